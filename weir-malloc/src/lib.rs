@@ -1,0 +1,1 @@
+//! Weir as a drop-in malloc.
