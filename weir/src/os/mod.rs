@@ -3,7 +3,11 @@
 //! Code here runs inside `malloc`, in a background thread that libc does not know, and in forked children,
 //! so it may use nothing that libc keeps state for.
 
+pub mod cgroup;
 pub mod fd;
+pub mod memcg;
 pub mod mman;
+pub mod path;
 pub mod process;
 pub mod syscall;
+pub mod text;
