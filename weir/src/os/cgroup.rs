@@ -198,8 +198,13 @@ impl GroupDir {
     /// Opens a group's directory.
     pub fn open(group: &Cgroup) -> Result<Self> {
         use linux_raw_sys::general::{O_DIRECTORY, O_PATH};
-        let fd = fd::move_high(fd::open(group.dir.as_c_str(), O_PATH | O_DIRECTORY)?);
+        let fd = fd::open(group.dir.as_c_str(), O_PATH | O_DIRECTORY)?;
         Ok(Self { fd, version: group.version, depth: group.depth })
+    }
+
+    /// Closes the directory.
+    pub fn close(self) {
+        let _ = fd::close(self.fd);
     }
 
     /// Opens a file of the ancestor `up` levels above (0: the group itself).
@@ -311,7 +316,7 @@ mod tests {
             dir.read_file(0, b"cgroup.procs", &mut buf).unwrap();
             assert_eq!(dir.open_file(0, b"no_such", fd::O_RDONLY), Err(Errno::ENOENT));
             assert_eq!(dir.open_file(400, b"x", fd::O_RDONLY), Err(Errno::ENAMETOOLONG));
-            fd::close(dir.fd).unwrap();
+            dir.close();
         } else {
             std::eprintln!("skipped: no control group is mounted");
         }

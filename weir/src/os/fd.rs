@@ -17,9 +17,6 @@ pub const POLLHUP: i16 = sys::POLLHUP as i16;
 /// The descriptor is not open.
 pub const POLLNVAL: i16 = sys::POLLNVAL as i16;
 
-/// Where Weir's descriptors live: above the numbers that programs expect to get and pass to children.
-const HIGH_FD: usize = 100;
-
 /// One entry of `ppoll`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -118,27 +115,6 @@ pub fn eventfd_take(fd: i32) -> Result<u64> {
     }
 }
 
-/// Moves a descriptor to a high number, so that the program's own descriptors get the numbers they would have
-/// had without Weir. Where none is to be had (a low `RLIMIT_NOFILE`) it stays where it is.
-pub fn move_high(fd: i32) -> i32 {
-    // SAFETY: makes a new descriptor only.
-    let moved = unsafe { syscall3(sys::__NR_fcntl, fd as usize, sys::F_DUPFD_CLOEXEC as usize, HIGH_FD) };
-    match check(moved) {
-        Ok(high) => {
-            let _ = close(fd);
-            high as i32
-        }
-        Err(_) => fd,
-    }
-}
-
-/// What identifies the file behind a descriptor: device and inode.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FileId {
-    dev: u64,
-    ino: u64,
-}
-
 /// The kind of a file, as its mode says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileKind {
@@ -154,33 +130,32 @@ pub enum FileKind {
     Other,
 }
 
-/// Identity and kind of an open file.
-pub fn fstat(fd: i32) -> Result<(FileId, FileKind)> {
+/// Kind of an open file.
+pub fn fstat(fd: i32) -> Result<FileKind> {
     let mut stat = core::mem::MaybeUninit::<sys::stat>::zeroed();
     // SAFETY: the kernel fills one `struct stat`.
     check(unsafe { syscall2(sys::__NR_fstat, fd as usize, stat.as_mut_ptr() as usize) })?;
     // SAFETY: zero is a value of every field, and the kernel filled them.
-    Ok(describe(&unsafe { stat.assume_init() }))
+    Ok(kind_of(&unsafe { stat.assume_init() }))
 }
 
-/// Identity and kind of the file at a path (links followed), without opening it.
-pub fn stat(path: &CStr) -> Result<(FileId, FileKind)> {
+/// Kind of the file at a path (links followed), without opening it.
+pub fn stat(path: &CStr) -> Result<FileKind> {
     let mut stat = core::mem::MaybeUninit::<sys::stat>::zeroed();
     // SAFETY: the path is a C string and the kernel fills one `struct stat`.
     check(unsafe { syscall2(sys::__NR_stat, path.as_ptr() as usize, stat.as_mut_ptr() as usize) })?;
     // SAFETY: zero is a value of every field, and the kernel filled them.
-    Ok(describe(&unsafe { stat.assume_init() }))
+    Ok(kind_of(&unsafe { stat.assume_init() }))
 }
 
-fn describe(stat: &sys::stat) -> (FileId, FileKind) {
-    let kind = match stat.st_mode & sys::S_IFMT {
+fn kind_of(stat: &sys::stat) -> FileKind {
+    match stat.st_mode & sys::S_IFMT {
         sys::S_IFREG => FileKind::Regular,
         sys::S_IFIFO => FileKind::Fifo,
         sys::S_IFSOCK => FileKind::Socket,
         sys::S_IFCHR => FileKind::CharDevice,
         _ => FileKind::Other,
-    };
-    (FileId { dev: stat.st_dev, ino: stat.st_ino }, kind)
+    }
 }
 
 /// Reads a small file whole into `buf` and gives what was read; a longer file is cut.
@@ -209,8 +184,7 @@ mod tests {
 
     #[test]
     fn an_eventfd_wakes_its_poller() {
-        let fd = move_high(eventfd().unwrap());
-        assert!(fd >= 100, "{fd}");
+        let fd = eventfd().unwrap();
         let mut fds = [PollFd { fd, events: POLLIN, revents: 0 }];
         assert_eq!(ppoll(&mut fds, Some(0)), Ok(0));
         eventfd_signal(fd).unwrap();
@@ -230,7 +204,7 @@ mod tests {
         let text = read_file(c"/proc/version", &mut buf).unwrap();
         assert!(text.ends_with(b"\n"));
         assert_eq!(read_file(c"/no/such/file", &mut buf), Err(Errno::ENOENT));
-        assert_eq!(stat(c"/dev/null").unwrap().1, FileKind::CharDevice);
+        assert_eq!(stat(c"/dev/null").unwrap(), FileKind::CharDevice);
         let fd = open(c"/proc/version", O_RDONLY).unwrap();
         assert_eq!(fstat(fd).unwrap(), stat(c"/proc/version").unwrap());
         let mut one = [0u8; 1];

@@ -1,6 +1,7 @@
 //! A memory control group's limits, use and events.
 
 use super::cgroup::{GroupDir, Version};
+use super::sources::Level;
 use super::text::{number, number_after};
 
 /// Above this a v1 limit means "none": the kernel writes the largest multiple of a page that fits.
@@ -111,6 +112,18 @@ pub fn tightest_room(dir: &GroupDir, percent_near: u64) -> Option<Room> {
 /// Whether `left` is less than `percent` of `limit`.
 pub fn is_near(left: u64, limit: u64, percent: u64) -> bool {
     u128::from(left) * 100 < u128::from(limit) * u128::from(percent)
+}
+
+/// How near to its limit something is: [`Level::Some`] below `percent` of the limit left, [`Level::Severe`] below
+/// half of that.
+pub fn level_of(left: u64, limit: u64, percent: u64) -> Level {
+    if !is_near(left, limit, percent) {
+        Level::None
+    } else if is_near(left.saturating_mul(2), limit, percent) {
+        Level::Severe
+    } else {
+        Level::Some
+    }
 }
 
 /// Counters of `memory.events` (v2).
