@@ -4,12 +4,14 @@
 //! so it may use nothing that libc keeps state for.
 
 pub mod cgroup;
+pub mod creds;
 pub mod fd;
 pub mod memcg;
 pub mod mman;
 pub mod path;
 pub mod pressure_level;
 pub mod pressure_watch;
+pub mod probe;
 pub mod process;
 pub mod psi;
 pub mod readings;
