@@ -1,4 +1,4 @@
-//! glibc's extensions: trim, statistics and tuning.
+//! glibc's extensions: trim, statistics and tuning. Here are the rules; `names` exports them.
 
 use crate::errno::{EINVAL, fail};
 use crate::text::Text;
@@ -13,8 +13,7 @@ weak!(
 
 /// `malloc_trim`: everything idle goes back to the OS now; 1 if anything went. The pad, glibc's slack at the top
 /// of its heap, has no counterpart: Weir's heap has no top.
-#[unsafe(no_mangle)]
-pub extern "C" fn malloc_trim(_pad: usize) -> c_int {
+pub fn malloc_trim(_pad: usize) -> c_int {
     c_int::from(heap::trim())
 }
 
@@ -56,20 +55,17 @@ fn describe<T>(usage: &Usage, convert: impl Fn(usize) -> T) -> MallInfoOf<T> {
 }
 
 /// `mallinfo2`.
-#[unsafe(no_mangle)]
-pub extern "C" fn mallinfo2() -> MallInfo2 {
+pub fn mallinfo2() -> MallInfo2 {
     describe(&heap::usage(), |number| number)
 }
 
 /// `mallinfo`. A number that an `int` cannot hold stops at its maximum; glibc's wraps around.
-#[unsafe(no_mangle)]
-pub extern "C" fn mallinfo() -> MallInfo {
+pub fn mallinfo() -> MallInfo {
     describe(&heap::usage(), |number| c_int::try_from(number).unwrap_or(c_int::MAX))
 }
 
 /// `malloc_info`: the state as XML, in the form of glibc's version 1. Only the totals: Weir has no arenas.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn malloc_info(options: c_int, stream: *mut c_void) -> c_int {
+pub unsafe fn malloc_info(options: c_int, stream: *mut c_void) -> c_int {
     if options != 0 {
         // glibc returns the code rather than setting `errno`, and so do we.
         return EINVAL;
@@ -103,8 +99,7 @@ fn total<const N: usize>(xml: &mut Text<N>, kind: &str, count: Option<usize>, si
 }
 
 /// `malloc_stats`: the totals, on standard error.
-#[unsafe(no_mangle)]
-pub extern "C" fn malloc_stats() {
+pub fn malloc_stats() {
     let usage = heap::usage();
     let mut lines = Text::<1024>::new();
     for (name, value) in [
@@ -133,8 +128,7 @@ const M_ARENA_MAX: c_int = -8;
 /// `mallopt`: 1 for the parameters that only tune, because what they ask for holds: Weir returns memory by
 /// itself, pads nothing and has no arenas to count. 0 for the rest: `M_PERTURB` promises to fill blocks, which
 /// Weir does not.
-#[unsafe(no_mangle)]
-pub extern "C" fn mallopt(parameter: c_int, _value: c_int) -> c_int {
+pub fn mallopt(parameter: c_int, _value: c_int) -> c_int {
     c_int::from(matches!(
         parameter,
         M_MXFAST

@@ -10,7 +10,7 @@
 //! | `fork` | the heap across `fork` |
 //! | `c_abi` | ISO C, POSIX and the aligned forms |
 //! | `glibc_abi` | glibc's extensions: statistics, tuning, trim |
-//! | `glibc_alias` | glibc's second names for the same functions |
+//! | `names` | the names under which C finds those two, glibc's second names among them |
 //! | `cxx_new`, `cxx_delete` | C++ `operator new` and `operator delete` |
 //! | `cxx_throw` | how a failed `new` throws from a library that cannot |
 //! | `weir_abi` | `weir.h` |
@@ -28,8 +28,8 @@ mod cxx_throw;
 mod errno;
 mod fork;
 mod glibc_abi;
-mod glibc_alias;
 mod init;
+mod names;
 mod panic;
 mod text;
 mod weak;

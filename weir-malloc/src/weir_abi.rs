@@ -8,7 +8,7 @@ use weir::heap;
 
 /// `struct weir_usage`.
 #[repr(C)]
-pub struct WeirUsage {
+pub struct Usage {
     used_bytes: usize,
     idle_bytes: usize,
     heap_bytes: usize,
@@ -18,26 +18,23 @@ pub struct WeirUsage {
 }
 
 /// `weir_version`: the library's version as text, such as "0.1.0".
-#[unsafe(no_mangle)]
-pub extern "C" fn weir_version() -> *const u8 {
+pub fn version() -> *const u8 {
     concat!(env!("CARGO_PKG_VERSION"), "\0").as_ptr()
 }
 
 /// `weir_trim`: everything idle goes back to the OS now; 1 if anything went.
-#[unsafe(no_mangle)]
-pub extern "C" fn weir_trim() -> c_int {
+pub fn trim() -> c_int {
     c_int::from(heap::trim())
 }
 
 /// `weir_usage`: fills as much of the caller's structure as it has, so that the structure can grow at its end.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn weir_usage(out: *mut WeirUsage, size: usize) -> c_int {
+pub unsafe fn usage(out: *mut Usage, size: usize) -> c_int {
     if out.is_null() || size == 0 {
         fail(EINVAL);
         return -1;
     }
     let usage = heap::usage();
-    let answer = WeirUsage {
+    let answer = Usage {
         used_bytes: usage.used_bytes,
         idle_bytes: usage.idle_bytes,
         heap_bytes: usage.heap_bytes,
@@ -45,7 +42,7 @@ pub unsafe extern "C" fn weir_usage(out: *mut WeirUsage, size: usize) -> c_int {
         mapped_count: usage.mapped_count,
         metadata_bytes: usage.metadata_bytes,
     };
-    let known = size.min(size_of::<WeirUsage>());
+    let known = size.min(size_of::<Usage>());
     let out = out.cast::<u8>();
     // SAFETY: the caller's promise: `size` bytes at `out` may be written; `known` is no more than either side has.
     unsafe {

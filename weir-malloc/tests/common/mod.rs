@@ -67,7 +67,8 @@ pub fn passes(kind: Kind, name: &str, arguments: &[&str], mode: Mode) {
     assert!(output.status.success(), "{name} {arguments:?} in mode {mode:?}: {}", describe(&output));
 }
 
-/// Runs a compiled program under the library; `extra` are further variables of its environment.
+/// Runs a compiled program under the library; `extra` are further variables of its environment, and
+/// `ALSO_PRELOAD` and `PRELOAD_BEFORE` are libraries after and before it.
 pub fn run(program: &Path, arguments: &[&str], mode: Mode, extra: &[(&str, OsString)]) -> Output {
     let mut preload = OsString::new();
     let mut command = Command::new("timeout");
@@ -81,11 +82,19 @@ pub fn run(program: &Path, arguments: &[&str], mode: Mode, extra: &[(&str, OsStr
         command.env("EXPECT_WEIR", if env::var_os("WEIR_TEST_LIBRARY").is_some() { "0" } else { "1" });
     }
     for (name, value) in extra {
-        if *name == "ALSO_PRELOAD" {
-            preload.push(":");
-            preload.push(value);
-        } else {
-            command.env(name, value);
+        match *name {
+            "ALSO_PRELOAD" => {
+                preload.push(":");
+                preload.push(value);
+            }
+            "PRELOAD_BEFORE" => {
+                let weir = std::mem::replace(&mut preload, value.clone());
+                preload.push(":");
+                preload.push(weir);
+            }
+            _ => {
+                command.env(name, value);
+            }
         }
     }
     if mode == Mode::NoRseq {
@@ -161,7 +170,7 @@ fn compile_now(kind: Kind, name: &str) -> Option<PathBuf> {
     };
     let mut command = Command::new(compiler);
     // Without builtins the compiler may neither drop an allocation nor reason about what malloc returns.
-    command.args([standard, "-O1", "-g", "-Wall", "-Wextra", "-fno-builtin", "-pthread", "-w", "-I"]);
+    command.args([standard, "-O1", "-g", "-fno-builtin", "-pthread", "-w", "-I"]);
     command.arg(manifest.join("include")).arg(&source).arg("-o").arg(&unique);
     if matches!(kind, Kind::CLibrary | Kind::CxxLibrary) {
         command.args(["-shared", "-fPIC"]);
