@@ -14,6 +14,7 @@ use weir_core::stats;
 
 use crate::heap::HEAP;
 use crate::linux::{STATS, TUNABLES};
+use crate::os::creds::MainThread;
 use crate::os::process::monotonic_ns;
 use crate::os::sources::Sources;
 use crate::os::wake::Waker;
@@ -76,13 +77,16 @@ extern "C" fn run() -> ! {
     // SAFETY: this is the background thread.
     let sources = unsafe { &mut *SOURCES.0.get() };
     sources.open(&WAKER, &settings::watch_request(), &TUNABLES);
+    let main_thread = MainThread::open();
     STATS.background.store(1, Relaxed);
     STATE.store(RUNNING, Release);
     let mut window_ends = Some(next_window());
     loop {
         let left = window_ends.map(|end: u64| end.saturating_sub(monotonic_ns()));
         let events = sources.wait(&TUNABLES, window_ends.is_some(), left);
-        crate::os::creds::match_main_thread();
+        if let Ok(main) = &main_thread {
+            let _ = main.match_main_thread();
+        }
         if events.level > Level::None {
             answer(events.level, events.cause.map_or(stats::Cause::Pressure, Into::into));
         }

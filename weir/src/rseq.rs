@@ -8,10 +8,11 @@
 //! Each section here reads the CPU's index and everything derived from it inside, and ends with its one committing
 //! store. It never writes the area's read-only fields and keeps nothing derived from them.
 //!
-//! Two words say where the fields are: [`CS`] of `rseq_cs`, [`ID`] of the index (`mm_cid` where the kernel has it, or
-//! `cpu_id_start`), as distances from the thread pointer. At load time they name a block of the library's own
-//! thread-local storage, all zero: index 0, whose table entry is the empty dummy. So the fast path is safe before
-//! anything was set up, and where there are no restartable sequences, without a check of its own.
+//! The library has a thread-local block of its own, laid out as an area and all zero: index 0, whose table entry is the
+//! empty dummy. The fast path addresses that block plus [`DELTA`], which is 0 until libc's area has been found to
+//! work and is then the distance to it. So the fast path is safe before anything was set up, and where there are no
+//! restartable sequences, without a check of its own. [`ID`] is the field with the index: `mm_cid` where the kernel
+//! has it (dense: bounded by the number of threads), or `cpu_id_start`.
 
 use core::arch::{asm, global_asm};
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
@@ -30,26 +31,14 @@ global_asm!(
     "weir_thread_block:",
     ".zero 64",
     ".popsection",
-    ".pushsection .data, \"aw\"",
-    ".balign 16",
-    ".hidden weir_rseq_cs",
-    ".globl weir_rseq_cs",
-    "weir_rseq_cs: .quad weir_thread_block@tpoff + 8",
-    ".hidden weir_rseq_id",
-    ".globl weir_rseq_id",
-    "weir_rseq_id: .quad weir_thread_block@tpoff + 24",
-    ".popsection",
 );
 
-unsafe extern "C" {
-    #[link_name = "weir_rseq_cs"]
-    static CS: AtomicUsize;
-    #[link_name = "weir_rseq_id"]
-    static ID: AtomicUsize;
-}
+/// From the library's block to the area in use.
+static DELTA: AtomicUsize = AtomicUsize::new(0);
+/// Offset in the area of the field that holds the index.
+static ID: AtomicUsize = AtomicUsize::new(AREA_MM_CID);
 
-/// Offset of `rseq_cs` in the area (Linux, `include/uapi/linux/rseq.h`).
-const AREA_CS: usize = 8;
+// Offsets in the area (Linux, `include/uapi/linux/rseq.h`); `rseq_cs` is at 8.
 /// Offset of `cpu_id_start`.
 const AREA_CPU_ID_START: usize = 0;
 /// Offset of `cpu_id`: negative while the thread is not registered.
@@ -119,8 +108,8 @@ pub fn area() -> Option<Area> {
 /// Puts the fast path on restartable sequences if all it needs is there: an area, a table big enough for every
 /// index, and the fence that takes another CPU's buckets over.
 ///
-/// Called once, before this library's user can have made a second thread that allocates: a thread that had read one
-/// of the two words before and the other after would announce its section in the wrong place.
+/// Called once, before this library's user can have made a second thread that allocates: a section that such a thread
+/// had begun on the block before would not be restarted by anything.
 pub fn enable(max_cpus: usize) -> bool {
     let Some(area) = area() else { return false };
     if crate::machine::cpus_bound() > max_cpus
@@ -129,11 +118,8 @@ pub fn enable(max_cpus: usize) -> bool {
         return false;
     }
     let id = if area.mm_cid { AREA_MM_CID } else { AREA_CPU_ID_START };
-    // SAFETY: the two words are defined above and accessed as atomics only.
-    unsafe {
-        CS.store(area.offset.wrapping_add_unsigned(AREA_CS) as usize, Relaxed);
-        ID.store(area.offset.wrapping_add_unsigned(id) as usize, Relaxed);
-    }
+    ID.store(id, Relaxed);
+    DELTA.store((area.offset as usize).wrapping_sub(block_distance()), Relaxed);
     true
 }
 
@@ -147,8 +133,8 @@ pub fn fence() {
 /// The current index; it may be stale at once.
 #[inline]
 pub fn index() -> usize {
-    // SAFETY: the word is defined above and accessed as an atomic only.
-    read_thread_word(unsafe { ID.load(Relaxed) } as isize) as usize
+    let distance = block_distance().wrapping_add(DELTA.load(Relaxed)).wrapping_add(ID.load(Relaxed));
+    read_thread_word(distance as isize) as usize
 }
 
 /// The current NUMA node, where the area has it.
@@ -156,14 +142,24 @@ pub fn node(area: Area) -> usize {
     read_thread_word(area.offset.wrapping_add_unsigned(AREA_NODE_ID)) as usize
 }
 
+/// From the thread pointer to the library's block.
+fn block_distance() -> usize {
+    let distance: usize;
+    // SAFETY: a word of the global offset table, which the loader has filled.
+    unsafe {
+        asm!("mov {d}, [rip + weir_thread_block@GOTTPOFF]", d = out(reg) distance,
+            options(nostack, pure, readonly, preserves_flags));
+    }
+    distance
+}
+
 /// The calling thread's lock ranks.
 pub fn ranks() -> &'static AtomicU32 {
-    let block: usize;
-    // SAFETY: the address of this library's own thread-local block: thread pointer plus a link-time distance.
+    let pointer: usize;
+    // SAFETY: the thread pointer, which x86-64's ABI keeps at distance 0 of itself; the block is this library's.
     unsafe {
-        asm!("mov {b}, [rip + weir_thread_block@GOTTPOFF]", "add {b}, fs:[0]", b = out(reg) block,
-            options(nostack, pure, readonly));
-        &*((block + BLOCK_RANKS) as *const AtomicU32)
+        asm!("mov {p}, fs:[0]", p = out(reg) pointer, options(nostack, pure, readonly, preserves_flags));
+        &*(pointer.wrapping_add(block_distance()).wrapping_add(BLOCK_RANKS) as *const AtomicU32)
     }
 }
 
@@ -189,8 +185,9 @@ macro_rules! section {
             ".pushsection __rseq_cs, \"aw\"\n.balign 32\n66:\n.long 0, 0\n.quad 62f, 63f - 62f, 64f\n.popsection\n",
             // The signature that the kernel asks for before an abort address, made the operand of a trapping `ud1`.
             ".pushsection __rseq_failure, \"ax\"\n.byte 0x0f, 0xb9, 0x3d\n.long 0x53053053\n64:\njmp 65f\n.popsection\n",
-            "65:\nlea {t}, [rip + 66b]\nmov {c}, [rip + weir_rseq_cs]\nmov fs:[{c}], {t}\n",
-            "62:\nmov {t}, [rip + weir_rseq_id]\nmov {t:e}, fs:[{t}]\nmov {t}, [{table} + {t}*8]\n"
+            "65:\nmov {c}, [rip + weir_thread_block@GOTTPOFF]\nadd {c}, [rip + {delta}]\n",
+            "lea {t}, [rip + 66b]\nmov fs:[{c} + 8], {t}\n",
+            "62:\nmov {t}, [rip + {id}]\nmov {t:e}, fs:[{c} + {t}]\nmov {t}, [{table} + {t}*8]\n"
         )
     };
 }
@@ -215,6 +212,7 @@ pub unsafe fn pop(table: &Table, class: usize) -> *mut u8 {
             "63:",
             t = out(reg) _, c = out(reg) _, object = out(reg) object,
             table = in(reg) table, class = in(reg) class,
+            delta = sym DELTA, id = sym ID,
             options(nostack),
         );
     }
@@ -249,6 +247,7 @@ pub unsafe fn push(table: &Table, class: usize, object: *mut u8) -> Pushed {
             pushes = const PUSHES_OFFSET,
             twice = label { return Pushed::Twice },
             full = label { return Pushed::Full },
+            delta = sym DELTA, id = sym ID,
             options(nostack),
         );
     }
@@ -284,6 +283,7 @@ pub unsafe fn pop_batch(table: &Table, class: usize, objects: &mut [*mut u8]) ->
             "63:",
             t = out(reg) _, c = out(reg) _, object = out(reg) _, n = out(reg) n,
             table = in(reg) table, class = in(reg) class, out = in(reg) objects.as_mut_ptr(), max = in(reg) objects.len(),
+            delta = sym DELTA, id = sym ID,
             options(nostack),
         );
     }
@@ -321,6 +321,7 @@ pub unsafe fn push_batch(table: &Table, class: usize, objects: &[*mut u8]) -> us
             "63:",
             t = out(reg) _, c = out(reg) _, end = out(reg) _, object = out(reg) _, n = out(reg) n,
             table = in(reg) table, class = in(reg) class, from = in(reg) objects.as_ptr(), max = in(reg) objects.len(),
+            delta = sym DELTA, id = sym ID,
             options(nostack),
         );
     }

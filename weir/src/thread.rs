@@ -5,7 +5,7 @@
 //! signals are blocked.
 
 use crate::os::mman::{self, PROT_NONE};
-use crate::os::process::{exit, set_signal_mask};
+use crate::os::process::set_signal_mask;
 use core::arch::asm;
 use linux_raw_sys::general as sys;
 
@@ -59,9 +59,4 @@ unsafe fn clone(flags: usize, top: usize, pointer: usize, body: extern "C" fn() 
         );
     }
     ret
-}
-
-/// Ends the calling thread. Its stack stays mapped: it is standing on it.
-pub fn end() -> ! {
-    exit(0)
 }
