@@ -143,6 +143,9 @@ fn list() -> Result<(), String> {
             Err(how) => println!("  {name:<15} not here: {how}"),
         }
     }
+    for (name, why) in peers::OUT_OF_REACH {
+        println!("  {name:<15} out of reach: {why}");
+    }
     println!("\nWorkloads of e9 (--only A,B):");
     for workload in e9::workloads()? {
         println!("  {:<15} {} thread(s), {}", workload.name, workload.threads, workload.about);
