@@ -8,6 +8,7 @@ mod e8_run;
 mod e9;
 mod e9_report;
 mod machine;
+mod one_at_a_time;
 mod peer_build;
 mod peers;
 mod procfs;
