@@ -13,6 +13,7 @@ use super::psi::{self, Kind, Threshold};
 use super::readings::{Readings, Unarmed};
 use super::wake::{self, Waker};
 use super::{pressure_level, syscall::Errno, syscall::Result};
+pub use weir_core::pressure::Level;
 use weir_core::tunables::Tunables;
 
 const MS: u64 = 1_000_000;
@@ -23,18 +24,6 @@ const READ_INTERVAL_NS: u64 = 250 * MS;
 const MUTE_NS: u64 = 100 * MS;
 /// Between two tries to open again what was lost (a removed group, a service manager's socket that ended).
 const REOPEN_NS: u64 = 10_000 * MS;
-
-/// How bad it is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Level {
-    /// No pressure.
-    #[default]
-    None,
-    /// Give back what is idle.
-    Some,
-    /// Give back all that can be.
-    Severe,
-}
 
 /// Who said so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,0 +1,134 @@
+//! ISO C, POSIX and the aligned forms: every function that may return or take back a block.
+//!
+//! Failure returns null and sets `errno`; success and every form of `free` leave `errno` alone. What the standards
+//! leave open is answered as glibc answers it, for that is what programs were tested with. Here are the rules;
+//! `names` exports them.
+
+use crate::errno::{EINVAL, ENOMEM, fail, or_enomem};
+use core::ffi::{c_int, c_void};
+use core::mem::size_of;
+use core::ptr::null_mut;
+use weir::heap;
+
+/// The page size of `valloc`: a promise about alignment, which 4 KiB keeps on x86-64.
+const PAGE: usize = 4096;
+
+/// `malloc`. Of no bytes: a block of its own.
+#[inline(always)]
+pub fn malloc(size: usize) -> *mut u8 {
+    or_enomem(heap::alloc(size))
+}
+
+/// `free`. Null is allowed; `errno` is kept (the heap makes raw system calls, which never touch it).
+#[inline(always)]
+pub unsafe fn free(block: *mut u8) {
+    // SAFETY: the caller's promise, checked by the heap: null, or a live block of it.
+    unsafe { heap::free(block) }
+}
+
+/// `calloc`. The product is checked; the whole usable size is zero.
+#[inline(always)]
+pub fn calloc(count: usize, size: usize) -> *mut u8 {
+    match count.checked_mul(size) {
+        Some(total) => or_enomem(heap::alloc_zeroed(total)),
+        None => fail(ENOMEM),
+    }
+}
+
+/// `realloc`. Of null: `malloc`. To no bytes: `free`, and null, as glibc does.
+#[inline(always)]
+pub unsafe fn realloc(block: *mut u8, size: usize) -> *mut u8 {
+    if block.is_null() {
+        return malloc(size);
+    }
+    if size == 0 {
+        // SAFETY: not null, and the caller's promise: a live block.
+        unsafe { heap::free(block) };
+        return null_mut();
+    }
+    // SAFETY: not null, size not zero, and the caller's promise: a live block. On failure the heap left it alone.
+    or_enomem(unsafe { heap::realloc(block, size) })
+}
+
+/// `reallocarray` (POSIX.1-2024): `realloc` of a product, which is checked.
+#[inline(always)]
+pub unsafe fn reallocarray(block: *mut u8, count: usize, size: usize) -> *mut u8 {
+    match count.checked_mul(size) {
+        // SAFETY: the caller's promise is `realloc`'s.
+        Some(total) => unsafe { realloc(block, total) },
+        None => fail(ENOMEM),
+    }
+}
+
+/// `aligned_alloc` (C17): any power of two, and the size need not be a multiple of it.
+#[inline(always)]
+pub fn aligned_alloc(align: usize, size: usize) -> *mut u8 {
+    if !align.is_power_of_two() {
+        return fail(EINVAL);
+    }
+    or_enomem(heap::alloc_aligned(align, size))
+}
+
+/// `memalign`: as `aligned_alloc`, but glibc rounds an odd alignment up to the next power of two.
+#[inline(always)]
+pub fn memalign(align: usize, size: usize) -> *mut u8 {
+    match align.checked_next_power_of_two() {
+        Some(align) => or_enomem(heap::alloc_aligned(align, size)),
+        None => fail(EINVAL),
+    }
+}
+
+/// `posix_memalign`: returns the error, leaves `errno` and, on failure, `*out` alone.
+#[inline(always)]
+pub unsafe fn posix_memalign(out: *mut *mut u8, align: usize, size: usize) -> c_int {
+    if !align.is_power_of_two() || align < size_of::<*mut c_void>() {
+        return EINVAL;
+    }
+    let block = heap::alloc_aligned(align, size);
+    if block.is_null() {
+        return ENOMEM;
+    }
+    // SAFETY: the caller's promise: `out` may be written.
+    unsafe { *out = block };
+    0
+}
+
+/// `valloc`: a block at the start of a page.
+#[inline(always)]
+pub fn valloc(size: usize) -> *mut u8 {
+    or_enomem(heap::alloc_aligned(PAGE, size))
+}
+
+/// `pvalloc`: whole pages; of no bytes, one page.
+#[inline(always)]
+pub fn pvalloc(size: usize) -> *mut u8 {
+    match size.max(1).checked_next_multiple_of(PAGE) {
+        Some(size) => or_enomem(heap::alloc_aligned(PAGE, size)),
+        None => fail(ENOMEM),
+    }
+}
+
+/// `free_sized` (C23). The size is not trusted: a program that Weir was put under was never tested with a malloc
+/// that believes it.
+#[inline(always)]
+pub unsafe fn free_sized(block: *mut u8, _size: usize) {
+    // SAFETY: the caller's promise is `free`'s.
+    unsafe { heap::free(block) }
+}
+
+/// `free_aligned_sized` (C23). Neither number is trusted.
+#[inline(always)]
+pub unsafe fn free_aligned_sized(block: *mut u8, _align: usize, _size: usize) {
+    // SAFETY: the caller's promise is `free`'s.
+    unsafe { heap::free(block) }
+}
+
+/// `malloc_usable_size`: what of the block may be written. Of null: nothing.
+#[inline(always)]
+pub unsafe fn malloc_usable_size(block: *mut u8) -> usize {
+    if block.is_null() {
+        return 0;
+    }
+    // SAFETY: not null, and the caller's promise: a live block.
+    unsafe { heap::usable_size(block) }
+}

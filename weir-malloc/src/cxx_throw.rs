@@ -1,0 +1,151 @@
+//! How a failed `new` throws from a library that cannot.
+//!
+//! C++ says: while there is a new-handler, call it and try again; without one, throw `std::bad_alloc`. Both the
+//! handler and the throw send an exception up through our frames, and a Rust function compiled with
+//! `panic = "abort"` must not let one pass. So this part is not Rust: a few lines of assembly whose unwind tables
+//! the C++ runtime walks like those of any C function. The Rust operators end in a call of it as their last act,
+//! which the optimiser makes a jump: then no frame of theirs is left at all. (Without optimisation the frame is
+//! there, has its unwind table and no landing pad, and is walked through like one of C.)
+//!
+//! `libstdc++` is never linked: its functions are looked up weakly by the loader, and, for a C++ library that was
+//! opened at run time into a scope of its own, by `dlsym` in the moment of failure.
+
+use crate::panic::die;
+use crate::weak::weak;
+use core::ffi::{c_int, c_void};
+use core::ptr::null_mut;
+use weir::heap;
+
+type GetHandler = extern "C" fn() -> *mut c_void;
+
+weak!(
+    /// `std::get_new_handler()`.
+    get_new_handler = "_ZSt15get_new_handlerv": GetHandler
+);
+weak!(
+    /// `std::__throw_bad_alloc()`, in libstdc++ and in libc++.
+    throw_bad_alloc = "_ZSt17__throw_bad_allocv": extern "C" fn() -> !
+);
+weak!(open = "dlopen": unsafe extern "C" fn(*const u8, c_int) -> *mut c_void);
+weak!(lookup = "dlsym": unsafe extern "C" fn(*mut c_void, *const u8) -> *mut c_void);
+
+unsafe extern "C" {
+    /// The slow path of a throwing `new`: returns a block, or leaves by an exception, or ends the process.
+    pub safe fn weir_new_or_throw(size: usize, align: usize) -> *mut u8;
+    /// The slow path of a nothrow `new`: returns a block or null. A handler's exception passes through.
+    pub safe fn weir_new_or_null(size: usize, align: usize) -> *mut u8;
+}
+
+// rbx = size, r12 = align, r13 = what to do without a handler. Three pushes keep the stack 16-byte aligned for the
+// calls. The `.cfi` lines are what lets an exception through.
+core::arch::global_asm!(
+    ".macro weir_new_loop name, giveup",
+    ".globl \\name",
+    ".hidden \\name",
+    ".type \\name, @function",
+    ".p2align 4",
+    "\\name:",
+    ".cfi_startproc",
+    "push rbx",
+    ".cfi_def_cfa_offset 16",
+    ".cfi_offset rbx, -16",
+    "push r12",
+    ".cfi_def_cfa_offset 24",
+    ".cfi_offset r12, -24",
+    "push r13",
+    ".cfi_def_cfa_offset 32",
+    ".cfi_offset r13, -32",
+    "mov rbx, rdi",
+    "mov r12, rsi",
+    "2: call {handler}",
+    "test rax, rax",
+    "jz 3f",
+    "call rax",
+    "mov rdi, rbx",
+    "mov rsi, r12",
+    "call {retry}",
+    "test rax, rax",
+    "jz 2b",
+    "pop r13",
+    ".cfi_remember_state",
+    ".cfi_def_cfa_offset 24",
+    "pop r12",
+    ".cfi_def_cfa_offset 16",
+    "pop rbx",
+    ".cfi_def_cfa_offset 8",
+    "ret",
+    ".cfi_restore_state",
+    "3: \\giveup",
+    ".cfi_endproc",
+    ".size \\name, . - \\name",
+    ".endm",
+    ".macro weir_throw",
+    "call {thrower}",
+    "call rax",
+    "ud2",
+    ".endm",
+    ".macro weir_null",
+    "xor eax, eax",
+    "pop r13",
+    ".cfi_def_cfa_offset 24",
+    "pop r12",
+    ".cfi_def_cfa_offset 16",
+    "pop rbx",
+    ".cfi_def_cfa_offset 8",
+    "ret",
+    ".endm",
+    "weir_new_loop weir_new_or_throw, weir_throw",
+    "weir_new_loop weir_new_or_null, weir_null",
+    handler = sym current_handler,
+    retry = sym retry,
+    thrower = sym thrower,
+);
+
+extern "C" fn retry(size: usize, align: usize) -> *mut u8 {
+    heap::alloc_aligned(align, size)
+}
+
+/// The new-handler that is set now, or null.
+extern "C" fn current_handler() -> *mut c_void {
+    if let Some(get) = get_new_handler() {
+        return get();
+    }
+    let found = in_local_scope(c"_ZSt15get_new_handlerv".to_bytes_with_nul());
+    if found.is_null() {
+        return null_mut();
+    }
+    // SAFETY: by the Itanium C++ ABI this name is `std::new_handler std::get_new_handler() noexcept`.
+    let get: GetHandler = unsafe { core::mem::transmute(found) };
+    get()
+}
+
+/// The function that throws `std::bad_alloc`. Without a C++ runtime there is nobody to catch it either.
+extern "C" fn thrower() -> *const c_void {
+    if let Some(throw) = throw_bad_alloc() {
+        return throw as *const c_void;
+    }
+    let found = in_local_scope(c"_ZSt17__throw_bad_allocv".to_bytes_with_nul());
+    if found.is_null() {
+        die("operator new: no memory, and no C++ runtime to throw std::bad_alloc with");
+    }
+    found
+}
+
+/// A C++ runtime's function when the runtime is loaded, but not where the loader looked for us.
+fn in_local_scope(name: &[u8]) -> *mut c_void {
+    const RTLD_LAZY: c_int = 1;
+    const RTLD_NOLOAD: c_int = 4;
+    let (Some(open), Some(lookup)) = (open(), lookup()) else { return null_mut() };
+    for runtime in [c"libstdc++.so.6", c"libc++.so.1"] {
+        // SAFETY: both strings end in zero, and NOLOAD only finds what is loaded. The handle is kept: an exception
+        // is about to run in that library. No lock of the heap is held, so the loader may allocate.
+        let found = unsafe {
+            let library = open(runtime.as_ptr().cast(), RTLD_LAZY | RTLD_NOLOAD);
+            if library.is_null() { null_mut() } else { lookup(library, name.as_ptr()) }
+        };
+        if !found.is_null() {
+            return found;
+        }
+    }
+    null_mut()
+}

@@ -1,0 +1,29 @@
+//! `errno`: set on failure, and only then.
+
+use core::ffi::c_int;
+use core::ptr::null_mut;
+
+pub const EINVAL: c_int = 22;
+pub const ENOMEM: c_int = 12;
+
+// Linking libc by name gives the library its DT_NEEDED entry; a crate without `std` gets none by itself.
+#[link(name = "c")]
+unsafe extern "C" {
+    /// Where this thread's `errno` is: the same name in glibc and in musl.
+    safe fn __errno_location() -> *mut c_int;
+}
+
+/// Sets `errno` and returns the null pointer that goes with it. Out of the fast path's way.
+#[cold]
+#[inline(never)]
+pub fn fail(code: c_int) -> *mut u8 {
+    // SAFETY: libc gives every thread a valid, writable `errno`.
+    unsafe { *__errno_location() = code };
+    null_mut()
+}
+
+/// Passes a block through, or reports that there was no memory for it.
+#[inline(always)]
+pub fn or_enomem(block: *mut u8) -> *mut u8 {
+    if block.is_null() { fail(ENOMEM) } else { block }
+}

@@ -1,0 +1,143 @@
+//! glibc's extensions: trim, statistics and tuning. Here are the rules; `names` exports them.
+
+use crate::errno::{EINVAL, fail};
+use crate::text::Text;
+use crate::weak::weak;
+use core::ffi::{c_int, c_void};
+use weir::heap::{self, Usage};
+
+weak!(
+    /// Standard output's writer. Weak: a process that never used stdio need not have it.
+    fputs = "fputs": unsafe extern "C" fn(*const u8, *mut c_void) -> c_int
+);
+
+/// `malloc_trim`: everything idle goes back to the OS now; 1 if anything went. The pad, glibc's slack at the top
+/// of its heap, has no counterpart: Weir's heap has no top.
+pub fn malloc_trim(_pad: usize) -> c_int {
+    c_int::from(heap::trim())
+}
+
+/// glibc's `struct mallinfo2`, and with `int` in place of `size_t` its older `struct mallinfo`.
+#[repr(C)]
+pub struct MallInfoOf<T> {
+    arena: T,
+    ordblks: T,
+    smblks: T,
+    hblks: T,
+    hblkhd: T,
+    usmblks: T,
+    fsmblks: T,
+    uordblks: T,
+    fordblks: T,
+    keepcost: T,
+}
+
+/// The result of `mallinfo`.
+pub type MallInfo = MallInfoOf<c_int>;
+/// The result of `mallinfo2`.
+pub type MallInfo2 = MallInfoOf<usize>;
+
+/// Says the heap's usage in glibc's words. What has no counterpart (fastbins) is zero.
+fn describe<T>(usage: &Usage, convert: impl Fn(usize) -> T) -> MallInfoOf<T> {
+    MallInfoOf {
+        arena: convert(usage.heap_bytes),
+        ordblks: convert(0),
+        smblks: convert(0),
+        hblks: convert(usage.mapped_count),
+        hblkhd: convert(usage.mapped_bytes),
+        usmblks: convert(0),
+        fsmblks: convert(0),
+        uordblks: convert(usage.used_bytes),
+        fordblks: convert(usage.idle_bytes),
+        // What a trim would return: here, unlike in glibc, all that is idle.
+        keepcost: convert(usage.idle_bytes),
+    }
+}
+
+/// `mallinfo2`.
+pub fn mallinfo2() -> MallInfo2 {
+    describe(&heap::usage(), |number| number)
+}
+
+/// `mallinfo`. A number that an `int` cannot hold stops at its maximum; glibc's wraps around.
+pub fn mallinfo() -> MallInfo {
+    describe(&heap::usage(), |number| c_int::try_from(number).unwrap_or(c_int::MAX))
+}
+
+/// `malloc_info`: the state as XML, in the form of glibc's version 1. Only the totals: Weir has no arenas.
+pub unsafe fn malloc_info(options: c_int, stream: *mut c_void) -> c_int {
+    if options != 0 {
+        // glibc returns the code rather than setting `errno`, and so do we.
+        return EINVAL;
+    }
+    let Some(fputs) = fputs() else {
+        fail(EINVAL);
+        return -1;
+    };
+    let usage = heap::usage();
+    let mut xml = Text::<2048>::new();
+    xml.str("<malloc version=\"1\">\n");
+    total(&mut xml, "rest", None, usage.idle_bytes);
+    total(&mut xml, "mmap", Some(usage.mapped_count), usage.mapped_bytes);
+    for (element, kind, size) in [
+        ("system", "current", usage.heap_bytes + usage.mapped_bytes),
+        ("aspace", "total", usage.heap_bytes + usage.mapped_bytes),
+        ("weir", "used", usage.used_bytes),
+        ("weir", "idle", usage.idle_bytes),
+        ("weir", "metadata", usage.metadata_bytes),
+    ] {
+        xml.str("<").str(element).str(" type=\"").str(kind).str("\" size=\"").number(size).str("\"/>\n");
+    }
+    xml.str("</malloc>\n");
+    // SAFETY: a zero-terminated string, and the caller's promise: an open stream.
+    if unsafe { fputs(xml.as_c_str(), stream) } < 0 { -1 } else { 0 }
+}
+
+fn total<const N: usize>(xml: &mut Text<N>, kind: &str, count: Option<usize>, size: usize) {
+    xml.str("<total type=\"").str(kind).str("\" count=\"").number(count.unwrap_or(0));
+    xml.str("\" size=\"").number(size).str("\"/>\n");
+}
+
+/// `malloc_stats`: the totals, on standard error.
+pub fn malloc_stats() {
+    let usage = heap::usage();
+    let mut lines = Text::<1024>::new();
+    for (name, value) in [
+        ("heap bytes     = ", usage.heap_bytes),
+        ("in use bytes   = ", usage.used_bytes),
+        ("idle bytes     = ", usage.idle_bytes),
+        ("metadata bytes = ", usage.metadata_bytes),
+        ("mmap regions   = ", usage.mapped_count),
+        ("mmap bytes     = ", usage.mapped_bytes),
+    ] {
+        lines.str(name).number(value).str("\n");
+    }
+    lines.to_stderr();
+}
+
+// mallopt's parameters, from glibc's malloc.h.
+const M_MXFAST: c_int = 1;
+const M_TRIM_THRESHOLD: c_int = -1;
+const M_TOP_PAD: c_int = -2;
+const M_MMAP_THRESHOLD: c_int = -3;
+const M_MMAP_MAX: c_int = -4;
+const M_CHECK_ACTION: c_int = -5;
+const M_ARENA_TEST: c_int = -7;
+const M_ARENA_MAX: c_int = -8;
+
+/// `mallopt`: 1 for the parameters that only tune, because what they ask for holds: Weir returns memory by
+/// itself, pads nothing and has no arenas to count. 0 for the rest: `M_PERTURB` promises to fill blocks, which
+/// Weir does not.
+pub fn mallopt(parameter: c_int, _value: c_int) -> c_int {
+    c_int::from(matches!(
+        parameter,
+        M_MXFAST
+            | M_TRIM_THRESHOLD
+            | M_TOP_PAD
+            | M_MMAP_THRESHOLD
+            | M_MMAP_MAX
+            | M_CHECK_ACTION
+            | M_ARENA_TEST
+            | M_ARENA_MAX
+    ))
+}

@@ -1,0 +1,52 @@
+//! The names under which C finds the functions: each function's first name and glibc's second ones.
+//!
+//! Programs that wrap malloc call the wrapped one by a second name, and a block from one name may be freed by the
+//! other, so all of them have to be ours. No exported function calls another: a call by name would go to whoever
+//! comes first in the process, such as that very wrapper, and never come back.
+
+use crate::glibc_abi::{self, MallInfo, MallInfo2};
+use crate::{c_abi, weir_abi};
+use core::ffi::{c_int, c_void};
+
+/// Exports a function, of the signature in brackets, under each of the names given.
+macro_rules! export {
+    ($($($name:ident)+ = $module:ident::$function:ident $signature:tt;)*) => {
+        $($(export!(@one $name $module $function $signature);)+)*
+    };
+    (@one $name:ident $module:ident $function:ident [($($argument:ident: $type:ty),*) $(-> $result:ty)?]) => {
+        #[doc = concat!("See `", stringify!($module), "::", stringify!($function), "`.")]
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name($($argument: $type),*) $(-> $result)? {
+            // SAFETY: the caller's promise is that of the C function of this name.
+            #[allow(unused_unsafe, reason = "some of them promise nothing")]
+            unsafe { $module::$function($($argument),*) }
+        }
+    };
+}
+
+export! {
+    malloc __libc_malloc = c_abi::malloc [(size: usize) -> *mut u8];
+    free __libc_free cfree = c_abi::free [(block: *mut u8)];
+    calloc __libc_calloc = c_abi::calloc [(count: usize, size: usize) -> *mut u8];
+    realloc __libc_realloc = c_abi::realloc [(block: *mut u8, size: usize) -> *mut u8];
+    reallocarray __libc_reallocarray = c_abi::reallocarray [(block: *mut u8, count: usize, size: usize) -> *mut u8];
+    aligned_alloc = c_abi::aligned_alloc [(align: usize, size: usize) -> *mut u8];
+    memalign __libc_memalign = c_abi::memalign [(align: usize, size: usize) -> *mut u8];
+    posix_memalign __posix_memalign = c_abi::posix_memalign [(out: *mut *mut u8, align: usize, size: usize) -> c_int];
+    valloc __libc_valloc = c_abi::valloc [(size: usize) -> *mut u8];
+    pvalloc __libc_pvalloc = c_abi::pvalloc [(size: usize) -> *mut u8];
+    free_sized = c_abi::free_sized [(block: *mut u8, size: usize)];
+    free_aligned_sized = c_abi::free_aligned_sized [(block: *mut u8, align: usize, size: usize)];
+    malloc_usable_size __malloc_usable_size = c_abi::malloc_usable_size [(block: *mut u8) -> usize];
+
+    malloc_trim = glibc_abi::malloc_trim [(pad: usize) -> c_int];
+    mallinfo __libc_mallinfo = glibc_abi::mallinfo [() -> MallInfo];
+    mallinfo2 = glibc_abi::mallinfo2 [() -> MallInfo2];
+    malloc_info = glibc_abi::malloc_info [(options: c_int, stream: *mut c_void) -> c_int];
+    malloc_stats = glibc_abi::malloc_stats [()];
+    mallopt __libc_mallopt = glibc_abi::mallopt [(parameter: c_int, value: c_int) -> c_int];
+
+    weir_version = weir_abi::version [() -> *const u8];
+    weir_trim = weir_abi::trim [() -> c_int];
+    weir_usage = weir_abi::usage [(out: *mut weir_abi::Usage, size: usize) -> c_int];
+}

@@ -1,0 +1,35 @@
+//! The end of the process, if Weir itself is at fault.
+
+use crate::text::Text;
+use core::panic::PanicInfo;
+
+unsafe extern "C" {
+    safe fn abort() -> !;
+}
+
+/// Says one line on standard error and aborts. For failures after which no promise can be kept.
+#[cold]
+pub fn die(what: &str) -> ! {
+    let mut line = Text::<256>::new();
+    line.str("weir: ").str(what).str("\n");
+    line.to_stderr();
+    abort()
+}
+
+/// Names the place of the broken assumption. The message itself is left out: formatting it could panic again.
+#[panic_handler]
+fn panic(info: &PanicInfo<'_>) -> ! {
+    let mut line = Text::<512>::new();
+    line.str("weir: internal error");
+    if let Some(place) = info.location() {
+        line.str(" at ").str(place.file()).str(":").number(place.line() as usize);
+    }
+    line.str("; please report it\n");
+    line.to_stderr();
+    abort()
+}
+
+// Unoptimised, the prebuilt `core` refers to the personality routine of Rust's unwinder. It is never called
+// (`panic = "abort"`), and it must not be exported: a program that links Rust's own `std` dynamically has the
+// real one.
+core::arch::global_asm!(".globl rust_eh_personality", ".hidden rust_eh_personality", "rust_eh_personality:", "ud2");

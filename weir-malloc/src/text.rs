@@ -1,0 +1,50 @@
+//! Text without allocating or formatting: what diagnostics are made of.
+
+use core::ffi::{c_int, c_void};
+
+unsafe extern "C" {
+    fn write(descriptor: c_int, bytes: *const c_void, length: usize) -> isize;
+}
+
+/// A line or a small document in a buffer of `N` bytes. What does not fit is left out.
+pub struct Text<const N: usize> {
+    bytes: [u8; N],
+    length: usize,
+}
+
+impl<const N: usize> Text<N> {
+    pub const fn new() -> Self {
+        Text { bytes: [0; N], length: 0 }
+    }
+
+    /// Appends a piece; one byte is always kept for the terminating zero of [`Text::as_c_str`].
+    pub fn str(&mut self, piece: &str) -> &mut Self {
+        for &byte in piece.as_bytes() {
+            if self.length + 1 < N {
+                self.bytes[self.length] = byte;
+                self.length += 1;
+            }
+        }
+        self
+    }
+
+    /// Appends a number in decimal.
+    pub fn number(&mut self, number: usize) -> &mut Self {
+        if number >= 10 {
+            self.number(number / 10);
+        }
+        let digit = [b'0' + (number % 10) as u8];
+        self.str(core::str::from_utf8(&digit).unwrap_or_default())
+    }
+
+    /// The text as a C string.
+    pub fn as_c_str(&self) -> *const u8 {
+        self.bytes.as_ptr()
+    }
+
+    /// Writes the text to standard error, as it is: a half-written or refused message changes nothing.
+    pub fn to_stderr(&self) {
+        // SAFETY: the first `length` bytes of the buffer are initialised, and `write` only reads them.
+        unsafe { write(2, self.bytes.as_ptr().cast(), self.length) };
+    }
+}

@@ -1,0 +1,53 @@
+//! `weir.h`: what a program that knows Weir can ask of it. The header is the documentation; the two are kept
+//! alike by a test that compiles it.
+
+use crate::errno::{EINVAL, fail};
+use core::ffi::c_int;
+use core::mem::size_of;
+use weir::heap;
+
+/// `struct weir_usage`.
+#[repr(C)]
+pub struct Usage {
+    used_bytes: usize,
+    idle_bytes: usize,
+    heap_bytes: usize,
+    mapped_bytes: usize,
+    mapped_count: usize,
+    metadata_bytes: usize,
+}
+
+/// `weir_version`: the library's version as text, such as "0.1.0".
+pub fn version() -> *const u8 {
+    concat!(env!("CARGO_PKG_VERSION"), "\0").as_ptr()
+}
+
+/// `weir_trim`: everything idle goes back to the OS now; 1 if anything went.
+pub fn trim() -> c_int {
+    c_int::from(heap::trim())
+}
+
+/// `weir_usage`: fills as much of the caller's structure as it has, so that the structure can grow at its end.
+pub unsafe fn usage(out: *mut Usage, size: usize) -> c_int {
+    if out.is_null() || size == 0 {
+        fail(EINVAL);
+        return -1;
+    }
+    let usage = heap::usage();
+    let answer = Usage {
+        used_bytes: usage.used_bytes,
+        idle_bytes: usage.idle_bytes,
+        heap_bytes: usage.heap_bytes,
+        mapped_bytes: usage.mapped_bytes,
+        mapped_count: usage.mapped_count,
+        metadata_bytes: usage.metadata_bytes,
+    };
+    let known = size.min(size_of::<Usage>());
+    let out = out.cast::<u8>();
+    // SAFETY: the caller's promise: `size` bytes at `out` may be written; `known` is no more than either side has.
+    unsafe {
+        out.copy_from_nonoverlapping((&raw const answer).cast(), known);
+        out.add(known).write_bytes(0, size - known);
+    }
+    0
+}

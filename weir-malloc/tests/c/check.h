@@ -1,0 +1,65 @@
+/* What the test programs share. Included first: it asks for all of libc's declarations. */
+#define _GNU_SOURCE 1
+#include <dlfcn.h>
+#include <errno.h>
+#include <malloc.h>
+#include <pthread.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static inline void check_failed(const char *file, int line, const char *condition) {
+    dprintf(2, "%s:%d: CHECK(%s) failed, errno %d\n", file, line, condition, errno);
+    _exit(1);
+}
+#define CHECK(condition) ((condition) ? (void)0 : check_failed(__FILE__, __LINE__, #condition))
+
+/* Whether Weir is under test: where the standards leave a choice, other libraries chose otherwise. */
+static inline int is_weir(void) {
+    const char *expect = getenv("EXPECT_WEIR");
+    return expect && *expect == '1';
+}
+
+/* A test that silently ran on the system's malloc would prove nothing. */
+__attribute__((constructor)) static void expect_weir(void) {
+    if (!is_weir()) return;
+    Dl_info of_calloc, of_weir; /* not malloc: one test wraps that */
+    void *version = dlsym(RTLD_DEFAULT, "weir_version");
+    CHECK(version != NULL);
+    CHECK(dladdr(version, &of_weir) != 0);
+    CHECK(dladdr(dlsym(RTLD_DEFAULT, "calloc"), &of_calloc) != 0);
+    CHECK(of_calloc.dli_fbase == of_weir.dli_fbase);
+}
+
+/* The byte at `i` of a block that was given the number `seed`. */
+static inline unsigned char pattern(uint64_t seed, size_t i) {
+    return (unsigned char)((seed * 0x9e3779b97f4a7c15u >> 32) + i * 31 + (i >> 8));
+}
+static inline void fill(void *block, size_t size, uint64_t seed) {
+    unsigned char *bytes = (unsigned char *)block;
+    for (size_t i = 0; i < size; i++) bytes[i] = pattern(seed, i);
+}
+static inline int holds(const void *block, size_t size, uint64_t seed) {
+    const unsigned char *bytes = (const unsigned char *)block;
+    for (size_t i = 0; i < size; i++)
+        if (bytes[i] != pattern(seed, i)) return 0;
+    return 1;
+}
+static inline int all_zero(const void *block, size_t size) {
+    const unsigned char *bytes = (const unsigned char *)block;
+    for (size_t i = 0; i < size; i++)
+        if (bytes[i]) return 0;
+    return 1;
+}
+static inline int aligned(const void *block, size_t align) { return ((uintptr_t)block & (align - 1)) == 0; }
+
+/* A small generator of its own: rand() takes a lock. */
+static inline uint64_t next_random(uint64_t *state) {
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    *state ^= *state << 17;
+    return *state;
+}

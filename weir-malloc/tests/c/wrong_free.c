@@ -1,0 +1,76 @@
+/* argv[1]: which wrong free. Prints the pointer, frees it wrongly, and must not come to its end. */
+#include "check.h"
+#include <sys/mman.h>
+
+static void wrong(void *pointer) {
+    dprintf(1, "%p\n", pointer);
+    free(pointer);
+}
+
+/* Objects wait in caches before anyone looks at them: whoever was freed twice must be found when they move. */
+static void stir(void) {
+    static void *block[5000];
+    for (int round = 0; round < 3; round++) {
+        for (int i = 0; i < 5000; i++) block[i] = malloc(100);
+        for (int i = 0; i < 5000; i++) free(block[i]);
+    }
+    malloc_trim(0);
+}
+
+int main(int argc, char **argv) {
+    CHECK(argc == 2);
+    const char *which = argv[1];
+    void *keep[64], *p;
+    for (int i = 0; i < 64; i++) keep[i] = malloc(100);
+    if (strcmp(which, "twice") == 0) {
+        free(keep[9]);
+        wrong(keep[9]);
+    } else if (strcmp(which, "twice-later") == 0) {
+        free(keep[9]);
+        for (int i = 20; i < 40; i++) free(keep[i]);
+        wrong(keep[9]);
+        stir();
+    } else if (strcmp(which, "twice-after-trim") == 0) {
+        for (int i = 0; i < 64; i++) free(keep[i]);
+        malloc_trim(0);
+        wrong(keep[9]);
+    } else if (strcmp(which, "twice-large") == 0) {
+        free(p = malloc(300000));
+        wrong(p);
+    } else if (strcmp(which, "twice-huge") == 0) {
+        free(p = malloc(64 << 20));
+        wrong(p);
+    } else if (strcmp(which, "twice-realloc") == 0) {
+        p = malloc(100);
+        CHECK(realloc(p, 100000) != p);
+        wrong(p);
+        stir();
+    } else if (strcmp(which, "inside") == 0) {
+        wrong((char *)keep[9] + 16);
+    } else if (strcmp(which, "unaligned") == 0) {
+        wrong((char *)keep[9] + 1);
+    } else if (strcmp(which, "inside-large") == 0) {
+        p = malloc(300000);
+        wrong((char *)p + 8192);
+    } else if (strcmp(which, "inside-huge") == 0) {
+        p = malloc(64 << 20);
+        wrong((char *)p + (1 << 20));
+    } else if (strcmp(which, "stack") == 0) {
+        char local[64];
+        wrong(local);
+    } else if (strcmp(which, "static") == 0) {
+        static long variable[8];
+        wrong(variable);
+    } else if (strcmp(which, "mapped") == 0) {
+        wrong(mmap(NULL, 1 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    } else if (strcmp(which, "wild") == 0) {
+        wrong((void *)0x123456789abc0);
+    } else if (strcmp(which, "realloc-wild") == 0) {
+        dprintf(1, "%p\n", (void *)0x1234567890);
+        p = realloc((void *)0x1234567890, 100);
+    } else {
+        CHECK(!"known");
+    }
+    dprintf(2, "survived\n");
+    return 0;
+}

@@ -1,0 +1,191 @@
+//! What every test here does: build the library, compile a small program, run it with the library preloaded.
+//!
+//! Malloc is replaced from outside, as users do it. The library is never linked into the tests: their own malloc
+//! stays the system's, so a broken heap fails a test rather than the harness.
+//!
+//! `WEIR_TEST_LIBRARY=/path/to/lib.so` tests another library, and `WEIR_TEST_LIBRARY=system` the C library itself:
+//! that is how the tests are tested.
+#![allow(dead_code, reason = "each test file uses its part")]
+
+use std::collections::HashMap;
+use std::env;
+use std::ffi::OsString;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::{Mutex, OnceLock};
+
+/// The ways in which every program is run.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Mode {
+    /// As it is.
+    Plain,
+    /// glibc does not register restartable sequences: Weir has to do without.
+    NoRseq,
+    /// With a limited address space, in KiB: Weir's reservations have to shrink.
+    Limited(u64),
+}
+
+/// Four GiB of address space: less than the heap would like to reserve.
+pub const LIMITED: Mode = Mode::Limited(4 << 20);
+
+/// Makes a module of three tests, one for each mode, of a function that takes one.
+#[macro_export]
+macro_rules! in_all_modes {
+    ($($name:ident)*) => {$(
+        mod $name {
+            #[test]
+            fn plain() {
+                super::$name($crate::common::Mode::Plain);
+            }
+            #[test]
+            fn no_rseq() {
+                super::$name($crate::common::Mode::NoRseq);
+            }
+            #[test]
+            fn limited() {
+                super::$name($crate::common::LIMITED);
+            }
+        }
+    )*};
+}
+
+/// How a program is compiled.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Kind {
+    C,
+    Cxx,
+    /// A shared library in C, to be opened or preloaded by a program.
+    CLibrary,
+    CxxLibrary,
+}
+
+/// Runs `tests/c/NAME` under the library and demands success.
+pub fn passes(kind: Kind, name: &str, arguments: &[&str], mode: Mode) {
+    let Some(program) = compile(kind, name) else { return };
+    let output = run(&program, arguments, mode, &[]);
+    assert!(output.status.success(), "{name} {arguments:?} in mode {mode:?}: {}", describe(&output));
+}
+
+/// Runs a compiled program under the library; `extra` are further variables of its environment, and
+/// `ALSO_PRELOAD` and `PRELOAD_BEFORE` are libraries after and before it.
+pub fn run(program: &Path, arguments: &[&str], mode: Mode, extra: &[(&str, OsString)]) -> Output {
+    let mut preload = OsString::new();
+    let mut command = Command::new("timeout");
+    // The shell sets the limit and then becomes the program, so that only the program is preloaded.
+    command.args(["-k", "5", "300", "sh", "-c"]);
+    let limit = if let Mode::Limited(kib) = mode { format!("ulimit -v {kib}; ") } else { String::new() };
+    command.arg(format!("{limit}LD_PRELOAD=$WEIR_PRELOAD exec \"$0\" \"$@\""));
+    command.arg(program).args(arguments);
+    if let Some(library) = library() {
+        preload.push(library);
+        command.env("EXPECT_WEIR", if env::var_os("WEIR_TEST_LIBRARY").is_some() { "0" } else { "1" });
+    }
+    for (name, value) in extra {
+        match *name {
+            "ALSO_PRELOAD" => {
+                preload.push(":");
+                preload.push(value);
+            }
+            "PRELOAD_BEFORE" => {
+                let weir = std::mem::replace(&mut preload, value.clone());
+                preload.push(":");
+                preload.push(weir);
+            }
+            _ => {
+                command.env(name, value);
+            }
+        }
+    }
+    if mode == Mode::NoRseq {
+        command.env("GLIBC_TUNABLES", "glibc.pthread.rseq=0");
+    }
+    command.env("WEIR_PRELOAD", preload);
+    command.output().expect("timeout and sh are there")
+}
+
+/// What a failed run says.
+pub fn describe(output: &Output) -> String {
+    format!(
+        "{}{}\n--- stdout\n{}\n--- stderr\n{}",
+        output.status,
+        output.status.signal().map(|signal| format!(" (signal {signal})")).unwrap_or_default(),
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    )
+}
+
+/// Whether the tests run on the C library's own malloc, where Weir's own messages cannot be expected.
+pub fn foreign() -> bool {
+    env::var_os("WEIR_TEST_LIBRARY").is_some()
+}
+
+/// The library under test, built in the profile of this test. Cargo does not build a cdylib for its integration
+/// tests, so they ask for it; when it is fresh, that costs nothing.
+pub fn library() -> Option<&'static Path> {
+    static LIBRARY: OnceLock<Option<PathBuf>> = OnceLock::new();
+    LIBRARY
+        .get_or_init(|| match env::var_os("WEIR_TEST_LIBRARY") {
+            Some(name) if name == "system" => None,
+            Some(path) => Some(path.into()),
+            None => Some(build()),
+        })
+        .as_deref()
+}
+
+fn build() -> PathBuf {
+    // target/PROFILE/deps/this-test
+    let executable = env::current_exe().expect("a running test has a path");
+    let directory = executable.ancestors().nth(2).expect("tests run from target/PROFILE/deps");
+    let profile = match directory.file_name().and_then(|name| name.to_str()) {
+        Some("debug") | None => "dev",
+        Some(name) => name,
+    };
+    let output = Command::new(env!("CARGO"))
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .args(["build", "--quiet", "--package", "weir-malloc", "--lib", "--profile", profile, "--target-dir"])
+        .arg(directory.parent().expect("a profile's directory is inside the target directory"))
+        .output()
+        .expect("cargo runs");
+    assert!(output.status.success(), "building libweir: {}", describe(&output));
+    directory.join("libweir_malloc.so")
+}
+
+/// Compiles `tests/c/NAME` once; none if this machine has no compiler, which is said.
+pub fn compile(kind: Kind, name: &str) -> Option<PathBuf> {
+    static DONE: OnceLock<Mutex<HashMap<String, Option<PathBuf>>>> = OnceLock::new();
+    let mut done = DONE.get_or_init(Mutex::default).lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    done.entry(name.to_owned()).or_insert_with(|| compile_now(kind, name)).clone()
+}
+
+fn compile_now(kind: Kind, name: &str) -> Option<PathBuf> {
+    let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let source = manifest.join("tests/c").join(name);
+    // Processes of one test run may compile the same file: each to a name of its own, and the last rename wins.
+    let output = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name.replace('.', "_"));
+    let unique = output.with_extension(std::process::id().to_string());
+    let (compiler, standard) = match kind {
+        Kind::C | Kind::CLibrary => ("cc", "-std=gnu11"),
+        Kind::Cxx | Kind::CxxLibrary => ("g++", "-std=c++17"),
+    };
+    let mut command = Command::new(compiler);
+    // Without builtins the compiler may neither drop an allocation nor reason about what malloc returns.
+    command.args([standard, "-O1", "-g", "-fno-builtin", "-pthread", "-w", "-I"]);
+    command.arg(manifest.join("include")).arg(&source).arg("-o").arg(&unique);
+    if matches!(kind, Kind::CLibrary | Kind::CxxLibrary) {
+        command.args(["-shared", "-fPIC"]);
+    } else {
+        command.args(["-rdynamic", "-ldl"]);
+    }
+    match command.output() {
+        Err(error) => {
+            println!("SKIPPED: {name} needs the compiler {compiler} ({error}); Debian has it in build-essential");
+            None
+        }
+        Ok(result) => {
+            assert!(result.status.success(), "compiling {name}: {}", describe(&result));
+            std::fs::rename(&unique, &output).expect("the target directory can be written");
+            Some(output)
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! The contracts of C, POSIX, glibc and C++, as small programs see them.
+
+mod common;
+use common::{Kind, Mode, compile, describe, foreign, passes, run};
+
+fn malloc_family(mode: Mode) {
+    passes(Kind::C, "contract.c", &[], mode);
+}
+
+fn contents(mode: Mode) {
+    passes(Kind::C, "blocks.c", &[], mode);
+}
+
+fn glibc_extensions(mode: Mode) {
+    passes(Kind::C, "glibc_ext.c", &[], mode);
+}
+
+fn cxx_operators(mode: Mode) {
+    passes(Kind::Cxx, "operators.cpp", &[], mode);
+}
+
+fn before_and_after_main(mode: Mode) {
+    passes(Kind::C, "early_late.c", &[], mode);
+}
+
+in_all_modes! { malloc_family contents glibc_extensions cxx_operators before_and_after_main }
+
+/// Optimised, the operators jump to the slow path that throws: no Rust frame is left for an exception to pass.
+#[test]
+fn no_rust_frame_below_a_throw() {
+    if cfg!(debug_assertions) || foreign() {
+        println!("SKIPPED: true of Weir, optimised: run with --release");
+        return;
+    }
+    let Some(program) = compile(Kind::Cxx, "operators.cpp") else { return };
+    let output = run(&program, &[], Mode::Plain, &[]);
+    assert!(String::from_utf8_lossy(&output.stdout).contains("1 frames"), "{}", describe(&output));
+}
+
+/// A C++ library in a scope of its own, in a C program: there is no `std::bad_alloc` where the loader looked.
+#[test]
+fn cxx_in_a_local_scope() {
+    let Some(library) = compile(Kind::CxxLibrary, "local_cxx.cpp") else { return };
+    passes(Kind::C, "local_scope.c", &[library.to_str().expect("paths here are text")], Mode::Plain);
+}
+
+/// Without any C++ runtime there is nothing to throw: the process ends, and says why.
+#[test]
+fn new_without_a_cxx_runtime() {
+    let Some(program) = compile(Kind::C, "local_scope.c") else { return };
+    if foreign() {
+        println!("SKIPPED: the C library has no operator new");
+        return;
+    }
+    let output = run(&program, &["none"], Mode::Plain, &[]);
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert!(message.contains("weir: operator new: no memory"), "{}", describe(&output));
+    assert!(!output.status.success());
+}

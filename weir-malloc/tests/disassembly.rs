@@ -1,0 +1,63 @@
+//! What only the finished library shows: that no function of the malloc family ended up calling itself, and that
+//! nothing is asked of the process that a malloc may not ask.
+
+mod common;
+use common::{describe, foreign, library};
+use std::process::Command;
+
+/// What a binutils tool says about the library; none if this machine has no such tool, which is said.
+fn inspect(tool: &str, arguments: &[&str]) -> Option<String> {
+    if foreign() {
+        println!("SKIPPED: another library is under test");
+        return None;
+    }
+    let output = match Command::new(tool).args(arguments).arg(library()?).output() {
+        Err(error) => {
+            println!("SKIPPED: no {tool} ({error}); Debian has it in binutils");
+            return None;
+        }
+        Ok(output) => output,
+    };
+    assert!(output.status.success(), "{tool}: {}", describe(&output));
+    Some(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// The compiler knows what malloc and memset mean and may make a calloc of them, which inside calloc never ends.
+#[test]
+fn calloc_never_calls_malloc() {
+    let Some(symbols) = inspect("nm", &["-D", "--defined-only"]) else { return };
+    let Some(code) = inspect("objdump", &["-d", "--no-show-raw-insn"]) else { return };
+    let Some(relocations) = inspect("readelf", &["--relocs", "--wide"]) else { return };
+    for name in ["malloc", "calloc"] {
+        // Equal functions share an address, and the disassembler shows one name of it: compare addresses.
+        let symbol = symbols.lines().find(|line| line.ends_with(&format!(" T {name}"))).expect("an exported function");
+        let address = symbol.split(' ').next().unwrap_or_default().trim_start_matches('0');
+        assert!(code.contains(&format!("{address}:\t")), "the disassembly has no {name} in it");
+        let call = format!("call   {address} ");
+        assert!(!code.contains(&call), "somebody calls {name}");
+        let through_the_linker = |line: &&str| line.split_whitespace().nth(4).is_some_and(|symbol| symbol == name);
+        assert_eq!(relocations.lines().find(through_the_linker), None);
+    }
+}
+
+#[test]
+fn loads_at_once_and_stays() {
+    let Some(dynamic) = inspect("readelf", &["--dynamic", "--wide"]) else { return };
+    for wanted in ["[libweir.so]", "BIND_NOW", "NODELETE", "INITFIRST"] {
+        assert!(dynamic.contains(wanted), "no {wanted} in:\n{dynamic}");
+    }
+    let needed: Vec<_> = dynamic.lines().filter(|line| line.contains("(NEEDED)")).collect();
+    assert!(needed.iter().all(|line| line.contains("[libc.so.6]")), "needs more than libc: {needed:?}");
+}
+
+/// Thread-local storage would be allocated, on first use, by the malloc that uses it; nor may names leak out.
+#[test]
+fn has_no_thread_local_storage_and_no_stray_names() {
+    let Some(symbols) = inspect("nm", &["-D", "--defined-only"]) else { return };
+    for line in symbols.lines() {
+        let name = line.rsplit(' ').next().unwrap_or_default();
+        assert!(!name.contains("rust"), "exports {name}");
+    }
+    let Some(segments) = inspect("readelf", &["--segments", "--wide"]) else { return };
+    assert!(!segments.contains(" TLS "), "{segments}");
+}

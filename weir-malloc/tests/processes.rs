@@ -1,0 +1,57 @@
+//! Threads, forks, signals and other libraries around the heap.
+
+mod common;
+use common::{Kind, Mode, compile, describe, foreign, passes, run};
+
+fn forks_and_spawns(mode: Mode) {
+    passes(Kind::C, "forks.c", &[], mode);
+}
+
+fn thread_exits(mode: Mode) {
+    passes(Kind::C, "thread_exits.c", &[], mode);
+}
+
+fn signal_storm(mode: Mode) {
+    passes(Kind::C, "signals.c", &[], mode);
+}
+
+fn libraries_come_and_go(mode: Mode) {
+    let Some(plugin) = compile(Kind::CLibrary, "plugin.c") else { return };
+    passes(Kind::C, "plugins.c", &[plugin.to_str().expect("paths here are text")], mode);
+}
+
+fn stress(mode: Mode) {
+    // WEIR_STRESS_SECONDS: for a long run by hand.
+    let seconds = std::env::var("WEIR_STRESS_SECONDS").unwrap_or_else(|_| "5".to_owned());
+    passes(Kind::C, "stress.c", &[&seconds], mode);
+}
+
+in_all_modes! { forks_and_spawns thread_exits signal_storm libraries_come_and_go stress }
+
+/// Preloaded after Weir, a wrapper of malloc sees nothing; both work.
+#[test]
+fn before_another_preload() {
+    let (Some(beside), Some(program)) = (compile(Kind::CLibrary, "beside.c"), compile(Kind::C, "beside_main.c")) else {
+        return;
+    };
+    if foreign() {
+        println!("SKIPPED: no library to be beside of");
+        return;
+    }
+    let output = run(&program, &["first"], Mode::Plain, &[("ALSO_PRELOAD", beside.into())]);
+    assert!(output.status.success(), "{}", describe(&output));
+}
+
+/// Preloaded before Weir, a wrapper finds Weir's malloc as the next one.
+#[test]
+fn after_another_preload() {
+    let (Some(beside), Some(program)) = (compile(Kind::CLibrary, "beside.c"), compile(Kind::C, "beside_main.c")) else {
+        return;
+    };
+    if foreign() {
+        println!("SKIPPED: no library to be beside of");
+        return;
+    }
+    let output = run(&program, &["wrapped"], Mode::Plain, &[("PRELOAD_BEFORE", beside.into())]);
+    assert!(output.status.success(), "{}", describe(&output));
+}
