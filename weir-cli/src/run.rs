@@ -4,7 +4,7 @@ use crate::command_line::RunOptions;
 use crate::failure::Failure;
 use crate::signals;
 use crate::stats_file::StatsFile;
-use crate::summary::{Summary, Totals};
+use crate::summary::{self, Summary, Totals};
 use crate::units::bytes;
 use crate::{elf, library};
 use std::io::{ErrorKind, Write};
@@ -179,13 +179,14 @@ fn sample(
 
 fn print_line(stats: &StatsFile, started: Instant, resident: Option<u64>) {
     let t = Totals::of(stats);
+    let (used, idle) = summary::now(stats);
     let g = &t.given_back_bytes;
     eprintln!(
         "weir: {:.1} s: resident {}, used {}, idle {}, given back {} idle + {} pressure + {} limit, {} pressure events",
         started.elapsed().as_secs_f64(),
         resident.map_or("-".into(), bytes),
-        bytes(t.used_bytes),
-        bytes(t.idle_bytes),
+        bytes(used),
+        bytes(idle),
         bytes(g.idle),
         bytes(g.pressure),
         bytes(g.limit),

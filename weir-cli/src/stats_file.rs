@@ -67,14 +67,19 @@ impl StatsFile {
         unsafe { &*self.map.cast() }
     }
 
-    /// Processes that asked for a page.
-    pub fn processes(&self) -> u64 {
+    /// Pages that were asked for.
+    fn asked(&self) -> u64 {
         self.next_page().load(Relaxed).saturating_sub(1)
+    }
+
+    /// How many asked for a page when none was left.
+    pub fn beyond(&self) -> u64 {
+        self.asked().saturating_sub(PAGES as u64 - 1)
     }
 
     /// The pages in use.
     pub fn pages(&self) -> impl Iterator<Item = &Stats> {
-        let taken = (self.processes() as usize).min(PAGES - 1);
+        let taken = (self.asked() as usize).min(PAGES - 1);
         let in_use = |s: &&Stats| s.magic.load(Relaxed) == MAGIC && s.version.load(Relaxed) == VERSION;
         // SAFETY: page `i` lies in the mapping, is page-aligned as Stats is, and holds atomics only, for which any
         // bytes are a value.
@@ -107,7 +112,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("stats");
         let stats = StatsFile::create_at(&path).unwrap();
-        assert_eq!((stats.processes(), stats.pages().count()), (0, 0));
+        assert_eq!((stats.beyond(), stats.pages().count()), (0, 0));
         let slot = stats.next_page().fetch_add(1, Relaxed) as usize;
         assert_eq!(stats.pages().count(), 0, "taken, but not yet filled in");
         // SAFETY: the slot lies in the mapping and is used atomically.
@@ -117,7 +122,7 @@ mod tests {
         page.reports.store(7, Relaxed);
         assert_eq!(stats.pages().map(|p| p.reports.load(Relaxed)).collect::<Vec<_>>(), [7]);
         stats.next_page().store(PAGES as u64 + 10, Relaxed);
-        assert_eq!((stats.processes(), stats.pages().count()), (PAGES as u64 + 9, 1));
+        assert_eq!((stats.beyond(), stats.pages().count()), (10, 1));
         drop(stats);
         assert!(!path.exists());
     }

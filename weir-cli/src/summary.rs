@@ -3,9 +3,10 @@
 use crate::stats_file::StatsFile;
 use crate::units::{bytes, nanoseconds};
 use serde::Serialize;
+use std::collections::HashSet;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use weir::stats::LATENCY_BUCKETS;
+use weir::stats::{LATENCY_BUCKETS, Stats};
 
 /// Bytes given back to the system, by what made Weir do it.
 #[derive(Debug, Default, Serialize)]
@@ -39,15 +40,27 @@ pub struct Totals {
     pub free_hit_rate: Option<f64>,
     /// The same of allocations.
     pub alloc_hit_rate: Option<f64>,
-    /// Bytes now (at the end: when each process ended) in use, idle but resident, and resident in all.
-    pub used_bytes: u64,
-    pub idle_bytes: u64,
+}
+
+/// Bytes that processes which are still there use now, and hold idle but resident.
+pub fn now(file: &StatsFile) -> (u64, u64) {
+    let alive = |page: &&Stats| weir::os::process::exists(page.pid.load(Relaxed) as i32);
+    file.pages().filter(alive).fold((0, 0), |(used, idle), page| {
+        let in_use = page.used_bytes.load(Relaxed).saturating_add(page.mapped_bytes.load(Relaxed));
+        (used + in_use, idle + page.idle_bytes.load(Relaxed))
+    })
+}
+
+/// Processes that used Weir. One that executed another program has a page for each.
+fn processes(file: &StatsFile) -> u64 {
+    let pids: HashSet<u32> = file.pages().map(|page| page.pid.load(Relaxed)).collect();
+    pids.len() as u64 + file.beyond()
 }
 
 impl Totals {
     /// Adds up all pages of the file.
     pub fn of(file: &StatsFile) -> Self {
-        let sum = |pick: &dyn Fn(&weir::stats::Stats) -> &AtomicU64| {
+        let sum = |pick: &dyn Fn(&Stats) -> &AtomicU64| {
             file.pages().map(|page| pick(page).load(Relaxed)).fold(0, u64::saturating_add)
         };
         let mut histogram = [0u64; LATENCY_BUCKETS];
@@ -61,7 +74,7 @@ impl Totals {
         let frees = sum(&|s| &s.fast_frees) + sum(&|s| &s.free_misses);
         let allocs = frees.saturating_add(sum(&|s| &s.objects_out));
         Self {
-            processes: file.processes(),
+            processes: processes(file),
             given_back_bytes: GivenBack {
                 idle: sum(&|s| &s.given_back[0]),
                 pressure: sum(&|s| &s.given_back[1]),
@@ -76,8 +89,6 @@ impl Totals {
             huge_pages_split: sum(&|s| &s.huge_split),
             free_hit_rate: rate(frees, sum(&|s| &s.free_misses)),
             alloc_hit_rate: rate(allocs, sum(&|s| &s.alloc_misses)),
-            used_bytes: sum(&|s| &s.used_bytes).saturating_add(sum(&|s| &s.mapped_bytes)),
-            idle_bytes: sum(&|s| &s.idle_bytes),
         }
     }
 }

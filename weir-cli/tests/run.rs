@@ -29,6 +29,8 @@ __attribute__((constructor)) static void begin(void) {
     close(fd);
     uint32_t version = 1;
     memcpy(page + 8, &version, 4);
+    uint32_t pid = getpid();
+    memcpy(page + 12, &pid, 4);
     uint64_t given = 3 << 20;
     memcpy(page + 24, &given, 8);
     memcpy(page, "weirstat", 8);
