@@ -89,20 +89,14 @@ pub fn area() -> Option<Area> {
     let filled = match (size, getauxval.is_null()) {
         (20 | 32, false) => {
             // SAFETY: libc's function of this type; any argument is allowed.
-            let getauxval = unsafe {
-                core::mem::transmute::<*const (), unsafe extern "C" fn(usize) -> usize>(getauxval)
-            };
+            let getauxval =
+                unsafe { core::mem::transmute::<*const (), unsafe extern "C" fn(usize) -> usize>(getauxval) };
             // SAFETY: as above.
             unsafe { getauxval(AT_RSEQ_FEATURE_SIZE) }.clamp(16, 32)
         }
         _ => size,
     };
-    Some(Area {
-        offset,
-        features: filled,
-        mm_cid: filled >= AREA_MM_CID + 4,
-        node_id: filled >= AREA_NODE_ID + 4,
-    })
+    Some(Area { offset, features: filled, mm_cid: filled >= AREA_MM_CID + 4, node_id: filled >= AREA_NODE_ID + 4 })
 }
 
 /// Puts the fast path on restartable sequences if all it needs is there: an area, a table big enough for every
