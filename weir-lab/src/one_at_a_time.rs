@@ -9,7 +9,8 @@ pub struct Turn(#[allow(dead_code, reason = "the lock is the open file's")] File
 /// Waits until no other weir-lab on this machine has it.
 pub fn wait_for_turn() -> Result<Turn, String> {
     let path = std::env::temp_dir().join("weir-lab.lock");
-    let opened = OpenOptions::new().create(true).truncate(false).write(true).open(&path);
+    // Reading is enough to lock, and lets a user in after root has made the file.
+    let opened = File::open(&path).or_else(|_| OpenOptions::new().create(true).append(true).open(&path));
     let file = opened.map_err(|why| format!("cannot open {}: {why}", path.display()))?;
     // SAFETY: the descriptor is the open file's.
     let lock = |how| unsafe { libc::flock(file.as_raw_fd(), how) == 0 };

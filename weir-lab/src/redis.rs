@@ -200,5 +200,6 @@ fn as_json(
         })
         .collect();
     let failed = rows.iter().zip(runs).find(|(row, runs)| row.name == subject && runs.is_err());
-    json!({ "redis": version, "looks_s": looks, "runs": cells, "failed": failed.and_then(|(_, runs)| runs.as_ref().err()) })
+    let why = failed.and_then(|(_, runs)| runs.as_ref().err());
+    json!({ "redis": version, "looks_s": looks, "runs": cells, "failed": why })
 }
