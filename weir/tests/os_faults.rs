@@ -8,10 +8,11 @@ use weir::os::cgroup::{GroupDir, Membership};
 use weir::os::creds::MainThread;
 use weir::os::pressure_watch::Request;
 use weir::os::process::getpid;
+use weir::os::psi::{Kind, Threshold};
 use weir::os::sources::Sources;
 use weir::os::syscall::{Errno, fault};
 use weir::os::wake::Waker;
-use weir::os::{memcg, probe};
+use weir::os::{fd, memcg, probe, psi};
 use weir::tunables::Tunables;
 
 /// All but the clock: a machine without one is none that Linux runs on.
@@ -49,6 +50,10 @@ fn one_life() -> bool {
         if let Some(dir) = Membership::find().memory.and_then(|group| GroupDir::open(&group).ok()) {
             memcg::effective_limits(&dir);
             dir.close();
+        }
+        let stalls = Threshold { kind: Kind::Some, stall_us: 70_000, window_us: 1_000_000 };
+        if let Ok(armed) = psi::arm(|| fd::open(c"/proc/pressure/memory", fd::O_RDWR), stalls) {
+            let _ = fd::close(armed.fd);
         }
         let _ = (probe::huge_pages(), probe::process_madvise(), probe::membarrier_rseq(), probe::possible_cpus());
         let fired = fault::disarm();
