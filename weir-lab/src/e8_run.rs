@@ -183,8 +183,8 @@ pub struct Event {
     pub held: [Memory; 3],
 }
 
-/// How long A idles before an event.
-const SETTLE: f64 = 1.0;
+/// How long A idles before an event: too short for what an allocator gives back by its own clock.
+const SETTLE: f64 = 0.1;
 
 /// The event comes by systemd's protocol: bytes in the FIFO that `MEMORY_PRESSURE_WATCH` names.
 pub fn told_by_fifo(allocator: &Allocator, setting: &Setting) -> Result<Event, String> {

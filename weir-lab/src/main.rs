@@ -8,6 +8,7 @@ mod e8_run;
 mod e9;
 mod e9_report;
 mod machine;
+mod one_at_a_time;
 mod peer_build;
 mod peers;
 mod procfs;
@@ -142,6 +143,9 @@ fn list() -> Result<(), String> {
             Ok(allocator) => println!("  {name:<15} {}", allocator.version),
             Err(how) => println!("  {name:<15} not here: {how}"),
         }
+    }
+    for (name, why) in peers::OUT_OF_REACH {
+        println!("  {name:<15} out of reach: {why}");
     }
     println!("\nWorkloads of e9 (--only A,B):");
     for workload in e9::workloads()? {

@@ -50,6 +50,10 @@ pub const PEERS: &[Peer] = &[
     debian("scudo", "libclang-rt-14-dev", "libclang_rt.scudo_standalone-x86_64.so"),
 ];
 
+/// Peers that cannot be had here, and why.
+pub const OUT_OF_REACH: &[(&str, &str)] =
+    &[("ferroc", "its crate (1.0.0-pre.3) does not build with a stable compiler")];
+
 /// Where Debian's packages put shared objects.
 const LIBRARY_DIRS: &[&str] = &[
     "/usr/lib/x86_64-linux-gnu",

@@ -1,7 +1,8 @@
 //! What redis-server keeps after FLUSHALL.
 //!
 //! Debian's binary links the shared libjemalloc and calls malloc by its plain name, so a preloaded allocator serves
-//! it; only the purge by which it helps itself (`mallctl`) still goes to jemalloc, where nothing lies then. For glibc
+//! it; only the purge by which it helps itself (`mallctl`) still goes to a jemalloc: it does nothing for any other
+//! allocator, and empties the jemalloc rows. For glibc
 //! the C library's own object is preloaded. The row `(as packaged)` is the binary as it comes, purge and all.
 
 use crate::RunArgs;
@@ -51,6 +52,9 @@ pub fn run(args: &RunArgs, allocators: Vec<Allocator>) -> Result<Value, String> 
         bytes / 1_000_000
     );
     println!("{}", table(&rows, &runs, looks));
+    println!(
+        "The jemalloc rows and `(as packaged)` are purged by redis itself, which knows jemalloc's own call for it."
+    );
     print_verdict(&rows, &args.subject, &runs);
     Ok(as_json(&rows, &args.subject, &runs, looks, &version))
 }
