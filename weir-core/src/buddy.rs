@@ -140,6 +140,20 @@ fn aligned_blocks(mut word: u64, order: u32) -> u64 {
     word & STARTS[order as usize]
 }
 
+/// What a pageblock's free pages cost to report: whether a huge page is lost by it, and how well used that is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Backing {
+    /// No huge page.
+    Small = 0,
+    /// A huge page of which at most [`SPARSE`] pages are in use: it costs more memory than it saves time.
+    SparseHuge = 1,
+    /// A huge page in good use: split under severe pressure only.
+    Huge = 2,
+}
+
+/// Used pages up to which a huge page is sparse: a quarter of it (measured: E8 with huge pages `always`).
+const SPARSE: usize = PAGEBLOCK_PAGES / 4;
+
 /// What is known of one pageblock. All zero: nothing free, nothing backed, on no list.
 #[repr(C, align(32))]
 pub struct Pageblock {
@@ -157,8 +171,8 @@ pub struct Pageblock {
     pub node: u8,
     /// One huge page is behind it.
     pub huge: bool,
-    /// It is on the zone's list of pageblocks with pages to report.
-    pub hinted: bool,
+    /// The hint list it is on (a [`Backing`]), plus one; 0: none.
+    pub hint: u8,
     /// Next and previous pageblock on the hint list.
     pub hint_next: u32,
     /// See `hint_next`.
@@ -178,9 +192,20 @@ impl Pageblock {
             list: 0,
             node,
             huge: false,
-            hinted: false,
+            hint: 0,
             hint_next: NONE,
             hint_prev: NONE,
+        }
+    }
+
+    /// What a report of its free pages would cost.
+    pub fn backing(&self) -> Backing {
+        if !self.huge {
+            Backing::Small
+        } else if PAGEBLOCK_PAGES - self.free.len() <= SPARSE {
+            Backing::SparseHuge
+        } else {
+            Backing::Huge
         }
     }
 

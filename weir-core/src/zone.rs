@@ -5,7 +5,7 @@
 //! A pageblock with free backed pages is on the *hint list* (002's hint bitmap, kept as a list so that finding the
 //! next one to report costs the same whatever the heap's size), the longest unchanged first.
 
-use crate::buddy::{PageSet, Pageblock};
+use crate::buddy::{Backing, PageSet, Pageblock};
 use crate::lock::Lock;
 use crate::page::{NONE, PAGEBLOCK_PAGES, REPORT_ORDER, Window, order_of};
 use crate::working_set::Peak;
@@ -39,8 +39,8 @@ pub struct FreeAreas {
     heads: [u32; LISTS],
     /// Bit `order` of `partial[fill]`: that list is not empty.
     partial: [u16; FILLS],
-    /// Head and tail of the hint lists: pageblocks that no huge page backs, and those that one does.
-    hints: [[u32; 2]; 2],
+    /// Head and tail of the hint lists, one for each [`Backing`].
+    hints: [[u32; 2]; 3],
     /// The node that this zone belongs to.
     pub node: u8,
     /// Pages mapped into the zone.
@@ -59,7 +59,7 @@ impl FreeAreas {
         Self {
             heads: [NONE; LISTS],
             partial: [0; FILLS],
-            hints: [[NONE; 2]; 2],
+            hints: [[NONE; 2]; 3],
             node,
             pages: 0,
             used: 0,
@@ -77,7 +77,9 @@ impl FreeAreas {
     /// Takes `pages` pages (at most those of order 10), aligned to `order`, from free areas. `None`: grow first.
     pub fn take(&mut self, window: &Window, pages: usize, order: u32, huge_on_touch: bool) -> Option<PageRun> {
         let order = order.max(order_of(pages));
-        let (block, first) = if order < REPORT_ORDER && let Some(block) = self.fullest(order) {
+        let (block, first) = if order < REPORT_ORDER
+            && let Some(block) = self.fullest(order)
+        {
             let first = self.block(window, block).find(order)?;
             (block, first)
         } else if order <= REPORT_ORDER {
@@ -212,9 +214,9 @@ impl FreeAreas {
     }
 
     /// The pageblock to report next: that with free backed pages which has not changed for the longest, among those
-    /// that a huge page backs or among the others.
-    pub fn next_hint(&self, huge: bool) -> Option<u32> {
-        let block = self.hints[huge as usize][0];
+    /// with this backing.
+    pub fn next_hint(&self, backing: Backing) -> Option<u32> {
+        let block = self.hints[backing as usize][0];
         (block != NONE).then_some(block)
     }
 
@@ -245,36 +247,37 @@ impl FreeAreas {
         if self.block(window, block).list != 0 {
             self.remove(window, block);
         }
-        if self.block(window, block).hinted {
+        if self.block(window, block).hint != 0 {
             self.unhint(window, block);
         }
     }
 
     fn hint(&mut self, window: &Window, block: u32) {
         let pageblock = self.block(window, block);
-        let ends = &mut self.hints[pageblock.huge as usize];
+        pageblock.hint = pageblock.backing() as u8 + 1;
+        let ends = &mut self.hints[pageblock.hint as usize - 1];
         let tail = core::mem::replace(&mut ends[1], block);
         if tail == NONE {
             ends[0] = block;
         } else {
             self.block(window, tail).hint_next = block;
         }
-        (pageblock.hinted, pageblock.hint_next, pageblock.hint_prev) = (true, NONE, tail);
+        (pageblock.hint_next, pageblock.hint_prev) = (NONE, tail);
     }
 
     fn unhint(&mut self, window: &Window, block: u32) {
         let pageblock = self.block(window, block);
         let (next, prev) = (pageblock.hint_next, pageblock.hint_prev);
-        pageblock.hinted = false;
+        let list = core::mem::take(&mut pageblock.hint) as usize - 1;
         if next != NONE {
             self.block(window, next).hint_prev = prev;
         } else {
-            self.hints[pageblock.huge as usize][1] = prev;
+            self.hints[list][1] = prev;
         }
         if prev != NONE {
             self.block(window, prev).hint_next = next;
         } else {
-            self.hints[pageblock.huge as usize][0] = next;
+            self.hints[list][0] = next;
         }
     }
 
