@@ -81,6 +81,18 @@ impl PageSet {
         Some((first, end - first))
     }
 
+    /// The first page of the shortest run of at least `pages`.
+    pub fn best_run(&self, pages: usize) -> Option<usize> {
+        let (mut at, mut best) = (0, None);
+        while let Some((first, len)) = self.next_run(at) {
+            if len >= pages && best.is_none_or(|(_, shortest)| len < shortest) {
+                best = Some((first, len));
+            }
+            at = first + len;
+        }
+        best.map(|(first, _)| first)
+    }
+
     fn next_bit(&self, from: usize, inverted: bool) -> Option<usize> {
         let mut at = from;
         while at < PAGEBLOCK_PAGES {
@@ -217,6 +229,11 @@ impl Pageblock {
     /// The first page of a free block of `order` (at most 8), a backed one if there is one.
     pub fn find(&self, order: u32) -> Option<usize> {
         self.idle().find_block(order).or_else(|| self.free.find_block(order))
+    }
+
+    /// The first page of the shortest free run of at least `pages`, a backed one if there is one.
+    pub fn find_run(&self, pages: usize) -> Option<usize> {
+        self.idle().best_run(pages).or_else(|| self.free.best_run(pages))
     }
 
     /// Takes `pages` free pages from `first`; returns how many of them were backed. All count as backed from now on.

@@ -19,6 +19,8 @@ const PARTIAL_LISTS: usize = FILLS * ORDERS;
 const WHOLE_BACKED: usize = PARTIAL_LISTS;
 const WHOLE_REPORTED: usize = PARTIAL_LISTS + 1;
 const LISTS: usize = PARTIAL_LISTS + 2;
+/// Pageblocks looked at for free blocks in a row before one with a whole block of the order is taken.
+const LOOSE_TRIES: usize = 8;
 /// Whole free pageblocks looked at for two neighbours before the zone grows instead.
 const PAIR_TRIES: usize = 64;
 
@@ -74,22 +76,49 @@ impl FreeAreas {
         unsafe { &mut *window.block(block) }
     }
 
-    /// Takes `pages` pages (at most those of order 10), aligned to `order`, from free areas. `None`: grow first.
-    pub fn take(&mut self, window: &Window, pages: usize, order: u32, huge_on_touch: bool) -> Option<PageRun> {
-        let order = order.max(order_of(pages));
-        let (block, first) = if order < REPORT_ORDER
-            && let Some(block) = self.fullest(order)
-        {
-            let first = self.block(window, block).find(order)?;
-            (block, first)
+    /// Takes `pages` pages (at most those of order 10), aligned to `align` (an order), from free areas. `None`: grow
+    /// first.
+    pub fn take(&mut self, window: &Window, pages: usize, align: u32, huge_on_touch: bool) -> Option<PageRun> {
+        let order = align.max(order_of(pages));
+        let (block, first) = if let Some(found) = self.partial_run(window, pages, align, order) {
+            found
         } else if order <= REPORT_ORDER {
             (self.whole(|_| true, window)?, 0)
         } else {
-            (self.pair(window, order > order_of(pages))?, 0)
+            (self.pair(window, align > REPORT_ORDER)?, 0)
         };
         let page = block * PAGEBLOCK_PAGES as u32 + first as u32;
         let backed = self.take_run(window, page, pages, huge_on_touch);
         Some(PageRun { page, zero: backed == 0 })
+    }
+
+    /// A run inside the fullest partly free pageblock that has one. A block of `order` is sure to hold it; where no
+    /// alignment is asked for, shorter ones in a row may do as well, and a few pageblocks with such are tried.
+    fn partial_run(&self, window: &Window, pages: usize, align: u32, order: u32) -> Option<(u32, usize)> {
+        let loose = align == 0 && order > 0;
+        for fill in (0..FILLS).rev() {
+            if loose && order <= REPORT_ORDER && self.partial[fill] >> (order - 1) & 1 == 1 {
+                let mut block = self.heads[fill * ORDERS + order as usize - 1];
+                for _ in 0..LOOSE_TRIES {
+                    if block == NONE {
+                        break;
+                    }
+                    let pageblock = self.block(window, block);
+                    if let Some(first) = pageblock.find_run(pages) {
+                        return Some((block, first));
+                    }
+                    block = pageblock.next;
+                }
+            }
+            if order < REPORT_ORDER && self.partial[fill] >> order != 0 {
+                let order = order + (self.partial[fill] >> order).trailing_zeros();
+                let block = self.heads[fill * ORDERS + order as usize];
+                let pageblock = self.block(window, block);
+                let first = if loose { pageblock.find_run(pages) } else { pageblock.find(align.max(order_of(pages))) };
+                return Some((block, first?));
+            }
+        }
+        None
     }
 
     /// Takes `pages` free pages from `page`; returns how many were backed.
@@ -108,13 +137,6 @@ impl FreeAreas {
         self.idle -= backed;
         self.peak.note(self.used);
         backed
-    }
-
-    /// The fullest pageblock that has a free block of at least `order` (at most 8).
-    fn fullest(&self, order: u32) -> Option<u32> {
-        let fill = (0..FILLS).rev().find(|&f| self.partial[f] >> order != 0)?;
-        let order = order + (self.partial[fill] >> order).trailing_zeros();
-        Some(self.heads[fill * ORDERS + order as usize])
     }
 
     /// The first whole free pageblock that `fits`, backed before reported.
