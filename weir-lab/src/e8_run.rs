@@ -132,7 +132,7 @@ pub struct Hog {
 
 /// Runs B in the cgroup: it needs the bytes twice, one time after the other.
 pub fn hog(setting: &Setting, cgroup: &Cgroup) -> Result<Hog, String> {
-    let plain = Allocator { name: "B".into(), preload: None, version: String::new() };
+    let plain = Allocator { name: "B".into(), preload: None, version: String::new(), env: &[] };
     let mut start = command(load_program()?, &plain);
     start.args(["hog", &format!("bytes={}", setting.bytes), "times=2"]);
     join(&mut start, Some(cgroup));

@@ -70,7 +70,7 @@ fn with_packaged(mut allocators: Vec<Allocator>) -> Result<Vec<Allocator>, Strin
     for glibc in allocators.iter_mut().filter(|allocator| allocator.preload.is_none()) {
         glibc.preload = Some(libc_object()?);
     }
-    allocators.push(Allocator { name: "(as packaged)".into(), preload: None, version: String::new() });
+    allocators.push(Allocator { name: "(as packaged)".into(), preload: None, version: String::new(), env: &[] });
     Ok(allocators)
 }
 
