@@ -415,7 +415,7 @@ impl<P: Platform> Heap<P> {
             let Some(page) = space.window.page_of(addr) else { continue };
             return match space.window.class_of(page) {
                 NOTHING => None,
-                LARGE if addr % PAGE == 0 => {
+                LARGE if addr.is_multiple_of(PAGE) => {
                     // SAFETY: the page heads a run, whose length its descriptor holds.
                     let pages = unsafe { *space.window.desc(page) } as usize;
                     Some(Found::Run { page, pages, low })

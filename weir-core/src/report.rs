@@ -181,9 +181,11 @@ impl<P: Platform> Heap<P> {
         let mut bytes = 0;
         for class in 1..=COUNT {
             let mut slabs = self.caches[class].slabs.lock(&self.platform);
-            let due = slabs.due(now);
+            if !slabs.due(now) {
+                continue;
+            }
             drop(slabs);
-            while due {
+            loop {
                 let got = self.report_slab_batch(class, want);
                 bytes += got;
                 if got == 0 {

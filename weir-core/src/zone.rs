@@ -161,7 +161,7 @@ impl FreeAreas {
             block.node == self.node && block.list as usize > WHOLE_BACKED
         };
         let after = |b: u32| b < last && free(b + 1) && !(aligned && b % 2 == 1);
-        let before = |b: u32| b > 0 && free(b - 1) && !(aligned && b % 2 == 0);
+        let before = |b: u32| b > 0 && free(b - 1) && !(aligned && b.is_multiple_of(2));
         let block = self.whole(|b| after(b) || before(b), window)?;
         Some(if after(block) { block } else { block - 1 })
     }
