@@ -6,6 +6,7 @@ use core::sync::atomic::{
     AtomicBool, AtomicI32, AtomicU64,
     Ordering::{Acquire, Relaxed, Release},
 };
+use linux_raw_sys::general::{O_CLOEXEC, O_RDWR};
 use weir_core::stats::{MAGIC, PAGE_BYTES, VERSION};
 use weir_core::tunables::{SetError, TABLE};
 
@@ -120,7 +121,7 @@ fn tunable(name: &[u8], value: &[u8]) {
         }
     };
     if said.is_ok() {
-        line.to_stderr();
+        line.say();
     }
 }
 
@@ -132,7 +133,7 @@ pub(crate) fn watch_request() -> Request<'static> {
 /// Puts a page of the statistics file, if there is one, over the counters, so that they outlive the process.
 fn take_page() {
     let Some(path) = STATS_PATH.get() else { return };
-    let Ok(file) = fd::open(path, (linux_raw_sys::general::O_RDWR | linux_raw_sys::general::O_CLOEXEC) as u32) else {
+    let Ok(file) = fd::open(path, O_RDWR | O_CLOEXEC) else {
         return;
     };
     if let Some(slot) = next_slot(file) {

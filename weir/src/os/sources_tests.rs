@@ -98,7 +98,7 @@ fn the_service_managers_fifo_is_heard_and_its_end_does_not_spin() {
     });
     with_sources(request, |sources, tunables, _| {
         let heard = sources.wait(tunables, false, Some(5_000 * MS));
-        assert_eq!((heard.level, heard.cause), (Level::Some, Some(Cause::ServiceManager)));
+        assert_eq!((heard.level, heard.cause), (Level::Severe, Some(Cause::ServiceManager)));
         // The other end goes: one event is taken, the source dropped, a new try put off.
         assert!(sources.wait(tunables, false, Some(300 * MS)).timed_out);
         assert_eq!(sources.slots[What::Watch as usize].fd, -1);
