@@ -2,6 +2,8 @@
 
 mod cgroup;
 mod child;
+mod e10;
+mod e10_report;
 mod e8;
 mod e8_report;
 mod e8_run;
@@ -19,6 +21,8 @@ mod restore;
 mod stats;
 mod swap;
 mod thp;
+mod thread_limit;
+mod turns;
 
 use clap::{Args, Parser, Subcommand};
 use std::fs::File;
@@ -47,7 +51,7 @@ enum Command {
 /// What every experiment can be told.
 #[derive(Args)]
 pub struct RunArgs {
-    /// e8, e9 or redis.
+    /// One of those that `weir-lab list` names.
     name: String,
     /// Smaller and fewer: shows that it works, proves nothing.
     #[arg(long)]
@@ -85,6 +89,7 @@ type Experiment =
 const EXPERIMENTS: &[Experiment] = &[
     ("e8", "the neighbour: what an idle process that once peaked costs another in its cgroup", e8::run),
     ("e9", "peers: the standard allocator workloads; time, peak resident set, page faults", e9::run),
+    ("e10", "many threads: what is held for threads that used malloc once and sleep", e10::run),
     ("redis", "the resident set of redis-server after FLUSHALL of 500 MB", redis::run),
 ];
 

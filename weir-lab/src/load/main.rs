@@ -11,6 +11,7 @@ mod churn;
 mod glibc_bench;
 mod hog;
 mod larson;
+mod many_threads;
 mod mem;
 mod mstress;
 mod neighbour;
@@ -34,6 +35,7 @@ fn main() {
             Ok(())
         }
         "neighbour" => neighbour::main(args),
+        "many-threads" => many_threads::main(args),
         "hog" => hog::main(args),
         _ => measure(&name, args),
     };
