@@ -1,7 +1,7 @@
 //! E10's tables: what every allocator holds above the program without malloc, by the number of threads.
 
 use crate::e10::{Cell, LOOKS, Row};
-use crate::report::{Table, mib};
+use crate::report::{Table, mib, spread};
 use crate::stats::{Sample, student};
 
 /// Prints them.
@@ -44,8 +44,7 @@ fn shown(cell: &Cell, look: usize, base: f64) -> String {
         return if why.starts_with("would need") { why.clone() } else { "failed".into() };
     }
     let sample = &cell.resident[look];
-    let above = |value: f64| mib(value - base);
-    format!("{} ({}..{})", above(sample.median()), above(sample.min()), above(sample.max()))
+    spread(sample, |value| mib(value - base))
 }
 
 /// The subject against the best peer, resident sets less the program's own.

@@ -9,6 +9,9 @@ mod e8_report;
 mod e8_run;
 mod e9;
 mod e9_report;
+mod fifo;
+mod latency;
+mod latency_report;
 mod machine;
 mod one_at_a_time;
 mod peer_build;
@@ -18,6 +21,8 @@ mod redis;
 mod report;
 mod resp;
 mod restore;
+mod scaling;
+mod scaling_report;
 mod stats;
 mod swap;
 mod thp;
@@ -71,7 +76,7 @@ pub struct RunArgs {
     /// Which allocator is compared with the best of the others.
     #[arg(long, default_value = peers::WEIR, value_name = "NAME")]
     subject: String,
-    /// e9: only these workloads.
+    /// e9, scaling: only these workloads.
     #[arg(long, value_delimiter = ',', value_name = "A,B")]
     only: Vec<String>,
     /// e8: how the bytes of the peak lie over the sizes 16 B to 256 KiB.
@@ -90,6 +95,8 @@ const EXPERIMENTS: &[Experiment] = &[
     ("e8", "the neighbour: what an idle process that once peaked costs another in its cgroup", e8::run),
     ("e9", "peers: the standard allocator workloads; time, peak resident set, page faults", e9::run),
     ("e10", "many threads: what is held for threads that used malloc once and sleep", e10::run),
+    ("latency", "single calls of malloc and free while memory is given back: p50 to the longest", latency::run),
+    ("scaling", "the threaded workloads of e9 on 1 to 64 threads; calls while up to 16 GiB are live", scaling::run),
     ("redis", "the resident set of redis-server after FLUSHALL of 500 MB", redis::run),
 ];
 
