@@ -1,14 +1,14 @@
 //! The tables of scaling: throughput by threads, time by live memory, and their verdicts.
 
-use crate::report::{Table, short, spread};
+use crate::report::{Table, count, short, spread};
 use crate::scaling::{Cell, Curve};
 use crate::stats::{Sample, geometric_mean, student};
 
 /// Prints them.
 pub fn print(names: &[&str], subject: &str, curves: &[Curve], heap: Option<&Curve>) {
     for curve in curves {
-        println!("## {}: million operations a second, median (least..most)\n", curve.name);
-        println!("{}", table(names, curve, "threads", |cell| spread(&throughput(&cell.time), short)));
+        println!("## {}: operations a second, median (least..most)\n", curve.name);
+        println!("{}", table(names, curve, "threads", |cell| spread(&throughput(&cell.time), count)));
     }
     if let Some(heap) = heap {
         println!("## {}: ns an operation, median (least..most)\n", heap.name);
@@ -27,10 +27,11 @@ pub fn print(names: &[&str], subject: &str, curves: &[Curve], heap: Option<&Curv
         }
     }
     println!("With more threads than CPUs, the work is the same machine's: level is as good as it gets.");
+    println!("xmalloc works in pairs: its one thread is two.");
 }
 
 fn throughput(ns: &Sample) -> Sample {
-    ns.values().map(|ns| 1e3 / ns).collect()
+    ns.values().map(|ns| 1e9 / ns).collect()
 }
 
 fn header(curve: &Curve, first: &str, unit: &str) -> Table {
