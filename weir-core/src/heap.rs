@@ -112,8 +112,9 @@ impl<P: Platform> Heap<P> {
         if size > MAX_SIZE {
             let (block, zero) = self.alloc_large(size, MIN_ALIGN);
             if !block.is_null() && !zero {
-                // SAFETY: the block is fresh and at least that long.
-                unsafe { ptr::write_bytes(block, 0, size) };
+                // To the end of its last page: that is what `usable_size` says there is.
+                // SAFETY: the block is fresh and whole pages long.
+                unsafe { ptr::write_bytes(block, 0, size.next_multiple_of(PAGE)) };
             }
             return block;
         }
@@ -209,13 +210,12 @@ impl<P: Platform> Heap<P> {
                 }
                 now
             }
-            Found::Run { page, pages, low: false } => {
-                if self.resize_run(page, pages, size) {
+            Found::Run { page, pages, low } => {
+                if self.resize_run(low, page, pages, size) {
                     return block;
                 }
                 pages * PAGE
             }
-            Found::Run { pages, .. } => pages * PAGE,
             Found::Mapped(len) => {
                 if size > MAX_RUN * PAGE {
                     return self.remap(block as usize, len, size);
@@ -223,7 +223,8 @@ impl<P: Platform> Heap<P> {
                 len
             }
         };
-        let new = self.alloc(size);
+        // What had to lie below 4 GiB still has to.
+        let new = if matches!(found, Found::Run { low: true, .. }) { self.alloc_low32(size) } else { self.alloc(size) };
         if !new.is_null() {
             // SAFETY: both blocks are valid for the shorter length and distinct.
             unsafe {
@@ -240,7 +241,7 @@ impl<P: Platform> Heap<P> {
         if pages > MAX_RUN {
             return null_mut();
         }
-        self.take_pages_in(&self.low, pages, order_of(pages)).map_or(null_mut(), |r| mark_run(&self.low, r, pages))
+        self.take_pages_in(&self.low, pages, 0).map_or(null_mut(), |r| mark_run(&self.low, r, pages))
     }
 
     // ---- large -------------------------------------------------------------------------------------------------
@@ -257,13 +258,12 @@ impl<P: Platform> Heap<P> {
         if pages > MAX_RUN || align > MAX_RUN * PAGE {
             return (self.map_block(pages * PAGE, align.max(PAGE)), true);
         }
-        let order = order_of(pages).max(order_of(align.div_ceil(PAGE)));
-        let Some(run) = self.take_pages(pages, order) else { return (null_mut(), false) };
+        let Some(run) = self.take_pages(pages, order_of(align.div_ceil(PAGE))) else { return (null_mut(), false) };
         self.housekeeping();
         (mark_run(&self.normal, run, pages), run.zero)
     }
 
-    /// Pages for a slab or a run, from the caller's node first.
+    /// Pages for a slab or a run, aligned to `order`, from the caller's node first.
     pub(crate) fn take_pages(&self, pages: usize, order: u32) -> Option<PageRun> {
         self.take_pages_in(&self.normal, pages, order).or_else(|| {
             self.reclaim_for_allocation();
@@ -299,24 +299,25 @@ impl<P: Platform> Heap<P> {
         give_pages_in(self, &self.normal, page, pages, reported);
     }
 
-    fn resize_run(&self, page: u32, pages: usize, size: usize) -> bool {
+    fn resize_run(&self, low: bool, page: u32, pages: usize, size: usize) -> bool {
         let wanted = size.div_ceil(PAGE);
-        if size <= MAX_SIZE || wanted > MAX_RUN {
+        if size <= MAX_SIZE && !low || wanted > MAX_RUN {
             return false;
         }
-        let window = &self.normal.window;
+        let space = if low { &self.low } else { &self.normal };
+        let window = &space.window;
         if wanted < pages {
             if wanted < pages / 2 {
                 return false;
             }
             // SAFETY: the run is the caller's, so is its head's descriptor.
             unsafe { *window.desc(page) = wanted as u32 };
-            self.give_pages(page + wanted as u32, pages - wanted, 0);
+            give_pages_in(self, space, page + wanted as u32, pages - wanted, 0);
         } else if wanted > pages {
             // SAFETY: a pageblock is named by a page of its own.
             let node = unsafe { (*window.block(page / PAGEBLOCK_PAGES as u32)).node } as usize;
             let more = wanted - pages;
-            if !self.normal.zones[node].lock(&self.platform).extend(window, page + pages as u32, more) {
+            if !space.zones[node].lock(&self.platform).extend(window, page + pages as u32, more) {
                 return false;
             }
             stats::add(&self.platform.stats().used_bytes, (more * PAGE) as u64);
@@ -335,20 +336,23 @@ impl<P: Platform> Heap<P> {
         }) else {
             return null_mut();
         };
-        if !self.mapped_room() {
+        if !self.record(Run { addr, len }) {
             self.platform.unmap(Run { addr, len });
             return null_mut();
         }
-        self.mapped.lock(&self.platform).insert(Run { addr, len });
         stats::add(&self.platform.stats().mapped_bytes, len as u64);
         addr as *mut u8
     }
 
-    /// Makes room for one more mapped block for each thread that may be here now.
-    fn mapped_room(&self) -> bool {
+    /// Records a mapped block, where there is room for it or memory for more room.
+    fn record(&self, run: Run) -> bool {
         loop {
-            let wants = self.mapped.lock(&self.platform).wants();
-            let Some(capacity) = wants else { return true };
+            let mut blocks = self.mapped.lock(&self.platform);
+            let Some(capacity) = blocks.wants() else {
+                blocks.insert(run);
+                return true;
+            };
+            drop(blocks);
             let Some(table) = self.platform.map(capacity * size_of::<Run>(), PAGE) else { return false };
             let old = self.mapped.lock(&self.platform).rehash(table, capacity);
             if let Some(run) = old {
@@ -365,10 +369,13 @@ impl<P: Platform> Heap<P> {
             return addr as *mut u8;
         }
         // Out of the table first: once moved, the old addresses may be another thread's new block.
-        self.mapped.lock(&self.platform).remove(addr);
+        if self.mapped.lock(&self.platform).lift(addr).is_none() {
+            self.platform.misuse(Misuse::DoubleFree, addr, 0);
+            return null_mut();
+        }
         let moved = self.platform.remap(Run { addr, len }, new_len);
         let now = moved.map_or(Run { addr, len }, |addr| Run { addr, len: new_len });
-        self.mapped.lock(&self.platform).insert(now);
+        self.mapped.lock(&self.platform).set_down(now);
         let stat = &self.platform.stats().mapped_bytes;
         stat.fetch_add((now.len as u64).wrapping_sub(len as u64), Relaxed);
         moved.map_or(null_mut(), |addr| addr as *mut u8)
@@ -379,13 +386,40 @@ impl<P: Platform> Heap<P> {
     /// A free of a block on a page that is no slab's.
     pub(crate) fn free_run(&self, block: *mut u8) {
         match self.lookup(block as usize) {
-            Some(Found::Run { page, pages, .. }) => {
-                self.normal.window.set_class(page, 1, NOTHING);
-                self.give_pages(page, pages, 0);
+            Some(Found::Run { page, pages, low }) => {
+                let space = if low { &self.low } else { &self.normal };
+                // Of two threads that free it at once, one clears the mark.
+                if space.window.clear_class(page) != LARGE {
+                    return self.platform.misuse(Misuse::DoubleFree, block as usize, 0);
+                }
+                give_pages_in(self, space, page, pages, 0);
                 self.housekeeping();
             }
-            _ => self.platform.misuse(Misuse::ForeignPointer, block as usize, 0),
+            _ => self.platform.misuse(self.name_misuse(block as usize), block as usize, 0),
         }
+    }
+
+    /// Why no block begins at `addr`, which is on no slab's page.
+    fn name_misuse(&self, addr: usize) -> Misuse {
+        let spaces = [&self.normal, &self.low];
+        let at = spaces.into_iter().find_map(|space| space.window.page_of(addr).map(|page| (space, page)));
+        let Some((space, page)) = at else { return Misuse::ForeignPointer };
+        let window = &space.window;
+        let pageblock = window.block(page / PAGEBLOCK_PAGES as u32);
+        // SAFETY: a pageblock below the top; its node never changes.
+        let node = unsafe { (*pageblock).node } as usize;
+        let _zone = space.zones[node].lock(&self.platform);
+        let head = (page.saturating_sub(MAX_RUN as u32 - 1)..=page).rev().find(|&p| window.class_of(p) != NOTHING);
+        if let Some(head) = head
+            && window.class_of(head) == LARGE
+            // SAFETY: the page heads a run, whose length its descriptor holds.
+            && page - head < unsafe { *window.desc(head) }
+        {
+            return Misuse::InteriorPointer;
+        }
+        // SAFETY: as above, and the zone's lock is held.
+        let hole = unsafe { (*pageblock).free.is_empty() && (*pageblock).backed.is_empty() };
+        if hole { Misuse::ForeignPointer } else { Misuse::DoubleFree }
     }
 
     /// A free of a block outside the window.
@@ -403,11 +437,7 @@ impl<P: Platform> Heap<P> {
                 self.platform.unmap(Run { addr: block as usize, len });
                 self.platform.stats().mapped_bytes.fetch_sub(len as u64, Relaxed);
             }
-            Some(Found::Run { page, pages, low: true }) => {
-                self.low.window.set_class(page, 1, NOTHING);
-                give_pages_in(self, &self.low, page, pages, 0);
-            }
-            _ => self.platform.misuse(Misuse::ForeignPointer, block as usize, 0),
+            _ => self.free_run(block),
         }
     }
 

@@ -5,6 +5,7 @@
 //!
 //! | floor | files |
 //! |---|---|
+//! | 7 | [`audit`] |
 //! | 6 | [`heap`] |
 //! | 5 | [`object_cache`], [`balancer`] |
 //! | 4 | [`slab`], [`report`], [`mapped`] |
@@ -13,6 +14,7 @@
 //! | 1 | [`platform`], [`page`], [`lock`], [`size_class`], [`working_set`], [`stats`], [`tunables`] |
 #![cfg_attr(not(test), no_std)]
 
+pub mod audit;
 pub mod balancer;
 pub mod bucket;
 pub mod buddy;

@@ -14,6 +14,8 @@ pub type Mapped = Lock<Blocks, 4>;
 pub struct Blocks {
     slots: *mut Run,
     capacity: usize,
+    /// Blocks that are being moved: out of the table for now, but their room is kept.
+    lifted: usize,
     /// Blocks there are.
     pub count: usize,
     /// Bytes of them.
@@ -26,7 +28,7 @@ unsafe impl Send for Blocks {}
 impl Blocks {
     /// No blocks.
     pub const fn new() -> Self {
-        Self { slots: core::ptr::null_mut(), capacity: 0, count: 0, bytes: 0 }
+        Self { slots: core::ptr::null_mut(), capacity: 0, lifted: 0, count: 0, bytes: 0 }
     }
 
     fn slot(&self, i: usize) -> *mut Run {
@@ -59,7 +61,7 @@ impl Blocks {
 
     /// Whether there is room for one more block; if not, the capacity of the table to pass to [`Blocks::rehash`].
     pub fn wants(&self) -> Option<usize> {
-        let room = (self.count + 1) * 2 <= self.capacity;
+        let room = (self.count + self.lifted + 1) * 2 <= self.capacity;
         (!room).then(|| (self.capacity * 2).max(PAGE / size_of::<Run>()))
     }
 
@@ -69,7 +71,8 @@ impl Blocks {
         if capacity <= self.capacity {
             return Some(Run { addr: table, len: capacity * size_of::<Run>() });
         }
-        let old = core::mem::replace(self, Self { slots: table as *mut Run, capacity, count: 0, bytes: 0 });
+        let new = Self { slots: table as *mut Run, capacity, lifted: self.lifted, count: 0, bytes: 0 };
+        let old = core::mem::replace(self, new);
         for i in 0..old.capacity {
             // SAFETY: inside the old table.
             let run = unsafe { *old.slots.add(i) };
@@ -87,6 +90,19 @@ impl Blocks {
         unsafe { *self.find(run.addr) = run };
         self.count += 1;
         self.bytes += run.len;
+    }
+
+    /// Takes a block out that [`Blocks::set_down`] puts back, perhaps elsewhere; returns its length.
+    pub fn lift(&mut self, addr: usize) -> Option<usize> {
+        let len = self.remove(addr)?;
+        self.lifted += 1;
+        Some(len)
+    }
+
+    /// Puts a lifted block back. Its room was kept.
+    pub fn set_down(&mut self, run: Run) {
+        self.lifted -= 1;
+        self.insert(run);
     }
 
     /// Takes a block out; returns its length.

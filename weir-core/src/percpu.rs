@@ -23,6 +23,8 @@
 //! Where the platform has no restartable sections, the table holds nothing but `DUMMY` and the same slabs are used
 //! behind a lock each ([`PerCpu::locked`]).
 
+mod audit;
+
 use core::sync::atomic::{
     AtomicPtr, AtomicU8, AtomicU32, AtomicU64,
     Ordering::{AcqRel, Acquire, Relaxed, Release},
@@ -255,7 +257,7 @@ impl PerCpu {
         let _one = self.draining.lock(platform);
         let seen = self.seen.load(Acquire) as usize;
         if !platform.lockless() {
-            for index in 0..seen {
+            for index in (0..seen).filter(|&i| !self.slabs[i].load(Acquire).is_null()) {
                 if let Some((_guard, slab)) = self.locked(platform, index) {
                     empty(slab, first_class, &mut sink);
                 }
@@ -285,7 +287,9 @@ impl PerCpu {
         let sum: u64 = slabs.map(|s| unsafe { (*s).pushes.iter().map(|p| u64::from(p.load(Relaxed))).sum::<u64>() }).sum();
         let before = self.retired.load(Relaxed);
         // The 32-bit counters wrap: only what the sum grew by (modulo 2^32) since the last reading is added.
-        let now = before + u64::from((sum as u32).wrapping_sub(before as u32));
+        // Another reader may have been later with its sum and quicker to store it: then this one knows nothing new.
+        let grown = (sum as u32).wrapping_sub(before as u32);
+        let now = before + u64::from(if grown > i32::MAX as u32 { 0 } else { grown });
         self.retired.store(now, Relaxed);
         now
     }
