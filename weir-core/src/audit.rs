@@ -105,11 +105,7 @@ impl<P: Platform> Heap<P> {
     }
 
     /// Walks the pages that are not free; returns how many slabs and runs hold.
-    fn audit_pages(
-        space: &Space,
-        audit: &mut Audit,
-        sums: &mut [slab::audit::Sum; COUNT + 1],
-    ) -> Result<usize, Fault> {
+    fn audit_pages(space: &Space, audit: &mut Audit, sums: &mut [slab::audit::Sum; COUNT + 1]) -> Result<usize, Fault> {
         let window = &space.window;
         let before = audit.slab_pages + audit.run_pages;
         let is_free = |page: u32| {

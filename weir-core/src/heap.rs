@@ -263,20 +263,20 @@ impl<P: Platform> Heap<P> {
         (mark_run(&self.normal, run, pages), run.zero)
     }
 
-    /// Pages for a slab or a run, aligned to `order`, from the caller's node first.
-    pub(crate) fn take_pages(&self, pages: usize, order: u32) -> Option<PageRun> {
-        self.take_pages_in(&self.normal, pages, order).or_else(|| {
+    /// Pages for a slab or a run, aligned to `align` (an order), from the caller's node first.
+    pub(crate) fn take_pages(&self, pages: usize, align: u32) -> Option<PageRun> {
+        self.take_pages_in(&self.normal, pages, align).or_else(|| {
             self.reclaim_for_allocation();
-            self.take_pages_in(&self.normal, pages, order)
+            self.take_pages_in(&self.normal, pages, align)
         })
     }
 
-    fn take_pages_in(&self, space: &Space, pages: usize, order: u32) -> Option<PageRun> {
+    fn take_pages_in(&self, space: &Space, pages: usize, align: u32) -> Option<PageRun> {
         let home = self.platform.node().min(MAX_NODES - 1);
         let huge = self.platform.huge_on_touch();
-        let blocks = if order >= MAX_ORDER - 1 { 3 } else { pages.div_ceil(PAGEBLOCK_PAGES) };
+        let blocks = if align >= MAX_ORDER - 1 { 3 } else { pages.div_ceil(PAGEBLOCK_PAGES) };
         loop {
-            let run = space.zones[home].lock(&self.platform).take(&space.window, pages, order, huge);
+            let run = space.zones[home].lock(&self.platform).take(&space.window, pages, align, huge);
             if let Some(run) = run {
                 stats::add(&self.platform.stats().used_bytes, (pages * PAGE) as u64);
                 return Some(run);
@@ -288,7 +288,7 @@ impl<P: Platform> Heap<P> {
         }
         let nodes = self.platform.nodes().min(MAX_NODES);
         (0..nodes).filter(|&n| n != home).find_map(|node| {
-            let run = space.zones[node].lock(&self.platform).take(&space.window, pages, order, huge)?;
+            let run = space.zones[node].lock(&self.platform).take(&space.window, pages, align, huge)?;
             stats::add(&self.platform.stats().used_bytes, (pages * PAGE) as u64);
             Some(run)
         })
@@ -446,7 +446,7 @@ impl<P: Platform> Heap<P> {
             let Some(page) = space.window.page_of(addr) else { continue };
             return match space.window.class_of(page) {
                 NOTHING => None,
-                LARGE if addr % PAGE == 0 => {
+                LARGE if addr.is_multiple_of(PAGE) => {
                     // SAFETY: the page heads a run, whose length its descriptor holds.
                     let pages = unsafe { *space.window.desc(page) } as usize;
                     Some(Found::Run { page, pages, low })

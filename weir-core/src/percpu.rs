@@ -264,9 +264,7 @@ impl PerCpu {
             }
             return;
         }
-        let claim = |cpu: &usize| {
-            self.state[*cpu].compare_exchange(ACTIVE, STOPPED, AcqRel, Relaxed).is_ok()
-        };
+        let claim = |cpu: &usize| self.state[*cpu].compare_exchange(ACTIVE, STOPPED, AcqRel, Relaxed).is_ok();
         for cpu in (0..seen).filter(claim) {
             self.table.entry(cpu).store(dummy(), Release);
         }
@@ -284,7 +282,8 @@ impl PerCpu {
         let seen = self.seen.load(Acquire) as usize;
         let slabs = (0..seen).map(|cpu| self.slabs[cpu].load(Acquire)).filter(|s| !s.is_null());
         // SAFETY: a slab, once made, lives on; its counters are atomics.
-        let sum: u64 = slabs.map(|s| unsafe { (*s).pushes.iter().map(|p| u64::from(p.load(Relaxed))).sum::<u64>() }).sum();
+        let sum: u64 =
+            slabs.map(|s| unsafe { (*s).pushes.iter().map(|p| u64::from(p.load(Relaxed))).sum::<u64>() }).sum();
         let before = self.retired.load(Relaxed);
         // The 32-bit counters wrap: only what the sum grew by (modulo 2^32) since the last reading is added.
         // Another reader may have been later with its sum and quicker to store it: then this one knows nothing new.

@@ -10,10 +10,10 @@ impl PerCpu {
     pub(crate) fn audit(&self, mut f: impl FnMut(usize, usize) -> Result<(), Fault>) -> Result<(), Fault> {
         let seen = self.seen.load(Acquire) as usize;
         for slab in self.slabs[..seen].iter().map(|s| s.load(Acquire)).filter(|s| !s.is_null()) {
-            for class in 1..=COUNT {
+            for (class, &begin) in BEGIN.iter().enumerate().skip(1).take(COUNT) {
                 // SAFETY: a slab, once made, lives on; nobody uses it now, as the caller promises.
                 let header = unsafe { (*slab).headers[class].load(Relaxed) };
-                let (begin, current) = (u32::from(BEGIN[class]), header & 0xffff);
+                let (begin, current) = (u32::from(begin), header & 0xffff);
                 let end = begin + cpu_objects(class) as u32;
                 check(header >> 16 == end && current >= begin && current <= end, "a bucket's header", class)?;
                 for word in begin - 1..current {

@@ -23,9 +23,13 @@ impl FreeAreas {
                 continue;
             }
             let idle = block.idle();
-            check(block.hinted != idle.is_empty(), "hinted, or not, against its idle pages", number as usize)?;
-            check((block.list != 0) != block.free.is_empty(), "listed, or not, against its free pages", number as usize)?;
-            (on_list, on_hints) = (on_list + usize::from(block.list != 0), on_hints + usize::from(block.hinted));
+            check((block.hint != 0) != idle.is_empty(), "hinted, or not, against its idle pages", number as usize)?;
+            check(
+                (block.list != 0) != block.free.is_empty(),
+                "listed, or not, against its free pages",
+                number as usize,
+            )?;
+            (on_list, on_hints) = (on_list + usize::from(block.list != 0), on_hints + usize::from(block.hint != 0));
             sum.free += block.free.len();
             sum.idle += idle.len();
         }
@@ -57,16 +61,16 @@ impl FreeAreas {
 
     fn audit_hints(&self, window: &Window) -> Result<usize, Fault> {
         let mut hinted = 0;
-        for (huge, [head, tail]) in self.hints.into_iter().enumerate() {
+        for (list, [head, tail]) in self.hints.into_iter().enumerate() {
             let (mut at, mut prev) = (head, NONE);
             while at != NONE {
                 let block = self.block(window, at);
-                let right = block.hinted && block.hint_prev == prev && usize::from(block.huge) == huge;
-                check(right, "a link of a hint list", at as usize)?;
+                let right = block.hint as usize == list + 1 && block.hint_prev == prev;
+                check(right && block.backing() as usize == list, "a link of a hint list", at as usize)?;
                 (prev, at, hinted) = (at, block.hint_next, hinted + 1);
             }
             // An empty list's tail is never read through, but it must be known to be empty.
-            check(tail == prev, "the tail of a hint list", huge)?;
+            check(tail == prev, "the tail of a hint list", list)?;
         }
         Ok(hinted)
     }

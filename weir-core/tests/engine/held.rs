@@ -44,9 +44,14 @@ pub struct Held {
 }
 
 impl Held {
-    pub fn bytes(&self) -> &mut [u8] {
+    fn bytes(&self) -> &[u8] {
         // SAFETY: the block is the test's, and that long.
-        unsafe { std::slice::from_raw_parts_mut(self.addr as *mut u8, self.len) }
+        unsafe { std::slice::from_raw_parts(self.addr as *const u8, self.len) }
+    }
+
+    fn fill(&self) {
+        // SAFETY: as in `bytes`.
+        unsafe { std::ptr::write_bytes(self.addr as *mut u8, self.byte, self.len) };
     }
 
     /// Asserts that all bytes are `byte`.
@@ -86,7 +91,7 @@ impl World {
             return None;
         }
         let addr = addr as usize;
-        assert!(addr % align == 0, "{addr:#x} is not aligned to {align:#x}");
+        assert!(addr.is_multiple_of(align), "{addr:#x} is not aligned to {align:#x}");
         assert!(kind != Kind::Low || addr + len <= 4 << 30, "{addr:#x} is not low");
         // SAFETY: the block is fresh.
         let usable = unsafe { self.heap.usable_size(addr as *mut u8) };
@@ -97,7 +102,7 @@ impl World {
         self.fake().hold(addr, usable);
         self.next_byte = self.next_byte % 255 + 1;
         let block = Held { addr, len, kind, byte: self.next_byte, sized: align <= 16 && kind != Kind::Low };
-        block.bytes().fill(block.byte);
+        block.fill();
         self.held.push(block);
         Some(self.held.len() - 1)
     }

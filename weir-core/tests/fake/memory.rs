@@ -49,7 +49,7 @@ impl Memory {
             Reach::Low32 => {
                 let tries = (LOW..(4 << 30) - len).step_by(LOW_STEP);
                 let addr = tries.into_iter().find_map(|at| mmap(at, len, PROT_NONE, MAP_FIXED_NOREPLACE))?;
-                assert!(addr % align == 0 && addr + len <= 4 << 30);
+                assert!(addr.is_multiple_of(align) && addr + len <= 4 << 30);
                 (Run { addr, len }, addr)
             }
         };
@@ -58,7 +58,7 @@ impl Memory {
     }
 
     pub fn map_at(&mut self, run: Run) -> bool {
-        assert!(run.addr % PAGE == 0 && run.len % PAGE == 0 && run.len > 0, "{run:?}");
+        assert!(run.addr.is_multiple_of(PAGE) && run.len.is_multiple_of(PAGE) && run.len > 0, "{run:?}");
         let inside = |w: &&Run| w.addr <= run.addr && run.addr + run.len <= w.addr + w.len;
         assert!(self.windows.iter().any(|w| inside(&w)), "{run:?} lies in no window");
         let before = self.parts.range(..run.addr + run.len).next_back();
@@ -82,7 +82,7 @@ impl Memory {
     }
 
     pub fn map(&mut self, len: usize, align: usize) -> Option<usize> {
-        assert!(len % PAGE == 0 && len > 0 && align.is_power_of_two());
+        assert!(len.is_multiple_of(PAGE) && len > 0 && align.is_power_of_two());
         if len > 1 << 40 || align > 1 << 40 {
             return None;
         }

@@ -193,7 +193,10 @@ impl Fake {
         let live = locked(&self.live);
         let mut flying = locked(&self.in_flight);
         for &run in runs {
-            assert!(run.addr % PAGE == 0 && run.len % PAGE == 0 && run.len > 0, "{run:?} is not whole pages");
+            assert!(
+                run.addr.is_multiple_of(PAGE) && run.len.is_multiple_of(PAGE) && run.len > 0,
+                "{run:?} is not whole pages"
+            );
             assert!(memory.is_mapped(run), "{run:?} is not mapped");
             let near = live.range(..run.addr + run.len).next_back();
             let near = near.map(|(&addr, &len)| Run { addr, len });
