@@ -1,4 +1,33 @@
-//! The engine of Weir.
+//! The engine of Weir: a memory manager in which every cache gives way.
+//!
+//! `no_std`; it allocates nothing but the pages it manages, makes no system call and reads no clock: all of that comes
+//! through [`platform::Platform`]. A file imports only from floors below its own:
+//!
+//! | floor | files |
+//! |---|---|
+//! | 6 | [`heap`] |
+//! | 5 | [`object_cache`], [`balancer`] |
+//! | 4 | [`slab`], [`report`], [`mapped`] |
+//! | 3 | [`zone`] |
+//! | 2 | [`buddy`], [`percpu`], [`bucket`], [`pressure`] |
+//! | 1 | [`platform`], [`page`], [`lock`], [`size_class`], [`working_set`], [`stats`], [`tunables`] |
 #![cfg_attr(not(test), no_std)]
+
+pub mod balancer;
+pub mod bucket;
+pub mod buddy;
+pub mod heap;
+pub mod lock;
+pub mod mapped;
+pub mod object_cache;
+pub mod page;
+pub mod percpu;
+pub mod platform;
+pub mod pressure;
+pub mod report;
+pub mod size_class;
+pub mod slab;
 pub mod stats;
 pub mod tunables;
+pub mod working_set;
+pub mod zone;

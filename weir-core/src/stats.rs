@@ -102,6 +102,17 @@ impl Stats {
         unsafe { core::mem::MaybeUninit::<Self>::zeroed().assume_init() }
     }
 
+    /// Sets all totals to zero and leaves what tells of a state: for a forked child.
+    pub fn reset_totals(&self) {
+        let singles = [
+            &self.pressure_events, &self.pressure_latency_max, &self.reports, &self.report_failures, &self.report_ns,
+            &self.refault_bytes, &self.huge_kept, &self.huge_split, &self.huge_collapsed, &self.large_allocs,
+            &self.trims, &self.drains, &self.direct_reclaims,
+        ];
+        let all = singles.into_iter().chain(&self.given_back).chain(&self.pressure_latency);
+        all.for_each(|counter| counter.store(0, Relaxed));
+    }
+
     /// Adds one pressure event's time from signal to memory back.
     pub fn note_latency(&self, ns: u64) {
         let bucket = (63 - (ns | 1).leading_zeros() as usize).min(LATENCY_BUCKETS - 1);

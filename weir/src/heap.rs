@@ -1,1 +1,172 @@
-//! The process's heap: what `malloc` and `GlobalAlloc` stand on. (Interface first; the engine follows.)
+//! The process's heap: what `malloc` and `GlobalAlloc` stand on.
+
+use core::ops::Deref;
+use core::sync::atomic::{AtomicPtr, Ordering::Relaxed};
+use weir_core::heap::Heap;
+
+use crate::linux::{Linux, STATS};
+use crate::{background, settings};
+
+/// The one heap.
+pub(crate) static HEAP: Process = Process(Heap::new(Linux::new()));
+
+/// The engine on Linux.
+pub(crate) struct Process(Heap<Linux>);
+
+impl Process {
+    pub(crate) fn engine(&self) -> &Heap<Linux> {
+        &self.0
+    }
+
+    /// Lets the next free notify again.
+    pub(crate) fn forget_notice(&self) {
+        self.0.forget_notice();
+    }
+}
+
+impl Deref for Process {
+    type Target = Heap<Linux>;
+    #[inline(always)]
+    fn deref(&self) -> &Heap<Linux> {
+        &self.0
+    }
+}
+
+/// Allocates `size` bytes aligned to 16; null when memory is refused. `size` 0 gives a block of its own.
+#[inline(always)]
+pub fn alloc(size: usize) -> *mut u8 {
+    HEAP.alloc(size)
+}
+
+/// Allocates `size` zero bytes.
+#[inline]
+pub fn alloc_zeroed(size: usize) -> *mut u8 {
+    HEAP.alloc_zeroed(size)
+}
+
+/// Allocates `size` bytes aligned to `align`, a power of two.
+pub fn alloc_aligned(align: usize, size: usize) -> *mut u8 {
+    HEAP.alloc_aligned(align, size)
+}
+
+/// Allocates whole pages below 4 GiB; null when there are none left.
+pub fn alloc_low32(size: usize) -> *mut u8 {
+    HEAP.alloc_low32(size)
+}
+
+/// Frees a block; null is allowed.
+///
+/// # Safety
+/// The block was allocated here and nobody uses it any more.
+#[inline(always)]
+pub unsafe fn free(block: *mut u8) {
+    // SAFETY: as the caller promises.
+    unsafe { HEAP.free(block) }
+}
+
+/// Frees a block of known size (as it was asked for, at an alignment of at most 16).
+///
+/// # Safety
+/// As [`free`], and the size is right.
+#[inline(always)]
+pub unsafe fn free_sized(block: *mut u8, size: usize) {
+    // SAFETY: as the caller promises.
+    unsafe { HEAP.free_sized(block, size) }
+}
+
+/// Resizes a block; null when memory is refused (the block is then as it was).
+///
+/// # Safety
+/// The block was allocated here and not freed; `size` is not 0.
+pub unsafe fn realloc(block: *mut u8, size: usize) -> *mut u8 {
+    // SAFETY: as the caller promises.
+    unsafe { HEAP.realloc(block, size) }
+}
+
+/// Bytes that a block can hold; 0 for null.
+///
+/// # Safety
+/// The block is null, or was allocated here and not freed.
+pub unsafe fn usable_size(block: *mut u8) -> usize {
+    // SAFETY: as the caller promises.
+    unsafe { HEAP.usable_size(block) }
+}
+
+/// Gives everything idle back to the system now; whether anything went.
+pub fn trim() -> bool {
+    HEAP.trim() > 0
+}
+
+/// What the heap holds, in bytes (and blocks mapped on their own, a count).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Pages handed out to slabs and large runs.
+    pub used_bytes: usize,
+    /// Free pages that are still resident.
+    pub idle_bytes: usize,
+    /// Blocks mapped on their own.
+    pub mapped_bytes: usize,
+    /// Address space that the zones have grown to.
+    pub heap_bytes: usize,
+    /// Metadata mapped.
+    pub metadata_bytes: usize,
+    /// Blocks mapped on their own.
+    pub mapped_count: usize,
+}
+
+/// What the heap holds now.
+pub fn usage() -> Usage {
+    HEAP.publish();
+    let read = |counter: &core::sync::atomic::AtomicU64| counter.load(Relaxed) as usize;
+    Usage {
+        used_bytes: read(&STATS.used_bytes),
+        idle_bytes: read(&STATS.idle_bytes),
+        mapped_bytes: read(&STATS.mapped_bytes),
+        heap_bytes: read(&STATS.heap_bytes),
+        metadata_bytes: read(&STATS.metadata_bytes),
+        mapped_count: HEAP.mapped_count(),
+    }
+}
+
+/// Before `fork`, in the parent: takes every lock of the heap.
+///
+/// # Safety
+/// [`fork_parent`] or [`fork_child`] follows on the same thread.
+pub unsafe fn fork_prepare() {
+    HEAP.freeze();
+}
+
+/// After `fork`, in the parent.
+///
+/// # Safety
+/// [`fork_prepare`] went before.
+pub unsafe fn fork_parent() {
+    // SAFETY: as the caller promises.
+    unsafe { HEAP.thaw() }
+}
+
+/// After `fork`, in the child: there is no background thread here, and the counters are a page of their own.
+///
+/// # Safety
+/// [`fork_prepare`] went before, in the parent.
+pub unsafe fn fork_child() {
+    settings::leave_parents_page();
+    // SAFETY: as the caller promises.
+    unsafe { HEAP.thaw() }
+    background::forget();
+}
+
+/// Reads the settings from the environment. The heap works before it too, at the defaults.
+///
+/// # Safety
+/// `envp` is null or a null-terminated array of C strings that stay where they are.
+pub unsafe fn init(envp: *const *const u8) {
+    static SEEN: AtomicPtr<u8> = AtomicPtr::new(core::ptr::null_mut());
+    if !SEEN.swap(envp.cast_mut().cast(), Relaxed).is_null() {
+        return;
+    }
+    // Sets the fast path up now, while there is one thread.
+    HEAP.prepare();
+    // SAFETY: as the caller promises.
+    unsafe { settings::read(envp) }
+}

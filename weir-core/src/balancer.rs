@@ -1,0 +1,245 @@
+//! The balancer: who gives way, in which order, how far.
+//!
+//! Calm: once a window, caches are trimmed to their working sets, and what lay free above the peak of the last window
+//! is reported, whole pageblocks first, then runs and slab pages that no huge page backs. Pressure: the same at once,
+//! with no cushion left. Severe pressure: every CPU's buckets are drained first, depots are emptied, and huge pages
+//! are split for what is free inside them.
+
+use core::sync::atomic::{
+    AtomicU32, AtomicU64,
+    Ordering::{Acquire, Relaxed, Release},
+};
+
+use crate::heap::{Heap, MAX_NODES};
+use crate::lock::{Guard, Lock};
+use crate::page::PAGE;
+use crate::platform::Platform;
+use crate::pressure::Level;
+use crate::report::Want;
+use crate::size_class::{COUNT, MAX_BATCH};
+use crate::stats::{self, Cause};
+
+/// Calm windows without any progress after which the balancer sleeps until something is freed again.
+const IDLE_WINDOWS: u32 = 3;
+/// Slow-path calls between two looks at the clock where there is no background thread.
+const CALLS_PER_LOOK: u32 = 256;
+/// Free pages too few to be worth a report in calm times: one call costs about as much as 16 pages' refaults.
+const WORTH_PAGES: usize = 16;
+
+/// What the balancer remembers between its runs.
+pub struct Balancer {
+    /// One batch in flight at a time, and none across a fork.
+    in_flight: Lock<(), 0>,
+    /// Class at which the next round begins, so that nobody is always first.
+    start: AtomicU32,
+    /// Activity seen at the last window's end, to tell a quiet process.
+    seen: AtomicU64,
+    quiet_windows: AtomicU32,
+    next_window: AtomicU64,
+    last_drain: AtomicU64,
+}
+
+impl Balancer {
+    /// At rest.
+    #[allow(clippy::new_without_default, reason = "const, and only ever part of a static")]
+    pub const fn new() -> Self {
+        Self {
+            in_flight: Lock::new(()),
+            start: AtomicU32::new(0),
+            seen: AtomicU64::new(0),
+            quiet_windows: AtomicU32::new(0),
+            next_window: AtomicU64::new(0),
+            last_drain: AtomicU64::new(0),
+        }
+    }
+
+    /// Held while a batch is isolated.
+    pub(crate) fn batch<'a, P: Platform>(&'a self, platform: &'a P) -> Guard<'a, (), P, 0> {
+        self.in_flight.lock(platform)
+    }
+
+    /// Waits for the batch in flight and holds further ones off: for `fork`.
+    pub(crate) fn freeze<P: Platform>(&self, platform: &P) {
+        self.in_flight.acquire(platform);
+    }
+
+    /// # Safety
+    /// The caller froze it.
+    pub(crate) unsafe fn thaw<P: Platform>(&self, platform: &P) {
+        // SAFETY: as the caller promises.
+        unsafe { self.in_flight.release(platform) }
+    }
+}
+
+impl<P: Platform> Heap<P> {
+    pub(crate) fn nodes(&self) -> usize {
+        self.platform.nodes().clamp(1, MAX_NODES)
+    }
+
+    /// Notes that there may be something to give back.
+    #[inline]
+    pub(crate) fn note_idle(&self) {
+        if !self.pending.load(Relaxed) && !self.pending.swap(true, Relaxed) {
+            self.platform.notify();
+        }
+    }
+
+    /// Lets the next free notify again, where a notice led to nothing.
+    pub fn forget_notice(&self) {
+        self.pending.store(false, Release);
+    }
+
+    /// Without a background thread, slow paths run the balancer's window when it is due.
+    #[inline]
+    pub(crate) fn housekeeping(&self) {
+        if self.platform.tunables().background.get() == 0
+            && self.slow_calls.fetch_add(1, Relaxed) % CALLS_PER_LOOK == 0
+        {
+            let now = self.platform.now();
+            let due = self.balancer.next_window.load(Relaxed);
+            let next = now + self.platform.tunables().idle_ms.get() * 1_000_000;
+            if now >= due && self.balancer.next_window.compare_exchange(due, next, Acquire, Relaxed).is_ok() {
+                self.balance_calm();
+            }
+        }
+    }
+
+    /// Ends a calm window. Returns whether another is wanted soon: `false` once nothing moves any more.
+    pub fn balance_calm(&self) -> bool {
+        self.pending.store(false, Release);
+        if self.platform.tunables().report.get() == 0 {
+            return false;
+        }
+        let want = Want { cause: Cause::Idle, split: false };
+        let quiet = self.is_quiet();
+        let mut moved = 0;
+        if quiet && self.balancer.quiet_windows.load(Relaxed) == 1 {
+            moved += self.drain_cpus();
+        }
+        moved += self.trim_caches(|ws| ws.update());
+        let mut keep = [0; 2 * MAX_NODES];
+        let nodes = self.nodes();
+        for (i, space) in [&self.normal, &self.low].into_iter().enumerate() {
+            for node in 0..nodes {
+                let mut zone = space.zones[node].lock(&self.platform);
+                let used = zone.used;
+                keep[i * nodes + node] = zone.peak.roll(used) - used + WORTH_PAGES;
+            }
+        }
+        moved += self.report_whole(want, |i| keep[i]);
+        moved += self.report_runs(want, |i| keep[i]);
+        moved += self.report_slabs(want, false);
+        self.publish();
+        moved > 0 || !quiet || self.balancer.quiet_windows.load(Relaxed) < IDLE_WINDOWS
+    }
+
+    /// Answers pressure at once; returns the bytes given back.
+    pub fn balance_pressure(&self, level: Level, cause: Cause) -> usize {
+        if self.platform.tunables().report.get() == 0 || level == Level::None {
+            return 0;
+        }
+        let severe = level == Level::Severe;
+        let want = Want { cause, split: severe };
+        let mut bytes = self.report_whole(want, |_| 0);
+        if severe && self.may_drain() {
+            self.drain_cpus();
+        }
+        let trimmed = self.trim_caches(|ws| if severe { 0 } else { ws.update() });
+        bytes += self.report_whole(want, |_| 0);
+        bytes += self.report_runs(want, |_| 0);
+        bytes += self.report_slabs(want, true);
+        if trimmed > 0 {
+            stats::add(&self.platform.stats().trims, 1);
+        }
+        self.publish();
+        bytes
+    }
+
+    /// Everything idle goes back now, whatever it costs to get it again: `malloc_trim`.
+    pub fn trim(&self) -> usize {
+        let want = Want { cause: Cause::Idle, split: true };
+        self.drain_cpus();
+        self.trim_caches(|_| 0);
+        let bytes = self.report_whole(want, |_| 0) + self.report_runs(want, |_| 0) + self.report_slabs(want, true);
+        self.publish();
+        bytes
+    }
+
+    /// The last resort of an allocation that was refused memory: caches give back all they hold.
+    #[cold]
+    pub(crate) fn reclaim_for_allocation(&self) {
+        stats::add(&self.platform.stats().direct_reclaims, 1);
+        self.trim_caches(|_| 0);
+    }
+
+    /// Whether nothing was allocated or freed since the last window's end.
+    fn is_quiet(&self) -> bool {
+        let stats = self.platform.stats();
+        let pushes = self.percpu.pushes();
+        stats.fast_frees.store(pushes, Relaxed);
+        let counters = [&stats.alloc_misses, &stats.free_misses, &stats.large_allocs];
+        let activity = counters.iter().map(|c| c.load(Relaxed)).sum::<u64>() + pushes;
+        let quiet = self.balancer.seen.swap(activity, Relaxed) == activity;
+        if quiet {
+            self.balancer.quiet_windows.fetch_add(1, Relaxed);
+        } else {
+            self.balancer.quiet_windows.store(0, Relaxed);
+        }
+        quiet
+    }
+
+    /// Whether enough time has passed since the last drain.
+    fn may_drain(&self) -> bool {
+        let now = self.platform.now();
+        let last = self.balancer.last_drain.load(Relaxed);
+        let due = last + self.platform.tunables().severe_interval_ms.get() * 1_000_000;
+        let may = last == 0 || now >= due;
+        if may {
+            self.balancer.last_drain.store(now, Relaxed);
+        }
+        may
+    }
+
+    /// Takes every CPU's buckets back to their slabs; returns bytes.
+    fn drain_cpus(&self) -> usize {
+        let first = self.balancer.start.fetch_add(1, Relaxed) as usize % COUNT;
+        stats::add(&self.platform.stats().drains, 1);
+        let mut batch = [core::ptr::null_mut(); MAX_BATCH];
+        let (mut n, mut current, mut bytes) = (0, 0, 0);
+        self.percpu.drain(&self.platform, first, |class, object| {
+            if n == MAX_BATCH || class != current {
+                self.to_slabs(current, &batch[..n]);
+                (n, current) = (0, class);
+            }
+            batch[n] = object;
+            n += 1;
+            bytes += crate::size_class::SIZE[class] as usize;
+        });
+        self.to_slabs(current, &batch[..n]);
+        bytes
+    }
+
+    /// Trims each depot to what `keep` says of its working set, in buckets; returns bytes.
+    fn trim_caches(&self, keep: impl Fn(&mut crate::working_set::WorkingSet) -> u32) -> usize {
+        let start = self.balancer.start.load(Relaxed) as usize;
+        (0..COUNT)
+            .map(|i| {
+                let class = 1 + (start + i) % COUNT;
+                let keep = keep(&mut self.caches[class].depot.lock(&self.platform).working_set);
+                self.trim_depot(class, keep)
+            })
+            .sum()
+    }
+
+    /// Brings the page of counters up to date.
+    pub fn publish(&self) {
+        let stats = self.platform.stats();
+        let idle: usize = [&self.normal, &self.low]
+            .iter()
+            .flat_map(|s| s.zones[..self.nodes()].iter())
+            .map(|z| z.lock(&self.platform).idle * PAGE)
+            .sum();
+        stats.idle_bytes.store(idle as u64, Relaxed);
+        stats.fast_frees.store(self.percpu.pushes(), Relaxed);
+    }
+}

@@ -1,0 +1,257 @@
+//! The buddy inside one pageblock: which of its 512 pages are free, and which are backed by memory.
+//!
+//! The free areas are derived, not stored: a block of order k is free when its 2^k aligned bits are set, so splitting
+//! a block is clearing bits and merging is setting them. An allocation takes the first pages of an aligned block and
+//! leaves the block's tail free, so a run of any length costs just its pages.
+
+use crate::page::{NONE, PAGEBLOCK_PAGES, REPORT_ORDER};
+
+const WORDS: usize = PAGEBLOCK_PAGES / 64;
+
+/// A set of a pageblock's pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PageSet(pub [u64; WORDS]);
+
+impl PageSet {
+    /// No page.
+    pub const EMPTY: Self = Self([0; WORDS]);
+
+    /// `pages` pages from page `first`.
+    pub fn range(first: usize, pages: usize) -> Self {
+        let mut set = Self::EMPTY;
+        set.each_word(first, pages, |word, mask| *word |= mask);
+        set
+    }
+
+    fn each_word(&mut self, first: usize, pages: usize, mut f: impl FnMut(&mut u64, u64)) {
+        let (mut at, end) = (first, first + pages);
+        while at < end {
+            let bit = at % 64;
+            let n = (64 - bit).min(end - at);
+            let mask = (u64::MAX >> (64 - n)) << bit;
+            f(&mut self.0[at / 64], mask);
+            at += n;
+        }
+    }
+
+    /// Adds a range.
+    pub fn insert(&mut self, first: usize, pages: usize) {
+        self.each_word(first, pages, |word, mask| *word |= mask);
+    }
+
+    /// Takes a range out.
+    pub fn remove(&mut self, first: usize, pages: usize) {
+        self.each_word(first, pages, |word, mask| *word &= !mask);
+    }
+
+    /// How many pages of a range are in the set.
+    pub fn count_range(&self, first: usize, pages: usize) -> usize {
+        self.and(&Self::range(first, pages)).len()
+    }
+
+    /// Pages in the set.
+    pub fn len(&self) -> usize {
+        self.0.iter().map(|w| w.count_ones() as usize).sum()
+    }
+
+    /// Whether the set is empty.
+    pub fn is_empty(&self) -> bool {
+        self.0.iter().all(|&w| w == 0)
+    }
+
+    /// Pages in both.
+    pub fn and(&self, other: &Self) -> Self {
+        Self(core::array::from_fn(|i| self.0[i] & other.0[i]))
+    }
+
+    /// Pages in either.
+    pub fn or(&self, other: &Self) -> Self {
+        Self(core::array::from_fn(|i| self.0[i] | other.0[i]))
+    }
+
+    /// Pages in this set and not in `other`.
+    pub fn minus(&self, other: &Self) -> Self {
+        Self(core::array::from_fn(|i| self.0[i] & !other.0[i]))
+    }
+
+    /// The first run of pages at or after `from`: first page and length.
+    pub fn next_run(&self, from: usize) -> Option<(usize, usize)> {
+        let first = self.next_bit(from, false)?;
+        let end = self.next_bit(first, true).unwrap_or(PAGEBLOCK_PAGES);
+        Some((first, end - first))
+    }
+
+    fn next_bit(&self, from: usize, inverted: bool) -> Option<usize> {
+        let mut at = from;
+        while at < PAGEBLOCK_PAGES {
+            let word = if inverted { !self.0[at / 64] } else { self.0[at / 64] } >> (at % 64);
+            if word != 0 {
+                return Some(at + word.trailing_zeros() as usize);
+            }
+            at = (at / 64 + 1) * 64;
+        }
+        None
+    }
+
+    /// The first page of the first aligned block of `order` (at most 8 here) that lies whole in the set.
+    pub fn find_block(&self, order: u32) -> Option<usize> {
+        if order > 6 {
+            let words = 1 << (order - 6);
+            let at = (0..WORDS).step_by(words).find(|&w| self.0[w..w + words].iter().all(|&x| x == u64::MAX))?;
+            return Some(at * 64);
+        }
+        self.0.iter().enumerate().find_map(|(i, &word)| {
+            let starts = aligned_blocks(word, order);
+            (starts != 0).then(|| i * 64 + starts.trailing_zeros() as usize)
+        })
+    }
+
+    /// The largest order of which a whole aligned block lies in the set; `None` when it is empty.
+    pub fn max_order(&self) -> Option<u32> {
+        if self.is_empty() {
+            return None;
+        }
+        let mut order = 0;
+        while order < REPORT_ORDER && self.find_block_up_to_whole(order + 1) {
+            order += 1;
+        }
+        Some(order)
+    }
+
+    fn find_block_up_to_whole(&self, order: u32) -> bool {
+        if order == REPORT_ORDER { self.0.iter().all(|&w| w == u64::MAX) } else { self.find_block(order).is_some() }
+    }
+}
+
+/// Bits of `word` at which an aligned block of `order` (at most 6) begins that is all ones.
+fn aligned_blocks(mut word: u64, order: u32) -> u64 {
+    for i in 0..order {
+        word &= word >> (1 << i);
+    }
+    const STARTS: [u64; 7] = [
+        u64::MAX,
+        0x5555_5555_5555_5555,
+        0x1111_1111_1111_1111,
+        0x0101_0101_0101_0101,
+        0x0001_0001_0001_0001,
+        0x0000_0001_0000_0001,
+        1,
+    ];
+    word & STARTS[order as usize]
+}
+
+/// What is known of one pageblock. All zero: nothing free, nothing backed, on no list.
+#[repr(C, align(32))]
+pub struct Pageblock {
+    /// Free pages.
+    pub free: PageSet,
+    /// Pages that memory may be behind. A free page that is not backed reads as zero.
+    pub backed: PageSet,
+    /// Next and previous pageblock on the zone's list.
+    pub next: u32,
+    /// See `next`.
+    pub prev: u32,
+    /// The list it is on, plus one; 0: none.
+    pub list: u8,
+    /// The node whose zone owns it.
+    pub node: u8,
+    /// One huge page is behind it.
+    pub huge: bool,
+    /// It is on the zone's list of pageblocks with pages to report.
+    pub hinted: bool,
+    /// Next and previous pageblock on the hint list.
+    pub hint_next: u32,
+    /// See `hint_next`.
+    pub hint_prev: u32,
+}
+
+const _: () = assert!(size_of::<Pageblock>() == 160);
+
+impl Pageblock {
+    /// A pageblock of node `node` with all pages free and none backed.
+    pub fn fresh(node: u8) -> Self {
+        Self {
+            free: PageSet([u64::MAX; WORDS]),
+            backed: PageSet::EMPTY,
+            next: NONE,
+            prev: NONE,
+            list: 0,
+            node,
+            huge: false,
+            hinted: false,
+            hint_next: NONE,
+            hint_prev: NONE,
+        }
+    }
+
+    /// Free pages that are backed.
+    pub fn idle(&self) -> PageSet {
+        self.free.and(&self.backed)
+    }
+
+    /// The first page of a free block of `order` (at most 8), a backed one if there is one.
+    pub fn find(&self, order: u32) -> Option<usize> {
+        self.idle().find_block(order).or_else(|| self.free.find_block(order))
+    }
+
+    /// Takes `pages` free pages from `first`; returns how many of them were backed. All count as backed from now on.
+    pub fn take_at(&mut self, first: usize, pages: usize) -> usize {
+        let backed = self.backed.count_range(first, pages);
+        self.free.remove(first, pages);
+        self.backed.insert(first, pages);
+        backed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn slow_find(set: &PageSet, order: u32) -> Option<usize> {
+        let has = |p: usize| set.0[p / 64] >> (p % 64) & 1 == 1;
+        (0..PAGEBLOCK_PAGES).step_by(1 << order).find(|&s| (s..s + (1 << order)).all(has))
+    }
+
+    proptest! {
+        #[test]
+        fn find_block_matches_a_plain_scan(ranges in prop::collection::vec((0usize..512, 1usize..200), 0..12)) {
+            let mut set = PageSet::EMPTY;
+            for (first, n) in ranges {
+                set.insert(first, n.min(512 - first));
+            }
+            for order in 0..9 {
+                prop_assert_eq!(set.find_block(order), slow_find(&set, order));
+            }
+            let max = (0..=9).rev().find(|&o| slow_find(&set, o).is_some());
+            prop_assert_eq!(set.max_order(), max);
+        }
+
+        #[test]
+        fn runs_cover_the_set(ranges in prop::collection::vec((0usize..512, 1usize..60), 0..12)) {
+            let mut set = PageSet::EMPTY;
+            for (first, n) in ranges {
+                set.insert(first, n.min(512 - first));
+            }
+            let (mut rebuilt, mut at) = (PageSet::EMPTY, 0);
+            while let Some((first, n)) = set.next_run(at) {
+                prop_assert!(first >= at && n > 0);
+                rebuilt.insert(first, n);
+                at = first + n + 1;
+            }
+            prop_assert_eq!(rebuilt, set);
+        }
+    }
+
+    #[test]
+    fn a_block_is_taken_backed_first_and_its_tail_stays_free() {
+        let mut block = Pageblock::fresh(0);
+        block.backed.insert(64, 8);
+        let take = |block: &mut Pageblock, pages, order| block.find(order).map(|at| (at, block.take_at(at, pages)));
+        assert_eq!(take(&mut block, 5, 3), Some((64, 5)));
+        assert_eq!(block.free.count_range(64, 8), 3);
+        assert_eq!(take(&mut block, 1, 0), Some((69, 1)));
+        assert_eq!(take(&mut block, 256, 8), Some((256, 0)));
+        assert_eq!(take(&mut block, 256, 8), None);
+    }
+}

@@ -1,0 +1,487 @@
+//! The heap: malloc's size classes over object caches, large runs over zones, larger blocks mapped on their own.
+
+use core::ptr::{self, null_mut};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+
+use crate::balancer::Balancer;
+use crate::lock::Lock;
+use crate::mapped::{Blocks, Mapped};
+use crate::object_cache::Cache;
+use crate::page::{LARGE, MAX_ORDER, NOTHING, PAGE, PAGE_SHIFT, PAGEBLOCK_PAGES, Window, order_of};
+use crate::percpu::{PerCpu, Pushed};
+use crate::platform::{Misuse, Platform, Reach, Run};
+use crate::size_class::{COUNT, MAX_SIZE, MIN_ALIGN, SIZE, class_aligned, class_of};
+use crate::stats;
+use crate::zone::{FreeAreas, PageRun, Zone};
+
+/// NUMA nodes told apart; further ones share the last one's zone.
+pub const MAX_NODES: usize = 8;
+/// Largest run that comes from a zone, in pages; larger blocks are mapped on their own.
+const MAX_RUN: usize = 1 << (MAX_ORDER - 1);
+
+/// A window and its zones, one a node.
+pub struct Space {
+    /// The addresses.
+    pub window: Window,
+    /// The zones.
+    pub zones: [Zone; MAX_NODES],
+}
+
+impl Space {
+    const fn new(reach: Reach) -> Self {
+        let mut zones = [const { Lock::new(FreeAreas::new(0)) }; MAX_NODES];
+        let mut node = 1;
+        while node < MAX_NODES {
+            zones[node] = Lock::new(FreeAreas::new(node as u8));
+            node += 1;
+        }
+        Self { window: Window::new(reach), zones }
+    }
+}
+
+/// A heap on a platform. All methods may be called from any thread at any time.
+#[repr(C)]
+pub struct Heap<P: Platform> {
+    pub(crate) percpu: PerCpu,
+    pub(crate) normal: Space,
+    pub(crate) low: Space,
+    pub(crate) caches: [Cache; COUNT + 1],
+    pub(crate) mapped: Mapped,
+    pub(crate) balancer: Balancer,
+    /// Something was freed since the balancer last looked.
+    pub(crate) pending: AtomicBool,
+    /// Slow-path calls, for the mode without a background thread.
+    pub(crate) slow_calls: AtomicU32,
+    pub(crate) platform: P,
+}
+
+impl<P: Platform> Heap<P> {
+    /// An empty heap; nothing is mapped before the first allocation.
+    pub const fn new(platform: P) -> Self {
+        Self {
+            percpu: PerCpu::new(),
+            normal: Space::new(Reach::Any),
+            low: Space::new(Reach::Low32),
+            caches: [const { Cache::new() }; COUNT + 1],
+            mapped: Lock::new(Blocks::new()),
+            balancer: Balancer::new(),
+            pending: AtomicBool::new(false),
+            slow_calls: AtomicU32::new(0),
+            platform,
+        }
+    }
+
+    /// The platform below.
+    pub fn platform(&self) -> &P {
+        &self.platform
+    }
+
+    /// Sets the fast path up; to be called while there is one thread.
+    pub fn prepare(&self) {
+        self.platform.lockless();
+    }
+
+    /// Blocks mapped on their own, now.
+    pub fn mapped_count(&self) -> usize {
+        self.mapped.lock(&self.platform).count
+    }
+
+    /// Allocates `size` bytes, aligned to 16; null when memory is refused. O(1) but for system calls.
+    #[inline(always)]
+    pub fn alloc(&self, size: usize) -> *mut u8 {
+        if size > MAX_SIZE {
+            return self.alloc_large(size, MIN_ALIGN).0;
+        }
+        self.alloc_class(class_of(size))
+    }
+
+    /// Allocates an object of a size class.
+    #[inline(always)]
+    pub fn alloc_class(&self, class: usize) -> *mut u8 {
+        // SAFETY: the table's slabs live as long as the heap.
+        let object = unsafe { self.platform.pop(&self.percpu.table, class) };
+        if !object.is_null() {
+            return object;
+        }
+        self.refill(class)
+    }
+
+    /// Allocates `size` zero bytes.
+    #[inline]
+    pub fn alloc_zeroed(&self, size: usize) -> *mut u8 {
+        if size > MAX_SIZE {
+            let (block, zero) = self.alloc_large(size, MIN_ALIGN);
+            if !block.is_null() && !zero {
+                // SAFETY: the block is fresh and at least that long.
+                unsafe { ptr::write_bytes(block, 0, size) };
+            }
+            return block;
+        }
+        let class = class_of(size);
+        let object = self.alloc_class(class);
+        if !object.is_null() {
+            // All of it: programs that ask for the usable size expect zeros there too.
+            // SAFETY: the object is fresh and that long.
+            unsafe { ptr::write_bytes(object, 0, SIZE[class] as usize) };
+        }
+        object
+    }
+
+    /// Allocates `size` bytes aligned to `align`, a power of two.
+    pub fn alloc_aligned(&self, align: usize, size: usize) -> *mut u8 {
+        if align <= MIN_ALIGN {
+            return self.alloc(size);
+        }
+        match class_aligned(size.max(1), align) {
+            Some(class) => self.alloc_class(class),
+            None => self.alloc_large(size.max(1), align).0,
+        }
+    }
+
+    /// Frees what this heap allocated; null is allowed.
+    ///
+    /// # Safety
+    /// Nobody uses the block any more.
+    #[inline(always)]
+    pub unsafe fn free(&self, block: *mut u8) {
+        if let Some(page) = self.normal.window.page_of(block as usize) {
+            let class = self.normal.window.class_of(page) as usize;
+            // SAFETY: the table's slabs live on; the caller gives the block up.
+            return match unsafe { self.platform.push(&self.percpu.table, class, block) } {
+                Pushed::Done => (),
+                pushed => self.overflow(class, block, pushed),
+            };
+        }
+        self.free_elsewhere(block);
+    }
+
+    /// Frees a block whose size the caller knows to be that which it asked for, aligned to 16.
+    ///
+    /// # Safety
+    /// Nobody uses the block any more, and it was allocated with this size.
+    #[inline(always)]
+    pub unsafe fn free_sized(&self, block: *mut u8, size: usize) {
+        if size > MAX_SIZE || block.is_null() {
+            // SAFETY: as the caller promises.
+            return unsafe { self.free(block) };
+        }
+        let class = class_of(size);
+        // SAFETY: the table's slabs live on; the caller gives the block up.
+        match unsafe { self.platform.push(&self.percpu.table, class, block) } {
+            Pushed::Done => (),
+            pushed => self.overflow(class, block, pushed),
+        }
+    }
+
+    /// Bytes that the block at `block` can hold; 0 for null.
+    ///
+    /// # Safety
+    /// `block` is null or was allocated here and not freed.
+    pub unsafe fn usable_size(&self, block: *mut u8) -> usize {
+        if block.is_null() {
+            return 0;
+        }
+        match self.lookup(block as usize) {
+            Some(Found::Object(class)) => SIZE[class] as usize,
+            Some(Found::Run { pages, .. }) => pages * PAGE,
+            Some(Found::Mapped(len)) => len,
+            None => {
+                self.platform.misuse(Misuse::ForeignPointer, block as usize, 0);
+                0
+            }
+        }
+    }
+
+    /// Resizes a block, in place where it can; null when memory is refused (the block is then unchanged).
+    ///
+    /// # Safety
+    /// `block` was allocated here and not freed; `size` is not 0.
+    pub unsafe fn realloc(&self, block: *mut u8, size: usize) -> *mut u8 {
+        let Some(found) = self.lookup(block as usize) else {
+            self.platform.misuse(Misuse::ForeignPointer, block as usize, 0);
+            return null_mut();
+        };
+        let old = match found {
+            Found::Object(class) => {
+                let now = SIZE[class] as usize;
+                if size <= now && size > now / 2 || size <= MAX_SIZE && class_of(size) == class {
+                    return block;
+                }
+                now
+            }
+            Found::Run { page, pages, low: false } => {
+                if self.resize_run(page, pages, size) {
+                    return block;
+                }
+                pages * PAGE
+            }
+            Found::Run { pages, .. } => pages * PAGE,
+            Found::Mapped(len) => {
+                if size > MAX_RUN * PAGE {
+                    return self.remap(block as usize, len, size);
+                }
+                len
+            }
+        };
+        let new = self.alloc(size);
+        if !new.is_null() {
+            // SAFETY: both blocks are valid for the shorter length and distinct.
+            unsafe {
+                ptr::copy_nonoverlapping(block, new, old.min(size));
+                self.free(block);
+            }
+        }
+        new
+    }
+
+    /// Allocates whole pages below 4 GiB, for compressed pointers and generated code; null when there are none.
+    pub fn alloc_low32(&self, size: usize) -> *mut u8 {
+        let pages = size.div_ceil(PAGE).max(1);
+        if pages > MAX_RUN {
+            return null_mut();
+        }
+        self.take_pages_in(&self.low, pages, order_of(pages)).map_or(null_mut(), |r| mark_run(&self.low, r, pages))
+    }
+
+    // ---- large -------------------------------------------------------------------------------------------------
+
+    /// A run or a mapped block, and whether it is known to be zero.
+    #[cold]
+    #[inline(never)]
+    fn alloc_large(&self, size: usize, align: usize) -> (*mut u8, bool) {
+        stats::add(&self.platform.stats().large_allocs, 1);
+        if size > isize::MAX as usize - PAGE || align > isize::MAX as usize / 2 {
+            return (null_mut(), false);
+        }
+        let pages = size.div_ceil(PAGE);
+        if pages > MAX_RUN || align > MAX_RUN * PAGE {
+            return (self.map_block(pages * PAGE, align.max(PAGE)), true);
+        }
+        let order = order_of(pages).max(order_of(align.div_ceil(PAGE)));
+        let Some(run) = self.take_pages(pages, order) else { return (null_mut(), false) };
+        self.housekeeping();
+        (mark_run(&self.normal, run, pages), run.zero)
+    }
+
+    /// Pages for a slab or a run, from the caller's node first.
+    pub(crate) fn take_pages(&self, pages: usize, order: u32) -> Option<PageRun> {
+        self.take_pages_in(&self.normal, pages, order).or_else(|| {
+            self.reclaim_for_allocation();
+            self.take_pages_in(&self.normal, pages, order)
+        })
+    }
+
+    fn take_pages_in(&self, space: &Space, pages: usize, order: u32) -> Option<PageRun> {
+        let home = self.platform.node().min(MAX_NODES - 1);
+        let huge = self.platform.huge_on_touch();
+        let blocks = if order >= MAX_ORDER - 1 { 3 } else { pages.div_ceil(PAGEBLOCK_PAGES) };
+        loop {
+            let run = space.zones[home].lock(&self.platform).take(&space.window, pages, order, huge);
+            if let Some(run) = run {
+                stats::add(&self.platform.stats().used_bytes, (pages * PAGE) as u64);
+                return Some(run);
+            }
+            let Some((first, count)) = space.window.grow(&self.platform, blocks, home) else { break };
+            let added = count * PAGEBLOCK_PAGES * PAGE;
+            stats::add(&self.platform.stats().heap_bytes, added as u64);
+            space.zones[home].lock(&self.platform).add(&space.window, first, count);
+        }
+        let nodes = self.platform.nodes().min(MAX_NODES);
+        (0..nodes).filter(|&n| n != home).find_map(|node| {
+            let run = space.zones[node].lock(&self.platform).take(&space.window, pages, order, huge)?;
+            stats::add(&self.platform.stats().used_bytes, (pages * PAGE) as u64);
+            Some(run)
+        })
+    }
+
+    /// Gives pages back to their zone; bit i of `reported`: page i of them is reported.
+    pub(crate) fn give_pages(&self, page: u32, pages: usize, reported: u32) {
+        give_pages_in(self, &self.normal, page, pages, reported);
+    }
+
+    fn resize_run(&self, page: u32, pages: usize, size: usize) -> bool {
+        let wanted = size.div_ceil(PAGE);
+        if size <= MAX_SIZE || wanted > MAX_RUN {
+            return false;
+        }
+        let window = &self.normal.window;
+        if wanted < pages {
+            if wanted < pages / 2 {
+                return false;
+            }
+            // SAFETY: the run is the caller's, so is its head's descriptor.
+            unsafe { *window.desc(page) = wanted as u32 };
+            self.give_pages(page + wanted as u32, pages - wanted, 0);
+        } else if wanted > pages {
+            // SAFETY: a pageblock is named by a page of its own.
+            let node = unsafe { (*window.block(page / PAGEBLOCK_PAGES as u32)).node } as usize;
+            let more = wanted - pages;
+            if !self.normal.zones[node].lock(&self.platform).extend(window, page + pages as u32, more) {
+                return false;
+            }
+            stats::add(&self.platform.stats().used_bytes, (more * PAGE) as u64);
+            // SAFETY: as above.
+            unsafe { *window.desc(page) = wanted as u32 };
+        }
+        true
+    }
+
+    // ---- blocks mapped on their own ----------------------------------------------------------------------------
+
+    fn map_block(&self, len: usize, align: usize) -> *mut u8 {
+        let Some(addr) = self.platform.map(len, align).or_else(|| {
+            self.reclaim_for_allocation();
+            self.platform.map(len, align)
+        }) else {
+            return null_mut();
+        };
+        if !self.mapped_room() {
+            self.platform.unmap(Run { addr, len });
+            return null_mut();
+        }
+        self.mapped.lock(&self.platform).insert(Run { addr, len });
+        stats::add(&self.platform.stats().mapped_bytes, len as u64);
+        addr as *mut u8
+    }
+
+    /// Makes room for one more mapped block for each thread that may be here now.
+    fn mapped_room(&self) -> bool {
+        loop {
+            let wants = self.mapped.lock(&self.platform).wants();
+            let Some(capacity) = wants else { return true };
+            let Some(table) = self.platform.map(capacity * size_of::<Run>(), PAGE) else { return false };
+            let old = self.mapped.lock(&self.platform).rehash(table, capacity);
+            if let Some(run) = old {
+                self.platform.unmap(run);
+            }
+        }
+    }
+
+    fn remap(&self, addr: usize, len: usize, size: usize) -> *mut u8 {
+        let Some(new_len) = size.checked_next_multiple_of(PAGE).filter(|&l| l <= isize::MAX as usize) else {
+            return null_mut();
+        };
+        if new_len == len {
+            return addr as *mut u8;
+        }
+        // Out of the table first: once moved, the old addresses may be another thread's new block.
+        self.mapped.lock(&self.platform).remove(addr);
+        let moved = self.platform.remap(Run { addr, len }, new_len);
+        let now = moved.map_or(Run { addr, len }, |addr| Run { addr, len: new_len });
+        self.mapped.lock(&self.platform).insert(now);
+        let stat = &self.platform.stats().mapped_bytes;
+        stat.fetch_add((now.len as u64).wrapping_sub(len as u64), Relaxed);
+        moved.map_or(null_mut(), |addr| addr as *mut u8)
+    }
+
+    // ---- frees off the fast path -------------------------------------------------------------------------------
+
+    /// A free of a block on a page that is no slab's.
+    pub(crate) fn free_run(&self, block: *mut u8) {
+        match self.lookup(block as usize) {
+            Some(Found::Run { page, pages, .. }) => {
+                self.normal.window.set_class(page, 1, NOTHING);
+                self.give_pages(page, pages, 0);
+                self.housekeeping();
+            }
+            _ => self.platform.misuse(Misuse::ForeignPointer, block as usize, 0),
+        }
+    }
+
+    /// A free of a block outside the window.
+    #[cold]
+    #[inline(never)]
+    fn free_elsewhere(&self, block: *mut u8) {
+        if block.is_null() {
+            return;
+        }
+        match self.lookup(block as usize) {
+            Some(Found::Mapped(_)) => {
+                let Some(len) = self.mapped.lock(&self.platform).remove(block as usize) else {
+                    return self.platform.misuse(Misuse::DoubleFree, block as usize, 0);
+                };
+                self.platform.unmap(Run { addr: block as usize, len });
+                self.platform.stats().mapped_bytes.fetch_sub(len as u64, Relaxed);
+            }
+            Some(Found::Run { page, pages, low: true }) => {
+                self.low.window.set_class(page, 1, NOTHING);
+                give_pages_in(self, &self.low, page, pages, 0);
+            }
+            _ => self.platform.misuse(Misuse::ForeignPointer, block as usize, 0),
+        }
+    }
+
+    fn lookup(&self, addr: usize) -> Option<Found> {
+        for (space, low) in [(&self.normal, false), (&self.low, true)] {
+            let Some(page) = space.window.page_of(addr) else { continue };
+            return match space.window.class_of(page) {
+                NOTHING => None,
+                LARGE if addr % PAGE == 0 => {
+                    // SAFETY: the page heads a run, whose length its descriptor holds.
+                    let pages = unsafe { *space.window.desc(page) } as usize;
+                    Some(Found::Run { page, pages, low })
+                }
+                LARGE => None,
+                class => Some(Found::Object(class as usize)),
+            };
+        }
+        self.mapped.lock(&self.platform).get(addr).map(Found::Mapped)
+    }
+
+    // ---- fork --------------------------------------------------------------------------------------------------
+
+    /// Takes every lock in rank order, so that a fork's child finds the heap whole.
+    pub fn freeze(&self) {
+        let p = &self.platform;
+        self.balancer.freeze(p);
+        self.percpu.freeze(p);
+        self.caches.iter().for_each(|c| c.depot.acquire(p));
+        self.caches.iter().for_each(|c| c.slabs.acquire(p));
+        self.mapped.acquire(p);
+        [&self.normal, &self.low].iter().for_each(|s| s.zones.iter().for_each(|z| z.acquire(p)));
+        [&self.normal, &self.low].iter().for_each(|s| s.window.freeze(p));
+    }
+
+    /// Undoes [`Heap::freeze`], in the parent or in the child.
+    ///
+    /// # Safety
+    /// The heap is frozen by the caller (or by its parent, before it was forked).
+    pub unsafe fn thaw(&self) {
+        let p = &self.platform;
+        // SAFETY: as the caller promises.
+        unsafe {
+            [&self.normal, &self.low].iter().for_each(|s| s.window.thaw(p));
+            [&self.normal, &self.low].iter().for_each(|s| s.zones.iter().for_each(|z| z.release(p)));
+            self.mapped.release(p);
+            self.caches.iter().for_each(|c| c.slabs.release(p));
+            self.caches.iter().for_each(|c| c.depot.release(p));
+            self.percpu.thaw(p);
+            self.balancer.thaw(p);
+        }
+    }
+}
+
+/// What an address is.
+enum Found {
+    Object(usize),
+    Run { page: u32, pages: usize, low: bool },
+    Mapped(usize),
+}
+
+fn mark_run(space: &Space, run: PageRun, pages: usize) -> *mut u8 {
+    // SAFETY: the run is the caller's, so is its head's descriptor.
+    unsafe { *space.window.desc(run.page) = pages as u32 };
+    space.window.set_class(run.page, 1, LARGE);
+    space.window.addr_of(run.page) as *mut u8
+}
+
+fn give_pages_in<P: Platform>(heap: &Heap<P>, space: &Space, page: u32, pages: usize, reported: u32) {
+    // A run of two pageblocks may span nodes' zones no more than a slab does: both halves came from one zone.
+    // SAFETY: a pageblock is named by a page of its own; its node never changes.
+    let node = unsafe { (*space.window.block(page / PAGEBLOCK_PAGES as u32)).node } as usize;
+    space.zones[node].lock(&heap.platform).give(&space.window, page, pages, reported);
+    heap.platform.stats().used_bytes.fetch_sub((pages * PAGE) as u64, Relaxed);
+    heap.note_idle();
+}
+
+const _: () = assert!(PAGE == 1 << PAGE_SHIFT);

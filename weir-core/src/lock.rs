@@ -1,0 +1,129 @@
+//! The engine's lock: one word, a short spin, then a sleep in the platform; ranks are checked in debug builds.
+//!
+//! Ranks (a thread takes them in ascending order only): drain 0, cache depot 2, slab lists 3, zone 4, platform and
+//! window 5. No system call and no fence is made under ranks 2 to 4.
+
+use core::cell::UnsafeCell;
+use core::hint;
+use core::ops::{Deref, DerefMut};
+use core::sync::atomic::{
+    AtomicU32,
+    Ordering::{Acquire, Relaxed, Release},
+};
+
+use crate::platform::Platform;
+
+const FREE: u32 = 0;
+const HELD: u32 = 1;
+const CONTENDED: u32 = 2;
+/// Tries before a thread sleeps: about the length of the longest section held under a lock (a slab refill).
+const SPINS: u32 = 100;
+
+/// A value behind a lock of rank `RANK`.
+pub struct Lock<T, const RANK: u32> {
+    word: AtomicU32,
+    value: UnsafeCell<T>,
+}
+
+// SAFETY: the value is reached only through a guard, and only one guard exists at a time (`word`).
+unsafe impl<T, const RANK: u32> Sync for Lock<T, RANK> {}
+
+impl<T, const RANK: u32> Lock<T, RANK> {
+    /// An open lock.
+    pub const fn new(value: T) -> Self {
+        Self { word: AtomicU32::new(FREE), value: UnsafeCell::new(value) }
+    }
+
+    /// Takes the lock, waiting for it if it must.
+    pub fn lock<'a, P: Platform>(&'a self, platform: &'a P) -> Guard<'a, T, P, RANK> {
+        self.acquire(platform);
+        Guard { lock: self, platform }
+    }
+
+    /// Takes the lock if it is free now.
+    pub fn try_lock<'a, P: Platform>(&'a self, platform: &'a P) -> Option<Guard<'a, T, P, RANK>> {
+        self.word.compare_exchange(FREE, HELD, Acquire, Relaxed).ok()?;
+        note_taken(platform, RANK);
+        Some(Guard { lock: self, platform })
+    }
+
+    /// Takes the lock with no guard, to be given back by [`Lock::release`]: for `fork`, which holds all of them.
+    pub fn acquire<P: Platform>(&self, platform: &P) {
+        if self.word.compare_exchange(FREE, HELD, Acquire, Relaxed).is_err() {
+            self.acquire_slow(platform);
+        }
+        note_taken(platform, RANK);
+    }
+
+    #[cold]
+    fn acquire_slow<P: Platform>(&self, platform: &P) {
+        for _ in 0..SPINS {
+            if self.word.load(Relaxed) == FREE && self.word.compare_exchange(FREE, HELD, Acquire, Relaxed).is_ok() {
+                return;
+            }
+            hint::spin_loop();
+        }
+        while self.word.swap(CONTENDED, Acquire) != FREE {
+            platform.wait(&self.word, CONTENDED);
+        }
+    }
+
+    /// Gives back what [`Lock::acquire`] took.
+    ///
+    /// # Safety
+    /// The caller holds the lock and no guard of it.
+    pub unsafe fn release<P: Platform>(&self, platform: &P) {
+        note_given(platform, RANK);
+        if self.word.swap(FREE, Release) == CONTENDED {
+            platform.wake(&self.word);
+        }
+    }
+}
+
+/// Holds a [`Lock`].
+pub struct Guard<'a, T, P: Platform, const RANK: u32> {
+    lock: &'a Lock<T, RANK>,
+    platform: &'a P,
+}
+
+impl<T, P: Platform, const RANK: u32> Deref for Guard<'_, T, P, RANK> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        // SAFETY: this guard is the only one (`Lock::word`), so the value is not aliased.
+        unsafe { &*self.lock.value.get() }
+    }
+}
+
+impl<T, P: Platform, const RANK: u32> DerefMut for Guard<'_, T, P, RANK> {
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: this guard is the only one (`Lock::word`), so the value is not aliased.
+        unsafe { &mut *self.lock.value.get() }
+    }
+}
+
+impl<T, P: Platform, const RANK: u32> Drop for Guard<'_, T, P, RANK> {
+    fn drop(&mut self) {
+        // SAFETY: the guard exists, so the lock is held, by it alone.
+        unsafe { self.lock.release(self.platform) }
+    }
+}
+
+#[inline]
+fn note_taken<P: Platform>(platform: &P, rank: u32) {
+    if cfg!(debug_assertions)
+        && let Some(held) = platform.held_ranks()
+    {
+        let before = held.fetch_or(1 << rank, Relaxed);
+        // Fork takes every lock of a rank, so equal ranks are allowed; a higher one already held is the error.
+        assert!(before >> (rank + 1) == 0, "lock of rank {rank} taken under a higher one (held: {before:#b})");
+    }
+}
+
+#[inline]
+fn note_given<P: Platform>(platform: &P, rank: u32) {
+    if cfg!(debug_assertions)
+        && let Some(held) = platform.held_ranks()
+    {
+        held.fetch_and(!(1 << rank), Relaxed);
+    }
+}

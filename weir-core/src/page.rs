@@ -1,0 +1,226 @@
+//! Pages, orders, and the window of address space that the heap lives in, with its out-of-line descriptors.
+//!
+//! For each page of the window there are a byte in the *class map* (what a pointer into it is) and 36 bytes of
+//! *descriptor*; for each pageblock there is a [`Pageblock`]. All three arrays are indexed by page or pageblock
+//! number, lie apart from the heap and are mapped only as far as the heap has grown: a resident heap of `H` bytes
+//! costs `H / 4096 * 37 + H / 2 MiB * 160` bytes of them, 0.91 %.
+//!
+//! A slab of `n` pages owns the descriptors of all its pages: a 16-byte header, then its bitmap of objects. That is
+//! what makes 36 bytes enough for 16-byte objects (256 bits a page from four pages on).
+
+use core::sync::atomic::{
+    AtomicPtr, AtomicU8, AtomicU32, AtomicUsize,
+    Ordering::{Acquire, Relaxed, Release},
+};
+
+use crate::buddy::Pageblock;
+use crate::lock::Lock;
+use crate::platform::{Platform, Reach, Run};
+
+/// log2 of the page size.
+pub const PAGE_SHIFT: u32 = 12;
+/// Bytes of a page.
+pub const PAGE: usize = 1 << PAGE_SHIFT;
+/// Orders run from 0 to `MAX_ORDER - 1` (003, Linux's buddy: 11 orders, 4 KiB to 4 MiB).
+pub const MAX_ORDER: u32 = 11;
+/// Smallest order that is reported on its own (002: MAX_ORDER - 2): a pageblock, a huge page.
+pub const REPORT_ORDER: u32 = MAX_ORDER - 2;
+/// Pages of a pageblock.
+pub const PAGEBLOCK_PAGES: usize = 1 << REPORT_ORDER;
+/// Bytes of a pageblock.
+pub const PAGEBLOCK: usize = PAGEBLOCK_PAGES * PAGE;
+/// No page, no pageblock: the end of a list.
+pub const NONE: u32 = u32::MAX;
+/// Words of 32 bits in a page's descriptor.
+pub const DESC_WORDS: usize = 9;
+
+/// Class-map value of the first page of a large run.
+pub const LARGE: u8 = 255;
+/// Class-map value of a page to which no allocation belongs.
+pub const NOTHING: u8 = 0;
+
+/// Address space that the heap may ever use (bytes); only what it has grown to is mapped.
+const WINDOW: usize = 4 << 40;
+/// Least growth of the heap's mapping, bytes.
+const GROW_MIN: usize = 8 << 20;
+/// Most growth of the heap's mapping, bytes.
+const GROW_MAX: usize = 1 << 30;
+/// Pageblocks skipped at a time where somebody else's mapping is in the way.
+const SKIP_TRIES: usize = 64;
+
+/// The smallest order whose block holds `pages`.
+#[inline]
+pub const fn order_of(pages: usize) -> u32 {
+    pages.next_power_of_two().trailing_zeros()
+}
+
+/// A range of addresses for heap pages, and the arrays that describe them.
+#[repr(C, align(64))]
+pub struct Window {
+    /// Address of page 0.
+    base: AtomicUsize,
+    /// Pages that the class map covers, that is, that may ever have been handed out.
+    top: AtomicU32,
+    class_map: AtomicPtr<AtomicU8>,
+    descs: AtomicPtr<u32>,
+    blocks: AtomicPtr<Pageblock>,
+    growth: Lock<Growth, 5>,
+    reach: Reach,
+}
+
+/// How far each array is mapped.
+struct Growth {
+    pages_max: usize,
+    /// Mapped bytes of the class map, the descriptors and the pageblocks, in this order.
+    mapped: [usize; 3],
+}
+
+impl Window {
+    /// A window not yet placed.
+    pub const fn new(reach: Reach) -> Self {
+        Self {
+            base: AtomicUsize::new(0),
+            top: AtomicU32::new(0),
+            class_map: AtomicPtr::new(core::ptr::null_mut()),
+            descs: AtomicPtr::new(core::ptr::null_mut()),
+            blocks: AtomicPtr::new(core::ptr::null_mut()),
+            growth: Lock::new(Growth { pages_max: 0, mapped: [0; 3] }),
+            reach,
+        }
+    }
+
+    /// The page that `addr` lies in, if the window has grown that far.
+    #[inline]
+    pub fn page_of(&self, addr: usize) -> Option<u32> {
+        let page = addr.wrapping_sub(self.base.load(Relaxed)) >> PAGE_SHIFT;
+        (page < self.top.load(Relaxed) as usize).then_some(page as u32)
+    }
+
+    /// Address of `page`.
+    #[inline]
+    pub fn addr_of(&self, page: u32) -> usize {
+        self.base.load(Relaxed) + ((page as usize) << PAGE_SHIFT)
+    }
+
+    /// The class-map entry of `page`, which must be below the top.
+    #[inline]
+    pub fn class_of(&self, page: u32) -> u8 {
+        // SAFETY: callers pass pages below `top`, for which the class map is mapped.
+        unsafe { (*self.class_map.load(Relaxed).add(page as usize)).load(Relaxed) }
+    }
+
+    /// Sets the class-map entries of `pages` pages from `first`.
+    pub fn set_class(&self, first: u32, pages: usize, class: u8) {
+        for page in first as usize..first as usize + pages {
+            // SAFETY: the pages were handed out by a zone, so they lie below `top`, where the class map is mapped.
+            unsafe { (*self.class_map.load(Relaxed).add(page)).store(class, Release) }
+        }
+    }
+
+    /// The descriptor words of `page` (and, contiguous, of those after it).
+    #[inline]
+    pub fn desc(&self, page: u32) -> *mut u32 {
+        self.descs.load(Relaxed).wrapping_add(page as usize * DESC_WORDS)
+    }
+
+    /// The descriptor of pageblock `block`.
+    #[inline]
+    pub fn block(&self, block: u32) -> *mut Pageblock {
+        self.blocks.load(Acquire).wrapping_add(block as usize)
+    }
+
+    /// Pages of the window's mapped part.
+    pub fn top(&self) -> u32 {
+        self.top.load(Acquire)
+    }
+
+    /// Bytes of metadata mapped.
+    pub fn metadata<P: Platform>(&self, platform: &P) -> usize {
+        self.growth.lock(platform).mapped.iter().sum()
+    }
+
+    /// Maps the next pageblocks for node `node`, at least `blocks` of them in one row, and returns the first and how
+    /// many there are. `None` when address space or memory is refused.
+    pub fn grow<P: Platform>(&self, platform: &P, blocks: usize, node: usize) -> Option<(u32, usize)> {
+        let mut growth = self.growth.lock(platform);
+        if growth.pages_max == 0 {
+            self.place(platform, &mut growth)?;
+        }
+        let mut first = self.top.load(Relaxed) as usize / PAGEBLOCK_PAGES;
+        let wanted = (first * PAGEBLOCK / 8).clamp(GROW_MIN, GROW_MAX) / PAGEBLOCK;
+        for _ in 0..SKIP_TRIES {
+            for count in [wanted.max(blocks), blocks] {
+                let end = first + count;
+                if end * PAGEBLOCK_PAGES > growth.pages_max || !self.describe(platform, &mut growth, end) {
+                    continue;
+                }
+                let run = Run { addr: self.base.load(Relaxed) + first * PAGEBLOCK, len: count * PAGEBLOCK };
+                if platform.map_at(run, node) {
+                    self.top.store((end * PAGEBLOCK_PAGES) as u32, Release);
+                    return Some((first as u32, count));
+                }
+            }
+            // Somebody else's mapping lies in the way, or memory is refused: leave a hole and try behind it.
+            first += blocks;
+        }
+        None
+    }
+
+    fn place<P: Platform>(&self, platform: &P, growth: &mut Growth) -> Option<()> {
+        let window = platform.window(WINDOW, 2 * PAGEBLOCK, self.reach)?;
+        let pages = window.len / PAGE;
+        let blocks = pages / PAGEBLOCK_PAGES;
+        let sizes = [pages, pages * DESC_WORDS * 4, blocks * size_of::<Pageblock>()].map(|s| s.next_multiple_of(PAGE));
+        // A guard the size of a pageblock between the arrays keeps an overrun in one out of the next.
+        let total = sizes.iter().sum::<usize>() + 4 * PAGEBLOCK;
+        let meta = platform.window(total, PAGEBLOCK, Reach::Any)?;
+        if meta.len < total {
+            return None;
+        }
+        let at0 = meta.addr + PAGEBLOCK;
+        let at1 = at0 + sizes[0] + PAGEBLOCK;
+        let at2 = (at1 + sizes[1] + PAGEBLOCK).next_multiple_of(64);
+        self.class_map.store(at0 as *mut AtomicU8, Relaxed);
+        self.descs.store(at1 as *mut u32, Relaxed);
+        self.blocks.store((at2 & !(PAGE - 1)) as *mut Pageblock, Release);
+        self.base.store(window.addr, Relaxed);
+        growth.pages_max = pages;
+        Some(())
+    }
+
+    /// Maps the three arrays as far as pageblock `end` needs.
+    fn describe<P: Platform>(&self, platform: &P, growth: &mut Growth, end: usize) -> bool {
+        let pages = end * PAGEBLOCK_PAGES;
+        let needs = [pages, pages * DESC_WORDS * 4, end * size_of::<Pageblock>()];
+        let bases = [
+            self.class_map.load(Relaxed) as usize,
+            self.descs.load(Relaxed) as usize,
+            self.blocks.load(Relaxed) as usize,
+        ];
+        for (i, (need, base)) in needs.into_iter().zip(bases).enumerate() {
+            let need = need.next_multiple_of(PAGE);
+            let have = growth.mapped[i];
+            if need > have {
+                if !platform.map_at(Run { addr: base + have, len: need - have }, 0) {
+                    return false;
+                }
+                growth.mapped[i] = need;
+            }
+        }
+        true
+    }
+
+    /// Holds the growth lock until [`Window::thaw`]: for `fork`.
+    pub fn freeze<P: Platform>(&self, platform: &P) {
+        self.growth.acquire(platform);
+    }
+
+    /// Undoes [`Window::freeze`].
+    ///
+    /// # Safety
+    /// The caller froze the window.
+    pub unsafe fn thaw<P: Platform>(&self, platform: &P) {
+        // SAFETY: as the caller promises.
+        unsafe { self.growth.release(platform) }
+    }
+}

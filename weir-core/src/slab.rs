@@ -1,0 +1,352 @@
+//! Slabs: runs of pages cut into equal objects, with a header and a bitmap out of line.
+//!
+//! The descriptors of a slab's pages hold, from the first page's on: the next and previous slab of the list, the
+//! count of free objects with class and list, the mask of pages that are reported, and the bitmap (1: free).
+
+use crate::lock::Lock;
+use crate::page::{NONE, PAGE, PAGE_SHIFT, Window};
+use crate::platform::Misuse;
+use crate::size_class::{HEADER_WORDS, OBJECTS, PAGES, SIZE, object_at};
+
+/// Steps of fullness told apart among partial slabs; list 0 is the fullest.
+const FILLS: usize = 4;
+/// The list of a slab with no free object: none.
+const UNLISTED: u32 = FILLS as u32;
+
+/// A class's slabs behind their lock.
+pub type Slabs = Lock<SlabLists, 3>;
+
+/// The partial slabs of one class.
+pub struct SlabLists {
+    heads: [u32; FILLS],
+    /// Slabs there are.
+    pub slabs: usize,
+    /// Free objects in them.
+    pub free: usize,
+    /// Whether an object came back since the last look at the slabs' pages, and whether that was a window ago.
+    changed: Changed,
+}
+
+/// How long ago objects came back to a class's slabs.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Changed {
+    No,
+    ThisWindow,
+    LastWindow,
+}
+
+/// A view of one slab's descriptor.
+#[derive(Clone, Copy)]
+struct Slab<'a> {
+    window: &'a Window,
+    page: u32,
+}
+
+/// An empty slab on its way back to the zone.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Empty {
+    /// Its first page.
+    pub page: u32,
+    /// Bit i: page i of it is reported.
+    pub reported: u32,
+}
+
+/// Free pages of a slab, isolated for a report.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Isolated {
+    /// First page of the slab.
+    pub page: u32,
+    /// Bit i: page i of it is wholly free and backed.
+    pub pages: u32,
+}
+
+impl<'a> Slab<'a> {
+    fn of(window: &'a Window, class: usize, page: u32) -> Self {
+        // The zone hands slabs out aligned to the power of two above their length.
+        let align = u32::from(PAGES[class]).next_power_of_two();
+        Self { window, page: page & !(align - 1) }
+    }
+
+    fn word(&self, i: usize) -> *mut u32 {
+        self.window.desc(self.page).wrapping_add(i)
+    }
+
+    fn get(&self, i: usize) -> u32 {
+        // SAFETY: words of the descriptors of this slab's own pages, guarded by the class's slab lock.
+        unsafe { *self.word(i) }
+    }
+
+    fn set(&self, i: usize, value: u32) {
+        // SAFETY: as in `get`.
+        unsafe { *self.word(i) = value }
+    }
+
+    fn free(&self) -> u32 {
+        self.get(2) & 0xffff
+    }
+    fn class(&self) -> u32 {
+        self.get(2) >> 16 & 0xff
+    }
+    fn list(&self) -> u32 {
+        self.get(2) >> 24 & 0x7f
+    }
+    /// Its pages were looked at since an object last came back.
+    fn seen(&self) -> bool {
+        self.get(2) >> 31 == 1
+    }
+    fn set_state(&self, free: u32, class: usize, list: u32, seen: bool) {
+        self.set(2, free | (class as u32) << 16 | list << 24 | (seen as u32) << 31);
+    }
+    fn reported(&self) -> u32 {
+        self.get(3)
+    }
+    fn objects(class: usize) -> usize {
+        OBJECTS[class] as usize
+    }
+    fn addr(&self) -> usize {
+        self.window.addr_of(self.page)
+    }
+
+    /// Bit i: page i of the slab is covered by free objects alone.
+    fn free_pages(&self, class: usize) -> u32 {
+        let (size, pages) = (SIZE[class] as usize, PAGES[class] as usize);
+        let mut used = 0u32;
+        for word in 0..Self::objects(class).div_ceil(32) {
+            let n = (Self::objects(class) - word * 32).min(32);
+            let mut taken = !self.get(HEADER_WORDS + word) & (u32::MAX >> (32 - n));
+            while taken != 0 {
+                let object = word * 32 + taken.trailing_zeros() as usize;
+                taken &= taken - 1;
+                used |= page_mask(object * size, size);
+            }
+        }
+        !used & (u32::MAX >> (32 - pages))
+    }
+
+    /// Calls `f` with each bitmap word and the mask of its objects that touch `pages`.
+    fn for_objects_in(&self, class: usize, pages: u32, mut f: impl FnMut(usize, u32)) {
+        let size = SIZE[class] as usize;
+        for word in 0..Self::objects(class).div_ceil(32) {
+            let n = (Self::objects(class) - word * 32).min(32);
+            let inside = |i: &usize| page_mask((word * 32 + i) * size, size) & pages != 0;
+            let mask = (0..n).filter(inside).fold(0, |m, i| m | 1 << i);
+            if mask != 0 {
+                f(HEADER_WORDS + word, mask);
+            }
+        }
+    }
+}
+
+/// Pages that the bytes from `offset` lie on.
+fn page_mask(offset: usize, len: usize) -> u32 {
+    let (first, last) = (offset >> PAGE_SHIFT, (offset + len - 1) >> PAGE_SHIFT);
+    (u32::MAX >> (31 - (last - first))) << first
+}
+
+impl SlabLists {
+    /// No slabs.
+    pub const fn new() -> Self {
+        Self { heads: [NONE; FILLS], slabs: 0, free: 0, changed: Changed::No }
+    }
+
+    /// Fills `out` with free objects of the fullest slabs, ascending within each; returns how many there were.
+    pub fn take(&mut self, window: &Window, class: usize, out: &mut [*mut u8]) -> usize {
+        let mut n = 0;
+        while n < out.len() {
+            let Some(&page) = self.heads.iter().find(|&&h| h != NONE) else { break };
+            let slab = Slab { window, page };
+            let got = take_from(slab, class, &mut out[n..]);
+            n += got;
+            self.relist(slab, class, slab.free() - got as u32, slab.seen());
+        }
+        self.free -= n;
+        n
+    }
+
+    /// Adds the slab at `page`, fresh from the zone.
+    pub fn add(&mut self, window: &Window, class: usize, page: u32) {
+        let slab = Slab { window, page };
+        let objects = Slab::objects(class);
+        slab.set(3, 0);
+        for word in 0..objects.div_ceil(32) {
+            slab.set(HEADER_WORDS + word, u32::MAX >> (32 - (objects - word * 32).min(32)));
+        }
+        slab.set_state(0, class, UNLISTED, true);
+        self.slabs += 1;
+        self.free += objects;
+        self.relist(slab, class, objects as u32, true);
+    }
+
+    /// Takes `object` back. `Ok(Some)`: its slab is empty now and no longer listed; the caller gives it to the zone.
+    pub fn give(&mut self, window: &Window, class: usize, object: *mut u8) -> Result<Option<Empty>, Misuse> {
+        let page = window.page_of(object as usize).ok_or(Misuse::ForeignPointer)?;
+        if usize::from(window.class_of(page)) != class {
+            return Err(Misuse::DoubleFree);
+        }
+        let slab = Slab::of(window, class, page);
+        let (index, rest) = object_at(class, object as usize - slab.addr());
+        if rest != 0 || index >= Slab::objects(class) || slab.class() as usize != class {
+            return Err(Misuse::InteriorPointer);
+        }
+        let (word, bit) = (HEADER_WORDS + index / 32, 1 << (index % 32));
+        if slab.get(word) & bit != 0 {
+            return Err(Misuse::DoubleFree);
+        }
+        slab.set(word, slab.get(word) | bit);
+        self.free += 1;
+        self.changed = Changed::ThisWindow;
+        let free = slab.free() + 1;
+        if free as usize == Slab::objects(class) {
+            self.unlist(slab);
+            self.slabs -= 1;
+            self.free -= free as usize;
+            slab.set_state(0, 0, UNLISTED, false);
+            return Ok(Some(Empty { page: slab.page, reported: slab.reported() }));
+        }
+        self.relist(slab, class, free, false);
+        Ok(None)
+    }
+
+    /// Whether the object at `addr` is allocated, as far as its slab knows.
+    pub fn is_object(&self, window: &Window, class: usize, addr: usize) -> bool {
+        let Some(page) = window.page_of(addr) else { return false };
+        let slab = Slab::of(window, class, page);
+        let (index, rest) = object_at(class, addr - slab.addr());
+        rest == 0 && index < Slab::objects(class) && slab.get(HEADER_WORDS + index / 32) >> (index % 32) & 1 == 0
+    }
+
+    /// Whether pages inside slabs are to be looked for now: all changes if `now`, else those that are a window old.
+    pub fn due(&mut self, now: bool) -> bool {
+        let before = self.changed;
+        self.changed = match before {
+            Changed::ThisWindow if !now => Changed::LastWindow,
+            _ => Changed::No,
+        };
+        before == Changed::LastWindow || now && before == Changed::ThisWindow
+    }
+
+    /// Isolates free backed pages inside partial slabs that changed since last seen, up to `out.len()` slabs: their
+    /// free objects count as taken until [`SlabLists::put_back`]. `wanted(page)` says whether a slab's pageblock may
+    /// be reported in part.
+    pub fn isolate(
+        &mut self,
+        window: &Window,
+        class: usize,
+        out: &mut [Isolated],
+        mut wanted: impl FnMut(u32) -> bool,
+    ) -> usize {
+        let mut n = 0;
+        for list in 0..FILLS {
+            let mut page = self.heads[list];
+            while page != NONE && n < out.len() {
+                let slab = Slab { window, page };
+                page = slab.get(0);
+                if slab.seen() || !wanted(slab.page) {
+                    continue;
+                }
+                let pages = slab.free_pages(class) & !slab.reported();
+                slab.set_state(slab.free(), class, slab.list(), true);
+                if pages != 0 {
+                    out[n] = Isolated { page: slab.page, pages };
+                    n += 1;
+                    let mut taken = 0;
+                    slab.for_objects_in(class, pages, |word, mask| {
+                        // An object that reaches into a page in use is free itself: it stays so only if it is
+                        // isolated whole, and so no other page's objects are lost sight of.
+                        taken += (slab.get(word) & mask).count_ones();
+                        slab.set(word, slab.get(word) & !mask);
+                    });
+                    self.free -= taken as usize;
+                    self.relist(slab, class, slab.free() - taken, true);
+                }
+            }
+        }
+        n
+    }
+
+    /// Returns isolated objects to their slab, their pages reported if `gone`. All of them free: the slab was never
+    /// empty, as the others in it are in use or the isolated ones would have been all; so it may be empty now.
+    pub fn put_back(&mut self, window: &Window, class: usize, isolated: Isolated, gone: bool) -> Option<Empty> {
+        let slab = Slab { window, page: isolated.page };
+        let mut freed = 0;
+        slab.for_objects_in(class, isolated.pages, |word, mask| {
+            freed += (!slab.get(word) & mask).count_ones();
+            slab.set(word, slab.get(word) | mask);
+        });
+        if gone {
+            slab.set(3, slab.reported() | isolated.pages);
+        }
+        self.free += freed as usize;
+        let free = slab.free() + freed;
+        if free as usize == Slab::objects(class) {
+            self.unlist(slab);
+            self.slabs -= 1;
+            self.free -= free as usize;
+            slab.set_state(0, 0, UNLISTED, false);
+            return Some(Empty { page: slab.page, reported: slab.reported() });
+        }
+        self.relist(slab, class, free, true);
+        None
+    }
+
+    fn unlist(&mut self, slab: Slab<'_>) {
+        let list = slab.list();
+        if list == UNLISTED {
+            return;
+        }
+        let (next, prev) = (slab.get(0), slab.get(1));
+        if next != NONE {
+            Slab { page: next, ..slab }.set(1, prev);
+        }
+        if prev != NONE {
+            Slab { page: prev, ..slab }.set(0, next);
+        } else {
+            self.heads[list as usize] = next;
+        }
+    }
+
+    /// Records the count of free objects and moves the slab to the list that it belongs on.
+    fn relist(&mut self, slab: Slab<'_>, class: usize, free: u32, seen: bool) {
+        let list = match free {
+            0 => UNLISTED,
+            _ => (free as usize * FILLS / (Slab::objects(class) + 1)) as u32,
+        };
+        if list == slab.list() {
+            return slab.set_state(free, class, list, seen);
+        }
+        self.unlist(slab);
+        slab.set_state(free, class, list, seen);
+        if list != UNLISTED {
+            let head = core::mem::replace(&mut self.heads[list as usize], slab.page);
+            slab.set(0, head);
+            slab.set(1, NONE);
+            if head != NONE {
+                Slab { page: head, ..slab }.set(1, slab.page);
+            }
+        }
+    }
+}
+
+/// Takes free objects out of `slab`'s bitmap, lowest first; pages they lie on are no longer reported.
+fn take_from(slab: Slab<'_>, class: usize, out: &mut [*mut u8]) -> usize {
+    let (size, base) = (SIZE[class] as usize, slab.addr());
+    let (mut n, mut touched) = (0, 0);
+    for word in 0..Slab::objects(class).div_ceil(32) {
+        let mut bits = slab.get(HEADER_WORDS + word);
+        while bits != 0 && n < out.len() {
+            let object = word * 32 + bits.trailing_zeros() as usize;
+            bits &= bits - 1;
+            touched |= page_mask(object * size, size);
+            out[n] = (base + object * size) as *mut u8;
+            n += 1;
+        }
+        slab.set(HEADER_WORDS + word, bits);
+        if n == out.len() {
+            break;
+        }
+    }
+    slab.set(3, slab.reported() & !touched);
+    n
+}
+
+const _: () = assert!(PAGE == 4096);

@@ -1,0 +1,324 @@
+//! A zone: pageblocks of one node, on lists by how full they are and by the largest block they can still give.
+//!
+//! An allocation goes to the fullest pageblock that has a free block of its order, so that sparse pageblocks empty
+//! and can be reported whole. Within a pageblock, and among whole free ones, backed pages go before reported ones.
+//! A pageblock with free backed pages is on the *hint list* (002's hint bitmap, kept as a list so that finding the
+//! next one to report costs the same whatever the heap's size), the longest unchanged first.
+
+use crate::buddy::{PageSet, Pageblock};
+use crate::lock::Lock;
+use crate::page::{NONE, PAGEBLOCK_PAGES, REPORT_ORDER, Window, order_of};
+use crate::working_set::Peak;
+
+/// Steps of fullness told apart among pageblocks that are neither full nor empty.
+const FILLS: usize = 8;
+/// Orders a partly free pageblock can give: 0 to 8.
+const ORDERS: usize = REPORT_ORDER as usize;
+const PARTIAL_LISTS: usize = FILLS * ORDERS;
+/// Whole free pageblocks with and without memory behind them.
+const WHOLE_BACKED: usize = PARTIAL_LISTS;
+const WHOLE_REPORTED: usize = PARTIAL_LISTS + 1;
+const LISTS: usize = PARTIAL_LISTS + 2;
+/// Whole free pageblocks looked at for two neighbours before the zone grows instead.
+const PAIR_TRIES: usize = 64;
+
+/// Pages handed out by a zone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PageRun {
+    /// First page.
+    pub page: u32,
+    /// All its pages read as zero: none was backed.
+    pub zero: bool,
+}
+
+/// A zone behind its lock.
+pub type Zone = Lock<FreeAreas, 4>;
+
+/// The lists and counts of a zone.
+pub struct FreeAreas {
+    heads: [u32; LISTS],
+    /// Bit `order` of `partial[fill]`: that list is not empty.
+    partial: [u16; FILLS],
+    /// Head and tail of the hint lists: pageblocks that no huge page backs, and those that one does.
+    hints: [[u32; 2]; 2],
+    /// The node that this zone belongs to.
+    pub node: u8,
+    /// Pages mapped into the zone.
+    pub pages: usize,
+    /// Pages handed out (a batch that is being reported counts as free).
+    pub used: usize,
+    /// Free pages that are backed.
+    pub idle: usize,
+    /// Peak of `used` over the last window: what the working set may want again.
+    pub peak: Peak,
+}
+
+impl FreeAreas {
+    /// An empty zone of node `node`.
+    pub const fn new(node: u8) -> Self {
+        Self {
+            heads: [NONE; LISTS],
+            partial: [0; FILLS],
+            hints: [[NONE; 2]; 2],
+            node,
+            pages: 0,
+            used: 0,
+            idle: 0,
+            peak: Peak::new(),
+        }
+    }
+
+    #[allow(clippy::mut_from_ref, reason = "the zone lock, which `self` proves, guards its pageblocks")]
+    fn block<'a>(&self, window: &'a Window, block: u32) -> &'a mut Pageblock {
+        // SAFETY: only pageblocks of this zone are named here; they are mapped, and guarded by the zone lock.
+        unsafe { &mut *window.block(block) }
+    }
+
+    /// Takes `pages` pages (at most those of order 10), aligned to `order`, from free areas. `None`: grow first.
+    pub fn take(&mut self, window: &Window, pages: usize, order: u32, huge_on_touch: bool) -> Option<PageRun> {
+        let order = order.max(order_of(pages));
+        let (block, first) = if order < REPORT_ORDER && let Some(block) = self.fullest(order) {
+            let first = self.block(window, block).find(order)?;
+            (block, first)
+        } else if order <= REPORT_ORDER {
+            (self.whole(|_| true, window)?, 0)
+        } else {
+            (self.pair(window, order > order_of(pages))?, 0)
+        };
+        let page = block * PAGEBLOCK_PAGES as u32 + first as u32;
+        let backed = self.take_run(window, page, pages, huge_on_touch);
+        Some(PageRun { page, zero: backed == 0 })
+    }
+
+    /// Takes `pages` free pages from `page`; returns how many were backed.
+    fn take_run(&mut self, window: &Window, page: u32, pages: usize, huge_on_touch: bool) -> usize {
+        let mut backed = 0;
+        for (block, first, n) in pieces(page, pages) {
+            self.unlink(window, block);
+            let pageblock = self.block(window, block);
+            if pageblock.backed.is_empty() {
+                pageblock.huge = huge_on_touch;
+            }
+            backed += pageblock.take_at(first, n);
+            self.link(window, block);
+        }
+        self.used += pages;
+        self.idle -= backed;
+        self.peak.note(self.used);
+        backed
+    }
+
+    /// The fullest pageblock that has a free block of at least `order` (at most 8).
+    fn fullest(&self, order: u32) -> Option<u32> {
+        let fill = (0..FILLS).rev().find(|&f| self.partial[f] >> order != 0)?;
+        let order = order + (self.partial[fill] >> order).trailing_zeros();
+        Some(self.heads[fill * ORDERS + order as usize])
+    }
+
+    /// The first whole free pageblock that `fits`, backed before reported.
+    fn whole(&self, fits: impl Fn(u32) -> bool, window: &Window) -> Option<u32> {
+        [WHOLE_BACKED, WHOLE_REPORTED].into_iter().find_map(|list| {
+            let mut block = self.heads[list];
+            for _ in 0..PAIR_TRIES {
+                if block == NONE || fits(block) {
+                    break;
+                }
+                block = self.block(window, block).next;
+            }
+            (block != NONE && fits(block)).then_some(block)
+        })
+    }
+
+    /// The first of two neighbouring whole free pageblocks, an even one if `aligned`.
+    fn pair(&self, window: &Window, aligned: bool) -> Option<u32> {
+        let last = window.top() / PAGEBLOCK_PAGES as u32 - 1;
+        let free = |b: u32| {
+            let block = self.block(window, b);
+            block.node == self.node && block.list as usize > WHOLE_BACKED
+        };
+        let after = |b: u32| b < last && free(b + 1) && !(aligned && b % 2 == 1);
+        let before = |b: u32| b > 0 && free(b - 1) && !(aligned && b % 2 == 0);
+        let block = self.whole(|b| after(b) || before(b), window)?;
+        Some(if after(block) { block } else { block - 1 })
+    }
+
+    /// Takes back `pages` pages from `page`. Those in `unbacked` (bit i: page `page + i`) are known to be reported.
+    pub fn give(&mut self, window: &Window, page: u32, pages: usize, unbacked: u32) {
+        self.used -= pages;
+        for (block, first, n) in pieces(page, pages) {
+            self.unlink(window, block);
+            let pageblock = self.block(window, block);
+            pageblock.free.insert(first, n);
+            self.idle += n;
+            for i in (0..n.min(32)).filter(|i| unbacked >> i & 1 == 1) {
+                pageblock.backed.remove(first + i, 1);
+                self.idle -= 1;
+            }
+            self.link(window, block);
+        }
+    }
+
+    /// Adds `count` fresh pageblocks from `first`.
+    pub fn add(&mut self, window: &Window, first: u32, count: usize) {
+        // Backwards, so that the list hands out ascending addresses.
+        for block in (first..first + count as u32).rev() {
+            *self.block(window, block) = Pageblock::fresh(self.node);
+            self.link(window, block);
+        }
+        self.pages += count * PAGEBLOCK_PAGES;
+    }
+
+    /// Takes the `pages` pages from `page` if they are free and in the pageblock of the page before them.
+    pub fn extend(&mut self, window: &Window, page: u32, pages: usize) -> bool {
+        let (block, first) = (page / PAGEBLOCK_PAGES as u32, page as usize % PAGEBLOCK_PAGES);
+        let inside = first != 0 && first + pages <= PAGEBLOCK_PAGES;
+        if !inside || self.block(window, block).free.count_range(first, pages) < pages {
+            return false;
+        }
+        self.take_run(window, page, pages, false);
+        true
+    }
+
+    // ---- reporting ---------------------------------------------------------------------------------------------
+
+    /// Isolates a pageblock's free backed pages for a report: they are not free until [`FreeAreas::put_back`].
+    pub fn isolate(&mut self, window: &Window, block: u32) -> PageSet {
+        self.unlink(window, block);
+        let pageblock = self.block(window, block);
+        let idle = pageblock.idle();
+        pageblock.free = pageblock.free.minus(&idle);
+        self.link(window, block);
+        idle
+    }
+
+    /// Returns isolated pages to the free areas, reported if `gone`. Returns whether a huge page was behind them.
+    pub fn put_back(&mut self, window: &Window, block: u32, pages: &PageSet, gone: bool) -> bool {
+        self.unlink(window, block);
+        let pageblock = self.block(window, block);
+        let huge = pageblock.huge;
+        pageblock.free = pageblock.free.or(pages);
+        if gone {
+            pageblock.backed = pageblock.backed.minus(pages);
+            pageblock.huge = false;
+            self.idle -= pages.len();
+        }
+        self.link(window, block);
+        huge
+    }
+
+    /// The whole free backed pageblock to report next.
+    pub fn whole_idle(&self) -> Option<u32> {
+        (self.heads[WHOLE_BACKED] != NONE).then(|| self.heads[WHOLE_BACKED])
+    }
+
+    /// The pageblock to report next: that with free backed pages which has not changed for the longest, among those
+    /// that a huge page backs or among the others.
+    pub fn next_hint(&self, huge: bool) -> Option<u32> {
+        let block = self.hints[huge as usize][0];
+        (block != NONE).then_some(block)
+    }
+
+    // ---- lists -------------------------------------------------------------------------------------------------
+
+    fn list_of(block: &Pageblock) -> Option<usize> {
+        let order = block.free.max_order()?;
+        if order == REPORT_ORDER {
+            return Some(if block.backed.is_empty() { WHOLE_REPORTED } else { WHOLE_BACKED });
+        }
+        let used = PAGEBLOCK_PAGES - block.free.len();
+        Some((used * FILLS / PAGEBLOCK_PAGES) * ORDERS + order as usize)
+    }
+
+    /// Puts `block` on the list that its free pages put it on, and on the hint list if any of them is backed.
+    fn link(&mut self, window: &Window, block: u32) {
+        let pageblock = self.block(window, block);
+        if let Some(list) = Self::list_of(pageblock) {
+            self.push(window, list, block);
+        }
+        if !pageblock.idle().is_empty() {
+            self.hint(window, block);
+        }
+    }
+
+    /// Takes `block` off its lists.
+    fn unlink(&mut self, window: &Window, block: u32) {
+        if self.block(window, block).list != 0 {
+            self.remove(window, block);
+        }
+        if self.block(window, block).hinted {
+            self.unhint(window, block);
+        }
+    }
+
+    fn hint(&mut self, window: &Window, block: u32) {
+        let pageblock = self.block(window, block);
+        let ends = &mut self.hints[pageblock.huge as usize];
+        let tail = core::mem::replace(&mut ends[1], block);
+        if tail == NONE {
+            ends[0] = block;
+        } else {
+            self.block(window, tail).hint_next = block;
+        }
+        (pageblock.hinted, pageblock.hint_next, pageblock.hint_prev) = (true, NONE, tail);
+    }
+
+    fn unhint(&mut self, window: &Window, block: u32) {
+        let pageblock = self.block(window, block);
+        let (next, prev) = (pageblock.hint_next, pageblock.hint_prev);
+        pageblock.hinted = false;
+        if next != NONE {
+            self.block(window, next).hint_prev = prev;
+        } else {
+            self.hints[pageblock.huge as usize][1] = prev;
+        }
+        if prev != NONE {
+            self.block(window, prev).hint_next = next;
+        } else {
+            self.hints[pageblock.huge as usize][0] = next;
+        }
+    }
+
+    fn push(&mut self, window: &Window, list: usize, block: u32) {
+        let head = self.heads[list];
+        let pageblock = self.block(window, block);
+        (pageblock.next, pageblock.prev, pageblock.list) = (head, NONE, list as u8 + 1);
+        if head != NONE {
+            self.block(window, head).prev = block;
+        }
+        self.heads[list] = block;
+        if list < PARTIAL_LISTS {
+            self.partial[list / ORDERS] |= 1 << (list % ORDERS);
+        }
+    }
+
+    fn remove(&mut self, window: &Window, block: u32) {
+        let pageblock = self.block(window, block);
+        let list = pageblock.list as usize - 1;
+        let (next, prev) = (pageblock.next, pageblock.prev);
+        pageblock.list = 0;
+        if next != NONE {
+            self.block(window, next).prev = prev;
+        }
+        if prev != NONE {
+            self.block(window, prev).next = next;
+        } else {
+            self.heads[list] = next;
+            if next == NONE && list < PARTIAL_LISTS {
+                self.partial[list / ORDERS] &= !(1 << (list % ORDERS));
+            }
+        }
+    }
+}
+
+/// Splits a run of pages at pageblock boundaries: pageblock, first page in it, pages.
+fn pieces(page: u32, pages: usize) -> impl Iterator<Item = (u32, usize, usize)> {
+    let (mut at, end) = (page as usize, page as usize + pages);
+    core::iter::from_fn(move || {
+        (at < end).then(|| {
+            let (block, first) = (at / PAGEBLOCK_PAGES, at % PAGEBLOCK_PAGES);
+            let n = (end - at).min(PAGEBLOCK_PAGES - first);
+            at += n;
+            (block as u32, first, n)
+        })
+    })
+}

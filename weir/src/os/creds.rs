@@ -1,0 +1,163 @@
+//! The background thread's credentials.
+//!
+//! `setuid` and its kin are promises about a whole process that libc keeps by telling each of its threads. It does
+//! not know of Weir's background thread, which would stay as privileged as the program was at its start. So that
+//! thread compares itself with the main thread now and then, and follows.
+
+use super::fd;
+use super::syscall::{Errno, Result, check, syscall2, syscall3};
+use super::text::{number, words};
+use linux_raw_sys::general as sys;
+
+/// Most supplementary groups that can be followed.
+const MAX_GROUPS: usize = 256;
+
+/// User and group ids of a thread.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Credentials {
+    /// Real, effective, saved.
+    uid: [u32; 3],
+    gid: [u32; 3],
+    groups: [u32; MAX_GROUPS],
+    group_count: usize,
+}
+
+impl Credentials {
+    /// Reads the text of a `status` file.
+    fn parse(text: &[u8]) -> Option<Self> {
+        let line = |key: &[u8]| super::text::after(text, key);
+        let three = |key: &[u8]| {
+            let mut ids = words(line(key)?).map(id);
+            Some([ids.next()??, ids.next()??, ids.next()??])
+        };
+        let (mut groups, mut group_count) = ([0; MAX_GROUPS], 0);
+        for word in words(line(b"Groups:")?) {
+            *groups.get_mut(group_count)? = id(word)?;
+            group_count += 1;
+        }
+        // The kernel keeps them sorted, but says so nowhere.
+        groups[..group_count].sort_unstable();
+        Some(Self { uid: three(b"Uid:")?, gid: three(b"Gid:")?, groups, group_count })
+    }
+
+    /// The calling thread's.
+    fn own() -> Result<Self> {
+        let mut own = Self { uid: [0; 3], gid: [0; 3], groups: [0; MAX_GROUPS], group_count: 0 };
+        let [a, b, c] = own.uid.each_mut().map(|id| core::ptr::from_mut(id) as usize);
+        // SAFETY: the kernel fills three ids.
+        check(unsafe { syscall3(sys::__NR_getresuid, a, b, c) })?;
+        let [a, b, c] = own.gid.each_mut().map(|id| core::ptr::from_mut(id) as usize);
+        // SAFETY: the kernel fills three ids.
+        check(unsafe { syscall3(sys::__NR_getresgid, a, b, c) })?;
+        // SAFETY: the kernel fills at most MAX_GROUPS ids.
+        own.group_count =
+            check(unsafe { syscall2(sys::__NR_getgroups, MAX_GROUPS, own.groups.as_mut_ptr() as usize) })?;
+        own.groups[..own.group_count].sort_unstable();
+        Ok(own)
+    }
+
+    /// Makes the calling thread's credentials these. Groups go first: without its user ids the thread may not
+    /// change them any more.
+    fn assume(&self, own: &Self) -> Result<()> {
+        if self.groups() != own.groups() {
+            let groups = self.groups();
+            // SAFETY: the kernel reads the ids of the slice.
+            check(unsafe { syscall2(sys::__NR_setgroups, groups.len(), groups.as_ptr() as usize) })?;
+        }
+        if self.gid != own.gid {
+            let [real, effective, saved] = self.gid.map(|id| id as usize);
+            // SAFETY: changes the calling thread's ids only.
+            check(unsafe { syscall3(sys::__NR_setresgid, real, effective, saved) })?;
+        }
+        if self.uid != own.uid {
+            let [real, effective, saved] = self.uid.map(|id| id as usize);
+            // SAFETY: changes the calling thread's ids only.
+            check(unsafe { syscall3(sys::__NR_setresuid, real, effective, saved) })?;
+        }
+        Ok(())
+    }
+
+    fn groups(&self) -> &[u32] {
+        &self.groups[..self.group_count]
+    }
+}
+
+fn id(word: &[u8]) -> Option<u32> {
+    u32::try_from(number(word)?).ok()
+}
+
+/// The main thread's credentials, seen through a descriptor that a `chroot` does not hide.
+#[derive(Debug)]
+pub struct MainThread {
+    status: i32,
+}
+
+impl MainThread {
+    /// Opens the main thread's status. For a thread with a descriptor table of its own.
+    pub fn open() -> Result<Self> {
+        Ok(Self { status: fd::open(c"/proc/self/status", fd::O_RDONLY)? })
+    }
+
+    /// Takes the main thread's user and group ids where they differ from the calling thread's. True if they did.
+    ///
+    /// After an error the thread has, or may have, rights that the program gave up (or the other way round): it
+    /// should end.
+    pub fn match_main_thread(&self) -> Result<bool> {
+        let mut text = [0u8; 8192];
+        let len = fd::pread(self.status, &mut text, 0)?;
+        let main = Credentials::parse(&text[..len]).ok_or(Errno::EOVERFLOW)?;
+        let own = Credentials::own()?;
+        if main == own {
+            return Ok(false);
+        }
+        main.assume(&own)?;
+        Ok(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::vec::Vec;
+
+    const STATUS: &[u8] = b"Name:\tx\nUid:\t1000\t1001\t1002\t1003\nGid:\t5\t6\t7\t8\nFDSize:\t256\nGroups:\t30 4 \n";
+
+    #[test]
+    fn status_is_read() {
+        let read = Credentials::parse(STATUS).unwrap();
+        assert_eq!((read.uid, read.gid, read.groups()), ([1000, 1001, 1002], [5, 6, 7], &[4, 30][..]));
+        assert_eq!(Credentials::parse(b"Uid:\t1\t2\t3\t4\n"), None);
+    }
+
+    #[test]
+    fn a_thread_that_differs_follows_the_main_thread() {
+        let main = MainThread::open().unwrap();
+        assert_eq!(main.match_main_thread(), Ok(false));
+        let own = Credentials::own().unwrap();
+        if own.uid != [0; 3] {
+            std::eprintln!("skipped: only root may have a thread that differs");
+            return;
+        }
+        std::thread::spawn(move || {
+            // The other way round from use, so that the test process keeps its rights: this thread leaves its
+            // saved id at root, and the main thread is what it returns to.
+            let other = Credentials { uid: [0, 12_345, 0], gid: [77, 77, 77], ..own.clone() };
+            other.assume(&own).unwrap();
+            assert_eq!(Credentials::own().unwrap(), other);
+            // SAFETY: changes the calling thread's ids only; back to root so that the groups may be set.
+            check(unsafe { syscall3(sys::__NR_setresuid, 0, 0, 0) }).unwrap();
+            assert_eq!(main.match_main_thread(), Ok(true));
+            assert_eq!(Credentials::own().unwrap(), own);
+        })
+        .join()
+        .unwrap();
+    }
+
+    proptest! {
+        #[test]
+        fn garbage_never_panics(text: Vec<u8>) {
+            let _ = Credentials::parse(&text);
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! Processes, threads, time and fences: futex, membarrier, clock, limits, signals.
+
+use super::syscall::{Errno, Result, check, syscall0, syscall1, syscall2, syscall3, syscall4};
+use core::sync::atomic::AtomicU32;
+use linux_raw_sys::general as sys;
+
+pub use linux_raw_sys::general::{RLIMIT_AS, RLIMIT_CORE, RLIMIT_DATA, RLIMIT_NOFILE};
+
+/// A number that fits the kernel's `timespec`.
+pub(super) fn timespec(ns: u64) -> sys::__kernel_timespec {
+    sys::__kernel_timespec { tv_sec: (ns / 1_000_000_000) as i64, tv_nsec: (ns % 1_000_000_000) as i64 }
+}
+
+/// Process id. Asked afresh each time: a cached one is wrong after `fork`.
+pub fn getpid() -> u32 {
+    // SAFETY: the call has no arguments and cannot fail.
+    unsafe { syscall0(sys::__NR_getpid) as u32 }
+}
+
+/// Thread id.
+pub fn gettid() -> u32 {
+    // SAFETY: the call has no arguments and cannot fail.
+    unsafe { syscall0(sys::__NR_gettid) as u32 }
+}
+
+/// Nanoseconds of `CLOCK_MONOTONIC`, by system call: libc's vDSO is out of reach here.
+pub fn monotonic_ns() -> u64 {
+    let mut now = sys::__kernel_timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the kernel fills one timespec; this clock always exists.
+    unsafe { syscall2(sys::__NR_clock_gettime, sys::CLOCK_MONOTONIC as usize, &raw mut now as usize) };
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+/// Sleeps while `*word == expected`, at most `timeout_ns`. `Ok` for a wake-up, which may be spurious;
+/// `EAGAIN` if the word differed, `ETIMEDOUT`, or `EINTR`.
+pub fn futex_wait(word: &AtomicU32, expected: u32, timeout_ns: Option<u64>) -> Result<()> {
+    let spec = timeout_ns.map(timespec);
+    let spec_at = spec.as_ref().map_or(0, |s| core::ptr::from_ref(s) as usize);
+    let op = (sys::FUTEX_WAIT | sys::FUTEX_PRIVATE_FLAG) as usize;
+    // SAFETY: the word and the time are valid for the call.
+    check(unsafe { syscall4(sys::__NR_futex, word.as_ptr() as usize, op, expected as usize, spec_at) }).map(drop)
+}
+
+/// Wakes at most `count` sleepers of a word; gives how many.
+pub fn futex_wake(word: &AtomicU32, count: u32) -> Result<usize> {
+    let op = (sys::FUTEX_WAKE | sys::FUTEX_PRIVATE_FLAG) as usize;
+    // SAFETY: a wake-up reads nothing but the address.
+    check(unsafe { syscall3(sys::__NR_futex, word.as_ptr() as usize, op, count.min(i32::MAX as u32) as usize) })
+}
+
+/// Commands of [`membarrier`].
+pub mod membarrier_cmd {
+    /// Asks which commands there are; the answer is a bit mask of the others.
+    pub const QUERY: u32 = 0;
+    /// A fence on all running threads of the process.
+    pub const PRIVATE_EXPEDITED: u32 = 1 << 3;
+    /// Registers the process for [`PRIVATE_EXPEDITED`].
+    pub const REGISTER_PRIVATE_EXPEDITED: u32 = 1 << 4;
+    /// The same, and restarts the restartable sequences they are in.
+    pub const PRIVATE_EXPEDITED_RSEQ: u32 = 1 << 7;
+    /// Registers the process for [`PRIVATE_EXPEDITED_RSEQ`].
+    pub const REGISTER_PRIVATE_EXPEDITED_RSEQ: u32 = 1 << 8;
+    /// Flag: fence only the CPU named.
+    pub const FLAG_CPU: u32 = 1;
+}
+
+/// `membarrier(2)`; `cpu` counts only with [`membarrier_cmd::FLAG_CPU`].
+pub fn membarrier(cmd: u32, flags: u32, cpu: u32) -> Result<u32> {
+    // SAFETY: a fence touches no memory.
+    check(unsafe { syscall3(sys::__NR_membarrier, cmd as usize, flags as usize, cpu as usize) }).map(|mask| mask as u32)
+}
+
+/// Soft and hard limit of a resource; `u64::MAX` is "none".
+pub fn getrlimit(resource: u32) -> Result<(u64, u64)> {
+    let mut limit = [0u64; 2];
+    // SAFETY: pid 0 is this process; the kernel fills one rlimit64, two words.
+    check(unsafe { syscall4(sys::__NR_prlimit64, 0, resource as usize, 0, limit.as_mut_ptr() as usize) })?;
+    Ok((limit[0], limit[1]))
+}
+
+/// Number of CPUs that the calling thread may run on.
+pub fn affinity_count() -> Result<usize> {
+    let mut mask = [0u64; 128];
+    // SAFETY: the kernel fills at most the bytes named.
+    let bytes =
+        check(unsafe { syscall3(sys::__NR_sched_getaffinity, 0, size_of_val(&mask), mask.as_mut_ptr() as usize) })?;
+    Ok(mask[..bytes / 8].iter().map(|word| word.count_ones() as usize).sum())
+}
+
+/// `sched_yield(2)`.
+pub fn sched_yield() {
+    // SAFETY: the call has no arguments.
+    unsafe { syscall0(sys::__NR_sched_yield) };
+}
+
+/// Sends a signal to a process; signal 0 only asks whether it is there.
+pub fn kill(pid: i32, signal: u32) -> Result<()> {
+    // SAFETY: touches no memory.
+    check(unsafe { syscall2(sys::__NR_kill, pid as isize as usize, signal as usize) }).map(drop)
+}
+
+/// Sends a signal to one thread.
+pub fn tgkill(pid: u32, tid: u32, signal: u32) -> Result<()> {
+    // SAFETY: touches no memory.
+    check(unsafe { syscall3(sys::__NR_tgkill, pid as usize, tid as usize, signal as usize) }).map(drop)
+}
+
+/// Ends the process by `SIGABRT`, for certain: a handler that returns, or a blocked signal, ends in `exit_group`.
+pub fn abort() -> ! {
+    const SIGABRT: u32 = 6;
+    const SIGKILL: u32 = 9;
+    let abort_only = !(1u64 << (SIGABRT - 1));
+    let _ = set_signal_mask(abort_only);
+    let _ = tgkill(getpid(), gettid(), SIGABRT);
+    let _ = kill(getpid() as i32, SIGKILL);
+    exit_group(134)
+}
+
+/// Sets the thread's mask of blocked signals (bit `n - 1` is signal `n`); gives the old one.
+pub fn set_signal_mask(blocked: u64) -> Result<u64> {
+    let mut old = 0u64;
+    let how = sys::SIG_SETMASK as usize;
+    // SAFETY: both masks are the 8 bytes that the kernel is told of.
+    check(unsafe {
+        syscall4(sys::__NR_rt_sigprocmask, how, &raw const blocked as usize, &raw mut old as usize, size_of::<u64>())
+    })?;
+    Ok(old)
+}
+
+/// Ends the calling thread only, with no destructors.
+pub fn exit(status: i32) -> ! {
+    loop {
+        // SAFETY: the thread ends here; its stack belongs to whoever started it.
+        unsafe { syscall1(sys::__NR_exit, status as usize) };
+    }
+}
+
+/// Ends the process, with no destructors.
+pub fn exit_group(status: i32) -> ! {
+    loop {
+        // SAFETY: the process ends here.
+        unsafe { syscall1(sys::__NR_exit_group, status as usize) };
+    }
+}
+
+/// Name of the calling thread, at most 15 bytes.
+pub fn set_thread_name(name: &core::ffi::CStr) -> Result<()> {
+    const PR_SET_NAME: usize = 15;
+    // SAFETY: the kernel copies at most 16 bytes of the C string, up to its end.
+    check(unsafe { syscall2(sys::__NR_prctl, PR_SET_NAME, name.as_ptr() as usize) }).map(drop)
+}
+
+/// Whether a process exists (whoever owns it).
+pub fn exists(pid: i32) -> bool {
+    !matches!(kill(pid, 0), Err(Errno::ESRCH))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::sync::atomic::Ordering::SeqCst;
+
+    #[test]
+    fn time_moves_on_and_ids_are_libcs() {
+        let before = monotonic_ns();
+        std::thread::sleep(std::time::Duration::from_millis(2));
+        assert!(monotonic_ns() - before >= 2_000_000);
+        assert_eq!(getpid(), std::process::id());
+        assert_ne!(std::thread::spawn(gettid).join().unwrap(), gettid());
+        assert!(exists(getpid() as i32));
+    }
+
+    #[test]
+    fn a_futex_waits_and_wakes() {
+        static WORD: AtomicU32 = AtomicU32::new(0);
+        assert_eq!(futex_wait(&WORD, 1, None), Err(Errno::EAGAIN));
+        assert_eq!(futex_wait(&WORD, 0, Some(1_000_000)), Err(Errno::ETIMEDOUT));
+        let sleeper = std::thread::spawn(|| {
+            while WORD.load(SeqCst) == 0 {
+                let _ = futex_wait(&WORD, 0, None);
+            }
+        });
+        WORD.store(1, SeqCst);
+        futex_wake(&WORD, 1).unwrap();
+        sleeper.join().unwrap();
+    }
+
+    #[test]
+    fn limits_and_cpus_are_readable() {
+        let (soft, hard) = getrlimit(RLIMIT_NOFILE).unwrap();
+        assert!(soft <= hard);
+        assert!(affinity_count().unwrap() >= 1);
+        assert!(membarrier(membarrier_cmd::QUERY, 0, 0).is_ok());
+        let old = set_signal_mask(1 << 9).unwrap();
+        assert_eq!(set_signal_mask(old), Ok(1 << 9));
+    }
+}

@@ -1,0 +1,224 @@
+//! Pressure stall information: triggers where they may be armed, and readings where not.
+
+use super::fd;
+use super::syscall::{Errno, Result};
+use super::text::{number, words};
+
+/// The kernel serves unprivileged triggers only in windows that are multiples of this.
+const UNPRIVILEGED_WINDOW_US: u64 = 2_000_000;
+/// Longest window that the kernel takes.
+const MAX_WINDOW_US: u64 = 10_000_000;
+
+/// Which stalls count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// At least one task waited for memory.
+    Some,
+    /// All tasks that could run waited.
+    Full,
+}
+
+/// Stall time within a window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Threshold {
+    /// Which stalls.
+    pub kind: Kind,
+    /// Stall time, us.
+    pub stall_us: u64,
+    /// Window, us.
+    pub window_us: u64,
+}
+
+impl Threshold {
+    /// The same part of a window that the kernel takes from anyone.
+    pub fn unprivileged(self) -> Self {
+        let windows = self.window_us.div_ceil(UNPRIVILEGED_WINDOW_US).max(1);
+        let window_us = (windows * UNPRIVILEGED_WINDOW_US).min(MAX_WINDOW_US);
+        let stall = u128::from(self.stall_us) * u128::from(window_us) / u128::from(self.window_us.max(1));
+        Self { kind: self.kind, stall_us: (stall as u64).clamp(1, window_us), window_us }
+    }
+
+    /// The text that arms a trigger, and its length.
+    fn text(self) -> ([u8; 64], usize) {
+        let mut text = [0u8; 64];
+        let mut len = 0;
+        let mut put = |part: &[u8]| {
+            text[len..len + part.len()].copy_from_slice(part);
+            len += part.len();
+        };
+        put(match self.kind {
+            Kind::Some => b"some ",
+            Kind::Full => b"full ",
+        });
+        let mut digits = [0u8; 20];
+        put(decimal(self.stall_us, &mut digits));
+        put(b" ");
+        put(decimal(self.window_us, &mut digits));
+        put(b"\0");
+        (text, len)
+    }
+}
+
+pub(super) fn decimal(mut value: u64, digits: &mut [u8; 20]) -> &[u8] {
+    let mut at = digits.len();
+    loop {
+        at -= 1;
+        digits[at] = b'0' + (value % 10) as u8;
+        value /= 10;
+        if value == 0 {
+            return &digits[at..];
+        }
+    }
+}
+
+/// How a trigger was armed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Armed {
+    /// Poll it for `POLLPRI`; `POLLERR` means that its group is gone. At most one event a window comes.
+    pub fd: i32,
+    /// The threshold that the kernel took.
+    pub threshold: Threshold,
+}
+
+/// Arms a trigger on a pressure file. `open` opens it for reading and writing, afresh for each try, since a file
+/// takes one trigger only. Falls back to the window that unprivileged openers may have; where the file may not be
+/// written (`EACCES`, `EROFS`) nothing can be armed, and reading must suffice.
+pub fn arm(open: impl Fn() -> Result<i32>, wanted: Threshold) -> Result<Armed> {
+    match arm_once(&open, wanted) {
+        Err(Errno::EINVAL | Errno::EPERM) if wanted != wanted.unprivileged() => arm_once(&open, wanted.unprivileged()),
+        other => other,
+    }
+}
+
+fn arm_once(open: &impl Fn() -> Result<i32>, threshold: Threshold) -> Result<Armed> {
+    let file = open()?;
+    let (text, len) = threshold.text();
+    match fd::write(file, &text[..len]) {
+        Ok(_) => Ok(Armed { fd: file, threshold }),
+        Err(e) => {
+            let _ = fd::close(file);
+            Err(e)
+        }
+    }
+}
+
+/// Total stall times since boot, us.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Of [`Kind::Some`].
+    pub some: u64,
+    /// Of [`Kind::Full`]; 0 where the file has no such line.
+    pub full: u64,
+}
+
+impl Totals {
+    /// Reads a pressure file's text: `some avg10=0.00 avg60=0.00 avg300=0.00 total=0`, and `full` alike.
+    pub fn parse(text: &[u8]) -> Option<Self> {
+        let total = |kind: &[u8]| {
+            text.split(|&b| b == b'\n')
+                .map(words)
+                .find_map(|mut line| (line.next()? == kind).then(|| line.find_map(|w| w.strip_prefix(b"total=")))?)
+                .and_then(number)
+        };
+        Some(Self { some: total(b"some")?, full: total(b"full").unwrap_or(0) })
+    }
+}
+
+/// Stands in for a trigger that could not be armed: compares readings of the totals.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Meter {
+    last: Option<(Totals, u64)>,
+}
+
+impl Meter {
+    /// A meter that has read nothing yet.
+    pub const fn new() -> Self {
+        Self { last: None }
+    }
+
+    /// Takes a reading at `now_ns`; whether since the last one some tasks, and all tasks, waited for at least the
+    /// part of the time that their threshold says. The first reading only starts the measurement.
+    pub fn exceeded(&mut self, now: Totals, now_ns: u64, some: Threshold, full: Threshold) -> (bool, bool) {
+        let Some((before, then_ns)) = self.last.replace((now, now_ns)) else { return (false, false) };
+        let elapsed_us = now_ns.saturating_sub(then_ns) / 1000;
+        let over = |stalled: u64, threshold: Threshold| {
+            stalled > 0
+                && u128::from(stalled) * u128::from(threshold.window_us)
+                    >= u128::from(elapsed_us) * u128::from(threshold.stall_us)
+        };
+        (over(now.some.saturating_sub(before.some), some), over(now.full.saturating_sub(before.full), full))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::vec::Vec;
+
+    const SOME: Threshold = Threshold { kind: Kind::Some, stall_us: 70_000, window_us: 1_000_000 };
+    const FULL: Threshold = Threshold { kind: Kind::Full, stall_us: 100_000, window_us: 1_000_000 };
+
+    #[test]
+    fn the_text_and_the_unprivileged_window() {
+        let (text, len) = SOME.text();
+        assert_eq!(&text[..len], b"some 70000 1000000\0");
+        let wide = FULL.unprivileged();
+        assert_eq!(wide, Threshold { kind: Kind::Full, stall_us: 200_000, window_us: 2_000_000 });
+        assert_eq!(wide.unprivileged(), wide);
+        let longest = Threshold { window_us: 9_500_000, ..SOME }.unprivileged();
+        assert_eq!(longest.window_us, 10_000_000);
+    }
+
+    #[test]
+    fn totals_with_and_without_a_full_line() {
+        let text =
+            b"some avg10=0.12 avg60=0.00 avg300=0.00 total=1234\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=99\n";
+        assert_eq!(Totals::parse(text), Some(Totals { some: 1234, full: 99 }));
+        assert_eq!(Totals::parse(b"some avg10=0.00 total=5\n"), Some(Totals { some: 5, full: 0 }));
+        assert_eq!(Totals::parse(b""), None);
+    }
+
+    #[test]
+    fn readings_stand_in_for_triggers() {
+        let mut meter = Meter::default();
+        let at = |some, full| Totals { some, full };
+        assert_eq!(meter.exceeded(at(1_000_000, 0), 0, SOME, FULL), (false, false));
+        // 17.5 ms of 250 ms is the threshold's part of a second.
+        assert_eq!(meter.exceeded(at(1_017_500, 0), 250_000_000, SOME, FULL), (true, false));
+        assert_eq!(meter.exceeded(at(1_034_999, 25_000), 500_000_000, SOME, FULL), (false, true));
+        assert_eq!(meter.exceeded(at(1_034_999, 25_000), 750_000_000, SOME, FULL), (false, false));
+    }
+
+    #[test]
+    fn a_real_trigger() {
+        match arm(|| fd::open(c"/proc/pressure/memory", fd::O_RDWR | fd::O_NONBLOCK), SOME) {
+            Ok(armed) => {
+                assert!(armed.threshold == SOME || armed.threshold == SOME.unprivileged());
+                let mut poll = [fd::PollFd { fd: armed.fd, events: fd::POLLPRI, revents: 0 }];
+                fd::ppoll(&mut poll, Some(0)).unwrap();
+                assert_eq!(poll[0].revents & fd::POLLERR, 0);
+                fd::close(armed.fd).unwrap();
+            }
+            Err(e) => std::eprintln!("skipped: no PSI trigger may be armed here: {e}"),
+        }
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_armed_says_why() {
+        let err = arm(|| fd::open(c"/proc/pressure/no_such", fd::O_RDWR), SOME).unwrap_err();
+        assert!(matches!(err, Errno::ENOENT | Errno::EACCES), "{err}");
+    }
+
+    proptest! {
+        #[test]
+        fn garbage_never_panics(text: Vec<u8>, stall: u64, window: u64, times: [u64; 4]) {
+            let _ = Totals::parse(&text);
+            let odd = Threshold { kind: Kind::Some, stall_us: stall, window_us: window };
+            let _ = odd.unprivileged().text();
+            let mut meter = Meter::default();
+            meter.exceeded(Totals { some: times[0], full: 0 }, times[1], odd, odd);
+            meter.exceeded(Totals { some: times[2], full: 9 }, times[3], odd, odd);
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! What cannot notify and must be read: room below limits, the process's own resident set, and pressure files on
+//! which no trigger may be armed.
+
+use super::cgroup::GroupDir;
+use super::fd;
+use super::memcg::{level_of, tightest_room};
+use super::psi::{Meter, Threshold, Totals};
+use super::sources::{Cause, Level};
+use super::text::{number, words};
+use weir_core::tunables::Tunables;
+
+/// Bytes of a page, which `/proc/self/statm` counts in; the same on all of x86-64.
+const PAGE: u64 = 4096;
+
+/// The readings and what they need kept.
+pub struct Readings {
+    /// `/proc/self/statm`, kept open so that a `chroot` does not hide it; -1 if it is opened each time.
+    statm: i32,
+    system: Meter,
+    group: Meter,
+}
+
+impl Default for Readings {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Which pressure files must be read for want of triggers.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Unarmed {
+    /// The system's.
+    pub system: bool,
+    /// The own group's.
+    pub group: bool,
+}
+
+impl Readings {
+    /// Nothing open, nothing read.
+    pub const fn new() -> Self {
+        Self { statm: -1, system: Meter::new(), group: Meter::new() }
+    }
+
+    /// Opens what is to be kept open. Only for a thread with a descriptor table of its own.
+    pub fn keep_open(&mut self) {
+        self.statm = fd::open(c"/proc/self/statm", fd::O_RDONLY).unwrap_or(-1);
+    }
+
+    /// Near its own limit?
+    pub fn limit(&self, tunables: &Tunables) -> Level {
+        let limit = tunables.limit.get();
+        if limit == 0 {
+            return Level::None;
+        }
+        let resident = self.resident().unwrap_or(0);
+        level_of(limit.saturating_sub(resident), limit, tunables.headroom_percent.get())
+    }
+
+    /// Bytes of this process that are resident.
+    pub fn resident(&self) -> Option<u64> {
+        let mut buf = [0u8; 128];
+        let text = if self.statm < 0 {
+            fd::read_file(c"/proc/self/statm", &mut buf).ok()?
+        } else {
+            let len = fd::pread(self.statm, &mut buf, 0).ok()?;
+            &buf[..len]
+        };
+        parse_resident(text)
+    }
+
+    /// Near a limit of the group or an ancestor?
+    pub fn headroom(group: &GroupDir, tunables: &Tunables) -> Level {
+        let percent = tunables.headroom_percent.get();
+        tightest_room(group, percent).map_or(Level::None, |room| level_of(room.left(), room.limit, percent))
+    }
+
+    /// Stalls since the last reading, where no trigger tells of them.
+    pub fn stalls(
+        &mut self,
+        unarmed: Unarmed,
+        unified: Option<&GroupDir>,
+        thresholds: (Threshold, Threshold),
+        now_ns: u64,
+    ) -> (Level, Cause) {
+        let mut buf = [0u8; 256];
+        let mut found = (Level::None, Cause::SystemStall);
+        if unarmed.system
+            && let Some(totals) = fd::read_file(c"/proc/pressure/memory", &mut buf).ok().and_then(Totals::parse)
+        {
+            found.0 = stall_level(self.system.exceeded(totals, now_ns, thresholds.0, thresholds.1));
+        }
+        if unarmed.group
+            && let Some(group) = unified
+            && let Some(totals) = group.read_file(0, b"memory.pressure", &mut buf).ok().and_then(Totals::parse)
+        {
+            let level = stall_level(self.group.exceeded(totals, now_ns, thresholds.0, thresholds.1));
+            if level > found.0 {
+                found = (level, Cause::GroupStall);
+            }
+        }
+        found
+    }
+}
+
+fn stall_level((some, full): (bool, bool)) -> Level {
+    match (some, full) {
+        (_, true) => Level::Severe,
+        (true, false) => Level::Some,
+        (false, false) => Level::None,
+    }
+}
+
+/// The second number of `statm`, in bytes.
+fn parse_resident(text: &[u8]) -> Option<u64> {
+    number(words(text).nth(1)?)?.checked_mul(PAGE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::vec::Vec;
+
+    #[test]
+    fn the_own_limit() {
+        let (tunables, mut readings) = (Tunables::new(), Readings::new());
+        assert_eq!(readings.limit(&tunables), Level::None);
+        let resident = readings.resident().unwrap();
+        assert!(resident > 100_000, "{resident}");
+        tunables.limit.set(resident / 2);
+        assert_eq!(readings.limit(&tunables), Level::Severe);
+        readings.keep_open();
+        tunables.limit.set(resident * 100);
+        assert_eq!(readings.limit(&tunables), Level::None);
+        fd::close(readings.statm).unwrap();
+    }
+
+    #[test]
+    fn statm() {
+        assert_eq!(parse_resident(b"100 7 3 1 0 2 0\n"), Some(7 * 4096));
+        assert_eq!(parse_resident(b"100"), None);
+    }
+
+    proptest! {
+        #[test]
+        fn garbage_never_panics(text: Vec<u8>) {
+            let _ = parse_resident(&text);
+        }
+    }
+}

@@ -1,0 +1,460 @@
+//! All that can tell of memory pressure, behind one wait.
+//!
+//! The thread that waits gets a descriptor table of its own (see [`super::wake`]), so the descriptors kept here are
+//! out of the program's sight and reach. Where a sandbox refuses that, nothing is kept open at all: everything is
+//! then read at intervals while the heap is warm.
+
+use super::cgroup::{GroupDir, Membership, Version};
+use super::fd::{self, POLLERR, POLLHUP, POLLIN, POLLNVAL, POLLPRI, PollFd};
+use super::memcg::{EventCounts, tightest_room};
+use super::pressure_watch::{self, Request};
+use super::process::monotonic_ns;
+use super::psi::{self, Kind, Threshold};
+use super::readings::{Readings, Unarmed};
+use super::wake::{self, Waker};
+use super::{pressure_level, syscall::Errno, syscall::Result};
+pub use weir_core::pressure::Level;
+use weir_core::tunables::Tunables;
+
+const MS: u64 = 1_000_000;
+/// Between two readings of what cannot notify.
+const READ_INTERVAL_NS: u64 = 250 * MS;
+/// A source that fires without a rate limit of its own is not listened to for so long after an event. Nothing is
+/// lost: it stays readable.
+const MUTE_NS: u64 = 100 * MS;
+/// Between two tries to open again what was lost (a removed group, a service manager's socket that ended).
+const REOPEN_NS: u64 = 10_000 * MS;
+
+/// Who said so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// Tasks of the whole system wait for memory.
+    SystemStall,
+    /// Tasks of the own control group wait for memory.
+    GroupStall,
+    /// The group reached a limit (`memory.events`), or reclaims (v1 `memory.pressure_level`).
+    GroupEvent,
+    /// Little is left below a limit of the group.
+    GroupHeadroom,
+    /// The service manager.
+    ServiceManager,
+    /// Little is left below the limit that the process's user set.
+    Limit,
+}
+
+impl From<Cause> for weir_core::stats::Cause {
+    fn from(cause: Cause) -> Self {
+        match cause {
+            Cause::Limit => Self::Limit,
+            _ => Self::Pressure,
+        }
+    }
+}
+
+/// What a wait ended with.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Events {
+    /// The worst that was heard.
+    pub level: Level,
+    /// From whom; there is one whenever the level is not [`Level::None`].
+    pub cause: Option<Cause>,
+    /// Somebody woke the thread.
+    pub woken: bool,
+    /// The time was up.
+    pub timed_out: bool,
+}
+
+impl Events {
+    fn raise(&mut self, level: Level, cause: Cause) {
+        if level > self.level {
+            (self.level, self.cause) = (level, Some(cause));
+        }
+    }
+}
+
+/// A source that notifies. The order is that of [`Sources::slots`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum What {
+    Wake,
+    SystemSome,
+    SystemFull,
+    GroupSome,
+    GroupFull,
+    OwnEvents,
+    TightestEvents,
+    LowLevel,
+    CriticalLevel,
+    Watch,
+}
+
+const ALL: [What; 10] = [
+    What::Wake,
+    What::SystemSome,
+    What::SystemFull,
+    What::GroupSome,
+    What::GroupFull,
+    What::OwnEvents,
+    What::TightestEvents,
+    What::LowLevel,
+    What::CriticalLevel,
+    What::Watch,
+];
+
+#[derive(Clone, Copy, Debug)]
+struct Slot {
+    fd: i32,
+    events: i16,
+    has_input: bool,
+    mute_until: u64,
+    counts: EventCounts,
+}
+
+const CLOSED: Slot =
+    Slot { fd: -1, events: 0, has_input: false, mute_until: 0, counts: EventCounts { high: 0, max: 0, oom: 0 } };
+
+/// The sources of pressure of one process, used by one thread.
+pub struct Sources {
+    waker: Option<&'static Waker>,
+    /// Whether this thread has its own descriptor table, and so may keep descriptors.
+    private: bool,
+    slots: [Slot; ALL.len()],
+    memory: Option<GroupDir>,
+    unified: Option<GroupDir>,
+    readings: Readings,
+    next_reading: u64,
+    /// What the service manager asked for: nothing to watch, or not to react at all.
+    off: bool,
+    watch: WatchRequest,
+    thresholds: Option<(Threshold, Threshold)>,
+    /// When to look again for what was lost; `u64::MAX` while nothing is.
+    reopen_at: u64,
+}
+
+/// The service manager's request, kept for when its file must be opened again.
+struct WatchRequest {
+    path: super::path::FixedPath,
+    write: super::path::FixedPath,
+}
+
+impl Sources {
+    /// Nothing open.
+    pub const fn new() -> Self {
+        use super::path::FixedPath;
+        Self {
+            waker: None,
+            private: false,
+            slots: [CLOSED; ALL.len()],
+            memory: None,
+            unified: None,
+            readings: Readings::new(),
+            next_reading: 0,
+            off: false,
+            watch: WatchRequest { path: FixedPath::new(), write: FixedPath::new() },
+            thresholds: None,
+            reopen_at: u64::MAX,
+        }
+    }
+
+    /// Opens all sources there are, for the calling thread, which must be Weir's own: its signals are blocked and
+    /// its descriptor table becomes a private, empty one. Sources that are not there or not permitted are left out.
+    pub fn open(&mut self, waker: &'static Waker, request: &Request<'_>, tunables: &Tunables) {
+        self.private = wake::private_table().is_ok();
+        if waker.attach().is_ok() {
+            self.waker = Some(waker);
+        }
+        self.off = matches!(request, Request::Off);
+        if let Request::Watch { path, write } = request
+            && self.watch.path.push(path)
+        {
+            let _ = self.watch.write.push(write.unwrap_or(b""));
+        }
+        if self.private {
+            if self.waker.is_some() {
+                let fd = wake::descriptor().map(|fd| self.set(What::Wake, fd, POLLIN));
+                // Without it a wake-up would not end a poll: then do without descriptors altogether.
+                self.private = fd.is_ok();
+            }
+            self.readings.keep_open();
+        }
+        self.arm(tunables);
+    }
+
+    /// Waits for pressure, a wake-up, or the timeout. While the heap is `warm` (may hold something to give back),
+    /// what cannot notify is read at intervals; a cold one sleeps undisturbed.
+    pub fn wait(&mut self, tunables: &Tunables, warm: bool, timeout_ns: Option<u64>) -> Events {
+        let deadline = timeout_ns.map(|t| monotonic_ns().saturating_add(t));
+        loop {
+            let mut events = Events { woken: self.waker.is_some_and(Waker::take), ..Events::default() };
+            let now = monotonic_ns();
+            self.tend(tunables, now);
+            let until = if events.woken { Some(now) } else { self.next_stop(deadline, warm, now) };
+            self.sleep(until.map(|t| t.saturating_sub(now)), now, &mut events);
+            let now = monotonic_ns();
+            if warm && now >= self.next_reading {
+                self.next_reading = now + READ_INTERVAL_NS;
+                self.read(now, tunables, &mut events);
+            }
+            events.timed_out = deadline.is_some_and(|d| now >= d);
+            if events.woken || events.timed_out || events.level > Level::None {
+                return events;
+            }
+        }
+    }
+
+    /// The next moment at which something is to be done without an event.
+    fn next_stop(&self, deadline: Option<u64>, warm: bool, now: u64) -> Option<u64> {
+        let reading = warm.then_some(self.next_reading.max(now));
+        let muted = self.slots.iter().filter(|s| s.fd >= 0 && s.mute_until > now).map(|s| s.mute_until).min();
+        let reopen = (self.reopen_at != u64::MAX).then_some(self.reopen_at);
+        [deadline, reading, muted, reopen].into_iter().flatten().min()
+    }
+
+    /// Sleeps until an event or the timeout, and takes the events.
+    fn sleep(&mut self, timeout_ns: Option<u64>, now: u64, events: &mut Events) {
+        if !self.private {
+            // The longest sleep, where wake-ups might be out of order too.
+            wake::sleep(timeout_ns.unwrap_or(u64::MAX >> 1).min(60_000 * MS));
+            events.woken |= self.waker.is_some_and(Waker::take);
+            return;
+        }
+        let mut polled = self.slots.map(|slot| PollFd {
+            fd: if slot.mute_until > now { -1 } else { slot.fd },
+            events: slot.events,
+            revents: 0,
+        });
+        if fd::ppoll(&mut polled, timeout_ns).is_err() {
+            // A limit of open files below the number of slots, or no memory: never spin.
+            wake::sleep(timeout_ns.unwrap_or(READ_INTERVAL_NS).min(READ_INTERVAL_NS));
+        }
+        for (what, poll) in ALL.into_iter().zip(polled) {
+            if poll.revents != 0 {
+                self.take(what, poll.revents, now, events);
+            }
+        }
+        events.woken |= self.waker.is_some_and(Waker::take);
+    }
+
+    /// Takes one source's event.
+    fn take(&mut self, what: What, revents: i16, now: u64, events: &mut Events) {
+        let slot = &mut self.slots[what as usize];
+        let gone = revents & (POLLERR | POLLHUP | POLLNVAL) != 0;
+        match what {
+            What::Wake => wake::drain(slot.fd),
+            What::SystemSome | What::SystemFull | What::GroupSome | What::GroupFull => {
+                if gone {
+                    return self.lose(what, now);
+                }
+                let system = matches!(what, What::SystemSome | What::SystemFull);
+                let cause = if system { Cause::SystemStall } else { Cause::GroupStall };
+                let some = matches!(what, What::SystemSome | What::GroupSome);
+                events.raise(if some { Level::Some } else { Level::Severe }, cause);
+            }
+            What::OwnEvents | What::TightestEvents => {
+                slot.mute_until = now + MUTE_NS;
+                match read_counts(slot.fd) {
+                    // kernfs raises POLLERR together with every POLLPRI; only a failing read means "gone".
+                    Ok(counts) => {
+                        let level = counts_level(core::mem::replace(&mut slot.counts, counts), counts);
+                        events.raise(level, Cause::GroupEvent);
+                    }
+                    Err(_) => self.lose(what, now),
+                }
+            }
+            What::LowLevel | What::CriticalLevel => {
+                slot.mute_until = now + MUTE_NS;
+                if fd::eventfd_take(slot.fd).is_err() {
+                    return self.lose(what, now);
+                }
+                let critical = what == What::CriticalLevel;
+                events.raise(if critical { Level::Severe } else { Level::Some }, Cause::GroupEvent);
+            }
+            What::Watch => {
+                slot.mute_until = now + MUTE_NS;
+                let heard = revents & slot.events != 0;
+                let ended = if slot.has_input { !pressure_watch::discard_input(slot.fd) } else { gone };
+                if heard && !ended {
+                    events.raise(Level::Some, Cause::ServiceManager);
+                }
+                if ended {
+                    self.lose(what, now);
+                }
+            }
+        }
+    }
+
+    /// Reads what cannot notify.
+    fn read(&mut self, now: u64, tunables: &Tunables, events: &mut Events) {
+        events.raise(self.readings.limit(tunables), Cause::Limit);
+        if self.off {
+            return;
+        }
+        let transient = if self.private { (None, None) } else { open_groups() };
+        let memory = self.memory.as_ref().or(transient.0.as_ref());
+        let unified = self.unified.as_ref().or(transient.1.as_ref());
+        if let Some(memory) = memory {
+            events.raise(Readings::headroom(memory, tunables), Cause::GroupHeadroom);
+        }
+        let armed = |what: What| self.slots[what as usize].fd >= 0;
+        let unarmed = Unarmed {
+            system: !armed(What::SystemSome) && !armed(What::SystemFull),
+            group: !armed(What::GroupSome) && !armed(What::GroupFull),
+        };
+        let (level, cause) = self.readings.stalls(unarmed, unified, thresholds(tunables), now);
+        events.raise(level, cause);
+        [transient.0, transient.1].into_iter().flatten().for_each(|dir| dir.close());
+    }
+
+    /// Opens again what was lost, and arms anew what was armed with thresholds that have changed since.
+    fn tend(&mut self, tunables: &Tunables, now: u64) {
+        let changed = self.thresholds.is_some_and(|t| t != thresholds(tunables));
+        if now >= self.reopen_at || changed {
+            self.reopen_at = u64::MAX;
+            ALL.into_iter().filter(|w| *w != What::Wake).for_each(|what| self.close(what));
+            self.arm(tunables);
+        }
+    }
+
+    fn set(&mut self, what: What, fd: i32, events: i16) {
+        self.slots[what as usize] = Slot { fd, events, ..CLOSED };
+    }
+
+    fn close(&mut self, what: What) {
+        let slot = core::mem::replace(&mut self.slots[what as usize], CLOSED);
+        if slot.fd >= 0 {
+            let _ = fd::close(slot.fd);
+        }
+    }
+
+    /// A source ended: look for it again later.
+    fn lose(&mut self, what: What, now: u64) {
+        self.close(what);
+        self.reopen_at = self.reopen_at.min(now + REOPEN_NS);
+    }
+}
+
+impl Default for Sources {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Opening the sources.
+impl Sources {
+    fn arm(&mut self, tunables: &Tunables) {
+        self.thresholds = Some(thresholds(tunables));
+        if !self.private || self.off {
+            return;
+        }
+        [self.memory.take(), self.unified.take()].into_iter().flatten().for_each(|dir| dir.close());
+        (self.memory, self.unified) = open_groups();
+        let (some, full) = thresholds(tunables);
+        let flags = fd::O_RDWR | fd::O_NONBLOCK;
+        let system = || fd::open(c"/proc/pressure/memory", flags);
+        self.arm_psi(What::SystemSome, system, some);
+        self.arm_psi(What::SystemFull, system, full);
+        self.arm_watch();
+        if let Some(unified) = self.unified.take() {
+            let group = || unified.open_file(0, b"memory.pressure", flags);
+            if self.slots[What::Watch as usize].fd < 0 {
+                self.arm_psi(What::GroupSome, group, some);
+            }
+            self.arm_psi(What::GroupFull, group, full);
+            self.unified = Some(unified);
+        }
+        if let Some(memory) = self.memory.take() {
+            match memory.version {
+                Version::V1 => self.arm_levels(&memory),
+                Version::V2 => self.arm_events(&memory, tunables),
+            }
+            self.memory = Some(memory);
+        }
+    }
+
+    fn arm_psi(&mut self, what: What, open: impl Fn() -> Result<i32>, threshold: Threshold) {
+        if let Ok(armed) = psi::arm(open, threshold) {
+            self.set(what, armed.fd, POLLPRI);
+        }
+    }
+
+    fn arm_watch(&mut self) {
+        let path = self.watch.path.as_bytes();
+        let write = Some(self.watch.write.as_bytes()).filter(|w| !w.is_empty());
+        if path.is_empty() {
+            return;
+        }
+        match pressure_watch::open(path, write) {
+            Ok(watched) => {
+                self.set(What::Watch, watched.fd, watched.events);
+                self.slots[What::Watch as usize].has_input = watched.has_input;
+            }
+            Err(_) => self.reopen_at = self.reopen_at.min(monotonic_ns() + REOPEN_NS),
+        }
+    }
+
+    fn arm_levels(&mut self, memory: &GroupDir) {
+        for (what, level) in [(What::LowLevel, &b"low"[..]), (What::CriticalLevel, b"critical")] {
+            if let Ok(event) = pressure_level::arm(memory, level) {
+                self.set(what, event, POLLIN);
+            }
+        }
+    }
+
+    /// The own group's events, and those of the ancestor whose limit is nearest: a limit's events are counted
+    /// where the limit is.
+    fn arm_events(&mut self, memory: &GroupDir, tunables: &Tunables) {
+        let tightest = tightest_room(memory, tunables.headroom_percent.get()).map_or(0, |room| room.up);
+        for (what, up) in [(What::OwnEvents, 0), (What::TightestEvents, tightest)] {
+            if what == What::TightestEvents && up == 0 {
+                continue;
+            }
+            let Ok(file) = memory.open_file(up, b"memory.events", fd::O_RDONLY) else { continue };
+            // Only what changes after a first reading is notified.
+            match read_counts(file) {
+                Ok(counts) => {
+                    self.set(what, file, POLLPRI);
+                    self.slots[what as usize].counts = counts;
+                }
+                Err(_) => {
+                    let _ = fd::close(file);
+                }
+            }
+        }
+    }
+}
+
+fn open_groups() -> (Option<GroupDir>, Option<GroupDir>) {
+    let groups = Membership::find();
+    let open = |group: Option<_>| GroupDir::open(group.as_ref()?).ok();
+    (open(groups.memory), open(groups.unified))
+}
+
+fn thresholds(tunables: &Tunables) -> (Threshold, Threshold) {
+    let window_us = tunables.psi_window_us.get();
+    let make = |kind, stall: u64| Threshold { kind, stall_us: stall.min(window_us), window_us };
+    (make(Kind::Some, tunables.psi_some_us.get()), make(Kind::Full, tunables.psi_full_us.get()))
+}
+
+fn read_counts(file: i32) -> Result<EventCounts> {
+    let mut buf = [0u8; 512];
+    let len = fd::pread(file, &mut buf, 0)?;
+    if len == 0 {
+        return Err(Errno::ENODATA);
+    }
+    Ok(EventCounts::parse(&buf[..len]))
+}
+
+/// A group at its hard limit may only be full of file pages, so `max` alone is not severe; the room that is left
+/// is read besides. A kill is.
+fn counts_level(before: EventCounts, now: EventCounts) -> Level {
+    if now.oom > before.oom {
+        Level::Severe
+    } else if now.high > before.high || now.max > before.max {
+        Level::Some
+    } else {
+        Level::None
+    }
+}
+
+#[cfg(test)]
+#[path = "sources_tests.rs"]
+mod tests;

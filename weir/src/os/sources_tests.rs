@@ -1,0 +1,130 @@
+//! Tests of [`super`]: real wake-ups, real files, each on a thread of its own as in use.
+
+use super::*;
+use crate::os::fd::FileKind;
+use std::io::Write;
+use std::time::{Duration, Instant};
+
+/// Runs `test` on a new thread with sources opened there.
+fn with_sources<T: Send + 'static>(
+    request: &'static Request<'static>,
+    test: impl FnOnce(&mut Sources, &Tunables, &'static Waker) -> T + Send + 'static,
+) -> T {
+    let waker: &'static Waker = std::boxed::Box::leak(std::boxed::Box::new(Waker::new()));
+    std::thread::spawn(move || {
+        let (mut sources, tunables) = (Sources::new(), Tunables::new());
+        sources.open(waker, request, &tunables);
+        test(&mut sources, &tunables, waker)
+    })
+    .join()
+    .unwrap()
+}
+
+#[test]
+fn a_wake_up_ends_a_wait_and_a_timeout_too() {
+    with_sources(&Request::Off, |sources, tunables, waker| {
+        assert!(sources.private);
+        let quiet = sources.wait(tunables, false, Some(5 * MS));
+        assert_eq!(quiet, Events { timed_out: true, ..Events::default() });
+        waker.wake();
+        assert!(sources.wait(tunables, false, None).woken);
+        let other = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(30));
+            waker.wake();
+        });
+        let started = Instant::now();
+        assert!(sources.wait(tunables, false, Some(10_000 * MS)).woken);
+        assert!(started.elapsed() < Duration::from_secs(5));
+        other.join().unwrap();
+    });
+}
+
+#[test]
+fn without_a_table_of_its_own_it_still_wakes_and_reads() {
+    with_sources(&Request::Off, |sources, tunables, waker| {
+        sources.private = false;
+        assert!(sources.wait(tunables, true, Some(5 * MS)).timed_out);
+        let other = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(30));
+            waker.wake();
+        });
+        assert!(sources.wait(tunables, true, Some(10_000 * MS)).woken);
+        other.join().unwrap();
+        sources.off = false;
+        sources.next_reading = 0;
+        sources.wait(tunables, true, Some(300 * MS));
+    });
+}
+
+#[test]
+fn the_users_limit_is_read_while_warm() {
+    with_sources(&Request::Unset, |sources, tunables, _| {
+        tunables.limit.set(1 << 20);
+        assert!(sources.wait(tunables, false, Some(MS)).timed_out);
+        let near = sources.wait(tunables, true, Some(2_000 * MS));
+        assert_eq!((near.level, near.cause), (Level::Severe, Some(Cause::Limit)));
+    });
+}
+
+#[test]
+fn thresholds_may_change_while_waiting() {
+    with_sources(&Request::Unset, |sources, tunables, _| {
+        sources.wait(tunables, false, Some(MS));
+        tunables.psi_some_us.set(80_000);
+        sources.wait(tunables, false, Some(MS));
+        assert_eq!(sources.thresholds.unwrap().0.stall_us, 80_000);
+        // At most the table below: what was armed before is closed.
+        let open = (0..200).filter(|fd| fd::fstat(*fd).is_ok()).count();
+        assert!(open <= ALL.len() + 3, "{open} descriptors open");
+    });
+}
+
+#[test]
+fn the_service_managers_fifo_is_heard_and_its_end_does_not_spin() {
+    let path = std::env::temp_dir().join(std::format!("weir-sources-{}", std::process::id()));
+    let _ = std::fs::remove_file(&path);
+    let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+    let text: &'static str = std::string::String::leak(path.to_str().unwrap().into());
+    let request = std::boxed::Box::leak(std::boxed::Box::new(Request::Watch { path: text.as_bytes(), write: None }));
+    let manager = std::thread::spawn(move || {
+        let (mut manager, _) = listener.accept().unwrap();
+        manager.write_all(b"!").unwrap();
+        std::thread::sleep(Duration::from_millis(50));
+    });
+    with_sources(request, |sources, tunables, _| {
+        let heard = sources.wait(tunables, false, Some(5_000 * MS));
+        assert_eq!((heard.level, heard.cause), (Level::Some, Some(Cause::ServiceManager)));
+        // The other end goes: one event is taken, the source dropped, a new try put off.
+        assert!(sources.wait(tunables, false, Some(300 * MS)).timed_out);
+        assert_eq!(sources.slots[What::Watch as usize].fd, -1);
+        assert_ne!(sources.reopen_at, u64::MAX);
+    });
+    manager.join().unwrap();
+    std::fs::remove_file(path).unwrap();
+}
+
+#[test]
+fn event_counts_are_compared_and_a_removed_group_is_dropped() {
+    with_sources(&Request::Off, |sources, _, _| {
+        let path = std::env::temp_dir().join(std::format!("weir-events-{}", std::process::id()));
+        let path_c = std::ffi::CString::new(path.to_str().unwrap()).unwrap();
+        let mut hear = |text: &str| {
+            std::fs::write(&path, text).unwrap();
+            let mut events = Events::default();
+            if sources.slots[What::OwnEvents as usize].fd < 0 {
+                let file = fd::open(&path_c, fd::O_RDONLY).unwrap();
+                assert_eq!(fd::fstat(file), Ok(FileKind::Regular));
+                sources.set(What::OwnEvents, file, POLLPRI);
+            }
+            sources.take(What::OwnEvents, POLLPRI | POLLERR, 0, &mut events);
+            events.level
+        };
+        assert_eq!(hear("low 0\nhigh 1\nmax 0\noom 0\n"), Level::Some);
+        assert_eq!(hear("low 9\nhigh 1\nmax 0\noom 0\n"), Level::None);
+        assert_eq!(hear("low 9\nhigh 1\nmax 5\noom 0\n"), Level::Some);
+        assert_eq!(hear("low 9\nhigh 1\nmax 6\noom 0\noom_kill 1\n"), Level::Severe);
+        assert_eq!(hear(""), Level::None);
+        assert_eq!(sources.slots[What::OwnEvents as usize].fd, -1);
+        std::fs::remove_file(path).unwrap();
+    });
+}

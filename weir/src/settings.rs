@@ -1,0 +1,162 @@
+//! What the environment says: parameters (`WEIR_` and a tunable's name), the statistics file, systemd's watch.
+
+use core::ffi::{CStr, c_char};
+use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU64, Ordering::Relaxed};
+use weir_core::stats::{MAGIC, PAGE_BYTES, VERSION};
+use weir_core::tunables::{SetError, TABLE};
+
+use crate::linux::{STATS, TUNABLES};
+use crate::os::mman::{self, MAP_FIXED, MAP_SHARED, PROT_READ, PROT_WRITE};
+use crate::os::pressure_watch::Request;
+use crate::message::Line;
+use crate::os::{fd, process};
+
+/// Pages in a statistics file, the first of which counts those taken.
+const SLOTS: u64 = 4096;
+
+static STATS_PATH: AtomicPtr<c_char> = AtomicPtr::new(core::ptr::null_mut());
+static WATCH: AtomicPtr<c_char> = AtomicPtr::new(core::ptr::null_mut());
+static WATCH_WRITE: AtomicPtr<c_char> = AtomicPtr::new(core::ptr::null_mut());
+static SHARED: AtomicI32 = AtomicI32::new(0);
+
+/// Reads the environment.
+///
+/// # Safety
+/// `envp` is null or a null-terminated array of C strings that stay where they are.
+pub(crate) unsafe fn read(envp: *const *const u8) {
+    STATS.version.store(VERSION, Relaxed);
+    STATS.pid.store(process::getpid(), Relaxed);
+    STATS.magic.store(MAGIC, Relaxed);
+    let mut at = envp;
+    // SAFETY: as the caller promises.
+    while let Some(entry) = unsafe { at.as_ref() }.filter(|p| !p.is_null()) {
+        // SAFETY: a C string.
+        let text = unsafe { CStr::from_ptr((*entry).cast()) };
+        setting(text);
+        at = at.wrapping_add(1);
+    }
+    take_page();
+}
+
+fn setting(text: &'static CStr) {
+    let bytes = text.to_bytes();
+    let Some(equals) = bytes.iter().position(|&b| b == b'=') else { return };
+    let (name, value) = (&bytes[..equals], &bytes[equals + 1..]);
+    let pointer = text.as_ptr().wrapping_add(equals + 1).cast_mut();
+    match name {
+        b"WEIR_STATS" => STATS_PATH.store(pointer, Relaxed),
+        b"MEMORY_PRESSURE_WATCH" => WATCH.store(pointer, Relaxed),
+        b"MEMORY_PRESSURE_WRITE" => WATCH_WRITE.store(pointer, Relaxed),
+        _ => {
+            if let Some(name) = name.strip_prefix(b"WEIR_") {
+                tunable(name, value);
+            }
+        }
+    }
+}
+
+fn tunable(name: &[u8], value: &[u8]) {
+    let mut lower = [0u8; 40];
+    let Some(lower) = lower.get_mut(..name.len()) else { return };
+    lower.copy_from_slice(name);
+    lower.make_ascii_lowercase();
+    let mut line = Line::new();
+    let shown = |bytes: &[u8]| -> Line {
+        let mut text = Line::new();
+        text.push(bytes);
+        text
+    };
+    let said = match TUNABLES.set(lower, value) {
+        // Other variables that begin with WEIR_ are the tools', not this library's.
+        Ok(()) | Err(SetError::Unknown) => return,
+        Err(SetError::NotANumber) => core::fmt::Write::write_fmt(
+            &mut line,
+            format_args!("weir: WEIR_{}={}: not a number (such as 16 or 64M); ignored", shown(name), shown(value)),
+        ),
+        Err(SetError::OutOfRange) => {
+            let range = TABLE.iter().find(|t| t.name.as_bytes() == &*lower).map_or((0, 0), |t| (t.min, t.max));
+            core::fmt::Write::write_fmt(
+                &mut line,
+                format_args!("weir: WEIR_{}={}: not in {}..={}; ignored", shown(name), shown(value), range.0, range.1),
+            )
+        }
+    };
+    if said.is_ok() {
+        line.to_stderr();
+    }
+}
+
+/// The service manager's watch, as the environment asks for it.
+pub(crate) fn watch_request() -> Request<'static> {
+    let text = |p: &AtomicPtr<c_char>| {
+        let p = p.load(Relaxed);
+        // SAFETY: null, or a string of the environment's (see `read`).
+        (!p.is_null()).then(|| unsafe { CStr::from_ptr(p) }.to_bytes())
+    };
+    Request::from_variables(text(&WATCH), text(&WATCH_WRITE))
+}
+
+/// Puts a page of the statistics file, if there is one, over the counters, so that they outlive the process.
+fn take_page() {
+    let path = STATS_PATH.load(Relaxed);
+    if path.is_null() {
+        return;
+    }
+    // SAFETY: a string of the environment's (see `read`).
+    let path = unsafe { CStr::from_ptr(path) };
+    let Ok(file) = fd::open(path, (linux_raw_sys::general::O_RDWR | linux_raw_sys::general::O_CLOEXEC) as u32) else { return };
+    if let Some(slot) = next_slot(file) {
+        map_page(file, slot);
+    }
+    let _ = fd::close(file);
+}
+
+fn next_slot(file: i32) -> Option<u64> {
+    // SAFETY: without MAP_FIXED nothing that exists is replaced.
+    let header = unsafe {
+        mman::mmap(core::ptr::null_mut(), PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0).ok()?
+    };
+    // SAFETY: a page of the file, whose first word all processes use as an atomic counter.
+    let slot = unsafe { (*header.cast::<AtomicU64>()).fetch_add(1, Relaxed) };
+    // SAFETY: just mapped here.
+    let _ = unsafe { mman::munmap(header, PAGE_BYTES) };
+    (1..SLOTS).contains(&slot).then_some(slot)
+}
+
+fn map_page(file: i32, slot: u64) {
+    let page = (&raw const STATS).cast_mut().cast::<u8>();
+    let mut now = [0u64; PAGE_BYTES / 8];
+    // SAFETY: the counters are a page, which is copied to the file's page and then replaced by it: the same words
+    // for all who hold a reference. A count made in between by another thread is lost; there is none this early, and
+    // in a forked child there is one thread.
+    unsafe {
+        core::ptr::copy_nonoverlapping(page.cast::<u64>(), now.as_mut_ptr(), now.len());
+        let at = slot * PAGE_BYTES as u64;
+        if mman::mmap(page, PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file, at).is_ok() {
+            core::ptr::copy_nonoverlapping(now.as_ptr(), page.cast::<u64>(), now.len());
+            SHARED.store(1, Relaxed);
+        }
+    }
+}
+
+/// In a forked child: a page of its own, with counts from zero and the parent's gauges.
+pub(crate) fn leave_parents_page() {
+    if SHARED.load(Relaxed) == 0 {
+        STATS.pid.store(process::getpid(), Relaxed);
+        return;
+    }
+    let page = (&raw const STATS).cast_mut().cast::<u8>();
+    let mut now = [0u64; PAGE_BYTES / 8];
+    let flags = mman::MAP_PRIVATE | mman::MAP_ANONYMOUS | MAP_FIXED;
+    // SAFETY: as in `map_page`; the child has one thread.
+    unsafe {
+        core::ptr::copy_nonoverlapping(page.cast::<u64>(), now.as_mut_ptr(), now.len());
+        if mman::mmap(page, PAGE_BYTES, PROT_READ | PROT_WRITE, flags, -1, 0).is_ok() {
+            core::ptr::copy_nonoverlapping(now.as_ptr(), page.cast::<u64>(), now.len());
+        }
+    }
+    SHARED.store(0, Relaxed);
+    STATS.pid.store(process::getpid(), Relaxed);
+    STATS.reset_totals();
+    take_page();
+}
