@@ -1,1 +1,168 @@
-fn main() {}
+//! `weir-lab`: Weir's experiments and the peers it is measured against.
+
+mod cgroup;
+mod child;
+mod e8;
+mod e8_report;
+mod e8_run;
+mod e9;
+mod e9_report;
+mod machine;
+mod peer_build;
+mod peers;
+mod procfs;
+mod redis;
+mod report;
+mod resp;
+mod restore;
+mod stats;
+mod swap;
+mod thp;
+
+use clap::{Args, Parser, Subcommand};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Weir's experiments and the peers it is measured against.
+#[derive(Parser)]
+#[command(version)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// The experiments, the workloads of e9, and the peers with how to get each.
+    List,
+    /// Build the peers that come as crates; all of them unless named.
+    Peers { names: Vec<String> },
+    /// Run an experiment and print its table.
+    Run(RunArgs),
+}
+
+/// What every experiment can be told.
+#[derive(Args)]
+pub struct RunArgs {
+    /// e8, e9 or redis.
+    name: String,
+    /// Smaller and fewer: shows that it works, proves nothing.
+    #[arg(long)]
+    quick: bool,
+    /// Also write every single measurement to this file.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Only these peers; all that are there unless given. Weir runs whenever it is there.
+    #[arg(long, value_delimiter = ',', value_name = "A,B")]
+    peers: Vec<String>,
+    /// Rounds, in each of which every allocator has its turn (5; quick: 2 of e9, 1 of the others).
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    runs: Option<u32>,
+    /// Weir's shared object. Else $WEIR_LIB, else libweir.so or libweir_malloc.so beside this program.
+    #[arg(long, value_name = "PATH")]
+    weir: Option<PathBuf>,
+    /// Which allocator is compared with the best of the others.
+    #[arg(long, default_value = peers::WEIR, value_name = "NAME")]
+    subject: String,
+    /// e9: only these workloads.
+    #[arg(long, value_delimiter = ',', value_name = "A,B")]
+    only: Vec<String>,
+    /// e8: how the bytes of the peak lie over the sizes 16 B to 256 KiB.
+    #[arg(long, value_parser = ["even-counts", "even-bytes"], default_value = "even-counts")]
+    mix: String,
+    /// e8: where the swap file is made while it runs.
+    #[arg(long, value_name = "DIR", default_value = "/var/tmp")]
+    swap_dir: PathBuf,
+}
+
+/// An experiment: its name, what it shows, how it is run.
+type Experiment =
+    (&'static str, &'static str, fn(&RunArgs, Vec<peers::Allocator>) -> Result<serde_json::Value, String>);
+
+const EXPERIMENTS: &[Experiment] = &[
+    ("e8", "the neighbour: what an idle process that once peaked costs another in its cgroup", e8::run),
+    ("e9", "peers: the standard allocator workloads; time, peak resident set, page faults", e9::run),
+    ("redis", "the resident set of redis-server after FLUSHALL of 500 MB", redis::run),
+];
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let done = restore::install().and_then(|()| match cli.command {
+        Command::List => list(),
+        Command::Peers { names } => build_peers(&names),
+        Command::Run(args) => run(&args),
+    });
+    restore::everything();
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            eprintln!("weir-lab: {why}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(args: &RunArgs) -> Result<(), String> {
+    let names = || EXPERIMENTS.iter().map(|(name, ..)| *name).collect::<Vec<_>>().join(", ");
+    let (name, _, work) = EXPERIMENTS
+        .iter()
+        .find(|(name, ..)| *name == args.name)
+        .ok_or_else(|| format!("no experiment is called '{}': there are {}", args.name, names()))?;
+    let allocators = peers::choose(&args.peers, args.weir.as_deref())?;
+    if allocators.is_empty() {
+        return Err("no allocator to measure: see `weir-lab list`".into());
+    }
+    println!("# {name}\n\n{}\n", machine::describe());
+    println!("{}\n", allocators.iter().map(|a| format!("{} {}", a.name, a.version)).collect::<Vec<_>>().join("; "));
+    let versions: serde_json::Map<_, _> =
+        allocators.iter().map(|a| (a.name.clone(), a.version.clone().into())).collect();
+    let result = work(args, allocators)?;
+    if let Some(path) = &args.json {
+        let all = serde_json::json!({
+            "experiment": name, "quick": args.quick, "machine": machine::describe(), "allocators": versions,
+            "result": result,
+        });
+        std::fs::write(path, format!("{all:#}\n")).map_err(|why| format!("cannot write {}: {why}", path.display()))?;
+    }
+    match result["failed"].as_str() {
+        Some(which) => Err(format!("the subject failed: {which}")),
+        None => Ok(()),
+    }
+}
+
+fn list() -> Result<(), String> {
+    println!("Experiments (weir-lab run NAME):");
+    for (name, about, _) in EXPERIMENTS {
+        println!("  {name:<15} {about}");
+    }
+    println!("\nAllocators:");
+    let weir = (peers::WEIR, peers::weir(None));
+    for (name, found) in std::iter::once(weir).chain(peers::PEERS.iter().map(|peer| (peer.name, peer.find()))) {
+        match found {
+            Ok(allocator) => println!("  {name:<15} {}", allocator.version),
+            Err(how) => println!("  {name:<15} not here: {how}"),
+        }
+    }
+    println!("\nWorkloads of e9 (--only A,B):");
+    for workload in e9::workloads()? {
+        println!("  {:<15} {} thread(s), {}", workload.name, workload.threads, workload.about);
+    }
+    Ok(())
+}
+
+fn build_peers(names: &[String]) -> Result<(), String> {
+    if let Some(unknown) = names.iter().find(|name| peer_build::RECIPES.iter().all(|recipe| recipe.name != **name)) {
+        return Err(format!("'{unknown}' is not a peer that is built: see `weir-lab list`"));
+    }
+    let mut failed = Vec::new();
+    for recipe in peer_build::RECIPES.iter().filter(|r| names.is_empty() || names.iter().any(|name| name == r.name)) {
+        match recipe.build() {
+            Ok(path) => println!("{:<15} {}", recipe.name, path.display()),
+            Err(why) => {
+                eprintln!("{:<15} {why}", recipe.name);
+                failed.push(recipe.name);
+            }
+        }
+    }
+    if failed.is_empty() { Ok(()) } else { Err(format!("not built: {}", failed.join(", "))) }
+}

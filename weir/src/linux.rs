@@ -10,10 +10,10 @@ use weir_core::platform::{Misuse, Platform, Reach, Run};
 use weir_core::stats::Stats;
 use weir_core::tunables::Tunables;
 
+use crate::message::Line;
 use crate::os::mman::{self, IoVec, MADV_DONTNEED, MAP_FIXED_NOREPLACE, MAP_NORESERVE, MREMAP_MAYMOVE};
 use crate::os::process::{self, futex_wait, futex_wake, monotonic_ns};
 use crate::os::syscall::Errno;
-use crate::message::Line;
 use crate::{background, machine, rseq};
 
 /// Ranges in one call of `process_madvise` (the kernel's `UIO_MAXIOV` is 1024).

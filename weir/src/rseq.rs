@@ -89,20 +89,14 @@ pub fn area() -> Option<Area> {
     let filled = match (size, getauxval.is_null()) {
         (20 | 32, false) => {
             // SAFETY: libc's function of this type; any argument is allowed.
-            let getauxval = unsafe {
-                core::mem::transmute::<*const (), unsafe extern "C" fn(usize) -> usize>(getauxval)
-            };
+            let getauxval =
+                unsafe { core::mem::transmute::<*const (), unsafe extern "C" fn(usize) -> usize>(getauxval) };
             // SAFETY: as above.
             unsafe { getauxval(AT_RSEQ_FEATURE_SIZE) }.clamp(16, 32)
         }
         _ => size,
     };
-    Some(Area {
-        offset,
-        features: filled,
-        mm_cid: filled >= AREA_MM_CID + 4,
-        node_id: filled >= AREA_NODE_ID + 4,
-    })
+    Some(Area { offset, features: filled, mm_cid: filled >= AREA_MM_CID + 4, node_id: filled >= AREA_NODE_ID + 4 })
 }
 
 /// Puts the fast path on restartable sequences if all it needs is there: an area, a table big enough for every
@@ -203,14 +197,16 @@ pub unsafe fn pop(table: &Table, class: usize) -> *mut u8 {
     unsafe {
         asm!(
             section!(announce),
-            "movzx {c:e}, word ptr [{t} + {class}*4]",
+            "mov {header:e}, dword ptr [{t} + {class}*4]",
+            "movzx {c:e}, {header:x}",
             "mov {object}, [{t} + {c}*8 - 8]",
             "test {object}, {object}",
             "jz 63f",
-            "dec {c:e}",
-            "mov word ptr [{t} + {class}*4], {c:x}",
+            // All four bytes: a narrower store would not forward to the next section's load.
+            "dec {header:e}",
+            "mov dword ptr [{t} + {class}*4], {header:e}",
             "63:",
-            t = out(reg) _, c = out(reg) _, object = out(reg) object,
+            t = out(reg) _, c = out(reg) _, header = out(reg) _, object = out(reg) object,
             table = in(reg) table, class = in(reg) class,
             delta = sym DELTA, id = sym ID,
             options(nostack),
@@ -230,8 +226,9 @@ pub unsafe fn push(table: &Table, class: usize, object: *mut u8) -> Pushed {
     unsafe {
         asm!(
             section!(announce),
-            "mov {end:e}, dword ptr [{t} + {class}*4]",
-            "movzx {c:e}, {end:x}",
+            "mov {header:e}, dword ptr [{t} + {class}*4]",
+            "movzx {c:e}, {header:x}",
+            "mov {end:e}, {header:e}",
             "shr {end:e}, 16",
             "cmp [{t} + {c}*8 - 8], {object}",
             "je {twice}",
@@ -239,10 +236,10 @@ pub unsafe fn push(table: &Table, class: usize, object: *mut u8) -> Pushed {
             "jae {full}",
             "inc dword ptr [{t} + {class}*4 + {pushes}]",
             "mov [{t} + {c}*8], {object}",
-            "inc {c:e}",
-            "mov word ptr [{t} + {class}*4], {c:x}",
+            "inc {header:e}",
+            "mov dword ptr [{t} + {class}*4], {header:e}",
             "63:",
-            t = out(reg) _, c = out(reg) _, end = out(reg) _,
+            t = out(reg) _, c = out(reg) _, header = out(reg) _, end = out(reg) _,
             table = in(reg) table, class = in(reg) class, object = in(reg) object,
             pushes = const PUSHES_OFFSET,
             twice = label { return Pushed::Twice },

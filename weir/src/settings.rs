@@ -6,9 +6,9 @@ use weir_core::stats::{MAGIC, PAGE_BYTES, VERSION};
 use weir_core::tunables::{SetError, TABLE};
 
 use crate::linux::{STATS, TUNABLES};
+use crate::message::Line;
 use crate::os::mman::{self, MAP_FIXED, MAP_SHARED, PROT_READ, PROT_WRITE};
 use crate::os::pressure_watch::Request;
-use crate::message::Line;
 use crate::os::{fd, process};
 
 /// Pages in a statistics file, the first of which counts those taken.
@@ -104,7 +104,9 @@ fn take_page() {
     }
     // SAFETY: a string of the environment's (see `read`).
     let path = unsafe { CStr::from_ptr(path) };
-    let Ok(file) = fd::open(path, (linux_raw_sys::general::O_RDWR | linux_raw_sys::general::O_CLOEXEC) as u32) else { return };
+    let Ok(file) = fd::open(path, (linux_raw_sys::general::O_RDWR | linux_raw_sys::general::O_CLOEXEC) as u32) else {
+        return;
+    };
     if let Some(slot) = next_slot(file) {
         map_page(file, slot);
     }
@@ -113,9 +115,8 @@ fn take_page() {
 
 fn next_slot(file: i32) -> Option<u64> {
     // SAFETY: without MAP_FIXED nothing that exists is replaced.
-    let header = unsafe {
-        mman::mmap(core::ptr::null_mut(), PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0).ok()?
-    };
+    let header =
+        unsafe { mman::mmap(core::ptr::null_mut(), PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0).ok()? };
     // SAFETY: a page of the file, whose first word all processes use as an atomic counter.
     let slot = unsafe { (*header.cast::<AtomicU64>()).fetch_add(1, Relaxed) };
     // SAFETY: just mapped here.

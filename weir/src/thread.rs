@@ -26,8 +26,13 @@ pub fn spawn(body: extern "C" fn() -> !) -> bool {
         (pointer as *mut usize).write(pointer);
         (pointer as *mut usize).add(2).write(pointer);
     }
-    let flags = sys::CLONE_VM | sys::CLONE_FS | sys::CLONE_FILES | sys::CLONE_SIGHAND | sys::CLONE_THREAD
-        | sys::CLONE_SYSVSEM | sys::CLONE_SETTLS;
+    let flags = sys::CLONE_VM
+        | sys::CLONE_FS
+        | sys::CLONE_FILES
+        | sys::CLONE_SIGHAND
+        | sys::CLONE_THREAD
+        | sys::CLONE_SYSVSEM
+        | sys::CLONE_SETTLS;
     let Ok(mask) = set_signal_mask(u64::MAX) else { return false };
     // SAFETY: the child runs on its own stack and never returns from `body`; the parent goes on as if nothing was.
     let ret = unsafe { clone(flags as usize, top, pointer, body) };

@@ -158,6 +158,13 @@ fn kind_of(stat: &sys::stat) -> FileKind {
     }
 }
 
+/// Makes sure that a range of a file has its blocks, so that writing to a mapping of it cannot fail (a full file
+/// system answers such a write with `SIGBUS`).
+pub fn fallocate(fd: i32, offset: u64, len: u64) -> Result<()> {
+    // SAFETY: touches no memory of ours.
+    retry(|| check(unsafe { syscall4(sys::__NR_fallocate, fd as usize, 0, offset as usize, len as usize) })).map(drop)
+}
+
 /// Reads a small file whole into `buf` and gives what was read; a longer file is cut.
 pub fn read_file<'a>(path: &CStr, buf: &'a mut [u8]) -> Result<&'a [u8]> {
     let fd = open(path, O_RDONLY)?;

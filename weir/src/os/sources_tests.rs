@@ -5,19 +5,22 @@ use crate::os::fd::FileKind;
 use std::io::Write;
 use std::time::{Duration, Instant};
 
+/// Stack of the test threads: less than the background thread's, although these frames are not optimised.
+const STACK: usize = 56 << 10;
+
 /// Runs `test` on a new thread with sources opened there.
 fn with_sources<T: Send + 'static>(
     request: &'static Request<'static>,
     test: impl FnOnce(&mut Sources, &Tunables, &'static Waker) -> T + Send + 'static,
 ) -> T {
     let waker: &'static Waker = std::boxed::Box::leak(std::boxed::Box::new(Waker::new()));
-    std::thread::spawn(move || {
-        let (mut sources, tunables) = (Sources::new(), Tunables::new());
+    let body = move || {
+        let mut sources = std::boxed::Box::new(Sources::new());
+        let tunables = Tunables::new();
         sources.open(waker, request, &tunables);
         test(&mut sources, &tunables, waker)
-    })
-    .join()
-    .unwrap()
+    };
+    std::thread::Builder::new().stack_size(STACK).spawn(body).unwrap().join().unwrap()
 }
 
 #[test]

@@ -1,0 +1,49 @@
+//! What the command line may say.
+
+use crate::units;
+use clap::{Args, Parser, Subcommand};
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// A memory manager for Linux programs in which every cache gives way under memory pressure.
+#[derive(Debug, Parser)]
+#[command(name = "weir", version, about)]
+pub struct CommandLine {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run a program with Weir as its malloc
+    Run(RunOptions),
+    /// Say what works on this machine, and what Weir does without what does not
+    Doctor {
+        /// Print JSON instead of a table
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+/// Options of `weir run`.
+#[derive(Debug, Args)]
+#[command(after_help = "Exit status: the program's own; 125 if Weir itself fails, 126 if the program cannot be \
+                        executed, 127 if it is not found. A program that a signal ended is followed by the same signal.")]
+pub struct RunOptions {
+    /// Keep the program's resident memory under SIZE where idle memory allows it (64M, 1G)
+    #[arg(long, value_name = "SIZE", value_parser = units::parse_size)]
+    pub limit: Option<u64>,
+    /// Also write the summary to FILE, as JSON
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Print no summary at the end
+    #[arg(long, short)]
+    pub quiet: bool,
+    /// Print a line of counters each D (500ms, 2s, 1m)
+    #[arg(long, value_name = "D", value_parser = units::parse_duration)]
+    pub stats_interval: Option<Duration>,
+    /// The program and its arguments
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROGRAM [ARGS]")]
+    pub program: Vec<OsString>,
+}

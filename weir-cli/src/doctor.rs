@@ -1,0 +1,302 @@
+//! `weir doctor`: what works on this machine, and what Weir does without what does not.
+
+use crate::failure::Failure;
+use crate::units::bytes;
+use serde::Serialize;
+use weir::os::cgroup::{GroupDir, Membership, Version};
+use weir::os::probe::{self, HugePages};
+use weir::os::psi::{self, Kind, Threshold};
+use weir::os::syscall::Errno;
+use weir::os::{fd, memcg, mman};
+
+/// How well something works.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum State {
+    /// As Weir likes it best.
+    Ok,
+    /// Weir does without, or with less.
+    Limited,
+    /// Weir cannot work at all.
+    Fatal,
+}
+
+/// One thing looked at.
+#[derive(Debug, Serialize)]
+struct Check {
+    name: &'static str,
+    state: State,
+    found: String,
+    /// What Weir does about it.
+    effect: &'static str,
+}
+
+fn check(name: &'static str, good: bool, found: impl Into<String>, with: &'static str, without: &'static str) -> Check {
+    let state = if good { State::Ok } else { State::Limited };
+    Check { name, state, found: found.into(), effect: if good { with } else { without } }
+}
+
+/// Looks at everything and prints it; status 1 if Weir cannot work here.
+pub fn doctor(json: bool) -> Result<i32, Failure> {
+    let checks = all_checks();
+    if json {
+        let text =
+            serde_json::to_string_pretty(&checks).map_err(|e| Failure::own(format!("cannot write JSON: {e}")))?;
+        println!("{text}");
+    } else {
+        print_table(&checks);
+    }
+    Ok(i32::from(checks.iter().any(|c| c.state == State::Fatal)))
+}
+
+fn all_checks() -> Vec<Check> {
+    let mut checks = vec![kernel(), library(), rseq(), mm_cid(), membarrier(), address_space(), overcommit()];
+    checks.extend([huge_pages(), khugepaged(), process_madvise(), numa(), system_psi()]);
+    checks.extend(group_checks());
+    checks.push(descriptors());
+    checks
+}
+
+fn print_table(checks: &[Check]) {
+    let width = |pick: fn(&Check) -> usize| checks.iter().map(pick).max().unwrap_or(0);
+    let (names, founds) = (width(|c| c.name.chars().count()), width(|c| c.found.chars().count()));
+    for c in checks {
+        let state = match c.state {
+            State::Ok => "ok",
+            State::Limited => "limited",
+            State::Fatal => "FATAL",
+        };
+        println!("{:<names$}  {state:<7}  {:<founds$}  {}", c.name, c.found, c.effect);
+    }
+}
+
+fn kernel() -> Check {
+    let version = probe::kernel_version();
+    let found = version.map_or("unknown".into(), |(major, minor)| format!("Linux {major}.{minor}"));
+    let place = if probe::in_container() { ", in a container" } else { "" };
+    let with = "all of Weir's ways are known to it";
+    check(
+        "kernel",
+        version >= Some((6, 13)),
+        found + place,
+        with,
+        "older than 6.13: some ways below are slower or absent",
+    )
+}
+
+fn library() -> Check {
+    match crate::library::find() {
+        Ok(path) => check("libweir.so", true, path.display().to_string(), "`weir run` preloads it", ""),
+        Err(_) => check(
+            "libweir.so",
+            false,
+            "not found",
+            "",
+            "`weir run` fails: cargo build --release -p weir-malloc, or set WEIR_LIB",
+        ),
+    }
+}
+
+/// What glibc says of its registration: offset from the thread pointer, and size.
+fn glibc_rseq() -> Option<(isize, u32)> {
+    // SAFETY: asks for symbols by name; where there are any, glibc defines them as a ptrdiff_t and an unsigned int
+    // that do not change after start.
+    unsafe {
+        let offset = libc::dlsym(libc::RTLD_DEFAULT, c"__rseq_offset".as_ptr()).cast::<isize>();
+        let size = libc::dlsym(libc::RTLD_DEFAULT, c"__rseq_size".as_ptr()).cast::<u32>();
+        (!offset.is_null() && !size.is_null()).then(|| (offset.read(), size.read()))
+    }
+}
+
+fn rseq() -> Check {
+    let glibc = glibc_rseq();
+    let found = match glibc {
+        Some((_, 0)) => "switched off (glibc.pthread.rseq=0, or refused by a sandbox)".into(),
+        Some((offset, size)) => format!("registered by libc, offset {offset}, size {size}"),
+        None => "libc registers none (glibc before 2.35, or another libc)".to_string(),
+    };
+    let good = glibc.is_some_and(|(_, size)| size > 0);
+    let with = "per-CPU buckets without locks";
+    check("rseq", good, found, with, "per-CPU buckets behind a lock: about 25 ns more for a malloc and free")
+}
+
+fn mm_cid() -> Check {
+    const WITH_MM_CID: u64 = 28;
+    let size = probe::rseq_feature_size();
+    let found = size.map_or("not offered".into(), |s| format!("{s} bytes of rseq features"));
+    let with = "as many buckets as threads run at once, not as CPUs exist";
+    check("mm_cid", size >= Some(WITH_MM_CID), found, with, "buckets by CPU number: more of them on large machines")
+}
+
+fn membarrier() -> Check {
+    let good = probe::membarrier_rseq();
+    let with = "buckets of sleeping CPUs can be drained";
+    let found = if good { "restarts rseq" } else { "absent or refused" };
+    check("membarrier", good, found, with, "buckets behind a lock, so that they can be drained at all")
+}
+
+fn address_space() -> Check {
+    const WANTED: usize = 1 << 40;
+    const LEAST: usize = 64 << 20;
+    let limit = probe::address_space_limit().map_or("no limit".into(), |l| format!("limit {}", bytes(l)));
+    let found = format!("{limit} (RLIMIT_AS)");
+    if reserves(WANTED) {
+        check("address space", true, found, "one large reservation", "")
+    } else if reserves(LEAST) {
+        check("address space", false, found, "", "smaller reservations, chained; they all count towards the limit")
+    } else {
+        let effect = "not even 64 MiB can be reserved: raise `ulimit -v`";
+        Check { name: "address space", state: State::Fatal, found, effect }
+    }
+}
+
+fn reserves(len: usize) -> bool {
+    let flags = mman::MAP_PRIVATE | mman::MAP_ANONYMOUS | mman::MAP_NORESERVE;
+    // SAFETY: a new mapping at no fixed address, unmapped before anyone could use it.
+    unsafe {
+        let at = mman::mmap(std::ptr::null_mut(), len, mman::PROT_NONE, flags, -1, 0);
+        at.and_then(|at| mman::munmap(at, len)).is_ok()
+    }
+}
+
+fn overcommit() -> Check {
+    let mode = probe::overcommit();
+    let found = mode.map_or("unknown".into(), |m| format!("vm.overcommit_memory={m}"));
+    let with = "reserved address space costs nothing";
+    check(
+        "overcommit",
+        mode.is_some_and(|m| m < 2),
+        found,
+        with,
+        "reserved without access and opened in steps, which count",
+    )
+}
+
+fn huge_pages() -> Check {
+    let mode = probe::huge_pages();
+    let mut buf = [0; 64];
+    let defrag = probe::huge_page_defrag(&mut buf).map(String::from_utf8_lossy).unwrap_or_default();
+    let good = matches!(mode, HugePages::Always | HugePages::Madvise);
+    let found = format!("{mode:?}, defrag {defrag}").to_lowercase();
+    check(
+        "huge pages",
+        good,
+        found,
+        "one piece of advice for the whole heap",
+        "small pages only; giving back costs more calls",
+    )
+}
+
+fn khugepaged() -> Check {
+    let none = probe::max_ptes_none();
+    let found = none.map_or("unknown".into(), |n| format!("khugepaged/max_ptes_none={n}"));
+    let good = none.is_none_or(|n| n == 0);
+    let without = "khugepaged may fill a block given back in part: whole blocks are given back first. 0 would stop it";
+    check("khugepaged", good, found, "memory that was given back in part stays so", without)
+}
+
+fn process_madvise() -> Check {
+    let good = probe::process_madvise();
+    let found = if good { "works on oneself" } else { "refused (before Linux 6.13, or a sandbox)" };
+    check(
+        "process_madvise",
+        good,
+        found,
+        "many ranges given back by one call",
+        "one madvise a range: 5 times the cost for single pages",
+    )
+}
+
+fn numa() -> Check {
+    let nodes = probe::numa_nodes();
+    check(
+        "NUMA",
+        true,
+        format!("{nodes} node{}", if nodes == 1 { "" } else { "s" }),
+        "a heap and a balancer a node",
+        "",
+    )
+}
+
+const WITHOUT_PSI: &str = "no stalls are heard of: limits and their headroom are read instead";
+
+fn system_psi() -> Check {
+    let open = || fd::open(c"/proc/pressure/memory", fd::O_RDWR | fd::O_NONBLOCK);
+    let readable = fd::stat(c"/proc/pressure/memory").is_ok();
+    pressure_file("PSI, system", readable, open)
+}
+
+fn pressure_file(name: &'static str, readable: bool, open: impl Fn() -> Result<i32, Errno>) -> Check {
+    let wanted = Threshold { kind: Kind::Some, stall_us: 70_000, window_us: 1_000_000 };
+    match psi::arm(open, wanted) {
+        Ok(armed) => {
+            let _ = fd::close(armed.fd);
+            let window = format!("trigger, window {} s", armed.threshold.window_us / 1_000_000);
+            let without = "without CAP_SYS_RESOURCE windows are multiples of 2 s: heard up to a second later";
+            check(name, armed.threshold == wanted, window, "woken when tasks wait for memory", without)
+        }
+        Err(e) if readable && e != Errno::EOPNOTSUPP => {
+            check(name, false, format!("read only ({e})"), "", "read every 250 ms while the heap is warm")
+        }
+        Err(e) => check(name, false, format!("absent ({e})"), "", WITHOUT_PSI),
+    }
+}
+
+fn group_checks() -> Vec<Check> {
+    let groups = Membership::find();
+    let mut checks = Vec::new();
+    match groups.memory.as_ref().and_then(|group| GroupDir::open(group).ok()) {
+        Some(dir) => {
+            checks.push(group_version(dir.version));
+            checks.push(group_limits(&dir));
+            dir.close();
+        }
+        None => checks.push(check("cgroup", false, "none found", "", "no group limits are watched")),
+    }
+    if let Some(dir) = groups.unified.as_ref().and_then(|group| GroupDir::open(group).ok()) {
+        let mut buf = [0; 256];
+        let readable = dir.read_file(0, b"memory.pressure", &mut buf).is_ok();
+        let open = || dir.open_file(0, b"memory.pressure", fd::O_RDWR | fd::O_NONBLOCK);
+        checks.push(pressure_file("PSI, own cgroup", readable, open));
+        dir.close();
+    }
+    checks
+}
+
+fn group_version(version: Version) -> Check {
+    let without = "limits are read; pressure_level is heard where cgroup.event_control may be written";
+    match version {
+        Version::V2 => check("cgroup", true, "version 2", "memory.events wake Weir", ""),
+        Version::V1 => check("cgroup", false, "version 1", "", without),
+    }
+}
+
+fn group_limits(dir: &GroupDir) -> Check {
+    let limits = memcg::effective_limits(dir);
+    let say = |name: &str, limit: Option<u64>| limit.map_or(format!("no {name}"), |l| format!("{name} {}", bytes(l)));
+    let found = format!("{}, {}", say("max", limits.max), say("high", limits.high));
+    check("cgroup limits", true, found, "headroom below the lowest of them is kept in sight", "")
+}
+
+/// Tried on a thread of its own, which is where Weir needs it.
+fn descriptors() -> Check {
+    let private = std::thread::spawn(|| weir::os::wake::private_table().is_ok()).join().unwrap_or(false);
+    let with = "the background thread's files are out of the program's sight";
+    let found = if private { "close_range works" } else { "close_range and unshare refused" };
+    check("own descriptors", private, found, with, "no files are kept open; everything is read every 250 ms while warm")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn everything_is_looked_at_once_and_says_what_it_means() {
+        let checks = all_checks();
+        let mut names: Vec<_> = checks.iter().map(|c| c.name).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), checks.len());
+        assert!(checks.iter().all(|c| !c.effect.is_empty() && !c.found.is_empty()), "{checks:?}");
+    }
+}

@@ -1,0 +1,32 @@
+//! Errors of the command itself.
+
+use std::fmt;
+
+/// What went wrong, in one line that says what to do, and the status to exit with.
+#[derive(Debug)]
+pub struct Failure {
+    /// Exit status.
+    pub status: i32,
+    message: String,
+}
+
+impl Failure {
+    /// Weir itself cannot go on. 125, as `env` and `timeout` have it, keeps 126 and 127 for the program.
+    pub fn own(message: String) -> Self {
+        Self { status: 125, message }
+    }
+    /// The program is there but cannot be executed.
+    pub fn not_executable(message: String) -> Self {
+        Self { status: 126, message }
+    }
+    /// The program is not there.
+    pub fn not_found(message: String) -> Self {
+        Self { status: 127, message }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}

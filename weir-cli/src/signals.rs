@@ -1,0 +1,73 @@
+//! Signals on their way to the program, and its way of ending handed on.
+
+use signal_hook::consts::signal as s;
+use signal_hook::iterator::SignalsInfo;
+use signal_hook::iterator::exfiltrator::WithOrigin;
+use signal_hook::low_level::siginfo::{Cause, Origin};
+
+/// All that can be caught and is not a fault of this process itself.
+const FORWARDED: [i32; 16] = [
+    s::SIGHUP,
+    s::SIGINT,
+    s::SIGQUIT,
+    s::SIGTERM,
+    s::SIGUSR1,
+    s::SIGUSR2,
+    s::SIGALRM,
+    s::SIGVTALRM,
+    s::SIGPROF,
+    s::SIGWINCH,
+    s::SIGCONT,
+    s::SIGTSTP,
+    s::SIGURG,
+    s::SIGIO,
+    s::SIGXCPU,
+    s::SIGXFSZ,
+];
+
+/// The signals that came, with who sent them.
+pub type Caught = SignalsInfo<WithOrigin>;
+
+/// Catches signals to forward, and `SIGCHLD`. What is ignored (as under `nohup`) stays so, for the program as well.
+pub fn catch() -> std::io::Result<Caught> {
+    let mut caught: Vec<i32> = FORWARDED.into_iter().filter(|&signal| !is_ignored(signal)).collect();
+    caught.push(s::SIGCHLD);
+    SignalsInfo::new(caught)
+}
+
+fn is_ignored(signal: i32) -> bool {
+    // SAFETY: a null action only asks for the present one, which the kernel writes to a value of its type.
+    unsafe {
+        let mut action = std::mem::zeroed::<libc::sigaction>();
+        libc::sigaction(signal, std::ptr::null(), &raw mut action) == 0 && action.sa_sigaction == libc::SIG_IGN
+    }
+}
+
+/// Hands a signal on, unless the program has it already: a terminal sends to the whole process group.
+pub fn forward(origin: &Origin, program: i32) {
+    if !matches!(origin.cause, Cause::Kernel) {
+        // SAFETY: sends a signal to a child that has not been waited for, so that its number is not another's.
+        unsafe { libc::kill(program, origin.signal) };
+    }
+}
+
+/// Stops this process as the program was stopped, so that a shell sees the job stopped.
+pub fn stop_too() {
+    // SAFETY: sends a signal to this process.
+    unsafe { libc::raise(libc::SIGSTOP) };
+}
+
+/// Ends this process by the signal that ended the program, without a second core dump. Returns if it does not work.
+pub fn die_of(signal: i32) {
+    let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the limit is a value of its type; all else acts on this process's signals only.
+    unsafe {
+        libc::setrlimit(libc::RLIMIT_CORE, &raw const none);
+        libc::signal(signal, libc::SIG_DFL);
+        let mut set = std::mem::zeroed::<libc::sigset_t>();
+        libc::sigemptyset(&raw mut set);
+        libc::sigaddset(&raw mut set, signal);
+        libc::sigprocmask(libc::SIG_UNBLOCK, &raw const set, std::ptr::null_mut());
+        libc::raise(signal);
+    }
+}

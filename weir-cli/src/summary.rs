@@ -1,0 +1,193 @@
+//! What a run came to: the counters of all its processes, added up.
+
+use crate::stats_file::StatsFile;
+use crate::units::{bytes, nanoseconds};
+use serde::Serialize;
+use std::collections::HashSet;
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use weir::stats::{LATENCY_BUCKETS, Stats};
+
+/// Bytes given back to the system, by what made Weir do it.
+#[derive(Debug, Default, Serialize)]
+pub struct GivenBack {
+    pub idle: u64,
+    pub pressure: u64,
+    pub limit: u64,
+}
+
+impl GivenBack {
+    fn total(&self) -> u64 {
+        self.idle + self.pressure + self.limit
+    }
+}
+
+/// Counters of all processes together.
+#[derive(Debug, Default, Serialize)]
+pub struct Totals {
+    /// Processes that used Weir.
+    pub processes: u64,
+    pub given_back_bytes: GivenBack,
+    pub pressure_events: u64,
+    /// Half of the pressure events had memory back within this time (upper end of a power of two), ns.
+    pub pressure_latency_p50_ns: Option<u64>,
+    pub pressure_latency_max_ns: Option<u64>,
+    pub reports: u64,
+    pub report_failures: u64,
+    pub huge_pages_given_whole: u64,
+    pub huge_pages_split: u64,
+    /// Part of the frees of small objects that the fast path served.
+    pub free_hit_rate: Option<f64>,
+    /// The same of allocations.
+    pub alloc_hit_rate: Option<f64>,
+}
+
+/// Bytes that processes which are still there use now, and hold idle but resident.
+pub fn now(file: &StatsFile) -> (u64, u64) {
+    let alive = |page: &&Stats| weir::os::process::exists(page.pid.load(Relaxed) as i32);
+    file.pages().filter(alive).fold((0, 0), |(used, idle), page| {
+        let in_use = page.used_bytes.load(Relaxed).saturating_add(page.mapped_bytes.load(Relaxed));
+        (used + in_use, idle + page.idle_bytes.load(Relaxed))
+    })
+}
+
+/// Processes that used Weir. One that executed another program has a page for each.
+fn processes(file: &StatsFile) -> u64 {
+    let pids: HashSet<u32> = file.pages().map(|page| page.pid.load(Relaxed)).collect();
+    pids.len() as u64 + file.beyond()
+}
+
+impl Totals {
+    /// Adds up all pages of the file.
+    pub fn of(file: &StatsFile) -> Self {
+        let sum = |pick: &dyn Fn(&Stats) -> &AtomicU64| {
+            file.pages().map(|page| pick(page).load(Relaxed)).fold(0, u64::saturating_add)
+        };
+        let mut histogram = [0u64; LATENCY_BUCKETS];
+        for page in file.pages() {
+            for (total, bucket) in histogram.iter_mut().zip(&page.pressure_latency) {
+                *total += bucket.load(Relaxed);
+            }
+        }
+        let longest = file.pages().map(|p| p.pressure_latency_max.load(Relaxed)).max();
+        let heard = histogram.iter().any(|&n| n > 0);
+        let frees = sum(&|s| &s.fast_frees) + sum(&|s| &s.free_misses);
+        let allocs = frees.saturating_add(sum(&|s| &s.objects_out));
+        Self {
+            processes: processes(file),
+            given_back_bytes: GivenBack {
+                idle: sum(&|s| &s.given_back[0]),
+                pressure: sum(&|s| &s.given_back[1]),
+                limit: sum(&|s| &s.given_back[2]),
+            },
+            pressure_events: sum(&|s| &s.pressure_events),
+            pressure_latency_p50_ns: median(&histogram),
+            pressure_latency_max_ns: longest.filter(|_| heard),
+            reports: sum(&|s| &s.reports),
+            report_failures: sum(&|s| &s.report_failures),
+            huge_pages_given_whole: sum(&|s| &s.huge_kept),
+            huge_pages_split: sum(&|s| &s.huge_split),
+            free_hit_rate: rate(frees, sum(&|s| &s.free_misses)),
+            alloc_hit_rate: rate(allocs, sum(&|s| &s.alloc_misses)),
+        }
+    }
+}
+
+/// Upper end of the bucket that the median is in.
+fn median(histogram: &[u64; LATENCY_BUCKETS]) -> Option<u64> {
+    let total: u64 = histogram.iter().sum();
+    let mut below = 0;
+    let at = histogram.iter().position(|&n| {
+        below += n;
+        total > 0 && below * 2 >= total
+    })?;
+    Some(1 << (at + 1))
+}
+
+fn rate(all: u64, misses: u64) -> Option<f64> {
+    (all > 0).then(|| 1.0 - (misses.min(all) as f64 / all as f64))
+}
+
+/// A finished run.
+#[derive(Debug, Serialize)]
+pub struct Summary {
+    pub program: String,
+    /// The program's exit status, if it ended by itself.
+    pub exit_status: Option<i32>,
+    /// The signal that ended it, if one did.
+    pub signal: Option<i32>,
+    pub elapsed_seconds: f64,
+    /// Largest resident set of the program and of the descendants it waited for.
+    pub peak_resident_bytes: u64,
+    /// Resident set at the last sample before the end; none of a program that ended before one was taken.
+    pub last_resident_bytes: Option<u64>,
+    pub limit_bytes: Option<u64>,
+    #[serde(flatten)]
+    pub totals: Totals,
+}
+
+impl fmt::Display for Summary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let t = &self.totals;
+        let line = |f: &mut fmt::Formatter<'_>, name: &str, value: String| writeln!(f, "weir: {name:<17}{value}");
+        let last = self.last_resident_bytes.map_or("not sampled".into(), bytes);
+        line(f, "resident", format!("peak {}, last sample {last}", bytes(self.peak_resident_bytes)))?;
+        if t.processes == 0 {
+            return line(f, "processes", "none that used Weir".into());
+        }
+        let g = &t.given_back_bytes;
+        let causes = format!("idle {}, pressure {}, limit {}", bytes(g.idle), bytes(g.pressure), bytes(g.limit));
+        line(f, "given back", format!("{} ({causes})", bytes(g.total())))?;
+        let times = match (t.pressure_latency_p50_ns, t.pressure_latency_max_ns) {
+            (Some(p50), Some(max)) => {
+                format!("; memory back within p50 {}, max {}", nanoseconds(p50), nanoseconds(max))
+            }
+            _ => String::new(),
+        };
+        line(f, "pressure events", format!("{}{times}", t.pressure_events))?;
+        line(f, "reports", format!("{}, refused {}", t.reports, t.report_failures))?;
+        let huge = format!("given back whole {}, split {}", t.huge_pages_given_whole, t.huge_pages_split);
+        line(f, "huge pages", huge)?;
+        let percent = |r: Option<f64>| r.map_or("none made".into(), |r| format!("{:.2}%", r * 100.0));
+        let hits = format!("allocations {}, frees {}", percent(t.alloc_hit_rate), percent(t.free_hit_rate));
+        line(f, "fast path", hits)?;
+        line(f, "processes", t.processes.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_median_is_the_end_of_its_bucket() {
+        let mut histogram = [0; LATENCY_BUCKETS];
+        assert_eq!(median(&histogram), None);
+        histogram[10] = 1;
+        histogram[20] = 2;
+        assert_eq!(median(&histogram), Some(1 << 21));
+        histogram[LATENCY_BUCKETS - 1] = 100;
+        assert_eq!(median(&histogram), Some(1 << LATENCY_BUCKETS));
+    }
+
+    #[test]
+    fn rates() {
+        assert_eq!([rate(0, 0), rate(4, 1), rate(1, 9)], [None, Some(0.75), Some(0.0)]);
+    }
+
+    #[test]
+    fn a_run_without_weir_says_so() {
+        let summary = Summary {
+            program: "x".into(),
+            exit_status: Some(0),
+            signal: None,
+            elapsed_seconds: 0.0,
+            peak_resident_bytes: 2048,
+            last_resident_bytes: None,
+            limit_bytes: None,
+            totals: Totals::default(),
+        };
+        let text = summary.to_string();
+        assert!(text.contains("peak 2.0 KiB, last sample not sampled") && text.contains("none that used Weir"));
+    }
+}

@@ -1,0 +1,38 @@
+//! `weir doctor` from outside.
+
+use std::process::Command;
+
+fn doctor(args: &[&str]) -> (Option<i32>, String) {
+    let output = Command::new(env!("CARGO_BIN_EXE_weir")).arg("doctor").args(args).output().unwrap();
+    (output.status.code(), String::from_utf8(output.stdout).unwrap())
+}
+
+#[test]
+fn the_table_is_aligned_and_names_the_mechanisms() {
+    let (status, text) = doctor(&[]);
+    assert_eq!(status, Some(0), "{text}");
+    for name in ["kernel", "rseq", "mm_cid", "membarrier", "khugepaged", "process_madvise", "PSI, system", "cgroup"] {
+        assert!(text.lines().any(|line| line.starts_with(name)), "{name} is missing:\n{text}");
+    }
+    let columns: Vec<_> = text.lines().map(|l| l.find(" ok ").or(l.find(" limited "))).collect();
+    assert!(columns.iter().all(|c| c.is_some() && *c == columns[0]), "{text}");
+}
+
+#[test]
+fn json_says_the_same() {
+    let (status, text) = doctor(&["--json"]);
+    assert_eq!(status, Some(0));
+    let value: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let checks = value.as_array().unwrap();
+    assert!(checks.len() >= 12);
+    assert!(checks.iter().all(|c| c["name"].is_string() && c["state"].is_string() && c["effect"].is_string()));
+}
+
+#[test]
+fn a_machine_without_address_space_is_refused() {
+    let script = format!("ulimit -v 40000; exec {} doctor", env!("CARGO_BIN_EXE_weir"));
+    let output = Command::new("sh").args(["-c", &script]).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(output.status.code(), Some(1), "{text}{}", String::from_utf8_lossy(&output.stderr));
+    assert!(text.contains("FATAL"), "{text}");
+}

@@ -1,0 +1,249 @@
+//! `weir run` from outside, with a stand-in for the library: what it preloads is not what is tested here.
+
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+/// A directory with a shared library that does nothing, or with one that takes a statistics page.
+struct Bench {
+    dir: tempfile::TempDir,
+    library: PathBuf,
+}
+
+/// Claims a page as Weir does, and counts a little.
+const STAND_IN: &str = r#"
+#include <fcntl.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+__attribute__((constructor)) static void begin(void) {
+    const char *path = getenv("WEIR_STATS");
+    int fd = path ? open(path, O_RDWR | O_CLOEXEC) : -1;
+    if (fd < 0) return;
+    uint64_t *first = mmap(0, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    uint64_t slot = __atomic_fetch_add(first, 1, __ATOMIC_SEQ_CST);
+    char *page = mmap(0, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 4096 * slot);
+    close(fd);
+    uint32_t version = 1;
+    memcpy(page + 8, &version, 4);
+    uint32_t pid = getpid();
+    memcpy(page + 12, &pid, 4);
+    uint64_t given = 3 << 20;
+    memcpy(page + 24, &given, 8);
+    memcpy(page, "weirstat", 8);
+}
+"#;
+
+fn compile(dir: &Path, name: &str, source: &str, flags: &[&str]) -> Option<PathBuf> {
+    let (c, out) = (dir.join(format!("{name}.c")), dir.join(name));
+    std::fs::write(&c, source).unwrap();
+    let gcc = Command::new("gcc").arg(&c).arg("-o").arg(&out).args(flags).stderr(Stdio::null()).status();
+    let made = gcc.is_ok_and(|status| status.success());
+    if !made {
+        eprintln!("skipped: gcc cannot build {name} here");
+    }
+    made.then_some(out)
+}
+
+impl Bench {
+    fn new() -> Option<Self> {
+        let dir = tempfile::tempdir().unwrap();
+        let library = compile(dir.path(), "libstandin.so", STAND_IN, &["-shared", "-fPIC"])?;
+        Some(Self { dir, library })
+    }
+
+    fn weir(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+        command.arg("run").args(args).env("WEIR_LIB", &self.library).env_remove("LD_PRELOAD");
+        command
+    }
+
+    fn run(&self, args: &[&str]) -> Output {
+        self.weir(args).output().unwrap()
+    }
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+fn leftovers(pid: u32) -> bool {
+    Path::new(&format!("/dev/shm/weir-{pid}.stats")).exists()
+}
+
+#[test]
+fn the_programs_status_is_weirs() {
+    let Some(bench) = Bench::new() else { return };
+    assert_eq!(bench.run(&["--quiet", "--", "sh", "-c", "exit 42"]).status.code(), Some(42));
+    let quiet = bench.run(&["--quiet", "true"]);
+    assert_eq!((quiet.status.code(), stderr(&quiet)), (Some(0), String::new()));
+    let killed = bench.run(&["--quiet", "sh", "-c", "kill -SEGV $$"]);
+    assert_eq!(killed.status.signal(), Some(11));
+    assert!(!killed.status.core_dumped());
+}
+
+#[test]
+fn missing_and_unfit_programs() {
+    let Some(bench) = Bench::new() else { return };
+    let missing = bench.run(&["no-such-program-anywhere"]);
+    assert_eq!(missing.status.code(), Some(127));
+    assert!(stderr(&missing).contains("no-such-program-anywhere: program not found"), "{}", stderr(&missing));
+    let plain = bench.dir.path().join("plain");
+    std::fs::write(&plain, "x").unwrap();
+    let unfit = bench.run(&[plain.to_str().unwrap()]);
+    assert_eq!(unfit.status.code(), Some(126));
+    assert!(stderr(&unfit).contains("not executable"));
+    assert_eq!(bench.run(&["/"]).status.code(), Some(126));
+    let script = bench.dir.path().join("script");
+    std::fs::write(&script, "#!/no/such/interpreter\n").unwrap();
+    Command::new("chmod").arg("+x").arg(&script).status().unwrap();
+    let orphan = bench.run(&[script.to_str().unwrap()]);
+    assert_eq!(orphan.status.code(), Some(127));
+    assert!(stderr(&orphan).contains("interpreter"), "{}", stderr(&orphan));
+}
+
+#[test]
+fn weirs_own_failures_are_125() {
+    let Some(bench) = Bench::new() else { return };
+    let no_library = bench.weir(&["true"]).env("WEIR_LIB", "/no/such.so").output().unwrap();
+    assert_eq!(no_library.status.code(), Some(125));
+    assert!(stderr(&no_library).starts_with("weir: library missing"), "{}", stderr(&no_library));
+    let no_json = bench.run(&["--json", "/no/such/dir/x.json", "--", "sh", "-c", "echo ran"]);
+    assert_eq!((no_json.status.code(), no_json.stdout.as_slice()), (Some(125), &b""[..]));
+    assert!(!bench.run(&["--limit", "lots", "true"]).status.success());
+}
+
+#[test]
+fn the_environment_is_set_and_preloads_are_kept() {
+    let Some(bench) = Bench::new() else { return };
+    let other = compile(bench.dir.path(), "libother.so", "int other;", &["-shared", "-fPIC"]).unwrap();
+    let script = "echo $LD_PRELOAD $WEIR_LIMIT; test -e $WEIR_STATS";
+    let output = bench.weir(&["--limit", "64M", "--", "sh", "-c", script]).env("LD_PRELOAD", &other).output().unwrap();
+    assert!(output.status.success());
+    let expected = format!("{}:{} {}\n", bench.library.display(), other.display(), 64 << 20);
+    assert_eq!(String::from_utf8_lossy(&output.stdout), expected);
+}
+
+#[test]
+fn the_summary_counts_processes_even_killed_ones() {
+    let Some(bench) = Bench::new() else { return };
+    let json = bench.dir.path().join("out.json");
+    let script = "sh -c 'kill -9 $$'; cat /dev/null; exit 3";
+    let output = bench.run(&["--json", json.to_str().unwrap(), "--", "bash", "-c", script]);
+    assert_eq!(output.status.code(), Some(3));
+    let text = stderr(&output);
+    assert!(text.contains("given back       9.0 MiB (idle 9.0 MiB") && text.contains("processes        3"), "{text}");
+    let value: serde_json::Value = serde_json::from_slice(&std::fs::read(json).unwrap()).unwrap();
+    assert_eq!(value["processes"], 3);
+    assert_eq!(value["exit_status"], 3);
+    assert_eq!(value["given_back_bytes"]["idle"], 9 << 20);
+    assert!(value["peak_resident_bytes"].as_u64().unwrap() > 100_000);
+}
+
+#[test]
+fn lines_come_at_intervals() {
+    let Some(bench) = Bench::new() else { return };
+    let output = bench.run(&["--quiet", "--stats-interval", "100ms", "--", "sleep", "0.6"]);
+    let lines = stderr(&output).lines().filter(|l| l.contains("resident")).count();
+    assert!((2..=6).contains(&lines), "{}", stderr(&output));
+}
+
+/// Starts a program that says when it is ready.
+fn start(bench: &Bench, script: &str) -> Child {
+    let ready = bench.dir.path().join("ready");
+    let script = script.replace("READY", &format!("touch {}", ready.display()));
+    let child = bench.weir(&["--quiet", "--", "bash", "-c", &script]).spawn().unwrap();
+    wait_until("the program to be ready", || ready.exists());
+    child
+}
+
+fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
+    let started = Instant::now();
+    while !done() {
+        assert!(started.elapsed() < Duration::from_secs(10), "waited too long for {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+fn send(signal: i32, pid: u32) {
+    // SAFETY: sends a signal to a child of this test.
+    assert_eq!(unsafe { libc::kill(pid as i32, signal) }, 0);
+}
+
+#[test]
+fn signals_reach_the_program() {
+    let Some(bench) = Bench::new() else { return };
+    for (signal, name, status) in [(libc::SIGTERM, "TERM", 5), (libc::SIGUSR1, "USR1", 6), (libc::SIGINT, "INT", 7)] {
+        let script = format!("trap 'exit {status}' {name}; READY; while :; do sleep 0.05; done");
+        let mut child = start(&bench, &script);
+        send(signal, child.id());
+        assert_eq!(child.wait().unwrap().code(), Some(status), "{name}");
+        std::fs::remove_file(bench.dir.path().join("ready")).unwrap();
+    }
+}
+
+#[test]
+fn a_signal_that_ends_the_program_ends_weir_and_leaves_no_file() {
+    let Some(bench) = Bench::new() else { return };
+    let mut child = start(&bench, "READY; while :; do sleep 0.05; done");
+    assert!(leftovers(child.id()));
+    send(libc::SIGTERM, child.id());
+    assert_eq!(child.wait().unwrap().signal(), Some(libc::SIGTERM));
+    assert!(!leftovers(child.id()));
+}
+
+fn state(pid: u32) -> char {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    stat.rsplit(") ").next().and_then(|rest| rest.chars().next()).unwrap()
+}
+
+#[test]
+fn stopping_and_going_on() {
+    let Some(bench) = Bench::new() else { return };
+    let mut child = start(&bench, "trap 'exit 8' USR1; READY; while :; do sleep 0.05; done");
+    send(libc::SIGTSTP, child.id());
+    wait_until("weir to stop as its program did", || state(child.id()) == 'T');
+    send(libc::SIGCONT, child.id());
+    wait_until("weir to go on", || state(child.id()) != 'T');
+    send(libc::SIGUSR1, child.id());
+    assert_eq!(child.wait().unwrap().code(), Some(8));
+}
+
+#[test]
+fn ignored_signals_stay_ignored() {
+    let Some(bench) = Bench::new() else { return };
+    let json = bench.dir.path().join("x");
+    let weir = env!("CARGO_BIN_EXE_weir");
+    let script = format!("trap '' HUP; {weir} run --quiet --json {} -- sh -c 'kill -HUP $$; exit 9'", json.display());
+    let output = Command::new("sh").args(["-c", &script]).env("WEIR_LIB", &bench.library).output().unwrap();
+    assert_eq!(output.status.code(), Some(9));
+}
+
+#[test]
+fn programs_that_cannot_be_helped_are_named_and_run() {
+    let Some(bench) = Bench::new() else { return };
+    let Some(fixed) = compile(bench.dir.path(), "fixed", "int main(void) { return 4; }", &["-static"]) else { return };
+    let output = bench.run(&[fixed.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(4));
+    let text = stderr(&output);
+    assert!(text.contains("fixed is statically linked") && text.contains("none that used Weir"), "{text}");
+}
+
+#[test]
+fn a_setuid_program_is_named() {
+    let Some(bench) = Bench::new() else { return };
+    let program = bench.dir.path().join("program");
+    std::fs::copy("/bin/true", &program).unwrap();
+    // SAFETY: the call has no arguments.
+    if unsafe { libc::getuid() } != 0 || std::os::unix::fs::chown(&program, Some(12_345), None).is_err() {
+        eprintln!("skipped: only root can make another's setuid program");
+        return;
+    }
+    Command::new("chmod").arg("4755").arg(&program).status().unwrap();
+    let output = bench.run(&[program.to_str().unwrap()]);
+    assert!(stderr(&output).contains("program is setuid"), "{}", stderr(&output));
+    assert_eq!(output.status.code(), Some(0));
+}

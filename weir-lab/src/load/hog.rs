@@ -1,0 +1,59 @@
+//! Process B of experiment E8: needs memory, straight from the kernel, so that no allocator is in its time.
+
+use std::time::Instant;
+
+const PAGE: usize = 4096;
+
+/// `hog bytes=N times=N`: maps and writes N bytes, reads them again, unmaps; prints each turn's time.
+pub fn main(args: impl Iterator<Item = String>) -> Result<(), String> {
+    let (mut bytes, mut times) = (0usize, 1u32);
+    for word in args {
+        let (key, value) = word.split_once('=').ok_or_else(|| format!("'{word}' is not of the form key=value"))?;
+        let number: usize = value.parse().map_err(|_| format!("'{value}' in '{word}' is not a whole number"))?;
+        match key {
+            "bytes" => bytes = number,
+            "times" => times = number as u32,
+            _ => return Err(format!("no setting is called '{key}': bytes, times")),
+        }
+    }
+    if bytes < PAGE {
+        return Err("hog needs bytes=N".into());
+    }
+    let mut turns = Vec::new();
+    for _ in 0..times {
+        let start = Instant::now();
+        turn(bytes)?;
+        turns.push(start.elapsed().as_nanos().to_string());
+    }
+    println!("{{\"turns_ns\":[{}]}}", turns.join(","));
+    Ok(())
+}
+
+fn turn(bytes: usize) -> Result<(), String> {
+    // SAFETY: a fresh private anonymous mapping, chosen by the kernel.
+    let base = unsafe {
+        libc::mmap(
+            std::ptr::null_mut(),
+            bytes,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+            -1,
+            0,
+        )
+    };
+    if base == libc::MAP_FAILED {
+        return Err(format!("cannot map {bytes} bytes: {}", std::io::Error::last_os_error()));
+    }
+    let first = base.cast::<u8>();
+    for pass in 0..2u8 {
+        for offset in (0..bytes).step_by(PAGE) {
+            // SAFETY: offset < bytes, all mapped above.
+            let byte = unsafe { first.add(offset) };
+            // SAFETY: as above; the second pass needs every page once more.
+            unsafe { byte.write_volatile(byte.read_volatile().wrapping_add(pass + 1)) };
+        }
+    }
+    // SAFETY: the mapping made above, used by nobody any more.
+    unsafe { libc::munmap(base, bytes) };
+    Ok(())
+}

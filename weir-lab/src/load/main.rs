@@ -1,0 +1,73 @@
+//! `weir-lab-load`: the programs that are measured, one a run, under whatever malloc is preloaded.
+//!
+//! `weir-lab-load list` names the workloads; `weir-lab-load NAME [key=value ...]` runs one and prints its result as
+//! one line of JSON. The harness is another program, so its own allocations are never in a measurement.
+#![allow(clippy::print_stdout)]
+
+mod alloc_test;
+mod apps;
+mod cache_lines;
+mod churn;
+mod glibc_bench;
+mod hog;
+mod larson;
+mod mem;
+mod mstress;
+mod neighbour;
+mod pair;
+mod rptest;
+mod run;
+mod sh;
+mod short_threads;
+mod table;
+mod xmalloc;
+
+use run::Run;
+
+fn main() {
+    end_with_the_harness();
+    let mut args = std::env::args().skip(1);
+    let name = args.next().unwrap_or_default();
+    let result = match name.as_str() {
+        "list" => {
+            table::print();
+            Ok(())
+        }
+        "neighbour" => neighbour::main(args),
+        "hog" => hog::main(args),
+        _ => measure(&name, args),
+    };
+    if let Err(why) = result {
+        eprintln!("weir-lab-load: {why}");
+        std::process::exit(2);
+    }
+}
+
+/// Runs one workload of the table and says what it did and how long that took.
+fn measure(name: &str, args: impl Iterator<Item = String>) -> Result<(), String> {
+    let workload = table::find(name).ok_or_else(|| format!("no workload is called '{name}': see `weir-lab list`"))?;
+    let mut run = Run { threads: workload.threads.count(), ..Run::default() };
+    run.read_args(args)?;
+    let start = std::time::Instant::now();
+    let ops = (workload.work)(&run);
+    let ns = start.elapsed().as_nanos();
+    if ops == 0 {
+        return Err(format!("{name} did no operation in its time"));
+    }
+    println!("{{\"ops\":{ops},\"ns\":{ns},\"threads\":{},\"peak_kib\":{}}}", run.threads, peak_kib()?);
+    Ok(())
+}
+
+/// The resident set's high mark, of this program alone: what `wait4` tells has the harness's own pages in it, from
+/// between fork and exec.
+fn peak_kib() -> Result<u64, String> {
+    let status = std::fs::read_to_string("/proc/self/status").map_err(|why| format!("/proc/self/status: {why}"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    line.and_then(|rest| rest.trim().trim_end_matches(" kB").parse().ok()).ok_or_else(|| "no VmHWM in /proc".into())
+}
+
+/// A child does not outlive a harness that was killed.
+fn end_with_the_harness() {
+    // SAFETY: sets this process's parent-death signal; no memory is involved.
+    unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+}

@@ -1,0 +1,199 @@
+//! The statistics of every table: median, mean, spread, Student's t in the manner of `ministat`, geometric mean.
+
+/// Repeated measurements of one thing, in the order in which they were made.
+#[derive(Clone, Debug, Default)]
+pub struct Sample(Vec<f64>);
+
+impl Sample {
+    /// Adds a measurement.
+    pub fn push(&mut self, value: f64) {
+        self.0.push(value);
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// The middle one, or the mean of the two in the middle. NaN if there is none, as with all below.
+    pub fn median(&self) -> f64 {
+        let mut sorted = self.0.clone();
+        sorted.sort_by(f64::total_cmp);
+        match sorted.len() {
+            0 => f64::NAN,
+            n if n % 2 == 1 => sorted[n / 2],
+            n => f64::midpoint(sorted[n / 2 - 1], sorted[n / 2]),
+        }
+    }
+
+    /// The arithmetic mean.
+    pub fn mean(&self) -> f64 {
+        self.0.iter().sum::<f64>() / self.0.len() as f64
+    }
+
+    /// The sample's variance (n - 1 in the denominator).
+    pub fn variance(&self) -> f64 {
+        let mean = self.mean();
+        self.0.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / (self.0.len() as f64 - 1.0)
+    }
+
+    /// The sample's standard deviation.
+    pub fn stddev(&self) -> f64 {
+        self.variance().sqrt()
+    }
+
+    /// The least.
+    pub fn min(&self) -> f64 {
+        self.0.iter().copied().fold(f64::NAN, f64::min)
+    }
+
+    /// Every measurement and what they come to, for files that others read.
+    pub fn json(&self) -> serde_json::Value {
+        let known = |value: f64| value.is_finite().then_some(value);
+        serde_json::json!({ "values": self.0, "median": known(self.median()), "mean": known(self.mean()),
+                            "stddev": known(self.stddev()) })
+    }
+
+    /// The greatest.
+    pub fn max(&self) -> f64 {
+        self.0.iter().copied().fold(f64::NAN, f64::max)
+    }
+}
+
+impl FromIterator<f64> for Sample {
+    fn from_iter<I: IntoIterator<Item = f64>>(values: I) -> Self {
+        Sample(values.into_iter().collect())
+    }
+}
+
+/// What Student's t says of two samples' means, at 95 % confidence.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Verdict {
+    /// Fewer than two measurements on a side.
+    TooFew,
+    /// No difference proven.
+    NoDifference,
+    /// The means differ by `difference`, give or take `interval`; both are also given as a share of the reference.
+    Differs {
+        /// Subject's mean less the reference's.
+        difference: f64,
+        /// Half the width of its confidence interval.
+        interval: f64,
+        /// The reference's mean.
+        reference: f64,
+    },
+}
+
+/// Compares `subject` with `reference` as `ministat` does: pooled variance, two sides, 95 %.
+pub fn student(subject: &Sample, reference: &Sample) -> Verdict {
+    let (n1, n2) = (subject.len() as f64, reference.len() as f64);
+    if n1 < 2.0 || n2 < 2.0 {
+        return Verdict::TooFew;
+    }
+    let freedom = subject.len() + reference.len() - 2;
+    let pooled = (((n1 - 1.0) * subject.variance() + (n2 - 1.0) * reference.variance()) / freedom as f64).sqrt();
+    let interval = t_quantile_95(freedom) * pooled * (1.0 / n1 + 1.0 / n2).sqrt();
+    let difference = subject.mean() - reference.mean();
+    if difference.abs() > interval {
+        Verdict::Differs { difference, interval, reference: reference.mean() }
+    } else {
+        Verdict::NoDifference
+    }
+}
+
+impl std::fmt::Display for Verdict {
+    fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
+        match *self {
+            Verdict::TooFew => write!(f, "too few runs for a verdict"),
+            Verdict::NoDifference => write!(f, "no difference proven at 95.0 % confidence"),
+            Verdict::Differs { difference, interval, reference } => {
+                let share = 100.0 / reference;
+                write!(f, "{:+.1} % ± {:.1} %", difference * share, interval * share.abs())
+            }
+        }
+    }
+}
+
+/// Student's t that leaves 2.5 % on each side, by degrees of freedom.
+pub fn t_quantile_95(freedom: usize) -> f64 {
+    const TABLE: [f64; 30] = [
+        12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131,
+        2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
+    ];
+    match freedom {
+        0 => f64::INFINITY,
+        1..=30 => TABLE[freedom - 1],
+        // Cornish and Fisher's expansion around the normal quantile; from 31 on it is right to three decimals.
+        _ => {
+            let (z, n) = (1.959_964_f64, freedom as f64);
+            z + (z.powi(3) + z) / (4.0 * n) + (5.0 * z.powi(5) + 16.0 * z.powi(3) + 3.0 * z) / (96.0 * n * n)
+        }
+    }
+}
+
+/// The geometric mean of positive ratios; `None` for none.
+pub fn geometric_mean(ratios: impl IntoIterator<Item = f64>) -> Option<f64> {
+    let (sum, count) = ratios.into_iter().fold((0.0, 0), |(sum, count), ratio| (sum + f64::ln(ratio), count + 1));
+    (count > 0).then(|| (sum / f64::from(count)).exp())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample(values: &[f64]) -> Sample {
+        values.iter().copied().collect()
+    }
+
+    fn close(a: f64, b: f64) -> bool {
+        (a - b).abs() < 1e-3
+    }
+
+    #[test]
+    fn middle_and_spread() {
+        let odd = sample(&[9.0, 2.0, 4.0, 5.0, 4.0, 7.0, 5.0, 4.0, 5.0]);
+        assert_eq!((odd.median(), odd.mean(), odd.min(), odd.max()), (5.0, 5.0, 2.0, 9.0));
+        assert_eq!(odd.variance(), 4.0);
+        assert_eq!(odd.stddev(), 2.0);
+        assert_eq!(sample(&[4.0, 1.0, 3.0, 2.0]).median(), 2.5);
+        assert!(sample(&[]).median().is_nan());
+    }
+
+    #[test]
+    fn quantiles_of_the_published_tables() {
+        for (freedom, t) in [(1, 12.706), (8, 2.306), (30, 2.042), (40, 2.021), (60, 2.000), (120, 1.980)] {
+            assert!(close(t_quantile_95(freedom), t), "{freedom}: {}", t_quantile_95(freedom));
+        }
+        assert!(t_quantile_95(31) < t_quantile_95(30));
+    }
+
+    #[test]
+    fn equal_samples_do_not_differ_and_far_ones_do() {
+        let a = sample(&[10.0, 11.0, 9.0, 10.0, 10.0]);
+        assert_eq!(student(&a, &a), Verdict::NoDifference);
+        // Means 10 and 20, both variances 0.5: interval = 2.306 * sqrt(0.5) * sqrt(2/5) = 1.0313.
+        let b = sample(&[20.0, 21.0, 19.0, 20.0, 20.0]);
+        let Verdict::Differs { difference, interval, reference } = student(&b, &a) else {
+            panic!("no difference seen")
+        };
+        assert!(close(difference, 10.0) && close(interval, 1.0313) && reference == 10.0, "{difference} {interval}");
+        assert_eq!(student(&b, &a).to_string(), "+100.0 % ± 10.3 %");
+        assert_eq!(student(&a, &sample(&[1.0])), Verdict::TooFew);
+    }
+
+    #[test]
+    fn a_difference_just_inside_the_interval_is_none() {
+        // Pooled deviation 1, n = 5 each: the interval is 2.306 * sqrt(0.4) = 1.4585.
+        let spread = [-1.264_911, -0.632_456, 0.0, 0.632_456, 1.264_911];
+        let at = |centre: f64| spread.iter().map(|x| x + centre).collect::<Sample>();
+        assert_eq!(student(&at(11.45), &at(10.0)), Verdict::NoDifference);
+        assert!(matches!(student(&at(11.47), &at(10.0)), Verdict::Differs { .. }));
+    }
+
+    #[test]
+    fn geometric_means() {
+        assert!(close(geometric_mean([1.0, 4.0]).unwrap(), 2.0));
+        assert!(close(geometric_mean([2.0, 4.0, 8.0]).unwrap(), 4.0));
+        assert_eq!(geometric_mean([]), None);
+    }
+}
