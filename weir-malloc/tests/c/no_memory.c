@@ -7,7 +7,7 @@ static size_t exhaust(size_t size) {
     size_t count = 0;
     errno = 0;
     while ((block = malloc(size))) {
-        fill(block + 1, 64, (uintptr_t)block);
+        fill(block + 1, 48, (uintptr_t)block);
         *block = list, list = (void **)block, count++;
     }
     CHECK(errno == ENOMEM);
@@ -16,7 +16,7 @@ static size_t exhaust(size_t size) {
     if (size > 100000) CHECK(posix_memalign(&p, 64, size) == ENOMEM && p == (void *)1 && (errno == 77 || !is_weir()));
     while (list) {
         block = list, list = *block;
-        CHECK(holds(block + 1, 64, (uintptr_t)block));
+        CHECK(holds(block + 1, 48, (uintptr_t)block));
         free(block);
     }
     return count;
