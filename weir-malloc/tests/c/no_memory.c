@@ -24,9 +24,9 @@ static size_t exhaust(size_t size) {
 
 int main(void) {
     alarm(250);
-    struct rlimit limit = {600u << 20, 600u << 20};
+    struct rlimit limit = {400u << 20, 400u << 20};
     if (getenv("TIGHT")) CHECK(setrlimit(RLIMIT_AS, &limit) == 0); /* set now, after the heap chose its region */
-    static const size_t sizes[] = {20 << 20, 300000, 5000, 200, 1 << 20, 64};
+    static const size_t sizes[] = {20 << 20, 300000, 5000, 700, 1 << 20, 400};
     for (int i = 0; i < 6; i++) {
         size_t first = exhaust(sizes[i]), second = exhaust(sizes[i]);
         CHECK(first * sizes[i] > 100u << 20);
