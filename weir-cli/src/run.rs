@@ -28,7 +28,7 @@ enum End {
 #[derive(Clone, Copy, Debug, Default)]
 struct Samples {
     last: Option<u64>,
-    peak: u64,
+    peak: Option<u64>,
 }
 
 /// Runs the program; gives the status to exit with.
@@ -48,8 +48,10 @@ pub fn run(options: &RunOptions) -> Result<i32, Failure> {
         exit_status: if let End::Exited(status) = end { Some(status) } else { None },
         signal: if let End::Killed(signal) = end { Some(signal) } else { None },
         elapsed_seconds: started.elapsed().as_secs_f64(),
-        // The kernel counts what this process had at `fork` into its child's peak. Below that it says nothing.
-        peak_resident_bytes: if peak > own_peak { peak } else { samples.peak },
+        // The kernel counts what this process had at `fork` into its child's peak. Below that it says nothing, and
+        // only a sample can, if the program lived long enough for one.
+        peak_resident_bytes: if peak > own_peak { Some(peak) } else { samples.peak },
+        peak_resident_bound_bytes: peak,
         last_resident_bytes: samples.last,
         limit_bytes: options.limit,
         totals: Totals::of(&stats),
@@ -163,7 +165,7 @@ fn sample(
         let resident = resident_bytes(program);
         if let Some(resident) = resident {
             samples.last = Some(resident);
-            samples.peak = samples.peak.max(peak_bytes(program).unwrap_or(resident));
+            samples.peak = samples.peak.max(Some(peak_bytes(program).unwrap_or(resident)));
         }
         if let (Some(at), Some(interval)) = (next_line, interval)
             && Instant::now() >= at

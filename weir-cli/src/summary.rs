@@ -117,8 +117,11 @@ pub struct Summary {
     /// The signal that ended it, if one did.
     pub signal: Option<i32>,
     pub elapsed_seconds: f64,
-    /// Largest resident set of the program and of the descendants it waited for.
-    pub peak_resident_bytes: u64,
+    /// Largest resident set of the program and of the descendants it waited for; none of a small program that ended
+    /// before a sample was taken.
+    pub peak_resident_bytes: Option<u64>,
+    /// What the peak was not above.
+    pub peak_resident_bound_bytes: u64,
     /// Resident set at the last sample before the end; none of a program that ended before one was taken.
     pub last_resident_bytes: Option<u64>,
     pub limit_bytes: Option<u64>,
@@ -131,7 +134,9 @@ impl fmt::Display for Summary {
         let t = &self.totals;
         let line = |f: &mut fmt::Formatter<'_>, name: &str, value: String| writeln!(f, "weir: {name:<17}{value}");
         let last = self.last_resident_bytes.map_or("not sampled".into(), bytes);
-        line(f, "resident", format!("peak {}, last sample {last}", bytes(self.peak_resident_bytes)))?;
+        let bound = || format!("under {}", bytes(self.peak_resident_bound_bytes));
+        let peak = self.peak_resident_bytes.map_or_else(bound, bytes);
+        line(f, "resident", format!("peak {peak}, last sample {last}"))?;
         if t.processes == 0 {
             return line(f, "processes", "none that used Weir".into());
         }
@@ -182,12 +187,13 @@ mod tests {
             exit_status: Some(0),
             signal: None,
             elapsed_seconds: 0.0,
-            peak_resident_bytes: 2048,
+            peak_resident_bytes: None,
+            peak_resident_bound_bytes: 2048,
             last_resident_bytes: None,
             limit_bytes: None,
             totals: Totals::default(),
         };
         let text = summary.to_string();
-        assert!(text.contains("peak 2.0 KiB, last sample not sampled") && text.contains("none that used Weir"));
+        assert!(text.contains("peak under 2.0 KiB, last sample not sampled") && text.contains("none that used Weir"));
     }
 }

@@ -140,7 +140,26 @@ fn the_summary_counts_processes_even_killed_ones() {
     assert_eq!(value["processes"], 3);
     assert_eq!(value["exit_status"], 3);
     assert_eq!(value["given_back_bytes"]["idle"], 9 << 20);
-    assert!(value["peak_resident_bytes"].as_u64().unwrap() > 100_000);
+    assert!(value["peak_resident_bound_bytes"].as_u64().unwrap() > 100_000);
+}
+
+#[test]
+fn the_peak_is_the_programs_and_not_weirs() {
+    let Some(bench) = Bench::new() else { return };
+    let source = "#include <stdlib.h>\n#include <string.h>\n\
+        int main(void) { char *p = malloc(50 << 20); memset(p, 1, 50 << 20); return p[9] - 1; }";
+    let Some(large) = compile(bench.dir.path(), "large", source, &["-O0"]) else { return };
+    let peak = |args: &[&str]| {
+        let json = bench.dir.path().join("peak.json");
+        let options = [&["--quiet", "--json", json.to_str().unwrap(), "--"], args].concat();
+        assert!(bench.run(&options).status.success());
+        let value: serde_json::Value = serde_json::from_slice(&std::fs::read(json).unwrap()).unwrap();
+        value["peak_resident_bytes"].as_u64()
+    };
+    let large = peak(&[large.to_str().unwrap()]).unwrap();
+    assert!((50 << 20..60 << 20).contains(&large), "{large}");
+    let small = peak(&["sleep", "0.2"]).unwrap();
+    assert!((100_000..4 << 20).contains(&small), "{small}");
 }
 
 #[test]

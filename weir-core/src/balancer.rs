@@ -10,6 +10,7 @@ use core::sync::atomic::{
     Ordering::{Acquire, Relaxed, Release},
 };
 
+use crate::buddy::Backing;
 use crate::heap::{Heap, MAX_NODES};
 use crate::lock::{Guard, Lock};
 use crate::page::PAGE;
@@ -93,7 +94,7 @@ impl<P: Platform> Heap<P> {
     #[inline]
     pub(crate) fn housekeeping(&self) {
         if self.platform.tunables().background.get() == 0
-            && self.slow_calls.fetch_add(1, Relaxed) % CALLS_PER_LOOK == 0
+            && self.slow_calls.fetch_add(1, Relaxed).is_multiple_of(CALLS_PER_LOOK)
         {
             let now = self.platform.now();
             let due = self.balancer.next_window.load(Relaxed);
@@ -110,7 +111,7 @@ impl<P: Platform> Heap<P> {
         if self.platform.tunables().report.get() == 0 {
             return false;
         }
-        let want = Want { cause: Cause::Idle, split: false };
+        let want = Want { cause: Cause::Idle, split: Backing::Small };
         let quiet = self.is_quiet();
         let mut moved = 0;
         if quiet && self.balancer.quiet_windows.load(Relaxed) == 1 {
@@ -139,7 +140,7 @@ impl<P: Platform> Heap<P> {
             return 0;
         }
         let severe = level == Level::Severe;
-        let want = Want { cause, split: severe };
+        let want = Want { cause, split: if severe { Backing::Huge } else { Backing::SparseHuge } };
         let mut bytes = self.report_whole(want, |_| 0);
         if severe && self.may_drain() {
             self.drain_cpus();
@@ -157,7 +158,7 @@ impl<P: Platform> Heap<P> {
 
     /// Everything idle goes back now, whatever it costs to get it again: `malloc_trim`.
     pub fn trim(&self) -> usize {
-        let want = Want { cause: Cause::Idle, split: true };
+        let want = Want { cause: Cause::Idle, split: Backing::Huge };
         self.drain_cpus();
         self.trim_caches(|_| 0);
         let bytes = self.report_whole(want, |_| 0) + self.report_runs(want, |_| 0) + self.report_slabs(want, true);

@@ -240,7 +240,7 @@ impl<P: Platform> Heap<P> {
         if pages > MAX_RUN {
             return null_mut();
         }
-        self.take_pages_in(&self.low, pages, order_of(pages)).map_or(null_mut(), |r| mark_run(&self.low, r, pages))
+        self.take_pages_in(&self.low, pages, 0).map_or(null_mut(), |r| mark_run(&self.low, r, pages))
     }
 
     // ---- large -------------------------------------------------------------------------------------------------
@@ -257,26 +257,25 @@ impl<P: Platform> Heap<P> {
         if pages > MAX_RUN || align > MAX_RUN * PAGE {
             return (self.map_block(pages * PAGE, align.max(PAGE)), true);
         }
-        let order = order_of(pages).max(order_of(align.div_ceil(PAGE)));
-        let Some(run) = self.take_pages(pages, order) else { return (null_mut(), false) };
+        let Some(run) = self.take_pages(pages, order_of(align.div_ceil(PAGE))) else { return (null_mut(), false) };
         self.housekeeping();
         (mark_run(&self.normal, run, pages), run.zero)
     }
 
     /// Pages for a slab or a run, from the caller's node first.
-    pub(crate) fn take_pages(&self, pages: usize, order: u32) -> Option<PageRun> {
-        self.take_pages_in(&self.normal, pages, order).or_else(|| {
+    pub(crate) fn take_pages(&self, pages: usize, align: u32) -> Option<PageRun> {
+        self.take_pages_in(&self.normal, pages, align).or_else(|| {
             self.reclaim_for_allocation();
-            self.take_pages_in(&self.normal, pages, order)
+            self.take_pages_in(&self.normal, pages, align)
         })
     }
 
-    fn take_pages_in(&self, space: &Space, pages: usize, order: u32) -> Option<PageRun> {
+    fn take_pages_in(&self, space: &Space, pages: usize, align: u32) -> Option<PageRun> {
         let home = self.platform.node().min(MAX_NODES - 1);
         let huge = self.platform.huge_on_touch();
-        let blocks = if order >= MAX_ORDER - 1 { 3 } else { pages.div_ceil(PAGEBLOCK_PAGES) };
+        let blocks = if align >= MAX_ORDER - 1 { 3 } else { pages.div_ceil(PAGEBLOCK_PAGES) };
         loop {
-            let run = space.zones[home].lock(&self.platform).take(&space.window, pages, order, huge);
+            let run = space.zones[home].lock(&self.platform).take(&space.window, pages, align, huge);
             if let Some(run) = run {
                 stats::add(&self.platform.stats().used_bytes, (pages * PAGE) as u64);
                 return Some(run);
@@ -288,7 +287,7 @@ impl<P: Platform> Heap<P> {
         }
         let nodes = self.platform.nodes().min(MAX_NODES);
         (0..nodes).filter(|&n| n != home).find_map(|node| {
-            let run = space.zones[node].lock(&self.platform).take(&space.window, pages, order, huge)?;
+            let run = space.zones[node].lock(&self.platform).take(&space.window, pages, align, huge)?;
             stats::add(&self.platform.stats().used_bytes, (pages * PAGE) as u64);
             Some(run)
         })
@@ -416,7 +415,7 @@ impl<P: Platform> Heap<P> {
             let Some(page) = space.window.page_of(addr) else { continue };
             return match space.window.class_of(page) {
                 NOTHING => None,
-                LARGE if addr % PAGE == 0 => {
+                LARGE if addr.is_multiple_of(PAGE) => {
                     // SAFETY: the page heads a run, whose length its descriptor holds.
                     let pages = unsafe { *space.window.desc(page) } as usize;
                     Some(Found::Run { page, pages, low })

@@ -262,9 +262,7 @@ impl PerCpu {
             }
             return;
         }
-        let claim = |cpu: &usize| {
-            self.state[*cpu].compare_exchange(ACTIVE, STOPPED, AcqRel, Relaxed).is_ok()
-        };
+        let claim = |cpu: &usize| self.state[*cpu].compare_exchange(ACTIVE, STOPPED, AcqRel, Relaxed).is_ok();
         for cpu in (0..seen).filter(claim) {
             self.table.entry(cpu).store(dummy(), Release);
         }
@@ -282,7 +280,8 @@ impl PerCpu {
         let seen = self.seen.load(Acquire) as usize;
         let slabs = (0..seen).map(|cpu| self.slabs[cpu].load(Acquire)).filter(|s| !s.is_null());
         // SAFETY: a slab, once made, lives on; its counters are atomics.
-        let sum: u64 = slabs.map(|s| unsafe { (*s).pushes.iter().map(|p| u64::from(p.load(Relaxed))).sum::<u64>() }).sum();
+        let sum: u64 =
+            slabs.map(|s| unsafe { (*s).pushes.iter().map(|p| u64::from(p.load(Relaxed))).sum::<u64>() }).sum();
         let before = self.retired.load(Relaxed);
         // The 32-bit counters wrap: only what the sum grew by (modulo 2^32) since the last reading is added.
         let now = before + u64::from((sum as u32).wrapping_sub(before as u32));

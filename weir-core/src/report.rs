@@ -11,7 +11,7 @@
 //! zone, isolation never makes one fail. A fork waits for the batch in flight ([`crate::balancer`] holds its lock),
 //! so no child is born with pages isolated for good.
 
-use crate::buddy::PageSet;
+use crate::buddy::{Backing, PageSet};
 use crate::heap::{Heap, Space};
 use crate::page::{PAGE, PAGEBLOCK_PAGES};
 use crate::platform::{Platform, Run};
@@ -30,8 +30,8 @@ const RUNS: usize = 128;
 pub struct Want {
     /// Who asked.
     pub cause: Cause,
-    /// Whether huge pages may be split.
-    pub split: bool,
+    /// The dearest backing whose free pages go back one by one.
+    pub split: Backing,
 }
 
 /// Collects runs and releases them a callful at a time.
@@ -94,15 +94,11 @@ impl<P: Platform> Heap<P> {
 
     /// Reports the free runs of partly free pageblocks, those unchanged for longest first; returns bytes.
     pub(crate) fn report_runs(&self, want: Want, keep: impl Fn(usize) -> usize) -> usize {
+        let all = [Backing::Small, Backing::SparseHuge, Backing::Huge];
+        let backings = &all[..=want.split as usize];
         self.each_zone(|space, zone, i| {
-            let keep = keep(i);
-            let plain = self.report_blocks(space, zone, want, keep, |zone| zone.next_hint(false));
-            let huge = if want.split {
-                self.report_blocks(space, zone, want, keep, |zone| zone.next_hint(true))
-            } else {
-                0
-            };
-            plain + huge
+            let report = |&backing| self.report_blocks(space, zone, want, keep(i), |zone| zone.next_hint(backing));
+            backings.iter().map(report).sum()
         })
     }
 
@@ -185,9 +181,11 @@ impl<P: Platform> Heap<P> {
         let mut bytes = 0;
         for class in 1..=COUNT {
             let mut slabs = self.caches[class].slabs.lock(&self.platform);
-            let due = slabs.due(now);
+            if !slabs.due(now) {
+                continue;
+            }
             drop(slabs);
-            while due {
+            loop {
                 let got = self.report_slab_batch(class, want);
                 bytes += got;
                 if got == 0 {
@@ -204,9 +202,9 @@ impl<P: Platform> Heap<P> {
         let window = &self.normal.window;
         let mut batch = [Isolated::default(); RUNS / 4];
         let may = |page: u32| {
-            // SAFETY: a pageblock is named by a page of its own. `huge` may change meanwhile: then a huge page is
+            // SAFETY: a pageblock is named by a page of its own. It may change meanwhile: then a huge page is
             // split, or kept, one pass too early; nothing else depends on it.
-            want.split || unsafe { !(*window.block(page / PAGEBLOCK_PAGES as u32)).huge }
+            unsafe { (*window.block(page / PAGEBLOCK_PAGES as u32)).backing() as u8 <= want.split as u8 }
         };
         let n = self.caches[class].slabs.lock(&self.platform).isolate(window, class, &mut batch, may);
         let mut releaser = Releaser::new(&self.platform);

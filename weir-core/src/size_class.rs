@@ -129,7 +129,7 @@ pub const fn cpu_objects(class: usize) -> usize {
 /// The class for `size` bytes (at most [`MAX_SIZE`]).
 #[inline]
 pub fn class_of(size: usize) -> usize {
-    CLASS[(size + MIN_ALIGN - 1) / MIN_ALIGN] as usize
+    CLASS[size.div_ceil(MIN_ALIGN)] as usize
 }
 
 /// The smallest class for `size` bytes whose objects are all aligned to `align`, a power of two up to a page.
@@ -137,7 +137,7 @@ pub fn class_aligned(size: usize, align: usize) -> Option<usize> {
     if size > MAX_SIZE || align > PAGE {
         return None;
     }
-    (class_of(size)..=COUNT).find(|&c| SIZE[c] as usize % align == 0)
+    (class_of(size)..=COUNT).find(|&c| (SIZE[c] as usize).is_multiple_of(align))
 }
 
 /// Which object of its slab the byte at `offset` belongs to, and how far into it.
@@ -153,7 +153,7 @@ pub fn object_at(class: usize, offset: usize) -> (usize, usize) {
         }
         out
     };
-    let index = (offset as u64 * RECIPROCAL[class] >> 32) as usize;
+    let index = ((offset as u64 * RECIPROCAL[class]) >> 32) as usize;
     (index, offset - index * SIZE[class] as usize)
 }
 

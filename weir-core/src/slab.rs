@@ -145,6 +145,7 @@ fn page_mask(offset: usize, len: usize) -> u32 {
 
 impl SlabLists {
     /// No slabs.
+    #[allow(clippy::new_without_default, reason = "const, and only ever part of a static")]
     pub const fn new() -> Self {
         Self { heads: [NONE; FILLS], slabs: 0, free: 0, changed: Changed::No }
     }

@@ -105,9 +105,19 @@ impl Stats {
     /// Sets all totals to zero and leaves what tells of a state: for a forked child.
     pub fn reset_totals(&self) {
         let singles = [
-            &self.pressure_events, &self.pressure_latency_max, &self.reports, &self.report_failures, &self.report_ns,
-            &self.refault_bytes, &self.huge_kept, &self.huge_split, &self.huge_collapsed, &self.large_allocs,
-            &self.trims, &self.drains, &self.direct_reclaims,
+            &self.pressure_events,
+            &self.pressure_latency_max,
+            &self.reports,
+            &self.report_failures,
+            &self.report_ns,
+            &self.refault_bytes,
+            &self.huge_kept,
+            &self.huge_split,
+            &self.huge_collapsed,
+            &self.large_allocs,
+            &self.trims,
+            &self.drains,
+            &self.direct_reclaims,
         ];
         let all = singles.into_iter().chain(&self.given_back).chain(&self.pressure_latency);
         all.for_each(|counter| counter.store(0, Relaxed));

@@ -142,7 +142,7 @@ pub fn parse_size(text: &[u8]) -> Option<u64> {
     let shift = match &text[digits..].to_ascii_upper() {
         [0, ..] => 0,
         [b'B', 0, ..] => 0,
-        [unit, rest @ ..] if matches!(rest, [0, ..] | [b'B', 0] | [b'I', b'B']) => match unit {
+        [unit, 0, _] | [unit, b'B', 0] | [unit, b'I', b'B'] => match unit {
             b'K' => 10,
             b'M' => 20,
             b'G' => 30,

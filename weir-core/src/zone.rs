@@ -5,7 +5,7 @@
 //! A pageblock with free backed pages is on the *hint list* (002's hint bitmap, kept as a list so that finding the
 //! next one to report costs the same whatever the heap's size), the longest unchanged first.
 
-use crate::buddy::{PageSet, Pageblock};
+use crate::buddy::{Backing, PageSet, Pageblock};
 use crate::lock::Lock;
 use crate::page::{NONE, PAGEBLOCK_PAGES, REPORT_ORDER, Window, order_of};
 use crate::working_set::Peak;
@@ -19,6 +19,8 @@ const PARTIAL_LISTS: usize = FILLS * ORDERS;
 const WHOLE_BACKED: usize = PARTIAL_LISTS;
 const WHOLE_REPORTED: usize = PARTIAL_LISTS + 1;
 const LISTS: usize = PARTIAL_LISTS + 2;
+/// Pageblocks looked at for free blocks in a row before one with a whole block of the order is taken.
+const LOOSE_TRIES: usize = 8;
 /// Whole free pageblocks looked at for two neighbours before the zone grows instead.
 const PAIR_TRIES: usize = 64;
 
@@ -39,8 +41,8 @@ pub struct FreeAreas {
     heads: [u32; LISTS],
     /// Bit `order` of `partial[fill]`: that list is not empty.
     partial: [u16; FILLS],
-    /// Head and tail of the hint lists: pageblocks that no huge page backs, and those that one does.
-    hints: [[u32; 2]; 2],
+    /// Head and tail of the hint lists, one for each [`Backing`].
+    hints: [[u32; 2]; 3],
     /// The node that this zone belongs to.
     pub node: u8,
     /// Pages mapped into the zone.
@@ -59,7 +61,7 @@ impl FreeAreas {
         Self {
             heads: [NONE; LISTS],
             partial: [0; FILLS],
-            hints: [[NONE; 2]; 2],
+            hints: [[NONE; 2]; 3],
             node,
             pages: 0,
             used: 0,
@@ -74,20 +76,49 @@ impl FreeAreas {
         unsafe { &mut *window.block(block) }
     }
 
-    /// Takes `pages` pages (at most those of order 10), aligned to `order`, from free areas. `None`: grow first.
-    pub fn take(&mut self, window: &Window, pages: usize, order: u32, huge_on_touch: bool) -> Option<PageRun> {
-        let order = order.max(order_of(pages));
-        let (block, first) = if order < REPORT_ORDER && let Some(block) = self.fullest(order) {
-            let first = self.block(window, block).find(order)?;
-            (block, first)
+    /// Takes `pages` pages (at most those of order 10), aligned to `align` (an order), from free areas. `None`: grow
+    /// first.
+    pub fn take(&mut self, window: &Window, pages: usize, align: u32, huge_on_touch: bool) -> Option<PageRun> {
+        let order = align.max(order_of(pages));
+        let (block, first) = if let Some(found) = self.partial_run(window, pages, align, order) {
+            found
         } else if order <= REPORT_ORDER {
             (self.whole(|_| true, window)?, 0)
         } else {
-            (self.pair(window, order > order_of(pages))?, 0)
+            (self.pair(window, align > REPORT_ORDER)?, 0)
         };
         let page = block * PAGEBLOCK_PAGES as u32 + first as u32;
         let backed = self.take_run(window, page, pages, huge_on_touch);
         Some(PageRun { page, zero: backed == 0 })
+    }
+
+    /// A run inside the fullest partly free pageblock that has one. A block of `order` is sure to hold it; where no
+    /// alignment is asked for, shorter ones in a row may do as well, and a few pageblocks with such are tried.
+    fn partial_run(&self, window: &Window, pages: usize, align: u32, order: u32) -> Option<(u32, usize)> {
+        let loose = align == 0 && order > 0;
+        for fill in (0..FILLS).rev() {
+            if loose && order <= REPORT_ORDER && self.partial[fill] >> (order - 1) & 1 == 1 {
+                let mut block = self.heads[fill * ORDERS + order as usize - 1];
+                for _ in 0..LOOSE_TRIES {
+                    if block == NONE {
+                        break;
+                    }
+                    let pageblock = self.block(window, block);
+                    if let Some(first) = pageblock.find_run(pages) {
+                        return Some((block, first));
+                    }
+                    block = pageblock.next;
+                }
+            }
+            if order < REPORT_ORDER && self.partial[fill] >> order != 0 {
+                let order = order + (self.partial[fill] >> order).trailing_zeros();
+                let block = self.heads[fill * ORDERS + order as usize];
+                let pageblock = self.block(window, block);
+                let first = if loose { pageblock.find_run(pages) } else { pageblock.find(align.max(order_of(pages))) };
+                return Some((block, first?));
+            }
+        }
+        None
     }
 
     /// Takes `pages` free pages from `page`; returns how many were backed.
@@ -106,13 +137,6 @@ impl FreeAreas {
         self.idle -= backed;
         self.peak.note(self.used);
         backed
-    }
-
-    /// The fullest pageblock that has a free block of at least `order` (at most 8).
-    fn fullest(&self, order: u32) -> Option<u32> {
-        let fill = (0..FILLS).rev().find(|&f| self.partial[f] >> order != 0)?;
-        let order = order + (self.partial[fill] >> order).trailing_zeros();
-        Some(self.heads[fill * ORDERS + order as usize])
     }
 
     /// The first whole free pageblock that `fits`, backed before reported.
@@ -137,7 +161,7 @@ impl FreeAreas {
             block.node == self.node && block.list as usize > WHOLE_BACKED
         };
         let after = |b: u32| b < last && free(b + 1) && !(aligned && b % 2 == 1);
-        let before = |b: u32| b > 0 && free(b - 1) && !(aligned && b % 2 == 0);
+        let before = |b: u32| b > 0 && free(b - 1) && !(aligned && b.is_multiple_of(2));
         let block = self.whole(|b| after(b) || before(b), window)?;
         Some(if after(block) { block } else { block - 1 })
     }
@@ -212,9 +236,9 @@ impl FreeAreas {
     }
 
     /// The pageblock to report next: that with free backed pages which has not changed for the longest, among those
-    /// that a huge page backs or among the others.
-    pub fn next_hint(&self, huge: bool) -> Option<u32> {
-        let block = self.hints[huge as usize][0];
+    /// with this backing.
+    pub fn next_hint(&self, backing: Backing) -> Option<u32> {
+        let block = self.hints[backing as usize][0];
         (block != NONE).then_some(block)
     }
 
@@ -245,36 +269,37 @@ impl FreeAreas {
         if self.block(window, block).list != 0 {
             self.remove(window, block);
         }
-        if self.block(window, block).hinted {
+        if self.block(window, block).hint != 0 {
             self.unhint(window, block);
         }
     }
 
     fn hint(&mut self, window: &Window, block: u32) {
         let pageblock = self.block(window, block);
-        let ends = &mut self.hints[pageblock.huge as usize];
+        pageblock.hint = pageblock.backing() as u8 + 1;
+        let ends = &mut self.hints[pageblock.hint as usize - 1];
         let tail = core::mem::replace(&mut ends[1], block);
         if tail == NONE {
             ends[0] = block;
         } else {
             self.block(window, tail).hint_next = block;
         }
-        (pageblock.hinted, pageblock.hint_next, pageblock.hint_prev) = (true, NONE, tail);
+        (pageblock.hint_next, pageblock.hint_prev) = (NONE, tail);
     }
 
     fn unhint(&mut self, window: &Window, block: u32) {
         let pageblock = self.block(window, block);
         let (next, prev) = (pageblock.hint_next, pageblock.hint_prev);
-        pageblock.hinted = false;
+        let list = core::mem::take(&mut pageblock.hint) as usize - 1;
         if next != NONE {
             self.block(window, next).hint_prev = prev;
         } else {
-            self.hints[pageblock.huge as usize][1] = prev;
+            self.hints[list][1] = prev;
         }
         if prev != NONE {
             self.block(window, prev).hint_next = next;
         } else {
-            self.hints[pageblock.huge as usize][0] = next;
+            self.hints[list][0] = next;
         }
     }
 

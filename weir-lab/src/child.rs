@@ -39,6 +39,7 @@ pub fn command(program: impl AsRef<std::ffi::OsStr>, allocator: &Allocator) -> C
     ] {
         command.env_remove(name);
     }
+    command.envs(allocator.env.iter().copied());
     if let Some(object) = &allocator.preload {
         command.env("LD_PRELOAD", object);
     }

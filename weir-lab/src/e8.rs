@@ -33,6 +33,7 @@ pub struct Part {
 
 /// Runs it and prints its tables.
 pub fn run(args: &RunArgs, allocators: Vec<Allocator>) -> Result<Value, String> {
+    let _turn = crate::one_at_a_time::wait_for_turn()?;
     let rounds = args.runs.unwrap_or(if args.quick { 1 } else { 5 });
     let (bytes, looks) = if args.quick { (256 << 20, vec![0.1, 1.0]) } else { (1 << 30, vec![0.1, 1.0, 10.0]) };
     let setting = Setting { bytes, mix: args.mix.clone(), looks };

@@ -24,7 +24,7 @@ pub fn print(names: &[&str], subject: &str, setting: &Setting, parts: &[Part]) {
         print_verdicts(names, subject, setting, part);
     }
     println!("`held` is resident and swapped. FIFO: systemd's MEMORY_PRESSURE_WATCH, `heard` when A had it open.");
-    println!("cgroup: its limit falls 1/16 of the peak below what A uses. Both come after 1 s of idleness.");
+    println!("cgroup: its limit falls 1/16 of the peak below what A uses. Both come 0.1 s after the frees.");
 }
 
 fn idle_table(names: &[&str], setting: &Setting, part: &Part) -> Table {

@@ -1,10 +1,11 @@
 //! E9's tables: each workload with its verdict, then the geometric means of ratios to the best peer.
 
 use crate::e9::{Cell, Row};
-use crate::report::{Table, mib, short};
+use crate::report::{Table, count, mib};
 use crate::stats::{Sample, geometric_mean, student};
 
-/// What is compared, how a value of it is shown, and from which best value on it counts in a mean of ratios.
+/// What is compared, how a value of it is shown, and from which value of the middle allocator on a workload counts in
+/// a mean of ratios.
 struct Measure {
     title: &'static str,
     of: fn(&Cell) -> &Sample,
@@ -14,9 +15,9 @@ struct Measure {
 
 /// Below 10 MiB a peak is the program's own pages, and below some hundred faults they are those of its start.
 const MEASURES: [Measure; 3] = [
-    Measure { title: "Time, ns an operation", of: |cell| &cell.time, show: short, counts_from: 0.0 },
+    Measure { title: "Time, ns an operation", of: |cell| &cell.time, show: count, counts_from: 0.0 },
     Measure { title: "Peak resident set, MiB", of: |cell| &cell.peak, show: mib, counts_from: 10.0 * 1_048_576.0 },
-    Measure { title: "Minor page faults", of: |cell| &cell.faults, show: short, counts_from: 1_000.0 },
+    Measure { title: "Minor page faults", of: |cell| &cell.faults, show: count, counts_from: 1_000.0 },
 ];
 
 /// Prints them all.
@@ -29,7 +30,7 @@ pub fn print(names: &[&str], subject: &str, rows: &[Row]) {
     println!(
         "`to best` divides by the best peer of each workload in turn, `to glibc` by glibc; 1.00 is equal, less is"
     );
-    println!("better. Peaks count from 10 MiB and faults from 1,000 at the best peer on.");
+    println!("better. Of peaks and faults, workloads count where the middle allocator has 10 MiB and 1,000 faults.");
 }
 
 /// A row a workload: every allocator's median and spread, the best peer, and what Student's t says.
@@ -104,7 +105,8 @@ fn means_table(names: &[&str], subject: Option<usize>, rows: &[Row]) -> Table {
 fn mean(index: usize, rows: &[Row], measure: &Measure, reference: impl Fn(&[Cell]) -> Option<usize>) -> Option<f64> {
     geometric_mean(rows.iter().filter_map(|(_, cells)| {
         let base = usable(&cells[reference(cells)?], measure)?;
-        (base >= measure.counts_from).then_some(usable(&cells[index], measure)? / base)
+        let middle = cells.iter().filter_map(|cell| usable(cell, measure)).collect::<Sample>().median();
+        (middle >= measure.counts_from).then_some(usable(&cells[index], measure)? / base)
     }))
 }
 

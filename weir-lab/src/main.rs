@@ -8,6 +8,7 @@ mod e8_run;
 mod e9;
 mod e9_report;
 mod machine;
+mod one_at_a_time;
 mod peer_build;
 mod peers;
 mod procfs;
@@ -20,7 +21,9 @@ mod swap;
 mod thp;
 
 use clap::{Args, Parser, Subcommand};
-use std::path::PathBuf;
+use std::fs::File;
+use std::io::Write;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// Weir's experiments and the peers it is measured against.
@@ -114,20 +117,25 @@ fn run(args: &RunArgs) -> Result<(), String> {
     }
     println!("# {name}\n\n{}\n", machine::describe());
     println!("{}\n", allocators.iter().map(|a| format!("{} {}", a.name, a.version)).collect::<Vec<_>>().join("; "));
-    let versions: serde_json::Map<_, _> =
-        allocators.iter().map(|a| (a.name.clone(), a.version.clone().into())).collect();
-    let result = work(args, allocators)?;
-    if let Some(path) = &args.json {
+    // Before the run: that a file cannot be written should not be learnt an hour later.
+    let file = args.json.as_ref().map(|path| open_json(path)).transpose()?;
+    let result = work(args, allocators.clone())?;
+    if let Some(mut file) = file {
+        let versions: serde_json::Map<_, _> = allocators.into_iter().map(|a| (a.name, a.version.into())).collect();
         let all = serde_json::json!({
             "experiment": name, "quick": args.quick, "machine": machine::describe(), "allocators": versions,
             "result": result,
         });
-        std::fs::write(path, format!("{all:#}\n")).map_err(|why| format!("cannot write {}: {why}", path.display()))?;
+        writeln!(file, "{all:#}").map_err(|why| format!("cannot write the JSON file: {why}"))?;
     }
     match result["failed"].as_str() {
         Some(which) => Err(format!("the subject failed: {which}")),
         None => Ok(()),
     }
+}
+
+fn open_json(path: &Path) -> Result<File, String> {
+    File::create(path).map_err(|why| format!("cannot write {}: {why}", path.display()))
 }
 
 fn list() -> Result<(), String> {
@@ -142,6 +150,9 @@ fn list() -> Result<(), String> {
             Ok(allocator) => println!("  {name:<15} {}", allocator.version),
             Err(how) => println!("  {name:<15} not here: {how}"),
         }
+    }
+    for (name, why) in peers::OUT_OF_REACH {
+        println!("  {name:<15} out of reach: {why}");
     }
     println!("\nWorkloads of e9 (--only A,B):");
     for workload in e9::workloads()? {

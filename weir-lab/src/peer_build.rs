@@ -23,6 +23,8 @@ pub struct Recipe {
     flags: &'static str,
     /// `symbol=function` aliases, where the archive's functions have names of their own.
     aliases: &'static [&'static str],
+    /// What its authors say has to be in the environment when it runs.
+    pub env: &'static [(&'static str, &'static str)],
     /// Programs that the build calls.
     tools: &'static [(&'static str, &'static str)],
 }
@@ -37,6 +39,7 @@ pub const JEMALLOC: Recipe = Recipe {
     archive: "lib/libjemalloc_pic.a",
     flags: "",
     aliases: &["_ZdlPvm=free_sized"],
+    env: &[],
     tools: &[("c++", "g++"), ("make", "make")],
 };
 
@@ -50,6 +53,7 @@ pub const MIMALLOC3: Recipe = Recipe {
     archive: "libmimalloc.a",
     flags: "",
     aliases: &[],
+    env: &[],
     tools: &[("c++", "g++")],
 };
 
@@ -83,6 +87,7 @@ pub const SNMALLOC: Recipe = Recipe {
         "_ZdlPvm=sn_free_sized",
         "_ZdaPvm=sn_free_sized",
     ],
+    env: &[],
     tools: &[("c++", "g++"), ("cmake", "cmake")],
 };
 
@@ -96,10 +101,12 @@ pub const RPMALLOC: Recipe = Recipe {
     archive: "librpmalloc.a",
     flags: "-DENABLE_OVERRIDE=1",
     aliases: &[],
+    env: &[],
     tools: &[("c++", "g++")],
 };
 
-/// Google's tcmalloc, with per-CPU caches by restartable sequences.
+/// Google's tcmalloc, with per-CPU caches by restartable sequences. It cannot share glibc's registration for them: unless
+/// glibc is told to leave it alone, it quietly falls back to caches a thread (twice as slow on pair64).
 pub const TCMALLOC: Recipe = Recipe {
     name: "tcmalloc",
     package: "libtcmalloc-sys",
@@ -128,6 +135,7 @@ pub const TCMALLOC: Recipe = Recipe {
         "_ZdlPvm=TCMallocInternalDeleteSized",
         "_ZdaPvm=TCMallocInternalDeleteArraySized",
     ],
+    env: &[("GLIBC_TUNABLES", "glibc.pthread.rseq=0")],
     tools: &[("c++", "g++")],
 };
 

@@ -13,6 +13,8 @@ pub struct Allocator {
     pub preload: Option<PathBuf>,
     /// Which version this is.
     pub version: String,
+    /// What its authors say has to be in the environment.
+    pub env: &'static [(&'static str, &'static str)],
 }
 
 /// The name under which Weir itself runs.
@@ -50,6 +52,10 @@ pub const PEERS: &[Peer] = &[
     debian("scudo", "libclang-rt-14-dev", "libclang_rt.scudo_standalone-x86_64.so"),
 ];
 
+/// Peers that cannot be had here, and why.
+pub const OUT_OF_REACH: &[(&str, &str)] =
+    &[("ferroc", "its crate (1.0.0-pre.3) does not build with a stable compiler")];
+
 /// Where Debian's packages put shared objects.
 const LIBRARY_DIRS: &[&str] = &[
     "/usr/lib/x86_64-linux-gnu",
@@ -65,6 +71,7 @@ const fn debian(name: &'static str, package: &'static str, file: &'static str) -
 impl Peer {
     /// The peer as it is on this machine, or how to get it.
     pub fn find(&self) -> Result<Allocator, String> {
+        let mut env: &[_] = &[];
         let (preload, version) = match &self.source {
             Source::Libc => (None, libc_version()),
             Source::Debian { package, file } => {
@@ -77,10 +84,11 @@ impl Peer {
                 if !path.exists() {
                     return Err(format!("weir-lab peers {}", self.name));
                 }
+                env = recipe.env;
                 (Some(path), format!("{} ({} {})", recipe.carries, recipe.package, recipe.version))
             }
         };
-        Ok(Allocator { name: self.name.into(), preload, version })
+        Ok(Allocator { name: self.name.into(), preload, version, env })
     }
 }
 
@@ -95,6 +103,7 @@ pub fn weir(asked: Option<&Path>) -> Result<Allocator, String> {
         name: WEIR.into(),
         preload: Some(path),
         version: format!("{} (this tree)", env!("CARGO_PKG_VERSION")),
+        env: &[],
     })
 }
 

@@ -1,7 +1,8 @@
 //! What redis-server keeps after FLUSHALL.
 //!
 //! Debian's binary links the shared libjemalloc and calls malloc by its plain name, so a preloaded allocator serves
-//! it; only the purge by which it helps itself (`mallctl`) still goes to jemalloc, where nothing lies then. For glibc
+//! it; only the purge by which it helps itself (`mallctl`) still goes to a jemalloc: it does nothing for any other
+//! allocator, and empties the jemalloc rows. For glibc
 //! the C library's own object is preloaded. The row `(as packaged)` is the binary as it comes, purge and all.
 
 use crate::RunArgs;
@@ -51,6 +52,9 @@ pub fn run(args: &RunArgs, allocators: Vec<Allocator>) -> Result<Value, String> 
         bytes / 1_000_000
     );
     println!("{}", table(&rows, &runs, looks));
+    println!(
+        "The jemalloc rows and `(as packaged)` are purged by redis itself, which knows jemalloc's own call for it."
+    );
     print_verdict(&rows, &args.subject, &runs);
     Ok(as_json(&rows, &args.subject, &runs, looks, &version))
 }
@@ -66,7 +70,7 @@ fn with_packaged(mut allocators: Vec<Allocator>) -> Result<Vec<Allocator>, Strin
     for glibc in allocators.iter_mut().filter(|allocator| allocator.preload.is_none()) {
         glibc.preload = Some(libc_object()?);
     }
-    allocators.push(Allocator { name: "(as packaged)".into(), preload: None, version: String::new() });
+    allocators.push(Allocator { name: "(as packaged)".into(), preload: None, version: String::new(), env: &[] });
     Ok(allocators)
 }
 
@@ -196,5 +200,6 @@ fn as_json(
         })
         .collect();
     let failed = rows.iter().zip(runs).find(|(row, runs)| row.name == subject && runs.is_err());
-    json!({ "redis": version, "looks_s": looks, "runs": cells, "failed": failed.and_then(|(_, runs)| runs.as_ref().err()) })
+    let why = failed.and_then(|(_, runs)| runs.as_ref().err());
+    json!({ "redis": version, "looks_s": looks, "runs": cells, "failed": why })
 }

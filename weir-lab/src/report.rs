@@ -54,6 +54,15 @@ pub fn short(value: f64) -> String {
     }
 }
 
+/// As [`short`], thousands and millions by their letters.
+pub fn count(value: f64) -> String {
+    match value {
+        x if x >= 1e6 => format!("{}M", short(x / 1e6)),
+        x if x >= 1e4 => format!("{}k", short(x / 1e3)),
+        x => short(x),
+    }
+}
+
 /// Bytes as MiB, to a tenth below ten.
 pub fn mib(bytes: f64) -> String {
     let mib = bytes / f64::from(1 << 20);
@@ -80,6 +89,10 @@ mod tests {
     #[test]
     fn digits_that_say_something() {
         assert_eq!((short(1234.5), short(12.34), short(1.234)), ("1234".into(), "12.3".into(), "1.23".into()));
+        assert_eq!(
+            (count(15_549_548.0), count(67_517.0), count(845.2)),
+            ("15.5M".into(), "67.5k".into(), "845".into())
+        );
         assert_eq!((mib(1048576.0 * 1.25), mib(1048576.0 * 512.4)), ("1.2".into(), "512".into()));
     }
 }

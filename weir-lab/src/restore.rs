@@ -3,10 +3,14 @@
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 type Undo = Box<dyn FnOnce() + Send>;
 
 static UNDOS: Mutex<(u64, BTreeMap<u64, Undo>)> = Mutex::new((0, BTreeMap::new()));
+
+/// Raised by a signal: from then on one thread puts things back and ends the process, and nobody changes anything.
+static ENDING: AtomicBool = AtomicBool::new(false);
 
 /// Puts one thing back when dropped.
 #[must_use = "dropping the guard puts the change back at once"]
@@ -14,6 +18,7 @@ pub struct Guard(u64);
 
 /// Registers how to put something back. Call it before the change, so that no moment is uncovered.
 pub fn on_end(undo: impl FnOnce() + Send + 'static) -> Guard {
+    stop_if_ending();
     let mut undos = lock();
     undos.0 += 1;
     let number = undos.0;
@@ -23,6 +28,7 @@ pub fn on_end(undo: impl FnOnce() + Send + 'static) -> Guard {
 
 impl Drop for Guard {
     fn drop(&mut self) {
+        stop_if_ending();
         let undo = lock().1.remove(&self.0);
         if let Some(undo) = undo {
             undo();
@@ -32,6 +38,17 @@ impl Drop for Guard {
 
 /// Puts everything back, last change first.
 pub fn everything() {
+    stop_if_ending();
+    undo_all();
+}
+
+fn stop_if_ending() {
+    while ENDING.load(Ordering::Acquire) {
+        std::thread::park();
+    }
+}
+
+fn undo_all() {
     loop {
         let last = lock().1.pop_last();
         match last {
@@ -74,6 +91,7 @@ fn wait_for(set: &libc::sigset_t) {
     // SAFETY: waits for a signal of the set and writes its number.
     unsafe { libc::sigwait(set, &mut signal) };
     eprintln!("weir-lab: signal {signal}: putting everything back");
-    everything();
+    ENDING.store(true, Ordering::Release);
+    undo_all();
     std::process::exit(128 + signal);
 }

@@ -37,6 +37,7 @@ static SOURCES: Own = Own(UnsafeCell::new(Sources::new()));
 
 /// Something was freed: wakes the thread, or starts it once the heap is worth it.
 pub(crate) fn notify() {
+    settings::take_page_late();
     match STATE.load(Acquire) {
         RUNNING => WAKER.wake(),
         ABSENT => start(),
@@ -84,8 +85,9 @@ extern "C" fn run() -> ! {
     loop {
         let left = window_ends.map(|end: u64| end.saturating_sub(monotonic_ns()));
         let events = sources.wait(&TUNABLES, window_ends.is_some(), left);
-        if let Ok(main) = &main_thread {
-            let _ = main.match_main_thread();
+        if main_thread.as_ref().is_ok_and(|main| main.match_main_thread().is_err()) {
+            // It may still hold rights that the program gave up: better no thread than that one.
+            retire();
         }
         if events.level > Level::None {
             answer(events.level, events.cause.map_or(stats::Cause::Pressure, Into::into));
@@ -97,6 +99,14 @@ extern "C" fn run() -> ! {
             window_ends = HEAP.engine().balance_calm().then(next_window);
         }
     }
+}
+
+/// Ends the background thread for good; slow paths do its work from now on.
+fn retire() -> ! {
+    STATE.store(REFUSED, Release);
+    STATS.background.store(0, Relaxed);
+    TUNABLES.background.set(0);
+    crate::os::process::exit(0)
 }
 
 fn next_window() -> u64 {

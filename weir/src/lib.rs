@@ -2,6 +2,7 @@
 #![cfg_attr(not(test), no_std)]
 
 mod background;
+mod global;
 pub mod heap;
 mod linux;
 mod machine;
@@ -12,3 +13,5 @@ mod settings;
 mod thread;
 
 pub use weir_core::{stats, tunables};
+
+pub use global::Weir;

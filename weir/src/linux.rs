@@ -219,7 +219,7 @@ impl Platform for Linux {
         if class_size > 0 {
             let _ = core::fmt::Write::write_fmt(&mut line, format_args!(" (size class {class_size})"));
         }
-        line.to_stderr();
+        line.say();
         if TUNABLES.abort_on_misuse.get() != 0 {
             process::abort();
         }

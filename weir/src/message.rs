@@ -22,7 +22,7 @@ impl Line {
     }
 
     /// Writes the line and its end.
-    pub(crate) fn to_stderr(&mut self) {
+    pub(crate) fn say(&mut self) {
         self.text[self.len] = b'\n';
         let _ = fd::write(2, &self.text[..=self.len]);
     }

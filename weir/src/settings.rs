@@ -1,7 +1,12 @@
 //! What the environment says: parameters (`WEIR_` and a tunable's name), the statistics file, systemd's watch.
 
-use core::ffi::{CStr, c_char};
-use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU64, Ordering::Relaxed};
+use core::cell::UnsafeCell;
+use core::ffi::CStr;
+use core::sync::atomic::{
+    AtomicBool, AtomicI32, AtomicU64,
+    Ordering::{Acquire, Relaxed, Release},
+};
+use linux_raw_sys::general::{O_CLOEXEC, O_RDWR};
 use weir_core::stats::{MAGIC, PAGE_BYTES, VERSION};
 use weir_core::tunables::{SetError, TABLE};
 
@@ -14,10 +19,46 @@ use crate::os::{fd, process};
 /// Pages in a statistics file, the first of which counts those taken.
 const SLOTS: u64 = 4096;
 
-static STATS_PATH: AtomicPtr<c_char> = AtomicPtr::new(core::ptr::null_mut());
-static WATCH: AtomicPtr<c_char> = AtomicPtr::new(core::ptr::null_mut());
-static WATCH_WRITE: AtomicPtr<c_char> = AtomicPtr::new(core::ptr::null_mut());
-static SHARED: AtomicI32 = AtomicI32::new(0);
+static STATS_PATH: Kept = Kept::new();
+static WATCH: Kept = Kept::new();
+static WATCH_WRITE: Kept = Kept::new();
+
+/// A value of the environment's, copied: programs that set their process title write over the original.
+struct Kept {
+    text: UnsafeCell<[u8; 512]>,
+    set: AtomicBool,
+}
+
+// SAFETY: written once, before `set` and before there is a second thread; only read after.
+unsafe impl Sync for Kept {}
+
+impl Kept {
+    const fn new() -> Self {
+        Self { text: UnsafeCell::new([0; 512]), set: AtomicBool::new(false) }
+    }
+
+    /// Keeps `value` if it is not too long, the last byte staying zero.
+    fn keep(&self, value: &[u8]) {
+        // SAFETY: as for `Sync`.
+        let text = unsafe { &mut *self.text.get() };
+        if value.len() < text.len() && !self.set.load(Relaxed) {
+            text[..value.len()].copy_from_slice(value);
+            self.set.store(true, Release);
+        }
+    }
+
+    fn get(&self) -> Option<&CStr> {
+        // SAFETY: as for `Sync`.
+        self.set.load(Acquire).then(|| unsafe { &*self.text.get() }).and_then(|t| CStr::from_bytes_until_nul(t).ok())
+    }
+}
+
+/// Whose the page of counters is.
+static SHARED: AtomicI32 = AtomicI32::new(PRIVATE);
+const PRIVATE: i32 = 0;
+const IN_FILE: i32 = 1;
+/// A forked child's: its own, and to be in the file once it is worth it.
+const UNCLAIMED: i32 = 2;
 
 /// Reads the environment.
 ///
@@ -31,22 +72,20 @@ pub(crate) unsafe fn read(envp: *const *const u8) {
     // SAFETY: as the caller promises.
     while let Some(entry) = unsafe { at.as_ref() }.filter(|p| !p.is_null()) {
         // SAFETY: a C string.
-        let text = unsafe { CStr::from_ptr((*entry).cast()) };
-        setting(text);
+        setting(unsafe { CStr::from_ptr((*entry).cast()) });
         at = at.wrapping_add(1);
     }
     take_page();
 }
 
-fn setting(text: &'static CStr) {
+fn setting(text: &CStr) {
     let bytes = text.to_bytes();
     let Some(equals) = bytes.iter().position(|&b| b == b'=') else { return };
     let (name, value) = (&bytes[..equals], &bytes[equals + 1..]);
-    let pointer = text.as_ptr().wrapping_add(equals + 1).cast_mut();
     match name {
-        b"WEIR_STATS" => STATS_PATH.store(pointer, Relaxed),
-        b"MEMORY_PRESSURE_WATCH" => WATCH.store(pointer, Relaxed),
-        b"MEMORY_PRESSURE_WRITE" => WATCH_WRITE.store(pointer, Relaxed),
+        b"WEIR_STATS" => STATS_PATH.keep(value),
+        b"MEMORY_PRESSURE_WATCH" => WATCH.keep(value),
+        b"MEMORY_PRESSURE_WRITE" => WATCH_WRITE.keep(value),
         _ => {
             if let Some(name) = name.strip_prefix(b"WEIR_") {
                 tunable(name, value);
@@ -82,29 +121,19 @@ fn tunable(name: &[u8], value: &[u8]) {
         }
     };
     if said.is_ok() {
-        line.to_stderr();
+        line.say();
     }
 }
 
 /// The service manager's watch, as the environment asks for it.
 pub(crate) fn watch_request() -> Request<'static> {
-    let text = |p: &AtomicPtr<c_char>| {
-        let p = p.load(Relaxed);
-        // SAFETY: null, or a string of the environment's (see `read`).
-        (!p.is_null()).then(|| unsafe { CStr::from_ptr(p) }.to_bytes())
-    };
-    Request::from_variables(text(&WATCH), text(&WATCH_WRITE))
+    Request::from_variables(WATCH.get().map(CStr::to_bytes), WATCH_WRITE.get().map(CStr::to_bytes))
 }
 
 /// Puts a page of the statistics file, if there is one, over the counters, so that they outlive the process.
 fn take_page() {
-    let path = STATS_PATH.load(Relaxed);
-    if path.is_null() {
-        return;
-    }
-    // SAFETY: a string of the environment's (see `read`).
-    let path = unsafe { CStr::from_ptr(path) };
-    let Ok(file) = fd::open(path, (linux_raw_sys::general::O_RDWR | linux_raw_sys::general::O_CLOEXEC) as u32) else {
+    let Some(path) = STATS_PATH.get() else { return };
+    let Ok(file) = fd::open(path, O_RDWR | O_CLOEXEC) else {
         return;
     };
     if let Some(slot) = next_slot(file) {
@@ -127,22 +156,25 @@ fn next_slot(file: i32) -> Option<u64> {
 fn map_page(file: i32, slot: u64) {
     let page = (&raw const STATS).cast_mut().cast::<u8>();
     let mut now = [0u64; PAGE_BYTES / 8];
+    let at = slot * PAGE_BYTES as u64;
+    // A page that the file system has no room for would end the process at its first touch.
+    if fd::fallocate(file, at, PAGE_BYTES as u64).is_err() {
+        return;
+    }
     // SAFETY: the counters are a page, which is copied to the file's page and then replaced by it: the same words
-    // for all who hold a reference. A count made in between by another thread is lost; there is none this early, and
-    // in a forked child there is one thread.
+    // for all who hold a reference. A count that another thread makes in between is lost, and no more.
     unsafe {
         core::ptr::copy_nonoverlapping(page.cast::<u64>(), now.as_mut_ptr(), now.len());
-        let at = slot * PAGE_BYTES as u64;
         if mman::mmap(page, PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file, at).is_ok() {
             core::ptr::copy_nonoverlapping(now.as_ptr(), page.cast::<u64>(), now.len());
-            SHARED.store(1, Relaxed);
+            SHARED.store(IN_FILE, Relaxed);
         }
     }
 }
 
 /// In a forked child: a page of its own, with counts from zero and the parent's gauges.
 pub(crate) fn leave_parents_page() {
-    if SHARED.load(Relaxed) == 0 {
+    if SHARED.load(Relaxed) != IN_FILE {
         STATS.pid.store(process::getpid(), Relaxed);
         return;
     }
@@ -156,8 +188,14 @@ pub(crate) fn leave_parents_page() {
             core::ptr::copy_nonoverlapping(now.as_ptr(), page.cast::<u64>(), now.len());
         }
     }
-    SHARED.store(0, Relaxed);
+    SHARED.store(UNCLAIMED, Relaxed);
     STATS.pid.store(process::getpid(), Relaxed);
     STATS.reset_totals();
-    take_page();
+}
+
+/// In a forked child that does enough to be worth it: takes a page of the file. Most children only `exec`.
+pub(crate) fn take_page_late() {
+    if SHARED.load(Relaxed) == UNCLAIMED && SHARED.swap(PRIVATE, Relaxed) == UNCLAIMED {
+        take_page();
+    }
 }

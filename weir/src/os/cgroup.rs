@@ -202,6 +202,18 @@ impl GroupDir {
         Ok(Self { fd, version: group.version, depth: group.depth })
     }
 
+    /// Whether this is the root of the whole hierarchy and not merely of what a container sees: only the root lacks
+    /// `cgroup.type`.
+    pub fn is_hierarchy_root(&self) -> bool {
+        match self.open_file(0, b"cgroup.type", fd::O_RDONLY) {
+            Ok(file) => {
+                let _ = fd::close(file);
+                false
+            }
+            Err(e) => e == Errno::ENOENT,
+        }
+    }
+
     /// Closes the directory.
     pub fn close(self) {
         let _ = fd::close(self.fd);

@@ -1,5 +1,4 @@
-//! What cannot notify and must be read: room below limits, the process's own resident set, and pressure files on
-//! which no trigger may be armed.
+//! What is read at intervals: room below limits, the process's own resident set, and stalls.
 
 use super::cgroup::GroupDir;
 use super::fd;
@@ -24,15 +23,6 @@ impl Default for Readings {
     fn default() -> Self {
         Self::new()
     }
-}
-
-/// Which pressure files must be read for want of triggers.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Unarmed {
-    /// The system's.
-    pub system: bool,
-    /// The own group's.
-    pub group: bool,
 }
 
 impl Readings {
@@ -74,31 +64,21 @@ impl Readings {
         tightest_room(group, percent).map_or(Level::None, |room| level_of(room.left(), room.limit, percent))
     }
 
-    /// Stalls since the last reading, where no trigger tells of them.
+    /// Stalls since the last reading, of the system and of the own group if it has a pressure file.
     pub fn stalls(
         &mut self,
-        unarmed: Unarmed,
-        unified: Option<&GroupDir>,
+        group: Option<&GroupDir>,
         thresholds: (Threshold, Threshold),
         now_ns: u64,
-    ) -> (Level, Cause) {
+    ) -> [(Level, Cause); 2] {
         let mut buf = [0u8; 256];
-        let mut found = (Level::None, Cause::SystemStall);
-        if unarmed.system
-            && let Some(totals) = fd::read_file(c"/proc/pressure/memory", &mut buf).ok().and_then(Totals::parse)
-        {
-            found.0 = stall_level(self.system.exceeded(totals, now_ns, thresholds.0, thresholds.1));
-        }
-        if unarmed.group
-            && let Some(group) = unified
-            && let Some(totals) = group.read_file(0, b"memory.pressure", &mut buf).ok().and_then(Totals::parse)
-        {
-            let level = stall_level(self.group.exceeded(totals, now_ns, thresholds.0, thresholds.1));
-            if level > found.0 {
-                found = (level, Cause::GroupStall);
-            }
-        }
-        found
+        let system = fd::read_file(c"/proc/pressure/memory", &mut buf).ok().and_then(Totals::parse);
+        let group = group.and_then(|dir| Totals::parse(dir.read_file(0, b"memory.pressure", &mut buf).ok()?));
+        let judge = |meter: &mut Meter, totals: Option<Totals>| {
+            let over = totals.map(|totals| meter.exceeded(totals, now_ns, thresholds.0, thresholds.1));
+            over.map_or(Level::None, stall_level)
+        };
+        [(judge(&mut self.system, system), Cause::SystemStall), (judge(&mut self.group, group), Cause::GroupStall)]
     }
 }
 

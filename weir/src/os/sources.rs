@@ -3,14 +3,19 @@
 //! The thread that waits gets a descriptor table of its own (see [`super::wake`]), so the descriptors kept here are
 //! out of the program's sight and reach. Where a sandbox refuses that, nothing is kept open at all: everything is
 //! then read at intervals while the heap is warm.
+//!
+//! Pressure files are read at intervals too, and their triggers armed only in a process that has lived for a while:
+//! closing a trigger waits for the kernel's RCU readers, about 12 ms each, which every process would pay at its exit.
+//! An unprivileged trigger is slower than reading anyway (the kernel looks every 2 s); what triggers are for is the
+//! process that sleeps.
 
 use super::cgroup::{GroupDir, Membership, Version};
-use super::fd::{self, POLLERR, POLLHUP, POLLIN, POLLNVAL, POLLPRI, PollFd};
+use super::fd::{self, FileKind, POLLERR, POLLHUP, POLLIN, POLLNVAL, POLLPRI, PollFd};
 use super::memcg::{EventCounts, tightest_room};
 use super::pressure_watch::{self, Request};
 use super::process::monotonic_ns;
 use super::psi::{self, Kind, Threshold};
-use super::readings::{Readings, Unarmed};
+use super::readings::Readings;
 use super::wake::{self, Waker};
 use super::{pressure_level, syscall::Errno, syscall::Result};
 pub use weir_core::pressure::Level;
@@ -22,6 +27,10 @@ const READ_INTERVAL_NS: u64 = 250 * MS;
 /// A source that fires without a rate limit of its own is not listened to for so long after an event. Nothing is
 /// lost: it stays readable.
 const MUTE_NS: u64 = 100 * MS;
+/// Age at which a process is worth triggers.
+const TRIGGERS_AFTER_NS: u64 = 10_000 * MS;
+/// After a trigger's event, stalls are read for so long, to hear whether they become severe.
+const ALERT_NS: u64 = 2_000 * MS;
 /// Between two tries to open again what was lost (a removed group, a service manager's socket that ended).
 const REOPEN_NS: u64 = 10_000 * MS;
 
@@ -76,10 +85,8 @@ impl Events {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum What {
     Wake,
-    SystemSome,
-    SystemFull,
-    GroupSome,
-    GroupFull,
+    SystemStall,
+    GroupStall,
     OwnEvents,
     TightestEvents,
     LowLevel,
@@ -87,12 +94,10 @@ enum What {
     Watch,
 }
 
-const ALL: [What; 10] = [
+const ALL: [What; 8] = [
     What::Wake,
-    What::SystemSome,
-    What::SystemFull,
-    What::GroupSome,
-    What::GroupFull,
+    What::SystemStall,
+    What::GroupStall,
     What::OwnEvents,
     What::TightestEvents,
     What::LowLevel,
@@ -126,6 +131,10 @@ pub struct Sources {
     off: bool,
     watch: WatchRequest,
     thresholds: Option<(Threshold, Threshold)>,
+    /// When to arm triggers; `u64::MAX` once they are.
+    triggers_at: u64,
+    /// Until when stalls are read although the heap is cold.
+    alert_until: u64,
     /// When to look again for what was lost; `u64::MAX` while nothing is.
     reopen_at: u64,
 }
@@ -151,6 +160,8 @@ impl Sources {
             off: false,
             watch: WatchRequest { path: FixedPath::new(), write: FixedPath::new() },
             thresholds: None,
+            triggers_at: u64::MAX,
+            alert_until: 0,
             reopen_at: u64::MAX,
         }
     }
@@ -176,6 +187,7 @@ impl Sources {
             }
             self.readings.keep_open();
         }
+        self.triggers_at = monotonic_ns() + TRIGGERS_AFTER_NS;
         self.arm(tunables);
     }
 
@@ -190,7 +202,7 @@ impl Sources {
             let until = if events.woken { Some(now) } else { self.next_stop(deadline, warm, now) };
             self.sleep(until.map(|t| t.saturating_sub(now)), now, &mut events);
             let now = monotonic_ns();
-            if warm && now >= self.next_reading {
+            if self.is_reading(warm, now) && now >= self.next_reading {
                 self.next_reading = now + READ_INTERVAL_NS;
                 self.read(now, tunables, &mut events);
             }
@@ -201,11 +213,15 @@ impl Sources {
         }
     }
 
+    fn is_reading(&self, warm: bool, now: u64) -> bool {
+        warm || now < self.alert_until
+    }
+
     /// The next moment at which something is to be done without an event.
     fn next_stop(&self, deadline: Option<u64>, warm: bool, now: u64) -> Option<u64> {
-        let reading = warm.then_some(self.next_reading.max(now));
+        let reading = self.is_reading(warm, now).then_some(self.next_reading.max(now));
         let muted = self.slots.iter().filter(|s| s.fd >= 0 && s.mute_until > now).map(|s| s.mute_until).min();
-        let reopen = (self.reopen_at != u64::MAX).then_some(self.reopen_at);
+        let reopen = Some(self.reopen_at.min(self.triggers_at)).filter(|&at| at != u64::MAX);
         [deadline, reading, muted, reopen].into_iter().flatten().min()
     }
 
@@ -240,14 +256,13 @@ impl Sources {
         let gone = revents & (POLLERR | POLLHUP | POLLNVAL) != 0;
         match what {
             What::Wake => wake::drain(slot.fd),
-            What::SystemSome | What::SystemFull | What::GroupSome | What::GroupFull => {
+            What::SystemStall | What::GroupStall => {
                 if gone {
                     return self.lose(what, now);
                 }
-                let system = matches!(what, What::SystemSome | What::SystemFull);
-                let cause = if system { Cause::SystemStall } else { Cause::GroupStall };
-                let some = matches!(what, What::SystemSome | What::GroupSome);
-                events.raise(if some { Level::Some } else { Level::Severe }, cause);
+                let cause = if what == What::SystemStall { Cause::SystemStall } else { Cause::GroupStall };
+                events.raise(Level::Some, cause);
+                self.alert_until = now + ALERT_NS;
             }
             What::OwnEvents | What::TightestEvents => {
                 slot.mute_until = now + MUTE_NS;
@@ -273,7 +288,8 @@ impl Sources {
                 let heard = revents & slot.events != 0;
                 let ended = if slot.has_input { !pressure_watch::discard_input(slot.fd) } else { gone };
                 if heard && !ended {
-                    events.raise(Level::Some, Cause::ServiceManager);
+                    // Its default answer is a full trim (FACTS E: `malloc_trim`), and it says so once, not by degrees.
+                    events.raise(Level::Severe, Cause::ServiceManager);
                 }
                 if ended {
                     self.lose(what, now);
@@ -294,23 +310,27 @@ impl Sources {
         if let Some(memory) = memory {
             events.raise(Readings::headroom(memory, tunables), Cause::GroupHeadroom);
         }
-        let armed = |what: What| self.slots[what as usize].fd >= 0;
-        let unarmed = Unarmed {
-            system: !armed(What::SystemSome) && !armed(What::SystemFull),
-            group: !armed(What::GroupSome) && !armed(What::GroupFull),
-        };
-        let (level, cause) = self.readings.stalls(unarmed, unified, thresholds(tunables), now);
-        events.raise(level, cause);
+        for (level, cause) in self.readings.stalls(unified, thresholds(tunables), now) {
+            events.raise(level, cause);
+        }
         [transient.0, transient.1].into_iter().flatten().for_each(|dir| dir.close());
     }
 
-    /// Opens again what was lost, and arms anew what was armed with thresholds that have changed since.
+    /// Arms triggers when it is time, opens again what was lost, and arms anew what was armed with thresholds that
+    /// have changed since.
     fn tend(&mut self, tunables: &Tunables, now: u64) {
         let changed = self.thresholds.is_some_and(|t| t != thresholds(tunables));
         if now >= self.reopen_at || changed {
             self.reopen_at = u64::MAX;
             ALL.into_iter().filter(|w| *w != What::Wake).for_each(|what| self.close(what));
             self.arm(tunables);
+            if self.triggers_at == u64::MAX {
+                self.triggers_at = now;
+            }
+        }
+        if now >= self.triggers_at {
+            self.triggers_at = u64::MAX;
+            self.arm_triggers(tunables);
         }
     }
 
@@ -347,19 +367,8 @@ impl Sources {
         }
         [self.memory.take(), self.unified.take()].into_iter().flatten().for_each(|dir| dir.close());
         (self.memory, self.unified) = open_groups();
-        let (some, full) = thresholds(tunables);
-        let flags = fd::O_RDWR | fd::O_NONBLOCK;
-        let system = || fd::open(c"/proc/pressure/memory", flags);
-        self.arm_psi(What::SystemSome, system, some);
-        self.arm_psi(What::SystemFull, system, full);
-        self.arm_watch();
-        if let Some(unified) = self.unified.take() {
-            let group = || unified.open_file(0, b"memory.pressure", flags);
-            if self.slots[What::Watch as usize].fd < 0 {
-                self.arm_psi(What::GroupSome, group, some);
-            }
-            self.arm_psi(What::GroupFull, group, full);
-            self.unified = Some(unified);
+        if !self.watches_pressure_file() {
+            self.arm_watch();
         }
         if let Some(memory) = self.memory.take() {
             match memory.version {
@@ -370,10 +379,31 @@ impl Sources {
         }
     }
 
-    fn arm_psi(&mut self, what: What, open: impl Fn() -> Result<i32>, threshold: Threshold) {
-        if let Ok(armed) = psi::arm(open, threshold) {
-            self.set(what, armed.fd, POLLPRI);
+    /// What is slow to close. One trigger a file: how bad it is, the readings after its event tell.
+    fn arm_triggers(&mut self, tunables: &Tunables) {
+        if !self.private || self.off {
+            return;
         }
+        let (some, _) = thresholds(tunables);
+        let flags = fd::O_RDWR | fd::O_NONBLOCK;
+        if let Ok(armed) = psi::arm(|| fd::open(c"/proc/pressure/memory", flags), some) {
+            self.set(What::SystemStall, armed.fd, POLLPRI);
+        }
+        if self.watches_pressure_file() {
+            self.arm_watch();
+        }
+        // The service manager's choice stands in for Weir's own.
+        let is_watched = self.slots[What::Watch as usize].fd >= 0;
+        if let Some(unified) = self.unified.as_ref().filter(|_| !is_watched)
+            && let Ok(armed) = psi::arm(|| unified.open_file(0, b"memory.pressure", flags), some)
+        {
+            self.set(What::GroupStall, armed.fd, POLLPRI);
+        }
+    }
+
+    /// Whether the service manager has us watch a pressure file, which is a trigger like our own.
+    fn watches_pressure_file(&self) -> bool {
+        fd::stat(self.watch.path.as_c_str()) == Ok(FileKind::Regular)
     }
 
     fn arm_watch(&mut self) {
@@ -422,10 +452,20 @@ impl Sources {
     }
 }
 
+/// The group that limits memory, and the one whose stalls are to be heard. The root's are the system's.
 fn open_groups() -> (Option<GroupDir>, Option<GroupDir>) {
     let groups = Membership::find();
     let open = |group: Option<_>| GroupDir::open(group.as_ref()?).ok();
-    (open(groups.memory), open(groups.unified))
+    let unified = open(groups.unified).and_then(|dir| {
+        let is_root = dir.is_hierarchy_root();
+        if is_root {
+            dir.close()
+        } else {
+            return Some(dir);
+        }
+        None
+    });
+    (open(groups.memory), unified)
 }
 
 fn thresholds(tunables: &Tunables) -> (Threshold, Threshold) {

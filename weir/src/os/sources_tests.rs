@@ -72,7 +72,9 @@ fn the_users_limit_is_read_while_warm() {
 #[test]
 fn thresholds_may_change_while_waiting() {
     with_sources(&Request::Unset, |sources, tunables, _| {
+        sources.triggers_at = 0;
         sources.wait(tunables, false, Some(MS));
+        assert_eq!(sources.triggers_at, u64::MAX);
         tunables.psi_some_us.set(80_000);
         sources.wait(tunables, false, Some(MS));
         assert_eq!(sources.thresholds.unwrap().0.stall_us, 80_000);
@@ -96,7 +98,7 @@ fn the_service_managers_fifo_is_heard_and_its_end_does_not_spin() {
     });
     with_sources(request, |sources, tunables, _| {
         let heard = sources.wait(tunables, false, Some(5_000 * MS));
-        assert_eq!((heard.level, heard.cause), (Level::Some, Some(Cause::ServiceManager)));
+        assert_eq!((heard.level, heard.cause), (Level::Severe, Some(Cause::ServiceManager)));
         // The other end goes: one event is taken, the source dropped, a new try put off.
         assert!(sources.wait(tunables, false, Some(300 * MS)).timed_out);
         assert_eq!(sources.slots[What::Watch as usize].fd, -1);
@@ -129,5 +131,24 @@ fn event_counts_are_compared_and_a_removed_group_is_dropped() {
         assert_eq!(hear(""), Level::None);
         assert_eq!(sources.slots[What::OwnEvents as usize].fd, -1);
         std::fs::remove_file(path).unwrap();
+    });
+}
+
+#[test]
+fn a_trigger_is_followed_by_readings_although_the_heap_is_cold() {
+    with_sources(&Request::Unset, |sources, tunables, _| {
+        let mut events = Events::default();
+        sources.take(What::SystemStall, POLLPRI, monotonic_ns(), &mut events);
+        assert_eq!((events.level, events.cause), (Level::Some, Some(Cause::SystemStall)));
+        sources.next_reading = 0;
+        sources.wait(tunables, false, Some(MS));
+        assert_ne!(sources.next_reading, 0, "read");
+        sources.alert_until = 0;
+        sources.next_reading = 0;
+        sources.wait(tunables, false, Some(MS));
+        assert_eq!(sources.next_reading, 0, "not read");
+        // A trigger whose group is gone is dropped.
+        sources.take(What::GroupStall, POLLERR, monotonic_ns(), &mut events);
+        assert_ne!(sources.reopen_at, u64::MAX);
     });
 }

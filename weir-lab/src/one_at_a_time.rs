@@ -1,0 +1,24 @@
+//! An experiment that changes the machine, or counts what the whole machine does, runs alone.
+
+use std::fs::{File, OpenOptions};
+use std::os::fd::AsRawFd;
+
+/// Held while the experiment runs; the kernel lets go of it however the program ends.
+pub struct Turn(#[allow(dead_code, reason = "the lock is the open file's")] File);
+
+/// Waits until no other weir-lab on this machine has it.
+pub fn wait_for_turn() -> Result<Turn, String> {
+    let path = std::env::temp_dir().join("weir-lab.lock");
+    // Reading is enough to lock, and lets a user in after root has made the file.
+    let opened = File::open(&path).or_else(|_| OpenOptions::new().create(true).append(true).open(&path));
+    let file = opened.map_err(|why| format!("cannot open {}: {why}", path.display()))?;
+    // SAFETY: the descriptor is the open file's.
+    let lock = |how| unsafe { libc::flock(file.as_raw_fd(), how) == 0 };
+    if !lock(libc::LOCK_EX | libc::LOCK_NB) {
+        eprintln!("weir-lab: another experiment that changes this machine is running; waiting for its end");
+        if !lock(libc::LOCK_EX) {
+            return Err(format!("cannot lock {}: {}", path.display(), std::io::Error::last_os_error()));
+        }
+    }
+    Ok(Turn(file))
+}
