@@ -112,8 +112,9 @@ impl<P: Platform> Heap<P> {
         if size > MAX_SIZE {
             let (block, zero) = self.alloc_large(size, MIN_ALIGN);
             if !block.is_null() && !zero {
-                // SAFETY: the block is fresh and at least that long.
-                unsafe { ptr::write_bytes(block, 0, size) };
+                // All of it, as below.
+                // SAFETY: the block is fresh and is that many whole pages.
+                unsafe { ptr::write_bytes(block, 0, size.div_ceil(PAGE) * PAGE) };
             }
             return block;
         }
