@@ -7,11 +7,11 @@ use crate::balancer::Balancer;
 use crate::lock::Lock;
 use crate::mapped::{Blocks, Mapped};
 use crate::object_cache::Cache;
-use crate::page::{LARGE, MAX_ORDER, NOTHING, PAGE, PAGE_SHIFT, PAGEBLOCK_PAGES, Window, order_of};
+use crate::page::{LARGE, MAX_ORDER, NOTHING, PAGE, PAGE_SHIFT, PAGEBLOCK, PAGEBLOCK_PAGES, Window, order_of};
 use crate::percpu::{PerCpu, Pushed};
 use crate::platform::{Misuse, Platform, Reach, Run};
 use crate::size_class::{COUNT, MAX_SIZE, MIN_ALIGN, SIZE, class_aligned, class_of};
-use crate::stats;
+use crate::stats::{self, Cause};
 use crate::zone::{FreeAreas, PageRun, Zone};
 
 /// NUMA nodes told apart; further ones share the last one's zone.
@@ -112,9 +112,9 @@ impl<P: Platform> Heap<P> {
         if size > MAX_SIZE {
             let (block, zero) = self.alloc_large(size, MIN_ALIGN);
             if !block.is_null() && !zero {
-                // To the end of its last page: that is what `usable_size` says there is.
-                // SAFETY: the block is fresh and whole pages long.
-                unsafe { ptr::write_bytes(block, 0, size.next_multiple_of(PAGE)) };
+                // All of it, as below: a block that was kept may be longer than its last page.
+                // SAFETY: the block is fresh and that long.
+                unsafe { ptr::write_bytes(block, 0, self.usable_size(block)) };
             }
             return block;
         }
@@ -256,7 +256,7 @@ impl<P: Platform> Heap<P> {
         }
         let pages = size.div_ceil(PAGE);
         if pages > MAX_RUN || align > MAX_RUN * PAGE {
-            return (self.map_block(pages * PAGE, align.max(PAGE)), true);
+            return self.map_block(pages * PAGE, align.max(PAGE));
         }
         let Some(run) = self.take_pages(pages, order_of(align.div_ceil(PAGE))) else { return (null_mut(), false) };
         self.housekeeping();
@@ -329,30 +329,63 @@ impl<P: Platform> Heap<P> {
 
     // ---- blocks mapped on their own ----------------------------------------------------------------------------
 
-    fn map_block(&self, len: usize, align: usize) -> *mut u8 {
-        let Some(addr) = self.platform.map(len, align).or_else(|| {
-            self.reclaim_for_allocation();
-            self.platform.map(len, align)
-        }) else {
-            return null_mut();
-        };
-        if !self.record(Run { addr, len }) {
-            self.platform.unmap(Run { addr, len });
-            return null_mut();
+    /// A block of its own, and whether it is known to be zero.
+    fn map_block(&self, len: usize, align: usize) -> (*mut u8, bool) {
+        if !self.mapped_room() {
+            return (null_mut(), false);
         }
-        stats::add(&self.platform.stats().mapped_bytes, len as u64);
-        addr as *mut u8
+        let kept = (align <= PAGE).then(|| self.reuse_block(len)).flatten();
+        let fresh = || {
+            self.unmap_while(Cause::Idle, |blocks| blocks.drop_for(len));
+            let map = || self.platform.map(len, align.max(PAGEBLOCK));
+            let addr = map().or_else(|| {
+                self.reclaim_for_allocation();
+                map()
+            })?;
+            Some((Run { addr, len }, true))
+        };
+        let Some((run, zero)) = kept.map(|run| (run, false)).or_else(fresh) else { return (null_mut(), false) };
+        self.mapped.lock(&self.platform).insert(run);
+        stats::add(&self.platform.stats().mapped_bytes, run.len as u64);
+        (run.addr as *mut u8, zero)
     }
 
-    /// Records a mapped block, where there is room for it or memory for more room.
-    fn record(&self, run: Run) -> bool {
+    /// A block freed a while ago, grown or cut to `len`.
+    fn reuse_block(&self, len: usize) -> Option<Run> {
+        let run = self.mapped.lock(&self.platform).reuse(len)?;
+        if run.len < len {
+            let grown = self.platform.remap(run, len).map(|addr| Run { addr, len });
+            if grown.is_none() {
+                self.platform.unmap(run);
+            }
+            return grown;
+        }
+        let cut = if run.len - len > len / 8 { len } else { run.len };
+        if cut < run.len {
+            self.platform.unmap(Run { addr: run.addr + cut, len: run.len - cut });
+        }
+        Some(Run { addr: run.addr, len: cut })
+    }
+
+    /// Unmaps the kept blocks that `next` names; returns their bytes.
+    pub(crate) fn unmap_while(&self, cause: Cause, next: impl Fn(&mut Blocks) -> Option<Run>) -> usize {
+        let mut bytes = 0;
         loop {
-            let mut blocks = self.mapped.lock(&self.platform);
-            let Some(capacity) = blocks.wants() else {
-                blocks.insert(run);
-                return true;
-            };
-            drop(blocks);
+            let run = next(&mut self.mapped.lock(&self.platform));
+            let Some(run) = run else { break };
+            self.platform.unmap(run);
+            bytes += run.len;
+        }
+        stats::add(&self.platform.stats().given_back[cause as usize], bytes as u64);
+        bytes
+    }
+
+    /// Makes room in the table for this thread's block and those of others that are here now.
+    fn mapped_room(&self) -> bool {
+        loop {
+            // As many threads may be between this look and their insertion.
+            let wants = self.mapped.lock(&self.platform).wants(64);
+            let Some(capacity) = wants else { return true };
             let Some(table) = self.platform.map(capacity * size_of::<Run>(), PAGE) else { return false };
             let old = self.mapped.lock(&self.platform).rehash(table, capacity);
             if let Some(run) = old {
@@ -369,13 +402,13 @@ impl<P: Platform> Heap<P> {
             return addr as *mut u8;
         }
         // Out of the table first: once moved, the old addresses may be another thread's new block.
-        if self.mapped.lock(&self.platform).lift(addr).is_none() {
+        if self.mapped.lock(&self.platform).remove(addr).is_none() {
             self.platform.misuse(Misuse::DoubleFree, addr, 0);
             return null_mut();
         }
         let moved = self.platform.remap(Run { addr, len }, new_len);
         let now = moved.map_or(Run { addr, len }, |addr| Run { addr, len: new_len });
-        self.mapped.lock(&self.platform).set_down(now);
+        self.mapped.lock(&self.platform).insert(now);
         let stat = &self.platform.stats().mapped_bytes;
         stat.fetch_add((now.len as u64).wrapping_sub(len as u64), Relaxed);
         moved.map_or(null_mut(), |addr| addr as *mut u8)
@@ -434,8 +467,12 @@ impl<P: Platform> Heap<P> {
                 let Some(len) = self.mapped.lock(&self.platform).remove(block as usize) else {
                     return self.platform.misuse(Misuse::DoubleFree, block as usize, 0);
                 };
-                self.platform.unmap(Run { addr: block as usize, len });
                 self.platform.stats().mapped_bytes.fetch_sub(len as u64, Relaxed);
+                let gone = self.mapped.lock(&self.platform).keep(Run { addr: block as usize, len });
+                if let Some(run) = gone {
+                    self.platform.unmap(run);
+                }
+                self.note_idle();
             }
             _ => self.free_run(block),
         }

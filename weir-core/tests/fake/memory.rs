@@ -98,7 +98,12 @@ impl Memory {
     }
 
     pub fn unmap(&mut self, run: Run) {
-        assert_eq!(self.blocks.remove(&run.addr), Some(run.len), "{run:?} was not mapped so");
+        let (&addr, len) = self.blocks.range_mut(..=run.addr).next_back().expect("nothing is mapped there");
+        assert_eq!(addr + *len, run.addr + run.len, "{run:?} was not mapped so, nor is it a tail");
+        *len -= run.len;
+        if *len == 0 {
+            self.blocks.remove(&addr);
+        }
         munmap(run);
     }
 
