@@ -89,10 +89,25 @@ impl<P: Platform> Heap<P> {
     /// Allocates `size` bytes, aligned to 16; null when memory is refused. O(1) but for system calls.
     #[inline(always)]
     pub fn alloc(&self, size: usize) -> *mut u8 {
+        let block = self.alloc_fast(size);
+        if block.is_null() { self.alloc_slow(size) } else { block }
+    }
+
+    /// The fast path alone: null when there is more to do, which [`Heap::alloc_slow`] then does.
+    #[inline(always)]
+    pub fn alloc_fast(&self, size: usize) -> *mut u8 {
         if size > MAX_SIZE {
-            return self.alloc_large(size, MIN_ALIGN).0;
+            return null_mut();
         }
-        self.alloc_class(class_of(size))
+        // SAFETY: the table's slabs live as long as the heap.
+        unsafe { self.platform.pop(&self.percpu.table, class_of(size)) }
+    }
+
+    /// What [`Heap::alloc_fast`] left to do.
+    #[cold]
+    #[inline(never)]
+    pub fn alloc_slow(&self, size: usize) -> *mut u8 {
+        if size > MAX_SIZE { self.alloc_large(size, MIN_ALIGN).0 } else { self.refill(class_of(size)) }
     }
 
     /// Allocates an object of a size class.
@@ -150,7 +165,7 @@ impl<P: Platform> Heap<P> {
             // SAFETY: the table's slabs live on; the caller gives the block up.
             return match unsafe { self.platform.push(&self.percpu.table, class, block) } {
                 Pushed::Done => (),
-                pushed => self.overflow(class, block, pushed),
+                pushed => self.overflow(block, class, pushed),
             };
         }
         self.free_elsewhere(block);
@@ -170,7 +185,7 @@ impl<P: Platform> Heap<P> {
         // SAFETY: the table's slabs live on; the caller gives the block up.
         match unsafe { self.platform.push(&self.percpu.table, class, block) } {
             Pushed::Done => (),
-            pushed => self.overflow(class, block, pushed),
+            pushed => self.overflow(block, class, pushed),
         }
     }
 
