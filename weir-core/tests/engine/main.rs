@@ -5,4 +5,7 @@
 mod fake;
 
 mod held;
+mod misuse;
 mod model;
+mod policy;
+mod threads;
