@@ -11,6 +11,7 @@ mod machine;
 mod one_at_a_time;
 mod peer_build;
 mod peers;
+mod picture;
 mod procfs;
 mod redis;
 mod report;
@@ -73,6 +74,9 @@ pub struct RunArgs {
     /// e8: how the bytes of the peak lie over the sizes 16 B to 256 KiB.
     #[arg(long, value_parser = ["even-counts", "even-bytes"], default_value = "even-counts")]
     mix: String,
+    /// picture: where to draw it.
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
     /// e8: where the swap file is made while it runs.
     #[arg(long, value_name = "DIR", default_value = "/var/tmp")]
     swap_dir: PathBuf,
@@ -85,6 +89,7 @@ type Experiment =
 const EXPERIMENTS: &[Experiment] = &[
     ("e8", "the neighbour: what an idle process that once peaked costs another in its cgroup", e8::run),
     ("e9", "peers: the standard allocator workloads; time, peak resident set, page faults", e9::run),
+    ("picture", "memory over time, from a peak to idleness, as a drawing (--svg FILE)", picture::run),
     ("redis", "the resident set of redis-server after FLUSHALL of 500 MB", redis::run),
 ];
 
