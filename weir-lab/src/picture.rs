@@ -37,7 +37,9 @@ pub fn run(args: &RunArgs, allocators: Vec<Allocator>) -> Result<Value, String> 
     if let Some(path) = &args.svg {
         draw(path, &curves, bytes).map_err(|why| format!("cannot draw {}: {why}", path.display()))?;
     }
-    Ok(json!({ "curves": curves.iter().map(|(name, curve)| json!({ "on": name, "curve": curve })).collect::<Vec<_>>() }))
+    Ok(
+        json!({ "curves": curves.iter().map(|(name, curve)| json!({ "on": name, "curve": curve })).collect::<Vec<_>>() }),
+    )
 }
 
 fn curve(allocator: &Allocator, bytes: u64, mix: &str) -> Result<Curve, String> {
