@@ -543,6 +543,18 @@ impl<P: Platform> Heap<P> {
     }
 }
 
+impl<P: Platform> Heap<P> {
+    /// [`Heap::thaw`] in a forked child, and the end of what the parent's other threads had begun.
+    ///
+    /// # Safety
+    /// As [`Heap::thaw`]; the caller is the child's only thread.
+    pub unsafe fn thaw_child(&self) {
+        self.percpu.finish_installs(&self.platform);
+        // SAFETY: as the caller promises.
+        unsafe { self.thaw() }
+    }
+}
+
 /// What an address is.
 enum Found {
     Object(usize),
