@@ -101,6 +101,12 @@ impl<P: Platform> Heap<P> {
             let next = now + self.platform.tunables().idle_ms.get() * 1_000_000;
             if now >= due && self.balancer.next_window.compare_exchange(due, next, Acquire, Relaxed).is_ok() {
                 self.balance_calm();
+                let (level, cause) = self.platform.pressure();
+                if level > Level::None {
+                    stats::add(&self.platform.stats().pressure_events, 1);
+                    self.balance_pressure(level, cause);
+                    self.platform.stats().note_latency(self.platform.now() - now);
+                }
             }
         }
     }
@@ -127,6 +133,11 @@ impl<P: Platform> Heap<P> {
                 keep[i * nodes + node] = zone.peak.roll(used) - used + WORTH_PAGES;
             }
         }
+        let mut blocks = self.mapped.lock(&self.platform);
+        let used = blocks.bytes;
+        let keep_mapped = blocks.peak.roll(used) - used;
+        drop(blocks);
+        moved += self.unmap_while(Cause::Idle, |blocks| blocks.drop_above(keep_mapped));
         moved += self.report_whole(want, |i| keep[i]);
         moved += self.report_runs(want, |i| keep[i]);
         moved += self.report_slabs(want, false);
@@ -141,7 +152,8 @@ impl<P: Platform> Heap<P> {
         }
         let severe = level == Level::Severe;
         let want = Want { cause, split: if severe { Backing::Huge } else { Backing::SparseHuge } };
-        let mut bytes = self.report_whole(want, |_| 0);
+        let mut bytes = self.unmap_while(cause, |blocks| blocks.drop_above(0));
+        bytes += self.report_whole(want, |_| 0);
         if severe && self.may_drain() {
             self.drain_cpus();
         }
@@ -161,7 +173,10 @@ impl<P: Platform> Heap<P> {
         let want = Want { cause: Cause::Idle, split: Backing::Huge };
         self.drain_cpus();
         self.trim_caches(|_| 0);
-        let bytes = self.report_whole(want, |_| 0) + self.report_runs(want, |_| 0) + self.report_slabs(want, true);
+        let bytes = self.unmap_while(Cause::Idle, |blocks| blocks.drop_above(0))
+            + self.report_whole(want, |_| 0)
+            + self.report_runs(want, |_| 0)
+            + self.report_slabs(want, true);
         self.publish();
         bytes
     }
@@ -170,6 +185,7 @@ impl<P: Platform> Heap<P> {
     #[cold]
     pub(crate) fn reclaim_for_allocation(&self) {
         stats::add(&self.platform.stats().direct_reclaims, 1);
+        self.unmap_while(Cause::Limit, |blocks| blocks.drop_above(0));
         self.trim_caches(|_| 0);
     }
 
@@ -240,7 +256,8 @@ impl<P: Platform> Heap<P> {
             .flat_map(|s| s.zones[..self.nodes()].iter())
             .map(|z| z.lock(&self.platform).idle * PAGE)
             .sum();
-        stats.idle_bytes.store(idle as u64, Relaxed);
+        let kept = self.mapped.lock(&self.platform).idle;
+        stats.idle_bytes.store((idle + kept) as u64, Relaxed);
         stats.fast_frees.store(self.percpu.pushes(), Relaxed);
     }
 }

@@ -3,6 +3,8 @@
 //! A bucket is metadata: freed objects are never written to. Its memory comes from the platform in chunks and is
 //! kept on a free list for good; there are at most as many as the depots once held at a time.
 
+mod audit;
+
 use core::ptr::null_mut;
 
 use crate::page::PAGE;

@@ -171,7 +171,7 @@ const SPARSE: usize = PAGEBLOCK_PAGES / 4;
 pub struct Pageblock {
     /// Free pages.
     pub free: PageSet,
-    /// Pages that memory may be behind. A free page that is not backed reads as zero.
+    /// Pages handed out since they were fresh or reported. A free page that is not among them reads as zero.
     pub backed: PageSet,
     /// Next and previous pageblock on the zone's list.
     pub next: u32,
@@ -221,9 +221,9 @@ impl Pageblock {
         }
     }
 
-    /// Free pages that are backed.
+    /// Free pages that memory is behind: where a huge page is, all of them, touched or not.
     pub fn idle(&self) -> PageSet {
-        self.free.and(&self.backed)
+        if self.huge { self.free } else { self.free.and(&self.backed) }
     }
 
     /// The first page of a free block of `order` (at most 8), a backed one if there is one.

@@ -4,20 +4,20 @@ use core::ptr::{self, null_mut};
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 
 use crate::balancer::Balancer;
+use crate::large::{give_pages_in, mark_run};
 use crate::lock::Lock;
 use crate::mapped::{Blocks, Mapped};
 use crate::object_cache::Cache;
-use crate::page::{LARGE, MAX_ORDER, NOTHING, PAGE, PAGE_SHIFT, PAGEBLOCK_PAGES, Window, order_of};
+use crate::page::{LARGE, MAX_ORDER, NOTHING, PAGE, PAGE_SHIFT, PAGEBLOCK_PAGES, Window};
 use crate::percpu::{PerCpu, Pushed};
 use crate::platform::{Misuse, Platform, Reach, Run};
 use crate::size_class::{COUNT, MAX_SIZE, MIN_ALIGN, SIZE, class_aligned, class_of};
-use crate::stats;
-use crate::zone::{FreeAreas, PageRun, Zone};
+use crate::zone::{FreeAreas, Zone};
 
 /// NUMA nodes told apart; further ones share the last one's zone.
 pub const MAX_NODES: usize = 8;
 /// Largest run that comes from a zone, in pages; larger blocks are mapped on their own.
-const MAX_RUN: usize = 1 << (MAX_ORDER - 1);
+pub(crate) const MAX_RUN: usize = 1 << (MAX_ORDER - 1);
 
 /// A window and its zones, one a node.
 pub struct Space {
@@ -89,10 +89,25 @@ impl<P: Platform> Heap<P> {
     /// Allocates `size` bytes, aligned to 16; null when memory is refused. O(1) but for system calls.
     #[inline(always)]
     pub fn alloc(&self, size: usize) -> *mut u8 {
+        let block = self.alloc_fast(size);
+        if block.is_null() { self.alloc_slow(size) } else { block }
+    }
+
+    /// The fast path alone: null when there is more to do, which [`Heap::alloc_slow`] then does.
+    #[inline(always)]
+    pub fn alloc_fast(&self, size: usize) -> *mut u8 {
         if size > MAX_SIZE {
-            return self.alloc_large(size, MIN_ALIGN).0;
+            return null_mut();
         }
-        self.alloc_class(class_of(size))
+        // SAFETY: the table's slabs live as long as the heap.
+        unsafe { self.platform.pop(&self.percpu.table, class_of(size)) }
+    }
+
+    /// What [`Heap::alloc_fast`] left to do.
+    #[cold]
+    #[inline(never)]
+    pub fn alloc_slow(&self, size: usize) -> *mut u8 {
+        if size > MAX_SIZE { self.alloc_large(size, MIN_ALIGN).0 } else { self.refill(class_of(size)) }
     }
 
     /// Allocates an object of a size class.
@@ -112,8 +127,9 @@ impl<P: Platform> Heap<P> {
         if size > MAX_SIZE {
             let (block, zero) = self.alloc_large(size, MIN_ALIGN);
             if !block.is_null() && !zero {
-                // SAFETY: the block is fresh and at least that long.
-                unsafe { ptr::write_bytes(block, 0, size) };
+                // All of it, as below: a block that was kept may be longer than its last page.
+                // SAFETY: the block is fresh and that long.
+                unsafe { ptr::write_bytes(block, 0, self.usable_size(block)) };
             }
             return block;
         }
@@ -149,7 +165,7 @@ impl<P: Platform> Heap<P> {
             // SAFETY: the table's slabs live on; the caller gives the block up.
             return match unsafe { self.platform.push(&self.percpu.table, class, block) } {
                 Pushed::Done => (),
-                pushed => self.overflow(class, block, pushed),
+                pushed => self.overflow(block, class, pushed),
             };
         }
         self.free_elsewhere(block);
@@ -169,7 +185,7 @@ impl<P: Platform> Heap<P> {
         // SAFETY: the table's slabs live on; the caller gives the block up.
         match unsafe { self.platform.push(&self.percpu.table, class, block) } {
             Pushed::Done => (),
-            pushed => self.overflow(class, block, pushed),
+            pushed => self.overflow(block, class, pushed),
         }
     }
 
@@ -209,13 +225,12 @@ impl<P: Platform> Heap<P> {
                 }
                 now
             }
-            Found::Run { page, pages, low: false } => {
-                if self.resize_run(page, pages, size) {
+            Found::Run { page, pages, low } => {
+                if self.resize_run(low, page, pages, size) {
                     return block;
                 }
                 pages * PAGE
             }
-            Found::Run { pages, .. } => pages * PAGE,
             Found::Mapped(len) => {
                 if size > MAX_RUN * PAGE {
                     return self.remap(block as usize, len, size);
@@ -223,7 +238,8 @@ impl<P: Platform> Heap<P> {
                 len
             }
         };
-        let new = self.alloc(size);
+        // What had to lie below 4 GiB still has to.
+        let new = if matches!(found, Found::Run { low: true, .. }) { self.alloc_low32(size) } else { self.alloc(size) };
         if !new.is_null() {
             // SAFETY: both blocks are valid for the shorter length and distinct.
             unsafe {
@@ -243,148 +259,45 @@ impl<P: Platform> Heap<P> {
         self.take_pages_in(&self.low, pages, 0).map_or(null_mut(), |r| mark_run(&self.low, r, pages))
     }
 
-    // ---- large -------------------------------------------------------------------------------------------------
-
-    /// A run or a mapped block, and whether it is known to be zero.
-    #[cold]
-    #[inline(never)]
-    fn alloc_large(&self, size: usize, align: usize) -> (*mut u8, bool) {
-        stats::add(&self.platform.stats().large_allocs, 1);
-        if size > isize::MAX as usize - PAGE || align > isize::MAX as usize / 2 {
-            return (null_mut(), false);
-        }
-        let pages = size.div_ceil(PAGE);
-        if pages > MAX_RUN || align > MAX_RUN * PAGE {
-            return (self.map_block(pages * PAGE, align.max(PAGE)), true);
-        }
-        let Some(run) = self.take_pages(pages, order_of(align.div_ceil(PAGE))) else { return (null_mut(), false) };
-        self.housekeeping();
-        (mark_run(&self.normal, run, pages), run.zero)
-    }
-
-    /// Pages for a slab or a run, from the caller's node first.
-    pub(crate) fn take_pages(&self, pages: usize, align: u32) -> Option<PageRun> {
-        self.take_pages_in(&self.normal, pages, align).or_else(|| {
-            self.reclaim_for_allocation();
-            self.take_pages_in(&self.normal, pages, align)
-        })
-    }
-
-    fn take_pages_in(&self, space: &Space, pages: usize, align: u32) -> Option<PageRun> {
-        let home = self.platform.node().min(MAX_NODES - 1);
-        let huge = self.platform.huge_on_touch();
-        let blocks = if align >= MAX_ORDER - 1 { 3 } else { pages.div_ceil(PAGEBLOCK_PAGES) };
-        loop {
-            let run = space.zones[home].lock(&self.platform).take(&space.window, pages, align, huge);
-            if let Some(run) = run {
-                stats::add(&self.platform.stats().used_bytes, (pages * PAGE) as u64);
-                return Some(run);
-            }
-            let Some((first, count)) = space.window.grow(&self.platform, blocks, home) else { break };
-            let added = count * PAGEBLOCK_PAGES * PAGE;
-            stats::add(&self.platform.stats().heap_bytes, added as u64);
-            space.zones[home].lock(&self.platform).add(&space.window, first, count);
-        }
-        let nodes = self.platform.nodes().min(MAX_NODES);
-        (0..nodes).filter(|&n| n != home).find_map(|node| {
-            let run = space.zones[node].lock(&self.platform).take(&space.window, pages, align, huge)?;
-            stats::add(&self.platform.stats().used_bytes, (pages * PAGE) as u64);
-            Some(run)
-        })
-    }
-
-    /// Gives pages back to their zone; bit i of `reported`: page i of them is reported.
-    pub(crate) fn give_pages(&self, page: u32, pages: usize, reported: u32) {
-        give_pages_in(self, &self.normal, page, pages, reported);
-    }
-
-    fn resize_run(&self, page: u32, pages: usize, size: usize) -> bool {
-        let wanted = size.div_ceil(PAGE);
-        if size <= MAX_SIZE || wanted > MAX_RUN {
-            return false;
-        }
-        let window = &self.normal.window;
-        if wanted < pages {
-            if wanted < pages / 2 {
-                return false;
-            }
-            // SAFETY: the run is the caller's, so is its head's descriptor.
-            unsafe { *window.desc(page) = wanted as u32 };
-            self.give_pages(page + wanted as u32, pages - wanted, 0);
-        } else if wanted > pages {
-            // SAFETY: a pageblock is named by a page of its own.
-            let node = unsafe { (*window.block(page / PAGEBLOCK_PAGES as u32)).node } as usize;
-            let more = wanted - pages;
-            if !self.normal.zones[node].lock(&self.platform).extend(window, page + pages as u32, more) {
-                return false;
-            }
-            stats::add(&self.platform.stats().used_bytes, (more * PAGE) as u64);
-            // SAFETY: as above.
-            unsafe { *window.desc(page) = wanted as u32 };
-        }
-        true
-    }
-
-    // ---- blocks mapped on their own ----------------------------------------------------------------------------
-
-    fn map_block(&self, len: usize, align: usize) -> *mut u8 {
-        let Some(addr) = self.platform.map(len, align).or_else(|| {
-            self.reclaim_for_allocation();
-            self.platform.map(len, align)
-        }) else {
-            return null_mut();
-        };
-        if !self.mapped_room() {
-            self.platform.unmap(Run { addr, len });
-            return null_mut();
-        }
-        self.mapped.lock(&self.platform).insert(Run { addr, len });
-        stats::add(&self.platform.stats().mapped_bytes, len as u64);
-        addr as *mut u8
-    }
-
-    /// Makes room for one more mapped block for each thread that may be here now.
-    fn mapped_room(&self) -> bool {
-        loop {
-            let wants = self.mapped.lock(&self.platform).wants();
-            let Some(capacity) = wants else { return true };
-            let Some(table) = self.platform.map(capacity * size_of::<Run>(), PAGE) else { return false };
-            let old = self.mapped.lock(&self.platform).rehash(table, capacity);
-            if let Some(run) = old {
-                self.platform.unmap(run);
-            }
-        }
-    }
-
-    fn remap(&self, addr: usize, len: usize, size: usize) -> *mut u8 {
-        let Some(new_len) = size.checked_next_multiple_of(PAGE).filter(|&l| l <= isize::MAX as usize) else {
-            return null_mut();
-        };
-        if new_len == len {
-            return addr as *mut u8;
-        }
-        // Out of the table first: once moved, the old addresses may be another thread's new block.
-        self.mapped.lock(&self.platform).remove(addr);
-        let moved = self.platform.remap(Run { addr, len }, new_len);
-        let now = moved.map_or(Run { addr, len }, |addr| Run { addr, len: new_len });
-        self.mapped.lock(&self.platform).insert(now);
-        let stat = &self.platform.stats().mapped_bytes;
-        stat.fetch_add((now.len as u64).wrapping_sub(len as u64), Relaxed);
-        moved.map_or(null_mut(), |addr| addr as *mut u8)
-    }
-
     // ---- frees off the fast path -------------------------------------------------------------------------------
 
     /// A free of a block on a page that is no slab's.
     pub(crate) fn free_run(&self, block: *mut u8) {
         match self.lookup(block as usize) {
-            Some(Found::Run { page, pages, .. }) => {
-                self.normal.window.set_class(page, 1, NOTHING);
-                self.give_pages(page, pages, 0);
+            Some(Found::Run { page, pages, low }) => {
+                let space = if low { &self.low } else { &self.normal };
+                // Of two threads that free it at once, one clears the mark.
+                if space.window.clear_class(page) != LARGE {
+                    return self.platform.misuse(Misuse::DoubleFree, block as usize, 0);
+                }
+                give_pages_in(self, space, page, pages, 0);
                 self.housekeeping();
             }
-            _ => self.platform.misuse(Misuse::ForeignPointer, block as usize, 0),
+            _ => self.platform.misuse(self.name_misuse(block as usize), block as usize, 0),
         }
+    }
+
+    /// Why no block begins at `addr`, which is on no slab's page.
+    fn name_misuse(&self, addr: usize) -> Misuse {
+        let spaces = [&self.normal, &self.low];
+        let at = spaces.into_iter().find_map(|space| space.window.page_of(addr).map(|page| (space, page)));
+        let Some((space, page)) = at else { return Misuse::ForeignPointer };
+        let window = &space.window;
+        let pageblock = window.block(page / PAGEBLOCK_PAGES as u32);
+        // SAFETY: a pageblock below the top; its node never changes.
+        let node = unsafe { (*pageblock).node } as usize;
+        let _zone = space.zones[node].lock(&self.platform);
+        let head = (page.saturating_sub(MAX_RUN as u32 - 1)..=page).rev().find(|&p| window.class_of(p) != NOTHING);
+        if let Some(head) = head
+            && window.class_of(head) == LARGE
+            // SAFETY: the page heads a run, whose length its descriptor holds.
+            && page - head < unsafe { *window.desc(head) }
+        {
+            return Misuse::InteriorPointer;
+        }
+        // SAFETY: as above, and the zone's lock is held.
+        let hole = unsafe { (*pageblock).free.is_empty() && (*pageblock).backed.is_empty() };
+        if hole { Misuse::ForeignPointer } else { Misuse::DoubleFree }
     }
 
     /// A free of a block outside the window.
@@ -399,14 +312,14 @@ impl<P: Platform> Heap<P> {
                 let Some(len) = self.mapped.lock(&self.platform).remove(block as usize) else {
                     return self.platform.misuse(Misuse::DoubleFree, block as usize, 0);
                 };
-                self.platform.unmap(Run { addr: block as usize, len });
                 self.platform.stats().mapped_bytes.fetch_sub(len as u64, Relaxed);
+                let gone = self.mapped.lock(&self.platform).keep(Run { addr: block as usize, len });
+                if let Some(run) = gone {
+                    self.platform.unmap(run);
+                }
+                self.note_idle();
             }
-            Some(Found::Run { page, pages, low: true }) => {
-                self.low.window.set_class(page, 1, NOTHING);
-                give_pages_in(self, &self.low, page, pages, 0);
-            }
-            _ => self.platform.misuse(Misuse::ForeignPointer, block as usize, 0),
+            _ => self.free_run(block),
         }
     }
 
@@ -460,27 +373,23 @@ impl<P: Platform> Heap<P> {
     }
 }
 
+impl<P: Platform> Heap<P> {
+    /// [`Heap::thaw`] in a forked child, and the end of what the parent's other threads had begun.
+    ///
+    /// # Safety
+    /// As [`Heap::thaw`]; the caller is the child's only thread.
+    pub unsafe fn thaw_child(&self) {
+        self.percpu.finish_installs(&self.platform);
+        // SAFETY: as the caller promises.
+        unsafe { self.thaw() }
+    }
+}
+
 /// What an address is.
 enum Found {
     Object(usize),
     Run { page: u32, pages: usize, low: bool },
     Mapped(usize),
-}
-
-fn mark_run(space: &Space, run: PageRun, pages: usize) -> *mut u8 {
-    // SAFETY: the run is the caller's, so is its head's descriptor.
-    unsafe { *space.window.desc(run.page) = pages as u32 };
-    space.window.set_class(run.page, 1, LARGE);
-    space.window.addr_of(run.page) as *mut u8
-}
-
-fn give_pages_in<P: Platform>(heap: &Heap<P>, space: &Space, page: u32, pages: usize, reported: u32) {
-    // A run of two pageblocks may span nodes' zones no more than a slab does: both halves came from one zone.
-    // SAFETY: a pageblock is named by a page of its own; its node never changes.
-    let node = unsafe { (*space.window.block(page / PAGEBLOCK_PAGES as u32)).node } as usize;
-    space.zones[node].lock(&heap.platform).give(&space.window, page, pages, reported);
-    heap.platform.stats().used_bytes.fetch_sub((pages * PAGE) as u64, Relaxed);
-    heap.note_idle();
 }
 
 const _: () = assert!(PAGE == 1 << PAGE_SHIFT);

@@ -5,7 +5,8 @@
 //!
 //! | floor | files |
 //! |---|---|
-//! | 6 | [`heap`] |
+//! | 7 | [`audit`] |
+//! | 6 | [`heap`], with `large` for what is larger than a size class |
 //! | 5 | [`object_cache`], [`balancer`] |
 //! | 4 | [`slab`], [`report`], [`mapped`] |
 //! | 3 | [`zone`] |
@@ -13,10 +14,12 @@
 //! | 1 | [`platform`], [`page`], [`lock`], [`size_class`], [`working_set`], [`stats`], [`tunables`] |
 #![cfg_attr(not(test), no_std)]
 
+pub mod audit;
 pub mod balancer;
 pub mod bucket;
 pub mod buddy;
 pub mod heap;
+mod large;
 pub mod lock;
 pub mod mapped;
 pub mod object_cache;

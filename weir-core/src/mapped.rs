@@ -1,33 +1,113 @@
-//! Blocks beyond the largest order, mapped on their own: where each begins, how long it is.
+//! Blocks beyond the largest order, mapped on their own: where each begins, how long it is; and those lately freed.
 //!
-//! An open-addressing table keyed by the block's address, in memory of the platform's; it doubles when it is half
-//! full and never shrinks (16 bytes for each 4 MiB block and more).
+//! The table is open addressing keyed by the block's address, in memory of the platform's; it doubles when it is half
+//! full and never shrinks (16 bytes for each block of more than 4 MiB).
+//!
+//! A freed block is kept for a while, since mapping and touching it anew costs far more than all else: used and kept
+//! bytes together never exceed the peak of the used ones in the last window, so that keeping costs no peak; what is
+//! left above the next window's peak goes back, and all of it under pressure.
 
 use crate::lock::Lock;
 use crate::page::PAGE;
 use crate::platform::Run;
+use crate::working_set::Peak;
 
 /// The blocks behind their lock.
 pub type Mapped = Lock<Blocks, 4>;
+
+/// Freed blocks kept at most.
+const KEPT: usize = 16;
+/// A kept block that is longer than wanted by at most this part of it is handed out whole.
+const SLACK: usize = 8;
 
 /// All blocks mapped on their own.
 pub struct Blocks {
     slots: *mut Run,
     capacity: usize,
-    /// Blocks there are.
+    /// Blocks in use.
     pub count: usize,
     /// Bytes of them.
     pub bytes: usize,
+    /// Freed blocks, the oldest first.
+    kept: [Run; KEPT],
+    kept_count: usize,
+    /// Bytes of those.
+    pub idle: usize,
+    /// Peak of `bytes` over the last window.
+    pub peak: Peak,
 }
 
 // SAFETY: the table is reached only through the lock around it.
 unsafe impl Send for Blocks {}
 
+const NOTHING: Run = Run { addr: 0, len: 0 };
+
 impl Blocks {
     /// No blocks.
+    #[allow(clippy::new_without_default, reason = "const, and only ever part of a static")]
     pub const fn new() -> Self {
-        Self { slots: core::ptr::null_mut(), capacity: 0, count: 0, bytes: 0 }
+        Self {
+            slots: core::ptr::null_mut(),
+            capacity: 0,
+            count: 0,
+            bytes: 0,
+            kept: [NOTHING; KEPT],
+            kept_count: 0,
+            idle: 0,
+            peak: Peak::new(),
+        }
     }
+
+    // ---- freed blocks ------------------------------------------------------------------------------------------
+
+    /// Keeps a freed block if used and kept bytes stay below the peak; returns one to unmap: a smaller one kept
+    /// before, or this one.
+    pub fn keep(&mut self, run: Run) -> Option<Run> {
+        if self.bytes + self.idle + run.len > self.peak.high() {
+            return Some(run);
+        }
+        let dropped = if self.kept_count == KEPT { self.drop_oldest() } else { None };
+        self.kept[self.kept_count] = run;
+        self.kept_count += 1;
+        self.idle += run.len;
+        dropped
+    }
+
+    /// A kept block for `len` bytes: one that is a little longer if there is one, else the longest that is shorter
+    /// (to be grown), else the shortest that is longer (to be cut).
+    pub fn reuse(&mut self, len: usize) -> Option<Run> {
+        let fit = |run: &Run| match run.len {
+            have if have >= len && have - len <= len / SLACK => (0, have - len),
+            have if have < len => (1, len - have),
+            have => (2, have - len),
+        };
+        let best = (0..self.kept_count).min_by_key(|&i| fit(&self.kept[i]))?;
+        Some(self.take_kept(best))
+    }
+
+    /// The oldest kept block while more than `keep` bytes are kept; the caller unmaps it.
+    pub fn drop_above(&mut self, keep: usize) -> Option<Run> {
+        if self.idle > keep { self.drop_oldest() } else { None }
+    }
+
+    /// The oldest kept block while used and kept bytes and `more` exceed the peak; the caller unmaps it.
+    pub fn drop_for(&mut self, more: usize) -> Option<Run> {
+        if self.bytes + self.idle + more > self.peak.high() { self.drop_oldest() } else { None }
+    }
+
+    fn drop_oldest(&mut self) -> Option<Run> {
+        (self.kept_count > 0).then(|| self.take_kept(0))
+    }
+
+    fn take_kept(&mut self, i: usize) -> Run {
+        let run = self.kept[i];
+        self.kept.copy_within(i + 1..self.kept_count, i);
+        self.kept_count -= 1;
+        self.idle -= run.len;
+        run
+    }
+
+    // ---- the table ---------------------------------------------------------------------------------------------
 
     fn slot(&self, i: usize) -> *mut Run {
         self.slots.wrapping_add(i & (self.capacity - 1))
@@ -35,7 +115,7 @@ impl Blocks {
 
     /// The slot that holds `addr`, or the empty one where it would go.
     fn find(&self, addr: usize) -> *mut Run {
-        let mut i = (addr / PAGE).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        let mut i = home(addr);
         loop {
             let slot = self.slot(i);
             // SAFETY: inside the table; at least half of it is empty, so the loop ends.
@@ -57,9 +137,9 @@ impl Blocks {
         (run.addr == addr).then_some(run.len)
     }
 
-    /// Whether there is room for one more block; if not, the capacity of the table to pass to [`Blocks::rehash`].
-    pub fn wants(&self) -> Option<usize> {
-        let room = (self.count + 1) * 2 <= self.capacity;
+    /// `None` if there is room for `more` blocks; else the capacity of the table to pass to [`Blocks::rehash`].
+    pub fn wants(&self, more: usize) -> Option<usize> {
+        let room = (self.count + more) * 2 <= self.capacity;
         (!room).then(|| (self.capacity * 2).max(PAGE / size_of::<Run>()))
     }
 
@@ -69,16 +149,19 @@ impl Blocks {
         if capacity <= self.capacity {
             return Some(Run { addr: table, len: capacity * size_of::<Run>() });
         }
-        let old = core::mem::replace(self, Self { slots: table as *mut Run, capacity, count: 0, bytes: 0 });
-        for i in 0..old.capacity {
-            // SAFETY: inside the old table.
-            let run = unsafe { *old.slots.add(i) };
-            if run.addr != 0 {
-                self.insert(run);
+        let (old, old_capacity) = (self.slots, self.capacity);
+        (self.slots, self.capacity) = (table as *mut Run, capacity);
+        for i in 0..old_capacity {
+            // SAFETY: inside the old table; `find` returns a slot of the new one.
+            unsafe {
+                let run = *old.add(i);
+                if run.addr != 0 {
+                    *self.find(run.addr) = run;
+                }
             }
         }
-        let len = old.capacity * size_of::<Run>();
-        (len != 0).then_some(Run { addr: old.slots as usize, len })
+        let len = old_capacity * size_of::<Run>();
+        (len != 0).then_some(Run { addr: old as usize, len })
     }
 
     /// Adds a block; there is room for it.
@@ -87,6 +170,7 @@ impl Blocks {
         unsafe { *self.find(run.addr) = run };
         self.count += 1;
         self.bytes += run.len;
+        self.peak.note(self.bytes);
     }
 
     /// Takes a block out; returns its length.
@@ -102,24 +186,22 @@ impl Blocks {
             if run.addr == 0 {
                 break;
             }
-            let home = (run.addr / PAGE).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
             let mask = self.capacity - 1;
-            if (at.wrapping_sub(home) & mask) >= (at.wrapping_sub(hole) & mask) {
+            if (at.wrapping_sub(home(run.addr)) & mask) >= (at.wrapping_sub(hole) & mask) {
                 // SAFETY: inside the table.
                 unsafe { *self.slot(hole) = run };
                 hole = at;
             }
         }
         // SAFETY: inside the table.
-        unsafe { *self.slot(hole) = Run { addr: 0, len: 0 } };
+        unsafe { *self.slot(hole) = NOTHING };
         self.count -= 1;
         self.bytes -= len;
         Some(len)
     }
 }
 
-impl Default for Blocks {
-    fn default() -> Self {
-        Self::new()
-    }
+/// Where in the table a search for `addr` begins (multiplicative hashing; the capacity's mask is applied later).
+fn home(addr: usize) -> usize {
+    (addr / PAGE).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32
 }

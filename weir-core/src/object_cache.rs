@@ -98,7 +98,7 @@ impl<P: Platform> Heap<P> {
     /// A free whose bucket did not take the object, or that is of no class (its page is a large run's, or nobody's).
     #[cold]
     #[inline(never)]
-    pub(crate) fn overflow(&self, class: usize, object: *mut u8, pushed: Pushed) {
+    pub(crate) fn overflow(&self, object: *mut u8, class: usize, pushed: Pushed) {
         if class == NOTHING as usize || class == LARGE as usize {
             return self.free_run(object);
         }
@@ -116,7 +116,7 @@ impl<P: Platform> Heap<P> {
             unsafe {
                 match self.platform.push(&self.percpu.table, class, object) {
                     Pushed::Done => return,
-                    Pushed::Twice => return self.overflow(class, object, Pushed::Twice),
+                    Pushed::Twice => return self.overflow(object, class, Pushed::Twice),
                     Pushed::Full => {}
                 }
                 let n = self.platform.pop_batch(&self.percpu.table, class, batch);
@@ -154,7 +154,7 @@ impl<P: Platform> Heap<P> {
         }
         match pushed {
             Pushed::Done => {}
-            Pushed::Twice => self.overflow(class, object, Pushed::Twice),
+            Pushed::Twice => self.overflow(object, class, Pushed::Twice),
             Pushed::Full => self.deposit(class, &[object]),
         }
     }

@@ -10,7 +10,7 @@
 
 use core::sync::atomic::{
     AtomicPtr, AtomicU8, AtomicU32, AtomicUsize,
-    Ordering::{Acquire, Relaxed, Release},
+    Ordering::{AcqRel, Acquire, Relaxed, Release},
 };
 
 use crate::buddy::Pageblock;
@@ -117,6 +117,12 @@ impl Window {
         }
     }
 
+    /// Clears the class-map entry of `page`; returns what it was.
+    pub fn clear_class(&self, page: u32) -> u8 {
+        // SAFETY: as in `class_of`.
+        unsafe { (*self.class_map.load(Relaxed).add(page as usize)).swap(NOTHING, AcqRel) }
+    }
+
     /// The descriptor words of `page` (and, contiguous, of those after it).
     #[inline]
     pub fn desc(&self, page: u32) -> *mut u32 {
@@ -156,6 +162,11 @@ impl Window {
                 }
                 let run = Run { addr: self.base.load(Relaxed) + first * PAGEBLOCK, len: count * PAGEBLOCK };
                 if platform.map_at(run, node) {
+                    // Before they are below the top: then anybody may ask whose they are, and it never changes.
+                    for block in first..end {
+                        // SAFETY: mapped just now, and nobody looks beyond the top.
+                        unsafe { self.block(block as u32).write(Pageblock::fresh(node as u8)) };
+                    }
                     self.top.store((end * PAGEBLOCK_PAGES) as u32, Release);
                     return Some((first as u32, count));
                 }

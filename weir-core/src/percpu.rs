@@ -23,6 +23,8 @@
 //! Where the platform has no restartable sections, the table holds nothing but `DUMMY` and the same slabs are used
 //! behind a lock each ([`PerCpu::locked`]).
 
+mod audit;
+
 use core::sync::atomic::{
     AtomicPtr, AtomicU8, AtomicU32, AtomicU64,
     Ordering::{AcqRel, Acquire, Relaxed, Release},
@@ -218,6 +220,22 @@ impl PerCpu {
         true
     }
 
+    /// In a forked child, which has one thread: completes what threads of the parent had begun. One that had placed a
+    /// slab and not yet said so will never say it here, and nobody else may (it might be asleep, not gone).
+    pub fn finish_installs<P: Platform>(&self, platform: &P) {
+        if !platform.lockless() {
+            return;
+        }
+        for cpu in 0..MAX_CPUS {
+            let slab = self.slabs[cpu].load(Relaxed);
+            if !slab.is_null() && self.state[cpu].load(Relaxed) == ABSENT {
+                self.seen.fetch_max(cpu as u32 + 1, Relaxed);
+                self.table.entry(cpu).store(slab, Relaxed);
+                self.state[cpu].store(ACTIVE, Relaxed);
+            }
+        }
+    }
+
     /// Makes `slab` the one of `index`, unless another thread was quicker.
     fn place<P: Platform>(&self, platform: &P, index: usize, slab: *mut CpuSlab) -> bool {
         if self.slabs[index].compare_exchange(core::ptr::null_mut(), slab, AcqRel, Acquire).is_err() {
@@ -255,7 +273,7 @@ impl PerCpu {
         let _one = self.draining.lock(platform);
         let seen = self.seen.load(Acquire) as usize;
         if !platform.lockless() {
-            for index in 0..seen {
+            for index in (0..seen).filter(|&i| !self.slabs[i].load(Acquire).is_null()) {
                 if let Some((_guard, slab)) = self.locked(platform, index) {
                     empty(slab, first_class, &mut sink);
                 }
@@ -284,7 +302,9 @@ impl PerCpu {
             slabs.map(|s| unsafe { (*s).pushes.iter().map(|p| u64::from(p.load(Relaxed))).sum::<u64>() }).sum();
         let before = self.retired.load(Relaxed);
         // The 32-bit counters wrap: only what the sum grew by (modulo 2^32) since the last reading is added.
-        let now = before + u64::from((sum as u32).wrapping_sub(before as u32));
+        // Another reader may have been later with its sum and quicker to store it: then this one knows nothing new.
+        let grown = (sum as u32).wrapping_sub(before as u32);
+        let now = before + u64::from(if grown > i32::MAX as u32 { 0 } else { grown });
         self.retired.store(now, Relaxed);
         now
     }

@@ -3,6 +3,8 @@
 //! The descriptors of a slab's pages hold, from the first page's on: the next and previous slab of the list, the
 //! count of free objects with class and list, the mask of pages that are reported, and the bitmap (1: free).
 
+pub(crate) mod audit;
+
 use crate::lock::Lock;
 use crate::page::{NONE, PAGE, PAGE_SHIFT, Window};
 use crate::platform::Misuse;
@@ -185,8 +187,12 @@ impl SlabLists {
             return Err(Misuse::DoubleFree);
         }
         let slab = Slab::of(window, class, page);
+        if slab.class() as usize != class {
+            // Another thread has just emptied the slab: its header is cleared before its pages are.
+            return Err(Misuse::DoubleFree);
+        }
         let (index, rest) = object_at(class, object as usize - slab.addr());
-        if rest != 0 || index >= Slab::objects(class) || slab.class() as usize != class {
+        if rest != 0 || index >= Slab::objects(class) {
             return Err(Misuse::InteriorPointer);
         }
         let (word, bit) = (HEADER_WORDS + index / 32, 1 << (index % 32));

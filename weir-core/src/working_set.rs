@@ -11,12 +11,13 @@
 #[derive(Debug)]
 pub struct Peak {
     now: usize,
+    last: usize,
 }
 
 impl Peak {
     /// Nothing seen yet.
     pub const fn new() -> Self {
-        Self { now: 0 }
+        Self { now: 0, last: 0 }
     }
 
     /// Notes a value.
@@ -27,7 +28,13 @@ impl Peak {
 
     /// Ends the window; returns its peak. The next begins at `value`.
     pub fn roll(&mut self, value: usize) -> usize {
-        core::mem::replace(&mut self.now, value)
+        self.last = core::mem::replace(&mut self.now, value);
+        self.last
+    }
+
+    /// The highest value of the last window and of this one so far.
+    pub fn high(&self) -> usize {
+        self.now.max(self.last)
     }
 }
 

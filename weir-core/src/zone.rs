@@ -5,6 +5,8 @@
 //! A pageblock with free backed pages is on the *hint list* (002's hint bitmap, kept as a list so that finding the
 //! next one to report costs the same whatever the heap's size), the longest unchanged first.
 
+mod audit;
+
 use crate::buddy::{Backing, PageSet, Pageblock};
 use crate::lock::Lock;
 use crate::page::{NONE, PAGEBLOCK_PAGES, REPORT_ORDER, Window, order_of};
@@ -127,14 +129,15 @@ impl FreeAreas {
         for (block, first, n) in pieces(page, pages) {
             self.unlink(window, block);
             let pageblock = self.block(window, block);
+            let idle = pageblock.idle().len();
             if pageblock.backed.is_empty() {
                 pageblock.huge = huge_on_touch;
             }
             backed += pageblock.take_at(first, n);
+            self.idle = self.idle + pageblock.idle().len() - idle;
             self.link(window, block);
         }
         self.used += pages;
-        self.idle -= backed;
         self.peak.note(self.used);
         backed
     }
@@ -155,12 +158,12 @@ impl FreeAreas {
 
     /// The first of two neighbouring whole free pageblocks, an even one if `aligned`.
     fn pair(&self, window: &Window, aligned: bool) -> Option<u32> {
-        let last = window.top() / PAGEBLOCK_PAGES as u32 - 1;
+        let end = window.top() / PAGEBLOCK_PAGES as u32;
         let free = |b: u32| {
             let block = self.block(window, b);
             block.node == self.node && block.list as usize > WHOLE_BACKED
         };
-        let after = |b: u32| b < last && free(b + 1) && !(aligned && b % 2 == 1);
+        let after = |b: u32| b + 1 < end && free(b + 1) && !(aligned && b % 2 == 1);
         let before = |b: u32| b > 0 && free(b - 1) && !(aligned && b.is_multiple_of(2));
         let block = self.whole(|b| after(b) || before(b), window)?;
         Some(if after(block) { block } else { block - 1 })
@@ -172,12 +175,12 @@ impl FreeAreas {
         for (block, first, n) in pieces(page, pages) {
             self.unlink(window, block);
             let pageblock = self.block(window, block);
+            let idle = pageblock.idle().len();
             pageblock.free.insert(first, n);
-            self.idle += n;
             for i in (0..n.min(32)).filter(|i| unbacked >> i & 1 == 1) {
                 pageblock.backed.remove(first + i, 1);
-                self.idle -= 1;
             }
+            self.idle = self.idle + pageblock.idle().len() - idle;
             self.link(window, block);
         }
     }
@@ -186,7 +189,6 @@ impl FreeAreas {
     pub fn add(&mut self, window: &Window, first: u32, count: usize) {
         // Backwards, so that the list hands out ascending addresses.
         for block in (first..first + count as u32).rev() {
-            *self.block(window, block) = Pageblock::fresh(self.node);
             self.link(window, block);
         }
         self.pages += count * PAGEBLOCK_PAGES;

@@ -16,6 +16,7 @@ mod machine;
 mod one_at_a_time;
 mod peer_build;
 mod peers;
+mod picture;
 mod procfs;
 mod redis;
 mod report;
@@ -82,6 +83,9 @@ pub struct RunArgs {
     /// e8: how the bytes of the peak lie over the sizes 16 B to 256 KiB.
     #[arg(long, value_parser = ["even-counts", "even-bytes"], default_value = "even-counts")]
     mix: String,
+    /// picture: where to draw it.
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
     /// e8: where the swap file is made while it runs.
     #[arg(long, value_name = "DIR", default_value = "/var/tmp")]
     swap_dir: PathBuf,
@@ -97,6 +101,7 @@ const EXPERIMENTS: &[Experiment] = &[
     ("e10", "many threads: what is held for threads that used malloc once and sleep", e10::run),
     ("latency", "single calls of malloc and free while memory is given back: p50 to the longest", latency::run),
     ("scaling", "the threaded workloads of e9 on 1 to 64 threads; calls while up to 16 GiB are live", scaling::run),
+    ("picture", "memory over time, from a peak to idleness, as a drawing (--svg FILE)", picture::run),
     ("redis", "the resident set of redis-server after FLUSHALL of 500 MB", redis::run),
 ];
 

@@ -16,7 +16,15 @@ const PAGE: usize = 4096;
 /// `malloc`. Of no bytes: a block of its own.
 #[inline(always)]
 pub fn malloc(size: usize) -> *mut u8 {
-    or_enomem(heap::alloc(size))
+    let block = heap::alloc_fast(size);
+    if block.is_null() { malloc_slow(size) } else { block }
+}
+
+/// The rest of `malloc`, out of line, so that the fast path needs no stack.
+#[cold]
+#[inline(never)]
+fn malloc_slow(size: usize) -> *mut u8 {
+    or_enomem(heap::alloc_slow(size))
 }
 
 /// `free`. Null is allowed; `errno` is kept (the heap makes raw system calls, which never touch it).

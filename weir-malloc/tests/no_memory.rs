@@ -6,7 +6,7 @@ use common::{Kind, Mode, compile, describe, passes, run};
 /// The limit is there from the start: the heap reserves less.
 #[test]
 fn limited_from_the_start() {
-    passes(Kind::C, "no_memory.c", &[], Mode::Limited(700 << 10));
+    passes(Kind::C, "no_memory.c", &[], Mode::Limited(500 << 10));
 }
 
 /// The limit comes when the heap has reserved its address space already.

@@ -38,6 +38,19 @@ pub fn alloc(size: usize) -> *mut u8 {
     HEAP.alloc(size)
 }
 
+/// The fast path of [`alloc`] alone: null when there is more to do, which [`alloc_slow`] then does. For callers that
+/// have something of their own to do on failure and want the fast path to be a leaf.
+#[inline(always)]
+pub fn alloc_fast(size: usize) -> *mut u8 {
+    HEAP.alloc_fast(size)
+}
+
+/// What [`alloc_fast`] left to do; null when memory is refused.
+#[cold]
+pub fn alloc_slow(size: usize) -> *mut u8 {
+    HEAP.alloc_slow(size)
+}
+
 /// Allocates `size` zero bytes.
 #[inline]
 pub fn alloc_zeroed(size: usize) -> *mut u8 {
@@ -152,7 +165,7 @@ pub unsafe fn fork_parent() {
 pub unsafe fn fork_child() {
     settings::leave_parents_page();
     // SAFETY: as the caller promises.
-    unsafe { HEAP.thaw() }
+    unsafe { HEAP.thaw_child() }
     background::forget();
 }
 

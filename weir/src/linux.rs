@@ -4,10 +4,11 @@ use core::sync::atomic::{
     AtomicBool, AtomicU8, AtomicU32, AtomicUsize,
     Ordering::{Acquire, Relaxed, Release},
 };
-use weir_core::page::PAGE;
+use weir_core::page::PAGEBLOCK;
 use weir_core::percpu::{MAX_CPUS, Pushed, Table};
 use weir_core::platform::{Misuse, Platform, Reach, Run};
-use weir_core::stats::Stats;
+use weir_core::pressure::Level;
+use weir_core::stats::{Cause, Stats};
 use weir_core::tunables::Tunables;
 
 use crate::message::Line;
@@ -58,6 +59,26 @@ impl Linux {
         self.nodes.store(machine::node_count(), Relaxed);
         self.mode.store(if lockless { LOCKLESS } else { LOCKED }, Release);
         lockless
+    }
+
+    fn map_aligned(len: usize, align: usize) -> Option<usize> {
+        let at = mman::mmap_anonymous(len, MAP_NORESERVE).ok()? as usize;
+        if at.is_multiple_of(align) {
+            return Some(at);
+        }
+        // Kernels since 6.7 align long mappings by themselves; this one did not, or more is asked for.
+        // SAFETY: just mapped, nobody's yet.
+        let _ = unsafe { mman::munmap(at as *mut u8, len) };
+        let total = len.checked_add(align)?;
+        let at = mman::mmap_anonymous(total, MAP_NORESERVE).ok()? as usize;
+        let start = at.next_multiple_of(align);
+        for (from, len) in [(at, start - at), (start + len, at + align - start)] {
+            if len > 0 {
+                // SAFETY: the ends of a mapping just made, nobody's yet.
+                let _ = unsafe { mman::munmap(from as *mut u8, len) };
+            }
+        }
+        Some(start)
     }
 
     fn release_each(runs: &[Run]) -> usize {
@@ -136,16 +157,11 @@ impl Platform for Linux {
     }
 
     fn map(&self, len: usize, align: usize) -> Option<usize> {
-        let slack = if align > PAGE { align } else { 0 };
-        let total = len.checked_add(slack)?;
-        let at = mman::mmap_anonymous(total, MAP_NORESERVE).ok()? as usize;
-        let start = at.next_multiple_of(align);
-        let (head, tail) = (start - at, at + total - (start + len));
-        for (from, len) in [(at, head), (start + len, tail)] {
-            if len > 0 {
-                // SAFETY: the ends of a mapping just made, nobody's yet.
-                let _ = unsafe { mman::munmap(from as *mut u8, len) };
-            }
+        let start = Self::map_aligned(len, align)?;
+        if align >= PAGEBLOCK && TUNABLES.huge_blocks.get() != 0 {
+            // Where huge pages are off this fails, and does no harm.
+            // SAFETY: fresh memory; the advice changes no contents.
+            let _ = unsafe { mman::madvise(start as *mut u8, len, mman::MADV_HUGEPAGE) };
         }
         Some(start)
     }
@@ -210,6 +226,10 @@ impl Platform for Linux {
 
     fn notify(&self) {
         background::notify();
+    }
+
+    fn pressure(&self) -> (Level, Cause) {
+        background::look()
     }
 
     #[cold]

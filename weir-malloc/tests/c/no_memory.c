@@ -7,7 +7,7 @@ static size_t exhaust(size_t size) {
     size_t count = 0;
     errno = 0;
     while ((block = malloc(size))) {
-        fill(block + 1, 64, (uintptr_t)block);
+        fill(block + 1, 48, (uintptr_t)block);
         *block = list, list = (void **)block, count++;
     }
     CHECK(errno == ENOMEM);
@@ -16,7 +16,7 @@ static size_t exhaust(size_t size) {
     if (size > 100000) CHECK(posix_memalign(&p, 64, size) == ENOMEM && p == (void *)1 && (errno == 77 || !is_weir()));
     while (list) {
         block = list, list = *block;
-        CHECK(holds(block + 1, 64, (uintptr_t)block));
+        CHECK(holds(block + 1, 48, (uintptr_t)block));
         free(block);
     }
     return count;
@@ -24,9 +24,9 @@ static size_t exhaust(size_t size) {
 
 int main(void) {
     alarm(250);
-    struct rlimit limit = {600u << 20, 600u << 20};
+    struct rlimit limit = {400u << 20, 400u << 20};
     if (getenv("TIGHT")) CHECK(setrlimit(RLIMIT_AS, &limit) == 0); /* set now, after the heap chose its region */
-    static const size_t sizes[] = {20 << 20, 300000, 5000, 200, 1 << 20, 64};
+    static const size_t sizes[] = {20 << 20, 300000, 5000, 700, 1 << 20, 400};
     for (int i = 0; i < 6; i++) {
         size_t first = exhaust(sizes[i]), second = exhaust(sizes[i]);
         CHECK(first * sizes[i] > 100u << 20);

@@ -34,6 +34,7 @@ int main(int argc, char **argv) {
         for (int i = 0; i < 64; i++) free(keep[i]);
         malloc_trim(0);
         wrong(keep[9]);
+        stir();
     } else if (strcmp(which, "twice-large") == 0) {
         free(p = malloc(300000));
         wrong(p);
@@ -47,8 +48,10 @@ int main(int argc, char **argv) {
         stir();
     } else if (strcmp(which, "inside") == 0) {
         wrong((char *)keep[9] + 16);
+        stir();
     } else if (strcmp(which, "unaligned") == 0) {
         wrong((char *)keep[9] + 1);
+        stir();
     } else if (strcmp(which, "inside-large") == 0) {
         p = malloc(300000);
         wrong((char *)p + 8192);

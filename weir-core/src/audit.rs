@@ -1,0 +1,148 @@
+//! The audit: every page is in exactly one state, every list holds what belongs on it, every count is the sum of what
+//! it counts. For tests and for a program that doubts its heap; it walks everything and changes nothing.
+
+use crate::heap::{Heap, MAX_NODES, Space};
+use crate::page::{LARGE, NOTHING, PAGE, PAGEBLOCK_PAGES};
+use crate::platform::Platform;
+use crate::size_class::{COUNT, OBJECTS};
+use crate::slab;
+use core::sync::atomic::Ordering::Relaxed;
+
+/// What an audit found wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// What does not add up.
+    pub what: &'static str,
+    /// The page, pageblock, class or count where it does not.
+    pub at: usize,
+}
+
+/// What an audit counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Audit {
+    /// Pages of slabs.
+    pub slab_pages: usize,
+    /// Pages of large runs.
+    pub run_pages: usize,
+    /// Large runs.
+    pub runs: usize,
+    /// Free pages that are backed.
+    pub idle_pages: usize,
+    /// Free pages that are not.
+    pub reported_pages: usize,
+    /// Pages of address space that belong to nobody: somebody else's mapping was in the way.
+    pub hole_pages: usize,
+    /// Objects that programs hold.
+    pub live_objects: usize,
+    /// Objects in depots.
+    pub depot_objects: usize,
+    /// Objects in per-CPU buckets.
+    pub cpu_objects: usize,
+    /// Blocks mapped on their own.
+    pub mapped: usize,
+}
+
+/// `Err` unless `right`.
+pub(crate) fn check(right: bool, what: &'static str, at: usize) -> Result<(), Fault> {
+    if right { Ok(()) } else { Err(Fault { what, at }) }
+}
+
+impl<P: Platform> Heap<P> {
+    /// Checks the whole heap. To be called while no other thread uses it: what a thread has in its hands counts as
+    /// held by the program, or is found to be missing.
+    pub fn audit(&self) -> Result<Audit, Fault> {
+        let _no_batch_in_flight = self.balancer.batch(&self.platform);
+        let mut audit = Audit::default();
+        let mut sums = [slab::audit::Sum::default(); COUNT + 1];
+        for space in [&self.normal, &self.low] {
+            self.audit_space(space, &mut audit, &mut sums)?;
+        }
+        let mut out = 0;
+        for class in 1..=COUNT {
+            self.caches[class].slabs.lock(&self.platform).audit(&self.normal.window, class, sums[class])?;
+            out += sums[class].slabs * OBJECTS[class] as usize - sums[class].free;
+            let mut objects = 0;
+            self.caches[class].depot.lock(&self.platform).audit(class, |addr| {
+                objects += 1;
+                check(slab::audit::is_out(&self.normal.window, class, addr), "an object of a depot", addr)
+            })?;
+            audit.depot_objects += objects;
+        }
+        self.percpu.audit(|class, addr| {
+            audit.cpu_objects += 1;
+            check(slab::audit::is_out(&self.normal.window, class, addr), "an object of a bucket", addr)
+        })?;
+        let cached = audit.depot_objects + audit.cpu_objects;
+        check(cached <= out, "objects cached twice", cached)?;
+        audit.live_objects = out - cached;
+        audit.mapped = self.mapped.lock(&self.platform).count;
+        let used = self.platform.stats().used_bytes.load(Relaxed) as usize;
+        check(used == (audit.slab_pages + audit.run_pages) * PAGE, "used_bytes", used)?;
+        Ok(audit)
+    }
+
+    fn audit_space(
+        &self,
+        space: &Space,
+        audit: &mut Audit,
+        sums: &mut [slab::audit::Sum; COUNT + 1],
+    ) -> Result<(), Fault> {
+        let (mut free, mut pages) = (0, 0);
+        for node in 0..MAX_NODES {
+            let zone = space.zones[node].lock(&self.platform);
+            let sum = zone.audit(&space.window)?;
+            free += sum.free;
+            pages += zone.pages;
+            audit.idle_pages += sum.idle;
+            audit.reported_pages += sum.free - sum.idle;
+        }
+        let top = space.window.top() as usize;
+        let held = Self::audit_pages(space, audit, sums)?;
+        check(held + free == pages, "pages in no state", held)?;
+        check(pages <= top, "pages of a window", pages)?;
+        audit.hole_pages += top - pages;
+        Ok(())
+    }
+
+    /// Walks the pages that are not free; returns how many slabs and runs hold.
+    fn audit_pages(space: &Space, audit: &mut Audit, sums: &mut [slab::audit::Sum; COUNT + 1]) -> Result<usize, Fault> {
+        let window = &space.window;
+        let before = audit.slab_pages + audit.run_pages;
+        let is_free = |page: u32| {
+            // SAFETY: a page below the top; nobody changes its pageblock now.
+            let block = unsafe { &*window.block(page / PAGEBLOCK_PAGES as u32) };
+            block.free.count_range(page as usize % PAGEBLOCK_PAGES, 1) == 1
+        };
+        let mut page = 0;
+        while page < window.top() {
+            let class = window.class_of(page);
+            let len = match class {
+                NOTHING => {
+                    page += 1;
+                    continue;
+                }
+                LARGE => {
+                    // SAFETY: the page heads a run, whose length its descriptor holds.
+                    let len = unsafe { *window.desc(page) };
+                    audit.runs += 1;
+                    audit.run_pages += len as usize;
+                    len
+                }
+                class => {
+                    let class = usize::from(class);
+                    let first = slab::audit::audit_slab(window, class, page, &mut sums[class])?;
+                    check(first == page, "a slab's first page", page as usize)?;
+                    let len = u32::from(crate::size_class::PAGES[class]);
+                    audit.slab_pages += len as usize;
+                    len
+                }
+            };
+            for p in page..page + len {
+                check(!is_free(p), "a page both free and held", p as usize)?;
+                check(class != LARGE || p == page || window.class_of(p) == NOTHING, "a page of two runs", p as usize)?;
+            }
+            page += len;
+        }
+        Ok(audit.slab_pages + audit.run_pages - before)
+    }
+}

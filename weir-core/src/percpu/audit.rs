@@ -1,0 +1,31 @@
+//! What the per-CPU buckets hold, while nobody uses them.
+
+use super::{BEGIN, CpuSlab, PerCpu};
+use crate::audit::{Fault, check};
+use crate::size_class::{COUNT, cpu_objects};
+use core::sync::atomic::Ordering::{Acquire, Relaxed};
+
+impl PerCpu {
+    /// Checks every CPU's buckets; calls `f` with class and object of each object in them.
+    pub(crate) fn audit(&self, mut f: impl FnMut(usize, usize) -> Result<(), Fault>) -> Result<(), Fault> {
+        let seen = self.seen.load(Acquire) as usize;
+        for slab in self.slabs[..seen].iter().map(|s| s.load(Acquire)).filter(|s| !s.is_null()) {
+            for (class, &begin) in BEGIN.iter().enumerate().skip(1).take(COUNT) {
+                // SAFETY: a slab, once made, lives on; nobody uses it now, as the caller promises.
+                let header = unsafe { (*slab).headers[class].load(Relaxed) };
+                let (begin, current) = (u32::from(begin), header & 0xffff);
+                let end = begin + cpu_objects(class) as u32;
+                check(header >> 16 == end && current >= begin && current <= end, "a bucket's header", class)?;
+                for word in begin - 1..current {
+                    // SAFETY: slots of the class, or the zero word before them.
+                    let object = unsafe { *CpuSlab::slot(slab, word) } as usize;
+                    check((object == 0) == (word < begin), "a bucket's slot", class)?;
+                    if object != 0 {
+                        f(class, object)?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,77 @@
+//! Whether a zone's lists and counts agree with its pageblocks.
+
+use super::{FreeAreas, LISTS, ORDERS, PARTIAL_LISTS};
+use crate::audit::{Fault, check};
+use crate::page::{NONE, PAGEBLOCK_PAGES, Window};
+
+/// What a zone's pageblocks hold, in pages.
+#[derive(Default)]
+pub(crate) struct Sum {
+    pub(crate) free: usize,
+    pub(crate) idle: usize,
+}
+
+impl FreeAreas {
+    /// Checks every list and every pageblock of the zone.
+    pub(crate) fn audit(&self, window: &Window) -> Result<Sum, Fault> {
+        let listed = self.audit_lists(window)?;
+        let hinted = self.audit_hints(window)?;
+        let (mut sum, mut on_list, mut on_hints) = (Sum::default(), 0, 0);
+        for number in 0..window.top() / PAGEBLOCK_PAGES as u32 {
+            let block = self.block(window, number);
+            if block.node != self.node {
+                continue;
+            }
+            let idle = block.idle();
+            check((block.hint != 0) != idle.is_empty(), "hinted, or not, against its idle pages", number as usize)?;
+            check(
+                (block.list != 0) != block.free.is_empty(),
+                "listed, or not, against its free pages",
+                number as usize,
+            )?;
+            (on_list, on_hints) = (on_list + usize::from(block.list != 0), on_hints + usize::from(block.hint != 0));
+            sum.free += block.free.len();
+            sum.idle += idle.len();
+        }
+        check(listed == on_list, "pageblocks on lists", listed)?;
+        check(hinted == on_hints, "pageblocks on hint lists", hinted)?;
+        check(sum.idle == self.idle, "idle pages of a zone", self.idle)?;
+        check(self.used + sum.free == self.pages, "used and free pages of a zone", self.used)?;
+        Ok(sum)
+    }
+
+    fn audit_lists(&self, window: &Window) -> Result<usize, Fault> {
+        let mut listed = 0;
+        for list in 0..LISTS {
+            let (mut at, mut prev) = (self.heads[list], NONE);
+            if list < PARTIAL_LISTS {
+                let bit = self.partial[list / ORDERS] >> (list % ORDERS) & 1 == 1;
+                check(bit == (at != NONE), "the bit of a list", list)?;
+            }
+            while at != NONE {
+                let block = self.block(window, at);
+                check(block.node == self.node, "a pageblock on another node's list", at as usize)?;
+                check(block.list as usize == list + 1 && block.prev == prev, "a link of a list", at as usize)?;
+                check(Self::list_of(block) == Some(list), "a pageblock on the wrong list", at as usize)?;
+                (prev, at, listed) = (at, block.next, listed + 1);
+            }
+        }
+        Ok(listed)
+    }
+
+    fn audit_hints(&self, window: &Window) -> Result<usize, Fault> {
+        let mut hinted = 0;
+        for (list, [head, tail]) in self.hints.into_iter().enumerate() {
+            let (mut at, mut prev) = (head, NONE);
+            while at != NONE {
+                let block = self.block(window, at);
+                let right = block.hint as usize == list + 1 && block.hint_prev == prev;
+                check(right && block.backing() as usize == list, "a link of a hint list", at as usize)?;
+                (prev, at, hinted) = (at, block.hint_next, hinted + 1);
+            }
+            // An empty list's tail is never read through, but it must be known to be empty.
+            check(tail == prev, "the tail of a hint list", list)?;
+        }
+        Ok(hinted)
+    }
+}

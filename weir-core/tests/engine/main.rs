@@ -1,0 +1,11 @@
+//! The whole engine on a fake platform: every decision on a clock, CPUs, nodes and failures that the test sets.
+#![cfg(not(loom))]
+
+#[path = "../fake/mod.rs"]
+mod fake;
+
+mod held;
+mod misuse;
+mod model;
+mod policy;
+mod threads;

@@ -1,0 +1,126 @@
+//! The fake platform's memory: reserved address space, of which parts are usable, and blocks of their own.
+
+use std::collections::BTreeMap;
+
+use libc::{MAP_ANONYMOUS, MAP_FIXED_NOREPLACE, MAP_NORESERVE, MAP_PRIVATE, PROT_NONE, PROT_READ, PROT_WRITE};
+use weir_core::page::PAGE;
+use weir_core::platform::{Reach, Run};
+
+/// Address of the first try for a window below 4 GiB.
+const LOW: usize = 1 << 28;
+/// Distance between two such tries.
+const LOW_STEP: usize = 1 << 26;
+
+#[derive(Default)]
+pub struct Memory {
+    /// Reserved windows.
+    windows: Vec<Run>,
+    /// Usable parts of windows: address and length.
+    parts: BTreeMap<usize, usize>,
+    /// Blocks of their own: address and length.
+    blocks: BTreeMap<usize, usize>,
+}
+
+fn mmap(at: usize, len: usize, prot: i32, flags: i32) -> Option<usize> {
+    let flags = flags | MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+    // SAFETY: a new mapping; NOREPLACE leaves what exists alone where an address is given.
+    let got = unsafe { libc::mmap(at as *mut _, len, prot, flags, -1, 0) };
+    (got != libc::MAP_FAILED).then_some(got as usize)
+}
+
+fn munmap(run: Run) {
+    // SAFETY: the test's own mapping.
+    assert_eq!(unsafe { libc::munmap(run.addr as *mut _, run.len) }, 0);
+}
+
+/// Makes a run read as zero, and costs as little memory as it did before it was touched.
+pub fn wipe(run: Run) {
+    // SAFETY: mapped memory of the heap, which has given it up.
+    assert_eq!(unsafe { libc::madvise(run.addr as *mut _, run.len, libc::MADV_DONTNEED) }, 0);
+}
+
+impl Memory {
+    pub fn reserve(&mut self, len: usize, align: usize, reach: Reach) -> Option<Run> {
+        let (window, addr) = match reach {
+            Reach::Any => {
+                let window = Run { addr: mmap(0, len + align, PROT_NONE, 0)?, len: len + align };
+                (window, window.addr.next_multiple_of(align))
+            }
+            Reach::Low32 => {
+                let tries = (LOW..(4 << 30) - len).step_by(LOW_STEP);
+                let addr = tries.into_iter().find_map(|at| mmap(at, len, PROT_NONE, MAP_FIXED_NOREPLACE))?;
+                assert!(addr.is_multiple_of(align) && addr + len <= 4 << 30);
+                (Run { addr, len }, addr)
+            }
+        };
+        self.windows.push(window);
+        Some(Run { addr, len })
+    }
+
+    pub fn map_at(&mut self, run: Run) -> bool {
+        assert!(run.addr.is_multiple_of(PAGE) && run.len.is_multiple_of(PAGE) && run.len > 0, "{run:?}");
+        let inside = |w: &&Run| w.addr <= run.addr && run.addr + run.len <= w.addr + w.len;
+        assert!(self.windows.iter().any(|w| inside(&w)), "{run:?} lies in no window");
+        let before = self.parts.range(..run.addr + run.len).next_back();
+        assert!(before.is_none_or(|(addr, len)| addr + len <= run.addr), "{run:?} is mapped already");
+        // SAFETY: reserved address space of this platform.
+        let done = unsafe { libc::mprotect(run.addr as *mut _, run.len, PROT_READ | PROT_WRITE) };
+        assert_eq!(done, 0);
+        self.parts.insert(run.addr, run.len);
+        true
+    }
+
+    pub fn is_mapped(&self, run: Run) -> bool {
+        let (mut at, end) = (run.addr, run.addr + run.len);
+        while at < end {
+            match self.parts.range(..=at).next_back() {
+                Some((addr, len)) if addr + len > at => at = addr + len,
+                _ => return false,
+            }
+        }
+        true
+    }
+
+    pub fn map(&mut self, len: usize, align: usize) -> Option<usize> {
+        assert!(len.is_multiple_of(PAGE) && len > 0 && align.is_power_of_two());
+        if len > 1 << 40 || align > 1 << 40 {
+            return None;
+        }
+        let whole = mmap(0, len + align, PROT_READ | PROT_WRITE, 0)?;
+        let addr = whole.next_multiple_of(align.max(PAGE));
+        for (addr, end) in [(whole, addr), (addr + len, whole + len + align)] {
+            if end - addr >= PAGE {
+                munmap(Run { addr, len: end - addr });
+            }
+        }
+        self.blocks.insert(addr, len);
+        Some(addr)
+    }
+
+    pub fn unmap(&mut self, run: Run) {
+        let (&addr, len) = self.blocks.range_mut(..=run.addr).next_back().expect("nothing is mapped there");
+        assert_eq!(addr + *len, run.addr + run.len, "{run:?} was not mapped so, nor is it a tail");
+        *len -= run.len;
+        if *len == 0 {
+            self.blocks.remove(&addr);
+        }
+        munmap(run);
+    }
+
+    /// Always moves, so that nobody relies on the old address.
+    pub fn remap(&mut self, run: Run, len: usize) -> Option<usize> {
+        assert_eq!(self.blocks.get(&run.addr), Some(&run.len), "{run:?} was not mapped so");
+        let new = self.map(len, PAGE)?;
+        // SAFETY: both are mapped and distinct.
+        unsafe { std::ptr::copy_nonoverlapping(run.addr as *const u8, new as *mut u8, run.len.min(len)) };
+        self.unmap(run);
+        Some(new)
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        let blocks = self.blocks.iter().map(|(&addr, &len)| Run { addr, len });
+        self.windows.iter().copied().chain(blocks).for_each(munmap);
+    }
+}

@@ -1,0 +1,346 @@
+//! A platform made of plain memory and locks, whose clock, CPUs, nodes and failures a test decides.
+//!
+//! It checks what the engine owes a platform: calls that may be system calls come under no lock of rank 2 to 4;
+//! released runs are whole pages of mapped memory, not in use (as far as the test tells) and not in flight twice.
+#![allow(dead_code, reason = "each test binary uses a part of it")]
+
+mod memory;
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
+use std::sync::{Condvar, Mutex, MutexGuard};
+
+use weir_core::page::PAGE;
+use weir_core::percpu::{CpuSlab, Pushed, Table};
+use weir_core::platform::{Misuse, Platform, Reach, Run};
+use weir_core::stats::Stats;
+use weir_core::tunables::Tunables;
+
+/// CPUs of the machine.
+pub const CPUS: usize = 64;
+/// Locks under which no call that may be a system call is allowed.
+const QUIET_RANKS: u32 = 0b1_1100;
+
+thread_local! {
+    static CPU: Cell<usize> = const { Cell::new(0) };
+    static NODE: Cell<usize> = const { Cell::new(0) };
+    static RANKS: &'static AtomicU32 = Box::leak(Box::new(AtomicU32::new(0)));
+}
+
+/// Moves the calling thread to `cpu`.
+pub fn run_on(cpu: usize) {
+    CPU.set(cpu % CPUS);
+}
+
+/// Moves the calling thread to `node`.
+pub fn run_on_node(node: usize) {
+    NODE.set(node);
+}
+
+/// The calls that can be made to fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Call {
+    Window,
+    MapAt,
+    Map,
+    Remap,
+    Release,
+}
+
+/// When calls of one kind fail: call number `n` does when bit `n % 64` is set.
+#[derive(Default)]
+struct Plan {
+    calls: AtomicU64,
+    fail: AtomicU64,
+}
+
+impl Plan {
+    fn fails(&self) -> bool {
+        let n = self.calls.fetch_add(1, Relaxed);
+        self.fail.load(Relaxed) >> (n % 64) & 1 == 1
+    }
+}
+
+/// What a test wants done while a release is under way, on a thread of its own.
+type Hook = Box<dyn Fn() + Send + Sync>;
+
+pub struct Fake {
+    memory: Mutex<memory::Memory>,
+    clock: AtomicU64,
+    plans: [Plan; 5],
+    pub node_count: AtomicUsize,
+    pub huge: AtomicBool,
+    pub lockless: bool,
+    /// Bytes that a heap window may have.
+    pub window: usize,
+    cpus: Vec<Mutex<()>>,
+    sleepers: (Mutex<()>, Condvar),
+    pub notices: AtomicUsize,
+    misuses: Mutex<Vec<(Misuse, usize)>>,
+    /// Every call of release so far.
+    released: Mutex<Vec<Vec<Run>>>,
+    in_flight: Mutex<Vec<Run>>,
+    /// What the test holds now: address and length.
+    live: Mutex<BTreeMap<usize, usize>>,
+    hook: Mutex<Option<Hook>>,
+    stats: Stats,
+    tunables: Tunables,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // A test that failed under the lock has said so already.
+    mutex.lock().unwrap_or_else(|e| e.into_inner())
+}
+
+fn overlap(a: Run, b: Run) -> bool {
+    a.addr < b.addr + b.len && b.addr < a.addr + a.len
+}
+
+impl Fake {
+    pub fn new() -> Self {
+        RANKS.with(|r| r.store(0, Relaxed));
+        run_on(0);
+        run_on_node(0);
+        Self {
+            memory: Mutex::default(),
+            clock: AtomicU64::new(1_000_000_000),
+            plans: Default::default(),
+            node_count: AtomicUsize::new(1),
+            huge: AtomicBool::new(false),
+            lockless: true,
+            window: 1 << 30,
+            cpus: (0..CPUS).map(|_| Mutex::default()).collect(),
+            sleepers: Default::default(),
+            notices: AtomicUsize::new(0),
+            misuses: Mutex::default(),
+            released: Mutex::default(),
+            in_flight: Mutex::default(),
+            live: Mutex::default(),
+            hook: Mutex::default(),
+            stats: Stats::new(),
+            tunables: Tunables::new(),
+        }
+    }
+
+    /// Lets `ms` milliseconds pass.
+    pub fn pass_ms(&self, ms: u64) {
+        self.clock.fetch_add(ms * 1_000_000, Relaxed);
+    }
+
+    /// Calls of kind `call` fail from now on where `pattern` has a bit for them.
+    pub fn fail(&self, call: Call, pattern: u64) {
+        let plan = &self.plans[call as usize];
+        plan.calls.store(0, Relaxed);
+        plan.fail.store(pattern, Relaxed);
+    }
+
+    /// Nothing fails any more.
+    pub fn fail_nothing(&self) {
+        self.plans.iter().for_each(|plan| plan.fail.store(0, Relaxed));
+    }
+
+    /// Tells the platform that the test holds a block.
+    pub fn hold(&self, addr: usize, len: usize) {
+        locked(&self.live).insert(addr, len);
+    }
+
+    /// Tells the platform that the test no longer holds the block at `addr`.
+    pub fn let_go(&self, addr: usize) {
+        locked(&self.live).remove(&addr);
+    }
+
+    /// The misuses recorded since the last call.
+    pub fn take_misuses(&self) -> Vec<(Misuse, usize)> {
+        std::mem::take(&mut locked(&self.misuses))
+    }
+
+    /// The calls of release since the last call of this.
+    pub fn take_released(&self) -> Vec<Vec<Run>> {
+        std::mem::take(&mut locked(&self.released))
+    }
+
+    /// Has `hook` run during each release that is not made by the hook itself.
+    pub fn during_release(&self, hook: impl Fn() + Send + Sync + 'static) {
+        *locked(&self.hook) = Some(Box::new(hook));
+    }
+
+    /// How many calls of kind `call` there were since its failures were last planned.
+    pub fn calls(&self, call: Call) -> u64 {
+        self.plans[call as usize].calls.load(Relaxed)
+    }
+
+    fn fails(&self, call: Call) -> bool {
+        self.outside_locks();
+        self.plans[call as usize].fails()
+    }
+
+    fn outside_locks(&self) {
+        let held = RANKS.with(|r| r.load(Relaxed)) & QUIET_RANKS;
+        assert!(held == 0, "a platform call under a lock (held: {held:#b})");
+    }
+
+    fn on_cpu<R>(&self, table: &Table, f: impl FnOnce(*mut CpuSlab) -> R) -> R {
+        let cpu = CPU.get();
+        // The table is read inside the section, as a restartable one does.
+        let _section = locked(&self.cpus[cpu]);
+        f(table.entry(cpu).load(Acquire))
+    }
+
+    fn check_release(&self, runs: &[Run]) {
+        assert!(!runs.is_empty());
+        let memory = locked(&self.memory);
+        let live = locked(&self.live);
+        let mut flying = locked(&self.in_flight);
+        for &run in runs {
+            assert!(
+                run.addr.is_multiple_of(PAGE) && run.len.is_multiple_of(PAGE) && run.len > 0,
+                "{run:?} is not whole pages"
+            );
+            assert!(memory.is_mapped(run), "{run:?} is not mapped");
+            let near = live.range(..run.addr + run.len).next_back();
+            let near = near.map(|(&addr, &len)| Run { addr, len });
+            assert!(!near.is_some_and(|held| overlap(held, run)), "{run:?} is in use: {near:?}");
+            assert!(!flying.iter().any(|&other| overlap(other, run)), "{run:?} is in flight already");
+            flying.push(run);
+        }
+    }
+}
+
+impl Platform for Fake {
+    fn window(&self, len: usize, align: usize, reach: Reach) -> Option<Run> {
+        if self.fails(Call::Window) {
+            return None;
+        }
+        // The engine asks for a heap's window in terabytes and for its arrays' in what they need.
+        let len = if reach == Reach::Low32 || len > self.window * 4 { len.min(self.window) } else { len };
+        locked(&self.memory).reserve(len, align, reach)
+    }
+
+    fn map_at(&self, run: Run, _node: usize) -> bool {
+        !self.fails(Call::MapAt) && locked(&self.memory).map_at(run)
+    }
+
+    fn map(&self, len: usize, align: usize) -> Option<usize> {
+        if self.fails(Call::Map) { None } else { locked(&self.memory).map(len, align) }
+    }
+
+    fn unmap(&self, run: Run) {
+        self.outside_locks();
+        locked(&self.memory).unmap(run);
+    }
+
+    fn remap(&self, run: Run, len: usize) -> Option<usize> {
+        if self.fails(Call::Remap) { None } else { locked(&self.memory).remap(run, len) }
+    }
+
+    fn release(&self, runs: &[Run]) -> usize {
+        let fails = self.fails(Call::Release);
+        self.check_release(runs);
+        locked(&self.released).push(runs.to_vec());
+        let hook = locked(&self.hook).take();
+        if let Some(hook) = hook {
+            std::thread::scope(|scope| scope.spawn(&hook).join().unwrap());
+            *locked(&self.hook) = Some(hook);
+        }
+        // A failing call still does a part of its work.
+        let taken = if fails { runs.len() / 2 } else { runs.len() };
+        runs[..taken].iter().for_each(|&run| memory::wipe(run));
+        locked(&self.in_flight).retain(|run| !runs.contains(run));
+        taken
+    }
+
+    fn huge_on_touch(&self) -> bool {
+        self.huge.load(Relaxed)
+    }
+
+    fn now(&self) -> u64 {
+        self.clock.load(Relaxed)
+    }
+
+    fn nodes(&self) -> usize {
+        self.node_count.load(Relaxed)
+    }
+
+    fn node(&self) -> usize {
+        NODE.get().min(self.nodes() - 1)
+    }
+
+    fn wait(&self, word: &AtomicU32, expected: u32) {
+        let guard = locked(&self.sleepers.0);
+        if word.load(SeqCst) == expected {
+            drop(self.sleepers.1.wait(guard));
+        }
+    }
+
+    fn wake(&self, _word: &AtomicU32) {
+        let _guard = locked(&self.sleepers.0);
+        self.sleepers.1.notify_all();
+    }
+
+    fn notify(&self) {
+        self.outside_locks();
+        self.notices.fetch_add(1, Relaxed);
+    }
+
+    fn misuse(&self, what: Misuse, addr: usize, _class_size: usize) {
+        self.outside_locks();
+        locked(&self.misuses).push((what, addr));
+    }
+
+    fn stats(&self) -> &Stats {
+        &self.stats
+    }
+
+    fn tunables(&self) -> &Tunables {
+        &self.tunables
+    }
+
+    fn held_ranks(&self) -> Option<&AtomicU32> {
+        Some(RANKS.with(|r| *r))
+    }
+
+    fn lockless(&self) -> bool {
+        self.lockless
+    }
+
+    fn cpu(&self) -> usize {
+        CPU.get()
+    }
+
+    unsafe fn pop(&self, table: &Table, class: usize) -> *mut u8 {
+        // SAFETY: the section's lock makes the slab this thread's; a drain fences before it touches the slab.
+        self.on_cpu(table, |slab| unsafe { CpuSlab::pop(slab, class) })
+    }
+
+    unsafe fn push(&self, table: &Table, class: usize, object: *mut u8) -> Pushed {
+        // SAFETY: as in `pop`.
+        self.on_cpu(table, |slab| unsafe { CpuSlab::push(slab, class, object) })
+    }
+
+    unsafe fn push_batch(&self, table: &Table, class: usize, objects: &[*mut u8]) -> usize {
+        let push = |slab: *mut CpuSlab| {
+            // SAFETY: as in `pop`.
+            objects.iter().take_while(|&&o| unsafe { CpuSlab::push(slab, class, o) } == Pushed::Done).count()
+        };
+        self.on_cpu(table, push)
+    }
+
+    unsafe fn pop_batch(&self, table: &Table, class: usize, objects: &mut [*mut u8]) -> usize {
+        self.on_cpu(table, |slab| {
+            for (n, slot) in objects.iter_mut().enumerate() {
+                // SAFETY: as in `pop`.
+                *slot = unsafe { CpuSlab::pop(slab, class) };
+                if slot.is_null() {
+                    return n;
+                }
+            }
+            objects.len()
+        })
+    }
+
+    fn fence(&self) {
+        self.outside_locks();
+        self.cpus.iter().for_each(|cpu| drop(locked(cpu)));
+    }
+}
