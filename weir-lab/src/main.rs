@@ -51,7 +51,7 @@ enum Command {
     /// Build the peers that come as crates; all of them unless named.
     Peers { names: Vec<String> },
     /// Run an experiment and print its table.
-    Run(RunArgs),
+    Run(Box<RunArgs>),
 }
 
 /// What every experiment can be told.
