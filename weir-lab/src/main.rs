@@ -1,5 +1,7 @@
 //! `weir-lab`: Weir's experiments and the peers it is measured against.
 
+#[cfg(target_arch = "x86_64")]
+mod calls;
 mod cgroup;
 mod child;
 mod e10;
@@ -29,6 +31,8 @@ mod restore;
 mod scaling;
 mod scaling_report;
 mod stats;
+#[cfg(target_arch = "x86_64")]
+mod step;
 mod swap;
 mod thp;
 mod thread_limit;
@@ -103,6 +107,8 @@ const EXPERIMENTS: &[Experiment] = &[
     ("e8", "the neighbour: what an idle process that once peaked costs another in its cgroup", e8::run),
     ("e9", "peers: the standard allocator workloads and real programs; time, peak resident set, page faults", e9::run),
     ("e10", "many threads: what is held for threads that used malloc once and sleep", e10::run),
+    #[cfg(target_arch = "x86_64")]
+    ("calls", "instructions of a malloc and of a free, counted one by one", calls::run),
     ("latency", "single calls of malloc and free while memory is given back: p50 to the longest", latency::run),
     ("scaling", "the threaded workloads of e9 on 1 to 64 threads; calls while up to 16 GiB are live", scaling::run),
     ("picture", "memory over time, from a peak to idleness, as a drawing (--svg FILE)", picture::run),

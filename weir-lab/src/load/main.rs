@@ -8,6 +8,7 @@ mod alloc_test;
 mod apps;
 mod big_heap;
 mod cache_lines;
+mod calls;
 mod churn;
 mod clock;
 mod glibc_bench;
@@ -41,6 +42,7 @@ fn main() {
         "many-threads" => many_threads::main(args),
         "latency" => latency::main(args),
         "big-heap" => big_heap::main(args),
+        "calls" => calls::main(args),
         "hog" => hog::main(args),
         _ => measure(&name, args),
     };

@@ -1,0 +1,188 @@
+//! Goes through a child instruction by instruction and counts those of the functions it is asked for.
+//!
+//! Exact, and possible where no performance counter is (virtual machines). A restartable sequence would never end
+//! under it: each step is a stop, and each stop makes the kernel abort the sequence and rewrite the CPU's number, over
+//! which Google's tcmalloc keeps a pointer. So the child's thread is first taken off the kernel's list, by a system
+//! call made in its name, and its rseq area is filled again with what it held: true as long as it stays on its CPU.
+
+use std::io::Error;
+
+/// Instructions of each call, by function.
+pub type Counts = [Vec<u64>; 2];
+
+/// A runaway child is not followed for ever.
+const MOST_STEPS: u64 = 20_000_000;
+const GET_RSEQ_CONFIGURATION: libc::c_uint = 0x420f;
+const UNREGISTER: u64 = 1;
+/// The words of the kernel's `struct rseq`, of which the second points to the sequence under way.
+const AREA_WORDS: usize = 4;
+const RSEQ_CS: usize = 1;
+/// The instruction `syscall`.
+const SYSCALL: i64 = 0x050f;
+
+/// A traced thread that is stopped.
+pub struct Stopped(libc::pid_t);
+
+/// As the kernel tells it.
+#[repr(C)]
+#[derive(Default)]
+struct RseqConfiguration {
+    pointer: u64,
+    size: u32,
+    signature: u32,
+    flags: u32,
+    pad: u32,
+}
+
+impl Stopped {
+    /// Waits until the child, which asked to be traced, has stopped itself.
+    pub fn wait_for(pid: u32) -> Result<Stopped, String> {
+        let pid = pid as libc::pid_t;
+        match wait(pid)? {
+            status if libc::WIFSTOPPED(status) && libc::WSTOPSIG(status) == libc::SIGSTOP => Ok(Stopped(pid)),
+            status => Err(format!("it did not stop as it should (status {status:#x})")),
+        }
+    }
+
+    /// Steps until the child stops itself again; counts from each entry of `functions` to the return to its caller,
+    /// both included.
+    pub fn count(self, functions: [u64; 2]) -> Result<Counts, String> {
+        self.leave_rseq()?;
+        let mut counts = Counts::default();
+        let mut call: Option<Call> = None;
+        let mut before = self.registers()?;
+        for _ in 0..MOST_STEPS {
+            if !self.step()? {
+                return Ok(counts);
+            }
+            let now = self.registers()?;
+            match &mut call {
+                // A repeated instruction stops at every repetition, and is one.
+                Some(call) if now.rip != before.rip => call.instructions += 1,
+                _ => {}
+            }
+            if let Some(ended) = call.take_if(|call| now.rsp > call.stack) {
+                counts[ended.function].push(ended.instructions);
+            }
+            if call.is_none()
+                && let Some(function) = functions.iter().position(|&entry| entry == now.rip)
+            {
+                call = Some(Call { function, stack: now.rsp, instructions: 0 });
+            }
+            before = now;
+        }
+        Err(format!("it is not done after {MOST_STEPS} instructions"))
+    }
+
+    /// Has the kernel forget this thread's rseq area, and leaves the area as it is.
+    fn leave_rseq(&self) -> Result<(), String> {
+        let mut rseq = RseqConfiguration::default();
+        let size = size_of::<RseqConfiguration>();
+        // SAFETY: the kernel writes at most `size` bytes to `rseq`.
+        if unsafe { libc::ptrace(GET_RSEQ_CONFIGURATION, self.0, size, &raw mut rseq) } < 0 {
+            return Err(failed("ask for its rseq area (Linux 5.13)"));
+        }
+        if rseq.pointer == 0 {
+            return Ok(());
+        }
+        let mut held = [0; AREA_WORDS];
+        for (word, address) in held.iter_mut().zip((rseq.pointer..).step_by(8)) {
+            *word = self.read(address)?;
+        }
+        held[RSEQ_CS] = 0;
+        self.system_call(libc::SYS_rseq, [rseq.pointer, rseq.size.into(), UNREGISTER, rseq.signature.into()])?;
+        for (word, address) in held.into_iter().zip((rseq.pointer..).step_by(8)) {
+            self.write(address, word)?;
+        }
+        Ok(())
+    }
+
+    /// Makes a system call in the child's name. It has just made the one that stopped it, so the instruction is there.
+    fn system_call(&self, number: i64, arguments: [u64; 4]) -> Result<(), String> {
+        let registers = self.registers()?;
+        let instruction = registers.rip - 2;
+        if self.read(instruction)? & 0xffff != SYSCALL {
+            return Err("it did not stop behind a system call".into());
+        }
+        let [rdi, rsi, rdx, r10] = arguments;
+        // No call is under way any more that the kernel might want to begin anew.
+        let orig_rax = u64::MAX;
+        self.set_registers(&libc::user_regs_struct {
+            rip: instruction,
+            rax: number as u64,
+            orig_rax,
+            rdi,
+            rsi,
+            rdx,
+            r10,
+            ..registers
+        })?;
+        self.step()?;
+        let answer = self.registers()?.rax as i64;
+        self.set_registers(&libc::user_regs_struct { orig_rax, ..registers })?;
+        if answer == 0 { Ok(()) } else { Err(format!("its rseq area stays registered: error {}", -answer)) }
+    }
+
+    fn read(&self, address: u64) -> Result<i64, String> {
+        // SAFETY: reads a word of the child's memory, or fails; errno tells which.
+        let (word, errno) = unsafe {
+            *libc::__errno_location() = 0;
+            (libc::ptrace(libc::PTRACE_PEEKDATA, self.0, address, 0), *libc::__errno_location())
+        };
+        if errno == 0 { Ok(word) } else { Err(failed("read its memory")) }
+    }
+
+    fn write(&self, address: u64, word: i64) -> Result<(), String> {
+        // SAFETY: writes a word of the child's memory, or fails.
+        let done = unsafe { libc::ptrace(libc::PTRACE_POKEDATA, self.0, address, word) };
+        if done == 0 { Ok(()) } else { Err(failed("write its memory")) }
+    }
+
+    /// One instruction on; whether the child goes on after it.
+    fn step(&self) -> Result<bool, String> {
+        // SAFETY: lets the stopped child run one instruction, without a signal.
+        if unsafe { libc::ptrace(libc::PTRACE_SINGLESTEP, self.0, 0, 0) } != 0 {
+            return Err(failed("step"));
+        }
+        match wait(self.0)? {
+            status if libc::WIFSTOPPED(status) => match libc::WSTOPSIG(status) {
+                libc::SIGTRAP => Ok(true),
+                libc::SIGSTOP => Ok(false),
+                signal => Err(format!("signal {signal} came in between")),
+            },
+            status => Err(format!("it ended in between (status {status:#x})")),
+        }
+    }
+
+    fn set_registers(&self, registers: &libc::user_regs_struct) -> Result<(), String> {
+        // SAFETY: the kernel reads the registers, and refuses what may not be set.
+        let done = unsafe { libc::ptrace(libc::PTRACE_SETREGS, self.0, 0, registers) };
+        if done == 0 { Ok(()) } else { Err(failed("set its registers")) }
+    }
+
+    fn registers(&self) -> Result<libc::user_regs_struct, String> {
+        // SAFETY: plain data, which the kernel fills.
+        let (got, registers) = unsafe {
+            let mut registers: libc::user_regs_struct = std::mem::zeroed();
+            (libc::ptrace(libc::PTRACE_GETREGS, self.0, 0, &raw mut registers), registers)
+        };
+        if got == 0 { Ok(registers) } else { Err(failed("read its registers")) }
+    }
+}
+
+/// A call under way: which function, the stack at its entry, instructions so far.
+struct Call {
+    function: usize,
+    stack: u64,
+    instructions: u64,
+}
+
+fn wait(pid: libc::pid_t) -> Result<libc::c_int, String> {
+    let mut status = 0;
+    // SAFETY: waitpid fills `status`.
+    if unsafe { libc::waitpid(pid, &mut status, 0) } == pid { Ok(status) } else { Err(failed("wait for it")) }
+}
+
+fn failed(what: &str) -> String {
+    format!("cannot {what}: {}", Error::last_os_error())
+}
