@@ -13,12 +13,14 @@ pub struct Frames {
     base: usize,
     /// A set bit is a free page.
     free: &'static [AtomicU64],
+    /// Behind the last page that was ever free: there are bits for far more memory than most machines have.
+    end: usize,
 }
 
 impl Frames {
     /// No page is free. Page 0 of the bits is at `base`, a multiple of the page size.
     pub const fn new(base: usize, bits: &'static [AtomicU64]) -> Self {
-        Self { base, free: bits }
+        Self { base, free: bits, end: 0 }
     }
 
     /// The part of `run` in whole pages that there are bits for, as first page and count.
@@ -31,6 +33,7 @@ impl Frames {
     /// Frees whatever whole pages there are in `run`; returns their bytes.
     pub fn give(&mut self, run: Run) -> usize {
         let (first, count) = self.pages(run);
+        self.end = self.end.max(first + count);
         each_word(first, count, |i, mask| self.free[i].store(self.free[i].load(Relaxed) | mask, Relaxed));
         count * PAGE
     }
@@ -48,8 +51,10 @@ impl Frames {
     /// Takes the highest free run of `len` bytes at a multiple of `align`; both are multiples of the page size.
     pub fn take(&mut self, len: usize, align: usize) -> Option<usize> {
         let pages = len / PAGE;
-        let mut end = self.free.len() * 64;
+        let mut end = self.end;
         loop {
+            // Nothing ends where no free page is.
+            end = self.last_free(end)? + 1;
             let addr = (self.base + end.checked_sub(pages)? * PAGE) / align * align;
             let first = addr.checked_sub(self.base)? / PAGE;
             match self.last_taken(first, pages) {
@@ -67,7 +72,7 @@ impl Frames {
         let mut best = Run::default();
         let mut at = 0;
         while let Some(first) = self.next(at, true) {
-            let end = self.next(first, false).unwrap_or(self.free.len() * 64);
+            let end = self.next(first, false).unwrap_or(self.end);
             let (start, end_addr) = ((self.base + first * PAGE).next_multiple_of(align), self.base + end * PAGE);
             if end_addr.saturating_sub(start) > best.len {
                 best = Run { addr: start, len: end_addr - start };
@@ -79,7 +84,7 @@ impl Frames {
 
     /// Bytes free.
     pub fn free_bytes(&self) -> usize {
-        self.free.iter().map(|word| word.load(Relaxed).count_ones() as usize * PAGE).sum()
+        self.free[..self.end.div_ceil(64)].iter().map(|word| word.load(Relaxed).count_ones() as usize * PAGE).sum()
     }
 
     fn clear(&mut self, first: usize, count: usize) {
@@ -98,19 +103,25 @@ impl Frames {
         last
     }
 
+    /// The last free page below `end`.
+    fn last_free(&self, end: usize) -> Option<usize> {
+        let word =
+            |i: usize| self.free[i].load(Relaxed) & if i == end / 64 { !(u64::MAX << (end % 64)) } else { u64::MAX };
+        let words = (0..end.div_ceil(64)).rev();
+        words
+            .map(|i| (i, word(i)))
+            .find(|(_, bits)| *bits != 0)
+            .map(|(i, bits)| i * 64 + 63 - bits.leading_zeros() as usize)
+    }
+
     /// The first page from `at` on that is free (or, if not `free`, is taken).
     fn next(&self, at: usize, free: bool) -> Option<usize> {
-        let word = |i: usize| if free { self.free[i].load(Relaxed) } else { !self.free[i].load(Relaxed) };
-        let mut i = at / 64;
-        let mut bits = if i < self.free.len() { word(i) & u64::MAX << (at % 64) } else { return None };
-        while bits == 0 {
-            i += 1;
-            if i == self.free.len() {
-                return None;
-            }
-            bits = word(i);
-        }
-        Some(i * 64 + bits.trailing_zeros() as usize)
+        let word = |i: usize| {
+            let bits = if free { self.free[i].load(Relaxed) } else { !self.free[i].load(Relaxed) };
+            bits & if i == at / 64 { u64::MAX << (at % 64) } else { u64::MAX }
+        };
+        let mut words = (at / 64..self.end.div_ceil(64)).map(|i| (i, word(i)));
+        words.find(|(_, bits)| *bits != 0).map(|(i, bits)| i * 64 + bits.trailing_zeros() as usize)
     }
 }
 
