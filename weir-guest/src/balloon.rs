@@ -98,11 +98,8 @@ impl<D: Device> Balloon<D> {
             return Err(StartError::NoReset);
         }
         device.set_status(status::ACKNOWLEDGE | status::DRIVER);
-        let made = Self::negotiate(&mut device, ring);
-        let Ok((queue, index, keeps_fill)) = made else {
-            device.set_status(device.status() | status::FAILED);
-            return Err(made.err().unwrap_or(StartError::Refused));
-        };
+        let (queue, index, keeps_fill) =
+            Self::negotiate(&mut device, ring).inspect_err(|_| device.set_status(device.status() | status::FAILED))?;
         device.set_status(device.status() | status::DRIVER_OK);
         Ok(Self { device, queue, index, keeps_fill, given_up: false })
     }

@@ -90,23 +90,22 @@ impl<D: Device> Reporter<D> {
         self.counters.refused += (runs.len() - fit) as u64;
         let room = self.balloon.capacity().min(SIZE);
         let mut entries = [Run::default(); SIZE];
-        let mut filled = 0;
+        let (mut filled, mut done) = (0, 0);
         for (i, run) in runs[..fit].iter().enumerate() {
             for at in (0..run.len).step_by(MAX_ENTRY) {
                 if filled == room {
                     // SAFETY: as the caller promises.
                     if !unsafe { self.request(&entries[..filled]) } {
-                        // A run that was acknowledged in part only counts as not taken: it reads as zero all the same.
-                        return i.saturating_sub(room);
+                        return done;
                     }
-                    filled = 0;
+                    (filled, done) = (0, i);
                 }
                 entries[filled] = Run { addr: run.addr + at, len: (run.len - at).min(MAX_ENTRY) };
                 filled += 1;
             }
         }
         // SAFETY: as the caller promises.
-        if unsafe { self.request(&entries[..filled]) } { fit } else { fit.saturating_sub(filled) }
+        if unsafe { self.request(&entries[..filled]) } { fit } else { done }
     }
 
     /// One request; `false` if it failed, now or an earlier one.

@@ -92,6 +92,9 @@ fn phase(settings: &Settings, what: core::fmt::Arguments) {
 
 /// Ends calm windows, one after another, until the engine has nothing more to do: what a machine does that is idle.
 fn wait_for_calm() {
+    if !HEAP.platform().take_notice() {
+        return;
+    }
     let begin = clock::now();
     let window = HEAP.platform().tunables().idle_ms.get() * 1_000_000;
     loop {
