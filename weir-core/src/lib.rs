@@ -11,7 +11,7 @@
 //! | 4 | [`slab`], [`report`], [`mapped`] |
 //! | 3 | [`zone`] |
 //! | 2 | [`buddy`], [`percpu`], [`bucket`], [`pressure`] |
-//! | 1 | [`platform`], [`page`], [`lock`], [`size_class`], [`working_set`], [`stats`], [`tunables`] |
+//! | 1 | [`platform`], [`page`], [`lock`] on `sync`, [`size_class`], [`working_set`], [`stats`], [`tunables`] |
 #![cfg_attr(not(test), no_std)]
 
 pub mod audit;
@@ -30,6 +30,7 @@ pub mod report;
 pub mod size_class;
 pub mod slab;
 pub mod stats;
+mod sync;
 pub mod tunables;
 pub mod working_set;
 pub mod zone;
