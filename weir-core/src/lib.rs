@@ -6,7 +6,7 @@
 //! | floor | files |
 //! |---|---|
 //! | 7 | [`audit`] |
-//! | 6 | [`heap`] |
+//! | 6 | [`heap`], with `large` for what is larger than a size class |
 //! | 5 | [`object_cache`], [`balancer`] |
 //! | 4 | [`slab`], [`report`], [`mapped`] |
 //! | 3 | [`zone`] |
@@ -19,6 +19,7 @@ pub mod balancer;
 pub mod bucket;
 pub mod buddy;
 pub mod heap;
+mod large;
 pub mod lock;
 pub mod mapped;
 pub mod object_cache;
