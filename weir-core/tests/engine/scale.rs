@@ -18,7 +18,7 @@ struct Costs([f64; 4]);
 /// A heap of `gib` GiB in runs of 1 MiB, of which every second is free. Nothing is touched.
 fn costs(gib: usize) -> Costs {
     let mut fake = Fake::new();
-    fake.window = 2 * gib << 30;
+    fake.window = gib << 31;
     let heap = Box::new(Heap::new(fake));
     let alloc = |size| {
         let block = heap.alloc(size);
