@@ -141,7 +141,7 @@ fn address_space() -> Check {
     let limit = probe::address_space_limit().map_or("no limit".into(), |l| format!("limit {}", bytes(l)));
     let found = format!("{limit} (RLIMIT_AS)");
     if reserves(WANTED) {
-        check("address space", true, found, "one large reservation", "")
+        check("address space", true, found, "the heap is mapped as it grows; nothing is reserved", "")
     } else if reserves(LEAST) {
         check("address space", false, found, "", "smaller reservations, chained; they all count towards the limit")
     } else {
@@ -162,7 +162,7 @@ fn reserves(len: usize) -> bool {
 fn overcommit() -> Check {
     let mode = probe::overcommit();
     let found = mode.map_or("unknown".into(), |m| format!("vm.overcommit_memory={m}"));
-    let with = "reserved address space costs nothing";
+    let with = "mappings are charged as they are touched";
     check(
         "overcommit",
         mode.is_some_and(|m| m < 2),
@@ -182,7 +182,7 @@ fn huge_pages() -> Check {
         "huge pages",
         good,
         found,
-        "one piece of advice for the whole heap",
+        "asked for behind blocks of more than 4 MiB; whole huge pages are given back first",
         "small pages only; giving back costs more calls",
     )
 }

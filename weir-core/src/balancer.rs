@@ -101,6 +101,12 @@ impl<P: Platform> Heap<P> {
             let next = now + self.platform.tunables().idle_ms.get() * 1_000_000;
             if now >= due && self.balancer.next_window.compare_exchange(due, next, Acquire, Relaxed).is_ok() {
                 self.balance_calm();
+                let (level, cause) = self.platform.pressure();
+                if level > Level::None {
+                    stats::add(&self.platform.stats().pressure_events, 1);
+                    self.balance_pressure(level, cause);
+                    self.platform.stats().note_latency(self.platform.now() - now);
+                }
             }
         }
     }

@@ -4,20 +4,20 @@ use core::ptr::{self, null_mut};
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 
 use crate::balancer::Balancer;
+use crate::large::{give_pages_in, mark_run};
 use crate::lock::Lock;
 use crate::mapped::{Blocks, Mapped};
 use crate::object_cache::Cache;
-use crate::page::{LARGE, MAX_ORDER, NOTHING, PAGE, PAGE_SHIFT, PAGEBLOCK, PAGEBLOCK_PAGES, Window, order_of};
+use crate::page::{LARGE, MAX_ORDER, NOTHING, PAGE, PAGE_SHIFT, PAGEBLOCK_PAGES, Window};
 use crate::percpu::{PerCpu, Pushed};
 use crate::platform::{Misuse, Platform, Reach, Run};
 use crate::size_class::{COUNT, MAX_SIZE, MIN_ALIGN, SIZE, class_aligned, class_of};
-use crate::stats::{self, Cause};
-use crate::zone::{FreeAreas, PageRun, Zone};
+use crate::zone::{FreeAreas, Zone};
 
 /// NUMA nodes told apart; further ones share the last one's zone.
 pub const MAX_NODES: usize = 8;
 /// Largest run that comes from a zone, in pages; larger blocks are mapped on their own.
-const MAX_RUN: usize = 1 << (MAX_ORDER - 1);
+pub(crate) const MAX_RUN: usize = 1 << (MAX_ORDER - 1);
 
 /// A window and its zones, one a node.
 pub struct Space {
@@ -259,176 +259,6 @@ impl<P: Platform> Heap<P> {
         self.take_pages_in(&self.low, pages, 0).map_or(null_mut(), |r| mark_run(&self.low, r, pages))
     }
 
-    // ---- large -------------------------------------------------------------------------------------------------
-
-    /// A run or a mapped block, and whether it is known to be zero.
-    #[cold]
-    #[inline(never)]
-    fn alloc_large(&self, size: usize, align: usize) -> (*mut u8, bool) {
-        stats::add(&self.platform.stats().large_allocs, 1);
-        if size > isize::MAX as usize - PAGE || align > isize::MAX as usize / 2 {
-            return (null_mut(), false);
-        }
-        let pages = size.div_ceil(PAGE);
-        if pages > MAX_RUN || align > MAX_RUN * PAGE {
-            return self.map_block(pages * PAGE, align.max(PAGE));
-        }
-        let Some(run) = self.take_pages(pages, order_of(align.div_ceil(PAGE))) else { return (null_mut(), false) };
-        self.housekeeping();
-        (mark_run(&self.normal, run, pages), run.zero)
-    }
-
-    /// Pages for a slab or a run, aligned to `align` (an order), from the caller's node first.
-    pub(crate) fn take_pages(&self, pages: usize, align: u32) -> Option<PageRun> {
-        self.take_pages_in(&self.normal, pages, align).or_else(|| {
-            self.reclaim_for_allocation();
-            self.take_pages_in(&self.normal, pages, align)
-        })
-    }
-
-    fn take_pages_in(&self, space: &Space, pages: usize, align: u32) -> Option<PageRun> {
-        let home = self.platform.node().min(MAX_NODES - 1);
-        let huge = self.platform.huge_on_touch();
-        let blocks = if align >= MAX_ORDER - 1 { 3 } else { pages.div_ceil(PAGEBLOCK_PAGES) };
-        loop {
-            let run = space.zones[home].lock(&self.platform).take(&space.window, pages, align, huge);
-            if let Some(run) = run {
-                stats::add(&self.platform.stats().used_bytes, (pages * PAGE) as u64);
-                return Some(run);
-            }
-            let Some((first, count)) = space.window.grow(&self.platform, blocks, home) else { break };
-            let added = count * PAGEBLOCK_PAGES * PAGE;
-            stats::add(&self.platform.stats().heap_bytes, added as u64);
-            space.zones[home].lock(&self.platform).add(&space.window, first, count);
-        }
-        let nodes = self.platform.nodes().min(MAX_NODES);
-        (0..nodes).filter(|&n| n != home).find_map(|node| {
-            let run = space.zones[node].lock(&self.platform).take(&space.window, pages, align, huge)?;
-            stats::add(&self.platform.stats().used_bytes, (pages * PAGE) as u64);
-            Some(run)
-        })
-    }
-
-    /// Gives pages back to their zone; bit i of `reported`: page i of them is reported.
-    pub(crate) fn give_pages(&self, page: u32, pages: usize, reported: u32) {
-        give_pages_in(self, &self.normal, page, pages, reported);
-    }
-
-    fn resize_run(&self, low: bool, page: u32, pages: usize, size: usize) -> bool {
-        let wanted = size.div_ceil(PAGE);
-        if size <= MAX_SIZE && !low || wanted > MAX_RUN {
-            return false;
-        }
-        let space = if low { &self.low } else { &self.normal };
-        let window = &space.window;
-        if wanted < pages {
-            if wanted < pages / 2 {
-                return false;
-            }
-            // SAFETY: the run is the caller's, so is its head's descriptor.
-            unsafe { *window.desc(page) = wanted as u32 };
-            give_pages_in(self, space, page + wanted as u32, pages - wanted, 0);
-        } else if wanted > pages {
-            // SAFETY: a pageblock is named by a page of its own.
-            let node = unsafe { (*window.block(page / PAGEBLOCK_PAGES as u32)).node } as usize;
-            let more = wanted - pages;
-            if !space.zones[node].lock(&self.platform).extend(window, page + pages as u32, more) {
-                return false;
-            }
-            stats::add(&self.platform.stats().used_bytes, (more * PAGE) as u64);
-            // SAFETY: as above.
-            unsafe { *window.desc(page) = wanted as u32 };
-        }
-        true
-    }
-
-    // ---- blocks mapped on their own ----------------------------------------------------------------------------
-
-    /// A block of its own, and whether it is known to be zero.
-    fn map_block(&self, len: usize, align: usize) -> (*mut u8, bool) {
-        if !self.mapped_room() {
-            return (null_mut(), false);
-        }
-        let kept = (align <= PAGE).then(|| self.reuse_block(len)).flatten();
-        let fresh = || {
-            self.unmap_while(Cause::Idle, |blocks| blocks.drop_for(len));
-            let map = || self.platform.map(len, align.max(PAGEBLOCK));
-            let addr = map().or_else(|| {
-                self.reclaim_for_allocation();
-                map()
-            })?;
-            Some((Run { addr, len }, true))
-        };
-        let Some((run, zero)) = kept.map(|run| (run, false)).or_else(fresh) else { return (null_mut(), false) };
-        self.mapped.lock(&self.platform).insert(run);
-        stats::add(&self.platform.stats().mapped_bytes, run.len as u64);
-        (run.addr as *mut u8, zero)
-    }
-
-    /// A block freed a while ago, grown or cut to `len`.
-    fn reuse_block(&self, len: usize) -> Option<Run> {
-        let run = self.mapped.lock(&self.platform).reuse(len)?;
-        if run.len < len {
-            let grown = self.platform.remap(run, len).map(|addr| Run { addr, len });
-            if grown.is_none() {
-                self.platform.unmap(run);
-            }
-            return grown;
-        }
-        let cut = if run.len - len > len / 8 { len } else { run.len };
-        if cut < run.len {
-            self.platform.unmap(Run { addr: run.addr + cut, len: run.len - cut });
-        }
-        Some(Run { addr: run.addr, len: cut })
-    }
-
-    /// Unmaps the kept blocks that `next` names; returns their bytes.
-    pub(crate) fn unmap_while(&self, cause: Cause, next: impl Fn(&mut Blocks) -> Option<Run>) -> usize {
-        let mut bytes = 0;
-        loop {
-            let run = next(&mut self.mapped.lock(&self.platform));
-            let Some(run) = run else { break };
-            self.platform.unmap(run);
-            bytes += run.len;
-        }
-        stats::add(&self.platform.stats().given_back[cause as usize], bytes as u64);
-        bytes
-    }
-
-    /// Makes room in the table for this thread's block and those of others that are here now.
-    fn mapped_room(&self) -> bool {
-        loop {
-            // As many threads may be between this look and their insertion.
-            let wants = self.mapped.lock(&self.platform).wants(64);
-            let Some(capacity) = wants else { return true };
-            let Some(table) = self.platform.map(capacity * size_of::<Run>(), PAGE) else { return false };
-            let old = self.mapped.lock(&self.platform).rehash(table, capacity);
-            if let Some(run) = old {
-                self.platform.unmap(run);
-            }
-        }
-    }
-
-    fn remap(&self, addr: usize, len: usize, size: usize) -> *mut u8 {
-        let Some(new_len) = size.checked_next_multiple_of(PAGE).filter(|&l| l <= isize::MAX as usize) else {
-            return null_mut();
-        };
-        if new_len == len {
-            return addr as *mut u8;
-        }
-        // Out of the table first: once moved, the old addresses may be another thread's new block.
-        if self.mapped.lock(&self.platform).remove(addr).is_none() {
-            self.platform.misuse(Misuse::DoubleFree, addr, 0);
-            return null_mut();
-        }
-        let moved = self.platform.remap(Run { addr, len }, new_len);
-        let now = moved.map_or(Run { addr, len }, |addr| Run { addr, len: new_len });
-        self.mapped.lock(&self.platform).insert(now);
-        let stat = &self.platform.stats().mapped_bytes;
-        stat.fetch_add((now.len as u64).wrapping_sub(len as u64), Relaxed);
-        moved.map_or(null_mut(), |addr| addr as *mut u8)
-    }
-
     // ---- frees off the fast path -------------------------------------------------------------------------------
 
     /// A free of a block on a page that is no slab's.
@@ -543,27 +373,23 @@ impl<P: Platform> Heap<P> {
     }
 }
 
+impl<P: Platform> Heap<P> {
+    /// [`Heap::thaw`] in a forked child, and the end of what the parent's other threads had begun.
+    ///
+    /// # Safety
+    /// As [`Heap::thaw`]; the caller is the child's only thread.
+    pub unsafe fn thaw_child(&self) {
+        self.percpu.finish_installs(&self.platform);
+        // SAFETY: as the caller promises.
+        unsafe { self.thaw() }
+    }
+}
+
 /// What an address is.
 enum Found {
     Object(usize),
     Run { page: u32, pages: usize, low: bool },
     Mapped(usize),
-}
-
-fn mark_run(space: &Space, run: PageRun, pages: usize) -> *mut u8 {
-    // SAFETY: the run is the caller's, so is its head's descriptor.
-    unsafe { *space.window.desc(run.page) = pages as u32 };
-    space.window.set_class(run.page, 1, LARGE);
-    space.window.addr_of(run.page) as *mut u8
-}
-
-fn give_pages_in<P: Platform>(heap: &Heap<P>, space: &Space, page: u32, pages: usize, reported: u32) {
-    // A run of two pageblocks may span nodes' zones no more than a slab does: both halves came from one zone.
-    // SAFETY: a pageblock is named by a page of its own; its node never changes.
-    let node = unsafe { (*space.window.block(page / PAGEBLOCK_PAGES as u32)).node } as usize;
-    space.zones[node].lock(&heap.platform).give(&space.window, page, pages, reported);
-    heap.platform.stats().used_bytes.fetch_sub((pages * PAGE) as u64, Relaxed);
-    heap.note_idle();
 }
 
 const _: () = assert!(PAGE == 1 << PAGE_SHIFT);

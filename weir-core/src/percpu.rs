@@ -220,6 +220,22 @@ impl PerCpu {
         true
     }
 
+    /// In a forked child, which has one thread: completes what threads of the parent had begun. One that had placed a
+    /// slab and not yet said so will never say it here, and nobody else may (it might be asleep, not gone).
+    pub fn finish_installs<P: Platform>(&self, platform: &P) {
+        if !platform.lockless() {
+            return;
+        }
+        for cpu in 0..MAX_CPUS {
+            let slab = self.slabs[cpu].load(Relaxed);
+            if !slab.is_null() && self.state[cpu].load(Relaxed) == ABSENT {
+                self.seen.fetch_max(cpu as u32 + 1, Relaxed);
+                self.table.entry(cpu).store(slab, Relaxed);
+                self.state[cpu].store(ACTIVE, Relaxed);
+            }
+        }
+    }
+
     /// Makes `slab` the one of `index`, unless another thread was quicker.
     fn place<P: Platform>(&self, platform: &P, index: usize, slab: *mut CpuSlab) -> bool {
         if self.slabs[index].compare_exchange(core::ptr::null_mut(), slab, AcqRel, Acquire).is_err() {

@@ -4,7 +4,8 @@ use core::fmt;
 use core::sync::atomic::AtomicU32;
 
 use crate::percpu::{Pushed, Table};
-use crate::stats::Stats;
+use crate::pressure::Level;
+use crate::stats::{Cause, Stats};
 use crate::tunables::Tunables;
 
 /// A page-aligned range of addresses.
@@ -76,6 +77,11 @@ pub trait Platform: Sync {
     fn wake(&self, word: &AtomicU32);
     /// Tells whoever runs the balancer that there is something to do.
     fn notify(&self);
+    /// Whether memory is short, where nobody listens all the time (the mode without a background thread): asked once a
+    /// window, on the program's threads.
+    fn pressure(&self) -> (Level, Cause) {
+        (Level::None, Cause::Idle)
+    }
     /// A wrong pointer came in. Returns only if the program is to go on as if the call had not been made.
     fn misuse(&self, what: Misuse, addr: usize, class_size: usize);
     /// The page of counters.

@@ -2,6 +2,7 @@
 
 use crate::cgroup::Cgroup;
 use crate::child::{Kept, command, load_program, wait_readable};
+use crate::fifo::Fifo;
 use crate::peers::Allocator;
 use crate::procfs::{Memory, SwapTraffic, memory};
 use serde_json::Value;
@@ -186,10 +187,10 @@ pub struct Event {
 /// How long A idles before an event: too short for what an allocator gives back by its own clock.
 const SETTLE: f64 = 0.1;
 
-/// The event comes by systemd's protocol: bytes in the FIFO that `MEMORY_PRESSURE_WATCH` names.
+/// The event comes by systemd's protocol.
 pub fn told_by_fifo(allocator: &Allocator, setting: &Setting) -> Result<Event, String> {
     let fifo = Fifo::make()?;
-    let mut a = Neighbour::peak(allocator, setting, None, Some(&fifo.0))?;
+    let mut a = Neighbour::peak(allocator, setting, None, Some(fifo.path()))?;
     a.free()?;
     let before = a.memory_at(SETTLE)?;
     let event = Instant::now();
@@ -215,29 +216,4 @@ fn after(a: &Neighbour, before: Memory, event: Instant, heard: bool) -> Result<E
         *slot = a.memory()?;
     }
     Ok(Event { heard, held })
-}
-
-/// A named pipe in the directory for temporary files, gone at the end.
-struct Fifo(std::path::PathBuf, #[allow(dead_code, reason = "removes the pipe when dropped")] crate::restore::Guard);
-
-impl Fifo {
-    fn make() -> Result<Fifo, String> {
-        let path = std::env::temp_dir().join(format!("weir-lab-{}.pressure", std::process::id()));
-        let name = std::ffi::CString::new(path.clone().into_os_string().into_encoded_bytes()).unwrap_or_default();
-        let undo = path.clone();
-        let guard = crate::restore::on_end(move || drop(std::fs::remove_file(undo)));
-        // SAFETY: a C string.
-        if unsafe { libc::mkfifo(name.as_ptr(), 0o600) } != 0 {
-            return Err(format!("cannot make the pipe {}: {}", path.display(), std::io::Error::last_os_error()));
-        }
-        Ok(Fifo(path, guard))
-    }
-
-    /// Writes the event if there is a reader. The writer is answered: closing it would be an event of its own.
-    fn send(&self) -> Option<std::fs::File> {
-        use std::os::unix::fs::OpenOptionsExt;
-        let mut pipe = std::fs::OpenOptions::new().write(true).custom_flags(libc::O_NONBLOCK).open(&self.0).ok()?;
-        pipe.write_all(b"some 100000 1000000\0").ok()?;
-        Some(pipe)
-    }
 }

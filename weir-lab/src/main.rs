@@ -2,23 +2,33 @@
 
 mod cgroup;
 mod child;
+mod e10;
+mod e10_report;
 mod e8;
 mod e8_report;
 mod e8_run;
 mod e9;
 mod e9_report;
+mod fifo;
+mod latency;
+mod latency_report;
 mod machine;
 mod one_at_a_time;
 mod peer_build;
 mod peers;
+mod picture;
 mod procfs;
 mod redis;
 mod report;
 mod resp;
 mod restore;
+mod scaling;
+mod scaling_report;
 mod stats;
 mod swap;
 mod thp;
+mod thread_limit;
+mod turns;
 
 use clap::{Args, Parser, Subcommand};
 use std::fs::File;
@@ -41,13 +51,13 @@ enum Command {
     /// Build the peers that come as crates; all of them unless named.
     Peers { names: Vec<String> },
     /// Run an experiment and print its table.
-    Run(RunArgs),
+    Run(Box<RunArgs>),
 }
 
 /// What every experiment can be told.
 #[derive(Args)]
 pub struct RunArgs {
-    /// e8, e9 or redis.
+    /// One of those that `weir-lab list` names.
     name: String,
     /// Smaller and fewer: shows that it works, proves nothing.
     #[arg(long)]
@@ -67,12 +77,15 @@ pub struct RunArgs {
     /// Which allocator is compared with the best of the others.
     #[arg(long, default_value = peers::WEIR, value_name = "NAME")]
     subject: String,
-    /// e9: only these workloads.
+    /// e9, scaling: only these workloads.
     #[arg(long, value_delimiter = ',', value_name = "A,B")]
     only: Vec<String>,
     /// e8: how the bytes of the peak lie over the sizes 16 B to 256 KiB.
     #[arg(long, value_parser = ["even-counts", "even-bytes"], default_value = "even-counts")]
     mix: String,
+    /// picture: where to draw it.
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
     /// e8: where the swap file is made while it runs.
     #[arg(long, value_name = "DIR", default_value = "/var/tmp")]
     swap_dir: PathBuf,
@@ -85,6 +98,10 @@ type Experiment =
 const EXPERIMENTS: &[Experiment] = &[
     ("e8", "the neighbour: what an idle process that once peaked costs another in its cgroup", e8::run),
     ("e9", "peers: the standard allocator workloads; time, peak resident set, page faults", e9::run),
+    ("e10", "many threads: what is held for threads that used malloc once and sleep", e10::run),
+    ("latency", "single calls of malloc and free while memory is given back: p50 to the longest", latency::run),
+    ("scaling", "the threaded workloads of e9 on 1 to 64 threads; calls while up to 16 GiB are live", scaling::run),
+    ("picture", "memory over time, from a peak to idleness, as a drawing (--svg FILE)", picture::run),
     ("redis", "the resident set of redis-server after FLUSHALL of 500 MB", redis::run),
 ];
 

@@ -37,6 +37,12 @@ pub fn kib_field(text: &str, name: &str) -> Option<u64> {
     text.lines().find_map(|line| line.strip_prefix(name))?.split_whitespace().next()?.parse().ok()
 }
 
+/// Bytes that could be had without swapping.
+pub fn available_memory() -> Result<u64, String> {
+    let text = read_to_string("/proc/meminfo").map_err(|why| format!("/proc/meminfo: {why}"))?;
+    kib_field(&text, "MemAvailable:").map(|kib| kib * 1024).ok_or_else(|| "/proc/meminfo has no MemAvailable".into())
+}
+
 /// The machine's swap traffic since boot, in pages.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SwapTraffic {

@@ -9,7 +9,7 @@ use crate::RunArgs;
 use crate::child::{Kept, command};
 use crate::peers::{Allocator, libc_object, package_version};
 use crate::procfs::memory;
-use crate::report::{Table, mib};
+use crate::report::{Table, mib, spread};
 use crate::resp::{self, Client};
 use crate::stats::{Sample, student};
 use serde_json::{Value, json};
@@ -143,9 +143,9 @@ fn table(rows: &[Allocator], runs: &[Result<Vec<Run>, String>], looks: &[f64]) -
             }
         };
         let mut row = vec![allocator.name.clone()];
-        row.push(cell(&runs.iter().map(|run| run.full).collect(), mib));
-        row.push(cell(&runs.iter().map(|run| run.flush).collect(), |s| format!("{s:.2}")));
-        row.extend((0..looks.len()).map(|look| cell(&after(runs, look), mib)));
+        row.push(spread(&runs.iter().map(|run| run.full).collect(), mib));
+        row.push(spread(&runs.iter().map(|run| run.flush).collect(), |s| format!("{s:.2}")));
+        row.extend((0..looks.len()).map(|look| spread(&after(runs, look), mib)));
         table.row(row);
     }
     table
@@ -153,13 +153,6 @@ fn table(rows: &[Allocator], runs: &[Result<Vec<Run>, String>], looks: &[f64]) -
 
 fn after(runs: &[Run], look: usize) -> Sample {
     runs.iter().map(|run| run.after[look]).collect()
-}
-
-fn cell(sample: &Sample, show: fn(f64) -> String) -> String {
-    if sample.len() < 2 {
-        return show(sample.median());
-    }
-    format!("{} ({}..{})", show(sample.median()), show(sample.min()), show(sample.max()))
 }
 
 /// The subject against the best peer at the last look; the packaged binary's own purge is no allocator's doing.

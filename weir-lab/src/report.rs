@@ -1,5 +1,7 @@
 //! Tables in Markdown, their columns aligned so that they read well raw.
 
+use crate::stats::Sample;
+
 /// A table: the first column to the left, all others to the right.
 pub struct Table {
     rows: Vec<Vec<String>>,
@@ -73,6 +75,14 @@ pub fn mib(bytes: f64) -> String {
     } else {
         format!("{mib:.0}")
     }
+}
+
+/// The median, and from where to where the measurements lie if there are more than one.
+pub fn spread(sample: &Sample, show: impl Fn(f64) -> String) -> String {
+    if sample.len() < 2 {
+        return show(sample.median());
+    }
+    format!("{} ({}..{})", show(sample.median()), show(sample.min()), show(sample.max()))
 }
 
 #[cfg(test)]

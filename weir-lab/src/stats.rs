@@ -15,6 +15,11 @@ impl Sample {
         self.0.len()
     }
 
+    /// Each of them.
+    pub fn values(&self) -> impl Iterator<Item = f64> + '_ {
+        self.0.iter().copied()
+    }
+
     /// The middle one, or the mean of the two in the middle. NaN if there is none, as with all below.
     pub fn median(&self) -> f64 {
         let mut sorted = self.0.clone();

@@ -1,5 +1,9 @@
 //! Weir as a drop-in malloc: `libweir.so`.
 //!
+//! Cargo names the file `target/release/libweir_malloc.so`; its soname is `libweir.so`. Preloading works by either
+//! name. To link with `-lweir`, install it by the second:
+//! `install -m 755 target/release/libweir_malloc.so /usr/local/lib/libweir.so && ldconfig`.
+//!
 //! Everything here is the thin skin between C's rules and [`weir::heap`]: names, alignments, `errno`,
 //! fork handlers. Nothing here allocates, formats, unwinds or has thread-local storage, and the fast path of
 //! `malloc` is the heap's own, inlined.

@@ -63,6 +63,19 @@ fn start() {
     }
 }
 
+/// Where there is no thread: what the sources say now. One program thread at a time looks; the others go on.
+pub(crate) fn look() -> (Level, stats::Cause) {
+    let before = STATE.load(Acquire);
+    let free = before == ABSENT || before == REFUSED;
+    if !free || STATE.compare_exchange(before, STARTING, AcqRel, Acquire).is_err() {
+        return (Level::None, stats::Cause::Idle);
+    }
+    // SAFETY: `STARTING` keeps every other user away from the sources.
+    let events = unsafe { &mut *SOURCES.0.get() }.look(&settings::watch_request(), &TUNABLES);
+    STATE.store(before, Release);
+    (events.level, events.cause.map_or(stats::Cause::Pressure, Into::into))
+}
+
 /// In a forked child: the thread is not there.
 pub(crate) fn forget() {
     WAKER.forget();

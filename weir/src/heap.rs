@@ -165,7 +165,7 @@ pub unsafe fn fork_parent() {
 pub unsafe fn fork_child() {
     settings::leave_parents_page();
     // SAFETY: as the caller promises.
-    unsafe { HEAP.thaw() }
+    unsafe { HEAP.thaw_child() }
     background::forget();
 }
 

@@ -15,3 +15,13 @@ mod thread;
 pub use weir_core::{stats, tunables};
 
 pub use global::Weir;
+
+/// This process's parameters, to be read and set at any time.
+///
+/// ```
+/// weir::process_tunables().set(b"limit", b"512M").unwrap();
+/// assert_eq!(weir::process_tunables().limit.get(), 512 << 20);
+/// ```
+pub fn process_tunables() -> &'static tunables::Tunables {
+    &linux::TUNABLES
+}

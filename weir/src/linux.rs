@@ -7,7 +7,8 @@ use core::sync::atomic::{
 use weir_core::page::PAGEBLOCK;
 use weir_core::percpu::{MAX_CPUS, Pushed, Table};
 use weir_core::platform::{Misuse, Platform, Reach, Run};
-use weir_core::stats::Stats;
+use weir_core::pressure::Level;
+use weir_core::stats::{Cause, Stats};
 use weir_core::tunables::Tunables;
 
 use crate::message::Line;
@@ -225,6 +226,10 @@ impl Platform for Linux {
 
     fn notify(&self) {
         background::notify();
+    }
+
+    fn pressure(&self) -> (Level, Cause) {
+        background::look()
     }
 
     #[cold]

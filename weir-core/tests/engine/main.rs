@@ -5,4 +5,8 @@
 mod fake;
 
 mod held;
+mod misuse;
 mod model;
+mod policy;
+mod scale;
+mod threads;

@@ -77,6 +77,7 @@ pub struct Fake {
     cpus: Vec<Mutex<()>>,
     sleepers: (Mutex<()>, Condvar),
     pub notices: AtomicUsize,
+    pub fences: AtomicUsize,
     misuses: Mutex<Vec<(Misuse, usize)>>,
     /// Every call of release so far.
     released: Mutex<Vec<Vec<Run>>>,
@@ -113,6 +114,7 @@ impl Fake {
             cpus: (0..CPUS).map(|_| Mutex::default()).collect(),
             sleepers: Default::default(),
             notices: AtomicUsize::new(0),
+            fences: AtomicUsize::new(0),
             misuses: Mutex::default(),
             released: Mutex::default(),
             in_flight: Mutex::default(),
@@ -341,6 +343,7 @@ impl Platform for Fake {
 
     fn fence(&self) {
         self.outside_locks();
+        self.fences.fetch_add(1, Relaxed);
         self.cpus.iter().for_each(|cpu| drop(locked(cpu)));
     }
 }

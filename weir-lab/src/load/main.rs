@@ -6,11 +6,15 @@
 
 mod alloc_test;
 mod apps;
+mod big_heap;
 mod cache_lines;
 mod churn;
+mod clock;
 mod glibc_bench;
 mod hog;
 mod larson;
+mod latency;
+mod many_threads;
 mod mem;
 mod mstress;
 mod neighbour;
@@ -34,6 +38,9 @@ fn main() {
             Ok(())
         }
         "neighbour" => neighbour::main(args),
+        "many-threads" => many_threads::main(args),
+        "latency" => latency::main(args),
+        "big-heap" => big_heap::main(args),
         "hog" => hog::main(args),
         _ => measure(&name, args),
     };

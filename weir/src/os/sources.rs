@@ -217,6 +217,15 @@ impl Sources {
         warm || now < self.alert_until
     }
 
+    /// Reads once what can be read, on a thread of the program's: for a process that has no thread of Weir's. Keeps
+    /// nothing open.
+    pub fn look(&mut self, request: &Request<'_>, tunables: &Tunables) -> Events {
+        self.off = matches!(request, Request::Off);
+        let mut events = Events::default();
+        self.read(monotonic_ns(), tunables, &mut events);
+        events
+    }
+
     /// The next moment at which something is to be done without an event.
     fn next_stop(&self, deadline: Option<u64>, warm: bool, now: u64) -> Option<u64> {
         let reading = self.is_reading(warm, now).then_some(self.next_reading.max(now));

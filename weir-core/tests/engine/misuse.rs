@@ -1,0 +1,125 @@
+//! Wrong frees: each is named, none is obeyed, and the heap is whole afterwards.
+
+use weir_core::platform::Misuse::{self, DoubleFree, ForeignPointer, InteriorPointer};
+
+use crate::fake::Fake;
+use crate::held::World;
+
+const MODES: [bool; 2] = [true, false];
+
+fn world(lockless: bool) -> World {
+    let mut fake = Fake::new();
+    fake.lockless = lockless;
+    World::new(fake)
+}
+
+/// Frees an address as a wrong program would.
+fn free(world: &World, addr: usize) {
+    // SAFETY: it is not: that is what is tested. The engine must not touch what is held.
+    unsafe { world.heap.free(addr as *mut u8) };
+}
+
+/// What was recorded, after everything cached went back to its slab.
+fn misuses(world: &World) -> Vec<(Misuse, usize)> {
+    world.heap.trim();
+    world.fake().take_misuses()
+}
+
+#[test]
+fn an_object_freed_twice_in_a_row() {
+    for lockless in MODES {
+        let mut world = world(lockless);
+        world.alloc(100);
+        let twice = world.alloc(100).unwrap();
+        let addr = world.held[twice].addr;
+        world.free(twice, false);
+        free(&world, addr);
+        assert_eq!(world.fake().take_misuses(), [(DoubleFree, addr)]);
+        assert_eq!(misuses(&world), []);
+        world.audit();
+        world.finish();
+    }
+}
+
+#[test]
+fn an_object_freed_again_later() {
+    for (lockless, keeper) in MODES.into_iter().flat_map(|mode| [(mode, true), (mode, false)]) {
+        let mut world = world(lockless);
+        if keeper {
+            // Its slab stays; without it the slab is gone when the second free is looked at.
+            world.alloc(100);
+        }
+        let (twice, other) = (world.alloc(100).unwrap(), world.alloc(100).unwrap());
+        let addr = world.held[twice].addr;
+        // Backwards, so that the indices stay.
+        let other = world.give_up(other).addr;
+        world.free(twice, false);
+        free(&world, other);
+        free(&world, addr);
+        assert_eq!(misuses(&world), [(DoubleFree, addr)]);
+        world.audit();
+        world.finish();
+    }
+}
+
+#[test]
+fn a_pointer_into_an_object() {
+    for (lockless, offset) in MODES.into_iter().flat_map(|mode| [(mode, 1), (mode, 8), (mode, 16)]) {
+        let mut world = world(lockless);
+        let addr = world.alloc(100).map(|i| world.held[i].addr).unwrap();
+        free(&world, addr + offset);
+        assert_eq!(misuses(&world), [(InteriorPointer, addr + offset)]);
+        world.check_contents();
+        world.audit();
+        world.finish();
+    }
+}
+
+#[test]
+fn a_run_freed_twice_and_pointers_into_runs() {
+    for lockless in MODES {
+        let mut world = world(lockless);
+        for low in [false, true] {
+            let run = if low { world.alloc_low(200_000) } else { world.alloc(200_000) }.unwrap();
+            let addr = world.held[run].addr;
+            for inside in [1, 16, 4096, 4097, 196_608] {
+                free(&world, addr + inside);
+                assert_eq!(misuses(&world), [(InteriorPointer, addr + inside)]);
+            }
+            world.check_contents();
+            world.audit();
+            world.free(run, false);
+            for again in [addr, addr + 4096] {
+                free(&world, again);
+                assert_eq!(misuses(&world), [(DoubleFree, again)]);
+            }
+            world.audit();
+        }
+        world.finish();
+    }
+}
+
+#[test]
+fn pointers_of_others() {
+    for lockless in MODES {
+        let mut world = world(lockless);
+        let on_stack = 0u8;
+        let stack = &raw const on_stack as usize;
+        let mapped = world.alloc(5 << 20).unwrap();
+        let addr = world.held[mapped].addr;
+        for foreign in [stack, 16, usize::MAX, addr + 4096] {
+            free(&world, foreign);
+            assert_eq!(misuses(&world), [(ForeignPointer, foreign)]);
+        }
+        // SAFETY: wrong on purpose, as above.
+        let (size, moved) =
+            unsafe { (world.heap.usable_size(stack as *mut u8), world.heap.realloc(stack as *mut u8, 10)) };
+        assert_eq!((size, moved), (0, std::ptr::null_mut()));
+        assert_eq!(misuses(&world), [(ForeignPointer, stack), (ForeignPointer, stack)]);
+        world.free(mapped, false);
+        free(&world, addr);
+        assert_eq!(misuses(&world), [(ForeignPointer, addr)]);
+        world.audit();
+        world.finish();
+    }
+}

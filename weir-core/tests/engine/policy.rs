@@ -1,0 +1,290 @@
+//! Who gives way, in which order, how far, on a clock that the test moves.
+
+use std::sync::atomic::Ordering::Relaxed;
+use weir_core::page::{PAGE, PAGEBLOCK, PAGEBLOCK_PAGES};
+use weir_core::platform::{Platform, Run};
+use weir_core::pressure::Level;
+use weir_core::stats::Cause;
+
+use crate::fake::Fake;
+use crate::held::World;
+
+const RUN: usize = 64 << 10;
+const RUN_PAGES: usize = RUN / PAGE;
+/// Free pages that a calm window leaves alone (see the balancer).
+const WORTH: usize = 16;
+
+fn world(huge: bool) -> World {
+    let fake = Fake::new();
+    fake.huge.store(huge, Relaxed);
+    World::new(fake)
+}
+
+fn runs(world: &mut World, count: usize) {
+    (0..count).for_each(|_| assert!(world.alloc(RUN).is_some()));
+}
+
+/// Ends a calm window.
+fn calm(world: &World) {
+    world.fake().pass_ms(world.fake().tunables().idle_ms.get());
+    world.heap.balance_calm();
+    world.check_contents();
+}
+
+fn pressure(world: &World, level: Level) -> usize {
+    let bytes = world.heap.balance_pressure(level, Cause::Pressure);
+    world.check_contents();
+    bytes
+}
+
+fn released(world: &World) -> Vec<Run> {
+    world.fake().take_released().concat()
+}
+
+fn bytes(runs: &[Run]) -> usize {
+    runs.iter().map(|run| run.len).sum()
+}
+
+fn is_whole(run: &Run) -> bool {
+    run.addr.is_multiple_of(PAGEBLOCK) && run.len.is_multiple_of(PAGEBLOCK)
+}
+
+fn free_where(world: &mut World, which: impl Fn(usize) -> bool) {
+    for addr in world.held.iter().map(|block| block.addr).filter(|&a| which(a)).collect::<Vec<_>>() {
+        let i = world.held.iter().position(|block| block.addr == addr).unwrap();
+        world.free(i, false);
+    }
+}
+
+/// Holds `blocks` whole pageblocks' worth of runs, and nothing else.
+fn full_pageblocks(huge: bool, blocks: usize) -> World {
+    let mut world = world(huge);
+    runs(&mut world, blocks * PAGEBLOCK / RUN);
+    assert_eq!(world.audit().idle_pages, 0);
+    world
+}
+
+#[test]
+fn calm_keeps_the_last_windows_peak_and_gives_back_the_rest_in_the_next() {
+    for huge in [false, true] {
+        let mut world = full_pageblocks(huge, 40);
+        calm(&world);
+        free_where(&mut world, |_| true);
+        calm(&world);
+        assert_eq!(released(&world), [], "the peak of the window that ended was all of it");
+        // A smaller burst: only what is above it goes.
+        runs(&mut world, 10 * PAGEBLOCK / RUN);
+        free_where(&mut world, |_| true);
+        calm(&world);
+        let idle = world.audit().idle_pages;
+        assert!(idle <= 10 * PAGEBLOCK_PAGES + WORTH, "{idle} pages kept");
+        assert!(idle + PAGEBLOCK_PAGES > 10 * PAGEBLOCK_PAGES, "only {idle} pages kept");
+        calm(&world);
+        assert!(world.audit().idle_pages <= WORTH);
+        assert_eq!(bytes(&released(&world)), 40 * PAGEBLOCK);
+        world.finish();
+    }
+}
+
+#[test]
+fn a_steady_program_gives_nothing_back() {
+    let mut world = full_pageblocks(false, 8);
+    calm(&world);
+    for _ in 0..10 {
+        free_where(&mut world, |addr| (addr / RUN).is_multiple_of(2));
+        runs(&mut world, 4 * PAGEBLOCK / RUN);
+        calm(&world);
+    }
+    assert_eq!(released(&world), []);
+    world.finish();
+}
+
+#[test]
+fn whole_pageblocks_go_first() {
+    for level in [Level::None, Level::Some, Level::Severe] {
+        let mut world = full_pageblocks(false, 6);
+        let base = world.held.iter().map(|block| block.addr).min().unwrap();
+        // Two pageblocks wholly free, one half free.
+        free_where(&mut world, |addr| addr - base < 2 * PAGEBLOCK || (addr - base) / (PAGEBLOCK / 2) == 8);
+        if level == Level::None {
+            calm(&world);
+            calm(&world);
+        } else {
+            pressure(&world, level);
+        }
+        let runs = released(&world);
+        let whole = runs.iter().take_while(|run| is_whole(run)).count();
+        assert_eq!(bytes(&runs[..whole]), 2 * PAGEBLOCK);
+        assert!(runs[whole..].iter().all(|run| !is_whole(run)), "{runs:x?}");
+        // Calm leaves what is too little to be worth a call; this is not.
+        assert_eq!(bytes(&runs[whole..]), PAGEBLOCK / 2);
+        world.finish();
+    }
+}
+
+#[test]
+fn huge_pages_in_good_use_are_split_under_severe_pressure_only() {
+    let mut world = full_pageblocks(true, 4);
+    let base = world.held.iter().map(|block| block.addr).min().unwrap();
+    // Half of each pageblock free; objects in a partial slab on a fifth.
+    free_where(&mut world, |addr| ((addr - base) / RUN).is_multiple_of(2));
+    (0..3).for_each(|_| calm(&world));
+    assert_eq!(released(&world), []);
+    assert_eq!(pressure(&world, Level::Some), 0);
+    assert_eq!(released(&world), []);
+    assert_eq!(pressure(&world, Level::Severe), 2 * PAGEBLOCK);
+    assert_eq!(world.audit().idle_pages, 0);
+    assert_eq!(world.fake().stats().huge_split.load(Relaxed), 4);
+    world.finish();
+}
+
+#[test]
+fn a_huge_page_in_little_use_is_split_under_some_pressure() {
+    let mut world = full_pageblocks(true, 4);
+    let base = world.held.iter().map(|block| block.addr).min().unwrap();
+    free_where(&mut world, |addr| !((addr - base) / RUN).is_multiple_of(8));
+    (0..3).for_each(|_| calm(&world));
+    assert_eq!(released(&world), []);
+    assert_eq!(pressure(&world, Level::Some), 4 * PAGEBLOCK / 8 * 7);
+    world.finish();
+}
+
+#[test]
+fn the_untouched_part_of_a_huge_page_goes_back_with_the_touched() {
+    let mut world = world(true);
+    let run = world.alloc(RUN).unwrap();
+    assert_eq!(world.audit().idle_pages, PAGEBLOCK_PAGES - RUN_PAGES);
+    world.free(run, false);
+    assert_eq!(pressure(&world, Level::Some), PAGEBLOCK);
+    assert!(released(&world).iter().all(is_whole));
+    world.finish();
+}
+
+#[test]
+fn frees_alone_are_no_demand_for_a_depot() {
+    let mut world = world(false);
+    (0..20_000).for_each(|_| assert!(world.alloc(64).is_some()));
+    world.free_all();
+    assert!(world.audit().depot_objects > 19_000);
+    calm(&world);
+    assert_eq!(world.audit().depot_objects, 0);
+    world.finish();
+}
+
+#[test]
+fn a_depot_keeps_the_batch_that_was_wanted() {
+    let mut world = world(false);
+    (0..20_000).for_each(|_| assert!(world.alloc(64).is_some()));
+    world.free_all();
+    (0..6400).for_each(|_| assert!(world.alloc(64).is_some()));
+    world.free_all();
+    calm(&world);
+    let kept = world.audit().depot_objects;
+    // What the CPU's own bucket served of the batch (256 objects) is not the depot's.
+    assert!((6400 - 256..=6400 + 64).contains(&kept), "{kept} kept");
+    // The estimate fades by a quarter a window.
+    calm(&world);
+    let faded = world.audit().depot_objects;
+    assert!(faded < kept && faded >= kept / 2, "{faded} of {kept} kept");
+    world.finish();
+}
+
+#[test]
+fn severe_pressure_drains_the_cpus_and_not_too_often() {
+    let mut world = world(false);
+    let interval = world.fake().tunables().severe_interval_ms.get();
+    let drains = |world: &World| world.fake().stats().drains.load(Relaxed);
+    let cached = |world: &mut World| {
+        let block = world.alloc(64).unwrap();
+        world.free(block, false);
+        world.audit().cpu_objects
+    };
+    assert!(cached(&mut world) > 0);
+    pressure(&world, Level::Some);
+    assert_eq!(drains(&world), 0);
+    pressure(&world, Level::Severe);
+    assert_eq!((drains(&world), world.audit().cpu_objects), (1, 0));
+    // One stop for all CPUs, and never none: what it is for, `loom_drain` shows.
+    assert_eq!(world.fake().fences.load(Relaxed), 1);
+    assert!(cached(&mut world) > 0);
+    world.fake().pass_ms(interval - 1);
+    pressure(&world, Level::Severe);
+    assert_eq!(drains(&world), 1);
+    assert!(world.audit().cpu_objects > 0);
+    world.fake().pass_ms(1);
+    pressure(&world, Level::Severe);
+    assert_eq!((drains(&world), world.audit().cpu_objects), (2, 0));
+    world.finish();
+}
+
+#[test]
+fn a_quiet_program_is_drained_once_and_the_balancer_sleeps() {
+    let mut world = world(false);
+    let block = world.alloc(64).unwrap();
+    world.free(block, false);
+    let windows = (0..20).take_while(|_| {
+        world.fake().pass_ms(300);
+        world.heap.balance_calm()
+    });
+    assert!(windows.count() < 10);
+    assert_eq!(world.fake().stats().drains.load(Relaxed), 1);
+    assert_eq!(world.audit().cpu_objects, 0);
+    world.finish();
+}
+
+#[test]
+fn an_allocation_goes_to_the_fullest_pageblock() {
+    let mut world = full_pageblocks(false, 4);
+    let base = world.held.iter().map(|block| block.addr).min().unwrap();
+    let place = move |addr: usize| ((addr - base) / PAGEBLOCK, (addr - base) % PAGEBLOCK / RUN);
+    // Of 32 runs, pageblock 1 has 10 free, pageblock 3 has 20, pageblock 0 has 31; pageblock 2 is full.
+    free_where(&mut world, |addr| match place(addr) {
+        (0, run) => run != 5,
+        (1, run) => run >= 22,
+        (3, run) => run < 20,
+        _ => false,
+    });
+    let order: Vec<usize> = (0..61).map(|_| world.alloc(RUN).map(|i| place(world.held[i].addr).0).unwrap()).collect();
+    let expected: Vec<usize> = [(1, 10), (3, 20), (0, 31)].iter().flat_map(|&(b, n)| vec![b; n]).collect();
+    assert_eq!(order, expected);
+    world.finish();
+}
+
+#[test]
+fn backed_pageblocks_go_before_reported_ones() {
+    let mut world = world(false);
+    let (first, second) = (world.alloc(PAGEBLOCK).unwrap(), world.alloc(PAGEBLOCK).unwrap());
+    let addr = world.held[second].addr;
+    world.free(first, false);
+    world.heap.trim();
+    assert_eq!(bytes(&released(&world)), PAGEBLOCK);
+    free_where(&mut world, |_| true);
+    let again = world.alloc(PAGEBLOCK).unwrap();
+    assert_eq!(world.held[again].addr, addr);
+    world.finish();
+}
+
+#[test]
+fn no_more_than_a_batch_is_isolated() {
+    for batch in [1usize, 3, 16] {
+        let mut world = full_pageblocks(false, 40);
+        world.fake().tunables().report_batch.set(batch as u64);
+        free_where(&mut world, |_| true);
+        pressure(&world, Level::Some);
+        let calls = world.fake().take_released();
+        assert!(calls.iter().all(|runs| bytes(runs) <= batch * PAGEBLOCK));
+        assert_eq!(calls.len(), 40usize.div_ceil(batch));
+        world.finish();
+    }
+}
+
+#[test]
+fn nothing_goes_back_where_reports_are_off() {
+    let mut world = full_pageblocks(false, 4);
+    world.fake().tunables().report.set(0);
+    free_where(&mut world, |_| true);
+    (0..3).for_each(|_| calm(&world));
+    assert_eq!(pressure(&world, Level::Severe), 0);
+    assert_eq!(released(&world), []);
+    world.finish();
+}

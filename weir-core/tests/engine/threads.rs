@@ -1,0 +1,160 @@
+//! Threads that allocate and free while others report, trim, drain and fork.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
+use weir_core::heap::Heap;
+use weir_core::pressure::Level;
+use weir_core::stats::Cause;
+
+use crate::fake::{Fake, run_on};
+use crate::held::World;
+
+const THREADS: usize = 4;
+const STEPS: usize = 6000;
+
+/// A block in somebody's hands: address, length, contents.
+#[derive(Clone, Copy)]
+struct Block(usize, usize, u8);
+
+impl Block {
+    fn new(heap: &Heap<Fake>, len: usize, byte: u8) -> Self {
+        let addr = heap.alloc(len);
+        assert!(!addr.is_null());
+        heap.platform().hold(addr as usize, len);
+        // SAFETY: fresh, and that long.
+        unsafe { addr.write_bytes(byte, len) };
+        Self(addr as usize, len, byte)
+    }
+
+    fn check(&self) {
+        // SAFETY: whoever has the block in hands owns it.
+        let bytes = unsafe { std::slice::from_raw_parts(self.0 as *const u8, self.1) };
+        assert!(bytes[0] == self.2 && bytes[1..] == bytes[..self.1 - 1], "{:#x} lost its contents", self.0);
+    }
+
+    fn free(self, heap: &Heap<Fake>) {
+        self.check();
+        heap.platform().let_go(self.0);
+        // SAFETY: nobody uses it any more.
+        unsafe { heap.free(self.0 as *mut u8) };
+    }
+}
+
+/// A small generator of numbers, the same in each run.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, sides: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) as usize % sides
+    }
+}
+
+fn program(heap: &Heap<Fake>, me: usize, market: &Mutex<Vec<Block>>) {
+    let mut dice = Dice(me as u64 + 1);
+    let mut mine = Vec::new();
+    for step in 0..STEPS {
+        if step % 16 == 0 {
+            run_on(dice.roll(3));
+        }
+        match dice.roll(10) {
+            0..5 => {
+                let len = [1 + dice.roll(200), 1 + dice.roll(20_000), 33_000 + dice.roll(200_000)][dice.roll(20) / 9];
+                mine.push(Block::new(heap, len, (step % 255 + 1) as u8));
+            }
+            5..8 if !mine.is_empty() => {
+                let at = dice.roll(mine.len());
+                mine.swap_remove(at).free(heap);
+            }
+            8 => market.lock().unwrap().extend(mine.pop()),
+            _ => {
+                let bought = market.lock().unwrap().pop();
+                bought.into_iter().for_each(|block| block.free(heap));
+            }
+        }
+    }
+    mine.into_iter().for_each(|block| block.free(heap));
+}
+
+fn balance(heap: &Heap<Fake>, until: &AtomicBool) {
+    let mut dice = Dice(99);
+    while !until.load(Acquire) {
+        heap.platform().pass_ms(100);
+        match dice.roll(6) {
+            0 | 1 => drop(heap.balance_calm()),
+            2 => drop(heap.balance_pressure(Level::Some, Cause::Pressure)),
+            3 => drop(heap.balance_pressure(Level::Severe, Cause::Pressure)),
+            4 => drop(heap.trim()),
+            _ => {
+                heap.freeze();
+                // SAFETY: frozen just now.
+                unsafe { heap.thaw() };
+            }
+        }
+        std::thread::yield_now();
+    }
+}
+
+fn drop<T>(_: T) {}
+
+#[test]
+fn threads_keep_their_blocks_while_the_balancer_works() {
+    for (lockless, huge) in [(true, false), (true, true), (false, false)] {
+        let mut fake = Fake::new();
+        fake.lockless = lockless;
+        fake.huge.store(huge, Relaxed);
+        let world = World::new(fake);
+        let (heap, market, done) = (&*world.heap, Mutex::default(), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            scope.spawn(|| balance(heap, &done));
+            let programs: Vec<_> = (0..THREADS)
+                .map(|me| {
+                    let market = &market;
+                    scope.spawn(move || program(heap, me, market))
+                })
+                .collect();
+            let ends: Vec<_> = programs.into_iter().map(|thread| thread.join()).collect();
+            done.store(true, Release);
+            ends.into_iter().for_each(|end| end.unwrap());
+        });
+        market.into_inner().unwrap().into_iter().for_each(|block: Block| block.free(heap));
+        assert!(!world.fake().take_released().is_empty());
+        world.finish();
+    }
+}
+
+#[test]
+fn what_is_allocated_during_a_release_is_not_released() {
+    for huge in [false, true] {
+        let fake = Fake::new();
+        fake.huge.store(huge, Relaxed);
+        let mut world = World::new(fake);
+        for size in [64, 1000, 9000, 70_000, 700_000] {
+            (0..300_000 / size + 20).for_each(|_| assert!(world.alloc(size).is_some()));
+        }
+        // Most of it free, in every size of hole.
+        for i in (0..world.held.len()).rev().filter(|i| i % 7 != 0) {
+            world.free(i, false);
+        }
+        let taken: &'static Mutex<Vec<Block>> = Box::leak(Box::default());
+        let rounds: &'static AtomicUsize = Box::leak(Box::default());
+        let heap: &'static Heap<Fake> = Box::leak(std::mem::replace(&mut world.heap, Box::new(Heap::new(Fake::new()))));
+        heap.platform().during_release(move || {
+            let round = rounds.fetch_add(1, Relaxed);
+            let mut taken = taken.lock().unwrap();
+            for size in [64, 1000, 9000, 70_000, 700_000] {
+                (0..3).for_each(|i| taken.push(Block::new(heap, size + i, (round + i) as u8 | 1)));
+            }
+            let old = taken.len() / 3;
+            taken.drain(..old).for_each(|block| block.free(heap));
+        });
+        heap.balance_pressure(Level::Some, Cause::Pressure);
+        heap.platform().pass_ms(5000);
+        heap.balance_pressure(Level::Severe, Cause::Pressure);
+        assert!(rounds.load(Relaxed) >= 3);
+        taken.lock().unwrap().iter().for_each(Block::check);
+        world.check_contents();
+        heap.audit().unwrap();
+        assert_eq!(heap.platform().take_misuses(), []);
+    }
+}
