@@ -252,6 +252,13 @@ impl Platform for Fake {
         taken
     }
 
+    fn advise_huge(&self, _run: Run) {}
+
+    /// Every page counts as touched, so that large blocks look filled.
+    fn resident(&self, run: Run) -> Option<usize> {
+        Some(run.len / PAGE)
+    }
+
     fn huge_on_touch(&self) -> bool {
         self.huge.load(Relaxed)
     }
