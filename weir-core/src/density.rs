@@ -43,7 +43,8 @@ impl Density {
 /// the platform cannot say.
 pub fn is_filled<P: Platform>(platform: &P, block: Run) -> Option<bool> {
     let (mut touched, mut filled) = (0, 0);
-    let last = block.len / PAGEBLOCK - 1;
+    // A block may be here for its alignment alone.
+    let last = (block.len / PAGEBLOCK).checked_sub(1)?;
     for sample in 0..SAMPLES {
         let at = block.addr + last * sample / (SAMPLES - 1) * PAGEBLOCK;
         let resident = platform.resident(Run { addr: at, len: PAGEBLOCK_PAGES * PAGE })?;

@@ -5,7 +5,7 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use crate::density::is_filled;
 use crate::heap::{Heap, MAX_NODES, MAX_RUN, Space};
-use crate::mapped::{Block, Blocks, table_entry};
+use crate::mapped::{Block, Blocks, table_bytes};
 use crate::page::{LARGE, MAX_ORDER, PAGE, PAGEBLOCK, PAGEBLOCK_PAGES, order_of};
 use crate::platform::{Misuse, Platform, Run};
 use crate::size_class::MAX_SIZE;
@@ -180,7 +180,7 @@ impl<P: Platform> Heap<P> {
             // As many threads may be between this look and their insertion.
             let wants = self.mapped.lock(&self.platform).wants(64);
             let Some(capacity) = wants else { return true };
-            let Some(table) = self.platform.map(capacity * table_entry(), PAGE) else { return false };
+            let Some(table) = self.platform.map(table_bytes(capacity), PAGE) else { return false };
             let old = self.mapped.lock(&self.platform).rehash(table, capacity);
             if let Some(run) = old {
                 self.platform.unmap(run);

@@ -162,7 +162,7 @@ impl Blocks {
     /// one if another thread was quicker.
     pub fn rehash(&mut self, table: usize, capacity: usize) -> Option<Run> {
         if capacity <= self.capacity {
-            return Some(Run { addr: table, len: capacity * table_entry() });
+            return Some(Run { addr: table, len: table_bytes(capacity) });
         }
         let (old, old_capacity) = (self.slots, self.capacity);
         (self.slots, self.capacity) = (table as *mut Block, capacity);
@@ -175,7 +175,7 @@ impl Blocks {
                 }
             }
         }
-        let len = old_capacity * table_entry();
+        let len = table_bytes(old_capacity);
         (len != 0).then_some(Run { addr: old as usize, len })
     }
 
@@ -216,9 +216,9 @@ impl Blocks {
     }
 }
 
-/// Bytes of an entry of the table.
-pub const fn table_entry() -> usize {
-    size_of::<Block>()
+/// Bytes of a table of `capacity` slots, whole pages.
+pub const fn table_bytes(capacity: usize) -> usize {
+    (capacity * size_of::<Block>()).next_multiple_of(PAGE)
 }
 
 /// Where in the table a search for `addr` begins (multiplicative hashing; the capacity's mask is applied later).
