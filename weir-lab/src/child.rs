@@ -13,6 +13,9 @@ pub struct Finished {
     pub output: String,
     /// Page faults that needed no reading, from its exec on.
     pub minor_faults: i64,
+    /// The greatest resident set of it and of the children it waited for, bytes. Of small programs it is the
+    /// harness's own, from between fork and exec.
+    pub peak: i64,
 }
 
 /// `weir-lab-load`, beside this program.
@@ -74,7 +77,7 @@ pub fn run(mut command: Command, limit: Duration, what: &str) -> Result<Finished
         let first = complaint.lines().next().unwrap_or("no message");
         return Err(format!("{what} ended with status {status:#x}: {first}"));
     }
-    Ok(Finished { output, minor_faults: usage.ru_minflt })
+    Ok(Finished { output, minor_faults: usage.ru_minflt, peak: usage.ru_maxrss * 1024 })
 }
 
 /// Reads standard output to its end.

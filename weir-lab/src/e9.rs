@@ -1,10 +1,13 @@
-//! E9: the standard allocator workloads under every allocator, in rounds in which each has its turn.
+//! E9: the standard allocator workloads, and real programs, under every allocator, in rounds in which each has its turn.
 
 use crate::RunArgs;
 use crate::child;
 use crate::e9_report;
 use crate::peers::Allocator;
+use crate::programs::{PROGRAMS, Stage};
+use crate::redis;
 use crate::stats::Sample;
+use crate::turns;
 use serde_json::{Value, json};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -65,38 +68,77 @@ pub fn workloads() -> Result<Vec<Workload>, String> {
 /// Runs it and prints its tables.
 pub fn run(args: &RunArgs, allocators: Vec<Allocator>) -> Result<Value, String> {
     let runs = args.runs.unwrap_or(if args.quick { 2 } else { 5 });
-    let mut rows: Vec<Row> = Vec::new();
     let known = workloads()?;
-    if let Some(unknown) = args.only.iter().find(|name| known.iter().all(|workload| workload.name != **name)) {
-        return Err(format!("no workload is called '{unknown}': see `weir-lab list`"));
+    let programs = PROGRAMS.iter().map(|program| program.name);
+    if let Some(unknown) = args.only.iter().find(|asked| {
+        known.iter().all(|workload| workload.name != **asked) && programs.clone().all(|name| name != asked.as_str())
+    }) {
+        return Err(format!("no workload or program is called '{unknown}': see `weir-lab list`"));
     }
-    for workload in known.into_iter().filter(|w| args.only.is_empty() || args.only.contains(&w.name)) {
-        eprintln!("{}: {} rounds of {} allocators", workload.name, runs, allocators.len());
-        let cells = rounds(&workload, &allocators, runs, args.quick)?;
+    let asked = |name: &str| args.only.is_empty() || args.only.iter().any(|only| only == name);
+    let mut rows: Vec<Row> = Vec::new();
+    for workload in known.into_iter().filter(|workload| asked(&workload.name)) {
+        let measure = |allocator: &Allocator, cell: &mut Cell| measure(&workload, allocator, args.quick, cell);
+        let cells = rounds(&workload.name, &allocators, runs, measure);
         rows.push((workload, cells));
     }
     let names: Vec<&str> = allocators.iter().map(|allocator| allocator.name.as_str()).collect();
-    e9_report::print(&names, &args.subject, &rows);
-    Ok(as_json(&names, &args.subject, runs, &rows))
+    if !rows.is_empty() {
+        e9_report::print("", &names, &args.subject, &rows);
+    }
+    let programs = measure_programs(&redis::with_glibc_by_name(allocators.clone())?, runs, args.quick, asked)?;
+    if !programs.is_empty() {
+        e9_report::print("Programs. ", &names, &args.subject, &programs);
+    }
+    Ok(as_json(&names, &args.subject, runs, &rows, &programs))
 }
 
-/// The turn order shifts by one each round, so that nobody always runs after the same other.
-fn rounds(workload: &Workload, allocators: &[Allocator], runs: u32, quick: bool) -> Result<Vec<Cell>, String> {
+/// A row a program; one that is not here is said and left out.
+fn measure_programs(
+    allocators: &[Allocator],
+    runs: u32,
+    quick: bool,
+    asked: impl Fn(&str) -> bool,
+) -> Result<Vec<Row>, String> {
+    let stage = Stage::make(quick)?;
+    let mut rows = Vec::new();
+    for program in PROGRAMS.iter().filter(|program| asked(program.name)) {
+        if let Err(why) = program.here() {
+            println!("{} is left out: {why}.\n", program.name);
+            continue;
+        }
+        let measure = |allocator: &Allocator, cell: &mut Cell| {
+            let figures = (program.run)(&stage, allocator)?;
+            cell.time.push(figures.ns);
+            cell.peak.push(figures.peak);
+            cell.faults.push(figures.faults);
+            Ok(())
+        };
+        let cells = rounds(program.name, allocators, runs, measure);
+        let (name, about) = (program.name.into(), program.about.into());
+        rows.push((Workload { name, fixed_time: false, threads: 1, about }, cells));
+    }
+    Ok(rows)
+}
+
+fn rounds(
+    name: &str,
+    allocators: &[Allocator],
+    runs: u32,
+    measure: impl Fn(&Allocator, &mut Cell) -> Result<(), String>,
+) -> Vec<Cell> {
+    eprintln!("{name}: {runs} rounds of {} allocators", allocators.len());
     let mut cells: Vec<Cell> = allocators.iter().map(|_| Cell::default()).collect();
-    for round in 0..runs as usize {
-        for turn in 0..allocators.len() {
-            let chosen = (round + turn) % allocators.len();
-            let cell = &mut cells[chosen];
-            if cell.failed.is_some() {
-                continue;
-            }
-            if let Err(why) = measure(workload, &allocators[chosen], quick, cell) {
-                eprintln!("{} on {}: {why}", workload.name, allocators[chosen].name);
-                cell.failed = Some(why);
-            }
+    for (_, chosen) in turns::of(runs, allocators.len()) {
+        let cell = &mut cells[chosen];
+        if cell.failed.is_none()
+            && let Err(why) = measure(&allocators[chosen], cell)
+        {
+            eprintln!("{name} on {}: {why}", allocators[chosen].name);
+            cell.failed = Some(why);
         }
     }
-    Ok(cells)
+    cells
 }
 
 fn measure(workload: &Workload, allocator: &Allocator, quick: bool, cell: &mut Cell) -> Result<(), String> {
@@ -132,7 +174,7 @@ fn measure_start(allocator: &Allocator, quick: bool, cell: &mut Cell) -> Result<
     Ok(())
 }
 
-fn as_json(names: &[&str], subject: &str, runs: u32, rows: &[Row]) -> Value {
+fn as_json(names: &[&str], subject: &str, runs: u32, rows: &[Row], programs: &[Row]) -> Value {
     let cell = |cell: &Cell| {
         json!({ "ns_per_op": cell.time.json(), "peak_bytes": cell.peak.json(), "minor_faults": cell.faults.json(),
                 "failed": cell.failed })
@@ -143,7 +185,9 @@ fn as_json(names: &[&str], subject: &str, runs: u32, rows: &[Row]) -> Value {
                 "cells": cells })
     };
     let at = names.iter().position(|name| *name == subject);
-    let failed = at.and_then(|at| rows.iter().find_map(|(w, cells)| Some((w, cells[at].failed.as_ref()?))));
+    let failed =
+        at.and_then(|at| rows.iter().chain(programs).find_map(|(w, cells)| Some((w, cells[at].failed.as_ref()?))));
     json!({ "runs": runs, "rows": rows.iter().map(row).collect::<Vec<_>>(),
+            "programs": programs.iter().map(row).collect::<Vec<_>>(),
             "failed": failed.map(|(workload, why)| format!("{}: {why}", workload.name)) })
 }

@@ -20,17 +20,21 @@ const MEASURES: [Measure; 3] = [
     Measure { title: "Minor page faults", of: |cell| &cell.faults, show: count, counts_from: 1_000.0 },
 ];
 
-/// Prints them all.
-pub fn print(names: &[&str], subject: &str, rows: &[Row]) {
+/// Prints them all, each title after `section`.
+pub fn print(section: &str, names: &[&str], subject: &str, rows: &[Row]) {
     let at = names.iter().position(|name| *name == subject);
     for measure in &MEASURES {
-        println!("## {}: median (least..most)\n\n{}", measure.title, workloads_table(names, at, rows, measure));
+        println!(
+            "## {section}{}: median (least..most)\n\n{}",
+            measure.title,
+            workloads_table(names, at, rows, measure)
+        );
     }
-    println!("## Geometric means of the ratios of medians\n\n{}", means_table(names, at, rows));
+    println!("## {section}Geometric means of the ratios of medians\n\n{}", means_table(names, at, rows));
     println!(
         "`to best` divides by the best peer of each workload in turn, `to glibc` by glibc; 1.00 is equal, less is"
     );
-    println!("better. Of peaks and faults, workloads count where the middle allocator has 10 MiB and 1,000 faults.");
+    println!("better. Of peaks and faults, workloads count where the middle allocator has 10 MiB and 1,000 faults.\n");
 }
 
 /// A row a workload: every allocator's median and spread, the best peer, and what Student's t says.

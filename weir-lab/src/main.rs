@@ -18,6 +18,10 @@ mod peer_build;
 mod peers;
 mod picture;
 mod procfs;
+mod program_batches;
+mod program_postgres;
+mod program_servers;
+mod programs;
 mod redis;
 mod report;
 mod resp;
@@ -77,7 +81,7 @@ pub struct RunArgs {
     /// Which allocator is compared with the best of the others.
     #[arg(long, default_value = peers::WEIR, value_name = "NAME")]
     subject: String,
-    /// e9, scaling: only these workloads.
+    /// e9, scaling: only these workloads and programs.
     #[arg(long, value_delimiter = ',', value_name = "A,B")]
     only: Vec<String>,
     /// e8: how the bytes of the peak lie over the sizes 16 B to 256 KiB.
@@ -97,7 +101,7 @@ type Experiment =
 
 const EXPERIMENTS: &[Experiment] = &[
     ("e8", "the neighbour: what an idle process that once peaked costs another in its cgroup", e8::run),
-    ("e9", "peers: the standard allocator workloads; time, peak resident set, page faults", e9::run),
+    ("e9", "peers: the standard allocator workloads and real programs; time, peak resident set, page faults", e9::run),
     ("e10", "many threads: what is held for threads that used malloc once and sleep", e10::run),
     ("latency", "single calls of malloc and free while memory is given back: p50 to the longest", latency::run),
     ("scaling", "the threaded workloads of e9 on 1 to 64 threads; calls while up to 16 GiB are live", scaling::run),
@@ -174,6 +178,11 @@ fn list() -> Result<(), String> {
     println!("\nWorkloads of e9 (--only A,B):");
     for workload in e9::workloads()? {
         println!("  {:<15} {} thread(s), {}", workload.name, workload.threads, workload.about);
+    }
+    println!("\nPrograms of e9 (--only A,B):");
+    for program in programs::PROGRAMS {
+        let missing = program.here().err().map_or(String::new(), |why| format!(" ({why})"));
+        println!("  {:<15} {}{missing}", program.name, program.about);
     }
     Ok(())
 }

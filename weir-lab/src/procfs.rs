@@ -37,6 +37,31 @@ pub fn kib_field(text: &str, name: &str) -> Option<u64> {
     text.lines().find_map(|line| line.strip_prefix(name))?.split_whitespace().next()?.parse().ok()
 }
 
+fn status(pid: u32, name: &str) -> Option<u64> {
+    let text = read_to_string(format!("/proc/{pid}/status")).ok()?;
+    kib_field(&text, name).map(|kib| kib * 1024)
+}
+
+/// The high mark of a process's resident set, in bytes.
+pub fn peak(pid: u32) -> Result<u64, String> {
+    status(pid, "VmHWM:").ok_or_else(|| format!("/proc/{pid}/status has no VmHWM"))
+}
+
+/// Resident bytes of a process that no file stands behind.
+pub fn anonymous(pid: u32) -> Option<u64> {
+    status(pid, "RssAnon:")
+}
+
+/// Minor faults of a process and of those of its children that it has waited for.
+pub fn minor_faults(pid: u32) -> Result<u64, String> {
+    let path = format!("/proc/{pid}/stat");
+    let text = read_to_string(&path).map_err(|why| format!("{path}: {why}"))?;
+    // The name, in parentheses, may hold anything; the fields after it are counted from the third.
+    let fields: Vec<&str> = text.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
+    let field = |number: usize| fields.get(number - 3).and_then(|word| word.parse::<u64>().ok());
+    field(10).zip(field(11)).map(|(own, childrens)| own + childrens).ok_or_else(|| format!("{path} is too short"))
+}
+
 /// Bytes that could be had without swapping.
 pub fn available_memory() -> Result<u64, String> {
     let text = read_to_string("/proc/meminfo").map_err(|why| format!("/proc/meminfo: {why}"))?;
@@ -78,6 +103,12 @@ mod tests {
         let text = "Rss:    12 kB\nSwapPss:  3 kB\nSwap:   4 kB\n";
         assert_eq!(kib_field(text, "Swap:"), Some(4));
         assert_eq!(kib_field(text, "Pss:"), None);
+    }
+
+    #[test]
+    fn this_process_has_faulted() {
+        assert!(minor_faults(std::process::id()).unwrap() > 10);
+        assert!(peak(std::process::id()).unwrap() >= anonymous(std::process::id()).unwrap());
     }
 
     #[test]

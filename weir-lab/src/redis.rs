@@ -66,11 +66,17 @@ fn find_server() -> Result<PathBuf, String> {
 }
 
 /// glibc by name, as redis links another malloc; and the binary as it comes.
-fn with_packaged(mut allocators: Vec<Allocator>) -> Result<Vec<Allocator>, String> {
+fn with_packaged(allocators: Vec<Allocator>) -> Result<Vec<Allocator>, String> {
+    let mut allocators = with_glibc_by_name(allocators)?;
+    allocators.push(Allocator { name: "(as packaged)".into(), preload: None, version: String::new(), env: &[] });
+    Ok(allocators)
+}
+
+/// Programs may link another malloc: then glibc's has to be preloaded like any.
+pub fn with_glibc_by_name(mut allocators: Vec<Allocator>) -> Result<Vec<Allocator>, String> {
     for glibc in allocators.iter_mut().filter(|allocator| allocator.preload.is_none()) {
         glibc.preload = Some(libc_object()?);
     }
-    allocators.push(Allocator { name: "(as packaged)".into(), preload: None, version: String::new(), env: &[] });
     Ok(allocators)
 }
 

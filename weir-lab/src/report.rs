@@ -56,9 +56,10 @@ pub fn short(value: f64) -> String {
     }
 }
 
-/// As [`short`], thousands and millions by their letters.
+/// As [`short`], thousands, millions and milliards by their letters.
 pub fn count(value: f64) -> String {
     match value {
+        x if x >= 1e9 => format!("{}G", short(x / 1e9)),
         x if x >= 1e6 => format!("{}M", short(x / 1e6)),
         x if x >= 1e4 => format!("{}k", short(x / 1e3)),
         x => short(x),
