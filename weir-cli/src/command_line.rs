@@ -24,6 +24,8 @@ pub enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Print the table of settings, as Markdown
+    Settings,
 }
 
 /// Options of `weir run`.

@@ -6,6 +6,7 @@ mod elf;
 mod failure;
 mod library;
 mod run;
+mod settings;
 mod signals;
 mod stats_file;
 mod summary;
@@ -18,6 +19,10 @@ fn main() -> ! {
     let result = match CommandLine::parse().command {
         Command::Run(options) => run::run(&options),
         Command::Doctor { json } => doctor::doctor(json),
+        Command::Settings => {
+            settings::settings();
+            Ok(0)
+        }
     };
     std::process::exit(result.unwrap_or_else(|failure| {
         eprintln!("weir: {failure}");

@@ -81,6 +81,12 @@ impl<P: Platform> Heap<P> {
         Ok(audit)
     }
 
+    /// How often a pageblock was looked at so far: the steps of slow paths, for tests of how they grow.
+    #[cfg(debug_assertions)]
+    pub fn pageblock_visits(&self) -> usize {
+        [&self.normal, &self.low].iter().map(|space| space.window.visits.load(Relaxed)).sum()
+    }
+
     fn audit_space(
         &self,
         space: &Space,

@@ -1,8 +1,9 @@
 //! The heap: malloc's size classes over object caches, large runs over zones, larger blocks mapped on their own.
 
 use core::ptr::{self, null_mut};
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicU32};
 
+use crate::backoff::Backoff;
 use crate::balancer::Balancer;
 use crate::large::{give_pages_in, mark_run};
 use crate::lock::Lock;
@@ -10,7 +11,7 @@ use crate::mapped::{Blocks, Mapped};
 use crate::object_cache::Cache;
 use crate::page::{LARGE, MAX_ORDER, NOTHING, PAGE, PAGE_SHIFT, PAGEBLOCK_PAGES, Window};
 use crate::percpu::{PerCpu, Pushed};
-use crate::platform::{Misuse, Platform, Reach, Run};
+use crate::platform::{Misuse, Platform, Reach};
 use crate::size_class::{COUNT, MAX_SIZE, MIN_ALIGN, SIZE, class_aligned, class_of};
 use crate::zone::{FreeAreas, Zone};
 
@@ -47,6 +48,8 @@ pub struct Heap<P: Platform> {
     pub(crate) low: Space,
     pub(crate) caches: [Cache; COUNT + 1],
     pub(crate) mapped: Mapped,
+    /// Memory for bucket shells is asked for.
+    pub(crate) shells: Backoff,
     pub(crate) balancer: Balancer,
     /// Something was freed since the balancer last looked.
     pub(crate) pending: AtomicBool,
@@ -64,6 +67,7 @@ impl<P: Platform> Heap<P> {
             low: Space::new(Reach::Low32),
             caches: [const { Cache::new() }; COUNT + 1],
             mapped: Lock::new(Blocks::new()),
+            shells: Backoff::new(),
             balancer: Balancer::new(),
             pending: AtomicBool::new(false),
             slow_calls: AtomicU32::new(0),
@@ -308,17 +312,7 @@ impl<P: Platform> Heap<P> {
             return;
         }
         match self.lookup(block as usize) {
-            Some(Found::Mapped(_)) => {
-                let Some(len) = self.mapped.lock(&self.platform).remove(block as usize) else {
-                    return self.platform.misuse(Misuse::DoubleFree, block as usize, 0);
-                };
-                self.platform.stats().mapped_bytes.fetch_sub(len as u64, Relaxed);
-                let gone = self.mapped.lock(&self.platform).keep(Run { addr: block as usize, len });
-                if let Some(run) = gone {
-                    self.platform.unmap(run);
-                }
-                self.note_idle();
-            }
+            Some(Found::Mapped(_)) => self.free_mapped(block as usize),
             _ => self.free_run(block),
         }
     }
@@ -337,7 +331,7 @@ impl<P: Platform> Heap<P> {
                 class => Some(Found::Object(class as usize)),
             };
         }
-        self.mapped.lock(&self.platform).get(addr).map(Found::Mapped)
+        self.mapped.lock(&self.platform).get(addr).map(|block| Found::Mapped(block.run.len))
     }
 
     // ---- fork --------------------------------------------------------------------------------------------------

@@ -3,8 +3,9 @@
 use core::ptr::null_mut;
 use core::sync::atomic::Ordering::Relaxed;
 
+use crate::density::is_filled;
 use crate::heap::{Heap, MAX_NODES, MAX_RUN, Space};
-use crate::mapped::Blocks;
+use crate::mapped::{Block, Blocks, table_bytes};
 use crate::page::{LARGE, MAX_ORDER, PAGE, PAGEBLOCK, PAGEBLOCK_PAGES, order_of};
 use crate::platform::{Misuse, Platform, Run};
 use crate::size_class::MAX_SIZE;
@@ -108,29 +109,56 @@ impl<P: Platform> Heap<P> {
                 self.reclaim_for_allocation();
                 map()
             })?;
-            Some((Run { addr, len }, true))
+            Some((Block { run: Run { addr, len }, huge: false }, true))
         };
-        let Some((run, zero)) = kept.map(|run| (run, false)).or_else(fresh) else { return (null_mut(), false) };
-        self.mapped.lock(&self.platform).insert(run);
-        stats::add(&self.platform.stats().mapped_bytes, run.len as u64);
-        (run.addr as *mut u8, zero)
+        let Some((mut block, zero)) = kept.map(|block| (block, false)).or_else(fresh) else {
+            return (null_mut(), false);
+        };
+        let wants_huge = self.mapped.lock(&self.platform).density.wants_huge();
+        if wants_huge && !block.huge && self.platform.tunables().huge_blocks.get() != 0 {
+            self.platform.advise_huge(block.run);
+            block.huge = true;
+        }
+        self.mapped.lock(&self.platform).insert(block);
+        stats::add(&self.platform.stats().mapped_bytes, block.run.len as u64);
+        (block.run.addr as *mut u8, zero)
     }
 
     /// A block freed a while ago, grown or cut to `len`.
-    fn reuse_block(&self, len: usize) -> Option<Run> {
-        let run = self.mapped.lock(&self.platform).reuse(len)?;
+    fn reuse_block(&self, len: usize) -> Option<Block> {
+        let block = self.mapped.lock(&self.platform).reuse(len)?;
+        let run = block.run;
         if run.len < len {
             let grown = self.platform.remap(run, len).map(|addr| Run { addr, len });
             if grown.is_none() {
                 self.platform.unmap(run);
             }
-            return grown;
+            return grown.map(|run| Block { run, ..block });
         }
         let cut = if run.len - len > len / 8 { len } else { run.len };
         if cut < run.len {
             self.platform.unmap(Run { addr: run.addr + cut, len: run.len - cut });
         }
-        Some(Run { addr: run.addr, len: cut })
+        Some(Block { run: Run { addr: run.addr, len: cut }, ..block })
+    }
+
+    /// Frees a block mapped on its own: it is kept for a while, if that costs no peak.
+    pub(crate) fn free_mapped(&self, addr: usize) {
+        let Some(block) = self.mapped.lock(&self.platform).remove(addr) else {
+            return self.platform.misuse(Misuse::DoubleFree, addr, 0);
+        };
+        self.platform.stats().mapped_bytes.fetch_sub(block.run.len as u64, Relaxed);
+        let filled = if block.huge { None } else { is_filled(&self.platform, block.run) };
+        let mut blocks = self.mapped.lock(&self.platform);
+        if let Some(filled) = filled {
+            blocks.density.observe(filled);
+        }
+        let gone = blocks.keep(block);
+        drop(blocks);
+        if let Some(run) = gone {
+            self.platform.unmap(run);
+        }
+        self.note_idle();
     }
 
     /// Unmaps the kept blocks that `next` names; returns their bytes.
@@ -152,7 +180,7 @@ impl<P: Platform> Heap<P> {
             // As many threads may be between this look and their insertion.
             let wants = self.mapped.lock(&self.platform).wants(64);
             let Some(capacity) = wants else { return true };
-            let Some(table) = self.platform.map(capacity * size_of::<Run>(), PAGE) else { return false };
+            let Some(table) = self.platform.map(table_bytes(capacity), PAGE) else { return false };
             let old = self.mapped.lock(&self.platform).rehash(table, capacity);
             if let Some(run) = old {
                 self.platform.unmap(run);
@@ -168,13 +196,13 @@ impl<P: Platform> Heap<P> {
             return addr as *mut u8;
         }
         // Out of the table first: once moved, the old addresses may be another thread's new block.
-        if self.mapped.lock(&self.platform).remove(addr).is_none() {
+        let Some(block) = self.mapped.lock(&self.platform).remove(addr) else {
             self.platform.misuse(Misuse::DoubleFree, addr, 0);
             return null_mut();
-        }
+        };
         let moved = self.platform.remap(Run { addr, len }, new_len);
         let now = moved.map_or(Run { addr, len }, |addr| Run { addr, len: new_len });
-        self.mapped.lock(&self.platform).insert(now);
+        self.mapped.lock(&self.platform).insert(Block { run: now, ..block });
         let stat = &self.platform.stats().mapped_bytes;
         stat.fetch_add((now.len as u64).wrapping_sub(len as u64), Relaxed);
         moved.map_or(null_mut(), |addr| addr as *mut u8)

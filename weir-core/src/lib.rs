@@ -8,16 +8,18 @@
 //! | 7 | [`audit`] |
 //! | 6 | [`heap`], with `large` for what is larger than a size class |
 //! | 5 | [`object_cache`], [`balancer`] |
-//! | 4 | [`slab`], [`report`], [`mapped`] |
+//! | 4 | [`slab`], [`report`], [`mapped`], [`density`] |
 //! | 3 | [`zone`] |
 //! | 2 | [`buddy`], [`percpu`], [`bucket`], [`pressure`] |
-//! | 1 | [`platform`], [`page`], [`lock`], [`size_class`], [`working_set`], [`stats`], [`tunables`] |
+//! | 1 | [`platform`], [`page`], [`lock`] on `sync`, [`size_class`], [`backoff`], [`working_set`], [`stats`], [`tunables`] |
 #![cfg_attr(not(test), no_std)]
 
 pub mod audit;
+pub mod backoff;
 pub mod balancer;
 pub mod bucket;
 pub mod buddy;
+pub mod density;
 pub mod heap;
 mod large;
 pub mod lock;
@@ -31,6 +33,7 @@ pub mod report;
 pub mod size_class;
 pub mod slab;
 pub mod stats;
+mod sync;
 pub mod tunables;
 pub mod working_set;
 pub mod zone;

@@ -4,20 +4,15 @@
 //! window 5. No system call and no fence is made under ranks 2 to 4.
 
 use core::cell::UnsafeCell;
-use core::hint;
 use core::ops::{Deref, DerefMut};
-use core::sync::atomic::{
-    AtomicU32,
-    Ordering::{Acquire, Relaxed, Release},
-};
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::platform::Platform;
+use crate::sync::{AtomicU32, SPINS, constructor, spin_loop};
 
 const FREE: u32 = 0;
 const HELD: u32 = 1;
 const CONTENDED: u32 = 2;
-/// Tries before a thread sleeps: about the length of the longest section held under a lock (a slab refill).
-const SPINS: u32 = 100;
 
 /// A value behind a lock of rank `RANK`.
 pub struct Lock<T, const RANK: u32> {
@@ -29,9 +24,11 @@ pub struct Lock<T, const RANK: u32> {
 unsafe impl<T, const RANK: u32> Sync for Lock<T, RANK> {}
 
 impl<T, const RANK: u32> Lock<T, RANK> {
-    /// An open lock.
-    pub const fn new(value: T) -> Self {
-        Self { word: AtomicU32::new(FREE), value: UnsafeCell::new(value) }
+    constructor! {
+        /// An open lock.
+        pub fn new(value: T) -> Self {
+            Self { word: AtomicU32::new(FREE), value: UnsafeCell::new(value) }
+        }
     }
 
     /// Takes the lock, waiting for it if it must.
@@ -61,7 +58,7 @@ impl<T, const RANK: u32> Lock<T, RANK> {
             if self.word.load(Relaxed) == FREE && self.word.compare_exchange(FREE, HELD, Acquire, Relaxed).is_ok() {
                 return;
             }
-            hint::spin_loop();
+            spin_loop();
         }
         while self.word.swap(CONTENDED, Acquire) != FREE {
             platform.wait(&self.word, CONTENDED);

@@ -1,12 +1,13 @@
 //! Blocks beyond the largest order, mapped on their own: where each begins, how long it is; and those lately freed.
 //!
 //! The table is open addressing keyed by the block's address, in memory of the platform's; it doubles when it is half
-//! full and never shrinks (16 bytes for each block of more than 4 MiB).
+//! full and never shrinks (24 bytes for each block of more than 4 MiB).
 //!
 //! A freed block is kept for a while, since mapping and touching it anew costs far more than all else: used and kept
 //! bytes together never exceed the peak of the used ones in the last window, so that keeping costs no peak; what is
 //! left above the next window's peak goes back, and all of it under pressure.
 
+use crate::density::Density;
 use crate::lock::Lock;
 use crate::page::PAGE;
 use crate::platform::Run;
@@ -17,30 +18,43 @@ pub type Mapped = Lock<Blocks, 4>;
 
 /// Freed blocks kept at most.
 const KEPT: usize = 16;
+/// Slots of the first table: a power of two, as every capacity is.
+const FIRST_CAPACITY: usize = 128;
 /// A kept block that is longer than wanted by at most this part of it is handed out whole.
 const SLACK: usize = 8;
 
+/// A block, and whether huge pages were asked for behind it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Block {
+    /// Where it is.
+    pub run: Run,
+    /// Huge pages were asked for.
+    pub huge: bool,
+}
+
 /// All blocks mapped on their own.
 pub struct Blocks {
-    slots: *mut Run,
+    slots: *mut Block,
     capacity: usize,
     /// Blocks in use.
     pub count: usize,
     /// Bytes of them.
     pub bytes: usize,
     /// Freed blocks, the oldest first.
-    kept: [Run; KEPT],
+    kept: [Block; KEPT],
     kept_count: usize,
     /// Bytes of those.
     pub idle: usize,
     /// Peak of `bytes` over the last window.
     pub peak: Peak,
+    /// Whether huge pages pay.
+    pub density: Density,
 }
 
 // SAFETY: the table is reached only through the lock around it.
 unsafe impl Send for Blocks {}
 
-const NOTHING: Run = Run { addr: 0, len: 0 };
+const NOTHING: Block = Block { run: Run { addr: 0, len: 0 }, huge: false };
 
 impl Blocks {
     /// No blocks.
@@ -55,6 +69,7 @@ impl Blocks {
             kept_count: 0,
             idle: 0,
             peak: Peak::new(),
+            density: Density::new(),
         }
     }
 
@@ -62,21 +77,21 @@ impl Blocks {
 
     /// Keeps a freed block if used and kept bytes stay below the peak; returns one to unmap: a smaller one kept
     /// before, or this one.
-    pub fn keep(&mut self, run: Run) -> Option<Run> {
-        if self.bytes + self.idle + run.len > self.peak.high() {
-            return Some(run);
+    pub fn keep(&mut self, block: Block) -> Option<Run> {
+        if self.bytes + self.idle + block.run.len > self.peak.high() {
+            return Some(block.run);
         }
         let dropped = if self.kept_count == KEPT { self.drop_oldest() } else { None };
-        self.kept[self.kept_count] = run;
+        self.kept[self.kept_count] = block;
         self.kept_count += 1;
-        self.idle += run.len;
+        self.idle += block.run.len;
         dropped
     }
 
     /// A kept block for `len` bytes: one that is a little longer if there is one, else the longest that is shorter
     /// (to be grown), else the shortest that is longer (to be cut).
-    pub fn reuse(&mut self, len: usize) -> Option<Run> {
-        let fit = |run: &Run| match run.len {
+    pub fn reuse(&mut self, len: usize) -> Option<Block> {
+        let fit = |block: &Block| match block.run.len {
             have if have >= len && have - len <= len / SLACK => (0, have - len),
             have if have < len => (1, len - have),
             have => (2, have - len),
@@ -96,30 +111,30 @@ impl Blocks {
     }
 
     fn drop_oldest(&mut self) -> Option<Run> {
-        (self.kept_count > 0).then(|| self.take_kept(0))
+        (self.kept_count > 0).then(|| self.take_kept(0).run)
     }
 
-    fn take_kept(&mut self, i: usize) -> Run {
-        let run = self.kept[i];
+    fn take_kept(&mut self, i: usize) -> Block {
+        let block = self.kept[i];
         self.kept.copy_within(i + 1..self.kept_count, i);
         self.kept_count -= 1;
-        self.idle -= run.len;
-        run
+        self.idle -= block.run.len;
+        block
     }
 
     // ---- the table ---------------------------------------------------------------------------------------------
 
-    fn slot(&self, i: usize) -> *mut Run {
+    fn slot(&self, i: usize) -> *mut Block {
         self.slots.wrapping_add(i & (self.capacity - 1))
     }
 
     /// The slot that holds `addr`, or the empty one where it would go.
-    fn find(&self, addr: usize) -> *mut Run {
+    fn find(&self, addr: usize) -> *mut Block {
         let mut i = home(addr);
         loop {
             let slot = self.slot(i);
             // SAFETY: inside the table; at least half of it is empty, so the loop ends.
-            let at = unsafe { (*slot).addr };
+            let at = unsafe { (*slot).run.addr };
             if at == addr || at == 0 {
                 return slot;
             }
@@ -127,78 +142,83 @@ impl Blocks {
         }
     }
 
-    /// Length of the block that begins at `addr`.
-    pub fn get(&self, addr: usize) -> Option<usize> {
+    /// The block that begins at `addr`.
+    pub fn get(&self, addr: usize) -> Option<Block> {
         if self.capacity == 0 {
             return None;
         }
         // SAFETY: `find` returns a slot of the table.
-        let run = unsafe { *self.find(addr) };
-        (run.addr == addr).then_some(run.len)
+        let block = unsafe { *self.find(addr) };
+        (block.run.addr == addr).then_some(block)
     }
 
     /// `None` if there is room for `more` blocks; else the capacity of the table to pass to [`Blocks::rehash`].
     pub fn wants(&self, more: usize) -> Option<usize> {
         let room = (self.count + more) * 2 <= self.capacity;
-        (!room).then(|| (self.capacity * 2).max(PAGE / size_of::<Run>()))
+        (!room).then(|| (self.capacity * 2).max(FIRST_CAPACITY))
     }
 
     /// Moves to a zeroed table of `capacity` slots at `table`; returns the memory to unmap: the old table, or the new
     /// one if another thread was quicker.
     pub fn rehash(&mut self, table: usize, capacity: usize) -> Option<Run> {
         if capacity <= self.capacity {
-            return Some(Run { addr: table, len: capacity * size_of::<Run>() });
+            return Some(Run { addr: table, len: table_bytes(capacity) });
         }
         let (old, old_capacity) = (self.slots, self.capacity);
-        (self.slots, self.capacity) = (table as *mut Run, capacity);
+        (self.slots, self.capacity) = (table as *mut Block, capacity);
         for i in 0..old_capacity {
             // SAFETY: inside the old table; `find` returns a slot of the new one.
             unsafe {
-                let run = *old.add(i);
-                if run.addr != 0 {
-                    *self.find(run.addr) = run;
+                let block = *old.add(i);
+                if block.run.addr != 0 {
+                    *self.find(block.run.addr) = block;
                 }
             }
         }
-        let len = old_capacity * size_of::<Run>();
+        let len = table_bytes(old_capacity);
         (len != 0).then_some(Run { addr: old as usize, len })
     }
 
     /// Adds a block; there is room for it.
-    pub fn insert(&mut self, run: Run) {
+    pub fn insert(&mut self, block: Block) {
         // SAFETY: `find` returns a slot of the table.
-        unsafe { *self.find(run.addr) = run };
+        unsafe { *self.find(block.run.addr) = block };
         self.count += 1;
-        self.bytes += run.len;
+        self.bytes += block.run.len;
         self.peak.note(self.bytes);
     }
 
-    /// Takes a block out; returns its length.
-    pub fn remove(&mut self, addr: usize) -> Option<usize> {
-        let len = self.get(addr)?;
-        let mut hole = (self.find(addr) as usize - self.slots as usize) / size_of::<Run>();
+    /// Takes a block out.
+    pub fn remove(&mut self, addr: usize) -> Option<Block> {
+        let gone = self.get(addr)?;
+        let mut hole = (self.find(addr) as usize - self.slots as usize) / size_of::<Block>();
         let mut at = hole;
         // Entries behind the hole that were pushed past it move back, so that no search stops short.
         loop {
             at += 1;
             // SAFETY: inside the table.
-            let run = unsafe { *self.slot(at) };
-            if run.addr == 0 {
+            let block = unsafe { *self.slot(at) };
+            if block.run.addr == 0 {
                 break;
             }
             let mask = self.capacity - 1;
-            if (at.wrapping_sub(home(run.addr)) & mask) >= (at.wrapping_sub(hole) & mask) {
+            if (at.wrapping_sub(home(block.run.addr)) & mask) >= (at.wrapping_sub(hole) & mask) {
                 // SAFETY: inside the table.
-                unsafe { *self.slot(hole) = run };
+                unsafe { *self.slot(hole) = block };
                 hole = at;
             }
         }
         // SAFETY: inside the table.
         unsafe { *self.slot(hole) = NOTHING };
         self.count -= 1;
-        self.bytes -= len;
-        Some(len)
+        self.bytes -= gone.run.len;
+        Some(gone)
     }
+}
+
+/// Bytes of a table of `capacity` slots, whole pages.
+pub const fn table_bytes(capacity: usize) -> usize {
+    (capacity * size_of::<Block>()).next_multiple_of(PAGE)
 }
 
 /// Where in the table a search for `addr` begins (multiplicative hashing; the capacity's mask is applied later).

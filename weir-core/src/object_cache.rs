@@ -168,7 +168,13 @@ impl<P: Platform> Heap<P> {
         let mut depot = cache.depot.lock(&self.platform);
         if !depot.has_shell() {
             drop(depot);
-            let Some(chunk) = map_shells(&self.platform) else { return self.to_slabs(class, objects) };
+            if !self.shells.ready() {
+                return self.to_slabs(class, objects);
+            }
+            let Some(chunk) = map_shells(&self.platform) else {
+                self.shells.refused();
+                return self.to_slabs(class, objects);
+            };
             depot = cache.depot.lock(&self.platform);
             depot.add_shells(class, chunk);
         }

@@ -66,6 +66,9 @@ pub struct Window {
     blocks: AtomicPtr<Pageblock>,
     growth: Lock<Growth, 5>,
     reach: Reach,
+    /// Looks at pageblocks so far: what the cost of a slow path is counted in.
+    #[cfg(debug_assertions)]
+    pub(crate) visits: AtomicUsize,
 }
 
 /// How far each array is mapped.
@@ -86,6 +89,8 @@ impl Window {
             blocks: AtomicPtr::new(core::ptr::null_mut()),
             growth: Lock::new(Growth { pages_max: 0, mapped: [0; 3] }),
             reach,
+            #[cfg(debug_assertions)]
+            visits: AtomicUsize::new(0),
         }
     }
 
@@ -132,6 +137,8 @@ impl Window {
     /// The descriptor of pageblock `block`.
     #[inline]
     pub fn block(&self, block: u32) -> *mut Pageblock {
+        #[cfg(debug_assertions)]
+        self.visits.fetch_add(1, Relaxed);
         self.blocks.load(Acquire).wrapping_add(block as usize)
     }
 

@@ -30,6 +30,7 @@ use core::sync::atomic::{
     Ordering::{AcqRel, Acquire, Relaxed, Release},
 };
 
+use crate::backoff::Backoff;
 use crate::lock::{Guard, Lock};
 use crate::page::PAGE;
 use crate::platform::{Platform, Run};
@@ -186,6 +187,8 @@ pub struct PerCpu {
     locks: [Lock<(), 1>; LOCKED_SLABS],
     /// One drain at a time, and none across a fork.
     draining: Lock<(), 0>,
+    /// Memory for slabs is asked for.
+    asking: Backoff,
     /// Pushes already counted (see [`PerCpu::pushes`]).
     retired: AtomicU64,
 }
@@ -201,6 +204,7 @@ impl PerCpu {
             seen: AtomicU32::new(0),
             locks: [const { Lock::new(()) }; LOCKED_SLABS],
             draining: Lock::new(()),
+            asking: Backoff::new(),
             retired: AtomicU64::new(0),
         }
     }
@@ -211,7 +215,13 @@ impl PerCpu {
         if self.state[cpu].load(Acquire) != ABSENT {
             return self.state[cpu].load(Relaxed) == ACTIVE;
         }
-        let Some(slab) = Self::make(platform) else { return false };
+        if !self.asking.ready() {
+            return false;
+        }
+        let Some(slab) = Self::make(platform) else {
+            self.asking.refused();
+            return false;
+        };
         if !self.place(platform, cpu, slab) {
             return false;
         }
@@ -261,7 +271,14 @@ impl PerCpu {
     ) -> Option<(Guard<'a, (), P, 1>, *mut CpuSlab)> {
         let index = index % LOCKED_SLABS;
         if self.slabs[index].load(Acquire).is_null() {
-            self.place(platform, index, Self::make(platform)?);
+            if !self.asking.ready() {
+                return None;
+            }
+            let Some(slab) = Self::make(platform) else {
+                self.asking.refused();
+                return None;
+            };
+            self.place(platform, index, slab);
         }
         let guard = self.locks[index].lock(platform);
         Some((guard, self.slabs[index].load(Acquire)))

@@ -65,6 +65,10 @@ pub trait Platform: Sync {
     fn release(&self, runs: &[Run]) -> usize;
     /// Whether a fresh pageblock is backed by one huge page at its first touch.
     fn huge_on_touch(&self) -> bool;
+    /// Asks for huge pages behind `run`; a wish only.
+    fn advise_huge(&self, run: Run);
+    /// How many pages of `run` (at most a pageblock) are resident; `None` where nobody can say.
+    fn resident(&self, run: Run) -> Option<usize>;
     /// Nanoseconds of a monotonic clock.
     fn now(&self) -> u64;
     /// NUMA nodes, at least 1.

@@ -197,6 +197,15 @@ impl<P: Platform> Heap<P> {
         bytes
     }
 
+    fn note_split(&self, page: u32) {
+        let (window, block) = (&self.normal.window, page / PAGEBLOCK_PAGES as u32);
+        // SAFETY: a pageblock is named by a page of its own; its node never changes.
+        let node = unsafe { (*window.block(block)).node } as usize;
+        if self.normal.zones[node].lock(&self.platform).split(window, block) {
+            stats::add(&self.platform.stats().huge_split, 1);
+        }
+    }
+
     fn report_slab_batch(&self, class: usize, want: Want) -> usize {
         let _in_flight = self.balancer.batch(&self.platform);
         let window = &self.normal.window;
@@ -216,6 +225,9 @@ impl<P: Platform> Heap<P> {
         releaser.flush();
         let gone = !releaser.failed;
         for slab in &batch[..n] {
+            if gone {
+                self.note_split(slab.page);
+            }
             let empty = self.caches[class].slabs.lock(&self.platform).put_back(window, class, *slab, gone);
             if let Some(empty) = empty {
                 self.give_slab(class, empty);

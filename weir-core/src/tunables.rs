@@ -64,7 +64,7 @@ tunables! {
         "Give free memory back at all.",
         "virtio-balloon: free-page-reporting=on";
     huge_blocks = 1, 0, 1, "bool",
-        "Ask for huge pages behind blocks of more than 4 MiB, which are mapped on their own.",
+        "Ask for huge pages behind blocks of more than 4 MiB, while the program fills such blocks.",
         "measured: E9, malloc-large takes a fifth of the time";
     severe_interval_ms = 1000, 0, 3_600_000, "ms",
         "Shortest time between two drains of all CPUs' buckets.",

@@ -232,6 +232,20 @@ impl FreeAreas {
         huge
     }
 
+    /// Notes that pages in use by a slab were reported out of `block`: its huge page, if there was one, is split, and
+    /// what was free in it is backed by small pages now. Returns whether there was one.
+    pub fn split(&mut self, window: &Window, block: u32) -> bool {
+        if !self.block(window, block).huge {
+            return false;
+        }
+        self.unlink(window, block);
+        let pageblock = self.block(window, block);
+        pageblock.backed = pageblock.backed.or(&pageblock.free);
+        pageblock.huge = false;
+        self.link(window, block);
+        true
+    }
+
     /// The whole free backed pageblock to report next.
     pub fn whole_idle(&self) -> Option<u32> {
         (self.heads[WHOLE_BACKED] != NONE).then(|| self.heads[WHOLE_BACKED])

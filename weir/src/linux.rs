@@ -4,7 +4,7 @@ use core::sync::atomic::{
     AtomicBool, AtomicU8, AtomicU32, AtomicUsize,
     Ordering::{Acquire, Relaxed, Release},
 };
-use weir_core::page::PAGEBLOCK;
+use weir_core::page::{PAGE, PAGEBLOCK_PAGES};
 use weir_core::percpu::{MAX_CPUS, Pushed, Table};
 use weir_core::platform::{Misuse, Platform, Reach, Run};
 use weir_core::pressure::Level;
@@ -157,13 +157,20 @@ impl Platform for Linux {
     }
 
     fn map(&self, len: usize, align: usize) -> Option<usize> {
-        let start = Self::map_aligned(len, align)?;
-        if align >= PAGEBLOCK && TUNABLES.huge_blocks.get() != 0 {
-            // Where huge pages are off this fails, and does no harm.
-            // SAFETY: fresh memory; the advice changes no contents.
-            let _ = unsafe { mman::madvise(start as *mut u8, len, mman::MADV_HUGEPAGE) };
-        }
-        Some(start)
+        Self::map_aligned(len, align)
+    }
+
+    fn advise_huge(&self, run: Run) {
+        // Where huge pages are off this fails, and does no harm.
+        // SAFETY: the mapping is the engine's; the advice changes no contents.
+        let _ = unsafe { mman::madvise(run.addr as *mut u8, run.len, mman::MADV_HUGEPAGE) };
+    }
+
+    fn resident(&self, run: Run) -> Option<usize> {
+        let mut pages = [0u8; PAGEBLOCK_PAGES];
+        let pages = pages.get_mut(..run.len / PAGE)?;
+        mman::mincore(run.addr as *mut u8, pages, PAGE).ok()?;
+        Some(pages.iter().filter(|&&page| page & 1 == 1).count())
     }
 
     fn unmap(&self, run: Run) {

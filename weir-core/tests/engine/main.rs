@@ -8,4 +8,5 @@ mod held;
 mod misuse;
 mod model;
 mod policy;
+mod scale;
 mod threads;

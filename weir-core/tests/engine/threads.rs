@@ -3,7 +3,6 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
 use weir_core::heap::Heap;
-use weir_core::platform::Platform;
 use weir_core::pressure::Level;
 use weir_core::stats::Cause;
 

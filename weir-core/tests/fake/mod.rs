@@ -77,6 +77,7 @@ pub struct Fake {
     cpus: Vec<Mutex<()>>,
     sleepers: (Mutex<()>, Condvar),
     pub notices: AtomicUsize,
+    pub fences: AtomicUsize,
     misuses: Mutex<Vec<(Misuse, usize)>>,
     /// Every call of release so far.
     released: Mutex<Vec<Vec<Run>>>,
@@ -113,6 +114,7 @@ impl Fake {
             cpus: (0..CPUS).map(|_| Mutex::default()).collect(),
             sleepers: Default::default(),
             notices: AtomicUsize::new(0),
+            fences: AtomicUsize::new(0),
             misuses: Mutex::default(),
             released: Mutex::default(),
             in_flight: Mutex::default(),
@@ -250,6 +252,13 @@ impl Platform for Fake {
         taken
     }
 
+    fn advise_huge(&self, _run: Run) {}
+
+    /// Every page counts as touched, so that large blocks look filled.
+    fn resident(&self, run: Run) -> Option<usize> {
+        Some(run.len / PAGE)
+    }
+
     fn huge_on_touch(&self) -> bool {
         self.huge.load(Relaxed)
     }
@@ -341,6 +350,7 @@ impl Platform for Fake {
 
     fn fence(&self) {
         self.outside_locks();
+        self.fences.fetch_add(1, Relaxed);
         self.cpus.iter().for_each(|cpu| drop(locked(cpu)));
     }
 }

@@ -1,0 +1,73 @@
+//! Whether programs touch the whole of their large blocks: huge pages pay behind those that are filled, and cost memory
+//! behind those that are sparse, so they are asked for only where the blocks freed lately were filled.
+
+use crate::page::{PAGE, PAGEBLOCK, PAGEBLOCK_PAGES};
+use crate::platform::{Platform, Run};
+
+/// Pageblocks of a block that are looked at.
+const SAMPLES: usize = 4;
+/// Of a touched pageblock's pages, those that must be resident for it to count as filled: seven eighths.
+const FILLED: usize = PAGEBLOCK_PAGES / 8 * 7;
+/// Of the last eight blocks, those that must have been filled.
+const FILLED_BLOCKS: u32 = 7;
+/// One block in so many goes without huge pages although they pay: behind huge pages nothing can be learnt.
+const PROBE: u32 = 16;
+
+/// What was seen of the last eight blocks freed, and of how many.
+#[derive(Debug, Default)]
+pub struct Density {
+    /// Bit i: the block freed i observations ago was filled.
+    history: u8,
+    handed_out: u32,
+}
+
+impl Density {
+    /// Nothing seen: no huge pages yet.
+    pub const fn new() -> Self {
+        Self { history: 0, handed_out: 0 }
+    }
+
+    /// A block without huge pages was freed; `filled` is what [`is_filled`] said of it.
+    pub fn observe(&mut self, filled: bool) {
+        self.history = self.history << 1 | u8::from(filled);
+    }
+
+    /// Whether the next block should have huge pages.
+    pub fn wants_huge(&mut self) -> bool {
+        self.handed_out = self.handed_out.wrapping_add(1);
+        self.history.count_ones() >= FILLED_BLOCKS && !self.handed_out.is_multiple_of(PROBE)
+    }
+}
+
+/// Whether those pageblocks of `block` that were touched at all were filled, as far as a few of them tell; `None` where
+/// the platform cannot say.
+pub fn is_filled<P: Platform>(platform: &P, block: Run) -> Option<bool> {
+    let (mut touched, mut filled) = (0, 0);
+    // A block may be here for its alignment alone.
+    let last = (block.len / PAGEBLOCK).checked_sub(1)?;
+    for sample in 0..SAMPLES {
+        let at = block.addr + last * sample / (SAMPLES - 1) * PAGEBLOCK;
+        let resident = platform.resident(Run { addr: at, len: PAGEBLOCK_PAGES * PAGE })?;
+        touched += usize::from(resident > 0);
+        filled += usize::from(resident >= FILLED);
+    }
+    Some(touched > 0 && filled == touched)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn huge_pages_follow_filled_blocks_and_end_with_sparse_ones() {
+        let mut density = Density::new();
+        assert!(!density.wants_huge());
+        (0..8).for_each(|_| density.observe(true));
+        let huge = (0..PROBE).filter(|_| density.wants_huge()).count();
+        assert_eq!(huge, PROBE as usize - 1, "all but the probe");
+        density.observe(false);
+        assert!((0..4).any(|_| density.wants_huge()), "one sparse block is no reason");
+        density.observe(false);
+        assert!((0..32).all(|_| !density.wants_huge()));
+    }
+}

@@ -1,0 +1,367 @@
+//! The engine's platform on bare metal: one CPU without interrupts, physical memory at its own addresses.
+//!
+//! Memory is never unmapped here, only free or taken ([`crate::frames`]); what "gives it back" is a report. Where the
+//! engine asks for zero memory it gets memory that was looked at and zeroed where it was not ([`crate::zero`]), so
+//! that growing the heap makes nothing resident in the host.
+
+use core::sync::atomic::{
+    AtomicBool, AtomicU32,
+    Ordering::{Acquire, Relaxed},
+};
+
+use crate::balloon::ReportError;
+use crate::frames::Frames;
+use crate::one_cpu::OneCpu;
+use crate::reporter::{Counters, Reporter};
+use crate::virtio::Device;
+use crate::zero::make_zero;
+use weir_core::page::{PAGE, PAGEBLOCK};
+use weir_core::percpu::{CpuSlab, Pushed, Table};
+use weir_core::platform::{Misuse, Platform, Reach, Run};
+use weir_core::stats::Stats;
+use weir_core::tunables::Tunables;
+
+/// The engine's arrays take at most this part of the memory they describe (0.92 %, see [`weir_core::page`]), ...
+const ARRAYS_PART: usize = 64;
+/// ... and the guards between them and around them: four pageblocks, and as much for rounding.
+const ARRAYS_GUARDS: usize = 8 * PAGEBLOCK;
+
+/// The platform.
+pub struct Machine<D: Device> {
+    memory: OneCpu<Memory<D>>,
+    /// The engine has something to do.
+    noticed: AtomicBool,
+    clock: fn() -> u64,
+    ranks: AtomicU32,
+    stats: Stats,
+    tunables: Tunables,
+}
+
+struct Memory<D: Device> {
+    frames: Frames,
+    /// The window of the engine's arrays: taken as a whole, usable as far as it was mapped.
+    arrays: Run,
+    reporter: Option<Reporter<D>>,
+}
+
+impl<D: Device> Machine<D> {
+    /// A machine without memory; `clock` gives nanoseconds.
+    ///
+    /// # Safety
+    /// Only one thread of execution uses it.
+    pub const unsafe fn new(clock: fn() -> u64) -> Self {
+        let memory = Memory { frames: Frames::new(0, &[]), arrays: Run { addr: 0, len: 0 }, reporter: None };
+        Self {
+            // SAFETY: as the caller promises.
+            memory: unsafe { OneCpu::new(memory) },
+            noticed: AtomicBool::new(false),
+            clock,
+            ranks: AtomicU32::new(0),
+            stats: Stats::new(),
+            tunables: Tunables::new(),
+        }
+    }
+
+    /// Gives the machine its memory and, if there is one, its reporter.
+    ///
+    /// # Safety
+    /// The free pages of `frames` are mapped at their addresses, and nobody uses them.
+    pub unsafe fn start(&self, frames: Frames, reporter: Option<Reporter<D>>) {
+        self.tunables.report.set(reporter.is_some().into());
+        // The balancer runs where the guest's loop says so, never inside an allocation.
+        self.tunables.background.set(1);
+        *self.memory.get() = Memory { frames, arrays: Run::default(), reporter };
+    }
+
+    /// The reporter's totals.
+    pub fn counters(&self) -> Counters {
+        self.memory.get().reporter.as_ref().map_or_else(Counters::default, Reporter::counters)
+    }
+
+    /// Why reporting ended, if it did.
+    pub fn failure(&self) -> Option<ReportError> {
+        self.memory.get().reporter.as_ref().and_then(Reporter::failure)
+    }
+
+    /// Whether the engine asked for its balancer since the last call.
+    pub fn take_notice(&self) -> bool {
+        self.noticed.swap(false, Relaxed)
+    }
+}
+
+impl<D: Device> Memory<D> {
+    /// Takes memory from the high end, zero.
+    fn map(&mut self, len: usize, align: usize) -> Option<usize> {
+        let addr = self.frames.take(len, align)?;
+        // SAFETY: just taken, so nobody uses it.
+        unsafe { make_zero(Run { addr, len }) };
+        Some(addr)
+    }
+
+    /// Frees memory; its whole blocks of report order go to the host first, while nobody can take them.
+    fn unmap(&mut self, run: Run) {
+        let first = run.addr.next_multiple_of(PAGEBLOCK);
+        let end = (run.addr + run.len) / PAGEBLOCK * PAGEBLOCK;
+        if let Some(reporter) = &mut self.reporter
+            && first < end
+        {
+            // SAFETY: the engine gave the memory up, and it is not free yet.
+            unsafe { reporter.report(&[Run { addr: first, len: end - first }]) };
+        }
+        self.frames.give(run);
+    }
+}
+
+fn contains(outer: Run, inner: Run) -> bool {
+    outer.addr <= inner.addr && inner.addr + inner.len <= outer.addr + outer.len
+}
+
+impl<D: Device> Platform for Machine<D> {
+    /// What is longer than memory is the heap's window: the longest stretch there is, shared with everybody, but for
+    /// a part at its end. That is for the arrays, which are asked for next and get a window of their own: an address
+    /// can be of one window only, as [`Platform::map_at`] does not say for which it is called.
+    fn window(&self, len: usize, align: usize, reach: Reach) -> Option<Run> {
+        let mut memory = self.memory.get();
+        if reach == Reach::Low32 {
+            return None; // Nothing here wants short pointers.
+        }
+        let longest = memory.frames.longest(align);
+        if len > longest.len {
+            let kept_back = longest.len / ARRAYS_PART + ARRAYS_GUARDS;
+            let len = longest.len.checked_sub(kept_back)? / align * align;
+            return (len > 0).then_some(Run { addr: longest.addr, len });
+        }
+        let addr = memory.frames.take(len.next_multiple_of(PAGE), align)?;
+        memory.arrays = Run { addr, len };
+        Some(memory.arrays)
+    }
+
+    fn map_at(&self, run: Run, _node: usize) -> bool {
+        let mut memory = self.memory.get();
+        let ours = contains(memory.arrays, run) || memory.frames.take_at(run);
+        if ours {
+            // SAFETY: just taken, or of the arrays' window and not mapped before; so nobody uses it.
+            unsafe { make_zero(run) };
+        }
+        ours
+    }
+
+    fn map(&self, len: usize, align: usize) -> Option<usize> {
+        self.memory.get().map(len, align)
+    }
+
+    fn unmap(&self, run: Run) {
+        self.memory.get().unmap(run);
+    }
+
+    fn remap(&self, run: Run, len: usize) -> Option<usize> {
+        let mut memory = self.memory.get();
+        if len <= run.len {
+            memory.unmap(Run { addr: run.addr + len, len: run.len - len });
+            return Some(run.addr);
+        }
+        let behind = Run { addr: run.addr + run.len, len: len - run.len };
+        if memory.frames.take_at(behind) {
+            // SAFETY: just taken, so nobody uses it.
+            unsafe { make_zero(behind) };
+            return Some(run.addr);
+        }
+        let addr = memory.map(len, PAGE.max(1 << run.addr.trailing_zeros().min(PAGEBLOCK.ilog2())))?;
+        // SAFETY: the old block is the engine's, the new one was just taken.
+        unsafe { core::ptr::copy_nonoverlapping(run.addr as *const u8, addr as *mut u8, run.len) };
+        memory.unmap(run);
+        Some(addr)
+    }
+
+    fn release(&self, runs: &[Run]) -> usize {
+        let mut memory = self.memory.get();
+        let Some(reporter) = &mut memory.reporter else { return 0 };
+        // SAFETY: the engine isolated the runs: nobody uses them until this returns.
+        let taken = unsafe { reporter.report(runs) };
+        if reporter.failure().is_some() {
+            self.tunables.report.set(0);
+        }
+        taken
+    }
+
+    /// What backs a block is the host's business; but it can back it with a huge page as long as the block is not
+    /// reported in part, and saying so keeps the engine from doing that in calm times.
+    fn huge_on_touch(&self) -> bool {
+        true
+    }
+
+    fn now(&self) -> u64 {
+        (self.clock)()
+    }
+
+    fn nodes(&self) -> usize {
+        1
+    }
+
+    fn node(&self) -> usize {
+        0
+    }
+
+    fn wait(&self, _word: &AtomicU32, _expected: u32) {
+        panic!("a lock is waited for on the only CPU: whoever holds it is the caller");
+    }
+
+    fn wake(&self, _word: &AtomicU32) {}
+
+    fn notify(&self) {
+        self.noticed.store(true, Relaxed);
+    }
+
+    fn misuse(&self, what: Misuse, addr: usize, class_size: usize) {
+        panic!("{what}: {addr:#x} (size class {class_size})");
+    }
+
+    fn stats(&self) -> &Stats {
+        &self.stats
+    }
+
+    fn tunables(&self) -> &Tunables {
+        &self.tunables
+    }
+
+    fn held_ranks(&self) -> Option<&AtomicU32> {
+        Some(&self.ranks)
+    }
+
+    // ---- the fast path: one CPU, no interrupts, so that every sequence of instructions is restartable ------------
+
+    fn lockless(&self) -> bool {
+        true
+    }
+
+    fn cpu(&self) -> usize {
+        0
+    }
+
+    unsafe fn pop(&self, table: &Table, class: usize) -> *mut u8 {
+        // SAFETY: the table's slabs live on (the caller's promise); nothing else runs meanwhile.
+        unsafe { CpuSlab::pop(table.entry(0).load(Acquire), class) }
+    }
+
+    unsafe fn push(&self, table: &Table, class: usize, object: *mut u8) -> Pushed {
+        // SAFETY: as in `pop`.
+        unsafe { CpuSlab::push(table.entry(0).load(Acquire), class, object) }
+    }
+
+    unsafe fn push_batch(&self, table: &Table, class: usize, objects: &[*mut u8]) -> usize {
+        // SAFETY: as in `pop`.
+        objects.iter().take_while(|&&object| unsafe { self.push(table, class, object) } == Pushed::Done).count()
+    }
+
+    unsafe fn pop_batch(&self, table: &Table, class: usize, objects: &mut [*mut u8]) -> usize {
+        for (n, slot) in objects.iter_mut().enumerate() {
+            // SAFETY: as in `pop`.
+            *slot = unsafe { self.pop(table, class) };
+            if slot.is_null() {
+                return n;
+            }
+        }
+        objects.len()
+    }
+
+    fn fence(&self) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::balloon::{Balloon, feature};
+    use crate::fake_balloon::{Fake, clock, fresh_ring, memory};
+    use crate::virtio::VERSION_1;
+    use core::sync::atomic::AtomicU64;
+    use weir_core::heap::Heap;
+    use weir_core::pressure::Level;
+    use weir_core::stats::Cause;
+
+    const ALL: u64 = VERSION_1 | feature::PAGE_REPORTING | feature::PAGE_POISON | feature::STATS_QUEUE;
+
+    /// A heap on 96 MiB whose first word of each page is not zero at the start.
+    fn heap(fake: &Fake) -> &'static Heap<Machine<Fake>> {
+        let (addr, len) = memory(96 << 20);
+        for page in (addr..addr + len).step_by(PAGE) {
+            // SAFETY: this test's memory.
+            unsafe { *(page as *mut u64) = 0x5555 };
+        }
+        let bits = Box::leak((0..len / PAGE / 64).map(|_| AtomicU64::new(0)).collect::<Box<[_]>>());
+        let mut frames = Frames::new(addr, bits);
+        frames.give(Run { addr, len });
+        // SAFETY: the ring is fresh, the device and the memory are this test's, which is one thread.
+        unsafe {
+            let heap = Box::leak(Box::new(Heap::new(Machine::new(clock))));
+            let balloon = Balloon::start(fake.clone(), fresh_ring()).unwrap();
+            heap.platform().start(frames, Some(Reporter::new(balloon, clock).unwrap()));
+            heap
+        }
+    }
+
+    /// Blocks of many sizes, each filled with its own byte.
+    fn fill(heap: &Heap<Machine<Fake>>, count: usize) -> Vec<(*mut u8, usize, u8)> {
+        let sizes = [40, 500, 4096, 30_000, 100_000, 700_000, 3 << 20, 5 << 20];
+        let mut blocks = Vec::new();
+        for i in 0..count {
+            let (size, byte) = (sizes[i % sizes.len()], i as u8 | 1);
+            let block = heap.alloc(size);
+            assert!(!block.is_null());
+            // SAFETY: the block is that long.
+            unsafe { block.write_bytes(byte, size) };
+            blocks.push((block, size, byte));
+        }
+        blocks
+    }
+
+    fn intact(blocks: &[(*mut u8, usize, u8)]) -> bool {
+        // SAFETY: the blocks are in use and that long.
+        let bytes = |&(block, size, _)| unsafe { core::slice::from_raw_parts(block as *const u8, size) };
+        blocks.iter().all(|block| bytes(block).iter().all(|&b| b == block.2))
+    }
+
+    #[test]
+    fn what_is_free_is_reported_whole_and_what_is_in_use_stays() {
+        let fake = Fake::new(ALL);
+        let heap = heap(&fake);
+        let kept = fill(heap, 8);
+        for _ in 0..3 {
+            let freed = fill(heap, 40);
+            let more = fill(heap, 3);
+            // SAFETY: the blocks are this test's, and freed once.
+            freed.iter().for_each(|&(block, ..)| unsafe { heap.free(block) });
+            assert!(heap.balance_pressure(Level::Severe, Cause::Pressure) >= 32 << 20);
+            let reports: Vec<_> = fake.take_reports().into_iter().flatten().collect();
+            assert!(reports.iter().all(|r| r.addr.is_multiple_of(PAGEBLOCK) && r.len.is_multiple_of(PAGEBLOCK)));
+            assert!(reports.iter().map(|r| r.len).sum::<usize>() >= 32 << 20);
+            assert!(intact(&kept) && intact(&more));
+            // SAFETY: as above.
+            more.iter().for_each(|&(block, ..)| unsafe { heap.free(block) });
+            heap.audit().unwrap();
+        }
+        let zero = heap.alloc_zeroed(3 << 20);
+        // SAFETY: the block is that long and page-aligned.
+        assert!(unsafe { crate::zero::is_zero(Run { addr: zero as usize, len: 3 << 20 }) });
+        assert!(intact(&kept));
+    }
+
+    #[test]
+    fn calm_windows_return_memory_too_and_full_memory_is_an_answer() {
+        let fake = Fake::new(ALL);
+        let heap = heap(&fake);
+        let blocks: Vec<_> = core::iter::repeat_with(|| heap.alloc(1 << 20)).take_while(|b| !b.is_null()).collect();
+        assert!(blocks.len() > 60, "{} MiB of 96 could be had", blocks.len());
+        // SAFETY: the blocks are this test's, and freed once.
+        blocks.iter().for_each(|&block| unsafe { heap.free(block) });
+        assert!(heap.platform().take_notice());
+        for _ in 0..20 {
+            if !heap.balance_calm() {
+                break;
+            }
+        }
+        let counters = heap.platform().counters();
+        assert!(counters.bytes >= 60 << 20, "{counters:?}");
+        assert_eq!(counters.refused, 0, "whole blocks only are offered in calm times");
+        heap.audit().unwrap();
+    }
+}
