@@ -190,6 +190,13 @@ impl<D: Device> Platform for Machine<D> {
         true
     }
 
+    fn advise_huge(&self, _run: Run) {}
+
+    /// The device does not say what the host backs.
+    fn resident(&self, _run: Run) -> Option<usize> {
+        None
+    }
+
     fn now(&self) -> u64 {
         (self.clock)()
     }
