@@ -125,6 +125,8 @@ impl Linux {
 
 impl Platform for Linux {
     fn window(&self, len: usize, align: usize, reach: Reach) -> Option<Run> {
+        // Once there are pages, frees enter the fast path; so it is set up before.
+        self.lockless();
         Some(match reach {
             // The middle of the lower half: far above where programs and their brk heaps lie, far below mmap's.
             Reach::Any => {
