@@ -20,6 +20,8 @@
 //! committed (and step 4 sees it) or restarts (and finds `DUMMY`). The engine never waits for step 3 on an
 //! allocation path: a thread that finds `DUMMY` goes to the depot.
 //!
+//! Should the fence be refused (a sandbox that came later), step 4 is left out: the slab is put back as it was.
+//!
 //! Where the platform has no restartable sections, the table holds nothing but `DUMMY` and the same slabs are used
 //! behind a lock each ([`PerCpu::locked`]).
 
@@ -38,6 +40,9 @@ use crate::size_class::{CLASS, COUNT, MIN_ALIGN, cpu_objects};
 
 /// CPU indices that the table has room for.
 pub const MAX_CPUS: usize = 1024;
+/// The index of a thread that has none: its entry is the dummy for good. A platform's threads have it before the fast
+/// path is set up, so that what they began then can never touch buckets that exist after.
+pub const NO_CPU: usize = MAX_CPUS;
 /// Slabs used where the platform has no restartable sections.
 pub const LOCKED_SLABS: usize = 32;
 
@@ -124,7 +129,7 @@ pub enum Pushed {
 /// address of both.
 #[repr(C, align(64))]
 pub struct Table {
-    entries: [AtomicPtr<CpuSlab>; MAX_CPUS],
+    entries: [AtomicPtr<CpuSlab>; MAX_CPUS + 1],
     classes: [u8; CLASS.len()],
 }
 
@@ -133,7 +138,7 @@ pub const CLASSES_OFFSET: usize = core::mem::offset_of!(Table, classes);
 
 impl Table {
     const fn new() -> Self {
-        Self { entries: [const { AtomicPtr::new(dummy()) }; MAX_CPUS], classes: CLASS }
+        Self { entries: [const { AtomicPtr::new(dummy()) }; MAX_CPUS + 1], classes: CLASS }
     }
 
     /// The class of objects of `size` bytes, at most [`MAX_SIZE`](crate::size_class::MAX_SIZE).
@@ -253,6 +258,9 @@ impl PerCpu {
     /// Gives the current CPU buckets if it has none yet. `false`: there is no memory for them, or they are stopped.
     pub fn install<P: Platform>(&self, platform: &P) -> bool {
         let cpu = platform.cpu();
+        if cpu == NO_CPU {
+            return false;
+        }
         if self.state[cpu].load(Acquire) != ABSENT {
             return self.state[cpu].load(Relaxed) == ACTIVE;
         }
@@ -342,10 +350,12 @@ impl PerCpu {
         for cpu in (0..seen).filter(claim) {
             self.table.entry(cpu).store(dummy(), Release);
         }
-        platform.fence();
+        let ours = platform.fence();
         for cpu in (0..seen).filter(|&cpu| self.state[cpu].load(Relaxed) == STOPPED) {
             let slab = self.slabs[cpu].load(Acquire);
-            empty(slab, first_class, &mut sink);
+            if ours {
+                empty(slab, first_class, &mut sink);
+            }
             self.table.entry(cpu).store(slab, Release);
             self.state[cpu].store(ACTIVE, Release);
         }

@@ -5,12 +5,11 @@
 //! `install -m 755 target/release/libweir_malloc.so /usr/local/lib/libweir.so && ldconfig`.
 //!
 //! Everything here is the thin skin between C's rules and [`weir::heap`]: names, alignments, `errno`,
-//! fork handlers. Nothing here allocates, formats, unwinds or has thread-local storage.
+//! the constructor. Nothing here allocates, formats, unwinds or has thread-local storage.
 //!
 //! | module | concept |
 //! |---|---|
 //! | `init` | the constructor |
-//! | `fork` | the heap across `fork` |
 //! | `c_abi` | ISO C, POSIX and the aligned forms |
 //! | `glibc_abi` | glibc's extensions: statistics, tuning, trim |
 //! | `fast_path` | `malloc` and `free` when nothing is missing, by hand |
@@ -18,7 +17,7 @@
 //! | `cxx_new`, `cxx_delete` | C++ `operator new` and `operator delete` |
 //! | `cxx_throw` | how a failed `new` throws from a library that cannot |
 //! | `weir_abi` | `weir.h` |
-//! | `errno`, `text`, `weak` | `errno`; text without allocating; names that may be absent |
+//! | `errno`, `text` | `errno`; text without allocating |
 //! | `panic` | the end of the process, if Weir itself is at fault |
 #![no_std]
 // The functions here are called by C, by the contracts of the C and POSIX standards; each contract is named in
@@ -31,11 +30,9 @@ mod cxx_new;
 mod cxx_throw;
 mod errno;
 mod fast_path;
-mod fork;
 mod glibc_abi;
 mod init;
 mod names;
 mod panic;
 mod text;
-mod weak;
 mod weir_abi;
