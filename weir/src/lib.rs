@@ -2,6 +2,7 @@
 #![cfg_attr(not(test), no_std)]
 
 mod background;
+mod give_back;
 mod global;
 pub mod heap;
 mod linux;

@@ -6,19 +6,16 @@ use core::sync::atomic::{
 };
 use weir_core::page::{PAGE, PAGEBLOCK_PAGES};
 use weir_core::percpu::{MAX_CPUS, Pushed, Table};
-use weir_core::platform::{Misuse, Platform, Reach, Run};
+use weir_core::platform::{Below, Misuse, Platform, Reach, Released, Run};
 use weir_core::pressure::Level;
 use weir_core::stats::{Cause, Stats};
 use weir_core::tunables::Tunables;
 
+use crate::give_back::{self, GiveBack};
 use crate::message::Line;
-use crate::os::mman::{self, IoVec, MADV_DONTNEED, MAP_FIXED_NOREPLACE, MAP_NORESERVE, MREMAP_MAYMOVE};
+use crate::os::mman::{self, MADV_DONTNEED, MAP_FIXED_NOREPLACE, MAP_NORESERVE, MREMAP_MAYMOVE};
 use crate::os::process::{self, futex_wait, futex_wake, monotonic_ns};
-use crate::os::syscall::Errno;
 use crate::{background, machine, rseq};
-
-/// Ranges in one call of `process_madvise` (the kernel's `UIO_MAXIOV` is 1024).
-const IOVECS: usize = 128;
 
 /// The counters; a page of its own, so that a shared mapping can be put over it.
 pub(crate) static STATS: Stats = Stats::new();
@@ -35,8 +32,8 @@ pub struct Linux {
     mode: AtomicU8,
     nodes: AtomicUsize,
     huge_on_touch: AtomicBool,
-    /// `process_madvise` was refused once, and will be again.
-    no_batches: AtomicBool,
+    /// How memory is handed to the kernel.
+    give_back: GiveBack,
 }
 
 impl Linux {
@@ -46,7 +43,7 @@ impl Linux {
             mode: AtomicU8::new(UNKNOWN),
             nodes: AtomicUsize::new(1),
             huge_on_touch: AtomicBool::new(false),
-            no_batches: AtomicBool::new(false),
+            give_back: GiveBack::new(),
         }
     }
 
@@ -80,46 +77,11 @@ impl Linux {
         }
         Some(start)
     }
+}
 
-    fn release_each(runs: &[Run]) -> usize {
-        // SAFETY: the engine has isolated the runs: nobody needs their contents.
-        let gone = |run: &&Run| unsafe { mman::madvise(run.addr as *mut u8, run.len, MADV_DONTNEED) }.is_ok();
-        runs.iter().take_while(gone).count()
-    }
-
-    /// Releases runs by as few calls as the kernel takes; `None` if it takes none of this kind.
-    fn release_batch(&self, runs: &[Run]) -> Option<usize> {
-        let mut vectors = [IoVec { base: core::ptr::null_mut(), len: 0 }; IOVECS];
-        for (vector, run) in vectors.iter_mut().zip(runs) {
-            *vector = IoVec { base: run.addr as *mut u8, len: run.len };
-        }
-        let mut vectors = &mut vectors[..runs.len().min(IOVECS)];
-        let count = vectors.len();
-        while !vectors.is_empty() {
-            // SAFETY: the engine has isolated the runs: nobody needs their contents.
-            match unsafe { mman::process_madvise(vectors, MADV_DONTNEED) } {
-                Ok(0) => break,
-                Ok(mut bytes) => {
-                    let whole = vectors.iter().take_while(|v| {
-                        let fits = v.len <= bytes;
-                        bytes -= if fits { v.len } else { 0 };
-                        fits
-                    });
-                    let whole = whole.count();
-                    vectors = &mut vectors[whole..];
-                    if let Some(first) = vectors.first_mut() {
-                        first.base = first.base.wrapping_add(bytes);
-                        first.len -= bytes;
-                    }
-                }
-                Err(Errno::EPERM | Errno::EINVAL | Errno::ENOSYS | Errno::EBADF) if vectors.len() == count => {
-                    return None;
-                }
-                Err(Errno::EINTR | Errno::EAGAIN) => {}
-                Err(_) => break,
-            }
-        }
-        Some(count - vectors.len())
+impl Below for Linux {
+    fn release(&self, runs: &[Run], calm: bool) -> Released {
+        self.give_back.release(runs, calm && TUNABLES.report_lazily.get() != 0)
     }
 }
 
@@ -176,7 +138,7 @@ impl Platform for Linux {
     fn unmap(&self, run: Run) {
         // SAFETY: the engine gives the mapping up. Should the kernel refuse (too many mappings), its memory goes.
         if unsafe { mman::munmap(run.addr as *mut u8, run.len) }.is_err() {
-            Self::release_each(&[run]);
+            let _ = give_back::one(run, MADV_DONTNEED);
         }
     }
 
@@ -184,24 +146,6 @@ impl Platform for Linux {
         let at = run.addr as *mut u8;
         // SAFETY: the mapping is the engine's.
         unsafe { mman::mremap(at, run.len, len, MREMAP_MAYMOVE, core::ptr::null_mut()) }.ok().map(|p| p as usize)
-    }
-
-    fn release(&self, runs: &[Run]) -> usize {
-        if runs.len() < 2 || self.no_batches.load(Relaxed) {
-            return Self::release_each(runs);
-        }
-        let mut done = 0;
-        while done < runs.len() {
-            match self.release_batch(&runs[done..]) {
-                Some(0) => break,
-                Some(n) => done += n,
-                None => {
-                    self.no_batches.store(true, Relaxed);
-                    return done + Self::release_each(&runs[done..]);
-                }
-            }
-        }
-        done
     }
 
     fn huge_on_touch(&self) -> bool {
