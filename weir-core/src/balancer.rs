@@ -118,9 +118,7 @@ impl<P: Platform> Heap<P> {
     /// Without a background thread, slow paths run the balancer's window when it is due.
     #[inline]
     pub(crate) fn housekeeping(&self) {
-        if self.platform.tunables().background.get() == 0
-            && self.slow_calls.fetch_add(1, Relaxed).is_multiple_of(CALLS_PER_LOOK)
-        {
+        if !self.platform.tended() && self.slow_calls.fetch_add(1, Relaxed).is_multiple_of(CALLS_PER_LOOK) {
             let now = self.platform.now();
             let due = self.balancer.next_window.load(Relaxed);
             let next = now + self.calm_window();

@@ -138,8 +138,7 @@ impl<P: Platform> Heap<P> {
             let (block, zero) = self.alloc_large(size, MIN_ALIGN);
             if !block.is_null() && !zero {
                 // All of it, as below: a block that was kept may be longer than its last page.
-                // SAFETY: the block is fresh and that long.
-                unsafe { ptr::write_bytes(block, 0, self.usable_size(block)) };
+                self.wipe(block);
             }
             return block;
         }
@@ -184,7 +183,8 @@ impl<P: Platform> Heap<P> {
     /// Frees a block whose size the caller knows to be that which it asked for, aligned to 16.
     ///
     /// # Safety
-    /// Nobody uses the block any more, and it was allocated with this size.
+    /// Nobody uses the block any more; it was allocated with this size, or one of the same size class, and has not
+    /// been through [`Heap::realloc`] since, which leaves a block where it is although a smaller class would do.
     #[inline(always)]
     pub unsafe fn free_sized(&self, block: *mut u8, size: usize) {
         if size > MAX_SIZE || block.is_null() {
@@ -192,6 +192,13 @@ impl<P: Platform> Heap<P> {
             return unsafe { self.free(block) };
         }
         let class = class_of(size);
+        debug_assert!(
+            self.normal
+                .window
+                .page_of(block as usize)
+                .is_some_and(|p| usize::from(self.normal.window.class_of(p)) == class),
+            "freed with a size that is not its own"
+        );
         // SAFETY: the table's slabs live on; the caller gives the block up.
         match unsafe { self.platform.push(&self.percpu.table, class, block) } {
             Pushed::Done => (),

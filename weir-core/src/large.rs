@@ -7,13 +7,16 @@ use crate::density::is_filled;
 use crate::heap::{Heap, MAX_NODES, MAX_RUN, Space};
 use crate::mapped::{Block, Blocks, table_bytes};
 use crate::page::{LARGE, MAX_ORDER, PAGE, PAGEBLOCK, PAGEBLOCK_PAGES, order_of};
-use crate::platform::{Misuse, Platform, Run};
+use crate::platform::{Contents, Misuse, Platform, Run};
 use crate::refault::{Again, stamp};
 use crate::report::{event, horizon};
 use crate::size_class::MAX_SIZE;
 use crate::stats::{self, Cause};
 use crate::trace::{Event, Kind, Place};
 use crate::zone::PageRun;
+
+/// Longest block, bytes, mapped on its own that is made zero by writing: in a longer one few samples tell too little.
+const WIPE_MAX: usize = 64 << 20;
 
 impl<P: Platform> Heap<P> {
     /// A run or a mapped block, and whether it is known to be zero.
@@ -127,6 +130,7 @@ impl<P: Platform> Heap<P> {
         if !self.mapped_room() {
             return (null_mut(), false);
         }
+        // Room in the table is kept from here on.
         let kept = (align <= PAGE).then(|| self.reuse_block(len)).flatten();
         let fresh = || {
             // A smaller one makes room for this one: that is no report.
@@ -141,6 +145,7 @@ impl<P: Platform> Heap<P> {
             Some((Block { run: Run { addr, len }, huge: false }, true))
         };
         let Some((mut block, zero)) = kept.map(|block| (block, false)).or_else(fresh) else {
+            self.mapped.lock(&self.platform).unreserve();
             return (null_mut(), false);
         };
         let wants_huge = self.mapped.lock(&self.platform).density.wants_huge();
@@ -151,6 +156,25 @@ impl<P: Platform> Heap<P> {
         self.mapped.lock(&self.platform).insert(block);
         stats::add(&self.platform.stats().mapped_bytes, block.run.len as u64);
         (block.run.addr as *mut u8, zero)
+    }
+
+    /// Makes a large block that was used before read as zero, as far as it is long.
+    pub(crate) fn wipe(&self, block: *mut u8) {
+        // SAFETY: the caller has just allocated it.
+        let len = unsafe { self.usable_size(block) };
+        let run = Run { addr: block as usize, len };
+        // Writing zeros makes all of a block resident, of which the program may never touch more than a few pages (a
+        // sparse table). Only a short block that was in full use is written to; any other is released, so that it is
+        // as a fresh one.
+        let write = len <= MAX_RUN * PAGE || len <= WIPE_MAX && is_filled(&self.platform, run) == Some(true);
+        let zero = || {
+            let released = self.platform.release(&[run], false);
+            released.runs == 1 && released.contents == Contents::Zero
+        };
+        if write || !zero() {
+            // SAFETY: a block of that length, the caller's.
+            unsafe { core::ptr::write_bytes(block, 0, len) };
+        }
     }
 
     /// A block freed a while ago, grown or cut to `len`.
@@ -223,12 +247,11 @@ impl<P: Platform> Heap<P> {
         (bytes, blocks, self.platform.now() - begin)
     }
 
-    /// Makes room in the table for this thread's block and those of others that are here now.
+    /// Reserves room in the table for one block.
     fn mapped_room(&self) -> bool {
         loop {
-            // As many threads may be between this look and their insertion.
-            let wants = self.mapped.lock(&self.platform).wants(64);
-            let Some(capacity) = wants else { return true };
+            let reserved = self.mapped.lock(&self.platform).reserve();
+            let Err(capacity) = reserved else { return true };
             let Some(table) = self.platform.map(table_bytes(capacity), PAGE) else { return false };
             let old = self.mapped.lock(&self.platform).rehash(table, capacity);
             if let Some(run) = old {
@@ -245,7 +268,7 @@ impl<P: Platform> Heap<P> {
             return addr as *mut u8;
         }
         // Out of the table first: once moved, the old addresses may be another thread's new block.
-        let Some(block) = self.mapped.lock(&self.platform).remove(addr) else {
+        let Some(block) = self.mapped.lock(&self.platform).lift(addr) else {
             self.platform.misuse(Misuse::DoubleFree, addr, 0);
             return null_mut();
         };

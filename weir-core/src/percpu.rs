@@ -20,6 +20,8 @@
 //! committed (and step 4 sees it) or restarts (and finds `DUMMY`). The engine never waits for step 3 on an
 //! allocation path: a thread that finds `DUMMY` goes to the depot.
 //!
+//! Should the fence be refused (a sandbox that came later), step 4 is left out: the slab is put back as it was.
+//!
 //! Where the platform has no restartable sections, the table holds nothing but `DUMMY` and the same slabs are used
 //! behind a lock each ([`PerCpu::locked`]).
 
@@ -38,6 +40,9 @@ use crate::size_class::{COUNT, cpu_objects};
 
 /// CPU indices that the table has room for.
 pub const MAX_CPUS: usize = 1024;
+/// The index of a thread that has none: its entry is the dummy for good. A platform's threads have it before the fast
+/// path is set up, so that what they began then can never touch buckets that exist after.
+pub const NO_CPU: usize = MAX_CPUS;
 /// Slabs used where the platform has no restartable sections.
 pub const LOCKED_SLABS: usize = 32;
 
@@ -101,7 +106,7 @@ pub enum Pushed {
 /// The pointers that the fast path reads.
 #[repr(C, align(64))]
 pub struct Table {
-    entries: [AtomicPtr<CpuSlab>; MAX_CPUS],
+    entries: [AtomicPtr<CpuSlab>; MAX_CPUS + 1],
 }
 
 impl Table {
@@ -198,7 +203,7 @@ impl PerCpu {
     #[allow(clippy::new_without_default, reason = "const, and only ever part of a static")]
     pub const fn new() -> Self {
         Self {
-            table: Table { entries: [const { AtomicPtr::new(dummy()) }; MAX_CPUS] },
+            table: Table { entries: [const { AtomicPtr::new(dummy()) }; MAX_CPUS + 1] },
             state: [const { AtomicU8::new(ABSENT) }; MAX_CPUS],
             slabs: [const { AtomicPtr::new(core::ptr::null_mut()) }; MAX_CPUS],
             seen: AtomicU32::new(0),
@@ -212,6 +217,9 @@ impl PerCpu {
     /// Gives the current CPU buckets if it has none yet. `false`: there is no memory for them, or they are stopped.
     pub fn install<P: Platform>(&self, platform: &P) -> bool {
         let cpu = platform.cpu();
+        if cpu == NO_CPU {
+            return false;
+        }
         if self.state[cpu].load(Acquire) != ABSENT {
             return self.state[cpu].load(Relaxed) == ACTIVE;
         }
@@ -301,10 +309,12 @@ impl PerCpu {
         for cpu in (0..seen).filter(claim) {
             self.table.entry(cpu).store(dummy(), Release);
         }
-        platform.fence();
+        let ours = platform.fence();
         for cpu in (0..seen).filter(|&cpu| self.state[cpu].load(Relaxed) == STOPPED) {
             let slab = self.slabs[cpu].load(Acquire);
-            empty(slab, first_class, &mut sink);
+            if ours {
+                empty(slab, first_class, &mut sink);
+            }
             self.table.entry(cpu).store(slab, Release);
             self.state[cpu].store(ACTIVE, Release);
         }

@@ -8,7 +8,8 @@ use crate::pressure::Level;
 use crate::stats::{Cause, Stats};
 use crate::tunables::Tunables;
 
-/// A page-aligned range of addresses.
+/// A page-aligned range of addresses, laid out as the system calls' vectors of ranges are.
+#[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Run {
     /// First byte.
@@ -111,6 +112,10 @@ pub trait Platform: Below {
     fn wake(&self, word: &AtomicU32);
     /// Tells whoever runs the balancer that there is something to do.
     fn notify(&self);
+    /// Whether somebody runs the balancer beside the program's threads; where not, their slow paths do.
+    fn tended(&self) -> bool {
+        self.tunables().background.get() != 0
+    }
     /// Whether memory is short, where nobody listens all the time (the mode without a background thread): asked once a
     /// window, on the program's threads.
     fn pressure(&self) -> (Level, Cause) {
@@ -127,7 +132,8 @@ pub trait Platform: Below {
 
     /// Whether the four operations below work on this platform. Where not, buckets are locked.
     fn lockless(&self) -> bool;
-    /// The caller's index into the bucket table now; it may be stale at once. Below [`crate::percpu::MAX_CPUS`].
+    /// The caller's index into the bucket table now; it may be stale at once. Below [`crate::percpu::MAX_CPUS`], or
+    /// [`crate::percpu::NO_CPU`].
     fn cpu(&self) -> usize;
     /// Pops one object of `class` from the current CPU's buckets; null when there is none.
     ///
@@ -149,6 +155,7 @@ pub trait Platform: Below {
     /// # Safety
     /// As [`Platform::pop`].
     unsafe fn pop_batch(&self, table: &Table, class: usize, objects: &mut [*mut u8]) -> usize;
-    /// After it returns, every operation that had read the table before it was called has committed or will not.
-    fn fence(&self);
+    /// After it returns `true`, every operation that had read the table before it was called has committed or will not.
+    /// `false`: refused; nothing is known of them.
+    fn fence(&self) -> bool;
 }

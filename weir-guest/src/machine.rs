@@ -280,7 +280,9 @@ impl<D: Device> Platform for Machine<D> {
         objects.len()
     }
 
-    fn fence(&self) {}
+    fn fence(&self) -> bool {
+        true
+    }
 }
 
 #[cfg(test)]

@@ -13,11 +13,11 @@ use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use weir_core::platform::{Contents, Released, Run};
 
 use crate::message::Line;
-use crate::os::mman::{self, IoVec, MADV_DONTNEED, MADV_FREE};
+use crate::os::mman::{self, MADV_DONTNEED, MADV_FREE};
 use crate::os::syscall::Errno;
 
 /// Ranges in one call of `process_madvise` (the kernel's `UIO_MAXIOV` is 1024).
-const IOVECS: usize = 128;
+const RANGES: usize = 128;
 
 /// What was found out about the kernel's ways.
 pub(crate) struct GiveBack {
@@ -70,7 +70,7 @@ impl GiveBack {
             let batch = if left.len() < 2 || self.no_batches.load(Relaxed) { 0 } else { batch(left, advice) };
             done += batch;
             if let Some(&next) = runs.get(done)
-                && batch < left.len().min(IOVECS)
+                && batch < left.len().min(RANGES)
             {
                 // By itself, to see whether it is this range that is refused or calls of that kind.
                 if let Err(why) = one(next, advice) {
@@ -97,36 +97,36 @@ pub(crate) fn one(run: Run, advice: u32) -> Result<(), Errno> {
     }
 }
 
-/// Up to `IOVECS` ranges by as few calls as do; how many went.
+/// Up to `RANGES` runs by as few calls as do; how many went.
 fn batch(runs: &[Run], advice: u32) -> usize {
-    let mut vectors = [IoVec { base: core::ptr::null_mut(), len: 0 }; IOVECS];
-    for (vector, run) in vectors.iter_mut().zip(runs) {
-        *vector = IoVec { base: run.addr as *mut u8, len: run.len };
-    }
-    let mut vectors = &mut vectors[..runs.len().min(IOVECS)];
-    let count = vectors.len();
-    while !vectors.is_empty() {
+    let runs = &runs[..runs.len().min(RANGES)];
+    let mut done = 0;
+    while done < runs.len() {
         // SAFETY: the engine has isolated the runs: nobody needs their contents.
-        match unsafe { mman::process_madvise(vectors, advice) } {
-            Ok(0) => break,
-            Ok(mut bytes) => {
-                let whole = vectors.iter().take_while(|v| {
-                    let fits = v.len <= bytes;
-                    bytes -= if fits { v.len } else { 0 };
-                    fits
-                });
-                let whole = whole.count();
-                vectors = &mut vectors[whole..];
-                if let Some(first) = vectors.first_mut() {
-                    first.base = first.base.wrapping_add(bytes);
-                    first.len -= bytes;
-                }
-            }
+        match unsafe { mman::process_madvise(&runs[done..], advice) } {
+            Ok(bytes) => match finish_torn(&runs[done..], bytes, advice) {
+                0 => break,
+                n => done += n,
+            },
             Err(Errno::EINTR | Errno::EAGAIN) => {}
             Err(_) => break,
         }
     }
-    count - vectors.len()
+    done
+}
+
+/// How many of `runs` went with the first `bytes` of them; one that went in part is advised whole.
+fn finish_torn(runs: &[Run], mut bytes: usize, advice: u32) -> usize {
+    let fits = |run: &&Run| {
+        let fits = run.len <= bytes;
+        bytes -= if fits { run.len } else { 0 };
+        fits
+    };
+    let whole = runs.iter().take_while(fits).count();
+    match runs.get(whole) {
+        Some(&torn) if bytes > 0 && one(torn, advice).is_ok() => whole + 1,
+        _ => whole,
+    }
 }
 
 #[cold]

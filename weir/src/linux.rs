@@ -15,7 +15,13 @@ use crate::give_back::{self, GiveBack};
 use crate::message::Line;
 use crate::os::mman::{self, MADV_DONTNEED, MAP_FIXED_NOREPLACE, MAP_NORESERVE, MREMAP_MAYMOVE};
 use crate::os::process::{self, futex_wait, futex_wake, monotonic_ns};
-use crate::{background, machine, rseq};
+use crate::{background, machine, rseq, start};
+
+/// Where windows lie: the middle of the lower half of the address space, far above where programs and their brk heaps
+/// are, far below mmap's area.
+const WINDOWS: core::ops::Range<usize> = 16 << 40..80 << 40;
+/// Address space that is enough for all windows: two heaps' and their metadata.
+const ALL_WINDOWS: usize = 8 << 40;
 
 /// The counters; a page of its own, so that a shared mapping can be put over it.
 pub(crate) static STATS: Stats = Stats::new();
@@ -32,6 +38,8 @@ pub struct Linux {
     mode: AtomicU8,
     nodes: AtomicUsize,
     huge_on_touch: AtomicBool,
+    /// Where the next window may begin; 0 before the first.
+    next_window: AtomicUsize,
     /// How memory is handed to the kernel.
     give_back: GiveBack,
 }
@@ -43,11 +51,13 @@ impl Linux {
             mode: AtomicU8::new(UNKNOWN),
             nodes: AtomicUsize::new(1),
             huge_on_touch: AtomicBool::new(false),
+            next_window: AtomicUsize::new(0),
             give_back: GiveBack::new(),
         }
     }
 
-    /// Sets the fast path up, before there is a second thread.
+    /// Sets the fast path up. Threads that do it at once come to the same answers; what they began on the fast path
+    /// before found no buckets, and never will.
     #[cold]
     fn probe(&self) -> bool {
         let lockless = rseq::enable(MAX_CPUS);
@@ -55,6 +65,7 @@ impl Linux {
         self.huge_on_touch.store(machine::thp_always(), Relaxed);
         self.nodes.store(machine::node_count(), Relaxed);
         self.mode.store(if lockless { LOCKLESS } else { LOCKED }, Release);
+        start::lazily();
         lockless
     }
 
@@ -77,6 +88,20 @@ impl Linux {
         }
         Some(start)
     }
+
+    /// Addresses for a window of `len` bytes: behind those given before, so that no two overlap; the first at random.
+    fn next_window(&self, len: usize, align: usize) -> Option<usize> {
+        let random = || WINDOWS.start + machine::entropy() % (WINDOWS.len() - ALL_WINDOWS);
+        let mut fresh = None;
+        let mut at = 0;
+        let step = |before: usize| {
+            let begin = if before == 0 { *fresh.get_or_insert_with(random) } else { before };
+            at = begin.next_multiple_of(align);
+            Some(at + len)
+        };
+        self.next_window.fetch_update(Relaxed, Relaxed, step).ok()?;
+        (at + len <= WINDOWS.end).then_some(at)
+    }
 }
 
 impl Below for Linux {
@@ -88,12 +113,7 @@ impl Below for Linux {
 impl Platform for Linux {
     fn window(&self, len: usize, align: usize, reach: Reach) -> Option<Run> {
         Some(match reach {
-            // The middle of the lower half: far above where programs and their brk heaps lie, far below mmap's.
-            Reach::Any => {
-                const LOWEST: usize = 16 << 40;
-                const SPAN: usize = 64 << 40;
-                Run { addr: LOWEST + (machine::entropy() % (SPAN - len)) / align * align, len }
-            }
+            Reach::Any => Run { addr: self.next_window(len, align)?, len },
             Reach::Low32 => Run { addr: 1 << 30, len: 2 << 30 },
         })
     }
@@ -119,6 +139,8 @@ impl Platform for Linux {
     }
 
     fn map(&self, len: usize, align: usize) -> Option<usize> {
+        // A program whose first block is a large one.
+        self.lockless();
         Self::map_aligned(len, align)
     }
 
@@ -161,6 +183,8 @@ impl Platform for Linux {
     }
 
     fn node(&self) -> usize {
+        // A program whose first block is a large one.
+        self.lockless();
         if self.nodes() == 1 {
             return 0;
         }
@@ -177,6 +201,10 @@ impl Platform for Linux {
 
     fn notify(&self) {
         background::notify();
+    }
+
+    fn tended(&self) -> bool {
+        background::is_tending()
     }
 
     fn pressure(&self) -> (Level, Cause) {
@@ -241,7 +269,7 @@ impl Platform for Linux {
         unsafe { rseq::pop_batch(table, class, objects) }
     }
 
-    fn fence(&self) {
+    fn fence(&self) -> bool {
         rseq::fence()
     }
 }

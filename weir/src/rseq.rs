@@ -8,30 +8,37 @@
 //! Each section here reads the CPU's index and everything derived from it inside, and ends with its one committing
 //! store. It never writes the area's read-only fields and keeps nothing derived from them.
 //!
-//! The library has a thread-local block of its own, laid out as an area and all zero: index 0, whose table entry is the
-//! empty dummy. The fast path addresses that block plus [`DELTA`], which is 0 until libc's area has been found to
-//! work and is then the distance to it. So the fast path is safe before anything was set up, and where there are no
-//! restartable sequences, without a check of its own. [`ID`] is the field with the index: `mm_cid` where the kernel
+//! The library has a thread-local block of its own, laid out as an area whose index is [`NO_CPU`]: that table entry is the
+//! empty dummy for good. The fast path addresses that block plus [`DELTA`], which is 0 until libc's area has been found
+//! to work and is then the distance to it. So the fast path is safe before anything was set up, also for a thread that
+//! is inside a section at that moment, and where there are no restartable sequences, without a check of its own. [`ID`] is the field with the index: `mm_cid` where the kernel
 //! has it (dense: bounded by the number of threads), or `cpu_id_start`.
 
 use core::arch::{asm, global_asm};
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
-use weir_core::percpu::{PUSHES_OFFSET, Pushed, Table};
+use linux_raw_sys::general::__NR_rseq;
+use weir_core::percpu::{NO_CPU, PUSHES_OFFSET, Pushed, Table};
 
 use crate::os::process::{membarrier, membarrier_cmd};
+use crate::os::syscall::{check, syscall4};
 
 // 32 bytes laid out as an rseq area, then the word in which debug builds keep the thread's lock ranks.
 global_asm!(
-    ".pushsection .tbss, \"awT\", @nobits",
+    ".pushsection .tdata, \"awT\", @progbits",
     ".balign 32",
     ".hidden weir_thread_block",
     ".globl weir_thread_block",
     ".type weir_thread_block, @object",
     ".size weir_thread_block, 64",
     "weir_thread_block:",
-    ".zero 64",
+    // cpu_id_start, cpu_id (not registered), rseq_cs, flags, node_id, mm_cid
+    ".long {no_cpu}, -1, 0, 0, 0, 0, {no_cpu}, 0",
+    ".zero 32",
     ".popsection",
+    no_cpu = const NO_CPU,
 );
+/// Bytes of the library's block.
+const BLOCK: isize = 64;
 
 /// From the library's block to the area in use.
 static DELTA: AtomicUsize = AtomicUsize::new(0);
@@ -51,6 +58,10 @@ const AREA_MM_CID: usize = 24;
 const BLOCK_RANKS: usize = 32;
 /// Auxiliary vector entry: bytes of the rseq area that the kernel fills.
 const AT_RSEQ_FEATURE_SIZE: usize = 27;
+/// Bytes of an area that every kernel takes, and its alignment.
+const AREA_BYTES: usize = 32;
+/// What the kernel finds before an abort address.
+const SIGNATURE: usize = 0x5305_3053;
 
 /// What restartable sequences this thread's libc and kernel offer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,8 +113,7 @@ pub fn area() -> Option<Area> {
 /// Puts the fast path on restartable sequences if all it needs is there: an area, a table big enough for every
 /// index, and the fence that takes another CPU's buckets over.
 ///
-/// Called once, before this library's user can have made a second thread that allocates: a section that such a thread
-/// had begun on the block before would not be restarted by anything.
+/// A section that another thread has begun on its block before ends there, on the dummy.
 pub fn enable(max_cpus: usize) -> bool {
     let Some(area) = area() else { return false };
     if crate::machine::cpus_bound() > max_cpus
@@ -117,11 +127,47 @@ pub fn enable(max_cpus: usize) -> bool {
     true
 }
 
-/// Restarts every section that a thread of this process is in.
-pub fn fence() {
-    // The process is registered, and a registered process is never refused.
-    let done = membarrier(membarrier_cmd::PRIVATE_EXPEDITED_RSEQ, 0, 0);
-    assert!(done.is_ok(), "membarrier was refused after its registration");
+/// Restarts every section that a thread of this process is in. `false`: refused, by a sandbox that came after the
+/// registration or for want of kernel memory.
+pub fn fence() -> bool {
+    membarrier(membarrier_cmd::PRIVATE_EXPEDITED_RSEQ, 0, 0).is_ok()
+}
+
+/// How far from its thread pointer a thread's areas reach: bytes below and above.
+pub(crate) fn reach() -> (usize, usize) {
+    let block = block_distance() as isize;
+    let area = block.wrapping_add(DELTA.load(Relaxed) as isize);
+    let below = block.min(area).min(0).unsigned_abs();
+    (below, (block.max(area) + BLOCK).max(0) as usize)
+}
+
+/// Gives a thread that libc does not know its areas.
+///
+/// # Safety
+/// `pointer` is a new thread's thread pointer; the bytes that [`reach`] names around it are valid and nobody's.
+pub(crate) unsafe fn lay_out(pointer: usize) {
+    let block = pointer.wrapping_add(block_distance());
+    for area in [block, block.wrapping_add(DELTA.load(Relaxed))] {
+        // SAFETY: as the caller promises.
+        unsafe {
+            ((area + AREA_CPU_ID_START) as *mut u32).write(NO_CPU as u32);
+            ((area + AREA_CPU_ID) as *mut i32).write(-1);
+            ((area + AREA_MM_CID) as *mut u32).write(NO_CPU as u32);
+        }
+    }
+}
+
+/// Has the kernel keep the calling thread's area, which [`lay_out`] made, or (`keep` false) no longer. Where the kernel
+/// refuses, the thread's sections all find the dummy.
+pub(crate) fn register(keep: bool) -> bool {
+    const UNREGISTER: usize = 1;
+    let delta = DELTA.load(Relaxed);
+    if delta == 0 {
+        return true;
+    }
+    let area = thread_pointer().wrapping_add(block_distance()).wrapping_add(delta);
+    // SAFETY: the area is the calling thread's own, and lives until it is unregistered.
+    check(unsafe { syscall4(__NR_rseq, area, AREA_BYTES, if keep { 0 } else { UNREGISTER }, SIGNATURE) }).is_ok()
 }
 
 /// The current index; it may be stale at once.
@@ -149,20 +195,21 @@ fn block_distance() -> usize {
 
 /// The calling thread's lock ranks.
 pub fn ranks() -> &'static AtomicU32 {
-    let pointer: usize;
-    // SAFETY: the thread pointer, which x86-64's ABI keeps at distance 0 of itself; the block is this library's.
-    unsafe {
-        asm!("mov {p}, fs:[0]", p = out(reg) pointer, options(nostack, pure, readonly, preserves_flags));
-        &*(pointer.wrapping_add(block_distance()).wrapping_add(BLOCK_RANKS) as *const AtomicU32)
-    }
+    // SAFETY: the block is this library's, and the thread's.
+    unsafe { &*(thread_pointer().wrapping_add(block_distance()).wrapping_add(BLOCK_RANKS) as *const AtomicU32) }
 }
 
 /// A number that tells threads apart, for where there is no CPU index.
 pub fn thread_number() -> usize {
+    let pointer = thread_pointer();
+    pointer >> 12 ^ pointer >> 20
+}
+
+fn thread_pointer() -> usize {
     let pointer: usize;
     // SAFETY: the thread pointer, which x86-64's ABI keeps at distance 0 of itself.
     unsafe { asm!("mov {p}, fs:[0]", p = out(reg) pointer, options(nostack, pure, readonly, preserves_flags)) };
-    pointer >> 12 ^ pointer >> 20
+    pointer
 }
 
 fn read_thread_word(distance: isize) -> u32 {

@@ -218,6 +218,36 @@ fn severe_pressure_drains_the_cpus_and_not_too_often() {
 }
 
 #[test]
+fn a_refused_fence_leaves_buckets_as_they_are() {
+    let mut world = world(false);
+    let block = world.alloc(64).unwrap();
+    world.free(block, false);
+    let cached = world.audit().cpu_objects;
+    world.fake().no_fence.store(true, Relaxed);
+    pressure(&world, Level::Severe);
+    world.heap.trim();
+    assert!(cached > 0);
+    assert_eq!(world.audit().cpu_objects, cached);
+    world.fake().no_fence.store(false, Relaxed);
+    world.heap.trim();
+    assert_eq!(world.audit().cpu_objects, 0);
+    world.finish();
+}
+
+/// A sparse table that is allocated, freed and allocated again must not become resident by being made zero.
+#[test]
+fn a_long_block_that_was_used_before_is_made_zero_by_releasing_it() {
+    let mut world = world(false);
+    const LONG: usize = 65 << 20;
+    let first = world.alloc_zeroed(LONG).unwrap();
+    world.free(first, false);
+    assert_eq!(released(&world), []);
+    world.alloc_zeroed(LONG).unwrap();
+    assert_eq!(bytes(&released(&world)), LONG);
+    world.finish();
+}
+
+#[test]
 fn a_quiet_program_is_drained_once_and_the_balancer_sleeps() {
     let mut world = world(false);
     let block = world.alloc(64).unwrap();

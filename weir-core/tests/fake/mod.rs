@@ -78,6 +78,8 @@ pub struct Fake {
     sleepers: (Mutex<()>, Condvar),
     pub notices: AtomicUsize,
     pub fences: AtomicUsize,
+    /// Fences are refused.
+    pub no_fence: AtomicBool,
     misuses: Mutex<Vec<(Misuse, usize)>>,
     /// Every call of release so far.
     released: Mutex<Vec<Vec<Run>>>,
@@ -122,6 +124,7 @@ impl Fake {
             sleepers: Default::default(),
             notices: AtomicUsize::new(0),
             fences: AtomicUsize::new(0),
+            no_fence: AtomicBool::new(false),
             misuses: Mutex::default(),
             released: Mutex::default(),
             in_flight: Mutex::default(),
@@ -377,9 +380,10 @@ impl Platform for Fake {
         })
     }
 
-    fn fence(&self) {
+    fn fence(&self) -> bool {
         self.outside_locks();
         self.fences.fetch_add(1, Relaxed);
         self.cpus.iter().for_each(|cpu| drop(locked(cpu)));
+        !self.no_fence.load(Relaxed)
     }
 }
