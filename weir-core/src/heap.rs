@@ -63,6 +63,14 @@ pub struct Heap<P: Platform> {
 }
 
 impl<P: Platform> Heap<P> {
+    /// Where a hand-written fast path finds what it reads, in bytes from the heap's start: the
+    /// [`Table`](crate::percpu::Table), then of the window its base, its pages and its class map.
+    pub const FAST: [usize; 4] = {
+        let window = core::mem::offset_of!(Self, normal) + core::mem::offset_of!(Space, window);
+        let [base, top, map] = Window::FAST;
+        [core::mem::offset_of!(Self, percpu), window + base, window + top, window + map]
+    };
+
     /// An empty heap; nothing is mapped before the first allocation.
     pub const fn new(platform: P) -> Self {
         Self {
@@ -110,7 +118,7 @@ impl<P: Platform> Heap<P> {
             return null_mut();
         }
         // SAFETY: the table's slabs live as long as the heap.
-        unsafe { self.platform.pop(&self.percpu.table, class_of(size)) }
+        unsafe { self.platform.pop(&self.percpu.table, self.percpu.table.class_of(size)) }
     }
 
     /// What [`Heap::alloc_fast`] left to do.

@@ -5,14 +5,14 @@
 //! `install -m 755 target/release/libweir_malloc.so /usr/local/lib/libweir.so && ldconfig`.
 //!
 //! Everything here is the thin skin between C's rules and [`weir::heap`]: names, alignments, `errno`,
-//! the constructor. Nothing here allocates, formats, unwinds or has thread-local storage, and the fast path of
-//! `malloc` is the heap's own, inlined.
+//! the constructor. Nothing here allocates, formats, unwinds or has thread-local storage.
 //!
 //! | module | concept |
 //! |---|---|
 //! | `init` | the constructor |
 //! | `c_abi` | ISO C, POSIX and the aligned forms |
 //! | `glibc_abi` | glibc's extensions: statistics, tuning, trim |
+//! | `fast_path` | `malloc` and `free` when nothing is missing, by hand |
 //! | `names` | the names under which C finds those two, glibc's second names among them |
 //! | `cxx_new`, `cxx_delete` | C++ `operator new` and `operator delete` |
 //! | `cxx_throw` | how a failed `new` throws from a library that cannot |
@@ -29,6 +29,7 @@ mod cxx_delete;
 mod cxx_new;
 mod cxx_throw;
 mod errno;
+mod fast_path;
 mod glibc_abi;
 mod init;
 mod names;

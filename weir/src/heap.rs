@@ -6,13 +6,19 @@ use weir_core::heap::Heap;
 
 use crate::linux::{Linux, STATS};
 
-/// The one heap.
-pub(crate) static HEAP: Process = Process(Heap::new(Linux::new()));
+/// The one heap; public for fast paths written by hand, which address its fields by [`Heap::FAST`].
+#[doc(hidden)]
+pub static HEAP: Process = Process(Heap::new(Linux::new()));
 
 /// The engine on Linux.
-pub(crate) struct Process(Heap<Linux>);
+#[doc(hidden)]
+#[repr(transparent)]
+pub struct Process(Heap<Linux>);
 
 impl Process {
+    /// [`Heap::FAST`].
+    pub const FAST: [usize; 4] = Heap::<Linux>::FAST;
+
     pub(crate) fn engine(&self) -> &Heap<Linux> {
         &self.0
     }
@@ -37,14 +43,7 @@ pub fn alloc(size: usize) -> *mut u8 {
     HEAP.alloc(size)
 }
 
-/// The fast path of [`alloc`] alone: null when there is more to do, which [`alloc_slow`] then does. For callers that
-/// have something of their own to do on failure and want the fast path to be a leaf.
-#[inline(always)]
-pub fn alloc_fast(size: usize) -> *mut u8 {
-    HEAP.alloc_fast(size)
-}
-
-/// What [`alloc_fast`] left to do; null when memory is refused.
+/// [`alloc`] once its fast path has failed; null when memory is refused.
 #[cold]
 pub fn alloc_slow(size: usize) -> *mut u8 {
     HEAP.alloc_slow(size)

@@ -112,6 +112,8 @@ impl Below for Linux {
 
 impl Platform for Linux {
     fn window(&self, len: usize, align: usize, reach: Reach) -> Option<Run> {
+        // Once there are pages, frees enter the fast path; so it is set up before.
+        self.lockless();
         Some(match reach {
             Reach::Any => Run { addr: self.next_window(len, align)?, len },
             Reach::Low32 => Run { addr: 1 << 30, len: 2 << 30 },
