@@ -1,7 +1,7 @@
 //! The heap: malloc's size classes over object caches, large runs over zones, larger blocks mapped on their own.
 
 use core::ptr::{self, null_mut};
-use core::sync::atomic::{AtomicBool, AtomicU32};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 
 use crate::backoff::Backoff;
 use crate::balancer::Balancer;
@@ -53,6 +53,10 @@ pub struct Heap<P: Platform> {
     pub(crate) balancer: Balancer,
     /// Something was freed since the balancer last looked.
     pub(crate) pending: AtomicBool,
+    /// Bytes freed while it was not pending.
+    pub(crate) freed: AtomicU64,
+    /// Where the next search for collapsed pageblocks begins.
+    pub(crate) collapsed_from: AtomicU32,
     /// Slow-path calls, for the mode without a background thread.
     pub(crate) slow_calls: AtomicU32,
     pub(crate) platform: P,
@@ -78,6 +82,8 @@ impl<P: Platform> Heap<P> {
             shells: Backoff::new(),
             balancer: Balancer::new(),
             pending: AtomicBool::new(false),
+            freed: AtomicU64::new(0),
+            collapsed_from: AtomicU32::new(0),
             slow_calls: AtomicU32::new(0),
             platform,
         }

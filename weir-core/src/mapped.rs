@@ -11,6 +11,7 @@ use crate::density::Density;
 use crate::lock::Lock;
 use crate::page::PAGE;
 use crate::platform::Run;
+use crate::refault::Recent;
 use crate::working_set::Peak;
 
 /// The blocks behind their lock.
@@ -51,6 +52,8 @@ pub struct Blocks {
     pub peak: Peak,
     /// Whether huge pages pay.
     pub density: Density,
+    /// Kept blocks that went back lately.
+    pub recent: Recent,
 }
 
 // SAFETY: the table is reached only through the lock around it.
@@ -73,6 +76,7 @@ impl Blocks {
             idle: 0,
             peak: Peak::new(),
             density: Density::new(),
+            recent: Recent::NONE,
         }
     }
 

@@ -48,8 +48,41 @@ pub enum Reach {
     Low32,
 }
 
+/// What released memory holds when it is touched again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Contents {
+    /// Zero bytes.
+    Zero,
+    /// Zero bytes, or what was there before, or anything else.
+    Undefined,
+}
+
+/// What became of a release.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Released {
+    /// How many of the runs were taken, from the first.
+    pub runs: usize,
+    /// What those hold from now on.
+    pub contents: Contents,
+    /// Why the next one was not, in the platform's own numbers (Linux: errno). 0: all were taken, or nobody knows.
+    pub error: u32,
+}
+
+/// Who free memory is handed to.
+pub trait Below: Sync {
+    /// Takes the memory of `runs`, which nobody uses until this returns. In `calm` times there is no hurry: what is
+    /// cheapest will do, even if the memory is only marked as free to take. Never called under a lock of rank 2 to 4.
+    fn release(&self, runs: &[Run], calm: bool) -> Released;
+
+    /// The least that can be taken back, in bytes: a page, or a whole pageblock of [`crate::page::PAGEBLOCK`] bytes
+    /// (no other values). Where it is a pageblock, nothing is reported in part.
+    fn release_unit(&self) -> usize {
+        crate::page::PAGE
+    }
+}
+
 /// Everything the engine asks of the system below it. No method may allocate through the engine.
-pub trait Platform: Sync {
+pub trait Platform: Below {
     /// Chooses addresses for a window of at most `len` bytes, aligned to `align`; returns its base and its length
     /// (which may be shorter), or `None`. Nothing is mapped yet.
     fn window(&self, len: usize, align: usize, reach: Reach) -> Option<Run>;
@@ -61,9 +94,6 @@ pub trait Platform: Sync {
     fn unmap(&self, run: Run);
     /// Resizes what [`Platform::map`] gave, moving it if it must; contents are kept, new bytes are zero.
     fn remap(&self, run: Run, len: usize) -> Option<usize>;
-    /// Hands the pages of `runs` to whoever is below; they read as zero afterwards. Returns how many of `runs`,
-    /// from the first, were taken.
-    fn release(&self, runs: &[Run]) -> usize;
     /// Whether a fresh pageblock is backed by one huge page at its first touch.
     fn huge_on_touch(&self) -> bool;
     /// Asks for huge pages behind `run`; a wish only.

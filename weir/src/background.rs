@@ -163,7 +163,7 @@ fn stop(state: u32) -> ! {
 }
 
 fn next_window() -> u64 {
-    monotonic_ns() + TUNABLES.idle_ms.get() * 1_000_000
+    monotonic_ns() + HEAP.engine().calm_window()
 }
 
 fn answer(level: Level, cause: stats::Cause) {

@@ -3,6 +3,7 @@
 
 mod background;
 mod fork;
+mod give_back;
 mod global;
 pub mod heap;
 mod linux;
@@ -34,6 +35,21 @@ pub fn process_tunables() -> &'static tunables::Tunables {
 /// ```
 pub fn set_tunable(name: &[u8], value: &[u8]) -> Result<(), tunables::SetError> {
     linux::TUNABLES.set(name, value)?;
+    if name == b"report" {
+        set_reporting(linux::TUNABLES.report.get() != 0);
+    }
     background::wake();
     Ok(())
+}
+
+/// Switches giving memory back on or off. When this returns after switching off, the batch that was under way has ended
+/// and there will be no other: what is free stays resident, for a program that is about to pin memory, or to measure.
+///
+/// ```
+/// weir::set_reporting(false);
+/// assert!(!weir::heap::trim());
+/// weir::set_reporting(true);
+/// ```
+pub fn set_reporting(on: bool) {
+    heap::HEAP.engine().set_reporting(on);
 }

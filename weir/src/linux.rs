@@ -6,19 +6,17 @@ use core::sync::atomic::{
 };
 use weir_core::page::{PAGE, PAGEBLOCK_PAGES};
 use weir_core::percpu::{MAX_CPUS, Pushed, Table};
-use weir_core::platform::{Misuse, Platform, Reach, Run};
+use weir_core::platform::{Below, Misuse, Platform, Reach, Released, Run};
 use weir_core::pressure::Level;
 use weir_core::stats::{Cause, Stats};
 use weir_core::tunables::Tunables;
 
+use crate::give_back::{self, GiveBack};
 use crate::message::Line;
 use crate::os::mman::{self, MADV_DONTNEED, MAP_FIXED_NOREPLACE, MAP_NORESERVE, MREMAP_MAYMOVE};
 use crate::os::process::{self, futex_wait, futex_wake, monotonic_ns};
-use crate::os::syscall::Errno;
 use crate::{background, machine, rseq, start};
 
-/// Ranges in one call of `process_madvise` (the kernel's `UIO_MAXIOV` is 1024).
-const RANGES: usize = 128;
 /// Where windows lie: the middle of the lower half of the address space, far above where programs and their brk heaps
 /// are, far below mmap's area.
 const WINDOWS: core::ops::Range<usize> = 16 << 40..80 << 40;
@@ -42,8 +40,8 @@ pub struct Linux {
     huge_on_touch: AtomicBool,
     /// Where the next window may begin; 0 before the first.
     next_window: AtomicUsize,
-    /// `process_madvise` was refused once, and will be again.
-    no_batches: AtomicBool,
+    /// How memory is handed to the kernel.
+    give_back: GiveBack,
 }
 
 impl Linux {
@@ -54,7 +52,7 @@ impl Linux {
             nodes: AtomicUsize::new(1),
             huge_on_touch: AtomicBool::new(false),
             next_window: AtomicUsize::new(0),
-            no_batches: AtomicBool::new(false),
+            give_back: GiveBack::new(),
         }
     }
 
@@ -91,45 +89,6 @@ impl Linux {
         Some(start)
     }
 
-    fn release_each(runs: &[Run]) -> usize {
-        // SAFETY: the engine has isolated the runs: nobody needs their contents.
-        let gone = |run: &&Run| unsafe { mman::madvise(run.addr as *mut u8, run.len, MADV_DONTNEED) }.is_ok();
-        runs.iter().take_while(gone).count()
-    }
-
-    /// Releases runs by as few calls as the kernel takes; `None` if it takes none of this kind.
-    fn release_batch(runs: &[Run]) -> Option<usize> {
-        let runs = &runs[..runs.len().min(RANGES)];
-        let mut done = 0;
-        while done < runs.len() {
-            // SAFETY: the engine has isolated the runs: nobody needs their contents.
-            match unsafe { mman::process_madvise(&runs[done..], MADV_DONTNEED) } {
-                Ok(bytes) => match Self::finish_torn(&runs[done..], bytes) {
-                    0 => break,
-                    n => done += n,
-                },
-                Err(Errno::EPERM | Errno::EINVAL | Errno::ENOSYS | Errno::EBADF) if done == 0 => return None,
-                Err(Errno::EINTR | Errno::EAGAIN) => {}
-                Err(_) => break,
-            }
-        }
-        Some(done)
-    }
-
-    /// How many of `runs` went with the first `bytes` of them; one that went in part is released whole.
-    fn finish_torn(runs: &[Run], mut bytes: usize) -> usize {
-        let fits = |run: &&Run| {
-            let fits = run.len <= bytes;
-            bytes -= if fits { run.len } else { 0 };
-            fits
-        };
-        let whole = runs.iter().take_while(fits).count();
-        match runs.get(whole) {
-            Some(torn) if bytes > 0 => whole + Self::release_each(&[*torn]),
-            _ => whole,
-        }
-    }
-
     /// Addresses for a window of `len` bytes: behind those given before, so that no two overlap; the first at random.
     fn next_window(&self, len: usize, align: usize) -> Option<usize> {
         let random = || WINDOWS.start + machine::entropy() % (WINDOWS.len() - ALL_WINDOWS);
@@ -142,6 +101,12 @@ impl Linux {
         };
         self.next_window.fetch_update(Relaxed, Relaxed, step).ok()?;
         (at + len <= WINDOWS.end).then_some(at)
+    }
+}
+
+impl Below for Linux {
+    fn release(&self, runs: &[Run], calm: bool) -> Released {
+        self.give_back.release(runs, calm && TUNABLES.report_lazily.get() != 0)
     }
 }
 
@@ -197,7 +162,7 @@ impl Platform for Linux {
     fn unmap(&self, run: Run) {
         // SAFETY: the engine gives the mapping up. Should the kernel refuse (too many mappings), its memory goes.
         if unsafe { mman::munmap(run.addr as *mut u8, run.len) }.is_err() {
-            Self::release_each(&[run]);
+            let _ = give_back::one(run, MADV_DONTNEED);
         }
     }
 
@@ -205,24 +170,6 @@ impl Platform for Linux {
         let at = run.addr as *mut u8;
         // SAFETY: the mapping is the engine's.
         unsafe { mman::mremap(at, run.len, len, MREMAP_MAYMOVE, core::ptr::null_mut()) }.ok().map(|p| p as usize)
-    }
-
-    fn release(&self, runs: &[Run]) -> usize {
-        if runs.len() < 2 || self.no_batches.load(Relaxed) {
-            return Self::release_each(runs);
-        }
-        let mut done = 0;
-        while done < runs.len() {
-            match Self::release_batch(&runs[done..]) {
-                Some(0) => break,
-                Some(n) => done += n,
-                None => {
-                    self.no_batches.store(true, Relaxed);
-                    return done + Self::release_each(&runs[done..]);
-                }
-            }
-        }
-        done
     }
 
     fn huge_on_touch(&self) -> bool {
