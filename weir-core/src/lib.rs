@@ -7,11 +7,11 @@
 //! |---|---|
 //! | 7 | [`audit`] |
 //! | 6 | [`heap`], with `large` for what is larger than a size class |
-//! | 5 | [`object_cache`], [`balancer`] |
+//! | 5 | [`object_cache`], [`balancer`], `collapse` |
 //! | 4 | [`slab`], [`report`], [`mapped`], [`density`] |
 //! | 3 | [`zone`] |
 //! | 2 | [`buddy`], [`percpu`], [`bucket`], [`pressure`] |
-//! | 1 | [`platform`], [`page`], [`lock`] on `sync`, [`size_class`], [`backoff`], [`working_set`], [`stats`], [`tunables`] |
+//! | 1 | [`platform`], [`page`], [`lock`] on `sync`, [`size_class`], [`backoff`], [`working_set`], [`refault`], [`stats`], [`trace`], [`tunables`] |
 #![cfg_attr(not(test), no_std)]
 
 pub mod audit;
@@ -19,6 +19,7 @@ pub mod backoff;
 pub mod balancer;
 pub mod bucket;
 pub mod buddy;
+mod collapse;
 pub mod density;
 pub mod heap;
 mod large;
@@ -29,11 +30,13 @@ pub mod page;
 pub mod percpu;
 pub mod platform;
 pub mod pressure;
+pub mod refault;
 pub mod report;
 pub mod size_class;
 pub mod slab;
 pub mod stats;
 mod sync;
+pub mod trace;
 pub mod tunables;
 pub mod working_set;
 pub mod zone;

@@ -66,7 +66,11 @@ impl<P: Platform> Heap<P> {
             return n;
         }
         let want = &mut out[..BATCH[class] as usize];
-        let n = cache.slabs.lock(&self.platform).take(&self.normal.window, class, want);
+        let mut slabs = cache.slabs.lock(&self.platform);
+        let n = slabs.take(&self.normal.window, class, want);
+        let again = slabs.take_again();
+        drop(slabs);
+        self.note_again(again);
         if n > 0 {
             return n;
         }
@@ -180,7 +184,7 @@ impl<P: Platform> Heap<P> {
         }
         depot.put(class, objects);
         drop(depot);
-        self.note_idle();
+        self.note_idle(objects.len() * SIZE[class] as usize);
     }
 
     /// Returns objects to their slabs, and slabs that are empty then to their zone.

@@ -20,6 +20,8 @@
 //! committed (and step 4 sees it) or restarts (and finds `DUMMY`). The engine never waits for step 3 on an
 //! allocation path: a thread that finds `DUMMY` goes to the depot.
 //!
+//! Should the fence be refused (a sandbox that came later), step 4 is left out: the slab is put back as it was.
+//!
 //! Where the platform has no restartable sections, the table holds nothing but `DUMMY` and the same slabs are used
 //! behind a lock each ([`PerCpu::locked`]).
 
@@ -34,15 +36,20 @@ use crate::backoff::Backoff;
 use crate::lock::{Guard, Lock};
 use crate::page::PAGE;
 use crate::platform::{Platform, Run};
-use crate::size_class::{COUNT, cpu_objects};
+use crate::size_class::{CLASS, COUNT, MIN_ALIGN, cpu_objects};
 
 /// CPU indices that the table has room for.
 pub const MAX_CPUS: usize = 1024;
+/// The index of a thread that has none: its entry is the dummy for good. A platform's threads have it before the fast
+/// path is set up, so that what they began then can never touch buckets that exist after.
+pub const NO_CPU: usize = MAX_CPUS;
 /// Slabs used where the platform has no restartable sections.
 pub const LOCKED_SLABS: usize = 32;
 
-/// Words (of 8 bytes) before the first slot: the headers, then the counters, four bytes a class each.
-const FIRST_SLOT: usize = 256;
+/// Class numbers there may be: as many as a byte of the class map tells apart.
+const CLASSES: usize = 256;
+/// Words (of 8 bytes) before the first slot: a header a class, then a counter of four bytes a class.
+const FIRST_SLOT: usize = CLASSES + CLASSES / 2;
 /// Word index of each class's first slot; the word before it is always zero.
 const BEGIN: [u16; COUNT + 2] = {
     let mut out = [0; COUNT + 2];
@@ -63,26 +70,46 @@ const ABSENT: u8 = 0;
 const ACTIVE: u8 = 1;
 const STOPPED: u8 = 2;
 
-/// One CPU's buckets: for each class a header (`current` in the low half, `end` in the high half, both in words
-/// from the slab's start), a counter of pushes, and slots. `slot[current - 1]` is the object on top, or zero.
-#[repr(C, align(64))]
-pub struct CpuSlab {
-    headers: [AtomicU32; FIRST_SLOT],
-    pushes: [AtomicU32; FIRST_SLOT],
+/// Where a class's slots are, in words from the slab's start. `slot[current - 1]` is the object on top, or zero.
+///
+/// Two words, so that a commit stores `current` alone: all of what the next section loads (a load of bytes that two
+/// stores wrote waits for the cache), and nothing of `end`.
+#[repr(C)]
+struct Header {
+    /// The slot that a push writes next.
+    current: AtomicU32,
+    /// The slot at which a push is refused.
+    end: AtomicU32,
 }
 
+/// One CPU's buckets: for each class a header, a counter of pushes, and slots.
+#[repr(C, align(64))]
+pub struct CpuSlab {
+    headers: [Header; CLASSES],
+    pushes: [AtomicU32; CLASSES],
+}
+
+/// Where in a header `end` is, bytes: for the platform's assembly.
+pub const END_OFFSET: usize = core::mem::offset_of!(Header, end);
 /// Where in a slab the counters of pushes begin, bytes: for the platform's assembly.
-pub const PUSHES_OFFSET: usize = FIRST_SLOT * 4;
+pub const PUSHES_OFFSET: usize = core::mem::offset_of!(CpuSlab, pushes);
 
 #[repr(C, align(64))]
 struct DummySlab(CpuSlab, [u64; 2]);
 
-const DUMMY_HEADER: u32 = (FIRST_SLOT as u32 + 1) << 16 | (FIRST_SLOT as u32 + 1);
+/// Current and end of a bucket that is empty and full at once: the word before its first slot is zero.
+const DUMMY_SLOT: u32 = FIRST_SLOT as u32 + 1;
+
+impl Header {
+    const fn new(begin: u32, objects: u32) -> Self {
+        Self { current: AtomicU32::new(begin), end: AtomicU32::new(begin + objects) }
+    }
+}
 
 static DUMMY: DummySlab = DummySlab(
     CpuSlab {
-        headers: [const { AtomicU32::new(DUMMY_HEADER) }; FIRST_SLOT],
-        pushes: [const { AtomicU32::new(0) }; FIRST_SLOT],
+        headers: [const { Header::new(DUMMY_SLOT, 0) }; CLASSES],
+        pushes: [const { AtomicU32::new(0) }; CLASSES],
     },
     [0; 2],
 );
@@ -98,13 +125,28 @@ pub enum Pushed {
     Twice,
 }
 
-/// The pointers that the fast path reads.
+/// What the fast path reads: each CPU's slab, and the class of a size, beside each other so that one register holds the
+/// address of both.
 #[repr(C, align(64))]
 pub struct Table {
-    entries: [AtomicPtr<CpuSlab>; MAX_CPUS],
+    entries: [AtomicPtr<CpuSlab>; MAX_CPUS + 1],
+    classes: [u8; CLASS.len()],
 }
 
+/// Where in a table the classes by `(size + 15) / 16` begin, bytes: for the platform's assembly.
+pub const CLASSES_OFFSET: usize = core::mem::offset_of!(Table, classes);
+
 impl Table {
+    const fn new() -> Self {
+        Self { entries: [const { AtomicPtr::new(dummy()) }; MAX_CPUS + 1], classes: CLASS }
+    }
+
+    /// The class of objects of `size` bytes, at most [`MAX_SIZE`](crate::size_class::MAX_SIZE).
+    #[inline(always)]
+    pub fn class_of(&self, size: usize) -> usize {
+        self.classes[size.div_ceil(MIN_ALIGN)] as usize
+    }
+
     /// The slab that `cpu`'s fast path uses now.
     pub fn entry(&self, cpu: usize) -> &AtomicPtr<CpuSlab> {
         &self.entries[cpu]
@@ -125,10 +167,13 @@ impl CpuSlab {
         let headers = unsafe { &(*slab).headers };
         // What is no class (a large run's pages, nobody's pages) has a bucket that is empty and full at once, so that
         // the fast path of a free needs no check of its own.
-        headers.iter().for_each(|h| h.store(DUMMY_HEADER, Relaxed));
-        for class in 1..=COUNT {
-            let begin = u32::from(BEGIN[class]);
-            headers[class].store((begin + cpu_objects(class) as u32) << 16 | begin, Relaxed);
+        for (class, header) in headers.iter().enumerate() {
+            let (begin, objects) = match class {
+                1..=COUNT => (u32::from(BEGIN[class]), cpu_objects(class) as u32),
+                _ => (DUMMY_SLOT, 0),
+            };
+            header.current.store(begin, Relaxed);
+            header.end.store(begin + objects, Relaxed);
         }
     }
 
@@ -143,10 +188,11 @@ impl CpuSlab {
     pub unsafe fn pop(slab: *const Self, class: usize) -> *mut u8 {
         // SAFETY: the caller has the slab to itself; `current` names a slot of the class or the zero word before it.
         unsafe {
-            let header = (*slab).headers[class].load(Relaxed);
-            let object = *Self::slot(slab, (header & 0xffff) - 1);
+            let current = &(*slab).headers[class].current;
+            let top = current.load(Relaxed) - 1;
+            let object = *Self::slot(slab, top);
             if !object.is_null() {
-                (*slab).headers[class].store(header - 1, Relaxed);
+                current.store(top, Relaxed);
             }
             object
         }
@@ -159,17 +205,17 @@ impl CpuSlab {
     pub unsafe fn push(slab: *const Self, class: usize, object: *mut u8) -> Pushed {
         // SAFETY: the caller has the slab to itself, and `current < end` names a slot of the class.
         unsafe {
-            let header = (*slab).headers[class].load(Relaxed);
-            let current = header & 0xffff;
+            let header = &(*slab).headers[class];
+            let current = header.current.load(Relaxed);
             if *Self::slot(slab, current - 1) == object {
                 return Pushed::Twice;
             }
-            if current >= header >> 16 {
+            if current >= header.end.load(Relaxed) {
                 return Pushed::Full;
             }
             *Self::slot(slab, current) = object;
             (*slab).pushes[class].store((*slab).pushes[class].load(Relaxed).wrapping_add(1), Relaxed);
-            (*slab).headers[class].store(header + 1, Relaxed);
+            header.current.store(current + 1, Relaxed);
             Pushed::Done
         }
     }
@@ -198,7 +244,7 @@ impl PerCpu {
     #[allow(clippy::new_without_default, reason = "const, and only ever part of a static")]
     pub const fn new() -> Self {
         Self {
-            table: Table { entries: [const { AtomicPtr::new(dummy()) }; MAX_CPUS] },
+            table: Table::new(),
             state: [const { AtomicU8::new(ABSENT) }; MAX_CPUS],
             slabs: [const { AtomicPtr::new(core::ptr::null_mut()) }; MAX_CPUS],
             seen: AtomicU32::new(0),
@@ -212,6 +258,9 @@ impl PerCpu {
     /// Gives the current CPU buckets if it has none yet. `false`: there is no memory for them, or they are stopped.
     pub fn install<P: Platform>(&self, platform: &P) -> bool {
         let cpu = platform.cpu();
+        if cpu == NO_CPU {
+            return false;
+        }
         if self.state[cpu].load(Acquire) != ABSENT {
             return self.state[cpu].load(Relaxed) == ACTIVE;
         }
@@ -301,10 +350,12 @@ impl PerCpu {
         for cpu in (0..seen).filter(claim) {
             self.table.entry(cpu).store(dummy(), Release);
         }
-        platform.fence();
+        let ours = platform.fence();
         for cpu in (0..seen).filter(|&cpu| self.state[cpu].load(Relaxed) == STOPPED) {
             let slab = self.slabs[cpu].load(Acquire);
-            empty(slab, first_class, &mut sink);
+            if ours {
+                empty(slab, first_class, &mut sink);
+            }
             self.table.entry(cpu).store(slab, Release);
             self.state[cpu].store(ACTIVE, Release);
         }

@@ -12,10 +12,11 @@ impl PerCpu {
         for slab in self.slabs[..seen].iter().map(|s| s.load(Acquire)).filter(|s| !s.is_null()) {
             for (class, &begin) in BEGIN.iter().enumerate().skip(1).take(COUNT) {
                 // SAFETY: a slab, once made, lives on; nobody uses it now, as the caller promises.
-                let header = unsafe { (*slab).headers[class].load(Relaxed) };
-                let (begin, current) = (u32::from(begin), header & 0xffff);
+                let header = unsafe { &(*slab).headers[class] };
+                let (begin, current) = (u32::from(begin), header.current.load(Relaxed));
                 let end = begin + cpu_objects(class) as u32;
-                check(header >> 16 == end && current >= begin && current <= end, "a bucket's header", class)?;
+                let right = header.end.load(Relaxed) == end && current >= begin && current <= end;
+                check(right, "a bucket's header", class)?;
                 for word in begin - 1..current {
                     // SAFETY: slots of the class, or the zero word before them.
                     let object = unsafe { *CpuSlab::slot(slab, word) } as usize;
