@@ -85,6 +85,18 @@ impl Balancer {
         self.in_flight.acquire(platform);
     }
 
+    /// The same of the estimates, whose lock is of a higher rank.
+    pub(crate) fn freeze_estimates<P: Platform>(&self, platform: &P) {
+        self.patience.acquire(platform);
+    }
+
+    /// # Safety
+    /// The caller froze them.
+    pub(crate) unsafe fn thaw_estimates<P: Platform>(&self, platform: &P) {
+        // SAFETY: as the caller promises.
+        unsafe { self.patience.release(platform) }
+    }
+
     /// # Safety
     /// The caller froze it.
     pub(crate) unsafe fn thaw<P: Platform>(&self, platform: &P) {
