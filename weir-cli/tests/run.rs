@@ -1,8 +1,8 @@
 //! `weir run` from outside, with a stand-in for the library: what it preloads is not what is tested here.
 
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::time::{Duration, Instant};
 
 /// A directory with a shared library that does nothing, or with one that takes a statistics page.
@@ -113,7 +113,25 @@ fn weirs_own_failures_are_125() {
     assert!(stderr(&no_library).starts_with("weir: library missing"), "{}", stderr(&no_library));
     let no_json = bench.run(&["--json", "/no/such/dir/x.json", "--", "sh", "-c", "echo ran"]);
     assert_eq!((no_json.status.code(), no_json.stdout.as_slice()), (Some(125), &b""[..]));
-    assert!(!bench.run(&["--limit", "lots", "true"]).status.success());
+    for wrong in [&["--limit", "lots", "true"][..], &["--limit", "0", "true"], &["--no-such-option", "true"], &[]] {
+        let refused = bench.run(wrong);
+        assert_eq!((refused.status.code(), refused.stdout.as_slice()), (Some(125), &b""[..]), "{wrong:?}");
+    }
+}
+
+#[test]
+fn the_programs_own_options_are_left_to_it() {
+    let Some(bench) = Bench::new() else { return };
+    let output = bench.run(&["--quiet", "sh", "-c", "echo $0 $@", "--json", "--limit", "--", "-q"]);
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "--json --limit -- -q\n");
+}
+
+#[test]
+fn a_full_standard_error_costs_the_summary_and_not_the_status() {
+    let Some(bench) = Bench::new() else { return };
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let status = bench.weir(&["--stats-interval", "10ms", "sh", "-c", "sleep 0.2; exit 77"]).stderr(full).status();
+    assert_eq!(status.unwrap().code(), Some(77));
 }
 
 #[test]
@@ -170,13 +188,50 @@ fn lines_come_at_intervals() {
     assert!((2..=6).contains(&lines), "{}", stderr(&output));
 }
 
-/// Starts a program that says when it is ready.
-fn start(bench: &Bench, script: &str) -> Child {
+/// `weir` and its program, in a process group of their own, which ends with the test whatever becomes of it.
+struct Running(Child);
+
+impl Running {
+    fn id(&self) -> u32 {
+        self.0.id()
+    }
+
+    fn wait(&mut self) -> ExitStatus {
+        let mut status = None;
+        wait_until("weir to end", || {
+            status = self.0.try_wait().unwrap();
+            status.is_some()
+        });
+        status.unwrap()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // SAFETY: signals to the group that this test made.
+        unsafe { libc::kill(-(self.0.id() as i32), libc::SIGKILL) };
+        let _ = self.0.wait();
+    }
+}
+
+/// Starts a program that says when it is ready. Whoever runs the tests may ignore signals (a shell does so for what it
+/// puts in the background), and its group may be without anyone who could continue it: not so here.
+fn start(bench: &Bench, script: &str) -> Running {
     let ready = bench.dir.path().join("ready");
     let script = script.replace("READY", &format!("touch {}", ready.display()));
-    let child = bench.weir(&["--quiet", "--", "bash", "-c", &script]).spawn().unwrap();
+    let mut command = bench.weir(&["--quiet", "--", "bash", "-c", &script]);
+    // SAFETY: between fork and exec only the kernel is called.
+    unsafe {
+        command.process_group(0).pre_exec(|| {
+            for signal in [libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGTSTP, libc::SIGUSR1] {
+                libc::signal(signal, libc::SIG_DFL);
+            }
+            Ok(())
+        });
+    }
+    let running = Running(command.spawn().unwrap());
     wait_until("the program to be ready", || ready.exists());
-    child
+    running
 }
 
 fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
@@ -199,7 +254,7 @@ fn signals_reach_the_program() {
         let script = format!("trap 'exit {status}' {name}; READY; while :; do sleep 0.05; done");
         let mut child = start(&bench, &script);
         send(signal, child.id());
-        assert_eq!(child.wait().unwrap().code(), Some(status), "{name}");
+        assert_eq!(child.wait().code(), Some(status), "{name}");
         std::fs::remove_file(bench.dir.path().join("ready")).unwrap();
     }
 }
@@ -210,7 +265,7 @@ fn a_signal_that_ends_the_program_ends_weir_and_leaves_no_file() {
     let mut child = start(&bench, "READY; while :; do sleep 0.05; done");
     assert!(leftovers(child.id()));
     send(libc::SIGTERM, child.id());
-    assert_eq!(child.wait().unwrap().signal(), Some(libc::SIGTERM));
+    assert_eq!(child.wait().signal(), Some(libc::SIGTERM));
     assert!(!leftovers(child.id()));
 }
 
@@ -228,7 +283,7 @@ fn stopping_and_going_on() {
     send(libc::SIGCONT, child.id());
     wait_until("weir to go on", || state(child.id()) != 'T');
     send(libc::SIGUSR1, child.id());
-    assert_eq!(child.wait().unwrap().code(), Some(8));
+    assert_eq!(child.wait().code(), Some(8));
 }
 
 #[test]

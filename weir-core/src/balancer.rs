@@ -18,7 +18,7 @@ use crate::platform::Platform;
 use crate::pressure::Level;
 use crate::refault::Patience;
 use crate::report::{BATCH, Want};
-use crate::size_class::{COUNT, MAX_BATCH};
+use crate::size_class::{COUNT, MAX_BATCH, OBJECTS};
 use crate::stats::{self, Cause};
 
 /// Calm windows without any progress after which the balancer sleeps until something is freed again.
@@ -83,6 +83,18 @@ impl Balancer {
     /// Waits for the batch in flight and holds further ones off: for `fork`.
     pub(crate) fn freeze<P: Platform>(&self, platform: &P) {
         self.in_flight.acquire(platform);
+    }
+
+    /// The same of the estimates, whose lock is of a higher rank.
+    pub(crate) fn freeze_estimates<P: Platform>(&self, platform: &P) {
+        self.patience.acquire(platform);
+    }
+
+    /// # Safety
+    /// The caller froze them.
+    pub(crate) unsafe fn thaw_estimates<P: Platform>(&self, platform: &P) {
+        // SAFETY: as the caller promises.
+        unsafe { self.patience.release(platform) }
     }
 
     /// # Safety
@@ -321,6 +333,19 @@ impl<P: Platform> Heap<P> {
             .sum();
         let kept = self.mapped.lock(&self.platform).idle;
         stats.idle_bytes.store((idle + kept) as u64, Relaxed);
+        self.publish_counts();
+    }
+
+    /// The part of [`Heap::publish`] that waits for nobody, for the end of a process, which may come at any moment.
+    pub fn publish_counts(&self) {
+        let out = |class: usize| {
+            let slabs = self.caches[class].slabs.try_lock(&self.platform)?;
+            Some(slabs.slabs * usize::from(OBJECTS[class]) - slabs.free)
+        };
+        let stats = self.platform.stats();
+        if let Some(out) = (1..=COUNT).map(out).sum::<Option<usize>>() {
+            stats.objects_out.store(out as u64, Relaxed);
+        }
         stats.fast_frees.store(self.percpu.pushes(), Relaxed);
     }
 }

@@ -365,6 +365,7 @@ impl<P: Platform> Heap<P> {
         self.caches.iter().for_each(|c| c.depot.acquire(p));
         self.caches.iter().for_each(|c| c.slabs.acquire(p));
         self.mapped.acquire(p);
+        self.balancer.freeze_estimates(p);
         [&self.normal, &self.low].iter().for_each(|s| s.zones.iter().for_each(|z| z.acquire(p)));
         [&self.normal, &self.low].iter().for_each(|s| s.window.freeze(p));
     }
@@ -379,6 +380,7 @@ impl<P: Platform> Heap<P> {
         unsafe {
             [&self.normal, &self.low].iter().for_each(|s| s.window.thaw(p));
             [&self.normal, &self.low].iter().for_each(|s| s.zones.iter().for_each(|z| z.release(p)));
+            self.balancer.thaw_estimates(p);
             self.mapped.release(p);
             self.caches.iter().for_each(|c| c.slabs.release(p));
             self.caches.iter().for_each(|c| c.depot.release(p));

@@ -19,7 +19,7 @@ mod weak;
 pub use weir_core::{stats, tunables};
 
 pub use global::Weir;
-pub use start::init;
+pub use start::{finish, init};
 
 /// This process's parameters. What is set here counts from the next decision on; a background thread that sleeps
 /// decides nothing, so [`set_tunable`] is the way to set one.
