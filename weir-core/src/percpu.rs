@@ -20,6 +20,24 @@
 //! committed (and step 4 sees it) or restarts (and finds `DUMMY`). The engine never waits for step 3 on an
 //! allocation path: a thread that finds `DUMMY` goes to the depot.
 //!
+//! # Resizing a bucket
+//!
+//! A bucket's `end` says how much it may hold. It shares a word with `current`, which the CPU's own threads store to
+//! without a lock: were another CPU to store a new `end`, it would also store back an old `current`, and the commit in
+//! between would be lost (an object popped twice, or one that nobody has). So the word changes in two ways only:
+//!
+//! - by a restartable section on that CPU, which compares the whole word with what the caller saw and stores the new
+//!   one if nothing has changed ([`PerCpu::resize`]). The caller may have moved to another CPU meanwhile: the section
+//!   works on the one it runs on, and a word that is equal makes the new one right there too;
+//! - by a drain, in its step 4, when the slab is its own.
+//!
+//! A word never has `current` above `end`: where a bucket holds more than it may from now on, its CPU gives the
+//! surplus to the depot first. A cache wishes for a ceiling (`tuning`), and each CPU follows at its own next visit to
+//! the depot; one that never visits it again is drained when it has been idle for long, or by the last resort.
+//!
+//! A new CPU's buckets have room for nothing, and `end` is set at the first visit. So they differ from the dummy's,
+//! which no word that a section expects can be equal to.
+//!
 //! Where the platform has no restartable sections, the table holds nothing but `DUMMY` and the same slabs are used
 //! behind a lock each ([`PerCpu::locked`]).
 
@@ -31,48 +49,54 @@ use core::sync::atomic::{
 };
 
 use crate::backoff::Backoff;
+use crate::class_set::ClassSet;
+use crate::geometry::{CACHES, slots};
 use crate::lock::{Guard, Lock};
 use crate::page::PAGE;
 use crate::platform::{Platform, Run};
-use crate::size_class::{COUNT, cpu_objects};
 
 /// CPU indices that the table has room for.
 pub const MAX_CPUS: usize = 1024;
 /// Slabs used where the platform has no restartable sections.
 pub const LOCKED_SLABS: usize = 32;
 
-/// Words (of 8 bytes) before the first slot: the headers, then the counters, four bytes a class each.
-const FIRST_SLOT: usize = 256;
-/// Word index of each class's first slot; the word before it is always zero.
-const BEGIN: [u16; COUNT + 2] = {
-    let mut out = [0; COUNT + 2];
-    let (mut at, mut class) = (FIRST_SLOT + 1, 1);
-    while class <= COUNT {
+/// Values of the class map's byte.
+const CLASSES: usize = 256;
+/// Words (of 8 bytes) before the first slot: headers and two counters, four bytes a class each.
+const FIRST_SLOT: usize = CLASSES * 3 / 2;
+/// Word index of each class's first slot; the word before it is always zero. The first differs from the dummy's.
+const BEGIN: [u16; CACHES + 1] = {
+    let mut out = [0; CACHES + 1];
+    let (mut at, mut class) = (FIRST_SLOT + 2, 1);
+    while class < CACHES {
         out[class] = at as u16;
-        at += cpu_objects(class) + 1;
+        at += slots(class) + 1;
         class += 1;
     }
     assert!(at < u16::MAX as usize);
-    out[COUNT + 1] = at as u16;
+    out[CACHES] = at as u16;
     out
 };
 /// Bytes of a CPU's slab; only what its buckets reach is ever touched.
-pub const SLAB_BYTES: usize = (BEGIN[COUNT + 1] as usize * 8).next_multiple_of(PAGE);
+pub const SLAB_BYTES: usize = (BEGIN[CACHES] as usize * 8).next_multiple_of(PAGE);
 
 const ABSENT: u8 = 0;
 const ACTIVE: u8 = 1;
 const STOPPED: u8 = 2;
 
 /// One CPU's buckets: for each class a header (`current` in the low half, `end` in the high half, both in words
-/// from the slab's start), a counter of pushes, and slots. `slot[current - 1]` is the object on top, or zero.
+/// from the slab's start), counters, and slots. `slot[current - 1]` is the object on top, or zero.
 #[repr(C, align(64))]
 pub struct CpuSlab {
-    headers: [AtomicU32; FIRST_SLOT],
-    pushes: [AtomicU32; FIRST_SLOT],
+    headers: [AtomicU32; CLASSES],
+    /// Objects pushed one by one.
+    pushes: [AtomicU32; CLASSES],
+    /// Objects that came from the depot, less those that went there: by this CPU's slow paths, modulo 2^32.
+    came: [AtomicU32; CLASSES],
 }
 
 /// Where in a slab the counters of pushes begin, bytes: for the platform's assembly.
-pub const PUSHES_OFFSET: usize = FIRST_SLOT * 4;
+pub const PUSHES_OFFSET: usize = CLASSES * 4;
 
 #[repr(C, align(64))]
 struct DummySlab(CpuSlab, [u64; 2]);
@@ -81,11 +105,25 @@ const DUMMY_HEADER: u32 = (FIRST_SLOT as u32 + 1) << 16 | (FIRST_SLOT as u32 + 1
 
 static DUMMY: DummySlab = DummySlab(
     CpuSlab {
-        headers: [const { AtomicU32::new(DUMMY_HEADER) }; FIRST_SLOT],
-        pushes: [const { AtomicU32::new(0) }; FIRST_SLOT],
+        headers: [const { AtomicU32::new(DUMMY_HEADER) }; CLASSES],
+        pushes: [const { AtomicU32::new(0) }; CLASSES],
+        came: [const { AtomicU32::new(0) }; CLASSES],
     },
     [0; 2],
 );
+
+/// The header of a bucket of `class` with `held` objects that may hold `room`.
+const fn header(class: usize, held: usize, room: usize) -> u32 {
+    let begin = BEGIN[class] as u32;
+    (begin + room as u32) << 16 | (begin + held as u32)
+}
+
+/// How many objects the bucket of `class` with this header holds, and how many it may hold; `None`: it is the dummy's.
+fn held_and_room(class: usize, header: u32) -> Option<(usize, usize)> {
+    let begin = u32::from(BEGIN[class]);
+    let (current, end) = ((header & 0xffff).checked_sub(begin)?, (header >> 16).checked_sub(begin)?);
+    Some((current as usize, end as usize))
+}
 
 /// What a push did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -126,10 +164,7 @@ impl CpuSlab {
         // What is no class (a large run's pages, nobody's pages) has a bucket that is empty and full at once, so that
         // the fast path of a free needs no check of its own.
         headers.iter().for_each(|h| h.store(DUMMY_HEADER, Relaxed));
-        for class in 1..=COUNT {
-            let begin = u32::from(BEGIN[class]);
-            headers[class].store((begin + cpu_objects(class) as u32) << 16 | begin, Relaxed);
-        }
+        (1..CACHES).for_each(|class| headers[class].store(header(class, 0, 0), Relaxed));
     }
 
     fn slot(slab: *const Self, word: u32) -> *mut *mut u8 {
@@ -150,6 +185,38 @@ impl CpuSlab {
             }
             object
         }
+    }
+
+    /// Pushes the first of `objects`, as many as fit, without restartable sections; returns how many. They are not
+    /// counted as frees: they may come from the depot.
+    ///
+    /// # Safety
+    /// Nobody else works on the slab now.
+    pub unsafe fn push_batch(slab: *const Self, class: usize, objects: &[*mut u8]) -> usize {
+        // SAFETY: the caller has the slab to itself, and slots from `current` up to `end` are the class's.
+        unsafe {
+            let header = (*slab).headers[class].load(Relaxed);
+            let n = objects.len().min(((header >> 16) - (header & 0xffff)) as usize);
+            for (i, &object) in objects[..n].iter().enumerate() {
+                *Self::slot(slab, (header & 0xffff) + i as u32) = object;
+            }
+            (*slab).headers[class].store(header + n as u32, Relaxed);
+            n
+        }
+    }
+
+    /// Replaces the header of `class` by `new` if it is `old`, without restartable sections; returns what it was.
+    ///
+    /// # Safety
+    /// Nobody else works on the slab now.
+    pub unsafe fn exchange_header(slab: *const Self, class: usize, old: u32, new: u32) -> u32 {
+        // SAFETY: slabs live on.
+        let header = unsafe { &(*slab).headers[class] };
+        let seen = header.load(Relaxed);
+        if seen == old {
+            header.store(new, Relaxed);
+        }
+        seen
     }
 
     /// Pushes without restartable sections.
@@ -189,8 +256,8 @@ pub struct PerCpu {
     draining: Lock<(), 0>,
     /// Memory for slabs is asked for.
     asking: Backoff,
-    /// Pushes already counted (see [`PerCpu::pushes`]).
-    retired: AtomicU64,
+    /// Pushes already counted, by class (see [`PerCpu::pushes`]).
+    retired: [AtomicU64; CLASSES],
 }
 
 impl PerCpu {
@@ -205,7 +272,7 @@ impl PerCpu {
             locks: [const { Lock::new(()) }; LOCKED_SLABS],
             draining: Lock::new(()),
             asking: Backoff::new(),
-            retired: AtomicU64::new(0),
+            retired: [const { AtomicU64::new(0) }; CLASSES],
         }
     }
 
@@ -284,15 +351,68 @@ impl PerCpu {
         Some((guard, self.slabs[index].load(Acquire)))
     }
 
-    /// Takes every CPU's buckets over, one fence for all of them, and hands each object to `sink` (class, object):
-    /// the CPU loop outside, the class loop inside. The order in which classes are visited starts at `first_class`.
-    pub fn drain<P: Platform>(&self, platform: &P, first_class: usize, mut sink: impl FnMut(usize, *mut u8)) {
+    /// Lets the current CPU's bucket of `class` hold `room` objects. `false`: it holds more than that now.
+    pub fn resize<P: Platform>(&self, platform: &P, class: usize, room: usize) -> bool {
+        // SAFETY: a slab, once made, lives on; a header that changes at once is only a wrong guess.
+        let mut seen = unsafe { (*self.table.entry(platform.cpu()).load(Acquire)).headers[class].load(Relaxed) };
+        // Others on this CPU may come in between; the wish is not worth waiting for.
+        for _ in 0..4 {
+            let Some((held, now)) = held_and_room(class, seen) else { return true };
+            if now == room || held > room {
+                return held <= room;
+            }
+            let (old, new) = (seen, header(class, held, room));
+            // SAFETY: the table's slabs live on; both headers are of this class, with as many objects.
+            seen = unsafe { platform.exchange_header(&self.table, class, old, new) };
+            if seen == old {
+                return true;
+            }
+        }
+        true
+    }
+
+    /// [`PerCpu::resize`] of a slab from [`PerCpu::locked`].
+    ///
+    /// # Safety
+    /// The slab's guard is held.
+    pub unsafe fn resize_locked(slab: *mut CpuSlab, class: usize, room: usize) -> bool {
+        // SAFETY: as the caller promises.
+        let word = unsafe { &(*slab).headers[class] };
+        let (held, _) = held_and_room(class, word.load(Relaxed)).unwrap_or_default();
+        if held <= room {
+            word.store(header(class, held, room), Relaxed);
+        }
+        held <= room
+    }
+
+    /// Counts objects that came from the depot to the current CPU (or went there, if negative). A thread that has just
+    /// moved counts them on the wrong CPU: these are statistics.
+    pub fn note_came<P: Platform>(&self, platform: &P, class: usize, objects: i32) {
+        let cpu = if platform.lockless() { platform.cpu() } else { platform.cpu() % LOCKED_SLABS };
+        let slab = self.slabs[cpu].load(Acquire);
+        if !slab.is_null() {
+            // SAFETY: a slab, once made, lives on.
+            unsafe { (*slab).came[class].fetch_add(objects as u32, Relaxed) };
+        }
+    }
+
+    /// Takes every CPU's buckets of the caches in `set` over, one fence for all of them, and hands each object to
+    /// `sink` (class, object): the CPU loop outside, the cache loop inside, beginning with the first cache of the set
+    /// at or after `first`. Each bucket may hold `room(class)` objects afterwards.
+    pub fn drain<P: Platform>(
+        &self,
+        platform: &P,
+        set: ClassSet,
+        first: usize,
+        room: impl Fn(usize) -> usize,
+        mut sink: impl FnMut(usize, *mut u8),
+    ) {
         let _one = self.draining.lock(platform);
         let seen = self.seen.load(Acquire) as usize;
         if !platform.lockless() {
             for index in (0..seen).filter(|&i| !self.slabs[i].load(Acquire).is_null()) {
                 if let Some((_guard, slab)) = self.locked(platform, index) {
-                    empty(slab, first_class, &mut sink);
+                    empty(slab, set, first, &room, &mut sink);
                 }
             }
             return;
@@ -304,26 +424,62 @@ impl PerCpu {
         platform.fence();
         for cpu in (0..seen).filter(|&cpu| self.state[cpu].load(Relaxed) == STOPPED) {
             let slab = self.slabs[cpu].load(Acquire);
-            empty(slab, first_class, &mut sink);
+            empty(slab, set, first, &room, &mut sink);
             self.table.entry(cpu).store(slab, Release);
             self.state[cpu].store(ACTIVE, Release);
         }
     }
 
-    /// Frees that the fast path served since the start, over all CPUs (32-bit counters: read often enough).
-    pub fn pushes(&self) -> u64 {
+    /// The slabs that there are.
+    fn all(&self) -> impl Iterator<Item = &CpuSlab> {
         let seen = self.seen.load(Acquire) as usize;
-        let slabs = (0..seen).map(|cpu| self.slabs[cpu].load(Acquire)).filter(|s| !s.is_null());
-        // SAFETY: a slab, once made, lives on; its counters are atomics.
-        let sum: u64 =
-            slabs.map(|s| unsafe { (*s).pushes.iter().map(|p| u64::from(p.load(Relaxed))).sum::<u64>() }).sum();
-        let before = self.retired.load(Relaxed);
-        // The 32-bit counters wrap: only what the sum grew by (modulo 2^32) since the last reading is added.
-        // Another reader may have been later with its sum and quicker to store it: then this one knows nothing new.
-        let grown = (sum as u32).wrapping_sub(before as u32);
-        let now = before + u64::from(if grown > i32::MAX as u32 { 0 } else { grown });
-        self.retired.store(now, Relaxed);
-        now
+        // SAFETY: a slab, once made, lives on; what is read of it here are atomics.
+        (0..seen).filter_map(|cpu| unsafe { self.slabs[cpu].load(Acquire).as_ref() })
+    }
+
+    /// Objects of `class` in buckets now, and how many of them, at least, were freed on another CPU than they were
+    /// allocated on: a CPU that took fewer objects from the depot than it gave there and still holds got the
+    /// difference from elsewhere. What went one way and as much the other is not seen.
+    pub fn held(&self, class: usize) -> (usize, usize) {
+        let (mut held, mut crossed) = (0, 0);
+        for slab in self.all() {
+            let (here, _) = held_and_room(class, slab.headers[class].load(Relaxed)).unwrap_or_default();
+            let surplus = here as i32 - slab.came[class].load(Relaxed) as i32;
+            held += here;
+            crossed += surplus.max(0) as usize;
+        }
+        (held, crossed)
+    }
+
+    /// Forgets what was counted of `class`, whose number is about to be another cache's.
+    pub fn forget(&self, class: usize) {
+        self.all().for_each(|slab| slab.came[class].store(0, Relaxed));
+        self.pushes();
+        self.retired[class].store(self.retired[class].load(Relaxed) & u64::from(u32::MAX), Relaxed);
+    }
+
+    /// Frees of `class` that the fast path served, as of the last [`PerCpu::pushes`].
+    pub fn pushes_of(&self, class: usize) -> u64 {
+        self.retired[class].load(Relaxed)
+    }
+
+    /// Frees that the fast path served since the start, over all CPUs and classes (32-bit counters: read often enough).
+    pub fn pushes(&self) -> u64 {
+        let mut sums = [0u32; CLASSES];
+        for slab in self.all() {
+            sums.iter_mut().zip(&slab.pushes).for_each(|(sum, p)| *sum = sum.wrapping_add(p.load(Relaxed)));
+        }
+        let mut total = 0;
+        for (sum, retired) in sums.into_iter().zip(&self.retired) {
+            let before = retired.load(Relaxed);
+            // The 32-bit counters wrap: only what the sum grew by (modulo 2^32) since the last reading is added.
+            // Another reader may have been later with its sum and quicker to store it: then this one knows nothing new.
+            let grown = sum.wrapping_sub(before as u32);
+            let now = before + u64::from(if grown > i32::MAX as u32 { 0 } else { grown });
+            retired.store(now, Relaxed);
+            total += now;
+        }
+        total
     }
 
     /// Holds every lock of this module until [`PerCpu::thaw`]: for `fork`.
@@ -345,16 +501,27 @@ impl PerCpu {
     }
 }
 
-fn empty(slab: *mut CpuSlab, first_class: usize, sink: &mut impl FnMut(usize, *mut u8)) {
-    for i in 0..COUNT {
-        let class = 1 + (first_class + i) % COUNT;
+fn empty(
+    slab: *mut CpuSlab,
+    set: ClassSet,
+    first: usize,
+    room: &impl Fn(usize) -> usize,
+    sink: &mut impl FnMut(usize, *mut u8),
+) {
+    for class in set.from(first) {
+        let mut taken = 0;
         loop {
             // SAFETY: the slab is the caller's alone: it is stopped and fenced, or its lock is held.
             let object = unsafe { CpuSlab::pop(slab, class) };
             if object.is_null() {
                 break;
             }
+            taken += 1;
             sink(class, object);
         }
+        // SAFETY: as above.
+        let slab = unsafe { &*slab };
+        slab.came[class].fetch_sub(taken, Relaxed);
+        slab.headers[class].store(header(class, 0, room(class)), Relaxed);
     }
 }

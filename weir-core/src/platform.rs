@@ -86,6 +86,9 @@ pub trait Platform: Sync {
     fn pressure(&self) -> (Level, Cause) {
         (Level::None, Cause::Idle)
     }
+    /// Tells whoever may run a program's own code that a cache's objects wait to be taken down
+    /// ([`crate::heap::Heap::take_down`]).
+    fn notify_taker(&self) {}
     /// A wrong pointer came in. Returns only if the program is to go on as if the call had not been made.
     fn misuse(&self, what: Misuse, addr: usize, class_size: usize);
     /// The page of counters.
@@ -95,7 +98,7 @@ pub trait Platform: Sync {
     /// Debug builds: the ranks that the calling thread holds, as a bit set. `None` switches the check off.
     fn held_ranks(&self) -> Option<&AtomicU32>;
 
-    /// Whether the four operations below work on this platform. Where not, buckets are locked.
+    /// Whether the five operations below work on this platform. Where not, buckets are locked.
     fn lockless(&self) -> bool;
     /// The caller's index into the bucket table now; it may be stale at once. Below [`crate::percpu::MAX_CPUS`].
     fn cpu(&self) -> usize;
@@ -119,6 +122,11 @@ pub trait Platform: Sync {
     /// # Safety
     /// As [`Platform::pop`].
     unsafe fn pop_batch(&self, table: &Table, class: usize, objects: &mut [*mut u8]) -> usize;
+    /// Replaces the header of `class` in the current CPU's slab by `new` if it is `old`; returns what it was.
+    ///
+    /// # Safety
+    /// As [`Platform::pop`]; the headers are of this class and say the same of what the bucket holds.
+    unsafe fn exchange_header(&self, table: &Table, class: usize, old: u32, new: u32) -> u32;
     /// After it returns, every operation that had read the table before it was called has committed or will not.
     fn fence(&self);
 }

@@ -13,9 +13,9 @@
 
 use crate::buddy::{Backing, PageSet};
 use crate::heap::{Heap, Space};
+use crate::object_cache::Domain;
 use crate::page::{PAGE, PAGEBLOCK_PAGES};
 use crate::platform::{Platform, Run};
-use crate::size_class::COUNT;
 use crate::slab::Isolated;
 use crate::stats::{self, Cause};
 use crate::zone::Zone;
@@ -179,17 +179,19 @@ impl<P: Platform> Heap<P> {
     /// `now`. Returns bytes.
     pub(crate) fn report_slabs(&self, want: Want, now: bool) -> usize {
         let mut bytes = 0;
-        for class in 1..=COUNT {
-            let mut slabs = self.caches[class].slabs.lock(&self.platform);
-            if !slabs.due(now) {
+        for class in self.reclaimable().from(0) {
+            let cache = &self.caches[class];
+            // Free objects of some caches keep their contents.
+            if cache.made.keeps_pages() {
                 continue;
             }
-            drop(slabs);
-            loop {
-                let got = self.report_slab_batch(class, want);
-                bytes += got;
-                if got == 0 {
-                    break;
+            for domain in cache.domains().filter(|domain| domain.slabs.lock(&self.platform).due(now)) {
+                loop {
+                    let got = self.report_slab_batch(class, domain, want);
+                    bytes += got;
+                    if got == 0 {
+                        break;
+                    }
                 }
             }
         }
@@ -206,8 +208,12 @@ impl<P: Platform> Heap<P> {
         }
     }
 
-    fn report_slab_batch(&self, class: usize, want: Want) -> usize {
+    fn report_slab_batch(&self, class: usize, domain: &Domain, want: Want) -> usize {
         let _in_flight = self.balancer.batch(&self.platform);
+        if !self.is_reclaimable(class) {
+            return 0;
+        }
+        let g = self.caches[class].shape.get();
         let window = &self.normal.window;
         let mut batch = [Isolated::default(); RUNS / 4];
         let may = |page: u32| {
@@ -215,7 +221,7 @@ impl<P: Platform> Heap<P> {
             // split, or kept, one pass too early; nothing else depends on it.
             unsafe { (*window.block(page / PAGEBLOCK_PAGES as u32)).backing() as u8 <= want.split as u8 }
         };
-        let n = self.caches[class].slabs.lock(&self.platform).isolate(window, class, &mut batch, may);
+        let n = domain.slabs.lock(&self.platform).isolate(window, &g, &mut batch, may);
         let mut releaser = Releaser::new(&self.platform);
         for slab in &batch[..n] {
             for i in (0..32).filter(|i| slab.pages >> i & 1 == 1) {
@@ -228,10 +234,10 @@ impl<P: Platform> Heap<P> {
             if gone {
                 self.note_split(slab.page);
             }
-            let empty = self.caches[class].slabs.lock(&self.platform).put_back(window, class, *slab, gone);
-            if let Some(empty) = empty {
-                self.give_slab(class, empty);
-            }
+            domain.slabs.lock(&self.platform).put_back(window, &g, *slab, gone);
+        }
+        if n > 0 {
+            self.give_empty(&self.caches[class], domain);
         }
         if gone { releaser.bytes } else { 0 }
     }

@@ -5,26 +5,30 @@
 
 pub(crate) mod audit;
 
+use crate::geometry::{Geometry, HEADER_WORDS};
 use crate::lock::Lock;
 use crate::page::{NONE, PAGE, PAGE_SHIFT, Window};
 use crate::platform::Misuse;
-use crate::size_class::{HEADER_WORDS, OBJECTS, PAGES, SIZE, object_at};
 
 /// Steps of fullness told apart among partial slabs; list 0 is the fullest.
 const FILLS: usize = 4;
+/// The list of the slabs with no object in use: taken from last, and given back to the zone from here.
+const EMPTY: u32 = FILLS as u32;
 /// The list of a slab with no free object: none.
-const UNLISTED: u32 = FILLS as u32;
+const UNLISTED: u32 = EMPTY + 1;
 
 /// A class's slabs behind their lock.
 pub type Slabs = Lock<SlabLists, 3>;
 
-/// The partial slabs of one class.
+/// The slabs of one cache that have free objects.
 pub struct SlabLists {
-    heads: [u32; FILLS],
+    heads: [u32; FILLS + 1],
     /// Slabs there are.
     pub slabs: usize,
     /// Free objects in them.
     pub free: usize,
+    /// Slabs with no object in use.
+    pub empty: usize,
     /// Whether an object came back since the last look at the slabs' pages, and whether that was a window ago.
     changed: Changed,
 }
@@ -63,9 +67,9 @@ pub struct Isolated {
 }
 
 impl<'a> Slab<'a> {
-    fn of(window: &'a Window, class: usize, page: u32) -> Self {
+    fn of(window: &'a Window, g: &Geometry, page: u32) -> Self {
         // The zone hands slabs out aligned to the power of two above their length.
-        let align = u32::from(PAGES[class]).next_power_of_two();
+        let align = u32::from(g.pages).next_power_of_two();
         Self { window, page: page & !(align - 1) }
     }
 
@@ -96,25 +100,22 @@ impl<'a> Slab<'a> {
     fn seen(&self) -> bool {
         self.get(2) >> 31 == 1
     }
-    fn set_state(&self, free: u32, class: usize, list: u32, seen: bool) {
+    fn set_state(&self, free: u32, class: u8, list: u32, seen: bool) {
         self.set(2, free | (class as u32) << 16 | list << 24 | (seen as u32) << 31);
     }
     fn reported(&self) -> u32 {
         self.get(3)
-    }
-    fn objects(class: usize) -> usize {
-        OBJECTS[class] as usize
     }
     fn addr(&self) -> usize {
         self.window.addr_of(self.page)
     }
 
     /// Bit i: page i of the slab is covered by free objects alone.
-    fn free_pages(&self, class: usize) -> u32 {
-        let (size, pages) = (SIZE[class] as usize, PAGES[class] as usize);
+    fn free_pages(&self, g: &Geometry) -> u32 {
+        let (size, pages) = (g.size as usize, usize::from(g.pages));
         let mut used = 0u32;
-        for word in 0..Self::objects(class).div_ceil(32) {
-            let n = (Self::objects(class) - word * 32).min(32);
+        for word in 0..usize::from(g.objects).div_ceil(32) {
+            let n = (usize::from(g.objects) - word * 32).min(32);
             let mut taken = !self.get(HEADER_WORDS + word) & (u32::MAX >> (32 - n));
             while taken != 0 {
                 let object = word * 32 + taken.trailing_zeros() as usize;
@@ -126,10 +127,10 @@ impl<'a> Slab<'a> {
     }
 
     /// Calls `f` with each bitmap word and the mask of its objects that touch `pages`.
-    fn for_objects_in(&self, class: usize, pages: u32, mut f: impl FnMut(usize, u32)) {
-        let size = SIZE[class] as usize;
-        for word in 0..Self::objects(class).div_ceil(32) {
-            let n = (Self::objects(class) - word * 32).min(32);
+    fn for_objects_in(&self, g: &Geometry, pages: u32, mut f: impl FnMut(usize, u32)) {
+        let size = g.size as usize;
+        for word in 0..usize::from(g.objects).div_ceil(32) {
+            let n = (usize::from(g.objects) - word * 32).min(32);
             let inside = |i: &usize| page_mask((word * 32 + i) * size, size) & pages != 0;
             let mask = (0..n).filter(inside).fold(0, |m, i| m | 1 << i);
             if mask != 0 {
@@ -149,50 +150,50 @@ impl SlabLists {
     /// No slabs.
     #[allow(clippy::new_without_default, reason = "const, and only ever part of a static")]
     pub const fn new() -> Self {
-        Self { heads: [NONE; FILLS], slabs: 0, free: 0, changed: Changed::No }
+        Self { heads: [NONE; FILLS + 1], slabs: 0, free: 0, empty: 0, changed: Changed::No }
     }
 
     /// Fills `out` with free objects of the fullest slabs, ascending within each; returns how many there were.
-    pub fn take(&mut self, window: &Window, class: usize, out: &mut [*mut u8]) -> usize {
+    pub fn take(&mut self, window: &Window, g: &Geometry, out: &mut [*mut u8]) -> usize {
         let mut n = 0;
         while n < out.len() {
             let Some(&page) = self.heads.iter().find(|&&h| h != NONE) else { break };
             let slab = Slab { window, page };
-            let got = take_from(slab, class, &mut out[n..]);
+            let got = take_from(slab, g, &mut out[n..]);
             n += got;
-            self.relist(slab, class, slab.free() - got as u32, slab.seen());
+            self.relist(slab, g, slab.free() - got as u32, slab.seen());
         }
         self.free -= n;
         n
     }
 
     /// Adds the slab at `page`, fresh from the zone.
-    pub fn add(&mut self, window: &Window, class: usize, page: u32) {
+    pub fn add(&mut self, window: &Window, g: &Geometry, page: u32) {
         let slab = Slab { window, page };
-        let objects = Slab::objects(class);
+        let objects = usize::from(g.objects);
         slab.set(3, 0);
         for word in 0..objects.div_ceil(32) {
             slab.set(HEADER_WORDS + word, u32::MAX >> (32 - (objects - word * 32).min(32)));
         }
-        slab.set_state(0, class, UNLISTED, true);
+        slab.set_state(0, g.class, UNLISTED, true);
         self.slabs += 1;
         self.free += objects;
-        self.relist(slab, class, objects as u32, true);
+        self.relist(slab, g, objects as u32, true);
     }
 
-    /// Takes `object` back. `Ok(Some)`: its slab is empty now and no longer listed; the caller gives it to the zone.
-    pub fn give(&mut self, window: &Window, class: usize, object: *mut u8) -> Result<Option<Empty>, Misuse> {
+    /// Takes `object` back. Its slab may be empty then: see [`SlabLists::take_empty`].
+    pub fn give(&mut self, window: &Window, g: &Geometry, object: *mut u8) -> Result<(), Misuse> {
         let page = window.page_of(object as usize).ok_or(Misuse::ForeignPointer)?;
-        if usize::from(window.class_of(page)) != class {
+        if window.class_of(page) != g.class {
             return Err(Misuse::DoubleFree);
         }
-        let slab = Slab::of(window, class, page);
-        if slab.class() as usize != class {
+        let slab = Slab::of(window, g, page);
+        if slab.class() != u32::from(g.class) {
             // Another thread has just emptied the slab: its header is cleared before its pages are.
             return Err(Misuse::DoubleFree);
         }
-        let (index, rest) = object_at(class, object as usize - slab.addr());
-        if rest != 0 || index >= Slab::objects(class) {
+        let (index, rest) = g.object_at(object as usize - slab.addr());
+        if rest != 0 || index >= usize::from(g.objects) {
             return Err(Misuse::InteriorPointer);
         }
         let (word, bit) = (HEADER_WORDS + index / 32, 1 << (index % 32));
@@ -202,24 +203,31 @@ impl SlabLists {
         slab.set(word, slab.get(word) | bit);
         self.free += 1;
         self.changed = Changed::ThisWindow;
-        let free = slab.free() + 1;
-        if free as usize == Slab::objects(class) {
-            self.unlist(slab);
-            self.slabs -= 1;
-            self.free -= free as usize;
-            slab.set_state(0, 0, UNLISTED, false);
-            return Ok(Some(Empty { page: slab.page, reported: slab.reported() }));
+        self.relist(slab, g, slab.free() + 1, false);
+        Ok(())
+    }
+
+    /// Takes a slab with no object in use off its list, for the zone, if `keep` free objects are left without it.
+    pub fn take_empty(&mut self, window: &Window, g: &Geometry, keep: usize) -> Option<Empty> {
+        let objects = usize::from(g.objects);
+        if self.empty == 0 || self.free < objects + keep {
+            return None;
         }
-        self.relist(slab, class, free, false);
-        Ok(None)
+        let slab = Slab { window, page: self.heads[EMPTY as usize] };
+        self.unlist(slab);
+        self.slabs -= 1;
+        self.free -= objects;
+        // Of no class: a second free of an object of it is found out, until its pages are somebody else's.
+        slab.set_state(0, 0, UNLISTED, false);
+        Some(Empty { page: slab.page, reported: slab.reported() })
     }
 
     /// Whether the object at `addr` is allocated, as far as its slab knows.
-    pub fn is_object(&self, window: &Window, class: usize, addr: usize) -> bool {
+    pub fn is_object(&self, window: &Window, g: &Geometry, addr: usize) -> bool {
         let Some(page) = window.page_of(addr) else { return false };
-        let slab = Slab::of(window, class, page);
-        let (index, rest) = object_at(class, addr - slab.addr());
-        rest == 0 && index < Slab::objects(class) && slab.get(HEADER_WORDS + index / 32) >> (index % 32) & 1 == 0
+        let slab = Slab::of(window, g, page);
+        let (index, rest) = g.object_at(addr - slab.addr());
+        rest == 0 && index < usize::from(g.objects) && slab.get(HEADER_WORDS + index / 32) >> (index % 32) & 1 == 0
     }
 
     /// Whether pages inside slabs are to be looked for now: all changes if `now`, else those that are a window old.
@@ -238,7 +246,7 @@ impl SlabLists {
     pub fn isolate(
         &mut self,
         window: &Window,
-        class: usize,
+        g: &Geometry,
         out: &mut [Isolated],
         mut wanted: impl FnMut(u32) -> bool,
     ) -> usize {
@@ -251,32 +259,32 @@ impl SlabLists {
                 if slab.seen() || !wanted(slab.page) {
                     continue;
                 }
-                let pages = slab.free_pages(class) & !slab.reported();
-                slab.set_state(slab.free(), class, slab.list(), true);
+                let pages = slab.free_pages(g) & !slab.reported();
+                slab.set_state(slab.free(), g.class, slab.list(), true);
                 if pages != 0 {
                     out[n] = Isolated { page: slab.page, pages };
                     n += 1;
                     let mut taken = 0;
-                    slab.for_objects_in(class, pages, |word, mask| {
+                    slab.for_objects_in(g, pages, |word, mask| {
                         // An object that reaches into a page in use is free itself: it stays so only if it is
                         // isolated whole, and so no other page's objects are lost sight of.
                         taken += (slab.get(word) & mask).count_ones();
                         slab.set(word, slab.get(word) & !mask);
                     });
                     self.free -= taken as usize;
-                    self.relist(slab, class, slab.free() - taken, true);
+                    self.relist(slab, g, slab.free() - taken, true);
                 }
             }
         }
         n
     }
 
-    /// Returns isolated objects to their slab, their pages reported if `gone`. All of them free: the slab was never
-    /// empty, as the others in it are in use or the isolated ones would have been all; so it may be empty now.
-    pub fn put_back(&mut self, window: &Window, class: usize, isolated: Isolated, gone: bool) -> Option<Empty> {
+    /// Returns isolated objects to their slab, their pages reported if `gone`. The slab may be empty then: the objects
+    /// that were in use may have come back meanwhile.
+    pub fn put_back(&mut self, window: &Window, g: &Geometry, isolated: Isolated, gone: bool) {
         let slab = Slab { window, page: isolated.page };
         let mut freed = 0;
-        slab.for_objects_in(class, isolated.pages, |word, mask| {
+        slab.for_objects_in(g, isolated.pages, |word, mask| {
             freed += (!slab.get(word) & mask).count_ones();
             slab.set(word, slab.get(word) | mask);
         });
@@ -284,16 +292,7 @@ impl SlabLists {
             slab.set(3, slab.reported() | isolated.pages);
         }
         self.free += freed as usize;
-        let free = slab.free() + freed;
-        if free as usize == Slab::objects(class) {
-            self.unlist(slab);
-            self.slabs -= 1;
-            self.free -= free as usize;
-            slab.set_state(0, 0, UNLISTED, false);
-            return Some(Empty { page: slab.page, reported: slab.reported() });
-        }
-        self.relist(slab, class, free, true);
-        None
+        self.relist(slab, g, slab.free() + freed, true);
     }
 
     fn unlist(&mut self, slab: Slab<'_>) {
@@ -301,6 +300,7 @@ impl SlabLists {
         if list == UNLISTED {
             return;
         }
+        self.empty -= usize::from(list == EMPTY);
         let (next, prev) = (slab.get(0), slab.get(1));
         if next != NONE {
             Slab { page: next, ..slab }.set(1, prev);
@@ -312,17 +312,19 @@ impl SlabLists {
         }
     }
 
-    /// Records the count of free objects and moves the slab to the list that it belongs on.
-    fn relist(&mut self, slab: Slab<'_>, class: usize, free: u32, seen: bool) {
+    /// Records the count of free objects and moves the slab to the list that it belongs on (the empty ones' too).
+    fn relist(&mut self, slab: Slab<'_>, g: &Geometry, free: u32, seen: bool) {
         let list = match free {
             0 => UNLISTED,
-            _ => (free as usize * FILLS / (Slab::objects(class) + 1)) as u32,
+            _ if free == u32::from(g.objects) => EMPTY,
+            _ => (free as usize * FILLS / (usize::from(g.objects) + 1)) as u32,
         };
         if list == slab.list() {
-            return slab.set_state(free, class, list, seen);
+            return slab.set_state(free, g.class, list, seen);
         }
         self.unlist(slab);
-        slab.set_state(free, class, list, seen);
+        slab.set_state(free, g.class, list, seen);
+        self.empty += usize::from(list == EMPTY);
         if list != UNLISTED {
             let head = core::mem::replace(&mut self.heads[list as usize], slab.page);
             slab.set(0, head);
@@ -335,10 +337,10 @@ impl SlabLists {
 }
 
 /// Takes free objects out of `slab`'s bitmap, lowest first; pages they lie on are no longer reported.
-fn take_from(slab: Slab<'_>, class: usize, out: &mut [*mut u8]) -> usize {
-    let (size, base) = (SIZE[class] as usize, slab.addr());
+fn take_from(slab: Slab<'_>, g: &Geometry, out: &mut [*mut u8]) -> usize {
+    let (size, base) = (g.size as usize, slab.addr());
     let (mut n, mut touched) = (0, 0);
-    for word in 0..Slab::objects(class).div_ceil(32) {
+    for word in 0..usize::from(g.objects).div_ceil(32) {
         let mut bits = slab.get(HEADER_WORDS + word);
         while bits != 0 && n < out.len() {
             let object = word * 32 + bits.trailing_zeros() as usize;

@@ -257,7 +257,7 @@ impl<D: Device> Platform for Machine<D> {
 
     unsafe fn push_batch(&self, table: &Table, class: usize, objects: &[*mut u8]) -> usize {
         // SAFETY: as in `pop`.
-        objects.iter().take_while(|&&object| unsafe { self.push(table, class, object) } == Pushed::Done).count()
+        unsafe { CpuSlab::push_batch(table.entry(0).load(Acquire), class, objects) }
     }
 
     unsafe fn pop_batch(&self, table: &Table, class: usize, objects: &mut [*mut u8]) -> usize {
@@ -269,6 +269,11 @@ impl<D: Device> Platform for Machine<D> {
             }
         }
         objects.len()
+    }
+
+    unsafe fn exchange_header(&self, table: &Table, class: usize, old: u32, new: u32) -> u32 {
+        // SAFETY: as in `pop`.
+        unsafe { CpuSlab::exchange_header(table.entry(0).load(Acquire), class, old, new) }
     }
 
     fn fence(&self) {}

@@ -297,6 +297,11 @@ impl Platform for Linux {
         unsafe { rseq::pop_batch(table, class, objects) }
     }
 
+    unsafe fn exchange_header(&self, table: &Table, class: usize, old: u32, new: u32) -> u32 {
+        // SAFETY: as the trait's.
+        unsafe { rseq::exchange_header(table, class, old, new) }
+    }
+
     fn fence(&self) {
         rseq::fence()
     }

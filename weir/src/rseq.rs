@@ -172,7 +172,7 @@ fn read_thread_word(distance: isize) -> u32 {
     word
 }
 
-/// Pieces that all four sections share. Register names: `t` is scratch and then the CPU's slab.
+/// Pieces that all five sections share. Register names: `t` is scratch and then the CPU's slab.
 macro_rules! section {
     (announce) => {
         concat!(
@@ -323,4 +323,29 @@ pub unsafe fn push_batch(table: &Table, class: usize, objects: &[*mut u8]) -> us
         );
     }
     n
+}
+
+/// Replaces the header of `class` by `new` if it is `old`; returns what it was.
+///
+/// # Safety
+/// As [`pop`]; `new` names as many objects as `old`, in slots of the class.
+pub unsafe fn exchange_header(table: &Table, class: usize, old: u32, new: u32) -> u32 {
+    let seen: u32;
+    // SAFETY: a section as described above. A header that is equal on another CPU than the caller read it on makes
+    // the new one right there too.
+    unsafe {
+        asm!(
+            section!(announce),
+            "mov {seen:e}, dword ptr [{t} + {class}*4]",
+            "cmp {seen:e}, {old:e}",
+            "jne 63f",
+            "mov dword ptr [{t} + {class}*4], {new:e}",
+            "63:",
+            t = out(reg) _, c = out(reg) _, seen = out(reg) seen,
+            table = in(reg) table, class = in(reg) class, old = in(reg) old, new = in(reg) new,
+            delta = sym DELTA, id = sym ID,
+            options(nostack),
+        );
+    }
+    seen
 }

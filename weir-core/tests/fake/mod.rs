@@ -77,6 +77,7 @@ pub struct Fake {
     cpus: Vec<Mutex<()>>,
     sleepers: (Mutex<()>, Condvar),
     pub notices: AtomicUsize,
+    pub taker_notices: AtomicUsize,
     pub fences: AtomicUsize,
     misuses: Mutex<Vec<(Misuse, usize)>>,
     /// Every call of release so far.
@@ -114,6 +115,7 @@ impl Fake {
             cpus: (0..CPUS).map(|_| Mutex::default()).collect(),
             sleepers: Default::default(),
             notices: AtomicUsize::new(0),
+            taker_notices: AtomicUsize::new(0),
             fences: AtomicUsize::new(0),
             misuses: Mutex::default(),
             released: Mutex::default(),
@@ -292,6 +294,11 @@ impl Platform for Fake {
         self.notices.fetch_add(1, Relaxed);
     }
 
+    fn notify_taker(&self) {
+        self.outside_locks();
+        self.taker_notices.fetch_add(1, Relaxed);
+    }
+
     fn misuse(&self, what: Misuse, addr: usize, _class_size: usize) {
         self.outside_locks();
         locked(&self.misuses).push((what, addr));
@@ -328,11 +335,8 @@ impl Platform for Fake {
     }
 
     unsafe fn push_batch(&self, table: &Table, class: usize, objects: &[*mut u8]) -> usize {
-        let push = |slab: *mut CpuSlab| {
-            // SAFETY: as in `pop`.
-            objects.iter().take_while(|&&o| unsafe { CpuSlab::push(slab, class, o) } == Pushed::Done).count()
-        };
-        self.on_cpu(table, push)
+        // SAFETY: as in `pop`.
+        self.on_cpu(table, |slab| unsafe { CpuSlab::push_batch(slab, class, objects) })
     }
 
     unsafe fn pop_batch(&self, table: &Table, class: usize, objects: &mut [*mut u8]) -> usize {
@@ -346,6 +350,11 @@ impl Platform for Fake {
             }
             objects.len()
         })
+    }
+
+    unsafe fn exchange_header(&self, table: &Table, class: usize, old: u32, new: u32) -> u32 {
+        // SAFETY: as in `pop`.
+        self.on_cpu(table, |slab| unsafe { CpuSlab::exchange_header(slab, class, old, new) })
     }
 
     fn fence(&self) {
