@@ -30,7 +30,8 @@ pub struct CacheStats {
     pub free_slab: usize,
     /// Bytes of its slabs.
     pub slab_bytes: usize,
-    /// Allocations that succeeded: frees, and what is held. (Those of the fast path are not counted one by one.)
+    /// Allocations that succeeded: frees, and what is held. (The fast path counts frees only, inside its section: one
+    /// that is interrupted before its commit counts twice.)
     pub requests: u64,
     /// Allocations that failed.
     pub failures: u64,

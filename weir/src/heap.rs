@@ -167,6 +167,7 @@ pub unsafe fn fork_child() {
     // SAFETY: as the caller promises.
     unsafe { HEAP.thaw_child() }
     background::forget();
+    crate::taker::forget();
 }
 
 /// Reads the settings from the environment. The heap works before it too, at the defaults.

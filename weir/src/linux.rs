@@ -15,7 +15,7 @@ use crate::message::Line;
 use crate::os::mman::{self, IoVec, MADV_DONTNEED, MAP_FIXED_NOREPLACE, MAP_NORESERVE, MREMAP_MAYMOVE};
 use crate::os::process::{self, futex_wait, futex_wake, monotonic_ns};
 use crate::os::syscall::Errno;
-use crate::{background, machine, rseq};
+use crate::{background, machine, rseq, taker};
 
 /// Ranges in one call of `process_madvise` (the kernel's `UIO_MAXIOV` is 1024).
 const IOVECS: usize = 128;
@@ -233,6 +233,10 @@ impl Platform for Linux {
 
     fn notify(&self) {
         background::notify();
+    }
+
+    fn notify_taker(&self) {
+        taker::notify();
     }
 
     fn pressure(&self) -> (Level, Cause) {
