@@ -14,11 +14,12 @@ pub struct GivenBack {
     pub idle: u64,
     pub pressure: u64,
     pub limit: u64,
+    pub asked: u64,
 }
 
 impl GivenBack {
     fn total(&self) -> u64 {
-        self.idle + self.pressure + self.limit
+        self.idle + self.pressure + self.limit + self.asked
     }
 }
 
@@ -34,6 +35,10 @@ pub struct Totals {
     pub pressure_latency_max_ns: Option<u64>,
     pub reports: u64,
     pub report_failures: u64,
+    /// Bytes touched again within 10 s (`refault_ms`) of being given back.
+    pub refault_bytes: u64,
+    /// Part of what was given back that these are.
+    pub refault_rate: Option<f64>,
     pub huge_pages_given_whole: u64,
     pub huge_pages_split: u64,
     /// Part of the frees of small objects that the fast path served.
@@ -79,12 +84,15 @@ impl Totals {
                 idle: sum(&|s| &s.given_back[0]),
                 pressure: sum(&|s| &s.given_back[1]),
                 limit: sum(&|s| &s.given_back[2]),
+                asked: sum(&|s| &s.given_back[3]),
             },
             pressure_events: sum(&|s| &s.pressure_events),
             pressure_latency_p50_ns: median(&histogram),
             pressure_latency_max_ns: longest.filter(|_| heard),
             reports: sum(&|s| &s.reports),
             report_failures: sum(&|s| &s.report_failures),
+            refault_bytes: sum(&|s| &s.refault_bytes),
+            refault_rate: share(sum(&|s| &s.refault_bytes), file),
             huge_pages_given_whole: sum(&|s| &s.huge_kept),
             huge_pages_split: sum(&|s| &s.huge_split),
             free_hit_rate: rate(frees, sum(&|s| &s.free_misses)),
@@ -102,6 +110,12 @@ fn median(histogram: &[u64; LATENCY_BUCKETS]) -> Option<u64> {
         total > 0 && below * 2 >= total
     })?;
     Some(1 << (at + 1))
+}
+
+/// The part of what all processes gave back that `bytes` are.
+fn share(bytes: u64, file: &StatsFile) -> Option<f64> {
+    let given_back: u64 = file.pages().flat_map(|page| &page.given_back).map(|n| n.load(Relaxed)).sum();
+    (given_back > 0).then(|| bytes as f64 / given_back as f64)
 }
 
 fn rate(all: u64, misses: u64) -> Option<f64> {
@@ -141,7 +155,8 @@ impl fmt::Display for Summary {
             return line(f, "processes", "none that used Weir".into());
         }
         let g = &t.given_back_bytes;
-        let causes = format!("idle {}, pressure {}, limit {}", bytes(g.idle), bytes(g.pressure), bytes(g.limit));
+        let causes = [("idle", g.idle), ("pressure", g.pressure), ("limit", g.limit), ("asked for", g.asked)];
+        let causes = causes.map(|(name, n)| format!("{name} {}", bytes(n))).join(", ");
         line(f, "given back", format!("{} ({causes})", bytes(g.total())))?;
         let times = match (t.pressure_latency_p50_ns, t.pressure_latency_max_ns) {
             (Some(p50), Some(max)) => {
@@ -151,6 +166,8 @@ impl fmt::Display for Summary {
         };
         line(f, "pressure events", format!("{}{times}", t.pressure_events))?;
         line(f, "reports", format!("{}, refused {}", t.reports, t.report_failures))?;
+        let again = t.refault_rate.map_or("none".into(), |r| format!("{} ({:.1}%)", bytes(t.refault_bytes), r * 100.0));
+        line(f, "touched again", format!("{again} of what was given back, soon after"))?;
         let huge = format!("given back whole {}, split {}", t.huge_pages_given_whole, t.huge_pages_split);
         line(f, "huge pages", huge)?;
         let percent = |r: Option<f64>| r.map_or("none made".into(), |r| format!("{:.2}%", r * 100.0));

@@ -27,7 +27,7 @@ __attribute__((constructor)) static void begin(void) {
     uint64_t slot = __atomic_fetch_add(first, 1, __ATOMIC_SEQ_CST);
     char *page = mmap(0, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 4096 * slot);
     close(fd);
-    uint32_t version = 1;
+    uint32_t version = 2;
     memcpy(page + 8, &version, 4);
     uint32_t pid = getpid();
     memcpy(page + 12, &pid, 4);

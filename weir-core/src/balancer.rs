@@ -2,9 +2,10 @@
 //!
 //! Calm: once a window, caches are trimmed to their working sets, and what lay free above the peak of the last window
 //! is reported, whole pageblocks first, then runs and slab pages that no huge page backs. Pressure: the same at once,
-//! with no cushion left. Severe pressure, the last resort: every CPU's buckets are drained first, depots are emptied,
-//! and huge pages are split for what is free inside them. That costs a program its caches, so it happens once in
-//! `severe_interval_ms` at most; a severe event before that is answered as any other.
+//! with no cushion left. What calm windows gave back too early makes them longer ([`crate::refault`]). Severe pressure,
+//! the last resort: every CPU's buckets are drained first, depots are emptied, and huge pages are split for what is
+//! free inside them. That costs a program its caches, so it happens once in `severe_interval_ms` at most; a severe
+//! event before that is answered as any other.
 
 use core::sync::atomic::{
     AtomicU32, AtomicU64,
@@ -18,7 +19,8 @@ use crate::lock::{Guard, Lock};
 use crate::page::PAGE;
 use crate::platform::Platform;
 use crate::pressure::Level;
-use crate::report::Want;
+use crate::refault::Patience;
+use crate::report::{BATCH, Want};
 use crate::stats::{self, Cause};
 
 /// Calm windows without any progress after which the balancer sleeps until something is freed again.
@@ -27,6 +29,12 @@ const IDLE_WINDOWS: u32 = 3;
 const CALLS_PER_LOOK: u32 = 256;
 /// Free pages too few to be worth a report in calm times: one call costs about as much as 16 pages' refaults.
 const WORTH_PAGES: usize = 16;
+
+/// Pageblocks looked at for whether the kernel filled them up: in a calm window (khugepaged itself goes through 8 in 10 s
+/// by default), and under pressure (about 2 us each).
+const COLLAPSED_CALM: usize = 16;
+/// See above.
+const COLLAPSED_PRESSURE: usize = 1024;
 
 /// What the balancer remembers between its runs.
 pub struct Balancer {
@@ -43,6 +51,12 @@ pub struct Balancer {
     clock: AtomicU64,
     /// No memory for bucket shells before this time.
     shells_from: AtomicU64,
+    /// What the refault meter makes of calm windows.
+    patience: Lock<Patience, 4>,
+    /// Calm reports and their refaults that it has taken in, bytes.
+    taken_in: [AtomicU64; 2],
+    /// Doublings of the calm window.
+    level: AtomicU32,
 }
 
 impl Balancer {
@@ -58,6 +72,9 @@ impl Balancer {
             last_drain: AtomicU64::new(0),
             clock: AtomicU64::new(0),
             shells_from: AtomicU64::new(0),
+            patience: Lock::new(Patience::new()),
+            taken_in: [const { AtomicU64::new(0) }; 2],
+            level: AtomicU32::new(0),
         }
     }
 
@@ -73,6 +90,11 @@ impl Balancer {
     }
 
     /// Held while a batch is isolated.
+    pub(crate) fn in_flight(&self) -> &Lock<(), 0> {
+        &self.in_flight
+    }
+
+    /// Holds batches off, after the one in flight.
     pub(crate) fn batch<'a, P: Platform>(&'a self, platform: &'a P) -> Guard<'a, (), P, 0> {
         self.in_flight.lock(platform)
     }
@@ -95,11 +117,15 @@ impl<P: Platform> Heap<P> {
         self.platform.nodes().clamp(1, MAX_NODES)
     }
 
-    /// Notes that there may be something to give back.
+    /// Notes that there are `bytes` more to give back; enough of them are worth waking somebody for.
     #[inline]
-    pub(crate) fn note_idle(&self) {
-        if !self.pending.load(Relaxed) && !self.pending.swap(true, Relaxed) {
-            self.platform.notify();
+    pub(crate) fn note_idle(&self, bytes: usize) {
+        if !self.pending.load(Relaxed) {
+            let freed = self.freed.fetch_add(bytes as u64, Relaxed) + bytes as u64;
+            if freed >= self.platform.tunables().report_threshold.get() && !self.pending.swap(true, Relaxed) {
+                self.freed.store(0, Relaxed);
+                self.platform.notify();
+            }
         }
     }
 
@@ -111,12 +137,10 @@ impl<P: Platform> Heap<P> {
     /// Without a background thread, slow paths run the balancer's window when it is due.
     #[inline]
     pub(crate) fn housekeeping(&self) {
-        if self.platform.tunables().background.get() == 0
-            && self.slow_calls.fetch_add(1, Relaxed).is_multiple_of(CALLS_PER_LOOK)
-        {
+        if !self.platform.tended() && self.slow_calls.fetch_add(1, Relaxed).is_multiple_of(CALLS_PER_LOOK) {
             let now = self.platform.now();
             let due = self.balancer.next_window.load(Relaxed);
-            let next = now + self.platform.tunables().idle_ms.get() * 1_000_000;
+            let next = now + self.calm_window();
             if now >= due && self.balancer.next_window.compare_exchange(due, next, Acquire, Relaxed).is_ok() {
                 self.balance_calm();
                 let (level, cause) = self.platform.pressure();
@@ -150,6 +174,7 @@ impl<P: Platform> Heap<P> {
             return false;
         }
         let want = Want { cause: Cause::Idle, split: Backing::Small };
+        self.learn();
         let quiet = self.is_quiet();
         let mut moved = 0;
         if quiet && self.balancer.quiet_windows.load(Relaxed) == 1 {
@@ -174,6 +199,7 @@ impl<P: Platform> Heap<P> {
         moved += self.report_whole(want, |i| keep[i]);
         moved += self.report_runs(want, |i| keep[i]);
         moved += self.report_slabs(want, false);
+        moved += self.report_collapsed(want, COLLAPSED_CALM);
         self.publish();
         moved > 0 || !quiet || self.balancer.quiet_windows.load(Relaxed) < IDLE_WINDOWS
     }
@@ -185,6 +211,7 @@ impl<P: Platform> Heap<P> {
             return 0;
         }
         let severe = level == Level::Severe && self.may_drain(now);
+        self.forgive();
         let want = Want { cause, split: if severe { Backing::Huge } else { Backing::SparseHuge } };
         let mut bytes = self.unmap_while(cause, |blocks| blocks.drop_above(0));
         bytes += self.report_whole(want, |_| 0);
@@ -196,6 +223,7 @@ impl<P: Platform> Heap<P> {
         bytes += self.report_whole(want, |_| 0);
         bytes += self.report_runs(want, |_| 0);
         bytes += self.report_slabs(want, true);
+        bytes += self.report_collapsed(want, COLLAPSED_PRESSURE);
         if trimmed > 0 {
             stats::add(&self.platform.stats().trims, 1);
         }
@@ -206,11 +234,12 @@ impl<P: Platform> Heap<P> {
     /// Everything idle goes back now, whatever it costs to get it again: `malloc_trim`. Objects that have to be taken
     /// down are, by the caller.
     pub fn trim(&self) -> usize {
-        let want = Want { cause: Cause::Idle, split: Backing::Huge };
+        let want = Want { cause: Cause::Asked, split: Backing::Huge };
+        self.forgive();
         self.drain_cpus();
         self.trim_to_nothing(self.tick());
         self.take_down();
-        let bytes = self.unmap_while(Cause::Idle, |blocks| blocks.drop_above(0))
+        let bytes = self.unmap_while(want.cause, |blocks| blocks.drop_above(0))
             + self.report_whole(want, |_| 0)
             + self.report_runs(want, |_| 0)
             + self.report_slabs(want, true);
@@ -224,6 +253,41 @@ impl<P: Platform> Heap<P> {
         stats::add(&self.platform.stats().direct_reclaims, 1);
         self.unmap_while(Cause::Limit, |blocks| blocks.drop_above(0));
         self.trim_to_nothing(self.balancer.clock());
+    }
+
+    /// Length of a calm window now, ns.
+    pub fn calm_window(&self) -> u64 {
+        (self.platform.tunables().idle_ms.get() * 1_000_000) << self.balancer.level.load(Relaxed)
+    }
+
+    /// Takes in how much of what calm windows gave back was touched again, and sets the length of the next ones.
+    fn learn(&self) {
+        let (stats, tunables) = (self.platform.stats(), self.platform.tunables());
+        let since = |i: usize, total: &AtomicU64| {
+            let now = total.load(Relaxed);
+            // A fork's child begins its totals anew.
+            now.saturating_sub(self.balancer.taken_in[i].swap(now, Relaxed))
+        };
+        let news = (since(0, &stats.given_back[Cause::Idle as usize]), since(1, &stats.calm_refault_bytes));
+        let (idle, horizon) = (tunables.idle_ms.get().max(1), tunables.refault_ms.get());
+        // The longest window is the first that is as long as the horizon: nothing comes back sooner than that then.
+        let max = horizon.div_ceil(idle).max(1).next_power_of_two().trailing_zeros();
+        let now = self.platform.now();
+        let mut patience = self.balancer.patience.lock(&self.platform);
+        patience.update(now, news, tunables.refault_percent.get(), horizon * 1_000_000);
+        patience.cap(max);
+        let level = patience.level();
+        drop(patience);
+        self.balancer.level.store(level, Relaxed);
+        stats.patience.store(level.into(), Relaxed);
+    }
+
+    /// Under pressure what was refused before is worth another try.
+    fn forgive(&self) {
+        self.each_zone(|site, _| {
+            site.zone.lock(&self.platform).forgive(site.window, BATCH);
+            0
+        });
     }
 
     /// Whether nothing was allocated or freed since the last window's end.

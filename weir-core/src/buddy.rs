@@ -5,6 +5,7 @@
 //! leaves the block's tail free, so a run of any length costs just its pages.
 
 use crate::page::{NONE, PAGEBLOCK_PAGES, REPORT_ORDER};
+use crate::refault::Recent;
 
 const WORDS: usize = PAGEBLOCK_PAGES / 64;
 
@@ -171,7 +172,8 @@ const SPARSE: usize = PAGEBLOCK_PAGES / 4;
 pub struct Pageblock {
     /// Free pages.
     pub free: PageSet,
-    /// Pages handed out since they were fresh or reported. A free page that is not among them reads as zero.
+    /// Pages handed out since they were fresh or reported. A free page that is not among them reads as zero, unless
+    /// the pageblock is `dirty`.
     pub backed: PageSet,
     /// Next and previous pageblock on the zone's list.
     pub next: u32,
@@ -189,6 +191,14 @@ pub struct Pageblock {
     pub hint_next: u32,
     /// See `hint_next`.
     pub hint_prev: u32,
+    /// What was reported of it lately.
+    pub recent: Recent,
+    /// Reported pages may hold anything, so that no free page is known to be zero.
+    pub dirty: bool,
+    /// The system below refused to take pages of it back; tried again after they were handed out, or under pressure.
+    pub refused: bool,
+    /// Taken out of use: its free pages are on no list.
+    pub offline: bool,
 }
 
 const _: () = assert!(size_of::<Pageblock>() == 160);
@@ -207,6 +217,10 @@ impl Pageblock {
             hint: 0,
             hint_next: NONE,
             hint_prev: NONE,
+            recent: Recent::NONE,
+            dirty: false,
+            refused: false,
+            offline: false,
         }
     }
 
@@ -221,9 +235,15 @@ impl Pageblock {
         }
     }
 
-    /// Free pages that memory is behind: where a huge page is, all of them, touched or not.
+    /// Free pages that memory is behind and that can be handed out: where a huge page is, all of them, touched or not.
     pub fn idle(&self) -> PageSet {
-        if self.huge { self.free } else { self.free.and(&self.backed) }
+        if self.offline {
+            PageSet::EMPTY
+        } else if self.huge {
+            self.free
+        } else {
+            self.free.and(&self.backed)
+        }
     }
 
     /// The first page of a free block of `order` (at most 8), a backed one if there is one.

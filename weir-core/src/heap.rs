@@ -1,7 +1,7 @@
 //! The heap: malloc's size classes over object caches, large runs over zones, larger blocks mapped on their own.
 
 use core::ptr::{self, null_mut};
-use core::sync::atomic::{AtomicBool, AtomicU32};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 
 use crate::backoff::Backoff;
 use crate::balancer::Balancer;
@@ -76,12 +76,24 @@ pub struct Heap<P: Platform> {
     pub(crate) balancer: Balancer,
     /// Something was freed since the balancer last looked.
     pub(crate) pending: AtomicBool,
+    /// Bytes freed while it was not pending.
+    pub(crate) freed: AtomicU64,
+    /// Where the next search for collapsed pageblocks begins.
+    pub(crate) collapsed_from: AtomicU32,
     /// Slow-path calls, for the mode without a background thread.
     pub(crate) slow_calls: AtomicU32,
     pub(crate) platform: P,
 }
 
 impl<P: Platform> Heap<P> {
+    /// Where a hand-written fast path finds what it reads, in bytes from the heap's start: the
+    /// [`Table`](crate::percpu::Table), then of the window its base, its pages and its class map.
+    pub const FAST: [usize; 4] = {
+        let window = core::mem::offset_of!(Self, normal) + core::mem::offset_of!(Space, window);
+        let [base, top, map] = Window::FAST;
+        [core::mem::offset_of!(Self, percpu), window + base, window + top, window + map]
+    };
+
     /// An empty heap; nothing is mapped before the first allocation.
     pub const fn new(platform: P) -> Self {
         Self {
@@ -97,6 +109,8 @@ impl<P: Platform> Heap<P> {
             shells: Backoff::new(),
             balancer: Balancer::new(),
             pending: AtomicBool::new(false),
+            freed: AtomicU64::new(0),
+            collapsed_from: AtomicU32::new(0),
             slow_calls: AtomicU32::new(0),
             platform,
         }
@@ -131,7 +145,7 @@ impl<P: Platform> Heap<P> {
             return null_mut();
         }
         // SAFETY: the table's slabs live as long as the heap.
-        unsafe { self.platform.pop(&self.percpu.table, class_of(size)) }
+        unsafe { self.platform.pop(&self.percpu.table, self.percpu.table.class_of(size)) }
     }
 
     /// What [`Heap::alloc_fast`] left to do.
@@ -159,8 +173,7 @@ impl<P: Platform> Heap<P> {
             let (block, zero) = self.alloc_large(size, MIN_ALIGN);
             if !block.is_null() && !zero {
                 // All of it, as below: a block that was kept may be longer than its last page.
-                // SAFETY: the block is fresh and that long.
-                unsafe { ptr::write_bytes(block, 0, self.usable_size(block)) };
+                self.wipe(block);
             }
             return block;
         }
@@ -205,7 +218,8 @@ impl<P: Platform> Heap<P> {
     /// Frees a block whose size the caller knows to be that which it asked for, aligned to 16.
     ///
     /// # Safety
-    /// Nobody uses the block any more, and it was allocated with this size.
+    /// Nobody uses the block any more; it was allocated with this size, or one of the same size class, and has not
+    /// been through [`Heap::realloc`] since, which leaves a block where it is although a smaller class would do.
     #[inline(always)]
     pub unsafe fn free_sized(&self, block: *mut u8, size: usize) {
         if size > MAX_SIZE || block.is_null() {
@@ -213,6 +227,13 @@ impl<P: Platform> Heap<P> {
             return unsafe { self.free(block) };
         }
         let class = class_of(size);
+        debug_assert!(
+            self.normal
+                .window
+                .page_of(block as usize)
+                .is_some_and(|p| usize::from(self.normal.window.class_of(p)) == class),
+            "freed with a size that is not its own"
+        );
         // SAFETY: the table's slabs live on; the caller gives the block up.
         match unsafe { self.platform.push(&self.percpu.table, class, block) } {
             Pushed::Done => (),

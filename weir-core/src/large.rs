@@ -7,10 +7,16 @@ use crate::density::is_filled;
 use crate::heap::{Heap, MAX_NODES, MAX_RUN, Space};
 use crate::mapped::{Block, Blocks, table_bytes};
 use crate::page::{LARGE, MAX_ORDER, PAGE, PAGEBLOCK, PAGEBLOCK_PAGES, order_of};
-use crate::platform::{Misuse, Platform, Run};
+use crate::platform::{Contents, Misuse, Platform, Run};
+use crate::refault::{Again, stamp};
+use crate::report::{event, horizon};
 use crate::size_class::MAX_SIZE;
 use crate::stats::{self, Cause};
+use crate::trace::{Event, Kind, Place};
 use crate::zone::PageRun;
+
+/// Longest block, bytes, mapped on its own that is made zero by writing: in a longer one few samples tell too little.
+const WIPE_MAX: usize = 64 << 20;
 
 impl<P: Platform> Heap<P> {
     /// A run or a mapped block, and whether it is known to be zero.
@@ -45,8 +51,7 @@ impl<P: Platform> Heap<P> {
         loop {
             let run = space.zones[home].lock(&self.platform).take(&space.window, pages, align, huge);
             if let Some(run) = run {
-                stats::add(&self.platform.stats().used_bytes, (pages * PAGE) as u64);
-                return Some(run);
+                return Some(self.taken(run, pages));
             }
             let Some((first, count)) = space.window.grow(&self.platform, blocks, home) else { break };
             let added = count * PAGEBLOCK_PAGES * PAGE;
@@ -56,9 +61,33 @@ impl<P: Platform> Heap<P> {
         let nodes = self.platform.nodes().min(MAX_NODES);
         (0..nodes).filter(|&n| n != home).find_map(|node| {
             let run = space.zones[node].lock(&self.platform).take(&space.window, pages, align, huge)?;
-            stats::add(&self.platform.stats().used_bytes, (pages * PAGE) as u64);
-            Some(run)
+            Some(self.taken(run, pages))
         })
+    }
+
+    fn taken(&self, run: PageRun, pages: usize) -> PageRun {
+        stats::add(&self.platform.stats().used_bytes, (pages * PAGE) as u64);
+        self.note_again(run.again);
+        run
+    }
+
+    /// Counts pages that were reported and are taken again, if that was soon. To be called under no lock.
+    #[inline]
+    pub(crate) fn note_again(&self, again: Again) {
+        if again.pages > 0 {
+            self.count_again(again);
+        }
+    }
+
+    #[cold]
+    fn count_again(&self, again: Again) {
+        if again.is_soon(stamp(self.platform.now()), stamp(horizon(&self.platform))) {
+            let (stats, bytes) = (self.platform.stats(), u64::from(again.pages) * PAGE as u64);
+            stats::add(&stats.refault_bytes, bytes);
+            if again.calm {
+                stats::add(&stats.calm_refault_bytes, bytes);
+            }
+        }
     }
 
     /// Gives pages back to their zone; bit i of `reported`: page i of them is reported.
@@ -84,9 +113,9 @@ impl<P: Platform> Heap<P> {
             // SAFETY: a pageblock is named by a page of its own.
             let node = unsafe { (*window.block(page / PAGEBLOCK_PAGES as u32)).node } as usize;
             let more = wanted - pages;
-            if !space.zones[node].lock(&self.platform).extend(window, page + pages as u32, more) {
-                return false;
-            }
+            let extended = space.zones[node].lock(&self.platform).extend(window, page + pages as u32, more);
+            let Some(again) = extended else { return false };
+            self.note_again(again);
             stats::add(&self.platform.stats().used_bytes, (more * PAGE) as u64);
             // SAFETY: as above.
             unsafe { *window.desc(page) = wanted as u32 };
@@ -101,9 +130,13 @@ impl<P: Platform> Heap<P> {
         if !self.mapped_room() {
             return (null_mut(), false);
         }
+        // Room in the table is kept from here on.
         let kept = (align <= PAGE).then(|| self.reuse_block(len)).flatten();
         let fresh = || {
-            self.unmap_while(Cause::Idle, |blocks| blocks.drop_for(len));
+            // A smaller one makes room for this one: that is no report.
+            self.unmap_those(Cause::Idle, |blocks| blocks.drop_for(len));
+            let again = self.mapped.lock(&self.platform).recent.taken(len / PAGE);
+            self.note_again(again);
             let map = || self.platform.map(len, align.max(PAGEBLOCK));
             let addr = map().or_else(|| {
                 self.reclaim_for_allocation();
@@ -112,6 +145,7 @@ impl<P: Platform> Heap<P> {
             Some((Block { run: Run { addr, len }, huge: false }, true))
         };
         let Some((mut block, zero)) = kept.map(|block| (block, false)).or_else(fresh) else {
+            self.mapped.lock(&self.platform).unreserve();
             return (null_mut(), false);
         };
         let wants_huge = self.mapped.lock(&self.platform).density.wants_huge();
@@ -122,6 +156,25 @@ impl<P: Platform> Heap<P> {
         self.mapped.lock(&self.platform).insert(block);
         stats::add(&self.platform.stats().mapped_bytes, block.run.len as u64);
         (block.run.addr as *mut u8, zero)
+    }
+
+    /// Makes a large block that was used before read as zero, as far as it is long.
+    pub(crate) fn wipe(&self, block: *mut u8) {
+        // SAFETY: the caller has just allocated it.
+        let len = unsafe { self.usable_size(block) };
+        let run = Run { addr: block as usize, len };
+        // Writing zeros makes all of a block resident, of which the program may never touch more than a few pages (a
+        // sparse table). Only a short block that was in full use is written to; any other is released, so that it is
+        // as a fresh one.
+        let write = len <= MAX_RUN * PAGE || len <= WIPE_MAX && is_filled(&self.platform, run) == Some(true);
+        let zero = || {
+            let released = self.platform.release(&[run], false);
+            released.runs == 1 && released.contents == Contents::Zero
+        };
+        if write || !zero() {
+            // SAFETY: a block of that length, the caller's.
+            unsafe { core::ptr::write_bytes(block, 0, len) };
+        }
     }
 
     /// A block freed a while ago, grown or cut to `len`.
@@ -158,28 +211,47 @@ impl<P: Platform> Heap<P> {
         if let Some(run) = gone {
             self.platform.unmap(run);
         }
-        self.note_idle();
+        self.note_idle(block.run.len);
     }
 
     /// Unmaps the kept blocks that `next` names; returns their bytes.
     pub(crate) fn unmap_while(&self, cause: Cause, next: impl Fn(&mut Blocks) -> Option<Run>) -> usize {
-        let mut bytes = 0;
-        loop {
-            let run = next(&mut self.mapped.lock(&self.platform));
-            let Some(run) = run else { break };
-            self.platform.unmap(run);
-            bytes += run.len;
+        let (bytes, blocks, ns) = self.unmap_those(cause, next);
+        if blocks > 0 {
+            let (stats, end) = (self.platform.stats(), self.platform.now());
+            let event = event(Place::Normal, 0, cause, Kind::Mapped, blocks);
+            stats.trace.record(&Event { end, bytes: bytes as u64, ns, ..event });
+            let (at, horizon) = (stamp(end), stamp(horizon(&self.platform)));
+            let recent = &mut self.mapped.lock(&self.platform).recent;
+            recent.reported(bytes / PAGE, at, cause == Cause::Idle, horizon);
         }
-        stats::add(&self.platform.stats().given_back[cause as usize], bytes as u64);
         bytes
     }
 
-    /// Makes room in the table for this thread's block and those of others that are here now.
+    /// The same unrecorded; returns bytes, blocks and ns.
+    fn unmap_those(&self, cause: Cause, next: impl Fn(&mut Blocks) -> Option<Run>) -> (usize, usize, u64) {
+        let (mut bytes, mut blocks, mut begin) = (0, 0, 0);
+        loop {
+            let run = next(&mut self.mapped.lock(&self.platform));
+            let Some(run) = run else { break };
+            if blocks == 0 {
+                begin = self.platform.now();
+            }
+            self.platform.unmap(run);
+            (bytes, blocks) = (bytes + run.len, blocks + 1);
+        }
+        if blocks == 0 {
+            return (0, 0, 0);
+        }
+        stats::add(&self.platform.stats().given_back[cause as usize], bytes as u64);
+        (bytes, blocks, self.platform.now() - begin)
+    }
+
+    /// Reserves room in the table for one block.
     fn mapped_room(&self) -> bool {
         loop {
-            // As many threads may be between this look and their insertion.
-            let wants = self.mapped.lock(&self.platform).wants(64);
-            let Some(capacity) = wants else { return true };
+            let reserved = self.mapped.lock(&self.platform).reserve();
+            let Err(capacity) = reserved else { return true };
             let Some(table) = self.platform.map(table_bytes(capacity), PAGE) else { return false };
             let old = self.mapped.lock(&self.platform).rehash(table, capacity);
             if let Some(run) = old {
@@ -196,7 +268,7 @@ impl<P: Platform> Heap<P> {
             return addr as *mut u8;
         }
         // Out of the table first: once moved, the old addresses may be another thread's new block.
-        let Some(block) = self.mapped.lock(&self.platform).remove(addr) else {
+        let Some(block) = self.mapped.lock(&self.platform).lift(addr) else {
             self.platform.misuse(Misuse::DoubleFree, addr, 0);
             return null_mut();
         };
@@ -222,5 +294,5 @@ pub(crate) fn give_pages_in<P: Platform>(heap: &Heap<P>, space: &Space, page: u3
     let node = unsafe { (*space.window.block(page / PAGEBLOCK_PAGES as u32)).node } as usize;
     space.zones[node].lock(&heap.platform).give(&space.window, page, pages, reported);
     heap.platform.stats().used_bytes.fetch_sub((pages * PAGE) as u64, Relaxed);
-    heap.note_idle();
+    heap.note_idle(pages * PAGE);
 }

@@ -7,11 +7,11 @@
 //! |---|---|
 //! | 7 | [`audit`] |
 //! | 6 | [`heap`], with `large` for what is larger than a size class |
-//! | 5 | [`object_cache`], [`made_cache`], `trim`, [`cache_stats`], [`balancer`] |
+//! | 5 | [`object_cache`], [`made_cache`], `trim`, [`cache_stats`], [`balancer`], `collapse` |
 //! | 4 | [`slab`], [`report`], [`mapped`], [`density`] |
 //! | 3 | [`zone`] |
 //! | 2 | [`buddy`], [`percpu`], [`bucket`], [`pressure`] |
-//! | 1 | [`platform`], [`page`], [`lock`] on `sync`, [`size_class`], [`geometry`], [`class_set`], [`tuning`], [`backoff`], [`working_set`], [`stats`], [`tunables`] |
+//! | 1 | [`platform`], [`page`], [`lock`] on `sync`, [`size_class`], [`geometry`], [`class_set`], [`tuning`], [`backoff`], [`working_set`], [`refault`], [`stats`], [`trace`], [`tunables`] |
 #![cfg_attr(not(test), no_std)]
 
 pub mod audit;
@@ -21,6 +21,7 @@ pub mod bucket;
 pub mod buddy;
 pub mod cache_stats;
 pub mod class_set;
+mod collapse;
 pub mod density;
 pub mod geometry;
 pub mod heap;
@@ -33,11 +34,13 @@ pub mod page;
 pub mod percpu;
 pub mod platform;
 pub mod pressure;
+pub mod refault;
 pub mod report;
 pub mod size_class;
 pub mod slab;
 pub mod stats;
 mod sync;
+pub mod trace;
 mod trim;
 pub mod tunables;
 pub mod tuning;

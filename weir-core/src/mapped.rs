@@ -11,6 +11,7 @@ use crate::density::Density;
 use crate::lock::Lock;
 use crate::page::PAGE;
 use crate::platform::Run;
+use crate::refault::Recent;
 use crate::working_set::Peak;
 
 /// The blocks behind their lock.
@@ -38,6 +39,8 @@ pub struct Blocks {
     capacity: usize,
     /// Blocks in use.
     pub count: usize,
+    /// Blocks to be inserted for which room is kept (see [`Blocks::reserve`]).
+    reserved: usize,
     /// Bytes of them.
     pub bytes: usize,
     /// Freed blocks, the oldest first.
@@ -49,6 +52,8 @@ pub struct Blocks {
     pub peak: Peak,
     /// Whether huge pages pay.
     pub density: Density,
+    /// Kept blocks that went back lately.
+    pub recent: Recent,
 }
 
 // SAFETY: the table is reached only through the lock around it.
@@ -64,12 +69,14 @@ impl Blocks {
             slots: core::ptr::null_mut(),
             capacity: 0,
             count: 0,
+            reserved: 0,
             bytes: 0,
             kept: [NOTHING; KEPT],
             kept_count: 0,
             idle: 0,
             peak: Peak::new(),
             density: Density::new(),
+            recent: Recent::NONE,
         }
     }
 
@@ -152,10 +159,19 @@ impl Blocks {
         (block.run.addr == addr).then_some(block)
     }
 
-    /// `None` if there is room for `more` blocks; else the capacity of the table to pass to [`Blocks::rehash`].
-    pub fn wants(&self, more: usize) -> Option<usize> {
-        let room = (self.count + more) * 2 <= self.capacity;
-        (!room).then(|| (self.capacity * 2).max(FIRST_CAPACITY))
+    /// Keeps room for one block that is to be inserted; `Err`: there is none, and the capacity of the table to pass to
+    /// [`Blocks::rehash`]. Any number of threads may be between this and their insertion, each in a slow system call.
+    pub fn reserve(&mut self) -> Result<(), usize> {
+        if (self.count + self.reserved + 1) * 2 > self.capacity {
+            return Err((self.capacity * 2).max(FIRST_CAPACITY));
+        }
+        self.reserved += 1;
+        Ok(())
+    }
+
+    /// Gives up the room that [`Blocks::reserve`] kept.
+    pub fn unreserve(&mut self) {
+        self.reserved -= 1;
     }
 
     /// Moves to a zeroed table of `capacity` slots at `table`; returns the memory to unmap: the old table, or the new
@@ -179,13 +195,22 @@ impl Blocks {
         (len != 0).then_some(Run { addr: old as usize, len })
     }
 
-    /// Adds a block; there is room for it.
+    /// Adds a block, in the room that was reserved for it.
     pub fn insert(&mut self, block: Block) {
+        debug_assert!(self.reserved > 0);
+        self.reserved -= 1;
         // SAFETY: `find` returns a slot of the table.
         unsafe { *self.find(block.run.addr) = block };
         self.count += 1;
         self.bytes += block.run.len;
         self.peak.note(self.bytes);
+    }
+
+    /// Takes a block out that is to come back in another place or length: room for it is kept.
+    pub fn lift(&mut self, addr: usize) -> Option<Block> {
+        let block = self.remove(addr)?;
+        self.reserved += 1;
+        Some(block)
     }
 
     /// Takes a block out.
@@ -224,4 +249,33 @@ pub const fn table_bytes(capacity: usize) -> usize {
 /// Where in the table a search for `addr` begins (multiplicative hashing; the capacity's mask is applied later).
 fn home(addr: usize) -> usize {
     (addr / PAGE).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Any number of threads may have reserved before the first of them inserts.
+    #[test]
+    fn room_that_is_reserved_is_there() {
+        let mut blocks = Blocks::new();
+        let mut tables = std::vec::Vec::new();
+        let mut reserve = |blocks: &mut Blocks| {
+            while let Err(capacity) = blocks.reserve() {
+                let mut table = std::vec![NOTHING; capacity];
+                let _old = blocks.rehash(table.as_mut_ptr() as usize, capacity);
+                tables.push(table);
+            }
+        };
+        (0..1000).for_each(|_| reserve(&mut blocks));
+        blocks.unreserve();
+        let run = |i: usize| Run { addr: i << 22, len: 1 << 22 };
+        (1..1000).for_each(|i| blocks.insert(Block { run: run(i), huge: false }));
+        assert_eq!((blocks.count, blocks.reserved), (999, 0));
+        let lifted = blocks.lift(run(7).addr).unwrap();
+        reserve(&mut blocks);
+        blocks.insert(lifted);
+        blocks.unreserve();
+        assert!((1..1000).all(|i| blocks.get(run(i).addr).is_some()));
+    }
 }

@@ -18,7 +18,7 @@ use crate::heap::{Heap, MAX_NODES};
 use crate::lock::{Guard, Lock};
 use crate::made_cache::Made;
 use crate::page::{LARGE, NOTHING, PAGE, PAGEBLOCK_PAGES};
-use crate::percpu::{CpuSlab, PerCpu, Pushed};
+use crate::percpu::{CpuSlab, Pushed};
 use crate::platform::{Misuse, Platform};
 use crate::slab::{Empty, SlabLists, Slabs};
 use crate::stats;
@@ -254,7 +254,11 @@ impl<P: Platform> Heap<P> {
         depot.misses += 1;
         drop(depot);
         let window = &self.normal.window;
-        let n = domain.slabs.lock(&self.platform).take(window, &g, out);
+        let mut slabs = domain.slabs.lock(&self.platform);
+        let n = slabs.take(window, &g, out);
+        let again = slabs.take_again();
+        drop(slabs);
+        self.note_again(again);
         if n > 0 {
             return n;
         }
@@ -284,11 +288,9 @@ impl<P: Platform> Heap<P> {
         let room = self.caches[class].tuning.ceiling();
         if !self.platform.lockless() {
             let Some((_guard, slab)) = self.percpu.locked(&self.platform, self.platform.cpu()) else { return 0 };
+            self.percpu.resize(&self.platform, class, room);
             // SAFETY: the guard makes the slab ours; the objects are the caller's.
-            return unsafe {
-                PerCpu::resize_locked(slab, class, room);
-                CpuSlab::push_batch(slab, class, objects)
-            };
+            return unsafe { CpuSlab::push_batch(slab, class, objects) };
         }
         if !self.percpu.install(&self.platform) {
             return 0;
@@ -359,7 +361,7 @@ impl<P: Platform> Heap<P> {
         if let Some((_guard, slab)) = self.percpu.locked(&self.platform, self.platform.cpu()) {
             // SAFETY: the guard makes the slab ours; the object is the caller's.
             unsafe {
-                let fits = PerCpu::resize_locked(slab, class, cache.tuning.ceiling());
+                let fits = self.percpu.resize(&self.platform, class, cache.tuning.ceiling());
                 pushed = CpuSlab::push(slab, class, object);
                 if pushed == Pushed::Full {
                     let batch = if fits { cache.tuning.batch(&cache.shape.get()) } else { MAX_BATCH };
@@ -399,7 +401,7 @@ impl<P: Platform> Heap<P> {
                 let done = visit_depot(cache, &g, domain, &self.platform).put(rest);
                 rest = &rest[done..];
                 if rest.is_empty() {
-                    return self.note_idle();
+                    return self.note_idle(objects.len() * g.size as usize);
                 }
                 if !self.supply_shells(domain) {
                     return self.to_slabs(class, rest);

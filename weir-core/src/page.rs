@@ -8,8 +8,9 @@
 //! A slab of `n` pages owns the descriptors of all its pages: a 16-byte header, then its bitmap of objects. That is
 //! what makes 36 bytes enough for 16-byte objects (256 bits a page from four pages on).
 
+use core::mem::offset_of;
 use core::sync::atomic::{
-    AtomicPtr, AtomicU8, AtomicU32, AtomicUsize,
+    AtomicPtr, AtomicU8, AtomicUsize,
     Ordering::{AcqRel, Acquire, Relaxed, Release},
 };
 
@@ -60,7 +61,7 @@ pub struct Window {
     /// Address of page 0.
     base: AtomicUsize,
     /// Pages that the class map covers, that is, that may ever have been handed out.
-    top: AtomicU32,
+    top: AtomicUsize,
     class_map: AtomicPtr<AtomicU8>,
     descs: AtomicPtr<u32>,
     blocks: AtomicPtr<Pageblock>,
@@ -79,11 +80,14 @@ struct Growth {
 }
 
 impl Window {
+    /// Where the fields that the fast path of a free reads are, bytes: base, top, class map.
+    pub(crate) const FAST: [usize; 3] = [offset_of!(Self, base), offset_of!(Self, top), offset_of!(Self, class_map)];
+
     /// A window not yet placed.
     pub const fn new(reach: Reach) -> Self {
         Self {
             base: AtomicUsize::new(0),
-            top: AtomicU32::new(0),
+            top: AtomicUsize::new(0),
             class_map: AtomicPtr::new(core::ptr::null_mut()),
             descs: AtomicPtr::new(core::ptr::null_mut()),
             blocks: AtomicPtr::new(core::ptr::null_mut()),
@@ -98,7 +102,7 @@ impl Window {
     #[inline]
     pub fn page_of(&self, addr: usize) -> Option<u32> {
         let page = addr.wrapping_sub(self.base.load(Relaxed)) >> PAGE_SHIFT;
-        (page < self.top.load(Relaxed) as usize).then_some(page as u32)
+        (page < self.top.load(Relaxed)).then_some(page as u32)
     }
 
     /// Address of `page`.
@@ -144,7 +148,7 @@ impl Window {
 
     /// Pages of the window's mapped part.
     pub fn top(&self) -> u32 {
-        self.top.load(Acquire)
+        self.top.load(Acquire) as u32
     }
 
     /// Bytes of metadata mapped.
@@ -159,7 +163,7 @@ impl Window {
         if growth.pages_max == 0 {
             self.place(platform, &mut growth)?;
         }
-        let mut first = self.top.load(Relaxed) as usize / PAGEBLOCK_PAGES;
+        let mut first = self.top.load(Relaxed) / PAGEBLOCK_PAGES;
         let wanted = (first * PAGEBLOCK / 8).clamp(GROW_MIN, GROW_MAX) / PAGEBLOCK;
         for _ in 0..SKIP_TRIES {
             for count in [wanted.max(blocks), blocks] {
@@ -174,7 +178,7 @@ impl Window {
                         // SAFETY: mapped just now, and nobody looks beyond the top.
                         unsafe { self.block(block as u32).write(Pageblock::fresh(node as u8)) };
                     }
-                    self.top.store((end * PAGEBLOCK_PAGES) as u32, Release);
+                    self.top.store(end * PAGEBLOCK_PAGES, Release);
                     return Some((first as u32, count));
                 }
             }

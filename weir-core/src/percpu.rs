@@ -20,23 +20,19 @@
 //! committed (and step 4 sees it) or restarts (and finds `DUMMY`). The engine never waits for step 3 on an
 //! allocation path: a thread that finds `DUMMY` goes to the depot.
 //!
+//! Should the fence be refused (a sandbox that came later), step 4 is left out: the slab is put back as it was.
+//!
 //! # Resizing a bucket
 //!
-//! A bucket's `end` says how much it may hold. It shares a word with `current`, which the CPU's own threads store to
-//! without a lock: were another CPU to store a new `end`, it would also store back an old `current`, and the commit in
-//! between would be lost (an object popped twice, or one that nobody has). So the word changes in two ways only:
+//! A bucket's `end` says how much it may hold, and anybody may store a new one at any time, on any CPU's slab
+//! ([`PerCpu::resize`]). It is a word of its own: a thread of that CPU stores `current` only, so no commit is lost, and
+//! a section that read the old `end` before has still read one that lies within the class's slots. What can come of it
+//! is a bucket that holds more than it may: it takes no more, pops bring it down, and the CPU's next overflow gives the
+//! surplus to the depot. (When both words were halves of one, a store of `end` from another CPU would have stored back
+//! an old `current`: an object popped twice, or one that nobody has. `loom_resize` shows both.)
 //!
-//! - by a restartable section on that CPU, which compares the whole word with what the caller saw and stores the new
-//!   one if nothing has changed ([`PerCpu::resize`]). The caller may have moved to another CPU meanwhile: the section
-//!   works on the one it runs on, and a word that is equal makes the new one right there too;
-//! - by a drain, in its step 4, when the slab is its own.
-//!
-//! A word never has `current` above `end`: where a bucket holds more than it may from now on, its CPU gives the
-//! surplus to the depot first. A cache wishes for a ceiling (`tuning`), and each CPU follows at its own next visit to
-//! the depot; one that never visits it again is drained when it has been idle for long, or by the last resort.
-//!
-//! A new CPU's buckets have room for nothing, and `end` is set at the first visit. So they differ from the dummy's,
-//! which no word that a section expects can be equal to.
+//! A cache wishes for a ceiling (`tuning`), and each CPU follows when it next visits the depot; a cache whose ceiling
+//! falls has all its CPUs' buckets resized at once. A new CPU's buckets have room for nothing until the first visit.
 //!
 //! Where the platform has no restartable sections, the table holds nothing but `DUMMY` and the same slabs are used
 //! behind a lock each ([`PerCpu::locked`]).
@@ -54,27 +50,30 @@ use crate::geometry::{CACHES, slots};
 use crate::lock::{Guard, Lock};
 use crate::page::PAGE;
 use crate::platform::{Platform, Run};
+use crate::size_class::{CLASS, MIN_ALIGN};
 
 /// CPU indices that the table has room for.
 pub const MAX_CPUS: usize = 1024;
+/// The index of a thread that has none: its entry is the dummy for good. A platform's threads have it before the fast
+/// path is set up, so that what they began then can never touch buckets that exist after.
+pub const NO_CPU: usize = MAX_CPUS;
 /// Slabs used where the platform has no restartable sections.
 pub const LOCKED_SLABS: usize = 32;
 
-/// Values of the class map's byte.
+/// Class numbers there may be: as many as a byte of the class map tells apart.
 const CLASSES: usize = 256;
-/// Words (of 8 bytes) before the first slot: headers and two counters, four bytes a class each.
-const FIRST_SLOT: usize = CLASSES * 3 / 2;
-/// Word index of each class's first slot; the word before it is always zero. The first differs from the dummy's.
-const BEGIN: [u16; CACHES + 1] = {
+/// Words (of 8 bytes) before the first slot: a header a class, then two counters of four bytes a class.
+const FIRST_SLOT: usize = CLASSES * 2;
+/// Word index of each class's first slot; the word before it is always zero.
+const BEGIN: [u32; CACHES + 1] = {
     let mut out = [0; CACHES + 1];
-    let (mut at, mut class) = (FIRST_SLOT + 2, 1);
+    let (mut at, mut class) = (FIRST_SLOT + 1, 1);
     while class < CACHES {
-        out[class] = at as u16;
+        out[class] = at as u32;
         at += slots(class) + 1;
         class += 1;
     }
-    assert!(at < u16::MAX as usize);
-    out[CACHES] = at as u16;
+    out[CACHES] = at as u32;
     out
 };
 /// Bytes of a CPU's slab; only what its buckets reach is ever touched.
@@ -84,46 +83,53 @@ const ABSENT: u8 = 0;
 const ACTIVE: u8 = 1;
 const STOPPED: u8 = 2;
 
-/// One CPU's buckets: for each class a header (`current` in the low half, `end` in the high half, both in words
-/// from the slab's start), counters, and slots. `slot[current - 1]` is the object on top, or zero.
+/// Where a class's slots are, in words from the slab's start. `slot[current - 1]` is the object on top, or zero.
+///
+/// Two words, so that a commit stores `current` alone: all of what the next section loads (a load of bytes that two
+/// stores wrote waits for the cache), and nothing of `end`.
+#[repr(C)]
+struct Header {
+    /// The slot that a push writes next.
+    current: AtomicU32,
+    /// The slot at which a push is refused.
+    end: AtomicU32,
+}
+
+/// One CPU's buckets: for each class a header, counters, and slots.
 #[repr(C, align(64))]
 pub struct CpuSlab {
-    headers: [AtomicU32; CLASSES],
+    headers: [Header; CLASSES],
     /// Objects pushed one by one.
     pushes: [AtomicU32; CLASSES],
     /// Objects that came from the depot, less those that went there: by this CPU's slow paths, modulo 2^32.
     came: [AtomicU32; CLASSES],
 }
 
+/// Where in a header `end` is, bytes: for the platform's assembly.
+pub const END_OFFSET: usize = core::mem::offset_of!(Header, end);
 /// Where in a slab the counters of pushes begin, bytes: for the platform's assembly.
-pub const PUSHES_OFFSET: usize = CLASSES * 4;
+pub const PUSHES_OFFSET: usize = core::mem::offset_of!(CpuSlab, pushes);
 
 #[repr(C, align(64))]
 struct DummySlab(CpuSlab, [u64; 2]);
 
-const DUMMY_HEADER: u32 = (FIRST_SLOT as u32 + 1) << 16 | (FIRST_SLOT as u32 + 1);
+/// Current and end of a bucket that is empty and full at once: the word before its first slot is zero.
+const DUMMY_SLOT: u32 = FIRST_SLOT as u32 + 1;
+
+impl Header {
+    const fn new(begin: u32, objects: u32) -> Self {
+        Self { current: AtomicU32::new(begin), end: AtomicU32::new(begin + objects) }
+    }
+}
 
 static DUMMY: DummySlab = DummySlab(
     CpuSlab {
-        headers: [const { AtomicU32::new(DUMMY_HEADER) }; CLASSES],
+        headers: [const { Header::new(DUMMY_SLOT, 0) }; CLASSES],
         pushes: [const { AtomicU32::new(0) }; CLASSES],
         came: [const { AtomicU32::new(0) }; CLASSES],
     },
     [0; 2],
 );
-
-/// The header of a bucket of `class` with `held` objects that may hold `room`.
-const fn header(class: usize, held: usize, room: usize) -> u32 {
-    let begin = BEGIN[class] as u32;
-    (begin + room as u32) << 16 | (begin + held as u32)
-}
-
-/// How many objects the bucket of `class` with this header holds, and how many it may hold; `None`: it is the dummy's.
-fn held_and_room(class: usize, header: u32) -> Option<(usize, usize)> {
-    let begin = u32::from(BEGIN[class]);
-    let (current, end) = ((header & 0xffff).checked_sub(begin)?, (header >> 16).checked_sub(begin)?);
-    Some((current as usize, end as usize))
-}
 
 /// What a push did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -136,13 +142,28 @@ pub enum Pushed {
     Twice,
 }
 
-/// The pointers that the fast path reads.
+/// What the fast path reads: each CPU's slab, and the class of a size, beside each other so that one register holds the
+/// address of both.
 #[repr(C, align(64))]
 pub struct Table {
-    entries: [AtomicPtr<CpuSlab>; MAX_CPUS],
+    entries: [AtomicPtr<CpuSlab>; MAX_CPUS + 1],
+    classes: [u8; CLASS.len()],
 }
 
+/// Where in a table the classes by `(size + 15) / 16` begin, bytes: for the platform's assembly.
+pub const CLASSES_OFFSET: usize = core::mem::offset_of!(Table, classes);
+
 impl Table {
+    const fn new() -> Self {
+        Self { entries: [const { AtomicPtr::new(dummy()) }; MAX_CPUS + 1], classes: CLASS }
+    }
+
+    /// The class of objects of `size` bytes, at most [`MAX_SIZE`](crate::size_class::MAX_SIZE).
+    #[inline(always)]
+    pub fn class_of(&self, size: usize) -> usize {
+        self.classes[size.div_ceil(MIN_ALIGN)] as usize
+    }
+
     /// The slab that `cpu`'s fast path uses now.
     pub fn entry(&self, cpu: usize) -> &AtomicPtr<CpuSlab> {
         &self.entries[cpu]
@@ -163,8 +184,11 @@ impl CpuSlab {
         let headers = unsafe { &(*slab).headers };
         // What is no class (a large run's pages, nobody's pages) has a bucket that is empty and full at once, so that
         // the fast path of a free needs no check of its own.
-        headers.iter().for_each(|h| h.store(DUMMY_HEADER, Relaxed));
-        (1..CACHES).for_each(|class| headers[class].store(header(class, 0, 0), Relaxed));
+        for (class, header) in headers.iter().enumerate() {
+            let begin = if (1..CACHES).contains(&class) { BEGIN[class] } else { DUMMY_SLOT };
+            header.current.store(begin, Relaxed);
+            header.end.store(begin, Relaxed);
+        }
     }
 
     fn slot(slab: *const Self, word: u32) -> *mut *mut u8 {
@@ -178,10 +202,11 @@ impl CpuSlab {
     pub unsafe fn pop(slab: *const Self, class: usize) -> *mut u8 {
         // SAFETY: the caller has the slab to itself; `current` names a slot of the class or the zero word before it.
         unsafe {
-            let header = (*slab).headers[class].load(Relaxed);
-            let object = *Self::slot(slab, (header & 0xffff) - 1);
+            let current = &(*slab).headers[class].current;
+            let top = current.load(Relaxed) - 1;
+            let object = *Self::slot(slab, top);
             if !object.is_null() {
-                (*slab).headers[class].store(header - 1, Relaxed);
+                current.store(top, Relaxed);
             }
             object
         }
@@ -195,28 +220,26 @@ impl CpuSlab {
     pub unsafe fn push_batch(slab: *const Self, class: usize, objects: &[*mut u8]) -> usize {
         // SAFETY: the caller has the slab to itself, and slots from `current` up to `end` are the class's.
         unsafe {
-            let header = (*slab).headers[class].load(Relaxed);
-            let n = objects.len().min(((header >> 16) - (header & 0xffff)) as usize);
+            let header = &(*slab).headers[class];
+            let current = header.current.load(Relaxed);
+            let n = objects.len().min(header.end.load(Relaxed).saturating_sub(current) as usize);
             for (i, &object) in objects[..n].iter().enumerate() {
-                *Self::slot(slab, (header & 0xffff) + i as u32) = object;
+                *Self::slot(slab, current + i as u32) = object;
             }
-            (*slab).headers[class].store(header + n as u32, Relaxed);
+            header.current.store(current + n as u32, Relaxed);
             n
         }
     }
 
-    /// Replaces the header of `class` by `new` if it is `old`, without restartable sections; returns what it was.
-    ///
-    /// # Safety
-    /// Nobody else works on the slab now.
-    pub unsafe fn exchange_header(slab: *const Self, class: usize, old: u32, new: u32) -> u32 {
-        // SAFETY: slabs live on.
-        let header = unsafe { &(*slab).headers[class] };
-        let seen = header.load(Relaxed);
-        if seen == old {
-            header.store(new, Relaxed);
-        }
-        seen
+    /// Lets the bucket of `class` hold `room` objects from now on.
+    fn resize(&self, class: usize, room: usize) {
+        debug_assert!(room <= slots(class));
+        self.headers[class].end.store(BEGIN[class] + room as u32, Relaxed);
+    }
+
+    /// Objects in the bucket of `class`.
+    fn held(&self, class: usize) -> usize {
+        (self.headers[class].current.load(Relaxed) - BEGIN[class]) as usize
     }
 
     /// Pushes without restartable sections.
@@ -226,17 +249,17 @@ impl CpuSlab {
     pub unsafe fn push(slab: *const Self, class: usize, object: *mut u8) -> Pushed {
         // SAFETY: the caller has the slab to itself, and `current < end` names a slot of the class.
         unsafe {
-            let header = (*slab).headers[class].load(Relaxed);
-            let current = header & 0xffff;
+            let header = &(*slab).headers[class];
+            let current = header.current.load(Relaxed);
             if *Self::slot(slab, current - 1) == object {
                 return Pushed::Twice;
             }
-            if current >= header >> 16 {
+            if current >= header.end.load(Relaxed) {
                 return Pushed::Full;
             }
             *Self::slot(slab, current) = object;
             (*slab).pushes[class].store((*slab).pushes[class].load(Relaxed).wrapping_add(1), Relaxed);
-            (*slab).headers[class].store(header + 1, Relaxed);
+            header.current.store(current + 1, Relaxed);
             Pushed::Done
         }
     }
@@ -265,7 +288,7 @@ impl PerCpu {
     #[allow(clippy::new_without_default, reason = "const, and only ever part of a static")]
     pub const fn new() -> Self {
         Self {
-            table: Table { entries: [const { AtomicPtr::new(dummy()) }; MAX_CPUS] },
+            table: Table::new(),
             state: [const { AtomicU8::new(ABSENT) }; MAX_CPUS],
             slabs: [const { AtomicPtr::new(core::ptr::null_mut()) }; MAX_CPUS],
             seen: AtomicU32::new(0),
@@ -279,6 +302,9 @@ impl PerCpu {
     /// Gives the current CPU buckets if it has none yet. `false`: there is no memory for them, or they are stopped.
     pub fn install<P: Platform>(&self, platform: &P) -> bool {
         let cpu = platform.cpu();
+        if cpu == NO_CPU {
+            return false;
+        }
         if self.state[cpu].load(Acquire) != ABSENT {
             return self.state[cpu].load(Relaxed) == ACTIVE;
         }
@@ -351,48 +377,31 @@ impl PerCpu {
         Some((guard, self.slabs[index].load(Acquire)))
     }
 
-    /// Lets the current CPU's bucket of `class` hold `room` objects. `false`: it holds more than that now.
+    /// Lets the current CPU's bucket of `class` hold `room` objects; whether it holds no more than that now.
     pub fn resize<P: Platform>(&self, platform: &P, class: usize, room: usize) -> bool {
-        // SAFETY: a slab, once made, lives on; a header that changes at once is only a wrong guess.
-        let mut seen = unsafe { (*self.table.entry(platform.cpu()).load(Acquire)).headers[class].load(Relaxed) };
-        // Others on this CPU may come in between; the wish is not worth waiting for.
-        for _ in 0..4 {
-            let Some((held, now)) = held_and_room(class, seen) else { return true };
-            if now == room || held > room {
-                return held <= room;
-            }
-            let (old, new) = (seen, header(class, held, room));
-            // SAFETY: the table's slabs live on; both headers are of this class, with as many objects.
-            seen = unsafe { platform.exchange_header(&self.table, class, old, new) };
-            if seen == old {
-                return true;
-            }
-        }
-        true
+        let Some(slab) = self.here(platform) else { return true };
+        slab.resize(class, room);
+        slab.held(class) <= room
     }
 
-    /// [`PerCpu::resize`] of a slab from [`PerCpu::locked`].
-    ///
-    /// # Safety
-    /// The slab's guard is held.
-    pub unsafe fn resize_locked(slab: *mut CpuSlab, class: usize, room: usize) -> bool {
-        // SAFETY: as the caller promises.
-        let word = unsafe { &(*slab).headers[class] };
-        let (held, _) = held_and_room(class, word.load(Relaxed)).unwrap_or_default();
-        if held <= room {
-            word.store(header(class, held, room), Relaxed);
-        }
-        held <= room
+    /// Lets every CPU's bucket of `class` hold `room` objects.
+    pub fn resize_all(&self, class: usize, room: usize) {
+        self.all().for_each(|slab| slab.resize(class, room));
+    }
+
+    /// The current CPU's slab, if it has one; it may be another's at once.
+    fn here<P: Platform>(&self, platform: &P) -> Option<&CpuSlab> {
+        let cpu = platform.cpu();
+        let cpu = if platform.lockless() { cpu } else { cpu % LOCKED_SLABS };
+        // SAFETY: a slab, once made, lives on; what is used of it are atomics.
+        self.slabs.get(cpu).and_then(|slab| unsafe { slab.load(Acquire).as_ref() })
     }
 
     /// Counts objects that came from the depot to the current CPU (or went there, if negative). A thread that has just
     /// moved counts them on the wrong CPU: these are statistics.
     pub fn note_came<P: Platform>(&self, platform: &P, class: usize, objects: i32) {
-        let cpu = if platform.lockless() { platform.cpu() } else { platform.cpu() % LOCKED_SLABS };
-        let slab = self.slabs[cpu].load(Acquire);
-        if !slab.is_null() {
-            // SAFETY: a slab, once made, lives on.
-            unsafe { (*slab).came[class].fetch_add(objects as u32, Relaxed) };
+        if let Some(slab) = self.here(platform) {
+            slab.came[class].fetch_add(objects as u32, Relaxed);
         }
     }
 
@@ -421,10 +430,12 @@ impl PerCpu {
         for cpu in (0..seen).filter(claim) {
             self.table.entry(cpu).store(dummy(), Release);
         }
-        platform.fence();
+        let ours = platform.fence();
         for cpu in (0..seen).filter(|&cpu| self.state[cpu].load(Relaxed) == STOPPED) {
             let slab = self.slabs[cpu].load(Acquire);
-            empty(slab, set, first, &room, &mut sink);
+            if ours {
+                empty(slab, set, first, &room, &mut sink);
+            }
             self.table.entry(cpu).store(slab, Release);
             self.state[cpu].store(ACTIVE, Release);
         }
@@ -443,7 +454,7 @@ impl PerCpu {
     pub fn held(&self, class: usize) -> (usize, usize) {
         let (mut held, mut crossed) = (0, 0);
         for slab in self.all() {
-            let (here, _) = held_and_room(class, slab.headers[class].load(Relaxed)).unwrap_or_default();
+            let here = slab.held(class);
             let surplus = here as i32 - slab.came[class].load(Relaxed) as i32;
             held += here;
             crossed += surplus.max(0) as usize;
@@ -455,7 +466,6 @@ impl PerCpu {
     pub fn forget(&self, class: usize) {
         self.all().for_each(|slab| slab.came[class].store(0, Relaxed));
         self.pushes();
-        self.retired[class].store(self.retired[class].load(Relaxed) & u64::from(u32::MAX), Relaxed);
     }
 
     /// Frees of `class` that the fast path served, as of the last [`PerCpu::pushes`].
@@ -522,6 +532,6 @@ fn empty(
         // SAFETY: as above.
         let slab = unsafe { &*slab };
         slab.came[class].fetch_sub(taken, Relaxed);
-        slab.headers[class].store(header(class, 0, room(class)), Relaxed);
+        slab.resize(class, room(class));
     }
 }

@@ -8,7 +8,8 @@ use crate::pressure::Level;
 use crate::stats::{Cause, Stats};
 use crate::tunables::Tunables;
 
-/// A page-aligned range of addresses.
+/// A page-aligned range of addresses, laid out as the system calls' vectors of ranges are.
+#[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Run {
     /// First byte.
@@ -47,8 +48,41 @@ pub enum Reach {
     Low32,
 }
 
+/// What released memory holds when it is touched again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Contents {
+    /// Zero bytes.
+    Zero,
+    /// Zero bytes, or what was there before, or anything else.
+    Undefined,
+}
+
+/// What became of a release.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Released {
+    /// How many of the runs were taken, from the first.
+    pub runs: usize,
+    /// What those hold from now on.
+    pub contents: Contents,
+    /// Why the next one was not, in the platform's own numbers (Linux: errno). 0: all were taken, or nobody knows.
+    pub error: u32,
+}
+
+/// Who free memory is handed to.
+pub trait Below: Sync {
+    /// Takes the memory of `runs`, which nobody uses until this returns. In `calm` times there is no hurry: what is
+    /// cheapest will do, even if the memory is only marked as free to take. Never called under a lock of rank 2 to 4.
+    fn release(&self, runs: &[Run], calm: bool) -> Released;
+
+    /// The least that can be taken back, in bytes: a page, or a whole pageblock of [`crate::page::PAGEBLOCK`] bytes
+    /// (no other values). Where it is a pageblock, nothing is reported in part.
+    fn release_unit(&self) -> usize {
+        crate::page::PAGE
+    }
+}
+
 /// Everything the engine asks of the system below it. No method may allocate through the engine.
-pub trait Platform: Sync {
+pub trait Platform: Below {
     /// Chooses addresses for a window of at most `len` bytes, aligned to `align`; returns its base and its length
     /// (which may be shorter), or `None`. Nothing is mapped yet.
     fn window(&self, len: usize, align: usize, reach: Reach) -> Option<Run>;
@@ -60,9 +94,6 @@ pub trait Platform: Sync {
     fn unmap(&self, run: Run);
     /// Resizes what [`Platform::map`] gave, moving it if it must; contents are kept, new bytes are zero.
     fn remap(&self, run: Run, len: usize) -> Option<usize>;
-    /// Hands the pages of `runs` to whoever is below; they read as zero afterwards. Returns how many of `runs`,
-    /// from the first, were taken.
-    fn release(&self, runs: &[Run]) -> usize;
     /// Whether a fresh pageblock is backed by one huge page at its first touch.
     fn huge_on_touch(&self) -> bool;
     /// Asks for huge pages behind `run`; a wish only.
@@ -81,6 +112,10 @@ pub trait Platform: Sync {
     fn wake(&self, word: &AtomicU32);
     /// Tells whoever runs the balancer that there is something to do.
     fn notify(&self);
+    /// Whether somebody runs the balancer beside the program's threads; where not, their slow paths do.
+    fn tended(&self) -> bool {
+        self.tunables().background.get() != 0
+    }
     /// Whether memory is short, where nobody listens all the time (the mode without a background thread): asked once a
     /// window, on the program's threads.
     fn pressure(&self) -> (Level, Cause) {
@@ -98,9 +133,10 @@ pub trait Platform: Sync {
     /// Debug builds: the ranks that the calling thread holds, as a bit set. `None` switches the check off.
     fn held_ranks(&self) -> Option<&AtomicU32>;
 
-    /// Whether the five operations below work on this platform. Where not, buckets are locked.
+    /// Whether the four operations below work on this platform. Where not, buckets are locked.
     fn lockless(&self) -> bool;
-    /// The caller's index into the bucket table now; it may be stale at once. Below [`crate::percpu::MAX_CPUS`].
+    /// The caller's index into the bucket table now; it may be stale at once. Below [`crate::percpu::MAX_CPUS`], or
+    /// [`crate::percpu::NO_CPU`].
     fn cpu(&self) -> usize;
     /// Pops one object of `class` from the current CPU's buckets; null when there is none.
     ///
@@ -122,11 +158,7 @@ pub trait Platform: Sync {
     /// # Safety
     /// As [`Platform::pop`].
     unsafe fn pop_batch(&self, table: &Table, class: usize, objects: &mut [*mut u8]) -> usize;
-    /// Replaces the header of `class` in the current CPU's slab by `new` if it is `old`; returns what it was.
-    ///
-    /// # Safety
-    /// As [`Platform::pop`]; the headers are of this class and say the same of what the bucket holds.
-    unsafe fn exchange_header(&self, table: &Table, class: usize, old: u32, new: u32) -> u32;
-    /// After it returns, every operation that had read the table before it was called has committed or will not.
-    fn fence(&self);
+    /// After it returns `true`, every operation that had read the table before it was called has committed or will not.
+    /// `false`: refused; nothing is known of them.
+    fn fence(&self) -> bool;
 }

@@ -9,6 +9,8 @@ use crate::geometry::{Geometry, HEADER_WORDS};
 use crate::lock::Lock;
 use crate::page::{NONE, PAGE, PAGE_SHIFT, Window};
 use crate::platform::Misuse;
+use crate::refault::{Again, Recent};
+use crate::zone::Gone;
 
 /// Steps of fullness told apart among partial slabs; list 0 is the fullest.
 const FILLS: usize = 4;
@@ -31,6 +33,9 @@ pub struct SlabLists {
     pub empty: usize,
     /// Whether an object came back since the last look at the slabs' pages, and whether that was a window ago.
     changed: Changed,
+    /// Pages of its slabs that were reported lately.
+    recent: Recent,
+    again: Again,
 }
 
 /// How long ago objects came back to a class's slabs.
@@ -150,7 +155,15 @@ impl SlabLists {
     /// No slabs.
     #[allow(clippy::new_without_default, reason = "const, and only ever part of a static")]
     pub const fn new() -> Self {
-        Self { heads: [NONE; FILLS + 1], slabs: 0, free: 0, empty: 0, changed: Changed::No }
+        Self {
+            heads: [NONE; FILLS + 1],
+            slabs: 0,
+            free: 0,
+            empty: 0,
+            changed: Changed::No,
+            recent: Recent::NONE,
+            again: Again::NONE,
+        }
     }
 
     /// Fills `out` with free objects of the fullest slabs, ascending within each; returns how many there were.
@@ -159,12 +172,20 @@ impl SlabLists {
         while n < out.len() {
             let Some(&page) = self.heads.iter().find(|&&h| h != NONE) else { break };
             let slab = Slab { window, page };
-            let got = take_from(slab, g, &mut out[n..]);
+            let (got, touched) = take_from(slab, g, &mut out[n..]);
+            if touched > 0 {
+                self.again = self.again.and(self.recent.taken(touched));
+            }
             n += got;
             self.relist(slab, g, slab.free() - got as u32, slab.seen());
         }
         self.free -= n;
         n
+    }
+
+    /// The pages reported lately that were taken since the last call.
+    pub fn take_again(&mut self) -> Again {
+        core::mem::replace(&mut self.again, Again::NONE)
     }
 
     /// Adds the slab at `page`, fresh from the zone.
@@ -279,17 +300,18 @@ impl SlabLists {
         n
     }
 
-    /// Returns isolated objects to their slab, their pages reported if `gone`. The slab may be empty then: the objects
-    /// that were in use may have come back meanwhile.
-    pub fn put_back(&mut self, window: &Window, g: &Geometry, isolated: Isolated, gone: bool) {
+    /// Returns isolated objects to their slab, those of their pages that are in `gone` reported. The slab may be empty
+    /// then: the objects that were in use may have come back meanwhile.
+    pub fn put_back(&mut self, window: &Window, g: &Geometry, isolated: Isolated, gone: u32, how: Gone) {
         let slab = Slab { window, page: isolated.page };
         let mut freed = 0;
         slab.for_objects_in(g, isolated.pages, |word, mask| {
             freed += (!slab.get(word) & mask).count_ones();
             slab.set(word, slab.get(word) | mask);
         });
-        if gone {
-            slab.set(3, slab.reported() | isolated.pages);
+        slab.set(3, slab.reported() | gone);
+        if gone != 0 {
+            self.recent.reported(gone.count_ones() as usize, how.at, how.calm, how.horizon);
         }
         self.free += freed as usize;
         self.relist(slab, g, slab.free() + freed, true);
@@ -336,8 +358,9 @@ impl SlabLists {
     }
 }
 
-/// Takes free objects out of `slab`'s bitmap, lowest first; pages they lie on are no longer reported.
-fn take_from(slab: Slab<'_>, g: &Geometry, out: &mut [*mut u8]) -> usize {
+/// Takes free objects out of `slab`'s bitmap, lowest first; pages they lie on are no longer reported. Returns how many
+/// objects those are, and how many pages of them were reported.
+fn take_from(slab: Slab<'_>, g: &Geometry, out: &mut [*mut u8]) -> (usize, usize) {
     let (size, base) = (g.size as usize, slab.addr());
     let (mut n, mut touched) = (0, 0);
     for word in 0..usize::from(g.objects).div_ceil(32) {
@@ -354,8 +377,9 @@ fn take_from(slab: Slab<'_>, g: &Geometry, out: &mut [*mut u8]) -> usize {
             break;
         }
     }
+    let again = slab.reported() & touched;
     slab.set(3, slab.reported() & !touched);
-    n
+    (n, again.count_ones() as usize)
 }
 
 const _: () = assert!(PAGE == 4096);

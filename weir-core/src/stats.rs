@@ -6,10 +6,12 @@
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
+use crate::trace::Ring;
+
 /// First word of a page that a running Weir has claimed (`"weirstat"`).
 pub const MAGIC: u64 = u64::from_le_bytes(*b"weirstat");
 /// Version of the layout; a reader refuses any other.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// Bytes that one process's page takes in a statistics file.
 pub const PAGE_BYTES: usize = 4096;
 /// Buckets of a latency histogram: bucket `i` counts times in `[2^i, 2^(i+1))` ns.
@@ -25,6 +27,8 @@ pub enum Cause {
     Pressure = 1,
     /// The process came near the limit its user set.
     Limit = 2,
+    /// The program asked for it.
+    Asked = 3,
 }
 
 /// The counters of one process. All are totals since the process (or its last `fork`) began, unless said otherwise.
@@ -41,7 +45,7 @@ pub struct Stats {
     /// 1 while the background thread runs.
     pub background: AtomicU32,
     /// Bytes given back, by [`Cause`].
-    pub given_back: [AtomicU64; 3],
+    pub given_back: [AtomicU64; 4],
     /// Pressure events heard.
     pub pressure_events: AtomicU64,
     /// Current pressure level (0 none, 1 some, 2 severe).
@@ -56,13 +60,17 @@ pub struct Stats {
     pub report_failures: AtomicU64,
     /// Nanoseconds spent in report calls.
     pub report_ns: AtomicU64,
-    /// Bytes touched again within 10 s of being reported.
+    /// Bytes touched again within `refault_ms` of being reported.
     pub refault_bytes: AtomicU64,
+    /// The same of those that calm windows reported.
+    pub calm_refault_bytes: AtomicU64,
+    /// How often the calm window is doubled now, since too much of what it gave back was touched again.
+    pub patience: AtomicU64,
     /// Huge-backed pageblocks given back whole.
     pub huge_kept: AtomicU64,
     /// Huge-backed pageblocks given back in part, which splits the huge page.
     pub huge_split: AtomicU64,
-    /// Pageblocks collapsed into a huge page.
+    /// Pageblocks given back in part that the kernel filled with a huge page.
     pub huge_collapsed: AtomicU64,
     /// Frees that the fast path served.
     pub fast_frees: AtomicU64,
@@ -90,6 +98,8 @@ pub struct Stats {
     pub drains: AtomicU64,
     /// Times an allocation reclaimed for itself.
     pub direct_reclaims: AtomicU64,
+    /// The last batches reported.
+    pub trace: Ring,
 }
 
 const _: () = assert!(size_of::<Stats>() == PAGE_BYTES);
@@ -111,6 +121,7 @@ impl Stats {
             &self.report_failures,
             &self.report_ns,
             &self.refault_bytes,
+            &self.calm_refault_bytes,
             &self.huge_kept,
             &self.huge_split,
             &self.huge_collapsed,
@@ -121,6 +132,7 @@ impl Stats {
         ];
         let all = singles.into_iter().chain(&self.given_back).chain(&self.pressure_latency);
         all.for_each(|counter| counter.store(0, Relaxed));
+        self.trace.clear();
     }
 
     /// Adds one pressure event's time from signal to memory back.

@@ -89,6 +89,7 @@ impl<P: Platform> Heap<P> {
             let bytes = self.trim_cache(class.into(), now, To::WorkingSet);
             if bytes > 0 {
                 cache.tuning.halve(&cache.shape.get());
+                self.percpu.resize_all(class.into(), cache.tuning.ceiling());
             }
             bytes
         };

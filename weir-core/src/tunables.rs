@@ -61,8 +61,20 @@ tunables! {
         "Pageblocks isolated at a time by a report.",
         "002 page hinting: 16 isolated pages";
     report = 1, 0, 1, "bool",
-        "Give free memory back at all.",
+        "Give free memory back at all. Switched off, the batch under way still ends.",
         "virtio-balloon: free-page-reporting=on";
+    report_threshold = 256 << 10, 0, u64::MAX, "bytes",
+        "Memory freed since nothing was left to do, above which the background thread is woken to give it back. Pressure wakes it at once.",
+        "002 page hinting: a worker starts when a threshold of free memory is met; measured: DESIGN.md";
+    report_lazily = 0, 0, 1, "bool",
+        "Give memory back by MADV_FREE where there is no pressure: it costs less, but the resident set falls only once the kernel needs the memory.",
+        "002 page hinting: 'decide between MADV_DONTNEED and MADV_FREE'; measured: DESIGN.md";
+    refault_ms = 10_000, 0, 3_600_000, "ms",
+        "Memory touched again within this time of being given back counts as given back too early.",
+        "DESIGN-NOTES: the refault meter";
+    refault_percent = 10, 0, 100, "percent",
+        "Share of the memory given back in calm times that may be touched again early; above it the window idle_ms is doubled, up to refault_ms. 100: never.",
+        "DESIGN-NOTES: the refault meter";
     huge_blocks = 1, 0, 1, "bool",
         "Ask for huge pages behind blocks of more than 4 MiB, while the program fills such blocks.",
         "measured: E9, malloc-large takes a fifth of the time";

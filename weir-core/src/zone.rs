@@ -10,6 +10,8 @@ mod audit;
 use crate::buddy::{Backing, PageSet, Pageblock};
 use crate::lock::Lock;
 use crate::page::{NONE, PAGEBLOCK_PAGES, REPORT_ORDER, Window, order_of};
+use crate::platform::Contents;
+use crate::refault::Again;
 use crate::working_set::Peak;
 
 /// Steps of fullness told apart among pageblocks that are neither full nor empty.
@@ -17,10 +19,13 @@ const FILLS: usize = 8;
 /// Orders a partly free pageblock can give: 0 to 8.
 const ORDERS: usize = REPORT_ORDER as usize;
 const PARTIAL_LISTS: usize = FILLS * ORDERS;
-/// Whole free pageblocks with and without memory behind them.
+/// Whole free pageblocks: with memory behind them, with memory that nobody takes back, and without.
 const WHOLE_BACKED: usize = PARTIAL_LISTS;
-const WHOLE_REPORTED: usize = PARTIAL_LISTS + 1;
-const LISTS: usize = PARTIAL_LISTS + 2;
+const WHOLE_REFUSED: usize = PARTIAL_LISTS + 1;
+const WHOLE_REPORTED: usize = PARTIAL_LISTS + 2;
+const LISTS: usize = PARTIAL_LISTS + 3;
+/// The hint list, beside those of each [`Backing`], of pageblocks whose release was refused.
+const HINT_REFUSED: usize = 3;
 /// Pageblocks looked at for free blocks in a row before one with a whole block of the order is taken.
 const LOOSE_TRIES: usize = 8;
 /// Whole free pageblocks looked at for two neighbours before the zone grows instead.
@@ -33,6 +38,21 @@ pub struct PageRun {
     pub page: u32,
     /// All its pages read as zero: none was backed.
     pub zero: bool,
+    /// Those of its pages that were reported lately.
+    pub again: Again,
+}
+
+/// How a report went.
+#[derive(Clone, Copy, Debug)]
+pub struct Gone {
+    /// What the pages hold now.
+    pub contents: Contents,
+    /// When, as a [`crate::refault::stamp`].
+    pub at: u32,
+    /// For how many stamps it counts as lately.
+    pub horizon: u32,
+    /// A calm window reported them.
+    pub calm: bool,
 }
 
 /// A zone behind its lock.
@@ -43,8 +63,8 @@ pub struct FreeAreas {
     heads: [u32; LISTS],
     /// Bit `order` of `partial[fill]`: that list is not empty.
     partial: [u16; FILLS],
-    /// Head and tail of the hint lists, one for each [`Backing`].
-    hints: [[u32; 2]; 3],
+    /// Head and tail of the hint lists, one for each [`Backing`] and one for what was refused.
+    hints: [[u32; 2]; 4],
     /// The node that this zone belongs to.
     pub node: u8,
     /// Pages mapped into the zone.
@@ -63,7 +83,7 @@ impl FreeAreas {
         Self {
             heads: [NONE; LISTS],
             partial: [0; FILLS],
-            hints: [[NONE; 2]; 3],
+            hints: [[NONE; 2]; 4],
             node,
             pages: 0,
             used: 0,
@@ -90,8 +110,8 @@ impl FreeAreas {
             (self.pair(window, align > REPORT_ORDER)?, 0)
         };
         let page = block * PAGEBLOCK_PAGES as u32 + first as u32;
-        let backed = self.take_run(window, page, pages, huge_on_touch);
-        Some(PageRun { page, zero: backed == 0 })
+        let (zero, again) = self.take_run(window, page, pages, huge_on_touch);
+        Some(PageRun { page, zero, again })
     }
 
     /// A run inside the fullest partly free pageblock that has one. A block of `order` is sure to hold it; where no
@@ -123,28 +143,34 @@ impl FreeAreas {
         None
     }
 
-    /// Takes `pages` free pages from `page`; returns how many were backed.
-    fn take_run(&mut self, window: &Window, page: u32, pages: usize, huge_on_touch: bool) -> usize {
-        let mut backed = 0;
+    /// Takes `pages` free pages from `page`; returns whether all are zero, and which were reported lately.
+    fn take_run(&mut self, window: &Window, page: u32, pages: usize, huge_on_touch: bool) -> (bool, Again) {
+        let (mut zero, mut again) = (true, Again::default());
         for (block, first, n) in pieces(page, pages) {
             self.unlink(window, block);
             let pageblock = self.block(window, block);
             let idle = pageblock.idle().len();
+            let mut touched = n;
             if pageblock.backed.is_empty() {
                 pageblock.huge = huge_on_touch;
+                // A huge page comes whole.
+                touched = if huge_on_touch { PAGEBLOCK_PAGES } else { n };
             }
-            backed += pageblock.take_at(first, n);
+            let backed = pageblock.take_at(first, n);
+            zero &= backed == 0 && !pageblock.dirty;
+            again = again.and(pageblock.recent.taken(touched - backed));
+            pageblock.refused = false;
             self.idle = self.idle + pageblock.idle().len() - idle;
             self.link(window, block);
         }
         self.used += pages;
         self.peak.note(self.used);
-        backed
+        (zero, again)
     }
 
-    /// The first whole free pageblock that `fits`, backed before reported.
+    /// The first whole free pageblock that `fits`: what nobody takes back first, then backed before reported.
     fn whole(&self, fits: impl Fn(u32) -> bool, window: &Window) -> Option<u32> {
-        [WHOLE_BACKED, WHOLE_REPORTED].into_iter().find_map(|list| {
+        [WHOLE_REFUSED, WHOLE_BACKED, WHOLE_REPORTED].into_iter().find_map(|list| {
             let mut block = self.heads[list];
             for _ in 0..PAIR_TRIES {
                 if block == NONE || fits(block) {
@@ -194,15 +220,16 @@ impl FreeAreas {
         self.pages += count * PAGEBLOCK_PAGES;
     }
 
-    /// Takes the `pages` pages from `page` if they are free and in the pageblock of the page before them.
-    pub fn extend(&mut self, window: &Window, page: u32, pages: usize) -> bool {
+    /// Takes the `pages` pages from `page` if they are free and in the pageblock of the page before them; which of them
+    /// were reported lately.
+    pub fn extend(&mut self, window: &Window, page: u32, pages: usize) -> Option<Again> {
         let (block, first) = (page / PAGEBLOCK_PAGES as u32, page as usize % PAGEBLOCK_PAGES);
         let inside = first != 0 && first + pages <= PAGEBLOCK_PAGES;
-        if !inside || self.block(window, block).free.count_range(first, pages) < pages {
-            return false;
+        let pageblock = self.block(window, block);
+        if !inside || pageblock.offline || pageblock.free.count_range(first, pages) < pages {
+            return None;
         }
-        self.take_run(window, page, pages, false);
-        true
+        Some(self.take_run(window, page, pages, false).1)
     }
 
     // ---- reporting ---------------------------------------------------------------------------------------------
@@ -217,24 +244,48 @@ impl FreeAreas {
         idle
     }
 
-    /// Returns isolated pages to the free areas, reported if `gone`. Returns whether a huge page was behind them.
-    pub fn put_back(&mut self, window: &Window, block: u32, pages: &PageSet, gone: bool) -> bool {
+    /// Returns isolated `pages` to the free areas, of which those in `gone` went below. Returns whether a huge page was
+    /// behind them.
+    pub fn put_back(&mut self, window: &Window, block: u32, pages: &PageSet, gone: &PageSet, how: Gone) -> bool {
         self.unlink(window, block);
         let pageblock = self.block(window, block);
         let huge = pageblock.huge;
+        let kept = pages.minus(gone);
         pageblock.free = pageblock.free.or(pages);
-        if gone {
-            pageblock.backed = pageblock.backed.minus(pages);
-            pageblock.huge = false;
-            self.idle -= pages.len();
+        if !gone.is_empty() {
+            if huge {
+                // What stays of it is backed by small pages now, touched or not.
+                pageblock.backed = pageblock.backed.or(&pageblock.free);
+                pageblock.huge = false;
+            }
+            pageblock.backed = pageblock.backed.minus(gone);
+            pageblock.recent.reported(gone.len(), how.at, how.calm, how.horizon);
+            self.idle -= gone.len();
+            let undefined = how.contents == Contents::Undefined;
+            pageblock.dirty = undefined || pageblock.dirty && gone.len() < PAGEBLOCK_PAGES;
         }
+        pageblock.refused |= !kept.is_empty();
         self.link(window, block);
         huge
     }
 
+    /// Gives up to `count` pageblocks whose release was refused another try.
+    pub fn forgive(&mut self, window: &Window, count: usize) {
+        for _ in 0..count {
+            let block = self.hints[HINT_REFUSED][0];
+            if block == NONE {
+                break;
+            }
+            self.unlink(window, block);
+            self.block(window, block).refused = false;
+            self.link(window, block);
+        }
+    }
+
     /// Notes that pages in use by a slab were reported out of `block`: its huge page, if there was one, is split, and
     /// what was free in it is backed by small pages now. Returns whether there was one.
-    pub fn split(&mut self, window: &Window, block: u32) -> bool {
+    pub fn split(&mut self, window: &Window, block: u32, contents: Contents) -> bool {
+        self.block(window, block).dirty |= contents == Contents::Undefined;
         if !self.block(window, block).huge {
             return false;
         }
@@ -246,9 +297,42 @@ impl FreeAreas {
         true
     }
 
+    /// The first pageblock from `from` on, within `looks`, that no huge page is known to back and that has both pages in
+    /// use and reported ones; or where to look next.
+    pub fn part_reported(&self, window: &Window, from: u32, looks: u32) -> Result<u32, u32> {
+        let end = window.top() / PAGEBLOCK_PAGES as u32;
+        for block in from..end.min(from.saturating_add(looks)) {
+            let pageblock = self.block(window, block);
+            let mine = pageblock.node == self.node && !pageblock.huge && !pageblock.dirty && !pageblock.offline;
+            let reported = pageblock.free.minus(&pageblock.backed);
+            if mine && !reported.is_empty() && reported.len() < PAGEBLOCK_PAGES {
+                return Ok(block);
+            }
+        }
+        Err(from.saturating_add(looks))
+    }
+
+    /// A huge page was found behind `block`, of which pages had been reported. Returns what it costs to report.
+    pub fn collapsed(&mut self, window: &Window, block: u32) -> Backing {
+        self.unlink(window, block);
+        let pageblock = self.block(window, block);
+        let idle = pageblock.idle().len();
+        pageblock.huge = true;
+        self.idle = self.idle + pageblock.idle().len() - idle;
+        let backing = pageblock.backing();
+        self.link(window, block);
+        backing
+    }
+
     /// The whole free backed pageblock to report next.
     pub fn whole_idle(&self) -> Option<u32> {
         (self.heads[WHOLE_BACKED] != NONE).then(|| self.heads[WHOLE_BACKED])
+    }
+
+    /// Whether `block` has free backed pages that may be reported.
+    pub fn has_idle(&self, window: &Window, block: u32) -> bool {
+        let block = self.block(window, block);
+        block.hint != 0 && !block.refused
     }
 
     /// The pageblock to report next: that with free backed pages which has not changed for the longest, among those
@@ -261,9 +345,16 @@ impl FreeAreas {
     // ---- lists -------------------------------------------------------------------------------------------------
 
     fn list_of(block: &Pageblock) -> Option<usize> {
+        if block.offline {
+            return None;
+        }
         let order = block.free.max_order()?;
         if order == REPORT_ORDER {
-            return Some(if block.backed.is_empty() { WHOLE_REPORTED } else { WHOLE_BACKED });
+            return Some(match (block.backed.is_empty(), block.refused) {
+                (true, _) => WHOLE_REPORTED,
+                (false, true) => WHOLE_REFUSED,
+                (false, false) => WHOLE_BACKED,
+            });
         }
         let used = PAGEBLOCK_PAGES - block.free.len();
         Some((used * FILLS / PAGEBLOCK_PAGES) * ORDERS + order as usize)
@@ -290,9 +381,13 @@ impl FreeAreas {
         }
     }
 
+    fn hint_of(block: &Pageblock) -> usize {
+        if block.refused { HINT_REFUSED } else { block.backing() as usize }
+    }
+
     fn hint(&mut self, window: &Window, block: u32) {
         let pageblock = self.block(window, block);
-        pageblock.hint = pageblock.backing() as u8 + 1;
+        pageblock.hint = Self::hint_of(pageblock) as u8 + 1;
         let ends = &mut self.hints[pageblock.hint as usize - 1];
         let tail = core::mem::replace(&mut ends[1], block);
         if tail == NONE {

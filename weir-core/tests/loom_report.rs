@@ -1,7 +1,8 @@
 //! A report against allocations and frees: the zone's own code under a model checker's lock.
 //!
-//! The reporter isolates, lets the lock go, wipes, and puts back, as `report` does. What the pages hold is a cell
-//! each, on which the checker reports a race if a page is wiped while somebody has it.
+//! The reporter isolates, lets the lock go, wipes, and puts back, as `report` does; against users that take pages one by
+//! one or merged into a block, and against somebody who switches it off. What the pages hold is a cell each, on which the
+//! checker reports a race if a page is wiped while somebody has it.
 #![cfg(loom)]
 
 #[path = "fake/mod.rs"]
@@ -9,11 +10,13 @@ mod fake;
 
 use fake::Fake;
 use loom::cell::UnsafeCell;
+use loom::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use loom::sync::{Arc, Mutex};
 use loom::thread;
+use weir_core::buddy::PageSet;
 use weir_core::page::{PAGEBLOCK_PAGES, Window};
-use weir_core::platform::Reach;
-use weir_core::zone::FreeAreas;
+use weir_core::platform::{Contents, Reach};
+use weir_core::zone::{FreeAreas, Gone};
 
 /// Pages that the model uses; the rest of the pageblock is in use throughout.
 const PAGES: usize = 2;
@@ -24,6 +27,8 @@ const WRITTEN: u32 = 7;
 enum Omit {
     Nothing,
     Isolation,
+    /// Whoever switches reports off does not wait for the batch in flight.
+    Waiting,
 }
 
 struct World {
@@ -32,6 +37,9 @@ struct World {
     _fake: Box<Fake>,
     contents: [UnsafeCell<u32>; PAGES],
     omit: Omit,
+    /// The switch, and the lock under which a batch looks at it.
+    on: AtomicBool,
+    in_flight: Mutex<()>,
 }
 
 /// What the model is about, before the checker's part.
@@ -65,42 +73,80 @@ impl World {
         let below = std::thread::spawn(|| Box::new(Below::new())).join().unwrap();
         let Below { zone, window, fake } = *below;
         let contents = std::array::from_fn(|_| UnsafeCell::new(WRITTEN));
-        Arc::new(Self { zone: Mutex::new(zone), window, _fake: fake, contents, omit })
+        let (on, in_flight) = (AtomicBool::new(true), Mutex::new(()));
+        Arc::new(Self { zone: Mutex::new(zone), window, _fake: fake, contents, omit, on, in_flight })
     }
 
-    /// Takes a page, if one is free, and uses it for a while.
-    fn use_a_page(&self) -> bool {
-        let Some(run) = self.zone.lock().unwrap().take(&self.window, 1, 0, false) else { return false };
-        let page = run.page as usize;
-        assert!(page < PAGES, "a page that was in use");
-        // SAFETY: what the protocol is to guarantee, and the checker to check.
-        self.contents[page].with(|value| assert!(!run.zero || unsafe { *value } == 0, "a page known as zero is not"));
-        // SAFETY: as above.
-        self.contents[page].with_mut(|value| unsafe { *value = WRITTEN + 1 });
+    /// Takes a block of `pages` pages, if one is free, and uses it for a while.
+    fn use_pages(&self, pages: usize) -> bool {
+        let order = pages.trailing_zeros();
+        let Some(run) = self.zone.lock().unwrap().take(&self.window, pages, order, false) else { return false };
+        let first = run.page as usize;
+        assert!(first + pages <= PAGES, "a page that was in use");
+        let contents = &self.contents[first..first + pages];
+        for page in contents {
+            // SAFETY: what the protocol is to guarantee, and the checker to check.
+            page.with(|value| assert!(!run.zero || unsafe { *value } == 0, "a page known as zero is not"));
+            // SAFETY: as above.
+            page.with_mut(|value| unsafe { *value = WRITTEN + 1 });
+        }
         thread::yield_now();
-        // SAFETY: as above.
-        self.contents[page].with(|value| assert_eq!(unsafe { *value }, WRITTEN + 1, "a page in use was wiped"));
-        self.zone.lock().unwrap().give(&self.window, run.page, 1, 0);
+        for page in contents {
+            // SAFETY: as above.
+            page.with(|value| assert_eq!(unsafe { *value }, WRITTEN + 1, "a page in use was wiped"));
+        }
+        self.zone.lock().unwrap().give(&self.window, run.page, pages, 0);
         true
     }
 
-    fn report(&self, succeeds: bool) {
+    fn use_a_page(&self) -> bool {
+        self.use_pages(1)
+    }
+
+    /// A report of which the system below takes the pages in `taken`.
+    fn report(&self, taken: &PageSet) {
+        let _batch = self.in_flight.lock().unwrap();
+        if !self.on.load(Relaxed) {
+            return;
+        }
         let mut zone = self.zone.lock().unwrap();
         let pages = match self.omit {
-            Omit::Nothing => zone.isolate(&self.window, 0),
             // SAFETY: the zone's lock is held.
             Omit::Isolation => unsafe { (*self.window.block(0)).idle() },
+            _ => zone.isolate(&self.window, 0),
         };
         drop(zone);
+        let gone = pages.and(taken);
         let mut at = 0;
-        while let Some((first, len)) = pages.next_run(at) {
-            if succeeds {
-                // SAFETY: as above.
-                self.contents[first..first + len].iter().for_each(|c| c.with_mut(|value| unsafe { *value = 0 }));
-            }
+        while let Some((first, len)) = gone.next_run(at) {
+            // SAFETY: as above.
+            self.contents[first..first + len].iter().for_each(|c| c.with_mut(|value| unsafe { *value = 0 }));
             at = first + len;
         }
-        self.zone.lock().unwrap().put_back(&self.window, 0, &pages, succeeds);
+        let how = Gone { contents: Contents::Zero, at: 1, horizon: 1, calm: true };
+        self.zone.lock().unwrap().put_back(&self.window, 0, &pages, &gone, how);
+    }
+
+    /// Switches reports off; from then on no page is wiped or isolated, and each is marked as what it is.
+    fn switch_off(&self) {
+        self.on.store(false, Relaxed);
+        if self.omit != Omit::Waiting {
+            drop(self.in_flight.lock().unwrap());
+        }
+        let mut zone = self.zone.lock().unwrap();
+        // SAFETY: the zone's lock is held.
+        let (free, idle) = unsafe { ((*self.window.block(0)).free.len(), (*self.window.block(0)).idle().len()) };
+        assert_eq!((zone.used + free, zone.idle), (zone.pages, idle), "a page is isolated, with reports off");
+        // A page that is taken now may be looked at as long as it is held.
+        while let Some(run) = zone.take(&self.window, 1, 0, false) {
+            // SAFETY: as above.
+            let value = self.contents[run.page as usize].with(|value| unsafe { *value });
+            assert!(!run.zero || value == 0);
+            zone.give(&self.window, run.page, 1, 0);
+            if !run.zero {
+                break;
+            }
+        }
     }
 
     /// Nothing is lost: all pages are free, those that are not idle are zero, and both counts say so.
@@ -120,14 +166,18 @@ impl World {
     }
 }
 
-fn model(omit: Omit, succeeds: bool) {
+fn all() -> PageSet {
+    PageSet::range(0, PAGEBLOCK_PAGES)
+}
+
+fn model(omit: Omit, taken: PageSet, pages: usize) {
     loom::model(move || {
         let world = World::new(omit);
         let user = {
             let world = world.clone();
-            thread::spawn(move || (world.use_a_page(), world.use_a_page()))
+            thread::spawn(move || (world.use_pages(pages), world.use_pages(pages)))
         };
-        world.report(succeeds);
+        world.report(&taken);
         user.join().unwrap();
         world.check();
     });
@@ -135,18 +185,31 @@ fn model(omit: Omit, succeeds: bool) {
 
 #[test]
 fn a_report_leaves_pages_in_use_alone() {
-    model(Omit::Nothing, true);
+    model(Omit::Nothing, all(), 1);
+}
+
+#[test]
+fn a_report_leaves_merged_blocks_in_use_alone() {
+    model(Omit::Nothing, all(), 2);
 }
 
 #[test]
 fn a_failed_report_changes_nothing() {
-    model(Omit::Nothing, false);
+    model(Omit::Nothing, PageSet::EMPTY, 1);
+}
+
+#[test]
+fn of_a_report_that_failed_in_part_each_page_is_marked_as_what_it_is() {
+    for page in 0..PAGES {
+        model(Omit::Nothing, PageSet::range(page, 1), 1);
+        model(Omit::Nothing, PageSet::range(page, 1), 2);
+    }
 }
 
 #[test]
 #[should_panic(expected = "Causality violation")]
 fn without_isolation_it_does_not() {
-    model(Omit::Isolation, true);
+    model(Omit::Isolation, all(), 1);
 }
 
 #[test]
@@ -160,9 +223,40 @@ fn two_users_against_a_report() {
             thread::spawn(move || world.use_a_page())
         };
         let (first, second) = (user(), user());
-        world.report(true);
+        world.report(&all());
         first.join().unwrap();
         second.join().unwrap();
         world.check();
     });
+}
+
+fn switched_off(omit: Omit) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(2);
+    builder.check(move || {
+        let world = World::new(omit);
+        let start = |f: fn(&World)| {
+            let world = world.clone();
+            thread::spawn(move || f(&world))
+        };
+        let reporter = start(|world| world.report(&PageSet::range(0, 1)));
+        let user = start(|world| drop(world.use_a_page()));
+        world.switch_off();
+        reporter.join().unwrap();
+        user.join().unwrap();
+        world.check();
+    });
+}
+
+fn drop<T>(_: T) {}
+
+#[test]
+fn switching_off_waits_for_the_batch_in_flight() {
+    switched_off(Omit::Nothing);
+}
+
+#[test]
+#[should_panic(expected = "a page is isolated, with reports off")]
+fn without_waiting_it_does_not() {
+    switched_off(Omit::Waiting);
 }

@@ -17,7 +17,7 @@ use crate::virtio::Device;
 use crate::zero::make_zero;
 use weir_core::page::{PAGE, PAGEBLOCK};
 use weir_core::percpu::{CpuSlab, Pushed, Table};
-use weir_core::platform::{Misuse, Platform, Reach, Run};
+use weir_core::platform::{Below, Contents, Misuse, Platform, Reach, Released, Run};
 use weir_core::stats::Stats;
 use weir_core::tunables::Tunables;
 
@@ -116,6 +116,26 @@ fn contains(outer: Run, inner: Run) -> bool {
     outer.addr <= inner.addr && inner.addr + inner.len <= outer.addr + outer.len
 }
 
+impl<D: Device> Below for Machine<D> {
+    fn release(&self, runs: &[Run], _calm: bool) -> Released {
+        let mut memory = self.memory.get();
+        let Some(reporter) = &mut memory.reporter else {
+            return Released { runs: 0, contents: Contents::Zero, error: 0 };
+        };
+        // SAFETY: the engine isolated the runs: nobody uses them until this returns.
+        let runs = unsafe { reporter.report(runs) };
+        if reporter.failure().is_some() {
+            self.tunables.report.set(0);
+        }
+        Released { runs, contents: reporter.contents(), error: 0 }
+    }
+
+    /// Smaller ones would split the host's huge pages.
+    fn release_unit(&self) -> usize {
+        PAGEBLOCK
+    }
+}
+
 impl<D: Device> Platform for Machine<D> {
     /// What is longer than memory is the heap's window: the longest stretch there is, shared with everybody, but for
     /// a part at its end. That is for the arrays, which are asked for next and get a window of their own: an address
@@ -171,17 +191,6 @@ impl<D: Device> Platform for Machine<D> {
         unsafe { core::ptr::copy_nonoverlapping(run.addr as *const u8, addr as *mut u8, run.len) };
         memory.unmap(run);
         Some(addr)
-    }
-
-    fn release(&self, runs: &[Run]) -> usize {
-        let mut memory = self.memory.get();
-        let Some(reporter) = &mut memory.reporter else { return 0 };
-        // SAFETY: the engine isolated the runs: nobody uses them until this returns.
-        let taken = unsafe { reporter.report(runs) };
-        if reporter.failure().is_some() {
-            self.tunables.report.set(0);
-        }
-        taken
     }
 
     /// What backs a block is the host's business; but it can back it with a huge page as long as the block is not
@@ -271,12 +280,9 @@ impl<D: Device> Platform for Machine<D> {
         objects.len()
     }
 
-    unsafe fn exchange_header(&self, table: &Table, class: usize, old: u32, new: u32) -> u32 {
-        // SAFETY: as in `pop`.
-        unsafe { CpuSlab::exchange_header(table.entry(0).load(Acquire), class, old, new) }
+    fn fence(&self) -> bool {
+        true
     }
-
-    fn fence(&self) {}
 }
 
 #[cfg(test)]
@@ -306,7 +312,7 @@ mod tests {
         unsafe {
             let heap = Box::leak(Box::new(Heap::new(Machine::new(clock))));
             let balloon = Balloon::start(fake.clone(), fresh_ring()).unwrap();
-            heap.platform().start(frames, Some(Reporter::new(balloon, clock).unwrap()));
+            heap.platform().start(frames, Some(Reporter::new(balloon, clock)));
             heap
         }
     }
@@ -355,6 +361,22 @@ mod tests {
         // SAFETY: the block is that long and page-aligned.
         assert!(unsafe { crate::zero::is_zero(Run { addr: zero as usize, len: 3 << 20 }) });
         assert!(intact(&kept));
+    }
+
+    #[test]
+    fn without_page_poison_memory_that_comes_back_is_not_taken_for_zero() {
+        let fake = Fake::new(ALL & !feature::PAGE_POISON).leaves_contents();
+        let heap = heap(&fake);
+        let blocks = fill(heap, 60);
+        // SAFETY: the blocks are this test's, and freed once.
+        blocks.iter().for_each(|&(block, ..)| unsafe { heap.free(block) });
+        assert!(heap.balance_pressure(Level::Severe, Cause::Pressure) >= 32 << 20);
+        for _ in 0..8 {
+            let zero = heap.alloc_zeroed(3 << 20);
+            // SAFETY: the block is that long and page-aligned.
+            assert!(unsafe { crate::zero::is_zero(Run { addr: zero as usize, len: 3 << 20 }) });
+        }
+        heap.audit().unwrap();
     }
 
     #[test]

@@ -1,32 +1,19 @@
 //! Free blocks to the hypervisor: filled with zero, reported, acknowledged; and what that took.
 //!
-//! The engine counts on released memory to read as zero. Under virtio that holds only if page poison was negotiated
-//! *and* the guest filled the pages before it reported them: the host may as well leave them alone. So they are
-//! filled (those that are not zero anyway); and a balloon without page poison is not used at all, as in Linux when
-//! it zeroes pages on free (FACTS C).
-
-use core::fmt;
+//! Under virtio released memory reads as zero only if page poison was negotiated *and* the guest filled the pages before
+//! it reported them: the host may as well leave them alone. So there they are filled (those that are not zero anyway);
+//! and where the balloon has no page poison, nothing is filled, and the engine is told that the contents are undefined.
 
 use crate::balloon::{Balloon, MAX_ENTRY, ReportError};
 use crate::virtio::Device;
 use crate::virtqueue::SIZE;
 use crate::zero::make_zero;
 use weir_core::page::PAGEBLOCK;
-use weir_core::platform::Run;
+use weir_core::platform::{Contents, Run};
 
 /// How long the device may take for one request, ns. Ten seconds is far beyond a host under load, and short enough
 /// for somebody to see what is wrong.
 const PATIENCE: u64 = 10_000_000_000;
-
-/// The balloon's blocks would read as anything after a report.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NoPoison;
-
-impl fmt::Display for NoPoison {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the balloon offers no page poison, so reported pages would not read as zero: start QEMU with page-poison=on")
-    }
-}
 
 /// Totals since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -57,11 +44,13 @@ pub struct Reporter<D: Device> {
 
 impl<D: Device> Reporter<D> {
     /// A reporter on `balloon`; `clock` gives nanoseconds.
-    pub fn new(balloon: Balloon<D>, clock: fn() -> u64) -> Result<Self, NoPoison> {
-        if !balloon.keeps_zero() {
-            return Err(NoPoison);
-        }
-        Ok(Self { balloon, clock, counters: Counters::default(), failure: None })
+    pub fn new(balloon: Balloon<D>, clock: fn() -> u64) -> Self {
+        Self { balloon, clock, counters: Counters::default(), failure: None }
+    }
+
+    /// What blocks read as after a report.
+    pub fn contents(&self) -> Contents {
+        if self.balloon.keeps_zero() { Contents::Zero } else { Contents::Undefined }
     }
 
     /// The totals.
@@ -80,7 +69,7 @@ impl<D: Device> Reporter<D> {
     }
 
     /// Reports `runs`, from the first on, up to one that is not made of whole blocks of report order: smaller ones
-    /// would split the host's huge pages. Returns how many were acknowledged; those read as zero.
+    /// would split the host's huge pages. Returns how many were acknowledged.
     ///
     /// # Safety
     /// The runs are mapped memory that nobody uses.
@@ -114,11 +103,13 @@ impl<D: Device> Reporter<D> {
             return self.failure.is_none();
         }
         let begin = (self.clock)();
-        // SAFETY: as the caller of `report` promises.
-        blocks.iter().for_each(|&run| unsafe { make_zero(run) });
+        if self.contents() == Contents::Zero {
+            // SAFETY: as the caller of `report` promises.
+            blocks.iter().for_each(|&run| unsafe { make_zero(run) });
+        }
         let filled = (self.clock)();
         let clock = self.clock;
-        // SAFETY: as above, and the blocks are zero.
+        // SAFETY: as above, and the blocks are zero where that was promised.
         let answer = unsafe { self.balloon.report(blocks, || clock() - filled < PATIENCE) };
         let end = clock();
         self.failure = answer.err();
@@ -143,7 +134,7 @@ mod tests {
 
     const ALL: u64 = VERSION_1 | feature::PAGE_REPORTING | feature::PAGE_POISON;
 
-    fn reporter(fake: &Fake) -> Result<Reporter<Fake>, NoPoison> {
+    fn reporter(fake: &Fake) -> Reporter<Fake> {
         // SAFETY: the ring is fresh, the device this test's.
         Reporter::new(unsafe { Balloon::start(fake.clone(), fresh_ring()) }.unwrap(), clock)
     }
@@ -157,7 +148,7 @@ mod tests {
         let run = Run { addr: at, len };
         // SAFETY: as above; nobody uses it.
         unsafe {
-            assert_eq!(reporter(&fake).unwrap().report(&[run]), 1);
+            assert_eq!(reporter(&fake).report(&[run]), 1);
             assert!(crate::zero::is_zero(run));
         }
     }
@@ -167,7 +158,7 @@ mod tests {
         let (at, _) = memory(80 * PAGEBLOCK);
         let block = |i: usize| Run { addr: at + 2 * i * PAGEBLOCK, len: PAGEBLOCK };
         let fake = Fake::new(ALL);
-        let mut reporter = reporter(&fake).unwrap();
+        let mut reporter = reporter(&fake);
         let mut runs: Vec<_> = (0..40).map(block).collect();
         // SAFETY: this test's memory, which nobody uses.
         assert_eq!(unsafe { reporter.report(&runs) }, 40);
@@ -182,14 +173,26 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_reported_after_a_failure_or_without_page_poison() {
+    fn without_page_poison_blocks_are_reported_as_they_are() {
         let (at, len) = memory(PAGEBLOCK);
-        let mut silent = reporter(&Fake::new(ALL).with(Fault::Silent)).unwrap();
+        // SAFETY: this test's memory.
+        unsafe { core::ptr::write_bytes(at as *mut u8, 7, len) };
+        let mut reporter = reporter(&Fake::new(ALL & !feature::PAGE_POISON).leaves_contents());
+        assert_eq!(reporter.contents(), Contents::Undefined);
+        // SAFETY: as above; nobody uses it.
+        assert_eq!(unsafe { reporter.report(&[Run { addr: at, len }]) }, 1);
+        // SAFETY: as above.
+        assert_eq!(unsafe { *(at as *const u8) }, 7);
+    }
+
+    #[test]
+    fn nothing_is_reported_after_a_failure() {
+        let (at, len) = memory(PAGEBLOCK);
+        let mut silent = reporter(&Fake::new(ALL).with(Fault::Silent));
         for _ in 0..2 {
             // SAFETY: this test's memory, which nobody uses.
             assert_eq!(unsafe { silent.report(&[Run { addr: at, len }]) }, 0);
             assert_eq!(silent.failure(), Some(ReportError::Timeout));
         }
-        assert_eq!(reporter(&Fake::new(ALL & !feature::PAGE_POISON)).err(), Some(NoPoison));
     }
 }

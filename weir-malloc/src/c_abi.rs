@@ -13,23 +13,22 @@ use weir::heap;
 /// The page size of `valloc`: a promise about alignment, which 4 KiB keeps on x86-64.
 const PAGE: usize = 4096;
 
-/// `malloc`. Of no bytes: a block of its own.
+/// `malloc` within another function. Of no bytes: a block of its own.
 #[inline(always)]
-pub fn malloc(size: usize) -> *mut u8 {
-    let block = heap::alloc_fast(size);
-    if block.is_null() { malloc_slow(size) } else { block }
+fn malloc(size: usize) -> *mut u8 {
+    or_enomem(heap::alloc(size))
 }
 
-/// The rest of `malloc`, out of line, so that the fast path needs no stack.
+/// `malloc`, when its fast path failed.
 #[cold]
-#[inline(never)]
-fn malloc_slow(size: usize) -> *mut u8 {
+pub extern "C" fn malloc_slow(size: usize) -> *mut u8 {
     or_enomem(heap::alloc_slow(size))
 }
 
-/// `free`. Null is allowed; `errno` is kept (the heap makes raw system calls, which never touch it).
-#[inline(always)]
-pub unsafe fn free(block: *mut u8) {
+/// `free`, when its fast path failed. Null is allowed; `errno` is kept (the heap makes raw system calls, which never
+/// touch it).
+#[cold]
+pub unsafe extern "C" fn free_slow(block: *mut u8) {
     // SAFETY: the caller's promise, checked by the heap: null, or a live block of it.
     unsafe { heap::free(block) }
 }
@@ -114,21 +113,6 @@ pub fn pvalloc(size: usize) -> *mut u8 {
         Some(size) => or_enomem(heap::alloc_aligned(PAGE, size)),
         None => fail(ENOMEM),
     }
-}
-
-/// `free_sized` (C23). The size is not trusted: a program that Weir was put under was never tested with a malloc
-/// that believes it.
-#[inline(always)]
-pub unsafe fn free_sized(block: *mut u8, _size: usize) {
-    // SAFETY: the caller's promise is `free`'s.
-    unsafe { heap::free(block) }
-}
-
-/// `free_aligned_sized` (C23). Neither number is trusted.
-#[inline(always)]
-pub unsafe fn free_aligned_sized(block: *mut u8, _align: usize, _size: usize) {
-    // SAFETY: the caller's promise is `free`'s.
-    unsafe { heap::free(block) }
 }
 
 /// `malloc_usable_size`: what of the block may be written. Of null: nothing.

@@ -1,16 +1,16 @@
-//! C++ `operator delete`, by its mangled names. Sizes and alignments are not trusted: see `c_abi::free_sized`.
+//! C++ `operator delete`, by its mangled names. Sizes and alignments are not trusted: see `names`.
 
+use crate::fast_path::free;
 use core::ffi::c_void;
-use weir::heap;
 
 /// Exports one form of `operator delete`; whatever else it is passed, it frees the block.
 macro_rules! delete {
     ($($doc:literal $name:ident($($argument:ident: $type:ty),*);)*) => {$(
         #[doc = $doc]
+        #[unsafe(naked)]
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name(block: *mut u8 $(, $argument: $type)*) {
-            // SAFETY: the caller's promise, checked by the heap: null, or a live block of it.
-            unsafe { heap::free(block) }
+            free!()
         }
     )*};
 }

@@ -1,6 +1,7 @@
 //! C++ `operator new`, by its mangled names: ordinary and array, with and without an alignment, throwing and not.
 
 use crate::cxx_throw::{weir_new_or_null, weir_new_or_throw};
+use crate::fast_path::allocate;
 use core::ffi::c_void;
 use weir::heap;
 
@@ -9,15 +10,15 @@ const DEFAULT_ALIGN: usize = 16;
 
 // The calls of the slow paths stay the last act of each function, so that they become jumps: see `cxx_throw`.
 
-#[inline(always)]
-fn throwing(size: usize) -> *mut u8 {
-    let block = heap::alloc(size);
+#[cold]
+extern "C" fn throwing_slow(size: usize) -> *mut u8 {
+    let block = heap::alloc_slow(size);
     if block.is_null() { weir_new_or_throw(size, DEFAULT_ALIGN) } else { block }
 }
 
-#[inline(always)]
-fn nothrow(size: usize) -> *mut u8 {
-    let block = heap::alloc(size);
+#[cold]
+extern "C" fn nothrow_slow(size: usize) -> *mut u8 {
+    let block = heap::alloc_slow(size);
     if block.is_null() { weir_new_or_null(size, DEFAULT_ALIGN) } else { block }
 }
 
@@ -34,27 +35,31 @@ fn nothrow_aligned(size: usize, align: usize) -> *mut u8 {
 }
 
 /// `operator new(std::size_t)`
+#[unsafe(naked)]
 #[unsafe(no_mangle)]
 pub extern "C" fn _Znwm(size: usize) -> *mut u8 {
-    throwing(size)
+    allocate!(throwing_slow)
 }
 
 /// `operator new[](std::size_t)`
+#[unsafe(naked)]
 #[unsafe(no_mangle)]
 pub extern "C" fn _Znam(size: usize) -> *mut u8 {
-    throwing(size)
+    allocate!(throwing_slow)
 }
 
 /// `operator new(std::size_t, const std::nothrow_t&)`
+#[unsafe(naked)]
 #[unsafe(no_mangle)]
 pub extern "C" fn _ZnwmRKSt9nothrow_t(size: usize, _tag: *const c_void) -> *mut u8 {
-    nothrow(size)
+    allocate!(nothrow_slow)
 }
 
 /// `operator new[](std::size_t, const std::nothrow_t&)`
+#[unsafe(naked)]
 #[unsafe(no_mangle)]
 pub extern "C" fn _ZnamRKSt9nothrow_t(size: usize, _tag: *const c_void) -> *mut u8 {
-    nothrow(size)
+    allocate!(nothrow_slow)
 }
 
 /// `operator new(std::size_t, std::align_val_t)`

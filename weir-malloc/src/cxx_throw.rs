@@ -11,23 +11,23 @@
 //! opened at run time into a scope of its own, by `dlsym` in the moment of failure.
 
 use crate::panic::die;
-use crate::weak::weak;
 use core::ffi::{c_int, c_void};
 use core::ptr::null_mut;
 use weir::heap;
+use weir::weak_symbol;
 
 type GetHandler = extern "C" fn() -> *mut c_void;
 
-weak!(
+weak_symbol!(
     /// `std::get_new_handler()`.
     get_new_handler = "_ZSt15get_new_handlerv": GetHandler
 );
-weak!(
+weak_symbol!(
     /// `std::__throw_bad_alloc()`, in libstdc++ and in libc++.
     throw_bad_alloc = "_ZSt17__throw_bad_allocv": extern "C" fn() -> !
 );
-weak!(open = "dlopen": unsafe extern "C" fn(*const u8, c_int) -> *mut c_void);
-weak!(lookup = "dlsym": unsafe extern "C" fn(*mut c_void, *const u8) -> *mut c_void);
+weak_symbol!(open = "dlopen": unsafe extern "C" fn(*const u8, c_int) -> *mut c_void);
+weak_symbol!(lookup = "dlsym": unsafe extern "C" fn(*mut c_void, *const u8) -> *mut c_void);
 
 unsafe extern "C" {
     /// The slow path of a throwing `new`: returns a block, or leaves by an exception, or ends the process.

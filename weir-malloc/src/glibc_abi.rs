@@ -2,12 +2,12 @@
 
 use crate::errno::{EINVAL, fail};
 use crate::text::Text;
-use crate::weak::weak;
 use core::ffi::{c_int, c_void};
 use weir::caches::{self, CacheStats};
 use weir::heap::{self, Usage};
+use weir::weak_symbol;
 
-weak!(
+weak_symbol!(
     /// Standard output's writer. Weak: a process that never used stdio need not have it.
     fputs = "fputs": unsafe extern "C" fn(*const u8, *mut c_void) -> c_int
 );

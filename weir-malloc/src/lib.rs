@@ -5,20 +5,19 @@
 //! `install -m 755 target/release/libweir_malloc.so /usr/local/lib/libweir.so && ldconfig`.
 //!
 //! Everything here is the thin skin between C's rules and [`weir::heap`]: names, alignments, `errno`,
-//! fork handlers. Nothing here allocates, formats, unwinds or has thread-local storage, and the fast path of
-//! `malloc` is the heap's own, inlined.
+//! the constructor. Nothing here allocates, formats, unwinds or has thread-local storage.
 //!
 //! | module | concept |
 //! |---|---|
 //! | `init` | the constructor |
-//! | `fork` | the heap across `fork` |
 //! | `c_abi` | ISO C, POSIX and the aligned forms |
 //! | `glibc_abi` | glibc's extensions: statistics, tuning, trim |
+//! | `fast_path` | `malloc` and `free` when nothing is missing, by hand |
 //! | `names` | the names under which C finds those two, glibc's second names among them |
 //! | `cxx_new`, `cxx_delete` | C++ `operator new` and `operator delete` |
 //! | `cxx_throw` | how a failed `new` throws from a library that cannot |
 //! | `weir_abi`, `cache_abi` | `weir.h`: what is idle; object caches |
-//! | `errno`, `text`, `weak` | `errno`; text without allocating; names that may be absent |
+//! | `errno`, `text` | `errno`; text without allocating |
 //! | `panic` | the end of the process, if Weir itself is at fault |
 #![no_std]
 // The functions here are called by C, by the contracts of the C and POSIX standards; each contract is named in
@@ -31,11 +30,10 @@ mod cxx_delete;
 mod cxx_new;
 mod cxx_throw;
 mod errno;
-mod fork;
+mod fast_path;
 mod glibc_abi;
 mod init;
 mod names;
 mod panic;
 mod text;
-mod weak;
 mod weir_abi;

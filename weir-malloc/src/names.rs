@@ -4,6 +4,7 @@
 //! other, so all of them have to be ours. No exported function calls another: a call by name would go to whoever
 //! comes first in the process, such as that very wrapper, and never come back.
 
+use crate::fast_path::{allocate, free};
 use crate::glibc_abi::{self, MallInfo, MallInfo2};
 use crate::{c_abi, cache_abi, weir_abi};
 use core::ffi::{c_char, c_int, c_uint, c_void};
@@ -25,9 +26,42 @@ macro_rules! export {
     };
 }
 
+/// Exports `malloc` under each of the names given.
+macro_rules! export_malloc {
+    ($($name:ident)*) => {$(
+        /// `malloc`. Of no bytes: a block of its own.
+        #[unsafe(naked)]
+        #[unsafe(no_mangle)]
+        pub extern "C" fn $name(size: usize) -> *mut u8 {
+            allocate!(c_abi::malloc_slow)
+        }
+    )*};
+}
+
+export_malloc!(malloc __libc_malloc);
+
+/// Exports `free` under each of the names given. What else a form is passed is not trusted: a program that Weir was put
+/// under was never tested with a malloc that believes it.
+macro_rules! export_free {
+    ($($name:ident($($argument:ident: $type:ty),*);)*) => {$(
+        #[doc = concat!("`", stringify!($name), "`. Null is allowed; `errno` is kept.")]
+        #[unsafe(naked)]
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name(block: *mut u8 $(, $argument: $type)*) {
+            free!()
+        }
+    )*};
+}
+
+export_free! {
+    free();
+    __libc_free();
+    cfree();
+    free_sized(_size: usize);
+    free_aligned_sized(_align: usize, _size: usize);
+}
+
 export! {
-    malloc __libc_malloc = c_abi::malloc [(size: usize) -> *mut u8];
-    free __libc_free cfree = c_abi::free [(block: *mut u8)];
     calloc __libc_calloc = c_abi::calloc [(count: usize, size: usize) -> *mut u8];
     realloc __libc_realloc = c_abi::realloc [(block: *mut u8, size: usize) -> *mut u8];
     reallocarray __libc_reallocarray = c_abi::reallocarray [(block: *mut u8, count: usize, size: usize) -> *mut u8];
@@ -36,8 +70,6 @@ export! {
     posix_memalign __posix_memalign = c_abi::posix_memalign [(out: *mut *mut u8, align: usize, size: usize) -> c_int];
     valloc __libc_valloc = c_abi::valloc [(size: usize) -> *mut u8];
     pvalloc __libc_pvalloc = c_abi::pvalloc [(size: usize) -> *mut u8];
-    free_sized = c_abi::free_sized [(block: *mut u8, size: usize)];
-    free_aligned_sized = c_abi::free_aligned_sized [(block: *mut u8, align: usize, size: usize)];
     malloc_usable_size __malloc_usable_size = c_abi::malloc_usable_size [(block: *mut u8) -> usize];
 
     malloc_trim = glibc_abi::malloc_trim [(pad: usize) -> c_int];

@@ -1,11 +1,11 @@
 //! The background thread: it hears pressure, and ends the heap's calm windows.
 //!
 //! Started by the first free after the heap grew to `background_start` bytes; gone in a forked child until needed
-//! again there; never started where the tunable `background` is 0 (slow paths then do its work).
+//! again there; not started, and ended, where the tunable `background` is 0 (slow paths then do its work).
 
 use core::cell::UnsafeCell;
 use core::sync::atomic::{
-    AtomicU32,
+    AtomicU32, AtomicU64,
     Ordering::{AcqRel, Acquire, Relaxed, Release},
 };
 use weir_core::pressure::Level;
@@ -16,18 +16,27 @@ use crate::heap::HEAP;
 use crate::linux::{STATS, TUNABLES};
 use crate::os::creds::MainThread;
 use crate::os::process::monotonic_ns;
-use crate::os::sources::Sources;
+use crate::os::sources::{Heat, Sources};
 use crate::os::wake::Waker;
-use crate::{settings, thread};
+use crate::{rseq, settings, thread};
 
 const ABSENT: u32 = 0;
 const STARTING: u32 = 1;
 const RUNNING: u32 = 2;
-/// It could not be started; slow paths do its work.
+/// It could not be started, which is tried again later; until then slow paths do its work.
 const REFUSED: u32 = 3;
+/// It ended, for it could not follow the program's credentials; slow paths do its work.
+const RETIRED: u32 = 4;
+
+/// Between two tries to start the thread, where it is refused (a limit of threads, no memory).
+const RETRY_NS: u64 = 10_000_000_000;
+/// Bytes of heap for which a process that is at rest still looks whether memory is short elsewhere.
+const WORTH_HEARING: u64 = 16 << 20;
 
 static STATE: AtomicU32 = AtomicU32::new(ABSENT);
 static WAKER: Waker = Waker::new();
+/// When to try again where the thread was refused.
+static RETRY_AT: AtomicU64 = AtomicU64::new(0);
 
 /// The sources, used by the background thread alone.
 struct Own(UnsafeCell<Sources>);
@@ -40,34 +49,48 @@ pub(crate) fn notify() {
     settings::take_page_late();
     match STATE.load(Acquire) {
         RUNNING => WAKER.wake(),
-        ABSENT => start(),
+        ABSENT => start(ABSENT),
+        REFUSED if monotonic_ns() >= RETRY_AT.load(Relaxed) => start(REFUSED),
         _ => {}
     }
 }
 
+/// A parameter was set: the thread, if it sleeps, is to look at it.
+pub(crate) fn wake() {
+    if STATE.load(Acquire) == RUNNING {
+        WAKER.wake();
+    }
+}
+
+/// Whether the thread does the balancer's work, or will when there is some.
+pub(crate) fn is_tending() -> bool {
+    TUNABLES.background.get() != 0 && STATE.load(Relaxed) < REFUSED
+}
+
 #[cold]
-fn start() {
+fn start(from: u32) {
     let heap = STATS.heap_bytes.load(Relaxed) + STATS.mapped_bytes.load(Relaxed);
-    if TUNABLES.background.get() == 0 || STATS.used_bytes.load(Relaxed).max(heap / 8) < TUNABLES.background_start.get()
+    let is_worth_it = STATS.used_bytes.load(Relaxed).max(heap / 8) >= TUNABLES.background_start.get();
+    if TUNABLES.background.get() == 0
+        || !is_worth_it
+        || STATE.compare_exchange(from, STARTING, AcqRel, Acquire).is_err()
     {
         // The next free asks again.
         HEAP.forget_notice();
         return;
     }
-    if STATE.compare_exchange(ABSENT, STARTING, AcqRel, Acquire).is_err() {
-        return;
-    }
     if !thread::spawn(run) {
+        RETRY_AT.store(monotonic_ns() + RETRY_NS, Relaxed);
         STATE.store(REFUSED, Release);
-        TUNABLES.background.set(0);
+        HEAP.forget_notice();
     }
 }
 
 /// Where there is no thread: what the sources say now. One program thread at a time looks; the others go on.
 pub(crate) fn look() -> (Level, stats::Cause) {
     let before = STATE.load(Acquire);
-    let free = before == ABSENT || before == REFUSED;
-    if !free || STATE.compare_exchange(before, STARTING, AcqRel, Acquire).is_err() {
+    let is_free = matches!(before, ABSENT | REFUSED | RETIRED);
+    if !is_free || STATE.compare_exchange(before, STARTING, AcqRel, Acquire).is_err() {
         return (Level::None, stats::Cause::Idle);
     }
     // SAFETY: `STARTING` keeps every other user away from the sources.
@@ -83,10 +106,12 @@ pub(crate) fn forget() {
     STATS.background.store(0, Relaxed);
     // SAFETY: this process has no background thread, so nobody else has the sources.
     unsafe { *SOURCES.0.get() = Sources::new() };
+    thread::forget();
     HEAP.forget_notice();
 }
 
 extern "C" fn run() -> ! {
+    rseq::register(true);
     let _ = crate::os::process::set_thread_name(c"weir");
     // SAFETY: this is the background thread.
     let sources = unsafe { &mut *SOURCES.0.get() };
@@ -97,10 +122,13 @@ extern "C" fn run() -> ! {
     let mut window_ends = Some(next_window());
     loop {
         let left = window_ends.map(|end: u64| end.saturating_sub(monotonic_ns()));
-        let events = sources.wait(&TUNABLES, window_ends.is_some(), left);
+        let events = sources.wait(&TUNABLES, heat(window_ends.is_some()), left);
         if main_thread.as_ref().is_ok_and(|main| main.match_main_thread().is_err()) {
             // It may still hold rights that the program gave up: better no thread than that one.
-            retire();
+            stop(RETIRED);
+        }
+        if TUNABLES.background.get() == 0 {
+            stop(ABSENT);
         }
         if events.level > Level::None {
             answer(events.level, events.cause.map_or(stats::Cause::Pressure, Into::into));
@@ -114,16 +142,28 @@ extern "C" fn run() -> ! {
     }
 }
 
-/// Ends the background thread for good; slow paths do its work from now on.
-fn retire() -> ! {
-    STATE.store(REFUSED, Release);
+fn heat(is_warm: bool) -> Heat {
+    match STATS.used_bytes.load(Relaxed) + STATS.idle_bytes.load(Relaxed) {
+        _ if is_warm => Heat::Warm,
+        WORTH_HEARING.. => Heat::Resting,
+        _ => Heat::Cold,
+    }
+}
+
+/// Ends the background thread; slow paths do its work until there is another.
+fn stop(state: u32) -> ! {
     STATS.background.store(0, Relaxed);
-    TUNABLES.background.set(0);
-    crate::os::process::exit(0)
+    WAKER.forget();
+    // SAFETY: this is still the background thread. The descriptors end with its table.
+    unsafe { *SOURCES.0.get() = Sources::new() };
+    let leaving = thread::leave();
+    STATE.store(state, Release);
+    HEAP.forget_notice();
+    leaving.end()
 }
 
 fn next_window() -> u64 {
-    monotonic_ns() + TUNABLES.idle_ms.get() * 1_000_000
+    monotonic_ns() + HEAP.engine().calm_window()
 }
 
 fn answer(level: Level, cause: stats::Cause) {

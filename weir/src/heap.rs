@@ -1,19 +1,24 @@
 //! The process's heap: what `malloc` and `GlobalAlloc` stand on.
 
 use core::ops::Deref;
-use core::sync::atomic::{AtomicPtr, Ordering::Relaxed};
+use core::sync::atomic::Ordering::Relaxed;
 use weir_core::heap::Heap;
 
 use crate::linux::{Linux, STATS};
-use crate::{background, settings};
 
-/// The one heap.
-pub(crate) static HEAP: Process = Process(Heap::new(Linux::new()));
+/// The one heap; public for fast paths written by hand, which address its fields by [`Heap::FAST`].
+#[doc(hidden)]
+pub static HEAP: Process = Process(Heap::new(Linux::new()));
 
 /// The engine on Linux.
-pub(crate) struct Process(Heap<Linux>);
+#[doc(hidden)]
+#[repr(transparent)]
+pub struct Process(Heap<Linux>);
 
 impl Process {
+    /// [`Heap::FAST`].
+    pub const FAST: [usize; 4] = Heap::<Linux>::FAST;
+
     pub(crate) fn engine(&self) -> &Heap<Linux> {
         &self.0
     }
@@ -38,14 +43,7 @@ pub fn alloc(size: usize) -> *mut u8 {
     HEAP.alloc(size)
 }
 
-/// The fast path of [`alloc`] alone: null when there is more to do, which [`alloc_slow`] then does. For callers that
-/// have something of their own to do on failure and want the fast path to be a leaf.
-#[inline(always)]
-pub fn alloc_fast(size: usize) -> *mut u8 {
-    HEAP.alloc_fast(size)
-}
-
-/// What [`alloc_fast`] left to do; null when memory is refused.
+/// [`alloc`] once its fast path has failed; null when memory is refused.
 #[cold]
 pub fn alloc_slow(size: usize) -> *mut u8 {
     HEAP.alloc_slow(size)
@@ -80,7 +78,8 @@ pub unsafe fn free(block: *mut u8) {
 /// Frees a block of known size (as it was asked for, at an alignment of at most 16).
 ///
 /// # Safety
-/// As [`free`], and the size is right.
+/// As [`free`]; the size is that which the block was allocated with, or another of the same size class, and the block
+/// has not been through [`realloc`], which leaves a block where it is although a smaller class would do.
 #[inline(always)]
 pub unsafe fn free_sized(block: *mut u8, size: usize) {
     // SAFETY: as the caller promises.
@@ -139,48 +138,4 @@ pub fn usage() -> Usage {
         metadata_bytes: read(&STATS.metadata_bytes),
         mapped_count: HEAP.mapped_count(),
     }
-}
-
-/// Before `fork`, in the parent: takes every lock of the heap.
-///
-/// # Safety
-/// [`fork_parent`] or [`fork_child`] follows on the same thread.
-pub unsafe fn fork_prepare() {
-    HEAP.freeze();
-}
-
-/// After `fork`, in the parent.
-///
-/// # Safety
-/// [`fork_prepare`] went before.
-pub unsafe fn fork_parent() {
-    // SAFETY: as the caller promises.
-    unsafe { HEAP.thaw() }
-}
-
-/// After `fork`, in the child: there is no background thread here, and the counters are a page of their own.
-///
-/// # Safety
-/// [`fork_prepare`] went before, in the parent.
-pub unsafe fn fork_child() {
-    settings::leave_parents_page();
-    // SAFETY: as the caller promises.
-    unsafe { HEAP.thaw_child() }
-    background::forget();
-    crate::taker::forget();
-}
-
-/// Reads the settings from the environment. The heap works before it too, at the defaults.
-///
-/// # Safety
-/// `envp` is null or a null-terminated array of C strings that stay where they are.
-pub unsafe fn init(envp: *const *const u8) {
-    static SEEN: AtomicPtr<u8> = AtomicPtr::new(core::ptr::null_mut());
-    if !SEEN.swap(envp.cast_mut().cast(), Relaxed).is_null() {
-        return;
-    }
-    // Sets the fast path up now, while there is one thread.
-    HEAP.prepare();
-    // SAFETY: as the caller promises.
-    unsafe { settings::read(envp) }
 }

@@ -3,6 +3,8 @@
 
 mod background;
 pub mod caches;
+mod fork;
+mod give_back;
 mod global;
 pub mod heap;
 mod linux;
@@ -12,20 +14,46 @@ mod object_cache;
 pub mod os;
 pub mod rseq;
 mod settings;
+mod start;
 mod taker;
 mod thread;
+mod weak;
 
 pub use weir_core::{stats, tunables};
 
 pub use global::Weir;
 pub use object_cache::{Builder, CacheBox, Kept, Mode, Moved, ObjectCache, Refused};
+pub use start::init;
 
-/// This process's parameters, to be read and set at any time.
-///
-/// ```
-/// weir::process_tunables().set(b"limit", b"512M").unwrap();
-/// assert_eq!(weir::process_tunables().limit.get(), 512 << 20);
-/// ```
+/// This process's parameters. What is set here counts from the next decision on; a background thread that sleeps
+/// decides nothing, so [`set_tunable`] is the way to set one.
 pub fn process_tunables() -> &'static tunables::Tunables {
     &linux::TUNABLES
+}
+
+/// Sets one of this process's parameters by name, at any time, and has it looked at now.
+///
+/// ```
+/// weir::set_tunable(b"limit", b"512M").unwrap();
+/// assert_eq!(weir::process_tunables().limit.get(), 512 << 20);
+/// ```
+pub fn set_tunable(name: &[u8], value: &[u8]) -> Result<(), tunables::SetError> {
+    linux::TUNABLES.set(name, value)?;
+    if name == b"report" {
+        set_reporting(linux::TUNABLES.report.get() != 0);
+    }
+    background::wake();
+    Ok(())
+}
+
+/// Switches giving memory back on or off. When this returns after switching off, the batch that was under way has ended
+/// and there will be no other: what is free stays resident, for a program that is about to pin memory, or to measure.
+///
+/// ```
+/// weir::set_reporting(false);
+/// assert!(!weir::heap::trim());
+/// weir::set_reporting(true);
+/// ```
+pub fn set_reporting(on: bool) {
+    heap::HEAP.engine().set_reporting(on);
 }

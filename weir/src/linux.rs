@@ -6,19 +6,22 @@ use core::sync::atomic::{
 };
 use weir_core::page::{PAGE, PAGEBLOCK_PAGES};
 use weir_core::percpu::{MAX_CPUS, Pushed, Table};
-use weir_core::platform::{Misuse, Platform, Reach, Run};
+use weir_core::platform::{Below, Misuse, Platform, Reach, Released, Run};
 use weir_core::pressure::Level;
 use weir_core::stats::{Cause, Stats};
 use weir_core::tunables::Tunables;
 
+use crate::give_back::{self, GiveBack};
 use crate::message::Line;
-use crate::os::mman::{self, IoVec, MADV_DONTNEED, MAP_FIXED_NOREPLACE, MAP_NORESERVE, MREMAP_MAYMOVE};
+use crate::os::mman::{self, MADV_DONTNEED, MAP_FIXED_NOREPLACE, MAP_NORESERVE, MREMAP_MAYMOVE};
 use crate::os::process::{self, futex_wait, futex_wake, monotonic_ns};
-use crate::os::syscall::Errno;
-use crate::{background, machine, rseq, taker};
+use crate::{background, machine, rseq, start, taker};
 
-/// Ranges in one call of `process_madvise` (the kernel's `UIO_MAXIOV` is 1024).
-const IOVECS: usize = 128;
+/// Where windows lie: the middle of the lower half of the address space, far above where programs and their brk heaps
+/// are, far below mmap's area.
+const WINDOWS: core::ops::Range<usize> = 16 << 40..80 << 40;
+/// Address space that is enough for all windows: two heaps' and their metadata.
+const ALL_WINDOWS: usize = 8 << 40;
 
 /// The counters; a page of its own, so that a shared mapping can be put over it.
 pub(crate) static STATS: Stats = Stats::new();
@@ -35,8 +38,10 @@ pub struct Linux {
     mode: AtomicU8,
     nodes: AtomicUsize,
     huge_on_touch: AtomicBool,
-    /// `process_madvise` was refused once, and will be again.
-    no_batches: AtomicBool,
+    /// Where the next window may begin; 0 before the first.
+    next_window: AtomicUsize,
+    /// How memory is handed to the kernel.
+    give_back: GiveBack,
 }
 
 impl Linux {
@@ -46,11 +51,13 @@ impl Linux {
             mode: AtomicU8::new(UNKNOWN),
             nodes: AtomicUsize::new(1),
             huge_on_touch: AtomicBool::new(false),
-            no_batches: AtomicBool::new(false),
+            next_window: AtomicUsize::new(0),
+            give_back: GiveBack::new(),
         }
     }
 
-    /// Sets the fast path up, before there is a second thread.
+    /// Sets the fast path up. Threads that do it at once come to the same answers; what they began on the fast path
+    /// before found no buckets, and never will.
     #[cold]
     fn probe(&self) -> bool {
         let lockless = rseq::enable(MAX_CPUS);
@@ -58,6 +65,7 @@ impl Linux {
         self.huge_on_touch.store(machine::thp_always(), Relaxed);
         self.nodes.store(machine::node_count(), Relaxed);
         self.mode.store(if lockless { LOCKLESS } else { LOCKED }, Release);
+        start::lazily();
         lockless
     }
 
@@ -81,57 +89,33 @@ impl Linux {
         Some(start)
     }
 
-    fn release_each(runs: &[Run]) -> usize {
-        // SAFETY: the engine has isolated the runs: nobody needs their contents.
-        let gone = |run: &&Run| unsafe { mman::madvise(run.addr as *mut u8, run.len, MADV_DONTNEED) }.is_ok();
-        runs.iter().take_while(gone).count()
+    /// Addresses for a window of `len` bytes: behind those given before, so that no two overlap; the first at random.
+    fn next_window(&self, len: usize, align: usize) -> Option<usize> {
+        let random = || WINDOWS.start + machine::entropy() % (WINDOWS.len() - ALL_WINDOWS);
+        let mut fresh = None;
+        let mut at = 0;
+        let step = |before: usize| {
+            let begin = if before == 0 { *fresh.get_or_insert_with(random) } else { before };
+            at = begin.next_multiple_of(align);
+            Some(at + len)
+        };
+        self.next_window.fetch_update(Relaxed, Relaxed, step).ok()?;
+        (at + len <= WINDOWS.end).then_some(at)
     }
+}
 
-    /// Releases runs by as few calls as the kernel takes; `None` if it takes none of this kind.
-    fn release_batch(&self, runs: &[Run]) -> Option<usize> {
-        let mut vectors = [IoVec { base: core::ptr::null_mut(), len: 0 }; IOVECS];
-        for (vector, run) in vectors.iter_mut().zip(runs) {
-            *vector = IoVec { base: run.addr as *mut u8, len: run.len };
-        }
-        let mut vectors = &mut vectors[..runs.len().min(IOVECS)];
-        let count = vectors.len();
-        while !vectors.is_empty() {
-            // SAFETY: the engine has isolated the runs: nobody needs their contents.
-            match unsafe { mman::process_madvise(vectors, MADV_DONTNEED) } {
-                Ok(0) => break,
-                Ok(mut bytes) => {
-                    let whole = vectors.iter().take_while(|v| {
-                        let fits = v.len <= bytes;
-                        bytes -= if fits { v.len } else { 0 };
-                        fits
-                    });
-                    let whole = whole.count();
-                    vectors = &mut vectors[whole..];
-                    if let Some(first) = vectors.first_mut() {
-                        first.base = first.base.wrapping_add(bytes);
-                        first.len -= bytes;
-                    }
-                }
-                Err(Errno::EPERM | Errno::EINVAL | Errno::ENOSYS | Errno::EBADF) if vectors.len() == count => {
-                    return None;
-                }
-                Err(Errno::EINTR | Errno::EAGAIN) => {}
-                Err(_) => break,
-            }
-        }
-        Some(count - vectors.len())
+impl Below for Linux {
+    fn release(&self, runs: &[Run], calm: bool) -> Released {
+        self.give_back.release(runs, calm && TUNABLES.report_lazily.get() != 0)
     }
 }
 
 impl Platform for Linux {
     fn window(&self, len: usize, align: usize, reach: Reach) -> Option<Run> {
+        // Once there are pages, frees enter the fast path; so it is set up before.
+        self.lockless();
         Some(match reach {
-            // The middle of the lower half: far above where programs and their brk heaps lie, far below mmap's.
-            Reach::Any => {
-                const LOWEST: usize = 16 << 40;
-                const SPAN: usize = 64 << 40;
-                Run { addr: LOWEST + (machine::entropy() % (SPAN - len)) / align * align, len }
-            }
+            Reach::Any => Run { addr: self.next_window(len, align)?, len },
             Reach::Low32 => Run { addr: 1 << 30, len: 2 << 30 },
         })
     }
@@ -157,6 +141,8 @@ impl Platform for Linux {
     }
 
     fn map(&self, len: usize, align: usize) -> Option<usize> {
+        // A program whose first block is a large one.
+        self.lockless();
         Self::map_aligned(len, align)
     }
 
@@ -176,7 +162,7 @@ impl Platform for Linux {
     fn unmap(&self, run: Run) {
         // SAFETY: the engine gives the mapping up. Should the kernel refuse (too many mappings), its memory goes.
         if unsafe { mman::munmap(run.addr as *mut u8, run.len) }.is_err() {
-            Self::release_each(&[run]);
+            let _ = give_back::one(run, MADV_DONTNEED);
         }
     }
 
@@ -184,24 +170,6 @@ impl Platform for Linux {
         let at = run.addr as *mut u8;
         // SAFETY: the mapping is the engine's.
         unsafe { mman::mremap(at, run.len, len, MREMAP_MAYMOVE, core::ptr::null_mut()) }.ok().map(|p| p as usize)
-    }
-
-    fn release(&self, runs: &[Run]) -> usize {
-        if runs.len() < 2 || self.no_batches.load(Relaxed) {
-            return Self::release_each(runs);
-        }
-        let mut done = 0;
-        while done < runs.len() {
-            match self.release_batch(&runs[done..]) {
-                Some(0) => break,
-                Some(n) => done += n,
-                None => {
-                    self.no_batches.store(true, Relaxed);
-                    return done + Self::release_each(&runs[done..]);
-                }
-            }
-        }
-        done
     }
 
     fn huge_on_touch(&self) -> bool {
@@ -217,6 +185,8 @@ impl Platform for Linux {
     }
 
     fn node(&self) -> usize {
+        // A program whose first block is a large one.
+        self.lockless();
         if self.nodes() == 1 {
             return 0;
         }
@@ -237,6 +207,10 @@ impl Platform for Linux {
 
     fn notify_taker(&self) {
         taker::notify();
+    }
+
+    fn tended(&self) -> bool {
+        background::is_tending()
     }
 
     fn pressure(&self) -> (Level, Cause) {
@@ -301,12 +275,7 @@ impl Platform for Linux {
         unsafe { rseq::pop_batch(table, class, objects) }
     }
 
-    unsafe fn exchange_header(&self, table: &Table, class: usize, old: u32, new: u32) -> u32 {
-        // SAFETY: as the trait's.
-        unsafe { rseq::exchange_header(table, class, old, new) }
-    }
-
-    fn fence(&self) {
+    fn fence(&self) -> bool {
         rseq::fence()
     }
 }

@@ -5,7 +5,6 @@
 //! So the first cache with a `fini` has libc make a thread. Where libc has none to offer, and in a forked child until
 //! it makes another such cache, objects are taken down by `weir_trim` and where their cache is destroyed.
 
-use core::arch::asm;
 use core::sync::atomic::{
     AtomicU32,
     Ordering::{AcqRel, Acquire, Release},
@@ -13,6 +12,7 @@ use core::sync::atomic::{
 
 use crate::heap::HEAP;
 use crate::os::process::{futex_wait, futex_wake, set_signal_mask, set_thread_name};
+use crate::weak_symbol;
 
 const ABSENT: u32 = 0;
 const STARTED: u32 = 1;
@@ -21,23 +21,11 @@ static STATE: AtomicU32 = AtomicU32::new(ABSENT);
 /// 1: there is something to take down.
 static WANTED: AtomicU32 = AtomicU32::new(0);
 
-type Body = extern "C" fn(*mut u8) -> *mut u8;
-type Create = unsafe extern "C" fn(*mut usize, *const u8, Body, *mut u8) -> i32;
-
-/// libc's function, if the program has it.
-fn pthread_create() -> Option<Create> {
-    let at: usize;
-    // SAFETY: an address from the global offset table, null where libc lacks the symbol.
-    unsafe {
-        asm!(
-            ".weak pthread_create",
-            "mov {at}, [rip + pthread_create@GOTPCREL]",
-            at = out(reg) at,
-            options(nostack, preserves_flags, pure, readonly),
-        );
-        core::mem::transmute::<usize, Option<Create>>(at)
-    }
-}
+weak_symbol!(
+    /// libc's function, if the program has it.
+    pthread_create = "pthread_create":
+        unsafe extern "C" fn(*mut usize, *const u8, extern "C" fn(*mut u8) -> *mut u8, *mut u8) -> i32
+);
 
 /// Starts the thread if there is none. To be called where the program may allocate.
 pub(crate) fn start() {

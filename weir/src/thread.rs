@@ -1,31 +1,55 @@
 //! A thread that libc does not know of: no TLS of its own, no allocation, no stack guard of libc's.
 //!
 //! `pthread_create` allocates and takes libc's locks, and Weir starts its thread from inside `malloc`. So the thread
-//! is made by `clone`. It has a block of zeros where its thread pointer points, runs Weir's code alone, and all its
-//! signals are blocked.
+//! is made by `clone`. It has a block of zeros where its thread pointer points, runs Weir's code alone (and callbacks
+//! of a program that knows Weir, which may allocate: it has a restartable-sequence area like any other thread), and
+//! all its signals are blocked. There is one at a time.
 
 use crate::os::mman::{self, PROT_NONE};
 use crate::os::process::set_signal_mask;
+use crate::rseq;
 use core::arch::asm;
+use core::sync::atomic::{
+    AtomicUsize,
+    Ordering::{Acquire, Relaxed, Release},
+};
 use linux_raw_sys::general as sys;
 
-/// Bytes of stack: the deepest path holds a few 2 KiB arrays (a report's runs).
+/// Bytes of stack: the deepest path holds a few arrays of 2 to 8 KiB (a report's runs, the status file of another
+/// thread).
 const STACK: usize = 64 << 10;
-/// Bytes below and above the thread pointer: static TLS lies below, libc's thread header above.
+/// Bytes below and above the thread pointer at least: static TLS lies below, libc's thread header above.
 const TLS: usize = 32 << 10;
 const GUARD: usize = 4096;
+/// Alignment of a thread pointer, and of the parts around it.
+const PAGE: usize = 4096;
 
-/// Starts `body` on a new thread. `false`: memory or the thread was refused.
+/// The thread's memory, and its length.
+static MEMORY: AtomicUsize = AtomicUsize::new(0);
+static LENGTH: AtomicUsize = AtomicUsize::new(0);
+
+/// Starts `body` on a new thread, once the one before has called [`leave`]. `false`: memory or the thread was refused.
 pub fn spawn(body: extern "C" fn() -> !) -> bool {
-    let Ok(memory) = mman::mmap_anonymous(GUARD + STACK + 2 * TLS, 0) else { return false };
+    // A program may have so much static TLS that the library's share of it lies far below the thread pointer.
+    let (below, above) = rseq::reach();
+    let below = below.max(TLS).next_multiple_of(PAGE);
+    let length = GUARD + STACK + below + above.max(TLS).next_multiple_of(PAGE);
+    let Ok(mask) = set_signal_mask(u64::MAX) else { return false };
+    let Ok(memory) = mman::mmap_anonymous(length, 0) else {
+        let _ = set_signal_mask(mask);
+        return false;
+    };
     let top = memory as usize + GUARD + STACK;
-    let pointer = top + TLS;
+    let pointer = top + below;
     // SAFETY: fresh memory of this function's; the first word at the thread pointer is its own address, by the ABI.
     unsafe {
         let _ = mman::mprotect(memory, GUARD, PROT_NONE);
         (pointer as *mut usize).write(pointer);
         (pointer as *mut usize).add(2).write(pointer);
+        rseq::lay_out(pointer);
     }
+    LENGTH.store(length, Relaxed);
+    MEMORY.store(memory as usize, Release);
     let flags = sys::CLONE_VM
         | sys::CLONE_FS
         | sys::CLONE_FILES
@@ -33,15 +57,51 @@ pub fn spawn(body: extern "C" fn() -> !) -> bool {
         | sys::CLONE_THREAD
         | sys::CLONE_SYSVSEM
         | sys::CLONE_SETTLS;
-    let Ok(mask) = set_signal_mask(u64::MAX) else { return false };
     // SAFETY: the child runs on its own stack and never returns from `body`; the parent goes on as if nothing was.
     let ret = unsafe { clone(flags as usize, top, pointer, body) };
     let _ = set_signal_mask(mask);
     if ret < 0 {
-        // SAFETY: nobody got to use it.
-        let _ = unsafe { mman::munmap(memory, GUARD + STACK + 2 * TLS) };
+        forget();
     }
     ret > 0
+}
+
+/// Unmaps the memory of a thread that is not there: it was refused, or is the parent's of a forked child.
+pub fn forget() {
+    let memory = MEMORY.swap(0, Acquire);
+    if memory != 0 {
+        // SAFETY: mapped by `spawn`, and nobody runs on it.
+        let _ = unsafe { mman::munmap(memory as *mut u8, LENGTH.load(Relaxed)) };
+    }
+}
+
+/// The calling thread's own memory, which it takes along as it ends.
+pub struct Leaving {
+    memory: usize,
+    length: usize,
+}
+
+/// On the thread: from now on another one may be started.
+pub fn leave() -> Leaving {
+    let memory = MEMORY.swap(0, Acquire);
+    Leaving { memory, length: LENGTH.load(Relaxed) }
+}
+
+impl Leaving {
+    /// Ends the thread.
+    pub fn end(self) -> ! {
+        if !rseq::register(false) {
+            // The kernel may still write to the area: then its memory stays.
+            crate::os::process::exit(0);
+        }
+        // SAFETY: nothing of the memory is used any more: two system calls, between which there is no stack, and all
+        // signals are blocked.
+        unsafe {
+            asm!("syscall", "xor edi, edi", "mov eax, {exit}", "syscall", "ud2",
+                in("rax") sys::__NR_munmap, in("rdi") self.memory, in("rsi") self.length,
+                exit = const sys::__NR_exit, options(noreturn, nostack));
+        }
+    }
 }
 
 /// # Safety

@@ -9,7 +9,7 @@ use weir::os::creds::MainThread;
 use weir::os::pressure_watch::Request;
 use weir::os::process::getpid;
 use weir::os::psi::{Kind, Threshold};
-use weir::os::sources::Sources;
+use weir::os::sources::{Heat, Sources};
 use weir::os::syscall::{Errno, fault};
 use weir::os::wake::Waker;
 use weir::os::{fd, memcg, probe, psi};
@@ -43,9 +43,9 @@ fn one_life() -> bool {
         let (mut sources, tunables) = (Box::new(Sources::new()), Tunables::new());
         tunables.limit.set(1 << 50);
         sources.open(&WAKER, &Request::Unset, &tunables);
-        sources.wait(&tunables, true, Some(1_000_000));
+        sources.wait(&tunables, Heat::Warm, Some(1_000_000));
         WAKER.wake();
-        sources.wait(&tunables, true, Some(1_000_000));
+        sources.wait(&tunables, Heat::Warm, Some(1_000_000));
         let _ = MainThread::open().and_then(|main| main.match_main_thread());
         if let Some(dir) = Membership::find().memory.and_then(|group| GroupDir::open(&group).ok()) {
             memcg::effective_limits(&dir);
@@ -59,7 +59,7 @@ fn one_life() -> bool {
         let fired = fault::disarm();
         // Whatever failed, the next waits work.
         let started = Instant::now();
-        while !sources.wait(&tunables, false, Some(1_000_000)).timed_out {
+        while !sources.wait(&tunables, Heat::Cold, Some(1_000_000)).timed_out {
             assert!(started.elapsed() < Duration::from_secs(5), "waits without end");
         }
         WAKER.forget();

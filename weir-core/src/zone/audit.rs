@@ -25,7 +25,7 @@ impl FreeAreas {
             let idle = block.idle();
             check((block.hint != 0) != idle.is_empty(), "hinted, or not, against its idle pages", number as usize)?;
             check(
-                (block.list != 0) != block.free.is_empty(),
+                (block.list != 0) != (block.free.is_empty() || block.offline),
                 "listed, or not, against its free pages",
                 number as usize,
             )?;
@@ -66,7 +66,7 @@ impl FreeAreas {
             while at != NONE {
                 let block = self.block(window, at);
                 let right = block.hint as usize == list + 1 && block.hint_prev == prev;
-                check(right && block.backing() as usize == list, "a link of a hint list", at as usize)?;
+                check(right && Self::hint_of(block) == list, "a link of a hint list", at as usize)?;
                 (prev, at, hinted) = (at, block.hint_next, hinted + 1);
             }
             // An empty list's tail is never read through, but it must be known to be empty.

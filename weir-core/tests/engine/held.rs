@@ -198,6 +198,7 @@ impl World {
     /// Frees everything: the heap must hold nothing then.
     pub fn finish(mut self) {
         self.fake().fail_nothing();
+        self.heap.set_reporting(true);
         self.free_all();
         self.heap.trim();
         let audit = self.audit();

@@ -9,5 +9,7 @@ mod held;
 mod misuse;
 mod model;
 mod policy;
+mod refaults;
+mod reporting;
 mod scale;
 mod threads;

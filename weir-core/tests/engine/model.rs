@@ -25,6 +25,7 @@ enum Step {
     Calm(u64),
     Pressure(Level),
     Trim,
+    Report(bool),
     Cpu(usize),
     Node(usize),
     Fork,
@@ -55,6 +56,7 @@ fn step() -> impl Strategy<Value = Step> {
         2 => Just(Step::Pressure(Level::Some)),
         2 => Just(Step::Pressure(Level::Severe)),
         1 => Just(Step::Trim),
+        1 => any::<bool>().prop_map(Step::Report),
         3 => (0usize..4).prop_map(Step::Cpu),
         1 => (0usize..3).prop_map(Step::Node),
         1 => Just(Step::Fork),
@@ -90,6 +92,7 @@ fn apply(world: &mut World, step: &Step) {
         }
         Step::Pressure(level) => drop(world.heap.balance_pressure(level, Cause::Pressure)),
         Step::Trim => drop(world.heap.trim()),
+        Step::Report(on) => world.heap.set_reporting(on),
         Step::Cpu(cpu) => run_on(cpu),
         Step::Node(node) => run_on_node(node),
         Step::Fork => {
@@ -108,11 +111,12 @@ struct Variant {
     lockless: bool,
     huge: bool,
     background: bool,
+    lazy: bool,
 }
 
 fn variant() -> impl Strategy<Value = Variant> {
-    (prop_oneof![Just(1usize), Just(3)], any::<bool>(), any::<bool>(), any::<bool>())
-        .prop_map(|(nodes, lockless, huge, background)| Variant { nodes, lockless, huge, background })
+    (prop_oneof![Just(1usize), Just(3)], any::<[bool; 4]>())
+        .prop_map(|(nodes, [lockless, huge, background, lazy])| Variant { nodes, lockless, huge, background, lazy })
 }
 
 fn world(v: Variant) -> World {
@@ -121,6 +125,7 @@ fn world(v: Variant) -> World {
     fake.node_count.store(v.nodes, Relaxed);
     fake.huge.store(v.huge, Relaxed);
     fake.tunables().background.set(v.background.into());
+    fake.tunables().report_lazily.set(v.lazy.into());
     World::new(fake)
 }
 

@@ -9,39 +9,39 @@ use weir_core::stats::Cause;
 use crate::fake::Fake;
 use crate::held::World;
 
-const RUN: usize = 64 << 10;
+pub const RUN: usize = 64 << 10;
 const RUN_PAGES: usize = RUN / PAGE;
 /// Free pages that a calm window leaves alone (see the balancer).
 const WORTH: usize = 16;
 
-fn world(huge: bool) -> World {
+pub fn world(huge: bool) -> World {
     let fake = Fake::new();
     fake.huge.store(huge, Relaxed);
     World::new(fake)
 }
 
-fn runs(world: &mut World, count: usize) {
+pub fn runs(world: &mut World, count: usize) {
     (0..count).for_each(|_| assert!(world.alloc(RUN).is_some()));
 }
 
 /// Ends a calm window.
-fn calm(world: &World) {
+pub fn calm(world: &World) {
     world.fake().pass_ms(world.fake().tunables().idle_ms.get());
     world.heap.balance_calm();
     world.check_contents();
 }
 
-fn pressure(world: &World, level: Level) -> usize {
+pub fn pressure(world: &World, level: Level) -> usize {
     let bytes = world.heap.balance_pressure(level, Cause::Pressure);
     world.check_contents();
     bytes
 }
 
-fn released(world: &World) -> Vec<Run> {
+pub fn released(world: &World) -> Vec<Run> {
     world.fake().take_released().concat()
 }
 
-fn bytes(runs: &[Run]) -> usize {
+pub fn bytes(runs: &[Run]) -> usize {
     runs.iter().map(|run| run.len).sum()
 }
 
@@ -49,7 +49,7 @@ fn is_whole(run: &Run) -> bool {
     run.addr.is_multiple_of(PAGEBLOCK) && run.len.is_multiple_of(PAGEBLOCK)
 }
 
-fn free_where(world: &mut World, which: impl Fn(usize) -> bool) {
+pub fn free_where(world: &mut World, which: impl Fn(usize) -> bool) {
     for addr in world.held.iter().map(|block| block.addr).filter(|&a| which(a)).collect::<Vec<_>>() {
         let i = world.held.iter().position(|block| block.addr == addr).unwrap();
         world.free(i, false);
@@ -57,7 +57,7 @@ fn free_where(world: &mut World, which: impl Fn(usize) -> bool) {
 }
 
 /// Holds `blocks` whole pageblocks' worth of runs, and nothing else.
-fn full_pageblocks(huge: bool, blocks: usize) -> World {
+pub fn full_pageblocks(huge: bool, blocks: usize) -> World {
     let mut world = world(huge);
     runs(&mut world, blocks * PAGEBLOCK / RUN);
     assert_eq!(world.audit().idle_pages, 0);
@@ -218,6 +218,36 @@ fn severe_pressure_drains_the_cpus_and_not_too_often() {
 }
 
 #[test]
+fn a_refused_fence_leaves_buckets_as_they_are() {
+    let mut world = world(false);
+    let block = world.alloc(64).unwrap();
+    world.free(block, false);
+    let cached = world.audit().cpu_objects;
+    world.fake().no_fence.store(true, Relaxed);
+    pressure(&world, Level::Severe);
+    world.heap.trim();
+    assert!(cached > 0);
+    assert_eq!(world.audit().cpu_objects, cached);
+    world.fake().no_fence.store(false, Relaxed);
+    world.heap.trim();
+    assert_eq!(world.audit().cpu_objects, 0);
+    world.finish();
+}
+
+/// A sparse table that is allocated, freed and allocated again must not become resident by being made zero.
+#[test]
+fn a_long_block_that_was_used_before_is_made_zero_by_releasing_it() {
+    let mut world = world(false);
+    const LONG: usize = 65 << 20;
+    let first = world.alloc_zeroed(LONG).unwrap();
+    world.free(first, false);
+    assert_eq!(released(&world), []);
+    world.alloc_zeroed(LONG).unwrap();
+    assert_eq!(bytes(&released(&world)), LONG);
+    world.finish();
+}
+
+#[test]
 fn a_quiet_program_is_drained_once_and_the_balancer_sleeps() {
     let mut world = world(false);
     let block = world.alloc(64).unwrap();
@@ -285,6 +315,6 @@ fn nothing_goes_back_where_reports_are_off() {
     free_where(&mut world, |_| true);
     (0..3).for_each(|_| calm(&world));
     assert_eq!(pressure(&world, Level::Severe), 0);
-    assert_eq!(released(&world), []);
+    assert_eq!((world.heap.trim(), released(&world)), (0, vec![]));
     world.finish();
 }

@@ -71,6 +71,9 @@ impl Memory {
     }
 
     pub fn is_mapped(&self, run: Run) -> bool {
+        if self.blocks.range(..=run.addr).next_back().is_some_and(|(at, len)| run.addr + run.len <= at + len) {
+            return true;
+        }
         let (mut at, end) = (run.addr, run.addr + run.len);
         while at < end {
             match self.parts.range(..=at).next_back() {

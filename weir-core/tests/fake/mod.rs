@@ -13,7 +13,7 @@ use std::sync::{Condvar, Mutex, MutexGuard};
 
 use weir_core::page::PAGE;
 use weir_core::percpu::{CpuSlab, Pushed, Table};
-use weir_core::platform::{Misuse, Platform, Reach, Run};
+use weir_core::platform::{Below, Contents, Misuse, Platform, Reach, Released, Run};
 use weir_core::stats::Stats;
 use weir_core::tunables::Tunables;
 
@@ -79,6 +79,8 @@ pub struct Fake {
     pub notices: AtomicUsize,
     pub taker_notices: AtomicUsize,
     pub fences: AtomicUsize,
+    /// Fences are refused.
+    pub no_fence: AtomicBool,
     misuses: Mutex<Vec<(Misuse, usize)>>,
     /// Every call of release so far.
     released: Mutex<Vec<Vec<Run>>>,
@@ -86,6 +88,13 @@ pub struct Fake {
     /// What the test holds now: address and length.
     live: Mutex<BTreeMap<usize, usize>>,
     hook: Mutex<Option<Hook>>,
+    /// Runs that are not taken back.
+    pub pinned: Mutex<Vec<Run>>,
+    /// The heap's pageblocks that huge pages are behind.
+    pub collapsed: Mutex<Vec<Run>>,
+    windows: Mutex<Vec<Run>>,
+    /// What is taken back at least.
+    pub unit: usize,
     stats: Stats,
     tunables: Tunables,
 }
@@ -117,11 +126,16 @@ impl Fake {
             notices: AtomicUsize::new(0),
             taker_notices: AtomicUsize::new(0),
             fences: AtomicUsize::new(0),
+            no_fence: AtomicBool::new(false),
             misuses: Mutex::default(),
             released: Mutex::default(),
             in_flight: Mutex::default(),
             live: Mutex::default(),
             hook: Mutex::default(),
+            pinned: Mutex::default(),
+            collapsed: Mutex::default(),
+            windows: Mutex::default(),
+            unit: PAGE,
             stats: Stats::new(),
             tunables: Tunables::new(),
         }
@@ -211,6 +225,35 @@ impl Fake {
     }
 }
 
+impl Below for Fake {
+    fn release(&self, runs: &[Run], calm: bool) -> Released {
+        let fails = self.fails(Call::Release);
+        self.check_release(runs);
+        locked(&self.released).push(runs.to_vec());
+        let hook = locked(&self.hook).take();
+        if let Some(hook) = hook {
+            std::thread::scope(|scope| scope.spawn(&hook).join().unwrap());
+            *locked(&self.hook) = Some(hook);
+        }
+        // A failing call still does a part of its work.
+        let taken = if fails { runs.len() / 2 } else { runs.len() };
+        let pinned = locked(&self.pinned).clone();
+        let free = |run: &&Run| !pinned.iter().any(|&pin| overlap(pin, **run));
+        let taken = runs[..taken].iter().take_while(free).count();
+        let lazy = calm && self.tunables.report_lazily.get() != 0;
+        if !lazy {
+            runs[..taken].iter().for_each(|&run| memory::wipe(run));
+        }
+        locked(&self.in_flight).retain(|run| !runs.contains(run));
+        let contents = if lazy { Contents::Undefined } else { Contents::Zero };
+        Released { runs: taken, contents, error: if taken < runs.len() { 22 } else { 0 } }
+    }
+
+    fn release_unit(&self) -> usize {
+        self.unit
+    }
+}
+
 impl Platform for Fake {
     fn window(&self, len: usize, align: usize, reach: Reach) -> Option<Run> {
         if self.fails(Call::Window) {
@@ -218,7 +261,9 @@ impl Platform for Fake {
         }
         // The engine asks for a heap's window in terabytes and for its arrays' in what they need.
         let len = if reach == Reach::Low32 || len > self.window * 4 { len.min(self.window) } else { len };
-        locked(&self.memory).reserve(len, align, reach)
+        let window = locked(&self.memory).reserve(len, align, reach);
+        locked(&self.windows).extend(window);
+        window
     }
 
     fn map_at(&self, run: Run, _node: usize) -> bool {
@@ -238,27 +283,14 @@ impl Platform for Fake {
         if self.fails(Call::Remap) { None } else { locked(&self.memory).remap(run, len) }
     }
 
-    fn release(&self, runs: &[Run]) -> usize {
-        let fails = self.fails(Call::Release);
-        self.check_release(runs);
-        locked(&self.released).push(runs.to_vec());
-        let hook = locked(&self.hook).take();
-        if let Some(hook) = hook {
-            std::thread::scope(|scope| scope.spawn(&hook).join().unwrap());
-            *locked(&self.hook) = Some(hook);
-        }
-        // A failing call still does a part of its work.
-        let taken = if fails { runs.len() / 2 } else { runs.len() };
-        runs[..taken].iter().for_each(|&run| memory::wipe(run));
-        locked(&self.in_flight).retain(|run| !runs.contains(run));
-        taken
-    }
-
     fn advise_huge(&self, _run: Run) {}
 
-    /// Every page counts as touched, so that large blocks look filled.
+    /// Every page of a block counts as touched, so that it looks filled; of a window, those in `collapsed`.
     fn resident(&self, run: Run) -> Option<usize> {
-        Some(run.len / PAGE)
+        self.outside_locks();
+        let in_window = locked(&self.windows).iter().any(|&window| overlap(window, run));
+        let resident = !in_window || locked(&self.collapsed).contains(&run);
+        Some(if resident { run.len / PAGE } else { 0 })
     }
 
     fn huge_on_touch(&self) -> bool {
@@ -352,14 +384,10 @@ impl Platform for Fake {
         })
     }
 
-    unsafe fn exchange_header(&self, table: &Table, class: usize, old: u32, new: u32) -> u32 {
-        // SAFETY: as in `pop`.
-        self.on_cpu(table, |slab| unsafe { CpuSlab::exchange_header(slab, class, old, new) })
-    }
-
-    fn fence(&self) {
+    fn fence(&self) -> bool {
         self.outside_locks();
         self.fences.fetch_add(1, Relaxed);
         self.cpus.iter().for_each(|cpu| drop(locked(cpu)));
+        !self.no_fence.load(Relaxed)
     }
 }

@@ -4,6 +4,7 @@ use super::syscall::{Result, check, syscall2, syscall3, syscall4, syscall5, sysc
 use core::ffi::CStr;
 use linux_raw_sys::general as sys;
 use linux_raw_sys::prctl;
+use weir_core::platform::Run;
 
 pub use linux_raw_sys::general::{
     MADV_COLLAPSE, MADV_DODUMP, MADV_DONTDUMP, MADV_DONTFORK, MADV_DONTNEED, MADV_DONTNEED_LOCKED, MADV_FREE,
@@ -15,16 +16,6 @@ pub use linux_raw_sys::general::{
 /// The calling thread itself, as a pidfd. The *thread*, not its group: the group's leader may have exited
 /// while other threads run on, and then has no address space any more.
 pub const PIDFD_SELF: i32 = sys::PIDFD_SELF_THREAD;
-
-/// One range of memory in a vector of them.
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct IoVec {
-    /// First byte.
-    pub base: *mut u8,
-    /// Length in bytes.
-    pub len: usize,
-}
 
 /// `mmap(2)`.
 ///
@@ -95,8 +86,9 @@ pub unsafe fn madvise(addr: *mut u8, len: usize, advice: u32) -> Result<()> {
 ///
 /// # Safety
 /// Where the advice discards contents, nobody may need them.
-pub unsafe fn process_madvise(ranges: &[IoVec], advice: u32) -> Result<usize> {
-    // SAFETY: the vector is valid for the call; the caller answers for the ranges in it.
+pub unsafe fn process_madvise(ranges: &[Run], advice: u32) -> Result<usize> {
+    // SAFETY: the vector, whose entries are laid out as the kernel's `iovec`, is valid for the call; the caller answers
+    // for the ranges in it.
     let ret = unsafe {
         syscall5(
             sys::__NR_process_madvise,
@@ -175,7 +167,7 @@ mod tests {
         // SAFETY: both ranges lie in the mapping just made, which only this test knows.
         unsafe {
             at.write_bytes(1, LEN);
-            let two = [IoVec { base: at, len: 4096 }, IoVec { base: at.add(8192), len: 4096 }];
+            let two = [Run { addr: at as usize, len: 4096 }, Run { addr: at as usize + 8192, len: 4096 }];
             match process_madvise(&two, MADV_DONTNEED) {
                 Ok(bytes) => {
                     assert_eq!(bytes, 8192);

@@ -1,12 +1,13 @@
 //! What this machine offers, read without changing anything: for the engine's choices and for `weir doctor`.
 
 use super::fd;
-use super::mman::{self, IoVec, MADV_DONTNEED};
+use super::mman::{self, MADV_DONTNEED};
 use super::process;
 use super::syscall::{check, syscall1};
 use super::text::{chosen, list_count, number};
 use core::ffi::CStr;
 use linux_raw_sys::general as sys;
+use weir_core::platform::Run;
 
 /// Bytes of the page that the probe maps for itself.
 const PAGE: usize = 4096;
@@ -109,7 +110,7 @@ pub fn process_madvise() -> bool {
     let Ok(page) = mman::mmap_anonymous(PAGE, 0) else { return false };
     // SAFETY: the page was just mapped and only this function knows it.
     unsafe {
-        let works = mman::process_madvise(&[IoVec { base: page, len: PAGE }], MADV_DONTNEED) == Ok(PAGE);
+        let works = mman::process_madvise(&[Run { addr: page as usize, len: PAGE }], MADV_DONTNEED) == Ok(PAGE);
         let _ = mman::munmap(page, PAGE);
         works
     }

@@ -6,6 +6,7 @@ use super::memcg::{level_of, tightest_room};
 use super::psi::{Meter, Threshold, Totals};
 use super::sources::{Cause, Level};
 use super::text::{number, words};
+use core::ffi::CStr;
 use weir_core::tunables::Tunables;
 
 /// Bytes of a page, which `/proc/self/statm` counts in; the same on all of x86-64.
@@ -13,8 +14,10 @@ const PAGE: u64 = 4096;
 
 /// The readings and what they need kept.
 pub struct Readings {
-    /// `/proc/self/statm`, kept open so that a `chroot` does not hide it; -1 if it is opened each time.
+    /// `/proc/self/statm`, kept open so that neither a `chroot` nor a sandbox hides it; -1 if it is opened each time.
     statm: i32,
+    /// `/proc/pressure/memory`, alike.
+    pressure: i32,
     system: Meter,
     group: Meter,
 }
@@ -28,12 +31,13 @@ impl Default for Readings {
 impl Readings {
     /// Nothing open, nothing read.
     pub const fn new() -> Self {
-        Self { statm: -1, system: Meter::new(), group: Meter::new() }
+        Self { statm: -1, pressure: -1, system: Meter::new(), group: Meter::new() }
     }
 
     /// Opens what is to be kept open. Only for a thread with a descriptor table of its own.
     pub fn keep_open(&mut self) {
         self.statm = fd::open(c"/proc/self/statm", fd::O_RDONLY).unwrap_or(-1);
+        self.pressure = fd::open(c"/proc/pressure/memory", fd::O_RDONLY).unwrap_or(-1);
     }
 
     /// Near its own limit?
@@ -49,13 +53,7 @@ impl Readings {
     /// Bytes of this process that are resident.
     pub fn resident(&self) -> Option<u64> {
         let mut buf = [0u8; 128];
-        let text = if self.statm < 0 {
-            fd::read_file(c"/proc/self/statm", &mut buf).ok()?
-        } else {
-            let len = fd::pread(self.statm, &mut buf, 0).ok()?;
-            &buf[..len]
-        };
-        parse_resident(text)
+        parse_resident(read_kept(self.statm, c"/proc/self/statm", &mut buf)?)
     }
 
     /// Near a limit of the group or an ancestor?
@@ -72,7 +70,7 @@ impl Readings {
         now_ns: u64,
     ) -> [(Level, Cause); 2] {
         let mut buf = [0u8; 256];
-        let system = fd::read_file(c"/proc/pressure/memory", &mut buf).ok().and_then(Totals::parse);
+        let system = read_kept(self.pressure, c"/proc/pressure/memory", &mut buf).and_then(Totals::parse);
         let group = group.and_then(|dir| Totals::parse(dir.read_file(0, b"memory.pressure", &mut buf).ok()?));
         let judge = |meter: &mut Meter, totals: Option<Totals>| {
             let over = totals.map(|totals| meter.exceeded(totals, now_ns, thresholds.0, thresholds.1));
@@ -80,6 +78,15 @@ impl Readings {
         };
         [(judge(&mut self.system, system), Cause::SystemStall), (judge(&mut self.group, group), Cause::GroupStall)]
     }
+}
+
+/// Reads a file that may be kept open.
+fn read_kept<'a>(file: i32, path: &CStr, buf: &'a mut [u8]) -> Option<&'a [u8]> {
+    if file < 0 {
+        return fd::read_file(path, buf).ok();
+    }
+    let len = fd::pread(file, buf, 0).ok()?;
+    Some(&buf[..len])
 }
 
 fn stall_level((some, full): (bool, bool)) -> Level {
@@ -113,6 +120,7 @@ mod tests {
         tunables.limit.set(resident * 100);
         assert_eq!(readings.limit(&tunables), Level::None);
         fd::close(readings.statm).unwrap();
+        let _ = fd::close(readings.pressure);
     }
 
     #[test]

@@ -18,12 +18,17 @@ use super::psi::{self, Kind, Threshold};
 use super::readings::Readings;
 use super::wake::{self, Waker};
 use super::{pressure_level, syscall::Errno, syscall::Result};
+use linux_raw_sys::general::{O_DIRECTORY, O_PATH};
 pub use weir_core::pressure::Level;
 use weir_core::tunables::Tunables;
 
 const MS: u64 = 1_000_000;
-/// Between two readings of what cannot notify.
+/// Between two readings of what cannot notify, while the heap is warm.
 const READ_INTERVAL_NS: u64 = 250 * MS;
+/// The same while it rests and has a limit of its own, which nothing but reading tells of.
+const LIMIT_INTERVAL_NS: u64 = 1_000 * MS;
+/// The same while it rests and a source that should notify does not: the window of an unprivileged trigger.
+const DEAF_INTERVAL_NS: u64 = 2_000 * MS;
 /// A source that fires without a rate limit of its own is not listened to for so long after an event. Nothing is
 /// lost: it stays readable.
 const MUTE_NS: u64 = 100 * MS;
@@ -33,6 +38,17 @@ const TRIGGERS_AFTER_NS: u64 = 10_000 * MS;
 const ALERT_NS: u64 = 2_000 * MS;
 /// Between two tries to open again what was lost (a removed group, a service manager's socket that ended).
 const REOPEN_NS: u64 = 10_000 * MS;
+
+/// How much there may be to give back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Heat {
+    /// Nothing worth a look.
+    Cold,
+    /// Nothing that goes without pressure, but a heap worth the question.
+    Resting,
+    /// Something was freed lately.
+    Warm,
+}
 
 /// Who said so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -126,7 +142,9 @@ pub struct Sources {
     memory: Option<GroupDir>,
     unified: Option<GroupDir>,
     readings: Readings,
-    next_reading: u64,
+    last_reading: u64,
+    /// The directory of the system's pressure files, which a `chroot` does not hide.
+    pressure_dir: i32,
     /// What the service manager asked for: nothing to watch, or not to react at all.
     off: bool,
     watch: WatchRequest,
@@ -156,7 +174,8 @@ impl Sources {
             memory: None,
             unified: None,
             readings: Readings::new(),
-            next_reading: 0,
+            last_reading: 0,
+            pressure_dir: -1,
             off: false,
             watch: WatchRequest { path: FixedPath::new(), write: FixedPath::new() },
             thresholds: None,
@@ -186,24 +205,29 @@ impl Sources {
                 self.private = fd.is_ok();
             }
             self.readings.keep_open();
+            self.pressure_dir = fd::open(c"/proc/pressure", O_PATH | O_DIRECTORY).unwrap_or(-1);
         }
         self.triggers_at = monotonic_ns() + TRIGGERS_AFTER_NS;
         self.arm(tunables);
     }
 
-    /// Waits for pressure, a wake-up, or the timeout. While the heap is `warm` (may hold something to give back),
-    /// what cannot notify is read at intervals; a cold one sleeps undisturbed.
-    pub fn wait(&mut self, tunables: &Tunables, warm: bool, timeout_ns: Option<u64>) -> Events {
+    /// Waits for pressure, a wake-up, or the timeout. What cannot notify is read at intervals, which depend on the
+    /// heap's `heat`; a cold one with no limit of its own sleeps undisturbed.
+    pub fn wait(&mut self, tunables: &Tunables, heat: Heat, timeout_ns: Option<u64>) -> Events {
         let deadline = timeout_ns.map(|t| monotonic_ns().saturating_add(t));
         loop {
             let mut events = Events { woken: self.waker.is_some_and(Waker::take), ..Events::default() };
             let now = monotonic_ns();
             self.tend(tunables, now);
-            let until = if events.woken { Some(now) } else { self.next_stop(deadline, warm, now) };
+            let until = if events.woken {
+                Some(now)
+            } else {
+                self.next_stop(deadline, self.next_reading(tunables, heat, now), now)
+            };
             self.sleep(until.map(|t| t.saturating_sub(now)), now, &mut events);
             let now = monotonic_ns();
-            if self.is_reading(warm, now) && now >= self.next_reading {
-                self.next_reading = now + READ_INTERVAL_NS;
+            if self.next_reading(tunables, heat, now).is_some_and(|at| now >= at) {
+                self.last_reading = now;
                 self.read(now, tunables, &mut events);
             }
             events.timed_out = deadline.is_some_and(|d| now >= d);
@@ -213,8 +237,26 @@ impl Sources {
         }
     }
 
-    fn is_reading(&self, warm: bool, now: u64) -> bool {
-        warm || now < self.alert_until
+    /// When to read next, if at all.
+    fn next_reading(&self, tunables: &Tunables, heat: Heat, now: u64) -> Option<u64> {
+        let interval = if heat == Heat::Warm || now < self.alert_until {
+            READ_INTERVAL_NS
+        } else if tunables.limit.get() != 0 {
+            LIMIT_INTERVAL_NS
+        } else if heat == Heat::Resting && self.is_deaf() {
+            DEAF_INTERVAL_NS
+        } else {
+            return None;
+        };
+        Some(self.last_reading + interval)
+    }
+
+    /// Whether a source of pressure that is there does not notify: its file may not be written, or it is not worth its
+    /// trigger yet.
+    fn is_deaf(&self) -> bool {
+        let is_open = |what: What| self.slots[what as usize].fd >= 0;
+        let group = self.memory.is_some() && !is_open(What::OwnEvents) && !is_open(What::LowLevel);
+        !self.off && (!is_open(What::SystemStall) || group)
     }
 
     /// Reads once what can be read, on a thread of the program's: for a process that has no thread of Weir's. Keeps
@@ -227,8 +269,8 @@ impl Sources {
     }
 
     /// The next moment at which something is to be done without an event.
-    fn next_stop(&self, deadline: Option<u64>, warm: bool, now: u64) -> Option<u64> {
-        let reading = self.is_reading(warm, now).then_some(self.next_reading.max(now));
+    fn next_stop(&self, deadline: Option<u64>, reading: Option<u64>, now: u64) -> Option<u64> {
+        let reading = reading.map(|at| at.max(now));
         let muted = self.slots.iter().filter(|s| s.fd >= 0 && s.mute_until > now).map(|s| s.mute_until).min();
         let reopen = Some(self.reopen_at.min(self.triggers_at)).filter(|&at| at != u64::MAX);
         [deadline, reading, muted, reopen].into_iter().flatten().min()
@@ -395,7 +437,7 @@ impl Sources {
         }
         let (some, _) = thresholds(tunables);
         let flags = fd::O_RDWR | fd::O_NONBLOCK;
-        if let Ok(armed) = psi::arm(|| fd::open(c"/proc/pressure/memory", flags), some) {
+        if let Ok(armed) = psi::arm(|| fd::openat(self.pressure_dir, c"memory", flags, 0), some) {
             self.set(What::SystemStall, armed.fd, POLLPRI);
         }
         if self.watches_pressure_file() {

@@ -27,16 +27,16 @@ fn with_sources<T: Send + 'static>(
 fn a_wake_up_ends_a_wait_and_a_timeout_too() {
     with_sources(&Request::Off, |sources, tunables, waker| {
         assert!(sources.private);
-        let quiet = sources.wait(tunables, false, Some(5 * MS));
+        let quiet = sources.wait(tunables, Heat::Cold, Some(5 * MS));
         assert_eq!(quiet, Events { timed_out: true, ..Events::default() });
         waker.wake();
-        assert!(sources.wait(tunables, false, None).woken);
+        assert!(sources.wait(tunables, Heat::Cold, None).woken);
         let other = std::thread::spawn(move || {
             std::thread::sleep(Duration::from_millis(30));
             waker.wake();
         });
         let started = Instant::now();
-        assert!(sources.wait(tunables, false, Some(10_000 * MS)).woken);
+        assert!(sources.wait(tunables, Heat::Cold, Some(10_000 * MS)).woken);
         assert!(started.elapsed() < Duration::from_secs(5));
         other.join().unwrap();
     });
@@ -46,26 +46,42 @@ fn a_wake_up_ends_a_wait_and_a_timeout_too() {
 fn without_a_table_of_its_own_it_still_wakes_and_reads() {
     with_sources(&Request::Off, |sources, tunables, waker| {
         sources.private = false;
-        assert!(sources.wait(tunables, true, Some(5 * MS)).timed_out);
+        assert!(sources.wait(tunables, Heat::Warm, Some(5 * MS)).timed_out);
         let other = std::thread::spawn(move || {
             std::thread::sleep(Duration::from_millis(30));
             waker.wake();
         });
-        assert!(sources.wait(tunables, true, Some(10_000 * MS)).woken);
+        assert!(sources.wait(tunables, Heat::Warm, Some(10_000 * MS)).woken);
         other.join().unwrap();
         sources.off = false;
-        sources.next_reading = 0;
-        sources.wait(tunables, true, Some(300 * MS));
+        sources.last_reading = 0;
+        sources.wait(tunables, Heat::Warm, Some(300 * MS));
     });
 }
 
 #[test]
-fn the_users_limit_is_read_while_warm() {
+fn the_users_limit_is_read_warm_and_cold() {
     with_sources(&Request::Unset, |sources, tunables, _| {
+        assert!(sources.wait(tunables, Heat::Cold, Some(MS)).timed_out);
+        assert_eq!(sources.last_reading, 0, "a cold heap without a limit is not looked after");
         tunables.limit.set(1 << 20);
-        assert!(sources.wait(tunables, false, Some(MS)).timed_out);
-        let near = sources.wait(tunables, true, Some(2_000 * MS));
-        assert_eq!((near.level, near.cause), (Level::Severe, Some(Cause::Limit)));
+        for heat in [Heat::Warm, Heat::Resting, Heat::Cold] {
+            let near = sources.wait(tunables, heat, None);
+            assert_eq!((near.level, near.cause), (Level::Severe, Some(Cause::Limit)));
+        }
+    });
+}
+
+#[test]
+fn a_resting_heap_reads_what_does_not_notify() {
+    with_sources(&Request::Unset, |sources, tunables, _| {
+        sources.wait(tunables, Heat::Resting, Some(MS));
+        assert_ne!(sources.last_reading, 0, "no trigger is armed yet");
+        // All that there is notifies.
+        sources.slots[What::SystemStall as usize].fd = i32::MAX;
+        sources.slots[What::OwnEvents as usize].fd = i32::MAX;
+        assert_eq!(sources.next_reading(tunables, Heat::Resting, u64::MAX), None);
+        assert!(sources.next_reading(tunables, Heat::Warm, u64::MAX).is_some());
     });
 }
 
@@ -73,10 +89,10 @@ fn the_users_limit_is_read_while_warm() {
 fn thresholds_may_change_while_waiting() {
     with_sources(&Request::Unset, |sources, tunables, _| {
         sources.triggers_at = 0;
-        sources.wait(tunables, false, Some(MS));
+        sources.wait(tunables, Heat::Cold, Some(MS));
         assert_eq!(sources.triggers_at, u64::MAX);
         tunables.psi_some_us.set(80_000);
-        sources.wait(tunables, false, Some(MS));
+        sources.wait(tunables, Heat::Cold, Some(MS));
         assert_eq!(sources.thresholds.unwrap().0.stall_us, 80_000);
         // At most the table below: what was armed before is closed.
         let open = (0..200).filter(|fd| fd::fstat(*fd).is_ok()).count();
@@ -85,23 +101,28 @@ fn thresholds_may_change_while_waiting() {
 }
 
 #[test]
-fn the_service_managers_fifo_is_heard_and_its_end_does_not_spin() {
+fn the_service_managers_socket_is_heard_and_its_end_does_not_spin() {
     let path = std::env::temp_dir().join(std::format!("weir-sources-{}", std::process::id()));
     let _ = std::fs::remove_file(&path);
     let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
     let text: &'static str = std::string::String::leak(path.to_str().unwrap().into());
     let request = std::boxed::Box::leak(std::boxed::Box::new(Request::Watch { path: text.as_bytes(), write: None }));
+    // On a thread with the program's descriptors: the one with the sources has a table of its own.
+    let (end, is_to_end) = std::sync::mpsc::channel::<()>();
     let manager = std::thread::spawn(move || {
         let (mut manager, _) = listener.accept().unwrap();
         manager.write_all(b"!").unwrap();
-        std::thread::sleep(Duration::from_millis(50));
+        let _ = is_to_end.recv();
     });
-    with_sources(request, |sources, tunables, _| {
-        let heard = sources.wait(tunables, false, Some(5_000 * MS));
+    with_sources(request, move |sources, tunables, _| {
+        let heard = sources.wait(tunables, Heat::Cold, None);
         assert_eq!((heard.level, heard.cause), (Level::Severe, Some(Cause::ServiceManager)));
-        // The other end goes: one event is taken, the source dropped, a new try put off.
-        assert!(sources.wait(tunables, false, Some(300 * MS)).timed_out);
-        assert_eq!(sources.slots[What::Watch as usize].fd, -1);
+        // The other end goes: one event is taken, the source dropped, a new try put off. Each wait of this loop ends by
+        // its timeout; a source that is never dropped would go on for ever.
+        drop(end);
+        while sources.slots[What::Watch as usize].fd >= 0 {
+            assert!(sources.wait(tunables, Heat::Cold, Some(MS)).timed_out);
+        }
         assert_ne!(sources.reopen_at, u64::MAX);
     });
     manager.join().unwrap();
@@ -140,13 +161,13 @@ fn a_trigger_is_followed_by_readings_although_the_heap_is_cold() {
         let mut events = Events::default();
         sources.take(What::SystemStall, POLLPRI, monotonic_ns(), &mut events);
         assert_eq!((events.level, events.cause), (Level::Some, Some(Cause::SystemStall)));
-        sources.next_reading = 0;
-        sources.wait(tunables, false, Some(MS));
-        assert_ne!(sources.next_reading, 0, "read");
+        sources.last_reading = 0;
+        sources.wait(tunables, Heat::Cold, Some(MS));
+        assert_ne!(sources.last_reading, 0, "read");
         sources.alert_until = 0;
-        sources.next_reading = 0;
-        sources.wait(tunables, false, Some(MS));
-        assert_eq!(sources.next_reading, 0, "not read");
+        sources.last_reading = 0;
+        sources.wait(tunables, Heat::Cold, Some(MS));
+        assert_eq!(sources.last_reading, 0, "not read");
         // A trigger whose group is gone is dropped.
         sources.take(What::GroupStall, POLLERR, monotonic_ns(), &mut events);
         assert_ne!(sources.reopen_at, u64::MAX);

@@ -31,7 +31,6 @@ pub fn reporter() -> Option<Reporter<PciDevice>> {
     let balloon = balloon.inspect_err(|why| say!("balloon=refused why=\"{why}\"")).ok()?;
     let (queue, entries) = (balloon.queue_index(), balloon.capacity());
     let reporter = Reporter::new(balloon, clock::now);
-    let reporter = reporter.inspect_err(|why| say!("balloon=refused why=\"{why}\"")).ok()?;
-    say!("balloon=reporting queue={queue} entries={entries}");
+    say!("balloon=reporting queue={queue} entries={entries} contents={:?}", reporter.contents());
     Some(reporter)
 }

@@ -1,11 +1,23 @@
-//! Names that may be absent: libstdc++'s when the program is C, glibc's when the libc is musl.
+//! Names that may be absent: libstdc++'s when the program is C, glibc's when the libc is another.
 //!
 //! Stable Rust has no weak linkage, so each name gets a slot of its own in relocated read-only data: the
 //! dynamic loader fills it before the first instruction of the library runs, with zero if nobody has the name.
 //! No `dlsym` is needed, which may allocate.
 
-/// Declares `fn NAME() -> Option<extern "C" fn(..)>`, the function that symbol `"name"` stands for, if any.
-macro_rules! weak {
+/// Declares `fn NAME() -> Option<TYPE>`: what the symbol `"name"` stands for, if anybody has it. The type is a
+/// function pointer, or `NonNull` to a variable's type.
+///
+/// ```
+/// weir::weak_symbol!(getpid = "getpid": extern "C" fn() -> i32);
+/// weir::weak_symbol!(absent = "no_such_function": extern "C" fn());
+///
+/// fn main() {
+///     assert_eq!(getpid().unwrap()() as u32, std::process::id());
+///     assert!(absent().is_none());
+/// }
+/// ```
+#[macro_export]
+macro_rules! weak_symbol {
     ($(#[$doc:meta])* $name:ident = $symbol:literal: $type:ty) => {
         core::arch::global_asm!(
             concat!(".weak ", $symbol),
@@ -24,10 +36,9 @@ macro_rules! weak {
                 #[link_name = concat!("weir_weak_", $symbol)]
                 static SLOT: Option<$type>;
             }
-            // SAFETY: the slot is defined above; it holds null (`None`) or the address of a function that has
-            // this type by its library's ABI, and nobody writes it after relocation.
+            // SAFETY: the slot is defined above; it holds null (`None`) or the address of what has this type by its
+            // library's ABI, and nobody writes it after relocation.
             unsafe { SLOT }
         }
     };
 }
-pub(crate) use weak;

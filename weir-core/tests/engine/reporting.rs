@@ -1,0 +1,214 @@
+//! What a report does with pages that are refused, filled up by the kernel, or not zero afterwards; and its switch.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
+use weir_core::page::{PAGE, PAGEBLOCK, PAGEBLOCK_PAGES};
+use weir_core::platform::{Platform, Run};
+use weir_core::pressure::Level;
+use weir_core::stats::Cause;
+use weir_core::trace::{Event, Kind, Place};
+
+use crate::fake::Fake;
+use crate::held::World;
+use crate::policy::{RUN, bytes, calm, free_where, full_pageblocks, pressure, released, world};
+
+fn events(world: &World) -> Vec<Event> {
+    let trace = &world.fake().stats().trace;
+    (0..trace.recorded()).filter_map(|n| trace.read(n)).collect()
+}
+
+#[test]
+fn a_locked_page_keeps_its_pageblock_and_no_other() {
+    let mut world = full_pageblocks(false, 40);
+    let base = world.held.iter().map(|block| block.addr).min().unwrap();
+    let locked = [3, 4, 20].map(|block| Run { addr: base + block * PAGEBLOCK + 5 * PAGE, len: PAGE });
+    *world.fake().pinned.lock().unwrap() = locked.to_vec();
+    free_where(&mut world, |_| true);
+    assert_eq!(pressure(&world, Level::Some), 37 * PAGEBLOCK);
+    assert_eq!(world.audit().idle_pages, 3 * PAGEBLOCK_PAGES);
+    assert!(events(&world).iter().any(|event| event.error == 22));
+    // What nobody takes back is handed out first.
+    let again = world.alloc(PAGEBLOCK).unwrap();
+    let block = (world.held[again].addr - base) / PAGEBLOCK;
+    assert!([3, 4, 20].contains(&block), "pageblock {block} was handed out");
+    world.free(again, false);
+    world.fake().pinned.lock().unwrap().clear();
+    assert_eq!(pressure(&world, Level::Some), 3 * PAGEBLOCK);
+    world.finish();
+}
+
+#[test]
+fn a_locked_page_keeps_its_run_and_no_other() {
+    let mut world = full_pageblocks(false, 3);
+    let base = world.held.iter().map(|block| block.addr).min().unwrap();
+    // Every second run of 64 KiB is free; one of them is locked.
+    *world.fake().pinned.lock().unwrap() = vec![Run { addr: base + PAGEBLOCK + 2 * RUN, len: PAGE }];
+    free_where(&mut world, |addr| ((addr - base) / RUN).is_multiple_of(2));
+    assert_eq!(pressure(&world, Level::Some), 3 * PAGEBLOCK / 2 - RUN);
+    assert_eq!(world.audit().idle_pages, RUN / PAGE);
+    world.fake().pinned.lock().unwrap().clear();
+    world.finish();
+}
+
+#[test]
+fn where_all_memory_is_locked_few_calls_are_made() {
+    let mut world = full_pageblocks(false, 200);
+    *world.fake().pinned.lock().unwrap() = vec![Run { addr: 0, len: usize::MAX / 2 }];
+    free_where(&mut world, |_| true);
+    (0..3).for_each(|_| calm(&world));
+    assert_eq!(pressure(&world, Level::Severe), 0);
+    let calls = world.fake().take_released().len();
+    assert!(calls < 100, "{calls} calls");
+    assert_eq!(world.audit().idle_pages, 200 * PAGEBLOCK_PAGES);
+    // All of it can still be handed out.
+    (0..200 * PAGEBLOCK / RUN).for_each(|_| assert!(world.alloc(RUN).is_some()));
+    assert_eq!(world.audit().idle_pages, 0);
+    world.fake().pinned.lock().unwrap().clear();
+    world.finish();
+}
+
+#[test]
+fn what_was_given_back_lazily_is_not_known_to_be_zero() {
+    let mut world = world(false);
+    world.fake().tunables().report_lazily.set(1);
+    let block = world.alloc(PAGEBLOCK).unwrap();
+    calm(&world);
+    world.free(block, false);
+    (0..3).for_each(|_| calm(&world));
+    assert_eq!(bytes(&released(&world)), PAGEBLOCK);
+    // The fake leaves the contents, as the kernel does until it needs the pages; this checks for zeros.
+    let block = world.alloc_zeroed(PAGEBLOCK).unwrap();
+    world.free(block, false);
+    // Under pressure it goes for good, and is zero then.
+    pressure(&world, Level::Some);
+    world.fake().tunables().report_lazily.set(0);
+    let block = world.alloc_zeroed(PAGEBLOCK).unwrap();
+    world.free(block, false);
+    world.finish();
+}
+
+#[test]
+fn pages_that_a_slab_gave_back_lazily_are_not_known_to_be_zero_either() {
+    let mut world = world(false);
+    world.fake().tunables().report_lazily.set(1);
+    (0..4000).for_each(|_| assert!(world.alloc(1000).is_some()));
+    let base = world.held.iter().map(|block| block.addr).min().unwrap();
+    free_where(&mut world, |addr| (addr - base) % (32 << 10) >= 4096);
+    (0..4).for_each(|_| calm(&world));
+    assert!(events(&world).iter().any(|event| event.kind == Kind::Slabs));
+    world.free_all();
+    world.heap.balance_pressure(Level::None, Cause::Pressure);
+    let blocks: Vec<_> = (0..16).map(|_| world.alloc_zeroed(PAGEBLOCK / 4).unwrap()).collect();
+    assert_eq!(blocks.len(), 16);
+    world.finish();
+}
+
+#[test]
+fn switching_off_waits_for_the_batch_in_flight_and_there_is_no_other() {
+    let mut world = full_pageblocks(false, 64);
+    free_where(&mut world, |_| true);
+    let heap: &'static weir_core::heap::Heap<Fake> =
+        Box::leak(std::mem::replace(&mut world.heap, Box::new(weir_core::heap::Heap::new(Fake::new()))));
+    static WAITING: AtomicBool = AtomicBool::new(false);
+    static OFF: AtomicBool = AtomicBool::new(false);
+    static REPORTS: AtomicU64 = AtomicU64::new(0);
+    let hook = move || {
+        if WAITING.swap(true, SeqCst) {
+            return;
+        }
+        std::thread::spawn(move || {
+            heap.set_reporting(false);
+            REPORTS.store(heap.platform().stats().reports.load(SeqCst), SeqCst);
+            OFF.store(true, SeqCst);
+        });
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        assert!(!OFF.load(SeqCst), "switched off, with a batch in flight");
+    };
+    heap.platform().during_release(hook);
+    heap.balance_pressure(Level::Severe, Cause::Pressure);
+    while !OFF.load(SeqCst) {
+        std::thread::yield_now();
+    }
+    assert_eq!(heap.balance_pressure(Level::Severe, Cause::Pressure), 0);
+    assert_eq!(heap.platform().stats().reports.load(SeqCst), REPORTS.load(SeqCst));
+    let (audit, gone) = (heap.audit().unwrap(), heap.platform().stats().given_back[1].load(SeqCst) as usize);
+    assert_eq!(audit.idle_pages + gone / PAGE, 64 * PAGEBLOCK_PAGES);
+    assert!(audit.idle_pages > 0);
+    heap.set_reporting(true);
+    heap.balance_pressure(Level::Severe, Cause::Pressure);
+    assert_eq!(heap.audit().unwrap().idle_pages, 0);
+}
+
+#[test]
+fn the_worker_is_woken_by_enough_memory_and_no_less() {
+    let mut world = world(false);
+    world.fake().tunables().report_threshold.set(1 << 20);
+    let runs: Vec<_> = (0..40).map(|_| world.alloc(RUN).map(|i| world.held[i].addr).unwrap()).collect();
+    let notices = |world: &World| world.fake().notices.load(Relaxed);
+    for (i, &addr) in runs.iter().enumerate() {
+        let before = notices(&world);
+        free_where(&mut world, |a| a == addr);
+        assert_eq!(notices(&world) - before, usize::from(i == 15), "run {i}");
+    }
+    calm(&world);
+    let run = world.alloc(PAGEBLOCK).unwrap();
+    world.free(run, false);
+    assert_eq!(notices(&world), 2);
+    world.finish();
+}
+
+#[test]
+fn a_pageblock_that_the_kernel_filled_up_is_found_and_reported_again() {
+    for sparse in [true, false] {
+        let mut world = full_pageblocks(false, 4);
+        let base = world.held.iter().map(|block| block.addr).min().unwrap();
+        let every = if sparse { 8 } else { 2 };
+        free_where(&mut world, |addr| !((addr - base) / RUN).is_multiple_of(every));
+        let free = 4 * PAGEBLOCK - world.held.len() * RUN;
+        assert_eq!(pressure(&world, Level::Some), free);
+        // Huge pages are switched on, and khugepaged comes by.
+        world.fake().huge.store(true, Relaxed);
+        released(&world);
+        world.fake().collapsed.lock().unwrap().push(Run { addr: base + PAGEBLOCK, len: PAGEBLOCK });
+        calm(&world);
+        assert_eq!(world.fake().stats().huge_collapsed.load(Relaxed), 1);
+        assert_eq!(bytes(&released(&world)), if sparse { free / 4 } else { 0 });
+        assert_eq!(world.audit().idle_pages, if sparse { 0 } else { free / 4 / PAGE });
+        world.fake().collapsed.lock().unwrap().clear();
+        assert_eq!(pressure(&world, Level::Severe), if sparse { 0 } else { free / 4 });
+        world.finish();
+    }
+}
+
+#[test]
+fn where_only_whole_pageblocks_are_taken_no_others_are_offered() {
+    let mut fake = Fake::new();
+    fake.unit = PAGEBLOCK;
+    let mut world = World::new(fake);
+    (0..6 * PAGEBLOCK / RUN).for_each(|_| assert!(world.alloc(RUN).is_some()));
+    (0..2000).for_each(|_| assert!(world.alloc(500).is_some()));
+    let base = world.held.iter().map(|block| block.addr).min().unwrap();
+    free_where(&mut world, |addr| addr - base < 2 * PAGEBLOCK || !((addr - base) / RUN).is_multiple_of(7));
+    (0..3).for_each(|_| calm(&world));
+    pressure(&world, Level::Severe);
+    let runs = released(&world);
+    assert!(!runs.is_empty());
+    assert!(runs.iter().all(|run| run.addr.is_multiple_of(PAGEBLOCK) && run.len.is_multiple_of(PAGEBLOCK)));
+    world.free_all();
+    world.heap.trim();
+    // All of it goes, in whole pageblocks.
+    assert_eq!(world.audit().idle_pages, 0);
+    world.finish();
+}
+
+#[test]
+fn every_batch_leaves_an_event() {
+    let mut world = full_pageblocks(false, 40);
+    free_where(&mut world, |_| true);
+    pressure(&world, Level::Some);
+    let events = events(&world);
+    assert_eq!(events.iter().map(|e| e.bytes).sum::<u64>(), 40 * PAGEBLOCK as u64);
+    assert_eq!(events.iter().map(|e| e.blocks).collect::<Vec<_>>(), [16, 16, 8]);
+    let as_asked = |e: &Event| e.place == Place::Normal && e.kind == Kind::Whole && e.cause == Cause::Pressure;
+    assert!(events.iter().all(|e| as_asked(e) && e.error == 0 && e.zone == 0));
+    world.finish();
+}

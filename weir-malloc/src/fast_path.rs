@@ -1,0 +1,92 @@
+//! The fast paths of `malloc`, `new`, `free` and `delete`, written by hand.
+//!
+//! They are what [`weir::heap::alloc`] and [`weir::heap::free`] do when nothing is missing, in the fewest instructions:
+//! a compiler neither shares one register between the table of CPUs and the table of classes, nor leaves from the
+//! middle of a section, nor folds loads of atomics into what uses them. Whatever does not go smoothly (large, empty,
+//! full, foreign, freed twice) jumps to a slow path in Rust with the arguments untouched, which does all of it again
+//! from the start. `tests/fast_path.rs` holds them to their length.
+//!
+//! Registers: `rdi` the argument, `rsi` a free's class, `rdx` the heap's table, `rcx` an allocation's class and a free's
+//! slot, `r8` and `rax` scratch. A section that is sent back to its start finds all it needs: none of the registers set
+//! before it is written inside it.
+
+/// The body of a function `(size, ...) -> block`; `$slow` has the signature `extern "C" fn(usize) -> *mut u8`.
+macro_rules! allocate {
+    ($slow:path) => {
+        core::arch::naked_asm!(
+            // The function's section, and so its beginning, is aligned as its strictest part.
+            ".p2align 5",
+            ".cfi_startproc",
+            "cmp rdi, [rip + {sizes}]",
+            "jae {slow}",
+            "lea rdx, [rip + {heap} + {table}]",
+            "lea ecx, [rdi + {round}]",
+            "shr ecx, {shift}",
+            "movzx ecx, byte ptr [rdx + rcx + {classes}]",
+            weir::section!("mov r8, [rip + {area}]", "r8", "rsi", "esi", "rdx"),
+            "mov r8d, dword ptr [rsi + rcx*8]",
+            "mov rax, [rsi + r8*8 - 8]",
+            "test rax, rax",
+            "jz {slow}",
+            "dec r8d",
+            "mov dword ptr [rsi + rcx*8], r8d",
+            "63:",
+            "ret",
+            ".cfi_endproc",
+            slow = sym $slow,
+            heap = sym weir::heap::HEAP,
+            area = sym weir::rseq::AREA,
+            id = sym weir::rseq::ID,
+            sizes = sym weir::rseq::FAST_SIZES,
+            round = const weir::rseq::fast::MIN_ALIGN - 1,
+            shift = const weir::rseq::fast::MIN_ALIGN.ilog2(),
+            table = const weir::rseq::fast::TABLE,
+            classes = const weir::rseq::fast::CLASSES,
+        )
+    };
+}
+
+/// The body of a function `(block, ...)`.
+macro_rules! free {
+    () => {
+        core::arch::naked_asm!(
+            // The function's section, and so its beginning, is aligned as its strictest part.
+            ".p2align 5",
+            ".cfi_startproc",
+            "mov rax, rdi",
+            "sub rax, [rip + {heap} + {base}]",
+            "shr rax, {page_shift}",
+            "cmp rax, [rip + {heap} + {top}]",
+            "jae {slow}",
+            "mov rsi, [rip + {heap} + {map}]",
+            "movzx esi, byte ptr [rsi + rax]",
+            "lea rdx, [rip + {heap} + {table}]",
+            weir::section!("mov r8, [rip + {area}]", "r8", "rax", "eax", "rdx"),
+            "mov ecx, dword ptr [rax + rsi*8]",
+            "cmp [rax + rcx*8 - 8], rdi",
+            "je {slow}",
+            "cmp ecx, dword ptr [rax + rsi*8 + {end}]",
+            "jae {slow}",
+            "inc dword ptr [rax + rsi*4 + {pushes}]",
+            "mov [rax + rcx*8], rdi",
+            "inc ecx",
+            "mov dword ptr [rax + rsi*8], ecx",
+            "63:",
+            "ret",
+            ".cfi_endproc",
+            slow = sym $crate::c_abi::free_slow,
+            heap = sym weir::heap::HEAP,
+            area = sym weir::rseq::AREA,
+            id = sym weir::rseq::ID,
+            page_shift = const weir::rseq::fast::PAGE_SHIFT,
+            base = const weir::rseq::fast::BASE,
+            top = const weir::rseq::fast::TOP,
+            map = const weir::rseq::fast::CLASS_MAP,
+            table = const weir::rseq::fast::TABLE,
+            end = const weir::rseq::fast::END,
+            pushes = const weir::rseq::fast::PUSHES,
+        )
+    };
+}
+
+pub(crate) use {allocate, free};

@@ -1,0 +1,198 @@
+//! A Rust program whose allocator is Weir, and no library preloaded: fork, idle memory and settings work as under
+//! `libweir.so`, with no constructor and nothing to be called.
+
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+#[global_allocator]
+static HEAP: weir::Weir = weir::Weir;
+
+/// One test at a time: they look at the whole process.
+fn alone() -> MutexGuard<'static, ()> {
+    static ONE: Mutex<()> = Mutex::new(());
+    ONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+fn pattern(seed: usize, len: usize) -> Vec<u8> {
+    (0..len).map(|i| (i * 31 + seed) as u8).collect()
+}
+
+/// Runs `body` in a forked child; how it ended must be status 0. A child that deadlocks is ended by its alarm.
+fn in_a_child(body: impl FnOnce()) {
+    // SAFETY: the child runs `body` and ends without returning to the test harness; Weir is what makes allocation in the
+    // child of a threaded process sound, which is what is tested.
+    unsafe {
+        let pid = libc::fork();
+        assert!(pid >= 0);
+        if pid == 0 {
+            libc::alarm(60);
+            body();
+            libc::_exit(0);
+        }
+        let mut status = 0;
+        assert_eq!(libc::waitpid(pid, &raw mut status, 0), pid);
+        assert_eq!(status, 0, "signal {}", status & 127);
+    }
+}
+
+fn resident() -> usize {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
+    statm.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4096
+}
+
+fn has_background_thread() -> bool {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+    tasks.flatten().any(|task| std::fs::read(task.path().join("comm")).is_ok_and(|name| name == b"weir\n"))
+}
+
+fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
+    let started = Instant::now();
+    while !done() {
+        assert!(started.elapsed() < Duration::from_secs(50), "waited too long for {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Fills memory with small objects and frees them: it must come back with no call of the program's.
+fn burst_comes_back() {
+    const BYTES: usize = 96 << 20;
+    let before = resident();
+    let objects: Vec<_> = (0..BYTES / 1000).map(|i| vec![i as u8; 1000]).collect();
+    assert!(resident() > before + BYTES / 2);
+    drop(objects);
+    wait_until("idle memory to go", || resident() < before + BYTES / 4);
+    assert!(has_background_thread());
+}
+
+#[test]
+fn children_of_many_threads_have_a_whole_heap() {
+    let _alone = alone();
+    let stop = AtomicBool::new(false);
+    let blocks: Vec<_> = (0..200).map(|i| pattern(i, i * 50)).collect();
+    std::thread::scope(|scope| {
+        for seed in 0..6_usize {
+            let stop = &stop;
+            scope.spawn(move || {
+                // Mostly on the heap's slow paths, where locks are held.
+                let mut held: Vec<Vec<u8>> = Vec::new();
+                let mut step = seed;
+                while !stop.load(Relaxed) {
+                    step = step.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                    held.push(Vec::with_capacity((step >> 33) % if step >> 63 == 0 { 300_000 } else { 30_000 }));
+                    if held.len() > 50 {
+                        held.swap_remove((step >> 40) % 50);
+                    }
+                }
+            });
+        }
+        let forkers: Vec<_> = (0..3)
+            .map(|seed| {
+                let blocks = blocks.clone();
+                scope.spawn(move || {
+                    for round in 0..25 {
+                        in_a_child(|| child_life(&blocks, seed * 100 + round));
+                    }
+                })
+            })
+            .collect();
+        let ended: Vec<_> = forkers.into_iter().map(|forker| forker.join()).collect();
+        stop.store(true, Relaxed);
+        assert!(ended.iter().all(Result::is_ok));
+    });
+}
+
+/// Frees the parent's blocks, allocates, trims, has a thread and a child of its own.
+fn child_life(blocks: &[Vec<u8>], seed: usize) {
+    // SAFETY: the parent's blocks are the child's too: each side frees its own copy, once.
+    let own: Vec<Vec<u8>> = blocks.iter().map(|block| unsafe { std::ptr::read(block) }).collect();
+    assert!(own.iter().enumerate().all(|(i, block)| *block == pattern(i, i * 50)));
+    drop(own);
+    let more: Vec<_> = (0..500).map(|i| pattern(seed + i, i * 7)).collect();
+    let moved = std::thread::spawn(move || {
+        assert!(more.iter().enumerate().all(|(i, block)| *block == pattern(seed + i, i * 7)));
+    });
+    moved.join().unwrap();
+    weir::heap::trim();
+    if seed.is_multiple_of(5) {
+        in_a_child(|| drop(pattern(seed, 1 << 20)));
+    }
+}
+
+#[test]
+fn idle_memory_comes_back_also_in_a_child() {
+    let _alone = alone();
+    burst_comes_back();
+    // The child's background thread is its own.
+    in_a_child(|| {
+        assert!(!has_background_thread());
+        burst_comes_back();
+    });
+    burst_comes_back();
+}
+
+#[test]
+fn the_background_thread_can_be_sent_away_and_had_back() {
+    let _alone = alone();
+    burst_comes_back();
+    weir::set_tunable(b"background", b"0").unwrap();
+    wait_until("the thread to end", || !has_background_thread());
+    weir::set_tunable(b"background", b"1").unwrap();
+    burst_comes_back();
+}
+
+/// Not a test by itself: tells what this process was told.
+#[test]
+#[ignore = "is run by the tests below, in a process of its own"]
+fn says_its_settings() {
+    // SAFETY: no arguments.
+    let secure = unsafe { libc::getauxval(libc::AT_SECURE) };
+    println!("idle_ms={} secure={secure}", weir::process_tunables().idle_ms.get());
+}
+
+fn settings_of(program: &std::path::Path, change: impl FnOnce(&mut Command)) -> String {
+    let mut command = Command::new(program);
+    command.args(["--ignored", "--exact", "--nocapture", "says_its_settings"]).env("WEIR_IDLE_MS", "777");
+    change(&mut command);
+    String::from_utf8(command.output().unwrap().stdout).unwrap()
+}
+
+#[test]
+fn the_environment_is_read() {
+    let _alone = alone();
+    let said = settings_of(&std::env::current_exe().unwrap(), |_| {});
+    assert!(said.contains("idle_ms=777 secure=0"), "{said}");
+}
+
+/// The environment of a setuid program is its caller's, who could name a file of root's to be written to.
+#[test]
+fn a_setuid_program_does_not_trust_the_environment() {
+    let _alone = alone();
+    // SAFETY: no arguments.
+    if unsafe { libc::geteuid() } != 0 {
+        println!("SKIPPED: only root can make a program of root's");
+        return;
+    }
+    let dir = std::env::temp_dir().join(format!("weir-setuid-{}", std::process::id()));
+    std::fs::create_dir(&dir).unwrap();
+    std::fs::set_permissions(&dir, PermissionsExt::from_mode(0o755)).unwrap();
+    let (program, file) = (dir.join("program"), dir.join("file"));
+    std::fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
+    std::fs::set_permissions(&program, PermissionsExt::from_mode(0o4755)).unwrap();
+    std::fs::write(&file, vec![0; 8192]).unwrap();
+    std::fs::set_permissions(&file, PermissionsExt::from_mode(0o600)).unwrap();
+    let said = settings_of(&program, |command| {
+        command.env("WEIR_STATS", &file).uid(65_534).gid(65_534);
+    });
+    let contents = std::fs::read(&file).unwrap();
+    std::fs::remove_dir_all(&dir).unwrap();
+    if !said.contains("secure=1") {
+        println!("SKIPPED: setuid has no effect in {}: {said}", dir.display());
+        return;
+    }
+    assert!(said.contains("idle_ms=300"), "{said}");
+    assert!(contents.iter().all(|&byte| byte == 0), "the file was written to");
+}
