@@ -7,7 +7,7 @@
 //! |---|---|
 //! | 7 | [`audit`] |
 //! | 6 | [`heap`], with `large` for what is larger than a size class |
-//! | 5 | [`object_cache`], [`made_cache`], `trim`, [`cache_stats`], [`balancer`], `collapse` |
+//! | 5 | [`object_cache`], [`made_cache`], `cache_calls`, `trim`, [`cache_stats`], [`balancer`], `collapse` |
 //! | 4 | [`slab`], [`report`], [`mapped`], [`density`] |
 //! | 3 | [`zone`] |
 //! | 2 | [`buddy`], [`percpu`], [`bucket`], [`pressure`] |
@@ -19,6 +19,7 @@ pub mod backoff;
 pub mod balancer;
 pub mod bucket;
 pub mod buddy;
+mod cache_calls;
 pub mod cache_stats;
 pub mod class_set;
 mod collapse;

@@ -7,11 +7,12 @@ pub use weir_core::geometry::MAX_OBJECT;
 pub use weir_core::made_cache::{Busy, CacheId, Fini, Flags, Init, LimitError, MakeError, Spec};
 
 use crate::heap::HEAP;
-use crate::taker;
+use crate::{start, taker};
 
 /// Makes a cache. One with a `fini` starts a thread of the program's kind the first time, which calls those of
 /// objects whose slabs are to go back.
 pub fn make(spec: &Spec<'_>) -> Result<CacheId, MakeError> {
+    start::lazily();
     if spec.fini.is_some() {
         taker::start();
     }
