@@ -12,6 +12,7 @@ mod calls;
 mod churn;
 mod clock;
 mod glibc_bench;
+mod guest_init;
 mod hog;
 mod larson;
 mod latency;
@@ -19,11 +20,13 @@ mod many_threads;
 mod mem;
 mod mstress;
 mod neighbour;
+mod page_fault;
 mod pair;
 mod rptest;
 mod run;
 mod sh;
 mod short_threads;
+mod stripes;
 mod table;
 mod xmalloc;
 
@@ -43,7 +46,10 @@ fn main() {
         "latency" => latency::main(args),
         "big-heap" => big_heap::main(args),
         "calls" => calls::main(args),
+        "guest-init" => guest_init::main(args),
         "hog" => hog::main(args),
+        "page-fault" => page_fault::main(args),
+        "stripes" => stripes::main(args),
         _ => measure(&name, args),
     };
     if let Err(why) = result {
