@@ -159,7 +159,7 @@ pub fn half_free_slabs(huge: bool, blocks: usize) -> World {
 
 #[test]
 fn pages_inside_slabs_wait_for_severe_pressure_where_huge_pages_back_them() {
-    let mut world = half_free_slabs(true, 4);
+    let world = half_free_slabs(true, 4);
     (0..5).for_each(|_| calm(&world));
     assert_eq!(bytes(&released(&world)), 0);
     assert_eq!(pressure(&world, Level::Some), 0, "the huge pages are in good use");
