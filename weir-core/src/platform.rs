@@ -125,6 +125,9 @@ pub trait Platform: Below {
     fn pressure(&self) -> (Level, Cause) {
         (Level::None, Cause::Idle)
     }
+    /// Tells whoever may run a program's own code that a cache's objects wait to be taken down
+    /// ([`crate::heap::Heap::take_down`]).
+    fn notify_taker(&self) {}
     /// A wrong pointer came in. Returns only if the program is to go on as if the call had not been made.
     fn misuse(&self, what: Misuse, addr: usize, class_size: usize);
     /// The page of counters.
