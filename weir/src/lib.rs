@@ -2,6 +2,7 @@
 #![cfg_attr(not(test), no_std)]
 
 mod background;
+pub mod caches;
 mod fork;
 mod give_back;
 mod global;
@@ -9,16 +10,19 @@ pub mod heap;
 mod linux;
 mod machine;
 mod message;
+mod object_cache;
 pub mod os;
 pub mod rseq;
 mod settings;
 mod start;
+mod taker;
 mod thread;
 mod weak;
 
 pub use weir_core::{stats, tunables};
 
 pub use global::Weir;
+pub use object_cache::{Builder, CacheBox, Kept, Mode, Moved, ObjectCache, Refused};
 pub use start::{finish, init};
 
 /// This process's parameters. What is set here counts from the next decision on; a background thread that sleeps
