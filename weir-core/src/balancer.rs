@@ -16,6 +16,7 @@ use crate::buddy::Backing;
 use crate::class_set::ClassSet;
 use crate::heap::{Heap, MAX_NODES};
 use crate::lock::{Guard, Lock};
+use crate::object_cache::{Cache, Domain};
 use crate::page::PAGE;
 use crate::platform::Platform;
 use crate::pressure::Level;
@@ -102,6 +103,18 @@ impl Balancer {
     /// Waits for the batch in flight and holds further ones off: for `fork`.
     pub(crate) fn freeze<P: Platform>(&self, platform: &P) {
         self.in_flight.acquire(platform);
+    }
+
+    /// The same of the estimates, whose lock is of a higher rank.
+    pub(crate) fn freeze_estimates<P: Platform>(&self, platform: &P) {
+        self.patience.acquire(platform);
+    }
+
+    /// # Safety
+    /// The caller froze them.
+    pub(crate) unsafe fn thaw_estimates<P: Platform>(&self, platform: &P) {
+        // SAFETY: as the caller promises.
+        unsafe { self.patience.release(platform) }
     }
 
     /// # Safety
@@ -329,6 +342,23 @@ impl<P: Platform> Heap<P> {
             .sum();
         let kept = self.mapped.lock(&self.platform).idle;
         stats.idle_bytes.store((idle + kept) as u64, Relaxed);
+        self.publish_counts();
+    }
+
+    /// The part of [`Heap::publish`] that waits for nobody, for the end of a process, which may come at any moment.
+    pub fn publish_counts(&self) {
+        let out = |cache: &Cache| {
+            let objects = usize::from(cache.shape.get().objects);
+            let of = |domain: &Domain| {
+                let slabs = domain.slabs.try_lock(&self.platform)?;
+                Some(slabs.slabs * objects - slabs.free)
+            };
+            cache.domains().map(of).sum::<Option<usize>>()
+        };
+        let stats = self.platform.stats();
+        if let Some(out) = self.known().map(out).sum::<Option<usize>>() {
+            stats.objects_out.store(out as u64, Relaxed);
+        }
         stats.fast_frees.store(self.percpu.pushes(), Relaxed);
     }
 }

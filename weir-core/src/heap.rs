@@ -393,6 +393,7 @@ impl<P: Platform> Heap<P> {
         self.idle.acquire(p);
         self.freeze_caches();
         self.mapped.acquire(p);
+        self.balancer.freeze_estimates(p);
         [&self.normal, &self.low].iter().for_each(|s| s.zones.iter().for_each(|z| z.acquire(p)));
         [&self.normal, &self.low].iter().for_each(|s| s.window.freeze(p));
     }
@@ -407,6 +408,7 @@ impl<P: Platform> Heap<P> {
         unsafe {
             [&self.normal, &self.low].iter().for_each(|s| s.window.thaw(p));
             [&self.normal, &self.low].iter().for_each(|s| s.zones.iter().for_each(|z| z.release(p)));
+            self.balancer.thaw_estimates(p);
             self.mapped.release(p);
             self.thaw_caches();
             self.idle.release(p);

@@ -23,7 +23,7 @@ pub use weir_core::{stats, tunables};
 
 pub use global::Weir;
 pub use object_cache::{Builder, CacheBox, Kept, Mode, Moved, ObjectCache, Refused};
-pub use start::init;
+pub use start::{finish, init};
 
 /// This process's parameters. What is set here counts from the next decision on; a background thread that sleeps
 /// decides nothing, so [`set_tunable`] is the way to set one.
