@@ -305,7 +305,7 @@ impl<P: Platform> Heap<P> {
     }
 
     /// Reports free pages inside partial slabs: of those that stood unchanged since the last call, or of all if
-    /// `now`. Returns bytes.
+    /// `now`. Returns bytes. O(slabs that changed), and if `now` O(slabs whose huge pages were kept) more.
     pub(crate) fn report_slabs(&self, want: Want, now: bool) -> usize {
         let mut bytes = 0;
         if self.platform.release_unit() > PAGE {
@@ -319,9 +319,9 @@ impl<P: Platform> Heap<P> {
             }
             for domain in cache.domains().filter(|domain| domain.slabs.lock(&self.platform).due(now)) {
                 loop {
-                    let got = self.report_slab_batch(class, domain, want);
+                    let (got, more) = self.report_slab_batch(class, domain, want);
                     bytes += got;
-                    if got == 0 {
+                    if !more {
                         break;
                     }
                 }
@@ -342,23 +342,24 @@ impl<P: Platform> Heap<P> {
         }
     }
 
-    fn report_slab_batch(&self, class: usize, domain: &Domain, want: Want) -> usize {
+    /// One batch: its bytes, and whether there is more to look at.
+    fn report_slab_batch(&self, class: usize, domain: &Domain, want: Want) -> (usize, bool) {
         let _in_flight = self.balancer.batch(&self.platform);
         if self.platform.tunables().report.get() == 0 || !self.is_reclaimable(class) {
-            return 0;
+            return (0, false);
         }
         let g = self.caches[class].shape.get();
         let window = &self.normal.window;
         let mut batch = [Isolated::default(); RUNS / 4];
-        let may = |page: u32| {
+        let backing = |page: u32| {
             // SAFETY: a pageblock is named by a page of its own. It may change meanwhile: then a huge page is
             // split, or kept, one pass too early; nothing else depends on it.
-            unsafe { (*window.block(page / PAGEBLOCK_PAGES as u32)).backing() as u8 <= want.split as u8 }
+            unsafe { (*window.block(page / PAGEBLOCK_PAGES as u32)).backing() }
         };
-        let n = domain.slabs.lock(&self.platform).isolate(window, &g, &mut batch, may);
+        let (n, more) = domain.slabs.lock(&self.platform).isolate(window, &g, &mut batch, want.split, backing);
         let batch = &batch[..n];
         if n == 0 {
-            return 0;
+            return (0, more);
         }
         let mut kept = [0u32; RUNS / 4];
         let refused = |run: Run| {
@@ -387,6 +388,6 @@ impl<P: Platform> Heap<P> {
             domain.slabs.lock(&self.platform).put_back(window, &g, *slab, gone, how);
         }
         self.give_empty(&self.caches[class], domain);
-        event.bytes as usize
+        (event.bytes as usize, more)
     }
 }

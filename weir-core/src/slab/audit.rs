@@ -1,6 +1,6 @@
 //! Whether a class's lists and counts agree with its slabs.
 
-use super::{EMPTY, FILLS, Slab, SlabLists, UNLISTED};
+use super::{EMPTY, Slab, SlabLists, UNLISTED, list_of};
 use crate::audit::{Fault, check};
 use crate::geometry::{Geometry, HEADER_WORDS};
 use crate::page::{NONE, Window};
@@ -60,8 +60,8 @@ impl SlabLists {
                 let right = slab.list() as usize == list && slab.get(1) == prev && slab.class() == u32::from(g.class);
                 check(right, "a link of a slab list", page as usize)?;
                 let (free, objects) = (slab.free() as usize, usize::from(g.objects));
-                let fill = if free == objects { EMPTY as usize } else { free * FILLS / (objects + 1) };
-                check(fill == list, "a slab on the wrong list", page as usize)?;
+                let right = if free == objects { EMPTY } else { list_of(g, slab.free(), slab.look()) };
+                check(right as usize == list, "a slab on the wrong list", page as usize)?;
                 (prev, page, listed) = (page, slab.get(0), listed + 1);
             }
         }
