@@ -20,40 +20,8 @@ const SMALLEST: usize = 4 << 10;
 const BATCH: usize = 64;
 const REQUEST: usize = 16;
 
-/// How a server gets its buffers.
-#[derive(Clone, Copy)]
-enum Pool {
-    /// From a source for each class.
-    Sources([Source; CLASSES]),
-    /// From the kernel, each time.
-    Map,
-}
-
-impl Pool {
-    fn take(&self, class: usize) -> Block {
-        match self {
-            Pool::Sources(sources) => sources[class].take(),
-            Pool::Map => map(SMALLEST << class),
-        }
-    }
-
-    fn give(&self, class: usize, block: Block) {
-        match self {
-            Pool::Sources(sources) => sources[class].give(block),
-            // SAFETY: mapped by `take`, with that size, and nobody uses it any more.
-            Pool::Map => unsafe {
-                libc::munmap(block.address().cast(), SMALLEST << class);
-            },
-        }
-    }
-}
-
-fn map(size: usize) -> Block {
-    let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-    // SAFETY: a fresh mapping, chosen by the kernel.
-    let at = unsafe { libc::mmap(std::ptr::null_mut(), size, access, kind, -1, 0) };
-    Block::checked(if at == libc::MAP_FAILED { std::ptr::null_mut() } else { at }, size)
-}
+/// Where a server's buffers come from, by class.
+type Pool = [Source; CLASSES];
 
 /// `file-server SOCKET FILE cache|pinned|malloc|map`: says its figures whenever it is told to.
 pub fn server(mut args: impl Iterator<Item = String>) -> Result<(), String> {
@@ -65,10 +33,11 @@ pub fn server(mut args: impl Iterator<Item = String>) -> Result<(), String> {
         *source = match from.as_str() {
             "cache" => cache(class, 0)?,
             "pinned" => cache(class, NO_RECLAIM)?,
+            "map" => Source::Map(SMALLEST << class),
             _ => Source::Malloc(SMALLEST << class),
         };
     }
-    let pool = if from == "map" { Pool::Map } else { Pool::Sources(sources) };
+    let pool = sources;
     let file: &'static File = Box::leak(Box::new(File::open(&path).map_err(|why| format!("{path}: {why}"))?));
     let listener = UnixListener::bind(&socket).map_err(|why| format!("{socket}: {why}"))?;
     std::thread::spawn(move || {
@@ -91,7 +60,7 @@ fn serve(mut connection: UnixStream, file: &File, pool: Pool) {
             let [offset, class] = [&request[..8], &request[8..]]
                 .map(|word| word.iter().rev().fold(0, |sum, byte| sum << 8 | u64::from(*byte)));
             let class = (class as usize).min(CLASSES - 1);
-            let block = pool.take(class);
+            let block = pool[class].take();
             *slot = (class, block);
             if file.read_exact_at(bytes(block, class), offset).is_err() {
                 break;
@@ -99,7 +68,7 @@ fn serve(mut connection: UnixStream, file: &File, pool: Pool) {
         }
         let sent =
             buffers.iter().all(|(class, block)| block.is_none() || connection.write_all(bytes(*block, *class)).is_ok());
-        buffers.iter().filter(|(_, block)| !block.is_none()).for_each(|(class, block)| pool.give(*class, *block));
+        buffers.iter().filter(|(_, block)| !block.is_none()).for_each(|(class, block)| pool[*class].give(*block));
         if !sent {
             return;
         }
@@ -115,10 +84,8 @@ fn bytes<'a>(block: Block, class: usize) -> &'a mut [u8] {
 /// Resident bytes, and of each class: bytes of slabs, allocations, allocations that no bucket served.
 fn tell(pool: &Pool) {
     let mut figures = [[0usize; 3]; CLASSES];
-    if let Pool::Sources(sources) = pool {
-        for (figure, stats) in figures.iter_mut().zip(sources.iter().map(Source::stats)) {
-            *figure = stats.map_or([0; 3], |stats| [stats.slab_bytes, stats.requests, stats.misses]);
-        }
+    for (figure, stats) in figures.iter_mut().zip(pool.iter().map(Source::stats)) {
+        *figure = stats.map_or([0; 3], |stats| [stats.slab_bytes, stats.requests, stats.misses]);
     }
     let [slabs, requests, misses] = [0, 1, 2].map(|part| figures.map(|figure| figure[part]));
     say(format_args!(

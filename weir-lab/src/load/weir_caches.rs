@@ -68,6 +68,8 @@ pub struct Stats {
 pub enum Source {
     /// malloc and free, whoever's they are.
     Malloc(usize),
+    /// The kernel, each time.
+    Map(usize),
     /// A cache of Weir's.
     Cache { cache: NonNull<c_void>, alloc: Alloc, free: Free, stats: Figures, size: usize },
 }
@@ -110,6 +112,7 @@ impl Source {
     pub fn take(&self) -> Block {
         match *self {
             Source::Malloc(size) => Block::new(size),
+            Source::Map(size) => map(size),
             // SAFETY: the cache lives as long as the program.
             Source::Cache { cache, alloc, size, .. } => Block::checked(unsafe { alloc(cache.as_ptr()) }, size),
         }
@@ -120,6 +123,10 @@ impl Source {
     pub fn give(&self, block: Block) {
         match *self {
             Source::Malloc(_) => block.free(),
+            // SAFETY: mapped by `take`, with that size, and nobody uses it any more.
+            Source::Map(size) => unsafe {
+                libc::munmap(block.address().cast(), size);
+            },
             // SAFETY: callers give back what they took here, once.
             Source::Cache { cache, free, .. } => unsafe { free(cache.as_ptr(), block.address().cast()) },
         }
@@ -133,4 +140,11 @@ impl Source {
         let failed = unsafe { stats(cache.as_ptr(), &mut figures, size_of::<Stats>()) };
         (failed == 0).then_some(figures)
     }
+}
+
+fn map(size: usize) -> Block {
+    let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+    // SAFETY: a fresh mapping, chosen by the kernel.
+    let at = unsafe { libc::mmap(std::ptr::null_mut(), size, access, kind, -1, 0) };
+    Block::checked(if at == libc::MAP_FAILED { std::ptr::null_mut() } else { at }, size)
 }
