@@ -20,6 +20,7 @@ mod mem;
 mod mstress;
 mod neighbour;
 mod pair;
+mod report_time;
 mod rptest;
 mod run;
 mod sh;
@@ -44,6 +45,7 @@ fn main() {
         "big-heap" => big_heap::main(args),
         "calls" => calls::main(args),
         "hog" => hog::main(args),
+        "report-time" => report_time::main(args),
         _ => measure(&name, args),
     };
     if let Err(why) = result {
