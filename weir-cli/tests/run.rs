@@ -1,8 +1,8 @@
 //! `weir run` from outside, with a stand-in for the library: what it preloads is not what is tested here.
 
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::time::{Duration, Instant};
 
 /// A directory with a shared library that does nothing, or with one that takes a statistics page.
@@ -170,13 +170,50 @@ fn lines_come_at_intervals() {
     assert!((2..=6).contains(&lines), "{}", stderr(&output));
 }
 
-/// Starts a program that says when it is ready.
-fn start(bench: &Bench, script: &str) -> Child {
+/// `weir` and its program, in a process group of their own, which ends with the test whatever becomes of it.
+struct Running(Child);
+
+impl Running {
+    fn id(&self) -> u32 {
+        self.0.id()
+    }
+
+    fn wait(&mut self) -> ExitStatus {
+        let mut status = None;
+        wait_until("weir to end", || {
+            status = self.0.try_wait().unwrap();
+            status.is_some()
+        });
+        status.unwrap()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // SAFETY: signals to the group that this test made.
+        unsafe { libc::kill(-(self.0.id() as i32), libc::SIGKILL) };
+        let _ = self.0.wait();
+    }
+}
+
+/// Starts a program that says when it is ready. Whoever runs the tests may ignore signals (a shell does so for what it
+/// puts in the background), and its group may be without anyone who could continue it: not so here.
+fn start(bench: &Bench, script: &str) -> Running {
     let ready = bench.dir.path().join("ready");
     let script = script.replace("READY", &format!("touch {}", ready.display()));
-    let child = bench.weir(&["--quiet", "--", "bash", "-c", &script]).spawn().unwrap();
+    let mut command = bench.weir(&["--quiet", "--", "bash", "-c", &script]);
+    // SAFETY: between fork and exec only the kernel is called.
+    unsafe {
+        command.process_group(0).pre_exec(|| {
+            for signal in [libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGTSTP, libc::SIGUSR1] {
+                libc::signal(signal, libc::SIG_DFL);
+            }
+            Ok(())
+        });
+    }
+    let running = Running(command.spawn().unwrap());
     wait_until("the program to be ready", || ready.exists());
-    child
+    running
 }
 
 fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
@@ -199,7 +236,7 @@ fn signals_reach_the_program() {
         let script = format!("trap 'exit {status}' {name}; READY; while :; do sleep 0.05; done");
         let mut child = start(&bench, &script);
         send(signal, child.id());
-        assert_eq!(child.wait().unwrap().code(), Some(status), "{name}");
+        assert_eq!(child.wait().code(), Some(status), "{name}");
         std::fs::remove_file(bench.dir.path().join("ready")).unwrap();
     }
 }
@@ -210,7 +247,7 @@ fn a_signal_that_ends_the_program_ends_weir_and_leaves_no_file() {
     let mut child = start(&bench, "READY; while :; do sleep 0.05; done");
     assert!(leftovers(child.id()));
     send(libc::SIGTERM, child.id());
-    assert_eq!(child.wait().unwrap().signal(), Some(libc::SIGTERM));
+    assert_eq!(child.wait().signal(), Some(libc::SIGTERM));
     assert!(!leftovers(child.id()));
 }
 
@@ -228,7 +265,7 @@ fn stopping_and_going_on() {
     send(libc::SIGCONT, child.id());
     wait_until("weir to go on", || state(child.id()) != 'T');
     send(libc::SIGUSR1, child.id());
-    assert_eq!(child.wait().unwrap().code(), Some(8));
+    assert_eq!(child.wait().code(), Some(8));
 }
 
 #[test]

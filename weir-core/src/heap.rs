@@ -13,6 +13,7 @@ use crate::page::{LARGE, MAX_ORDER, NOTHING, PAGE, PAGE_SHIFT, PAGEBLOCK_PAGES, 
 use crate::percpu::{PerCpu, Pushed};
 use crate::platform::{Misuse, Platform, Reach};
 use crate::size_class::{COUNT, MAX_SIZE, MIN_ALIGN, SIZE, class_aligned, class_of};
+use crate::user_zone::UserZones;
 use crate::zone::{FreeAreas, Zone};
 
 /// NUMA nodes told apart; further ones share the last one's zone.
@@ -51,6 +52,7 @@ pub struct Heap<P: Platform> {
     /// Memory for bucket shells is asked for.
     pub(crate) shells: Backoff,
     pub(crate) balancer: Balancer,
+    pub(crate) user: UserZones,
     /// Something was freed since the balancer last looked.
     pub(crate) pending: AtomicBool,
     /// Bytes freed while it was not pending.
@@ -81,6 +83,7 @@ impl<P: Platform> Heap<P> {
             mapped: Lock::new(Blocks::new()),
             shells: Backoff::new(),
             balancer: Balancer::new(),
+            user: UserZones::new(),
             pending: AtomicBool::new(false),
             freed: AtomicU64::new(0),
             collapsed_from: AtomicU32::new(0),
@@ -366,6 +369,7 @@ impl<P: Platform> Heap<P> {
         self.caches.iter().for_each(|c| c.slabs.acquire(p));
         self.mapped.acquire(p);
         [&self.normal, &self.low].iter().for_each(|s| s.zones.iter().for_each(|z| z.acquire(p)));
+        self.freeze_zones();
         [&self.normal, &self.low].iter().for_each(|s| s.window.freeze(p));
     }
 
@@ -378,6 +382,7 @@ impl<P: Platform> Heap<P> {
         // SAFETY: as the caller promises.
         unsafe {
             [&self.normal, &self.low].iter().for_each(|s| s.window.thaw(p));
+            self.thaw_zones();
             [&self.normal, &self.low].iter().for_each(|s| s.zones.iter().for_each(|z| z.release(p)));
             self.mapped.release(p);
             self.caches.iter().for_each(|c| c.slabs.release(p));
@@ -395,6 +400,7 @@ impl<P: Platform> Heap<P> {
     /// As [`Heap::thaw`]; the caller is the child's only thread.
     pub unsafe fn thaw_child(&self) {
         self.percpu.finish_installs(&self.platform);
+        self.inherit_zones();
         // SAFETY: as the caller promises.
         unsafe { self.thaw() }
     }

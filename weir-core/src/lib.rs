@@ -6,7 +6,7 @@
 //! | floor | files |
 //! |---|---|
 //! | 7 | [`audit`] |
-//! | 6 | [`heap`], with `large` for what is larger than a size class |
+//! | 6 | [`heap`], with `large` for what is larger than a size class; [`user_zone`] |
 //! | 5 | [`object_cache`], [`balancer`], `collapse` |
 //! | 4 | [`slab`], [`report`], [`mapped`], [`density`] |
 //! | 3 | [`zone`] |
@@ -38,5 +38,6 @@ pub mod stats;
 mod sync;
 pub mod trace;
 pub mod tunables;
+pub mod user_zone;
 pub mod working_set;
 pub mod zone;

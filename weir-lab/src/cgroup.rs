@@ -2,7 +2,9 @@
 
 use crate::restore::{Guard, on_end};
 use std::fs;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
 
 /// A cgroup with a memory limit.
@@ -54,11 +56,32 @@ impl Cgroup {
         self.write(if self.version == 2 { "memory.max" } else { "memory.limit_in_bytes" }, bytes)
     }
 
+    /// Lets `bytes` of what is inside be swapped out, beyond a memory limit of `limit`.
+    pub fn limit_swap(&self, limit: u64, bytes: u64) -> Result<(), String> {
+        match self.version {
+            2 => self.write("memory.swap.max", bytes),
+            _ => self.write("memory.memsw.limit_in_bytes", limit + bytes),
+        }
+    }
+
     /// Bytes charged.
     pub fn usage(&self) -> Result<u64, String> {
-        let file = if self.version == 2 { "memory.current" } else { "memory.usage_in_bytes" };
+        self.read(if self.version == 2 { "memory.current" } else { "memory.usage_in_bytes" })
+    }
+
+    fn read(&self, file: &str) -> Result<u64, String> {
         let text = fs::read_to_string(self.path.join(file)).map_err(|why| format!("{file}: {why}"))?;
         text.trim().parse().map_err(|_| format!("{file} is no number"))
+    }
+
+    /// Bytes swapped out that are charged here.
+    pub fn swapped(&self) -> Result<u64, String> {
+        if self.version == 2 {
+            return self.read("memory.swap.current");
+        }
+        let text = fs::read_to_string(self.path.join("memory.stat")).map_err(|why| format!("memory.stat: {why}"))?;
+        // Version 1 counts swap only where it is built to account it.
+        crate::procfs::kib_field(&text, "total_swap ").ok_or_else(|| "memory.stat counts no swap here".into())
     }
 
     /// The file into which a process writes its number to join.
@@ -68,6 +91,23 @@ impl Cgroup {
 
     fn write(&self, file: &str, value: u64) -> Result<(), String> {
         fs::write(self.path.join(file), value.to_string()).map_err(|why| format!("cannot set {file}: {why}"))
+    }
+}
+
+/// Makes the child enter the cgroup before it becomes its program.
+pub fn enter(command: &mut Command, cgroup: &Cgroup) {
+    let door = std::ffi::CString::new(cgroup.door().into_os_string().into_encoded_bytes()).unwrap_or_default();
+    // SAFETY: between fork and exec only system calls are made: open, write, close.
+    unsafe {
+        command.pre_exec(move || {
+            let fd = libc::open(door.as_ptr(), libc::O_WRONLY | libc::O_CLOEXEC);
+            // "0" is the writing process itself, in both versions.
+            if fd < 0 || libc::write(fd, c"0".as_ptr().cast(), 1) != 1 {
+                return Err(std::io::Error::last_os_error());
+            }
+            libc::close(fd);
+            Ok(())
+        });
     }
 }
 

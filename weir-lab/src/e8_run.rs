@@ -1,15 +1,13 @@
 //! One run of E8: process A under an allocator, led through its phases and watched from outside.
 
-use crate::cgroup::Cgroup;
-use crate::child::{Kept, command, load_program, wait_readable};
+use crate::cgroup::{Cgroup, enter};
+use crate::child::{command, load_program};
 use crate::fifo::Fifo;
 use crate::peers::Allocator;
-use crate::procfs::{Memory, SwapTraffic, memory};
+use crate::phased::{Phased, load};
+use crate::procfs::{Memory, SwapTraffic};
 use serde_json::Value;
-use std::io::{Read, Write};
-use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// How large, and when A is looked at.
@@ -31,95 +29,19 @@ impl Setting {
 
 const PHASE_LIMIT: Duration = Duration::from_secs(120);
 
-/// A under way.
-pub struct Neighbour {
-    child: Kept,
-    /// What A said of its last phase.
-    pub said: Value,
-    /// When its last phase ended.
-    pub since: Instant,
-}
-
-impl Neighbour {
-    /// Starts A and waits until all its blocks are allocated and written.
-    pub fn peak(
-        allocator: &Allocator,
-        setting: &Setting,
-        cgroup: Option<&Cgroup>,
-        watch: Option<&Path>,
-    ) -> Result<Neighbour, String> {
-        let mut start = command(load_program()?, allocator);
-        start.args(["neighbour", &format!("bytes={}", setting.bytes), &format!("mix={}", setting.mix)]);
-        if let Some(fifo) = watch {
-            start.env("MEMORY_PRESSURE_WATCH", fifo);
-        }
-        join(&mut start, cgroup);
-        start.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit());
-        let child = Kept(start.spawn().map_err(|why| format!("cannot start A: {why}"))?);
-        let mut neighbour = Neighbour { child, said: Value::Null, since: Instant::now() };
-        neighbour.listen()?;
-        Ok(neighbour)
+/// Starts A and waits until all its blocks are allocated and written.
+fn peak(
+    allocator: &Allocator,
+    setting: &Setting,
+    cgroup: Option<&Cgroup>,
+    watch: Option<&Path>,
+) -> Result<Phased, String> {
+    let words = ["neighbour".to_string(), format!("bytes={}", setting.bytes), format!("mix={}", setting.mix)];
+    let mut start = load(allocator, &words)?;
+    if let Some(fifo) = watch {
+        start.env("MEMORY_PRESSURE_WATCH", fifo);
     }
-
-    /// Lets A free; returns when it has.
-    pub fn free(&mut self) -> Result<(), String> {
-        let pipe = self.child.0.stdin.as_mut().ok_or("A's input is closed")?;
-        pipe.write_all(b"\n").map_err(|why| format!("A is gone: {why}"))?;
-        self.listen()
-    }
-
-    /// What A occupies now.
-    pub fn memory(&self) -> Result<Memory, String> {
-        memory(self.child.0.id())
-    }
-
-    /// What A occupies at `seconds` after its last phase.
-    pub fn memory_at(&self, seconds: f64) -> Result<Memory, String> {
-        let moment = self.since + Duration::from_secs_f64(seconds);
-        std::thread::sleep(moment.saturating_duration_since(Instant::now()));
-        self.memory()
-    }
-
-    /// A number that A said.
-    pub fn number(&self, key: &str) -> Result<f64, String> {
-        self.said[key].as_f64().ok_or_else(|| format!("A did not say '{key}'"))
-    }
-
-    /// Reads A's next line.
-    fn listen(&mut self) -> Result<(), String> {
-        let deadline = Instant::now() + PHASE_LIMIT;
-        let pipe = self.child.0.stdout.as_mut().ok_or("A's output is closed")?;
-        let mut line = Vec::new();
-        while line.last() != Some(&b'\n') {
-            wait_readable(pipe, deadline).map_err(|why| format!("A: {why}"))?;
-            let mut byte = [0u8];
-            if pipe.read(&mut byte).unwrap_or(0) == 0 {
-                return Err("A ended before its time".into());
-            }
-            line.push(byte[0]);
-        }
-        self.since = Instant::now();
-        self.said = serde_json::from_slice(&line).map_err(|why| format!("A said nonsense: {why}"))?;
-        Ok(())
-    }
-}
-
-/// Makes the child enter the cgroup before it becomes its program.
-fn join(command: &mut Command, cgroup: Option<&Cgroup>) {
-    let Some(cgroup) = cgroup else { return };
-    let door = std::ffi::CString::new(cgroup.door().into_os_string().into_encoded_bytes()).unwrap_or_default();
-    // SAFETY: between fork and exec only system calls are made: open, write, close.
-    unsafe {
-        command.pre_exec(move || {
-            let fd = libc::open(door.as_ptr(), libc::O_WRONLY | libc::O_CLOEXEC);
-            // "0" is the writing process itself, in both versions.
-            if fd < 0 || libc::write(fd, c"0".as_ptr().cast(), 1) != 1 {
-                return Err(std::io::Error::last_os_error());
-            }
-            libc::close(fd);
-            Ok(())
-        });
-    }
+    Phased::start("A", start, cgroup)
 }
 
 /// What B took.
@@ -136,7 +58,7 @@ pub fn hog(setting: &Setting, cgroup: &Cgroup) -> Result<Hog, String> {
     let plain = Allocator { name: "B".into(), preload: None, version: String::new(), env: &[] };
     let mut start = command(load_program()?, &plain);
     start.args(["hog", &format!("bytes={}", setting.bytes), "times=2"]);
-    join(&mut start, Some(cgroup));
+    enter(&mut start, cgroup);
     let before = SwapTraffic::now()?;
     let finished = crate::child::run(start, PHASE_LIMIT * 4, "B")?;
     let swap = SwapTraffic::now()?.since(before);
@@ -163,9 +85,9 @@ pub struct Idle {
 /// Peak, free, look at it idle, then B.
 pub fn idle(allocator: &Allocator, setting: &Setting, swap_is_on: bool) -> Result<Idle, String> {
     let cgroup = swap_is_on.then(|| Cgroup::make("neighbour", setting.limit())).transpose()?;
-    let mut a = Neighbour::peak(allocator, setting, cgroup.as_ref(), None)?;
+    let mut a = peak(allocator, setting, cgroup.as_ref(), None)?;
     let peak = a.memory()?.held();
-    a.free()?;
+    a.next_phase()?;
     let mut result =
         Idle { peak, free_seconds: a.number("free_ns")? / 1e9, live: a.number("live")?, ..Idle::default() };
     for &seconds in &setting.looks {
@@ -190,8 +112,8 @@ const SETTLE: f64 = 0.1;
 /// The event comes by systemd's protocol.
 pub fn told_by_fifo(allocator: &Allocator, setting: &Setting) -> Result<Event, String> {
     let fifo = Fifo::make()?;
-    let mut a = Neighbour::peak(allocator, setting, None, Some(fifo.path()))?;
-    a.free()?;
+    let mut a = peak(allocator, setting, None, Some(fifo.path()))?;
+    a.next_phase()?;
     let before = a.memory_at(SETTLE)?;
     let event = Instant::now();
     let pipe = fifo.send();
@@ -201,14 +123,14 @@ pub fn told_by_fifo(allocator: &Allocator, setting: &Setting) -> Result<Event, S
 /// The event is the kernel's: the cgroup's limit falls a sixteenth of the peak below what A uses.
 pub fn told_by_cgroup(allocator: &Allocator, setting: &Setting) -> Result<Event, String> {
     let cgroup = Cgroup::make("pressure", setting.limit())?;
-    let mut a = Neighbour::peak(allocator, setting, Some(&cgroup), None)?;
-    a.free()?;
+    let mut a = peak(allocator, setting, Some(&cgroup), None)?;
+    a.next_phase()?;
     let before = a.memory_at(SETTLE)?;
     cgroup.limit(cgroup.usage()?.saturating_sub(setting.bytes / 16).max(setting.bytes / 64))?;
     after(&a, before, Instant::now(), false)
 }
 
-fn after(a: &Neighbour, before: Memory, event: Instant, heard: bool) -> Result<Event, String> {
+fn after(a: &Phased, before: Memory, event: Instant, heard: bool) -> Result<Event, String> {
     let mut held = [before; 3];
     for (slot, seconds) in held[1..].iter_mut().zip([0.1, 1.0]) {
         let moment = event + Duration::from_secs_f64(seconds);

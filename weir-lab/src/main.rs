@@ -6,18 +6,29 @@ mod cgroup;
 mod child;
 mod e10;
 mod e10_report;
+mod e5;
+mod e5_report;
+mod e5_tenant;
+mod e6;
+mod e6_document;
+mod e6_huge;
+mod e6_report;
 mod e8;
 mod e8_report;
 mod e8_run;
 mod e9;
 mod e9_report;
 mod fifo;
+mod guest;
+mod guest_kernel;
+mod initramfs;
 mod latency;
 mod latency_report;
 mod machine;
 mod one_at_a_time;
 mod peer_build;
 mod peers;
+mod phased;
 mod picture;
 mod procfs;
 mod program_batches;
@@ -59,6 +70,8 @@ enum Command {
     List,
     /// Build the peers that come as crates; all of them unless named.
     Peers { names: Vec<String> },
+    /// Fetch and unpack the kernel that e5's guests boot (Debian's cloud kernel).
+    GuestKernel,
     /// Run an experiment and print its table.
     Run(Box<RunArgs>),
 }
@@ -86,7 +99,7 @@ pub struct RunArgs {
     /// Which allocator is compared with the best of the others.
     #[arg(long, default_value = peers::WEIR, value_name = "NAME")]
     subject: String,
-    /// e9, scaling: only these workloads and programs.
+    /// e5, e6, e9, scaling: only these parts, workloads and programs.
     #[arg(long, value_delimiter = ',', value_name = "A,B")]
     only: Vec<String>,
     /// e8: how the bytes of the peak lie over the sizes 16 B to 256 KiB.
@@ -95,7 +108,7 @@ pub struct RunArgs {
     /// picture: where to draw it.
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
-    /// e8: where the swap file is made while it runs.
+    /// e5, e8: where the swap file is made while it runs.
     #[arg(long, value_name = "DIR", default_value = "/var/tmp")]
     swap_dir: PathBuf,
 }
@@ -105,6 +118,8 @@ type Experiment =
     (&'static str, &'static str, fn(&RunArgs, Vec<peers::Allocator>) -> Result<serde_json::Value, String>);
 
 const EXPERIMENTS: &[Experiment] = &[
+    ("e5", "density: how many idle processes or guests fit before the first swap, and what memhog takes", e5::run),
+    ("e6", "what reporting costs: page faults a second with it and without; huge pages before and after", e6::run),
     ("e8", "the neighbour: what an idle process that once peaked costs another in its cgroup", e8::run),
     ("e9", "peers: the standard allocator workloads and real programs; time, peak resident set, page faults", e9::run),
     ("e10", "many threads: what is held for threads that used malloc once and sleep", e10::run),
@@ -122,6 +137,7 @@ fn main() -> ExitCode {
     let done = restore::install().and_then(|()| match cli.command {
         Command::List => list(),
         Command::Peers { names } => build_peers(&names),
+        Command::GuestKernel => guest_kernel::fetch().map(|kernel| println!("{}", kernel.image.display())),
         Command::Run(args) => run(&args),
     });
     restore::everything();

@@ -68,6 +68,13 @@ pub fn available_memory() -> Result<u64, String> {
     kib_field(&text, "MemAvailable:").map(|kib| kib * 1024).ok_or_else(|| "/proc/meminfo has no MemAvailable".into())
 }
 
+/// One of the machine's counters.
+pub fn vmstat(name: &str) -> Result<u64, String> {
+    let text = read_to_string("/proc/vmstat").map_err(|why| format!("/proc/vmstat: {why}"))?;
+    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    line.and_then(|number| number.parse().ok()).ok_or_else(|| format!("/proc/vmstat has no {name}"))
+}
+
 /// The machine's swap traffic since boot, in pages.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SwapTraffic {
@@ -80,12 +87,7 @@ pub struct SwapTraffic {
 impl SwapTraffic {
     /// As it stands.
     pub fn now() -> Result<SwapTraffic, String> {
-        let text = read_to_string("/proc/vmstat").map_err(|why| format!("/proc/vmstat: {why}"))?;
-        let field = |name: &str| {
-            let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-            line.and_then(|number| number.parse().ok()).ok_or_else(|| format!("/proc/vmstat has no {name}"))
-        };
-        Ok(SwapTraffic { pages_in: field("pswpin")?, pages_out: field("pswpout")? })
+        Ok(SwapTraffic { pages_in: vmstat("pswpin")?, pages_out: vmstat("pswpout")? })
     }
 
     /// What came since `earlier`.

@@ -15,6 +15,7 @@ mod settings;
 mod start;
 mod thread;
 mod weak;
+pub mod zone;
 
 pub use weir_core::{stats, tunables};
 

@@ -12,3 +12,4 @@ mod refaults;
 mod reporting;
 mod scale;
 mod threads;
+mod zones;

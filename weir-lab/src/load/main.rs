@@ -12,6 +12,7 @@ mod calls;
 mod churn;
 mod clock;
 mod glibc_bench;
+mod guest_init;
 mod hog;
 mod larson;
 mod latency;
@@ -19,12 +20,14 @@ mod many_threads;
 mod mem;
 mod mstress;
 mod neighbour;
+mod page_fault;
 mod pair;
 mod report_time;
 mod rptest;
 mod run;
 mod sh;
 mod short_threads;
+mod stripes;
 mod table;
 mod xmalloc;
 
@@ -44,8 +47,11 @@ fn main() {
         "latency" => latency::main(args),
         "big-heap" => big_heap::main(args),
         "calls" => calls::main(args),
+        "guest-init" => guest_init::main(args),
         "hog" => hog::main(args),
+        "page-fault" => page_fault::main(args),
         "report-time" => report_time::main(args),
+        "stripes" => stripes::main(args),
         _ => measure(&name, args),
     };
     if let Err(why) = result {

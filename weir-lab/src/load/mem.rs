@@ -94,6 +94,13 @@ impl Block {
         }
     }
 
+    /// Writes the byte at `offset`.
+    #[inline]
+    pub fn touch(self, offset: usize) {
+        // SAFETY: callers stay inside the size they allocated.
+        unsafe { self.0.add(offset).write_volatile(1) };
+    }
+
     /// The word at `index`, counted in 8 bytes.
     #[inline]
     pub fn word(self, index: usize) -> u64 {

@@ -2,7 +2,7 @@
 //! without ever calling the allocator again.
 //!
 //! Protocol: after each phase one line of JSON on standard output, then A waits for one byte on standard input.
-//! Phases: `peak` (all blocks live and written), `freed`. The end of input ends A.
+//! Phases: `ready` (if told to start), `peak` (all blocks live and written), `freed`. The end of input ends A.
 
 use crate::mem::{Block, Random};
 use std::io::Write;
@@ -26,21 +26,29 @@ struct Setting {
     keep_permille: usize,
     mix: Mix,
     seed: u64,
+    /// Begin only when told, after a phase `ready`.
+    told: bool,
 }
 
 fn read(args: impl Iterator<Item = String>) -> Result<Setting, String> {
-    let mut setting = Setting { bytes: 1 << 30, threads: 4, keep_permille: 50, mix: Mix::EvenCounts, seed: 8 };
+    let mut setting =
+        Setting { bytes: 1 << 30, threads: 4, keep_permille: 50, mix: Mix::EvenCounts, seed: 8, told: false };
     for word in args {
         let (key, value) = word.split_once('=').ok_or_else(|| format!("'{word}' is not of the form key=value"))?;
         let number = || value.parse::<u64>().map_err(|_| format!("'{value}' in '{word}' is not a whole number"));
         match (key, value) {
             ("mix", "even-bytes") => setting.mix = Mix::EvenBytes,
             ("mix", "even-counts") => setting.mix = Mix::EvenCounts,
+            ("start", "told") => setting.told = true,
             ("bytes", _) => setting.bytes = number()?,
             ("threads", _) => setting.threads = number()?.max(2) as usize,
             ("keep", _) => setting.keep_permille = number()?.min(1000) as usize,
             ("seed", _) => setting.seed = number()?,
-            _ => return Err(format!("'{word}' is no setting: bytes, threads, keep, seed, mix=even-bytes|even-counts")),
+            _ => {
+                return Err(format!(
+                    "'{word}' is no setting: bytes, threads, keep, seed, start=told, mix=even-bytes|even-counts"
+                ));
+            }
         }
     }
     Ok(setting)
@@ -52,6 +60,10 @@ type Held = (Block, u32);
 /// Runs A.
 pub fn main(args: impl Iterator<Item = String>) -> Result<(), String> {
     let setting = read(args)?;
+    if setting.told {
+        say(format_args!("{{\"phase\":\"ready\"}}\n"));
+        listen();
+    }
     // The tables are mappings of the kernel's, so that neither they nor their growth are in what is measured.
     let tables: Vec<Table> = (0..setting.threads).map(|_| Table::new(&setting)).collect::<Result<_, _>>()?;
     let step = Barrier::new(setting.threads + 1);
@@ -182,6 +194,9 @@ impl Table {
         if base == libc::MAP_FAILED {
             return Err(format!("cannot map the table of blocks: {}", std::io::Error::last_os_error()));
         }
+        // Huge pages of the table's own would be split when it is forgotten, and be counted as if a report had done it.
+        // SAFETY: the fresh mapping, whole. Advice that is not taken does no harm.
+        unsafe { libc::madvise(base, capacity * size_of::<Held>(), libc::MADV_NOHUGEPAGE) };
         Ok(Table { base: base.cast(), capacity, length: AtomicU64::new(0) })
     }
 
@@ -213,7 +228,7 @@ impl Table {
 }
 
 /// Prints through a buffer on the stack: after the frees nothing may allocate.
-fn say(line: std::fmt::Arguments) {
+pub fn say(line: std::fmt::Arguments) {
     let mut buffer = [0u8; 256];
     let mut rest = &mut buffer[..];
     let _ = rest.write_fmt(line);
@@ -224,7 +239,7 @@ fn say(line: std::fmt::Arguments) {
 }
 
 /// Waits for the harness's byte. The harness being gone is the end.
-fn listen() {
+pub fn listen() {
     let mut byte = 0u8;
     // SAFETY: reads at most one byte into `byte`.
     let got = unsafe { libc::read(0, (&raw mut byte).cast(), 1) };

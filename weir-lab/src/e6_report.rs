@@ -1,0 +1,94 @@
+//! E6's tables: pages a second with reporting off and on beside the document's, pauses, and huge pages.
+
+use crate::e6::{FORMS, Pause, Point};
+use crate::e6_document as document;
+use crate::e6_huge::{COUNTERS, Huge};
+use crate::report::{Table, count, mib, short, spread};
+use crate::stats::{Verdict, geometric_mean, student};
+
+/// What no point may lose.
+const TARGET: f64 = 0.01;
+
+/// Prints them.
+pub fn print(points: &[Point], pauses: &[Pause], huge: &[Huge]) {
+    for (form, _) in FORMS {
+        let of_form: Vec<&Point> = points.iter().filter(|point| point.form == form).collect();
+        if !of_form.is_empty() {
+            println!("## 128 MiB as {form}: pages a second, median (least..most)\n\n{}", faults(&of_form));
+            println!("{}\n", judged(&of_form));
+        }
+    }
+    if !pauses.is_empty() {
+        println!("## With a pause between the rounds: ms a round of 128 MiB in blocks of 1 MiB\n\n{}", paused(pauses));
+        println!("What lay idle for longer than the window was reported, and faults again when it is used again.\n");
+    }
+    if !huge.is_empty() {
+        println!("## Huge pages: MiB at the peak, right after the frees, and 3 s later\n\n{}", huge_pages(huge));
+        println!("The counters are the whole machine's, from the frees to the last look.");
+    }
+}
+
+fn faults(points: &[&Point]) -> Table {
+    let mut table = Table::new(["tasks", "off", "on", "on against off", "document: off", "on", "on against off"]);
+    for point in points {
+        let kind = if point.processes { "process(es)" } else { "thread(s)" };
+        let mut row = vec![format!("{} {kind}", point.tasks)];
+        row.extend(point.pages.iter().map(|sample| spread(sample, count)));
+        row.push(student(&point.pages[1], &point.pages[0]).to_string());
+        if let Some((off, on)) = document::point(point.tasks, point.processes) {
+            row.extend([count(off), count(on), percent(on / off)]);
+        }
+        table.row(row);
+    }
+    table
+}
+
+fn percent(ratio: f64) -> String {
+    format!("{:+.1} %", (ratio - 1.0) * 100.0)
+}
+
+fn judged(points: &[&Point]) -> String {
+    let ratio = |point: &&Point| point.pages[1].mean() / point.pages[0].mean();
+    let worse = points.iter().filter(|point| {
+        let proven = matches!(student(&point.pages[1], &point.pages[0]), Verdict::Differs { .. });
+        proven && ratio(point) < 1.0 - TARGET
+    });
+    let all: crate::stats::Sample = points.iter().map(ratio).collect();
+    let mean = geometric_mean(all.values()).unwrap_or(f64::NAN);
+    let theirs = geometric_mean(document::ratios()).unwrap_or(f64::NAN);
+    format!(
+        "Proven to be worse than 1 %: {} of {} points. Means, on over off: {} at the worst point, {} at the best, \
+         geometric mean {} (document, its 48 points: {}).",
+        worse.count(),
+        points.len(),
+        percent(all.min()),
+        percent(all.max()),
+        percent(mean),
+        percent(theirs)
+    )
+}
+
+fn paused(pauses: &[Pause]) -> Table {
+    let mut table = Table::new(["pause", "off", "on", "on against off"]);
+    for pause in pauses {
+        let sides = pause.round.iter().map(|sample| spread(sample, short));
+        let verdict = student(&pause.round[1], &pause.round[0]).to_string();
+        table.row(std::iter::once(format!("{} ms", pause.ms)).chain(sides).chain([verdict]));
+    }
+    table
+}
+
+fn huge_pages(huge: &[Huge]) -> Table {
+    let header = ["huge pages", "case", "resident", "AnonHugePages"].map(String::from);
+    let mut table = Table::new(header.into_iter().chain(COUNTERS.map(String::from)));
+    for run in huge {
+        let three = |part: fn(&crate::procfs::Memory) -> u64| {
+            let looks = [&run.peak, &run.memory[0], &run.memory[1]].map(|memory| mib(part(memory) as f64));
+            looks.join(" > ")
+        };
+        let mut row = vec![run.thp.clone(), run.case.to_string(), three(|m| m.rss), three(|m| m.huge)];
+        row.extend(run.splits.iter().map(u64::to_string));
+        table.row(row);
+    }
+    table
+}
