@@ -30,8 +30,10 @@ pub enum Command {
 
 /// Options of `weir run`.
 #[derive(Debug, Args)]
-#[command(after_help = "Exit status: the program's own; 125 if Weir itself fails, 126 if the program cannot be \
-                        executed, 127 if it is not found. A program that a signal ended is followed by the same signal.")]
+#[command(
+    after_help = "Exit status: the program's own; 125 if Weir itself fails or is not told rightly, 126 if the program cannot be \
+                        executed, 127 if it is not found. A program that a signal ended is followed by the same signal."
+)]
 pub struct RunOptions {
     /// Keep the program's resident memory under SIZE where idle memory allows it (64M, 1G)
     #[arg(long, value_name = "SIZE", value_parser = units::parse_size)]
@@ -46,6 +48,6 @@ pub struct RunOptions {
     #[arg(long, value_name = "D", value_parser = units::parse_duration)]
     pub stats_interval: Option<Duration>,
     /// The program and its arguments
-    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROGRAM [ARGS]")]
+    #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM [ARGS]")]
     pub program: Vec<OsString>,
 }

@@ -1,6 +1,7 @@
 //! `weir doctor`: what works on this machine, and what Weir does without what does not.
 
 use crate::failure::Failure;
+use crate::output;
 use crate::units::bytes;
 use serde::Serialize;
 use weir::os::cgroup::{GroupDir, Membership, Version};
@@ -42,9 +43,9 @@ pub fn doctor(json: bool) -> Result<i32, Failure> {
     if json {
         let text =
             serde_json::to_string_pretty(&checks).map_err(|e| Failure::own(format!("cannot write JSON: {e}")))?;
-        println!("{text}");
+        output::print(&(text + "\n"))?;
     } else {
-        print_table(&checks);
+        output::print(&table(&checks))?;
     }
     Ok(i32::from(checks.iter().any(|c| c.state == State::Fatal)))
 }
@@ -57,17 +58,18 @@ fn all_checks() -> Vec<Check> {
     checks
 }
 
-fn print_table(checks: &[Check]) {
+fn table(checks: &[Check]) -> String {
     let width = |pick: fn(&Check) -> usize| checks.iter().map(pick).max().unwrap_or(0);
     let (names, founds) = (width(|c| c.name.chars().count()), width(|c| c.found.chars().count()));
-    for c in checks {
+    let row = |c: &Check| {
         let state = match c.state {
             State::Ok => "ok",
             State::Limited => "limited",
             State::Fatal => "FATAL",
         };
-        println!("{:<names$}  {state:<7}  {:<founds$}  {}", c.name, c.found, c.effect);
-    }
+        format!("{:<names$}  {state:<7}  {:<founds$}  {}\n", c.name, c.found, c.effect)
+    };
+    checks.iter().map(row).collect()
 }
 
 fn kernel() -> Check {

@@ -10,10 +10,13 @@ pub struct Failure {
     message: String,
 }
 
+/// Weir itself cannot go on. 125, as `env` and `timeout` have it, keeps 126 and 127 for the program.
+pub const OWN: i32 = 125;
+
 impl Failure {
-    /// Weir itself cannot go on. 125, as `env` and `timeout` have it, keeps 126 and 127 for the program.
+    /// Weir itself cannot go on.
     pub fn own(message: String) -> Self {
-        Self { status: 125, message }
+        Self { status: OWN, message }
     }
     /// The program is there but cannot be executed.
     pub fn not_executable(message: String) -> Self {

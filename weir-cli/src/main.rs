@@ -5,6 +5,7 @@ mod doctor;
 mod elf;
 mod failure;
 mod library;
+mod output;
 mod run;
 mod settings;
 mod signals;
@@ -16,16 +17,25 @@ use clap::Parser;
 use command_line::{Command, CommandLine};
 
 fn main() -> ! {
-    let result = match CommandLine::parse().command {
+    let result = match CommandLine::try_parse().unwrap_or_else(|error| refuse(&error)).command {
         Command::Run(options) => run::run(&options),
         Command::Doctor { json } => doctor::doctor(json),
-        Command::Settings => {
-            settings::settings();
-            Ok(0)
-        }
+        Command::Settings => settings::settings(),
     };
     std::process::exit(result.unwrap_or_else(|failure| {
-        eprintln!("weir: {failure}");
+        output::say(format_args!("weir: {failure}\n"));
         failure.status
     }))
+}
+
+/// Says what is wrong with the command line, or the help that was asked for. `weir run` leaves all statuses but its own
+/// to the program.
+fn refuse(error: &clap::Error) -> ! {
+    let is_run = std::env::args_os().nth(1).is_some_and(|command| command == "run");
+    let _ = error.print();
+    std::process::exit(match error.exit_code() {
+        0 => 0,
+        _ if is_run => failure::OWN,
+        status => status,
+    })
 }

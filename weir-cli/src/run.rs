@@ -2,6 +2,7 @@
 
 use crate::command_line::RunOptions;
 use crate::failure::Failure;
+use crate::output;
 use crate::signals;
 use crate::stats_file::StatsFile;
 use crate::summary::{self, Summary, Totals};
@@ -58,7 +59,7 @@ pub fn run(options: &RunOptions) -> Result<i32, Failure> {
     };
     drop(stats);
     if !options.quiet {
-        eprint!("{summary}");
+        output::say(format_args!("{summary}"));
     }
     if let (Some(mut file), Some(path)) = (json, options.json.as_deref()) {
         serde_json::to_writer_pretty(&mut file, &summary)
@@ -82,7 +83,9 @@ fn create_json(path: &Path) -> Result<std::fs::File, Failure> {
 
 fn warn_of_obstacles(program: &Path) {
     if let Some(why) = elf::resolve(program).and_then(|path| elf::preload_obstacle(&path)) {
-        eprintln!("weir: warning: {why}: its own malloc cannot be replaced by preloading, so it runs without Weir");
+        output::say(format_args!(
+            "weir: warning: {why}: its own malloc cannot be replaced by preloading, so it runs without Weir\n"
+        ));
     }
 }
 
@@ -183,8 +186,8 @@ fn print_line(stats: &StatsFile, started: Instant, resident: Option<u64>) {
     let t = Totals::of(stats);
     let (used, idle) = summary::now(stats);
     let g = &t.given_back_bytes;
-    eprintln!(
-        "weir: {:.1} s: resident {}, used {}, idle {}, given back {} idle + {} pressure + {} limit, {} pressure events",
+    output::say(format_args!(
+        "weir: {:.1} s: resident {}, used {}, idle {}, given back {} idle + {} pressure + {} limit, {} pressure events\n",
         started.elapsed().as_secs_f64(),
         resident.map_or("-".into(), bytes),
         bytes(used),
@@ -193,7 +196,7 @@ fn print_line(stats: &StatsFile, started: Instant, resident: Option<u64>) {
         bytes(g.pressure),
         bytes(g.limit),
         t.pressure_events,
-    );
+    ));
 }
 
 fn resident_bytes(pid: i32) -> Option<u64> {

@@ -1,10 +1,12 @@
 //! `weir settings`: the table of tunables, from which the document is made as well.
 
+use crate::failure::Failure;
+use crate::output;
 use weir::tunables::{TABLE, Tunable};
 
 /// Prints the table as Markdown.
-pub fn settings() {
-    print!("{}", markdown());
+pub fn settings() -> Result<i32, Failure> {
+    output::print(&markdown()).map(|()| 0)
 }
 
 fn markdown() -> String {

@@ -87,7 +87,8 @@ impl Totals {
                 asked: sum(&|s| &s.given_back[3]),
             },
             pressure_events: sum(&|s| &s.pressure_events),
-            pressure_latency_p50_ns: median(&histogram),
+            // The end of its bucket may be beyond the longest of all.
+            pressure_latency_p50_ns: median(&histogram).map(|p50| p50.min(longest.unwrap_or(p50))),
             pressure_latency_max_ns: longest.filter(|_| heard),
             reports: sum(&|s| &s.reports),
             report_failures: sum(&|s| &s.report_failures),
@@ -150,7 +151,7 @@ impl fmt::Display for Summary {
         let last = self.last_resident_bytes.map_or("not sampled".into(), bytes);
         let bound = || format!("under {}", bytes(self.peak_resident_bound_bytes));
         let peak = self.peak_resident_bytes.map_or_else(bound, bytes);
-        line(f, "resident", format!("peak {peak}, last sample {last}"))?;
+        line(f, "resident", format!("peak {peak}, final {last}"))?;
         if t.processes == 0 {
             return line(f, "processes", "none that used Weir".into());
         }
@@ -211,6 +212,6 @@ mod tests {
             totals: Totals::default(),
         };
         let text = summary.to_string();
-        assert!(text.contains("peak under 2.0 KiB, last sample not sampled") && text.contains("none that used Weir"));
+        assert!(text.contains("peak under 2.0 KiB, final not sampled") && text.contains("none that used Weir"));
     }
 }

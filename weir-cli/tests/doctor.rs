@@ -36,3 +36,15 @@ fn a_machine_without_address_space_is_refused() {
     assert_eq!(output.status.code(), Some(1), "{text}{}", String::from_utf8_lossy(&output.stderr));
     assert!(text.contains("FATAL"), "{text}");
 }
+
+#[test]
+fn a_full_standard_output_is_said_and_a_closed_pipe_is_not() {
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_weir")).arg("doctor").stdout(full).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!((output.status.code(), text.starts_with("weir: cannot write")), (Some(125), true), "{text}");
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let output = Command::new(env!("CARGO_BIN_EXE_weir")).arg("settings").stdout(writer).output().unwrap();
+    assert!(output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
+}

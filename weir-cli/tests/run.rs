@@ -113,7 +113,25 @@ fn weirs_own_failures_are_125() {
     assert!(stderr(&no_library).starts_with("weir: library missing"), "{}", stderr(&no_library));
     let no_json = bench.run(&["--json", "/no/such/dir/x.json", "--", "sh", "-c", "echo ran"]);
     assert_eq!((no_json.status.code(), no_json.stdout.as_slice()), (Some(125), &b""[..]));
-    assert!(!bench.run(&["--limit", "lots", "true"]).status.success());
+    for wrong in [&["--limit", "lots", "true"][..], &["--limit", "0", "true"], &["--no-such-option", "true"], &[]] {
+        let refused = bench.run(wrong);
+        assert_eq!((refused.status.code(), refused.stdout.as_slice()), (Some(125), &b""[..]), "{wrong:?}");
+    }
+}
+
+#[test]
+fn the_programs_own_options_are_left_to_it() {
+    let Some(bench) = Bench::new() else { return };
+    let output = bench.run(&["--quiet", "sh", "-c", "echo $0 $@", "--json", "--limit", "--", "-q"]);
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "--json --limit -- -q\n");
+}
+
+#[test]
+fn a_full_standard_error_costs_the_summary_and_not_the_status() {
+    let Some(bench) = Bench::new() else { return };
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let status = bench.weir(&["--stats-interval", "10ms", "sh", "-c", "sleep 0.2; exit 77"]).stderr(full).status();
+    assert_eq!(status.unwrap().code(), Some(77));
 }
 
 #[test]

@@ -1,10 +1,10 @@
 //! The audit: every page is in exactly one state, every list holds what belongs on it, every count is the sum of what
 //! it counts. For tests and for a program that doubts its heap; it walks everything and changes nothing.
 
+use crate::geometry::CACHES;
 use crate::heap::{Heap, MAX_NODES, Space};
 use crate::page::{LARGE, NOTHING, PAGE, PAGEBLOCK_PAGES};
 use crate::platform::Platform;
-use crate::size_class::{COUNT, OBJECTS};
 use crate::slab;
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -53,24 +53,33 @@ impl<P: Platform> Heap<P> {
     pub fn audit(&self) -> Result<Audit, Fault> {
         let _no_batch_in_flight = self.balancer.batch(&self.platform);
         let mut audit = Audit::default();
-        let mut sums = [slab::audit::Sum::default(); COUNT + 1];
+        let mut sums = [slab::audit::Sum::default(); CACHES];
         for space in [&self.normal, &self.low] {
             self.audit_space(space, &mut audit, &mut sums)?;
         }
         let mut out = 0;
-        for class in 1..=COUNT {
-            self.caches[class].slabs.lock(&self.platform).audit(&self.normal.window, class, sums[class])?;
-            out += sums[class].slabs * OBJECTS[class] as usize - sums[class].free;
-            let mut objects = 0;
-            self.caches[class].depot.lock(&self.platform).audit(class, |addr| {
-                objects += 1;
-                check(slab::audit::is_out(&self.normal.window, class, addr), "an object of a depot", addr)
-            })?;
-            audit.depot_objects += objects;
+        for (class, cache) in (1..).zip(self.known()) {
+            let g = cache.shape.get();
+            // The sums are of all nodes' domains: with several, only the totals are compared.
+            let mut whole = slab::audit::Sum::default();
+            for domain in cache.domains() {
+                let slabs = domain.slabs.lock(&self.platform);
+                whole.add(slabs.audit(&self.normal.window, &g)?);
+                drop(slabs);
+                let mut objects = 0;
+                domain.depot.lock(&self.platform).audit(class, |addr| {
+                    objects += 1;
+                    check(slab::audit::is_out(&self.normal.window, &g, addr), "an object of a depot", addr)
+                })?;
+                audit.depot_objects += objects;
+            }
+            check(whole == sums[class], "what lists and pages say of a cache", class)?;
+            out += whole.slabs * usize::from(g.objects) - whole.free;
         }
         self.percpu.audit(|class, addr| {
             audit.cpu_objects += 1;
-            check(slab::audit::is_out(&self.normal.window, class, addr), "an object of a bucket", addr)
+            let g = self.caches[class].shape.get();
+            check(slab::audit::is_out(&self.normal.window, &g, addr), "an object of a bucket", addr)
         })?;
         let cached = audit.depot_objects + audit.cpu_objects;
         check(cached <= out, "objects cached twice", cached)?;
@@ -91,7 +100,7 @@ impl<P: Platform> Heap<P> {
         &self,
         space: &Space,
         audit: &mut Audit,
-        sums: &mut [slab::audit::Sum; COUNT + 1],
+        sums: &mut [slab::audit::Sum; CACHES],
     ) -> Result<(), Fault> {
         let (mut free, mut pages) = (0, 0);
         for node in 0..MAX_NODES {
@@ -103,7 +112,7 @@ impl<P: Platform> Heap<P> {
             audit.reported_pages += sum.free - sum.idle;
         }
         let top = space.window.top() as usize;
-        let held = Self::audit_pages(space, audit, sums)?;
+        let held = self.audit_pages(space, audit, sums)?;
         check(held + free == pages, "pages in no state", held)?;
         check(pages <= top, "pages of a window", pages)?;
         audit.hole_pages += top - pages;
@@ -111,7 +120,12 @@ impl<P: Platform> Heap<P> {
     }
 
     /// Walks the pages that are not free; returns how many slabs and runs hold.
-    fn audit_pages(space: &Space, audit: &mut Audit, sums: &mut [slab::audit::Sum; COUNT + 1]) -> Result<usize, Fault> {
+    fn audit_pages(
+        &self,
+        space: &Space,
+        audit: &mut Audit,
+        sums: &mut [slab::audit::Sum; CACHES],
+    ) -> Result<usize, Fault> {
         let window = &space.window;
         let before = audit.slab_pages + audit.run_pages;
         let is_free = |page: u32| {
@@ -136,9 +150,10 @@ impl<P: Platform> Heap<P> {
                 }
                 class => {
                     let class = usize::from(class);
-                    let first = slab::audit::audit_slab(window, class, page, &mut sums[class])?;
+                    let g = self.caches[class].shape.get();
+                    let first = slab::audit::audit_slab(window, &g, page, &mut sums[class])?;
                     check(first == page, "a slab's first page", page as usize)?;
-                    let len = u32::from(crate::size_class::PAGES[class]);
+                    let len = u32::from(g.pages);
                     audit.slab_pages += len as usize;
                     len
                 }

@@ -2,8 +2,10 @@
 //!
 //! Calm: once a window, caches are trimmed to their working sets, and what lay free above the peak of the last window
 //! is reported, whole pageblocks first, then runs and slab pages that no huge page backs. Pressure: the same at once,
-//! with no cushion left. What calm windows gave back too early makes them longer ([`crate::refault`]). Severe pressure: every CPU's buckets are drained first, depots are emptied, and huge pages
-//! are split for what is free inside them.
+//! with no cushion left. What calm windows gave back too early makes them longer ([`crate::refault`]). Severe pressure,
+//! the last resort: every CPU's buckets are drained first, depots are emptied, and huge pages are split for what is
+//! free inside them. That costs a program its caches, so it happens once in `severe_interval_ms` at most; a severe
+//! event before that is answered as any other.
 
 use core::sync::atomic::{
     AtomicU32, AtomicU64,
@@ -11,14 +13,16 @@ use core::sync::atomic::{
 };
 
 use crate::buddy::Backing;
+use crate::class_set::ClassSet;
 use crate::heap::{Heap, MAX_NODES};
 use crate::lock::{Guard, Lock};
+use crate::object_cache::Domain;
 use crate::page::PAGE;
 use crate::platform::Platform;
 use crate::pressure::Level;
 use crate::refault::Patience;
 use crate::report::{BATCH, Want};
-use crate::size_class::{COUNT, MAX_BATCH};
+use crate::size_class::COUNT;
 use crate::stats::{self, Cause};
 
 /// Calm windows without any progress after which the balancer sleeps until something is freed again.
@@ -45,6 +49,10 @@ pub struct Balancer {
     quiet_windows: AtomicU32,
     next_window: AtomicU64,
     last_drain: AtomicU64,
+    /// The time as of the last window's end or event: exact enough for ages, and read at no cost.
+    clock: AtomicU64,
+    /// No memory for bucket shells before this time.
+    shells_from: AtomicU64,
     /// What the refault meter makes of calm windows.
     patience: Lock<Patience, 4>,
     /// Calm reports and their refaults that it has taken in, bytes.
@@ -64,10 +72,23 @@ impl Balancer {
             quiet_windows: AtomicU32::new(0),
             next_window: AtomicU64::new(0),
             last_drain: AtomicU64::new(0),
+            clock: AtomicU64::new(0),
+            shells_from: AtomicU64::new(0),
             patience: Lock::new(Patience::new()),
             taken_in: [const { AtomicU64::new(0) }; 2],
             level: AtomicU32::new(0),
         }
+    }
+
+    /// The time as of the last window's end or event, ns.
+    pub(crate) fn clock(&self) -> u64 {
+        self.clock.load(Relaxed)
+    }
+
+    /// The cache of `set` at which the next round begins: each is the first in its turn.
+    pub(crate) fn next_start(&self, set: ClassSet) -> usize {
+        let turn = self.start.fetch_add(1, Relaxed) as usize;
+        set.from(0).nth(turn % set.len().max(1)).unwrap_or(0)
     }
 
     /// Held while a batch is isolated.
@@ -83,6 +104,18 @@ impl Balancer {
     /// Waits for the batch in flight and holds further ones off: for `fork`.
     pub(crate) fn freeze<P: Platform>(&self, platform: &P) {
         self.in_flight.acquire(platform);
+    }
+
+    /// The same of the estimates, whose lock is of a higher rank.
+    pub(crate) fn freeze_estimates<P: Platform>(&self, platform: &P) {
+        self.patience.acquire(platform);
+    }
+
+    /// # Safety
+    /// The caller froze them.
+    pub(crate) unsafe fn thaw_estimates<P: Platform>(&self, platform: &P) {
+        // SAFETY: as the caller promises.
+        unsafe { self.patience.release(platform) }
     }
 
     /// # Safety
@@ -134,9 +167,23 @@ impl<P: Platform> Heap<P> {
         }
     }
 
+    /// Reads the clock, for all who are content with the last window's.
+    fn tick(&self) -> u64 {
+        let now = self.platform.now();
+        self.balancer.clock.store(now, Relaxed);
+        now
+    }
+
+    /// Whether memory was so short a moment ago that buckets may not grow in number.
+    pub(crate) fn shells_stopped(&self) -> bool {
+        let from = self.balancer.shells_from.load(Relaxed);
+        from > 0 && self.platform.now() < from
+    }
+
     /// Ends a calm window. Returns whether another is wanted soon: `false` once nothing moves any more.
     pub fn balance_calm(&self) -> bool {
         self.pending.store(false, Release);
+        let now = self.tick();
         if self.platform.tunables().report.get() == 0 {
             return false;
         }
@@ -147,7 +194,8 @@ impl<P: Platform> Heap<P> {
         if quiet && self.balancer.quiet_windows.load(Relaxed) == 1 {
             moved += self.drain_cpus();
         }
-        moved += self.trim_caches(|ws| ws.update());
+        moved += self.drain_idle(now);
+        moved += self.trim_calmly(now);
         let mut keep = [0; 2 * MAX_NODES];
         let nodes = self.nodes();
         for (i, space) in [&self.normal, &self.low].into_iter().enumerate() {
@@ -179,18 +227,20 @@ impl<P: Platform> Heap<P> {
 
     /// Answers pressure at once; returns the bytes given back.
     pub fn balance_pressure(&self, level: Level, cause: Cause) -> usize {
+        let now = self.tick();
         if self.platform.tunables().report.get() == 0 || level == Level::None {
             return 0;
         }
-        let severe = level == Level::Severe;
+        let severe = level == Level::Severe && self.may_drain(now);
         self.forgive();
         let want = Want { cause, split: if severe { Backing::Huge } else { Backing::SparseHuge } };
         let mut bytes = self.unmap_while(cause, |blocks| blocks.drop_above(0));
         bytes += self.report_whole(want, |_| 0);
-        if severe && self.may_drain() {
-            self.drain_cpus();
-        }
-        let trimmed = self.trim_caches(|ws| if severe { 0 } else { ws.update() });
+        let trimmed = if severe {
+            self.sink_and_drain() + self.trim_to_nothing(now)
+        } else {
+            self.drain_idle(now) + self.trim_by_age(now, || self.report_whole(want, |_| 0))
+        };
         bytes += self.report_whole(want, |_| 0);
         bytes += self.report_runs(want, |_| 0);
         bytes += self.report_slabs(want, true);
@@ -203,12 +253,14 @@ impl<P: Platform> Heap<P> {
         bytes
     }
 
-    /// Everything idle goes back now, whatever it costs to get it again: `malloc_trim`.
+    /// Everything idle goes back now, whatever it costs to get it again: `malloc_trim`. Objects that have to be taken
+    /// down are, by the caller.
     pub fn trim(&self) -> usize {
         let want = Want { cause: Cause::Asked, split: Backing::Huge };
         self.forgive();
         self.drain_cpus();
-        self.trim_caches(|_| 0);
+        self.trim_to_nothing(self.tick());
+        self.take_down();
         let bytes = self.unmap_while(want.cause, |blocks| blocks.drop_above(0))
             + self.report_whole(want, |_| 0)
             + self.report_runs(want, |_| 0)
@@ -223,7 +275,7 @@ impl<P: Platform> Heap<P> {
     pub(crate) fn reclaim_for_allocation(&self) {
         stats::add(&self.platform.stats().direct_reclaims, 1);
         self.unmap_while(Cause::Limit, |blocks| blocks.drop_above(0));
-        self.trim_caches(|_| 0);
+        self.trim_to_nothing(self.balancer.clock());
     }
 
     /// Length of a calm window now, ns.
@@ -285,47 +337,17 @@ impl<P: Platform> Heap<P> {
         quiet
     }
 
-    /// Whether enough time has passed since the last drain.
-    fn may_drain(&self) -> bool {
-        let now = self.platform.now();
+    /// Whether enough time has passed since the last drain; then this is the time of the next.
+    fn may_drain(&self, now: u64) -> bool {
+        let interval = self.platform.tunables().severe_interval_ms.get() * 1_000_000;
+        // Until it is this late, and memory has recovered, no bucket is made.
+        self.balancer.shells_from.store(now + interval, Relaxed);
         let last = self.balancer.last_drain.load(Relaxed);
-        let due = last + self.platform.tunables().severe_interval_ms.get() * 1_000_000;
-        let may = last == 0 || now >= due;
+        let may = last == 0 || now >= last + interval;
         if may {
             self.balancer.last_drain.store(now, Relaxed);
         }
         may
-    }
-
-    /// Takes every CPU's buckets back to their slabs; returns bytes.
-    fn drain_cpus(&self) -> usize {
-        let first = self.balancer.start.fetch_add(1, Relaxed) as usize % COUNT;
-        stats::add(&self.platform.stats().drains, 1);
-        let mut batch = [core::ptr::null_mut(); MAX_BATCH];
-        let (mut n, mut current, mut bytes) = (0, 0, 0);
-        self.percpu.drain(&self.platform, first, |class, object| {
-            if n == MAX_BATCH || class != current {
-                self.to_slabs(current, &batch[..n]);
-                (n, current) = (0, class);
-            }
-            batch[n] = object;
-            n += 1;
-            bytes += crate::size_class::SIZE[class] as usize;
-        });
-        self.to_slabs(current, &batch[..n]);
-        bytes
-    }
-
-    /// Trims each depot to what `keep` says of its working set, in buckets; returns bytes.
-    fn trim_caches(&self, keep: impl Fn(&mut crate::working_set::WorkingSet) -> u32) -> usize {
-        let start = self.balancer.start.load(Relaxed) as usize;
-        (0..COUNT)
-            .map(|i| {
-                let class = 1 + (start + i) % COUNT;
-                let keep = keep(&mut self.caches[class].depot.lock(&self.platform).working_set);
-                self.trim_depot(class, keep)
-            })
-            .sum()
     }
 
     /// Brings the page of counters up to date.
@@ -338,6 +360,24 @@ impl<P: Platform> Heap<P> {
             .sum();
         let kept = self.mapped.lock(&self.platform).idle;
         stats.idle_bytes.store((idle + kept) as u64, Relaxed);
+        self.publish_counts();
+    }
+
+    /// The part of [`Heap::publish`] that waits for nobody, for the end of a process, which may come at any moment.
+    pub fn publish_counts(&self) {
+        let out = |domain: &Domain, objects: usize| {
+            let slabs = domain.slabs.try_lock(&self.platform)?;
+            Some(slabs.slabs * objects - slabs.free)
+        };
+        let of_class = |class: usize| {
+            let cache = &self.caches[class];
+            let objects = usize::from(cache.shape.get().objects);
+            cache.domains().map(|domain| out(domain, objects)).sum::<Option<usize>>()
+        };
+        let stats = self.platform.stats();
+        if let Some(out) = (1..=COUNT).map(of_class).sum::<Option<usize>>() {
+            stats.objects_out.store(out as u64, Relaxed);
+        }
         stats.fast_frees.store(self.percpu.pushes(), Relaxed);
     }
 }

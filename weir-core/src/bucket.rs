@@ -1,35 +1,92 @@
 //! Buckets: arrays of object pointers that move between CPUs and slabs by way of the depot.
 //!
-//! A bucket is metadata: freed objects are never written to. Its memory comes from the platform in chunks and is
-//! kept on a free list for good; there are at most as many as the depots once held at a time.
+//! A bucket is metadata: freed objects are never written to. Its memory (a *shell*) comes from the platform in chunks
+//! and is kept on a free list for good; there are at most as many as the depots once held at a time. All shells are
+//! of one size, so that those of a cache that is gone serve the others.
 
 mod audit;
 
 use core::ptr::null_mut;
 
+use crate::geometry::MAX_BATCH;
 use crate::page::PAGE;
 use crate::platform::Platform;
-use crate::size_class::{BATCH, MAX_BATCH};
+use crate::tuning::Points;
 use crate::working_set::WorkingSet;
 
-/// Header of a bucket; `len` pointers follow it.
+/// A bucket: `len` pointers.
 #[repr(C)]
 struct Bucket {
     next: *mut Bucket,
     len: usize,
+    slots: [*mut u8; MAX_BATCH],
 }
 
 /// Bytes asked of the platform at a time for bucket shells.
 const CHUNK: usize = 4 * PAGE;
 
-/// A depot: the full buckets of one cache, and spare shells.
+/// Spare shells.
+pub struct Shells {
+    head: *mut Bucket,
+}
+
+// SAFETY: shells are reached only through their list, which is always behind a lock.
+unsafe impl Send for Shells {}
+
+impl Shells {
+    /// None.
+    #[allow(clippy::new_without_default, reason = "const, and only ever part of a static")]
+    pub const fn new() -> Self {
+        Self { head: null_mut() }
+    }
+
+    fn pop(&mut self) -> Option<*mut Bucket> {
+        let shell = self.head;
+        if shell.is_null() {
+            return None;
+        }
+        // SAFETY: shells on the list are valid and this list's alone.
+        self.head = unsafe { (*shell).next };
+        Some(shell)
+    }
+
+    fn push(&mut self, shell: *mut Bucket) {
+        // SAFETY: the caller gives a valid shell up.
+        unsafe { (*shell).next = self.head };
+        self.head = shell;
+    }
+
+    /// Takes one of `other`'s; whether it had one.
+    pub fn take_one(&mut self, other: &mut Self) -> bool {
+        other.pop().map(|shell| self.push(shell)).is_some()
+    }
+
+    /// Cuts a chunk of memory from [`map_shells`] into shells.
+    pub fn add(&mut self, chunk: usize) {
+        for at in (0..CHUNK - size_of::<Bucket>() + 1).step_by(size_of::<Bucket>()).rev() {
+            // Fresh memory, big enough and aligned; zero is a bucket with nothing in it.
+            self.push((chunk + at) as *mut Bucket);
+        }
+    }
+}
+
+/// A depot: the buckets of one cache that are with no CPU, and spare shells.
 pub struct Depot {
     full: *mut Bucket,
-    spare: *mut Bucket,
-    /// What of `full` will be wanted again.
+    /// Shells for more.
+    pub spare: Shells,
+    /// How many of `objects` will be wanted again.
     pub working_set: WorkingSet,
-    /// Objects in `full`.
+    /// Objects in the buckets.
     pub objects: usize,
+    /// Whether larger buckets would be good.
+    pub points: Points,
+    /// Visits so far.
+    pub visits: u64,
+    /// Visits that found it empty.
+    pub misses: u64,
+    /// When the last of those was, ns, as of the last window's end.
+    pub short_at: u64,
 }
 
 // SAFETY: buckets are reached only through the depot, which is always behind its lock.
@@ -38,75 +95,83 @@ unsafe impl Send for Depot {}
 impl Depot {
     /// An empty depot.
     pub const fn new() -> Self {
-        Self { full: null_mut(), spare: null_mut(), working_set: WorkingSet::new(), objects: 0 }
-    }
-
-    /// Whether [`Depot::put`] has a shell to put objects in; if not, [`Depot::add_shells`] first.
-    pub fn has_shell(&self) -> bool {
-        !self.spare.is_null()
-    }
-
-    /// Puts `objects` (at most the class's batch) in a bucket. There is a shell for it.
-    pub fn put(&mut self, class: usize, objects: &[*mut u8]) {
-        debug_assert!(objects.len() <= BATCH[class] as usize);
-        let bucket = self.spare;
-        // SAFETY: shells are valid, this depot's alone, and have room for a batch.
-        unsafe {
-            self.spare = (*bucket).next;
-            (*bucket).len = objects.len();
-            (*bucket).next = self.full;
-            let slots = bucket.add(1).cast::<*mut u8>();
-            core::ptr::copy_nonoverlapping(objects.as_ptr(), slots, objects.len());
+        Self {
+            full: null_mut(),
+            spare: Shells::new(),
+            working_set: WorkingSet::new(),
+            objects: 0,
+            points: Points::new(),
+            visits: 0,
+            misses: 0,
+            short_at: 0,
         }
-        self.full = bucket;
-        self.objects += objects.len();
-        self.working_set.put();
     }
 
-    /// Takes a bucket's objects for a program that wants some; returns how many.
-    pub fn get(&mut self, out: &mut [*mut u8; MAX_BATCH]) -> usize {
+    /// Forgets what is known of a cache that is gone, but keeps the shells.
+    pub fn reset(&mut self, now: u64) {
+        let spare = core::mem::replace(&mut self.spare, Shells::new());
+        *self = Self { spare, short_at: now, ..Self::new() };
+    }
+
+    /// Puts `objects` in buckets; returns how many there were shells for.
+    pub fn put(&mut self, objects: &[*mut u8]) -> usize {
+        let mut done = 0;
+        while done < objects.len() {
+            // SAFETY: buckets are valid and this depot's alone; at most `MAX_BATCH` pointers are in one.
+            unsafe {
+                if self.full.is_null() || (*self.full).len == MAX_BATCH {
+                    let Some(bucket) = self.spare.pop() else { break };
+                    (*bucket).len = 0;
+                    (*bucket).next = self.full;
+                    self.full = bucket;
+                }
+                let len = (*self.full).len;
+                let n = (MAX_BATCH - len).min(objects.len() - done);
+                let slots = (&raw mut (*self.full).slots).cast::<*mut u8>();
+                core::ptr::copy_nonoverlapping(objects[done..].as_ptr(), slots.add(len), n);
+                (*self.full).len = len + n;
+                done += n;
+            }
+        }
+        self.objects += done;
+        self.working_set.put(done as u32);
+        done
+    }
+
+    /// Takes up to `out.len()` objects, those that came last, for a program that wants some; returns how many.
+    pub fn get(&mut self, out: &mut [*mut u8]) -> usize {
         let n = self.pop(out);
-        if n > 0 {
-            self.working_set.get();
-        }
+        self.working_set.get(n as u32);
         n
     }
 
-    /// Takes a bucket's objects for reclaim, which is no demand.
-    pub fn reclaim(&mut self, out: &mut [*mut u8; MAX_BATCH]) -> usize {
+    /// Takes objects for reclaim, which is no demand.
+    pub fn reclaim(&mut self, out: &mut [*mut u8]) -> usize {
         let n = self.pop(out);
-        if n > 0 {
-            self.working_set.shift(1);
-        }
+        self.working_set.shift(n as u32);
         n
     }
 
-    fn pop(&mut self, out: &mut [*mut u8; MAX_BATCH]) -> usize {
-        let bucket = self.full;
-        if bucket.is_null() {
-            return 0;
+    fn pop(&mut self, out: &mut [*mut u8]) -> usize {
+        let mut done = 0;
+        while done < out.len() && !self.full.is_null() {
+            let bucket = self.full;
+            // SAFETY: as in `put`; `len` pointers were written there.
+            unsafe {
+                let len = (*bucket).len;
+                let n = len.min(out.len() - done);
+                let slots = (&raw const (*bucket).slots).cast::<*mut u8>();
+                core::ptr::copy_nonoverlapping(slots.add(len - n), out[done..].as_mut_ptr(), n);
+                (*bucket).len = len - n;
+                if len == n {
+                    self.full = (*bucket).next;
+                    self.spare.push(bucket);
+                }
+                done += n;
+            }
         }
-        // SAFETY: as in `put`; `len` pointers were written there.
-        unsafe {
-            let len = (*bucket).len;
-            core::ptr::copy_nonoverlapping(bucket.add(1).cast::<*mut u8>(), out.as_mut_ptr(), len);
-            self.full = (*bucket).next;
-            (*bucket).next = self.spare;
-            self.spare = bucket;
-            self.objects -= len;
-            len
-        }
-    }
-
-    /// Cuts a chunk of memory from [`map_shells`] into shells.
-    pub fn add_shells(&mut self, class: usize, chunk: usize) {
-        let bytes = size_of::<Bucket>() + BATCH[class] as usize * size_of::<*mut u8>();
-        for at in (0..CHUNK - bytes + 1).step_by(bytes).rev() {
-            let shell = (chunk + at) as *mut Bucket;
-            // SAFETY: fresh memory, big enough and aligned (a shell's size is a multiple of 8).
-            unsafe { shell.write(Bucket { next: self.spare, len: 0 }) };
-            self.spare = shell;
-        }
+        self.objects -= done;
+        done
     }
 }
 

@@ -5,14 +5,18 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 
 use crate::backoff::Backoff;
 use crate::balancer::Balancer;
+use crate::bucket::Shells;
+use crate::geometry::{CACHES, FIRST_MADE, Geometry, MALLOC};
 use crate::large::{give_pages_in, mark_run};
 use crate::lock::Lock;
+use crate::made_cache;
 use crate::mapped::{Blocks, Mapped};
 use crate::object_cache::Cache;
 use crate::page::{LARGE, MAX_ORDER, NOTHING, PAGE, PAGE_SHIFT, PAGEBLOCK_PAGES, Window};
 use crate::percpu::{PerCpu, Pushed};
 use crate::platform::{Misuse, Platform, Reach};
 use crate::size_class::{COUNT, MAX_SIZE, MIN_ALIGN, SIZE, class_aligned, class_of};
+use crate::trim::Idle;
 use crate::user_zone::UserZones;
 use crate::zone::{FreeAreas, Zone};
 
@@ -41,13 +45,32 @@ impl Space {
     }
 }
 
+/// malloc's caches, and room for others.
+const fn caches() -> [Cache; CACHES] {
+    let mut out = [const { Cache::new(Geometry::NONE, made_cache::FREE) }; CACHES];
+    let mut class = 1;
+    while class <= COUNT {
+        out[class] = Cache::new(MALLOC[class], made_cache::LIVE);
+        class += 1;
+    }
+    out
+}
+
 /// A heap on a platform. All methods may be called from any thread at any time.
 #[repr(C)]
 pub struct Heap<P: Platform> {
     pub(crate) percpu: PerCpu,
     pub(crate) normal: Space,
     pub(crate) low: Space,
-    pub(crate) caches: [Cache; COUNT + 1],
+    /// By number: malloc's size classes, then those that the program made.
+    pub(crate) caches: [Cache; CACHES],
+    /// Numbers that ever had a cache, plus one.
+    pub(crate) known: AtomicU32,
+    /// Held while a number gets a cache, and a cache its nodes' domains.
+    pub(crate) registry: Lock<(), 1>,
+    /// Shells of caches that are gone.
+    pub(crate) stash: Lock<Shells, 3>,
+    pub(crate) idle: Lock<Idle, 1>,
     pub(crate) mapped: Mapped,
     /// Memory for bucket shells is asked for.
     pub(crate) shells: Backoff,
@@ -79,7 +102,11 @@ impl<P: Platform> Heap<P> {
             percpu: PerCpu::new(),
             normal: Space::new(Reach::Any),
             low: Space::new(Reach::Low32),
-            caches: [const { Cache::new() }; COUNT + 1],
+            caches: caches(),
+            known: AtomicU32::new(FIRST_MADE as u32),
+            registry: Lock::new(()),
+            stash: Lock::new(Shells::new()),
+            idle: Lock::new(Idle::new()),
             mapped: Lock::new(Blocks::new()),
             shells: Backoff::new(),
             balancer: Balancer::new(),
@@ -226,7 +253,7 @@ impl<P: Platform> Heap<P> {
             return 0;
         }
         match self.lookup(block as usize) {
-            Some(Found::Object(class)) => SIZE[class] as usize,
+            Some(Found::Object(class)) => self.size_of(class),
             Some(Found::Run { pages, .. }) => pages * PAGE,
             Some(Found::Mapped(len)) => len,
             None => {
@@ -247,7 +274,7 @@ impl<P: Platform> Heap<P> {
         };
         let old = match found {
             Found::Object(class) => {
-                let now = SIZE[class] as usize;
+                let now = self.size_of(class);
                 if size <= now && size > now / 2 || size <= MAX_SIZE && class_of(size) == class {
                     return block;
                 }
@@ -365,9 +392,11 @@ impl<P: Platform> Heap<P> {
         let p = &self.platform;
         self.balancer.freeze(p);
         self.percpu.freeze(p);
-        self.caches.iter().for_each(|c| c.depot.acquire(p));
-        self.caches.iter().for_each(|c| c.slabs.acquire(p));
+        self.registry.acquire(p);
+        self.idle.acquire(p);
+        self.freeze_caches();
         self.mapped.acquire(p);
+        self.balancer.freeze_estimates(p);
         [&self.normal, &self.low].iter().for_each(|s| s.zones.iter().for_each(|z| z.acquire(p)));
         self.freeze_zones();
         [&self.normal, &self.low].iter().for_each(|s| s.window.freeze(p));
@@ -384,9 +413,11 @@ impl<P: Platform> Heap<P> {
             [&self.normal, &self.low].iter().for_each(|s| s.window.thaw(p));
             self.thaw_zones();
             [&self.normal, &self.low].iter().for_each(|s| s.zones.iter().for_each(|z| z.release(p)));
+            self.balancer.thaw_estimates(p);
             self.mapped.release(p);
-            self.caches.iter().for_each(|c| c.slabs.release(p));
-            self.caches.iter().for_each(|c| c.depot.release(p));
+            self.thaw_caches();
+            self.idle.release(p);
+            self.registry.release(p);
             self.percpu.thaw(p);
             self.balancer.thaw(p);
         }

@@ -7,11 +7,11 @@
 //! |---|---|
 //! | 7 | [`audit`] |
 //! | 6 | [`heap`], with `large` for what is larger than a size class; [`user_zone`] |
-//! | 5 | [`object_cache`], [`balancer`], `collapse` |
+//! | 5 | [`object_cache`], [`made_cache`], `cache_calls`, `trim`, [`cache_stats`], [`balancer`], `collapse` |
 //! | 4 | [`slab`], [`report`], [`mapped`], [`density`] |
 //! | 3 | [`zone`] |
 //! | 2 | [`buddy`], [`percpu`], [`bucket`], [`pressure`] |
-//! | 1 | [`platform`], [`page`], [`lock`] on `sync`, [`size_class`], [`backoff`], [`working_set`], [`refault`], [`stats`], [`trace`], [`tunables`] |
+//! | 1 | [`platform`], [`page`], [`lock`] on `sync`, [`size_class`], [`geometry`], [`class_set`], [`tuning`], [`backoff`], [`working_set`], [`refault`], [`stats`], [`trace`], [`tunables`] |
 #![cfg_attr(not(test), no_std)]
 
 pub mod audit;
@@ -19,11 +19,16 @@ pub mod backoff;
 pub mod balancer;
 pub mod bucket;
 pub mod buddy;
+mod cache_calls;
+pub mod cache_stats;
+pub mod class_set;
 mod collapse;
 pub mod density;
+pub mod geometry;
 pub mod heap;
 mod large;
 pub mod lock;
+pub mod made_cache;
 pub mod mapped;
 pub mod object_cache;
 pub mod page;
@@ -37,7 +42,9 @@ pub mod slab;
 pub mod stats;
 mod sync;
 pub mod trace;
+mod trim;
 pub mod tunables;
+pub mod tuning;
 pub mod user_zone;
 pub mod working_set;
 pub mod zone;

@@ -1,34 +1,212 @@
 //! An object cache: per-CPU buckets over a depot of full buckets over slabs over pages.
 //!
-//! This file is the way between the levels; what each level is, `percpu`, `bucket` and `slab` say.
+//! This file is the way between the levels; what each level is, `percpu`, `bucket` and `slab` say. How much lies on
+//! each, `tuning` and `working_set` say; what goes back, `trim`. malloc's size classes are such caches, and so are
+//! those that a program makes (`made_cache`).
+//!
+//! Where there are several NUMA nodes, each has a [`Domain`] of its own, whose slabs lie on it: objects are put back
+//! in the domain that they are from. On one node that costs one look at the number of nodes.
+
+use core::sync::atomic::{
+    AtomicPtr, AtomicU8, AtomicU64,
+    Ordering::{AcqRel, Acquire, Relaxed},
+};
 
 use crate::bucket::{Depot, map_shells};
-use crate::heap::Heap;
-use crate::lock::Lock;
-use crate::page::{LARGE, NOTHING};
+use crate::geometry::{Geometry, MAX_BATCH, Shape};
+use crate::heap::{Heap, MAX_NODES};
+use crate::lock::{Guard, Lock};
+use crate::made_cache::Made;
+use crate::page::{LARGE, NOTHING, PAGE, PAGEBLOCK_PAGES};
 use crate::percpu::{CpuSlab, Pushed};
 use crate::platform::{Misuse, Platform};
-use crate::size_class::{BATCH, MAX_BATCH, PAGES, SIZE};
 use crate::slab::{Empty, SlabLists, Slabs};
 use crate::stats;
+use crate::tuning::Tuning;
 
-/// One cache: what lies below the per-CPU buckets.
-pub struct Cache {
+/// What a cache has on one NUMA node.
+#[repr(align(64))]
+pub struct Domain {
     /// Full buckets.
     pub depot: Lock<Depot, 2>,
-    /// Partial slabs.
+    /// Slabs.
     pub slabs: Slabs,
 }
 
-impl Cache {
-    /// An empty cache.
-    #[allow(clippy::new_without_default, reason = "const, and only ever part of a static")]
-    pub const fn new() -> Self {
+impl Domain {
+    const fn new() -> Self {
         Self { depot: Lock::new(Depot::new()), slabs: Lock::new(SlabLists::new()) }
     }
 }
 
+/// What happened to a cache, counted where that is rare; the rest its depots count.
+pub(crate) struct Counts {
+    /// Allocations that failed.
+    pub failures: AtomicU64,
+    /// Frees that were not pushes of one object.
+    pub slow_frees: AtomicU64,
+    /// Trims that took something, and the bytes that they took.
+    pub trims: AtomicU64,
+    pub trimmed: AtomicU64,
+    /// Drains that took something, and the bytes that they took.
+    pub drains: AtomicU64,
+    pub drained: AtomicU64,
+}
+
+impl Counts {
+    const fn new() -> Self {
+        Self {
+            failures: AtomicU64::new(0),
+            slow_frees: AtomicU64::new(0),
+            trims: AtomicU64::new(0),
+            trimmed: AtomicU64::new(0),
+            drains: AtomicU64::new(0),
+            drained: AtomicU64::new(0),
+        }
+    }
+
+    /// Sets all to zero.
+    pub(crate) fn reset(&self) {
+        let all = [&self.failures, &self.slow_frees, &self.trims, &self.trimmed, &self.drains, &self.drained];
+        all.into_iter().for_each(|counter| counter.store(0, Relaxed));
+    }
+}
+
+/// One cache: what lies below the per-CPU buckets. What all CPUs read and few write comes first, in lines of its own.
+#[repr(C, align(64))]
+pub struct Cache {
+    pub(crate) shape: Shape,
+    /// Whether it is in use: see `made_cache`.
+    pub(crate) state: AtomicU8,
+    pub(crate) tuning: Tuning,
+    /// The domains of nodes 1 and up, mapped at their first use; [`no_domains`] if that failed.
+    more: AtomicPtr<Domain>,
+    pub(crate) made: Made,
+    pub(crate) counts: Counts,
+    home: Domain,
+}
+
+/// In place of domains that there was no memory for: the first node's is used then, for good.
+const fn no_domains() -> *mut Domain {
+    core::ptr::without_provenance_mut(1)
+}
+
+impl Cache {
+    /// An empty cache.
+    pub(crate) const fn new(geometry: Geometry, state: u8) -> Self {
+        Self {
+            shape: Shape::new(geometry),
+            state: AtomicU8::new(state),
+            tuning: Tuning::new(&geometry),
+            counts: Counts::new(),
+            made: Made::new(),
+            home: Domain::new(),
+            more: AtomicPtr::new(core::ptr::null_mut()),
+        }
+    }
+
+    /// Its domains, the first node's first.
+    pub(crate) fn domains(&self) -> impl Iterator<Item = &Domain> {
+        let more = self.more.load(Acquire);
+        let count = if more.is_null() || more == no_domains() { 0 } else { MAX_NODES - 1 };
+        // SAFETY: once stored, that many domains are there for good.
+        core::iter::once(&self.home).chain((0..count).map(move |i| unsafe { &*more.add(i) }))
+    }
+
+    /// The domain of `node`.
+    fn domain<P: Platform>(&self, heap: &Heap<P>, node: usize) -> &Domain {
+        if node == 0 {
+            return &self.home;
+        }
+        let mut more = self.more.load(Acquire);
+        if more.is_null() {
+            more = self.map_domains(heap);
+        }
+        // SAFETY: once stored, that many domains are there for good.
+        if more == no_domains() { &self.home } else { unsafe { &*more.add(node - 1) } }
+    }
+
+    #[cold]
+    fn map_domains<P: Platform>(&self, heap: &Heap<P>) -> *mut Domain {
+        let platform = &heap.platform;
+        const BYTES: usize = ((MAX_NODES - 1) * size_of::<Domain>()).next_multiple_of(PAGE);
+        let mapped = platform.map(BYTES, PAGE).map_or(no_domains(), |at| at as *mut Domain);
+        if mapped != no_domains() {
+            for i in 0..MAX_NODES - 1 {
+                // SAFETY: fresh memory, long enough.
+                unsafe { mapped.add(i).write(Domain::new()) };
+            }
+            stats::add(&platform.stats().metadata_bytes, BYTES as u64);
+        }
+        // Not while a fork holds the locks of the domains that it knew of.
+        let registry = heap.registry.lock(platform);
+        // A thread that was quicker decided for all: slabs may be in its domains already.
+        let placed = self.more.compare_exchange(core::ptr::null_mut(), mapped, AcqRel, Acquire);
+        drop(registry);
+        match placed {
+            Ok(_) => mapped,
+            Err(theirs) => {
+                if mapped != no_domains() {
+                    platform.unmap(crate::platform::Run { addr: mapped as usize, len: BYTES });
+                    platform.stats().metadata_bytes.fetch_sub(BYTES as u64, Relaxed);
+                }
+                theirs
+            }
+        }
+    }
+}
+
+/// Takes a depot's lock for a visit, which is counted, and counted for more if another thread held it.
+fn visit_depot<'a, P: Platform>(
+    cache: &Cache,
+    g: &Geometry,
+    domain: &'a Domain,
+    platform: &'a P,
+) -> Guard<'a, Depot, P, 2> {
+    let free = domain.depot.try_lock(platform);
+    let contended = free.is_none();
+    let mut depot = free.unwrap_or_else(|| domain.depot.lock(platform));
+    depot.visits += 1;
+    if depot.points.visit(contended) {
+        cache.tuning.grow(g);
+    }
+    depot
+}
+
 impl<P: Platform> Heap<P> {
+    /// The caller's node, as far as nodes are told apart.
+    fn node(&self) -> usize {
+        if self.nodes() == 1 { 0 } else { self.platform.node().min(MAX_NODES - 1) }
+    }
+
+    /// The domain that the slab with `page` is of.
+    pub(crate) fn domain_of<'a>(&'a self, cache: &'a Cache, page: u32) -> &'a Domain {
+        if self.nodes() == 1 {
+            return &cache.home;
+        }
+        // SAFETY: a pageblock is named by a page of its own; its node never changes.
+        let node = unsafe { (*self.normal.window.block(page / PAGEBLOCK_PAGES as u32)).node };
+        cache.domain(self, node.into())
+    }
+
+    /// The domain that `object` is of; the first one's for what is no object.
+    fn domain_of_object<'a>(&'a self, cache: &'a Cache, object: *mut u8) -> &'a Domain {
+        let page = if self.nodes() == 1 { None } else { self.normal.window.page_of(object as usize) };
+        page.map_or(&cache.home, |page| self.domain_of(cache, page))
+    }
+
+    /// Splits objects into stretches of one domain each.
+    fn by_domain<'a>(&'a self, cache: &'a Cache, objects: &[*mut u8], mut f: impl FnMut(&'a Domain, &[*mut u8])) {
+        let mut rest = objects;
+        while let Some(&first) = rest.first() {
+            let domain = self.domain_of_object(cache, first);
+            let same = |&object: &*mut u8| core::ptr::eq(self.domain_of_object(cache, object), domain);
+            let n = if self.nodes() == 1 { rest.len() } else { rest.iter().copied().take_while(same).count() };
+            f(domain, &rest[..n]);
+            rest = &rest[n..];
+        }
+    }
+
     /// An allocation that found its bucket empty.
     #[cold]
     #[inline(never)]
@@ -44,13 +222,17 @@ impl<P: Platform> Heap<P> {
             }
         }
         let mut objects = [core::ptr::null_mut(); MAX_BATCH];
-        let n = self.fetch(class, &mut objects);
+        let cache = &self.caches[class];
+        let batch = cache.tuning.batch(&cache.shape.get());
+        let n = self.fetch(class, &mut objects[..batch]);
         if n == 0 {
+            stats::add(&cache.counts.failures, 1);
             return core::ptr::null_mut();
         }
         // The first is handed out; the others are pushed last first, so that they come out ascending.
         objects[1..n].reverse();
         let kept = self.keep(class, &objects[1..n]);
+        self.percpu.note_came(&self.platform, class, 1 + kept as i32);
         if kept < n - 1 {
             self.deposit(class, &objects[1 + kept..n]);
         }
@@ -59,42 +241,61 @@ impl<P: Platform> Heap<P> {
     }
 
     /// Objects from the depot, else from slabs, else from a fresh slab; 0 when memory is refused.
-    fn fetch(&self, class: usize, out: &mut [*mut u8; MAX_BATCH]) -> usize {
+    pub(crate) fn fetch(&self, class: usize, out: &mut [*mut u8]) -> usize {
         let cache = &self.caches[class];
-        let n = cache.depot.lock(&self.platform).get(out);
+        let g = cache.shape.get();
+        let domain = cache.domain(self, self.node());
+        let mut depot = visit_depot(cache, &g, domain, &self.platform);
+        let n = depot.get(out);
         if n > 0 {
             return n;
         }
-        let want = &mut out[..BATCH[class] as usize];
-        let mut slabs = cache.slabs.lock(&self.platform);
-        let n = slabs.take(&self.normal.window, class, want);
+        depot.short_at = self.balancer.clock();
+        depot.misses += 1;
+        drop(depot);
+        let window = &self.normal.window;
+        let mut slabs = domain.slabs.lock(&self.platform);
+        let n = slabs.take(window, &g, out);
         let again = slabs.take_again();
         drop(slabs);
         self.note_again(again);
         if n > 0 {
             return n;
         }
-        let pages = PAGES[class] as usize;
-        let Some(run) = self.take_pages(pages, pages.next_power_of_two().trailing_zeros()) else { return 0 };
-        self.normal.window.set_class(run.page, pages, class as u8);
-        let mut slabs = cache.slabs.lock(&self.platform);
-        slabs.add(&self.normal.window, class, run.page);
-        slabs.take(&self.normal.window, class, want)
+        let Some(page) = self.fresh_slab(cache, &g) else { return 0 };
+        let mut slabs = self.domain_of(cache, page).slabs.lock(&self.platform);
+        slabs.add(window, &g, page);
+        slabs.take(window, &g, out)
+    }
+
+    /// Pages of a new slab, its objects initialised; they are on no list yet.
+    pub(crate) fn fresh_slab(&self, cache: &Cache, g: &Geometry) -> Option<u32> {
+        let pages = usize::from(g.pages);
+        let run = self.take_pages(pages, pages.next_power_of_two().trailing_zeros())?;
+        if !cache.made.set_up(self.normal.window.addr_of(run.page) as *mut u8, g) {
+            self.give_pages(run.page, pages, 0);
+            return None;
+        }
+        self.normal.window.set_class(run.page, pages, g.class);
+        Some(run.page)
     }
 
     /// Pushes objects on the current CPU's bucket; returns how many it took.
-    fn keep(&self, class: usize, objects: &[*mut u8]) -> usize {
+    pub(crate) fn keep(&self, class: usize, objects: &[*mut u8]) -> usize {
         if objects.is_empty() {
             return 0;
         }
+        let room = self.caches[class].tuning.ceiling();
         if !self.platform.lockless() {
             let Some((_guard, slab)) = self.percpu.locked(&self.platform, self.platform.cpu()) else { return 0 };
+            self.percpu.resize(&self.platform, class, room);
             // SAFETY: the guard makes the slab ours; the objects are the caller's.
-            return objects.iter().take_while(|&&o| unsafe { CpuSlab::push(slab, class, o) } == Pushed::Done).count();
+            return unsafe { CpuSlab::push_batch(slab, class, objects) };
         }
         if !self.percpu.install(&self.platform) {
             return 0;
         }
+        self.percpu.resize(&self.platform, class, room);
         // SAFETY: the table's slabs live on; the objects are the caller's.
         unsafe { self.platform.push_batch(&self.percpu.table, class, objects) }
     }
@@ -107,44 +308,68 @@ impl<P: Platform> Heap<P> {
             return self.free_run(object);
         }
         if pushed == Pushed::Twice {
-            return self.platform.misuse(Misuse::DoubleFree, object as usize, SIZE[class] as usize);
+            return self.platform.misuse(Misuse::DoubleFree, object as usize, self.size_of(class));
         }
         if !self.platform.lockless() {
             return self.free_locked(class, object);
         }
         stats::add(&self.platform.stats().free_misses, 1);
         if self.percpu.install(&self.platform) {
-            let mut objects = [core::ptr::null_mut(); MAX_BATCH];
-            let batch = &mut objects[..BATCH[class] as usize];
-            // SAFETY: the table's slabs live on; the object is the caller's.
-            unsafe {
-                match self.platform.push(&self.percpu.table, class, object) {
-                    Pushed::Done => return,
-                    Pushed::Twice => return self.overflow(object, class, Pushed::Twice),
-                    Pushed::Full => {}
-                }
-                let n = self.platform.pop_batch(&self.percpu.table, class, batch);
-                self.deposit(class, &batch[..n]);
-                if self.platform.push(&self.percpu.table, class, object) == Pushed::Done {
-                    return self.housekeeping();
-                }
+            match self.overflow_here(class, object) {
+                Pushed::Done => return self.housekeeping(),
+                Pushed::Twice => return self.overflow(object, class, Pushed::Twice),
+                Pushed::Full => {}
             }
         }
+        stats::add(&self.caches[class].counts.slow_frees, 1);
         self.deposit(class, &[object]);
         self.housekeeping();
     }
 
+    /// Makes room in the current CPU's bucket, by letting it hold more or by giving a batch to the depot.
+    fn overflow_here(&self, class: usize, object: *mut u8) -> Pushed {
+        let cache = &self.caches[class];
+        let (room, batch) = (cache.tuning.ceiling(), cache.tuning.batch(&cache.shape.get()));
+        let mut fits = self.percpu.resize(&self.platform, class, room);
+        // SAFETY: the table's slabs live on; the object is the caller's.
+        match unsafe { self.platform.push(&self.percpu.table, class, object) } {
+            Pushed::Full => {}
+            pushed => return pushed,
+        }
+        let mut objects = [core::ptr::null_mut(); MAX_BATCH];
+        loop {
+            let batch = if fits { batch } else { MAX_BATCH };
+            // SAFETY: as above.
+            let n = unsafe { self.platform.pop_batch(&self.percpu.table, class, &mut objects[..batch]) };
+            self.percpu.note_came(&self.platform, class, -(n as i32));
+            self.deposit(class, &objects[..n]);
+            // It held more than it may now: all of that goes.
+            if fits || n == 0 {
+                break;
+            }
+            fits = self.percpu.resize(&self.platform, class, room);
+        }
+        // SAFETY: as above.
+        unsafe { self.platform.push(&self.percpu.table, class, object) }
+    }
+
     fn free_locked(&self, class: usize, object: *mut u8) {
+        let cache = &self.caches[class];
         let mut objects = [core::ptr::null_mut(); MAX_BATCH];
         let mut n = 0;
         let mut pushed = Pushed::Full;
         if let Some((_guard, slab)) = self.percpu.locked(&self.platform, self.platform.cpu()) {
             // SAFETY: the guard makes the slab ours; the object is the caller's.
             unsafe {
+                let fits = self.percpu.resize(&self.platform, class, cache.tuning.ceiling());
                 pushed = CpuSlab::push(slab, class, object);
                 if pushed == Pushed::Full {
-                    while n < BATCH[class] as usize {
+                    let batch = if fits { cache.tuning.batch(&cache.shape.get()) } else { MAX_BATCH };
+                    while n < batch {
                         objects[n] = CpuSlab::pop(slab, class);
+                        if objects[n].is_null() {
+                            break;
+                        }
                         n += 1;
                     }
                     pushed = CpuSlab::push(slab, class, object);
@@ -153,88 +378,136 @@ impl<P: Platform> Heap<P> {
         }
         if n > 0 {
             stats::add(&self.platform.stats().free_misses, 1);
+            self.percpu.note_came(&self.platform, class, -(n as i32));
             self.deposit(class, &objects[..n]);
             self.housekeeping();
         }
         match pushed {
             Pushed::Done => {}
             Pushed::Twice => self.overflow(object, class, Pushed::Twice),
-            Pushed::Full => self.deposit(class, &[object]),
+            Pushed::Full => {
+                stats::add(&cache.counts.slow_frees, 1);
+                self.deposit(class, &[object]);
+            }
         }
     }
 
     /// Puts objects in the depot; into their slabs if there is no memory for a bucket.
     pub(crate) fn deposit(&self, class: usize, objects: &[*mut u8]) {
-        if objects.is_empty() {
-            return;
-        }
         let cache = &self.caches[class];
-        let mut depot = cache.depot.lock(&self.platform);
-        if !depot.has_shell() {
-            drop(depot);
-            if !self.shells.ready() {
-                return self.to_slabs(class, objects);
+        let g = cache.shape.get();
+        self.by_domain(cache, objects, |domain, mut rest| {
+            loop {
+                let done = visit_depot(cache, &g, domain, &self.platform).put(rest);
+                rest = &rest[done..];
+                if rest.is_empty() {
+                    return self.note_idle(objects.len() * g.size as usize);
+                }
+                if !self.supply_shells(domain) {
+                    return self.to_slabs(class, rest);
+                }
             }
-            let Some(chunk) = map_shells(&self.platform) else {
-                self.shells.refused();
-                return self.to_slabs(class, objects);
-            };
-            depot = cache.depot.lock(&self.platform);
-            depot.add_shells(class, chunk);
+        });
+    }
+
+    /// Finds shells for a depot that has none: those of caches that are gone, else new ones, but not while memory is
+    /// too short for buckets to grow (001's last measure).
+    fn supply_shells(&self, domain: &Domain) -> bool {
+        let mut found = crate::bucket::Shells::new();
+        if found.take_one(&mut self.stash.lock(&self.platform)) {
+            return domain.depot.lock(&self.platform).spare.take_one(&mut found);
         }
-        depot.put(class, objects);
-        drop(depot);
-        self.note_idle(objects.len() * SIZE[class] as usize);
+        if !self.shells.ready() || self.shells_stopped() {
+            return false;
+        }
+        let Some(chunk) = map_shells(&self.platform) else {
+            self.shells.refused();
+            return false;
+        };
+        domain.depot.lock(&self.platform).spare.add(chunk);
+        true
     }
 
     /// Returns objects to their slabs, and slabs that are empty then to their zone.
     pub(crate) fn to_slabs(&self, class: usize, objects: &[*mut u8]) {
+        let cache = &self.caches[class];
+        let g = cache.shape.get();
         for part in objects.chunks(MAX_BATCH) {
-            let mut empty = [Empty::default(); MAX_BATCH];
-            let mut n = 0;
-            let mut slabs = self.caches[class].slabs.lock(&self.platform);
-            for &object in part {
-                match slabs.give(&self.normal.window, class, object) {
-                    Ok(Some(slab)) => {
-                        empty[n] = slab;
-                        n += 1;
-                    }
-                    Ok(None) => {}
-                    Err(what) => {
+            self.by_domain(cache, part, |domain, part| {
+                let mut slabs = domain.slabs.lock(&self.platform);
+                for &object in part {
+                    if let Err(what) = slabs.give(&self.normal.window, &g, object) {
                         drop(slabs);
-                        self.platform.misuse(what, object as usize, SIZE[class] as usize);
-                        slabs = self.caches[class].slabs.lock(&self.platform);
+                        self.platform.misuse(what, object as usize, g.size as usize);
+                        slabs = domain.slabs.lock(&self.platform);
                     }
                 }
+                drop(slabs);
+                self.give_empty(cache, domain);
+            });
+        }
+    }
+
+    /// Gives the empty slabs of a domain back to the zone, as far as the cache's reserve lets them go. Objects that
+    /// somebody has to take down first wait for that.
+    pub(crate) fn give_empty(&self, cache: &Cache, domain: &Domain) {
+        let g = cache.shape.get();
+        let keep = cache.made.reserve.load(Relaxed);
+        loop {
+            let mut empty = [Empty::default(); MAX_BATCH];
+            let mut n = 0;
+            let mut slabs = domain.slabs.lock(&self.platform);
+            if cache.made.takes_down() {
+                let waiting = slabs.empty > 0 && slabs.free >= usize::from(g.objects) + keep;
+                drop(slabs);
+                if waiting {
+                    self.platform.notify_taker();
+                }
+                return;
+            }
+            while n < MAX_BATCH
+                && let Some(slab) = slabs.take_empty(&self.normal.window, &g, keep)
+            {
+                empty[n] = slab;
+                n += 1;
             }
             drop(slabs);
-            for slab in &empty[..n] {
-                self.give_slab(class, *slab);
+            empty[..n].iter().for_each(|&slab| self.give_slab(&g, slab));
+            if n < MAX_BATCH {
+                return;
             }
         }
     }
 
     /// Gives an empty slab's pages back to the zone.
-    pub(crate) fn give_slab(&self, class: usize, slab: Empty) {
-        let pages = PAGES[class] as usize;
+    pub(crate) fn give_slab(&self, g: &Geometry, slab: Empty) {
+        let pages = usize::from(g.pages);
         self.normal.window.set_class(slab.page, pages, NOTHING);
         self.give_pages(slab.page, pages, slab.reported);
     }
 
-    /// Trims the depot of `class` to `keep` buckets; returns bytes returned to slabs.
-    pub(crate) fn trim_depot(&self, class: usize, keep: u32) -> usize {
-        let mut bytes = 0;
-        loop {
-            let mut objects = [core::ptr::null_mut(); MAX_BATCH];
-            let _in_flight = self.balancer.batch(&self.platform);
-            let mut depot = self.caches[class].depot.lock(&self.platform);
-            if depot.working_set.items <= keep {
-                return bytes;
-            }
-            let n = depot.reclaim(&mut objects);
-            drop(depot);
-            self.to_slabs(class, &objects[..n]);
-            bytes += n * SIZE[class] as usize;
+    /// Object size of cache `class`, bytes.
+    pub(crate) fn size_of(&self, class: usize) -> usize {
+        self.caches[class].shape.get().size as usize
+    }
+
+    /// Holds every lock of the caches, depots first: for `fork`.
+    pub(crate) fn freeze_caches(&self) {
+        let p = &self.platform;
+        self.known().for_each(|c| c.domains().for_each(|d| d.depot.acquire(p)));
+        self.known().for_each(|c| c.domains().for_each(|d| d.slabs.acquire(p)));
+        self.stash.acquire(p);
+    }
+
+    /// # Safety
+    /// The caller froze them.
+    pub(crate) unsafe fn thaw_caches(&self) {
+        let p = &self.platform;
+        // SAFETY: as the caller promises.
+        unsafe {
+            self.stash.release(p);
+            self.known().for_each(|c| c.domains().for_each(|d| d.slabs.release(p)));
+            self.known().for_each(|c| c.domains().for_each(|d| d.depot.release(p)));
         }
     }
 }

@@ -235,8 +235,15 @@ impl Window {
             let need = need.next_multiple_of(PAGE);
             let have = growth.mapped[i];
             if need > have {
-                if !platform.map_at(Run { addr: base + have, len: need - have }, 0) {
+                let run = Run { addr: base + have, len: need - have };
+                if !platform.map_at(run, 0) {
                     return false;
+                }
+                // All of it at once: a page of metadata for every 113 of the heap, each from where the kernel was
+                // when the heap had come that far, would leave no huge page whole below once the heap is given back.
+                // The first is left to be touched: a small program never needs most of it.
+                if have > 0 {
+                    platform.populate(run);
                 }
                 growth.mapped[i] = need;
             }

@@ -22,6 +22,18 @@
 //!
 //! Should the fence be refused (a sandbox that came later), step 4 is left out: the slab is put back as it was.
 //!
+//! # Resizing a bucket
+//!
+//! A bucket's `end` says how much it may hold, and anybody may store a new one at any time, on any CPU's slab
+//! ([`PerCpu::resize`]). It is a word of its own: a thread of that CPU stores `current` only, so no commit is lost, and
+//! a section that read the old `end` before has still read one that lies within the class's slots. What can come of it
+//! is a bucket that holds more than it may: it takes no more, pops bring it down, and the CPU's next overflow gives the
+//! surplus to the depot. (When both words were halves of one, a store of `end` from another CPU would have stored back
+//! an old `current`: an object popped twice, or one that nobody has. `loom_resize` shows both.)
+//!
+//! A cache wishes for a ceiling (`tuning`), and each CPU follows when it next visits the depot; a cache whose ceiling
+//! falls has all its CPUs' buckets resized at once. A new CPU's buckets have room for nothing until the first visit.
+//!
 //! Where the platform has no restartable sections, the table holds nothing but `DUMMY` and the same slabs are used
 //! behind a lock each ([`PerCpu::locked`]).
 
@@ -33,10 +45,12 @@ use core::sync::atomic::{
 };
 
 use crate::backoff::Backoff;
+use crate::class_set::ClassSet;
+use crate::geometry::{CACHES, slots};
 use crate::lock::{Guard, Lock};
 use crate::page::PAGE;
 use crate::platform::{Platform, Run};
-use crate::size_class::{CLASS, COUNT, MIN_ALIGN, cpu_objects};
+use crate::size_class::{CLASS, MIN_ALIGN};
 
 /// CPU indices that the table has room for.
 pub const MAX_CPUS: usize = 1024;
@@ -48,23 +62,22 @@ pub const LOCKED_SLABS: usize = 32;
 
 /// Class numbers there may be: as many as a byte of the class map tells apart.
 const CLASSES: usize = 256;
-/// Words (of 8 bytes) before the first slot: a header a class, then a counter of four bytes a class.
-const FIRST_SLOT: usize = CLASSES + CLASSES / 2;
+/// Words (of 8 bytes) before the first slot: a header a class, then two counters of four bytes a class.
+const FIRST_SLOT: usize = CLASSES * 2;
 /// Word index of each class's first slot; the word before it is always zero.
-const BEGIN: [u16; COUNT + 2] = {
-    let mut out = [0; COUNT + 2];
+const BEGIN: [u32; CACHES + 1] = {
+    let mut out = [0; CACHES + 1];
     let (mut at, mut class) = (FIRST_SLOT + 1, 1);
-    while class <= COUNT {
-        out[class] = at as u16;
-        at += cpu_objects(class) + 1;
+    while class < CACHES {
+        out[class] = at as u32;
+        at += slots(class) + 1;
         class += 1;
     }
-    assert!(at < u16::MAX as usize);
-    out[COUNT + 1] = at as u16;
+    out[CACHES] = at as u32;
     out
 };
 /// Bytes of a CPU's slab; only what its buckets reach is ever touched.
-pub const SLAB_BYTES: usize = (BEGIN[COUNT + 1] as usize * 8).next_multiple_of(PAGE);
+pub const SLAB_BYTES: usize = (BEGIN[CACHES] as usize * 8).next_multiple_of(PAGE);
 
 const ABSENT: u8 = 0;
 const ACTIVE: u8 = 1;
@@ -82,11 +95,14 @@ struct Header {
     end: AtomicU32,
 }
 
-/// One CPU's buckets: for each class a header, a counter of pushes, and slots.
+/// One CPU's buckets: for each class a header, counters, and slots.
 #[repr(C, align(64))]
 pub struct CpuSlab {
     headers: [Header; CLASSES],
+    /// Objects pushed one by one.
     pushes: [AtomicU32; CLASSES],
+    /// Objects that came from the depot, less those that went there: by this CPU's slow paths, modulo 2^32.
+    came: [AtomicU32; CLASSES],
 }
 
 /// Where in a header `end` is, bytes: for the platform's assembly.
@@ -110,6 +126,7 @@ static DUMMY: DummySlab = DummySlab(
     CpuSlab {
         headers: [const { Header::new(DUMMY_SLOT, 0) }; CLASSES],
         pushes: [const { AtomicU32::new(0) }; CLASSES],
+        came: [const { AtomicU32::new(0) }; CLASSES],
     },
     [0; 2],
 );
@@ -168,12 +185,9 @@ impl CpuSlab {
         // What is no class (a large run's pages, nobody's pages) has a bucket that is empty and full at once, so that
         // the fast path of a free needs no check of its own.
         for (class, header) in headers.iter().enumerate() {
-            let (begin, objects) = match class {
-                1..=COUNT => (u32::from(BEGIN[class]), cpu_objects(class) as u32),
-                _ => (DUMMY_SLOT, 0),
-            };
+            let begin = if (1..CACHES).contains(&class) { BEGIN[class] } else { DUMMY_SLOT };
             header.current.store(begin, Relaxed);
-            header.end.store(begin + objects, Relaxed);
+            header.end.store(begin, Relaxed);
         }
     }
 
@@ -196,6 +210,36 @@ impl CpuSlab {
             }
             object
         }
+    }
+
+    /// Pushes the first of `objects`, as many as fit, without restartable sections; returns how many. They are not
+    /// counted as frees: they may come from the depot.
+    ///
+    /// # Safety
+    /// Nobody else works on the slab now.
+    pub unsafe fn push_batch(slab: *const Self, class: usize, objects: &[*mut u8]) -> usize {
+        // SAFETY: the caller has the slab to itself, and slots from `current` up to `end` are the class's.
+        unsafe {
+            let header = &(*slab).headers[class];
+            let current = header.current.load(Relaxed);
+            let n = objects.len().min(header.end.load(Relaxed).saturating_sub(current) as usize);
+            for (i, &object) in objects[..n].iter().enumerate() {
+                *Self::slot(slab, current + i as u32) = object;
+            }
+            header.current.store(current + n as u32, Relaxed);
+            n
+        }
+    }
+
+    /// Lets the bucket of `class` hold `room` objects from now on.
+    fn resize(&self, class: usize, room: usize) {
+        debug_assert!(room <= slots(class));
+        self.headers[class].end.store(BEGIN[class] + room as u32, Relaxed);
+    }
+
+    /// Objects in the bucket of `class`.
+    fn held(&self, class: usize) -> usize {
+        (self.headers[class].current.load(Relaxed) - BEGIN[class]) as usize
     }
 
     /// Pushes without restartable sections.
@@ -235,8 +279,8 @@ pub struct PerCpu {
     draining: Lock<(), 0>,
     /// Memory for slabs is asked for.
     asking: Backoff,
-    /// Pushes already counted (see [`PerCpu::pushes`]).
-    retired: AtomicU64,
+    /// Pushes already counted, by class (see [`PerCpu::pushes`]).
+    retired: [AtomicU64; CLASSES],
 }
 
 impl PerCpu {
@@ -251,7 +295,7 @@ impl PerCpu {
             locks: [const { Lock::new(()) }; LOCKED_SLABS],
             draining: Lock::new(()),
             asking: Backoff::new(),
-            retired: AtomicU64::new(0),
+            retired: [const { AtomicU64::new(0) }; CLASSES],
         }
     }
 
@@ -333,15 +377,51 @@ impl PerCpu {
         Some((guard, self.slabs[index].load(Acquire)))
     }
 
-    /// Takes every CPU's buckets over, one fence for all of them, and hands each object to `sink` (class, object):
-    /// the CPU loop outside, the class loop inside. The order in which classes are visited starts at `first_class`.
-    pub fn drain<P: Platform>(&self, platform: &P, first_class: usize, mut sink: impl FnMut(usize, *mut u8)) {
+    /// Lets the current CPU's bucket of `class` hold `room` objects; whether it holds no more than that now.
+    pub fn resize<P: Platform>(&self, platform: &P, class: usize, room: usize) -> bool {
+        let Some(slab) = self.here(platform) else { return true };
+        slab.resize(class, room);
+        slab.held(class) <= room
+    }
+
+    /// Lets every CPU's bucket of `class` hold `room` objects.
+    pub fn resize_all(&self, class: usize, room: usize) {
+        self.all().for_each(|slab| slab.resize(class, room));
+    }
+
+    /// The current CPU's slab, if it has one; it may be another's at once.
+    fn here<P: Platform>(&self, platform: &P) -> Option<&CpuSlab> {
+        let cpu = platform.cpu();
+        let cpu = if platform.lockless() { cpu } else { cpu % LOCKED_SLABS };
+        // SAFETY: a slab, once made, lives on; what is used of it are atomics.
+        self.slabs.get(cpu).and_then(|slab| unsafe { slab.load(Acquire).as_ref() })
+    }
+
+    /// Counts objects that came from the depot to the current CPU (or went there, if negative). A thread that has just
+    /// moved counts them on the wrong CPU: these are statistics.
+    pub fn note_came<P: Platform>(&self, platform: &P, class: usize, objects: i32) {
+        if let Some(slab) = self.here(platform) {
+            slab.came[class].fetch_add(objects as u32, Relaxed);
+        }
+    }
+
+    /// Takes every CPU's buckets of the caches in `set` over, one fence for all of them, and hands each object to
+    /// `sink` (class, object): the CPU loop outside, the cache loop inside, beginning with the first cache of the set
+    /// at or after `first`. Each bucket may hold `room(class)` objects afterwards.
+    pub fn drain<P: Platform>(
+        &self,
+        platform: &P,
+        set: ClassSet,
+        first: usize,
+        room: impl Fn(usize) -> usize,
+        mut sink: impl FnMut(usize, *mut u8),
+    ) {
         let _one = self.draining.lock(platform);
         let seen = self.seen.load(Acquire) as usize;
         if !platform.lockless() {
             for index in (0..seen).filter(|&i| !self.slabs[i].load(Acquire).is_null()) {
                 if let Some((_guard, slab)) = self.locked(platform, index) {
-                    empty(slab, first_class, &mut sink);
+                    empty(slab, set, first, &room, &mut sink);
                 }
             }
             return;
@@ -354,27 +434,62 @@ impl PerCpu {
         for cpu in (0..seen).filter(|&cpu| self.state[cpu].load(Relaxed) == STOPPED) {
             let slab = self.slabs[cpu].load(Acquire);
             if ours {
-                empty(slab, first_class, &mut sink);
+                empty(slab, set, first, &room, &mut sink);
             }
             self.table.entry(cpu).store(slab, Release);
             self.state[cpu].store(ACTIVE, Release);
         }
     }
 
-    /// Frees that the fast path served since the start, over all CPUs (32-bit counters: read often enough).
-    pub fn pushes(&self) -> u64 {
+    /// The slabs that there are.
+    fn all(&self) -> impl Iterator<Item = &CpuSlab> {
         let seen = self.seen.load(Acquire) as usize;
-        let slabs = (0..seen).map(|cpu| self.slabs[cpu].load(Acquire)).filter(|s| !s.is_null());
-        // SAFETY: a slab, once made, lives on; its counters are atomics.
-        let sum: u64 =
-            slabs.map(|s| unsafe { (*s).pushes.iter().map(|p| u64::from(p.load(Relaxed))).sum::<u64>() }).sum();
-        let before = self.retired.load(Relaxed);
-        // The 32-bit counters wrap: only what the sum grew by (modulo 2^32) since the last reading is added.
-        // Another reader may have been later with its sum and quicker to store it: then this one knows nothing new.
-        let grown = (sum as u32).wrapping_sub(before as u32);
-        let now = before + u64::from(if grown > i32::MAX as u32 { 0 } else { grown });
-        self.retired.store(now, Relaxed);
-        now
+        // SAFETY: a slab, once made, lives on; what is read of it here are atomics.
+        (0..seen).filter_map(|cpu| unsafe { self.slabs[cpu].load(Acquire).as_ref() })
+    }
+
+    /// Objects of `class` in buckets now, and how many of them, at least, were freed on another CPU than they were
+    /// allocated on: a CPU that took fewer objects from the depot than it gave there and still holds got the
+    /// difference from elsewhere. What went one way and as much the other is not seen.
+    pub fn held(&self, class: usize) -> (usize, usize) {
+        let (mut held, mut crossed) = (0, 0);
+        for slab in self.all() {
+            let here = slab.held(class);
+            let surplus = here as i32 - slab.came[class].load(Relaxed) as i32;
+            held += here;
+            crossed += surplus.max(0) as usize;
+        }
+        (held, crossed)
+    }
+
+    /// Forgets what was counted of `class`, whose number is about to be another cache's.
+    pub fn forget(&self, class: usize) {
+        self.all().for_each(|slab| slab.came[class].store(0, Relaxed));
+        self.pushes();
+    }
+
+    /// Frees of `class` that the fast path served, as of the last [`PerCpu::pushes`].
+    pub fn pushes_of(&self, class: usize) -> u64 {
+        self.retired[class].load(Relaxed)
+    }
+
+    /// Frees that the fast path served since the start, over all CPUs and classes (32-bit counters: read often enough).
+    pub fn pushes(&self) -> u64 {
+        let mut sums = [0u32; CLASSES];
+        for slab in self.all() {
+            sums.iter_mut().zip(&slab.pushes).for_each(|(sum, p)| *sum = sum.wrapping_add(p.load(Relaxed)));
+        }
+        let mut total = 0;
+        for (sum, retired) in sums.into_iter().zip(&self.retired) {
+            let before = retired.load(Relaxed);
+            // The 32-bit counters wrap: only what the sum grew by (modulo 2^32) since the last reading is added.
+            // Another reader may have been later with its sum and quicker to store it: then this one knows nothing new.
+            let grown = sum.wrapping_sub(before as u32);
+            let now = before + u64::from(if grown > i32::MAX as u32 { 0 } else { grown });
+            retired.store(now, Relaxed);
+            total += now;
+        }
+        total
     }
 
     /// Holds every lock of this module until [`PerCpu::thaw`]: for `fork`.
@@ -396,16 +511,27 @@ impl PerCpu {
     }
 }
 
-fn empty(slab: *mut CpuSlab, first_class: usize, sink: &mut impl FnMut(usize, *mut u8)) {
-    for i in 0..COUNT {
-        let class = 1 + (first_class + i) % COUNT;
+fn empty(
+    slab: *mut CpuSlab,
+    set: ClassSet,
+    first: usize,
+    room: &impl Fn(usize) -> usize,
+    sink: &mut impl FnMut(usize, *mut u8),
+) {
+    for class in set.from(first) {
+        let mut taken = 0;
         loop {
             // SAFETY: the slab is the caller's alone: it is stopped and fenced, or its lock is held.
             let object = unsafe { CpuSlab::pop(slab, class) };
             if object.is_null() {
                 break;
             }
+            taken += 1;
             sink(class, object);
         }
+        // SAFETY: as above.
+        let slab = unsafe { &*slab };
+        slab.came[class].fetch_sub(taken, Relaxed);
+        slab.resize(class, room(class));
     }
 }

@@ -88,6 +88,10 @@ pub trait Platform: Below {
     fn window(&self, len: usize, align: usize, reach: Reach) -> Option<Run>;
     /// Makes `run` usable and zero, on NUMA node `node`. `false` if any of it is taken or memory is refused.
     fn map_at(&self, run: Run, node: usize) -> bool;
+    /// Puts memory behind a fresh mapping, side by side if it can. Not doing it is no error.
+    fn populate(&self, run: Run) {
+        let _ = run;
+    }
     /// Maps `len` zero bytes anywhere, aligned to `align`.
     fn map(&self, len: usize, align: usize) -> Option<usize>;
     /// Unmaps what [`Platform::map`] gave, or a page-aligned tail of it.
@@ -121,6 +125,9 @@ pub trait Platform: Below {
     fn pressure(&self) -> (Level, Cause) {
         (Level::None, Cause::Idle)
     }
+    /// Tells whoever may run a program's own code that a cache's objects wait to be taken down
+    /// ([`crate::heap::Heap::take_down`]).
+    fn notify_taker(&self) {}
     /// A wrong pointer came in. Returns only if the program is to go on as if the call had not been made.
     fn misuse(&self, what: Misuse, addr: usize, class_size: usize);
     /// The page of counters.

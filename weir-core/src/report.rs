@@ -21,10 +21,10 @@
 use crate::buddy::{Backing, PageSet};
 use crate::heap::{Heap, Space};
 use crate::lock::Lock;
+use crate::object_cache::Domain;
 use crate::page::{PAGE, PAGEBLOCK, PAGEBLOCK_PAGES, Window};
 use crate::platform::{Below, Contents, Platform, Run};
 use crate::refault::stamp;
-use crate::size_class::COUNT;
 use crate::slab::Isolated;
 use crate::stats::{self, Cause};
 use crate::trace::{Event, Kind, Place};
@@ -305,23 +305,25 @@ impl<P: Platform> Heap<P> {
     }
 
     /// Reports free pages inside partial slabs: of those that stood unchanged since the last call, or of all if
-    /// `now`. Returns bytes.
+    /// `now`. Returns bytes. O(slabs that changed), and if `now` O(slabs whose huge pages were kept) more.
     pub(crate) fn report_slabs(&self, want: Want, now: bool) -> usize {
         let mut bytes = 0;
         if self.platform.release_unit() > PAGE {
             return 0;
         }
-        for class in 1..=COUNT {
-            let mut slabs = self.caches[class].slabs.lock(&self.platform);
-            if !slabs.due(now) {
+        for class in self.reclaimable().from(0) {
+            let cache = &self.caches[class];
+            // Free objects of some caches keep their contents.
+            if cache.made.keeps_pages() {
                 continue;
             }
-            drop(slabs);
-            loop {
-                let got = self.report_slab_batch(class, want);
-                bytes += got;
-                if got == 0 {
-                    break;
+            for domain in cache.domains().filter(|domain| domain.slabs.lock(&self.platform).due(now)) {
+                loop {
+                    let (got, more) = self.report_slab_batch(class, domain, want);
+                    bytes += got;
+                    if !more {
+                        break;
+                    }
                 }
             }
         }
@@ -340,22 +342,24 @@ impl<P: Platform> Heap<P> {
         }
     }
 
-    fn report_slab_batch(&self, class: usize, want: Want) -> usize {
+    /// One batch: its bytes, and whether there is more to look at.
+    fn report_slab_batch(&self, class: usize, domain: &Domain, want: Want) -> (usize, bool) {
         let _in_flight = self.balancer.batch(&self.platform);
-        if self.platform.tunables().report.get() == 0 {
-            return 0;
+        if self.platform.tunables().report.get() == 0 || !self.is_reclaimable(class) {
+            return (0, false);
         }
+        let g = self.caches[class].shape.get();
         let window = &self.normal.window;
         let mut batch = [Isolated::default(); RUNS / 4];
-        let may = |page: u32| {
+        let backing = |page: u32| {
             // SAFETY: a pageblock is named by a page of its own. It may change meanwhile: then a huge page is
             // split, or kept, one pass too early; nothing else depends on it.
-            unsafe { (*window.block(page / PAGEBLOCK_PAGES as u32)).backing() as u8 <= want.split as u8 }
+            unsafe { (*window.block(page / PAGEBLOCK_PAGES as u32)).backing() }
         };
-        let n = self.caches[class].slabs.lock(&self.platform).isolate(window, class, &mut batch, may);
+        let (n, more) = domain.slabs.lock(&self.platform).isolate(window, &g, &mut batch, want.split, backing);
         let batch = &batch[..n];
         if n == 0 {
-            return 0;
+            return (0, more);
         }
         let mut kept = [0u32; RUNS / 4];
         let refused = |run: Run| {
@@ -381,11 +385,9 @@ impl<P: Platform> Heap<P> {
             if gone != 0 {
                 self.note_split(slab.page, how.contents);
             }
-            let empty = self.caches[class].slabs.lock(&self.platform).put_back(window, class, *slab, gone, how);
-            if let Some(empty) = empty {
-                self.give_slab(class, empty);
-            }
+            domain.slabs.lock(&self.platform).put_back(window, &g, *slab, gone, how);
         }
-        event.bytes as usize
+        self.give_empty(&self.caches[class], domain);
+        (event.bytes as usize, more)
     }
 }

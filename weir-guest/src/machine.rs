@@ -266,7 +266,7 @@ impl<D: Device> Platform for Machine<D> {
 
     unsafe fn push_batch(&self, table: &Table, class: usize, objects: &[*mut u8]) -> usize {
         // SAFETY: as in `pop`.
-        objects.iter().take_while(|&&object| unsafe { self.push(table, class, object) } == Pushed::Done).count()
+        unsafe { CpuSlab::push_batch(table.entry(0).load(Acquire), class, objects) }
     }
 
     unsafe fn pop_batch(&self, table: &Table, class: usize, objects: &mut [*mut u8]) -> usize {

@@ -58,20 +58,27 @@ pub struct Part {
 
 /// Runs it and prints its tables.
 pub fn run(args: &RunArgs, allocators: Vec<Allocator>) -> Result<Value, String> {
-    if let Some(unknown) = args.only.iter().find(|only| !PARTS.contains(&only.as_str())) {
-        return Err(format!("'{unknown}' is no part of e5: there are {}", PARTS.join(", ")));
+    let (only_parts, only_sides): (Vec<&str>, Vec<&str>) =
+        args.only.iter().map(String::as_str).partition(|only| PARTS.contains(only));
+    if let Some(unknown) = only_sides.iter().find(|name| allocators.iter().all(|allocator| allocator.name != **name)) {
+        return Err(format!("'{unknown}' is no part of e5 and no allocator: there are {}", PARTS.join(", ")));
     }
+    let allocators: Vec<Allocator> = match only_sides.is_empty() {
+        true => allocators,
+        false => allocators.into_iter().filter(|allocator| only_sides.contains(&allocator.name.as_str())).collect(),
+    };
     let _turn = crate::one_at_a_time::wait_for_turn()?;
     drop(Cgroup::make("trial", 64 << 20)?);
-    let mib: u64 = if args.quick { 96 } else { 512 };
-    let _swap = swap::make(&args.swap_dir, 4 * (mib << 20))?;
+    let sizes = if args.quick { [96, 512] } else { [512, 1024] };
+    let _swap = swap::make(&args.swap_dir, 3 * (sizes[usize::from(!args.quick)] << 20))?;
     let mut parts = Vec::new();
     for name in PARTS {
         // The quick run is of processes alone.
-        let asked = if args.only.is_empty() { !args.quick || !name.contains("guests") } else { false };
-        if !asked && !args.only.iter().any(|only| only == name) {
+        let asked = if only_parts.is_empty() { !args.quick || !name.contains("guests") } else { false };
+        if !asked && !only_parts.contains(&name) {
             continue;
         }
+        let mib: u64 = sizes[usize::from(name.contains("guests"))];
         let place = match place(name, mib) {
             Ok(place) => place,
             Err(why) => {
@@ -174,7 +181,7 @@ fn patience(place: &Place) -> (Duration, Duration) {
 
 /// (a): one tenant after another until the cgroup swaps.
 fn count(place: &Place, side: &Side, tenant: u64, (limit, swap): (u64, u64)) -> Result<Count, String> {
-    let most = if matches!(place, Place::Process) { 16 } else { 8 };
+    let most = if matches!(place, Place::Process) { 16 } else { 7 };
     let landlord = Landlord::new(place, side)?;
     let cgroup = Cgroup::make("density", limit)?;
     cgroup.limit_swap(limit, swap)?;

@@ -46,6 +46,119 @@ struct weir_usage {
  */
 int weir_usage(struct weir_usage *usage, size_t size);
 
+/*
+ * ---- Object caches ----
+ *
+ * A cache hands out objects of one size. It keeps what its users are likely to want again and gives the rest back,
+ * first what has lain idle for longest, when memory is short; objects in use are never touched. An object may be
+ * freed by any thread on any CPU at the cost of a local free. There is no limit to set: caches grow with demand.
+ *
+ * What happens to an object, in this order:
+ *
+ *   init   when its slab (a few pages of objects) is made; 0, or another value: it failed, and so does the allocation
+ *   ctor   at each allocation; 0, or another value: it failed, and so does the allocation
+ *   dtor   at each free
+ *   fini   before its slab goes back: on a thread of the library's own kind ("weir-fini"), in weir_trim() or in
+ *          weir_cache_destroy(); never inside another allocation or free
+ *
+ * With an init or a fini, an object keeps its contents while it is free: what init built is still there at the next
+ * ctor. Each may be NULL. They may allocate, also from other caches, but not from their own.
+ */
+typedef struct weir_cache weir_cache;
+
+typedef int weir_cache_init(void *object, size_t size);
+typedef void weir_cache_fini(void *object, size_t size);
+typedef int weir_cache_ctor(void *object, size_t size, void *argument);
+typedef void weir_cache_dtor(void *object, size_t size, void *argument);
+
+#define WEIR_CACHE_ZERO 1u       /* objects are zero when they are handed out, before ctor */
+#define WEIR_CACHE_NO_RECLAIM 2u /* no pressure takes anything from this cache */
+#define WEIR_CACHE_LIMITED 4u    /* it can be limited: each call then costs an atomic addition */
+
+/* Objects have 1 to this many bytes. */
+#define WEIR_CACHE_MAX_OBJECT 131072u
+#define WEIR_CACHE_NO_LIMIT ((size_t)-1)
+
+/*
+ * Makes a cache. `name` is for statistics (31 bytes of it are kept); `align` is a power of two up to 4096, or 0 for
+ * any. Returns NULL with errno EINVAL for a size, alignment or flag that cannot be, ENOSPC when all of the 181 caches
+ * there can be exist, ENOMEM when there is no memory.
+ */
+weir_cache *weir_cache_create(const char *name, size_t size, size_t align, weir_cache_ctor *ctor,
+                              weir_cache_dtor *dtor, weir_cache_init *init, weir_cache_fini *fini, unsigned flags);
+
+/*
+ * Destroys a cache, calling fini for all objects. Nobody may use it meanwhile. Returns 0; or -1 with errno EBUSY if
+ * objects are still in use: then the cache is as it was. NULL is allowed.
+ */
+int weir_cache_destroy(weir_cache *cache);
+
+/* An object, or NULL with errno ENOMEM. The second form passes `argument` to ctor, the first one NULL. */
+void *weir_cache_alloc(weir_cache *cache);
+void *weir_cache_alloc_arg(weir_cache *cache, void *argument);
+
+/* Takes an object of this cache back; NULL is allowed. An object of another cache ends the process with a message. */
+void weir_cache_free(weir_cache *cache, void *object);
+void weir_cache_free_arg(weir_cache *cache, void *object, void *argument);
+
+/* Fills `objects` with up to `count`; returns how many, with errno ENOMEM if fewer. Cheaper than one by one. */
+size_t weir_cache_alloc_batch(weir_cache *cache, void **objects, size_t count);
+
+/* Takes `count` objects of this cache back; none of them may be NULL. Their places in `objects` are left alone. */
+void weir_cache_free_batch(weir_cache *cache, void *const *objects, size_t count);
+
+/*
+ * At most `objects` may be in use at a time. For caches made with WEIR_CACHE_LIMITED, which begin without a limit.
+ * Returns 0; or -1 with errno EINVAL.
+ */
+int weir_cache_set_limit(weir_cache *cache, size_t objects);
+
+/*
+ * Keeps that many free objects, made at once, that no reclaim takes. Returns 0; or -1 with errno ENOMEM if there is no
+ * memory for all of them.
+ */
+int weir_cache_set_reserve(weir_cache *cache, size_t objects);
+
+/* One cache's figures, in objects unless said otherwise. They are read one after another while others go on. */
+struct weir_cache_stats {
+    char name[32];        /* malloc's size classes are "malloc " and their size */
+    size_t number;        /* 1 to 72: malloc's; higher: made by weir_cache_create */
+    size_t size;          /* bytes of an object */
+    size_t limit;         /* in use at a time; WEIR_CACHE_NO_LIMIT: any number */
+    size_t reserve;
+    size_t used;          /* held by the program */
+    size_t free_cpu;      /* free in CPUs' buckets, */
+    size_t free_depot;    /* in full buckets, */
+    size_t free_slab;     /* in slabs */
+    size_t slab_bytes;    /* bytes of its slabs */
+    size_t requests;      /* allocations that succeeded (interrupted frees count twice) */
+    size_t failures;      /* allocations that failed */
+    size_t visits;        /* allocations and frees that the CPU's bucket could not serve */
+    size_t misses;        /* allocations that no bucket could serve */
+    size_t crossed;       /* freed on another CPU than allocated on: at least so many */
+    size_t bucket;        /* size of a CPU's bucket now, */
+    size_t bucket_min;    /* at least, */
+    size_t bucket_max;    /* at most */
+    size_t working_set;   /* of free_depot: what is expected to be wanted again */
+    size_t stale_ms;      /* milliseconds since an allocation last found no bucket */
+    size_t trims;         /* times that something was taken from the depot, */
+    size_t trimmed_bytes; /* and bytes taken */
+    size_t drains;        /* times that something was taken from CPUs' buckets, */
+    size_t drained_bytes; /* and bytes taken */
+};
+
+/*
+ * Fills *stats with the figures of `cache`. `size` is sizeof(struct weir_cache_stats), as with weir_usage().
+ * Returns 0; or -1 with errno EINVAL if stats is null or size is 0.
+ */
+int weir_cache_stats(weir_cache *cache, struct weir_cache_stats *stats, size_t size);
+
+/*
+ * Fills *stats with the figures of the first cache whose number is above stats->number, malloc's size classes among
+ * them: begin with 0. Returns 1; 0 if there is none; -1 as weir_cache_stats().
+ */
+int weir_cache_next(struct weir_cache_stats *stats, size_t size);
+
 #ifdef __cplusplus
 }
 #endif

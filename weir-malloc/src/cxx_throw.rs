@@ -7,6 +7,10 @@
 //! which the optimiser makes a jump: then no frame of theirs is left at all. (Without optimisation the frame is
 //! there, has its unwind table and no landing pad, and is walked through like one of C.)
 //!
+//! A nothrow `new` promises to throw nothing, also where its handler throws. So its slow path has what a C++ function
+//! with `catch (...)` has: a table that names a landing pad (the "language-specific data", written out below) and the
+//! C++ runtime's personality routine, which reads it. Where there is no C++ runtime, nobody throws.
+//!
 //! `libstdc++` is never linked: its functions are looked up weakly by the loader, and, for a C++ library that was
 //! opened at run time into a scope of its own, by `dlsym` in the moment of failure.
 
@@ -26,26 +30,34 @@ weak_symbol!(
     /// `std::__throw_bad_alloc()`, in libstdc++ and in libc++.
     throw_bad_alloc = "_ZSt17__throw_bad_allocv": extern "C" fn() -> !
 );
+weak_symbol!(
+    /// The routine that the unwinder asks about each C++ frame; its slot is what the frame of a nothrow `new` names.
+    personality = "__gxx_personality_v0": *const c_void
+);
+weak_symbol!(begin_catch = "__cxa_begin_catch": unsafe extern "C" fn(*mut c_void) -> *mut c_void);
+weak_symbol!(end_catch = "__cxa_end_catch": unsafe extern "C" fn());
 weak_symbol!(open = "dlopen": unsafe extern "C" fn(*const u8, c_int) -> *mut c_void);
 weak_symbol!(lookup = "dlsym": unsafe extern "C" fn(*mut c_void, *const u8) -> *mut c_void);
 
 unsafe extern "C" {
     /// The slow path of a throwing `new`: returns a block, or leaves by an exception, or ends the process.
     pub safe fn weir_new_or_throw(size: usize, align: usize) -> *mut u8;
-    /// The slow path of a nothrow `new`: returns a block or null. A handler's exception passes through.
+    /// The slow path of a nothrow `new`: returns a block, or null, also where a handler throws. (Only where the C++
+    /// runtime was opened into a scope of its own, out of the loader's sight, does its exception pass through.)
     pub safe fn weir_new_or_null(size: usize, align: usize) -> *mut u8;
 }
 
-// rbx = size, r12 = align, r13 = what to do without a handler. Three pushes keep the stack 16-byte aligned for the
-// calls. The `.cfi` lines are what lets an exception through.
+// rbx = size, r12 = align; a third push keeps the stack 16-byte aligned for the calls. The `.cfi` lines are what lets an
+// exception through, or says where it ends: `frame` names who is to be asked, `giveup` is what to do without a handler.
 core::arch::global_asm!(
-    ".macro weir_new_loop name, giveup",
+    ".macro weir_new_loop name, frame, giveup",
     ".globl \\name",
     ".hidden \\name",
     ".type \\name, @function",
     ".p2align 4",
     "\\name:",
     ".cfi_startproc",
+    "\\frame",
     "push rbx",
     ".cfi_def_cfa_offset 16",
     ".cfi_offset rbx, -16",
@@ -79,6 +91,13 @@ core::arch::global_asm!(
     ".cfi_endproc",
     ".size \\name, . - \\name",
     ".endm",
+    ".macro weir_open",
+    ".endm",
+    // Both are found through 32-bit distances, the routine by way of its slot.
+    ".macro weir_closed",
+    ".cfi_personality 0x9b, weir_weak___gxx_personality_v0",
+    ".cfi_lsda 0x1b, .Lweir_catch_all",
+    ".endm",
     ".macro weir_throw",
     "call {thrower}",
     "call rax",
@@ -93,9 +112,38 @@ core::arch::global_asm!(
     "pop rbx",
     ".cfi_def_cfa_offset 8",
     "ret",
+    // The landing pad: the exception is in rax, all else is as it was at the call that threw.
+    "4: .cfi_def_cfa_offset 32",
+    "mov rdi, rax",
+    "call {caught}",
+    "xor eax, eax",
+    "pop r13",
+    ".cfi_def_cfa_offset 24",
+    "pop r12",
+    ".cfi_def_cfa_offset 16",
+    "pop rbx",
+    ".cfi_def_cfa_offset 8",
+    "ret",
     ".endm",
-    "weir_new_loop weir_new_or_throw, weir_throw",
-    "weir_new_loop weir_new_or_null, weir_null",
+    "weir_new_loop weir_new_or_throw, weir_open, weir_throw",
+    "weir_new_loop weir_new_or_null, weir_closed, weir_null",
+    // One call site, from the function's begin to its landing pad, with one action: catch everything.
+    ".pushsection .gcc_except_table, \"a\", @progbits",
+    ".balign 4",
+    ".Lweir_catch_all: .byte 0xff, 0x03",
+    ".uleb128 9f - 6f",
+    "6: .byte 0x01",
+    ".uleb128 8f - 7f",
+    "7: .uleb128 0",
+    ".uleb128 4b - weir_new_or_null",
+    ".uleb128 4b - weir_new_or_null",
+    ".uleb128 1",
+    "8: .byte 1, 0",
+    ".balign 4",
+    ".long 0",
+    "9:",
+    ".popsection",
+    caught = sym caught,
     handler = sym current_handler,
     retry = sym retry,
     thrower = sym thrower,
@@ -103,6 +151,18 @@ core::arch::global_asm!(
 
 extern "C" fn retry(size: usize, align: usize) -> *mut u8 {
     heap::alloc_aligned(align, size)
+}
+
+/// Ends an exception that a nothrow `new` caught.
+extern "C" fn caught(exception: *mut c_void) {
+    let (Some(begin), Some(end)) = (begin_catch(), end_catch()) else {
+        die("operator new: caught an exception that nobody can end");
+    };
+    // SAFETY: by the Itanium C++ ABI, what a landing pad does with the exception it is given.
+    unsafe {
+        begin(exception);
+        end();
+    }
 }
 
 /// The new-handler that is set now, or null.

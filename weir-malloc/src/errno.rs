@@ -3,8 +3,10 @@
 use core::ffi::c_int;
 use core::ptr::null_mut;
 
+pub const EBUSY: c_int = 16;
 pub const EINVAL: c_int = 22;
 pub const ENOMEM: c_int = 12;
+pub const ENOSPC: c_int = 28;
 
 // Linking libc by name gives the library its DT_NEEDED entry; a crate without `std` gets none by itself.
 #[link(name = "c")]

@@ -3,6 +3,7 @@
 use crate::errno::{EINVAL, fail};
 use crate::text::Text;
 use core::ffi::{c_int, c_void};
+use weir::caches::{self, CacheStats};
 use weir::heap::{self, Usage};
 use weir::weak_symbol;
 
@@ -64,7 +65,8 @@ pub fn mallinfo() -> MallInfo {
     describe(&heap::usage(), |number| c_int::try_from(number).unwrap_or(c_int::MAX))
 }
 
-/// `malloc_info`: the state as XML, in the form of glibc's version 1. Only the totals: Weir has no arenas.
+/// `malloc_info`: the state as XML, in the form of glibc's version 1. The totals, and an element for each cache that
+/// was ever used, malloc's size classes among them: Weir has no arenas.
 pub unsafe fn malloc_info(options: c_int, stream: *mut c_void) -> c_int {
     if options != 0 {
         // glibc returns the code rather than setting `errno`, and so do we.
@@ -88,17 +90,67 @@ pub unsafe fn malloc_info(options: c_int, stream: *mut c_void) -> c_int {
     ] {
         xml.str("<").str(element).str(" type=\"").str(kind).str("\" size=\"").number(size).str("\"/>\n");
     }
-    xml.str("</malloc>\n");
     // SAFETY: a zero-terminated string, and the caller's promise: an open stream.
-    if unsafe { fputs(xml.as_c_str(), stream) } < 0 { -1 } else { 0 }
+    let put = |text: *const u8| unsafe { fputs(text, stream) } >= 0;
+    let mut done = put(xml.as_c_str());
+    each_used(|cache| {
+        let mut xml = Text::<512>::new();
+        xml.str("<cache name=\"").attribute(cache.name()).str("\"");
+        for (name, value) in figures(cache) {
+            xml.str(" ").str(name).str("=\"").number(value).str("\"");
+        }
+        done &= put(xml.str("/>\n").as_c_str());
+    });
+    if done && put(Text::<16>::new().str("</malloc>\n").as_c_str()) { 0 } else { -1 }
 }
+
+/// Calls `f` with the figures of each cache that was ever used.
+fn each_used(mut f: impl FnMut(&CacheStats)) {
+    let mut number = 0;
+    while let Some(cache) = caches::next(number) {
+        number = cache.number;
+        if cache.requests > 0 || cache.failures > 0 {
+            f(&cache);
+        }
+    }
+}
+
+/// A cache's figures, by the names that `malloc_info` gives them; the first are `malloc_stats`' columns.
+fn figures(cache: &CacheStats) -> [(&'static str, usize); 20] {
+    let [bucket, bucket_min, bucket_max] = cache.bucket;
+    [
+        ("size", cache.size),
+        ("used", cache.used),
+        ("cpu", cache.free_cpu),
+        ("depot", cache.free_depot),
+        ("slab", cache.free_slab),
+        ("requests", cache.requests as usize),
+        ("fail", cache.failures as usize),
+        ("xcpu", cache.crossed as usize),
+        ("bucket", bucket),
+        ("wset", cache.working_set),
+        ("stale_ms", (cache.stale_ns / 1_000_000) as usize),
+        ("trims", cache.trims as usize),
+        ("drains", cache.drains as usize),
+        ("back", (cache.trimmed_bytes + cache.drained_bytes) as usize),
+        ("bucket_min", bucket_min),
+        ("bucket_max", bucket_max),
+        ("visits", cache.visits as usize),
+        ("misses", cache.misses as usize),
+        ("reserve", cache.reserve),
+        ("slab_bytes", cache.slab_bytes),
+    ]
+}
+
+/// Columns of `malloc_stats`' table of caches.
+const COLUMNS: usize = 14;
 
 fn total<const N: usize>(xml: &mut Text<N>, kind: &str, count: Option<usize>, size: usize) {
     xml.str("<total type=\"").str(kind).str("\" count=\"").number(count.unwrap_or(0));
     xml.str("\" size=\"").number(size).str("\"/>\n");
 }
 
-/// `malloc_stats`: the totals, on standard error.
+/// `malloc_stats`: the totals, and a line for each cache that was ever used, on standard error.
 pub fn malloc_stats() {
     let usage = heap::usage();
     let mut lines = Text::<1024>::new();
@@ -113,7 +165,23 @@ pub fn malloc_stats() {
         lines.str(name).number(value).str("\n");
     }
     lines.to_stderr();
+    let mut head = Text::<256>::new();
+    head.column("ITEM", NAME_WIDTH);
+    figures(&CacheStats::default())[..COLUMNS].iter().for_each(|(name, _)| _ = head.right(name, WIDTH));
+    head.str("\n").to_stderr();
+    each_used(|cache| {
+        let mut line = Text::<512>::new();
+        line.column(cache.name(), NAME_WIDTH);
+        for (_, value) in &figures(cache)[..COLUMNS] {
+            let mut digits = Text::<24>::new();
+            line.right(digits.number(*value).as_str(), WIDTH);
+        }
+        line.str("\n").to_stderr();
+    });
 }
+
+const NAME_WIDTH: usize = 20;
+const WIDTH: usize = 10;
 
 // mallopt's parameters, from glibc's malloc.h.
 const M_MXFAST: c_int = 1;

@@ -1,4 +1,4 @@
-//! The constructor: once, after relocation, before any code of the program.
+//! The constructor: once, after relocation, before any code of the program. And its counterpart at the end.
 //!
 //! The heap works before this runs: the loader itself allocates, and other libraries' constructors may come
 //! first when two ask to be first. Here it learns the environment and registers for `fork`: first of all (the library
@@ -15,4 +15,13 @@ static CONSTRUCTOR: extern "C" fn(c_int, *const *const u8, *const *const u8) = c
 extern "C" fn constructor(_argc: c_int, _argv: *const *const u8, envp: *const *const u8) {
     // SAFETY: the loader runs a constructor once, single-threaded, with the process's environment.
     unsafe { weir::init(envp) };
+}
+
+// A process that is killed, or ends by `_exit`, leaves its counters as they were published last.
+#[used]
+#[unsafe(link_section = ".fini_array")]
+static DESTRUCTOR: extern "C" fn() = destructor;
+
+extern "C" fn destructor() {
+    weir::finish();
 }

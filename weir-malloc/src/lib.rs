@@ -16,7 +16,7 @@
 //! | `names` | the names under which C finds those two, glibc's second names among them |
 //! | `cxx_new`, `cxx_delete` | C++ `operator new` and `operator delete` |
 //! | `cxx_throw` | how a failed `new` throws from a library that cannot |
-//! | `weir_abi` | `weir.h` |
+//! | `weir_abi`, `cache_abi` | `weir.h`: what is idle; object caches |
 //! | `errno`, `text` | `errno`; text without allocating |
 //! | `panic` | the end of the process, if Weir itself is at fault |
 #![no_std]
@@ -25,6 +25,7 @@
 #![allow(clippy::missing_safety_doc)]
 
 mod c_abi;
+mod cache_abi;
 mod cxx_delete;
 mod cxx_new;
 mod cxx_throw;

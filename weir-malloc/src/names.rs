@@ -6,8 +6,8 @@
 
 use crate::fast_path::{allocate, free};
 use crate::glibc_abi::{self, MallInfo, MallInfo2};
-use crate::{c_abi, weir_abi};
-use core::ffi::{c_int, c_void};
+use crate::{c_abi, cache_abi, weir_abi};
+use core::ffi::{c_char, c_int, c_uint, c_void};
 
 /// Exports a function, of the signature in brackets, under each of the names given.
 macro_rules! export {
@@ -17,6 +17,7 @@ macro_rules! export {
     (@one $name:ident $module:ident $function:ident [($($argument:ident: $type:ty),*) $(-> $result:ty)?]) => {
         #[doc = concat!("See `", stringify!($module), "::", stringify!($function), "`.")]
         #[unsafe(no_mangle)]
+        #[allow(clippy::too_many_arguments, reason = "C functions have as many as they have")]
         pub unsafe extern "C" fn $name($($argument: $type),*) $(-> $result)? {
             // SAFETY: the caller's promise is that of the C function of this name.
             #[allow(unused_unsafe, reason = "some of them promise nothing")]
@@ -81,4 +82,30 @@ export! {
     weir_version = weir_abi::version [() -> *const u8];
     weir_trim = weir_abi::trim [() -> c_int];
     weir_usage = weir_abi::usage [(out: *mut weir_abi::Usage, size: usize) -> c_int];
+
+    weir_cache_create = cache_abi::create [(
+        name: *const c_char,
+        size: usize,
+        align: usize,
+        ctor: Option<cache_abi::Ctor>,
+        dtor: Option<cache_abi::Dtor>,
+        init: Option<cache_abi::Init>,
+        fini: Option<cache_abi::Fini>,
+        flags: c_uint
+    ) -> *mut cache_abi::Cache];
+    weir_cache_destroy = cache_abi::destroy [(cache: *mut cache_abi::Cache) -> c_int];
+    weir_cache_alloc = cache_abi::alloc [(cache: *mut cache_abi::Cache) -> *mut u8];
+    weir_cache_alloc_arg = cache_abi::alloc_arg [(cache: *mut cache_abi::Cache, argument: *mut c_void) -> *mut u8];
+    weir_cache_free = cache_abi::free [(cache: *mut cache_abi::Cache, object: *mut u8)];
+    weir_cache_free_arg =
+        cache_abi::free_arg [(cache: *mut cache_abi::Cache, object: *mut u8, argument: *mut c_void)];
+    weir_cache_alloc_batch =
+        cache_abi::alloc_batch [(cache: *mut cache_abi::Cache, objects: *mut *mut u8, count: usize) -> usize];
+    weir_cache_free_batch =
+        cache_abi::free_batch [(cache: *mut cache_abi::Cache, objects: *const *mut u8, count: usize)];
+    weir_cache_set_limit = cache_abi::set_limit [(cache: *mut cache_abi::Cache, objects: usize) -> c_int];
+    weir_cache_set_reserve = cache_abi::set_reserve [(cache: *mut cache_abi::Cache, objects: usize) -> c_int];
+    weir_cache_stats =
+        cache_abi::stats [(cache: *mut cache_abi::Cache, out: *mut cache_abi::Stats, size: usize) -> c_int];
+    weir_cache_next = cache_abi::next [(out: *mut cache_abi::Stats, size: usize) -> c_int];
 }

@@ -37,6 +37,38 @@ impl<const N: usize> Text<N> {
         self.str(core::str::from_utf8(&digit).unwrap_or_default())
     }
 
+    /// Appends a piece that ends at the column `width` further on, or at once if it is longer, after a space.
+    pub fn right(&mut self, piece: &str, width: usize) -> &mut Self {
+        self.str(" ");
+        (piece.len() + 1..width).for_each(|_| _ = self.str(" "));
+        self.str(piece)
+    }
+
+    /// Appends a piece and spaces up to `width`.
+    pub fn column(&mut self, piece: &str, width: usize) -> &mut Self {
+        self.str(piece);
+        (piece.len()..width).for_each(|_| _ = self.str(" "));
+        self
+    }
+
+    /// Appends a piece as the value of an XML attribute.
+    pub fn attribute(&mut self, piece: &str) -> &mut Self {
+        for character in piece.chars() {
+            match character {
+                '<' => self.str("&lt;"),
+                '&' => self.str("&amp;"),
+                '"' => self.str("&quot;"),
+                character => self.str(character.encode_utf8(&mut [0; 4])),
+            };
+        }
+        self
+    }
+
+    /// The text as text: what `str` and `number` appended, cut nowhere but at its end.
+    pub fn as_str(&self) -> &str {
+        self.bytes[..self.length].utf8_chunks().next().map_or("", |chunk| chunk.valid())
+    }
+
     /// The text as a C string.
     pub fn as_c_str(&self) -> *const u8 {
         self.bytes.as_ptr()

@@ -42,12 +42,20 @@ pub unsafe fn usage(out: *mut Usage, size: usize) -> c_int {
         mapped_count: usage.mapped_count,
         metadata_bytes: usage.metadata_bytes,
     };
-    let known = size.min(size_of::<Usage>());
-    let out = out.cast::<u8>();
-    // SAFETY: the caller's promise: `size` bytes at `out` may be written; `known` is no more than either side has.
+    // SAFETY: the caller's promise: `size` bytes at `out` may be written.
+    unsafe { fill(out.cast(), size, &answer) };
+    0
+}
+
+/// Copies as much of `answer` as fits into `size` bytes at `out`, and zeros behind it.
+///
+/// # Safety
+/// `size` bytes at `out` may be written.
+pub unsafe fn fill<T>(out: *mut u8, size: usize, answer: &T) {
+    let known = size.min(size_of::<T>());
+    // SAFETY: as the caller promises; `known` is no more than either side has.
     unsafe {
-        out.copy_from_nonoverlapping((&raw const answer).cast(), known);
+        out.copy_from_nonoverlapping(core::ptr::from_ref(answer).cast(), known);
         out.add(known).write_bytes(0, size - known);
     }
-    0
 }

@@ -2,6 +2,7 @@
 #![cfg_attr(not(test), no_std)]
 
 mod background;
+pub mod caches;
 mod fork;
 mod give_back;
 mod global;
@@ -9,10 +10,12 @@ pub mod heap;
 mod linux;
 mod machine;
 mod message;
+mod object_cache;
 pub mod os;
 pub mod rseq;
 mod settings;
 mod start;
+mod taker;
 mod thread;
 mod weak;
 pub mod zone;
@@ -20,7 +23,8 @@ pub mod zone;
 pub use weir_core::{stats, tunables};
 
 pub use global::Weir;
-pub use start::init;
+pub use object_cache::{Builder, CacheBox, Kept, Mode, Moved, ObjectCache, Refused};
+pub use start::{finish, init};
 
 /// This process's parameters. What is set here counts from the next decision on; a background thread that sleeps
 /// decides nothing, so [`set_tunable`] is the way to set one.

@@ -15,7 +15,7 @@ use crate::give_back::{self, GiveBack};
 use crate::message::Line;
 use crate::os::mman::{self, MADV_DONTNEED, MAP_FIXED_NOREPLACE, MAP_NORESERVE, MREMAP_MAYMOVE};
 use crate::os::process::{self, futex_wait, futex_wake, monotonic_ns};
-use crate::{background, machine, rseq, start};
+use crate::{background, machine, rseq, start, taker};
 
 /// Where windows lie: the middle of the lower half of the address space, far above where programs and their brk heaps
 /// are, far below mmap's area.
@@ -140,6 +140,12 @@ impl Platform for Linux {
         true
     }
 
+    fn populate(&self, run: Run) {
+        // Kernels before 5.14 do not know it; the pages then come one by one.
+        // SAFETY: the mapping is the engine's and fresh; no contents change.
+        let _ = unsafe { mman::madvise(run.addr as *mut u8, run.len, mman::MADV_POPULATE_WRITE) };
+    }
+
     fn map(&self, len: usize, align: usize) -> Option<usize> {
         // A program whose first block is a large one.
         self.lockless();
@@ -203,6 +209,10 @@ impl Platform for Linux {
 
     fn notify(&self) {
         background::notify();
+    }
+
+    fn notify_taker(&self) {
+        taker::notify();
     }
 
     fn tended(&self) -> bool {

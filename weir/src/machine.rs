@@ -23,8 +23,8 @@ pub(crate) fn node_count() -> usize {
 
 /// A bound above every CPU index of this machine; `usize::MAX` where the kernel does not say.
 pub(crate) fn cpus_bound() -> usize {
-    let mut mask = [0u64; 1024];
-    // The kernel fills as many bytes as its CPU masks have, which is the bound, in bits.
+    let mut mask = [0u64; 128];
+    // The kernel fills as many bytes as its CPU masks have, which is the bound, in bits; it refuses a shorter buffer.
     // SAFETY: it writes at most the bytes named of `mask`.
     let ret = unsafe { syscall3(sys::__NR_sched_getaffinity, 0, size_of_val(&mask), mask.as_mut_ptr() as usize) };
     check(ret).map_or(usize::MAX, |bytes| bytes * 8)

@@ -2,6 +2,7 @@
 
 use core::cell::UnsafeCell;
 use core::ffi::CStr;
+use core::ptr::null_mut;
 use core::sync::atomic::{
     AtomicBool, AtomicI32, AtomicU64,
     Ordering::{Acquire, Relaxed, Release},
@@ -12,7 +13,7 @@ use weir_core::tunables::{SetError, TABLE};
 
 use crate::linux::{STATS, TUNABLES};
 use crate::message::Line;
-use crate::os::mman::{self, MAP_FIXED, MAP_SHARED, PROT_READ, PROT_WRITE};
+use crate::os::mman::{self, MAP_SHARED, MREMAP_FIXED, MREMAP_MAYMOVE, PROT_READ, PROT_WRITE};
 use crate::os::pressure_watch::Request;
 use crate::os::{fd, process};
 
@@ -142,10 +143,14 @@ fn take_page() {
     let _ = fd::close(file);
 }
 
+/// Whether the counters outlive the process.
+pub(crate) fn is_shared() -> bool {
+    SHARED.load(Relaxed) == IN_FILE
+}
+
 fn next_slot(file: i32) -> Option<u64> {
     // SAFETY: without MAP_FIXED nothing that exists is replaced.
-    let header =
-        unsafe { mman::mmap(core::ptr::null_mut(), PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0).ok()? };
+    let header = unsafe { mman::mmap(null_mut(), PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0).ok()? };
     // SAFETY: a page of the file, whose first word all processes use as an atomic counter.
     let slot = unsafe { (*header.cast::<AtomicU64>()).fetch_add(1, Relaxed) };
     // SAFETY: just mapped here.
@@ -154,43 +159,46 @@ fn next_slot(file: i32) -> Option<u64> {
 }
 
 fn map_page(file: i32, slot: u64) {
-    let page = (&raw const STATS).cast_mut().cast::<u8>();
-    let mut now = [0u64; PAGE_BYTES / 8];
     let at = slot * PAGE_BYTES as u64;
     // A page that the file system has no room for would end the process at its first touch.
     if fd::fallocate(file, at, PAGE_BYTES as u64).is_err() {
         return;
     }
-    // SAFETY: the counters are a page, which is copied to the file's page and then replaced by it: the same words
-    // for all who hold a reference. A count that another thread makes in between is lost, and no more.
+    // SAFETY: without MAP_FIXED nothing that exists is replaced.
+    let page = unsafe { mman::mmap(null_mut(), PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, file, at) };
+    if page.is_ok_and(put_over_counters) {
+        SHARED.store(IN_FILE, Relaxed);
+    }
+}
+
+/// Makes a fresh page, mapped elsewhere, the page of the counters, which it begins as a copy of.
+fn put_over_counters(page: *mut u8) -> bool {
+    let counters = (&raw const STATS).cast_mut().cast::<u8>();
+    // SAFETY: the counters are a page, which is copied to the fresh one and then replaced by it: the same words for all
+    // who hold a reference. A count that another thread makes in between is lost, and no more.
     unsafe {
-        core::ptr::copy_nonoverlapping(page.cast::<u64>(), now.as_mut_ptr(), now.len());
-        if mman::mmap(page, PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file, at).is_ok() {
-            core::ptr::copy_nonoverlapping(now.as_ptr(), page.cast::<u64>(), now.len());
-            SHARED.store(IN_FILE, Relaxed);
+        core::ptr::copy_nonoverlapping(counters.cast::<u64>(), page.cast::<u64>(), PAGE_BYTES / 8);
+        let flags = MREMAP_MAYMOVE | MREMAP_FIXED;
+        let moved = mman::mremap(page, PAGE_BYTES, PAGE_BYTES, flags, counters).is_ok();
+        if !moved {
+            let _ = mman::munmap(page, PAGE_BYTES);
         }
+        moved
     }
 }
 
 /// In a forked child: a page of its own, with counts from zero and the parent's gauges.
 pub(crate) fn leave_parents_page() {
-    if SHARED.load(Relaxed) != IN_FILE {
-        STATS.pid.store(process::getpid(), Relaxed);
-        return;
-    }
-    let page = (&raw const STATS).cast_mut().cast::<u8>();
-    let mut now = [0u64; PAGE_BYTES / 8];
-    let flags = mman::MAP_PRIVATE | mman::MAP_ANONYMOUS | MAP_FIXED;
-    // SAFETY: as in `map_page`; the child has one thread.
-    unsafe {
-        core::ptr::copy_nonoverlapping(page.cast::<u64>(), now.as_mut_ptr(), now.len());
-        if mman::mmap(page, PAGE_BYTES, PROT_READ | PROT_WRITE, flags, -1, 0).is_ok() {
-            core::ptr::copy_nonoverlapping(now.as_ptr(), page.cast::<u64>(), now.len());
+    if SHARED.load(Relaxed) == IN_FILE {
+        if mman::mmap_anonymous(PAGE_BYTES, 0).is_ok_and(put_over_counters) {
+            SHARED.store(UNCLAIMED, Relaxed);
+            STATS.reset_totals();
+        } else {
+            // No memory: the counts go on into the parent's page, rather than nowhere.
+            return;
         }
     }
-    SHARED.store(UNCLAIMED, Relaxed);
     STATS.pid.store(process::getpid(), Relaxed);
-    STATS.reset_totals();
 }
 
 /// In a forked child that does enough to be worth it: takes a page of the file. Most children only `exec`.

@@ -30,6 +30,13 @@ pub unsafe fn init(envp: *const *const u8) {
     unsafe { once(known().unwrap_or(envp)) }
 }
 
+/// Before the process ends: brings the counters up to date, if others read them. The heap works on.
+pub fn finish() {
+    if settings::is_shared() {
+        HEAP.publish_counts();
+    }
+}
+
 /// On the first allocation, if libc has been set up by then; else there is a constructor still to come.
 pub(crate) fn lazily() {
     if let Some(envp) = known() {

@@ -14,7 +14,10 @@ static HEAP: weir::Weir = weir::Weir;
 /// One test at a time: they look at the whole process.
 fn alone() -> MutexGuard<'static, ()> {
     static ONE: Mutex<()> = Mutex::new(());
-    ONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    let alone = ONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    // One burst after the other looks as if memory went too early, and would make the heap wait longer.
+    weir::set_tunable(b"refault_percent", b"100").unwrap();
+    alone
 }
 
 fn pattern(seed: usize, len: usize) -> Vec<u8> {

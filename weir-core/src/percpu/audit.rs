@@ -2,7 +2,7 @@
 
 use super::{BEGIN, CpuSlab, PerCpu};
 use crate::audit::{Fault, check};
-use crate::size_class::{COUNT, cpu_objects};
+use crate::geometry::{CACHES, slots};
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
 
 impl PerCpu {
@@ -10,12 +10,12 @@ impl PerCpu {
     pub(crate) fn audit(&self, mut f: impl FnMut(usize, usize) -> Result<(), Fault>) -> Result<(), Fault> {
         let seen = self.seen.load(Acquire) as usize;
         for slab in self.slabs[..seen].iter().map(|s| s.load(Acquire)).filter(|s| !s.is_null()) {
-            for (class, &begin) in BEGIN.iter().enumerate().skip(1).take(COUNT) {
+            for (class, &begin) in BEGIN.iter().enumerate().take(CACHES).skip(1) {
                 // SAFETY: a slab, once made, lives on; nobody uses it now, as the caller promises.
                 let header = unsafe { &(*slab).headers[class] };
-                let (begin, current) = (u32::from(begin), header.current.load(Relaxed));
-                let end = begin + cpu_objects(class) as u32;
-                let right = header.end.load(Relaxed) == end && current >= begin && current <= end;
+                let within = begin..=begin + slots(class) as u32;
+                let current = header.current.load(Relaxed);
+                let right = within.contains(&current) && within.contains(&header.end.load(Relaxed));
                 check(right, "a bucket's header", class)?;
                 for word in begin - 1..current {
                     // SAFETY: slots of the class, or the zero word before them.

@@ -4,6 +4,7 @@
 #[path = "../fake/mod.rs"]
 mod fake;
 
+mod caches;
 mod held;
 mod misuse;
 mod model;

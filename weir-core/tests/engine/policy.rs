@@ -149,6 +149,50 @@ fn a_huge_page_in_little_use_is_split_under_some_pressure() {
     world.finish();
 }
 
+/// Holds `blocks` pageblocks' worth of objects of 1 KiB, every second page's freed.
+pub fn half_free_slabs(huge: bool, blocks: usize) -> World {
+    let mut world = world(huge);
+    (0..blocks * PAGEBLOCK / 1024).for_each(|_| assert!(world.alloc(1024).is_some()));
+    free_where(&mut world, |addr| (addr / PAGE).is_multiple_of(2));
+    world
+}
+
+#[test]
+fn pages_inside_slabs_wait_for_severe_pressure_where_huge_pages_back_them() {
+    let world = half_free_slabs(true, 4);
+    (0..5).for_each(|_| calm(&world));
+    assert_eq!(bytes(&released(&world)), 0);
+    assert_eq!(pressure(&world, Level::Some), 0, "the huge pages are in good use");
+    // Nothing has changed since both have looked.
+    let given = pressure(&world, Level::Severe);
+    assert!(given >= 2 * PAGEBLOCK - PAGEBLOCK / 8, "{given}");
+    assert_eq!(pressure(&world, Level::Severe), 0);
+    world.finish();
+}
+
+#[test]
+#[cfg(debug_assertions)]
+fn a_look_at_slabs_costs_what_has_changed() {
+    let visits = |world: &World, f: &dyn Fn(&World)| {
+        let before = world.heap.pageblock_visits();
+        f(world);
+        world.heap.pageblock_visits() - before
+    };
+    for huge in [false, true] {
+        let costs = [2, 16].map(|blocks| {
+            let mut world = half_free_slabs(huge, blocks);
+            let all = visits(&world, &|world| (0..5).for_each(|_| calm(world)));
+            let one = world.held.len() / 2;
+            world.free(one, false);
+            let little = visits(&world, &|world| (0..5).for_each(|_| calm(world)));
+            world.finish();
+            (all as f64 / blocks as f64, little as f64)
+        });
+        let [small, large] = costs;
+        assert!(large.0 <= small.0 * 1.5 && large.1 <= small.1 * 1.5 + 50.0, "huge {huge}: {costs:?}");
+    }
+}
+
 #[test]
 fn the_untouched_part_of_a_huge_page_goes_back_with_the_touched() {
     let mut world = world(true);

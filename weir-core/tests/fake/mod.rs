@@ -18,7 +18,7 @@ use weir_core::stats::Stats;
 use weir_core::tunables::Tunables;
 
 /// CPUs of the machine.
-pub const CPUS: usize = 1024;
+pub const CPUS: usize = 64;
 /// Locks under which no call that may be a system call is allowed.
 const QUIET_RANKS: u32 = 0b1_1100;
 
@@ -77,6 +77,7 @@ pub struct Fake {
     cpus: Vec<Mutex<()>>,
     sleepers: (Mutex<()>, Condvar),
     pub notices: AtomicUsize,
+    pub taker_notices: AtomicUsize,
     pub fences: AtomicUsize,
     /// Fences are refused.
     pub no_fence: AtomicBool,
@@ -123,6 +124,7 @@ impl Fake {
             cpus: (0..CPUS).map(|_| Mutex::default()).collect(),
             sleepers: Default::default(),
             notices: AtomicUsize::new(0),
+            taker_notices: AtomicUsize::new(0),
             fences: AtomicUsize::new(0),
             no_fence: AtomicBool::new(false),
             misuses: Mutex::default(),
@@ -324,6 +326,11 @@ impl Platform for Fake {
         self.notices.fetch_add(1, Relaxed);
     }
 
+    fn notify_taker(&self) {
+        self.outside_locks();
+        self.taker_notices.fetch_add(1, Relaxed);
+    }
+
     fn misuse(&self, what: Misuse, addr: usize, _class_size: usize) {
         self.outside_locks();
         locked(&self.misuses).push((what, addr));
@@ -360,11 +367,8 @@ impl Platform for Fake {
     }
 
     unsafe fn push_batch(&self, table: &Table, class: usize, objects: &[*mut u8]) -> usize {
-        let push = |slab: *mut CpuSlab| {
-            // SAFETY: as in `pop`.
-            objects.iter().take_while(|&&o| unsafe { CpuSlab::push(slab, class, o) } == Pushed::Done).count()
-        };
-        self.on_cpu(table, push)
+        // SAFETY: as in `pop`.
+        self.on_cpu(table, |slab| unsafe { CpuSlab::push_batch(slab, class, objects) })
     }
 
     unsafe fn pop_batch(&self, table: &Table, class: usize, objects: &mut [*mut u8]) -> usize {

@@ -2,7 +2,8 @@
 //! without ever calling the allocator again.
 //!
 //! Protocol: after each phase one line of JSON on standard output, then A waits for one byte on standard input.
-//! Phases: `ready` (if told to start), `peak` (all blocks live and written), `freed`. The end of input ends A.
+//! Phases: `ready` (if told to start), `peak` (all blocks live and written), `freed`, `idle`
+//! (nothing happened since). The end of input ends A.
 
 use crate::mem::{Block, Random};
 use std::io::Write;
@@ -84,6 +85,8 @@ pub fn main(args: impl Iterator<Item = String>) -> Result<(), String> {
         step.wait();
         let left = live.load(Ordering::Relaxed) - freed.load(Ordering::Relaxed);
         say(format_args!("{{\"phase\":\"freed\",\"free_ns\":{ns},\"live\":{left}}}\n"));
+        listen();
+        say(format_args!("{{\"phase\":\"idle\",\"rss\":{}}}\n", resident()));
         listen();
         // Ending is no part of the experiment: no block is freed, no destructor runs.
         // SAFETY: ends the process at once, whatever its threads do.
@@ -225,6 +228,18 @@ impl Table {
         // SAFETY: place < length, so it was set before.
         unsafe { self.base.add(place).read() }
     }
+}
+
+/// This process's resident bytes as `statm` has them, read into the stack; 0 where there is no `/proc`.
+fn resident() -> u64 {
+    let mut text = [0u8; 128];
+    // SAFETY: a C string; the read fills at most the buffer.
+    let length = unsafe {
+        let file = libc::open(c"/proc/self/statm".as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC);
+        libc::read(file, text.as_mut_ptr().cast(), text.len())
+    };
+    let text = text.get(..length.max(0) as usize).and_then(|text| std::str::from_utf8(text).ok()).unwrap_or_default();
+    text.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok()).unwrap_or(0) * 4096
 }
 
 /// Prints through a buffer on the stack: after the frees nothing may allocate.

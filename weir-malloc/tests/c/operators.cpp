@@ -1,6 +1,7 @@
 // C++: every form of new and delete, std::bad_alloc, new-handlers, thread_local destructors, containers.
 #include "check.h"
 #include <atomic>
+#include <exception>
 #include <map>
 #include <memory>
 #include <new>
@@ -107,6 +108,29 @@ static void handlers() {
         mine++;
     }
     CHECK(mine == 2);
+    // Nothrow is nothrow: null, and the exception has ended, whatever it was.
+    static int alive;
+    struct Other {
+        Other() { alive++; }
+        Other(const Other &) { alive++; }
+        ~Other() { alive--; }
+    };
+    void (*throwing[])() = {[] { throw Mine(); }, [] { throw 7; }, [] { throw Other(); }};
+    for (auto handler : throwing) {
+        std::set_new_handler(handler);
+        for (int i = 0; i < 100; i++) {
+            CHECK(!operator new(too_big, std::nothrow) && !operator new[](too_big, std::nothrow));
+            CHECK(!operator new(too_big, std::align_val_t(64), std::nothrow));
+            CHECK(!operator new[](too_big, std::align_val_t(64), std::nothrow));
+        }
+        // Inside another exception's handler too.
+        try {
+            throw Other();
+        } catch (const Other &) {
+            CHECK(!operator new(too_big, std::nothrow) && alive == 1);
+        }
+    }
+    CHECK(alive == 0 && std::uncaught_exceptions() == 0 && !std::current_exception());
     std::set_new_handler(nullptr);
 }
 

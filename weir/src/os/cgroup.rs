@@ -44,7 +44,8 @@ impl Membership {
     }
 
     fn read(cgroup: &CStr, mountinfo: &CStr, exists: impl Fn(&Cgroup) -> bool) -> Self {
-        let mut buf = [0u8; 4096];
+        // Longer lines (of layered file systems) are left out.
+        let mut buf = [0u8; 2048];
         let mut paths = OwnPaths::default();
         let _ = text::for_each_record(cgroup, b'\n', &mut buf, |line| {
             paths.take(line);

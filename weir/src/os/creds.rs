@@ -4,9 +4,9 @@
 //! not know of Weir's background thread, which would stay as privileged as the program was at its start. So that
 //! thread compares itself with the main thread now and then, and follows.
 
-use super::fd;
 use super::syscall::{Errno, Result, check, syscall2, syscall3};
 use super::text::{number, words};
+use super::{fd, process};
 use linux_raw_sys::general as sys;
 
 /// Most supplementary groups that can be followed.
@@ -110,7 +110,13 @@ impl MainThread {
         if main == own {
             return Ok(false);
         }
+        let dumpable = process::dumpable();
         main.assume(&own)?;
+        // The kernel takes a change of ids for a new danger, and forbids core dumps and debuggers; a program that had
+        // allowed them again after its own change means that to hold.
+        if dumpable {
+            process::set_dumpable()?;
+        }
         Ok(true)
     }
 }
@@ -147,8 +153,10 @@ mod tests {
             assert_eq!(Credentials::own().unwrap(), other);
             // SAFETY: changes the calling thread's ids only; back to root so that the groups may be set.
             check(unsafe { syscall3(sys::__NR_setresuid, 0, 0, 0) }).unwrap();
+            process::set_dumpable().unwrap();
             assert_eq!(main.match_main_thread(), Ok(true));
             assert_eq!(Credentials::own().unwrap(), own);
+            assert!(process::dumpable(), "a process that may be debugged still may");
         })
         .join()
         .unwrap();

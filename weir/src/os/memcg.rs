@@ -47,7 +47,7 @@ pub fn effective_limits(dir: &GroupDir) -> Limits {
 
 /// The limits of one level. For v1's own level the kernel knows the ancestors' that are out of sight.
 fn own_limits(dir: &GroupDir, up: usize) -> Limits {
-    let mut buf = [0u8; 4096];
+    let mut buf = [0u8; 32];
     let mut read = |name: &[u8]| dir.read_file(up, name, &mut buf).ok().and_then(number);
     match dir.version {
         Version::V2 => Limits { max: read(b"memory.max"), high: read(b"memory.high") },

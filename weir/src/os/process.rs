@@ -150,6 +150,20 @@ pub fn set_thread_name(name: &core::ffi::CStr) -> Result<()> {
     check(unsafe { syscall2(sys::__NR_prctl, PR_SET_NAME, name.as_ptr() as usize) }).map(drop)
 }
 
+/// Whether this process may dump core and be debugged by its own user.
+pub fn dumpable() -> bool {
+    const PR_GET_DUMPABLE: usize = 3;
+    // SAFETY: touches no memory.
+    check(unsafe { syscall1(sys::__NR_prctl, PR_GET_DUMPABLE) }) == Ok(1)
+}
+
+/// Allows that.
+pub fn set_dumpable() -> Result<()> {
+    const PR_SET_DUMPABLE: usize = 4;
+    // SAFETY: touches no memory.
+    check(unsafe { syscall2(sys::__NR_prctl, PR_SET_DUMPABLE, 1) }).map(drop)
+}
+
 /// Whether a process exists (whoever owns it).
 pub fn exists(pid: i32) -> bool {
     !matches!(kill(pid, 0), Err(Errno::ESRCH))

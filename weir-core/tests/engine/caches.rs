@@ -1,0 +1,721 @@
+//! Caches that a program makes: objects, limits, reserves, initialised state, numbers, and who gives way first.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicUsize, Ordering::*};
+
+use proptest::prelude::*;
+use weir_core::cache_stats::CacheStats;
+use weir_core::geometry::{CACHES, FIRST_MADE, MAX_OBJECT};
+use weir_core::heap::Heap;
+use weir_core::made_cache::{Busy, CacheId, Flags, LimitError, MakeError, Spec};
+use weir_core::page::PAGE;
+use weir_core::platform::{Misuse, Platform};
+use weir_core::pressure::Level;
+use weir_core::stats::Cause;
+
+use crate::fake::{Call, Fake, run_on, run_on_node};
+
+const WINDOW_MS: u64 = 300;
+
+fn heap() -> Box<Heap<Fake>> {
+    let heap = Box::new(Heap::new(Fake::new()));
+    heap.prepare();
+    heap
+}
+
+fn spec(size: usize) -> Spec<'static> {
+    Spec { name: b"test", size, ..Spec::default() }
+}
+
+fn take(heap: &Heap<Fake>, id: CacheId, n: usize) -> Vec<*mut u8> {
+    (0..n)
+        .map(|_| {
+            let object = heap.cache_alloc(id);
+            assert!(!object.is_null());
+            object
+        })
+        .collect()
+}
+
+fn give(heap: &Heap<Fake>, id: CacheId, objects: Vec<*mut u8>) {
+    // SAFETY: the test held them and has forgotten them.
+    objects.into_iter().for_each(|object| unsafe { heap.cache_free(id, object) });
+}
+
+fn destroy(heap: &Heap<Fake>, id: CacheId) -> Result<(), Busy> {
+    // SAFETY: the test uses it no more.
+    unsafe { heap.destroy_cache(id) }
+}
+
+fn calm(heap: &Heap<Fake>) {
+    heap.platform().pass_ms(WINDOW_MS);
+    heap.balance_calm();
+}
+
+fn some(heap: &Heap<Fake>) {
+    heap.balance_pressure(Level::Some, Cause::Pressure);
+}
+
+/// A demand of `n` objects, so that the depot's estimate knows of it.
+fn demand(heap: &Heap<Fake>, id: CacheId, n: usize) {
+    let objects = take(heap, id, n);
+    give(heap, id, objects);
+}
+
+fn free_objects(stats: &CacheStats) -> usize {
+    stats.free_cpu + stats.free_depot + stats.free_slab
+}
+
+#[test]
+fn objects_are_as_large_and_as_aligned_as_asked_for_and_distinct() {
+    let heap = heap();
+    for (size, align) in
+        [(1, 1), (24, 8), (40, 64), (100, 16), (2048, 2048), (5000, 4096), (65_000, 8), (MAX_OBJECT, 8)]
+    {
+        let id = heap.make_cache(&Spec { align, ..spec(size) }).unwrap();
+        let objects = take(&heap, id, 300);
+        for &object in &objects {
+            assert!((object as usize).is_multiple_of(align));
+            // SAFETY: the objects are the test's, and that long.
+            unsafe { object.write_bytes(object as usize as u8 ^ (object as usize >> 8) as u8, size) };
+        }
+        for &object in &objects {
+            let byte = object as usize as u8 ^ (object as usize >> 8) as u8;
+            // SAFETY: as above.
+            let bytes = unsafe { std::slice::from_raw_parts(object, size) };
+            assert!(bytes.iter().all(|&b| b == byte));
+        }
+        assert_eq!(heap.audit().unwrap().live_objects, 300);
+        assert_eq!(heap.cache_stats(id).used, 300);
+        give(&heap, id, objects);
+        assert_eq!(destroy(&heap, id), Ok(()));
+        assert_eq!(heap.audit().unwrap().slab_pages, 0);
+    }
+}
+
+#[test]
+fn what_cannot_be_made_is_refused_by_name() {
+    let heap = heap();
+    assert_eq!(heap.make_cache(&spec(0)), Err(MakeError::Size));
+    assert_eq!(heap.make_cache(&spec(MAX_OBJECT + 1)), Err(MakeError::Size));
+    assert_eq!(heap.make_cache(&Spec { align: 24, ..spec(8) }), Err(MakeError::Align));
+    assert_eq!(heap.make_cache(&Spec { align: 2 * PAGE, ..spec(8) }), Err(MakeError::Align));
+    let all: Vec<_> = (FIRST_MADE..CACHES).map(|_| heap.make_cache(&spec(64)).unwrap()).collect();
+    assert_eq!(heap.make_cache(&spec(64)), Err(MakeError::TooMany));
+    all.iter().for_each(|&id| demand(&heap, id, 3));
+    assert_eq!(destroy(&heap, all[90]), Ok(()));
+    let again = heap.make_cache(&spec(4000)).unwrap();
+    assert_eq!(again, all[90]);
+    demand(&heap, again, 100);
+    heap.audit().unwrap();
+}
+
+#[test]
+fn a_number_is_given_back_only_when_no_object_is_out() {
+    let heap = heap();
+    let id = heap.make_cache(&spec(200)).unwrap();
+    let objects = take(&heap, id, 500);
+    run_on(1);
+    give(&heap, id, objects[1..].to_vec());
+    run_on(0);
+    assert_eq!(destroy(&heap, id), Err(Busy(1)));
+    assert_eq!(heap.cache_stats(id).used, 1);
+    demand(&heap, id, 10);
+    give(&heap, id, objects[..1].to_vec());
+    assert_eq!(destroy(&heap, id), Ok(()));
+    assert_eq!(heap.audit().unwrap().slab_pages, 0);
+    // The next cache under that number has another geometry, on every CPU.
+    let id = heap.make_cache(&spec(3000)).unwrap();
+    for cpu in [0, 1] {
+        run_on(cpu);
+        demand(&heap, id, 200);
+    }
+    assert_eq!(heap.cache_stats(id).requests, 400);
+    heap.audit().unwrap();
+}
+
+#[test]
+fn wrong_frees_are_named() {
+    let heap = heap();
+    let (one, other) = (heap.make_cache(&spec(64)).unwrap(), heap.make_cache(&spec(64)).unwrap());
+    let object = take(&heap, one, 1)[0];
+    give(&heap, other, vec![object]);
+    assert_eq!(heap.platform().take_misuses(), [(Misuse::ForeignPointer, object as usize)]);
+    // SAFETY: a misuse on purpose.
+    unsafe { heap.cache_free_batch(other, &[object]) };
+    assert_eq!(heap.platform().take_misuses(), [(Misuse::ForeignPointer, object as usize)]);
+    give(&heap, one, vec![object, object]);
+    assert_eq!(heap.platform().take_misuses(), [(Misuse::DoubleFree, object as usize)]);
+}
+
+#[test]
+fn a_limit_is_exact_and_movable() {
+    let heap = heap();
+    let id = heap.make_cache(&Spec { limit: 100, ..spec(64) }).unwrap();
+    let mut objects = take(&heap, id, 100);
+    assert!(heap.cache_alloc(id).is_null());
+    heap.set_cache_limit(id, 110).unwrap();
+    let mut more = [std::ptr::null_mut(); 20];
+    assert_eq!(heap.cache_alloc_batch(id, &mut more), 10);
+    objects.extend(&more[..10]);
+    let stats = heap.cache_stats(id);
+    assert_eq!((stats.used, stats.limit, stats.failures), (110, 110, 11));
+    run_on(1);
+    give(&heap, id, objects);
+    assert_eq!(take(&heap, id, 110).len(), 110);
+    let unlimited = heap.make_cache(&spec(64)).unwrap();
+    assert_eq!(heap.set_cache_limit(unlimited, 1), Err(LimitError::Uncounted));
+}
+
+#[test]
+fn batches_are_whole_and_counted() {
+    let heap = heap();
+    let id = heap.make_cache(&spec(300)).unwrap();
+    let mut objects = [std::ptr::null_mut(); 1000];
+    assert_eq!(heap.cache_alloc_batch(id, &mut objects), 1000);
+    assert_eq!(objects.iter().collect::<BTreeSet<_>>().len(), 1000);
+    assert_eq!(heap.cache_stats(id).used, 1000);
+    // SAFETY: the test's, and freed once.
+    unsafe { heap.cache_free_batch(id, &objects) };
+    let stats = heap.cache_stats(id);
+    assert_eq!((stats.used, stats.requests, stats.failures), (0, 1000, 0));
+    heap.audit().unwrap();
+    heap.platform().fail(Call::MapAt, u64::MAX);
+    let mut many = vec![std::ptr::null_mut(); 1 << 20];
+    let got = heap.cache_alloc_batch(id, &mut many);
+    assert!(got >= 1000 && got < many.len());
+    assert_eq!(heap.cache_stats(id).failures, (many.len() - got) as u64);
+    // SAFETY: as above.
+    unsafe { heap.cache_free_batch(id, &many[..got]) };
+}
+
+#[test]
+fn zero_caches_hand_out_zeros() {
+    let heap = heap();
+    let id = heap.make_cache(&Spec { flags: Flags { zero: true, no_reclaim: false }, ..spec(100) }).unwrap();
+    for _ in 0..3 {
+        let mut objects = take(&heap, id, 50);
+        let mut batch = [std::ptr::null_mut(); 50];
+        assert_eq!(heap.cache_alloc_batch(id, &mut batch), 50);
+        objects.extend(batch);
+        for &object in &objects {
+            // SAFETY: the test's, and that long.
+            unsafe {
+                assert_eq!(std::slice::from_raw_parts(object, 100), [0; 100]);
+                object.write_bytes(7, 100);
+            }
+        }
+        give(&heap, id, objects);
+    }
+}
+
+/// What a test's `init` and `fini` see.
+#[derive(Default)]
+struct Hooks {
+    inits: AtomicUsize,
+    finis: AtomicUsize,
+    /// The call of `init` that fails, counted from 1; 0: none.
+    fails: AtomicUsize,
+}
+
+const MARK: u64 = 0x1234_5678_9abc;
+
+unsafe extern "C" fn init(object: *mut u8, _size: usize, data: *mut u8) -> bool {
+    // SAFETY: the test's own.
+    let hooks = unsafe { &*data.cast::<Hooks>() };
+    if hooks.inits.load(Relaxed) + 1 == hooks.fails.load(Relaxed) {
+        hooks.fails.store(0, Relaxed);
+        return false;
+    }
+    hooks.inits.fetch_add(1, Relaxed);
+    // SAFETY: as above.
+    unsafe { object.cast::<u64>().write(MARK) };
+    true
+}
+
+unsafe extern "C" fn fini(object: *mut u8, _size: usize, data: *mut u8) {
+    // SAFETY: as in `init`.
+    unsafe {
+        assert_eq!(object.cast::<u64>().read(), MARK);
+        object.cast::<u64>().write(0);
+        (*data.cast::<Hooks>()).finis.fetch_add(1, Relaxed);
+    }
+}
+
+fn constructed(hooks: &Hooks, size: usize) -> Spec<'static> {
+    let data = std::ptr::from_ref(hooks).cast_mut().cast();
+    Spec { init: Some(init), fini: Some(fini), data, ..spec(size) }
+}
+
+fn assert_constructed(objects: &[*mut u8]) {
+    // SAFETY: the test's objects.
+    assert!(objects.iter().all(|&object| unsafe { object.cast::<u64>().read() } == MARK));
+}
+
+#[test]
+fn initialised_objects_keep_their_state_until_they_are_taken_down() {
+    let (heap, hooks) = (heap(), Hooks::default());
+    let id = heap.make_cache(&constructed(&hooks, 512)).unwrap();
+    let objects = take(&heap, id, 1000);
+    assert_constructed(&objects);
+    let made = hooks.inits.load(Relaxed);
+    assert!((1000..1100).contains(&made));
+    // All but one of each eight go: their pages are free inside slabs, and stay.
+    let (kept, gone): (Vec<_>, Vec<_>) = objects.into_iter().enumerate().partition(|(i, _)| i % 8 == 0);
+    give(&heap, id, gone.into_iter().map(|(_, object)| object).collect());
+    heap.platform().pass_ms(10_000);
+    heap.balance_pressure(Level::Severe, Cause::Pressure);
+    (0..10).for_each(|_| calm(&heap));
+    let again = take(&heap, id, 800);
+    assert_constructed(&again);
+    assert_eq!(hooks.inits.load(Relaxed), made);
+    give(&heap, id, again);
+    give(&heap, id, kept.into_iter().map(|(_, object)| object).collect());
+    heap.platform().pass_ms(10_000);
+    heap.balance_pressure(Level::Severe, Cause::Pressure);
+    assert_eq!(hooks.finis.load(Relaxed), 0, "reclaim must not run a program's code");
+    assert!(heap.platform().taker_notices.load(Relaxed) > 0);
+    assert!(heap.take_down() > 0);
+    assert_eq!(hooks.finis.load(Relaxed), made);
+    assert_eq!(heap.audit().unwrap().slab_pages, 0);
+    demand(&heap, id, 10);
+    assert_eq!(destroy(&heap, id), Ok(()));
+    assert_eq!(hooks.finis.load(Relaxed), hooks.inits.load(Relaxed));
+    assert_eq!(heap.audit().unwrap().slab_pages, 0);
+}
+
+#[test]
+fn an_init_that_fails_fails_the_allocation_and_nothing_else() {
+    let (heap, hooks) = (heap(), Hooks::default());
+    let id = heap.make_cache(&constructed(&hooks, 512)).unwrap();
+    hooks.fails.store(5, Relaxed);
+    assert!(heap.cache_alloc(id).is_null());
+    assert_eq!((hooks.inits.load(Relaxed), hooks.finis.load(Relaxed)), (4, 4));
+    assert_eq!(heap.audit().unwrap().slab_pages, 0);
+    assert_eq!(heap.cache_stats(id).failures, 1);
+    demand(&heap, id, 10);
+    assert_eq!(destroy(&heap, id), Ok(()));
+}
+
+#[test]
+fn a_reserve_is_filled_and_no_reclaim_takes_it() {
+    let heap = heap();
+    let id = heap.make_cache(&spec(256)).unwrap();
+    heap.set_cache_reserve(id, 100).unwrap();
+    let reserved = |heap: &Heap<Fake>| free_objects(&heap.cache_stats(id)) >= 100;
+    assert!(reserved(&heap));
+    for _ in 0..3 {
+        demand(&heap, id, 1000);
+        heap.platform().pass_ms(10_000);
+        heap.balance_pressure(Level::Severe, Cause::Pressure);
+        (0..10).for_each(|_| calm(&heap));
+        heap.trim();
+        assert!(reserved(&heap));
+    }
+    // It is there when nothing else is.
+    heap.platform().fail(Call::MapAt, u64::MAX);
+    let mut fill = Vec::new();
+    while heap.audit().unwrap().slab_pages > 0 && fill.len() < 1 << 20 {
+        let block = heap.alloc(16 << 10);
+        if block.is_null() {
+            break;
+        }
+        fill.push(block);
+    }
+    assert_eq!(take(&heap, id, 100).len(), 100);
+    heap.platform().fail_nothing();
+    heap.set_cache_reserve(id, 0).unwrap();
+}
+
+#[test]
+fn an_exempt_cache_keeps_all_it_has() {
+    let heap = heap();
+    let id = heap.make_cache(&Spec { flags: Flags { zero: false, no_reclaim: true }, ..spec(256) }).unwrap();
+    demand(&heap, id, 1000);
+    let before = heap.cache_stats(id);
+    heap.platform().pass_ms(10_000);
+    heap.balance_pressure(Level::Severe, Cause::Pressure);
+    heap.trim();
+    let after = heap.cache_stats(id);
+    assert_eq!((before.free_cpu, before.free_depot), (after.free_cpu, after.free_depot));
+    assert_eq!(destroy(&heap, id), Ok(()));
+    assert_eq!(heap.audit().unwrap().slab_pages, 0);
+}
+
+// ---- who gives way -------------------------------------------------------------------------------------------------
+
+#[test]
+fn a_bucket_grows_with_demand_and_shrinks_where_there_is_too_much() {
+    let heap = heap();
+    let (busy, burst) = (heap.make_cache(&spec(128)).unwrap(), heap.make_cache(&spec(128)).unwrap());
+    let now = |id: CacheId| heap.cache_stats(id).bucket[0];
+    let [start, least, most] = heap.cache_stats(busy).bucket;
+    assert!(least < start && start < most);
+    demand(&heap, busy, 2000);
+    demand(&heap, burst, 2000);
+    assert_eq!((now(busy), now(burst)), (most, most));
+    // One goes on using what it holds, the other does not.
+    for _ in 0..8 {
+        demand(&heap, busy, 2000);
+        heap.platform().pass_ms(WINDOW_MS);
+        some(&heap);
+        heap.balance_calm();
+    }
+    assert_eq!(now(busy), most);
+    assert!(now(burst) < most, "{}", now(burst));
+    // Its CPU follows at its next visit.
+    demand(&heap, burst, most + 1);
+    assert!(heap.cache_stats(burst).free_cpu <= now(burst).max(start));
+    heap.audit().unwrap();
+}
+
+#[test]
+fn pressure_in_quick_succession_halves_once() {
+    let heap = heap();
+    let id = heap.make_cache(&spec(128)).unwrap();
+    (0..2).for_each(|_| demand(&heap, id, 2000));
+    calm(&heap);
+    let most = heap.cache_stats(id).bucket[0];
+    heap.platform().pass_ms(40 * WINDOW_MS);
+    (0..50).for_each(|_| some(&heap));
+    assert_eq!(heap.cache_stats(id).bucket[0], most / 2);
+}
+
+#[test]
+fn an_idle_caches_memory_returns_with_no_pressure_while_a_warm_one_keeps_its() {
+    let heap = heap();
+    let (idle, warm) = (heap.make_cache(&spec(1024)).unwrap(), heap.make_cache(&spec(1024)).unwrap());
+    demand(&heap, idle, 4000);
+    demand(&heap, warm, 4000);
+    demand(&heap, warm, 1000);
+    let before = heap.cache_stats(warm).misses;
+    for _ in 0..40 {
+        demand(&heap, warm, 1000);
+        calm(&heap);
+    }
+    let missed = heap.cache_stats(warm).misses - before;
+    let (idle, warm) = (heap.cache_stats(idle), heap.cache_stats(warm));
+    assert_eq!((free_objects(&idle), idle.slab_bytes), (0, 0), "{idle}");
+    assert!(free_objects(&warm) >= 1000 - 64, "{warm}");
+    assert!(warm.working_set >= 800, "{warm}");
+    assert_eq!(missed, 0);
+}
+
+#[test]
+fn nothing_warm_is_trimmed_before_what_is_stale() {
+    let heap = heap();
+    let caches: Vec<CacheId> = (0..6).map(|_| heap.make_cache(&spec(2048)).unwrap()).collect();
+    // Each holds far more than its working set; they ran short one after another, and nothing went back.
+    heap.platform().tunables().report.set(0);
+    for &id in &caches {
+        heap.platform().pass_ms(2 * WINDOW_MS);
+        some(&heap);
+        let objects = take(&heap, id, 3000);
+        give(&heap, id, objects);
+    }
+    heap.platform().tunables().report.set(1);
+    let held = |heap: &Heap<Fake>| caches.iter().map(|&id| heap.cache_stats(id).free_depot).collect::<Vec<_>>();
+    let before = held(&heap);
+    // When the first release is under way, the last one to run short has all it had.
+    let (stale, warm) = (caches[0], caches[5]);
+    let address = std::ptr::from_ref(&*heap) as usize;
+    let seen = std::sync::Arc::new(std::sync::Mutex::new(None));
+    let saw = seen.clone();
+    heap.platform().during_release(move || {
+        // SAFETY: the heap outlives the release.
+        let heap = unsafe { &*(address as *const Heap<Fake>) };
+        let both = (heap.cache_stats(stale).free_depot, heap.cache_stats(warm).free_depot);
+        saw.lock().unwrap().get_or_insert(both);
+    });
+    some(&heap);
+    assert_eq!(*seen.lock().unwrap(), Some((0, before[5])));
+}
+
+#[test]
+fn the_last_resort_takes_all_alike_and_not_too_often() {
+    let heap = heap();
+    let caches: Vec<CacheId> = (0..5).map(|_| heap.make_cache(&spec(512)).unwrap()).collect();
+    let fill = || {
+        for cpu in 0..3 {
+            run_on(cpu);
+            caches.iter().for_each(|&id| demand(&heap, id, 500));
+        }
+    };
+    let all = || caches.iter().map(|&id| heap.cache_stats(id)).collect::<Vec<_>>();
+    let severe = || heap.balance_pressure(Level::Severe, Cause::Pressure);
+    heap.platform().pass_ms(10_000);
+    fill();
+    let fences = heap.platform().fences.load(Relaxed);
+    severe();
+    assert_eq!(heap.platform().fences.load(Relaxed), fences + 1, "one stop for all CPUs");
+    let after = all();
+    assert!(after.iter().all(|stats| free_objects(stats) == 0 && stats.drains == 1), "{after:?}");
+    assert!(after.iter().all(|stats| stats.bucket == after[0].bucket), "all are penalised by the same measure");
+    // Ten events within the interval: working sets stay, and no CPU is stopped.
+    fill();
+    calm(&heap);
+    for _ in 0..10 {
+        fill();
+        heap.platform().pass_ms(50);
+        severe();
+    }
+    assert!(all().iter().all(|stats| stats.drains == 1 && stats.free_cpu > 0 && stats.free_depot > 0));
+    heap.audit().unwrap();
+}
+
+#[test]
+fn no_shells_are_made_until_memory_recovers() {
+    let heap = heap();
+    heap.platform().pass_ms(10_000);
+    let interval = heap.platform().tunables().severe_interval_ms.get();
+    let id = heap.make_cache(&spec(64)).unwrap();
+    heap.balance_pressure(Level::Severe, Cause::Pressure);
+    let maps = heap.platform().calls(Call::Map);
+    let objects = take(&heap, id, 20_000);
+    give(&heap, id, objects);
+    // The CPU's own slab is not a shell.
+    assert!(heap.platform().calls(Call::Map) <= maps + 1);
+    assert_eq!(heap.cache_stats(id).free_depot, 0);
+    heap.audit().unwrap();
+    heap.platform().pass_ms(interval);
+    demand(&heap, id, 20_000);
+    assert!(heap.cache_stats(id).free_depot > 10_000);
+}
+
+#[test]
+fn a_cross_cpu_free_is_local_and_its_flow_is_known() {
+    let heap = heap();
+    let id = heap.make_cache(&spec(128)).unwrap();
+    demand(&heap, id, 4000);
+    let before = heap.cache_stats(id);
+    assert_eq!(before.crossed, 0);
+    for _ in 0..10 {
+        run_on(0);
+        let objects = take(&heap, id, 1000);
+        run_on(1);
+        give(&heap, id, objects);
+    }
+    let after = heap.cache_stats(id);
+    assert!((9_900..=10_000).contains(&after.crossed), "{}", after.crossed);
+    assert_eq!(after.requests, before.requests + 10_000);
+    assert_eq!(after.misses, before.misses, "what one CPU frees serves another");
+}
+
+#[test]
+fn each_node_has_its_own_slabs() {
+    let heap = heap();
+    heap.platform().node_count.store(3, Relaxed);
+    let id = heap.make_cache(&spec(1000)).unwrap();
+    let mut held = Vec::new();
+    for node in 0..3 {
+        run_on_node(node);
+        run_on(node);
+        held.push(take(&heap, id, 500));
+    }
+    // Freed elsewhere: they go home.
+    run_on_node(1);
+    run_on(1);
+    let homes: Vec<BTreeSet<_>> = held.iter().map(|objects| objects.iter().copied().collect()).collect();
+    held.into_iter().for_each(|objects| give(&heap, id, objects));
+    heap.trim();
+    assert_eq!(heap.audit().unwrap().slab_pages, 0);
+    for (node, home) in homes.iter().enumerate() {
+        run_on_node(node);
+        run_on(node);
+        let objects = take(&heap, id, 400);
+        let near = |object: &&*mut u8| home.iter().any(|&o| (o as usize).abs_diff(**object as usize) < 2 << 20);
+        assert_eq!(objects.iter().filter(near).count(), 400);
+        give(&heap, id, objects);
+    }
+    heap.audit().unwrap();
+    run_on_node(0);
+}
+
+// ---- histories -----------------------------------------------------------------------------------------------------
+
+#[derive(Clone, Debug)]
+enum Step {
+    Take(usize, usize),
+    TakeBatch(usize, usize),
+    Give(usize, usize),
+    GiveBatch(usize, usize),
+    Replace(usize, usize),
+    Cpu(usize),
+    Node(usize),
+    Calm(u64),
+    Pressure(Level),
+    Trim,
+    TakeDown,
+    Reserve(usize, usize),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let which = 0usize..4;
+    prop_oneof![
+        6 => (which.clone(), 1usize..400).prop_map(|(c, n)| Step::Take(c, n)),
+        3 => (which.clone(), 1usize..400).prop_map(|(c, n)| Step::TakeBatch(c, n)),
+        6 => (which.clone(), 1usize..500).prop_map(|(c, n)| Step::Give(c, n)),
+        3 => (which.clone(), 1usize..500).prop_map(|(c, n)| Step::GiveBatch(c, n)),
+        1 => (which.clone(), 16usize..20_000).prop_map(|(c, size)| Step::Replace(c, size)),
+        4 => (0usize..4).prop_map(Step::Cpu),
+        1 => (0usize..3).prop_map(Step::Node),
+        3 => (0u64..1000).prop_map(Step::Calm),
+        2 => Just(Step::Pressure(Level::Some)),
+        2 => Just(Step::Pressure(Level::Severe)),
+        1 => Just(Step::Trim),
+        1 => Just(Step::TakeDown),
+        1 => (which, 0usize..300).prop_map(|(c, n)| Step::Reserve(c, n)),
+    ]
+}
+
+/// Caches and what is held of them.
+struct Shelf {
+    heap: Box<Heap<Fake>>,
+    hooks: Box<Hooks>,
+    caches: Vec<(CacheId, Vec<*mut u8>)>,
+    may_fail: bool,
+}
+
+impl Shelf {
+    fn spec(&self, which: usize, size: usize) -> Spec<'static> {
+        match which {
+            0 => constructed(&self.hooks, size),
+            1 => Spec { limit: 700, ..spec(size) },
+            2 => Spec { flags: Flags { zero: false, no_reclaim: true }, ..spec(size) },
+            _ => spec(size),
+        }
+    }
+
+    fn new(fake: Fake) -> Self {
+        let heap = Box::new(Heap::new(fake));
+        heap.prepare();
+        let mut shelf = Self { heap, hooks: Box::default(), caches: Vec::new(), may_fail: false };
+        for (which, size) in [64, 300, 2000, 9000].into_iter().enumerate() {
+            let id = shelf.heap.make_cache(&shelf.spec(which, size)).unwrap();
+            shelf.caches.push((id, Vec::new()));
+        }
+        shelf
+    }
+
+    fn took(&mut self, which: usize, object: *mut u8) {
+        if object.is_null() {
+            assert!(self.may_fail || which == 1 && self.caches[1].1.len() == 700);
+            return;
+        }
+        if which == 0 {
+            assert_constructed(&[object]);
+        }
+        self.caches[which].1.push(object);
+    }
+
+    fn apply(&mut self, step: &Step) {
+        match *step {
+            Step::Take(which, n) => {
+                for _ in 0..n {
+                    let object = self.heap.cache_alloc(self.caches[which].0);
+                    self.took(which, object);
+                }
+            }
+            Step::TakeBatch(which, n) => {
+                let mut out = vec![std::ptr::null_mut(); n];
+                let got = self.heap.cache_alloc_batch(self.caches[which].0, &mut out);
+                assert!(got == n || self.may_fail || which == 1 && self.caches[1].1.len() + got == 700);
+                out[..got].iter().for_each(|&object| self.took(which, object));
+            }
+            Step::Give(which, n) => {
+                let (id, held) = &mut self.caches[which];
+                let n = n.min(held.len());
+                let objects = held.drain(..n).collect();
+                give(&self.heap, *id, objects);
+            }
+            Step::GiveBatch(which, n) => {
+                let (id, held) = &mut self.caches[which];
+                let n = n.min(held.len());
+                let objects: Vec<_> = held.drain(..n).collect();
+                // SAFETY: the shelf held them and has forgotten them.
+                unsafe { self.heap.cache_free_batch(*id, &objects) };
+            }
+            Step::Replace(which, size) => {
+                let (id, held) = &self.caches[which];
+                let out = if held.is_empty() { Ok(()) } else { Err(Busy(held.len())) };
+                assert_eq!(destroy(&self.heap, *id), out);
+                if out.is_ok() {
+                    self.caches[which].0 = self.heap.make_cache(&self.spec(which, size)).unwrap();
+                }
+            }
+            Step::Cpu(cpu) => run_on(cpu),
+            Step::Node(node) => run_on_node(node),
+            Step::Calm(ms) => {
+                self.heap.platform().pass_ms(ms);
+                self.heap.balance_calm();
+            }
+            Step::Pressure(level) => _ = self.heap.balance_pressure(level, Cause::Pressure),
+            Step::Trim => _ = self.heap.trim(),
+            Step::TakeDown => _ = self.heap.take_down(),
+            Step::Reserve(which, n) => {
+                let set = self.heap.set_cache_reserve(self.caches[which].0, n);
+                assert!(set.is_ok() || self.may_fail);
+            }
+        }
+    }
+
+    fn check(&self) {
+        let audit = self.heap.audit().unwrap_or_else(|fault| panic!("{fault:?}"));
+        assert_eq!(audit.live_objects, self.caches.iter().map(|(_, held)| held.len()).sum::<usize>());
+        assert_eq!(self.heap.platform().take_misuses(), []);
+        for (id, held) in &self.caches {
+            let stats = self.heap.cache_stats(*id);
+            assert_eq!(stats.used, held.len(), "{stats}");
+            let distinct: BTreeSet<_> = held.iter().collect();
+            assert_eq!(distinct.len(), held.len());
+            assert!(stats.bucket[1] <= stats.bucket[0] && stats.bucket[0] <= stats.bucket[2], "{stats}");
+        }
+        assert_constructed(&self.caches[0].1);
+        assert!(self.hooks.finis.load(Relaxed) <= self.hooks.inits.load(Relaxed));
+    }
+
+    fn finish(mut self) {
+        self.heap.platform().fail_nothing();
+        for (id, held) in std::mem::take(&mut self.caches) {
+            give(&self.heap, id, held);
+            assert_eq!(destroy(&self.heap, id), Ok(()));
+        }
+        self.heap.trim();
+        assert_eq!(self.heap.audit().unwrap().slab_pages, 0);
+        assert_eq!(self.hooks.finis.load(Relaxed), self.hooks.inits.load(Relaxed));
+    }
+}
+
+/// Few enough cases for every run; `PROPTEST_CASES` asks for more.
+fn config() -> ProptestConfig {
+    let default = ProptestConfig::default();
+    let cases = if std::env::var_os("PROPTEST_CASES").is_some() { default.cases } else { 48 };
+    ProptestConfig { cases, max_shrink_iters: 2000, failure_persistence: None, ..default }
+}
+
+proptest! {
+    #![proptest_config(config())]
+
+    #[test]
+    fn any_history_keeps_every_object_and_every_count(
+        lockless in any::<bool>(),
+        nodes in prop_oneof![Just(1usize), Just(3)],
+        background in any::<bool>(),
+        steps in prop::collection::vec(step(), 1..100),
+        refused in prop_oneof![3 => Just(0u64), 1 => any::<u64>()],
+    ) {
+        let mut fake = Fake::new();
+        fake.lockless = lockless;
+        fake.node_count.store(nodes, Relaxed);
+        fake.tunables().background.set(background.into());
+        let mut shelf = Shelf::new(fake);
+        shelf.may_fail = refused != 0;
+        shelf.heap.platform().fail(Call::MapAt, refused);
+        shelf.heap.platform().fail(Call::Map, refused.rotate_left(7));
+        for step in &steps {
+            shelf.apply(step);
+            shelf.check();
+        }
+        shelf.finish();
+    }
+}

@@ -1,0 +1,165 @@
+//! A cache is destroyed, and its number becomes another's, while reclaim and the thread that takes objects down look
+//! at it (`made_cache`, the life of a number).
+#![cfg(loom)]
+
+use loom::cell::UnsafeCell;
+use loom::sync::atomic::{AtomicU8, AtomicU32, Ordering::*};
+use loom::sync::{Arc, Condvar, Mutex};
+use loom::thread;
+
+const FREE: u8 = 0;
+const LIVE: u8 = 2;
+const DYING: u8 = 3;
+
+/// What is left out, to see that the checker notices.
+#[derive(Clone, Copy, PartialEq)]
+enum Omit {
+    Nothing,
+    /// The destroyer does not take the batch lock for `DYING`.
+    Batch,
+    /// The destroyer does not wait for the taker.
+    Wait,
+    /// Reclaim does not ask whether the cache is live.
+    Ask,
+}
+
+struct Cache {
+    batch: Mutex<()>,
+    state: AtomicU8,
+    taking: AtomicU32,
+    /// Sleepers on `taking`.
+    queue: Mutex<()>,
+    wakes: Condvar,
+    /// Objects in the depot and in slabs.
+    depot: Mutex<u32>,
+    slabs: Mutex<u32>,
+    /// The geometry: read by all, written when the number gets another cache.
+    geometry: UnsafeCell<u32>,
+    omit: Omit,
+}
+
+impl Cache {
+    fn new(depot: u32, slabs: u32, omit: Omit) -> Arc<Self> {
+        Arc::new(Self {
+            batch: Mutex::new(()),
+            state: AtomicU8::new(LIVE),
+            taking: AtomicU32::new(0),
+            queue: Mutex::new(()),
+            wakes: Condvar::new(),
+            depot: Mutex::new(depot),
+            slabs: Mutex::new(slabs),
+            geometry: UnsafeCell::new(1),
+            omit,
+        })
+    }
+
+    fn look_at_geometry(&self) -> u32 {
+        // SAFETY: what the protocol is to guarantee, and the checker to check.
+        self.geometry.with(|geometry| unsafe { *geometry })
+    }
+
+    /// A batch of a trim: from the depot into the slabs.
+    fn trim(&self) {
+        let _batch = self.batch.lock().unwrap();
+        if self.omit != Omit::Ask && self.state.load(Acquire) != LIVE {
+            return;
+        }
+        let n = std::mem::take(&mut *self.depot.lock().unwrap());
+        *self.slabs.lock().unwrap() += n * self.look_at_geometry();
+    }
+
+    /// Takes an empty slab's objects down, in the program's own code, under no lock.
+    fn take_down(&self) {
+        {
+            let _batch = self.batch.lock().unwrap();
+            if self.state.load(Acquire) != LIVE {
+                return;
+            }
+            let mut slabs = self.slabs.lock().unwrap();
+            if *slabs == 0 {
+                return;
+            }
+            *slabs -= 1;
+            self.taking.fetch_add(1, Acquire);
+        }
+        self.look_at_geometry();
+        self.taking.fetch_sub(1, Release);
+        let _queue = self.queue.lock().unwrap();
+        self.wakes.notify_one();
+    }
+
+    /// Destroys the cache, and makes another under its number. Returns the objects it found.
+    fn destroy(&self) -> u32 {
+        {
+            let _batch = (self.omit != Omit::Batch).then(|| self.batch.lock().unwrap());
+            self.state.store(DYING, Release);
+        }
+        if self.omit != Omit::Wait {
+            let mut queue = self.queue.lock().unwrap();
+            while self.taking.load(Acquire) != 0 {
+                queue = self.wakes.wait(queue).unwrap();
+            }
+        }
+        let found = std::mem::take(&mut *self.depot.lock().unwrap()) + std::mem::take(&mut *self.slabs.lock().unwrap());
+        self.state.store(FREE, Release);
+        // SAFETY: as in `look_at_geometry`.
+        self.geometry.with_mut(|geometry| unsafe { *geometry = 2 });
+        self.state.store(LIVE, Release);
+        found
+    }
+}
+
+fn trim_against_destroy(omit: Omit) {
+    loom::model(move || {
+        let cache = Cache::new(2, 0, omit);
+        let reclaim = {
+            let cache = cache.clone();
+            thread::spawn(move || cache.trim())
+        };
+        assert_eq!(cache.destroy(), 2, "objects were in reclaim's hands");
+        reclaim.join().unwrap();
+        assert_eq!(*cache.slabs.lock().unwrap(), 0);
+    });
+}
+
+#[test]
+fn a_destroyed_cache_is_in_nobodys_hands() {
+    trim_against_destroy(Omit::Nothing);
+}
+
+#[test]
+#[should_panic]
+fn without_the_batch_lock_it_is() {
+    trim_against_destroy(Omit::Batch);
+}
+
+#[test]
+#[should_panic]
+fn without_asking_it_is() {
+    trim_against_destroy(Omit::Ask);
+}
+
+fn take_down_against_destroy(omit: Omit) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(3);
+    builder.check(move || {
+        let cache = Cache::new(0, 1, omit);
+        let taker = {
+            let cache = cache.clone();
+            thread::spawn(move || cache.take_down())
+        };
+        cache.destroy();
+        taker.join().unwrap();
+    });
+}
+
+#[test]
+fn the_taker_is_waited_for() {
+    take_down_against_destroy(Omit::Nothing);
+}
+
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn without_the_wait_it_works_on_another_cache() {
+    take_down_against_destroy(Omit::Wait);
+}

@@ -1,0 +1,69 @@
+//! The thread that takes objects down: it calls the `fini` of objects whose slabs are to go back.
+//!
+//! The background thread must not: libc does not know of it, and a program's code may want thread-local storage, or
+//! block. Nor may a thread of the program's that just happens to free something: it may hold what `fini` waits for.
+//! So the first cache with a `fini` has libc make a thread. Where libc has none to offer, and in a forked child until
+//! it makes another such cache, objects are taken down by `weir_trim` and where their cache is destroyed.
+
+use core::sync::atomic::{
+    AtomicU32,
+    Ordering::{AcqRel, Acquire, Release},
+};
+
+use crate::heap::HEAP;
+use crate::os::process::{futex_wait, futex_wake, set_signal_mask, set_thread_name};
+use crate::weak_symbol;
+
+const ABSENT: u32 = 0;
+const STARTED: u32 = 1;
+
+static STATE: AtomicU32 = AtomicU32::new(ABSENT);
+/// 1: there is something to take down.
+static WANTED: AtomicU32 = AtomicU32::new(0);
+
+weak_symbol!(
+    /// libc's function, if the program has it.
+    pthread_create = "pthread_create":
+        unsafe extern "C" fn(*mut usize, *const u8, extern "C" fn(*mut u8) -> *mut u8, *mut u8) -> i32
+);
+
+/// Starts the thread if there is none. To be called where the program may allocate.
+pub(crate) fn start() {
+    let Some(create) = pthread_create() else { return };
+    if STATE.compare_exchange(ABSENT, STARTED, AcqRel, Acquire).is_err() {
+        return;
+    }
+    // The program's signals are for its own threads.
+    let mask = set_signal_mask(u64::MAX);
+    let mut thread = 0;
+    // SAFETY: libc's function of this type; the body never returns, and nobody joins it.
+    let refused = unsafe { create(&mut thread, core::ptr::null(), run, core::ptr::null_mut()) } != 0;
+    if let Ok(mask) = mask {
+        let _ = set_signal_mask(mask);
+    }
+    if refused {
+        STATE.store(ABSENT, Release);
+    }
+}
+
+/// Objects wait to be taken down. May be called from anywhere.
+pub(crate) fn notify() {
+    if WANTED.swap(1, AcqRel) == 0 {
+        let _ = futex_wake(&WANTED, 1);
+    }
+}
+
+/// In a forked child: the thread is not there.
+pub(crate) fn forget() {
+    STATE.store(ABSENT, Release);
+}
+
+extern "C" fn run(_: *mut u8) -> *mut u8 {
+    let _ = set_thread_name(c"weir-fini");
+    loop {
+        while WANTED.swap(0, AcqRel) == 0 {
+            let _ = futex_wait(&WANTED, 0, None);
+        }
+        HEAP.take_down();
+    }
+}

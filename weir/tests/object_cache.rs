@@ -1,0 +1,147 @@
+//! Typed caches: values are made, kept and dropped as often as they should be, whoever frees them.
+
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use weir::caches::MakeError;
+use weir::{CacheBox, Kept, ObjectCache, Refused};
+
+/// Counts itself.
+struct Counted<'a>(&'a AtomicUsize);
+
+impl<'a> Counted<'a> {
+    fn new(count: &'a AtomicUsize) -> Self {
+        count.fetch_add(1, Relaxed);
+        Self(count)
+    }
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Relaxed);
+    }
+}
+
+#[test]
+fn a_moved_value_is_dropped_once() {
+    let count = AtomicUsize::new(0);
+    let cache = ObjectCache::new("moved").unwrap();
+    let boxes: Vec<_> = (0..1000).map(|_| cache.alloc(Counted::new(&count)).unwrap()).collect();
+    assert_eq!((count.load(Relaxed), cache.stats().used), (1000, 1000));
+    drop(boxes);
+    assert_eq!((count.load(Relaxed), cache.stats().used), (0, 0));
+    let inner = cache.alloc(Counted::new(&count)).unwrap().into_inner();
+    assert_eq!((count.load(Relaxed), cache.stats().used), (1, 0));
+    drop(inner);
+    let raw = cache.alloc(Counted::new(&count)).unwrap().into_raw();
+    // SAFETY: from `into_raw`, once.
+    drop(unsafe { cache.from_raw(raw) });
+    assert_eq!(count.load(Relaxed), 0);
+}
+
+#[test]
+fn batches_fill_empty_places_and_free_all() {
+    let count = AtomicUsize::new(0);
+    let cache = ObjectCache::new("batches").unwrap();
+    let mut places: Vec<Option<CacheBox<'_, Counted<'_>>>> = (0..500).map(|_| None).collect();
+    places[7] = Some(cache.alloc(Counted::new(&count)).unwrap());
+    assert_eq!(cache.alloc_batch(&mut places, || Counted::new(&count)), 499);
+    assert_eq!((count.load(Relaxed), cache.stats().used), (500, 500));
+    assert_eq!(cache.alloc_batch(&mut places, || Counted::new(&count)), 0);
+    cache.free_batch(places.into_iter().flatten());
+    assert_eq!((count.load(Relaxed), cache.stats().used), (0, 0));
+}
+
+#[test]
+fn a_limit_gives_the_value_back() {
+    let cache = ObjectCache::<String>::builder("limited").limit(2).build().unwrap();
+    let one = cache.alloc("one".into()).unwrap();
+    let _two = cache.alloc("two".into()).unwrap();
+    let Err(Refused(three)) = cache.alloc("three".into()) else { panic!("a third object of two") };
+    assert_eq!(three, "three");
+    drop(one);
+    assert_eq!(*cache.alloc(three).unwrap(), "three");
+    cache.set_limit(10).unwrap();
+}
+
+#[test]
+fn alignments_and_sizes_are_kept() {
+    #[repr(align(512))]
+    struct Aligned(#[allow(dead_code, reason = "only its place counts")] u8);
+    let cache = ObjectCache::new("aligned").unwrap();
+    let boxes: Vec<_> = (0..100).map(|i| cache.alloc(Aligned(i)).unwrap()).collect();
+    assert!(boxes.iter().all(|object| (&raw const **object).addr().is_multiple_of(512)));
+    let nothing = ObjectCache::new("nothing").unwrap();
+    let _unit = nothing.alloc(()).unwrap();
+    let pages = ObjectCache::<u8>::builder("pages").align(4096).build().unwrap();
+    assert!((&raw const *pages.alloc(1).unwrap()).addr().is_multiple_of(4096));
+    assert_eq!(ObjectCache::<[u8; 200_000]>::new("large").err(), Some(MakeError::Size));
+}
+
+/// What is kept: a buffer that is dear to make, and how often it was used.
+struct Buffer {
+    bytes: Vec<u8>,
+    uses: usize,
+    _counted: Counted<'static>,
+}
+
+#[test]
+fn kept_values_are_made_once_and_dropped_when_their_slab_goes() {
+    static MADE: AtomicUsize = AtomicUsize::new(0);
+    static ALIVE: AtomicUsize = AtomicUsize::new(0);
+    let new = || {
+        MADE.fetch_add(1, Relaxed);
+        Some(Buffer { bytes: vec![0; 100], uses: 0, _counted: Counted::new(&ALIVE) })
+    };
+    let cache: ObjectCache<Buffer, Kept> =
+        ObjectCache::builder("kept").kept(new, |buffer| buffer.uses += 1, |buffer| buffer.bytes[0] = 0).unwrap();
+    for _ in 0..10 {
+        let mut boxes: Vec<_> = (0..200).map(|_| cache.alloc().unwrap()).collect();
+        assert!(boxes.iter_mut().all(|buffer| std::mem::replace(&mut buffer.bytes[0], 1) == 0));
+    }
+    let made = MADE.load(Relaxed);
+    assert!((200..1000).contains(&made), "{made} made for 200 in use at a time");
+    let mut places: Vec<_> = (0..100).map(|_| None).collect();
+    assert_eq!(cache.alloc_batch(&mut places), 100);
+    let uses: usize = places.iter().flatten().map(|buffer| buffer.uses).sum();
+    assert!(uses > 100, "{uses} uses");
+    cache.free_batch(places.into_iter().flatten());
+    // What nobody uses is taken down, by this thread or the library's.
+    weir::heap::trim();
+    let until = Instant::now() + Duration::from_secs(60);
+    while ALIVE.load(Relaxed) > 0 && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!(ALIVE.load(Relaxed), 0);
+    drop(cache.alloc().unwrap());
+    drop(cache);
+    assert_eq!(ALIVE.load(Relaxed), 0);
+}
+
+#[test]
+fn a_value_that_cannot_be_made_fails_the_allocation() {
+    let cache: ObjectCache<u64, Kept> = ObjectCache::builder("none").kept(|| None, |_| (), |_| ()).unwrap();
+    assert!(cache.alloc().is_none());
+    assert_eq!(cache.stats().failures, 1);
+}
+
+#[test]
+fn objects_go_from_thread_to_thread() {
+    let cache: &'static ObjectCache<[usize; 32]> = Box::leak(Box::new(ObjectCache::new("passed").unwrap()));
+    let (send, receive) = mpsc::sync_channel::<CacheBox<'static, [usize; 32]>>(256);
+    let consumer = std::thread::spawn(move || receive.iter().enumerate().all(|(i, object)| object[31] == i));
+    (0..100_000).for_each(|i| send.send(cache.alloc([i; 32]).unwrap()).unwrap());
+    drop(send);
+    assert!(consumer.join().unwrap());
+    let stats = cache.stats();
+    // A free that was interrupted between its count and its commit is counted twice.
+    assert!(stats.used == 0 && (100_000..101_000).contains(&stats.requests), "{stats}");
+}
+
+#[test]
+fn a_reserve_is_there_from_the_start() {
+    let cache = ObjectCache::<[u8; 300]>::builder("reserve").reserve(100).no_reclaim().build().unwrap();
+    assert!(cache.stats().free_slab >= 100);
+    assert_eq!(cache.stats().reserve, 100);
+}
