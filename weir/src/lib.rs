@@ -20,7 +20,7 @@ mod thread;
 mod weak;
 pub mod zone;
 
-pub use weir_core::{stats, tunables};
+pub use weir_core::{stats, trace, tunables};
 
 pub use global::Weir;
 pub use object_cache::{Builder, CacheBox, Kept, Mode, Moved, ObjectCache, Refused};
