@@ -16,13 +16,12 @@ use crate::buddy::Backing;
 use crate::class_set::ClassSet;
 use crate::heap::{Heap, MAX_NODES};
 use crate::lock::{Guard, Lock};
-use crate::object_cache::Domain;
+use crate::object_cache::{Cache, Domain};
 use crate::page::PAGE;
 use crate::platform::Platform;
 use crate::pressure::Level;
 use crate::refault::Patience;
 use crate::report::{BATCH, Want};
-use crate::size_class::COUNT;
 use crate::stats::{self, Cause};
 
 /// Calm windows without any progress after which the balancer sleeps until something is freed again.
@@ -365,17 +364,16 @@ impl<P: Platform> Heap<P> {
 
     /// The part of [`Heap::publish`] that waits for nobody, for the end of a process, which may come at any moment.
     pub fn publish_counts(&self) {
-        let out = |domain: &Domain, objects: usize| {
-            let slabs = domain.slabs.try_lock(&self.platform)?;
-            Some(slabs.slabs * objects - slabs.free)
-        };
-        let of_class = |class: usize| {
-            let cache = &self.caches[class];
+        let out = |cache: &Cache| {
             let objects = usize::from(cache.shape.get().objects);
-            cache.domains().map(|domain| out(domain, objects)).sum::<Option<usize>>()
+            let of = |domain: &Domain| {
+                let slabs = domain.slabs.try_lock(&self.platform)?;
+                Some(slabs.slabs * objects - slabs.free)
+            };
+            cache.domains().map(of).sum::<Option<usize>>()
         };
         let stats = self.platform.stats();
-        if let Some(out) = (1..=COUNT).map(of_class).sum::<Option<usize>>() {
+        if let Some(out) = self.known().map(out).sum::<Option<usize>>() {
             stats.objects_out.store(out as u64, Relaxed);
         }
         stats.fast_frees.store(self.percpu.pushes(), Relaxed);

@@ -44,6 +44,11 @@ enum To {
 }
 
 impl<P: Platform> Heap<P> {
+    /// The window of estimates, ns: what the refault meter does to calm windows does not make a cache forget slower.
+    fn window_ns(&self) -> u64 {
+        self.platform.tunables().idle_ms.get() * 1_000_000
+    }
+
     /// Trims all depots to their working sets; returns bytes.
     pub(crate) fn trim_calmly(&self, now: u64) -> usize {
         let set = self.reclaimable();
@@ -77,7 +82,7 @@ impl<P: Platform> Heap<P> {
                 j -= 1;
             }
         }
-        let warm_since = now.saturating_sub(2 * self.calm_window());
+        let warm_since = now.saturating_sub(2 * self.window_ns());
         let stale = order[..n].partition_point(|&(short_at, _)| short_at < warm_since);
         let trim = |&(_, class): &(u64, u8)| {
             let cache = &self.caches[usize::from(class)];
@@ -118,7 +123,7 @@ impl<P: Platform> Heap<P> {
                 return bytes;
             }
             let mut depot = domain.depot.lock(&self.platform);
-            let wanted = depot.working_set.update(now, self.calm_window());
+            let wanted = depot.working_set.update(now, self.window_ns());
             let keep = if to == To::Nothing { 0 } else { wanted as usize };
             let surplus = depot.objects.saturating_sub(keep).min(MAX_BATCH);
             if surplus == 0 {
@@ -151,7 +156,7 @@ impl<P: Platform> Heap<P> {
     pub(crate) fn drain_idle(&self, now: u64) -> usize {
         let _in_flight = self.balancer.batch(&self.platform);
         let mut idle = self.idle.lock(&self.platform);
-        if now < idle.ended + self.calm_window() {
+        if now < idle.ended + self.window_ns() {
             return 0;
         }
         idle.ended = now;
