@@ -165,8 +165,9 @@ fn sides(place: &Place, allocators: &[Allocator]) -> Vec<Side> {
 /// document's 4/5 at the peak (a), and as near the whole as a guest's kernel lets it be (b).
 fn asked_for(place: &Place, tenant: u64, memhog: bool) -> u64 {
     match (place, memhog) {
-        (_, false) => tenant * 68 / 100,
-        (Place::Guest(..), true) => tenant * 72 / 100,
+        (Place::Process, false) => tenant * 68 / 100,
+        (Place::Guest(..), false) => tenant * 62 / 100,
+        (Place::Guest(..), true) => tenant * 66 / 100,
         (Place::Process, true) => tenant * 85 / 100,
     }
 }

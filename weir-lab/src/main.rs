@@ -6,6 +6,10 @@ mod cgroup;
 mod child;
 mod e10;
 mod e10_report;
+mod e3;
+mod e3_report;
+mod e4;
+mod e4_report;
 mod e5;
 mod e5_report;
 mod e5_tenant;
@@ -117,6 +121,8 @@ type Experiment =
     (&'static str, &'static str, fn(&RunArgs, Vec<peers::Allocator>) -> Result<serde_json::Value, String>);
 
 const EXPERIMENTS: &[Experiment] = &[
+    ("e3", "object caches under back pressure: a file server's buffers, with all memory and a twentieth", e3::run),
+    ("e4", "forwarding: buffers taken on one CPU and given back on another, under pressure and drains", e4::run),
     ("e5", "density: how many idle processes or guests fit before the first swap, and what memhog takes", e5::run),
     ("e6", "what reporting costs: page faults a second with it and without; huge pages before and after", e6::run),
     ("e8", "the neighbour: what an idle process that once peaked costs another in its cgroup", e8::run),

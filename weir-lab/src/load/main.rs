@@ -11,6 +11,8 @@ mod cache_lines;
 mod calls;
 mod churn;
 mod clock;
+mod file_server;
+mod forward;
 mod glibc_bench;
 mod guest_init;
 mod hog;
@@ -28,6 +30,7 @@ mod sh;
 mod short_threads;
 mod stripes;
 mod table;
+mod weir_caches;
 mod xmalloc;
 
 use run::Run;
@@ -46,6 +49,9 @@ fn main() {
         "latency" => latency::main(args),
         "big-heap" => big_heap::main(args),
         "calls" => calls::main(args),
+        "file-server" => file_server::server(args),
+        "file-clients" => file_server::clients(args),
+        "forward" => forward::main(args),
         "guest-init" => guest_init::main(args),
         "hog" => hog::main(args),
         "page-fault" => page_fault::main(args),

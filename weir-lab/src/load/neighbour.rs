@@ -231,12 +231,14 @@ impl Table {
 }
 
 /// This process's resident bytes as `statm` has them, read into the stack; 0 where there is no `/proc`.
-fn resident() -> u64 {
+pub fn resident() -> u64 {
     let mut text = [0u8; 128];
     // SAFETY: a C string; the read fills at most the buffer.
     let length = unsafe {
         let file = libc::open(c"/proc/self/statm".as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC);
-        libc::read(file, text.as_mut_ptr().cast(), text.len())
+        let length = libc::read(file, text.as_mut_ptr().cast(), text.len());
+        libc::close(file);
+        length
     };
     let text = text.get(..length.max(0) as usize).and_then(|text| std::str::from_utf8(text).ok()).unwrap_or_default();
     text.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok()).unwrap_or(0) * 4096
@@ -244,7 +246,7 @@ fn resident() -> u64 {
 
 /// Prints through a buffer on the stack: after the frees nothing may allocate.
 pub fn say(line: std::fmt::Arguments) {
-    let mut buffer = [0u8; 256];
+    let mut buffer = [0u8; 512];
     let mut rest = &mut buffer[..];
     let _ = rest.write_fmt(line);
     let unused = rest.len();

@@ -1,0 +1,172 @@
+//! E4, allocator-heavy forwarding: buffers taken on one CPU and given back on another, from an object cache, with no
+//! pressure, soft pressure and drains; malloc and the peers' mallocs beside it.
+
+use crate::RunArgs;
+use crate::child::{command, load_program, run as run_child};
+use crate::e4_report;
+use crate::fifo::{Fifo, tell};
+use crate::peers::{Allocator, WEIR};
+use crate::stats::Sample;
+use crate::turns;
+use serde_json::{Value, json};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+const LIMIT: Duration = Duration::from_secs(60);
+/// Between two events, where there is pressure.
+const EVENT: Duration = Duration::from_millis(100);
+
+/// What presses.
+#[derive(Clone, Copy, PartialEq)]
+pub enum Pressure {
+    /// Nothing.
+    None,
+    /// A limit of its own that the process is near all the time: read every 250 ms, buckets shrink.
+    Soft,
+    /// An event of the service manager's every [`EVENT`], which is severe: all CPUs' buckets are drained.
+    Drains,
+}
+
+/// One row of the table.
+pub struct Row {
+    /// As in the table.
+    pub label: String,
+    /// On which allocator.
+    pub allocator: Allocator,
+    /// `cache`, `limited` or `malloc`.
+    pub from: &'static str,
+    /// What presses meanwhile.
+    pub pressure: Pressure,
+    /// Its runs.
+    pub runs: Runs,
+}
+
+/// All runs of a row, a sample a figure.
+#[derive(Default)]
+pub struct Runs {
+    /// Packets a second.
+    pub rate: Sample,
+    /// Nanoseconds an allocation, and a free.
+    pub alloc: Sample,
+    /// As `alloc`.
+    pub free: Sample,
+    /// Microseconds of the longest burst of 32 while the thread kept its CPU.
+    pub stall: Sample,
+    /// Drains and trims that took something.
+    pub drains: Sample,
+    /// As `drains`.
+    pub trims: Sample,
+    /// The bucket's size at each look, of all runs.
+    pub bucket: Sample,
+    /// What the cache held free at each look, of all runs, in objects.
+    pub held: Sample,
+    /// Why it could not go on.
+    pub failed: Option<String>,
+}
+
+/// Runs it and prints its tables.
+pub fn run(args: &RunArgs, allocators: Vec<Allocator>) -> Result<Value, String> {
+    let rounds = args.runs.unwrap_or(if args.quick { 1 } else { 7 });
+    let ms = if args.quick { 300 } else { 1000 };
+    let mut rows = rows(allocators);
+    let count = rows.len();
+    for (round, chosen) in turns::of(rounds, count) {
+        let row = &mut rows[chosen];
+        eprintln!("e4, round {} of {rounds}: {}", round + 1, row.label);
+        if row.runs.failed.is_none()
+            && let Err(why) = one(row, ms)
+        {
+            eprintln!("{}: {why}", row.label);
+            row.runs.failed = Some(why);
+        }
+    }
+    e4_report::print(&rows);
+    Ok(as_json(&rows))
+}
+
+/// Weir's caches in all ways, then everybody's malloc.
+fn rows(allocators: Vec<Allocator>) -> Vec<Row> {
+    let mut rows = Vec::new();
+    for allocator in allocators {
+        let row = |label: &str, from, pressure| Row {
+            label: label.into(),
+            allocator: allocator.clone(),
+            from,
+            pressure,
+            runs: Runs::default(),
+        };
+        if allocator.name == WEIR {
+            rows.push(row("cache", "cache", Pressure::None));
+            rows.push(row("cache, soft pressure", "cache", Pressure::Soft));
+            rows.push(row("cache, drains", "cache", Pressure::Drains));
+            rows.push(row("cache with a limit to account", "limited", Pressure::None));
+        }
+        rows.push(row(&format!("malloc of {}", allocator.name), "malloc", Pressure::None));
+    }
+    rows
+}
+
+fn one(row: &mut Row, ms: u64) -> Result<(), String> {
+    let mut start = command(load_program()?, &row.allocator);
+    start.args(["forward", &format!("from={}", row.from), &format!("ms={ms}")]);
+    let said = match row.pressure {
+        Pressure::None => run_child(start, LIMIT, "forward")?.output,
+        Pressure::Soft => {
+            // Near enough to be soft whatever it uses (the headroom is the whole limit), far enough not to be severe.
+            start.env("WEIR_LIMIT", "12M").env("WEIR_HEADROOM_PERCENT", "50");
+            run_child(start, LIMIT, "forward")?.output
+        }
+        Pressure::Drains => {
+            let fifo = Fifo::make()?;
+            start.env("MEMORY_PRESSURE_WATCH", fifo.path()).env("WEIR_SEVERE_INTERVAL_MS", "50");
+            let over = AtomicBool::new(false);
+            std::thread::scope(|scope| {
+                scope.spawn(|| keep_telling(&fifo, &over));
+                let finished = run_child(start, LIMIT, "forward");
+                over.store(true, Ordering::Relaxed);
+                finished
+            })?
+            .output
+        }
+    };
+    note(&mut row.runs, said.trim())
+}
+
+fn keep_telling(fifo: &Fifo, over: &AtomicBool) {
+    let (mut pipe, end) = (None, Instant::now() + LIMIT);
+    while !over.load(Ordering::Relaxed) && Instant::now() < end {
+        pipe = pipe.or_else(|| fifo.open());
+        if let Some(open) = &mut pipe {
+            tell(open);
+        }
+        std::thread::sleep(EVENT);
+    }
+}
+
+fn note(runs: &mut Runs, said: &str) -> Result<(), String> {
+    let said: Value = serde_json::from_str(said).map_err(|why| format!("no result: {why}"))?;
+    let number = |key: &str| said[key].as_f64().ok_or_else(|| format!("no '{key}' in its result"));
+    runs.rate.push(number("packets")? / number("seconds")?);
+    runs.alloc.push(number("alloc_ns")?);
+    runs.free.push(number("free_ns")?);
+    runs.stall.push(number("stall_us")?);
+    runs.drains.push(number("drains")?);
+    runs.trims.push(number("trims")?);
+    for (key, sample) in [("bucket", &mut runs.bucket), ("held", &mut runs.held)] {
+        said[key].as_array().into_iter().flatten().filter_map(Value::as_f64).for_each(|value| sample.push(value));
+    }
+    Ok(())
+}
+
+fn as_json(rows: &[Row]) -> Value {
+    let row = |row: &Row| {
+        let runs = &row.runs;
+        json!({ "row": row.label, "packets_a_second": runs.rate.json(), "alloc_ns": runs.alloc.json(),
+                "free_ns": runs.free.json(), "stall_us": runs.stall.json(), "drains": runs.drains.json(),
+                "trims": runs.trims.json(), "bucket": runs.bucket.json(), "held": runs.held.json(),
+                "failed": runs.failed })
+    };
+    let failed = rows.iter().find(|row| row.allocator.name == WEIR && row.runs.failed.is_some());
+    json!({ "rows": rows.iter().map(row).collect::<Vec<_>>(),
+            "failed": failed.and_then(|row| Some(format!("{}: {}", row.label, row.runs.failed.as_ref()?))) })
+}
