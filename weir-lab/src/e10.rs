@@ -13,7 +13,7 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 /// Seconds after the last thread fell asleep at which the resident set is read.
-pub const LOOKS: [f64; 2] = [0.0, 2.0];
+pub const LOOKS: [f64; 3] = [0.0, 2.0, 5.0];
 
 /// How many threads are tried, at most up to the machine's limit.
 const COUNTS: [u64; 5] = [10, 100, 1_000, 4_000, 10_000];

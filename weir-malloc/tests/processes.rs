@@ -20,13 +20,22 @@ fn libraries_come_and_go(mode: Mode) {
     passes(Kind::C, "plugins.c", &[plugin.to_str().expect("paths here are text")], mode);
 }
 
+fn urgent_signals(mode: Mode) {
+    passes(Kind::C, "urgent.c", &[], mode);
+}
+
+fn sandboxes(mode: Mode) {
+    passes(Kind::C, "sandbox.c", &[], mode);
+    passes(Kind::C, "sandbox.c", &["late"], mode);
+}
+
 fn stress(mode: Mode) {
     // WEIR_STRESS_SECONDS: for a long run by hand.
     let seconds = std::env::var("WEIR_STRESS_SECONDS").unwrap_or_else(|_| "5".to_owned());
     passes(Kind::C, "stress.c", &[&seconds], mode);
 }
 
-in_all_modes! { forks_and_spawns thread_exits signal_storm libraries_come_and_go stress }
+in_all_modes! { forks_and_spawns thread_exits signal_storm libraries_come_and_go sandboxes urgent_signals stress }
 
 /// Preloaded after Weir, a wrapper of malloc sees nothing; both work.
 #[test]

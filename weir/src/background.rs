@@ -48,7 +48,8 @@ static SOURCES: Own = Own(UnsafeCell::new(Sources::new()));
 pub(crate) fn notify() {
     settings::take_page_late();
     match STATE.load(Acquire) {
-        RUNNING => WAKER.wake(),
+        RUNNING if WAKER.wake() => {}
+        RUNNING => lost(),
         ABSENT => start(ABSENT),
         REFUSED if monotonic_ns() >= RETRY_AT.load(Relaxed) => start(REFUSED),
         _ => {}
@@ -58,7 +59,16 @@ pub(crate) fn notify() {
 /// A parameter was set: the thread, if it sleeps, is to look at it.
 pub(crate) fn wake() {
     if STATE.load(Acquire) == RUNNING {
-        WAKER.wake();
+        let _ = WAKER.wake();
+    }
+}
+
+/// The thread is not there: this is a child that was forked past libc's handlers, or a sandbox ended it. The next free
+/// may start another.
+#[cold]
+fn lost() {
+    if STATE.compare_exchange(RUNNING, STARTING, AcqRel, Acquire).is_ok() {
+        forget();
     }
 }
 

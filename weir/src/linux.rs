@@ -15,6 +15,7 @@ use crate::give_back::{self, GiveBack};
 use crate::message::Line;
 use crate::os::mman::{self, MADV_DONTNEED, MAP_FIXED_NOREPLACE, MAP_NORESERVE, MREMAP_MAYMOVE};
 use crate::os::process::{self, futex_wait, futex_wake, monotonic_ns};
+use crate::os::syscall::Errno;
 use crate::{background, machine, rseq, start, taker};
 
 /// Where windows lie: the middle of the lower half of the address space, far above where programs and their brk heaps
@@ -87,6 +88,15 @@ impl Linux {
             }
         }
         Some(start)
+    }
+
+    /// [`Platform::remap`] where a sandbox lets nobody move mappings.
+    fn copy_over(&self, run: Run, len: usize) -> Option<usize> {
+        let new = self.map(len, PAGE)?;
+        // SAFETY: both are mapped and distinct, and the caller gives the old one up.
+        unsafe { core::ptr::copy_nonoverlapping(run.addr as *const u8, new as *mut u8, run.len.min(len)) };
+        self.unmap(run);
+        Some(new)
     }
 
     /// Addresses for a window of `len` bytes: behind those given before, so that no two overlap; the first at random.
@@ -175,7 +185,11 @@ impl Platform for Linux {
     fn remap(&self, run: Run, len: usize) -> Option<usize> {
         let at = run.addr as *mut u8;
         // SAFETY: the mapping is the engine's.
-        unsafe { mman::mremap(at, run.len, len, MREMAP_MAYMOVE, core::ptr::null_mut()) }.ok().map(|p| p as usize)
+        match unsafe { mman::mremap(at, run.len, len, MREMAP_MAYMOVE, core::ptr::null_mut()) } {
+            Ok(moved) => Some(moved as usize),
+            Err(Errno::EPERM | Errno::EACCES | Errno::ENOSYS) => self.copy_over(run, len),
+            Err(_) => None,
+        }
     }
 
     fn huge_on_touch(&self) -> bool {

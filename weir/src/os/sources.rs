@@ -306,7 +306,11 @@ impl Sources {
         let slot = &mut self.slots[what as usize];
         let gone = revents & (POLLERR | POLLHUP | POLLNVAL) != 0;
         match what {
-            What::Wake => wake::drain(slot.fd),
+            What::Wake => {
+                if !wake::drain(slot.fd) {
+                    slot.mute_until = now + wake::PUT_BACK_NS;
+                }
+            }
             What::SystemStall | What::GroupStall => {
                 if gone {
                     return self.lose(what, now);

@@ -2,8 +2,9 @@
 //!
 //! The usual way is an eventfd. But a program may close all descriptors it does not know and open others under
 //! the same numbers; a waker that then writes its 8 bytes writes them into the program's file. So the background
-//! thread keeps a descriptor table of its own ([`private_table`]) and is woken by a signal that it blocks, takes
-//! from a signalfd, and that no other thread ever sees.
+//! thread keeps a descriptor table of its own ([`private_table`]) and is woken by a signal that it blocks and takes
+//! from a signalfd. What is sent to it alone no other thread ever sees. But a signalfd also gives what was sent to the
+//! whole process; that is the program's, and is put back.
 
 use super::process::{getpid, set_signal_mask, tgkill};
 use super::syscall::{Errno, Result, check, syscall1, syscall3, syscall4};
@@ -29,15 +30,13 @@ impl Waker {
         Self { tid: AtomicU32::new(0), pending: AtomicU32::new(0) }
     }
 
-    /// Wakes the sleeper now, or as soon as it sleeps.
-    pub fn wake(&self) {
-        if self.pending.swap(1, SeqCst) == 0 {
-            let tid = self.tid.load(SeqCst);
-            if tid != 0 {
-                // It fails only where the thread is gone, and then nobody is to be woken.
-                let _ = tgkill(getpid(), tid, SIGNAL);
-            }
+    /// Wakes the sleeper now, or as soon as it sleeps. `false`: the sleeper is not in this process (any more).
+    pub fn wake(&self) -> bool {
+        if self.pending.swap(1, SeqCst) != 0 {
+            return true;
         }
+        let tid = self.tid.load(SeqCst);
+        tid == 0 || tgkill(getpid(), tid, SIGNAL) != Err(Errno::ESRCH)
     }
 
     /// Takes the wake-up that came, if one did. What its sender wrote before is visible after.
@@ -71,16 +70,63 @@ pub(super) fn descriptor() -> Result<i32> {
 /// Sleeps until a wake-up or the timeout, without any descriptor.
 pub(super) fn sleep(timeout_ns: u64) {
     let spec = super::process::timespec(timeout_ns);
-    let (mask, spec) = (&raw const MASK as usize, &raw const spec as usize);
-    // SAFETY: the mask is 8 bytes and the time valid for the call; no details are asked for.
-    unsafe { syscall4(sys::__NR_rt_sigtimedwait, mask, 0, spec, 8) };
+    let mut info = Info { signal: 0, errno: 0, code: 0, rest: [0; 29] };
+    let (mask, info_at, spec) = (&raw const MASK as usize, &raw mut info as usize, &raw const spec as usize);
+    // SAFETY: the mask is 8 bytes, the time valid for the call, and the kernel fills 128 bytes of details.
+    let taken = check(unsafe { syscall4(sys::__NR_rt_sigtimedwait, mask, info_at, spec, 8) });
+    if taken.is_ok() && info.code != SI_TKILL {
+        put_back(&info);
+        // So that the program, and not this thread again, takes it.
+        let _ = super::fd::ppoll(&mut [], Some(timeout_ns.min(PUT_BACK_NS)));
+    }
 }
 
-/// Takes the signal from the descriptor; one below the real-time signals is pending at most once.
-pub(super) fn drain(fd: i32) {
-    let mut info = [0u8; 128];
-    let _ = super::fd::read(fd, &mut info);
+/// For how long a thread that put a signal back should not ask for signals.
+pub(super) const PUT_BACK_NS: u64 = 100_000_000;
+/// The code of a signal that was sent to one thread.
+const SI_TKILL: i32 = -6;
+
+/// What the kernel says of a signal: the head of `siginfo_t`, and of `signalfd_siginfo`.
+#[repr(C)]
+struct Info {
+    signal: i32,
+    errno: i32,
+    code: i32,
+    rest: [u32; 29],
 }
+
+/// Takes the signal from the descriptor; one below the real-time signals is pending at most once. `false`: it was the
+/// program's, and is put back: the descriptor should be left alone for [`PUT_BACK_NS`].
+pub(super) fn drain(fd: i32) -> bool {
+    let mut bytes = [0u8; 128];
+    if super::fd::read(fd, &mut bytes) != Ok(bytes.len()) {
+        return true;
+    }
+    let word = |at: usize| u32::from_ne_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+    let mut info = Info { signal: word(0) as i32, errno: word(4) as i32, code: word(8) as i32, rest: [0; 29] };
+    if info.code == SI_TKILL {
+        return true;
+    }
+    // Sender, its user and the value: at 12, 16 and 48 here, at 16, 20 and 24 of what the kernel takes.
+    (info.rest[1], info.rest[2]) = (word(12), word(16));
+    (info.rest[3], info.rest[4]) = (word(48), word(52));
+    put_back(&info);
+    false
+}
+
+/// Sends a signal to the whole process as it was sent before.
+fn put_back(info: &Info) {
+    let pid = getpid();
+    // SAFETY: the kernel reads 128 bytes of details.
+    let sent = check(unsafe {
+        syscall3(sys::__NR_rt_sigqueueinfo, pid as usize, SIGNAL as usize, core::ptr::from_ref(info) as usize)
+    });
+    if sent.is_err() {
+        let _ = super::process::kill(pid as i32, SIGNAL);
+    }
+}
+
+const _: () = assert!(size_of::<Info>() == 128);
 
 /// Gives the calling thread an empty descriptor table of its own. The program's descriptors stay as they are in
 /// all other threads; this thread neither sees them nor keeps their files open.
