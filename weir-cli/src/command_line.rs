@@ -41,6 +41,9 @@ pub struct RunOptions {
     /// Also write the summary to FILE, as JSON
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
+    /// Write every batch of memory given back to FILE, a line of JSON each
+    #[arg(long, value_name = "FILE")]
+    pub trace: Option<PathBuf>,
     /// Print no summary at the end
     #[arg(long, short)]
     pub quiet: bool,

@@ -52,7 +52,7 @@ pub fn doctor(json: bool) -> Result<i32, Failure> {
 
 fn all_checks() -> Vec<Check> {
     let mut checks = vec![kernel(), library(), rseq(), mm_cid(), membarrier(), address_space(), overcommit()];
-    checks.extend([huge_pages(), khugepaged(), process_madvise(), numa(), system_psi()]);
+    checks.extend([huge_pages(), khugepaged(), process_madvise(), locked_memory(), numa(), system_psi()]);
     checks.extend(group_checks());
     checks.push(descriptors());
     checks
@@ -207,6 +207,27 @@ fn process_madvise() -> Check {
         "many ranges given back by one call",
         "one madvise a range: 5 times the cost for single pages",
     )
+}
+
+/// What becomes of memory that a program locks: tried on a page of our own.
+fn locked_memory() -> Check {
+    const LEN: usize = 4096;
+    let tried = mman::mmap_anonymous(LEN, 0).map(|at| {
+        let locked = mman::mlock(at, LEN);
+        // SAFETY: a page made here, that nobody needs.
+        let taken = unsafe { mman::madvise(at, LEN, mman::MADV_DONTNEED) };
+        // SAFETY: as above.
+        let _ = unsafe { mman::munmap(at, LEN) };
+        (locked, taken)
+    });
+    let (state, found) = match tried {
+        Ok((Ok(()), Err(e))) => (State::Ok, format!("not taken back ({e})")),
+        Ok((Ok(()), Ok(()))) => (State::Ok, "taken back all the same".into()),
+        Ok((Err(e), _)) | Err(e) => (State::Limited, format!("cannot be tried ({e})")),
+    };
+    let effect =
+        "a program that locks its memory (mlockall) keeps all of it: nothing is given back, and that is said once";
+    Check { name: "locked memory", state, found, effect }
 }
 
 fn numa() -> Check {

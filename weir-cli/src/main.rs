@@ -11,6 +11,7 @@ mod settings;
 mod signals;
 mod stats_file;
 mod summary;
+mod trace;
 mod units;
 
 use clap::Parser;

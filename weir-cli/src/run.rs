@@ -6,6 +6,7 @@ use crate::output;
 use crate::signals;
 use crate::stats_file::StatsFile;
 use crate::summary::{self, Summary, Totals};
+use crate::trace::{self, Trace};
 use crate::units::bytes;
 use crate::{elf, library};
 use std::io::{ErrorKind, Write};
@@ -38,12 +39,17 @@ pub fn run(options: &RunOptions) -> Result<i32, Failure> {
     let stats = StatsFile::create()?;
     // Opened first: an unwritable file should be known before an hour's run, not after.
     let json = options.json.as_deref().map(create_json).transpose()?;
+    let mut trace = options.trace.as_deref().map(Trace::create).transpose()?;
     warn_of_obstacles(Path::new(&options.program[0]));
     let mut caught = signals::catch().map_err(|e| Failure::own(format!("cannot catch signals: {e}")))?;
     let started = Instant::now();
     let own_peak = own_peak_bytes();
     let program = spawn(options, &library, &stats)?;
-    let (samples, (end, peak)) = watch(options, program, &stats, started, &mut caught);
+    let (samples, (end, peak)) = watch(options, program, &stats, started, &mut caught, trace.as_mut());
+    if let Some(mut trace) = trace {
+        trace.follow(&stats);
+        trace.finish()?;
+    }
     let summary = Summary {
         program: options.program[0].to_string_lossy().into_owned(),
         exit_status: if let End::Exited(status) = end { Some(status) } else { None },
@@ -145,10 +151,11 @@ fn watch(
     stats: &StatsFile,
     started: Instant,
     caught: &mut signals::Caught,
+    trace: Option<&mut Trace>,
 ) -> (Samples, (End, u64)) {
     let (over, is_over) = std::sync::mpsc::channel::<()>();
     std::thread::scope(|scope| {
-        let sampler = scope.spawn(move || sample(program, options.stats_interval, stats, started, &is_over));
+        let sampler = scope.spawn(move || sample(program, options.stats_interval, stats, started, &is_over, trace));
         let ended = wait(program, caught);
         drop(over);
         (sampler.join().unwrap_or_default(), ended)
@@ -161,6 +168,7 @@ fn sample(
     stats: &StatsFile,
     started: Instant,
     is_over: &Receiver<()>,
+    mut trace: Option<&mut Trace>,
 ) -> Samples {
     let mut samples = Samples::default();
     let mut next_line = interval.map(|i| started + i);
@@ -176,8 +184,26 @@ fn sample(
             print_line(stats, started, resident);
             next_line = Some((at + interval).max(Instant::now()));
         }
-        if is_over.recv_timeout(SAMPLE_INTERVAL) != Err(RecvTimeoutError::Timeout) {
+        if is_over_after(SAMPLE_INTERVAL, is_over, stats, trace.as_deref_mut()) {
             return samples;
+        }
+    }
+}
+
+/// Waits, following the trace if there is one; whether the program has ended.
+fn is_over_after(time: Duration, is_over: &Receiver<()>, stats: &StatsFile, mut trace: Option<&mut Trace>) -> bool {
+    let end = Instant::now() + time;
+    loop {
+        let left = end.saturating_duration_since(Instant::now());
+        let step = if trace.is_some() { left.min(trace::LOOK) } else { left };
+        if is_over.recv_timeout(step) != Err(RecvTimeoutError::Timeout) {
+            return true;
+        }
+        if let Some(trace) = trace.as_deref_mut() {
+            trace.follow(stats);
+        }
+        if Instant::now() >= end {
+            return false;
         }
     }
 }

@@ -213,6 +213,13 @@ impl<P: Platform> Heap<P> {
         moved += self.report_runs(want, |i| keep[i]);
         moved += self.report_slabs(want, false);
         moved += self.report_collapsed(want, COLLAPSED_CALM);
+        moved += self.each_user_zone(|site| {
+            let mut zone = site.zone.lock(&self.platform);
+            let used = zone.used;
+            let keep = zone.peak.roll(used) - used + WORTH_PAGES;
+            drop(zone);
+            site.report_whole(want, keep) + site.report_runs(want, keep)
+        });
         self.publish();
         moved > 0 || !quiet || self.balancer.quiet_windows.load(Relaxed) < IDLE_WINDOWS
     }
@@ -237,6 +244,7 @@ impl<P: Platform> Heap<P> {
         bytes += self.report_runs(want, |_| 0);
         bytes += self.report_slabs(want, true);
         bytes += self.report_collapsed(want, COLLAPSED_PRESSURE);
+        bytes += self.report_user_zones(want);
         if trimmed > 0 {
             stats::add(&self.platform.stats().trims, 1);
         }
@@ -255,7 +263,8 @@ impl<P: Platform> Heap<P> {
         let bytes = self.unmap_while(want.cause, |blocks| blocks.drop_above(0))
             + self.report_whole(want, |_| 0)
             + self.report_runs(want, |_| 0)
-            + self.report_slabs(want, true);
+            + self.report_slabs(want, true)
+            + self.report_user_zones(want);
         self.publish();
         bytes
     }
@@ -293,6 +302,14 @@ impl<P: Platform> Heap<P> {
         drop(patience);
         self.balancer.level.store(level, Relaxed);
         stats.patience.store(level.into(), Relaxed);
+    }
+
+    /// All that is free in zones of the program's own goes back.
+    fn report_user_zones(&self, want: Want) -> usize {
+        self.each_user_zone(|site| {
+            site.zone.lock(&self.platform).forgive(site.window, BATCH);
+            site.report_whole(want, 0) + site.report_runs(want, 0)
+        })
     }
 
     /// Under pressure what was refused before is worth another try.

@@ -17,6 +17,7 @@ use crate::percpu::{PerCpu, Pushed};
 use crate::platform::{Misuse, Platform, Reach};
 use crate::size_class::{COUNT, MAX_SIZE, MIN_ALIGN, SIZE, class_aligned, class_of};
 use crate::trim::Idle;
+use crate::user_zone::UserZones;
 use crate::zone::{FreeAreas, Zone};
 
 /// NUMA nodes told apart; further ones share the last one's zone.
@@ -74,6 +75,7 @@ pub struct Heap<P: Platform> {
     /// Memory for bucket shells is asked for.
     pub(crate) shells: Backoff,
     pub(crate) balancer: Balancer,
+    pub(crate) user: UserZones,
     /// Something was freed since the balancer last looked.
     pub(crate) pending: AtomicBool,
     /// Bytes freed while it was not pending.
@@ -108,6 +110,7 @@ impl<P: Platform> Heap<P> {
             mapped: Lock::new(Blocks::new()),
             shells: Backoff::new(),
             balancer: Balancer::new(),
+            user: UserZones::new(),
             pending: AtomicBool::new(false),
             freed: AtomicU64::new(0),
             collapsed_from: AtomicU32::new(0),
@@ -395,6 +398,7 @@ impl<P: Platform> Heap<P> {
         self.mapped.acquire(p);
         self.balancer.freeze_estimates(p);
         [&self.normal, &self.low].iter().for_each(|s| s.zones.iter().for_each(|z| z.acquire(p)));
+        self.freeze_zones();
         [&self.normal, &self.low].iter().for_each(|s| s.window.freeze(p));
     }
 
@@ -407,6 +411,7 @@ impl<P: Platform> Heap<P> {
         // SAFETY: as the caller promises.
         unsafe {
             [&self.normal, &self.low].iter().for_each(|s| s.window.thaw(p));
+            self.thaw_zones();
             [&self.normal, &self.low].iter().for_each(|s| s.zones.iter().for_each(|z| z.release(p)));
             self.balancer.thaw_estimates(p);
             self.mapped.release(p);
@@ -428,6 +433,7 @@ impl<P: Platform> Heap<P> {
         self.percpu.finish_installs(&self.platform);
         // Slabs that a thread was taking down are lost to the child; nobody waits for it here.
         self.known().for_each(|cache| cache.made.taking.store(0, Relaxed));
+        self.inherit_zones();
         // SAFETY: as the caller promises.
         unsafe { self.thaw() }
     }

@@ -6,7 +6,7 @@
 //! | floor | files |
 //! |---|---|
 //! | 7 | [`audit`] |
-//! | 6 | [`heap`], with `large` for what is larger than a size class |
+//! | 6 | [`heap`], with `large` for what is larger than a size class; [`user_zone`] |
 //! | 5 | [`object_cache`], [`made_cache`], `cache_calls`, `trim`, [`cache_stats`], [`balancer`], `collapse` |
 //! | 4 | [`slab`], [`report`], [`mapped`], [`density`] |
 //! | 3 | [`zone`] |
@@ -45,5 +45,6 @@ pub mod trace;
 mod trim;
 pub mod tunables;
 pub mod tuning;
+pub mod user_zone;
 pub mod working_set;
 pub mod zone;

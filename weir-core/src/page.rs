@@ -98,6 +98,18 @@ impl Window {
         }
     }
 
+    /// A window over memory that is mapped already, described by pageblocks alone: it has no classes and does not grow.
+    ///
+    /// # Safety
+    /// `run` is whole pageblocks, and `blocks` describes each of them, as long as the window is there.
+    pub unsafe fn over(run: Run, blocks: *mut Pageblock) -> Self {
+        let window = Self::new(Reach::Any);
+        window.base.store(run.addr, Relaxed);
+        window.blocks.store(blocks, Relaxed);
+        window.top.store(run.len / PAGE, Release);
+        window
+    }
+
     /// The page that `addr` lies in, if the window has grown that far.
     #[inline]
     pub fn page_of(&self, addr: usize) -> Option<u32> {

@@ -90,6 +90,8 @@ pub struct Stats {
     pub mapped_bytes: AtomicU64,
     /// Bytes of address space grown for heap pages.
     pub heap_bytes: AtomicU64,
+    /// Bytes of zones that the program made.
+    pub zone_bytes: AtomicU64,
     /// Bytes of metadata mapped (an upper bound of what is resident).
     pub metadata_bytes: AtomicU64,
     /// Object-cache trims that gave something back.

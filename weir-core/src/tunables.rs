@@ -65,7 +65,7 @@ tunables! {
         "virtio-balloon: free-page-reporting=on";
     report_threshold = 256 << 10, 0, u64::MAX, "bytes",
         "Memory freed since nothing was left to do, above which the background thread is woken to give it back. Pressure wakes it at once.",
-        "002 page hinting: a worker starts when a threshold of free memory is met; measured: DESIGN.md";
+        "002 page hinting: a worker starts when a threshold of free memory is met; the amount is a choice, 64 pages";
     report_lazily = 0, 0, 1, "bool",
         "Give memory back by MADV_FREE where there is no pressure: it costs less, but the resident set falls only once the kernel needs the memory.",
         "002 page hinting: 'decide between MADV_DONTNEED and MADV_FREE'; measured: DESIGN.md";

@@ -6,6 +6,7 @@
 //! next one to report costs the same whatever the heap's size), the longest unchanged first.
 
 mod audit;
+mod offline;
 
 use crate::buddy::{Backing, PageSet, Pageblock};
 use crate::lock::Lock;

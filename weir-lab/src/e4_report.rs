@@ -9,12 +9,16 @@ use crate::stats::student;
 pub fn print(rows: &[Row]) {
     println!("Buffers of 2 KiB, taken on one CPU in bursts of 32 and given back on another; medians (least..most).\n");
     println!("{}", table(rows));
-    println!("A stall is the longest burst of 32 calls during which the thread kept its CPU.\n");
+    println!(
+        "A burst is 32 calls; the longest stall is that of a burst during which the thread kept its CPU, as far as"
+    );
+    println!("this kernel knows: a hypervisor that takes the CPU away is in it, and in everybody's.\n");
     println!("{}", verdicts(rows));
 }
 
 fn table(rows: &[Row]) -> Table {
-    let header = ["buffers from", "packets/s", "ns an allocation", "ns a free", "longest stall, us"];
+    let header =
+        ["buffers from", "packets/s", "ns an allocation", "ns a free", "p99.99 of bursts, us", "longest stall, us"];
     let more = ["bucket, objects", "free in the cache, objects", "drains", "trims"];
     let mut table = Table::new(header.into_iter().chain(more));
     for row in rows {
@@ -24,7 +28,7 @@ fn table(rows: &[Row]) -> Table {
         }
         let runs = &row.runs;
         let mut cells = vec![row.label.clone(), spread(&runs.rate, count)];
-        cells.extend([&runs.alloc, &runs.free, &runs.stall].map(|sample| spread(sample, short)));
+        cells.extend([&runs.alloc, &runs.free, &runs.rare, &runs.stall].map(|sample| spread(sample, short)));
         if row.from != "malloc" {
             cells.extend(
                 [&runs.bucket, &runs.held, &runs.drains, &runs.trims].map(|s| spread(s, |n| format!("{n:.0}"))),

@@ -10,6 +10,7 @@ use crate::e5_tenant::{Landlord, Place, Side, Tenant};
 use crate::guest;
 use crate::guest_kernel;
 use crate::peers::Allocator;
+use crate::report::mib;
 use crate::stats::Sample;
 use crate::swap;
 use crate::turns;
@@ -78,15 +79,15 @@ pub fn run(args: &RunArgs, allocators: Vec<Allocator>) -> Result<Value, String> 
         if !asked && !only_parts.contains(&name) {
             continue;
         }
-        let mib: u64 = sizes[usize::from(name.contains("guests"))];
-        let place = match place(name, mib) {
+        let size: u64 = sizes[usize::from(name.contains("guests"))];
+        let place = match place(name, size) {
             Ok(place) => place,
             Err(why) => {
                 println!("{name} is left out: {why}.\n");
                 continue;
             }
         };
-        let part = part(name, &place, mib << 20, &allocators, args)?;
+        let part = part(name, &place, size << 20, &allocators, args)?;
         e5_report::print(&part);
         parts.push(part);
     }
@@ -129,7 +130,16 @@ fn part(
     } else {
         for side in &sides {
             eprintln!("e5, {name}: {}", side.label);
-            counts.push((side.label.clone(), count(place, side, tenant, (limit, swap))));
+            let result = count(place, side, tenant, (limit, swap));
+            if let Ok(count) = &result {
+                eprintln!(
+                    "e5, {name}: {}: {} fitted, {} MiB each idle",
+                    side.label,
+                    count.fitted,
+                    mib(count.idle.median())
+                );
+            }
+            counts.push((side.label.clone(), result));
         }
     }
     Ok(Part { name, tenant, limit, swap, counts, memhogs })

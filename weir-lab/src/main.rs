@@ -41,6 +41,7 @@ mod program_servers;
 mod programs;
 mod redis;
 mod report;
+mod report_time;
 mod resp;
 mod restore;
 mod scaling;
@@ -133,6 +134,7 @@ const EXPERIMENTS: &[Experiment] = &[
     ("latency", "single calls of malloc and free while memory is given back: p50 to the longest", latency::run),
     ("scaling", "the threaded workloads of e9 on 1 to 64 threads; calls while up to 16 GiB are live", scaling::run),
     ("picture", "memory over time, from a peak to idleness, as a drawing (--svg FILE)", picture::run),
+    ("report", "from a pressure event to the last idle byte of 1 GiB given back; its processor time", report_time::run),
     ("redis", "the resident set of redis-server after FLUSHALL of 500 MB", redis::run),
 ];
 

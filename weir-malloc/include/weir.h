@@ -159,6 +159,65 @@ int weir_cache_stats(weir_cache *cache, struct weir_cache_stats *stats, size_t s
  */
 int weir_cache_next(struct weir_cache_stats *stats, size_t size);
 
+/*
+ * Switches giving memory back on (1, as at the start) or off (0). When this returns after switching off, the batch that
+ * was under way has ended and there will be no other: for a program that is about to pin memory for a device.
+ */
+void weir_set_reporting(int on);
+
+/*
+ * Zones: memory of a kind that malloc does not give, handed out in runs of pages of up to 4 MiB. What is free in a zone
+ * goes back to the system with all else that gives way, by what backs it.
+ */
+typedef struct weir_zone weir_zone;
+
+#define WEIR_ZONE_ANONYMOUS 0u /* private memory */
+#define WEIR_ZONE_MEMFD 1u     /* of a memfd or a file on tmpfs, which gets holes where the zone is free */
+#define WEIR_ZONE_HUGETLB 2u   /* huge pages of 2 MiB from the system's pool; they go back whole (Linux 5.14) */
+#define WEIR_ZONE_LOCKED 3u    /* locked in memory: what is free stays resident */
+
+/*
+ * Makes a zone of `length` bytes, a multiple of 2 MiB; `fd` counts for WEIR_ZONE_MEMFD only, is at least that long, and
+ * may be closed afterwards. Returns NULL with errno EINVAL for a length or kind that cannot be, or the kernel's errno.
+ * In a forked child a zone of WEIR_ZONE_MEMFD is the parent's: nothing can be allocated from it there.
+ */
+weir_zone *weir_zone_create(unsigned kind, size_t length, int fd);
+
+/* Gives all of a zone's memory up. Returns 0; or -1 with errno EBUSY if pages are in use. NULL is allowed. */
+int weir_zone_destroy(weir_zone *zone);
+
+/*
+ * Whole pages for `size` bytes (up to 4 MiB), aligned to `align`: a power of two up to 4 MiB, or 0. What they hold is
+ * not known. NULL with errno ENOMEM if there are none.
+ */
+void *weir_zone_alloc(weir_zone *zone, size_t size, size_t align);
+
+/* Gives back what weir_zone_alloc() gave for that size. Returns 0; or -1 with errno EINVAL where it sees that this is
+ * wrong: they are not the zone's, or free already. NULL pages are allowed. */
+int weir_zone_free(weir_zone *zone, void *pages, size_t size);
+
+/*
+ * Takes `length` bytes from `offset`, both multiples of 2 MiB, out of use, for the memory to be unplugged; and back into
+ * use. Returns 0; or -1 with errno EBUSY if pages there are in use (then all stays as it was), or EINVAL.
+ */
+int weir_zone_offline(weir_zone *zone, size_t offset, size_t length);
+int weir_zone_online(weir_zone *zone, size_t offset, size_t length);
+
+/* The zone's first byte. */
+void *weir_zone_base(weir_zone *zone);
+
+/* What a zone holds, in bytes. */
+struct weir_zone_usage {
+    size_t bytes;         /* in all */
+    size_t used_bytes;    /* handed out */
+    size_t idle_bytes;    /* free and resident */
+    size_t offline_bytes; /* out of use */
+    size_t is_reported;   /* 1 if what is free goes back; 0 if it is locked, or the kernel refused it */
+};
+
+/* Fills *usage; `size` is sizeof(struct weir_zone_usage), as with weir_usage(). Returns 0; or -1 with errno EINVAL. */
+int weir_zone_usage(weir_zone *zone, struct weir_zone_usage *usage, size_t size);
+
 #ifdef __cplusplus
 }
 #endif

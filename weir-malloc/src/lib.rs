@@ -16,7 +16,7 @@
 //! | `names` | the names under which C finds those two, glibc's second names among them |
 //! | `cxx_new`, `cxx_delete` | C++ `operator new` and `operator delete` |
 //! | `cxx_throw` | how a failed `new` throws from a library that cannot |
-//! | `weir_abi`, `cache_abi` | `weir.h`: what is idle; object caches |
+//! | `weir_abi`, `cache_abi`, `zone_abi` | `weir.h`: what is idle; object caches; zones |
 //! | `errno`, `text` | `errno`; text without allocating |
 //! | `panic` | the end of the process, if Weir itself is at fault |
 #![no_std]
@@ -37,3 +37,4 @@ mod names;
 mod panic;
 mod text;
 mod weir_abi;
+mod zone_abi;

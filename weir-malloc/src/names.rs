@@ -6,7 +6,7 @@
 
 use crate::fast_path::{allocate, free};
 use crate::glibc_abi::{self, MallInfo, MallInfo2};
-use crate::{c_abi, cache_abi, weir_abi};
+use crate::{c_abi, cache_abi, weir_abi, zone_abi};
 use core::ffi::{c_char, c_int, c_uint, c_void};
 
 /// Exports a function, of the signature in brackets, under each of the names given.
@@ -82,6 +82,18 @@ export! {
     weir_version = weir_abi::version [() -> *const u8];
     weir_trim = weir_abi::trim [() -> c_int];
     weir_usage = weir_abi::usage [(out: *mut weir_abi::Usage, size: usize) -> c_int];
+
+    weir_set_reporting = zone_abi::set_reporting [(on: c_int)];
+
+    weir_zone_create = zone_abi::create [(kind: c_uint, len: usize, fd: c_int) -> *mut zone_abi::Zone];
+    weir_zone_destroy = zone_abi::destroy [(zone: *mut zone_abi::Zone) -> c_int];
+    weir_zone_alloc = zone_abi::alloc [(zone: *mut zone_abi::Zone, size: usize, align: usize) -> *mut c_void];
+    weir_zone_free = zone_abi::free [(zone: *mut zone_abi::Zone, pages: *mut c_void, size: usize) -> c_int];
+    weir_zone_offline = zone_abi::offline [(zone: *mut zone_abi::Zone, offset: usize, len: usize) -> c_int];
+    weir_zone_online = zone_abi::online [(zone: *mut zone_abi::Zone, offset: usize, len: usize) -> c_int];
+    weir_zone_base = zone_abi::base [(zone: *mut zone_abi::Zone) -> *mut c_void];
+    weir_zone_usage =
+        zone_abi::usage [(zone: *mut zone_abi::Zone, out: *mut zone_abi::Usage, size: usize) -> c_int];
 
     weir_cache_create = cache_abi::create [(
         name: *const c_char,

@@ -80,7 +80,8 @@ pub(crate) fn is_tending() -> bool {
 #[cold]
 fn start(from: u32) {
     let heap = STATS.heap_bytes.load(Relaxed) + STATS.mapped_bytes.load(Relaxed);
-    let is_worth_it = STATS.used_bytes.load(Relaxed).max(heap / 8) >= TUNABLES.background_start.get();
+    let held = STATS.used_bytes.load(Relaxed).max(heap / 8).max(STATS.zone_bytes.load(Relaxed));
+    let is_worth_it = held >= TUNABLES.background_start.get();
     if TUNABLES.background.get() == 0
         || !is_worth_it
         || STATE.compare_exchange(from, STARTING, AcqRel, Acquire).is_err()

@@ -5,6 +5,8 @@
 //! a page written to before that is kept with what it held, so nobody may take such memory for zero, and the engine is
 //! told so. Under pressure it is never used: memory that has to be found first is no help to who waits for it.
 //!
+//! Shared memory of a file is taken out of the file by `MADV_REMOVE`, which punches a hole.
+//!
 //! Locked memory (`mlock`, `mlockall`) is refused with `EINVAL`. `MADV_DONTNEED_LOCKED` would take it; but whoever locks
 //! memory wants no page fault, and gets none.
 
@@ -13,7 +15,7 @@ use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use weir_core::platform::{Contents, Released, Run};
 
 use crate::message::Line;
-use crate::os::mman::{self, MADV_DONTNEED, MADV_FREE};
+use crate::os::mman::{self, MADV_DONTNEED, MADV_FREE, MADV_REMOVE};
 use crate::os::syscall::Errno;
 
 /// Ranges in one call of `process_madvise` (the kernel's `UIO_MAXIOV` is 1024).
@@ -53,13 +55,28 @@ impl GiveBack {
         self.released(done, refused, Contents::Zero)
     }
 
+    /// Takes shared `runs` out of the file that backs them; how many went, and why the next did not.
+    pub(crate) fn punch_holes(&self, runs: &[Run]) -> (usize, Option<Errno>) {
+        for (done, &run) in runs.iter().enumerate() {
+            if let Err(why) = one(run, MADV_REMOVE) {
+                self.say_once(why);
+                return (done, Some(why));
+            }
+        }
+        (runs.len(), None)
+    }
+
     fn released(&self, runs: usize, refused: Option<Errno>, contents: Contents) -> Released {
-        if let Some(why) = refused
-            && !self.said.swap(true, Relaxed)
-        {
-            explain(why);
+        if let Some(why) = refused {
+            self.say_once(why);
         }
         Released { runs, contents, error: refused.map_or(0, |why| why.0 as u32) }
+    }
+
+    fn say_once(&self, why: Errno) {
+        if !self.said.swap(true, Relaxed) {
+            explain(why);
+        }
     }
 
     /// Advises `runs` in as few calls as the kernel takes; how many went, and why the next did not.
@@ -139,8 +156,8 @@ fn explain(why: Errno) {
         ),
         why => write!(
             line,
-            "weir: free memory stays resident: the kernel refuses madvise(MADV_DONTNEED): {why}. A sandbox may forbid \
-             it: allow it, or set WEIR_REPORT=0"
+            "weir: free memory stays resident: the kernel refuses to take it (madvise: {why}). A sandbox or a \
+             sealed file may forbid it: allow it, or set WEIR_REPORT=0"
         ),
     };
     line.say();

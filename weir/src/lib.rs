@@ -18,8 +18,9 @@ mod start;
 mod taker;
 mod thread;
 mod weak;
+pub mod zone;
 
-pub use weir_core::{stats, tunables};
+pub use weir_core::{stats, trace, tunables};
 
 pub use global::Weir;
 pub use object_cache::{Builder, CacheBox, Kept, Mode, Moved, ObjectCache, Refused};

@@ -13,3 +13,4 @@ mod refaults;
 mod reporting;
 mod scale;
 mod threads;
+mod zones;

@@ -60,11 +60,33 @@ pub fn main(args: impl Iterator<Item = String>) -> Result<(), String> {
     Ok(())
 }
 
+/// Bursts by their ticks: eight steps a doubling.
+struct Histogram([u64; 8 * 64]);
+
+impl Histogram {
+    fn note(&mut self, ticks: u64) {
+        let doubling = ticks.max(8).ilog2() as usize;
+        self.0[doubling * 8 + (ticks >> (doubling - 3)) as usize % 8] += 1;
+    }
+
+    /// The ticks that all but one of `share` bursts did not take longer than.
+    fn all_but_one_of(&self, share: u64) -> u64 {
+        let mut above = self.0.iter().sum::<u64>() / share;
+        for (step, count) in self.0.iter().enumerate().rev() {
+            if *count > above {
+                return (8 + step as u64 % 8 + 1) << (step / 8 - 3);
+            }
+            above -= count;
+        }
+        0
+    }
+}
+
 /// What one side counted.
-#[derive(Default)]
 struct Side {
     packets: u64,
     ticks: u64,
+    bursts: Histogram,
     /// The longest burst while nobody took the CPU away, and the longest of all.
     longest: [u64; 2],
 }
@@ -91,6 +113,7 @@ impl Timer<'_> {
         }
         self.side.packets += BURST as u64;
         self.side.ticks += ticks;
+        self.side.bursts.note(ticks);
         self.side.longest[1] = self.side.longest[1].max(ticks);
         if ticks > self.side.longest[0] {
             // Only what the allocator made it wait for: a thread that lost its CPU was not stalled by a drain.
@@ -122,7 +145,8 @@ fn side(cpu: usize, counting: &AtomicBool, work: impl FnOnce(&mut Timer)) -> Sid
         libc::CPU_SET(cpu % cpus, &mut set);
         libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &set);
     }
-    let mut timer = Timer { counting, side: Side::default(), switches: involuntary_switches(), bursts: 0 };
+    let side = Side { packets: 0, ticks: 0, bursts: Histogram([0; 512]), longest: [0; 2] };
+    let mut timer = Timer { counting, side, switches: involuntary_switches(), bursts: 0 };
     work(&mut timer);
     timer.side
 }
@@ -213,6 +237,7 @@ fn print(receiver: &Side, sender: &Side, seconds: f64, looks: &[Stats]) {
         (side.ticks as f64 - bursts * overhead).max(0.0) * tick / side.packets.max(1) as f64
     };
     let us = |ticks: u64| ticks as f64 * tick / 1e3;
+    let rare = us(receiver.bursts.all_but_one_of(10_000).max(sender.bursts.all_but_one_of(10_000)));
     let longest = |which: usize| us(receiver.longest[which].max(sender.longest[which]));
     let list = |part: fn(&Stats) -> usize| {
         let mut text = String::new();
@@ -223,7 +248,7 @@ fn print(receiver: &Side, sender: &Side, seconds: f64, looks: &[Stats]) {
     };
     let last = looks.last().copied().unwrap_or_default();
     println!(
-        "{{\"packets\":{},\"seconds\":{seconds},\"alloc_ns\":{},\"free_ns\":{},\"stall_us\":{},\"stall_any_us\":{},\
+        "{{\"packets\":{},\"seconds\":{seconds},\"alloc_ns\":{},\"free_ns\":{},\"rare_us\":{rare},\"stall_us\":{},\"stall_any_us\":{},\
          \"bucket\":[{}],\"held\":[{}],\"drains\":{},\"trims\":{}}}",
         sender.packets,
         ns(receiver),

@@ -24,6 +24,7 @@ mod mstress;
 mod neighbour;
 mod page_fault;
 mod pair;
+mod report_time;
 mod rptest;
 mod run;
 mod sh;
@@ -55,6 +56,7 @@ fn main() {
         "guest-init" => guest_init::main(args),
         "hog" => hog::main(args),
         "page-fault" => page_fault::main(args),
+        "report-time" => report_time::main(args),
         "stripes" => stripes::main(args),
         _ => measure(&name, args),
     };

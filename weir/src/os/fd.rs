@@ -148,6 +148,15 @@ pub fn stat(path: &CStr) -> Result<FileKind> {
     Ok(kind_of(&unsafe { stat.assume_init() }))
 }
 
+/// Length of an open file, bytes.
+pub fn size(fd: i32) -> Result<u64> {
+    let mut stat = core::mem::MaybeUninit::<sys::stat>::zeroed();
+    // SAFETY: the kernel fills one `struct stat`.
+    check(unsafe { syscall2(sys::__NR_fstat, fd as usize, stat.as_mut_ptr() as usize) })?;
+    // SAFETY: zero is a value of every field, and the kernel filled them.
+    Ok(unsafe { stat.assume_init() }.st_size as u64)
+}
+
 fn kind_of(stat: &sys::stat) -> FileKind {
     match stat.st_mode & sys::S_IFMT {
         sys::S_IFREG => FileKind::Regular,

@@ -1,0 +1,241 @@
+//! Zones of the program's own: handed out, given back, reported, taken out of use, and inherited by a child.
+
+use proptest::prelude::*;
+use std::ptr::NonNull;
+use weir_core::buddy::Pageblock;
+use weir_core::heap::Heap;
+use weir_core::page::{PAGE, PAGEBLOCK, PAGEBLOCK_PAGES};
+use weir_core::platform::{Below, Misuse, Platform, Run};
+use weir_core::pressure::Level;
+use weir_core::stats::Cause;
+use weir_core::trace::Place;
+use weir_core::user_zone::{InUse, Memory, UserZone};
+
+use crate::fake::Fake;
+
+const PRIVATE: Memory = Memory { zero: true, huge: false, reported: true, shared: false };
+
+/// A heap with one zone.
+struct World {
+    heap: Box<Heap<Fake>>,
+    zone: Box<UserZone>,
+    base: usize,
+    held: Vec<(usize, usize, u8)>,
+}
+
+impl World {
+    fn new(blocks: usize, memory: Memory) -> Self {
+        let heap = Box::new(Heap::new(Fake::new()));
+        let fake: &Fake = heap.platform();
+        let base = fake.map(blocks * PAGEBLOCK, PAGEBLOCK).unwrap();
+        let described = fake.map(UserZone::descriptor_bytes(blocks * PAGEBLOCK).next_multiple_of(PAGE), PAGE).unwrap();
+        let below: NonNull<dyn Below> = NonNull::from(fake);
+        let run = Run { addr: base, len: blocks * PAGEBLOCK };
+        // SAFETY: all of it lives as long as the world, whose drop takes the zone off first.
+        let zone = Box::new(unsafe { UserZone::new(run, described as *mut Pageblock, below, memory) });
+        // SAFETY: as above.
+        unsafe { heap.add_zone(NonNull::from(&*zone)) };
+        Self { heap, zone, base, held: Vec::new() }
+    }
+
+    fn take(&mut self, pages: usize) -> Option<usize> {
+        let run = self.heap.zone_take(&self.zone, pages, 0)?;
+        let addr = self.heap.zone_addr(&self.zone, run);
+        // SAFETY: just handed out.
+        let bytes = unsafe { std::slice::from_raw_parts_mut(addr as *mut u8, pages * PAGE) };
+        assert!(!run.zero || bytes.iter().all(|&b| b == 0), "not zero");
+        let byte = (self.held.len() % 255) as u8 + 1;
+        bytes.fill(byte);
+        self.heap.platform().hold(addr, pages * PAGE);
+        self.held.push((addr, pages, byte));
+        Some(addr)
+    }
+
+    fn give(&mut self, i: usize) {
+        let (addr, pages, byte) = self.held.swap_remove(i);
+        // SAFETY: handed out before.
+        let bytes = unsafe { std::slice::from_raw_parts(addr as *const u8, pages * PAGE) };
+        assert!(bytes.iter().all(|&b| b == byte), "lost its contents");
+        self.heap.platform().let_go(addr);
+        self.heap.zone_give(&self.zone, addr, pages).unwrap();
+    }
+
+    fn pressure(&self) -> usize {
+        self.heap.balance_pressure(Level::Severe, Cause::Pressure)
+    }
+
+    fn check(&self) {
+        self.heap.zone_audit(&self.zone).unwrap();
+        let held: usize = self.held.iter().map(|(_, pages, _)| pages).sum();
+        assert_eq!(self.heap.zone_usage(&self.zone).used, held);
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        self.heap.remove_zone(&self.zone);
+    }
+}
+
+#[test]
+fn what_is_free_goes_back_under_pressure_and_above_the_peak_in_calm_times() {
+    let mut world = World::new(8, PRIVATE);
+    (0..64).for_each(|_| assert!(world.take(64).is_some()));
+    assert!(world.take(1).is_none());
+    (0..60).for_each(|_| world.give(0));
+    world.heap.balance_calm();
+    assert_eq!(world.heap.zone_usage(&world.zone).idle, 60 * 64, "the peak of the window that ended was all of it");
+    world.heap.balance_calm();
+    assert!(world.heap.zone_usage(&world.zone).idle <= 16);
+    (0..60).for_each(|_| assert!(world.take(64).is_some()));
+    (0..60).for_each(|_| world.give(0));
+    assert_eq!(world.pressure(), 60 * 64 * PAGE);
+    let trace = &world.heap.platform().stats().trace;
+    assert!((0..trace.recorded()).filter_map(|n| trace.read(n)).all(|e| e.place == Place::User && e.zone == 1));
+    world.check();
+}
+
+#[test]
+fn locked_memory_is_never_offered() {
+    let mut world = World::new(4, Memory { reported: false, ..PRIVATE });
+    world.take(1024).unwrap();
+    world.give(0);
+    assert_eq!(world.pressure() + world.heap.trim(), 0);
+    assert_eq!(world.heap.platform().take_released(), Vec::<Vec<Run>>::new());
+    assert_eq!(world.heap.zone_usage(&world.zone).idle, 1024);
+}
+
+#[test]
+fn an_allocation_waits_for_the_batch_in_flight_and_does_not_fail() {
+    let mut world = World::new(1, PRIVATE);
+    world.take(512).unwrap();
+    world.give(0);
+    // All there is is isolated while somebody wants some of it.
+    let wanted = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let (heap, zone) = (&raw const *world.heap as usize, &raw const *world.zone as usize);
+    let by = wanted.clone();
+    world.heap.platform().during_release(move || {
+        let by = by.clone();
+        std::thread::spawn(move || {
+            // SAFETY: the test waits for this thread before the world goes.
+            let (heap, zone) = unsafe { (&*(heap as *const Heap<Fake>), &*(zone as *const UserZone)) };
+            let got = heap.zone_take(zone, 512, 0);
+            by.store(1 + usize::from(got.is_some()), std::sync::atomic::Ordering::SeqCst);
+        });
+        std::thread::sleep(std::time::Duration::from_millis(30));
+    });
+    assert_eq!(world.pressure(), PAGEBLOCK);
+    while wanted.load(std::sync::atomic::Ordering::SeqCst) == 0 {
+        std::thread::yield_now();
+    }
+    assert_eq!(wanted.load(std::sync::atomic::Ordering::SeqCst), 2);
+}
+
+#[test]
+fn a_range_goes_out_of_use_only_if_none_of_it_is_in_use() {
+    let mut world = World::new(4, PRIVATE);
+    (0..4).for_each(|_| assert!(world.take(PAGEBLOCK_PAGES).is_some()));
+    let in_block = |world: &World, block: usize| {
+        world.held.iter().position(|held| (held.0 - world.base) / PAGEBLOCK == block).unwrap()
+    };
+    (0..3).for_each(|block| world.give(in_block(&world, block)));
+    assert_eq!(world.heap.zone_offline(&world.zone, 1..4), Err(InUse { pages: PAGEBLOCK_PAGES }));
+    assert_eq!(world.heap.zone_usage(&world.zone).closed, 0, "it stays as it was");
+    assert_eq!(world.heap.zone_offline(&world.zone, 1..3), Ok(()));
+    world.check();
+    assert!(world.take(PAGEBLOCK_PAGES).is_some());
+    assert!(world.take(1).is_none(), "nothing is handed out of what is out of use");
+    assert_eq!(world.pressure(), 0, "and nothing is done with it");
+    assert_eq!(world.heap.zone_close(&world.zone, 3..4), PAGEBLOCK_PAGES);
+    world.give(in_block(&world, 3));
+    assert_eq!(world.heap.zone_close(&world.zone, 3..4), 0, "it emptied");
+    assert!(world.take(1).is_none());
+    world.heap.zone_open(&world.zone, 1..4);
+    world.check();
+    (0..3).for_each(|_| assert!(world.take(PAGEBLOCK_PAGES).is_some()));
+}
+
+#[test]
+fn a_child_leaves_its_parents_shared_zone_alone() {
+    for shared in [false, true] {
+        let mut world = World::new(2, Memory { shared, ..PRIVATE });
+        let first = world.take(8).unwrap();
+        world.take(8).unwrap();
+        world.give(1);
+        world.heap.freeze();
+        // SAFETY: frozen just now; this test is the child.
+        unsafe { world.heap.thaw_child() };
+        assert_eq!(world.zone.is_foreign(), shared);
+        assert_eq!(world.heap.zone_take(&world.zone, 1, 0).is_none(), shared);
+        assert_eq!(world.pressure() == 0, shared);
+        assert_eq!(world.heap.zone_give(&world.zone, first, 8), Ok(()));
+    }
+}
+
+#[test]
+fn wrong_gives_are_named() {
+    let mut world = World::new(2, PRIVATE);
+    let at = world.take(8).unwrap();
+    let give = |addr, pages| world.heap.zone_give(&world.zone, addr, pages);
+    assert_eq!(give(at - PAGE, 1).err(), Some(Misuse::ForeignPointer));
+    assert_eq!(give(at + 1, 1).err(), Some(Misuse::InteriorPointer));
+    assert_eq!(give(at, 9).err(), Some(Misuse::DoubleFree));
+    assert_eq!(give(usize::MAX - 5, 3).err(), Some(Misuse::ForeignPointer));
+    assert_eq!(give(at, 8), Ok(()));
+    assert_eq!(give(at, 8).err(), Some(Misuse::DoubleFree));
+    world.held.clear();
+    world.check();
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Take(usize),
+    Give(usize),
+    Calm,
+    Pressure,
+    Close(u32),
+    Open(u32),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        6 => (1usize..1100).prop_map(Step::Take),
+        5 => any::<usize>().prop_map(Step::Give),
+        2 => Just(Step::Calm),
+        2 => Just(Step::Pressure),
+        1 => (0u32..8).prop_map(Step::Close),
+        2 => (0u32..8).prop_map(Step::Open),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_history_keeps_every_page(
+        steps in prop::collection::vec(step(), 1..80),
+        plan in prop_oneof![Just(0), any::<u64>()],
+        zero in any::<bool>(),
+        huge in any::<bool>(),
+    ) {
+        let mut world = World::new(8, Memory { zero, huge, ..PRIVATE });
+        world.heap.platform().fail(crate::fake::Call::Release, plan);
+        for step in steps {
+            match step {
+                Step::Take(pages) => drop(world.take(pages)),
+                Step::Give(i) if !world.held.is_empty() => world.give(i % world.held.len()),
+                Step::Give(_) => {}
+                Step::Calm => {
+                    world.heap.platform().pass_ms(300);
+                    world.heap.balance_calm();
+                }
+                Step::Pressure => drop(world.pressure()),
+                Step::Close(block) => drop(world.heap.zone_close(&world.zone, block..block + 2)),
+                Step::Open(block) => world.heap.zone_open(&world.zone, block..block + 2),
+            }
+            world.check();
+        }
+    }
+}
+
+fn drop<T>(_: T) {}

@@ -1,0 +1,79 @@
+/* weir.h's zones, by their contract. Under another malloc there are none: then there is nothing to check. */
+#include "check.h"
+
+#include <sys/mman.h>
+#include "weir.h"
+
+#define NAMED(name) static __typeof__(&weir_##name) p_##name
+NAMED(zone_create);
+NAMED(zone_destroy);
+NAMED(zone_alloc);
+NAMED(zone_free);
+NAMED(zone_offline);
+NAMED(zone_online);
+NAMED(zone_base);
+NAMED(zone_usage);
+NAMED(set_reporting);
+NAMED(trim);
+
+enum { MIB = 1 << 20, RUN = 64 << 10 };
+
+static struct weir_zone_usage usage_of(weir_zone *zone) {
+    struct weir_zone_usage usage;
+    CHECK(p_zone_usage(zone, &usage, sizeof usage) == 0);
+    return usage;
+}
+
+static size_t resident(const char *at, size_t len) {
+    static unsigned char pages[16 * MIB / 4096];
+    CHECK(mincore((void *)at, len, pages) == 0);
+    size_t count = 0;
+    for (size_t i = 0; i < len / 4096; i++) count += pages[i] & 1;
+    return count * 4096;
+}
+
+static void life(unsigned kind, int fd) {
+    weir_zone *zone = p_zone_create(kind, 8 * MIB, fd);
+    if (!zone && kind == WEIR_ZONE_LOCKED) return (void)fprintf(stderr, "skipped: %m (ulimit -l)\n");
+    CHECK(zone);
+    char *run[8 * MIB / RUN];
+    for (int i = 0; i < 8 * MIB / RUN; i++) CHECK((run[i] = p_zone_alloc(zone, RUN, 0))), memset(run[i], i + 1, RUN);
+    CHECK(!p_zone_alloc(zone, 1, 0) && errno == ENOMEM);
+    CHECK(p_zone_destroy(zone) == -1 && errno == EBUSY);
+    CHECK(p_zone_offline(zone, 0, 2 * MIB) == -1 && errno == EBUSY);
+    for (int i = 1; i < 8 * MIB / RUN; i++) CHECK(p_zone_free(zone, run[i], RUN) == 0);
+    CHECK(p_zone_free(zone, run[1], RUN) == -1 && errno == EINVAL);
+    int stays = kind == WEIR_ZONE_LOCKED;
+    CHECK((int)usage_of(zone).is_reported == !stays);
+    p_set_reporting(0), p_trim();
+    CHECK(usage_of(zone).idle_bytes == 8 * MIB - RUN);
+    p_set_reporting(1), p_trim();
+    CHECK(usage_of(zone).idle_bytes == (stays ? 8 * MIB - RUN : 0));
+    CHECK(resident(p_zone_base(zone), 8 * MIB) == (stays ? 8 * MIB : RUN));
+    for (int i = 0; i < RUN; i++) CHECK(run[0][i] == 1);
+    CHECK(p_zone_free(zone, run[0], RUN) == 0);
+    CHECK(p_zone_offline(zone, 1, 2 * MIB) == -1 && errno == EINVAL);
+    CHECK(p_zone_offline(zone, 0, 8 * MIB) == 0 && usage_of(zone).offline_bytes == 8 * MIB);
+    CHECK(!p_zone_alloc(zone, 1, 0));
+    CHECK(p_zone_online(zone, 0, 8 * MIB) == 0);
+    CHECK((run[0] = p_zone_alloc(zone, 4 * MIB, 4 * MIB)) && (size_t)run[0] % (4 * MIB) == 0);
+    CHECK(p_zone_free(zone, run[0], 4 * MIB) == 0 && p_zone_destroy(zone) == 0);
+}
+
+int main(void) {
+#define FIND(name) p_##name = (__typeof__(p_##name))dlsym(RTLD_DEFAULT, "weir_" #name)
+    FIND(zone_create), FIND(zone_destroy), FIND(zone_alloc), FIND(zone_free), FIND(zone_offline), FIND(zone_online);
+    FIND(zone_base), FIND(zone_usage), FIND(set_reporting), FIND(trim);
+    if (!p_zone_create) return 0;
+    CHECK(!p_zone_create(WEIR_ZONE_ANONYMOUS, MIB, -1) && errno == EINVAL);
+    CHECK(!p_zone_create(99, 2 * MIB, -1) && errno == EINVAL);
+    CHECK(!p_zone_create(WEIR_ZONE_MEMFD, 2 * MIB, -1) && errno == EBADF);
+    life(WEIR_ZONE_ANONYMOUS, -1);
+    int fd = memfd_create("zone", MFD_CLOEXEC);
+    if (fd >= 0) {
+        CHECK(ftruncate(fd, 8 * MIB) == 0);
+        life(WEIR_ZONE_MEMFD, fd);
+    }
+    life(WEIR_ZONE_LOCKED, -1);
+    return 0;
+}

@@ -1,0 +1,188 @@
+//! Zones of real memory: what is free in them leaves, what is in use stays, and locked memory does neither.
+
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use weir::os::mman;
+use weir::os::syscall::{Errno, check, syscall2};
+use weir::zone::{BLOCK, MAX_RUN, Zone, ZoneError};
+
+const PAGE: usize = 4096;
+const MIB: usize = 1 << 20;
+
+/// Resident pages of a zone.
+fn resident(zone: &Zone) -> usize {
+    let (at, len) = zone.range();
+    let mut pages = vec![0u8; len / PAGE];
+    mman::mincore(at.as_ptr(), &mut pages, PAGE).unwrap();
+    pages.iter().filter(|&&page| page & 1 == 1).count()
+}
+
+/// Fills the zone, and frees all but the first of each eight runs; those are returned with their fill.
+fn use_it(zone: &Zone) -> Vec<(weir::zone::Pages<'_>, u8)> {
+    let mut runs: Vec<_> = std::iter::from_fn(|| zone.alloc(128 << 10)).collect();
+    assert_eq!(runs.len(), zone.range().1 / (128 << 10));
+    for (i, run) in runs.iter_mut().enumerate() {
+        run.as_mut_slice().fill(i as u8 | 1);
+    }
+    let kept = runs.into_iter().enumerate().filter(|(i, _)| i % 8 == 0).map(|(i, run)| (run, i as u8 | 1));
+    kept.collect()
+}
+
+fn intact(kept: &[(weir::zone::Pages<'_>, u8)]) -> bool {
+    kept.iter().all(|(run, byte)| run.as_slice().iter().all(|b| b == byte))
+}
+
+fn memfd(len: usize) -> Option<OwnedFd> {
+    // SAFETY: the name is a C string; the call gives a new descriptor.
+    let made = check(unsafe { syscall2(linux_raw_sys::general::__NR_memfd_create, c"zone".as_ptr() as usize, 1) });
+    let Ok(fd) = made else {
+        eprintln!("skipped: memfd_create says {made:?}");
+        return None;
+    };
+    // SAFETY: a new descriptor, nobody else's.
+    let fd = unsafe { OwnedFd::from_raw_fd(fd as i32) };
+    std::fs::File::from(fd.try_clone().unwrap()).set_len(len as u64).unwrap();
+    Some(fd)
+}
+
+fn blocks_of(fd: &OwnedFd) -> u64 {
+    use std::os::unix::fs::MetadataExt;
+    std::fs::File::from(fd.try_clone().unwrap()).metadata().unwrap().blocks() * 512
+}
+
+#[test]
+fn private_memory_leaves_and_reads_as_zero_again() {
+    let zone = Zone::anonymous(16 * MIB).unwrap();
+    let kept = use_it(&zone);
+    assert!(weir::heap::trim());
+    assert_eq!(resident(&zone), 2 * MIB / PAGE);
+    assert!(intact(&kept));
+    let again = zone.alloc(64 << 10).unwrap();
+    assert!(again.was_zero() && again.as_slice().iter().all(|&b| b == 0));
+}
+
+#[test]
+fn a_file_gets_holes_where_it_is_free() {
+    let Some(fd) = memfd(16 * MIB) else { return };
+    let zone = Zone::from_memfd(fd.as_raw_fd(), 16 * MIB).unwrap();
+    let kept = use_it(&zone);
+    assert_eq!(blocks_of(&fd), 16 * MIB as u64);
+    weir::heap::trim();
+    assert_eq!(blocks_of(&fd), 2 * MIB as u64);
+    assert!(intact(&kept) && zone.is_reported());
+    assert!(zone.alloc(4096).is_some_and(|pages| pages.as_slice().iter().all(|&b| b == 0)));
+    assert_eq!(Zone::from_memfd(fd.as_raw_fd(), 18 * MIB).err(), Some(ZoneError::Length));
+}
+
+#[test]
+fn what_a_file_held_before_is_not_taken_for_zero() {
+    let Some(fd) = memfd(2 * MIB) else { return };
+    use std::os::unix::fs::FileExt;
+    std::fs::File::from(fd.try_clone().unwrap()).write_all_at(&[7; 8192], 0).unwrap();
+    let zone = Zone::from_memfd(fd.as_raw_fd(), 2 * MIB).unwrap();
+    assert!(!zone.alloc(8192).unwrap().was_zero());
+}
+
+#[test]
+fn a_sealed_file_keeps_its_memory_and_loses_nothing() {
+    let Some(fd) = memfd(4 * MIB) else { return };
+    let zone = Zone::from_memfd(fd.as_raw_fd(), 4 * MIB).unwrap();
+    const F_ADD_SEALS: usize = 1033;
+    const F_SEAL_FUTURE_WRITE: usize = 16;
+    // SAFETY: seals a file; no memory is involved.
+    let sealed = unsafe {
+        weir::os::syscall::syscall3(
+            linux_raw_sys::general::__NR_fcntl,
+            fd.as_raw_fd() as usize,
+            F_ADD_SEALS,
+            F_SEAL_FUTURE_WRITE,
+        )
+    };
+    if check(sealed).is_err() {
+        eprintln!("skipped: the kernel knows no F_SEAL_FUTURE_WRITE, or the file may not be sealed ({sealed})");
+        return;
+    }
+    let kept = use_it(&zone);
+    weir::heap::trim();
+    assert!(intact(&kept));
+    assert!(zone.usage().idle > 0 || blocks_of(&fd) < 4 * MIB as u64);
+}
+
+#[test]
+fn huge_pages_go_whole_or_not_at_all() {
+    let zone = Zone::hugetlb(8 * MIB).unwrap();
+    let Some(mut first) = zone.alloc(MIB) else {
+        eprintln!("skipped: the system's pool has no huge pages (vm.nr_hugepages=8 would do)");
+        return;
+    };
+    first.as_mut_slice().fill(9);
+    let rest: Vec<_> = std::iter::from_fn(|| zone.alloc(MIB)).collect();
+    if rest.len() < 7 {
+        eprintln!("skipped: the system's pool has too few huge pages (vm.nr_hugepages=8 would do)");
+        return;
+    }
+    drop(rest);
+    weir::heap::trim();
+    assert_eq!(resident(&zone), BLOCK / PAGE, "the huge page that is in use in part stays");
+    assert!(first.as_slice().iter().all(|&b| b == 9));
+    drop(first);
+    weir::heap::trim();
+    assert_eq!(resident(&zone), 0);
+}
+
+#[test]
+fn locked_memory_stays_and_says_so() {
+    let zone = match Zone::locked(2 * MIB) {
+        Ok(zone) => zone,
+        Err(why) => return eprintln!("skipped: {why} (ulimit -l)"),
+    };
+    assert!(!zone.is_reported());
+    drop(use_it(&zone));
+    weir::heap::trim();
+    assert_eq!(resident(&zone), 2 * MIB / PAGE);
+    assert_eq!(zone.usage().idle, 2 * MIB / PAGE);
+    // Pages that were used before are not taken for zero.
+    assert!(!zone.alloc(4096).unwrap().was_zero());
+}
+
+#[test]
+fn lengths_and_runs_have_limits() {
+    for len in [0, PAGE, 2 * MIB + PAGE, usize::MAX / BLOCK * BLOCK] {
+        assert_eq!(Zone::anonymous(len).err(), Some(ZoneError::Length));
+    }
+    let zone = Zone::anonymous(8 * MIB).unwrap();
+    assert!(zone.alloc(0).is_none() && zone.alloc(MAX_RUN + 1).is_none() && zone.alloc_aligned(1, 3).is_none());
+    assert!(zone.alloc_aligned(1, MAX_RUN).is_some_and(|run| run.as_slice().as_ptr().addr().is_multiple_of(MAX_RUN)));
+    assert_eq!(Zone::from_memfd(-1, 2 * MIB).err(), Some(ZoneError::Refused(Errno::EBADF)));
+}
+
+#[test]
+fn a_child_of_fork_leaves_a_shared_zone_to_its_parent() {
+    let Some(fd) = memfd(4 * MIB) else { return };
+    let zone = Zone::from_memfd(fd.as_raw_fd(), 4 * MIB).unwrap();
+    let own = Zone::anonymous(4 * MIB).unwrap();
+    let mut kept = zone.alloc(MIB).unwrap();
+    kept.as_mut_slice().fill(3);
+    zone.alloc(2 * MIB).unwrap().as_mut_slice().fill(4);
+    let before = blocks_of(&fd);
+    unsafe extern "C" {
+        fn fork() -> i32;
+        fn waitpid(pid: i32, status: *mut i32, options: i32) -> i32;
+        fn _exit(status: i32) -> !;
+    }
+    // SAFETY: the child calls nothing that needs another thread, and ends without running handlers.
+    unsafe {
+        let child = fork();
+        if child == 0 {
+            let left_alone = zone.alloc(4096).is_none() && own.alloc(4096).is_some();
+            weir::heap::trim();
+            _exit(i32::from(!(left_alone && kept.as_slice()[0] == 3)));
+        }
+        let mut status = -1;
+        assert_eq!(waitpid(child, &mut status, 0), child);
+        assert_eq!(status, 0);
+    }
+    assert_eq!(blocks_of(&fd), before, "the child gave its parent's memory back");
+    assert!(kept.as_slice().iter().all(|&b| b == 3));
+    weir::heap::trim();
+    assert_eq!(blocks_of(&fd), MIB as u64);
+}
