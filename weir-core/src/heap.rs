@@ -1,7 +1,7 @@
 //! The heap: malloc's size classes over object caches, large runs over zones, larger blocks mapped on their own.
 
 use core::ptr::{self, null_mut};
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use crate::backoff::Backoff;
 use crate::balancer::Balancer;
@@ -431,6 +431,8 @@ impl<P: Platform> Heap<P> {
     /// As [`Heap::thaw`]; the caller is the child's only thread.
     pub unsafe fn thaw_child(&self) {
         self.percpu.finish_installs(&self.platform);
+        // Slabs that a thread was taking down are lost to the child; nobody waits for it here.
+        self.known().for_each(|cache| cache.made.taking.store(0, Relaxed));
         self.inherit_zones();
         // SAFETY: as the caller promises.
         unsafe { self.thaw() }

@@ -176,7 +176,7 @@ pub(crate) struct Made {
     fini: AtomicUsize,
     data: AtomicUsize,
     /// Threads that have slabs of it in their hands to take their objects down.
-    taking: AtomicU32,
+    pub taking: AtomicU32,
     /// Pushes of the caches that had the number before.
     pub frees_before: AtomicU64,
     name: [AtomicU64; NAME_BYTES / 8],

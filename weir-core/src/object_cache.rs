@@ -167,7 +167,7 @@ fn visit_depot<'a, P: Platform>(
     let contended = free.is_none();
     let mut depot = free.unwrap_or_else(|| domain.depot.lock(platform));
     depot.visits += 1;
-    if depot.points.visit(contended) {
+    if depot.points.visit(contended, platform.tunables().bucket_visits.get()) {
         cache.tuning.grow(g);
     }
     depot

@@ -2,7 +2,7 @@
 //!
 //! | who asks | depots | CPUs' buckets | ceilings |
 //! |---|---|---|---|
-//! | a calm window | to the working set | of caches idle for [`IDLE_WINDOWS`] | |
+//! | a calm window | to the working set | of caches idle for `cache_idle_windows` | |
 //! | soft pressure | the same at once; stalest first, warm ones last | the same | halved, where there was too much |
 //! | severe pressure, once in `severe_interval_ms` | to nothing | all | all half of the way to the least |
 //! | severe pressure before that | as soft pressure | | |
@@ -18,15 +18,11 @@ use crate::object_cache::{Cache, Domain};
 use crate::platform::Platform;
 use crate::stats;
 
-/// Windows in which nothing was freed to a cache and its depot was not visited, after which CPUs' buckets of it are
-/// taken back.
-const IDLE_WINDOWS: u8 = 8;
-
 /// What the last window's end knew of each cache: for telling idle ones.
 pub(crate) struct Idle {
     /// Frees and visits so far.
     seen: [u64; CACHES],
-    windows: [u8; CACHES],
+    windows: [u32; CACHES],
     ended: u64,
 }
 
@@ -161,13 +157,14 @@ impl<P: Platform> Heap<P> {
         }
         idle.ended = now;
         self.percpu.pushes();
+        let enough = self.platform.tunables().cache_idle_windows.get();
         let mut set = ClassSet::EMPTY;
         for class in self.reclaimable().from(0) {
             let visits = |domain: &Domain| domain.depot.lock(&self.platform).visits;
             let seen = self.percpu.pushes_of(class) + self.caches[class].domains().map(visits).sum::<u64>();
             let moved = core::mem::replace(&mut idle.seen[class], seen) != seen;
             idle.windows[class] = if moved { 0 } else { idle.windows[class].saturating_add(1) };
-            if idle.windows[class] == IDLE_WINDOWS && self.percpu.held(class).0 > 0 {
+            if u64::from(idle.windows[class]) >= enough && self.percpu.held(class).0 > 0 {
                 set.insert(class);
             }
         }

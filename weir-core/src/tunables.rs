@@ -81,6 +81,12 @@ tunables! {
     severe_interval_ms = 1000, 0, 3_600_000, "ms",
         "Shortest time between two drains of all CPUs' buckets.",
         "001 UMA: the worker sleeps at least 1 s";
+    bucket_visits = 16, 1, 1_000_000, "count",
+        "Visits to a cache's depot within idle_ms at which its CPUs' buckets double; one that finds the depot's lock held counts for four.",
+        "001 UMA: buckets grow on contention; measured: E9 loses nothing to larger ones from the start";
+    cache_idle_windows = 8, 1, 1_000_000, "count",
+        "Windows of idle_ms without a free to a cache or a visit to its depot, after which what CPUs hold of it is taken back.",
+        "FACTS B: UMA's voluntary trim of caches without a miss, which waits 45 periods";
     psi_some_us = 70_000, 1_000, 10_000_000, "us",
         "Stall time within psi_window_us that counts as pressure.",
         "FACTS E: lmkd partial 70 ms, GMemoryMonitor 70 ms";

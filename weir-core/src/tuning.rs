@@ -3,7 +3,7 @@
 //! Each cache has a *ceiling*: how many objects one CPU's bucket may hold. It starts small and doubles with demand,
 //! which is told by points: a visit to the depot is one, and a depot whose lock another thread held is
 //! [`CONTENDED`]. UMA counts contention alone; but a thread that is alone meets none, and its bucket should still
-//! grow. Points count within a window, so a cache that is visited now and then stays small. At each soft pressure a
+//! grow. Points count within a window (tunable `bucket_visits`), so a cache that is visited now and then stays small. At each soft pressure a
 //! cache that holds more than it uses halves its ceiling, once a window at most; before the last resort all do, half
 //! of the way to the least.
 //!
@@ -15,8 +15,6 @@ use crate::geometry::Geometry;
 
 /// Points of a visit that found the depot's lock taken.
 pub const CONTENDED: u32 = 4;
-/// Points within a window at which the ceiling doubles.
-const ENOUGH: u32 = 16;
 
 /// The ceiling of a cache's buckets, in objects.
 pub struct Tuning {
@@ -35,11 +33,11 @@ impl Points {
         Self(0)
     }
 
-    /// A visit. Whether demand is such that the ceiling should double.
+    /// A visit. Whether there have been `enough` points, so that the ceiling should double.
     #[inline]
-    pub fn visit(&mut self, contended: bool) -> bool {
+    pub fn visit(&mut self, contended: bool, enough: u64) -> bool {
         self.0 += if contended { CONTENDED } else { 1 };
-        let enough = self.0 >= ENOUGH;
+        let enough = u64::from(self.0) >= enough;
         if enough {
             self.0 = 0;
         }
@@ -113,15 +111,16 @@ mod tests {
     const LEAST: usize = G.bucket[0] as usize;
     const START: usize = G.bucket[1] as usize;
     const MOST: usize = G.bucket[2] as usize;
+    const ENOUGH: u64 = 16;
 
     #[test]
     fn visits_within_a_window_double_it_and_contention_does_so_sooner() {
         let mut points = Points::new();
-        assert!((0..ENOUGH - 1).all(|_| !points.visit(false)));
+        assert!((0..ENOUGH - 1).all(|_| !points.visit(false, ENOUGH)));
         points.end_window();
-        assert!(!points.visit(false));
+        assert!(!points.visit(false, ENOUGH));
         points.end_window();
-        assert_eq!((1..).find(|_| points.visit(true)), Some(ENOUGH / CONTENDED));
+        assert_eq!((1..).find(|_| points.visit(true, ENOUGH)), Some(ENOUGH / u64::from(CONTENDED)));
         let tuning = Tuning::new(&G);
         tuning.grow(&G);
         assert_eq!(tuning.ceiling(), START * 2);

@@ -3,6 +3,7 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
 use weir_core::heap::Heap;
+use weir_core::made_cache::Spec;
 use weir_core::pressure::Level;
 use weir_core::stats::Cause;
 
@@ -119,6 +120,75 @@ fn threads_keep_their_blocks_while_the_balancer_works() {
         });
         market.into_inner().unwrap().into_iter().for_each(|block: Block| block.free(heap));
         assert!(!world.fake().take_released().is_empty());
+        world.finish();
+    }
+}
+
+const MARK: u64 = 0x7765_6972;
+
+unsafe extern "C" fn mark(object: *mut u8, _: usize, _: *mut u8) -> bool {
+    // SAFETY: an object of a cache's, whose slab is new.
+    unsafe { object.cast::<u64>().write(MARK) };
+    true
+}
+
+unsafe extern "C" fn is_marked(object: *mut u8, _: usize, _: *mut u8) {
+    // SAFETY: an object of a cache's, which is free.
+    unsafe { assert_eq!(object.cast::<u64>().read(), MARK) };
+}
+
+/// Makes caches, uses them and destroys them, over and over.
+fn makes_caches(heap: &Heap<Fake>, me: usize) {
+    let mut dice = Dice(me as u64 + 7);
+    for round in 0..60 {
+        let size = 16 + dice.roll(6000);
+        let spec = Spec { name: b"made", size, ..Spec::default() };
+        let kept = Spec { init: Some(mark), fini: Some(is_marked), ..spec };
+        let id = heap.make_cache(if round % 2 == 0 { &spec } else { &kept }).unwrap();
+        let mut held = Vec::new();
+        for step in 0..400 {
+            if step % 16 == 0 {
+                run_on(dice.roll(3));
+            }
+            if dice.roll(5) < 3 || held.is_empty() {
+                let object = heap.cache_alloc(id);
+                assert!(!object.is_null());
+                held.push(object);
+            } else {
+                let at = dice.roll(held.len());
+                // SAFETY: this thread's, and forgotten.
+                unsafe { heap.cache_free(id, held.swap_remove(at)) };
+            }
+        }
+        // SAFETY: as above; nobody else knows of the cache.
+        unsafe {
+            heap.cache_free_batch(id, &held);
+            assert_eq!(heap.destroy_cache(id), Ok(()));
+        }
+    }
+}
+
+#[test]
+fn caches_come_and_go_while_the_balancer_works() {
+    for lockless in [true, false] {
+        let mut fake = Fake::new();
+        fake.lockless = lockless;
+        let world = World::new(fake);
+        let (heap, done) = (&*world.heap, AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            scope.spawn(|| balance(heap, &done));
+            let taker = scope.spawn(|| {
+                while !done.load(Acquire) {
+                    heap.take_down();
+                    std::thread::yield_now();
+                }
+            });
+            let makers: Vec<_> = (0..3).map(|me| scope.spawn(move || makes_caches(heap, me))).collect();
+            let ends: Vec<_> = makers.into_iter().map(|thread| thread.join()).collect();
+            done.store(true, Release);
+            ends.into_iter().for_each(|end| end.unwrap());
+            taker.join().unwrap();
+        });
         world.finish();
     }
 }
