@@ -12,7 +12,7 @@ pub fn print(rows: &[Row]) {
     println!(
         "A burst is 32 calls; the longest stall is that of a burst during which the thread kept its CPU, as far as"
     );
-    println!("this kernel knows: a hypervisor that takes the CPU away is in it, and in everybody's.\n");
+    println!("this kernel knows, which may include CPUs that the machine's host took away.\n");
     println!("{}", verdicts(rows));
 }
 
