@@ -51,7 +51,8 @@ impl<P: Platform> Heap<P> {
     /// Checks the whole heap. To be called while no other thread uses it: what a thread has in its hands counts as
     /// held by the program, or is found to be missing.
     pub fn audit(&self) -> Result<Audit, Fault> {
-        let _no_batch_in_flight = self.balancer.batch(&self.platform);
+        let _no_batch_in_flight: [_; MAX_NODES] =
+            core::array::from_fn(|node| self.balancer.batch(&self.platform, node));
         let mut audit = Audit::default();
         let mut sums = [slab::audit::Sum::default(); CACHES];
         for space in [&self.normal, &self.low] {

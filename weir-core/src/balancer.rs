@@ -14,10 +14,10 @@ use core::sync::atomic::{
 
 use crate::buddy::Backing;
 use crate::class_set::ClassSet;
-use crate::heap::{Heap, MAX_NODES};
+use crate::heap::{Heap, MAX_NODES, Space};
 use crate::lock::{Guard, Lock};
 use crate::object_cache::{Cache, Domain};
-use crate::page::PAGE;
+use crate::page::{PAGE, PAGEBLOCK_PAGES};
 use crate::platform::Platform;
 use crate::pressure::Level;
 use crate::refault::Patience;
@@ -39,8 +39,9 @@ const COLLAPSED_PRESSURE: usize = 1024;
 
 /// What the balancer remembers between its runs.
 pub struct Balancer {
-    /// One batch in flight at a time, and none across a fork.
-    in_flight: Lock<(), 0>,
+    /// One batch in flight at a time for each node, and none across a fork. What is of all nodes or none (drains, zones
+    /// of the program's own) goes under the first.
+    in_flight: [Lock<(), 0>; MAX_NODES],
     /// Class at which the next round begins, so that nobody is always first.
     start: AtomicU32,
     /// Activity seen at the last window's end, to tell a quiet process.
@@ -65,7 +66,7 @@ impl Balancer {
     #[allow(clippy::new_without_default, reason = "const, and only ever part of a static")]
     pub const fn new() -> Self {
         Self {
-            in_flight: Lock::new(()),
+            in_flight: [const { Lock::new(()) }; MAX_NODES],
             start: AtomicU32::new(0),
             seen: AtomicU64::new(0),
             quiet_windows: AtomicU32::new(0),
@@ -90,19 +91,24 @@ impl Balancer {
         set.from(0).nth(turn % set.len().max(1)).unwrap_or(0)
     }
 
-    /// Held while a batch is isolated.
-    pub(crate) fn in_flight(&self) -> &Lock<(), 0> {
-        &self.in_flight
+    /// Held while a batch of `node` is isolated.
+    pub(crate) fn in_flight(&self, node: usize) -> &Lock<(), 0> {
+        &self.in_flight[node]
     }
 
-    /// Holds batches off, after the one in flight.
-    pub(crate) fn batch<'a, P: Platform>(&'a self, platform: &'a P) -> Guard<'a, (), P, 0> {
-        self.in_flight.lock(platform)
+    /// Holds batches of `node` off, after the one in flight.
+    pub(crate) fn batch<'a, P: Platform>(&'a self, platform: &'a P, node: usize) -> Guard<'a, (), P, 0> {
+        self.in_flight[node].lock(platform)
     }
 
-    /// Waits for the batch in flight and holds further ones off: for `fork`.
+    /// Returns once every batch is over that was in flight when this was called.
+    pub(crate) fn pass_batches<P: Platform>(&self, platform: &P) {
+        self.in_flight.iter().for_each(|lock| drop(lock.lock(platform)));
+    }
+
+    /// Waits for the batches in flight and holds further ones off: for `fork`.
     pub(crate) fn freeze<P: Platform>(&self, platform: &P) {
-        self.in_flight.acquire(platform);
+        self.in_flight.iter().for_each(|lock| lock.acquire(platform));
     }
 
     /// The same of the estimates, whose lock is of a higher rank.
@@ -121,7 +127,7 @@ impl Balancer {
     /// The caller froze it.
     pub(crate) unsafe fn thaw<P: Platform>(&self, platform: &P) {
         // SAFETY: as the caller promises.
-        unsafe { self.in_flight.release(platform) }
+        unsafe { self.in_flight.iter().for_each(|lock| lock.release(platform)) }
     }
 }
 
@@ -234,12 +240,14 @@ impl<P: Platform> Heap<P> {
         self.forgive();
         let want = Want { cause, split: if severe { Backing::Huge } else { Backing::SparseHuge } };
         let mut bytes = self.unmap_while(cause, |blocks| blocks.drop_above(0));
+        self.summon_workers(want);
         bytes += self.report_whole(want, |_| 0);
         let trimmed = if severe {
             self.sink_and_drain() + self.trim_to_nothing(now)
         } else {
             self.drain_idle(now) + self.trim_by_age(now, || self.report_whole(want, |_| 0))
         };
+        self.summon_workers(want);
         bytes += self.report_whole(want, |_| 0);
         bytes += self.report_runs(want, |_| 0);
         bytes += self.report_slabs(want, true);
@@ -250,6 +258,26 @@ impl<P: Platform> Heap<P> {
         }
         self.publish();
         bytes
+    }
+
+    /// Under pressure each further node that has a batch's worth of idle pages gets a worker of its own: releasing them
+    /// costs most where they are not the caller's own node's. The balancer goes through all nodes itself too, and finds
+    /// done what workers did; so they may be late, or refused.
+    fn summon_workers(&self, want: Want) {
+        for node in 1..self.nodes() {
+            let idle = |space: &Space| space.zones[node].lock(&self.platform).idle;
+            if idle(&self.normal) + idle(&self.low) >= BATCH * PAGEBLOCK_PAGES {
+                self.platform.summon(node, want);
+            }
+        }
+    }
+
+    /// What is free of one node goes back; returns bytes. For that node's worker ([`Platform::summon`]).
+    pub fn balance_node(&self, node: usize, want: Want) -> usize {
+        let sites = || [false, true].into_iter().map(|low| self.site(low, node));
+        sites().map(|site| site.report_whole(want, 0)).sum::<usize>()
+            + sites().map(|site| site.report_runs(want, 0)).sum::<usize>()
+            + self.report_slabs_of(node, want, true)
     }
 
     /// Everything idle goes back now, whatever it costs to get it again: `malloc_trim`. Objects that have to be taken

@@ -324,11 +324,13 @@ impl<P: Platform> Heap<P> {
     /// Nobody uses the cache meanwhile, nor afterwards if this succeeds.
     pub unsafe fn destroy_cache(&self, id: CacheId) -> Result<(), Busy> {
         let (class, cache) = (id.number(), &self.caches[id.number()]);
-        let batch = self.balancer.batch(&self.platform);
+        let batch = self.balancer.batch(&self.platform, 0);
         if cache.state.compare_exchange(LIVE, DYING, AcqRel, Acquire).is_err() {
             return Ok(());
         }
         drop(batch);
+        // Reports of further nodes' slabs go under locks of their own; what begins from here on finds the cache dying.
+        self.balancer.pass_batches(&self.platform);
         loop {
             let taking = cache.made.taking.load(Acquire);
             if taking == 0 {
@@ -420,7 +422,7 @@ impl<P: Platform> Heap<P> {
 
     /// An empty slab of a live cache, which cannot be destroyed before `taking` is 0 again.
     fn next_to_take_down(&self, cache: &Cache, domain: &crate::object_cache::Domain) -> Option<Empty> {
-        let _batch = self.balancer.batch(&self.platform);
+        let _batch = self.balancer.batch(&self.platform, 0);
         if cache.state.load(Acquire) != LIVE {
             return None;
         }

@@ -46,8 +46,8 @@ const WINDOW: usize = 4 << 40;
 const GROW_MIN: usize = 8 << 20;
 /// Most growth of the heap's mapping, bytes.
 const GROW_MAX: usize = 1 << 30;
-/// Pageblocks skipped at a time where somebody else's mapping is in the way.
-const SKIP_TRIES: usize = 64;
+/// Tries to find room behind somebody else's mapping, each twice as far on as the one before: any distance.
+const SKIP_TRIES: usize = usize::BITS as usize / 2;
 
 /// The smallest order whose block holds `pages`.
 #[inline]
@@ -177,7 +177,7 @@ impl Window {
         }
         let mut first = self.top.load(Relaxed) / PAGEBLOCK_PAGES;
         let wanted = (first * PAGEBLOCK / 8).clamp(GROW_MIN, GROW_MAX) / PAGEBLOCK;
-        for _ in 0..SKIP_TRIES {
+        for tried in 0..SKIP_TRIES {
             for count in [wanted.max(blocks), blocks] {
                 let end = first + count;
                 if end * PAGEBLOCK_PAGES > growth.pages_max || !self.describe(platform, &mut growth, end) {
@@ -190,12 +190,18 @@ impl Window {
                         // SAFETY: mapped just now, and nobody looks beyond the top.
                         unsafe { self.block(block as u32).write(Pageblock::fresh(node as u8)) };
                     }
+                    if first > 0 {
+                        self.populate(platform, first, end);
+                    }
                     self.top.store(end * PAGEBLOCK_PAGES, Release);
                     return Some((first as u32, count));
                 }
             }
             // Somebody else's mapping lies in the way, or memory is refused: leave a hole and try behind it.
-            first += blocks;
+            first += blocks << tried;
+            if (first + blocks) * PAGEBLOCK_PAGES > growth.pages_max {
+                break;
+            }
         }
         None
     }
@@ -224,31 +230,38 @@ impl Window {
 
     /// Maps the three arrays as far as pageblock `end` needs.
     fn describe<P: Platform>(&self, platform: &P, growth: &mut Growth, end: usize) -> bool {
-        let pages = end * PAGEBLOCK_PAGES;
-        let needs = [pages, pages * DESC_WORDS * 4, end * size_of::<Pageblock>()];
-        let bases = [
-            self.class_map.load(Relaxed) as usize,
-            self.descs.load(Relaxed) as usize,
-            self.blocks.load(Relaxed) as usize,
-        ];
-        for (i, (need, base)) in needs.into_iter().zip(bases).enumerate() {
-            let need = need.next_multiple_of(PAGE);
+        for (i, (base, bytes)) in self.arrays().into_iter().enumerate() {
+            let need = (end * bytes).next_multiple_of(PAGE);
             let have = growth.mapped[i];
             if need > have {
-                let run = Run { addr: base + have, len: need - have };
-                if !platform.map_at(run, 0) {
+                if !platform.map_at(Run { addr: base + have, len: need - have }, 0) {
                     return false;
-                }
-                // All of it at once: a page of metadata for every 113 of the heap, each from where the kernel was
-                // when the heap had come that far, would leave no huge page whole below once the heap is given back.
-                // The first is left to be touched: a small program never needs most of it.
-                if have > 0 {
-                    platform.populate(run);
                 }
                 growth.mapped[i] = need;
             }
         }
         true
+    }
+
+    /// Puts memory behind what describes the pageblocks from `first` to `end`.
+    ///
+    /// All of it at once: a page of metadata for every 113 of the heap, each from where the kernel was when the heap had
+    /// come that far, would leave no huge page whole below once the heap is given back. Not for the heap's first growth:
+    /// a small program never needs most of that.
+    fn populate<P: Platform>(&self, platform: &P, first: usize, end: usize) {
+        for (base, bytes) in self.arrays() {
+            let (from, to) = (first * bytes & !(PAGE - 1), (end * bytes).next_multiple_of(PAGE));
+            platform.populate(Run { addr: base + from, len: to - from });
+        }
+    }
+
+    /// Where the class map, the descriptors and the pageblocks begin, and the bytes that each has for a pageblock.
+    fn arrays(&self) -> [(usize, usize); 3] {
+        [
+            (self.class_map.load(Relaxed) as usize, PAGEBLOCK_PAGES),
+            (self.descs.load(Relaxed) as usize, PAGEBLOCK_PAGES * DESC_WORDS * 4),
+            (self.blocks.load(Relaxed) as usize, size_of::<Pageblock>()),
+        ]
     }
 
     /// Holds the growth lock until [`Window::thaw`]: for `fork`.

@@ -5,6 +5,7 @@ use core::sync::atomic::AtomicU32;
 
 use crate::percpu::{Pushed, Table};
 use crate::pressure::Level;
+use crate::report::Want;
 use crate::stats::{Cause, Stats};
 use crate::tunables::Tunables;
 
@@ -110,6 +111,10 @@ pub trait Platform: Below {
     fn nodes(&self) -> usize;
     /// The caller's NUMA node.
     fn node(&self) -> usize;
+    /// Lets a thread of `node`'s call [`crate::heap::Heap::balance_node`], if it can. Nobody waits for it.
+    fn summon(&self, node: usize, want: Want) {
+        let _ = (node, want);
+    }
     /// Sleeps while `word` holds `expected` (or for no reason).
     fn wait(&self, word: &AtomicU32, expected: u32);
     /// Wakes one sleeper on `word`.

@@ -284,7 +284,7 @@ impl<P: Platform> Heap<P> {
         Site {
             platform: &self.platform,
             below: &self.platform,
-            in_flight: self.balancer.in_flight(),
+            in_flight: self.balancer.in_flight(node),
             window: &space.window,
             zone: &space.zones[node],
             place: if low { Place::Low32 } else { Place::Normal },
@@ -300,13 +300,18 @@ impl<P: Platform> Heap<P> {
         if on {
             self.note_idle(usize::MAX / 2);
         } else {
-            drop(self.balancer.batch(&self.platform));
+            self.balancer.pass_batches(&self.platform);
         }
     }
 
     /// Reports free pages inside partial slabs: of those that stood unchanged since the last call, or of all if
     /// `now`. Returns bytes. O(slabs that changed), and if `now` O(slabs whose huge pages were kept) more.
     pub(crate) fn report_slabs(&self, want: Want, now: bool) -> usize {
+        (0..self.nodes()).map(|node| self.report_slabs_of(node, want, now)).sum()
+    }
+
+    /// The same of one node's slabs.
+    pub(crate) fn report_slabs_of(&self, node: usize, want: Want, now: bool) -> usize {
         let mut bytes = 0;
         if self.platform.release_unit() > PAGE {
             return 0;
@@ -317,14 +322,12 @@ impl<P: Platform> Heap<P> {
             if cache.made.keeps_pages() {
                 continue;
             }
-            for domain in cache.domains().filter(|domain| domain.slabs.lock(&self.platform).due(now)) {
-                loop {
-                    let (got, more) = self.report_slab_batch(class, domain, want);
-                    bytes += got;
-                    if !more {
-                        break;
-                    }
-                }
+            let Some(domain) = cache.domains().nth(node) else { continue };
+            let mut more = domain.slabs.lock(&self.platform).due(now);
+            while more {
+                let (got, left) = self.report_slab_batch(class, domain, node, want);
+                bytes += got;
+                more = left;
             }
         }
         bytes
@@ -343,8 +346,8 @@ impl<P: Platform> Heap<P> {
     }
 
     /// One batch: its bytes, and whether there is more to look at.
-    fn report_slab_batch(&self, class: usize, domain: &Domain, want: Want) -> (usize, bool) {
-        let _in_flight = self.balancer.batch(&self.platform);
+    fn report_slab_batch(&self, class: usize, domain: &Domain, node: usize, want: Want) -> (usize, bool) {
+        let _in_flight = self.balancer.batch(&self.platform, node);
         if self.platform.tunables().report.get() == 0 || !self.is_reclaimable(class) {
             return (0, false);
         }
@@ -377,7 +380,7 @@ impl<P: Platform> Heap<P> {
                 releaser.add(Run { addr: window.addr_of(slab.page + i), len: PAGE });
             }
         }
-        let event = event(Place::Normal, self.node_of(batch[0].page) as u16, want.cause, Kind::Slabs, n);
+        let event = event(Place::Normal, node as u16, want.cause, Kind::Slabs, n);
         let (event, how) = releaser.finish(event, horizon(&self.platform));
         stats::add(&self.platform.stats().given_back[want.cause as usize], event.bytes);
         for (slab, kept) in batch.iter().zip(kept) {

@@ -114,7 +114,7 @@ impl<P: Platform> Heap<P> {
         let mut bytes = 0;
         loop {
             let mut objects = [core::ptr::null_mut(); MAX_BATCH];
-            let _in_flight = self.balancer.batch(&self.platform);
+            let _in_flight = self.balancer.batch(&self.platform, 0);
             if !self.is_reclaimable(class) {
                 return bytes;
             }
@@ -136,13 +136,13 @@ impl<P: Platform> Heap<P> {
 
     /// Takes every CPU's buckets of all caches back to their slabs; returns bytes.
     pub(crate) fn drain_cpus(&self) -> usize {
-        let _in_flight = self.balancer.batch(&self.platform);
+        let _in_flight = self.balancer.batch(&self.platform, 0);
         self.drain_set(self.reclaimable())
     }
 
     /// The last resort's part of it: all ceilings sink first, by the same measure.
     pub(crate) fn sink_and_drain(&self) -> usize {
-        let _in_flight = self.balancer.batch(&self.platform);
+        let _in_flight = self.balancer.batch(&self.platform, 0);
         let set = self.reclaimable();
         set.from(0).for_each(|class| self.caches[class].tuning.sink(&self.caches[class].shape.get()));
         self.drain_set(set)
@@ -150,7 +150,7 @@ impl<P: Platform> Heap<P> {
 
     /// Takes back what CPUs hold of caches that have been idle for long; returns bytes. Looks at most once a window.
     pub(crate) fn drain_idle(&self, now: u64) -> usize {
-        let _in_flight = self.balancer.batch(&self.platform);
+        let _in_flight = self.balancer.batch(&self.platform, 0);
         let mut idle = self.idle.lock(&self.platform);
         if now < idle.ended + self.window_ns() {
             return 0;

@@ -174,7 +174,7 @@ impl<P: Platform> Heap<P> {
         drop(guard);
         while zone.pins.load(Acquire) > 0 {
             // Whoever has it pinned is in the middle of a batch, or between two.
-            drop(self.balancer.batch(&self.platform));
+            drop(self.balancer.batch(&self.platform, 0));
         }
     }
 
@@ -187,7 +187,7 @@ impl<P: Platform> Heap<P> {
         let take = || zone.areas.lock(&self.platform).take(&zone.window, pages, align, zone.memory.huge);
         let run = take().or_else(|| {
             // What is missing may be isolated.
-            drop(self.balancer.batch(&self.platform));
+            drop(self.balancer.batch(&self.platform, 0));
             take()
         })?;
         self.note_again(run.again);
@@ -234,7 +234,7 @@ impl<P: Platform> Heap<P> {
     /// use; else [`Heap::zone_usage`] and further calls of this say how it goes on as they are freed.
     pub fn zone_close(&self, zone: &UserZone, blocks: Range<u32>) -> usize {
         // A batch in flight would put its pages back into the range later.
-        let _none_in_flight = self.balancer.batch(&self.platform);
+        let _none_in_flight = self.balancer.batch(&self.platform, 0);
         zone.areas.lock(&self.platform).close(&zone.window, blocks)
     }
 
@@ -268,7 +268,7 @@ impl<P: Platform> Heap<P> {
                 platform: &self.platform,
                 // SAFETY: it lives as long as the zone, which is pinned.
                 below: unsafe { zone.below.as_ref() },
-                in_flight: self.balancer.in_flight(),
+                in_flight: self.balancer.in_flight(0),
                 window: &zone.window,
                 zone: &zone.areas,
                 place: Place::User,
@@ -307,7 +307,7 @@ impl<P: Platform> Heap<P> {
 
     /// Whether every list and count of a zone is right, as [`Heap::audit`] says it of the heap's own.
     pub fn zone_audit(&self, zone: &UserZone) -> Result<(), crate::audit::Fault> {
-        let _no_batch_in_flight = self.balancer.batch(&self.platform);
+        let _no_batch_in_flight = self.balancer.batch(&self.platform, 0);
         zone.areas.lock(&self.platform).audit(&zone.window).map(|_| ())
     }
 }

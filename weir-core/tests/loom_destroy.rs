@@ -17,6 +17,8 @@ enum Omit {
     Nothing,
     /// The destroyer does not take the batch lock for `DYING`.
     Batch,
+    /// The destroyer does not pass the batch locks of further nodes.
+    Pass,
     /// The destroyer does not wait for the taker.
     Wait,
     /// Reclaim does not ask whether the cache is live.
@@ -25,6 +27,8 @@ enum Omit {
 
 struct Cache {
     batch: Mutex<()>,
+    /// Of a further node, whose slabs are reported under it.
+    batch_of_node: Mutex<()>,
     state: AtomicU8,
     taking: AtomicU32,
     /// Sleepers on `taking`.
@@ -42,6 +46,7 @@ impl Cache {
     fn new(depot: u32, slabs: u32, omit: Omit) -> Arc<Self> {
         Arc::new(Self {
             batch: Mutex::new(()),
+            batch_of_node: Mutex::new(()),
             state: AtomicU8::new(LIVE),
             taking: AtomicU32::new(0),
             queue: Mutex::new(()),
@@ -66,6 +71,17 @@ impl Cache {
         }
         let n = std::mem::take(&mut *self.depot.lock().unwrap());
         *self.slabs.lock().unwrap() += n * self.look_at_geometry();
+    }
+
+    /// A report of another node's slabs; whether the cache was this one.
+    fn report(&self) -> bool {
+        let _batch = self.batch_of_node.lock().unwrap();
+        if self.state.load(Acquire) != LIVE {
+            return false;
+        }
+        let before = self.look_at_geometry();
+        // Released meanwhile, under no other lock.
+        self.look_at_geometry() == before
     }
 
     /// Takes an empty slab's objects down, in the program's own code, under no lock.
@@ -93,6 +109,9 @@ impl Cache {
         {
             let _batch = (self.omit != Omit::Batch).then(|| self.batch.lock().unwrap());
             self.state.store(DYING, Release);
+        }
+        if self.omit != Omit::Pass {
+            drop(self.batch_of_node.lock().unwrap());
         }
         if self.omit != Omit::Wait {
             let mut queue = self.queue.lock().unwrap();
@@ -162,4 +181,27 @@ fn the_taker_is_waited_for() {
 #[should_panic(expected = "Causality violation")]
 fn without_the_wait_it_works_on_another_cache() {
     take_down_against_destroy(Omit::Wait);
+}
+
+fn report_against_destroy(omit: Omit) {
+    loom::model(move || {
+        let cache = Cache::new(1, 1, omit);
+        let worker = {
+            let cache = cache.clone();
+            thread::spawn(move || cache.report())
+        };
+        assert_eq!(cache.destroy(), 2);
+        worker.join().unwrap();
+    });
+}
+
+#[test]
+fn a_destroyed_cache_is_in_no_workers_hands() {
+    report_against_destroy(Omit::Nothing);
+}
+
+#[test]
+#[should_panic]
+fn without_passing_the_workers_lock_it_is() {
+    report_against_destroy(Omit::Pass);
 }

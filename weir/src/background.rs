@@ -18,7 +18,8 @@ use crate::os::creds::MainThread;
 use crate::os::process::monotonic_ns;
 use crate::os::sources::{Heat, Sources};
 use crate::os::wake::Waker;
-use crate::{rseq, settings, thread};
+use crate::thread::Place;
+use crate::{node_worker, rseq, settings};
 
 const ABSENT: u32 = 0;
 const STARTING: u32 = 1;
@@ -34,6 +35,7 @@ const RETRY_NS: u64 = 10_000_000_000;
 const WORTH_HEARING: u64 = 16 << 20;
 
 static STATE: AtomicU32 = AtomicU32::new(ABSENT);
+static PLACE: Place = Place::new();
 static WAKER: Waker = Waker::new();
 /// When to try again where the thread was refused.
 static RETRY_AT: AtomicU64 = AtomicU64::new(0);
@@ -90,7 +92,7 @@ fn start(from: u32) {
         HEAP.forget_notice();
         return;
     }
-    if !thread::spawn(run) {
+    if !PLACE.spawn(run, 0) {
         RETRY_AT.store(monotonic_ns() + RETRY_NS, Relaxed);
         STATE.store(REFUSED, Release);
         HEAP.forget_notice();
@@ -117,11 +119,17 @@ pub(crate) fn forget() {
     STATS.background.store(0, Relaxed);
     // SAFETY: this process has no background thread, so nobody else has the sources.
     unsafe { *SOURCES.0.get() = Sources::new() };
-    thread::forget();
+    PLACE.forget();
+    node_worker::forget();
     HEAP.forget_notice();
 }
 
-extern "C" fn run() -> ! {
+/// Whether there is the background thread, which alone may have others beside it.
+pub(crate) fn is_running() -> bool {
+    STATE.load(Acquire) == RUNNING
+}
+
+extern "C" fn run(_: usize) -> ! {
     rseq::register(true);
     let _ = crate::os::process::set_thread_name(c"weir");
     // SAFETY: this is the background thread.
@@ -167,7 +175,7 @@ fn stop(state: u32) -> ! {
     WAKER.forget();
     // SAFETY: this is still the background thread. The descriptors end with its table.
     unsafe { *SOURCES.0.get() = Sources::new() };
-    let leaving = thread::leave();
+    let leaving = PLACE.leave();
     STATE.store(state, Release);
     HEAP.forget_notice();
     leaving.end()

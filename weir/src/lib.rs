@@ -10,6 +10,7 @@ pub mod heap;
 mod linux;
 mod machine;
 mod message;
+mod node_worker;
 mod object_cache;
 pub mod os;
 pub mod rseq;

@@ -8,6 +8,7 @@ use weir_core::page::{PAGE, PAGEBLOCK_PAGES};
 use weir_core::percpu::{MAX_CPUS, Pushed, Table};
 use weir_core::platform::{Below, Misuse, Platform, Reach, Released, Run};
 use weir_core::pressure::Level;
+use weir_core::report::Want;
 use weir_core::stats::{Cause, Stats};
 use weir_core::tunables::Tunables;
 
@@ -16,7 +17,7 @@ use crate::message::Line;
 use crate::os::mman::{self, MADV_DONTNEED, MAP_FIXED_NOREPLACE, MAP_NORESERVE, MREMAP_MAYMOVE};
 use crate::os::process::{self, futex_wait, futex_wake, monotonic_ns};
 use crate::os::syscall::Errno;
-use crate::{background, machine, rseq, start, taker};
+use crate::{background, machine, node_worker, rseq, start, taker};
 
 /// Where windows lie: the middle of the lower half of the address space, far above where programs and their brk heaps
 /// are, far below mmap's area.
@@ -211,6 +212,10 @@ impl Platform for Linux {
             return 0;
         }
         rseq::area().filter(|a| a.node_id).map_or(0, rseq::node)
+    }
+
+    fn summon(&self, node: usize, want: Want) {
+        node_worker::summon(node, want);
     }
 
     fn wait(&self, word: &AtomicU32, expected: u32) {

@@ -3,7 +3,7 @@
 //! `pthread_create` allocates and takes libc's locks, and Weir starts its thread from inside `malloc`. So the thread
 //! is made by `clone`. It has a block of zeros where its thread pointer points, runs Weir's code alone (and callbacks
 //! of a program that knows Weir, which may allocate: it has a restartable-sequence area like any other thread), and
-//! all its signals are blocked. There is one at a time.
+//! all its signals are blocked. There is one at a time in each [`Place`].
 
 use crate::os::mman::{self, PROT_NONE};
 use crate::os::process::set_signal_mask;
@@ -11,7 +11,7 @@ use crate::rseq;
 use core::arch::asm;
 use core::sync::atomic::{
     AtomicUsize,
-    Ordering::{Acquire, Relaxed, Release},
+    Ordering::{AcqRel, Acquire, Relaxed, Release},
 };
 use linux_raw_sys::general as sys;
 
@@ -24,54 +24,80 @@ const GUARD: usize = 4096;
 /// Alignment of a thread pointer, and of the parts around it.
 const PAGE: usize = 4096;
 
-/// The thread's memory, and its length.
-static MEMORY: AtomicUsize = AtomicUsize::new(0);
-static LENGTH: AtomicUsize = AtomicUsize::new(0);
-
-/// Starts `body` on a new thread, once the one before has called [`leave`]. `false`: memory or the thread was refused.
-pub fn spawn(body: extern "C" fn() -> !) -> bool {
-    // A program may have so much static TLS that the library's share of it lies far below the thread pointer.
-    let (below, above) = rseq::reach();
-    let below = below.max(TLS).next_multiple_of(PAGE);
-    let length = GUARD + STACK + below + above.max(TLS).next_multiple_of(PAGE);
-    let Ok(mask) = set_signal_mask(u64::MAX) else { return false };
-    let Ok(memory) = mman::mmap_anonymous(length, 0) else {
-        let _ = set_signal_mask(mask);
-        return false;
-    };
-    let top = memory as usize + GUARD + STACK;
-    let pointer = top + below;
-    // SAFETY: fresh memory of this function's; the first word at the thread pointer is its own address, by the ABI.
-    unsafe {
-        let _ = mman::mprotect(memory, GUARD, PROT_NONE);
-        (pointer as *mut usize).write(pointer);
-        (pointer as *mut usize).add(2).write(pointer);
-        rseq::lay_out(pointer);
-    }
-    LENGTH.store(length, Relaxed);
-    MEMORY.store(memory as usize, Release);
-    let flags = sys::CLONE_VM
-        | sys::CLONE_FS
-        | sys::CLONE_FILES
-        | sys::CLONE_SIGHAND
-        | sys::CLONE_THREAD
-        | sys::CLONE_SYSVSEM
-        | sys::CLONE_SETTLS;
-    // SAFETY: the child runs on its own stack and never returns from `body`; the parent goes on as if nothing was.
-    let ret = unsafe { clone(flags as usize, top, pointer, body) };
-    let _ = set_signal_mask(mask);
-    if ret < 0 {
-        forget();
-    }
-    ret > 0
+/// A thread's memory, and its length.
+pub struct Place {
+    memory: AtomicUsize,
+    length: AtomicUsize,
 }
 
-/// Unmaps the memory of a thread that is not there: it was refused, or is the parent's of a forked child.
-pub fn forget() {
-    let memory = MEMORY.swap(0, Acquire);
-    if memory != 0 {
-        // SAFETY: mapped by `spawn`, and nobody runs on it.
-        let _ = unsafe { mman::munmap(memory as *mut u8, LENGTH.load(Relaxed)) };
+impl Place {
+    /// Nobody's.
+    pub const fn new() -> Self {
+        Self { memory: AtomicUsize::new(0), length: AtomicUsize::new(0) }
+    }
+
+    /// Whether a thread has it.
+    pub fn is_taken(&self) -> bool {
+        self.memory.load(Acquire) != 0
+    }
+
+    /// Starts `body`, which is given `number`, on a new thread, once the one before has called [`Place::leave`]. `false`:
+    /// memory or the thread was refused.
+    pub fn spawn(&self, body: extern "C" fn(usize) -> !, number: usize) -> bool {
+        let Ok(mask) = set_signal_mask(u64::MAX) else { return false };
+        let flags = sys::CLONE_VM
+            | sys::CLONE_FS
+            | sys::CLONE_FILES
+            | sys::CLONE_SIGHAND
+            | sys::CLONE_THREAD
+            | sys::CLONE_SYSVSEM
+            | sys::CLONE_SETTLS;
+        let started = self.lay_out().is_some_and(|(top, pointer)| {
+            // SAFETY: the child runs on its own stack and never returns from `body`; the parent goes on as if nothing was.
+            unsafe { clone(flags as usize, top, pointer, body, number) > 0 }
+        });
+        let _ = set_signal_mask(mask);
+        if !started {
+            self.forget();
+        }
+        started
+    }
+
+    /// Maps the memory; the upper end of its stack, and where its thread pointer points.
+    fn lay_out(&self) -> Option<(usize, usize)> {
+        // A program may have so much static TLS that the library's share of it lies far below the thread pointer.
+        let (below, above) = rseq::reach();
+        let below = below.max(TLS).next_multiple_of(PAGE);
+        let length = GUARD + STACK + below + above.max(TLS).next_multiple_of(PAGE);
+        let memory = mman::mmap_anonymous(length, 0).ok()?;
+        let top = memory as usize + GUARD + STACK;
+        let pointer = top + below;
+        // SAFETY: fresh memory of this function's; the first word at the thread pointer is its own address, by the ABI.
+        unsafe {
+            let _ = mman::mprotect(memory, GUARD, PROT_NONE);
+            (pointer as *mut usize).write(pointer);
+            (pointer as *mut usize).add(2).write(pointer);
+            rseq::lay_out(pointer);
+        }
+        self.length.store(length, Relaxed);
+        self.memory.store(memory as usize, Release);
+        Some((top, pointer))
+    }
+
+    /// Unmaps the memory of a thread that is not there: it was refused, or is the parent's of a forked child.
+    pub fn forget(&self) {
+        let memory = self.memory.swap(0, Acquire);
+        if memory != 0 {
+            // SAFETY: mapped by `spawn`, and nobody runs on it.
+            let _ = unsafe { mman::munmap(memory as *mut u8, self.length.load(Relaxed)) };
+        }
+    }
+
+    /// On the thread: from now on another one may be started.
+    pub fn leave(&self) -> Leaving {
+        // Its length first: the next thread may set another as soon as the memory is given up.
+        let length = self.length.load(Relaxed);
+        Leaving { memory: self.memory.swap(0, AcqRel), length }
     }
 }
 
@@ -79,12 +105,6 @@ pub fn forget() {
 pub struct Leaving {
     memory: usize,
     length: usize,
-}
-
-/// On the thread: from now on another one may be started.
-pub fn leave() -> Leaving {
-    let memory = MEMORY.swap(0, Acquire);
-    Leaving { memory, length: LENGTH.load(Relaxed) }
 }
 
 impl Leaving {
@@ -106,20 +126,22 @@ impl Leaving {
 
 /// # Safety
 /// `top` is the upper end of a fresh stack, aligned to 16; `pointer` a thread pointer's block.
-unsafe fn clone(flags: usize, top: usize, pointer: usize, body: extern "C" fn() -> !) -> isize {
+unsafe fn clone(flags: usize, top: usize, pointer: usize, body: extern "C" fn(usize) -> !, number: usize) -> isize {
     let ret: isize;
-    // SAFETY: as the caller promises. In the child (rax = 0) the stack is empty: call `body`, which never returns.
+    // SAFETY: as the caller promises. In the child (rax = 0) the stack is empty: call `body`, which never returns, with
+    // the number that the fourth argument carried (where the kernel would put a thread number if a flag asked for it).
     unsafe {
         asm!(
             "syscall",
             "test rax, rax",
             "jnz 60f",
             "xor ebp, ebp",
+            "mov rdi, r10",
             "call r9",
             "ud2",
             "60:",
             inlateout("rax") sys::__NR_clone as isize => ret,
-            in("rdi") flags, in("rsi") top, in("rdx") 0, in("r10") 0, in("r8") pointer, in("r9") body,
+            in("rdi") flags, in("rsi") top, in("rdx") 0, in("r10") number, in("r8") pointer, in("r9") body,
             lateout("rcx") _, lateout("r11") _,
         );
     }

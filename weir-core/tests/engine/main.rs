@@ -5,6 +5,7 @@
 mod fake;
 
 mod caches;
+mod growth;
 mod held;
 mod misuse;
 mod model;

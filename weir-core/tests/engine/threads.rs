@@ -3,11 +3,14 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
 use weir_core::heap::Heap;
+use weir_core::buddy::Backing;
 use weir_core::made_cache::Spec;
+use weir_core::platform::Platform;
 use weir_core::pressure::Level;
+use weir_core::report::Want;
 use weir_core::stats::Cause;
 
-use crate::fake::{Fake, run_on};
+use crate::fake::{Fake, run_on, run_on_node};
 use crate::held::World;
 
 const THREADS: usize = 4;
@@ -57,6 +60,7 @@ fn program(heap: &Heap<Fake>, me: usize, market: &Mutex<Vec<Block>>) {
     for step in 0..STEPS {
         if step % 16 == 0 {
             run_on(dice.roll(3));
+            run_on_node(dice.roll(heap.platform().nodes()));
         }
         match dice.roll(10) {
             0..5 => {
@@ -96,18 +100,31 @@ fn balance(heap: &Heap<Fake>, until: &AtomicBool) {
     }
 }
 
+/// Workers of further nodes, all the time.
+fn work(heap: &Heap<Fake>, until: &AtomicBool) {
+    for split in [Backing::SparseHuge, Backing::Huge].into_iter().cycle() {
+        (1..heap.platform().nodes()).for_each(|node| drop(heap.balance_node(node, Want { cause: Cause::Pressure, split })));
+        if until.load(Acquire) {
+            return;
+        }
+        std::thread::yield_now();
+    }
+}
+
 fn drop<T>(_: T) {}
 
 #[test]
 fn threads_keep_their_blocks_while_the_balancer_works() {
-    for (lockless, huge) in [(true, false), (true, true), (false, false)] {
+    for (lockless, huge, nodes) in [(true, false, 1), (true, true, 1), (true, true, 3), (false, false, 2)] {
         let mut fake = Fake::new();
         fake.lockless = lockless;
         fake.huge.store(huge, Relaxed);
+        fake.node_count.store(nodes, Relaxed);
         let world = World::new(fake);
         let (heap, market, done) = (&*world.heap, Mutex::default(), AtomicBool::new(false));
         std::thread::scope(|scope| {
             scope.spawn(|| balance(heap, &done));
+            scope.spawn(|| work(heap, &done));
             let programs: Vec<_> = (0..THREADS)
                 .map(|me| {
                     let market = &market;
@@ -149,6 +166,7 @@ fn makes_caches(heap: &Heap<Fake>, me: usize) {
         for step in 0..400 {
             if step % 16 == 0 {
                 run_on(dice.roll(3));
+                run_on_node(dice.roll(heap.platform().nodes()));
             }
             if dice.roll(5) < 3 || held.is_empty() {
                 let object = heap.cache_alloc(id);
@@ -170,13 +188,15 @@ fn makes_caches(heap: &Heap<Fake>, me: usize) {
 
 #[test]
 fn caches_come_and_go_while_the_balancer_works() {
-    for lockless in [true, false] {
+    for (lockless, nodes) in [(true, 1), (true, 2), (false, 1)] {
         let mut fake = Fake::new();
         fake.lockless = lockless;
+        fake.node_count.store(nodes, Relaxed);
         let world = World::new(fake);
         let (heap, done) = (&*world.heap, AtomicBool::new(false));
         std::thread::scope(|scope| {
             scope.spawn(|| balance(heap, &done));
+            scope.spawn(|| work(heap, &done));
             let taker = scope.spawn(|| {
                 while !done.load(Acquire) {
                     heap.take_down();

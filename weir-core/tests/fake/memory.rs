@@ -19,6 +19,8 @@ pub struct Memory {
     parts: BTreeMap<usize, usize>,
     /// Blocks of their own: address and length.
     blocks: BTreeMap<usize, usize>,
+    /// What somebody else mapped inside a window.
+    foreign: Vec<Run>,
 }
 
 fn mmap(at: usize, len: usize, prot: i32, flags: i32) -> Option<usize> {
@@ -57,10 +59,25 @@ impl Memory {
         Some(Run { addr, len })
     }
 
+    /// Somebody else maps `len` bytes right behind the mapped part that `addr` lies in.
+    pub fn put_behind(&mut self, addr: usize, len: usize) -> Run {
+        let mut end = addr;
+        while let Some((at, len)) = self.parts.range(..=end).next_back()
+            && at + len > end
+        {
+            end = at + len;
+        }
+        self.foreign.push(Run { addr: end, len });
+        Run { addr: end, len }
+    }
+
     pub fn map_at(&mut self, run: Run) -> bool {
         assert!(run.addr.is_multiple_of(PAGE) && run.len.is_multiple_of(PAGE) && run.len > 0, "{run:?}");
         let inside = |w: &&Run| w.addr <= run.addr && run.addr + run.len <= w.addr + w.len;
         assert!(self.windows.iter().any(|w| inside(&w)), "{run:?} lies in no window");
+        if self.foreign.iter().any(|&foreign| super::overlap(foreign, run)) {
+            return false;
+        }
         let before = self.parts.range(..run.addr + run.len).next_back();
         assert!(before.is_none_or(|(addr, len)| addr + len <= run.addr), "{run:?} is mapped already");
         // SAFETY: reserved address space of this platform.

@@ -78,6 +78,8 @@ pub struct Fake {
     sleepers: (Mutex<()>, Condvar),
     pub notices: AtomicUsize,
     pub taker_notices: AtomicUsize,
+    /// Nodes whose workers were wanted.
+    summoned: Mutex<Vec<usize>>,
     pub fences: AtomicUsize,
     /// Fences are refused.
     pub no_fence: AtomicBool,
@@ -125,6 +127,7 @@ impl Fake {
             sleepers: Default::default(),
             notices: AtomicUsize::new(0),
             taker_notices: AtomicUsize::new(0),
+            summoned: Mutex::default(),
             fences: AtomicUsize::new(0),
             no_fence: AtomicBool::new(false),
             misuses: Mutex::default(),
@@ -223,6 +226,16 @@ impl Fake {
             flying.push(run);
         }
     }
+
+    /// Nodes whose workers were wanted since the last call.
+    pub fn take_summoned(&self) -> Vec<usize> {
+        std::mem::take(&mut locked(&self.summoned))
+    }
+
+    /// Somebody else maps `len` bytes right behind the mapped part that `addr` lies in.
+    pub fn put_behind(&self, addr: usize, len: usize) -> Run {
+        locked(&self.memory).put_behind(addr, len)
+    }
 }
 
 impl Below for Fake {
@@ -268,6 +281,10 @@ impl Platform for Fake {
 
     fn map_at(&self, run: Run, _node: usize) -> bool {
         !self.fails(Call::MapAt) && locked(&self.memory).map_at(run)
+    }
+
+    fn summon(&self, node: usize, _: Want) {
+        locked(&self.summoned).push(node);
     }
 
     fn map(&self, len: usize, align: usize) -> Option<usize> {

@@ -143,6 +143,12 @@ pub fn exit_group(status: i32) -> ! {
     }
 }
 
+/// Lets the calling thread run on these CPUs alone, a bit for each.
+pub fn set_affinity(cpus: &[u64]) -> Result<()> {
+    // SAFETY: the kernel reads as many bytes as are named.
+    check(unsafe { syscall3(sys::__NR_sched_setaffinity, 0, size_of_val(cpus), cpus.as_ptr() as usize) }).map(drop)
+}
+
 /// Name of the calling thread, at most 15 bytes.
 pub fn set_thread_name(name: &core::ffi::CStr) -> Result<()> {
     const PR_SET_NAME: usize = 15;

@@ -3,7 +3,7 @@
 use super::fd;
 use super::syscall::Result;
 use core::ffi::CStr;
-use core::ops::ControlFlow;
+use core::ops::{ControlFlow, RangeInclusive};
 
 /// A decimal number with nothing but white space around it.
 pub fn number(text: &[u8]) -> Option<u64> {
@@ -32,17 +32,35 @@ pub fn number_after(text: &[u8], key: &[u8]) -> Option<u64> {
     number(after(text, key)?)
 }
 
-/// The numbers of a kernel CPU or node list such as `0-3,8`: how many there are, and the highest.
-pub fn list_count(text: &[u8]) -> Option<(u64, u64)> {
-    let (mut count, mut highest) = (0u64, 0u64);
-    for part in text.trim_ascii().split(|&b| b == b',') {
+/// The ranges of a kernel CPU or node list such as `0-3,8`, each with its last; `None` in place of what is none.
+fn list(text: &[u8]) -> impl Iterator<Item = Option<RangeInclusive<u64>>> {
+    text.trim_ascii().split(|&b| b == b',').map(|part| {
         let mut ends = part.splitn(2, |&b| b == b'-');
         let first = number(ends.next()?)?;
         let last = ends.next().map_or(Some(first), number)?;
-        count = count.checked_add(last.checked_sub(first)?.checked_add(1)?)?;
+        (first <= last).then_some(first..=last)
+    })
+}
+
+/// The numbers of a kernel list: how many there are, and the highest.
+pub fn list_count(text: &[u8]) -> Option<(u64, u64)> {
+    let (mut count, mut highest) = (0u64, 0u64);
+    for range in list(text) {
+        let (first, last) = range?.into_inner();
+        count = count.checked_add(last - first)?.checked_add(1)?;
         highest = highest.max(last);
     }
     Some((count, highest))
+}
+
+/// Sets the bits of a mask that a kernel list names, as far as the mask goes.
+pub fn list_bits(text: &[u8], mask: &mut [u64]) -> Option<()> {
+    for range in list(text) {
+        let (first, last) = range?.into_inner();
+        let end = (last as usize).min(mask.len() * 64 - 1);
+        (first as usize..=end).for_each(|bit| mask[bit / 64] |= 1 << (bit % 64));
+    }
+    Some(())
 }
 
 /// The choice in brackets of a file such as `always [madvise] never`.
@@ -128,6 +146,9 @@ mod tests {
         assert_eq!(chosen(b"always [madvise] never\n"), Some(&b"madvise"[..]));
         assert_eq!(list_count(b"0-3,8\n"), Some((5, 8)));
         assert_eq!(list_count(b"3-0"), None);
+        let mut mask = [0; 2];
+        assert_eq!((list_bits(b"0-3,8,63-64,100-900\n", &mut mask), mask), (Some(()), [0x8000_0000_0000_010f, !0 << 36 | 1]));
+        assert_eq!(list_bits(b"\n", &mut mask), None);
     }
 
     #[test]
