@@ -33,7 +33,7 @@ pub struct Row {
     pub label: String,
     /// On which allocator.
     pub allocator: Allocator,
-    /// `cache`, `limited` or `malloc`.
+    /// `cache`, `limited`, `malloc` or `none`.
     pub from: &'static str,
     /// What presses meanwhile.
     pub pressure: Pressure,
@@ -54,6 +54,8 @@ pub struct Runs {
     pub rare: Sample,
     /// Microseconds of the longest burst of 32 while the thread kept its CPU.
     pub stall: Sample,
+    /// Such bursts a second of over 1 ms.
+    pub stalls: Sample,
     /// Drains and trims that took something.
     pub drains: Sample,
     /// As `drains`.
@@ -102,6 +104,9 @@ fn rows(allocators: Vec<Allocator>) -> Vec<Row> {
             rows.push(row("cache, soft pressure", "cache", Pressure::Soft));
             rows.push(row("cache, drains", "cache", Pressure::Drains));
             rows.push(row("cache with a limit to account", "limited", Pressure::None));
+        }
+        if allocator.name == WEIR {
+            rows.push(row("no allocator: places in turn", "none", Pressure::None));
         }
         rows.push(row(&format!("malloc of {}", allocator.name), "malloc", Pressure::None));
     }
@@ -153,6 +158,7 @@ fn note(runs: &mut Runs, said: &str) -> Result<(), String> {
     runs.free.push(number("free_ns")?);
     runs.rare.push(number("rare_us")?);
     runs.stall.push(number("stall_us")?);
+    runs.stalls.push(number("stalls")?);
     runs.drains.push(number("drains")?);
     runs.trims.push(number("trims")?);
     for (key, sample) in [("bucket", &mut runs.bucket), ("held", &mut runs.held)] {
@@ -165,7 +171,8 @@ fn as_json(rows: &[Row]) -> Value {
     let row = |row: &Row| {
         let runs = &row.runs;
         json!({ "row": row.label, "packets_a_second": runs.rate.json(), "alloc_ns": runs.alloc.json(),
-                "free_ns": runs.free.json(), "rare_us": runs.rare.json(), "stall_us": runs.stall.json(), "drains": runs.drains.json(),
+                "free_ns": runs.free.json(), "rare_us": runs.rare.json(), "stall_us": runs.stall.json(),
+                "stalls_a_second": runs.stalls.json(), "drains": runs.drains.json(),
                 "trims": runs.trims.json(), "bucket": runs.bucket.json(), "held": runs.held.json(),
                 "failed": runs.failed })
     };

@@ -14,12 +14,13 @@ pub fn print(rows: &[Row]) {
     );
     println!("this kernel knows, which may include CPUs that the machine's host took away.\n");
     println!("{}", verdicts(rows));
+    println!("{}", stalls(rows));
 }
 
 fn table(rows: &[Row]) -> Table {
     let header =
         ["buffers from", "packets/s", "ns an allocation", "ns a free", "p99.99 of bursts, us", "longest stall, us"];
-    let more = ["bucket, objects", "free in the cache, objects", "drains", "trims"];
+    let more = ["stalls over 1 ms a second", "bucket, objects", "free in the cache, objects", "drains", "trims"];
     let mut table = Table::new(header.into_iter().chain(more));
     for row in rows {
         if let Some(why) = &row.runs.failed {
@@ -28,13 +29,29 @@ fn table(rows: &[Row]) -> Table {
         }
         let runs = &row.runs;
         let mut cells = vec![row.label.clone(), spread(&runs.rate, count)];
-        cells.extend([&runs.alloc, &runs.free, &runs.rare, &runs.stall].map(|sample| spread(sample, short)));
-        if row.from != "malloc" {
+        cells.extend([&runs.alloc, &runs.free, &runs.rare, &runs.stall, &runs.stalls].map(|sample| spread(sample, short)));
+        if matches!(row.from, "cache" | "limited") {
             cells.extend(
                 [&runs.bucket, &runs.held, &runs.drains, &runs.trims].map(|s| spread(s, |n| format!("{n:.0}"))),
             );
         }
         table.row(cells);
+    }
+    table
+}
+
+/// Whether drains make bursts longer than a thousandth of a second more frequent.
+fn stalls(rows: &[Row]) -> Table {
+    let mut table = Table::new(["stalls over 1 ms a second", "against", "difference"]);
+    let weir = |from: &str, pressure| {
+        rows.iter().find(|row| row.allocator.name == WEIR && row.from == from && row.pressure == pressure)
+    };
+    let drains = weir("cache", Pressure::Drains);
+    for reference in [weir("cache", Pressure::None), weir("none", Pressure::None)].into_iter().flatten() {
+        if let Some(drains) = drains {
+            let verdict = student(&drains.runs.stalls, &reference.runs.stalls).to_string();
+            table.row([drains.label.clone(), reference.label.clone(), verdict]);
+        }
     }
     table
 }

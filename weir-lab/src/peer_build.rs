@@ -43,19 +43,22 @@ pub const JEMALLOC: Recipe = Recipe {
     tools: &[("c++", "g++"), ("make", "make")],
 };
 
-/// mimalloc 3, which is this crate's default; its own overrides are complete.
+/// mimalloc 3, from the crate that carries the newest one; its own overrides are complete.
 pub const MIMALLOC3: Recipe = Recipe {
     name: "mimalloc3",
-    package: "libmimalloc-sys",
-    version: "0.1.49",
-    carries: "3.3.2",
-    features: &["override"],
-    archive: "libmimalloc.a",
+    package: "libmimalloc-sys2",
+    version: "0.1.65",
+    carries: "3.6.0",
+    features: &["override", "v3"],
+    archive: "build/libmimalloc.a",
     flags: "",
     aliases: &[],
     env: &[],
-    tools: &[("c++", "g++")],
+    tools: &[("c++", "g++"), ("cmake", "cmake")],
 };
+
+/// mimalloc 2, from the same crate.
+pub const MIMALLOC2: Recipe = Recipe { name: "mimalloc2-crate", carries: "2.5.2", features: &["override"], ..MIMALLOC3 };
 
 /// snmalloc. Operator new is its malloc (it answers null where C++ would throw).
 pub const SNMALLOC: Recipe = Recipe {
@@ -140,7 +143,7 @@ pub const TCMALLOC: Recipe = Recipe {
 };
 
 /// All recipes.
-pub const RECIPES: &[&Recipe] = &[&JEMALLOC, &TCMALLOC, &MIMALLOC3, &SNMALLOC, &RPMALLOC];
+pub const RECIPES: &[&Recipe] = &[&JEMALLOC, &TCMALLOC, &MIMALLOC2, &MIMALLOC3, &SNMALLOC, &RPMALLOC];
 
 /// Where peers are built and kept: `$WEIR_PEERS_DIR`, else `peers` beside the build's profile directories.
 pub fn directory() -> PathBuf {

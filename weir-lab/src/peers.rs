@@ -46,10 +46,11 @@ pub const PEERS: &[Peer] = &[
     debian("gperftools", "libtcmalloc-minimal4", "libtcmalloc_minimal.so.4"),
     Peer { name: "tcmalloc", source: Source::Crate(&peer_build::TCMALLOC) },
     debian("mimalloc2", "libmimalloc2.0", "libmimalloc.so.2"),
+    Peer { name: "mimalloc2-crate", source: Source::Crate(&peer_build::MIMALLOC2) },
     Peer { name: "mimalloc3", source: Source::Crate(&peer_build::MIMALLOC3) },
     Peer { name: "snmalloc", source: Source::Crate(&peer_build::SNMALLOC) },
     Peer { name: "rpmalloc", source: Source::Crate(&peer_build::RPMALLOC) },
-    debian("scudo", "libclang-rt-14-dev", "libclang_rt.scudo_standalone-x86_64.so"),
+    debian("scudo", "libclang-rt-22-dev", "libclang_rt.scudo_standalone-x86_64.so"),
 ];
 
 /// Peers that cannot be had here, and why.
@@ -60,7 +61,7 @@ pub const OUT_OF_REACH: &[(&str, &str)] =
 const LIBRARY_DIRS: &[&str] = &[
     "/usr/lib/x86_64-linux-gnu",
     "/usr/lib/aarch64-linux-gnu",
-    "/usr/lib/llvm-14/lib/clang/14.0.6/lib/linux",
+    "/usr/lib/llvm-22/lib/clang/22/lib/linux",
     "/usr/lib",
 ];
 

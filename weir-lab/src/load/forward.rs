@@ -1,7 +1,7 @@
 //! E4's program: a packet forwarder. One thread on the first CPU takes a buffer for each packet and fills in its head;
 //! another on the second CPU reads the head and gives the buffer back.
 //!
-//! `forward from=cache|limited|malloc ms=N`; prints packets, the time of allocations and frees, stalls, and the cache's
+//! `forward from=cache|limited|malloc|none ms=N`; prints packets, the time of allocations and frees, stalls, and the cache's
 //! figures over time.
 
 use crate::clock;
@@ -18,6 +18,8 @@ const BURST: usize = 32;
 /// Bursts on their way between the two threads.
 const RING: usize = 64;
 const WARM_UP: Duration = Duration::from_millis(200);
+/// A burst that takes longer is counted as a stall.
+const STALL: Duration = Duration::from_millis(1);
 /// Between two looks at the cache.
 const LOOK: Duration = Duration::from_millis(50);
 
@@ -28,21 +30,23 @@ pub fn main(args: impl Iterator<Item = String>) -> Result<(), String> {
         match word.split_once('=') {
             Some(("from", value)) => from = value.into(),
             Some(("ms", value)) => ms = value.parse().map_err(|_| format!("'{value}' is not a whole number"))?,
-            _ => return Err(format!("'{word}' is no setting: from=cache|limited|malloc, ms")),
+            _ => return Err(format!("'{word}' is no setting: from=cache|limited|malloc|none, ms")),
         }
     }
     let source = match from.as_str() {
         "cache" => Source::cache("packets", BUFFER, 0)?,
         "limited" => Source::cache("packets", BUFFER, LIMITED)?,
         "malloc" => Source::Malloc(BUFFER),
-        _ => return Err(format!("'{from}' is neither cache, limited nor malloc")),
+        "none" => Source::fixed(BUFFER, 2 * RING * BURST),
+        _ => return Err(format!("'{from}' is neither cache, limited, malloc nor none")),
     };
     let ring = Ring::default();
+    let stall = (STALL.as_nanos() as f64 / clock::ns_a_tick()) as u64;
     let (over, counting) = (AtomicBool::new(false), AtomicBool::new(false));
     let mut looks = Vec::new();
     let (receiver, sender, seconds) = std::thread::scope(|scope| {
-        let receiver = scope.spawn(|| side(0, &counting, |timer| receive(&source, &ring, timer, &over)));
-        let sender = scope.spawn(|| side(1, &counting, |timer| send(&source, &ring, timer)));
+        let receiver = scope.spawn(|| side(0, &counting, stall, |timer| receive(&source, &ring, timer, &over)));
+        let sender = scope.spawn(|| side(1, &counting, stall, |timer| send(&source, &ring, timer)));
         std::thread::sleep(WARM_UP);
         counting.store(true, Ordering::Release);
         let start = Instant::now();
@@ -87,13 +91,17 @@ struct Side {
     packets: u64,
     ticks: u64,
     bursts: Histogram,
-    /// The longest burst while nobody took the CPU away, and the longest of all.
-    longest: [u64; 2],
+    /// The longest burst while nobody took the CPU away.
+    longest: u64,
+    /// Bursts longer than [`STALL`], of those.
+    stalls: u64,
 }
 
 /// Times bursts.
 struct Timer<'a> {
     counting: &'a AtomicBool,
+    /// Ticks of [`STALL`].
+    stall: u64,
     side: Side,
     switches: i64,
     bursts: u64,
@@ -114,12 +122,12 @@ impl Timer<'_> {
         self.side.packets += BURST as u64;
         self.side.ticks += ticks;
         self.side.bursts.note(ticks);
-        self.side.longest[1] = self.side.longest[1].max(ticks);
-        if ticks > self.side.longest[0] {
+        if ticks > self.side.longest.min(self.stall) {
             // Only what the allocator made it wait for: a thread that lost its CPU was not stalled by a drain.
             let switches = involuntary_switches();
             if switches == self.switches {
-                self.side.longest[0] = ticks;
+                self.side.longest = self.side.longest.max(ticks);
+                self.side.stalls += u64::from(ticks > self.stall);
             }
             self.switches = switches;
         } else if self.bursts.is_multiple_of(SWITCH_LOOK) {
@@ -137,7 +145,7 @@ fn involuntary_switches() -> i64 {
     }
 }
 
-fn side(cpu: usize, counting: &AtomicBool, work: impl FnOnce(&mut Timer)) -> Side {
+fn side(cpu: usize, counting: &AtomicBool, stall: u64, work: impl FnOnce(&mut Timer)) -> Side {
     let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     // SAFETY: a CPU set is plain data; binds this thread to one that exists.
     unsafe {
@@ -145,8 +153,8 @@ fn side(cpu: usize, counting: &AtomicBool, work: impl FnOnce(&mut Timer)) -> Sid
         libc::CPU_SET(cpu % cpus, &mut set);
         libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &set);
     }
-    let side = Side { packets: 0, ticks: 0, bursts: Histogram([0; 512]), longest: [0; 2] };
-    let mut timer = Timer { counting, side, switches: involuntary_switches(), bursts: 0 };
+    let side = Side { packets: 0, ticks: 0, bursts: Histogram([0; 512]), longest: 0, stalls: 0 };
+    let mut timer = Timer { counting, stall, side, switches: involuntary_switches(), bursts: 0 };
     work(&mut timer);
     timer.side
 }
@@ -238,7 +246,8 @@ fn print(receiver: &Side, sender: &Side, seconds: f64, looks: &[Stats]) {
     };
     let us = |ticks: u64| ticks as f64 * tick / 1e3;
     let rare = us(receiver.bursts.all_but_one_of(10_000).max(sender.bursts.all_but_one_of(10_000)));
-    let longest = |which: usize| us(receiver.longest[which].max(sender.longest[which]));
+    let longest = us(receiver.longest.max(sender.longest));
+    let stalls = (receiver.stalls + sender.stalls) as f64 / seconds;
     let list = |part: fn(&Stats) -> usize| {
         let mut text = String::new();
         for (place, look) in looks.iter().enumerate() {
@@ -248,13 +257,11 @@ fn print(receiver: &Side, sender: &Side, seconds: f64, looks: &[Stats]) {
     };
     let last = looks.last().copied().unwrap_or_default();
     println!(
-        "{{\"packets\":{},\"seconds\":{seconds},\"alloc_ns\":{},\"free_ns\":{},\"rare_us\":{rare},\"stall_us\":{},\"stall_any_us\":{},\
+        "{{\"packets\":{},\"seconds\":{seconds},\"alloc_ns\":{},\"free_ns\":{},\"rare_us\":{rare},\"stall_us\":{longest},\"stalls\":{stalls},\
          \"bucket\":[{}],\"held\":[{}],\"drains\":{},\"trims\":{}}}",
         sender.packets,
         ns(receiver),
         ns(sender),
-        longest(0),
-        longest(1),
         list(|look| look.bucket),
         list(|look| look.free_cpu + look.free_depot + look.free_slab),
         last.drains,

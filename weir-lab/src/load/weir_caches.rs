@@ -3,6 +3,7 @@
 use crate::mem::Block;
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 type Create = unsafe extern "C" fn(
     *const c_char,
@@ -70,6 +71,8 @@ pub enum Source {
     Malloc(usize),
     /// The kernel, each time.
     Map(usize),
+    /// Places that are handed out in turn, whoever holds them: what the rest of a program costs.
+    Fixed { base: *mut u8, size: usize, count: usize, next: &'static AtomicUsize },
     /// A cache of Weir's.
     Cache { cache: NonNull<c_void>, alloc: Alloc, free: Free, stats: Figures, size: usize },
 }
@@ -107,12 +110,23 @@ impl Source {
         Ok(Source::Cache { cache, alloc, free, stats, size })
     }
 
+    /// `count` places of `size` bytes.
+    pub fn fixed(size: usize, count: usize) -> Source {
+        static NEXT: AtomicUsize = AtomicUsize::new(0);
+        Source::Fixed { base: map(size * count).address(), size, count, next: &NEXT }
+    }
+
     /// A buffer, its first byte written.
     #[inline]
     pub fn take(&self) -> Block {
         match *self {
             Source::Malloc(size) => Block::new(size),
             Source::Map(size) => map(size),
+            Source::Fixed { base, size, count, next } => {
+                let place = next.load(Ordering::Relaxed);
+                next.store(place + 1, Ordering::Relaxed);
+                Block::checked(base.wrapping_add(place % count * size).cast(), size)
+            }
             // SAFETY: the cache lives as long as the program.
             Source::Cache { cache, alloc, size, .. } => Block::checked(unsafe { alloc(cache.as_ptr()) }, size),
         }
@@ -123,6 +137,7 @@ impl Source {
     pub fn give(&self, block: Block) {
         match *self {
             Source::Malloc(_) => block.free(),
+            Source::Fixed { .. } => {}
             // SAFETY: mapped by `take`, with that size, and nobody uses it any more.
             Source::Map(size) => unsafe {
                 libc::munmap(block.address().cast(), size);
