@@ -6,7 +6,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use crate::density::is_filled;
 use crate::heap::{Heap, MAX_NODES, MAX_RUN, Space};
 use crate::mapped::{Block, Blocks, table_bytes};
-use crate::page::{LARGE, MAX_ORDER, PAGE, PAGEBLOCK, PAGEBLOCK_PAGES, order_of};
+use crate::page::{Grown, LARGE, MAX_ORDER, PAGE, PAGEBLOCK, PAGEBLOCK_PAGES, order_of};
 use crate::platform::{Contents, Misuse, Platform, Run};
 use crate::refault::{Again, stamp};
 use crate::report::{event, horizon};
@@ -49,14 +49,20 @@ impl<P: Platform> Heap<P> {
         let huge = self.platform.huge_on_touch();
         let blocks = if align >= MAX_ORDER - 1 { 3 } else { pages.div_ceil(PAGEBLOCK_PAGES) };
         loop {
+            let top = space.window.top();
             let run = space.zones[home].lock(&self.platform).take(&space.window, pages, align, huge);
             if let Some(run) = run {
                 return Some(self.taken(run, pages));
             }
-            let Some((first, count)) = space.window.grow(&self.platform, blocks, home) else { break };
-            let added = count * PAGEBLOCK_PAGES * PAGE;
-            stats::add(&self.platform.stats().heap_bytes, added as u64);
-            space.zones[home].lock(&self.platform).add(&space.window, first, count);
+            match space.window.grow(&self.platform, blocks, home, top) {
+                Grown::Row { first, count } => {
+                    let added = count * PAGEBLOCK_PAGES * PAGE;
+                    stats::add(&self.platform.stats().heap_bytes, added as u64);
+                    space.zones[home].lock(&self.platform).add(&space.window, first, count);
+                }
+                Grown::Meanwhile => {}
+                Grown::Refused => break,
+            }
         }
         let nodes = self.platform.nodes().min(MAX_NODES);
         (0..nodes).filter(|&n| n != home).find_map(|node| {

@@ -72,6 +72,22 @@ pub struct Window {
     pub(crate) visits: AtomicUsize,
 }
 
+/// What came of [`Window::grow`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Grown {
+    /// These pageblocks are new.
+    Row {
+        /// The first.
+        first: u32,
+        /// How many.
+        count: usize,
+    },
+    /// Another thread was quicker.
+    Meanwhile,
+    /// Address space or memory is refused.
+    Refused,
+}
+
 /// How far each array is mapped.
 struct Growth {
     pages_max: usize,
@@ -168,12 +184,15 @@ impl Window {
         self.growth.lock(platform).mapped.iter().sum()
     }
 
-    /// Maps the next pageblocks for node `node`, at least `blocks` of them in one row, and returns the first and how
-    /// many there are. `None` when address space or memory is refused.
-    pub fn grow<P: Platform>(&self, platform: &P, blocks: usize, node: usize) -> Option<(u32, usize)> {
+    /// Maps the next pageblocks for node `node`, at least `blocks` of them in one row, unless the window grew since its
+    /// top was `seen`: threads that run short together wait here for the first, and are to look again.
+    pub fn grow<P: Platform>(&self, platform: &P, blocks: usize, node: usize, seen: u32) -> Grown {
         let mut growth = self.growth.lock(platform);
-        if growth.pages_max == 0 {
-            self.place(platform, &mut growth)?;
+        if self.top() != seen {
+            return Grown::Meanwhile;
+        }
+        if growth.pages_max == 0 && self.place(platform, &mut growth).is_none() {
+            return Grown::Refused;
         }
         let mut first = self.top.load(Relaxed) / PAGEBLOCK_PAGES;
         let wanted = (first * PAGEBLOCK / 8).clamp(GROW_MIN, GROW_MAX) / PAGEBLOCK;
@@ -194,7 +213,7 @@ impl Window {
                         self.populate(platform, first, end);
                     }
                     self.top.store(end * PAGEBLOCK_PAGES, Release);
-                    return Some((first as u32, count));
+                    return Grown::Row { first: first as u32, count };
                 }
             }
             // Somebody else's mapping lies in the way, or memory is refused: leave a hole and try behind it.
@@ -203,7 +222,7 @@ impl Window {
                 break;
             }
         }
-        None
+        Grown::Refused
     }
 
     fn place<P: Platform>(&self, platform: &P, growth: &mut Growth) -> Option<()> {
@@ -250,7 +269,7 @@ impl Window {
     /// a small program never needs most of that.
     fn populate<P: Platform>(&self, platform: &P, first: usize, end: usize) {
         for (base, bytes) in self.arrays() {
-            let (from, to) = (first * bytes & !(PAGE - 1), (end * bytes).next_multiple_of(PAGE));
+            let (from, to) = ((first * bytes) & !(PAGE - 1), (end * bytes).next_multiple_of(PAGE));
             platform.populate(Run { addr: base + from, len: to - from });
         }
     }

@@ -20,12 +20,34 @@ use std::time::Duration;
 const MEMORY: u64 = 1280 << 20;
 const FILE: usize = 64 << 20;
 const LIMIT: Duration = Duration::from_secs(900);
+/// The parts: `--only` takes their names. The last runs for ten minutes, and only when asked for.
+const PARTS: [&str; 4] = ["free", "twentieth", "idle", "growth"];
+const GROWTH_MS: u64 = 600_000;
 /// The classes of buffers.
 pub const CLASSES: usize = 6;
 /// The class that stays warm in the last part: 16 KiB.
 const WARM: usize = 2;
 
 type Env = &'static [(&'static str, &'static str)];
+
+/// What clients ask for.
+#[derive(Clone, Copy)]
+pub struct Load {
+    /// As in the tables.
+    pub what: &'static str,
+    sizes: &'static str,
+    connections: usize,
+}
+
+const ALL: Load = Load { what: "all sizes mixed, 24 connections", sizes: "all", connections: 24 };
+const TURNS: Load =
+    Load { what: "one size after another, half a second each, 24 connections", sizes: "turns", connections: 24 };
+/// A connection holds up to 64 buffers: of 24, those of the largest size alone are three times the twentieth; of 6 they
+/// fit, and only what caches keep does not.
+const FITTING: [Load; 2] = [
+    Load { what: "one size after another, 6 connections", sizes: "turns", connections: 6 },
+    Load { what: "all sizes mixed, 6 connections", sizes: "all", connections: 6 },
+];
 
 /// Neither trims nor reports: what was free stays where it is.
 const NO_PRESSURE: Env = &[("WEIR_REPORT", "0"), ("WEIR_IDLE_MS", "3600000")];
@@ -44,8 +66,8 @@ pub struct Row {
     pub rate: Sample,
     /// The server's resident set and swap at the end, bytes.
     pub end: [Sample; 2],
-    /// Bytes of the caches' slabs, by second, of the last run.
-    pub curve: Vec<f64>,
+    /// Bytes of the caches' slabs and of the resident set, by half second, of the last run.
+    pub curve: Vec<[f64; 2]>,
     /// Why it could not go on.
     pub failed: Option<String>,
 }
@@ -61,7 +83,6 @@ pub struct IdleCase {
 /// Where the server and its clients meet, and what it serves.
 struct Stage {
     directory: PathBuf,
-    connections: usize,
     _guard: Guard,
 }
 
@@ -69,22 +90,43 @@ struct Stage {
 pub fn run(args: &RunArgs, allocators: Vec<Allocator>) -> Result<Value, String> {
     let rounds = args.runs.unwrap_or(if args.quick { 1 } else { 5 });
     let ms = if args.quick { 1000 } else { 6000 };
-    let stage = Stage::make()?;
-    let mut free = free_rows(&allocators);
-    measure(&stage, &mut free, rounds, ms / 2, ("all", None))?;
-    e3_report::throughput(&free);
-    let weir = allocators.iter().find(|allocator| allocator.name == WEIR).ok_or("Weir is not here")?;
-    let mut pressed = pressed_rows(weir);
-    match tight(args) {
-        Ok(_swap) => {
-            measure(&stage, &mut pressed, rounds, ms, ("turns", Some(MEMORY / 20)))?;
-            e3_report::pressed(&pressed, MEMORY / 20);
-        }
-        Err(why) => println!("A twentieth of the memory is left out: {why}.\n"),
+    if let Some(unknown) = args.only.iter().find(|only| !PARTS.contains(&only.as_str())) {
+        return Err(format!("'{unknown}' is no part of e3: there are {}", PARTS.join(", ")));
     }
-    let idle = idle_case(&stage, weir, ms)?;
-    e3_report::idle(&idle, WARM);
-    Ok(as_json(&free, &pressed, &idle))
+    let asked = |part: &str| args.only.iter().any(|only| only == part) || (args.only.is_empty() && part != "growth");
+    let stage = Stage::make()?;
+    let weir = allocators.iter().find(|allocator| allocator.name == WEIR).ok_or("Weir is not here")?;
+    let mut free = free_rows(&allocators);
+    if asked("free") {
+        measure(&stage, &mut free, rounds, ms / 2, (ALL, None))?;
+        e3_report::throughput(&free);
+    }
+    let mut pressed = Vec::new();
+    let mut growth = pressed_rows(weir).split_off(2);
+    if asked("twentieth") || asked("growth") {
+        match tight(args) {
+            Ok(_swap) => {
+                let loads = [TURNS].into_iter().chain(FITTING).take(if args.quick { 1 } else { 3 });
+                for load in loads.filter(|_| asked("twentieth")) {
+                    let mut rows = pressed_rows(weir);
+                    measure(&stage, &mut rows, rounds, ms, (load, Some(MEMORY / 20)))?;
+                    e3_report::pressed(&rows, load, MEMORY / 20);
+                    pressed.push(rows);
+                }
+                if asked("growth") {
+                    let ms = if args.quick { ms } else { GROWTH_MS };
+                    measure(&stage, &mut growth, 1, ms, (TURNS, Some(MEMORY / 20)))?;
+                    e3_report::growth(&growth, TURNS, MEMORY / 20);
+                }
+            }
+            Err(why) => println!("A twentieth of the memory is left out: {why}.\n"),
+        }
+    }
+    let idle = asked("idle").then(|| idle_case(&stage, weir, ms)).transpose()?;
+    if let Some(idle) = &idle {
+        e3_report::idle(idle, WARM);
+    }
+    Ok(as_json(&free, &pressed, &growth, idle.as_ref()))
 }
 
 /// Swap and memory cgroups: both or none.
@@ -128,7 +170,7 @@ fn pressed_rows(weir: &Allocator) -> Vec<Row> {
     ]
 }
 
-fn measure(stage: &Stage, rows: &mut [Row], rounds: u32, ms: u64, how: (&str, Option<u64>)) -> Result<(), String> {
+fn measure(stage: &Stage, rows: &mut [Row], rounds: u32, ms: u64, how: (Load, Option<u64>)) -> Result<(), String> {
     let count = rows.len();
     for (round, chosen) in turns::of(rounds, count) {
         let row = &mut rows[chosen];
@@ -143,13 +185,13 @@ fn measure(stage: &Stage, rows: &mut [Row], rounds: u32, ms: u64, how: (&str, Op
     Ok(())
 }
 
-fn one(stage: &Stage, row: &mut Row, ms: u64, (sizes, limit): (&str, Option<u64>)) -> Result<(), String> {
+fn one(stage: &Stage, row: &mut Row, ms: u64, (load, limit): (Load, Option<u64>)) -> Result<(), String> {
     let cgroup = limit.map(|bytes| Cgroup::make("server", bytes)).transpose()?;
     let mut server = stage.server(row, cgroup.as_ref())?;
     let over = std::sync::atomic::AtomicBool::new(false);
     let (rate, curve) = std::thread::scope(|scope| {
         let clients = scope.spawn(|| {
-            let rate = stage.clients(ms, sizes);
+            let rate = stage.clients(ms, load.sizes, load.connections);
             over.store(true, std::sync::atomic::Ordering::Relaxed);
             rate
         });
@@ -159,7 +201,7 @@ fn one(stage: &Stage, row: &mut Row, ms: u64, (sizes, limit): (&str, Option<u64>
             if server.next_phase().is_err() {
                 break;
             }
-            curve.push(list(&server.said, "slabs").iter().sum());
+            curve.push([list(&server.said, "slabs").iter().sum(), server.number("rss").unwrap_or(f64::NAN)]);
         }
         (clients.join(), curve)
     });
@@ -176,7 +218,7 @@ fn idle_case(stage: &Stage, weir: &Allocator, ms: u64) -> Result<IdleCase, Strin
     eprintln!("e3: idle caches");
     let mut server = stage.server(&row("idle caches", weir, "cache", &[]), None)?;
     let mut phase = |sizes: &str| -> Result<Value, String> {
-        stage.clients(ms, sizes)?;
+        stage.clients(ms, sizes, ALL.connections)?;
         server.next_phase()?;
         Ok(server.said.clone())
     };
@@ -203,7 +245,7 @@ impl Stage {
         let mut file = std::fs::File::create(directory.join("file")).map_err(told)?;
         let chunk: Vec<u8> = (0..1 << 20).map(|byte: u32| byte.wrapping_mul(0x9e37_79b9).to_le_bytes()[3]).collect();
         (0..FILE >> 20).try_for_each(|_| file.write_all(&chunk)).map_err(told)?;
-        Ok(Stage { directory, connections: 24, _guard: guard })
+        Ok(Stage { directory, _guard: guard })
     }
 
     fn server(&self, row: &Row, cgroup: Option<&Cgroup>) -> Result<Phased, String> {
@@ -216,11 +258,11 @@ impl Stage {
     }
 
     /// MiB a second.
-    fn clients(&self, ms: u64, sizes: &str) -> Result<f64, String> {
+    fn clients(&self, ms: u64, sizes: &str, connections: usize) -> Result<f64, String> {
         let plain = Allocator { name: "clients".into(), preload: None, version: String::new(), env: &[] };
         let mut start = command(load_program()?, &plain);
         start.arg("file-clients").arg(self.directory.join("socket"));
-        start.args([FILE.to_string(), self.connections.to_string(), ms.to_string(), sizes.to_string()]);
+        start.args([FILE.to_string(), connections.to_string(), ms.to_string(), sizes.to_string()]);
         let finished = run_child(start, LIMIT, "the clients")?;
         let said: Value = serde_json::from_str(finished.output.trim()).map_err(|why| format!("no result: {why}"))?;
         let number = |key: &str| said[key].as_f64().ok_or_else(|| format!("the clients said no '{key}'"));
@@ -228,11 +270,15 @@ impl Stage {
     }
 }
 
-fn as_json(free: &[Row], pressed: &[Row], idle: &IdleCase) -> Value {
+fn as_json(free: &[Row], pressed: &[Vec<Row>], growth: &[Row], idle: Option<&IdleCase>) -> Value {
     let row = |row: &Row| {
         json!({ "row": row.label, "mib_a_second": row.rate.json(), "rss": row.end[0].json(), "swap": row.end[1].json(),
-                "slabs_by_half_second": row.curve, "failed": row.failed })
+                "slabs_and_rss_by_half_second": row.curve, "failed": row.failed })
     };
-    json!({ "free": free.iter().map(row).collect::<Vec<_>>(), "pressed": pressed.iter().map(row).collect::<Vec<_>>(),
-            "idle": { "slabs_after_burst": idle.slabs[0], "slabs_after_calm": idle.slabs[1], "hit_rates": idle.hits } })
+    let rows = |rows: &[Row]| rows.iter().map(row).collect::<Vec<_>>();
+    let idle = idle.map(
+        |idle| json!({ "slabs_after_burst": idle.slabs[0], "slabs_after_calm": idle.slabs[1], "hit_rates": idle.hits }),
+    );
+    json!({ "free": rows(free), "pressed": pressed.iter().map(|load| rows(load)).collect::<Vec<_>>(),
+            "growth": rows(growth), "idle": idle })
 }

@@ -1,6 +1,6 @@
 //! E3's tables: throughput by where buffers come from, the three ways of a twentieth of the memory, idle caches.
 
-use crate::e3::{CLASSES, IdleCase, Row};
+use crate::e3::{CLASSES, IdleCase, Load, Row};
 use crate::report::{Table, mib, short, spread};
 use crate::stats::student;
 
@@ -29,12 +29,12 @@ fn failed(row: &Row) {
 }
 
 /// With a twentieth of it.
-pub fn pressed(rows: &[Row], limit: u64) {
-    println!("## A memory cgroup of {} MiB: one size after another, half a second each\n", mib(limit as f64));
+pub fn pressed(rows: &[Row], load: Load, limit: u64) {
+    println!("## A memory cgroup of {} MiB: {}\n", mib(limit as f64), load.what);
     let header = ["back pressure", "MiB/s, median (least..most)", "resident, MiB", "swapped, MiB"];
     let mut table = Table::new(header.into_iter().chain(["caches, MiB, each half second of the last run", "survived"]));
     for row in rows {
-        let curve = row.curve.iter().map(|bytes| mib(*bytes)).collect::<Vec<_>>().join(" ");
+        let curve = row.curve.iter().map(|[slabs, _]| mib(*slabs)).collect::<Vec<_>>().join(" ");
         let survived = if row.failed.is_some() { "no" } else { "yes" };
         let [rss, swap] = row.end.each_ref().map(|sample| spread(sample, mib));
         table.row([row.label.clone(), spread(&row.rate, short), rss, swap, curve, survived.into()]);
@@ -44,6 +44,28 @@ pub fn pressed(rows: &[Row], limit: u64) {
     if let [a, b, c] = rows {
         println!("(c) is {} of (b), and {} of (a). The document: (c) is 1.5 x (b).\n", against(c, b), against(c, a));
     }
+}
+
+/// Half seconds of a minute.
+const MINUTE: usize = 120;
+
+/// What caches hold minute by minute.
+pub fn growth(rows: &[Row], load: Load, limit: u64) {
+    println!("## Growth: a memory cgroup of {} MiB, {}\n", mib(limit as f64), load.what);
+    let mut table = Table::new(["minute", "caches, MiB: mean", "most", "resident, MiB: mean", "most"]);
+    for row in rows {
+        for (minute, looks) in row.curve.chunks(MINUTE).enumerate() {
+            let mut cells = vec![(minute + 1).to_string()];
+            for part in 0..2 {
+                let mean = looks.iter().map(|look| look[part]).sum::<f64>() / looks.len() as f64;
+                cells.push(mib(mean));
+                cells.push(mib(looks.iter().map(|look| look[part]).fold(0.0, f64::max)));
+            }
+            table.row(cells);
+        }
+        failed(row);
+    }
+    println!("{table}");
 }
 
 /// Bursts, then one size alone.

@@ -29,7 +29,9 @@ fn table(rows: &[Row]) -> Table {
         }
         let runs = &row.runs;
         let mut cells = vec![row.label.clone(), spread(&runs.rate, count)];
-        cells.extend([&runs.alloc, &runs.free, &runs.rare, &runs.stall, &runs.stalls].map(|sample| spread(sample, short)));
+        cells.extend(
+            [&runs.alloc, &runs.free, &runs.rare, &runs.stall, &runs.stalls].map(|sample| spread(sample, short)),
+        );
         if matches!(row.from, "cache" | "limited") {
             cells.extend(
                 [&runs.bucket, &runs.held, &runs.drains, &runs.trims].map(|s| spread(s, |n| format!("{n:.0}"))),

@@ -103,7 +103,7 @@ pub struct RunArgs {
     /// Which allocator is compared with the best of the others.
     #[arg(long, default_value = peers::WEIR, value_name = "NAME")]
     subject: String,
-    /// e5, e6, e9, scaling: only these parts, workloads and programs.
+    /// e3, e5, e6, e9, scaling: only these parts, workloads and programs.
     #[arg(long, value_delimiter = ',', value_name = "A,B")]
     only: Vec<String>,
     /// e8: how the bytes of the peak lie over the sizes 16 B to 256 KiB.

@@ -58,7 +58,8 @@ pub const MIMALLOC3: Recipe = Recipe {
 };
 
 /// mimalloc 2, from the same crate.
-pub const MIMALLOC2: Recipe = Recipe { name: "mimalloc2-crate", carries: "2.5.2", features: &["override"], ..MIMALLOC3 };
+pub const MIMALLOC2: Recipe =
+    Recipe { name: "mimalloc2-crate", carries: "2.5.2", features: &["override"], ..MIMALLOC3 };
 
 /// snmalloc. Operator new is its malloc (it answers null where C++ would throw).
 pub const SNMALLOC: Recipe = Recipe {

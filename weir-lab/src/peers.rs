@@ -58,12 +58,8 @@ pub const OUT_OF_REACH: &[(&str, &str)] =
     &[("ferroc", "its crate (1.0.0-pre.3) does not build with a stable compiler")];
 
 /// Where Debian's packages put shared objects.
-const LIBRARY_DIRS: &[&str] = &[
-    "/usr/lib/x86_64-linux-gnu",
-    "/usr/lib/aarch64-linux-gnu",
-    "/usr/lib/llvm-22/lib/clang/22/lib/linux",
-    "/usr/lib",
-];
+const LIBRARY_DIRS: &[&str] =
+    &["/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib/llvm-22/lib/clang/22/lib/linux", "/usr/lib"];
 
 const fn debian(name: &'static str, package: &'static str, file: &'static str) -> Peer {
     Peer { name, source: Source::Debian { package, file } }

@@ -14,6 +14,7 @@ use std::sync::{Condvar, Mutex, MutexGuard};
 use weir_core::page::PAGE;
 use weir_core::percpu::{CpuSlab, Pushed, Table};
 use weir_core::platform::{Below, Contents, Misuse, Platform, Reach, Released, Run};
+use weir_core::report::Want;
 use weir_core::stats::Stats;
 use weir_core::tunables::Tunables;
 
@@ -71,6 +72,8 @@ pub struct Fake {
     plans: [Plan; 5],
     pub node_count: AtomicUsize,
     pub huge: AtomicBool,
+    /// Mapping memory takes its time.
+    pub is_slow: AtomicBool,
     pub lockless: bool,
     /// Bytes that a heap window may have.
     pub window: usize,
@@ -121,6 +124,7 @@ impl Fake {
             plans: Default::default(),
             node_count: AtomicUsize::new(1),
             huge: AtomicBool::new(false),
+            is_slow: AtomicBool::new(false),
             lockless: true,
             window: 1 << 30,
             cpus: (0..CPUS).map(|_| Mutex::default()).collect(),
@@ -280,6 +284,9 @@ impl Platform for Fake {
     }
 
     fn map_at(&self, run: Run, _node: usize) -> bool {
+        if self.is_slow.load(Relaxed) {
+            std::thread::sleep(std::time::Duration::from_millis(2));
+        }
         !self.fails(Call::MapAt) && locked(&self.memory).map_at(run)
     }
 

@@ -147,7 +147,10 @@ mod tests {
         assert_eq!(list_count(b"0-3,8\n"), Some((5, 8)));
         assert_eq!(list_count(b"3-0"), None);
         let mut mask = [0; 2];
-        assert_eq!((list_bits(b"0-3,8,63-64,100-900\n", &mut mask), mask), (Some(()), [0x8000_0000_0000_010f, !0 << 36 | 1]));
+        assert_eq!(
+            (list_bits(b"0-3,8,63-64,100-900\n", &mut mask), mask),
+            (Some(()), [0x8000_0000_0000_010f, !0 << 36 | 1])
+        );
         assert_eq!(list_bits(b"\n", &mut mask), None);
     }
 
