@@ -238,16 +238,16 @@ impl<P: Platform> Heap<P> {
         }
         let severe = level == Level::Severe && self.may_drain(now);
         self.forgive();
-        let want = Want { cause, split: if severe { Backing::Huge } else { Backing::SparseHuge } };
+        let want = under_pressure(cause, severe);
         let mut bytes = self.unmap_while(cause, |blocks| blocks.drop_above(0));
-        self.summon_workers(want);
+        self.summon_workers(cause, severe);
         bytes += self.report_whole(want, |_| 0);
         let trimmed = if severe {
             self.sink_and_drain() + self.trim_to_nothing(now)
         } else {
             self.drain_idle(now) + self.trim_by_age(now, || self.report_whole(want, |_| 0))
         };
-        self.summon_workers(want);
+        self.summon_workers(cause, severe);
         bytes += self.report_whole(want, |_| 0);
         bytes += self.report_runs(want, |_| 0);
         bytes += self.report_slabs(want, true);
@@ -263,17 +263,18 @@ impl<P: Platform> Heap<P> {
     /// Under pressure each further node that has a batch's worth of idle pages gets a worker of its own: releasing them
     /// costs most where they are not the caller's own node's. The balancer goes through all nodes itself too, and finds
     /// done what workers did; so they may be late, or refused.
-    fn summon_workers(&self, want: Want) {
+    fn summon_workers(&self, cause: Cause, severe: bool) {
         for node in 1..self.nodes() {
             let idle = |space: &Space| space.zones[node].lock(&self.platform).idle;
             if idle(&self.normal) + idle(&self.low) >= BATCH * PAGEBLOCK_PAGES {
-                self.platform.summon(node, want);
+                self.platform.summon(node, cause, severe);
             }
         }
     }
 
     /// What is free of one node goes back; returns bytes. For that node's worker ([`Platform::summon`]).
-    pub fn balance_node(&self, node: usize, want: Want) -> usize {
+    pub fn balance_node(&self, node: usize, cause: Cause, severe: bool) -> usize {
+        let want = under_pressure(cause, severe);
         let sites = || [false, true].into_iter().map(|low| self.site(low, node));
         sites().map(|site| site.report_whole(want, 0)).sum::<usize>()
             + sites().map(|site| site.report_runs(want, 0)).sum::<usize>()
@@ -406,4 +407,9 @@ impl<P: Platform> Heap<P> {
         }
         stats.fast_frees.store(self.percpu.pushes(), Relaxed);
     }
+}
+
+/// What a report is to take under pressure.
+fn under_pressure(cause: Cause, severe: bool) -> Want {
+    Want { cause, split: if severe { Backing::Huge } else { Backing::SparseHuge } }
 }

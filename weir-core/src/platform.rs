@@ -5,7 +5,6 @@ use core::sync::atomic::AtomicU32;
 
 use crate::percpu::{Pushed, Table};
 use crate::pressure::Level;
-use crate::report::Want;
 use crate::stats::{Cause, Stats};
 use crate::tunables::Tunables;
 
@@ -112,8 +111,8 @@ pub trait Platform: Below {
     /// The caller's NUMA node.
     fn node(&self) -> usize;
     /// Lets a thread of `node`'s call [`crate::heap::Heap::balance_node`], if it can. Nobody waits for it.
-    fn summon(&self, node: usize, want: Want) {
-        let _ = (node, want);
+    fn summon(&self, node: usize, cause: Cause, severe: bool) {
+        let _ = (node, cause, severe);
     }
     /// Sleeps while `word` holds `expected` (or for no reason).
     fn wait(&self, word: &AtomicU32, expected: u32);

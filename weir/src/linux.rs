@@ -8,7 +8,6 @@ use weir_core::page::{PAGE, PAGEBLOCK_PAGES};
 use weir_core::percpu::{MAX_CPUS, Pushed, Table};
 use weir_core::platform::{Below, Misuse, Platform, Reach, Released, Run};
 use weir_core::pressure::Level;
-use weir_core::report::Want;
 use weir_core::stats::{Cause, Stats};
 use weir_core::tunables::Tunables;
 
@@ -214,8 +213,8 @@ impl Platform for Linux {
         rseq::area().filter(|a| a.node_id).map_or(0, rseq::node)
     }
 
-    fn summon(&self, node: usize, want: Want) {
-        node_worker::summon(node, want);
+    fn summon(&self, node: usize, cause: Cause, severe: bool) {
+        node_worker::summon(node, cause, severe);
     }
 
     fn wait(&self, word: &AtomicU32, expected: u32) {

@@ -8,9 +8,7 @@ use core::sync::atomic::{
     AtomicU32,
     Ordering::{Acquire, Release},
 };
-use weir_core::buddy::Backing;
 use weir_core::heap::MAX_NODES;
-use weir_core::report::Want;
 use weir_core::stats::Cause;
 
 use crate::heap::HEAP;
@@ -22,17 +20,17 @@ use crate::{background, rseq};
 
 struct Worker {
     place: Place,
-    /// What it is to do: the cause, and the backing times 256.
+    /// Why it is there: the cause, and 256 if that is severe.
     task: AtomicU32,
 }
 
 static WORKERS: [Worker; MAX_NODES] = [const { Worker { place: Place::new(), task: AtomicU32::new(0) } }; MAX_NODES];
 
 /// Starts the worker of `node`, unless it is at work still. Called by the background thread alone.
-pub(crate) fn summon(node: usize, want: Want) {
+pub(crate) fn summon(node: usize, cause: Cause, severe: bool) {
     let worker = &WORKERS[node];
     if background::is_running() && !worker.place.is_taken() {
-        worker.task.store(want.cause as u32 | (want.split as u32) << 8, Release);
+        worker.task.store(cause as u32 | u32::from(severe) << 8, Release);
         worker.place.spawn(run, node);
     }
 }
@@ -47,15 +45,10 @@ extern "C" fn run(node: usize) -> ! {
     let _ = set_thread_name(c"weir-node");
     move_to(node);
     let worker = &WORKERS[node];
-    HEAP.engine().balance_node(node, want(worker.task.load(Acquire)));
+    let task = worker.task.load(Acquire);
+    let cause = if task & 0xff == Cause::Limit as u32 { Cause::Limit } else { Cause::Pressure };
+    HEAP.engine().balance_node(node, cause, task >> 8 != 0);
     worker.place.leave().end()
-}
-
-fn want(task: u32) -> Want {
-    let split = [Backing::Small, Backing::SparseHuge, Backing::Huge][(task >> 8) as usize % 3];
-    let causes = [Cause::Idle, Cause::Pressure, Cause::Limit, Cause::Asked];
-    let cause = causes.into_iter().find(|&cause| cause as u32 == task & 0xff).unwrap_or(Cause::Pressure);
-    Want { cause, split }
 }
 
 /// Runs on the node's CPUs from now on, those of them that the program may use; else where it is.
@@ -68,20 +61,5 @@ fn move_to(node: usize) {
         && text::list_bits(read, &mut cpus).is_some()
     {
         let _ = set_affinity(&cpus);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_task_is_what_it_was() {
-        for cause in [Cause::Idle, Cause::Pressure, Cause::Limit, Cause::Asked] {
-            for split in [Backing::Small, Backing::SparseHuge, Backing::Huge] {
-                let got = want(cause as u32 | (split as u32) << 8);
-                assert_eq!((got.cause as u8, got.split), (cause as u8, split));
-            }
-        }
     }
 }

@@ -1,11 +1,9 @@
 //! Who gives way, in which order, how far, on a clock that the test moves.
 
 use std::sync::atomic::Ordering::Relaxed;
-use weir_core::buddy::Backing;
 use weir_core::page::{PAGE, PAGEBLOCK, PAGEBLOCK_PAGES};
 use weir_core::platform::{Platform, Run};
 use weir_core::pressure::Level;
-use weir_core::report::Want;
 use weir_core::stats::Cause;
 
 use crate::fake::{Fake, run_on_node};
@@ -381,9 +379,8 @@ fn further_nodes_with_much_to_give_get_workers_under_pressure() {
     calm(&world);
     assert_eq!(world.fake().take_summoned(), []);
     // A worker's part is its node's alone.
-    let want = Want { cause: Cause::Pressure, split: Backing::SparseHuge };
-    assert_eq!(world.heap.balance_node(1, want), 40 * PAGEBLOCK);
-    assert_eq!(world.heap.balance_node(1, want), 0);
+    assert_eq!(world.heap.balance_node(1, Cause::Pressure, false), 40 * PAGEBLOCK);
+    assert_eq!(world.heap.balance_node(1, Cause::Pressure, false), 0);
     of_node(&mut world, 1, 40);
     free_where(&mut world, |_| true);
     assert!(pressure(&world, Level::Some) >= 80 * PAGEBLOCK);

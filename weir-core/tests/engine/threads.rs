@@ -2,12 +2,10 @@
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
-use weir_core::buddy::Backing;
 use weir_core::heap::Heap;
 use weir_core::made_cache::Spec;
 use weir_core::platform::Platform;
 use weir_core::pressure::Level;
-use weir_core::report::Want;
 use weir_core::stats::Cause;
 
 use crate::fake::{Fake, run_on, run_on_node};
@@ -102,9 +100,8 @@ fn balance(heap: &Heap<Fake>, until: &AtomicBool) {
 
 /// Workers of further nodes, all the time.
 fn work(heap: &Heap<Fake>, until: &AtomicBool) {
-    for split in [Backing::SparseHuge, Backing::Huge].into_iter().cycle() {
-        (1..heap.platform().nodes())
-            .for_each(|node| drop(heap.balance_node(node, Want { cause: Cause::Pressure, split })));
+    for severe in [false, true].into_iter().cycle() {
+        (1..heap.platform().nodes()).for_each(|node| drop(heap.balance_node(node, Cause::Pressure, severe)));
         if until.load(Acquire) {
             return;
         }

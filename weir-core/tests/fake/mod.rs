@@ -14,8 +14,7 @@ use std::sync::{Condvar, Mutex, MutexGuard};
 use weir_core::page::PAGE;
 use weir_core::percpu::{CpuSlab, Pushed, Table};
 use weir_core::platform::{Below, Contents, Misuse, Platform, Reach, Released, Run};
-use weir_core::report::Want;
-use weir_core::stats::Stats;
+use weir_core::stats::{Cause, Stats};
 use weir_core::tunables::Tunables;
 
 /// CPUs of the machine.
@@ -290,7 +289,7 @@ impl Platform for Fake {
         !self.fails(Call::MapAt) && locked(&self.memory).map_at(run)
     }
 
-    fn summon(&self, node: usize, _: Want) {
+    fn summon(&self, node: usize, _: Cause, _: bool) {
         locked(&self.summoned).push(node);
     }
 
