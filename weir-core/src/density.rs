@@ -1,5 +1,6 @@
 //! Whether programs touch the whole of their large blocks: huge pages pay behind those that are filled, and cost memory
-//! behind those that are sparse, so they are asked for only where the blocks freed lately were filled.
+//! behind those that are sparse, so they are asked for only where the blocks of late were filled: those that were freed,
+//! and those that were full by the time that the next was asked for.
 
 use crate::page::{PAGE, PAGEBLOCK, PAGEBLOCK_PAGES};
 use crate::platform::{Platform, Run};
@@ -8,15 +9,15 @@ use crate::platform::{Platform, Run};
 const SAMPLES: usize = 4;
 /// Of a touched pageblock's pages, those that must be resident for it to count as filled: seven eighths.
 const FILLED: usize = PAGEBLOCK_PAGES / 8 * 7;
-/// Of the last eight blocks, those that must have been filled.
-const FILLED_BLOCKS: u32 = 7;
+/// Of the last four blocks, those that must have been filled.
+const FILLED_BLOCKS: u32 = 3;
 /// One block in so many goes without huge pages although they pay: behind huge pages nothing can be learnt.
 const PROBE: u32 = 16;
 
-/// What was seen of the last eight blocks freed, and of how many.
+/// What was seen of the last four blocks, and of how many.
 #[derive(Debug, Default)]
 pub struct Density {
-    /// Bit i: the block freed i observations ago was filled.
+    /// Bit i: the block seen i observations ago was filled.
     history: u8,
     handed_out: u32,
 }
@@ -27,15 +28,20 @@ impl Density {
         Self { history: 0, handed_out: 0 }
     }
 
-    /// A block without huge pages was freed; `filled` is what [`is_filled`] said of it.
+    /// A block without huge pages was looked at; `filled` is what [`is_filled`] said of it.
     pub fn observe(&mut self, filled: bool) {
-        self.history = self.history << 1 | u8::from(filled);
+        self.history = (self.history << 1 | u8::from(filled)) & 15;
+    }
+
+    /// Whether blocks were filled of late.
+    pub fn is_high(&self) -> bool {
+        self.history.count_ones() >= FILLED_BLOCKS
     }
 
     /// Whether the next block should have huge pages.
     pub fn wants_huge(&mut self) -> bool {
         self.handed_out = self.handed_out.wrapping_add(1);
-        self.history.count_ones() >= FILLED_BLOCKS && !self.handed_out.is_multiple_of(PROBE)
+        self.is_high() && !self.handed_out.is_multiple_of(PROBE)
     }
 }
 

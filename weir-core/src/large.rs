@@ -154,6 +154,7 @@ impl<P: Platform> Heap<P> {
             self.mapped.lock(&self.platform).unreserve();
             return (null_mut(), false);
         };
+        self.look_at_last(block);
         let wants_huge = self.mapped.lock(&self.platform).density.wants_huge();
         if wants_huge && !block.huge && self.platform.tunables().huge_blocks.get() != 0 {
             self.platform.advise_huge(block.run);
@@ -162,6 +163,19 @@ impl<P: Platform> Heap<P> {
         self.mapped.lock(&self.platform).insert(block);
         stats::add(&self.platform.stats().mapped_bytes, block.run.len as u64);
         (block.run.addr as *mut u8, zero)
+    }
+
+    /// Learns from the block handed out before this one, which is still in use: a program that fills its blocks as it
+    /// gets them has filled that one. One that is not full says nothing, it may be on its way there.
+    fn look_at_last(&self, block: Block) {
+        let mut blocks = self.mapped.lock(&self.platform);
+        let last = core::mem::replace(&mut blocks.last, block);
+        let knows = blocks.density.is_high();
+        drop(blocks);
+        // It may be freed meanwhile, and its addresses be another's: then one wrong thing is learnt.
+        if !knows && !last.huge && last.run.len > 0 && is_filled(&self.platform, last.run) == Some(true) {
+            self.mapped.lock(&self.platform).density.observe(true);
+        }
     }
 
     /// Makes a large block that was used before read as zero, as far as it is long.

@@ -52,6 +52,8 @@ pub struct Blocks {
     pub peak: Peak,
     /// Whether huge pages pay.
     pub density: Density,
+    /// The block handed out last.
+    pub last: Block,
     /// Kept blocks that went back lately.
     pub recent: Recent,
 }
@@ -76,6 +78,7 @@ impl Blocks {
             idle: 0,
             peak: Peak::new(),
             density: Density::new(),
+            last: NOTHING,
             recent: Recent::NONE,
         }
     }

@@ -210,7 +210,8 @@ impl Platform for Linux {
         if self.nodes() == 1 {
             return 0;
         }
-        rseq::area().filter(|a| a.node_id).map_or(0, rseq::node)
+        // Kernels before 6.3 do not write it there.
+        rseq::area().filter(|a| a.node_id).map_or_else(process::node, rseq::node)
     }
 
     fn summon(&self, node: usize, cause: Cause, severe: bool) {

@@ -389,3 +389,14 @@ fn further_nodes_with_much_to_give_get_workers_under_pressure() {
     assert!(summoned.contains(&1) && summoned.iter().all(|&node| node == 1), "{summoned:?}");
     world.finish();
 }
+
+#[test]
+fn blocks_get_huge_pages_once_some_before_them_were_filled() {
+    let mut world = World::new(Fake::new());
+    let blocks: Vec<_> = (0..8).map(|_| world.alloc(6 << 20).unwrap()).collect();
+    // On this platform all of a block counts as filled; three of them had to be seen so.
+    let advised: Vec<_> = world.fake().advised.lock().unwrap().iter().map(|run| run.addr).collect();
+    let wanted: Vec<_> = blocks[3..].iter().map(|&block| world.held[block].addr).collect();
+    assert_eq!(advised, wanted);
+    world.finish();
+}

@@ -82,6 +82,8 @@ pub struct Fake {
     pub taker_notices: AtomicUsize,
     /// Nodes whose workers were wanted.
     summoned: Mutex<Vec<usize>>,
+    /// Runs that huge pages were asked for.
+    pub advised: Mutex<Vec<Run>>,
     pub fences: AtomicUsize,
     /// Fences are refused.
     pub no_fence: AtomicBool,
@@ -131,6 +133,7 @@ impl Fake {
             notices: AtomicUsize::new(0),
             taker_notices: AtomicUsize::new(0),
             summoned: Mutex::default(),
+            advised: Mutex::default(),
             fences: AtomicUsize::new(0),
             no_fence: AtomicBool::new(false),
             misuses: Mutex::default(),
@@ -306,7 +309,9 @@ impl Platform for Fake {
         if self.fails(Call::Remap) { None } else { locked(&self.memory).remap(run, len) }
     }
 
-    fn advise_huge(&self, _run: Run) {}
+    fn advise_huge(&self, run: Run) {
+        locked(&self.advised).push(run);
+    }
 
     /// Every page of a block counts as touched, so that it looks filled; of a window, those in `collapsed`.
     fn resident(&self, run: Run) -> Option<usize> {

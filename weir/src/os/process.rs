@@ -149,6 +149,14 @@ pub fn set_affinity(cpus: &[u64]) -> Result<()> {
     check(unsafe { syscall3(sys::__NR_sched_setaffinity, 0, size_of_val(cpus), cpus.as_ptr() as usize) }).map(drop)
 }
 
+/// The calling thread's NUMA node at the moment; 0 where the kernel does not say.
+pub fn node() -> usize {
+    let mut node = 0u32;
+    // SAFETY: the kernel writes the node's number there, and nothing elsewhere.
+    let asked = check(unsafe { syscall3(sys::__NR_getcpu, 0, &raw mut node as usize, 0) });
+    if asked.is_ok() { node as usize } else { 0 }
+}
+
 /// Name of the calling thread, at most 15 bytes.
 pub fn set_thread_name(name: &core::ffi::CStr) -> Result<()> {
     const PR_SET_NAME: usize = 15;
@@ -210,6 +218,7 @@ mod tests {
         let (soft, hard) = getrlimit(RLIMIT_NOFILE).unwrap();
         assert!(soft <= hard);
         assert!(affinity_count().unwrap() >= 1);
+        assert!(node() < 1024);
         assert!(membarrier(membarrier_cmd::QUERY, 0, 0).is_ok());
         let old = set_signal_mask(1 << 9).unwrap();
         assert_eq!(set_signal_mask(old), Ok(1 << 9));
