@@ -391,6 +391,7 @@ impl<P: Platform> Heap<P> {
     pub fn freeze(&self) {
         let p = &self.platform;
         self.balancer.freeze(p);
+        [&self.normal, &self.low].iter().for_each(|s| s.window.freeze(p));
         self.percpu.freeze(p);
         self.registry.acquire(p);
         self.idle.acquire(p);
@@ -399,7 +400,6 @@ impl<P: Platform> Heap<P> {
         self.balancer.freeze_estimates(p);
         [&self.normal, &self.low].iter().for_each(|s| s.zones.iter().for_each(|z| z.acquire(p)));
         self.freeze_zones();
-        [&self.normal, &self.low].iter().for_each(|s| s.window.freeze(p));
     }
 
     /// Undoes [`Heap::freeze`], in the parent or in the child.
@@ -410,7 +410,6 @@ impl<P: Platform> Heap<P> {
         let p = &self.platform;
         // SAFETY: as the caller promises.
         unsafe {
-            [&self.normal, &self.low].iter().for_each(|s| s.window.thaw(p));
             self.thaw_zones();
             [&self.normal, &self.low].iter().for_each(|s| s.zones.iter().for_each(|z| z.release(p)));
             self.balancer.thaw_estimates(p);
@@ -419,6 +418,7 @@ impl<P: Platform> Heap<P> {
             self.idle.release(p);
             self.registry.release(p);
             self.percpu.thaw(p);
+            [&self.normal, &self.low].iter().for_each(|s| s.window.thaw(p));
             self.balancer.thaw(p);
         }
     }

@@ -6,7 +6,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use crate::density::is_filled;
 use crate::heap::{Heap, MAX_NODES, MAX_RUN, Space};
 use crate::mapped::{Block, Blocks, table_bytes};
-use crate::page::{Grown, LARGE, MAX_ORDER, PAGE, PAGEBLOCK, PAGEBLOCK_PAGES, order_of};
+use crate::page::{LARGE, MAX_ORDER, PAGE, PAGEBLOCK, PAGEBLOCK_PAGES, order_of};
 use crate::platform::{Contents, Misuse, Platform, Run};
 use crate::refault::{Again, stamp};
 use crate::report::{event, horizon};
@@ -48,27 +48,29 @@ impl<P: Platform> Heap<P> {
         let home = self.platform.node().min(MAX_NODES - 1);
         let huge = self.platform.huge_on_touch();
         let blocks = if align >= MAX_ORDER - 1 { 3 } else { pages.div_ceil(PAGEBLOCK_PAGES) };
-        loop {
-            let top = space.window.top();
-            let run = space.zones[home].lock(&self.platform).take(&space.window, pages, align, huge);
-            if let Some(run) = run {
-                return Some(self.taken(run, pages));
-            }
-            match space.window.grow(&self.platform, blocks, home, top) {
-                Grown::Row { first, count } => {
-                    let added = count * PAGEBLOCK_PAGES * PAGE;
-                    stats::add(&self.platform.stats().heap_bytes, added as u64);
-                    space.zones[home].lock(&self.platform).add(&space.window, first, count);
-                }
-                Grown::Meanwhile => {}
-                Grown::Refused => break,
-            }
+        let take = || space.zones[home].lock(&self.platform).take(&space.window, pages, align, huge);
+        if let Some(run) = take().or_else(|| self.grow(space, home, blocks, take)) {
+            return Some(self.taken(run, pages));
         }
         let nodes = self.platform.nodes().min(MAX_NODES);
         (0..nodes).filter(|&n| n != home).find_map(|node| {
             let run = space.zones[node].lock(&self.platform).take(&space.window, pages, align, huge)?;
             Some(self.taken(run, pages))
         })
+    }
+
+    /// Grows the space until `take` finds what it wants; whoever had the turn before may have brought that.
+    #[cold]
+    fn grow(&self, space: &Space, node: usize, blocks: usize, take: impl Fn() -> Option<PageRun>) -> Option<PageRun> {
+        let mut growing = space.window.growing(&self.platform);
+        loop {
+            if let Some(run) = take() {
+                return Some(run);
+            }
+            let (first, count) = growing.grow(blocks, node)?;
+            stats::add(&self.platform.stats().heap_bytes, (count * PAGEBLOCK) as u64);
+            space.zones[node].lock(&self.platform).add(&space.window, first, count);
+        }
     }
 
     fn taken(&self, run: PageRun, pages: usize) -> PageRun {
@@ -154,27 +156,30 @@ impl<P: Platform> Heap<P> {
             self.mapped.lock(&self.platform).unreserve();
             return (null_mut(), false);
         };
-        self.look_at_last(block);
+        self.look_at_last();
         let wants_huge = self.mapped.lock(&self.platform).density.wants_huge();
         if wants_huge && !block.huge && self.platform.tunables().huge_blocks.get() != 0 {
             self.platform.advise_huge(block.run);
             block.huge = true;
         }
-        self.mapped.lock(&self.platform).insert(block);
+        let mut blocks = self.mapped.lock(&self.platform);
+        blocks.insert(block);
+        blocks.last = block;
+        drop(blocks);
         stats::add(&self.platform.stats().mapped_bytes, block.run.len as u64);
         (block.run.addr as *mut u8, zero)
     }
 
-    /// Learns from the block handed out before this one, which is still in use: a program that fills its blocks as it
-    /// gets them has filled that one. One that is not full says nothing, it may be on its way there.
-    fn look_at_last(&self, block: Block) {
-        let mut blocks = self.mapped.lock(&self.platform);
-        let last = core::mem::replace(&mut blocks.last, block);
-        let knows = blocks.density.is_high();
-        drop(blocks);
+    /// Learns from the block handed out before this one, if it is still in use: a program that fills its blocks as it
+    /// gets them has filled that one.
+    fn look_at_last(&self) {
+        let last = core::mem::take(&mut self.mapped.lock(&self.platform).last);
         // It may be freed meanwhile, and its addresses be another's: then one wrong thing is learnt.
-        if !knows && !last.huge && last.run.len > 0 && is_filled(&self.platform, last.run) == Some(true) {
-            self.mapped.lock(&self.platform).density.observe(true);
+        if !last.huge
+            && last.run.len > 0
+            && let Some(filled) = is_filled(&self.platform, last.run)
+        {
+            self.mapped.lock(&self.platform).density.observe_in_use(filled);
         }
     }
 
@@ -225,6 +230,10 @@ impl<P: Platform> Heap<P> {
         let mut blocks = self.mapped.lock(&self.platform);
         if let Some(filled) = filled {
             blocks.density.observe(filled);
+        }
+        if blocks.last.run.addr == addr {
+            // Looked at already.
+            blocks.last = Block::default();
         }
         let gone = blocks.keep(block);
         drop(blocks);

@@ -20,6 +20,7 @@ use crate::made_cache::Made;
 use crate::page::{LARGE, NOTHING, PAGE, PAGEBLOCK_PAGES};
 use crate::percpu::{CpuSlab, Pushed};
 use crate::platform::{Misuse, Platform};
+use crate::size_class::COUNT;
 use crate::slab::{Empty, SlabLists, Slabs};
 use crate::stats;
 use crate::tuning::Tuning;
@@ -155,6 +156,15 @@ impl Cache {
         }
     }
 }
+
+/// Objects that the depot of a size class of malloc holds at most; what is freed beyond them goes to slabs at once.
+///
+/// A depot hands out what came last, in the order that it came. A program that frees much in another order than it
+/// allocated in would get its next objects in that order, and the more so the longer it runs, each on a cache line and
+/// page of its own; slabs hand them out in the order of their addresses again. (Measured, without a bound, 8,192, 1,024
+/// and 256: a Python program with trees of small objects 5.0, 3.7, 3.2 and 3.1 s. A tree that is built and freed in one
+/// order gains nothing and loses a fifth. Caches that a program made have no bound: their objects may keep their state.)
+const ENOUGH: usize = 1024;
 
 /// Takes a depot's lock for a visit, which is counted, and counted for more if another thread held it.
 fn visit_depot<'a, P: Platform>(
@@ -398,7 +408,13 @@ impl<P: Platform> Heap<P> {
         let g = cache.shape.get();
         self.by_domain(cache, objects, |domain, mut rest| {
             loop {
-                let done = visit_depot(cache, &g, domain, &self.platform).put(rest);
+                let mut depot = visit_depot(cache, &g, domain, &self.platform);
+                if class <= COUNT && depot.objects >= ENOUGH {
+                    drop(depot);
+                    return self.to_slabs(class, rest);
+                }
+                let done = depot.put(rest);
+                drop(depot);
                 rest = &rest[done..];
                 if rest.is_empty() {
                     return self.note_idle(objects.len() * g.size as usize);

@@ -15,8 +15,8 @@ use core::sync::atomic::{
 };
 
 use crate::buddy::Pageblock;
-use crate::lock::Lock;
-use crate::platform::{Platform, Reach, Run};
+use crate::lock::{Guard, Lock};
+use crate::platform::{Placed, Platform, Reach, Run};
 
 /// log2 of the page size.
 pub const PAGE_SHIFT: u32 = 12;
@@ -46,8 +46,9 @@ const WINDOW: usize = 4 << 40;
 const GROW_MIN: usize = 8 << 20;
 /// Most growth of the heap's mapping, bytes.
 const GROW_MAX: usize = 1 << 30;
-/// Tries to find room behind somebody else's mapping, each twice as far on as the one before: any distance.
-const SKIP_TRIES: usize = usize::BITS as usize / 2;
+/// Of the window, the part that a step over somebody else's mapping is no longer than. Steps double up to it; so any
+/// mapping is got over in few tries, and no more than this is lost behind it.
+const SKIP_PART: usize = 64;
 
 /// The smallest order whose block holds `pages`.
 #[inline]
@@ -65,34 +66,83 @@ pub struct Window {
     class_map: AtomicPtr<AtomicU8>,
     descs: AtomicPtr<u32>,
     blocks: AtomicPtr<Pageblock>,
-    growth: Lock<Growth, 5>,
+    growth: Lock<Growth, 0>,
     reach: Reach,
     /// Looks at pageblocks so far: what the cost of a slow path is counted in.
     #[cfg(debug_assertions)]
     pub(crate) visits: AtomicUsize,
 }
 
-/// What came of [`Window::grow`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Grown {
-    /// These pageblocks are new.
-    Row {
-        /// The first.
-        first: u32,
-        /// How many.
-        count: usize,
-    },
-    /// Another thread was quicker.
-    Meanwhile,
-    /// Address space or memory is refused.
-    Refused,
-}
-
 /// How far each array is mapped.
 struct Growth {
     pages_max: usize,
+    /// Pageblocks mapped so far: those below the top but for the holes.
+    blocks: usize,
     /// Mapped bytes of the class map, the descriptors and the pageblocks, in this order.
     mapped: [usize; 3],
+}
+
+/// The turn to grow a window.
+pub struct Growing<'a, P: Platform> {
+    window: &'a Window,
+    platform: &'a P,
+    growth: Guard<'a, Growth, P, 0>,
+}
+
+impl<P: Platform> Growing<'_, P> {
+    /// Maps the next pageblocks for node `node`, at least `blocks` of them in one row, and returns the first and how
+    /// many there are. `None` when address space or memory is refused.
+    pub fn grow(&mut self, blocks: usize, node: usize) -> Option<(u32, usize)> {
+        if self.growth.pages_max == 0 {
+            self.window.place(self.platform, &mut self.growth)?;
+        }
+        let end = self.growth.pages_max / PAGEBLOCK_PAGES;
+        let wanted = (self.growth.blocks * PAGEBLOCK / 8).clamp(GROW_MIN, GROW_MAX) / PAGEBLOCK;
+        let mut first = self.window.top.load(Relaxed) / PAGEBLOCK_PAGES;
+        let mut step = blocks;
+        loop {
+            for count in [wanted.max(blocks), blocks] {
+                match self.map(first, count, node) {
+                    Placed::Done => return Some((first as u32, count)),
+                    Placed::Refused if count == blocks => return None,
+                    Placed::Refused | Placed::Occupied => {}
+                }
+            }
+            // Somebody else's mapping lies in the way: leave a hole and try behind it, at the window's end at last.
+            let last = end.checked_sub(blocks)?;
+            if first >= last {
+                return None;
+            }
+            first = (first + step).min(last);
+            step = (step * 2).min((end / SKIP_PART).max(blocks));
+        }
+    }
+
+    /// Maps pageblocks and what describes them.
+    fn map(&mut self, first: usize, count: usize, node: usize) -> Placed {
+        let (window, end) = (self.window, first + count);
+        if end * PAGEBLOCK_PAGES > self.growth.pages_max {
+            return Placed::Occupied;
+        }
+        if !window.describe(self.platform, &mut self.growth, end) {
+            return Placed::Refused;
+        }
+        let run = Run { addr: window.base.load(Relaxed) + first * PAGEBLOCK, len: count * PAGEBLOCK };
+        let placed = self.platform.map_at(run, node);
+        if placed == Placed::Done {
+            // Before they are below the top: then anybody may ask whose they are, and it never changes.
+            for block in first..end {
+                // SAFETY: mapped just now, and nobody looks beyond the top.
+                unsafe { window.block(block as u32).write(Pageblock::fresh(node as u8)) };
+            }
+            if self.growth.blocks > 0 {
+                window.populate(self.platform, first, end);
+            }
+            self.growth.blocks += count;
+            window.top.store(end * PAGEBLOCK_PAGES, Release);
+        }
+        placed
+    }
 }
 
 impl Window {
@@ -107,7 +157,7 @@ impl Window {
             class_map: AtomicPtr::new(core::ptr::null_mut()),
             descs: AtomicPtr::new(core::ptr::null_mut()),
             blocks: AtomicPtr::new(core::ptr::null_mut()),
-            growth: Lock::new(Growth { pages_max: 0, mapped: [0; 3] }),
+            growth: Lock::new(Growth { pages_max: 0, blocks: 0, mapped: [0; 3] }),
             reach,
             #[cfg(debug_assertions)]
             visits: AtomicUsize::new(0),
@@ -184,45 +234,10 @@ impl Window {
         self.growth.lock(platform).mapped.iter().sum()
     }
 
-    /// Maps the next pageblocks for node `node`, at least `blocks` of them in one row, unless the window grew since its
-    /// top was `seen`: threads that run short together wait here for the first, and are to look again.
-    pub fn grow<P: Platform>(&self, platform: &P, blocks: usize, node: usize, seen: u32) -> Grown {
-        let mut growth = self.growth.lock(platform);
-        if self.top() != seen {
-            return Grown::Meanwhile;
-        }
-        if growth.pages_max == 0 && self.place(platform, &mut growth).is_none() {
-            return Grown::Refused;
-        }
-        let mut first = self.top.load(Relaxed) / PAGEBLOCK_PAGES;
-        let wanted = (first * PAGEBLOCK / 8).clamp(GROW_MIN, GROW_MAX) / PAGEBLOCK;
-        for tried in 0..SKIP_TRIES {
-            for count in [wanted.max(blocks), blocks] {
-                let end = first + count;
-                if end * PAGEBLOCK_PAGES > growth.pages_max || !self.describe(platform, &mut growth, end) {
-                    continue;
-                }
-                let run = Run { addr: self.base.load(Relaxed) + first * PAGEBLOCK, len: count * PAGEBLOCK };
-                if platform.map_at(run, node) {
-                    // Before they are below the top: then anybody may ask whose they are, and it never changes.
-                    for block in first..end {
-                        // SAFETY: mapped just now, and nobody looks beyond the top.
-                        unsafe { self.block(block as u32).write(Pageblock::fresh(node as u8)) };
-                    }
-                    if first > 0 {
-                        self.populate(platform, first, end);
-                    }
-                    self.top.store(end * PAGEBLOCK_PAGES, Release);
-                    return Grown::Row { first: first as u32, count };
-                }
-            }
-            // Somebody else's mapping lies in the way, or memory is refused: leave a hole and try behind it.
-            first += blocks << tried;
-            if (first + blocks) * PAGEBLOCK_PAGES > growth.pages_max {
-                break;
-            }
-        }
-        Grown::Refused
+    /// The turn to grow. Threads that run short together wait here for the first of them, and are to look again before
+    /// they grow the window too: the pages are in a zone before the turn ends.
+    pub fn growing<'a, P: Platform>(&'a self, platform: &'a P) -> Growing<'a, P> {
+        Growing { window: self, platform, growth: self.growth.lock(platform) }
     }
 
     fn place<P: Platform>(&self, platform: &P, growth: &mut Growth) -> Option<()> {
@@ -253,7 +268,7 @@ impl Window {
             let need = (end * bytes).next_multiple_of(PAGE);
             let have = growth.mapped[i];
             if need > have {
-                if !platform.map_at(Run { addr: base + have, len: need - have }, 0) {
+                if platform.map_at(Run { addr: base + have, len: need - have }, 0) != Placed::Done {
                     return false;
                 }
                 growth.mapped[i] = need;

@@ -68,6 +68,17 @@ pub struct Released {
     pub error: u32,
 }
 
+/// What came of a mapping that was wanted at one place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Placed {
+    /// It is there.
+    Done,
+    /// Something of it is somebody else's: another place may do.
+    Occupied,
+    /// Address space or memory is refused: no other place would do either.
+    Refused,
+}
+
 /// Who free memory is handed to.
 pub trait Below: Sync {
     /// Takes the memory of `runs`, which nobody uses until this returns. In `calm` times there is no hurry: what is
@@ -86,8 +97,8 @@ pub trait Platform: Below {
     /// Chooses addresses for a window of at most `len` bytes, aligned to `align`; returns its base and its length
     /// (which may be shorter), or `None`. Nothing is mapped yet.
     fn window(&self, len: usize, align: usize, reach: Reach) -> Option<Run>;
-    /// Makes `run` usable and zero, on NUMA node `node`. `false` if any of it is taken or memory is refused.
-    fn map_at(&self, run: Run, node: usize) -> bool;
+    /// Makes `run` usable and zero, on NUMA node `node`; all of it or nothing.
+    fn map_at(&self, run: Run, node: usize) -> Placed;
     /// Puts memory behind a fresh mapping, side by side if it can. Not doing it is no error.
     fn populate(&self, run: Run) {
         let _ = run;

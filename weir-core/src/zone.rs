@@ -265,6 +265,9 @@ impl FreeAreas {
             let undefined = how.contents == Contents::Undefined;
             pageblock.dirty = undefined || pageblock.dirty && gone.len() < PAGEBLOCK_PAGES;
         }
+        // Isolated pages are backed, whatever became of the pageblock's huge page meanwhile (a report of slabs in it may
+        // have split it).
+        pageblock.backed = pageblock.backed.or(&kept);
         pageblock.refused |= !kept.is_empty();
         self.link(window, block);
         huge

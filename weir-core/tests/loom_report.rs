@@ -14,7 +14,7 @@ use loom::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use loom::sync::{Arc, Mutex};
 use loom::thread;
 use weir_core::buddy::PageSet;
-use weir_core::page::{Grown, PAGEBLOCK_PAGES, Window};
+use weir_core::page::{PAGEBLOCK_PAGES, Window};
 use weir_core::platform::{Contents, Reach};
 use weir_core::zone::{FreeAreas, Gone};
 
@@ -55,7 +55,7 @@ impl Below {
         let mut fake = Box::new(Fake::new());
         fake.window = 8 << 20;
         let window = Window::new(Reach::Any);
-        let Grown::Row { first, count } = window.grow(&*fake, 1, 0, 0) else { panic!("no room") };
+        let (first, count) = window.growing(&*fake).grow(1, 0).unwrap();
         let mut zone = FreeAreas::new(0);
         zone.add(&window, first, count);
         // All pageblocks but the first are taken too, so that the lists are short.

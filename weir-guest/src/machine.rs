@@ -17,7 +17,7 @@ use crate::virtio::Device;
 use crate::zero::make_zero;
 use weir_core::page::{PAGE, PAGEBLOCK};
 use weir_core::percpu::{CpuSlab, Pushed, Table};
-use weir_core::platform::{Below, Contents, Misuse, Platform, Reach, Released, Run};
+use weir_core::platform::{Below, Contents, Misuse, Placed, Platform, Reach, Released, Run};
 use weir_core::stats::Stats;
 use weir_core::tunables::Tunables;
 
@@ -156,14 +156,14 @@ impl<D: Device> Platform for Machine<D> {
         Some(memory.arrays)
     }
 
-    fn map_at(&self, run: Run, _node: usize) -> bool {
+    fn map_at(&self, run: Run, _node: usize) -> Placed {
         let mut memory = self.memory.get();
         let ours = contains(memory.arrays, run) || memory.frames.take_at(run);
         if ours {
             // SAFETY: just taken, or of the arrays' window and not mapped before; so nobody uses it.
             unsafe { make_zero(run) };
         }
-        ours
+        if ours { Placed::Done } else { Placed::Occupied }
     }
 
     fn map(&self, len: usize, align: usize) -> Option<usize> {

@@ -19,7 +19,7 @@ use crate::os::process::monotonic_ns;
 use crate::os::sources::{Heat, Sources};
 use crate::os::wake::Waker;
 use crate::thread::Place;
-use crate::{node_worker, rseq, settings};
+use crate::{rseq, settings};
 
 const ABSENT: u32 = 0;
 const STARTING: u32 = 1;
@@ -120,13 +120,12 @@ pub(crate) fn forget() {
     // SAFETY: this process has no background thread, so nobody else has the sources.
     unsafe { *SOURCES.0.get() = Sources::new() };
     PLACE.forget();
-    node_worker::forget();
     HEAP.forget_notice();
 }
 
-/// Whether there is the background thread, which alone may have others beside it.
-pub(crate) fn is_running() -> bool {
-    STATE.load(Acquire) == RUNNING
+/// Whether the caller is the background thread, which alone may have workers beside it.
+pub(crate) fn is_this_thread() -> bool {
+    STATE.load(Acquire) == RUNNING && WAKER.is_sleeper()
 }
 
 extern "C" fn run(_: usize) -> ! {

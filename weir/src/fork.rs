@@ -12,7 +12,7 @@ use core::ffi::{c_int, c_void};
 use core::ptr::null_mut;
 
 use crate::heap::HEAP;
-use crate::{background, settings, taker, weak_symbol};
+use crate::{background, node_worker, settings, taker, weak_symbol};
 
 type Handler = extern "C" fn();
 
@@ -42,6 +42,7 @@ extern "C" fn child() {
     // SAFETY: follows `prepare`, and this is the child's only thread.
     unsafe { HEAP.thaw_child() }
     background::forget();
+    node_worker::forget();
     taker::forget();
 }
 

@@ -6,7 +6,7 @@ use core::sync::atomic::{
 };
 use weir_core::page::{PAGE, PAGEBLOCK_PAGES};
 use weir_core::percpu::{MAX_CPUS, Pushed, Table};
-use weir_core::platform::{Below, Misuse, Platform, Reach, Released, Run};
+use weir_core::platform::{Below, Misuse, Placed, Platform, Reach, Released, Run};
 use weir_core::pressure::Level;
 use weir_core::stats::{Cause, Stats};
 use weir_core::tunables::Tunables;
@@ -130,24 +130,28 @@ impl Platform for Linux {
         })
     }
 
-    fn map_at(&self, run: Run, node: usize) -> bool {
+    fn map_at(&self, run: Run, node: usize) -> Placed {
         use mman::{MAP_ANONYMOUS, MAP_PRIVATE, PROT_READ, PROT_WRITE};
         let flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE;
         let at = run.addr as *mut u8;
         // SAFETY: NOREPLACE: what exists is left alone.
-        let Ok(got) = (unsafe { mman::mmap(at, run.len, PROT_READ | PROT_WRITE, flags, -1, 0) }) else { return false };
+        let got = match unsafe { mman::mmap(at, run.len, PROT_READ | PROT_WRITE, flags, -1, 0) } {
+            Ok(got) => got,
+            Err(Errno::EEXIST) => return Placed::Occupied,
+            Err(_) => return Placed::Refused,
+        };
         if got != at {
             // Kernels before 4.17 take the address as a hint only.
             // SAFETY: just mapped, nobody's yet.
             let _ = unsafe { mman::munmap(got, run.len) };
-            return false;
+            return Placed::Occupied;
         }
         if self.nodes() > 1 {
             let mut mask = [0u64; 16];
             mask[node / 64 % 16] = 1 << (node % 64);
             let _ = mman::mbind_preferred(at, run.len, &mask);
         }
-        true
+        Placed::Done
     }
 
     fn populate(&self, run: Run) {

@@ -1,8 +1,9 @@
 //! Workers of the further nodes of a machine that has several: each releases what is free of its node, on that node's
-//! CPUs, while the background thread does the same of the first.
+//! CPUs, beside the background thread, which goes through all nodes, the first one first.
 //!
 //! A worker lives for the length of a pressure event: there is nothing to keep it for, and a thread that is not there
-//! holds no rights which the program gives up meanwhile (the background thread has just made sure of its own).
+//! holds no rights which the program gives up meanwhile. The background thread made sure of its own before the event; a
+//! worker is at most some hundred milliseconds behind that.
 
 use core::sync::atomic::{
     AtomicU32,
@@ -13,7 +14,7 @@ use weir_core::stats::Cause;
 
 use crate::heap::HEAP;
 use crate::os::path::FixedPath;
-use crate::os::process::{set_affinity, set_thread_name};
+use crate::os::process::{affinity, set_affinity, set_thread_name};
 use crate::os::{fd, text};
 use crate::thread::Place;
 use crate::{background, rseq};
@@ -26,10 +27,10 @@ struct Worker {
 
 static WORKERS: [Worker; MAX_NODES] = [const { Worker { place: Place::new(), task: AtomicU32::new(0) } }; MAX_NODES];
 
-/// Starts the worker of `node`, unless it is at work still. Called by the background thread alone.
+/// Starts the worker of `node`, unless it is at work still, or the caller is a thread of the program's.
 pub(crate) fn summon(node: usize, cause: Cause, severe: bool) {
     let worker = &WORKERS[node];
-    if background::is_running() && !worker.place.is_taken() {
+    if background::is_this_thread() {
         worker.task.store(cause as u32 | u32::from(severe) << 8, Release);
         worker.place.spawn(run, node);
     }
@@ -54,12 +55,15 @@ extern "C" fn run(node: usize) -> ! {
 /// Runs on the node's CPUs from now on, those of them that the program may use; else where it is.
 fn move_to(node: usize) {
     const { assert!(MAX_NODES <= 10, "a node's number is one digit") };
-    let (mut list, mut cpus) = ([0u8; 1024], [0u64; 128]);
+    let (mut list, mut cpus, mut own) = ([0u8; 1024], [0u64; 128], [0u64; 128]);
     let digit = [b'0' + node as u8];
     if let Some(path) = FixedPath::from_parts(&[b"/sys/devices/system/node/node", &digit, b"/cpulist"])
         && let Ok(read) = fd::read_file(path.as_c_str(), &mut list)
         && text::list_bits(read, &mut cpus).is_some()
+        && affinity(&mut own).is_ok()
     {
+        cpus.iter_mut().zip(own).for_each(|(node, own)| *node &= own);
+        // Refused where none is left.
         let _ = set_affinity(&cpus);
     }
 }

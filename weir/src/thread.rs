@@ -24,8 +24,12 @@ const GUARD: usize = 4096;
 /// Alignment of a thread pointer, and of the parts around it.
 const PAGE: usize = 4096;
 
+/// Claimed, and not yet mapped.
+const CLAIMED: usize = 1;
+
 /// A thread's memory, and its length.
 pub struct Place {
+    /// 0 while there is no thread.
     memory: AtomicUsize,
     length: AtomicUsize,
 }
@@ -36,15 +40,16 @@ impl Place {
         Self { memory: AtomicUsize::new(0), length: AtomicUsize::new(0) }
     }
 
-    /// Whether a thread has it.
-    pub fn is_taken(&self) -> bool {
-        self.memory.load(Acquire) != 0
-    }
-
-    /// Starts `body`, which is given `number`, on a new thread, once the one before has called [`Place::leave`]. `false`:
-    /// memory or the thread was refused.
+    /// Starts `body`, which is given `number`, on a new thread. `false`: memory or the thread was refused, or there is one
+    /// that has not called [`Place::leave`].
     pub fn spawn(&self, body: extern "C" fn(usize) -> !, number: usize) -> bool {
-        let Ok(mask) = set_signal_mask(u64::MAX) else { return false };
+        if self.memory.compare_exchange(0, CLAIMED, AcqRel, Acquire).is_err() {
+            return false;
+        }
+        let Ok(mask) = set_signal_mask(u64::MAX) else {
+            self.memory.store(0, Release);
+            return false;
+        };
         let flags = sys::CLONE_VM
             | sys::CLONE_FS
             | sys::CLONE_FILES
@@ -87,8 +92,8 @@ impl Place {
     /// Unmaps the memory of a thread that is not there: it was refused, or is the parent's of a forked child.
     pub fn forget(&self) {
         let memory = self.memory.swap(0, Acquire);
-        if memory != 0 {
-            // SAFETY: mapped by `spawn`, and nobody runs on it.
+        if memory > CLAIMED {
+            // SAFETY: mapped by `lay_out`, and nobody runs on it, as the caller says.
             let _ = unsafe { mman::munmap(memory as *mut u8, self.length.load(Relaxed)) };
         }
     }

@@ -209,7 +209,9 @@ fn frees_alone_are_no_demand_for_a_depot() {
     let mut world = world(false);
     (0..20_000).for_each(|_| assert!(world.alloc(64).is_some()));
     world.free_all();
-    assert!(world.audit().depot_objects > 19_000);
+    // The rest went to slabs at once, so that it comes back in order.
+    let kept = world.audit().depot_objects;
+    assert!((1024..1024 + 64).contains(&kept), "{kept} of 20,000 kept");
     calm(&world);
     assert_eq!(world.audit().depot_objects, 0);
     world.finish();
@@ -220,12 +222,12 @@ fn a_depot_keeps_the_batch_that_was_wanted() {
     let mut world = world(false);
     (0..20_000).for_each(|_| assert!(world.alloc(64).is_some()));
     world.free_all();
-    (0..6400).for_each(|_| assert!(world.alloc(64).is_some()));
+    (0..1000).for_each(|_| assert!(world.alloc(64).is_some()));
     world.free_all();
     calm(&world);
     let kept = world.audit().depot_objects;
     // What the CPU's own bucket served of the batch (256 objects) is not the depot's.
-    assert!((6400 - 256..=6400 + 64).contains(&kept), "{kept} kept");
+    assert!((1000 - 256..=1000 + 64).contains(&kept), "{kept} kept");
     // The estimate fades by a quarter a window.
     calm(&world);
     let faded = world.audit().depot_objects;

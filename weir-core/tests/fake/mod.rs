@@ -13,7 +13,7 @@ use std::sync::{Condvar, Mutex, MutexGuard};
 
 use weir_core::page::PAGE;
 use weir_core::percpu::{CpuSlab, Pushed, Table};
-use weir_core::platform::{Below, Contents, Misuse, Platform, Reach, Released, Run};
+use weir_core::platform::{Below, Contents, Misuse, Placed, Platform, Reach, Released, Run};
 use weir_core::stats::{Cause, Stats};
 use weir_core::tunables::Tunables;
 
@@ -285,11 +285,14 @@ impl Platform for Fake {
         window
     }
 
-    fn map_at(&self, run: Run, _node: usize) -> bool {
+    fn map_at(&self, run: Run, _node: usize) -> Placed {
         if self.is_slow.load(Relaxed) {
             std::thread::sleep(std::time::Duration::from_millis(2));
         }
-        !self.fails(Call::MapAt) && locked(&self.memory).map_at(run)
+        if self.fails(Call::MapAt) {
+            return Placed::Refused;
+        }
+        if locked(&self.memory).map_at(run) { Placed::Done } else { Placed::Occupied }
     }
 
     fn summon(&self, node: usize, _: Cause, _: bool) {

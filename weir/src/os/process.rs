@@ -78,13 +78,19 @@ pub fn getrlimit(resource: u32) -> Result<(u64, u64)> {
     Ok((limit[0], limit[1]))
 }
 
+/// Sets the bits of `mask` that the calling thread may run on; how many words of it the kernel filled.
+pub fn affinity(mask: &mut [u64]) -> Result<usize> {
+    // SAFETY: the kernel fills at most the bytes named.
+    let bytes =
+        check(unsafe { syscall3(sys::__NR_sched_getaffinity, 0, size_of_val(mask), mask.as_mut_ptr() as usize) })?;
+    Ok(bytes / 8)
+}
+
 /// Number of CPUs that the calling thread may run on.
 pub fn affinity_count() -> Result<usize> {
     let mut mask = [0u64; 128];
-    // SAFETY: the kernel fills at most the bytes named.
-    let bytes =
-        check(unsafe { syscall3(sys::__NR_sched_getaffinity, 0, size_of_val(&mask), mask.as_mut_ptr() as usize) })?;
-    Ok(mask[..bytes / 8].iter().map(|word| word.count_ones() as usize).sum())
+    let words = affinity(&mut mask)?;
+    Ok(mask[..words].iter().map(|word| word.count_ones() as usize).sum())
 }
 
 /// `sched_yield(2)`.

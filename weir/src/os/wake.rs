@@ -44,6 +44,11 @@ impl Waker {
         self.pending.swap(0, SeqCst) != 0
     }
 
+    /// Whether the caller is the sleeper.
+    pub fn is_sleeper(&self) -> bool {
+        self.tid.load(SeqCst) == super::process::gettid()
+    }
+
     /// In the child after `fork`: the sleeper is not there.
     pub fn forget(&self) {
         self.tid.store(0, SeqCst);
