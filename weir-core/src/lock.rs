@@ -1,7 +1,7 @@
 //! The engine's lock: one word, a short spin, then a sleep in the platform; ranks are checked in debug builds.
 //!
-//! Ranks (a thread takes them in ascending order only): drain 0, cache depot 2, slab lists 3, zone 4, platform and
-//! window 5. No system call and no fence is made under ranks 2 to 4.
+//! Ranks (a thread takes them in ascending order only): drain, batch and a window's growth 0, registry 1, cache depot 2,
+//! slab lists 3, zone 4, platform 5. No system call and no fence is made under ranks 2 to 4.
 
 use core::cell::UnsafeCell;
 use core::ops::{Deref, DerefMut};

@@ -4,9 +4,9 @@
 //! # The life of a number
 //!
 //! `FREE` → `MAKING` (under the registry's lock) → `LIVE` → `DYING` → `FREE`. A cache is looked at by reclaim only
-//! while it is `LIVE`, and only under the balancer's batch lock. [`Heap::destroy_cache`] sets `DYING` under that lock,
-//! so afterwards no trim, drain or report has it in its hands or will look at it; it then waits for whoever takes
-//! objects down outside the lock (`taking`), empties the CPUs' buckets and the depots, and gives the slabs back. What
+//! while it is `LIVE`, and only under a batch lock of the balancer's: the first node's, or, for reports of slabs, their
+//! node's. [`Heap::destroy_cache`] sets `DYING` under the first and then passes all of them, so afterwards no trim, drain
+//! or report has it in its hands or will look at it; it then waits for whoever takes objects down outside the lock (`taking`), empties the CPUs' buckets and the depots, and gives the slabs back. What
 //! this excludes: reclaim has taken objects out of a bucket, the destroyer finds all slabs that it sees empty and frees
 //! the number, another cache gets it, and reclaim puts the objects into slabs of another geometry. If objects are
 //! still out, the cache is `LIVE` again, and nothing has happened.

@@ -8,9 +8,9 @@
 //!
 //! The interleaving this excludes: a page is read as free, an allocation takes it and the program writes to it, and
 //! then the release wipes it. Isolated pages cannot be taken; and as an allocation that finds nothing else grows the
-//! zone, isolation never makes one fail. A fork waits for the batch in flight ([`crate::balancer`] holds its lock),
-//! so no child is born with pages isolated for good. Whoever switches reports off waits for it too
-//! ([`Heap::set_reporting`]): each batch looks at the switch under that lock.
+//! zone, isolation never makes one fail. A fork waits for the batches in flight, one a node at most
+//! ([`crate::balancer`] holds their locks), so no child is born with pages isolated for good. Whoever switches reports
+//! off waits for them too ([`Heap::set_reporting`]): each batch looks at the switch under its lock.
 //!
 //! # What is refused
 //!

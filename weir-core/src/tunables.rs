@@ -49,7 +49,7 @@ tunables! {
         "Resident bytes that the process should stay under; idle memory is given back to stay there, memory in use is never refused. 0: no limit.",
         "user";
     background = 1, 0, 1, "bool",
-        "Run one background thread. 0: the program's own slow paths do its work.",
+        "Run one background thread (and, on a machine of several NUMA nodes, a worker a node while memory is short). 0: the program's own slow paths do its work.",
         "ARCHITECTURE, three flows";
     background_start = 4 << 20, 0, u64::MAX, "bytes",
         "Heap size at which the background thread starts.",
