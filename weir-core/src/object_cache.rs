@@ -406,23 +406,23 @@ impl<P: Platform> Heap<P> {
     pub(crate) fn deposit(&self, class: usize, objects: &[*mut u8]) {
         let cache = &self.caches[class];
         let g = cache.shape.get();
-        self.by_domain(cache, objects, |domain, mut rest| {
+        self.by_domain(cache, objects, |domain, part| {
+            let mut rest = part;
             loop {
                 let mut depot = visit_depot(cache, &g, domain, &self.platform);
-                if class <= COUNT && depot.objects >= ENOUGH {
-                    drop(depot);
-                    return self.to_slabs(class, rest);
-                }
-                let done = depot.put(rest);
+                let is_full = class <= COUNT && depot.objects >= ENOUGH;
+                let done = if is_full { 0 } else { depot.put(rest) };
                 drop(depot);
                 rest = &rest[done..];
                 if rest.is_empty() {
-                    return self.note_idle(objects.len() * g.size as usize);
+                    break;
                 }
-                if !self.supply_shells(domain) {
-                    return self.to_slabs(class, rest);
+                if is_full || !self.supply_shells(domain) {
+                    self.to_slabs(class, rest);
+                    break;
                 }
             }
+            self.note_idle(part.len() * g.size as usize);
         });
     }
 

@@ -215,7 +215,9 @@ impl Platform for Linux {
             return 0;
         }
         // Kernels before 6.3 do not write it there.
-        rseq::area().filter(|a| a.node_id).map_or_else(process::node, rseq::node)
+        let node = rseq::area().filter(|a| a.node_id).map_or_else(process::node, rseq::node);
+        // A node that came later is nobody's to report: its threads use the last of those that were there.
+        node.min(self.nodes() - 1)
     }
 
     fn summon(&self, node: usize, cause: Cause, severe: bool) {

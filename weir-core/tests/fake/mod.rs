@@ -18,7 +18,7 @@ use weir_core::stats::{Cause, Stats};
 use weir_core::tunables::Tunables;
 
 /// CPUs of the machine.
-pub const CPUS: usize = 64;
+pub const CPUS: usize = 1024;
 /// Locks under which no call that may be a system call is allowed.
 const QUIET_RANKS: u32 = 0b1_1100;
 
