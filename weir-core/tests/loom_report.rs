@@ -1,7 +1,7 @@
 //! A report against allocations and frees: the zone's own code under a model checker's lock.
 //!
 //! The reporter isolates, lets the lock go, wipes, and puts back, as `report` does; against users that take pages one by
-//! one or merged into a block, and against somebody who switches it off. What the pages hold is a cell each, on which the
+//! one or merged into a block, against somebody who switches it off, and against hot-unplug of the pageblock. What the pages hold is a cell each, on which the
 //! checker reports a race if a page is wiped while somebody has it.
 #![cfg(loom)]
 
@@ -27,7 +27,7 @@ const WRITTEN: u32 = 7;
 enum Omit {
     Nothing,
     Isolation,
-    /// Whoever switches reports off does not wait for the batch in flight.
+    /// Whoever switches reports off, or unplugs, does not wait for the batch in flight.
     Waiting,
 }
 
@@ -149,6 +149,21 @@ impl World {
         }
     }
 
+    /// Takes the pageblock out of use for a while, as `zone_close` does; whether none of the model's pages was in use.
+    fn unplug(&self) -> bool {
+        let batch = (self.omit != Omit::Waiting).then(|| self.in_flight.lock().unwrap());
+        let in_use = self.zone.lock().unwrap().close(&self.window, 0..1);
+        drop(batch);
+        let is_out = in_use == PAGEBLOCK_PAGES - PAGES;
+        if is_out {
+            // It may be unmapped now: the checker is to see that nobody else comes near.
+            self.contents.iter().for_each(|page| page.with_mut(|_| ()));
+        }
+        thread::yield_now();
+        self.zone.lock().unwrap().open(&self.window, 0..1);
+        is_out
+    }
+
     /// Nothing is lost: all pages are free, those that are not idle are zero, and both counts say so.
     fn check(&self) {
         let mut zone = self.zone.lock().unwrap();
@@ -249,6 +264,41 @@ fn switched_off(omit: Omit) {
 }
 
 fn drop<T>(_: T) {}
+
+fn unplugged(omit: Omit, with_user: bool) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(3);
+    builder.check(move || {
+        let world = World::new(omit);
+        let start = |f: fn(&World)| {
+            let world = world.clone();
+            thread::spawn(move || f(&world))
+        };
+        let reporter = start(|world| world.report(&PageSet::range(0, 1)));
+        let user = with_user.then(|| start(|world| drop(world.use_a_page())));
+        let is_out = world.unplug();
+        assert!(is_out || with_user, "nobody uses a page, and the pageblock is in use");
+        reporter.join().unwrap();
+        user.into_iter().for_each(|user| user.join().unwrap());
+        world.check();
+    });
+}
+
+#[test]
+fn unplugging_waits_for_the_batch_in_flight() {
+    unplugged(Omit::Nothing, false);
+}
+
+#[test]
+fn unplugged_pages_are_nobodys() {
+    unplugged(Omit::Nothing, true);
+}
+
+#[test]
+#[should_panic(expected = "the pageblock is in use")]
+fn without_waiting_a_free_pageblock_cannot_be_unplugged() {
+    unplugged(Omit::Waiting, false);
+}
 
 #[test]
 fn switching_off_waits_for_the_batch_in_flight() {

@@ -192,7 +192,7 @@ fn patience(place: &Place) -> (Duration, Duration) {
 
 /// (a): one tenant after another until the cgroup swaps.
 fn count(place: &Place, side: &Side, tenant: u64, (limit, swap): (u64, u64)) -> Result<Count, String> {
-    let most = if matches!(place, Place::Process) { 16 } else { 7 };
+    let most = if matches!(place, Place::Process) { 16 } else { 10 };
     let landlord = Landlord::new(place, side)?;
     let cgroup = Cgroup::make("density", limit)?;
     cgroup.limit_swap(limit, swap)?;

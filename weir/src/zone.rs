@@ -7,6 +7,7 @@
 //! |---|---|---|
 //! | [`Zone::anonymous`] | private, as the heap's | `MADV_DONTNEED` |
 //! | [`Zone::from_memfd`] | a memfd or a file on tmpfs, shared with whoever maps it | punching holes into the file |
+//! | the same of `MFD_HUGETLB` or on hugetlbfs | the same in huge pages of 2 MiB | the same, whole huge pages only |
 //! | [`Zone::hugetlb`] | huge pages of 2 MiB from the system's pool | `MADV_DONTNEED`, whole huge pages only |
 //! | [`Zone::locked`] | `mlock`ed: no page fault, no swap | not at all |
 //!
@@ -65,13 +66,14 @@ impl core::error::Error for ZoneError {}
 enum Way {
     DontNeed,
     PunchHole,
-    HugePages,
     Never,
 }
 
 /// What is below a zone.
 struct Backing {
     way: Way,
+    /// In huge pages of the system's pool, which go whole.
+    huge: bool,
     give_back: GiveBack,
     refused: AtomicBool,
 }
@@ -81,10 +83,9 @@ impl Below for Backing {
         match self.way {
             Way::Never => Released { runs: 0, contents: Contents::Zero, error: Errno::EPERM.0 as u32 },
             Way::DontNeed => {
-                let lazily = calm && crate::process_tunables().report_lazily.get() != 0;
+                let lazily = calm && !self.huge && crate::process_tunables().report_lazily.get() != 0;
                 self.give_back.release(runs, lazily)
             }
-            Way::HugePages => self.give_back.release(runs, false),
             Way::PunchHole => {
                 let (done, refused) = self.give_back.punch_holes(runs);
                 self.refused.store(refused.is_some(), Relaxed);
@@ -94,7 +95,7 @@ impl Below for Backing {
     }
 
     fn release_unit(&self) -> usize {
-        if self.way == Way::HugePages { PAGEBLOCK } else { PAGE }
+        if self.huge { PAGEBLOCK } else { PAGE }
     }
 }
 
@@ -137,13 +138,19 @@ impl Zone {
     /// A zone of the first `len` bytes of a memfd (or a file on tmpfs), which is at least that long; the descriptor is
     /// not needed any more afterwards. Whoever maps the file sees the zone's memory; what is free is taken out of the
     /// file. Contents that the file has are kept until their pages are handed out.
+    ///
+    /// A file in huge pages (`MFD_HUGETLB`, hugetlbfs) takes them from the system's pool as [`Zone::hugetlb`] does. Only
+    /// those of 2 MiB: larger ones are refused with `EINVAL`.
     pub fn from_memfd(fd: i32, len: usize) -> Result<Self, ZoneError> {
         if fd::size(fd).map_err(ZoneError::Refused)? < len as u64 {
             // A touch beyond its end would end the process.
             return Err(ZoneError::Length);
         }
-        let memory = Memory { zero: false, huge: false, reported: true, shared: true };
-        Self::make(len, Way::PunchHole, memory, |at| map_fixed(at, MAP_SHARED, fd))
+        let huge = fd::huge_page(fd).map_err(ZoneError::Refused)?.is_some();
+        let memory = Memory { zero: false, huge, reported: true, shared: true };
+        // Not reserved: a punched hole would give the reservation up, and the next touch of it end the process.
+        let flags = MAP_SHARED | if huge { MAP_NORESERVE } else { 0 };
+        Self::make(len, Way::PunchHole, memory, |at| map_fixed(at, flags, fd))
     }
 
     /// A zone of `len` bytes in huge pages of 2 MiB from the system's pool. They are taken from the pool as they are
@@ -151,7 +158,7 @@ impl Zone {
     pub fn hugetlb(len: usize) -> Result<Self, ZoneError> {
         let memory = Memory { zero: true, huge: true, reported: true, shared: false };
         let flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB | MAP_NORESERVE | HUGE_2MB;
-        Self::make(len, Way::HugePages, memory, |at| map_fixed(at, flags, -1))
+        Self::make(len, Way::DontNeed, memory, |at| map_fixed(at, flags, -1))
     }
 
     /// A zone of `len` bytes that are locked in memory. They stay resident, free or not: [`Zone::is_reported`] says so.
@@ -182,7 +189,7 @@ impl Zone {
             ZoneError::Refused(why)
         })?;
         let home = home.cast::<Home>();
-        let backing = Backing { way, give_back: GiveBack::new(), refused: AtomicBool::new(false) };
+        let backing = Backing { way, huge: memory.huge, give_back: GiveBack::new(), refused: AtomicBool::new(false) };
         // SAFETY: the mapping has room for both, aligned as it is to a page; nobody else knows it, and it stays until the
         // zone is dropped.
         unsafe {
@@ -205,7 +212,7 @@ impl Zone {
     }
 
     /// A run of pages of at least `bytes` (up to [`MAX_RUN`]), aligned to a page; `None` if there is none, or no memory
-    /// behind it. O(1); may make system calls in a [`Zone::hugetlb`].
+    /// behind it. O(1); makes system calls in a zone of huge pages.
     pub fn alloc(&self, bytes: usize) -> Option<Pages<'_>> {
         self.alloc_aligned(bytes, PAGE)
     }
@@ -225,7 +232,7 @@ impl Zone {
         let pages = bytes.div_ceil(PAGE);
         let run = engine.zone_take(&home.zone, pages, order_of(align.div_ceil(PAGE)))?;
         let addr = engine.zone_addr(&home.zone, run);
-        if home.backing.way == Way::HugePages && !populate(Run { addr, len: pages * PAGE }) {
+        if home.backing.huge && !populate(Run { addr, len: pages * PAGE }) {
             // The pool is empty: a touch would end the process.
             let _ = engine.zone_give(&home.zone, addr, pages);
             return None;

@@ -50,8 +50,14 @@ fn intact(kept: &[(weir::zone::Pages<'_>, u8)]) -> bool {
 }
 
 fn memfd(len: usize) -> Option<OwnedFd> {
+    memfd_with(0, len)
+}
+
+/// With flags beside close-on-exec.
+fn memfd_with(flags: u32, len: usize) -> Option<OwnedFd> {
+    let (name, flags) = (c"zone".as_ptr() as usize, (flags | 1) as usize);
     // SAFETY: the name is a C string; the call gives a new descriptor.
-    let made = check(unsafe { syscall2(linux_raw_sys::general::__NR_memfd_create, c"zone".as_ptr() as usize, 1) });
+    let made = check(unsafe { syscall2(linux_raw_sys::general::__NR_memfd_create, name, flags) });
     let Ok(fd) = made else {
         eprintln!("skipped: memfd_create says {made:?}");
         return None;
@@ -126,20 +132,87 @@ fn a_sealed_file_keeps_its_memory_and_loses_nothing() {
     assert!(zone.usage().idle > 0 || blocks_of(&fd) < 4 * MIB as u64);
 }
 
+/// Huge pages of 2 MiB in the system's pool, for as long as it lives.
+struct Pool {
+    before: u64,
+}
+
+impl Pool {
+    const SIZE: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages";
+    const FREE: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages";
+
+    fn read(path: &str) -> Option<u64> {
+        std::fs::read_to_string(path).ok()?.trim().parse().ok()
+    }
+
+    /// At least so many free ones; says so if there cannot be.
+    fn with(pages: u64) -> Option<Pool> {
+        let (before, free) = (Self::read(Self::SIZE)?, Self::read(Self::FREE)?);
+        let wanted = before + pages.saturating_sub(free);
+        let grown = wanted == before || std::fs::write(Self::SIZE, wanted.to_string()).is_ok();
+        let pool = Pool { before };
+        if grown && Self::read(Self::FREE)? >= pages {
+            return Some(pool);
+        }
+        eprintln!("skipped: the system's pool has too few huge pages (root, or vm.nr_hugepages={wanted}, would do)");
+        None
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        let _ = std::fs::write(Self::SIZE, self.before.to_string());
+    }
+}
+
+/// As many as are free now.
+fn free_in_pool() -> u64 {
+    Pool::read(Pool::FREE).unwrap_or(0)
+}
+
+#[test]
+fn an_empty_pool_of_huge_pages_is_no_memory() {
+    let _alone = alone();
+    let Some(_pool) = Pool::with(2) else { return };
+    // More than the pool has, by a half.
+    let zone = Zone::hugetlb(free_in_pool() as usize * BLOCK * 3 / 2 / BLOCK * BLOCK).unwrap();
+    let mut runs: Vec<_> = std::iter::from_fn(|| zone.alloc(BLOCK)).collect();
+    assert!(runs.len() >= 2 && runs.len() * BLOCK < zone.range().1);
+    runs.iter_mut().for_each(|run| run.as_mut_slice().fill(5));
+    drop(runs);
+    assert!(trimmed(|| resident(&zone) == 0));
+}
+
+#[test]
+fn a_file_in_huge_pages_gives_them_back_to_the_pool() {
+    let _alone = alone();
+    let Some(_pool) = Pool::with(4) else { return };
+    const MFD_HUGETLB: u32 = 4;
+    let before = free_in_pool();
+    let Some(fd) = memfd_with(MFD_HUGETLB, 8 * MIB) else { return };
+    let zone = Zone::from_memfd(fd.as_raw_fd(), 8 * MIB).unwrap();
+    assert_eq!(free_in_pool(), before, "none is taken before it is handed out");
+    let mut first = zone.alloc(MIB).unwrap();
+    first.as_mut_slice().fill(9);
+    let rest: Vec<_> = std::iter::from_fn(|| zone.alloc(MIB)).collect();
+    assert_eq!((rest.len(), free_in_pool()), (7, before - 4));
+    drop(rest);
+    assert!(trimmed(|| free_in_pool() == before - 1), "the huge page that is in use in part stays");
+    assert!(first.as_slice().iter().all(|&b| b == 9));
+    drop(first);
+    assert!(trimmed(|| free_in_pool() == before) && zone.is_reported());
+    assert!(zone.alloc(BLOCK).is_some_and(|run| run.as_slice().iter().all(|&b| b == 0)));
+}
+
 #[test]
 fn huge_pages_go_whole_or_not_at_all() {
     let _alone = alone();
+    let Some(_pool) = Pool::with(4) else { return };
     let zone = Zone::hugetlb(8 * MIB).unwrap();
-    let Some(mut first) = zone.alloc(MIB) else {
-        eprintln!("skipped: the system's pool has no huge pages (vm.nr_hugepages=8 would do)");
-        return;
-    };
+    let mut first = zone.alloc(MIB).unwrap();
     first.as_mut_slice().fill(9);
     let rest: Vec<_> = std::iter::from_fn(|| zone.alloc(MIB)).collect();
-    if rest.len() < 7 {
-        eprintln!("skipped: the system's pool has too few huge pages (vm.nr_hugepages=8 would do)");
-        return;
-    }
+    assert_eq!(rest.len(), 7);
     drop(rest);
     assert!(trimmed(|| resident(&zone) == BLOCK / PAGE), "the huge page that is in use in part stays");
     assert!(first.as_slice().iter().all(|&b| b == 9));

@@ -157,6 +157,16 @@ pub fn size(fd: i32) -> Result<u64> {
     Ok(unsafe { stat.assume_init() }.st_size as u64)
 }
 
+/// Bytes of the huge pages that an open file lives in, if it is one of hugetlbfs (`MFD_HUGETLB` makes such a memfd).
+pub fn huge_page(fd: i32) -> Result<Option<u64>> {
+    let mut statfs = core::mem::MaybeUninit::<sys::statfs>::zeroed();
+    // SAFETY: the kernel fills one `struct statfs`.
+    retry(|| check(unsafe { syscall2(sys::__NR_fstatfs, fd as usize, statfs.as_mut_ptr() as usize) }))?;
+    // SAFETY: zero is a value of every field, and the kernel filled them.
+    let statfs = unsafe { statfs.assume_init() };
+    Ok((statfs.f_type as u32 == sys::HUGETLBFS_MAGIC).then_some(statfs.f_bsize as u64))
+}
+
 fn kind_of(stat: &sys::stat) -> FileKind {
     match stat.st_mode & sys::S_IFMT {
         sys::S_IFREG => FileKind::Regular,
