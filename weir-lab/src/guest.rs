@@ -59,7 +59,9 @@ impl Image {
         command.args(["-M", "pc", "-accel", "tcg,tb-size=32", "-cpu", "max,la57=off", "-m", &mib.to_string()]);
         command.arg("-kernel").arg(&self.kernel).arg("-initrd").arg(&self.initramfs);
         command.args(["-append", &format!("quiet panic=-1 console=ttyS1 -- guest-init {}", words.join(" "))]);
-        command.args(["-serial", "stdio", "-serial", "file:/dev/stderr"]);
+        // Opened to append: standard error may be a file that others write to as well.
+        command.args(["-serial", "stdio", "-chardev", "file,id=console,path=/dev/stderr,append=on"]);
+        command.args(["-serial", "chardev:console"]);
         command.args(["-device", &format!("virtio-balloon-pci,free-page-reporting={on}")]);
         command
     }
