@@ -77,26 +77,32 @@ fn task_counts(quick: bool) -> Vec<usize> {
     }
 }
 
+/// Every point in each round, both its sides one right after the other: what the machine does meanwhile, both have.
 fn measure_form(
     subject: &Allocator,
     form: (&'static str, u64),
     rounds: u32,
     quick: bool,
 ) -> Result<Vec<Point>, String> {
-    let mut points = Vec::new();
-    for processes in [true, false] {
-        for tasks in task_counts(quick) {
-            let kind = if processes { "processes" } else { "threads" };
-            eprintln!("e6, {}: {tasks} {kind}", form.0);
-            let ms = if quick { 150 } else { 300 };
-            let words =
-                [format!("tasks={tasks}"), format!("as={kind}"), format!("block={}", form.1), format!("ms={ms}")];
-            let mut pages: [Sample; 2] = Default::default();
-            for (_, side) in turns::of(rounds, SIDES.len()) {
+    let ms = if quick { 150 } else { 300 };
+    let kinds =
+        [true, false].into_iter().flat_map(|processes| task_counts(quick).into_iter().map(move |n| (processes, n)));
+    let mut points: Vec<Point> =
+        kinds.map(|(processes, tasks)| Point { tasks, processes, form: form.0, pages: Default::default() }).collect();
+    for round in 0..rounds {
+        eprintln!("e6, {}, round {} of {rounds}", form.0, round + 1);
+        for point in &mut points {
+            let kind = if point.processes { "processes" } else { "threads" };
+            let words = [
+                format!("tasks={}", point.tasks),
+                format!("as={kind}"),
+                format!("block={}", form.1),
+                format!("ms={ms}"),
+            ];
+            for side in [round % 2, 1 - round % 2].map(|side| side as usize) {
                 let (ops, seconds) = one(subject, side, &words)?;
-                pages[side].push(ops / seconds);
+                point.pages[side].push(ops / seconds);
             }
-            points.push(Point { tasks, processes, form: form.0, pages });
         }
     }
     Ok(points)

@@ -4,7 +4,7 @@ use crate::e6::{FORMS, Pause, Point};
 use crate::e6_document as document;
 use crate::e6_huge::{COUNTERS, Huge};
 use crate::report::{Table, count, mib, short, spread};
-use crate::stats::{Verdict, geometric_mean, student};
+use crate::stats::{Paired, Sample, geometric_mean, student};
 
 /// What no point may lose.
 const TARGET: f64 = 0.01;
@@ -34,7 +34,7 @@ fn faults(points: &[&Point]) -> Table {
         let kind = if point.processes { "process(es)" } else { "thread(s)" };
         let mut row = vec![format!("{} {kind}", point.tasks)];
         row.extend(point.pages.iter().map(|sample| spread(sample, count)));
-        row.push(student(&point.pages[1], &point.pages[0]).to_string());
+        row.push(Paired::of(&ratios(point)).to_string());
         if let Some((off, on)) = document::point(point.tasks, point.processes) {
             row.extend([count(off), count(on), percent(on / off)]);
         }
@@ -47,23 +47,28 @@ fn percent(ratio: f64) -> String {
     format!("{:+.1} %", (ratio - 1.0) * 100.0)
 }
 
+/// On over off, of each round.
+fn ratios(point: &Point) -> Sample {
+    point.pages[1].values().zip(point.pages[0].values()).map(|(on, off)| on / off).collect()
+}
+
 fn judged(points: &[&Point]) -> String {
-    let ratio = |point: &&Point| point.pages[1].mean() / point.pages[0].mean();
-    let worse = points.iter().filter(|point| {
-        let proven = matches!(student(&point.pages[1], &point.pages[0]), Verdict::Differs { .. });
-        proven && ratio(point) < 1.0 - TARGET
-    });
-    let all: crate::stats::Sample = points.iter().map(ratio).collect();
-    let mean = geometric_mean(all.values()).unwrap_or(f64::NAN);
+    let all: Vec<Sample> = points.iter().map(|point| ratios(point)).collect();
+    let each: Vec<Paired> = all.iter().map(Paired::of).collect();
+    let worse = each.iter().filter(|point| point.differs() && point.mean < 1.0 - TARGET);
+    let means: Sample = each.iter().map(|point| point.mean).collect();
+    // A round's ratios at all points are one measurement.
+    let of_round = |round: usize| geometric_mean(all.iter().filter_map(|ratios| ratios.values().nth(round)));
+    let rounds: Sample = (0..all.first().map_or(0, Sample::len)).filter_map(of_round).collect();
     let theirs = geometric_mean(document::ratios()).unwrap_or(f64::NAN);
     format!(
-        "Proven to be worse than 1 %: {} of {} points. Means, on over off: {} at the worst point, {} at the best, \
-         geometric mean {} (document, its 48 points: {}).",
+        "Proven to be worse, and by more than 1 %: {} of {} points. On over off: {} at the worst point, {} at the best. \
+         Geometric mean of all: {} (document, its 48 points: {}).",
         worse.count(),
         points.len(),
-        percent(all.min()),
-        percent(all.max()),
-        percent(mean),
+        percent(means.min()),
+        percent(means.max()),
+        Paired::of(&rounds),
         percent(theirs)
     )
 }

@@ -106,6 +106,39 @@ pub fn student(subject: &Sample, reference: &Sample) -> Verdict {
     }
 }
 
+/// The geometric mean of ratios of pairs that were measured together, and what Student's t says of it at 95 %.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Paired {
+    /// Geometric mean of the ratios; NaN of none.
+    pub mean: f64,
+    /// Half the width of the confidence interval of its logarithm; infinite of fewer than two.
+    pub interval: f64,
+}
+
+impl Paired {
+    /// Of these ratios, all above 0.
+    pub fn of(ratios: &Sample) -> Paired {
+        let logs: Sample = ratios.values().map(f64::ln).collect();
+        let interval = match logs.len() {
+            0 | 1 => f64::INFINITY,
+            n => t_quantile_95(n - 1) * logs.stddev() / (n as f64).sqrt(),
+        };
+        Paired { mean: logs.mean().exp(), interval }
+    }
+
+    /// Whether it is proven not to be 1.
+    pub fn differs(&self) -> bool {
+        self.mean.ln().abs() > self.interval
+    }
+}
+
+impl std::fmt::Display for Paired {
+    fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
+        let proven = if self.differs() { "" } else { ": no difference proven" };
+        write!(f, "{:+.1} % ± {:.1} %{proven}", (self.mean - 1.0) * 100.0, self.interval * self.mean * 100.0)
+    }
+}
+
 impl std::fmt::Display for Verdict {
     fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
         match *self {
@@ -184,6 +217,15 @@ mod tests {
         assert!(close(difference, 10.0) && close(interval, 1.0313) && reference == 10.0, "{difference} {interval}");
         assert_eq!(student(&b, &a).to_string(), "+100.0 % ± 10.3 %");
         assert_eq!(student(&a, &sample(&[1.0])), Verdict::TooFew);
+    }
+
+    #[test]
+    fn pairs_are_judged_by_their_ratios() {
+        // Logarithms -0.1, 0.1 and 0.3: mean 0.1, deviation 0.2, interval 4.303 * 0.2 / sqrt(3) = 0.4969.
+        let scattered = Paired::of(&sample(&[-0.1f64, 0.1, 0.3].map(f64::exp)));
+        assert!(close(scattered.mean, 0.1f64.exp()) && close(scattered.interval, 0.4969) && !scattered.differs());
+        assert_eq!(Paired::of(&sample(&[1.1, 1.1, 1.1])).to_string(), "+10.0 % ± 0.0 %");
+        assert!(!Paired::of(&sample(&[2.0])).differs() && !Paired::of(&sample(&[])).differs());
     }
 
     #[test]
