@@ -245,7 +245,8 @@ fn two_users_against_a_report() {
     });
 }
 
-fn switched_off(omit: Omit) {
+/// `act` against a report, and against a user if there is one.
+fn beside_a_report(omit: Omit, with_user: bool, act: impl Fn(&World) + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(2);
     builder.check(move || {
@@ -255,32 +256,23 @@ fn switched_off(omit: Omit) {
             thread::spawn(move || f(&world))
         };
         let reporter = start(|world| world.report(&PageSet::range(0, 1)));
-        let user = start(|world| drop(world.use_a_page()));
-        world.switch_off();
+        let user = with_user.then(|| start(|world| drop(world.use_a_page())));
+        act(&world);
         reporter.join().unwrap();
-        user.join().unwrap();
+        user.into_iter().for_each(|user| user.join().unwrap());
         world.check();
     });
 }
 
 fn drop<T>(_: T) {}
 
+fn switched_off(omit: Omit) {
+    beside_a_report(omit, true, World::switch_off);
+}
+
 fn unplugged(omit: Omit, with_user: bool) {
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(3);
-    builder.check(move || {
-        let world = World::new(omit);
-        let start = |f: fn(&World)| {
-            let world = world.clone();
-            thread::spawn(move || f(&world))
-        };
-        let reporter = start(|world| world.report(&PageSet::range(0, 1)));
-        let user = with_user.then(|| start(|world| drop(world.use_a_page())));
-        let is_out = world.unplug();
-        assert!(is_out || with_user, "nobody uses a page, and the pageblock is in use");
-        reporter.join().unwrap();
-        user.into_iter().for_each(|user| user.join().unwrap());
-        world.check();
+    beside_a_report(omit, with_user, move |world| {
+        assert!(world.unplug() || with_user, "nobody uses a page, and the pageblock is in use");
     });
 }
 
