@@ -23,6 +23,7 @@ mod e8_run;
 mod e9;
 mod e9_report;
 mod fifo;
+mod groups;
 mod guest;
 mod guest_kernel;
 mod initramfs;
@@ -74,7 +75,7 @@ enum Command {
     List,
     /// Build the peers that come as crates; all of them unless named.
     Peers { names: Vec<String> },
-    /// Fetch and unpack the kernel that e5's guests boot (Debian's cloud kernel).
+    /// Fetch and unpack the kernel that the guests of e5 and of groups boot (Debian's cloud kernel).
     GuestKernel,
     /// Run an experiment and print its table.
     Run(Box<RunArgs>),
@@ -129,6 +130,11 @@ const EXPERIMENTS: &[Experiment] = &[
     ("e8", "the neighbour: what an idle process that once peaked costs another in its cgroup", e8::run),
     ("e9", "peers: the standard allocator workloads and real programs; time, peak resident set, page faults", e9::run),
     ("e10", "many threads: what is held for threads that used malloc once and sleep", e10::run),
+    (
+        "groups",
+        "an idle heap in a group of cgroup v2 that comes to its limit, in a guest: does it give way",
+        groups::run,
+    ),
     #[cfg(target_arch = "x86_64")]
     ("calls", "instructions of a malloc and of a free, counted one by one", calls::run),
     ("latency", "single calls of malloc and free while memory is given back: p50 to the longest", latency::run),

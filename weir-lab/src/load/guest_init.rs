@@ -1,5 +1,5 @@
-//! The first process of E5's guests: makes a minimal userland around one load program, and runs it on the first serial
-//! line under the allocator that lies beside it.
+//! The first process of the lab's guests: makes a minimal userland around one load program, and runs it on the first
+//! serial line under the allocator that lies beside it.
 
 use std::ffi::CString;
 use std::fs::{File, OpenOptions};
@@ -7,8 +7,10 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::process::Command;
 
-/// `guest-init NAME ARGS…`: runs that load program with what is in `/environment`, then powers the guest off.
+/// `guest-init NAME ARGS…`: runs that load program with what is in `/environment` (`groups` itself, which gives that to
+/// whom it starts), then powers the guest off.
 pub fn main(args: impl Iterator<Item = String>) -> Result<(), String> {
+    let mut args = args.peekable();
     if std::process::id() != 1 {
         return Err("guest-init is a guest's first process and nothing else".into());
     }
@@ -17,20 +19,31 @@ pub fn main(args: impl Iterator<Item = String>) -> Result<(), String> {
     }
     serial_lines().map_err(|why| format!("no serial line: {why}"))?;
     load_modules()?;
-    let mut command = Command::new("/init");
-    for line in std::fs::read_to_string("/environment").unwrap_or_default().lines() {
-        if let Some((name, value)) = line.split_once('=') {
-            command.env(name, value);
-        }
+    let told = if args.peek().is_some_and(|name| name == "groups") {
+        crate::groups::main()
+    } else {
+        let ended = Command::new("/init").envs(environment()).args(args).status();
+        ended.map(|ended| eprintln!("guest-init: the program ended: {ended}")).map_err(|why| why.to_string())
+    };
+    if let Err(why) = told {
+        eprintln!("guest-init: {why}");
     }
-    let ended = command.args(args).status().map_err(|why| format!("cannot start the program: {why}"))?;
-    eprintln!("guest-init: the program ended: {ended}");
+    // What was written to the line is to have left it.
+    // SAFETY: waits for this process's own output.
+    unsafe { libc::tcdrain(1) };
     // SAFETY: ends this guest; there is no disk to write to.
     unsafe { libc::reboot(libc::LINUX_REBOOT_CMD_POWER_OFF) };
     Ok(())
 }
 
-fn mount(kind: &str, place: &str) -> io::Result<()> {
+/// What the programs that are looked at are told.
+pub fn environment() -> Vec<(String, String)> {
+    let text = std::fs::read_to_string("/environment").unwrap_or_default();
+    text.lines().filter_map(|line| line.split_once('=')).map(|(name, value)| (name.into(), value.into())).collect()
+}
+
+/// Mounts a file system that needs no device.
+pub fn mount(kind: &str, place: &str) -> io::Result<()> {
     let word = |text: &str| CString::new(text).map_err(io::Error::other);
     let (kind, place) = (word(kind)?, word(place)?);
     // SAFETY: C strings, and no options.

@@ -14,6 +14,7 @@ mod clock;
 mod file_server;
 mod forward;
 mod glibc_bench;
+mod groups;
 mod guest_init;
 mod hog;
 mod larson;
