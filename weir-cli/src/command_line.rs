@@ -36,7 +36,7 @@ pub enum Command {
 )]
 pub struct RunOptions {
     /// Keep the program's resident memory under SIZE where idle memory allows it (64M, 1G)
-    #[arg(long, value_name = "SIZE", value_parser = units::parse_size)]
+    #[arg(long, value_name = "SIZE", allow_hyphen_values = true, value_parser = units::parse_size)]
     pub limit: Option<u64>,
     /// Also write the summary to FILE, as JSON
     #[arg(long, value_name = "FILE")]

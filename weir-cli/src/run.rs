@@ -9,15 +9,20 @@ use crate::summary::{self, Summary, Totals};
 use crate::trace::{self, Trace};
 use crate::units::bytes;
 use crate::{elf, library};
+use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Write};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
+use weir::tunables::TABLE;
 
 /// Between two looks at the program's resident set.
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(50);
+
+/// What the tools read from the environment beside the settings.
+const OTHER_VARIABLES: [&str; 4] = ["WEIR_LIB", "WEIR_STATS", "WEIR_PEERS_DIR", "WEIR_GUEST_KERNEL"];
 
 /// How the program ended.
 #[derive(Clone, Copy, Debug)]
@@ -38,8 +43,9 @@ pub fn run(options: &RunOptions) -> Result<i32, Failure> {
     let library = library::find()?;
     let stats = StatsFile::create()?;
     // Opened first: an unwritable file should be known before an hour's run, not after.
-    let json = options.json.as_deref().map(create_json).transpose()?;
+    let json = options.json.as_deref().map(open_json).transpose()?;
     let mut trace = options.trace.as_deref().map(Trace::create).transpose()?;
+    warn_of_settings();
     warn_of_obstacles(Path::new(&options.program[0]));
     let mut caught = signals::catch().map_err(|e| Failure::own(format!("cannot catch signals: {e}")))?;
     let started = Instant::now();
@@ -68,10 +74,8 @@ pub fn run(options: &RunOptions) -> Result<i32, Failure> {
         output::say(format_args!("{summary}"));
     }
     if let (Some(mut file), Some(path)) = (json, options.json.as_deref()) {
-        serde_json::to_writer_pretty(&mut file, &summary)
-            .map_err(std::io::Error::from)
-            .and_then(|()| file.write_all(b"\n"))
-            .map_err(|e| Failure::own(format!("cannot write {}: {e}", path.display())))?;
+        write_json(&mut file, &summary)
+            .map_err(|e| Failure::own(format!("cannot write {}: {e}: is its disk full?", path.display())))?;
     }
     Ok(match end {
         End::Exited(status) => status,
@@ -82,9 +86,34 @@ pub fn run(options: &RunOptions) -> Result<i32, Failure> {
     })
 }
 
-fn create_json(path: &Path) -> Result<std::fs::File, Failure> {
-    std::fs::File::create(path)
+/// Opens the file without emptying it: it is to lose nothing if the program cannot be run.
+fn open_json(path: &Path) -> Result<File, Failure> {
+    OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .open(path)
         .map_err(|e| Failure::own(format!("cannot write {}: {e}: give --json a file that can be made", path.display())))
+}
+
+fn write_json(file: &mut File, summary: &Summary) -> std::io::Result<()> {
+    // Pipes and devices have no length, and need none.
+    if file.metadata()?.is_file() {
+        file.set_len(0)?;
+    }
+    serde_json::to_writer_pretty(&mut *file, summary)?;
+    file.write_all(b"\n")
+}
+
+/// Names what begins with `WEIR_` and is no setting: a misspelt one would have no effect, and nobody would know.
+fn warn_of_settings() {
+    for name in std::env::vars_os().filter_map(|(name, _)| name.into_string().ok()) {
+        let Some(setting) = name.strip_prefix("WEIR_") else { continue };
+        let known = TABLE.iter().any(|tunable| tunable.name.eq_ignore_ascii_case(setting));
+        if !known && !OTHER_VARIABLES.contains(&name.as_str()) {
+            output::say(format_args!("weir: warning: {name} is no setting, and ignored: see `weir settings`\n"));
+        }
+    }
 }
 
 fn warn_of_obstacles(program: &Path) {
@@ -172,7 +201,8 @@ fn sample(
 ) -> Samples {
     let mut samples = Samples::default();
     let mut next_line = interval.map(|i| started + i);
-    loop {
+    // At first it is still this program, about to execute the other.
+    while !is_over_after(SAMPLE_INTERVAL, is_over, stats, trace.as_deref_mut()) {
         let resident = resident_bytes(program);
         if let Some(resident) = resident {
             samples.last = Some(resident);
@@ -184,10 +214,8 @@ fn sample(
             print_line(stats, started, resident);
             next_line = Some((at + interval).max(Instant::now()));
         }
-        if is_over_after(SAMPLE_INTERVAL, is_over, stats, trace.as_deref_mut()) {
-            return samples;
-        }
     }
+    samples
 }
 
 /// Waits, following the trace if there is one; whether the program has ended.

@@ -41,7 +41,7 @@ pub struct Totals {
     pub refault_rate: Option<f64>,
     pub huge_pages_given_whole: u64,
     pub huge_pages_split: u64,
-    /// Part of the frees of small objects that the fast path served.
+    /// Part of the frees of small objects that the fast path served; none if no process lived to count them.
     pub free_hit_rate: Option<f64>,
     /// The same of allocations.
     pub alloc_hit_rate: Option<f64>,
@@ -76,8 +76,14 @@ impl Totals {
         }
         let longest = file.pages().map(|p| p.pressure_latency_max.load(Relaxed)).max();
         let heard = histogram.iter().any(|&n| n > 0);
-        let frees = sum(&|s| &s.fast_frees) + sum(&|s| &s.free_misses);
-        let allocs = frees.saturating_add(sum(&|s| &s.objects_out));
+        // The fast path does not count as it goes. A process that was killed, or ended by `_exit`, before its first
+        // count has only its misses to show.
+        let is_counted = |page: &&Stats| page.fast_frees.load(Relaxed) + page.objects_out.load(Relaxed) > 0;
+        let counted = |pick: &dyn Fn(&Stats) -> &AtomicU64| {
+            file.pages().filter(is_counted).map(|page| pick(page).load(Relaxed)).fold(0, u64::saturating_add)
+        };
+        let frees = counted(&|s| &s.fast_frees) + counted(&|s| &s.free_misses);
+        let allocs = frees.saturating_add(counted(&|s| &s.objects_out));
         Self {
             processes: processes(file),
             given_back_bytes: GivenBack {
@@ -96,8 +102,8 @@ impl Totals {
             refault_rate: share(sum(&|s| &s.refault_bytes), file),
             huge_pages_given_whole: sum(&|s| &s.huge_kept),
             huge_pages_split: sum(&|s| &s.huge_split),
-            free_hit_rate: rate(frees, sum(&|s| &s.free_misses)),
-            alloc_hit_rate: rate(allocs, sum(&|s| &s.alloc_misses)),
+            free_hit_rate: rate(frees, counted(&|s| &s.free_misses)),
+            alloc_hit_rate: rate(allocs, counted(&|s| &s.alloc_misses)),
         }
     }
 }
@@ -148,10 +154,10 @@ impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let t = &self.totals;
         let line = |f: &mut fmt::Formatter<'_>, name: &str, value: String| writeln!(f, "weir: {name:<17}{value}");
-        let last = self.last_resident_bytes.map_or("not sampled".into(), bytes);
+        let last = self.last_resident_bytes.map_or("none".into(), bytes);
         let bound = || format!("under {}", bytes(self.peak_resident_bound_bytes));
         let peak = self.peak_resident_bytes.map_or_else(bound, bytes);
-        line(f, "resident", format!("peak {peak}, final {last}"))?;
+        line(f, "resident", format!("peak {peak}, last sample {last}"))?;
         if t.processes == 0 {
             return line(f, "processes", "none that used Weir".into());
         }
@@ -171,7 +177,7 @@ impl fmt::Display for Summary {
         line(f, "touched again", format!("{again} of what was given back, soon after"))?;
         let huge = format!("given back whole {}, split {}", t.huge_pages_given_whole, t.huge_pages_split);
         line(f, "huge pages", huge)?;
-        let percent = |r: Option<f64>| r.map_or("none made".into(), |r| format!("{:.2}%", r * 100.0));
+        let percent = |r: Option<f64>| r.map_or("none counted".into(), |r| format!("{:.2}%", r * 100.0));
         let hits = format!("allocations {}, frees {}", percent(t.alloc_hit_rate), percent(t.free_hit_rate));
         line(f, "fast path", hits)?;
         line(f, "processes", t.processes.to_string())
@@ -212,6 +218,6 @@ mod tests {
             totals: Totals::default(),
         };
         let text = summary.to_string();
-        assert!(text.contains("peak under 2.0 KiB, final not sampled") && text.contains("none that used Weir"));
+        assert!(text.contains("peak under 2.0 KiB, last sample none") && text.contains("none that used Weir"));
     }
 }

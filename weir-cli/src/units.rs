@@ -6,7 +6,7 @@ use std::time::Duration;
 pub fn parse_size(text: &str) -> Result<u64, String> {
     weir::tunables::parse_size(text.as_bytes())
         .filter(|&size| size > 0)
-        .ok_or_else(|| format!("`{text}` is no size: write a number with K, M, G or T, such as 64M"))
+        .ok_or_else(|| format!("`{text}` is no size: write a number above 0 with K, M, G or T, such as 64M"))
 }
 
 /// A time such as `500ms`, `2s`, `1m` or `2` (seconds).

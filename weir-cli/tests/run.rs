@@ -162,6 +162,32 @@ fn the_summary_counts_processes_even_killed_ones() {
 }
 
 #[test]
+fn a_program_that_cannot_be_run_costs_no_earlier_result() {
+    let Some(bench) = Bench::new() else { return };
+    let json = bench.dir.path().join("kept.json");
+    std::fs::write(&json, "earlier, and longer than what comes after it".repeat(100)).unwrap();
+    let run = |program| bench.run(&["--json", json.to_str().unwrap(), "--", program]).status.code();
+    assert_eq!(run("no-such-program-anywhere"), Some(127));
+    assert!(std::fs::read_to_string(&json).unwrap().starts_with("earlier"));
+    assert_eq!(run("true"), Some(0));
+    serde_json::from_slice::<serde_json::Value>(&std::fs::read(&json).unwrap()).unwrap();
+}
+
+#[test]
+fn a_misspelt_setting_is_named() {
+    let Some(bench) = Bench::new() else { return };
+    let output = bench.weir(&["-q", "true"]).env("WEIR_LIMITS", "1G").env("WEIR_LIMIT", "1G").output().unwrap();
+    assert_eq!(stderr(&output), "weir: warning: WEIR_LIMITS is no setting, and ignored: see `weir settings`\n");
+}
+
+#[test]
+fn what_was_not_counted_has_no_rate() {
+    let Some(bench) = Bench::new() else { return };
+    let text = stderr(&bench.run(&["true"]));
+    assert!(text.contains("allocations none counted, frees none counted"), "{text}");
+}
+
+#[test]
 fn the_peak_is_the_programs_and_not_weirs() {
     let Some(bench) = Bench::new() else { return };
     let source = "#include <stdlib.h>\n#include <string.h>\n\
