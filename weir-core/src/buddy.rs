@@ -158,7 +158,7 @@ fn aligned_blocks(mut word: u64, order: u32) -> u64 {
 pub enum Backing {
     /// No huge page.
     Small = 0,
-    /// A huge page of which at most [`SPARSE`] pages are in use: it costs more memory than it saves time.
+    /// A huge page of which at most `SPARSE` pages are in use: it costs more memory than it saves time.
     SparseHuge = 1,
     /// A huge page in good use: split under severe pressure only.
     Huge = 2,

@@ -12,7 +12,7 @@ use crate::stats;
 
 impl<P: Platform> Heap<P> {
     /// An object; null when there is no memory, or the limit is reached. Its contents are those that it had when it
-    /// was freed, or that `init` gave it; zero with [`Flags::zero`]; anything for other caches.
+    /// was freed, or that `init` gave it; zero with [`crate::made_cache::Flags::zero`]; anything for other caches.
     #[inline(always)]
     pub fn cache_alloc(&self, id: CacheId) -> *mut u8 {
         if self.caches[id.number()].made.traits.load(Relaxed) & (LIMITED | ZERO) != 0 {

@@ -1,7 +1,8 @@
 //! The engine of Weir: a memory manager in which every cache gives way.
 //!
 //! `no_std`; it allocates nothing but the pages it manages, makes no system call and reads no clock: all of that comes
-//! through [`platform::Platform`]. A file imports only from floors below its own:
+//! through [`platform::Platform`]. Floors say what is built on what; the type [`heap::Heap`] is named from floor 4 on, as
+//! the files there are parts of what it can do:
 //!
 //! | floor | files |
 //! |---|---|

@@ -2,7 +2,7 @@
 //!
 //! # The protocol
 //!
-//! `table[cpu]` points to that CPU's [`CpuSlab`], or to [`DUMMY`], whose buckets are all empty and full at once. A
+//! `table[cpu]` points to that CPU's [`CpuSlab`], or to `DUMMY`, whose buckets are all empty and full at once. A
 //! pop or push runs as one restartable section: read the CPU's index, read the table, read the bucket's `current`
 //! index, read or write a slot, and commit by one store of `current`. If the thread is preempted, migrated or
 //! signalled before that store, the section starts over and nothing has happened.

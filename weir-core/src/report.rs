@@ -16,7 +16,7 @@
 //!
 //! A run that the platform does not take (locked pages are in it) is tried once more by the pageblock; what is refused
 //! then stays as it was, on a list apart, so that the others are not held up. It is tried again after it was handed
-//! out, or under pressure. After [`GIVE_UP`] refusals in a batch nothing of it is tried any more: all memory is locked.
+//! out, or under pressure. After `GIVE_UP` refusals in a batch nothing of it is tried any more: all memory is locked.
 
 use crate::buddy::{Backing, PageSet};
 use crate::heap::{Heap, Space};

@@ -1,4 +1,4 @@
-//! Size classes: eight to a doubling, so that no object wastes more than 12.5 % (DESIGN-NOTES 2).
+//! Size classes: eight to a doubling, so that no object wastes more than 12.5 %.
 //!
 //! Class 0 means "none"; classes 1 to [`COUNT`] are the sizes of [`SIZE`].
 

@@ -295,7 +295,7 @@ impl SlabLists {
     /// objects count as taken until [`SlabLists::put_back`]. `backing(page)` says what is behind a slab; where that is
     /// more than `split`, its pages are kept. Returns how many slabs, and whether there is more to look at.
     ///
-    /// At most [`LOOKS_AT_A_TIME`] slabs are looked at, and each leaves its list: a pass comes to an end.
+    /// At most `LOOKS_AT_A_TIME` slabs are looked at, and each leaves its list: a pass comes to an end.
     pub fn isolate(
         &mut self,
         window: &Window,

@@ -50,58 +50,58 @@ tunables! {
         "user";
     background = 1, 0, 1, "bool",
         "Run one background thread (and, on a machine of several NUMA nodes, a worker a node while memory is short). 0: the program's own slow paths do its work.",
-        "ARCHITECTURE, three flows";
+        "choice: one thread hears pressure and ends calm windows";
     background_start = 4 << 20, 0, u64::MAX, "bytes",
         "Heap size at which the background thread starts.",
         "measured: short commands never reach it";
     idle_ms = 300, 10, 3_600_000, "ms",
         "Window over which the working set's peak is taken; free memory above the peak goes back when it closes.",
-        "FACTS C: reported after about a second";
+        "choice: idle memory is gone within about a second; free page reporting in Linux waits 2 s";
     report_batch = 16, 1, 16, "pageblocks",
         "Pageblocks isolated at a time by a report.",
-        "002 page hinting: 16 isolated pages";
+        "Linux page hinting, v10 (June 2019): 16 isolated pages";
     report = 1, 0, 1, "bool",
         "Give free memory back at all. Switched off, the batch under way still ends.",
         "virtio-balloon: free-page-reporting=on";
     report_threshold = 256 << 10, 0, u64::MAX, "bytes",
         "Memory freed since nothing was left to do, above which the background thread is woken to give it back. Pressure wakes it at once.",
-        "002 page hinting: a worker starts when a threshold of free memory is met; the amount is a choice, 64 pages";
+        "Linux page hinting, v10: a worker starts when a threshold of free memory is met; the amount is a choice, 64 pages";
     report_lazily = 0, 0, 1, "bool",
         "Give memory back by MADV_FREE where there is no pressure: it costs less, but the resident set falls only once the kernel needs the memory.",
-        "002 page hinting: 'decide between MADV_DONTNEED and MADV_FREE'; measured: DESIGN.md";
+        "Linux page hinting, v10, leaves it open; measured: DESIGN.md, Reporting";
     refault_ms = 10_000, 0, 3_600_000, "ms",
         "Memory touched again within this time of being given back counts as given back too early.",
-        "DESIGN-NOTES: the refault meter";
+        "choice; measured: DESIGN.md, the refault meter";
     refault_percent = 10, 0, 100, "percent",
         "Share of the memory given back in calm times that may be touched again early; above it the window idle_ms is doubled, up to refault_ms. 100: never.",
-        "DESIGN-NOTES: the refault meter";
+        "choice; measured: DESIGN.md, the refault meter";
     huge_blocks = 1, 0, 1, "bool",
         "Ask for huge pages behind blocks of more than 4 MiB, while the program fills such blocks.",
-        "measured: E9, malloc-large takes a fifth of the time";
+        "measured: malloc-large of E9 takes a fifth of the time";
     severe_interval_ms = 1000, 0, 3_600_000, "ms",
         "Shortest time between two drains of all CPUs' buckets.",
-        "001 UMA: the worker sleeps at least 1 s";
+        "FreeBSD, self-tuning UMA (2012): its worker sleeps at least 1 s";
     bucket_visits = 16, 1, 1_000_000, "count",
         "Visits to a cache's depot within idle_ms at which its CPUs' buckets double; one that finds the depot's lock held counts for four.",
-        "001 UMA: buckets grow on contention; measured: E9 loses nothing to larger ones from the start";
+        "FreeBSD, self-tuning UMA: buckets grow on contention; measured: E9 loses nothing to larger ones from the start";
     cache_idle_windows = 8, 1, 1_000_000, "count",
         "Windows of idle_ms without a free to a cache or a visit to its depot, after which what CPUs hold of it is taken back.",
-        "FACTS B: UMA's voluntary trim of caches without a miss, which waits 45 periods";
+        "FreeBSD, UMA's voluntary trim of caches without a miss, which waits 45 periods; fewer, as ours are shorter";
     psi_some_us = 70_000, 1_000, 10_000_000, "us",
         "Stall time within psi_window_us that counts as pressure.",
-        "FACTS E: lmkd partial 70 ms, GMemoryMonitor 70 ms";
+        "Android's lmkd, partial stall 70 ms; GLib's GMemoryMonitor 70 ms";
     psi_full_us = 100_000, 1_000, 10_000_000, "us",
         "Stall time of all tasks within psi_window_us that counts as severe pressure.",
-        "FACTS E: GMemoryMonitor full 100 ms";
+        "GLib's GMemoryMonitor, full stall 100 ms";
     psi_window_us = 1_000_000, 100_000, 10_000_000, "us",
         "PSI window; 2 s multiples are used where privilege is missing.",
-        "FACTS E: kernel's rule for unprivileged triggers";
+        "Linux, accounting/psi: windows of 0.5 to 10 s, of whole 2 s without privilege";
     headroom_percent = 5, 0, 50, "percent",
         "Headroom below a cgroup's limit at which pressure begins; half of it is severe.",
-        "FACTS E: CacheLib's two marks";
+        "CacheLib's memory monitor: two marks below the limit; the share is a choice";
     abort_on_misuse = 1, 0, 1, "bool",
         "Abort on a double or invalid free. 0: say so and ignore the call.",
-        "DESIGN-NOTES 4.8";
+        "choice: glibc and Scudo abort too";
 }
 
 /// A parameter's current value.

@@ -44,7 +44,7 @@ impl Default for Peak {
     }
 }
 
-/// UMA's working-set estimate of a cache (001 and FACTS B), in objects.
+/// UMA's working-set estimate of a cache (FreeBSD's `uma_core.c`), in objects.
 ///
 /// `max >= items >= batch_min >= min` holds always. Demand is a batch of allocations: the fall of `items` from a
 /// maximum. Frees alone raise `max` and `batch_min` together and so are no demand. Reclaim moves all bounds with

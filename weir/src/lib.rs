@@ -1,4 +1,23 @@
-//! Weir on Linux: the platform, and the public Rust API.
+//! Weir: a memory allocator for Linux whose caches give way when memory is short.
+//!
+//! | wanted | see |
+//! |---|---|
+//! | a global allocator | [`Weir`] |
+//! | a cache of objects of one type | [`ObjectCache`] |
+//! | memory of another kind, in pages: files, huge pages, locked | [`zone`] |
+//! | what is used and idle; giving back now | [`heap::usage`], [`heap::trim`] |
+//! | settings, while the program runs | [`set_tunable`], [`tunables::TABLE`] |
+//! | reports off and on | [`set_reporting`] |
+//!
+//! ```
+//! #[global_allocator]
+//! static HEAP: weir::Weir = weir::Weir;
+//!
+//! let words: Vec<String> = (0..1000).map(|n| n.to_string()).collect();
+//! drop(words);
+//! // What is idle goes back by itself within about a second; or at once:
+//! weir::heap::trim();
+//! ```
 #![cfg_attr(not(test), no_std)]
 
 mod background;

@@ -9,7 +9,7 @@
 //! store. It never writes the area's read-only fields and keeps nothing derived from them.
 //!
 //! The library has a thread-local block of its own, laid out as an area whose index is [`NO_CPU`]: that table entry is the
-//! empty dummy for good. The sections here address that block plus [`DELTA`], which is 0 until libc's area has been
+//! empty dummy for good. The sections here address that block plus `DELTA`, which is 0 until libc's area has been
 //! found to work and is then the distance to it. So they are safe before anything was set up, also for a thread that is
 //! inside a section at that moment, and where there are no restartable sequences, without a check of their own. Fast
 //! paths written by hand address [`AREA`] and save an addition; what keeps them out until that is set is said there.

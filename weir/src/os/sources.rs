@@ -343,7 +343,7 @@ impl Sources {
                 let heard = revents & slot.events != 0;
                 let ended = if slot.has_input { !pressure_watch::discard_input(slot.fd) } else { gone };
                 if heard && !ended {
-                    // Its default answer is a full trim (FACTS E: `malloc_trim`), and it says so once, not by degrees.
+                    // Its default answer is a full trim (`malloc_trim`), and it says so once, not by degrees.
                     events.raise(Level::Severe, Cause::ServiceManager);
                 }
                 if ended {
