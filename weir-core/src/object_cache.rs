@@ -427,7 +427,7 @@ impl<P: Platform> Heap<P> {
     }
 
     /// Finds shells for a depot that has none: those of caches that are gone, else new ones, but not while memory is
-    /// too short for buckets to grow (001's last measure).
+    /// too short for buckets to grow (UMA's last measure).
     fn supply_shells(&self, domain: &Domain) -> bool {
         let mut found = crate::bucket::Shells::new();
         if found.take_one(&mut self.stash.lock(&self.platform)) {

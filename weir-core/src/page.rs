@@ -24,7 +24,7 @@ pub const PAGE_SHIFT: u32 = 12;
 pub const PAGE: usize = 1 << PAGE_SHIFT;
 /// Orders run from 0 to `MAX_ORDER - 1` (003, Linux's buddy: 11 orders, 4 KiB to 4 MiB).
 pub const MAX_ORDER: u32 = 11;
-/// Smallest order that is reported on its own (002: MAX_ORDER - 2): a pageblock, a huge page.
+/// Smallest order that is reported on its own (Linux page hinting: MAX_ORDER - 2): a pageblock, a huge page.
 pub const REPORT_ORDER: u32 = MAX_ORDER - 2;
 /// Pages of a pageblock.
 pub const PAGEBLOCK_PAGES: usize = 1 << REPORT_ORDER;

@@ -1,4 +1,4 @@
-//! The reporter: free pages handed to whoever is below, in small isolated batches (002).
+//! The reporter: free pages handed to whoever is below, in small isolated batches.
 //!
 //! # The protocol
 //!
@@ -30,7 +30,7 @@ use crate::stats::{self, Cause};
 use crate::trace::{Event, Kind, Place};
 use crate::zone::{FreeAreas, Gone, Zone};
 
-/// Pageblocks isolated from a zone at a time (002: 16).
+/// Pageblocks isolated from a zone at a time (Linux page hinting: 16).
 pub const BATCH: usize = 16;
 /// Runs handed to the platform in one call.
 const RUNS: usize = 128;

@@ -1,4 +1,4 @@
-//! What caches give back, in which order, how much: trims down to working sets, drains of CPUs' buckets (001).
+//! What caches give back, in which order, how much: trims down to working sets, drains of CPUs' buckets.
 //!
 //! | who asks | depots | CPUs' buckets | ceilings |
 //! |---|---|---|---|

@@ -1,4 +1,4 @@
-//! How large a cache's buckets are: they tune themselves (001).
+//! How large a cache's buckets are: they tune themselves, as UMA's do.
 //!
 //! Each cache has a *ceiling*: how many objects one CPU's bucket may hold. It starts small and doubles with demand,
 //! which is told by points: a visit to the depot is one, and a depot whose lock another thread held is

@@ -2,7 +2,7 @@
 //!
 //! An allocation goes to the fullest pageblock that has a free block of its order, so that sparse pageblocks empty
 //! and can be reported whole. Within a pageblock, and among whole free ones, backed pages go before reported ones.
-//! A pageblock with free backed pages is on the *hint list* (002's hint bitmap, kept as a list so that finding the
+//! A pageblock with free backed pages is on the *hint list* (page hinting's bitmap, kept as a list so that finding the
 //! next one to report costs the same whatever the heap's size), the longest unchanged first.
 
 mod audit;
