@@ -22,7 +22,7 @@ use crate::platform::{Placed, Platform, Reach, Run};
 pub const PAGE_SHIFT: u32 = 12;
 /// Bytes of a page.
 pub const PAGE: usize = 1 << PAGE_SHIFT;
-/// Orders run from 0 to `MAX_ORDER - 1` (003, Linux's buddy: 11 orders, 4 KiB to 4 MiB).
+/// Orders run from 0 to `MAX_ORDER - 1` (Linux's buddy: 11 orders, 4 KiB to 4 MiB).
 pub const MAX_ORDER: u32 = 11;
 /// Smallest order that is reported on its own (Linux page hinting: MAX_ORDER - 2): a pageblock, a huge page.
 pub const REPORT_ORDER: u32 = MAX_ORDER - 2;
