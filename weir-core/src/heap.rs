@@ -8,7 +8,7 @@ use crate::balancer::Balancer;
 use crate::bucket::Shells;
 use crate::geometry::{CACHES, FIRST_MADE, Geometry, MALLOC};
 use crate::large::{give_pages_in, mark_run};
-use crate::lock::Lock;
+use crate::lock::{FROZEN, Lock};
 use crate::made_cache;
 use crate::mapped::{Blocks, Mapped};
 use crate::object_cache::Cache;
@@ -388,8 +388,18 @@ impl<P: Platform> Heap<P> {
     // ---- fork --------------------------------------------------------------------------------------------------
 
     /// Takes every lock in rank order, so that a fork's child finds the heap whole.
+    ///
+    /// Not if the caller holds one already: then it is a signal handler that interrupted the heap at work, and would wait
+    /// for itself. What it interrupted goes on in the child as in the parent, and lets its lock go there too; what other
+    /// threads hold stays held in such a child.
     pub fn freeze(&self) {
         let p = &self.platform;
+        if let Some(held) = p.held_ranks() {
+            if held.load(Relaxed) != 0 {
+                return;
+            }
+            held.store(FROZEN, Relaxed);
+        }
         self.balancer.freeze(p);
         [&self.normal, &self.low].iter().for_each(|s| s.window.freeze(p));
         self.percpu.freeze(p);
@@ -402,12 +412,15 @@ impl<P: Platform> Heap<P> {
         self.freeze_zones();
     }
 
-    /// Undoes [`Heap::freeze`], in the parent or in the child.
+    /// Undoes [`Heap::freeze`], in the parent or in the child; whether there was something to undo.
     ///
     /// # Safety
-    /// The heap is frozen by the caller (or by its parent, before it was forked).
-    pub unsafe fn thaw(&self) {
+    /// Follows [`Heap::freeze`] on the same thread (or its copy in the child).
+    pub unsafe fn thaw(&self) -> bool {
         let p = &self.platform;
+        if p.held_ranks().is_some_and(|held| held.load(Relaxed) & FROZEN == 0) {
+            return false;
+        }
         // SAFETY: as the caller promises.
         unsafe {
             self.thaw_zones();
@@ -421,6 +434,10 @@ impl<P: Platform> Heap<P> {
             [&self.normal, &self.low].iter().for_each(|s| s.window.thaw(p));
             self.balancer.thaw(p);
         }
+        if let Some(held) = p.held_ranks() {
+            held.store(0, Relaxed);
+        }
+        true
     }
 }
 
@@ -430,12 +447,13 @@ impl<P: Platform> Heap<P> {
     /// # Safety
     /// As [`Heap::thaw`]; the caller is the child's only thread.
     pub unsafe fn thaw_child(&self) {
-        self.percpu.finish_installs(&self.platform);
-        // Slabs that a thread was taking down are lost to the child; nobody waits for it here.
-        self.known().for_each(|cache| cache.made.taking.store(0, Relaxed));
         self.inherit_zones();
         // SAFETY: as the caller promises.
-        unsafe { self.thaw() }
+        if unsafe { self.thaw() } {
+            self.percpu.finish_installs(&self.platform);
+            // Slabs that a thread was taking down are lost to the child; nobody waits for it here.
+            self.known().for_each(|cache| cache.made.taking.store(0, Relaxed));
+        }
     }
 }
 

@@ -1,4 +1,5 @@
-//! The engine's lock: one word, a short spin, then a sleep in the platform; ranks are checked in debug builds.
+//! The engine's lock: one word, a short spin, then a sleep in the platform. A thread's ranks are noted, so that a `fork`
+//! in a signal handler knows that it interrupted a holder, and checked in debug builds.
 //!
 //! Ranks (a thread takes them in ascending order only): drain, batch and a window's growth 0, registry 1, cache depot 2,
 //! slab lists 3, zone 4, platform 5. No system call and no fence is made under ranks 2 to 4.
@@ -9,6 +10,9 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::platform::Platform;
 use crate::sync::{AtomicU32, SPINS, constructor, spin_loop};
+
+/// In [`Platform::held_ranks`], below the ranks: the thread holds all locks there are, for `fork`.
+pub(crate) const FROZEN: u32 = 1;
 
 const FREE: u32 = 0;
 const HELD: u32 = 1;
@@ -39,17 +43,21 @@ impl<T, const RANK: u32> Lock<T, RANK> {
 
     /// Takes the lock if it is free now.
     pub fn try_lock<'a, P: Platform>(&'a self, platform: &'a P) -> Option<Guard<'a, T, P, RANK>> {
-        self.word.compare_exchange(FREE, HELD, Acquire, Relaxed).ok()?;
         note_taken(platform, RANK);
+        if self.word.compare_exchange(FREE, HELD, Acquire, Relaxed).is_err() {
+            note_given(platform, RANK);
+            return None;
+        }
         Some(Guard { lock: self, platform })
     }
 
     /// Takes the lock with no guard, to be given back by [`Lock::release`]: for `fork`, which holds all of them.
     pub fn acquire<P: Platform>(&self, platform: &P) {
+        // Noted first: a signal handler between the two is to find it held rather than free.
+        note_taken(platform, RANK);
         if self.word.compare_exchange(FREE, HELD, Acquire, Relaxed).is_err() {
             self.acquire_slow(platform);
         }
-        note_taken(platform, RANK);
     }
 
     #[cold]
@@ -70,10 +78,10 @@ impl<T, const RANK: u32> Lock<T, RANK> {
     /// # Safety
     /// The caller holds the lock and no guard of it.
     pub unsafe fn release<P: Platform>(&self, platform: &P) {
-        note_given(platform, RANK);
         if self.word.swap(FREE, Release) == CONTENDED {
             platform.wake(&self.word);
         }
+        note_given(platform, RANK);
     }
 }
 
@@ -107,20 +115,17 @@ impl<T, P: Platform, const RANK: u32> Drop for Guard<'_, T, P, RANK> {
 
 #[inline]
 fn note_taken<P: Platform>(platform: &P, rank: u32) {
-    if cfg!(debug_assertions)
-        && let Some(held) = platform.held_ranks()
-    {
-        let before = held.fetch_or(1 << rank, Relaxed);
+    if let Some(held) = platform.held_ranks() {
+        let before = held.load(Relaxed);
         // Fork takes every lock of a rank, so equal ranks are allowed; a higher one already held is the error.
-        assert!(before >> (rank + 1) == 0, "lock of rank {rank} taken under a higher one (held: {before:#b})");
+        debug_assert!(before >> (rank + 2) == 0, "lock of rank {rank} taken under a higher one (held: {before:#b})");
+        held.store(before | FROZEN << (rank + 1), Relaxed);
     }
 }
 
 #[inline]
 fn note_given<P: Platform>(platform: &P, rank: u32) {
-    if cfg!(debug_assertions)
-        && let Some(held) = platform.held_ranks()
-    {
-        held.fetch_and(!(1 << rank), Relaxed);
+    if let Some(held) = platform.held_ranks() {
+        held.store(held.load(Relaxed) & !(FROZEN << (rank + 1)), Relaxed);
     }
 }

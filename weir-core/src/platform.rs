@@ -149,7 +149,7 @@ pub trait Platform: Below {
     fn stats(&self) -> &Stats;
     /// The parameters.
     fn tunables(&self) -> &Tunables;
-    /// Debug builds: the ranks that the calling thread holds, as a bit set. `None` switches the check off.
+    /// The ranks of locks that the calling thread holds, as a bit set. `None`: nobody looks, and nobody forks.
     fn held_ranks(&self) -> Option<&AtomicU32>;
 
     /// Whether the four operations below work on this platform. Where not, buckets are locked.

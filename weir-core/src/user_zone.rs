@@ -70,7 +70,7 @@ pub struct UserZone {
     areas: Zone,
     below: NonNull<dyn Below>,
     memory: Memory,
-    number: u16,
+    number: u64,
     /// It is another process's: this one was forked from it.
     foreign: AtomicBool,
     pins: AtomicU32,
@@ -85,7 +85,7 @@ unsafe impl Sync for UserZone {}
 /// The zones of a heap, by ascending number.
 pub struct UserZones {
     first: AtomicPtr<UserZone>,
-    lock: Lock<u16, 4>,
+    lock: Lock<u64, 4>,
 }
 
 impl UserZones {
@@ -137,9 +137,9 @@ impl UserZone {
         }
     }
 
-    /// Its number, from 1, which its events in the trace have.
+    /// Its number, from 1, which its events in the trace have; after 65,535 zones numbers come again.
     pub fn number(&self) -> u16 {
-        self.number
+        self.number as u16
     }
 
     /// Whether this process was forked from the one that the zone is of, which has the same memory: it is then neither
@@ -156,7 +156,7 @@ impl<P: Platform> Heap<P> {
     /// It lives, where it is, until [`Heap::remove_zone`].
     pub unsafe fn add_zone(&self, zone: NonNull<UserZone>) {
         let mut last = self.user.lock.lock(&self.platform);
-        *last = last.wrapping_add(1).max(1);
+        *last += 1;
         // SAFETY: the caller's zone, which nobody else knows yet.
         unsafe { (*zone.as_ptr()).number = *last };
         let end = self.user.iter().last().map_or(&self.user.first, |zone| &zone.next);
@@ -272,7 +272,7 @@ impl<P: Platform> Heap<P> {
                 window: &zone.window,
                 zone: &zone.areas,
                 place: Place::User,
-                number: zone.number,
+                number: zone.number(),
             });
             // The zone may be gone from here on.
             zone.pins.fetch_sub(1, Release);

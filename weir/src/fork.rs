@@ -26,14 +26,15 @@ weak_symbol!(
     posix_register = "pthread_atfork": unsafe extern "C" fn(Handler, Handler, Handler) -> c_int
 );
 
-/// Right before libc forks: takes every lock of the heap. `parent` or `child` always follow, on this thread.
+/// Right before libc forks: takes every lock of the heap, unless a signal handler that interrupted the heap forks.
+/// `parent` or `child` always follow, on this thread.
 extern "C" fn prepare() {
     HEAP.freeze();
 }
 
 extern "C" fn parent() {
     // SAFETY: follows `prepare` on the same thread, in the parent.
-    unsafe { HEAP.thaw() }
+    unsafe { HEAP.thaw() };
 }
 
 /// In the child there is no background thread, and the counters are to be a page of its own.
