@@ -14,7 +14,7 @@ use weir_core::stats;
 
 use crate::heap::HEAP;
 use crate::linux::{STATS, TUNABLES};
-use crate::os::creds::MainThread;
+use crate::os::creds::{self, MainThread};
 use crate::os::process::monotonic_ns;
 use crate::os::sources::{Heat, Sources};
 use crate::os::wake::Waker;
@@ -29,6 +29,8 @@ const REFUSED: u32 = 3;
 /// It ended, for it could not follow the program's credentials; slow paths do its work.
 const RETIRED: u32 = 4;
 
+/// Between two looks at the rights that the program has, while it has some to give up.
+const RIGHTS_NS: u64 = 1_000_000_000;
 /// Between two tries to start the thread, where it is refused (a limit of threads, no memory).
 const RETRY_NS: u64 = 10_000_000_000;
 /// Bytes of heap for which a process that is at rest still looks whether memory is short elsewhere.
@@ -50,7 +52,7 @@ static SOURCES: Own = Own(UnsafeCell::new(Sources::new()));
 pub(crate) fn notify() {
     settings::take_page_late();
     match STATE.load(Acquire) {
-        RUNNING if WAKER.wake() => {}
+        RUNNING if wake_thread() => {}
         RUNNING => lost(),
         ABSENT => start(ABSENT),
         REFUSED if monotonic_ns() >= RETRY_AT.load(Relaxed) => start(REFUSED),
@@ -61,12 +63,20 @@ pub(crate) fn notify() {
 /// A parameter was set: the thread, if it sleeps, is to look at it.
 pub(crate) fn wake() {
     if STATE.load(Acquire) == RUNNING {
-        let _ = WAKER.wake();
+        let _ = wake_thread();
     }
 }
 
-/// The thread is not there: this is a child that was forked past libc's handlers, or a sandbox ended it. The next free
-/// may start another.
+/// Wakes the thread, which is the parent's in a child of `vfork`. `false`: it is not there.
+fn wake_thread() -> bool {
+    match PLACE.owner() {
+        0 => false,
+        process => WAKER.wake(process),
+    }
+}
+
+/// The thread is not there: this is a copy of its process, forked past libc's handlers, or a sandbox ended it. The next
+/// free may start another.
 #[cold]
 fn lost() {
     if STATE.compare_exchange(RUNNING, STARTING, AcqRel, Acquire).is_ok() {
@@ -76,7 +86,8 @@ fn lost() {
 
 /// Whether the thread does the balancer's work, or will when there is some.
 pub(crate) fn is_tending() -> bool {
-    TUNABLES.background.get() != 0 && STATE.load(Relaxed) < REFUSED
+    let state = STATE.load(Relaxed);
+    TUNABLES.background.get() != 0 && state < REFUSED && (state != RUNNING || PLACE.owner() != 0)
 }
 
 #[cold]
@@ -128,22 +139,32 @@ pub(crate) fn is_this_thread() -> bool {
     STATE.load(Acquire) == RUNNING && WAKER.is_sleeper()
 }
 
+/// The same before it runs and after it has ended its work, too.
+pub(crate) fn is_here() -> bool {
+    PLACE.is_here()
+}
+
 extern "C" fn run(_: usize) -> ! {
     rseq::register(true);
     let _ = crate::os::process::set_thread_name(c"weir");
     // SAFETY: this is the background thread.
     let sources = unsafe { &mut *SOURCES.0.get() };
     sources.open(&WAKER, &settings::watch_request(), &TUNABLES);
-    let main_thread = MainThread::open();
+    let main_thread = MainThread::open(sources.is_private());
+    let mut has_rights = creds::has_rights();
     STATS.background.store(1, Relaxed);
     STATE.store(RUNNING, Release);
     let mut window_ends = Some(next_window());
     loop {
         let left = window_ends.map(|end: u64| end.saturating_sub(monotonic_ns()));
+        let left = if has_rights { Some(left.unwrap_or(u64::MAX).min(RIGHTS_NS)) } else { left };
         let events = sources.wait(&TUNABLES, heat(window_ends.is_some()), left);
-        if main_thread.as_ref().is_ok_and(|main| main.match_main_thread().is_err()) {
-            // It may still hold rights that the program gave up: better no thread than that one.
-            stop(RETIRED);
+        if has_rights {
+            match main_thread.match_main_thread() {
+                Ok(changed) => has_rights = !changed || creds::has_rights(),
+                // It may still hold rights that the program gave up: better no thread than that one.
+                Err(_) => stop(RETIRED),
+            }
         }
         if TUNABLES.background.get() == 0 {
             stop(ABSENT);

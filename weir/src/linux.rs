@@ -12,7 +12,7 @@ use weir_core::stats::{Cause, Stats};
 use weir_core::tunables::Tunables;
 
 use crate::give_back::{self, GiveBack};
-use crate::message::Line;
+use crate::message::{self, Line};
 use crate::os::mman::{self, MADV_DONTNEED, MAP_FIXED_NOREPLACE, MAP_NORESERVE, MREMAP_MAYMOVE};
 use crate::os::process::{self, futex_wait, futex_wake, monotonic_ns};
 use crate::os::syscall::Errno;
@@ -257,7 +257,7 @@ impl Platform for Linux {
         }
         line.say();
         if TUNABLES.abort_on_misuse.get() != 0 {
-            process::abort();
+            if message::is_own_thread() { process::abort_elsewhere() } else { process::abort() }
         }
     }
 

@@ -1,6 +1,7 @@
 //! One line to the program's standard error, with no allocation.
 
-use crate::os::fd;
+use crate::os::{fd, process};
+use crate::{background, node_worker};
 use core::fmt;
 
 /// A line of at most 255 bytes; what is longer is cut.
@@ -24,8 +25,24 @@ impl Line {
     /// Writes the line and its end.
     pub(crate) fn say(&mut self) {
         self.text[self.len] = b'\n';
-        let _ = fd::write(2, &self.text[..=self.len]);
+        let text = &self.text[..=self.len];
+        if !is_own_thread() {
+            let _ = fd::write(2, text);
+            return;
+        }
+        // Its table has other files. It keeps none of the program's, whose other ends would wait for it.
+        let error =
+            process::main_threads_file(2).or_else(|_| fd::open(c"/proc/self/fd/2", fd::O_WRONLY | fd::O_APPEND));
+        if let Ok(error) = error {
+            let _ = fd::write(error, text);
+            let _ = fd::close(error);
+        }
     }
+}
+
+/// Whether the caller is a thread of Weir's own, which has descriptors, and a thread pointer, of its own.
+pub(crate) fn is_own_thread() -> bool {
+    background::is_here() || node_worker::is_here()
 }
 
 impl fmt::Write for Line {

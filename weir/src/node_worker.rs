@@ -41,6 +41,11 @@ pub(crate) fn forget() {
     WORKERS.iter().for_each(|worker| worker.place.forget());
 }
 
+/// Whether the caller is a worker.
+pub(crate) fn is_here() -> bool {
+    WORKERS.iter().any(|worker| worker.place.is_here())
+}
+
 extern "C" fn run(node: usize) -> ! {
     rseq::register(true);
     let _ = set_thread_name(c"weir-node");

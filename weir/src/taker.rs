@@ -11,7 +11,7 @@ use core::sync::atomic::{
 };
 
 use crate::heap::HEAP;
-use crate::os::process::{futex_wait, futex_wake, set_signal_mask, set_thread_name};
+use crate::os::process::{futex_wait, futex_wake, set_thread_name};
 use crate::weak_symbol;
 
 const ABSENT: u32 = 0;
@@ -33,14 +33,10 @@ pub(crate) fn start() {
     if STATE.compare_exchange(ABSENT, STARTED, AcqRel, Acquire).is_err() {
         return;
     }
-    // The program's signals are for its own threads.
-    let mask = set_signal_mask(u64::MAX);
+    // With the caller's mask: a program whose other threads have all ended is to be ended by signals still.
     let mut thread = 0;
     // SAFETY: libc's function of this type; the body never returns, and nobody joins it.
     let refused = unsafe { create(&mut thread, core::ptr::null(), run, core::ptr::null_mut()) } != 0;
-    if let Ok(mask) = mask {
-        let _ = set_signal_mask(mask);
-    }
     if refused {
         STATE.store(ABSENT, Release);
     }

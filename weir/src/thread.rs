@@ -4,13 +4,23 @@
 //! is made by `clone`. It has a block of zeros where its thread pointer points, runs Weir's code alone (and callbacks
 //! of a program that knows Weir, which may allocate: it has a restartable-sequence area like any other thread), and
 //! all its signals are blocked. There is one at a time in each [`Place`].
+//!
+//! It runs in the default scheduling class and on the main thread's CPUs, whatever the thread that started it is bound to:
+//! one that spins on its CPU at a real-time priority would never let it run.
+//!
+//! # Whose is it?
+//!
+//! A `fork` past libc's, by the bare system call, copies the memory and not the thread; a `vfork` shares the memory, and the
+//! thread is the parent's. Both children have another number than the process that started the thread. They are told
+//! apart by that number, kept in the thread's own memory, which the kernel gives to no copy of the process but as zeros
+//! (`MADV_WIPEONFORK`): it is 0 in a copy, and whoever shares the memory reads it.
 
 use crate::os::mman::{self, PROT_NONE};
-use crate::os::process::set_signal_mask;
+use crate::os::process::{self, set_signal_mask};
 use crate::rseq;
 use core::arch::asm;
 use core::sync::atomic::{
-    AtomicUsize,
+    AtomicU32, AtomicUsize,
     Ordering::{AcqRel, Acquire, Relaxed, Release},
 };
 use linux_raw_sys::general as sys;
@@ -59,7 +69,11 @@ impl Place {
             | sys::CLONE_SETTLS;
         let started = self.lay_out().is_some_and(|(top, pointer)| {
             // SAFETY: the child runs on its own stack and never returns from `body`; the parent goes on as if nothing was.
-            unsafe { clone(flags as usize, top, pointer, body, number) > 0 }
+            let thread = unsafe { clone(flags as usize, top, pointer, body, number) };
+            if thread > 0 {
+                process::unbind(thread as u32);
+            }
+            thread > 0
         });
         let _ = set_signal_mask(mask);
         if !started {
@@ -80,6 +94,8 @@ impl Place {
         // SAFETY: fresh memory of this function's; the first word at the thread pointer is its own address, by the ABI.
         unsafe {
             let _ = mman::mprotect(memory, GUARD, PROT_NONE);
+            let _ = mman::madvise(memory, length, mman::MADV_WIPEONFORK);
+            owner_of(memory as usize).store(process::getpid(), Relaxed);
             (pointer as *mut usize).write(pointer);
             (pointer as *mut usize).add(2).write(pointer);
             rseq::lay_out(pointer);
@@ -98,12 +114,36 @@ impl Place {
         }
     }
 
+    /// The process whose the thread is; 0 in a copy of that process, and where there is no thread.
+    pub fn owner(&self) -> u32 {
+        match self.memory.load(Acquire) {
+            0 | CLAIMED => 0,
+            // SAFETY: mapped by `lay_out`; who unmaps it knows that the thread is not there, or is the thread.
+            memory => unsafe { owner_of(memory) }.load(Relaxed),
+        }
+    }
+
+    /// Whether the caller is the thread.
+    pub fn is_here(&self) -> bool {
+        let (memory, here) = (self.memory.load(Relaxed), 0u8);
+        memory > CLAIMED && (memory..memory + self.length.load(Relaxed)).contains(&(&raw const here as usize))
+    }
+
     /// On the thread: from now on another one may be started.
     pub fn leave(&self) -> Leaving {
         // Its length first: the next thread may set another as soon as the memory is given up.
         let length = self.length.load(Relaxed);
         Leaving { memory: self.memory.swap(0, AcqRel), length }
     }
+}
+
+/// Where the owner is kept: at the far end of the stack.
+///
+/// # Safety
+/// `memory` was mapped by `lay_out`.
+unsafe fn owner_of<'a>(memory: usize) -> &'a AtomicU32 {
+    // SAFETY: inside the mapping, past its guard, and aligned.
+    unsafe { &*((memory + GUARD) as *const AtomicU32) }
 }
 
 /// The calling thread's own memory, which it takes along as it ends.

@@ -4,7 +4,9 @@ use super::syscall::{Errno, Result, check, retry, syscall1, syscall2, syscall3, 
 use core::ffi::CStr;
 use linux_raw_sys::general as sys;
 
-pub use linux_raw_sys::general::{O_CLOEXEC, O_CREAT, O_EXCL, O_NOFOLLOW, O_NONBLOCK, O_RDONLY, O_RDWR, O_WRONLY};
+pub use linux_raw_sys::general::{
+    O_APPEND, O_CLOEXEC, O_CREAT, O_EXCL, O_NOFOLLOW, O_NONBLOCK, O_RDONLY, O_RDWR, O_WRONLY,
+};
 
 /// Data may be read.
 pub const POLLIN: i16 = sys::POLLIN as i16;

@@ -93,6 +93,35 @@ pub fn affinity_count() -> Result<usize> {
     Ok(mask[..words].iter().map(|word| word.count_ones() as usize).sum())
 }
 
+/// Has a thread of this process run in the default class, on the CPUs that the main thread may use. What is refused stays.
+pub fn unbind(thread: u32) {
+    let (mut cpus, priority) = ([0u64; 128], 0i32);
+    let main = getpid() as usize;
+    // SAFETY: the kernel reads one number, and fills and reads at most the bytes named.
+    unsafe {
+        syscall3(
+            sys::__NR_sched_setscheduler,
+            thread as usize,
+            sys::SCHED_NORMAL as usize,
+            &raw const priority as usize,
+        );
+        let bytes = syscall3(sys::__NR_sched_getaffinity, main, size_of_val(&cpus), cpus.as_mut_ptr() as usize);
+        if let Ok(bytes) = check(bytes) {
+            syscall3(sys::__NR_sched_setaffinity, thread as usize, bytes, cpus.as_ptr() as usize);
+        }
+    }
+}
+
+/// A descriptor for file `number` of the main thread's table, for a thread with a table of its own.
+pub fn main_threads_file(number: i32) -> Result<i32> {
+    // SAFETY: makes a descriptor of this process.
+    let process = check(unsafe { syscall2(sys::__NR_pidfd_open, getpid() as usize, 0) })?;
+    // SAFETY: makes another, of the same file.
+    let file = check(unsafe { syscall3(sys::__NR_pidfd_getfd, process, number as usize, 0) });
+    let _ = super::fd::close(process as i32);
+    file.map(|fd| fd as i32)
+}
+
 /// `sched_yield(2)`.
 pub fn sched_yield() {
     // SAFETY: the call has no arguments.
@@ -120,6 +149,16 @@ pub fn abort() -> ! {
     let _ = tgkill(getpid(), gettid(), SIGABRT);
     let _ = kill(getpid() as i32, SIGKILL);
     exit_group(134)
+}
+
+/// The same from a thread of Weir's own, where no handler of the program's can run: the signal goes to the process, for a
+/// thread that has it open, and this one ends the process if that does not.
+pub fn abort_elsewhere() -> ! {
+    const SIGABRT: u32 = 6;
+    if kill(getpid() as i32, SIGABRT).is_ok() {
+        let _ = super::fd::ppoll(&mut [], Some(1_000_000_000));
+    }
+    abort()
 }
 
 /// Sets the thread's mask of blocked signals (bit `n - 1` is signal `n`); gives the old one.

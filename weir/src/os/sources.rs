@@ -211,6 +211,11 @@ impl Sources {
         self.arm(tunables);
     }
 
+    /// Whether the calling thread has a descriptor table of its own, and may keep descriptors.
+    pub fn is_private(&self) -> bool {
+        self.private
+    }
+
     /// Waits for pressure, a wake-up, or the timeout. What cannot notify is read at intervals, which depend on the
     /// heap's `heat`; a cold one with no limit of its own sleeps undisturbed.
     pub fn wait(&mut self, tunables: &Tunables, heat: Heat, timeout_ns: Option<u64>) -> Events {

@@ -30,13 +30,13 @@ impl Waker {
         Self { tid: AtomicU32::new(0), pending: AtomicU32::new(0) }
     }
 
-    /// Wakes the sleeper now, or as soon as it sleeps. `false`: the sleeper is not in this process (any more).
-    pub fn wake(&self) -> bool {
+    /// Wakes the sleeper, a thread of process `pid`, now or as soon as it sleeps. `false`: it is not there (any more).
+    pub fn wake(&self, pid: u32) -> bool {
         if self.pending.swap(1, SeqCst) != 0 {
             return true;
         }
         let tid = self.tid.load(SeqCst);
-        tid == 0 || tgkill(getpid(), tid, SIGNAL) != Err(Errno::ESRCH)
+        tid == 0 || tgkill(pid, tid, SIGNAL) != Err(Errno::ESRCH)
     }
 
     /// Takes the wake-up that came, if one did. What its sender wrote before is visible after.
@@ -79,7 +79,8 @@ pub(super) fn sleep(timeout_ns: u64) {
     let (mask, info_at, spec) = (&raw const MASK as usize, &raw mut info as usize, &raw const spec as usize);
     // SAFETY: the mask is 8 bytes, the time valid for the call, and the kernel fills 128 bytes of details.
     let taken = check(unsafe { syscall4(sys::__NR_rt_sigtimedwait, mask, info_at, spec, 8) });
-    if taken.is_ok() && info.code != SI_TKILL {
+    // The sender is the first of the details after the head and a gap.
+    if taken.is_ok() && info.code != SI_TKILL && info.rest[1] != 0 {
         put_back(&info);
         // So that the program, and not this thread again, takes it.
         let _ = super::fd::ppoll(&mut [], Some(timeout_ns.min(PUT_BACK_NS)));
@@ -109,7 +110,8 @@ pub(super) fn drain(fd: i32) -> bool {
     }
     let word = |at: usize| u32::from_ne_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
     let mut info = Info { signal: word(0) as i32, errno: word(4) as i32, code: word(8) as i32, rest: [0; 29] };
-    if info.code == SI_TKILL {
+    // At the limit of pending signals (RLIMIT_SIGPENDING) the kernel delivers one's own without saying who sent it.
+    if info.code == SI_TKILL || word(12) == 0 {
         return true;
     }
     // Sender, its user and the value: at 12, 16 and 48 here, at 16, 20 and 24 of what the kernel takes.
@@ -187,13 +189,13 @@ mod tests {
         });
         for _ in 0..ROUNDS {
             asked.fetch_add(1, SeqCst);
-            waker.wake();
+            waker.wake(getpid());
             if asked.load(SeqCst) % 7 == 0 {
                 std::thread::yield_now();
             }
         }
         sleeper.join().unwrap();
-        waker.wake(); // nobody there: no harm
+        waker.wake(getpid()); // nobody there: no harm
         waker.forget();
         assert!(!waker.take());
     }
