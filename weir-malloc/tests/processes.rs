@@ -29,13 +29,26 @@ fn sandboxes(mode: Mode) {
     passes(Kind::C, "sandbox.c", &["late"], mode);
 }
 
+fn fork_in_a_handler(mode: Mode) {
+    passes(Kind::C, "fork_in_handler.c", &[], mode);
+}
+
+fn own_thread(mode: Mode) {
+    for which in ["vfork", "scheduling", "rights"] {
+        passes(Kind::C, "own_thread.c", &[which], mode);
+    }
+}
+
 fn stress(mode: Mode) {
     // WEIR_STRESS_SECONDS: for a long run by hand.
     let seconds = std::env::var("WEIR_STRESS_SECONDS").unwrap_or_else(|_| "5".to_owned());
     passes(Kind::C, "stress.c", &[&seconds], mode);
 }
 
-in_all_modes! { forks_and_spawns thread_exits signal_storm libraries_come_and_go sandboxes urgent_signals stress }
+in_all_modes! {
+    forks_and_spawns thread_exits signal_storm libraries_come_and_go sandboxes urgent_signals fork_in_a_handler own_thread
+    stress
+}
 
 /// Preloaded after Weir, a wrapper of malloc sees nothing; both work.
 #[test]

@@ -39,6 +39,7 @@ named! {
     freed_twice: "twice", ["double free"];
     freed_twice_with_others_between: "twice-later", ["double free"];
     freed_twice_after_a_trim: "twice-after-trim", ["free"];
+    freed_twice_and_never_looked_at: "twice-unseen", ["double free"];
     freed_twice_large: "twice-large", ["free"];
     freed_twice_huge: "twice-huge", ["free"];
     freed_twice_by_realloc: "twice-realloc", ["double free"];

@@ -35,6 +35,15 @@ int main(int argc, char **argv) {
         malloc_trim(0);
         wrong(keep[9]);
         stir();
+    } else if (strcmp(which, "twice-unseen") == 0) {
+        /* Found by the background thread, which has no standard error of its own. */
+        for (int i = 0; i < 64; i++) free(memset(malloc(1 << 20), 1, 1 << 20));
+        void *large[64];
+        for (int i = 0; i < 64; i++) large[i] = memset(malloc(1 << 20), 1, 1 << 20);
+        for (int i = 0; i < 64; i++) free(large[i]);
+        free(keep[9]), free(keep[10]);
+        wrong(keep[9]);
+        for (int i = 0; i < 100; i++) usleep(100000);
     } else if (strcmp(which, "twice-large") == 0) {
         free(p = malloc(300000));
         wrong(p);

@@ -1,0 +1,119 @@
+/* What the background thread is bound to, and whose it is. argv[1] says which. */
+#include "check.h"
+#include <dirent.h>
+#include <linux/capability.h>
+#include <sched.h>
+#include <sys/syscall.h>
+
+enum { BLOCKS = 64, SIZE = 1 << 20 };
+static char *block[BLOCKS];
+
+static void take(void) {
+    for (int i = 0; i < BLOCKS; i++) CHECK(block[i] = malloc(SIZE)), memset(block[i], i, SIZE);
+}
+
+static void give(void) {
+    for (int i = 0; i < BLOCKS; i++) free(block[i]);
+}
+
+/* The line of a task's status that begins with `key`, without it; empty if the task is gone. */
+static void status(int task, const char *key, char *line, int size) {
+    char path[64];
+    snprintf(path, sizeof path, "/proc/self/task/%d/status", task);
+    FILE *file = fopen(path, "r");
+    line[0] = 0;
+    while (file && fgets(line, size, file) && strncmp(line, key, strlen(key)) != 0) line[0] = 0;
+    if (file) fclose(file);
+}
+
+/* The background thread; waits for it. */
+static int find(void) {
+    for (int round = 0; round < 500; round++, usleep(20000)) {
+        DIR *tasks = opendir("/proc/self/task");
+        CHECK(tasks != NULL);
+        int found = 0;
+        for (struct dirent *entry; (entry = readdir(tasks));) {
+            char name[64];
+            if (entry->d_name[0] == '.') continue;
+            status(atoi(entry->d_name), "Name:", name, sizeof name);
+            if (strcmp(name, "Name:\tweir\n") == 0) found = atoi(entry->d_name);
+        }
+        closedir(tasks);
+        if (found) return found;
+    }
+    CHECK(!"there is a background thread");
+    return 0;
+}
+
+/* Waits until the line is the same for both. */
+static void alike(int task, const char *key) {
+    char theirs[512], ours[512];
+    for (int round = 0; round < 1000; round++, usleep(20000)) {
+        status(task, key, theirs, sizeof theirs);
+        status(getpid(), key, ours, sizeof ours);
+        if (strcmp(theirs, ours) == 0) return;
+    }
+    CHECK(!"the background thread follows");
+}
+
+/* A child of vfork has its parent's memory, and not its threads. POSIX forbids it to free anything. */
+static void in_vfork(void) {
+    take(), give();
+    int task = find();
+    usleep(1500000); /* it sleeps, and the next free is to wake it */
+    char *late = malloc(2 * SIZE);
+    memset(late, 1, 2 * SIZE);
+    pid_t child = vfork();
+    if (child == 0) free(late), _exit(0);
+    CHECK(child > 0 && waitpid(child, NULL, 0) == child);
+    for (int i = 0; i < 5; i++) take(), give(), usleep(100000);
+    CHECK(find() == task);
+}
+
+static void *start_it(void *argument) {
+    struct sched_param first = {.sched_priority = 50};
+    if (sched_setscheduler(0, SCHED_FIFO, &first) != 0) return "not permitted";
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(sched_getcpu(), &one);
+    CHECK(sched_setaffinity(0, sizeof one, &one) == 0);
+    take(), give();
+    return NULL;
+}
+
+static void scheduling(void) {
+    pthread_t thread;
+    void *refused;
+    CHECK(pthread_create(&thread, NULL, start_it, NULL) == 0 && pthread_join(thread, &refused) == 0);
+    if (refused) return (void)printf("SKIPPED: a real-time class is %s\n", (char *)refused);
+    int task = find();
+    CHECK(sched_getscheduler(task) == SCHED_OTHER);
+    cpu_set_t theirs, ours;
+    CHECK(sched_getaffinity(task, sizeof theirs, &theirs) == 0 && sched_getaffinity(0, sizeof ours, &ours) == 0);
+    CHECK(CPU_EQUAL(&theirs, &ours));
+}
+
+static void rights(void) {
+    if (getuid() != 0) return (void)printf("SKIPPED: only root has rights to give up\n");
+    take(), give();
+    int task = find();
+    usleep(1500000); /* it sleeps */
+    struct __user_cap_header_struct header = {_LINUX_CAPABILITY_VERSION_3, 0};
+    struct __user_cap_data_struct data[2];
+    CHECK(syscall(SYS_capget, &header, data) == 0);
+    data[0].effective &= ~(1u << CAP_CHOWN), data[0].permitted &= ~(1u << CAP_CHOWN);
+    CHECK(syscall(SYS_capset, &header, data) == 0);
+    alike(task, "CapPrm:");
+    CHECK(setresgid(65534, 65534, 65534) == 0 && setresuid(65534, 65534, 65534) == 0);
+    alike(task, "Uid:"), alike(task, "Gid:"), alike(task, "CapPrm:");
+}
+
+int main(int argc, char **argv) {
+    alarm(100);
+    CHECK(argc == 2);
+    if (!is_weir()) return 0;
+    if (strcmp(argv[1], "vfork") == 0) in_vfork();
+    if (strcmp(argv[1], "scheduling") == 0) scheduling();
+    if (strcmp(argv[1], "rights") == 0) rights();
+    return 0;
+}
