@@ -18,11 +18,21 @@ use crate::os::process::{self, futex_wait, futex_wake, monotonic_ns};
 use crate::os::syscall::Errno;
 use crate::{background, machine, node_worker, rseq, start, taker};
 
-/// Where windows lie: the middle of the lower half of the address space, far above where programs and their brk heaps
-/// are, far below mmap's area.
-const WINDOWS: core::ops::Range<usize> = 16 << 40..80 << 40;
-/// Address space that is enough for all windows: two heaps' and their metadata.
-const ALL_WINDOWS: usize = 8 << 40;
+/// Where windows lie: where Linux puts nothing that does not ask for it, whichever layout a process has (x86's
+/// `arch_pick_mmap_layout` and `mmap_base`; a process has 128 TiB). mmap's area usually lies below the stack. In the legacy
+/// layout (`setarch -L`; in older kernels an unlimited stack too) it begins at a third of all, [`LEGACY_BASE`], and grows up.
+/// With an unlimited stack it ends at a sixth, [`LOWEST_TOP`], as five sixths are the most that the stack is left, and grows
+/// down. Programs and their brk heaps lie at the very bottom, or from two thirds on (`ELF_ET_DYN_BASE`).
+const WINDOWS: core::ops::Range<usize> = 22 << 40..42 << 40;
+/// Address space that is enough for all windows: a heap's, which may grow to 4 TiB, and the metadata of two.
+const ALL_WINDOWS: usize = 5 << 40;
+/// Where mmap's area begins in the legacy layout, 42.7 TiB (`TASK_UNMAPPED_BASE`); chance moves it up.
+const LEGACY_BASE: usize = (1 << 47) / 3;
+/// Where mmap's area ends at the lowest, 21.3 TiB (`gap_max`); chance moves it down.
+const LOWEST_TOP: usize = (1 << 47) / 6;
+const _: () = assert!(LOWEST_TOP <= WINDOWS.start && WINDOWS.end <= LEGACY_BASE);
+// What is left to chance: 15 TiB, two to the 22nd places.
+const _: () = assert!(WINDOWS.end - WINDOWS.start - ALL_WINDOWS >= 15 << 40);
 
 /// The counters; a page of its own, so that a shared mapping can be put over it.
 pub(crate) static STATS: Stats = Stats::new();

@@ -2,7 +2,7 @@
 
 use std::sync::Barrier;
 use std::sync::atomic::Ordering::Relaxed;
-use weir_core::platform::Platform;
+use weir_core::platform::{Misuse, Platform};
 
 use crate::fake::{Call, Fake};
 use crate::held::World;
@@ -42,6 +42,42 @@ fn what_lies_behind_a_long_mapping_is_found_as_long_as_there_is_any() {
     // 940 MiB are left; at most a step of a sixty-fourth of the window is lost.
     assert!(behind >= 880, "{behind} MiB found behind it");
     world.finish();
+}
+
+/// Where mmap's area and the window overlap, a block of its own may come to lie where the heap grows next.
+#[test]
+fn a_block_of_its_own_that_the_heap_grew_past_is_known() {
+    const LEN: usize = 8 * MIB;
+    for (lockless, new_len) in [(true, 0), (false, 0), (true, 12 * MIB), (true, 6 * MIB), (true, 100), (false, 2 * MIB)]
+    {
+        let mut fake = Fake::new();
+        fake.lockless = lockless;
+        let mut world = World::new(fake);
+        let first = world.alloc(MIB).unwrap();
+        // The table of such blocks is there from the first on.
+        world.alloc(5 * MIB).unwrap();
+        world.fake().map_next_behind(world.held[first].addr);
+        let block = world.alloc(LEN).unwrap();
+        let addr = world.held[block].addr;
+        for _ in 0..50 {
+            world.alloc(MIB);
+        }
+        let behind = world.held.iter().filter(|held| (addr + LEN..addr + 64 * MIB).contains(&held.addr)).count();
+        assert!(behind > 20, "the heap did not grow past it");
+        // SAFETY: the test holds it.
+        assert_eq!(unsafe { world.heap.usable_size(addr as *mut u8) }, LEN);
+        world.audit();
+        match new_len {
+            0 => world.free(block, false),
+            len => world.realloc(block, len),
+        }
+        world.audit();
+        world.heap.trim();
+        // SAFETY: it is not: a wrong free, of what is nobody's now.
+        unsafe { world.heap.free(addr as *mut u8) };
+        assert_eq!(world.fake().take_misuses(), [(Misuse::ForeignPointer, addr)]);
+        world.finish();
+    }
 }
 
 #[test]
