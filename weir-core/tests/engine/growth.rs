@@ -81,6 +81,49 @@ fn a_block_of_its_own_that_the_heap_grew_past_is_known() {
 }
 
 #[test]
+fn somebody_elses_mapping_behind_the_descriptors_is_stepped_over() {
+    for len in [4096, 300 << 10, 3 * MIB] {
+        let mut fake = Fake::new();
+        fake.window = 4 * GIB;
+        let mut world = World::new(fake);
+        let first = world.alloc(MIB).unwrap();
+        // The window's arrays: a guard, the class map, a guard, the descriptors, each a page's number of bytes long.
+        let windows = world.fake().windows();
+        let (pages, guard) = (windows[0].len / 4096, 2 * MIB);
+        world.fake().put_behind(windows[1].addr + guard + pages + guard, len);
+        let held: Vec<_> = (0..200).map(|_| world.alloc(MIB).expect("there is room")).collect();
+        (0..1000).for_each(|_| assert!(world.alloc(100).is_some()));
+        // What is described by nobody is a hole, no larger than it has to be: a page describes 452 KiB.
+        let (low, high) = (world.held[first].addr, held.iter().map(|&i| world.held[i].addr).max().unwrap());
+        assert!(high - low < 300 * MIB + len / 4096 * 2 * (452 << 10), "{} MiB for 200", (high - low) / MIB);
+        world.audit();
+        // Memory that is refused behind it changes nothing.
+        world.may_fail = true;
+        world.fake().fail(Call::MapAt, 0b1010_1010);
+        let got = (0..100).filter(|_| world.alloc(MIB).is_some()).count();
+        assert!(got > 0);
+        world.audit();
+        world.finish();
+    }
+}
+
+#[test]
+fn somebody_elses_mapping_behind_the_class_map_ends_the_heap_and_nothing_else() {
+    let mut fake = Fake::new();
+    fake.window = 4 * GIB;
+    let mut world = World::new(fake);
+    world.alloc(MIB).unwrap();
+    let arrays = world.fake().windows()[1].addr + 2 * MIB;
+    world.fake().put_behind(arrays, 4096);
+    world.may_fail = true;
+    let held = (0..200).filter(|_| world.alloc(MIB).is_some()).count();
+    // The first page of the class map is for 16 MiB.
+    assert!((7..=16).contains(&(held + 1)), "{held}");
+    world.alloc(5 * MIB).expect("blocks of their own need no window");
+    world.finish();
+}
+
+#[test]
 fn refused_memory_is_no_mapping_in_the_way() {
     let mut world = World::new(Fake::new());
     world.may_fail = true;
