@@ -4,7 +4,8 @@ use core::sync::atomic::{
     AtomicBool, AtomicU8, AtomicU32, AtomicUsize,
     Ordering::{Acquire, Relaxed, Release},
 };
-use weir_core::page::{PAGE, PAGEBLOCK_PAGES};
+use linux_raw_sys::general::{MADV_DOFORK, MADV_KEEPONFORK};
+use weir_core::page::{PAGE, PAGEBLOCK, PAGEBLOCK_PAGES};
 use weir_core::percpu::{MAX_CPUS, Pushed, Table};
 use weir_core::platform::{Below, Misuse, Placed, Platform, Reach, Released, Run};
 use weir_core::pressure::Level;
@@ -100,9 +101,16 @@ impl Linux {
         Some(start)
     }
 
-    /// [`Platform::remap`] where a sandbox lets nobody move mappings.
+    /// `mremap` of a mapping of the engine's.
+    fn move_mapping(run: Run, len: usize) -> Option<usize> {
+        // SAFETY: the mapping is the engine's.
+        let moved = unsafe { mman::mremap(run.addr as *mut u8, run.len, len, MREMAP_MAYMOVE, core::ptr::null_mut()) };
+        moved.ok().map(|at| at as usize)
+    }
+
+    /// [`Platform::remap`] where the mapping cannot be moved.
     fn copy_over(&self, run: Run, len: usize) -> Option<usize> {
-        let new = self.map(len, PAGE)?;
+        let new = self.map(len, PAGEBLOCK)?;
         // SAFETY: both are mapped and distinct, and the caller gives the old one up.
         unsafe { core::ptr::copy_nonoverlapping(run.addr as *const u8, new as *mut u8, run.len.min(len)) };
         self.unmap(run);
@@ -197,13 +205,21 @@ impl Platform for Linux {
     }
 
     fn remap(&self, run: Run, len: usize) -> Option<usize> {
+        // Whatever the kernel has against it: a sandbox, one mapping too many, or that the program gave its advice on a
+        // part of the block, which made several mappings of one (`EFAULT`). An `mremap` that fails has changed nothing.
+        Self::move_mapping(run, len).or_else(|| self.copy_over(run, len))
+    }
+
+    fn renew(&self, run: Run, len: usize) -> Option<usize> {
         let at = run.addr as *mut u8;
-        // SAFETY: the mapping is the engine's.
-        match unsafe { mman::mremap(at, run.len, len, MREMAP_MAYMOVE, core::ptr::null_mut()) } {
-            Ok(moved) => Some(moved as usize),
-            Err(Errno::EPERM | Errno::EACCES | Errno::ENOSYS) => self.copy_over(run, len),
-            Err(_) => None,
+        // What the former owner asked of `fork` is not what the next one wants: a child that lacks the block, or finds
+        // it empty. If it asked for nothing, which is usual, these find nothing to do.
+        for advice in [MADV_DOFORK, MADV_KEEPONFORK] {
+            // SAFETY: the mapping is the engine's; the advice changes no contents here.
+            let _ = unsafe { mman::madvise(at, run.len, advice) };
         }
+        // Contents that nobody wants are not copied: a new mapping is cheaper.
+        if len == run.len { Some(run.addr) } else { Self::move_mapping(run, len) }
     }
 
     fn huge_on_touch(&self) -> bool {
