@@ -316,7 +316,7 @@ impl<P: Platform> Heap<P> {
 
     // ---- frees off the fast path -------------------------------------------------------------------------------
 
-    /// A free of a block on a page that is no slab's.
+    /// A free of a block on a page that is no slab's, or outside the window.
     pub(crate) fn free_run(&self, block: *mut u8) {
         match self.lookup(block as usize) {
             Some(Found::Run { page, pages, low }) => {
@@ -328,6 +328,7 @@ impl<P: Platform> Heap<P> {
                 give_pages_in(self, space, page, pages, 0);
                 self.housekeeping();
             }
+            Some(Found::Mapped(_)) => self.free_mapped(block as usize),
             _ => self.platform.misuse(self.name_misuse(block as usize), block as usize, 0),
         }
     }
@@ -359,12 +360,8 @@ impl<P: Platform> Heap<P> {
     #[cold]
     #[inline(never)]
     fn free_elsewhere(&self, block: *mut u8) {
-        if block.is_null() {
-            return;
-        }
-        match self.lookup(block as usize) {
-            Some(Found::Mapped(_)) => self.free_mapped(block as usize),
-            _ => self.free_run(block),
+        if !block.is_null() {
+            self.free_run(block);
         }
     }
 
@@ -372,7 +369,8 @@ impl<P: Platform> Heap<P> {
         for (space, low) in [(&self.normal, false), (&self.low, true)] {
             let Some(page) = space.window.page_of(addr) else { continue };
             return match space.window.class_of(page) {
-                NOTHING => None,
+                // Perhaps the heap grew past a block that is mapped on its own.
+                NOTHING => break,
                 LARGE if addr.is_multiple_of(PAGE) => {
                     // SAFETY: the page heads a run, whose length its descriptor holds.
                     let pages = unsafe { *space.window.desc(page) } as usize;

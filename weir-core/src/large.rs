@@ -205,19 +205,17 @@ impl<P: Platform> Heap<P> {
     /// A block freed a while ago, grown or cut to `len`.
     fn reuse_block(&self, len: usize) -> Option<Block> {
         let block = self.mapped.lock(&self.platform).reuse(len)?;
-        let run = block.run;
-        if run.len < len {
-            let grown = self.platform.remap(run, len).map(|addr| Run { addr, len });
-            if grown.is_none() {
-                self.platform.unmap(run);
-            }
-            return grown.map(|run| Block { run, ..block });
+        let mut run = block.run;
+        if run.len > len && run.len - len > len / 8 {
+            self.platform.unmap(Run { addr: run.addr + len, len: run.len - len });
+            run.len = len;
         }
-        let cut = if run.len - len > len / 8 { len } else { run.len };
-        if cut < run.len {
-            self.platform.unmap(Run { addr: run.addr + cut, len: run.len - cut });
+        let len = run.len.max(len);
+        let renewed = self.platform.renew(run, len);
+        if renewed.is_none() {
+            self.platform.unmap(run);
         }
-        Some(Block { run: Run { addr: run.addr, len: cut }, ..block })
+        renewed.map(|addr| Block { run: Run { addr, len }, ..block })
     }
 
     /// Frees a block mapped on its own: it is kept for a while, if that costs no peak.
@@ -306,7 +304,12 @@ impl<P: Platform> Heap<P> {
         self.mapped.lock(&self.platform).insert(Block { run: now, ..block });
         let stat = &self.platform.stats().mapped_bytes;
         stat.fetch_add((now.len as u64).wrapping_sub(len as u64), Relaxed);
-        moved.map_or(null_mut(), |addr| addr as *mut u8)
+        match moved {
+            Some(addr) => addr as *mut u8,
+            // Programs do not expect that less may be refused: the block stays as long as it is.
+            None if new_len < len => addr as *mut u8,
+            None => null_mut(),
+        }
     }
 }
 

@@ -50,6 +50,9 @@ const GROW_MAX: usize = 1 << 30;
 /// mapping is got over in few tries, and no more than this is lost behind it.
 const SKIP_PART: usize = 64;
 
+/// Which of the arrays the descriptors are: the last, see [`Window::describe`].
+const DESCS: usize = 2;
+
 /// The smallest order whose block holds `pages`.
 #[inline]
 pub const fn order_of(pages: usize) -> u32 {
@@ -78,7 +81,7 @@ struct Growth {
     pages_max: usize,
     /// Pageblocks mapped so far: those below the top but for the holes.
     blocks: usize,
-    /// Mapped bytes of the class map, the descriptors and the pageblocks, in this order.
+    /// Bytes as far as which the class map, the pageblocks and the descriptors are mapped, in this order.
     mapped: [usize; 3],
 }
 
@@ -124,8 +127,9 @@ impl<P: Platform> Growing<'_, P> {
         if end * PAGEBLOCK_PAGES > self.growth.pages_max {
             return Placed::Occupied;
         }
-        if !window.describe(self.platform, &mut self.growth, end) {
-            return Placed::Refused;
+        let described = window.describe(self.platform, &mut self.growth, first, end);
+        if described != Placed::Done {
+            return described;
         }
         let run = Run { addr: window.base.load(Relaxed) + first * PAGEBLOCK, len: count * PAGEBLOCK };
         let placed = self.platform.map_at(run, node);
@@ -262,19 +266,34 @@ impl Window {
         Some(())
     }
 
-    /// Maps the three arrays as far as pageblock `end` needs.
-    fn describe<P: Platform>(&self, platform: &P, growth: &mut Growth, end: usize) -> bool {
+    /// Maps the three arrays as far as the pageblocks from `first` to `end` need. Occupied: others may be described.
+    ///
+    /// Somebody else's mapping in the way of the descriptors, nearly all of the arrays, is left alone as one in the way of
+    /// the heap is: what it would have described becomes a hole, as descriptors are looked at for pages in use alone. The
+    /// others are looked at as far as the top is; behind such a mapping there they end, and the heap with them.
+    fn describe<P: Platform>(&self, platform: &P, growth: &mut Growth, first: usize, end: usize) -> Placed {
         for (i, (base, bytes)) in self.arrays().into_iter().enumerate() {
-            let need = (end * bytes).next_multiple_of(PAGE);
-            let have = growth.mapped[i];
-            if need > have {
-                if platform.map_at(Run { addr: base + have, len: need - have }, 0) != Placed::Done {
-                    return false;
+            let (have, need) = (growth.mapped[i], (end * bytes).next_multiple_of(PAGE));
+            if need <= have {
+                continue;
+            }
+            let map_from = |from| platform.map_at(Run { addr: base + from, len: need - from }, 0);
+            let mut placed = map_from(have);
+            let from = (first * bytes) & !(PAGE - 1);
+            if i == DESCS && placed == Placed::Occupied && from > have {
+                placed = map_from(from);
+                if placed == Placed::Done {
+                    // Nobody comes back for what is not described. The class map and the pageblocks are mapped by now.
+                    self.top.store(first * PAGEBLOCK_PAGES, Release);
                 }
-                growth.mapped[i] = need;
+            }
+            match placed {
+                Placed::Done => growth.mapped[i] = need,
+                Placed::Occupied if i != DESCS => return Placed::Refused,
+                Placed::Occupied | Placed::Refused => return placed,
             }
         }
-        true
+        Placed::Done
     }
 
     /// Puts memory behind what describes the pageblocks from `first` to `end`.
@@ -289,12 +308,12 @@ impl Window {
         }
     }
 
-    /// Where the class map, the descriptors and the pageblocks begin, and the bytes that each has for a pageblock.
+    /// Where the class map, the pageblocks and the descriptors begin, and the bytes that each has for a pageblock.
     fn arrays(&self) -> [(usize, usize); 3] {
         [
             (self.class_map.load(Relaxed) as usize, PAGEBLOCK_PAGES),
-            (self.descs.load(Relaxed) as usize, PAGEBLOCK_PAGES * DESC_WORDS * 4),
             (self.blocks.load(Relaxed) as usize, size_of::<Pageblock>()),
+            (self.descs.load(Relaxed) as usize, PAGEBLOCK_PAGES * DESC_WORDS * 4),
         ]
     }
 

@@ -108,7 +108,13 @@ pub trait Platform: Below {
     /// Unmaps what [`Platform::map`] gave, or a page-aligned tail of it.
     fn unmap(&self, run: Run);
     /// Resizes what [`Platform::map`] gave, moving it if it must; contents are kept, new bytes are zero.
+    /// `None`: nothing has changed.
     fn remap(&self, run: Run, len: usize) -> Option<usize>;
+    /// Makes what [`Platform::map`] gave, and nobody uses any more, as good as a new mapping of `len` bytes, no fewer than
+    /// it has; it need be neither zero nor keep what it holds. `None`: it is as long as it was, and still there.
+    fn renew(&self, run: Run, len: usize) -> Option<usize> {
+        if len == run.len { Some(run.addr) } else { self.remap(run, len) }
+    }
     /// Whether a fresh pageblock is backed by one huge page at its first touch.
     fn huge_on_touch(&self) -> bool;
     /// Asks for huge pages behind `run`; a wish only.

@@ -4,7 +4,8 @@ use core::sync::atomic::{
     AtomicBool, AtomicU8, AtomicU32, AtomicUsize,
     Ordering::{Acquire, Relaxed, Release},
 };
-use weir_core::page::{PAGE, PAGEBLOCK_PAGES};
+use linux_raw_sys::general::{MADV_DOFORK, MADV_KEEPONFORK};
+use weir_core::page::{PAGE, PAGEBLOCK, PAGEBLOCK_PAGES};
 use weir_core::percpu::{MAX_CPUS, Pushed, Table};
 use weir_core::platform::{Below, Misuse, Placed, Platform, Reach, Released, Run};
 use weir_core::pressure::Level;
@@ -18,11 +19,21 @@ use crate::os::process::{self, futex_wait, futex_wake, monotonic_ns};
 use crate::os::syscall::Errno;
 use crate::{background, machine, node_worker, rseq, start, taker};
 
-/// Where windows lie: the middle of the lower half of the address space, far above where programs and their brk heaps
-/// are, far below mmap's area.
-const WINDOWS: core::ops::Range<usize> = 16 << 40..80 << 40;
-/// Address space that is enough for all windows: two heaps' and their metadata.
-const ALL_WINDOWS: usize = 8 << 40;
+/// Where windows lie: where Linux puts nothing that does not ask for it, whichever layout a process has (x86's
+/// `arch_pick_mmap_layout` and `mmap_base`; a process has 128 TiB). mmap's area usually lies below the stack. In the legacy
+/// layout (`setarch -L`; in older kernels an unlimited stack too) it begins at a third of all, [`LEGACY_BASE`], and grows up.
+/// With an unlimited stack it ends at a sixth, [`LOWEST_TOP`], as five sixths are the most that the stack is left, and grows
+/// down. Programs and their brk heaps lie at the very bottom, or from two thirds on (`ELF_ET_DYN_BASE`).
+const WINDOWS: core::ops::Range<usize> = 22 << 40..42 << 40;
+/// Address space that is enough for all windows: a heap's, which may grow to 4 TiB, and the metadata of two.
+const ALL_WINDOWS: usize = 5 << 40;
+/// Where mmap's area begins in the legacy layout, 42.7 TiB (`TASK_UNMAPPED_BASE`); chance moves it up.
+const LEGACY_BASE: usize = (1 << 47) / 3;
+/// Where mmap's area ends at the lowest, 21.3 TiB (`gap_max`); chance moves it down.
+const LOWEST_TOP: usize = (1 << 47) / 6;
+const _: () = assert!(LOWEST_TOP <= WINDOWS.start && WINDOWS.end <= LEGACY_BASE);
+// What is left to chance: 15 TiB, two to the 22nd places.
+const _: () = assert!(WINDOWS.end - WINDOWS.start - ALL_WINDOWS >= 15 << 40);
 
 /// The counters; a page of its own, so that a shared mapping can be put over it.
 pub(crate) static STATS: Stats = Stats::new();
@@ -90,9 +101,16 @@ impl Linux {
         Some(start)
     }
 
-    /// [`Platform::remap`] where a sandbox lets nobody move mappings.
+    /// `mremap` of a mapping of the engine's.
+    fn move_mapping(run: Run, len: usize) -> Option<usize> {
+        // SAFETY: the mapping is the engine's.
+        let moved = unsafe { mman::mremap(run.addr as *mut u8, run.len, len, MREMAP_MAYMOVE, core::ptr::null_mut()) };
+        moved.ok().map(|at| at as usize)
+    }
+
+    /// [`Platform::remap`] where the mapping cannot be moved.
     fn copy_over(&self, run: Run, len: usize) -> Option<usize> {
-        let new = self.map(len, PAGE)?;
+        let new = self.map(len, PAGEBLOCK)?;
         // SAFETY: both are mapped and distinct, and the caller gives the old one up.
         unsafe { core::ptr::copy_nonoverlapping(run.addr as *const u8, new as *mut u8, run.len.min(len)) };
         self.unmap(run);
@@ -187,13 +205,21 @@ impl Platform for Linux {
     }
 
     fn remap(&self, run: Run, len: usize) -> Option<usize> {
+        // Whatever the kernel has against it: a sandbox, one mapping too many, or that the program gave its advice on a
+        // part of the block, which made several mappings of one (`EFAULT`). An `mremap` that fails has changed nothing.
+        Self::move_mapping(run, len).or_else(|| self.copy_over(run, len))
+    }
+
+    fn renew(&self, run: Run, len: usize) -> Option<usize> {
         let at = run.addr as *mut u8;
-        // SAFETY: the mapping is the engine's.
-        match unsafe { mman::mremap(at, run.len, len, MREMAP_MAYMOVE, core::ptr::null_mut()) } {
-            Ok(moved) => Some(moved as usize),
-            Err(Errno::EPERM | Errno::EACCES | Errno::ENOSYS) => self.copy_over(run, len),
-            Err(_) => None,
+        // What the former owner asked of `fork` is not what the next one wants: a child that lacks the block, or finds
+        // it empty. If it asked for nothing, which is usual, these find nothing to do.
+        for advice in [MADV_DOFORK, MADV_KEEPONFORK] {
+            // SAFETY: the mapping is the engine's; the advice changes no contents here.
+            let _ = unsafe { mman::madvise(at, run.len, advice) };
         }
+        // Contents that nobody wants are not copied: a new mapping is cheaper.
+        if len == run.len { Some(run.addr) } else { Self::move_mapping(run, len) }
     }
 
     fn huge_on_touch(&self) -> bool {

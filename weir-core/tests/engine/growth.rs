@@ -2,7 +2,7 @@
 
 use std::sync::Barrier;
 use std::sync::atomic::Ordering::Relaxed;
-use weir_core::platform::Platform;
+use weir_core::platform::{Misuse, Platform};
 
 use crate::fake::{Call, Fake};
 use crate::held::World;
@@ -41,6 +41,85 @@ fn what_lies_behind_a_long_mapping_is_found_as_long_as_there_is_any() {
     let behind = world.held.iter().filter(|block| block.addr > foreign.addr).count();
     // 940 MiB are left; at most a step of a sixty-fourth of the window is lost.
     assert!(behind >= 880, "{behind} MiB found behind it");
+    world.finish();
+}
+
+/// Where mmap's area and the window overlap, a block of its own may come to lie where the heap grows next.
+#[test]
+fn a_block_of_its_own_that_the_heap_grew_past_is_known() {
+    const LEN: usize = 8 * MIB;
+    for (lockless, new_len) in [(true, 0), (false, 0), (true, 12 * MIB), (true, 6 * MIB), (true, 100), (false, 2 * MIB)]
+    {
+        let mut fake = Fake::new();
+        fake.lockless = lockless;
+        let mut world = World::new(fake);
+        let first = world.alloc(MIB).unwrap();
+        // The table of such blocks is there from the first on.
+        world.alloc(5 * MIB).unwrap();
+        world.fake().map_next_behind(world.held[first].addr);
+        let block = world.alloc(LEN).unwrap();
+        let addr = world.held[block].addr;
+        for _ in 0..50 {
+            world.alloc(MIB);
+        }
+        let behind = world.held.iter().filter(|held| (addr + LEN..addr + 64 * MIB).contains(&held.addr)).count();
+        assert!(behind > 20, "the heap did not grow past it");
+        // SAFETY: the test holds it.
+        assert_eq!(unsafe { world.heap.usable_size(addr as *mut u8) }, LEN);
+        world.audit();
+        match new_len {
+            0 => world.free(block, false),
+            len => world.realloc(block, len),
+        }
+        world.audit();
+        world.heap.trim();
+        // SAFETY: it is not: a wrong free, of what is nobody's now.
+        unsafe { world.heap.free(addr as *mut u8) };
+        assert_eq!(world.fake().take_misuses(), [(Misuse::ForeignPointer, addr)]);
+        world.finish();
+    }
+}
+
+#[test]
+fn somebody_elses_mapping_behind_the_descriptors_is_stepped_over() {
+    for len in [4096, 300 << 10, 3 * MIB] {
+        let mut fake = Fake::new();
+        fake.window = 4 * GIB;
+        let mut world = World::new(fake);
+        let first = world.alloc(MIB).unwrap();
+        // The window's arrays: a guard, the class map, a guard, the descriptors, each a page's number of bytes long.
+        let windows = world.fake().windows();
+        let (pages, guard) = (windows[0].len / 4096, 2 * MIB);
+        world.fake().put_behind(windows[1].addr + guard + pages + guard, len);
+        let held: Vec<_> = (0..200).map(|_| world.alloc(MIB).expect("there is room")).collect();
+        (0..1000).for_each(|_| assert!(world.alloc(100).is_some()));
+        // What is described by nobody is a hole, no larger than it has to be: a page describes 452 KiB.
+        let (low, high) = (world.held[first].addr, held.iter().map(|&i| world.held[i].addr).max().unwrap());
+        assert!(high - low < 300 * MIB + len / 4096 * 2 * (452 << 10), "{} MiB for 200", (high - low) / MIB);
+        world.audit();
+        // Memory that is refused behind it changes nothing.
+        world.may_fail = true;
+        world.fake().fail(Call::MapAt, 0b1010_1010);
+        let got = (0..100).filter(|_| world.alloc(MIB).is_some()).count();
+        assert!(got > 0);
+        world.audit();
+        world.finish();
+    }
+}
+
+#[test]
+fn somebody_elses_mapping_behind_the_class_map_ends_the_heap_and_nothing_else() {
+    let mut fake = Fake::new();
+    fake.window = 4 * GIB;
+    let mut world = World::new(fake);
+    world.alloc(MIB).unwrap();
+    let arrays = world.fake().windows()[1].addr + 2 * MIB;
+    world.fake().put_behind(arrays, 4096);
+    world.may_fail = true;
+    let held = (0..200).filter(|_| world.alloc(MIB).is_some()).count();
+    // The first page of the class map is for 16 MiB.
+    assert!((7..=16).contains(&(held + 1)), "{held}");
+    world.alloc(5 * MIB).expect("blocks of their own need no window");
     world.finish();
 }
 

@@ -21,6 +21,8 @@ pub struct Memory {
     blocks: BTreeMap<usize, usize>,
     /// What somebody else mapped inside a window.
     foreign: Vec<Run>,
+    /// Where the next block of its own goes: inside a window.
+    next_block: Option<usize>,
 }
 
 fn mmap(at: usize, len: usize, prot: i32, flags: i32) -> Option<usize> {
@@ -59,16 +61,31 @@ impl Memory {
         Some(Run { addr, len })
     }
 
-    /// Somebody else maps `len` bytes right behind the mapped part that `addr` lies in.
-    pub fn put_behind(&mut self, addr: usize, len: usize) -> Run {
+    /// Where the mapped part that `addr` lies in ends.
+    fn end_of(&self, addr: usize) -> usize {
         let mut end = addr;
         while let Some((at, len)) = self.parts.range(..=end).next_back()
             && at + len > end
         {
             end = at + len;
         }
-        self.foreign.push(Run { addr: end, len });
-        Run { addr: end, len }
+        end
+    }
+
+    /// Somebody else maps `len` bytes right behind the mapped part that `addr` lies in.
+    pub fn put_behind(&mut self, addr: usize, len: usize) -> Run {
+        let run = Run { addr: self.end_of(addr), len };
+        self.foreign.push(run);
+        run
+    }
+
+    /// The next block of its own is mapped right behind the mapped part that `addr` lies in, which must be a window's.
+    pub fn map_next_behind(&mut self, addr: usize) {
+        self.next_block = Some(self.end_of(addr));
+    }
+
+    fn in_window(&self, run: Run) -> bool {
+        self.windows.iter().any(|&window| super::overlap(window, run))
     }
 
     pub fn map_at(&mut self, run: Run) -> bool {
@@ -106,6 +123,15 @@ impl Memory {
         if len > 1 << 40 || align > 1 << 40 {
             return None;
         }
+        if let Some(addr) = self.next_block.take() {
+            let run = Run { addr, len };
+            assert!(addr.is_multiple_of(align) && self.in_window(run));
+            // SAFETY: reserved address space of this platform.
+            assert_eq!(unsafe { libc::mprotect(addr as *mut _, len, PROT_READ | PROT_WRITE) }, 0);
+            self.foreign.push(run);
+            self.blocks.insert(addr, len);
+            return Some(addr);
+        }
         let whole = mmap(0, len + align, PROT_READ | PROT_WRITE, 0)?;
         let addr = whole.next_multiple_of(align.max(PAGE));
         for (addr, end) in [(whole, addr), (addr + len, whole + len + align)] {
@@ -124,6 +150,13 @@ impl Memory {
         if *len == 0 {
             self.blocks.remove(&addr);
         }
+        if self.in_window(run) {
+            // It stays reserved, and occupied: what the heap has grown past it does not come back for.
+            wipe(run);
+            // SAFETY: reserved address space of this platform.
+            assert_eq!(unsafe { libc::mprotect(run.addr as *mut _, run.len, PROT_NONE) }, 0);
+            return;
+        }
         munmap(run);
     }
 
@@ -141,6 +174,8 @@ impl Memory {
 impl Drop for Memory {
     fn drop(&mut self) {
         let blocks = self.blocks.iter().map(|(&addr, &len)| Run { addr, len });
+        // Once only: what is unmapped may be another test's at once.
+        let blocks = blocks.filter(|&run| !self.in_window(run));
         self.windows.iter().copied().chain(blocks).for_each(munmap);
     }
 }

@@ -242,6 +242,16 @@ impl Fake {
     pub fn put_behind(&self, addr: usize, len: usize) -> Run {
         locked(&self.memory).put_behind(addr, len)
     }
+
+    /// The next block of its own is mapped right behind the mapped part of a window that `addr` lies in.
+    pub fn map_next_behind(&self, addr: usize) {
+        locked(&self.memory).map_next_behind(addr);
+    }
+
+    /// The windows asked for so far.
+    pub fn windows(&self) -> Vec<Run> {
+        locked(&self.windows).clone()
+    }
 }
 
 impl Below for Fake {
