@@ -1,9 +1,12 @@
 //! C++ `operator delete`, by its mangled names. Sizes and alignments are not trusted: see `names`.
+//!
+//! Two forms free the block; each other one jumps to the form that the standard says it calls, which may be the
+//! program's own: see `cxx_new`.
 
 use crate::fast_path::free;
 use core::ffi::c_void;
 
-/// Exports one form of `operator delete`; whatever else it is passed, it frees the block.
+/// Exports one form of `operator delete` that frees the block, whatever else it is passed.
 macro_rules! delete {
     ($($doc:literal $name:ident($($argument:ident: $type:ty),*);)*) => {$(
         #[doc = $doc]
@@ -15,29 +18,52 @@ macro_rules! delete {
     )*};
 }
 
+/// Exports one form of `operator delete` that goes on to another, after the instructions in brackets, if any.
+macro_rules! delete_as {
+    ($($doc:literal $name:ident($($argument:ident: $type:ty),*) -> $next:ident $([$before:literal])?;)*) => {$(
+        #[doc = $doc]
+        #[unsafe(naked)]
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name(block: *mut u8, $($argument: $type),*) {
+            core::arch::naked_asm!(
+                // All of it in one line of the cache.
+                ".p2align 4",
+                ".cfi_startproc",
+                $($before,)?
+                "jmp qword ptr [rip + {next}@GOTPCREL]",
+                ".cfi_endproc",
+                next = sym $next,
+            )
+        }
+    )*};
+}
+
 delete! {
     "`operator delete(void*)`"
     _ZdlPv();
-    "`operator delete[](void*)`"
-    _ZdaPv();
-    "`operator delete(void*, const std::nothrow_t&)`"
-    _ZdlPvRKSt9nothrow_t(_tag: *const c_void);
-    "`operator delete[](void*, const std::nothrow_t&)`"
-    _ZdaPvRKSt9nothrow_t(_tag: *const c_void);
-    "`operator delete(void*, std::size_t)`"
-    _ZdlPvm(_size: usize);
-    "`operator delete[](void*, std::size_t)`"
-    _ZdaPvm(_size: usize);
     "`operator delete(void*, std::align_val_t)`"
     _ZdlPvSt11align_val_t(_align: usize);
+}
+
+delete_as! {
+    "`operator delete[](void*)`"
+    _ZdaPv() -> _ZdlPv;
+    "`operator delete(void*, const std::nothrow_t&)`"
+    _ZdlPvRKSt9nothrow_t(_tag: *const c_void) -> _ZdlPv;
+    "`operator delete[](void*, const std::nothrow_t&)`"
+    _ZdaPvRKSt9nothrow_t(_tag: *const c_void) -> _ZdaPv;
+    "`operator delete(void*, std::size_t)`"
+    _ZdlPvm(_size: usize) -> _ZdlPv;
+    "`operator delete[](void*, std::size_t)`"
+    _ZdaPvm(_size: usize) -> _ZdaPv;
     "`operator delete[](void*, std::align_val_t)`"
-    _ZdaPvSt11align_val_t(_align: usize);
+    _ZdaPvSt11align_val_t(_align: usize) -> _ZdlPvSt11align_val_t;
     "`operator delete(void*, std::align_val_t, const std::nothrow_t&)`"
-    _ZdlPvSt11align_val_tRKSt9nothrow_t(_align: usize, _tag: *const c_void);
+    _ZdlPvSt11align_val_tRKSt9nothrow_t(_align: usize, _tag: *const c_void) -> _ZdlPvSt11align_val_t;
     "`operator delete[](void*, std::align_val_t, const std::nothrow_t&)`"
-    _ZdaPvSt11align_val_tRKSt9nothrow_t(_align: usize, _tag: *const c_void);
+    _ZdaPvSt11align_val_tRKSt9nothrow_t(_align: usize, _tag: *const c_void) -> _ZdaPvSt11align_val_t;
     "`operator delete(void*, std::size_t, std::align_val_t)`"
-    _ZdlPvmSt11align_val_t(_size: usize, _align: usize);
+    _ZdlPvmSt11align_val_t(_size: usize, _align: usize) -> _ZdlPvSt11align_val_t ["mov rsi, rdx"];
     "`operator delete[](void*, std::size_t, std::align_val_t)`"
-    _ZdaPvmSt11align_val_t(_size: usize, _align: usize);
+    _ZdaPvmSt11align_val_t(_size: usize, _align: usize) -> _ZdaPvSt11align_val_t ["mov rsi, rdx"];
 }

@@ -9,7 +9,8 @@
 //!
 //! A nothrow `new` promises to throw nothing, also where its handler throws. So its slow path has what a C++ function
 //! with `catch (...)` has: a table that names a landing pad (the "language-specific data", written out below) and the
-//! C++ runtime's personality routine, which reads it. Where there is no C++ runtime, nobody throws.
+//! C++ runtime's personality routine, which reads it. Where there is no C++ runtime, nobody throws. A nothrow `new`
+//! whose throwing form is the program's own calls that from a frame of the same kind.
 //!
 //! `libstdc++` is never linked: its functions are looked up weakly by the loader, and, for a C++ library that was
 //! opened at run time into a scope of its own, by `dlsym` in the moment of failure.
@@ -45,6 +46,9 @@ unsafe extern "C" {
     /// The slow path of a nothrow `new`: returns a block, or null, also where a handler throws. (Only where the C++
     /// runtime was opened into a scope of its own, out of the loader's sight, does its exception pass through.)
     pub safe fn weir_new_or_null(size: usize, align: usize) -> *mut u8;
+    /// Calls the throwing `new` whose address is in `rax` with the arguments it finds, and returns null where it throws.
+    /// Only for assembly to jump to.
+    pub fn weir_call_or_null();
 }
 
 // rbx = size, r12 = align; a third push keeps the stack 16-byte aligned for the calls. The `.cfi` lines are what lets an
@@ -57,7 +61,7 @@ core::arch::global_asm!(
     ".p2align 4",
     "\\name:",
     ".cfi_startproc",
-    "\\frame",
+    "\\frame \\name",
     "push rbx",
     ".cfi_def_cfa_offset 16",
     ".cfi_offset rbx, -16",
@@ -91,12 +95,30 @@ core::arch::global_asm!(
     ".cfi_endproc",
     ".size \\name, . - \\name",
     ".endm",
-    ".macro weir_open",
+    ".macro weir_open name",
     ".endm",
     // Both are found through 32-bit distances, the routine by way of its slot.
-    ".macro weir_closed",
+    ".macro weir_closed name",
     ".cfi_personality 0x9b, weir_weak___gxx_personality_v0",
-    ".cfi_lsda 0x1b, .Lweir_catch_all",
+    ".cfi_lsda 0x1b, .Lcatch_all_\\name",
+    ".endm",
+    // One call site, from the function's begin to its landing pad, the last label 4, with one action: catch everything.
+    ".macro weir_catch_all name",
+    ".pushsection .gcc_except_table, \"a\", @progbits",
+    ".balign 4",
+    ".Lcatch_all_\\name: .byte 0xff, 0x03",
+    ".uleb128 9f - 6f",
+    "6: .byte 0x01",
+    ".uleb128 8f - 7f",
+    "7: .uleb128 0",
+    ".uleb128 4b - \\name",
+    ".uleb128 4b - \\name",
+    ".uleb128 1",
+    "8: .byte 1, 0",
+    ".balign 4",
+    ".long 0",
+    "9:",
+    ".popsection",
     ".endm",
     ".macro weir_throw",
     "call {thrower}",
@@ -127,22 +149,32 @@ core::arch::global_asm!(
     ".endm",
     "weir_new_loop weir_new_or_throw, weir_open, weir_throw",
     "weir_new_loop weir_new_or_null, weir_closed, weir_null",
-    // One call site, from the function's begin to its landing pad, with one action: catch everything.
-    ".pushsection .gcc_except_table, \"a\", @progbits",
-    ".balign 4",
-    ".Lweir_catch_all: .byte 0xff, 0x03",
-    ".uleb128 9f - 6f",
-    "6: .byte 0x01",
-    ".uleb128 8f - 7f",
-    "7: .uleb128 0",
-    ".uleb128 4b - weir_new_or_null",
-    ".uleb128 4b - weir_new_or_null",
-    ".uleb128 1",
-    "8: .byte 1, 0",
-    ".balign 4",
-    ".long 0",
-    "9:",
-    ".popsection",
+    "weir_catch_all weir_new_or_null",
+    // Its one push keeps the stack 16-byte aligned for the calls; what is pushed does not matter.
+    ".globl weir_call_or_null",
+    ".hidden weir_call_or_null",
+    ".type weir_call_or_null, @function",
+    ".p2align 4",
+    "weir_call_or_null:",
+    ".cfi_startproc",
+    "weir_closed weir_call_or_null",
+    "push rax",
+    ".cfi_def_cfa_offset 16",
+    "call rax",
+    "pop rcx",
+    ".cfi_remember_state",
+    ".cfi_def_cfa_offset 8",
+    "ret",
+    ".cfi_restore_state",
+    "4: mov rdi, rax",
+    "call {caught}",
+    "xor eax, eax",
+    "pop rcx",
+    ".cfi_def_cfa_offset 8",
+    "ret",
+    ".cfi_endproc",
+    ".size weir_call_or_null, . - weir_call_or_null",
+    "weir_catch_all weir_call_or_null",
     caught = sym caught,
     handler = sym current_handler,
     retry = sym retry,

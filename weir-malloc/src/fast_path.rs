@@ -10,13 +10,15 @@
 //! slot, `r8` and `rax` scratch. A section that is sent back to its start finds all it needs: none of the registers set
 //! before it is written inside it.
 
-/// The body of a function `(size, ...) -> block`; `$slow` has the signature `extern "C" fn(usize) -> *mut u8`.
+/// The body of a function `(size, ...) -> block`; `$slow` has the signature `extern "C" fn(usize) -> *mut u8`. What
+/// follows it is assembly to begin with, which leaves the size alone, and that assembly's operands.
 macro_rules! allocate {
-    ($slow:path) => {
+    ($slow:path $(, [$($before:expr),*] $(, $operand:ident = sym $symbol:path)*)?) => {
         core::arch::naked_asm!(
             // The function's section, and so its beginning, is aligned as its strictest part.
             ".p2align 5",
             ".cfi_startproc",
+            $($($before,)*)?
             "cmp rdi, [rip + {sizes}]",
             "jae {slow}",
             "lea rdx, [rip + {heap} + {table}]",
@@ -34,6 +36,7 @@ macro_rules! allocate {
             "ret",
             ".cfi_endproc",
             slow = sym $slow,
+            $($($operand = sym $symbol,)*)?
             heap = sym weir::heap::HEAP,
             area = sym weir::rseq::AREA,
             id = sym weir::rseq::ID,

@@ -14,7 +14,7 @@
 //! | `glibc_abi` | glibc's extensions: statistics, tuning, trim |
 //! | `fast_path` | `malloc` and `free` when nothing is missing, by hand |
 //! | `names` | the names under which C finds those two, glibc's second names among them |
-//! | `cxx_new`, `cxx_delete` | C++ `operator new` and `operator delete` |
+//! | `cxx_new`, `cxx_delete` | C++ `operator new` and `operator delete`; which form calls which |
 //! | `cxx_throw` | how a failed `new` throws from a library that cannot |
 //! | `weir_abi`, `cache_abi`, `zone_abi` | `weir.h`: what is idle; object caches; zones |
 //! | `errno`, `text` | `errno`; text without allocating |

@@ -2,7 +2,8 @@
 //!
 //! Programs that wrap malloc call the wrapped one by a second name, and a block from one name may be freed by the
 //! other, so all of them have to be ours. No exported function calls another: a call by name would go to whoever
-//! comes first in the process, such as that very wrapper, and never come back.
+//! comes first in the process, such as that very wrapper, and never come back. (The operators of C++ are the exception:
+//! there the standard says who calls whom by name, and programs count on it: see `cxx_new`.)
 
 use crate::fast_path::{allocate, free};
 use crate::glibc_abi::{self, MallInfo, MallInfo2};

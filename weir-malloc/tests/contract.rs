@@ -19,11 +19,18 @@ fn cxx_operators(mode: Mode) {
     passes(Kind::Cxx, "operators.cpp", &[], mode);
 }
 
+/// A program's own operators: the forms it did not define call those it did, as the standard says.
+fn replaced_operators(mode: Mode) {
+    for program in ["replaced.cpp", "replaced_plain.cpp", "replaced_arrays.cpp"] {
+        passes(Kind::Cxx, program, &[], mode);
+    }
+}
+
 fn before_and_after_main(mode: Mode) {
     passes(Kind::C, "early_late.c", &[], mode);
 }
 
-in_all_modes! { malloc_family contents glibc_extensions cxx_operators before_and_after_main }
+in_all_modes! { malloc_family contents glibc_extensions cxx_operators replaced_operators before_and_after_main }
 
 /// Optimised, the operators jump to the slow path that throws: no Rust frame is left for an exception to pass.
 #[test]

@@ -40,6 +40,30 @@ fn calloc_never_calls_malloc() {
     }
 }
 
+/// What is ours is called by addresses, never by names, which may be somebody else's; only the operators of C++ go by
+/// name to the form that the standard says they call, which may be the program's own.
+#[test]
+fn only_operators_go_by_name() {
+    let Some(symbols) = inspect("nm", &["-D", "--defined-only"]) else { return };
+    let Some(relocations) = inspect("readelf", &["--relocs", "--wide"]) else { return };
+    let ours: Vec<_> = symbols.lines().filter_map(|line| line.split(' ').nth(2)).collect();
+    let named = relocations.lines().filter_map(|line| line.split_whitespace().nth(4));
+    let mut by_name: Vec<_> = named.filter(|name| ours.contains(name)).collect();
+    by_name.sort_unstable();
+    by_name.dedup();
+    let operators = [
+        "_ZdaPv",
+        "_ZdaPvSt11align_val_t",
+        "_ZdlPv",
+        "_ZdlPvSt11align_val_t",
+        "_Znam",
+        "_ZnamSt11align_val_t",
+        "_Znwm",
+        "_ZnwmSt11align_val_t",
+    ];
+    assert_eq!(by_name, operators);
+}
+
 #[test]
 fn loads_at_once_and_stays() {
     let Some(dynamic) = inspect("readelf", &["--dynamic", "--wide"]) else { return };

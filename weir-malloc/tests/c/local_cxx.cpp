@@ -17,5 +17,10 @@ extern "C" int catches_bad_alloc() {
         if (++handled == 4) std::set_new_handler(nullptr);
     });
     if (operator new(std::size_t(PTRDIFF_MAX) - 100, std::nothrow)) return -1;
-    return handled == 4 ? caught : -2;
+    if (handled != 4) return -2;
+    // Null without an exception in between, which nobody could end here.
+    const std::size_t much = std::size_t(PTRDIFF_MAX) - 100;
+    const std::align_val_t align{64};
+    if (operator new[](much, std::nothrow) || operator new(much, align, std::nothrow)) return -3;
+    return operator new[](much, align, std::nothrow) ? -4 : caught;
 }

@@ -1,0 +1,3 @@
+// The same without the aligned pair, as most programs have it.
+#define UNALIGNED_ONLY
+#include "replaced.cpp"
