@@ -230,6 +230,22 @@ impl<P: Platform> Heap<P> {
         moved > 0 || !quiet || self.balancer.quiet_windows.load(Relaxed) < IDLE_WINDOWS
     }
 
+    /// For a heap that has come to rest and whose memory is limited: what calm windows kept for the sake of huge pages that
+    /// are hardly used goes back too; returns bytes. A limit without swap kills in the moment that it is met, and nobody
+    /// could be told in time.
+    pub fn balance_rest(&self) -> usize {
+        if self.platform.tunables().report.get() == 0 {
+            return 0;
+        }
+        let want = under_pressure(Cause::Idle, false);
+        let bytes = self.report_whole(want, |_| 0)
+            + self.report_runs(want, |_| 0)
+            + self.report_slabs(want, true)
+            + self.report_user_zones(want);
+        self.publish();
+        bytes
+    }
+
     /// Answers pressure at once; returns the bytes given back.
     pub fn balance_pressure(&self, level: Level, cause: Cause) -> usize {
         let now = self.tick();

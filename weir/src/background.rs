@@ -177,6 +177,9 @@ extern "C" fn run(_: usize) -> ! {
         }
         if window_ends.is_some_and(|end| monotonic_ns() >= end) {
             window_ends = HEAP.engine().balance_calm().then(next_window);
+            if window_ends.is_none() && (TUNABLES.limit.get() != 0 || sources.is_limited()) {
+                HEAP.engine().balance_rest();
+            }
         }
     }
 }

@@ -139,6 +139,23 @@ fn huge_pages_in_good_use_are_split_under_severe_pressure_only() {
 }
 
 #[test]
+fn a_huge_page_in_little_use_is_split_at_rest_where_memory_is_limited() {
+    for (every, goes) in [(8, true), (2, false)] {
+        let mut world = full_pageblocks(true, 4);
+        let base = world.held.iter().map(|block| block.addr).min().unwrap();
+        free_where(&mut world, |addr| !((addr - base) / RUN).is_multiple_of(every));
+        let free = 4 * PAGEBLOCK - world.held.len() * RUN;
+        (0..8).for_each(|_| calm(&world));
+        assert_eq!(world.audit().idle_pages * PAGE, free, "in calm times huge pages are kept");
+        world.fake().tunables().report.set(0);
+        assert_eq!(world.heap.balance_rest(), 0);
+        world.fake().tunables().report.set(1);
+        assert_eq!(world.heap.balance_rest(), if goes { free } else { 0 });
+        world.finish();
+    }
+}
+
+#[test]
 fn a_huge_page_in_little_use_is_split_under_some_pressure() {
     let mut world = full_pageblocks(true, 4);
     let base = world.held.iter().map(|block| block.addr).min().unwrap();

@@ -216,6 +216,18 @@ impl Sources {
         self.private
     }
 
+    /// Whether a limit holds for the group, its own or one above.
+    pub fn is_limited(&self) -> bool {
+        let is_limited = |group: &GroupDir| tightest_room(group, 0).is_some();
+        if self.private {
+            return self.memory.as_ref().is_some_and(is_limited);
+        }
+        let (memory, unified) = open_groups();
+        let limited = memory.as_ref().is_some_and(is_limited);
+        [memory, unified].into_iter().flatten().for_each(|group| group.close());
+        limited
+    }
+
     /// Waits for pressure, a wake-up, or the timeout. What cannot notify is read at intervals, which depend on the
     /// heap's `heat`; a cold one with no limit of its own sleeps undisturbed.
     pub fn wait(&mut self, tunables: &Tunables, heat: Heat, timeout_ns: Option<u64>) -> Events {
