@@ -15,9 +15,10 @@ use weir_core::stats;
 use crate::heap::HEAP;
 use crate::linux::{STATS, TUNABLES};
 use crate::os::creds::{self, MainThread};
-use crate::os::process::monotonic_ns;
+use crate::os::process::{getpid, monotonic_ns};
 use crate::os::sources::{Heat, Sources};
 use crate::os::wake::Waker;
+use crate::owner::Owner;
 use crate::thread::Place;
 use crate::{rseq, settings};
 
@@ -38,6 +39,7 @@ const WORTH_HEARING: u64 = 16 << 20;
 
 static STATE: AtomicU32 = AtomicU32::new(ABSENT);
 static PLACE: Place = Place::new();
+static OWNER: Owner = Owner::new();
 static WAKER: Waker = Waker::new();
 /// When to try again where the thread was refused.
 static RETRY_AT: AtomicU64 = AtomicU64::new(0);
@@ -69,7 +71,7 @@ pub(crate) fn wake() {
 
 /// Wakes the thread, which is the parent's in a child of `vfork`. `false`: it is not there.
 fn wake_thread() -> bool {
-    match PLACE.owner() {
+    match OWNER.get() {
         0 => false,
         process => WAKER.wake(process),
     }
@@ -87,7 +89,7 @@ fn lost() {
 /// Whether the thread does the balancer's work, or will when there is some.
 pub(crate) fn is_tending() -> bool {
     let state = STATE.load(Relaxed);
-    TUNABLES.background.get() != 0 && state < REFUSED && (state != RUNNING || PLACE.owner() != 0)
+    TUNABLES.background.get() != 0 && state < REFUSED && (state != RUNNING || OWNER.get() != 0)
 }
 
 #[cold]
@@ -103,6 +105,7 @@ fn start(from: u32) {
         HEAP.forget_notice();
         return;
     }
+    OWNER.set(getpid());
     if !PLACE.spawn(run, 0) {
         RETRY_AT.store(monotonic_ns() + RETRY_NS, Relaxed);
         STATE.store(REFUSED, Release);

@@ -32,6 +32,7 @@ mod message;
 mod node_worker;
 mod object_cache;
 pub mod os;
+mod owner;
 pub mod rseq;
 mod settings;
 mod start;

@@ -30,9 +30,10 @@ impl Line {
             let _ = fd::write(2, text);
             return;
         }
-        // Its table has other files. It keeps none of the program's, whose other ends would wait for it.
-        let error =
-            process::main_threads_file(2).or_else(|_| fd::open(c"/proc/self/fd/2", fd::O_WRONLY | fd::O_APPEND));
+        // Its table has other files. It keeps none of the program's, whose other ends would wait for it. A socket cannot be
+        // opened by its name.
+        let named = fd::open(c"/proc/self/fd/2", fd::O_WRONLY | fd::O_APPEND);
+        let error = named.or_else(|_| process::main_threads_file(2));
         if let Ok(error) = error {
             let _ = fd::write(error, text);
             let _ = fd::close(error);

@@ -7,20 +7,13 @@
 //!
 //! It runs in the default scheduling class and on the main thread's CPUs, whatever the thread that started it is bound to:
 //! one that spins on its CPU at a real-time priority would never let it run.
-//!
-//! # Whose is it?
-//!
-//! A `fork` past libc's, by the bare system call, copies the memory and not the thread; a `vfork` shares the memory, and the
-//! thread is the parent's. Both children have another number than the process that started the thread. They are told
-//! apart by that number, kept in the thread's own memory, which the kernel gives to no copy of the process but as zeros
-//! (`MADV_WIPEONFORK`): it is 0 in a copy, and whoever shares the memory reads it.
 
 use crate::os::mman::{self, PROT_NONE};
 use crate::os::process::{self, set_signal_mask};
 use crate::rseq;
 use core::arch::asm;
 use core::sync::atomic::{
-    AtomicU32, AtomicUsize,
+    AtomicUsize,
     Ordering::{AcqRel, Acquire, Relaxed, Release},
 };
 use linux_raw_sys::general as sys;
@@ -94,8 +87,6 @@ impl Place {
         // SAFETY: fresh memory of this function's; the first word at the thread pointer is its own address, by the ABI.
         unsafe {
             let _ = mman::mprotect(memory, GUARD, PROT_NONE);
-            let _ = mman::madvise(memory, length, mman::MADV_WIPEONFORK);
-            owner_of(memory as usize).store(process::getpid(), Relaxed);
             (pointer as *mut usize).write(pointer);
             (pointer as *mut usize).add(2).write(pointer);
             rseq::lay_out(pointer);
@@ -114,15 +105,6 @@ impl Place {
         }
     }
 
-    /// The process whose the thread is; 0 in a copy of that process, and where there is no thread.
-    pub fn owner(&self) -> u32 {
-        match self.memory.load(Acquire) {
-            0 | CLAIMED => 0,
-            // SAFETY: mapped by `lay_out`; who unmaps it knows that the thread is not there, or is the thread.
-            memory => unsafe { owner_of(memory) }.load(Relaxed),
-        }
-    }
-
     /// Whether the caller is the thread.
     pub fn is_here(&self) -> bool {
         let (memory, here) = (self.memory.load(Relaxed), 0u8);
@@ -135,15 +117,6 @@ impl Place {
         let length = self.length.load(Relaxed);
         Leaving { memory: self.memory.swap(0, AcqRel), length }
     }
-}
-
-/// Where the owner is kept: at the far end of the stack.
-///
-/// # Safety
-/// `memory` was mapped by `lay_out`.
-unsafe fn owner_of<'a>(memory: usize) -> &'a AtomicU32 {
-    // SAFETY: inside the mapping, past its guard, and aligned.
-    unsafe { &*((memory + GUARD) as *const AtomicU32) }
 }
 
 /// The calling thread's own memory, which it takes along as it ends.
