@@ -31,8 +31,8 @@ impl Line {
             return;
         }
         // Its table has other files. It keeps none of the program's, whose other ends would wait for it. A socket cannot be
-        // opened by its name.
-        let named = fd::open(c"/proc/self/fd/2", fd::O_WRONLY | fd::O_APPEND);
+        // opened by its name, and a pipe that nobody reads would be waited for.
+        let named = fd::open(c"/proc/self/fd/2", fd::O_WRONLY | fd::O_APPEND | fd::O_NONBLOCK);
         let error = named.or_else(|_| process::main_threads_file(2));
         if let Ok(error) = error {
             let _ = fd::write(error, text);
