@@ -8,7 +8,7 @@ use crate::balancer::Balancer;
 use crate::bucket::Shells;
 use crate::geometry::{CACHES, FIRST_MADE, Geometry, MALLOC};
 use crate::large::{give_pages_in, mark_run};
-use crate::lock::{FROZEN, Lock};
+use crate::lock::{FROZEN, Lock, SKIPPED, SKIPPED_COUNT};
 use crate::made_cache;
 use crate::mapped::{Blocks, Mapped};
 use crate::object_cache::Cache;
@@ -393,8 +393,10 @@ impl<P: Platform> Heap<P> {
     pub fn freeze(&self) {
         let p = &self.platform;
         if let Some(held) = p.held_ranks() {
-            if held.load(Relaxed) != 0 {
-                return;
+            let before = held.load(Relaxed);
+            if before != 0 {
+                // Perhaps it interrupted a fork: that one's thaw and this one's are told apart by the count.
+                return held.store(before + SKIPPED, Relaxed);
             }
             held.store(FROZEN, Relaxed);
         }
@@ -416,8 +418,12 @@ impl<P: Platform> Heap<P> {
     /// Follows [`Heap::freeze`] on the same thread (or its copy in the child).
     pub unsafe fn thaw(&self) -> bool {
         let p = &self.platform;
-        if p.held_ranks().is_some_and(|held| held.load(Relaxed) & FROZEN == 0) {
-            return false;
+        if let Some(held) = p.held_ranks() {
+            let before = held.load(Relaxed);
+            if before & SKIPPED_COUNT != 0 {
+                held.store(before - SKIPPED, Relaxed);
+                return false;
+            }
         }
         // SAFETY: as the caller promises.
         unsafe {

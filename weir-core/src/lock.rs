@@ -11,8 +11,14 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use crate::platform::Platform;
 use crate::sync::{AtomicU32, SPINS, constructor, spin_loop};
 
-/// In [`Platform::held_ranks`], below the ranks: the thread holds all locks there are, for `fork`.
+/// In [`Platform::held_ranks`], below the ranks: the thread takes, holds or gives back all locks there are, for `fork`.
 pub(crate) const FROZEN: u32 = 1;
+/// The unit of a count below the ranks: forks of signal handlers that found the thread holding something.
+pub(crate) const SKIPPED: u32 = 2;
+/// Where that count is.
+pub(crate) const SKIPPED_COUNT: u32 = 0xfe;
+/// The bit of rank 0.
+const RANK_0: u32 = 1 << 8;
 
 const FREE: u32 = 0;
 const HELD: u32 = 1;
@@ -118,14 +124,17 @@ fn note_taken<P: Platform>(platform: &P, rank: u32) {
     if let Some(held) = platform.held_ranks() {
         let before = held.load(Relaxed);
         // Fork takes every lock of a rank, so equal ranks are allowed; a higher one already held is the error.
-        debug_assert!(before >> (rank + 2) == 0, "lock of rank {rank} taken under a higher one (held: {before:#b})");
-        held.store(before | FROZEN << (rank + 1), Relaxed);
+        debug_assert!(
+            before < RANK_0 << (rank + 1),
+            "lock of rank {rank} taken under a higher one (held: {before:#b})"
+        );
+        held.store(before | RANK_0 << rank, Relaxed);
     }
 }
 
 #[inline]
 fn note_given<P: Platform>(platform: &P, rank: u32) {
     if let Some(held) = platform.held_ranks() {
-        held.store(held.load(Relaxed) & !(FROZEN << (rank + 1)), Relaxed);
+        held.store(held.load(Relaxed) & !(RANK_0 << rank), Relaxed);
     }
 }

@@ -15,7 +15,7 @@ use weir_core::stats;
 use crate::heap::HEAP;
 use crate::linux::{STATS, TUNABLES};
 use crate::os::creds::{self, MainThread};
-use crate::os::process::{getpid, monotonic_ns};
+use crate::os::process::{getpid, monotonic_ns, unbind};
 use crate::os::sources::{Heat, Sources};
 use crate::os::wake::Waker;
 use crate::owner::Owner;
@@ -81,6 +81,11 @@ fn wake_thread() -> bool {
 /// free may start another.
 #[cold]
 fn lost() {
+    let owner = OWNER.get();
+    if owner != 0 && owner != getpid() {
+        // A child of `vfork` that does not see its parent's processes: the thread is there.
+        return;
+    }
     if STATE.compare_exchange(RUNNING, STARTING, AcqRel, Acquire).is_ok() {
         forget();
     }
@@ -105,8 +110,11 @@ fn start(from: u32) {
         HEAP.forget_notice();
         return;
     }
-    OWNER.set(getpid());
-    if !PLACE.spawn(run, 0) {
+    let started = if OWNER.set(getpid()) { PLACE.spawn(run, 0) } else { None };
+    if let Some(thread) = started {
+        // Whatever the caller is bound to: if it spins on its CPU at a real-time priority, the thread would never run.
+        unbind(thread);
+    } else {
         RETRY_AT.store(monotonic_ns() + RETRY_NS, Relaxed);
         STATE.store(REFUSED, Release);
         HEAP.forget_notice();

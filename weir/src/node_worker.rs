@@ -32,7 +32,7 @@ pub(crate) fn summon(node: usize, cause: Cause, severe: bool) {
     let worker = &WORKERS[node];
     if background::is_this_thread() {
         worker.task.store(cause as u32 | u32::from(severe) << 8, Release);
-        worker.place.spawn(run, node);
+        let _ = worker.place.spawn(run, node);
     }
 }
 

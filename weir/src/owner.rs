@@ -27,8 +27,8 @@ impl Owner {
         unsafe { (self.0.load(Acquire) as *const AtomicU32).as_ref() }
     }
 
-    /// Sets it to a process. By one thread at a time.
-    pub(crate) fn set(&self, process: u32) {
+    /// Sets it to a process. By one thread at a time. `false`: there is no memory for the page.
+    pub(crate) fn set(&self, process: u32) -> bool {
         if self.word().is_none()
             && let Ok(page) = mman::mmap_anonymous(PAGE, 0)
         {
@@ -37,9 +37,7 @@ impl Owner {
             let _ = unsafe { mman::madvise(page, PAGE, mman::MADV_WIPEONFORK) };
             self.0.store(page as usize, Release);
         }
-        if let Some(word) = self.word() {
-            word.store(process, Relaxed);
-        }
+        self.word().map(|word| word.store(process, Relaxed)).is_some()
     }
 
     /// The process; 0 in a copy of it, and before it was set.
@@ -58,7 +56,7 @@ mod tests {
     fn a_copy_of_the_process_is_told_from_who_shares_its_memory() {
         let owner = Owner::new();
         assert_eq!(owner.get(), 0);
-        owner.set(7);
+        assert!(owner.set(7));
         assert_eq!(owner.get(), 7);
         const SIGCHLD: usize = 17;
         // SAFETY: the child, a copy, makes one system call and ends.

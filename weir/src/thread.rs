@@ -4,12 +4,9 @@
 //! is made by `clone`. It has a block of zeros where its thread pointer points, runs Weir's code alone (and callbacks
 //! of a program that knows Weir, which may allocate: it has a restartable-sequence area like any other thread), and
 //! all its signals are blocked. There is one at a time in each [`Place`].
-//!
-//! It runs in the default scheduling class and on the main thread's CPUs, whatever the thread that started it is bound to:
-//! one that spins on its CPU at a real-time priority would never let it run.
 
 use crate::os::mman::{self, PROT_NONE};
-use crate::os::process::{self, set_signal_mask};
+use crate::os::process::set_signal_mask;
 use crate::rseq;
 use core::arch::asm;
 use core::sync::atomic::{
@@ -43,15 +40,13 @@ impl Place {
         Self { memory: AtomicUsize::new(0), length: AtomicUsize::new(0) }
     }
 
-    /// Starts `body`, which is given `number`, on a new thread. `false`: memory or the thread was refused, or there is one
-    /// that has not called [`Place::leave`].
-    pub fn spawn(&self, body: extern "C" fn(usize) -> !, number: usize) -> bool {
-        if self.memory.compare_exchange(0, CLAIMED, AcqRel, Acquire).is_err() {
-            return false;
-        }
+    /// Starts `body`, which is given `number`, on a new thread; its id. `None`: memory or the thread was refused, or there
+    /// is one that has not called [`Place::leave`].
+    pub fn spawn(&self, body: extern "C" fn(usize) -> !, number: usize) -> Option<u32> {
+        self.memory.compare_exchange(0, CLAIMED, AcqRel, Acquire).ok()?;
         let Ok(mask) = set_signal_mask(u64::MAX) else {
             self.memory.store(0, Release);
-            return false;
+            return None;
         };
         let flags = sys::CLONE_VM
             | sys::CLONE_FS
@@ -60,16 +55,13 @@ impl Place {
             | sys::CLONE_THREAD
             | sys::CLONE_SYSVSEM
             | sys::CLONE_SETTLS;
-        let started = self.lay_out().is_some_and(|(top, pointer)| {
+        let started = self.lay_out().and_then(|(top, pointer)| {
             // SAFETY: the child runs on its own stack and never returns from `body`; the parent goes on as if nothing was.
             let thread = unsafe { clone(flags as usize, top, pointer, body, number) };
-            if thread > 0 {
-                process::unbind(thread as u32);
-            }
-            thread > 0
+            u32::try_from(thread).ok()
         });
         let _ = set_signal_mask(mask);
-        if !started {
+        if started.is_none() {
             self.forget();
         }
         started

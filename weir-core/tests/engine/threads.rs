@@ -246,3 +246,24 @@ fn what_is_allocated_during_a_release_is_not_released() {
         assert_eq!(heap.platform().take_misuses(), []);
     }
 }
+
+/// A handler that interrupts a fork may fork itself: only the outer fork's end lets go of the locks.
+#[test]
+fn forks_within_a_fork_leave_its_locks_alone() {
+    let mut world = World::new(Fake::new());
+    let held = || world.fake().held_ranks().unwrap().load(Relaxed);
+    world.heap.freeze();
+    let all = held();
+    for _ in 0..2 {
+        world.heap.freeze();
+        world.heap.freeze();
+        // SAFETY: each follows one of the two above.
+        assert!(unsafe { !world.heap.thaw() && !world.heap.thaw() });
+        assert_eq!(held(), all);
+    }
+    // SAFETY: follows the first.
+    assert!(unsafe { world.heap.thaw() });
+    assert_eq!(held(), 0);
+    assert!(world.alloc(100_000).is_some());
+    world.finish();
+}
