@@ -155,7 +155,7 @@ pub trait Platform: Below {
     fn stats(&self) -> &Stats;
     /// The parameters.
     fn tunables(&self) -> &Tunables;
-    /// The ranks of locks that the calling thread holds, as a bit set. `None`: nobody looks, and nobody forks.
+    /// A word of the calling thread, in which [`crate::lock`] keeps what it holds. `None`: nobody looks, and nobody forks.
     fn held_ranks(&self) -> Option<&AtomicU32>;
 
     /// Whether the four operations below work on this platform. Where not, buckets are locked.
