@@ -1,64 +1,20 @@
 //! `weir-lab`: Weir's experiments and the peers it is measured against.
 
-#[cfg(target_arch = "x86_64")]
-mod calls;
-mod cgroup;
-mod child;
-mod e10;
-mod e10_report;
-mod e3;
-mod e3_report;
-mod e4;
-mod e4_report;
-mod e5;
-mod e5_report;
-mod e5_tenant;
-mod e6;
-mod e6_document;
-mod e6_huge;
-mod e6_report;
-mod e8;
-mod e8_report;
-mod e8_run;
-mod e9;
-mod e9_report;
-mod fifo;
-mod groups;
+mod experiments;
 mod guest;
-mod guest_kernel;
-mod initramfs;
-mod latency;
-mod latency_report;
-mod machine;
-mod one_at_a_time;
-mod peer_build;
+mod harness;
 mod peers;
-mod phased;
-mod picture;
-mod procfs;
-mod program_batches;
-mod program_postgres;
-mod program_servers;
-mod programs;
-mod redis;
-mod report;
-mod report_time;
-mod resp;
-mod restore;
-mod scaling;
-mod scaling_report;
-mod stats;
-#[cfg(target_arch = "x86_64")]
-mod step;
-mod swap;
-mod thp;
-mod thread_limit;
-mod turns;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Parser, Subcommand};
+use experiments::EXPERIMENTS;
+use experiments::e9_peers::{self, programs};
+use guest::kernel as guest_kernel;
+use harness::args::RunArgs;
+use harness::{machine, restore};
+use peers::build as peer_build;
 use std::fs::File;
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 
 /// Weir's experiments and the peers it is measured against.
@@ -80,69 +36,6 @@ enum Command {
     /// Run an experiment and print its table.
     Run(Box<RunArgs>),
 }
-
-/// What every experiment can be told.
-#[derive(Args)]
-pub struct RunArgs {
-    /// One of those that `weir-lab list` names.
-    name: String,
-    /// Smaller and fewer: shows that it works, proves nothing.
-    #[arg(long)]
-    quick: bool,
-    /// Also write every single measurement to this file.
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
-    /// Only these peers; all that are there unless given. Weir runs whenever it is there.
-    #[arg(long, value_delimiter = ',', value_name = "A,B")]
-    peers: Vec<String>,
-    /// Rounds, in each of which every allocator has its turn (5; quick: 2 of e9, 1 of the others).
-    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1000))]
-    runs: Option<u32>,
-    /// Weir's shared object. Else $WEIR_LIB, else libweir.so or libweir_malloc.so beside this program.
-    #[arg(long, value_name = "PATH")]
-    weir: Option<PathBuf>,
-    /// Which allocator is compared with the best of the others.
-    #[arg(long, default_value = peers::WEIR, value_name = "NAME")]
-    subject: String,
-    /// e3, e5, e6, e9, scaling: only these parts, workloads and programs.
-    #[arg(long, value_delimiter = ',', value_name = "A,B")]
-    only: Vec<String>,
-    /// e8: how the bytes of the peak lie over the sizes 16 B to 256 KiB.
-    #[arg(long, value_parser = ["even-counts", "even-bytes"], default_value = "even-counts")]
-    mix: String,
-    /// picture: where to draw it.
-    #[arg(long, value_name = "FILE")]
-    svg: Option<PathBuf>,
-    /// e5, e8: where the swap file is made while it runs.
-    #[arg(long, value_name = "DIR", default_value = "/var/tmp")]
-    swap_dir: PathBuf,
-}
-
-/// An experiment: its name, what it shows, how it is run.
-type Experiment =
-    (&'static str, &'static str, fn(&RunArgs, Vec<peers::Allocator>) -> Result<serde_json::Value, String>);
-
-const EXPERIMENTS: &[Experiment] = &[
-    ("e3", "object caches under back pressure: a file server's buffers, with all memory and a twentieth", e3::run),
-    ("e4", "forwarding: buffers taken on one CPU and given back on another, under pressure and drains", e4::run),
-    ("e5", "density: how many idle processes or guests fit before the first swap, and what memhog takes", e5::run),
-    ("e6", "what reporting costs: page faults a second with it and without; huge pages before and after", e6::run),
-    ("e8", "the neighbour: what an idle process that once peaked costs another in its cgroup", e8::run),
-    ("e9", "peers: the standard allocator workloads and real programs; time, peak resident set, page faults", e9::run),
-    ("e10", "many threads: what is held for threads that used malloc once and sleep", e10::run),
-    (
-        "groups",
-        "an idle heap in a group of cgroup v2 that comes to its limit, in a guest: does it give way",
-        groups::run,
-    ),
-    #[cfg(target_arch = "x86_64")]
-    ("calls", "instructions of a malloc and of a free, counted one by one", calls::run),
-    ("latency", "single calls of malloc and free while memory is given back: p50 to the longest", latency::run),
-    ("scaling", "the threaded workloads of e9 on 1 to 64 threads; calls while up to 16 GiB are live", scaling::run),
-    ("picture", "memory over time, from a peak to idleness, as a drawing (--svg FILE)", picture::run),
-    ("report", "from a pressure event to the last idle byte of 1 GiB given back; its processor time", report_time::run),
-    ("redis", "the resident set of redis-server after FLUSHALL of 500 MB", redis::run),
-];
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
@@ -212,7 +105,7 @@ fn list() -> Result<(), String> {
         println!("  {name:<15} out of reach: {why}");
     }
     println!("\nWorkloads of e9 (--only A,B):");
-    for workload in e9::workloads()? {
+    for workload in e9_peers::workloads()? {
         println!("  {:<15} {} thread(s), {}", workload.name, workload.threads, workload.about);
     }
     println!("\nPrograms of e9 (--only A,B):");

@@ -1,0 +1,96 @@
+//! Who takes memory in E5's cgroup: a process, or a QEMU guest with one program in it. Both go through the same phases.
+
+use crate::guest::Image;
+use crate::guest::kernel::GuestKernel;
+use crate::harness::cgroup::Cgroup;
+use crate::harness::phases::{Phased, load};
+use crate::peers::Allocator;
+use std::time::{Duration, Instant};
+
+/// How a tenant lives.
+pub enum Place {
+    /// A process of this machine.
+    Process,
+    /// A guest of so many MiB, on that kernel.
+    Guest(u64, GuestKernel),
+}
+
+/// One row of the tables: an allocator and its setting.
+#[derive(Clone)]
+pub struct Side {
+    /// As in the tables.
+    pub label: String,
+    /// What the program runs on.
+    pub allocator: Allocator,
+    /// What it is told besides.
+    pub env: &'static [(&'static str, &'static str)],
+    /// Whether the guest's balloon reports free pages. Nothing to a process.
+    pub hinting: bool,
+}
+
+/// Starts the tenants of one side.
+pub struct Landlord<'a> {
+    side: &'a Side,
+    /// Keeps what guests boot from.
+    image: Option<(u64, Image)>,
+}
+
+/// A tenant that is ready, or has gone through its phases and idles.
+pub struct Tenant(Phased);
+
+impl<'a> Landlord<'a> {
+    /// Makes ready what all tenants of `side` share.
+    pub fn new(place: &Place, side: &'a Side) -> Result<Landlord<'a>, String> {
+        let image = match place {
+            Place::Process => None,
+            Place::Guest(mib, kernel) => Some((*mib, Image::build(kernel, &side.allocator, side.env)?)),
+        };
+        Ok(Landlord { side, image })
+    }
+
+    /// Starts a tenant in the cgroup; it waits to be told to allocate `bytes`.
+    pub fn start(&self, cgroup: &Cgroup, bytes: u64) -> Result<Tenant, String> {
+        let words = ["neighbour", "start=told", "keep=0", "mix=even-bytes"].map(String::from);
+        let words: Vec<String> = words.into_iter().chain([format!("bytes={bytes}")]).collect();
+        let command = match &self.image {
+            Some((mib, image)) => image.command(*mib, self.side.hinting, &words),
+            None => {
+                let mut command = load(&self.side.allocator, &words)?;
+                command.envs(self.side.env.iter().copied());
+                command
+            }
+        };
+        Phased::start(&self.side.label, command, Some(cgroup)).map(Tenant)
+    }
+}
+
+impl Tenant {
+    /// Lets it allocate, write and free; answers the seconds that took.
+    pub fn work(&mut self) -> Result<f64, String> {
+        let start = Instant::now();
+        self.0.next_phase()?;
+        self.0.next_phase()?;
+        Ok(start.elapsed().as_secs_f64())
+    }
+
+    /// Bytes that it occupies now.
+    pub fn resident(&self) -> Result<u64, String> {
+        Ok(self.0.memory()?.rss)
+    }
+
+    /// Waits until what it occupies has stood still for `still`, `limit` at most.
+    pub fn settle(&self, still: Duration, limit: Duration) -> Result<(), String> {
+        const STEP: Duration = Duration::from_millis(250);
+        const NOISE: u64 = 1 << 20;
+        let begin = Instant::now();
+        let (mut last, mut since) = (self.resident()?, begin);
+        while since.elapsed() < still && begin.elapsed() < limit {
+            std::thread::sleep(STEP);
+            let now = self.resident()?;
+            if now.abs_diff(last) > NOISE {
+                (last, since) = (now, Instant::now());
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,37 @@
+//! The machine's setting for transparent huge pages, changed for an experiment and put back.
+
+use crate::harness::restore::{Guard, on_end};
+use std::fs;
+
+const ENABLED: &str = "/sys/kernel/mm/transparent_hugepage/enabled";
+
+/// The chosen word of `always [madvise] never`.
+pub fn found() -> Result<String, String> {
+    let text = fs::read_to_string(ENABLED).map_err(|why| format!("{ENABLED}: {why}"))?;
+    chosen(&text).ok_or_else(|| format!("{ENABLED} chooses nothing: {}", text.trim()))
+}
+
+fn chosen(text: &str) -> Option<String> {
+    Some(text.split_once('[')?.1.split_once(']')?.0.to_string())
+}
+
+/// Sets it to `word` until the guard goes.
+pub fn set(word: &str) -> Result<Guard, String> {
+    let before = found()?;
+    let guard = on_end(move || {
+        if let Err(why) = fs::write(ENABLED, &before) {
+            eprintln!("weir-lab: {ENABLED} stays changed, it was '{before}': {why}");
+        }
+    });
+    fs::write(ENABLED, word).map_err(|why| format!("cannot set {ENABLED} (needs root): {why}"))?;
+    Ok(guard)
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_bracketed_word_is_the_chosen_one() {
+        assert_eq!(super::chosen("always [madvise] never\n").as_deref(), Some("madvise"));
+        assert_eq!(super::chosen("always madvise never\n"), None);
+    }
+}

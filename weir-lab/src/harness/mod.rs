@@ -1,0 +1,20 @@
+//! What experiments share: children and what is measured of them, the machine and its settings, statistics and tables.
+
+pub mod args;
+pub mod cgroup;
+pub mod child;
+pub mod exclusive;
+pub mod huge_pages;
+pub mod machine;
+pub mod phases;
+pub mod pressure_fifo;
+pub mod procfs;
+pub mod resp;
+pub mod restore;
+pub mod rounds;
+#[cfg(target_arch = "x86_64")]
+pub mod single_step;
+pub mod statistics;
+pub mod swap;
+pub mod tables;
+pub mod thread_limit;
