@@ -15,6 +15,7 @@ mod picture;
 mod redis;
 mod reporting_time;
 mod scaling;
+mod sweep;
 
 use crate::harness::args::RunArgs;
 use crate::peers::Allocator;
@@ -60,6 +61,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
     ("calls", "instructions of a malloc and of a free, counted one by one", instructions::run),
     ("latency", "single calls of malloc and free while memory is given back: p50 to the longest", latency::run),
     ("scaling", "the threaded workloads of e9 on 1 to 64 threads; calls while up to 16 GiB are live", scaling::run),
+    ("sweep", "what free and malloc cost at every size from 8 B to 64 MiB, in eight patterns (--svg FILE)", sweep::run),
     ("picture", "memory over time, from a peak to idleness, as a drawing (--svg FILE)", picture::run),
     (
         "report",

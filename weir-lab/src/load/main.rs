@@ -31,6 +31,7 @@ mod run;
 mod sh;
 mod short_threads;
 mod stripes;
+mod sweep;
 mod table;
 mod weir_caches;
 mod xmalloc;
@@ -59,6 +60,7 @@ fn main() {
         "page-fault" => page_fault::main(args),
         "report-time" => report_time::main(args),
         "stripes" => stripes::main(args),
+        "sweep" => sweep::main(args),
         _ => measure(&name, args),
     };
     if let Err(why) = result {
