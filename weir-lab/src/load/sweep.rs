@@ -9,9 +9,8 @@ use std::hint::black_box;
 use std::sync::Barrier;
 use std::sync::atomic::{
     AtomicBool, AtomicPtr,
-    Ordering::{Acquire, Relaxed, Release},
+    Ordering::{Acquire, Release},
 };
-use std::time::{Duration, Instant};
 
 /// Live blocks a thread, as far as [`LIVE_BYTES`] allows.
 const SLOTS: usize = 64;
@@ -21,6 +20,8 @@ const LIVE_BYTES: usize = 512 << 20;
 const STEPS: usize = 8;
 /// Of a size so many operations are made at least, however long they take.
 const LEAST_OPS: u64 = 8;
+/// Of a handover, operations between two looks at the clock.
+const CLOCK_OPS: u64 = 16;
 /// Into how many steps the growth of a block is divided, and the small blocks that are taken between two of them.
 const GROWTH: usize = 16;
 const BETWEEN: usize = 4;
@@ -33,25 +34,36 @@ struct Worker<'a> {
     size: usize,
     slots: usize,
     index: usize,
+    /// Processor time to use, ns.
+    ns: f64,
     gate: &'a Gate,
 }
 
 /// When measuring begins and ends, for all threads.
 struct Gate {
     ready: Barrier,
-    over: AtomicBool,
     done: Barrier,
 }
 
 impl Worker<'_> {
-    /// Repeats `work`, which returns how many operations it made, while it is measured.
+    /// Repeats `work`, which returns how many operations it made, until the thread has used its share of processor time:
+    /// on a busy machine it waits, and is measured as long all the same.
     fn repeat(&self, mut work: impl FnMut() -> u64) -> u64 {
         // All are ready, then the clock is read, then all begin.
         self.gate.ready.wait();
         self.gate.ready.wait();
-        let mut ops = 0;
-        while ops < LEAST_OPS || !self.gate.over.load(Relaxed) {
-            ops += work();
+        let begin = processor_ns(libc::CLOCK_THREAD_CPUTIME_ID);
+        let (mut ops, mut batch) = (0, 1);
+        loop {
+            (0..batch).for_each(|_| ops += work());
+            let spent = processor_ns(libc::CLOCK_THREAD_CPUTIME_ID) - begin;
+            if spent >= self.ns && ops >= LEAST_OPS {
+                break;
+            }
+            // The clock is to be read some tens of times.
+            if spent < self.ns / 64.0 {
+                batch *= 2;
+            }
         }
         self.gate.done.wait();
         ops
@@ -121,24 +133,19 @@ fn sizes(from: usize, to: usize) -> Vec<usize> {
 /// Operations of all threads, and the processor time that the process took for them, ns.
 fn measure(run: &Run, size: usize, work: Pattern) -> (u64, f64) {
     let slots = (LIVE_BYTES / run.threads / size).clamp(1, SLOTS);
-    let gate = Gate {
-        ready: Barrier::new(run.threads + 1),
-        over: AtomicBool::new(false),
-        done: Barrier::new(run.threads + 1),
-    };
+    let gate = Gate { ready: Barrier::new(run.threads + 1), done: Barrier::new(run.threads + 1) };
     let mut ns = 0.0;
     let mut ops = 0;
     std::thread::scope(|scope| {
         let gate = &gate;
-        let threads: Vec<_> =
-            (0..run.threads).map(|index| scope.spawn(move || work(&Worker { size, slots, index, gate }))).collect();
+        let threads: Vec<_> = (0..run.threads)
+            .map(|index| scope.spawn(move || work(&Worker { size, slots, index, ns: run.ms as f64 * 1e6, gate })))
+            .collect();
         gate.ready.wait();
-        let begin = processor_ns();
+        let begin = processor_ns(libc::CLOCK_PROCESS_CPUTIME_ID);
         gate.ready.wait();
-        std::thread::sleep(Duration::from_millis(run.ms));
-        gate.over.store(true, Relaxed);
         gate.done.wait();
-        ns = processor_ns() - begin;
+        ns = processor_ns(libc::CLOCK_PROCESS_CPUTIME_ID) - begin;
         ops = threads.into_iter().map(|thread| thread.join().unwrap_or(0)).sum();
     });
     (ops, ns)
@@ -197,7 +204,8 @@ fn hand_over(run: &Run, size: usize) -> (u64, f64) {
     let slots = (LIVE_BYTES / size).clamp(1, SLOTS);
     let ring: Vec<AtomicPtr<u8>> = (0..slots).map(|_| AtomicPtr::default()).collect();
     let over = AtomicBool::new(false);
-    let (begin, until) = (processor_ns(), Instant::now() + Duration::from_millis(run.ms));
+    let begin = processor_ns(libc::CLOCK_PROCESS_CPUTIME_ID);
+    let until = processor_ns(libc::CLOCK_THREAD_CPUTIME_ID) + run.ms as f64 * 1e6;
     let mut made = 0;
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -214,7 +222,7 @@ fn hand_over(run: &Run, size: usize) -> (u64, f64) {
                 }
             }
         });
-        while made < LEAST_OPS || Instant::now() < until {
+        while made < LEAST_OPS || made % CLOCK_OPS != 0 || processor_ns(libc::CLOCK_THREAD_CPUTIME_ID) < until {
             let block = Block::new(size);
             while !ring[made as usize % slots].load(Acquire).is_null() {
                 std::thread::yield_now();
@@ -224,7 +232,7 @@ fn hand_over(run: &Run, size: usize) -> (u64, f64) {
         }
         over.store(true, Release);
     });
-    (made, processor_ns() - begin)
+    (made, processor_ns(libc::CLOCK_PROCESS_CPUTIME_ID) - begin)
 }
 
 /// A malloc of which nothing is touched.
@@ -240,11 +248,11 @@ fn aligned(size: usize) -> Block {
     Block::checked(unsafe { libc::aligned_alloc(align, size.next_multiple_of(align)) }, size)
 }
 
-/// Processor time of the whole process, ns: other programs on the machine do not count.
-fn processor_ns() -> f64 {
+/// Processor time of the calling thread or of the whole process, ns: other programs on the machine do not count.
+fn processor_ns(clock: libc::clockid_t) -> f64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the kernel fills the time.
-    unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &mut time) };
+    unsafe { libc::clock_gettime(clock, &mut time) };
     time.tv_sec as f64 * 1e9 + time.tv_nsec as f64
 }
 

@@ -61,7 +61,7 @@ pub fn settings(quick: bool, only: &[String]) -> Vec<Setting> {
 
 /// Goes through all sizes once.
 pub fn measure(setting: &Setting, allocator: &Allocator, curve: &mut Curve) -> Result<(), String> {
-    let (ms, large_ms) = if setting.quick { (2, 5) } else { (10, 20) };
+    let (ms, large_ms) = if setting.quick { (3, 6) } else { (10, 20) };
     part(setting, allocator, (8, LARGE, ms), curve)?;
     if setting.quick { Ok(()) } else { part(setting, allocator, (LARGE + 1, LARGEST, large_ms), curve) }
 }
