@@ -238,7 +238,7 @@ impl<P: Platform> Heap<P> {
         if moved > 0 || !quiet {
             self.look_again();
         }
-        moved += self.report_sparse(want, |i| keep[i]);
+        moved += self.report_sparse(want, |i| keep[i] - WORTH_PAGES);
         self.publish();
         moved > 0 || !quiet || self.has_looks_left() || self.balancer.quiet_windows.load(Relaxed) < IDLE_WINDOWS
     }

@@ -44,7 +44,7 @@ impl FreeAreas {
     }
 
     /// Those of `blocks` that are this zone's.
-    pub(super) fn of_mine<'a>(&self, window: &'a Window, blocks: Range<u32>) -> impl Iterator<Item = u32> + use<'a> {
+    fn of_mine<'a>(&self, window: &'a Window, blocks: Range<u32>) -> impl Iterator<Item = u32> + use<'a> {
         let (node, top) = (self.node, window.top() / PAGEBLOCK_PAGES as u32);
         // SAFETY: a pageblock below the top; its node never changes.
         (blocks.start..blocks.end.min(top)).filter(move |&block| unsafe { (*window.block(block)).node } == node)
