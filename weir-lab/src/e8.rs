@@ -11,6 +11,8 @@ use serde_json::{Value, json};
 /// All runs of one allocator under one setting of huge pages.
 #[derive(Default)]
 pub struct Runs {
+    /// Idle, with no limit anywhere.
+    pub free: Vec<Idle>,
     /// Idle, then with B.
     pub idle: Vec<Idle>,
     /// Pressure told by FIFO.
@@ -36,7 +38,8 @@ pub fn run(args: &RunArgs, allocators: Vec<Allocator>) -> Result<Value, String> 
     let _turn = crate::one_at_a_time::wait_for_turn()?;
     let rounds = args.runs.unwrap_or(if args.quick { 1 } else { 5 });
     let (bytes, looks) = if args.quick { (256 << 20, vec![0.1, 1.0]) } else { (1 << 30, vec![0.1, 1.0, 10.0]) };
-    let setting = Setting { bytes, mix: args.mix.clone(), looks };
+    let free_looks = looks.iter().copied().chain(args.later.map(f64::from)).collect();
+    let setting = Setting { bytes, mix: args.mix.clone(), looks, free_looks };
     let swap = shared_memory(args, &setting);
     if let Err(why) = &swap {
         println!("The neighbour and the pressure of a cgroup are left out: {why}.\n");
@@ -92,9 +95,12 @@ fn part(thp: &str, allocators: &[Allocator], setting: &Setting, rounds: u32, sha
 }
 
 fn one_round(allocator: &Allocator, setting: &Setting, shared: bool, runs: &mut Runs) -> Result<(), String> {
-    runs.idle.push(idle(allocator, setting, shared)?);
+    runs.free.push(idle(allocator, setting, None)?);
+    let shared = shared.then(|| Cgroup::make("neighbour", setting.limit())).transpose()?;
+    runs.idle.push(idle(allocator, setting, shared.as_ref())?);
     runs.fifo.push(told_by_fifo(allocator, setting)?);
-    if shared {
+    if shared.is_some() {
+        drop(shared);
         runs.cgroup.push(told_by_cgroup(allocator, setting)?);
     }
     Ok(())
@@ -110,6 +116,7 @@ fn as_json(names: &[&str], subject: &str, setting: &Setting, parts: &[Part]) -> 
     let event = |run: &Event| json!({ "heard": run.heard, "held": run.held.iter().map(memory).collect::<Vec<_>>() });
     let runs = |runs: &Runs| {
         json!({ "idle": runs.idle.iter().map(idle).collect::<Vec<_>>(),
+                "idle_without_a_limit": runs.free.iter().map(idle).collect::<Vec<_>>(),
                 "fifo": runs.fifo.iter().map(event).collect::<Vec<_>>(),
                 "cgroup": runs.cgroup.iter().map(event).collect::<Vec<_>>(), "failed": runs.failed })
     };
@@ -120,5 +127,6 @@ fn as_json(names: &[&str], subject: &str, setting: &Setting, parts: &[Part]) -> 
     let at = names.iter().position(|name| *name == subject);
     let failed = at.and_then(|at| parts.iter().find_map(|part| part.runs[at].failed.clone()));
     json!({ "bytes": setting.bytes, "mix": setting.mix, "looks_s": setting.looks,
+            "looks_without_a_limit_s": setting.free_looks,
             "parts": parts.iter().map(part_json).collect::<Vec<_>>(), "failed": failed })
 }

@@ -110,6 +110,9 @@ pub struct RunArgs {
     /// e8: how the bytes of the peak lie over the sizes 16 B to 256 KiB.
     #[arg(long, value_parser = ["even-counts", "even-bytes"], default_value = "even-counts")]
     mix: String,
+    /// e8: how long A idles without a limit, where it is looked at last, s (10; quick: 1). khugepaged comes by every 10 s.
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=86400))]
+    later: Option<u32>,
     /// picture: where to draw it.
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
