@@ -222,6 +222,16 @@ mod tests {
     }
 
     #[test]
+    fn what_is_cooled_keeps_its_contents_and_a_locked_page_holds_up_no_other() {
+        let (at, runs) = memory(64);
+        let locked = (at + 20 * PAGE) as *mut u8;
+        let is_locked = mman::mlock(locked, PAGE).is_ok();
+        GiveBack::new().cool(&runs);
+        GiveBack::new().cool(&[]);
+        assert!((0..64).all(|i| byte(at + i * PAGE) == 7), "a page is locked: {is_locked}");
+    }
+
+    #[test]
     fn what_goes_lazily_has_undefined_contents() {
         let (at, runs) = memory(64);
         let released = GiveBack::new().release(&runs, true);

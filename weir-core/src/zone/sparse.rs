@@ -32,8 +32,9 @@ impl FreeAreas {
         let mut any = false;
         for (block, pageblock) in self.each(window, blocks) {
             let free = pageblock.free.len();
-            let used = (PAGEBLOCK_PAGES - free).saturating_sub(hollow(block));
-            let may_be = pageblock.huge && !pageblock.refused && free < PAGEBLOCK_PAGES;
+            let idle = free + hollow(block);
+            let used = PAGEBLOCK_PAGES.saturating_sub(idle);
+            let may_be = pageblock.huge && !pageblock.refused && free < PAGEBLOCK_PAGES && idle > 0;
             pageblock.look = match pageblock.look {
                 Look::Torn => Look::Torn,
                 _ if !may_be || used > limit => Look::None,
