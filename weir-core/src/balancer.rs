@@ -1,11 +1,11 @@
 //! The balancer: who gives way, in which order, how far.
 //!
 //! Calm: once a window, caches are trimmed to their working sets, and what lay free above the peak of the last window
-//! is reported, whole pageblocks first, then runs and slab pages that no huge page backs. Pressure: the same at once,
-//! with no cushion left. What calm windows gave back too early makes them longer ([`crate::refault`]). Severe pressure,
-//! the last resort: every CPU's buckets are drained first, depots are emptied, and huge pages are split for what is
-//! free inside them. That costs a program its caches, so it happens once in `severe_interval_ms` at most; a severe
-//! event before that is answered as any other.
+//! is reported, whole pageblocks first, then runs and slab pages that no huge page backs; huge pages that have been in
+//! little use for long are split ([`crate::sparse`]). Pressure: the same at once, with no cushion left. What calm windows
+//! gave back too early makes them longer ([`crate::refault`]). Severe pressure, the last resort: every CPU's buckets are
+//! drained first, depots are emptied, and huge pages are split for what is free inside them. That costs a program its
+//! caches, so it happens once in `severe_interval_ms` at most; a severe event before that is answered as any other.
 
 use core::sync::atomic::{
     AtomicU32, AtomicU64,
@@ -238,7 +238,7 @@ impl<P: Platform> Heap<P> {
         if moved > 0 || !quiet {
             self.look_again();
         }
-        moved += self.report_sparse(want, |i| keep[i] - WORTH_PAGES);
+        moved += self.report_sparse(want, quiet, |i| keep[i] - WORTH_PAGES);
         self.publish();
         moved > 0 || !quiet || self.has_looks_left() || self.balancer.quiet_windows.load(Relaxed) < IDLE_WINDOWS
     }

@@ -320,7 +320,7 @@ impl SlabLists {
         let pages = slab.reported().count_ones() as usize;
         if pages > 0 {
             slab.set(3, 0);
-            self.relist(slab, g, slab.free(), HELD[self.held ^ 1]);
+            self.relist(slab, g, slab.free(), HELD[self.held]);
         }
         pages
     }

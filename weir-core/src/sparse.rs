@@ -4,14 +4,18 @@
 //! pages. Every `sparse_ms` a look goes over the pageblocks. One whose huge page has at most `sparse_percent` of its pages
 //! in use, and which neither gave nor got a page between two looks, is split: its free pages go back, then those free
 //! inside its slabs. So a pageblock with traffic in it is left alone however empty it is, what the program will want
-//! again by its last window's peak stays, and if what was split is wanted again soon the refault meter makes windows
+//! again by its last window's peak stays, looks are rarer while the program is busy, and if what was split is wanted again soon the refault meter makes windows
 //! longer. Pages are in use if an object is on them: a page of a slab without one is *hollow*, which only a walk over the
 //! slabs tells; it goes over those whose pages were kept for the sake of huge pages, and no others.
 //!
-//! Looks end with the second after the last change, and the thread may sleep. A split pageblock is then *cooled*
-//! ([`Platform::cool`]): khugepaged fills up pageblocks of which a single page is in use, but none of which no page was
-//! used since. A process that is at rest stays small without a wake-up; one that uses its memory again without an
-//! allocation or a free off the fast path is told of at its next.
+//! Looks end with the second after the last change, and the thread may sleep. What was split is *cooled*
+//! ([`Platform::cool`]), and all of it once more before the thread sleeps: khugepaged fills up pageblocks of which a single
+//! page is in use, but passes over those of which no page was used since. So a process at rest stays small without a
+//! wake-up. One that goes on wakes the thread from its slow paths.
+//!
+//! Locks: counting goes on under the first node's batch lock, under which caches go and forks wait; zones' locks are held
+//! for `LOOKS` pageblocks at a time, slabs' for 64 slabs. The counts are a guess by the time they are used: a pageblock is
+//! split, or kept, one look too early, and nothing else depends on them. What is released is isolated as ever.
 
 use core::sync::atomic::{
     AtomicU32, AtomicU64,
@@ -27,18 +31,22 @@ use crate::stats;
 
 /// Pageblocks gone over under one hold of a zone's lock.
 const LOOKS: u32 = 256;
-/// A look that took long is paid for by a pause of so many times that: at most 0.33 % of a CPU.
-const PAUSE: u64 = 300;
+/// While the program allocates and frees, looks come so many times as rarely: a split huge page costs it time, and what it
+/// has to spare it may soon want.
+const BUSY: u64 = 5;
+/// Then a look that took long is also paid for by a pause of so many times that: at most 0.1 % of a CPU.
+const PAUSE: u64 = 1000;
 /// A pause at most, ns.
-const LONGEST_PAUSE: u64 = 10_000_000_000;
-/// Looks after the last change: the second finds nothing that it is too early for.
+const LONGEST_PAUSE: u64 = 60_000_000_000;
+/// Looks after the last change: the first sees what has changed, the second splits it.
 const LOOKS_AFTER: u32 = 2;
 /// How often khugepaged comes by (`scan_sleep_millisecs`), ns.
 const KHUGEPAGED: u64 = 10_000_000_000;
 
 /// When to look, and how often yet.
 pub(crate) struct Looks {
-    next: AtomicU64,
+    /// In a quiet window, and in any other.
+    next: [AtomicU64; 2],
     left: AtomicU32,
     /// When slow paths are to wake a balancer that sleeps, for khugepaged may have come by; 0: not.
     wake_at: AtomicU64,
@@ -46,7 +54,7 @@ pub(crate) struct Looks {
 
 impl Looks {
     pub(crate) const fn new() -> Self {
-        Self { next: AtomicU64::new(0), left: AtomicU32::new(0), wake_at: AtomicU64::new(0) }
+        Self { next: [const { AtomicU64::new(0) }; 2], left: AtomicU32::new(0), wake_at: AtomicU64::new(0) }
     }
 
     /// Whether slow paths are to look at the clock.
@@ -97,7 +105,8 @@ impl<P: Platform> Heap<P> {
     /// Used pages up to which a huge page is in little use. `None`: huge pages are not split in calm times.
     fn sparse_limit(&self) -> Option<usize> {
         let percent = self.platform.tunables().sparse_percent.get() as usize;
-        (percent > 0 && self.platform.huge_on_touch()).then_some(PAGEBLOCK_PAGES * percent / 100)
+        let may_split = self.platform.huge_on_touch() && self.platform.release_unit() == PAGE;
+        (percent > 0 && may_split).then_some(PAGEBLOCK_PAGES * percent / 100)
     }
 
     /// Something changed: looks are worth while again.
@@ -112,9 +121,9 @@ impl<P: Platform> Heap<P> {
         self.balancer.looks.left.load(Relaxed) > 0
     }
 
-    /// Looks for huge pages in little use, if it is time, and releases what is free of those that have been so for long,
+    /// At the end of a calm window: looks for huge pages in little use, if it is time, and releases what is free of those that have been so for long,
     /// but for `keep` pages of each zone; returns bytes.
-    pub(crate) fn report_sparse(&self, want: Want, keep: impl Fn(usize) -> usize) -> usize {
+    pub(crate) fn report_sparse(&self, want: Want, quiet: bool, keep: impl Fn(usize) -> usize) -> usize {
         let (looks, begin) = (&self.balancer.looks, self.platform.now());
         looks.wake_at.store(0, Relaxed);
         let left = looks.left.load(Relaxed);
@@ -122,13 +131,14 @@ impl<P: Platform> Heap<P> {
             looks.left.store(0, Relaxed);
             return 0;
         };
-        if left == 0 || begin < looks.next.load(Relaxed) {
+        if left == 0 || begin < looks.next[usize::from(!quiet)].load(Relaxed) {
             return 0;
         }
         let any = self.look_for_sparse(limit);
         let cost = self.platform.now().saturating_sub(begin);
         let pause = self.platform.tunables().sparse_ms.get() * 1_000_000;
-        looks.next.store(begin + pause.max((cost * PAUSE).min(LONGEST_PAUSE)), Relaxed);
+        looks.next[0].store(begin + pause, Relaxed);
+        looks.next[1].store(begin + (pause * BUSY).max((cost * PAUSE).min(LONGEST_PAUSE)), Relaxed);
         let (mut bytes, mut split) = (0, 0);
         if any {
             self.each_zone(|site, i| {
@@ -141,7 +151,7 @@ impl<P: Platform> Heap<P> {
             bytes += self.report_slabs(want, Pass::Held);
             self.cool_torn();
         }
-        // What was split may have emptied slabs, and so filled no quarter of others: one more look tells.
+        // Splits count as a change, but only to what was not due yet.
         let left = if split > 0 { left } else { left - 1 };
         looks.left.store(left, Relaxed);
         if left == 0 {

@@ -108,6 +108,25 @@ fn a_pageblock_with_traffic_is_left_alone_however_sparse_it_is() {
 }
 
 #[test]
+fn a_busy_program_is_looked_at_more_rarely() {
+    let (mut world, free) = sparse(8);
+    let after = world.fake().tunables().sparse_ms.get();
+    let busy = |world: &mut World, ms: u64| {
+        for _ in 0..ms / 300 {
+            let object = world.alloc(20).unwrap();
+            world.free(object, false);
+            calm(world);
+        }
+    };
+    busy(&mut world, 5 * after - 600);
+    assert_eq!(splits(&world), 0);
+    busy(&mut world, 6 * after);
+    // One pageblock has the objects of 20 bytes.
+    assert!(bytes(&released(&world)) >= free / BLOCKS * (BLOCKS - 1));
+    world.finish();
+}
+
+#[test]
 fn what_the_last_windows_peak_wants_again_stays() {
     let (mut world, _) = sparse(8);
     wait(&world, 600);
