@@ -1,11 +1,11 @@
 //! The balancer: who gives way, in which order, how far.
 //!
 //! Calm: once a window, caches are trimmed to their working sets, and what lay free above the peak of the last window
-//! is reported, whole pageblocks first, then runs and slab pages that no huge page backs. Pressure: the same at once,
-//! with no cushion left. What calm windows gave back too early makes them longer ([`crate::refault`]). Severe pressure,
-//! the last resort: every CPU's buckets are drained first, depots are emptied, and huge pages are split for what is
-//! free inside them. That costs a program its caches, so it happens once in `severe_interval_ms` at most; a severe
-//! event before that is answered as any other.
+//! is reported, whole pageblocks first, then runs and slab pages that no huge page backs; huge pages that have been in
+//! little use for long are split ([`crate::sparse`]). Pressure: the same at once, with no cushion left. What calm windows
+//! gave back too early makes them longer ([`crate::refault`]). Severe pressure, the last resort: every CPU's buckets are
+//! drained first, depots are emptied, and huge pages are split for what is free inside them. That costs a program its
+//! caches, so it happens once in `severe_interval_ms` at most; a severe event before that is answered as any other.
 
 use core::sync::atomic::{
     AtomicU32, AtomicU64,
@@ -22,6 +22,8 @@ use crate::platform::Platform;
 use crate::pressure::Level;
 use crate::refault::Patience;
 use crate::report::{BATCH, Want};
+use crate::slab::Pass;
+use crate::sparse::Looks;
 use crate::stats::{self, Cause};
 
 /// Calm windows without any progress after which the balancer sleeps until something is freed again.
@@ -59,6 +61,8 @@ pub struct Balancer {
     taken_in: [AtomicU64; 2],
     /// Doublings of the calm window.
     level: AtomicU32,
+    /// For huge pages in little use.
+    pub(crate) looks: Looks,
 }
 
 impl Balancer {
@@ -77,6 +81,7 @@ impl Balancer {
             patience: Lock::new(Patience::new()),
             taken_in: [const { AtomicU64::new(0) }; 2],
             level: AtomicU32::new(0),
+            looks: Looks::new(),
         }
     }
 
@@ -156,7 +161,11 @@ impl<P: Platform> Heap<P> {
     /// Without a background thread, slow paths run the balancer's window when it is due.
     #[inline]
     pub(crate) fn housekeeping(&self) {
-        if !self.platform.tended() && self.slow_calls.fetch_add(1, Relaxed).is_multiple_of(CALLS_PER_LOOK) {
+        if self.platform.tended() {
+            if self.balancer.looks.wakes() && self.slow_calls.fetch_add(1, Relaxed).is_multiple_of(CALLS_PER_LOOK) {
+                self.wake_for_looks();
+            }
+        } else if self.slow_calls.fetch_add(1, Relaxed).is_multiple_of(CALLS_PER_LOOK) {
             let now = self.platform.now();
             let due = self.balancer.next_window.load(Relaxed);
             let next = now + self.calm_window();
@@ -217,7 +226,7 @@ impl<P: Platform> Heap<P> {
         moved += self.unmap_while(Cause::Idle, |blocks| blocks.drop_above(keep_mapped));
         moved += self.report_whole(want, |i| keep[i]);
         moved += self.report_runs(want, |i| keep[i]);
-        moved += self.report_slabs(want, false);
+        moved += self.report_slabs(want, Pass::Changed);
         moved += self.report_collapsed(want, COLLAPSED_CALM);
         moved += self.each_user_zone(|site| {
             let mut zone = site.zone.lock(&self.platform);
@@ -226,8 +235,12 @@ impl<P: Platform> Heap<P> {
             drop(zone);
             site.report_whole(want, keep) + site.report_runs(want, keep)
         });
+        if moved > 0 || !quiet {
+            self.look_again();
+        }
+        moved += self.report_sparse(want, quiet, |i| keep[i] - WORTH_PAGES);
         self.publish();
-        moved > 0 || !quiet || self.balancer.quiet_windows.load(Relaxed) < IDLE_WINDOWS
+        moved > 0 || !quiet || self.has_looks_left() || self.balancer.quiet_windows.load(Relaxed) < IDLE_WINDOWS
     }
 
     /// For a heap that has come to rest and whose memory is limited: what calm windows kept for the sake of huge pages that
@@ -240,8 +253,9 @@ impl<P: Platform> Heap<P> {
         let want = under_pressure(Cause::Idle, false);
         let bytes = self.report_whole(want, |_| 0)
             + self.report_runs(want, |_| 0)
-            + self.report_slabs(want, true)
+            + self.report_slabs(want, Pass::All)
             + self.report_user_zones(want);
+        self.cool_torn();
         self.publish();
         bytes
     }
@@ -266,9 +280,10 @@ impl<P: Platform> Heap<P> {
         self.summon_workers(cause, severe);
         bytes += self.report_whole(want, |_| 0);
         bytes += self.report_runs(want, |_| 0);
-        bytes += self.report_slabs(want, true);
+        bytes += self.report_slabs(want, Pass::All);
         bytes += self.report_collapsed(want, COLLAPSED_PRESSURE);
         bytes += self.report_user_zones(want);
+        self.cool_torn();
         if trimmed > 0 {
             stats::add(&self.platform.stats().trims, 1);
         }
@@ -292,9 +307,11 @@ impl<P: Platform> Heap<P> {
     pub fn balance_node(&self, node: usize, cause: Cause, severe: bool) -> usize {
         let want = under_pressure(cause, severe);
         let sites = || [false, true].into_iter().map(|low| self.site(low, node));
-        sites().map(|site| site.report_whole(want, 0)).sum::<usize>()
+        let bytes = sites().map(|site| site.report_whole(want, 0)).sum::<usize>()
             + sites().map(|site| site.report_runs(want, 0)).sum::<usize>()
-            + self.report_slabs_of(node, want, true)
+            + self.report_slabs_of(node, want, Pass::All);
+        sites().for_each(|site| site.cool_torn());
+        bytes
     }
 
     /// Everything idle goes back now, whatever it costs to get it again: `malloc_trim`. Objects that have to be taken
@@ -308,8 +325,9 @@ impl<P: Platform> Heap<P> {
         let bytes = self.unmap_while(want.cause, |blocks| blocks.drop_above(0))
             + self.report_whole(want, |_| 0)
             + self.report_runs(want, |_| 0)
-            + self.report_slabs(want, true)
+            + self.report_slabs(want, Pass::All)
             + self.report_user_zones(want);
+        self.cool_torn();
         self.publish();
         bytes
     }

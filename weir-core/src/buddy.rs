@@ -165,7 +165,21 @@ pub enum Backing {
 }
 
 /// Used pages up to which a huge page is sparse: a quarter of it (measured: E8 with huge pages `always`).
-const SPARSE: usize = PAGEBLOCK_PAGES / 4;
+pub(crate) const SPARSE: usize = PAGEBLOCK_PAGES / 4;
+
+/// What the looks for huge pages in little use made of a pageblock ([`crate::sparse`]).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Look {
+    /// Nothing: it is in good use, or a page of it was handed out or came back since.
+    #[default]
+    None = 0,
+    /// The last look found its huge page in little use.
+    Seen = 1,
+    /// So did the one before, and no page was handed out or came back between them.
+    Due = 2,
+    /// Its huge page is split as far as the page table goes; the platform is to be told ([`crate::platform::Platform::cool`]).
+    Torn = 3,
+}
 
 /// What is known of one pageblock. All zero: nothing free, nothing backed, on no list.
 #[repr(C, align(32))]
@@ -199,6 +213,8 @@ pub struct Pageblock {
     pub refused: bool,
     /// Taken out of use: its free pages are on no list.
     pub offline: bool,
+    /// What the looks for huge pages in little use made of it.
+    pub look: Look,
 }
 
 const _: () = assert!(size_of::<Pageblock>() == 160);
@@ -221,6 +237,7 @@ impl Pageblock {
             dirty: false,
             refused: false,
             offline: false,
+            look: Look::None,
         }
     }
 
@@ -243,6 +260,19 @@ impl Pageblock {
             self.free
         } else {
             self.free.and(&self.backed)
+        }
+    }
+
+    /// Whether any of its pages is in use. One of which none was ever handed out may be a hole in the window: somebody
+    /// else's memory.
+    pub fn is_in_use(&self) -> bool {
+        self.free.len() < PAGEBLOCK_PAGES && !self.backed.is_empty()
+    }
+
+    /// A page of it is handed out, or comes back: what the last look made of it no longer holds.
+    pub fn forget_look(&mut self) {
+        if self.look != Look::Torn {
+            self.look = Look::None;
         }
     }
 

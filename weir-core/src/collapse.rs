@@ -1,76 +1,110 @@
 //! Pageblocks that the kernel filled up behind the engine's back.
 //!
 //! Where huge pages are `always`, khugepaged may put one behind a pageblock of which a single page is in use
-//! (`max_ptes_none` is 511): all that was reported of it is resident again. Nobody says so; so partly reported
-//! pageblocks are looked at, a few in each calm window and all of them under pressure. What was found is counted as idle
-//! again, and where most of the huge page is free it is reported at once: khugepaged comes by every ten seconds at most,
-//! and memory counts for more than what it may try again.
+//! (`max_ptes_none` is 511): all that was reported of it, and of its slabs, is resident again. Nobody says so; so
+//! pageblocks in use that no huge page is known to back are looked at, a few in each calm window, many under pressure, and
+//! all of them before the balancer sleeps. What was found is counted as idle again, and where most of the huge page is
+//! free it is reported at once: khugepaged comes by every ten seconds at most, and memory counts for more than what it
+//! may try again.
 
 use core::sync::atomic::Ordering::Relaxed;
 
-use crate::buddy::Backing;
+use crate::buddy::{Backing, SPARSE};
+use crate::geometry::CACHES;
 use crate::heap::Heap;
 use crate::page::{PAGEBLOCK, PAGEBLOCK_PAGES};
-use crate::platform::{Platform, Run};
+use crate::platform::{Contents, Platform, Run};
 use crate::report::Want;
+use crate::slab::Pass;
 use crate::stats;
 
 /// Pageblocks that one look under the zone lock goes over.
 const LOOKS: u32 = 256;
 
 impl<P: Platform> Heap<P> {
-    /// Looks at up to `count` partly reported pageblocks, and reports again what the kernel filled and is mostly free;
-    /// returns bytes.
+    /// Looks at up to `count` pageblocks that no huge page is known to back, and reports again what the kernel filled and
+    /// is mostly free; returns bytes.
     pub(crate) fn report_collapsed(&self, want: Want, count: usize) -> usize {
         if !self.platform.huge_on_touch() {
             return 0;
         }
-        let window = &self.normal.window;
-        let blocks = window.top() / PAGEBLOCK_PAGES as u32;
-        let (mut bytes, mut asked, mut gone_over) = (0, 0, 0);
+        let blocks = self.normal.window.top() / PAGEBLOCK_PAGES as u32;
+        let (mut bytes, mut asked, mut gone_over, mut inside) = (0, 0, 0, 0);
         let mut from = self.collapsed_from.load(Relaxed);
         while asked < count && gone_over < blocks {
             if from >= blocks {
                 from = 0;
             }
-            let found = self.next_part_reported(from);
+            let found = self.next_small(from, blocks.min(from + LOOKS));
             let next = found.map_or_else(|next| next, |(block, _)| block + 1);
             (gone_over, from) = (gone_over + (next - from), next);
             if let Ok((block, node)) = found {
                 asked += 1;
-                bytes += self.report_if_collapsed(want, block, node);
+                let (reported, left) = self.report_if_collapsed(want, block, node);
+                (bytes, inside) = (bytes + reported, inside + left);
             }
         }
         self.collapsed_from.store(from, Relaxed);
+        if inside > 0 {
+            bytes += self.report_slabs(want, Pass::Held);
+        }
         bytes
     }
 
-    /// The next partly reported pageblock and its node, or where to look next.
-    fn next_part_reported(&self, from: u32) -> Result<(u32, usize), u32> {
-        let window = &self.normal.window;
+    /// The next pageblock up to `end` that no huge page is known to back and its node, or where to look next.
+    fn next_small(&self, from: u32, end: u32) -> Result<(u32, usize), u32> {
         let zones = self.normal.zones[..self.nodes()].iter().enumerate();
-        let found = zones.map(|(node, zone)| {
-            zone.lock(&self.platform).part_reported(window, from, LOOKS).map(|block| (block, node))
+        let found = zones.filter_map(|(node, zone)| {
+            let block = zone.lock(&self.platform).next_small(&self.normal.window, from..end)?;
+            Some((block, node))
         });
-        found.min_by_key(|found| found.map_or_else(|next| next, |(block, _)| block)).unwrap_or(Err(from + LOOKS))
+        found.min().ok_or(end)
     }
 
-    fn report_if_collapsed(&self, want: Want, block: u32, node: usize) -> usize {
+    /// Bytes reported of `block`, and pages inside its slabs that are to be.
+    fn report_if_collapsed(&self, want: Want, block: u32, node: usize) -> (usize, usize) {
         let window = &self.normal.window;
         let addr = window.addr_of(block * PAGEBLOCK_PAGES as u32);
         let resident = self.platform.resident(Run { addr, len: PAGEBLOCK });
         if resident != Some(PAGEBLOCK_PAGES) {
-            return 0;
+            return (0, 0);
         }
+        let inside = self.refill_slabs(block, node);
         let mut zone = self.normal.zones[node].lock(&self.platform);
         // Pages may have been handed out and touched between the two looks: then all of it may well be resident.
-        if zone.part_reported(window, block, 1) != Ok(block) {
-            return 0;
+        if zone.next_small(window, block..block + 1).is_none() {
+            return (0, 0);
         }
-        let backing = zone.collapsed(window, block);
-        drop(zone);
+        let Some(used) = zone.collapsed(window, block, inside) else { return (0, 0) };
         stats::add(&self.platform.stats().huge_collapsed, 1);
-        let sparse = matches!(backing, Backing::SparseHuge) || backing as u8 <= want.split as u8;
-        if sparse { self.site(false, node).report_block(want, block) } else { 0 }
+        if used > SPARSE && want.split != Backing::Huge {
+            return (0, 0);
+        }
+        if !zone.has_idle(window, block) {
+            zone.split(window, block, Contents::Zero);
+            return (0, inside);
+        }
+        drop(zone);
+        (self.site(false, node).report_block(want, block), inside)
+    }
+
+    /// The kernel put memory behind what was reported inside the slabs of `block`; returns how many pages that is.
+    fn refill_slabs(&self, block: u32, node: usize) -> usize {
+        // So that no cache goes meanwhile.
+        let _in_flight = self.balancer.batch(&self.platform, node);
+        let (window, first) = (&self.normal.window, block * PAGEBLOCK_PAGES as u32);
+        let (mut page, mut pages) = (first, 0);
+        while page < first + PAGEBLOCK_PAGES as u32 {
+            let class = usize::from(window.class_of(page));
+            let is_slab = class > 0 && class < CACHES && self.is_reclaimable(class);
+            if is_slab && let Some(domain) = self.caches[class].domains().nth(node) {
+                let g = self.caches[class].shape.get();
+                pages += domain.slabs.lock(&self.platform).refilled(window, &g, page);
+                page += u32::from(g.pages.max(1));
+            } else {
+                page += 1;
+            }
+        }
+        pages
     }
 }

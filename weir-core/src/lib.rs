@@ -8,7 +8,7 @@
 //! |---|---|
 //! | 7 | [`audit`] |
 //! | 6 | [`heap`], with `large` for what is larger than a size class; [`user_zone`] |
-//! | 5 | [`object_cache`], [`made_cache`], `cache_calls`, `trim`, [`cache_stats`], [`balancer`], `collapse` |
+//! | 5 | [`object_cache`], [`made_cache`], `cache_calls`, `trim`, [`cache_stats`], [`balancer`], `collapse`, [`sparse`] |
 //! | 4 | [`slab`], [`report`], [`mapped`], [`density`] |
 //! | 3 | [`zone`] |
 //! | 2 | [`buddy`], [`percpu`], [`bucket`], [`pressure`] |
@@ -40,6 +40,7 @@ pub mod refault;
 pub mod report;
 pub mod size_class;
 pub mod slab;
+pub mod sparse;
 pub mod stats;
 mod sync;
 pub mod trace;

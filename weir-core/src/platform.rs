@@ -119,6 +119,12 @@ pub trait Platform: Below {
     fn huge_on_touch(&self) -> bool;
     /// Asks for huge pages behind `run`; a wish only.
     fn advise_huge(&self, run: Run);
+    /// The memory of pages inside each of `runs`, whole pageblocks, was released. Splits the huge pages that may still be
+    /// behind the rest, so that the released part serves others at once, and marks the rest as not used of late, so that
+    /// no huge page is put there until it is used. A wish only.
+    fn cool(&self, runs: &[Run]) {
+        let _ = runs;
+    }
     /// How many pages of `run` (at most a pageblock) are resident; `None` where nobody can say.
     fn resident(&self, run: Run) -> Option<usize>;
     /// Nanoseconds of a monotonic clock.

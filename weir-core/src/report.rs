@@ -25,7 +25,7 @@ use crate::object_cache::Domain;
 use crate::page::{PAGE, PAGEBLOCK, PAGEBLOCK_PAGES, Window};
 use crate::platform::{Below, Contents, Platform, Run};
 use crate::refault::stamp;
-use crate::slab::Isolated;
+use crate::slab::{Isolated, Pass};
 use crate::stats::{self, Cause};
 use crate::trace::{Event, Kind, Place};
 use crate::zone::{FreeAreas, Gone, Zone};
@@ -304,14 +304,14 @@ impl<P: Platform> Heap<P> {
         }
     }
 
-    /// Reports free pages inside partial slabs: of those that stood unchanged since the last call, or of all if
-    /// `now`. Returns bytes. O(slabs that changed), and if `now` O(slabs whose huge pages were kept) more.
-    pub(crate) fn report_slabs(&self, want: Want, now: bool) -> usize {
-        (0..self.nodes()).map(|node| self.report_slabs_of(node, want, now)).sum()
+    /// Reports free pages inside partial slabs: of those that `pass` looks at. Returns bytes. O(slabs that changed),
+    /// but for [`Pass::Changed`] O(slabs whose huge pages were kept) more.
+    pub(crate) fn report_slabs(&self, want: Want, pass: Pass) -> usize {
+        (0..self.nodes()).map(|node| self.report_slabs_of(node, want, pass)).sum()
     }
 
     /// The same of one node's slabs.
-    pub(crate) fn report_slabs_of(&self, node: usize, want: Want, now: bool) -> usize {
+    pub(crate) fn report_slabs_of(&self, node: usize, want: Want, pass: Pass) -> usize {
         let mut bytes = 0;
         if self.platform.release_unit() > PAGE {
             return 0;
@@ -323,9 +323,9 @@ impl<P: Platform> Heap<P> {
                 continue;
             }
             let Some(domain) = cache.domains().nth(node) else { continue };
-            let mut more = domain.slabs.lock(&self.platform).due(now);
+            let mut more = domain.slabs.lock(&self.platform).due(pass);
             while more {
-                let (got, left) = self.report_slab_batch(class, domain, node, want);
+                let (got, left) = self.report_slab_batch((class, node), domain, want, pass);
                 bytes += got;
                 more = left;
             }
@@ -346,7 +346,13 @@ impl<P: Platform> Heap<P> {
     }
 
     /// One batch: its bytes, and whether there is more to look at.
-    fn report_slab_batch(&self, class: usize, domain: &Domain, node: usize, want: Want) -> (usize, bool) {
+    fn report_slab_batch(
+        &self,
+        (class, node): (usize, usize),
+        domain: &Domain,
+        want: Want,
+        pass: Pass,
+    ) -> (usize, bool) {
         let _in_flight = self.balancer.batch(&self.platform, node);
         if self.platform.tunables().report.get() == 0 || !self.is_reclaimable(class) {
             return (0, false);
@@ -359,7 +365,7 @@ impl<P: Platform> Heap<P> {
             // split, or kept, one pass too early; nothing else depends on it.
             unsafe { (*window.block(page / PAGEBLOCK_PAGES as u32)).backing() }
         };
-        let (n, more) = domain.slabs.lock(&self.platform).isolate(window, &g, &mut batch, want.split, backing);
+        let (n, more) = domain.slabs.lock(&self.platform).isolate(window, &g, &mut batch, (want.split, pass), backing);
         let batch = &batch[..n];
         if n == 0 {
             return (0, more);

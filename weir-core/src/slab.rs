@@ -63,6 +63,17 @@ enum Changed {
     LastWindow,
 }
 
+/// Which slabs a pass over free pages looks at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pass {
+    /// Those to which objects came back, a window ago at least.
+    Changed,
+    /// Those whose free pages were kept for the sake of a huge page.
+    Held,
+    /// All that have some to give.
+    All,
+}
+
 /// A view of one slab's descriptor.
 #[derive(Clone, Copy)]
 struct Slab<'a> {
@@ -269,21 +280,49 @@ impl SlabLists {
         rest == 0 && index < usize::from(g.objects) && slab.get(HEADER_WORDS + index / 32) >> (index % 32) & 1 == 0
     }
 
-    /// Begins a pass over pages inside slabs, if one is due: for what changed a window ago, or, if `now`, for all that
-    /// is left to give. O(1).
-    pub fn due(&mut self, now: bool) -> bool {
+    /// Begins a pass over pages inside slabs, if it has any to look at. O(1).
+    pub fn due(&mut self, pass: Pass) -> bool {
         let before = self.changed;
-        self.changed = match before {
-            Changed::ThisWindow if !now => Changed::LastWindow,
-            _ => Changed::No,
-        };
-        if !now {
+        if pass != Pass::Held {
+            let waits = before == Changed::ThisWindow && pass == Pass::Changed;
+            self.changed = if waits { Changed::LastWindow } else { Changed::No };
+        }
+        if pass == Pass::Changed {
             return before == Changed::LastWindow;
         }
         if self.is_clear(HELD[self.held ^ 1]) {
             self.held ^= 1;
         }
         !(self.is_clear(NEW) && self.is_clear(HELD[0]) && self.is_clear(HELD[1]))
+    }
+
+    /// Goes on with a pass over the slabs whose free pages were kept: calls `f` with the first page of each and how many
+    /// of its pages are free and not reported, and keeps them. Returns whether there is more to look at.
+    pub fn walk_held(&mut self, window: &Window, g: &Geometry, mut f: impl FnMut(u32, usize)) -> bool {
+        let look = HELD[self.held ^ 1] as usize;
+        for _ in 0..LOOKS_AT_A_TIME {
+            let heads = self.heads[look..EMPTY as usize].iter().step_by(LOOKS);
+            let Some(&page) = heads.into_iter().find(|&&head| head != NONE) else { return false };
+            let slab = Slab { window, page };
+            f(page, (slab.free_pages(g) & !slab.reported()).count_ones() as usize);
+            self.relist(slab, g, slab.free(), HELD[self.held]);
+        }
+        true
+    }
+
+    /// The kernel put memory behind the reported pages of the slab that `page` is of, if it is one of these: they wait to
+    /// be reported again, by a pass over what was kept. Returns how many pages those are.
+    pub fn refilled(&mut self, window: &Window, g: &Geometry, page: u32) -> usize {
+        let slab = Slab::of(window, g, page);
+        if window.class_of(page) != g.class || slab.class() != u32::from(g.class) {
+            return 0;
+        }
+        let pages = slab.reported().count_ones() as usize;
+        if pages > 0 {
+            slab.set(3, 0);
+            self.relist(slab, g, slab.free(), HELD[self.held]);
+        }
+        pages
     }
 
     /// Whether no slab is on the lists of `look`.
@@ -301,10 +340,11 @@ impl SlabLists {
         window: &Window,
         g: &Geometry,
         out: &mut [Isolated],
-        split: Backing,
+        (split, pass): (Backing, Pass),
         mut backing: impl FnMut(u32) -> Backing,
     ) -> (usize, bool) {
         let looks: &[u32] = match split {
+            _ if pass == Pass::Held => &[HELD[self.held ^ 1]],
             Backing::Small => &[NEW],
             Backing::SparseHuge => &[NEW, HELD[self.held ^ 1]],
             Backing::Huge => &[NEW, HELD[0], HELD[1]],

@@ -75,6 +75,12 @@ tunables! {
     refault_percent = 10, 0, 100, "percent",
         "Share of the memory given back in calm times that may be touched again early; above it the window idle_ms is doubled, up to refault_ms. 100: never.",
         "choice; measured: DESIGN.md, the refault meter";
+    sparse_percent = 25, 0, 100, "percent",
+        "Share of a huge page up to which it counts as in little use where huge pages are always on: for sparse_ms, and it is split and what is free of it given back. 0: never in calm times.",
+        "measured: E8 with huge pages always (DESIGN.md, Reporting)";
+    sparse_ms = 3_000, 100, 3_600_000, "ms",
+        "Time for which a huge page must be in little use, with no page of it handed out or freed, before calm windows split it; at most twice that in a program at rest, ten times in a busy one.",
+        "choice: idle memory is gone within 10 s, and a pause of a second between two bursts costs no huge page";
     huge_blocks = 1, 0, 1, "bool",
         "Ask for huge pages behind blocks of more than 4 MiB, while the program fills such blocks.",
         "measured: malloc-large of E9 takes a fifth of the time";

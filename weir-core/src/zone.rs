@@ -7,8 +7,9 @@
 
 mod audit;
 mod offline;
+mod sparse;
 
-use crate::buddy::{Backing, PageSet, Pageblock};
+use crate::buddy::{Backing, Look, PageSet, Pageblock};
 use crate::lock::Lock;
 use crate::page::{NONE, PAGEBLOCK_PAGES, REPORT_ORDER, Window, order_of};
 use crate::platform::Contents;
@@ -76,6 +77,8 @@ pub struct FreeAreas {
     pub idle: usize,
     /// Peak of `used` over the last window: what the working set may want again.
     pub peak: Peak,
+    /// Some of its pageblocks may be [`Look::Torn`].
+    torn: bool,
 }
 
 impl FreeAreas {
@@ -90,6 +93,7 @@ impl FreeAreas {
             used: 0,
             idle: 0,
             peak: Peak::new(),
+            torn: false,
         }
     }
 
@@ -161,6 +165,7 @@ impl FreeAreas {
             zero &= backed == 0 && !pageblock.dirty;
             again = again.and(pageblock.recent.taken(touched - backed));
             pageblock.refused = false;
+            pageblock.forget_look();
             self.idle = self.idle + pageblock.idle().len() - idle;
             self.link(window, block);
         }
@@ -204,6 +209,7 @@ impl FreeAreas {
             let pageblock = self.block(window, block);
             let idle = pageblock.idle().len();
             pageblock.free.insert(first, n);
+            pageblock.forget_look();
             for i in (0..n.min(32)).filter(|i| unbacked >> i & 1 == 1) {
                 pageblock.backed.remove(first + i, 1);
             }
@@ -258,6 +264,9 @@ impl FreeAreas {
                 // What stays of it is backed by small pages now, touched or not.
                 pageblock.backed = pageblock.backed.or(&pageblock.free);
                 pageblock.huge = false;
+                let whole = gone.len() == PAGEBLOCK_PAGES;
+                pageblock.look = if whole { Look::None } else { Look::Torn };
+                self.torn |= !whole;
             }
             pageblock.backed = pageblock.backed.minus(gone);
             pageblock.recent.reported(gone.len(), how.at, how.calm, how.horizon);
@@ -297,35 +306,10 @@ impl FreeAreas {
         let pageblock = self.block(window, block);
         pageblock.backed = pageblock.backed.or(&pageblock.free);
         pageblock.huge = false;
+        pageblock.look = Look::Torn;
+        self.torn = true;
         self.link(window, block);
         true
-    }
-
-    /// The first pageblock from `from` on, within `looks`, that no huge page is known to back and that has both pages in
-    /// use and reported ones; or where to look next.
-    pub fn part_reported(&self, window: &Window, from: u32, looks: u32) -> Result<u32, u32> {
-        let end = window.top() / PAGEBLOCK_PAGES as u32;
-        for block in from..end.min(from.saturating_add(looks)) {
-            let pageblock = self.block(window, block);
-            let mine = pageblock.node == self.node && !pageblock.huge && !pageblock.dirty && !pageblock.offline;
-            let reported = pageblock.free.minus(&pageblock.backed);
-            if mine && !reported.is_empty() && reported.len() < PAGEBLOCK_PAGES {
-                return Ok(block);
-            }
-        }
-        Err(from.saturating_add(looks))
-    }
-
-    /// A huge page was found behind `block`, of which pages had been reported. Returns what it costs to report.
-    pub fn collapsed(&mut self, window: &Window, block: u32) -> Backing {
-        self.unlink(window, block);
-        let pageblock = self.block(window, block);
-        let idle = pageblock.idle().len();
-        pageblock.huge = true;
-        self.idle = self.idle + pageblock.idle().len() - idle;
-        let backing = pageblock.backing();
-        self.link(window, block);
-        backing
     }
 
     /// The whole free backed pageblock to report next.

@@ -15,7 +15,7 @@ use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use weir_core::platform::{Contents, Released, Run};
 
 use crate::message::Line;
-use crate::os::mman::{self, MADV_DONTNEED, MADV_FREE, MADV_REMOVE};
+use crate::os::mman::{self, MADV_COLD, MADV_DONTNEED, MADV_FREE, MADV_REMOVE};
 use crate::os::syscall::Errno;
 
 /// Ranges in one call of `process_madvise` (the kernel's `UIO_MAXIOV` is 1024).
@@ -53,6 +53,17 @@ impl GiveBack {
         }
         let (done, refused) = self.advise(runs, MADV_DONTNEED);
         self.released(done, refused, Contents::Zero)
+    }
+
+    /// Advises the kernel that `runs` were not used of late (`MADV_COLD`, Linux 5.4). It then splits each huge page that a
+    /// run has a part of only, which frees its pages that are mapped no more: without that they stay charged until the
+    /// kernel runs short. And khugepaged passes over a range none of whose pages was used since.
+    pub(crate) fn cool(&self, mut runs: &[Run]) {
+        while !runs.is_empty() {
+            // What is refused (locked memory, an old kernel) stays as it is.
+            let (done, _) = self.advise(runs, MADV_COLD);
+            runs = runs.get(done + 1..).unwrap_or_default();
+        }
     }
 
     /// Takes shared `runs` out of the file that backs them; how many went, and why the next did not.
@@ -208,6 +219,16 @@ mod tests {
         let lazily = give_back.release(&runs, true);
         assert_eq!((lazily.runs, lazily.error), (10, Errno::EINVAL.0 as u32));
         assert!(!give_back.no_lazy.load(Relaxed));
+    }
+
+    #[test]
+    fn what_is_cooled_keeps_its_contents_and_a_locked_page_holds_up_no_other() {
+        let (at, runs) = memory(64);
+        let locked = (at + 20 * PAGE) as *mut u8;
+        let is_locked = mman::mlock(locked, PAGE).is_ok();
+        GiveBack::new().cool(&runs);
+        GiveBack::new().cool(&[]);
+        assert!((0..64).all(|i| byte(at + i * PAGE) == 7), "a page is locked: {is_locked}");
     }
 
     #[test]

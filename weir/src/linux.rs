@@ -190,6 +190,10 @@ impl Platform for Linux {
         let _ = unsafe { mman::madvise(run.addr as *mut u8, run.len, mman::MADV_HUGEPAGE) };
     }
 
+    fn cool(&self, runs: &[Run]) {
+        self.give_back.cool(runs);
+    }
+
     fn resident(&self, run: Run) -> Option<usize> {
         let mut pages = [0u8; PAGEBLOCK_PAGES];
         let pages = pages.get_mut(..run.len / PAGE)?;

@@ -13,5 +13,6 @@ mod policy;
 mod refaults;
 mod reporting;
 mod scale;
+mod sparse;
 mod threads;
 mod zones;

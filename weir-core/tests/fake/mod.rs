@@ -98,6 +98,8 @@ pub struct Fake {
     pub pinned: Mutex<Vec<Run>>,
     /// The heap's pageblocks that huge pages are behind.
     pub collapsed: Mutex<Vec<Run>>,
+    /// Runs that were cooled.
+    cooled: Mutex<Vec<Run>>,
     windows: Mutex<Vec<Run>>,
     /// What is taken back at least.
     pub unit: usize,
@@ -143,6 +145,7 @@ impl Fake {
             hook: Mutex::default(),
             pinned: Mutex::default(),
             collapsed: Mutex::default(),
+            cooled: Mutex::default(),
             windows: Mutex::default(),
             unit: PAGE,
             stats: Stats::new(),
@@ -233,6 +236,11 @@ impl Fake {
         }
     }
 
+    /// What was cooled since the last call.
+    pub fn take_cooled(&self) -> Vec<Run> {
+        std::mem::take(&mut locked(&self.cooled))
+    }
+
     /// Nodes whose workers were wanted since the last call.
     pub fn take_summoned(&self) -> Vec<usize> {
         std::mem::take(&mut locked(&self.summoned))
@@ -274,6 +282,7 @@ impl Below for Fake {
             runs[..taken].iter().for_each(|&run| memory::wipe(run));
         }
         locked(&self.in_flight).retain(|run| !runs.contains(run));
+        locked(&self.collapsed).retain(|&huge| !runs[..taken].iter().any(|&run| overlap(huge, run)));
         let contents = if lazy { Contents::Undefined } else { Contents::Zero };
         Released { runs: taken, contents, error: if taken < runs.len() { 22 } else { 0 } }
     }
@@ -324,6 +333,12 @@ impl Platform for Fake {
 
     fn advise_huge(&self, run: Run) {
         locked(&self.advised).push(run);
+    }
+
+    fn cool(&self, runs: &[Run]) {
+        self.outside_locks();
+        assert!(runs.iter().all(|&run| locked(&self.memory).is_mapped(run)));
+        locked(&self.cooled).extend(runs);
     }
 
     /// Every page of a block counts as touched, so that it looks filled; of a window, those in `collapsed`.

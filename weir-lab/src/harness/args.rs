@@ -33,7 +33,10 @@ pub struct RunArgs {
     /// e8: how the bytes of the peak lie over the sizes 16 B to 256 KiB.
     #[arg(long, value_parser = ["even-counts", "even-bytes"], default_value = "even-counts")]
     pub mix: String,
-    /// picture: where to draw it.
+    /// e8: how long A idles without a limit, where it is looked at last, s (10; quick: 1). khugepaged comes by every 10 s.
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=86400))]
+    pub later: Option<u32>,
+    /// picture, sweep: where to draw it.
     #[arg(long, value_name = "FILE")]
     pub svg: Option<PathBuf>,
     /// e5, e8: where the swap file is made while it runs.

@@ -12,6 +12,8 @@ use serde_json::{Value, json};
 /// All runs of one allocator under one setting of huge pages.
 #[derive(Default)]
 pub struct Runs {
+    /// Idle, with no limit anywhere.
+    pub free: Vec<Idle>,
     /// Idle, then with B.
     pub idle: Vec<Idle>,
     /// Pressure told by FIFO.
@@ -79,9 +81,12 @@ pub(super) fn part(
 }
 
 fn one_round(allocator: &Allocator, setting: &Setting, shared: bool, runs: &mut Runs) -> Result<(), String> {
-    runs.idle.push(idle(allocator, setting, shared)?);
+    runs.free.push(idle(allocator, setting, None)?);
+    let shared = shared.then(|| Cgroup::make("neighbour", setting.limit())).transpose()?;
+    runs.idle.push(idle(allocator, setting, shared.as_ref())?);
     runs.fifo.push(told_by_fifo(allocator, setting)?);
-    if shared {
+    if shared.is_some() {
+        drop(shared);
         runs.cgroup.push(told_by_cgroup(allocator, setting)?);
     }
     Ok(())
@@ -97,6 +102,7 @@ pub(super) fn as_json(names: &[&str], subject: &str, setting: &Setting, parts: &
     let event = |run: &Event| json!({ "heard": run.heard, "held": run.held.iter().map(memory).collect::<Vec<_>>() });
     let runs = |runs: &Runs| {
         json!({ "idle": runs.idle.iter().map(idle).collect::<Vec<_>>(),
+                "idle_without_a_limit": runs.free.iter().map(idle).collect::<Vec<_>>(),
                 "fifo": runs.fifo.iter().map(event).collect::<Vec<_>>(),
                 "cgroup": runs.cgroup.iter().map(event).collect::<Vec<_>>(), "failed": runs.failed })
     };
@@ -107,5 +113,6 @@ pub(super) fn as_json(names: &[&str], subject: &str, setting: &Setting, parts: &
     let at = names.iter().position(|name| *name == subject);
     let failed = at.and_then(|at| parts.iter().find_map(|part| part.runs[at].failed.clone()));
     json!({ "bytes": setting.bytes, "mix": setting.mix, "looks_s": setting.looks,
+            "looks_without_a_limit_s": setting.free_looks,
             "parts": parts.iter().map(part_json).collect::<Vec<_>>(), "failed": failed })
 }

@@ -16,7 +16,8 @@ pub fn run(args: &RunArgs, allocators: Vec<Allocator>) -> Result<Value, String> 
     let _turn = crate::harness::exclusive::wait_for_turn()?;
     let rounds = args.runs.unwrap_or(if args.quick { 1 } else { 5 });
     let (bytes, looks) = if args.quick { (256 << 20, vec![0.1, 1.0]) } else { (1 << 30, vec![0.1, 1.0, 10.0]) };
-    let setting = Setting { bytes, mix: args.mix.clone(), looks };
+    let free_looks = looks.iter().copied().chain(args.later.map(f64::from)).collect();
+    let setting = Setting { bytes, mix: args.mix.clone(), looks, free_looks };
     let swap = shared_memory(args, &setting);
     if let Err(why) = &swap {
         println!("The neighbour and the pressure of a cgroup are left out: {why}.\n");

@@ -18,6 +18,8 @@ pub struct Setting {
     pub mix: String,
     /// Seconds after the frees at which A's resident set is read.
     pub looks: Vec<f64>,
+    /// The same where it has no limit and no neighbour.
+    pub free_looks: Vec<f64>,
 }
 
 impl Setting {
@@ -82,18 +84,17 @@ pub struct Idle {
     pub hog: Option<Hog>,
 }
 
-/// Peak, free, look at it idle, then B.
-pub fn idle(allocator: &Allocator, setting: &Setting, swap_is_on: bool) -> Result<Idle, String> {
-    let cgroup = swap_is_on.then(|| Cgroup::make("neighbour", setting.limit())).transpose()?;
-    let mut a = peak(allocator, setting, cgroup.as_ref(), None)?;
+/// Peak, free, look at it idle, then B if there is a cgroup to share.
+pub fn idle(allocator: &Allocator, setting: &Setting, cgroup: Option<&Cgroup>) -> Result<Idle, String> {
+    let mut a = peak(allocator, setting, cgroup, None)?;
     let peak = a.memory()?.held();
     a.next_phase()?;
     let mut result =
         Idle { peak, free_seconds: a.number("free_ns")? / 1e9, live: a.number("live")?, ..Idle::default() };
-    for &seconds in &setting.looks {
+    for &seconds in if cgroup.is_some() { &setting.looks } else { &setting.free_looks } {
         result.looks.push(a.memory_at(seconds)?);
     }
-    result.hog = cgroup.as_ref().map(|cgroup| hog(setting, cgroup)).transpose()?;
+    result.hog = cgroup.map(|cgroup| hog(setting, cgroup)).transpose()?;
     Ok(result)
 }
 

@@ -19,7 +19,8 @@ pub fn print(names: &[&str], subject: &str, setting: &Setting, parts: &[Part]) {
         setting.limit() >> 20
     );
     for part in parts {
-        println!("## Huge pages: {}\n\n{}", part.thp, idle_table(names, setting, part));
+        println!("## Huge pages: {}\n\n### Idle, without a limit\n\n{}", part.thp, free_table(names, setting, part));
+        println!("### Idle in a cgroup, and its neighbour\n\n{}", idle_table(names, setting, part));
         println!("### A pressure event, no neighbour\n\n{}", event_table(names, part));
         print_verdicts(names, subject, setting, part);
     }
@@ -44,6 +45,19 @@ fn idle_table(names: &[&str], setting: &Setting, part: &Part) -> Table {
         row.push(cell(&of(|run| run.live), mib));
         row.extend((0..setting.looks.len()).map(|look| cell(&resident(runs, look), mib)));
         row.extend(hog_cells(runs.idle.iter().filter_map(|run| run.hog.as_ref())));
+        table.row(row);
+    }
+    table
+}
+
+fn free_table(names: &[&str], setting: &Setting, part: &Part) -> Table {
+    let looks = setting.free_looks.iter().map(|seconds| format!("resident {seconds} s"));
+    let mut table = Table::new(["A on", "held at peak", "live"].map(String::from).into_iter().chain(looks));
+    for (name, runs) in names.iter().zip(&part.runs) {
+        let of = |value: fn(&Idle) -> f64| runs.free.iter().map(value).collect::<Sample>();
+        let mut row = vec![label(name, runs), cell(&of(|run| run.peak as f64), mib), cell(&of(|run| run.live), mib)];
+        let at = |look: usize| runs.free.iter().map(|run| run.looks[look].rss as f64).collect::<Sample>();
+        row.extend((0..setting.free_looks.len()).map(|look| cell(&at(look), mib)));
         table.row(row);
     }
     table
