@@ -228,6 +228,12 @@ impl<P: Platform> Heap<P> {
         if write || !zero() {
             // SAFETY: a block of that length, the caller's.
             unsafe { core::ptr::write_bytes(block, 0, len) };
+            return;
+        }
+        let mut blocks = self.mapped.lock(&self.platform);
+        if let Some(block) = blocks.get(run.addr) {
+            blocks.untouched.remove(run.addr);
+            blocks.untouched.add(block, len);
         }
     }
 

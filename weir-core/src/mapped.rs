@@ -158,7 +158,8 @@ impl Blocks {
             is_pair(&kept.block, other) || is_pair(other, &kept.block)
         }) {
             let other = self.take_kept(i);
-            let (first, second) = if other.block.run.addr < kept.block.run.addr { (other, kept) } else { (kept, other) };
+            let (first, second) =
+                if other.block.run.addr < kept.block.run.addr { (other, kept) } else { (kept, other) };
             kept = first;
             kept.block.run.len += second.block.run.len;
             kept.resident += second.resident;
