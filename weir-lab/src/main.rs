@@ -47,6 +47,9 @@ mod resp;
 mod restore;
 mod scaling;
 mod scaling_report;
+mod soak;
+mod soak_report;
+mod soaked;
 mod stats;
 #[cfg(target_arch = "x86_64")]
 mod step;
@@ -110,6 +113,9 @@ pub struct RunArgs {
     /// e8: how the bytes of the peak lie over the sizes 16 B to 256 KiB.
     #[arg(long, value_parser = ["even-counts", "even-bytes"], default_value = "even-counts")]
     mix: String,
+    /// soak: how long it takes (30; quick: a third).
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    minutes: Option<u32>,
     /// picture: where to draw it.
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
@@ -141,6 +147,11 @@ const EXPERIMENTS: &[Experiment] = &[
     ("scaling", "the threaded workloads of e9 on 1 to 64 threads; calls while up to 16 GiB are live", scaling::run),
     ("picture", "memory over time, from a peak to idleness, as a drawing (--svg FILE)", picture::run),
     ("report", "from a pressure event to the last idle byte of 1 GiB given back; its processor time", report_time::run),
+    (
+        "soak",
+        "threads, forks, signals, streams, growth and moves under pressure: no corruption, hang or growth",
+        soak::run,
+    ),
     ("redis", "the resident set of redis-server after FLUSHALL of 500 MB", redis::run),
 ];
 
