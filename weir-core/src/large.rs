@@ -165,6 +165,7 @@ impl<P: Platform> Heap<P> {
             self.platform.advise_huge(block.run);
             block.huge = true;
         }
+        block.is_touched = resident == block.run.len;
         self.mapped.lock(&self.platform).insert(block, block.run.len - resident);
         // Before the program touches it. Kept blocks that make room for others are no report.
         self.unmap_those(Cause::Idle, Blocks::drop_over);
@@ -231,10 +232,7 @@ impl<P: Platform> Heap<P> {
             return;
         }
         let mut blocks = self.mapped.lock(&self.platform);
-        if let Some(block) = blocks.get(run.addr) {
-            blocks.untouched.remove(run.addr);
-            blocks.untouched.add(block, len);
-        }
+        blocks.released(run.addr);
     }
 
     /// A block freed a while ago, grown or cut to `len`.
@@ -260,12 +258,12 @@ impl<P: Platform> Heap<P> {
 
     /// Frees a block mapped on its own: it is kept for a while, if that costs no peak.
     pub(crate) fn free_mapped(&self, addr: usize) {
-        let Some((block, unknown)) = self.mapped.lock(&self.platform).remove(addr) else {
+        let Some((block, _)) = self.mapped.lock(&self.platform).remove(addr) else {
             return self.platform.misuse(Misuse::DoubleFree, addr, 0);
         };
         self.platform.stats().mapped_bytes.fetch_sub(block.run.len as u64, Relaxed);
-        // Of one that has memory behind all of it nothing can be learnt.
-        let found = if unknown > 0 { look(&self.platform, block.run) } else { None };
+        // Of one that was resident before nothing can be learnt.
+        let found = if block.is_touched { None } else { look(&self.platform, block.run) };
         let resident = block.run.len - untouched(block.run.len, found);
         let mut blocks = self.mapped.lock(&self.platform);
         if let Some(look) = found.filter(|_| !block.huge) {
@@ -350,7 +348,8 @@ impl<P: Platform> Heap<P> {
         let remapped = self.platform.remap(Run { addr, len }, new_len);
         let now = remapped.map_or(Run { addr, len }, |addr| Run { addr, len: new_len });
         let untouched = (untouched + now.len).saturating_sub(len);
-        self.mapped.lock(&self.platform).insert(moved(block, now), untouched);
+        let block = Block { is_touched: block.is_touched && untouched == 0, ..moved(block, now) };
+        self.mapped.lock(&self.platform).insert(block, untouched);
         self.unmap_those(Cause::Idle, Blocks::drop_over);
         let stat = &self.platform.stats().mapped_bytes;
         stat.fetch_add((now.len as u64).wrapping_sub(len as u64), Relaxed);

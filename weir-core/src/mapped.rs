@@ -40,11 +40,13 @@ pub struct Block {
     pub huge: bool,
     /// It was cut off the block before it, to which it is joined again once both are kept.
     pub is_rest: bool,
+    /// All of it had memory behind it when it was handed out.
+    pub is_touched: bool,
 }
 
 impl Block {
     /// No block.
-    pub const NONE: Self = Self { run: Run { addr: 0, len: 0 }, huge: false, is_rest: false };
+    pub const NONE: Self = Self { run: Run { addr: 0, len: 0 }, huge: false, is_rest: false, is_touched: false };
 }
 
 /// A freed block.
@@ -179,14 +181,15 @@ impl Blocks {
         Some(self.take_kept(best))
     }
 
-    /// The oldest kept block while more than `keep` bytes are kept; the caller unmaps it.
+    /// The oldest kept block while more than `keep` resident bytes are kept; the caller unmaps it. With 0 all go: few
+    /// looks may have missed that a block was touched.
     pub fn drop_above(&mut self, keep: usize) -> Option<Run> {
-        if self.idle > keep { self.drop_oldest() } else { None }
+        if self.idle > keep || keep == 0 { self.drop_oldest() } else { None }
     }
 
-    /// The oldest kept block while more are kept than there is room for; the caller unmaps it.
+    /// The oldest kept block while more is kept than there is room for; the caller unmaps it.
     pub fn drop_over(&mut self) -> Option<Run> {
-        self.drop_above(self.room())
+        if self.idle > self.room() { self.drop_oldest() } else { None }
     }
 
     fn drop_oldest(&mut self) -> Option<Run> {
@@ -277,6 +280,16 @@ impl Blocks {
         self.bytes += block.run.len;
         self.untouched.add(block, untouched);
         self.note(0);
+    }
+
+    /// The block at `addr` has no memory behind it any more.
+    pub fn released(&mut self, addr: usize) {
+        let Some(mut block) = self.get(addr) else { return };
+        block.is_touched = false;
+        // SAFETY: `find` returns a slot of the table.
+        unsafe { *self.find(addr) = block };
+        self.untouched.remove(addr);
+        self.untouched.add(block, block.run.len);
     }
 
     /// Takes a block out that is to come back in another place or length: room for it is kept.

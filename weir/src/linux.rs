@@ -224,7 +224,11 @@ impl Platform for Linux {
         // it empty. If it asked for nothing, which is usual, these find nothing to do.
         for advice in [MADV_DOFORK, MADV_KEEPONFORK] {
             // SAFETY: the mapping is the engine's; the advice changes no contents here.
-            let _ = unsafe { mman::madvise(at, run.len, advice) };
+            let advised = unsafe { mman::madvise(at, run.len, advice) };
+            // This is a child that lacks the block, or a part of it.
+            if advised == Err(Errno::ENOMEM) {
+                return None;
+            }
         }
         // Contents that nobody wants are not copied: a new mapping is cheaper.
         if len == run.len { Some(run.addr) } else { Self::move_mapping(run, len) }

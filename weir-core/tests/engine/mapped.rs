@@ -172,6 +172,20 @@ fn one_buffer_of_changing_size_is_never_mapped_anew() {
     assert_eq!(peaks.heap.platform().calls(Call::Map), 0);
 }
 
+/// What few looks missed goes too where everything is to go.
+#[test]
+fn a_page_that_no_look_saw_does_not_stay() {
+    let peaks = Peaks::new();
+    let before = peaks.heap.platform().resident_blocks();
+    let part = peaks.alloc(64 * MIB);
+    // SAFETY: inside the block.
+    unsafe { part.addr.add(11 * MIB).write_volatile(1) };
+    // SAFETY: the block is the test's.
+    unsafe { peaks.heap.free(part.addr) };
+    peaks.heap.trim();
+    assert_eq!(peaks.heap.platform().resident_blocks(), before);
+}
+
 /// A pair of malloc and free of one block: two looks at a block of two pageblocks that is hardly touched, none at one
 /// that has memory behind all of it.
 #[test]
