@@ -1,5 +1,5 @@
-//! The soak: everything at once for long, under pressure. Threads allocate, resize and hand on; buffers grow; streams are
-//! written, read and flushed; children are forked; signals come in. Meanwhile pressure events come every 50 ms by
+//! The soak: everything at once for long, under pressure. Threads allocate, resize and hand on; buffers grow; streams
+//! are written, read and flushed; children are forked; signals come in. Meanwhile pressure events come every 50 ms by
 //! systemd's protocol, the group's limit is met, and the process is moved between groups; huge pages are `madvise` and
 //! `always`. It looks for corruption, for what stands still, and for a resident set that grows from cycle to cycle.
 
@@ -162,8 +162,9 @@ fn as_json(phases: &[Phase]) -> Value {
     let phase = |phase: &Phase| {
         let done: serde_json::Map<_, _> =
             KINDS.iter().map(|kind| kind.to_string()).zip(phase.done.map(Value::from)).collect();
+        let verdict = soak_report::verdict(phase);
         json!({ "thp": phase.thp, "done": done, "events": phase.events, "squeezes": phase.squeezes,
-                "moves": phase.moves, "resident": phase.resident, "verdict": soak_report::verdict(phase).word, "why": soak_report::verdict(phase).why })
+                "moves": phase.moves, "resident": phase.resident, "verdict": verdict.word, "why": verdict.why })
     };
     let verdicts = phases.iter().map(|phase| (phase, soak_report::verdict(phase)));
     let failed = verdicts.into_iter().find(|(_, verdict)| !verdict.is_sound());

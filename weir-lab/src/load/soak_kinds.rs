@@ -136,7 +136,7 @@ pub fn signal_threads() {
     while !STOP.load(Relaxed) {
         let tasks = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
         for task in tasks.filter_map(|entry| entry.file_name().to_str()?.parse::<libc::pid_t>().ok()) {
-            // A thread of the library's own takes no signal of the program's: it blocks them, and one would stay pending.
+            // A thread of the library's own blocks the program's signals, and one would stay pending.
             if !takes_signals(task) {
                 continue;
             }
