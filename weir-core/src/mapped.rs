@@ -150,9 +150,9 @@ impl Blocks {
         dropped
     }
 
-    /// Joins a freed block to what it was cut off, and to what was cut off it, if those are kept. Should one of them have
-    /// been replaced by a mapping of another kind at the same address, the kernel moves the two only apart, which the
-    /// platform's `remap` and `renew` live with.
+    /// Joins a freed block to what it was cut off, and to what was cut off it, if those are kept. Where one of the two
+    /// has moved since and another block lies in its place, the kernel has two mappings, which `mremap` refuses to
+    /// move as one: the platform then copies, or the block is not used again.
     fn join(&mut self, mut kept: Kept) -> Kept {
         let is_pair = |a: &Block, b: &Block| b.is_rest && a.run.addr + a.run.len == b.run.addr && a.huge == b.huge;
         while let Some(i) = (0..self.kept_count).find(|&i| {

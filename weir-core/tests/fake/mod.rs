@@ -342,7 +342,8 @@ impl Platform for Fake {
         locked(&self.advised).push(run);
     }
 
-    /// Every page of a block counts as touched, so that it looks filled, unless `really`; of a window, those in `collapsed`.
+    /// Every page of a block counts as touched, so that it looks filled, unless `really`; of a window, those in
+    /// `collapsed`.
     fn resident(&self, run: Run) -> Option<usize> {
         self.outside_locks();
         let in_window = locked(&self.windows).iter().any(|&window| overlap(window, run));
