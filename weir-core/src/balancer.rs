@@ -219,10 +219,7 @@ impl<P: Platform> Heap<P> {
                 keep[i * nodes + node] = zone.peak.roll(used) - used + WORTH_PAGES;
             }
         }
-        let mut blocks = self.mapped.lock(&self.platform);
-        let used = blocks.bytes;
-        let keep_mapped = blocks.peak.roll(used) - used;
-        drop(blocks);
+        let keep_mapped = self.mapped.lock(&self.platform).roll();
         moved += self.unmap_while(Cause::Idle, |blocks| blocks.drop_above(keep_mapped));
         moved += self.report_whole(want, |i| keep[i]);
         moved += self.report_runs(want, |i| keep[i]);

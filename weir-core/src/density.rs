@@ -5,7 +5,7 @@
 use crate::page::{PAGE, PAGEBLOCK, PAGEBLOCK_PAGES};
 use crate::platform::{Platform, Run};
 
-/// Pageblocks of a block that are looked at.
+/// Pageblocks of a block that are looked at, where it is touched all over or nowhere.
 const SAMPLES: usize = 4;
 /// Of a touched pageblock's pages, those that must be resident for it to count as filled: seven eighths.
 const FILLED: usize = PAGEBLOCK_PAGES / 8 * 7;
@@ -32,7 +32,7 @@ impl Density {
         Self { history: 0, at_once: 0, handed_out: 0 }
     }
 
-    /// A block without huge pages was freed; `filled` is what [`is_filled`] said of it.
+    /// A block without huge pages was freed; `filled` is what [`look`] said of it.
     pub fn observe(&mut self, filled: bool) {
         self.history = self.history << 1 | u8::from(filled);
         if !filled {
@@ -53,19 +53,48 @@ impl Density {
     }
 }
 
-/// Whether those pageblocks of `block` that were touched at all were filled, as far as a few of them tell; `None` where
-/// the platform cannot say.
-pub fn is_filled<P: Platform>(platform: &P, block: Run) -> Option<bool> {
-    let (mut touched, mut filled) = (0, 0);
+/// What a few pageblocks of a block tell of all of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Look {
+    /// Bytes resident.
+    pub resident: usize,
+    /// Some of it was touched, and those pageblocks that were are filled.
+    pub filled: bool,
+}
+
+/// Looks at a few pageblocks of `block`, each once; `None` where the platform cannot say. What lies between two of them
+/// is taken to be as they are. Where one was touched and the other was not, the border is searched for: a buffer that
+/// grows is touched up to somewhere.
+pub fn look<P: Platform>(platform: &P, block: Run) -> Option<Look> {
+    let pages_at = |i: usize| platform.resident(Run { addr: block.addr + i * PAGEBLOCK, len: PAGEBLOCK });
     // A block may be here for its alignment alone.
     let last = (block.len / PAGEBLOCK).checked_sub(1)?;
-    for sample in 0..SAMPLES {
-        let at = block.addr + last * sample / (SAMPLES - 1) * PAGEBLOCK;
-        let resident = platform.resident(Run { addr: at, len: PAGEBLOCK_PAGES * PAGE })?;
-        touched += usize::from(resident > 0);
-        filled += usize::from(resident >= FILLED);
+    let (mut at, mut pages) = (0, pages_at(0)?);
+    let (mut resident, mut touched, mut filled) = (pages, usize::from(pages > 0), usize::from(pages >= FILLED));
+    for sample in 1..SAMPLES {
+        let next = last * sample / (SAMPLES - 1);
+        if next == at {
+            continue;
+        }
+        let there = pages_at(next)?;
+        resident += if (pages > 0) == (there > 0) {
+            (next - at) * (pages + there) / 2
+        } else {
+            let (mut low, mut high) = (at, next);
+            while high - low > 1 {
+                let middle = low.midpoint(high);
+                let is_like_low = (pages_at(middle)? > 0) == (pages > 0);
+                *(if is_like_low { &mut low } else { &mut high }) = middle;
+            }
+            (low - at) * pages + (next - low) * there
+        };
+        touched += usize::from(there > 0);
+        filled += usize::from(there >= FILLED);
+        (at, pages) = (next, there);
     }
-    Some(touched > 0 && filled == touched)
+    // What is behind the last whole pageblock is as that one.
+    let rest = block.len % PAGEBLOCK / PAGE * pages / PAGEBLOCK_PAGES;
+    Some(Look { resident: (resident + rest) * PAGE, filled: touched > 0 && filled == touched })
 }
 
 #[cfg(test)]

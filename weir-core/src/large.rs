@@ -3,9 +3,9 @@
 use core::ptr::null_mut;
 use core::sync::atomic::Ordering::Relaxed;
 
-use crate::density::is_filled;
+use crate::density::{Look, look};
 use crate::heap::{Heap, MAX_NODES, MAX_RUN, Space};
-use crate::mapped::{Block, Blocks, table_bytes};
+use crate::mapped::{Block, Blocks, Kept, table_bytes};
 use crate::page::{LARGE, MAX_ORDER, PAGE, PAGEBLOCK, PAGEBLOCK_PAGES, order_of};
 use crate::platform::{Contents, Misuse, Platform, Run};
 use crate::refault::{Again, stamp};
@@ -17,6 +17,11 @@ use crate::zone::PageRun;
 
 /// Longest block, bytes, mapped on its own that is made zero by writing: in a longer one few samples tell too little.
 const WIPE_MAX: usize = 64 << 20;
+/// A block of which at most this part is untouched counts as touched all over.
+const NEARLY_ALL: usize = 16;
+/// Shortest time, ns, between two looks at all blocks that are not known to be touched: 16 looks of a few us each are
+/// then at most 1 % of a CPU.
+const LOOK_INTERVAL: u64 = 10_000_000;
 
 impl<P: Platform> Heap<P> {
     /// A run or a mapped block, and whether it is known to be zero.
@@ -141,8 +146,6 @@ impl<P: Platform> Heap<P> {
         // Room in the table is kept from here on.
         let kept = (align <= PAGE).then(|| self.reuse_block(len)).flatten();
         let fresh = || {
-            // A smaller one makes room for this one: that is no report.
-            self.unmap_those(Cause::Idle, |blocks| blocks.drop_for(len));
             let again = self.mapped.lock(&self.platform).recent.taken(len / PAGE);
             self.note_again(again);
             let map = || self.platform.map(len, align.max(PAGEBLOCK));
@@ -150,36 +153,62 @@ impl<P: Platform> Heap<P> {
                 self.reclaim_for_allocation();
                 map()
             })?;
-            Some((Block { run: Run { addr, len }, huge: false }, true))
+            Some((Kept { block: Block { run: Run { addr, len }, ..Block::NONE }, resident: 0 }, true))
         };
-        let Some((mut block, zero)) = kept.map(|block| (block, false)).or_else(fresh) else {
+        let Some((Kept { mut block, resident }, zero)) = kept.map(|kept| (kept, false)).or_else(fresh) else {
             self.mapped.lock(&self.platform).unreserve();
             return (null_mut(), false);
         };
-        self.look_at_last();
+        self.look_at_newest();
         let wants_huge = self.mapped.lock(&self.platform).density.wants_huge();
         if wants_huge && !block.huge && self.platform.tunables().huge_blocks.get() != 0 {
             self.platform.advise_huge(block.run);
             block.huge = true;
         }
-        let mut blocks = self.mapped.lock(&self.platform);
-        blocks.insert(block);
-        blocks.last = block;
-        drop(blocks);
+        block.is_touched = resident == block.run.len;
+        self.mapped.lock(&self.platform).insert(block, block.run.len - resident);
+        // Before the program touches it. Kept blocks that make room for others are no report.
+        self.unmap_those(Cause::Idle, Blocks::drop_over);
         stats::add(&self.platform.stats().mapped_bytes, block.run.len as u64);
         (block.run.addr as *mut u8, zero)
     }
 
     /// Learns from the block handed out before this one, if it is still in use: a program that fills its blocks as it
     /// gets them has filled that one.
-    fn look_at_last(&self) {
-        let last = core::mem::take(&mut self.mapped.lock(&self.platform).last);
+    fn look_at_newest(&self) {
+        let newest = self.mapped.lock(&self.platform).untouched.see_newest();
         // It may be freed meanwhile, and its addresses be another's: then one wrong thing is learnt.
-        if !last.huge
-            && last.run.len > 0
-            && let Some(filled) = is_filled(&self.platform, last.run)
+        if let Some(block) = newest
+            && let Some(look) = self.look_in_use(block)
+            && !block.huge
         {
-            self.mapped.lock(&self.platform).density.observe_in_use(filled);
+            self.mapped.lock(&self.platform).density.observe_in_use(look.filled);
+        }
+    }
+
+    /// Looks at a block in use, and notes what of it is untouched.
+    fn look_in_use(&self, block: Block) -> Option<Look> {
+        let found = look(&self.platform, block.run);
+        let untouched = untouched(block.run.len, found);
+        let mut blocks = self.mapped.lock(&self.platform);
+        blocks.untouched.set(block, untouched);
+        blocks.note(0);
+        found
+    }
+
+    /// Looks at the blocks in use that may have been touched since the last look: at the youngest, which is most likely
+    /// being touched now, and from time to time at all.
+    fn look_at_untouched(&self) {
+        let now = self.platform.now();
+        let mut blocks = self.mapped.lock(&self.platform);
+        let (known, count) = blocks.untouched.blocks();
+        let all = now.saturating_sub(blocks.untouched.looked_at) >= LOOK_INTERVAL;
+        if all {
+            blocks.untouched.looked_at = now;
+        }
+        drop(blocks);
+        for &block in &known[..if all { count } else { count.min(1) }] {
+            self.look_in_use(block);
         }
     }
 
@@ -189,9 +218,10 @@ impl<P: Platform> Heap<P> {
         let len = unsafe { self.usable_size(block) };
         let run = Run { addr: block as usize, len };
         // Writing zeros makes all of a block resident, of which the program may never touch more than a few pages (a
-        // sparse table). Only a short block that was in full use is written to; any other is released, so that it is
-        // as a fresh one.
-        let write = len <= MAX_RUN * PAGE || len <= WIPE_MAX && is_filled(&self.platform, run) == Some(true);
+        // sparse table). Only a short block, or one that has memory behind nearly all of it, is written to; any other is
+        // released, so that it is as a fresh one.
+        let untouched = self.mapped.lock(&self.platform).untouched.of(run.addr);
+        let write = len <= MAX_RUN * PAGE || len <= WIPE_MAX && untouched <= len / NEARLY_ALL;
         let zero = || {
             let released = self.platform.release(&[run], false);
             released.runs == 1 && released.contents == Contents::Zero
@@ -199,46 +229,62 @@ impl<P: Platform> Heap<P> {
         if write || !zero() {
             // SAFETY: a block of that length, the caller's.
             unsafe { core::ptr::write_bytes(block, 0, len) };
+            return;
         }
+        let mut blocks = self.mapped.lock(&self.platform);
+        blocks.released(run.addr);
     }
 
     /// A block freed a while ago, grown or cut to `len`.
-    fn reuse_block(&self, len: usize) -> Option<Block> {
-        let block = self.mapped.lock(&self.platform).reuse(len)?;
+    fn reuse_block(&self, len: usize) -> Option<Kept> {
+        let Kept { block, mut resident } = self.mapped.lock(&self.platform).reuse(len)?;
         let mut run = block.run;
         if run.len > len && run.len - len > len / 8 {
-            self.platform.unmap(Run { addr: run.addr + len, len: run.len - len });
+            let rest = Run { addr: run.addr + len, len: run.len - len };
             run.len = len;
+            let before = resident;
+            // A program touches a block from its beginning.
+            resident = resident.min(len);
+            let rest = Kept { block: Block { run: rest, is_rest: true, ..block }, resident: before - resident };
+            if rest.resident > 0 { self.keep_or_unmap(rest) } else { self.platform.unmap(rest.block.run) }
         }
         let len = run.len.max(len);
         let renewed = self.platform.renew(run, len);
         if renewed.is_none() {
             self.platform.unmap(run);
         }
-        renewed.map(|addr| Block { run: Run { addr, len }, ..block })
+        renewed.map(|addr| Kept { block: moved(block, Run { addr, len }), resident })
     }
 
     /// Frees a block mapped on its own: it is kept for a while, if that costs no peak.
     pub(crate) fn free_mapped(&self, addr: usize) {
-        let Some(block) = self.mapped.lock(&self.platform).remove(addr) else {
+        let Some((block, _)) = self.mapped.lock(&self.platform).remove(addr) else {
             return self.platform.misuse(Misuse::DoubleFree, addr, 0);
         };
         self.platform.stats().mapped_bytes.fetch_sub(block.run.len as u64, Relaxed);
-        let filled = if block.huge { None } else { is_filled(&self.platform, block.run) };
+        // Of one that was resident before nothing can be learnt.
+        let found = if block.is_touched { None } else { look(&self.platform, block.run) };
+        let resident = block.run.len - untouched(block.run.len, found);
         let mut blocks = self.mapped.lock(&self.platform);
-        if let Some(filled) = filled {
-            blocks.density.observe(filled);
+        if let Some(look) = found.filter(|_| !block.huge) {
+            blocks.density.observe(look.filled);
         }
-        if blocks.last.run.addr == addr {
-            // Looked at already.
-            blocks.last = Block::default();
-        }
-        let gone = blocks.keep(block);
+        blocks.note(resident);
+        let doubtful = blocks.untouched.bytes > 0 && !blocks.has_room(resident);
         drop(blocks);
+        if doubtful {
+            self.look_at_untouched();
+            self.mapped.lock(&self.platform).note(resident);
+        }
+        self.keep_or_unmap(Kept { block, resident });
+        self.note_idle(block.run.len);
+    }
+
+    fn keep_or_unmap(&self, kept: Kept) {
+        let gone = self.mapped.lock(&self.platform).keep(kept);
         if let Some(run) = gone {
             self.platform.unmap(run);
         }
-        self.note_idle(block.run.len);
     }
 
     /// Unmaps the kept blocks that `next` names; returns their bytes.
@@ -295,22 +341,36 @@ impl<P: Platform> Heap<P> {
             return addr as *mut u8;
         }
         // Out of the table first: once moved, the old addresses may be another thread's new block.
-        let Some(block) = self.mapped.lock(&self.platform).lift(addr) else {
+        let Some((block, untouched)) = self.mapped.lock(&self.platform).lift(addr) else {
             self.platform.misuse(Misuse::DoubleFree, addr, 0);
             return null_mut();
         };
-        let moved = self.platform.remap(Run { addr, len }, new_len);
-        let now = moved.map_or(Run { addr, len }, |addr| Run { addr, len: new_len });
-        self.mapped.lock(&self.platform).insert(Block { run: now, ..block });
+        let remapped = self.platform.remap(Run { addr, len }, new_len);
+        let now = remapped.map_or(Run { addr, len }, |addr| Run { addr, len: new_len });
+        let untouched = (untouched + now.len).saturating_sub(len);
+        let block = Block { is_touched: block.is_touched && untouched == 0, ..moved(block, now) };
+        self.mapped.lock(&self.platform).insert(block, untouched);
+        self.unmap_those(Cause::Idle, Blocks::drop_over);
         let stat = &self.platform.stats().mapped_bytes;
         stat.fetch_add((now.len as u64).wrapping_sub(len as u64), Relaxed);
-        match moved {
+        match remapped {
             Some(addr) => addr as *mut u8,
             // Programs do not expect that less may be refused: the block stays as long as it is.
             None if new_len < len => addr as *mut u8,
             None => null_mut(),
         }
     }
+}
+
+/// The block at another place or of another length.
+fn moved(block: Block, run: Run) -> Block {
+    Block { run, is_rest: block.is_rest && run.addr == block.run.addr, ..block }
+}
+
+/// Of a block of `len` bytes, those untouched by what a look found; none where the platform cannot say.
+fn untouched(len: usize, found: Option<Look>) -> usize {
+    let untouched = found.map_or(0, |look| len.saturating_sub(look.resident));
+    if untouched <= len / NEARLY_ALL { 0 } else { untouched }
 }
 
 pub(crate) fn mark_run(space: &Space, run: PageRun, pages: usize) -> *mut u8 {

@@ -9,7 +9,7 @@
 //! | 7 | [`audit`] |
 //! | 6 | [`heap`], with `large` for what is larger than a size class; [`user_zone`] |
 //! | 5 | [`object_cache`], [`made_cache`], `cache_calls`, `trim`, [`cache_stats`], [`balancer`], `collapse`, [`sparse`] |
-//! | 4 | [`slab`], [`report`], [`mapped`], [`density`] |
+//! | 4 | [`slab`], [`report`], [`mapped`] on [`untouched`], [`density`] |
 //! | 3 | [`zone`] |
 //! | 2 | [`buddy`], [`percpu`], [`bucket`], [`pressure`] |
 //! | 1 | [`platform`], [`page`], [`lock`] on `sync`, [`size_class`], [`geometry`], [`class_set`], [`tuning`], [`backoff`], [`working_set`], [`refault`], [`stats`], [`trace`], [`tunables`] |
@@ -47,6 +47,7 @@ pub mod trace;
 mod trim;
 pub mod tunables;
 pub mod tuning;
+pub mod untouched;
 pub mod user_zone;
 pub mod working_set;
 pub mod zone;

@@ -3,15 +3,19 @@
 //! The table is open addressing keyed by the block's address, in memory of the platform's; it doubles when it is half
 //! full and never shrinks (24 bytes for each block of more than 4 MiB).
 //!
-//! A freed block is kept for a while, since mapping and touching it anew costs far more than all else: used and kept
-//! bytes together never exceed the peak of the used ones in the last window, so that keeping costs no peak; what is
-//! left above the next window's peak goes back, and all of it under pressure.
+//! A freed block is kept for a while, since mapping and touching it anew costs far more than all else. Keeping must cost
+//! no peak, and what counts for that is what is resident: a buffer that doubles has been touched to its half when the
+//! old one is freed, and will be touched further while that is kept. So the peak is that of the bytes in use that were
+//! touched, as far as looks tell ([`UntouchedBlocks`]); and what is kept, together with all bytes in use up to that
+//! peak, as if the program touched them at once, exceeds it by a twelfth at most ([`Blocks::room`]). Above the last
+//! window's peak nothing is kept when a window ends, and nothing at all under pressure.
 
 use crate::density::Density;
 use crate::lock::Lock;
 use crate::page::PAGE;
 use crate::platform::Run;
 use crate::refault::Recent;
+use crate::untouched::UntouchedBlocks;
 use crate::working_set::Peak;
 
 /// The blocks behind their lock.
@@ -23,14 +27,35 @@ const KEPT: usize = 16;
 const FIRST_CAPACITY: usize = 128;
 /// A kept block that is longer than wanted by at most this part of it is handed out whole.
 const SLACK: usize = 8;
+/// Kept blocks may raise the peak by this part of it. A buffer that grows by an eighth at a time, the new one beside
+/// the old, needs a sixteenth so that the old one can be kept for the step after.
+const RAISE: usize = 12;
 
-/// A block, and whether huge pages were asked for behind it.
+/// A block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Block {
     /// Where it is.
     pub run: Run,
     /// Huge pages were asked for.
     pub huge: bool,
+    /// It was cut off the block before it, to which it is joined again once both are kept.
+    pub is_rest: bool,
+    /// All of it had memory behind it when it was handed out.
+    pub is_touched: bool,
+}
+
+impl Block {
+    /// No block.
+    pub const NONE: Self = Self { run: Run { addr: 0, len: 0 }, huge: false, is_rest: false, is_touched: false };
+}
+
+/// A freed block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Kept {
+    /// The block.
+    pub block: Block,
+    /// Bytes of it that have memory behind them.
+    pub resident: usize,
 }
 
 /// All blocks mapped on their own.
@@ -44,24 +69,22 @@ pub struct Blocks {
     /// Bytes of them.
     pub bytes: usize,
     /// Freed blocks, the oldest first.
-    kept: [Block; KEPT],
+    kept: [Kept; KEPT],
     kept_count: usize,
-    /// Bytes of those.
+    /// Resident bytes of those.
     pub idle: usize,
-    /// Peak of `bytes` over the last window.
-    pub peak: Peak,
+    /// What of the blocks in use was not touched.
+    pub untouched: UntouchedBlocks,
+    /// Peak over the last window of the bytes in use that were touched.
+    peak: Peak,
     /// Whether huge pages pay.
     pub density: Density,
-    /// The block handed out last.
-    pub last: Block,
     /// Kept blocks that went back lately.
     pub recent: Recent,
 }
 
 // SAFETY: the table is reached only through the lock around it.
 unsafe impl Send for Blocks {}
-
-const NOTHING: Block = Block { run: Run { addr: 0, len: 0 }, huge: false };
 
 impl Blocks {
     /// No blocks.
@@ -73,35 +96,83 @@ impl Blocks {
             count: 0,
             reserved: 0,
             bytes: 0,
-            kept: [NOTHING; KEPT],
+            kept: [Kept { block: Block::NONE, resident: 0 }; KEPT],
             kept_count: 0,
             idle: 0,
+            untouched: UntouchedBlocks::new(),
             peak: Peak::new(),
             density: Density::new(),
-            last: NOTHING,
             recent: Recent::NONE,
         }
     }
 
     // ---- freed blocks ------------------------------------------------------------------------------------------
 
-    /// Keeps a freed block if used and kept bytes stay below the peak; returns one to unmap: a smaller one kept
-    /// before, or this one.
-    pub fn keep(&mut self, block: Block) -> Option<Run> {
-        if self.bytes + self.idle + block.run.len > self.peak.high() {
-            return Some(block.run);
+    /// Bytes in use that were touched, as far as is known.
+    fn touched(&self) -> usize {
+        self.bytes.saturating_sub(self.untouched.bytes)
+    }
+
+    /// Notes that the bytes in use that were touched, and `more` just freed, were resident at once.
+    pub fn note(&mut self, more: usize) {
+        let touched = self.touched() + more;
+        self.peak.note(touched);
+    }
+
+    /// Resident bytes that may be kept. The program may touch all that it holds; up to the peak that is no new peak, and
+    /// beyond it the program raises the peak by itself.
+    fn room(&self) -> usize {
+        let high = self.peak.high();
+        high + high / RAISE - self.bytes.min(high)
+    }
+
+    /// Ends a window; returns the resident bytes that may stay.
+    pub fn roll(&mut self) -> usize {
+        let high = self.peak.roll(self.touched());
+        high - self.bytes.min(high)
+    }
+
+    /// Whether there is room to keep a block that has `resident` bytes behind it.
+    pub fn has_room(&self, resident: usize) -> bool {
+        self.idle + resident <= self.room()
+    }
+
+    /// Keeps a freed block if there is room for it; returns one to unmap: the oldest of those kept before, or this one.
+    pub fn keep(&mut self, mut kept: Kept) -> Option<Run> {
+        if !self.has_room(kept.resident) {
+            return Some(kept.block.run);
         }
+        kept = self.join(kept);
         let dropped = if self.kept_count == KEPT { self.drop_oldest() } else { None };
-        self.kept[self.kept_count] = block;
+        self.kept[self.kept_count] = kept;
         self.kept_count += 1;
-        self.idle += block.run.len;
+        self.idle += kept.resident;
         dropped
+    }
+
+    /// Joins a freed block to what it was cut off, and to what was cut off it, if those are kept. Where one of the two
+    /// has moved since and another block lies in its place, the kernel has two mappings, which `mremap` refuses to
+    /// move as one: the platform then copies, or the block is not used again.
+    fn join(&mut self, mut kept: Kept) -> Kept {
+        let is_pair = |a: &Block, b: &Block| b.is_rest && a.run.addr + a.run.len == b.run.addr && a.huge == b.huge;
+        while let Some(i) = (0..self.kept_count).find(|&i| {
+            let other = &self.kept[i].block;
+            is_pair(&kept.block, other) || is_pair(other, &kept.block)
+        }) {
+            let other = self.take_kept(i);
+            let (first, second) =
+                if other.block.run.addr < kept.block.run.addr { (other, kept) } else { (kept, other) };
+            kept = first;
+            kept.block.run.len += second.block.run.len;
+            kept.resident += second.resident;
+        }
+        kept
     }
 
     /// A kept block for `len` bytes: one that is a little longer if there is one, else the longest that is shorter
     /// (to be grown), else the shortest that is longer (to be cut).
-    pub fn reuse(&mut self, len: usize) -> Option<Block> {
-        let fit = |block: &Block| match block.run.len {
+    pub fn reuse(&mut self, len: usize) -> Option<Kept> {
+        let fit = |kept: &Kept| match kept.block.run.len {
             have if have >= len && have - len <= len / SLACK => (0, have - len),
             have if have < len => (1, len - have),
             have => (2, have - len),
@@ -110,26 +181,27 @@ impl Blocks {
         Some(self.take_kept(best))
     }
 
-    /// The oldest kept block while more than `keep` bytes are kept; the caller unmaps it.
+    /// The oldest kept block while more than `keep` resident bytes are kept; the caller unmaps it. With 0 all go: few
+    /// looks may have missed that a block was touched.
     pub fn drop_above(&mut self, keep: usize) -> Option<Run> {
-        if self.idle > keep { self.drop_oldest() } else { None }
+        if self.idle > keep || keep == 0 { self.drop_oldest() } else { None }
     }
 
-    /// The oldest kept block while used and kept bytes and `more` exceed the peak; the caller unmaps it.
-    pub fn drop_for(&mut self, more: usize) -> Option<Run> {
-        if self.bytes + self.idle + more > self.peak.high() { self.drop_oldest() } else { None }
+    /// The oldest kept block while more is kept than there is room for; the caller unmaps it.
+    pub fn drop_over(&mut self) -> Option<Run> {
+        if self.idle > self.room() { self.drop_oldest() } else { None }
     }
 
     fn drop_oldest(&mut self) -> Option<Run> {
-        (self.kept_count > 0).then(|| self.take_kept(0).run)
+        (self.kept_count > 0).then(|| self.take_kept(0).block.run)
     }
 
-    fn take_kept(&mut self, i: usize) -> Block {
-        let block = self.kept[i];
+    fn take_kept(&mut self, i: usize) -> Kept {
+        let kept = self.kept[i];
         self.kept.copy_within(i + 1..self.kept_count, i);
         self.kept_count -= 1;
-        self.idle -= block.run.len;
-        block
+        self.idle -= kept.resident;
+        kept
     }
 
     // ---- the table ---------------------------------------------------------------------------------------------
@@ -198,26 +270,37 @@ impl Blocks {
         (len != 0).then_some(Run { addr: old as usize, len })
     }
 
-    /// Adds a block, in the room that was reserved for it.
-    pub fn insert(&mut self, block: Block) {
+    /// Adds a block, in the room that was reserved for it; `untouched` bytes of it have no memory behind them.
+    pub fn insert(&mut self, block: Block, untouched: usize) {
         debug_assert!(self.reserved > 0);
         self.reserved -= 1;
         // SAFETY: `find` returns a slot of the table.
         unsafe { *self.find(block.run.addr) = block };
         self.count += 1;
         self.bytes += block.run.len;
-        self.peak.note(self.bytes);
+        self.untouched.add(block, untouched);
+        self.note(0);
+    }
+
+    /// The block at `addr` has no memory behind it any more.
+    pub fn released(&mut self, addr: usize) {
+        let Some(mut block) = self.get(addr) else { return };
+        block.is_touched = false;
+        // SAFETY: `find` returns a slot of the table.
+        unsafe { *self.find(addr) = block };
+        self.untouched.remove(addr);
+        self.untouched.add(block, block.run.len);
     }
 
     /// Takes a block out that is to come back in another place or length: room for it is kept.
-    pub fn lift(&mut self, addr: usize) -> Option<Block> {
-        let block = self.remove(addr)?;
+    pub fn lift(&mut self, addr: usize) -> Option<(Block, usize)> {
+        let lifted = self.remove(addr)?;
         self.reserved += 1;
-        Some(block)
+        Some(lifted)
     }
 
-    /// Takes a block out.
-    pub fn remove(&mut self, addr: usize) -> Option<Block> {
+    /// Takes a block out, and says how many bytes of it were untouched as far as is known.
+    pub fn remove(&mut self, addr: usize) -> Option<(Block, usize)> {
         let gone = self.get(addr)?;
         let mut hole = (self.find(addr) as usize - self.slots as usize) / size_of::<Block>();
         let mut at = hole;
@@ -237,10 +320,10 @@ impl Blocks {
             }
         }
         // SAFETY: inside the table.
-        unsafe { *self.slot(hole) = NOTHING };
+        unsafe { *self.slot(hole) = Block::NONE };
         self.count -= 1;
         self.bytes -= gone.run.len;
-        Some(gone)
+        Some((gone, self.untouched.remove(addr)))
     }
 }
 
@@ -265,7 +348,7 @@ mod tests {
         let mut tables = std::vec::Vec::new();
         let mut reserve = |blocks: &mut Blocks| {
             while let Err(capacity) = blocks.reserve() {
-                let mut table = std::vec![NOTHING; capacity];
+                let mut table = std::vec![Block::NONE; capacity];
                 let _old = blocks.rehash(table.as_mut_ptr() as usize, capacity);
                 tables.push(table);
             }
@@ -273,11 +356,11 @@ mod tests {
         (0..1000).for_each(|_| reserve(&mut blocks));
         blocks.unreserve();
         let run = |i: usize| Run { addr: i << 22, len: 1 << 22 };
-        (1..1000).for_each(|i| blocks.insert(Block { run: run(i), huge: false }));
+        (1..1000).for_each(|i| blocks.insert(Block { run: run(i), ..Block::NONE }, 0));
         assert_eq!((blocks.count, blocks.reserved), (999, 0));
-        let lifted = blocks.lift(run(7).addr).unwrap();
+        let (lifted, untouched) = blocks.lift(run(7).addr).unwrap();
         reserve(&mut blocks);
-        blocks.insert(lifted);
+        blocks.insert(lifted, untouched);
         blocks.unreserve();
         assert!((1..1000).all(|i| blocks.get(run(i).addr).is_some()));
     }

@@ -29,3 +29,11 @@ fn layout(name: &str, mode: Mode) {
 }
 
 in_all_modes! { advised_blocks legacy_layout unlimited_stack }
+
+/// Freed blocks are kept for the next; that may cost little at the peak.
+#[test]
+fn peaks() {
+    for pattern in ["doubling", "doubling-in-turn", "eighths-in-turn", "bursts", "beside-a-sparse-table"] {
+        passes(Kind::C, "peaks.c", &[pattern], Mode::Plain);
+    }
+}

@@ -82,23 +82,31 @@ impl Linux {
     }
 
     fn map_aligned(len: usize, align: usize) -> Option<usize> {
-        let at = mman::mmap_anonymous(len, MAP_NORESERVE).ok()? as usize;
+        // Kernels since 6.7 align mappings of whole huge pages by themselves.
+        let whole = if align == PAGEBLOCK { len.checked_next_multiple_of(align)? } else { len };
+        let at = mman::mmap_anonymous(whole, MAP_NORESERVE).ok()? as usize;
         if at.is_multiple_of(align) {
+            Self::unmap_ends(at, whole, at, len);
             return Some(at);
         }
-        // Kernels since 6.7 align long mappings by themselves; this one did not, or more is asked for.
+        // This one did not, or more is asked for.
         // SAFETY: just mapped, nobody's yet.
-        let _ = unsafe { mman::munmap(at as *mut u8, len) };
+        let _ = unsafe { mman::munmap(at as *mut u8, whole) };
         let total = len.checked_add(align)?;
         let at = mman::mmap_anonymous(total, MAP_NORESERVE).ok()? as usize;
         let start = at.next_multiple_of(align);
-        for (from, len) in [(at, start - at), (start + len, at + align - start)] {
-            if len > 0 {
-                // SAFETY: the ends of a mapping just made, nobody's yet.
-                let _ = unsafe { mman::munmap(from as *mut u8, len) };
+        Self::unmap_ends(at, total, start, len);
+        Some(start)
+    }
+
+    /// Of a mapping just made, unmaps all but the `len` bytes at `start`.
+    fn unmap_ends(at: usize, total: usize, start: usize, len: usize) {
+        for (from, to) in [(at, start), (start + len, at + total)] {
+            if to > from {
+                // SAFETY: an end of a mapping just made, nobody's yet.
+                let _ = unsafe { mman::munmap(from as *mut u8, to - from) };
             }
         }
-        Some(start)
     }
 
     /// `mremap` of a mapping of the engine's.
@@ -220,7 +228,11 @@ impl Platform for Linux {
         // it empty. If it asked for nothing, which is usual, these find nothing to do.
         for advice in [MADV_DOFORK, MADV_KEEPONFORK] {
             // SAFETY: the mapping is the engine's; the advice changes no contents here.
-            let _ = unsafe { mman::madvise(at, run.len, advice) };
+            let advised = unsafe { mman::madvise(at, run.len, advice) };
+            // This is a child that lacks the block, or a part of it.
+            if advised == Err(Errno::ENOMEM) {
+                return None;
+            }
         }
         // Contents that nobody wants are not copied: a new mapping is cheaper.
         if len == run.len { Some(run.addr) } else { Self::move_mapping(run, len) }

@@ -7,6 +7,7 @@ mod fake;
 mod caches;
 mod growth;
 mod held;
+mod mapped;
 mod misuse;
 mod model;
 mod policy;

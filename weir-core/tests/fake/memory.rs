@@ -43,6 +43,14 @@ pub fn wipe(run: Run) {
     assert_eq!(unsafe { libc::madvise(run.addr as *mut _, run.len, libc::MADV_DONTNEED) }, 0);
 }
 
+/// Pages of a mapped run that have memory behind them.
+pub fn resident(run: Run) -> usize {
+    let mut pages = vec![0u8; run.len / PAGE];
+    // SAFETY: one byte a page.
+    assert_eq!(unsafe { libc::mincore(run.addr as *mut _, run.len, pages.as_mut_ptr()) }, 0);
+    pages.iter().filter(|&&page| page & 1 == 1).count()
+}
+
 impl Memory {
     pub fn reserve(&mut self, len: usize, align: usize, reach: Reach) -> Option<Run> {
         let (window, addr) = match reach {
@@ -143,13 +151,33 @@ impl Memory {
         Some(addr)
     }
 
-    pub fn unmap(&mut self, run: Run) {
-        let (&addr, len) = self.blocks.range_mut(..=run.addr).next_back().expect("nothing is mapped there");
-        assert_eq!(addr + *len, run.addr + run.len, "{run:?} was not mapped so, nor is it a tail");
-        *len -= run.len;
-        if *len == 0 {
-            self.blocks.remove(&addr);
+    /// Makes `run`, a part of one block or several that lie side by side, a block by itself.
+    fn carve(&mut self, run: Run) {
+        let end = run.addr + run.len;
+        let over: Vec<_> = self.blocks.range(..end).rev().take_while(|&(&at, &len)| at + len > run.addr).collect();
+        let over: Vec<Run> = over.into_iter().map(|(&addr, &len)| Run { addr, len }).collect();
+        let covered = |part: &Run| (part.addr + part.len).min(end) - part.addr.max(run.addr);
+        assert_eq!(over.iter().map(covered).sum::<usize>(), run.len, "{run:x?} is not mapped: {over:x?}");
+        for part in over {
+            self.blocks.remove(&part.addr);
+            if part.addr < run.addr {
+                self.blocks.insert(part.addr, run.addr - part.addr);
+            }
+            if part.addr + part.len > end {
+                self.blocks.insert(end, part.addr + part.len - end);
+            }
         }
+        self.blocks.insert(run.addr, run.len);
+    }
+
+    /// Bytes of blocks that have memory behind them.
+    pub fn resident(&self) -> usize {
+        self.blocks.iter().map(|(&addr, &len)| resident(Run { addr, len })).sum::<usize>() * PAGE
+    }
+
+    pub fn unmap(&mut self, run: Run) {
+        self.carve(run);
+        self.blocks.remove(&run.addr);
         if self.in_window(run) {
             // It stays reserved, and occupied: what the heap has grown past it does not come back for.
             wipe(run);
@@ -162,10 +190,19 @@ impl Memory {
 
     /// Always moves, so that nobody relies on the old address.
     pub fn remap(&mut self, run: Run, len: usize) -> Option<usize> {
-        assert_eq!(self.blocks.get(&run.addr), Some(&run.len), "{run:?} was not mapped so");
+        self.carve(run);
         let new = self.map(len, PAGE)?;
+        let (from, to) = (run.addr as *mut libc::c_void, new as *mut libc::c_void);
+        let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
+        if !self.in_window(run) {
+            // SAFETY: both are the platform's; the new one is replaced.
+            if unsafe { libc::mremap(from, run.len, len, flags, to) } == to {
+                self.blocks.remove(&run.addr);
+                return Some(new);
+            }
+        }
         // SAFETY: both are mapped and distinct.
-        unsafe { std::ptr::copy_nonoverlapping(run.addr as *const u8, new as *mut u8, run.len.min(len)) };
+        unsafe { std::ptr::copy_nonoverlapping(from.cast::<u8>(), to.cast::<u8>(), run.len.min(len)) };
         self.unmap(run);
         Some(new)
     }

@@ -84,6 +84,10 @@ pub struct Fake {
     summoned: Mutex<Vec<usize>>,
     /// Runs that huge pages were asked for.
     pub advised: Mutex<Vec<Run>>,
+    /// Runs of blocks of their own that were looked at.
+    looks: Mutex<Vec<Run>>,
+    /// Of blocks of their own, what was touched is resident, as the kernel has it; else all of them are.
+    pub really: AtomicBool,
     pub fences: AtomicUsize,
     /// Fences are refused.
     pub no_fence: AtomicBool,
@@ -136,6 +140,8 @@ impl Fake {
             taker_notices: AtomicUsize::new(0),
             summoned: Mutex::default(),
             advised: Mutex::default(),
+            looks: Mutex::default(),
+            really: AtomicBool::new(false),
             fences: AtomicUsize::new(0),
             no_fence: AtomicBool::new(false),
             misuses: Mutex::default(),
@@ -246,6 +252,16 @@ impl Fake {
         std::mem::take(&mut locked(&self.summoned))
     }
 
+    /// The runs of blocks of their own that were looked at since the last call.
+    pub fn take_looks(&self) -> Vec<Run> {
+        std::mem::take(&mut locked(&self.looks))
+    }
+
+    /// Bytes of blocks of their own that have memory behind them, in use or kept.
+    pub fn resident_blocks(&self) -> usize {
+        locked(&self.memory).resident()
+    }
+
     /// Somebody else maps `len` bytes right behind the mapped part that `addr` lies in.
     pub fn put_behind(&self, addr: usize, len: usize) -> Run {
         locked(&self.memory).put_behind(addr, len)
@@ -341,10 +357,17 @@ impl Platform for Fake {
         locked(&self.cooled).extend(runs);
     }
 
-    /// Every page of a block counts as touched, so that it looks filled; of a window, those in `collapsed`.
+    /// Every page of a block counts as touched, so that it looks filled, unless `really`; of a window, those in
+    /// `collapsed`.
     fn resident(&self, run: Run) -> Option<usize> {
         self.outside_locks();
         let in_window = locked(&self.windows).iter().any(|&window| overlap(window, run));
+        if !in_window {
+            locked(&self.looks).push(run);
+            if self.really.load(Relaxed) {
+                return Some(memory::resident(run));
+            }
+        }
         let resident = !in_window || locked(&self.collapsed).contains(&run);
         Some(if resident { run.len / PAGE } else { 0 })
     }

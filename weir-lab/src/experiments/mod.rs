@@ -15,6 +15,7 @@ mod picture;
 mod redis;
 mod reporting_time;
 mod scaling;
+mod soak;
 mod sweep;
 
 use crate::harness::args::RunArgs;
@@ -67,6 +68,11 @@ pub const EXPERIMENTS: &[Experiment] = &[
         "report",
         "from a pressure event to the last idle byte of 1 GiB given back; its processor time",
         reporting_time::run,
+    ),
+    (
+        "soak",
+        "threads, forks, signals, streams, growth and moves under pressure: no corruption, hang or growth",
+        soak::run,
     ),
     ("redis", "the resident set of redis-server after FLUSHALL of 500 MB", redis::run),
 ];

@@ -33,6 +33,9 @@ pub struct RunArgs {
     /// e8: how the bytes of the peak lie over the sizes 16 B to 256 KiB.
     #[arg(long, value_parser = ["even-counts", "even-bytes"], default_value = "even-counts")]
     pub mix: String,
+    /// soak: how long it takes (30; quick: a third).
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub minutes: Option<u32>,
     /// e8: how long A idles without a limit, where it is looked at last, s (10; quick: 1). khugepaged comes by every 10 s.
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=86400))]
     pub later: Option<u32>,

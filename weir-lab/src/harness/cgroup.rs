@@ -56,6 +56,27 @@ impl Cgroup {
         self.write(if self.version == 2 { "memory.max" } else { "memory.limit_in_bytes" }, bytes)
     }
 
+    /// Has the kernel look for memory to take back from what is inside, as where the limit is met, and kills nobody: it
+    /// is asked for a tenth of what is used, and has `limit` again at once.
+    pub fn squeeze(&self, limit: u64) -> Result<(), String> {
+        let less = self.usage()? / 10 * 9;
+        if self.version == 2 {
+            // Above the high mark who allocates is slowed down, and finds memory to take back.
+            self.write("memory.high", less)?;
+            return fs::write(self.path.join("memory.high"), "max").map_err(|why| format!("memory.high: {why}"));
+        }
+        // Should the limit be met in between, who allocates waits for it to rise.
+        let _ = self.write("memory.oom_control", 1);
+        // Refused where not so much is found.
+        let _ = self.limit(less);
+        self.limit(limit)
+    }
+
+    /// Moves a process in.
+    pub fn take_in(&self, pid: u32) -> Result<(), String> {
+        self.write("cgroup.procs", pid.into())
+    }
+
     /// Lets `bytes` of what is inside be swapped out, beyond a memory limit of `limit`.
     pub fn limit_swap(&self, limit: u64, bytes: u64) -> Result<(), String> {
         match self.version {

@@ -30,6 +30,8 @@ mod rptest;
 mod run;
 mod sh;
 mod short_threads;
+mod soak;
+mod soak_kinds;
 mod stripes;
 mod sweep;
 mod table;
@@ -59,6 +61,7 @@ fn main() {
         "hog" => hog::main(args),
         "page-fault" => page_fault::main(args),
         "report-time" => report_time::main(args),
+        "soak" => soak::main(args),
         "stripes" => stripes::main(args),
         "sweep" => sweep::main(args),
         _ => measure(&name, args),

@@ -71,6 +71,26 @@ static void forked(enum advice advice, size_t before, size_t after) {
     free(block);
 }
 
+/* A child lacks a block that its parent had freed with such advice on it, and gets others. */
+static void freed_before_fork(void) {
+    char *block = malloc(8 * MIB);
+    CHECK(block != NULL);
+    memset(block, 1, 8 * MIB);
+    char *pages = (char *)(((uintptr_t)block + PAGE - 1) & ~(PAGE - 1));
+    CHECK(madvise(pages, 8 * MIB - 2 * PAGE, MADV_DONTFORK) == 0);
+    free(block);
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        CHECK(block = malloc(8 * MIB));
+        fill(block, 8 * MIB, 3);
+        _exit(holds(block, 8 * MIB, 3) ? 0 : 1);
+    }
+    int status;
+    CHECK(waitpid(child, &status, 0) == child);
+    CHECK(status == 0);
+}
+
 int main(void) {
     for (int advice = 0; advice < ADVICES; advice++) {
         resized(advice, 8 * MIB, 16 * MIB);
@@ -81,6 +101,7 @@ int main(void) {
     }
     /* Other allocators may hand such memory out again; the rule is the program's to keep. */
     if (is_weir()) {
+        freed_before_fork();
         for (int advice = NOT_FORKED; advice <= WIPED_ON_FORK; advice++) {
             forked(advice, 8 * MIB, 8 * MIB);
             forked(advice, 8 * MIB, 11 * MIB);

@@ -1,0 +1,219 @@
+//! Blocks mapped on their own: what keeping freed ones costs at the peak, and what it saves.
+
+use std::sync::atomic::Ordering::Relaxed;
+use weir_core::heap::Heap;
+use weir_core::page::PAGE;
+
+use crate::fake::{Call, Fake};
+
+const MIB: usize = 1 << 20;
+
+/// A heap whose blocks are resident as far as they were touched, and the peaks of what is held and of what is resident.
+struct Peaks {
+    heap: Box<Heap<Fake>>,
+    /// Bytes that the program has touched of what it holds.
+    live: usize,
+    live_peak: usize,
+    resident_peak: usize,
+}
+
+/// A block, and how many of its bytes were touched.
+struct Part {
+    addr: *mut u8,
+    touched: usize,
+}
+
+impl Peaks {
+    fn new() -> Self {
+        let fake = Fake::new();
+        fake.really.store(true, Relaxed);
+        let heap = Box::new(Heap::new(fake));
+        heap.prepare();
+        // The table of blocks is resident too.
+        let table = heap.alloc(5 * MIB);
+        // SAFETY: allocated just now.
+        unsafe { heap.free(table) };
+        heap.balance_calm();
+        heap.balance_calm();
+        Self { heap, live: 0, live_peak: 0, resident_peak: 0 }
+    }
+
+    fn alloc(&self, len: usize) -> Part {
+        let addr = self.heap.alloc(len);
+        assert!(!addr.is_null());
+        Part { addr, touched: 0 }
+    }
+
+    /// Touches the block up to `len` bytes.
+    fn touch(&mut self, part: &mut Part, len: usize) {
+        for at in (part.touched..len).step_by(PAGE) {
+            // SAFETY: inside the block.
+            unsafe { part.addr.add(at).write_volatile(1) };
+        }
+        self.live += len - part.touched;
+        part.touched = len;
+        self.live_peak = self.live_peak.max(self.live);
+        self.resident_peak = self.resident_peak.max(self.heap.platform().resident_blocks());
+    }
+
+    fn filled(&mut self, len: usize) -> Part {
+        let mut part = self.alloc(len);
+        self.touch(&mut part, len);
+        part
+    }
+
+    fn free(&mut self, part: Part) {
+        self.live -= part.touched;
+        // SAFETY: the block is the test's.
+        unsafe { self.heap.free(part.addr) };
+    }
+
+    fn realloc(&mut self, part: &mut Part, len: usize) {
+        // SAFETY: the block is the test's.
+        part.addr = unsafe { self.heap.realloc(part.addr, len) };
+        assert!(!part.addr.is_null());
+        self.touch(part, len);
+    }
+
+    /// Moves to a new buffer of `len` bytes: as the old one is freed, only so much of the new is touched.
+    fn copy(&mut self, part: &mut Part, len: usize) {
+        let mut new = self.alloc(len);
+        self.touch(&mut new, part.touched);
+        self.free(std::mem::replace(part, new));
+        self.touch(part, len);
+    }
+
+    /// Kept blocks raised the peak by a tenth at most.
+    fn check(&self, what: &str) {
+        let (live, resident) = (self.live_peak / MIB, self.resident_peak / MIB);
+        assert!(self.resident_peak <= self.live_peak / 10 * 11, "{what}: {resident} MiB at the peak for {live}");
+    }
+}
+
+fn random(state: &mut u64) -> usize {
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    *state ^= *state << 17;
+    *state as usize
+}
+
+#[test]
+fn buffers_that_grow_cost_no_peak() {
+    for count in [1, 3] {
+        for (how, next) in [("doubles", 2.0), ("grows by half", 1.5), ("grows by an eighth", 1.125)] {
+            for copied in [true, false] {
+                let mut peaks = Peaks::new();
+                let mut len = 5 * MIB;
+                let mut parts: Vec<Part> = (0..count).map(|_| peaks.filled(len)).collect();
+                while len < 40 * MIB {
+                    len = (len as f64 * next) as usize;
+                    for part in &mut parts {
+                        if copied { peaks.copy(part, len) } else { peaks.realloc(part, len) }
+                    }
+                }
+                peaks.check(&format!("{count} buffers, copied {copied}, that each {how}"));
+            }
+        }
+    }
+}
+
+/// What was mapped and never touched is in no peak that could be kept below.
+#[test]
+fn a_sparse_block_makes_no_room_for_kept_ones() {
+    let mut peaks = Peaks::new();
+    let mut table = peaks.alloc(1 << 30);
+    peaks.touch(&mut table, PAGE);
+    let mut part = peaks.filled(5 * MIB);
+    for len in [10, 20, 40] {
+        peaks.copy(&mut part, len * MIB);
+    }
+    peaks.check("a buffer that doubles beside a sparse table");
+}
+
+#[test]
+fn kept_blocks_make_room_for_blocks_of_another_size() {
+    let mut peaks = Peaks::new();
+    for (count, len) in [(12, 6), (8, 9), (12, 6), (7, 10), (1, 64), (12, 6)] {
+        let parts: Vec<Part> = (0..count).map(|_| peaks.filled(len * MIB)).collect();
+        parts.into_iter().for_each(|part| peaks.free(part));
+    }
+    peaks.check("bursts of blocks of several sizes");
+}
+
+#[test]
+fn blocks_replaced_at_random_cost_no_peak_and_few_mappings() {
+    let (mut peaks, mut state) = (Peaks::new(), 42);
+    let mut size = || 5 * MIB + random(&mut state) % (10 * MIB);
+    let mut parts: Vec<Part> = (0..8).map(|_| peaks.filled(size())).collect();
+    peaks.heap.platform().fail(Call::Map, 0);
+    for i in 0..200 {
+        let old = parts.remove(i * 5 % 7);
+        peaks.free(old);
+        parts.push(peaks.filled(size()));
+    }
+    peaks.check("blocks replaced at random");
+    let mapped = peaks.heap.platform().calls(Call::Map);
+    assert!(mapped < 30, "{mapped} of 200 blocks mapped anew");
+}
+
+/// One buffer at a time, of any size up to the largest so far: what is cut off a kept block is kept, and joined again.
+#[test]
+fn one_buffer_of_changing_size_is_never_mapped_anew() {
+    let mut peaks = Peaks::new();
+    let first = peaks.filled(30 * MIB);
+    peaks.free(first);
+    let (mut state, resident) = (42, peaks.heap.platform().resident_blocks());
+    peaks.heap.platform().fail(Call::Map, 0);
+    for _ in 0..200 {
+        let part = peaks.filled(5 * MIB + random(&mut state) % (25 * MIB));
+        peaks.free(part);
+        assert_eq!(peaks.heap.platform().resident_blocks(), resident, "touched anew");
+    }
+    assert_eq!(peaks.heap.platform().calls(Call::Map), 0);
+}
+
+/// What few looks missed goes too where everything is to go.
+#[test]
+fn a_page_that_no_look_saw_does_not_stay() {
+    let peaks = Peaks::new();
+    let before = peaks.heap.platform().resident_blocks();
+    let part = peaks.alloc(64 * MIB);
+    // SAFETY: inside the block.
+    unsafe { part.addr.add(11 * MIB).write_volatile(1) };
+    // SAFETY: the block is the test's.
+    unsafe { peaks.heap.free(part.addr) };
+    peaks.heap.trim();
+    assert_eq!(peaks.heap.platform().resident_blocks(), before);
+}
+
+/// A pair of malloc and free of one block: two looks at a block of two pageblocks that is hardly touched, none at one
+/// that has memory behind all of it.
+#[test]
+fn no_pageblock_is_looked_at_twice() {
+    let mut peaks = Peaks::new();
+    for (touched, most) in [(PAGE, 2), (5 * MIB, 0)] {
+        let mut warm = peaks.alloc(5 * MIB);
+        peaks.touch(&mut warm, touched);
+        peaks.free(warm);
+        peaks.heap.platform().take_looks();
+        for _ in 0..10 {
+            let mut part = peaks.alloc(5 * MIB);
+            peaks.touch(&mut part, touched);
+            peaks.free(part);
+            let looks = peaks.heap.platform().take_looks();
+            assert!(looks.len() <= most, "{looks:x?}");
+        }
+    }
+    for len in [3, 5, 6, 8, 15, 64].map(|mib| mib * MIB) {
+        let align = if len < 4 * MIB { 8 * MIB } else { 16 };
+        let block = peaks.heap.alloc_aligned(align, len);
+        peaks.heap.platform().take_looks();
+        // SAFETY: allocated just now.
+        unsafe { peaks.heap.free(block) };
+        let mut looks = peaks.heap.platform().take_looks();
+        let count = looks.len();
+        looks.sort_by_key(|run| run.addr);
+        looks.dedup();
+        assert!(looks.len() == count && count > 0, "{len}: {looks:x?}");
+    }
+}
