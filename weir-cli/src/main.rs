@@ -1,18 +1,25 @@
 //! The `weir` command: runs programs with Weir as their malloc, and says what works on this machine.
 
+mod census;
 mod command_line;
 mod doctor;
 mod elf;
 mod failure;
 mod library;
+mod loaded;
 mod output;
+mod reap;
 mod run;
 mod settings;
 mod signals;
+mod sink;
 mod stats_file;
 mod summary;
 mod trace;
+mod tree;
 mod units;
+mod verdict;
+mod watch;
 
 use clap::Parser;
 use command_line::{Command, CommandLine};
