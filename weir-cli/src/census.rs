@@ -218,7 +218,7 @@ fn look_at(
 ) -> Option<(Known, u64, u64)> {
     let process = Process::new(pid).ok()?;
     let stat = process.stat().ok()?;
-    let resident = stat.rss * procfs::page_size();
+    let mut resident = stat.rss * procfs::page_size();
     // Ended, and not yet waited for.
     if resident == 0 {
         return None;
@@ -232,7 +232,11 @@ fn look_at(
     let high = status.vmhwm.unwrap_or(0) * 1024;
     let walked = if walk || old.is_none() { process.smaps_rollup().ok() } else { None };
     let (shared, by_rss) = match (walked.and_then(proportional), &old) {
-        (Some((rss, pss)), _) => (rss.saturating_sub(pss), false),
+        (Some((rss, pss)), _) => {
+            // Exact, where the counters are some pages behind on each CPU.
+            resident = rss;
+            (rss.saturating_sub(pss), false)
+        }
         (None, Some(old)) if !walk => (old.shared, old.by_rss),
         (None, _) => (0, true),
     };

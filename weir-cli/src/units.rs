@@ -16,7 +16,7 @@ pub fn parse_limit(text: &str) -> Result<u64, String> {
         return Err("0 is no limit: leave --limit out for none".into());
     }
     if is_number(text) {
-        return Err(format!("{text} what? write {text}M for MiB, or {text}K, {text}G"));
+        return Err(format!("{text} what? write {text}M (MiB) or {text}G (GiB)"));
     }
     match weir::tunables::parse_size(text.as_bytes()) {
         Some(size) if size >= LEAST_LIMIT => Ok(size),
@@ -87,7 +87,7 @@ mod tests {
     #[test]
     fn slips_are_refused_and_what_to_write_is_said() {
         for (wrong, say) in [
-            ("100", "100 what? write 100M"),
+            ("100", "100 what? write 100M (MiB)"),
             ("0", "leave --limit out"),
             ("000", "leave --limit out"),
             ("64K", "less than any program takes"),
