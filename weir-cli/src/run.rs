@@ -111,10 +111,8 @@ fn warn_of_obstacles(program: &Path) {
 }
 
 fn warn_of_silence(stats: &StatsFile) {
-    if stats.path().is_none() {
-        output::say(format_args!(
-            "weir: warning: no statistics: a memfd and a mounted /proc are needed for them; the program runs without\n"
-        ));
+    if let Some(why) = stats.obstacle() {
+        output::say(format_args!("weir: warning: no statistics of the program's processes: {why}\n"));
     }
 }
 

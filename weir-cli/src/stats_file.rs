@@ -23,8 +23,8 @@ const BYTES: usize = FILE_PAGES * PAGE_BYTES;
 
 /// A mapped statistics file.
 pub struct StatsFile {
-    /// None where a memfd cannot be made: then no process finds the pages, and all stay unused.
-    file: Option<OwnedFd>,
+    /// Where a memfd cannot be made, no process finds the pages, and all stay unused.
+    file: Result<OwnedFd>,
     map: *mut c_void,
 }
 
@@ -34,12 +34,12 @@ unsafe impl Sync for StatsFile {}
 impl StatsFile {
     /// Makes an empty one. Where the kernel refuses a memfd, processes will find none.
     pub fn create() -> Result<Self> {
-        let file = sealed_file().ok();
+        let file = sealed_file();
         let (prot, null) = (ProtFlags::READ | ProtFlags::WRITE, null_mut());
         // SAFETY: new mappings at no fixed address.
         let map = match &file {
-            Some(file) => unsafe { mmap(null, BYTES, prot, MapFlags::SHARED, file, 0) }?,
-            None => unsafe { mmap_anonymous(null, BYTES, prot, MapFlags::SHARED) }?,
+            Ok(file) => unsafe { mmap(null, BYTES, prot, MapFlags::SHARED, file, 0) }?,
+            Err(_) => unsafe { mmap_anonymous(null, BYTES, prot, MapFlags::SHARED) }?,
         };
         let stats = Self { file, map };
         stats.header().init();
@@ -48,8 +48,17 @@ impl StatsFile {
 
     /// Where other processes find it; none if they cannot.
     pub fn path(&self) -> Option<String> {
-        let (pid, file) = (tree::own_pid()?, self.file.as_ref()?);
+        let (pid, file) = (tree::own_pid()?, self.file.as_ref().ok()?);
         Some(format!("/proc/{pid}/fd/{}", file.as_raw_fd()))
+    }
+
+    /// Why other processes cannot find it.
+    pub fn obstacle(&self) -> Option<String> {
+        match (&self.file, self.path()) {
+            (Err(e), _) => Some(format!("cannot make a memfd: {e}")),
+            (Ok(_), None) => Some("/proc is not mounted".into()),
+            (Ok(_), Some(_)) => None,
+        }
     }
 
     fn header(&self) -> &Header {

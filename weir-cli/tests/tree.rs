@@ -155,15 +155,16 @@ fn killed_it_leaves_no_file_and_its_program_goes_on() {
 }
 
 #[test]
-fn statistics_need_no_place_to_write() {
+fn statistics_need_no_place_to_write_and_no_program_needs_them() {
     let Some(bench) = Bench::new() else { return };
-    // No directory for temporary files, and a limit on the length of files: both kept it from starting once.
-    let script = format!("ulimit -f 1; exec {} run -- sh -c 'exit 4'", env!("CARGO_BIN_EXE_weir"));
-    let mut command = Command::new("sh");
-    command.args(["-c", &script]).env("WEIR_LIB", &bench.library).env("TMPDIR", "/no/such");
-    let output = command.output().unwrap();
+    let output = bench.weir(&["sh", "-c", "exit 4"]).env("TMPDIR", "/no/such").output().unwrap();
     assert_eq!(output.status.code(), Some(4), "{}", stderr(&output));
     assert!(stderr(&output).contains("1 used Weir"), "{}", stderr(&output));
+    // A limit on the length of files, which ends whoever goes beyond it.
+    let script = format!("ulimit -f 1; exec {} run -- sh -c 'exit 4'", env!("CARGO_BIN_EXE_weir"));
+    let limited = Command::new("sh").args(["-c", &script]).env("WEIR_LIB", &bench.library).output().unwrap();
+    assert_eq!(limited.status.code(), Some(4), "{}", stderr(&limited));
+    assert!(stderr(&limited).starts_with("weir: warning: no statistics of the program's processes: cannot make a memfd"));
 }
 
 #[test]

@@ -3,6 +3,7 @@
 #[cfg(target_arch = "x86_64")]
 mod calls;
 mod cgroup;
+mod chart;
 mod child;
 mod e10;
 mod e10_report;
@@ -104,7 +105,7 @@ pub struct RunArgs {
     /// Which allocator is compared with the best of the others.
     #[arg(long, default_value = peers::WEIR, value_name = "NAME")]
     subject: String,
-    /// e3, e5, e6, e9, scaling: only these parts, workloads and programs.
+    /// e3, e5, e6, e9, scaling: only these parts, workloads and programs. picture: these settings of huge pages.
     #[arg(long, value_delimiter = ',', value_name = "A,B")]
     only: Vec<String>,
     /// e8: how the bytes of the peak lie over the sizes 16 B to 256 KiB.
@@ -139,7 +140,7 @@ const EXPERIMENTS: &[Experiment] = &[
     ("calls", "instructions of a malloc and of a free, counted one by one", calls::run),
     ("latency", "single calls of malloc and free while memory is given back: p50 to the longest", latency::run),
     ("scaling", "the threaded workloads of e9 on 1 to 64 threads; calls while up to 16 GiB are live", scaling::run),
-    ("picture", "memory over time, from a peak to idleness, as a drawing (--svg FILE)", picture::run),
+    ("picture", "memory over time, from a peak to 12 s of idleness, as a drawing (--svg FILE)", picture::run),
     ("report", "from a pressure event to the last idle byte of 1 GiB given back; its processor time", report_time::run),
     ("redis", "the resident set of redis-server after FLUSHALL of 500 MB", redis::run),
 ];

@@ -1,10 +1,12 @@
-//! A picture of memory over time: process A of E8 under each allocator, from its peak to well after its frees.
+//! A picture of memory over time: process A of E8 under each allocator, from its peak to well after its frees, a panel for
+//! each of the kernel's two settings of huge pages that are in use.
 
 use crate::RunArgs;
+use crate::chart::{Chart, Curve, Panel};
 use crate::child::{Kept, command, load_program, wait_readable};
 use crate::peers::Allocator;
 use crate::procfs::memory;
-use plotters::prelude::*;
+use crate::thp;
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Write};
 use std::process::Stdio;
@@ -14,32 +16,63 @@ use std::time::{Duration, Instant};
 const PHASE_LIMIT: Duration = Duration::from_secs(120);
 /// Between two looks at the resident set.
 const STEP: Duration = Duration::from_millis(25);
-/// Before and after the frees.
+/// Before and after the frees. Most of what happens later than at once happens within 10 s (decay times, calm windows).
 const BEFORE: Duration = Duration::from_millis(500);
-const AFTER: Duration = Duration::from_millis(3500);
+const AFTER: Duration = Duration::from_secs(12);
+/// The settings of huge pages that distributions ship.
+const MODES: [&str; 2] = ["madvise", "always"];
 
-/// Seconds since the frees began, and MiB resident.
-type Curve = Vec<(f64, f64)>;
-
-/// Runs A once under each allocator and draws the curves.
+/// Runs A once under each allocator and setting, and draws the curves.
 pub fn run(args: &RunArgs, allocators: Vec<Allocator>) -> Result<Value, String> {
     let bytes = if args.quick { 256u64 << 20 } else { 1 << 30 };
-    let mut curves = Vec::new();
-    for allocator in &allocators {
-        eprintln!("picture: {}", allocator.name);
-        curves.push((allocator.name.clone(), curve(allocator, bytes, &args.mix)?));
-    }
-    println!("| resident, MiB | at the peak | 0.1 s after the frees | 1 s | 3 s |\n|---|--:|--:|--:|--:|");
-    for (name, curve) in &curves {
-        let at = |time: f64| curve.iter().rev().find(|(t, _)| *t <= time).map_or(0.0, |(_, mib)| *mib);
-        println!("| {name} | {:.0} | {:.0} | {:.0} | {:.0} |", at(0.0), at(0.1), at(1.0), at(3.0));
+    let mut panels = Vec::new();
+    for mode in modes(args)? {
+        let _restored = if thp::found()? == mode { None } else { Some(thp::set(&mode)?) };
+        let mut curves = Vec::new();
+        for allocator in &allocators {
+            eprintln!("picture: huge pages {mode}, {}", allocator.name);
+            curves.push((allocator.name.clone(), curve(allocator, bytes, &args.mix)?));
+        }
+        print_table(&mode, &curves);
+        panels.push(Panel { title: format!("Huge pages: {mode}"), curves });
     }
     if let Some(path) = &args.svg {
-        draw(path, &curves, bytes).map_err(|why| format!("cannot draw {}: {why}", path.display()))?;
+        let title = format!("{} MiB allocated, 95 % of it freed at 0 s, then idle", bytes >> 20);
+        let chart = Chart { title, seconds: -BEFORE.as_secs_f64()..AFTER.as_secs_f64(), panels: &panels };
+        std::fs::write(path, chart.svg()).map_err(|why| format!("cannot draw {}: {why}", path.display()))?;
     }
-    Ok(
-        json!({ "curves": curves.iter().map(|(name, curve)| json!({ "on": name, "curve": curve })).collect::<Vec<_>>() }),
-    )
+    let all = panels.iter().flat_map(|panel| panel.curves.iter().map(move |(name, curve)| (&panel.title, name, curve)));
+    Ok(json!({
+        "curves": all.map(|(of, name, curve)| json!({ "of": of, "on": name, "curve": curve })).collect::<Vec<_>>()
+    }))
+}
+
+/// The settings to draw: those asked for, or both; or the present one, where it cannot be changed.
+fn modes(args: &RunArgs) -> Result<Vec<String>, String> {
+    if let Some(unknown) = args.only.iter().find(|mode| !MODES.contains(&mode.as_str())) {
+        return Err(format!("'{unknown}' is no setting of huge pages: {}", MODES.join(", ")));
+    }
+    if !args.only.is_empty() {
+        return Ok(args.only.clone());
+    }
+    if thp::can_be_set() {
+        return Ok(MODES.map(String::from).into());
+    }
+    let found = thp::found()?;
+    eprintln!("picture: huge pages stay {found}: changing the setting needs root");
+    Ok(vec![found])
+}
+
+fn print_table(mode: &str, curves: &[(String, Curve)]) {
+    println!(
+        "| resident, MiB, huge pages `{mode}` | at the peak | 0.1 s after the frees | 1 s | 3 s | 12 s |\n\
+         |---|--:|--:|--:|--:|--:|"
+    );
+    for (name, curve) in curves {
+        let at = |time: f64| curve.iter().rev().find(|(t, _)| *t <= time).map_or(0.0, |(_, mib)| *mib);
+        println!("| {name} | {:.0} | {:.0} | {:.0} | {:.0} | {:.0} |", at(0.0), at(0.1), at(1.0), at(3.0), at(12.0));
+    }
+    println!();
 }
 
 fn curve(allocator: &Allocator, bytes: u64, mix: &str) -> Result<Curve, String> {
@@ -67,30 +100,4 @@ fn curve(allocator: &Allocator, bytes: u64, mix: &str) -> Result<Curve, String> 
         std::thread::sleep(STEP);
     }
     Ok(points)
-}
-
-fn draw(path: &std::path::Path, curves: &[(String, Curve)], bytes: u64) -> Result<(), Box<dyn std::error::Error>> {
-    let root = SVGBackend::new(path, (860, 440)).into_drawing_area();
-    root.fill(&WHITE)?;
-    let top = curves.iter().flat_map(|(_, c)| c).map(|(_, mib)| *mib).fold(0.0, f64::max) * 1.1;
-    let title = format!("{} MiB allocated, 95 % of it freed at 0 s, then idle", bytes >> 20);
-    let mut chart = ChartBuilder::on(&root)
-        .caption(title, ("sans-serif", 18))
-        .margin(12)
-        .x_label_area_size(40)
-        .y_label_area_size(60)
-        .build_cartesian_2d(-BEFORE.as_secs_f64()..AFTER.as_secs_f64(), 0.0..top)?;
-    chart.configure_mesh().x_desc("seconds").y_desc("resident, MiB").light_line_style(WHITE).draw()?;
-    for (index, (name, curve)) in curves.iter().enumerate() {
-        let color = if index == 0 { RED.to_rgba() } else { Palette99::pick(index + 2).to_rgba() };
-        let width = if index == 0 { 3 } else { 2 };
-        let style = color.stroke_width(width);
-        chart
-            .draw_series(LineSeries::new(curve.iter().copied(), style))?
-            .label(name.as_str())
-            .legend(move |(x, y)| PathElement::new([(x, y), (x + 20, y)], style));
-    }
-    chart.configure_series_labels().background_style(WHITE.mix(0.8)).border_style(BLACK).draw()?;
-    root.present()?;
-    Ok(())
 }
