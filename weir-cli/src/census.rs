@@ -242,7 +242,13 @@ fn look_at(
     };
     // Only what is above all that was seen is new; a program that another has become begins anew.
     let rise = if old.as_ref().is_none_or(|old| high > old.high) { high.saturating_sub(resident) } else { 0 };
-    let loaded = loaded::judge(&process, old.as_ref().map(|old| &old.loaded), old.as_ref().map(|old| &*old.name), &stat.comm, library);
+    let loaded = loaded::judge(
+        &process,
+        old.as_ref().map(|old| &old.loaded),
+        old.as_ref().map(|old| &*old.name),
+        &stat.comm,
+        library,
+    );
     let known = Known {
         started: stat.starttime,
         name: stat.comm,

@@ -36,9 +36,10 @@ impl StatsFile {
     pub fn create() -> Result<Self> {
         let file = sealed_file();
         let (prot, null) = (ProtFlags::READ | ProtFlags::WRITE, null_mut());
-        // SAFETY: new mappings at no fixed address.
         let map = match &file {
+            // SAFETY: a new mapping at no fixed address.
             Ok(file) => unsafe { mmap(null, BYTES, prot, MapFlags::SHARED, file, 0) }?,
+            // SAFETY: as above.
             Err(_) => unsafe { mmap_anonymous(null, BYTES, prot, MapFlags::SHARED) }?,
         };
         let stats = Self { file, map };
@@ -79,9 +80,9 @@ impl StatsFile {
     /// The pages in use.
     pub fn pages(&self) -> impl Iterator<Item = &Stats> {
         let taken = (self.asked() as usize).min(FILE_PAGES - 1);
-        (1..=taken).map(|number| self.page(number)).filter(|page| {
-            page.magic.load(Relaxed) == MAGIC && page.version.load(Relaxed) == VERSION
-        })
+        (1..=taken)
+            .map(|number| self.page(number))
+            .filter(|page| page.magic.load(Relaxed) == MAGIC && page.version.load(Relaxed) == VERSION)
     }
 
     fn page(&self, number: usize) -> &Stats {
@@ -102,7 +103,8 @@ impl Drop for StatsFile {
 fn sealed_file() -> Result<OwnedFd> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     // Kernels from 6.3 on can be told to refuse a memfd that might be executed; older ones do not know the flag.
-    let file = memfd_create("weir-stats", flags | MemfdFlags::NOEXEC_SEAL).or_else(|_| memfd_create("weir-stats", flags))?;
+    let file =
+        memfd_create("weir-stats", flags | MemfdFlags::NOEXEC_SEAL).or_else(|_| memfd_create("weir-stats", flags))?;
     // A process that was to open it checks that nobody else may write to it.
     fchmod(&file, Mode::RUSR | Mode::WUSR)?;
     set_length(&file)?;

@@ -177,7 +177,8 @@ pub struct Summary {
 
 impl Summary {
     fn resident(&self) -> String {
-        let of = |processes: usize| if processes == 0 { String::new() } else { format!(" in {}", count(processes as u64)) };
+        let of =
+            |processes: usize| if processes == 0 { String::new() } else { format!(" in {}", count(processes as u64)) };
         let last = self.last_resident_bytes.map_or("none".into(), bytes) + &of(self.last_processes);
         let bound = || format!("under {}", bytes(self.peak_resident_bound_bytes));
         let peak = self.peak_resident_bytes.map_or_else(bound, bytes) + &of(self.peak.processes);

@@ -20,7 +20,9 @@ pub fn parse_limit(text: &str) -> Result<u64, String> {
     }
     match weir::tunables::parse_size(text.as_bytes()) {
         Some(size) if size >= LEAST_LIMIT => Ok(size),
-        Some(size) => Err(format!("`{text}` is {}, less than any program takes: write K, M or G, such as 64M", bytes(size))),
+        Some(size) => {
+            Err(format!("`{text}` is {}, less than any program takes: write K, M or G, such as 64M", bytes(size)))
+        }
         None if without_blanks != text && weir::tunables::parse_size(without_blanks.as_bytes()).is_some() => {
             Err(format!("`{text}` has a blank: write {without_blanks}"))
         }

@@ -36,7 +36,8 @@ fn memory(summary: &Summary) -> String {
 
 fn released(given_back: &GivenBack) -> String {
     let GivenBack { idle, pressure, limit, asked } = *given_back;
-    let causes = [(idle, "when idle"), (pressure, "under pressure"), (limit, "to keep the limit"), (asked, "when asked")];
+    let causes =
+        [(idle, "when idle"), (pressure, "under pressure"), (limit, "to keep the limit"), (asked, "when asked")];
     let parts: Vec<_> =
         causes.iter().filter(|(n, _)| *n > 0).map(|(n, cause)| format!("{} was released {cause}", bytes(*n))).collect();
     if parts.is_empty() { "; nothing was released".into() } else { format!("; {}", parts.join(", ")) }

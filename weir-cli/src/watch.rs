@@ -86,7 +86,8 @@ impl Watching<'_> {
         let t = Totals::of(self.stats);
         let (used, idle) = summary::now(self.stats, &self.census.inner_pids());
         let g = &t.given_back_bytes;
-        let (resident, processes) = self.census.last.as_ref().map_or(("-".into(), 0), |s| (bytes(s.bytes), s.processes));
+        let (resident, processes) =
+            self.census.last.as_ref().map_or(("-".into(), 0), |s| (bytes(s.bytes), s.processes));
         output::say(format_args!(
             "weir: {:.1} s: resident {resident} in {}, used {}, idle {}, given back {} idle + {} pressure + {} limit, \
              {} pressure events\n",

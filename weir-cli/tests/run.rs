@@ -85,7 +85,10 @@ fn the_summary_counts_processes_even_killed_ones() {
     let output = bench.run(&["--json", json.to_str().unwrap(), "--", "bash", "-c", script]);
     assert_eq!(output.status.code(), Some(3));
     let text = stderr(&output);
-    assert!(text.contains("given back       9.0 MiB (idle 9.0 MiB") && text.contains("processes        3 used Weir"), "{text}");
+    assert!(
+        text.contains("given back       9.0 MiB (idle 9.0 MiB") && text.contains("processes        3 used Weir"),
+        "{text}"
+    );
     let value: serde_json::Value = serde_json::from_slice(&std::fs::read(json).unwrap()).unwrap();
     assert_eq!(value["processes"], 3);
     assert_eq!(value["exit_status"], 3);

@@ -138,7 +138,17 @@ fn as_pid_1_orphans_are_reaped() {
     }
     // A signal that ends the program cannot end PID 1: the status tells.
     let mut command = Command::new("unshare");
-    command.args(["--fork", "--pid", "--mount-proc", env!("CARGO_BIN_EXE_weir"), "run", "-q", "sh", "-c", "kill -TERM $$"]);
+    command.args([
+        "--fork",
+        "--pid",
+        "--mount-proc",
+        env!("CARGO_BIN_EXE_weir"),
+        "run",
+        "-q",
+        "sh",
+        "-c",
+        "kill -TERM $$",
+    ]);
     assert_eq!(command.env("WEIR_LIB", &bench.library).status().unwrap().code(), Some(128 + libc::SIGTERM));
 }
 
@@ -164,7 +174,9 @@ fn statistics_need_no_place_to_write_and_no_program_needs_them() {
     let script = format!("ulimit -f 1; exec {} run -- sh -c 'exit 4'", env!("CARGO_BIN_EXE_weir"));
     let limited = Command::new("sh").args(["-c", &script]).env("WEIR_LIB", &bench.library).output().unwrap();
     assert_eq!(limited.status.code(), Some(4), "{}", stderr(&limited));
-    assert!(stderr(&limited).starts_with("weir: warning: no statistics of the program's processes: cannot make a memfd"));
+    assert!(
+        stderr(&limited).starts_with("weir: warning: no statistics of the program's processes: cannot make a memfd")
+    );
 }
 
 #[test]

@@ -27,10 +27,10 @@ pub struct Chart<'a> {
 
 const WIDTH: f64 = 860.0;
 const HEAD: f64 = 44.0;
-const PANEL: f64 = 330.0;
+const PANEL: f64 = 340.0;
 const FOOT: f64 = 26.0;
 /// Around a panel's lines: for its title, the names at the ends, the numbers below and beside.
-const ABOVE: f64 = 28.0;
+const ABOVE: f64 = 36.0;
 const RIGHT: f64 = 150.0;
 const BELOW: f64 = 24.0;
 const LEFT: f64 = 58.0;
@@ -64,7 +64,12 @@ impl Look {
     /// colours.
     fn of(index: usize) -> Self {
         let dash = if index == 0 { "" } else { DASHES[(index + index / COLORS.len()) % DASHES.len()] };
-        Self { color: COLORS[index % COLORS.len()], dash, width: if index == 0 { 3.5 } else { 1.8 }, mark: index % MARKS }
+        Self {
+            color: COLORS[index % COLORS.len()],
+            dash,
+            width: if index == 0 { 3.5 } else { 1.8 },
+            mark: index % MARKS,
+        }
     }
 }
 
@@ -109,9 +114,10 @@ impl Chart<'_> {
         );
         let most = self.panels.iter().flat_map(|p| &p.curves).flat_map(|(_, c)| c).map(|(_, mib)| *mib);
         let step = step_for(most.fold(1.0, f64::max));
-        let top_mib = step * (self.panels.iter().flat_map(|p| &p.curves).flat_map(|(_, c)| c))
-            .map(|(_, mib)| (mib / step).ceil())
-            .fold(1.0, f64::max);
+        let top_mib = step
+            * (self.panels.iter().flat_map(|p| &p.curves).flat_map(|(_, c)| c))
+                .map(|(_, mib)| (mib / step).ceil())
+                .fold(1.0, f64::max);
         for (index, panel) in self.panels.iter().enumerate() {
             let axes = Axes { seconds: self.seconds.clone(), top_mib, y: HEAD + PANEL * index as f64 };
             draw_axes(&mut out, &axes, step, &panel.title);
@@ -156,10 +162,11 @@ fn draw_axes(out: &mut String, axes: &Axes, step: f64, title: &str) {
     let mut second = axes.seconds.start.ceil();
     while second <= axes.seconds.end {
         let (x, y) = (axes.x(second), axes.y(0.0));
-        let label = y + 18.0;
+        let (label, second_shown) = (y + 18.0, second as i64);
         let _ = writeln!(
             out,
-            "<path class=\"axis\" d=\"M{x:.1} {y:.1}v4\"/><text class=\"mid\" x=\"{x:.1}\" y=\"{label:.1}\">{second}</text>"
+            "<path class=\"axis\" d=\"M{x:.1} {y:.1}v4\"/><text class=\"mid\" x=\"{x:.1}\" y=\"{label:.1}\">\
+             {second_shown}</text>"
         );
         second += MARK_EVERY;
     }

@@ -91,7 +91,8 @@ fn files_of_others_are_left_alone() {
     let path = |name: &str| dir.0.join(name);
     let mut whole = vec![0; BYTES as usize];
     whole[..24].copy_from_slice(&header(FILE_MAGIC, VERSION));
-    for (name, contents) in [("empty", &b""[..]), ("short", b"precious"), ("page", &[7; PAGE_BYTES]), ("whole", &whole)] {
+    for (name, contents) in [("empty", &b""[..]), ("short", b"precious"), ("page", &[7; PAGE_BYTES]), ("whole", &whole)]
+    {
         std::fs::write(path(name), contents).unwrap();
         let file = OpenOptions::new().read(true).write(true).open(path(name)).unwrap();
         runs(&path(name), name);

@@ -1,9 +1,9 @@
 //! What the tests of `weir run` share: a stand-in for the library, and a program that is watched.
 #![allow(dead_code, reason = "each test file uses its part")]
 
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
-use std::os::unix::process::CommandExt;
 use std::time::{Duration, Instant};
 
 /// A directory with a shared library that does nothing, or with one that takes a statistics page.
