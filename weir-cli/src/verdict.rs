@@ -3,8 +3,9 @@
 use crate::summary::{GivenBack, Summary, count, names};
 use crate::units::bytes;
 
-/// Memory that fell by less than this part of the peak stayed where it was.
+/// Memory that fell by less than this part of the peak, or by less than this many bytes, stayed where it was.
 const FELL: f64 = 0.1;
+const FELL_BYTES: u64 = 1 << 20;
 
 /// The verdict on a finished run.
 pub fn of(summary: &Summary) -> String {
@@ -27,7 +28,8 @@ fn memory(summary: &Summary) -> String {
     };
     let ended = summary.peak.processes.saturating_sub(summary.last_processes) as u64;
     let others = if ended > 0 { format!(" ({} had ended)", count(ended)) } else { String::new() };
-    if (peak.saturating_sub(last) as f64) < peak as f64 * FELL {
+    let fell = peak.saturating_sub(last);
+    if fell < FELL_BYTES || (fell as f64) < peak as f64 * FELL {
         format!("Memory stayed at its peak of {} until the end", bytes(peak))
     } else {
         format!("Memory went down from {} to {}{others}", bytes(peak), bytes(last))

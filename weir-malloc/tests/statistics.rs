@@ -102,7 +102,7 @@ fn files_of_others_are_left_alone() {
     std::fs::hard_link(path("whole"), path("second name")).unwrap();
     symlink(path("whole"), path("symlink")).unwrap();
     std::fs::write(path("unreadable"), &whole).unwrap();
-    std::fs::set_permissions(path("unreadable"), Permissions::from_mode(0)).unwrap();
+    std::fs::set_permissions(path("unreadable"), Permissions::from_mode(0o000)).unwrap();
     for name in ["second name", "symlink", "unreadable", "absent"] {
         runs(&path(name), name);
     }
