@@ -188,7 +188,7 @@ impl Census {
         let why = match &known.loaded {
             Loaded::No(why) => why,
             Loaded::Yes if known.bytes >= WORTH_ASKING && has_own_malloc(known, stats) => "has a malloc of its own",
-            Loaded::Yes | Loaded::NotYet => return,
+            Loaded::Yes | Loaded::NotSince(_) => return,
         };
         if !self.without.iter().any(|w| w.pid == pid && w.name == known.name) {
             self.without.push(Without { name: known.name.clone(), pid, why: why.to_owned() });
@@ -242,13 +242,9 @@ fn look_at(
     };
     // Only what is above all that was seen is new; a program that another has become begins anew.
     let rise = if old.as_ref().is_none_or(|old| high > old.high) { high.saturating_sub(resident) } else { 0 };
-    let loaded = loaded::judge(
-        &process,
-        old.as_ref().map(|old| &old.loaded),
-        old.as_ref().map(|old| &*old.name),
-        &stat.comm,
-        library,
-    );
+    // The name is the program's: another one has to be judged anew.
+    let judged = old.as_ref().filter(|old| old.name == stat.comm).map(|old| &old.loaded);
+    let loaded = loaded::judge(&process, judged, library);
     let known = Known {
         started: stat.starttime,
         name: stat.comm,

@@ -3,17 +3,21 @@
 use crate::elf;
 use procfs::process::{MMapPath, Process};
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 /// What is known of a process.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Loaded {
-    /// The library was not there at the last look: the process may be about to load it.
-    NotYet,
+    /// The library has not been there since then: the process may be about to load it.
+    NotSince(Instant),
     /// It is there.
     Yes,
-    /// It was not there twice, for this reason.
+    /// It will not be there, for this reason.
     No(String),
 }
+
+/// A process that has not loaded it for so long has begun without it: the loader takes some milliseconds.
+const LOADING: Duration = Duration::from_millis(200);
 
 /// The library's name as the maps of a process that loaded it have it.
 pub fn name_in_maps(library: &Path) -> String {
@@ -21,18 +25,22 @@ pub fn name_in_maps(library: &Path) -> String {
     real.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-/// Judges a process by its mappings. What was judged before holds as long as the process runs the same program, which is
-/// taken from its name.
-pub fn judge(process: &Process, before: Option<&Loaded>, old_name: Option<&str>, name: &str, library: &str) -> Loaded {
-    let before = before.filter(|_| old_name == Some(name));
-    match before {
-        Some(known @ (Loaded::Yes | Loaded::No(_))) => return known.clone(),
-        Some(Loaded::NotYet) | None => {}
+/// Judges a process by its mappings. What was judged before holds as long as it runs the same program.
+pub fn judge(process: &Process, before: Option<&Loaded>, library: &str) -> Loaded {
+    if let Some(known @ (Loaded::Yes | Loaded::No(_))) = before {
+        return known.clone();
     }
     if is_mapped(process, library) {
         return Loaded::Yes;
     }
-    if before.is_none() { Loaded::NotYet } else { Loaded::No(why(process)) }
+    if let Some(why) = elf::unfitness(Path::new(&format!("/proc/{}/exe", process.pid()))) {
+        return Loaded::No(why.to_owned());
+    }
+    match before {
+        Some(Loaded::NotSince(begun)) if begun.elapsed() >= LOADING => Loaded::No(why(process).to_owned()),
+        Some(Loaded::NotSince(begun)) => Loaded::NotSince(*begun),
+        _ => Loaded::NotSince(Instant::now()),
+    }
 }
 
 fn is_mapped(process: &Process, library: &str) -> bool {
@@ -40,12 +48,9 @@ fn is_mapped(process: &Process, library: &str) -> bool {
     process.maps().is_ok_and(|maps| maps.iter().any(|map| matches!(&map.pathname, MMapPath::Path(p) if is_library(p))))
 }
 
-fn why(process: &Process) -> String {
-    if let Some(why) = elf::unfitness(Path::new(&format!("/proc/{}/exe", process.pid()))) {
-        return why.to_owned();
-    }
+fn why(process: &Process) -> &'static str {
     match process.maps() {
-        Ok(_) => "did not load it: LD_PRELOAD was cleared or is not heeded".to_owned(),
-        Err(_) => "cannot be looked into: it has other rights".to_owned(),
+        Ok(_) => "did not load it: LD_PRELOAD was cleared or is not heeded",
+        Err(_) => "cannot be looked into: it has other rights",
     }
 }

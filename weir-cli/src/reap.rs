@@ -31,9 +31,10 @@ pub fn wait(program: i32, all: bool, tree: &tree::Tree, caught: &mut signals::Ca
     let mut ended = None;
     loop {
         // First without waiting: it may have ended before its SIGCHLD could be caught.
-        ended = reap(program).or(ended);
+        let (now, has_children) = reap(program);
+        ended = now.or(ended);
         if let Some(ended) = ended
-            && (!all || tree.pids().is_empty())
+            && (!all || !has_children || is_empty(tree))
         {
             return ended;
         }
@@ -53,8 +54,14 @@ pub fn wait(program: i32, all: bool, tree: &tree::Tree, caught: &mut signals::Ca
     }
 }
 
-/// Takes all changes of state that there are; the program's end, if that is among them.
-fn reap(program: i32) -> Option<Ended> {
+/// Whether no process of the tree is left. A process that ends during one look may hide others, but not during two.
+fn is_empty(tree: &tree::Tree) -> bool {
+    tree::own_pid().is_some() && tree.pids().is_empty() && tree.pids().is_empty()
+}
+
+/// Takes all changes of state that there are: the program's end, if that is among them, and whether there is any child
+/// left.
+fn reap(program: i32) -> (Option<Ended>, bool) {
     let mut ended = None;
     loop {
         let mut status = 0;
@@ -65,7 +72,7 @@ fn reap(program: i32) -> Option<Ended> {
             (libc::wait4(-1, &raw mut status, flags, &raw mut usage), usage)
         };
         if pid <= 0 {
-            return ended;
+            return (ended, pid == 0);
         }
         if pid != program {
             continue;

@@ -26,23 +26,29 @@ pub struct StatsFile {
     /// Where a memfd cannot be made, no process finds the pages, and all stay unused.
     file: Result<OwnedFd>,
     map: *mut c_void,
+    len: usize,
 }
 
 // SAFETY: the mapping is used through atomics only, and lives as long as the value.
 unsafe impl Sync for StatsFile {}
 
 impl StatsFile {
-    /// Makes an empty one. Where the kernel refuses a memfd, processes will find none.
+    /// Makes an empty one. Where that is refused, it has a first page alone, and processes will find none.
     pub fn create() -> Result<Self> {
-        let file = sealed_file();
         let (prot, null) = (ProtFlags::READ | ProtFlags::WRITE, null_mut());
-        let map = match &file {
+        let mapped = sealed_file().and_then(|file| {
             // SAFETY: a new mapping at no fixed address.
-            Ok(file) => unsafe { mmap(null, BYTES, prot, MapFlags::SHARED, file, 0) }?,
-            // SAFETY: as above.
-            Err(_) => unsafe { mmap_anonymous(null, BYTES, prot, MapFlags::SHARED) }?,
+            let map = unsafe { mmap(null, BYTES, prot, MapFlags::SHARED, &file, 0) }?;
+            Ok((file, map))
+        });
+        let stats = match mapped {
+            Ok((file, map)) => Self { file: Ok(file), map, len: BYTES },
+            Err(e) => {
+                // SAFETY: as above.
+                let map = unsafe { mmap_anonymous(null, PAGE_BYTES, prot, MapFlags::PRIVATE) }?;
+                Self { file: Err(e), map, len: PAGE_BYTES }
+            }
         };
-        let stats = Self { file, map };
         stats.header().init();
         Ok(stats)
     }
@@ -86,7 +92,7 @@ impl StatsFile {
     }
 
     fn page(&self, number: usize) -> &Stats {
-        assert!(number < FILE_PAGES);
+        assert!((number + 1) * PAGE_BYTES <= self.len);
         // SAFETY: the page lies in the mapping, is aligned as Stats is, and holds atomics only, for which any bytes are
         // a value.
         unsafe { &*self.map.byte_add(number * PAGE_BYTES).cast::<Stats>() }
@@ -96,7 +102,7 @@ impl StatsFile {
 impl Drop for StatsFile {
     fn drop(&mut self) {
         // SAFETY: the mapping has this length, and no reference into it outlives `self`.
-        let _ = unsafe { munmap(self.map, BYTES) };
+        let _ = unsafe { munmap(self.map, self.len) };
     }
 }
 

@@ -26,13 +26,20 @@ fn memory(summary: &Summary) -> String {
         let bound = summary.peak_resident_bytes.unwrap_or(summary.peak_resident_bound_bytes);
         return format!("Memory peaked at {} or less; the program ended before it was looked at", bytes(bound));
     };
-    let ended = summary.peak.processes.saturating_sub(summary.last_processes) as u64;
-    let others = if ended > 0 { format!(" ({} had ended)", count(ended)) } else { String::new() };
+    let [then, now] = [summary.peak.processes, summary.last_processes].map(|n| n as u64);
     let fell = peak.saturating_sub(last);
-    if fell < FELL_BYTES || (fell as f64) < peak as f64 * FELL {
+    if now < then {
+        // What went with processes that ended was not released by those that stayed.
+        format!(
+            "Memory peaked at {} in {}, and the {now} left at the end held {}",
+            bytes(peak),
+            count(then),
+            bytes(last)
+        )
+    } else if fell < FELL_BYTES || (fell as f64) < peak as f64 * FELL {
         format!("Memory stayed at its peak of {} until the end", bytes(peak))
     } else {
-        format!("Memory went down from {} to {}{others}", bytes(peak), bytes(last))
+        format!("Memory went down from {} to {}", bytes(peak), bytes(last))
     }
 }
 
@@ -75,9 +82,11 @@ mod tests {
         let mut run = summary(Some(100 << 20), Some(10 << 20));
         run.totals.processes = 3;
         run.totals.given_back_bytes = GivenBack { idle: 80 << 20, limit: 4096, ..GivenBack::default() };
-        let said = "Memory went down from 100.0 MiB to 10.0 MiB (2 processes had ended); 80.0 MiB was released when idle, \
-                    4.0 KiB was released to keep the limit.";
+        let said = "Memory peaked at 100.0 MiB in 3 processes, and the 1 left at the end held 10.0 MiB; \
+                    80.0 MiB was released when idle, 4.0 KiB was released to keep the limit.";
         assert_eq!(of(&run), said);
+        run.last_processes = 3;
+        assert!(of(&run).starts_with("Memory went down from 100.0 MiB to 10.0 MiB; 80.0 MiB was released"));
         run.last_resident_bytes = Some(95 << 20);
         run.totals.given_back_bytes = GivenBack::default();
         assert_eq!(of(&run), "Memory stayed at its peak of 100.0 MiB until the end; nothing was released.");
