@@ -55,7 +55,7 @@ pub struct Kept {
     pub exceeded_by_bytes: u64,
     /// Time during which at least one process was above it, as far as it was seen.
     pub exceeded_seconds: f64,
-    /// Who had most, if it was seen.
+    /// Who had most, if it was seen, and how much above the limit.
     pub by: Option<Named>,
 }
 
@@ -230,15 +230,18 @@ fn look_at(
     }
     let status = process.status().ok()?;
     let high = status.vmhwm.unwrap_or(0) * 1024;
-    let walked = if walk || old.is_none() { process.smaps_rollup().ok() } else { None };
-    let (shared, by_rss) = match (walked.and_then(proportional), &old) {
-        (Some((rss, pss)), _) => {
-            // Exact, where the counters are some pages behind on each CPU.
-            resident = rss;
-            (rss.saturating_sub(pss), false)
-        }
-        (None, Some(old)) if !walk => (old.shared, old.by_rss),
-        (None, _) => (0, true),
+    let (shared, by_rss) = match &old {
+        Some(old) if !walk => (old.shared, old.by_rss),
+        _ => match process.smaps_rollup().ok().and_then(proportional) {
+            Some((rss, pss)) => {
+                // Exact, where the counters are some pages behind on each CPU.
+                resident = rss;
+                (rss.saturating_sub(pss), false)
+            }
+            None if process.stat().is_ok_and(|stat| stat.rss > 0) => (0, true),
+            // It has ended since it was found.
+            None => return None,
+        },
     };
     // Only what is above all that was seen is new; a program that another has become begins anew.
     let rise = if old.as_ref().is_none_or(|old| high > old.high) { high.saturating_sub(resident) } else { 0 };

@@ -1,7 +1,8 @@
 //! Whether a running process has Weir in it, and why not.
 
 use crate::elf;
-use procfs::process::{MMapPath, Process};
+use procfs::ProcError;
+use procfs::process::{MMapPath, MemoryMaps, Process};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -30,27 +31,25 @@ pub fn judge(process: &Process, before: Option<&Loaded>, library: &str) -> Loade
     if let Some(known @ (Loaded::Yes | Loaded::No(_))) = before {
         return known.clone();
     }
-    if is_mapped(process, library) {
-        return Loaded::Yes;
-    }
+    let why = match process.maps() {
+        // It has no memory any more.
+        Ok(maps) if maps.0.is_empty() => return before.cloned().unwrap_or(Loaded::NotSince(Instant::now())),
+        Ok(maps) if is_among(&maps, library) => return Loaded::Yes,
+        Ok(_) => "did not load it: LD_PRELOAD was cleared or is not heeded",
+        Err(ProcError::PermissionDenied(_)) => "cannot be looked into: it has other rights",
+        Err(_) => return before.cloned().unwrap_or(Loaded::NotSince(Instant::now())),
+    };
     if let Some(why) = elf::unfitness(Path::new(&format!("/proc/{}/exe", process.pid()))) {
         return Loaded::No(why.to_owned());
     }
     match before {
-        Some(Loaded::NotSince(begun)) if begun.elapsed() >= LOADING => Loaded::No(why(process).to_owned()),
-        Some(Loaded::NotSince(begun)) => Loaded::NotSince(*begun),
-        _ => Loaded::NotSince(Instant::now()),
+        Some(Loaded::NotSince(begun)) if begun.elapsed() >= LOADING => Loaded::No(why.to_owned()),
+        Some(known) => known.clone(),
+        None => Loaded::NotSince(Instant::now()),
     }
 }
 
-fn is_mapped(process: &Process, library: &str) -> bool {
+fn is_among(maps: &MemoryMaps, library: &str) -> bool {
     let is_library = |path: &Path| path.file_name().is_some_and(|name| name.to_string_lossy() == library);
-    process.maps().is_ok_and(|maps| maps.iter().any(|map| matches!(&map.pathname, MMapPath::Path(p) if is_library(p))))
-}
-
-fn why(process: &Process) -> &'static str {
-    match process.maps() {
-        Ok(_) => "did not load it: LD_PRELOAD was cleared or is not heeded",
-        Err(_) => "cannot be looked into: it has other rights",
-    }
+    maps.iter().any(|map| matches!(&map.pathname, MMapPath::Path(path) if is_library(path)))
 }
