@@ -68,7 +68,7 @@ impl Excess {
     }
 }
 
-/// A process that runs without Weir.
+/// A process that runs without Weir, or uncounted.
 #[derive(Clone, Debug, Serialize)]
 pub struct Without {
     pub name: String,
@@ -104,6 +104,8 @@ pub struct Census {
     pub peak: Option<Sum>,
     pub excess: Excess,
     pub without: Vec<Without>,
+    /// Processes on Weir of which no counters can be read.
+    pub uncounted: Vec<Without>,
     /// Largest part of a process that others shared: what a resident set alone would say too much.
     pub most_shared: u64,
 }
@@ -122,6 +124,7 @@ impl Census {
             peak: None,
             excess: Excess::default(),
             without: Vec::new(),
+            uncounted: Vec::new(),
             most_shared: 0,
         }
     }
@@ -185,13 +188,18 @@ impl Census {
     }
 
     fn note_without(&mut self, pid: i32, known: &Known, stats: &StatsFile) {
-        let why = match &known.loaded {
-            Loaded::No(why) => why,
-            Loaded::Yes if known.bytes >= WORTH_ASKING && has_own_malloc(known, stats) => "has a malloc of its own",
-            Loaded::Yes | Loaded::NotSince(_) => return,
+        let (list, why) = match &known.loaded {
+            Loaded::No(why) => (&mut self.without, why.as_str()),
+            Loaded::Yes if known.bytes >= WORTH_ASKING && has_own_malloc(known, stats) => {
+                (&mut self.without, "has a malloc of its own")
+            }
+            Loaded::Uncounted if stats.path().is_some() => {
+                (&mut self.uncounted, "has another user, rights or namespace")
+            }
+            Loaded::Yes | Loaded::Uncounted | Loaded::NotSince(_) => return,
         };
-        if !self.without.iter().any(|w| w.pid == pid && w.name == known.name) {
-            self.without.push(Without { name: known.name.clone(), pid, why: why.to_owned() });
+        if !list.iter().any(|w| w.pid == pid && w.name == known.name) {
+            list.push(Without { name: known.name.clone(), pid, why: why.to_owned() });
         }
     }
 

@@ -1,6 +1,6 @@
 //! Whether a running process has Weir in it, and why not.
 
-use crate::elf;
+use crate::{elf, stats_file};
 use procfs::ProcError;
 use procfs::process::{MMapPath, MemoryMaps, Process};
 use std::path::Path;
@@ -11,8 +11,10 @@ use std::time::{Duration, Instant};
 pub enum Loaded {
     /// The library has not been there since then: the process may be about to load it.
     NotSince(Instant),
-    /// It is there.
+    /// It is there, and the process has the statistics file.
     Yes,
+    /// It is there, but the process could not open the statistics file.
+    Uncounted,
     /// It will not be there, for this reason.
     No(String),
 }
@@ -28,13 +30,14 @@ pub fn name_in_maps(library: &Path) -> String {
 
 /// Judges a process by its mappings. What was judged before holds as long as it runs the same program.
 pub fn judge(process: &Process, before: Option<&Loaded>, library: &str) -> Loaded {
-    if let Some(known @ (Loaded::Yes | Loaded::No(_))) = before {
+    if let Some(known @ (Loaded::Yes | Loaded::Uncounted | Loaded::No(_))) = before {
         return known.clone();
     }
     let why = match process.maps() {
         // It has no memory any more.
         Ok(maps) if maps.0.is_empty() => return before.cloned().unwrap_or(Loaded::NotSince(Instant::now())),
-        Ok(maps) if is_among(&maps, library) => return Loaded::Yes,
+        Ok(maps) if is_among(&maps, stats_file::NAME_IN_MAPS) => return Loaded::Yes,
+        Ok(maps) if is_among(&maps, library) => return after_loading(before, Loaded::Uncounted),
         Ok(_) => "did not load it: LD_PRELOAD was cleared or is not heeded",
         Err(ProcError::PermissionDenied(_)) => "cannot be looked into: it has other rights",
         Err(_) => return before.cloned().unwrap_or(Loaded::NotSince(Instant::now())),
@@ -42,8 +45,13 @@ pub fn judge(process: &Process, before: Option<&Loaded>, library: &str) -> Loade
     if let Some(why) = elf::unfitness(Path::new(&format!("/proc/{}/exe", process.pid()))) {
         return Loaded::No(why.to_owned());
     }
+    after_loading(before, Loaded::No(why.to_owned()))
+}
+
+/// The judgement on a process that has had the time to load the library.
+fn after_loading(before: Option<&Loaded>, judgement: Loaded) -> Loaded {
     match before {
-        Some(Loaded::NotSince(begun)) if begun.elapsed() >= LOADING => Loaded::No(why.to_owned()),
+        Some(Loaded::NotSince(begun)) if begun.elapsed() >= LOADING => judgement,
         Some(known) => known.clone(),
         None => Loaded::NotSince(Instant::now()),
     }

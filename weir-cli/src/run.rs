@@ -84,6 +84,7 @@ fn summarise(
         left_running: census.tree.alive(),
         limit: options.limit.map(|limit| census.excess.of(limit, counted)),
         without_weir: census.without,
+        uncounted: census.uncounted,
         totals: Totals::of(stats),
         verdict: String::new(),
     };

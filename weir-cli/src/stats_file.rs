@@ -5,8 +5,9 @@
 //!
 //! The file is a memfd: it has no name that another user could take first or that a killed `weir run` could leave
 //! behind, and its seals keep anybody from cutting it short under those who map it. Processes find it as a descriptor
-//! of this process, `/proc/PID/fd/N`, which the kernel opens for the same user and root only. One that cannot open it
-//! (another user's, another PID namespace's, one without `/proc`) runs without statistics.
+//! of this process, `/proc/PID/fd/N`, which the kernel opens for root, and for the same user with no fewer capabilities.
+//! One that cannot open it (another user's, one in a PID or user namespace of its own, one without `/proc`) runs without
+//! statistics, and is named.
 
 use crate::tree;
 use rustix::fs::{MemfdFlags, Mode, SealFlags, fchmod, fcntl_add_seals, ftruncate, memfd_create};
@@ -18,6 +19,8 @@ use std::ptr::null_mut;
 use std::sync::atomic::Ordering::Relaxed;
 use weir::stats::{FILE_PAGES, Header, MAGIC, PAGE_BYTES, Stats, VERSION};
 
+/// The file's name where it is mapped, which is all that its name is good for.
+pub const NAME_IN_MAPS: &str = "memfd:weir-stats (deleted)";
 /// Length of the file. It is sparse: an unused page costs nothing.
 const BYTES: usize = FILE_PAGES * PAGE_BYTES;
 

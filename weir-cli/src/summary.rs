@@ -171,6 +171,8 @@ pub struct Summary {
     pub limit: Option<Kept>,
     /// Processes that were seen to run without Weir.
     pub without_weir: Vec<Without>,
+    /// Processes that run on Weir but could not open the statistics file: what they released is not in the figures.
+    pub uncounted: Vec<Without>,
     #[serde(flatten)]
     pub totals: Totals,
 }

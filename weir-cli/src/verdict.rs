@@ -11,12 +11,14 @@ const FELL_BYTES: u64 = 1 << 20;
 pub fn of(summary: &Summary) -> String {
     let mut text = memory(summary);
     text += &match summary.totals.processes {
-        0 => "; no process used Weir".into(),
+        0 if summary.uncounted.is_empty() => "; no process used Weir".into(),
+        0 => String::new(),
         _ => released(&summary.totals.given_back_bytes),
     };
-    if !summary.without_weir.is_empty() {
-        let named = names(&summary.without_weir, |who| format!("{} {} {}", who.name, who.pid, who.why));
-        text += &format!("; without Weir: {named}");
+    for (list, what) in [(&summary.without_weir, "without Weir"), (&summary.uncounted, "on Weir, but not counted")] {
+        if !list.is_empty() {
+            text += &format!("; {what}: {}", names(list, |who| format!("{} {} {}", who.name, who.pid, who.why)));
+        }
     }
     text + "."
 }
@@ -73,6 +75,7 @@ mod tests {
             left_running: Vec::new(),
             limit: None,
             without_weir: Vec::new(),
+            uncounted: Vec::new(),
             totals: Totals::default(),
         }
     }

@@ -202,6 +202,33 @@ fn processes_without_weir_are_named() {
 }
 
 #[test]
+fn a_program_that_became_another_user_is_named() {
+    let Some(bench) = Bench::new() else { return };
+    // SAFETY: the call has no arguments.
+    if unsafe { libc::geteuid() } != 0 {
+        eprintln!("skipped: only root can become another user");
+        return;
+    }
+    // Another user has to reach the library.
+    let library = std::env::temp_dir().join(format!("libstandin-{}.so", std::process::id()));
+    std::fs::copy(&bench.library, &library).unwrap();
+    let json = bench.dir.path().join("user.json");
+    let become_nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "sleep", "0.8"];
+    let options = [&["--json", json.to_str().unwrap()][..], &become_nobody].concat();
+    let output = bench.weir(&options).env("WEIR_LIB", &library).output();
+    std::fs::remove_file(&library).unwrap();
+    let output = output.unwrap();
+    if output.status.code() == Some(127) {
+        eprintln!("skipped: no setpriv");
+        return;
+    }
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let figures: Value = serde_json::from_slice(&std::fs::read(json).unwrap()).unwrap();
+    assert_eq!(figures["uncounted"][0]["name"], "sleep", "{figures}");
+    assert!(stderr(&output).contains("on Weir, but not counted: sleep "), "{}", stderr(&output));
+}
+
+#[test]
 fn json_to_standard_output_and_to_pipes() {
     let Some(bench) = Bench::new() else { return };
     let output = bench.run(&["--quiet", "--json", "-", "sh", "-c", "echo first; exit 3"]);

@@ -5,8 +5,9 @@
 //! maps a file that somebody else can cut short is ended by `SIGBUS`. So only one kind of file is taken, a memfd:
 //!
 //! - It has no name in any file system, so nothing on a disk can be it. The variable holds `/proc/PID/fd/N`, a
-//!   descriptor of the `weir run` that made it. The kernel lets only the same user (or root) follow that link, and it is
-//!   gone with `weir run`, however that ends: no file is left behind, and a later process finds nothing and goes without.
+//!   descriptor of the `weir run` that made it. The kernel lets only root follow that link, and the same user with no fewer
+//!   capabilities; and it is gone with `weir run`, however that ends: no file is left behind, and a later process finds
+//!   nothing and goes without.
 //! - It is sealed against shrinking, so that no mapping of it can come to lie beyond its end.
 //! - Owner (this user or root), permissions, length, and the first page's magic and version are read before the first
 //!   write, from the open descriptor. The link is first opened by `O_PATH`, which touches nothing: if the number is
@@ -73,7 +74,8 @@ fn open(named: &[u8]) -> Option<i32> {
     let file = file?;
     // Once more: another thread may have put something else in place of the first descriptor.
     let fits = fd::identity(file).is_ok_and(|found| is_fit(&found))
-        && fd::seals(file).is_ok_and(|seals| seals & F_SEAL_SHRINK != 0);
+        && fd::seals(file).is_ok_and(|seals| seals & F_SEAL_SHRINK != 0)
+        && fd::huge_page(file) == Ok(None);
     if !fits {
         let _ = fd::close(file);
     }
