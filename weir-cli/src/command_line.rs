@@ -32,13 +32,15 @@ pub enum Command {
 #[derive(Debug, Args)]
 #[command(
     after_help = "Exit status: the program's own; 125 if Weir itself fails or is not told rightly, 126 if the program cannot be \
-                        executed, 127 if it is not found. A program that a signal ended is followed by the same signal."
+                        executed, 127 if it is not found. A program that a signal ended is followed by the same signal (128 and \
+                        its number, as a shell has it). The run ends with the program; what it left running goes on, \
+                        unless this is PID 1 of a container, which takes all with it."
 )]
 pub struct RunOptions {
-    /// Keep the program's resident memory under SIZE where idle memory allows it (64M, 1G)
-    #[arg(long, value_name = "SIZE", allow_hyphen_values = true, value_parser = units::parse_size)]
+    /// Keep the resident memory of each process under SIZE where idle memory allows it (64M, 1G)
+    #[arg(long, value_name = "SIZE", allow_hyphen_values = true, value_parser = units::parse_limit)]
     pub limit: Option<u64>,
-    /// Also write the summary to FILE, as JSON
+    /// Also write the summary to FILE, as JSON; - is standard output, after the program's own
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
     /// Write every batch of memory given back to FILE, a line of JSON each
@@ -48,8 +50,11 @@ pub struct RunOptions {
     #[arg(long, short)]
     pub quiet: bool,
     /// Print a line of counters each D (500ms, 2s, 1m)
-    #[arg(long, value_name = "D", value_parser = units::parse_duration)]
+    #[arg(long, value_name = "D", value_parser = units::parse_interval)]
     pub stats_interval: Option<Duration>,
+    /// Go on until all processes that the program started have ended, daemons as well
+    #[arg(long)]
+    pub wait: bool,
     /// The program and its arguments
     #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM [ARGS]")]
     pub program: Vec<OsString>,

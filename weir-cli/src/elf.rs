@@ -23,16 +23,23 @@ pub fn resolve(program: &Path) -> Option<PathBuf> {
 pub fn preload_obstacle(path: &Path) -> Option<String> {
     let mut path = path.to_path_buf();
     for _ in 0..MAX_INTERPRETERS {
-        if let Some(why) = privileged(&path) {
+        if let Some(why) = unfitness(&path) {
             return Some(format!("{} {why}", path.display()));
         }
         match kind(&path)? {
-            Kind::Dynamic => return None,
-            Kind::Unfit(why) => return Some(format!("{} {why}", path.display())),
             Kind::Script(interpreter) => path = resolve(&interpreter)?,
+            Kind::Dynamic | Kind::Unfit(_) => return None,
         }
     }
     None
+}
+
+/// What about the file at `path` itself keeps the loader from preloading.
+pub fn unfitness(path: &Path) -> Option<&'static str> {
+    privileged(path).or_else(|| match kind(path)? {
+        Kind::Unfit(why) => Some(why),
+        Kind::Dynamic | Kind::Script(_) => None,
+    })
 }
 
 /// The loader ignores preloads where a program gets rights that its caller has not.

@@ -1,21 +1,30 @@
 //! The `weir` command: runs programs with Weir as their malloc, and says what works on this machine.
 
+mod census;
 mod command_line;
 mod doctor;
 mod elf;
 mod failure;
 mod library;
+mod loaded;
 mod output;
+mod reap;
 mod run;
 mod settings;
 mod signals;
+mod sink;
 mod stats_file;
 mod summary;
 mod trace;
+mod tree;
 mod units;
+mod verdict;
+mod watch;
 
 use clap::Parser;
+use clap::error::{ContextKind, ErrorKind};
 use command_line::{Command, CommandLine};
+use std::error::Error;
 
 fn main() -> ! {
     let result = match CommandLine::try_parse().unwrap_or_else(|error| refuse(&error)).command {
@@ -33,7 +42,11 @@ fn main() -> ! {
 /// to the program.
 fn refuse(error: &clap::Error) -> ! {
     let is_run = std::env::args_os().nth(1).is_some_and(|command| command == "run");
-    let _ = error.print();
+    match (error.kind(), error.get(ContextKind::InvalidArg), error.source()) {
+        // One line, which says what to write.
+        (ErrorKind::ValueValidation, Some(option), Some(why)) => output::say(format_args!("weir: {option}: {why}\n")),
+        _ => drop(error.print()),
+    }
     std::process::exit(match error.exit_code() {
         0 => 0,
         _ if is_run => failure::OWN,

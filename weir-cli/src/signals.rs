@@ -43,10 +43,14 @@ fn is_ignored(signal: i32) -> bool {
     }
 }
 
-/// Hands a signal on, unless the program has it already: a terminal sends to the whole process group.
-pub fn forward(origin: &Origin, program: i32) {
-    if !matches!(origin.cause, Cause::Kernel) {
-        // SAFETY: sends a signal to a child that has not been waited for, so that its number is not another's.
+/// Hands a signal on, unless the programs have it already: a terminal sends to the whole process group.
+pub fn forward(origin: &Origin, programs: &[i32]) {
+    if matches!(origin.cause, Cause::Kernel) {
+        return;
+    }
+    for &program in programs {
+        // SAFETY: sends a signal to a child that has not been waited for, so that its number is not another's, or to a
+        // process that descends from one.
         unsafe { libc::kill(program, origin.signal) };
     }
 }

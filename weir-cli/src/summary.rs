@@ -1,6 +1,8 @@
 //! What a run came to: the counters of all its processes, added up.
 
+use crate::census::{Kept, Sum, Without};
 use crate::stats_file::StatsFile;
+use crate::tree::Named;
 use crate::units::{bytes, nanoseconds};
 use serde::Serialize;
 use std::collections::HashSet;
@@ -18,7 +20,7 @@ pub struct GivenBack {
 }
 
 impl GivenBack {
-    fn total(&self) -> u64 {
+    pub fn total(&self) -> u64 {
         self.idle + self.pressure + self.limit + self.asked
     }
 }
@@ -48,12 +50,26 @@ pub struct Totals {
 }
 
 /// Bytes that processes which are still there use now, and hold idle but resident.
-pub fn now(file: &StatsFile) -> (u64, u64) {
-    let alive = |page: &&Stats| weir::os::process::exists(page.pid.load(Relaxed) as i32);
-    file.pages().filter(alive).fold((0, 0), |(used, idle), page| {
+pub fn now(file: &StatsFile, alive: &HashSet<u32>) -> (u64, u64) {
+    file.pages().filter(|page| alive.contains(&page.pid.load(Relaxed))).fold((0, 0), |(used, idle), page| {
         let in_use = page.used_bytes.load(Relaxed).saturating_add(page.mapped_bytes.load(Relaxed));
         (used + in_use, idle + page.idle_bytes.load(Relaxed))
     })
+}
+
+/// `1 process`, `2 processes`.
+pub fn count(processes: u64) -> String {
+    format!("{processes} process{}", if processes == 1 { "" } else { "es" })
+}
+
+/// The first few by name and number, and how many more there are.
+pub fn names<T>(all: &[T], name: impl Fn(&T) -> String) -> String {
+    const SHOWN: usize = 3;
+    let mut text = all.iter().take(SHOWN).map(name).collect::<Vec<_>>().join(", ");
+    if all.len() > SHOWN {
+        text += &format!(" and {} more", all.len() - SHOWN);
+    }
+    text
 }
 
 /// Processes that used Weir. One that executed another program has a page for each.
@@ -129,35 +145,79 @@ fn rate(all: u64, misses: u64) -> Option<f64> {
     (all > 0).then(|| 1.0 - (misses.min(all) as f64 / all as f64))
 }
 
-/// A finished run.
+/// A finished run. Resident bytes are sums over all processes of the program, pages that they share counted once.
 #[derive(Debug, Serialize)]
 pub struct Summary {
+    /// What happened, in words.
+    pub verdict: String,
     pub program: String,
     /// The program's exit status, if it ended by itself.
     pub exit_status: Option<i32>,
     /// The signal that ended it, if one did.
     pub signal: Option<i32>,
     pub elapsed_seconds: f64,
-    /// Largest resident set of the program and of the descendants it waited for; none of a small program that ended
-    /// before a sample was taken.
+    /// Most that all processes held at one time; none of a small program that ended before it was looked at.
     pub peak_resident_bytes: Option<u64>,
-    /// What the peak was not above.
+    /// What no single process was above.
     pub peak_resident_bound_bytes: u64,
-    /// Resident set at the last sample before the end; none of a program that ended before one was taken.
+    /// Who held that, as far as it was seen.
+    pub peak: Sum,
+    /// Resident bytes at the last look before the end; none of a program that ended before one.
     pub last_resident_bytes: Option<u64>,
-    pub limit_bytes: Option<u64>,
+    /// Processes at the last look.
+    pub last_processes: usize,
+    /// Processes that went on when the program had ended.
+    pub left_running: Vec<Named>,
+    pub limit: Option<Kept>,
+    /// Processes that were seen to run without Weir.
+    pub without_weir: Vec<Without>,
+    /// Processes that run on Weir but could not open the statistics file: what they released is not in the figures.
+    pub uncounted: Vec<Without>,
     #[serde(flatten)]
     pub totals: Totals,
+}
+
+impl Summary {
+    fn resident(&self) -> String {
+        let of =
+            |processes: usize| if processes == 0 { String::new() } else { format!(" in {}", count(processes as u64)) };
+        let last = self.last_resident_bytes.map_or("none".into(), bytes) + &of(self.last_processes);
+        let bound = || format!("under {}", bytes(self.peak_resident_bound_bytes));
+        let peak = self.peak_resident_bytes.map_or_else(bound, bytes) + &of(self.peak.processes);
+        let by_rss = match self.peak.by_rss {
+            0 => String::new(),
+            n => format!(" ({n} by Rss, shared pages counted in each)"),
+        };
+        format!("peak {peak}{by_rss}, last sample {last}")
+    }
+
+    fn limit(&self, limit: &Kept) -> String {
+        let kept = bytes(limit.bytes);
+        if limit.exceeded_by_bytes == 0 {
+            return format!("{kept} a process, never exceeded");
+        }
+        let by = limit.by.as_ref().map_or(String::new(), |who| format!(" by {} {}", who.name, who.pid));
+        let most = bytes(limit.exceeded_by_bytes);
+        format!("{kept} a process, exceeded{by} by up to {most}, {:.1} s in all", limit.exceeded_seconds)
+    }
 }
 
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let t = &self.totals;
         let line = |f: &mut fmt::Formatter<'_>, name: &str, value: String| writeln!(f, "weir: {name:<17}{value}");
-        let last = self.last_resident_bytes.map_or("none".into(), bytes);
-        let bound = || format!("under {}", bytes(self.peak_resident_bound_bytes));
-        let peak = self.peak_resident_bytes.map_or_else(bound, bytes);
-        line(f, "resident", format!("peak {peak}, last sample {last}"))?;
+        writeln!(f, "weir: {}", self.verdict)?;
+        line(f, "resident", self.resident())?;
+        let named = |p: &Named| format!("{} {} {}", p.name, p.pid, bytes(p.bytes));
+        if self.peak.processes > 1 {
+            line(f, "largest", names(&self.peak.largest, named) + " at the peak")?;
+        }
+        if let Some(limit) = &self.limit {
+            line(f, "limit", self.limit(limit))?;
+        }
+        if !self.left_running.is_empty() {
+            line(f, "left running", names(&self.left_running, named))?;
+        }
         if t.processes == 0 {
             return line(f, "processes", "none that used Weir".into());
         }
@@ -180,7 +240,7 @@ impl fmt::Display for Summary {
         let percent = |r: Option<f64>| r.map_or("none counted".into(), |r| format!("{:.2}%", r * 100.0));
         let hits = format!("allocations {}, frees {}", percent(t.alloc_hit_rate), percent(t.free_hit_rate));
         line(f, "fast path", hits)?;
-        line(f, "processes", t.processes.to_string())
+        line(f, "processes", format!("{} used Weir", t.processes))
     }
 }
 
@@ -202,22 +262,5 @@ mod tests {
     #[test]
     fn rates() {
         assert_eq!([rate(0, 0), rate(4, 1), rate(1, 9)], [None, Some(0.75), Some(0.0)]);
-    }
-
-    #[test]
-    fn a_run_without_weir_says_so() {
-        let summary = Summary {
-            program: "x".into(),
-            exit_status: Some(0),
-            signal: None,
-            elapsed_seconds: 0.0,
-            peak_resident_bytes: None,
-            peak_resident_bound_bytes: 2048,
-            last_resident_bytes: None,
-            limit_bytes: None,
-            totals: Totals::default(),
-        };
-        let text = summary.to_string();
-        assert!(text.contains("peak under 2.0 KiB, last sample none") && text.contains("none that used Weir"));
     }
 }

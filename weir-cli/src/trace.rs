@@ -1,6 +1,7 @@
 //! `weir run --trace`: every batch that the program's processes hand below, as a line of JSON each.
 
 use crate::failure::Failure;
+use crate::sink;
 use crate::stats_file::StatsFile;
 use serde_json::json;
 use std::collections::HashMap;
@@ -27,9 +28,7 @@ pub struct Trace {
 impl Trace {
     /// Makes the file.
     pub fn create(path: &Path) -> Result<Self, Failure> {
-        let file = File::create(path).map_err(|e| {
-            Failure::own(format!("cannot write {}: {e}: give --trace a file that can be made", path.display()))
-        })?;
+        let file = sink::create("--trace", path)?;
         Ok(Self { path: path.into(), file: BufWriter::new(file), next: HashMap::new(), error: None })
     }
 

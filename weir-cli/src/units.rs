@@ -2,25 +2,49 @@
 
 use std::time::Duration;
 
-/// A size such as `64M`; binary units.
-pub fn parse_size(text: &str) -> Result<u64, String> {
-    weir::tunables::parse_size(text.as_bytes())
-        .filter(|&size| size > 0)
-        .ok_or_else(|| format!("`{text}` is no size: write a number above 0 with K, M, G or T, such as 64M"))
+/// No program's resident set is smaller: a limit below it is a slip of the unit.
+const LEAST_LIMIT: u64 = 1 << 20;
+/// Shortest and longest interval between two lines.
+const INTERVALS: [Duration; 2] = [Duration::from_millis(10), Duration::from_secs(24 * 3600)];
+
+/// A size such as `64M`; binary units. A number alone is refused: bytes, as the variable `WEIR_LIMIT` has it, are not
+/// what anybody means here.
+pub fn parse_limit(text: &str) -> Result<u64, String> {
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    let without_blanks: String = text.split_whitespace().collect();
+    if is_number(text) && text.bytes().all(|b| b == b'0') {
+        return Err("0 is no limit: leave --limit out for none".into());
+    }
+    if is_number(text) {
+        return Err(format!("{text} what? write {text}M (MiB) or {text}G (GiB)"));
+    }
+    match weir::tunables::parse_size(text.as_bytes()) {
+        Some(size) if size >= LEAST_LIMIT => Ok(size),
+        Some(size) => {
+            Err(format!("`{text}` is {}, less than any program takes: write K, M or G, such as 64M", bytes(size)))
+        }
+        None if without_blanks != text && weir::tunables::parse_size(without_blanks.as_bytes()).is_some() => {
+            Err(format!("`{text}` has a blank: write {without_blanks}"))
+        }
+        None if text.split_once('.').is_some_and(|(whole, _)| is_number(whole)) => {
+            Err(format!("`{text}` has a fraction: write a whole number of a smaller unit, such as 1536M for 1.5G"))
+        }
+        None => Err(format!("`{text}` is no size: write a whole number with K, M, G or T, such as 64M")),
+    }
 }
 
-/// A time such as `500ms`, `2s`, `1m` or `2` (seconds).
-pub fn parse_duration(text: &str) -> Result<Duration, String> {
-    let wrong = || format!("`{text}` is no time: write a number with ms, s or m, such as 500ms");
-    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-    let number: u64 = text[..digits].parse().map_err(|_| wrong())?;
-    let ms = match &text[digits..] {
-        "ms" => Some(number),
-        "s" | "" => number.checked_mul(1000),
-        "m" => number.checked_mul(60_000),
-        _ => None,
-    };
-    ms.filter(|&ms| ms > 0).map(Duration::from_millis).ok_or_else(wrong)
+/// A time such as `500ms`, `2s` or `1m`. A number alone is refused.
+pub fn parse_interval(text: &str) -> Result<Duration, String> {
+    if !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit()) {
+        return Err(format!("{text} what? write {text}s for seconds, or {text}ms"));
+    }
+    let time = humantime::parse_duration(text)
+        .map_err(|e| format!("`{text}` is no time ({e}): write a whole number with ms, s or m, such as 500ms"))?;
+    if (INTERVALS[0]..=INTERVALS[1]).contains(&time) {
+        return Ok(time);
+    }
+    let [least, most] = INTERVALS.map(humantime::format_duration);
+    Err(format!("`{text}` is {}: write a time from {least} to {most}", humantime::format_duration(time)))
 }
 
 /// Bytes with a binary unit and three digits or so.
@@ -54,13 +78,44 @@ mod tests {
 
     #[test]
     fn sizes_and_times_are_read() {
-        assert_eq!(parse_size("64M"), Ok(64 << 20));
-        assert!(parse_size("0").is_err() && parse_size("x").is_err());
-        assert_eq!(parse_duration("500ms"), Ok(Duration::from_millis(500)));
-        assert_eq!(parse_duration("2"), Ok(Duration::from_secs(2)));
-        assert_eq!(parse_duration("1m"), Ok(Duration::from_secs(60)));
-        for wrong in ["", "s", "0s", "1h", "99999999999999999999s", "18446744073709551615m"] {
-            assert!(parse_duration(wrong).is_err(), "{wrong}");
+        assert_eq!(parse_limit("64M"), Ok(64 << 20));
+        assert_eq!(parse_limit("2gib"), Ok(2 << 30));
+        assert_eq!(parse_limit("1048576B"), Ok(1 << 20));
+        assert_eq!(parse_interval("500ms"), Ok(Duration::from_millis(500)));
+        assert_eq!(parse_interval("1m"), Ok(Duration::from_secs(60)));
+        assert_eq!(parse_interval("1m 30s"), Ok(Duration::from_secs(90)));
+    }
+
+    #[test]
+    fn slips_are_refused_and_what_to_write_is_said() {
+        for (wrong, say) in [
+            ("100", "100 what? write 100M (MiB)"),
+            ("0", "leave --limit out"),
+            ("000", "leave --limit out"),
+            ("64K", "less than any program takes"),
+            ("64 M", "write 64M"),
+            ("1.5G", "1536M"),
+            ("64X", "is no size"),
+            ("", "is no size"),
+            ("-64M", "is no size"),
+            ("99999999999999999999M", "is no size"),
+        ] {
+            let said = parse_limit(wrong).unwrap_err();
+            assert!(said.contains(say), "{wrong}: {said}");
+        }
+        for (wrong, say) in [
+            ("5", "5 what? write 5s"),
+            ("0s", "write a time from 10ms"),
+            ("1ms", "write a time from 10ms"),
+            ("1M", "1month"),
+            ("s", "is no time"),
+            ("", "is no time"),
+            ("1x", "is no time"),
+            ("99999999999999999999s", "is no time"),
+            ("18446744073709551615m", "is no time"),
+        ] {
+            let said = parse_interval(wrong).unwrap_err();
+            assert!(said.contains(say), "{wrong}: {said}");
         }
     }
 

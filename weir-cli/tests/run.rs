@@ -1,78 +1,10 @@
 //! `weir run` from outside, with a stand-in for the library: what it preloads is not what is tested here.
 
-use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Output, Stdio};
-use std::time::{Duration, Instant};
+mod bench;
+use bench::{Bench, compile, send, start, stderr, wait_until};
 
-/// A directory with a shared library that does nothing, or with one that takes a statistics page.
-struct Bench {
-    dir: tempfile::TempDir,
-    library: PathBuf,
-}
-
-/// Claims a page as Weir does, and counts a little.
-const STAND_IN: &str = r#"
-#include <fcntl.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
-__attribute__((constructor)) static void begin(void) {
-    const char *path = getenv("WEIR_STATS");
-    int fd = path ? open(path, O_RDWR | O_CLOEXEC) : -1;
-    if (fd < 0) return;
-    uint64_t *first = mmap(0, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    uint64_t slot = __atomic_fetch_add(first, 1, __ATOMIC_SEQ_CST);
-    char *page = mmap(0, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 4096 * slot);
-    close(fd);
-    uint32_t version = 2;
-    memcpy(page + 8, &version, 4);
-    uint32_t pid = getpid();
-    memcpy(page + 12, &pid, 4);
-    uint64_t given = 3 << 20;
-    memcpy(page + 24, &given, 8);
-    memcpy(page, "weirstat", 8);
-}
-"#;
-
-fn compile(dir: &Path, name: &str, source: &str, flags: &[&str]) -> Option<PathBuf> {
-    let (c, out) = (dir.join(format!("{name}.c")), dir.join(name));
-    std::fs::write(&c, source).unwrap();
-    let gcc = Command::new("gcc").arg(&c).arg("-o").arg(&out).args(flags).stderr(Stdio::null()).status();
-    let made = gcc.is_ok_and(|status| status.success());
-    if !made {
-        eprintln!("skipped: gcc cannot build {name} here");
-    }
-    made.then_some(out)
-}
-
-impl Bench {
-    fn new() -> Option<Self> {
-        let dir = tempfile::tempdir().unwrap();
-        let library = compile(dir.path(), "libstandin.so", STAND_IN, &["-shared", "-fPIC"])?;
-        Some(Self { dir, library })
-    }
-
-    fn weir(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
-        command.arg("run").args(args).env("WEIR_LIB", &self.library).env_remove("LD_PRELOAD");
-        command
-    }
-
-    fn run(&self, args: &[&str]) -> Output {
-        self.weir(args).output().unwrap()
-    }
-}
-
-fn stderr(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
-}
-
-fn leftovers(pid: u32) -> bool {
-    Path::new(&format!("/dev/shm/weir-{pid}.stats")).exists()
-}
+use std::os::unix::process::ExitStatusExt;
+use std::process::Command;
 
 #[test]
 fn the_programs_status_is_weirs() {
@@ -153,7 +85,10 @@ fn the_summary_counts_processes_even_killed_ones() {
     let output = bench.run(&["--json", json.to_str().unwrap(), "--", "bash", "-c", script]);
     assert_eq!(output.status.code(), Some(3));
     let text = stderr(&output);
-    assert!(text.contains("given back       9.0 MiB (idle 9.0 MiB") && text.contains("processes        3"), "{text}");
+    assert!(
+        text.contains("given back       9.0 MiB (idle 9.0 MiB") && text.contains("processes        3 used Weir"),
+        "{text}"
+    );
     let value: serde_json::Value = serde_json::from_slice(&std::fs::read(json).unwrap()).unwrap();
     assert_eq!(value["processes"], 3);
     assert_eq!(value["exit_status"], 3);
@@ -201,7 +136,8 @@ fn the_peak_is_the_programs_and_not_weirs() {
         value["peak_resident_bytes"].as_u64()
     };
     let large = peak(&[large.to_str().unwrap()]).unwrap();
-    assert!((50 << 20..60 << 20).contains(&large), "{large}");
+    // The kernel's own count of a process's pages is behind by up to some dozen for each CPU.
+    assert!((49 << 20..60 << 20).contains(&large), "{large}");
     let small = peak(&["sleep", "0.2"]).unwrap();
     assert!((100_000..4 << 20).contains(&small), "{small}");
 }
@@ -214,71 +150,12 @@ fn lines_come_at_intervals() {
     assert!((2..=6).contains(&lines), "{}", stderr(&output));
 }
 
-/// `weir` and its program, in a process group of their own, which ends with the test whatever becomes of it.
-struct Running(Child);
-
-impl Running {
-    fn id(&self) -> u32 {
-        self.0.id()
-    }
-
-    fn wait(&mut self) -> ExitStatus {
-        let mut status = None;
-        wait_until("weir to end", || {
-            status = self.0.try_wait().unwrap();
-            status.is_some()
-        });
-        status.unwrap()
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        // SAFETY: signals to the group that this test made.
-        unsafe { libc::kill(-(self.0.id() as i32), libc::SIGKILL) };
-        let _ = self.0.wait();
-    }
-}
-
-/// Starts a program that says when it is ready. Whoever runs the tests may ignore signals (a shell does so for what it
-/// puts in the background), and its group may be without anyone who could continue it: not so here.
-fn start(bench: &Bench, script: &str) -> Running {
-    let ready = bench.dir.path().join("ready");
-    let script = script.replace("READY", &format!("touch {}", ready.display()));
-    let mut command = bench.weir(&["--quiet", "--", "bash", "-c", &script]);
-    // SAFETY: between fork and exec only the kernel is called.
-    unsafe {
-        command.process_group(0).pre_exec(|| {
-            for signal in [libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGTSTP, libc::SIGUSR1] {
-                libc::signal(signal, libc::SIG_DFL);
-            }
-            Ok(())
-        });
-    }
-    let running = Running(command.spawn().unwrap());
-    wait_until("the program to be ready", || ready.exists());
-    running
-}
-
-fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
-    let started = Instant::now();
-    while !done() {
-        assert!(started.elapsed() < Duration::from_secs(10), "waited too long for {what}");
-        std::thread::sleep(Duration::from_millis(10));
-    }
-}
-
-fn send(signal: i32, pid: u32) {
-    // SAFETY: sends a signal to a child of this test.
-    assert_eq!(unsafe { libc::kill(pid as i32, signal) }, 0);
-}
-
 #[test]
 fn signals_reach_the_program() {
     let Some(bench) = Bench::new() else { return };
     for (signal, name, status) in [(libc::SIGTERM, "TERM", 5), (libc::SIGUSR1, "USR1", 6), (libc::SIGINT, "INT", 7)] {
         let script = format!("trap 'exit {status}' {name}; READY; while :; do sleep 0.05; done");
-        let mut child = start(&bench, &script);
+        let mut child = start(&bench, &["--quiet"], &script);
         send(signal, child.id());
         assert_eq!(child.wait().code(), Some(status), "{name}");
         std::fs::remove_file(bench.dir.path().join("ready")).unwrap();
@@ -288,11 +165,10 @@ fn signals_reach_the_program() {
 #[test]
 fn a_signal_that_ends_the_program_ends_weir_and_leaves_no_file() {
     let Some(bench) = Bench::new() else { return };
-    let mut child = start(&bench, "READY; while :; do sleep 0.05; done");
-    assert!(leftovers(child.id()));
+    let mut child = start(&bench, &["--quiet"], "READY; while :; do sleep 0.05; done");
     send(libc::SIGTERM, child.id());
     assert_eq!(child.wait().signal(), Some(libc::SIGTERM));
-    assert!(!leftovers(child.id()));
+    assert_eq!(bench.litter(), Vec::<std::path::PathBuf>::new());
 }
 
 fn state(pid: u32) -> char {
@@ -303,7 +179,7 @@ fn state(pid: u32) -> char {
 #[test]
 fn stopping_and_going_on() {
     let Some(bench) = Bench::new() else { return };
-    let mut child = start(&bench, "trap 'exit 8' USR1; READY; while :; do sleep 0.05; done");
+    let mut child = start(&bench, &["--quiet"], "trap 'exit 8' USR1; READY; while :; do sleep 0.05; done");
     send(libc::SIGTSTP, child.id());
     wait_until("weir to stop as its program did", || state(child.id()) == 'T');
     send(libc::SIGCONT, child.id());
@@ -330,6 +206,7 @@ fn programs_that_cannot_be_helped_are_named_and_run() {
     assert_eq!(output.status.code(), Some(4));
     let text = stderr(&output);
     assert!(text.contains("fixed is statically linked") && text.contains("none that used Weir"), "{text}");
+    assert!(text.contains("no process used Weir"), "{text}");
 }
 
 #[test]

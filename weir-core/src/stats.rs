@@ -11,9 +11,13 @@ use crate::trace::Ring;
 /// First word of a page that a running Weir has claimed (`"weirstat"`).
 pub const MAGIC: u64 = u64::from_le_bytes(*b"weirstat");
 /// Version of the layout; a reader refuses any other.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 /// Bytes that one process's page takes in a statistics file.
 pub const PAGE_BYTES: usize = 4096;
+/// First word of a statistics file (`"weirfile"`).
+pub const FILE_MAGIC: u64 = u64::from_le_bytes(*b"weirfile");
+/// Pages of a statistics file: its [`Header`], then one for each process. A page that was never taken takes no memory.
+pub const FILE_PAGES: usize = 4096;
 /// Buckets of a latency histogram: bucket `i` counts times in `[2^i, 2^(i+1))` ns.
 pub const LATENCY_BUCKETS: usize = 40;
 
@@ -29,6 +33,39 @@ pub enum Cause {
     Limit = 2,
     /// The program asked for it.
     Asked = 3,
+}
+
+/// Page 0 of a statistics file, which hands out the others.
+#[repr(C, align(4096))]
+pub struct Header {
+    /// [`FILE_MAGIC`], written last by the maker of the file.
+    pub magic: AtomicU64,
+    /// [`VERSION`]: a process takes no page of another layout.
+    pub version: AtomicU32,
+    /// The next free page. It starts at 1, and goes on beyond [`FILE_PAGES`], which counts those that came too late.
+    pub next: AtomicU64,
+}
+
+const _: () = assert!(size_of::<Header>() == PAGE_BYTES);
+
+impl Header {
+    /// Begins a file: what a process reads before it writes anything.
+    pub fn init(&self) {
+        self.next.store(1, Relaxed);
+        self.version.store(VERSION, Relaxed);
+        self.magic.store(FILE_MAGIC, Relaxed);
+    }
+
+    /// Whether this is the first page of a statistics file of this layout.
+    pub fn is_valid(&self) -> bool {
+        self.magic.load(Relaxed) == FILE_MAGIC && self.version.load(Relaxed) == VERSION
+    }
+
+    /// The number of a page that is the caller's from now on, if there is one left.
+    pub fn take_page(&self) -> Option<usize> {
+        let number = self.next.fetch_add(1, Relaxed);
+        (1..FILE_PAGES as u64).contains(&number).then_some(number as usize)
+    }
 }
 
 /// The counters of one process. All are totals since the process (or its last `fork`) began, unless said otherwise.

@@ -20,7 +20,7 @@ use crate::os::sources::{Heat, Sources};
 use crate::os::wake::Waker;
 use crate::owner::Owner;
 use crate::thread::Place;
-use crate::{rseq, settings};
+use crate::{rseq, settings, stats_page};
 
 const ABSENT: u32 = 0;
 const STARTING: u32 = 1;
@@ -52,7 +52,7 @@ static SOURCES: Own = Own(UnsafeCell::new(Sources::new()));
 
 /// Something was freed: wakes the thread, or starts it once the heap is worth it.
 pub(crate) fn notify() {
-    settings::take_page_late();
+    stats_page::take_late();
     match STATE.load(Acquire) {
         RUNNING if wake_thread() => {}
         RUNNING => lost(),

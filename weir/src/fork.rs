@@ -12,7 +12,7 @@ use core::ffi::{c_int, c_void};
 use core::ptr::null_mut;
 
 use crate::heap::HEAP;
-use crate::{background, node_worker, settings, taker, weak_symbol};
+use crate::{background, node_worker, stats_page, taker, weak_symbol};
 
 type Handler = extern "C" fn();
 
@@ -39,7 +39,7 @@ extern "C" fn parent() {
 
 /// In the child there is no background thread, and the counters are to be a page of its own.
 extern "C" fn child() {
-    settings::leave_parents_page();
+    stats_page::leave_parents();
     // SAFETY: follows `prepare`, and this is the child's only thread.
     unsafe { HEAP.thaw_child() }
     background::forget();

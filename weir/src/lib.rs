@@ -36,6 +36,7 @@ mod owner;
 pub mod rseq;
 mod settings;
 mod start;
+mod stats_page;
 mod taker;
 mod thread;
 mod weak;

@@ -9,7 +9,7 @@ use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use crate::heap::HEAP;
 use crate::os::probe;
-use crate::{fork, settings, weak_symbol};
+use crate::{fork, settings, stats_page, weak_symbol};
 
 type Environment = *const *const u8;
 
@@ -32,7 +32,7 @@ pub unsafe fn init(envp: *const *const u8) {
 
 /// Before the process ends: brings the counters up to date, if others read them. The heap works on.
 pub fn finish() {
-    if settings::is_shared() {
+    if stats_page::is_shared() {
         HEAP.publish_counts();
     }
 }

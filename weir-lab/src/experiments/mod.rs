@@ -63,7 +63,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
     ("latency", "single calls of malloc and free while memory is given back: p50 to the longest", latency::run),
     ("scaling", "the threaded workloads of e9 on 1 to 64 threads; calls while up to 16 GiB are live", scaling::run),
     ("sweep", "what free and malloc cost at every size from 8 B to 64 MiB, in eight patterns (--svg FILE)", sweep::run),
-    ("picture", "memory over time, from a peak to idleness, as a drawing (--svg FILE)", picture::run),
+    ("picture", "memory over time, from a peak to 12 s of idleness, as a drawing (--svg FILE)", picture::run),
     (
         "report",
         "from a pressure event to the last idle byte of 1 GiB given back; its processor time",

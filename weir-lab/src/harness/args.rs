@@ -27,7 +27,8 @@ pub struct RunArgs {
     /// Which allocator is compared with the best of the others.
     #[arg(long, default_value = peers::WEIR, value_name = "NAME")]
     pub subject: String,
-    /// e3, e5, e6, e9, scaling: only these parts, workloads and programs.
+    /// e3, e5, e6, e9, scaling, sweep: only these parts, workloads, programs and patterns. picture: these settings of huge
+    /// pages.
     #[arg(long, value_delimiter = ',', value_name = "A,B")]
     pub only: Vec<String>,
     /// e8: how the bytes of the peak lie over the sizes 16 B to 256 KiB.

@@ -15,6 +15,11 @@ fn chosen(text: &str) -> Option<String> {
     Some(text.split_once('[')?.1.split_once(']')?.0.to_string())
 }
 
+/// Whether this process may change it.
+pub fn can_be_set() -> bool {
+    fs::OpenOptions::new().write(true).open(ENABLED).is_ok()
+}
+
 /// Sets it to `word` until the guard goes.
 pub fn set(word: &str) -> Result<Guard, String> {
     let before = found()?;

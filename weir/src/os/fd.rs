@@ -5,7 +5,7 @@ use core::ffi::CStr;
 use linux_raw_sys::general as sys;
 
 pub use linux_raw_sys::general::{
-    O_APPEND, O_CLOEXEC, O_CREAT, O_EXCL, O_NOFOLLOW, O_NONBLOCK, O_RDONLY, O_RDWR, O_WRONLY,
+    O_APPEND, O_CLOEXEC, O_CREAT, O_EXCL, O_NOCTTY, O_NOFOLLOW, O_NONBLOCK, O_PATH, O_RDONLY, O_RDWR, O_WRONLY,
 };
 
 /// Data may be read.
@@ -179,11 +179,36 @@ fn kind_of(stat: &sys::stat) -> FileKind {
     }
 }
 
-/// Makes sure that a range of a file has its blocks, so that writing to a mapping of it cannot fail (a full file
-/// system answers such a write with `SIGBUS`).
-pub fn fallocate(fd: i32, offset: u64, len: u64) -> Result<()> {
+/// What an open file says of itself, for those who are to judge whether it may be trusted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// What it is.
+    pub kind: FileKind,
+    /// The user that owns it.
+    pub owner: u32,
+    /// Permission bits.
+    pub mode: u32,
+    /// Names that it has in file systems.
+    pub links: u64,
+    /// Length, bytes.
+    pub size: u64,
+}
+
+/// The identity of an open file, also of one that was opened with `O_PATH`.
+pub fn identity(fd: i32) -> Result<Identity> {
+    let mut stat = core::mem::MaybeUninit::<sys::stat>::zeroed();
+    // SAFETY: the kernel fills one `struct stat`.
+    check(unsafe { syscall2(sys::__NR_fstat, fd as usize, stat.as_mut_ptr() as usize) })?;
+    // SAFETY: zero is a value of every field, and the kernel filled them.
+    let stat = unsafe { stat.assume_init() };
+    let (kind, mode) = (kind_of(&stat), stat.st_mode & 0o7777);
+    Ok(Identity { kind, owner: stat.st_uid, mode, links: stat.st_nlink, size: stat.st_size as u64 })
+}
+
+/// The seals of a memfd (`F_SEAL_*`). A file that cannot be sealed fails with `EINVAL`.
+pub fn seals(fd: i32) -> Result<u32> {
     // SAFETY: touches no memory of ours.
-    retry(|| check(unsafe { syscall4(sys::__NR_fallocate, fd as usize, 0, offset as usize, len as usize) })).map(drop)
+    check(unsafe { syscall3(sys::__NR_fcntl, fd as usize, sys::F_GET_SEALS as usize, 0) }).map(|seals| seals as u32)
 }
 
 /// Reads a small file whole into `buf` and gives what was read; a longer file is cut.

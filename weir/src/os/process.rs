@@ -17,6 +17,12 @@ pub fn getpid() -> u32 {
     unsafe { syscall0(sys::__NR_getpid) as u32 }
 }
 
+/// Effective user id of the calling thread.
+pub fn geteuid() -> u32 {
+    // SAFETY: the call has no arguments and cannot fail.
+    unsafe { syscall0(sys::__NR_geteuid) as u32 }
+}
+
 /// Thread id.
 pub fn gettid() -> u32 {
     // SAFETY: the call has no arguments and cannot fail.

@@ -1,0 +1,107 @@
+//! The processes that the program consists of: all that descend from this one, also those that let their parents die
+//! (this process adopts them, see `reap.rs`).
+
+use procfs::process::{Process, all_processes};
+use serde::Serialize;
+use std::collections::{HashMap, HashSet};
+use std::path::Path;
+
+/// This process's id as `/proc` has it, which is another's where `/proc` shows an outer PID namespace; none without a
+/// `/proc`.
+pub fn own_pid() -> Option<i32> {
+    std::fs::read_link("/proc/self").ok()?.to_str()?.parse().ok()
+}
+
+/// A process as it is named to people.
+#[derive(Clone, Debug, Serialize)]
+pub struct Named {
+    pub name: String,
+    pub pid: i32,
+    pub bytes: u64,
+}
+
+/// The tree below this process.
+#[derive(Clone, Default)]
+pub struct Tree {
+    /// Children that were there before the program: of the program that became this one by `exec`.
+    not_ours: HashSet<i32>,
+}
+
+impl Tree {
+    /// To be called before the program is started.
+    pub fn new() -> Self {
+        Self { not_ours: own_pid().map(children).unwrap_or_default().into_iter().collect() }
+    }
+
+    /// The ids of all processes now, parents before children.
+    pub fn pids(&self) -> Vec<i32> {
+        let Some(own) = own_pid() else { return Vec::new() };
+        if !Path::new("/proc/thread-self/children").exists() {
+            return self.pids_by_parents(own);
+        }
+        let (mut found, mut seen) = (vec![own], HashSet::from([own]));
+        let mut at = 0;
+        while let Some(&pid) = found.get(at) {
+            // A process that is handed on while the files are read may show up twice.
+            found.extend(children(pid).into_iter().filter(|pid| !self.not_ours.contains(pid) && seen.insert(*pid)));
+            at += 1;
+        }
+        found.split_off(1)
+    }
+
+    /// The processes that are there now, with their resident bytes.
+    pub fn alive(&self) -> Vec<Named> {
+        let named = |pid| {
+            let stat = Process::new(pid).and_then(|process| process.stat()).ok()?;
+            let bytes = stat.rss * procfs::page_size();
+            (bytes > 0).then_some(Named { name: stat.comm, pid, bytes })
+        };
+        self.pids().into_iter().filter_map(named).collect()
+    }
+
+    /// As [`Self::pids`], for kernels without `CONFIG_PROC_CHILDREN`: from all processes of the machine.
+    fn pids_by_parents(&self, own: i32) -> Vec<i32> {
+        let mut below: HashMap<i32, Vec<i32>> = HashMap::new();
+        for stat in all_processes().into_iter().flatten().filter_map(|p| p.ok()?.stat().ok()) {
+            below.entry(stat.ppid).or_default().push(stat.pid);
+        }
+        let (mut found, mut at) = (vec![own], 0);
+        while let Some(pid) = found.get(at) {
+            let children = below.remove(pid).unwrap_or_default();
+            found.extend(children.into_iter().filter(|pid| !self.not_ours.contains(pid)));
+            at += 1;
+        }
+        found.split_off(1)
+    }
+}
+
+/// The children of all threads of a process. One that ends while this is read may hide others, until the next look.
+fn children(pid: i32) -> Vec<i32> {
+    let tasks = Process::new(pid).and_then(|process| process.tasks());
+    let of_task = |task: procfs::process::Task| task.children().unwrap_or_default();
+    tasks.into_iter().flatten().flatten().flat_map(of_task).map(|pid| pid as i32).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn descendants_are_found_in_both_ways() {
+        let tree = Tree::new();
+        let mut shell = std::process::Command::new("sh").args(["-c", "sleep 10 & wait"]).spawn().unwrap();
+        let (own, pid) = (own_pid().unwrap(), shell.id() as i32);
+        let grandchild = loop {
+            if let [child] = children(pid)[..] {
+                break child;
+            }
+        };
+        for found in [tree.pids(), tree.pids_by_parents(own)] {
+            assert!(found.contains(&pid) && found.contains(&grandchild), "{found:?}");
+        }
+        assert!(!Tree::new().pids().contains(&grandchild), "what was there before is not ours");
+        // SAFETY: a process that this test made and that has not been waited for.
+        unsafe { libc::kill(grandchild, libc::SIGKILL) };
+        shell.wait().unwrap();
+    }
+}

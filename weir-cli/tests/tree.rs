@@ -1,0 +1,281 @@
+//! `weir run` over programs of many processes.
+
+mod bench;
+use bench::{Bench, compile, send, start, stderr, wait_until};
+
+use serde_json::Value;
+use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+const MIB: u64 = 1 << 20;
+
+/// Holds memory: `hold MIB CHILDREN SECONDS_TENTHS`; the children share what the parent touched and touch as much more.
+const HOLD: &str = r#"
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+int main(int argc, char **argv) {
+    size_t bytes = (size_t)atoi(argv[1]) << 20;
+    char *shared = malloc(bytes);
+    memset(shared, 1, bytes);
+    int children = atoi(argv[2]), tenths = atoi(argv[3]);
+    for (int i = 0; i < children; i++) {
+        if (fork() == 0) {
+            char *own = malloc(bytes);
+            memset(own, 2, bytes);
+            usleep(tenths * 100000);
+            _exit(shared[9] + own[9] == 3 ? 0 : 1);
+        }
+    }
+    usleep(tenths * 100000);
+    while (wait(0) > 0) {}
+    return shared[9] - 1;
+}
+"#;
+
+impl Bench {
+    /// Runs with `--json -` and the program's own output elsewhere: the figures, and what was said.
+    fn figures(&self, options: &[&str], program: &[&str]) -> (Value, Output) {
+        let json = self.dir.path().join("figures.json");
+        let options = [options, &["--json", json.to_str().unwrap(), "--"], program].concat();
+        let output = self.run(&options);
+        (serde_json::from_slice(&std::fs::read(json).unwrap()).unwrap(), output)
+    }
+}
+
+fn hold(bench: &Bench) -> Option<String> {
+    compile(bench.dir.path(), "hold", HOLD, &["-O0"]).map(|path| path.to_str().unwrap().to_owned())
+}
+
+#[test]
+fn resident_is_the_sum_and_shared_pages_count_once() {
+    let Some(bench) = Bench::new() else { return };
+    let Some(hold) = hold(&bench) else { return };
+    // 3 children of 20 MiB each, and 20 that all four share: 80, where resident sets add up to 140 and one is 40.
+    let script = format!("{hold} 20 3 12; true");
+    let (figures, output) = bench.figures(&[], &["sh", "-c", &script]);
+    let peak = figures["peak_resident_bytes"].as_u64().unwrap();
+    assert!((75 * MIB..100 * MIB).contains(&peak), "{peak}: {}", stderr(&output));
+    assert_eq!((figures["peak"]["processes"].as_u64(), figures["peak"]["by_rss"].as_u64()), (Some(5), Some(0)));
+    let largest = figures["peak"]["largest"].as_array().unwrap();
+    assert!(largest.len() == 3 && largest.iter().all(|p| p["name"] == "hold" && p["pid"].as_u64() > Some(1)));
+    assert!(stderr(&output).contains(" in 5 processes") && stderr(&output).contains("largest          hold "));
+}
+
+#[test]
+fn the_limit_says_who_exceeded_it_and_by_how_much() {
+    let Some(bench) = Bench::new() else { return };
+    let Some(hold) = hold(&bench) else { return };
+    let (figures, output) = bench.figures(&["--limit", "16M"], &[&hold, "40", "0", "5"]);
+    let limit = &figures["limit"];
+    let over = limit["exceeded_by_bytes"].as_u64().unwrap();
+    assert!((24 * MIB..30 * MIB).contains(&over), "{over}");
+    assert!(limit["exceeded_seconds"].as_f64() > Some(0.2) && limit["by"]["name"] == "hold", "{limit}");
+    assert!(stderr(&output).contains("16.0 MiB a process, exceeded by hold "), "{}", stderr(&output));
+    let (kept, output) = bench.figures(&["--limit", "64M"], &[&hold, "20", "0", "1"]);
+    assert_eq!(kept["limit"]["exceeded_by_bytes"], 0);
+    assert!(stderr(&output).contains("never exceeded"));
+}
+
+#[test]
+fn a_daemon_is_followed_and_outlives_the_run() {
+    let Some(bench) = Bench::new() else { return };
+    let Some(hold) = hold(&bench) else { return };
+    // Its parent ends at once, so that it is an orphan.
+    let script = format!("(setsid {hold} 30 0 20 & echo $! >{0}/daemon); sleep 1", bench.dir.path().display());
+    let (figures, output) = bench.figures(&[], &["sh", "-c", &script]);
+    assert!(figures["peak_resident_bytes"].as_u64() > Some(30 * MIB), "{figures}");
+    assert_eq!(figures["left_running"][0]["name"], "hold", "{}", stderr(&output));
+    let daemon = std::fs::read_to_string(bench.dir.path().join("daemon")).unwrap();
+    assert!(Path::new("/proc").join(daemon.trim()).exists(), "it was ended with the run");
+}
+
+#[test]
+fn with_wait_the_run_ends_with_its_last_process() {
+    let Some(bench) = Bench::new() else { return };
+    let done = bench.dir.path().join("done");
+    let script = format!("(setsid sh -c 'sleep 0.7; echo x >{}' &); exit 5", done.display());
+    let (figures, output) = bench.figures(&["--wait"], &["sh", "-c", &script]);
+    assert_eq!((output.status.code(), figures["exit_status"].as_i64()), (Some(5), Some(5)));
+    assert!(done.exists() && figures["left_running"].as_array().unwrap().is_empty());
+    let _ = std::fs::remove_file(bench.dir.path().join("ready"));
+    let mut child = start(&bench, &["--quiet", "--wait"], "(setsid sleep 60 &); READY; exit 6");
+    // The program has ended: what is left gets the signal.
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    send(libc::SIGTERM, child.id());
+    assert_eq!(child.wait().code(), Some(6));
+}
+
+#[test]
+fn as_pid_1_orphans_are_reaped() {
+    let Some(bench) = Bench::new() else { return };
+    // SAFETY: the call has no arguments.
+    if unsafe { libc::geteuid() } != 0 {
+        eprintln!("skipped: only root can make a PID namespace");
+        return;
+    }
+    let script = "for i in 1 2 3 4 5; do (setsid sh -c 'exit 0' &) ; done; sleep 0.5; \
+                  echo zombies $(cat /proc/[0-9]*/stat | grep -c ') Z ') pid $$; exit 9";
+    for mount_proc in [&["--mount-proc"][..], &[]] {
+        let mut command = Command::new("unshare");
+        command.args(["--fork", "--pid"]).args(mount_proc).arg(env!("CARGO_BIN_EXE_weir"));
+        command.args(["run", "--", "sh", "-c", script]).env("WEIR_LIB", &bench.library);
+        let output = command.output().unwrap();
+        if output.status.code() == Some(1) {
+            eprintln!("skipped: unshare is refused here: {}", stderr(&output));
+            return;
+        }
+        assert_eq!(output.status.code(), Some(9), "{}", stderr(&output));
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        if !mount_proc.is_empty() {
+            assert!(said.contains("zombies 0 pid 2"), "{said}");
+        }
+        // Where /proc is the outer namespace's, this process and its tree are found all the same.
+        assert!(stderr(&output).contains(" used Weir") && stderr(&output).contains("peak "), "{}", stderr(&output));
+    }
+    // A signal that ends the program cannot end PID 1: the status tells.
+    let mut command = Command::new("unshare");
+    command.args([
+        "--fork",
+        "--pid",
+        "--mount-proc",
+        env!("CARGO_BIN_EXE_weir"),
+        "run",
+        "-q",
+        "sh",
+        "-c",
+        "kill -TERM $$",
+    ]);
+    assert_eq!(command.env("WEIR_LIB", &bench.library).status().unwrap().code(), Some(128 + libc::SIGTERM));
+}
+
+#[test]
+fn killed_it_leaves_no_file_and_its_program_goes_on() {
+    let Some(bench) = Bench::new() else { return };
+    let went_on = bench.dir.path().join("went on");
+    let script = format!("READY; sleep 0.5; cat /dev/null; touch '{}'", went_on.display());
+    let mut child = start(&bench, &["--quiet"], &script);
+    send(libc::SIGKILL, child.id());
+    assert_eq!(child.wait().signal(), Some(libc::SIGKILL));
+    assert_eq!(bench.litter(), Vec::<std::path::PathBuf>::new());
+    wait_until("the program to end by itself", || went_on.exists());
+}
+
+#[test]
+fn statistics_need_no_place_to_write_and_no_program_needs_them() {
+    let Some(bench) = Bench::new() else { return };
+    let output = bench.weir(&["sh", "-c", "exit 4"]).env("TMPDIR", "/no/such").output().unwrap();
+    assert_eq!(output.status.code(), Some(4), "{}", stderr(&output));
+    assert!(stderr(&output).contains("1 used Weir"), "{}", stderr(&output));
+    // A limit on the length of files, which ends whoever goes beyond it.
+    let script = format!("ulimit -f 1; exec {} run -- sh -c 'exit 4'", env!("CARGO_BIN_EXE_weir"));
+    let limited = Command::new("sh").args(["-c", &script]).env("WEIR_LIB", &bench.library).output().unwrap();
+    assert_eq!(limited.status.code(), Some(4), "{}", stderr(&limited));
+    assert!(
+        stderr(&limited).starts_with("weir: warning: no statistics of the program's processes: cannot make a memfd")
+    );
+}
+
+#[test]
+fn processes_without_weir_are_named() {
+    let Some(bench) = Bench::new() else { return };
+    let sleeps = "#include <unistd.h>\nint main(void) { usleep(500000); return 0; }";
+    let own = "#include <stddef.h>\n#include <string.h>\n#include <unistd.h>\nstatic char a[64 << 20];\nstatic size_t n;\n\
+        void *malloc(size_t s) { n += (s + 15) & ~15ul; return a + n - ((s + 15) & ~15ul); }\nvoid free(void *p) {}\n\
+        int main(void) { memset(malloc(20 << 20), 1, 20 << 20); usleep(500000); return 0; }";
+    let Some(own) = compile(bench.dir.path(), "own", own, &["-O0", "-fno-builtin"]) else { return };
+    let Some(fixed) = compile(bench.dir.path(), "fixed", sleeps, &["-static"]) else { return };
+    let script = format!("{} & {} & env -u LD_PRELOAD sleep 0.6 & wait; true", own.display(), fixed.display());
+    let (figures, output) = bench.figures(&[], &["sh", "-c", &script]);
+    let why = |name: &str| {
+        let all = figures["without_weir"].as_array().unwrap();
+        all.iter().find(|p| p["name"] == name).map_or("", |p| p["why"].as_str().unwrap()).to_owned()
+    };
+    assert_eq!(why("fixed"), "is statically linked", "{figures}");
+    assert_eq!(why("own"), "has a malloc of its own");
+    assert!(why("sleep").starts_with("did not load it"));
+    assert_eq!(why("sh"), "");
+    assert!(figures["verdict"].as_str().unwrap().contains("without Weir: "), "{}", stderr(&output));
+}
+
+#[test]
+fn a_program_that_became_another_user_is_named() {
+    let Some(bench) = Bench::new() else { return };
+    // SAFETY: the call has no arguments.
+    if unsafe { libc::geteuid() } != 0 {
+        eprintln!("skipped: only root can become another user");
+        return;
+    }
+    // Another user has to reach the library.
+    let library = std::env::temp_dir().join(format!("libstandin-{}.so", std::process::id()));
+    std::fs::copy(&bench.library, &library).unwrap();
+    let json = bench.dir.path().join("user.json");
+    let become_nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "sleep", "0.8"];
+    let options = [&["--json", json.to_str().unwrap()][..], &become_nobody].concat();
+    let output = bench.weir(&options).env("WEIR_LIB", &library).output();
+    std::fs::remove_file(&library).unwrap();
+    let output = output.unwrap();
+    if output.status.code() == Some(127) {
+        eprintln!("skipped: no setpriv");
+        return;
+    }
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let figures: Value = serde_json::from_slice(&std::fs::read(json).unwrap()).unwrap();
+    assert_eq!(figures["uncounted"][0]["name"], "sleep", "{figures}");
+    assert!(stderr(&output).contains("on Weir, but not counted: sleep "), "{}", stderr(&output));
+}
+
+#[test]
+fn json_to_standard_output_and_to_pipes() {
+    let Some(bench) = Bench::new() else { return };
+    let output = bench.run(&["--quiet", "--json", "-", "sh", "-c", "echo first; exit 3"]);
+    let said = String::from_utf8(output.stdout).unwrap();
+    let figures: Value = serde_json::from_str(said.strip_prefix("first\n").unwrap()).unwrap();
+    assert_eq!((output.status.code(), &figures["exit_status"]), (Some(3), &Value::from(3)));
+    let fifo = bench.dir.path().join("fifo");
+    assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    let name = fifo.to_str().unwrap();
+    for option in ["--json", "--trace"] {
+        let refused = bench.run(&[option, name, "true"]);
+        assert_eq!(refused.status.code(), Some(125), "it would wait for a reader");
+        assert!(stderr(&refused).contains("nothing reads it"), "{}", stderr(&refused));
+    }
+    let reader = std::fs::OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(&fifo).unwrap();
+    assert_eq!(bench.run(&["--quiet", "--json", name, "true"]).status.code(), Some(0));
+    let figures: Value = serde_json::from_str(&std::io::read_to_string(reader).unwrap()).unwrap();
+    assert_eq!(figures["program"], "true");
+    let refused = bench.run(&["--trace", "-", "true"]);
+    assert_eq!(refused.status.code(), Some(125));
+    assert!(stderr(&refused).contains("give --trace a file"), "{}", stderr(&refused));
+}
+
+#[test]
+fn bad_units_are_refused_in_one_line() {
+    let Some(bench) = Bench::new() else { return };
+    for (option, value, say) in [
+        ("--limit", "100", "100 what? write 100M"),
+        ("--limit", "64K", "less than any program takes"),
+        ("--stats-interval", "5", "5 what? write 5s"),
+        ("--stats-interval", "1M", "1month"),
+    ] {
+        let refused = bench.run(&[option, value, "echo", "ran"]);
+        let said = stderr(&refused);
+        assert_eq!((refused.status.code(), refused.stdout.as_slice()), (Some(125), &b""[..]));
+        assert!(said.starts_with("weir: --") && said.contains(say) && said.lines().count() == 1, "{said}");
+    }
+}
+
+#[test]
+fn children_of_a_former_program_are_not_counted() {
+    let Some(bench) = Bench::new() else { return };
+    let Some(hold) = hold(&bench) else { return };
+    let script = format!("{hold} 40 0 8 & exec {} run -q --json - sleep 0.5", env!("CARGO_BIN_EXE_weir"));
+    let mut command = Command::new("sh");
+    command.args(["-c", &script]).env("WEIR_LIB", &bench.library).stderr(Stdio::inherit());
+    let figures: Value = serde_json::from_slice(&command.output().unwrap().stdout).unwrap();
+    assert!(figures["peak_resident_bytes"].as_u64() < Some(20 * MIB), "{figures}");
+    assert_eq!(figures["peak"]["processes"], 1);
+}
