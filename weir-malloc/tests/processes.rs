@@ -33,6 +33,13 @@ fn fork_in_a_handler(mode: Mode) {
     passes(Kind::C, "fork_in_handler.c", &[], mode);
 }
 
+/// Threads allocate under locks that `fork` takes, libc's and a program's.
+fn fork_against_locks(mode: Mode) {
+    for which in ["flush", "memory", "lines", "pipes", "names", "early", "late"] {
+        passes(Kind::C, "fork_locks.c", &[which], mode);
+    }
+}
+
 fn own_thread(mode: Mode) {
     for which in ["vfork", "scheduling", "rights"] {
         passes(Kind::C, "own_thread.c", &[which], mode);
@@ -46,8 +53,8 @@ fn stress(mode: Mode) {
 }
 
 in_all_modes! {
-    forks_and_spawns thread_exits signal_storm libraries_come_and_go sandboxes urgent_signals fork_in_a_handler own_thread
-    stress
+    forks_and_spawns thread_exits signal_storm libraries_come_and_go sandboxes urgent_signals fork_in_a_handler
+    fork_against_locks own_thread stress
 }
 
 /// Preloaded after Weir, a wrapper of malloc sees nothing; both work.
