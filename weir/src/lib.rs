@@ -36,6 +36,7 @@ mod owner;
 pub mod rseq;
 mod settings;
 mod start;
+mod step_aside;
 mod taker;
 mod thread;
 mod weak;
@@ -46,6 +47,7 @@ pub use weir_core::{stats, trace, tunables};
 pub use global::Weir;
 pub use object_cache::{Builder, CacheBox, Kept, Mode, Moved, ObjectCache, Refused};
 pub use start::{finish, init};
+pub use step_aside::step_aside;
 
 /// This process's parameters. What is set here counts from the next decision on; a background thread that sleeps
 /// decides nothing, so [`set_tunable`] is the way to set one.

@@ -68,10 +68,14 @@ unsafe fn once(envp: Environment) {
 
 /// Whether the program has rights that whoever started it has not (setuid, file capabilities).
 fn is_secure() -> bool {
-    const AT_SECURE: usize = linux_raw_sys::auxvec::AT_SECURE as usize;
+    auxiliary(linux_raw_sys::auxvec::AT_SECURE) != Some(0)
+}
+
+/// A value of the auxiliary vector.
+pub(crate) fn auxiliary(kind: u32) -> Option<usize> {
     match getauxval() {
         // SAFETY: libc's function of this type; any argument is allowed.
-        Some(getauxval) => unsafe { getauxval(AT_SECURE) != 0 },
-        None => probe::auxiliary(AT_SECURE as u64) != Some(0),
+        Some(getauxval) => Some(unsafe { getauxval(kind as usize) }),
+        None => probe::auxiliary(kind.into()).and_then(|value| value.try_into().ok()),
     }
 }

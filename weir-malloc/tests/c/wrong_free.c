@@ -32,11 +32,11 @@ int main(int argc, char **argv) {
         stir();
     } else if (strcmp(which, "twice-in-turn") == 0 || strcmp(which, "inside-in-turn") == 0) {
         /* With others between, so that no neighbour is the same; found before anything is handed out again. */
-        static void *others[2000];
-        for (int i = 0; i < 2000; i++) others[i] = malloc(100);
+        static void *others[600];
+        for (int i = 0; i < 600; i++) others[i] = malloc(100);
         p = (char *)keep[9] + (which[0] == 'i' ? 16 : 0);
         dprintf(1, "%p\n", p);
-        for (int i = 0; i < 2000; i++) {
+        for (int i = 0; i < 600; i++) {
             free(others[i]);
             if (i % 7 == 0) free(p);
         }
