@@ -39,6 +39,7 @@ mod start;
 mod step_aside;
 mod taker;
 mod thread;
+mod unknown_settings;
 mod weak;
 pub mod zone;
 

@@ -9,7 +9,7 @@ use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use crate::heap::HEAP;
 use crate::os::probe;
-use crate::{fork, settings, weak_symbol};
+use crate::{fork, settings, unknown_settings, weak_symbol};
 
 type Environment = *const *const u8;
 
@@ -62,7 +62,10 @@ unsafe fn once(envp: Environment) {
     // The environment of a program with more rights than its caller is the caller's: it may name files to write.
     let envp = if is_secure() { core::ptr::null() } else { envp };
     // SAFETY: as the caller promises.
-    unsafe { settings::read(envp) };
+    unsafe {
+        settings::read(envp);
+        unknown_settings::report(envp);
+    }
     fork::register();
 }
 
