@@ -15,14 +15,13 @@
 //! - glibc's name service database (2.33 and later): nothing is allocated under its lock. A changed `nsswitch.conf` is
 //!   read with the lock open.
 //! - glibc's list of `popen` streams, in releases of 2026: `popen` allocates under it when it has to close the streams of
-//!   others in the child. Neither it nor musl's list of streams can be taken from outside.
+//!   others in the child. Neither it nor musl's list of streams can be taken from outside: see `frozen`.
 
 use core::ffi::{c_int, c_void};
 use core::ptr::{NonNull, null_mut};
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-use crate::heap::HEAP;
-use crate::{background, node_worker, settings, taker, weak_symbol};
+use crate::{background, frozen, node_worker, settings, taker, weak_symbol};
 
 type Handler = extern "C" fn();
 
@@ -90,12 +89,12 @@ impl Streams {
 /// `parent` or `child` always follow, on this thread.
 extern "C" fn prepare() {
     STREAMS.lock();
-    HEAP.freeze();
+    frozen::freeze();
 }
 
 extern "C" fn parent() {
     // SAFETY: follows `prepare` on the same thread, in the parent.
-    unsafe { HEAP.thaw() };
+    unsafe { frozen::thaw() };
     STREAMS.unlock();
 }
 
@@ -103,7 +102,7 @@ extern "C" fn parent() {
 extern "C" fn child() {
     settings::leave_parents_page();
     // SAFETY: follows `prepare`, and this is the child's only thread.
-    unsafe { HEAP.thaw_child() }
+    unsafe { frozen::thaw_child() }
     STREAMS.reset();
     background::forget();
     node_worker::forget();

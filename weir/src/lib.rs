@@ -23,6 +23,7 @@
 mod background;
 pub mod caches;
 mod fork;
+mod frozen;
 mod give_back;
 mod global;
 pub mod heap;
