@@ -109,7 +109,7 @@ static void early(int argc, char **argv) {
 __attribute__((section(".preinit_array"), used)) static void (*first)(int, char **) = early;
 
 static void child(void) {
-    alarm(20);
+    alarm(10);
     /* The list of streams is whole, and its lock is open: for this thread, and for another, twice. */
     for (int i = 0; i < 2; i++) {
         pthread_t thread;
@@ -145,7 +145,8 @@ int main(int argc, char **argv) {
         CHECK(pid >= 0);
         if (pid == 0) {
             stop = 1;
-            if (i % 8 == 0) child();
+            /* Not where libc's own name service may have been caught half-way: its children hang without Weir too. */
+            if (i % 8 == 0 && job != names) child();
             _exit(0);
         }
         CHECK(waitpid(pid, &status, 0) == pid && status == 0);
