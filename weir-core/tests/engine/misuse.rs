@@ -66,7 +66,7 @@ fn an_object_freed_again_later() {
 /// A batch is checked as it leaves a CPU's bucket: nothing of it is handed out twice, nor a part of something.
 #[test]
 fn what_is_wrong_in_a_batch() {
-    const OBJECTS: usize = 2000;
+    const OBJECTS: usize = 1000;
     for (lockless, inside) in MODES.into_iter().flat_map(|mode| [(mode, 0), (mode, 16)]) {
         let mut world = world(lockless);
         for _ in 0..OBJECTS {
