@@ -16,7 +16,9 @@ const MARKS: usize = 512;
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// Keeps of a batch what may go to the depot, in its order, and calls `wrong` for each of the rest; returns how many stay.
-#[inline]
+///
+/// Not inlined: its half a KiB of stack is given back before the depot's turn.
+#[inline(never)]
 pub(crate) fn check(g: &Geometry, objects: &mut [*mut u8], mut wrong: impl FnMut(Misuse, *mut u8)) -> usize {
     debug_assert!(objects.len() <= MAX_BATCH);
     let mut seen = [false; MARKS];

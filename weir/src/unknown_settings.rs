@@ -116,6 +116,8 @@ fn distance(a: &[u8], b: &[u8]) -> Option<usize> {
 }
 
 /// Whether the parent was started with the same entry, and with this library preloaded: then it has said so.
+#[cold]
+#[inline(never)]
 fn parent_said(entry: &[u8]) -> bool {
     // SAFETY: the call has no arguments and cannot fail.
     let parent = unsafe { syscall0(linux_raw_sys::general::__NR_getppid) } as u32;
