@@ -12,8 +12,9 @@
 //! of a thread that it does not have ends with a message.
 //!
 //! [`FORK`] is 0, or the forking thread's word of lock ranks (an address, which is the same in the child) and a state:
-//! `FROZEN`, which only that thread takes back to 0 and only one waiting thread to `OPENING`, and from there to `OPENED`. The
-//! interleaving that this excludes: both open the heap, the second a lock that a third thread has taken since.
+//! `FROZEN`, which only that thread takes back to 0, and one waiting thread to `LOOKING`, from there back or to `OPENING`, and
+//! to `OPENED` at last; the forking thread waits for the end of that. The interleavings that this excludes: both open the
+//! heap, the second a lock that a third thread has taken since; and the look is at one fork, the opening at the next.
 
 use core::fmt::Write;
 use core::sync::atomic::{
@@ -31,6 +32,7 @@ use crate::rseq;
 /// `fork`, which takes seconds where a process is large; so the time says little, and the look decides.
 pub(crate) const PATIENCE_NS: u64 = 1_000_000_000;
 
+const LOOKING: usize = 0;
 const FROZEN: usize = 1;
 const OPENING: usize = 2;
 const OPENED: usize = 3;
@@ -80,7 +82,7 @@ pub(crate) unsafe fn thaw_child() {
         return unsafe { HEAP.thaw_child() };
     }
     let fork = FORK.swap(0, Relaxed);
-    if fork & !STATE == this_thread() && fork & STATE != FROZEN {
+    if fork & !STATE == this_thread() && matches!(fork & STATE, OPENING | OPENED) {
         TORN.store(true, Relaxed);
         rseq::ranks().store(0, Relaxed);
     } else {
@@ -91,11 +93,16 @@ pub(crate) unsafe fn thaw_child() {
 
 /// Ends the record of this thread's fork; whether another thread has opened the heap.
 fn was_opened(me: usize) -> bool {
-    if FORK.compare_exchange(me | FROZEN, 0, AcqRel, Acquire).is_ok() || FORK.load(Acquire) & !STATE != me {
-        return false;
-    }
-    while FORK.load(Acquire) == me | OPENING {
-        process::sched_yield();
+    loop {
+        let fork = FORK.load(Acquire);
+        if fork & !STATE != me {
+            return false;
+        }
+        match fork & STATE {
+            FROZEN if FORK.compare_exchange(fork, 0, AcqRel, Relaxed).is_ok() => return false,
+            OPENED => break,
+            _ => process::sched_yield(),
+        }
     }
     FORK.store(0, Release);
     true
@@ -111,13 +118,14 @@ pub(crate) fn waited_long() {
         process::abort();
     }
     let fork = FORK.load(Acquire);
-    if fork & STATE != FROZEN || !sleeps_in_futex(THREAD.load(Relaxed)) {
-        return;
-    }
     let me = fork & !STATE;
-    if FORK.compare_exchange(fork, me | OPENING, AcqRel, Relaxed).is_err() {
+    if fork != me | FROZEN || FORK.compare_exchange(fork, me | LOOKING, AcqRel, Relaxed).is_err() {
         return;
     }
+    if !sleeps_in_futex(THREAD.load(Relaxed)) {
+        return FORK.store(me | FROZEN, Release);
+    }
+    FORK.store(me | OPENING, Release);
     // What this thread waits for is noted in its word, which opening clears. Until then it is not 0, so that a fork in a
     // signal handler takes nothing.
     let ranks = rseq::ranks();
