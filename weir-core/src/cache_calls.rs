@@ -124,7 +124,11 @@ impl<P: Platform> Heap<P> {
         }
         let rest = &objects[done..];
         self.percpu.note_came(&self.platform, class, -(rest.len() as i32));
-        rest.chunks(MAX_BATCH).for_each(|part| self.deposit(class, part));
+        for part in rest.chunks(MAX_BATCH) {
+            let mut copy = [core::ptr::null_mut(); MAX_BATCH];
+            copy[..part.len()].copy_from_slice(part);
+            self.deposit_freed(class, &mut copy[..part.len()]);
+        }
         self.housekeeping();
     }
 

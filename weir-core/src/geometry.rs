@@ -94,6 +94,17 @@ impl Geometry {
         let index = ((offset as u64 * self.reciprocal) >> 40) as usize;
         (index, offset - index * self.size as usize)
     }
+
+    /// Whether an object of a slab of this geometry begins at `addr`: no load, no division. Slabs begin at a multiple of
+    /// the power of two above their length.
+    #[inline]
+    pub fn begins_object(&self, addr: usize) -> bool {
+        let offset = addr & (usize::from(self.pages).next_power_of_two() * PAGE - 1);
+        // The quotient, and 40 bits of fraction: less than one step of the reciprocal where nothing is left over (Lemire,
+        // Kaser, Kurz: Faster remainder by direct computation, 2019).
+        let product = offset as u64 * self.reciprocal;
+        product & ((1 << 40) - 1) < self.reciprocal && product >> 40 < u64::from(self.objects)
+    }
 }
 
 /// Objects of `class` that a CPU's slab has slots for.
@@ -202,6 +213,8 @@ mod tests {
             for offset in 0..g.pages as usize * PAGE {
                 let size = g.size as usize;
                 assert_eq!(g.object_at(offset), (offset / size, offset % size));
+                let begins = offset % size == 0 && offset / size < usize::from(g.objects);
+                assert_eq!(g.begins_object((7 << 30) + offset), begins);
             }
         }
     }

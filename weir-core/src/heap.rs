@@ -412,6 +412,11 @@ impl<P: Platform> Heap<P> {
         self.freeze_zones();
     }
 
+    /// Whether the caller's last [`Heap::freeze`] took nothing, as it found the thread holding something.
+    pub fn is_nested_fork(&self) -> bool {
+        self.platform.held_ranks().is_some_and(|held| held.load(Relaxed) & SKIPPED_COUNT != 0)
+    }
+
     /// Undoes [`Heap::freeze`], in the parent or in the child; whether there was something to undo.
     ///
     /// # Safety

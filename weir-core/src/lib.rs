@@ -18,6 +18,7 @@
 pub mod audit;
 pub mod backoff;
 pub mod balancer;
+mod batch_check;
 pub mod bucket;
 pub mod buddy;
 mod cache_calls;

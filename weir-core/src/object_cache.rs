@@ -12,6 +12,7 @@ use core::sync::atomic::{
     Ordering::{AcqRel, Acquire, Relaxed},
 };
 
+use crate::batch_check;
 use crate::bucket::{Depot, map_shells};
 use crate::geometry::{Geometry, MAX_BATCH, Shape};
 use crate::heap::{Heap, MAX_NODES};
@@ -332,7 +333,7 @@ impl<P: Platform> Heap<P> {
             }
         }
         stats::add(&self.caches[class].counts.slow_frees, 1);
-        self.deposit(class, &[object]);
+        self.deposit_freed(class, &mut [object]);
         self.housekeeping();
     }
 
@@ -352,7 +353,7 @@ impl<P: Platform> Heap<P> {
             // SAFETY: as above.
             let n = unsafe { self.platform.pop_batch(&self.percpu.table, class, &mut objects[..batch]) };
             self.percpu.note_came(&self.platform, class, -(n as i32));
-            self.deposit(class, &objects[..n]);
+            self.deposit_freed(class, &mut objects[..n]);
             // It held more than it may now: all of that goes.
             if fits || n == 0 {
                 break;
@@ -389,7 +390,7 @@ impl<P: Platform> Heap<P> {
         if n > 0 {
             stats::add(&self.platform.stats().free_misses, 1);
             self.percpu.note_came(&self.platform, class, -(n as i32));
-            self.deposit(class, &objects[..n]);
+            self.deposit_freed(class, &mut objects[..n]);
             self.housekeeping();
         }
         match pushed {
@@ -397,9 +398,17 @@ impl<P: Platform> Heap<P> {
             Pushed::Twice => self.overflow(object, class, Pushed::Twice),
             Pushed::Full => {
                 stats::add(&cache.counts.slow_frees, 1);
-                self.deposit(class, &[object]);
+                self.deposit_freed(class, &mut [object]);
             }
         }
+    }
+
+    /// [`Heap::deposit`] of what a program freed and nobody has looked at since.
+    pub(crate) fn deposit_freed(&self, class: usize, objects: &mut [*mut u8]) {
+        let g = self.caches[class].shape.get();
+        let wrong = |what, object| self.platform.misuse(what, object as usize, g.size as usize);
+        let kept = batch_check::check(&g, objects, wrong);
+        self.deposit(class, &objects[..kept]);
     }
 
     /// Puts objects in the depot; into their slabs if there is no memory for a bucket.

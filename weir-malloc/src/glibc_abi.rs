@@ -4,7 +4,7 @@ use crate::errno::{EINVAL, fail};
 use crate::text::Text;
 use core::ffi::{c_int, c_void};
 use weir::caches::{self, CacheStats};
-use weir::heap::{self, Usage};
+use weir::heap;
 use weir::weak_symbol;
 
 weak_symbol!(
@@ -38,31 +38,46 @@ pub type MallInfo = MallInfoOf<c_int>;
 /// The result of `mallinfo2`.
 pub type MallInfo2 = MallInfoOf<usize>;
 
-/// Says the heap's usage in glibc's words. What has no counterpart (fastbins) is zero.
-fn describe<T>(usage: &Usage, convert: impl Fn(usize) -> T) -> MallInfoOf<T> {
+/// Says the heap's usage in glibc's words, which add up as glibc's do: `arena`, the pages that are in use or idle, is
+/// `uordblks` and `fordblks`. Objects that wait in a CPU's bucket are counted as glibc counts its fastbins: in `smblks`
+/// and `fsmblks`, and in `fordblks` too. Free pages count as one block.
+fn describe<T>(convert: impl Fn(usize) -> T) -> MallInfoOf<T> {
+    let usage = heap::usage();
+    // In one bucket of a CPU or another; in depots and slabs. Blocks, and their bytes.
+    let (mut fast, mut fast_bytes, mut rest, mut rest_bytes) = (0, 0, 0, 0);
+    each_used(|cache| {
+        let others = cache.free_depot + cache.free_slab;
+        fast += cache.free_cpu;
+        fast_bytes += cache.free_cpu * cache.size;
+        rest += others;
+        rest_bytes += others * cache.size;
+    });
+    let arena = usage.used_bytes + usage.idle_bytes;
+    // Other threads may have gone on between one number and the next.
+    let used = usage.used_bytes.saturating_sub(fast_bytes + rest_bytes);
     MallInfoOf {
-        arena: convert(usage.heap_bytes),
-        ordblks: convert(0),
-        smblks: convert(0),
+        arena: convert(arena),
+        ordblks: convert(rest + usize::from(usage.idle_bytes > 0)),
+        smblks: convert(fast),
         hblks: convert(usage.mapped_count),
         hblkhd: convert(usage.mapped_bytes),
         usmblks: convert(0),
-        fsmblks: convert(0),
-        uordblks: convert(usage.used_bytes),
-        fordblks: convert(usage.idle_bytes),
-        // What a trim would return: here, unlike in glibc, all that is idle.
+        fsmblks: convert(fast_bytes.min(arena - used)),
+        uordblks: convert(used),
+        fordblks: convert(arena - used),
+        // What a trim would return: here, unlike in glibc, all free pages.
         keepcost: convert(usage.idle_bytes),
     }
 }
 
 /// `mallinfo2`.
 pub fn mallinfo2() -> MallInfo2 {
-    describe(&heap::usage(), |number| number)
+    describe(|number| number)
 }
 
 /// `mallinfo`. A number that an `int` cannot hold stops at its maximum; glibc's wraps around.
 pub fn mallinfo() -> MallInfo {
-    describe(&heap::usage(), |number| c_int::try_from(number).unwrap_or(c_int::MAX))
+    describe(|number| c_int::try_from(number).unwrap_or(c_int::MAX))
 }
 
 /// `malloc_info`: the state as XML, in the form of glibc's version 1. The totals, and an element for each cache that
@@ -187,25 +202,35 @@ const WIDTH: usize = 10;
 const M_MXFAST: c_int = 1;
 const M_TRIM_THRESHOLD: c_int = -1;
 const M_TOP_PAD: c_int = -2;
-const M_MMAP_THRESHOLD: c_int = -3;
-const M_MMAP_MAX: c_int = -4;
 const M_CHECK_ACTION: c_int = -5;
+const M_PERTURB: c_int = -6;
 const M_ARENA_TEST: c_int = -7;
 const M_ARENA_MAX: c_int = -8;
 
-/// `mallopt`: 1 for the parameters that only tune, because what they ask for holds: Weir returns memory by
-/// itself, pads nothing and has no arenas to count. 0 for the rest: `M_PERTURB` promises to fill blocks, which
-/// Weir does not.
-pub fn mallopt(parameter: c_int, _value: c_int) -> c_int {
-    c_int::from(matches!(
-        parameter,
-        M_MXFAST
-            | M_TRIM_THRESHOLD
-            | M_TOP_PAD
-            | M_MMAP_THRESHOLD
-            | M_MMAP_MAX
-            | M_CHECK_ACTION
-            | M_ARENA_TEST
-            | M_ARENA_MAX
-    ))
+/// The most that glibc takes for `M_MXFAST` (`MAX_FAST_SIZE`), bytes.
+const MAX_FAST: c_int = 160;
+/// `M_CHECK_ACTION`: a message, and the end of the process.
+const CHECK_AND_ABORT: c_int = 3;
+
+/// `mallopt`: 1 where what the parameter says at this value holds, 0 where it does not. Weir has parameters of its own
+/// (`weir settings`), and none of these changes it.
+pub fn mallopt(parameter: c_int, value: c_int) -> c_int {
+    let holds = match parameter {
+        // Small blocks come from fast lists. glibc refuses more than it has room for.
+        M_MXFAST => (1..=MAX_FAST).contains(&value),
+        // Free memory beyond this much goes back by itself; so does what is below. It cannot be kept (-1).
+        M_TRIM_THRESHOLD => value >= 0,
+        // Nothing is added to what is asked of the system.
+        M_TOP_PAD => value == 0,
+        // A wrong free is named and ends the process.
+        M_CHECK_ACTION => value & CHECK_AND_ABORT == CHECK_AND_ABORT,
+        // Blocks are not filled.
+        M_PERTURB => value == 0,
+        // There are no arenas that threads could multiply.
+        M_ARENA_TEST | M_ARENA_MAX => true,
+        // M_MMAP_THRESHOLD (-3) and M_MMAP_MAX (-4): blocks of more than 4 MiB are mapped on their own, however many, and
+        // no others. And what is unknown, where glibc answers 1.
+        _ => false,
+    };
+    c_int::from(holds)
 }

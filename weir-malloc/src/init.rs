@@ -12,8 +12,11 @@ use core::ffi::c_int;
 #[unsafe(link_section = ".init_array")]
 static CONSTRUCTOR: extern "C" fn(c_int, *const *const u8, *const *const u8) = constructor;
 
-extern "C" fn constructor(_argc: c_int, _argv: *const *const u8, envp: *const *const u8) {
-    // SAFETY: the loader runs a constructor once, single-threaded, with the process's environment.
+extern "C" fn constructor(_argc: c_int, argv: *const *const u8, envp: *const *const u8) {
+    // SAFETY: the loader runs a constructor once, single-threaded, with the process's arguments and environment; what
+    // it passes on musl is not used, for sanitizers' shared runtimes are for glibc alone.
+    unsafe { weir::step_aside(argv, envp) };
+    // SAFETY: as above.
     unsafe { weir::init(envp) };
 }
 

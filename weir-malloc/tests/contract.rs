@@ -2,6 +2,7 @@
 
 mod common;
 use common::{Kind, Mode, compile, describe, foreign, passes, run};
+use std::process::Command;
 
 fn malloc_family(mode: Mode) {
     passes(Kind::C, "contract.c", &[], mode);
@@ -31,6 +32,20 @@ fn before_and_after_main(mode: Mode) {
 }
 
 in_all_modes! { malloc_family contents glibc_extensions cxx_operators replaced_operators before_and_after_main }
+
+/// What the malloc family returns, and `errno` after it, is what the C library's own does.
+#[test]
+fn the_c_librarys_answers() {
+    let Some(program) = compile(Kind::C, "answers.c") else { return };
+    let theirs = Command::new(&program).output().expect("just compiled");
+    let ours = run(&program, &[], Mode::Plain, &[]);
+    assert!(ours.status.success() && theirs.status.success(), "{}", describe(&ours));
+    let (ours, theirs) = (String::from_utf8_lossy(&ours.stdout), String::from_utf8_lossy(&theirs.stdout));
+    for (ours, theirs) in ours.lines().zip(theirs.lines()) {
+        assert_eq!(ours, theirs, "Weir's, and the C library's");
+    }
+    assert_eq!(ours.lines().count(), theirs.lines().count());
+}
 
 /// Optimised, the operators jump to the slow path that throws: no Rust frame is left for an exception to pass.
 #[test]

@@ -33,6 +33,24 @@ fn fork_in_a_handler(mode: Mode) {
     passes(Kind::C, "fork_in_handler.c", &[], mode);
 }
 
+/// Threads allocate under locks that `fork` takes, libc's and a program's.
+fn fork_against_locks(mode: Mode) {
+    for which in ["flush", "memory", "lines", "pipes", "names", "early", "late"] {
+        passes(Kind::C, "fork_locks.c", &[which], mode);
+    }
+}
+
+/// Handlers that were registered before Weir's take a lock under which other threads allocate.
+fn fork_against_earlier_handlers(mode: Mode) {
+    let (Some(library), Some(program)) =
+        (compile(Kind::CLibraryFirst, "handlers_first.c"), compile(Kind::C, "fork_reversed.c"))
+    else {
+        return;
+    };
+    let output = run(&program, &[], mode, &[("ALSO_PRELOAD", library.into())]);
+    assert!(output.status.success(), "in mode {mode:?}: {}", describe(&output));
+}
+
 fn own_thread(mode: Mode) {
     for which in ["vfork", "scheduling", "rights"] {
         passes(Kind::C, "own_thread.c", &[which], mode);
@@ -46,8 +64,8 @@ fn stress(mode: Mode) {
 }
 
 in_all_modes! {
-    forks_and_spawns thread_exits signal_storm libraries_come_and_go sandboxes urgent_signals fork_in_a_handler own_thread
-    stress
+    forks_and_spawns thread_exits signal_storm libraries_come_and_go sandboxes urgent_signals fork_in_a_handler
+    fork_against_locks fork_against_earlier_handlers own_thread stress
 }
 
 /// Preloaded after Weir, a wrapper of malloc sees nothing; both work.

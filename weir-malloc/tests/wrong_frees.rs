@@ -38,6 +38,8 @@ macro_rules! named {
 named! {
     freed_twice: "twice", ["double free"];
     freed_twice_with_others_between: "twice-later", ["double free"];
+    freed_twice_in_turn_with_others: "twice-in-turn", ["double free"];
+    inside_a_block_in_turn_with_others: "inside-in-turn", ["middle of a block"];
     freed_twice_after_a_trim: "twice-after-trim", ["free"];
     freed_twice_and_never_looked_at: "twice-unseen", ["double free"];
     freed_twice_large: "twice-large", ["free"];

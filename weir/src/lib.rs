@@ -23,6 +23,7 @@
 mod background;
 pub mod caches;
 mod fork;
+mod frozen;
 mod give_back;
 mod global;
 pub mod heap;
@@ -37,8 +38,10 @@ pub mod rseq;
 mod settings;
 mod start;
 mod stats_page;
+mod step_aside;
 mod taker;
 mod thread;
+mod unknown_settings;
 mod weak;
 pub mod zone;
 
@@ -47,6 +50,7 @@ pub use weir_core::{stats, trace, tunables};
 pub use global::Weir;
 pub use object_cache::{Builder, CacheBox, Kept, Mode, Moved, ObjectCache, Refused};
 pub use start::{finish, init};
+pub use step_aside::step_aside;
 
 /// This process's parameters. What is set here counts from the next decision on; a background thread that sleeps
 /// decides nothing, so [`set_tunable`] is the way to set one.

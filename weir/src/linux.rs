@@ -17,7 +17,7 @@ use crate::message::{self, Line};
 use crate::os::mman::{self, MADV_DONTNEED, MAP_FIXED_NOREPLACE, MAP_NORESERVE, MREMAP_MAYMOVE};
 use crate::os::process::{self, futex_wait, futex_wake, monotonic_ns};
 use crate::os::syscall::Errno;
-use crate::{background, machine, node_worker, rseq, start, taker};
+use crate::{background, frozen, machine, node_worker, rseq, start, taker};
 
 /// Where windows lie: where Linux puts nothing that does not ask for it, whichever layout a process has (x86's
 /// `arch_pick_mmap_layout` and `mmap_base`; a process has 128 TiB). mmap's area usually lies below the stack. In the legacy
@@ -267,7 +267,9 @@ impl Platform for Linux {
     }
 
     fn wait(&self, word: &AtomicU32, expected: u32) {
-        let _ = futex_wait(word, expected, None);
+        if futex_wait(word, expected, Some(frozen::PATIENCE_NS)) == Err(Errno::ETIMEDOUT) {
+            frozen::waited_long();
+        }
     }
 
     fn wake(&self, word: &AtomicU32) {

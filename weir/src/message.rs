@@ -22,6 +22,11 @@ impl Line {
         self.len += n;
     }
 
+    /// What was pushed so far.
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        &self.text[..self.len]
+    }
+
     /// Writes the line and its end.
     pub(crate) fn say(&mut self) {
         self.text[self.len] = b'\n';

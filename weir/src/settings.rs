@@ -98,7 +98,7 @@ fn tunable(name: &[u8], value: &[u8]) {
         text
     };
     let said = match TUNABLES.set(lower, value) {
-        // Other variables that begin with WEIR_ are the tools', not this library's.
+        // What is unknown is said by `unknown_settings`.
         Ok(()) | Err(SetError::Unknown) => return,
         Err(SetError::NotANumber) => core::fmt::Write::write_fmt(
             &mut line,

@@ -9,7 +9,7 @@ use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use crate::heap::HEAP;
 use crate::os::probe;
-use crate::{fork, settings, stats_page, weak_symbol};
+use crate::{fork, settings, stats_page, unknown_settings, weak_symbol};
 
 type Environment = *const *const u8;
 
@@ -62,16 +62,23 @@ unsafe fn once(envp: Environment) {
     // The environment of a program with more rights than its caller is the caller's: it may name files to write.
     let envp = if is_secure() { core::ptr::null() } else { envp };
     // SAFETY: as the caller promises.
-    unsafe { settings::read(envp) };
+    unsafe {
+        settings::read(envp);
+        unknown_settings::report(envp);
+    }
     fork::register();
 }
 
 /// Whether the program has rights that whoever started it has not (setuid, file capabilities).
 fn is_secure() -> bool {
-    const AT_SECURE: usize = linux_raw_sys::auxvec::AT_SECURE as usize;
+    auxiliary(linux_raw_sys::auxvec::AT_SECURE) != Some(0)
+}
+
+/// A value of the auxiliary vector.
+pub(crate) fn auxiliary(kind: u32) -> Option<usize> {
     match getauxval() {
         // SAFETY: libc's function of this type; any argument is allowed.
-        Some(getauxval) => unsafe { getauxval(AT_SECURE) != 0 },
-        None => probe::auxiliary(AT_SECURE as u64) != Some(0),
+        Some(getauxval) => Some(unsafe { getauxval(kind as usize) }),
+        None => probe::auxiliary(kind.into()).and_then(|value| value.try_into().ok()),
     }
 }

@@ -1,5 +1,6 @@
 //! Wrong frees: each is named, none is obeyed, and the heap is whole afterwards.
 
+use weir_core::made_cache::Spec;
 use weir_core::platform::Misuse::{self, DoubleFree, ForeignPointer, InteriorPointer};
 
 use crate::fake::Fake;
@@ -59,6 +60,59 @@ fn an_object_freed_again_later() {
         assert_eq!(misuses(&world), [(DoubleFree, addr)]);
         world.audit();
         world.finish();
+    }
+}
+
+/// A batch is checked as it leaves a CPU's bucket: nothing of it is handed out twice, nor a part of something.
+#[test]
+fn what_is_wrong_in_a_batch() {
+    const OBJECTS: usize = 1000;
+    for (lockless, inside) in MODES.into_iter().flat_map(|mode| [(mode, 0), (mode, 16)]) {
+        let mut world = world(lockless);
+        for _ in 0..OBJECTS {
+            world.alloc(100);
+        }
+        let kept = world.held[OBJECTS / 4].addr;
+        let wrong = if inside > 0 { kept + inside } else { world.held[OBJECTS / 2].addr };
+        // Every few frees the same wrong one: for the object itself, all but the first.
+        for i in (OBJECTS / 4 + 1..OBJECTS).rev() {
+            let addr = world.give_up(i).addr;
+            if addr != wrong {
+                free(&world, addr);
+            }
+            if i % 7 == 0 {
+                free(&world, wrong);
+            }
+        }
+        let seen = world.fake().take_misuses();
+        let what = if inside > 0 { InteriorPointer } else { DoubleFree };
+        assert!(!seen.is_empty() && seen.iter().all(|&misuse| misuse == (what, wrong)), "{seen:?}");
+        // One a batch got through at most, and waits for its slab's look.
+        let rest = misuses(&world);
+        assert!(rest.iter().all(|&misuse| misuse == (what, wrong)), "{rest:?}");
+        let objects = OBJECTS * 3 / 4 / 7;
+        assert!(seen.len() + rest.len() + usize::from(inside == 0) >= objects, "{} and {}", seen.len(), rest.len());
+        world.check_contents();
+        world.audit();
+        world.finish();
+    }
+}
+
+/// The same where a program gives a cache of its own a batch back that the bucket has no room for.
+#[test]
+fn what_is_wrong_in_a_batch_of_a_programs() {
+    for lockless in MODES {
+        let world = world(lockless);
+        let spec = Spec { name: b"batches", size: 200, ..Spec::default() };
+        let id = world.heap.make_cache(&spec).unwrap();
+        let mut objects = vec![std::ptr::null_mut(); 1000];
+        assert_eq!(world.heap.cache_alloc_batch(id, &mut objects), 1000);
+        let twice = objects[900];
+        (901..1000).step_by(7).for_each(|i| objects[i] = twice);
+        // SAFETY: it is wrong: that is what is tested.
+        unsafe { world.heap.cache_free_batch(id, &objects) };
+        let seen = world.fake().take_misuses();
+        assert!(!seen.is_empty() && seen.iter().all(|&misuse| misuse == (DoubleFree, twice as usize)), "{seen:?}");
     }
 }
 

@@ -32,6 +32,33 @@ static void numbers(int weir) {
     CHECK(end.uordblks + end.hblkhd < after.uordblks + after.hblkhd - (99 << 20));
 }
 
+/* What is in use and what is free are the arena, and each free block is counted. */
+static void sums(int weir) {
+    enum { COUNT = 4000, SIZE = 500 };
+    static void *block[COUNT];
+    malloc_trim(0);
+    struct mallinfo2 before = mallinfo2();
+    for (int i = 0; i < COUNT; i++) memset(block[i] = malloc(SIZE), 1, SIZE);
+    struct mallinfo2 full = mallinfo2();
+    for (int i = 0; i < COUNT; i += 2) free(block[i]);
+    struct mallinfo2 half = mallinfo2();
+    for (int i = 1; i < COUNT; i += 2) free(block[i]);
+    struct mallinfo2 none = mallinfo2();
+    struct mallinfo2 all[] = {before, full, half, none};
+    for (int i = 0; i < 4; i++) {
+        CHECK(all[i].arena == all[i].uordblks + all[i].fordblks);
+        CHECK(all[i].fsmblks <= all[i].fordblks && all[i].keepcost <= all[i].fordblks);
+        CHECK((all[i].hblks == 0) == (all[i].hblkhd == 0));
+    }
+    CHECK(full.uordblks >= before.uordblks + COUNT * SIZE && full.arena >= full.uordblks);
+    CHECK(half.uordblks <= full.uordblks - COUNT / 2 * SIZE * 9 / 10);
+    CHECK(half.ordblks + half.smblks >= COUNT / 2 * 9 / 10);
+    CHECK(half.fordblks >= COUNT / 2 * SIZE * 9 / 10);
+    CHECK(none.uordblks <= before.uordblks + COUNT * SIZE / 10);
+    struct mallinfo old = mallinfo();
+    CHECK(old.arena == old.uordblks + old.fordblks);
+}
+
 /* Enough of a parser to know that tags are balanced and quoted. */
 static void well_formed(const char *xml) {
     char stack[32][32];
@@ -73,12 +100,18 @@ static void reports(void) {
     CHECK(read(ends[0], said, sizeof said - 1) > 0 && strstr(said, "in use bytes"));
 }
 
+/* 1 where what is asked for holds. */
 static void tuning(int weir) {
     CHECK(mallopt(M_TRIM_THRESHOLD, 1 << 20) == 1);
-    CHECK(mallopt(M_MMAP_THRESHOLD, 1 << 20) == 1);
-    CHECK(mallopt(M_ARENA_MAX, 1) == 1);
+    CHECK(mallopt(M_ARENA_MAX, 1) == 1 && mallopt(M_ARENA_TEST, 8) == 1);
     CHECK(mallopt(M_TOP_PAD, 0) == 1);
-    if (weir) CHECK(mallopt(-12345, 1) == 0 && mallopt(M_PERTURB, 1) == 0);
+    CHECK(mallopt(M_MXFAST, 64) == 1 && mallopt(M_MXFAST, 1 << 20) == 0);
+    CHECK(mallopt(M_CHECK_ACTION, 3) == 1 && mallopt(M_PERTURB, 0) == 1);
+    if (!weir) return;
+    CHECK(mallopt(M_TRIM_THRESHOLD, -1) == 0 && mallopt(M_TOP_PAD, 1 << 20) == 0);
+    CHECK(mallopt(M_MMAP_THRESHOLD, 1 << 20) == 0 && mallopt(M_MMAP_MAX, 0) == 0);
+    CHECK(mallopt(M_CHECK_ACTION, 0) == 0);
+    CHECK(mallopt(-12345, 1) == 0 && mallopt(M_PERTURB, 1) == 0);
 }
 
 /* A block of any name may be freed by any name. */
@@ -127,6 +160,7 @@ static void own_header(void) {
 int main(void) {
     int weir = is_weir();
     numbers(weir);
+    sums(weir);
     trims(weir);
     reports();
     tuning(weir);

@@ -30,6 +30,16 @@ int main(int argc, char **argv) {
         for (int i = 20; i < 40; i++) free(keep[i]);
         wrong(keep[9]);
         stir();
+    } else if (strcmp(which, "twice-in-turn") == 0 || strcmp(which, "inside-in-turn") == 0) {
+        /* With others between, so that no neighbour is the same; found before anything is handed out again. */
+        static void *others[600];
+        for (int i = 0; i < 600; i++) others[i] = malloc(100);
+        p = (char *)keep[9] + (which[0] == 'i' ? 16 : 0);
+        dprintf(1, "%p\n", p);
+        for (int i = 0; i < 600; i++) {
+            free(others[i]);
+            if (i % 7 == 0) free(p);
+        }
     } else if (strcmp(which, "twice-after-trim") == 0) {
         for (int i = 0; i < 64; i++) free(keep[i]);
         malloc_trim(0);

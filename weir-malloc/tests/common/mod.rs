@@ -57,6 +57,8 @@ pub enum Kind {
     Cxx,
     /// A shared library in C, to be opened or preloaded by a program.
     CLibrary,
+    /// One that asks to be initialised before all others, and preloaded after another of that kind is.
+    CLibraryFirst,
     CxxLibrary,
 }
 
@@ -165,15 +167,18 @@ fn compile_now(kind: Kind, name: &str) -> Option<PathBuf> {
     let output = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name.replace('.', "_"));
     let unique = output.with_extension(std::process::id().to_string());
     let (compiler, standard) = match kind {
-        Kind::C | Kind::CLibrary => ("cc", "-std=gnu11"),
+        Kind::C | Kind::CLibrary | Kind::CLibraryFirst => ("cc", "-std=gnu11"),
         Kind::Cxx | Kind::CxxLibrary => ("g++", "-std=c++17"),
     };
     let mut command = Command::new(compiler);
     // Without builtins the compiler may neither drop an allocation nor reason about what malloc returns.
     command.args([standard, "-O1", "-g", "-fno-builtin", "-pthread", "-w", "-I"]);
     command.arg(manifest.join("include")).arg(&source).arg("-o").arg(&unique);
-    if matches!(kind, Kind::CLibrary | Kind::CxxLibrary) {
+    if matches!(kind, Kind::CLibrary | Kind::CLibraryFirst | Kind::CxxLibrary) {
         command.args(["-shared", "-fPIC"]);
+        if kind == Kind::CLibraryFirst {
+            command.arg("-Wl,-z,initfirst");
+        }
     } else {
         command.args(["-rdynamic", "-ldl"]);
     }

@@ -5,6 +5,7 @@
 
 pub mod cgroup;
 pub mod creds;
+pub mod exec;
 pub mod fd;
 pub mod memcg;
 pub mod mman;

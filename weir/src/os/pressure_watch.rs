@@ -75,6 +75,13 @@ pub fn open(path: &[u8], write: Option<&[u8]>) -> Result<Watched> {
     Ok(Watched { fd: file, events, has_input })
 }
 
+/// Whether there is something to watch and the text can be read, as far as can be told without opening it.
+pub fn is_usable(path: &[u8], write: Option<&[u8]>) -> bool {
+    let kind = FixedPath::from_parts(&[path]).and_then(|path| fd::stat(path.as_c_str()).ok());
+    matches!(kind, Some(FileKind::Regular | FileKind::Fifo | FileKind::Socket))
+        && write.is_none_or(|coded| base64(coded, &mut [0; WRITE_CAPACITY]).is_some())
+}
+
 fn access(text: &[u8]) -> u32 {
     if text.is_empty() { fd::O_RDONLY } else { fd::O_RDWR }
 }
@@ -231,6 +238,10 @@ mod tests {
         assert_eq!((watched.events, watched.has_input), (POLLPRI, false));
         fd::close(watched.fd).unwrap();
         std::fs::remove_file(path).unwrap();
+        assert!(is_usable(b"/proc/self/maps", Some(CODED)) && !is_usable(b"/proc/self/maps", Some(b"!")));
+        assert!(
+            !is_usable(b"/no/such/file", None) && !is_usable(b"/dev/zero", None) && !is_usable(&[b'/'; 5000], None)
+        );
         assert_eq!(open(b"/no/such/file", None).unwrap_err(), Errno::ENOENT);
         assert_eq!(open(b"/dev/zero", None).unwrap_err(), Errno::EINVAL);
         assert_eq!(open(b"/dev", None).unwrap_err(), Errno::EINVAL);
