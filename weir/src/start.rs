@@ -9,7 +9,7 @@ use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use crate::heap::HEAP;
 use crate::os::probe;
-use crate::{fork, settings, weak_symbol};
+use crate::{background, fork, settings, weak_symbol};
 
 type Environment = *const *const u8;
 
@@ -63,6 +63,7 @@ unsafe fn once(envp: Environment) {
     let envp = if is_secure() { core::ptr::null() } else { envp };
     // SAFETY: as the caller promises.
     unsafe { settings::read(envp) };
+    background::settle();
     fork::register();
 }
 

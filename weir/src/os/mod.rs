@@ -4,8 +4,8 @@
 //! so it may use nothing that libc keeps state for.
 
 pub mod cgroup;
-pub mod creds;
 pub mod fd;
+pub mod identity;
 pub mod memcg;
 pub mod mman;
 pub mod path;
@@ -17,5 +17,6 @@ pub mod psi;
 pub mod readings;
 pub mod sources;
 pub mod syscall;
+pub mod tasks;
 pub mod text;
 pub mod wake;

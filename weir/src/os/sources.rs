@@ -16,7 +16,7 @@ use super::pressure_watch::{self, Request};
 use super::process::monotonic_ns;
 use super::psi::{self, Kind, Threshold};
 use super::readings::Readings;
-use super::wake::{self, Waker};
+use super::wake::{self, Listener, Waker};
 use super::{pressure_level, syscall::Errno, syscall::Result};
 use linux_raw_sys::general::{O_DIRECTORY, O_PATH};
 pub use weir_core::pressure::Level;
@@ -25,7 +25,7 @@ use weir_core::tunables::Tunables;
 const MS: u64 = 1_000_000;
 /// Between two readings of what cannot notify, while the heap is warm.
 const READ_INTERVAL_NS: u64 = 250 * MS;
-/// The same while it rests and has a limit of its own, which nothing but reading tells of.
+/// The same while it rests and has a limit of its own, which nothing but reading tells of; and after a trigger's event.
 const LIMIT_INTERVAL_NS: u64 = 1_000 * MS;
 /// The same while it rests and a source that should notify does not: the window of an unprivileged trigger.
 const DEAF_INTERVAL_NS: u64 = 2_000 * MS;
@@ -87,6 +87,8 @@ pub struct Events {
     pub woken: bool,
     /// The time was up.
     pub timed_out: bool,
+    /// The thread of the program that [`Sources::watch_thread`] was given has ended.
+    pub thread_ended: bool,
 }
 
 impl Events {
@@ -100,7 +102,8 @@ impl Events {
 /// A source that notifies. The order is that of [`Sources::slots`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum What {
-    Wake,
+    /// A thread of the program ended.
+    Thread,
     SystemStall,
     GroupStall,
     OwnEvents,
@@ -111,7 +114,7 @@ enum What {
 }
 
 const ALL: [What; 8] = [
-    What::Wake,
+    What::Thread,
     What::SystemStall,
     What::GroupStall,
     What::OwnEvents,
@@ -136,6 +139,8 @@ const CLOSED: Slot =
 /// The sources of pressure of one process, used by one thread.
 pub struct Sources {
     waker: Option<&'static Waker>,
+    /// Waits for the slots' descriptors. `None`: they are asked only where the sources are read.
+    listener: Option<&'static Listener>,
     /// Whether this thread has its own descriptor table, and so may keep descriptors.
     private: bool,
     slots: [Slot; ALL.len()],
@@ -169,6 +174,7 @@ impl Sources {
         use super::path::FixedPath;
         Self {
             waker: None,
+            listener: None,
             private: false,
             slots: [CLOSED; ALL.len()],
             memory: None,
@@ -185,13 +191,11 @@ impl Sources {
         }
     }
 
-    /// Opens all sources there are, for the calling thread, which must be Weir's own: its signals are blocked and
+    /// Opens all sources there are, for the calling thread, which must be Weir's own:
     /// its descriptor table becomes a private, empty one. Sources that are not there or not permitted are left out.
     pub fn open(&mut self, waker: &'static Waker, request: &Request<'_>, tunables: &Tunables) {
         self.private = wake::private_table().is_ok();
-        if waker.attach().is_ok() {
-            self.waker = Some(waker);
-        }
+        self.waker = Some(waker);
         self.off = matches!(request, Request::Off);
         if let Request::Watch { path, write } = request
             && self.watch.path.push(path)
@@ -199,16 +203,27 @@ impl Sources {
             let _ = self.watch.write.push(write.unwrap_or(b""));
         }
         if self.private {
-            if self.waker.is_some() {
-                let fd = wake::descriptor().map(|fd| self.set(What::Wake, fd, POLLIN));
-                // Without it a wake-up would not end a poll: then do without descriptors altogether.
-                self.private = fd.is_ok();
-            }
             self.readings.keep_open();
             self.pressure_dir = fd::open(c"/proc/pressure", O_PATH | O_DIRECTORY).unwrap_or(-1);
         }
         self.triggers_at = monotonic_ns() + TRIGGERS_AFTER_NS;
         self.arm(tunables);
+    }
+
+    /// From now on what notifies is waited for by `listener`, whose thread shares this one's descriptor table.
+    pub fn listen_with(&mut self, listener: &'static Listener) {
+        self.listener = Some(listener);
+    }
+
+    /// Has the end of a thread of the program be heard, once. An error: nothing tells of it.
+    pub fn watch_thread(&mut self, thread: u32) -> Result<()> {
+        self.close(What::Thread);
+        if self.listener.is_none() {
+            return Err(Errno::EINVAL);
+        }
+        let descriptor = super::process::thread_descriptor(thread)?;
+        self.set(What::Thread, descriptor, POLLIN);
+        Ok(())
     }
 
     /// Whether the calling thread has a descriptor table of its own, and may keep descriptors.
@@ -248,7 +263,7 @@ impl Sources {
                 self.read(now, tunables, &mut events);
             }
             events.timed_out = deadline.is_some_and(|d| now >= d);
-            if events.woken || events.timed_out || events.level > Level::None {
+            if events.woken || events.timed_out || events.thread_ended || events.level > Level::None {
                 return events;
             }
         }
@@ -256,9 +271,10 @@ impl Sources {
 
     /// When to read next, if at all.
     fn next_reading(&self, tunables: &Tunables, heat: Heat, now: u64) -> Option<u64> {
-        let interval = if heat == Heat::Warm || now < self.alert_until {
+        let is_alert = heat == Heat::Resting && now < self.alert_until;
+        let interval = if heat == Heat::Warm {
             READ_INTERVAL_NS
-        } else if tunables.limit.get() != 0 {
+        } else if tunables.limit.get() != 0 || is_alert {
             LIMIT_INTERVAL_NS
         } else if heat == Heat::Resting && self.is_deaf() {
             DEAF_INTERVAL_NS
@@ -270,10 +286,10 @@ impl Sources {
 
     /// Whether a source of pressure that is there does not notify: its file may not be written, or it is not worth its
     /// trigger yet.
-    fn is_deaf(&self) -> bool {
+    pub fn is_deaf(&self) -> bool {
         let is_open = |what: What| self.slots[what as usize].fd >= 0;
         let group = self.memory.is_some() && !is_open(What::OwnEvents) && !is_open(What::LowLevel);
-        !self.off && (!is_open(What::SystemStall) || group)
+        !self.off && (self.listener.is_none() || !is_open(What::SystemStall) || group)
     }
 
     /// Reads once what can be read, on a thread of the program's: for a process that has no thread of Weir's. Keeps
@@ -295,27 +311,27 @@ impl Sources {
 
     /// Sleeps until an event or the timeout, and takes the events.
     fn sleep(&mut self, timeout_ns: Option<u64>, now: u64, events: &mut Events) {
-        if !self.private {
-            // The longest sleep, where wake-ups might be out of order too.
-            wake::sleep(timeout_ns.unwrap_or(u64::MAX >> 1).min(60_000 * MS));
-            events.woken |= self.waker.is_some_and(Waker::take);
-            return;
-        }
         let mut polled = self.slots.map(|slot| PollFd {
             fd: if slot.mute_until > now { -1 } else { slot.fd },
             events: slot.events,
             revents: 0,
         });
-        if fd::ppoll(&mut polled, timeout_ns).is_err() {
-            // A limit of open files below the number of slots, or no memory: never spin.
-            wake::sleep(timeout_ns.unwrap_or(READ_INTERVAL_NS).min(READ_INTERVAL_NS));
+        let Some(waker) = self.waker else { return };
+        let heard = self.listener.map(|listener| listener.wait(waker, &mut polled, timeout_ns));
+        if !matches!(heard, Some(Ok(()))) {
+            // A sandbox ended the listener, or a limit of open files forbids to wait for so many.
+            self.listener = None;
+            waker.wait(timeout_ns);
+            if self.private {
+                let _ = fd::ppoll(&mut polled, Some(0));
+            }
         }
         for (what, poll) in ALL.into_iter().zip(polled) {
             if poll.revents != 0 {
                 self.take(what, poll.revents, now, events);
             }
         }
-        events.woken |= self.waker.is_some_and(Waker::take);
+        events.woken |= waker.take();
     }
 
     /// Takes one source's event.
@@ -323,10 +339,9 @@ impl Sources {
         let slot = &mut self.slots[what as usize];
         let gone = revents & (POLLERR | POLLHUP | POLLNVAL) != 0;
         match what {
-            What::Wake => {
-                if !wake::drain(slot.fd) {
-                    slot.mute_until = now + wake::PUT_BACK_NS;
-                }
+            What::Thread => {
+                self.close(what);
+                events.thread_ended = true;
             }
             What::SystemStall | What::GroupStall => {
                 if gone {
@@ -394,7 +409,7 @@ impl Sources {
         let changed = self.thresholds.is_some_and(|t| t != thresholds(tunables));
         if now >= self.reopen_at || changed {
             self.reopen_at = u64::MAX;
-            ALL.into_iter().filter(|w| *w != What::Wake).for_each(|what| self.close(what));
+            ALL.into_iter().filter(|w| *w != What::Thread).for_each(|what| self.close(what));
             self.arm(tunables);
             if self.triggers_at == u64::MAX {
                 self.triggers_at = now;
@@ -407,12 +422,18 @@ impl Sources {
     }
 
     fn set(&mut self, what: What, fd: i32, events: i16) {
+        if let Some(listener) = self.listener {
+            listener.forget(what as usize);
+        }
         self.slots[what as usize] = Slot { fd, events, ..CLOSED };
     }
 
     fn close(&mut self, what: What) {
         let slot = core::mem::replace(&mut self.slots[what as usize], CLOSED);
         if slot.fd >= 0 {
+            if let Some(listener) = self.listener {
+                listener.forget(what as usize);
+            }
             let _ = fd::close(slot.fd);
         }
     }
@@ -423,6 +444,8 @@ impl Sources {
         self.reopen_at = self.reopen_at.min(now + REOPEN_NS);
     }
 }
+
+const _: () = assert!(ALL.len() <= wake::MOST);
 
 impl Default for Sources {
     fn default() -> Self {

@@ -29,11 +29,11 @@ fn a_wake_up_ends_a_wait_and_a_timeout_too() {
         assert!(sources.private);
         let quiet = sources.wait(tunables, Heat::Cold, Some(5 * MS));
         assert_eq!(quiet, Events { timed_out: true, ..Events::default() });
-        waker.wake(super::super::process::getpid());
+        waker.wake();
         assert!(sources.wait(tunables, Heat::Cold, None).woken);
         let other = std::thread::spawn(move || {
             std::thread::sleep(Duration::from_millis(30));
-            waker.wake(super::super::process::getpid());
+            waker.wake();
         });
         let started = Instant::now();
         assert!(sources.wait(tunables, Heat::Cold, Some(10_000 * MS)).woken);
@@ -49,7 +49,7 @@ fn without_a_table_of_its_own_it_still_wakes_and_reads() {
         assert!(sources.wait(tunables, Heat::Warm, Some(5 * MS)).timed_out);
         let other = std::thread::spawn(move || {
             std::thread::sleep(Duration::from_millis(30));
-            waker.wake(super::super::process::getpid());
+            waker.wake();
         });
         assert!(sources.wait(tunables, Heat::Warm, Some(10_000 * MS)).woken);
         other.join().unwrap();
