@@ -1,7 +1,7 @@
 //! The background thread: it hears pressure, and ends the heap's calm windows.
 //!
 //! Started by the first free after the heap grew to `background_start` bytes; gone in a forked child until needed
-//! again there; not started, and ended, where the tunable `background` is 0 (slow paths then do its work).
+//! again there; not started, and ended, where the tunable `background` is not 1 (slow paths then do its work).
 //!
 //! It ends, and another is started by a thread of the program, whenever the program becomes something else than it was
 //! ([`crate::aside`], [`crate::os::identity`]), so that it never has what the program gave up, and never stands outside of
@@ -52,6 +52,12 @@ const LISTENER_NS: u64 = 1_000_000_000;
 /// Bytes of heap for which a process that is at rest still looks whether memory is short elsewhere.
 const WORTH_HEARING: u64 = 16 << 20;
 
+/// Values of the tunable `background`, besides 1, with which there is a thread. No thread, and no system calls but for memory:
+/// pressure is not heard.
+const MEMORY_CALLS_ONLY: u64 = 0;
+/// No thread; the program's own threads read files (limits, stalls) on slow paths.
+const NO_THREAD: u64 = 2;
+
 static STATE: AtomicU32 = AtomicU32::new(ABSENT);
 static PLACE: Place = Place::new();
 static OWNER: Owner = Owner::new();
@@ -80,7 +86,9 @@ pub(crate) fn is_settled() -> bool {
 
 /// Something was freed: wakes the thread, or starts it once the heap is worth it.
 pub(crate) fn notify() {
-    settings::take_page_late();
+    if TUNABLES.background.get() != MEMORY_CALLS_ONLY {
+        settings::take_page_late();
+    }
     let owner = OWNER.get();
     if owner == 0 && OWNER.claim(getpid()) {
         // A copy of the process, forked past libc's handlers: the thread is not there.
@@ -115,10 +123,14 @@ fn lost() {
     }
 }
 
+fn wants_thread() -> bool {
+    TUNABLES.background.get() == 1
+}
+
 /// Whether the thread does the balancer's work, or will when there is some.
 pub(crate) fn is_tending() -> bool {
     let state = STATE.load(Relaxed);
-    TUNABLES.background.get() != 0 && state < REFUSED && (state != RUNNING || OWNER.get() != 0)
+    wants_thread() && state < REFUSED && (state != RUNNING || OWNER.get() != 0)
 }
 
 #[cold]
@@ -126,7 +138,7 @@ fn start(from: u32) {
     let heap = STATS.heap_bytes.load(Relaxed) + STATS.mapped_bytes.load(Relaxed);
     let held = STATS.used_bytes.load(Relaxed).max(heap / 8).max(STATS.zone_bytes.load(Relaxed));
     let is_worth_it = held >= TUNABLES.background_start.get();
-    if TUNABLES.background.get() == 0
+    if !wants_thread()
         || !is_worth_it
         // One that was made to end may not be gone, or gone just now.
         || PLACE.is_alive()
@@ -174,8 +186,12 @@ pub(crate) fn end_before(deadline: u64) {
     }
 }
 
-/// Where there is no thread: what the sources say now. One program thread at a time looks; the others go on.
+/// Where there is no thread: what the sources say now, if the program's threads are to read files. One at a time looks; the
+/// others go on.
 pub(crate) fn look() -> (Level, stats::Cause) {
+    if TUNABLES.background.get() != NO_THREAD {
+        return (Level::None, stats::Cause::Idle);
+    }
     let before = STATE.load(Acquire);
     let is_free = matches!(before, ABSENT | REFUSED);
     if !is_free || STATE.compare_exchange(before, STARTING, AcqRel, Acquire).is_err() {
@@ -280,7 +296,7 @@ fn turn(sources: &mut Sources, mind: &mut Mind) {
         RETRY_AT.store(now + AGAIN_NS, Relaxed);
         stop(ABSENT);
     }
-    if TUNABLES.background.get() == 0 {
+    if !wants_thread() {
         stop(ABSENT);
     }
     if events.thread_ended || mind.next_count.is_some_and(|at| now >= at) {

@@ -5,6 +5,7 @@
 
 pub mod cgroup;
 pub mod fd;
+pub mod groups;
 pub mod identity;
 pub mod memcg;
 pub mod mman;
@@ -15,6 +16,7 @@ pub mod probe;
 pub mod process;
 pub mod psi;
 pub mod readings;
+pub mod ring;
 pub mod sources;
 pub mod syscall;
 pub mod tasks;

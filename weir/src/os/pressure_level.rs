@@ -6,19 +6,20 @@ use super::path::FixedPath;
 use super::psi::decimal;
 use super::syscall::{Errno, Result};
 
-/// Registers for a level (`low`, `medium` or `critical`) and all above it. Gives an eventfd that becomes readable
-/// when the group reclaims that hard, and once when the group is removed. Needs the right to write
+/// Registers at the ancestor `up` levels above for a level (`low`, `medium` or `critical`) and all above it; `level` may
+/// have a mode behind it: `low,hierarchy` hears all groups below too, whoever else listens there. Gives an eventfd that
+/// becomes readable when the group reclaims that hard, and once when the group is removed. Needs the right to write
 /// `cgroup.event_control`.
-pub fn arm(dir: &GroupDir, level: &[u8]) -> Result<i32> {
-    let source = dir.open_file(0, b"memory.pressure_level", fd::O_RDONLY)?;
-    let result = arm_on(dir, source, level);
+pub fn arm(dir: &GroupDir, up: usize, level: &[u8]) -> Result<i32> {
+    let source = dir.open_file(up, b"memory.pressure_level", fd::O_RDONLY)?;
+    let result = arm_on(dir, up, source, level);
     // The registration holds the group, not this descriptor.
     let _ = fd::close(source);
     result
 }
 
-fn arm_on(dir: &GroupDir, source: i32, level: &[u8]) -> Result<i32> {
-    let control = dir.open_file(0, b"cgroup.event_control", fd::O_WRONLY)?;
+fn arm_on(dir: &GroupDir, up: usize, source: i32, level: &[u8]) -> Result<i32> {
+    let control = dir.open_file(up, b"cgroup.event_control", fd::O_WRONLY)?;
     let event = match fd::eventfd() {
         Ok(event) => event,
         Err(e) => {
@@ -67,9 +68,9 @@ mod tests {
             std::eprintln!("skipped: no v1 memory group can be made here");
             return;
         };
-        let event = arm(&group, b"low").unwrap();
+        let event = arm(&group, 0, b"low").unwrap();
         assert_eq!(fd::eventfd_take(event), Ok(0));
-        assert_eq!(arm(&group, b"no such level"), Err(Errno::EINVAL));
+        assert_eq!(arm(&group, 0, b"no such level"), Err(Errno::EINVAL));
         // File pages beyond the limit make the group reclaim without any risk of a kill.
         let file = std::env::temp_dir().join(std::format!("weir-level-{}", std::process::id()));
         let script = std::format!(
