@@ -46,11 +46,8 @@ struct Identity {
 impl Identity {
     /// The main thread's.
     fn main(status: i32) -> Self {
-        let rights = if status >= 0 {
-            rights(|to, at| fd::pread(status, to, at))
-        } else {
-            rights_of(c"/proc/self/status")
-        };
+        let rights =
+            if status >= 0 { rights(|to, at| fd::pread(status, to, at)) } else { rights_of(c"/proc/self/status") };
         Self { rights: rights.unwrap_or(0), namespaces: MAIN_NAMESPACES.map(place), root: place("/proc/self/root\0") }
     }
 
