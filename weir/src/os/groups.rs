@@ -9,9 +9,9 @@ use super::fd;
 /// The groups, as open directories. Only for a thread with a descriptor table of its own, as they stay open.
 pub struct Groups {
     /// `/proc/self/cgroup`, kept open; -1 before.
-    membership: i32,
+    pub(super) membership: i32,
     /// Its digest as the directories were opened.
-    seen: Option<u64>,
+    pub(super) seen: Option<u64>,
     /// The group that the memory controller charges.
     pub memory: Option<GroupDir>,
     /// The group in the unified hierarchy whose stalls are to be heard; none for the hierarchy's root, whose stalls are

@@ -282,6 +282,29 @@ mod tests {
     }
 
     #[test]
+    fn a_trigger_without_privilege_is_believed_only_with_stalls() {
+        use crate::os::syscall::{check, syscall3};
+        let no_user = || {
+            // SAFETY: changes the calling thread's ids only, and that thread ends.
+            let _ = check(unsafe { syscall3(linux_raw_sys::general::__NR_setresuid, 65534, 65534, 65534) });
+            let opened = || fd::open(c"/proc/pressure/memory", fd::O_RDWR | fd::O_NONBLOCK);
+            let Ok(mut armed) = arm(opened, SOME) else {
+                std::eprintln!("skipped: no PSI trigger may be armed here");
+                return;
+            };
+            let before = read_totals(armed.fd).unwrap().some;
+            let mut poll = [fd::PollFd { fd: armed.fd, events: fd::POLLPRI, revents: 0 }];
+            fd::ppoll(&mut poll, Some(2_500_000_000)).unwrap();
+            let believed = armed.growth.is_enough(armed.fd).unwrap();
+            let grown = read_totals(armed.fd).unwrap().some - before;
+            // Read before it was armed and after it was judged: as much as the judge saw, or more or less by a little.
+            assert!(!believed || grown + 1_000 >= armed.threshold.stall_us, "{grown} us of stall, {poll:?}");
+            fd::close(armed.fd).unwrap();
+        };
+        std::thread::spawn(no_user).join().unwrap();
+    }
+
+    #[test]
     fn a_file_that_cannot_be_armed_says_why() {
         let err = arm(|| fd::open(c"/proc/pressure/no_such", fd::O_RDWR), SOME).unwrap_err();
         assert!(matches!(err, Errno::ENOENT | Errno::EACCES), "{err}");

@@ -523,5 +523,8 @@ fn counts_level(before: EventCounts, now: EventCounts) -> Level {
 mod arm;
 
 #[cfg(test)]
+#[path = "sources_follow_tests.rs"]
+mod follow_tests;
+#[cfg(test)]
 #[path = "sources_tests.rs"]
 mod tests;
