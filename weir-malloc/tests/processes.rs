@@ -77,3 +77,12 @@ fn after_another_preload() {
     let output = run(&program, &["wrapped"], Mode::Plain, &[("PRELOAD_BEFORE", beside.into())]);
     assert!(output.status.success(), "{}", describe(&output));
 }
+
+/// Moved to a control group with a limit, a process releases what is idle as it comes near the limit.
+#[test]
+fn moved_to_another_group() {
+    let Some(program) = compile(Kind::C, "moved.c") else { return };
+    let output = run(&program, &[], Mode::Plain, &[("WEIR_IDLE_MS", "60000".into())]);
+    assert!(output.status.success(), "{}", describe(&output));
+    print!("{}", String::from_utf8_lossy(&output.stdout));
+}
