@@ -40,8 +40,11 @@ const MUTE_HINT_NS: u64 = 600_000 * MS;
 const TRIGGERS_AFTER_NS: u64 = 10_000 * MS;
 /// After a trigger's event, stalls are read for so long, to hear whether they become severe.
 const ALERT_NS: u64 = 2_000 * MS;
-/// Between two tries to open again what was lost (a removed group, a service manager's socket that ended).
+/// Until the first try to open again what was lost (a removed group, a service manager's socket that ended). Each try
+/// doubles the time until the next: what never comes is not to wake a process at rest for ever.
 const REOPEN_NS: u64 = 10_000 * MS;
+/// The longest such time.
+const REOPEN_MOST_NS: u64 = 3_600_000 * MS;
 
 /// How much there may be to give back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -189,6 +192,7 @@ pub struct Sources {
     alert_until: u64,
     /// When to look again for what was lost; `u64::MAX` while nothing is.
     reopen_at: u64,
+    reopen_after: u64,
 }
 
 /// The service manager's request, kept for when its file must be opened again.
@@ -218,6 +222,7 @@ impl Sources {
             triggers_at: u64::MAX,
             alert_until: 0,
             reopen_at: u64::MAX,
+            reopen_after: REOPEN_NS,
         }
     }
 
@@ -480,7 +485,7 @@ impl Sources {
     /// A source ended: look for it again later.
     fn lose(&mut self, what: What, now: u64) {
         self.close(what);
-        self.reopen_at = self.reopen_at.min(now + REOPEN_NS);
+        self.reopen_at = self.reopen_at.min(now + self.reopen_after);
     }
 }
 

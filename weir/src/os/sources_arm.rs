@@ -4,7 +4,7 @@
 use super::super::cgroup::{GroupDir, Version};
 use super::super::fd::{self, FileKind, POLLIN, POLLPRI};
 use super::super::{memcg::tightest_room, pressure_level, pressure_watch, process::monotonic_ns, psi, ring};
-use super::{ALL, Heat, REOPEN_NS, Sources, What, read_counts, thresholds};
+use super::{ALL, Heat, REOPEN_MOST_NS, REOPEN_NS, Sources, What, read_counts, thresholds};
 use weir_core::tunables::Tunables;
 
 impl Sources {
@@ -14,6 +14,7 @@ impl Sources {
         let changed = self.thresholds.is_some_and(|t| t != thresholds(tunables));
         if now >= self.reopen_at || changed {
             self.reopen_at = u64::MAX;
+            self.reopen_after = (self.reopen_after * 2).min(REOPEN_MOST_NS);
             ALL.into_iter().filter(|w| *w != What::Thread).for_each(|what| self.close(what));
             self.arm(tunables);
             if self.triggers_at == u64::MAX {
@@ -35,7 +36,7 @@ impl Sources {
         }
         ALL.into_iter().filter(|what| what.is_of_group()).for_each(|what| self.close(what));
         self.groups.open();
-        (self.reopen_at, self.doubt) = (0, true);
+        (self.reopen_at, self.reopen_after, self.doubt) = (0, REOPEN_NS, true);
         true
     }
 
@@ -124,7 +125,7 @@ impl Sources {
                 let slot = &mut self.slots[What::Watch as usize];
                 (slot.has_input, slot.growth) = (watched.has_input, watched.growth);
             }
-            Err(_) => self.reopen_at = self.reopen_at.min(monotonic_ns() + REOPEN_NS),
+            Err(_) => self.reopen_at = self.reopen_at.min(monotonic_ns() + self.reopen_after),
         }
     }
 

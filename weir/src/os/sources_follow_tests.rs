@@ -118,3 +118,45 @@ fn hints_that_are_for_others_become_rare() {
         assert_eq!(sources.slots[What::Hint as usize].mute_ns, MUTE_NS);
     });
 }
+
+#[test]
+fn what_never_comes_is_looked_for_ever_more_rarely() {
+    static REQUEST: Request<'static> = Request::Watch { path: b"/no/such/file", write: None };
+    with_sources(&REQUEST, |sources, tunables, _| {
+        let (mut now, mut tries) = (monotonic_ns(), 0);
+        let end = now + 86_400_000 * MS;
+        while now < end {
+            assert!(sources.reopen_at < u64::MAX, "still looked for");
+            let begin = monotonic_ns();
+            sources.tend(tunables, Heat::Warm, sources.reopen_at);
+            // The try itself reads the clock: as if it had been made when it was due.
+            let wait = sources.reopen_at.saturating_sub(begin);
+            (now, tries) = (now + wait, tries + 1);
+        }
+        assert!((24..40).contains(&tries), "{tries} tries a day");
+    });
+}
+
+#[test]
+fn triggers_are_held_so_that_nobody_waits_for_their_end() {
+    with_sources(&Request::Unset, |sources, tunables, _| {
+        sources.triggers_at = 0;
+        sources.wait(tunables, Heat::Warm, Some(MS));
+        assert_eq!((sources.triggers_at, sources.ring), (0, -1), "a warm heap needs none");
+        sources.wait(tunables, Heat::Resting, Some(MS));
+        assert_eq!(sources.triggers_at, u64::MAX);
+        let is_armed = sources.slots[What::SystemStall as usize].fd >= 0;
+        let is_possible = !super::super::ring::is_filtered() && {
+            let probe = super::super::ring::hold(&[sources.pressure_dir]);
+            let probe = probe.or_else(|_| super::super::ring::hold(&[sources.groups.membership]));
+            probe.is_ok_and(|ring| fd::close(ring).is_ok())
+        };
+        if !is_armed || !is_possible {
+            std::eprintln!("skipped: no trigger, or no io_uring here");
+            return;
+        }
+        assert!(sources.ring >= 0);
+        sources.close(What::SystemStall);
+        assert_eq!(sources.ring, -1);
+    });
+}
