@@ -43,6 +43,12 @@ impl Groups {
     }
 }
 
+impl Default for Groups {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 /// The groups, to be closed by the caller.
 pub fn open_groups() -> (Option<GroupDir>, Option<GroupDir>) {
     let groups = Membership::find();
