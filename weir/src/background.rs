@@ -42,7 +42,8 @@ const LOOK_NS: u64 = 1_000_000_000;
 const RETRY_NS: u64 = 10_000_000_000;
 /// Between the end of a thread that the program made end and the next start: a program may change its user for each request.
 const AGAIN_NS: u64 = 100_000_000;
-/// Between two looks whether the program has a thread left, where the kernel tells of no thread's end (before Linux 6.9).
+/// Between two looks whether the program has a thread left, where nothing tells of a thread's end (before
+/// Linux 5.16, or another libc than glibc, for the main thread; before 6.9 for others).
 const LAST_THREAD_NS: u64 = 60_000_000_000;
 /// How long a heap rests, where sources of pressure do not notify, until what calm windows keep is released all the same:
 /// then there is nothing left to hear for, and nothing is read. Longer than triggers wait to be armed.
@@ -243,6 +244,9 @@ extern "C" fn run(changes: usize) -> ! {
         RETRY_AT.store(monotonic_ns() + RETRY_NS, Relaxed);
         stop(REFUSED)
     };
+    let has_rights = identity::has_rights();
+    identity::give_up_rights();
+    // After that, as the listener begins with what this thread has.
     if sources.is_private() && LISTENER.open().is_ok() {
         if LISTENER_PLACE.spawn(listen, 0).is_some() {
             sources.listen_with(&LISTENER);
@@ -250,8 +254,6 @@ extern "C" fn run(changes: usize) -> ! {
             LISTENER.reset();
         }
     }
-    let has_rights = identity::has_rights();
-    identity::give_up_rights();
     STATS.background.store(1, Relaxed);
     STATE.store(RUNNING, SeqCst);
     let next_count = watch_program(sources);
@@ -334,7 +336,9 @@ fn come_to_rest(sources: &Sources, mind: &mut Mind) {
 /// tells of no thread's end.
 fn watch_program(sources: &mut Sources) -> Option<u64> {
     match tasks::first_other(&[PLACE.id(), LISTENER_PLACE.id(), taker::id()]) {
-        Ok(Some(thread)) if sources.watch_thread(thread).is_ok() => None,
+        // The kernel tells of the main thread's end by a descriptor only when all others have ended.
+        Ok(Some(thread)) if thread == getpid() && WAKER.watch_main_thread() => None,
+        Ok(Some(thread)) if thread != getpid() && sources.watch_thread(thread).is_ok() => None,
         Ok(None) => {
             taker::end();
             end(ABSENT, tasks::main_threads_status())

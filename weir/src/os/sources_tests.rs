@@ -18,7 +18,15 @@ fn with_sources<T: Send + 'static>(
         let mut sources = std::boxed::Box::new(Sources::new());
         let tunables = Tunables::new();
         sources.open(waker, request, &tunables);
-        test(&mut sources, &tunables, waker)
+        let listener: &'static Listener = std::boxed::Box::leak(std::boxed::Box::new(Listener::new()));
+        listener.open().unwrap();
+        // A thread started here shares the table.
+        let thread = std::thread::spawn(|| listener.listen(waker));
+        sources.listen_with(listener);
+        let result = test(&mut sources, &tunables, waker);
+        listener.end();
+        thread.join().unwrap();
+        result
     };
     std::thread::Builder::new().stack_size(STACK).spawn(body).unwrap().join().unwrap()
 }
@@ -156,13 +164,15 @@ fn event_counts_are_compared_and_a_removed_group_is_dropped() {
 }
 
 #[test]
-fn a_trigger_is_followed_by_readings_although_the_heap_is_cold() {
+fn a_trigger_is_followed_by_readings_although_the_heap_rests() {
     with_sources(&Request::Unset, |sources, tunables, _| {
         let mut events = Events::default();
         sources.take(What::SystemStall, POLLPRI, monotonic_ns(), &mut events);
         assert_eq!((events.level, events.cause), (Level::Some, Some(Cause::SystemStall)));
         sources.last_reading = 0;
         sources.wait(tunables, Heat::Cold, Some(MS));
+        assert_eq!(sources.last_reading, 0, "a heap with nothing to release is not read for");
+        sources.wait(tunables, Heat::Resting, Some(MS));
         assert_ne!(sources.last_reading, 0, "read");
         sources.alert_until = 0;
         sources.last_reading = 0;
