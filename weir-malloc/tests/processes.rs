@@ -41,7 +41,9 @@ fn own_thread(mode: Mode) {
 
 /// The background thread is not there when a program becomes something else, and starts again.
 fn jails_and_rights(mode: Mode) {
-    for which in ["jail-chroot", "jail-unshare", "jail-pivot", "jail-raw", "rights", "rights-raw", "groups", "namespaces"] {
+    for which in
+        ["jail-chroot", "jail-unshare", "jail-pivot", "jail-raw", "rights", "rights-raw", "groups", "namespaces"]
+    {
         passes(Kind::C, "thread_life.c", &[which], mode);
     }
 }

@@ -18,8 +18,8 @@ use weir_core::stats;
 
 use crate::answer::{Rest, answer};
 use crate::heap::HEAP;
-use crate::message::is_own_thread;
 use crate::linux::{STATS, TUNABLES};
+use crate::message::is_own_thread;
 use crate::os::identity::{self, MainThread};
 use crate::os::process::{getpid, monotonic_ns, unbind};
 use crate::os::sources::{Heat, Sources};

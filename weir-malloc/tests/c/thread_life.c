@@ -58,10 +58,11 @@ static int count(void) {
     return threads(task);
 }
 
-/* Frees until the background thread runs, and its listener. */
+/* Frees until the background thread runs, and its listener (which may be refused). */
 static void start(void) {
-    for (int round = 0; round < 1000 && count() < 2; round++) burst(), usleep(20000);
-    CHECK(count() == 2);
+    for (int round = 0; round < 1000 && count() < 1; round++) burst(), usleep(20000);
+    CHECK(count() >= 1);
+    for (int round = 0; round < 10 && count() < 2; round++) usleep(10000);
 }
 
 static int needs_root(void) {
@@ -198,7 +199,7 @@ static void urgent(void) {
 /* How often Weir's threads were switched to, in all. */
 static long switches(void) {
     int task[MOST], found = threads(task);
-    long sum = found == 2 ? 0 : -1;
+    long sum = found > 0 ? 0 : -1;
     for (int i = 0; i < found; i++) {
         char line[100];
         status(task[i], "voluntary_ctxt_switches:", line, sizeof line);
@@ -286,7 +287,7 @@ static void groups(void) {
     for (int i = 0; i < found; i++) status(task[i], "Groups:", theirs, sizeof theirs), CHECK(strcmp(ours, theirs) == 0);
     usleep(1500000);
     works();
-    CHECK(count() == 2);
+    CHECK(count() >= 1);
 }
 
 /* Signals between threads are refused from now on. */
@@ -314,12 +315,13 @@ static void vforked(void) {
     works();
     /* Nor does a child end it by becoming something else. */
     int before[MOST], after[MOST];
-    CHECK(threads(before) == 2);
+    int found = threads(before);
+    CHECK(found >= 1);
     child = vfork();
     if (child == 0) _exit(setgid(getgid()) != 0 || unshare(CLONE_FS) != 0);
     int result;
     CHECK(child > 0 && waitpid(child, &result, 0) == child && result == 0);
-    CHECK(threads(after) == 2 && before[0] == after[0] && before[1] == after[1]);
+    CHECK(threads(after) == found && memcmp(before, after, found * sizeof *before) == 0);
 }
 
 /* A program that changes its user: in the moment that the call returns, no thread has the old one's rights. */
@@ -343,7 +345,7 @@ static void rights(int is_raw) {
     char ours[200], theirs[200];
     for (int round = 0;; round++, burst(), usleep(20000)) {
         CHECK(round < 1000);
-        int alike = (found = threads(task)) == 2;
+        int alike = (found = threads(task)) > 0;
         for (int i = 0; i < found; i++)
             for (int j = 0; j < 2; j++) {
                 status(getpid(), j ? "Uid:" : "Gid:", ours, sizeof ours);

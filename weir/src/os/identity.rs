@@ -46,11 +46,8 @@ struct Identity {
 impl Identity {
     /// The main thread's.
     fn main(status: i32) -> Self {
-        let rights = if status >= 0 {
-            rights(|to, at| fd::pread(status, to, at))
-        } else {
-            rights_of(c"/proc/self/status")
-        };
+        let rights =
+            if status >= 0 { rights(|to, at| fd::pread(status, to, at)) } else { rights_of(c"/proc/self/status") };
         Self { rights: rights.unwrap_or(0), namespaces: MAIN_NAMESPACES.map(place), root: place("/proc/self/root\0") }
     }
 
@@ -141,9 +138,7 @@ impl MainThread {
     /// share a root directory, but not the files that they have open.
     pub fn has_changed(&self) -> bool {
         let own = Identity { rights: 0, ..Identity::own() };
-        self.was.differs(&Identity::main(self.status))
-            || self.was.differs(&own)
-            || is_apart()
+        self.was.differs(&Identity::main(self.status)) || self.was.differs(&own) || is_apart()
     }
 
     /// Whether what the main thread may can be compared.

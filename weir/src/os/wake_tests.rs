@@ -99,7 +99,11 @@ fn a_wake_up_and_an_event_may_race() {
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 for i in 0..2000 {
-                    if i % 2 == 0 { waker.wake() } else { eventfd_signal(fd).unwrap() }
+                    if i % 2 == 0 {
+                        waker.wake()
+                    } else {
+                        eventfd_signal(fd).unwrap()
+                    }
                     std::thread::yield_now();
                 }
                 eventfd_signal(fd).unwrap();
