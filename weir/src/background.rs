@@ -62,7 +62,7 @@ static OWNER: Owner = Owner::new();
 static WAKER: Waker = Waker::new();
 static LISTENER: Listener = Listener::new();
 static LISTENER_PLACE: Place = Place::new();
-/// When to try again where the thread was refused, or made to end.
+/// When to try again where the thread was refused.
 static RETRY_AT: AtomicU64 = AtomicU64::new(0);
 
 /// The sources, used by the background thread alone.
@@ -303,15 +303,15 @@ fn nap(changes: u32) {
     STATE.store(RUNNING, SeqCst);
     let until = monotonic_ns() + AGAIN_NS;
     loop {
-        let left = until.saturating_sub(monotonic_ns());
+        // Whether it was woken does not matter, as it will be awake. Taken before the look: who changes something wakes after.
+        WAKER.take();
         if aside::changes() != changes {
             stop(ABSENT);
         }
+        let left = until.saturating_sub(monotonic_ns());
         if left == 0 {
             return;
         }
-        // Whether it was woken does not matter: it will be awake.
-        WAKER.take();
         WAKER.wait(Some(left));
     }
 }
