@@ -34,8 +34,31 @@ fn fork_in_a_handler(mode: Mode) {
 }
 
 fn own_thread(mode: Mode) {
-    for which in ["vfork", "scheduling", "rights"] {
+    for which in ["vfork", "scheduling"] {
         passes(Kind::C, "own_thread.c", &[which], mode);
+    }
+}
+
+/// The background thread is not there when a program becomes something else, and starts again.
+fn jails_and_rights(mode: Mode) {
+    for which in
+        ["jail-chroot", "jail-unshare", "jail-pivot", "jail-raw", "rights", "rights-raw", "groups", "namespaces"]
+    {
+        passes(Kind::C, "thread_life.c", &[which], mode);
+    }
+}
+
+fn the_thread_takes_nothing_from_the_program(mode: Mode) {
+    for which in ["urgent", "main-last", "other-last", "batch", "idle", "refused", "vfork", "handler"] {
+        passes(Kind::C, "thread_life.c", &[which], mode);
+    }
+}
+
+/// Counted, not timed: of Weir's threads none is switched to for 5 s, whoever the program is.
+#[test]
+fn at_rest_nothing_wakes() {
+    for which in ["rest-root", "rest-user"] {
+        passes(Kind::C, "thread_life.c", &[which], Mode::Plain);
     }
 }
 
@@ -47,7 +70,7 @@ fn stress(mode: Mode) {
 
 in_all_modes! {
     forks_and_spawns thread_exits signal_storm libraries_come_and_go sandboxes urgent_signals fork_in_a_handler own_thread
-    stress
+    jails_and_rights the_thread_takes_nothing_from_the_program stress
 }
 
 /// Preloaded after Weir, a wrapper of malloc sees nothing; both work.

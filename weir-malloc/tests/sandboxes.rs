@@ -13,8 +13,17 @@ const BACKGROUND: &str = "besides, the background thread";
 /// What libc's own functions in the test fail without: nothing is Weir's to do about that.
 const LIBCS: [&str; 5] = ["mmap", "futex", "exit", "munmap", "rseq"];
 /// Calls that a kernel may not know, of those.
-const NEW: [&str; 8] =
-    ["process_madvise", "membarrier", "close_range", "eventfd2", "pidfd_open", "kcmp", "mincore", "clone"];
+const NEW: [&str; 9] = [
+    "process_madvise",
+    "membarrier",
+    "close_range",
+    "eventfd2",
+    "pidfd_open",
+    "kcmp",
+    "mincore",
+    "clone",
+    "futex_waitv",
+];
 
 /// The calls of the table's rows of these names.
 fn listed(rows: &[&str]) -> Vec<String> {

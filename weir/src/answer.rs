@@ -1,6 +1,6 @@
 //! How the background thread answers pressure.
 //!
-//! All processes of a system hear of its pressure in the same moment. Those in which something moves lately answer at
+//! All processes of a system hear of its pressure in the same moment. Those in which something was freed lately answer at
 //! once. Those at rest take turns, the ones with most to release first, or a thousand of them would want the CPU
 //! together, just when it is wanted most; and one with nothing to release does nothing.
 
@@ -61,7 +61,7 @@ pub(crate) fn answer(events: &Events, waker: &Waker, rest: Option<&mut Rest>) {
 fn delay(idle: u64, process: u32) -> u64 {
     let halvings = (FIRST_BYTES / idle.max(1)).max(1).ilog2().min(STEPS);
     // Processes started in turn have numbers in turn: spread by the golden ratio's multiple.
-    let spread = u64::from(process.wrapping_mul(0x9e37_79b9)) * STEP_NS >> 32;
+    let spread = (u64::from(process.wrapping_mul(0x9e37_79b9)) * STEP_NS) >> 32;
     if idle >= FIRST_BYTES { 0 } else { u64::from(halvings) * STEP_NS + spread }
 }
 
@@ -76,7 +76,7 @@ mod tests {
         let longest = |idle| (1..1000).map(|process| delay(idle, process)).max().unwrap();
         let shortest = |idle| (1..1000).map(|process| delay(idle, process)).min().unwrap();
         for shift in 0..STEPS {
-            let idle = FIRST_BYTES - 1 >> shift;
+            let idle = (FIRST_BYTES - 1) >> shift;
             assert!(longest(idle) <= shortest(idle / 2), "{idle}");
         }
         assert!(longest(0) <= 40_000_000 && longest(0) >= 30_000_000);

@@ -2,7 +2,7 @@
 //!
 //! The kernel refuses some changes to a process of several threads (`unshare(CLONE_NEWUSER)`, `setns` into a user or mount
 //! namespace), and others bind the calling thread alone, or those that libc knows (`chroot` after `unshare(CLONE_FS)`,
-//! `setuid`). Who makes such a change has the background thread end first, or after it. The next free starts another.
+//! `setuid`). Who makes such a change has the background thread end first, or after it, and starts another.
 //!
 //! Protocol: who changes something counts [`HOLDS`] up, then [`CHANGES`], and then looks for a thread. Who starts a thread
 //! marks it as starting, then reads `HOLDS` (none may be), then `CHANGES`, which the thread compares before it sleeps and
@@ -33,23 +33,28 @@ pub fn without_thread<R>(call: impl FnOnce() -> R) -> R {
         return call();
     }
     HOLDS.fetch_add(1, SeqCst);
-    end_thread();
+    let was_there = end_thread();
     let result = call();
     // A child that was forked meanwhile has none.
     let _ = HOLDS.fetch_update(SeqCst, SeqCst, |holds| holds.checked_sub(1));
+    if was_there {
+        background::start_again();
+    }
     result
 }
 
-/// After the process became something else: the background thread is gone when this returns.
+/// After the process became something else: the background thread is gone when this returns, and another one there, which
+/// the calling thread started.
 pub fn changed() {
-    if background::is_settled() {
-        end_thread();
+    if background::is_settled() && end_thread() {
+        background::start_again();
     }
 }
 
-fn end_thread() {
+/// Whether there was one.
+fn end_thread() -> bool {
     CHANGES.fetch_add(1, SeqCst);
-    background::end_before(monotonic_ns() + END_NS);
+    background::end_before(monotonic_ns() + END_NS)
 }
 
 /// In a forked child: the calls that were under way are its parent's.

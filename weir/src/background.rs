@@ -40,9 +40,13 @@ const LOOK_NS: u64 = 1_000_000_000;
 /// Between two tries to start the thread, where it is refused (a limit of threads, no memory, a program thread that is
 /// something else than the main thread).
 const RETRY_NS: u64 = 10_000_000_000;
-/// Between the end of a thread that the program made end and the next start: a program may change its user for each request.
+/// How long a thread that stands in for one that the program made end sleeps before it opens anything: a program may change
+/// its user for each request, and changes itself by several calls in a row.
 const AGAIN_NS: u64 = 100_000_000;
-/// Between two looks whether the program has a thread left, where the kernel tells of no thread's end (before Linux 6.9).
+/// Said to such a thread, beside the changes.
+const AGAIN: usize = 1 << 32;
+/// Between two looks whether the program has a thread left, where nothing tells of a thread's end (before
+/// Linux 5.16, or another libc than glibc, for the main thread; before 6.9 for others).
 const LAST_THREAD_NS: u64 = 60_000_000_000;
 /// How long a heap rests, where sources of pressure do not notify, until what calm windows keep is released all the same:
 /// then there is nothing left to hear for, and nothing is read. Longer than triggers wait to be armed.
@@ -64,7 +68,7 @@ static OWNER: Owner = Owner::new();
 static WAKER: Waker = Waker::new();
 static LISTENER: Listener = Listener::new();
 static LISTENER_PLACE: Place = Place::new();
-/// When to try again where the thread was refused, or made to end.
+/// When to try again where the thread was refused.
 static RETRY_AT: AtomicU64 = AtomicU64::new(0);
 
 /// The sources, used by the background thread alone.
@@ -102,8 +106,8 @@ pub(crate) fn notify() {
     match state {
         RUNNING if PLACE.is_alive() => WAKER.wake(),
         RUNNING => lost(),
-        ABSENT => start(ABSENT),
-        REFUSED if monotonic_ns() >= RETRY_AT.load(Relaxed) => start(REFUSED),
+        ABSENT => start(ABSENT, 0),
+        REFUSED if monotonic_ns() >= RETRY_AT.load(Relaxed) => start(REFUSED, 0),
         _ => {}
     }
 }
@@ -119,7 +123,8 @@ pub(crate) fn wake() {
 #[cold]
 fn lost() {
     if STATE.compare_exchange(RUNNING, STARTING, AcqRel, Acquire).is_ok() {
-        forget();
+        // The listener may be there still; its memory, its descriptors and its half of the protocol are left alone.
+        clear(!LISTENER_PLACE.is_alive());
     }
 }
 
@@ -133,8 +138,9 @@ pub(crate) fn is_tending() -> bool {
     wants_thread() && state < REFUSED && (state != RUNNING || OWNER.get() != 0)
 }
 
+/// `again`: 0 or [`AGAIN`].
 #[cold]
-fn start(from: u32) {
+fn start(from: u32, again: usize) {
     let heap = STATS.heap_bytes.load(Relaxed) + STATS.mapped_bytes.load(Relaxed);
     let held = STATS.used_bytes.load(Relaxed).max(heap / 8).max(STATS.zone_bytes.load(Relaxed));
     let is_worth_it = held >= TUNABLES.background_start.get();
@@ -157,7 +163,7 @@ fn start(from: u32) {
     // Read before the thread is made: what changes from now on makes it end.
     let changes = aside::changes();
     let is_settled = OWNER.get() != 0 || OWNER.set(getpid());
-    let started = if is_settled { PLACE.spawn(run, changes as usize) } else { None };
+    let started = if is_settled { PLACE.spawn(run, changes as usize | again) } else { None };
     if let Some(thread) = started {
         // Whatever the caller is bound to: if it spins on its CPU at a real-time priority, the thread would never run.
         unbind(thread);
@@ -173,8 +179,10 @@ fn refuse() {
 }
 
 /// Has the thread end, which sees that something changed, and waits until it has; at most until `deadline`, since a program
-/// may call from a signal handler that interrupted what the thread waits for. It ends then as soon as it can.
-pub(crate) fn end_before(deadline: u64) {
+/// may call from a signal handler that interrupted what the thread waits for. It ends then as soon as it can. Whether
+/// there was one.
+pub(crate) fn end_before(deadline: u64) -> bool {
+    let was_there = matches!(STATE.load(SeqCst), STARTING | RUNNING);
     // One that starts will see the change.
     while STATE.load(SeqCst) == STARTING && !PLACE.is_here() && monotonic_ns() < deadline {
         process::sched_yield();
@@ -183,6 +191,14 @@ pub(crate) fn end_before(deadline: u64) {
     if !is_own_thread() {
         PLACE.wait_gone(deadline);
         node_worker::wait_gone(deadline);
+    }
+    was_there
+}
+
+/// Starts the thread that [`end_before`] had end: what is idle is not to wait for the next free to be heard for.
+pub(crate) fn start_again() {
+    if STATE.load(SeqCst) == ABSENT {
+        start(ABSENT, AGAIN);
     }
 }
 
@@ -207,13 +223,21 @@ pub(crate) fn look() -> (Level, stats::Cause) {
 pub(crate) fn forget() {
     settle();
     aside::forget();
+    RETRY_AT.store(0, Relaxed);
+    clear(true);
+}
+
+/// The thread is not there; and, unless it is said otherwise, its listener is not.
+fn clear(with_listener: bool) {
     WAKER.forget();
-    LISTENER.reset();
+    if with_listener {
+        LISTENER.reset();
+        LISTENER_PLACE.forget();
+    }
     STATS.background.store(0, Relaxed);
     // SAFETY: this process has no background thread, so nobody else has the sources.
     unsafe { *SOURCES.0.get() = Sources::new() };
     PLACE.forget();
-    LISTENER_PLACE.forget();
     STATE.store(ABSENT, Release);
     HEAP.forget_notice();
 }
@@ -249,9 +273,13 @@ struct Mind {
     rest: Rest,
 }
 
-extern "C" fn run(changes: usize) -> ! {
+extern "C" fn run(number: usize) -> ! {
     rseq::register(true);
     let _ = process::set_thread_name(c"weir");
+    let changes = number as u32;
+    if number & AGAIN != 0 {
+        nap(changes);
+    }
     // SAFETY: this is the background thread.
     let sources = unsafe { &mut *SOURCES.0.get() };
     sources.open(&WAKER, &settings::watch_request(), &TUNABLES);
@@ -259,20 +287,21 @@ extern "C" fn run(changes: usize) -> ! {
         RETRY_AT.store(monotonic_ns() + RETRY_NS, Relaxed);
         stop(REFUSED)
     };
-    if sources.is_private() && LISTENER.open().is_ok() {
+    let has_rights = identity::has_rights();
+    identity::give_up_rights();
+    // After that, as the listener begins with what this thread has.
+    if sources.is_private() && !LISTENER_PLACE.is_alive() && LISTENER.open().is_ok() {
         if LISTENER_PLACE.spawn(listen, 0).is_some() {
             sources.listen_with(&LISTENER);
         } else {
             LISTENER.reset();
         }
     }
-    let has_rights = identity::has_rights();
-    identity::give_up_rights();
     STATS.background.store(1, Relaxed);
     STATE.store(RUNNING, SeqCst);
     let next_count = watch_program(sources);
     let mut mind = Mind {
-        changes: changes as u32,
+        changes,
         main_thread,
         has_rights,
         next_look: 0,
@@ -285,6 +314,24 @@ extern "C" fn run(changes: usize) -> ! {
     }
 }
 
+/// Waits for a moment in which nothing changes.
+fn nap(changes: u32) {
+    STATE.store(RUNNING, SeqCst);
+    let until = monotonic_ns() + AGAIN_NS;
+    loop {
+        // Whether it was woken does not matter, as it will be awake. Taken before the look: who changes something wakes after.
+        WAKER.take();
+        if aside::changes() != changes {
+            stop(ABSENT);
+        }
+        let left = until.saturating_sub(monotonic_ns());
+        if left == 0 {
+            return;
+        }
+        WAKER.wait(Some(left));
+    }
+}
+
 /// One wait, and what follows from it.
 fn turn(sources: &mut Sources, mind: &mut Mind) {
     let now = monotonic_ns();
@@ -293,7 +340,6 @@ fn turn(sources: &mut Sources, mind: &mut Mind) {
     let events = sources.wait(&TUNABLES, heat(sources, mind), until.map(|at| at.saturating_sub(now)));
     let now = monotonic_ns();
     if aside::changes() != mind.changes {
-        RETRY_AT.store(now + AGAIN_NS, Relaxed);
         stop(ABSENT);
     }
     if !wants_thread() {
@@ -350,7 +396,9 @@ fn come_to_rest(sources: &Sources, mind: &mut Mind) {
 /// tells of no thread's end.
 fn watch_program(sources: &mut Sources) -> Option<u64> {
     match tasks::first_other(&[PLACE.id(), LISTENER_PLACE.id(), taker::id()]) {
-        Ok(Some(thread)) if sources.watch_thread(thread).is_ok() => None,
+        // The kernel tells of the main thread's end by a descriptor only when all others have ended.
+        Ok(Some(thread)) if thread == getpid() && WAKER.watch_main_thread() => None,
+        Ok(Some(thread)) if thread != getpid() && sources.watch_thread(thread).is_ok() => None,
         Ok(None) => {
             taker::end();
             end(ABSENT, tasks::main_threads_status())

@@ -7,8 +7,8 @@
 //! the program, is what the program is by then. What a thread cannot be told later (seccomp filters, Landlock's rules) is
 //! not compared.
 
-use super::fd;
 use super::syscall::{Errno, Result, check, syscall2, syscall4, syscall5};
+use super::{fd, process, tasks};
 use core::ffi::CStr;
 use linux_raw_sys::general as sys;
 
@@ -127,7 +127,7 @@ impl MainThread {
         let status = if keep { fd::open(c"/proc/self/status", fd::O_RDONLY) } else { Ok(-1) };
         let status = status.unwrap_or(-1);
         let was = Identity::main(status);
-        if was.differs(&Identity::own()) || shares_root_with_main_thread() == Some(false) {
+        if was.differs(&Identity::own()) || is_apart() {
             let _ = fd::close(status);
             return None;
         }
@@ -138,9 +138,7 @@ impl MainThread {
     /// share a root directory, but not the files that they have open.
     pub fn has_changed(&self) -> bool {
         let own = Identity { rights: 0, ..Identity::own() };
-        self.was.differs(&Identity::main(self.status))
-            || self.was.differs(&own)
-            || shares_root_with_main_thread() == Some(false)
+        self.was.differs(&Identity::main(self.status)) || self.was.differs(&own) || is_apart()
     }
 
     /// Whether what the main thread may can be compared.
@@ -149,10 +147,16 @@ impl MainThread {
     }
 }
 
+/// Whether the main thread, if there still is one, has another root directory than the calling thread, be it one of the
+/// same number.
+fn is_apart() -> bool {
+    shares_root_with_main_thread() == Some(false) && !tasks::has_ended(process::getpid())
+}
+
 /// Also where there is no `/proc` to read. `None`: the kernel does not say.
 fn shares_root_with_main_thread() -> Option<bool> {
     const KCMP_FS: usize = 3;
-    let (main, own) = (super::process::getpid() as usize, super::process::gettid() as usize);
+    let (main, own) = (process::getpid() as usize, process::gettid() as usize);
     // SAFETY: touches no memory.
     check(unsafe { syscall5(sys::__NR_kcmp, main, own, KCMP_FS, 0, 0) }).ok().map(|order| order == 0)
 }

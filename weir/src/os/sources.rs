@@ -94,7 +94,7 @@ pub struct Events {
     pub woken: bool,
     /// The time was up.
     pub timed_out: bool,
-    /// The thread of the program that [`Sources::watch_thread`] was given has ended.
+    /// The thread of the program that [`Sources::watch_thread`] or [`Waker::watch_main_thread`] was asked for has ended.
     pub thread_ended: bool,
 }
 
@@ -369,6 +369,7 @@ impl Sources {
             self.take(what, poll.revents, now, events);
         }
         events.woken |= waker.take();
+        events.thread_ended |= waker.main_thread_ended();
     }
 
     /// Takes one source's event.

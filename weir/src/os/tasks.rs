@@ -67,8 +67,8 @@ fn entry(bytes: &[u8]) -> Option<(Option<u32>, &[u8])> {
     Some((number(name).and_then(|thread| u32::try_from(thread).ok()), bytes.get(length..)?))
 }
 
-/// Whether a thread is only listed because somebody is to ask for its status: a main thread that ended before others.
-fn has_ended(thread: u32) -> bool {
+/// Whether a thread is not there, or only listed because somebody is to ask for its status: a main thread that ended before others.
+pub(super) fn has_ended(thread: u32) -> bool {
     let (mut digits, mut buf) = ([0u8; 20], [0u8; 128]);
     let digits = super::psi::decimal(u64::from(thread), &mut digits);
     let Some(path) = FixedPath::from_parts(&[b"/proc/self/task/", digits, b"/stat"]) else { return false };

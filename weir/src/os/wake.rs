@@ -8,11 +8,11 @@
 //! a descriptor has something to say.
 
 use super::fd::{self, POLLIN, PollFd};
-use super::process::{futex_wait, futex_wake, monotonic_ns};
+use super::process::{futex_wait, futex_wait_two, futex_wake, getpid, main_threads_word, monotonic_ns};
 use super::syscall::{Errno, Result, check, syscall1, syscall3};
 use core::cell::UnsafeCell;
 use core::sync::atomic::{
-    AtomicI32, AtomicU32,
+    AtomicI32, AtomicU32, AtomicUsize,
     Ordering::{Acquire, Relaxed, Release, SeqCst},
 };
 use linux_raw_sys::general as sys;
@@ -27,12 +27,14 @@ const HEARD: u32 = 2;
 pub struct Waker {
     /// What the sleeper has not seen yet; it sleeps while this is 0.
     news: AtomicU32,
+    /// Where the kernel clears the main thread's number; 0: its end is not to be heard.
+    main_thread: AtomicUsize,
 }
 
 impl Waker {
     /// A waker that nobody listens to yet.
     pub const fn new() -> Self {
-        Self { news: AtomicU32::new(0) }
+        Self { news: AtomicU32::new(0), main_thread: AtomicUsize::new(0) }
     }
 
     /// Wakes the sleeper, now or as soon as it sleeps.
@@ -54,11 +56,38 @@ impl Waker {
 
     /// Sleeps until there is something to take, or the timeout; a signal may end it too.
     pub fn wait(&self, timeout_ns: Option<u64>) {
+        let main_thread = self.main_thread.load(Relaxed);
+        if main_thread != 0 {
+            match futex_wait_two(&self.news, 0, (main_thread, getpid()), timeout_ns) {
+                Err(Errno::ENOSYS | Errno::EPERM | Errno::EFAULT | Errno::ENOMEM) => {}
+                _ => return,
+            }
+        }
         let _ = futex_wait(&self.news, 0, timeout_ns);
+    }
+
+    /// Has the end of the main thread end a sleep, once. By the sleeper. `false`: nothing tells of it.
+    pub fn watch_main_thread(&self) -> bool {
+        let word = main_threads_word();
+        self.main_thread.store(word.unwrap_or(0), Relaxed);
+        word.is_some()
+    }
+
+    /// Whether the main thread, which is watched, has ended. By the sleeper.
+    pub(super) fn main_thread_ended(&self) -> bool {
+        let word = self.main_thread.load(Relaxed);
+        // SAFETY: `main_threads_word` found a thread's number there. It is the main thread's own memory, which libc keeps for
+        // as long as the process.
+        let ended = word != 0 && unsafe { (*(word as *const AtomicU32)).load(Acquire) } == 0;
+        if ended {
+            self.main_thread.store(0, Relaxed);
+        }
+        ended
     }
 
     /// For the next sleeper, which is not there yet.
     pub fn forget(&self) {
+        self.main_thread.store(0, Relaxed);
         self.news.store(0, SeqCst);
     }
 }
