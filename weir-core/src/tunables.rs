@@ -48,9 +48,9 @@ tunables! {
     limit = 0, 0, u64::MAX, "bytes",
         "Resident bytes that the process should stay under; idle memory is given back to stay there, memory in use is never refused. 0: no limit.",
         "user";
-    background = 1, 0, 1, "bool",
-        "Run one background thread (and, on a machine of several NUMA nodes, a worker a node while memory is short). 0: the program's own slow paths do its work.",
-        "choice: one thread hears pressure and ends calm windows";
+    background = 1, 0, 2, "mode",
+        "1: run one background thread (and, on a machine of several NUMA nodes, a worker a node while memory is short). 0: none; the program's own slow paths end calm windows, by memory calls alone: no file is opened, pressure and limits are not heard. 2: none; slow paths also read limits and stalls, from files.",
+        "choice: one thread hears pressure and ends calm windows; 0 is for programs under a seccomp filter of their own";
     background_start = 4 << 20, 0, u64::MAX, "bytes",
         "Heap size at which the background thread starts.",
         "measured: short commands never reach it";

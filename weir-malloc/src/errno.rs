@@ -7,6 +7,7 @@ pub const EBUSY: c_int = 16;
 pub const EINVAL: c_int = 22;
 pub const ENOMEM: c_int = 12;
 pub const ENOSPC: c_int = 28;
+pub const ENOSYS: c_int = 38;
 
 // Linking libc by name gives the library its DT_NEEDED entry; a crate without `std` gets none by itself.
 #[link(name = "c")]
@@ -19,9 +20,14 @@ unsafe extern "C" {
 #[cold]
 #[inline(never)]
 pub fn fail(code: c_int) -> *mut u8 {
+    set(code);
+    null_mut()
+}
+
+/// Sets `errno`.
+pub fn set(code: c_int) {
     // SAFETY: libc gives every thread a valid, writable `errno`.
     unsafe { *__errno_location() = code };
-    null_mut()
 }
 
 /// Passes a block through, or reports that there was no memory for it.

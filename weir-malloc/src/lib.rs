@@ -17,6 +17,7 @@
 //! | `cxx_new`, `cxx_delete` | C++ `operator new` and `operator delete`; which form calls which |
 //! | `cxx_throw` | how a failed `new` throws from a library that cannot |
 //! | `weir_abi`, `cache_abi`, `zone_abi` | `weir.h`: what is idle; object caches; zones |
+//! | `interposed` | `setuid`, `chroot`, `unshare` and their like, which Weir's thread makes room for |
 //! | `errno`, `text` | `errno`; text without allocating |
 //! | `panic` | the end of the process, if Weir itself is at fault |
 #![no_std]
@@ -33,6 +34,7 @@ mod errno;
 mod fast_path;
 mod glibc_abi;
 mod init;
+mod interposed;
 mod names;
 mod panic;
 mod text;

@@ -52,8 +52,31 @@ fn fork_against_earlier_handlers(mode: Mode) {
 }
 
 fn own_thread(mode: Mode) {
-    for which in ["vfork", "scheduling", "rights"] {
+    for which in ["vfork", "scheduling"] {
         passes(Kind::C, "own_thread.c", &[which], mode);
+    }
+}
+
+/// The background thread is not there when a program becomes something else, and starts again.
+fn jails_and_rights(mode: Mode) {
+    for which in
+        ["jail-chroot", "jail-unshare", "jail-pivot", "jail-raw", "rights", "rights-raw", "groups", "namespaces"]
+    {
+        passes(Kind::C, "thread_life.c", &[which], mode);
+    }
+}
+
+fn the_thread_takes_nothing_from_the_program(mode: Mode) {
+    for which in ["urgent", "main-last", "other-last", "batch", "idle", "refused", "vfork", "handler"] {
+        passes(Kind::C, "thread_life.c", &[which], mode);
+    }
+}
+
+/// Counted, not timed: of Weir's threads none is switched to for 5 s, whoever the program is.
+#[test]
+fn at_rest_nothing_wakes() {
+    for which in ["rest-root", "rest-user"] {
+        passes(Kind::C, "thread_life.c", &[which], Mode::Plain);
     }
 }
 
@@ -65,7 +88,8 @@ fn stress(mode: Mode) {
 
 in_all_modes! {
     forks_and_spawns thread_exits signal_storm libraries_come_and_go sandboxes urgent_signals fork_in_a_handler
-    fork_against_locks fork_against_earlier_handlers own_thread stress
+    fork_against_locks fork_against_earlier_handlers own_thread jails_and_rights
+    the_thread_takes_nothing_from_the_program stress
 }
 
 /// Preloaded after Weir, a wrapper of malloc sees nothing; both work.
@@ -94,4 +118,13 @@ fn after_another_preload() {
     }
     let output = run(&program, &["wrapped"], Mode::Plain, &[("PRELOAD_BEFORE", beside.into())]);
     assert!(output.status.success(), "{}", describe(&output));
+}
+
+/// Moved to a control group with a limit, a process releases what is idle as it comes near the limit.
+#[test]
+fn moved_to_another_group() {
+    let Some(program) = compile(Kind::C, "moved.c") else { return };
+    let output = run(&program, &[], Mode::Plain, &[("WEIR_IDLE_MS", "60000".into())]);
+    assert!(output.status.success(), "{}", describe(&output));
+    print!("{}", String::from_utf8_lossy(&output.stdout));
 }

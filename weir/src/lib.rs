@@ -20,6 +20,8 @@
 //! ```
 #![cfg_attr(not(test), no_std)]
 
+mod answer;
+pub mod aside;
 mod background;
 pub mod caches;
 mod fork;

@@ -2,8 +2,7 @@
 //! CPUs, beside the background thread, which goes through all nodes, the first one first.
 //!
 //! A worker lives for the length of a pressure event: there is nothing to keep it for, and a thread that is not there
-//! holds no rights which the program gives up meanwhile. The background thread made sure of its own before the event; a
-//! worker is at most some hundred milliseconds behind that.
+//! holds no rights which the program gives up meanwhile. Whoever has the background thread end waits for workers too.
 
 use core::sync::atomic::{
     AtomicU32,
@@ -41,6 +40,11 @@ pub(crate) fn forget() {
     WORKERS.iter().for_each(|worker| worker.place.forget());
 }
 
+/// Waits until no worker is there, at most until `deadline`.
+pub(crate) fn wait_gone(deadline: u64) {
+    WORKERS.iter().filter(|worker| worker.place.is_alive()).for_each(|worker| worker.place.wait_gone(deadline));
+}
+
 /// Whether the caller is a worker.
 pub(crate) fn is_here() -> bool {
     WORKERS.iter().any(|worker| worker.place.is_here())
@@ -54,7 +58,7 @@ extern "C" fn run(node: usize) -> ! {
     let task = worker.task.load(Acquire);
     let cause = if task & 0xff == Cause::Limit as u32 { Cause::Limit } else { Cause::Pressure };
     HEAP.engine().balance_node(node, cause, task >> 8 != 0);
-    worker.place.leave().end()
+    worker.place.leave().end(0)
 }
 
 /// Runs on the node's CPUs from now on, those of them that the program may use; else where it is.

@@ -1,7 +1,7 @@
-//! Whose the background thread is.
+//! Which process the memory belongs to, and with it the background thread.
 //!
 //! A `fork` past libc's, by the bare system call, copies the memory and not the thread; a `vfork` shares the memory, and the
-//! thread is the parent's. Both children have another number than the process that started the thread. They are told
+//! thread is the parent's. Both children have another number than the process that the memory belongs to. They are told
 //! apart by a word on a page that the kernel gives to no copy of the process but as zeros (`MADV_WIPEONFORK`): it is 0 in
 //! a copy, and whoever shares the memory reads it.
 
@@ -38,6 +38,11 @@ impl Owner {
             self.0.store(page as usize, Release);
         }
         self.word().map(|word| word.store(process, Relaxed)).is_some()
+    }
+
+    /// Sets it to a process in a copy of the process that it was set in. By any number of threads: one is told `true`.
+    pub(crate) fn claim(&self, process: u32) -> bool {
+        self.word().is_some_and(|word| word.compare_exchange(0, process, Relaxed, Relaxed).is_ok())
     }
 
     /// The process; 0 in a copy of it, and before it was set.

@@ -9,7 +9,7 @@ use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use crate::heap::HEAP;
 use crate::os::probe;
-use crate::{fork, settings, stats_page, unknown_settings, weak_symbol};
+use crate::{background, fork, settings, stats_page, unknown_settings, weak_symbol};
 
 type Environment = *const *const u8;
 
@@ -66,6 +66,7 @@ unsafe fn once(envp: Environment) {
         settings::read(envp);
         unknown_settings::report(envp);
     }
+    background::settle();
     fork::register();
 }
 

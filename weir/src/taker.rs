@@ -11,7 +11,7 @@ use core::sync::atomic::{
 };
 
 use crate::heap::HEAP;
-use crate::os::process::{futex_wait, futex_wake, set_thread_name};
+use crate::os::process::{futex_wait, futex_wake, gettid, set_thread_name};
 use crate::weak_symbol;
 
 const ABSENT: u32 = 0;
@@ -20,6 +20,10 @@ const STARTED: u32 = 1;
 static STATE: AtomicU32 = AtomicU32::new(ABSENT);
 /// 1: there is something to take down.
 static WANTED: AtomicU32 = AtomicU32::new(0);
+/// The thread's id.
+static ID: AtomicU32 = AtomicU32::new(0);
+/// 1: the thread is to return.
+static IS_OVER: AtomicU32 = AtomicU32::new(0);
 
 weak_symbol!(
     /// libc's function, if the program has it.
@@ -35,7 +39,7 @@ pub(crate) fn start() {
     }
     // With the caller's mask: a program whose other threads have all ended is to be ended by signals still.
     let mut thread = 0;
-    // SAFETY: libc's function of this type; the body never returns, and nobody joins it.
+    // SAFETY: libc's function of this type; nobody joins it.
     let refused = unsafe { create(&mut thread, core::ptr::null(), run, core::ptr::null_mut()) } != 0;
     if refused {
         STATE.store(ABSENT, Release);
@@ -51,14 +55,31 @@ pub(crate) fn notify() {
 
 /// In a forked child: the thread is not there.
 pub(crate) fn forget() {
+    ID.store(0, Release);
     STATE.store(ABSENT, Release);
+}
+
+/// The thread's id; 0 where there is none.
+pub(crate) fn id() -> u32 {
+    ID.load(Acquire)
+}
+
+/// The program has no thread left: the thread returns, and libc ends the process, of which it knows no other thread.
+pub(crate) fn end() {
+    IS_OVER.store(1, Release);
+    WANTED.store(1, Release);
+    let _ = futex_wake(&WANTED, 1);
 }
 
 extern "C" fn run(_: *mut u8) -> *mut u8 {
     let _ = set_thread_name(c"weir-fini");
+    ID.store(gettid(), Release);
     loop {
         while WANTED.swap(0, AcqRel) == 0 {
             let _ = futex_wait(&WANTED, 0, None);
+        }
+        if IS_OVER.load(Acquire) != 0 {
+            return core::ptr::null_mut();
         }
         HEAP.take_down();
     }

@@ -6,11 +6,11 @@
 //! all its signals are blocked. There is one at a time in each [`Place`].
 
 use crate::os::mman::{self, PROT_NONE};
-use crate::os::process::set_signal_mask;
+use crate::os::process::{futex_wait_shared, getpid, monotonic_ns, sched_yield, set_signal_mask, tgkill};
 use crate::rseq;
 use core::arch::asm;
 use core::sync::atomic::{
-    AtomicUsize,
+    AtomicU32, AtomicUsize,
     Ordering::{AcqRel, Acquire, Relaxed, Release},
 };
 use linux_raw_sys::general as sys;
@@ -26,24 +26,41 @@ const PAGE: usize = 4096;
 
 /// Claimed, and not yet mapped.
 const CLAIMED: usize = 1;
+/// For how long the kernel may take to remove a thread that has given its memory up. Longer than it ever does; a tracer
+/// (`strace`) may keep the thread for as long as it likes.
+const REMOVAL_NS: u64 = 20_000_000;
 
 /// A thread's memory, and its length.
 pub struct Place {
     /// 0 while there is no thread.
     memory: AtomicUsize,
     length: AtomicUsize,
+    /// The thread's id. The kernel sets it to 0, and wakes who waits, when the thread ends for whatever reason
+    /// (`CLONE_CHILD_CLEARTID`). A thread that has left still does that: the next one is started after it only.
+    alive: AtomicU32,
+    /// The id of the thread that was started last.
+    id: AtomicU32,
 }
 
 impl Place {
     /// Nobody's.
     pub const fn new() -> Self {
-        Self { memory: AtomicUsize::new(0), length: AtomicUsize::new(0) }
+        Self {
+            memory: AtomicUsize::new(0),
+            length: AtomicUsize::new(0),
+            alive: AtomicU32::new(0),
+            id: AtomicU32::new(0),
+        }
     }
 
     /// Starts `body`, which is given `number`, on a new thread; its id. `None`: memory or the thread was refused, or there
-    /// is one that has not called [`Place::leave`].
+    /// is one that has not ended.
     pub fn spawn(&self, body: extern "C" fn(usize) -> !, number: usize) -> Option<u32> {
         self.memory.compare_exchange(0, CLAIMED, AcqRel, Acquire).ok()?;
+        if self.is_alive() {
+            self.memory.store(0, Release);
+            return None;
+        }
         let Ok(mask) = set_signal_mask(u64::MAX) else {
             self.memory.store(0, Release);
             return None;
@@ -54,13 +71,17 @@ impl Place {
             | sys::CLONE_SIGHAND
             | sys::CLONE_THREAD
             | sys::CLONE_SYSVSEM
-            | sys::CLONE_SETTLS;
+            | sys::CLONE_SETTLS
+            | sys::CLONE_PARENT_SETTID
+            | sys::CLONE_CHILD_CLEARTID;
         let started = self.lay_out().and_then(|(top, pointer)| {
             // SAFETY: the child runs on its own stack and never returns from `body`; the parent goes on as if nothing was.
-            let thread = unsafe { clone(flags as usize, top, pointer, body, number) };
+            // The kernel writes the id to a word that stays: a place is a static.
+            let thread = unsafe { clone(flags as usize, top, &self.alive, pointer, body, number) };
             u32::try_from(thread).ok()
         });
         let _ = set_signal_mask(mask);
+        self.id.store(started.unwrap_or(0), Relaxed);
         if started.is_none() {
             self.forget();
         }
@@ -88,8 +109,39 @@ impl Place {
         Some((top, pointer))
     }
 
+    /// Whether there is a thread that uses the memory or its place.
+    pub fn is_alive(&self) -> bool {
+        self.alive.load(Acquire) != 0
+    }
+
+    /// The id of the thread; 0 if there is none.
+    pub fn id(&self) -> u32 {
+        self.alive.load(Acquire)
+    }
+
+    /// Waits until the kernel has removed the thread, which was asked to end; gives up at `deadline`, a time of the
+    /// monotonic clock. The kernel clears `alive` before it lets go of the thread's root directory and before it takes the
+    /// thread out of the process, so both are waited for.
+    pub fn wait_gone(&self, deadline: u64) {
+        loop {
+            let (thread, now) = (self.alive.load(Acquire), monotonic_ns());
+            if thread == 0 || now >= deadline {
+                break;
+            }
+            let _ = futex_wait_shared(&self.alive, thread, deadline - now);
+        }
+        let (thread, removed_by) = (self.id.load(Relaxed), monotonic_ns() + REMOVAL_NS);
+        while thread != 0 && tgkill(getpid(), thread, 0).is_ok() && monotonic_ns() < deadline.min(removed_by) {
+            sched_yield();
+        }
+        // Its number may become another thread's.
+        let _ = self.id.compare_exchange(thread, 0, Relaxed, Relaxed);
+    }
+
     /// Unmaps the memory of a thread that is not there: it was refused, or is the parent's of a forked child.
     pub fn forget(&self) {
+        self.alive.store(0, Release);
+        self.id.store(0, Relaxed);
         let memory = self.memory.swap(0, Acquire);
         if memory > CLAIMED {
             // SAFETY: mapped by `lay_out`, and nobody runs on it, as the caller says.
@@ -118,40 +170,50 @@ pub struct Leaving {
 }
 
 impl Leaving {
-    /// Ends the thread.
-    pub fn end(self) -> ! {
+    /// Ends the thread. If it is the process's last, the process ends with `status` (from Linux 5.17 on; with the main
+    /// thread's before).
+    pub fn end(self, status: i32) -> ! {
         if !rseq::register(false) {
             // The kernel may still write to the area: then its memory stays.
-            crate::os::process::exit(0);
+            crate::os::process::exit(status);
         }
         // SAFETY: nothing of the memory is used any more: two system calls, between which there is no stack, and all
         // signals are blocked.
         unsafe {
-            asm!("syscall", "xor edi, edi", "mov eax, {exit}", "syscall", "ud2",
-                in("rax") sys::__NR_munmap, in("rdi") self.memory, in("rsi") self.length,
+            asm!("syscall", "mov edi, r12d", "mov eax, {exit}", "syscall", "ud2",
+                in("rax") sys::__NR_munmap, in("rdi") self.memory, in("rsi") self.length, in("r12") status,
                 exit = const sys::__NR_exit, options(noreturn, nostack));
         }
     }
 }
 
 /// # Safety
-/// `top` is the upper end of a fresh stack, aligned to 16; `pointer` a thread pointer's block.
-unsafe fn clone(flags: usize, top: usize, pointer: usize, body: extern "C" fn(usize) -> !, number: usize) -> isize {
+/// `top` is the upper end of a fresh stack, aligned to 16; `pointer` a thread pointer's block; `alive` stays for as long as
+/// the thread.
+unsafe fn clone(
+    flags: usize,
+    top: usize,
+    alive: &AtomicU32,
+    pointer: usize,
+    body: extern "C" fn(usize) -> !,
+    number: usize,
+) -> isize {
     let ret: isize;
-    // SAFETY: as the caller promises. In the child (rax = 0) the stack is empty: call `body`, which never returns, with
-    // the number that the fourth argument carried (where the kernel would put a thread number if a flag asked for it).
+    // SAFETY: as the caller promises. In the child (rax = 0), which begins with its parent's registers, the stack is empty:
+    // call `body`, which never returns.
     unsafe {
         asm!(
             "syscall",
             "test rax, rax",
             "jnz 60f",
             "xor ebp, ebp",
-            "mov rdi, r10",
+            "mov rdi, r12",
             "call r9",
             "ud2",
             "60:",
             inlateout("rax") sys::__NR_clone as isize => ret,
-            in("rdi") flags, in("rsi") top, in("rdx") 0, in("r10") number, in("r8") pointer, in("r9") body,
+            in("rdi") flags, in("rsi") top, in("rdx") alive.as_ptr(), in("r10") alive.as_ptr(), in("r8") pointer,
+            in("r9") body, in("r12") number,
             lateout("rcx") _, lateout("r11") _,
         );
     }

@@ -5,14 +5,14 @@
 use linux_raw_sys::general as sys;
 use std::time::{Duration, Instant};
 use weir::os::cgroup::{GroupDir, Membership};
-use weir::os::creds::MainThread;
+use weir::os::identity::MainThread;
 use weir::os::pressure_watch::Request;
 use weir::os::process::getpid;
 use weir::os::psi::{Kind, Threshold};
 use weir::os::sources::{Heat, Sources};
 use weir::os::syscall::{Errno, fault};
 use weir::os::wake::Waker;
-use weir::os::{fd, memcg, probe, psi};
+use weir::os::{fd, memcg, probe, psi, tasks};
 use weir::tunables::Tunables;
 
 /// All but the clock: a machine without one is none that Linux runs on.
@@ -25,13 +25,13 @@ const CALLS: [(u32, &str); 17] = [
     (sys::__NR_ppoll, "ppoll"),
     (sys::__NR_eventfd2, "eventfd2"),
     (sys::__NR_stat, "stat"),
-    (sys::__NR_signalfd4, "signalfd4"),
-    (sys::__NR_rt_sigprocmask, "rt_sigprocmask"),
-    (sys::__NR_rt_sigtimedwait, "rt_sigtimedwait"),
+    (sys::__NR_futex, "futex"),
+    (sys::__NR_getdents64, "getdents64"),
+    (sys::__NR_pidfd_open, "pidfd_open"),
     (sys::__NR_close_range, "close_range"),
     (sys::__NR_unshare, "unshare"),
     (sys::__NR_gettid, "gettid"),
-    (sys::__NR_getresuid, "getresuid"),
+    (sys::__NR_kcmp, "kcmp"),
     (sys::__NR_mmap, "mmap"),
     (sys::__NR_membarrier, "membarrier"),
 ];
@@ -46,7 +46,8 @@ fn one_life() -> bool {
         sources.wait(&tunables, Heat::Warm, Some(1_000_000));
         WAKER.wake();
         sources.wait(&tunables, Heat::Warm, Some(1_000_000));
-        let _ = MainThread::open().and_then(|main| main.match_main_thread());
+        let _ = MainThread::note(true).map(|main| main.has_changed());
+        let _ = tasks::first_other(&[]);
         if let Some(dir) = Membership::find().memory.and_then(|group| GroupDir::open(&group).ok()) {
             memcg::effective_limits(&dir);
             dir.close();

@@ -1,9 +1,7 @@
 /* What the background thread is bound to, and whose it is. argv[1] says which. */
 #include "check.h"
 #include <dirent.h>
-#include <linux/capability.h>
 #include <sched.h>
-#include <sys/syscall.h>
 
 enum { BLOCKS = 64, SIZE = 1 << 20 };
 static char *block[BLOCKS];
@@ -45,17 +43,6 @@ static int find(void) {
     return 0;
 }
 
-/* Waits until the line is the same for both. */
-static void alike(int task, const char *key) {
-    char theirs[512], ours[512];
-    for (int round = 0; round < 1000; round++, usleep(20000)) {
-        status(task, key, theirs, sizeof theirs);
-        status(getpid(), key, ours, sizeof ours);
-        if (strcmp(theirs, ours) == 0) return;
-    }
-    CHECK(!"the background thread follows");
-}
-
 /* A child of vfork has its parent's memory, and not its threads. POSIX forbids it to free anything. */
 static void in_vfork(void) {
     take(), give();
@@ -93,27 +80,11 @@ static void scheduling(void) {
     CHECK(CPU_EQUAL(&theirs, &ours));
 }
 
-static void rights(void) {
-    if (getuid() != 0) return (void)printf("SKIPPED: only root has rights to give up\n");
-    take(), give();
-    int task = find();
-    usleep(1500000); /* it sleeps */
-    struct __user_cap_header_struct header = {_LINUX_CAPABILITY_VERSION_3, 0};
-    struct __user_cap_data_struct data[2];
-    CHECK(syscall(SYS_capget, &header, data) == 0);
-    data[0].effective &= ~(1u << CAP_CHOWN), data[0].permitted &= ~(1u << CAP_CHOWN);
-    CHECK(syscall(SYS_capset, &header, data) == 0);
-    alike(task, "CapPrm:");
-    CHECK(setresgid(65534, 65534, 65534) == 0 && setresuid(65534, 65534, 65534) == 0);
-    alike(task, "Uid:"), alike(task, "Gid:"), alike(task, "CapPrm:");
-}
-
 int main(int argc, char **argv) {
     alarm(100);
     CHECK(argc == 2);
     if (!is_weir()) return 0;
     if (strcmp(argv[1], "vfork") == 0) in_vfork();
     if (strcmp(argv[1], "scheduling") == 0) scheduling();
-    if (strcmp(argv[1], "rights") == 0) rights();
     return 0;
 }

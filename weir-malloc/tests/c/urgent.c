@@ -1,4 +1,4 @@
-/* The background thread is woken by SIGURG: what others send to the process is the program's all the same, also where
+/* The background thread blocks all signals: what others send to the process is the program's all the same, also where
    all its threads block it and one asks for it. */
 #include "check.h"
 #include <signal.h>

@@ -66,6 +66,31 @@ fn exists(group: &Cgroup) -> bool {
     FixedPath::from_parts(&[group.dir.as_bytes(), b"/cgroup.procs"]).is_some_and(|p| fd::stat(p.as_c_str()).is_ok())
 }
 
+/// A digest of the lines of `/proc/self/cgroup`, open as `file`, that [`Membership::find`] goes by: another one means that
+/// the process was moved. `None` if it cannot be read.
+pub fn digest(file: i32) -> Option<u64> {
+    let mut buf = [0u8; 2048];
+    let mut digest = FNV_OFFSET;
+    text::for_each_record_of(file, b'\n', &mut buf, |line| {
+        if names_memory(line) {
+            digest = line.iter().chain(b"\n").fold(digest, |d, &b| (d ^ u64::from(b)).wrapping_mul(FNV_PRIME));
+        }
+        ControlFlow::Continue(())
+    })
+    .ok()
+    .map(|()| digest)
+}
+
+/// FNV-1a, 64 bits.
+const FNV_OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
+const FNV_PRIME: u64 = 0x100_0000_01b3;
+
+/// Whether a line `ID:CONTROLLERS:PATH` is of the v1 memory controller, or of the unified hierarchy.
+fn names_memory(line: &[u8]) -> bool {
+    let controllers = line.split(|&b| b == b':').nth(1);
+    line.starts_with(b"0::") || controllers.is_some_and(|c| c.split(|&b| b == b',').any(|c| c == b"memory"))
+}
+
 /// The paths that `/proc/self/cgroup` gives.
 #[derive(Default)]
 struct OwnPaths {
@@ -318,6 +343,25 @@ mod tests {
     fn nothing_mounted_nothing_found() {
         assert_eq!(find("0::/x", "21 1 8:1 / / rw - ext4 /dev/vda1 rw", &["/"]), [None, None]);
         assert_eq!(find("", V2, &["/sys/fs/cgroup"]), [None, None]);
+    }
+
+    #[test]
+    fn a_move_is_seen_and_nothing_else() {
+        let path = std::env::temp_dir().join(std::format!("weir-digest-{}", std::process::id()));
+        let path_c = std::ffi::CString::new(path.to_str().unwrap()).unwrap();
+        let digest_of = |text: &str| {
+            std::fs::write(&path, text).unwrap();
+            let file = fd::open(&path_c, fd::O_RDONLY).unwrap();
+            let digest = digest(file);
+            fd::close(file).unwrap();
+            digest.unwrap()
+        };
+        let here = digest_of("9:cpu:/a\n4:cpuset,memory:/a\n0::/a\n");
+        assert_eq!(here, digest_of("9:cpu:/elsewhere\n4:cpuset,memory:/a\n0::/a\n"));
+        assert_ne!(here, digest_of("9:cpu:/a\n4:cpuset,memory:/b\n0::/a\n"));
+        assert_ne!(here, digest_of("9:cpu:/a\n4:cpuset,memory:/a\n0::/b\n"));
+        std::fs::remove_file(path).unwrap();
+        assert_eq!(digest(-1), None);
     }
 
     #[test]

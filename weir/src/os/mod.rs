@@ -4,9 +4,10 @@
 //! so it may use nothing that libc keeps state for.
 
 pub mod cgroup;
-pub mod creds;
 pub mod exec;
 pub mod fd;
+pub mod groups;
+pub mod identity;
 pub mod memcg;
 pub mod mman;
 pub mod path;
@@ -16,7 +17,9 @@ pub mod probe;
 pub mod process;
 pub mod psi;
 pub mod readings;
+pub mod ring;
 pub mod sources;
 pub mod syscall;
+pub mod tasks;
 pub mod text;
 pub mod wake;

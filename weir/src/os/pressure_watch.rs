@@ -3,6 +3,7 @@
 
 use super::fd::{self, FileKind, POLLIN, POLLPRI};
 use super::path::FixedPath;
+use super::psi::Growth;
 use super::syscall::{Errno, Result, check, retry, syscall3};
 use linux_raw_sys::general as sys;
 
@@ -43,9 +44,10 @@ pub struct Watched {
     pub fd: i32,
     /// What to poll it for.
     pub events: i16,
-    /// Whether input must be thrown away after an event. A regular file is never read: that would not consume the
-    /// event, and a pressure file's text is of no use here.
+    /// Whether input must be thrown away after an event. A regular file has none.
     pub has_input: bool,
+    /// For a pressure file, tells its trigger's events from false ones.
+    pub growth: Option<Growth>,
 }
 
 /// Opens what is to be watched and writes what is to be written first. A path with no text to write is only
@@ -65,14 +67,16 @@ pub fn open(path: &[u8], write: Option<&[u8]>) -> Result<Watched> {
         FileKind::Socket => (connect(&path)?, POLLIN, true),
         FileKind::CharDevice | FileKind::Other => return Err(Errno::EINVAL),
     };
-    // A regular file that was swapped for something else since `stat` is polled as what it is not; harmless.
+    // Before the trigger is armed. A regular file that was swapped for something else since `stat`, or is no pressure
+    // file, is polled as what it is not; harmless.
+    let growth = if kind == FileKind::Regular { Growth::of_text(file, text).ok() } else { None };
     if !text.is_empty()
         && let Err(e) = fd::write(file, text)
     {
         let _ = fd::close(file);
         return Err(e);
     }
-    Ok(Watched { fd: file, events, has_input })
+    Ok(Watched { fd: file, events, has_input, growth })
 }
 
 /// Whether there is something to watch and the text can be read, as far as can be told without opening it.
@@ -230,12 +234,12 @@ mod tests {
     }
 
     #[test]
-    fn a_regular_file_is_written_and_never_read() {
+    fn a_regular_file_is_written_and_has_no_input() {
         let path = scratch("file");
         std::fs::write(&path, b"").unwrap();
         let watched = open(bytes(&path), Some(CODED)).unwrap();
         assert_eq!(std::fs::read(&path).unwrap(), PLAIN);
-        assert_eq!((watched.events, watched.has_input), (POLLPRI, false));
+        assert_eq!((watched.events, watched.has_input, watched.growth), (POLLPRI, false, None));
         fd::close(watched.fd).unwrap();
         std::fs::remove_file(path).unwrap();
         assert!(is_usable(b"/proc/self/maps", Some(CODED)) && !is_usable(b"/proc/self/maps", Some(b"!")));

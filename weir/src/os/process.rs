@@ -1,6 +1,6 @@
 //! Processes, threads, time and fences: futex, membarrier, clock, limits, signals.
 
-use super::syscall::{Errno, Result, check, syscall0, syscall1, syscall2, syscall3, syscall4};
+use super::syscall::{Errno, Result, check, syscall0, syscall1, syscall2, syscall3, syscall4, syscall5};
 use core::sync::atomic::AtomicU32;
 use linux_raw_sys::general as sys;
 
@@ -45,6 +45,46 @@ pub fn futex_wait(word: &AtomicU32, expected: u32, timeout_ns: Option<u64>) -> R
     let op = (sys::FUTEX_WAIT | sys::FUTEX_PRIVATE_FLAG) as usize;
     // SAFETY: the word and the time are valid for the call.
     check(unsafe { syscall4(sys::__NR_futex, word.as_ptr() as usize, op, expected as usize, spec_at) }).map(drop)
+}
+
+/// The same for a word that the kernel itself clears as a thread ends, which wakes sleepers of the shared kind.
+pub fn futex_wait_shared(word: &AtomicU32, expected: u32, timeout_ns: u64) -> Result<()> {
+    let spec = timespec(timeout_ns);
+    let op = sys::FUTEX_WAIT as usize;
+    // SAFETY: the word and the time are valid for the call.
+    check(unsafe { syscall4(sys::__NR_futex, word.as_ptr() as usize, op, expected as usize, &raw const spec as usize) })
+        .map(drop)
+}
+
+/// Sleeps while a word of this process's is `expected` and another, which the kernel itself clears, is `alive`.
+/// `ENOSYS` before Linux 5.16.
+pub fn futex_wait_two(word: &AtomicU32, expected: u32, other: (usize, u32), timeout_ns: Option<u64>) -> Result<()> {
+    /// Words of 32 bits.
+    const SIZE_U32: u64 = 2;
+    let words = [
+        [u64::from(expected), word.as_ptr() as u64, SIZE_U32 | u64::from(sys::FUTEX_PRIVATE_FLAG)],
+        [u64::from(other.1), other.0 as u64, SIZE_U32],
+    ];
+    let spec = timeout_ns.map(|timeout| timespec(monotonic_ns().saturating_add(timeout).min(i64::MAX as u64)));
+    let spec_at = spec.as_ref().map_or(0, |s| core::ptr::from_ref(s) as usize);
+    let (at, clock) = (words.as_ptr() as usize, sys::CLOCK_MONOTONIC as usize);
+    // SAFETY: the kernel reads two descriptions and the time, and the words that they name, if they are there.
+    check(unsafe { syscall5(sys::__NR_futex_waitv, at, words.len(), 0, spec_at, clock) }).map(drop)
+}
+
+/// Where libc keeps the main thread's number, which the kernel sets to 0, waking who sleeps on it, when that thread
+/// ends: glibc keeps it two words before the list head that it registers for robust mutexes. `None`: it is not there.
+pub fn main_threads_word() -> Option<usize> {
+    const BEFORE_LIST: usize = 16;
+    let (mut head, mut len, main) = (0usize, 0usize, getpid());
+    let (head_at, len_at) = (&raw mut head as usize, &raw mut len as usize);
+    // SAFETY: the kernel fills two words.
+    check(unsafe { syscall3(sys::__NR_get_robust_list, main as usize, head_at, len_at) }).ok()?;
+    let word =
+        head.checked_sub(BEFORE_LIST).filter(|word| head != 0 && word.is_multiple_of(align_of::<AtomicU32>()))?;
+    // Whatever libc it is, and wherever its list lies: asked of the kernel, as the address may lead nowhere.
+    let found = futex_wait_two(&AtomicU32::new(0), 0, (word, main), Some(0));
+    matches!(found, Err(Errno::ETIMEDOUT)).then_some(word)
 }
 
 /// Wakes at most `count` sleepers of a word; gives how many.
@@ -99,24 +139,27 @@ pub fn affinity_count() -> Result<usize> {
     Ok(mask[..words].iter().map(|word| word.count_ones() as usize).sum())
 }
 
-/// Has a thread of this process run in the default class, on the CPUs that the main thread may use. What is refused stays.
+/// Has a thread of this process run in the main thread's scheduling class, or in the default one if that is a real-time
+/// class, on the CPUs that the main thread may use. What is refused stays.
 pub fn unbind(thread: u32) {
     let (mut cpus, priority) = ([0u64; 128], 0i32);
     let main = getpid() as usize;
     // SAFETY: the kernel reads one number, and fills and reads at most the bytes named.
     unsafe {
-        syscall3(
-            sys::__NR_sched_setscheduler,
-            thread as usize,
-            sys::SCHED_NORMAL as usize,
-            &raw const priority as usize,
-        );
+        let class = check(syscall1(sys::__NR_sched_getscheduler, main)).map(|class| class as u32 & !RESET_ON_FORK);
+        let class = class.ok().filter(|class| !REAL_TIME.contains(class)).unwrap_or(sys::SCHED_NORMAL);
+        syscall3(sys::__NR_sched_setscheduler, thread as usize, class as usize, &raw const priority as usize);
         let bytes = syscall3(sys::__NR_sched_getaffinity, main, size_of_val(&cpus), cpus.as_mut_ptr() as usize);
         if let Ok(bytes) = check(bytes) {
             syscall3(sys::__NR_sched_setaffinity, thread as usize, bytes, cpus.as_ptr() as usize);
         }
     }
 }
+
+/// A flag in the answer of `sched_getscheduler`.
+const RESET_ON_FORK: u32 = 0x4000_0000;
+/// Classes with a claim to the CPU that the background thread has not.
+const REAL_TIME: [u32; 3] = [sys::SCHED_FIFO, sys::SCHED_RR, sys::SCHED_DEADLINE];
 
 /// A descriptor for file `number` of the main thread's table, for a thread with a table of its own.
 pub fn main_threads_file(number: i32) -> Result<i32> {
@@ -126,6 +169,13 @@ pub fn main_threads_file(number: i32) -> Result<i32> {
     let file = check(unsafe { syscall3(sys::__NR_pidfd_getfd, process, number as usize, 0) });
     let _ = super::fd::close(process as i32);
     file.map(|fd| fd as i32)
+}
+
+/// A descriptor that becomes readable when a thread ends. `EINVAL` before Linux 6.9.
+pub fn thread_descriptor(thread: u32) -> Result<i32> {
+    const PIDFD_THREAD: u32 = sys::O_EXCL;
+    // SAFETY: makes a descriptor of this process.
+    check(unsafe { syscall2(sys::__NR_pidfd_open, thread as usize, PIDFD_THREAD as usize) }).map(|fd| fd as i32)
 }
 
 /// `sched_yield(2)`.

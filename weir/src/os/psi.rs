@@ -78,6 +78,49 @@ pub struct Armed {
     pub fd: i32,
     /// The threshold that the kernel took.
     pub threshold: Threshold,
+    /// Tells its events from false ones.
+    pub growth: Growth,
+}
+
+/// Tells whether stalls were behind a trigger's event. The first event of an unprivileged trigger may be none: the kernel
+/// then compares all stall since boot with the threshold. So an event counts only if the file's total has grown by
+/// the threshold since the trigger was armed, or since the last event that counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Growth {
+    kind: Kind,
+    stall_us: u64,
+    before: u64,
+}
+
+impl Growth {
+    /// Begins with what `file`, a pressure file, says now. To be called before its trigger is armed, so that no stall that
+    /// the trigger counts is missed.
+    pub fn begin(file: i32, kind: Kind, stall_us: u64) -> Result<Self> {
+        Ok(Self { kind, stall_us, before: read_totals(file)?.of(kind) })
+    }
+
+    /// The same for the trigger that `text` arms; without such a text any growth counts.
+    pub fn of_text(file: i32, text: &[u8]) -> Result<Self> {
+        let mut parts = words(text.strip_suffix(b"\0").unwrap_or(text));
+        let kind = if parts.next() == Some(b"full") { Kind::Full } else { Kind::Some };
+        Self::begin(file, kind, parts.next().and_then(number).unwrap_or(1))
+    }
+
+    /// Whether it has grown enough by now.
+    pub fn is_enough(&mut self, file: i32) -> Result<bool> {
+        let now = read_totals(file)?.of(self.kind);
+        let enough = now.saturating_sub(self.before) >= self.stall_us;
+        if enough {
+            self.before = now;
+        }
+        Ok(enough)
+    }
+}
+
+fn read_totals(file: i32) -> Result<Totals> {
+    let mut buf = [0u8; 256];
+    let len = fd::pread(file, &mut buf, 0)?;
+    Totals::parse(&buf[..len]).ok_or(Errno::ENODATA)
 }
 
 /// Arms a trigger on a pressure file. `open` opens it for reading and writing, afresh for each try, since a file
@@ -93,13 +136,12 @@ pub fn arm(open: impl Fn() -> Result<i32>, wanted: Threshold) -> Result<Armed> {
 fn arm_once(open: &impl Fn() -> Result<i32>, threshold: Threshold) -> Result<Armed> {
     let file = open()?;
     let (text, len) = threshold.text();
-    match fd::write(file, &text[..len]) {
-        Ok(_) => Ok(Armed { fd: file, threshold }),
-        Err(e) => {
-            let _ = fd::close(file);
-            Err(e)
-        }
+    let armed = Growth::begin(file, threshold.kind, threshold.stall_us)
+        .and_then(|growth| fd::write(file, &text[..len]).map(|_| Armed { fd: file, threshold, growth }));
+    if armed.is_err() {
+        let _ = fd::close(file);
     }
+    armed
 }
 
 /// Total stall times since boot, us.
@@ -121,6 +163,13 @@ impl Totals {
                 .and_then(number)
         };
         Some(Self { some: total(b"some")?, full: total(b"full").unwrap_or(0) })
+    }
+
+    fn of(self, kind: Kind) -> u64 {
+        match kind {
+            Kind::Some => self.some,
+            Kind::Full => self.full,
+        }
     }
 }
 
@@ -191,6 +240,34 @@ mod tests {
     }
 
     #[test]
+    fn an_event_counts_only_with_stalls_behind_it() {
+        let path = std::env::temp_dir().join(std::format!("weir-growth-{}", std::process::id()));
+        let say = |some: u64, full: u64| {
+            let text = std::format!("some avg10=0.00 total={some}\nfull avg10=0.00 total={full}\n");
+            std::fs::write(&path, text).unwrap();
+        };
+        say(9_000_000, 5);
+        let path_c = std::ffi::CString::new(path.to_str().unwrap()).unwrap();
+        let file = fd::open(&path_c, fd::O_RDONLY).unwrap();
+        let mut some = Growth::begin(file, Kind::Some, 70_000).unwrap();
+        let mut full = Growth::of_text(file, b"full 100 2000000\0").unwrap();
+        assert_eq!(Growth::of_text(file, b""), Ok(Growth { kind: Kind::Some, stall_us: 1, before: 9_000_000 }));
+        assert_eq!((some.is_enough(file), full.is_enough(file)), (Ok(false), Ok(false)), "armed, and no stall since");
+        // What the kernel takes for 9 s of stall is 233 us.
+        say(9_000_233, 5);
+        assert_eq!((some.is_enough(file), full.is_enough(file)), (Ok(false), Ok(false)));
+        // Small ones add up, and count once.
+        say(9_070_000, 104);
+        assert_eq!((some.is_enough(file), full.is_enough(file)), (Ok(true), Ok(false)));
+        say(9_139_999, 105);
+        assert_eq!((some.is_enough(file), full.is_enough(file)), (Ok(false), Ok(true)));
+        std::fs::write(&path, "no pressure file").unwrap();
+        assert_eq!(some.is_enough(file), Err(Errno::ENODATA));
+        fd::close(file).unwrap();
+        std::fs::remove_file(path).unwrap();
+    }
+
+    #[test]
     fn a_real_trigger() {
         match arm(|| fd::open(c"/proc/pressure/memory", fd::O_RDWR | fd::O_NONBLOCK), SOME) {
             Ok(armed) => {
@@ -202,6 +279,29 @@ mod tests {
             }
             Err(e) => std::eprintln!("skipped: no PSI trigger may be armed here: {e}"),
         }
+    }
+
+    #[test]
+    fn a_trigger_without_privilege_is_believed_only_with_stalls() {
+        use crate::os::syscall::{check, syscall3};
+        let no_user = || {
+            // SAFETY: changes the calling thread's ids only, and that thread ends.
+            let _ = check(unsafe { syscall3(linux_raw_sys::general::__NR_setresuid, 65534, 65534, 65534) });
+            let opened = || fd::open(c"/proc/pressure/memory", fd::O_RDWR | fd::O_NONBLOCK);
+            let Ok(mut armed) = arm(opened, SOME) else {
+                std::eprintln!("skipped: no PSI trigger may be armed here");
+                return;
+            };
+            let before = read_totals(armed.fd).unwrap().some;
+            let mut poll = [fd::PollFd { fd: armed.fd, events: fd::POLLPRI, revents: 0 }];
+            fd::ppoll(&mut poll, Some(2_500_000_000)).unwrap();
+            let believed = armed.growth.is_enough(armed.fd).unwrap();
+            let grown = read_totals(armed.fd).unwrap().some - before;
+            // Read before it was armed and after it was judged: as much as the judge saw, or more or less by a little.
+            assert!(!believed || grown + 1_000 >= armed.threshold.stall_us, "{grown} us of stall, {poll:?}");
+            fd::close(armed.fd).unwrap();
+        };
+        std::thread::spawn(no_user).join().unwrap();
     }
 
     #[test]

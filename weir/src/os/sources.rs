@@ -9,15 +9,16 @@
 //! An unprivileged trigger is slower than reading anyway (the kernel looks every 2 s); what triggers are for is the
 //! process that sleeps.
 
-use super::cgroup::{GroupDir, Membership, Version};
-use super::fd::{self, FileKind, POLLERR, POLLHUP, POLLIN, POLLNVAL, POLLPRI, PollFd};
+use super::cgroup::GroupDir;
+use super::fd::{self, POLLERR, POLLHUP, POLLIN, POLLNVAL, PollFd};
+use super::groups::{Groups, open_groups};
 use super::memcg::{EventCounts, tightest_room};
 use super::pressure_watch::{self, Request};
 use super::process::monotonic_ns;
-use super::psi::{self, Kind, Threshold};
+use super::psi::{Growth, Kind, Threshold};
 use super::readings::Readings;
-use super::wake::{self, Waker};
-use super::{pressure_level, syscall::Errno, syscall::Result};
+use super::wake::{self, Listener, Waker};
+use super::{syscall::Errno, syscall::Result};
 use linux_raw_sys::general::{O_DIRECTORY, O_PATH};
 pub use weir_core::pressure::Level;
 use weir_core::tunables::Tunables;
@@ -25,19 +26,25 @@ use weir_core::tunables::Tunables;
 const MS: u64 = 1_000_000;
 /// Between two readings of what cannot notify, while the heap is warm.
 const READ_INTERVAL_NS: u64 = 250 * MS;
-/// The same while it rests and has a limit of its own, which nothing but reading tells of.
+/// The same while it rests and has a limit of its own, which nothing but reading tells of; and after a trigger's event.
 const LIMIT_INTERVAL_NS: u64 = 1_000 * MS;
 /// The same while it rests and a source that should notify does not: the window of an unprivileged trigger.
 const DEAF_INTERVAL_NS: u64 = 2_000 * MS;
 /// A source that fires without a rate limit of its own is not listened to for so long after an event. Nothing is
 /// lost: it stays readable.
 const MUTE_NS: u64 = 100 * MS;
+/// The same for an ancestor's events, at most: each that concerns another group doubles the time, so that a system of many
+/// processes is not woken by each group at its limit.
+const MUTE_HINT_NS: u64 = 600_000 * MS;
 /// Age at which a process is worth triggers.
 const TRIGGERS_AFTER_NS: u64 = 10_000 * MS;
 /// After a trigger's event, stalls are read for so long, to hear whether they become severe.
 const ALERT_NS: u64 = 2_000 * MS;
-/// Between two tries to open again what was lost (a removed group, a service manager's socket that ended).
+/// Until the first try to open again what was lost (a removed group, a service manager's socket that ended). Each try
+/// doubles the time until the next: what never comes is not to wake a process at rest for ever.
 const REOPEN_NS: u64 = 10_000 * MS;
+/// The longest such time.
+const REOPEN_MOST_NS: u64 = 3_600_000 * MS;
 
 /// How much there may be to give back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,6 +94,8 @@ pub struct Events {
     pub woken: bool,
     /// The time was up.
     pub timed_out: bool,
+    /// The thread of the program that [`Sources::watch_thread`] or [`Waker::watch_main_thread`] was asked for has ended.
+    pub thread_ended: bool,
 }
 
 impl Events {
@@ -100,24 +109,36 @@ impl Events {
 /// A source that notifies. The order is that of [`Sources::slots`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum What {
-    Wake,
+    /// A thread of the program ended.
+    Thread,
     SystemStall,
     GroupStall,
     OwnEvents,
     TightestEvents,
     LowLevel,
     CriticalLevel,
+    /// The highest ancestor that can be listened to: memory is short somewhere below it, here perhaps, or where the process
+    /// was moved.
+    Hint,
     Watch,
 }
 
-const ALL: [What; 8] = [
-    What::Wake,
+impl What {
+    /// Whether it is a group's, and so another one after a move.
+    fn is_of_group(self) -> bool {
+        !matches!(self, Self::Thread | Self::SystemStall | Self::Watch)
+    }
+}
+
+const ALL: [What; 9] = [
+    What::Thread,
     What::SystemStall,
     What::GroupStall,
     What::OwnEvents,
     What::TightestEvents,
     What::LowLevel,
     What::CriticalLevel,
+    What::Hint,
     What::Watch,
 ];
 
@@ -127,22 +148,38 @@ struct Slot {
     events: i16,
     has_input: bool,
     mute_until: u64,
+    /// For how long the next event mutes it.
+    mute_ns: u64,
     counts: EventCounts,
+    /// Of a pressure file: what tells a trigger's events from false ones.
+    growth: Option<Growth>,
 }
 
-const CLOSED: Slot =
-    Slot { fd: -1, events: 0, has_input: false, mute_until: 0, counts: EventCounts { high: 0, max: 0, oom: 0 } };
+const CLOSED: Slot = Slot {
+    fd: -1,
+    events: 0,
+    has_input: false,
+    mute_until: 0,
+    mute_ns: MUTE_NS,
+    counts: EventCounts { high: 0, max: 0, oom: 0 },
+    growth: None,
+};
 
 /// The sources of pressure of one process, used by one thread.
 pub struct Sources {
     waker: Option<&'static Waker>,
+    /// Waits for the slots' descriptors. `None`: they are asked only where the sources are read.
+    listener: Option<&'static Listener>,
     /// Whether this thread has its own descriptor table, and so may keep descriptors.
     private: bool,
     slots: [Slot; ALL.len()],
-    memory: Option<GroupDir>,
-    unified: Option<GroupDir>,
+    groups: Groups,
+    /// Holds the triggers' files, so that their end is not waited for ([`super::ring`]); -1: nothing does.
+    ring: i32,
     readings: Readings,
     last_reading: u64,
+    /// What was heard is to be looked into at once.
+    doubt: bool,
     /// The directory of the system's pressure files, which a `chroot` does not hide.
     pressure_dir: i32,
     /// What the service manager asked for: nothing to watch, or not to react at all.
@@ -155,6 +192,7 @@ pub struct Sources {
     alert_until: u64,
     /// When to look again for what was lost; `u64::MAX` while nothing is.
     reopen_at: u64,
+    reopen_after: u64,
 }
 
 /// The service manager's request, kept for when its file must be opened again.
@@ -169,12 +207,14 @@ impl Sources {
         use super::path::FixedPath;
         Self {
             waker: None,
+            listener: None,
             private: false,
             slots: [CLOSED; ALL.len()],
-            memory: None,
-            unified: None,
+            groups: Groups::new(),
+            ring: -1,
             readings: Readings::new(),
             last_reading: 0,
+            doubt: false,
             pressure_dir: -1,
             off: false,
             watch: WatchRequest { path: FixedPath::new(), write: FixedPath::new() },
@@ -182,16 +222,15 @@ impl Sources {
             triggers_at: u64::MAX,
             alert_until: 0,
             reopen_at: u64::MAX,
+            reopen_after: REOPEN_NS,
         }
     }
 
-    /// Opens all sources there are, for the calling thread, which must be Weir's own: its signals are blocked and
+    /// Opens all sources there are, for the calling thread, which must be Weir's own:
     /// its descriptor table becomes a private, empty one. Sources that are not there or not permitted are left out.
     pub fn open(&mut self, waker: &'static Waker, request: &Request<'_>, tunables: &Tunables) {
         self.private = wake::private_table().is_ok();
-        if waker.attach().is_ok() {
-            self.waker = Some(waker);
-        }
+        self.waker = Some(waker);
         self.off = matches!(request, Request::Off);
         if let Request::Watch { path, write } = request
             && self.watch.path.push(path)
@@ -199,16 +238,27 @@ impl Sources {
             let _ = self.watch.write.push(write.unwrap_or(b""));
         }
         if self.private {
-            if self.waker.is_some() {
-                let fd = wake::descriptor().map(|fd| self.set(What::Wake, fd, POLLIN));
-                // Without it a wake-up would not end a poll: then do without descriptors altogether.
-                self.private = fd.is_ok();
-            }
             self.readings.keep_open();
             self.pressure_dir = fd::open(c"/proc/pressure", O_PATH | O_DIRECTORY).unwrap_or(-1);
         }
         self.triggers_at = monotonic_ns() + TRIGGERS_AFTER_NS;
         self.arm(tunables);
+    }
+
+    /// From now on what notifies is waited for by `listener`, whose thread shares this one's descriptor table.
+    pub fn listen_with(&mut self, listener: &'static Listener) {
+        self.listener = Some(listener);
+    }
+
+    /// Has the end of a thread of the program be heard, once. An error: nothing tells of it.
+    pub fn watch_thread(&mut self, thread: u32) -> Result<()> {
+        self.close(What::Thread);
+        if self.listener.is_none() {
+            return Err(Errno::EINVAL);
+        }
+        let descriptor = super::process::thread_descriptor(thread)?;
+        self.set(What::Thread, descriptor, POLLIN);
+        Ok(())
     }
 
     /// Whether the calling thread has a descriptor table of its own, and may keep descriptors.
@@ -220,7 +270,7 @@ impl Sources {
     pub fn is_limited(&self) -> bool {
         let is_limited = |group: &GroupDir| tightest_room(group, 0).is_some();
         if self.private {
-            return self.memory.as_ref().is_some_and(is_limited);
+            return self.groups.memory.as_ref().is_some_and(is_limited);
         }
         let (memory, unified) = open_groups();
         let limited = memory.as_ref().is_some_and(is_limited);
@@ -235,20 +285,20 @@ impl Sources {
         loop {
             let mut events = Events { woken: self.waker.is_some_and(Waker::take), ..Events::default() };
             let now = monotonic_ns();
-            self.tend(tunables, now);
+            self.tend(tunables, heat, now);
             let until = if events.woken {
                 Some(now)
             } else {
-                self.next_stop(deadline, self.next_reading(tunables, heat, now), now)
+                self.next_stop(deadline, self.next_reading(tunables, heat, now), heat, now)
             };
             self.sleep(until.map(|t| t.saturating_sub(now)), now, &mut events);
             let now = monotonic_ns();
-            if self.next_reading(tunables, heat, now).is_some_and(|at| now >= at) {
+            if core::mem::take(&mut self.doubt) || self.next_reading(tunables, heat, now).is_some_and(|at| now >= at) {
                 self.last_reading = now;
                 self.read(now, tunables, &mut events);
             }
             events.timed_out = deadline.is_some_and(|d| now >= d);
-            if events.woken || events.timed_out || events.level > Level::None {
+            if events.woken || events.timed_out || events.thread_ended || events.level > Level::None {
                 return events;
             }
         }
@@ -256,9 +306,10 @@ impl Sources {
 
     /// When to read next, if at all.
     fn next_reading(&self, tunables: &Tunables, heat: Heat, now: u64) -> Option<u64> {
-        let interval = if heat == Heat::Warm || now < self.alert_until {
+        let is_alert = heat == Heat::Resting && now < self.alert_until;
+        let interval = if heat == Heat::Warm {
             READ_INTERVAL_NS
-        } else if tunables.limit.get() != 0 {
+        } else if tunables.limit.get() != 0 || is_alert {
             LIMIT_INTERVAL_NS
         } else if heat == Heat::Resting && self.is_deaf() {
             DEAF_INTERVAL_NS
@@ -270,10 +321,10 @@ impl Sources {
 
     /// Whether a source of pressure that is there does not notify: its file may not be written, or it is not worth its
     /// trigger yet.
-    fn is_deaf(&self) -> bool {
+    pub fn is_deaf(&self) -> bool {
         let is_open = |what: What| self.slots[what as usize].fd >= 0;
-        let group = self.memory.is_some() && !is_open(What::OwnEvents) && !is_open(What::LowLevel);
-        !self.off && (!is_open(What::SystemStall) || group)
+        let group = self.groups.memory.is_some() && !is_open(What::OwnEvents) && !is_open(What::LowLevel);
+        !self.off && (self.listener.is_none() || !is_open(What::SystemStall) || group)
     }
 
     /// Reads once what can be read, on a thread of the program's: for a process that has no thread of Weir's. Keeps
@@ -286,36 +337,39 @@ impl Sources {
     }
 
     /// The next moment at which something is to be done without an event.
-    fn next_stop(&self, deadline: Option<u64>, reading: Option<u64>, now: u64) -> Option<u64> {
+    fn next_stop(&self, deadline: Option<u64>, reading: Option<u64>, heat: Heat, now: u64) -> Option<u64> {
         let reading = reading.map(|at| at.max(now));
         let muted = self.slots.iter().filter(|s| s.fd >= 0 && s.mute_until > now).map(|s| s.mute_until).min();
-        let reopen = Some(self.reopen_at.min(self.triggers_at)).filter(|&at| at != u64::MAX);
+        let triggers = if heat == Heat::Warm { u64::MAX } else { self.triggers_at };
+        let reopen = Some(self.reopen_at.min(triggers)).filter(|&at| at != u64::MAX);
         [deadline, reading, muted, reopen].into_iter().flatten().min()
     }
 
     /// Sleeps until an event or the timeout, and takes the events.
     fn sleep(&mut self, timeout_ns: Option<u64>, now: u64, events: &mut Events) {
-        if !self.private {
-            // The longest sleep, where wake-ups might be out of order too.
-            wake::sleep(timeout_ns.unwrap_or(u64::MAX >> 1).min(60_000 * MS));
-            events.woken |= self.waker.is_some_and(Waker::take);
-            return;
-        }
         let mut polled = self.slots.map(|slot| PollFd {
             fd: if slot.mute_until > now { -1 } else { slot.fd },
             events: slot.events,
             revents: 0,
         });
-        if fd::ppoll(&mut polled, timeout_ns).is_err() {
-            // A limit of open files below the number of slots, or no memory: never spin.
-            wake::sleep(timeout_ns.unwrap_or(READ_INTERVAL_NS).min(READ_INTERVAL_NS));
-        }
-        for (what, poll) in ALL.into_iter().zip(polled) {
-            if poll.revents != 0 {
-                self.take(what, poll.revents, now, events);
+        let Some(waker) = self.waker else { return };
+        let heard = self.listener.map(|listener| listener.wait(waker, &mut polled, timeout_ns));
+        if !matches!(heard, Some(Ok(()))) {
+            // A sandbox ended the listener, or a limit of open files forbids to wait for so many.
+            self.listener = None;
+            waker.wait(timeout_ns);
+            if self.private {
+                let _ = fd::ppoll(&mut polled, Some(0));
             }
         }
-        events.woken |= self.waker.is_some_and(Waker::take);
+        let heard = || ALL.into_iter().zip(polled).filter(|(_, poll)| poll.revents != 0);
+        // What a group says that the process has left says nothing.
+        let moved = heard().any(|(what, _)| what != What::Thread) && self.follow();
+        for (what, poll) in heard().filter(|(what, _)| !moved || *what == What::Thread) {
+            self.take(what, poll.revents, now, events);
+        }
+        events.woken |= waker.take();
+        events.thread_ended |= waker.main_thread_ended();
     }
 
     /// Takes one source's event.
@@ -323,14 +377,18 @@ impl Sources {
         let slot = &mut self.slots[what as usize];
         let gone = revents & (POLLERR | POLLHUP | POLLNVAL) != 0;
         match what {
-            What::Wake => {
-                if !wake::drain(slot.fd) {
-                    slot.mute_until = now + wake::PUT_BACK_NS;
-                }
+            What::Thread => {
+                self.close(what);
+                events.thread_ended = true;
             }
             What::SystemStall | What::GroupStall => {
                 if gone {
                     return self.lose(what, now);
+                }
+                match slot.growth.as_mut().map(|growth| growth.is_enough(slot.fd)) {
+                    Some(Ok(true)) => {}
+                    Some(Err(_)) => return self.lose(what, now),
+                    _ => return,
                 }
                 let cause = if what == What::SystemStall { Cause::SystemStall } else { Cause::GroupStall };
                 events.raise(Level::Some, cause);
@@ -355,11 +413,27 @@ impl Sources {
                 let critical = what == What::CriticalLevel;
                 events.raise(if critical { Level::Severe } else { Level::Some }, Cause::GroupEvent);
             }
+            What::Hint => {
+                let again = now < slot.mute_until + slot.mute_ns;
+                slot.mute_ns = if again { (slot.mute_ns * 2).min(MUTE_HINT_NS) } else { MUTE_NS };
+                slot.mute_until = now + slot.mute_ns;
+                // v1 has an eventfd, v2 the group's counters.
+                let taken = if slot.events == POLLIN {
+                    fd::eventfd_take(slot.fd).map(drop)
+                } else {
+                    read_counts(slot.fd).map(drop)
+                };
+                match taken {
+                    Ok(()) => self.doubt = true,
+                    Err(_) => self.lose(what, now),
+                }
+            }
             What::Watch => {
                 slot.mute_until = now + MUTE_NS;
                 let heard = revents & slot.events != 0;
                 let ended = if slot.has_input { !pressure_watch::discard_input(slot.fd) } else { gone };
-                if heard && !ended {
+                let is_true = slot.growth.as_mut().is_none_or(|growth| growth.is_enough(slot.fd) == Ok(true));
+                if heard && is_true && !ended {
                     // Its default answer is a full trim (`malloc_trim`), and it says so once, not by degrees.
                     events.raise(Level::Severe, Cause::ServiceManager);
                 }
@@ -376,9 +450,10 @@ impl Sources {
         if self.off {
             return;
         }
+        self.follow();
         let transient = if self.private { (None, None) } else { open_groups() };
-        let memory = self.memory.as_ref().or(transient.0.as_ref());
-        let unified = self.unified.as_ref().or(transient.1.as_ref());
+        let memory = self.groups.memory.as_ref().or(transient.0.as_ref());
+        let unified = self.groups.unified.as_ref().or(transient.1.as_ref());
         if let Some(memory) = memory {
             events.raise(Readings::headroom(memory, tunables), Cause::GroupHeadroom);
         }
@@ -388,31 +463,22 @@ impl Sources {
         [transient.0, transient.1].into_iter().flatten().for_each(|dir| dir.close());
     }
 
-    /// Arms triggers when it is time, opens again what was lost, and arms anew what was armed with thresholds that
-    /// have changed since.
-    fn tend(&mut self, tunables: &Tunables, now: u64) {
-        let changed = self.thresholds.is_some_and(|t| t != thresholds(tunables));
-        if now >= self.reopen_at || changed {
-            self.reopen_at = u64::MAX;
-            ALL.into_iter().filter(|w| *w != What::Wake).for_each(|what| self.close(what));
-            self.arm(tunables);
-            if self.triggers_at == u64::MAX {
-                self.triggers_at = now;
-            }
-        }
-        if now >= self.triggers_at {
-            self.triggers_at = u64::MAX;
-            self.arm_triggers(tunables);
-        }
-    }
-
     fn set(&mut self, what: What, fd: i32, events: i16) {
+        if let Some(listener) = self.listener {
+            listener.forget(what as usize);
+        }
         self.slots[what as usize] = Slot { fd, events, ..CLOSED };
     }
 
     fn close(&mut self, what: What) {
+        if self.slots[what as usize].growth.is_some() {
+            self.let_go();
+        }
         let slot = core::mem::replace(&mut self.slots[what as usize], CLOSED);
         if slot.fd >= 0 {
+            if let Some(listener) = self.listener {
+                listener.forget(what as usize);
+            }
             let _ = fd::close(slot.fd);
         }
     }
@@ -420,124 +486,16 @@ impl Sources {
     /// A source ended: look for it again later.
     fn lose(&mut self, what: What, now: u64) {
         self.close(what);
-        self.reopen_at = self.reopen_at.min(now + REOPEN_NS);
+        self.reopen_at = self.reopen_at.min(now + self.reopen_after);
     }
 }
+
+const _: () = assert!(ALL.len() <= wake::MOST);
 
 impl Default for Sources {
     fn default() -> Self {
         Self::new()
     }
-}
-
-/// Opening the sources.
-impl Sources {
-    fn arm(&mut self, tunables: &Tunables) {
-        self.thresholds = Some(thresholds(tunables));
-        if !self.private || self.off {
-            return;
-        }
-        [self.memory.take(), self.unified.take()].into_iter().flatten().for_each(|dir| dir.close());
-        (self.memory, self.unified) = open_groups();
-        if !self.watches_pressure_file() {
-            self.arm_watch();
-        }
-        if let Some(memory) = self.memory.take() {
-            match memory.version {
-                Version::V1 => self.arm_levels(&memory),
-                Version::V2 => self.arm_events(&memory, tunables),
-            }
-            self.memory = Some(memory);
-        }
-    }
-
-    /// What is slow to close. One trigger a file: how bad it is, the readings after its event tell.
-    fn arm_triggers(&mut self, tunables: &Tunables) {
-        if !self.private || self.off {
-            return;
-        }
-        let (some, _) = thresholds(tunables);
-        let flags = fd::O_RDWR | fd::O_NONBLOCK;
-        if let Ok(armed) = psi::arm(|| fd::openat(self.pressure_dir, c"memory", flags, 0), some) {
-            self.set(What::SystemStall, armed.fd, POLLPRI);
-        }
-        if self.watches_pressure_file() {
-            self.arm_watch();
-        }
-        // The service manager's choice stands in for Weir's own.
-        let is_watched = self.slots[What::Watch as usize].fd >= 0;
-        if let Some(unified) = self.unified.as_ref().filter(|_| !is_watched)
-            && let Ok(armed) = psi::arm(|| unified.open_file(0, b"memory.pressure", flags), some)
-        {
-            self.set(What::GroupStall, armed.fd, POLLPRI);
-        }
-    }
-
-    /// Whether the service manager has us watch a pressure file, which is a trigger like our own.
-    fn watches_pressure_file(&self) -> bool {
-        fd::stat(self.watch.path.as_c_str()) == Ok(FileKind::Regular)
-    }
-
-    fn arm_watch(&mut self) {
-        let path = self.watch.path.as_bytes();
-        let write = Some(self.watch.write.as_bytes()).filter(|w| !w.is_empty());
-        if path.is_empty() {
-            return;
-        }
-        match pressure_watch::open(path, write) {
-            Ok(watched) => {
-                self.set(What::Watch, watched.fd, watched.events);
-                self.slots[What::Watch as usize].has_input = watched.has_input;
-            }
-            Err(_) => self.reopen_at = self.reopen_at.min(monotonic_ns() + REOPEN_NS),
-        }
-    }
-
-    fn arm_levels(&mut self, memory: &GroupDir) {
-        for (what, level) in [(What::LowLevel, &b"low"[..]), (What::CriticalLevel, b"critical")] {
-            if let Ok(event) = pressure_level::arm(memory, level) {
-                self.set(what, event, POLLIN);
-            }
-        }
-    }
-
-    /// The own group's events, and those of the ancestor whose limit is nearest: a limit's events are counted
-    /// where the limit is.
-    fn arm_events(&mut self, memory: &GroupDir, tunables: &Tunables) {
-        let tightest = tightest_room(memory, tunables.headroom_percent.get()).map_or(0, |room| room.up);
-        for (what, up) in [(What::OwnEvents, 0), (What::TightestEvents, tightest)] {
-            if what == What::TightestEvents && up == 0 {
-                continue;
-            }
-            let Ok(file) = memory.open_file(up, b"memory.events", fd::O_RDONLY) else { continue };
-            // Only what changes after a first reading is notified.
-            match read_counts(file) {
-                Ok(counts) => {
-                    self.set(what, file, POLLPRI);
-                    self.slots[what as usize].counts = counts;
-                }
-                Err(_) => {
-                    let _ = fd::close(file);
-                }
-            }
-        }
-    }
-}
-
-/// The group that limits memory, and the one whose stalls are to be heard. The root's are the system's.
-fn open_groups() -> (Option<GroupDir>, Option<GroupDir>) {
-    let groups = Membership::find();
-    let open = |group: Option<_>| GroupDir::open(group.as_ref()?).ok();
-    let unified = open(groups.unified).and_then(|dir| {
-        let is_root = dir.is_hierarchy_root();
-        if is_root {
-            dir.close()
-        } else {
-            return Some(dir);
-        }
-        None
-    });
-    (open(groups.memory), unified)
 }
 
 fn thresholds(tunables: &Tunables) -> (Threshold, Threshold) {
@@ -567,6 +525,12 @@ fn counts_level(before: EventCounts, now: EventCounts) -> Level {
     }
 }
 
+#[path = "sources_arm.rs"]
+mod arm;
+
+#[cfg(test)]
+#[path = "sources_follow_tests.rs"]
+mod follow_tests;
 #[cfg(test)]
 #[path = "sources_tests.rs"]
 mod tests;

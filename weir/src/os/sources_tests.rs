@@ -1,7 +1,7 @@
 //! Tests of [`super`]: real wake-ups, real files, each on a thread of its own as in use.
 
 use super::*;
-use crate::os::fd::FileKind;
+use crate::os::fd::{FileKind, POLLPRI};
 use std::io::Write;
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 const STACK: usize = 56 << 10;
 
 /// Runs `test` on a new thread with sources opened there.
-fn with_sources<T: Send + 'static>(
+pub(super) fn with_sources<T: Send + 'static>(
     request: &'static Request<'static>,
     test: impl FnOnce(&mut Sources, &Tunables, &'static Waker) -> T + Send + 'static,
 ) -> T {
@@ -18,7 +18,15 @@ fn with_sources<T: Send + 'static>(
         let mut sources = std::boxed::Box::new(Sources::new());
         let tunables = Tunables::new();
         sources.open(waker, request, &tunables);
-        test(&mut sources, &tunables, waker)
+        let listener: &'static Listener = std::boxed::Box::leak(std::boxed::Box::new(Listener::new()));
+        listener.open().unwrap();
+        // A thread started here shares the table.
+        let thread = std::thread::spawn(|| listener.listen(waker));
+        sources.listen_with(listener);
+        let result = test(&mut sources, &tunables, waker);
+        listener.end();
+        thread.join().unwrap();
+        result
     };
     std::thread::Builder::new().stack_size(STACK).spawn(body).unwrap().join().unwrap()
 }
@@ -29,11 +37,11 @@ fn a_wake_up_ends_a_wait_and_a_timeout_too() {
         assert!(sources.private);
         let quiet = sources.wait(tunables, Heat::Cold, Some(5 * MS));
         assert_eq!(quiet, Events { timed_out: true, ..Events::default() });
-        waker.wake(super::super::process::getpid());
+        waker.wake();
         assert!(sources.wait(tunables, Heat::Cold, None).woken);
         let other = std::thread::spawn(move || {
             std::thread::sleep(Duration::from_millis(30));
-            waker.wake(super::super::process::getpid());
+            waker.wake();
         });
         let started = Instant::now();
         assert!(sources.wait(tunables, Heat::Cold, Some(10_000 * MS)).woken);
@@ -49,7 +57,7 @@ fn without_a_table_of_its_own_it_still_wakes_and_reads() {
         assert!(sources.wait(tunables, Heat::Warm, Some(5 * MS)).timed_out);
         let other = std::thread::spawn(move || {
             std::thread::sleep(Duration::from_millis(30));
-            waker.wake(super::super::process::getpid());
+            waker.wake();
         });
         assert!(sources.wait(tunables, Heat::Warm, Some(10_000 * MS)).woken);
         other.join().unwrap();
@@ -156,13 +164,18 @@ fn event_counts_are_compared_and_a_removed_group_is_dropped() {
 }
 
 #[test]
-fn a_trigger_is_followed_by_readings_although_the_heap_is_cold() {
+fn a_trigger_is_followed_by_readings_although_the_heap_rests() {
     with_sources(&Request::Unset, |sources, tunables, _| {
         let mut events = Events::default();
+        let stalls = super::follow_tests::Pressure::file("alert", 0);
+        stalls.put_in(sources, What::SystemStall);
+        stalls.say(1_000_000);
         sources.take(What::SystemStall, POLLPRI, monotonic_ns(), &mut events);
         assert_eq!((events.level, events.cause), (Level::Some, Some(Cause::SystemStall)));
         sources.last_reading = 0;
         sources.wait(tunables, Heat::Cold, Some(MS));
+        assert_eq!(sources.last_reading, 0, "a heap with nothing to release is not read for");
+        sources.wait(tunables, Heat::Resting, Some(MS));
         assert_ne!(sources.last_reading, 0, "read");
         sources.alert_until = 0;
         sources.last_reading = 0;

@@ -82,6 +82,22 @@ pub fn for_each_record(
     result
 }
 
+/// The same of a file that stays open, from its beginning.
+pub fn for_each_record_of(
+    file: i32,
+    separator: u8,
+    buf: &mut [u8],
+    each: impl FnMut(&[u8]) -> ControlFlow<()>,
+) -> Result<()> {
+    let mut at = 0;
+    let read = |to: &mut [u8]| {
+        let got = fd::pread(file, to, at)?;
+        at += got as u64;
+        Ok(got)
+    };
+    records(read, separator, buf, each)
+}
+
 /// The same over any source of bytes.
 fn records(
     mut read: impl FnMut(&mut [u8]) -> Result<usize>,

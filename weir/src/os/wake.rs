@@ -1,139 +1,279 @@
-//! Waking a thread that waits in `ppoll`, without a descriptor that the program could see, close or reuse.
+//! Waking a thread that waits for descriptors, without a descriptor and without a signal of the program's.
 //!
 //! The usual way is an eventfd. But a program may close all descriptors it does not know and open others under
-//! the same numbers; a waker that then writes its 8 bytes writes them into the program's file. So the background
-//! thread keeps a descriptor table of its own ([`private_table`]) and is woken by a signal that it blocks and takes
-//! from a signalfd. What is sent to it alone no other thread ever sees. But a signalfd also gives what was sent to the
-//! whole process; that is the program's, and is put back.
+//! the same numbers; a waker that then writes its 8 bytes writes them into the program's file. A signal is the program's
+//! too: a signalfd hands out what was sent to the whole process, and one that the program ignores is discarded. So the
+//! background thread sleeps on a futex, and beside it a second thread, the *listener*, sleeps in `ppoll`. Both have one
+//! descriptor table, in which the program is not ([`private_table`]). The listener does nothing but tell the sleeper that
+//! a descriptor has something to say.
 
-use super::process::{getpid, set_signal_mask, tgkill};
-use super::syscall::{Errno, Result, check, syscall1, syscall3, syscall4};
-use core::sync::atomic::{AtomicU32, Ordering::SeqCst};
+use super::fd::{self, POLLIN, PollFd};
+use super::process::{futex_wait, futex_wait_two, futex_wake, getpid, main_threads_word, monotonic_ns};
+use super::syscall::{Errno, Result, check, syscall1, syscall3};
+use core::cell::UnsafeCell;
+use core::sync::atomic::{
+    AtomicI32, AtomicU32, AtomicUsize,
+    Ordering::{Acquire, Relaxed, Release, SeqCst},
+};
 use linux_raw_sys::general as sys;
 
-/// Ignored by default, so that one which went astray does no harm.
-const SIGNAL: u32 = sys::SIGURG;
-static MASK: u64 = 1 << (SIGNAL - 1);
+/// Somebody woke the sleeper.
+const WOKEN: u32 = 1;
+/// The listener has something for it.
+const HEARD: u32 = 2;
 
 /// Wakes one thread. Usable from any thread and from signal handlers.
 #[derive(Debug, Default)]
 pub struct Waker {
-    /// The sleeper; 0 while there is none.
-    tid: AtomicU32,
-    /// 1 from a wake-up until the sleeper has seen it: further ones need no signal.
-    pending: AtomicU32,
+    /// What the sleeper has not seen yet; it sleeps while this is 0.
+    news: AtomicU32,
+    /// Where the kernel clears the main thread's number; 0: its end is not to be heard.
+    main_thread: AtomicUsize,
 }
 
 impl Waker {
     /// A waker that nobody listens to yet.
     pub const fn new() -> Self {
-        Self { tid: AtomicU32::new(0), pending: AtomicU32::new(0) }
+        Self { news: AtomicU32::new(0), main_thread: AtomicUsize::new(0) }
     }
 
-    /// Wakes the sleeper, a thread of process `pid`, now or as soon as it sleeps. `false`: it is not there (any more).
-    pub fn wake(&self, pid: u32) -> bool {
-        if self.pending.swap(1, SeqCst) != 0 {
-            return true;
+    /// Wakes the sleeper, now or as soon as it sleeps.
+    pub fn wake(&self) {
+        self.tell(WOKEN);
+    }
+
+    fn tell(&self, what: u32) {
+        // Whoever found news already knows that the sleeper is being woken.
+        if self.news.fetch_or(what, SeqCst) == 0 {
+            let _ = futex_wake(&self.news, 1);
         }
-        let tid = self.tid.load(SeqCst);
-        tid == 0 || tgkill(pid, tid, SIGNAL) != Err(Errno::ESRCH)
     }
 
     /// Takes the wake-up that came, if one did. What its sender wrote before is visible after.
     pub fn take(&self) -> bool {
-        self.pending.swap(0, SeqCst) != 0
+        self.news.swap(0, SeqCst) & WOKEN != 0
     }
 
-    /// Whether the caller is the sleeper.
-    pub fn is_sleeper(&self) -> bool {
-        self.tid.load(SeqCst) == super::process::gettid()
+    /// Sleeps until there is something to take, or the timeout; a signal may end it too.
+    pub fn wait(&self, timeout_ns: Option<u64>) {
+        let main_thread = self.main_thread.load(Relaxed);
+        if main_thread != 0 {
+            match futex_wait_two(&self.news, 0, (main_thread, getpid()), timeout_ns) {
+                Err(Errno::ENOSYS | Errno::EPERM | Errno::EFAULT | Errno::ENOMEM) => {}
+                _ => return,
+            }
+        }
+        let _ = futex_wait(&self.news, 0, timeout_ns);
     }
 
-    /// In the child after `fork`: the sleeper is not there.
+    /// Has the end of the main thread end a sleep, once. By the sleeper. `false`: nothing tells of it.
+    pub fn watch_main_thread(&self) -> bool {
+        let word = main_threads_word();
+        self.main_thread.store(word.unwrap_or(0), Relaxed);
+        word.is_some()
+    }
+
+    /// Whether the main thread, which is watched, has ended. By the sleeper.
+    pub(super) fn main_thread_ended(&self) -> bool {
+        let word = self.main_thread.load(Relaxed);
+        // SAFETY: `main_threads_word` found a thread's number there. It is the main thread's own memory, which libc keeps for
+        // as long as the process.
+        let ended = word != 0 && unsafe { (*(word as *const AtomicU32)).load(Acquire) } == 0;
+        if ended {
+            self.main_thread.store(0, Relaxed);
+        }
+        ended
+    }
+
+    /// For the next sleeper, which is not there yet.
     pub fn forget(&self) {
-        self.tid.store(0, SeqCst);
-        self.pending.store(0, SeqCst);
+        self.main_thread.store(0, Relaxed);
+        self.news.store(0, SeqCst);
+    }
+}
+
+/// Most descriptors that a listener waits for.
+pub(super) const MOST: usize = 12;
+const NONE: PollFd = PollFd { fd: -1, events: 0, revents: 0 };
+
+/// The array is the sleeper's; the listener waits for its turn.
+const SLEEPERS: u32 = 0;
+/// The listener waits for the array's descriptors.
+const LISTENERS: u32 = 1;
+/// There is no listener, or it is to end.
+const OVER: u32 = 2;
+
+/// For how long the listener may take to give the array back when it is asked to. If it takes longer it is not there
+/// (a sandbox ended it).
+const GIVE_BACK_NS: u64 = 1_000_000_000;
+
+/// What the sleeper and its listener share. They take turns at the array: whoever has the turn hands it over by storing
+/// the other's (release), after which it touches nothing; the other begins after it read that (acquire). Only the
+/// listener ends its own turn, so the sleeper that wants the array while the listener is in `ppoll` makes an eventfd
+/// readable that the listener waits for too, and waits for the turn. Without that (if the sleeper took the turn itself)
+/// `ppoll`, which writes its results to the array as it returns, would write into entries that the sleeper has changed.
+#[derive(Debug)]
+pub struct Listener {
+    turn: AtomicU32,
+    /// The eventfd, in the table of the two.
+    kick: AtomicI32,
+    array: UnsafeCell<[PollFd; MOST + 1]>,
+    /// `ppoll` was refused.
+    failed: AtomicU32,
+}
+
+// SAFETY: the array is touched by whoever has the turn.
+unsafe impl Sync for Listener {}
+
+impl Default for Listener {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Listener {
+    /// Nobody listens yet.
+    pub const fn new() -> Self {
+        Self {
+            turn: AtomicU32::new(OVER),
+            kick: AtomicI32::new(-1),
+            array: UnsafeCell::new([NONE; MOST + 1]),
+            failed: AtomicU32::new(0),
+        }
     }
 
-    /// Makes the calling thread the sleeper and blocks all its signals.
-    pub fn attach(&self) -> Result<()> {
-        set_signal_mask(u64::MAX)?;
-        self.tid.store(super::process::gettid(), SeqCst);
+    /// Prepares for a listener that shares the calling thread's descriptor table. There must be none.
+    pub fn open(&self) -> Result<()> {
+        let kick = fd::eventfd()?;
+        self.kick.store(kick, Relaxed);
+        // SAFETY: there is no listener, as the caller says.
+        unsafe { *self.array.get() = [NONE; MOST + 1] };
+        self.failed.store(0, Relaxed);
+        self.turn.store(SLEEPERS, Release);
         Ok(())
     }
-}
 
-/// A descriptor that becomes readable when the calling thread, which has attached itself, is woken.
-pub(super) fn descriptor() -> Result<i32> {
-    // SFD_CLOEXEC and SFD_NONBLOCK are by definition the flags of open.
-    let flags = (sys::O_CLOEXEC | sys::O_NONBLOCK) as usize;
-    // SAFETY: makes a new descriptor; the mask is 8 bytes.
-    let fd = check(unsafe { syscall4(sys::__NR_signalfd4, usize::MAX, &raw const MASK as usize, 8, flags) })?;
-    Ok(fd as i32)
-}
+    /// The listener's work, until [`Listener::end`].
+    pub fn listen(&self, waker: &Waker) {
+        loop {
+            match self.turn.load(Acquire) {
+                OVER => return,
+                SLEEPERS => {
+                    let _ = futex_wait(&self.turn, SLEEPERS, None);
+                    continue;
+                }
+                _ => {}
+            }
+            // SAFETY: it is the listener's turn.
+            let array = unsafe { &mut *self.array.get() };
+            match fd::ppoll(array, None) {
+                Ok(0) => continue,
+                Ok(_) => {}
+                Err(_) => self.failed.store(1, Relaxed),
+            }
+            if core::mem::take(&mut array[MOST].revents) != 0 {
+                let _ = fd::eventfd_take(array[MOST].fd);
+            }
+            self.turn.store(SLEEPERS, Release);
+            let _ = futex_wake(&self.turn, 1);
+            waker.tell(HEARD);
+        }
+    }
 
-/// Sleeps until a wake-up or the timeout, without any descriptor.
-pub(super) fn sleep(timeout_ns: u64) {
-    let spec = super::process::timespec(timeout_ns);
-    let mut info = Info { signal: 0, errno: 0, code: 0, rest: [0; 29] };
-    let (mask, info_at, spec) = (&raw const MASK as usize, &raw mut info as usize, &raw const spec as usize);
-    // SAFETY: the mask is 8 bytes, the time valid for the call, and the kernel fills 128 bytes of details.
-    let taken = check(unsafe { syscall4(sys::__NR_rt_sigtimedwait, mask, info_at, spec, 8) });
-    // The sender is the first of the details after the head and a gap.
-    if taken.is_ok() && info.code != SI_TKILL && info.rest[1] != 0 {
-        put_back(&info);
-        // So that the program, and not this thread again, takes it.
-        let _ = super::fd::ppoll(&mut [], Some(timeout_ns.min(PUT_BACK_NS)));
+    /// Sleeps until one of `fds` (the same descriptor at the same place as the last time, or another) has events, a
+    /// wake-up, or the timeout, and fills in the events. By the sleeper. An error: there is no listener, or the kernel
+    /// refuses to wait for these.
+    pub(super) fn wait(&self, waker: &Waker, fds: &mut [PollFd], timeout_ns: Option<u64>) -> Result<()> {
+        if self.turn.load(Acquire) == LISTENERS && !self.waits_for(fds) {
+            self.take_turn()?;
+        }
+        if self.turn.load(Acquire) != LISTENERS {
+            if self.collect(fds)? {
+                return Ok(());
+            }
+            self.hand_over(fds);
+        }
+        waker.wait(timeout_ns);
+        if self.turn.load(Acquire) != LISTENERS {
+            self.collect(fds)?;
+        }
+        Ok(())
+    }
+
+    /// Before a descriptor is closed, or a new one takes its place: what was heard of it, and would be, is forgotten.
+    pub(super) fn forget(&self, place: usize) {
+        if self.turn.load(Acquire) != LISTENERS || self.take_turn().is_ok() {
+            // SAFETY: it is the sleeper's turn.
+            unsafe { (*self.array.get())[place] = NONE };
+        }
+    }
+
+    /// Has the listener end. The descriptors may be closed once it has.
+    pub fn end(&self) {
+        if self.turn.load(Acquire) != LISTENERS || self.take_turn().is_ok() {
+            self.turn.store(OVER, Release);
+            let _ = futex_wake(&self.turn, 1);
+        }
+    }
+
+    /// In a forked child: there is no listener.
+    pub fn reset(&self) {
+        self.turn.store(OVER, Relaxed);
+    }
+
+    /// Whether the listener waits for just these.
+    fn waits_for(&self, fds: &[PollFd]) -> bool {
+        // SAFETY: the listener, or rather the kernel for it, may write `revents` at this time; those are not read. The
+        // sleeper alone writes the other two fields.
+        let same = |(at, wanted): (usize, &PollFd)| unsafe {
+            let entry = (&raw const (*self.array.get())[at]).cast_mut();
+            (*entry).fd == wanted.fd && (*entry).events == wanted.events
+        };
+        fds.iter().enumerate().all(same)
+    }
+
+    fn take_turn(&self) -> Result<()> {
+        let _ = fd::eventfd_signal(self.kick.load(Relaxed));
+        let deadline = monotonic_ns() + GIVE_BACK_NS;
+        while self.turn.load(Acquire) == LISTENERS {
+            let now = monotonic_ns();
+            if now >= deadline {
+                return Err(Errno::ESRCH);
+            }
+            let _ = futex_wait(&self.turn, LISTENERS, Some(deadline - now));
+        }
+        Ok(())
+    }
+
+    /// Takes what was heard of `fds`; whether anything was. The sleeper has the turn.
+    fn collect(&self, fds: &mut [PollFd]) -> Result<bool> {
+        if self.turn.load(Acquire) == OVER {
+            return Err(Errno::ESRCH);
+        }
+        // SAFETY: it is the sleeper's turn, which only the sleeper ends.
+        let array = unsafe { &mut *self.array.get() };
+        let mut any = false;
+        for (entry, wanted) in array.iter_mut().zip(fds) {
+            // One that is not wanted at the moment is not forgotten.
+            if wanted.fd >= 0 && wanted.fd == entry.fd {
+                wanted.revents = core::mem::take(&mut entry.revents);
+                any |= wanted.revents != 0;
+            }
+        }
+        if self.failed.swap(0, Relaxed) != 0 { Err(Errno::ENOMEM) } else { Ok(any) }
+    }
+
+    fn hand_over(&self, fds: &[PollFd]) {
+        // SAFETY: it is the sleeper's turn.
+        let array = unsafe { &mut *self.array.get() };
+        for (entry, wanted) in array.iter_mut().zip(fds) {
+            (entry.fd, entry.events) = (wanted.fd, wanted.events);
+        }
+        array[MOST] = PollFd { fd: self.kick.load(Relaxed), events: POLLIN, revents: 0 };
+        self.turn.store(LISTENERS, Release);
+        let _ = futex_wake(&self.turn, 1);
     }
 }
-
-/// For how long a thread that put a signal back should not ask for signals.
-pub(super) const PUT_BACK_NS: u64 = 100_000_000;
-/// The code of a signal that was sent to one thread.
-const SI_TKILL: i32 = -6;
-
-/// What the kernel says of a signal: the head of `siginfo_t`, and of `signalfd_siginfo`.
-#[repr(C)]
-struct Info {
-    signal: i32,
-    errno: i32,
-    code: i32,
-    rest: [u32; 29],
-}
-
-/// Takes the signal from the descriptor; one below the real-time signals is pending at most once. `false`: it was the
-/// program's, and is put back: the descriptor should be left alone for [`PUT_BACK_NS`].
-pub(super) fn drain(fd: i32) -> bool {
-    let mut bytes = [0u8; 128];
-    if super::fd::read(fd, &mut bytes) != Ok(bytes.len()) {
-        return true;
-    }
-    let word = |at: usize| u32::from_ne_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
-    let mut info = Info { signal: word(0) as i32, errno: word(4) as i32, code: word(8) as i32, rest: [0; 29] };
-    // At the limit of pending signals (RLIMIT_SIGPENDING) the kernel delivers one's own without saying who sent it.
-    if info.code == SI_TKILL || word(12) == 0 {
-        return true;
-    }
-    // Sender, its user and the value: at 12, 16 and 48 here, at 16, 20 and 24 of what the kernel takes.
-    (info.rest[1], info.rest[2]) = (word(12), word(16));
-    (info.rest[3], info.rest[4]) = (word(48), word(52));
-    put_back(&info);
-    false
-}
-
-/// Sends a signal to the whole process as it was sent before.
-fn put_back(info: &Info) {
-    let pid = getpid();
-    // SAFETY: the kernel reads 128 bytes of details.
-    let sent = check(unsafe {
-        syscall3(sys::__NR_rt_sigqueueinfo, pid as usize, SIGNAL as usize, core::ptr::from_ref(info) as usize)
-    });
-    if sent.is_err() {
-        let _ = super::process::kill(pid as i32, SIGNAL);
-    }
-}
-
-const _: () = assert!(size_of::<Info>() == 128);
 
 /// Gives the calling thread an empty descriptor table of its own. The program's descriptors stay as they are in
 /// all other threads; this thread neither sees them nor keeps their files open.
@@ -159,71 +299,5 @@ pub fn private_table() -> Result<()> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::os::fd::{POLLIN, PollFd, eventfd, fstat, ppoll};
-    use std::io::{Read, Write};
-    use std::os::fd::AsRawFd;
-    use std::sync::Arc;
-    use std::sync::atomic::AtomicUsize;
-
-    #[test]
-    fn each_wake_up_arrives_however_it_races() {
-        const ROUNDS: usize = 2000;
-        let (waker, asked) = (Arc::new(Waker::new()), Arc::new(AtomicUsize::new(0)));
-        let (waker2, asked2) = (waker.clone(), asked.clone());
-        let sleeper = std::thread::spawn(move || {
-            waker2.attach().unwrap();
-            let fd = descriptor().unwrap();
-            let mut seen = 0;
-            while seen < ROUNDS {
-                let mut fds = [PollFd { fd, events: POLLIN, revents: 0 }];
-                if !waker2.take() {
-                    let events = ppoll(&mut fds, Some(10_000_000_000)).unwrap();
-                    assert_eq!(events, 1, "a wake-up was lost after {seen}");
-                    drain(fd);
-                    waker2.take();
-                }
-                seen = asked2.load(SeqCst);
-            }
-        });
-        for _ in 0..ROUNDS {
-            asked.fetch_add(1, SeqCst);
-            waker.wake(getpid());
-            if asked.load(SeqCst) % 7 == 0 {
-                std::thread::yield_now();
-            }
-        }
-        sleeper.join().unwrap();
-        waker.wake(getpid()); // nobody there: no harm
-        waker.forget();
-        assert!(!waker.take());
-    }
-
-    #[test]
-    fn a_private_table_leaves_the_programs_files_alone() {
-        let (mut reader, mut writer) = std::io::pipe().unwrap();
-        let (in_fd, out_fd) = (reader.as_raw_fd(), writer.as_raw_fd());
-        let (to_main, from_thread) = std::sync::mpsc::channel();
-        let (to_thread, from_main) = std::sync::mpsc::channel::<()>();
-        let thread = std::thread::spawn(move || {
-            private_table().unwrap();
-            assert_eq!(fstat(in_fd), Err(Errno::EBADF));
-            // Numbers given out here mean nothing to the others.
-            assert_eq!(eventfd(), Ok(0));
-            to_main.send(()).unwrap();
-            // Still here, with its table, while the other side looks at the pipe.
-            let _ = from_main.recv();
-            assert_eq!(fstat(out_fd), Err(Errno::EBADF));
-        });
-        from_thread.recv().unwrap();
-        writer.write_all(b"x").unwrap();
-        drop(writer);
-        let mut all = std::vec::Vec::new();
-        // The pipe ends: the thread keeps no copy of the writing end.
-        reader.read_to_end(&mut all).unwrap();
-        assert_eq!(all, b"x");
-        drop(to_thread);
-        thread.join().unwrap();
-    }
-}
+#[path = "wake_tests.rs"]
+mod tests;

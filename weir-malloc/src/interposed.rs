@@ -1,0 +1,90 @@
+//! Functions of libc's by which a program changes what it is as a whole: its user, its root, its namespaces. Weir's
+//! background thread is not to be there then ([`weir::aside`]). Each does what libc's own does, and libc's own does it: it is
+//! found as the next one of its name (`dlsym`), so that a library preloaded behind this one, or before it, keeps its say.
+//!
+//! Nothing here is part of allocating: these are called by the program, as rarely as they are, and may call libc.
+
+use core::ffi::{CStr, c_char, c_int, c_void};
+use core::sync::atomic::{AtomicPtr, Ordering::Relaxed};
+
+use crate::cxx_throw::lookup;
+use crate::errno;
+
+/// The next function of a name; null where the process has no `dlsym`.
+fn next(name: &CStr, found: &AtomicPtr<c_void>) -> *mut c_void {
+    const RTLD_NEXT: *mut c_void = -1isize as *mut c_void;
+    let known = found.load(Relaxed);
+    if !known.is_null() {
+        return known;
+    }
+    // SAFETY: libc's function of this type, and a C string.
+    let next = lookup().map_or(core::ptr::null_mut(), |dlsym| unsafe { dlsym(RTLD_NEXT, name.as_ptr().cast()) });
+    found.store(next, Relaxed);
+    next
+}
+
+/// Defines each function as `around(call of the next one)`.
+macro_rules! interpose {
+    ($($around:ident $name:ident($($argument:ident: $type:ty),*);)*) => {$(
+        #[doc = concat!("`", stringify!($name), "`, as libc has it.")]
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name($($argument: $type),*) -> c_int {
+            static FOUND: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
+            const NAME: &CStr = match CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
+                Ok(name) => name,
+                Err(_) => panic!("a C string"),
+            };
+            let next = next(NAME, &FOUND);
+            if next.is_null() {
+                errno::set(errno::ENOSYS);
+                return -1;
+            }
+            // SAFETY: the function of this name and type, by its library's ABI; the caller's promise is that function's.
+            let next = unsafe { core::mem::transmute::<*mut c_void, unsafe extern "C" fn($($type),*) -> c_int>(next) };
+            // SAFETY: as above.
+            let call = || unsafe { next($($argument),*) };
+            interpose!(@call $around call $($argument)*)
+        }
+    )*};
+    (@call without_for $call:ident $flags:ident) => { without_for($call, $flags) };
+    (@call $around:ident $call:ident $($argument:ident)*) => { $around($call) };
+}
+
+/// For what binds the calling thread, or those that libc knows, and no other: the background thread ends after it.
+fn after(call: impl FnOnce() -> c_int) -> c_int {
+    let result = call();
+    if result == 0 {
+        weir::aside::changed();
+    }
+    result
+}
+
+/// For what is refused to a process of several threads: there is no background thread meanwhile.
+fn without(call: impl FnOnce() -> c_int) -> c_int {
+    weir::aside::without_thread(call)
+}
+
+/// As [`without`], unless nothing that is kept apart by threads is asked for: descriptors and semaphores alone.
+fn without_for(call: impl FnOnce() -> c_int, flags: c_int) -> c_int {
+    const CLONE_FILES: c_int = 0x400;
+    const CLONE_SYSVSEM: c_int = 0x40000;
+    if flags & !(CLONE_FILES | CLONE_SYSVSEM) == 0 { call() } else { without(call) }
+}
+
+interpose! {
+    after setuid(user: u32);
+    after setgid(group: u32);
+    after seteuid(user: u32);
+    after setegid(group: u32);
+    after setreuid(real: u32, effective: u32);
+    after setregid(real: u32, effective: u32);
+    after setresuid(real: u32, effective: u32, saved: u32);
+    after setresgid(real: u32, effective: u32, saved: u32);
+    after setgroups(count: usize, groups: *const u32);
+    after initgroups(user: *const c_char, group: u32);
+    after capset(header: *mut c_void, data: *const c_void);
+    after chroot(path: *const c_char);
+    after pivot_root(new: *const c_char, old: *const c_char);
+    without_for unshare(flags: c_int);
+    without setns(descriptor: c_int, kind: c_int);
+}

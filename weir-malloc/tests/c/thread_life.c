@@ -1,0 +1,400 @@
+/* When the background thread ends and starts again, and that it is not there when a program becomes something else.
+   argv[1] says which. */
+#include "check.h"
+#include <dirent.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <stddef.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <time.h>
+
+enum { BLOCKS = 64, SIZE = 1 << 20 };
+static char *block[BLOCKS];
+
+static void burst(void) {
+    for (int i = 0; i < BLOCKS; i++) CHECK(block[i] = malloc(SIZE)), memset(block[i], i, SIZE);
+    for (int i = 0; i < BLOCKS; i++) free(block[i]);
+}
+
+/* The line of a task's status that begins with `key`; empty if there is none. */
+static void status(int task, const char *key, char *line, int size) {
+    char path[64];
+    snprintf(path, sizeof path, "/proc/self/task/%d/status", task);
+    FILE *file = fopen(path, "r");
+    line[0] = 0;
+    while (file && fgets(line, size, file) && strncmp(line, key, strlen(key)) != 0) line[0] = 0;
+    if (file) fclose(file);
+}
+
+/* Weir's threads; how many. */
+enum { MOST = 16 };
+static int threads(int task[MOST]) {
+    DIR *tasks = opendir("/proc/self/task");
+    CHECK(tasks != NULL);
+    int count = 0;
+    for (struct dirent *entry; (entry = readdir(tasks));) {
+        char name[64];
+        if (entry->d_name[0] == '.') continue;
+        status(atoi(entry->d_name), "Name:", name, sizeof name);
+        if (strncmp(name, "Name:\tweir", 10) == 0 && count < MOST) task[count++] = atoi(entry->d_name);
+    }
+    closedir(tasks);
+    return count;
+}
+
+static int count(void) {
+    int task[MOST];
+    return threads(task);
+}
+
+/* Frees until the background thread runs, and its listener (which may be refused). */
+static void start(void) {
+    for (int round = 0; round < 1000 && count() < 1; round++) burst(), usleep(20000);
+    CHECK(count() >= 1);
+    for (int round = 0; round < 10 && count() < 2; round++) usleep(10000);
+}
+
+static int needs_root(void) {
+    if (getuid() == 0) return 1;
+    puts("SKIPPED: needs root");
+    return 0;
+}
+
+/* Whether a path that leads through a thread's links shows the file outside of the jail. */
+static int leads_out(const char *through, const char *file) {
+    char path[800];
+    struct stat stat_buf;
+    snprintf(path, sizeof path, "%s/%s", through, file);
+    return stat(path, &stat_buf) == 0;
+}
+
+/* No link of a thread of this process leads to `file`, which is outside. */
+static int is_closed(const char *file) {
+    int closed = 1;
+    DIR *tasks = opendir("/proc/self/task");
+    CHECK(tasks != NULL);
+    for (struct dirent *entry; (entry = readdir(tasks));) {
+        char path[300], link[600];
+        if (entry->d_name[0] == '.') continue;
+        for (int i = 0; i < 2; i++) {
+            snprintf(path, sizeof path, "/proc/self/task/%s/%s", entry->d_name, i ? "root" : "cwd");
+            closed &= !leads_out(path, file);
+        }
+        snprintf(path, sizeof path, "/proc/self/task/%s/fd", entry->d_name);
+        DIR *files = opendir(path);
+        for (struct dirent *number; files && (number = readdir(files));) {
+            if (number->d_name[0] == '.') continue;
+            char up[700];
+            snprintf(link, sizeof link, "%s/%s", path, number->d_name);
+            snprintf(up, sizeof up, "%s/../../../../../../../..", link);
+            closed &= !leads_out(link, file) && !leads_out(up, file);
+        }
+        if (files) closedir(files);
+    }
+    closedir(tasks);
+    return closed;
+}
+
+/* A jail by `how`: "chroot", "unshare" before it, "pivot"; "raw" makes the system call past libc. */
+static void jail(const char *how) {
+    if (!needs_root()) return;
+    char outside[] = "/tmp/weir-outside-XXXXXX", place[] = "/tmp/weir-jail-XXXXXX";
+    CHECK(mkdtemp(outside) && mkdtemp(place));
+    char proc[100], old[100];
+    snprintf(proc, sizeof proc, "%s/proc", place), snprintf(old, sizeof old, "%s/old", place);
+    pid_t child = fork(); /* so that what is mounted goes with its namespace, and the folders can be removed */
+    if (child == 0) {
+        if (unshare(CLONE_NEWNS) != 0) puts("SKIPPED: no mount namespace may be made here"), _exit(0);
+        CHECK(mount("none", "/", 0, MS_REC | MS_PRIVATE, 0) == 0 && mount("tmpfs", place, "tmpfs", 0, 0) == 0);
+        CHECK(mkdir(proc, 0755) == 0 && mkdir(old, 0755) == 0);
+        if (mount("proc", proc, "proc", 0, 0) != 0) puts("SKIPPED: no /proc may be mounted here"), fflush(stdout), _exit(0);
+        start();
+        if (strcmp(how, "pivot") == 0) {
+            CHECK(unshare(CLONE_NEWNS) == 0 && chdir(place) == 0 && syscall(SYS_pivot_root, ".", "old") == 0);
+            CHECK(chroot(".") == 0 && chdir("/") == 0 && umount2("/old", MNT_DETACH) == 0);
+        } else if (strcmp(how, "raw") == 0) {
+            CHECK(syscall(SYS_unshare, CLONE_FS) == 0);
+            CHECK(syscall(SYS_chroot, place) == 0 && chdir("/") == 0);
+            /* Nothing tells of it: the thread sees it when it is woken next. */
+            for (int round = 0; round < 500 && !is_closed(outside); round++) burst(), usleep(20000);
+        } else {
+            if (strcmp(how, "unshare") == 0) CHECK(unshare(CLONE_FS) == 0);
+            CHECK(chroot(place) == 0 && chdir("/") == 0);
+        }
+        CHECK(is_closed(outside));
+        CHECK(setgroups(0, 0) == 0 && setresgid(65534, 65534, 65534) == 0 && setresuid(65534, 65534, 65534) == 0);
+        start();
+        CHECK(is_closed(outside));
+        _exit(0);
+    }
+    int result;
+    CHECK(waitpid(child, &result, 0) == child);
+    rmdir(outside), rmdir(place);
+    CHECK(WIFEXITED(result) && WEXITSTATUS(result) == 0);
+}
+
+/* What the kernel refuses to a process of several threads works, and again and again. */
+static void namespaces(void) {
+    start();
+    if (unshare(CLONE_NEWUSER) != 0) {
+        CHECK(errno != EINVAL);
+        return (void)puts("SKIPPED: no user namespace may be made here");
+    }
+    CHECK(count() <= 1); /* another one, which sleeps for a moment yet */
+    start();
+    long before = 0;
+    for (int i = 0; i < 1000; i++) {
+        CHECK(unshare(CLONE_FS) == 0 && count() <= 1);
+        if (i % 50 == 0) burst(), usleep(120000);
+        if (i == 100 || i == 999) {
+            long size, unused;
+            FILE *file = fopen("/proc/self/statm", "r");
+            CHECK(fscanf(file, "%ld %ld", &size, &unused) == 2);
+            fclose(file);
+            if (i == 999) CHECK(size - before < 256); /* the places of 18 threads: 1 MiB */
+            before = size;
+        }
+    }
+}
+
+/* Sends out-of-band data, which the kernel tells of by SIGURG, to a process that asks for the signal later. */
+static void urgent(void) {
+    sigset_t set;
+    sigemptyset(&set), sigaddset(&set, SIGURG), sigprocmask(SIG_BLOCK, &set, NULL);
+    start();
+    int server = socket(AF_INET, SOCK_STREAM, 0), client = socket(AF_INET, SOCK_STREAM, 0);
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t size = sizeof address;
+    CHECK(bind(server, (void *)&address, size) == 0 && listen(server, 1) == 0);
+    CHECK(getsockname(server, (void *)&address, &size) == 0 && connect(client, (void *)&address, size) == 0);
+    int peer = accept(server, NULL, NULL);
+    CHECK(peer >= 0 && fcntl(peer, F_SETOWN, getpid()) == 0);
+    struct timespec second = {1, 0};
+    siginfo_t info;
+    for (int i = 0; i < 20; i++) {
+        CHECK(send(client, "x", 1, MSG_OOB) == 1);
+        usleep(10000); /* time for a thief */
+        CHECK(sigtimedwait(&set, &info, &second) == SIGURG && info.si_code == SI_KERNEL);
+        char byte;
+        recv(peer, &byte, 1, MSG_OOB);
+    }
+    pid_t child = fork();
+    if (child == 0) kill(getppid(), SIGURG), _exit(0);
+    CHECK(waitpid(child, NULL, 0) == child);
+    usleep(10000);
+    CHECK(sigtimedwait(&set, &info, &second) == SIGURG && info.si_code == SI_USER && info.si_pid == child);
+}
+
+/* How often Weir's threads were switched to, in all. */
+static long switches(void) {
+    int task[MOST], found = threads(task);
+    long sum = found > 0 ? 0 : -1;
+    for (int i = 0; i < found; i++) {
+        char line[100];
+        status(task[i], "voluntary_ctxt_switches:", line, sizeof line);
+        sum += atol(line + strcspn(line, "\t"));
+    }
+    return sum;
+}
+
+/* At rest there is no wake-up, whoever the program is, and whatever signal it leaves pending. */
+static void rest(int is_root) {
+    sigset_t all;
+    sigfillset(&all), sigprocmask(SIG_BLOCK, &all, NULL);
+    if (is_root ? getuid() != 0 : getuid() == 0 && setuid(65534) != 0) return (void)puts("SKIPPED: another user");
+    char *kept = malloc(32 << 20);
+    memset(kept, 1, 32 << 20);
+    start();
+    for (int round = 0; round < 2; round++) {
+        long before, after = switches();
+        int tries = 12;
+        do before = after, sleep(5), after = switches();
+        while (before != after && --tries > 0);
+        CHECK(tries > 0 && before > 0);
+        kill(getpid(), SIGURG);
+    }
+    free(kept);
+}
+
+/* The main thread ends by the bare system call, and so does the last thread of the program. */
+static void *end_late(void *argument) {
+    usleep(200000);
+    return (void *)syscall(SYS_exit, 5);
+}
+static void last_thread(int is_main_last) {
+    pid_t child = fork();
+    if (child == 0) {
+        pthread_t thread;
+        start();
+        if (!is_main_last) CHECK(pthread_create(&thread, NULL, end_late, NULL) == 0);
+        syscall(SYS_exit, 3);
+    }
+    int result;
+    CHECK(waitpid(child, &result, 0) == child && WIFEXITED(result));
+    if (is_main_last) CHECK(WEXITSTATUS(result) == 3);
+}
+
+/* A class that takes what others leave is the background thread's too. */
+static void class(int wanted) {
+    struct sched_param none = {0};
+    CHECK(sched_setscheduler(0, wanted, &none) == 0);
+    start();
+    int task[MOST], found = threads(task);
+    for (int i = 0; i < found; i++) CHECK(sched_getscheduler(task[i]) == wanted);
+}
+
+static long resident(void) {
+    long size, pages;
+    FILE *file = fopen("/proc/self/statm", "r");
+    CHECK(file && fscanf(file, "%ld %ld", &size, &pages) == 2);
+    fclose(file);
+    return pages * 4096;
+}
+
+/* The thread still does its work: what a burst leaves goes back. */
+static void works(void) {
+    start();
+    long before = resident();
+    for (int round = 0; round < 1000 && resident() >= before + (8 << 20); round++) usleep(20000);
+    burst();
+    int round = 0;
+    while (resident() > 24 << 20 && ++round < 1000) usleep(20000);
+    CHECK(round < 1000);
+}
+
+static void groups(void) {
+    if (!needs_root()) return;
+    gid_t group[2000];
+    for (int i = 0; i < 2000; i++) group[i] = 100000 + i * 7;
+    start();
+    CHECK(setgroups(2000, group) == 0 && count() <= 1);
+    usleep(300000);
+    int task[MOST], found = threads(task);
+    char ours[16384], theirs[16384];
+    status(getpid(), "Groups:", ours, sizeof ours);
+    for (int i = 0; i < found; i++) status(task[i], "Groups:", theirs, sizeof theirs), CHECK(strcmp(ours, theirs) == 0);
+    usleep(1500000);
+    works();
+    CHECK(count() >= 1);
+}
+
+/* Signals between threads are refused from now on. */
+static void refused(void) {
+    start();
+    struct sock_filter lines[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_tgkill, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog program = {sizeof lines / sizeof *lines, lines};
+    usleep(3000000); /* it rests */
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program))
+        return (void)puts("SKIPPED: no filter may be set here");
+    for (int round = 0; round < 3; round++) works(), usleep(1000000);
+}
+
+/* A child of vfork that is the first to free so much does not start its parent's thread, nor one that ends with it. */
+__attribute__((noinline)) static void in_child(void) { burst(); }
+static void vforked(void) {
+    pid_t child = vfork();
+    if (child == 0) in_child(), _exit(0);
+    CHECK(child > 0 && waitpid(child, NULL, 0) == child);
+    works();
+    /* Nor does a child end it by becoming something else. */
+    int before[MOST], after[MOST];
+    int found = threads(before);
+    CHECK(found >= 1);
+    child = vfork();
+    if (child == 0) _exit(setgid(getgid()) != 0 || unshare(CLONE_FS) != 0);
+    int result;
+    CHECK(child > 0 && waitpid(child, &result, 0) == child && result == 0);
+    CHECK(threads(after) == found && memcmp(before, after, found * sizeof *before) == 0);
+}
+
+/* Whether all threads have the main thread's ids. */
+static int all_alike(void) {
+    int alike = 1;
+    DIR *tasks = opendir("/proc/self/task");
+    CHECK(tasks != NULL);
+    for (struct dirent *entry; (entry = readdir(tasks));)
+        for (int j = 0; j < 2 && entry->d_name[0] != '.'; j++) {
+            char ours[200], theirs[200];
+            status(getpid(), j ? "Uid:" : "Gid:", ours, sizeof ours);
+            status(atoi(entry->d_name), j ? "Uid:" : "Gid:", theirs, sizeof theirs);
+            alike &= theirs[0] == 0 || strcmp(ours, theirs) == 0;
+        }
+    closedir(tasks);
+    return alike;
+}
+
+/* A program that changes its user: in the moment that the call returns, no thread has the old one's rights. */
+static void rights(int is_raw) {
+    if (!needs_root()) return;
+    start();
+    int task[MOST], found = threads(task);
+    for (int i = 0; i < found; i++) {
+        char line[100];
+        status(task[i], "CapPrm:", line, sizeof line);
+        CHECK((strtoul(line + 7, NULL, 16) & ~(1ul << 24)) == 0); /* CAP_SYS_RESOURCE at most */
+    }
+    if (is_raw) {
+        usleep(1500000); /* it rests, and nothing tells of this */
+        CHECK(syscall(SYS_setresgid, 65534, 65534, 65534) == 0 && syscall(SYS_setresuid, 65534, 65534, 65534) == 0);
+    } else {
+        CHECK(setresgid(65534, 65534, 65534) == 0 && all_alike());
+        usleep(300000);
+        CHECK(setresuid(65534, 65534, 65534) == 0 && all_alike());
+        start();
+    }
+    for (int round = 0; is_raw && !all_alike(); round++, burst(), usleep(20000)) CHECK(round < 1000);
+    CHECK(all_alike());
+}
+
+/* From a handler that may have interrupted the heap anywhere: no deadlock. */
+static void on_alarm(int number) { (void)!setgid(getgid()); }
+static void in_handler(void) {
+    struct sigaction action = {.sa_handler = on_alarm, .sa_flags = SA_RESTART};
+    CHECK(sigaction(SIGUSR1, &action, NULL) == 0);
+    start();
+    timer_t timer;
+    struct sigevent event = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGUSR1};
+    struct itimerspec often = {{0, 3000000}, {0, 3000000}};
+    CHECK(timer_create(CLOCK_MONOTONIC, &event, &timer) == 0 && timer_settime(timer, 0, &often, NULL) == 0);
+    for (int round = 0; round < 40; round++) burst(), malloc_trim(0);
+}
+
+int main(int argc, char **argv) {
+    alarm(200);
+    CHECK(argc == 2);
+    const char *which = argv[1];
+    if (!is_weir()) return 0;
+    if (strncmp(which, "jail-", 5) == 0) jail(which + 5);
+    else if (strcmp(which, "namespaces") == 0) namespaces();
+    else if (strcmp(which, "urgent") == 0) urgent();
+    else if (strcmp(which, "rest-root") == 0) rest(1);
+    else if (strcmp(which, "rest-user") == 0) rest(0);
+    else if (strcmp(which, "main-last") == 0) last_thread(1);
+    else if (strcmp(which, "other-last") == 0) last_thread(0);
+    else if (strcmp(which, "batch") == 0) class(SCHED_BATCH);
+    else if (strcmp(which, "idle") == 0) class(SCHED_IDLE);
+    else if (strcmp(which, "groups") == 0) groups();
+    else if (strcmp(which, "refused") == 0) refused();
+    else if (strcmp(which, "vfork") == 0) vforked();
+    else if (strcmp(which, "rights") == 0) rights(0);
+    else if (strcmp(which, "rights-raw") == 0) rights(1);
+    else if (strcmp(which, "handler") == 0) in_handler();
+    else CHECK(!"known");
+    return 0;
+}
