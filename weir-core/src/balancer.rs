@@ -215,6 +215,8 @@ impl<P: Platform> Heap<P> {
         let keep_mapped = blocks.peak.roll(used) - used;
         drop(blocks);
         moved += self.unmap_while(Cause::Idle, |blocks| blocks.drop_above(keep_mapped));
+        // What the last window reported and nobody took since: then what describes it is not needed soon either.
+        moved += self.release_descriptions();
         moved += self.report_whole(want, |i| keep[i]);
         moved += self.report_runs(want, |i| keep[i]);
         moved += self.report_slabs(want, false);
@@ -242,6 +244,7 @@ impl<P: Platform> Heap<P> {
             + self.report_runs(want, |_| 0)
             + self.report_slabs(want, true)
             + self.report_user_zones(want);
+        self.release_descriptions();
         self.publish();
         bytes
     }
@@ -269,6 +272,7 @@ impl<P: Platform> Heap<P> {
         bytes += self.report_slabs(want, true);
         bytes += self.report_collapsed(want, COLLAPSED_PRESSURE);
         bytes += self.report_user_zones(want);
+        self.release_descriptions();
         if trimmed > 0 {
             stats::add(&self.platform.stats().trims, 1);
         }
@@ -310,6 +314,7 @@ impl<P: Platform> Heap<P> {
             + self.report_runs(want, |_| 0)
             + self.report_slabs(want, true)
             + self.report_user_zones(want);
+        self.release_descriptions();
         self.publish();
         bytes
     }

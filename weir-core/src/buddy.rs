@@ -199,6 +199,8 @@ pub struct Pageblock {
     pub refused: bool,
     /// Taken out of use: its free pages are on no list.
     pub offline: bool,
+    /// No memory is behind the whole pages of what describes it (or none goes back): not since it was handed out last.
+    pub bare: bool,
 }
 
 const _: () = assert!(size_of::<Pageblock>() == 160);
@@ -221,6 +223,7 @@ impl Pageblock {
             dirty: false,
             refused: false,
             offline: false,
+            bare: true,
         }
     }
 

@@ -9,7 +9,7 @@
 //! | 7 | [`audit`] |
 //! | 6 | [`heap`], with `large` for what is larger than a size class; [`user_zone`] |
 //! | 5 | [`object_cache`], [`made_cache`], `cache_calls`, `trim`, [`cache_stats`], [`balancer`], `collapse` |
-//! | 4 | [`slab`], [`report`], [`mapped`], [`density`] |
+//! | 4 | [`slab`], [`report`], `bare`, [`mapped`], [`density`] |
 //! | 3 | [`zone`] |
 //! | 2 | [`buddy`], [`percpu`], [`bucket`], [`pressure`] |
 //! | 1 | [`platform`], [`page`], [`lock`] on `sync`, [`size_class`], [`geometry`], [`class_set`], [`tuning`], [`backoff`], [`working_set`], [`refault`], [`stats`], [`trace`], [`tunables`] |
@@ -18,6 +18,7 @@
 pub mod audit;
 pub mod backoff;
 pub mod balancer;
+mod bare;
 pub mod bucket;
 pub mod buddy;
 mod cache_calls;

@@ -143,7 +143,7 @@ impl Platform for Linux {
         // Once there are pages, frees enter the fast path; so it is set up before.
         self.lockless();
         Some(match reach {
-            Reach::Any => Run { addr: self.next_window(len, align)?, len },
+            Reach::Any | Reach::Apart => Run { addr: self.next_window(len, align)?, len },
             Reach::Low32 => Run { addr: 1 << 30, len: 2 << 30 },
         })
     }
@@ -170,12 +170,6 @@ impl Platform for Linux {
             let _ = mman::mbind_preferred(at, run.len, &mask);
         }
         Placed::Done
-    }
-
-    fn populate(&self, run: Run) {
-        // Kernels before 5.14 do not know it; the pages then come one by one.
-        // SAFETY: the mapping is the engine's and fresh; no contents change.
-        let _ = unsafe { mman::madvise(run.addr as *mut u8, run.len, mman::MADV_POPULATE_WRITE) };
     }
 
     fn map(&self, len: usize, align: usize) -> Option<usize> {

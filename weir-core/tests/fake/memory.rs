@@ -46,7 +46,7 @@ pub fn wipe(run: Run) {
 impl Memory {
     pub fn reserve(&mut self, len: usize, align: usize, reach: Reach) -> Option<Run> {
         let (window, addr) = match reach {
-            Reach::Any => {
+            Reach::Any | Reach::Apart => {
                 let window = Run { addr: mmap(0, len + align, PROT_NONE, 0)?, len: len + align };
                 (window, window.addr.next_multiple_of(align))
             }

@@ -76,6 +76,8 @@ pub struct Fake {
     pub lockless: bool,
     /// Bytes that a heap window may have.
     pub window: usize,
+    /// Pages of its first pageblock that a heap window begins behind.
+    pub skipped: usize,
     cpus: Vec<Mutex<()>>,
     sleepers: (Mutex<()>, Condvar),
     pub notices: AtomicUsize,
@@ -90,6 +92,8 @@ pub struct Fake {
     misuses: Mutex<Vec<(Misuse, usize)>>,
     /// Every call of release so far.
     released: Mutex<Vec<Vec<Run>>>,
+    /// Bytes of metadata released so far.
+    pub metadata_released: AtomicUsize,
     in_flight: Mutex<Vec<Run>>,
     /// What the test holds now: address and length.
     live: Mutex<BTreeMap<usize, usize>>,
@@ -128,6 +132,7 @@ impl Fake {
             is_slow: AtomicBool::new(false),
             lockless: true,
             window: 1 << 30,
+            skipped: 0,
             cpus: (0..CPUS).map(|_| Mutex::default()).collect(),
             sleepers: Default::default(),
             notices: AtomicUsize::new(0),
@@ -138,6 +143,7 @@ impl Fake {
             no_fence: AtomicBool::new(false),
             misuses: Mutex::default(),
             released: Mutex::default(),
+            metadata_released: AtomicUsize::new(0),
             in_flight: Mutex::default(),
             live: Mutex::default(),
             hook: Mutex::default(),
@@ -233,6 +239,15 @@ impl Fake {
         }
     }
 
+    /// What the test wants done meanwhile.
+    fn run_hook(&self) {
+        let hook = locked(&self.hook).take();
+        if let Some(hook) = hook {
+            std::thread::scope(|scope| scope.spawn(&hook).join().unwrap());
+            *locked(&self.hook) = Some(hook);
+        }
+    }
+
     /// Nodes whose workers were wanted since the last call.
     pub fn take_summoned(&self) -> Vec<usize> {
         std::mem::take(&mut locked(&self.summoned))
@@ -259,11 +274,7 @@ impl Below for Fake {
         let fails = self.fails(Call::Release);
         self.check_release(runs);
         locked(&self.released).push(runs.to_vec());
-        let hook = locked(&self.hook).take();
-        if let Some(hook) = hook {
-            std::thread::scope(|scope| scope.spawn(&hook).join().unwrap());
-            *locked(&self.hook) = Some(hook);
-        }
+        self.run_hook();
         // A failing call still does a part of its work.
         let taken = if fails { runs.len() / 2 } else { runs.len() };
         let pinned = locked(&self.pinned).clone();
@@ -292,7 +303,8 @@ impl Platform for Fake {
         let len = if reach == Reach::Low32 || len > self.window * 4 { len.min(self.window) } else { len };
         let window = locked(&self.memory).reserve(len, align, reach);
         locked(&self.windows).extend(window);
-        window
+        let skipped = if reach == Reach::Any { self.skipped * PAGE } else { 0 };
+        window.map(|Run { addr, len }| Run { addr: addr + skipped, len: len - skipped })
     }
 
     fn map_at(&self, run: Run, _node: usize) -> Placed {
@@ -311,6 +323,18 @@ impl Platform for Fake {
 
     fn map(&self, len: usize, align: usize) -> Option<usize> {
         if self.fails(Call::Map) { None } else { locked(&self.memory).map(len, align) }
+    }
+
+    fn release_metadata(&self, runs: &[Run]) -> bool {
+        let fails = self.fails(Call::Release);
+        self.check_release(runs);
+        self.run_hook();
+        if !fails {
+            runs.iter().for_each(|&run| memory::wipe(run));
+            self.metadata_released.fetch_add(runs.iter().map(|run| run.len).sum(), Relaxed);
+        }
+        locked(&self.in_flight).retain(|run| !runs.contains(run));
+        !fails
     }
 
     fn unmap(&self, run: Run) {

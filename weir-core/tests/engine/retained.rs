@@ -1,0 +1,158 @@
+//! What stays after a peak: of the memory that describes free pages, and of buckets' shells.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use weir_core::page::{PAGE, PAGEBLOCK};
+use weir_core::platform::Run;
+use weir_core::pressure::Level;
+
+use crate::fake::{Call, Fake};
+use crate::held::World;
+use crate::policy::{RUN, calm, free_where, full_pageblocks, pressure};
+
+const MIB: usize = 1 << 20;
+/// Bytes of class map and descriptors for a pageblock.
+const DESCRIPTION: usize = PAGEBLOCK / PAGE * 37;
+
+/// Resident bytes of the heap's arrays: of the window that follows the heap's.
+fn arrays(world: &World) -> usize {
+    let windows = world.fake().windows();
+    resident(windows[1])
+}
+
+fn resident(run: Run) -> usize {
+    let mut pages = vec![0u8; run.len / PAGE];
+    // SAFETY: the fake reserved it; the vector has a byte for each page.
+    assert_eq!(unsafe { libc::mincore(run.addr as *mut _, run.len, pages.as_mut_ptr()) }, 0);
+    pages.iter().filter(|&&page| page & 1 == 1).count() * PAGE
+}
+
+#[test]
+fn what_describes_free_memory_goes_back_in_calm_times() {
+    let mut world = full_pageblocks(false, 40);
+    // Every page has been in use, as a slab's or a run's of its own.
+    world.free_all();
+    (0..4000).for_each(|_| assert!(world.alloc(4000).is_some()));
+    let peak = arrays(&world);
+    assert!(peak > 8 * DESCRIPTION, "{peak} bytes");
+    world.free_all();
+    (0..20).for_each(|_| calm(&world));
+    // A page for pageblocks' own state, and the ends of arrays.
+    let left = arrays(&world);
+    assert!(left <= 6 * PAGE, "{left} of {peak} bytes of metadata are left");
+    // All of it can be used again.
+    (0..4000).for_each(|_| assert!(world.alloc(4000).is_some()));
+    world.finish();
+}
+
+#[test]
+fn pressure_and_trim_take_it_at_once() {
+    for trim in [false, true] {
+        let mut world = full_pageblocks(false, 24);
+        world.free_all();
+        (0..3000).for_each(|_| assert!(world.alloc(4000).is_some()));
+        world.free_all();
+        let bytes = if trim { world.heap.trim() } else { pressure(&world, Level::Severe) };
+        assert_eq!(bytes, 24 * PAGEBLOCK);
+        let left = arrays(&world);
+        assert!(left <= 6 * PAGE, "{left} bytes");
+        world.finish();
+    }
+}
+
+#[test]
+fn what_is_in_use_keeps_its_description_and_no_more() {
+    let mut world = full_pageblocks(false, 64);
+    let base = world.held.iter().map(|block| block.addr).min().unwrap();
+    // One run in each eighth pageblock stays: of each group, seven go.
+    free_where(&mut world, |addr| (addr - base) % (8 * PAGEBLOCK) != 0);
+    pressure(&world, Level::Some);
+    let released = world.fake().metadata_released.load(Relaxed);
+    // The eighth's own descriptors, half a page of its neighbour's, and the group's class map stay.
+    assert_eq!(released, 8 * (31 * PAGE));
+    // A group that becomes free later goes whole, with the pages that pageblocks share.
+    world.free_all();
+    pressure(&world, Level::Some);
+    assert_eq!(world.fake().metadata_released.load(Relaxed), released + 8 * 37 * PAGE);
+    assert!(arrays(&world) <= 6 * PAGE);
+    world.finish();
+}
+
+#[test]
+fn a_heap_that_is_used_in_turns_keeps_what_describes_it() {
+    let mut world = full_pageblocks(false, 40);
+    for _ in 0..10 {
+        world.free_all();
+        (0..40 * PAGEBLOCK / RUN).for_each(|_| assert!(world.alloc(RUN).is_some()));
+        calm(&world);
+    }
+    assert_eq!(world.fake().metadata_released.load(Relaxed), 0);
+    world.finish();
+}
+
+/// While the memory behind descriptions is on its way, another thread takes all that it can get, and writes to it.
+#[test]
+fn pages_cannot_be_taken_while_their_description_goes() {
+    let mut world = full_pageblocks(false, 64);
+    world.free_all();
+    let heap: &'static weir_core::heap::Heap<Fake> =
+        Box::leak(std::mem::replace(&mut world.heap, Box::new(weir_core::heap::Heap::new(Fake::new()))));
+    let taken = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&taken);
+    heap.platform().during_release(move || {
+        let objects: Vec<_> = (0..200).map(|i| heap.alloc(if i % 2 == 0 { 3000 } else { 40_000 })).collect();
+        assert!(objects.iter().all(|object| !object.is_null()));
+        count.fetch_add(objects.len(), Relaxed);
+        std::mem::forget(objects.clone());
+        HELD.lock().unwrap().extend(objects.into_iter().map(|object| object as usize));
+    });
+    heap.trim();
+    heap.trim();
+    let held = std::mem::take(&mut *HELD.lock().unwrap());
+    assert_eq!(held.len(), taken.load(Relaxed));
+    assert!(heap.platform().metadata_released.load(Relaxed) > 0);
+    // Each is known for what it is, and given back once.
+    let audit = heap.audit().unwrap();
+    assert_eq!(audit.runs, held.len() / 2);
+    // SAFETY: taken above, once.
+    held.into_iter().for_each(|object| unsafe { heap.free(object as *mut u8) });
+    assert_eq!(heap.platform().take_misuses(), []);
+    heap.audit().unwrap();
+}
+
+static HELD: std::sync::Mutex<Vec<usize>> = std::sync::Mutex::new(Vec::new());
+
+#[test]
+fn refused_releases_of_metadata_are_tried_once() {
+    let mut world = full_pageblocks(false, 32);
+    world.free_all();
+    (0..2).for_each(|_| calm(&world));
+    assert_eq!(world.audit().idle_pages, 0);
+    world.fake().fail(Call::Release, u64::MAX);
+    (0..5).for_each(|_| calm(&world));
+    assert_eq!(world.fake().metadata_released.load(Relaxed), 0);
+    let calls = world.fake().calls(Call::Release);
+    assert!(calls <= 8, "{calls} calls");
+    world.fake().fail_nothing();
+    // A wild pointer into what is free is no block's, whatever became of its description.
+    let base = world.fake().windows()[0].addr;
+    // SAFETY: a wrong free, which is named and not obeyed.
+    unsafe { world.heap.free((base + 5 * MIB) as *mut u8) };
+    assert_eq!(world.fake().take_misuses().len(), 1);
+    world.finish();
+}
+
+#[test]
+fn the_first_pageblock_may_lack_pages() {
+    let mut fake = Fake::new();
+    fake.skipped = 37;
+    let mut world = World::new(fake);
+    (0..5000).for_each(|i| assert!(world.alloc(16 + i % 6000).is_some()));
+    let base = world.fake().windows()[0].addr;
+    let lowest = world.held.iter().map(|block| block.addr).min().unwrap();
+    assert!((base + 37 * PAGE..base + 64 * PAGE).contains(&lowest), "{lowest:#x} in a window from {base:#x}");
+    assert_eq!(world.audit().hole_pages, 37);
+    free_where(&mut world, |addr| addr % 3 == 0);
+    (0..20).for_each(|_| calm(&world));
+    world.finish();
+}
