@@ -37,6 +37,10 @@ const COLLAPSED_CALM: usize = 16;
 /// See above.
 const COLLAPSED_PRESSURE: usize = 1024;
 
+/// Bucket shells (528 bytes each) that pressure leaves for depots to go on with: at the severe level no memory is taken for
+/// others. They are for 8,192 objects, an eighth of what all depots of malloc's classes hold at most.
+const SHELLS_UNDER_PRESSURE: usize = 128;
+
 /// What the balancer remembers between its runs.
 pub struct Balancer {
     /// One batch in flight at a time for each node, and none across a fork. What is of all nodes or none (drains, zones
@@ -216,7 +220,7 @@ impl<P: Platform> Heap<P> {
         drop(blocks);
         moved += self.unmap_while(Cause::Idle, |blocks| blocks.drop_above(keep_mapped));
         // What the last window reported and nobody took since: then what describes it is not needed soon either.
-        moved += self.release_descriptions();
+        moved += self.release_descriptions() + self.release_stale_shells();
         moved += self.report_whole(want, |i| keep[i]);
         moved += self.report_runs(want, |i| keep[i]);
         moved += self.report_slabs(want, false);
@@ -245,6 +249,7 @@ impl<P: Platform> Heap<P> {
             + self.report_slabs(want, true)
             + self.report_user_zones(want);
         self.release_descriptions();
+        self.release_shells(0);
         self.publish();
         bytes
     }
@@ -273,6 +278,7 @@ impl<P: Platform> Heap<P> {
         bytes += self.report_collapsed(want, COLLAPSED_PRESSURE);
         bytes += self.report_user_zones(want);
         self.release_descriptions();
+        self.release_shells(SHELLS_UNDER_PRESSURE);
         if trimmed > 0 {
             stats::add(&self.platform.stats().trims, 1);
         }
@@ -315,6 +321,7 @@ impl<P: Platform> Heap<P> {
             + self.report_slabs(want, true)
             + self.report_user_zones(want);
         self.release_descriptions();
+        self.release_shells(0);
         self.publish();
         bytes
     }

@@ -279,7 +279,7 @@ impl<P: Platform> Heap<P> {
         loop {
             let reserved = self.mapped.lock(&self.platform).reserve();
             let Err(capacity) = reserved else { return true };
-            let Some(table) = self.platform.map(table_bytes(capacity), PAGE) else { return false };
+            let Some(table) = self.platform.map_metadata(table_bytes(capacity), PAGE) else { return false };
             let old = self.mapped.lock(&self.platform).rehash(table, capacity);
             if let Some(run) = old {
                 self.platform.unmap(run);

@@ -8,10 +8,10 @@
 //! |---|---|
 //! | 7 | [`audit`] |
 //! | 6 | [`heap`], with `large` for what is larger than a size class; [`user_zone`] |
-//! | 5 | [`object_cache`], [`made_cache`], `cache_calls`, `trim`, [`cache_stats`], [`balancer`], `collapse` |
+//! | 5 | [`object_cache`], [`made_cache`], `cache_calls`, `shell_supply`, `trim`, [`cache_stats`], [`balancer`], `collapse` |
 //! | 4 | [`slab`], [`report`], `bare`, [`mapped`], [`density`] |
 //! | 3 | [`zone`] |
-//! | 2 | [`buddy`], [`percpu`], [`bucket`], [`pressure`] |
+//! | 2 | [`buddy`], [`percpu`], [`bucket`] on [`shells`], [`pressure`] |
 //! | 1 | [`platform`], [`page`], [`lock`] on `sync`, [`size_class`], [`geometry`], [`class_set`], [`tuning`], [`backoff`], [`working_set`], [`refault`], [`stats`], [`trace`], [`tunables`] |
 #![cfg_attr(not(test), no_std)]
 
@@ -39,6 +39,8 @@ pub mod platform;
 pub mod pressure;
 pub mod refault;
 pub mod report;
+mod shell_supply;
+pub mod shells;
 pub mod size_class;
 pub mod slab;
 pub mod stats;

@@ -350,11 +350,8 @@ impl<P: Platform> Heap<P> {
             while let Some(slab) = self.next_empty(cache, domain) {
                 self.take_slab_down(cache, slab);
             }
-            let mut depot = domain.depot.lock(&self.platform);
-            let mut spare = core::mem::replace(&mut depot.spare, crate::bucket::Shells::new());
-            drop(depot);
-            let mut stash = self.stash.lock(&self.platform);
-            while stash.take_one(&mut spare) {}
+            let spare = domain.depot.lock(&self.platform).take_spare();
+            self.give_shells(spare);
         }
         cache.state.store(FREE, Release);
         Ok(())

@@ -350,7 +350,7 @@ impl PerCpu {
     }
 
     fn make<P: Platform>(platform: &P) -> Option<*mut CpuSlab> {
-        let slab = platform.map(SLAB_BYTES, PAGE)? as *mut CpuSlab;
+        let slab = platform.map_metadata(SLAB_BYTES, PAGE)? as *mut CpuSlab;
         // SAFETY: fresh memory of that size, all zero.
         unsafe { CpuSlab::init(slab) };
         Some(slab)

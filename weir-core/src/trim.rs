@@ -123,6 +123,9 @@ impl<P: Platform> Heap<P> {
             let keep = if to == To::Nothing { 0 } else { wanted as usize };
             let surplus = depot.objects.saturating_sub(keep).min(MAX_BATCH);
             if surplus == 0 {
+                let spare = depot.take_spare();
+                drop(depot);
+                self.give_shells(spare);
                 return bytes;
             }
             let n = depot.reclaim(&mut objects[..surplus]);

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use weir_core::made_cache::{CacheId, Spec};
 use weir_core::page::{PAGE, PAGEBLOCK};
-use weir_core::platform::Run;
+use weir_core::platform::{Platform, Run};
 use weir_core::pressure::Level;
 
 use crate::fake::{Call, Fake};
@@ -155,4 +156,83 @@ fn the_first_pageblock_may_lack_pages() {
     free_where(&mut world, |addr| addr % 3 == 0);
     (0..20).for_each(|_| calm(&world));
     world.finish();
+}
+
+/// A cache of small objects, of which `count` were in use and are free.
+fn cache(world: &World, count: usize) -> CacheId {
+    let spec = Spec { name: b"shells", size: 16, ..Spec::default() };
+    let id = world.heap.make_cache(&spec).unwrap();
+    let objects: Vec<_> = (0..count).map(|_| world.heap.cache_alloc(id)).collect();
+    assert!(objects.iter().all(|object| !object.is_null()));
+    // SAFETY: allocated above, once.
+    objects.into_iter().for_each(|object| unsafe { world.heap.cache_free(id, object) });
+    id
+}
+
+/// Bytes of shells with memory behind them, as far as the engine knows.
+fn shells(world: &World) -> usize {
+    world.fake().stats().metadata_bytes.load(Relaxed) as usize
+}
+
+#[test]
+fn shells_go_back_in_calm_times_under_pressure_by_trim_and_after_their_cache() {
+    // 8 bytes for each object, and a little more.
+    const COUNT: usize = 400_000;
+    for how in 0..4 {
+        let mut world = World::new(Fake::new());
+        let id = cache(&world, COUNT);
+        assert!(shells(&world) > 8 * COUNT, "{} bytes of shells", shells(&world));
+        assert!(world.audit().depot_objects > COUNT / 2);
+        match how {
+            0 => (0..60).for_each(|_| calm(&world)),
+            1 => drop([pressure(&world, Level::Severe)]),
+            2 => drop([world.heap.trim()]),
+            _ => {
+                // SAFETY: nobody uses it any more.
+                unsafe { world.heap.destroy_cache(id) }.unwrap();
+                (0..3).for_each(|_| calm(&world));
+            }
+        }
+        // Pressure leaves some, as it may stop more from being made.
+        let left = if how == 1 { 5 * 16 << 10 } else { 0 };
+        assert_eq!(shells(&world), left, "way {how}");
+        // They are there again when they are wanted.
+        world.fake().pass_ms(10_000);
+        cache(&world, COUNT);
+        assert!(world.audit().depot_objects > COUNT / 2);
+        world.free_all();
+    }
+}
+
+#[test]
+fn a_cache_that_is_used_in_turns_keeps_its_shells() {
+    let world = World::new(Fake::new());
+    let id = cache(&world, 100_000);
+    for _ in 0..6 {
+        calm(&world);
+        let released = world.fake().metadata_released.load(Relaxed);
+        let objects: Vec<_> = (0..100_000).map(|_| world.heap.cache_alloc(id)).collect();
+        // SAFETY: allocated above, once.
+        objects.into_iter().for_each(|object| unsafe { world.heap.cache_free(id, object) });
+        assert_eq!(world.fake().metadata_released.load(Relaxed), released);
+    }
+    assert_eq!(world.fake().metadata_released.load(Relaxed), 0);
+    world.audit();
+}
+
+#[test]
+fn depots_do_not_get_shells_whose_memory_is_on_its_way() {
+    let world = World::new(Fake::new());
+    let id = cache(&world, 200_000);
+    let heap: &'static weir_core::heap::Heap<Fake> = Box::leak(world.heap);
+    heap.platform().during_release(move || {
+        let objects: Vec<_> = (0..5000).map(|_| heap.cache_alloc(id) as usize).collect();
+        // SAFETY: allocated above, once.
+        objects.into_iter().for_each(|object| unsafe { heap.cache_free(id, object as *mut u8) });
+    });
+    heap.trim();
+    heap.trim();
+    heap.audit().unwrap();
+    assert_eq!(heap.platform().take_misuses(), []);
+    assert!(heap.platform().metadata_released.load(Relaxed) > MIB);
 }
