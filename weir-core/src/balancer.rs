@@ -38,7 +38,7 @@ const COLLAPSED_CALM: usize = 16;
 const COLLAPSED_PRESSURE: usize = 1024;
 
 /// Bucket shells (528 bytes each) that pressure leaves for depots to go on with: at the severe level no memory is taken for
-/// others. They are for 8,192 objects, an eighth of what all depots of malloc's classes hold at most.
+/// others. They are for 8,192 objects, a ninth of what all depots of malloc's classes hold at most.
 const SHELLS_UNDER_PRESSURE: usize = 128;
 
 /// What the balancer remembers between its runs.

@@ -366,6 +366,7 @@ impl<P: Platform> Heap<P> {
             ClassSet::of(class),
             class,
             |_| 0,
+            false,
             |_, object| {
                 batch[n] = object;
                 n += 1;

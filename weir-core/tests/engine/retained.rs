@@ -194,7 +194,7 @@ fn shells_go_back_in_calm_times_under_pressure_by_trim_and_after_their_cache() {
             }
         }
         // Pressure leaves some, as it may stop more from being made.
-        let left = if how == 1 { 5 * 16 << 10 } else { 0 };
+        let left = if how == 1 { 5 * (16 << 10) } else { 0 };
         assert_eq!(shells(&world), left, "way {how}");
         // They are there again when they are wanted.
         world.fake().pass_ms(10_000);
@@ -235,4 +235,26 @@ fn depots_do_not_get_shells_whose_memory_is_on_its_way() {
     heap.audit().unwrap();
     assert_eq!(heap.platform().take_misuses(), []);
     assert!(heap.platform().metadata_released.load(Relaxed) > MIB);
+}
+
+#[test]
+fn slots_of_buckets_go_back_at_rest() {
+    for lockless in [true, false] {
+        let mut fake = Fake::new();
+        fake.lockless = lockless;
+        let mut world = World::new(fake);
+        for cpu in 0..4 {
+            crate::fake::run_on(cpu);
+            (0..40).for_each(|i| assert!(world.alloc(16 + 300 * i).is_some()));
+            world.free_all();
+        }
+        let released = || world.fake().metadata_released.load(Relaxed);
+        // A window in which something moved, one in which nothing did, and the one after it.
+        calm(&world);
+        assert_eq!(released(), 0);
+        (0..3).for_each(|_| calm(&world));
+        assert!(released() > 4 * 64 * PAGE, "{} bytes", released());
+        (0..40).for_each(|i| assert!(world.alloc(16 + 300 * i).is_some()));
+        world.finish();
+    }
 }
