@@ -25,15 +25,30 @@ use crate::{background, machine, node_worker, rseq, start, taker};
 /// With an unlimited stack it ends at a sixth, [`LOWEST_TOP`], as five sixths are the most that the stack is left, and grows
 /// down. Programs and their brk heaps lie at the very bottom, or from two thirds on (`ELF_ET_DYN_BASE`).
 const WINDOWS: core::ops::Range<usize> = 22 << 40..42 << 40;
-/// Address space that is enough for all windows: a heap's, which may grow to 4 TiB, and the metadata of two.
-const ALL_WINDOWS: usize = 5 << 40;
+/// Addresses that a heap may grow to, and what they begin at a multiple of: 16 TiB of places, 22 bits of chance, and 6 more by
+/// the page at which it begins.
+const HEAP: usize = 4 << 40;
+const HEAP_ALIGN: usize = 2 * PAGEBLOCK;
+/// Pages, a power of two less one, that the heap's window begins behind at most: 256 KiB, so that what a small program has
+/// still fits into the first huge page.
+const SKIPPED: usize = 63;
+/// Where metadata lies, likewise: above programs and their brk heaps, which chance puts into the 16 TiB from two thirds of all
+/// on (`vm.mmap_rnd_bits` of 32; 1 TiB by default), and below mmap's area, which ends as much below the stack.
+const METADATA: core::ops::Range<usize> = 102 << 40..106 << 40;
+/// Of that, the part in which it begins: 28 bits of chance. The arrays of a heap of 4 TiB take 37 GiB, its buckets as much as
+/// the least objects that wait in them need: 2 TiB.
+const METADATA_CHANCE: usize = 1 << 40;
+/// Where windows below 4 GiB begin, at the lowest, and the 7 bits of chance there.
+const LOW: usize = 1 << 30;
+const LOW_CHANCE: usize = 1 << 29;
+/// Tries to map metadata where nobody's mapping is, before any place will do.
+const TRIES: usize = 8;
 /// Where mmap's area begins in the legacy layout, 42.7 TiB (`TASK_UNMAPPED_BASE`); chance moves it up.
 const LEGACY_BASE: usize = (1 << 47) / 3;
 /// Where mmap's area ends at the lowest, 21.3 TiB (`gap_max`); chance moves it down.
 const LOWEST_TOP: usize = (1 << 47) / 6;
 const _: () = assert!(LOWEST_TOP <= WINDOWS.start && WINDOWS.end <= LEGACY_BASE);
-// What is left to chance: 15 TiB, two to the 22nd places.
-const _: () = assert!(WINDOWS.end - WINDOWS.start - ALL_WINDOWS >= 15 << 40);
+const _: () = assert!((1 << 47) / 3 * 2 + (16 << 40) < METADATA.start && METADATA.end < (1 << 47) - (16 << 40));
 
 /// The counters; a page of its own, so that a shared mapping can be put over it.
 pub(crate) static STATS: Stats = Stats::new();
@@ -50,8 +65,8 @@ pub struct Linux {
     mode: AtomicU8,
     nodes: AtomicUsize,
     huge_on_touch: AtomicBool,
-    /// Where the next window may begin; 0 before the first.
-    next_window: AtomicUsize,
+    /// Where the next window may begin, and the next piece of metadata; 0 before the first.
+    next: [AtomicUsize; 2],
     /// How memory is handed to the kernel.
     give_back: GiveBack,
 }
@@ -63,7 +78,7 @@ impl Linux {
             mode: AtomicU8::new(UNKNOWN),
             nodes: AtomicUsize::new(1),
             huge_on_touch: AtomicBool::new(false),
-            next_window: AtomicUsize::new(0),
+            next: [const { AtomicUsize::new(0) }; 2],
             give_back: GiveBack::new(),
         }
     }
@@ -117,38 +132,37 @@ impl Linux {
         Some(new)
     }
 
-    /// Addresses for a window of `len` bytes: behind those given before, so that no two overlap; the first at random.
-    fn next_window(&self, len: usize, align: usize) -> Option<usize> {
-        let random = || WINDOWS.start + machine::entropy() % (WINDOWS.len() - ALL_WINDOWS);
-        let mut fresh = None;
+    /// Addresses for `len` bytes of `area`: behind those given before, so that no two overlap; the first at random.
+    fn next(&self, area: Area, len: usize, align: usize) -> Option<usize> {
+        let next = &self.next[area as usize];
+        if next.load(Relaxed) == 0 {
+            // Both at once, as asking the kernel costs a call. Of threads that do it together one decides.
+            let [heap, metadata] = machine::entropy();
+            let places = WINDOWS.len() - HEAP;
+            let heap = WINDOWS.start + heap % places / HEAP_ALIGN * HEAP_ALIGN + (heap >> 56 & SKIPPED) * PAGE;
+            let metadata = METADATA.start + metadata % METADATA_CHANCE / PAGE * PAGE;
+            for (next, first) in self.next.iter().zip([heap, metadata]) {
+                let _ = next.compare_exchange(0, first, Relaxed, Relaxed);
+            }
+        }
+        let end = [WINDOWS.end, METADATA.end][area as usize];
         let mut at = 0;
         let step = |before: usize| {
-            let begin = if before == 0 { *fresh.get_or_insert_with(random) } else { before };
-            at = begin.next_multiple_of(align);
-            Some(at + len)
+            at = before.next_multiple_of(align);
+            at.checked_add(len).filter(|&after| after <= end)
         };
-        self.next_window.fetch_update(Relaxed, Relaxed, step).ok()?;
-        (at + len <= WINDOWS.end).then_some(at)
-    }
-}
-
-impl Below for Linux {
-    fn release(&self, runs: &[Run], calm: bool) -> Released {
-        self.give_back.release(runs, calm && TUNABLES.report_lazily.get() != 0)
-    }
-}
-
-impl Platform for Linux {
-    fn window(&self, len: usize, align: usize, reach: Reach) -> Option<Run> {
-        // Once there are pages, frees enter the fast path; so it is set up before.
-        self.lockless();
-        Some(match reach {
-            Reach::Any | Reach::Apart => Run { addr: self.next_window(len, align)?, len },
-            Reach::Low32 => Run { addr: 1 << 30, len: 2 << 30 },
-        })
+        next.fetch_update(Relaxed, Relaxed, step).ok().map(|_| at)
     }
 
-    fn map_at(&self, run: Run, node: usize) -> Placed {
+    /// A window below 4 GiB, of 2 GiB.
+    fn low_window(align: usize) -> Run {
+        let [place, page] = machine::entropy();
+        let skipped = (page & SKIPPED) * PAGE;
+        Run { addr: LOW + place % LOW_CHANCE / align * align + skipped, len: (2 << 30) - skipped }
+    }
+
+    /// Maps `run` where nobody's mapping is.
+    fn place(run: Run) -> Placed {
         use mman::{MAP_ANONYMOUS, MAP_PRIVATE, PROT_READ, PROT_WRITE};
         let flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE;
         let at = run.addr as *mut u8;
@@ -164,12 +178,58 @@ impl Platform for Linux {
             let _ = unsafe { mman::munmap(got, run.len) };
             return Placed::Occupied;
         }
-        if self.nodes() > 1 {
+        Placed::Done
+    }
+}
+
+/// What is placed by chance, each in a range of its own.
+#[derive(Clone, Copy)]
+enum Area {
+    Windows,
+    Metadata,
+}
+
+impl Below for Linux {
+    fn release(&self, runs: &[Run], calm: bool) -> Released {
+        self.give_back.release(runs, calm && TUNABLES.report_lazily.get() != 0)
+    }
+}
+
+impl Platform for Linux {
+    fn window(&self, len: usize, align: usize, reach: Reach) -> Option<Run> {
+        // Once there are pages, frees enter the fast path; so it is set up before.
+        self.lockless();
+        Some(match reach {
+            Reach::Any => {
+                let addr = self.next(Area::Windows, len, PAGE)?;
+                Run { addr, len: len - addr % align }
+            }
+            Reach::Low32 => Self::low_window(align),
+            Reach::Apart => Run { addr: self.next(Area::Metadata, len, align)?, len },
+        })
+    }
+
+    fn map_at(&self, run: Run, node: usize) -> Placed {
+        let placed = Self::place(run);
+        if placed == Placed::Done && self.nodes() > 1 {
             let mut mask = [0u64; 16];
             mask[node / 64 % 16] = 1 << (node % 64);
-            let _ = mman::mbind_preferred(at, run.len, &mask);
+            let _ = mman::mbind_preferred(run.addr as *mut u8, run.len, &mask);
         }
-        Placed::Done
+        placed
+    }
+
+    fn map_metadata(&self, len: usize, align: usize) -> Option<usize> {
+        self.lockless();
+        for _ in 0..TRIES {
+            let Some(addr) = self.next(Area::Metadata, len, align) else { break };
+            match Self::place(Run { addr, len }) {
+                Placed::Done => return Some(addr),
+                Placed::Refused => return None,
+                Placed::Occupied => {}
+            }
+        }
+        Self::map_aligned(len, align)
     }
 
     fn map(&self, len: usize, align: usize) -> Option<usize> {
