@@ -145,7 +145,10 @@ impl<P: Platform> Heap<P> {
             self.unmap_those(Cause::Idle, |blocks| blocks.drop_for(len));
             let again = self.mapped.lock(&self.platform).recent.taken(len / PAGE);
             self.note_again(again);
-            let map = || self.platform.map(len, align.max(PAGEBLOCK));
+            // At a pageblock where huge pages are to come; else at any page, which is harder to guess.
+            let huge = self.platform.huge_on_touch() || self.mapped.lock(&self.platform).density.pays();
+            let align = if huge { align.max(PAGEBLOCK) } else { align };
+            let map = || self.platform.map(len, align);
             let addr = map().or_else(|| {
                 self.reclaim_for_allocation();
                 map()

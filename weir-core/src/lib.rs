@@ -12,7 +12,7 @@
 //! | 4 | [`slab`], [`report`], `bare`, [`mapped`], [`density`] |
 //! | 3 | [`zone`] |
 //! | 2 | [`buddy`], [`percpu`], [`bucket`] on [`shells`], [`pressure`] |
-//! | 1 | [`platform`], [`page`], [`lock`] on `sync`, [`size_class`], [`geometry`], [`class_set`], [`tuning`], [`backoff`], [`working_set`], [`refault`], [`stats`], [`trace`], [`tunables`] |
+//! | 1 | [`platform`], [`page`], [`lock`] on `sync`, [`size_class`], [`geometry`], [`class_set`], [`tuning`], [`backoff`], [`working_set`], [`refault`], `unwind`, [`stats`], [`trace`], [`tunables`] |
 #![cfg_attr(not(test), no_std)]
 
 pub mod audit;
@@ -49,6 +49,7 @@ pub mod trace;
 mod trim;
 pub mod tunables;
 pub mod tuning;
+mod unwind;
 pub mod user_zone;
 pub mod working_set;
 pub mod zone;

@@ -24,6 +24,7 @@ use crate::size_class::COUNT;
 use crate::slab::{Empty, SlabLists, Slabs};
 use crate::stats;
 use crate::tuning::Tuning;
+use crate::unwind::OnUnwind;
 
 /// What a cache has on one NUMA node.
 #[repr(align(64))]
@@ -282,10 +283,12 @@ impl<P: Platform> Heap<P> {
     pub(crate) fn fresh_slab(&self, cache: &Cache, g: &Geometry) -> Option<u32> {
         let pages = usize::from(g.pages);
         let run = self.take_pages(pages, pages.next_power_of_two().trailing_zeros())?;
+        let undo = OnUnwind(|| self.give_pages(run.page, pages, 0));
         if !cache.made.set_up(self.normal.window.addr_of(run.page) as *mut u8, g) {
-            self.give_pages(run.page, pages, 0);
+            // Dropping `undo` gives the pages back.
             return None;
         }
+        core::mem::forget(undo);
         self.normal.window.set_class(run.page, pages, g.class);
         Some(run.page)
     }

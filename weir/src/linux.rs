@@ -96,6 +96,16 @@ impl Linux {
         lockless
     }
 
+    /// `len` bytes at any page. Kernels from 6.7 on align what may have huge pages, and leave less to chance, unless they are
+    /// asked for a place: here one that is taken.
+    fn map_anywhere(len: usize) -> Option<usize> {
+        use mman::{MAP_ANONYMOUS, MAP_PRIVATE, PROT_READ, PROT_WRITE};
+        let (hint, flags) = ((&raw const STATS).cast_mut().cast(), MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE);
+        // SAFETY: without MAP_FIXED nothing that exists is replaced.
+        let at = unsafe { mman::mmap(hint, len, PROT_READ | PROT_WRITE, flags, -1, 0) };
+        at.ok().map(|at| at as usize)
+    }
+
     fn map_aligned(len: usize, align: usize) -> Option<usize> {
         let at = mman::mmap_anonymous(len, MAP_NORESERVE).ok()? as usize;
         if at.is_multiple_of(align) {
@@ -235,7 +245,7 @@ impl Platform for Linux {
     fn map(&self, len: usize, align: usize) -> Option<usize> {
         // A program whose first block is a large one.
         self.lockless();
-        Self::map_aligned(len, align)
+        if align <= PAGE { Self::map_anywhere(len) } else { Self::map_aligned(len, align) }
     }
 
     fn advise_huge(&self, run: Run) {
