@@ -7,7 +7,7 @@ use core::sync::atomic::{
 use linux_raw_sys::general::{MADV_DOFORK, MADV_KEEPONFORK};
 use weir_core::page::{PAGE, PAGEBLOCK, PAGEBLOCK_PAGES};
 use weir_core::percpu::{MAX_CPUS, Pushed, Table};
-use weir_core::platform::{Below, Misuse, Placed, Platform, Reach, Released, Run};
+use weir_core::platform::{Below, Contents, Misuse, Placed, Platform, Reach, Released, Run};
 use weir_core::pressure::Level;
 use weir_core::stats::{Cause, Stats};
 use weir_core::tunables::Tunables;
@@ -240,6 +240,16 @@ impl Platform for Linux {
             }
         }
         Self::map_aligned(len, align)
+    }
+
+    fn release_metadata(&self, runs: &[Run]) -> bool {
+        if self.huge_on_touch() {
+            // Nor is the kernel to fill it up again: khugepaged would for the sake of one page in use in 2 MiB.
+            // SAFETY: the advice changes no contents, whatever is mapped there.
+            let _ = unsafe { mman::madvise(METADATA.start as *mut u8, METADATA.len(), mman::MADV_NOHUGEPAGE) };
+        }
+        let released = self.release(runs, false);
+        released.runs == runs.len() && released.contents == Contents::Zero
     }
 
     fn map(&self, len: usize, align: usize) -> Option<usize> {
