@@ -232,6 +232,10 @@ impl<P: Platform> Heap<P> {
             drop(zone);
             site.report_whole(want, keep) + site.report_runs(want, keep)
         });
+        if quiet {
+            // Nothing will be wanted soon, and the next window may be long.
+            moved += self.release_descriptions();
+        }
         self.publish();
         moved > 0 || !quiet || self.balancer.quiet_windows.load(Relaxed) < IDLE_WINDOWS
     }

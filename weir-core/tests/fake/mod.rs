@@ -94,6 +94,10 @@ pub struct Fake {
     released: Mutex<Vec<Vec<Run>>>,
     /// Bytes of metadata released so far.
     pub metadata_released: AtomicUsize,
+    /// Metadata is not taken back.
+    pub keeps_metadata: AtomicBool,
+    /// Calls that were refused for that.
+    pub metadata_refusals: AtomicUsize,
     in_flight: Mutex<Vec<Run>>,
     /// What the test holds now: address and length.
     live: Mutex<BTreeMap<usize, usize>>,
@@ -144,6 +148,8 @@ impl Fake {
             misuses: Mutex::default(),
             released: Mutex::default(),
             metadata_released: AtomicUsize::new(0),
+            keeps_metadata: AtomicBool::new(false),
+            metadata_refusals: AtomicUsize::new(0),
             in_flight: Mutex::default(),
             live: Mutex::default(),
             hook: Mutex::default(),
@@ -329,6 +335,9 @@ impl Platform for Fake {
         let fails = self.fails(Call::Release);
         self.check_release(runs);
         self.run_hook();
+        let keeps = self.keeps_metadata.load(Relaxed);
+        self.metadata_refusals.fetch_add(keeps.into(), Relaxed);
+        let fails = fails || keeps;
         if !fails {
             runs.iter().for_each(|&run| memory::wipe(run));
             self.metadata_released.fetch_add(runs.iter().map(|run| run.len).sum(), Relaxed);
