@@ -148,7 +148,8 @@ impl<P: Platform> Heap<P> {
         let _in_flight = self.balancer.batch(&self.platform, 0);
         let set = self.reclaimable();
         set.from(0).for_each(|class| self.caches[class].tuning.sink(&self.caches[class].shape.get()));
-        self.drain_set(set, true)
+        // CPUs are busy, and stopped as shortly as can be.
+        self.drain_set(set, false)
     }
 
     /// Takes back what CPUs hold of caches that have been idle for long; returns bytes. Looks at most once a window.

@@ -14,41 +14,13 @@ use weir_core::tunables::Tunables;
 
 use crate::give_back::{self, GiveBack};
 use crate::message::{self, Line};
-use crate::os::mman::{self, MADV_DONTNEED, MAP_FIXED_NOREPLACE, MAP_NORESERVE, MREMAP_MAYMOVE};
+use crate::os::mman::{self, MADV_DONTNEED, MAP_NORESERVE, MREMAP_MAYMOVE};
 use crate::os::process::{self, futex_wait, futex_wake, monotonic_ns};
-use crate::os::syscall::Errno;
+use crate::places::{Area, Places};
 use crate::{background, machine, node_worker, rseq, start, taker};
 
-/// Where windows lie: where Linux puts nothing that does not ask for it, whichever layout a process has (x86's
-/// `arch_pick_mmap_layout` and `mmap_base`; a process has 128 TiB). mmap's area usually lies below the stack. In the legacy
-/// layout (`setarch -L`; in older kernels an unlimited stack too) it begins at a third of all, [`LEGACY_BASE`], and grows up.
-/// With an unlimited stack it ends at a sixth, [`LOWEST_TOP`], as five sixths are the most that the stack is left, and grows
-/// down. Programs and their brk heaps lie at the very bottom, or from two thirds on (`ELF_ET_DYN_BASE`).
-const WINDOWS: core::ops::Range<usize> = 22 << 40..42 << 40;
-/// Addresses that a heap may grow to, and what they begin at a multiple of: 16 TiB of places, 22 bits of chance, and 6 more by
-/// the page at which it begins.
-const HEAP: usize = 4 << 40;
-const HEAP_ALIGN: usize = 2 * PAGEBLOCK;
-/// Pages, a power of two less one, that the heap's window begins behind at most: 256 KiB, so that what a small program has
-/// still fits into the first huge page.
-const SKIPPED: usize = 63;
-/// Where metadata lies, likewise: above programs and their brk heaps, which chance puts into the 16 TiB from two thirds of all
-/// on (`vm.mmap_rnd_bits` of 32; 1 TiB by default), and below mmap's area, which ends as much below the stack.
-const METADATA: core::ops::Range<usize> = 102 << 40..106 << 40;
-/// Of that, the part in which it begins: 28 bits of chance. The arrays of a heap of 4 TiB take 37 GiB, its buckets as much as
-/// the least objects that wait in them need: 2 TiB.
-const METADATA_CHANCE: usize = 1 << 40;
-/// Where windows below 4 GiB begin, at the lowest, and the 7 bits of chance there.
-const LOW: usize = 1 << 30;
-const LOW_CHANCE: usize = 1 << 29;
 /// Tries to map metadata where nobody's mapping is, before any place will do.
 const TRIES: usize = 8;
-/// Where mmap's area begins in the legacy layout, 42.7 TiB (`TASK_UNMAPPED_BASE`); chance moves it up.
-const LEGACY_BASE: usize = (1 << 47) / 3;
-/// Where mmap's area ends at the lowest, 21.3 TiB (`gap_max`); chance moves it down.
-const LOWEST_TOP: usize = (1 << 47) / 6;
-const _: () = assert!(LOWEST_TOP <= WINDOWS.start && WINDOWS.end <= LEGACY_BASE);
-const _: () = assert!((1 << 47) / 3 * 2 + (16 << 40) < METADATA.start && METADATA.end < (1 << 47) - (16 << 40));
 
 /// The counters; a page of its own, so that a shared mapping can be put over it.
 pub(crate) static STATS: Stats = Stats::new();
@@ -65,8 +37,8 @@ pub struct Linux {
     mode: AtomicU8,
     nodes: AtomicUsize,
     huge_on_touch: AtomicBool,
-    /// Where the next window may begin, and the next piece of metadata; 0 before the first.
-    next: [AtomicUsize; 2],
+    /// What of the address space is taken.
+    places: Places,
     /// How memory is handed to the kernel.
     give_back: GiveBack,
 }
@@ -78,7 +50,7 @@ impl Linux {
             mode: AtomicU8::new(UNKNOWN),
             nodes: AtomicUsize::new(1),
             huge_on_touch: AtomicBool::new(false),
-            next: [const { AtomicUsize::new(0) }; 2],
+            places: Places::new(),
             give_back: GiveBack::new(),
         }
     }
@@ -141,62 +113,6 @@ impl Linux {
         self.unmap(run);
         Some(new)
     }
-
-    /// Addresses for `len` bytes of `area`: behind those given before, so that no two overlap; the first at random.
-    fn next(&self, area: Area, len: usize, align: usize) -> Option<usize> {
-        let next = &self.next[area as usize];
-        if next.load(Relaxed) == 0 {
-            // Both at once, as asking the kernel costs a call. Of threads that do it together one decides.
-            let [heap, metadata] = machine::entropy();
-            let places = WINDOWS.len() - HEAP;
-            let heap = WINDOWS.start + heap % places / HEAP_ALIGN * HEAP_ALIGN + (heap >> 56 & SKIPPED) * PAGE;
-            let metadata = METADATA.start + metadata % METADATA_CHANCE / PAGE * PAGE;
-            for (next, first) in self.next.iter().zip([heap, metadata]) {
-                let _ = next.compare_exchange(0, first, Relaxed, Relaxed);
-            }
-        }
-        let end = [WINDOWS.end, METADATA.end][area as usize];
-        let mut at = 0;
-        let step = |before: usize| {
-            at = before.next_multiple_of(align);
-            at.checked_add(len).filter(|&after| after <= end)
-        };
-        next.fetch_update(Relaxed, Relaxed, step).ok().map(|_| at)
-    }
-
-    /// A window below 4 GiB, of 2 GiB.
-    fn low_window(align: usize) -> Run {
-        let [place, page] = machine::entropy();
-        let skipped = (page & SKIPPED) * PAGE;
-        Run { addr: LOW + place % LOW_CHANCE / align * align + skipped, len: (2 << 30) - skipped }
-    }
-
-    /// Maps `run` where nobody's mapping is.
-    fn place(run: Run) -> Placed {
-        use mman::{MAP_ANONYMOUS, MAP_PRIVATE, PROT_READ, PROT_WRITE};
-        let flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE;
-        let at = run.addr as *mut u8;
-        // SAFETY: NOREPLACE: what exists is left alone.
-        let got = match unsafe { mman::mmap(at, run.len, PROT_READ | PROT_WRITE, flags, -1, 0) } {
-            Ok(got) => got,
-            Err(Errno::EEXIST) => return Placed::Occupied,
-            Err(_) => return Placed::Refused,
-        };
-        if got != at {
-            // Kernels before 4.17 take the address as a hint only.
-            // SAFETY: just mapped, nobody's yet.
-            let _ = unsafe { mman::munmap(got, run.len) };
-            return Placed::Occupied;
-        }
-        Placed::Done
-    }
-}
-
-/// What is placed by chance, each in a range of its own.
-#[derive(Clone, Copy)]
-enum Area {
-    Windows,
-    Metadata,
 }
 
 impl Below for Linux {
@@ -211,16 +127,16 @@ impl Platform for Linux {
         self.lockless();
         Some(match reach {
             Reach::Any => {
-                let addr = self.next(Area::Windows, len, PAGE)?;
+                let addr = self.places.next(Area::Windows, len, PAGE)?;
                 Run { addr, len: len - addr % align }
             }
-            Reach::Low32 => Self::low_window(align),
-            Reach::Apart => Run { addr: self.next(Area::Metadata, len, align)?, len },
+            Reach::Low32 => Places::low_window(align),
+            Reach::Apart => Run { addr: self.places.next(Area::Metadata, len, align)?, len },
         })
     }
 
     fn map_at(&self, run: Run, node: usize) -> Placed {
-        let placed = Self::place(run);
+        let placed = self.places.map(run);
         if placed == Placed::Done && self.nodes() > 1 {
             let mut mask = [0u64; 16];
             mask[node / 64 % 16] = 1 << (node % 64);
@@ -232,8 +148,8 @@ impl Platform for Linux {
     fn map_metadata(&self, len: usize, align: usize) -> Option<usize> {
         self.lockless();
         for _ in 0..TRIES {
-            let Some(addr) = self.next(Area::Metadata, len, align) else { break };
-            match Self::place(Run { addr, len }) {
+            let Some(addr) = self.places.next(Area::Metadata, len, align) else { break };
+            match self.places.map(Run { addr, len }) {
                 Placed::Done => return Some(addr),
                 Placed::Refused => return None,
                 Placed::Occupied => {}
@@ -244,9 +160,7 @@ impl Platform for Linux {
 
     fn release_metadata(&self, runs: &[Run]) -> bool {
         if self.huge_on_touch() {
-            // Nor is the kernel to fill it up again: khugepaged would for the sake of one page in use in 2 MiB.
-            // SAFETY: the advice changes no contents, whatever is mapped there.
-            let _ = unsafe { mman::madvise(METADATA.start as *mut u8, METADATA.len(), mman::MADV_NOHUGEPAGE) };
+            self.places.keep_metadata_small();
         }
         let released = self.release(runs, false);
         released.runs == runs.len() && released.contents == Contents::Zero
