@@ -58,7 +58,7 @@ impl<P: Platform> Heap<P> {
         for space in [&self.normal, &self.low] {
             self.audit_space(space, &mut audit, &mut sums)?;
         }
-        let mut out = 0;
+        let (mut out, mut shells) = (0, 0);
         for (class, cache) in (1..).zip(self.known()) {
             let g = cache.shape.get();
             // The sums are of all nodes' domains: with several, only the totals are compared.
@@ -68,7 +68,9 @@ impl<P: Platform> Heap<P> {
                 whole.add(slabs.audit(&self.normal.window, &g)?);
                 drop(slabs);
                 let mut objects = 0;
-                domain.depot.lock(&self.platform).audit(class, |addr| {
+                let depot = domain.depot.lock(&self.platform);
+                shells += depot.shells();
+                depot.audit(class, |addr| {
                     objects += 1;
                     check(slab::audit::is_out(&self.normal.window, &g, addr), "an object of a depot", addr)
                 })?;
@@ -77,6 +79,8 @@ impl<P: Platform> Heap<P> {
             check(whole == sums[class], "what lists and pages say of a cache", class)?;
             out += whole.slabs * usize::from(g.objects) - whole.free;
         }
+        let stash = self.stash.lock(&self.platform).audit();
+        check(stash == Some(shells), "shells that depots have", shells)?;
         self.percpu.audit(|class, addr| {
             audit.cpu_objects += 1;
             let g = self.caches[class].shape.get();

@@ -39,6 +39,10 @@ const COLLAPSED_CALM: usize = 16;
 /// See above.
 const COLLAPSED_PRESSURE: usize = 1024;
 
+/// Bucket shells (528 bytes each) that pressure leaves for depots to go on with: at the severe level no memory is taken for
+/// others. They are for 8,192 objects, a ninth of what all depots of malloc's classes hold at most.
+const SHELLS_UNDER_PRESSURE: usize = 128;
+
 /// What the balancer remembers between its runs.
 pub struct Balancer {
     /// One batch in flight at a time for each node, and none across a fork. What is of all nodes or none (drains, zones
@@ -221,6 +225,8 @@ impl<P: Platform> Heap<P> {
         }
         let keep_mapped = self.mapped.lock(&self.platform).roll();
         moved += self.unmap_while(Cause::Idle, |blocks| blocks.drop_above(keep_mapped));
+        // What the last window reported and nobody took since: then what describes it is not needed soon either.
+        moved += self.release_descriptions() + self.release_stale_shells();
         moved += self.report_whole(want, |i| keep[i]);
         moved += self.report_runs(want, |i| keep[i]);
         moved += self.report_slabs(want, Pass::Changed);
@@ -236,6 +242,10 @@ impl<P: Platform> Heap<P> {
             self.look_again();
         }
         moved += self.report_sparse(want, quiet, |i| keep[i] - WORTH_PAGES);
+        if quiet {
+            // Nothing will be wanted soon, and the next window may be long.
+            moved += self.release_descriptions();
+        }
         self.publish();
         moved > 0 || !quiet || self.has_looks_left() || self.balancer.quiet_windows.load(Relaxed) < IDLE_WINDOWS
     }
@@ -253,6 +263,8 @@ impl<P: Platform> Heap<P> {
             + self.report_slabs(want, Pass::All)
             + self.report_user_zones(want);
         self.cool_torn();
+        self.release_descriptions();
+        self.release_shells(0);
         self.publish();
         bytes
     }
@@ -281,6 +293,8 @@ impl<P: Platform> Heap<P> {
         bytes += self.report_collapsed(want, COLLAPSED_PRESSURE);
         bytes += self.report_user_zones(want);
         self.cool_torn();
+        self.release_descriptions();
+        self.release_shells(SHELLS_UNDER_PRESSURE);
         if trimmed > 0 {
             stats::add(&self.platform.stats().trims, 1);
         }
@@ -325,6 +339,8 @@ impl<P: Platform> Heap<P> {
             + self.report_slabs(want, Pass::All)
             + self.report_user_zones(want);
         self.cool_torn();
+        self.release_descriptions();
+        self.release_shells(0);
         self.publish();
         bytes
     }

@@ -1,79 +1,29 @@
 //! Buckets: arrays of object pointers that move between CPUs and slabs by way of the depot.
 //!
-//! A bucket is metadata: freed objects are never written to. Its memory (a *shell*) comes from the platform in chunks
-//! and is kept on a free list for good; there are at most as many as the depots once held at a time. All shells are
-//! of one size, so that those of a cache that is gone serve the others.
+//! A bucket is metadata: freed objects are never written to. Its memory is a *shell* ([`crate::shells`]). A depot keeps the
+//! shells of buckets that became empty until its next trim.
 
 mod audit;
 
 use core::ptr::null_mut;
 
 use crate::geometry::MAX_BATCH;
-use crate::page::PAGE;
-use crate::platform::Platform;
+use crate::shells::Shells;
 use crate::tuning::Points;
 use crate::working_set::WorkingSet;
 
 /// A bucket: `len` pointers.
 #[repr(C)]
-struct Bucket {
-    next: *mut Bucket,
+pub(crate) struct Bucket {
+    pub(crate) next: *mut Bucket,
     len: usize,
     slots: [*mut u8; MAX_BATCH],
-}
-
-/// Bytes asked of the platform at a time for bucket shells.
-const CHUNK: usize = 4 * PAGE;
-
-/// Spare shells.
-pub struct Shells {
-    head: *mut Bucket,
-}
-
-// SAFETY: shells are reached only through their list, which is always behind a lock.
-unsafe impl Send for Shells {}
-
-impl Shells {
-    /// None.
-    #[allow(clippy::new_without_default, reason = "const, and only ever part of a static")]
-    pub const fn new() -> Self {
-        Self { head: null_mut() }
-    }
-
-    fn pop(&mut self) -> Option<*mut Bucket> {
-        let shell = self.head;
-        if shell.is_null() {
-            return None;
-        }
-        // SAFETY: shells on the list are valid and this list's alone.
-        self.head = unsafe { (*shell).next };
-        Some(shell)
-    }
-
-    fn push(&mut self, shell: *mut Bucket) {
-        // SAFETY: the caller gives a valid shell up.
-        unsafe { (*shell).next = self.head };
-        self.head = shell;
-    }
-
-    /// Takes one of `other`'s; whether it had one.
-    pub fn take_one(&mut self, other: &mut Self) -> bool {
-        other.pop().map(|shell| self.push(shell)).is_some()
-    }
-
-    /// Cuts a chunk of memory from [`map_shells`] into shells.
-    pub fn add(&mut self, chunk: usize) {
-        for at in (0..CHUNK - size_of::<Bucket>() + 1).step_by(size_of::<Bucket>()).rev() {
-            // Fresh memory, big enough and aligned; zero is a bucket with nothing in it.
-            self.push((chunk + at) as *mut Bucket);
-        }
-    }
 }
 
 /// A depot: the buckets of one cache that are with no CPU, and spare shells.
 pub struct Depot {
     full: *mut Bucket,
-    /// Shells for more.
+    /// Shells for more, which the next trim takes.
     pub spare: Shells,
     /// How many of `objects` will be wanted again.
     pub working_set: WorkingSet,
@@ -109,7 +59,7 @@ impl Depot {
 
     /// Forgets what is known of a cache that is gone, but keeps the shells.
     pub fn reset(&mut self, now: u64) {
-        let spare = core::mem::replace(&mut self.spare, Shells::new());
+        let spare = self.take_spare();
         *self = Self { spare, short_at: now, ..Self::new() };
     }
 
@@ -145,6 +95,11 @@ impl Depot {
         n
     }
 
+    /// Gives its spare shells up.
+    pub fn take_spare(&mut self) -> Shells {
+        core::mem::replace(&mut self.spare, Shells::new())
+    }
+
     /// Takes objects for reclaim, which is no demand.
     pub fn reclaim(&mut self, out: &mut [*mut u8]) -> usize {
         let n = self.pop(out);
@@ -173,13 +128,6 @@ impl Depot {
         self.objects -= done;
         done
     }
-}
-
-/// Memory for bucket shells; asked for with no lock held.
-pub fn map_shells<P: Platform>(platform: &P) -> Option<usize> {
-    let chunk = platform.map(CHUNK, PAGE)?;
-    crate::stats::add(&platform.stats().metadata_bytes, CHUNK as u64);
-    Some(chunk)
 }
 
 impl Default for Depot {

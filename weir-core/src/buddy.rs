@@ -182,7 +182,7 @@ pub enum Look {
 }
 
 /// What is known of one pageblock. All zero: nothing free, nothing backed, on no list.
-#[repr(C, align(32))]
+#[repr(C, align(64))]
 pub struct Pageblock {
     /// Free pages.
     pub free: PageSet,
@@ -215,9 +215,11 @@ pub struct Pageblock {
     pub offline: bool,
     /// What the looks for huge pages in little use made of it.
     pub look: Look,
+    /// No memory is behind the whole pages of what describes it (or none goes back): not since it was handed out last.
+    pub bare: bool,
 }
 
-const _: () = assert!(size_of::<Pageblock>() == 160);
+const _: () = assert!(size_of::<Pageblock>() == 192);
 
 impl Pageblock {
     /// A pageblock of node `node` with all pages free and none backed.
@@ -238,6 +240,7 @@ impl Pageblock {
             refused: false,
             offline: false,
             look: Look::None,
+            bare: true,
         }
     }
 

@@ -9,6 +9,7 @@ use crate::made_cache::{CacheId, LIMITED, LimitError, ZERO};
 use crate::percpu::Pushed;
 use crate::platform::{Misuse, Platform};
 use crate::stats;
+use crate::unwind::OnUnwind;
 
 impl<P: Platform> Heap<P> {
     /// An object; null when there is no memory, or the limit is reached. Its contents are those that it had when it
@@ -29,9 +30,16 @@ impl<P: Platform> Heap<P> {
             stats::add(&cache.counts.failures, 1);
             return core::ptr::null_mut();
         }
+        let undo = OnUnwind(|| {
+            if traits & LIMITED != 0 {
+                cache.made.used.fetch_sub(1, Relaxed);
+            }
+        });
         let object = self.alloc_class(id.number());
-        if object.is_null() && traits & LIMITED != 0 {
-            cache.made.used.fetch_sub(1, Relaxed);
+        if object.is_null() {
+            drop(undo);
+        } else {
+            core::mem::forget(undo);
         }
         if !object.is_null() && traits & ZERO != 0 {
             // SAFETY: the object is fresh and that long.
@@ -66,21 +74,7 @@ impl<P: Platform> Heap<P> {
         let (class, cache) = (id.number(), &self.caches[id.number()]);
         let traits = cache.made.traits.load(Relaxed);
         let granted = if traits & LIMITED != 0 { cache.made.count_out(out.len()) } else { out.len() };
-        let mut n = 0;
-        while n < granted {
-            // SAFETY: the table's slabs live on.
-            let popped = unsafe { self.platform.pop_batch(&self.percpu.table, class, &mut out[n..granted]) };
-            n += popped;
-            if n < granted && popped == 0 {
-                let end = granted.min(n + MAX_BATCH);
-                let fetched = self.fetch(class, &mut out[n..end]);
-                if fetched == 0 {
-                    break;
-                }
-                self.percpu.note_came(&self.platform, class, fetched as i32);
-                n += fetched;
-            }
-        }
+        let n = self.fill(class, &mut out[..granted]);
         if n < out.len() {
             stats::add(&cache.counts.failures, (out.len() - n) as u64);
         }
@@ -93,6 +87,28 @@ impl<P: Platform> Heap<P> {
             out[..n].iter().for_each(|object| unsafe { object.write_bytes(0, size) });
         }
         self.housekeeping();
+        n
+    }
+
+    /// Fills `out` with objects of a cache, as far as they can be had; returns how many.
+    fn fill(&self, class: usize, out: &mut [*mut u8]) -> usize {
+        let mut filling = Filling { heap: self, class, out, n: 0 };
+        while filling.n < filling.out.len() {
+            let rest = &mut filling.out[filling.n..];
+            // SAFETY: the table's slabs live on.
+            let mut got = unsafe { self.platform.pop_batch(&self.percpu.table, class, rest) };
+            if got == 0 {
+                let end = rest.len().min(MAX_BATCH);
+                got = self.fetch(class, &mut rest[..end]);
+                if got == 0 {
+                    break;
+                }
+                self.percpu.note_came(&self.platform, class, got as i32);
+            }
+            filling.n += got;
+        }
+        let n = filling.n;
+        core::mem::forget(filling);
         n
     }
 
@@ -160,5 +176,24 @@ impl<P: Platform> Heap<P> {
         }
         cache.domains().for_each(|domain| self.give_empty(cache, domain));
         Ok(())
+    }
+}
+
+/// Objects on their way into `out`. Dropped when an object's `init` unwinds: then the `n` that were had go back, and all are
+/// counted in again.
+struct Filling<'a, P: Platform> {
+    heap: &'a Heap<P>,
+    class: usize,
+    out: &'a mut [*mut u8],
+    n: usize,
+}
+
+impl<P: Platform> Drop for Filling<'_, P> {
+    fn drop(&mut self) {
+        self.out[..self.n].chunks(MAX_BATCH).for_each(|part| self.heap.deposit(self.class, part));
+        let made = &self.heap.caches[self.class].made;
+        if made.traits.load(Relaxed) & LIMITED != 0 {
+            made.used.fetch_sub(self.out.len(), Relaxed);
+        }
     }
 }

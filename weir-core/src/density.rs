@@ -45,11 +45,15 @@ impl Density {
         self.at_once = if filled { self.at_once.saturating_add(1) } else { 0 };
     }
 
+    /// Whether huge pages pay.
+    pub fn pays(&self) -> bool {
+        self.history.count_ones() >= FILLED_BLOCKS || self.at_once >= FILLED_AT_ONCE
+    }
+
     /// Whether the next block should have huge pages.
     pub fn wants_huge(&mut self) -> bool {
         self.handed_out = self.handed_out.wrapping_add(1);
-        let pays = self.history.count_ones() >= FILLED_BLOCKS || self.at_once >= FILLED_AT_ONCE;
-        pays && !self.handed_out.is_multiple_of(PROBE)
+        self.pays() && !self.handed_out.is_multiple_of(PROBE)
     }
 }
 

@@ -5,7 +5,6 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use crate::backoff::Backoff;
 use crate::balancer::Balancer;
-use crate::bucket::Shells;
 use crate::geometry::{CACHES, FIRST_MADE, Geometry, MALLOC};
 use crate::large::{give_pages_in, mark_run};
 use crate::lock::{FROZEN, Lock, SKIPPED, SKIPPED_COUNT};
@@ -15,6 +14,7 @@ use crate::object_cache::Cache;
 use crate::page::{LARGE, MAX_ORDER, NOTHING, PAGE, PAGE_SHIFT, PAGEBLOCK_PAGES, Window};
 use crate::percpu::{PerCpu, Pushed};
 use crate::platform::{Misuse, Platform, Reach};
+use crate::shells::Stash;
 use crate::size_class::{COUNT, MAX_SIZE, MIN_ALIGN, SIZE, class_aligned, class_of};
 use crate::trim::Idle;
 use crate::user_zone::UserZones;
@@ -68,8 +68,8 @@ pub struct Heap<P: Platform> {
     pub(crate) known: AtomicU32,
     /// Held while a number gets a cache, and a cache its nodes' domains.
     pub(crate) registry: Lock<(), 1>,
-    /// Shells of caches that are gone.
-    pub(crate) stash: Lock<Shells, 3>,
+    /// Shells that no depot has.
+    pub(crate) stash: Lock<Stash, 3>,
     pub(crate) idle: Lock<Idle, 1>,
     pub(crate) mapped: Mapped,
     /// Memory for bucket shells is asked for.
@@ -105,7 +105,7 @@ impl<P: Platform> Heap<P> {
             caches: caches(),
             known: AtomicU32::new(FIRST_MADE as u32),
             registry: Lock::new(()),
-            stash: Lock::new(Shells::new()),
+            stash: Lock::new(Stash::new()),
             idle: Lock::new(Idle::new()),
             mapped: Lock::new(Blocks::new()),
             shells: Backoff::new(),

@@ -148,7 +148,10 @@ impl<P: Platform> Heap<P> {
         let fresh = || {
             let again = self.mapped.lock(&self.platform).recent.taken(len / PAGE);
             self.note_again(again);
-            let map = || self.platform.map(len, align.max(PAGEBLOCK));
+            // At a pageblock where huge pages are to come; else at any page, which is harder to guess.
+            let huge = self.platform.huge_on_touch() || self.mapped.lock(&self.platform).density.pays();
+            let align = if huge { align.max(PAGEBLOCK) } else { align };
+            let map = || self.platform.map(len, align);
             let addr = map().or_else(|| {
                 self.reclaim_for_allocation();
                 map()
@@ -325,7 +328,7 @@ impl<P: Platform> Heap<P> {
         loop {
             let reserved = self.mapped.lock(&self.platform).reserve();
             let Err(capacity) = reserved else { return true };
-            let Some(table) = self.platform.map(table_bytes(capacity), PAGE) else { return false };
+            let Some(table) = self.platform.map_metadata(table_bytes(capacity), PAGE) else { return false };
             let old = self.mapped.lock(&self.platform).rehash(table, capacity);
             if let Some(run) = old {
                 self.platform.unmap(run);

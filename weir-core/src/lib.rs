@@ -8,16 +8,17 @@
 //! |---|---|
 //! | 7 | [`audit`] |
 //! | 6 | [`heap`], with `large` for what is larger than a size class; [`user_zone`] |
-//! | 5 | [`object_cache`], [`made_cache`], `cache_calls`, `trim`, [`cache_stats`], [`balancer`], `collapse`, [`sparse`] |
-//! | 4 | [`slab`], [`report`], [`mapped`] on [`untouched`], [`density`] |
+//! | 5 | [`object_cache`], [`made_cache`], `cache_calls`, `shell_supply`, `trim`, [`cache_stats`], [`balancer`], `collapse`, [`sparse`] |
+//! | 4 | [`slab`], [`report`], `bare`, [`mapped`] on [`untouched`], [`density`] |
 //! | 3 | [`zone`] |
-//! | 2 | [`buddy`], [`percpu`], [`bucket`], [`pressure`] |
-//! | 1 | [`platform`], [`page`], [`lock`] on `sync`, [`size_class`], [`geometry`], [`class_set`], [`tuning`], [`backoff`], [`working_set`], [`refault`], [`stats`], [`trace`], [`tunables`] |
+//! | 2 | [`buddy`], [`percpu`], [`bucket`] on [`shells`], [`pressure`] |
+//! | 1 | [`platform`], [`page`], [`lock`] on `sync`, [`size_class`], [`geometry`], [`class_set`], [`tuning`], [`backoff`], [`working_set`], [`refault`], `unwind`, [`stats`], [`trace`], [`tunables`] |
 #![cfg_attr(not(test), no_std)]
 
 pub mod audit;
 pub mod backoff;
 pub mod balancer;
+mod bare;
 mod batch_check;
 pub mod bucket;
 pub mod buddy;
@@ -39,6 +40,8 @@ pub mod platform;
 pub mod pressure;
 pub mod refault;
 pub mod report;
+mod shell_supply;
+pub mod shells;
 pub mod size_class;
 pub mod slab;
 pub mod sparse;
@@ -49,6 +52,7 @@ mod trim;
 pub mod tunables;
 pub mod tuning;
 pub mod untouched;
+mod unwind;
 pub mod user_zone;
 pub mod working_set;
 pub mod zone;

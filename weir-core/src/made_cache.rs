@@ -18,6 +18,7 @@
 //! code: it is called with no lock held, and only where a program's code may run: inside [`Heap::destroy_cache`],
 //! [`Heap::trim`] and [`Heap::take_down`], for which the platform has a thread of the program's kind.
 
+use core::cell::Cell;
 use core::sync::atomic::{
     AtomicU8, AtomicU32, AtomicU64, AtomicUsize,
     Ordering::{AcqRel, Acquire, Relaxed, Release},
@@ -31,6 +32,7 @@ use crate::page::PAGE;
 use crate::platform::Platform;
 use crate::size_class::COUNT;
 use crate::slab::Empty;
+use crate::unwind::OnUnwind;
 
 pub(crate) const FREE: u8 = 0;
 const MAKING: u8 = 1;
@@ -40,9 +42,10 @@ const DYING: u8 = 3;
 /// Bytes of a cache's name.
 pub const NAME_BYTES: usize = 32;
 
-/// Brings an object of a new slab into its constructed state: `object`, its size, the cache's data. `false`: it cannot.
-pub type Init = unsafe extern "C" fn(*mut u8, usize, *mut u8) -> bool;
-/// Undoes [`Init`] before the slab goes back.
+/// Brings an object of a new slab into its constructed state: `object`, its size, the cache's data. `false`: it cannot. It
+/// may unwind: then the slab goes back, and so far as it was initialised it is taken down before.
+pub type Init = unsafe extern "C-unwind" fn(*mut u8, usize, *mut u8) -> bool;
+/// Undoes [`Init`] before the slab goes back. It may not unwind: reclaim's thread has nobody to tell.
 pub type Fini = unsafe extern "C" fn(*mut u8, usize, *mut u8);
 
 /// What a cache does beyond handing out objects.
@@ -250,13 +253,17 @@ impl Made {
         // SAFETY: `set` stored a function of this type.
         let init = unsafe { core::mem::transmute::<usize, Init>(init) };
         let (size, data) = (g.size as usize, self.data.load(Relaxed) as *mut u8);
+        let done = Cell::new(0);
+        let undo = OnUnwind(|| self.tear_down(slab, size, done.get()));
         for i in 0..usize::from(g.objects) {
             // SAFETY: the object is nobody's yet; the maker of the cache answers for the function.
             if !unsafe { init(slab.wrapping_add(i * size), size, data) } {
-                self.tear_down(slab, size, i);
+                // Dropping `undo` takes the others down.
                 return false;
             }
+            done.set(i + 1);
         }
+        core::mem::forget(undo);
         true
     }
 
@@ -350,11 +357,8 @@ impl<P: Platform> Heap<P> {
             while let Some(slab) = self.next_empty(cache, domain) {
                 self.take_slab_down(cache, slab);
             }
-            let mut depot = domain.depot.lock(&self.platform);
-            let mut spare = core::mem::replace(&mut depot.spare, crate::bucket::Shells::new());
-            drop(depot);
-            let mut stash = self.stash.lock(&self.platform);
-            while stash.take_one(&mut spare) {}
+            let spare = domain.depot.lock(&self.platform).take_spare();
+            self.give_shells(spare);
         }
         cache.state.store(FREE, Release);
         Ok(())
@@ -369,6 +373,7 @@ impl<P: Platform> Heap<P> {
             ClassSet::of(class),
             class,
             |_| 0,
+            false,
             |_, object| {
                 batch[n] = object;
                 n += 1;

@@ -13,7 +13,7 @@ use core::sync::atomic::{
 };
 
 use crate::batch_check;
-use crate::bucket::{Depot, map_shells};
+use crate::bucket::Depot;
 use crate::geometry::{Geometry, MAX_BATCH, Shape};
 use crate::heap::{Heap, MAX_NODES};
 use crate::lock::{Guard, Lock};
@@ -25,6 +25,7 @@ use crate::size_class::COUNT;
 use crate::slab::{Empty, SlabLists, Slabs};
 use crate::stats;
 use crate::tuning::Tuning;
+use crate::unwind::OnUnwind;
 
 /// What a cache has on one NUMA node.
 #[repr(align(64))]
@@ -132,7 +133,7 @@ impl Cache {
     fn map_domains<P: Platform>(&self, heap: &Heap<P>) -> *mut Domain {
         let platform = &heap.platform;
         const BYTES: usize = ((MAX_NODES - 1) * size_of::<Domain>()).next_multiple_of(PAGE);
-        let mapped = platform.map(BYTES, PAGE).map_or(no_domains(), |at| at as *mut Domain);
+        let mapped = platform.map_metadata(BYTES, PAGE).map_or(no_domains(), |at| at as *mut Domain);
         if mapped != no_domains() {
             for i in 0..MAX_NODES - 1 {
                 // SAFETY: fresh memory, long enough.
@@ -283,10 +284,12 @@ impl<P: Platform> Heap<P> {
     pub(crate) fn fresh_slab(&self, cache: &Cache, g: &Geometry) -> Option<u32> {
         let pages = usize::from(g.pages);
         let run = self.take_pages(pages, pages.next_power_of_two().trailing_zeros())?;
+        let undo = OnUnwind(|| self.give_pages(run.page, pages, 0));
         if !cache.made.set_up(self.normal.window.addr_of(run.page) as *mut u8, g) {
-            self.give_pages(run.page, pages, 0);
+            // Dropping `undo` gives the pages back.
             return None;
         }
+        core::mem::forget(undo);
         self.normal.window.set_class(run.page, pages, g.class);
         Some(run.page)
     }
@@ -426,31 +429,13 @@ impl<P: Platform> Heap<P> {
                 if rest.is_empty() {
                     break;
                 }
-                if is_full || !self.supply_shells(domain) {
+                if is_full || !self.supply_shells(&domain.depot) {
                     self.to_slabs(class, rest);
                     break;
                 }
             }
             self.note_idle(part.len() * g.size as usize);
         });
-    }
-
-    /// Finds shells for a depot that has none: those of caches that are gone, else new ones, but not while memory is
-    /// too short for buckets to grow (UMA's last measure).
-    fn supply_shells(&self, domain: &Domain) -> bool {
-        let mut found = crate::bucket::Shells::new();
-        if found.take_one(&mut self.stash.lock(&self.platform)) {
-            return domain.depot.lock(&self.platform).spare.take_one(&mut found);
-        }
-        if !self.shells.ready() || self.shells_stopped() {
-            return false;
-        }
-        let Some(chunk) = map_shells(&self.platform) else {
-            self.shells.refused();
-            return false;
-        };
-        domain.depot.lock(&self.platform).spare.add(chunk);
-        true
     }
 
     /// Returns objects to their slabs, and slabs that are empty then to their zone.

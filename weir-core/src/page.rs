@@ -3,7 +3,8 @@
 //! For each page of the window there are a byte in the *class map* (what a pointer into it is) and 36 bytes of
 //! *descriptor*; for each pageblock there is a [`Pageblock`]. All three arrays are indexed by page or pageblock
 //! number, lie apart from the heap and are mapped only as far as the heap has grown: a resident heap of `H` bytes
-//! costs `H / 4096 * 37 + H / 2 MiB * 160` bytes of them, 0.91 %.
+//! costs `H / 4096 * 37 + H / 2 MiB * 160` bytes of them, 0.91 %. What describes pageblocks that are free and reported
+//! goes back too (`bare`), but for the 160 bytes: 80 KiB for each GiB of the heap's peak stay.
 //!
 //! A slab of `n` pages owns the descriptors of all its pages: a 16-byte header, then its bitmap of objects. That is
 //! what makes 36 bytes enough for 16-byte objects (256 bits a page from four pages on).
@@ -34,6 +35,9 @@ pub const PAGEBLOCK: usize = PAGEBLOCK_PAGES * PAGE;
 pub const NONE: u32 = u32::MAX;
 /// Words of 32 bits in a page's descriptor.
 pub const DESC_WORDS: usize = 9;
+/// Pageblocks, from a multiple of this on, whose class-map entries (512 bytes each) and descriptors (18 KiB each) fill
+/// whole pages: one and 36.
+pub const DESCRIBED_TOGETHER: u32 = 8;
 
 /// Class-map value of the first page of a large run.
 pub const LARGE: u8 = 255;
@@ -79,6 +83,8 @@ pub struct Window {
 /// How far each array is mapped.
 struct Growth {
     pages_max: usize,
+    /// Pages of the first pageblock that lie before the window.
+    skipped: usize,
     /// Pageblocks mapped so far: those below the top but for the holes.
     blocks: usize,
     /// Bytes as far as which the class map, the pageblocks and the descriptors are mapped, in this order.
@@ -139,8 +145,9 @@ impl<P: Platform> Growing<'_, P> {
                 // SAFETY: mapped just now, and nobody looks beyond the top.
                 unsafe { window.block(block as u32).write(Pageblock::fresh(node as u8)) };
             }
-            if self.growth.blocks > 0 {
-                window.populate(self.platform, first, end);
+            if first == 0 {
+                // SAFETY: as above. What lies before the window's first page is not handed out.
+                unsafe { (*window.block(0)).free.remove(0, self.growth.skipped) };
             }
             self.growth.blocks += count;
             window.top.store(end * PAGEBLOCK_PAGES, Release);
@@ -161,7 +168,7 @@ impl Window {
             class_map: AtomicPtr::new(core::ptr::null_mut()),
             descs: AtomicPtr::new(core::ptr::null_mut()),
             blocks: AtomicPtr::new(core::ptr::null_mut()),
-            growth: Lock::new(Growth { pages_max: 0, blocks: 0, mapped: [0; 3] }),
+            growth: Lock::new(Growth { pages_max: 0, skipped: 0, blocks: 0, mapped: [0; 3] }),
             reach,
             #[cfg(debug_assertions)]
             visits: AtomicUsize::new(0),
@@ -233,11 +240,6 @@ impl Window {
         self.top.load(Acquire) as u32
     }
 
-    /// Bytes of metadata mapped.
-    pub fn metadata<P: Platform>(&self, platform: &P) -> usize {
-        self.growth.lock(platform).mapped.iter().sum()
-    }
-
     /// The turn to grow. Threads that run short together wait here for the first of them, and are to look again before
     /// they grow the window too: the pages are in a zone before the turn ends.
     pub fn growing<'a, P: Platform>(&'a self, platform: &'a P) -> Growing<'a, P> {
@@ -246,12 +248,17 @@ impl Window {
 
     fn place<P: Platform>(&self, platform: &P, growth: &mut Growth) -> Option<()> {
         let window = platform.window(WINDOW, 2 * PAGEBLOCK, self.reach)?;
-        let pages = window.len / PAGE;
+        let base = window.addr & !(2 * PAGEBLOCK - 1);
+        let skipped = (window.addr - base) / PAGE;
+        if skipped >= PAGEBLOCK_PAGES {
+            return None;
+        }
+        let pages = (window.len / PAGE + skipped) & !(PAGEBLOCK_PAGES - 1);
         let blocks = pages / PAGEBLOCK_PAGES;
         let sizes = [pages, pages * DESC_WORDS * 4, blocks * size_of::<Pageblock>()].map(|s| s.next_multiple_of(PAGE));
         // A guard the size of a pageblock between the arrays keeps an overrun in one out of the next.
         let total = sizes.iter().sum::<usize>() + 4 * PAGEBLOCK;
-        let meta = platform.window(total, PAGEBLOCK, Reach::Any)?;
+        let meta = platform.window(total, PAGE, Reach::Apart)?;
         if meta.len < total {
             return None;
         }
@@ -261,8 +268,8 @@ impl Window {
         self.class_map.store(at0 as *mut AtomicU8, Relaxed);
         self.descs.store(at1 as *mut u32, Relaxed);
         self.blocks.store((at2 & !(PAGE - 1)) as *mut Pageblock, Release);
-        self.base.store(window.addr, Relaxed);
-        growth.pages_max = pages;
+        self.base.store(base, Relaxed);
+        (growth.pages_max, growth.skipped) = (pages, skipped);
         Some(())
     }
 
@@ -296,16 +303,14 @@ impl Window {
         Placed::Done
     }
 
-    /// Puts memory behind what describes the pageblocks from `first` to `end`.
-    ///
-    /// All of it at once: a page of metadata for every 113 of the heap, each from where the kernel was when the heap had
-    /// come that far, would leave no huge page whole below once the heap is given back. Not for the heap's first growth:
-    /// a small program never needs most of that.
-    fn populate<P: Platform>(&self, platform: &P, first: usize, end: usize) {
-        for (base, bytes) in self.arrays() {
-            let (from, to) = ((first * bytes) & !(PAGE - 1), (end * bytes).next_multiple_of(PAGE));
-            platform.populate(Run { addr: base + from, len: to - from });
-        }
+    /// The whole pages, of the class map and of the descriptors, that describe nothing but `count` pageblocks from `first`.
+    pub(crate) fn description(&self, first: u32, count: u32) -> [Run; 2] {
+        let (first, end) = (first as usize, (first + count) as usize);
+        let [map, _, descs] = self.arrays();
+        [map, descs].map(|(base, bytes)| {
+            let (from, to) = ((first * bytes).next_multiple_of(PAGE), (end * bytes) & !(PAGE - 1));
+            Run { addr: base + from, len: to.saturating_sub(from) }
+        })
     }
 
     /// Where the class map, the pageblocks and the descriptors begin, and the bytes that each has for a pageblock.

@@ -12,7 +12,8 @@
 //! 1. claim `c`: its state goes from `ACTIVE` to `STOPPED` by one compare-and-swap, so one drain at a time;
 //! 2. store `DUMMY` to `table[c]`;
 //! 3. fence: every thread inside a section restarts it, and reads the table again;
-//! 4. the slab is the drainer's alone: empty it;
+//! 4. the slab is the drainer's alone: empty it, and release the memory of its slots if all of them are empty (zeros are
+//!    what the words below first slots must hold);
 //! 5. store the slab back to `table[c]` with release order, then the state to `ACTIVE`.
 //!
 //! The interleaving this excludes: a thread reads `table[c]` before step 2, sleeps, and commits its pop in the
@@ -64,6 +65,9 @@ pub const LOCKED_SLABS: usize = 32;
 const CLASSES: usize = 256;
 /// Words (of 8 bytes) before the first slot: a header a class, then two counters of four bytes a class.
 const FIRST_SLOT: usize = CLASSES * 2;
+/// Bytes before the first slot: whole pages.
+const SLOTS: usize = FIRST_SLOT * 8;
+const _: () = assert!(size_of::<CpuSlab>() == SLOTS && SLOTS.is_multiple_of(PAGE));
 /// Word index of each class's first slot; the word before it is always zero.
 const BEGIN: [u32; CACHES + 1] = {
     let mut out = [0; CACHES + 1];
@@ -350,7 +354,7 @@ impl PerCpu {
     }
 
     fn make<P: Platform>(platform: &P) -> Option<*mut CpuSlab> {
-        let slab = platform.map(SLAB_BYTES, PAGE)? as *mut CpuSlab;
+        let slab = platform.map_metadata(SLAB_BYTES, PAGE)? as *mut CpuSlab;
         // SAFETY: fresh memory of that size, all zero.
         unsafe { CpuSlab::init(slab) };
         Some(slab)
@@ -407,21 +411,27 @@ impl PerCpu {
 
     /// Takes every CPU's buckets of the caches in `set` over, one fence for all of them, and hands each object to
     /// `sink` (class, object): the CPU loop outside, the cache loop inside, beginning with the first cache of the set
-    /// at or after `first`. Each bucket may hold `room(class)` objects afterwards.
+    /// at or after `first`. Each bucket may hold `room(class)` objects afterwards. With `release`, the memory behind slabs
+    /// all of whose buckets are empty then goes back.
     pub fn drain<P: Platform>(
         &self,
         platform: &P,
         set: ClassSet,
         first: usize,
         room: impl Fn(usize) -> usize,
+        release: bool,
         mut sink: impl FnMut(usize, *mut u8),
     ) {
+        let release = release && platform.release_unit() == PAGE;
         let _one = self.draining.lock(platform);
         let seen = self.seen.load(Acquire) as usize;
         if !platform.lockless() {
             for index in (0..seen).filter(|&i| !self.slabs[i].load(Acquire).is_null()) {
                 if let Some((_guard, slab)) = self.locked(platform, index) {
                     empty(slab, set, first, &room, &mut sink);
+                    if release {
+                        release_slots(platform, slab);
+                    }
                 }
             }
             return;
@@ -435,6 +445,9 @@ impl PerCpu {
             let slab = self.slabs[cpu].load(Acquire);
             if ours {
                 empty(slab, set, first, &room, &mut sink);
+                if release {
+                    release_slots(platform, slab);
+                }
             }
             self.table.entry(cpu).store(slab, Release);
             self.state[cpu].store(ACTIVE, Release);
@@ -533,5 +546,14 @@ fn empty(
         let slab = unsafe { &*slab };
         slab.came[class].fetch_sub(taken, Relaxed);
         slab.resize(class, room(class));
+    }
+}
+
+/// Releases the memory of the slots of `slab`, which is the caller's alone, if all its buckets are empty.
+fn release_slots<P: Platform>(platform: &P, slab: *mut CpuSlab) {
+    // SAFETY: a slab, once made, lives on; what is read of it are atomics.
+    let is_empty = (1..CACHES).all(|class| unsafe { (*slab).held(class) } == 0);
+    if is_empty {
+        platform.release_metadata(&[Run { addr: slab as usize + SLOTS, len: SLAB_BYTES - SLOTS }]);
     }
 }

@@ -46,6 +46,8 @@ pub enum Reach {
     Any,
     /// Below 4 GiB, for compressed pointers and JITs.
     Low32,
+    /// Anywhere, apart from what programs are given: for metadata.
+    Apart,
 }
 
 /// What released memory holds when it is touched again.
@@ -95,16 +97,23 @@ pub trait Below: Sync {
 /// Everything the engine asks of the system below it. No method may allocate through the engine.
 pub trait Platform: Below {
     /// Chooses addresses for a window of at most `len` bytes, aligned to `align`; returns its base and its length
-    /// (which may be shorter), or `None`. Nothing is mapped yet.
+    /// (which may be shorter), or `None`. Nothing is mapped yet. A base may be up to 511 pages above a multiple of `align`
+    /// that nobody else is given, where it is to be hard to guess: the pageblock there then lacks as many pages.
     fn window(&self, len: usize, align: usize, reach: Reach) -> Option<Run>;
     /// Makes `run` usable and zero, on NUMA node `node`; all of it or nothing.
     fn map_at(&self, run: Run, node: usize) -> Placed;
-    /// Puts memory behind a fresh mapping, side by side if it can. Not doing it is no error.
-    fn populate(&self, run: Run) {
-        let _ = run;
-    }
     /// Maps `len` zero bytes anywhere, aligned to `align`.
     fn map(&self, len: usize, align: usize) -> Option<usize>;
+    /// The same for metadata, which is better mapped apart from what programs are given.
+    fn map_metadata(&self, len: usize, align: usize) -> Option<usize> {
+        self.map(len, align)
+    }
+    /// Takes the memory behind `runs` of metadata, whole pages, which read as zero from then on, also by threads that read
+    /// them meanwhile; whether all of it went. Only where [`Below::release_unit`] is a page.
+    fn release_metadata(&self, runs: &[Run]) -> bool {
+        let released = self.release(runs, false);
+        released.runs == runs.len() && released.contents == Contents::Zero
+    }
     /// Unmaps what [`Platform::map`] gave, or a page-aligned tail of it.
     fn unmap(&self, run: Run);
     /// Resizes what [`Platform::map`] gave, moving it if it must; contents are kept, new bytes are zero.

@@ -129,7 +129,7 @@ pub struct Stats {
     pub heap_bytes: AtomicU64,
     /// Bytes of zones that the program made.
     pub zone_bytes: AtomicU64,
-    /// Bytes of metadata mapped (an upper bound of what is resident).
+    /// Bytes of bucket shells with memory behind them, and of further nodes' domains.
     pub metadata_bytes: AtomicU64,
     /// Object-cache trims that gave something back.
     pub trims: AtomicU64,

@@ -123,6 +123,9 @@ impl<P: Platform> Heap<P> {
             let keep = if to == To::Nothing { 0 } else { wanted as usize };
             let surplus = depot.objects.saturating_sub(keep).min(MAX_BATCH);
             if surplus == 0 {
+                let spare = depot.take_spare();
+                drop(depot);
+                self.give_shells(spare);
                 return bytes;
             }
             let n = depot.reclaim(&mut objects[..surplus]);
@@ -137,7 +140,7 @@ impl<P: Platform> Heap<P> {
     /// Takes every CPU's buckets of all caches back to their slabs; returns bytes.
     pub(crate) fn drain_cpus(&self) -> usize {
         let _in_flight = self.balancer.batch(&self.platform, 0);
-        self.drain_set(self.reclaimable())
+        self.drain_set(self.reclaimable(), true)
     }
 
     /// The last resort's part of it: all ceilings sink first, by the same measure.
@@ -145,7 +148,8 @@ impl<P: Platform> Heap<P> {
         let _in_flight = self.balancer.batch(&self.platform, 0);
         let set = self.reclaimable();
         set.from(0).for_each(|class| self.caches[class].tuning.sink(&self.caches[class].shape.get()));
-        self.drain_set(set)
+        // CPUs are busy, and stopped as shortly as can be.
+        self.drain_set(set, false)
     }
 
     /// Takes back what CPUs hold of caches that have been idle for long; returns bytes. Looks at most once a window.
@@ -169,11 +173,12 @@ impl<P: Platform> Heap<P> {
             }
         }
         drop(idle);
-        if set.is_empty() { 0 } else { self.drain_set(set) }
+        if set.is_empty() { 0 } else { self.drain_set(set, false) }
     }
 
-    /// Takes every CPU's buckets of the caches in `set` back to their slabs; the balancer's batch lock is held.
-    fn drain_set(&self, set: ClassSet) -> usize {
+    /// Takes every CPU's buckets of the caches in `set` back to their slabs, and with `release` the memory of slots that are
+    /// empty then; the balancer's batch lock is held.
+    fn drain_set(&self, set: ClassSet, release: bool) -> usize {
         stats::add(&self.platform.stats().drains, 1);
         let mut sink = Sink {
             heap: self,
@@ -185,7 +190,7 @@ impl<P: Platform> Heap<P> {
         };
         let room = |class: usize| self.caches[class].tuning.ceiling();
         let first = self.balancer.next_start(set);
-        self.percpu.drain(&self.platform, set, first, room, |class, object| sink.take(class, object));
+        self.percpu.drain(&self.platform, set, first, room, release, |class, object| sink.take(class, object));
         sink.flush();
         sink.bytes
     }

@@ -6,6 +6,7 @@
 //! next one to report costs the same whatever the heap's size), the longest unchanged first.
 
 mod audit;
+mod bare;
 mod offline;
 mod sparse;
 
@@ -21,11 +22,13 @@ const FILLS: usize = 8;
 /// Orders a partly free pageblock can give: 0 to 8.
 const ORDERS: usize = REPORT_ORDER as usize;
 const PARTIAL_LISTS: usize = FILLS * ORDERS;
-/// Whole free pageblocks: with memory behind them, with memory that nobody takes back, and without.
+/// Whole free pageblocks: with memory behind them, with memory that nobody takes back, without; and with none behind what
+/// describes them either (see `bare`).
 const WHOLE_BACKED: usize = PARTIAL_LISTS;
 const WHOLE_REFUSED: usize = PARTIAL_LISTS + 1;
 const WHOLE_REPORTED: usize = PARTIAL_LISTS + 2;
-const LISTS: usize = PARTIAL_LISTS + 3;
+const WHOLE_BARE: usize = PARTIAL_LISTS + 3;
+const LISTS: usize = PARTIAL_LISTS + 4;
 /// The hint list, beside those of each [`Backing`], of pageblocks whose release was refused.
 const HINT_REFUSED: usize = 3;
 /// Pageblocks looked at for free blocks in a row before one with a whole block of the order is taken.
@@ -164,7 +167,7 @@ impl FreeAreas {
             let backed = pageblock.take_at(first, n);
             zero &= backed == 0 && !pageblock.dirty;
             again = again.and(pageblock.recent.taken(touched - backed));
-            pageblock.refused = false;
+            (pageblock.refused, pageblock.bare) = (false, false);
             pageblock.forget_look();
             self.idle = self.idle + pageblock.idle().len() - idle;
             self.link(window, block);
@@ -176,7 +179,7 @@ impl FreeAreas {
 
     /// The first whole free pageblock that `fits`: what nobody takes back first, then backed before reported.
     fn whole(&self, fits: impl Fn(u32) -> bool, window: &Window) -> Option<u32> {
-        [WHOLE_REFUSED, WHOLE_BACKED, WHOLE_REPORTED].into_iter().find_map(|list| {
+        [WHOLE_REFUSED, WHOLE_BACKED, WHOLE_REPORTED, WHOLE_BARE].into_iter().find_map(|list| {
             let mut block = self.heads[list];
             for _ in 0..PAIR_TRIES {
                 if block == NONE || fits(block) {
@@ -222,9 +225,10 @@ impl FreeAreas {
     pub fn add(&mut self, window: &Window, first: u32, count: usize) {
         // Backwards, so that the list hands out ascending addresses.
         for block in (first..first + count as u32).rev() {
+            // The window's first one may lack pages.
+            self.pages += self.block(window, block).free.len();
             self.link(window, block);
         }
-        self.pages += count * PAGEBLOCK_PAGES;
     }
 
     /// Takes the `pages` pages from `page` if they are free and in the pageblock of the page before them; which of them
@@ -338,10 +342,11 @@ impl FreeAreas {
         }
         let order = block.free.max_order()?;
         if order == REPORT_ORDER {
-            return Some(match (block.backed.is_empty(), block.refused) {
-                (true, _) => WHOLE_REPORTED,
-                (false, true) => WHOLE_REFUSED,
-                (false, false) => WHOLE_BACKED,
+            return Some(match (block.backed.is_empty(), block.bare, block.refused) {
+                (true, true, _) => WHOLE_BARE,
+                (true, false, _) => WHOLE_REPORTED,
+                (false, _, true) => WHOLE_REFUSED,
+                (false, _, false) => WHOLE_BACKED,
             });
         }
         let used = PAGEBLOCK_PAGES - block.free.len();

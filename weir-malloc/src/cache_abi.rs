@@ -83,7 +83,7 @@ pub unsafe fn create(
     }
 }
 
-unsafe extern "C" fn init_object(object: *mut u8, _rounded: usize, cache: *mut u8) -> bool {
+unsafe extern "C-unwind" fn init_object(object: *mut u8, _rounded: usize, cache: *mut u8) -> bool {
     // SAFETY: `create` passed its cache, which outlives its objects; the function is the program's.
     unsafe {
         let cache = &*cache.cast::<Cache>();

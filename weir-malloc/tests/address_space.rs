@@ -37,3 +37,45 @@ fn peaks() {
         passes(Kind::C, "peaks.c", &[pattern], Mode::Plain);
     }
 }
+
+/// Writing past the end of a block mapped on its own reaches no free pointers.
+fn metadata_lies_apart(mode: Mode) {
+    passes(Kind::C, "placement.c", &["beside"], mode);
+}
+
+in_all_modes! { metadata_lies_apart }
+
+/// Addresses of a run of pages, of a block mapped on its own, and of metadata, in each of some processes.
+fn places(processes: usize) -> Option<Vec<[u64; 3]>> {
+    let program = compile(Kind::C, "placement.c")?;
+    let place = |_| {
+        let output = run(&program, &[], Mode::Plain, &[]);
+        assert!(output.status.success(), "placement.c: {}", describe(&output));
+        let text = String::from_utf8(output.stdout).unwrap();
+        let numbers = text.split_whitespace().map(|n| u64::from_str_radix(n.trim_start_matches("0x"), 16).unwrap());
+        numbers.collect::<Vec<_>>().try_into().unwrap()
+    };
+    Some((0..processes).map(place).collect())
+}
+
+/// Bits of an address that are 0 in some processes and 1 in others. With 40 processes chance misses one in 2^39.
+fn changing(places: &[[u64; 3]], which: usize) -> u32 {
+    let (ones, zeros) = places.iter().fold((0, 0), |(ones, zeros), place| (ones | place[which], zeros | !place[which]));
+    (ones & zeros).count_ones()
+}
+
+#[test]
+fn chance_places_the_heap_blocks_and_metadata() {
+    let randomized = std::fs::read_to_string("/proc/sys/kernel/randomize_va_space");
+    if common::foreign() || randomized.is_ok_and(|on| on.trim() == "0") {
+        return println!("SKIPPED: nothing is placed by chance");
+    }
+    let Some(places) = places(40) else { return };
+    for (which, what) in ["the heap", "blocks of their own", "metadata"].into_iter().enumerate() {
+        let huge = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled").unwrap_or_default();
+        // A block that is to have huge pages begins at one: 9 bits less than mmap's area has.
+        let bits = if which == 1 && huge.contains("[always]") { 18 } else { 27 };
+        let got = changing(&places, which);
+        assert!(got >= bits, "{what}: {got} bits change: {places:x?}");
+    }
+}

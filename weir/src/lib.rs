@@ -36,6 +36,7 @@ mod node_worker;
 mod object_cache;
 pub mod os;
 mod owner;
+mod places;
 pub mod rseq;
 mod settings;
 mod start;

@@ -7,33 +7,21 @@ use core::sync::atomic::{
 use linux_raw_sys::general::{MADV_DOFORK, MADV_KEEPONFORK};
 use weir_core::page::{PAGE, PAGEBLOCK, PAGEBLOCK_PAGES};
 use weir_core::percpu::{MAX_CPUS, Pushed, Table};
-use weir_core::platform::{Below, Misuse, Placed, Platform, Reach, Released, Run};
+use weir_core::platform::{Below, Contents, Misuse, Placed, Platform, Reach, Released, Run};
 use weir_core::pressure::Level;
 use weir_core::stats::{Cause, Stats};
 use weir_core::tunables::Tunables;
 
 use crate::give_back::{self, GiveBack};
 use crate::message::{self, Line};
-use crate::os::mman::{self, MADV_DONTNEED, MAP_FIXED_NOREPLACE, MAP_NORESERVE, MREMAP_MAYMOVE};
+use crate::os::mman::{self, MADV_DONTNEED, MAP_NORESERVE, MREMAP_MAYMOVE};
 use crate::os::process::{self, futex_wait, futex_wake, monotonic_ns};
 use crate::os::syscall::Errno;
+use crate::places::{Area, Places};
 use crate::{background, frozen, machine, node_worker, rseq, start, taker};
 
-/// Where windows lie: where Linux puts nothing that does not ask for it, whichever layout a process has (x86's
-/// `arch_pick_mmap_layout` and `mmap_base`; a process has 128 TiB). mmap's area usually lies below the stack. In the legacy
-/// layout (`setarch -L`; in older kernels an unlimited stack too) it begins at a third of all, [`LEGACY_BASE`], and grows up.
-/// With an unlimited stack it ends at a sixth, [`LOWEST_TOP`], as five sixths are the most that the stack is left, and grows
-/// down. Programs and their brk heaps lie at the very bottom, or from two thirds on (`ELF_ET_DYN_BASE`).
-const WINDOWS: core::ops::Range<usize> = 22 << 40..42 << 40;
-/// Address space that is enough for all windows: a heap's, which may grow to 4 TiB, and the metadata of two.
-const ALL_WINDOWS: usize = 5 << 40;
-/// Where mmap's area begins in the legacy layout, 42.7 TiB (`TASK_UNMAPPED_BASE`); chance moves it up.
-const LEGACY_BASE: usize = (1 << 47) / 3;
-/// Where mmap's area ends at the lowest, 21.3 TiB (`gap_max`); chance moves it down.
-const LOWEST_TOP: usize = (1 << 47) / 6;
-const _: () = assert!(LOWEST_TOP <= WINDOWS.start && WINDOWS.end <= LEGACY_BASE);
-// What is left to chance: 15 TiB, two to the 22nd places.
-const _: () = assert!(WINDOWS.end - WINDOWS.start - ALL_WINDOWS >= 15 << 40);
+/// Tries to map metadata where nobody's mapping is, before any place will do.
+const TRIES: usize = 8;
 
 /// The counters; a page of its own, so that a shared mapping can be put over it.
 pub(crate) static STATS: Stats = Stats::new();
@@ -50,8 +38,8 @@ pub struct Linux {
     mode: AtomicU8,
     nodes: AtomicUsize,
     huge_on_touch: AtomicBool,
-    /// Where the next window may begin; 0 before the first.
-    next_window: AtomicUsize,
+    /// What of the address space is taken.
+    places: Places,
     /// How memory is handed to the kernel.
     give_back: GiveBack,
 }
@@ -63,7 +51,7 @@ impl Linux {
             mode: AtomicU8::new(UNKNOWN),
             nodes: AtomicUsize::new(1),
             huge_on_touch: AtomicBool::new(false),
-            next_window: AtomicUsize::new(0),
+            places: Places::new(),
             give_back: GiveBack::new(),
         }
     }
@@ -79,6 +67,16 @@ impl Linux {
         self.mode.store(if lockless { LOCKLESS } else { LOCKED }, Release);
         start::lazily();
         lockless
+    }
+
+    /// `len` bytes at any page. Kernels from 6.7 on align what may have huge pages, and leave less to chance, unless they are
+    /// asked for a place: here one that is taken.
+    fn map_anywhere(len: usize) -> Option<usize> {
+        use mman::{MAP_ANONYMOUS, MAP_PRIVATE, PROT_READ, PROT_WRITE};
+        let (hint, flags) = ((&raw const STATS).cast_mut().cast(), MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE);
+        // SAFETY: without MAP_FIXED nothing that exists is replaced.
+        let at = unsafe { mman::mmap(hint, len, PROT_READ | PROT_WRITE, flags, -1, 0) };
+        at.ok().map(|at| at as usize)
     }
 
     fn map_aligned(len: usize, align: usize) -> Option<usize> {
@@ -124,20 +122,6 @@ impl Linux {
         self.unmap(run);
         Some(new)
     }
-
-    /// Addresses for a window of `len` bytes: behind those given before, so that no two overlap; the first at random.
-    fn next_window(&self, len: usize, align: usize) -> Option<usize> {
-        let random = || WINDOWS.start + machine::entropy() % (WINDOWS.len() - ALL_WINDOWS);
-        let mut fresh = None;
-        let mut at = 0;
-        let step = |before: usize| {
-            let begin = if before == 0 { *fresh.get_or_insert_with(random) } else { before };
-            at = begin.next_multiple_of(align);
-            Some(at + len)
-        };
-        self.next_window.fetch_update(Relaxed, Relaxed, step).ok()?;
-        (at + len <= WINDOWS.end).then_some(at)
-    }
 }
 
 impl Below for Linux {
@@ -151,45 +135,50 @@ impl Platform for Linux {
         // Once there are pages, frees enter the fast path; so it is set up before.
         self.lockless();
         Some(match reach {
-            Reach::Any => Run { addr: self.next_window(len, align)?, len },
-            Reach::Low32 => Run { addr: 1 << 30, len: 2 << 30 },
+            Reach::Any => {
+                let addr = self.places.next(Area::Windows, len, PAGE)?;
+                Run { addr, len: len - addr % align }
+            }
+            Reach::Low32 => Places::low_window(align),
+            Reach::Apart => Run { addr: self.places.next(Area::Metadata, len, align)?, len },
         })
     }
 
     fn map_at(&self, run: Run, node: usize) -> Placed {
-        use mman::{MAP_ANONYMOUS, MAP_PRIVATE, PROT_READ, PROT_WRITE};
-        let flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE;
-        let at = run.addr as *mut u8;
-        // SAFETY: NOREPLACE: what exists is left alone.
-        let got = match unsafe { mman::mmap(at, run.len, PROT_READ | PROT_WRITE, flags, -1, 0) } {
-            Ok(got) => got,
-            Err(Errno::EEXIST) => return Placed::Occupied,
-            Err(_) => return Placed::Refused,
-        };
-        if got != at {
-            // Kernels before 4.17 take the address as a hint only.
-            // SAFETY: just mapped, nobody's yet.
-            let _ = unsafe { mman::munmap(got, run.len) };
-            return Placed::Occupied;
-        }
-        if self.nodes() > 1 {
+        let placed = self.places.map(run);
+        if placed == Placed::Done && self.nodes() > 1 {
             let mut mask = [0u64; 16];
             mask[node / 64 % 16] = 1 << (node % 64);
-            let _ = mman::mbind_preferred(at, run.len, &mask);
+            let _ = mman::mbind_preferred(run.addr as *mut u8, run.len, &mask);
         }
-        Placed::Done
+        placed
     }
 
-    fn populate(&self, run: Run) {
-        // Kernels before 5.14 do not know it; the pages then come one by one.
-        // SAFETY: the mapping is the engine's and fresh; no contents change.
-        let _ = unsafe { mman::madvise(run.addr as *mut u8, run.len, mman::MADV_POPULATE_WRITE) };
+    fn map_metadata(&self, len: usize, align: usize) -> Option<usize> {
+        self.lockless();
+        for _ in 0..TRIES {
+            let Some(addr) = self.places.next(Area::Metadata, len, align) else { break };
+            match self.places.map(Run { addr, len }) {
+                Placed::Done => return Some(addr),
+                Placed::Refused => return None,
+                Placed::Occupied => {}
+            }
+        }
+        Self::map_aligned(len, align)
+    }
+
+    fn release_metadata(&self, runs: &[Run]) -> bool {
+        if self.huge_on_touch() {
+            self.places.keep_metadata_small();
+        }
+        let released = self.release(runs, false);
+        released.runs == runs.len() && released.contents == Contents::Zero
     }
 
     fn map(&self, len: usize, align: usize) -> Option<usize> {
         // A program whose first block is a large one.
         self.lockless();
-        Self::map_aligned(len, align)
+        if align <= PAGE { Self::map_anywhere(len) } else { Self::map_aligned(len, align) }
     }
 
     fn advise_huge(&self, run: Run) {

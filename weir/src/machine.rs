@@ -30,12 +30,17 @@ pub(crate) fn cpus_bound() -> usize {
     check(ret).map_or(usize::MAX, |bytes| bytes * 8)
 }
 
-/// A number nobody outside can guess, from the kernel's generator or, where that is refused, from the clock and the
+/// Two numbers that nobody outside can guess, from the kernel's generator or, where that is refused, from the clock and the
 /// stack's random place.
-pub(crate) fn entropy() -> usize {
-    let mut number = 0usize;
+pub(crate) fn entropy() -> [usize; 2] {
+    let mut numbers = [0usize; 2];
     // GRND_NONBLOCK: early in boot there is none yet.
-    // SAFETY: it writes eight bytes of `number`.
-    let ret = unsafe { syscall3(sys::__NR_getrandom, &raw mut number as usize, 8, 1) };
-    if check(ret) == Ok(8) { number } else { process::monotonic_ns() as usize ^ (&raw const number as usize) << 20 }
+    // SAFETY: it writes as many bytes of `numbers` as it has.
+    let ret = unsafe { syscall3(sys::__NR_getrandom, numbers.as_mut_ptr() as usize, size_of_val(&numbers), 1) };
+    if check(ret) == Ok(size_of_val(&numbers)) {
+        return numbers;
+    }
+    let seed = process::monotonic_ns() as usize ^ (&raw const numbers as usize) << 20;
+    // Halves of a product spread what little there is (the factor is 2^64 over the golden ratio).
+    [seed.wrapping_mul(0x9e37_79b9_7f4a_7c15), seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(32)]
 }

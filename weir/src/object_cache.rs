@@ -7,6 +7,10 @@
 //! each use. That is UMA's ctor and dtor, and init and fini.
 //!
 //! What is free gives way when memory is short; nothing that is out is ever touched.
+//!
+//! A panic of a value's drop, of a closure, or of what makes values costs the value that it is about and no object: its
+//! object goes back, and so do the others of a batch. Only the drop of a kept value whose slab goes may not panic: that is on
+//! a thread of the library's, and ends the process.
 
 use core::fmt;
 use core::marker::PhantomData;
@@ -238,7 +242,7 @@ impl<'a, T> Builder<'a, T> {
     }
 }
 
-unsafe extern "C" fn init<T, N: Fn() -> Option<T>, A, F>(object: *mut u8, _size: usize, hooks: *mut u8) -> bool {
+unsafe extern "C-unwind" fn init<T, N: Fn() -> Option<T>, A, F>(object: *mut u8, _size: usize, hooks: *mut u8) -> bool {
     // SAFETY: the hooks of this cache, which live as long as it; the object is fresh and has a `T`'s layout.
     unsafe {
         let made = ((*hooks.cast::<Hooks<N, A, F>>()).new)();
@@ -290,8 +294,10 @@ impl<T> ObjectCache<T, Kept> {
     #[inline]
     pub fn alloc(&self) -> Option<CacheBox<'_, T, Kept>> {
         let object = NonNull::new(caches::alloc(self.id).cast::<T>())?;
+        let raw = Raw { id: self.id, object: object.cast() };
         // SAFETY: `init` made a value there, which is this caller's now; the hooks are the cache's.
         unsafe { (self.uses.on_alloc)(self.hooks, object.as_ptr().cast()) };
+        core::mem::forget(raw);
         Some(CacheBox { object, cache: self })
     }
 
@@ -319,10 +325,12 @@ impl<T, M: Mode<T>> ObjectCache<T, M> {
                 n += 1;
             }
             let got = caches::alloc_batch(self.id, &mut objects[..n]);
-            for (object, place) in objects[..got].iter().zip(wanted.iter_mut().flatten()) {
+            let mut raw = RawBatch { id: self.id, objects, first: 0, end: got };
+            for place in wanted[..got].iter_mut().flatten() {
                 // SAFETY: the engine gives no null objects.
-                let object = unsafe { NonNull::new_unchecked(object.cast::<T>()) };
+                let object = unsafe { NonNull::new_unchecked(raw.objects[raw.first].cast::<T>()) };
                 ready(object);
+                raw.first += 1;
                 **place = Some(CacheBox { object, cache: self });
             }
             filled += got;
@@ -334,28 +342,22 @@ impl<T, M: Mode<T>> ObjectCache<T, M> {
 
     /// Frees objects of this cache, cheaper than one by one; others are freed all the same.
     pub fn free_batch<'c>(&'c self, boxes: impl IntoIterator<Item = CacheBox<'c, T, M>>) {
-        let mut objects = [core::ptr::null_mut(); BATCH];
-        let mut n = 0;
-        let flush = |objects: &[*mut u8]| {
-            // SAFETY: their uses have ended.
-            unsafe { caches::free_batch(self.id, objects) }
-        };
+        let mut raw = RawBatch { id: self.id, objects: [core::ptr::null_mut(); BATCH], first: 0, end: 0 };
         for object in boxes {
             if object.cache.id != self.id {
                 drop(object);
                 continue;
             }
             let object = ManuallyDrop::new(object);
+            // Before its use ends: a panic there gives it back too.
+            raw.objects[raw.end] = object.object.as_ptr().cast();
+            raw.end += 1;
             // SAFETY: the box is forgotten.
             unsafe { M::end_use(self, object.object) };
-            objects[n] = object.object.as_ptr().cast();
-            n += 1;
-            if n == BATCH {
-                flush(&objects);
-                n = 0;
+            if raw.end == BATCH {
+                raw.free();
             }
         }
-        flush(&objects[..n]);
     }
 
     /// The figures of the cache. O(CPUs).
@@ -396,6 +398,44 @@ impl<T, M: Mode<T>> Drop for ObjectCache<T, M> {
 impl<T, M: Mode<T>> fmt::Debug for ObjectCache<T, M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ObjectCache").field("stats", &self.stats()).finish_non_exhaustive()
+    }
+}
+
+/// An object without a value, or with one that nobody is to see: it goes back when this is dropped.
+struct Raw {
+    id: CacheId,
+    object: NonNull<u8>,
+}
+
+impl Drop for Raw {
+    #[inline]
+    fn drop(&mut self) {
+        // SAFETY: the object is one of the cache, and this is all that refers to it.
+        unsafe { caches::free(self.id, self.object.as_ptr()) }
+    }
+}
+
+/// The same of several: those from `first` to `end`.
+struct RawBatch {
+    id: CacheId,
+    objects: [*mut u8; BATCH],
+    first: usize,
+    end: usize,
+}
+
+impl RawBatch {
+    fn free(&mut self) {
+        let objects = &self.objects[core::mem::take(&mut self.first)..core::mem::take(&mut self.end)];
+        if !objects.is_empty() {
+            // SAFETY: as in `Raw`.
+            unsafe { caches::free_batch(self.id, objects) }
+        }
+    }
+}
+
+impl Drop for RawBatch {
+    fn drop(&mut self) {
+        self.free();
     }
 }
 
@@ -468,11 +508,9 @@ impl<T, M: Mode<T>> DerefMut for CacheBox<'_, T, M> {
 impl<T, M: Mode<T>> Drop for CacheBox<'_, T, M> {
     #[inline]
     fn drop(&mut self) {
+        let _raw = Raw { id: self.cache.id, object: self.object.cast() };
         // SAFETY: the box owns the object; nobody uses it after this.
-        unsafe {
-            M::end_use(self.cache, self.object);
-            caches::free(self.cache.id, self.object.as_ptr().cast());
-        }
+        unsafe { M::end_use(self.cache, self.object) };
     }
 }
 

@@ -19,7 +19,7 @@ use core::ptr::NonNull;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use weir_core::buddy::Pageblock;
 use weir_core::page::{PAGE, PAGEBLOCK, order_of};
-use weir_core::platform::{Below, Contents, Misuse, Released, Run};
+use weir_core::platform::{Below, Contents, Misuse, Platform, Released, Run};
 use weir_core::stats;
 use weir_core::user_zone::{Memory, UserZone};
 
@@ -182,13 +182,14 @@ impl Zone {
         // Learns of the process, if nothing was allocated yet: a fork is to find the zone whole.
         HEAP.prepare();
         let home_len = (size_of::<Home>() + UserZone::descriptor_bytes(len)).next_multiple_of(PAGE);
-        let home = mman::mmap_anonymous(home_len, 0).map_err(ZoneError::Refused)?;
+        // Apart from what programs may write past the end of: its lists, and whom its memory goes to.
+        let home = HEAP.platform().map_metadata(home_len, PAGE).ok_or(ZoneError::Refused(Errno::ENOMEM))?;
         let made = reserve(len).and_then(|at| map(at).map(|()| at).inspect_err(|_| unmap(at)));
         let at = made.map_err(|why| {
-            unmap(Run { addr: home as usize, len: home_len });
+            unmap(Run { addr: home, len: home_len });
             ZoneError::Refused(why)
         })?;
-        let home = home.cast::<Home>();
+        let home = home as *mut Home;
         let backing = Backing { way, huge: memory.huge, give_back: GiveBack::new(), refused: AtomicBool::new(false) };
         // SAFETY: the mapping has room for both, aligned as it is to a page; nobody else knows it, and it stays until the
         // zone is dropped.

@@ -5,6 +5,20 @@ use crate::audit::{Fault, check};
 use crate::geometry::MAX_BATCH;
 
 impl Depot {
+    /// Its shells, those of buckets and spare ones.
+    pub(crate) fn shells(&self) -> usize {
+        let count = |mut shell: *mut super::Bucket| {
+            let mut count = 0;
+            while !shell.is_null() {
+                count += 1;
+                // SAFETY: the depot's shells are valid; the depot's lock is held.
+                shell = unsafe { (*shell).next };
+            }
+            count
+        };
+        count(self.full) + count(self.spare.first())
+    }
+
     /// Checks the counts; calls `f` with each object.
     pub(crate) fn audit(&self, class: usize, mut f: impl FnMut(usize) -> Result<(), Fault>) -> Result<(), Fault> {
         let mut objects = 0;

@@ -222,7 +222,7 @@ struct Hooks {
 
 const MARK: u64 = 0x1234_5678_9abc;
 
-unsafe extern "C" fn init(object: *mut u8, _size: usize, data: *mut u8) -> bool {
+unsafe extern "C-unwind" fn init(object: *mut u8, _size: usize, data: *mut u8) -> bool {
     // SAFETY: the test's own.
     let hooks = unsafe { &*data.cast::<Hooks>() };
     if hooks.inits.load(Relaxed) + 1 == hooks.fails.load(Relaxed) {

@@ -112,16 +112,26 @@ struct Variant {
     huge: bool,
     background: bool,
     lazy: bool,
+    skipped: usize,
 }
 
 fn variant() -> impl Strategy<Value = Variant> {
-    (prop_oneof![Just(1usize), Just(3)], any::<[bool; 4]>())
-        .prop_map(|(nodes, [lockless, huge, background, lazy])| Variant { nodes, lockless, huge, background, lazy })
+    (prop_oneof![Just(1usize), Just(3)], any::<[bool; 4]>(), prop_oneof![Just(0usize), 1usize..64]).prop_map(
+        |(nodes, [lockless, huge, background, lazy], skipped)| Variant {
+            nodes,
+            lockless,
+            huge,
+            background,
+            lazy,
+            skipped,
+        },
+    )
 }
 
 fn world(v: Variant) -> World {
     let mut fake = Fake::new();
     fake.lockless = v.lockless;
+    fake.skipped = v.skipped;
     fake.node_count.store(v.nodes, Relaxed);
     fake.huge.store(v.huge, Relaxed);
     fake.tunables().background.set(v.background.into());

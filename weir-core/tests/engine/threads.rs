@@ -141,7 +141,7 @@ fn threads_keep_their_blocks_while_the_balancer_works() {
 
 const MARK: u64 = 0x7765_6972;
 
-unsafe extern "C" fn mark(object: *mut u8, _: usize, _: *mut u8) -> bool {
+unsafe extern "C-unwind" fn mark(object: *mut u8, _: usize, _: *mut u8) -> bool {
     // SAFETY: an object of a cache's, whose slab is new.
     unsafe { object.cast::<u64>().write(MARK) };
     true

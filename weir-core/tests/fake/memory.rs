@@ -54,7 +54,7 @@ pub fn resident(run: Run) -> usize {
 impl Memory {
     pub fn reserve(&mut self, len: usize, align: usize, reach: Reach) -> Option<Run> {
         let (window, addr) = match reach {
-            Reach::Any => {
+            Reach::Any | Reach::Apart => {
                 let window = Run { addr: mmap(0, len + align, PROT_NONE, 0)?, len: len + align };
                 (window, window.addr.next_multiple_of(align))
             }

@@ -76,6 +76,8 @@ pub struct Fake {
     pub lockless: bool,
     /// Bytes that a heap window may have.
     pub window: usize,
+    /// Pages of its first pageblock that a heap window begins behind.
+    pub skipped: usize,
     cpus: Vec<Mutex<()>>,
     sleepers: (Mutex<()>, Condvar),
     pub notices: AtomicUsize,
@@ -94,6 +96,12 @@ pub struct Fake {
     misuses: Mutex<Vec<(Misuse, usize)>>,
     /// Every call of release so far.
     released: Mutex<Vec<Vec<Run>>>,
+    /// Bytes of metadata released so far.
+    pub metadata_released: AtomicUsize,
+    /// Metadata is not taken back.
+    pub keeps_metadata: AtomicBool,
+    /// Calls that were refused for that.
+    pub metadata_refusals: AtomicUsize,
     in_flight: Mutex<Vec<Run>>,
     /// What the test holds now: address and length.
     live: Mutex<BTreeMap<usize, usize>>,
@@ -134,6 +142,7 @@ impl Fake {
             is_slow: AtomicBool::new(false),
             lockless: true,
             window: 1 << 30,
+            skipped: 0,
             cpus: (0..CPUS).map(|_| Mutex::default()).collect(),
             sleepers: Default::default(),
             notices: AtomicUsize::new(0),
@@ -146,6 +155,9 @@ impl Fake {
             no_fence: AtomicBool::new(false),
             misuses: Mutex::default(),
             released: Mutex::default(),
+            metadata_released: AtomicUsize::new(0),
+            keeps_metadata: AtomicBool::new(false),
+            metadata_refusals: AtomicUsize::new(0),
             in_flight: Mutex::default(),
             live: Mutex::default(),
             hook: Mutex::default(),
@@ -247,6 +259,15 @@ impl Fake {
         std::mem::take(&mut locked(&self.cooled))
     }
 
+    /// What the test wants done meanwhile.
+    fn run_hook(&self) {
+        let hook = locked(&self.hook).take();
+        if let Some(hook) = hook {
+            std::thread::scope(|scope| scope.spawn(&hook).join().unwrap());
+            *locked(&self.hook) = Some(hook);
+        }
+    }
+
     /// Nodes whose workers were wanted since the last call.
     pub fn take_summoned(&self) -> Vec<usize> {
         std::mem::take(&mut locked(&self.summoned))
@@ -283,11 +304,7 @@ impl Below for Fake {
         let fails = self.fails(Call::Release);
         self.check_release(runs);
         locked(&self.released).push(runs.to_vec());
-        let hook = locked(&self.hook).take();
-        if let Some(hook) = hook {
-            std::thread::scope(|scope| scope.spawn(&hook).join().unwrap());
-            *locked(&self.hook) = Some(hook);
-        }
+        self.run_hook();
         // A failing call still does a part of its work.
         let taken = if fails { runs.len() / 2 } else { runs.len() };
         let pinned = locked(&self.pinned).clone();
@@ -317,7 +334,8 @@ impl Platform for Fake {
         let len = if reach == Reach::Low32 || len > self.window * 4 { len.min(self.window) } else { len };
         let window = locked(&self.memory).reserve(len, align, reach);
         locked(&self.windows).extend(window);
-        window
+        let skipped = if reach == Reach::Any { self.skipped * PAGE } else { 0 };
+        window.map(|Run { addr, len }| Run { addr: addr + skipped, len: len - skipped })
     }
 
     fn map_at(&self, run: Run, _node: usize) -> Placed {
@@ -336,6 +354,21 @@ impl Platform for Fake {
 
     fn map(&self, len: usize, align: usize) -> Option<usize> {
         if self.fails(Call::Map) { None } else { locked(&self.memory).map(len, align) }
+    }
+
+    fn release_metadata(&self, runs: &[Run]) -> bool {
+        let fails = self.fails(Call::Release);
+        self.check_release(runs);
+        self.run_hook();
+        let keeps = self.keeps_metadata.load(Relaxed);
+        self.metadata_refusals.fetch_add(keeps.into(), Relaxed);
+        let fails = fails || keeps;
+        if !fails {
+            runs.iter().for_each(|&run| memory::wipe(run));
+            self.metadata_released.fetch_add(runs.iter().map(|run| run.len).sum(), Relaxed);
+        }
+        locked(&self.in_flight).retain(|run| !runs.contains(run));
+        !fails
     }
 
     fn unmap(&self, run: Run) {

@@ -1,0 +1,79 @@
+/* Where things lie: `placement` prints the addresses of what chance places; `placement beside` looks for what lies beside
+ * blocks mapped on their own, which a program may write past the end of. */
+#include "check.h"
+#include "weir.h"
+
+#define MIB ((size_t)1 << 20)
+enum { BLOCKS = 64, OBJECTS = 1000000 };
+
+static __typeof__(&weir_cache_create) p_create;
+static __typeof__(&weir_cache_alloc) p_alloc;
+static __typeof__(&weir_cache_free) p_free;
+
+/* The end of the mappings without a gap that `address` lies in, as far as they can be read. */
+static uintptr_t end_of(uintptr_t address) {
+    char line[400];
+    FILE *maps = fopen("/proc/self/maps", "r");
+    CHECK(maps);
+    uintptr_t end = address;
+    while (fgets(line, sizeof line, maps)) {
+        uintptr_t from, to;
+        char rights;
+        CHECK(sscanf(line, "%lx-%lx %c", &from, &to, &rights) == 3);
+        if (rights == 'r' && from <= end && end < to) end = to;
+    }
+    fclose(maps);
+    return end;
+}
+
+static void beside(void) {
+    static char *block[BLOCKS];
+    static void *object[OBJECTS];
+    for (int i = 0; i < BLOCKS; i++) CHECK((block[i] = malloc(5 * MIB + 4096 * (size_t)(i * 37 % 500))));
+    /* A depot full of free objects of a cache of the program's own, and blocks mapped after. */
+    weir_cache *cache = p_create("beside", 64, 8, NULL, NULL, NULL, NULL, 0);
+    CHECK(cache);
+    for (int i = 0; i < OBJECTS; i++) CHECK((object[i] = p_alloc(cache)));
+    uintptr_t low = (uintptr_t)object[0], high = low;
+    for (int i = 0; i < OBJECTS; i++) {
+        uintptr_t at = (uintptr_t)object[i];
+        low = at < low ? at : low, high = at > high ? at : high;
+        p_free(cache, object[i]);
+        object[i] = NULL;
+    }
+    for (int i = 0; i < BLOCKS; i++) {
+        uintptr_t from = (uintptr_t)block[i], to = end_of(from + malloc_usable_size(block[i]) - 1);
+        int pointers = 0;
+        for (uintptr_t *word = (uintptr_t *)from; word < (uintptr_t *)to; word++) pointers += *word >= low && *word <= high;
+        if (pointers > 0) printf("%d pointers into the heap behind the block at %lx\n", pointers, from);
+        CHECK(pointers == 0);
+    }
+}
+
+/* The lowest mapping from 64 TiB on that no program is loaded to: the metadata. 0: there is none. */
+static uintptr_t metadata(void) {
+    char line[400];
+    FILE *maps = fopen("/proc/self/maps", "r");
+    CHECK(maps);
+    uintptr_t from = 0, found = 0;
+    while (!found && fgets(line, sizeof line, maps)) {
+        CHECK(sscanf(line, "%lx-", &from) == 1);
+        if (from >> 40 >= 102 && from >> 40 < 106) found = from;
+    }
+    fclose(maps);
+    return found;
+}
+
+int main(int count, char **arguments) {
+    p_create = (__typeof__(p_create))dlsym(RTLD_DEFAULT, "weir_cache_create");
+    p_alloc = (__typeof__(p_alloc))dlsym(RTLD_DEFAULT, "weir_cache_alloc");
+    p_free = (__typeof__(p_free))dlsym(RTLD_DEFAULT, "weir_cache_free");
+    if (count > 1 && strcmp(arguments[1], "beside") == 0) {
+        if (is_weir()) beside();
+        return 0;
+    }
+    void *heap = malloc(40000), *own = malloc(8 * MIB);
+    CHECK(heap && own);
+    printf("%p %p 0x%lx\n", heap, own, (unsigned long)metadata());
+    return 0;
+}
