@@ -18,7 +18,7 @@ use crate::platform::{Misuse, Platform, Reach};
 use crate::size_class::{COUNT, MAX_SIZE, MIN_ALIGN, SIZE, class_aligned, class_of};
 use crate::trim::Idle;
 use crate::user_zone::UserZones;
-use crate::zone::{FreeAreas, Zone};
+use crate::zone::{FreeAreas, Purpose, Zone};
 
 /// NUMA nodes told apart; further ones share the last one's zone.
 pub const MAX_NODES: usize = 8;
@@ -311,7 +311,7 @@ impl<P: Platform> Heap<P> {
         if pages > MAX_RUN {
             return null_mut();
         }
-        self.take_pages_in(&self.low, pages, 0).map_or(null_mut(), |r| mark_run(&self.low, r, pages))
+        self.take_pages_in(&self.low, pages, 0, Purpose::Run).map_or(null_mut(), |r| mark_run(&self.low, r, pages))
     }
 
     // ---- frees off the fast path -------------------------------------------------------------------------------

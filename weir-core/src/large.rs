@@ -3,17 +3,18 @@
 use core::ptr::null_mut;
 use core::sync::atomic::Ordering::Relaxed;
 
+use crate::buddy::Backing;
 use crate::density::is_filled;
 use crate::heap::{Heap, MAX_NODES, MAX_RUN, Space};
 use crate::mapped::{Block, Blocks, table_bytes};
 use crate::page::{LARGE, MAX_ORDER, PAGE, PAGEBLOCK, PAGEBLOCK_PAGES, order_of};
 use crate::platform::{Contents, Misuse, Platform, Run};
 use crate::refault::{Again, stamp};
-use crate::report::{event, horizon};
+use crate::report::{Want, event, horizon};
 use crate::size_class::MAX_SIZE;
 use crate::stats::{self, Cause};
 use crate::trace::{Event, Kind, Place};
-use crate::zone::PageRun;
+use crate::zone::{PageRun, Purpose};
 
 /// Longest block, bytes, mapped on its own that is made zero by writing: in a longer one few samples tell too little.
 const WIPE_MAX: usize = 64 << 20;
@@ -31,32 +32,33 @@ impl<P: Platform> Heap<P> {
         if pages > MAX_RUN || align > MAX_RUN * PAGE {
             return self.map_block(pages * PAGE, align.max(PAGE));
         }
-        let Some(run) = self.take_pages(pages, order_of(align.div_ceil(PAGE))) else { return (null_mut(), false) };
+        let Some(run) = self.take_pages(pages, order_of(align.div_ceil(PAGE)), Purpose::Run) else {
+            return (null_mut(), false);
+        };
         self.housekeeping();
         (mark_run(&self.normal, run, pages), run.zero)
     }
 
     /// Pages for a slab or a run, aligned to `align` (an order), from the caller's node first.
-    pub(crate) fn take_pages(&self, pages: usize, align: u32) -> Option<PageRun> {
-        self.take_pages_in(&self.normal, pages, align).or_else(|| {
+    pub(crate) fn take_pages(&self, pages: usize, align: u32, purpose: Purpose) -> Option<PageRun> {
+        self.take_pages_in(&self.normal, pages, align, purpose).or_else(|| {
             self.reclaim_for_allocation();
-            self.take_pages_in(&self.normal, pages, align)
+            self.take_pages_in(&self.normal, pages, align, purpose)
         })
     }
 
-    pub(crate) fn take_pages_in(&self, space: &Space, pages: usize, align: u32) -> Option<PageRun> {
+    pub(crate) fn take_pages_in(&self, space: &Space, pages: usize, align: u32, purpose: Purpose) -> Option<PageRun> {
         let home = self.platform.node().min(MAX_NODES - 1);
         let huge = self.platform.huge_on_touch();
         let blocks = if align >= MAX_ORDER - 1 { 3 } else { pages.div_ceil(PAGEBLOCK_PAGES) };
-        let take = || space.zones[home].lock(&self.platform).take(&space.window, pages, align, huge);
+        let take_of =
+            |node: usize| space.zones[node].lock(&self.platform).take(&space.window, pages, align, purpose, huge);
+        let take = || take_of(home);
         if let Some(run) = take().or_else(|| self.grow(space, home, blocks, take)) {
             return Some(self.taken(run, pages));
         }
         let nodes = self.platform.nodes().min(MAX_NODES);
-        (0..nodes).filter(|&n| n != home).find_map(|node| {
-            let run = space.zones[node].lock(&self.platform).take(&space.window, pages, align, huge)?;
-            Some(self.taken(run, pages))
-        })
+        (0..nodes).filter(|&n| n != home).find_map(|node| Some(self.taken(take_of(node)?, pages)))
     }
 
     /// Grows the space until `take` finds what it wants; whoever had the turn before may have brought that.
@@ -76,7 +78,41 @@ impl<P: Platform> Heap<P> {
     fn taken(&self, run: PageRun, pages: usize) -> PageRun {
         stats::add(&self.platform.stats().used_bytes, (pages * PAGE) as u64);
         self.note_again(run.again);
+        self.make_room(run.fresh);
         run
+    }
+
+    /// Releases idle memory for `fresh` pages that become resident elsewhere, as far as more is idle than peaks explain:
+    /// free pages in pieces that nobody could use, and blocks kept in another form. Without it a heap whose sizes change
+    /// would hold what it had before and what it has now. To be called under no lock.
+    #[inline]
+    pub(crate) fn make_room(&self, fresh: usize) {
+        if fresh > 0 {
+            self.make_room_for(fresh);
+        }
+    }
+
+    #[cold]
+    fn make_room_for(&self, fresh: usize) {
+        let kept = self.mapped.lock(&self.platform).idle;
+        let keep = kept.saturating_sub(fresh * PAGE);
+        let bytes = self.unmap_while(Cause::Idle, |blocks| blocks.drop_above(keep));
+        let want = Want { cause: Cause::Idle, split: Backing::Small };
+        let mut left = fresh.saturating_sub(bytes / PAGE);
+        self.each_zone(|site, _| {
+            let zone = site.zone.lock(&self.platform);
+            let (surplus, idle) = (zone.surplus().min(left), zone.idle);
+            drop(zone);
+            if surplus == 0 {
+                return 0;
+            }
+            let mut bytes = site.report_whole(want, idle - surplus);
+            if bytes / PAGE < surplus {
+                bytes += site.report_runs(want, idle - surplus);
+            }
+            left = left.saturating_sub(bytes / PAGE);
+            bytes
+        });
     }
 
     /// Counts pages that were reported and are taken again, if that was soon. To be called under no lock.
@@ -122,9 +158,10 @@ impl<P: Platform> Heap<P> {
             let node = unsafe { (*window.block(page / PAGEBLOCK_PAGES as u32)).node } as usize;
             let more = wanted - pages;
             let extended = space.zones[node].lock(&self.platform).extend(window, page + pages as u32, more);
-            let Some(again) = extended else { return false };
+            let Some((again, fresh)) = extended else { return false };
             self.note_again(again);
             stats::add(&self.platform.stats().used_bytes, (more * PAGE) as u64);
+            self.make_room(fresh);
             // SAFETY: as above.
             unsafe { *window.desc(page) = wanted as u32 };
         }

@@ -24,6 +24,7 @@ use crate::size_class::COUNT;
 use crate::slab::{Empty, SlabLists, Slabs};
 use crate::stats;
 use crate::tuning::Tuning;
+use crate::zone::Purpose;
 
 /// What a cache has on one NUMA node.
 #[repr(align(64))]
@@ -281,7 +282,7 @@ impl<P: Platform> Heap<P> {
     /// Pages of a new slab, its objects initialised; they are on no list yet.
     pub(crate) fn fresh_slab(&self, cache: &Cache, g: &Geometry) -> Option<u32> {
         let pages = usize::from(g.pages);
-        let run = self.take_pages(pages, pages.next_power_of_two().trailing_zeros())?;
+        let run = self.take_pages(pages, pages.next_power_of_two().trailing_zeros(), Purpose::Slab)?;
         if !cache.made.set_up(self.normal.window.addr_of(run.page) as *mut u8, g) {
             self.give_pages(run.page, pages, 0);
             return None;
