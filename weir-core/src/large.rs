@@ -11,13 +11,15 @@ use crate::page::{LARGE, MAX_ORDER, PAGE, PAGEBLOCK, PAGEBLOCK_PAGES, order_of};
 use crate::platform::{Contents, Misuse, Platform, Run};
 use crate::refault::{Again, stamp};
 use crate::report::{Want, event, horizon};
-use crate::size_class::MAX_SIZE;
 use crate::stats::{self, Cause};
 use crate::trace::{Event, Kind, Place};
 use crate::zone::{PageRun, Purpose};
 
 /// Longest block, bytes, mapped on its own that is made zero by writing: in a longer one few samples tell too little.
 const WIPE_MAX: usize = 64 << 20;
+
+/// How idle memory goes when other memory becomes resident in its place.
+const ROOM: Want = Want { cause: Cause::Idle, split: Backing::SparseHuge };
 
 impl<P: Platform> Heap<P> {
     /// A run or a mapped block, and whether it is known to be zero.
@@ -30,6 +32,9 @@ impl<P: Platform> Heap<P> {
         }
         let pages = size.div_ceil(PAGE);
         if pages > MAX_RUN || align > MAX_RUN * PAGE {
+            // What is freed next may be this block's former copy.
+            let home = self.platform.node().min(MAX_NODES - 1);
+            self.normal.zones[home].lock(&self.platform).growth.take(pages, pages);
             return self.map_block(pages * PAGE, align.max(PAGE));
         }
         let Some(run) = self.take_pages(pages, order_of(align.div_ceil(PAGE)), Purpose::Run) else {
@@ -96,21 +101,25 @@ impl<P: Platform> Heap<P> {
     fn make_room_for(&self, fresh: usize) {
         let kept = self.mapped.lock(&self.platform).idle;
         let keep = kept.saturating_sub(fresh * PAGE);
-        let bytes = self.unmap_while(Cause::Idle, |blocks| blocks.drop_above(keep));
-        let want = Want { cause: Cause::Idle, split: Backing::Small };
-        let mut left = fresh.saturating_sub(bytes / PAGE);
+        let mut left = fresh - (self.unmap_while(Cause::Idle, |blocks| blocks.drop_above(keep)) / PAGE).min(fresh);
         self.each_zone(|site, _| {
             let zone = site.zone.lock(&self.platform);
-            let (surplus, idle) = (zone.surplus().min(left), zone.idle);
+            let (surplus, idle) = (zone.surplus(self.platform.huge_on_touch()).min(left), zone.idle);
             drop(zone);
-            if surplus == 0 {
-                return 0;
-            }
-            let mut bytes = site.report_whole(want, idle - surplus);
-            if bytes / PAGE < surplus {
-                bytes += site.report_runs(want, idle - surplus);
-            }
-            left = left.saturating_sub(bytes / PAGE);
+            let keep = idle - surplus;
+            let bytes = if surplus > 0 { site.report_whole(ROOM, keep) + site.report_runs(ROOM, keep) } else { 0 };
+            left -= (bytes / PAGE).min(left);
+            bytes
+        });
+    }
+
+    /// Releases whole free pageblocks for `fresh` pages of a block that is mapped on its own, as that cannot use them.
+    fn make_room_in_zones(&self, fresh: usize) {
+        let mut left = fresh;
+        self.each_zone(|site, _| {
+            let idle = site.zone.lock(&self.platform).idle;
+            let bytes = if left > 0 { site.report_whole(ROOM, idle.saturating_sub(left)) } else { 0 };
+            left -= (bytes / PAGE).min(left);
             bytes
         });
     }
@@ -139,39 +148,10 @@ impl<P: Platform> Heap<P> {
         give_pages_in(self, &self.normal, page, pages, reported);
     }
 
-    pub(crate) fn resize_run(&self, low: bool, page: u32, pages: usize, size: usize) -> bool {
-        let wanted = size.div_ceil(PAGE);
-        if size <= MAX_SIZE && !low || wanted > MAX_RUN {
-            return false;
-        }
-        let space = if low { &self.low } else { &self.normal };
-        let window = &space.window;
-        if wanted < pages {
-            if wanted < pages / 2 {
-                return false;
-            }
-            // SAFETY: the run is the caller's, so is its head's descriptor.
-            unsafe { *window.desc(page) = wanted as u32 };
-            give_pages_in(self, space, page + wanted as u32, pages - wanted, 0);
-        } else if wanted > pages {
-            // SAFETY: a pageblock is named by a page of its own.
-            let node = unsafe { (*window.block(page / PAGEBLOCK_PAGES as u32)).node } as usize;
-            let more = wanted - pages;
-            let extended = space.zones[node].lock(&self.platform).extend(window, page + pages as u32, more);
-            let Some((again, fresh)) = extended else { return false };
-            self.note_again(again);
-            stats::add(&self.platform.stats().used_bytes, (more * PAGE) as u64);
-            self.make_room(fresh);
-            // SAFETY: as above.
-            unsafe { *window.desc(page) = wanted as u32 };
-        }
-        true
-    }
-
     // ---- blocks mapped on their own ----------------------------------------------------------------------------
 
     /// A block of its own, and whether it is known to be zero.
-    fn map_block(&self, len: usize, align: usize) -> (*mut u8, bool) {
+    pub(crate) fn map_block(&self, len: usize, align: usize) -> (*mut u8, bool) {
         if !self.mapped_room() {
             return (null_mut(), false);
         }
@@ -180,6 +160,7 @@ impl<P: Platform> Heap<P> {
         let fresh = || {
             // A smaller one makes room for this one: that is no report.
             self.unmap_those(Cause::Idle, |blocks| blocks.drop_for(len));
+            self.make_room_in_zones(len / PAGE);
             let again = self.mapped.lock(&self.platform).recent.taken(len / PAGE);
             self.note_again(again);
             let map = || self.platform.map(len, align.max(PAGEBLOCK));
@@ -355,6 +336,14 @@ pub(crate) fn mark_run(space: &Space, run: PageRun, pages: usize) -> *mut u8 {
     unsafe { *space.window.desc(run.page) = pages as u32 };
     space.window.set_class(run.page, 1, LARGE);
     space.window.addr_of(run.page) as *mut u8
+}
+
+/// Takes back a run; whether it is the former copy of a buffer that grows.
+pub(crate) fn give_run<P: Platform>(heap: &Heap<P>, space: &Space, page: u32, pages: usize) -> bool {
+    give_pages_in(heap, space, page, pages, 0);
+    // SAFETY: as in `give_pages_in`.
+    let node = unsafe { (*space.window.block(page / PAGEBLOCK_PAGES as u32)).node } as usize;
+    space.zones[node].lock(&heap.platform).growth.give(pages)
 }
 
 pub(crate) fn give_pages_in<P: Platform>(heap: &Heap<P>, space: &Space, page: u32, pages: usize, reported: u32) {

@@ -6,6 +6,7 @@
 //! next one to report costs the same whatever the heap's size), the longest unchanged first.
 
 mod audit;
+mod growth;
 mod lists;
 mod offline;
 mod place;
@@ -17,6 +18,7 @@ use crate::platform::Contents;
 use crate::refault::Again;
 use crate::working_set::Peak;
 
+use growth::Growth;
 use lists::{HINT_REFUSED, Lists};
 
 /// Fresh pages handed out after which a zone says so: what releases elsewhere are made for at a time (2 MiB).
@@ -83,6 +85,8 @@ pub struct FreeAreas {
     pub peak: Peak,
     /// Pages that became resident lately: see [`PageRun::fresh`].
     fresh: usize,
+    /// Whether runs are freed as copies that a growing buffer leaves.
+    pub(crate) growth: Growth,
 }
 
 impl FreeAreas {
@@ -97,6 +101,7 @@ impl FreeAreas {
             idle: 0,
             peak: Peak::new(),
             fresh: 0,
+            growth: Growth::new(),
         }
     }
 
@@ -153,7 +158,11 @@ impl FreeAreas {
         }
         self.used += pages;
         self.peak.note(self.used);
-        self.fresh += (self.used + self.idle).saturating_sub(resident + again.pages as usize);
+        let fresh = (self.used + self.idle).saturating_sub(resident);
+        self.fresh += fresh.saturating_sub(again.pages as usize);
+        if purpose == Purpose::Run {
+            self.growth.take(pages, fresh);
+        }
         (zero, again)
     }
 
@@ -163,10 +172,10 @@ impl FreeAreas {
     }
 
     /// Idle pages that the zone's own peak does not explain: with them more is resident than was ever in use at a time,
-    /// by more than a small part.
-    pub fn surplus(&self) -> usize {
-        let peak = self.peak.high();
-        self.idle.saturating_sub(peak - self.used + peak / SURPLUS_PART)
+    /// by more than a small part, and more than the rest of two huge pages if memory comes in such.
+    pub fn surplus(&self, huge_on_touch: bool) -> usize {
+        let (peak, rest) = (self.peak.high(), if huge_on_touch { 2 * PAGEBLOCK_PAGES } else { 0 });
+        self.idle.saturating_sub(peak - self.used + peak / SURPLUS_PART + rest)
     }
 
     /// Takes back `pages` pages from `page`. Those in `unbacked` (bit i: page `page + i`) are known to be reported.
