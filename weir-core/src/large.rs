@@ -113,12 +113,12 @@ impl<P: Platform> Heap<P> {
         });
     }
 
-    /// Releases whole free pageblocks for `fresh` pages of a block that is mapped on its own, as that cannot use them.
+    /// Releases idle pages for `fresh` pages of a block that is mapped on its own, as that cannot use them.
     fn make_room_in_zones(&self, fresh: usize) {
         let mut left = fresh;
         self.each_zone(|site, _| {
-            let idle = site.zone.lock(&self.platform).idle;
-            let bytes = if left > 0 { site.report_whole(ROOM, idle.saturating_sub(left)) } else { 0 };
+            let keep = site.zone.lock(&self.platform).idle.saturating_sub(left);
+            let bytes = if left > 0 { site.report_whole(ROOM, keep) + site.report_runs(ROOM, keep) } else { 0 };
             left -= (bytes / PAGE).min(left);
             bytes
         });

@@ -14,8 +14,9 @@
 //! lie densely, and whatever is freed in a row serves runs of any length. A power of two needs none of that: it fills
 //! pageblocks without a rest.
 
-use super::lists::{By, FILLS, WHOLE_BACKED, WHOLE_REFUSED, WHOLE_REPORTED, levels};
+use super::lists::{By, WHOLE_BACKED, WHOLE_REFUSED, WHOLE_REPORTED, levels};
 use super::{FreeAreas, Purpose};
+use crate::buddy::PageSet;
 use crate::page::{NONE, PAGEBLOCK_PAGES, REPORT_ORDER, Window, order_of};
 
 /// Pageblocks looked at for free pages in a row before one that is sure to have them is taken.
@@ -84,8 +85,7 @@ impl FreeAreas {
     }
 
     fn inside_block(&self, window: &Window, by: By, block: u32, ask: Ask) -> Option<u32> {
-        let pageblock = self.block(window, block);
-        let pages = if by == By::Idle { pageblock.idle() } else { pageblock.free };
+        let pages = self.pages_of(window, block, by);
         let first = if ask.is_loose() { pages.best_run(ask.pages) } else { pages.find_block(ask.order) };
         Some(block * PAGEBLOCK_PAGES as u32 + first? as u32)
     }
@@ -93,76 +93,87 @@ impl FreeAreas {
     /// Idle pages of a whole free pageblock.
     fn whole_idle_pages(&self, window: &Window, ask: Ask, is_run: bool) -> Option<u32> {
         let page = self.inside(window, By::Idle, [WHOLE_REFUSED, WHOLE_BACKED].into_iter(), ask)?;
-        Some(if is_run { self.earlier(window, page, ask, true) } else { page })
+        Some(if is_run { self.earlier(window, page, ask, By::Idle) } else { page })
     }
 
     /// A whole free pageblock, if possible one with memory behind a part of it.
     fn whole(&self, window: &Window, ask: Ask, is_run: bool) -> Option<u32> {
         let levels = [WHOLE_REFUSED, WHOLE_BACKED, WHOLE_REPORTED].into_iter();
         let page = self.lists[By::Free as usize].find(levels, REPORT_ORDER)? * PAGEBLOCK_PAGES as u32;
-        Some(if is_run { self.earlier(window, page, ask, false) } else { page })
+        Some(if is_run { self.earlier(window, page, ask, By::Free) } else { page })
     }
 
     /// Where a run for which there is room at `page`, the first of a whole free pageblock, begins: in the free (or idle)
     /// pages before it, if those are runs'.
-    fn earlier(&self, window: &Window, page: u32, ask: Ask, idle: bool) -> u32 {
+    fn earlier(&self, window: &Window, page: u32, ask: Ask, by: By) -> u32 {
         let is_first = (page as usize).is_multiple_of(PAGEBLOCK_PAGES);
         if !is_first || ask.align > 0 || ask.pages.is_power_of_two() {
             return page;
         }
-        page - self.room_before(window, page / PAGEBLOCK_PAGES as u32, idle).min(ask.pages - 1) as u32
+        page - self.room_before(window, page / PAGEBLOCK_PAGES as u32, by).min(ask.pages - 1) as u32
     }
 
-    /// Free (or idle) pages of runs' pageblocks right before pageblock `block`: 0 to 511.
-    fn room_before(&self, window: &Window, block: u32, idle: bool) -> usize {
-        let Some(before) = block.checked_sub(1).map(|before| self.block(window, before)) else { return 0 };
-        if before.node != self.node || before.offline || before.slabs || before.free.is_full() {
-            return 0;
-        }
-        if idle { before.idle() } else { before.free }.len_at_end()
+    /// The free or idle pages of `block`.
+    fn pages_of(&self, window: &Window, block: u32, by: By) -> PageSet {
+        let pageblock = self.block(window, block);
+        if by == By::Idle { pageblock.idle() } else { pageblock.free }
     }
 
-    /// Free pages right behind pageblock `block` that runs may have: 0 to 512.
-    fn room_behind(&self, window: &Window, block: u32) -> usize {
+    /// Pages of runs' pageblocks right before pageblock `block`: 0 to 511.
+    fn room_before(&self, window: &Window, block: u32, by: By) -> usize {
+        let Some(before) = block.checked_sub(1) else { return 0 };
+        let pageblock = self.block(window, before);
+        let is_runs = pageblock.node == self.node && !pageblock.offline && !pageblock.slabs;
+        if is_runs && !pageblock.free.is_full() { self.pages_of(window, before, by).len_at_end() } else { 0 }
+    }
+
+    /// Pages right behind pageblock `block` that runs may have: 0 to 512.
+    fn room_behind(&self, window: &Window, block: u32, by: By) -> usize {
         if (block as usize + 1) * PAGEBLOCK_PAGES >= window.top() as usize {
             return 0;
         }
         let behind = self.block(window, block + 1);
-        let mine = behind.node == self.node && !behind.offline && (!behind.slabs || behind.free.is_full());
-        if mine { behind.free.len_at_start() } else { 0 }
+        let is_runs = behind.node == self.node && !behind.offline && (!behind.slabs || behind.free.is_full());
+        if is_runs { self.pages_of(window, block + 1, by).len_at_start() } else { 0 }
     }
 
-    /// Room for more than a pageblock: a whole free one with enough free pages around it.
+    /// Room for more than a pageblock: a whole free one with enough pages around it, all of them idle if possible.
     fn wide(&self, window: &Window, ask: Ask) -> Option<u32> {
-        let is_loose = ask.align == 0 && !ask.pages.is_power_of_two();
-        let is_whole = |block: u32| {
-            let pageblock = self.block(window, block);
-            pageblock.node == self.node && !pageblock.offline && pageblock.free.is_full()
-        };
-        let at = |block: u32| {
-            let first = block * PAGEBLOCK_PAGES as u32;
-            let aligned = ask.align <= REPORT_ORDER || block.is_multiple_of(2);
-            let before = if is_loose { self.room_before(window, block, false) } else { 0 };
-            if aligned && before + PAGEBLOCK_PAGES + self.room_behind(window, block) >= ask.pages {
-                return Some(first - before as u32);
-            }
-            let aligned = ask.align <= REPORT_ORDER || !block.is_multiple_of(2);
-            (aligned && block > 0 && is_whole(block - 1)).then(|| first - PAGEBLOCK_PAGES as u32)
-        };
-        [WHOLE_REFUSED, WHOLE_BACKED, WHOLE_REPORTED].into_iter().find_map(|level| {
-            let mut block = self.lists[By::Free as usize].heads[level][REPORT_ORDER as usize];
+        let all = [WHOLE_REFUSED, WHOLE_BACKED, WHOLE_REPORTED];
+        self.wide_of(window, ask, By::Idle, &all[..2]).or_else(|| self.wide_of(window, ask, By::Free, &all))
+    }
+
+    fn wide_of(&self, window: &Window, ask: Ask, by: By, levels: &[usize]) -> Option<u32> {
+        let lists = &self.lists[by as usize];
+        levels.iter().find_map(|&level| {
+            let mut block = lists.heads[level][REPORT_ORDER as usize];
             for _ in 0..WIDE_TRIES {
                 if block == NONE {
                     break;
                 }
-                if let Some(page) = at(block) {
+                if let Some(page) = self.wide_around(window, block, ask, by) {
                     return Some(page);
                 }
-                block = self.block(window, block).links[By::Free as usize].next;
+                block = self.block(window, block).links[by as usize].next;
             }
             None
         })
     }
-}
 
-const _: () = assert!(WHOLE_REFUSED == 2 * FILLS);
+    /// Where a run that contains the first pages of `block`, whole and free, or idle, may begin.
+    fn wide_around(&self, window: &Window, block: u32, ask: Ask, by: By) -> Option<u32> {
+        let first = block * PAGEBLOCK_PAGES as u32;
+        let is_loose = ask.align == 0 && !ask.pages.is_power_of_two();
+        let before = if is_loose { self.room_before(window, block, by) } else { 0 };
+        // Only an alignment to 4 MiB is more than a pageblock has by itself.
+        let fits = |block: u32| ask.align <= REPORT_ORDER || block.is_multiple_of(2);
+        if fits(block) && before + PAGEBLOCK_PAGES + self.room_behind(window, block, by) >= ask.pages {
+            return Some(first - before as u32);
+        }
+        let is_whole = |block: u32| {
+            let pageblock = self.block(window, block);
+            pageblock.node == self.node && !pageblock.offline && self.pages_of(window, block, by).is_full()
+        };
+        (block > 0 && fits(block - 1) && is_whole(block - 1)).then(|| first - PAGEBLOCK_PAGES as u32)
+    }
+}

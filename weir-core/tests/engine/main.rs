@@ -12,6 +12,7 @@ mod model;
 mod policy;
 mod refaults;
 mod reporting;
+mod resident;
 mod scale;
 mod threads;
 mod zones;
