@@ -1,7 +1,7 @@
 //! A zone: pageblocks of one node, on lists by how full they are and by the largest block they can still give.
 //!
-//! An allocation goes to the fullest pageblock that has a free block of its order, so that sparse pageblocks empty
-//! and can be reported whole. Within a pageblock, and among whole free ones, backed pages go before reported ones.
+//! An allocation goes to the fullest pageblock that has room for it, so that sparse pageblocks empty and can be reported
+//! whole; but to memory that is resident before any that is not (`place`).
 //! A pageblock with free backed pages is on the *hint list* (page hinting's bitmap, kept as a list so that finding the
 //! next one to report costs the same whatever the heap's size), the longest unchanged first.
 

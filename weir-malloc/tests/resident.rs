@@ -39,8 +39,8 @@ fn buffers_that_grow() {
     let Some(program) = compile(Kind::C, "grow.c").filter(|_| !huge_pages_come_unasked()) else { return };
     let mut faults = Vec::new();
     for how in ["realloc", "copy"] {
-        for step in ["0", "4096", "65536", "70000"] {
-            for (len, count) in [("2000000", "1"), ("4194304", "1"), ("4194304", "2"), ("1000000", "20")] {
+        for step in ["0", "4096", "70000"] {
+            for (len, count) in [("2000000", "1"), ("4194304", "2"), ("1000000", "20")] {
                 for small in ["0", "4096"] {
                     let arguments = [how, step, len, count, small];
                     let [live, ours, theirs] = peaks(&program, &arguments);
@@ -58,7 +58,7 @@ fn buffers_that_grow() {
 fn sizes_that_change() {
     let Some(program) = compile(Kind::C, "sizes.c").filter(|_| !huge_pages_come_unasked()) else { return };
     let mut faults = Vec::new();
-    for before in ["300000", "614400", "1048576", "2097152", "2621440", "3145728", "5242880"] {
+    for before in ["300000", "614400", "2097152", "2621440", "3145728", "5242880"] {
         for after in ["4096", "20000", "300000", "2097152", "5242880"] {
             for keep in ["0", "20"] {
                 let arguments = [before, keep, after];
