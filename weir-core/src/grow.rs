@@ -20,7 +20,7 @@ use crate::stats::{self, Cause};
 /// Size, bytes, from which a run that has grown is mapped on its own: the copies before it are cheap.
 pub(crate) const FIRST_MAPPED: usize = 128 << 10;
 /// The most that this size is raised to.
-const LAST_MAPPED: usize = 1 << 20;
+const LAST_MAPPED: usize = MAX_RUN * PAGE;
 /// Part of a mapped block's length that it grows by at least.
 const SLACK: usize = 8;
 /// And the most of that, bytes.
