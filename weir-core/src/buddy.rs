@@ -4,7 +4,7 @@
 //! a block is clearing bits and merging is setting them. An allocation takes the first pages of an aligned block and
 //! leaves the block's tail free, so a run of any length costs just its pages.
 
-use crate::page::{NONE, PAGEBLOCK_PAGES, REPORT_ORDER};
+use crate::page::{NONE, PAGEBLOCK_PAGES};
 use crate::refault::Recent;
 
 const WORDS: usize = PAGEBLOCK_PAGES / 64;
@@ -124,32 +124,57 @@ impl PageSet {
         if self.is_empty() {
             return None;
         }
-        let mut order = 0;
-        while order < REPORT_ORDER && self.find_block_up_to_whole(order + 1) {
+        let full = (0..WORDS).fold(0u8, |full, i| full | u8::from(self.0[i] == u64::MAX) << i);
+        if full != 0 {
+            let pairs = full & full >> 1 & 0b0101_0101;
+            let fours = pairs & pairs >> 2;
+            return Some(6 + u32::from(pairs != 0) + u32::from(fours & 0b0001_0001 != 0) + u32::from(full == u8::MAX));
+        }
+        // Bit i of a word: the block of `order` that begins there is in the set.
+        let (mut words, mut order) = (self.0, 0);
+        loop {
+            words.iter_mut().for_each(|word| *word &= *word >> (1 << order));
+            if words.iter().all(|word| word & STARTS[order as usize + 1] == 0) {
+                return Some(order);
+            }
             order += 1;
         }
-        Some(order)
     }
 
-    fn find_block_up_to_whole(&self, order: u32) -> bool {
-        if order == REPORT_ORDER { self.0.iter().all(|&w| w == u64::MAX) } else { self.find_block(order).is_some() }
+    /// Whether every page is in the set.
+    pub fn is_full(&self) -> bool {
+        self.0.iter().all(|&w| w == u64::MAX)
+    }
+
+    /// Pages in a row from the first on.
+    pub fn len_at_start(&self) -> usize {
+        self.next_bit(0, true).unwrap_or(PAGEBLOCK_PAGES)
+    }
+
+    /// Pages in a row up to the last.
+    pub fn len_at_end(&self) -> usize {
+        let full = self.0.iter().rev().take_while(|&&w| w == u64::MAX).count();
+        let rest = self.0.iter().rev().nth(full).map_or(0, |w| w.leading_ones() as usize);
+        full * 64 + rest
     }
 }
+
+/// The bits of a word at which aligned blocks of orders 0 to 6 begin.
+const STARTS: [u64; 7] = [
+    u64::MAX,
+    0x5555_5555_5555_5555,
+    0x1111_1111_1111_1111,
+    0x0101_0101_0101_0101,
+    0x0001_0001_0001_0001,
+    0x0000_0001_0000_0001,
+    1,
+];
 
 /// Bits of `word` at which an aligned block of `order` (at most 6) begins that is all ones.
 fn aligned_blocks(mut word: u64, order: u32) -> u64 {
     for i in 0..order {
         word &= word >> (1 << i);
     }
-    const STARTS: [u64; 7] = [
-        u64::MAX,
-        0x5555_5555_5555_5555,
-        0x1111_1111_1111_1111,
-        0x0101_0101_0101_0101,
-        0x0001_0001_0001_0001,
-        0x0000_0001_0000_0001,
-        1,
-    ];
     word & STARTS[order as usize]
 }
 
@@ -181,6 +206,17 @@ pub enum Look {
     Torn = 3,
 }
 
+/// A pageblock's place on a list.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Link {
+    /// Next pageblock of the list.
+    pub next: u32,
+    /// The one before it.
+    pub prev: u32,
+    /// The list, plus one; 0: none.
+    pub list: u8,
+}
+
 /// What is known of one pageblock. All zero: nothing free, nothing backed, on no list.
 #[repr(C, align(64))]
 pub struct Pageblock {
@@ -189,12 +225,8 @@ pub struct Pageblock {
     /// Pages handed out since they were fresh or reported. A free page that is not among them reads as zero, unless
     /// the pageblock is `dirty`.
     pub backed: PageSet,
-    /// Next and previous pageblock on the zone's list.
-    pub next: u32,
-    /// See `next`.
-    pub prev: u32,
-    /// The list it is on, plus one; 0: none.
-    pub list: u8,
+    /// Its places on the zone's lists, by what is free and by what is idle.
+    pub links: [Link; 2],
     /// The node whose zone owns it.
     pub node: u8,
     /// One huge page is behind it.
@@ -217,6 +249,8 @@ pub struct Pageblock {
     pub look: Look,
     /// No memory is behind the whole pages of what describes it (or none goes back): not since it was handed out last.
     pub bare: bool,
+    /// The first pages taken of it since it was last whole were a slab's.
+    pub slabs: bool,
 }
 
 const _: () = assert!(size_of::<Pageblock>() == 192);
@@ -227,9 +261,7 @@ impl Pageblock {
         Self {
             free: PageSet([u64::MAX; WORDS]),
             backed: PageSet::EMPTY,
-            next: NONE,
-            prev: NONE,
-            list: 0,
+            links: [Link { next: NONE, prev: NONE, list: 0 }; 2],
             node,
             huge: false,
             hint: 0,
@@ -241,6 +273,7 @@ impl Pageblock {
             offline: false,
             look: Look::None,
             bare: true,
+            slabs: false,
         }
     }
 
@@ -279,16 +312,6 @@ impl Pageblock {
         }
     }
 
-    /// The first page of a free block of `order` (at most 8), a backed one if there is one.
-    pub fn find(&self, order: u32) -> Option<usize> {
-        self.idle().find_block(order).or_else(|| self.free.find_block(order))
-    }
-
-    /// The first page of the shortest free run of at least `pages`, a backed one if there is one.
-    pub fn find_run(&self, pages: usize) -> Option<usize> {
-        self.idle().best_run(pages).or_else(|| self.free.best_run(pages))
-    }
-
     /// Takes `pages` free pages from `first`; returns how many of them were backed. All count as backed from now on.
     pub fn take_at(&mut self, first: usize, pages: usize) -> usize {
         let backed = self.backed.count_range(first, pages);
@@ -320,6 +343,9 @@ mod tests {
             }
             let max = (0..=9).rev().find(|&o| slow_find(&set, o).is_some());
             prop_assert_eq!(set.max_order(), max);
+            let has = |p: &usize| set.0[p / 64] >> (p % 64) & 1 == 1;
+            prop_assert_eq!(set.len_at_start(), (0..512).take_while(has).count());
+            prop_assert_eq!(set.len_at_end(), (0..512).rev().take_while(has).count());
         }
 
         #[test]
@@ -342,7 +368,8 @@ mod tests {
     fn a_block_is_taken_backed_first_and_its_tail_stays_free() {
         let mut block = Pageblock::fresh(0);
         block.backed.insert(64, 8);
-        let take = |block: &mut Pageblock, pages, order| block.find(order).map(|at| (at, block.take_at(at, pages)));
+        let find = |block: &Pageblock, order| block.idle().find_block(order).or_else(|| block.free.find_block(order));
+        let take = |block: &mut Pageblock, pages, order| find(block, order).map(|at| (at, block.take_at(at, pages)));
         assert_eq!(take(&mut block, 5, 3), Some((64, 5)));
         assert_eq!(block.free.count_range(64, 8), 3);
         assert_eq!(take(&mut block, 1, 0), Some((69, 1)));

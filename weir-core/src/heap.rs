@@ -1,12 +1,13 @@
 //! The heap: malloc's size classes over object caches, large runs over zones, larger blocks mapped on their own.
 
 use core::ptr::{self, null_mut};
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use crate::backoff::Backoff;
 use crate::balancer::Balancer;
 use crate::geometry::{CACHES, FIRST_MADE, Geometry, MALLOC};
-use crate::large::{give_pages_in, mark_run};
+use crate::grow::FIRST_MAPPED;
+use crate::large::{give_run, mark_run};
 use crate::lock::{FROZEN, Lock, SKIPPED, SKIPPED_COUNT};
 use crate::made_cache;
 use crate::mapped::{Blocks, Mapped};
@@ -18,7 +19,7 @@ use crate::shells::Stash;
 use crate::size_class::{COUNT, MAX_SIZE, MIN_ALIGN, SIZE, class_aligned, class_of};
 use crate::trim::Idle;
 use crate::user_zone::UserZones;
-use crate::zone::{FreeAreas, Zone};
+use crate::zone::{FreeAreas, Purpose, Zone};
 
 /// NUMA nodes told apart; further ones share the last one's zone.
 pub const MAX_NODES: usize = 8;
@@ -72,6 +73,8 @@ pub struct Heap<P: Platform> {
     pub(crate) stash: Lock<Stash, 3>,
     pub(crate) idle: Lock<Idle, 1>,
     pub(crate) mapped: Mapped,
+    /// Size, bytes, from which a run that has grown is mapped on its own.
+    pub(crate) mapped_from: AtomicUsize,
     /// Memory for bucket shells is asked for.
     pub(crate) shells: Backoff,
     pub(crate) balancer: Balancer,
@@ -108,6 +111,7 @@ impl<P: Platform> Heap<P> {
             stash: Lock::new(Stash::new()),
             idle: Lock::new(Idle::new()),
             mapped: Lock::new(Blocks::new()),
+            mapped_from: AtomicUsize::new(FIRST_MAPPED),
             shells: Backoff::new(),
             balancer: Balancer::new(),
             user: UserZones::new(),
@@ -281,20 +285,27 @@ impl<P: Platform> Heap<P> {
                 now
             }
             Found::Run { page, pages, low } => {
-                if self.resize_run(low, page, pages, size) {
+                if (low || !self.outgrows(pages, size)) && self.resize_run(low, page, pages, size) {
                     return block;
                 }
                 pages * PAGE
             }
             Found::Mapped(len) => {
-                if size > MAX_RUN * PAGE {
-                    return self.remap(block as usize, len, size);
+                if size >= FIRST_MAPPED {
+                    return self.resize_mapped(block, len, size);
                 }
                 len
             }
         };
-        // What had to lie below 4 GiB still has to.
-        let new = if matches!(found, Found::Run { low: true, .. }) { self.alloc_low32(size) } else { self.alloc(size) };
+        let new = match found {
+            // What had to lie below 4 GiB still has to.
+            Found::Run { low: true, .. } => self.alloc_low32(size),
+            Found::Run { .. } if size > old => match self.map_grown(size) {
+                new if new.is_null() => self.alloc(size),
+                new => new,
+            },
+            _ => self.alloc(size),
+        };
         if !new.is_null() {
             // SAFETY: both blocks are valid for the shorter length and distinct.
             unsafe {
@@ -311,7 +322,7 @@ impl<P: Platform> Heap<P> {
         if pages > MAX_RUN {
             return null_mut();
         }
-        self.take_pages_in(&self.low, pages, 0).map_or(null_mut(), |r| mark_run(&self.low, r, pages))
+        self.take_pages_in(&self.low, pages, 0, Purpose::Run).map_or(null_mut(), |r| mark_run(&self.low, r, pages))
     }
 
     // ---- frees off the fast path -------------------------------------------------------------------------------
@@ -325,10 +336,16 @@ impl<P: Platform> Heap<P> {
                 if space.window.clear_class(page) != LARGE {
                     return self.platform.misuse(Misuse::DoubleFree, block as usize, 0);
                 }
-                give_pages_in(self, space, page, pages, 0);
+                let outgrown = give_run(self, space, page, pages);
+                if outgrown {
+                    self.release_run(low, page, pages);
+                }
                 self.housekeeping();
             }
-            Some(Found::Mapped(_)) => self.free_mapped(block as usize),
+            Some(Found::Mapped(len)) => {
+                self.note_mapped_free(len);
+                self.free_mapped(block as usize);
+            }
             _ => self.platform.misuse(self.name_misuse(block as usize), block as usize, 0),
         }
     }

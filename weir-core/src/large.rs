@@ -3,17 +3,17 @@
 use core::ptr::null_mut;
 use core::sync::atomic::Ordering::Relaxed;
 
+use crate::buddy::Backing;
 use crate::density::{Look, look};
 use crate::heap::{Heap, MAX_NODES, MAX_RUN, Space};
 use crate::mapped::{Block, Blocks, Kept, table_bytes};
 use crate::page::{LARGE, MAX_ORDER, PAGE, PAGEBLOCK, PAGEBLOCK_PAGES, order_of};
 use crate::platform::{Contents, Misuse, Platform, Run};
 use crate::refault::{Again, stamp};
-use crate::report::{event, horizon};
-use crate::size_class::MAX_SIZE;
+use crate::report::{Want, event, horizon};
 use crate::stats::{self, Cause};
 use crate::trace::{Event, Kind, Place};
-use crate::zone::PageRun;
+use crate::zone::{FreeAreas, PageRun, Purpose};
 
 /// Longest block, bytes, mapped on its own that is made zero by writing: in a longer one few samples tell too little.
 const WIPE_MAX: usize = 64 << 20;
@@ -22,6 +22,9 @@ const NEARLY_ALL: usize = 16;
 /// Shortest time, ns, between two looks at all blocks that are not known to be touched: 16 looks of a few us each are
 /// then at most 1 % of a CPU.
 const LOOK_INTERVAL: u64 = 10_000_000;
+
+/// How idle memory goes when other memory becomes resident in its place.
+const ROOM: Want = Want { cause: Cause::Idle, split: Backing::SparseHuge };
 
 impl<P: Platform> Heap<P> {
     /// A run or a mapped block, and whether it is known to be zero.
@@ -34,34 +37,38 @@ impl<P: Platform> Heap<P> {
         }
         let pages = size.div_ceil(PAGE);
         if pages > MAX_RUN || align > MAX_RUN * PAGE {
+            // What is freed next may be this block's former copy.
+            let home = self.platform.node().min(MAX_NODES - 1);
+            self.normal.zones[home].lock(&self.platform).growth.take(pages, pages);
             return self.map_block(pages * PAGE, align.max(PAGE));
         }
-        let Some(run) = self.take_pages(pages, order_of(align.div_ceil(PAGE))) else { return (null_mut(), false) };
+        let Some(run) = self.take_pages(pages, order_of(align.div_ceil(PAGE)), Purpose::Run) else {
+            return (null_mut(), false);
+        };
         self.housekeeping();
         (mark_run(&self.normal, run, pages), run.zero)
     }
 
     /// Pages for a slab or a run, aligned to `align` (an order), from the caller's node first.
-    pub(crate) fn take_pages(&self, pages: usize, align: u32) -> Option<PageRun> {
-        self.take_pages_in(&self.normal, pages, align).or_else(|| {
+    pub(crate) fn take_pages(&self, pages: usize, align: u32, purpose: Purpose) -> Option<PageRun> {
+        self.take_pages_in(&self.normal, pages, align, purpose).or_else(|| {
             self.reclaim_for_allocation();
-            self.take_pages_in(&self.normal, pages, align)
+            self.take_pages_in(&self.normal, pages, align, purpose)
         })
     }
 
-    pub(crate) fn take_pages_in(&self, space: &Space, pages: usize, align: u32) -> Option<PageRun> {
+    pub(crate) fn take_pages_in(&self, space: &Space, pages: usize, align: u32, purpose: Purpose) -> Option<PageRun> {
         let home = self.platform.node().min(MAX_NODES - 1);
         let huge = self.platform.huge_on_touch();
         let blocks = if align >= MAX_ORDER - 1 { 3 } else { pages.div_ceil(PAGEBLOCK_PAGES) };
-        let take = || space.zones[home].lock(&self.platform).take(&space.window, pages, align, huge);
+        let take_of =
+            |node: usize| space.zones[node].lock(&self.platform).take(&space.window, pages, align, purpose, huge);
+        let take = || take_of(home);
         if let Some(run) = take().or_else(|| self.grow(space, home, blocks, take)) {
             return Some(self.taken(run, pages));
         }
         let nodes = self.platform.nodes().min(MAX_NODES);
-        (0..nodes).filter(|&n| n != home).find_map(|node| {
-            let run = space.zones[node].lock(&self.platform).take(&space.window, pages, align, huge)?;
-            Some(self.taken(run, pages))
-        })
+        (0..nodes).filter(|&n| n != home).find_map(|node| Some(self.taken(take_of(node)?, pages)))
     }
 
     /// Grows the space until `take` finds what it wants; whoever had the turn before may have brought that.
@@ -81,7 +88,45 @@ impl<P: Platform> Heap<P> {
     fn taken(&self, run: PageRun, pages: usize) -> PageRun {
         stats::add(&self.platform.stats().used_bytes, (pages * PAGE) as u64);
         self.note_again(run.again);
+        self.make_room(run.fresh);
         run
+    }
+
+    /// Releases idle memory for `fresh` pages that become resident elsewhere, as far as more is idle than peaks explain:
+    /// free pages in pieces that nobody could use, and blocks kept in another form. Without it a heap whose sizes change
+    /// would hold what it had before and what it has now. To be called under no lock.
+    #[inline]
+    pub(crate) fn make_room(&self, fresh: usize) {
+        if fresh > 0 {
+            self.make_room_for(fresh);
+        }
+    }
+
+    #[cold]
+    fn make_room_for(&self, fresh: usize) {
+        let kept = self.mapped.lock(&self.platform).idle;
+        let keep = kept.saturating_sub(fresh * PAGE);
+        let left = fresh - (self.unmap_while(Cause::Idle, |blocks| blocks.drop_above(keep)) / PAGE).min(fresh);
+        let huge = self.platform.huge_on_touch();
+        self.release_in_zones(left, |zone| zone.surplus(huge));
+    }
+
+    /// Releases up to `pages` idle pages of all zones, of each at most what `spare` says. A zone of which a batch is in
+    /// flight is left alone: an allocation does not wait for the balancer, which releases more than this would.
+    fn release_in_zones(&self, pages: usize, spare: impl Fn(&FreeAreas) -> usize) {
+        let mut left = pages;
+        self.each_zone(|site, _| {
+            let zone = site.zone.lock(&self.platform);
+            let (surplus, idle) = (spare(&zone).min(left).min(zone.idle), zone.idle);
+            drop(zone);
+            if surplus == 0 || site.in_flight.try_lock(&self.platform).is_none() {
+                return 0;
+            }
+            let keep = idle - surplus;
+            let bytes = site.report_whole(ROOM, keep) + site.report_runs(ROOM, keep);
+            left -= (bytes / PAGE).min(left);
+            bytes
+        });
     }
 
     /// Counts pages that were reported and are taken again, if that was soon. To be called under no lock.
@@ -108,38 +153,10 @@ impl<P: Platform> Heap<P> {
         give_pages_in(self, &self.normal, page, pages, reported);
     }
 
-    pub(crate) fn resize_run(&self, low: bool, page: u32, pages: usize, size: usize) -> bool {
-        let wanted = size.div_ceil(PAGE);
-        if size <= MAX_SIZE && !low || wanted > MAX_RUN {
-            return false;
-        }
-        let space = if low { &self.low } else { &self.normal };
-        let window = &space.window;
-        if wanted < pages {
-            if wanted < pages / 2 {
-                return false;
-            }
-            // SAFETY: the run is the caller's, so is its head's descriptor.
-            unsafe { *window.desc(page) = wanted as u32 };
-            give_pages_in(self, space, page + wanted as u32, pages - wanted, 0);
-        } else if wanted > pages {
-            // SAFETY: a pageblock is named by a page of its own.
-            let node = unsafe { (*window.block(page / PAGEBLOCK_PAGES as u32)).node } as usize;
-            let more = wanted - pages;
-            let extended = space.zones[node].lock(&self.platform).extend(window, page + pages as u32, more);
-            let Some(again) = extended else { return false };
-            self.note_again(again);
-            stats::add(&self.platform.stats().used_bytes, (more * PAGE) as u64);
-            // SAFETY: as above.
-            unsafe { *window.desc(page) = wanted as u32 };
-        }
-        true
-    }
-
     // ---- blocks mapped on their own ----------------------------------------------------------------------------
 
     /// A block of its own, and whether it is known to be zero.
-    fn map_block(&self, len: usize, align: usize) -> (*mut u8, bool) {
+    pub(crate) fn map_block(&self, len: usize, align: usize) -> (*mut u8, bool) {
         if !self.mapped_room() {
             return (null_mut(), false);
         }
@@ -170,6 +187,8 @@ impl<P: Platform> Heap<P> {
         }
         block.is_touched = resident == block.run.len;
         self.mapped.lock(&self.platform).insert(block, block.run.len - resident);
+        // It cannot use what is idle in the zones.
+        self.release_in_zones((block.run.len - resident) / PAGE, |zone| zone.idle);
         // Before the program touches it. Kept blocks that make room for others are no report.
         self.unmap_those(Cause::Idle, Blocks::drop_over);
         stats::add(&self.platform.stats().mapped_bytes, block.run.len as u64);
@@ -381,6 +400,14 @@ pub(crate) fn mark_run(space: &Space, run: PageRun, pages: usize) -> *mut u8 {
     unsafe { *space.window.desc(run.page) = pages as u32 };
     space.window.set_class(run.page, 1, LARGE);
     space.window.addr_of(run.page) as *mut u8
+}
+
+/// Takes back a run; whether it is the former copy of a buffer that grows.
+pub(crate) fn give_run<P: Platform>(heap: &Heap<P>, space: &Space, page: u32, pages: usize) -> bool {
+    give_pages_in(heap, space, page, pages, 0);
+    // SAFETY: as in `give_pages_in`.
+    let node = unsafe { (*space.window.block(page / PAGEBLOCK_PAGES as u32)).node } as usize;
+    space.zones[node].lock(&heap.platform).growth.give(pages)
 }
 
 pub(crate) fn give_pages_in<P: Platform>(heap: &Heap<P>, space: &Space, page: u32, pages: usize, reported: u32) {

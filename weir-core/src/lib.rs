@@ -28,6 +28,7 @@ pub mod class_set;
 mod collapse;
 pub mod density;
 pub mod geometry;
+mod grow;
 pub mod heap;
 mod large;
 pub mod lock;

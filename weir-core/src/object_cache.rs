@@ -26,6 +26,7 @@ use crate::slab::{Empty, SlabLists, Slabs};
 use crate::stats;
 use crate::tuning::Tuning;
 use crate::unwind::OnUnwind;
+use crate::zone::Purpose;
 
 /// What a cache has on one NUMA node.
 #[repr(align(64))]
@@ -283,7 +284,7 @@ impl<P: Platform> Heap<P> {
     /// Pages of a new slab, its objects initialised; they are on no list yet.
     pub(crate) fn fresh_slab(&self, cache: &Cache, g: &Geometry) -> Option<u32> {
         let pages = usize::from(g.pages);
-        let run = self.take_pages(pages, pages.next_power_of_two().trailing_zeros())?;
+        let run = self.take_pages(pages, pages.next_power_of_two().trailing_zeros(), Purpose::Slab)?;
         let undo = OnUnwind(|| self.give_pages(run.page, pages, 0));
         if !cache.made.set_up(self.normal.window.addr_of(run.page) as *mut u8, g) {
             // Dropping `undo` gives the pages back.

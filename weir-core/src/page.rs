@@ -3,8 +3,8 @@
 //! For each page of the window there are a byte in the *class map* (what a pointer into it is) and 36 bytes of
 //! *descriptor*; for each pageblock there is a [`Pageblock`]. All three arrays are indexed by page or pageblock
 //! number, lie apart from the heap and are mapped only as far as the heap has grown: a resident heap of `H` bytes
-//! costs `H / 4096 * 37 + H / 2 MiB * 160` bytes of them, 0.91 %. What describes pageblocks that are free and reported
-//! goes back too (`bare`), but for the 160 bytes: 80 KiB for each GiB of the heap's peak stay.
+//! costs `H / 4096 * 37 + H / 2 MiB * 192` bytes of them, 0.91 %. What describes pageblocks that are free and reported
+//! goes back too (`bare`), but for the 192 bytes: 96 KiB for each GiB of the heap's peak stay.
 //!
 //! A slab of `n` pages owns the descriptors of all its pages: a 16-byte header, then its bitmap of objects. That is
 //! what makes 36 bytes enough for 16-byte objects (256 bits a page from four pages on).

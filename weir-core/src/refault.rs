@@ -3,7 +3,7 @@
 //! A report was a mistake if its memory is wanted back at once: the release, the fault and the zeroing were for
 //! nothing. What was reported lately is kept count of where it lies ([`Recent`]: one a pageblock, one a size class for
 //! the pages inside slabs, one for blocks mapped on their own), and what is taken from there again ([`Again`]) within
-//! `refault_ms` counts as touched again. Nothing of that is on a fast path, and a pageblock's 160 bytes had room for it.
+//! `refault_ms` counts as touched again. Nothing of that is on a fast path, and a pageblock's 192 bytes have room for it.
 //!
 //! The counts say how much went and how much came back, not which page did: what is taken from a pageblock with 10
 //! pages reported lately counts as touched again for 10 pages at most, though it may be fresh ones that were taken.

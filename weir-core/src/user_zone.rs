@@ -29,7 +29,7 @@ use crate::platform::{Below, Misuse, Platform, Run};
 use crate::refault::Again;
 use crate::report::Site;
 use crate::trace::Place;
-use crate::zone::{FreeAreas, PageRun, Zone};
+use crate::zone::{FreeAreas, PageRun, Purpose, Zone};
 
 /// How the memory of a zone behaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -184,7 +184,7 @@ impl<P: Platform> Heap<P> {
         if pages == 0 || pages > MAX_RUN || align > order_of(MAX_RUN) || zone.is_foreign() {
             return None;
         }
-        let take = || zone.areas.lock(&self.platform).take(&zone.window, pages, align, zone.memory.huge);
+        let take = || zone.areas.lock(&self.platform).take(&zone.window, pages, align, Purpose::Run, zone.memory.huge);
         let run = take().or_else(|| {
             // What is missing may be isolated.
             drop(self.balancer.batch(&self.platform, 0));

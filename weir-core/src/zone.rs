@@ -1,40 +1,43 @@
 //! A zone: pageblocks of one node, on lists by how full they are and by the largest block they can still give.
 //!
-//! An allocation goes to the fullest pageblock that has a free block of its order, so that sparse pageblocks empty
-//! and can be reported whole. Within a pageblock, and among whole free ones, backed pages go before reported ones.
+//! An allocation goes to the fullest pageblock that has room for it, so that sparse pageblocks empty and can be reported
+//! whole; but to memory that is resident before any that is not (`place`).
 //! A pageblock with free backed pages is on the *hint list* (page hinting's bitmap, kept as a list so that finding the
 //! next one to report costs the same whatever the heap's size), the longest unchanged first.
 
 mod audit;
 mod bare;
+mod growth;
+mod lists;
 mod offline;
+mod place;
 mod sparse;
 
-use crate::buddy::{Backing, Look, PageSet, Pageblock};
+use crate::buddy::{Look, PageSet, Pageblock};
 use crate::lock::Lock;
-use crate::page::{NONE, PAGEBLOCK_PAGES, REPORT_ORDER, Window, order_of};
+use crate::page::{NONE, PAGEBLOCK_PAGES, Window};
 use crate::platform::Contents;
 use crate::refault::Again;
 use crate::working_set::Peak;
 
-/// Steps of fullness told apart among pageblocks that are neither full nor empty.
-const FILLS: usize = 8;
-/// Orders a partly free pageblock can give: 0 to 8.
-const ORDERS: usize = REPORT_ORDER as usize;
-const PARTIAL_LISTS: usize = FILLS * ORDERS;
-/// Whole free pageblocks: with memory behind them, with memory that nobody takes back, without; and with none behind what
-/// describes them either (see `bare`).
-const WHOLE_BACKED: usize = PARTIAL_LISTS;
-const WHOLE_REFUSED: usize = PARTIAL_LISTS + 1;
-const WHOLE_REPORTED: usize = PARTIAL_LISTS + 2;
-const WHOLE_BARE: usize = PARTIAL_LISTS + 3;
-const LISTS: usize = PARTIAL_LISTS + 4;
-/// The hint list, beside those of each [`Backing`], of pageblocks whose release was refused.
-const HINT_REFUSED: usize = 3;
-/// Pageblocks looked at for free blocks in a row before one with a whole block of the order is taken.
-const LOOSE_TRIES: usize = 8;
-/// Whole free pageblocks looked at for two neighbours before the zone grows instead.
-const PAIR_TRIES: usize = 64;
+use growth::Growth;
+use lists::{HINT_REFUSED, Lists};
+
+/// Fresh pages handed out after which a zone says so: what releases elsewhere are made for at a time (2 MiB).
+const FRESH_PAGES: usize = PAGEBLOCK_PAGES;
+/// Idle pages that are no surplus: this part of the peak.
+const SURPLUS_PART: usize = 32;
+
+/// What pages are taken for. Slabs are small and stay, runs come and go and grow: where they lie side by side a run that
+/// moves leaves a hole with a slab in it, too short for the next. So each has pageblocks of its own as far as that costs
+/// no memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// One large block.
+    Run = 0,
+    /// Equal objects.
+    Slab = 1,
+}
 
 /// Pages handed out by a zone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,6 +48,9 @@ pub struct PageRun {
     pub zero: bool,
     /// Those of its pages that were reported lately.
     pub again: Again,
+    /// Pages with no memory behind them, nor lately, that the zone has handed out since it said so last; 0 as long as
+    /// they are few.
+    pub fresh: usize,
 }
 
 /// How a report went.
@@ -65,9 +71,8 @@ pub type Zone = Lock<FreeAreas, 4>;
 
 /// The lists and counts of a zone.
 pub struct FreeAreas {
-    heads: [u32; LISTS],
-    /// Bit `order` of `partial[fill]`: that list is not empty.
-    partial: [u16; FILLS],
+    /// Pageblocks by what is free of them, and by what is idle.
+    lists: [Lists; 2],
     /// Head and tail of the hint lists, one for each [`Backing`] and one for what was refused.
     hints: [[u32; 2]; 4],
     /// The node that this zone belongs to.
@@ -82,14 +87,17 @@ pub struct FreeAreas {
     pub peak: Peak,
     /// Some of its pageblocks may be [`Look::Torn`].
     torn: bool,
+    /// Pages that became resident lately: see [`PageRun::fresh`].
+    fresh: usize,
+    /// Whether runs are freed as copies that a growing buffer leaves.
+    pub(crate) growth: Growth,
 }
 
 impl FreeAreas {
     /// An empty zone of node `node`.
     pub const fn new(node: u8) -> Self {
         Self {
-            heads: [NONE; LISTS],
-            partial: [0; FILLS],
+            lists: [const { Lists::new() }; 2],
             hints: [[NONE; 2]; 4],
             node,
             pages: 0,
@@ -97,6 +105,8 @@ impl FreeAreas {
             idle: 0,
             peak: Peak::new(),
             torn: false,
+            fresh: 0,
+            growth: Growth::new(),
         }
     }
 
@@ -106,56 +116,33 @@ impl FreeAreas {
         unsafe { &mut *window.block(block) }
     }
 
-    /// Takes `pages` pages (at most those of order 10), aligned to `align` (an order), from free areas. `None`: grow
-    /// first.
-    pub fn take(&mut self, window: &Window, pages: usize, align: u32, huge_on_touch: bool) -> Option<PageRun> {
-        let order = align.max(order_of(pages));
-        let (block, first) = if let Some(found) = self.partial_run(window, pages, align, order) {
-            found
-        } else if order <= REPORT_ORDER {
-            (self.whole(|_| true, window)?, 0)
-        } else {
-            (self.pair(window, align > REPORT_ORDER)?, 0)
-        };
-        let page = block * PAGEBLOCK_PAGES as u32 + first as u32;
-        let (zero, again) = self.take_run(window, page, pages, huge_on_touch);
-        Some(PageRun { page, zero, again })
-    }
-
-    /// A run inside the fullest partly free pageblock that has one. A block of `order` is sure to hold it; where no
-    /// alignment is asked for, shorter ones in a row may do as well, and a few pageblocks with such are tried.
-    fn partial_run(&self, window: &Window, pages: usize, align: u32, order: u32) -> Option<(u32, usize)> {
-        let loose = align == 0 && order > 0;
-        for fill in (0..FILLS).rev() {
-            if loose && order <= REPORT_ORDER && self.partial[fill] >> (order - 1) & 1 == 1 {
-                let mut block = self.heads[fill * ORDERS + order as usize - 1];
-                for _ in 0..LOOSE_TRIES {
-                    if block == NONE {
-                        break;
-                    }
-                    let pageblock = self.block(window, block);
-                    if let Some(first) = pageblock.find_run(pages) {
-                        return Some((block, first));
-                    }
-                    block = pageblock.next;
-                }
-            }
-            if order < REPORT_ORDER && self.partial[fill] >> order != 0 {
-                let order = order + (self.partial[fill] >> order).trailing_zeros();
-                let block = self.heads[fill * ORDERS + order as usize];
-                let pageblock = self.block(window, block);
-                let first = if loose { pageblock.find_run(pages) } else { pageblock.find(align.max(order_of(pages))) };
-                return Some((block, first?));
-            }
-        }
-        None
+    /// Takes `pages` pages (at most those of order 10) for `purpose`, aligned to `align` (an order), from free areas.
+    /// `None`: grow first.
+    pub fn take(
+        &mut self,
+        window: &Window,
+        pages: usize,
+        align: u32,
+        purpose: Purpose,
+        huge_on_touch: bool,
+    ) -> Option<PageRun> {
+        let page = self.place(window, pages, align, purpose)?;
+        let (zero, again) = self.take_run(window, page, pages, purpose, huge_on_touch);
+        Some(PageRun { page, zero, again, fresh: self.take_fresh() })
     }
 
     /// Takes `pages` free pages from `page`; returns whether all are zero, and which were reported lately.
-    fn take_run(&mut self, window: &Window, page: u32, pages: usize, huge_on_touch: bool) -> (bool, Again) {
+    fn take_run(
+        &mut self,
+        window: &Window,
+        page: u32,
+        pages: usize,
+        purpose: Purpose,
+        huge_on_touch: bool,
+    ) -> (bool, Again) {
         let (mut zero, mut again) = (true, Again::default());
+        let resident = self.used + self.idle;
         for (block, first, n) in pieces(page, pages) {
-            self.unlink(window, block);
             let pageblock = self.block(window, block);
             let idle = pageblock.idle().len();
             let mut touched = n;
@@ -164,51 +151,43 @@ impl FreeAreas {
                 // A huge page comes whole.
                 touched = if huge_on_touch { PAGEBLOCK_PAGES } else { n };
             }
+            if pageblock.free.is_full() {
+                pageblock.slabs = purpose == Purpose::Slab;
+            }
             let backed = pageblock.take_at(first, n);
             zero &= backed == 0 && !pageblock.dirty;
             again = again.and(pageblock.recent.taken(touched - backed));
             (pageblock.refused, pageblock.bare) = (false, false);
             pageblock.forget_look();
             self.idle = self.idle + pageblock.idle().len() - idle;
-            self.link(window, block);
+            self.relink(window, block);
         }
         self.used += pages;
         self.peak.note(self.used);
+        let fresh = (self.used + self.idle).saturating_sub(resident);
+        self.fresh += fresh.saturating_sub(again.pages as usize);
+        if purpose == Purpose::Run {
+            self.growth.take(pages, fresh);
+        }
         (zero, again)
     }
 
-    /// The first whole free pageblock that `fits`: what nobody takes back first, then backed before reported.
-    fn whole(&self, fits: impl Fn(u32) -> bool, window: &Window) -> Option<u32> {
-        [WHOLE_REFUSED, WHOLE_BACKED, WHOLE_REPORTED, WHOLE_BARE].into_iter().find_map(|list| {
-            let mut block = self.heads[list];
-            for _ in 0..PAIR_TRIES {
-                if block == NONE || fits(block) {
-                    break;
-                }
-                block = self.block(window, block).next;
-            }
-            (block != NONE && fits(block)).then_some(block)
-        })
+    /// The fresh pages counted so far, once there are enough of them to be worth a release elsewhere.
+    fn take_fresh(&mut self) -> usize {
+        if self.fresh < FRESH_PAGES { 0 } else { core::mem::take(&mut self.fresh) }
     }
 
-    /// The first of two neighbouring whole free pageblocks, an even one if `aligned`.
-    fn pair(&self, window: &Window, aligned: bool) -> Option<u32> {
-        let end = window.top() / PAGEBLOCK_PAGES as u32;
-        let free = |b: u32| {
-            let block = self.block(window, b);
-            block.node == self.node && block.list as usize > WHOLE_BACKED
-        };
-        let after = |b: u32| b + 1 < end && free(b + 1) && !(aligned && b % 2 == 1);
-        let before = |b: u32| b > 0 && free(b - 1) && !(aligned && b.is_multiple_of(2));
-        let block = self.whole(|b| after(b) || before(b), window)?;
-        Some(if after(block) { block } else { block - 1 })
+    /// Idle pages that the zone's own peak does not explain: with them more is resident than was ever in use at a time,
+    /// by more than a small part, and more than the rest of two huge pages if memory comes in such.
+    pub fn surplus(&self, huge_on_touch: bool) -> usize {
+        let (peak, rest) = (self.peak.high(), if huge_on_touch { 2 * PAGEBLOCK_PAGES } else { 0 });
+        self.idle.saturating_sub(peak - self.used + peak / SURPLUS_PART + rest)
     }
 
     /// Takes back `pages` pages from `page`. Those in `unbacked` (bit i: page `page + i`) are known to be reported.
     pub fn give(&mut self, window: &Window, page: u32, pages: usize, unbacked: u32) {
         self.used -= pages;
         for (block, first, n) in pieces(page, pages) {
-            self.unlink(window, block);
             let pageblock = self.block(window, block);
             let idle = pageblock.idle().len();
             pageblock.free.insert(first, n);
@@ -217,7 +196,7 @@ impl FreeAreas {
                 pageblock.backed.remove(first + i, 1);
             }
             self.idle = self.idle + pageblock.idle().len() - idle;
-            self.link(window, block);
+            self.relink(window, block);
         }
     }
 
@@ -227,38 +206,41 @@ impl FreeAreas {
         for block in (first..first + count as u32).rev() {
             // The window's first one may lack pages.
             self.pages += self.block(window, block).free.len();
-            self.link(window, block);
+            self.relink(window, block);
         }
     }
 
-    /// Takes the `pages` pages from `page` if they are free and in the pageblock of the page before them; which of them
-    /// were reported lately.
-    pub fn extend(&mut self, window: &Window, page: u32, pages: usize) -> Option<Again> {
-        let (block, first) = (page / PAGEBLOCK_PAGES as u32, page as usize % PAGEBLOCK_PAGES);
-        let inside = first != 0 && first + pages <= PAGEBLOCK_PAGES;
-        let pageblock = self.block(window, block);
-        if !inside || pageblock.offline || pageblock.free.count_range(first, pages) < pages {
+    /// Takes the `pages` pages from `page`, which follow a run, if they are free and the zone's; which of them were
+    /// reported lately, and the fresh pages as [`PageRun::fresh`] has them.
+    pub fn extend(&mut self, window: &Window, page: u32, pages: usize) -> Option<(Again, usize)> {
+        if page as usize + pages > window.top() as usize {
             return None;
         }
-        Some(self.take_run(window, page, pages, false).1)
+        let is_free = pieces(page, pages).all(|(block, first, n)| {
+            let pageblock = self.block(window, block);
+            pageblock.node == self.node && !pageblock.offline && pageblock.free.count_range(first, n) == n
+        });
+        if !is_free {
+            return None;
+        }
+        let (_, again) = self.take_run(window, page, pages, Purpose::Run, false);
+        Some((again, self.take_fresh()))
     }
 
     // ---- reporting ---------------------------------------------------------------------------------------------
 
     /// Isolates a pageblock's free backed pages for a report: they are not free until [`FreeAreas::put_back`].
     pub fn isolate(&mut self, window: &Window, block: u32) -> PageSet {
-        self.unlink(window, block);
         let pageblock = self.block(window, block);
         let idle = pageblock.idle();
         pageblock.free = pageblock.free.minus(&idle);
-        self.link(window, block);
+        self.relink(window, block);
         idle
     }
 
     /// Returns isolated `pages` to the free areas, of which those in `gone` went below. Returns whether a huge page was
     /// behind them.
     pub fn put_back(&mut self, window: &Window, block: u32, pages: &PageSet, gone: &PageSet, how: Gone) -> bool {
-        self.unlink(window, block);
         let pageblock = self.block(window, block);
         let huge = pageblock.huge;
         let kept = pages.minus(gone);
@@ -282,7 +264,7 @@ impl FreeAreas {
         // have split it).
         pageblock.backed = pageblock.backed.or(&kept);
         pageblock.refused |= !kept.is_empty();
-        self.link(window, block);
+        self.relink(window, block);
         huge
     }
 
@@ -293,9 +275,8 @@ impl FreeAreas {
             if block == NONE {
                 break;
             }
-            self.unlink(window, block);
             self.block(window, block).refused = false;
-            self.link(window, block);
+            self.relink(window, block);
         }
     }
 
@@ -306,136 +287,13 @@ impl FreeAreas {
         if !self.block(window, block).huge {
             return false;
         }
-        self.unlink(window, block);
         let pageblock = self.block(window, block);
         pageblock.backed = pageblock.backed.or(&pageblock.free);
         pageblock.huge = false;
         pageblock.look = Look::Torn;
         self.torn = true;
-        self.link(window, block);
+        self.relink(window, block);
         true
-    }
-
-    /// The whole free backed pageblock to report next.
-    pub fn whole_idle(&self) -> Option<u32> {
-        (self.heads[WHOLE_BACKED] != NONE).then(|| self.heads[WHOLE_BACKED])
-    }
-
-    /// Whether `block` has free backed pages that may be reported.
-    pub fn has_idle(&self, window: &Window, block: u32) -> bool {
-        let block = self.block(window, block);
-        block.hint != 0 && !block.refused
-    }
-
-    /// The pageblock to report next: that with free backed pages which has not changed for the longest, among those
-    /// with this backing.
-    pub fn next_hint(&self, backing: Backing) -> Option<u32> {
-        let block = self.hints[backing as usize][0];
-        (block != NONE).then_some(block)
-    }
-
-    // ---- lists -------------------------------------------------------------------------------------------------
-
-    fn list_of(block: &Pageblock) -> Option<usize> {
-        if block.offline {
-            return None;
-        }
-        let order = block.free.max_order()?;
-        if order == REPORT_ORDER {
-            return Some(match (block.backed.is_empty(), block.bare, block.refused) {
-                (true, true, _) => WHOLE_BARE,
-                (true, false, _) => WHOLE_REPORTED,
-                (false, _, true) => WHOLE_REFUSED,
-                (false, _, false) => WHOLE_BACKED,
-            });
-        }
-        let used = PAGEBLOCK_PAGES - block.free.len();
-        Some((used * FILLS / PAGEBLOCK_PAGES) * ORDERS + order as usize)
-    }
-
-    /// Puts `block` on the list that its free pages put it on, and on the hint list if any of them is backed.
-    fn link(&mut self, window: &Window, block: u32) {
-        let pageblock = self.block(window, block);
-        if let Some(list) = Self::list_of(pageblock) {
-            self.push(window, list, block);
-        }
-        if !pageblock.idle().is_empty() {
-            self.hint(window, block);
-        }
-    }
-
-    /// Takes `block` off its lists.
-    fn unlink(&mut self, window: &Window, block: u32) {
-        if self.block(window, block).list != 0 {
-            self.remove(window, block);
-        }
-        if self.block(window, block).hint != 0 {
-            self.unhint(window, block);
-        }
-    }
-
-    fn hint_of(block: &Pageblock) -> usize {
-        if block.refused { HINT_REFUSED } else { block.backing() as usize }
-    }
-
-    fn hint(&mut self, window: &Window, block: u32) {
-        let pageblock = self.block(window, block);
-        pageblock.hint = Self::hint_of(pageblock) as u8 + 1;
-        let ends = &mut self.hints[pageblock.hint as usize - 1];
-        let tail = core::mem::replace(&mut ends[1], block);
-        if tail == NONE {
-            ends[0] = block;
-        } else {
-            self.block(window, tail).hint_next = block;
-        }
-        (pageblock.hint_next, pageblock.hint_prev) = (NONE, tail);
-    }
-
-    fn unhint(&mut self, window: &Window, block: u32) {
-        let pageblock = self.block(window, block);
-        let (next, prev) = (pageblock.hint_next, pageblock.hint_prev);
-        let list = core::mem::take(&mut pageblock.hint) as usize - 1;
-        if next != NONE {
-            self.block(window, next).hint_prev = prev;
-        } else {
-            self.hints[list][1] = prev;
-        }
-        if prev != NONE {
-            self.block(window, prev).hint_next = next;
-        } else {
-            self.hints[list][0] = next;
-        }
-    }
-
-    fn push(&mut self, window: &Window, list: usize, block: u32) {
-        let head = self.heads[list];
-        let pageblock = self.block(window, block);
-        (pageblock.next, pageblock.prev, pageblock.list) = (head, NONE, list as u8 + 1);
-        if head != NONE {
-            self.block(window, head).prev = block;
-        }
-        self.heads[list] = block;
-        if list < PARTIAL_LISTS {
-            self.partial[list / ORDERS] |= 1 << (list % ORDERS);
-        }
-    }
-
-    fn remove(&mut self, window: &Window, block: u32) {
-        let pageblock = self.block(window, block);
-        let list = pageblock.list as usize - 1;
-        let (next, prev) = (pageblock.next, pageblock.prev);
-        pageblock.list = 0;
-        if next != NONE {
-            self.block(window, next).prev = prev;
-        }
-        if prev != NONE {
-            self.block(window, prev).next = next;
-        } else {
-            self.heads[list] = next;
-            if next == NONE && list < PARTIAL_LISTS {
-                self.partial[list / ORDERS] &= !(1 << (list % ORDERS));
-            }
-        }
     }
 }
 

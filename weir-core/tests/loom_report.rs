@@ -16,7 +16,7 @@ use loom::thread;
 use weir_core::buddy::PageSet;
 use weir_core::page::{PAGEBLOCK_PAGES, Window};
 use weir_core::platform::{Contents, Reach};
-use weir_core::zone::{FreeAreas, Gone};
+use weir_core::zone::{FreeAreas, Gone, Purpose};
 
 /// Pages that the model uses; the rest of the pageblock is in use throughout.
 const PAGES: usize = 2;
@@ -60,7 +60,10 @@ impl Below {
         zone.add(&window, first, count);
         // All pageblocks but the first are taken too, so that the lists are short.
         for block in 0..count {
-            assert_eq!(zone.take(&window, PAGEBLOCK_PAGES, 0, false).unwrap().page as usize, block * PAGEBLOCK_PAGES);
+            assert_eq!(
+                zone.take(&window, PAGEBLOCK_PAGES, 0, Purpose::Run, false).unwrap().page as usize,
+                block * PAGEBLOCK_PAGES
+            );
         }
         zone.give(&window, 0, PAGES, 0);
         Self { zone, window, fake }
@@ -80,7 +83,9 @@ impl World {
     /// Takes a block of `pages` pages, if one is free, and uses it for a while.
     fn use_pages(&self, pages: usize) -> bool {
         let order = pages.trailing_zeros();
-        let Some(run) = self.zone.lock().unwrap().take(&self.window, pages, order, false) else { return false };
+        let Some(run) = self.zone.lock().unwrap().take(&self.window, pages, order, Purpose::Run, false) else {
+            return false;
+        };
         let first = run.page as usize;
         assert!(first + pages <= PAGES, "a page that was in use");
         let contents = &self.contents[first..first + pages];
@@ -138,7 +143,7 @@ impl World {
         let (free, idle) = unsafe { ((*self.window.block(0)).free.len(), (*self.window.block(0)).idle().len()) };
         assert_eq!((zone.used + free, zone.idle), (zone.pages, idle), "a page is isolated, with reports off");
         // A page that is taken now may be looked at as long as it is held.
-        while let Some(run) = zone.take(&self.window, 1, 0, false) {
+        while let Some(run) = zone.take(&self.window, 1, 0, Purpose::Run, false) {
             // SAFETY: as above.
             let value = self.contents[run.page as usize].with(|value| unsafe { *value });
             assert!(!run.zero || value == 0);
@@ -171,7 +176,7 @@ impl World {
         let idle = zone.idle;
         let mut dirty = 0;
         for _ in 0..PAGES {
-            let run = zone.take(&self.window, 1, 0, false).unwrap();
+            let run = zone.take(&self.window, 1, 0, Purpose::Run, false).unwrap();
             // SAFETY: nobody else is here any more.
             let value = self.contents[run.page as usize].with(|value| unsafe { *value });
             assert!(!run.zero || value == 0);

@@ -1,15 +1,16 @@
 //! Which pageblocks need no description: those that are wholly free and reported.
 
-use super::{FreeAreas, WHOLE_REPORTED};
+use super::FreeAreas;
+use super::lists::{By, WHOLE_REPORTED};
 use crate::buddy::PageSet;
-use crate::page::{DESCRIBED_TOGETHER, NONE, PAGEBLOCK_PAGES, Window};
+use crate::page::{DESCRIBED_TOGETHER, NONE, PAGEBLOCK_PAGES, REPORT_ORDER, Window};
 
 const ALL: PageSet = PageSet([u64::MAX; PAGEBLOCK_PAGES / 64]);
 
 impl FreeAreas {
     /// A free reported pageblock behind whose description memory may be.
     pub fn described(&self) -> Option<u32> {
-        let block = self.heads[WHOLE_REPORTED];
+        let block = self.lists[By::Free as usize].heads[WHOLE_REPORTED][REPORT_ORDER as usize];
         (block != NONE).then_some(block)
     }
 
@@ -22,11 +23,12 @@ impl FreeAreas {
         for block in first..end {
             let pageblock = self.block(window, block);
             // A pageblock of another node's is not looked at beyond its node, which never changes.
-            if pageblock.node != self.node || pageblock.list as usize <= WHOLE_REPORTED {
+            let is_reported = |(level, _)| level >= WHOLE_REPORTED;
+            if pageblock.node != self.node || !Self::list_of(pageblock, By::Free).is_some_and(is_reported) {
                 continue;
             }
-            self.unlink(window, block);
-            self.block(window, block).free = PageSet::EMPTY;
+            pageblock.free = PageSet::EMPTY;
+            self.relink(window, block);
             members |= 1 << (block - first);
         }
         (first, members)
@@ -39,7 +41,7 @@ impl FreeAreas {
         for block in (first..first + DESCRIBED_TOGETHER).rev().filter(|&block| members >> (block - first) & 1 == 1) {
             let pageblock = self.block(window, block);
             (pageblock.free, pageblock.bare) = (ALL, true);
-            self.link(window, block);
+            self.relink(window, block);
         }
     }
 }

@@ -11,11 +11,11 @@ impl FreeAreas {
     pub fn close(&mut self, window: &Window, blocks: Range<u32>) -> usize {
         self.of_mine(window, blocks)
             .map(|block| {
-                self.unlink(window, block);
                 let pageblock = self.block(window, block);
                 self.idle -= pageblock.idle().len();
                 pageblock.offline = true;
-                PAGEBLOCK_PAGES - pageblock.free.len()
+                self.relink(window, block);
+                PAGEBLOCK_PAGES - self.block(window, block).free.len()
             })
             .sum()
     }
@@ -27,7 +27,7 @@ impl FreeAreas {
             if pageblock.offline {
                 pageblock.offline = false;
                 self.idle += pageblock.idle().len();
-                self.link(window, block);
+                self.relink(window, block);
             }
         }
     }

@@ -97,11 +97,10 @@ impl FreeAreas {
         if pageblock.free.minus(&pageblock.backed).is_empty() && inside == 0 {
             return None;
         }
-        self.unlink(window, block);
         let idle = pageblock.idle().len();
         pageblock.huge = true;
         self.idle = self.idle + pageblock.idle().len() - idle;
-        self.link(window, block);
+        self.relink(window, block);
         Some((PAGEBLOCK_PAGES - pageblock.free.len()).saturating_sub(inside))
     }
 }

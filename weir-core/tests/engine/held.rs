@@ -168,9 +168,15 @@ impl World {
         }
         let moved = Held { addr: new as usize, ..old };
         moved.assert_filled(old.len.min(size), old.byte);
-        let kind = if old.kind == Kind::Low { Kind::Low } else { Kind::of(size, 16) };
+        let kind = if old.kind == Kind::Low { Kind::Low } else { self.resized(new as usize, size) };
         let back = self.take(new, size, 16, kind).unwrap();
         self.held[back].sized = false;
+    }
+
+    /// What a block of `size` bytes at `addr` is after `realloc`: a run that has grown may be mapped on its own.
+    fn resized(&self, addr: usize, size: usize) -> Kind {
+        let kind = Kind::of(size, 16);
+        if kind == Kind::Run && self.fake().is_block(addr) { Kind::Mapped } else { kind }
     }
 
     pub fn free_all(&mut self) {

@@ -13,6 +13,7 @@ mod model;
 mod policy;
 mod refaults;
 mod reporting;
+mod resident;
 mod retained;
 mod scale;
 mod sparse;

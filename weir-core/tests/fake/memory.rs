@@ -126,6 +126,10 @@ impl Memory {
         true
     }
 
+    pub fn is_block(&self, addr: usize) -> bool {
+        self.blocks.contains_key(&addr)
+    }
+
     pub fn map(&mut self, len: usize, align: usize) -> Option<usize> {
         assert!(len.is_multiple_of(PAGE) && len > 0 && align.is_power_of_two());
         if len > 1 << 40 || align > 1 << 40 {

@@ -293,6 +293,11 @@ impl Fake {
         locked(&self.memory).map_next_behind(addr);
     }
 
+    /// Whether a block of its own begins at `addr`.
+    pub fn is_block(&self, addr: usize) -> bool {
+        locked(&self.memory).is_block(addr)
+    }
+
     /// The windows asked for so far.
     pub fn windows(&self) -> Vec<Run> {
         locked(&self.windows).clone()

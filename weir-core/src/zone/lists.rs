@@ -1,0 +1,185 @@
+//! The lists that a zone's pageblocks are on: by the largest block that is free in each, by the largest that is idle (free
+//! and backed), and, for the reporter, by what a report of their idle pages costs.
+
+use super::{FreeAreas, Purpose};
+use crate::buddy::{Backing, Pageblock};
+use crate::page::{MAX_ORDER, NONE, PAGEBLOCK_PAGES, REPORT_ORDER, Window};
+
+/// Steps of fullness told apart among pageblocks that are neither full nor empty.
+pub(super) const FILLS: usize = 8;
+/// Whole free pageblocks: with memory that nobody takes back, with memory behind them, without; and with none behind what
+/// describes them either (see `bare`).
+pub(super) const WHOLE_REFUSED: usize = 2 * FILLS;
+pub(super) const WHOLE_BACKED: usize = WHOLE_REFUSED + 1;
+pub(super) const WHOLE_REPORTED: usize = WHOLE_REFUSED + 2;
+pub(super) const WHOLE_BARE: usize = WHOLE_REFUSED + 3;
+/// Levels: steps of fullness of runs' pageblocks, of slabs', and the whole free ones.
+pub(super) const LEVELS: usize = WHOLE_REFUSED + 4;
+/// Orders that a pageblock may have a block of: 0 to 9.
+pub(super) const ORDERS: usize = MAX_ORDER as usize - 1;
+/// The hint list, beside those of each [`Backing`], of pageblocks whose release was refused.
+pub(super) const HINT_REFUSED: usize = 3;
+
+/// What a pageblock is listed by.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum By {
+    /// Its largest free block.
+    Free = 0,
+    /// Its largest idle block.
+    Idle = 1,
+}
+
+/// Lists of pageblocks by level and order.
+pub(super) struct Lists {
+    pub(super) heads: [[u32; ORDERS]; LEVELS],
+    /// Bit `order` of `some[level]`: that list is not empty.
+    pub(super) some: [u16; LEVELS],
+}
+
+impl Lists {
+    pub(super) const fn new() -> Self {
+        Self { heads: [[NONE; ORDERS]; LEVELS], some: [0; LEVELS] }
+    }
+
+    /// A pageblock of one of `levels` with a block of at least `order`, of the smallest such order; the levels in turn.
+    pub(super) fn find(&self, mut levels: impl Iterator<Item = usize>, order: u32) -> Option<u32> {
+        levels.find_map(|level| {
+            let orders = self.some[level] >> order;
+            (orders != 0).then(|| self.heads[level][(order + orders.trailing_zeros()) as usize])
+        })
+    }
+}
+
+/// The levels of `purpose`, the fullest first.
+pub(super) fn levels(purpose: Purpose) -> impl Iterator<Item = usize> + Clone {
+    let first = purpose as usize * FILLS;
+    (first..first + FILLS).rev()
+}
+
+impl FreeAreas {
+    /// The whole free backed pageblock to report next.
+    pub fn whole_idle(&self) -> Option<u32> {
+        let block = self.lists[By::Free as usize].heads[WHOLE_BACKED][REPORT_ORDER as usize];
+        (block != NONE).then_some(block)
+    }
+
+    /// Whether `block` has free backed pages that may be reported.
+    pub fn has_idle(&self, window: &Window, block: u32) -> bool {
+        let block = self.block(window, block);
+        block.hint != 0 && !block.refused
+    }
+
+    /// The pageblock to report next: that with free backed pages which has not changed for the longest, among those
+    /// with this backing.
+    pub fn next_hint(&self, backing: Backing) -> Option<u32> {
+        let block = self.hints[backing as usize][0];
+        (block != NONE).then_some(block)
+    }
+
+    /// The level and order that `block` belongs to, if it belongs on a list.
+    pub(super) fn list_of(block: &Pageblock, by: By) -> Option<(usize, usize)> {
+        if block.offline {
+            return None;
+        }
+        let free = block.free.len();
+        let order = match by {
+            By::Free => block.free.max_order()?,
+            By::Idle => block.idle().max_order()?,
+        };
+        let level = match (PAGEBLOCK_PAGES - free, block.backed.is_empty()) {
+            (0, true) if block.bare => WHOLE_BARE,
+            (0, true) => WHOLE_REPORTED,
+            (0, false) if block.refused => WHOLE_REFUSED,
+            (0, false) => WHOLE_BACKED,
+            (used, _) => usize::from(block.slabs) * FILLS + used * FILLS / PAGEBLOCK_PAGES,
+        };
+        Some((level, order as usize))
+    }
+
+    /// Puts `block`, which has changed, on the lists that it belongs on now: of the hint list's it becomes the last.
+    pub(super) fn relink(&mut self, window: &Window, block: u32) {
+        for by in [By::Free, By::Idle] {
+            let pageblock = self.block(window, block);
+            let list = Self::list_of(pageblock, by).map_or(0, |(level, order)| level * ORDERS + order + 1);
+            let before = usize::from(pageblock.links[by as usize].list);
+            if list != before {
+                if before != 0 {
+                    self.remove(window, by, block);
+                }
+                if list != 0 {
+                    self.push(window, by, list - 1, block);
+                }
+            }
+        }
+        if self.block(window, block).hint != 0 {
+            self.unhint(window, block);
+        }
+        if !self.block(window, block).idle().is_empty() {
+            self.hint(window, block);
+        }
+    }
+
+    fn push(&mut self, window: &Window, by: By, list: usize, block: u32) {
+        let lists = &mut self.lists[by as usize];
+        lists.some[list / ORDERS] |= 1 << (list % ORDERS);
+        let head = core::mem::replace(&mut lists.heads[list / ORDERS][list % ORDERS], block);
+        let link = &mut self.block(window, block).links[by as usize];
+        (link.next, link.prev, link.list) = (head, NONE, list as u8 + 1);
+        if head != NONE {
+            self.block(window, head).links[by as usize].prev = block;
+        }
+    }
+
+    fn remove(&mut self, window: &Window, by: By, block: u32) {
+        let link = &mut self.block(window, block).links[by as usize];
+        let (next, prev) = (link.next, link.prev);
+        let list = core::mem::take(&mut link.list) as usize - 1;
+        if next != NONE {
+            self.block(window, next).links[by as usize].prev = prev;
+        }
+        if prev != NONE {
+            self.block(window, prev).links[by as usize].next = next;
+            return;
+        }
+        let lists = &mut self.lists[by as usize];
+        lists.heads[list / ORDERS][list % ORDERS] = next;
+        if next == NONE {
+            lists.some[list / ORDERS] &= !(1 << (list % ORDERS));
+        }
+    }
+
+    pub(super) fn hint_of(block: &Pageblock) -> usize {
+        if block.refused { HINT_REFUSED } else { block.backing() as usize }
+    }
+
+    fn hint(&mut self, window: &Window, block: u32) {
+        let pageblock = self.block(window, block);
+        pageblock.hint = Self::hint_of(pageblock) as u8 + 1;
+        let ends = &mut self.hints[pageblock.hint as usize - 1];
+        let tail = core::mem::replace(&mut ends[1], block);
+        if tail == NONE {
+            ends[0] = block;
+        } else {
+            self.block(window, tail).hint_next = block;
+        }
+        (pageblock.hint_next, pageblock.hint_prev) = (NONE, tail);
+    }
+
+    fn unhint(&mut self, window: &Window, block: u32) {
+        let pageblock = self.block(window, block);
+        let (next, prev) = (pageblock.hint_next, pageblock.hint_prev);
+        let list = core::mem::take(&mut pageblock.hint) as usize - 1;
+        if next != NONE {
+            self.block(window, next).hint_prev = prev;
+        } else {
+            self.hints[list][1] = prev;
+        }
+        if prev != NONE {
+            self.block(window, prev).hint_next = next;
+        } else {
+            self.hints[list][0] = next;
+        }
+    }
+}
+
+const _: () = assert!(LEVELS * ORDERS < u8::MAX as usize);

@@ -1,0 +1,73 @@
+//! What is resident of a program's heap at most: of buffers that grow, and of one whose sizes change. Compared with what
+//! lived, and with the C library's own malloc.
+
+mod common;
+use common::{Kind, Mode, compile, describe, foreign, run};
+use std::path::Path;
+use std::process::Command;
+
+/// What the library itself has resident beside the heap, KiB: its pages, tables, a CPU's caches.
+const OWN: u64 = 5 << 9;
+
+/// The numbers that a program prints.
+fn numbers(stdout: &[u8]) -> Vec<u64> {
+    String::from_utf8_lossy(stdout).split_whitespace().map(|word| word.parse().expect("a number")).collect()
+}
+
+/// Most that lived, and peaks of the resident set under the library and without, KiB.
+fn peaks(program: &Path, arguments: &[&str]) -> [u64; 3] {
+    let output = run(program, arguments, Mode::Plain, &[]);
+    assert!(output.status.success(), "{arguments:?}: {}", describe(&output));
+    let system = Command::new(program).args(arguments).output().expect("it was compiled just now");
+    assert!(system.status.success(), "{arguments:?} without the library: {}", describe(&system));
+    let (ours, theirs) = (numbers(&output.stdout), numbers(&system.stdout));
+    [ours[0], ours[1], theirs[1]]
+}
+
+/// A huge page behind each touched pageblock is the machine's wish, and no matter of where blocks lie.
+fn huge_pages_come_unasked() -> bool {
+    let mode = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled").unwrap_or_default();
+    let is = mode.contains("[always]");
+    if is || foreign() {
+        println!("SKIPPED: needs the library, and huge pages that are not `always` (mode: {})", mode.trim());
+    }
+    is || foreign()
+}
+
+#[test]
+fn buffers_that_grow() {
+    let Some(program) = compile(Kind::C, "grow.c").filter(|_| !huge_pages_come_unasked()) else { return };
+    let mut faults = Vec::new();
+    for how in ["realloc", "copy"] {
+        for step in ["0", "4096", "70000"] {
+            for (len, count) in [("2000000", "1"), ("4194304", "2"), ("1000000", "20")] {
+                for small in ["0", "4096"] {
+                    let arguments = [how, step, len, count, small];
+                    let [live, ours, theirs] = peaks(&program, &arguments);
+                    if ours > (theirs * 115 / 100).max(live * 130 / 100) + OWN {
+                        faults.push(format!("{arguments:?}: {ours} KiB for {live}, without the library {theirs}"));
+                    }
+                }
+            }
+        }
+    }
+    assert!(faults.is_empty(), "{faults:#?}");
+}
+
+#[test]
+fn sizes_that_change() {
+    let Some(program) = compile(Kind::C, "sizes.c").filter(|_| !huge_pages_come_unasked()) else { return };
+    let mut faults = Vec::new();
+    for before in ["300000", "614400", "2097152", "2621440", "3145728", "5242880"] {
+        for after in ["4096", "20000", "300000", "2097152", "5242880"] {
+            for keep in ["0", "20"] {
+                let arguments = [before, keep, after];
+                let [live, ours, theirs] = peaks(&program, &arguments);
+                if ours > theirs * 110 / 100 + OWN {
+                    faults.push(format!("{arguments:?}: {ours} KiB for {live}, without the library {theirs}"));
+                }
+            }
+        }
+    }
+    assert!(faults.is_empty(), "{faults:#?}");
+}
