@@ -1,6 +1,6 @@
 //! What the command line may say.
 
-use crate::units;
+use crate::base::units;
 use clap::{Args, Parser, Subcommand};
 use std::ffi::OsString;
 use std::path::PathBuf;

@@ -1,8 +1,8 @@
 //! `weir doctor`: what works on this machine, and what Weir does without what does not.
 
-use crate::failure::Failure;
-use crate::output;
-use crate::units::bytes;
+use crate::base::failure::Failure;
+use crate::base::output;
+use crate::base::units::bytes;
 use serde::Serialize;
 use weir::os::cgroup::{GroupDir, Membership, Version};
 use weir::os::probe::{self, HugePages};

@@ -1,6 +1,6 @@
 //! Where `libweir.so` is.
 
-use crate::failure::Failure;
+use crate::base::failure::Failure;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};

@@ -1,26 +1,14 @@
 //! The `weir` command: runs programs with Weir as their malloc, and says what works on this machine.
 
-mod census;
+mod base;
 mod command_line;
 mod doctor;
-mod elf;
-mod failure;
 mod library;
-mod loaded;
-mod output;
-mod reap;
+mod processes;
 mod run;
 mod settings;
-mod signals;
-mod sink;
-mod stats_file;
-mod summary;
-mod trace;
-mod tree;
-mod units;
-mod verdict;
-mod watch;
 
+use base::output;
 use clap::Parser;
 use clap::error::{ContextKind, ErrorKind};
 use command_line::{Command, CommandLine};
@@ -49,7 +37,7 @@ fn refuse(error: &clap::Error) -> ! {
     }
     std::process::exit(match error.exit_code() {
         0 => 0,
-        _ if is_run => failure::OWN,
+        _ if is_run => base::failure::OWN,
         status => status,
     })
 }

@@ -1,7 +1,7 @@
 //! `weir settings`: the table of tunables, from which the document is made as well.
 
-use crate::failure::Failure;
-use crate::output;
+use crate::base::failure::Failure;
+use crate::base::output;
 use weir::tunables::{TABLE, Tunable};
 
 /// Prints the table as Markdown.

@@ -4,41 +4,13 @@
 //! one line of JSON. The harness is another program, so its own allocations are never in a measurement.
 #![allow(clippy::print_stdout)]
 
-mod alloc_test;
-mod apps;
-mod big_heap;
-mod cache_lines;
-mod calls;
-mod churn;
-mod clock;
-mod file_server;
-mod forward;
-mod glibc_bench;
-mod groups;
-mod guest_init;
-mod hog;
-mod larson;
-mod latency;
-mod many_threads;
-mod mem;
-mod mstress;
-mod neighbour;
-mod page_fault;
-mod pair;
-mod report_time;
-mod rptest;
-mod run;
-mod sh;
-mod short_threads;
-mod soak;
-mod soak_kinds;
-mod stripes;
-mod sweep;
+mod base;
+mod programs;
 mod table;
-mod weir_caches;
-mod xmalloc;
 
-use run::Run;
+use base::process::{end_with_the_harness, peak_kib};
+use base::run::Run;
+use programs::*;
 
 fn main() {
     end_with_the_harness();
@@ -85,18 +57,4 @@ fn measure(name: &str, args: impl Iterator<Item = String>) -> Result<(), String>
     }
     println!("{{\"ops\":{ops},\"ns\":{ns},\"threads\":{},\"peak_kib\":{}}}", run.threads, peak_kib()?);
     Ok(())
-}
-
-/// The resident set's high mark, of this program alone: what `wait4` tells has the harness's own pages in it, from
-/// between fork and exec.
-fn peak_kib() -> Result<u64, String> {
-    let status = std::fs::read_to_string("/proc/self/status").map_err(|why| format!("/proc/self/status: {why}"))?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-    line.and_then(|rest| rest.trim().trim_end_matches(" kB").parse().ok()).ok_or_else(|| "no VmHWM in /proc".into())
-}
-
-/// A child does not outlive a harness that was killed.
-fn end_with_the_harness() {
-    // SAFETY: sets this process's parent-death signal; no memory is involved.
-    unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
 }

@@ -1,9 +1,18 @@
 //! The table of E9's workloads: the one place that says which there are.
 
-use crate::run::Run;
-use crate::{
-    alloc_test, apps, cache_lines, churn, glibc_bench, larson, mstress, pair, rptest, sh, short_threads, xmalloc,
-};
+use crate::base::run::Run;
+use crate::programs::alloc_test;
+use crate::programs::apps;
+use crate::programs::cache_lines;
+use crate::programs::churn;
+use crate::programs::glibc_bench;
+use crate::programs::larson;
+use crate::programs::mstress;
+use crate::programs::pair;
+use crate::programs::rptest;
+use crate::programs::sh;
+use crate::programs::short_threads;
+use crate::programs::xmalloc;
 
 /// On how many threads a workload runs unless told.
 #[derive(Clone, Copy)]

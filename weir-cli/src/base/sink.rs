@@ -1,0 +1,73 @@
+//! Files that the command line names for results.
+
+use crate::base::failure::Failure;
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::io::Errno;
+use std::fs::{File, OpenOptions};
+use std::io::{Result, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+/// Where a result goes: standard output for `-`, else a file.
+pub enum Sink {
+    Output,
+    File(File),
+}
+
+impl Sink {
+    /// Opens what `option` names, without emptying it: a file is to lose nothing if the program cannot be run.
+    pub fn open(option: &str, path: &Path) -> std::result::Result<Self, Failure> {
+        if path == Path::new("-") {
+            return Ok(Self::Output);
+        }
+        open(path).map(Self::File).map_err(|e| refusal(option, path, &e))
+    }
+
+    /// Writes the result in place of what was there.
+    pub fn write(&mut self, text: &str) -> Result<()> {
+        match self {
+            Self::Output => {
+                let mut output = std::io::stdout();
+                output.write_all(text.as_bytes())?;
+                output.flush()
+            }
+            Self::File(file) => {
+                empty(file)?;
+                file.write_all(text.as_bytes())
+            }
+        }
+    }
+}
+
+/// Opens a file for a result that is written as it comes.
+pub fn create(option: &str, path: &Path) -> std::result::Result<File, Failure> {
+    if path == Path::new("-") {
+        let say = format!("{option} -: the program writes to standard output as well: give {option} a file");
+        return Err(Failure::own(say));
+    }
+    open(path).and_then(|file| empty(&file).map(|()| file)).map_err(|e| refusal(option, path, &e))
+}
+
+/// Does not wait for the reader of a FIFO: the program would not start.
+fn open(path: &Path) -> Result<File> {
+    let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(false).custom_flags(flags.bits() as i32);
+    let file = options.open(path)?;
+    fcntl_setfl(&file, fcntl_getfl(&file)? - OFlags::NONBLOCK)?;
+    Ok(file)
+}
+
+/// Pipes and devices have no length, and need none.
+fn empty(file: &File) -> Result<()> {
+    if file.metadata()?.is_file() { file.set_len(0) } else { Ok(()) }
+}
+
+fn refusal(option: &str, path: &Path, error: &std::io::Error) -> Failure {
+    let path = path.display();
+    Failure::own(if Errno::from_io_error(error) == Some(Errno::NXIO) {
+        format!("cannot write {path}: nothing reads it: start the reader of the pipe first, or give {option} a file")
+    } else {
+        format!("cannot write {path}: {error}: give {option} a file that can be made")
+    })
+}

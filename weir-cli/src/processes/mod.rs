@@ -1,0 +1,8 @@
+//! The processes of a program: which there are, whether Weir is in them, what they count, how they end.
+
+pub mod elf;
+pub mod loaded;
+pub mod reap;
+pub mod signals;
+pub mod stats_file;
+pub mod tree;

@@ -1,0 +1,89 @@
+//! Waiting for the program, and for whatever else becomes a child of this process.
+//!
+//! A process whose parent ended is handed to the nearest ancestor that asked for it, which this one does
+//! (`PR_SET_CHILD_SUBREAPER`): so a daemon that the program started stays in the tree that is watched, and in a container,
+//! where this process is PID 1 and gets all orphans, none stays behind as a zombie.
+
+use crate::processes::signals;
+use crate::processes::tree;
+
+/// How the program ended.
+#[derive(Clone, Copy, Debug)]
+pub enum End {
+    Exited(i32),
+    Killed(i32),
+}
+
+/// The program's end, and the largest resident set of it or of a process that it waited for.
+#[derive(Clone, Copy, Debug)]
+pub struct Ended {
+    pub end: End,
+    pub peak: u64,
+}
+
+/// Has orphans handed to this process. Kernels before 3.4 refuse: then daemons are lost from sight.
+pub fn adopt_orphans() {
+    let _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
+}
+
+/// Forwards signals until the program has ended, and, with `all`, until no process of its tree is left.
+pub fn wait(program: i32, all: bool, tree: &tree::Tree, caught: &mut signals::Caught) -> Ended {
+    let mut ended = None;
+    loop {
+        // First without waiting: it may have ended before its SIGCHLD could be caught.
+        let (now, has_children) = reap(program);
+        ended = now.or(ended);
+        if let Some(ended) = ended
+            && (!all || !has_children || is_empty(tree))
+        {
+            return ended;
+        }
+        for origin in caught.wait() {
+            if origin.signal == libc::SIGCHLD {
+                continue;
+            }
+            match ended {
+                None => signals::forward(&origin, &[program]),
+                // Where `/proc` shows an outer PID namespace, its numbers are not ours to send to.
+                Some(_) if tree::own_pid() == Some(std::process::id() as i32) => {
+                    signals::forward(&origin, &tree.pids());
+                }
+                Some(_) => {}
+            }
+        }
+    }
+}
+
+/// Whether no process of the tree is left. A process that ends during one look may hide others, but not during two.
+fn is_empty(tree: &tree::Tree) -> bool {
+    tree::own_pid().is_some() && tree.pids().is_empty() && tree.pids().is_empty()
+}
+
+/// Takes all changes of state that there are: the program's end, if that is among them, and whether there is any child
+/// left.
+fn reap(program: i32) -> (Option<Ended>, bool) {
+    let mut ended = None;
+    loop {
+        let mut status = 0;
+        // SAFETY: the kernel fills a status and a usage record of their types.
+        let (pid, usage) = unsafe {
+            let mut usage = std::mem::zeroed::<libc::rusage>();
+            let flags = libc::WNOHANG | libc::WUNTRACED;
+            (libc::wait4(-1, &raw mut status, flags, &raw mut usage), usage)
+        };
+        if pid <= 0 {
+            return (ended, pid == 0);
+        }
+        if pid != program {
+            continue;
+        }
+        let peak = usage.ru_maxrss as u64 * 1024;
+        if libc::WIFEXITED(status) {
+            ended = Some(Ended { end: End::Exited(libc::WEXITSTATUS(status)), peak });
+        } else if libc::WIFSIGNALED(status) {
+            ended = Some(Ended { end: End::Killed(libc::WTERMSIG(status)), peak });
+        } else if libc::WIFSTOPPED(status) {
+            signals::stop_too();
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! The first process of a guest that has cgroup v2: an idle heap and somebody who needs memory, in one group with a limit.
+//!
+//! For each case A allocates and frees, and keeps what it freed, as no calm window ends meanwhile. Then B, in the same
+//! group and straight from the kernel, needs more than is left below the limit. Without swap the kernel has nobody to
+//! take it from but A, who has to be told by the group's files. At `memory.max` the kernel kills at once where it finds
+//! nothing to take, and nobody could be told in time: there A comes to rest by itself. One line of JSON a case.
+
+use crate::base::userland::{environment, mount};
+use std::fs;
+use std::io::{Read, Write};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+const ROOT: &str = "/sys/fs/cgroup";
+const MIB: u64 = 1 << 20;
+/// The limit, what A allocates, and what B does.
+const LIMIT: u64 = 256 * MIB;
+const A: u64 = 150 * MIB;
+const B: u64 = 180 * MIB;
+/// An hour: no calm window ends meanwhile.
+const NO_CALM: (&str, &str) = ("WEIR_IDLE_MS", "3600000");
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// One case: what limits, whether it is A's own group or one above, for how long A has been idle, and whether calm
+/// windows end meanwhile.
+struct Case {
+    name: &'static str,
+    file: &'static str,
+    above: bool,
+    idle: Duration,
+    calm: bool,
+}
+
+const CASES: [Case; 4] = [
+    Case { name: "memory.high", file: "memory.high", above: false, idle: Duration::from_secs(2), calm: false },
+    Case {
+        name: "memory.high, long idle",
+        file: "memory.high",
+        above: false,
+        idle: Duration::from_secs(15),
+        calm: false,
+    },
+    Case {
+        name: "memory.high of the group above",
+        file: "memory.high",
+        above: true,
+        idle: Duration::from_secs(2),
+        calm: false,
+    },
+    Case { name: "memory.max, at rest", file: "memory.max", above: false, idle: Duration::from_secs(6), calm: true },
+];
+
+/// Runs all of them.
+pub fn main() -> Result<(), String> {
+    mount("cgroup2", ROOT).map_err(|why| format!("cannot mount cgroup2: {why}"))?;
+    allow_memory(Path::new(ROOT))?;
+    for (number, case) in CASES.iter().enumerate() {
+        let line = run(case, &Path::new(ROOT).join(number.to_string()))?;
+        println!("{line}");
+    }
+    Ok(())
+}
+
+fn allow_memory(group: &Path) -> Result<(), String> {
+    write(&group.join("cgroup.subtree_control"), "+memory")
+}
+
+fn write(path: &Path, text: &str) -> Result<(), String> {
+    fs::write(path, text).map_err(|why| format!("cannot write '{text}' to {}: {why}", path.display()))
+}
+
+fn run(case: &Case, limited: &Path) -> Result<String, String> {
+    let make = |group: &Path| fs::create_dir(group).map_err(|why| format!("cannot make {}: {why}", group.display()));
+    make(limited)?;
+    let mut groups = [limited.to_path_buf(), limited.to_path_buf()];
+    if case.above {
+        allow_memory(limited)?;
+        groups = ["a", "b"].map(|name| limited.join(name));
+        groups.iter().try_for_each(|group| make(group))?;
+    }
+    write(&limited.join(case.file), &LIMIT.to_string())?;
+    let words = ["neighbour".into(), "keep=50".into(), "mix=even-counts".into(), format!("bytes={A}")];
+    let mut command = Command::new("/init");
+    command.args(words).envs(environment()).envs((!case.calm).then_some(NO_CALM)).stdin(Stdio::piped());
+    let mut a = start(&groups[0], &mut command)?;
+    phase(&mut a)?;
+    next(&mut a)?;
+    phase(&mut a)?;
+    std::thread::sleep(case.idle);
+    let before = resident(&a);
+    let began = Instant::now();
+    let mut b =
+        start(&groups[1], Command::new("/init").args(["hog".to_string(), format!("bytes={B}"), "times=1".into()]))?;
+    let ended = wait(&mut b);
+    let took = began.elapsed();
+    let after = resident(&a);
+    let (high, max, kills) = events(limited);
+    let survived = a.try_wait().is_ok_and(|status| status.is_none());
+    let _ = a.kill();
+    let _ = a.wait();
+    Ok(format!(
+        "{{\"case\":\"{}\",\"idle_s\":{},\"b_ms\":{},\"b_done\":{ended},\"a_lives\":{survived},\"a_before\":{before},\
+         \"a_after\":{after},\"high\":{high},\"max\":{max},\"oom_kill\":{kills}}}",
+        case.name,
+        case.idle.as_secs(),
+        took.as_millis()
+    ))
+}
+
+/// Starts a program in a group.
+fn start(group: &Path, command: &mut Command) -> Result<Child, String> {
+    let procs: PathBuf = group.join("cgroup.procs");
+    // SAFETY: between fork and exec a file is written to, which needs no lock of this single-threaded process.
+    unsafe { command.pre_exec(move || fs::write(&procs, "0")) };
+    command.stdout(Stdio::piped()).spawn().map_err(|why| format!("cannot start a program: {why}"))
+}
+
+/// Reads the line that ends a phase.
+fn phase(child: &mut Child) -> Result<(), String> {
+    let pipe = child.stdout.as_mut().ok_or("no output")?;
+    let mut byte = [0];
+    while byte[0] != b'\n' {
+        if pipe.read(&mut byte).unwrap_or(0) == 0 {
+            return Err("the first program ended before its time".into());
+        }
+    }
+    Ok(())
+}
+
+fn next(child: &mut Child) -> Result<(), String> {
+    let pipe = child.stdin.as_mut().ok_or("no input")?;
+    pipe.write_all(b"\n").map_err(|why| format!("the first program is gone: {why}"))
+}
+
+/// Whether it ended well, in its time.
+fn wait(child: &mut Child) -> bool {
+    let until = Instant::now() + PATIENCE;
+    while Instant::now() < until {
+        if let Ok(Some(status)) = child.try_wait() {
+            return status.success();
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let _ = child.kill();
+    let _ = child.wait();
+    false
+}
+
+/// Bytes; 0 of one that is gone.
+fn resident(child: &Child) -> u64 {
+    let statm = fs::read_to_string(format!("/proc/{}/statm", child.id())).unwrap_or_default();
+    statm.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok()).unwrap_or(0) * 4096
+}
+
+/// What the group counted: over the high mark, at the limit, killed.
+fn events(group: &Path) -> (u64, u64, u64) {
+    let text = fs::read_to_string(group.join("memory.events")).unwrap_or_default();
+    let of = |name: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        line.and_then(|count| count.parse().ok()).unwrap_or(0)
+    };
+    (of("high"), of("max"), of("oom_kill"))
+}

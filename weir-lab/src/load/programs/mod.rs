@@ -1,0 +1,31 @@
+//! The programs, one a file.
+
+pub mod alloc_test;
+pub mod apps;
+pub mod big_heap;
+pub mod cache_lines;
+pub mod calls;
+pub mod churn;
+pub mod file_server;
+pub mod forward;
+pub mod glibc_bench;
+pub mod groups;
+pub mod guest_init;
+pub mod hog;
+pub mod larson;
+pub mod latency;
+pub mod many_threads;
+pub mod mstress;
+pub mod neighbour;
+pub mod page_fault;
+pub mod pair;
+pub mod report_time;
+pub mod rptest;
+pub mod sh;
+pub mod short_threads;
+pub mod soak;
+pub mod soak_blocks;
+pub mod soak_kinds;
+pub mod stripes;
+pub mod sweep;
+pub mod xmalloc;

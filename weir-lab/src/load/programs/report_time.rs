@@ -1,0 +1,130 @@
+//! The program of experiment `report`: it comes to hold idle memory, has a pressure event sent to itself, and watches its
+//! own resident set until nothing of it goes any more.
+
+use crate::base::mem::Block;
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::time::{Duration, Instant};
+
+/// Objects and runs of many sizes.
+const MIXED: &[usize] = &[48, 512, 4000, 30_000, 160 << 10, 1 << 20, 3 << 20];
+/// Runs of pages alone.
+const RUNS: &[usize] = &[64 << 10, 256 << 10, 1 << 20];
+/// Bytes allocated of one size before it is the next one's turn.
+const TURN: usize = 4 << 20;
+/// The resident set has come to rest when it stood for so long.
+const REST: Duration = Duration::from_millis(150);
+/// Between two looks at it: what the figures are exact to.
+const LOOK: Duration = Duration::from_micros(50);
+
+/// `report-time mib=N events=N mixed=0|1`: prints each event's time, processor time and fall of the resident set.
+pub fn main(args: impl Iterator<Item = String>) -> Result<(), String> {
+    let (mut mib, mut events, mut mixed) = (1024usize, 50usize, 1usize);
+    for word in args {
+        let (key, value) = word.split_once('=').ok_or_else(|| format!("'{word}' is not of the form key=value"))?;
+        let number: usize = value.parse().map_err(|_| format!("'{value}' in '{word}' is not a whole number"))?;
+        match key {
+            "mib" => mib = number,
+            "events" => events = number,
+            "mixed" => mixed = number,
+            _ => return Err(format!("no setting is called '{key}': mib, events, mixed")),
+        }
+    }
+    let sizes = if mixed != 0 { MIXED } else { RUNS };
+    let mut blocks = Vec::with_capacity((mib << 20) / sizes[0] + sizes.len());
+    let resident = Resident::open()?;
+    let mut pipe = None;
+    let (mut ns, mut cpu_ns, mut fell, mut huge) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    for event in 0..=events {
+        hold(&mut blocks, mib << 20, sizes);
+        huge.push(huge_bytes());
+        blocks.drain(..).for_each(Block::free);
+        // What is freed is the event's to give back; the first event is to settle the program itself.
+        std::thread::sleep(Duration::from_millis(20));
+        let told = tell_and_watch(&resident, &mut pipe)?;
+        if event > 0 {
+            ns.push(told.0.as_nanos() as u64);
+            cpu_ns.push(told.1);
+            fell.push(told.2);
+        }
+    }
+    println!("{{\"ns\":{ns:?},\"cpu_ns\":{cpu_ns:?},\"fell\":{fell:?},\"huge\":{:?}}}", &huge[1..]);
+    Ok(())
+}
+
+fn hold(blocks: &mut Vec<Block>, bytes: usize, sizes: &[usize]) {
+    let mut held = 0;
+    for size in sizes.iter().cycle() {
+        if held >= bytes {
+            return;
+        }
+        for _ in 0..TURN.div_ceil(*size) {
+            let block = Block::new(*size);
+            block.touch_pages(*size);
+            blocks.push(block);
+            held += size;
+        }
+    }
+}
+
+/// Sends an event; how long the resident set fell from then on, what the other threads' work on it cost, and by how much.
+fn tell_and_watch(resident: &Resident, pipe: &mut Option<File>) -> Result<(Duration, u64, u64), String> {
+    let path = std::env::var_os("MEMORY_PRESSURE_WATCH").ok_or("MEMORY_PRESSURE_WATCH names no pipe")?;
+    let deadline = Instant::now() + Duration::from_secs(5);
+    while pipe.is_none() {
+        *pipe = OpenOptions::new().write(true).custom_flags(libc::O_NONBLOCK).open(&path).ok();
+        if Instant::now() > deadline {
+            return Err("nobody listens to pressure events here".into());
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let (before, cpu) = (resident.now()?, others_cpu_ns());
+    let begin = Instant::now();
+    pipe.as_mut().map(|pipe| pipe.write_all(b"some 100000 1000000\0")).transpose().map_err(|why| why.to_string())?;
+    let (mut least, mut last) = (before, begin);
+    while last.elapsed() < REST {
+        let now = resident.now()?;
+        if now < least {
+            (least, last) = (now, Instant::now());
+        }
+        std::thread::sleep(LOOK);
+    }
+    Ok((last - begin, others_cpu_ns() - cpu, before - least))
+}
+
+/// `/proc/self/statm`, held open: reading it takes no lock of the address space.
+struct Resident(File);
+
+impl Resident {
+    fn open() -> Result<Resident, String> {
+        File::open("/proc/self/statm").map(Resident).map_err(|why| format!("/proc/self/statm: {why}"))
+    }
+
+    fn now(&self) -> Result<u64, String> {
+        let mut text = [0u8; 128];
+        // SAFETY: reads into `text` and no further.
+        let n = unsafe { libc::pread(self.0.as_raw_fd(), text.as_mut_ptr().cast(), text.len(), 0) };
+        let text = std::str::from_utf8(&text[..n.max(0) as usize]).unwrap_or_default();
+        let pages = text.split(' ').nth(1).and_then(|word| word.parse::<u64>().ok());
+        pages.map(|pages| pages * 4096).ok_or_else(|| "statm has no resident set".into())
+    }
+}
+
+fn huge_bytes() -> u64 {
+    let text = std::fs::read_to_string("/proc/self/smaps_rollup").unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix("AnonHugePages:"));
+    line.and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok()).unwrap_or(0) * 1024
+}
+
+/// Processor time of all threads but this one.
+fn others_cpu_ns() -> u64 {
+    let read = |clock| {
+        let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        // SAFETY: the call fills `time`.
+        unsafe { libc::clock_gettime(clock, &mut time) };
+        time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+    };
+    read(libc::CLOCK_PROCESS_CPUTIME_ID).saturating_sub(read(libc::CLOCK_THREAD_CPUTIME_ID))
+}

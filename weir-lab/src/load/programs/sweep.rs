@@ -1,0 +1,266 @@
+//! E11's program: what a free and a malloc cost at each size, so that a size at which they suddenly cost more is seen.
+//!
+//! `sweep pattern=NAME threads=N from=BYTES to=BYTES ms=N` goes through the sizes between the two, eight to a doubling, and
+//! prints for each a line of JSON: the processor time of an operation over all threads, and the resident set's high mark.
+
+use crate::base::mem::{Block, Random};
+use crate::base::run::Run;
+use std::hint::black_box;
+use std::sync::Barrier;
+use std::sync::atomic::{
+    AtomicBool, AtomicPtr,
+    Ordering::{Acquire, Release},
+};
+
+/// Live blocks a thread, as far as [`LIVE_BYTES`] allows.
+const SLOTS: usize = 64;
+/// Bytes that all threads hold at most.
+const LIVE_BYTES: usize = 512 << 20;
+/// Sizes to a doubling.
+const STEPS: usize = 8;
+/// Of a size so many operations are made at least, however long they take.
+const LEAST_OPS: u64 = 8;
+/// Of a handover, operations between two looks at the clock.
+const CLOCK_OPS: u64 = 16;
+/// Into how many steps the growth of a block is divided, and the small blocks that are taken between two of them.
+const GROWTH: usize = 16;
+const BETWEEN: usize = 4;
+
+/// What a thread does; returns how many operations it made while it was measured.
+type Pattern = fn(&Worker) -> u64;
+
+/// A thread's part.
+struct Worker<'a> {
+    size: usize,
+    slots: usize,
+    index: usize,
+    /// Processor time to use, ns.
+    ns: f64,
+    gate: &'a Gate,
+}
+
+/// When measuring begins and ends, for all threads.
+struct Gate {
+    ready: Barrier,
+    done: Barrier,
+}
+
+impl Worker<'_> {
+    /// Repeats `work`, which returns how many operations it made, until the thread has used its share of processor time:
+    /// on a busy machine it waits, and is measured as long all the same.
+    fn repeat(&self, mut work: impl FnMut() -> u64) -> u64 {
+        // All are ready, then the clock is read, then all begin.
+        self.gate.ready.wait();
+        self.gate.ready.wait();
+        let begin = processor_ns(libc::CLOCK_THREAD_CPUTIME_ID);
+        let (mut ops, mut batch) = (0, 1);
+        loop {
+            (0..batch).for_each(|_| ops += work());
+            let spent = processor_ns(libc::CLOCK_THREAD_CPUTIME_ID) - begin;
+            if spent >= self.ns && ops >= LEAST_OPS {
+                break;
+            }
+            // The clock is to be read some tens of times.
+            if spent < self.ns / 64.0 {
+                batch *= 2;
+            }
+        }
+        self.gate.done.wait();
+        ops
+    }
+}
+
+/// The pattern of two threads, which is measured by itself.
+const HANDOVER: &str = "handover";
+
+/// The patterns, in the order of the report.
+const PATTERNS: &[(&str, Pattern)] = &[
+    ("untouched", |worker| replace(worker, malloc)),
+    ("first-byte", |worker| replace(worker, Block::new)),
+    ("whole", |worker| {
+        replace(worker, |size| {
+            let block = malloc(size);
+            block.fill(size);
+            block
+        })
+    }),
+    ("calloc", |worker| replace(worker, Block::zeroed)),
+    ("aligned", |worker| replace(worker, aligned)),
+    ("steps", grow_by_steps),
+    ("doubling", grow_by_doubling),
+    (HANDOVER, |_| 0),
+];
+
+/// Goes through the sizes of one pattern.
+pub fn main(args: impl Iterator<Item = String>) -> Result<(), String> {
+    let (mut pattern, mut from, mut to, mut rest) = (String::new(), 8, 1 << 20, Vec::new());
+    for word in args {
+        let bytes = |value: &str| value.parse().map_err(|_| format!("'{value}' in '{word}' is no number of bytes"));
+        match word.split_once('=') {
+            Some(("pattern", name)) => pattern = name.into(),
+            Some(("from", value)) => from = bytes(value)?,
+            Some(("to", value)) => to = bytes(value)?,
+            _ => rest.push(word),
+        }
+    }
+    let mut run = Run { ms: 10, ..Run::default() };
+    run.read_args(rest.into_iter())?;
+    let names = || PATTERNS.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
+    let (name, work) = PATTERNS
+        .iter()
+        .find(|(name, _)| *name == pattern)
+        .ok_or_else(|| format!("no pattern is called '{pattern}': there are {}", names()))?;
+    for size in sizes(from, to) {
+        forget_peak();
+        let (ops, ns) = if *name == HANDOVER { hand_over(&run, size) } else { measure(&run, size, *work) };
+        println!(
+            "{{\"size\":{size},\"ns\":{:.2},\"peak_kib\":{}}}",
+            ns / ops.max(1) as f64,
+            crate::base::process::peak_kib()?
+        );
+    }
+    Ok(())
+}
+
+/// From `from` to `to`, [`STEPS`] to a doubling; whole words.
+fn sizes(from: usize, to: usize) -> Vec<usize> {
+    let first = (STEPS as f64 * (from as f64).log2()).round() as usize;
+    let mut out: Vec<usize> = (first..)
+        .map(|step| 2f64.powf(step as f64 / STEPS as f64) as usize / 8 * 8)
+        .take_while(|&size| size <= to)
+        .filter(|&size| size >= 8)
+        .collect();
+    out.dedup();
+    out
+}
+
+/// Operations of all threads, and the processor time that the process took for them, ns.
+fn measure(run: &Run, size: usize, work: Pattern) -> (u64, f64) {
+    let slots = (LIVE_BYTES / run.threads / size).clamp(1, SLOTS);
+    let gate = Gate { ready: Barrier::new(run.threads + 1), done: Barrier::new(run.threads + 1) };
+    let mut ns = 0.0;
+    let mut ops = 0;
+    std::thread::scope(|scope| {
+        let gate = &gate;
+        let threads: Vec<_> = (0..run.threads)
+            .map(|index| scope.spawn(move || work(&Worker { size, slots, index, ns: run.ms as f64 * 1e6, gate })))
+            .collect();
+        gate.ready.wait();
+        let begin = processor_ns(libc::CLOCK_PROCESS_CPUTIME_ID);
+        gate.ready.wait();
+        gate.done.wait();
+        ns = processor_ns(libc::CLOCK_PROCESS_CPUTIME_ID) - begin;
+        ops = threads.into_iter().map(|thread| thread.join().unwrap_or(0)).sum();
+    });
+    (ops, ns)
+}
+
+/// Replaces blocks at random among the slots, which were filled before.
+fn replace(worker: &Worker, make: impl Fn(usize) -> Block) -> u64 {
+    let mut random = Random::new(7, worker.index);
+    let mut slots = [Block::NONE; SLOTS];
+    slots[..worker.slots].fill_with(|| make(worker.size));
+    let ops = worker.repeat(|| {
+        let slot = &mut slots[random.below(worker.slots)];
+        slot.free();
+        *slot = make(worker.size);
+        1
+    });
+    slots.iter().for_each(|block| block.free());
+    ops
+}
+
+/// A block grows to the size in equal steps, with small blocks taken in between; an operation is a step.
+fn grow_by_steps(worker: &Worker) -> u64 {
+    let step = (worker.size / GROWTH).max(1);
+    worker.repeat(|| {
+        let mut small = [Block::NONE; GROWTH * BETWEEN];
+        let mut block = Block::new(step);
+        for i in 1..GROWTH {
+            small[i * BETWEEN..][..BETWEEN].fill_with(|| Block::new(100));
+            block = block.resized(step * (i + 1));
+            block.touch_pages(step * (i + 1));
+        }
+        block.free();
+        small.iter().for_each(|block| block.free());
+        GROWTH as u64
+    })
+}
+
+/// A block grows to the size by doubling, from 64 bytes; an operation is a doubling.
+fn grow_by_doubling(worker: &Worker) -> u64 {
+    worker.repeat(|| {
+        let mut len = 64.min(worker.size);
+        let (mut block, mut ops) = (Block::new(len), 1);
+        while len < worker.size {
+            len = (len * 2).min(worker.size);
+            block = block.resized(len);
+            block.touch_pages(len);
+            ops += 1;
+        }
+        block.free();
+        ops
+    })
+}
+
+/// One thread allocates and writes a byte, another frees; pairs of threads if there are more than two.
+fn hand_over(run: &Run, size: usize) -> (u64, f64) {
+    let slots = (LIVE_BYTES / size).clamp(1, SLOTS);
+    let ring: Vec<AtomicPtr<u8>> = (0..slots).map(|_| AtomicPtr::default()).collect();
+    let over = AtomicBool::new(false);
+    let begin = processor_ns(libc::CLOCK_PROCESS_CPUTIME_ID);
+    let until = processor_ns(libc::CLOCK_THREAD_CPUTIME_ID) + run.ms as f64 * 1e6;
+    let mut made = 0;
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut at = 0;
+            loop {
+                let address = ring[at % slots].swap(std::ptr::null_mut(), Acquire);
+                if !address.is_null() {
+                    Block::from_address(address).free();
+                    at += 1;
+                } else if over.load(Acquire) {
+                    break;
+                } else {
+                    std::thread::yield_now();
+                }
+            }
+        });
+        while made < LEAST_OPS || made % CLOCK_OPS != 0 || processor_ns(libc::CLOCK_THREAD_CPUTIME_ID) < until {
+            let block = Block::new(size);
+            while !ring[made as usize % slots].load(Acquire).is_null() {
+                std::thread::yield_now();
+            }
+            ring[made as usize % slots].store(block.address(), Release);
+            made += 1;
+        }
+        over.store(true, Release);
+    });
+    (made, processor_ns(libc::CLOCK_PROCESS_CPUTIME_ID) - begin)
+}
+
+/// A malloc of which nothing is touched.
+fn malloc(size: usize) -> Block {
+    // SAFETY: malloc takes any size; its result is not used as memory here.
+    Block::from_address(black_box(unsafe { libc::malloc(size) }).cast())
+}
+
+/// A block aligned to 64 bytes, or to a page from a page on.
+fn aligned(size: usize) -> Block {
+    let align = if size < 4096 { 64 } else { 4096 };
+    // SAFETY: the alignment is a power of two, and the size a multiple of it.
+    Block::checked(unsafe { libc::aligned_alloc(align, size.next_multiple_of(align)) }, size)
+}
+
+/// Processor time of the calling thread or of the whole process, ns: other programs on the machine do not count.
+fn processor_ns(clock: libc::clockid_t) -> f64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the kernel fills the time.
+    unsafe { libc::clock_gettime(clock, &mut time) };
+    time.tv_sec as f64 * 1e9 + time.tv_nsec as f64
+}
+
+/// The resident set's high mark begins anew; where the kernel refuses, it is that of all sizes so far.
+fn forget_peak() {
+    let _ = std::fs::write("/proc/self/clear_refs", "5");
+}
