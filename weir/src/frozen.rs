@@ -23,6 +23,7 @@ use core::sync::atomic::{
 };
 
 use crate::heap::HEAP;
+use crate::linux::TUNABLES;
 use crate::message::Line;
 use crate::os::path::FixedPath;
 use crate::os::{fd, process};
@@ -52,8 +53,10 @@ fn this_thread() -> usize {
 pub(crate) fn freeze() {
     let is_nested = rseq::ranks().load(Relaxed) != 0;
     HEAP.freeze();
+    // Whoever waits would look into a file, which a process of memory calls alone does not open.
+    let may_look = TUNABLES.background.get() != 0;
     // A fork that found the heap opened has perhaps not ended: then this one is not recorded, and nobody opens it.
-    if !is_nested && FORK.load(Relaxed) == 0 {
+    if may_look && !is_nested && FORK.load(Relaxed) == 0 {
         THREAD.store(process::gettid(), Relaxed);
         FORK.store(this_thread() | FROZEN, Release);
     }

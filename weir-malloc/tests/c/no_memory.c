@@ -13,7 +13,7 @@ static size_t exhaust(size_t size) {
     CHECK(errno == ENOMEM);
     void *p = (void *)1;
     errno = 77;
-    if (size > 100000) CHECK(posix_memalign(&p, 64, size) == ENOMEM && p == (void *)1 && (errno == 77 || !is_weir()));
+    if (size > 100000) CHECK(posix_memalign(&p, 64, size) == ENOMEM && p == (void *)1 && errno == ENOMEM);
     while (list) {
         block = list, list = *block;
         CHECK(holds(block + 1, 48, (uintptr_t)block));
