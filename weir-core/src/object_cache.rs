@@ -8,7 +8,7 @@
 //! in the domain that they are from. On one node that costs one look at the number of nodes.
 
 use core::sync::atomic::{
-    AtomicPtr, AtomicU8, AtomicU64,
+    AtomicPtr, AtomicU8, AtomicU32, AtomicU64,
     Ordering::{AcqRel, Acquire, Relaxed},
 };
 
@@ -55,6 +55,8 @@ pub(crate) struct Counts {
     /// Drains that took something, and the bytes that they took.
     pub drains: AtomicU64,
     pub drained: AtomicU64,
+    /// Batches that left CPUs' buckets as programs freed, for telling which of them are checked.
+    pub batches: AtomicU32,
 }
 
 impl Counts {
@@ -66,6 +68,7 @@ impl Counts {
             trimmed: AtomicU64::new(0),
             drains: AtomicU64::new(0),
             drained: AtomicU64::new(0),
+            batches: AtomicU32::new(0),
         }
     }
 
@@ -73,6 +76,7 @@ impl Counts {
     pub(crate) fn reset(&self) {
         let all = [&self.failures, &self.slow_frees, &self.trims, &self.trimmed, &self.drains, &self.drained];
         all.into_iter().for_each(|counter| counter.store(0, Relaxed));
+        self.batches.store(0, Relaxed);
     }
 }
 
@@ -409,9 +413,16 @@ impl<P: Platform> Heap<P> {
 
     /// [`Heap::deposit`] of what a program freed and nobody has looked at since.
     pub(crate) fn deposit_freed(&self, class: usize, objects: &mut [*mut u8]) {
-        let g = self.caches[class].shape.get();
-        let wrong = |what, object| self.platform.misuse(what, object as usize, g.size as usize);
-        let kept = batch_check::check(&g, objects, wrong);
+        let cache = &self.caches[class];
+        // Two threads may count the same batch: then the one after it is checked, or not, in its place.
+        let before = cache.counts.batches.load(Relaxed);
+        cache.counts.batches.store(before.wrapping_add(1), Relaxed);
+        let mut kept = objects.len();
+        if batch_check::is_due(before) {
+            let g = cache.shape.get();
+            let wrong = |what, object| self.platform.misuse(what, object as usize, g.size as usize);
+            kept = batch_check::check(&g, objects, wrong);
+        }
         self.deposit(class, &objects[..kept]);
     }
 
