@@ -20,29 +20,33 @@ impl PageSet {
     /// `pages` pages from page `first`.
     pub fn range(first: usize, pages: usize) -> Self {
         let mut set = Self::EMPTY;
-        set.each_word(first, pages, |word, mask| *word |= mask);
+        set.insert(first, pages);
         set
     }
 
-    fn each_word(&mut self, first: usize, pages: usize, mut f: impl FnMut(&mut u64, u64)) {
-        let (mut at, end) = (first, first + pages);
-        while at < end {
-            let bit = at % 64;
-            let n = (64 - bit).min(end - at);
-            let mask = (u64::MAX >> (64 - n)) << bit;
-            f(&mut self.0[at / 64], mask);
-            at += n;
-        }
+    /// The words of `pages` pages from page `first`, and in each the bits of those pages.
+    fn words(first: usize, pages: usize) -> impl Iterator<Item = (usize, u64)> {
+        let end = first + pages;
+        (first / 64..end.div_ceil(64)).map(move |word| {
+            let from = if word == first / 64 { first % 64 } else { 0 };
+            let last = if word == (end - 1) / 64 { (end - 1) % 64 } else { 63 };
+            (word, u64::MAX << from & u64::MAX >> (63 - last))
+        })
     }
 
     /// Adds a range.
     pub fn insert(&mut self, first: usize, pages: usize) {
-        self.each_word(first, pages, |word, mask| *word |= mask);
+        Self::words(first, pages).for_each(|(i, mask)| self.0[i] |= mask);
     }
 
     /// Takes a range out.
     pub fn remove(&mut self, first: usize, pages: usize) {
-        self.each_word(first, pages, |word, mask| *word &= !mask);
+        Self::words(first, pages).for_each(|(i, mask)| self.0[i] &= !mask);
+    }
+
+    /// Whether all pages of a range are in the set.
+    pub fn has_range(&self, first: usize, pages: usize) -> bool {
+        Self::words(first, pages).fold(0, |missing, (i, mask)| missing | mask & !self.0[i]) == 0
     }
 
     /// How many pages of a range are in the set.
@@ -120,25 +124,23 @@ impl PageSet {
     }
 
     /// The largest order of which a whole aligned block lies in the set; `None` when it is empty.
+    #[inline]
     pub fn max_order(&self) -> Option<u32> {
-        if self.is_empty() {
-            return None;
-        }
-        let full = (0..WORDS).fold(0u8, |full, i| full | u8::from(self.0[i] == u64::MAX) << i);
-        if full != 0 {
-            let pairs = full & full >> 1 & 0b0101_0101;
-            let fours = pairs & pairs >> 2;
-            return Some(6 + u32::from(pairs != 0) + u32::from(fours & 0b0001_0001 != 0) + u32::from(full == u8::MAX));
-        }
-        // Bit i of a word: the block of `order` that begins there is in the set.
-        let (mut words, mut order) = (self.0, 0);
-        loop {
+        // Bit i of a word: the block of `order` that begins there is in the set. No step depends on what the one before
+        // found: branches would be mispredicted.
+        let (mut words, mut orders) = (self.0, u32::from(!self.is_empty()));
+        for order in 0..6 {
             words.iter_mut().for_each(|word| *word &= *word >> (1 << order));
-            if words.iter().all(|word| word & STARTS[order as usize + 1] == 0) {
-                return Some(order);
-            }
-            order += 1;
+            let any = words.iter().fold(0, |any, word| any | word) & STARTS[order + 1];
+            orders += u32::from(any != 0);
         }
+        if orders == 7 {
+            let full = (0..WORDS).fold(0, |full, i| full | (words[i] & 1) << i);
+            let pairs = full & full >> 1 & 0b0101_0101;
+            let fours = pairs & pairs >> 2 & 0b0001_0001;
+            orders += u32::from(pairs != 0) + u32::from(fours != 0) + u32::from(full == 0xff);
+        }
+        orders.checked_sub(1)
     }
 
     /// Whether every page is in the set.
@@ -299,6 +301,22 @@ impl Pageblock {
         }
     }
 
+    /// How many of the `pages` free pages from `first` are idle.
+    pub fn idle_in(&self, first: usize, pages: usize) -> usize {
+        if self.offline {
+            0
+        } else if self.huge {
+            pages
+        } else {
+            self.backed_in(first, pages)
+        }
+    }
+
+    /// How many of the `pages` pages from `first` are backed. All are, mostly; that is quick to see.
+    fn backed_in(&self, first: usize, pages: usize) -> usize {
+        if self.backed.has_range(first, pages) { pages } else { self.backed.count_range(first, pages) }
+    }
+
     /// Whether any of its pages is in use. One of which none was ever handed out may be a hole in the window: somebody
     /// else's memory.
     pub fn is_in_use(&self) -> bool {
@@ -314,9 +332,11 @@ impl Pageblock {
 
     /// Takes `pages` free pages from `first`; returns how many of them were backed. All count as backed from now on.
     pub fn take_at(&mut self, first: usize, pages: usize) -> usize {
-        let backed = self.backed.count_range(first, pages);
+        let backed = self.backed_in(first, pages);
         self.free.remove(first, pages);
-        self.backed.insert(first, pages);
+        if backed < pages {
+            self.backed.insert(first, pages);
+        }
         backed
     }
 }

@@ -404,17 +404,29 @@ pub(crate) fn mark_run(space: &Space, run: PageRun, pages: usize) -> *mut u8 {
 
 /// Takes back a run; whether it is the former copy of a buffer that grows.
 pub(crate) fn give_run<P: Platform>(heap: &Heap<P>, space: &Space, page: u32, pages: usize) -> bool {
-    give_pages_in(heap, space, page, pages, 0);
-    // SAFETY: as in `give_pages_in`.
-    let node = unsafe { (*space.window.block(page / PAGEBLOCK_PAGES as u32)).node } as usize;
-    space.zones[node].lock(&heap.platform).growth.give(pages)
+    give_to_zone(heap, space, page, pages, |zone| {
+        zone.give(&space.window, page, pages, 0);
+        zone.growth.give(pages)
+    })
 }
 
 pub(crate) fn give_pages_in<P: Platform>(heap: &Heap<P>, space: &Space, page: u32, pages: usize, reported: u32) {
+    give_to_zone(heap, space, page, pages, |zone| zone.give(&space.window, page, pages, reported));
+}
+
+#[inline]
+fn give_to_zone<P: Platform, T>(
+    heap: &Heap<P>,
+    space: &Space,
+    page: u32,
+    pages: usize,
+    give: impl FnOnce(&mut FreeAreas) -> T,
+) -> T {
     // A run of two pageblocks may span nodes' zones no more than a slab does: both halves came from one zone.
     // SAFETY: a pageblock is named by a page of its own; its node never changes.
     let node = unsafe { (*space.window.block(page / PAGEBLOCK_PAGES as u32)).node } as usize;
-    space.zones[node].lock(&heap.platform).give(&space.window, page, pages, reported);
+    let given = give(&mut space.zones[node].lock(&heap.platform));
     heap.platform.stats().used_bytes.fetch_sub((pages * PAGE) as u64, Relaxed);
     heap.note_idle(pages * PAGE);
+    given
 }

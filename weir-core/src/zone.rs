@@ -144,10 +144,11 @@ impl FreeAreas {
         let resident = self.used + self.idle;
         for (block, first, n) in pieces(page, pages) {
             let pageblock = self.block(window, block);
-            let idle = pageblock.idle().len();
             let mut touched = n;
             if pageblock.backed.is_empty() {
+                self.idle -= pageblock.idle().len();
                 pageblock.huge = huge_on_touch;
+                self.idle += pageblock.idle().len();
                 // A huge page comes whole.
                 touched = if huge_on_touch { PAGEBLOCK_PAGES } else { n };
             }
@@ -155,11 +156,11 @@ impl FreeAreas {
                 pageblock.slabs = purpose == Purpose::Slab;
             }
             let backed = pageblock.take_at(first, n);
+            self.idle -= if pageblock.huge { n } else { backed };
             zero &= backed == 0 && !pageblock.dirty;
             again = again.and(pageblock.recent.taken(touched - backed));
             (pageblock.refused, pageblock.bare) = (false, false);
             pageblock.forget_look();
-            self.idle = self.idle + pageblock.idle().len() - idle;
             self.relink(window, block);
         }
         self.used += pages;
@@ -189,13 +190,12 @@ impl FreeAreas {
         self.used -= pages;
         for (block, first, n) in pieces(page, pages) {
             let pageblock = self.block(window, block);
-            let idle = pageblock.idle().len();
             pageblock.free.insert(first, n);
             pageblock.forget_look();
             for i in (0..n.min(32)).filter(|i| unbacked >> i & 1 == 1) {
                 pageblock.backed.remove(first + i, 1);
             }
-            self.idle = self.idle + pageblock.idle().len() - idle;
+            self.idle += pageblock.idle_in(first, n);
             self.relink(window, block);
         }
     }
@@ -218,7 +218,7 @@ impl FreeAreas {
         }
         let is_free = pieces(page, pages).all(|(block, first, n)| {
             let pageblock = self.block(window, block);
-            pageblock.node == self.node && !pageblock.offline && pageblock.free.count_range(first, n) == n
+            pageblock.node == self.node && !pageblock.offline && pageblock.free.has_range(first, n)
         });
         if !is_free {
             return None;
