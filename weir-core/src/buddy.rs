@@ -90,7 +90,10 @@ impl PageSet {
     pub fn best_run(&self, pages: usize) -> Option<usize> {
         let (mut at, mut best) = (0, None);
         while let Some((first, len)) = self.next_run(at) {
-            if len >= pages && best.is_none_or(|(_, shortest)| len < shortest) {
+            if len == pages {
+                return Some(first);
+            }
+            if len > pages && best.is_none_or(|(_, shortest)| len < shortest) {
                 best = Some((first, len));
             }
             at = first + len;
@@ -126,21 +129,17 @@ impl PageSet {
     /// The largest order of which a whole aligned block lies in the set; `None` when it is empty.
     #[inline]
     pub fn max_order(&self) -> Option<u32> {
-        // Bit i of a word: the block of `order` that begins there is in the set. No step depends on what the one before
-        // found: branches would be mispredicted.
-        let (mut words, mut orders) = (self.0, u32::from(!self.is_empty()));
-        for order in 0..6 {
-            words.iter_mut().for_each(|word| *word &= *word >> (1 << order));
-            let any = words.iter().fold(0, |any, word| any | word) & STARTS[order + 1];
-            orders += u32::from(any != 0);
+        // Bit 8 * j + i: byte j of word i is all ones. So one word tells all orders from 3 on.
+        let mut blocks = self.0.iter().enumerate().fold(0, |bytes, (i, &word)| bytes | aligned_blocks(word, 3) << i);
+        if blocks == 0 {
+            return (0..3).rev().find(|&order| self.0.iter().any(|&word| aligned_blocks(word, order) != 0));
         }
-        if orders == 7 {
-            let full = (0..WORDS).fold(0, |full, i| full | (words[i] & 1) << i);
-            let pairs = full & full >> 1 & 0b0101_0101;
-            let fours = pairs & pairs >> 2 & 0b0001_0001;
-            orders += u32::from(pairs != 0) + u32::from(fours != 0) + u32::from(full == 0xff);
+        let mut order = 3;
+        for (step, starts) in DOUBLINGS {
+            blocks &= blocks >> step & starts;
+            order += u32::from(blocks != 0);
         }
-        orders.checked_sub(1)
+        Some(order)
     }
 
     /// Whether every page is in the set.
@@ -170,6 +169,17 @@ const STARTS: [u64; 7] = [
     0x0001_0001_0001_0001,
     0x0000_0001_0000_0001,
     1,
+];
+
+/// Of blocks of an order from 3 on, with bit 8 * j + i for that at byte j of word i: how far the other half of the next
+/// larger block is, and where such begin.
+const DOUBLINGS: [(u32, u64); 6] = [
+    (8, 0x00ff_00ff_00ff_00ff),
+    (16, 0x0000_00ff_0000_00ff),
+    (32, 0x0000_0000_0000_00ff),
+    (1, 0x55),
+    (2, 0x11),
+    (4, 0x01),
 ];
 
 /// Bits of `word` at which an aligned block of `order` (at most 6) begins that is all ones.
