@@ -50,10 +50,10 @@ impl Lists {
     }
 }
 
-/// The levels of `purpose`, the fullest first.
-pub(super) fn levels(purpose: Purpose) -> impl Iterator<Item = usize> + Clone {
-    let first = purpose as usize * FILLS;
-    (first..first + FILLS).rev()
+/// The levels of `purpose` at which a pageblock may have `pages` (at most 512) free pages, the fullest first.
+pub(super) fn levels(purpose: Purpose, pages: usize) -> impl Iterator<Item = usize> {
+    let (first, fullest) = (purpose as usize * FILLS, (PAGEBLOCK_PAGES - pages) * FILLS / PAGEBLOCK_PAGES);
+    (first..=first + fullest).rev()
 }
 
 impl FreeAreas {
