@@ -89,7 +89,7 @@ pub struct FreeAreas {
     torn: bool,
     /// Pages that became resident lately: see [`PageRun::fresh`].
     fresh: usize,
-    /// The run freed last of those that lay in more than one pageblock: first page, and pages.
+    /// The run freed last of those longer than half a pageblock: first page, and pages.
     hole: (u32, usize),
     /// Whether runs are freed as copies that a growing buffer leaves.
     pub(crate) growth: Growth,
@@ -191,7 +191,7 @@ impl FreeAreas {
     /// Takes back `pages` pages from `page`. Those in `unbacked` (bit i: page `page + i`) are known to be reported.
     pub fn give(&mut self, window: &Window, page: u32, pages: usize, unbacked: u32) {
         self.used -= pages;
-        if page as usize % PAGEBLOCK_PAGES + pages > PAGEBLOCK_PAGES {
+        if pages > PAGEBLOCK_PAGES / 2 {
             self.hole = (page, pages);
         }
         for (block, first, n) in pieces(page, pages) {

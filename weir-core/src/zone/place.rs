@@ -10,8 +10,8 @@
 //! 6. a whole free pageblock without memory;
 //! 7. anything else that is free.
 //!
-//! Before all that, a run goes to the hole that the last one of its length left, if that one lay over the end of a
-//! pageblock: such a hole is on no list as what it is.
+//! Before all that, a run of more than half a pageblock goes to the hole that the last of its length left. Such a hole
+//! mostly lies over the end of a pageblock, or over its middle, and so is on no list as what it is.
 //!
 //! A run that begins in a whole free pageblock begins in the free pages before it instead, if those are runs' too: so runs
 //! lie densely, and whatever is freed in a row serves runs of any length. A power of two needs none of that: it fills
