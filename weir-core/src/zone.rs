@@ -25,6 +25,10 @@ use lists::{HINT_REFUSED, Lists};
 
 /// Fresh pages handed out after which a zone says so: what releases elsewhere are made for at a time (2 MiB).
 const FRESH_PAGES: usize = PAGEBLOCK_PAGES;
+/// Shortest run, pages (128 KiB), the hole of which is remembered: shorter ones go to the fullest pageblock each time.
+const HOLE_PAGES: usize = PAGEBLOCK_PAGES / 16;
+/// Lengths, modulo this, of which a hole is remembered: so many sizes in turn find their own.
+const HOLES: usize = 16;
 /// Idle pages that are no surplus: this part of the peak.
 const SURPLUS_PART: usize = 32;
 
@@ -89,8 +93,8 @@ pub struct FreeAreas {
     torn: bool,
     /// Pages that became resident lately: see [`PageRun::fresh`].
     fresh: usize,
-    /// The run freed last of those longer than half a pageblock: first page, and pages.
-    hole: (u32, usize),
+    /// Runs of at least [`HOLE_PAGES`] freed last, by length: first page, and pages.
+    holes: [(u32, u32); HOLES],
     /// Whether runs are freed as copies that a growing buffer leaves.
     pub(crate) growth: Growth,
 }
@@ -108,7 +112,7 @@ impl FreeAreas {
             peak: Peak::new(),
             torn: false,
             fresh: 0,
-            hole: (0, 0),
+            holes: [(0, 0); HOLES],
             growth: Growth::new(),
         }
     }
@@ -191,8 +195,8 @@ impl FreeAreas {
     /// Takes back `pages` pages from `page`. Those in `unbacked` (bit i: page `page + i`) are known to be reported.
     pub fn give(&mut self, window: &Window, page: u32, pages: usize, unbacked: u32) {
         self.used -= pages;
-        if pages > PAGEBLOCK_PAGES / 2 {
-            self.hole = (page, pages);
+        if pages >= HOLE_PAGES {
+            self.holes[pages % HOLES] = (page, pages as u32);
         }
         for (block, first, n) in pieces(page, pages) {
             let pageblock = self.block(window, block);
