@@ -20,29 +20,33 @@ impl PageSet {
     /// `pages` pages from page `first`.
     pub fn range(first: usize, pages: usize) -> Self {
         let mut set = Self::EMPTY;
-        set.each_word(first, pages, |word, mask| *word |= mask);
+        set.insert(first, pages);
         set
     }
 
-    fn each_word(&mut self, first: usize, pages: usize, mut f: impl FnMut(&mut u64, u64)) {
-        let (mut at, end) = (first, first + pages);
-        while at < end {
-            let bit = at % 64;
-            let n = (64 - bit).min(end - at);
-            let mask = (u64::MAX >> (64 - n)) << bit;
-            f(&mut self.0[at / 64], mask);
-            at += n;
-        }
+    /// The words of `pages` pages from page `first`, and in each the bits of those pages.
+    fn words(first: usize, pages: usize) -> impl Iterator<Item = (usize, u64)> {
+        let end = first + pages;
+        (first / 64..end.div_ceil(64)).map(move |word| {
+            let from = if word == first / 64 { first % 64 } else { 0 };
+            let last = if word == (end - 1) / 64 { (end - 1) % 64 } else { 63 };
+            (word, u64::MAX << from & u64::MAX >> (63 - last))
+        })
     }
 
     /// Adds a range.
     pub fn insert(&mut self, first: usize, pages: usize) {
-        self.each_word(first, pages, |word, mask| *word |= mask);
+        Self::words(first, pages).for_each(|(i, mask)| self.0[i] |= mask);
     }
 
     /// Takes a range out.
     pub fn remove(&mut self, first: usize, pages: usize) {
-        self.each_word(first, pages, |word, mask| *word &= !mask);
+        Self::words(first, pages).for_each(|(i, mask)| self.0[i] &= !mask);
+    }
+
+    /// Whether all pages of a range are in the set.
+    pub fn has_range(&self, first: usize, pages: usize) -> bool {
+        Self::words(first, pages).fold(0, |missing, (i, mask)| missing | mask & !self.0[i]) == 0
     }
 
     /// How many pages of a range are in the set.
@@ -86,7 +90,10 @@ impl PageSet {
     pub fn best_run(&self, pages: usize) -> Option<usize> {
         let (mut at, mut best) = (0, None);
         while let Some((first, len)) = self.next_run(at) {
-            if len >= pages && best.is_none_or(|(_, shortest)| len < shortest) {
+            if len == pages {
+                return Some(first);
+            }
+            if len > pages && best.is_none_or(|(_, shortest)| len < shortest) {
                 best = Some((first, len));
             }
             at = first + len;
@@ -120,25 +127,19 @@ impl PageSet {
     }
 
     /// The largest order of which a whole aligned block lies in the set; `None` when it is empty.
+    #[inline]
     pub fn max_order(&self) -> Option<u32> {
-        if self.is_empty() {
-            return None;
+        // Bit 8 * j + i: byte j of word i is all ones. So one word tells all orders from 3 on.
+        let mut blocks = self.0.iter().enumerate().fold(0, |bytes, (i, &word)| bytes | aligned_blocks(word, 3) << i);
+        if blocks == 0 {
+            return (0..3).rev().find(|&order| self.0.iter().any(|&word| aligned_blocks(word, order) != 0));
         }
-        let full = (0..WORDS).fold(0u8, |full, i| full | u8::from(self.0[i] == u64::MAX) << i);
-        if full != 0 {
-            let pairs = full & full >> 1 & 0b0101_0101;
-            let fours = pairs & pairs >> 2;
-            return Some(6 + u32::from(pairs != 0) + u32::from(fours & 0b0001_0001 != 0) + u32::from(full == u8::MAX));
+        let mut order = 3;
+        for (step, starts) in DOUBLINGS {
+            blocks &= blocks >> step & starts;
+            order += u32::from(blocks != 0);
         }
-        // Bit i of a word: the block of `order` that begins there is in the set.
-        let (mut words, mut order) = (self.0, 0);
-        loop {
-            words.iter_mut().for_each(|word| *word &= *word >> (1 << order));
-            if words.iter().all(|word| word & STARTS[order as usize + 1] == 0) {
-                return Some(order);
-            }
-            order += 1;
-        }
+        Some(order)
     }
 
     /// Whether every page is in the set.
@@ -168,6 +169,17 @@ const STARTS: [u64; 7] = [
     0x0001_0001_0001_0001,
     0x0000_0001_0000_0001,
     1,
+];
+
+/// Of blocks of an order from 3 on, with bit 8 * j + i for that at byte j of word i: how far the other half of the next
+/// larger block is, and where such begin.
+const DOUBLINGS: [(u32, u64); 6] = [
+    (8, 0x00ff_00ff_00ff_00ff),
+    (16, 0x0000_00ff_0000_00ff),
+    (32, 0x0000_0000_0000_00ff),
+    (1, 0x55),
+    (2, 0x11),
+    (4, 0x01),
 ];
 
 /// Bits of `word` at which an aligned block of `order` (at most 6) begins that is all ones.
@@ -299,6 +311,22 @@ impl Pageblock {
         }
     }
 
+    /// How many of the `pages` free pages from `first` are idle.
+    pub fn idle_in(&self, first: usize, pages: usize) -> usize {
+        if self.offline {
+            0
+        } else if self.huge {
+            pages
+        } else {
+            self.backed_in(first, pages)
+        }
+    }
+
+    /// How many of the `pages` pages from `first` are backed. All are, mostly; that is quick to see.
+    fn backed_in(&self, first: usize, pages: usize) -> usize {
+        if self.backed.has_range(first, pages) { pages } else { self.backed.count_range(first, pages) }
+    }
+
     /// Whether any of its pages is in use. One of which none was ever handed out may be a hole in the window: somebody
     /// else's memory.
     pub fn is_in_use(&self) -> bool {
@@ -314,9 +342,11 @@ impl Pageblock {
 
     /// Takes `pages` free pages from `first`; returns how many of them were backed. All count as backed from now on.
     pub fn take_at(&mut self, first: usize, pages: usize) -> usize {
-        let backed = self.backed.count_range(first, pages);
+        let backed = self.backed_in(first, pages);
         self.free.remove(first, pages);
-        self.backed.insert(first, pages);
+        if backed < pages {
+            self.backed.insert(first, pages);
+        }
         backed
     }
 }

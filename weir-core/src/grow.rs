@@ -86,7 +86,9 @@ impl<P: Platform> Heap<P> {
             return block;
         }
         if size > len && size - len < step {
-            let grown = self.remap(block as usize, len, len + step);
+            // What ends below the last size that stays in the heap must not look longer when it is freed.
+            let most = if size <= LAST_MAPPED { LAST_MAPPED } else { usize::MAX };
+            let grown = self.remap(block as usize, len, (len + step).min(most));
             if !grown.is_null() {
                 return grown;
             }

@@ -259,23 +259,48 @@ impl<P: Platform> Heap<P> {
 
     /// A block freed a while ago, grown or cut to `len`.
     fn reuse_block(&self, len: usize) -> Option<Kept> {
-        let Kept { block, mut resident } = self.mapped.lock(&self.platform).reuse(len)?;
-        let mut run = block.run;
-        if run.len > len && run.len - len > len / 8 {
-            let rest = Run { addr: run.addr + len, len: run.len - len };
-            run.len = len;
-            let before = resident;
-            // A program touches a block from its beginning.
-            resident = resident.min(len);
-            let rest = Kept { block: Block { run: rest, is_rest: true, ..block }, resident: before - resident };
-            if rest.resident > 0 { self.keep_or_unmap(rest) } else { self.platform.unmap(rest.block.run) }
+        let mut kept = self.mapped.lock(&self.platform).reuse(len)?;
+        if kept.block.run.len > len + len / 8 {
+            kept = self.cut_kept(kept, len);
         }
+        let Kept { block, resident } = kept;
+        let run = block.run;
         let len = run.len.max(len);
         let renewed = self.platform.renew(run, len);
         if renewed.is_none() {
             self.platform.unmap(run);
         }
         renewed.map(|addr| Kept { block: moved(block, Run { addr, len }), resident })
+    }
+
+    /// The first `len` bytes of a kept block; the rest is kept on, as far as memory is behind it.
+    fn cut_kept(&self, Kept { mut block, resident }: Kept, len: usize) -> Kept {
+        let rest = Run { addr: block.run.addr + len, len: block.run.len - len };
+        block.run.len = len;
+        // A program touches a block from its beginning.
+        let first = resident.min(len);
+        let rest = Kept { block: Block { run: rest, is_rest: true, ..block }, resident: resident - first };
+        if rest.resident > 0 {
+            self.keep_or_unmap(rest)
+        } else {
+            self.platform.unmap(rest.block.run)
+        }
+        Kept { block, resident: first }
+    }
+
+    /// Takes up to `more` bytes that were cut off `block`, and are kept right behind it, into the block. Returns how many,
+    /// and how many of them are resident.
+    fn absorb(&self, block: &Block, more: usize) -> (usize, usize) {
+        let Some(mut kept) = self.mapped.lock(&self.platform).take_rest(block) else { return (0, 0) };
+        if kept.block.run.len > more {
+            kept = self.cut_kept(kept, more);
+        }
+        let run = kept.block.run;
+        if self.platform.renew(run, run.len).is_none() {
+            self.platform.unmap(run);
+            return (0, 0);
+        }
+        (run.len, kept.resident)
     }
 
     /// Frees a block mapped on its own: it is kept for a while, if that costs no peak.
@@ -367,9 +392,12 @@ impl<P: Platform> Heap<P> {
             self.platform.misuse(Misuse::DoubleFree, addr, 0);
             return null_mut();
         };
-        let remapped = self.platform.remap(Run { addr, len }, new_len);
-        let now = remapped.map_or(Run { addr, len }, |addr| Run { addr, len: new_len });
-        let untouched = (untouched + now.len).saturating_sub(len);
+        let (more, resident) = if new_len > len { self.absorb(&block, new_len - len) } else { (0, 0) };
+        let before = Run { addr, len: len + more };
+        let is_enough = before.len == new_len;
+        let remapped = if is_enough { Some(addr) } else { self.platform.remap(before, new_len) };
+        let now = remapped.map_or(before, |addr| Run { addr, len: new_len });
+        let untouched = (untouched + now.len).saturating_sub(len + resident);
         let block = Block { is_touched: block.is_touched && untouched == 0, ..moved(block, now) };
         self.mapped.lock(&self.platform).insert(block, untouched);
         self.unmap_those(Cause::Idle, Blocks::drop_over);
@@ -404,17 +432,29 @@ pub(crate) fn mark_run(space: &Space, run: PageRun, pages: usize) -> *mut u8 {
 
 /// Takes back a run; whether it is the former copy of a buffer that grows.
 pub(crate) fn give_run<P: Platform>(heap: &Heap<P>, space: &Space, page: u32, pages: usize) -> bool {
-    give_pages_in(heap, space, page, pages, 0);
-    // SAFETY: as in `give_pages_in`.
-    let node = unsafe { (*space.window.block(page / PAGEBLOCK_PAGES as u32)).node } as usize;
-    space.zones[node].lock(&heap.platform).growth.give(pages)
+    give_to_zone(heap, space, page, pages, |zone| {
+        zone.give(&space.window, page, pages, 0);
+        zone.growth.give(pages)
+    })
 }
 
 pub(crate) fn give_pages_in<P: Platform>(heap: &Heap<P>, space: &Space, page: u32, pages: usize, reported: u32) {
+    give_to_zone(heap, space, page, pages, |zone| zone.give(&space.window, page, pages, reported));
+}
+
+#[inline]
+fn give_to_zone<P: Platform, T>(
+    heap: &Heap<P>,
+    space: &Space,
+    page: u32,
+    pages: usize,
+    give: impl FnOnce(&mut FreeAreas) -> T,
+) -> T {
     // A run of two pageblocks may span nodes' zones no more than a slab does: both halves came from one zone.
     // SAFETY: a pageblock is named by a page of its own; its node never changes.
     let node = unsafe { (*space.window.block(page / PAGEBLOCK_PAGES as u32)).node } as usize;
-    space.zones[node].lock(&heap.platform).give(&space.window, page, pages, reported);
+    let given = give(&mut space.zones[node].lock(&heap.platform));
     heap.platform.stats().used_bytes.fetch_sub((pages * PAGE) as u64, Relaxed);
     heap.note_idle(pages * PAGE);
+    given
 }

@@ -47,6 +47,11 @@ pub struct Block {
 impl Block {
     /// No block.
     pub const NONE: Self = Self { run: Run { addr: 0, len: 0 }, huge: false, is_rest: false, is_touched: false };
+
+    /// Whether this was cut off `block` or what followed it, and begins where it ends.
+    fn follows(&self, block: &Block) -> bool {
+        self.is_rest && block.run.addr + block.run.len == self.run.addr && block.huge == self.huge
+    }
 }
 
 /// A freed block.
@@ -154,10 +159,9 @@ impl Blocks {
     /// has moved since and another block lies in its place, the kernel has two mappings, which `mremap` refuses to
     /// move as one: the platform then copies, or the block is not used again.
     fn join(&mut self, mut kept: Kept) -> Kept {
-        let is_pair = |a: &Block, b: &Block| b.is_rest && a.run.addr + a.run.len == b.run.addr && a.huge == b.huge;
         while let Some(i) = (0..self.kept_count).find(|&i| {
             let other = &self.kept[i].block;
-            is_pair(&kept.block, other) || is_pair(other, &kept.block)
+            other.follows(&kept.block) || kept.block.follows(other)
         }) {
             let other = self.take_kept(i);
             let (first, second) =
@@ -167,6 +171,12 @@ impl Blocks {
             kept.resident += second.resident;
         }
         kept
+    }
+
+    /// What is kept of what was cut off `block`, right behind it.
+    pub fn take_rest(&mut self, block: &Block) -> Option<Kept> {
+        let i = (0..self.kept_count).find(|&i| self.kept[i].block.follows(block))?;
+        Some(self.take_kept(i))
     }
 
     /// A kept block for `len` bytes: one that is a little longer if there is one, else the longest that is shorter

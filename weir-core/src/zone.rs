@@ -25,6 +25,10 @@ use lists::{HINT_REFUSED, Lists};
 
 /// Fresh pages handed out after which a zone says so: what releases elsewhere are made for at a time (2 MiB).
 const FRESH_PAGES: usize = PAGEBLOCK_PAGES;
+/// Shortest run, pages (128 KiB), the hole of which is remembered: shorter ones go to the fullest pageblock each time.
+const HOLE_PAGES: usize = PAGEBLOCK_PAGES / 16;
+/// Lengths, modulo this, of which a hole is remembered: so many sizes in turn find their own.
+const HOLES: usize = 16;
 /// Idle pages that are no surplus: this part of the peak.
 const SURPLUS_PART: usize = 32;
 
@@ -89,6 +93,8 @@ pub struct FreeAreas {
     torn: bool,
     /// Pages that became resident lately: see [`PageRun::fresh`].
     fresh: usize,
+    /// Runs of at least [`HOLE_PAGES`] freed last, by length: first page, and pages.
+    holes: [(u32, u32); HOLES],
     /// Whether runs are freed as copies that a growing buffer leaves.
     pub(crate) growth: Growth,
 }
@@ -106,6 +112,7 @@ impl FreeAreas {
             peak: Peak::new(),
             torn: false,
             fresh: 0,
+            holes: [(0, 0); HOLES],
             growth: Growth::new(),
         }
     }
@@ -144,10 +151,11 @@ impl FreeAreas {
         let resident = self.used + self.idle;
         for (block, first, n) in pieces(page, pages) {
             let pageblock = self.block(window, block);
-            let idle = pageblock.idle().len();
             let mut touched = n;
             if pageblock.backed.is_empty() {
+                self.idle -= pageblock.idle().len();
                 pageblock.huge = huge_on_touch;
+                self.idle += pageblock.idle().len();
                 // A huge page comes whole.
                 touched = if huge_on_touch { PAGEBLOCK_PAGES } else { n };
             }
@@ -155,11 +163,11 @@ impl FreeAreas {
                 pageblock.slabs = purpose == Purpose::Slab;
             }
             let backed = pageblock.take_at(first, n);
+            self.idle -= if pageblock.huge { n } else { backed };
             zero &= backed == 0 && !pageblock.dirty;
             again = again.and(pageblock.recent.taken(touched - backed));
             (pageblock.refused, pageblock.bare) = (false, false);
             pageblock.forget_look();
-            self.idle = self.idle + pageblock.idle().len() - idle;
             self.relink(window, block);
         }
         self.used += pages;
@@ -187,15 +195,17 @@ impl FreeAreas {
     /// Takes back `pages` pages from `page`. Those in `unbacked` (bit i: page `page + i`) are known to be reported.
     pub fn give(&mut self, window: &Window, page: u32, pages: usize, unbacked: u32) {
         self.used -= pages;
+        if pages >= HOLE_PAGES {
+            self.holes[pages % HOLES] = (page, pages as u32);
+        }
         for (block, first, n) in pieces(page, pages) {
             let pageblock = self.block(window, block);
-            let idle = pageblock.idle().len();
             pageblock.free.insert(first, n);
             pageblock.forget_look();
             for i in (0..n.min(32)).filter(|i| unbacked >> i & 1 == 1) {
                 pageblock.backed.remove(first + i, 1);
             }
-            self.idle = self.idle + pageblock.idle().len() - idle;
+            self.idle += pageblock.idle_in(first, n);
             self.relink(window, block);
         }
     }
@@ -218,7 +228,7 @@ impl FreeAreas {
         }
         let is_free = pieces(page, pages).all(|(block, first, n)| {
             let pageblock = self.block(window, block);
-            pageblock.node == self.node && !pageblock.offline && pageblock.free.count_range(first, n) == n
+            pageblock.node == self.node && !pageblock.offline && pageblock.free.has_range(first, n)
         });
         if !is_free {
             return None;

@@ -94,6 +94,10 @@ pub(crate) fn notify() {
         return forget();
     }
     let state = STATE.load(Acquire);
+    if state == ABSENT && !is_worth_a_thread() {
+        // A small heap gets here whenever `report_threshold` bytes were freed: no system call for that.
+        return HEAP.forget_notice();
+    }
     if owner != 0 && owner != getpid() {
         // A child of `vfork`. The thread is its parent's; one started here would end with this process.
         return if state == RUNNING { WAKER.wake() } else { HEAP.forget_notice() };
@@ -133,14 +137,17 @@ pub(crate) fn is_tending() -> bool {
     wants_thread() && state < REFUSED && (state != RUNNING || OWNER.get() != 0)
 }
 
+/// Whether a thread is wanted, and the heap is worth it.
+fn is_worth_a_thread() -> bool {
+    let heap = STATS.heap_bytes.load(Relaxed) + STATS.mapped_bytes.load(Relaxed);
+    let held = STATS.used_bytes.load(Relaxed).max(heap / 8).max(STATS.zone_bytes.load(Relaxed));
+    wants_thread() && held >= TUNABLES.background_start.get()
+}
+
 /// `again`: 0 or [`AGAIN`].
 #[cold]
 fn start(from: u32, again: usize) {
-    let heap = STATS.heap_bytes.load(Relaxed) + STATS.mapped_bytes.load(Relaxed);
-    let held = STATS.used_bytes.load(Relaxed).max(heap / 8).max(STATS.zone_bytes.load(Relaxed));
-    let is_worth_it = held >= TUNABLES.background_start.get();
-    if !wants_thread()
-        || !is_worth_it
+    if !is_worth_a_thread()
         // One that was made to end may not be gone, or gone just now.
         || PLACE.is_alive()
         || monotonic_ns() < RETRY_AT.load(Relaxed)

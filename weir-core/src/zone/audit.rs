@@ -50,7 +50,11 @@ impl FreeAreas {
                 let link = block.links[by as usize];
                 check(block.node == self.node, "a pageblock on another node's list", at as usize)?;
                 check(link.list as usize == list + 1 && link.prev == prev, "a link of a list", at as usize)?;
-                check(Self::list_of(block, by) == Some((level, order)), "a pageblock on the wrong list", at as usize)?;
+                check(
+                    Self::lists_of(block)[by as usize] as usize == list + 1,
+                    "a pageblock on the wrong list",
+                    at as usize,
+                )?;
                 (prev, at, listed) = (at, link.next, listed + 1);
             }
         }

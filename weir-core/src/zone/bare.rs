@@ -1,7 +1,7 @@
 //! Which pageblocks need no description: those that are wholly free and reported.
 
 use super::FreeAreas;
-use super::lists::{By, WHOLE_REPORTED};
+use super::lists::{By, ORDERS, WHOLE_REPORTED};
 use crate::buddy::PageSet;
 use crate::page::{DESCRIBED_TOGETHER, NONE, PAGEBLOCK_PAGES, REPORT_ORDER, Window};
 
@@ -23,8 +23,9 @@ impl FreeAreas {
         for block in first..end {
             let pageblock = self.block(window, block);
             // A pageblock of another node's is not looked at beyond its node, which never changes.
-            let is_reported = |(level, _)| level >= WHOLE_REPORTED;
-            if pageblock.node != self.node || !Self::list_of(pageblock, By::Free).is_some_and(is_reported) {
+            let is_reported =
+                |pageblock| Self::lists_of(pageblock)[By::Free as usize] as usize > WHOLE_REPORTED * ORDERS;
+            if pageblock.node != self.node || !is_reported(pageblock) {
                 continue;
             }
             pageblock.free = PageSet::EMPTY;

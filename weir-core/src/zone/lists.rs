@@ -50,10 +50,10 @@ impl Lists {
     }
 }
 
-/// The levels of `purpose`, the fullest first.
-pub(super) fn levels(purpose: Purpose) -> impl Iterator<Item = usize> + Clone {
-    let first = purpose as usize * FILLS;
-    (first..first + FILLS).rev()
+/// The levels of `purpose` at which a pageblock may have `pages` (at most 512) free pages, the fullest first.
+pub(super) fn levels(purpose: Purpose, pages: usize) -> impl Iterator<Item = usize> {
+    let (first, fullest) = (purpose as usize * FILLS, (PAGEBLOCK_PAGES - pages) * FILLS / PAGEBLOCK_PAGES);
+    (first..=first + fullest).rev()
 }
 
 impl FreeAreas {
@@ -76,45 +76,43 @@ impl FreeAreas {
         (block != NONE).then_some(block)
     }
 
-    /// The level and order that `block` belongs to, if it belongs on a list.
-    pub(super) fn list_of(block: &Pageblock, by: By) -> Option<(usize, usize)> {
-        if block.offline {
-            return None;
-        }
-        let free = block.free.len();
-        let order = match by {
-            By::Free => block.free.max_order()?,
-            By::Idle => block.idle().max_order()?,
+    /// The lists that `block` belongs on by what is free and by what is idle: level * [`ORDERS`] + order + 1; 0: none.
+    #[inline]
+    pub(super) fn lists_of(block: &Pageblock) -> [u8; 2] {
+        let Some(order) = block.free.max_order().filter(|_| !block.offline) else {
+            return [0; 2];
         };
-        let level = match (PAGEBLOCK_PAGES - free, block.backed.is_empty()) {
-            (0, true) if block.bare => WHOLE_BARE,
-            (0, true) => WHOLE_REPORTED,
-            (0, false) if block.refused => WHOLE_REFUSED,
-            (0, false) => WHOLE_BACKED,
-            (used, _) => usize::from(block.slabs) * FILLS + used * FILLS / PAGEBLOCK_PAGES,
+        let level = match (order, block.backed.is_empty()) {
+            (REPORT_ORDER, true) if block.bare => WHOLE_BARE,
+            (REPORT_ORDER, true) => WHOLE_REPORTED,
+            (REPORT_ORDER, false) if block.refused => WHOLE_REFUSED,
+            (REPORT_ORDER, false) => WHOLE_BACKED,
+            _ => usize::from(block.slabs) * FILLS + (PAGEBLOCK_PAGES - block.free.len()) * FILLS / PAGEBLOCK_PAGES,
         };
-        Some((level, order as usize))
+        let list = |order: u32| (level * ORDERS) as u8 + order as u8 + 1;
+        let all_idle = block.huge || block.free.minus(&block.backed).is_empty();
+        let idle = if all_idle { Some(order) } else { block.idle().max_order() };
+        [list(order), idle.map_or(0, list)]
     }
 
     /// Puts `block`, which has changed, on the lists that it belongs on now: of the hint list's it becomes the last.
     pub(super) fn relink(&mut self, window: &Window, block: u32) {
+        let lists = Self::lists_of(self.block(window, block));
         for by in [By::Free, By::Idle] {
-            let pageblock = self.block(window, block);
-            let list = Self::list_of(pageblock, by).map_or(0, |(level, order)| level * ORDERS + order + 1);
-            let before = usize::from(pageblock.links[by as usize].list);
+            let (list, before) = (lists[by as usize], self.block(window, block).links[by as usize].list);
             if list != before {
                 if before != 0 {
                     self.remove(window, by, block);
                 }
                 if list != 0 {
-                    self.push(window, by, list - 1, block);
+                    self.push(window, by, list as usize - 1, block);
                 }
             }
         }
         if self.block(window, block).hint != 0 {
             self.unhint(window, block);
         }
-        if !self.block(window, block).idle().is_empty() {
+        if lists[By::Idle as usize] != 0 {
             self.hint(window, block);
         }
     }

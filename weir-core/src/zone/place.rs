@@ -10,12 +10,15 @@
 //! 6. a whole free pageblock without memory;
 //! 7. anything else that is free.
 //!
+//! Before all that, a run goes to the hole that the last of its length left. Such a hole mostly lies over the end of a
+//! pageblock, or over the middle of one, and so is on no list as what it is.
+//!
 //! A run that begins in a whole free pageblock begins in the free pages before it instead, if those are runs' too: so runs
 //! lie densely, and whatever is freed in a row serves runs of any length. A power of two needs none of that: it fills
 //! pageblocks without a rest.
 
 use super::lists::{By, WHOLE_BACKED, WHOLE_BARE, WHOLE_REFUSED, WHOLE_REPORTED, levels};
-use super::{FreeAreas, Purpose};
+use super::{FreeAreas, HOLES, Purpose, pieces};
 use crate::buddy::PageSet;
 use crate::page::{NONE, PAGEBLOCK_PAGES, REPORT_ORDER, Window, order_of};
 
@@ -43,13 +46,17 @@ impl FreeAreas {
     /// The first page for `pages` pages, aligned to `align` (an order).
     pub(super) fn place(&self, window: &Window, pages: usize, align: u32, purpose: Purpose) -> Option<u32> {
         let ask = Ask { pages, align, order: align.max(order_of(pages)) };
+        let hole = self.holes[pages % HOLES];
+        if purpose == Purpose::Run && align == 0 && self.is_idle_hole(window, hole, pages) {
+            return Some(hole.0);
+        }
         if ask.order > REPORT_ORDER {
             return self.wide(window, ask);
         }
-        let own = |by| self.inside(window, by, levels(purpose), ask);
+        let own = |by| self.inside(window, by, levels(purpose, pages), ask);
         let other = |by| {
             let purpose = if purpose == Purpose::Run { Purpose::Slab } else { Purpose::Run };
-            self.inside(window, by, levels(purpose), ask)
+            self.inside(window, by, levels(purpose, pages), ask)
         };
         let is_run = purpose == Purpose::Run;
         own(By::Idle)
@@ -59,6 +66,15 @@ impl FreeAreas {
             .or_else(|| (!is_run).then(|| other(By::Idle)).flatten())
             .or_else(|| self.whole(window, ask, is_run))
             .or_else(|| other(By::Free))
+    }
+
+    /// Whether `hole`, which a run left, has just `pages` pages, all of which are idle still.
+    fn is_idle_hole(&self, window: &Window, hole: (u32, u32), pages: usize) -> bool {
+        let is_idle = |(block, first, n)| {
+            let pageblock = self.block(window, block);
+            pageblock.free.has_range(first, n) && pageblock.idle_in(first, n) == n
+        };
+        hole.1 as usize == pages && pieces(hole.0, pages).all(is_idle)
     }
 
     /// Room inside a pageblock of one of `levels`. A block of the order is sure to hold what is asked for; where no

@@ -172,6 +172,33 @@ fn one_buffer_of_changing_size_is_never_mapped_anew() {
     assert_eq!(peaks.heap.platform().calls(Call::Map), 0);
 }
 
+/// A buffer that grows from scratch again and again: in the end it is neither mapped nor moved, whether its growth ends in the heap's sizes or beyond them.
+#[test]
+fn a_buffer_that_grows_again_takes_back_what_was_cut_off() {
+    for len in [4 * MIB, 8 * MIB, 20 * MIB] {
+        for steps in [0, 16] {
+            let mut peaks = Peaks::new();
+            let mut grow = || {
+                let mut now = len / 16;
+                let mut part = peaks.filled(now);
+                while now < len {
+                    now = if steps == 0 { now * 2 } else { now + len / steps };
+                    peaks.realloc(&mut part, now);
+                }
+                peaks.free(part);
+                let fake = peaks.heap.platform();
+                let calls = [Call::Map, Call::Remap].map(|call| fake.calls(call));
+                [Call::Map, Call::Remap].into_iter().for_each(|call| fake.fail(call, 0));
+                calls
+            };
+            (0..4).for_each(|_| _ = grow());
+            for _ in 0..5 {
+                assert_eq!(grow(), [0, 0], "maps and remaps, {len} bytes in {steps} steps");
+            }
+        }
+    }
+}
+
 /// What few looks missed goes too where everything is to go.
 #[test]
 fn a_page_that_no_look_saw_does_not_stay() {

@@ -148,3 +148,30 @@ fn sizes_that_change_find_the_memory_that_is_there() {
     }
     assert!(faults.is_empty(), "{faults:#?}");
 }
+
+/// Blocks of one size replaced at random: each finds the hole of the last one freed. Little more is resident than lives,
+/// and once all are there nothing is released any more.
+#[test]
+fn blocks_of_one_size_replaced_at_random_stay_where_they_are() {
+    const SLOTS: usize = 64;
+    for size in [160_000, 300 * KIB, 571_736, 900 * KIB, 1_143_480, 1_600_000, 5 * MIB / 2, 3 * MIB] {
+        let mut meter = Meter::new();
+        let (mut slots, mut state) = ([std::ptr::null_mut::<u8>(); SLOTS], 42_u64);
+        let mut replace = |meter: &mut Meter, count: usize| {
+            for _ in 0..count {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                let slot = &mut slots[(state >> 32) as usize % SLOTS];
+                if !slot.is_null() {
+                    meter.free(*slot);
+                }
+                *slot = meter.alloc(size);
+                meter.look();
+            }
+        };
+        replace(&mut meter, 20 * SLOTS);
+        assert!(meter.peak <= SLOTS * size * 11 / 10, "{} resident for {SLOTS} of {size}", meter.peak);
+        meter.heap.platform().take_released();
+        replace(&mut meter, 20 * SLOTS);
+        assert!(meter.heap.platform().take_released().is_empty(), "released of {SLOTS} of {size}");
+    }
+}
