@@ -150,13 +150,14 @@ fn start(from: u32, again: usize) {
         HEAP.forget_notice();
         return;
     }
+    // Read before the thread is made, and before the look at who holds: what changes from now on makes it end.
+    let changes = aside::changes();
     if aside::is_held() {
-        STATE.store(from, Release);
+        aside::owe();
+        STATE.store(from, SeqCst);
         HEAP.forget_notice();
         return;
     }
-    // Read before the thread is made: what changes from now on makes it end.
-    let changes = aside::changes();
     let is_settled = OWNER.get() != 0 || OWNER.set(getpid());
     let started = if is_settled { PLACE.spawn(run, changes as usize | again) } else { None };
     if let Some(thread) = started {
