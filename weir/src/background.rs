@@ -422,8 +422,9 @@ fn stop(state: u32) -> ! {
 
 fn end(state: u32, status: i32) -> ! {
     STATS.background.store(0, Relaxed);
-    LISTENER.end();
-    LISTENER_PLACE.wait_gone(monotonic_ns() + LISTENER_NS);
+    if LISTENER.end() {
+        LISTENER_PLACE.wait_gone(monotonic_ns() + LISTENER_NS);
+    }
     WAKER.forget();
     // SAFETY: this is still the background thread. The descriptors end with its table.
     unsafe { *SOURCES.0.get() = Sources::new() };

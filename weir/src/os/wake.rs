@@ -8,7 +8,7 @@
 //! a descriptor has something to say.
 
 use super::fd::{self, POLLIN, PollFd};
-use super::process::{futex_wait, futex_wait_two, futex_wake, getpid, main_threads_word, monotonic_ns};
+use super::process::{futex_wait, futex_wait_two, futex_wake, getpid, gettid, main_threads_word, monotonic_ns};
 use super::syscall::{Errno, Result};
 use crate::sync::{AtomicI32, AtomicU32, AtomicUsize, Cell, constructor};
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
@@ -120,6 +120,8 @@ pub struct Listener {
     handed: Cell<[PollFd; MOST + 1]>,
     /// `ppoll` was refused.
     failed: AtomicU32,
+    /// The sleeper's thread number.
+    opened_by: AtomicU32,
 }
 
 // SAFETY: the array is touched by whoever has the turn, its copy by the sleeper.
@@ -141,6 +143,7 @@ impl Listener {
                 array: Cell::new([NONE; MOST + 1]),
                 handed: Cell::new([NONE; MOST + 1]),
                 failed: AtomicU32::new(0),
+                opened_by: AtomicU32::new(0),
             }
         }
     }
@@ -152,6 +155,7 @@ impl Listener {
         // SAFETY: there is no listener, as the caller says.
         self.array.with_mut(|array| unsafe { *array = [NONE; MOST + 1] });
         self.failed.store(0, Relaxed);
+        self.opened_by.store(gettid(), Relaxed);
         self.turn.store(SLEEPERS, Release);
         Ok(())
     }
@@ -218,12 +222,17 @@ impl Listener {
         }
     }
 
-    /// Has the listener end. The descriptors may be closed once it has.
-    pub fn end(&self) {
+    /// Has the listener end; whether there is one that will. The descriptors may be closed once it has. By the sleeper that
+    /// opened it: one that has ended without this leaves its listener, to which the next sleeper has no descriptor.
+    pub fn end(&self) -> bool {
+        if self.opened_by.load(Relaxed) != gettid() {
+            return false;
+        }
         if self.turn.load(Acquire) != LISTENERS || self.take_turn().is_ok() {
             self.turn.store(OVER, Release);
             let _ = futex_wake(&self.turn, 1);
         }
+        true
     }
 
     /// In a forked child: there is no listener.

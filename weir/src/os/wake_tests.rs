@@ -121,3 +121,31 @@ fn a_wake_up_and_an_event_may_race() {
         fd::close(fd).unwrap();
     });
 }
+
+/// A sleeper that a sandbox ended leaves its listener in `ppoll`, whose eventfd is another file in the next sleeper's table.
+#[test]
+fn a_listener_that_another_sleeper_opened_is_left_alone() {
+    let (listener, waker) = (Listener::new(), Waker::new());
+    listener.open().unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| listener.listen(&waker));
+        let fd = eventfd().unwrap();
+        let mut fds = [PollFd { fd, events: POLLIN, revents: 0 }];
+        waker.wake();
+        listener.wait(&waker, &mut fds, Some(LONG_NS)).unwrap();
+        let kick = listener.kick.load(Relaxed);
+        scope
+            .spawn(|| {
+                let before = monotonic_ns();
+                listener.kick.store(fd, Relaxed);
+                assert!(!listener.end());
+                assert!(monotonic_ns() - before < GIVE_BACK_NS, "nothing is waited for");
+                assert_eq!(eventfd_take(fd), Ok(0), "nothing is written to a file of that number");
+                listener.kick.store(kick, Relaxed);
+            })
+            .join()
+            .unwrap();
+        assert!(listener.end());
+        fd::close(fd).unwrap();
+    });
+}
