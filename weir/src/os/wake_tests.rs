@@ -133,18 +133,16 @@ fn a_listener_that_another_sleeper_opened_is_left_alone() {
         let mut fds = [PollFd { fd, events: POLLIN, revents: 0 }];
         waker.wake();
         listener.wait(&waker, &mut fds, Some(LONG_NS)).unwrap();
-        let kick = listener.kick.load(Relaxed);
-        scope
-            .spawn(|| {
-                let before = monotonic_ns();
-                listener.kick.store(fd, Relaxed);
-                assert!(!listener.end());
-                assert!(monotonic_ns() - before < GIVE_BACK_NS, "nothing is waited for");
-                assert_eq!(eventfd_take(fd), Ok(0), "nothing is written to a file of that number");
-                listener.kick.store(kick, Relaxed);
-            })
-            .join()
-            .unwrap();
+        let (listener, kick) = (&listener, listener.kick.load(Relaxed));
+        let other = move || {
+            let before = monotonic_ns();
+            listener.kick.store(fd, Relaxed);
+            assert!(!listener.end());
+            assert!(monotonic_ns() - before < GIVE_BACK_NS, "nothing is waited for");
+            assert_eq!(eventfd_take(fd), Ok(0), "nothing is written to a file of that number");
+            listener.kick.store(kick, Relaxed);
+        };
+        scope.spawn(other).join().unwrap();
         assert!(listener.end());
         fd::close(fd).unwrap();
     });
