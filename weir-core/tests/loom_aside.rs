@@ -1,8 +1,8 @@
 //! Who changes the process as a whole, and who starts its background thread (`weir/src/aside.rs`), the first by its own
 //! source: no thread is there during a change, each sees what was before it, and there is one again after the last.
 //!
-//! Mirrored from `weir/src/background.rs`: `start`, `start_again`, `end_before`, and of `run` and `turn` what they do to the
-//! state and the changes.
+//! Mirrored from `weir/src/background.rs`: `start`, `start_again`, `end_before`, and of `run` and `end_after_change` what they
+//! do to the state and the changes.
 #![cfg(loom)]
 
 use std::sync::atomic::{AtomicU32 as Plain, Ordering::Relaxed};
@@ -160,9 +160,8 @@ mod background {
         }
     }
 
-    pub fn end_before(_deadline: u64) -> bool {
+    pub fn end_before(_deadline: u64) {
         let mut state = STATE.load(SeqCst);
-        let was_there = state != ABSENT;
         while state == STARTING {
             thread::yield_now();
             state = STATE.load(SeqCst);
@@ -174,7 +173,6 @@ mod background {
         while ALIVE.load(SeqCst) != 0 {
             guard = GONE.1.wait(guard).unwrap();
         }
-        was_there
     }
 
     fn wake() {
@@ -192,6 +190,7 @@ mod background {
             *news = false;
             drop(news);
             if aside::changes() != changes {
+                aside::owe();
                 break;
             }
         }

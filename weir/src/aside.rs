@@ -12,8 +12,9 @@
 //! - if `HOLDS` were read first, the changer could count both up between the reads, and would wait for a thread that knows
 //!   of the change already, and stays.
 //!
-//! A thread that a change made end is started again by whoever counts `HOLDS` down to 0, which may be another: what one
-//! found is noted ([`OWED`]) before the count goes down, and looked at after.
+//! A thread that ends because of a change, or is not started, notes that ([`OWED`]) before it is gone, and whoever counts
+//! `HOLDS` down to 0 looks at the note after. If the changer took note instead, it could find no thread where one has just
+//! ended because of its count; and of two changes the first, which ended the thread, could find the second under way.
 
 use core::sync::atomic::Ordering::SeqCst;
 
@@ -45,9 +46,7 @@ pub fn without_thread<R>(call: impl FnOnce() -> R) -> R {
     }
     HOLDS.fetch_add(1, SeqCst);
     CHANGES.fetch_add(1, SeqCst);
-    if background::end_before(monotonic_ns() + END_NS) {
-        owe();
-    }
+    background::end_before(monotonic_ns() + END_NS);
     let result = call();
     // A child that was forked meanwhile has none.
     let _ = HOLDS.fetch_update(SeqCst, SeqCst, |holds| holds.checked_sub(1));
@@ -64,7 +63,7 @@ pub fn changed() {
     without_thread(|| ());
 }
 
-/// A thread is to be started after the change.
+/// A thread is to be started after the change that is under way.
 pub(crate) fn owe() {
     OWED.store(1, SeqCst);
 }
