@@ -157,13 +157,14 @@ fn start(from: u32, again: usize) {
         HEAP.forget_notice();
         return;
     }
+    // Read before the thread is made, and before the look at who holds: what changes from now on makes it end.
+    let changes = aside::changes();
     if aside::is_held() {
-        STATE.store(from, Release);
+        aside::owe();
+        STATE.store(from, SeqCst);
         HEAP.forget_notice();
         return;
     }
-    // Read before the thread is made: what changes from now on makes it end.
-    let changes = aside::changes();
     let is_settled = OWNER.get() != 0 || OWNER.set(getpid());
     let started = if is_settled { PLACE.spawn(run, changes as usize | again) } else { None };
     if let Some(thread) = started {
@@ -181,10 +182,8 @@ fn refuse() {
 }
 
 /// Has the thread end, which sees that something changed, and waits until it has; at most until `deadline`, since a program
-/// may call from a signal handler that interrupted what the thread waits for. It ends then as soon as it can. Whether
-/// there was one.
-pub(crate) fn end_before(deadline: u64) -> bool {
-    let was_there = matches!(STATE.load(SeqCst), STARTING | RUNNING);
+/// may call from a signal handler that interrupted what the thread waits for. It ends then as soon as it can.
+pub(crate) fn end_before(deadline: u64) {
     // One that starts will see the change.
     while STATE.load(SeqCst) == STARTING && !PLACE.is_here() && monotonic_ns() < deadline {
         process::sched_yield();
@@ -194,10 +193,9 @@ pub(crate) fn end_before(deadline: u64) -> bool {
         PLACE.wait_gone(deadline);
         node_worker::wait_gone(deadline);
     }
-    was_there
 }
 
-/// Starts the thread that [`end_before`] had end: what is idle is not to wait for the next free to be heard for.
+/// Starts the thread that a change made end: what is idle is not to wait for the next free to be heard for.
 pub(crate) fn start_again() {
     if STATE.load(SeqCst) == ABSENT {
         start(ABSENT, AGAIN);
@@ -323,14 +321,20 @@ fn nap(changes: u32) {
     loop {
         // Whether it was woken does not matter, as it will be awake. Taken before the look: who changes something wakes after.
         WAKER.take();
-        if aside::changes() != changes {
-            stop(ABSENT);
-        }
+        end_after_change(changes);
         let left = until.saturating_sub(monotonic_ns());
         if left == 0 {
             return;
         }
         WAKER.wait(Some(left));
+    }
+}
+
+/// Ends the thread if something changed since it was made; who changed it starts another.
+fn end_after_change(changes: u32) {
+    if aside::changes() != changes {
+        aside::owe();
+        stop(ABSENT);
     }
 }
 
@@ -341,9 +345,7 @@ fn turn(sources: &mut Sources, mind: &mut Mind) {
     let until = [mind.window_ends, look, mind.next_count, mind.rest.ends_at].into_iter().flatten().min();
     let events = sources.wait(&TUNABLES, heat(sources, mind), until.map(|at| at.saturating_sub(now)));
     let now = monotonic_ns();
-    if aside::changes() != mind.changes {
-        stop(ABSENT);
-    }
+    end_after_change(mind.changes);
     if !wants_thread() {
         stop(ABSENT);
     }
@@ -428,8 +430,9 @@ fn stop(state: u32) -> ! {
 
 fn end(state: u32, status: i32) -> ! {
     STATS.background.store(0, Relaxed);
-    LISTENER.end();
-    LISTENER_PLACE.wait_gone(monotonic_ns() + LISTENER_NS);
+    if LISTENER.end() {
+        LISTENER_PLACE.wait_gone(monotonic_ns() + LISTENER_NS);
+    }
     WAKER.forget();
     // SAFETY: this is still the background thread. The descriptors end with its table.
     unsafe { *SOURCES.0.get() = Sources::new() };

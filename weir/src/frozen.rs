@@ -16,18 +16,14 @@
 //! to `OPENED` at last; the forking thread waits for the end of that. The interleavings that this excludes: both open the
 //! heap, the second a lock that a third thread has taken since; and the look is at one fork, the opening at the next.
 
-use core::fmt::Write;
-use core::sync::atomic::{
-    AtomicBool, AtomicU32, AtomicUsize,
-    Ordering::{AcqRel, Acquire, Relaxed, Release},
-};
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use crate::heap::HEAP;
 use crate::linux::TUNABLES;
 use crate::message::Line;
-use crate::os::path::FixedPath;
-use crate::os::{fd, process};
+use crate::os::{process, tasks};
 use crate::rseq;
+use crate::sync::{AtomicBool, AtomicU32, AtomicUsize, shared};
 
 /// How long a thread waits for a lock before it looks whether a `fork` holds it. Locks are held for microseconds, but for a
 /// `fork`, which takes seconds where a process is large; so the time says little, and the look decides.
@@ -39,14 +35,16 @@ const OPENING: usize = 2;
 const OPENED: usize = 3;
 const STATE: usize = 3;
 
-static FORK: AtomicUsize = AtomicUsize::new(0);
-/// The forking thread; meant where `FORK` is not 0.
-static THREAD: AtomicU32 = AtomicU32::new(0);
-/// In a child whose parent's heap was opened while it was copied.
-static TORN: AtomicBool = AtomicBool::new(false);
+shared! {
+    static FORK: AtomicUsize = AtomicUsize::new(0);
+    /// The forking thread; meant where `FORK` is not 0.
+    static THREAD: AtomicU32 = AtomicU32::new(0);
+    /// In a child whose parent's heap was opened while it was copied.
+    static TORN: AtomicBool = AtomicBool::new(false);
+}
 
 fn this_thread() -> usize {
-    rseq::ranks() as *const AtomicU32 as usize
+    core::ptr::from_ref(rseq::ranks()) as usize
 }
 
 /// Takes all locks of the heap, unless a signal handler that interrupted the heap forks.
@@ -125,7 +123,7 @@ pub(crate) fn waited_long() {
     if fork != me | FROZEN || FORK.compare_exchange(fork, me | LOOKING, AcqRel, Relaxed).is_err() {
         return;
     }
-    if !sleeps_in_futex(THREAD.load(Relaxed)) {
+    if !tasks::sleeps_in_futex(THREAD.load(Relaxed)) {
         return FORK.store(me | FROZEN, Release);
     }
     FORK.store(me | OPENING, Release);
@@ -137,21 +135,4 @@ pub(crate) fn waited_long() {
     unsafe { HEAP.thaw() };
     ranks.store(waiting_for, Relaxed);
     FORK.store(me | OPENED, Release);
-}
-
-/// Whether a thread of this process is in a `futex` call.
-fn sleeps_in_futex(thread: u32) -> bool {
-    let (mut number, mut text) = (Line::new(), [0; 64]);
-    let mut read = || {
-        write!(number, "{thread}").ok()?;
-        let path = FixedPath::from_parts(&[b"/proc/self/task/", number.as_bytes(), b"/syscall"])?;
-        let file = fd::open(path.as_c_str(), fd::O_RDONLY).ok()?;
-        let read = fd::read_all(file, &mut text).ok();
-        let _ = fd::close(file);
-        read
-    };
-    let Some(len) = read() else { return false };
-    let mut futex = Line::new();
-    // The call's number comes first; a thread that is in none has a word there.
-    write!(futex, "{} ", linux_raw_sys::general::__NR_futex).is_ok() && text[..len].starts_with(futex.as_bytes())
 }

@@ -42,6 +42,7 @@ mod settings;
 mod start;
 mod stats_page;
 mod step_aside;
+mod sync;
 mod taker;
 mod thread;
 mod unknown_settings;

@@ -20,6 +20,7 @@ pub mod readings;
 pub mod ring;
 pub mod sources;
 pub mod syscall;
+pub mod table;
 pub mod tasks;
 pub mod text;
 pub mod wake;

@@ -17,6 +17,7 @@ use super::pressure_watch::{self, Request};
 use super::process::monotonic_ns;
 use super::psi::{Growth, Kind, Threshold};
 use super::readings::Readings;
+use super::table;
 use super::wake::{self, Listener, Waker};
 use super::{syscall::Errno, syscall::Result};
 use linux_raw_sys::general::{O_DIRECTORY, O_PATH};
@@ -229,7 +230,7 @@ impl Sources {
     /// Opens all sources there are, for the calling thread, which must be Weir's own:
     /// its descriptor table becomes a private, empty one. Sources that are not there or not permitted are left out.
     pub fn open(&mut self, waker: &'static Waker, request: &Request<'_>, tunables: &Tunables) {
-        self.private = wake::private_table().is_ok();
+        self.private = table::private_table().is_ok();
         self.waker = Some(waker);
         self.off = matches!(request, Request::Off);
         if let Request::Watch { path, write } = request

@@ -78,6 +78,16 @@ pub(super) fn has_ended(thread: u32) -> bool {
     }
 }
 
+/// Whether a thread of this process is in a `futex` call. No where that cannot be told.
+pub(crate) fn sleeps_in_futex(thread: u32) -> bool {
+    let (mut digits, mut buf) = ([0u8; 20], [0u8; 64]);
+    let digits = super::psi::decimal(u64::from(thread), &mut digits);
+    let Some(path) = FixedPath::from_parts(&[b"/proc/self/task/", digits, b"/syscall"]) else { return false };
+    let Ok(text) = fd::read_file(path.as_c_str(), &mut buf) else { return false };
+    // The call's number comes first; a thread that is in none has a word there.
+    words(text).next().and_then(number) == Some(u64::from(sys::__NR_futex))
+}
+
 /// The state in `NUMBER (NAME) STATE ...`; the name, of at most 15 bytes, may hold anything.
 fn state(text: &[u8]) -> Option<u8> {
     let end = text.iter().take(64).rposition(|&byte| byte == b')')?;

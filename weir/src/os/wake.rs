@@ -4,18 +4,14 @@
 //! the same numbers; a waker that then writes its 8 bytes writes them into the program's file. A signal is the program's
 //! too: a signalfd hands out what was sent to the whole process, and one that the program ignores is discarded. So the
 //! background thread sleeps on a futex, and beside it a second thread, the *listener*, sleeps in `ppoll`. Both have one
-//! descriptor table, in which the program is not ([`private_table`]). The listener does nothing but tell the sleeper that
+//! descriptor table, in which the program is not ([`super::table`]). The listener does nothing but tell the sleeper that
 //! a descriptor has something to say.
 
 use super::fd::{self, POLLIN, PollFd};
-use super::process::{futex_wait, futex_wait_two, futex_wake, getpid, main_threads_word, monotonic_ns};
-use super::syscall::{Errno, Result, check, syscall1, syscall3};
-use core::cell::UnsafeCell;
-use core::sync::atomic::{
-    AtomicI32, AtomicU32, AtomicUsize,
-    Ordering::{Acquire, Relaxed, Release, SeqCst},
-};
-use linux_raw_sys::general as sys;
+use super::process::{futex_wait, futex_wait_two, futex_wake, getpid, gettid, main_threads_word, monotonic_ns};
+use super::syscall::{Errno, Result};
+use crate::sync::{AtomicI32, AtomicU32, AtomicUsize, Cell, constructor};
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
 /// Somebody woke the sleeper.
 const WOKEN: u32 = 1;
@@ -32,9 +28,11 @@ pub struct Waker {
 }
 
 impl Waker {
-    /// A waker that nobody listens to yet.
-    pub const fn new() -> Self {
-        Self { news: AtomicU32::new(0), main_thread: AtomicUsize::new(0) }
+    constructor! {
+        /// A waker that nobody listens to yet.
+        pub fn new() -> Self {
+            Self { news: AtomicU32::new(0), main_thread: AtomicUsize::new(0) }
+        }
     }
 
     /// Wakes the sleeper, now or as soon as it sleeps.
@@ -117,12 +115,16 @@ pub struct Listener {
     turn: AtomicU32,
     /// The eventfd, in the table of the two.
     kick: AtomicI32,
-    array: UnsafeCell<[PollFd; MOST + 1]>,
+    array: Cell<[PollFd; MOST + 1]>,
+    /// The array as it was handed over last. The sleeper's alone, which compares with it while the listener has the turn.
+    handed: Cell<[PollFd; MOST + 1]>,
     /// `ppoll` was refused.
     failed: AtomicU32,
+    /// The sleeper's thread number.
+    opened_by: AtomicU32,
 }
 
-// SAFETY: the array is touched by whoever has the turn.
+// SAFETY: the array is touched by whoever has the turn, its copy by the sleeper.
 unsafe impl Sync for Listener {}
 
 impl Default for Listener {
@@ -132,13 +134,17 @@ impl Default for Listener {
 }
 
 impl Listener {
-    /// Nobody listens yet.
-    pub const fn new() -> Self {
-        Self {
-            turn: AtomicU32::new(OVER),
-            kick: AtomicI32::new(-1),
-            array: UnsafeCell::new([NONE; MOST + 1]),
-            failed: AtomicU32::new(0),
+    constructor! {
+        /// Nobody listens yet.
+        pub fn new() -> Self {
+            Self {
+                turn: AtomicU32::new(OVER),
+                kick: AtomicI32::new(-1),
+                array: Cell::new([NONE; MOST + 1]),
+                handed: Cell::new([NONE; MOST + 1]),
+                failed: AtomicU32::new(0),
+                opened_by: AtomicU32::new(0),
+            }
         }
     }
 
@@ -147,8 +153,9 @@ impl Listener {
         let kick = fd::eventfd()?;
         self.kick.store(kick, Relaxed);
         // SAFETY: there is no listener, as the caller says.
-        unsafe { *self.array.get() = [NONE; MOST + 1] };
+        self.array.with_mut(|array| unsafe { *array = [NONE; MOST + 1] });
         self.failed.store(0, Relaxed);
+        self.opened_by.store(gettid(), Relaxed);
         self.turn.store(SLEEPERS, Release);
         Ok(())
     }
@@ -165,19 +172,26 @@ impl Listener {
                 _ => {}
             }
             // SAFETY: it is the listener's turn.
-            let array = unsafe { &mut *self.array.get() };
-            match fd::ppoll(array, None) {
-                Ok(0) => continue,
-                Ok(_) => {}
-                Err(_) => self.failed.store(1, Relaxed),
-            }
-            if core::mem::take(&mut array[MOST].revents) != 0 {
-                let _ = fd::eventfd_take(array[MOST].fd);
+            if !self.array.with_mut(|array| self.hear(unsafe { &mut *array })) {
+                continue;
             }
             self.turn.store(SLEEPERS, Release);
             let _ = futex_wake(&self.turn, 1);
             waker.tell(HEARD);
         }
+    }
+
+    /// Waits for the array's descriptors; whether there is something to tell.
+    fn hear(&self, array: &mut [PollFd; MOST + 1]) -> bool {
+        match fd::ppoll(array, None) {
+            Ok(0) => return false,
+            Ok(_) => {}
+            Err(_) => self.failed.store(1, Relaxed),
+        }
+        if core::mem::take(&mut array[MOST].revents) != 0 {
+            let _ = fd::eventfd_take(array[MOST].fd);
+        }
+        true
     }
 
     /// Sleeps until one of `fds` (the same descriptor at the same place as the last time, or another) has events, a
@@ -204,16 +218,21 @@ impl Listener {
     pub(super) fn forget(&self, place: usize) {
         if self.turn.load(Acquire) != LISTENERS || self.take_turn().is_ok() {
             // SAFETY: it is the sleeper's turn.
-            unsafe { (*self.array.get())[place] = NONE };
+            self.array.with_mut(|array| unsafe { (*array)[place] = NONE });
         }
     }
 
-    /// Has the listener end. The descriptors may be closed once it has.
-    pub fn end(&self) {
+    /// Has the listener end; whether there is one that will. The descriptors may be closed once it has. By the sleeper that
+    /// opened it: one that has ended without this leaves its listener, to which the next sleeper has no descriptor.
+    pub fn end(&self) -> bool {
+        if self.opened_by.load(Relaxed) != gettid() {
+            return false;
+        }
         if self.turn.load(Acquire) != LISTENERS || self.take_turn().is_ok() {
             self.turn.store(OVER, Release);
             let _ = futex_wake(&self.turn, 1);
         }
+        true
     }
 
     /// In a forked child: there is no listener.
@@ -223,13 +242,9 @@ impl Listener {
 
     /// Whether the listener waits for just these.
     fn waits_for(&self, fds: &[PollFd]) -> bool {
-        // SAFETY: the listener, or rather the kernel for it, may write `revents` at this time; those are not read. The
-        // sleeper alone writes the other two fields.
-        let same = |(at, wanted): (usize, &PollFd)| unsafe {
-            let entry = (&raw const (*self.array.get())[at]).cast_mut();
-            (*entry).fd == wanted.fd && (*entry).events == wanted.events
-        };
-        fds.iter().enumerate().all(same)
+        let same = |(handed, wanted): (&PollFd, &PollFd)| handed.fd == wanted.fd && handed.events == wanted.events;
+        // SAFETY: the sleeper, which alone uses the copy, calls this.
+        self.handed.with_mut(|handed| unsafe { &*handed }.iter().zip(fds).all(same))
     }
 
     fn take_turn(&self) -> Result<()> {
@@ -250,54 +265,39 @@ impl Listener {
         if self.turn.load(Acquire) == OVER {
             return Err(Errno::ESRCH);
         }
-        // SAFETY: it is the sleeper's turn, which only the sleeper ends.
-        let array = unsafe { &mut *self.array.get() };
-        let mut any = false;
-        for (entry, wanted) in array.iter_mut().zip(fds) {
-            // One that is not wanted at the moment is not forgotten.
-            if wanted.fd >= 0 && wanted.fd == entry.fd {
-                wanted.revents = core::mem::take(&mut entry.revents);
-                any |= wanted.revents != 0;
+        let take = |array: &mut [PollFd; MOST + 1]| {
+            let mut any = false;
+            for (entry, wanted) in array.iter_mut().zip(fds) {
+                // One that is not wanted at the moment is not forgotten.
+                if wanted.fd >= 0 && wanted.fd == entry.fd {
+                    wanted.revents = core::mem::take(&mut entry.revents);
+                    any |= wanted.revents != 0;
+                }
             }
-        }
+            any
+        };
+        // SAFETY: it is the sleeper's turn, which only the sleeper ends.
+        let any = self.array.with_mut(|array| take(unsafe { &mut *array }));
         if self.failed.swap(0, Relaxed) != 0 { Err(Errno::ENOMEM) } else { Ok(any) }
     }
 
     fn hand_over(&self, fds: &[PollFd]) {
+        let fill = |array: &mut [PollFd; MOST + 1]| {
+            for (entry, wanted) in array.iter_mut().zip(fds) {
+                (entry.fd, entry.events) = (wanted.fd, wanted.events);
+            }
+            array[MOST] = PollFd { fd: self.kick.load(Relaxed), events: POLLIN, revents: 0 };
+            *array
+        };
         // SAFETY: it is the sleeper's turn.
-        let array = unsafe { &mut *self.array.get() };
-        for (entry, wanted) in array.iter_mut().zip(fds) {
-            (entry.fd, entry.events) = (wanted.fd, wanted.events);
-        }
-        array[MOST] = PollFd { fd: self.kick.load(Relaxed), events: POLLIN, revents: 0 };
+        let handed = self.array.with_mut(|array| fill(unsafe { &mut *array }));
+        // SAFETY: the sleeper alone uses the copy.
+        self.handed.with_mut(|copy| unsafe { *copy = handed });
         self.turn.store(LISTENERS, Release);
         let _ = futex_wake(&self.turn, 1);
     }
 }
 
-/// Gives the calling thread an empty descriptor table of its own. The program's descriptors stay as they are in
-/// all other threads; this thread neither sees them nor keeps their files open.
-///
-/// To be called first thing on a thread that was started with the program's table. Without `close_range` (before
-/// Linux 5.9, or refused by a sandbox) it goes the long way round; where `unshare` is refused too, it fails and
-/// changes nothing.
-pub fn private_table() -> Result<()> {
-    const CLOSE_RANGE_UNSHARE: usize = 1 << 1;
-    // SAFETY: the table is unshared first, so that only this thread's copies are closed.
-    if check(unsafe { syscall3(sys::__NR_close_range, 0, u32::MAX as usize, CLOSE_RANGE_UNSHARE) }).is_ok() {
-        return Ok(());
-    }
-    // SAFETY: unsharing the table touches no memory.
-    check(unsafe { syscall1(sys::__NR_unshare, sys::CLONE_FILES as usize) })?;
-    let (open_max, _) = super::process::getrlimit(super::process::RLIMIT_NOFILE).unwrap_or((1024, 1024));
-    for fd in 0..open_max.min(1 << 20) as i32 {
-        if let Err(Errno::ENOSYS | Errno::EPERM) = super::fd::close(fd) {
-            break;
-        }
-    }
-    Ok(())
-}
-
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 #[path = "wake_tests.rs"]
 mod tests;

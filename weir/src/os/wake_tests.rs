@@ -1,9 +1,7 @@
 //! Tests of [`super`].
 
 use super::*;
-use crate::os::fd::{eventfd, eventfd_signal, eventfd_take, fstat};
-use std::io::{Read, Write};
-use std::os::fd::AsRawFd;
+use crate::os::fd::{eventfd, eventfd_signal, eventfd_take};
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
@@ -124,29 +122,28 @@ fn a_wake_up_and_an_event_may_race() {
     });
 }
 
+/// A sleeper that a sandbox ended leaves its listener in `ppoll`, whose eventfd is another file in the next sleeper's table.
 #[test]
-fn a_private_table_leaves_the_programs_files_alone() {
-    let (mut reader, mut writer) = std::io::pipe().unwrap();
-    let (in_fd, out_fd) = (reader.as_raw_fd(), writer.as_raw_fd());
-    let (to_main, from_thread) = std::sync::mpsc::channel();
-    let (to_thread, from_main) = std::sync::mpsc::channel::<()>();
-    let thread = std::thread::spawn(move || {
-        private_table().unwrap();
-        assert_eq!(fstat(in_fd), Err(Errno::EBADF));
-        // Numbers given out here mean nothing to the others.
-        assert_eq!(eventfd(), Ok(0));
-        to_main.send(()).unwrap();
-        // Still here, with its table, while the other side looks at the pipe.
-        let _ = from_main.recv();
-        assert_eq!(fstat(out_fd), Err(Errno::EBADF));
+fn a_listener_that_another_sleeper_opened_is_left_alone() {
+    let (listener, waker) = (Listener::new(), Waker::new());
+    listener.open().unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| listener.listen(&waker));
+        let fd = eventfd().unwrap();
+        let mut fds = [PollFd { fd, events: POLLIN, revents: 0 }];
+        waker.wake();
+        listener.wait(&waker, &mut fds, Some(LONG_NS)).unwrap();
+        let (listener, kick) = (&listener, listener.kick.load(Relaxed));
+        let other = move || {
+            let before = monotonic_ns();
+            listener.kick.store(fd, Relaxed);
+            assert!(!listener.end());
+            assert!(monotonic_ns() - before < GIVE_BACK_NS, "nothing is waited for");
+            assert_eq!(eventfd_take(fd), Ok(0), "nothing is written to a file of that number");
+            listener.kick.store(kick, Relaxed);
+        };
+        scope.spawn(other).join().unwrap();
+        assert!(listener.end());
+        fd::close(fd).unwrap();
     });
-    from_thread.recv().unwrap();
-    writer.write_all(b"x").unwrap();
-    drop(writer);
-    let mut all = std::vec::Vec::new();
-    // The pipe ends: the thread keeps no copy of the writing end.
-    reader.read_to_end(&mut all).unwrap();
-    assert_eq!(all, b"x");
-    drop(to_thread);
-    thread.join().unwrap();
 }

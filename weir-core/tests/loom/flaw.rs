@@ -1,0 +1,11 @@
+//! What a model shows of a protocol with a flaw.
+
+/// Runs the ignored test `name` of this binary, which must fail and say `why`. In a process of its own: the checker cannot
+/// unwind threads that sleep, and aborts.
+pub fn must_fail(name: &str, why: &str) {
+    let this = std::env::current_exe().unwrap();
+    let run = std::process::Command::new(this).args(["--exact", name, "--ignored"]).output().unwrap();
+    let said = [run.stdout, run.stderr].concat();
+    let said = String::from_utf8_lossy(&said);
+    assert!(!run.status.success() && said.contains(why), "{name} is to fail with {why:?}, and said:\n{said}");
+}
