@@ -303,7 +303,7 @@ fn group_limits(dir: &GroupDir) -> Check {
 
 /// Tried on a thread of its own, which is where Weir needs it.
 fn descriptors() -> Check {
-    let private = std::thread::spawn(|| weir::os::wake::private_table().is_ok()).join().unwrap_or(false);
+    let private = std::thread::spawn(|| weir::os::table::private_table().is_ok()).join().unwrap_or(false);
     let with = "the background thread's files are out of the program's sight";
     let found = if private { "close_range works" } else { "close_range and unshare refused" };
     check("own descriptors", private, found, with, "no files are kept open; everything is read every 250 ms while warm")

@@ -23,8 +23,9 @@ const NEARLY_ALL: usize = 16;
 /// then at most 1 % of a CPU.
 const LOOK_INTERVAL: u64 = 10_000_000;
 
-/// How idle memory goes when other memory becomes resident in its place.
-const ROOM: Want = Want { cause: Cause::Idle, split: Backing::SparseHuge };
+/// How idle memory goes when other memory becomes resident in its place. No huge page is split for that: the one in least use
+/// is the one that pages are being taken from.
+const ROOM: Want = Want { cause: Cause::Idle, split: Backing::Small };
 
 impl<P: Platform> Heap<P> {
     /// A run or a mapped block, and whether it is known to be zero.
