@@ -239,3 +239,19 @@ fn nobody_looks_where_huge_pages_are_not_always_on() {
     assert_eq!(world.fake().take_cooled(), []);
     world.finish();
 }
+
+/// A program that grows by objects of many sizes, and by runs, as a real one does at its start.
+#[test]
+fn a_growing_heap_splits_no_huge_page() {
+    let mut world = world(true);
+    for round in 0..400 {
+        for size in [24, 100, 260, 700, 1000, 1000, 1000, 3000] {
+            (0..20).for_each(|_| assert!(world.alloc(size + round % 7).is_some()));
+        }
+        if round % 5 == 0 {
+            assert!(world.alloc(40_000 + 1000 * round).is_some());
+        }
+    }
+    assert_eq!(splits(&world), 0);
+    assert_eq!(world.fake().stats().refault_bytes.load(Relaxed), 0);
+}
