@@ -7,7 +7,7 @@
 //! no peak, and what counts for that is what is resident: a buffer that doubles has been touched to its half when the
 //! old one is freed, and will be touched further while that is kept. So the peak is that of the bytes in use that were
 //! touched, as far as looks tell ([`UntouchedBlocks`]); and what is kept, together with all bytes in use up to that
-//! peak, as if the program touched them at once, exceeds it by a twelfth at most ([`Blocks::room`]). Above the last
+//! peak, as if the program touched them at once, exceeds it by a twelfth at most (`Blocks::room`). Above the last
 //! window's peak nothing is kept when a window ends, and nothing at all under pressure.
 
 use crate::density::Density;

@@ -4,7 +4,7 @@
 //! namespace), and others bind the calling thread alone, or those that libc knows (`chroot` after `unshare(CLONE_FS)`,
 //! `setuid`). Who makes such a change has the background thread end first, or after it, and starts another.
 //!
-//! Protocol: who changes something counts [`HOLDS`] up, then [`CHANGES`], and then looks for a thread. Who starts a thread
+//! Protocol: who changes something counts `HOLDS` up, then `CHANGES`, and then looks for a thread. Who starts a thread
 //! marks it as starting, then reads `CHANGES`, which the thread compares before it sleeps and after, then `HOLDS`: none may
 //! be. All of it in one order for all (`SeqCst`), so one of the two sees the other. The interleavings that this excludes:
 //! - without that order a starter could read `HOLDS` as 0 while the changer finds no thread, and there would be one during
@@ -12,7 +12,7 @@
 //! - if `HOLDS` were read first, the changer could count both up between the reads, and would wait for a thread that knows
 //!   of the change already, and stays.
 //!
-//! A thread that ends because of a change, or is not started, notes that ([`OWED`]) before it is gone, and whoever counts
+//! A thread that ends because of a change, or is not started, notes that (`OWED`) before it is gone, and whoever counts
 //! `HOLDS` down to 0 looks at the note after. If the changer took note instead, it could find no thread where one has just
 //! ended because of its count; and of two changes the first, which ended the thread, could find the second under way.
 
