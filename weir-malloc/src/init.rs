@@ -18,6 +18,7 @@ extern "C" fn constructor(_argc: c_int, argv: *const *const u8, envp: *const *co
     unsafe { weir::step_aside(argv, envp) };
     // SAFETY: as above.
     unsafe { weir::init(envp) };
+    crate::interposed::look_up();
 }
 
 // A process that is killed, or ends by `_exit`, leaves its counters as they were published last.

@@ -25,16 +25,24 @@ fn next(name: &CStr, found: &AtomicPtr<c_void>) -> *mut c_void {
 
 /// Defines each function as `around(call of the next one)`.
 macro_rules! interpose {
-    ($($around:ident $name:ident($($argument:ident: $type:ty),*);)*) => {$(
+    ($($around:ident $name:ident($($argument:ident: $type:ty),*);)*) => {
+    /// The next functions, once they were looked for.
+    #[allow(non_upper_case_globals, reason = "named as the functions are")]
+    mod found {
+        $(pub(super) static $name: super::AtomicPtr<super::c_void> = super::AtomicPtr::new(core::ptr::null_mut());)*
+    }
+
+    /// Looks all of them up, while there is one thread. A child that was forked from a process of several threads may not: the
+    /// loader's lock may be held there, by a thread that the child does not have; and such children change their user.
+    pub fn look_up() {
+        $(next(interpose!(@name $name), &found::$name);)*
+    }
+
+    $(
         #[doc = concat!("`", stringify!($name), "`, as libc has it.")]
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name($($argument: $type),*) -> c_int {
-            static FOUND: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
-            const NAME: &CStr = match CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
-                Ok(name) => name,
-                Err(_) => panic!("a C string"),
-            };
-            let next = next(NAME, &FOUND);
+            let next = next(interpose!(@name $name), &found::$name);
             if next.is_null() {
                 errno::set(errno::ENOSYS);
                 return -1;
@@ -46,6 +54,14 @@ macro_rules! interpose {
             interpose!(@call $around call $($argument)*)
         }
     )*};
+    (@name $name:ident) => {
+        const {
+            match CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
+                Ok(name) => name,
+                Err(_) => panic!("a C string"),
+            }
+        }
+    };
     (@call without_for $call:ident $flags:ident) => { without_for($call, $flags) };
     (@call $around:ident $call:ident $($argument:ident)*) => { $around($call) };
 }
