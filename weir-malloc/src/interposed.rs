@@ -29,7 +29,8 @@ macro_rules! interpose {
     /// The next functions, once they were looked for.
     #[allow(non_upper_case_globals, reason = "named as the functions are")]
     mod found {
-        $(pub(super) static $name: super::AtomicPtr<super::c_void> = super::AtomicPtr::new(core::ptr::null_mut());)*
+        $(pub(super) static $name: core::sync::atomic::AtomicPtr<core::ffi::c_void> =
+            core::sync::atomic::AtomicPtr::new(core::ptr::null_mut());)*
     }
 
     /// Looks all of them up, while there is one thread. A child that was forked from a process of several threads may not: the
