@@ -219,7 +219,7 @@ loom::lazy_static! {
 /// Forks: takes the heap, then libc's lock, under which the process is copied.
 fn fork(libc: &Mutex<()>) {
     FORKS.fetch_add(1, Relaxed);
-    frozen::freeze();
+    frozen::freeze(true);
     IN_FUTEX.swap(1, AcqRel);
     heap::event();
     let copying = libc.lock().unwrap();

@@ -21,6 +21,7 @@ use core::ffi::{c_int, c_void};
 use core::ptr::{NonNull, null_mut};
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
+use crate::linux::TUNABLES;
 use crate::{background, frozen, node_worker, stats_page, taker, weak_symbol};
 
 type Handler = extern "C" fn();
@@ -89,7 +90,8 @@ impl Streams {
 /// `parent` or `child` always follow, on this thread.
 extern "C" fn prepare() {
     STREAMS.lock();
-    frozen::freeze();
+    // A process of memory calls alone opens no file.
+    frozen::freeze(TUNABLES.background.get() != 0);
 }
 
 extern "C" fn parent() {

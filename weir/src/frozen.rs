@@ -19,7 +19,6 @@
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use crate::heap::HEAP;
-use crate::linux::TUNABLES;
 use crate::message::Line;
 use crate::os::{process, tasks};
 use crate::rseq;
@@ -47,12 +46,11 @@ fn this_thread() -> usize {
     core::ptr::from_ref(rseq::ranks()) as usize
 }
 
-/// Takes all locks of the heap, unless a signal handler that interrupted the heap forks.
-pub(crate) fn freeze() {
+/// Takes all locks of the heap, unless a signal handler that interrupted the heap forks. With `may_look` another thread may
+/// open it, which reads a file first.
+pub(crate) fn freeze(may_look: bool) {
     let is_nested = rseq::ranks().load(Relaxed) != 0;
     HEAP.freeze();
-    // Whoever waits would look into a file, which a process of memory calls alone does not open.
-    let may_look = TUNABLES.background.get() != 0;
     // A fork that found the heap opened has perhaps not ended: then this one is not recorded, and nobody opens it.
     if may_look && !is_nested && FORK.load(Relaxed) == 0 {
         THREAD.store(process::gettid(), Relaxed);
