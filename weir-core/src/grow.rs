@@ -110,14 +110,13 @@ impl<P: Platform> Heap<P> {
         let blocks = page / PAGEBLOCK_PAGES as u32..=(page + pages as u32 - 1) / PAGEBLOCK_PAGES as u32;
         let space = if low { &self.low } else { &self.normal };
         for block in blocks {
-            // SAFETY: a pageblock below the top; its node never changes. Whether a huge page is behind it may change
-            // meanwhile: then one is split that need not be.
-            let (node, keep) = unsafe {
-                let pageblock = &*space.window.block(block);
-                (pageblock.node as usize, pageblock.huge && !pageblock.free.is_full())
-            };
-            if !keep {
-                self.site(low, node).report_block(want, block);
+            // SAFETY: a pageblock is named by a page of its own; its node never changes.
+            let node = unsafe { (*space.window.block(block)).node } as usize;
+            let site = self.site(low, node);
+            let is_shared = site.zone.lock(&self.platform).is_shared_huge(site.window, block);
+            // A free does not wait for the balancer's batch, which may hold much more than this.
+            if !is_shared && site.in_flight.try_lock(&self.platform).is_some() {
+                site.report_block(want, block);
             }
         }
     }

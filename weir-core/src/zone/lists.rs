@@ -63,6 +63,12 @@ impl FreeAreas {
         (block != NONE).then_some(block)
     }
 
+    /// Whether a huge page is behind `block`, of which pages are in use: a report of the others would split it.
+    pub fn is_shared_huge(&self, window: &Window, block: u32) -> bool {
+        let block = self.block(window, block);
+        block.huge && !block.free.is_full()
+    }
+
     /// Whether `block` has free backed pages that may be reported.
     pub fn has_idle(&self, window: &Window, block: u32) -> bool {
         let block = self.block(window, block);
