@@ -17,8 +17,8 @@ mod sync {
 }
 
 /// As much of the platform as a lock needs.
-mod platform {
-    pub trait Platform {
+mod wait {
+    pub trait Wait {
         fn wait(&self, word: &super::sync::AtomicU32, expected: u32);
         fn wake(&self, word: &super::sync::AtomicU32);
         fn held_ranks(&self) -> Option<&std::sync::atomic::AtomicU32>;
@@ -26,7 +26,7 @@ mod platform {
 }
 
 #[allow(dead_code, missing_docs, reason = "a part of it is used here")]
-#[path = "../src/lock.rs"]
+#[path = "../src/platform/lock.rs"]
 mod lock;
 
 use lock::Lock;
@@ -34,7 +34,7 @@ use loom::cell::UnsafeCell;
 use loom::sync::atomic::Ordering::SeqCst;
 use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
-use platform::Platform;
+use wait::Wait;
 
 /// A futex: the word is looked at and the thread put to sleep in one step, as the kernel does.
 struct Futex {
@@ -44,7 +44,7 @@ struct Futex {
     deaf: bool,
 }
 
-impl Platform for Futex {
+impl Wait for Futex {
     fn wait(&self, word: &sync::AtomicU32, expected: u32) {
         let queue = self.queue.lock().unwrap();
         if word.load(SeqCst) == expected {

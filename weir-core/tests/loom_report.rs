@@ -13,10 +13,11 @@ use loom::cell::UnsafeCell;
 use loom::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use loom::sync::{Arc, Mutex};
 use loom::thread;
-use weir_core::buddy::PageSet;
-use weir_core::page::{PAGEBLOCK_PAGES, Window};
+use weir_core::base::units::PAGEBLOCK_PAGES;
+use weir_core::pages::page_set::PageSet;
+use weir_core::pages::window::Window;
+use weir_core::pages::zone::{FreeAreas, Gone, Purpose};
 use weir_core::platform::{Contents, Reach};
-use weir_core::zone::{FreeAreas, Gone, Purpose};
 
 /// Pages that the model uses; the rest of the pageblock is in use throughout.
 const PAGES: usize = 2;
@@ -43,13 +44,13 @@ struct World {
 }
 
 /// What the model is about, before the checker's part.
-struct Below {
+struct Host {
     zone: FreeAreas,
     window: Window,
     fake: Box<Fake>,
 }
 
-impl Below {
+impl Host {
     /// A zone of one pageblock whose first pages are free, backed and dirty.
     fn new() -> Self {
         let mut fake = Box::new(Fake::new());
@@ -73,8 +74,8 @@ impl Below {
 impl World {
     fn new(omit: Omit) -> Arc<Self> {
         // The checker's threads have small stacks.
-        let below = std::thread::spawn(|| Box::new(Below::new())).join().unwrap();
-        let Below { zone, window, fake } = *below;
+        let below = std::thread::spawn(|| Box::new(Host::new())).join().unwrap();
+        let Host { zone, window, fake } = *below;
         let contents = std::array::from_fn(|_| UnsafeCell::new(WRITTEN));
         let (on, in_flight) = (AtomicBool::new(true), Mutex::new(()));
         Arc::new(Self { zone: Mutex::new(zone), window, _fake: fake, contents, omit, on, in_flight })

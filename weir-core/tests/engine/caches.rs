@@ -4,14 +4,15 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering::*};
 
 use proptest::prelude::*;
-use weir_core::cache_stats::CacheStats;
-use weir_core::geometry::{CACHES, FIRST_MADE, MAX_OBJECT};
+use weir_core::base::cause::Cause;
+use weir_core::base::invalid_free::InvalidFree;
+use weir_core::base::level::Level;
+use weir_core::base::units::PAGE;
+use weir_core::caches::figures::CacheStats;
+use weir_core::caches::geometry::{CACHES, FIRST_MADE, MAX_OBJECT};
+use weir_core::caches::user_cache::{Busy, CacheId, Flags, LimitError, MakeError, Spec};
 use weir_core::heap::Heap;
-use weir_core::made_cache::{Busy, CacheId, Flags, LimitError, MakeError, Spec};
-use weir_core::page::PAGE;
-use weir_core::platform::{Misuse, Platform};
-use weir_core::pressure::Level;
-use weir_core::stats::Cause;
+use weir_core::platform::Diagnostics;
 
 use crate::fake::{Call, Fake, run_on, run_on_node};
 
@@ -142,12 +143,12 @@ fn wrong_frees_are_named() {
     let (one, other) = (heap.make_cache(&spec(64)).unwrap(), heap.make_cache(&spec(64)).unwrap());
     let object = take(&heap, one, 1)[0];
     give(&heap, other, vec![object]);
-    assert_eq!(heap.platform().take_misuses(), [(Misuse::ForeignPointer, object as usize)]);
+    assert_eq!(heap.platform().take_misuses(), [(InvalidFree::ForeignPointer, object as usize)]);
     // SAFETY: a misuse on purpose.
     unsafe { heap.cache_free_batch(other, &[object]) };
-    assert_eq!(heap.platform().take_misuses(), [(Misuse::ForeignPointer, object as usize)]);
+    assert_eq!(heap.platform().take_misuses(), [(InvalidFree::ForeignPointer, object as usize)]);
     give(&heap, one, vec![object, object]);
-    assert_eq!(heap.platform().take_misuses(), [(Misuse::DoubleFree, object as usize)]);
+    assert_eq!(heap.platform().take_misuses(), [(InvalidFree::DoubleFree, object as usize)]);
 }
 
 #[test]
@@ -277,7 +278,7 @@ fn initialised_objects_keep_their_state_until_they_are_taken_down() {
     heap.balance_pressure(Level::Severe, Cause::Pressure);
     assert_eq!(hooks.finis.load(Relaxed), 0, "reclaim must not run a program's code");
     assert!(heap.platform().taker_notices.load(Relaxed) > 0);
-    assert!(heap.take_down() > 0);
+    assert!(heap.run_finalizers() > 0);
     assert_eq!(hooks.finis.load(Relaxed), made);
     assert_eq!(heap.audit().unwrap().slab_pages, 0);
     demand(&heap, id, 10);

@@ -2,7 +2,8 @@
 
 use std::sync::Barrier;
 use std::sync::atomic::Ordering::Relaxed;
-use weir_core::platform::{Misuse, Platform};
+use weir_core::base::invalid_free::InvalidFree;
+use weir_core::platform::Diagnostics;
 
 use crate::fake::{Call, Fake};
 use crate::held::World;
@@ -75,7 +76,7 @@ fn a_block_of_its_own_that_the_heap_grew_past_is_known() {
         world.heap.trim();
         // SAFETY: it is not: a wrong free, of what is nobody's now.
         unsafe { world.heap.free(addr as *mut u8) };
-        assert_eq!(world.fake().take_misuses(), [(Misuse::ForeignPointer, addr)]);
+        assert_eq!(world.fake().take_misuses(), [(InvalidFree::ForeignPointer, addr)]);
         world.finish();
     }
 }

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use weir_core::audit::Audit;
+use weir_core::base::size_class::{MAX_SIZE, class_aligned};
+use weir_core::caches::audit::Audit;
 use weir_core::heap::Heap;
-use weir_core::size_class::{MAX_SIZE, class_aligned};
 
 use crate::fake::Fake;
 

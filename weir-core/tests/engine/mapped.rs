@@ -1,8 +1,8 @@
 //! Blocks mapped on their own: what keeping freed ones costs at the peak, and what it saves.
 
 use std::sync::atomic::Ordering::Relaxed;
+use weir_core::base::units::PAGE;
 use weir_core::heap::Heap;
-use weir_core::page::PAGE;
 
 use crate::fake::{Call, Fake};
 

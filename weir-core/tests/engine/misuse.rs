@@ -1,7 +1,7 @@
 //! Wrong frees: each is named, none is obeyed, and the heap is whole afterwards.
 
-use weir_core::made_cache::Spec;
-use weir_core::platform::Misuse::{self, DoubleFree, ForeignPointer, InteriorPointer};
+use weir_core::base::invalid_free::InvalidFree::{self, DoubleFree, ForeignPointer, InteriorPointer};
+use weir_core::caches::user_cache::Spec;
 
 use crate::fake::Fake;
 use crate::held::World;
@@ -21,7 +21,7 @@ fn free(world: &World, addr: usize) {
 }
 
 /// What was recorded, after everything cached went back to its slab.
-fn misuses(world: &World) -> Vec<(Misuse, usize)> {
+fn misuses(world: &World) -> Vec<(InvalidFree, usize)> {
     world.heap.trim();
     world.fake().take_misuses()
 }

@@ -2,9 +2,9 @@
 
 use proptest::prelude::*;
 use std::sync::atomic::Ordering::Relaxed;
-use weir_core::platform::Platform;
-use weir_core::pressure::Level;
-use weir_core::stats::Cause;
+use weir_core::base::cause::Cause;
+use weir_core::base::level::Level;
+use weir_core::platform::Diagnostics;
 
 use crate::fake::{Call, Fake, run_on, run_on_node};
 use crate::held::World;

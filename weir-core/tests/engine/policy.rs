@@ -1,10 +1,11 @@
 //! Who gives way, in which order, how far, on a clock that the test moves.
 
 use std::sync::atomic::Ordering::Relaxed;
-use weir_core::page::{PAGE, PAGEBLOCK, PAGEBLOCK_PAGES};
-use weir_core::platform::{Platform, Run};
-use weir_core::pressure::Level;
-use weir_core::stats::Cause;
+use weir_core::base::cause::Cause;
+use weir_core::base::level::Level;
+use weir_core::base::run::Run;
+use weir_core::base::units::{PAGE, PAGEBLOCK, PAGEBLOCK_PAGES};
+use weir_core::platform::Diagnostics;
 
 use crate::fake::{Fake, run_on_node};
 use crate::held::World;

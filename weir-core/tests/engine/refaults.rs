@@ -1,9 +1,9 @@
 //! The refault meter on a heap, and the calm policy that learns from it, on a clock that the test moves.
 
 use std::sync::atomic::Ordering::Relaxed;
-use weir_core::page::{PAGE, PAGEBLOCK};
-use weir_core::platform::Platform;
-use weir_core::pressure::Level;
+use weir_core::base::level::Level;
+use weir_core::base::units::{PAGE, PAGEBLOCK};
+use weir_core::platform::{Clock, Diagnostics};
 
 use crate::held::World;
 use crate::policy::{RUN, free_where, full_pageblocks, pressure, runs, world};

@@ -1,11 +1,12 @@
 //! What a report does with pages that are refused, filled up by the kernel, or not zero afterwards; and its switch.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
-use weir_core::page::{PAGE, PAGEBLOCK, PAGEBLOCK_PAGES};
-use weir_core::platform::{Platform, Run};
-use weir_core::pressure::Level;
-use weir_core::stats::Cause;
-use weir_core::trace::{Event, Kind, Place};
+use weir_core::base::cause::Cause;
+use weir_core::base::level::Level;
+use weir_core::base::run::Run;
+use weir_core::base::units::{PAGE, PAGEBLOCK, PAGEBLOCK_PAGES};
+use weir_core::platform::Diagnostics;
+use weir_core::telemetry::trace::{Event, Kind, Place};
 
 use crate::fake::Fake;
 use crate::held::World;

@@ -1,9 +1,9 @@
 //! What is resident against what lives: buffers that grow, and sizes that change.
 
 use std::sync::atomic::Ordering::Relaxed;
+use weir_core::base::units::PAGE;
 use weir_core::heap::Heap;
-use weir_core::page::PAGE;
-use weir_core::platform::Platform;
+use weir_core::platform::Diagnostics;
 
 use crate::fake::Fake;
 

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use weir_core::made_cache::{CacheId, Spec};
-use weir_core::page::{PAGE, PAGEBLOCK};
-use weir_core::platform::{Platform, Run};
-use weir_core::pressure::Level;
+use weir_core::base::level::Level;
+use weir_core::base::run::Run;
+use weir_core::base::units::{PAGE, PAGEBLOCK};
+use weir_core::caches::user_cache::{CacheId, Spec};
+use weir_core::platform::Diagnostics;
 
 use crate::fake::Fake;
 use crate::held::World;

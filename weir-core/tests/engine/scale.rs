@@ -1,9 +1,9 @@
 //! The steps that a slow path takes do not grow with the heap: counted in looks at pageblocks, not in time.
 #![cfg(debug_assertions)]
 
+use weir_core::base::cause::Cause;
+use weir_core::base::level::Level;
 use weir_core::heap::Heap;
-use weir_core::pressure::Level;
-use weir_core::stats::Cause;
 
 use crate::fake::Fake;
 

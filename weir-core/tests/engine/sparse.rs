@@ -2,8 +2,9 @@
 
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering::Relaxed;
-use weir_core::page::{PAGE, PAGEBLOCK};
-use weir_core::platform::{Platform, Run};
+use weir_core::base::run::Run;
+use weir_core::base::units::{PAGE, PAGEBLOCK};
+use weir_core::platform::Diagnostics;
 
 use crate::held::World;
 use crate::policy::{RUN, bytes, calm, free_where, full_pageblocks, released, runs, world};

@@ -2,11 +2,11 @@
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
+use weir_core::base::cause::Cause;
+use weir_core::base::level::Level;
+use weir_core::caches::user_cache::Spec;
 use weir_core::heap::Heap;
-use weir_core::made_cache::Spec;
-use weir_core::platform::Platform;
-use weir_core::pressure::Level;
-use weir_core::stats::Cause;
+use weir_core::platform::{Topology, Wait};
 
 use crate::fake::{Fake, run_on, run_on_node};
 use crate::held::World;
@@ -197,7 +197,7 @@ fn caches_come_and_go_while_the_balancer_works() {
             scope.spawn(|| work(heap, &done));
             let taker = scope.spawn(|| {
                 while !done.load(Acquire) {
-                    heap.take_down();
+                    heap.run_finalizers();
                     std::thread::yield_now();
                 }
             });

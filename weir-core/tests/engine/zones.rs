@@ -2,14 +2,16 @@
 
 use proptest::prelude::*;
 use std::ptr::NonNull;
-use weir_core::buddy::Pageblock;
+use weir_core::base::cause::Cause;
+use weir_core::base::invalid_free::InvalidFree;
+use weir_core::base::level::Level;
+use weir_core::base::run::Run;
+use weir_core::base::units::{PAGE, PAGEBLOCK, PAGEBLOCK_PAGES};
 use weir_core::heap::Heap;
-use weir_core::page::{PAGE, PAGEBLOCK, PAGEBLOCK_PAGES};
-use weir_core::platform::{Below, Misuse, Platform, Run};
-use weir_core::pressure::Level;
-use weir_core::stats::Cause;
-use weir_core::trace::Place;
-use weir_core::user_zone::{InUse, Memory, UserZone};
+use weir_core::pages::pageblock::Pageblock;
+use weir_core::pages::user_zone::{InUse, Memory, UserZone};
+use weir_core::platform::{Diagnostics, Host, Memory as _};
+use weir_core::telemetry::trace::Place;
 
 use crate::fake::Fake;
 
@@ -29,18 +31,18 @@ impl World {
         let fake: &Fake = heap.platform();
         let base = fake.map(blocks * PAGEBLOCK, PAGEBLOCK).unwrap();
         let described = fake.map(UserZone::descriptor_bytes(blocks * PAGEBLOCK).next_multiple_of(PAGE), PAGE).unwrap();
-        let below: NonNull<dyn Below> = NonNull::from(fake);
+        let below: NonNull<dyn Host> = NonNull::from(fake);
         let run = Run { addr: base, len: blocks * PAGEBLOCK };
         // SAFETY: all of it lives as long as the world, whose drop takes the zone off first.
         let zone = Box::new(unsafe { UserZone::new(run, described as *mut Pageblock, below, memory) });
         // SAFETY: as above.
-        unsafe { heap.add_zone(NonNull::from(&*zone)) };
+        unsafe { heap.pages().add_zone(NonNull::from(&*zone)) };
         Self { heap, zone, base, held: Vec::new() }
     }
 
     fn take(&mut self, pages: usize) -> Option<usize> {
-        let run = self.heap.zone_take(&self.zone, pages, 0)?;
-        let addr = self.heap.zone_addr(&self.zone, run);
+        let run = self.heap.pages().zone_take(&self.zone, pages, 0).ok()?;
+        let addr = self.heap.pages().zone_addr(&self.zone, run);
         // SAFETY: just handed out.
         let bytes = unsafe { std::slice::from_raw_parts_mut(addr as *mut u8, pages * PAGE) };
         assert!(!run.zero || bytes.iter().all(|&b| b == 0), "not zero");
@@ -57,7 +59,7 @@ impl World {
         let bytes = unsafe { std::slice::from_raw_parts(addr as *const u8, pages * PAGE) };
         assert!(bytes.iter().all(|&b| b == byte), "lost its contents");
         self.heap.platform().let_go(addr);
-        self.heap.zone_give(&self.zone, addr, pages).unwrap();
+        self.heap.pages().zone_give(&self.zone, addr, pages).unwrap();
     }
 
     fn pressure(&self) -> usize {
@@ -65,15 +67,15 @@ impl World {
     }
 
     fn check(&self) {
-        self.heap.zone_audit(&self.zone).unwrap();
+        self.heap.pages().zone_audit(&self.zone).unwrap();
         let held: usize = self.held.iter().map(|(_, pages, _)| pages).sum();
-        assert_eq!(self.heap.zone_usage(&self.zone).used, held);
+        assert_eq!(self.heap.pages().zone_usage(&self.zone).used, held);
     }
 }
 
 impl Drop for World {
     fn drop(&mut self) {
-        self.heap.remove_zone(&self.zone);
+        self.heap.pages().remove_zone(&self.zone);
     }
 }
 
@@ -84,9 +86,13 @@ fn what_is_free_goes_back_under_pressure_and_above_the_peak_in_calm_times() {
     assert!(world.take(1).is_none());
     (0..60).for_each(|_| world.give(0));
     world.heap.balance_calm();
-    assert_eq!(world.heap.zone_usage(&world.zone).idle, 60 * 64, "the peak of the window that ended was all of it");
+    assert_eq!(
+        world.heap.pages().zone_usage(&world.zone).idle,
+        60 * 64,
+        "the peak of the window that ended was all of it"
+    );
     world.heap.balance_calm();
-    assert!(world.heap.zone_usage(&world.zone).idle <= 16);
+    assert!(world.heap.pages().zone_usage(&world.zone).idle <= 16);
     (0..60).for_each(|_| assert!(world.take(64).is_some()));
     (0..60).for_each(|_| world.give(0));
     assert_eq!(world.pressure(), 60 * 64 * PAGE);
@@ -102,7 +108,7 @@ fn locked_memory_is_never_offered() {
     world.give(0);
     assert_eq!(world.pressure() + world.heap.trim(), 0);
     assert_eq!(world.heap.platform().take_released(), Vec::<Vec<Run>>::new());
-    assert_eq!(world.heap.zone_usage(&world.zone).idle, 1024);
+    assert_eq!(world.heap.pages().zone_usage(&world.zone).idle, 1024);
 }
 
 #[test]
@@ -119,8 +125,8 @@ fn an_allocation_waits_for_the_batch_in_flight_and_does_not_fail() {
         std::thread::spawn(move || {
             // SAFETY: the test waits for this thread before the world goes.
             let (heap, zone) = unsafe { (&*(heap as *const Heap<Fake>), &*(zone as *const UserZone)) };
-            let got = heap.zone_take(zone, 512, 0);
-            by.store(1 + usize::from(got.is_some()), std::sync::atomic::Ordering::SeqCst);
+            let got = heap.pages().zone_take(zone, 512, 0);
+            by.store(1 + usize::from(got.is_ok()), std::sync::atomic::Ordering::SeqCst);
         });
         std::thread::sleep(std::time::Duration::from_millis(30));
     });
@@ -139,18 +145,18 @@ fn a_range_goes_out_of_use_only_if_none_of_it_is_in_use() {
         world.held.iter().position(|held| (held.0 - world.base) / PAGEBLOCK == block).unwrap()
     };
     (0..3).for_each(|block| world.give(in_block(&world, block)));
-    assert_eq!(world.heap.zone_offline(&world.zone, 1..4), Err(InUse { pages: PAGEBLOCK_PAGES }));
-    assert_eq!(world.heap.zone_usage(&world.zone).closed, 0, "it stays as it was");
-    assert_eq!(world.heap.zone_offline(&world.zone, 1..3), Ok(()));
+    assert_eq!(world.heap.pages().zone_offline(&world.zone, 1..4), Err(InUse { pages: PAGEBLOCK_PAGES }));
+    assert_eq!(world.heap.pages().zone_usage(&world.zone).closed, 0, "it stays as it was");
+    assert_eq!(world.heap.pages().zone_offline(&world.zone, 1..3), Ok(()));
     world.check();
     assert!(world.take(PAGEBLOCK_PAGES).is_some());
     assert!(world.take(1).is_none(), "nothing is handed out of what is out of use");
     assert_eq!(world.pressure(), 0, "and nothing is done with it");
-    assert_eq!(world.heap.zone_close(&world.zone, 3..4), PAGEBLOCK_PAGES);
+    assert_eq!(world.heap.pages().zone_close(&world.zone, 3..4), PAGEBLOCK_PAGES);
     world.give(in_block(&world, 3));
-    assert_eq!(world.heap.zone_close(&world.zone, 3..4), 0, "it emptied");
+    assert_eq!(world.heap.pages().zone_close(&world.zone, 3..4), 0, "it emptied");
     assert!(world.take(1).is_none());
-    world.heap.zone_open(&world.zone, 1..4);
+    world.heap.pages().zone_open(&world.zone, 1..4);
     world.check();
     (0..3).for_each(|_| assert!(world.take(PAGEBLOCK_PAGES).is_some()));
 }
@@ -166,9 +172,9 @@ fn a_child_leaves_its_parents_shared_zone_alone() {
         // SAFETY: frozen just now; this test is the child.
         unsafe { world.heap.thaw_child() };
         assert_eq!(world.zone.is_foreign(), shared);
-        assert_eq!(world.heap.zone_take(&world.zone, 1, 0).is_none(), shared);
+        assert_eq!(world.heap.pages().zone_take(&world.zone, 1, 0).is_err(), shared);
         assert_eq!(world.pressure() == 0, shared);
-        assert_eq!(world.heap.zone_give(&world.zone, first, 8), Ok(()));
+        assert_eq!(world.heap.pages().zone_give(&world.zone, first, 8), Ok(()));
     }
 }
 
@@ -176,13 +182,13 @@ fn a_child_leaves_its_parents_shared_zone_alone() {
 fn wrong_gives_are_named() {
     let mut world = World::new(2, PRIVATE);
     let at = world.take(8).unwrap();
-    let give = |addr, pages| world.heap.zone_give(&world.zone, addr, pages);
-    assert_eq!(give(at - PAGE, 1).err(), Some(Misuse::ForeignPointer));
-    assert_eq!(give(at + 1, 1).err(), Some(Misuse::InteriorPointer));
-    assert_eq!(give(at, 9).err(), Some(Misuse::DoubleFree));
-    assert_eq!(give(usize::MAX - 5, 3).err(), Some(Misuse::ForeignPointer));
+    let give = |addr, pages| world.heap.pages().zone_give(&world.zone, addr, pages);
+    assert_eq!(give(at - PAGE, 1).err(), Some(InvalidFree::ForeignPointer));
+    assert_eq!(give(at + 1, 1).err(), Some(InvalidFree::InteriorPointer));
+    assert_eq!(give(at, 9).err(), Some(InvalidFree::DoubleFree));
+    assert_eq!(give(usize::MAX - 5, 3).err(), Some(InvalidFree::ForeignPointer));
     assert_eq!(give(at, 8), Ok(()));
-    assert_eq!(give(at, 8).err(), Some(Misuse::DoubleFree));
+    assert_eq!(give(at, 8).err(), Some(InvalidFree::DoubleFree));
     world.held.clear();
     world.check();
 }
@@ -230,8 +236,8 @@ proptest! {
                     world.heap.balance_calm();
                 }
                 Step::Pressure => drop(world.pressure()),
-                Step::Close(block) => drop(world.heap.zone_close(&world.zone, block..block + 2)),
-                Step::Open(block) => world.heap.zone_open(&world.zone, block..block + 2),
+                Step::Close(block) => drop(world.heap.pages().zone_close(&world.zone, block..block + 2)),
+                Step::Open(block) => world.heap.pages().zone_open(&world.zone, block..block + 2),
             }
             world.check();
         }

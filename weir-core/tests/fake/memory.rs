@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use libc::{MAP_ANONYMOUS, MAP_FIXED_NOREPLACE, MAP_NORESERVE, MAP_PRIVATE, PROT_NONE, PROT_READ, PROT_WRITE};
-use weir_core::page::PAGE;
-use weir_core::platform::{Reach, Run};
+use weir_core::base::run::Run;
+use weir_core::base::units::PAGE;
+use weir_core::platform::Reach;
 
 /// Address of the first try for a window below 4 GiB.
 const LOW: usize = 1 << 28;

@@ -1,6 +1,6 @@
 //! A platform made of plain memory and locks, whose clock, CPUs, nodes and failures a test decides.
 //!
-//! It checks what the engine owes a platform: calls that may be system calls come under no lock of rank 2 to 4;
+//! It checks what the engine owes a platform: calls that may be system calls come under none of the locks from the depots' rank on;
 //! released runs are whole pages of mapped memory, not in use (as far as the test tells) and not in flight twice.
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
@@ -11,16 +11,21 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
 use std::sync::{Condvar, Mutex, MutexGuard};
 
-use weir_core::page::PAGE;
-use weir_core::percpu::{CpuSlab, Pushed, Table};
-use weir_core::platform::{Below, Contents, Misuse, Placed, Platform, Reach, Released, Run};
-use weir_core::stats::{Cause, Stats};
-use weir_core::tunables::Tunables;
+use weir_core::base::cause::Cause;
+use weir_core::base::invalid_free::InvalidFree;
+use weir_core::base::run::Run;
+use weir_core::base::units::PAGE;
+use weir_core::platform::cpu_table::{CpuSlab, Pushed, Table};
+use weir_core::platform::{
+    Clock, Contents, CpuOps, Diagnostics, Host, Memory, Placed, Reach, Released, Topology, Wait, Workers, rank,
+};
+use weir_core::telemetry::stats::Stats;
+use weir_core::telemetry::tunables::Tunables;
 
 /// CPUs of the machine.
 pub const CPUS: usize = 1024;
 /// Locks under which no call that may be a system call is allowed.
-const QUIET_RANKS: u32 = 0b1_1100 << 8;
+const QUIET_RANKS: u32 = ((1 << (rank::ZONE + 1)) - (1 << rank::DEPOT)) << 8;
 
 thread_local! {
     static CPU: Cell<usize> = const { Cell::new(0) };
@@ -93,7 +98,7 @@ pub struct Fake {
     pub fences: AtomicUsize,
     /// Fences are refused.
     pub no_fence: AtomicBool,
-    misuses: Mutex<Vec<(Misuse, usize)>>,
+    misuses: Mutex<Vec<(InvalidFree, usize)>>,
     /// Every call of release so far.
     released: Mutex<Vec<Vec<Run>>>,
     /// Bytes of metadata released so far.
@@ -199,7 +204,7 @@ impl Fake {
     }
 
     /// The misuses recorded since the last call.
-    pub fn take_misuses(&self) -> Vec<(Misuse, usize)> {
+    pub fn take_misuses(&self) -> Vec<(InvalidFree, usize)> {
         std::mem::take(&mut locked(&self.misuses))
     }
 
@@ -304,7 +309,7 @@ impl Fake {
     }
 }
 
-impl Below for Fake {
+impl Host for Fake {
     fn release(&self, runs: &[Run], calm: bool) -> Released {
         let fails = self.fails(Call::Release);
         self.check_release(runs);
@@ -330,7 +335,7 @@ impl Below for Fake {
     }
 }
 
-impl Platform for Fake {
+impl Memory for Fake {
     fn window(&self, len: usize, align: usize, reach: Reach) -> Option<Run> {
         if self.fails(Call::Window) {
             return None;
@@ -351,10 +356,6 @@ impl Platform for Fake {
             return Placed::Refused;
         }
         if locked(&self.memory).map_at(run) { Placed::Done } else { Placed::Occupied }
-    }
-
-    fn summon(&self, node: usize, _: Cause, _: bool) {
-        locked(&self.summoned).push(node);
     }
 
     fn map(&self, len: usize, align: usize) -> Option<usize> {
@@ -413,11 +414,15 @@ impl Platform for Fake {
     fn huge_on_touch(&self) -> bool {
         self.huge.load(Relaxed)
     }
+}
 
+impl Clock for Fake {
     fn now(&self) -> u64 {
         self.clock.load(Relaxed)
     }
+}
 
+impl Topology for Fake {
     fn nodes(&self) -> usize {
         self.node_count.load(Relaxed)
     }
@@ -425,7 +430,9 @@ impl Platform for Fake {
     fn node(&self) -> usize {
         NODE.get().min(self.nodes() - 1)
     }
+}
 
+impl Wait for Fake {
     fn wait(&self, word: &AtomicU32, expected: u32) {
         let guard = locked(&self.sleepers.0);
         if word.load(SeqCst) == expected {
@@ -438,17 +445,29 @@ impl Platform for Fake {
         self.sleepers.1.notify_all();
     }
 
-    fn notify(&self) {
+    fn held_ranks(&self) -> Option<&AtomicU32> {
+        Some(RANKS.with(|r| *r))
+    }
+}
+
+impl Workers for Fake {
+    fn wake_node_worker(&self, node: usize, _: Cause, _: bool) {
+        locked(&self.summoned).push(node);
+    }
+
+    fn wake_balancer(&self) {
         self.outside_locks();
         self.notices.fetch_add(1, Relaxed);
     }
 
-    fn notify_taker(&self) {
+    fn wake_finalizer(&self) {
         self.outside_locks();
         self.taker_notices.fetch_add(1, Relaxed);
     }
+}
 
-    fn misuse(&self, what: Misuse, addr: usize, _class_size: usize) {
+impl Diagnostics for Fake {
+    fn invalid_free(&self, what: InvalidFree, addr: usize, _class_size: usize) {
         self.outside_locks();
         locked(&self.misuses).push((what, addr));
     }
@@ -460,11 +479,9 @@ impl Platform for Fake {
     fn tunables(&self) -> &Tunables {
         &self.tunables
     }
+}
 
-    fn held_ranks(&self) -> Option<&AtomicU32> {
-        Some(RANKS.with(|r| *r))
-    }
-
+impl CpuOps for Fake {
     fn lockless(&self) -> bool {
         self.lockless
     }

@@ -120,7 +120,7 @@ impl Shelf {
             }
             Step::Pressure(level) => _ = self.heap.balance_pressure(level, Cause::Pressure),
             Step::Trim => _ = self.heap.trim(),
-            Step::TakeDown => _ = self.heap.take_down(),
+            Step::TakeDown => _ = self.heap.run_finalizers(),
             Step::Reserve(which, n) => {
                 let set = self.heap.set_cache_reserve(self.caches[which].0, n);
                 assert!(set.is_ok() || self.may_fail);

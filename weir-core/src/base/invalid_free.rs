@@ -1,0 +1,24 @@
+//! What can be wrong with a pointer that a program frees or resizes.
+
+use core::fmt;
+
+/// What is wrong with a pointer, as far as the engine can tell cheaply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InvalidFree {
+    /// The object was already free.
+    DoubleFree,
+    /// The address lies inside an object, not at its start.
+    InteriorPointer,
+    /// No block begins there.
+    ForeignPointer,
+}
+
+impl fmt::Display for InvalidFree {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::DoubleFree => "double free",
+            Self::InteriorPointer => "free of a pointer into the middle of a block",
+            Self::ForeignPointer => "free of a pointer that was never allocated",
+        })
+    }
+}

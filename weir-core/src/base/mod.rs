@@ -1,0 +1,13 @@
+//! What every layer needs: units, sets, levels, causes.
+
+pub mod backing;
+pub mod backoff;
+pub mod cause;
+pub mod fault;
+pub mod id_set;
+pub mod invalid_free;
+pub mod level;
+pub mod run;
+pub mod size_class;
+pub mod units;
+pub mod unwind;

@@ -1,0 +1,88 @@
+//! Size classes: eight to a doubling, so that no object wastes more than 12.5 %.
+//!
+//! Class 0 means "none"; classes 1 to [`COUNT`] are the sizes of [`SIZE`].
+
+use crate::base::units::PAGE;
+
+/// Number of classes.
+pub const COUNT: usize = 72;
+/// Largest size that a class serves, bytes.
+pub const MAX_SIZE: usize = 32 << 10;
+/// Alignment of every object, bytes.
+pub const MIN_ALIGN: usize = 16;
+
+/// Object size by class.
+pub const SIZE: [u32; COUNT + 1] = sizes();
+/// Class by `(size + 15) / 16`.
+pub static CLASS: [u8; MAX_SIZE / MIN_ALIGN + 1] = classes();
+
+const fn sizes() -> [u32; COUNT + 1] {
+    let mut out = [0; COUNT + 1];
+    let mut class = 1;
+    while class <= COUNT {
+        out[class] = if class <= 8 {
+            16 * class as u32
+        } else {
+            let (doubling, step) = ((class - 9) / 8, (class - 9) % 8 + 1);
+            (128 << doubling) + (16 << doubling) * step as u32
+        };
+        class += 1;
+    }
+    out
+}
+
+const fn classes() -> [u8; MAX_SIZE / MIN_ALIGN + 1] {
+    let mut out = [1; MAX_SIZE / MIN_ALIGN + 1];
+    let (mut i, mut class) = (1, 1);
+    while i < out.len() {
+        if i * MIN_ALIGN > SIZE[class] as usize {
+            class += 1;
+        }
+        out[i] = class as u8;
+        i += 1;
+    }
+    out
+}
+
+/// The class for `size` bytes (at most [`MAX_SIZE`]).
+#[inline]
+pub fn class_of(size: usize) -> usize {
+    CLASS[size.div_ceil(MIN_ALIGN)] as usize
+}
+
+/// The smallest class for `size` bytes whose objects are all aligned to `align`, a power of two up to a page.
+pub fn class_aligned(size: usize, align: usize) -> Option<usize> {
+    if size > MAX_SIZE || align > PAGE {
+        return None;
+    }
+    (class_of(size)..=COUNT).find(|&c| (SIZE[c] as usize).is_multiple_of(align))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_size_gets_the_smallest_class_and_wastes_at_most_an_eighth() {
+        for size in 1..=MAX_SIZE {
+            let class = class_of(size);
+            assert!(SIZE[class] as usize >= size && (class == 1 || (SIZE[class - 1] as usize) < size), "{size}");
+            let waste = SIZE[class] as usize - size;
+            assert!(waste < 16 || waste * 8 <= SIZE[class] as usize, "{size} wastes {waste}");
+        }
+        assert_eq!(class_of(0), 1);
+        assert_eq!(SIZE[COUNT] as usize, MAX_SIZE);
+    }
+
+    #[test]
+    fn aligned_classes_are_aligned() {
+        for shift in 4..=12 {
+            for size in [1, 100, 1000, 5000, 20_000, 32_768] {
+                let class = class_aligned(size, 1 << shift).unwrap();
+                assert_eq!(SIZE[class] as usize % (1 << shift), 0);
+                assert!(SIZE[class] as usize >= size);
+            }
+        }
+        assert_eq!(class_aligned(MAX_SIZE + 1, 16), None);
+    }
+}

@@ -1,0 +1,59 @@
+//! When blocks in use are looked at, for how much of them has been touched.
+
+use super::Mapped;
+use super::residence::{Look, look};
+use super::table::Block;
+use crate::platform::Platform;
+
+/// A block of which at most this part is untouched counts as touched all over.
+pub(super) const NEARLY_ALL: usize = 16;
+/// Shortest time, ns, between two looks at all blocks that are not known to be touched: 16 looks of a few us each are
+/// then at most 1 % of a CPU.
+const LOOK_INTERVAL: u64 = 10_000_000;
+
+impl<P: Platform> Mapped<'_, P> {
+    /// Learns from the block handed out before this one, if it is still in use: a program that fills its blocks as it
+    /// gets them has filled that one.
+    pub(super) fn look_at_newest(&self) {
+        let newest = self.lock().untouched.see_newest();
+        // It may be freed meanwhile, and its addresses be another's: then one wrong thing is learnt.
+        if let Some(block) = newest
+            && let Some(look) = self.look_in_use(block)
+            && !block.huge
+        {
+            self.lock().density.observe_in_use(look.filled);
+        }
+    }
+
+    /// Looks at a block in use, and notes what of it is untouched.
+    fn look_in_use(&self, block: Block) -> Option<Look> {
+        let found = look(&self.pages.platform, block.run);
+        let untouched = untouched(block.run.len, found);
+        let mut blocks = self.lock();
+        blocks.untouched.set(block, untouched);
+        blocks.note(0);
+        found
+    }
+
+    /// Looks at the blocks in use that may have been touched since the last look: at the youngest, which is most likely
+    /// being touched now, and from time to time at all.
+    pub(super) fn look_at_untouched(&self) {
+        let now = self.pages.platform.now();
+        let mut blocks = self.lock();
+        let (known, count) = blocks.untouched.blocks();
+        let all = now.saturating_sub(blocks.untouched.looked_at) >= LOOK_INTERVAL;
+        if all {
+            blocks.untouched.looked_at = now;
+        }
+        drop(blocks);
+        for &block in &known[..if all { count } else { count.min(1) }] {
+            self.look_in_use(block);
+        }
+    }
+}
+
+/// Of a block of `len` bytes, those untouched by what a look found; none where the platform cannot say.
+pub(super) fn untouched(len: usize, found: Option<Look>) -> usize {
+    let untouched = found.map_or(0, |look| len.saturating_sub(look.resident));
+    if untouched <= len / NEARLY_ALL { 0 } else { untouched }
+}

@@ -1,0 +1,138 @@
+//! Maps a block: a retained one if one fits, else a new mapping.
+
+use super::looks::NEARLY_ALL;
+use super::table::{Block, Blocks, Kept, table_bytes};
+use super::{Mapped, moved};
+use crate::base::cause::Cause;
+use crate::base::run::Run;
+use crate::base::units::{MAX_RUN, PAGE, PAGEBLOCK};
+use crate::pages::Short;
+use crate::platform::{Contents, Platform};
+use crate::telemetry::stats;
+
+/// Longest block, bytes, mapped on its own that is made zero by writing: in a longer one few samples tell too little.
+const WIPE_MAX: usize = 64 << 20;
+
+/// A block just mapped.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Fresh {
+    pub(crate) addr: usize,
+    /// It is known to be zero.
+    pub(crate) zero: bool,
+    /// Bytes that have no memory behind them yet.
+    pub(crate) untouched: usize,
+}
+
+impl<P: Platform> Mapped<'_, P> {
+    /// Maps a block of its own.
+    pub(crate) fn map_block(&self, len: usize, align: usize) -> Result<Fresh, Short> {
+        self.mapped_room()?;
+        // Room in the table is kept from here on.
+        let kept = (align <= PAGE).then(|| self.reuse_block(len)).flatten();
+        let fresh = || {
+            let again = self.lock().recent.taken(len / PAGE);
+            self.pages.events.taken_again(&self.pages.platform, again);
+            // At a pageblock where huge pages are to come; else at any page, which is harder to guess.
+            let huge = self.pages.platform.huge_on_touch() || self.lock().density.pays();
+            let align = if huge { align.max(PAGEBLOCK) } else { align };
+            let addr = self.pages.platform.map(len, align)?;
+            Some((Kept { block: Block { run: Run { addr, len }, ..Block::NONE }, resident: 0 }, true))
+        };
+        let Some((Kept { mut block, resident }, zero)) = kept.map(|kept| (kept, false)).or_else(fresh) else {
+            self.lock().unreserve();
+            return Err(Short);
+        };
+        self.look_at_newest();
+        let wants_huge = self.lock().density.wants_huge();
+        if wants_huge && !block.huge && self.pages.platform.tunables().huge_blocks.get() != 0 {
+            self.pages.platform.advise_huge(block.run);
+            block.huge = true;
+        }
+        block.is_touched = resident == block.run.len;
+        self.lock().insert(block, block.run.len - resident);
+        // Before the program touches it. Kept blocks that make room for others are no report.
+        self.unmap_those(Cause::Idle, Blocks::drop_over);
+        stats::add(&self.pages.platform.stats().mapped_bytes, block.run.len as u64);
+        Ok(Fresh { addr: block.run.addr, zero, untouched: block.run.len - resident })
+    }
+
+    /// Reserves room in the table for one block.
+    fn mapped_room(&self) -> Result<(), Short> {
+        loop {
+            let reserved = self.lock().reserve();
+            let Err(capacity) = reserved else { return Ok(()) };
+            let table = self.pages.platform.map_metadata(table_bytes(capacity), PAGE).ok_or(Short)?;
+            let old = self.lock().rehash(table, capacity);
+            if let Some(run) = old {
+                self.pages.platform.unmap(run);
+            }
+        }
+    }
+
+    /// A block freed a while ago, grown or cut to `len`.
+    fn reuse_block(&self, len: usize) -> Option<Kept> {
+        let mut kept = self.lock().reuse(len)?;
+        if kept.block.run.len > len + len / 8 {
+            kept = self.cut_kept(kept, len);
+        }
+        let Kept { block, resident } = kept;
+        let run = block.run;
+        let len = run.len.max(len);
+        let renewed = self.pages.platform.renew(run, len);
+        if renewed.is_none() {
+            self.pages.platform.unmap(run);
+        }
+        renewed.map(|addr| Kept { block: moved(block, Run { addr, len }), resident })
+    }
+
+    /// The first `len` bytes of a kept block; the rest is kept on, as far as memory is behind it.
+    fn cut_kept(&self, Kept { mut block, resident }: Kept, len: usize) -> Kept {
+        let rest = Run { addr: block.run.addr + len, len: block.run.len - len };
+        block.run.len = len;
+        // A program touches a block from its beginning.
+        let first = resident.min(len);
+        let rest = Kept { block: Block { run: rest, is_rest: true, ..block }, resident: resident - first };
+        if rest.resident > 0 {
+            self.keep_or_unmap(rest)
+        } else {
+            self.pages.platform.unmap(rest.block.run)
+        }
+        Kept { block, resident: first }
+    }
+
+    /// Takes up to `more` bytes that were cut off `block`, and are kept right behind it, into the block. Returns how many,
+    /// and how many of them are resident.
+    pub(super) fn absorb(&self, block: &Block, more: usize) -> (usize, usize) {
+        let Some(mut kept) = self.lock().take_rest(block) else { return (0, 0) };
+        if kept.block.run.len > more {
+            kept = self.cut_kept(kept, more);
+        }
+        let run = kept.block.run;
+        if self.pages.platform.renew(run, run.len).is_none() {
+            self.pages.platform.unmap(run);
+            return (0, 0);
+        }
+        (run.len, kept.resident)
+    }
+
+    /// Makes a block that was used before, and has just been allocated, read as zero.
+    pub(crate) fn wipe(&self, run: Run) {
+        let Run { addr, len } = run;
+        // Writing zeros makes all of a block resident, of which the program may never touch more than a few pages (a
+        // sparse table). Only a short block, or one that has memory behind nearly all of it, is written to; any other is
+        // released, so that it is as a fresh one.
+        let untouched = self.lock().untouched.of(addr);
+        let write = len <= MAX_RUN * PAGE || len <= WIPE_MAX && untouched <= len / NEARLY_ALL;
+        let zero = || {
+            let released = self.pages.platform.release(&[run], false);
+            released.runs == 1 && released.contents == Contents::Zero
+        };
+        if write || !zero() {
+            // SAFETY: a block of that length, the caller's.
+            unsafe { core::ptr::write_bytes(addr as *mut u8, 0, len) };
+            return;
+        }
+        let mut blocks = self.lock();
+        blocks.released(addr);
+    }
+}

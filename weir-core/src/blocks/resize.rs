@@ -1,0 +1,97 @@
+//! A block grows and shrinks. Growth moves page table entries, costs no copy and leaves no hole; so a run that has grown past
+//! [`FIRST_MAPPED`] moves to a mapping of its own. What plain allocations ask for stays in the heap, where it costs no
+//! system call. As for a program which grows such blocks and frees them again and again page faults would cost more than
+//! copies do, each such free raises that size to the block's, up to [`LAST_MAPPED`] (the C library raises its threshold for
+//! mappings in the same way).
+
+use core::ptr::null_mut;
+use core::sync::atomic::Ordering::Relaxed;
+
+use super::table::{Block, Blocks};
+use super::{Mapped, moved};
+use crate::base::cause::Cause;
+use crate::base::invalid_free::InvalidFree;
+use crate::base::run::Run;
+use crate::base::units::{MAX_RUN, PAGE};
+use crate::platform::Platform;
+
+/// Size, bytes, from which a run that has grown is mapped on its own: the copies before it are cheap.
+pub(crate) const FIRST_MAPPED: usize = 128 << 10;
+/// The most that this size is raised to.
+const LAST_MAPPED: usize = MAX_RUN * PAGE;
+/// Part of a mapped block's length that it grows by at least.
+const SLACK: usize = 8;
+/// And the most of that, bytes.
+const MOST_SLACK: usize = 16 << 20;
+/// Blocks mapped on their own beyond which no run becomes one: Linux allows a process 65,530 mappings.
+const MOST_MAPPED: usize = 1 << 13;
+
+impl<P: Platform> Mapped<'_, P> {
+    /// Whether a run of `pages` pages that is to have `size` bytes is better off in a mapping of its own, wherever it is.
+    pub(crate) fn outgrows(&self, pages: usize, size: usize) -> bool {
+        let from = self.blocks.mapped_from.load(Relaxed);
+        size >= from && pages * PAGE < size && pages * PAGE < 2 * from
+    }
+
+    /// Whether a run that has grown to `size` bytes is to become a block mapped on its own.
+    pub(crate) fn takes_grown(&self, size: usize) -> bool {
+        let is_long = (self.blocks.mapped_from.load(Relaxed)..=MAX_RUN * PAGE).contains(&size);
+        is_long && self.count() < MOST_MAPPED
+    }
+
+    /// Resizes a block mapped on its own. One that grows by less than a part of its length gets that part at once:
+    /// addresses, not memory, so that a buffer that grows by small steps does not cost a system call each.
+    pub(crate) fn resize_mapped(&self, block: *mut u8, len: usize, size: usize) -> *mut u8 {
+        let step = (len / SLACK).min(MOST_SLACK);
+        if size <= len && len - size <= step {
+            return block;
+        }
+        if size > len && size - len < step {
+            // What ends below the last size that stays in the heap must not look longer when it is freed.
+            let most = if size <= LAST_MAPPED { LAST_MAPPED } else { usize::MAX };
+            let grown = self.remap(block as usize, len, (len + step).min(most));
+            if !grown.is_null() {
+                return grown;
+            }
+        }
+        self.remap(block as usize, len, size)
+    }
+
+    /// A block of `len` bytes that is mapped on its own is freed.
+    pub(crate) fn note_mapped_free(&self, len: usize) {
+        if len <= LAST_MAPPED {
+            self.blocks.mapped_from.fetch_max(len + PAGE, Relaxed);
+        }
+    }
+
+    pub(crate) fn remap(&self, addr: usize, len: usize, size: usize) -> *mut u8 {
+        let Some(new_len) = size.checked_next_multiple_of(PAGE).filter(|&l| l <= isize::MAX as usize) else {
+            return null_mut();
+        };
+        if new_len == len {
+            return addr as *mut u8;
+        }
+        // Out of the table first: once moved, the old addresses may be another thread's new block.
+        let Some((block, untouched)) = self.lock().lift(addr) else {
+            self.pages.platform.invalid_free(InvalidFree::DoubleFree, addr, 0);
+            return null_mut();
+        };
+        let (more, resident) = if new_len > len { self.absorb(&block, new_len - len) } else { (0, 0) };
+        let before = Run { addr, len: len + more };
+        let is_enough = before.len == new_len;
+        let remapped = if is_enough { Some(addr) } else { self.pages.platform.remap(before, new_len) };
+        let now = remapped.map_or(before, |addr| Run { addr, len: new_len });
+        let untouched = (untouched + now.len).saturating_sub(len + resident);
+        let block = Block { is_touched: block.is_touched && untouched == 0, ..moved(block, now) };
+        self.lock().insert(block, untouched);
+        self.unmap_those(Cause::Idle, Blocks::drop_over);
+        let stat = &self.pages.platform.stats().mapped_bytes;
+        stat.fetch_add((now.len as u64).wrapping_sub(len as u64), Relaxed);
+        match remapped {
+            Some(addr) => addr as *mut u8,
+            // Programs do not expect that less may be refused: the block stays as long as it is.
+            None if new_len < len => addr as *mut u8,
+            None => null_mut(),
+        }
+    }
+}

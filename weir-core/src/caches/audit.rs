@@ -1,0 +1,154 @@
+//! The audit: every page is in exactly one state, every list holds what belongs on it, every count is the sum of what
+//! it counts. For tests and for a program that doubts its heap; it walks everything and changes nothing.
+
+use super::Caches;
+use crate::base::fault::{Fault, check};
+use crate::base::units::{PAGE, PAGEBLOCK_PAGES};
+use crate::caches::geometry::CACHES;
+use crate::caches::slab;
+use crate::pages::node::ZoneKind;
+use crate::pages::window::{LARGE, NOTHING};
+use crate::platform::Platform;
+use core::sync::atomic::Ordering::Relaxed;
+
+/// What an audit counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Audit {
+    /// Pages of slabs.
+    pub slab_pages: usize,
+    /// Pages of large runs.
+    pub run_pages: usize,
+    /// Large runs.
+    pub runs: usize,
+    /// Free pages that are backed.
+    pub idle_pages: usize,
+    /// Free pages that are not.
+    pub reported_pages: usize,
+    /// Pages of address space that belong to nobody: somebody else's mapping was in the way.
+    pub hole_pages: usize,
+    /// Objects that programs hold.
+    pub live_objects: usize,
+    /// Objects in depots.
+    pub depot_objects: usize,
+    /// Objects in per-CPU buckets.
+    pub cpu_objects: usize,
+    /// Blocks mapped on their own.
+    pub mapped: usize,
+}
+
+impl<P: Platform> Caches<P> {
+    /// Checks all caches and pages. To be called while no other thread uses them: what a thread works on counts as held by
+    /// the program, or is found to be missing; and with every batch lock taken.
+    pub(crate) fn audit(&self) -> Result<Audit, Fault> {
+        let mut audit = Audit::default();
+        let mut sums = [slab::audit::Sum::default(); CACHES];
+        for kind in ZoneKind::ALL {
+            self.audit_zones(kind, &mut audit, &mut sums)?;
+        }
+        let (mut out, mut shells) = (0, 0);
+        for (class, cache) in (1..).zip(self.known()) {
+            let g = cache.shape.get();
+            // The sums are of all nodes' domains: with several, only the totals are compared.
+            let mut whole = slab::audit::Sum::default();
+            for domain in cache.domains() {
+                let slabs = domain.slabs.lock(&self.pages.platform);
+                whole.add(slabs.audit(&self.pages.normal, &g)?);
+                drop(slabs);
+                let mut objects = 0;
+                let depot = domain.depot.lock(&self.pages.platform);
+                shells += depot.shells();
+                depot.audit(class, |addr| {
+                    objects += 1;
+                    check(slab::audit::is_out(&self.pages.normal, &g, addr), "an object of a depot", addr)
+                })?;
+                audit.depot_objects += objects;
+            }
+            check(whole == sums[class], "what lists and pages say of a cache", class)?;
+            out += whole.slabs * usize::from(g.objects) - whole.free;
+        }
+        let stash = self.stash.lock(&self.pages.platform).audit();
+        check(stash == Some(shells), "shells that depots have", shells)?;
+        self.cpu.audit(|class, addr| {
+            audit.cpu_objects += 1;
+            let g = self.table[class].shape.get();
+            check(slab::audit::is_out(&self.pages.normal, &g, addr), "an object of a bucket", addr)
+        })?;
+        let cached = audit.depot_objects + audit.cpu_objects;
+        check(cached <= out, "objects cached twice", cached)?;
+        audit.live_objects = out - cached;
+        let used = self.pages.platform.stats().used_bytes.load(Relaxed) as usize;
+        check(used == (audit.slab_pages + audit.run_pages) * PAGE, "used_bytes", used)?;
+        Ok(audit)
+    }
+
+    fn audit_zones(
+        &self,
+        kind: ZoneKind,
+        audit: &mut Audit,
+        sums: &mut [slab::audit::Sum; CACHES],
+    ) -> Result<(), Fault> {
+        let (window, mut free, mut pages) = (self.pages.window(kind), 0, 0);
+        for node in self.pages.nodes.iter() {
+            let zone = node.zone(kind).lock(&self.pages.platform);
+            let sum = zone.audit(window)?;
+            free += sum.free;
+            pages += zone.pages;
+            audit.idle_pages += sum.idle;
+            audit.reported_pages += sum.free - sum.idle;
+        }
+        let top = window.top() as usize;
+        let held = self.audit_pages(kind, audit, sums)?;
+        check(held + free == pages, "pages in no state", held)?;
+        check(pages <= top, "pages of a window", pages)?;
+        audit.hole_pages += top - pages;
+        Ok(())
+    }
+
+    /// Walks the pages that are not free; returns how many slabs and runs hold.
+    fn audit_pages(
+        &self,
+        kind: ZoneKind,
+        audit: &mut Audit,
+        sums: &mut [slab::audit::Sum; CACHES],
+    ) -> Result<usize, Fault> {
+        let window = self.pages.window(kind);
+        let before = audit.slab_pages + audit.run_pages;
+        let is_free = |page: u32| {
+            // SAFETY: a page below the top; nobody changes its pageblock now.
+            let block = unsafe { &*window.block(page / PAGEBLOCK_PAGES as u32) };
+            block.free.count_range(page as usize % PAGEBLOCK_PAGES, 1) == 1
+        };
+        let mut page = 0;
+        while page < window.top() {
+            let class = window.class_of(page);
+            let len = match class {
+                NOTHING => {
+                    page += 1;
+                    continue;
+                }
+                LARGE => {
+                    // SAFETY: the page heads a run, whose length its descriptor holds.
+                    let len = unsafe { *window.desc(page) };
+                    audit.runs += 1;
+                    audit.run_pages += len as usize;
+                    len
+                }
+                class => {
+                    let class = usize::from(class);
+                    let g = self.table[class].shape.get();
+                    let first = slab::audit::audit_slab(window, &g, page, &mut sums[class])?;
+                    check(first == page, "a slab's first page", page as usize)?;
+                    let len = u32::from(g.pages);
+                    audit.slab_pages += len as usize;
+                    len
+                }
+            };
+            for p in page..page + len {
+                check(!is_free(p), "a page both free and held", p as usize)?;
+                check(class != LARGE || p == page || window.class_of(p) == NOTHING, "a page of two runs", p as usize)?;
+            }
+            page += len;
+        }
+        Ok(audit.slab_pages + audit.run_pages - before)
+    }
+}

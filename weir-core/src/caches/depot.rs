@@ -1,0 +1,137 @@
+//! Buckets: arrays of object pointers that move between CPUs and slabs by way of the depot.
+//!
+//! A bucket is metadata: freed objects are never written to. Its memory is a *shell* ([`crate::caches::shells`]). A depot keeps the
+//! shells of buckets that became empty until its next trim.
+
+mod audit;
+
+use core::ptr::null_mut;
+
+use crate::caches::bucket_size::Points;
+use crate::caches::geometry::MAX_BATCH;
+use crate::caches::shells::Shells;
+use crate::policy::working_set::WorkingSet;
+
+/// A bucket: `len` pointers.
+#[repr(C)]
+pub(crate) struct Bucket {
+    pub(crate) next: *mut Bucket,
+    len: usize,
+    slots: [*mut u8; MAX_BATCH],
+}
+
+/// A depot: the buckets of one cache that are with no CPU, and spare shells.
+pub struct Depot {
+    full: *mut Bucket,
+    /// Shells for more, which the next trim takes.
+    pub spare: Shells,
+    /// How many of `objects` will be wanted again.
+    pub working_set: WorkingSet,
+    /// Objects in the buckets.
+    pub objects: usize,
+    /// Whether larger buckets would be good.
+    pub points: Points,
+    /// Visits so far.
+    pub visits: u64,
+    /// Visits that found it empty.
+    pub misses: u64,
+    /// When the last of those was, ns, as of the last window's end.
+    pub short_at: u64,
+}
+
+// SAFETY: buckets are reached only through the depot, which is always behind its lock.
+unsafe impl Send for Depot {}
+
+impl Depot {
+    /// An empty depot.
+    pub const fn new() -> Self {
+        Self {
+            full: null_mut(),
+            spare: Shells::new(),
+            working_set: WorkingSet::new(),
+            objects: 0,
+            points: Points::new(),
+            visits: 0,
+            misses: 0,
+            short_at: 0,
+        }
+    }
+
+    /// Forgets what is known of a cache that is gone, but keeps the shells.
+    pub fn reset(&mut self, now: u64) {
+        let spare = self.take_spare();
+        *self = Self { spare, short_at: now, ..Self::new() };
+    }
+
+    /// Puts `objects` in buckets; returns how many there were shells for.
+    pub fn put(&mut self, objects: &[*mut u8]) -> usize {
+        let mut done = 0;
+        while done < objects.len() {
+            // SAFETY: buckets are valid and this depot's alone; at most `MAX_BATCH` pointers are in one.
+            unsafe {
+                if self.full.is_null() || (*self.full).len == MAX_BATCH {
+                    let Some(bucket) = self.spare.pop() else { break };
+                    (*bucket).len = 0;
+                    (*bucket).next = self.full;
+                    self.full = bucket;
+                }
+                let len = (*self.full).len;
+                let n = (MAX_BATCH - len).min(objects.len() - done);
+                let slots = (&raw mut (*self.full).slots).cast::<*mut u8>();
+                core::ptr::copy_nonoverlapping(objects[done..].as_ptr(), slots.add(len), n);
+                (*self.full).len = len + n;
+                done += n;
+            }
+        }
+        self.objects += done;
+        self.working_set.put(done as u32);
+        done
+    }
+
+    /// Takes up to `out.len()` objects, those that came last, for a program that wants some; returns how many.
+    pub fn get(&mut self, out: &mut [*mut u8]) -> usize {
+        let n = self.pop(out);
+        self.working_set.get(n as u32);
+        n
+    }
+
+    /// Gives its spare shells up.
+    pub fn take_spare(&mut self) -> Shells {
+        core::mem::replace(&mut self.spare, Shells::new())
+    }
+
+    /// Takes objects for reclaim, which is no demand.
+    pub fn reclaim(&mut self, out: &mut [*mut u8]) -> usize {
+        let n = self.pop(out);
+        self.working_set.shift(n as u32);
+        n
+    }
+
+    fn pop(&mut self, out: &mut [*mut u8]) -> usize {
+        let mut done = 0;
+        while done < out.len() && !self.full.is_null() {
+            let bucket = self.full;
+            // SAFETY: as in `put`; `len` pointers were written there.
+            unsafe {
+                let len = (*bucket).len;
+                let n = len.min(out.len() - done);
+                let slots = (&raw const (*bucket).slots).cast::<*mut u8>();
+                core::ptr::copy_nonoverlapping(slots.add(len - n), out[done..].as_mut_ptr(), n);
+                (*bucket).len = len - n;
+                if len == n {
+                    self.full = (*bucket).next;
+                    self.spare.push(bucket);
+                }
+                done += n;
+            }
+        }
+        self.objects -= done;
+        done
+    }
+}
+
+impl Default for Depot {
+    fn default() -> Self {
+        Self::new()
+    }
+}

@@ -1,0 +1,123 @@
+//! CPUs' buckets are drained into slabs: those of all caches, or of caches that have been idle for long.
+
+use super::Caches;
+use super::geometry::{CACHES, MAX_BATCH};
+use super::object_cache::{Counts, Domain};
+use crate::base::id_set::IdSet;
+use crate::platform::Platform;
+use crate::telemetry::stats;
+
+/// What the last window's end saw of each cache: for telling idle ones.
+pub(crate) struct Idle {
+    /// Frees and visits so far.
+    seen: [u64; CACHES],
+    windows: [u32; CACHES],
+    ended: u64,
+}
+
+impl Idle {
+    pub(crate) const fn new() -> Self {
+        Self { seen: [0; CACHES], windows: [0; CACHES], ended: 0 }
+    }
+}
+
+impl<P: Platform> Caches<P> {
+    /// Takes every CPU's buckets of all caches back to their slabs, and releases the memory of slots that are empty then;
+    /// returns bytes.
+    pub(super) fn drain_all(&self, turn: usize) -> usize {
+        let _in_flight = self.pages.batch(0);
+        self.drain_set(self.reclaimable(), turn, true)
+    }
+
+    /// The same at the severe level: all ceilings sink first, by the same measure. CPUs are busy, and stopped as shortly as
+    /// can be.
+    pub(super) fn sink_and_drain(&self, turn: usize) -> usize {
+        let _in_flight = self.pages.batch(0);
+        let set = self.reclaimable();
+        set.from(0).for_each(|class| self.table[class].tuning.sink(&self.table[class].shape.get()));
+        self.drain_set(set, turn, false)
+    }
+
+    /// Takes back what CPUs hold of caches that have been idle for long; returns bytes. Looks at most once a window.
+    pub(super) fn drain_idle(&self, now: u64, turn: usize) -> usize {
+        let _in_flight = self.pages.batch(0);
+        let mut idle = self.idle.lock(&self.pages.platform);
+        if now < idle.ended + self.window_ns() {
+            return 0;
+        }
+        idle.ended = now;
+        self.cpu.pushes();
+        let enough = self.pages.platform.tunables().cache_idle_windows.get();
+        let mut set = IdSet::EMPTY;
+        for class in self.reclaimable().from(0) {
+            let visits = |domain: &Domain| domain.depot.lock(&self.pages.platform).visits;
+            let seen = self.cpu.pushes_of(class) + self.table[class].domains().map(visits).sum::<u64>();
+            let moved = core::mem::replace(&mut idle.seen[class], seen) != seen;
+            idle.windows[class] = if moved { 0 } else { idle.windows[class].saturating_add(1) };
+            if u64::from(idle.windows[class]) >= enough && self.cpu.held(class).0 > 0 {
+                set.insert(class);
+            }
+        }
+        drop(idle);
+        if set.is_empty() { 0 } else { self.drain_set(set, turn, false) }
+    }
+
+    /// Takes every CPU's buckets of the caches in `set` back to their slabs, and with `release` the memory of slots that are
+    /// empty then; the first node's batch lock is held.
+    fn drain_set(&self, set: IdSet, turn: usize, release: bool) -> usize {
+        stats::add(&self.pages.platform.stats().drains, 1);
+        let mut sink = Sink {
+            caches: self,
+            batch: [core::ptr::null_mut(); MAX_BATCH],
+            n: 0,
+            class: 0,
+            bytes: 0,
+            counted: IdSet::EMPTY,
+        };
+        let room = |class: usize| self.table[class].tuning.ceiling();
+        let first = set.nth(turn);
+        self.cpu.drain(&self.pages.platform, set, first, room, release, |class, object| sink.take(class, object));
+        sink.flush();
+        sink.bytes
+    }
+}
+
+/// Collects drained objects of a cache and puts them into their slabs a batch at a time.
+struct Sink<'a, P: Platform> {
+    caches: &'a Caches<P>,
+    batch: [*mut u8; MAX_BATCH],
+    n: usize,
+    class: usize,
+    bytes: usize,
+    /// Caches that this drain has been counted for.
+    counted: IdSet,
+}
+
+impl<P: Platform> Sink<'_, P> {
+    fn take(&mut self, class: usize, object: *mut u8) {
+        if self.n == MAX_BATCH || class != self.class {
+            self.flush();
+            if !self.counted.contains(class) {
+                self.counted.insert(class);
+                stats::add(&self.counts(class).drains, 1);
+            }
+            self.class = class;
+        }
+        self.batch[self.n] = object;
+        self.n += 1;
+    }
+
+    fn counts(&self, class: usize) -> &Counts {
+        &self.caches.table[class].counts
+    }
+
+    fn flush(&mut self) {
+        if self.n > 0 {
+            let bytes = self.n * self.caches.size_of(self.class);
+            stats::add(&self.counts(self.class).drained, bytes as u64);
+            self.caches.to_slabs(self.class, &self.batch[..self.n]);
+            self.bytes += bytes;
+            self.n = 0;
+        }
+    }
+}

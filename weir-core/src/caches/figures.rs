@@ -1,0 +1,189 @@
+//! What each cache holds and what happened to it, in the words of `vmstat -z` and a few more.
+
+use core::sync::atomic::Ordering::{Acquire, Relaxed};
+
+use crate::caches::Caches;
+use crate::caches::geometry::{CACHES, FIRST_MADE};
+use crate::caches::user_cache::{CacheId, LIVE, NAME_BYTES};
+use crate::platform::Platform;
+
+/// One cache's figures. They are read one after another while other threads go on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CacheStats {
+    /// Its name, ended by zeros; malloc's size classes are `malloc` and their size.
+    pub name: [u8; NAME_BYTES],
+    /// Its number: 1 to 72 are malloc's.
+    pub number: usize,
+    /// Object size, bytes.
+    pub size: usize,
+    /// Objects that may be out at a time; `usize::MAX`: any number.
+    pub limit: usize,
+    /// Free objects that reclaim leaves to it.
+    pub reserve: usize,
+    /// Objects that the program holds.
+    pub used: usize,
+    /// Free objects in CPUs' buckets.
+    pub free_cpu: usize,
+    /// Free objects in the depot.
+    pub free_depot: usize,
+    /// Free objects in slabs.
+    pub free_slab: usize,
+    /// Bytes of its slabs.
+    pub slab_bytes: usize,
+    /// Allocations that succeeded: frees, and what is held. (The fast path counts frees only, inside its section: one
+    /// that is interrupted before its commit counts twice.)
+    pub requests: u64,
+    /// Allocations that failed.
+    pub failures: u64,
+    /// Visits to the depot, by allocations and frees that the CPU's bucket could not serve.
+    pub visits: u64,
+    /// Allocations that found bucket and depot empty, and went to the slabs.
+    pub misses: u64,
+    /// Objects freed on another CPU than they were allocated on, at least: the net flow between CPUs since the cache
+    /// was made, which is what can be known at no cost for the fast path.
+    pub crossed: u64,
+    /// Objects that a CPU's bucket may hold: now, at least, at most.
+    pub bucket: [usize; 3],
+    /// Objects of the depot that will be wanted again.
+    pub working_set: usize,
+    /// Time since an allocation last found the depot empty, ns, as of the last window's end.
+    pub stale_ns: u64,
+    /// Trims that took something.
+    pub trims: u64,
+    /// Bytes that trims took from the depot.
+    pub trimmed_bytes: u64,
+    /// Drains that took something.
+    pub drains: u64,
+    /// Bytes that drains took from CPUs' buckets.
+    pub drained_bytes: u64,
+}
+
+impl CacheStats {
+    /// Its name as text, as far as it is text.
+    ///
+    /// ```
+    /// let mut stats = weir_core::caches::figures::CacheStats::default();
+    /// stats.name[..3].copy_from_slice(b"mbu");
+    /// assert_eq!(stats.name(), "mbu");
+    /// ```
+    pub fn name(&self) -> &str {
+        let bytes = self.name.split(|&byte| byte == 0).next().unwrap_or_default();
+        bytes.utf8_chunks().next().map_or("", |chunk| chunk.valid())
+    }
+
+    /// The table's head, for lines made by `Display`.
+    pub const HEAD: &str = concat!(
+        "ITEM                     SIZE      LIMIT      USED  FREE:CPU     DEPOT      SLAB          REQ   FAIL",
+        "     XCPU  BUCKET(MIN-MAX)    WSET STALE_MS  TRIMS DRAINS   BACK_KIB"
+    );
+}
+
+impl core::fmt::Display for CacheStats {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "{:<22} {:>6} ", self.name(), self.size)?;
+        if self.limit == usize::MAX {
+            write!(f, "{:>10}", "-")?
+        } else {
+            write!(f, "{:>10}", self.limit)?
+        }
+        let [now, least, most] = self.bucket;
+        write!(
+            f,
+            " {:>9} {:>9} {:>9} {:>9} {:>12} {:>6} {:>8} {:>4} {:>10}",
+            self.used,
+            self.free_cpu,
+            self.free_depot,
+            self.free_slab,
+            self.requests,
+            self.failures,
+            self.crossed,
+            now,
+            Range(least, most),
+        )?;
+        let back = (self.trimmed_bytes + self.drained_bytes) >> 10;
+        let stale = self.stale_ns / 1_000_000;
+        write!(f, " {:>7} {:>8} {:>6} {:>6} {:>10}", self.working_set, stale, self.trims, self.drains, back)
+    }
+}
+
+/// `(min-max)`, padded as one word.
+struct Range(usize, usize);
+
+impl core::fmt::Display for Range {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        let digits = |n: usize| n.checked_ilog10().unwrap_or(0) as usize + 1;
+        let len = digits(self.0) + digits(self.1) + 3;
+        for _ in len..f.width().unwrap_or(0) {
+            f.write_str(" ")?;
+        }
+        write!(f, "({}-{})", self.0, self.1)
+    }
+}
+
+impl<P: Platform> Caches<P> {
+    /// The figures of the first cache with a number above `number`; `None`: there is none. O(CPUs).
+    pub(crate) fn next_figures(&self, number: usize) -> Option<CacheStats> {
+        let known = (self.known.load(Relaxed) as usize).min(CACHES);
+        let class = (number + 1..known).find(|&class| self.table[class].state.load(Acquire) == LIVE)?;
+        self.cpu.pushes();
+        Some(self.class_stats(class))
+    }
+
+    /// The figures of a cache that the program made. O(CPUs).
+    pub(crate) fn figures(&self, id: CacheId) -> CacheStats {
+        self.cpu.pushes();
+        self.class_stats(id.number())
+    }
+
+    fn class_stats(&self, class: usize) -> CacheStats {
+        let (cache, clock) = (&self.table[class], self.pages.events.clock());
+        let (g, counts) = (cache.shape.get(), &cache.counts);
+        let mut stats = CacheStats {
+            name: if class < FIRST_MADE { malloc_name(g.size) } else { cache.made.name() },
+            number: class,
+            size: g.size as usize,
+            limit: cache.made.limit.load(Relaxed),
+            reserve: cache.made.reserve.load(Relaxed),
+            failures: counts.failures.load(Relaxed),
+            bucket: [cache.tuning.ceiling(), g.bucket[0].into(), g.bucket[2].into()],
+            trims: counts.trims.load(Relaxed),
+            trimmed_bytes: counts.trimmed.load(Relaxed),
+            drains: counts.drains.load(Relaxed),
+            drained_bytes: counts.drained.load(Relaxed),
+            ..CacheStats::default()
+        };
+        let (mut out, mut short_at) = (0, 0);
+        for domain in cache.domains() {
+            let depot = domain.depot.lock(&self.pages.platform);
+            stats.visits += depot.visits;
+            stats.misses += depot.misses;
+            short_at = depot.short_at.max(short_at);
+            stats.free_depot += depot.objects;
+            stats.working_set += depot.working_set.size() as usize;
+            drop(depot);
+            let slabs = domain.slabs.lock(&self.pages.platform);
+            stats.free_slab += slabs.free;
+            stats.slab_bytes += slabs.slabs * usize::from(g.pages) * crate::base::units::PAGE;
+            out += slabs.slabs * usize::from(g.objects) - slabs.free;
+        }
+        stats.stale_ns = clock.saturating_sub(short_at);
+        let (held, crossed) = self.cpu.held(class);
+        (stats.free_cpu, stats.crossed) = (held, crossed as u64);
+        stats.used = out.saturating_sub(stats.free_depot + held);
+        let pushes = self.cpu.pushes_of(class) - cache.made.frees_before.load(Relaxed);
+        stats.requests = pushes + counts.slow_frees.load(Relaxed) + stats.used as u64;
+        stats
+    }
+}
+
+fn malloc_name(size: u32) -> [u8; NAME_BYTES] {
+    let mut name = [0; NAME_BYTES];
+    name[..7].copy_from_slice(b"malloc ");
+    let digits = size.ilog10() as usize + 1;
+    let mut rest = size;
+    for at in (7..7 + digits).rev() {
+        name[at] = b'0' + (rest % 10) as u8;
+        rest /= 10;
+    }
+    name
+}

@@ -1,0 +1,232 @@
+//! The geometry of a cache: how its objects lie in slabs, and how many of them move at a time.
+//!
+//! malloc's size classes have theirs at compile time ([`MALLOC`]); a cache that a program makes gets its own when it
+//! is made, and a number above those: the class map has a byte a page.
+
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use crate::base::size_class::{COUNT, SIZE};
+use crate::base::units::PAGE;
+use crate::pages::window::DESC_WORDS;
+
+/// Number of the first cache that a program made.
+pub const FIRST_MADE: usize = COUNT + 1;
+/// Caches there can be, counted from number 0, which is none: the byte's other values are `page`'s.
+pub const CACHES: usize = 254;
+/// Largest object of a cache, bytes: one to a slab.
+pub const MAX_OBJECT: usize = MAX_PAGES * PAGE;
+/// Smallest object, bytes: smaller ones are rounded up, as a slab's bitmap has room for no more of them.
+pub const MIN_OBJECT: usize = 16;
+/// Words of a slab's header, before its bitmap.
+pub const HEADER_WORDS: usize = 4;
+/// Objects moved at a time at most.
+pub const MAX_BATCH: usize = 64;
+/// Objects that one CPU keeps of a cache that a program made, at most.
+pub const MADE_CPU: usize = 128;
+
+/// Pages of a slab at most.
+const MAX_PAGES: usize = 32;
+/// Objects that one CPU keeps of a size class of malloc's at most (UMA's largest bucket holds 254).
+const MALLOC_CPU: usize = 256;
+/// Bytes that one CPU keeps of a cache at most, if that is more than a few objects.
+const MAX_CPU_BYTES: usize = 64 << 10;
+/// Objects that one CPU may keep of any cache.
+const FEW: usize = 4;
+/// How much smaller than its largest a bucket is at the start.
+const START_SHARE: usize = 4;
+/// How much smaller than its largest a bucket may become.
+const MIN_SHARE: usize = 16;
+
+/// How the objects of a cache lie in slabs, and how many move at a time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Geometry {
+    /// Number of the cache.
+    pub class: u8,
+    /// Pages of a slab.
+    pub pages: u8,
+    /// Objects moved at a time at most.
+    pub batch: u8,
+    /// Objects of a slab.
+    pub objects: u16,
+    /// Objects that a CPU's bucket may hold: at least, at the start, and at most.
+    pub bucket: [u16; 3],
+    /// Object size, bytes.
+    pub size: u32,
+    /// `ceil(2^40 / size)`.
+    reciprocal: u64,
+}
+
+/// malloc's size classes.
+pub const MALLOC: [Geometry; COUNT + 1] = {
+    let mut out = [Geometry::NONE; COUNT + 1];
+    let mut class = 1;
+    while class <= COUNT {
+        out[class] = Geometry::new(class, SIZE[class] as usize);
+        class += 1;
+    }
+    out
+};
+
+impl Geometry {
+    /// No cache.
+    pub const NONE: Self = Self { class: 0, pages: 0, batch: 0, objects: 0, bucket: [0; 3], size: 0, reciprocal: 0 };
+
+    /// That of cache `class`, with objects of `size` bytes ([`MIN_OBJECT`] to [`MAX_OBJECT`]).
+    pub const fn new(class: usize, size: usize) -> Self {
+        let pages = slab_pages(size);
+        let most = clamp(MAX_CPU_BYTES / size, FEW, if class <= COUNT { MALLOC_CPU } else { MADE_CPU });
+        let least = clamp(most / MIN_SHARE, 2, most);
+        let start = clamp(most / START_SHARE, least, most);
+        Self {
+            class: class as u8,
+            pages: pages as u8,
+            batch: clamp(most / 2, 2, MAX_BATCH) as u8,
+            objects: (pages * PAGE / size) as u16,
+            bucket: [least as u16, start as u16, most as u16],
+            size: size as u32,
+            reciprocal: (1u64 << 40).div_ceil(size as u64),
+        }
+    }
+
+    /// Which object of its slab the byte at `offset` belongs to, and how far into it.
+    #[inline]
+    pub fn object_at(&self, offset: usize) -> (usize, usize) {
+        // A slab is at most 32 pages, so offsets stay below 2^17, and 2^17 / 2^40 below 1 / size: exact.
+        let index = ((offset as u64 * self.reciprocal) >> 40) as usize;
+        (index, offset - index * self.size as usize)
+    }
+
+    /// Whether an object of a slab of this geometry begins at `addr`: no load, no division. Slabs begin at a multiple of
+    /// the power of two above their length.
+    #[inline]
+    pub fn begins_object(&self, addr: usize) -> bool {
+        let offset = addr & (usize::from(self.pages).next_power_of_two() * PAGE - 1);
+        // The quotient, and 40 bits of fraction: less than one step of the reciprocal where nothing is left over (Lemire,
+        // Kaser, Kurz: Faster remainder by direct computation, 2019).
+        let product = offset as u64 * self.reciprocal;
+        product & ((1 << 40) - 1) < self.reciprocal && product >> 40 < u64::from(self.objects)
+    }
+}
+
+/// Objects of `class` that a CPU's slab has slots for.
+pub const fn slots(class: usize) -> usize {
+    if class <= COUNT { MALLOC[class].bucket[2] as usize } else { MADE_CPU }
+}
+
+const fn slab_pages(size: usize) -> usize {
+    let objects_wanted = if size <= 4096 { 8 } else { (PAGE * 8) / size };
+    let mut pages = if size <= 1024 { 4 } else { 1 };
+    let mut best = 0;
+    let mut best_waste = usize::MAX;
+    while pages <= MAX_PAGES {
+        let bits = (pages * DESC_WORDS - HEADER_WORDS) * 32;
+        let objects = pages * PAGE / size;
+        if objects >= objects_wanted && objects >= 1 && objects <= bits {
+            let waste = (pages * PAGE - objects * size) * 1024 / (pages * PAGE);
+            if waste <= 1024 / 16 {
+                return pages;
+            }
+            if waste < best_waste {
+                (best, best_waste) = (pages, waste);
+            }
+        }
+        pages += 1;
+    }
+    best
+}
+
+const fn clamp(value: usize, min: usize, max: usize) -> usize {
+    if value < min {
+        min
+    } else if value > max {
+        max
+    } else {
+        value
+    }
+}
+
+/// A geometry that is written when a cache is made and read at any time.
+///
+/// Words of it may be of two caches only for a reader that has no right to either: one with a wrong pointer.
+pub struct Shape([AtomicU64; 3]);
+
+impl Shape {
+    /// Holds `geometry`.
+    pub const fn new(geometry: Geometry) -> Self {
+        let [a, b, c] = pack(geometry);
+        Self([AtomicU64::new(a), AtomicU64::new(b), AtomicU64::new(c)])
+    }
+
+    /// Holds `geometry` from now on.
+    pub fn set(&self, geometry: Geometry) {
+        self.0.iter().zip(pack(geometry)).for_each(|(word, value)| word.store(value, Relaxed));
+    }
+
+    /// What it holds.
+    #[inline]
+    pub fn get(&self) -> Geometry {
+        let [a, reciprocal, c] = [&self.0[0], &self.0[1], &self.0[2]].map(|word| word.load(Relaxed));
+        Geometry {
+            size: a as u32,
+            objects: (a >> 32) as u16,
+            class: (a >> 48) as u8,
+            pages: (a >> 56) as u8,
+            reciprocal,
+            batch: c as u8,
+            bucket: [(c >> 16) as u16, (c >> 32) as u16, (c >> 48) as u16],
+        }
+    }
+}
+
+const fn pack(g: Geometry) -> [u64; 3] {
+    let [least, start, most] = g.bucket;
+    [
+        g.size as u64 | (g.objects as u64) << 32 | (g.class as u64) << 48 | (g.pages as u64) << 56,
+        g.reciprocal,
+        g.batch as u64 | (least as u64) << 16 | (start as u64) << 32 | (most as u64) << 48,
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn all() -> impl Iterator<Item = Geometry> {
+        let made = (MIN_OBJECT..=4096).step_by(8).chain((4096..=MAX_OBJECT).step_by(1000)).chain([MAX_OBJECT]);
+        MALLOC.into_iter().skip(1).chain(made.map(|size| Geometry::new(FIRST_MADE, size)))
+    }
+
+    #[test]
+    fn slabs_hold_objects_and_their_bitmaps_fit() {
+        for g in all() {
+            let (pages, objects) = (g.pages as usize, g.objects as usize);
+            assert!((1..=MAX_PAGES).contains(&pages) && objects >= 1, "{g:?}");
+            assert!(objects <= (pages * DESC_WORDS - HEADER_WORDS) * 32, "{g:?}");
+            let waste = pages * PAGE - objects * g.size as usize;
+            let allowed = if usize::from(g.class) <= COUNT || g.size <= 4096 { 16 } else { 4 };
+            assert!(waste * allowed <= pages * PAGE, "{g:?} wastes {waste}");
+        }
+    }
+
+    #[test]
+    fn object_at_divides_exactly() {
+        for g in all() {
+            for offset in 0..g.pages as usize * PAGE {
+                let size = g.size as usize;
+                assert_eq!(g.object_at(offset), (offset / size, offset % size));
+                let begins = offset % size == 0 && offset / size < usize::from(g.objects);
+                assert_eq!(g.begins_object((7 << 30) + offset), begins);
+            }
+        }
+    }
+
+    #[test]
+    fn buckets_are_ordered_and_fit_their_slots() {
+        for g in all() {
+            let [least, start, most] = g.bucket;
+            assert!(2 <= least && least <= start && start <= most, "{g:?}");
+            assert!(usize::from(most) <= slots(g.class.into()) && u16::from(g.batch) * 2 <= most.max(4), "{g:?}");
+            assert_eq!(Shape::new(g).get(), g);
+        }
+    }
+}

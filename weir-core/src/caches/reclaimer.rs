@@ -1,0 +1,110 @@
+//! What reclaim asks of object caches.
+//!
+//! | goal | depots | CPUs' buckets | ceilings |
+//! |---|---|---|---|
+//! | a calm window | to the working set | of caches idle for `cache_idle_windows`; all, after two quiet windows | |
+//! | pressure | the same at once; stalest first, warm ones last | of idle caches | halved, where there was too much |
+//! | severe pressure, once in `severe_interval_ms` | to nothing | all | all half of the way to the least |
+//! | `malloc_trim` | to nothing | all | |
+//! | an allocation short of memory | to nothing, until it is served | | |
+
+use core::sync::atomic::Ordering::Relaxed;
+
+use super::Caches;
+use super::object_cache::{Cache, Domain};
+use super::slab::Pass;
+use super::trim::Age;
+use crate::platform::{Platform, rank};
+use crate::reclaim::{Figures, Goal, Kind, Reclaimable, Reclaimed, Step};
+
+/// Bucket shells (528 bytes each) that pressure leaves for depots to go on with: at the severe level no memory is taken for
+/// others. They are for 8,192 objects, a ninth of what all depots of malloc's classes hold at most.
+const SHELLS_UNDER_PRESSURE: usize = 128;
+
+impl<P: Platform> Caches<P> {
+    fn drain(&self, goal: &Goal) -> usize {
+        match goal.kind {
+            Kind::Severe => self.sink_and_drain(goal.turn),
+            _ if goal.drains_all() => self.drain_all(goal.turn),
+            _ => 0,
+        }
+    }
+}
+
+impl<P: Platform> Reclaimable for Caches<P> {
+    fn count(&self, goal: &Goal) -> usize {
+        self.surplus(goal)
+    }
+
+    fn scan(&self, step: Step, goal: &Goal) -> Reclaimed {
+        let moved = match step {
+            Step::Buckets => {
+                let drained = self.drain(goal);
+                drained + if goal.kind == Kind::Severe { 0 } else { self.drain_idle(goal.now, goal.turn) }
+            }
+            Step::StaleCaches => self.trim(if goal.empties_caches() { Age::Any } else { Age::Stale }, goal),
+            Step::WarmCaches if !goal.empties_caches() => self.trim(Age::Warm, goal),
+            Step::Metadata if goal.is_calm() => self.release_stale_shells(),
+            Step::Metadata => self.release_shells(if goal.is_pressure() { SHELLS_UNDER_PRESSURE } else { 0 }),
+            _ => 0,
+        };
+        let released = match step {
+            Step::SlabPages => {
+                let pass = if goal.is_calm() { Pass::Changed } else { Pass::All };
+                let nodes = goal.node().map_or(0..self.pages.nodes.count(), |node| node..node + 1);
+                nodes.map(|node| self.report_slabs_of(node, goal, pass)).sum()
+            }
+            _ => 0,
+        };
+        Reclaimed { released, moved }
+    }
+
+    fn end_window(&self) {
+        for class in self.reclaimable().from(0) {
+            let cache = &self.table[class];
+            cache.tuning.end_window();
+            cache.domains().for_each(|domain| domain.depot.lock(&self.pages.platform).points.end_window());
+        }
+    }
+
+    fn freeze(&self, rank: u32) {
+        let p = &self.pages.platform;
+        match rank {
+            rank::CACHE_TABLE => self.making.acquire(p),
+            rank::CACHE_WINDOWS => self.idle.acquire(p),
+            rank::DEPOT => self.known().for_each(|c| c.domains().for_each(|d| d.depot.acquire(p))),
+            rank::SLABS => self.known().for_each(|c| c.domains().for_each(|d| d.slabs.acquire(p))),
+            rank::SHELLS => self.stash.acquire(p),
+            _ => self.cpu.freeze(p, rank),
+        }
+    }
+
+    unsafe fn thaw(&self, rank: u32) {
+        let p = &self.pages.platform;
+        // SAFETY: `freeze` of this rank took these locks and made no guards; the caches and their domains are the same, as
+        // none comes while the table's lock is held.
+        unsafe {
+            match rank {
+                rank::CACHE_TABLE => self.making.release(p),
+                rank::CACHE_WINDOWS => self.idle.release(p),
+                rank::DEPOT => self.known().for_each(|c| c.domains().for_each(|d| d.depot.release(p))),
+                rank::SLABS => self.known().for_each(|c| c.domains().for_each(|d| d.slabs.release(p))),
+                rank::SHELLS => self.stash.release(p),
+                _ => self.cpu.thaw(p, rank),
+            }
+        }
+    }
+
+    fn publish(&self, figures: &mut Figures, _waits: bool) {
+        let out = |cache: &Cache| {
+            let objects = usize::from(cache.shape.get().objects);
+            let of = |domain: &Domain| {
+                let slabs = domain.slabs.try_lock(&self.pages.platform)?;
+                Some(slabs.slabs * objects - slabs.free)
+            };
+            cache.domains().map(of).sum::<Option<usize>>()
+        };
+        figures.objects_out = self.known().map(out).sum();
+        self.pages.platform.stats().fast_frees.store(self.cpu.pushes(), Relaxed);
+    }
+}

@@ -1,0 +1,294 @@
+//! Shells: the memory that buckets are made of, and where those wait that no depot has.
+//!
+//! Shells are of one size, so that those of one cache serve the others. They lie in *chunks* of four pages, and 64 chunks in
+//! a *group* of 1 MiB, which says in the place of its first shell which of its shells are free. A depot that shrinks gives
+//! its spare shells back here; chunks none of whose shells is taken go back to the system, as far as there are more than
+//! the last window's peak wanted. What stays is the page that a group's header is on: a 256th.
+//!
+//! A chunk on its way to the system is isolated as a pageblock is ([`crate::pages::report`]): its shells are not free until the
+//! release is over. A batch lock of the balancer's is held meanwhile.
+
+use core::ptr::null_mut;
+
+use crate::base::run::Run;
+use crate::base::units::PAGE;
+use crate::caches::depot::Bucket;
+use crate::policy::working_set::Peak;
+
+/// Bytes of a group, which is aligned to as many.
+pub const GROUP: usize = 1 << 20;
+/// Bytes of a chunk.
+pub const CHUNK: usize = 4 * PAGE;
+const CHUNKS: usize = GROUP / CHUNK;
+/// Shells of a chunk.
+const SHELLS: usize = CHUNK / size_of::<Bucket>();
+/// A chunk all of whose shells are free.
+const ALL: u32 = (1 << SHELLS) - 1;
+/// The same of a group's first chunk, whose first shell's place is the header's.
+const ALL_BUT_HEADER: u32 = ALL & !1;
+
+/// What a group begins with.
+#[repr(C)]
+struct Header {
+    next: *mut Header,
+    /// Bit i: chunk i has free shells.
+    some: u64,
+    /// Bit i: no memory is behind chunk i (but for the header's page).
+    released: u64,
+    /// Which shells of each chunk are free.
+    free: [u32; CHUNKS],
+}
+
+const _: () = assert!(CHUNKS == 64 && SHELLS < 32 && size_of::<Header>() <= size_of::<Bucket>());
+
+/// A list of shells.
+pub struct Shells {
+    head: *mut Bucket,
+}
+
+// SAFETY: shells are reached only through their list, which is always behind a lock, or one thread's.
+unsafe impl Send for Shells {}
+
+impl Shells {
+    /// None.
+    #[allow(clippy::new_without_default, reason = "const, and only ever part of a static")]
+    pub const fn new() -> Self {
+        Self { head: null_mut() }
+    }
+
+    /// The first, from which the others follow.
+    pub(crate) fn first(&self) -> *mut Bucket {
+        self.head
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.head.is_null()
+    }
+
+    pub(crate) fn pop(&mut self) -> Option<*mut Bucket> {
+        let shell = self.head;
+        if shell.is_null() {
+            return None;
+        }
+        // SAFETY: shells on the list are valid and this list's alone.
+        self.head = unsafe { (*shell).next };
+        Some(shell)
+    }
+
+    pub(crate) fn push(&mut self, shell: *mut Bucket) {
+        // SAFETY: the caller gives a valid shell up.
+        unsafe { (*shell).next = self.head };
+        self.head = shell;
+    }
+
+    /// Takes all of `other`'s.
+    pub(crate) fn append(&mut self, other: &mut Self) {
+        while let Some(shell) = other.pop() {
+            self.push(shell);
+        }
+    }
+}
+
+/// The shells that no depot has.
+pub struct Stash {
+    /// The first group; each points to the next, in the order in which they came.
+    first: *mut Header,
+    last: *mut Header,
+    /// The group that shells are taken from.
+    current: *mut Header,
+    /// Free shells.
+    free: usize,
+    /// Shells that depots have.
+    used: usize,
+    peak: Peak,
+}
+
+// SAFETY: groups are reached only through the stash, which is always behind its lock.
+unsafe impl Send for Stash {}
+
+/// Chunks of a group, isolated.
+#[derive(Clone, Copy)]
+pub struct Chunks {
+    group: *mut Header,
+    /// Bit i: chunk i.
+    set: u64,
+}
+
+impl Chunks {
+    /// How many they are.
+    pub fn count(self) -> usize {
+        self.set.count_ones() as usize
+    }
+
+    /// The memory of each, but for the header's page.
+    pub fn runs(self) -> impl Iterator<Item = Run> {
+        let (addr, set) = (self.group as usize, self.set);
+        (0..CHUNKS).filter(move |i| set >> i & 1 == 1).map(move |i| {
+            let kept = if i == 0 { PAGE } else { 0 };
+            Run { addr: addr + i * CHUNK + kept, len: CHUNK - kept }
+        })
+    }
+}
+
+/// All the shells that chunk `i` has.
+fn all(i: usize) -> u32 {
+    if i == 0 { ALL_BUT_HEADER } else { ALL }
+}
+
+impl Stash {
+    /// None.
+    #[allow(clippy::new_without_default, reason = "const, and only ever part of a static")]
+    pub const fn new() -> Self {
+        Self { first: null_mut(), last: null_mut(), current: null_mut(), free: 0, used: 0, peak: Peak::new() }
+    }
+
+    /// The groups, in order.
+    fn groups(&self) -> impl Iterator<Item = *mut Header> + use<> {
+        // SAFETY: groups are there for good.
+        core::iter::successors((!self.first.is_null()).then_some(self.first), |&group| unsafe {
+            let next = (*group).next;
+            (!next.is_null()).then_some(next)
+        })
+    }
+
+    /// Takes the group of zero bytes at `group` in.
+    ///
+    /// # Safety
+    /// It is [`GROUP`] bytes, aligned to as many, fresh, and nobody else's.
+    pub unsafe fn add(&mut self, group: usize) {
+        let group = group as *mut Header;
+        // SAFETY: as the caller promises.
+        unsafe {
+            ((*group).some, (*group).released) = (u64::MAX, u64::MAX);
+            (0..CHUNKS).for_each(|i| (*group).free[i] = all(i));
+            if self.last.is_null() { self.first = group } else { (*self.last).next = group }
+        }
+        (self.last, self.current) = (group, group);
+        self.free += CHUNKS * SHELLS - 1;
+    }
+
+    /// Moves a free shell to `list`; one with memory behind it unless it `may_grow`. `None`: there is none. Else whether it
+    /// is the first of its chunk, behind which there was no memory.
+    pub fn take(&mut self, list: &mut Shells, may_grow: bool) -> Option<bool> {
+        let (group, chunk) = self.find(may_grow)?;
+        // SAFETY: groups are valid, and reached under the stash's lock alone.
+        let header = unsafe { &mut *group };
+        let shell = header.free[chunk].trailing_zeros() as usize;
+        header.free[chunk] &= !(1 << shell);
+        if header.free[chunk] == 0 {
+            header.some &= !(1 << chunk);
+        }
+        let fresh = header.released >> chunk & 1 == 1;
+        header.released &= !(1 << chunk);
+        list.push((group as usize + chunk * CHUNK + shell * size_of::<Bucket>()) as *mut Bucket);
+        (self.free, self.used) = (self.free - 1, self.used + 1);
+        self.peak.note(self.used);
+        Some(fresh)
+    }
+
+    /// The first group from the current one on, which it is then, with a chunk to take a shell from; one with memory behind
+    /// it if that group has one.
+    fn find(&mut self, may_grow: bool) -> Option<(*mut Header, usize)> {
+        if self.free == 0 {
+            return None;
+        }
+        let begin = self.current;
+        loop {
+            // SAFETY: as in `take`; there is a group where a shell is free.
+            let header = unsafe { &*self.current };
+            let backed = header.some & !header.released;
+            let chunks = if backed == 0 && may_grow { header.some } else { backed };
+            if chunks != 0 {
+                return Some((self.current, chunks.trailing_zeros() as usize));
+            }
+            self.current = if header.next.is_null() { self.first } else { header.next };
+            if self.current == begin {
+                return None;
+            }
+        }
+    }
+
+    /// Takes up to `count` shells of `list` back.
+    pub fn give(&mut self, list: &mut Shells, count: usize) {
+        for _ in 0..count {
+            let Some(shell) = list.pop() else { return };
+            let (group, offset) = ((shell as usize & !(GROUP - 1)) as *mut Header, shell as usize % GROUP);
+            let (chunk, shell) = (offset / CHUNK, offset % CHUNK / size_of::<Bucket>());
+            // SAFETY: a shell's group begins at the multiple of a group's size below it; as in `take`.
+            let group = unsafe { &mut *group };
+            debug_assert!(group.free[chunk] >> shell & 1 == 0, "a shell given twice");
+            group.free[chunk] |= 1 << shell;
+            group.some |= 1 << chunk;
+            (self.free, self.used) = (self.free + 1, self.used - 1);
+        }
+    }
+
+    /// Ends a window: free shells that its peak says are soon wanted again.
+    pub fn end_window(&mut self) -> usize {
+        self.peak.roll(self.used) - self.used
+    }
+
+    /// Isolates the free chunks of the next group after `after` that has some with memory behind them, but for those that
+    /// hold the first `keep` shells, which are counted down. Shells are taken from the first groups from now on.
+    pub fn isolate(&mut self, after: Option<Chunks>, keep: &mut usize) -> Option<Chunks> {
+        self.current = self.first;
+        // SAFETY: groups are valid, and reached under the stash's lock alone.
+        let next = after.map(|chunks| unsafe { (*chunks.group).next });
+        let from = next.unwrap_or(self.first);
+        let mut groups = core::iter::successors((!from.is_null()).then_some(from), |&group| {
+            // SAFETY: as above.
+            let next = unsafe { (*group).next };
+            (!next.is_null()).then_some(next)
+        });
+        groups.find_map(|group| {
+            // SAFETY: as above.
+            let header = unsafe { &mut *group };
+            let mut set = 0;
+            for i in 0..CHUNKS {
+                if header.released >> i & 1 == 1 || header.free[i] != all(i) {
+                    continue;
+                }
+                if *keep > 0 {
+                    *keep = keep.saturating_sub(SHELLS);
+                    continue;
+                }
+                set |= 1 << i;
+                self.free -= header.free[i].count_ones() as usize;
+                header.free[i] = 0;
+            }
+            header.some &= !set;
+            (set != 0).then_some(Chunks { group, set })
+        })
+    }
+
+    /// Returns isolated chunks, with no memory behind them if they are `released`.
+    pub fn put_back(&mut self, chunks: Chunks, released: bool) {
+        // SAFETY: as in `isolate`.
+        let header = unsafe { &mut *chunks.group };
+        for i in (0..CHUNKS).filter(|i| chunks.set >> i & 1 == 1) {
+            header.free[i] = all(i);
+            self.free += all(i).count_ones() as usize;
+        }
+        header.some |= chunks.set;
+        header.released |= if released { chunks.set } else { 0 };
+    }
+
+    /// Whether the counts and masks agree with what is free; and how many shells depots have.
+    pub(crate) fn audit(&self) -> Option<usize> {
+        let (mut free, mut shells) = (0, 0);
+        for group in self.groups() {
+            // SAFETY: as in `isolate`.
+            let header = unsafe { &*group };
+            for i in 0..CHUNKS {
+                let is_some = header.some >> i & 1 == 1;
+                if is_some != (header.free[i] != 0) || header.free[i] & !all(i) != 0 {
+                    return None;
+                }
+                free += header.free[i].count_ones() as usize;
+            }
+            shells += CHUNKS * SHELLS - 1;
+        }
+        (free == self.free && shells == self.free + self.used).then_some(self.used)
+    }
+}

@@ -1,0 +1,71 @@
+//! Whether a class's lists and counts agree with its slabs.
+
+use super::{EMPTY, Slab, SlabLists, UNLISTED, list_of};
+use crate::base::fault::{Fault, check};
+use crate::base::units::NONE;
+use crate::caches::geometry::{Geometry, HEADER_WORDS};
+use crate::pages::window::Window;
+
+/// What a class's slabs hold, found by walking the pages.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Sum {
+    pub(crate) slabs: usize,
+    pub(crate) free: usize,
+    pub(crate) listed: usize,
+    pub(crate) empty: usize,
+}
+
+impl Sum {
+    pub(crate) fn add(&mut self, other: Self) {
+        self.slabs += other.slabs;
+        self.free += other.free;
+        self.listed += other.listed;
+        self.empty += other.empty;
+    }
+}
+
+/// Checks the slab that `page` of class `class` lies in; returns its first page and adds it to `sum`.
+pub(crate) fn audit_slab(window: &Window, g: &Geometry, page: u32, sum: &mut Sum) -> Result<u32, Fault> {
+    let slab = Slab::of(window, g, page);
+    let at = slab.page as usize;
+    for i in 0..u32::from(g.pages) {
+        check(window.class_of(slab.page + i) == g.class, "a page of a slab", at)?;
+    }
+    check(slab.class() == u32::from(g.class), "a slab's class", at)?;
+    let words = usize::from(g.objects).div_ceil(32);
+    let free: u32 = (0..words).map(|w| slab.get(HEADER_WORDS + w).count_ones()).sum();
+    check(free == slab.free(), "free objects of a slab", at)?;
+    check((slab.list() == UNLISTED) == (free == 0), "a slab listed, or not, against its free objects", at)?;
+    check(slab.reported() & !slab.free_pages(g) == 0, "a reported page under an object", at)?;
+    sum.slabs += 1;
+    sum.free += free as usize;
+    sum.listed += usize::from(free > 0);
+    sum.empty += usize::from(free == u32::from(g.objects));
+    Ok(slab.page)
+}
+
+/// Whether the object at `addr` is one of `class` and not free in its slab.
+pub(crate) fn is_out(window: &Window, g: &Geometry, addr: usize) -> bool {
+    let known = window.page_of(addr).is_some_and(|p| window.class_of(p) == g.class);
+    known && SlabLists::new().is_object(window, g, addr)
+}
+
+impl SlabLists {
+    /// Checks the lists; returns what they and the counts say.
+    pub(crate) fn audit(&self, window: &Window, g: &Geometry) -> Result<Sum, Fault> {
+        let mut listed = 0;
+        for list in 0..=EMPTY as usize {
+            let (mut page, mut prev) = (self.heads[list], NONE);
+            while page != NONE {
+                let slab = Slab { window, page };
+                let right = slab.list() as usize == list && slab.get(1) == prev && slab.class() == u32::from(g.class);
+                check(right, "a link of a slab list", page as usize)?;
+                let (free, objects) = (slab.free() as usize, usize::from(g.objects));
+                let right = if free == objects { EMPTY } else { list_of(g, slab.free(), slab.look()) };
+                check(right as usize == list, "a slab on the wrong list", page as usize)?;
+                (prev, page, listed) = (page, slab.get(0), listed + 1);
+            }
+        }
+        Ok(Sum { slabs: self.slabs, free: self.free, listed, empty: self.empty })
+    }
+}

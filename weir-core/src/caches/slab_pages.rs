@@ -1,0 +1,113 @@
+//! Free pages inside slabs are released in isolated batches, by the protocol of [`crate::pages::report`]: the objects on them
+//! count as taken meanwhile.
+
+use super::Caches;
+use super::object_cache::Domain;
+use super::slab::{Isolated, Pass};
+use crate::base::run::Run;
+use crate::base::units::{PAGE, PAGEBLOCK_PAGES};
+use crate::pages::node::ZoneKind;
+use crate::pages::releaser::{RUNS, Releaser, event};
+use crate::platform::{Contents, Platform};
+use crate::reclaim::Goal;
+use crate::reclaim::events::horizon;
+use crate::telemetry::stats;
+use crate::telemetry::trace::{Kind, Place};
+
+/// Slabs isolated at a time.
+const SLABS: usize = RUNS / 4;
+
+impl<P: Platform> Caches<P> {
+    /// Reports free pages inside partial slabs: of those that `pass` looks at. Returns bytes. O(slabs that changed),
+    /// but for [`Pass::Changed`] O(slabs whose huge pages were kept) more.
+    pub(crate) fn report_slabs(&self, goal: &Goal, pass: Pass) -> usize {
+        (0..self.pages.nodes.count()).map(|node| self.report_slabs_of(node, goal, pass)).sum()
+    }
+
+    /// The same of one node's slabs.
+    pub(crate) fn report_slabs_of(&self, node: usize, goal: &Goal, pass: Pass) -> usize {
+        let mut bytes = 0;
+        if self.pages.platform.release_unit() > PAGE {
+            return 0;
+        }
+        for class in self.reclaimable().from(0) {
+            let cache = &self.table[class];
+            // Free objects of some caches keep their contents.
+            if cache.made.keeps_pages() {
+                continue;
+            }
+            let Some(domain) = cache.domains().nth(node) else { continue };
+            let mut more = domain.slabs.lock(&self.pages.platform).due(pass);
+            while more {
+                let (got, left) = self.report_slab_batch((class, node), domain, goal, pass);
+                bytes += got;
+                more = left;
+            }
+        }
+        bytes
+    }
+
+    fn note_split(&self, page: u32, contents: Contents) {
+        let (window, block) = (&self.pages.normal, page / PAGEBLOCK_PAGES as u32);
+        if self.pages.zone_of(ZoneKind::Normal, page).lock(&self.pages.platform).split(window, block, contents) {
+            stats::add(&self.pages.platform.stats().huge_split, 1);
+        }
+    }
+
+    /// One batch: its bytes, and whether there is more to look at.
+    fn report_slab_batch(
+        &self,
+        (class, node): (usize, usize),
+        domain: &Domain,
+        goal: &Goal,
+        pass: Pass,
+    ) -> (usize, bool) {
+        let _in_flight = self.pages.batch(node);
+        if self.pages.platform.tunables().report.get() == 0 || !self.is_reclaimable(class) {
+            return (0, false);
+        }
+        let g = self.table[class].shape.get();
+        let window = &self.pages.normal;
+        let mut batch = [Isolated::default(); SLABS];
+        // The zone's lock ranks above the slabs'. What it says may change at once: then a huge page is split, or kept, one
+        // pass too early; nothing else depends on it.
+        let backing = |page: u32| {
+            let zone = self.pages.zone_of(ZoneKind::Normal, page).lock(&self.pages.platform);
+            zone.backing(window, page / PAGEBLOCK_PAGES as u32)
+        };
+        let (n, more) =
+            domain.slabs.lock(&self.pages.platform).isolate(window, &g, &mut batch, (goal.split(), pass), backing);
+        let batch = &batch[..n];
+        if n == 0 {
+            return (0, more);
+        }
+        let mut kept = [0u32; SLABS];
+        let refused = |run: Run| {
+            for addr in (run.addr..run.addr + run.len).step_by(PAGE) {
+                let page = window.page_of(addr).unwrap_or(0);
+                let is_in =
+                    |slab: &Isolated| page.checked_sub(slab.page).is_some_and(|i| i < 32 && slab.pages >> i & 1 == 1);
+                let at = batch.iter().position(is_in);
+                at.into_iter().for_each(|i| kept[i] |= 1 << (page - batch[i].page));
+            }
+        };
+        let mut releaser = Releaser::new(&self.pages.platform, &self.pages.platform, goal.cause, refused);
+        for slab in batch {
+            for i in (0..32).filter(|i| slab.pages >> i & 1 == 1) {
+                releaser.add(Run { addr: window.addr_of(slab.page + i), len: PAGE });
+            }
+        }
+        let event = event(Place::Normal, node as u16, goal.cause, Kind::Slabs, n);
+        let (event, how) = releaser.finish(event, horizon(self.pages.platform.tunables()));
+        stats::add(&self.pages.platform.stats().given_back[goal.cause as usize], event.bytes);
+        for (slab, kept) in batch.iter().zip(kept) {
+            let gone = slab.pages & !kept;
+            if gone != 0 {
+                self.note_split(slab.page, how.contents);
+            }
+            domain.slabs.lock(&self.pages.platform).put_back(window, &g, *slab, gone, how);
+        }
+        self.give_empty(&self.table[class], domain);
+        (event.bytes as usize, more)
+    }
+}

@@ -1,0 +1,78 @@
+//! A fork finds the heap whole: every lock is taken in the order of ranks before it, and given back after it in both
+//! processes.
+
+use core::sync::atomic::Ordering::Relaxed;
+
+use super::Heap;
+use crate::platform::lock::{FROZEN, SKIPPED, SKIPPED_COUNT};
+use crate::platform::{Platform, rank};
+
+impl<P: Platform> Heap<P> {
+    /// Takes every lock in rank order, so that a fork's child finds the heap whole.
+    ///
+    /// Not if the caller holds one already: then it is a signal handler that interrupted the heap at work, and would wait
+    /// for itself. What it interrupted goes on in the child as in the parent, and lets its lock go there too; what other
+    /// threads hold stays held in such a child.
+    pub fn freeze(&self) {
+        let p = self.platform();
+        if let Some(held) = p.held_ranks() {
+            let before = held.load(Relaxed);
+            if before != 0 {
+                // Perhaps it interrupted a fork: that one's thaw and this one's are told apart by the count.
+                return held.store(before + SKIPPED, Relaxed);
+            }
+            held.store(FROZEN, Relaxed);
+        }
+        self.with_reclaimables(|all| {
+            for rank in 0..rank::COUNT {
+                all.iter().for_each(|part| part.freeze(rank));
+                self.balancer.freeze(p, rank);
+            }
+        });
+    }
+
+    /// Whether the caller's last [`Heap::freeze`] took nothing, as it found the thread holding something.
+    pub fn is_nested_fork(&self) -> bool {
+        self.platform().held_ranks().is_some_and(|held| held.load(Relaxed) & SKIPPED_COUNT != 0)
+    }
+
+    /// Undoes [`Heap::freeze`], in the parent or in the child; whether there was something to undo.
+    ///
+    /// # Safety
+    /// Follows [`Heap::freeze`] on the same thread (or its copy in the child).
+    pub unsafe fn thaw(&self) -> bool {
+        let p = self.platform();
+        if let Some(held) = p.held_ranks() {
+            let before = held.load(Relaxed);
+            if before & SKIPPED_COUNT != 0 {
+                held.store(before - SKIPPED, Relaxed);
+                return false;
+            }
+        }
+        self.with_reclaimables(|all| {
+            for rank in (0..rank::COUNT).rev() {
+                // SAFETY: as the caller promises, `freeze` took what is of this rank.
+                unsafe {
+                    self.balancer.thaw(p, rank);
+                    all.iter().rev().for_each(|part| part.thaw(rank));
+                }
+            }
+        });
+        if let Some(held) = p.held_ranks() {
+            held.store(0, Relaxed);
+        }
+        true
+    }
+
+    /// [`Heap::thaw`] in a forked child, and the end of what the parent's other threads had begun.
+    ///
+    /// # Safety
+    /// As [`Heap::thaw`]; the caller is the child's only thread.
+    pub unsafe fn thaw_child(&self) {
+        self.pages().inherit_zones();
+        // SAFETY: as the caller promises.
+        if unsafe { self.thaw() } {
+            self.caches.inherit();
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! What an address is: an object, a run, a block mapped on its own; and what is wrong with one that is none of these.
+
+use super::Heap;
+use crate::base::invalid_free::InvalidFree;
+use crate::base::units::{MAX_RUN, PAGE, PAGEBLOCK_PAGES};
+use crate::pages::node::ZoneKind;
+use crate::pages::window::{LARGE, NOTHING};
+use crate::platform::Platform;
+
+/// What begins at an address.
+pub(super) enum Found {
+    /// An object of a cache.
+    Object(usize),
+    /// A run of pages.
+    Run { page: u32, pages: usize, kind: ZoneKind },
+    /// A block mapped on its own, of so many bytes.
+    Mapped(usize),
+}
+
+impl<P: Platform> Heap<P> {
+    /// Bytes that the block at `block` can hold; 0 for null.
+    ///
+    /// # Safety
+    /// `block` is null or was allocated here and not freed.
+    pub unsafe fn usable_size(&self, block: *mut u8) -> usize {
+        if block.is_null() {
+            return 0;
+        }
+        match self.lookup(block as usize) {
+            Some(Found::Object(class)) => self.caches.size_of(class),
+            Some(Found::Run { pages, .. }) => pages * PAGE,
+            Some(Found::Mapped(len)) => len,
+            None => {
+                self.platform().invalid_free(InvalidFree::ForeignPointer, block as usize, 0);
+                0
+            }
+        }
+    }
+
+    /// What begins at `addr`; `None`: no block does.
+    pub(super) fn lookup(&self, addr: usize) -> Option<Found> {
+        for kind in ZoneKind::ALL {
+            let window = self.pages().window(kind);
+            let Some(page) = window.page_of(addr) else { continue };
+            return match window.class_of(page) {
+                // Perhaps the heap grew past a block that is mapped on its own.
+                NOTHING => break,
+                LARGE if addr.is_multiple_of(PAGE) => {
+                    // SAFETY: the page heads a run, and the run's owner, who asks, keeps its length from changing.
+                    let pages = unsafe { *window.desc(page) } as usize;
+                    Some(Found::Run { page, pages, kind })
+                }
+                LARGE => None,
+                class => Some(Found::Object(class.into())),
+            };
+        }
+        self.mapped().len_of(addr).map(Found::Mapped)
+    }
+
+    /// Why no block begins at `addr`, which is on no slab's page.
+    pub(super) fn why_invalid(&self, addr: usize) -> InvalidFree {
+        let at = ZoneKind::ALL.into_iter().find_map(|kind| Some((kind, self.pages().window(kind).page_of(addr)?)));
+        let Some((kind, page)) = at else { return InvalidFree::ForeignPointer };
+        let window = self.pages().window(kind);
+        let zone = self.pages().zone_of(kind, page).lock(self.platform());
+        let head = (page.saturating_sub(MAX_RUN as u32 - 1)..=page).rev().find(|&p| window.class_of(p) != NOTHING);
+        if let Some(head) = head
+            && window.class_of(head) == LARGE
+            // SAFETY: the page heads a run, whose length its descriptor holds. The program's threads may free that run
+            // meanwhile: then the length is an old one, and the answer one of two that are both right.
+            && page - head < unsafe { window.desc(head).read_volatile() }
+        {
+            return InvalidFree::InteriorPointer;
+        }
+        let is_hole = zone.is_hole(window, page / PAGEBLOCK_PAGES as u32);
+        if is_hole { InvalidFree::ForeignPointer } else { InvalidFree::DoubleFree }
+    }
+}

@@ -1,0 +1,239 @@
+//! The heap: malloc's size classes over object caches, large runs over zones, larger blocks mapped on their own.
+//!
+//! It owns the four parts and the platform; each part has its own state and locks. Where an allocation finds no pages, its
+//! part says so, and the heap reclaims and tries again: no part calls another one upwards.
+
+pub mod audit;
+pub mod balance;
+pub mod fork;
+pub mod lookup;
+pub mod realloc;
+pub mod runs;
+pub mod user_caches;
+
+use core::mem::offset_of;
+use core::ptr::{self, null_mut};
+
+use crate::base::run::Run;
+use crate::base::size_class::{MAX_SIZE, MIN_ALIGN, SIZE, class_aligned, class_of};
+use crate::blocks::{Mapped, MappedBlocks};
+use crate::caches::Caches;
+use crate::huge_pages::{HugePages, Watch};
+use crate::pages::window::{LARGE, NOTHING, Window};
+use crate::pages::{Pages, Short};
+use crate::platform::Platform;
+use crate::platform::cpu_table::Pushed;
+use crate::reclaim::balancer::Balancer;
+
+/// A heap on a platform. All methods may be called from any thread at any time.
+#[repr(C)]
+pub struct Heap<P: Platform> {
+    /// The caches stand on the pages, and these on the platform: each owns the one below.
+    caches: Caches<P>,
+    blocks: MappedBlocks,
+    huge_pages: HugePages,
+    balancer: Balancer,
+}
+
+impl<P: Platform> Heap<P> {
+    /// Where a hand-written fast path finds what it reads, in bytes from the heap's start: the
+    /// [`Table`](crate::platform::cpu_table::Table), then of the window its base, its pages and its class map.
+    pub const FAST: [usize; 4] = {
+        let window = offset_of!(Self, caches.pages.normal);
+        let [base, top, map] = Window::FAST;
+        [offset_of!(Self, caches.cpu), window + base, window + top, window + map]
+    };
+
+    /// An empty heap; nothing is mapped before the first allocation.
+    pub const fn new(platform: P) -> Self {
+        Self {
+            caches: Caches::new(platform),
+            blocks: MappedBlocks::new(),
+            huge_pages: HugePages::new(),
+            balancer: Balancer::new(),
+        }
+    }
+
+    /// The platform below.
+    #[inline(always)]
+    pub fn platform(&self) -> &P {
+        &self.caches.pages.platform
+    }
+
+    /// The pages: zones, and those of a program's own.
+    pub fn pages(&self) -> &Pages<P> {
+        &self.caches.pages
+    }
+
+    fn mapped(&self) -> Mapped<'_, P> {
+        self.blocks.on(&self.caches.pages)
+    }
+
+    fn watch(&self) -> Watch<'_, P> {
+        self.huge_pages.on(&self.caches)
+    }
+
+    /// Sets the fast path up; to be called while there is one thread.
+    pub fn prepare(&self) {
+        self.platform().lockless();
+    }
+
+    /// Blocks mapped on their own, now.
+    pub fn mapped_count(&self) -> usize {
+        self.mapped().count()
+    }
+
+    /// Allocates `size` bytes, aligned to 16; null when memory is refused. O(1) but for system calls.
+    #[inline(always)]
+    pub fn alloc(&self, size: usize) -> *mut u8 {
+        let block = self.alloc_fast(size);
+        if block.is_null() { self.alloc_slow(size) } else { block }
+    }
+
+    /// The fast path alone: null when there is more to do, which [`Heap::alloc_slow`] then does.
+    #[inline(always)]
+    pub fn alloc_fast(&self, size: usize) -> *mut u8 {
+        if size > MAX_SIZE {
+            return null_mut();
+        }
+        // SAFETY: the table's slabs live as long as the heap.
+        unsafe { self.platform().pop(&self.caches.cpu.table, self.caches.cpu.table.class_of(size)) }
+    }
+
+    /// What [`Heap::alloc_fast`] left to do.
+    #[cold]
+    #[inline(never)]
+    pub fn alloc_slow(&self, size: usize) -> *mut u8 {
+        if size > MAX_SIZE { self.alloc_large(size, MIN_ALIGN).0 } else { self.refill(class_of(size)) }
+    }
+
+    /// An object of a class whose bucket is empty; null when memory is refused.
+    #[cold]
+    #[inline(never)]
+    fn refill(&self, class: usize) -> *mut u8 {
+        let object = match self.caches.refill(class) {
+            Err(Short) => self.refill_short(class),
+            found => found,
+        };
+        self.slow_path_ends();
+        object.unwrap_or(null_mut())
+    }
+
+    #[cold]
+    fn refill_short(&self, class: usize) -> Result<*mut u8, Short> {
+        let object = self.reclaim_for(self.caches.slab_bytes(class), || self.caches.refill(class));
+        if object.is_err() {
+            self.caches.note_failures(class, 1);
+        }
+        object
+    }
+
+    /// Allocates an object of a size class.
+    #[inline(always)]
+    pub fn alloc_class(&self, class: usize) -> *mut u8 {
+        // SAFETY: the table's slabs live as long as the heap.
+        let object = unsafe { self.platform().pop(&self.caches.cpu.table, class) };
+        if !object.is_null() {
+            return object;
+        }
+        self.refill(class)
+    }
+
+    /// Allocates `size` zero bytes.
+    #[inline]
+    pub fn alloc_zeroed(&self, size: usize) -> *mut u8 {
+        if size > MAX_SIZE {
+            let (block, zero) = self.alloc_large(size, MIN_ALIGN);
+            if !block.is_null() && !zero {
+                // All of it, as below: a retained block may be longer than its last page.
+                // SAFETY: it has just been allocated.
+                let len = unsafe { self.usable_size(block) };
+                self.mapped().wipe(Run { addr: block as usize, len });
+            }
+            return block;
+        }
+        let class = class_of(size);
+        let object = self.alloc_class(class);
+        if !object.is_null() {
+            // All of it: programs that ask for the usable size expect zeros there too.
+            // SAFETY: the object is fresh and that long.
+            unsafe { ptr::write_bytes(object, 0, SIZE[class] as usize) };
+        }
+        object
+    }
+
+    /// Allocates `size` bytes aligned to `align`, a power of two.
+    pub fn alloc_aligned(&self, align: usize, size: usize) -> *mut u8 {
+        if align <= MIN_ALIGN {
+            return self.alloc(size);
+        }
+        match class_aligned(size.max(1), align) {
+            Some(class) => self.alloc_class(class),
+            None => self.alloc_large(size.max(1), align).0,
+        }
+    }
+
+    /// Frees what this heap allocated; null is allowed.
+    ///
+    /// # Safety
+    /// Nobody uses the block any more.
+    #[inline(always)]
+    pub unsafe fn free(&self, block: *mut u8) {
+        if let Some(page) = self.caches.pages.normal.page_of(block as usize) {
+            let class = self.caches.pages.normal.class_of(page) as usize;
+            // SAFETY: the table's slabs live on; the caller gives the block up.
+            return match unsafe { self.platform().push(&self.caches.cpu.table, class, block) } {
+                Pushed::Done => (),
+                pushed => self.overflow(block, class, pushed),
+            };
+        }
+        self.free_elsewhere(block);
+    }
+
+    /// Frees a block whose size the caller knows to be that which it asked for, aligned to 16.
+    ///
+    /// # Safety
+    /// Nobody uses the block any more; it was allocated with this size, or one of the same size class, and has not
+    /// been through [`Heap::realloc`] since, which leaves a block where it is although a smaller class would do.
+    #[inline(always)]
+    pub unsafe fn free_sized(&self, block: *mut u8, size: usize) {
+        if size > MAX_SIZE || block.is_null() {
+            // SAFETY: as the caller promises.
+            return unsafe { self.free(block) };
+        }
+        let class = class_of(size);
+        debug_assert!(
+            self.caches
+                .pages
+                .normal
+                .page_of(block as usize)
+                .is_some_and(|p| usize::from(self.caches.pages.normal.class_of(p)) == class),
+            "freed with a size that is not its own"
+        );
+        // SAFETY: the table's slabs live on; the caller gives the block up.
+        match unsafe { self.platform().push(&self.caches.cpu.table, class, block) } {
+            Pushed::Done => (),
+            pushed => self.overflow(block, class, pushed),
+        }
+    }
+
+    /// A free that its CPU's bucket did not take, or of a block whose page is no slab's.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn overflow(&self, block: *mut u8, class: usize, pushed: Pushed) {
+        if class == usize::from(NOTHING) || class == usize::from(LARGE) {
+            return self.free_run(block);
+        }
+        self.caches.overflow(block, class, pushed);
+        self.slow_path_ends();
+    }
+
+    /// A free of a block outside the window.
+    #[cold]
+    #[inline(never)]
+    fn free_elsewhere(&self, block: *mut u8) {
+        if !block.is_null() {
+            self.free_run(block);
+        }
+    }
+}

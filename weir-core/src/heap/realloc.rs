@@ -1,0 +1,73 @@
+//! Resizes blocks: in place where it can be done, else by a copy.
+
+use core::ptr::{self, null_mut};
+
+use super::Heap;
+use super::lookup::Found;
+use crate::base::invalid_free::InvalidFree;
+use crate::base::size_class::{MAX_SIZE, class_of};
+use crate::base::units::PAGE;
+use crate::blocks::resize::FIRST_MAPPED;
+use crate::pages::node::ZoneKind;
+use crate::platform::Platform;
+
+impl<P: Platform> Heap<P> {
+    /// Resizes a block, in place where it can; null when memory is refused (the block is then unchanged).
+    ///
+    /// # Safety
+    /// `block` was allocated here and not freed; `size` is not 0.
+    pub unsafe fn realloc(&self, block: *mut u8, size: usize) -> *mut u8 {
+        let Some(found) = self.lookup(block as usize) else {
+            self.platform().invalid_free(InvalidFree::ForeignPointer, block as usize, 0);
+            return null_mut();
+        };
+        let old = match found {
+            Found::Object(class) => {
+                let now = self.caches.size_of(class);
+                if size <= now && size > now / 2 || size <= MAX_SIZE && class_of(size) == class {
+                    return block;
+                }
+                now
+            }
+            Found::Run { page, pages, kind } => {
+                if (kind == ZoneKind::Low32 || !self.mapped().outgrows(pages, size))
+                    && self.resize_run(kind, page, pages, size)
+                {
+                    return block;
+                }
+                pages * PAGE
+            }
+            Found::Mapped(len) => {
+                if size >= FIRST_MAPPED {
+                    return self.mapped().resize_mapped(block, len, size);
+                }
+                len
+            }
+        };
+        let new = match found {
+            // What had to lie below 4 GiB still has to.
+            Found::Run { kind: ZoneKind::Low32, .. } => self.alloc_low32(size),
+            Found::Run { .. } if size > old => match self.map_grown(size) {
+                new if new.is_null() => self.alloc(size),
+                new => new,
+            },
+            _ => self.alloc(size),
+        };
+        if !new.is_null() {
+            // SAFETY: both blocks are valid for the shorter length and distinct.
+            unsafe {
+                ptr::copy_nonoverlapping(block, new, old.min(size));
+                self.free(block);
+            }
+        }
+        new
+    }
+
+    /// A block mapped on its own for a run that has grown to `size` bytes; null: it stays in the heap.
+    fn map_grown(&self, size: usize) -> *mut u8 {
+        if !self.mapped().takes_grown(size) {
+            return null_mut();
+        }
+        self.map_block(size.next_multiple_of(PAGE), PAGE).0
+    }
+}

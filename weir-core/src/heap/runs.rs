@@ -1,0 +1,139 @@
+//! Runs of pages: what is larger than a size class and no longer than 4 MiB. A run grows in place as long as the pages behind
+//! it are free.
+
+use core::ptr::null_mut;
+
+use super::Heap;
+use super::lookup::Found;
+use crate::base::cause::Cause;
+use crate::base::invalid_free::InvalidFree;
+use crate::base::size_class::MAX_SIZE;
+use crate::base::units::{MAX_RUN, PAGE, PAGEBLOCK_PAGES, order_of};
+use crate::pages::node::ZoneKind;
+use crate::pages::window::LARGE;
+use crate::pages::zone::{PageRun, Purpose};
+use crate::platform::Platform;
+use crate::reclaim::{Goal, Kind};
+use crate::telemetry::stats;
+
+impl<P: Platform> Heap<P> {
+    /// A run or a block mapped on its own, and whether it is known to be zero; null when memory is refused.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn alloc_large(&self, size: usize, align: usize) -> (*mut u8, bool) {
+        stats::add(&self.platform().stats().large_allocs, 1);
+        if size > isize::MAX as usize - PAGE || align > isize::MAX as usize / 2 {
+            return (null_mut(), false);
+        }
+        let pages = size.div_ceil(PAGE);
+        if pages > MAX_RUN || align > MAX_RUN * PAGE {
+            // What is freed next may be this block's former copy.
+            self.pages().note_large(pages);
+            return self.map_block(pages * PAGE, align.max(PAGE));
+        }
+        let order = order_of(align.div_ceil(PAGE));
+        let take = || self.pages().take(ZoneKind::Normal, pages, order, Purpose::Run);
+        let Ok(run) = take().or_else(|_| self.reclaim_for(pages * PAGE, take)) else {
+            return (null_mut(), false);
+        };
+        self.slow_path_ends();
+        (self.mark_run(ZoneKind::Normal, run, pages), run.zero)
+    }
+
+    /// A block mapped on its own, and whether it is known to be zero; null when memory is refused.
+    pub(super) fn map_block(&self, len: usize, align: usize) -> (*mut u8, bool) {
+        let map = || self.mapped().map_block(len, align);
+        let Ok(block) = map().or_else(|_| self.reclaim_for(len, map)) else { return (null_mut(), false) };
+        // Before the program touches it.
+        self.make_room(Kind::RoomForBlock, block.untouched / PAGE);
+        (block.addr as *mut u8, block.zero)
+    }
+
+    /// Allocates whole pages below 4 GiB, for compressed pointers and generated code; null when there are none.
+    pub fn alloc_low32(&self, size: usize) -> *mut u8 {
+        let pages = size.div_ceil(PAGE).max(1);
+        if pages > MAX_RUN {
+            return null_mut();
+        }
+        let run = self.pages().take(ZoneKind::Low32, pages, 0, Purpose::Run);
+        run.map_or(null_mut(), |run| self.mark_run(ZoneKind::Low32, run, pages))
+    }
+
+    fn mark_run(&self, kind: ZoneKind, run: PageRun, pages: usize) -> *mut u8 {
+        let window = self.pages().window(kind);
+        // SAFETY: the run is the caller's alone, so is its head's descriptor.
+        unsafe { *window.desc(run.page) = pages as u32 };
+        window.set_class(run.page, 1, LARGE);
+        window.addr_of(run.page) as *mut u8
+    }
+
+    /// A free of a block on a page that is no slab's, or outside the window.
+    pub(super) fn free_run(&self, block: *mut u8) {
+        match self.lookup(block as usize) {
+            Some(Found::Run { page, pages, kind }) => {
+                // Of two threads that free it at once, one clears the mark.
+                if self.pages().window(kind).clear_class(page) != LARGE {
+                    return self.platform().invalid_free(InvalidFree::DoubleFree, block as usize, 0);
+                }
+                let is_former_copy = self.pages().give_by(kind, page, pages, |zone, window| {
+                    zone.give(window, page, pages, 0);
+                    zone.growth.give(pages)
+                });
+                if is_former_copy {
+                    self.release_run(kind, page, pages);
+                }
+                self.slow_path_ends();
+            }
+            Some(Found::Mapped(len)) => {
+                self.mapped().note_mapped_free(len);
+                self.mapped().free_mapped(block as usize);
+            }
+            _ => self.platform().invalid_free(self.why_invalid(block as usize), block as usize, 0),
+        }
+    }
+
+    /// Resizes a run in place, if that can be done; whether it was.
+    pub(super) fn resize_run(&self, kind: ZoneKind, page: u32, pages: usize, size: usize) -> bool {
+        let wanted = size.div_ceil(PAGE);
+        if size <= MAX_SIZE && kind == ZoneKind::Normal || wanted > MAX_RUN {
+            return false;
+        }
+        if wanted < pages {
+            return wanted >= pages / 2 && self.cut(kind, page, pages, wanted);
+        }
+        wanted == pages || self.extend(kind, page, pages, wanted)
+    }
+
+    fn cut(&self, kind: ZoneKind, page: u32, pages: usize, wanted: usize) -> bool {
+        // SAFETY: the run is the caller's alone, so is its head's descriptor.
+        unsafe { *self.pages().window(kind).desc(page) = wanted as u32 };
+        self.pages().give(kind, page + wanted as u32, pages - wanted, 0);
+        true
+    }
+
+    fn extend(&self, kind: ZoneKind, page: u32, pages: usize, wanted: usize) -> bool {
+        if self.pages().extend(kind, page + pages as u32, wanted - pages).is_err() {
+            return false;
+        }
+        // SAFETY: the run is the caller's alone, so is its head's descriptor.
+        unsafe { *self.pages().window(kind).desc(page) = wanted as u32 };
+        self.slow_path_ends();
+        true
+    }
+
+    /// Releases what is idle of the pageblocks that a run was in, which has just been freed. No huge page is split.
+    #[cold]
+    fn release_run(&self, kind: ZoneKind, page: u32, pages: usize) {
+        let goal = Goal { kind: Kind::Room, cause: Cause::Idle, now: 0, turn: 0, bytes: usize::MAX };
+        let blocks = page / PAGEBLOCK_PAGES as u32..=(page + pages as u32 - 1) / PAGEBLOCK_PAGES as u32;
+        for block in blocks {
+            let node = self.pages().window(kind).node_of(block * PAGEBLOCK_PAGES as u32);
+            let site = self.pages().site(kind, node);
+            let is_shared = site.zone.lock(self.platform()).is_shared_huge(site.window, block);
+            // A free does not wait for the balancer's batch, which may hold much more than this.
+            if !is_shared && site.in_flight.try_lock(self.platform()).is_some() {
+                site.report_block(&goal, block);
+            }
+        }
+    }
+}

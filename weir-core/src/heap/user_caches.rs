@@ -1,0 +1,127 @@
+//! Caches that a program makes: what it does with them.
+
+use core::ptr::null_mut;
+
+use super::Heap;
+use crate::base::invalid_free::InvalidFree;
+use crate::caches::figures::CacheStats;
+use crate::caches::user_cache::{Busy, CacheId, LimitError, MakeError, Spec};
+use crate::pages::Short;
+use crate::platform::Platform;
+use crate::platform::cpu_table::Pushed;
+
+impl<P: Platform> Heap<P> {
+    /// Makes a cache. O(1), and a look at each number.
+    pub fn make_cache(&self, spec: &Spec<'_>) -> Result<CacheId, MakeError> {
+        self.caches.make(spec)
+    }
+
+    /// Destroys a cache whose objects are all back, and gives its number free; waits for reclaim that works on some of them.
+    ///
+    /// # Safety
+    /// The cache is not used meanwhile, nor afterwards if this succeeds.
+    pub unsafe fn destroy_cache(&self, id: CacheId) -> Result<(), Busy> {
+        // SAFETY: as the caller promises.
+        unsafe { self.caches.destroy(id) }
+    }
+
+    /// An object; null when there is no memory, or the limit is reached. Its contents are those that it had when it
+    /// was freed, or that `init` gave it; zero with [`crate::caches::user_cache::Flags::zero`]; anything for other caches.
+    #[inline(always)]
+    pub fn cache_alloc(&self, id: CacheId) -> *mut u8 {
+        if self.caches.is_plain(id) { self.alloc_class(id.number()) } else { self.cache_alloc_counted(id) }
+    }
+
+    #[inline(never)]
+    fn cache_alloc_counted(&self, id: CacheId) -> *mut u8 {
+        let alloc = || self.caches.alloc_counted(id);
+        let object = alloc().or_else(|_| self.reclaim_for(self.caches.slab_bytes(id.number()), alloc));
+        if object.is_err() {
+            self.caches.note_failures(id.number(), 1);
+        }
+        self.slow_path_ends();
+        object.unwrap_or(null_mut())
+    }
+
+    /// Takes an object back, on whatever CPU. Named as an invalid free if it is not one of the cache.
+    ///
+    /// # Safety
+    /// The object is not used any more.
+    #[inline(always)]
+    pub unsafe fn cache_free(&self, id: CacheId, object: *mut u8) {
+        if !self.caches.is_of(id, object) {
+            let size = self.caches.size_of(id.number());
+            return self.platform().invalid_free(InvalidFree::ForeignPointer, object as usize, size);
+        }
+        self.caches.count_in(id, 1);
+        // SAFETY: the table's slabs live on; the caller gives the object up.
+        match unsafe { self.platform().push(&self.caches.cpu.table, id.number(), object) } {
+            Pushed::Done => (),
+            pushed => self.overflow(object, id.number(), pushed),
+        }
+    }
+
+    /// Fills `out` with objects, as many as can be had; returns how many. Cheaper than one by one.
+    pub fn cache_alloc_batch(&self, id: CacheId, out: &mut [*mut u8]) -> usize {
+        let (mut n, mut filled) = self.caches.alloc_batch(id, out);
+        if filled.is_err() {
+            let bytes = self.caches.size_of(id.number()) * (out.len() - n);
+            let _ = self.reclaim_for(bytes, || {
+                let (more, result) = self.caches.alloc_batch(id, &mut out[n..]);
+                n += more;
+                filled = result;
+                result
+            });
+        }
+        if n < out.len() {
+            self.caches.note_failures(id.number(), out.len() - n);
+        }
+        self.slow_path_ends();
+        n
+    }
+
+    /// Takes objects back, as [`Heap::cache_free`] does one. Cheaper than one by one; an object that is freed twice
+    /// is found when it goes back to its slab.
+    ///
+    /// # Safety
+    /// As [`Heap::cache_free`].
+    pub unsafe fn cache_free_batch(&self, id: CacheId, objects: &[*mut u8]) {
+        if let Some(&wrong) = objects.iter().find(|&&object| !self.caches.is_of(id, object)) {
+            let size = self.caches.size_of(id.number());
+            return self.platform().invalid_free(InvalidFree::ForeignPointer, wrong as usize, size);
+        }
+        // SAFETY: as the caller promises; they are the cache's.
+        unsafe { self.caches.free_batch(id, objects) };
+        self.slow_path_ends();
+    }
+
+    /// Sets how many objects may be out at a time, for a cache that was made with a limit.
+    pub fn set_cache_limit(&self, id: CacheId, limit: usize) -> Result<(), LimitError> {
+        self.caches.set_limit(id, limit)
+    }
+
+    /// Sets how many free objects reclaim leaves to the cache, and sees to it that they are there, memory behind them
+    /// and all. A program may use them up: they are there again when it has freed as many.
+    pub fn set_cache_reserve(&self, id: CacheId, objects: usize) -> Result<(), LimitError> {
+        let set = || self.caches.set_reserve(id, objects);
+        let result = set().or_else(|Short| self.reclaim_for(self.caches.size_of(id.number()) * objects, set));
+        self.slow_path_ends();
+        if result == Ok(true) { Ok(()) } else { Err(LimitError::NoMemory) }
+    }
+
+    /// Calls the finalizers of empty slabs' objects and gives the slabs back; returns bytes. Calls the caches' own
+    /// functions: to be called where a program's code may run, by a thread that holds nothing of the program's.
+    pub fn run_finalizers(&self) -> usize {
+        self.caches.run_finalizers()
+    }
+
+    /// The figures of the first cache with a number above `number`; `None`: there is none. O(CPUs).
+    pub fn next_cache(&self, number: usize) -> Option<CacheStats> {
+        self.caches.next_figures(number)
+    }
+
+    /// The figures of a cache that the program made. O(CPUs).
+    pub fn cache_stats(&self, id: CacheId) -> CacheStats {
+        self.caches.figures(id)
+    }
+}

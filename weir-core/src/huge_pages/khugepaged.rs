@@ -1,0 +1,115 @@
+//! Pageblocks that the kernel filled up behind the engine's back.
+//!
+//! Where huge pages are `always`, khugepaged may put one behind a pageblock of which a single page is in use
+//! (`max_ptes_none` is 511): all that was reported of it, and of its slabs, is resident again. Nobody says so; so
+//! pageblocks in use that no huge page is known to back are looked at, a few in each calm window, many under pressure, and
+//! all of them before the balancer sleeps. What was found is counted as idle again, and where most of the huge page is
+//! free it is reported at once: khugepaged comes by every ten seconds at most, and memory counts for more than what it
+//! may try again.
+
+use core::sync::atomic::Ordering::Relaxed;
+
+use super::Watch;
+use crate::base::backing::Backing;
+use crate::base::run::Run;
+use crate::base::units::{PAGEBLOCK, PAGEBLOCK_PAGES};
+use crate::caches::geometry::CACHES;
+use crate::caches::slab::Pass;
+use crate::pages::node::ZoneKind;
+use crate::pages::pageblock::SPARSE;
+use crate::platform::{Contents, Platform};
+use crate::reclaim::Goal;
+use crate::telemetry::stats;
+
+/// Pageblocks that one look under the zone lock goes over.
+const LOOKS: u32 = 256;
+
+impl<P: Platform> Watch<'_, P> {
+    /// Looks at up to `count` pageblocks that no huge page is known to back, and reports again what the kernel filled and
+    /// is mostly free; returns bytes.
+    pub(crate) fn report_filled(&self, goal: &Goal, count: usize) -> usize {
+        if !self.caches.pages.platform.huge_on_touch() {
+            return 0;
+        }
+        let blocks = self.caches.pages.normal.top() / PAGEBLOCK_PAGES as u32;
+        let (mut bytes, mut asked, mut gone_over, mut inside) = (0, 0, 0, 0);
+        let mut from = self.state.filled_from.load(Relaxed);
+        while asked < count && gone_over < blocks {
+            if from >= blocks {
+                from = 0;
+            }
+            let found = self.next_small(from, blocks.min(from + LOOKS));
+            let next = found.map_or_else(|next| next, |(block, _)| block + 1);
+            (gone_over, from) = (gone_over + (next - from), next);
+            if let Ok((block, node)) = found {
+                asked += 1;
+                let (reported, left) = self.report_if_filled(goal, block, node);
+                (bytes, inside) = (bytes + reported, inside + left);
+            }
+        }
+        self.state.filled_from.store(from, Relaxed);
+        if inside > 0 {
+            bytes += self.caches.report_slabs(goal, Pass::Held);
+        }
+        bytes
+    }
+
+    /// The next pageblock up to `end` that no huge page is known to back and its node, or where to look next.
+    fn next_small(&self, from: u32, end: u32) -> Result<(u32, usize), u32> {
+        let found = self.caches.pages.nodes.iter().enumerate().filter_map(|(node, of)| {
+            let block = of
+                .zone(ZoneKind::Normal)
+                .lock(&self.caches.pages.platform)
+                .next_small(&self.caches.pages.normal, from..end)?;
+            Some((block, node))
+        });
+        found.min().ok_or(end)
+    }
+
+    /// Bytes reported of `block`, and pages inside its slabs that are to be.
+    fn report_if_filled(&self, goal: &Goal, block: u32, node: usize) -> (usize, usize) {
+        let window = &self.caches.pages.normal;
+        let addr = window.addr_of(block * PAGEBLOCK_PAGES as u32);
+        let resident = self.caches.pages.platform.resident(Run { addr, len: PAGEBLOCK });
+        if resident != Some(PAGEBLOCK_PAGES) {
+            return (0, 0);
+        }
+        let inside = self.refill_slabs(block, node);
+        let mut zone = self.caches.pages.nodes.get(node).zone(ZoneKind::Normal).lock(&self.caches.pages.platform);
+        // Pages may have been handed out and touched between the two looks: then all of it may well be resident.
+        if zone.next_small(window, block..block + 1).is_none() {
+            return (0, 0);
+        }
+        let Some(used) = zone.collapsed(window, block, inside) else { return (0, 0) };
+        stats::add(&self.caches.pages.platform.stats().huge_collapsed, 1);
+        if used > SPARSE && goal.split() != Backing::Huge {
+            return (0, 0);
+        }
+        if !zone.has_idle(window, block) {
+            zone.split(window, block, Contents::Zero);
+            return (0, inside);
+        }
+        drop(zone);
+        (self.caches.pages.site(ZoneKind::Normal, node).report_block(goal, block), inside)
+    }
+
+    /// The kernel put memory behind what was reported inside the slabs of `block`; returns how many pages that is.
+    fn refill_slabs(&self, block: u32, node: usize) -> usize {
+        // So that no cache goes meanwhile.
+        let _in_flight = self.caches.pages.batch(node);
+        let (window, first) = (&self.caches.pages.normal, block * PAGEBLOCK_PAGES as u32);
+        let (mut page, mut pages) = (first, 0);
+        while page < first + PAGEBLOCK_PAGES as u32 {
+            let class = usize::from(window.class_of(page));
+            let is_slab = class > 0 && class < CACHES && self.caches.is_reclaimable(class);
+            if is_slab && let Some(domain) = self.caches.table[class].domains().nth(node) {
+                let g = self.caches.table[class].shape.get();
+                pages += domain.slabs.lock(&self.caches.pages.platform).refilled(window, &g, page);
+                page += u32::from(g.pages.max(1));
+            } else {
+                page += 1;
+            }
+        }
+        pages
+    }
+}

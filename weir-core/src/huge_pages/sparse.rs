@@ -1,0 +1,261 @@
+//! Huge pages in little use, where the kernel puts one behind every pageblock (`always`): split and released in calm times.
+//!
+//! A process that peaked and freed most of it at random keeps a few objects in each pageblock, and so all of its huge
+//! pages. Every `sparse_ms` a look goes over the pageblocks. One whose huge page has at most `sparse_percent` of its pages
+//! in use, and which neither gave nor got a page between two looks, is split: its free pages go back, then those free
+//! inside its slabs. So a pageblock with traffic in it is left alone however empty it is, what the program will want
+//! again by its last window's peak stays, looks are rarer while the program is busy, and if what was split is wanted again soon the refault meter makes windows
+//! longer. Pages are in use if an object is on them: a page of a slab without one is *hollow*, which only a walk over the
+//! slabs tells; it goes over those whose pages were kept for the sake of huge pages, and no others.
+//!
+//! Looks end with the second after the last change, and the thread may sleep. What was split is *cooled*
+//! ([`Platform::cool`]), and all of it once more before the thread sleeps: khugepaged fills up pageblocks of which a single
+//! page is in use, but passes over those of which no page was used since. So a process at rest stays small without a
+//! wake-up. One that goes on wakes the thread from its slow paths.
+//!
+//! Locks: counting goes on under the first node's batch lock, under which caches go and forks wait; zones' locks are held
+//! for `LOOKS` pageblocks at a time, slabs' for 64 slabs. The counts are a guess by the time they are used: a pageblock is
+//! split, or kept, one look too early, and nothing else depends on them. What is released is isolated as ever.
+
+use core::sync::atomic::{
+    AtomicU32, AtomicU64,
+    Ordering::{Acquire, Relaxed, Release},
+};
+
+use super::Watch;
+use crate::base::run::Run;
+use crate::base::units::{PAGE, PAGEBLOCK_PAGES};
+use crate::caches::slab::Pass;
+use crate::pages::cool::slices;
+use crate::pages::report::Site;
+use crate::pages::window::Window;
+use crate::platform::{Contents, Platform};
+use crate::reclaim::Goal;
+use crate::telemetry::stats;
+use crate::telemetry::trace::Place;
+
+/// While the program allocates and frees, looks come so many times as rarely: a split huge page costs it time, and what it
+/// has to spare it may soon want.
+const BUSY: u64 = 5;
+/// Then a look that took long is also paid for by a pause of so many times that: at most 0.1 % of a CPU.
+const PAUSE: u64 = 1000;
+/// A pause at most, ns.
+const LONGEST_PAUSE: u64 = 60_000_000_000;
+/// Looks after the last change: the first sees what has changed, the second splits it.
+const LOOKS_AFTER: u32 = 2;
+/// How often khugepaged comes by (`scan_sleep_millisecs`), ns.
+const KHUGEPAGED: u64 = 10_000_000_000;
+
+/// When to look, and how often yet.
+pub(crate) struct Looks {
+    /// In a quiet window, and in any other.
+    next: [AtomicU64; 2],
+    left: AtomicU32,
+    /// When slow paths are to wake a balancer that sleeps, for khugepaged may have come by; 0: not.
+    wake_at: AtomicU64,
+}
+
+impl Looks {
+    pub(crate) const fn new() -> Self {
+        Self { next: [const { AtomicU64::new(0) }; 2], left: AtomicU32::new(0), wake_at: AtomicU64::new(0) }
+    }
+
+    /// Whether slow paths are to look at the clock.
+    #[inline]
+    pub(crate) fn wakes(&self) -> bool {
+        self.wake_at.load(Relaxed) > 0
+    }
+}
+
+/// How many hollow pages each pageblock has: memory for the time of one look.
+struct Hollow<'a, P: Platform> {
+    platform: &'a P,
+    run: Run,
+}
+
+impl<'a, P: Platform> Hollow<'a, P> {
+    fn new(platform: &'a P, window: &Window) -> Option<Self> {
+        let len = (window.top() as usize / PAGEBLOCK_PAGES * size_of::<u16>()).next_multiple_of(PAGE);
+        let addr = if len > 0 { platform.map(len, PAGE)? } else { return None };
+        Some(Self { platform, run: Run { addr, len } })
+    }
+
+    fn of(&self, block: u32) -> Option<*mut u16> {
+        let inside = (block as usize) < self.run.len / size_of::<u16>();
+        inside.then(|| (self.run.addr as *mut u16).wrapping_add(block as usize))
+    }
+
+    fn count(&mut self, block: u32, pages: usize) {
+        if let Some(at) = self.of(block) {
+            // SAFETY: an element of the mapping, which is this value's alone.
+            unsafe { *at = (*at).saturating_add(pages as u16) };
+        }
+    }
+
+    fn get(&self, block: u32) -> usize {
+        // SAFETY: as in `count`; nobody writes while it is shared.
+        self.of(block).map_or(0, |at| usize::from(unsafe { *at }))
+    }
+}
+
+impl<P: Platform> Drop for Hollow<'_, P> {
+    fn drop(&mut self) {
+        self.platform.unmap(self.run);
+    }
+}
+
+impl<P: Platform> Watch<'_, P> {
+    /// Used pages up to which a huge page is in little use. `None`: huge pages are not split in calm times.
+    fn sparse_limit(&self) -> Option<usize> {
+        let percent = self.caches.pages.platform.tunables().sparse_percent.get() as usize;
+        let may_split = self.caches.pages.platform.huge_on_touch() && self.caches.pages.platform.release_unit() == PAGE;
+        (percent > 0 && may_split).then_some(PAGEBLOCK_PAGES * percent / 100)
+    }
+
+    /// Something changed: looks are worth while again.
+    pub(crate) fn look_again(&self) {
+        if self.sparse_limit().is_some() {
+            self.state.looks.left.store(LOOKS_AFTER, Relaxed);
+        }
+    }
+
+    /// Whether there are looks to come.
+    pub(crate) fn has_looks_left(&self) -> bool {
+        self.state.looks.left.load(Relaxed) > 0
+    }
+
+    /// At the end of a calm window: looks for huge pages in little use, if it is time, and releases what is free of those
+    /// that have been so for long, but for what each zone's peak wants again; returns bytes.
+    pub(super) fn report_sparse(&self, goal: &Goal, quiet: bool) -> usize {
+        let (looks, begin) = (&self.state.looks, self.caches.pages.platform.now());
+        looks.wake_at.store(0, Relaxed);
+        let left = looks.left.load(Relaxed);
+        let Some(limit) = self.sparse_limit() else {
+            looks.left.store(0, Relaxed);
+            return 0;
+        };
+        if left == 0 || begin < looks.next[usize::from(!quiet)].load(Relaxed) {
+            return 0;
+        }
+        let any = self.look_for_sparse(limit);
+        let cost = self.caches.pages.platform.now().saturating_sub(begin);
+        let pause = self.caches.pages.platform.tunables().sparse_ms.get() * 1_000_000;
+        looks.next[0].store(begin + pause, Relaxed);
+        looks.next[1].store(begin + (pause * BUSY).max((cost * PAUSE).min(LONGEST_PAUSE)), Relaxed);
+        let (mut bytes, mut split) = (0, 0);
+        if any {
+            for site in self.caches.pages.sites() {
+                let (got, blocks) = self.split_due(&site, goal);
+                (bytes, split) = (bytes + got, split + blocks);
+            }
+        }
+        if split > 0 {
+            bytes += self.caches.report_slabs(goal, Pass::Held);
+            self.cool_split();
+        }
+        // Splits count as a change, but only to what was not due yet.
+        let left = if split > 0 { left } else { left - 1 };
+        looks.left.store(left, Relaxed);
+        if left == 0 {
+            bytes += self.cool_all(goal);
+        }
+        bytes
+    }
+
+    /// One look at all pageblocks. Returns whether any is due to be split.
+    fn look_for_sparse(&self, limit: usize) -> bool {
+        // Held so that no cache goes meanwhile, and no fork's child keeps the counts.
+        let _in_flight = self.caches.pages.batch(0);
+        let mut hollow = Hollow::new(&self.caches.pages.platform, &self.caches.pages.normal);
+        if let Some(hollow) = &mut hollow {
+            self.count_hollow(hollow);
+        }
+        let mut any = false;
+        for site in self.caches.pages.sites() {
+            // Slabs are in normal zones alone.
+            let hollow = hollow.as_ref().filter(|_| site.place == Place::Normal);
+            let hollow = |block: u32| hollow.map_or(0, |hollow| hollow.get(block));
+            for blocks in slices(site.window) {
+                any |= site.zone.lock(&self.caches.pages.platform).look(site.window, blocks, limit, hollow);
+            }
+        }
+        any
+    }
+
+    fn count_hollow(&self, hollow: &mut Hollow<'_, P>) {
+        let window = &self.caches.pages.normal;
+        for class in self.caches.reclaimable().from(0) {
+            let cache = &self.caches.table[class];
+            if cache.made.keeps_pages() {
+                continue;
+            }
+            let g = cache.shape.get();
+            for domain in cache.domains().take(self.caches.pages.nodes.count()) {
+                let mut more = domain.slabs.lock(&self.caches.pages.platform).due(Pass::Held);
+                while more {
+                    let mut slabs = domain.slabs.lock(&self.caches.pages.platform);
+                    more = slabs.walk_held(window, &g, |page, n| hollow.count(page / PAGEBLOCK_PAGES as u32, n));
+                }
+            }
+        }
+    }
+
+    /// Splits the pageblocks of `site` that are due, until no more idle pages are left than its peak wants again; returns bytes
+    /// and pageblocks.
+    fn split_due(&self, site: &Site<'_, P, P>, goal: &Goal) -> (usize, usize) {
+        let (mut bytes, mut split) = (0, 0);
+        let zone = site.zone.lock(&self.caches.pages.platform);
+        let mut left = zone.idle.saturating_sub(zone.peak.now() - zone.used);
+        drop(zone);
+        for mut blocks in slices(site.window) {
+            loop {
+                let mut zone = site.zone.lock(&self.caches.pages.platform);
+                let Some((block, idle)) = zone.next_due(site.window, blocks.clone(), left) else { break };
+                blocks.start = block + 1;
+                if idle == 0 {
+                    // All that is free of it is inside its slabs.
+                    zone.split(site.window, block, Contents::Zero);
+                    stats::add(&self.caches.pages.platform.stats().huge_split, 1);
+                } else {
+                    drop(zone);
+                    bytes += site.report_block(goal, block);
+                    left -= idle;
+                }
+                split += 1;
+            }
+        }
+        (bytes, split)
+    }
+
+    /// Cools what was split since the last call.
+    fn cool_split(&self) {
+        self.caches.pages.sites().for_each(|site| site.cool_split());
+    }
+
+    /// The last look before the balancer may sleep: what the kernel filled up meanwhile goes back, and all pageblocks that
+    /// were split are cooled, whatever was used of them since. Returns bytes.
+    fn cool_all(&self, goal: &Goal) -> usize {
+        let bytes = self.report_filled(goal, usize::MAX);
+        let mut any = false;
+        for site in self.caches.pages.sites() {
+            for blocks in slices(site.window) {
+                any |= site.zone.lock(&self.caches.pages.platform).tear(site.window, blocks);
+            }
+        }
+        self.cool_split();
+        if any {
+            self.state.looks.wake_at.store(self.caches.pages.events.clock() + KHUGEPAGED, Release);
+        }
+        bytes
+    }
+
+    /// On slow paths: wakes a balancer that sleeps while the program does not, for khugepaged may have filled up what was
+    /// split.
+    pub(crate) fn wake_for_looks(&self) {
+        let wake_at = &self.state.looks.wake_at;
+        let at = wake_at.load(Acquire);
+        if at > 0 && self.caches.pages.platform.now() >= at && wake_at.swap(0, Relaxed) > 0 {
+            self.caches.pages.platform.wake_balancer();
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! A set of a pageblock's 512 pages, and the free areas that are derived from it: runs, aligned blocks, orders.
+
+use crate::base::units::PAGEBLOCK_PAGES;
+
+pub(super) const WORDS: usize = PAGEBLOCK_PAGES / 64;
+
+/// A set of a pageblock's pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PageSet(pub [u64; WORDS]);
+
+impl PageSet {
+    /// No page.
+    pub const EMPTY: Self = Self([0; WORDS]);
+
+    /// `pages` pages from page `first`.
+    pub fn range(first: usize, pages: usize) -> Self {
+        let mut set = Self::EMPTY;
+        set.insert(first, pages);
+        set
+    }
+
+    /// The words of `pages` pages from page `first`, and in each the bits of those pages.
+    fn words(first: usize, pages: usize) -> impl Iterator<Item = (usize, u64)> {
+        let end = first + pages;
+        (first / 64..end.div_ceil(64)).map(move |word| {
+            let from = if word == first / 64 { first % 64 } else { 0 };
+            let last = if word == (end - 1) / 64 { (end - 1) % 64 } else { 63 };
+            (word, u64::MAX << from & u64::MAX >> (63 - last))
+        })
+    }
+
+    /// Adds a range.
+    pub fn insert(&mut self, first: usize, pages: usize) {
+        Self::words(first, pages).for_each(|(i, mask)| self.0[i] |= mask);
+    }
+
+    /// Takes a range out.
+    pub fn remove(&mut self, first: usize, pages: usize) {
+        Self::words(first, pages).for_each(|(i, mask)| self.0[i] &= !mask);
+    }
+
+    /// Whether all pages of a range are in the set.
+    pub fn has_range(&self, first: usize, pages: usize) -> bool {
+        Self::words(first, pages).fold(0, |missing, (i, mask)| missing | mask & !self.0[i]) == 0
+    }
+
+    /// How many pages of a range are in the set.
+    pub fn count_range(&self, first: usize, pages: usize) -> usize {
+        self.and(&Self::range(first, pages)).len()
+    }
+
+    /// Pages in the set.
+    pub fn len(&self) -> usize {
+        self.0.iter().map(|w| w.count_ones() as usize).sum()
+    }
+
+    /// Whether the set is empty.
+    pub fn is_empty(&self) -> bool {
+        self.0.iter().all(|&w| w == 0)
+    }
+
+    /// Pages in both.
+    pub fn and(&self, other: &Self) -> Self {
+        Self(core::array::from_fn(|i| self.0[i] & other.0[i]))
+    }
+
+    /// Pages in either.
+    pub fn or(&self, other: &Self) -> Self {
+        Self(core::array::from_fn(|i| self.0[i] | other.0[i]))
+    }
+
+    /// Pages in this set and not in `other`.
+    pub fn minus(&self, other: &Self) -> Self {
+        Self(core::array::from_fn(|i| self.0[i] & !other.0[i]))
+    }
+
+    /// The first run of pages at or after `from`: first page and length.
+    pub fn next_run(&self, from: usize) -> Option<(usize, usize)> {
+        let first = self.next_bit(from, false)?;
+        let end = self.next_bit(first, true).unwrap_or(PAGEBLOCK_PAGES);
+        Some((first, end - first))
+    }
+
+    /// The first page of the shortest run of at least `pages`.
+    pub fn best_run(&self, pages: usize) -> Option<usize> {
+        let (mut at, mut best) = (0, None);
+        while let Some((first, len)) = self.next_run(at) {
+            if len == pages {
+                return Some(first);
+            }
+            if len > pages && best.is_none_or(|(_, shortest)| len < shortest) {
+                best = Some((first, len));
+            }
+            at = first + len;
+        }
+        best.map(|(first, _)| first)
+    }
+
+    fn next_bit(&self, from: usize, inverted: bool) -> Option<usize> {
+        let mut at = from;
+        while at < PAGEBLOCK_PAGES {
+            let word = if inverted { !self.0[at / 64] } else { self.0[at / 64] } >> (at % 64);
+            if word != 0 {
+                return Some(at + word.trailing_zeros() as usize);
+            }
+            at = (at / 64 + 1) * 64;
+        }
+        None
+    }
+
+    /// The first page of the first aligned block of `order` (at most 8 here) that lies whole in the set.
+    pub fn find_block(&self, order: u32) -> Option<usize> {
+        if order > 6 {
+            let words = 1 << (order - 6);
+            let at = (0..WORDS).step_by(words).find(|&w| self.0[w..w + words].iter().all(|&x| x == u64::MAX))?;
+            return Some(at * 64);
+        }
+        self.0.iter().enumerate().find_map(|(i, &word)| {
+            let starts = aligned_blocks(word, order);
+            (starts != 0).then(|| i * 64 + starts.trailing_zeros() as usize)
+        })
+    }
+
+    /// The largest order of which a whole aligned block lies in the set; `None` when it is empty.
+    #[inline]
+    pub fn max_order(&self) -> Option<u32> {
+        // Bit 8 * j + i: byte j of word i is all ones. So one word tells all orders from 3 on.
+        let mut blocks = self.0.iter().enumerate().fold(0, |bytes, (i, &word)| bytes | aligned_blocks(word, 3) << i);
+        if blocks == 0 {
+            return (0..3).rev().find(|&order| self.0.iter().any(|&word| aligned_blocks(word, order) != 0));
+        }
+        let mut order = 3;
+        for (step, starts) in DOUBLINGS {
+            blocks &= blocks >> step & starts;
+            order += u32::from(blocks != 0);
+        }
+        Some(order)
+    }
+
+    /// Whether every page is in the set.
+    pub fn is_full(&self) -> bool {
+        self.0.iter().all(|&w| w == u64::MAX)
+    }
+
+    /// Pages in a row from the first on.
+    pub fn len_at_start(&self) -> usize {
+        self.next_bit(0, true).unwrap_or(PAGEBLOCK_PAGES)
+    }
+
+    /// Pages in a row up to the last.
+    pub fn len_at_end(&self) -> usize {
+        let full = self.0.iter().rev().take_while(|&&w| w == u64::MAX).count();
+        let rest = self.0.iter().rev().nth(full).map_or(0, |w| w.leading_ones() as usize);
+        full * 64 + rest
+    }
+}
+
+/// The bits of a word at which aligned blocks of orders 0 to 6 begin.
+const STARTS: [u64; 7] = [
+    u64::MAX,
+    0x5555_5555_5555_5555,
+    0x1111_1111_1111_1111,
+    0x0101_0101_0101_0101,
+    0x0001_0001_0001_0001,
+    0x0000_0001_0000_0001,
+    1,
+];
+
+/// Of blocks of an order from 3 on, with bit 8 * j + i for that at byte j of word i: how far the other half of the next
+/// larger block is, and where such begin.
+const DOUBLINGS: [(u32, u64); 6] = [
+    (8, 0x00ff_00ff_00ff_00ff),
+    (16, 0x0000_00ff_0000_00ff),
+    (32, 0x0000_0000_0000_00ff),
+    (1, 0x55),
+    (2, 0x11),
+    (4, 0x01),
+];
+
+/// Bits of `word` at which an aligned block of `order` (at most 6) begins that is all ones.
+fn aligned_blocks(mut word: u64, order: u32) -> u64 {
+    for i in 0..order {
+        word &= word >> (1 << i);
+    }
+    word & STARTS[order as usize]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn slow_find(set: &PageSet, order: u32) -> Option<usize> {
+        let has = |p: usize| set.0[p / 64] >> (p % 64) & 1 == 1;
+        (0..PAGEBLOCK_PAGES).step_by(1 << order).find(|&s| (s..s + (1 << order)).all(has))
+    }
+
+    proptest! {
+        #[test]
+        fn find_block_matches_a_plain_scan(ranges in prop::collection::vec((0usize..512, 1usize..200), 0..12)) {
+            let mut set = PageSet::EMPTY;
+            for (first, n) in ranges {
+                set.insert(first, n.min(512 - first));
+            }
+            for order in 0..9 {
+                prop_assert_eq!(set.find_block(order), slow_find(&set, order));
+            }
+            let max = (0..=9).rev().find(|&o| slow_find(&set, o).is_some());
+            prop_assert_eq!(set.max_order(), max);
+            let has = |p: &usize| set.0[p / 64] >> (p % 64) & 1 == 1;
+            prop_assert_eq!(set.len_at_start(), (0..512).take_while(has).count());
+            prop_assert_eq!(set.len_at_end(), (0..512).rev().take_while(has).count());
+        }
+
+        #[test]
+        fn runs_cover_the_set(ranges in prop::collection::vec((0usize..512, 1usize..60), 0..12)) {
+            let mut set = PageSet::EMPTY;
+            for (first, n) in ranges {
+                set.insert(first, n.min(512 - first));
+            }
+            let (mut rebuilt, mut at) = (PageSet::EMPTY, 0);
+            while let Some((first, n)) = set.next_run(at) {
+                prop_assert!(first >= at && n > 0);
+                rebuilt.insert(first, n);
+                at = first + n + 1;
+            }
+            prop_assert_eq!(rebuilt, set);
+        }
+    }
+}

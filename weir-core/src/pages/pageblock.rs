@@ -1,0 +1,178 @@
+//! The buddy inside one pageblock: which of its 512 pages are free, and which are backed by memory.
+//!
+//! The free areas are derived, not stored: a block of order k is free when its 2^k aligned bits are set, so splitting
+//! a block is clearing bits and merging is setting them. An allocation takes the first pages of an aligned block and
+//! leaves the block's tail free, so a run of any length costs just its pages.
+
+use crate::base::backing::Backing;
+use crate::base::units::{NONE, PAGEBLOCK_PAGES};
+use crate::pages::page_set::{PageSet, WORDS};
+use crate::policy::refault::Recent;
+
+/// Used pages up to which a huge page is sparse: a quarter of it (measured: E8 with huge pages `always`).
+pub(crate) const SPARSE: usize = PAGEBLOCK_PAGES / 4;
+
+/// What the looks for huge pages in little use made of a pageblock ([`crate::huge_pages::sparse`]).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Look {
+    /// Nothing: it is in good use, or a page of it was handed out or came back since.
+    #[default]
+    None = 0,
+    /// The last look found its huge page in little use.
+    Seen = 1,
+    /// So did the one before, and no page was handed out or came back between them.
+    Due = 2,
+    /// Its huge page is split as far as the page table goes; the platform is to be told ([`crate::platform::Platform::cool`]).
+    Torn = 3,
+}
+
+/// A pageblock's place on a list.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Link {
+    /// Next pageblock of the list.
+    pub next: u32,
+    /// The one before it.
+    pub prev: u32,
+    /// The list, plus one; 0: none.
+    pub list: u8,
+}
+
+/// What is known of one pageblock. All zero: nothing free, nothing backed, on no list.
+#[repr(C, align(64))]
+pub struct Pageblock {
+    /// Free pages.
+    pub free: PageSet,
+    /// Pages handed out since they were fresh or reported. A free page that is not among them reads as zero, unless
+    /// the pageblock is `dirty`.
+    pub backed: PageSet,
+    /// Its places on the zone's lists, by what is free and by what is idle.
+    pub links: [Link; 2],
+    /// The node whose zone owns it.
+    pub node: u16,
+    /// One huge page is behind it.
+    pub huge: bool,
+    /// The hint list it is on (a [`Backing`]), plus one; 0: none.
+    pub hint: u8,
+    /// Next and previous pageblock on the hint list.
+    pub hint_next: u32,
+    /// See `hint_next`.
+    pub hint_prev: u32,
+    /// What was reported of it lately.
+    pub recent: Recent,
+    /// Reported pages may hold anything, so that no free page is known to be zero.
+    pub dirty: bool,
+    /// The system below refused to take pages of it back; tried again after they were handed out, or under pressure.
+    pub refused: bool,
+    /// Taken out of use: its free pages are on no list.
+    pub offline: bool,
+    /// What the looks for huge pages in little use made of it.
+    pub look: Look,
+    /// No memory is behind the whole pages of what describes it (or none goes back): not since it was handed out last.
+    pub bare: bool,
+    /// The first pages taken of it since it was last whole were a slab's.
+    pub slabs: bool,
+}
+
+const _: () = assert!(size_of::<Pageblock>() == 192);
+
+impl Pageblock {
+    /// A pageblock of node `node` with all pages free and none backed.
+    pub fn fresh(node: u16) -> Self {
+        Self {
+            free: PageSet([u64::MAX; WORDS]),
+            backed: PageSet::EMPTY,
+            links: [Link { next: NONE, prev: NONE, list: 0 }; 2],
+            node,
+            huge: false,
+            hint: 0,
+            hint_next: NONE,
+            hint_prev: NONE,
+            recent: Recent::NONE,
+            dirty: false,
+            refused: false,
+            offline: false,
+            look: Look::None,
+            bare: true,
+            slabs: false,
+        }
+    }
+
+    /// What a report of its free pages would cost.
+    pub fn backing(&self) -> Backing {
+        if !self.huge {
+            Backing::Small
+        } else if PAGEBLOCK_PAGES - self.free.len() <= SPARSE {
+            Backing::SparseHuge
+        } else {
+            Backing::Huge
+        }
+    }
+
+    /// Free pages that memory is behind and that can be handed out: where a huge page is, all of them, touched or not.
+    pub fn idle(&self) -> PageSet {
+        if self.offline {
+            PageSet::EMPTY
+        } else if self.huge {
+            self.free
+        } else {
+            self.free.and(&self.backed)
+        }
+    }
+
+    /// How many of the `pages` free pages from `first` are idle.
+    pub fn idle_in(&self, first: usize, pages: usize) -> usize {
+        if self.offline {
+            0
+        } else if self.huge {
+            pages
+        } else {
+            self.backed_in(first, pages)
+        }
+    }
+
+    /// How many of the `pages` pages from `first` are backed. All are, mostly; that is quick to see.
+    fn backed_in(&self, first: usize, pages: usize) -> usize {
+        if self.backed.has_range(first, pages) { pages } else { self.backed.count_range(first, pages) }
+    }
+
+    /// Whether any of its pages is in use. One of which none was ever handed out may be a hole in the window: somebody
+    /// else's memory.
+    pub fn is_in_use(&self) -> bool {
+        self.free.len() < PAGEBLOCK_PAGES && !self.backed.is_empty()
+    }
+
+    /// A page of it is handed out, or comes back: what the last look made of it no longer holds.
+    pub fn forget_look(&mut self) {
+        if self.look != Look::Torn {
+            self.look = Look::None;
+        }
+    }
+
+    /// Takes `pages` free pages from `first`; returns how many of them were backed. All count as backed from now on.
+    pub fn take_at(&mut self, first: usize, pages: usize) -> usize {
+        let backed = self.backed_in(first, pages);
+        self.free.remove(first, pages);
+        if backed < pages {
+            self.backed.insert(first, pages);
+        }
+        backed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_block_is_taken_backed_first_and_its_tail_stays_free() {
+        let mut block = Pageblock::fresh(0);
+        block.backed.insert(64, 8);
+        let find = |block: &Pageblock, order| block.idle().find_block(order).or_else(|| block.free.find_block(order));
+        let take = |block: &mut Pageblock, pages, order| find(block, order).map(|at| (at, block.take_at(at, pages)));
+        assert_eq!(take(&mut block, 5, 3), Some((64, 5)));
+        assert_eq!(block.free.count_range(64, 8), 3);
+        assert_eq!(take(&mut block, 1, 0), Some((69, 1)));
+        assert_eq!(take(&mut block, 256, 8), Some((256, 0)));
+        assert_eq!(take(&mut block, 256, 8), None);
+    }
+}

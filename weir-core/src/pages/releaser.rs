@@ -1,0 +1,120 @@
+//! Releases isolated pages in as few calls as it can, and sorts out what is refused.
+//!
+//! A run that the platform does not take (locked pages are in it) is tried once more by the pageblock; what is refused then
+//! stays as it was. After `GIVE_UP` refusals in a batch nothing of it is tried any more: all memory is locked.
+
+use super::zone::Gone;
+use crate::base::cause::Cause;
+use crate::base::run::Run;
+use crate::base::units::PAGEBLOCK;
+use crate::platform::{Contents, Host, Platform};
+use crate::policy::refault::stamp;
+use crate::telemetry::stats;
+use crate::telemetry::trace::{Event, Kind, Place};
+
+/// Runs handed to the platform in one call.
+pub(crate) const RUNS: usize = 128;
+/// Refusals in a batch after which nothing more of it is tried.
+const GIVE_UP: usize = 8;
+
+/// Collects runs and releases them a callful at a time.
+pub(crate) struct Releaser<'a, P: Platform, B: Host + ?Sized, F: FnMut(Run)> {
+    platform: &'a P,
+    below: &'a B,
+    calm: bool,
+    runs: [Run; RUNS],
+    len: usize,
+    bytes: u64,
+    ns: u64,
+    contents: Contents,
+    error: u32,
+    refusals: usize,
+    /// Told of each run that stays.
+    refused: F,
+}
+
+impl<'a, P: Platform, B: Host + ?Sized, F: FnMut(Run)> Releaser<'a, P, B, F> {
+    pub(crate) fn new(platform: &'a P, below: &'a B, cause: Cause, refused: F) -> Self {
+        let (runs, calm, contents) = ([Run::default(); RUNS], cause == Cause::Idle, Contents::Zero);
+        Self { platform, below, calm, runs, len: 0, bytes: 0, ns: 0, contents, error: 0, refusals: 0, refused }
+    }
+
+    pub(crate) fn add(&mut self, run: Run) {
+        if let Some(last) = self.runs[..self.len].last_mut()
+            && last.addr + last.len == run.addr
+        {
+            last.len += run.len;
+        } else {
+            if self.len == RUNS {
+                self.flush();
+            }
+            self.runs[self.len] = run;
+            self.len += 1;
+        }
+    }
+
+    fn flush(&mut self) {
+        let runs = self.runs;
+        let mut left = &runs[..core::mem::take(&mut self.len)];
+        if left.is_empty() {
+            return;
+        }
+        let begin = self.platform.now();
+        while !left.is_empty() {
+            left = &left[self.release(left)..];
+            if let Some((&run, rest)) = left.split_first() {
+                self.release_by_pageblock(run);
+                left = rest;
+            }
+        }
+        self.ns += self.platform.now().saturating_sub(begin);
+    }
+
+    /// Releases `runs` up to the first that is refused; returns how many went.
+    fn release(&mut self, runs: &[Run]) -> usize {
+        if self.refusals >= GIVE_UP {
+            return 0;
+        }
+        let stats = self.platform.stats();
+        stats::add(&stats.reports, 1);
+        let released = self.below.release(runs, self.calm);
+        self.bytes += runs[..released.runs].iter().map(|run| run.len as u64).sum::<u64>();
+        if released.contents == Contents::Undefined {
+            self.contents = Contents::Undefined;
+        }
+        if released.runs < runs.len() {
+            stats::add(&stats.report_failures, 1);
+            (self.error, self.refusals) = (released.error, self.refusals + 1);
+        }
+        released.runs
+    }
+
+    /// A run over many pageblocks was refused: those of them that are not go nevertheless.
+    fn release_by_pageblock(&mut self, run: Run) {
+        let (mut addr, end) = (run.addr, run.addr + run.len);
+        while addr < end {
+            let len = (PAGEBLOCK - addr % PAGEBLOCK).min(end - addr);
+            let part = Run { addr, len };
+            if len == run.len || self.release(&[part]) == 0 {
+                (self.refused)(part);
+            }
+            addr += len;
+        }
+    }
+
+    /// What the batch came to, and what the system below makes of its pages.
+    pub(crate) fn finish(mut self, event: Event, horizon: u64) -> (Event, Gone) {
+        self.flush();
+        let end = self.platform.now();
+        let stats = self.platform.stats();
+        stats::add(&stats.report_ns, self.ns);
+        let event = Event { end, bytes: self.bytes, ns: self.ns, error: self.error, ..event };
+        stats.trace.record(&event);
+        (event, Gone { contents: self.contents, at: stamp(end), horizon: stamp(horizon), calm: self.calm })
+    }
+}
+
+/// An event that nothing is known of yet but what it is about.
+pub(crate) fn event(place: Place, zone: u16, cause: Cause, kind: Kind, blocks: usize) -> Event {
+    Event { end: 0, place, zone, kind, cause, blocks: blocks as u16, bytes: 0, ns: 0, error: 0 }
+}

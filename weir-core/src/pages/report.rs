@@ -1,0 +1,145 @@
+//! The reporter: free pages handed to whoever is below, in small isolated batches.
+//!
+//! # The protocol
+//!
+//! Under the zone lock at most [`BATCH`] pageblocks are *isolated*: their free backed pages stop being free, so that
+//! nobody can allocate them. The lock is dropped, the platform releases them in as few calls as it can, the lock is
+//! taken again and the pages are free once more, those of them marked reported that the platform took.
+//!
+//! The interleaving this excludes: a page is read as free, an allocation takes it and the program writes to it, and
+//! then the release wipes it. Isolated pages cannot be taken; and as an allocation that finds nothing else grows the
+//! zone, isolation never makes one fail. A fork waits for the batches in flight, one a node at most
+//! ([`super::node::Node`] has its lock), so no child is born with pages isolated for good. Whoever switches reports
+//! off waits for them too ([`crate::heap::Heap::set_reporting`]): each batch looks at the switch under its lock.
+//!
+//! # What is refused
+//!
+//! What is refused ([`super::releaser`]) stays as it was, on a list apart, so that the others are not held up. It is tried
+//! again after it was handed out, or under pressure.
+
+use super::node::Batch;
+use super::page_set::PageSet;
+use super::releaser::{Releaser, event};
+use super::window::Window;
+use super::zone::{FreeAreas, Zone};
+use crate::base::backing::Backing;
+use crate::base::run::Run;
+use crate::base::units::{PAGE, PAGEBLOCK_PAGES};
+use crate::platform::{Host, Platform};
+use crate::reclaim::Goal;
+use crate::reclaim::events::horizon;
+use crate::telemetry::stats;
+use crate::telemetry::trace::{Event, Kind, Place};
+
+/// Pageblocks isolated from a zone at a time (Linux page hinting: 16).
+pub const BATCH: usize = 16;
+
+/// A zone, and all that a report of it needs.
+pub(crate) struct Site<'a, P: Platform, B: Host + ?Sized> {
+    pub(crate) platform: &'a P,
+    pub(crate) below: &'a B,
+    pub(crate) in_flight: &'a Batch,
+    pub(crate) window: &'a Window,
+    pub(crate) zone: &'a Zone,
+    pub(crate) place: Place,
+    pub(crate) number: u16,
+}
+
+impl<P: Platform, B: Host + ?Sized> Site<'_, P, B> {
+    /// Reports whole free pageblocks until at most `keep` idle pages are left; returns bytes.
+    pub(crate) fn report_whole(&self, goal: &Goal, keep: usize) -> usize {
+        self.report_blocks(goal, Kind::Whole, keep, |zone| zone.whole_idle())
+    }
+
+    /// The same of the free runs of partly free pageblocks, those unchanged for longest first.
+    pub(crate) fn report_runs(&self, goal: &Goal, keep: usize) -> usize {
+        if self.below.release_unit() > PAGE {
+            return 0;
+        }
+        let all = [Backing::Small, Backing::SparseHuge, Backing::Huge];
+        let of = |&backing| self.report_blocks(goal, Kind::Runs, keep, |zone| zone.next_hint(backing));
+        all[..=goal.split() as usize].iter().map(of).sum()
+    }
+
+    /// Reports the free pages of pageblock `block` alone.
+    pub(crate) fn report_block(&self, goal: &Goal, block: u32) -> usize {
+        let has_idle = |zone: &FreeAreas| zone.has_idle(self.window, block).then_some(block);
+        self.report_batch(goal, Kind::Runs, 1, has_idle)
+    }
+
+    /// Reports the pageblocks that `next` names until at most `keep` idle pages are left in the zone.
+    fn report_blocks(&self, goal: &Goal, kind: Kind, keep: usize, next: impl Fn(&FreeAreas) -> Option<u32>) -> usize {
+        let mut bytes = 0;
+        // What is freed meanwhile waits for the next report, so that this one ends.
+        let mut left = self.zone.lock(self.platform).idle.saturating_sub(keep);
+        while left > 0 {
+            let got = self.report_batch(goal, kind, left, &next);
+            bytes += got;
+            left = left.saturating_sub(got / PAGE);
+            if got == 0 {
+                break;
+            }
+        }
+        bytes
+    }
+
+    fn report_batch(&self, goal: &Goal, kind: Kind, limit: usize, next: impl Fn(&FreeAreas) -> Option<u32>) -> usize {
+        let _in_flight = self.in_flight.lock(self.platform);
+        let tunables = self.platform.tunables();
+        if tunables.report.get() == 0 {
+            return 0;
+        }
+        let mut batch = [(0u32, PageSet::EMPTY); BATCH];
+        let (mut n, mut pages) = (0, 0);
+        let max = (tunables.report_batch.get() as usize).clamp(1, BATCH);
+        let mut areas = self.zone.lock(self.platform);
+        while n < max && pages < limit {
+            let Some(block) = next(&areas) else { break };
+            let idle = areas.isolate(self.window, block);
+            batch[n] = (block, idle);
+            (n, pages) = (n + 1, pages + idle.len());
+        }
+        drop(areas);
+        if n == 0 {
+            return 0;
+        }
+        self.release_batch(goal, kind, &batch[..n])
+    }
+
+    /// Releases what is isolated, and puts it back.
+    fn release_batch(&self, goal: &Goal, kind: Kind, batch: &[(u32, PageSet)]) -> usize {
+        let mut kept = [PageSet::EMPTY; BATCH];
+        let page_of = |addr: usize| self.window.page_of(addr).unwrap_or(0);
+        let refused = |run: Run| {
+            let (page, n) = (page_of(run.addr) as usize, run.len / PAGE);
+            let at = batch.iter().position(|&(block, _)| block as usize == page / PAGEBLOCK_PAGES);
+            at.into_iter().for_each(|i| kept[i].insert(page % PAGEBLOCK_PAGES, n));
+        };
+        let mut releaser = Releaser::new(self.platform, self.below, goal.cause, refused);
+        for (block, set) in batch {
+            let mut at = 0;
+            while let Some((first, len)) = set.next_run(at) {
+                let page = block * PAGEBLOCK_PAGES as u32 + first as u32;
+                releaser.add(Run { addr: self.window.addr_of(page), len: len * PAGE });
+                at = first + len;
+            }
+        }
+        let (event, how) = releaser.finish(self.event(goal, kind, batch.len()), horizon(self.platform.tunables()));
+        let stats = self.platform.stats();
+        stats::add(&stats.given_back[goal.cause as usize], event.bytes);
+        let mut areas = self.zone.lock(self.platform);
+        for ((block, set), kept) in batch.iter().zip(&kept) {
+            let gone = set.minus(kept);
+            let huge = areas.put_back(self.window, *block, set, &gone, how);
+            if huge && !gone.is_empty() {
+                let whole = gone.len() == PAGEBLOCK_PAGES;
+                stats::add(if whole { &stats.huge_kept } else { &stats.huge_split }, 1);
+            }
+        }
+        event.bytes as usize
+    }
+
+    fn event(&self, goal: &Goal, kind: Kind, blocks: usize) -> Event {
+        event(self.place, self.number, goal.cause, kind, blocks)
+    }
+}

@@ -1,0 +1,160 @@
+//! What reclaim asks of pages: whole free pageblocks, free runs, and the metadata of both. Zones of the heap and a program's
+//! own are treated alike, and take turns.
+
+use super::Pages;
+use super::node::ZoneKind;
+use super::report::{BATCH, Site};
+use crate::base::units::{PAGE, PAGEBLOCK_PAGES};
+use crate::platform::{Host, Platform, rank};
+use crate::reclaim::{Cushion, Figures, Goal, Kind, Reclaimable, Reclaimed, Step};
+
+/// Free pages too few to be worth a report in calm times: one call costs about as much as 16 pages' refaults.
+const WORTH_PAGES: usize = 16;
+
+impl<P: Platform, B: Host + ?Sized> Site<'_, P, B> {
+    /// Idle pages that `goal` leaves to the zone.
+    fn keep(&self, goal: &Goal) -> usize {
+        let huge = self.platform.huge_on_touch();
+        let zone = self.zone.lock(self.platform);
+        let left = match goal.cushion() {
+            Cushion::Peak => zone.peak.now() - zone.used + WORTH_PAGES,
+            Cushion::Surplus => zone.idle - zone.surplus(huge).min(zone.idle),
+            Cushion::Nothing => 0,
+        };
+        left.max(zone.idle.saturating_sub(goal.bytes / PAGE))
+    }
+
+    fn scan(&self, step: Step, goal: &Goal) -> usize {
+        // An allocation does not wait for a batch, which may release much more than it wants.
+        if goal.is_for_allocation() && self.in_flight.try_lock(self.platform).is_none() {
+            return 0;
+        }
+        match step {
+            Step::Refused => {
+                self.zone.lock(self.platform).forgive(self.window, BATCH);
+                0
+            }
+            Step::Blocks | Step::BlocksAgain => self.report_whole(goal, self.keep(goal)),
+            Step::Runs => self.report_runs(goal, self.keep(goal)),
+            Step::Cool => {
+                self.cool_split();
+                0
+            }
+            _ => 0,
+        }
+    }
+}
+
+impl<P: Platform> Pages<P> {
+    /// Under pressure each further node that has a batch's worth of idle pages also gets a worker of its own: releasing them
+    /// costs most on another node. The balancer goes through all nodes itself too, and finds done what workers did; so
+    /// they may be late, or refused.
+    fn wake_workers(&self, goal: &Goal) {
+        for number in 1..self.nodes.count() {
+            let node = self.nodes.get(number);
+            let idle = |kind| node.zone(kind).lock(&self.platform).idle;
+            if idle(ZoneKind::Normal) + idle(ZoneKind::Low32) >= BATCH * PAGEBLOCK_PAGES {
+                let severe = goal.kind == Kind::Severe;
+                self.platform.wake_node_worker(number, goal.cause, severe);
+            }
+        }
+    }
+
+    fn scan_zones(&self, step: Step, goal: &Goal) -> usize {
+        let (nodes, mut bytes) = (self.nodes.count(), 0);
+        let left = |bytes| Goal { bytes: goal.bytes.saturating_sub(bytes), ..*goal };
+        if let Some(node) = goal.node() {
+            return ZoneKind::ALL.into_iter().map(|kind| self.site(kind, node).scan(step, goal)).sum();
+        }
+        let own = |bytes: usize| self.each_user_zone(|site| site.scan(step, &left(bytes)));
+        // One place in the rotation is that of the program's zones.
+        let places = ZoneKind::ALL.len() * nodes + 1;
+        for i in 0..places {
+            if bytes >= goal.bytes {
+                break;
+            }
+            let at = (goal.turn + i) % places;
+            bytes += match at.checked_sub(1) {
+                None => own(bytes),
+                Some(at) => self.site(ZoneKind::ALL[at / nodes], at % nodes).scan(step, &left(bytes)),
+            };
+        }
+        bytes
+    }
+}
+
+impl<P: Platform> Reclaimable for Pages<P> {
+    fn count(&self, goal: &Goal) -> usize {
+        let of = |site: Site<'_, P, P>| {
+            let idle = site.zone.lock(&self.platform).idle;
+            idle.saturating_sub(site.keep(&Goal { bytes: usize::MAX, ..*goal })) * PAGE
+        };
+        self.sites().map(of).sum()
+    }
+
+    fn scan(&self, step: Step, goal: &Goal) -> Reclaimed {
+        let bytes = match step {
+            Step::Refused | Step::Runs | Step::Cool => self.scan_zones(step, goal),
+            Step::Blocks | Step::BlocksAgain => {
+                if goal.is_pressure() {
+                    self.wake_workers(goal);
+                }
+                self.scan_zones(step, goal)
+            }
+            // Nothing will be wanted soon of what describes the free memory of a quiet program, and the next window may be
+            // long.
+            Step::Metadata if matches!(goal.kind, Kind::Calm { quiet: false, .. }) => 0,
+            Step::OldMetadata | Step::Metadata => {
+                return Reclaimed::moved(self.sites().map(|site| site.release_descriptions()).sum());
+            }
+            _ => 0,
+        };
+        Reclaimed::released(bytes)
+    }
+
+    fn end_window(&self) {
+        let roll = |zone: &super::zone::Zone| {
+            let mut zone = zone.lock(&self.platform);
+            let used = zone.used;
+            zone.peak.roll(used);
+        };
+        self.sites().for_each(|site| roll(site.zone));
+        self.each_user_zone(|site| {
+            roll(site.zone);
+            0
+        });
+    }
+
+    fn freeze(&self, rank: u32) {
+        let p = &self.platform;
+        match rank {
+            rank::BATCH => self.nodes.iter().for_each(|node| node.batch.acquire(p)),
+            rank::GROWTH => [&self.normal, &self.low].iter().for_each(|window| window.freeze(p)),
+            rank::ZONE => self.sites().for_each(|site| site.zone.acquire(p)),
+            _ => {}
+        }
+        self.user.freeze(p, rank);
+    }
+
+    unsafe fn thaw(&self, rank: u32) {
+        let p = &self.platform;
+        // SAFETY: `freeze` of this rank took these locks and made no guards; the nodes and zones are the same, as none comes
+        // or goes while the turns to grow and the list's lock are held.
+        unsafe {
+            match rank {
+                rank::BATCH => self.nodes.iter().for_each(|node| node.batch.release(p)),
+                rank::GROWTH => [&self.normal, &self.low].iter().for_each(|window| window.thaw(p)),
+                rank::ZONE => self.sites().for_each(|site| site.zone.release(p)),
+                _ => {}
+            }
+            self.user.thaw(p, rank);
+        }
+    }
+
+    fn publish(&self, figures: &mut Figures, waits: bool) {
+        for site in self.sites() {
+            let zone = if waits { Some(site.zone.lock(&self.platform)) } else { site.zone.try_lock(&self.platform) };
+            figures.idle += zone.map_or(0, |zone| zone.idle * PAGE);
+        }
+    }
+}

@@ -1,0 +1,330 @@
+//! Pages, orders, and the window of address space that the heap lives in, with its out-of-line descriptors.
+//!
+//! For each page of the window there are a byte in the *class map* (what a pointer into it is) and 36 bytes of
+//! *descriptor*; for each pageblock there is a [`Pageblock`]. All three arrays are indexed by page or pageblock
+//! number, lie apart from the heap and are mapped only as far as the heap has grown: a resident heap of `H` bytes
+//! costs `H / 4096 * 37 + H / 2 MiB * 192` bytes of them, 0.91 %. What describes pageblocks that are free and reported
+//! goes back too (`bare`), but for the 192 bytes: 96 KiB for each GiB of the heap's peak stay.
+//!
+//! A slab of `n` pages owns the descriptors of all its pages: a 16-byte header, then its bitmap of objects. That is
+//! what makes 36 bytes enough for 16-byte objects (256 bits a page from four pages on).
+
+use core::mem::offset_of;
+use core::sync::atomic::{
+    AtomicPtr, AtomicU8, AtomicUsize,
+    Ordering::{AcqRel, Acquire, Relaxed, Release},
+};
+
+use crate::base::run::Run;
+use crate::base::units::{PAGE, PAGE_SHIFT, PAGEBLOCK, PAGEBLOCK_PAGES};
+use crate::pages::Short;
+use crate::pages::pageblock::Pageblock;
+use crate::platform::lock::{Guard, Lock};
+use crate::platform::rank;
+use crate::platform::{Placed, Platform, Reach};
+
+/// Words of 32 bits in a page's descriptor.
+pub const DESC_WORDS: usize = 9;
+/// Pageblocks, from a multiple of this on, whose class-map entries (512 bytes each) and descriptors (18 KiB each) fill
+/// whole pages: one and 36.
+pub const DESCRIBED_TOGETHER: u32 = 8;
+
+/// Class-map value of the first page of a large run.
+pub const LARGE: u8 = 255;
+/// Class-map value of a page to which no allocation belongs.
+pub const NOTHING: u8 = 0;
+
+/// Address space that the heap may ever use (bytes); only what it has grown to is mapped.
+const WINDOW: usize = 4 << 40;
+/// Least growth of the heap's mapping, bytes.
+const GROW_MIN: usize = 8 << 20;
+/// Most growth of the heap's mapping, bytes.
+const GROW_MAX: usize = 1 << 30;
+/// Of the window, the part that a step over somebody else's mapping is no longer than. Steps double up to it; so any
+/// mapping is got over in few tries, and no more than this is lost behind it.
+const SKIP_PART: usize = 64;
+
+/// Which of the arrays the descriptors are: the last, see [`Window::describe`].
+const DESCS: usize = 2;
+
+/// A range of addresses for heap pages, and the arrays that describe them.
+#[repr(C, align(64))]
+pub struct Window {
+    /// Address of page 0.
+    base: AtomicUsize,
+    /// Pages that the class map covers, that is, that may ever have been handed out.
+    top: AtomicUsize,
+    class_map: AtomicPtr<AtomicU8>,
+    descs: AtomicPtr<u32>,
+    blocks: AtomicPtr<Pageblock>,
+    growth: Lock<Growth, { rank::GROWTH }>,
+    reach: Reach,
+    /// Looks at pageblocks so far: what the cost of a slow path is counted in.
+    #[cfg(debug_assertions)]
+    pub(crate) visits: AtomicUsize,
+}
+
+/// How far each array is mapped.
+struct Growth {
+    pages_max: usize,
+    /// Pages of the first pageblock that lie before the window.
+    skipped: usize,
+    /// Pageblocks mapped so far: those below the top but for the holes.
+    blocks: usize,
+    /// Bytes as far as which the class map, the pageblocks and the descriptors are mapped, in this order.
+    mapped: [usize; 3],
+}
+
+/// The turn to grow a window.
+pub struct Growing<'a, P: Platform> {
+    window: &'a Window,
+    platform: &'a P,
+    growth: Guard<'a, Growth, P, { rank::GROWTH }>,
+}
+
+impl<P: Platform> Growing<'_, P> {
+    /// Maps the next pageblocks for node `node`, at least `blocks` of them in one row, and returns the first and how
+    /// many there are. [`Short`] when address space or memory is refused.
+    pub fn grow(&mut self, blocks: usize, node: usize) -> Result<(u32, usize), Short> {
+        if self.growth.pages_max == 0 {
+            self.window.place(self.platform, &mut self.growth).ok_or(Short)?;
+        }
+        let end = self.growth.pages_max / PAGEBLOCK_PAGES;
+        let wanted = (self.growth.blocks * PAGEBLOCK / 8).clamp(GROW_MIN, GROW_MAX) / PAGEBLOCK;
+        let mut first = self.window.top.load(Relaxed) / PAGEBLOCK_PAGES;
+        let mut step = blocks;
+        loop {
+            for count in [wanted.max(blocks), blocks] {
+                match self.map(first, count, node) {
+                    Placed::Done => return Ok((first as u32, count)),
+                    Placed::Refused if count == blocks => return Err(Short),
+                    Placed::Refused | Placed::Occupied => {}
+                }
+            }
+            // Somebody else's mapping lies in the way: leave a hole and try behind it, at the window's end at last.
+            let last = end.checked_sub(blocks).ok_or(Short)?;
+            if first >= last {
+                return Err(Short);
+            }
+            first = (first + step).min(last);
+            step = (step * 2).min((end / SKIP_PART).max(blocks));
+        }
+    }
+
+    /// Maps pageblocks and what describes them.
+    fn map(&mut self, first: usize, count: usize, node: usize) -> Placed {
+        let (window, end) = (self.window, first + count);
+        if end * PAGEBLOCK_PAGES > self.growth.pages_max {
+            return Placed::Occupied;
+        }
+        let described = window.describe(self.platform, &mut self.growth, first, end);
+        if described != Placed::Done {
+            return described;
+        }
+        let run = Run { addr: window.base.load(Relaxed) + first * PAGEBLOCK, len: count * PAGEBLOCK };
+        let placed = self.platform.map_at(run, node);
+        if placed == Placed::Done {
+            // Before they are below the top: then anybody may ask whose they are, and it never changes.
+            for block in first..end {
+                // SAFETY: mapped just now, and nobody looks beyond the top.
+                unsafe { window.block(block as u32).write(Pageblock::fresh(node as u16)) };
+            }
+            if first == 0 {
+                // SAFETY: as above. What lies before the window's first page is not handed out.
+                unsafe { (*window.block(0)).free.remove(0, self.growth.skipped) };
+            }
+            self.growth.blocks += count;
+            window.top.store(end * PAGEBLOCK_PAGES, Release);
+        }
+        placed
+    }
+}
+
+impl Window {
+    /// Where the fields that the fast path of a free reads are, bytes: base, top, class map.
+    pub(crate) const FAST: [usize; 3] = [offset_of!(Self, base), offset_of!(Self, top), offset_of!(Self, class_map)];
+
+    /// A window not yet placed.
+    pub const fn new(reach: Reach) -> Self {
+        Self {
+            base: AtomicUsize::new(0),
+            top: AtomicUsize::new(0),
+            class_map: AtomicPtr::new(core::ptr::null_mut()),
+            descs: AtomicPtr::new(core::ptr::null_mut()),
+            blocks: AtomicPtr::new(core::ptr::null_mut()),
+            growth: Lock::new(Growth { pages_max: 0, skipped: 0, blocks: 0, mapped: [0; 3] }),
+            reach,
+            #[cfg(debug_assertions)]
+            visits: AtomicUsize::new(0),
+        }
+    }
+
+    /// A window over memory that is mapped already, described by pageblocks alone: it has no classes and does not grow.
+    ///
+    /// # Safety
+    /// `run` is whole pageblocks, and `blocks` describes each of them, as long as the window is there.
+    pub unsafe fn over(run: Run, blocks: *mut Pageblock) -> Self {
+        let window = Self::new(Reach::Any);
+        window.base.store(run.addr, Relaxed);
+        window.blocks.store(blocks, Relaxed);
+        window.top.store(run.len / PAGE, Release);
+        window
+    }
+
+    /// The page that `addr` lies in, if the window has grown that far.
+    #[inline]
+    pub fn page_of(&self, addr: usize) -> Option<u32> {
+        let page = addr.wrapping_sub(self.base.load(Relaxed)) >> PAGE_SHIFT;
+        (page < self.top.load(Relaxed)).then_some(page as u32)
+    }
+
+    /// Address of `page`.
+    #[inline]
+    pub fn addr_of(&self, page: u32) -> usize {
+        self.base.load(Relaxed) + ((page as usize) << PAGE_SHIFT)
+    }
+
+    /// The class-map entry of `page`, which must be below the top.
+    #[inline]
+    pub fn class_of(&self, page: u32) -> u8 {
+        // SAFETY: callers pass pages below `top`, for which the class map is mapped.
+        unsafe { (*self.class_map.load(Relaxed).add(page as usize)).load(Relaxed) }
+    }
+
+    /// Sets the class-map entries of `pages` pages from `first`.
+    pub fn set_class(&self, first: u32, pages: usize, class: u8) {
+        for page in first as usize..first as usize + pages {
+            // SAFETY: the pages were handed out by a zone, so they lie below `top`, where the class map is mapped.
+            unsafe { (*self.class_map.load(Relaxed).add(page)).store(class, Release) }
+        }
+    }
+
+    /// Clears the class-map entry of `page`; returns what it was.
+    pub fn clear_class(&self, page: u32) -> u8 {
+        // SAFETY: as in `class_of`.
+        unsafe { (*self.class_map.load(Relaxed).add(page as usize)).swap(NOTHING, AcqRel) }
+    }
+
+    /// The descriptor words of `page` (and, contiguous, of those after it).
+    #[inline]
+    pub fn desc(&self, page: u32) -> *mut u32 {
+        self.descs.load(Relaxed).wrapping_add(page as usize * DESC_WORDS)
+    }
+
+    /// The descriptor of pageblock `block`.
+    #[inline]
+    pub fn block(&self, block: u32) -> *mut Pageblock {
+        #[cfg(debug_assertions)]
+        self.visits.fetch_add(1, Relaxed);
+        self.blocks.load(Acquire).wrapping_add(block as usize)
+    }
+
+    /// The node that `page`, below the top, lies on: that of its pageblock, which never changes.
+    #[inline]
+    pub(crate) fn node_of(&self, page: u32) -> usize {
+        // SAFETY: the pageblock is mapped, as its page is below the top; its node was written before the top covered it, and
+        // is not written again, so that it may be read while others change the rest. No reference is made.
+        unsafe { (*self.block(page / PAGEBLOCK_PAGES as u32)).node.into() }
+    }
+
+    /// Pages of the window's mapped part.
+    pub fn top(&self) -> u32 {
+        self.top.load(Acquire) as u32
+    }
+
+    /// The turn to grow. Threads that run short together wait here for the first of them, and are to look again before
+    /// they grow the window too: the pages are in a zone before the turn ends.
+    pub fn growing<'a, P: Platform>(&'a self, platform: &'a P) -> Growing<'a, P> {
+        Growing { window: self, platform, growth: self.growth.lock(platform) }
+    }
+
+    fn place<P: Platform>(&self, platform: &P, growth: &mut Growth) -> Option<()> {
+        let window = platform.window(WINDOW, 2 * PAGEBLOCK, self.reach)?;
+        let base = window.addr & !(2 * PAGEBLOCK - 1);
+        let skipped = (window.addr - base) / PAGE;
+        if skipped >= PAGEBLOCK_PAGES {
+            return None;
+        }
+        let pages = (window.len / PAGE + skipped) & !(PAGEBLOCK_PAGES - 1);
+        let blocks = pages / PAGEBLOCK_PAGES;
+        let sizes = [pages, pages * DESC_WORDS * 4, blocks * size_of::<Pageblock>()].map(|s| s.next_multiple_of(PAGE));
+        // A guard the size of a pageblock between the arrays keeps an overrun in one out of the next.
+        let total = sizes.iter().sum::<usize>() + 4 * PAGEBLOCK;
+        let meta = platform.window(total, PAGE, Reach::Apart)?;
+        if meta.len < total {
+            return None;
+        }
+        let at0 = meta.addr + PAGEBLOCK;
+        let at1 = at0 + sizes[0] + PAGEBLOCK;
+        let at2 = (at1 + sizes[1] + PAGEBLOCK).next_multiple_of(64);
+        self.class_map.store(at0 as *mut AtomicU8, Relaxed);
+        self.descs.store(at1 as *mut u32, Relaxed);
+        self.blocks.store((at2 & !(PAGE - 1)) as *mut Pageblock, Release);
+        self.base.store(base, Relaxed);
+        (growth.pages_max, growth.skipped) = (pages, skipped);
+        Some(())
+    }
+
+    /// Maps the three arrays as far as the pageblocks from `first` to `end` need. Occupied: others may be described.
+    ///
+    /// Somebody else's mapping in the way of the descriptors, nearly all of the arrays, is left alone as one in the way of
+    /// the heap is: what it would have described becomes a hole, as descriptors are looked at for pages in use alone. The
+    /// others are looked at as far as the top is; behind such a mapping there they end, and the heap with them.
+    fn describe<P: Platform>(&self, platform: &P, growth: &mut Growth, first: usize, end: usize) -> Placed {
+        for (i, (base, bytes)) in self.arrays().into_iter().enumerate() {
+            let (have, need) = (growth.mapped[i], (end * bytes).next_multiple_of(PAGE));
+            if need <= have {
+                continue;
+            }
+            let map_from = |from| platform.map_at(Run { addr: base + from, len: need - from }, 0);
+            let mut placed = map_from(have);
+            let from = (first * bytes) & !(PAGE - 1);
+            if i == DESCS && placed == Placed::Occupied && from > have {
+                placed = map_from(from);
+                if placed == Placed::Done {
+                    // Nobody comes back for what is not described. The class map and the pageblocks are mapped by now.
+                    self.top.store(first * PAGEBLOCK_PAGES, Release);
+                }
+            }
+            match placed {
+                Placed::Done => growth.mapped[i] = need,
+                Placed::Occupied if i != DESCS => return Placed::Refused,
+                Placed::Occupied | Placed::Refused => return placed,
+            }
+        }
+        Placed::Done
+    }
+
+    /// The whole pages, of the class map and of the descriptors, that describe nothing but `count` pageblocks from `first`.
+    pub(crate) fn description(&self, first: u32, count: u32) -> [Run; 2] {
+        let (first, end) = (first as usize, (first + count) as usize);
+        let [map, _, descs] = self.arrays();
+        [map, descs].map(|(base, bytes)| {
+            let (from, to) = ((first * bytes).next_multiple_of(PAGE), (end * bytes) & !(PAGE - 1));
+            Run { addr: base + from, len: to.saturating_sub(from) }
+        })
+    }
+
+    /// Where the class map, the pageblocks and the descriptors begin, and the bytes that each has for a pageblock.
+    fn arrays(&self) -> [(usize, usize); 3] {
+        [
+            (self.class_map.load(Relaxed) as usize, PAGEBLOCK_PAGES),
+            (self.blocks.load(Relaxed) as usize, size_of::<Pageblock>()),
+            (self.descs.load(Relaxed) as usize, PAGEBLOCK_PAGES * DESC_WORDS * 4),
+        ]
+    }
+
+    /// Holds the growth lock until [`Window::thaw`]: for `fork`.
+    pub fn freeze<P: Platform>(&self, platform: &P) {
+        self.growth.acquire(platform);
+    }
+
+    /// Undoes [`Window::freeze`].
+    ///
+    /// # Safety
+    /// The caller froze the window.
+    pub unsafe fn thaw<P: Platform>(&self, platform: &P) {
+        // SAFETY: as the caller promises.
+        unsafe { self.growth.release(platform) }
+    }
+}

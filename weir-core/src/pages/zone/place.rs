@@ -1,0 +1,196 @@
+//! Where an allocation goes: what is resident before what is not, the fullest pageblock first, slabs and runs apart.
+//!
+//! In this order, the first that has room:
+//!
+//! 1. idle pages (free, and memory is behind them) of a pageblock in use for the same purpose, the fullest first;
+//! 2. idle pages of whole free pageblocks, those that nobody takes back first;
+//! 3. for a run: idle pages of a slab's pageblocks. It goes again, and costs nothing meanwhile;
+//! 4. pages without memory of pageblocks in use for the same purpose;
+//! 5. for a slab: idle pages of runs' pageblocks. They come later, as what is put there stays in the way of runs;
+//! 6. a whole free pageblock without memory;
+//! 7. anything else that is free.
+//!
+//! Before all that, a run goes to the hole that the last of its length left. Such a hole mostly lies over the end of a
+//! pageblock, or over the middle of one, and so is on no list as what it is.
+//!
+//! A run that begins in a whole free pageblock begins in the free pages before it instead, if those are runs' too: so runs
+//! lie densely, and whatever is freed in a row serves runs of any length. A power of two needs none of that: it fills
+//! pageblocks without a rest.
+
+use super::lists::{By, WHOLE_BACKED, WHOLE_BARE, WHOLE_REFUSED, WHOLE_REPORTED, levels};
+use super::{FreeAreas, HOLES, Purpose, pieces};
+use crate::base::units::{NONE, PAGEBLOCK_PAGES, REPORT_ORDER, order_of};
+use crate::pages::page_set::PageSet;
+use crate::pages::window::Window;
+
+/// Pageblocks looked at for free pages in a row before one that is sure to have them is taken.
+const LOOSE_TRIES: usize = 8;
+/// Whole free pageblocks of each list looked at for enough neighbours before the zone grows instead.
+const WIDE_TRIES: usize = 64;
+
+/// What is asked for: `pages` pages aligned to `align`, which a free block of `order` is sure to hold.
+#[derive(Clone, Copy)]
+struct Ask {
+    pages: usize,
+    align: u32,
+    order: u32,
+}
+
+impl Ask {
+    /// Shorter free blocks in a row may do as well.
+    fn is_loose(&self) -> bool {
+        self.align == 0 && self.order > 0 && self.pages < PAGEBLOCK_PAGES
+    }
+}
+
+impl FreeAreas {
+    /// The first page for `pages` pages, aligned to `align` (an order).
+    pub(super) fn place(&self, window: &Window, pages: usize, align: u32, purpose: Purpose) -> Option<u32> {
+        let ask = Ask { pages, align, order: align.max(order_of(pages)) };
+        let hole = self.holes[pages % HOLES];
+        if purpose == Purpose::Run && align == 0 && self.is_idle_hole(window, hole, pages) {
+            return Some(hole.0);
+        }
+        if ask.order > REPORT_ORDER {
+            return self.wide(window, ask);
+        }
+        let own = |by| self.inside(window, by, levels(purpose, pages), ask);
+        let other = |by| {
+            let purpose = if purpose == Purpose::Run { Purpose::Slab } else { Purpose::Run };
+            self.inside(window, by, levels(purpose, pages), ask)
+        };
+        let is_run = purpose == Purpose::Run;
+        own(By::Idle)
+            .or_else(|| self.whole_idle_pages(window, ask, is_run))
+            .or_else(|| is_run.then(|| other(By::Idle)).flatten())
+            .or_else(|| own(By::Free))
+            .or_else(|| (!is_run).then(|| other(By::Idle)).flatten())
+            .or_else(|| self.whole(window, ask, is_run))
+            .or_else(|| other(By::Free))
+    }
+
+    /// Whether `hole`, which a run left, has just `pages` pages, all of which are idle still.
+    fn is_idle_hole(&self, window: &Window, hole: (u32, u32), pages: usize) -> bool {
+        let is_idle = |(block, first, n)| {
+            let pageblock = self.block(window, block);
+            pageblock.free.has_range(first, n) && pageblock.idle_in(first, n) == n
+        };
+        hole.1 as usize == pages && pieces(hole.0, pages).all(is_idle)
+    }
+
+    /// Room inside a pageblock of one of `levels`. A block of the order is sure to hold what is asked for; where no
+    /// alignment is, shorter ones in a row may do as well, and a few pageblocks with such are tried first, as they are
+    /// fuller.
+    fn inside(&self, window: &Window, by: By, levels: impl Iterator<Item = usize>, ask: Ask) -> Option<u32> {
+        let (lists, mut tries) = (&self.lists[by as usize], LOOSE_TRIES);
+        for level in levels {
+            if ask.is_loose() && lists.some[level] >> (ask.order - 1) & 1 == 1 {
+                let mut block = lists.heads[level][ask.order as usize - 1];
+                while block != NONE && tries > 0 {
+                    if let Some(page) = self.inside_block(window, by, block, ask) {
+                        return Some(page);
+                    }
+                    block = self.block(window, block).links[by as usize].next;
+                    tries -= 1;
+                }
+            }
+            if let Some(block) = lists.find(core::iter::once(level), ask.order) {
+                return self.inside_block(window, by, block, ask);
+            }
+        }
+        None
+    }
+
+    fn inside_block(&self, window: &Window, by: By, block: u32, ask: Ask) -> Option<u32> {
+        let pages = self.pages_of(window, block, by);
+        let first = if ask.is_loose() { pages.best_run(ask.pages) } else { pages.find_block(ask.order) };
+        Some(block * PAGEBLOCK_PAGES as u32 + first? as u32)
+    }
+
+    /// Idle pages of a whole free pageblock.
+    fn whole_idle_pages(&self, window: &Window, ask: Ask, is_run: bool) -> Option<u32> {
+        let page = self.inside(window, By::Idle, [WHOLE_REFUSED, WHOLE_BACKED].into_iter(), ask)?;
+        Some(if is_run { self.earlier(window, page, ask, By::Idle) } else { page })
+    }
+
+    /// A whole free pageblock, if possible one with memory behind a part of it.
+    fn whole(&self, window: &Window, ask: Ask, is_run: bool) -> Option<u32> {
+        let levels = [WHOLE_REFUSED, WHOLE_BACKED, WHOLE_REPORTED, WHOLE_BARE].into_iter();
+        let page = self.lists[By::Free as usize].find(levels, REPORT_ORDER)? * PAGEBLOCK_PAGES as u32;
+        Some(if is_run { self.earlier(window, page, ask, By::Free) } else { page })
+    }
+
+    /// Where a run for which there is room at `page`, the first of a whole free pageblock, begins: in the free (or idle)
+    /// pages before it, if those are runs'.
+    fn earlier(&self, window: &Window, page: u32, ask: Ask, by: By) -> u32 {
+        let is_first = (page as usize).is_multiple_of(PAGEBLOCK_PAGES);
+        if !is_first || ask.align > 0 || ask.pages.is_power_of_two() {
+            return page;
+        }
+        page - self.room_before(window, page / PAGEBLOCK_PAGES as u32, by).min(ask.pages - 1) as u32
+    }
+
+    /// The free or idle pages of `block`.
+    fn pages_of(&self, window: &Window, block: u32, by: By) -> PageSet {
+        let pageblock = self.block(window, block);
+        if by == By::Idle { pageblock.idle() } else { pageblock.free }
+    }
+
+    /// Pages of runs' pageblocks right before pageblock `block`: 0 to 511.
+    fn room_before(&self, window: &Window, block: u32, by: By) -> usize {
+        let Some(before) = block.checked_sub(1) else { return 0 };
+        let pageblock = self.block(window, before);
+        let is_runs = pageblock.node == self.node && !pageblock.offline && !pageblock.slabs;
+        if is_runs && !pageblock.free.is_full() { self.pages_of(window, before, by).len_at_end() } else { 0 }
+    }
+
+    /// Pages right behind pageblock `block` that runs may have: 0 to 512.
+    fn room_behind(&self, window: &Window, block: u32, by: By) -> usize {
+        if (block as usize + 1) * PAGEBLOCK_PAGES >= window.top() as usize {
+            return 0;
+        }
+        let behind = self.block(window, block + 1);
+        let is_runs = behind.node == self.node && !behind.offline && (!behind.slabs || behind.free.is_full());
+        if is_runs { self.pages_of(window, block + 1, by).len_at_start() } else { 0 }
+    }
+
+    /// Room for more than a pageblock: a whole free one with enough pages around it, all of them idle if possible.
+    fn wide(&self, window: &Window, ask: Ask) -> Option<u32> {
+        let all = [WHOLE_REFUSED, WHOLE_BACKED, WHOLE_REPORTED, WHOLE_BARE];
+        self.wide_of(window, ask, By::Idle, &all[..2]).or_else(|| self.wide_of(window, ask, By::Free, &all))
+    }
+
+    fn wide_of(&self, window: &Window, ask: Ask, by: By, levels: &[usize]) -> Option<u32> {
+        let lists = &self.lists[by as usize];
+        levels.iter().find_map(|&level| {
+            let mut block = lists.heads[level][REPORT_ORDER as usize];
+            for _ in 0..WIDE_TRIES {
+                if block == NONE {
+                    break;
+                }
+                if let Some(page) = self.wide_around(window, block, ask, by) {
+                    return Some(page);
+                }
+                block = self.block(window, block).links[by as usize].next;
+            }
+            None
+        })
+    }
+
+    /// Where a run that contains the first pages of `block`, whole and free, or idle, may begin.
+    fn wide_around(&self, window: &Window, block: u32, ask: Ask, by: By) -> Option<u32> {
+        let first = block * PAGEBLOCK_PAGES as u32;
+        let is_loose = ask.align == 0 && !ask.pages.is_power_of_two();
+        let before = if is_loose { self.room_before(window, block, by) } else { 0 };
+        // Only an alignment to 4 MiB is more than a pageblock has by itself.
+        let fits = |block: u32| ask.align <= REPORT_ORDER || block.is_multiple_of(2);
+        if fits(block) && before + PAGEBLOCK_PAGES + self.room_behind(window, block, by) >= ask.pages {
+            return Some(first - before as u32);
+        }
+        let is_whole = |block: u32| {
+            let pageblock = self.block(window, block);
+            pageblock.node == self.node && !pageblock.offline && self.pages_of(window, block, by).is_full()
+        };
+        (block > 0 && fits(block - 1) && is_whole(block - 1)).then(|| first - PAGEBLOCK_PAGES as u32)
+    }
+}

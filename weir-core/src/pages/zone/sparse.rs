@@ -1,0 +1,107 @@
+//! Which of a zone's huge pages are in little use, which were split and are yet to be cooled ([`crate::huge_pages::sparse`]), and which
+//! the kernel put there behind the engine's back.
+
+use core::ops::Range;
+
+use super::FreeAreas;
+use crate::base::units::PAGEBLOCK_PAGES;
+use crate::pages::pageblock::{Look, Pageblock};
+use crate::pages::window::Window;
+
+impl FreeAreas {
+    /// Those of `blocks` that are this zone's and not out of use.
+    fn each<'a>(
+        &'a self,
+        window: &'a Window,
+        blocks: Range<u32>,
+    ) -> impl Iterator<Item = (u32, &'a mut Pageblock)> + use<'a> {
+        let end = blocks.end.min(window.top() / PAGEBLOCK_PAGES as u32);
+        (blocks.start..end)
+            .map(|block| (block, self.block(window, block)))
+            .filter(|(_, pageblock)| pageblock.node == self.node && !pageblock.offline)
+    }
+
+    /// Looks at the pageblocks `blocks`: a huge page is in little use if at most `limit` of its pages are in use, where
+    /// those that `hollow` counts, of slabs without an object on them, are not. Returns whether any is due to be split.
+    pub(crate) fn look(
+        &mut self,
+        window: &Window,
+        blocks: Range<u32>,
+        limit: usize,
+        hollow: impl Fn(u32) -> usize,
+    ) -> bool {
+        let mut any = false;
+        for (block, pageblock) in self.each(window, blocks) {
+            let free = pageblock.free.len();
+            let idle = free + hollow(block);
+            let used = PAGEBLOCK_PAGES.saturating_sub(idle);
+            let may_be = pageblock.huge && !pageblock.refused && free < PAGEBLOCK_PAGES && idle > 0;
+            pageblock.look = match pageblock.look {
+                Look::Torn => Look::Torn,
+                _ if !may_be || used > limit => Look::None,
+                Look::None => Look::Seen,
+                Look::Seen | Look::Due => Look::Due,
+            };
+            any |= pageblock.look == Look::Due;
+        }
+        any
+    }
+
+    /// The first of `blocks` that is due to be split and has at most `pages` idle pages; and how many it has.
+    pub(crate) fn next_due(&self, window: &Window, blocks: Range<u32>, pages: usize) -> Option<(u32, usize)> {
+        self.each(window, blocks).find_map(|(block, pageblock)| {
+            let idle = pageblock.idle().len();
+            (pageblock.look == Look::Due && idle <= pages).then_some((block, idle))
+        })
+    }
+
+    /// Moves those of `blocks` that were split to `out`, until it is full; returns how many.
+    pub(crate) fn take_torn(&mut self, window: &Window, blocks: Range<u32>, out: &mut [u32]) -> usize {
+        let mut n = 0;
+        for (block, pageblock) in self.each(window, blocks) {
+            if n < out.len() && pageblock.look == Look::Torn {
+                (pageblock.look, out[n]) = (Look::None, block);
+                n += 1;
+            }
+        }
+        n
+    }
+
+    /// Whether pageblocks were split since the last call.
+    pub(crate) fn has_torn(&mut self) -> bool {
+        core::mem::take(&mut self.torn)
+    }
+
+    /// Counts those of `blocks` that are in use and have no huge page as just split; returns whether there are any.
+    pub(crate) fn tear(&mut self, window: &Window, blocks: Range<u32>) -> bool {
+        let mut any = false;
+        for (_, pageblock) in self.each(window, blocks) {
+            if pageblock.is_in_use() && !pageblock.huge {
+                pageblock.look = Look::Torn;
+                any = true;
+            }
+        }
+        self.torn |= any;
+        any
+    }
+
+    /// The first of `blocks` that is in use and that no huge page is known to back; some of its pages may be reported.
+    pub(crate) fn next_small(&self, window: &Window, blocks: Range<u32>) -> Option<u32> {
+        let is_small = |pageblock: &Pageblock| pageblock.is_in_use() && !pageblock.huge && !pageblock.dirty;
+        self.each(window, blocks).find(|(_, pageblock)| is_small(pageblock)).map(|(block, _)| block)
+    }
+
+    /// All of `block` is resident, and `inside` pages of its slabs had been reported. If so, or if others had, a huge page
+    /// is behind it: returns how many of its pages are in use.
+    pub(crate) fn collapsed(&mut self, window: &Window, block: u32, inside: usize) -> Option<usize> {
+        let pageblock = self.block(window, block);
+        if pageblock.free.minus(&pageblock.backed).is_empty() && inside == 0 {
+            return None;
+        }
+        let idle = pageblock.idle().len();
+        pageblock.huge = true;
+        self.idle = self.idle + pageblock.idle().len() - idle;
+        self.relink(window, block);
+        Some((PAGEBLOCK_PAGES - pageblock.free.len()).saturating_sub(inside))
+    }
+}

@@ -1,0 +1,176 @@
+//! What the restartable sections of the fast path work on: a table with an entry for each CPU, and the slab of buckets that
+//! an entry points to. The protocol is in [`crate::caches::cpu_cache`].
+
+use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering::Relaxed};
+
+use crate::base::size_class::{CLASS, MIN_ALIGN};
+use crate::base::units::PAGE;
+
+/// CPU indices that the table has room for.
+pub const MAX_CPUS: usize = 1024;
+/// The index of a thread that has none: its entry is the dummy for good. A platform's threads have it before the fast
+/// path is set up, so that what they began then can never touch buckets that exist after.
+pub const NO_CPU: usize = MAX_CPUS;
+/// Class numbers there may be: as many as a byte of the class map tells apart.
+pub(crate) const CLASSES: usize = 256;
+/// Words (of 8 bytes) before the first slot: a header a class, then two counters of four bytes a class.
+pub(crate) const FIRST_SLOT: usize = CLASSES * 2;
+/// Bytes before the first slot: whole pages.
+pub(crate) const SLOTS: usize = FIRST_SLOT * 8;
+const _: () = assert!(size_of::<CpuSlab>() == SLOTS && SLOTS.is_multiple_of(PAGE));
+/// Where a class's slots are, in words from the slab's start. `slot[current - 1]` is the object on top, or zero.
+///
+/// Two words, so that a commit stores `current` alone: all of what the next section loads (a load of bytes that two
+/// stores wrote waits for the cache), and nothing of `end`.
+#[repr(C)]
+pub(crate) struct Header {
+    /// The slot that a push writes next.
+    pub(crate) current: AtomicU32,
+    /// The slot at which a push is refused.
+    pub(crate) end: AtomicU32,
+}
+
+/// One CPU's buckets: for each class a header, counters, and slots.
+#[repr(C, align(64))]
+pub struct CpuSlab {
+    pub(crate) headers: [Header; CLASSES],
+    /// Objects pushed one by one.
+    pub(crate) pushes: [AtomicU32; CLASSES],
+    /// Objects that came from the depot, less those that went there: by this CPU's slow paths, modulo 2^32.
+    pub(crate) came: [AtomicU32; CLASSES],
+}
+
+/// Where in a header `end` is, bytes: for the platform's assembly.
+pub const END_OFFSET: usize = core::mem::offset_of!(Header, end);
+/// Where in a slab the counters of pushes begin, bytes: for the platform's assembly.
+pub const PUSHES_OFFSET: usize = core::mem::offset_of!(CpuSlab, pushes);
+
+#[repr(C, align(64))]
+struct DummySlab(CpuSlab, [u64; 2]);
+
+/// Current and end of a bucket that is empty and full at once: the word before its first slot is zero.
+pub(crate) const DUMMY_SLOT: u32 = FIRST_SLOT as u32 + 1;
+
+impl Header {
+    const fn new(begin: u32, objects: u32) -> Self {
+        Self { current: AtomicU32::new(begin), end: AtomicU32::new(begin + objects) }
+    }
+}
+
+static DUMMY: DummySlab = DummySlab(
+    CpuSlab {
+        headers: [const { Header::new(DUMMY_SLOT, 0) }; CLASSES],
+        pushes: [const { AtomicU32::new(0) }; CLASSES],
+        came: [const { AtomicU32::new(0) }; CLASSES],
+    },
+    [0; 2],
+);
+
+/// What a push did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pushed {
+    /// It is in the bucket.
+    Done,
+    /// The bucket is full.
+    Full,
+    /// The same object is on the bucket's top already: it was freed twice.
+    Twice,
+}
+
+/// What the fast path reads: each CPU's slab, and the class of a size, beside each other so that one register holds the
+/// address of both.
+#[repr(C, align(64))]
+pub struct Table {
+    entries: [AtomicPtr<CpuSlab>; MAX_CPUS + 1],
+    classes: [u8; CLASS.len()],
+}
+
+/// Where in a table the classes by `(size + 15) / 16` begin, bytes: for the platform's assembly.
+pub const CLASSES_OFFSET: usize = core::mem::offset_of!(Table, classes);
+
+impl Table {
+    /// All entries are the dummy.
+    pub(crate) const fn new() -> Self {
+        Self { entries: [const { AtomicPtr::new(dummy()) }; MAX_CPUS + 1], classes: CLASS }
+    }
+
+    /// The class of objects of `size` bytes, at most [`MAX_SIZE`](crate::base::size_class::MAX_SIZE).
+    #[inline(always)]
+    pub fn class_of(&self, size: usize) -> usize {
+        self.classes[size.div_ceil(MIN_ALIGN)] as usize
+    }
+
+    /// The slab that `cpu`'s fast path uses now.
+    pub fn entry(&self, cpu: usize) -> &AtomicPtr<CpuSlab> {
+        &self.entries[cpu]
+    }
+}
+
+pub(crate) const fn dummy() -> *mut CpuSlab {
+    (&raw const DUMMY.0).cast_mut()
+}
+
+impl CpuSlab {
+    /// The slot at `word`.
+    pub(crate) fn slot(slab: *const Self, word: u32) -> *mut *mut u8 {
+        slab.cast::<*mut u8>().cast_mut().wrapping_add(word as usize)
+    }
+
+    /// Pops without restartable sections.
+    ///
+    /// # Safety
+    /// Nobody else works on the slab now.
+    pub unsafe fn pop(slab: *const Self, class: usize) -> *mut u8 {
+        // SAFETY: the caller has the slab to itself; `current` names a slot of the class or the zero word before it.
+        unsafe {
+            let current = &(*slab).headers[class].current;
+            let top = current.load(Relaxed) - 1;
+            let object = *Self::slot(slab, top);
+            if !object.is_null() {
+                current.store(top, Relaxed);
+            }
+            object
+        }
+    }
+
+    /// Pushes the first of `objects`, as many as fit, without restartable sections; returns how many. They are not
+    /// counted as frees: they may come from the depot.
+    ///
+    /// # Safety
+    /// Nobody else works on the slab now.
+    pub unsafe fn push_batch(slab: *const Self, class: usize, objects: &[*mut u8]) -> usize {
+        // SAFETY: the caller has the slab to itself, and slots from `current` up to `end` are the class's.
+        unsafe {
+            let header = &(*slab).headers[class];
+            let current = header.current.load(Relaxed);
+            let n = objects.len().min(header.end.load(Relaxed).saturating_sub(current) as usize);
+            for (i, &object) in objects[..n].iter().enumerate() {
+                *Self::slot(slab, current + i as u32) = object;
+            }
+            header.current.store(current + n as u32, Relaxed);
+            n
+        }
+    }
+
+    /// Pushes without restartable sections.
+    ///
+    /// # Safety
+    /// Nobody else works on the slab now.
+    pub unsafe fn push(slab: *const Self, class: usize, object: *mut u8) -> Pushed {
+        // SAFETY: the caller has the slab to itself, and `current < end` names a slot of the class.
+        unsafe {
+            let header = &(*slab).headers[class];
+            let current = header.current.load(Relaxed);
+            if *Self::slot(slab, current - 1) == object {
+                return Pushed::Twice;
+            }
+            if current >= header.end.load(Relaxed) {
+                return Pushed::Full;
+            }
+            *Self::slot(slab, current) = object;
+            (*slab).pushes[class].store((*slab).pushes[class].load(Relaxed).wrapping_add(1), Relaxed);
+            header.current.store(current + 1, Relaxed);
+            Pushed::Done
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! Address space: windows, mappings, huge pages.
+
+use super::release::{Contents, Host};
+use crate::base::run::Run;
+
+/// Which addresses a window is asked to lie in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// Anywhere.
+    Any,
+    /// Release 4 GiB, for compressed pointers and JITs.
+    Low32,
+    /// Anywhere, apart from blocks of programs: for metadata.
+    Apart,
+}
+
+/// What came of a mapping that was wanted at one place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Placed {
+    /// It is there.
+    Done,
+    /// Another mapping covers a part of it: another place may do.
+    Occupied,
+    /// Address space or memory is refused: no other place would do either.
+    Refused,
+}
+
+/// Maps, unmaps and advises. No method may allocate through the engine.
+pub trait Memory: Host {
+    /// Chooses addresses for a window of at most `len` bytes, aligned to `align`; returns its base and its length
+    /// (which may be shorter), or `None`. Nothing is mapped yet. Where the base is to be hard to guess it may lie up to 511
+    /// pages above a multiple of `align`, of which no other window begins below it: the first pageblock then lacks as many
+    /// pages.
+    fn window(&self, len: usize, align: usize, reach: Reach) -> Option<Run>;
+    /// Makes `run` usable and zero, on NUMA node `node`; all of it or nothing.
+    fn map_at(&self, run: Run, node: usize) -> Placed;
+    /// Maps `len` zero bytes anywhere, aligned to `align`.
+    fn map(&self, len: usize, align: usize) -> Option<usize>;
+    /// The same for metadata, which is better mapped apart from blocks of programs.
+    fn map_metadata(&self, len: usize, align: usize) -> Option<usize> {
+        self.map(len, align)
+    }
+    /// Releases the memory behind `runs` of metadata, whole pages, which read as zero from then on, also by threads that
+    /// read them meanwhile; whether all of it went. Only where [`Host::release_unit`] is a page.
+    fn release_metadata(&self, runs: &[Run]) -> bool {
+        let released = self.release(runs, false);
+        released.runs == runs.len() && released.contents == Contents::Zero
+    }
+    /// Unmaps what [`Memory::map`] gave, or a page-aligned tail of it.
+    fn unmap(&self, run: Run);
+    /// Resizes what [`Memory::map`] gave, moving it if it must; contents are kept, new bytes are zero.
+    /// `None`: nothing has changed.
+    fn remap(&self, run: Run, len: usize) -> Option<usize>;
+    /// Makes what [`Memory::map`] gave, and is no longer used, as good as a new mapping of `len` bytes, no fewer than
+    /// it has; it need be neither zero nor keep what it holds. `None`: it is as long as it was, and still there.
+    fn renew(&self, run: Run, len: usize) -> Option<usize> {
+        if len == run.len { Some(run.addr) } else { self.remap(run, len) }
+    }
+    /// Whether a fresh pageblock is backed by one huge page at its first touch.
+    fn huge_on_touch(&self) -> bool;
+    /// Asks for huge pages behind `run`; a wish only.
+    fn advise_huge(&self, run: Run);
+    /// The memory of pages inside each of `runs`, whole pageblocks, was released. Splits the huge pages that may still be
+    /// behind the rest, so that the released part serves others at once, and marks the rest as not used of late, so that
+    /// no huge page is put there until it is used. A wish only.
+    fn cool(&self, runs: &[Run]) {
+        let _ = runs;
+    }
+    /// How many pages of `run` (at most a pageblock) are resident; `None` where the platform cannot say.
+    fn resident(&self, run: Run) -> Option<usize>;
+}

@@ -1,0 +1,28 @@
+//! What the engine needs from below, by concern: implemented by Linux, by a bare-metal guest, by a simulation.
+
+pub mod clock;
+pub mod cpu;
+pub mod cpu_table;
+pub mod diagnostics;
+pub mod lock;
+pub mod memory;
+pub mod rank;
+pub mod release;
+mod sync;
+pub mod topology;
+pub mod wait;
+pub mod workers;
+
+pub use clock::Clock;
+pub use cpu::CpuOps;
+pub use diagnostics::Diagnostics;
+pub use memory::{Memory, Placed, Reach};
+pub use release::{Contents, Host, Released};
+pub use topology::Topology;
+pub use wait::Wait;
+pub use workers::Workers;
+
+/// All of it. No method may allocate through the engine.
+pub trait Platform: Memory + Wait + Clock + Topology + Workers + CpuOps + Sync {}
+
+impl<T: Memory + Wait + Clock + Topology + Workers + CpuOps + Sync> Platform for T {}

@@ -1,0 +1,13 @@
+//! What [`super::lock`] is made of, named in one place so that a model checker can put its own under the same file.
+
+pub(crate) use core::hint::spin_loop;
+pub(crate) use core::sync::atomic::AtomicU32;
+
+/// Tries before a thread sleeps: about the length of the longest section held under a lock (a slab refill).
+pub(crate) const SPINS: u32 = 100;
+
+/// A constructor that is `const` here; a model checker's atomics have none that are.
+macro_rules! constructor {
+    ($(#[$meta:meta])* pub fn $($rest:tt)*) => { $(#[$meta])* pub const fn $($rest)* };
+}
+pub(crate) use constructor;

@@ -1,0 +1,26 @@
+//! Threads that work beside the program's: the balancer's, one for each further NUMA node, and the finalizers'.
+
+use super::diagnostics::Diagnostics;
+use crate::base::cause::Cause;
+use crate::base::level::Level;
+
+/// Wakes workers. None of these calls waits for what the worker does.
+pub trait Workers: Diagnostics {
+    /// Wakes the thread that runs the balancer: there is something to do.
+    fn wake_balancer(&self);
+    /// Whether a thread beside the program's runs the balancer; where none does, slow paths run it.
+    fn has_balancer_thread(&self) -> bool {
+        self.tunables().background.get() != 0
+    }
+    /// Has a thread on `node` call [`crate::heap::Heap::balance_node`], where there can be one.
+    fn wake_node_worker(&self, node: usize, cause: Cause, severe: bool) {
+        let _ = (node, cause, severe);
+    }
+    /// Has a thread that may run a program's own code call [`crate::heap::Heap::run_finalizers`].
+    fn wake_finalizer(&self) {}
+    /// Whether memory is short, where no thread listens for that (the mode without a background thread): read once a
+    /// window, on the program's threads.
+    fn poll_pressure(&self) -> (Level, Cause) {
+        (Level::None, Cause::Idle)
+    }
+}

@@ -1,0 +1,193 @@
+//! How much of what is free will be wanted again: two estimates, one for pages and one for caches.
+
+/// The highest value over the last one to two windows.
+///
+/// ```
+/// let mut peak = weir_core::policy::working_set::Peak::new();
+/// peak.note(10);
+/// assert_eq!(peak.roll(3), 10); // 10 was seen in the window that ends here
+/// assert_eq!(peak.roll(3), 3); // and not in this one
+/// ```
+#[derive(Debug)]
+pub struct Peak {
+    now: usize,
+    last: usize,
+}
+
+impl Peak {
+    /// Nothing seen yet.
+    pub const fn new() -> Self {
+        Self { now: 0, last: 0 }
+    }
+
+    /// Notes a value.
+    #[inline]
+    pub fn note(&mut self, value: usize) {
+        self.now = self.now.max(value);
+    }
+
+    /// Ends the window; returns its peak. The next begins at `value`.
+    pub fn roll(&mut self, value: usize) -> usize {
+        self.last = core::mem::replace(&mut self.now, value);
+        self.last
+    }
+
+    /// The highest value of this window so far.
+    pub fn now(&self) -> usize {
+        self.now
+    }
+
+    /// The highest value of the last window and of this one so far.
+    pub fn high(&self) -> usize {
+        self.now.max(self.last)
+    }
+}
+
+impl Default for Peak {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// UMA's working-set estimate of a cache (FreeBSD's `uma_core.c`), in objects.
+///
+/// `max >= items >= batch_min >= min` holds always. Demand is a batch of allocations: the fall of `items` from a
+/// maximum. Frees alone raise `max` and `batch_min` together and so are no demand. Reclaim moves all bounds with
+/// `items` ([`WorkingSet::shift`]): its own traffic is not demand either. The estimate fades with time, by a quarter
+/// a window, and not with the number of times that somebody asks for it.
+#[derive(Debug, Clone)]
+pub struct WorkingSet {
+    /// Items now.
+    pub items: u32,
+    /// Highest in this window, and half of what the last one's was above.
+    pub max: u32,
+    /// Lowest in this window.
+    pub min: u32,
+    /// Lowest since `max` was reached.
+    pub batch_min: u32,
+    /// The estimate, as the last window left it.
+    size: u32,
+    /// When this window began, ns.
+    since: u64,
+}
+
+impl WorkingSet {
+    /// An empty cache that nobody wanted anything of.
+    pub const fn new() -> Self {
+        Self { items: 0, max: 0, min: 0, batch_min: 0, size: 0, since: 0 }
+    }
+
+    /// `n` items came in.
+    pub fn put(&mut self, n: u32) {
+        self.items += n;
+        if self.items > self.max {
+            // A new maximum ends the batch that fell from the last one.
+            self.size = self.size.max(self.max - self.batch_min);
+            self.max = self.items;
+            self.batch_min = self.items;
+        }
+    }
+
+    /// `n` items were taken by demand.
+    pub fn get(&mut self, n: u32) {
+        self.items -= n;
+        self.batch_min = self.batch_min.min(self.items);
+        self.min = self.min.min(self.items);
+    }
+
+    /// Reclaim took `n` items.
+    pub fn shift(&mut self, n: u32) {
+        self.items -= n;
+        self.max = self.max.saturating_sub(n).max(self.items);
+        self.min = self.min.saturating_sub(n);
+        self.batch_min = self.batch_min.saturating_sub(n).max(self.min);
+    }
+
+    /// How many items will be wanted again, as far as is known now.
+    pub fn size(&self) -> u32 {
+        self.size.max(self.max - self.batch_min)
+    }
+
+    /// [`WorkingSet::size`] at `now`, of windows that are `window` long (both ns). For each window that has ended
+    /// since the last call the estimate fades by a quarter, but not below the batch just seen; then the bounds close
+    /// in on `items`.
+    pub fn update(&mut self, now: u64, window: u64) -> u32 {
+        let ended = now.saturating_sub(self.since) / window.max(1);
+        if ended > 0 {
+            self.since = now;
+            // After so many windows nothing is left of any estimate.
+            let faded = (0..ended.min(64)).fold(self.size, |size, _| size * 3 / 4);
+            self.size = faded.max(self.max - self.batch_min);
+            self.max = self.items + (self.max - self.items) / 2;
+            self.min = self.items;
+            self.batch_min = self.items;
+        }
+        self.size()
+    }
+}
+
+impl Default for WorkingSet {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const WINDOW: u64 = 1000;
+
+    proptest! {
+        #[test]
+        fn bounds_hold_over_any_history(steps in prop::collection::vec((0u8..10, 1u32..100, 0u64..5000), 0..400)) {
+            let (mut ws, mut now) = (WorkingSet::new(), 0);
+            for (step, n, time) in steps {
+                let before = ws.size();
+                match step {
+                    0..=3 => ws.put(n),
+                    4..=6 => ws.get(n.min(ws.items)),
+                    7 => ws.shift(n.min(ws.items)),
+                    8 => now += time,
+                    _ => { ws.update(now, WINDOW); }
+                }
+                prop_assert!(ws.max >= ws.items && ws.items >= ws.batch_min && ws.batch_min >= ws.min, "{ws:?}");
+                // Neither reclaim nor frees are demand.
+                prop_assert!(ws.size() <= before || matches!(step, 4..=6), "{ws:?} after {before}");
+            }
+        }
+
+        #[test]
+        fn asking_often_fades_nothing(asked in 1usize..100, demand in 1u32..1000) {
+            let (mut often, mut once) = (WorkingSet::new(), WorkingSet::new());
+            for ws in [&mut often, &mut once] {
+                ws.update(10 * WINDOW, WINDOW);
+                ws.put(demand);
+                ws.get(demand);
+                ws.update(11 * WINDOW, WINDOW);
+            }
+            (0..asked as u64).for_each(|i| { often.update(11 * WINDOW + i * WINDOW / 100, WINDOW); });
+            prop_assert_eq!(often.update(12 * WINDOW, WINDOW), once.update(12 * WINDOW, WINDOW));
+        }
+    }
+
+    #[test]
+    fn frees_alone_are_no_demand_and_a_batch_is() {
+        let mut ws = WorkingSet::new();
+        let mut now = 0;
+        let mut update = |ws: &mut WorkingSet, windows: u64| {
+            now += windows * WINDOW;
+            ws.update(now, WINDOW)
+        };
+        ws.put(100);
+        assert_eq!(update(&mut ws, 1), 0);
+        ws.get(40);
+        ws.put(40);
+        assert_eq!(update(&mut ws, 1), 40);
+        assert_eq!(update(&mut ws, 1), 30);
+        assert_eq!(update(&mut ws, 0), 30);
+        assert_eq!(update(&mut ws, 2), 16);
+        assert_eq!(update(&mut ws, 100), 0);
+    }
+}

@@ -1,0 +1,129 @@
+//! What the balancer remembers between its runs: windows, how quiet the program is, when caches may be emptied again, and
+//! what the refault meter makes of the length of a window.
+
+use core::sync::atomic::{
+    AtomicU32, AtomicU64,
+    Ordering::{Acquire, Relaxed},
+};
+
+use crate::base::cause::Cause;
+use crate::platform::lock::Lock;
+use crate::platform::{Clock, Diagnostics, Wait, rank};
+use crate::policy::refault::Patience;
+
+/// Calm windows without any progress after which the balancer sleeps until something is freed again.
+pub const IDLE_WINDOWS: u32 = 3;
+
+/// See the module.
+pub struct Balancer {
+    /// Goals begun.
+    turns: AtomicU32,
+    /// Activity seen at the last window's end.
+    seen: AtomicU64,
+    quiet_windows: AtomicU32,
+    /// When the next window ends, where slow paths end it.
+    next_window: AtomicU64,
+    last_drain: AtomicU64,
+    patience: Lock<Patience, { rank::PATIENCE }>,
+    /// Calm reports and their refaults that were taken in, bytes.
+    taken_in: [AtomicU64; 2],
+    /// Doublings of the calm window.
+    doublings: AtomicU32,
+}
+
+impl Balancer {
+    /// At rest.
+    #[allow(clippy::new_without_default, reason = "const, and only ever part of a static")]
+    pub const fn new() -> Self {
+        Self {
+            turns: AtomicU32::new(0),
+            seen: AtomicU64::new(0),
+            quiet_windows: AtomicU32::new(0),
+            next_window: AtomicU64::new(0),
+            last_drain: AtomicU64::new(0),
+            patience: Lock::new(Patience::new()),
+            taken_in: [const { AtomicU64::new(0) }; 2],
+            doublings: AtomicU32::new(0),
+        }
+    }
+
+    /// The number of the next goal.
+    pub fn next_turn(&self) -> usize {
+        self.turns.fetch_add(1, Relaxed) as usize
+    }
+
+    /// Length of a calm window now, ns.
+    pub fn window<P: Diagnostics>(&self, platform: &P) -> u64 {
+        (platform.tunables().idle_ms.get() * 1_000_000) << self.doublings.load(Relaxed)
+    }
+
+    /// Whether the window is over at `now`, where slow paths end it; then the next begins, for one caller.
+    pub fn is_window_over<P: Diagnostics>(&self, platform: &P, now: u64) -> bool {
+        let due = self.next_window.load(Relaxed);
+        let next = now + self.window(platform);
+        now >= due && self.next_window.compare_exchange(due, next, Acquire, Relaxed).is_ok()
+    }
+
+    /// A window ends with `activity` in all: whether there was none in it, and how many such there were in a row before.
+    pub fn end_window(&self, activity: u64) -> (bool, u32) {
+        let quiet = self.seen.swap(activity, Relaxed) == activity;
+        let before = self.quiet_windows.load(Relaxed);
+        self.quiet_windows.store(if quiet { before.saturating_add(1) } else { 0 }, Relaxed);
+        (quiet, before)
+    }
+
+    /// Quiet windows in a row.
+    pub fn quiet_windows(&self) -> u32 {
+        self.quiet_windows.load(Relaxed)
+    }
+
+    /// Whether caches may be emptied at `now`: once in `severe_interval_ms`, as that costs a program its caches.
+    pub fn may_empty_caches<P: Diagnostics>(&self, platform: &P, now: u64) -> bool {
+        let last = self.last_drain.load(Relaxed);
+        let may = last == 0 || now >= last + platform.tunables().severe_interval_ms.get() * 1_000_000;
+        if may {
+            self.last_drain.store(now, Relaxed);
+        }
+        may
+    }
+
+    /// Takes in how much of what calm windows released was touched again, and sets the length of the next ones.
+    pub fn learn<P: Diagnostics + Clock + Wait>(&self, platform: &P) {
+        let (stats, tunables) = (platform.stats(), platform.tunables());
+        let since = |i: usize, total: &AtomicU64| {
+            let now = total.load(Relaxed);
+            // A fork's child begins its totals anew.
+            now.saturating_sub(self.taken_in[i].swap(now, Relaxed))
+        };
+        let news = (since(0, &stats.given_back[Cause::Idle as usize]), since(1, &stats.calm_refault_bytes));
+        let (idle, horizon) = (tunables.idle_ms.get().max(1), tunables.refault_ms.get());
+        // The longest window is the first that is as long as the horizon: nothing comes back sooner than that then.
+        let most = horizon.div_ceil(idle).max(1).next_power_of_two().trailing_zeros();
+        let now = platform.now();
+        let mut patience = self.patience.lock(platform);
+        patience.update(now, news, tunables.refault_percent.get(), horizon * 1_000_000);
+        patience.cap(most);
+        let doublings = patience.level();
+        drop(patience);
+        self.doublings.store(doublings, Relaxed);
+        stats.patience.store(doublings.into(), Relaxed);
+    }
+
+    /// Takes the lock, for `fork`.
+    pub fn freeze<P: Wait>(&self, platform: &P, rank: u32) {
+        if rank == rank::PATIENCE {
+            self.patience.acquire(platform);
+        }
+    }
+
+    /// Undoes [`Balancer::freeze`].
+    ///
+    /// # Safety
+    /// The caller, or the parent that it was forked from, froze it.
+    pub unsafe fn thaw<P: Wait>(&self, platform: &P, rank: u32) {
+        if rank == rank::PATIENCE {
+            // SAFETY: `freeze` took the lock and made no guard.
+            unsafe { self.patience.release(platform) }
+        }
+    }
+}

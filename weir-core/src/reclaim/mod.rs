@@ -1,0 +1,12 @@
+//! Reclaim: who is scanned, in which order, how far, and when to stop. It knows what can be reclaimed by one trait alone.
+
+pub mod balancer;
+pub mod events;
+pub mod goal;
+pub mod order;
+pub mod reclaimable;
+
+pub use events::Events;
+pub use goal::{Cushion, Goal, Kind};
+pub use order::{Step, run};
+pub use reclaimable::{Figures, Reclaimable, Reclaimed};

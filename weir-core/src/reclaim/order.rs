@@ -1,0 +1,188 @@
+//! The order of reclaim, in one place: the cheapest first; then the loop that goes through it.
+
+use super::goal::{Goal, Kind};
+use super::reclaimable::{Reclaimable, Reclaimed};
+
+/// What is scanned in one go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// What the system refused to take gets another try.
+    Refused,
+    /// Metadata of memory that was released in the window before, and is not wanted since.
+    OldMetadata,
+    /// Blocks mapped on their own that were freed and retained.
+    Retained,
+    /// Whole free pageblocks, backed by memory.
+    Blocks,
+    /// CPUs' buckets: of caches that have been idle for long, or of all.
+    Buckets,
+    /// Depots of caches that did not run short lately, down to their working sets; the longest ago first.
+    StaleCaches,
+    /// The same of those that did.
+    WarmCaches,
+    /// Whole free pageblocks again, if caches gave any.
+    BlocksAgain,
+    /// Free runs of partly used pageblocks.
+    Runs,
+    /// Free pages inside slabs.
+    SlabPages,
+    /// What the kernel filled with a huge page behind the engine's back.
+    Filled,
+    /// Huge pages that have been in little use for long.
+    Sparse,
+    /// Split huge pages are cooled, so that the kernel leaves them split.
+    Cool,
+    /// Metadata of what is free now.
+    Metadata,
+}
+
+/// The order.
+pub const ORDER: [Step; 15] = [
+    Step::Refused,
+    Step::OldMetadata,
+    Step::Retained,
+    Step::Blocks,
+    Step::Buckets,
+    Step::StaleCaches,
+    Step::BlocksAgain,
+    Step::WarmCaches,
+    Step::BlocksAgain,
+    Step::Runs,
+    Step::SlabPages,
+    Step::Filled,
+    Step::Sparse,
+    Step::Cool,
+    Step::Metadata,
+];
+
+/// Which goals take a step.
+fn takes(kind: Kind, step: Step) -> bool {
+    use Kind::{Asked, Calm, Node, Pressure, Rest, Room, RoomForBlock, Severe, Shortage};
+    match step {
+        Step::Refused => matches!(kind, Pressure | Severe | Asked),
+        Step::OldMetadata | Step::Sparse => matches!(kind, Calm { .. }),
+        Step::Retained => !matches!(kind, Node { .. } | RoomForBlock),
+        Step::Blocks | Step::Runs => kind != Shortage,
+        Step::Buckets => !matches!(kind, Node { .. } | Room | RoomForBlock | Shortage),
+        Step::StaleCaches | Step::WarmCaches => !matches!(kind, Node { .. } | Room | RoomForBlock),
+        Step::BlocksAgain | Step::Filled => !matches!(kind, Node { .. } | Room | RoomForBlock | Shortage),
+        Step::SlabPages => !matches!(kind, Room | RoomForBlock | Shortage),
+        Step::Cool => matches!(kind, Rest | Pressure | Severe | Asked | Node { .. }),
+        Step::Metadata => matches!(kind, Calm { .. } | Rest | Pressure | Severe | Asked),
+    }
+}
+
+/// Works towards `goal` until `is_enough` of what was reclaimed, or the goal's bytes are reached, or nothing is left.
+pub fn run(goal: &Goal, all: &[&dyn Reclaimable], mut is_enough: impl FnMut(Reclaimed) -> bool) -> Reclaimed {
+    let (mut sum, mut moved) = (Reclaimed::default(), 0);
+    for step in ORDER.into_iter().filter(|&step| takes(goal.kind, step)) {
+        if step == Step::BlocksAgain && core::mem::replace(&mut moved, sum.moved) == sum.moved {
+            continue;
+        }
+        for i in 0..all.len() {
+            let reclaimable = all[(goal.turn + i) % all.len()];
+            loop {
+                let left = if goal.kind == Kind::Shortage { goal.bytes } else { goal.bytes - sum.released };
+                let got = reclaimable.scan(step, &Goal { bytes: left, ..*goal });
+                sum += got;
+                if goal.kind != Kind::Shortage && sum.released >= goal.bytes || !got.is_nothing() && is_enough(sum) {
+                    return sum;
+                }
+                // One that stopped as it had found what was wanted may have more.
+                if got.is_nothing() || got.total() < left {
+                    break;
+                }
+            }
+        }
+    }
+    sum
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::cause::Cause;
+    use crate::reclaim::reclaimable::Figures;
+    use core::cell::{Cell, RefCell};
+
+    /// Holds bytes that go in one step, at most `bite` of them in a scan, and writes down in which order it is scanned.
+    struct Held<'a> {
+        name: u8,
+        step: Step,
+        bytes: Cell<usize>,
+        bite: usize,
+        scans: &'a RefCell<std::vec::Vec<u8>>,
+    }
+
+    impl Reclaimable for Held<'_> {
+        fn count(&self, _goal: &Goal) -> usize {
+            self.bytes.get()
+        }
+        fn scan(&self, step: Step, goal: &Goal) -> Reclaimed {
+            if step != self.step {
+                return Reclaimed::default();
+            }
+            let bytes = self.bytes.get().min(goal.bytes).min(self.bite);
+            self.bytes.set(self.bytes.get() - bytes);
+            self.scans.borrow_mut().push(self.name);
+            if step == Step::StaleCaches { Reclaimed::moved(bytes) } else { Reclaimed::released(bytes) }
+        }
+        fn freeze(&self, _rank: u32) {}
+        unsafe fn thaw(&self, _rank: u32) {}
+        fn publish(&self, _figures: &mut Figures, _waits: bool) {}
+    }
+
+    fn goal(kind: Kind, bytes: usize, turn: usize) -> Goal {
+        Goal { kind, cause: Cause::Pressure, now: 0, turn, bytes }
+    }
+
+    #[test]
+    fn the_cheapest_goes_first_and_the_loop_stops_at_what_is_wanted() {
+        let scans = RefCell::default();
+        let of = |name, step| Held { name, step, bytes: Cell::new(100), bite: 100, scans: &scans };
+        let (runs, blocks, retained) = (of(1, Step::Runs), of(2, Step::Blocks), of(3, Step::Retained));
+        let all: [&dyn Reclaimable; 3] = [&runs, &blocks, &retained];
+        let got = run(&goal(Kind::Pressure, 150, 0), &all, |_| false);
+        assert_eq!(got, Reclaimed::released(150));
+        assert_eq!((retained.bytes.get(), blocks.bytes.get(), runs.bytes.get()), (0, 50, 100));
+        assert_eq!(*scans.borrow(), [3, 2]);
+        let rest = run(&goal(Kind::Pressure, usize::MAX, 0), &all, |_| false);
+        assert_eq!(rest.released, 150);
+    }
+
+    #[test]
+    fn none_is_always_first() {
+        let scans = RefCell::default();
+        let of = |name| Held { name, step: Step::Blocks, bytes: Cell::new(100), bite: 100, scans: &scans };
+        let (a, b) = (of(1), of(2));
+        let all: [&dyn Reclaimable; 2] = [&a, &b];
+        run(&goal(Kind::Pressure, 10, 0), &all, |_| false);
+        run(&goal(Kind::Pressure, 10, 1), &all, |_| false);
+        assert_eq!(*scans.borrow(), [1, 2]);
+    }
+
+    #[test]
+    fn a_shortage_ends_as_soon_as_the_allocation_is_served() {
+        let scans = RefCell::default();
+        let caches = Held { name: 1, step: Step::StaleCaches, bytes: Cell::new(100), bite: 10, scans: &scans };
+        let got = run(&goal(Kind::Shortage, 10, 0), &[&caches], |got| got.moved >= 30);
+        assert_eq!((got, caches.bytes.get()), (Reclaimed::moved(30), 70));
+    }
+
+    #[test]
+    fn every_step_belongs_to_a_goal_and_every_goal_has_a_step() {
+        let kinds = [
+            Kind::Calm { quiet: true, drain: false },
+            Kind::Rest,
+            Kind::Pressure,
+            Kind::Severe,
+            Kind::Asked,
+            Kind::Node { node: 1, severe: false },
+            Kind::Shortage,
+            Kind::Room,
+            Kind::RoomForBlock,
+        ];
+        assert!(ORDER.iter().all(|&step| kinds.iter().any(|&kind| takes(kind, step))));
+        assert!(kinds.iter().all(|&kind| ORDER.iter().any(|&step| takes(kind, step))));
+    }
+}

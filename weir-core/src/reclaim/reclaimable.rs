@@ -1,0 +1,89 @@
+//! What holds idle memory: the one trait that reclaim, `fork`, the audit and the figures know it by.
+
+use super::goal::Goal;
+use super::order::Step;
+use core::ops::{Add, AddAssign};
+
+/// What a scan came to, bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Reclaimed {
+    /// Released to what is below.
+    pub released: usize,
+    /// Moved from caches to where it can be released, or be used by others; and metadata that was released.
+    pub moved: usize,
+}
+
+impl Reclaimed {
+    /// Released.
+    pub fn released(bytes: usize) -> Self {
+        Self { released: bytes, moved: 0 }
+    }
+
+    /// Moved.
+    pub fn moved(bytes: usize) -> Self {
+        Self { released: 0, moved: bytes }
+    }
+
+    /// Whether there was nothing.
+    pub fn is_nothing(&self) -> bool {
+        self.total() == 0
+    }
+
+    /// Both.
+    pub fn total(&self) -> usize {
+        self.released + self.moved
+    }
+}
+
+impl Add for Reclaimed {
+    type Output = Self;
+    fn add(self, other: Self) -> Self {
+        Self { released: self.released + other.released, moved: self.moved + other.moved }
+    }
+}
+
+impl AddAssign for Reclaimed {
+    fn add_assign(&mut self, other: Self) {
+        *self = *self + other;
+    }
+}
+
+impl core::iter::Sum for Reclaimed {
+    fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
+        all.fold(Self::default(), Self::add)
+    }
+}
+
+/// What can be read of it at a moment, bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Figures {
+    /// Idle: free and resident.
+    pub idle: usize,
+    /// Objects that are in no slab: handed out, or in a bucket. `None`: a lock was held.
+    pub objects_out: Option<usize>,
+}
+
+/// Something that holds memory which may be idle.
+pub trait Reclaimable {
+    /// Bytes that are idle now and that `goal` lets go, as far as that is known without a scan.
+    fn count(&self, goal: &Goal) -> usize;
+
+    /// Reclaims what belongs to `step` until `goal.bytes` are reached or nothing is left that the goal lets go. It holds no
+    /// lock over a system call, touches nothing that is in use, and does not count as demand what it moves itself.
+    fn scan(&self, step: Step, goal: &Goal) -> Reclaimed;
+
+    /// A calm window ends: estimates of working sets are brought up to date.
+    fn end_window(&self) {}
+
+    /// Takes the locks of rank `rank` that belong to it: for `fork`, which takes all ranks in turn.
+    fn freeze(&self, rank: u32);
+
+    /// Undoes [`Reclaimable::freeze`].
+    ///
+    /// # Safety
+    /// The caller, or the parent that it was forked from, froze it.
+    unsafe fn thaw(&self, rank: u32);
+
+    /// Adds its figures. With `waits` false no lock is waited for: the process may be about to end.
+    fn publish(&self, figures: &mut Figures, waits: bool);
+}

@@ -1,0 +1,175 @@
+//! What one process tells about itself: a page of counters that a reader in another process can map.
+//!
+//! The page has a fixed layout, so that `weir run` and `weir stat` read it while the program runs and after
+//! it was killed. Counters are written on slow paths only and with relaxed order: a reader sees each counter
+//! whole, but no two of them at one instant.
+
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+
+use crate::telemetry::trace::Ring;
+
+/// First word of a page that a running Weir has claimed (`"weirstat"`).
+pub const MAGIC: u64 = u64::from_le_bytes(*b"weirstat");
+/// Version of the layout; a reader refuses any other.
+pub const VERSION: u32 = 3;
+/// Bytes that one process's page takes in a statistics file.
+pub const PAGE_BYTES: usize = 4096;
+/// First word of a statistics file (`"weirfile"`).
+pub const FILE_MAGIC: u64 = u64::from_le_bytes(*b"weirfile");
+/// Pages of a statistics file: its [`Header`], then one for each process. A page that was never taken takes no memory.
+pub const FILE_PAGES: usize = 4096;
+/// Buckets of a latency histogram: bucket `i` counts times in `[2^i, 2^(i+1))` ns.
+pub const LATENCY_BUCKETS: usize = 40;
+
+/// Page 0 of a statistics file, which hands out the others.
+#[repr(C, align(4096))]
+pub struct Header {
+    /// [`FILE_MAGIC`], written last by the maker of the file.
+    pub magic: AtomicU64,
+    /// [`VERSION`]: a process takes no page of another layout.
+    pub version: AtomicU32,
+    /// The next free page. It starts at 1, and goes on beyond [`FILE_PAGES`], which counts those that came too late.
+    pub next: AtomicU64,
+}
+
+const _: () = assert!(size_of::<Header>() == PAGE_BYTES);
+
+impl Header {
+    /// Begins a file: what a process reads before it writes anything.
+    pub fn init(&self) {
+        self.next.store(1, Relaxed);
+        self.version.store(VERSION, Relaxed);
+        self.magic.store(FILE_MAGIC, Relaxed);
+    }
+
+    /// Whether this is the first page of a statistics file of this layout.
+    pub fn is_valid(&self) -> bool {
+        self.magic.load(Relaxed) == FILE_MAGIC && self.version.load(Relaxed) == VERSION
+    }
+
+    /// The number of a page that is the caller's from now on, if there is one left.
+    pub fn take_page(&self) -> Option<usize> {
+        let number = self.next.fetch_add(1, Relaxed);
+        (1..FILE_PAGES as u64).contains(&number).then_some(number as usize)
+    }
+}
+
+/// The counters of one process. All are totals since the process (or its last `fork`) began, unless said otherwise.
+#[repr(C, align(4096))]
+pub struct Stats {
+    /// [`MAGIC`] once the page is in use.
+    pub magic: AtomicU64,
+    /// [`VERSION`].
+    pub version: AtomicU32,
+    /// Process id of the writer.
+    pub pid: AtomicU32,
+    /// 1 where the fast path runs on restartable sequences, 0 where it falls back to locked buckets.
+    pub rseq: AtomicU32,
+    /// 1 while the background thread runs.
+    pub background: AtomicU32,
+    /// Bytes given back, by [`Cause`].
+    pub given_back: [AtomicU64; 4],
+    /// Pressure events heard.
+    pub pressure_events: AtomicU64,
+    /// Current pressure level (0 none, 1 some, 2 severe).
+    pub pressure_level: AtomicU64,
+    /// Time from a pressure event to the last idle byte given back, as a log2 histogram of ns.
+    pub pressure_latency: [AtomicU64; LATENCY_BUCKETS],
+    /// The longest such time, ns.
+    pub pressure_latency_max: AtomicU64,
+    /// Batches reported to the system below.
+    pub reports: AtomicU64,
+    /// Batches that the system below refused.
+    pub report_failures: AtomicU64,
+    /// Nanoseconds spent in report calls.
+    pub report_ns: AtomicU64,
+    /// Bytes touched again within `refault_ms` of being reported.
+    pub refault_bytes: AtomicU64,
+    /// The same of those that calm windows reported.
+    pub calm_refault_bytes: AtomicU64,
+    /// How often the calm window is doubled now, since too much of what it gave back was touched again.
+    pub patience: AtomicU64,
+    /// Huge-backed pageblocks given back whole.
+    pub huge_kept: AtomicU64,
+    /// Huge-backed pageblocks given back in part, which splits the huge page.
+    pub huge_split: AtomicU64,
+    /// Pageblocks given back in part that the kernel filled with a huge page.
+    pub huge_collapsed: AtomicU64,
+    /// Frees that the fast path served.
+    pub fast_frees: AtomicU64,
+    /// Allocations that found the CPU's bucket empty.
+    pub alloc_misses: AtomicU64,
+    /// Frees that found the CPU's bucket full.
+    pub free_misses: AtomicU64,
+    /// Objects now handed out or waiting in a bucket, that is, not in a slab.
+    pub objects_out: AtomicU64,
+    /// Allocations of page runs (larger than the largest size class).
+    pub large_allocs: AtomicU64,
+    /// Bytes of pages now handed out by the zones (to slabs and large runs).
+    pub used_bytes: AtomicU64,
+    /// Bytes of free pages that are still resident.
+    pub idle_bytes: AtomicU64,
+    /// Bytes of blocks now mapped on their own.
+    pub mapped_bytes: AtomicU64,
+    /// Bytes of address space grown for heap pages.
+    pub heap_bytes: AtomicU64,
+    /// Bytes of zones that the program made.
+    pub zone_bytes: AtomicU64,
+    /// Bytes of bucket shells with memory behind them, and of further nodes' domains.
+    pub metadata_bytes: AtomicU64,
+    /// Object-cache trims that gave something back.
+    pub trims: AtomicU64,
+    /// Drains of all CPUs' buckets.
+    pub drains: AtomicU64,
+    /// Times an allocation reclaimed for itself.
+    pub direct_reclaims: AtomicU64,
+    /// The last batches reported.
+    pub trace: Ring,
+}
+
+const _: () = assert!(size_of::<Stats>() == PAGE_BYTES);
+
+impl Stats {
+    /// A page of zeros.
+    #[allow(clippy::new_without_default, reason = "only ever a static")]
+    pub const fn new() -> Self {
+        // SAFETY: every field is an atomic integer (or an array of them), for which all-zero bytes are a value.
+        unsafe { core::mem::MaybeUninit::<Self>::zeroed().assume_init() }
+    }
+
+    /// Sets all totals to zero and leaves what tells of a state: for a forked child.
+    pub fn reset_totals(&self) {
+        let singles = [
+            &self.pressure_events,
+            &self.pressure_latency_max,
+            &self.reports,
+            &self.report_failures,
+            &self.report_ns,
+            &self.refault_bytes,
+            &self.calm_refault_bytes,
+            &self.huge_kept,
+            &self.huge_split,
+            &self.huge_collapsed,
+            &self.large_allocs,
+            &self.trims,
+            &self.drains,
+            &self.direct_reclaims,
+        ];
+        let all = singles.into_iter().chain(&self.given_back).chain(&self.pressure_latency);
+        all.for_each(|counter| counter.store(0, Relaxed));
+        self.trace.clear();
+    }
+
+    /// Adds one pressure event's time from signal to memory back.
+    pub fn note_latency(&self, ns: u64) {
+        let bucket = (63 - (ns | 1).leading_zeros() as usize).min(LATENCY_BUCKETS - 1);
+        self.pressure_latency[bucket].fetch_add(1, Relaxed);
+        self.pressure_latency_max.fetch_max(ns, Relaxed);
+    }
+}
+
+/// Adds to a counter.
+#[inline]
+pub fn add(counter: &AtomicU64, by: u64) {
+    counter.fetch_add(by, Relaxed);
+}
