@@ -118,7 +118,7 @@ impl<P: Platform> Heap<P> {
         }
         self.balancer.learn(self.platform());
         let (quiet, quiet_before) = self.balancer.end_window(self.activity());
-        let kind = Kind::Calm { quiet, drain: quiet && quiet_before == 1 };
+        let kind = Kind::Calm { quiet, drain: quiet && quiet_before == 0 };
         let moved = !self.reclaim(kind, Cause::Idle, now, usize::MAX).is_nothing();
         if moved || !quiet {
             self.watch().look_again();

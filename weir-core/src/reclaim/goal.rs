@@ -7,11 +7,11 @@ use crate::base::cause::Cause;
 /// What reclaim is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// A calm window ends: what the working set does not need. `drain`: the program has been quiet for two windows.
+    /// A calm window ends: what the working set does not need.
     Calm {
         /// Nothing was allocated or freed in this window.
         quiet: bool,
-        /// CPUs' buckets go too.
+        /// It is the first such: CPUs' buckets go too.
         drain: bool,
     },
     /// The program is at rest and its memory is limited. A limit without swap kills the moment it is met, before anybody
