@@ -9,6 +9,7 @@ pub mod residence;
 pub mod resize;
 pub mod table;
 pub mod untouched;
+pub mod usage;
 
 use core::sync::atomic::AtomicUsize;
 

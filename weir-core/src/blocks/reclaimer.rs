@@ -9,7 +9,7 @@ use crate::pages::releaser::event;
 use crate::platform::{Platform, rank};
 use crate::policy::refault::stamp;
 use crate::reclaim::events::horizon;
-use crate::reclaim::{Cushion, Figures, Goal, Reclaimable, Reclaimed, Step};
+use crate::reclaim::{Cushion, Figures, Goal, Reclaimable, Reclaimed, Step, Usage};
 use crate::telemetry::stats;
 use crate::telemetry::trace::{Event, Kind, Place};
 
@@ -87,7 +87,14 @@ impl<P: Platform> Reclaimable for Mapped<'_, P> {
     }
 
     fn publish(&self, figures: &mut Figures, waits: bool) {
-        let blocks = if waits { Some(self.lock()) } else { self.blocks.table.try_lock(&self.pages.platform) };
-        figures.idle += blocks.map_or(0, |blocks| blocks.idle);
+        self.publish_figures(figures, waits);
+    }
+
+    fn add_usage(&self, usage: &mut Usage) {
+        self.add_blocks_usage(usage);
+    }
+
+    fn metadata(&self) -> usize {
+        self.metadata_bytes()
     }
 }

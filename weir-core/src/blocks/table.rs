@@ -18,7 +18,7 @@ use crate::policy::refault::Recent;
 use crate::policy::working_set::Peak;
 
 /// Freed blocks kept at most.
-const KEPT: usize = 16;
+pub(super) const KEPT: usize = 16;
 /// Slots of the first table: a power of two, as every capacity is.
 const FIRST_CAPACITY: usize = 128;
 /// A kept block that is longer than wanted by at most this part of it is handed out whole.
@@ -51,7 +51,7 @@ impl Block {
 }
 
 /// A freed block.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Kept {
     /// The block.
     pub block: Block,
@@ -244,6 +244,32 @@ impl Blocks {
         // SAFETY: `find` returns a slot of the table.
         let block = unsafe { *self.find(addr) };
         (block.run.addr == addr).then_some(block)
+    }
+
+    /// Copies the runs of blocks in use to `out`, from slot `from` on, which is then the one to go on from; returns how many.
+    pub fn runs_from(&self, from: &mut usize, out: &mut [Run]) -> usize {
+        let mut n = 0;
+        while n < out.len() && *from < self.capacity {
+            // SAFETY: inside the table.
+            let run = unsafe { (*self.slot(*from)).run };
+            if run.addr != 0 {
+                out[n] = run;
+                n += 1;
+            }
+            *from += 1;
+        }
+        n
+    }
+
+    /// Copies the freed blocks to `out`; returns how many there are.
+    pub fn copy_kept(&self, out: &mut [Kept; KEPT]) -> usize {
+        *out = self.kept;
+        self.kept_count
+    }
+
+    /// The memory of the table.
+    pub fn memory(&self) -> Run {
+        Run { addr: self.slots as usize, len: table_bytes(self.capacity) }
     }
 
     /// Keeps room for one block that is to be inserted; `Err`: there is none, and the capacity of the table to pass to

@@ -76,8 +76,8 @@ impl<P: Platform> Caches<P> {
         let cached = audit.depot_objects + audit.cpu_objects;
         check(cached <= out, "objects cached twice", cached)?;
         audit.live_objects = out - cached;
-        let used = self.pages.platform.stats().used_bytes.load(Relaxed) as usize;
-        check(used == (audit.slab_pages + audit.run_pages) * PAGE, "used_bytes", used)?;
+        let used = self.pages.platform.stats().page_bytes.load(Relaxed) as usize;
+        check(used == (audit.slab_pages + audit.run_pages) * PAGE, "page_bytes", used)?;
         Ok(audit)
     }
 

@@ -290,7 +290,7 @@ impl PerCpu {
     }
 
     /// The slabs that there are.
-    fn all(&self) -> impl Iterator<Item = &CpuSlab> {
+    pub(crate) fn all(&self) -> impl Iterator<Item = &CpuSlab> {
         let seen = self.seen.load(Acquire) as usize;
         // SAFETY: a slab, once made, lives on; what is read of it here are atomics.
         (0..seen).filter_map(|cpu| unsafe { self.slabs[cpu].load(Acquire).as_ref() })

@@ -15,6 +15,7 @@ pub mod shells;
 pub mod slab;
 pub mod slab_pages;
 pub mod trim;
+pub mod usage;
 pub mod user_alloc;
 pub mod user_cache;
 

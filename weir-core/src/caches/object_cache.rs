@@ -129,6 +129,11 @@ impl Cache {
         core::iter::once(&self.home).chain((0..count).map(move |i| unsafe { &*more.add(i) }))
     }
 
+    /// Bytes of the domains of nodes 1 and up, all of which are resident.
+    pub(crate) fn domain_bytes(&self) -> usize {
+        ((self.domains().count() - 1) * size_of::<Domain>()).next_multiple_of(PAGE)
+    }
+
     /// The domain of `node`.
     fn domain<P: Platform>(&self, caches: &Caches<P>, node: usize) -> &Domain {
         if node == 0 {
@@ -153,7 +158,6 @@ impl Cache {
                 // SAFETY: fresh memory, long enough.
                 unsafe { mapped.add(i).write(Domain::new()) };
             }
-            stats::add(&platform.stats().metadata_bytes, bytes as u64);
         }
         self.more_count.store(count as u32, Relaxed);
         // Not while a fork holds the locks of the domains that it knew of.
@@ -166,7 +170,6 @@ impl Cache {
             Err(theirs) => {
                 if mapped != no_domains() {
                     platform.unmap(crate::base::run::Run { addr: mapped as usize, len: bytes });
-                    platform.stats().metadata_bytes.fetch_sub(bytes as u64, Relaxed);
                 }
                 theirs
             }

@@ -8,14 +8,11 @@
 //! | `malloc_trim` | to nothing | all | |
 //! | an allocation short of memory | to nothing, until it is served | | |
 
-use core::sync::atomic::Ordering::Relaxed;
-
 use super::Caches;
-use super::object_cache::{Cache, Domain};
 use super::slab::Pass;
 use super::trim::Age;
 use crate::platform::{Platform, rank};
-use crate::reclaim::{Figures, Goal, Kind, Reclaimable, Reclaimed, Step};
+use crate::reclaim::{Figures, Goal, Kind, Reclaimable, Reclaimed, Step, Usage};
 
 /// Bucket shells (528 bytes each) that pressure leaves for depots to go on with: at the severe level no memory is taken for
 /// others. They are for 8,192 objects, a ninth of what all depots of malloc's classes hold at most.
@@ -95,16 +92,15 @@ impl<P: Platform> Reclaimable for Caches<P> {
         }
     }
 
-    fn publish(&self, figures: &mut Figures, _waits: bool) {
-        let out = |cache: &Cache| {
-            let objects = usize::from(cache.shape.get().objects);
-            let of = |domain: &Domain| {
-                let slabs = domain.slabs.try_lock(&self.pages.platform)?;
-                Some(slabs.slabs * objects - slabs.free)
-            };
-            cache.domains().map(of).sum::<Option<usize>>()
-        };
-        figures.objects_out = self.known().map(out).sum();
-        self.pages.platform.stats().fast_frees.store(self.cpu.pushes(), Relaxed);
+    fn publish(&self, figures: &mut Figures, waits: bool) {
+        self.publish_figures(figures, waits);
+    }
+
+    fn add_usage(&self, usage: &mut Usage) {
+        self.add_pages_usage(usage);
+    }
+
+    fn metadata(&self) -> usize {
+        self.metadata_bytes()
     }
 }

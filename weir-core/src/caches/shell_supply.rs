@@ -52,7 +52,7 @@ impl<P: Platform> Caches<P> {
         let mut stash = self.stash.lock(&self.pages.platform);
         for _ in 0..SUPPLY {
             match stash.take(list, may_grow) {
-                Some(true) => stats::add(&self.pages.platform.stats().metadata_bytes, CHUNK as u64),
+                Some(true) => stats::add(&self.pages.platform.stats().shell_bytes, CHUNK as u64),
                 Some(false) => {}
                 None => break,
             }
@@ -100,7 +100,7 @@ impl<P: Platform> Caches<P> {
             if released {
                 bytes += runs[..n].iter().map(|run| run.len).sum::<usize>();
                 let chunks = (chunks.count() * CHUNK) as u64;
-                self.pages.platform.stats().metadata_bytes.fetch_sub(chunks, Relaxed);
+                self.pages.platform.stats().shell_bytes.fetch_sub(chunks, Relaxed);
             }
             self.stash.lock(&self.pages.platform).put_back(chunks, released);
             last = Some(chunks);

@@ -152,6 +152,16 @@ impl Stash {
         })
     }
 
+    /// The address of the group that came after the one at `group`, or of the first.
+    pub(crate) fn group_after(&self, group: Option<usize>) -> Option<usize> {
+        let next = match group {
+            // SAFETY: groups are there for good, and their links are written under the stash's lock alone.
+            Some(group) => unsafe { (*(group as *const Header)).next },
+            None => self.first,
+        };
+        (!next.is_null()).then_some(next as usize)
+    }
+
     /// Takes the group of zero bytes at `group` in.
     ///
     /// # Safety

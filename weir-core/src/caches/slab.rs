@@ -4,6 +4,7 @@
 //! count of free objects with class, list and last look, the mask of pages that are reported, and the bitmap (1: free).
 
 pub(crate) mod audit;
+pub(crate) mod usage;
 
 use crate::base::backing::Backing;
 use crate::base::invalid_free::InvalidFree;
@@ -50,6 +51,10 @@ pub struct SlabLists {
     pub free: usize,
     /// Slabs with no object in use.
     pub empty: usize,
+    /// Pages of its slabs that are reported.
+    pub(crate) reported: usize,
+    /// Objects isolated for a report: neither free nor in use.
+    pub(crate) isolated: usize,
     /// Whether an object came back since the last look at the slabs' pages, and whether that was a window ago.
     changed: Changed,
     /// Pages of its slabs that were reported lately.
@@ -191,6 +196,8 @@ impl SlabLists {
             slabs: 0,
             free: 0,
             empty: 0,
+            reported: 0,
+            isolated: 0,
             changed: Changed::No,
             recent: Recent::NONE,
             again: Again::NONE,
@@ -205,6 +212,7 @@ impl SlabLists {
             let slab = Slab { window, page };
             let (got, touched) = take_from(slab, g, &mut out[n..]);
             if touched > 0 {
+                self.reported -= touched;
                 self.again = self.again.and(self.recent.taken(touched));
             }
             n += got;
@@ -269,6 +277,7 @@ impl SlabLists {
         self.unlist(slab);
         self.slabs -= 1;
         self.free -= objects;
+        self.reported -= slab.reported().count_ones() as usize;
         // Of no class: a second free of an object of it is found out, until its pages are somebody else's.
         slab.set_state(0, 0, UNLISTED, DONE);
         Some(Empty { page: slab.page, reported: slab.reported() })
@@ -322,6 +331,7 @@ impl SlabLists {
         let pages = slab.reported().count_ones() as usize;
         if pages > 0 {
             slab.set(3, 0);
+            self.reported -= pages;
             self.relist(slab, g, slab.free(), HELD[self.held]);
         }
         pages
@@ -386,6 +396,7 @@ impl SlabLists {
                 slab.set(word, slab.get(word) & !mask);
             });
             self.free -= taken as usize;
+            self.isolated += taken as usize;
         }
         self.relist(slab, g, slab.free() - taken, DONE);
         (pages != 0).then_some(Isolated { page: slab.page, pages })
@@ -400,6 +411,8 @@ impl SlabLists {
             freed += (!slab.get(word) & mask).count_ones();
             slab.set(word, slab.get(word) | mask);
         });
+        self.isolated -= freed as usize;
+        self.reported += (gone & !slab.reported()).count_ones() as usize;
         slab.set(3, slab.reported() | gone);
         if gone != 0 {
             self.recent.reported(gone.count_ones() as usize, how.at, how.calm, how.horizon);

@@ -4,8 +4,6 @@
 //! What calm windows released too early makes them longer ([`crate::policy::refault`]). Severe pressure costs a program its
 //! caches, so it happens once in `severe_interval_ms` at most; a severe event before that is answered as any other.
 
-use core::sync::atomic::Ordering::Relaxed;
-
 use super::Heap;
 use crate::base::cause::Cause;
 use crate::base::level::Level;
@@ -13,7 +11,7 @@ use crate::base::units::PAGE;
 use crate::pages::Short;
 use crate::platform::Platform;
 use crate::reclaim::balancer::IDLE_WINDOWS;
-use crate::reclaim::{Figures, Goal, Kind, Reclaimable, Reclaimed, run};
+use crate::reclaim::{Goal, Kind, Reclaimable, Reclaimed, run};
 use crate::telemetry::stats;
 
 /// Slow-path calls between two looks at the clock where there is no background thread, or it may have to be woken.
@@ -189,39 +187,6 @@ impl<P: Platform> Heap<P> {
             self.pages().events.freed(self.platform(), usize::MAX / 2);
         } else {
             self.pages().pass_batches();
-        }
-    }
-
-    // ---- figures -----------------------------------------------------------------------------------------------
-
-    /// Frees and slow-path allocations so far.
-    fn activity(&self) -> u64 {
-        let stats = self.platform().stats();
-        let pushes = self.caches.cpu.pushes();
-        stats.fast_frees.store(pushes, Relaxed);
-        let counters = [&stats.alloc_misses, &stats.free_misses, &stats.large_allocs];
-        counters.iter().map(|counter| counter.load(Relaxed)).sum::<u64>() + pushes
-    }
-
-    /// Brings the page of counters up to date.
-    pub fn publish(&self) {
-        self.publish_figures(true);
-    }
-
-    /// The part of [`Heap::publish`] that waits for no lock, for the end of a process, which may come at any moment.
-    pub fn publish_counts(&self) {
-        self.publish_figures(false);
-    }
-
-    fn publish_figures(&self, waits: bool) {
-        let mut figures = Figures::default();
-        self.with_reclaimables(|all| all.iter().for_each(|part| part.publish(&mut figures, waits)));
-        let stats = self.platform().stats();
-        if waits {
-            stats.idle_bytes.store(figures.idle as u64, Relaxed);
-        }
-        if let Some(out) = figures.objects_out {
-            stats.objects_out.store(out as u64, Relaxed);
         }
     }
 }

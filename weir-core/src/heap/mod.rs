@@ -9,6 +9,7 @@ pub mod fork;
 pub mod lookup;
 pub mod realloc;
 pub mod runs;
+pub mod usage;
 pub mod user_caches;
 
 use core::mem::offset_of;
@@ -33,6 +34,7 @@ pub struct Heap<P: Platform> {
     blocks: MappedBlocks,
     huge_pages: HugePages,
     balancer: Balancer,
+    next_measure: usage::NextMeasure,
 }
 
 impl<P: Platform> Heap<P> {
@@ -51,6 +53,7 @@ impl<P: Platform> Heap<P> {
             blocks: MappedBlocks::new(),
             huge_pages: HugePages::new(),
             balancer: Balancer::new(),
+            next_measure: usage::NextMeasure::new(),
         }
     }
 

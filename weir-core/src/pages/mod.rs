@@ -9,6 +9,7 @@ pub mod pageblock;
 pub(crate) mod releaser;
 pub mod report;
 pub mod reporter;
+pub mod usage;
 pub mod user_zone;
 pub mod window;
 pub mod zone;
@@ -107,7 +108,7 @@ impl<P: Platform> Pages<P> {
                 self.grow(kind, if align >= MAX_ORDER - 1 { 3 } else { pages.div_ceil(PAGEBLOCK_PAGES) }, take_of)
             })
             .or_else(|_| (0..self.nodes.count()).filter(|&n| n != home).find_map(|n| take_of(n).ok()).ok_or(Short))?;
-        stats::add(&self.platform.stats().used_bytes, (pages * PAGE) as u64);
+        stats::add(&self.platform.stats().page_bytes, (pages * PAGE) as u64);
         self.note_taken(&run);
         Ok(run)
     }
@@ -129,7 +130,7 @@ impl<P: Platform> Pages<P> {
                 return Ok(run);
             }
             let (first, count) = growing.grow(blocks, home)?;
-            stats::add(&self.platform.stats().heap_bytes, (count * PAGEBLOCK) as u64);
+            stats::add(&self.platform.stats().address_bytes, (count * PAGEBLOCK) as u64);
             self.nodes.get(home).zone(kind).lock(&self.platform).add(self.window(kind), first, count);
         }
     }
@@ -145,7 +146,7 @@ impl<P: Platform> Pages<P> {
         let mut zone = self.zone_of(kind, page - 1).lock(&self.platform);
         let (again, fresh) = zone.extend(window, page, more)?;
         drop(zone);
-        stats::add(&self.platform.stats().used_bytes, (more * PAGE) as u64);
+        stats::add(&self.platform.stats().page_bytes, (more * PAGE) as u64);
         self.events.taken_again(&self.platform, again);
         self.events.fresh(fresh);
         Ok(())
@@ -169,7 +170,7 @@ impl<P: Platform> Pages<P> {
         // Both halves of a run of two pageblocks came from one zone.
         let given = give(&mut self.zone_of(kind, page).lock(&self.platform), self.window(kind));
         let bytes = pages * PAGE;
-        self.platform.stats().used_bytes.fetch_sub(bytes as u64, core::sync::atomic::Ordering::Relaxed);
+        self.platform.stats().page_bytes.fetch_sub(bytes as u64, core::sync::atomic::Ordering::Relaxed);
         self.events.freed(&self.platform, bytes);
         given
     }

@@ -10,7 +10,6 @@ use crate::base::run::Run;
 use crate::base::units::PAGE;
 use crate::platform::lock::Lock;
 use crate::platform::{Platform, rank};
-use crate::telemetry::stats;
 
 /// A class of pages of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,7 +104,6 @@ impl Nodes {
         if self.more.compare_exchange(core::ptr::null_mut(), nodes, AcqRel, Relaxed).is_err() {
             return platform.unmap(Run { addr, len: bytes });
         }
-        stats::add(&platform.stats().metadata_bytes, bytes as u64);
         self.count.store(count as u32, Release);
     }
 }

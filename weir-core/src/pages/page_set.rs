@@ -59,6 +59,18 @@ impl PageSet {
         self.0.iter().all(|&w| w == 0)
     }
 
+    /// Every page moved up by `by`; those that leave the pageblock are dropped.
+    pub fn shifted(&self, by: usize) -> Self {
+        let mut set = Self::EMPTY;
+        let mut at = 0;
+        while let Some((first, len)) = self.next_run(at) {
+            let end = (first + by + len).min(PAGEBLOCK_PAGES);
+            set.insert(first + by, end.saturating_sub(first + by));
+            at = first + len;
+        }
+        set
+    }
+
     /// Pages in both.
     pub fn and(&self, other: &Self) -> Self {
         Self(core::array::from_fn(|i| self.0[i] & other.0[i]))
@@ -190,6 +202,10 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    fn has_page(set: &PageSet, p: usize) -> bool {
+        set.0[p / 64] >> (p % 64) & 1 == 1
+    }
+
     fn slow_find(set: &PageSet, order: u32) -> Option<usize> {
         let has = |p: usize| set.0[p / 64] >> (p % 64) & 1 == 1;
         (0..PAGEBLOCK_PAGES).step_by(1 << order).find(|&s| (s..s + (1 << order)).all(has))
@@ -208,6 +224,9 @@ mod tests {
             let max = (0..=9).rev().find(|&o| slow_find(&set, o).is_some());
             prop_assert_eq!(set.max_order(), max);
             let has = |p: &usize| set.0[p / 64] >> (p % 64) & 1 == 1;
+            let moved = set.shifted(max.unwrap_or(0) as usize * 57);
+            let by = max.unwrap_or(0) as usize * 57;
+            prop_assert!((0..512).all(|p| has_page(&moved, p) == (p >= by && has_page(&set, p - by))));
             prop_assert_eq!(set.len_at_start(), (0..512).take_while(has).count());
             prop_assert_eq!(set.len_at_end(), (0..512).rev().take_while(has).count());
         }

@@ -154,7 +154,17 @@ impl<P: Platform> Reclaimable for Pages<P> {
     fn publish(&self, figures: &mut Figures, waits: bool) {
         for site in self.sites() {
             let zone = if waits { Some(site.zone.lock(&self.platform)) } else { site.zone.try_lock(&self.platform) };
-            figures.idle += zone.map_or(0, |zone| zone.idle * PAGE);
+            match zone {
+                Some(zone) => {
+                    figures.idle += zone.idle * PAGE;
+                    figures.pages += zone.used * PAGE;
+                }
+                None => figures.is_partial = true,
+            }
         }
+    }
+
+    fn metadata(&self) -> usize {
+        self.metadata_bytes()
     }
 }

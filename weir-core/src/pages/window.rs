@@ -306,7 +306,7 @@ impl Window {
     }
 
     /// Where the class map, the pageblocks and the descriptors begin, and the bytes that each has for a pageblock.
-    fn arrays(&self) -> [(usize, usize); 3] {
+    pub(super) fn arrays(&self) -> [(usize, usize); 3] {
         [
             (self.class_map.load(Relaxed) as usize, PAGEBLOCK_PAGES),
             (self.blocks.load(Relaxed) as usize, size_of::<Pageblock>()),

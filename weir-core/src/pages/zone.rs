@@ -11,6 +11,7 @@ mod lists;
 mod offline;
 mod place;
 mod sparse;
+mod usage;
 
 use crate::base::units::{NONE, PAGEBLOCK_PAGES};
 use crate::pages::Short;

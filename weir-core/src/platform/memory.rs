@@ -2,6 +2,7 @@
 
 use super::release::{Contents, Host};
 use crate::base::run::Run;
+use crate::base::units::PAGEBLOCK_PAGES;
 
 /// Which addresses a window is asked to lie in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,4 +69,10 @@ pub trait Memory: Host {
     }
     /// How many pages of `run` (at most a pageblock) are resident; `None` where the platform cannot say.
     fn resident(&self, run: Run) -> Option<usize>;
+    /// Which pages of `run` (at most a pageblock) are resident: bit i % 64 of word i / 64 for page i. Where nothing
+    /// is mapped nothing is resident. `None` where the platform cannot say: figures then count as resident what was handed out since it was last released.
+    fn resident_pages(&self, run: Run) -> Option<[u64; PAGEBLOCK_PAGES / 64]> {
+        let _ = run;
+        None
+    }
 }

@@ -5,8 +5,10 @@ pub mod events;
 pub mod goal;
 pub mod order;
 pub mod reclaimable;
+pub mod usage;
 
 pub use events::Events;
 pub use goal::{Cushion, Goal, Kind};
 pub use order::{Step, run};
-pub use reclaimable::{Figures, Reclaimable, Reclaimed};
+pub use reclaimable::{Reclaimable, Reclaimed};
+pub use usage::{Figures, Usage};

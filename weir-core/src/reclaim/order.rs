@@ -102,7 +102,7 @@ pub fn run(goal: &Goal, all: &[&dyn Reclaimable], mut is_enough: impl FnMut(Recl
 mod tests {
     use super::*;
     use crate::base::cause::Cause;
-    use crate::reclaim::reclaimable::Figures;
+    use crate::reclaim::usage::Figures;
     use core::cell::{Cell, RefCell};
 
     /// Holds bytes that go in one step, at most `bite` of them in a scan, and writes down in which order it is scanned.

@@ -2,6 +2,7 @@
 
 use super::goal::Goal;
 use super::order::Step;
+use super::usage::{Figures, Usage};
 use core::ops::{Add, AddAssign};
 
 /// What a scan came to, bytes.
@@ -54,15 +55,6 @@ impl core::iter::Sum for Reclaimed {
     }
 }
 
-/// What can be read of it at a moment, bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Figures {
-    /// Idle: free and resident.
-    pub idle: usize,
-    /// Objects that are in no slab: handed out, or in a bucket. `None`: a lock was held.
-    pub objects_out: Option<usize>,
-}
-
 /// Something that holds memory which may be idle.
 pub trait Reclaimable {
     /// Bytes that are idle now and that `goal` lets go, as far as that is known without a scan.
@@ -84,6 +76,15 @@ pub trait Reclaimable {
     /// The caller, or the parent that it was forked from, froze it.
     unsafe fn thaw(&self, rank: u32);
 
-    /// Adds its figures. With `waits` false no lock is waited for: the process may be about to end.
+    /// Adds what its counters say. With `waits` false no lock is waited for: the process may be about to end.
     fn publish(&self, figures: &mut Figures, waits: bool);
+
+    /// Adds where its memory is, all but metadata, by a look at all of it; no lock is held for longer than a pageblock or a
+    /// slab is looked at, and none over a system call.
+    fn add_usage(&self, _usage: &mut Usage) {}
+
+    /// Resident bytes of its metadata.
+    fn metadata(&self) -> usize {
+        0
+    }
 }

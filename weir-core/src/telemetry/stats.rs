@@ -11,7 +11,7 @@ use crate::telemetry::trace::Ring;
 /// First word of a page that a running Weir has claimed (`"weirstat"`).
 pub const MAGIC: u64 = u64::from_le_bytes(*b"weirstat");
 /// Version of the layout; a reader refuses any other.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 /// Bytes that one process's page takes in a statistics file.
 pub const PAGE_BYTES: usize = 4096;
 /// First word of a statistics file (`"weirfile"`).
@@ -105,18 +105,26 @@ pub struct Stats {
     pub objects_out: AtomicU64,
     /// Allocations of page runs (larger than the largest size class).
     pub large_allocs: AtomicU64,
-    /// Bytes of pages now handed out by the zones (to slabs and large runs).
-    pub used_bytes: AtomicU64,
-    /// Bytes of free pages that are still resident.
+    /// Bytes of objects, runs and blocks that the program holds, as of the last window's end
+    /// ([`Usage::live`](crate::reclaim::Usage::live)); so are the next three.
+    pub live_bytes: AtomicU64,
+    /// Bytes that are free and resident and can be released ([`Usage::idle`](crate::reclaim::Usage::idle)).
     pub idle_bytes: AtomicU64,
+    /// Bytes that are free and resident beside objects in use ([`Usage::fragmented`](crate::reclaim::Usage::fragmented)):
+    /// here also whole pages inside slabs that are in use.
+    pub fragmented_bytes: AtomicU64,
+    /// Resident bytes of Weir's own ([`Usage::metadata`](crate::reclaim::Usage::metadata)).
+    pub metadata_bytes: AtomicU64,
+    /// Bytes of pages now handed out by the zones, to slabs and runs.
+    pub page_bytes: AtomicU64,
     /// Bytes of blocks now mapped on their own.
     pub mapped_bytes: AtomicU64,
-    /// Bytes of address space grown for heap pages.
-    pub heap_bytes: AtomicU64,
+    /// Bytes of address space grown for heap pages, resident or not.
+    pub address_bytes: AtomicU64,
     /// Bytes of zones that the program made.
     pub zone_bytes: AtomicU64,
-    /// Bytes of bucket shells with memory behind them, and of further nodes' domains.
-    pub metadata_bytes: AtomicU64,
+    /// Bytes of the memory of depots' buckets: a part of the metadata.
+    pub shell_bytes: AtomicU64,
     /// Object-cache trims that gave something back.
     pub trims: AtomicU64,
     /// Drains of all CPUs' buckets.

@@ -130,7 +130,7 @@ fn refused_memory_is_no_mapping_in_the_way() {
     world.may_fail = true;
     world.fake().fail(Call::MapAt, u64::MAX);
     assert_eq!(world.alloc(MIB), None);
-    let calls = world.fake().stats().heap_bytes.load(Relaxed);
+    let calls = world.fake().stats().address_bytes.load(Relaxed);
     world.fake().fail(Call::MapAt, 0);
     let (first, second) = (world.alloc(MIB).unwrap(), world.alloc(MIB).unwrap());
     // No hole was left, and nothing was grown meanwhile.
@@ -156,7 +156,7 @@ fn threads_that_run_short_together_grow_the_heap_once() {
         (0..THREADS).for_each(|_| drop(scope.spawn(one)));
     });
     // One growth is 8 MiB, and 48 blocks are 2.
-    let bytes = world.fake().stats().heap_bytes.load(Relaxed) as usize;
+    let bytes = world.fake().stats().address_bytes.load(Relaxed) as usize;
     assert!(bytes <= 8 * MIB, "{} MiB for 2", bytes / MIB);
     world.finish();
 }

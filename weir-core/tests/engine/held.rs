@@ -185,6 +185,11 @@ impl World {
         }
     }
 
+    /// What is held: addresses and usable sizes.
+    pub fn usable(&self) -> impl Iterator<Item = (usize, usize)> {
+        self.by_addr.iter().map(|(&addr, &len)| (addr, len))
+    }
+
     /// Checks every held block's contents.
     pub fn check_contents(&self) {
         self.held.iter().for_each(|block| block.assert_filled(block.len, block.byte));

@@ -18,4 +18,5 @@ mod retained;
 mod scale;
 mod sparse;
 mod threads;
+mod usage;
 mod zones;

@@ -10,7 +10,7 @@ use crate::fake::{Call, Fake, run_on, run_on_node};
 use crate::held::World;
 
 #[derive(Clone, Debug)]
-enum Step {
+pub enum Step {
     Alloc(usize),
     Zeroed(usize),
     Aligned(u32, usize),
@@ -41,7 +41,7 @@ fn size() -> impl Strategy<Value = usize> {
     ]
 }
 
-fn step() -> impl Strategy<Value = Step> {
+pub fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         8 => size().prop_map(Step::Alloc),
         4 => size().prop_map(Step::Zeroed),
@@ -63,7 +63,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-fn apply(world: &mut World, step: &Step) {
+pub fn apply(world: &mut World, step: &Step) {
     let pick = |i: usize, world: &World| (!world.held.is_empty()).then(|| i % world.held.len());
     match *step {
         Step::Alloc(size) => drop(world.alloc(size)),
@@ -106,16 +106,16 @@ fn apply(world: &mut World, step: &Step) {
 fn drop<T>(_: T) {}
 
 #[derive(Clone, Copy, Debug)]
-struct Variant {
-    nodes: usize,
-    lockless: bool,
-    huge: bool,
-    background: bool,
-    lazy: bool,
-    skipped: usize,
+pub struct Variant {
+    pub nodes: usize,
+    pub lockless: bool,
+    pub huge: bool,
+    pub background: bool,
+    pub lazy: bool,
+    pub skipped: usize,
 }
 
-fn variant() -> impl Strategy<Value = Variant> {
+pub fn variant() -> impl Strategy<Value = Variant> {
     (prop_oneof![Just(1usize), Just(3)], any::<[bool; 4]>(), prop_oneof![Just(0usize), 1usize..64]).prop_map(
         |(nodes, [lockless, huge, background, lazy], skipped)| Variant {
             nodes,
@@ -128,7 +128,7 @@ fn variant() -> impl Strategy<Value = Variant> {
     )
 }
 
-fn world(v: Variant) -> World {
+pub fn world(v: Variant) -> World {
     let mut fake = Fake::new();
     fake.lockless = v.lockless;
     fake.skipped = v.skipped;
@@ -150,7 +150,7 @@ fn run(world: &mut World, steps: &[Step]) {
 }
 
 /// Few enough cases for every run; `PROPTEST_CASES` asks for more.
-fn config() -> ProptestConfig {
+pub fn config() -> ProptestConfig {
     let default = ProptestConfig::default();
     let cases = if std::env::var_os("PROPTEST_CASES").is_some() { default.cases } else { 48 };
     ProptestConfig { cases, max_shrink_iters: 2000, failure_persistence: None, ..default }

@@ -31,7 +31,7 @@ impl Meter {
     fn resident(&self) -> usize {
         let audit = self.heap.audit().unwrap();
         let stats = self.heap.platform().stats();
-        let in_use = stats.used_bytes.load(Relaxed) + stats.mapped_bytes.load(Relaxed);
+        let in_use = stats.page_bytes.load(Relaxed) + stats.mapped_bytes.load(Relaxed);
         in_use as usize + audit.idle_pages * PAGE
     }
 
@@ -116,7 +116,7 @@ fn change(before: usize, keep: usize, after: usize) -> (usize, usize) {
     let blocks: Vec<_> = (0..all / before).map(|_| meter.alloc(before)).collect();
     let used = |meter: &Meter| {
         let stats = meter.heap.platform().stats();
-        (stats.used_bytes.load(Relaxed) + stats.mapped_bytes.load(Relaxed)) as usize
+        (stats.page_bytes.load(Relaxed) + stats.mapped_bytes.load(Relaxed)) as usize
     };
     let most = used(&meter);
     for (i, block) in blocks.into_iter().enumerate() {

@@ -170,7 +170,7 @@ fn cache(world: &World, count: usize) -> CacheId {
 
 /// Bytes of shells with memory behind them, as far as the engine knows.
 fn shells(world: &World) -> usize {
-    world.fake().stats().metadata_bytes.load(Relaxed) as usize
+    world.fake().stats().shell_bytes.load(Relaxed) as usize
 }
 
 #[test]

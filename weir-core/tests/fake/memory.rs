@@ -1,10 +1,10 @@
 //! The fake platform's memory: reserved address space, of which parts are usable, and blocks of their own.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use libc::{MAP_ANONYMOUS, MAP_FIXED_NOREPLACE, MAP_NORESERVE, MAP_PRIVATE, PROT_NONE, PROT_READ, PROT_WRITE};
 use weir_core::base::run::Run;
-use weir_core::base::units::PAGE;
+use weir_core::base::units::{PAGE, PAGEBLOCK_PAGES};
 use weir_core::platform::Reach;
 
 /// Address of the first try for a window below 4 GiB.
@@ -20,6 +20,8 @@ pub struct Memory {
     parts: BTreeMap<usize, usize>,
     /// Blocks of their own: address and length.
     blocks: BTreeMap<usize, usize>,
+    /// Where windows and blocks of metadata begin.
+    metadata: BTreeSet<usize>,
     /// What somebody else mapped inside a window.
     foreign: Vec<Run>,
     /// Where the next block of its own goes: inside a window.
@@ -46,10 +48,22 @@ pub fn wipe(run: Run) {
 
 /// Pages of a mapped run that have memory behind them.
 pub fn resident(run: Run) -> usize {
+    residence(run).iter().filter(|&&page| page & 1 == 1).count()
+}
+
+/// Which pages of a run, at most a pageblock, have memory behind them.
+pub fn resident_pages(run: Run) -> [u64; PAGEBLOCK_PAGES / 64] {
+    let mut set = [0; PAGEBLOCK_PAGES / 64];
+    residence(run).iter().enumerate().for_each(|(i, &page)| set[i / 64] |= u64::from(page & 1) << (i % 64));
+    set
+}
+
+/// A byte for each page of a mapped run.
+fn residence(run: Run) -> Vec<u8> {
     let mut pages = vec![0u8; run.len / PAGE];
     // SAFETY: one byte a page.
     assert_eq!(unsafe { libc::mincore(run.addr as *mut _, run.len, pages.as_mut_ptr()) }, 0);
-    pages.iter().filter(|&&page| page & 1 == 1).count()
+    pages
 }
 
 impl Memory {
@@ -67,6 +81,9 @@ impl Memory {
             }
         };
         self.windows.push(window);
+        if reach == Reach::Apart {
+            self.metadata.insert(window.addr);
+        }
         Some(Run { addr, len })
     }
 
@@ -156,6 +173,27 @@ impl Memory {
         Some(addr)
     }
 
+    pub fn map_metadata(&mut self, len: usize, align: usize) -> Option<usize> {
+        let addr = self.map(len, align)?;
+        self.metadata.insert(addr);
+        Some(addr)
+    }
+
+    /// Bytes with memory behind them, and of those what is metadata.
+    pub fn resident_bytes(&self) -> (usize, usize) {
+        let bytes = |runs: &[Run]| runs.iter().map(|&run| resident(run) * PAGE).sum::<usize>();
+        let blocks = self.blocks.iter().map(|(&addr, &len)| Run { addr, len });
+        let (own, blocks): (Vec<_>, Vec<_>) = blocks.partition(|run| self.metadata.contains(&run.addr));
+        let parts = self.parts.iter().map(|(&addr, &len)| Run { addr, len });
+        let apart = |run: &Run| {
+            let of = self.windows.iter().find(|&&window| super::overlap(window, *run));
+            of.is_some_and(|window| self.metadata.contains(&window.addr))
+        };
+        let (arrays, parts): (Vec<_>, Vec<_>) = parts.partition(apart);
+        let metadata = bytes(&own) + bytes(&arrays);
+        (bytes(&blocks) + bytes(&parts) + metadata, metadata)
+    }
+
     /// Makes `run`, a part of one block or several that lie side by side, a block by itself.
     fn carve(&mut self, run: Run) {
         let end = run.addr + run.len;
@@ -183,6 +221,7 @@ impl Memory {
     pub fn unmap(&mut self, run: Run) {
         self.carve(run);
         self.blocks.remove(&run.addr);
+        self.metadata.remove(&run.addr);
         if self.in_window(run) {
             // It stays reserved, and occupied: what the heap has grown past it does not come back for.
             wipe(run);

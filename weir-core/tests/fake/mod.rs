@@ -14,7 +14,7 @@ use std::sync::{Condvar, Mutex, MutexGuard};
 use weir_core::base::cause::Cause;
 use weir_core::base::invalid_free::InvalidFree;
 use weir_core::base::run::Run;
-use weir_core::base::units::PAGE;
+use weir_core::base::units::{PAGE, PAGEBLOCK_PAGES};
 use weir_core::platform::cpu_table::{CpuSlab, Pushed, Table};
 use weir_core::platform::{
     Clock, Contents, CpuOps, Diagnostics, Host, Memory, Placed, Reach, Released, Topology, Wait, Workers, rank,
@@ -118,6 +118,8 @@ pub struct Fake {
     /// Runs that were cooled.
     cooled: Mutex<Vec<Run>>,
     windows: Mutex<Vec<Run>>,
+    /// What is resident is not told.
+    pub is_blind: AtomicBool,
     /// What is taken back at least.
     pub unit: usize,
     stats: Stats,
@@ -170,6 +172,7 @@ impl Fake {
             collapsed: Mutex::default(),
             cooled: Mutex::default(),
             windows: Mutex::default(),
+            is_blind: AtomicBool::new(false),
             unit: PAGE,
             stats: Stats::new(),
             tunables: Tunables::new(),
@@ -303,6 +306,11 @@ impl Fake {
         locked(&self.memory).is_block(addr)
     }
 
+    /// Bytes of all that is mapped here and has memory behind it; and of those what is metadata.
+    pub fn resident_bytes(&self) -> (usize, usize) {
+        locked(&self.memory).resident_bytes()
+    }
+
     /// The windows asked for so far.
     pub fn windows(&self) -> Vec<Run> {
         locked(&self.windows).clone()
@@ -377,6 +385,10 @@ impl Memory for Fake {
         !fails
     }
 
+    fn map_metadata(&self, len: usize, align: usize) -> Option<usize> {
+        if self.fails(Call::Map) { None } else { locked(&self.memory).map_metadata(len, align) }
+    }
+
     fn unmap(&self, run: Run) {
         self.outside_locks();
         locked(&self.memory).unmap(run);
@@ -409,6 +421,12 @@ impl Memory for Fake {
         }
         let resident = !in_window || locked(&self.collapsed).contains(&run);
         Some(if resident { run.len / PAGE } else { 0 })
+    }
+
+    /// As it really is, whatever [`Memory::resident`] says.
+    fn resident_pages(&self, run: Run) -> Option<[u64; PAGEBLOCK_PAGES / 64]> {
+        self.outside_locks();
+        (!self.is_blind.load(Relaxed)).then(|| memory::resident_pages(run))
     }
 
     fn huge_on_touch(&self) -> bool {

@@ -1,0 +1,171 @@
+//! Where the memory of caches and of runs is: one walk over the class map, which tells slabs from runs from free pages.
+//!
+//! An object that is not free in its slab is the program's, or it is *cached*: in a CPU's bucket, in a depot, or isolated
+//! for a report. A walk cannot tell these apart, but there are counts of what is cached.
+
+use core::sync::atomic::Ordering::Relaxed;
+
+use super::Caches;
+use super::cpu_cache::SLAB_BYTES;
+use super::geometry::CACHES;
+use super::object_cache::Cache;
+use super::shells::GROUP;
+use super::slab::usage::SlabUsage;
+use crate::base::run::Run;
+use crate::base::units::{MAX_RUN, PAGE, PAGEBLOCK_PAGES};
+use crate::pages::node::ZoneKind;
+use crate::pages::usage::{BlockPages, resident_bytes};
+use crate::pages::window::{LARGE, NOTHING};
+use crate::platform::Platform;
+use crate::reclaim::{Figures, Usage};
+
+/// What a walk found, bytes.
+#[derive(Default)]
+struct Walk {
+    slabs: SlabUsage,
+    /// Resident pages that are free.
+    free: usize,
+    /// Pages of runs, and of those the pages that are not resident.
+    runs: usize,
+    runs_untouched: usize,
+    /// Where the run ends that the walk is in.
+    run_end: u32,
+}
+
+impl<P: Platform> Caches<P> {
+    /// Adds where the memory of objects and runs is. O(pages), with one look of the platform's at each pageblock.
+    pub(super) fn add_pages_usage(&self, usage: &mut Usage) {
+        let mut walk = Walk::default();
+        for kind in ZoneKind::ALL {
+            walk.run_end = 0;
+            for block in 0..self.pages.window(kind).top() / PAGEBLOCK_PAGES as u32 {
+                if let Some(pages) = self.pages.block_pages(kind, block) {
+                    self.walk_block(kind, block, &pages, &mut walk);
+                }
+            }
+        }
+        let cached = self.cached_bytes().min(walk.slabs.out);
+        let slabs = walk.slabs;
+        let in_use = slabs.out - slabs.out_untouched;
+        *usage += Usage {
+            live: slabs.out - cached + walk.runs,
+            idle: walk.free + slabs.free_resident + cached,
+            fragmented: (slabs.resident - slabs.free_resident).saturating_sub(in_use),
+            metadata: 0,
+            untouched: slabs.out_untouched + walk.runs_untouched,
+        };
+    }
+
+    fn walk_block(&self, kind: ZoneKind, block: u32, pages: &BlockPages, walk: &mut Walk) {
+        let window = self.pages.window(kind);
+        let first = block * PAGEBLOCK_PAGES as u32;
+        let end = first + PAGEBLOCK_PAGES as u32;
+        let resident = |page: u32, n: u32| pages.resident.count_range((page - first) as usize, n as usize) * PAGE;
+        if pages.is_free {
+            // Memory need not be behind its part of the class map, and is not to be by being read here.
+            walk.free += resident(first, PAGEBLOCK_PAGES as u32);
+            return;
+        }
+        let mut page = first;
+        while page < end {
+            if page < walk.run_end {
+                let n = walk.run_end.min(end) - page;
+                walk.runs += n as usize * PAGE;
+                walk.runs_untouched += n as usize * PAGE - resident(page, n);
+                page += n;
+                continue;
+            }
+            match window.class_of(page) {
+                LARGE => {
+                    // SAFETY: the page heads a run, whose length its descriptor holds. If it has just been freed, that is an
+                    // old length or another's: these are figures.
+                    let len = unsafe { window.desc(page).read_volatile() };
+                    walk.run_end = page + len.clamp(1, MAX_RUN as u32);
+                }
+                class => {
+                    let slab = if class == NOTHING { None } else { self.slab_usage(page, class.into(), pages) };
+                    if let Some((slab, n)) = slab {
+                        walk.slabs.out += slab.out;
+                        walk.slabs.out_untouched += slab.out_untouched;
+                        walk.slabs.resident += slab.resident;
+                        walk.slabs.free_resident += slab.free_resident;
+                        page += n;
+                    } else {
+                        // Free, isolated, or on its way from or to the zone.
+                        walk.free += resident(page, 1);
+                        page += 1;
+                    }
+                }
+            }
+        }
+    }
+
+    /// What the slab that begins at `page` holds, and its pages.
+    fn slab_usage(&self, page: u32, class: usize, pages: &BlockPages) -> Option<(SlabUsage, u32)> {
+        let cache = self.table.get(class).filter(|_| class < CACHES)?;
+        let g = cache.shape.get();
+        if g.pages == 0 {
+            return None;
+        }
+        // A slab begins at a multiple of the power of two above its length, which is 32 at most: inside one word.
+        let (word, bit) = (page as usize % PAGEBLOCK_PAGES / 64, page % 64);
+        let resident = pages.is_measured.then_some((pages.resident.0[word] >> bit) as u32);
+        let node = self.pages.normal.node_of(page);
+        let domain = cache.domains().nth(node).or_else(|| cache.domains().next())?;
+        let slabs = domain.slabs.lock(&self.pages.platform);
+        Some((slabs.usage_of(&self.pages.normal, &g, page, resident)?, g.pages.into()))
+    }
+
+    /// Bytes of objects in CPUs' buckets, in depots, and isolated. O(caches * CPUs).
+    fn cached_bytes(&self) -> usize {
+        let of = |class: usize, cache: &Cache| {
+            let domains = cache.domains().map(|domain| {
+                let in_depot = domain.depot.lock(&self.pages.platform).objects;
+                in_depot + domain.slabs.lock(&self.pages.platform).isolated
+            });
+            (domains.sum::<usize>() + self.cpu.held(class).0) * cache.shape.get().size as usize
+        };
+        (1..).zip(self.known()).map(|(class, cache)| of(class, cache)).sum()
+    }
+
+    /// Adds what the counters say.
+    pub(super) fn publish_figures(&self, figures: &mut Figures, waits: bool) {
+        let p = &self.pages.platform;
+        for (class, cache) in (1..).zip(self.known()) {
+            let (g, mut cached) = (cache.shape.get(), self.cpu.held(class).0);
+            let (mut out, mut resident, mut empty) = (0, 0, 0);
+            for domain in cache.domains() {
+                let depot = if waits { Some(domain.depot.lock(p)) } else { domain.depot.try_lock(p) };
+                let in_depot = depot.map(|depot| depot.objects);
+                let slabs = if waits { Some(domain.slabs.lock(p)) } else { domain.slabs.try_lock(p) };
+                let (Some(in_depot), Some(slabs)) = (in_depot, slabs) else {
+                    figures.is_partial = true;
+                    continue;
+                };
+                cached += in_depot + slabs.isolated;
+                out += slabs.slabs * usize::from(g.objects) - slabs.free;
+                empty += slabs.empty * usize::from(g.pages) * PAGE;
+                resident += slabs.resident_bytes(&g);
+                figures.slabs += slabs.slabs * usize::from(g.pages) * PAGE;
+            }
+            let free = resident.saturating_sub(out * g.size as usize);
+            let cached = cached.min(out);
+            figures.objects_out += out;
+            figures.live += (out - cached) * g.size as usize;
+            figures.idle += cached * g.size as usize + empty.min(free);
+            figures.fragmented += free - empty.min(free);
+        }
+        p.stats().fast_frees.store(self.cpu.pushes(), Relaxed);
+    }
+
+    /// Resident bytes of CPUs' buckets, of the memory of depots' buckets, and of further nodes' domains.
+    pub(super) fn metadata_bytes(&self) -> usize {
+        let of = |run: Run| resident_bytes(&self.pages.platform, run).unwrap_or(run.len);
+        let cpus = self.cpu.all().map(|slab| of(Run { addr: core::ptr::from_ref(slab).addr(), len: SLAB_BYTES }));
+        let next = |group: &usize| self.stash.lock(&self.pages.platform).group_after(Some(*group));
+        let first = self.stash.lock(&self.pages.platform).group_after(None);
+        let groups = core::iter::successors(first, next).map(|addr| of(Run { addr, len: GROUP }));
+        let domains = self.known().map(Cache::domain_bytes);
+        cpus.sum::<usize>() + groups.sum::<usize>() + domains.sum::<usize>()
+    }
+}

@@ -1,0 +1,78 @@
+//! Figures: where the memory is ([`crate::reclaim::usage`] defines the words), and the page of counters.
+
+use core::sync::atomic::{
+    AtomicU64,
+    Ordering::{Acquire, Relaxed},
+};
+
+use super::Heap;
+use crate::platform::Platform;
+use crate::reclaim::{Figures, Usage};
+
+/// Metadata is measured again only after so many times as long as it took: at most 0.1 % of a CPU.
+const PAUSE: u64 = 1000;
+
+/// When metadata is to be measured again for the page of counters, ns.
+pub(super) struct NextMeasure(AtomicU64);
+
+impl NextMeasure {
+    pub(super) const fn new() -> Self {
+        Self(AtomicU64::new(0))
+    }
+}
+
+impl<P: Platform> Heap<P> {
+    /// Where the memory is now. O(pages of the heap), with a system call for each pageblock (2 MiB, about 2 us); nothing
+    /// waits for it but what needs the same lock as a look at one pageblock or slab does.
+    pub fn usage(&self) -> Usage {
+        let mut usage = Usage::default();
+        self.with_reclaimables(|all| all.iter().for_each(|part| part.add_usage(&mut usage)));
+        usage.metadata = self.metadata();
+        usage
+    }
+
+    fn metadata(&self) -> usize {
+        self.with_reclaimables(|all| all.iter().map(|part| part.metadata()).sum())
+    }
+
+    /// Frees and slow-path allocations so far.
+    pub(super) fn activity(&self) -> u64 {
+        let stats = self.platform().stats();
+        let pushes = self.caches.cpu.pushes();
+        stats.fast_frees.store(pushes, Relaxed);
+        let counters = [&stats.alloc_misses, &stats.free_misses, &stats.large_allocs];
+        counters.iter().map(|counter| counter.load(Relaxed)).sum::<u64>() + pushes
+    }
+
+    /// Brings the page of counters up to date. O(caches * CPUs), but for metadata, which is measured now and then.
+    pub fn publish(&self) {
+        self.publish_figures(true);
+        let begin = self.platform().now();
+        if begin >= self.next_measure.0.load(Acquire) {
+            self.platform().stats().metadata_bytes.store(self.metadata() as u64, Relaxed);
+            let end = self.platform().now();
+            self.next_measure.0.store(end + end.saturating_sub(begin) * PAUSE, Relaxed);
+        }
+    }
+
+    /// The part of [`Heap::publish`] that waits for no lock, for the end of a process, which may come at any moment.
+    pub fn publish_counts(&self) {
+        self.publish_figures(false);
+    }
+
+    fn publish_figures(&self, waits: bool) {
+        let mut figures = Figures::default();
+        self.with_reclaimables(|all| all.iter().for_each(|part| part.publish(&mut figures, waits)));
+        if figures.is_partial {
+            return;
+        }
+        let stats = self.platform().stats();
+        let stores = [
+            (&stats.live_bytes, figures.live()),
+            (&stats.idle_bytes, figures.idle),
+            (&stats.fragmented_bytes, figures.fragmented),
+            (&stats.objects_out, figures.objects_out),
+        ];
+        stores.into_iter().for_each(|(stat, value)| stat.store(value as u64, Relaxed));
+    }
+}

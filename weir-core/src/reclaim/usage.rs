@@ -1,0 +1,90 @@
+//! Where the memory is: the one definition of what every figure means, here, in the C library's functions, in `weir.h`
+//! and in what `weir run` prints. All figures are bytes.
+//!
+//! | word | what it counts |
+//! |---|---|
+//! | **live** | objects, runs and blocks that the program holds, at their usable sizes |
+//! | **idle** | free and resident, and can be released: free pages (also whole ones inside slabs), objects in CPUs' buckets and depots, retained blocks |
+//! | **fragmented** | free and resident, and cannot be released: free objects on pages that also hold an object in use, and what is left over of such pages |
+//! | **metadata** | resident and Weir's own: class maps, descriptors, pageblocks, CPUs' buckets, the memory of depots' buckets, tables |
+//! | **untouched** | of *live*, and of objects in buckets and depots: bytes on pages that are not resident, mostly as the program never touched them |
+//!
+//! live + idle + fragmented + metadata - untouched = what is resident of Weir ([`Usage::resident`]). The resident set of the
+//! process less that is not Weir's: code and data (the heap's own fixed tables are in the data segment), stacks, other
+//! mappings, and the program's own zones (`zone_usage` tells of each).
+//!
+//! The figures are gathered on demand. The program goes on meanwhile, so that they are exact only while it allocates and
+//! frees nothing; else each is off by what moved between the first look and the last. A block of more than
+//! [`MEASURED`](crate::pages::usage::MEASURED) bytes is measured by samples.
+
+use core::ops::{Add, AddAssign};
+
+/// Where the memory is: see the module. All in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Usage {
+    /// Objects, runs and blocks that the program holds, at their usable sizes.
+    pub live: usize,
+    /// Free, resident, and can be released.
+    pub idle: usize,
+    /// Free, resident, and cannot be released: beside objects in use on the same pages.
+    pub fragmented: usize,
+    /// Resident, and Weir's own.
+    pub metadata: usize,
+    /// Of what is live (or in a bucket): not resident.
+    pub untouched: usize,
+}
+
+impl Usage {
+    /// What is resident of Weir.
+    pub fn resident(&self) -> usize {
+        (self.live + self.idle + self.fragmented + self.metadata).saturating_sub(self.untouched)
+    }
+}
+
+impl Add for Usage {
+    type Output = Self;
+    fn add(self, other: Self) -> Self {
+        Self {
+            live: self.live + other.live,
+            idle: self.idle + other.idle,
+            fragmented: self.fragmented + other.fragmented,
+            metadata: self.metadata + other.metadata,
+            untouched: self.untouched + other.untouched,
+        }
+    }
+}
+
+impl AddAssign for Usage {
+    fn add_assign(&mut self, other: Self) {
+        *self = *self + other;
+    }
+}
+
+/// What counters alone say of a moment: O(caches * CPUs), no system call. `idle` and `fragmented` are as [`Usage`] has them,
+/// but for whole free pages inside slabs that are in use, which count as fragmented here. What was handed out once
+/// counts as resident.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Figures {
+    /// Objects and blocks mapped on their own that the program holds.
+    pub live: usize,
+    /// See [`Usage::idle`].
+    pub idle: usize,
+    /// See [`Usage::fragmented`].
+    pub fragmented: usize,
+    /// Pages that zones handed out, to slabs and runs.
+    pub pages: usize,
+    /// Those that slabs have.
+    pub slabs: usize,
+    /// Objects (a number) that are in no slab: handed out, or in a bucket.
+    pub objects_out: usize,
+    /// A lock was held that was not to be waited for: something is missing.
+    pub is_partial: bool,
+}
+
+impl Figures {
+    /// Bytes of all that the program holds: [`Usage::live`].
+    pub fn live(&self) -> usize {
+        self.live + self.pages.saturating_sub(self.slabs)
+    }
+}
