@@ -14,8 +14,8 @@
 //! mappings, and the program's own zones (`zone_usage` tells of each).
 //!
 //! The figures are gathered on demand. The program goes on meanwhile, so that they are exact only while it allocates and
-//! frees nothing; else each is off by what moved between the first look and the last. A block of more than
-//! [`MEASURED`](crate::pages::usage::MEASURED) bytes is measured by samples.
+//! frees nothing; else each is off by what moved between the first look and the last, and a batch of up to 64 objects on its
+//! way between a CPU's bucket and a slab counts as live. A block of more than 8 GiB is measured by samples.
 
 use core::ops::{Add, AddAssign};
 
