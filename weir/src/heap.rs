@@ -1,41 +1,8 @@
 //! The process's heap: what `malloc` and `GlobalAlloc` stand on.
 
-use core::ops::Deref;
 use core::sync::atomic::Ordering::Relaxed;
-use weir_core::heap::Heap;
-
-use crate::linux::{Linux, STATS};
-
-/// The one heap; public for fast paths written by hand, which address its fields by [`Heap::FAST`].
-#[doc(hidden)]
-pub static HEAP: Process = Process(Heap::new(Linux::new()));
-
-/// The engine on Linux.
-#[doc(hidden)]
-#[repr(transparent)]
-pub struct Process(Heap<Linux>);
-
-impl Process {
-    /// [`Heap::FAST`].
-    pub const FAST: [usize; 4] = Heap::<Linux>::FAST;
-
-    pub(crate) fn engine(&self) -> &Heap<Linux> {
-        &self.0
-    }
-
-    /// Lets the next free notify again.
-    pub(crate) fn forget_notice(&self) {
-        self.0.forget_notice();
-    }
-}
-
-impl Deref for Process {
-    type Target = Heap<Linux>;
-    #[inline(always)]
-    fn deref(&self) -> &Heap<Linux> {
-        &self.0
-    }
-}
+use weir_linux::platform::statics::STATS;
+use weir_linux::process::heap::HEAP;
 
 /// Allocates `size` bytes aligned to 16; null when memory is refused. `size` 0 gives a block of its own.
 #[inline(always)]

@@ -20,46 +20,25 @@
 //! ```
 #![cfg_attr(not(test), no_std)]
 
-mod answer;
-pub mod aside;
-mod background;
 pub mod caches;
-mod fork;
-mod frozen;
-mod give_back;
 mod global;
 pub mod heap;
-mod linux;
-mod machine;
-mod message;
-mod node_worker;
 mod object_cache;
-pub mod os;
-mod owner;
-mod places;
-pub mod rseq;
-mod settings;
-mod start;
-mod stats_page;
-mod step_aside;
-mod sync;
-mod taker;
-mod thread;
-mod unknown_settings;
-mod weak;
 pub mod zone;
 
 pub use weir_core::{stats, trace, tunables};
 
 pub use global::Weir;
 pub use object_cache::{Builder, CacheBox, Kept, Mode, Moved, ObjectCache, Refused};
-pub use start::{finish, init};
-pub use step_aside::step_aside;
+
+use weir_linux::platform::statics::TUNABLES;
+use weir_linux::process::heap::HEAP;
+use weir_linux::threads::background;
 
 /// This process's parameters. What is set here counts from the next decision on; a background thread that sleeps
 /// decides nothing, so [`set_tunable`] is the way to set one.
 pub fn process_tunables() -> &'static tunables::Tunables {
-    &linux::TUNABLES
+    &TUNABLES
 }
 
 /// Sets one of this process's parameters by name, at any time, and has it looked at now.
@@ -69,9 +48,9 @@ pub fn process_tunables() -> &'static tunables::Tunables {
 /// assert_eq!(weir::process_tunables().limit.get(), 512 << 20);
 /// ```
 pub fn set_tunable(name: &[u8], value: &[u8]) -> Result<(), tunables::SetError> {
-    linux::TUNABLES.set(name, value)?;
+    TUNABLES.set(name, value)?;
     if name == b"report" {
-        set_reporting(linux::TUNABLES.report.get() != 0);
+        set_reporting(TUNABLES.report.get() != 0);
     }
     background::wake();
     Ok(())
@@ -86,5 +65,5 @@ pub fn set_tunable(name: &[u8], value: &[u8]) -> Result<(), tunables::SetError> 
 /// weir::set_reporting(true);
 /// ```
 pub fn set_reporting(on: bool) {
-    heap::HEAP.engine().set_reporting(on);
+    HEAP.engine().set_reporting(on);
 }

@@ -25,13 +25,13 @@ use weir_core::user_zone::{Memory, UserZone};
 
 pub use weir_core::user_zone::{InUse, ZoneUsage};
 
-use crate::give_back::GiveBack;
-use crate::heap::HEAP;
-use crate::linux::STATS;
-use crate::os::fd;
-use crate::os::mman::{self, MAP_ANONYMOUS, MAP_FIXED, MAP_HUGETLB, MAP_NORESERVE, MAP_PRIVATE, MAP_SHARED};
-use crate::os::mman::{PROT_READ, PROT_WRITE};
-use crate::os::syscall::Errno;
+use weir_linux::os::fd;
+use weir_linux::os::mman::{self, MAP_ANONYMOUS, MAP_FIXED, MAP_HUGETLB, MAP_NORESERVE, MAP_PRIVATE, MAP_SHARED};
+use weir_linux::os::mman::{PROT_READ, PROT_WRITE};
+use weir_linux::os::syscall::Errno;
+use weir_linux::platform::release::Releaser;
+use weir_linux::platform::statics::STATS;
+use weir_linux::process::heap::HEAP;
 
 /// The unit of a zone's length and of hot-unplug, bytes: a huge page.
 pub const BLOCK: usize = PAGEBLOCK;
@@ -74,7 +74,7 @@ struct Backing {
     way: Way,
     /// In huge pages of the system's pool, which go whole.
     huge: bool,
-    give_back: GiveBack,
+    give_back: Releaser,
     refused: AtomicBool,
 }
 
@@ -190,7 +190,7 @@ impl Zone {
             ZoneError::Refused(why)
         })?;
         let home = home as *mut Home;
-        let backing = Backing { way, huge: memory.huge, give_back: GiveBack::new(), refused: AtomicBool::new(false) };
+        let backing = Backing { way, huge: memory.huge, give_back: Releaser::new(), refused: AtomicBool::new(false) };
         // SAFETY: the mapping has room for both, aligned as it is to a page; nobody else knows it, and it stays until the
         // zone is dropped.
         unsafe {

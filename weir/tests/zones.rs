@@ -3,9 +3,9 @@
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
-use weir::os::mman;
-use weir::os::syscall::{Errno, check, syscall2};
 use weir::zone::{BLOCK, MAX_RUN, Zone, ZoneError};
+use weir_linux::os::mman;
+use weir_linux::os::syscall::{Errno, check, syscall2};
 
 const PAGE: usize = 4096;
 const MIB: usize = 1 << 20;
@@ -115,7 +115,7 @@ fn a_sealed_file_keeps_its_memory_and_loses_nothing() {
     const F_SEAL_FUTURE_WRITE: usize = 16;
     // SAFETY: seals a file; no memory is involved.
     let sealed = unsafe {
-        weir::os::syscall::syscall3(
+        weir_linux::os::syscall::syscall3(
             linux_raw_sys::general::__NR_fcntl,
             fd.as_raw_fd() as usize,
             F_ADD_SEALS,
