@@ -2,7 +2,7 @@
 
 use crate::base::failure::Failure;
 use crate::base::output;
-use weir::tunables::{TABLE, Tunable};
+use weir::tunables::{Setting, TABLE};
 
 /// Prints the table as Markdown.
 pub fn settings() -> Result<i32, Failure> {
@@ -16,8 +16,8 @@ fn markdown() -> String {
     TABLE.iter().map(row).fold(head.to_owned(), |text, row| text + &row)
 }
 
-fn row(tunable: &Tunable) -> String {
-    let Tunable { name, default, min, max, unit, what, source } = tunable;
+fn row(setting: &Setting) -> String {
+    let Setting { name, default, min, max, unit, what, source, .. } = setting;
     let max = if *max == u64::MAX { "any".to_owned() } else { max.to_string() };
     format!("| `{name}` | {default} | {min} to {max} | {unit} | {what} | {source} |\n")
 }

@@ -68,7 +68,7 @@ pub fn process_tunables() -> &'static tunables::Tunables {
 /// weir::set_tunable(b"limit", b"512M").unwrap();
 /// assert_eq!(weir::process_tunables().limit.get(), 512 << 20);
 /// ```
-pub fn set_tunable(name: &[u8], value: &[u8]) -> Result<(), tunables::SetError> {
+pub fn set_tunable(name: &[u8], value: &[u8]) -> Result<(), tunables::SettingError> {
     linux::TUNABLES.set(name, value)?;
     if name == b"report" {
         set_reporting(linux::TUNABLES.report.get() != 0);
