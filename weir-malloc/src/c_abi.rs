@@ -4,7 +4,10 @@
 //! leave open is answered as glibc answers it, for that is what programs were tested with. Here are the rules;
 //! `names` exports them.
 
+use crate::cache_abi::is_object;
 use crate::errno::{EINVAL, ENOMEM, fail, or_enomem};
+use crate::fatal::REALLOC_OF_OBJECT;
+use crate::misuse::misuse;
 use core::ffi::{c_int, c_void};
 use core::mem::size_of;
 use core::ptr::null_mut;
@@ -52,6 +55,10 @@ pub unsafe fn realloc(block: *mut u8, size: usize) -> *mut u8 {
         // SAFETY: not null, and the caller's promise: a live block.
         unsafe { heap::free(block) };
         return null_mut();
+    }
+    if is_object(block) {
+        misuse(&REALLOC_OF_OBJECT, block.addr());
+        return fail(EINVAL);
     }
     // SAFETY: not null, size not zero, and the caller's promise: a live block. On failure the heap left it alone.
     or_enomem(unsafe { heap::realloc(block, size) })

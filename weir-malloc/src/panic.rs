@@ -1,5 +1,6 @@
 //! The end of the process, if Weir itself is at fault.
 
+use crate::fatal::{INTERNAL, Message};
 use crate::text::Text;
 use core::panic::PanicInfo;
 
@@ -9,9 +10,9 @@ unsafe extern "C" {
 
 /// Says one line on standard error and aborts. For failures after which no promise can be kept.
 #[cold]
-pub fn die(what: &str) -> ! {
+pub fn die(message: &Message) -> ! {
     let mut line = Text::<256>::new();
-    line.str("weir: ").str(what).str("\n");
+    line.str("weir: ").str(message.what).str(": ").str(message.remedy).str("\n");
     line.to_stderr();
     abort()
 }
@@ -20,11 +21,11 @@ pub fn die(what: &str) -> ! {
 #[panic_handler]
 fn panic(info: &PanicInfo<'_>) -> ! {
     let mut line = Text::<512>::new();
-    line.str("weir: internal error");
+    line.str("weir: ").str(INTERNAL.what);
     if let Some(place) = info.location() {
         line.str(" at ").str(place.file()).str(":").number(place.line() as usize);
     }
-    line.str("; please report it\n");
+    line.str(": ").str(INTERNAL.remedy).str("\n");
     line.to_stderr();
     abort()
 }

@@ -70,6 +70,12 @@ pub fn set_reserve(id: CacheId, objects: usize) -> Result<(), LimitError> {
     HEAP.set_cache_reserve(id, objects)
 }
 
+/// The cache, of those that the program made, that has `addr` in one of its slabs.
+#[inline]
+pub fn at(addr: usize) -> Option<CacheId> {
+    HEAP.cache_at(addr)
+}
+
 /// A cache's figures.
 pub fn stats(id: CacheId) -> CacheStats {
     HEAP.cache_stats(id)
