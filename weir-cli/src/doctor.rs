@@ -4,11 +4,12 @@ use crate::base::failure::Failure;
 use crate::base::output;
 use crate::base::units::bytes;
 use serde::Serialize;
-use weir::os::cgroup::{GroupDir, Membership, Version};
-use weir::os::probe::{self, HugePages};
-use weir::os::psi::{self, Kind, Threshold};
-use weir::os::syscall::Errno;
-use weir::os::{fd, memcg, mman};
+use weir_linux::os::probe::{self, HugePages};
+use weir_linux::os::syscall::Errno;
+use weir_linux::os::{fd, mman};
+use weir_linux::pressure::cgroup::{GroupDir, Membership, Version};
+use weir_linux::pressure::memcg;
+use weir_linux::pressure::psi::{self, Kind, Threshold};
 
 /// How well something works.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -303,7 +304,8 @@ fn group_limits(dir: &GroupDir) -> Check {
 
 /// Tried on a thread of its own, which is where Weir needs it.
 fn descriptors() -> Check {
-    let private = std::thread::spawn(|| weir::os::table::private_table().is_ok()).join().unwrap_or(false);
+    let private =
+        std::thread::spawn(|| weir_linux::os::descriptor_table::private_table().is_ok()).join().unwrap_or(false);
     let with = "the background thread's files are out of the program's sight";
     let found = if private { "close_range works" } else { "close_range and unshare refused" };
     check("own descriptors", private, found, with, "no files are kept open; everything is read every 250 ms while warm")

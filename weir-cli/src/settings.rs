@@ -2,7 +2,7 @@
 
 use crate::base::failure::Failure;
 use crate::base::output;
-use weir::tunables::{Setting, TABLE};
+use weir::settings::{self, Setting};
 
 /// Prints the table as Markdown.
 pub fn settings() -> Result<i32, Failure> {
@@ -13,7 +13,7 @@ fn markdown() -> String {
     let head = "# Settings\n\nMade by `weir settings` from the one table in `weir-core/src/tunables.rs`. Each is an \
                 environment variable, `WEIR_` and the name in capitals; sizes take K, M, G or T.\n\n\
                 | name | default | range | unit | what it does | where the default is from |\n|---|--:|---|---|---|---|\n";
-    TABLE.iter().map(row).fold(head.to_owned(), |text, row| text + &row)
+    settings::all().map(row).fold(head.to_owned(), |text, row| text + &row)
 }
 
 fn row(setting: &Setting) -> String {

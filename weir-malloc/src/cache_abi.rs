@@ -9,8 +9,8 @@ use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use core::mem::size_of;
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use weir::caches::{self, CacheId, CacheStats, Flags, LimitError, MAX_OBJECT, MakeError, Spec};
 use weir::heap;
+use weir_linux::process::caches::{self, CacheId, CacheStats, Flags, LimitError, MAX_OBJECT, MakeError, Spec};
 
 /// `weir_cache_init`.
 pub type Init = unsafe extern "C" fn(*mut c_void, usize) -> c_int;

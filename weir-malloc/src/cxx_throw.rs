@@ -20,7 +20,7 @@ use crate::panic::die;
 use core::ffi::{c_int, c_void};
 use core::ptr::null_mut;
 use weir::heap;
-use weir::weak_symbol;
+use weir_linux::weak_symbol;
 
 type GetHandler = extern "C" fn() -> *mut c_void;
 

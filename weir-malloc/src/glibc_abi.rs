@@ -3,9 +3,9 @@
 use crate::errno::{EINVAL, fail};
 use crate::text::Text;
 use core::ffi::{c_int, c_void};
-use weir::caches::{self, CacheStats};
 use weir::heap;
-use weir::weak_symbol;
+use weir_linux::process::caches::{self, CacheStats};
+use weir_linux::weak_symbol;
 
 weak_symbol!(
     /// Standard output's writer. Weak: a process that never used stdio need not have it.

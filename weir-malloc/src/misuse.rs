@@ -21,7 +21,7 @@ pub fn misuse(message: &Message, address: usize) {
         .str(message.remedy)
         .str("\n")
         .to_stderr();
-    if weir::process_tunables().abort_on_misuse.get() != 0 {
+    if weir_linux::platform::statics::TUNABLES.abort_on_misuse.get() != 0 {
         abort()
     }
 }

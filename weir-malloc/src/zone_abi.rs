@@ -198,5 +198,6 @@ pub unsafe fn usage(zone: *mut Zone, out: *mut Usage, size: usize) -> c_int {
 
 /// `weir_set_reporting`.
 pub fn set_reporting(on: c_int) {
-    weir::set_reporting(on != 0);
+    // A setting that is there, and a value in its range.
+    let _ = weir::settings::set_number("report", (on != 0).into());
 }

@@ -74,11 +74,16 @@ pub struct Setting {
     pub what: &'static str,
     /// Where the default comes from.
     pub source: &'static str,
-    /// What follows when it is set.
-    pub effect: Effect,
+    pub(super) effect: Effect,
 }
 
 impl Setting {
+    /// What follows when it is set: for the platform, which does it.
+    #[doc(hidden)]
+    pub fn effect(&self) -> Effect {
+        self.effect
+    }
+
     /// The value that `text` stands for, if it is one in the setting's unit. The range is not looked at.
     pub fn parse(&self, text: &[u8]) -> Option<u64> {
         match self.unit {

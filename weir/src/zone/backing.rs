@@ -16,7 +16,7 @@ use weir_linux::platform::statics::{STATS, TUNABLES};
 use weir_linux::process::heap::HEAP;
 
 use super::errors::{OsError, ZoneError};
-use super::{BLOCK, MAX_RUN};
+use super::geometry::{BLOCK, MAX_RUN};
 
 /// log2 of a huge page of 2 MiB, where `mmap` wants it.
 const HUGE_2MB: u32 = 21 << 26;

@@ -3,7 +3,7 @@
 use core::fmt;
 use weir_linux::os::syscall::Errno;
 
-use super::BLOCK;
+use super::geometry::BLOCK;
 
 /// A refusal by the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,0 +1,347 @@
+//! The platform that the engine runs on in a Linux process.
+
+use core::sync::atomic::{
+    AtomicBool, AtomicU8, AtomicU32, AtomicUsize,
+    Ordering::{Acquire, Relaxed, Release},
+};
+use linux_raw_sys::general::{MADV_DOFORK, MADV_KEEPONFORK};
+use weir_core::page::{PAGE, PAGEBLOCK, PAGEBLOCK_PAGES};
+use weir_core::percpu::{MAX_CPUS, Pushed, Table};
+use weir_core::platform::{Below, Contents, Misuse, Placed, Platform, Reach, Released, Run};
+use weir_core::pressure::Level;
+use weir_core::stats::{Cause, Stats};
+use weir_core::tunables::Tunables;
+
+use crate::message::{self, Line};
+use crate::os::mman::{self, MADV_DONTNEED, MAP_NORESERVE, MREMAP_MAYMOVE};
+use crate::os::process::{self, futex_wait, futex_wake, monotonic_ns};
+use crate::os::syscall::Errno;
+use crate::platform::address_layout::{Area, Places};
+use crate::platform::release::{self, Releaser};
+use crate::platform::rseq;
+use crate::platform::statics::{STATS, TUNABLES};
+use crate::platform::topology;
+use crate::process::frozen;
+use crate::process::start;
+use crate::threads::background;
+use crate::threads::finalizer;
+use crate::threads::node_worker;
+
+/// Tries to map metadata where nobody's mapping is, before any place will do.
+const TRIES: usize = 8;
+
+const UNKNOWN: u8 = 0;
+const LOCKLESS: u8 = 1;
+const LOCKED: u8 = 2;
+
+/// Linux, below the engine.
+pub struct Linux {
+    /// Whether the fast path runs on restartable sequences.
+    mode: AtomicU8,
+    nodes: AtomicUsize,
+    huge_on_touch: AtomicBool,
+    /// What of the address space is taken.
+    places: Places,
+    /// How memory is handed to the kernel.
+    give_back: Releaser,
+}
+
+impl Linux {
+    /// Nothing probed yet.
+    pub(crate) const fn new() -> Self {
+        Self {
+            mode: AtomicU8::new(UNKNOWN),
+            nodes: AtomicUsize::new(1),
+            huge_on_touch: AtomicBool::new(false),
+            places: Places::new(),
+            give_back: Releaser::new(),
+        }
+    }
+
+    /// Sets the fast path up. Threads that do it at once come to the same answers; what they began on the fast path
+    /// before found no buckets, and never will.
+    #[cold]
+    fn probe(&self) -> bool {
+        let lockless = rseq::enable(MAX_CPUS);
+        STATS.rseq.store(lockless.into(), Relaxed);
+        self.huge_on_touch.store(topology::thp_always(), Relaxed);
+        self.nodes.store(topology::node_count(), Relaxed);
+        self.mode.store(if lockless { LOCKLESS } else { LOCKED }, Release);
+        start::on_first_use();
+        lockless
+    }
+
+    /// `len` bytes at any page. Kernels from 6.7 on align what may have huge pages, and leave less to chance, unless they are
+    /// asked for a place: here one that is taken.
+    fn map_anywhere(len: usize) -> Option<usize> {
+        use mman::{MAP_ANONYMOUS, MAP_PRIVATE, PROT_READ, PROT_WRITE};
+        let (hint, flags) = ((&raw const STATS).cast_mut().cast(), MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE);
+        // SAFETY: without MAP_FIXED nothing that exists is replaced.
+        let at = unsafe { mman::mmap(hint, len, PROT_READ | PROT_WRITE, flags, -1, 0) };
+        at.ok().map(|at| at as usize)
+    }
+
+    fn map_aligned(len: usize, align: usize) -> Option<usize> {
+        // Kernels since 6.7 align mappings of whole huge pages by themselves.
+        let whole = if align == PAGEBLOCK { len.checked_next_multiple_of(align)? } else { len };
+        let at = mman::mmap_anonymous(whole, MAP_NORESERVE).ok()? as usize;
+        if at.is_multiple_of(align) {
+            Self::unmap_ends(at, whole, at, len);
+            return Some(at);
+        }
+        // This one did not, or more is asked for.
+        // SAFETY: just mapped, nobody's yet.
+        let _ = unsafe { mman::munmap(at as *mut u8, whole) };
+        let total = len.checked_add(align)?;
+        let at = mman::mmap_anonymous(total, MAP_NORESERVE).ok()? as usize;
+        let start = at.next_multiple_of(align);
+        Self::unmap_ends(at, total, start, len);
+        Some(start)
+    }
+
+    /// Of a mapping just made, unmaps all but the `len` bytes at `start`.
+    fn unmap_ends(at: usize, total: usize, start: usize, len: usize) {
+        for (from, to) in [(at, start), (start + len, at + total)] {
+            if to > from {
+                // SAFETY: an end of a mapping just made, nobody's yet.
+                let _ = unsafe { mman::munmap(from as *mut u8, to - from) };
+            }
+        }
+    }
+
+    /// `mremap` of a mapping of the engine's.
+    fn move_mapping(run: Run, len: usize) -> Option<usize> {
+        // SAFETY: the mapping is the engine's.
+        let moved = unsafe { mman::mremap(run.addr as *mut u8, run.len, len, MREMAP_MAYMOVE, core::ptr::null_mut()) };
+        moved.ok().map(|at| at as usize)
+    }
+
+    /// [`Platform::remap`] where the mapping cannot be moved.
+    fn copy_over(&self, run: Run, len: usize) -> Option<usize> {
+        let new = self.map(len, PAGEBLOCK)?;
+        // SAFETY: both are mapped and distinct, and the caller gives the old one up.
+        unsafe { core::ptr::copy_nonoverlapping(run.addr as *const u8, new as *mut u8, run.len.min(len)) };
+        self.unmap(run);
+        Some(new)
+    }
+}
+
+impl Below for Linux {
+    fn release(&self, runs: &[Run], calm: bool) -> Released {
+        self.give_back.release(runs, calm && TUNABLES.report_lazily.get() != 0)
+    }
+}
+
+impl Platform for Linux {
+    fn window(&self, len: usize, align: usize, reach: Reach) -> Option<Run> {
+        // Once there are pages, frees enter the fast path; so it is set up before.
+        self.lockless();
+        Some(match reach {
+            Reach::Any => {
+                let addr = self.places.next(Area::Windows, len, PAGE)?;
+                Run { addr, len: len - addr % align }
+            }
+            Reach::Low32 => Places::low_window(align),
+            Reach::Apart => Run { addr: self.places.next(Area::Metadata, len, align)?, len },
+        })
+    }
+
+    fn map_at(&self, run: Run, node: usize) -> Placed {
+        let placed = self.places.map(run);
+        if placed == Placed::Done && self.nodes() > 1 {
+            let mut mask = [0u64; 16];
+            mask[node / 64 % 16] = 1 << (node % 64);
+            let _ = mman::mbind_preferred(run.addr as *mut u8, run.len, &mask);
+        }
+        placed
+    }
+
+    fn map_metadata(&self, len: usize, align: usize) -> Option<usize> {
+        self.lockless();
+        for _ in 0..TRIES {
+            let Some(addr) = self.places.next(Area::Metadata, len, align) else { break };
+            match self.places.map(Run { addr, len }) {
+                Placed::Done => return Some(addr),
+                Placed::Refused => return None,
+                Placed::Occupied => {}
+            }
+        }
+        Self::map_aligned(len, align)
+    }
+
+    fn release_metadata(&self, runs: &[Run]) -> bool {
+        if self.huge_on_touch() {
+            self.places.keep_metadata_small();
+        }
+        let released = self.release(runs, false);
+        released.runs == runs.len() && released.contents == Contents::Zero
+    }
+
+    fn map(&self, len: usize, align: usize) -> Option<usize> {
+        // A program whose first block is a large one.
+        self.lockless();
+        if align <= PAGE { Self::map_anywhere(len) } else { Self::map_aligned(len, align) }
+    }
+
+    fn advise_huge(&self, run: Run) {
+        // Where huge pages are off this fails, and does no harm.
+        // SAFETY: the mapping is the engine's; the advice changes no contents.
+        let _ = unsafe { mman::madvise(run.addr as *mut u8, run.len, mman::MADV_HUGEPAGE) };
+    }
+
+    fn cool(&self, runs: &[Run]) {
+        self.give_back.cool(runs);
+    }
+
+    fn resident(&self, run: Run) -> Option<usize> {
+        let mut pages = [0u8; PAGEBLOCK_PAGES];
+        let pages = pages.get_mut(..run.len / PAGE)?;
+        mman::mincore(run.addr as *mut u8, pages, PAGE).ok()?;
+        Some(pages.iter().filter(|&&page| page & 1 == 1).count())
+    }
+
+    fn unmap(&self, run: Run) {
+        // SAFETY: the engine gives the mapping up. Should the kernel refuse (too many mappings), its memory goes.
+        if unsafe { mman::munmap(run.addr as *mut u8, run.len) }.is_err() {
+            let _ = release::one(run, MADV_DONTNEED);
+        }
+    }
+
+    fn remap(&self, run: Run, len: usize) -> Option<usize> {
+        // Whatever the kernel has against it: a sandbox, one mapping too many, or that the program gave its advice on a
+        // part of the block, which made several mappings of one (`EFAULT`). An `mremap` that fails has changed nothing.
+        Self::move_mapping(run, len).or_else(|| self.copy_over(run, len))
+    }
+
+    fn renew(&self, run: Run, len: usize) -> Option<usize> {
+        let at = run.addr as *mut u8;
+        // What the former owner asked of `fork` is not what the next one wants: a child that lacks the block, or finds
+        // it empty. If it asked for nothing, which is usual, these find nothing to do.
+        for advice in [MADV_DOFORK, MADV_KEEPONFORK] {
+            // SAFETY: the mapping is the engine's; the advice changes no contents here.
+            let advised = unsafe { mman::madvise(at, run.len, advice) };
+            // This is a child that lacks the block, or a part of it.
+            if advised == Err(Errno::ENOMEM) {
+                return None;
+            }
+        }
+        // Contents that nobody wants are not copied: a new mapping is cheaper.
+        if len == run.len { Some(run.addr) } else { Self::move_mapping(run, len) }
+    }
+
+    fn huge_on_touch(&self) -> bool {
+        self.huge_on_touch.load(Relaxed)
+    }
+
+    fn now(&self) -> u64 {
+        monotonic_ns()
+    }
+
+    fn nodes(&self) -> usize {
+        self.nodes.load(Relaxed)
+    }
+
+    fn node(&self) -> usize {
+        // A program whose first block is a large one.
+        self.lockless();
+        if self.nodes() == 1 {
+            return 0;
+        }
+        // Kernels before 6.3 do not write it there.
+        let node = rseq::area().filter(|a| a.node_id).map_or_else(process::node, rseq::node);
+        // A node that came later is nobody's to report: its threads use the last of those that were there.
+        node.min(self.nodes() - 1)
+    }
+
+    fn summon(&self, node: usize, cause: Cause, severe: bool) {
+        node_worker::summon(node, cause, severe);
+    }
+
+    fn wait(&self, word: &AtomicU32, expected: u32) {
+        if futex_wait(word, expected, Some(frozen::PATIENCE_NS)) == Err(Errno::ETIMEDOUT) {
+            frozen::waited_long();
+        }
+    }
+
+    fn wake(&self, word: &AtomicU32) {
+        let _ = futex_wake(word, 1);
+    }
+
+    fn notify(&self) {
+        background::notify();
+    }
+
+    fn notify_taker(&self) {
+        finalizer::notify();
+    }
+
+    fn tended(&self) -> bool {
+        background::is_tending()
+    }
+
+    fn pressure(&self) -> (Level, Cause) {
+        background::look()
+    }
+
+    #[cold]
+    fn misuse(&self, what: Misuse, addr: usize, class_size: usize) {
+        let mut line = Line::new();
+        let _ = core::fmt::Write::write_fmt(&mut line, format_args!("weir: {what}: {addr:#x}"));
+        if class_size > 0 {
+            let _ = core::fmt::Write::write_fmt(&mut line, format_args!(" (size class {class_size})"));
+        }
+        line.say();
+        if TUNABLES.abort_on_misuse.get() != 0 {
+            if message::is_own_thread() { process::abort_elsewhere() } else { process::abort() }
+        }
+    }
+
+    fn stats(&self) -> &Stats {
+        &STATS
+    }
+
+    fn tunables(&self) -> &Tunables {
+        &TUNABLES
+    }
+
+    fn held_ranks(&self) -> Option<&AtomicU32> {
+        Some(rseq::ranks())
+    }
+
+    fn lockless(&self) -> bool {
+        match self.mode.load(Acquire) {
+            UNKNOWN => self.probe(),
+            mode => mode == LOCKLESS,
+        }
+    }
+
+    fn cpu(&self) -> usize {
+        if self.lockless() { rseq::index() } else { rseq::thread_number() }
+    }
+
+    #[inline(always)]
+    unsafe fn pop(&self, table: &Table, class: usize) -> *mut u8 {
+        // SAFETY: as the trait's.
+        unsafe { rseq::pop(table, class) }
+    }
+
+    #[inline(always)]
+    unsafe fn push(&self, table: &Table, class: usize, object: *mut u8) -> Pushed {
+        // SAFETY: as the trait's.
+        unsafe { rseq::push(table, class, object) }
+    }
+
+    unsafe fn push_batch(&self, table: &Table, class: usize, objects: &[*mut u8]) -> usize {
+        // SAFETY: as the trait's.
+        unsafe { rseq::push_batch(table, class, objects) }
+    }
+
+    unsafe fn pop_batch(&self, table: &Table, class: usize, objects: &mut [*mut u8]) -> usize {
+        // SAFETY: as the trait's.
+        unsafe { rseq::pop_batch(table, class, objects) }
+    }
+
+    fn fence(&self) -> bool {
+        rseq::fence()
+    }
+}

@@ -1,0 +1,136 @@
+//! The heap while a `fork` holds its locks, and the way out where that `fork` waits for a thread that waits for the heap.
+//!
+//! `prepare` freezes the heap, and libc goes on: it calls the handlers that were registered before ours, and takes locks of
+//! its own. If another thread holds one of those and allocates under it, the two wait for each other. Which locks those
+//! are is libc's affair and the program's (`fork` names the known ones), so no order of locks keeps all such threads out.
+//! Instead, a thread that has waited for a lock of the heap for [`PATIENCE_NS`] looks at the thread that forks: if it
+//! sleeps in a `futex` call of libc's, it can not be copying the process, and the waiting thread opens the heap in its
+//! place. The forking thread goes on when it gets its lock, and finds that there is nothing to open.
+//!
+//! The price is the child's: its copy of the heap is one that other threads were at work in. What they held stays held
+//! there. POSIX lets such a child do little else than execute a program, which needs no heap; one that waits for a lock
+//! of a thread that it does not have ends with a message.
+//!
+//! [`FORK`] is 0, or the forking thread's word of lock ranks (an address, which is the same in the child) and a state:
+//! `FROZEN`, which only that thread takes back to 0, and one waiting thread to `LOOKING`, from there back or to `OPENING`, and
+//! to `OPENED` at last; the forking thread waits for the end of that. The interleavings that this excludes: both open the
+//! heap, the second a lock that a third thread has taken since; and the look is at one fork, the opening at the next.
+
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+
+use crate::message::Line;
+use crate::os::sync::{AtomicBool, AtomicU32, AtomicUsize, shared};
+use crate::os::{process, tasks};
+use crate::platform::rseq;
+use crate::process::heap::HEAP;
+
+/// How long a thread waits for a lock before it looks whether a `fork` holds it. Locks are held for microseconds, but for a
+/// `fork`, which takes seconds where a process is large; so the time says little, and the look decides.
+pub(crate) const PATIENCE_NS: u64 = 1_000_000_000;
+
+const LOOKING: usize = 0;
+const FROZEN: usize = 1;
+const OPENING: usize = 2;
+const OPENED: usize = 3;
+const STATE: usize = 3;
+
+shared! {
+    static FORK: AtomicUsize = AtomicUsize::new(0);
+    /// The forking thread; meant where `FORK` is not 0.
+    static THREAD: AtomicU32 = AtomicU32::new(0);
+    /// In a child whose parent's heap was opened while it was copied.
+    static TORN: AtomicBool = AtomicBool::new(false);
+}
+
+fn this_thread() -> usize {
+    core::ptr::from_ref(rseq::ranks()) as usize
+}
+
+/// Takes all locks of the heap, unless a signal handler that interrupted the heap forks. With `may_look` another thread may
+/// open it, which reads a file first.
+pub(crate) fn freeze(may_look: bool) {
+    let is_nested = rseq::ranks().load(Relaxed) != 0;
+    HEAP.freeze();
+    // A fork that found the heap opened has perhaps not ended: then this one is not recorded, and nobody opens it.
+    if may_look && !is_nested && FORK.load(Relaxed) == 0 {
+        THREAD.store(process::gettid(), Relaxed);
+        FORK.store(this_thread() | FROZEN, Release);
+    }
+}
+
+/// Undoes [`freeze`], in the parent.
+///
+/// # Safety
+/// Follows [`freeze`] on the same thread.
+pub(crate) unsafe fn thaw() {
+    if HEAP.is_nested_fork() || !was_opened(this_thread()) {
+        // SAFETY: as the caller promises, and nobody else has opened it.
+        let _ = unsafe { HEAP.thaw() };
+    } else {
+        rseq::ranks().store(0, Relaxed);
+    }
+}
+
+/// Undoes [`freeze`], in the child.
+///
+/// # Safety
+/// Follows [`freeze`] on the same thread, whose copy is the child's only thread.
+pub(crate) unsafe fn thaw_child() {
+    if HEAP.is_nested_fork() {
+        // SAFETY: as the caller promises.
+        return unsafe { HEAP.thaw_child() };
+    }
+    let fork = FORK.swap(0, Relaxed);
+    if fork & !STATE == this_thread() && matches!(fork & STATE, OPENING | OPENED) {
+        TORN.store(true, Relaxed);
+        rseq::ranks().store(0, Relaxed);
+    } else {
+        // SAFETY: as the caller promises, and nobody has opened it.
+        unsafe { HEAP.thaw_child() };
+    }
+}
+
+/// Ends the record of this thread's fork; whether another thread has opened the heap.
+fn was_opened(me: usize) -> bool {
+    loop {
+        let fork = FORK.load(Acquire);
+        if fork & !STATE != me {
+            return false;
+        }
+        match fork & STATE {
+            FROZEN if FORK.compare_exchange(fork, 0, AcqRel, Relaxed).is_ok() => return false,
+            OPENED => break,
+            _ => process::sched_yield(),
+        }
+    }
+    FORK.store(0, Release);
+    true
+}
+
+/// The calling thread has waited for a lock of the heap for [`PATIENCE_NS`].
+#[cold]
+pub(crate) fn waited_long() {
+    if TORN.load(Relaxed) {
+        let mut line = Line::new();
+        line.push(b"weir: this process was forked while another thread was at work in the heap, and needs it");
+        line.say();
+        process::abort();
+    }
+    let fork = FORK.load(Acquire);
+    let me = fork & !STATE;
+    if fork != me | FROZEN || FORK.compare_exchange(fork, me | LOOKING, AcqRel, Relaxed).is_err() {
+        return;
+    }
+    if !tasks::sleeps_in_futex(THREAD.load(Relaxed)) {
+        return FORK.store(me | FROZEN, Release);
+    }
+    FORK.store(me | OPENING, Release);
+    // What this thread waits for is noted in its word, which opening clears. Until then it is not 0, so that a fork in a
+    // signal handler takes nothing.
+    let ranks = rseq::ranks();
+    let waiting_for = ranks.swap(1, Relaxed);
+    // SAFETY: the forking thread holds all locks and, since the exchange, leaves it to this one to open them.
+    unsafe { HEAP.thaw() };
+    ranks.store(waiting_for, Relaxed);
+    FORK.store(me | OPENED, Release);
+}
