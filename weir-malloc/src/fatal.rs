@@ -75,9 +75,9 @@ pub const FREED_TWICE: Message = Message {
 };
 
 /// The mark behind an object is neither of the two that it can be.
-pub const OVERRUN: Message = Message {
-    what: "weir_cache_free: something wrote past the end of this object, or no object begins here",
-    remedy: "look for writes beyond the cache's object size, and for pointers into the middle of an object",
+pub const NOT_HELD: Message = Message {
+    what: "weir_cache_free: no object in use begins here, or something wrote past its end",
+    remedy: "look for a pointer into the middle of an object, an earlier free, and writes beyond the object's size",
 };
 
 /// `realloc` of a cache's object.

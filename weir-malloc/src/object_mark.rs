@@ -9,7 +9,7 @@
 //! The word is mixed with its own address, so that a copy of an object elsewhere, or what another program part left in a
 //! fresh page, is no mark.
 
-use crate::fatal::{FREED_TWICE, FREED_WITHOUT_DTOR, OVERRUN};
+use crate::fatal::{FREED_TWICE, FREED_WITHOUT_DTOR, NOT_HELD};
 use crate::misuse::misuse;
 
 /// Arbitrary: unlikely as a program's own data, and no pointer.
@@ -101,11 +101,8 @@ impl Mark {
         // object may make it unaligned, and what is read then is the program's data.
         let found = unsafe { mark.read_unaligned() };
         if found != self.value(object, HELD) {
-            // Zero: the object was free for so long that its page was released.
-            misuse(
-                if found == self.value(object, FREE) || found == 0 { &FREED_TWICE } else { &OVERRUN },
-                object.addr(),
-            );
+            // Neither value: also of an object that was free for so long that its page was released.
+            misuse(if found == self.value(object, FREE) { &FREED_TWICE } else { &NOT_HELD }, object.addr());
             return false;
         }
         // SAFETY: only `hold` wrote such a value there, so an object begins at `object`, and the program gives it up.
