@@ -23,6 +23,7 @@ pub const NO_END_OF_CATCH: Message = Message {
 };
 
 /// An assumption of Weir's own code does not hold.
+#[cfg(panic = "abort")]
 pub const INTERNAL: Message =
     Message { what: "internal error", remedy: "this is a bug of Weir: please report it with this line" };
 

@@ -28,6 +28,9 @@
 // the function's own line rather than repeated in a section.
 #![allow(clippy::missing_safety_doc)]
 
+#[cfg(panic = "unwind")]
+extern crate std;
+
 mod c_abi;
 mod cache_abi;
 mod ctl_abi;

@@ -104,27 +104,9 @@ impl CacheStats {
     /// The head of the table that [`CacheStats`] are lines of.
     pub const HEAD: &str = Figures::HEAD;
 
-    /// The cache's name, as far as it is text; malloc's size classes are `malloc` and their size.
-    pub fn name(&self) -> &str {
-        self.figures.name()
-    }
-
-    /// Free objects in all.
-    pub fn free(&self) -> usize {
-        self.free_cpu + self.free_depot + self.free_slab
-    }
-}
-
-impl fmt::Display for CacheStats {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.figures.fmt(f)
-    }
-}
-
-impl From<Figures> for CacheStats {
-    fn from(of: Figures) -> Self {
+    pub(crate) fn of(of: &Figures) -> Self {
         Self {
-            figures: of,
+            figures: *of,
             number: of.number,
             object_bytes: of.size,
             // One less stands for "any number, but counted".
@@ -143,6 +125,22 @@ impl From<Figures> for CacheStats {
             reclaimed_bytes: of.trimmed_bytes + of.drained_bytes,
         }
     }
+
+    /// The cache's name, as far as it is text; malloc's size classes are `malloc` and their size.
+    pub fn name(&self) -> &str {
+        self.figures.name()
+    }
+
+    /// Free objects in all.
+    pub fn free(&self) -> usize {
+        self.free_cpu + self.free_depot + self.free_slab
+    }
+}
+
+impl fmt::Display for CacheStats {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.figures.fmt(f)
+    }
 }
 
 /// All caches by ascending number, malloc's size classes among them.
@@ -151,6 +149,6 @@ pub fn caches() -> impl Iterator<Item = CacheStats> {
     core::iter::from_fn(move || {
         let found = caches::next(number)?;
         number = found.number;
-        Some(found.into())
+        Some(CacheStats::of(&found))
     })
 }

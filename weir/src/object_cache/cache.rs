@@ -150,17 +150,17 @@ impl<T, M: ValueLifetime<T>> ObjectCache<T, M> {
 
     /// The figures of the cache. O(CPUs).
     pub fn stats(&self) -> CacheStats {
-        caches::stats(self.id).into()
+        CacheStats::of(&caches::stats(self.id))
     }
 
     /// Sets how many objects may be out at a time, for a cache that was made with a limit.
     pub fn set_limit(&self, objects: usize) -> Result<(), CacheError> {
-        Ok(caches::set_limit(self.id, objects)?)
+        caches::set_limit(self.id, objects).map_err(CacheError::of_setting)
     }
 
     /// Sets how many free objects no reclaim takes, and makes them. Fails if there is no memory for all of them.
     pub fn set_reserve(&self, objects: usize) -> Result<(), CacheError> {
-        Ok(caches::set_reserve(self.id, objects)?)
+        caches::set_reserve(self.id, objects).map_err(CacheError::of_setting)
     }
 
     /// Takes an object back that [`CacheBox::into_raw`] gave.

@@ -43,10 +43,8 @@ impl CacheError {
             MakeError::NoMemory => Self::OutOfMemory,
         }
     }
-}
 
-impl From<LimitError> for CacheError {
-    fn from(why: LimitError) -> Self {
+    pub(super) fn of_setting(why: LimitError) -> Self {
         match why {
             LimitError::Uncounted => Self::NotLimited,
             LimitError::NoMemory => Self::OutOfMemory,

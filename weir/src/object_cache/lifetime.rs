@@ -11,7 +11,7 @@ pub struct UseHooks {
 }
 
 /// How long a value in a cache lives: [`PerUse`] or [`Retained`].
-pub trait ValueLifetime<T>: sealed::EndUse<T> + Sized {}
+pub trait ValueLifetime<T>: EndUse<T> + Sized {}
 
 /// A value is moved in by each allocation and dropped at each free.
 #[derive(Debug)]
@@ -24,19 +24,16 @@ pub enum Retained {}
 impl<T> ValueLifetime<T> for PerUse {}
 impl<T> ValueLifetime<T> for Retained {}
 
-pub(super) mod sealed {
-    use super::{NonNull, UseHooks};
-
-    pub trait EndUse<T> {
-        /// Ends a use of `object`, before it is freed.
-        ///
-        /// # Safety
-        /// The object is valid, of the cache that `hooks` and `closures` are of, and the caller's alone.
-        unsafe fn end_use(hooks: &UseHooks, closures: NonNull<u8>, object: NonNull<T>);
-    }
+/// What a lifetime does. The name does not leave this crate, so that the two lifetimes stay the only ones.
+pub trait EndUse<T> {
+    /// Ends a use of `object`, before it is freed.
+    ///
+    /// # Safety
+    /// The object is valid, of the cache that `hooks` and `closures` are of, and the caller's alone.
+    unsafe fn end_use(hooks: &UseHooks, closures: NonNull<u8>, object: NonNull<T>);
 }
 
-impl<T> sealed::EndUse<T> for PerUse {
+impl<T> EndUse<T> for PerUse {
     #[inline]
     unsafe fn end_use(_: &UseHooks, _: NonNull<u8>, object: NonNull<T>) {
         // SAFETY: the caller promises a valid object that nothing else refers to.
@@ -44,7 +41,7 @@ impl<T> sealed::EndUse<T> for PerUse {
     }
 }
 
-impl<T> sealed::EndUse<T> for Retained {
+impl<T> EndUse<T> for Retained {
     #[inline]
     unsafe fn end_use(hooks: &UseHooks, closures: NonNull<u8>, object: NonNull<T>) {
         // SAFETY: the hooks were made for these closures and this type, as the caller promises.

@@ -130,11 +130,11 @@ impl Home {
         HEAP.prepare();
         let len = (size_of::<State>() + UserZone::descriptor_bytes(size)).next_multiple_of(PAGE);
         // Apart from what programs may write past the end of.
-        let state = HEAP.platform().map_metadata(len, PAGE).ok_or(OsError::from(Errno::ENOMEM))?;
+        let state = HEAP.platform().map_metadata(len, PAGE).ok_or(OsError::new(Errno::ENOMEM))?;
         let mapped = reserve(size).and_then(|at| kind.map(at).map(|()| at).inspect_err(|_| unmap(at)));
         let memory = mapped.map_err(|why| {
             unmap(Run { addr: state, len });
-            OsError::from(why)
+            OsError::new(why)
         })?;
         let (state, shape) = (state as *mut State, kind.memory());
         let backing = Backing {

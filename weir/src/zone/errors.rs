@@ -10,15 +10,13 @@ use super::geometry::BLOCK;
 pub struct OsError(Errno);
 
 impl OsError {
+    pub(super) fn new(why: Errno) -> Self {
+        Self(why)
+    }
+
     /// The number that `errno(3)` lists, as `std::io::Error::from_raw_os_error` takes it.
     pub fn errno(self) -> i32 {
         self.0.0
-    }
-}
-
-impl From<Errno> for OsError {
-    fn from(why: Errno) -> Self {
-        Self(why)
     }
 }
 

@@ -68,12 +68,12 @@ impl Zone {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn from_memfd(fd: i32, size: usize) -> Result<Self, ZoneError> {
-        let file = fd::size(fd).map_err(OsError::from)?;
+        let file = fd::size(fd).map_err(OsError::new)?;
         if file < size as u64 {
             // A touch beyond its end would end the process.
             return Err(ZoneError::FileTooShort { size, file });
         }
-        let huge = fd::huge_page(fd).map_err(OsError::from)?.is_some();
+        let huge = fd::huge_page(fd).map_err(OsError::new)?.is_some();
         Home::new(size, Kind::File { fd, huge }).map(Self)
     }
 
