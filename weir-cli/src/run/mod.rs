@@ -24,7 +24,7 @@ use std::process::Command;
 use std::time::Instant;
 use summary::{Summary, Totals};
 use trace::Trace;
-use weir::tunables::TABLE;
+use weir_core::telemetry::tunables::TABLE;
 
 /// What the tools read from the environment beside the settings.
 const OTHER_VARIABLES: [&str; 4] = ["WEIR_LIB", "WEIR_STATS", "WEIR_PEERS_DIR", "WEIR_GUEST_KERNEL"];
@@ -76,7 +76,7 @@ fn summarise(
     own_peak: u64,
     started: Instant,
 ) -> Summary {
-    // The kernel counts what this process had at `fork` into its child's peak. Below that it says nothing, and only a
+    // The kernel counts what this process had at `fork` into its child's peak. Host that it says nothing, and only a
     // look can, if the program lived long enough for one.
     let counted = Some(ended.peak).filter(|&peak| peak > own_peak);
     let peak = census.peak.as_ref().map(|peak| peak.bytes);

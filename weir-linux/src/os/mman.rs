@@ -4,7 +4,7 @@ use super::syscall::{Result, check, syscall2, syscall3, syscall4, syscall5, sysc
 use core::ffi::CStr;
 use linux_raw_sys::general as sys;
 use linux_raw_sys::prctl;
-use weir_core::platform::Run;
+use weir_core::base::run::Run;
 
 pub use linux_raw_sys::general::{
     MADV_COLD, MADV_COLLAPSE, MADV_DODUMP, MADV_DONTDUMP, MADV_DONTFORK, MADV_DONTNEED, MADV_DONTNEED_LOCKED,

@@ -7,7 +7,7 @@ use super::syscall::{check, syscall1};
 use super::text::{chosen, list_count, number};
 use core::ffi::CStr;
 use linux_raw_sys::general as sys;
-use weir_core::platform::Run;
+use weir_core::base::run::Run;
 
 /// Bytes of the page that the probe maps for itself.
 const PAGE: usize = 4096;

@@ -5,12 +5,15 @@ use core::sync::atomic::{
     Ordering::{Acquire, Relaxed, Release},
 };
 use linux_raw_sys::general::{MADV_DOFORK, MADV_KEEPONFORK};
-use weir_core::page::{PAGE, PAGEBLOCK, PAGEBLOCK_PAGES};
-use weir_core::percpu::{MAX_CPUS, Pushed, Table};
-use weir_core::platform::{Below, Contents, Misuse, Placed, Platform, Reach, Released, Run};
-use weir_core::pressure::Level;
-use weir_core::stats::{Cause, Stats};
-use weir_core::tunables::Tunables;
+use weir_core::base::units::{PAGE, PAGEBLOCK, PAGEBLOCK_PAGES};
+use weir_core::platform::cpu_table::{MAX_CPUS, Pushed, Table};
+use weir_core::platform::{Clock, CpuOps, Diagnostics, Memory, Topology, Wait, Workers, Host, Contents, Placed, Reach, Released};
+use weir_core::base::invalid_free::InvalidFree;
+use weir_core::base::run::Run;
+use weir_core::base::level::Level;
+use weir_core::base::cause::Cause;
+use weir_core::telemetry::stats::Stats;
+use weir_core::telemetry::tunables::Tunables;
 
 use crate::message::{self, Line};
 use crate::os::mman::{self, MADV_DONTNEED, MAP_NORESERVE, MREMAP_MAYMOVE};
@@ -116,7 +119,7 @@ impl Linux {
         moved.ok().map(|at| at as usize)
     }
 
-    /// [`Platform::remap`] where the mapping cannot be moved.
+    /// [`Memory::remap`] where the mapping cannot be moved.
     fn copy_over(&self, run: Run, len: usize) -> Option<usize> {
         let new = self.map(len, PAGEBLOCK)?;
         // SAFETY: both are mapped and distinct, and the caller gives the old one up.
@@ -126,13 +129,13 @@ impl Linux {
     }
 }
 
-impl Below for Linux {
+impl Host for Linux {
     fn release(&self, runs: &[Run], calm: bool) -> Released {
         self.give_back.release(runs, calm && TUNABLES.report_lazily.get() != 0)
     }
 }
 
-impl Platform for Linux {
+impl Memory for Linux {
     fn window(&self, len: usize, align: usize, reach: Reach) -> Option<Run> {
         // Once there are pages, frees enter the fast path; so it is set up before.
         self.lockless();
@@ -156,6 +159,12 @@ impl Platform for Linux {
         placed
     }
 
+    fn map(&self, len: usize, align: usize) -> Option<usize> {
+        // A program whose first block is a large one.
+        self.lockless();
+        if align <= PAGE { Self::map_anywhere(len) } else { Self::map_aligned(len, align) }
+    }
+
     fn map_metadata(&self, len: usize, align: usize) -> Option<usize> {
         self.lockless();
         for _ in 0..TRIES {
@@ -175,29 +184,6 @@ impl Platform for Linux {
         }
         let released = self.release(runs, false);
         released.runs == runs.len() && released.contents == Contents::Zero
-    }
-
-    fn map(&self, len: usize, align: usize) -> Option<usize> {
-        // A program whose first block is a large one.
-        self.lockless();
-        if align <= PAGE { Self::map_anywhere(len) } else { Self::map_aligned(len, align) }
-    }
-
-    fn advise_huge(&self, run: Run) {
-        // Where huge pages are off this fails, and does no harm.
-        // SAFETY: the mapping is the engine's; the advice changes no contents.
-        let _ = unsafe { mman::madvise(run.addr as *mut u8, run.len, mman::MADV_HUGEPAGE) };
-    }
-
-    fn cool(&self, runs: &[Run]) {
-        self.give_back.cool(runs);
-    }
-
-    fn resident(&self, run: Run) -> Option<usize> {
-        let mut pages = [0u8; PAGEBLOCK_PAGES];
-        let pages = pages.get_mut(..run.len / PAGE)?;
-        mman::mincore(run.addr as *mut u8, pages, PAGE).ok()?;
-        Some(pages.iter().filter(|&&page| page & 1 == 1).count())
     }
 
     fn unmap(&self, run: Run) {
@@ -229,15 +215,38 @@ impl Platform for Linux {
         if len == run.len { Some(run.addr) } else { Self::move_mapping(run, len) }
     }
 
+    fn advise_huge(&self, run: Run) {
+        // Where huge pages are off this fails, and does no harm.
+        // SAFETY: the mapping is the engine's; the advice changes no contents.
+        let _ = unsafe { mman::madvise(run.addr as *mut u8, run.len, mman::MADV_HUGEPAGE) };
+    }
+
+    fn cool(&self, runs: &[Run]) {
+        self.give_back.cool(runs);
+    }
+
+    fn resident(&self, run: Run) -> Option<usize> {
+        let mut pages = [0u8; PAGEBLOCK_PAGES];
+        let pages = pages.get_mut(..run.len / PAGE)?;
+        mman::mincore(run.addr as *mut u8, pages, PAGE).ok()?;
+        Some(pages.iter().filter(|&&page| page & 1 == 1).count())
+    }
+
     fn huge_on_touch(&self) -> bool {
         self.huge_on_touch.load(Relaxed)
     }
+}
 
+impl Clock for Linux {
     fn now(&self) -> u64 {
         monotonic_ns()
     }
+}
 
+impl Topology for Linux {
     fn nodes(&self) -> usize {
+        // They are counted when the fast path is set up.
+        self.lockless();
         self.nodes.load(Relaxed)
     }
 
@@ -252,11 +261,9 @@ impl Platform for Linux {
         // A node that came later is nobody's to report: its threads use the last of those that were there.
         node.min(self.nodes() - 1)
     }
+}
 
-    fn summon(&self, node: usize, cause: Cause, severe: bool) {
-        node_worker::summon(node, cause, severe);
-    }
-
+impl Wait for Linux {
     fn wait(&self, word: &AtomicU32, expected: u32) {
         if futex_wait(word, expected, Some(frozen::PATIENCE_NS)) == Err(Errno::ETIMEDOUT) {
             frozen::waited_long();
@@ -267,24 +274,36 @@ impl Platform for Linux {
         let _ = futex_wake(word, 1);
     }
 
-    fn notify(&self) {
+    fn held_ranks(&self) -> Option<&AtomicU32> {
+        Some(rseq::ranks())
+    }
+}
+
+impl Workers for Linux {
+    fn wake_node_worker(&self, node: usize, cause: Cause, severe: bool) {
+        node_worker::summon(node, cause, severe);
+    }
+
+    fn wake_balancer(&self) {
         background::notify();
     }
 
-    fn notify_taker(&self) {
+    fn wake_finalizer(&self) {
         finalizer::notify();
     }
 
-    fn tended(&self) -> bool {
+    fn has_balancer_thread(&self) -> bool {
         background::is_tending()
     }
 
-    fn pressure(&self) -> (Level, Cause) {
+    fn poll_pressure(&self) -> (Level, Cause) {
         background::look()
     }
+}
 
+impl Diagnostics for Linux {
     #[cold]
-    fn misuse(&self, what: Misuse, addr: usize, class_size: usize) {
+    fn invalid_free(&self, what: InvalidFree, addr: usize, class_size: usize) {
         let mut line = Line::new();
         let _ = core::fmt::Write::write_fmt(&mut line, format_args!("weir: {what}: {addr:#x}"));
         if class_size > 0 {
@@ -303,11 +322,9 @@ impl Platform for Linux {
     fn tunables(&self) -> &Tunables {
         &TUNABLES
     }
+}
 
-    fn held_ranks(&self) -> Option<&AtomicU32> {
-        Some(rseq::ranks())
-    }
-
+impl CpuOps for Linux {
     fn lockless(&self) -> bool {
         match self.mode.load(Acquire) {
             UNKNOWN => self.probe(),

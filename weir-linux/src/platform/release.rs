@@ -12,7 +12,8 @@
 
 use core::fmt::Write;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use weir_core::platform::{Contents, Released, Run};
+use weir_core::platform::{Contents, Released};
+use weir_core::base::run::Run;
 
 use crate::message::Line;
 use crate::os::mman::{self, MADV_COLD, MADV_DONTNEED, MADV_FREE, MADV_REMOVE};
@@ -179,7 +180,7 @@ fn explain(why: Errno) {
 mod tests {
     use super::*;
     use crate::os::mman::MAP_NORESERVE;
-    use weir_core::page::PAGE;
+    use weir_core::base::units::PAGE;
 
     /// `pages` written pages and, of every second, a run.
     fn memory(pages: usize) -> (usize, std::vec::Vec<Run>) {

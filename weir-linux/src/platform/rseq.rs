@@ -22,8 +22,8 @@ use core::sync::atomic::{
     Ordering::{Relaxed, Release},
 };
 use linux_raw_sys::general::__NR_rseq;
-use weir_core::percpu::{END_OFFSET, NO_CPU, PUSHES_OFFSET, Pushed, Table};
-use weir_core::size_class::MAX_SIZE;
+use weir_core::platform::cpu_table::{END_OFFSET, NO_CPU, PUSHES_OFFSET, Pushed, Table};
+use weir_core::base::size_class::MAX_SIZE;
 
 use crate::os::process::{membarrier, membarrier_cmd};
 use crate::os::syscall::{check, syscall4};
@@ -257,14 +257,14 @@ macro_rules! section {
 #[doc(hidden)]
 pub mod fast {
     use crate::process::heap::Process;
-    pub use weir_core::page::PAGE_SHIFT;
-    pub use weir_core::percpu::{END_OFFSET as END, PUSHES_OFFSET as PUSHES};
-    pub use weir_core::size_class::MIN_ALIGN;
+    pub use weir_core::base::units::PAGE_SHIFT;
+    pub use weir_core::platform::cpu_table::{END_OFFSET as END, PUSHES_OFFSET as PUSHES};
+    pub use weir_core::base::size_class::MIN_ALIGN;
 
     /// The table of CPUs.
     pub const TABLE: usize = Process::FAST[0];
     /// The classes, from the table on.
-    pub const CLASSES: usize = weir_core::percpu::CLASSES_OFFSET;
+    pub const CLASSES: usize = weir_core::platform::cpu_table::CLASSES_OFFSET;
     /// The window's address.
     pub const BASE: usize = Process::FAST[1];
     /// The window's pages.

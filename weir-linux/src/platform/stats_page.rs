@@ -21,7 +21,7 @@
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicI32, AtomicPtr, Ordering::Relaxed};
 use linux_raw_sys::general::F_SEAL_SHRINK;
-use weir_core::stats::{FILE_PAGES, Header, PAGE_BYTES};
+use weir_core::telemetry::stats::{FILE_PAGES, Header, PAGE_BYTES};
 
 use crate::os::fd::{self, FileKind};
 use crate::os::mman::{self, MADV_POPULATE_WRITE, MAP_SHARED, MREMAP_FIXED, MREMAP_MAYMOVE, PROT_READ, PROT_WRITE};

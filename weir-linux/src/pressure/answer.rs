@@ -5,8 +5,9 @@
 //! together, just when it is wanted most; and one with nothing to release does nothing.
 
 use core::sync::atomic::Ordering::Relaxed;
-use weir_core::pressure::Level;
-use weir_core::stats;
+use weir_core::base::cause;
+use weir_core::base::level::Level;
+use weir_core::telemetry::stats;
 
 use crate::os::process::{getpid, monotonic_ns};
 use crate::platform::statics::STATS;
@@ -36,7 +37,7 @@ pub(crate) struct Rest {
 
 /// Answers what was heard; `rest` if the heap is at rest.
 pub(crate) fn answer(events: &Events, waker: &Waker, rest: Option<&mut Rest>) {
-    let cause = events.cause.map_or(stats::Cause::Pressure, Into::into);
+    let cause = events.cause.map_or(cause::Cause::Pressure, Into::into);
     if let Some(rest) = rest {
         let of_system = matches!(events.cause, Some(Cause::SystemStall | Cause::GroupStall));
         let idle = STATS.idle_bytes.load(Relaxed);

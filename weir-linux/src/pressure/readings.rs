@@ -7,7 +7,7 @@ use super::sources::{Cause, Level};
 use crate::os::fd;
 use crate::os::text::{number, words};
 use core::ffi::CStr;
-use weir_core::tunables::Tunables;
+use weir_core::telemetry::tunables::Tunables;
 
 /// Bytes of a page, which `/proc/self/statm` counts in; the same on all of x86-64.
 const PAGE: u64 = 4096;

@@ -21,8 +21,8 @@ use crate::os::fd::{self, POLLERR, POLLHUP, POLLIN, POLLNVAL, PollFd};
 use crate::os::process::monotonic_ns;
 use crate::os::syscall::{Errno, Result};
 use linux_raw_sys::general::{O_DIRECTORY, O_PATH};
-pub use weir_core::pressure::Level;
-use weir_core::tunables::Tunables;
+pub use weir_core::base::level::Level;
+use weir_core::telemetry::tunables::Tunables;
 
 const MS: u64 = 1_000_000;
 /// Between two readings of what cannot notify, while the heap is warm.
@@ -75,7 +75,7 @@ pub enum Cause {
     Limit,
 }
 
-impl From<Cause> for weir_core::stats::Cause {
+impl From<Cause> for weir_core::base::cause::Cause {
     fn from(cause: Cause) -> Self {
         match cause {
             Cause::Limit => Self::Limit,

@@ -7,7 +7,7 @@ use super::{ALL, Heat, REOPEN_MOST_NS, REOPEN_NS, Sources, What, read_counts, th
 use crate::os::fd::{self, FileKind, POLLIN, POLLPRI};
 use crate::os::process::monotonic_ns;
 use crate::os::ring;
-use weir_core::tunables::Tunables;
+use weir_core::telemetry::tunables::Tunables;
 
 impl Sources {
     /// Arms triggers when it is time, opens again what was lost, and arms anew what was armed with thresholds that

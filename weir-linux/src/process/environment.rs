@@ -6,8 +6,8 @@ use core::sync::atomic::{
     AtomicBool,
     Ordering::{Acquire, Relaxed, Release},
 };
-use weir_core::stats::{MAGIC, VERSION};
-use weir_core::tunables::{SetError, TABLE};
+use weir_core::telemetry::stats::{MAGIC, VERSION};
+use weir_core::telemetry::tunables::SettingErrorKind;
 
 use crate::message::Line;
 use crate::os::process;
@@ -97,21 +97,15 @@ fn tunable(name: &[u8], value: &[u8]) {
         text.push(bytes);
         text
     };
-    let said = match TUNABLES.set(lower, value) {
-        // What is unknown is said by `unknown_settings`.
-        Ok(()) | Err(SetError::Unknown) => return,
-        Err(SetError::NotANumber) => core::fmt::Write::write_fmt(
-            &mut line,
-            format_args!("weir: WEIR_{}={}: not a number (such as 16 or 64M); ignored", shown(name), shown(value)),
-        ),
-        Err(SetError::OutOfRange) => {
-            let range = TABLE.iter().find(|t| t.name.as_bytes() == &*lower).map_or((0, 0), |t| (t.min, t.max));
-            core::fmt::Write::write_fmt(
-                &mut line,
-                format_args!("weir: WEIR_{}={}: not in {}..={}; ignored", shown(name), shown(value), range.0, range.1),
-            )
-        }
-    };
+    let Err(error) = TUNABLES.set(lower, value) else { return };
+    if error.kind() == SettingErrorKind::Unknown {
+        // Said by `unknown_settings`.
+        return;
+    }
+    let said = core::fmt::Write::write_fmt(
+        &mut line,
+        format_args!("weir: WEIR_{}={}: {}; ignored", shown(name), shown(value), error.reason()),
+    );
     if said.is_ok() {
         line.say();
     }

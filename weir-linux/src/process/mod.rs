@@ -1,5 +1,6 @@
 //! The process that the heap is in: its settings, its start, `fork`.
 
+pub mod caches;
 pub mod environment;
 pub mod fork;
 pub mod frozen;

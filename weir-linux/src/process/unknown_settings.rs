@@ -5,7 +5,7 @@
 
 use core::ffi::CStr;
 use core::fmt::Write;
-use weir_core::tunables::TABLE;
+use weir_core::telemetry::tunables::TABLE;
 
 use crate::message::Line;
 use crate::os::path::FixedPath;

@@ -12,9 +12,9 @@ use core::sync::atomic::{
     AtomicU32, AtomicU64,
     Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst},
 };
-use weir_core::pressure::Level;
+use weir_core::base::cause::Cause;
+use weir_core::base::level::Level;
 
-use weir_core::stats;
 
 use crate::message::is_own_thread;
 use crate::os::identity::{self, MainThread};
@@ -209,19 +209,19 @@ pub(crate) fn start_again() {
 
 /// Where there is no thread: what the sources say now, if the program's threads are to read files. One at a time looks; the
 /// others go on.
-pub(crate) fn look() -> (Level, stats::Cause) {
+pub(crate) fn look() -> (Level, Cause) {
     if TUNABLES.background.get() != NO_THREAD {
-        return (Level::None, stats::Cause::Idle);
+        return (Level::None, Cause::Idle);
     }
     let before = STATE.load(Acquire);
     let is_free = matches!(before, ABSENT | REFUSED);
     if !is_free || STATE.compare_exchange(before, STARTING, AcqRel, Acquire).is_err() {
-        return (Level::None, stats::Cause::Idle);
+        return (Level::None, Cause::Idle);
     }
     // SAFETY: `STARTING` keeps every other user away from the sources.
     let events = unsafe { &mut *SOURCES.0.get() }.look(&environment::watch_request(), &TUNABLES);
     STATE.store(before, Release);
-    (events.level, events.cause.map_or(stats::Cause::Pressure, Into::into))
+    (events.level, events.cause.map_or(Cause::Pressure, Into::into))
 }
 
 /// In a forked child: the thread is not there.

@@ -81,6 +81,6 @@ extern "C" fn run(_: *mut u8) -> *mut u8 {
         if IS_OVER.load(Acquire) != 0 {
             return core::ptr::null_mut();
         }
-        HEAP.take_down();
+        HEAP.run_finalizers();
     }
 }

@@ -8,8 +8,7 @@ use core::sync::atomic::{
     AtomicU32,
     Ordering::{Acquire, Release},
 };
-use weir_core::heap::MAX_NODES;
-use weir_core::stats::Cause;
+use weir_core::base::cause::Cause;
 
 use crate::os::path::FixedPath;
 use crate::os::process::{affinity, set_affinity, set_thread_name};
@@ -25,11 +24,15 @@ struct Worker {
     task: AtomicU32,
 }
 
-static WORKERS: [Worker; MAX_NODES] = [const { Worker { place: Place::new(), task: AtomicU32::new(0) } }; MAX_NODES];
+/// Nodes that have workers, counting the first, which needs none; what is free of further nodes the background thread
+/// releases alone.
+const WORKERS_MAX: usize = 8;
+static WORKERS: [Worker; WORKERS_MAX] =
+    [const { Worker { place: Place::new(), task: AtomicU32::new(0) } }; WORKERS_MAX];
 
 /// Starts the worker of `node`, unless it is at work still, or the caller is a thread of the program's.
 pub(crate) fn summon(node: usize, cause: Cause, severe: bool) {
-    let worker = &WORKERS[node];
+    let Some(worker) = WORKERS.get(node) else { return };
     if background::is_this_thread() {
         worker.task.store(cause as u32 | u32::from(severe) << 8, Release);
         let _ = worker.place.spawn(run, node);
@@ -64,7 +67,7 @@ extern "C" fn run(node: usize) -> ! {
 
 /// Runs on the node's CPUs from now on, those of them that the program may use; else where it is.
 fn move_to(node: usize) {
-    const { assert!(MAX_NODES <= 10, "a node's number is one digit") };
+    const { assert!(WORKERS_MAX <= 10, "a node's number is one digit") };
     let (mut list, mut cpus, mut own) = ([0u8; 1024], [0u64; 128], [0u64; 128]);
     let digit = [b'0' + node as u8];
     if let Some(path) = FixedPath::from_parts(&[b"/sys/devices/system/node/node", &digit, b"/cpulist"])

@@ -13,7 +13,7 @@ struct Measure {
     counts_from: f64,
 }
 
-/// Below 10 MiB a peak is the program's own pages, and below some hundred faults they are those of its start.
+/// Host 10 MiB a peak is the program's own pages, and below some hundred faults they are those of its start.
 const MEASURES: [Measure; 3] = [
     Measure { title: "Time, ns an operation", of: |cell| &cell.time, show: count, counts_from: 0.0 },
     Measure { title: "Peak resident set, MiB", of: |cell| &cell.peak, show: mib, counts_from: 10.0 * 1_048_576.0 },

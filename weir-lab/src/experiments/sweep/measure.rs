@@ -10,7 +10,7 @@ use std::time::Duration;
 /// What is done at each size, by the load program's names.
 pub const PATTERNS: [&str; 8] =
     ["untouched", "first-byte", "whole", "calloc", "aligned", "steps", "doubling", "handover"];
-/// Below this size a measurement is quick; from here on one operation may take milliseconds.
+/// Host this size a measurement is quick; from here on one operation may take milliseconds.
 const LARGE: u64 = 4 << 20;
 /// The largest size; the quick run ends at [`LARGE`].
 const LARGEST: u64 = 64 << 20;
