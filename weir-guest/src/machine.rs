@@ -15,11 +15,13 @@ use crate::one_cpu::OneCpu;
 use crate::reporter::{Counters, Reporter};
 use crate::virtio::Device;
 use crate::zero::make_zero;
-use weir_core::base::units::{PAGE, PAGEBLOCK};
-use weir_core::platform::cpu_table::{CpuSlab, Pushed, Table};
-use weir_core::platform::{Clock, CpuOps, Diagnostics, Memory, Topology, Wait, Workers, Host, Contents, Placed, Reach, Released};
 use weir_core::base::invalid_free::InvalidFree;
 use weir_core::base::run::Run;
+use weir_core::base::units::{PAGE, PAGEBLOCK};
+use weir_core::platform::cpu_table::{CpuSlab, Pushed, Table};
+use weir_core::platform::{
+    Clock, Contents, CpuOps, Diagnostics, Host, Memory, Placed, Reach, Released, Topology, Wait, Workers,
+};
 use weir_core::telemetry::stats::Stats;
 use weir_core::telemetry::tunables::Tunables;
 
@@ -30,7 +32,7 @@ const ARRAYS_GUARDS: usize = 8 * PAGEBLOCK;
 
 /// The platform.
 pub struct Machine<D: Device> {
-    memory: OneCpu<Memory<D>>,
+    memory: OneCpu<GuestMemory<D>>,
     /// The engine has something to do.
     noticed: AtomicBool,
     clock: fn() -> u64,
@@ -39,7 +41,7 @@ pub struct Machine<D: Device> {
     tunables: Tunables,
 }
 
-struct Memory<D: Device> {
+struct GuestMemory<D: Device> {
     frames: Frames,
     /// The window of the engine's arrays: taken as a whole, usable as far as it was mapped.
     arrays: Run,
@@ -52,7 +54,7 @@ impl<D: Device> Machine<D> {
     /// # Safety
     /// Only one thread of execution uses it.
     pub const unsafe fn new(clock: fn() -> u64) -> Self {
-        let memory = Memory { frames: Frames::new(0, &[]), arrays: Run { addr: 0, len: 0 }, reporter: None };
+        let memory = GuestMemory { frames: Frames::new(0, &[]), arrays: Run { addr: 0, len: 0 }, reporter: None };
         Self {
             // SAFETY: as the caller promises.
             memory: unsafe { OneCpu::new(memory) },
@@ -72,7 +74,7 @@ impl<D: Device> Machine<D> {
         self.tunables.report.set(reporter.is_some().into());
         // The balancer runs where the guest's loop says so, never inside an allocation.
         self.tunables.background.set(1);
-        *self.memory.get() = Memory { frames, arrays: Run::default(), reporter };
+        *self.memory.get() = GuestMemory { frames, arrays: Run::default(), reporter };
     }
 
     /// The reporter's totals.
@@ -91,7 +93,7 @@ impl<D: Device> Machine<D> {
     }
 }
 
-impl<D: Device> Memory<D> {
+impl<D: Device> GuestMemory<D> {
     /// Takes memory from the high end, zero.
     fn map(&mut self, len: usize, align: usize) -> Option<usize> {
         let addr = self.frames.take(len, align)?;
@@ -232,16 +234,16 @@ impl<D: Device> Wait for Machine<D> {
 
     fn wake(&self, _word: &AtomicU32) {}
 
-    fn notify(&self) {
-        self.noticed.store(true, Relaxed);
-    }
-
     fn held_ranks(&self) -> Option<&AtomicU32> {
         Some(&self.ranks)
     }
 }
 
-impl<D: Device> Workers for Machine<D> {}
+impl<D: Device> Workers for Machine<D> {
+    fn wake_balancer(&self) {
+        self.noticed.store(true, Relaxed);
+    }
+}
 
 impl<D: Device> Diagnostics for Machine<D> {
     fn invalid_free(&self, what: InvalidFree, addr: usize, class_size: usize) {
@@ -304,9 +306,9 @@ mod tests {
     use crate::fake_balloon::{Fake, clock, fresh_ring, memory};
     use crate::virtio::VERSION_1;
     use core::sync::atomic::AtomicU64;
-    use weir_core::heap::Heap;
-    use weir_core::base::level::Level;
     use weir_core::base::cause::Cause;
+    use weir_core::base::level::Level;
+    use weir_core::heap::Heap;
 
     const ALL: u64 = VERSION_1 | feature::PAGE_REPORTING | feature::PAGE_POISON | feature::STATS_QUEUE;
 

@@ -8,9 +8,9 @@ use crate::balloon::{Balloon, MAX_ENTRY, ReportError};
 use crate::virtio::Device;
 use crate::virtqueue::SIZE;
 use crate::zero::make_zero;
+use weir_core::base::run::Run;
 use weir_core::base::units::PAGEBLOCK;
 use weir_core::platform::Contents;
-use weir_core::base::run::Run;
 
 /// How long the device may take for one request, ns. Ten seconds is far beyond a host under load, and short enough
 /// for somebody to see what is wrong.

@@ -13,8 +13,8 @@
 use core::fmt;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use core::time::Duration;
-use weir_core::caches::figures::CacheStats as Figures;
 use weir_core::base::cause::Cause;
+use weir_core::caches::figures::CacheStats as Figures;
 use weir_linux::platform::statics::STATS;
 use weir_linux::process::caches;
 

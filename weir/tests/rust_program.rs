@@ -184,8 +184,13 @@ fn statistics_file() -> File {
     file.set_permissions(PermissionsExt::from_mode(0o600)).unwrap();
     file.set_len((FILE_PAGES * PAGE_BYTES) as u64).unwrap();
     file.write_all_at(&FILE_MAGIC.to_ne_bytes(), 0).unwrap();
-    file.write_all_at(&VERSION.to_ne_bytes(), std::mem::offset_of!(weir_core::telemetry::stats::Header, version) as u64).unwrap();
-    file.write_all_at(&1u64.to_ne_bytes(), std::mem::offset_of!(weir_core::telemetry::stats::Header, next) as u64).unwrap();
+    file.write_all_at(
+        &VERSION.to_ne_bytes(),
+        std::mem::offset_of!(weir_core::telemetry::stats::Header, version) as u64,
+    )
+    .unwrap();
+    file.write_all_at(&1u64.to_ne_bytes(), std::mem::offset_of!(weir_core::telemetry::stats::Header, next) as u64)
+        .unwrap();
     // SAFETY: acts on the file's seals only.
     assert_eq!(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, libc::F_SEAL_SHRINK) }, 0);
     file

@@ -23,7 +23,9 @@ pub fn parse_limit(text: &str) -> Result<u64, String> {
         Some(size) => {
             Err(format!("`{text}` is {}, less than any program takes: write K, M or G, such as 64M", bytes(size)))
         }
-        None if without_blanks != text && weir_core::telemetry::tunables::parse_size(without_blanks.as_bytes()).is_some() => {
+        None if without_blanks != text
+            && weir_core::telemetry::tunables::parse_size(without_blanks.as_bytes()).is_some() =>
+        {
             Err(format!("`{text}` has a blank: write {without_blanks}"))
         }
         None if text.split_once('.').is_some_and(|(whole, _)| is_number(whole)) => {

@@ -461,7 +461,7 @@ impl<P: Platform> Caches<P> {
     /// `None` for all other addresses. O(1): two loads.
     #[inline]
     pub fn cache_at(&self, addr: usize) -> Option<CacheId> {
-        let class = self.normal.window.class_of(self.normal.window.page_of(addr)?);
+        let class = self.pages.normal.class_of(self.pages.normal.page_of(addr)?);
         (FIRST_MADE..CACHES).contains(&usize::from(class)).then_some(CacheId(class))
     }
 

@@ -115,6 +115,13 @@ impl<P: Platform> Heap<P> {
         self.caches.run_finalizers()
     }
 
+    /// The cache, of those that a program made, that has `addr` in one of its slabs: at an object's start or anywhere else.
+    /// `None` for all other addresses. O(1): two loads.
+    #[inline]
+    pub fn cache_at(&self, addr: usize) -> Option<CacheId> {
+        self.caches.cache_at(addr)
+    }
+
     /// The figures of the first cache with a number above `number`; `None`: there is none. O(CPUs).
     pub fn next_cache(&self, number: usize) -> Option<CacheStats> {
         self.caches.next_figures(number)

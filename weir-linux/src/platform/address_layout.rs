@@ -1,9 +1,9 @@
 //! Where in the address space the heap and its metadata lie: apart, and by chance.
 
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use weir_core::base::run::Run;
 use weir_core::base::units::{PAGE, PAGEBLOCK};
 use weir_core::platform::Placed;
-use weir_core::base::run::Run;
 
 use crate::os::mman::{self, MAP_FIXED_NOREPLACE, MAP_NORESERVE};
 use crate::os::syscall::Errno;

@@ -5,13 +5,15 @@ use core::sync::atomic::{
     Ordering::{Acquire, Relaxed, Release},
 };
 use linux_raw_sys::general::{MADV_DOFORK, MADV_KEEPONFORK};
+use weir_core::base::cause::Cause;
+use weir_core::base::invalid_free::InvalidFree;
+use weir_core::base::level::Level;
+use weir_core::base::run::Run;
 use weir_core::base::units::{PAGE, PAGEBLOCK, PAGEBLOCK_PAGES};
 use weir_core::platform::cpu_table::{MAX_CPUS, Pushed, Table};
-use weir_core::platform::{Clock, CpuOps, Diagnostics, Memory, Topology, Wait, Workers, Host, Contents, Placed, Reach, Released};
-use weir_core::base::invalid_free::InvalidFree;
-use weir_core::base::run::Run;
-use weir_core::base::level::Level;
-use weir_core::base::cause::Cause;
+use weir_core::platform::{
+    Clock, Contents, CpuOps, Diagnostics, Host, Memory, Placed, Reach, Released, Topology, Wait, Workers,
+};
 use weir_core::telemetry::stats::Stats;
 use weir_core::telemetry::tunables::Tunables;
 

@@ -12,8 +12,8 @@
 
 use core::fmt::Write;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use weir_core::platform::{Contents, Released};
 use weir_core::base::run::Run;
+use weir_core::platform::{Contents, Released};
 
 use crate::message::Line;
 use crate::os::mman::{self, MADV_COLD, MADV_DONTNEED, MADV_FREE, MADV_REMOVE};

@@ -22,8 +22,8 @@ use core::sync::atomic::{
     Ordering::{Relaxed, Release},
 };
 use linux_raw_sys::general::__NR_rseq;
-use weir_core::platform::cpu_table::{END_OFFSET, NO_CPU, PUSHES_OFFSET, Pushed, Table};
 use weir_core::base::size_class::MAX_SIZE;
+use weir_core::platform::cpu_table::{END_OFFSET, NO_CPU, PUSHES_OFFSET, Pushed, Table};
 
 use crate::os::process::{membarrier, membarrier_cmd};
 use crate::os::syscall::{check, syscall4};
@@ -257,9 +257,9 @@ macro_rules! section {
 #[doc(hidden)]
 pub mod fast {
     use crate::process::heap::Process;
+    pub use weir_core::base::size_class::MIN_ALIGN;
     pub use weir_core::base::units::PAGE_SHIFT;
     pub use weir_core::platform::cpu_table::{END_OFFSET as END, PUSHES_OFFSET as PUSHES};
-    pub use weir_core::base::size_class::MIN_ALIGN;
 
     /// The table of CPUs.
     pub const TABLE: usize = Process::FAST[0];

@@ -15,7 +15,6 @@ use core::sync::atomic::{
 use weir_core::base::cause::Cause;
 use weir_core::base::level::Level;
 
-
 use crate::message::is_own_thread;
 use crate::os::identity::{self, MainThread};
 use crate::os::process::{getpid, monotonic_ns, unbind};

@@ -1,8 +1,8 @@
 //! Why a cache was not made or changed, or handed out no object.
 
 use core::fmt;
-use weir_core::caches::geometry::{CACHES, FIRST_MADE, MAX_OBJECT};
 use weir_core::base::units::PAGE;
+use weir_core::caches::geometry::{CACHES, FIRST_MADE, MAX_OBJECT};
 use weir_linux::process::caches::{LimitError, MakeError};
 
 /// Why a cache was not made, or a setting of it not changed.

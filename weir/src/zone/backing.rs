@@ -3,12 +3,12 @@
 use core::fmt;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use weir_core::pages::pageblock::Pageblock;
-use weir_core::base::units::{PAGE, PAGEBLOCK};
-use weir_core::platform::{Host, Contents, Platform, Released};
 use weir_core::base::run::Run;
+use weir_core::base::units::{PAGE, PAGEBLOCK};
+use weir_core::pages::pageblock::Pageblock;
+use weir_core::pages::user_zone::{MemoryKind, UserZone};
+use weir_core::platform::{Contents, Host, Memory, Released};
 use weir_core::telemetry::stats;
-use weir_core::pages::user_zone::{Memory, UserZone};
 use weir_linux::os::mman::{self, MAP_ANONYMOUS, MAP_FIXED, MAP_HUGETLB, MAP_NORESERVE, MAP_PRIVATE, MAP_SHARED};
 use weir_linux::os::mman::{PROT_READ, PROT_WRITE};
 use weir_linux::os::syscall::Errno;
@@ -32,14 +32,14 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    fn memory(self) -> Memory {
+    fn memory(self) -> MemoryKind {
         let (zero, huge, reported, shared) = match self {
             Self::Anonymous => (true, false, true, false),
             Self::File { huge, .. } => (false, huge, true, true),
             Self::HugePages => (true, true, true, false),
             Self::Locked => (true, false, false, false),
         };
-        Memory { zero, huge, reported, shared }
+        MemoryKind { zero, huge, reported, shared }
     }
 
     fn release(self) -> Release {
@@ -153,7 +153,7 @@ impl Home {
             (&raw mut (*state).zone).write(UserZone::new(memory, blocks, below, shape));
             (&raw mut (*state).memory).write(memory);
             (&raw mut (*state).len).write(len);
-            HEAP.engine().add_zone(NonNull::new_unchecked(&raw mut (*state).zone));
+            HEAP.pages().add_zone(NonNull::new_unchecked(&raw mut (*state).zone));
             stats::add(&STATS.zone_bytes, size as u64);
             Ok(Self(NonNull::new_unchecked(state)))
         }
@@ -191,7 +191,7 @@ impl fmt::Debug for Home {
 
 impl Drop for Home {
     fn drop(&mut self) {
-        HEAP.engine().remove_zone(self.zone());
+        HEAP.pages().remove_zone(self.zone());
         let (memory, len) = (self.memory(), self.state().len);
         STATS.zone_bytes.fetch_sub(memory.len as u64, Relaxed);
         unmap(memory);

@@ -3,8 +3,8 @@
 use core::mem::ManuallyDrop;
 use core::ops::{Deref, DerefMut, Range};
 use core::ptr::NonNull;
-use weir_core::base::units::{PAGE, PAGEBLOCK, order_of};
 use weir_core::base::run::Run;
+use weir_core::base::units::{PAGE, PAGEBLOCK, order_of};
 use weir_linux::os::syscall::Errno;
 use weir_linux::os::{fd, mman};
 use weir_linux::process::heap::HEAP;
@@ -122,11 +122,11 @@ impl Zone {
         }
         let (engine, zone) = (HEAP.engine(), self.0.zone());
         let pages = bytes.div_ceil(PAGE);
-        let run = engine.zone_take(zone, pages, order_of(align.div_ceil(PAGE)))?;
-        let (addr, len) = (engine.zone_addr(zone, run), pages * PAGE);
+        let run = engine.pages().zone_take(zone, pages, order_of(align.div_ceil(PAGE))).ok()?;
+        let (addr, len) = (engine.pages().zone_addr(zone, run), pages * PAGE);
         if self.0.is_huge() && !populate(Run { addr, len }) {
             // The pool is empty: a touch would end the process.
-            let _ = engine.zone_give(zone, addr, pages);
+            let _ = engine.pages().zone_give(zone, addr, pages);
             return None;
         }
         let at = NonNull::new(addr as *mut u8)?;
@@ -149,7 +149,7 @@ impl Zone {
 
     /// What the zone holds now. O(size / 2 MiB).
     pub fn usage(&self) -> ZoneUsage {
-        let pages = HEAP.engine().zone_usage(self.0.zone());
+        let pages = HEAP.pages().zone_usage(self.0.zone());
         ZoneUsage {
             bytes: pages.pages * PAGE,
             used_bytes: pages.used * PAGE,
@@ -190,7 +190,7 @@ impl Zone {
     pub fn offline(&self, range: Range<usize>) -> Result<(), OfflineError> {
         let blocks = self.blocks(&range)?;
         let in_use = |why: weir_core::pages::user_zone::InUse| OfflineError::InUse { bytes: why.pages * PAGE };
-        HEAP.engine().zone_offline(self.0.zone(), blocks).map_err(in_use)
+        HEAP.pages().zone_offline(self.0.zone(), blocks).map_err(in_use)
     }
 
     /// [`Zone::offline`] in steps: from now on nothing is handed out in `range`; returns how many bytes there are still in
@@ -209,7 +209,7 @@ impl Zone {
     /// ```
     pub fn drain(&self, range: Range<usize>) -> Result<usize, OfflineError> {
         let blocks = self.blocks(&range)?;
-        Ok(HEAP.engine().zone_close(self.0.zone(), blocks) * PAGE)
+        Ok(HEAP.pages().zone_close(self.0.zone(), blocks) * PAGE)
     }
 
     /// Puts a range back into use that was taken offline.
@@ -218,7 +218,7 @@ impl Zone {
     /// [`OfflineError::Range`].
     pub fn online(&self, range: Range<usize>) -> Result<(), OfflineError> {
         let blocks = self.blocks(&range)?;
-        HEAP.engine().zone_open(self.0.zone(), blocks);
+        HEAP.pages().zone_open(self.0.zone(), blocks);
         Ok(())
     }
 
@@ -306,7 +306,7 @@ impl DerefMut for Pages<'_> {
 impl Drop for Pages<'_> {
     fn drop(&mut self) {
         let (addr, pages) = (self.run.addr().get(), self.run.len() / PAGE);
-        let given = HEAP.engine().zone_give(self.zone.0.zone(), addr, pages);
+        let given = HEAP.pages().zone_give(self.zone.0.zone(), addr, pages);
         debug_assert_eq!(given, Ok(()));
     }
 }

@@ -151,7 +151,7 @@ impl fmt::Debug for Kept {
 
 #[cfg(test)]
 mod tests {
-    use crate::tunables::Tunables;
+    use crate::telemetry::tunables::Tunables;
     use std::string::{String, ToString};
 
     fn said(name: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> String {
