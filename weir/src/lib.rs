@@ -32,8 +32,7 @@ pub use global::Weir;
 pub use object_cache::{Builder, CacheBox, Kept, Mode, Moved, ObjectCache, Refused};
 
 use weir_linux::platform::statics::TUNABLES;
-use weir_linux::process::heap::HEAP;
-use weir_linux::threads::background;
+use weir_linux::process::heap::{BACKGROUND, HEAP};
 
 /// This process's parameters. What is set here counts from the next decision on; a background thread that sleeps
 /// decides nothing, so [`set_tunable`] is the way to set one.
@@ -52,7 +51,7 @@ pub fn set_tunable(name: &[u8], value: &[u8]) -> Result<(), tunables::SetError> 
     if name == b"report" {
         set_reporting(TUNABLES.report.get() != 0);
     }
-    background::wake();
+    BACKGROUND.wake();
     Ok(())
 }
 
