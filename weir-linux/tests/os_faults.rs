@@ -4,7 +4,7 @@
 
 use linux_raw_sys::general as sys;
 use std::time::{Duration, Instant};
-use weir::tunables::Tunables;
+use weir_core::tunables::Tunables;
 use weir_linux::os::credentials::MainThread;
 use weir_linux::os::process::getpid;
 use weir_linux::os::syscall::{Errno, fault};

@@ -27,7 +27,7 @@ fn memfd(len: usize) -> i32 {
 
 /// A zone of each kind that can be made, used and reported. Whether the armed call came.
 fn one_life(file: i32, lazily: bool) -> bool {
-    weir::set_tunable(b"report_lazily", if lazily { b"1" } else { b"0" }).unwrap();
+    weir::settings::set_number("report_lazily", lazily.into()).unwrap();
     let makers: [&dyn Fn() -> Result<Zone, weir::zone::ZoneError>; 4] =
         [&|| Zone::anonymous(4 * MIB), &|| Zone::from_memfd(file, 4 * MIB), &|| Zone::hugetlb(4 * MIB), &|| {
             Zone::locked(2 * MIB)
@@ -36,16 +36,16 @@ fn one_life(file: i32, lazily: bool) -> bool {
         let Ok(zone) = make() else { continue };
         for _ in 0..2 {
             let mut runs: Vec<_> = (0..20).filter_map(|_| zone.alloc(64 << 10)).collect();
-            runs.iter_mut().enumerate().for_each(|(i, run)| run.as_mut_slice().fill(i as u8));
+            runs.iter_mut().enumerate().for_each(|(i, run)| run.fill(i as u8));
             let mut kept: Vec<_> = runs.into_iter().enumerate().filter(|(i, _)| i % 3 == 0).collect();
             weir::heap::trim();
             for (i, run) in &mut kept {
-                assert!(run.as_slice().iter().all(|&b| b == *i as u8), "a run in use lost its contents");
+                assert!(run.iter().all(|&b| b == *i as u8), "a run in use lost its contents");
             }
             drop(kept);
             weir::heap::trim();
             let fresh = zone.alloc(64 << 10);
-            assert!(fresh.is_none_or(|run| !run.was_zero() || run.as_slice().iter().all(|&b| b == 0)));
+            assert!(fresh.is_none_or(|run| !run.was_zero() || run.iter().all(|&b| b == 0)));
         }
     }
     fault::disarm()

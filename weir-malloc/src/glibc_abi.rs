@@ -3,8 +3,8 @@
 use crate::errno::{EINVAL, fail};
 use crate::text::Text;
 use core::ffi::{c_int, c_void};
-use weir::caches::{self, CacheStats};
 use weir::heap;
+use weir_linux::process::caches::{self, CacheStats};
 use weir_linux::weak_symbol;
 
 weak_symbol!(

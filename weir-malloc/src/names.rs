@@ -7,7 +7,7 @@
 
 use crate::fast_path::{allocate, free};
 use crate::glibc_abi::{self, MallInfo, MallInfo2};
-use crate::{c_abi, cache_abi, weir_abi, zone_abi};
+use crate::{c_abi, cache_abi, ctl_abi, weir_abi, zone_abi};
 use core::ffi::{c_char, c_int, c_uint, c_void};
 
 /// Exports a function, of the signature in brackets, under each of the names given.
@@ -84,6 +84,13 @@ export! {
     weir_trim = weir_abi::trim [() -> c_int];
     weir_usage = weir_abi::usage [(out: *mut weir_abi::Usage, size: usize) -> c_int];
 
+    weir_ctl = ctl_abi::ctl [(
+        name: *const c_char,
+        old: *mut c_void,
+        old_len: *mut usize,
+        new: *const c_void,
+        new_len: usize
+    ) -> c_int];
     weir_set_reporting = zone_abi::set_reporting [(on: c_int)];
 
     weir_zone_create = zone_abi::create [(kind: c_uint, len: usize, fd: c_int) -> *mut zone_abi::Zone];

@@ -7,8 +7,8 @@ use crate::heap;
 
 /// The process's heap as `#[global_allocator]`.
 ///
-/// Frees know the size, so small ones need not look it up. Where `libweir.so` is preloaded as well, the program's Rust
-/// half and its C half have a heap each; both give way.
+/// Frees pass the size, so small ones need not look it up. Where `libweir.so` is preloaded as well, the program's Rust
+/// part and its C part have a heap each; both release what is idle.
 ///
 /// ```
 /// #[global_allocator]

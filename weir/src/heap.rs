@@ -1,6 +1,24 @@
-//! The process's heap: what `malloc` and `GlobalAlloc` stand on.
+//! The heap that the process's allocations come from, by plain functions: for code that needs more than
+//! [`GlobalAlloc`](core::alloc::GlobalAlloc) says, such as usable sizes, memory below 4 GiB, or a trim. They work whether
+//! or not [`Weir`](crate::Weir) is the global allocator.
+//!
+//! ```
+//! use weir::heap;
+//!
+//! // SAFETY: the block is used within its size, resized and freed once.
+//! unsafe {
+//!     let mut block = heap::alloc(100);
+//!     assert!(!block.is_null() && heap::usable_size(block) >= 100);
+//!     block.write_bytes(7, 100);
+//!     block = heap::realloc(block, 100_000);
+//!     assert_eq!(block.add(99).read(), 7);
+//!     heap::free(block);
+//! }
+//! // Free memory is released within about a second by itself; a program that is about to be idle can do it now.
+//! heap::trim();
+//! ```
 
-use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use weir_linux::platform::statics::STATS;
 use weir_linux::process::heap::HEAP;
 
@@ -10,39 +28,50 @@ pub fn alloc(size: usize) -> *mut u8 {
     HEAP.alloc(size)
 }
 
-/// [`alloc`] once its fast path has failed; null when memory is refused.
-#[cold]
-pub fn alloc_slow(size: usize) -> *mut u8 {
-    HEAP.alloc_slow(size)
-}
-
-/// Allocates `size` zero bytes.
+/// [`alloc`], all of whose usable size reads as zero.
 #[inline]
 pub fn alloc_zeroed(size: usize) -> *mut u8 {
     HEAP.alloc_zeroed(size)
 }
 
-/// Allocates `size` bytes aligned to `align`, a power of two.
+/// [`alloc`], aligned to `align`; null also where that is not a power of two.
+///
+/// ```
+/// let block = weir::heap::alloc_aligned(4096, 100);
+/// assert!(!block.is_null() && block.addr() % 4096 == 0);
+/// assert!(weir::heap::alloc_aligned(48, 100).is_null());
+/// // SAFETY: allocated here, and not used any more.
+/// unsafe { weir::heap::free(block) };
+/// ```
+#[inline]
 pub fn alloc_aligned(align: usize, size: usize) -> *mut u8 {
-    HEAP.alloc_aligned(align, size)
+    if align.is_power_of_two() { HEAP.alloc_aligned(align, size) } else { core::ptr::null_mut() }
 }
 
-/// Allocates whole pages below 4 GiB; null when there are none left.
+/// Allocates whole pages below 4 GiB, for compressed pointers and code generators; null when there are none left.
+///
+/// ```
+/// let block = weir::heap::alloc_low32(64 << 10);
+/// assert!(!block.is_null() && block.addr() < 1 << 32);
+/// // SAFETY: allocated here, and not used any more.
+/// unsafe { weir::heap::free(block) };
+/// ```
 pub fn alloc_low32(size: usize) -> *mut u8 {
     HEAP.alloc_low32(size)
 }
 
-/// Frees a block; null is allowed.
+/// Frees a block; null is allowed. A block that is free already, or a pointer that is no block, ends the process with a
+/// message, as far as it is seen (setting `abort_on_misuse`).
 ///
 /// # Safety
-/// The block was allocated here and nobody uses it any more.
+/// The block was allocated here and nothing uses it any more.
 #[inline(always)]
 pub unsafe fn free(block: *mut u8) {
     // SAFETY: as the caller promises.
     unsafe { HEAP.free(block) }
 }
 
-/// Frees a block of known size (as it was asked for, at an alignment of at most 16).
+/// Frees a block of known size (as it was asked for, at an alignment of at most 16): cheaper than [`free`].
 ///
 /// # Safety
 /// As [`free`]; the size is that which the block was allocated with, or another of the same size class, and the block
@@ -71,32 +100,46 @@ pub unsafe fn usable_size(block: *mut u8) -> usize {
     unsafe { HEAP.usable_size(block) }
 }
 
-/// Gives everything idle back to the system now; whether anything went.
+/// Releases everything idle now, whatever the pressure: caches down to nothing, free blocks, free pages. Returns whether
+/// anything was released.
+///
+/// ```
+/// drop(vec![1u8; 32 << 20]);
+/// weir::heap::trim();
+/// assert!(weir::heap::usage().idle_bytes < 32 << 20);
+/// ```
 pub fn trim() -> bool {
     HEAP.trim() > 0
 }
 
-/// What the heap holds, in bytes (and blocks mapped on their own, a count).
+/// What the heap holds, in bytes (and the number of blocks mapped on their own). The numbers are read one after another
+/// while other threads go on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Usage {
-    /// Pages handed out to slabs and large runs.
+    /// Pages handed out to slabs and large runs, bytes.
     pub used_bytes: usize,
-    /// Free pages that are still resident.
+    /// Free pages that are still resident, bytes.
     pub idle_bytes: usize,
-    /// Blocks mapped on their own.
+    /// Blocks so large that each has a mapping of its own, bytes.
     pub mapped_bytes: usize,
-    /// Address space that the zones have grown to.
+    /// Address space that the heap has grown to, outside those mappings, bytes.
     pub heap_bytes: usize,
-    /// Metadata mapped.
+    /// Weir's own state, bytes.
     pub metadata_bytes: usize,
-    /// Blocks mapped on their own.
+    /// Blocks mapped on their own, a count.
     pub mapped_count: usize,
 }
 
 /// What the heap holds now.
+///
+/// ```
+/// let usage = weir::heap::usage();
+/// println!("{} KiB in use, {} KiB idle", usage.used_bytes >> 10, usage.idle_bytes >> 10);
+/// ```
 pub fn usage() -> Usage {
     HEAP.publish();
-    let read = |counter: &core::sync::atomic::AtomicU64| counter.load(Relaxed) as usize;
+    let read = |counter: &AtomicU64| counter.load(Relaxed) as usize;
     Usage {
         used_bytes: read(&STATS.used_bytes),
         idle_bytes: read(&STATS.idle_bytes),

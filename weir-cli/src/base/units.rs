@@ -18,12 +18,12 @@ pub fn parse_limit(text: &str) -> Result<u64, String> {
     if is_number(text) {
         return Err(format!("{text} what? write {text}M (MiB) or {text}G (GiB)"));
     }
-    match weir::tunables::parse_size(text.as_bytes()) {
+    match weir_core::tunables::parse_size(text.as_bytes()) {
         Some(size) if size >= LEAST_LIMIT => Ok(size),
         Some(size) => {
             Err(format!("`{text}` is {}, less than any program takes: write K, M or G, such as 64M", bytes(size)))
         }
-        None if without_blanks != text && weir::tunables::parse_size(without_blanks.as_bytes()).is_some() => {
+        None if without_blanks != text && weir_core::tunables::parse_size(without_blanks.as_bytes()).is_some() => {
             Err(format!("`{text}` has a blank: write {without_blanks}"))
         }
         None if text.split_once('.').is_some_and(|(whole, _)| is_number(whole)) => {

@@ -17,7 +17,7 @@ use std::io::Result;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::ptr::null_mut;
 use std::sync::atomic::Ordering::Relaxed;
-use weir::stats::{FILE_PAGES, Header, MAGIC, PAGE_BYTES, Stats, VERSION};
+use weir_core::stats::{FILE_PAGES, Header, MAGIC, PAGE_BYTES, Stats, VERSION};
 
 /// The file's name where it is mapped, which is all that its name is good for.
 pub const NAME_IN_MAPS: &str = "memfd:weir-stats (deleted)";

@@ -24,7 +24,7 @@ use std::process::Command;
 use std::time::Instant;
 use summary::{Summary, Totals};
 use trace::Trace;
-use weir::tunables::TABLE;
+use weir_core::tunables::TABLE;
 
 /// What the tools read from the environment beside the settings.
 const OTHER_VARIABLES: [&str; 4] = ["WEIR_LIB", "WEIR_STATS", "WEIR_PEERS_DIR", "WEIR_GUEST_KERNEL"];

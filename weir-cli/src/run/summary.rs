@@ -8,7 +8,7 @@ use serde::Serialize;
 use std::collections::HashSet;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use weir::stats::{LATENCY_BUCKETS, Stats};
+use weir_core::stats::{LATENCY_BUCKETS, Stats};
 
 /// Bytes given back to the system, by what made Weir do it.
 #[derive(Debug, Default, Serialize)]

@@ -10,8 +10,8 @@ use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
-use weir::stats::{Cause, Stats};
-use weir::trace::{EVENTS, Event, Kind, Place};
+use weir_core::stats::{Cause, Stats};
+use weir_core::trace::{EVENTS, Event, Kind, Place};
 use weir_linux::os::syscall::Errno;
 
 /// Between two looks at the rings: a process that gives back faster than 64 batches in this time loses events.

@@ -3,7 +3,7 @@
 use core::ffi::CStr;
 use core::sync::atomic::Ordering::Relaxed;
 use weir_core::stats::{MAGIC, VERSION};
-use weir_core::tunables::{SetError, TABLE};
+use weir_core::tunables::SettingErrorKind;
 
 use crate::messages;
 use crate::os::process;
@@ -51,15 +51,9 @@ fn tunable(name: &[u8], value: &[u8]) {
     let Some(lower) = lower.get_mut(..name.len()) else { return };
     lower.copy_from_slice(name);
     lower.make_ascii_lowercase();
-    match TUNABLES.set(lower, value) {
-        // What is unknown is said by `unknown_settings`.
-        Ok(()) | Err(SetError::Unknown) => {}
-        Err(SetError::NotANumber) => {
-            messages::setting_ignored(name, value, format_args!("not a number (such as 16 or 64M)"));
-        }
-        Err(SetError::OutOfRange) => {
-            let range = TABLE.iter().find(|t| t.name.as_bytes() == &*lower).map_or((0, 0), |t| (t.min, t.max));
-            messages::setting_ignored(name, value, format_args!("not in {}..={}", range.0, range.1));
-        }
+    let Err(error) = TUNABLES.set(lower, value) else { return };
+    // What is unknown is reported by `unknown_settings`.
+    if error.kind() != SettingErrorKind::Unknown {
+        messages::setting_ignored(name, value, format_args!("{}", error.reason()));
     }
 }

@@ -1,5 +1,6 @@
 //! The process that the heap is in: its settings, its start, `fork`.
 
+pub mod caches;
 mod environment;
 mod fork;
 mod fork_freeze;

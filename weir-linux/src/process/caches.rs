@@ -1,4 +1,4 @@
-//! Caches as C sees them: untyped objects by a cache's number. [`crate::ObjectCache`] is the typed form.
+//! Object caches by number: what the typed caches of the crate `weir` and the C interface stand on.
 //!
 //! Every function may be called from any thread at any time, unless it says otherwise.
 
@@ -6,7 +6,7 @@ pub use weir_core::cache_stats::CacheStats;
 pub use weir_core::geometry::MAX_OBJECT;
 pub use weir_core::made_cache::{Busy, CacheId, Fini, Flags, Init, LimitError, MakeError, Spec};
 
-use weir_linux::process::heap::{FINALIZER, HEAP, on_first_use};
+use crate::process::heap::{FINALIZER, HEAP, on_first_use};
 
 /// Makes a cache. One with a `fini` starts a thread of the program's kind the first time, which calls those of
 /// objects whose slabs are to go back.
@@ -69,6 +69,12 @@ pub fn set_reserve(id: CacheId, objects: usize) -> Result<(), LimitError> {
     HEAP.set_cache_reserve(id, objects)
 }
 
+/// The cache, of those that the program made, that has `addr` in one of its slabs.
+#[inline]
+pub fn at(addr: usize) -> Option<CacheId> {
+    HEAP.cache_at(addr)
+}
+
 /// A cache's figures.
 pub fn stats(id: CacheId) -> CacheStats {
     HEAP.cache_stats(id)
@@ -79,7 +85,7 @@ pub fn stats(id: CacheId) -> CacheStats {
 ///
 /// ```
 /// let mut number = 0;
-/// while let Some(cache) = weir::caches::next(number) {
+/// while let Some(cache) = weir_linux::process::caches::next(number) {
 ///     println!("{cache}");
 ///     number = cache.number;
 /// }
