@@ -12,7 +12,7 @@ use core::ffi::{c_int, c_void};
 use core::mem::size_of;
 use core::ptr::null_mut;
 use weir::heap;
-use weir_linux::process::heap::HEAP;
+use weir_linux::process::calls;
 
 /// The page size of `valloc`: a promise about alignment, which 4 KiB keeps on x86-64.
 const PAGE: usize = 4096;
@@ -26,7 +26,7 @@ fn malloc(size: usize) -> *mut u8 {
 /// `malloc`, when its fast path failed.
 #[cold]
 pub extern "C" fn malloc_slow(size: usize) -> *mut u8 {
-    or_enomem(HEAP.alloc_slow(size))
+    or_enomem(calls::alloc_slow(size))
 }
 
 /// `free`, when its fast path failed. Null is allowed; `errno` is kept (the heap makes raw system calls, which never

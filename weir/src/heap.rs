@@ -20,18 +20,18 @@
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use weir_linux::platform::statics::STATS;
-use weir_linux::process::heap::HEAP;
+use weir_linux::process::calls;
 
 /// Allocates `size` bytes aligned to 16; null when memory is refused. `size` 0 gives a block of its own.
 #[inline(always)]
 pub fn alloc(size: usize) -> *mut u8 {
-    HEAP.alloc(size)
+    calls::alloc(size)
 }
 
 /// [`alloc`], all of whose usable size reads as zero.
 #[inline]
 pub fn alloc_zeroed(size: usize) -> *mut u8 {
-    HEAP.alloc_zeroed(size)
+    calls::alloc_zeroed(size)
 }
 
 /// [`alloc`], aligned to `align`; null also where that is not a power of two.
@@ -45,7 +45,7 @@ pub fn alloc_zeroed(size: usize) -> *mut u8 {
 /// ```
 #[inline]
 pub fn alloc_aligned(align: usize, size: usize) -> *mut u8 {
-    if align.is_power_of_two() { HEAP.alloc_aligned(align, size) } else { core::ptr::null_mut() }
+    if align.is_power_of_two() { calls::alloc_aligned(align, size) } else { core::ptr::null_mut() }
 }
 
 /// Allocates whole pages below 4 GiB, for compressed pointers and code generators; null when there are none left.
@@ -57,7 +57,7 @@ pub fn alloc_aligned(align: usize, size: usize) -> *mut u8 {
 /// unsafe { weir::heap::free(block) };
 /// ```
 pub fn alloc_low32(size: usize) -> *mut u8 {
-    HEAP.alloc_low32(size)
+    calls::alloc_low32(size)
 }
 
 /// Frees a block; null is allowed. A block that is free already, or a pointer that is no block, ends the process with a
@@ -68,7 +68,7 @@ pub fn alloc_low32(size: usize) -> *mut u8 {
 #[inline(always)]
 pub unsafe fn free(block: *mut u8) {
     // SAFETY: as the caller promises.
-    unsafe { HEAP.free(block) }
+    unsafe { calls::free(block) }
 }
 
 /// Frees a block of known size (as it was asked for, at an alignment of at most 16): cheaper than [`free`].
@@ -79,7 +79,7 @@ pub unsafe fn free(block: *mut u8) {
 #[inline(always)]
 pub unsafe fn free_sized(block: *mut u8, size: usize) {
     // SAFETY: as the caller promises.
-    unsafe { HEAP.free_sized(block, size) }
+    unsafe { calls::free_sized(block, size) }
 }
 
 /// Resizes a block; null when memory is refused (the block is then as it was).
@@ -88,7 +88,7 @@ pub unsafe fn free_sized(block: *mut u8, size: usize) {
 /// The block was allocated here and not freed; `size` is not 0.
 pub unsafe fn realloc(block: *mut u8, size: usize) -> *mut u8 {
     // SAFETY: as the caller promises.
-    unsafe { HEAP.realloc(block, size) }
+    unsafe { calls::realloc(block, size) }
 }
 
 /// Bytes that a block can hold; 0 for null.
@@ -97,7 +97,7 @@ pub unsafe fn realloc(block: *mut u8, size: usize) -> *mut u8 {
 /// The block is null, or was allocated here and not freed.
 pub unsafe fn usable_size(block: *mut u8) -> usize {
     // SAFETY: as the caller promises.
-    unsafe { HEAP.usable_size(block) }
+    unsafe { calls::usable_size(block) }
 }
 
 /// Releases everything idle now, whatever the pressure: caches down to nothing, free blocks, free pages. Returns whether
@@ -109,7 +109,7 @@ pub unsafe fn usable_size(block: *mut u8) -> usize {
 /// assert!(weir::heap::usage().idle_bytes < 32 << 20);
 /// ```
 pub fn trim() -> bool {
-    HEAP.trim() > 0
+    calls::trim() > 0
 }
 
 /// What the heap holds, in bytes (and the number of blocks mapped on their own). The numbers are read one after another
@@ -138,7 +138,7 @@ pub struct Usage {
 /// println!("{} KiB in use, {} KiB idle", usage.used_bytes >> 10, usage.idle_bytes >> 10);
 /// ```
 pub fn usage() -> Usage {
-    HEAP.publish();
+    calls::publish();
     let read = |counter: &AtomicU64| counter.load(Relaxed) as usize;
     Usage {
         used_bytes: read(&STATS.used_bytes),
@@ -146,6 +146,6 @@ pub fn usage() -> Usage {
         mapped_bytes: read(&STATS.mapped_bytes),
         heap_bytes: read(&STATS.heap_bytes),
         metadata_bytes: read(&STATS.metadata_bytes),
-        mapped_count: HEAP.mapped_count(),
+        mapped_count: calls::mapped_count(),
     }
 }

@@ -22,8 +22,8 @@
 
 use weir_core::telemetry::tunables::{Effect, TABLE};
 use weir_linux::platform::statics::TUNABLES;
-use weir_linux::process::heap::HEAP;
-use weir_linux::threads::{aside, background};
+use weir_linux::process::calls;
+use weir_linux::process::heap::BACKGROUND;
 
 pub use weir_core::telemetry::tunables::{Setting, SettingError, SettingErrorKind, Unit};
 
@@ -65,8 +65,8 @@ pub fn set_number(name: &str, value: u64) -> Result<(), SettingError> {
 fn take_effect(setting: &Setting) {
     match setting.effect() {
         Effect::Wake => {}
-        Effect::Reporting => HEAP.engine().set_reporting(TUNABLES.report.get() != 0),
-        Effect::Rearm => return aside::changed(),
+        Effect::Reporting => calls::set_reporting(TUNABLES.report.get() != 0),
+        Effect::Rearm => return BACKGROUND.program_has_changed(),
     }
-    background::wake();
+    BACKGROUND.wake();
 }

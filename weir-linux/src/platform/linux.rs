@@ -10,6 +10,7 @@ use weir_core::base::invalid_free::InvalidFree;
 use weir_core::base::level::Level;
 use weir_core::base::run::Run;
 use weir_core::base::units::{PAGE, PAGEBLOCK, PAGEBLOCK_PAGES};
+use weir_core::heap::Heap;
 use weir_core::platform::cpu_table::{MAX_CPUS, Pushed, Table};
 use weir_core::platform::{
     Clock, Contents, CpuOps, Diagnostics, Host, Memory, Placed, Reach, Released, Topology, Wait, Workers,
@@ -17,27 +18,27 @@ use weir_core::platform::{
 use weir_core::telemetry::stats::Stats;
 use weir_core::telemetry::tunables::Tunables;
 
-use crate::message::{self, Line};
+use crate::messages;
+use crate::os::clock::monotonic_ns;
+use crate::os::futex::{futex_wait, futex_wake};
 use crate::os::mman::{self, MADV_DONTNEED, MAP_NORESERVE, MREMAP_MAYMOVE};
-use crate::os::process::{self, futex_wait, futex_wake, monotonic_ns};
 use crate::os::syscall::Errno;
-use crate::platform::address_layout::{Area, Places};
+use crate::os::{scheduling, thread_block};
+use crate::platform::address_layout::{AddressLayout, Area};
+use crate::platform::hooks::{Hooks, LONG_WAIT_NS};
 use crate::platform::release::{self, Releaser};
-use crate::platform::rseq;
 use crate::platform::statics::{STATS, TUNABLES};
-use crate::platform::topology;
-use crate::process::frozen;
-use crate::process::start;
-use crate::threads::background;
-use crate::threads::finalizer;
-use crate::threads::node_worker;
+use crate::platform::{rseq, rseq_sections, topology};
 
-/// Tries to map metadata where nobody's mapping is, before any place will do.
+/// Attempts to map metadata at free addresses of its own area, before any address will do.
 const TRIES: usize = 8;
 
 const UNKNOWN: u8 = 0;
 const LOCKLESS: u8 = 1;
 const LOCKED: u8 = 2;
+
+/// The engine on Linux.
+pub type Engine = Heap<Linux>;
 
 /// Linux, below the engine.
 pub struct Linux {
@@ -45,21 +46,24 @@ pub struct Linux {
     mode: AtomicU8,
     nodes: AtomicUsize,
     huge_on_touch: AtomicBool,
-    /// What of the address space is taken.
-    places: Places,
-    /// How memory is handed to the kernel.
-    give_back: Releaser,
+    /// Where the heap and its metadata lie.
+    addresses: AddressLayout,
+    /// How memory is released.
+    releaser: Releaser,
+    /// What is called in the layers above.
+    hooks: &'static Hooks,
 }
 
 impl Linux {
     /// Nothing probed yet.
-    pub(crate) const fn new() -> Self {
+    pub(crate) const fn new(hooks: &'static Hooks) -> Self {
         Self {
             mode: AtomicU8::new(UNKNOWN),
             nodes: AtomicUsize::new(1),
             huge_on_touch: AtomicBool::new(false),
-            places: Places::new(),
-            give_back: Releaser::new(),
+            addresses: AddressLayout::new(),
+            releaser: Releaser::new(),
+            hooks,
         }
     }
 
@@ -69,15 +73,15 @@ impl Linux {
     fn probe(&self) -> bool {
         let lockless = rseq::enable(MAX_CPUS);
         STATS.rseq.store(lockless.into(), Relaxed);
-        self.huge_on_touch.store(topology::thp_always(), Relaxed);
+        self.huge_on_touch.store(topology::has_huge_pages_on_touch(), Relaxed);
         self.nodes.store(topology::node_count(), Relaxed);
         self.mode.store(if lockless { LOCKLESS } else { LOCKED }, Release);
-        start::on_first_use();
+        (self.hooks.first_use)();
         lockless
     }
 
-    /// `len` bytes at any page. Kernels from 6.7 on align what may have huge pages, and leave less to chance, unless they are
-    /// asked for a place: here one that is taken.
+    /// `len` bytes at any page. Kernels from 6.7 on align what may have huge pages, and leave less to chance, unless an
+    /// address is requested: here one that is taken.
     fn map_anywhere(len: usize) -> Option<usize> {
         use mman::{MAP_ANONYMOUS, MAP_PRIVATE, PROT_READ, PROT_WRITE};
         let (hint, flags) = ((&raw const STATS).cast_mut().cast(), MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE);
@@ -94,8 +98,8 @@ impl Linux {
             Self::unmap_ends(at, whole, at, len);
             return Some(at);
         }
-        // This one did not, or more is asked for.
-        // SAFETY: just mapped, nobody's yet.
+        // This one did not, or a larger alignment is needed.
+        // SAFETY: just mapped, and no other code has the address yet.
         let _ = unsafe { mman::munmap(at as *mut u8, whole) };
         let total = len.checked_add(align)?;
         let at = mman::mmap_anonymous(total, MAP_NORESERVE).ok()? as usize;
@@ -108,7 +112,7 @@ impl Linux {
     fn unmap_ends(at: usize, total: usize, start: usize, len: usize) {
         for (from, to) in [(at, start), (start + len, at + total)] {
             if to > from {
-                // SAFETY: an end of a mapping just made, nobody's yet.
+                // SAFETY: an end of a mapping just made, and no other code has the address yet.
                 let _ = unsafe { mman::munmap(from as *mut u8, to - from) };
             }
         }
@@ -133,7 +137,7 @@ impl Linux {
 
 impl Host for Linux {
     fn release(&self, runs: &[Run], calm: bool) -> Released {
-        self.give_back.release(runs, calm && TUNABLES.report_lazily.get() != 0)
+        self.releaser.release(runs, calm && TUNABLES.report_lazily.get() != 0)
     }
 }
 
@@ -143,16 +147,16 @@ impl Memory for Linux {
         self.lockless();
         Some(match reach {
             Reach::Any => {
-                let addr = self.places.next(Area::Windows, len, PAGE)?;
+                let addr = self.addresses.next(Area::Windows, len, PAGE)?;
                 Run { addr, len: len - addr % align }
             }
-            Reach::Low32 => Places::low_window(align),
-            Reach::Apart => Run { addr: self.places.next(Area::Metadata, len, align)?, len },
+            Reach::Low32 => AddressLayout::low_window(align),
+            Reach::Apart => Run { addr: self.addresses.next(Area::Metadata, len, align)?, len },
         })
     }
 
     fn map_at(&self, run: Run, node: usize) -> Placed {
-        let placed = self.places.map(run);
+        let placed = self.addresses.map(run);
         if placed == Placed::Done && self.nodes() > 1 {
             let mut mask = [0u64; 16];
             mask[node / 64 % 16] = 1 << (node % 64);
@@ -170,8 +174,8 @@ impl Memory for Linux {
     fn map_metadata(&self, len: usize, align: usize) -> Option<usize> {
         self.lockless();
         for _ in 0..TRIES {
-            let Some(addr) = self.places.next(Area::Metadata, len, align) else { break };
-            match self.places.map(Run { addr, len }) {
+            let Some(addr) = self.addresses.next(Area::Metadata, len, align) else { break };
+            match self.addresses.map(Run { addr, len }) {
                 Placed::Done => return Some(addr),
                 Placed::Refused => return None,
                 Placed::Occupied => {}
@@ -182,7 +186,7 @@ impl Memory for Linux {
 
     fn release_metadata(&self, runs: &[Run]) -> bool {
         if self.huge_on_touch() {
-            self.places.keep_metadata_small();
+            self.addresses.keep_metadata_small();
         }
         let released = self.release(runs, false);
         released.runs == runs.len() && released.contents == Contents::Zero
@@ -196,15 +200,16 @@ impl Memory for Linux {
     }
 
     fn remap(&self, run: Run, len: usize) -> Option<usize> {
-        // Whatever the kernel has against it: a sandbox, one mapping too many, or that the program gave its advice on a
-        // part of the block, which made several mappings of one (`EFAULT`). An `mremap` that fails has changed nothing.
+        // For whatever reason the kernel refuses: a sandbox, one mapping too many, or that the program gave its advice
+        // on a part of the block, which made several mappings of one (`EFAULT`). An `mremap` that fails has changed
+        // nothing.
         Self::move_mapping(run, len).or_else(|| self.copy_over(run, len))
     }
 
     fn renew(&self, run: Run, len: usize) -> Option<usize> {
         let at = run.addr as *mut u8;
-        // What the former owner asked of `fork` is not what the next one wants: a child that lacks the block, or finds
-        // it empty. If it asked for nothing, which is usual, these find nothing to do.
+        // A former owner may have set what `fork` does with the block (leave it out, or wipe it): undone for the next
+        // one. Usually there is nothing to undo.
         for advice in [MADV_DOFORK, MADV_KEEPONFORK] {
             // SAFETY: the mapping is the engine's; the advice changes no contents here.
             let advised = unsafe { mman::madvise(at, run.len, advice) };
@@ -213,7 +218,7 @@ impl Memory for Linux {
                 return None;
             }
         }
-        // Contents that nobody wants are not copied: a new mapping is cheaper.
+        // Contents that are not needed are not copied: a new mapping is cheaper.
         if len == run.len { Some(run.addr) } else { Self::move_mapping(run, len) }
     }
 
@@ -224,7 +229,7 @@ impl Memory for Linux {
     }
 
     fn cool(&self, runs: &[Run]) {
-        self.give_back.cool(runs);
+        self.releaser.cool(runs);
     }
 
     fn resident(&self, run: Run) -> Option<usize> {
@@ -259,16 +264,16 @@ impl Topology for Linux {
             return 0;
         }
         // Kernels before 6.3 do not write it there.
-        let node = rseq::area().filter(|a| a.node_id).map_or_else(process::node, rseq::node);
-        // A node that came later is nobody's to report: its threads use the last of those that were there.
+        let node = rseq::area().filter(|a| a.node_id).map_or_else(scheduling::node, rseq::node);
+        // Threads on a node that was added later use the last of those that were there at the start.
         node.min(self.nodes() - 1)
     }
 }
 
 impl Wait for Linux {
     fn wait(&self, word: &AtomicU32, expected: u32) {
-        if futex_wait(word, expected, Some(frozen::PATIENCE_NS)) == Err(Errno::ETIMEDOUT) {
-            frozen::waited_long();
+        if futex_wait(word, expected, Some(LONG_WAIT_NS)) == Err(Errno::ETIMEDOUT) {
+            (self.hooks.waited_long)();
         }
     }
 
@@ -277,44 +282,36 @@ impl Wait for Linux {
     }
 
     fn held_ranks(&self) -> Option<&AtomicU32> {
-        Some(rseq::ranks())
+        Some(thread_block::ranks())
     }
 }
 
 impl Workers for Linux {
     fn wake_node_worker(&self, node: usize, cause: Cause, severe: bool) {
-        node_worker::summon(node, cause, severe);
+        (self.hooks.start_node_worker)(node, cause, severe);
     }
 
     fn wake_balancer(&self) {
-        background::notify();
+        (self.hooks.freed)();
     }
 
     fn wake_finalizer(&self) {
-        finalizer::notify();
+        (self.hooks.wake_finalizer)();
     }
 
     fn has_balancer_thread(&self) -> bool {
-        background::is_tending()
+        (self.hooks.has_background)()
     }
 
     fn poll_pressure(&self) -> (Level, Cause) {
-        background::look()
+        (self.hooks.read_pressure)()
     }
 }
 
 impl Diagnostics for Linux {
     #[cold]
     fn invalid_free(&self, what: InvalidFree, addr: usize, class_size: usize) {
-        let mut line = Line::new();
-        let _ = core::fmt::Write::write_fmt(&mut line, format_args!("weir: {what}: {addr:#x}"));
-        if class_size > 0 {
-            let _ = core::fmt::Write::write_fmt(&mut line, format_args!(" (size class {class_size})"));
-        }
-        line.say();
-        if TUNABLES.abort_on_misuse.get() != 0 {
-            if message::is_own_thread() { process::abort_elsewhere() } else { process::abort() }
-        }
+        messages::invalid_free(what, addr, class_size, TUNABLES.abort_on_misuse.get() != 0);
     }
 
     fn stats(&self) -> &Stats {
@@ -335,29 +332,29 @@ impl CpuOps for Linux {
     }
 
     fn cpu(&self) -> usize {
-        if self.lockless() { rseq::index() } else { rseq::thread_number() }
+        if self.lockless() { rseq::index() } else { thread_block::thread_number() }
     }
 
     #[inline(always)]
     unsafe fn pop(&self, table: &Table, class: usize) -> *mut u8 {
-        // SAFETY: as the trait's.
-        unsafe { rseq::pop(table, class) }
+        // SAFETY: the caller keeps to the trait's contract, which is the section's.
+        unsafe { rseq_sections::pop(table, class) }
     }
 
     #[inline(always)]
     unsafe fn push(&self, table: &Table, class: usize, object: *mut u8) -> Pushed {
-        // SAFETY: as the trait's.
-        unsafe { rseq::push(table, class, object) }
+        // SAFETY: the caller keeps to the trait's contract, which is the section's.
+        unsafe { rseq_sections::push(table, class, object) }
     }
 
     unsafe fn push_batch(&self, table: &Table, class: usize, objects: &[*mut u8]) -> usize {
-        // SAFETY: as the trait's.
-        unsafe { rseq::push_batch(table, class, objects) }
+        // SAFETY: the caller keeps to the trait's contract, which is the section's.
+        unsafe { rseq_sections::push_batch(table, class, objects) }
     }
 
     unsafe fn pop_batch(&self, table: &Table, class: usize, objects: &mut [*mut u8]) -> usize {
-        // SAFETY: as the trait's.
-        unsafe { rseq::pop_batch(table, class, objects) }
+        // SAFETY: the caller keeps to the trait's contract, which is the section's.
+        unsafe { rseq_sections::pop_batch(table, class, objects) }
     }
 
     fn fence(&self) -> bool {

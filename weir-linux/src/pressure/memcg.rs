@@ -1,8 +1,10 @@
 //! A memory control group's limits, use and events.
 
 use super::cgroup::{GroupDir, Version};
-use super::sources::Level;
+use crate::os::fd;
+use crate::os::syscall::{Errno, Result};
 use crate::os::text::{number, number_after};
+use weir_core::base::level::Level;
 
 /// Above this a v1 limit means "none": the kernel writes the largest multiple of a page that fits.
 const V1_UNLIMITED: u64 = 1 << 62;
@@ -12,7 +14,7 @@ const V1_UNLIMITED: u64 = 1 << 62;
 pub struct Room {
     /// The limit, bytes.
     pub limit: u64,
-    /// What cannot be taken back by dropping clean file pages that nobody used lately, bytes.
+    /// What cannot be taken back by dropping clean file pages that were not used lately, bytes.
     pub working_set: u64,
     /// How many levels above the own group the limit is.
     pub up: usize,
@@ -45,7 +47,7 @@ pub fn effective_limits(dir: &GroupDir) -> Limits {
     limits
 }
 
-/// The limits of one level. For v1's own level the kernel knows the ancestors' that are out of sight.
+/// The limits of one level. At its own level v1 also gives the lowest limit of the ancestors that are out of sight.
 fn own_limits(dir: &GroupDir, up: usize) -> Limits {
     let mut buf = [0u8; 32];
     let mut read = |name: &[u8]| dir.read_file(up, name, &mut buf).ok().and_then(number);
@@ -143,6 +145,28 @@ impl EventCounts {
         let value = |key: &[u8]| number_after(text, key).unwrap_or(0);
         let oom = value(b"oom ").saturating_add(value(b"oom_kill "));
         Self { high: value(b"high "), max: value(b"max "), oom }
+    }
+
+    /// Reads the open file from its beginning. `ENODATA`: the group was removed.
+    pub fn read(file: i32) -> Result<Self> {
+        let mut buf = [0u8; 512];
+        let len = fd::pread(file, &mut buf, 0)?;
+        if len == 0 {
+            return Err(Errno::ENODATA);
+        }
+        Ok(Self::parse(&buf[..len]))
+    }
+
+    /// How bad it is that the counters have come from `before` to these. A group at its hard limit may only be full of
+    /// file pages, so `max` alone is not severe; the room that is left is read besides. A kill is severe.
+    pub fn level_since(self, before: Self) -> Level {
+        if self.oom > before.oom {
+            Level::Severe
+        } else if self.high > before.high || self.max > before.max {
+            Level::Some
+        } else {
+            Level::None
+        }
     }
 }
 

@@ -6,25 +6,23 @@ pub use weir_core::caches::figures::CacheStats;
 pub use weir_core::caches::geometry::MAX_OBJECT;
 pub use weir_core::caches::user_cache::{Busy, CacheId, Fini, Flags, Init, LimitError, MakeError, Spec};
 
-use super::heap::HEAP;
-use super::start;
-use crate::threads::finalizer;
+use crate::process::heap::{FINALIZER, HEAP, on_first_use};
 
 /// Makes a cache. One with a `fini` starts a thread of the program's kind the first time, which calls those of
-/// objects whose slabs are to go back.
+/// objects whose slabs are to be released.
 pub fn make(spec: &Spec<'_>) -> Result<CacheId, MakeError> {
-    start::on_first_use();
+    on_first_use();
     if spec.fini.is_some() {
-        finalizer::start();
+        FINALIZER.start();
     }
     HEAP.make_cache(spec)
 }
 
 /// Destroys a cache; fails if objects of it are still out, and then nothing has happened. Calls `fini` for the rest,
-/// and waits for reclaim that has some of them in its hands.
+/// and waits for reclaim that is at work on some of them.
 ///
 /// # Safety
-/// Nobody uses the cache meanwhile, nor afterwards if this succeeds.
+/// No other code uses the cache meanwhile, nor afterwards if this succeeds.
 pub unsafe fn destroy(id: CacheId) -> Result<(), Busy> {
     // SAFETY: as the caller promises.
     unsafe { HEAP.destroy_cache(id) }
@@ -34,16 +32,33 @@ pub unsafe fn destroy(id: CacheId) -> Result<(), Busy> {
 /// refills.
 #[inline(always)]
 pub fn alloc(id: CacheId) -> *mut u8 {
+    let object = HEAP.cache_alloc_fast(id);
+    if object.is_null() { alloc_slow(id) } else { object }
+}
+
+#[cold]
+fn alloc_slow(id: CacheId) -> *mut u8 {
     HEAP.cache_alloc(id)
 }
 
 /// Takes an object back, on whatever CPU: O(1), a few nanoseconds, but for overflows.
 ///
 /// # Safety
-/// The object is the cache's (another is named as a misuse, as far as can be seen), and nobody uses it any more.
+/// The object is the cache's (another is named as a misuse, as far as can be seen), and it is not used any more.
 #[inline(always)]
 pub unsafe fn free(id: CacheId, object: *mut u8) {
-    // SAFETY: as the caller promises.
+    // SAFETY: the caller gives the object up.
+    if !unsafe { HEAP.cache_free_fast(id, object) } {
+        // SAFETY: it was not taken back.
+        unsafe { free_slow(id, object) }
+    }
+}
+
+/// # Safety
+/// As for [`free`].
+#[cold]
+unsafe fn free_slow(id: CacheId, object: *mut u8) {
+    // SAFETY: the caller gives the object up.
     unsafe { HEAP.cache_free(id, object) }
 }
 
@@ -72,7 +87,6 @@ pub fn set_reserve(id: CacheId, objects: usize) -> Result<(), LimitError> {
 }
 
 /// The cache, of those that the program made, that has `addr` in one of its slabs.
-#[inline]
 pub fn at(addr: usize) -> Option<CacheId> {
     HEAP.cache_at(addr)
 }

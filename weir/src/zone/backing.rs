@@ -7,14 +7,14 @@ use weir_core::base::run::Run;
 use weir_core::base::units::{PAGE, PAGEBLOCK};
 use weir_core::pages::pageblock::Pageblock;
 use weir_core::pages::user_zone::{MemoryKind, UserZone};
-use weir_core::platform::{Contents, Host, Memory, Released};
+use weir_core::platform::{Contents, Host, Released};
 use weir_core::telemetry::stats;
 use weir_linux::os::mman::{self, MAP_ANONYMOUS, MAP_FIXED, MAP_HUGETLB, MAP_NORESERVE, MAP_PRIVATE, MAP_SHARED};
 use weir_linux::os::mman::{PROT_READ, PROT_WRITE};
 use weir_linux::os::syscall::Errno;
 use weir_linux::platform::release::Releaser;
 use weir_linux::platform::statics::{STATS, TUNABLES};
-use weir_linux::process::heap::HEAP;
+use weir_linux::process::calls;
 
 use super::errors::{OsError, ZoneError};
 use super::geometry::{BLOCK, MAX_RUN};
@@ -128,10 +128,9 @@ impl Home {
             return Err(ZoneError::Size { size });
         }
         // Sets the heap up for this process, if nothing was allocated yet: a fork is to find the zone whole.
-        HEAP.prepare();
         let len = (size_of::<State>() + UserZone::descriptor_bytes(size)).next_multiple_of(PAGE);
         // Apart from what programs may write past the end of.
-        let state = HEAP.platform().map_metadata(len, PAGE).ok_or(OsError::new(Errno::ENOMEM))?;
+        let state = calls::map_metadata(len).ok_or(OsError::new(Errno::ENOMEM))?;
         let mapped = reserve(size).and_then(|at| kind.map(at).map(|()| at).inspect_err(|_| unmap(at)));
         let memory = mapped.map_err(|why| {
             unmap(Run { addr: state, len });
@@ -153,7 +152,7 @@ impl Home {
             (&raw mut (*state).zone).write(UserZone::new(memory, blocks, below, shape));
             (&raw mut (*state).memory).write(memory);
             (&raw mut (*state).len).write(len);
-            HEAP.pages().add_zone(NonNull::new_unchecked(&raw mut (*state).zone));
+            calls::add_zone(NonNull::new_unchecked(&raw mut (*state).zone));
             stats::add(&STATS.zone_bytes, size as u64);
             Ok(Self(NonNull::new_unchecked(state)))
         }
@@ -191,7 +190,7 @@ impl fmt::Debug for Home {
 
 impl Drop for Home {
     fn drop(&mut self) {
-        HEAP.pages().remove_zone(self.zone());
+        calls::remove_zone(self.zone());
         let (memory, len) = (self.memory(), self.state().len);
         STATS.zone_bytes.fetch_sub(memory.len as u64, Relaxed);
         unmap(memory);

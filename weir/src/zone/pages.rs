@@ -7,7 +7,7 @@ use weir_core::base::run::Run;
 use weir_core::base::units::{PAGE, PAGEBLOCK, order_of};
 use weir_linux::os::syscall::Errno;
 use weir_linux::os::{fd, mman};
-use weir_linux::process::heap::HEAP;
+use weir_linux::process::calls;
 
 use super::backing::{Home, Kind};
 use super::errors::{OfflineError, OsError, ZoneError};
@@ -120,17 +120,17 @@ impl Zone {
         if bytes == 0 || bytes > MAX_RUN || !align.is_power_of_two() || align > MAX_RUN {
             return None;
         }
-        let (engine, zone) = (HEAP.engine(), self.0.zone());
+        let zone = self.0.zone();
         let pages = bytes.div_ceil(PAGE);
-        let run = engine.pages().zone_take(zone, pages, order_of(align.div_ceil(PAGE))).ok()?;
-        let (addr, len) = (engine.pages().zone_addr(zone, run), pages * PAGE);
+        let (addr, zero) = calls::zone_take(zone, pages, order_of(align.div_ceil(PAGE))).ok()?;
+        let len = pages * PAGE;
         if self.0.is_huge() && !populate(Run { addr, len }) {
             // The pool is empty: a touch would end the process.
-            let _ = engine.pages().zone_give(zone, addr, pages);
+            let _ = calls::zone_give(zone, addr, pages);
             return None;
         }
         let at = NonNull::new(addr as *mut u8)?;
-        Some(Pages::new(self, NonNull::slice_from_raw_parts(at, len), run.zero))
+        Some(Pages::new(self, NonNull::slice_from_raw_parts(at, len), zero))
     }
 
     /// Turns a run back into a value that [`Pages::into_raw`] gave up.
@@ -149,7 +149,7 @@ impl Zone {
 
     /// What the zone holds now. O(size / 2 MiB).
     pub fn usage(&self) -> ZoneUsage {
-        let pages = HEAP.pages().zone_usage(self.0.zone());
+        let pages = calls::zone_usage(self.0.zone());
         ZoneUsage {
             bytes: pages.pages * PAGE,
             used_bytes: pages.used * PAGE,
@@ -190,7 +190,7 @@ impl Zone {
     pub fn offline(&self, range: Range<usize>) -> Result<(), OfflineError> {
         let blocks = self.blocks(&range)?;
         let in_use = |why: weir_core::pages::user_zone::InUse| OfflineError::InUse { bytes: why.pages * PAGE };
-        HEAP.pages().zone_offline(self.0.zone(), blocks).map_err(in_use)
+        calls::zone_offline(self.0.zone(), blocks).map_err(in_use)
     }
 
     /// [`Zone::offline`] in steps: from now on nothing is handed out in `range`; returns how many bytes there are still in
@@ -209,7 +209,7 @@ impl Zone {
     /// ```
     pub fn drain(&self, range: Range<usize>) -> Result<usize, OfflineError> {
         let blocks = self.blocks(&range)?;
-        Ok(HEAP.pages().zone_close(self.0.zone(), blocks) * PAGE)
+        Ok(calls::zone_close(self.0.zone(), blocks) * PAGE)
     }
 
     /// Puts a range back into use that was taken offline.
@@ -218,7 +218,7 @@ impl Zone {
     /// [`OfflineError::Range`].
     pub fn online(&self, range: Range<usize>) -> Result<(), OfflineError> {
         let blocks = self.blocks(&range)?;
-        HEAP.pages().zone_open(self.0.zone(), blocks);
+        calls::zone_open(self.0.zone(), blocks);
         Ok(())
     }
 
@@ -306,7 +306,7 @@ impl DerefMut for Pages<'_> {
 impl Drop for Pages<'_> {
     fn drop(&mut self) {
         let (addr, pages) = (self.run.addr().get(), self.run.len() / PAGE);
-        let given = HEAP.pages().zone_give(self.zone.0.zone(), addr, pages);
+        let given = calls::zone_give(self.zone.0.zone(), addr, pages);
         debug_assert_eq!(given, Ok(()));
     }
 }

@@ -1,12 +1,18 @@
-//! A thread that libc does not know of: no TLS of its own, no allocation, no stack guard of libc's.
+//! A thread that libc has no record of: no TLS of its own, no allocation, no stack guard of libc's.
 //!
-//! `pthread_create` allocates and takes libc's locks, and Weir starts its thread from inside `malloc`. So the thread
-//! is made by `clone`. It has a block of zeros where its thread pointer points, runs Weir's code alone (and callbacks
-//! of a program that knows Weir, which may allocate: it has a restartable-sequence area like any other thread), and
-//! all its signals are blocked. There is one at a time in each [`Place`].
+//! `pthread_create` allocates and takes libc's locks, and Weir starts its thread from inside `malloc`. So the thread is
+//! made by `clone`. It has a block of zeros where its thread pointer points, runs Weir's code alone (and callbacks of a
+//! program that uses Weir's API, which may allocate: it has a restartable-sequence area like any other thread), and all
+//! its signals are blocked. There is at most one at a time in each [`RawThread`].
 
+use weir_core::base::units::PAGE;
+
+use crate::os::clock::monotonic_ns;
+use crate::os::futex::futex_wait_shared;
 use crate::os::mman::{self, PROT_NONE};
-use crate::os::process::{futex_wait_shared, getpid, monotonic_ns, sched_yield, set_signal_mask, tgkill};
+use crate::os::process::getpid;
+use crate::os::scheduling::sched_yield;
+use crate::os::signals::{set_signal_mask, tgkill};
 use crate::platform::rseq;
 use core::arch::asm;
 use core::sync::atomic::{
@@ -20,9 +26,11 @@ use linux_raw_sys::general as sys;
 const STACK: usize = 64 << 10;
 /// Bytes below and above the thread pointer at least: static TLS lies below, libc's thread header above.
 const TLS: usize = 32 << 10;
-const GUARD: usize = 4096;
-/// Alignment of a thread pointer, and of the parts around it.
-const PAGE: usize = 4096;
+/// Bytes below the stack that may not be touched.
+const GUARD: usize = PAGE;
+
+/// What a thread runs: its two arguments are those of [`RawThread::spawn`].
+pub type Body = extern "C" fn(usize, usize) -> !;
 
 /// Claimed, and not yet mapped.
 const CLAIMED: usize = 1;
@@ -30,8 +38,9 @@ const CLAIMED: usize = 1;
 /// (`strace`) may keep the thread for as long as it likes.
 const REMOVAL_NS: u64 = 20_000_000;
 
-/// A thread's memory, and its length.
-pub struct Place {
+/// Room for one thread: its memory and whether it is there. A static, as the kernel writes to it when the thread ends.
+pub struct RawThread {
+    /// Stack and thread-local memory.
     /// 0 while there is no thread.
     memory: AtomicUsize,
     length: AtomicUsize,
@@ -42,8 +51,8 @@ pub struct Place {
     id: AtomicU32,
 }
 
-impl Place {
-    /// Nobody's.
+impl RawThread {
+    /// No thread.
     pub const fn new() -> Self {
         Self {
             memory: AtomicUsize::new(0),
@@ -53,9 +62,9 @@ impl Place {
         }
     }
 
-    /// Starts `body`, which is given `number`, on a new thread; its id. `None`: memory or the thread was refused, or there
-    /// is one that has not ended.
-    pub fn spawn(&self, body: extern "C" fn(usize) -> !, number: usize) -> Option<u32> {
+    /// Starts `body`, which is given `owner` and `number`, on a new thread; its id. `None`: memory or the thread was
+    /// refused, or there is one that has not ended.
+    pub fn spawn(&self, body: Body, owner: usize, number: usize) -> Option<u32> {
         self.memory.compare_exchange(0, CLAIMED, AcqRel, Acquire).ok()?;
         if self.is_alive() {
             self.memory.store(0, Release);
@@ -75,9 +84,9 @@ impl Place {
             | sys::CLONE_PARENT_SETTID
             | sys::CLONE_CHILD_CLEARTID;
         let started = self.lay_out().and_then(|(top, pointer)| {
-            // SAFETY: the child runs on its own stack and never returns from `body`; the parent goes on as if nothing was.
-            // The kernel writes the id to a word that stays: a place is a static.
-            let thread = unsafe { clone(flags as usize, top, &self.alive, pointer, body, number) };
+            // SAFETY: the child runs on its own stack and never returns from `body`; the parent goes on as if nothing
+            // was. The kernel writes the id to a word that stays: a `RawThread` is a static.
+            let thread = unsafe { clone(flags as usize, top, &self.alive, pointer, body, owner, number) };
             u32::try_from(thread).ok()
         });
         let _ = set_signal_mask(mask);
@@ -119,8 +128,8 @@ impl Place {
         self.alive.load(Acquire)
     }
 
-    /// Waits until the kernel has removed the thread, which was asked to end; gives up at `deadline`, a time of the
-    /// monotonic clock. The kernel clears `alive` before it lets go of the thread's root directory and before it takes the
+    /// Waits until the kernel has removed the thread, which is about to end; gives up at `deadline`, a time of the
+    /// monotonic clock. The kernel clears `alive` before it drops the thread's root directory and before it takes the
     /// thread out of the process, so both are waited for.
     pub fn wait_gone(&self, deadline: u64) {
         loop {
@@ -144,7 +153,7 @@ impl Place {
         self.id.store(0, Relaxed);
         let memory = self.memory.swap(0, Acquire);
         if memory > CLAIMED {
-            // SAFETY: mapped by `lay_out`, and nobody runs on it, as the caller says.
+            // SAFETY: mapped by `lay_out`, and no thread runs on it, as the caller says.
             let _ = unsafe { mman::munmap(memory as *mut u8, self.length.load(Relaxed)) };
         }
     }
@@ -156,20 +165,20 @@ impl Place {
     }
 
     /// On the thread: from now on another one may be started.
-    pub fn leave(&self) -> Leaving {
+    pub fn leave(&self) -> Exit {
         // Its length first: the next thread may set another as soon as the memory is given up.
         let length = self.length.load(Relaxed);
-        Leaving { memory: self.memory.swap(0, AcqRel), length }
+        Exit { memory: self.memory.swap(0, AcqRel), length }
     }
 }
 
-/// The calling thread's own memory, which it takes along as it ends.
-pub struct Leaving {
+/// The end of the calling thread, which unmaps its own memory.
+pub struct Exit {
     memory: usize,
     length: usize,
 }
 
-impl Leaving {
+impl Exit {
     /// Ends the thread. If it is the process's last, the process ends with `status` (from Linux 5.17 on; with the main
     /// thread's before).
     pub fn end(self, status: i32) -> ! {
@@ -188,19 +197,20 @@ impl Leaving {
 }
 
 /// # Safety
-/// `top` is the upper end of a fresh stack, aligned to 16; `pointer` a thread pointer's block; `alive` stays for as long as
-/// the thread.
+/// `top` is the upper end of a fresh stack, aligned to 16; `pointer` a thread pointer's block; `alive` stays for as
+/// long as the thread.
 unsafe fn clone(
     flags: usize,
     top: usize,
     alive: &AtomicU32,
     pointer: usize,
-    body: extern "C" fn(usize) -> !,
+    body: Body,
+    owner: usize,
     number: usize,
 ) -> isize {
     let ret: isize;
-    // SAFETY: as the caller promises. In the child (rax = 0), which begins with its parent's registers, the stack is empty:
-    // call `body`, which never returns.
+    // SAFETY: as the caller promises. In the child (rax = 0), which begins with its parent's registers, the stack is
+    // empty: call `body`, which never returns.
     unsafe {
         asm!(
             "syscall",
@@ -208,14 +218,45 @@ unsafe fn clone(
             "jnz 60f",
             "xor ebp, ebp",
             "mov rdi, r12",
+            "mov rsi, r13",
             "call r9",
             "ud2",
             "60:",
             inlateout("rax") sys::__NR_clone as isize => ret,
             in("rdi") flags, in("rsi") top, in("rdx") alive.as_ptr(), in("r10") alive.as_ptr(), in("r8") pointer,
-            in("r9") body, in("r12") number,
+            in("r9") body, in("r12") owner, in("r13") number,
             lateout("rcx") _, lateout("r11") _,
         );
     }
     ret
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::os::thread_block::is_own_thread;
+
+    static THREAD: RawThread = RawThread::new();
+    /// What the thread was given and saw: owner, number, and 1 if it is marked as Weir's own and on its own stack.
+    static SEEN: [AtomicUsize; 3] = [const { AtomicUsize::new(0) }; 3];
+
+    extern "C" fn body(owner: usize, number: usize) -> ! {
+        rseq::register(true);
+        let is_own = is_own_thread() && THREAD.is_here();
+        for (seen, value) in SEEN.iter().zip([owner, number, usize::from(is_own)]) {
+            seen.store(value, Relaxed);
+        }
+        THREAD.leave().end(0)
+    }
+
+    #[test]
+    fn a_thread_gets_its_arguments_is_marked_and_is_waited_for() {
+        for round in 1..=3 {
+            assert!(THREAD.spawn(body, 7, round).is_some());
+            THREAD.wait_gone(monotonic_ns() + 10_000_000_000);
+            assert!(!THREAD.is_alive() && THREAD.id() == 0);
+            assert_eq!(SEEN.each_ref().map(|seen| seen.load(Relaxed)), [7, round, 1]);
+        }
+        assert!(!is_own_thread() && !THREAD.is_here());
+    }
 }
