@@ -42,7 +42,7 @@ pub fn doctor(json: bool) -> Result<i32, Failure> {
     let checks = all_checks();
     if json {
         let text =
-            serde_json::to_string_pretty(&checks).map_err(|e| Failure::own(format!("cannot write JSON: {e}")))?;
+            serde_json::to_string_pretty(&checks).map_err(|e| Failure::of_weir(format!("cannot write JSON: {e}")))?;
         output::print(&(text + "\n"))?;
     } else {
         output::print(&table(&checks))?;

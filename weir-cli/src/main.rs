@@ -37,7 +37,7 @@ fn refuse(error: &clap::Error) -> ! {
     }
     std::process::exit(match error.exit_code() {
         0 => 0,
-        _ if is_run => base::failure::OWN,
+        _ if is_run => base::failure::WEIR_FAILED,
         status => status,
     })
 }

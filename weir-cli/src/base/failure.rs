@@ -11,12 +11,12 @@ pub struct Failure {
 }
 
 /// Weir itself cannot go on. 125, as `env` and `timeout` have it, keeps 126 and 127 for the program.
-pub const OWN: i32 = 125;
+pub const WEIR_FAILED: i32 = 125;
 
 impl Failure {
     /// Weir itself cannot go on.
-    pub fn own(message: String) -> Self {
-        Self { status: OWN, message }
+    pub fn of_weir(message: String) -> Self {
+        Self { status: WEIR_FAILED, message }
     }
     /// The program is there but cannot be executed.
     pub fn not_executable(message: String) -> Self {

@@ -15,5 +15,5 @@ pub fn print(text: &str) -> Result<(), Failure> {
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
     let mut out = std::io::stdout();
     let done = out.write_all(text.as_bytes()).and_then(|()| out.flush());
-    done.map_err(|e| Failure::own(format!("cannot write to standard output: {e}")))
+    done.map_err(|e| Failure::of_weir(format!("cannot write to standard output: {e}")))
 }

@@ -26,10 +26,10 @@ const FORWARDED: [i32; 16] = [
 ];
 
 /// The signals that came, with who sent them.
-pub type Caught = SignalsInfo<WithOrigin>;
+pub type CaughtSignals = SignalsInfo<WithOrigin>;
 
 /// Catches signals to forward, and `SIGCHLD`. What is ignored (as under `nohup`) stays so, for the program as well.
-pub fn catch() -> std::io::Result<Caught> {
+pub fn catch() -> std::io::Result<CaughtSignals> {
     let mut caught: Vec<i32> = FORWARDED.into_iter().filter(|&signal| !is_ignored(signal)).collect();
     caught.push(s::SIGCHLD);
     SignalsInfo::new(caught)

@@ -8,14 +8,14 @@ mod watch;
 
 use crate::base::failure::Failure;
 use crate::base::output;
-use crate::base::sink::Sink;
+use crate::base::sink::ResultFile;
 use crate::command_line::RunOptions;
 use crate::library;
-use crate::processes::elf;
-use crate::processes::reap::{self, End, Ended};
+use crate::processes::program_file;
+use crate::processes::reap::{self, ProgramEnd, ReapedProgram};
 use crate::processes::signals;
 use crate::processes::stats_file::StatsFile;
-use crate::processes::tree::Tree;
+use crate::processes::tree::ProcessTree;
 use census::Census;
 use std::io::ErrorKind;
 use std::os::unix::process::CommandExt;
@@ -32,15 +32,15 @@ const OTHER_VARIABLES: [&str; 4] = ["WEIR_LIB", "WEIR_STATS", "WEIR_PEERS_DIR", 
 /// Runs the program; gives the status to exit with.
 pub fn run(options: &RunOptions) -> Result<i32, Failure> {
     let library = library::find()?;
-    let stats = StatsFile::create().map_err(|e| Failure::own(format!("no memory for statistics: {e}")))?;
+    let stats = StatsFile::create().map_err(|e| Failure::of_weir(format!("no memory for statistics: {e}")))?;
     // Opened first: an unwritable file should be known before an hour's run, not after.
-    let json = options.json.as_deref().map(|path| Sink::open("--json", path)).transpose()?;
+    let json = options.json.as_deref().map(|path| ResultFile::open("--json", path)).transpose()?;
     let mut trace = options.trace.as_deref().map(Trace::create).transpose()?;
     warn_of_settings();
     warn_of_obstacles(Path::new(&options.program[0]));
     warn_of_silence(&stats);
-    let mut caught = signals::catch().map_err(|e| Failure::own(format!("cannot catch signals: {e}")))?;
-    let census = Census::new(Tree::new(), options.limit, &library);
+    let mut caught = signals::catch().map_err(|e| Failure::of_weir(format!("cannot catch signals: {e}")))?;
+    let census = Census::new(ProcessTree::new(), options.limit, &library);
     reap::adopt_orphans();
     let started = Instant::now();
     let own_peak = own_peak_bytes();
@@ -57,11 +57,11 @@ pub fn run(options: &RunOptions) -> Result<i32, Failure> {
     if let (Some(mut sink), Some(path)) = (json, options.json.as_deref()) {
         let text = serde_json::to_string_pretty(&summary).unwrap_or_default() + "\n";
         sink.write(&text)
-            .map_err(|e| Failure::own(format!("cannot write {}: {e}: is its disk full?", path.display())))?;
+            .map_err(|e| Failure::of_weir(format!("cannot write {}: {e}: is its disk full?", path.display())))?;
     }
     Ok(match ended.end {
-        End::Exited(status) => status,
-        End::Killed(signal) => {
+        ProgramEnd::Exited(status) => status,
+        ProgramEnd::Killed(signal) => {
             signals::die_of(signal);
             128 + signal
         }
@@ -72,7 +72,7 @@ fn summarise(
     options: &RunOptions,
     stats: &StatsFile,
     census: Census,
-    ended: Ended,
+    ended: ReapedProgram,
     own_peak: u64,
     started: Instant,
 ) -> Summary {
@@ -82,8 +82,8 @@ fn summarise(
     let peak = census.peak.as_ref().map(|peak| peak.bytes);
     let mut summary = Summary {
         program: options.program[0].to_string_lossy().into_owned(),
-        exit_status: if let End::Exited(status) = ended.end { Some(status) } else { None },
-        signal: if let End::Killed(signal) = ended.end { Some(signal) } else { None },
+        exit_status: if let ProgramEnd::Exited(status) = ended.end { Some(status) } else { None },
+        signal: if let ProgramEnd::Killed(signal) = ended.end { Some(signal) } else { None },
         elapsed_seconds: started.elapsed().as_secs_f64(),
         peak_resident_bytes: counted.map(|bytes| bytes.saturating_sub(census.most_shared)).max(peak),
         peak_resident_bound_bytes: ended.peak,
@@ -113,7 +113,7 @@ fn warn_of_settings() {
 }
 
 fn warn_of_obstacles(program: &Path) {
-    if let Some(why) = elf::resolve(program).and_then(|path| elf::preload_obstacle(&path)) {
+    if let Some(why) = program_file::resolve(program).and_then(|path| program_file::preload_obstacle(&path)) {
         output::say(format_args!(
             "weir: warning: {why}: its own malloc cannot be replaced by preloading, so it runs without Weir\n"
         ));
@@ -166,7 +166,7 @@ fn spawn(options: &RunOptions, library: &Path, stats: &StatsFile) -> Result<i32,
 fn spawn_failure(program: &Path, error: &std::io::Error) -> Failure {
     let name = program.display();
     match error.kind() {
-        ErrorKind::NotFound if elf::resolve(program).is_none() => {
+        ErrorKind::NotFound if program_file::resolve(program).is_none() => {
             Failure::not_found(format!("{name}: program not found: check its name, or give a path with a slash"))
         }
         ErrorKind::NotFound => {

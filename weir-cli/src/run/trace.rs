@@ -50,7 +50,7 @@ impl Trace {
         let flushed = self.file.flush();
         match self.error.map_or(flushed, Err) {
             Ok(()) => Ok(()),
-            Err(e) => Err(Failure::own(format!("cannot write {}: {e}: is its disk full?", self.path.display()))),
+            Err(e) => Err(Failure::of_weir(format!("cannot write {}: {e}: is its disk full?", self.path.display()))),
         }
     }
 }

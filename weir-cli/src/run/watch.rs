@@ -6,7 +6,7 @@ use super::trace::{self, Trace};
 use crate::base::output;
 use crate::base::units::bytes;
 use crate::command_line::RunOptions;
-use crate::processes::reap::{self, Ended};
+use crate::processes::reap::{self, ReapedProgram};
 use crate::processes::signals;
 use crate::processes::stats_file::StatsFile;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -18,9 +18,9 @@ pub fn watch(
     program: i32,
     stats: &StatsFile,
     census: Census,
-    caught: &mut signals::Caught,
+    caught: &mut signals::CaughtSignals,
     trace: Option<&mut Trace>,
-) -> (Census, Ended) {
+) -> (Census, ReapedProgram) {
     let (over, is_over) = std::sync::mpsc::channel::<()>();
     let tree = census.tree.clone();
     std::thread::scope(|scope| {
