@@ -1,7 +1,7 @@
 //! How many instructions a call of malloc and of free is, counted one by one.
 
 use crate::harness::args::RunArgs;
-use crate::harness::child::{Kept, command, load_program};
+use crate::harness::child::{KilledOnDrop, command, load_program};
 use crate::harness::rounds;
 use crate::harness::single_step::{Counts, Stopped};
 use crate::harness::statistics::{Sample, student};
@@ -75,7 +75,7 @@ fn count(allocator: &Allocator, size: u64, manner: &str) -> Result<Counts, Strin
     let mut start = command(load_program()?, allocator);
     start.args(["calls", &size.to_string(), manner]);
     start.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::inherit());
-    let mut child = Kept(start.spawn().map_err(|why| format!("cannot start weir-lab-load: {why}"))?);
+    let mut child = KilledOnDrop(start.spawn().map_err(|why| format!("cannot start weir-lab-load: {why}"))?);
     let mut line = String::new();
     let pipe = child.0.stdout.take().ok_or("no output to read")?;
     BufReader::new(pipe).read_line(&mut line).map_err(|why| format!("cannot read its output: {why}"))?;

@@ -6,8 +6,8 @@
 //! the C library's own object is preloaded. The row `(as packaged)` is the binary as it comes, purge and all.
 
 use crate::harness::args::RunArgs;
-use crate::harness::child::{Kept, command};
-use crate::harness::procfs::memory;
+use crate::harness::child::{KilledOnDrop, command};
+use crate::harness::proc_files::memory;
 use crate::harness::resp::{self, Client};
 use crate::harness::statistics::{Sample, student};
 use crate::harness::tables::{Table, mib, spread};
@@ -91,7 +91,7 @@ fn one(server: &Path, allocator: &Allocator, bytes: usize, looks: &[f64]) -> Res
     start.arg("--unixsocket").arg(&socket).arg("--dir").arg(&directory);
     start.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     end_with_the_harness(&mut start);
-    let server = Kept(start.spawn().map_err(|why| format!("cannot start redis-server: {why}"))?);
+    let server = KilledOnDrop(start.spawn().map_err(|why| format!("cannot start redis-server: {why}"))?);
     let mut client = Client::connect(&socket, START_LIMIT)?;
     fill(&mut client, bytes)?;
     let full = memory(server.0.id())?.rss as f64;

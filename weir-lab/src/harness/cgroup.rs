@@ -101,8 +101,9 @@ impl Cgroup {
             return self.read("memory.swap.current");
         }
         let text = fs::read_to_string(self.path.join("memory.stat")).map_err(|why| format!("memory.stat: {why}"))?;
-        // Version 1 counts swap only where it is built to account it.
-        crate::harness::procfs::kib_field(&text, "total_swap ").ok_or_else(|| "memory.stat counts no swap here".into())
+        // Version 1 counts swap only if the kernel is built to account it.
+        let count = text.lines().find_map(|line| line.strip_prefix("total_swap ")?.parse().ok());
+        count.ok_or_else(|| "memory.stat counts no swap here".into())
     }
 
     /// The file into which a process writes its number to join.

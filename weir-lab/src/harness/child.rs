@@ -50,9 +50,9 @@ pub fn command(program: impl AsRef<std::ffi::OsStr>, allocator: &Allocator) -> C
 }
 
 /// A child that is killed and waited for if nobody else does.
-pub struct Kept(pub Child);
+pub struct KilledOnDrop(pub Child);
 
-impl Drop for Kept {
+impl Drop for KilledOnDrop {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -64,7 +64,7 @@ pub fn run(mut command: Command, limit: Duration, what: &str) -> Result<Finished
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let start = Instant::now();
     // std starts this child by vfork, so no copied page of the harness is in its faults.
-    let mut child = Kept(command.spawn().map_err(|why| format!("cannot start {what}: {why}"))?);
+    let mut child = KilledOnDrop(command.spawn().map_err(|why| format!("cannot start {what}: {why}"))?);
     let output = read_until(&mut child.0, start + limit).map_err(|why| format!("{what}: {why}"))?;
     let (status, usage) = wait(child.0.id())?;
     let mut complaint = String::new();

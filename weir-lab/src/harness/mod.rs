@@ -8,7 +8,7 @@ pub mod huge_pages;
 pub mod machine;
 pub mod phases;
 pub mod pressure_fifo;
-pub mod procfs;
+pub mod proc_files;
 pub mod resp;
 pub mod restore;
 pub mod rounds;

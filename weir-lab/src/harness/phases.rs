@@ -1,8 +1,8 @@
 //! A program of ours that goes through phases: it says a line of JSON after each, and waits to be let into the next.
 
 use crate::harness::cgroup::{Cgroup, enter};
-use crate::harness::child::{Kept, command, load_program, wait_readable};
-use crate::harness::procfs::{Memory, memory};
+use crate::harness::child::{KilledOnDrop, command, load_program, wait_readable};
+use crate::harness::proc_files::{ProcessMemory, memory};
 use crate::peers::Allocator;
 use serde_json::Value;
 use std::io::{Read, Write};
@@ -20,7 +20,7 @@ pub fn load(allocator: &Allocator, words: &[String]) -> Result<Command, String> 
 
 /// Such a program under way.
 pub struct Phased {
-    child: Kept,
+    child: KilledOnDrop,
     name: String,
     /// What it said of its last phase.
     pub said: Value,
@@ -35,7 +35,7 @@ impl Phased {
             enter(&mut start, cgroup);
         }
         start.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit());
-        let child = Kept(start.spawn().map_err(|why| format!("cannot start {name}: {why}"))?);
+        let child = KilledOnDrop(start.spawn().map_err(|why| format!("cannot start {name}: {why}"))?);
         let mut phased = Phased { child, name: name.into(), said: Value::Null, since: Instant::now() };
         phased.listen()?;
         Ok(phased)
@@ -49,12 +49,12 @@ impl Phased {
     }
 
     /// What it occupies now.
-    pub fn memory(&self) -> Result<Memory, String> {
+    pub fn memory(&self) -> Result<ProcessMemory, String> {
         memory(self.child.0.id())
     }
 
     /// What it occupies at `seconds` after its last phase.
-    pub fn memory_at(&self, seconds: f64) -> Result<Memory, String> {
+    pub fn memory_at(&self, seconds: f64) -> Result<ProcessMemory, String> {
         let moment = self.since + Duration::from_secs_f64(seconds);
         std::thread::sleep(moment.saturating_duration_since(Instant::now()));
         self.memory()

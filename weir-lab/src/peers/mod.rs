@@ -1,6 +1,7 @@
 //! The allocators that are compared, how each is found, and how to get it.
 
 pub mod build;
+use procfs::process::{MMapPath, Process};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -134,9 +135,11 @@ pub fn choose(asked: &[String], weir_path: Option<&Path>) -> Result<Vec<Allocato
 
 /// The shared object of the C library itself, for programs that link another malloc of their own.
 pub fn libc_object() -> Result<PathBuf, String> {
-    let maps = std::fs::read_to_string("/proc/self/maps").map_err(|why| format!("/proc/self/maps: {why}"))?;
-    let path = maps.lines().filter_map(|line| line.split_whitespace().nth(5)).find(|path| path.contains("/libc.so"));
-    path.map(PathBuf::from).ok_or_else(|| "this program is not linked with glibc".into())
+    let maps = Process::myself().and_then(|process| process.maps()).map_err(|why| why.to_string())?;
+    let is_libc = |path: &PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("libc.so"));
+    let files =
+        maps.into_iter().filter_map(|map| if let MMapPath::Path(path) = map.pathname { Some(path) } else { None });
+    files.into_iter().find(is_libc).ok_or_else(|| "this program is not linked with glibc".into())
 }
 
 fn libc_version() -> String {

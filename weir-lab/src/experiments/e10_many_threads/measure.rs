@@ -1,6 +1,6 @@
 //! What is run, and the rows that come of it.
 
-use crate::harness::child::{Kept, command, load_program, wait_readable};
+use crate::harness::child::{KilledOnDrop, command, load_program, wait_readable};
 use crate::harness::rounds;
 use crate::harness::statistics::Sample;
 use crate::peers::Allocator;
@@ -70,7 +70,7 @@ fn too_much(fewer: &Row, index: usize, threads: u64) -> Option<String> {
         return Some(format!("{why} ({} threads)", fewer.threads));
     }
     let expected = before.resident[0].median() * threads as f64 / fewer.threads as f64;
-    let available = crate::harness::procfs::available_memory().ok()? as f64;
+    let available = crate::harness::proc_files::available_memory().ok()? as f64;
     (expected > 0.75 * available).then(|| {
         let gib = f64::from(1 << 30);
         format!("would need {:.1} GiB of the {:.1} available", expected / gib, available / gib)
@@ -81,7 +81,7 @@ fn one(threads: u64, allocator: &Allocator, how: &str) -> Result<[f64; LOOKS.len
     let mut start = command(load_program()?, allocator);
     start.args(["many-threads", &threads.to_string(), how]);
     start.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = Kept(start.spawn().map_err(|why| format!("cannot start weir-lab-load: {why}"))?);
+    let mut child = KilledOnDrop(start.spawn().map_err(|why| format!("cannot start weir-lab-load: {why}"))?);
     let pipe = child.0.stdout.take().ok_or("no output to read")?;
     wait_readable(&pipe, Instant::now() + LIMIT)?;
     let mut line = String::new();
@@ -96,7 +96,7 @@ fn one(threads: u64, allocator: &Allocator, how: &str) -> Result<[f64; LOOKS.len
     let mut looks = [0.0; LOOKS.len()];
     for (look, seconds) in looks.iter_mut().zip(LOOKS) {
         std::thread::sleep((asleep + Duration::from_secs_f64(seconds)).saturating_duration_since(Instant::now()));
-        *look = crate::harness::procfs::memory(child.0.id())?.rss as f64;
+        *look = crate::harness::proc_files::memory(child.0.id())?.rss as f64;
     }
     Ok(looks)
 }

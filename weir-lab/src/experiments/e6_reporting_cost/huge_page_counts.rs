@@ -2,7 +2,7 @@
 
 use crate::harness::huge_pages;
 use crate::harness::phases::{Phased, load};
-use crate::harness::procfs::{Memory, vmstat};
+use crate::harness::proc_files::{ProcessMemory, vmstat};
 use crate::peers::Allocator;
 use serde_json::{Value, json};
 
@@ -19,17 +19,17 @@ pub struct Huge {
     /// Which program, and how it was led.
     pub case: &'static str,
     /// Right after its frees (before the report), and after it idled.
-    pub memory: [Memory; 2],
+    pub memory: [ProcessMemory; 2],
     /// What [`COUNTERS`] counted in between, the whole machine's.
     pub splits: [u64; 3],
     /// At the peak.
-    pub peak: Memory,
+    pub peak: ProcessMemory,
 }
 
 impl Huge {
     /// For files that others read.
     pub fn json(&self) -> Value {
-        let memory = |m: &Memory| json!({ "rss": m.rss, "huge": m.huge });
+        let memory = |m: &ProcessMemory| json!({ "rss": m.rss, "huge": m.huge });
         let splits: serde_json::Map<_, _> =
             COUNTERS.iter().zip(self.splits).map(|(name, count)| (name.to_string(), count.into())).collect();
         json!({ "thp": self.thp, "case": self.case, "peak": memory(&self.peak), "before": memory(&self.memory[0]),

@@ -4,7 +4,7 @@ use super::process::{Event, Hog, Idle, Setting, hog, idle, told_by_cgroup, told_
 use crate::harness::args::RunArgs;
 use crate::harness::cgroup::Cgroup;
 use crate::harness::huge_pages;
-use crate::harness::procfs::Memory;
+use crate::harness::proc_files::ProcessMemory;
 use crate::harness::swap;
 use crate::peers::Allocator;
 use serde_json::{Value, json};
@@ -93,7 +93,7 @@ fn one_round(allocator: &Allocator, setting: &Setting, shared: bool, runs: &mut 
 }
 
 pub(super) fn as_json(names: &[&str], subject: &str, setting: &Setting, parts: &[Part]) -> Value {
-    let memory = |m: &Memory| json!({ "rss": m.rss, "swap": m.swap, "huge": m.huge });
+    let memory = |m: &ProcessMemory| json!({ "rss": m.rss, "swap": m.swap, "huge": m.huge });
     let hog = |hog: &Hog| json!({ "turns_s": hog.turns, "pswpin": hog.swap.pages_in, "pswpout": hog.swap.pages_out });
     let idle = |run: &Idle| {
         json!({ "peak": run.peak, "free_s": run.free_seconds, "live": run.live,

@@ -4,7 +4,7 @@ use crate::harness::cgroup::{Cgroup, enter};
 use crate::harness::child::{command, load_program};
 use crate::harness::phases::{Phased, load};
 use crate::harness::pressure_fifo::Fifo;
-use crate::harness::procfs::{Memory, SwapTraffic};
+use crate::harness::proc_files::{ProcessMemory, SwapTraffic};
 use crate::peers::Allocator;
 use serde_json::Value;
 use std::path::Path;
@@ -79,7 +79,7 @@ pub struct Idle {
     /// Bytes still allocated.
     pub live: f64,
     /// At each look.
-    pub looks: Vec<Memory>,
+    pub looks: Vec<ProcessMemory>,
     /// B, where there is a cgroup to share.
     pub hog: Option<Hog>,
 }
@@ -104,7 +104,7 @@ pub struct Event {
     /// Whether somebody in A had opened the other end (of the FIFO).
     pub heard: bool,
     /// Before, 0.1 s and 1 s after.
-    pub held: [Memory; 3],
+    pub held: [ProcessMemory; 3],
 }
 
 /// How long A idles before an event: too short for what an allocator gives back by its own clock.
@@ -131,7 +131,7 @@ pub fn told_by_cgroup(allocator: &Allocator, setting: &Setting) -> Result<Event,
     after(&a, before, Instant::now(), false)
 }
 
-fn after(a: &Phased, before: Memory, event: Instant, heard: bool) -> Result<Event, String> {
+fn after(a: &Phased, before: ProcessMemory, event: Instant, heard: bool) -> Result<Event, String> {
     let mut held = [before; 3];
     for (slot, seconds) in held[1..].iter_mut().zip([0.1, 1.0]) {
         let moment = event + Duration::from_secs_f64(seconds);

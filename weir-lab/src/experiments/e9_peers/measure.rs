@@ -1,10 +1,12 @@
 //! What is run, and the rows that come of it.
 
 use super::programs::{PROGRAMS, Stage};
-use crate::harness::child;
 use crate::harness::rounds;
 use crate::harness::statistics::Sample;
+use crate::harness::{child, proc_files};
 use crate::peers::Allocator;
+use procfs::FromRead;
+use procfs::process::Status;
 use serde_json::{Value, json};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -137,9 +139,8 @@ fn measure_start(allocator: &Allocator, quick: bool, cell: &mut Cell) -> Result<
     cell.faults.push(faults as f64 / f64::from(starts));
     let mut cat = child::command("cat", allocator);
     cat.arg("/proc/self/status");
-    let status = child::run(cat, LIMIT, "cat")?.output;
-    let kib = crate::harness::procfs::kib_field(&status, "VmHWM:").ok_or("no VmHWM in /proc/self/status")?;
-    cell.peak.push(kib as f64 * 1024.0);
+    let status = Status::from_read(child::run(cat, LIMIT, "cat")?.output.as_bytes());
+    cell.peak.push(proc_files::peak_in(&status.map_err(|why| why.to_string())?)? as f64);
     Ok(())
 }
 

@@ -42,7 +42,8 @@ pub(super) const HEAP: &str = "big-heap";
 pub(super) fn heap(allocators: &[Allocator], rounds: u32) -> Result<Curve, String> {
     let mut points = Vec::new();
     for gib in HEAPS {
-        let (needed, available) = ((gib << 30) as f64 * HEADROOM, crate::harness::procfs::available_memory()? as f64);
+        let (needed, available) =
+            ((gib << 30) as f64 * HEADROOM, crate::harness::proc_files::available_memory()? as f64);
         if needed > available {
             let gib_of = |bytes: f64| bytes / f64::from(1 << 30);
             println!(

@@ -79,7 +79,7 @@ pub(super) fn phase(
         match soaked.listen() {
             Ok(false) => (),
             Ok(true) => {
-                phase.resident.push(crate::harness::procfs::memory(soaked.pid())?.rss as f64);
+                phase.resident.push(crate::harness::proc_files::memory(soaked.pid())?.rss as f64);
                 // Not in the middle of a cycle, which may hang.
                 if Instant::now() >= end {
                     break;

@@ -1,6 +1,6 @@
 //! The soak's program under way: what it says line by line, whether it still moves, and what it waits in if it does not.
 
-use crate::harness::child::Kept;
+use crate::harness::child::KilledOnDrop;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read, Write};
@@ -25,7 +25,7 @@ pub enum Ended {
 
 /// The program, in a process group of its own, as it forks.
 pub struct Soaked {
-    child: Kept,
+    child: KilledOnDrop,
     /// The beginning of a line.
     line: Vec<u8>,
     /// How often each kind was done.
@@ -38,7 +38,7 @@ impl Soaked {
     /// Starts it; a kind that stands still for longer than `patience` hangs.
     pub fn start(mut command: Command, patience: Duration) -> Result<Soaked, String> {
         command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let child = Kept(command.spawn().map_err(|why| format!("cannot start weir-lab-load: {why}"))?);
+        let child = KilledOnDrop(command.spawn().map_err(|why| format!("cannot start weir-lab-load: {why}"))?);
         if let Some(pipe) = &child.0.stdout {
             // SAFETY: a flag of this process's end of the pipe.
             unsafe { libc::fcntl(pipe.as_raw_fd(), libc::F_SETFL, libc::O_NONBLOCK) };

@@ -1,8 +1,8 @@
 //! PostgreSQL under pgbench, in a cluster of its own.
 
 use super::stage::{Figures, Stage, check_preloaded, find, start};
-use crate::harness::child::{self, Kept, command};
-use crate::harness::procfs;
+use crate::harness::child::{self, KilledOnDrop, command};
+use crate::harness::proc_files;
 use crate::peers::Allocator;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -33,7 +33,7 @@ pub fn run(stage: &Stage, allocator: &Allocator) -> Result<Figures, String> {
     let output = finished?.output;
     let line = output.lines().find_map(|line| line.strip_prefix("tps = "));
     let tps = line.and_then(|rest| rest.split(' ').next()?.parse::<f64>().ok()).ok_or("pgbench told no tps")?;
-    let faults = procfs::minor_faults(server.0.0.id())? as f64;
+    let faults = proc_files::minor_faults(server.0.0.id())? as f64;
     Ok(Figures { ns: 1e9 / tps, peak: peak as f64, faults })
 }
 
@@ -63,7 +63,7 @@ fn pgbench(home: &Path) -> Result<Command, String> {
 }
 
 /// A server that is shut down as its handbook says, so that the next one need not repair anything.
-struct Server(Kept);
+struct Server(KilledOnDrop);
 
 impl Server {
     fn start(home: &Path, allocator: Option<&Allocator>) -> Result<Server, String> {
@@ -134,10 +134,8 @@ fn other_user() -> Result<Option<(u32, u32)>, String> {
 fn peak_of_all(server: u32, over: &AtomicBool) -> u64 {
     let mut peak = 0;
     while !over.load(Ordering::Relaxed) {
-        let children = std::fs::read_to_string(format!("/proc/{server}/task/{server}/children")).unwrap_or_default();
-        let children = children.split_whitespace().filter_map(|pid| pid.parse().ok());
-        // One that has ended in the meantime has nothing.
-        let sum = children.chain([server]).filter_map(procfs::anonymous).sum();
+        // A child that has ended in the meantime counts as 0.
+        let sum = proc_files::children(server).into_iter().chain([server]).filter_map(proc_files::anonymous).sum();
         peak = peak.max(sum);
         std::thread::sleep(LOOK);
     }
