@@ -10,11 +10,11 @@ pub struct Failure {
     message: String,
 }
 
-/// Weir itself cannot go on. 125, as `env` and `timeout` have it, keeps 126 and 127 for the program.
+/// Exit status if Weir itself fails: 125, as of `env` and `timeout`, which leaves 126 and 127 to the program.
 pub const WEIR_FAILED: i32 = 125;
 
 impl Failure {
-    /// Weir itself cannot go on.
+    /// Weir itself fails.
     pub fn of_weir(message: String) -> Self {
         Self { status: WEIR_FAILED, message }
     }

@@ -9,7 +9,7 @@ const LEAST_LIMIT: u64 = 1 << 20;
 const INTERVALS: [Duration; 2] = [Duration::from_millis(10), Duration::from_secs(24 * 3600)];
 
 /// Reads a size such as `64M`, by the same rules as the variable `WEIR_LIMIT`, so the units are binary (`bytesize` reads
-/// M as a million). A number without a unit is refused: it would mean bytes, and nobody wants a limit of so few.
+/// M as a million). A number without a unit is refused: it would mean bytes, and no limit is meant in them.
 pub fn parse_limit(text: &str) -> Result<u64, String> {
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
     let without_blanks: String = text.split_whitespace().collect();

@@ -1,4 +1,4 @@
-//! Whether a running process has Weir in it, and why not.
+//! Whether a running process has loaded the library, and why not.
 
 use crate::processes::program_file;
 use crate::processes::stats_file;
@@ -29,7 +29,7 @@ pub fn name_in_maps(library: &Path) -> String {
     real.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-/// Judges a process by its mappings. What was judged before holds as long as it runs the same program.
+/// Determines the state from the mappings of a process. A final state stays as long as it runs the same program.
 pub fn judge(process: &Process, before: Option<&LibraryState>, library: &str) -> LibraryState {
     if let Some(known @ (LibraryState::Loaded | LibraryState::LoadedUncounted | LibraryState::Absent(_))) = before {
         return known.clone();
@@ -49,7 +49,7 @@ pub fn judge(process: &Process, before: Option<&LibraryState>, library: &str) ->
     after_loading(before, LibraryState::Absent(why.to_owned()))
 }
 
-/// The judgement on a process that has had the time to load the library.
+/// The state of a process that has had the time to load the library; before that time, the one it had.
 fn after_loading(before: Option<&LibraryState>, judgement: LibraryState) -> LibraryState {
     match before {
         Some(LibraryState::MissingSince(begun)) if begun.elapsed() >= LOADING => judgement,

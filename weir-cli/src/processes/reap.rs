@@ -1,6 +1,6 @@
-//! Waiting for the program, and for whatever else becomes a child of this process.
+//! Waiting for the program, and for all processes that become children of this one.
 //!
-//! A process whose parent ended is handed to the nearest ancestor that asked for it, which this one does
+//! When a process ends, the kernel makes its children those of the nearest subreaper above them, which this process is
 //! (`PR_SET_CHILD_SUBREAPER`): so a daemon that the program started stays in the tree that is watched, and in a container,
 //! where this process is PID 1 and gets all orphans, none stays behind as a zombie.
 
@@ -21,7 +21,7 @@ pub struct ReapedProgram {
     pub peak: u64,
 }
 
-/// Has orphans handed to this process. Kernels before 3.4 refuse: then daemons are lost from sight.
+/// Makes this process the subreaper. Kernels before 3.4 refuse: then daemons are not watched.
 pub fn adopt_orphans() {
     let _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
 }
@@ -59,7 +59,7 @@ fn is_empty(tree: &tree::ProcessTree) -> bool {
     tree::own_pid().is_some() && tree.pids().is_empty() && tree.pids().is_empty()
 }
 
-/// Takes all changes of state that there are: the program's end, if that is among them, and whether there is any child
+/// Waits for all children that changed state, without blocking: the program's end, if that is among them, and whether there is any child
 /// left.
 fn reap(program: i32) -> (Option<ReapedProgram>, bool) {
     let mut ended = None;

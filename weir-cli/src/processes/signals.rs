@@ -1,4 +1,4 @@
-//! Signals on their way to the program, and its way of ending handed on.
+//! Signals that are forwarded to the program, and ending as the program ended.
 
 use signal_hook::consts::signal as s;
 use signal_hook::iterator::SignalsInfo;
@@ -25,7 +25,7 @@ const FORWARDED: [i32; 16] = [
     s::SIGXFSZ,
 ];
 
-/// The signals that came, with who sent them.
+/// The signals caught, with their senders.
 pub type CaughtSignals = SignalsInfo<WithOrigin>;
 
 /// Catches signals to forward, and `SIGCHLD`. What is ignored (as under `nohup`) stays so, for the program as well.
@@ -43,7 +43,7 @@ fn is_ignored(signal: i32) -> bool {
     }
 }
 
-/// Hands a signal on, unless the programs have it already: a terminal sends to the whole process group.
+/// Forwards a signal, unless the kernel sent it: a terminal sends to the whole process group, so the programs have it.
 pub fn forward(origin: &Origin, programs: &[i32]) {
     if matches!(origin.cause, Cause::Kernel) {
         return;

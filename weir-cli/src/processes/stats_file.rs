@@ -1,4 +1,4 @@
-//! The file through which the program's processes tell their counters.
+//! The file in which the program's processes keep their counters.
 //!
 //! Page 0 hands out the others ([`Header`]); each process that uses Weir takes one and keeps its [`Stats`] there. So what
 //! a process counted outlives it, however it ended.
@@ -62,7 +62,7 @@ impl StatsFile {
         Some(format!("/proc/{pid}/fd/{}", file.as_raw_fd()))
     }
 
-    /// Why other processes cannot find it.
+    /// Why other processes cannot open it.
     pub fn obstacle(&self) -> Option<String> {
         match (&self.file, self.path()) {
             (Err(e), _) => Some(format!("cannot make a memfd: {e}")),
@@ -76,19 +76,19 @@ impl StatsFile {
         unsafe { &*self.map.cast() }
     }
 
-    /// Pages that were asked for.
-    fn asked(&self) -> u64 {
+    /// Pages requested so far.
+    fn requested(&self) -> u64 {
         self.header().next.load(Relaxed).saturating_sub(1)
     }
 
-    /// How many asked for a page when none was left.
+    /// Processes that found no page left.
     pub fn beyond(&self) -> u64 {
-        self.asked().saturating_sub(FILE_PAGES as u64 - 1)
+        self.requested().saturating_sub(FILE_PAGES as u64 - 1)
     }
 
     /// The pages in use.
     pub fn pages(&self) -> impl Iterator<Item = &Stats> {
-        let taken = (self.asked() as usize).min(FILE_PAGES - 1);
+        let taken = (self.requested() as usize).min(FILE_PAGES - 1);
         (1..=taken)
             .map(|number| self.page(number))
             .filter(|page| page.magic.load(Relaxed) == MAGIC && page.version.load(Relaxed) == VERSION)
@@ -114,7 +114,7 @@ fn sealed_file() -> Result<OwnedFd> {
     // Kernels from 6.3 on can be told to refuse a memfd that might be executed; older ones do not know the flag.
     let file =
         memfd_create("weir-stats", flags | MemfdFlags::NOEXEC_SEAL).or_else(|_| memfd_create("weir-stats", flags))?;
-    // A process that was to open it checks that nobody else may write to it.
+    // A process that opens it checks that no other user may write to it.
     fchmod(&file, Mode::RUSR | Mode::WUSR)?;
     set_length(&file)?;
     fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;

@@ -1,7 +1,7 @@
 //! What the processes of the program hold, added up again and again while it runs.
 //!
 //! A page that several processes share (a forked worker's with its parent, a library's) is to count once. The kernel
-//! knows each process's part (`Pss` of `smaps_rollup`) but has to walk the page tables for it. So this is done when a
+//! computes each process's part (`Pss` of `smaps_rollup`) but has to walk the page tables for it. So this is done when a
 //! process came or went and once a second, and in between the part that was shared is taken off the resident set, which
 //! costs nothing to read. Where `smaps_rollup` may not be read (a setuid program's), all of its resident set counts.
 //!
@@ -231,7 +231,7 @@ fn look_at(
     let process = Process::new(pid).ok()?;
     let stat = process.stat().ok()?;
     let mut resident = stat.rss * procfs::page_size();
-    // ReapedProgram, and not yet waited for.
+    // A zombie: ended, and not yet waited for.
     if resident == 0 {
         return None;
     }

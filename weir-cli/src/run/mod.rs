@@ -101,7 +101,7 @@ fn summarise(
     summary
 }
 
-/// Names what begins with `WEIR_` and is no setting: a misspelt one would have no effect, and nobody would know.
+/// Warns of variables that begin with `WEIR_` and are no setting: a misspelt one has no effect.
 fn warn_of_settings() {
     for name in std::env::vars_os().filter_map(|(name, _)| name.into_string().ok()) {
         let Some(setting) = name.strip_prefix("WEIR_") else { continue };

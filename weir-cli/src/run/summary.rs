@@ -1,4 +1,4 @@
-//! What a run came to: the counters of all its processes, added up.
+//! The result of a run: the counters of all its processes, added up.
 
 use super::census::{ExcludedProcess, LimitReport, ResidentSum};
 use crate::base::units::{bytes, nanoseconds};

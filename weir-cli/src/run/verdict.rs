@@ -1,4 +1,4 @@
-//! What a run came to, in one line of plain words.
+//! The result of a run in one sentence.
 
 use super::summary::{GivenBack, Summary, count, names};
 use crate::base::units::bytes;

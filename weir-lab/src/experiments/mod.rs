@@ -55,7 +55,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
     ("e10", "many threads: what is held for threads that used malloc once and sleep", e10_many_threads::run),
     (
         "groups",
-        "an idle heap in a group of cgroup v2 that comes to its limit, in a guest: does it give way",
+        "an idle heap in a group of cgroup v2 that comes to its limit, in a guest: is it released",
         cgroup_v2::run,
     ),
     #[cfg(target_arch = "x86_64")]

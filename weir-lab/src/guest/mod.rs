@@ -4,7 +4,7 @@ mod initramfs;
 pub mod kernel;
 
 use crate::harness::child::load_program;
-use crate::harness::restore::{Guard, on_end};
+use crate::harness::restore::{RestoreGuard, on_end};
 use crate::peers::Allocator;
 use initramfs::Initramfs;
 use kernel::GuestKernel;
@@ -17,7 +17,7 @@ const EMULATOR: &str = "qemu-system-x86_64";
 pub struct Image {
     kernel: PathBuf,
     initramfs: PathBuf,
-    _guard: Guard,
+    _guard: RestoreGuard,
 }
 
 /// Whether guests can be run here, or what is missing.

@@ -5,6 +5,7 @@ pub mod cgroup;
 pub mod child;
 pub mod exclusive;
 pub mod huge_pages;
+pub mod json;
 pub mod machine;
 pub mod phases;
 pub mod pressure_fifo;

@@ -11,6 +11,11 @@ use std::time::{Duration, Instant};
 
 const PHASE_LIMIT: Duration = Duration::from_secs(120);
 
+/// Sleeps until `seconds` after `since`.
+pub fn sleep_until(since: Instant, seconds: f64) {
+    std::thread::sleep((since + Duration::from_secs_f64(seconds)).saturating_duration_since(Instant::now()));
+}
+
 /// The command of a load program under an allocator.
 pub fn load(allocator: &Allocator, words: &[String]) -> Result<Command, String> {
     let mut start = command(load_program()?, allocator);
@@ -19,7 +24,7 @@ pub fn load(allocator: &Allocator, words: &[String]) -> Result<Command, String> 
 }
 
 /// Such a program under way.
-pub struct Phased {
+pub struct PhasedProgram {
     child: KilledOnDrop,
     name: String,
     /// What it said of its last phase.
@@ -28,15 +33,15 @@ pub struct Phased {
     pub since: Instant,
 }
 
-impl Phased {
+impl PhasedProgram {
     /// Starts it, called `name` in messages, in a cgroup if one is given, and waits for the end of its first phase.
-    pub fn start(name: &str, mut start: Command, cgroup: Option<&Cgroup>) -> Result<Phased, String> {
+    pub fn start(name: &str, mut start: Command, cgroup: Option<&Cgroup>) -> Result<PhasedProgram, String> {
         if let Some(cgroup) = cgroup {
             enter(&mut start, cgroup);
         }
         start.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit());
-        let child = KilledOnDrop(start.spawn().map_err(|why| format!("cannot start {name}: {why}"))?);
-        let mut phased = Phased { child, name: name.into(), said: Value::Null, since: Instant::now() };
+        let child = KilledOnDrop::start(start, name)?;
+        let mut phased = PhasedProgram { child, name: name.into(), said: Value::Null, since: Instant::now() };
         phased.listen()?;
         Ok(phased)
     }
@@ -55,8 +60,7 @@ impl Phased {
 
     /// What it occupies at `seconds` after its last phase.
     pub fn memory_at(&self, seconds: f64) -> Result<ProcessMemory, String> {
-        let moment = self.since + Duration::from_secs_f64(seconds);
-        std::thread::sleep(moment.saturating_duration_since(Instant::now()));
+        sleep_until(self.since, seconds);
         self.memory()
     }
 

@@ -3,6 +3,9 @@
 use procfs::process::{Process, Stat, Status};
 use procfs::{Current, Meminfo, ProcResult};
 
+/// Bytes of a page (x86-64).
+pub const PAGE: u64 = 4096;
+
 /// Bytes of a process, exact at the time of the call.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ProcessMemory {
@@ -113,7 +116,7 @@ mod tests {
     #[test]
     fn this_process_has_memory_and_faults() {
         let own = std::process::id();
-        assert!(memory(own).unwrap().rss > 4096);
+        assert!(memory(own).unwrap().rss > PAGE);
         assert!(minor_faults(own).unwrap() > 10);
         assert!(peak(own).unwrap() >= anonymous(own).unwrap());
         assert!(available_memory().unwrap() > 1 << 20 && vmstat("pgfault").unwrap() > 10);

@@ -6,7 +6,7 @@ use procfs::sys::{kernel, vm};
 use std::fs::read_to_string;
 use std::path::Path;
 
-/// Left for everybody else on the machine.
+/// Threads left for all other processes on the machine.
 const OTHERS: u64 = 1_000;
 
 /// Whether a process may have that many, or which limit is in the way.

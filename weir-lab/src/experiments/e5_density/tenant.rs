@@ -3,12 +3,12 @@
 use crate::guest::Image;
 use crate::guest::kernel::GuestKernel;
 use crate::harness::cgroup::Cgroup;
-use crate::harness::phases::{Phased, load};
+use crate::harness::phases::{PhasedProgram, load};
 use crate::peers::Allocator;
 use std::time::{Duration, Instant};
 
 /// How a tenant lives.
-pub enum Place {
+pub enum TenantKind {
     /// A process of this machine.
     Process,
     /// A guest of so many MiB, on that kernel.
@@ -17,7 +17,7 @@ pub enum Place {
 
 /// One row of the tables: an allocator and its setting.
 #[derive(Clone)]
-pub struct Side {
+pub struct TenantRow {
     /// As in the tables.
     pub label: String,
     /// What the program runs on.
@@ -29,23 +29,23 @@ pub struct Side {
 }
 
 /// Starts the tenants of one side.
-pub struct Landlord<'a> {
-    side: &'a Side,
+pub struct TenantStarter<'a> {
+    side: &'a TenantRow,
     /// Keeps what guests boot from.
     image: Option<(u64, Image)>,
 }
 
 /// A tenant that is ready, or has gone through its phases and idles.
-pub struct Tenant(Phased);
+pub struct Tenant(PhasedProgram);
 
-impl<'a> Landlord<'a> {
+impl<'a> TenantStarter<'a> {
     /// Makes ready what all tenants of `side` share.
-    pub fn new(place: &Place, side: &'a Side) -> Result<Landlord<'a>, String> {
+    pub fn new(place: &TenantKind, side: &'a TenantRow) -> Result<TenantStarter<'a>, String> {
         let image = match place {
-            Place::Process => None,
-            Place::Guest(mib, kernel) => Some((*mib, Image::build(kernel, &side.allocator, side.env)?)),
+            TenantKind::Process => None,
+            TenantKind::Guest(mib, kernel) => Some((*mib, Image::build(kernel, &side.allocator, side.env)?)),
         };
-        Ok(Landlord { side, image })
+        Ok(TenantStarter { side, image })
     }
 
     /// Starts a tenant in the cgroup; it waits to be told to allocate `bytes`.
@@ -60,7 +60,7 @@ impl<'a> Landlord<'a> {
                 command
             }
         };
-        Phased::start(&self.side.label, command, Some(cgroup)).map(Tenant)
+        PhasedProgram::start(&self.side.label, command, Some(cgroup)).map(Tenant)
     }
 }
 

@@ -1,7 +1,7 @@
 //! E6's second half: what a report does to huge pages, by the kernel's own counters.
 
 use crate::harness::huge_pages;
-use crate::harness::phases::{Phased, load};
+use crate::harness::phases::{PhasedProgram, load};
 use crate::harness::proc_files::{ProcessMemory, vmstat};
 use crate::peers::Allocator;
 use serde_json::{Value, json};
@@ -39,7 +39,7 @@ impl Huge {
 
 /// Both programs, with huge pages everywhere and where they are asked for.
 pub fn run(subject: &Allocator, quick: bool) -> Result<Vec<Huge>, String> {
-    let _turn = crate::harness::exclusive::wait_for_turn()?;
+    let _lock = crate::harness::exclusive::lock()?;
     let mut all = Vec::new();
     let found = huge_pages::found()?;
     for word in ["always", "madvise"] {
@@ -62,7 +62,7 @@ pub fn run(subject: &Allocator, quick: bool) -> Result<Vec<Huge>, String> {
 }
 
 fn one(subject: &Allocator, thp: &str, case: &'static str, words: &[String]) -> Result<Huge, String> {
-    let mut program = Phased::start(case, load(subject, words)?, None)?;
+    let mut program = PhasedProgram::start(case, load(subject, words)?, None)?;
     let peak = program.memory()?;
     let counted = counters()?;
     program.next_phase()?;

@@ -1,6 +1,7 @@
 //! What is run, and the rows that come of it.
 
 use super::programs::{PROGRAMS, Stage};
+use crate::harness::json::by_name;
 use crate::harness::rounds;
 use crate::harness::statistics::Sample;
 use crate::harness::{child, proc_files};
@@ -150,7 +151,7 @@ pub(super) fn as_json(names: &[&str], subject: &str, runs: u32, rows: &[Row], pr
                 "failed": cell.failed })
     };
     let row = |(workload, cells): &Row| {
-        let cells: serde_json::Map<_, _> = names.iter().map(|n| n.to_string()).zip(cells.iter().map(cell)).collect();
+        let cells = by_name(names, cells, cell);
         json!({ "workload": workload.name, "threads": workload.threads, "fixed_time": workload.fixed_time,
                 "cells": cells })
     };

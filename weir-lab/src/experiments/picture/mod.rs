@@ -81,7 +81,7 @@ fn curve(allocator: &Allocator, bytes: u64, mix: &str) -> Result<Curve, String> 
     let mut start = command(load_program()?, allocator);
     start.args(["neighbour".into(), format!("bytes={bytes}"), format!("mix={mix}")]);
     start.stdin(Stdio::piped()).stdout(Stdio::piped());
-    let mut a = KilledOnDrop(start.spawn().map_err(|why| format!("cannot start A on {}: {why}", allocator.name))?);
+    let mut a = KilledOnDrop::start(start, &format!("A on {}", allocator.name))?;
     let (Some(mut input), Some(output)) = (a.0.stdin.take(), a.0.stdout.take()) else {
         return Err("A has no pipes".into());
     };

@@ -1,6 +1,7 @@
 //! What is run, and the rows that come of it.
 
 use crate::harness::child;
+use crate::harness::json::by_name;
 use crate::harness::rounds;
 use crate::harness::statistics::Sample;
 use crate::peers::Allocator;
@@ -95,7 +96,7 @@ fn measure(allocator: &Allocator, words: &[String]) -> Result<f64, String> {
 pub(super) fn as_json(names: &[&str], subject: &str, rounds: u32, curves: &[Curve], heap: Option<&Curve>) -> Value {
     let cell = |cell: &Cell| json!({ "ns_per_op": cell.time.json(), "failed": cell.failed });
     let point = |(at, cells): &Point| {
-        let cells: serde_json::Map<_, _> = names.iter().map(|n| n.to_string()).zip(cells.iter().map(cell)).collect();
+        let cells = by_name(names, cells, cell);
         json!({ "at": at, "cells": cells })
     };
     let curve =

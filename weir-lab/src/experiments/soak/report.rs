@@ -1,7 +1,7 @@
 //! The soak's table, and its verdicts.
 
 use super::measure::{ENOUGH, Phase};
-use super::program::{Ended, KINDS};
+use super::program::{KINDS, SoakFailure};
 use crate::harness::tables::{Table, count, mib};
 
 /// By how much the resident set may grow over the second half of a phase: so many bytes, and so large a part of it. A
@@ -50,9 +50,9 @@ fn whole(number: u64) -> String {
 /// What is to be said of a phase.
 pub fn verdict(phase: &Phase) -> Verdict {
     let (word, why) = match &phase.ended {
-        Some(Ended::Corrupt(what)) => ("CORRUPT", what.clone()),
-        Some(Ended::Hung(what)) => ("HANG", what.clone()),
-        Some(Ended::Failed(why)) => ("FAILED", why.clone()),
+        Some(SoakFailure::Corrupt(what)) => ("CORRUPT", what.clone()),
+        Some(SoakFailure::Hung(what)) => ("HANG", what.clone()),
+        Some(SoakFailure::Failed(why)) => ("FAILED", why.clone()),
         None => match growth(&phase.resident) {
             None => ("sound", "too few cycles to tell whether it grows".into()),
             Some((grown, allowed)) => {

@@ -1,6 +1,7 @@
 //! What is run, and the curves that come of it.
 
 use crate::harness::child;
+use crate::harness::json::by_name;
 use crate::harness::statistics::Sample;
 use crate::peers::Allocator;
 use serde_json::{Value, json};
@@ -93,7 +94,7 @@ pub fn as_json(names: &[&str], subject: &str, runs: u32, rows: &[Row]) -> Value 
         json!({ "size_ns_peak": curve.points.iter().map(point).collect::<Vec<_>>(), "failed": curve.failed })
     };
     let row = |(setting, curves): &Row| {
-        let curves: serde_json::Map<_, _> = names.iter().map(|n| n.to_string()).zip(curves.iter().map(curve)).collect();
+        let curves = by_name(names, curves, curve);
         json!({ "pattern": setting.pattern, "threads": setting.threads, "curves": curves })
     };
     let at = names.iter().position(|name| *name == subject);

@@ -138,7 +138,7 @@ impl Source {
         match *self {
             Source::Malloc(_) => block.free(),
             Source::Fixed { .. } => {}
-            // SAFETY: mapped by `take`, with that size, and nobody uses it any more.
+            // SAFETY: mapped by `take`, with that size; the caller returns it and keeps no pointer to it.
             Source::Map(size) => unsafe {
                 libc::munmap(block.address().cast(), size);
             },

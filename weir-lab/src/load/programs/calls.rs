@@ -1,4 +1,4 @@
-//! The calls whose instructions the harness counts by stepping through them.
+//! The calls of malloc and free that the harness steps through to count their instructions.
 
 use crate::base::mem::Block;
 use std::hint::black_box;

@@ -4,19 +4,19 @@ use crate::base::mem::{Block, Random};
 
 /// A block with its length and the number that its contents follow from.
 #[derive(Clone, Copy)]
-pub struct Filled {
+pub struct FilledBlock {
     pub block: Block,
     pub len: usize,
     pub seed: u64,
 }
 
-impl Filled {
+impl FilledBlock {
     /// A block of a size as programs ask for: mostly small, now and then of several MiB.
-    pub fn new(random: &mut Random) -> Filled {
+    pub fn new(random: &mut Random) -> FilledBlock {
         let (len, seed) = (some_size(random), random.next());
         let zeroed = seed % 8 == 0;
         let block = if zeroed { Block::zeroed(len) } else { Block::new(len) };
-        let mut filled = Filled { block, len, seed };
+        let mut filled = FilledBlock { block, len, seed };
         if zeroed {
             // The first byte was written, to show that it can be.
             let bytes = filled.bytes();
@@ -54,7 +54,7 @@ impl Filled {
         self.len = len;
         // `resized` wrote there, to show that it can be.
         self.bytes_mut()[0] = first;
-        Filled { len: kept, ..*self }.check();
+        FilledBlock { len: kept, ..*self }.check();
         self.fill(kept);
     }
 

@@ -2,7 +2,7 @@
 
 use crate::harness::child::KilledOnDrop;
 use crate::harness::proc_files;
-use crate::harness::restore::{Guard, on_end};
+use crate::harness::restore::{RestoreGuard, on_end};
 use crate::peers::Allocator;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -24,7 +24,7 @@ pub struct Stage {
     pub directory: PathBuf,
     /// Small and short.
     pub quick: bool,
-    _gone: Guard,
+    _gone: RestoreGuard,
 }
 
 impl Stage {
@@ -66,7 +66,7 @@ pub fn start(mut server: Command, what: &str) -> Result<KilledOnDrop, String> {
             Ok(())
         });
     }
-    Ok(KilledOnDrop(server.spawn().map_err(|why| format!("cannot start {what}: {why}"))?))
+    KilledOnDrop::start(server, what)
 }
 
 /// A server may run as a user who cannot read the allocator's file, and then runs without it and without a word.
