@@ -47,7 +47,7 @@ impl StatsFile {
         let stats = match mapped {
             Ok((file, map)) => Self { file: Ok(file), map, len: BYTES },
             Err(e) => {
-                // SAFETY: as above.
+                // SAFETY: a new private mapping at no fixed address: no other memory is touched.
                 let map = unsafe { mmap_anonymous(null, PAGE_BYTES, prot, MapFlags::PRIVATE) }?;
                 Self { file: Err(e), map, len: PAGE_BYTES }
             }

@@ -33,7 +33,7 @@ pub fn run(args: &RunArgs, allocators: Vec<Allocator>) -> Result<Value, String> 
         kernel.release
     );
     let mut rows: Vec<Row> = Vec::new();
-    for round in 0..args.runs.unwrap_or(if args.quick { 1 } else { 5 }) {
+    for round in 0..args.rounds {
         for (side, env) in SIDES.iter().filter(|(side, _)| !args.quick || *side == "on") {
             eprintln!("groups, round {}: reporting {side}", round + 1);
             let image = Image::build(&kernel, weir, env)?;

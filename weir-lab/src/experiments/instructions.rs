@@ -30,7 +30,7 @@ struct Cell {
 /// Runs it and prints its tables.
 pub fn run(args: &RunArgs, allocators: Vec<Allocator>) -> Result<Value, String> {
     // The same instructions every time, but for what background threads do: more rounds show only that.
-    let rounds = args.runs.unwrap_or(if args.quick { 1 } else { 5 });
+    let rounds = args.rounds;
     let mut cells: Vec<Cell> = allocators.iter().map(|_| Cell { counted: Default::default(), failed: None }).collect();
     for (round, chosen) in rounds::of(rounds, allocators.len()) {
         let (allocator, cell) = (&allocators[chosen], &mut cells[chosen]);

@@ -33,7 +33,7 @@ pub fn run(args: &RunArgs, allocators: Vec<Allocator>) -> Result<Value, String> 
     let server = find_server()?;
     let (bytes, looks): (usize, &[f64]) =
         if args.quick { (64_000_000, &[0.1, 1.0]) } else { (500_000_000, &[0.1, 1.0, 2.0, 10.0]) };
-    let rounds = args.runs.unwrap_or(if args.quick { 1 } else { 5 });
+    let rounds = args.rounds;
     let rows = with_packaged(allocators)?;
     let mut runs: Vec<Result<Vec<Run>, String>> = rows.iter().map(|_| Ok(Vec::new())).collect();
     for round in 0..rounds as usize {

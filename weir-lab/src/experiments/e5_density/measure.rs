@@ -75,7 +75,7 @@ pub(super) fn part(
     let sides = sides(place, allocators);
     let (mut counts, mut memhogs) = (Vec::new(), Vec::new());
     if memhog {
-        let rounds = args.runs.unwrap_or(if args.quick { 1 } else { 3 });
+        let rounds = args.rounds;
         let mut all: Vec<Result<Memhog, String>> = sides.iter().map(|_| Ok(Memhog::default())).collect();
         for (round, chosen) in rounds::of(rounds, sides.len()) {
             eprintln!("e5, {name}, round {} of {rounds}: {}", round + 1, sides[chosen].label);

@@ -2,9 +2,9 @@
 //! limit.
 //!
 //! For each case A allocates and frees, and keeps what it freed, as no calm window ends meanwhile. Then B, in the same
-//! group and straight from the kernel, needs more than is left below the limit. Without swap the kernel has nobody to
-//! take it from but A, who has to be told by the group's files. At `memory.max` the kernel kills at once where it finds
-//! nothing to take, and nobody could be told in time: there A comes to rest by itself. One line of JSON a case.
+//! group and directly from the kernel, needs more than is left below the limit. Without swap only A can release it, when
+//! the group's files report the pressure. At `memory.max` the kernel kills at once if it can reclaim nothing, too early
+//! for any report: there A has become calm by itself before. One line of JSON a case.
 
 use crate::base::process::resident_in_statm;
 use crate::base::userland::{environment, mount};

@@ -48,7 +48,7 @@ fn turn(bytes: usize) -> Result<(), String> {
         for offset in (0..bytes).step_by(PAGE) {
             // SAFETY: offset < bytes, all mapped above.
             let byte = unsafe { first.add(offset) };
-            // SAFETY: as above; the second pass needs every page once more.
+            // SAFETY: `byte` lies in the mapping, which is writable and used by this thread alone.
             unsafe { byte.write_volatile(byte.read_volatile().wrapping_add(pass + 1)) };
         }
     }

@@ -27,12 +27,12 @@ impl FilledBlock {
     }
 
     pub fn bytes(&self) -> &[u8] {
-        // SAFETY: the block has `len` bytes, and one owner.
+        // SAFETY: `block` has `len` bytes, all written by `new`; they are changed through `&mut self` only.
         unsafe { std::slice::from_raw_parts(self.block.address(), self.len) }
     }
 
     pub fn bytes_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as above.
+        // SAFETY: `block` has `len` writable bytes; `&mut self` keeps any other reference to them from existing.
         unsafe { std::slice::from_raw_parts_mut(self.block.address(), self.len) }
     }
 
