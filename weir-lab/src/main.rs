@@ -66,6 +66,9 @@ fn open_json(path: &Path) -> Result<File, String> {
 }
 
 fn list() -> Result<(), String> {
+    // SAFETY: sets the default action of a signal that the standard library set to be ignored; no handler is involved.
+    // So a reader that closes the pipe (`| head`) ends the program without a panic.
+    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
     println!("Experiments (weir-lab run NAME):");
     for experiment in EXPERIMENTS {
         println!("  {:<15} {}", experiment.name, experiment.about);
