@@ -101,7 +101,7 @@ fn library() -> Check {
 
 /// The registration made by glibc: offset from the thread pointer, and size.
 fn glibc_rseq() -> Option<(isize, u32)> {
-    // SAFETY: asks for symbols by name; where there are any, glibc defines them as a ptrdiff_t and an unsigned int
+    // SAFETY: looks up symbols by name; if they exist, glibc defines them as a ptrdiff_t and an unsigned int
     // that do not change after start.
     unsafe {
         let offset = libc::dlsym(libc::RTLD_DEFAULT, c"__rseq_offset".as_ptr()).cast::<isize>();

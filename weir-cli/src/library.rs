@@ -5,7 +5,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// Places to look, from the directory of the `weir` binary: as installed, as cargo names it, as distributions put it.
+/// Where it may be, from the directory of the `weir` binary: as installed, as cargo names it, as in distributions.
 const PLACES: [&str; 4] = ["libweir.so", "libweir_malloc.so", "../lib/libweir.so", "../lib/weir/libweir.so"];
 
 /// Finds the library: `WEIR_LIB`, or near the binary.
@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ours_comes_first_and_theirs_stay() {
+    fn weir_comes_first_and_the_others_stay() {
         let with = |existing: &str| preload(Path::new("/l/libweir.so"), Some(OsStr::new(existing)));
         assert_eq!(preload(Path::new("/l/libweir.so"), None), "/l/libweir.so");
         assert_eq!(with(""), "/l/libweir.so");

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// What went wrong, in one line that says what to do, and the status to exit with.
+/// An error: one line with what went wrong and what to do, and the exit status.
 #[derive(Debug)]
 pub struct Failure {
     /// Exit status.

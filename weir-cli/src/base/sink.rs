@@ -8,14 +8,14 @@ use std::io::{Result, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-/// Where a result goes: standard output for `-`, else a file.
+/// The destination of a result: standard output for `-`, else a file.
 pub enum ResultFile {
     Output,
     File(File),
 }
 
 impl ResultFile {
-    /// Opens what `option` names, without emptying it: a file is to lose nothing if the program cannot be run.
+    /// Opens what `option` names, without truncating it: an earlier result is kept if the program cannot be run.
     pub fn open(option: &str, path: &Path) -> std::result::Result<Self, Failure> {
         if path == Path::new("-") {
             return Ok(Self::Output);
@@ -39,7 +39,7 @@ impl ResultFile {
     }
 }
 
-/// Opens a file for a result that is written as it comes.
+/// Opens a file for results that are written while the program runs.
 pub fn create(option: &str, path: &Path) -> std::result::Result<File, Failure> {
     if path == Path::new("-") {
         let say = format!("{option} -: the program writes to standard output as well: give {option} a file");

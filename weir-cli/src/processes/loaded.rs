@@ -40,7 +40,7 @@ pub fn judge(process: &Process, before: Option<&LibraryState>, library: &str) ->
         Ok(maps) if is_among(&maps, stats_file::NAME_IN_MAPS) => return LibraryState::Loaded,
         Ok(maps) if is_among(&maps, library) => return after_loading(before, LibraryState::LoadedUncounted),
         Ok(_) => "did not load it: LD_PRELOAD was cleared or is not heeded",
-        Err(ProcError::PermissionDenied(_)) => "cannot be looked into: it has other rights",
+        Err(ProcError::PermissionDenied(_)) => "cannot be read: it has other rights",
         Err(_) => return before.cloned().unwrap_or(LibraryState::MissingSince(Instant::now())),
     };
     if let Some(why) = program_file::unfitness(Path::new(&format!("/proc/{}/exe", process.pid()))) {

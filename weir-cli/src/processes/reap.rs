@@ -54,7 +54,7 @@ pub fn wait(program: i32, all: bool, tree: &tree::ProcessTree, caught: &mut sign
     }
 }
 
-/// Whether no process of the tree is left. A process that ends during one look may hide others, but not during two.
+/// Whether no process of the tree is left. Read twice: a process that ends during a read may hide others in that one.
 fn is_empty(tree: &tree::ProcessTree) -> bool {
     tree::own_pid().is_some() && tree.pids().is_empty() && tree.pids().is_empty()
 }

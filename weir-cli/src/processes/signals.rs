@@ -36,7 +36,7 @@ pub fn catch() -> std::io::Result<CaughtSignals> {
 }
 
 fn is_ignored(signal: i32) -> bool {
-    // SAFETY: a null action only asks for the present one, which the kernel writes to a value of its type.
+    // SAFETY: with a null action the call changes nothing; the kernel writes the present one to a value of its type.
     unsafe {
         let mut action = std::mem::zeroed::<libc::sigaction>();
         libc::sigaction(signal, std::ptr::null(), &raw mut action) == 0 && action.sa_sigaction == libc::SIG_IGN

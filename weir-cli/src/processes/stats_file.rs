@@ -4,7 +4,7 @@
 //! a process counted outlives it, however it ended.
 //!
 //! The file is a memfd: it has no name that another user could take first or that a killed `weir run` could leave
-//! behind, and its seals keep anybody from cutting it short under those who map it. Processes find it as a descriptor
+//! behind, and its seals keep any process from truncating it while others have it mapped. Processes find it as a descriptor
 //! of this process, `/proc/PID/fd/N`, which the kernel opens for root, and for the same user with no fewer capabilities.
 //! One that cannot open it (another user's, one in a PID or user namespace of its own, one without `/proc`) runs without
 //! statistics, and is named.
@@ -111,7 +111,7 @@ impl Drop for StatsFile {
 
 fn sealed_file() -> Result<OwnedFd> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-    // Kernels from 6.3 on can be told to refuse a memfd that might be executed; older ones do not know the flag.
+    // NOEXEC_SEAL: a system may refuse a memfd that could be executed. Kernels before 6.3 refuse the flag.
     let file =
         memfd_create("weir-stats", flags | MemfdFlags::NOEXEC_SEAL).or_else(|_| memfd_create("weir-stats", flags))?;
     // A process that opens it checks that no other user may write to it.

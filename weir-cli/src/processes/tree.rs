@@ -12,7 +12,7 @@ pub fn own_pid() -> Option<i32> {
     std::fs::read_link("/proc/self").ok()?.to_str()?.parse().ok()
 }
 
-/// A process as it is named to people.
+/// A process with its memory, for messages and results.
 #[derive(Clone, Debug, Serialize)]
 pub struct ProcessMemory {
     pub name: String,
@@ -75,7 +75,7 @@ impl ProcessTree {
     }
 }
 
-/// The children of all threads of a process. One that ends while this is read may hide others, until the next look.
+/// The children of all threads of a process. One that ends while this is read may hide others in this read.
 fn children(pid: i32) -> Vec<i32> {
     let tasks = Process::new(pid).and_then(|process| process.tasks());
     let of_task = |task: procfs::process::Task| task.children().unwrap_or_default();

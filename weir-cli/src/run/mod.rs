@@ -1,6 +1,6 @@
 //! `weir run`: a program with Weir as its malloc, watched from outside.
 
-mod census;
+mod sampler;
 mod summary;
 mod trace;
 mod verdict;
@@ -16,7 +16,7 @@ use crate::processes::reap::{self, ProgramEnd, ReapedProgram};
 use crate::processes::signals;
 use crate::processes::stats_file::StatsFile;
 use crate::processes::tree::ProcessTree;
-use census::Census;
+use sampler::Sampler;
 use std::io::ErrorKind;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -40,17 +40,17 @@ pub fn run(options: &RunOptions) -> Result<i32, Failure> {
     warn_of_obstacles(Path::new(&options.program[0]));
     warn_of_silence(&stats);
     let mut caught = signals::catch().map_err(|e| Failure::of_weir(format!("cannot catch signals: {e}")))?;
-    let census = Census::new(ProcessTree::new(), options.limit, &library);
+    let sampler = Sampler::new(ProcessTree::new(), options.limit, &library);
     reap::adopt_orphans();
     let started = Instant::now();
     let own_peak = own_peak_bytes();
     let program = spawn(options, &library, &stats)?;
-    let (census, ended) = watch::watch(options, program, &stats, census, &mut caught, trace.as_mut());
+    let (sampler, ended) = watch::watch(options, program, &stats, sampler, &mut caught, trace.as_mut());
     if let Some(mut trace) = trace {
         trace.follow(&stats);
         trace.finish()?;
     }
-    let summary = summarise(options, &stats, census, ended, own_peak, started);
+    let summary = summarise(options, &stats, sampler, ended, own_peak, started);
     if !options.quiet {
         output::say(format_args!("{summary}"));
     }
@@ -71,29 +71,29 @@ pub fn run(options: &RunOptions) -> Result<i32, Failure> {
 fn summarise(
     options: &RunOptions,
     stats: &StatsFile,
-    census: Census,
+    sampler: Sampler,
     ended: ReapedProgram,
     own_peak: u64,
     started: Instant,
 ) -> Summary {
-    // The kernel counts what this process had at `fork` into its child's peak. Below that it says nothing, and only a
-    // look can, if the program lived long enough for one.
+    // The kernel counts what this process had at `fork` into its child's peak. A peak below
+    // that is known only from a sample, if the program ran long enough for one.
     let counted = Some(ended.peak).filter(|&peak| peak > own_peak);
-    let peak = census.peak.as_ref().map(|peak| peak.bytes);
+    let peak = sampler.peak.as_ref().map(|peak| peak.bytes);
     let mut summary = Summary {
         program: options.program[0].to_string_lossy().into_owned(),
         exit_status: if let ProgramEnd::Exited(status) = ended.end { Some(status) } else { None },
         signal: if let ProgramEnd::Killed(signal) = ended.end { Some(signal) } else { None },
         elapsed_seconds: started.elapsed().as_secs_f64(),
-        peak_resident_bytes: counted.map(|bytes| bytes.saturating_sub(census.most_shared)).max(peak),
+        peak_resident_bytes: counted.map(|bytes| bytes.saturating_sub(sampler.most_shared)).max(peak),
         peak_resident_bound_bytes: ended.peak,
-        peak: census.peak.unwrap_or_default(),
-        last_resident_bytes: census.last.as_ref().map(|last| last.bytes),
-        last_processes: census.last.as_ref().map_or(0, |last| last.processes),
-        left_running: census.tree.alive(),
-        limit: options.limit.map(|limit| census.excess.of(limit, counted)),
-        without_weir: census.without,
-        uncounted: census.uncounted,
+        peak: sampler.peak.unwrap_or_default(),
+        last_resident_bytes: sampler.last.as_ref().map(|last| last.bytes),
+        last_processes: sampler.last.as_ref().map_or(0, |last| last.processes),
+        left_running: sampler.tree.alive(),
+        limit: options.limit.map(|limit| sampler.excess.of(limit, counted)),
+        without_weir: sampler.without,
+        uncounted: sampler.uncounted,
         totals: Totals::of(stats),
         verdict: String::new(),
     };
@@ -153,7 +153,7 @@ fn spawn(options: &RunOptions, library: &Path, stats: &StatsFile) -> Result<i32,
     unsafe {
         let mut mask = std::mem::zeroed::<libc::sigset_t>();
         libc::sigprocmask(libc::SIG_BLOCK, std::ptr::null(), &raw mut mask);
-        // The standard library unblocks all signals in children; whoever blocked some meant the program.
+        // The standard library unblocks all signals in children; the program gets the mask that `weir` was started with.
         command.pre_exec(move || {
             libc::sigprocmask(libc::SIG_SETMASK, &raw const mask, std::ptr::null_mut());
             Ok(())

@@ -1,6 +1,6 @@
 //! The result of a run: the counters of all its processes, added up.
 
-use super::census::{ExcludedProcess, LimitReport, ResidentSum};
+use super::sampler::{ExcludedProcess, LimitReport, ResidentSum};
 use crate::base::units::{bytes, nanoseconds};
 use crate::processes::stats_file::StatsFile;
 use crate::processes::tree::ProcessMemory;
@@ -156,20 +156,20 @@ pub struct Summary {
     /// The signal that ended it, if one did.
     pub signal: Option<i32>,
     pub elapsed_seconds: f64,
-    /// Most that all processes held at one time; none of a small program that ended before it was looked at.
+    /// Most that all processes held at one time; none of a small program that ended before a sample.
     pub peak_resident_bytes: Option<u64>,
     /// What no single process was above.
     pub peak_resident_bound_bytes: u64,
-    /// Who held that, as far as it was seen.
+    /// The processes at the peak, as far as samples show.
     pub peak: ResidentSum,
-    /// Resident bytes at the last look before the end; none of a program that ended before one.
+    /// Resident bytes at the last sample before the end; none if the program ended before one.
     pub last_resident_bytes: Option<u64>,
-    /// Processes at the last look.
+    /// Processes at the last sample.
     pub last_processes: usize,
     /// Processes that went on when the program had ended.
     pub left_running: Vec<ProcessMemory>,
     pub limit: Option<LimitReport>,
-    /// Processes that were seen to run without Weir.
+    /// Processes that ran without Weir when they were sampled.
     pub without_weir: Vec<ExcludedProcess>,
     /// Processes that run on Weir but could not open the statistics file: what they released is not in the figures.
     pub uncounted: Vec<ExcludedProcess>,

@@ -26,7 +26,7 @@ pub fn of(summary: &Summary) -> String {
 fn memory(summary: &Summary) -> String {
     let (Some(peak), Some(last)) = (summary.peak_resident_bytes, summary.last_resident_bytes) else {
         let bound = summary.peak_resident_bytes.unwrap_or(summary.peak_resident_bound_bytes);
-        return format!("Memory peaked at {} or less; the program ended before it was looked at", bytes(bound));
+        return format!("Memory peaked at {} or less; the program ended before it was measured", bytes(bound));
     };
     let [then, now] = [summary.peak.processes, summary.last_processes].map(|n| n as u64);
     let fell = peak.saturating_sub(last);
@@ -56,7 +56,7 @@ fn released(given_back: &GivenBack) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::census::{ExcludedProcess, ResidentSum};
+    use super::super::sampler::{ExcludedProcess, ResidentSum};
     use super::super::summary::Totals;
     use super::*;
 
@@ -99,7 +99,7 @@ mod tests {
     fn a_run_without_weir_says_so() {
         let mut run = summary(None, None);
         run.without_weir = vec![ExcludedProcess { name: "bb".into(), pid: 7, why: "is statically linked".into() }];
-        let said = "Memory peaked at 2.0 KiB or less; the program ended before it was looked at; no process used Weir; \
+        let said = "Memory peaked at 2.0 KiB or less; the program ended before it was measured; no process used Weir; \
                     without Weir: bb 7 is statically linked.";
         assert_eq!(of(&run), said);
         assert!(run.to_string().contains("none that used Weir"));
