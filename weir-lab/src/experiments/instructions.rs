@@ -89,7 +89,7 @@ fn count(allocator: &Allocator, size: u64, manner: &str) -> Result<InstructionCo
 
 /// Keeps this thread on a CPU; that it cannot be kept there only costs time.
 fn pin(cpu: u64) {
-    // SAFETY: the set is plain data of the size that is told.
+    // SAFETY: the set is plain data, of the size that is passed.
     unsafe {
         let mut set: libc::cpu_set_t = std::mem::zeroed();
         libc::CPU_SET(cpu as usize, &mut set);

@@ -1,6 +1,6 @@
 //! How long it takes from a pressure event to the last idle byte given back, and what that costs.
 //!
-//! A program holds 1 GiB, frees all of it, and tells itself that memory is short, by systemd's protocol; calm windows are
+//! A program holds 1 GiB, frees all of it, and sends itself a pressure event, by systemd's protocol; calm windows are
 //! put off, so that all of it is still there. It watches its resident set until that has come to rest.
 
 use crate::harness::args::RunArgs;

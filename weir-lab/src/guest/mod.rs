@@ -53,7 +53,7 @@ impl Image {
         Ok(Image { kernel: kernel.image.clone(), initramfs: path, _guard: guard })
     }
 
-    /// The command of one guest with `mib` of memory whose program is told `words`. Software emulation: no guest needs
+    /// The command of one guest with `mib` of memory whose program gets the arguments `words`. Software emulation: no guest needs
     /// more of the machine than a process. What its kernel complains of goes to standard error.
     pub fn command(&self, mib: u64, reporting: bool, words: &[String]) -> Command {
         let on = if reporting { "on" } else { "off" };

@@ -39,7 +39,7 @@ impl Cgroup {
     pub fn make(name: &str, bytes: u64) -> Result<Cgroup, String> {
         let (root, version) = root()?;
         if version == 2 {
-            // Refused where processes sit in the root of a delegated tree; the limit's own file then tells.
+            // Refused if there are processes in the root of a delegated tree; then writing the limit fails below.
             let _ = fs::write(root.join("cgroup.subtree_control"), "+memory");
         }
         let path = root.join(format!("weir-lab-{}-{name}", std::process::id()));
@@ -51,7 +51,7 @@ impl Cgroup {
         Ok(cgroup)
     }
 
-    /// Changes the limit. The kernel reclaims what is over it before it answers.
+    /// Changes the limit. The kernel reclaims what is over it before the write returns.
     pub fn limit(&self, bytes: u64) -> Result<(), String> {
         self.write(if self.version == 2 { "memory.max" } else { "memory.limit_in_bytes" }, bytes)
     }

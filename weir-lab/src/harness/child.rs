@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// What a finished child printed and cost. Its time is its own to tell: start-up is no part of a workload.
+/// What a finished child printed and used. Its time is in its output: start-up is no part of a workload.
 pub struct Finished {
     /// Its standard output.
     pub output: String,

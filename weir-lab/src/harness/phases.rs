@@ -1,4 +1,4 @@
-//! A program of ours that goes through phases: it says a line of JSON after each, and waits to be let into the next.
+//! A load program that runs in phases: it prints a line of JSON after each, and waits for a byte before the next.
 
 use crate::harness::cgroup::{Cgroup, enter};
 use crate::harness::child::{KilledOnDrop, command, load_program, wait_readable};
@@ -27,7 +27,7 @@ pub fn load(allocator: &Allocator, words: &[String]) -> Result<Command, String> 
 pub struct PhasedProgram {
     child: KilledOnDrop,
     name: String,
-    /// What it said of its last phase.
+    /// The line of its last phase.
     pub said: Value,
     /// When its last phase ended.
     pub since: Instant,
@@ -64,7 +64,7 @@ impl PhasedProgram {
         self.memory()
     }
 
-    /// A number that it said.
+    /// A number of that line.
     pub fn number(&self, key: &str) -> Result<f64, String> {
         self.said[key].as_f64().ok_or_else(|| format!("{} did not say '{key}'", self.name))
     }

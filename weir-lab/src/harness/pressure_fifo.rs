@@ -6,7 +6,7 @@ use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-/// A named pipe in the directory for temporary files, gone at the end.
+/// A named pipe in the directory for temporary files, removed at the end.
 pub struct PressureFifo(PathBuf, #[allow(dead_code, reason = "removes the pipe when dropped")] RestoreGuard);
 
 impl PressureFifo {
@@ -23,7 +23,7 @@ impl PressureFifo {
         Ok(PressureFifo(path, guard))
     }
 
-    /// What the variable has to say.
+    /// The value of `MEMORY_PRESSURE_WATCH`.
     pub fn path(&self) -> &Path {
         &self.0
     }

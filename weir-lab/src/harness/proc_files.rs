@@ -1,4 +1,4 @@
-//! What the kernel says of a process and of the machine in `/proc`, in bytes.
+//! Memory and faults of a process and of the machine, from `/proc`; in bytes.
 
 use procfs::process::{Process, Stat, Status};
 use procfs::{Current, Meminfo, ProcResult};
@@ -145,7 +145,7 @@ mod tests {
 
     #[test]
     fn a_process_of_another_user_is_an_error_that_says_so() {
-        // SAFETY: only answers.
+        // SAFETY: geteuid takes and changes nothing.
         if unsafe { libc::geteuid() } != 0 {
             eprintln!("skipped: only root can become another user");
             return;

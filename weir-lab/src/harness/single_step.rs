@@ -1,4 +1,4 @@
-//! Goes through a child instruction by instruction and counts those of the functions it is asked for.
+//! Steps through a child instruction by instruction and counts those of the given functions.
 //!
 //! Exact, and possible where no performance counter is (virtual machines). A restartable sequence would never end
 //! under it: each step is a stop, and each stop makes the kernel abort the sequence and rewrite the CPU's number, over
@@ -23,7 +23,7 @@ const SYSCALL: i64 = 0x050f;
 /// A traced thread that is stopped.
 pub struct StoppedThread(libc::pid_t);
 
-/// As the kernel tells it.
+/// The kernel's `struct ptrace_rseq_configuration`.
 #[repr(C)]
 #[derive(Default)]
 struct RseqConfiguration {
@@ -35,7 +35,7 @@ struct RseqConfiguration {
 }
 
 impl StoppedThread {
-    /// Waits until the child, which asked to be traced, has stopped itself.
+    /// Waits until the child, which called `PTRACE_TRACEME`, has stopped itself.
     pub fn wait_for(pid: u32) -> Result<StoppedThread, String> {
         let pid = pid as libc::pid_t;
         match wait(pid)? {
@@ -105,7 +105,7 @@ impl StoppedThread {
             return Err("it did not stop behind a system call".into());
         }
         let [rdi, rsi, rdx, r10] = arguments;
-        // No call is under way any more that the kernel might want to begin anew.
+        // No system call is in progress, so the kernel restarts none.
         let orig_rax = u64::MAX;
         self.set_registers(&libc::user_regs_struct {
             rip: instruction,
@@ -124,7 +124,7 @@ impl StoppedThread {
     }
 
     fn read(&self, address: u64) -> Result<i64, String> {
-        // SAFETY: reads a word of the child's memory, or fails; errno tells which.
+        // SAFETY: reads a word of the child's memory, or fails and sets errno, which is this thread's.
         let (word, errno) = unsafe {
             *libc::__errno_location() = 0;
             (libc::ptrace(libc::PTRACE_PEEKDATA, self.0, address, 0), *libc::__errno_location())

@@ -73,7 +73,7 @@ impl FromIterator<f64> for Sample {
     }
 }
 
-/// What Student's t says of two samples' means, at 95 % confidence.
+/// The result of Student's t-test on two samples' means, at 95 % confidence.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Verdict {
     /// Fewer than two measurements on a side.
@@ -108,7 +108,7 @@ pub fn student(subject: &Sample, reference: &Sample) -> Verdict {
     }
 }
 
-/// The geometric mean of ratios of pairs that were measured together, and what Student's t says of it at 95 %.
+/// The geometric mean of ratios of pairs that were measured together, and its confidence interval by Student's t at 95 %.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Paired {
     /// Geometric mean of the ratios; NaN of none.

@@ -35,7 +35,7 @@ fn limits() -> Vec<(u64, &'static str)> {
 /// Root is not held to it.
 fn of_the_user() -> Option<u64> {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: getrlimit fills `limit`; geteuid only answers.
+    // SAFETY: getrlimit fills `limit`; geteuid takes and changes nothing.
     let known = unsafe { libc::geteuid() != 0 && libc::getrlimit(libc::RLIMIT_NPROC, &mut limit) == 0 };
     (known && limit.rlim_cur != libc::RLIM_INFINITY).then_some(limit.rlim_cur)
 }

@@ -14,7 +14,7 @@ pub struct Allocator {
     pub preload: Option<PathBuf>,
     /// Which version this is.
     pub version: String,
-    /// What its authors say has to be in the environment.
+    /// Variables of the environment that its authors require.
     pub env: &'static [(&'static str, &'static str)],
 }
 
@@ -90,7 +90,7 @@ impl Peer {
     }
 }
 
-/// Weir's own library: what was asked for, `$WEIR_LIB`, or beside this program.
+/// Weir's own library: the one given, `$WEIR_LIB`, or beside this program.
 pub fn weir(asked: Option<&Path>) -> Result<Allocator, String> {
     let named = asked.map(Path::to_path_buf).or_else(|| std::env::var_os("WEIR_LIB").map(PathBuf::from));
     let path = match named {
@@ -112,8 +112,8 @@ fn beside_this_program() -> Result<PathBuf, String> {
     found.ok_or_else(|| "cargo build --release -p weir-malloc, or --weir PATH, or $WEIR_LIB".into())
 }
 
-/// The allocators of one run: Weir if it is there, and the peers asked for, or all that are there.
-/// What was not asked for by name and is not there is named on standard error and left out.
+/// The allocators of one run: Weir if it is there, and the peers named, or all that are there.
+/// What was not named and is not installed is reported on standard error and left out.
 pub fn choose(asked: &[String], weir_path: Option<&Path>) -> Result<Vec<Allocator>, String> {
     let all: Vec<(&str, Result<Allocator, String>)> =
         std::iter::once((WEIR, weir(weir_path))).chain(PEERS.iter().map(|peer| (peer.name, peer.find()))).collect();
@@ -143,7 +143,7 @@ pub fn libc_object() -> Result<PathBuf, String> {
 }
 
 fn libc_version() -> String {
-    // SAFETY: answers a static C string.
+    // SAFETY: returns a static C string.
     let version = unsafe { std::ffi::CStr::from_ptr(libc::gnu_get_libc_version()) };
     version.to_string_lossy().into_owned()
 }

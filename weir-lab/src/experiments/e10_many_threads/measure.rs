@@ -65,7 +65,7 @@ pub(super) fn measure(threads: u64, allocators: &[Allocator], rounds: u32, fewer
     }
 }
 
-/// An allocator that would take the machine's memory is not let: others have to live here too.
+/// An allocator that would need most of the machine's memory is left out: other processes run on the machine.
 fn too_much(fewer: &Row, index: usize, threads: u64) -> Option<String> {
     let before = &fewer.cells[index];
     if let Some(why) = &before.failed {

@@ -18,7 +18,7 @@ use std::time::Duration;
 pub(super) const MEMORY: u64 = 1280 << 20;
 const FILE: usize = 64 << 20;
 const LIMIT: Duration = Duration::from_secs(900);
-/// The parts: `--only` takes their names. The last runs for ten minutes, and only when asked for.
+/// The parts: `--only` takes their names. The last runs for ten minutes, and only if it is named.
 pub(super) const PARTS: [&str; 4] = ["free", "twentieth", "idle", "growth"];
 pub(super) const GROWTH_MS: u64 = 600_000;
 /// The classes of buffers.
@@ -28,7 +28,7 @@ pub(super) const WARM: usize = 2;
 
 type Env = &'static [(&'static str, &'static str)];
 
-/// What clients ask for.
+/// The requests of clients.
 #[derive(Clone, Copy)]
 pub struct Load {
     /// As in the tables.

@@ -1,5 +1,5 @@
 //! E3, object caches under back pressure: a file server whose I/O buffers of 4 to 128 KiB come from object caches, with
-//! real clients over a socket; first with all the memory it wants, then in a memory cgroup of a twentieth of it.
+//! real clients over a socket; first without a limit of memory, then in a memory cgroup of a twentieth of it.
 
 mod measure;
 mod report;

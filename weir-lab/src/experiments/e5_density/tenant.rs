@@ -7,7 +7,7 @@ use crate::harness::phases::{PhasedProgram, load};
 use crate::peers::Allocator;
 use std::time::{Duration, Instant};
 
-/// How a tenant lives.
+/// What a tenant is.
 pub enum TenantKind {
     /// A process of this machine.
     Process,
@@ -22,7 +22,7 @@ pub struct TenantRow {
     pub label: String,
     /// What the program runs on.
     pub allocator: Allocator,
-    /// What it is told besides.
+    /// Variables of the environment besides.
     pub env: &'static [(&'static str, &'static str)],
     /// Whether the guest's balloon reports free pages. Nothing to a process.
     pub hinting: bool,
@@ -35,7 +35,7 @@ pub struct TenantStarter<'a> {
     image: Option<(u64, Image)>,
 }
 
-/// A tenant that is ready, or has gone through its phases and idles.
+/// A tenant that is ready, or has done its work and idles.
 pub struct Tenant(PhasedProgram);
 
 impl<'a> TenantStarter<'a> {
@@ -48,7 +48,7 @@ impl<'a> TenantStarter<'a> {
         Ok(TenantStarter { side, image })
     }
 
-    /// Starts a tenant in the cgroup; it waits to be told to allocate `bytes`.
+    /// Starts a tenant in the cgroup; it waits for [`Tenant::work`] before it allocates `bytes`.
     pub fn start(&self, cgroup: &Cgroup, bytes: u64) -> Result<Tenant, String> {
         let words = ["neighbour", "start=told", "keep=0", "mix=even-bytes"].map(String::from);
         let words: Vec<String> = words.into_iter().chain([format!("bytes={bytes}")]).collect();
@@ -65,7 +65,7 @@ impl<'a> TenantStarter<'a> {
 }
 
 impl Tenant {
-    /// Lets it allocate, write and free; answers the seconds that took.
+    /// Lets it allocate, write and free; returns the seconds that took.
     pub fn work(&mut self) -> Result<f64, String> {
         let start = Instant::now();
         self.0.next_phase()?;

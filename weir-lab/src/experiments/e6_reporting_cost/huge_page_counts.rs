@@ -16,7 +16,7 @@ const IDLE: f64 = 3.0;
 pub struct Huge {
     /// The kernel's word.
     pub thp: String,
-    /// Which program, and how it was led.
+    /// Which program, with which settings.
     pub case: &'static str,
     /// Right after its frees (before the report), and after it idled.
     pub memory: [ProcessMemory; 2],
@@ -37,7 +37,7 @@ impl Huge {
     }
 }
 
-/// Both programs, with huge pages everywhere and where they are asked for.
+/// Both programs, with huge pages everywhere and only where they are advised.
 pub fn run(subject: &Allocator, quick: bool) -> Result<Vec<Huge>, String> {
     let _lock = crate::harness::exclusive::lock()?;
     let mut all = Vec::new();

@@ -17,7 +17,7 @@ pub struct Runs {
     pub free: Vec<IdleRun>,
     /// A idle, then with B.
     pub idle: Vec<IdleRun>,
-    /// Pressure told by FIFO.
+    /// Pressure by FIFO.
     pub fifo: Vec<EventRun>,
     /// Pressure by the cgroup's limit.
     pub cgroup: Vec<EventRun>,

@@ -1,4 +1,4 @@
-//! One run of E8: process A under an allocator, led through its phases and watched from outside.
+//! One run of E8: process A under an allocator, phase by phase, measured from outside.
 
 use crate::harness::cgroup::{Cgroup, enter};
 use crate::harness::child::{command, load_program};
@@ -69,7 +69,7 @@ pub fn hog(setting: &Setting, cgroup: &Cgroup) -> Result<HogRun, String> {
     Ok(HogRun { turns: turns.iter().filter_map(|ns| Some(ns.as_f64()? / 1e9)).collect(), swap })
 }
 
-/// A's life without a neighbour, then with B.
+/// The figures of A without a neighbour, then with B.
 #[derive(Default)]
 pub struct IdleRun {
     /// At the peak, resident or swapped.
@@ -110,7 +110,7 @@ pub struct EventRun {
 /// How long A idles before an event: too short for what an allocator gives back by its own clock.
 const SETTLE: f64 = 0.1;
 
-/// The event comes by systemd's protocol.
+/// The event is sent by systemd's protocol.
 pub fn told_by_fifo(allocator: &Allocator, setting: &Setting) -> Result<EventRun, String> {
     let fifo = PressureFifo::make()?;
     let mut a = peak(allocator, setting, None, Some(fifo.path()))?;

@@ -44,7 +44,7 @@ pub type Row = (Workload, Vec<Cell>);
 const START: &str = "start";
 const LIMIT: Duration = Duration::from_secs(180);
 
-/// The rows, as `weir-lab-load` tells them.
+/// The rows that `weir-lab-load list` prints.
 pub fn workloads() -> Result<Vec<Workload>, String> {
     let mut command = Command::new(child::load_program()?);
     command.arg("list");
@@ -65,7 +65,7 @@ pub fn workloads() -> Result<Vec<Workload>, String> {
     Ok(workloads)
 }
 
-/// A row a program; one that is not here is said and left out.
+/// A row a program; one that is not installed is named and left out.
 pub(super) fn measure_programs(
     allocators: &[Allocator],
     runs: u32,

@@ -9,9 +9,9 @@ use serde_json::{Value, json};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// The calls that are timed, by their names in the program's answer.
+/// The calls that are timed, by their names in the program's output.
 pub const CALLS: [&str; 2] = ["malloc", "free"];
-/// What is told of each distribution.
+/// The figures of each distribution.
 pub const QUANTILES: [&str; 5] = ["p50", "p99", "p99.9", "p99.99", "max"];
 /// Between two pressure events.
 pub const EVENT_GAP: Duration = Duration::from_millis(100);
@@ -33,7 +33,7 @@ pub struct Cell {
     pub calls: [[Sample; QUANTILES.len()]; CALLS.len()],
     /// What reading the clock costs, which is in every figure.
     pub clock: Sample,
-    /// Pressure events that the allocator took, of all runs; none where it does not listen.
+    /// Pressure events that the allocator took, of all runs; none if it does not read them.
     pub events: u64,
     /// Why it could not go on.
     pub failed: Option<String>,

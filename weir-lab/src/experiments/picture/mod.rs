@@ -49,7 +49,7 @@ pub fn run(args: &RunArgs, allocators: Vec<Allocator>) -> Result<Value, String> 
     }))
 }
 
-/// The settings to draw: those asked for, or both; or the present one, where it cannot be changed.
+/// The settings to draw: those named, or both; or the present one if it cannot be changed.
 fn modes(args: &RunArgs) -> Result<Vec<String>, String> {
     if let Some(unknown) = args.only.iter().find(|mode| !MODES.contains(&mode.as_str())) {
         return Err(format!("'{unknown}' is no setting of huge pages: {}", MODES.join(", ")));

@@ -11,9 +11,9 @@ use std::time::Duration;
 
 /// On how many threads.
 pub(super) const THREADS: [u64; 5] = [1, 2, 4, 16, 64];
-/// How much is live, GiB.
+/// Bytes live at once, GiB.
 const HEAPS: [u64; 3] = [1, 4, 16];
-/// Blocks lose some memory on every allocator, and others live on the machine too.
+/// Every allocator has some overhead, and other processes run on the machine.
 const HEADROOM: f64 = 1.3;
 const LIMIT: Duration = Duration::from_secs(180);
 

@@ -17,7 +17,7 @@ const SQUEEZE: u64 = 4;
 const MOVE: u64 = 20;
 /// The limit of each group, several times what the program holds.
 pub(super) const LIMIT: u64 = 1 << 30;
-/// Cycles of a phase's second half that tell whether it grows.
+/// Cycles of a phase's second half from which growth is judged.
 pub const ENOUGH: usize = 5;
 
 /// What is done with huge pages set to a word.
@@ -116,7 +116,7 @@ impl Pressure<'_> {
         let Some(groups) = self.groups else { return Ok(()) };
         if self.count % MOVE == 1 {
             self.inside = 1 - self.inside;
-            // It may have ended, which is for others to tell.
+            // It may have ended, which `listen` reports.
             phase.moves += u64::from(groups[self.inside].take_in(pid).is_ok());
         }
         if self.count.is_multiple_of(SQUEEZE) {

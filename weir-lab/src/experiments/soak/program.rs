@@ -1,4 +1,5 @@
-//! The soak's program under way: what it says line by line, whether it still moves, and what it waits in if it does not.
+//! The running program of the soak: its output line by line, whether it still makes progress, and where its threads wait
+//! if it does not.
 
 use crate::harness::child::KilledOnDrop;
 use serde_json::Value;
@@ -15,7 +16,7 @@ pub const KINDS: [&str; 5] = ["blocks", "growths", "streams", "forks", "signals"
 /// Why it did not go on.
 #[derive(Debug)]
 pub enum SoakFailure {
-    /// Something was not as it should be: what it said, or what it died of.
+    /// A check failed or a signal ended it: its message, or the signal.
     Corrupt(String),
     /// Something stood still for too long: what, and where the threads wait.
     Hung(String),
@@ -52,7 +53,7 @@ impl SoakProgram {
         self.child.0.id()
     }
 
-    /// Takes in what it has said; answers whether it has come to the end of a cycle.
+    /// Reads its output so far; returns whether a cycle has ended.
     pub fn listen(&mut self) -> Result<bool, SoakFailure> {
         let mut buffer = [0u8; 4096];
         loop {

@@ -12,7 +12,7 @@ const GROWTH: (f64, f64) = (8.0 * 1048576.0, 0.1);
 pub struct Verdict {
     /// In a word.
     pub word: &'static str,
-    /// What there is to say besides.
+    /// The reason, or a remark.
     pub why: String,
 }
 
@@ -47,7 +47,7 @@ fn whole(number: u64) -> String {
     if number < 10_000 { number.to_string() } else { count(number as f64) }
 }
 
-/// What is to be said of a phase.
+/// The verdict on a phase.
 pub fn verdict(phase: &Phase) -> Verdict {
     let (word, why) = match &phase.ended {
         Some(SoakFailure::Corrupt(what)) => ("CORRUPT", what.clone()),

@@ -44,7 +44,7 @@ pub struct Curve {
 /// A setting and its curves, in the allocators' order.
 pub type Row = (Setting, Vec<Curve>);
 
-/// What is asked for: all patterns on one, two and eight threads, but for those that need a number of their own.
+/// The settings: all patterns on one, two and eight threads, but for those that need a number of their own.
 pub fn settings(quick: bool, only: &[String]) -> Vec<Setting> {
     let threads = |pattern: &str| match pattern {
         "untouched" | "first-byte" | "whole" if !quick => &[1, 2, 8][..],

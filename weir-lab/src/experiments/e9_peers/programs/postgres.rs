@@ -14,7 +14,7 @@ const LIMIT: Duration = Duration::from_secs(120);
 /// Between two sums over the server's processes.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// One server's life: the cluster is made for the first, and serves all that follow.
+/// One run of the server: the cluster is made for the first, and used by all that follow.
 pub fn run(stage: &Stage, allocator: &Allocator) -> Result<Figures, String> {
     let home = stage.directory.join("postgres");
     if !home.join("ready").exists() {
@@ -62,7 +62,7 @@ fn pgbench(home: &Path) -> Result<Command, String> {
     Ok(command)
 }
 
-/// A server that is shut down as its handbook says, so that the next one need not repair anything.
+/// A server that is shut down by SIGINT ("fast" in its manual), so that the next one need not recover.
 struct Server(KilledOnDrop);
 
 impl Server {
@@ -117,7 +117,7 @@ fn as_its_user(mut command: Command) -> Result<Command, String> {
 }
 
 fn other_user() -> Result<Option<(u32, u32)>, String> {
-    // SAFETY: geteuid only answers; getpwnam takes a C string and answers a static record, read at once.
+    // SAFETY: geteuid takes and changes nothing; getpwnam takes a C string and returns a static record, read at once.
     unsafe {
         if libc::geteuid() != 0 {
             return Ok(None);

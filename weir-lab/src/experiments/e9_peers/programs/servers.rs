@@ -48,9 +48,9 @@ pub fn memcached(stage: &Stage, allocator: &Allocator) -> Result<Figures, String
     let socket = stage.directory.join("memcached");
     let mut server = command(find("memcached")?, allocator);
     server.arg("-s").arg(&socket).args(["-m", "1024", "-t", "2"]);
-    // SAFETY: only answers.
+    // SAFETY: geteuid takes and changes nothing.
     if unsafe { libc::geteuid() } == 0 {
-        // It refuses to be root unless told to be.
+        // It refuses to run as root without this option.
         server.args(["-u", "root"]);
     }
     let server = start(server, "memcached")?;

@@ -18,7 +18,7 @@ pub struct Figures {
     pub faults: f64,
 }
 
-/// Where they run: a directory of their own, gone at the end.
+/// Where they run: a directory of their own, removed at the end.
 pub struct Stage {
     /// For sockets and data.
     pub directory: PathBuf,
@@ -69,7 +69,7 @@ pub fn start(mut server: Command, what: &str) -> Result<KilledOnDrop, String> {
     KilledOnDrop::start(server, what)
 }
 
-/// A server may run as a user who cannot read the allocator's file, and then runs without it and without a word.
+/// A server may run as a user who cannot read the allocator's file, and then runs without it and reports nothing.
 pub fn check_preloaded(pid: u32, allocator: &Allocator) -> Result<(), String> {
     let Some(object) = &allocator.preload else { return Ok(()) };
     let object = object.canonicalize().map_err(|why| format!("{}: {why}", object.display()))?;
