@@ -1,6 +1,7 @@
 //! The statistics of every table: median, mean, spread, Student's t in the manner of `ministat`, geometric mean.
 
 use statrs::distribution::{ContinuousCDF, StudentsT};
+use statrs::statistics::Statistics;
 
 /// Repeated measurements of one thing, in the order in which they were made.
 #[derive(Clone, Debug, Default)]
@@ -35,18 +36,17 @@ impl Sample {
 
     /// The arithmetic mean.
     pub fn mean(&self) -> f64 {
-        self.0.iter().sum::<f64>() / self.0.len() as f64
+        Statistics::mean(&self.0)
     }
 
     /// The sample's variance (n - 1 in the denominator).
     pub fn variance(&self) -> f64 {
-        let mean = self.mean();
-        self.0.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / (self.0.len() as f64 - 1.0)
+        Statistics::variance(&self.0)
     }
 
     /// The sample's standard deviation.
     pub fn stddev(&self) -> f64 {
-        self.variance().sqrt()
+        Statistics::std_dev(&self.0)
     }
 
     /// The least.
@@ -159,10 +159,10 @@ pub fn t_quantile_95(freedom: usize) -> f64 {
     StudentsT::new(0.0, 1.0, freedom as f64).map_or(f64::INFINITY, |t| t.inverse_cdf(0.975))
 }
 
-/// The geometric mean of positive ratios; `None` for none.
+/// The geometric mean of positive ratios; `None` of none, or if one is not a number.
 pub fn geometric_mean(ratios: impl IntoIterator<Item = f64>) -> Option<f64> {
-    let (sum, count) = ratios.into_iter().fold((0.0, 0), |(sum, count), ratio| (sum + f64::ln(ratio), count + 1));
-    (count > 0).then(|| (sum / f64::from(count)).exp())
+    let mean = Statistics::geometric_mean(ratios.into_iter());
+    (!mean.is_nan()).then_some(mean)
 }
 
 #[cfg(test)]
@@ -184,7 +184,9 @@ mod tests {
         assert_eq!(odd.variance(), 4.0);
         assert_eq!(odd.stddev(), 2.0);
         assert_eq!(sample(&[4.0, 1.0, 3.0, 2.0]).median(), 2.5);
-        assert!(sample(&[]).median().is_nan());
+        for none in [sample(&[]).median(), sample(&[]).mean(), sample(&[]).variance(), sample(&[1.0]).variance()] {
+            assert!(none.is_nan());
+        }
     }
 
     #[test]
