@@ -209,9 +209,10 @@ impl Table {
         self.length.store(length as u64, Ordering::Release);
     }
 
-    /// Gives the table's own pages back: what stays resident is the allocator's alone.
+    /// Releases the table's own pages, so that only the allocator's stay resident.
     fn forget(&self) {
-        // SAFETY: the whole mapping that `new` made; no reference to the table is left when it is dropped.
+        // SAFETY: the whole mapping that `new` made. Entries are copied in and out, so that there are no references into it,
+        // and a caller reads none after this.
         unsafe { libc::madvise(self.base.cast(), self.capacity * size_of::<SizedBlock>(), libc::MADV_DONTNEED) };
     }
 

@@ -27,12 +27,12 @@ impl FilledBlock {
     }
 
     pub fn bytes(&self) -> &[u8] {
-        // SAFETY: `block` has `len` bytes, all written by `new`; they are changed through `&mut self` only.
+        // SAFETY: the block has `len` initialised bytes (malloc or calloc), and a block has one holder, which is this thread.
         unsafe { std::slice::from_raw_parts(self.block.address(), self.len) }
     }
 
     pub fn bytes_mut(&mut self) -> &mut [u8] {
-        // SAFETY: `block` has `len` writable bytes; `&mut self` keeps any other reference to them from existing.
+        // SAFETY: the block has `len` writable bytes, and one holder: no other copy of this value is used meanwhile.
         unsafe { std::slice::from_raw_parts_mut(self.block.address(), self.len) }
     }
 
