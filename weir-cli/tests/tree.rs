@@ -55,7 +55,7 @@ fn resident_is_the_sum_and_shared_pages_count_once() {
     let Some(bench) = Bench::new() else { return };
     let Some(hold) = hold(&bench) else { return };
     // 3 children of 20 MiB each, and 20 that all four share: 80, where resident sets add up to 140 and one is 40.
-    let script = format!("{hold} 20 3 12; true");
+    let script = format!("{hold} 20 3 40; true");
     let (figures, output) = bench.figures(&[], &["sh", "-c", &script]);
     let peak = figures["peak_resident_bytes"].as_u64().unwrap();
     assert!((75 * MIB..100 * MIB).contains(&peak), "{peak}: {}", stderr(&output));
