@@ -1,15 +1,15 @@
-//! What the processes of the program hold, added up again and again while it runs.
+//! The memory of the program's processes, sampled while it runs.
 //!
-//! A page that several processes share (a forked worker's with its parent, a library's) is to count once. The kernel
-//! knows each process's part (`Pss` of `smaps_rollup`) but has to walk the page tables for it. So this is done when a
-//! process came or went and once a second, and in between the part that was shared is taken off the resident set, which
-//! costs nothing to read. Where `smaps_rollup` may not be read (a setuid program's), all of its resident set counts.
+//! A page that several processes share (a forked worker with its parent, a library) is to count once. The kernel
+//! computes each process's part (`Pss` of `smaps_rollup`) but has to walk the page tables for it. So this is done when a
+//! process started or ended and once a second; in between the part that was shared is subtracted from the resident set,
+//! which costs little to read. Where `smaps_rollup` may not be read (a setuid program's), all of its resident set counts.
 //!
-//! A look takes at most a twentieth of one CPU's time: the costlier it was, the longer until the next.
+//! Samples take at most a twentieth of one CPU's time: the longer one took, the longer until the next.
 
-use crate::processes::loaded::{self, Loaded};
+use crate::processes::loaded::{self, LibraryState};
 use crate::processes::stats_file::StatsFile;
-use crate::processes::tree::{Named, Tree};
+use crate::processes::tree::{ProcessMemory, ProcessTree};
 use procfs::process::Process;
 use serde::Serialize;
 use std::collections::{HashMap, HashSet};
@@ -17,101 +17,101 @@ use std::path::Path;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-/// Shortest time between two looks.
+/// Shortest time between two samples.
 pub const INTERVAL: Duration = Duration::from_millis(50);
 /// Longest time between two walks over page tables, unless they cost too much.
 const WALK_INTERVAL: Duration = Duration::from_secs(1);
-/// A look of this time is followed by this many times as much rest.
-const REST: u32 = 20;
-/// Resident bytes from which on a process is asked whether it allocates by Weir at all.
-const WORTH_ASKING: u64 = 8 << 20;
+/// The pause after a sample, as a multiple of the time it took.
+const PAUSE: u32 = 20;
+/// Resident bytes from which on it is checked whether a process allocates through Weir at all.
+const CHECKED_FROM: u64 = 8 << 20;
 /// Processes that are named.
 const NAMED: usize = 3;
 
 /// What all processes held at one moment.
 #[derive(Clone, Debug, Default, Serialize)]
-pub struct Sum {
+pub struct ResidentSum {
     pub bytes: u64,
     pub processes: usize,
     /// Processes among them of which all that is resident counts, shared or not.
     pub by_rss: usize,
-    pub largest: Vec<Named>,
+    pub largest: Vec<ProcessMemory>,
 }
 
 /// By how much the limit, which holds for each process, was exceeded.
 #[derive(Clone, Debug, Default)]
-pub struct Excess {
-    /// Most bytes above it, and who.
-    worst: Option<Named>,
+pub struct LimitExcess {
+    /// The process that was most bytes above it.
+    worst: Option<ProcessMemory>,
     /// Time during which at least one process was above it.
     time: Duration,
 }
 
 /// How a limit was kept.
 #[derive(Clone, Debug, Serialize)]
-pub struct Kept {
+pub struct LimitReport {
     pub bytes: u64,
     /// Most bytes that a process had above it.
     pub exceeded_by_bytes: u64,
-    /// Time during which at least one process was above it, as far as it was seen.
+    /// Time during which at least one process was above it, as far as samples show.
     pub exceeded_seconds: f64,
-    /// Who had most, if it was seen, and how much above the limit.
-    pub by: Option<Named>,
+    /// The process with most, if one was sampled, and its bytes above the limit.
+    pub by: Option<ProcessMemory>,
 }
 
-impl Excess {
-    /// The whole, with the largest resident set that the kernel counted: no look may have seen it.
-    pub fn of(&self, bytes: u64, counted: Option<u64>) -> Kept {
+impl LimitExcess {
+    /// The report, with the largest resident set that the kernel counted: it may lie between two samples.
+    pub fn of(&self, bytes: u64, counted: Option<u64>) -> LimitReport {
         let seen = self.worst.as_ref().map_or(0, |worst| worst.bytes);
         let exceeded_by_bytes = counted.unwrap_or(0).saturating_sub(bytes).max(seen);
-        Kept { bytes, exceeded_by_bytes, exceeded_seconds: self.time.as_secs_f64(), by: self.worst.clone() }
+        LimitReport { bytes, exceeded_by_bytes, exceeded_seconds: self.time.as_secs_f64(), by: self.worst.clone() }
     }
 }
 
 /// A process that runs without Weir, or uncounted.
 #[derive(Clone, Debug, Serialize)]
-pub struct Without {
+pub struct ExcludedProcess {
     pub name: String,
     pub pid: i32,
     pub why: String,
 }
 
-/// What was seen of one process.
-struct Known {
+/// The last sample of one process.
+struct ProcessRecord {
     started: u64,
     name: String,
-    /// By its own PID namespace: as it calls itself in its page of counters.
+    /// In its own PID namespace, as in its page of counters.
     inner_pid: i32,
     bytes: u64,
     /// Resident bytes that are others' parts of shared pages.
     shared: u64,
     by_rss: bool,
     high: u64,
-    loaded: Loaded,
+    loaded: LibraryState,
 }
 
 /// The processes and their sums.
-pub struct Census {
-    pub tree: Tree,
+pub struct Sampler {
+    pub tree: ProcessTree,
     limit: Option<u64>,
     library: String,
-    known: HashMap<i32, Known>,
-    /// All processes of the last look, zombies too.
+    known: HashMap<i32, ProcessRecord>,
+    /// All processes of the last sample, zombies too.
     seen: HashSet<i32>,
     walked: Option<(Instant, Duration)>,
     before: Option<Instant>,
-    pub last: Option<Sum>,
-    pub peak: Option<Sum>,
-    pub excess: Excess,
-    pub without: Vec<Without>,
+    pub last: Option<ResidentSum>,
+    pub peak: Option<ResidentSum>,
+    pub excess: LimitExcess,
+    pub without: Vec<ExcludedProcess>,
     /// Processes on Weir of which no counters can be read.
-    pub uncounted: Vec<Without>,
-    /// Largest part of a process that others shared: what a resident set alone would say too much.
+    pub uncounted: Vec<ExcludedProcess>,
+    /// Largest part of a process that others shared: by so much the resident set alone is too large.
     pub most_shared: u64,
 }
 
-impl Census {
-    pub fn new(tree: Tree, limit: Option<u64>, library: &Path) -> Self {
+impl Sampler {
+    pub fn new(tree: ProcessTree, limit: Option<u64>, library: &Path) -> Self {
         Self {
             tree,
             limit,
@@ -122,27 +122,27 @@ impl Census {
             before: None,
             last: None,
             peak: None,
-            excess: Excess::default(),
+            excess: LimitExcess::default(),
             without: Vec::new(),
             uncounted: Vec::new(),
             most_shared: 0,
         }
     }
 
-    /// Looks once; gives the time to wait before the next look.
-    pub fn look(&mut self, stats: &StatsFile) -> Duration {
+    /// Takes a sample; returns the time to wait before the next.
+    pub fn sample(&mut self, stats: &StatsFile) -> Duration {
         let began = Instant::now();
         let pids = self.tree.pids();
         let seen: HashSet<i32> = pids.iter().copied().collect();
         let came_or_went = seen != self.seen;
         self.seen = seen;
-        let due = self.walked.is_none_or(|(at, took)| at.elapsed() >= WALK_INTERVAL.max(took * REST));
+        let due = self.walked.is_none_or(|(at, took)| at.elapsed() >= WALK_INTERVAL.max(took * PAUSE));
         let walk = came_or_went || due;
-        let (mut sum, mut risen, mut above) = (Sum::default(), 0, false);
+        let (mut sum, mut risen, mut above) = (ResidentSum::default(), 0, false);
         let mut now = HashMap::new();
         for pid in pids {
             let old = self.known.remove(&pid);
-            let Some((known, resident, rise)) = look_at(pid, old, walk, &now, &self.library) else { continue };
+            let Some((known, resident, rise)) = sample_process(pid, old, walk, &now, &self.library) else { continue };
             above |= self.check_limit(pid, &known, resident);
             risen = risen.max(rise);
             sum.bytes += known.bytes;
@@ -165,12 +165,12 @@ impl Census {
         if walk {
             self.walked = Some((began, took));
         }
-        INTERVAL.max(took * REST)
+        INTERVAL.max(took * PAUSE)
     }
 
-    fn note_sum(&mut self, sum: Sum, risen: u64) {
-        // A process was larger for a moment since the last look; the others are taken to have been as they are.
-        let peak = Sum { bytes: sum.bytes + risen, ..sum.clone() };
+    fn note_sum(&mut self, sum: ResidentSum, risen: u64) {
+        // A process was larger for a moment since the last sample; the others are assumed to have been as they are now.
+        let peak = ResidentSum { bytes: sum.bytes + risen, ..sum.clone() };
         if self.peak.as_ref().is_none_or(|before| before.bytes < peak.bytes) {
             self.peak = Some(peak);
         }
@@ -178,56 +178,60 @@ impl Census {
     }
 
     /// Whether the process is above the limit now.
-    fn check_limit(&mut self, pid: i32, known: &Known, resident: u64) -> bool {
+    fn check_limit(&mut self, pid: i32, known: &ProcessRecord, resident: u64) -> bool {
         let Some(limit) = self.limit else { return false };
         let over = known.high.max(resident).saturating_sub(limit);
         if over > self.excess.worst.as_ref().map_or(0, |worst| worst.bytes) {
-            self.excess.worst = Some(Named { name: known.name.clone(), pid, bytes: over });
+            self.excess.worst = Some(ProcessMemory { name: known.name.clone(), pid, bytes: over });
         }
         resident > limit
     }
 
-    fn note_without(&mut self, pid: i32, known: &Known, stats: &StatsFile) {
+    fn note_without(&mut self, pid: i32, known: &ProcessRecord, stats: &StatsFile) {
         let (list, why) = match &known.loaded {
-            Loaded::No(why) => (&mut self.without, why.as_str()),
-            Loaded::Yes if known.bytes >= WORTH_ASKING && has_own_malloc(known, stats) => {
+            LibraryState::Absent(why) => (&mut self.without, why.as_str()),
+            LibraryState::Loaded if known.bytes >= CHECKED_FROM && has_own_malloc(known, stats) => {
                 (&mut self.without, "has a malloc of its own")
             }
-            Loaded::Uncounted if stats.path().is_some() => {
+            LibraryState::LoadedUncounted if stats.path().is_some() => {
                 (&mut self.uncounted, "has another user, rights or namespace")
             }
-            Loaded::Yes | Loaded::Uncounted | Loaded::NotSince(_) => return,
+            LibraryState::Loaded | LibraryState::LoadedUncounted | LibraryState::MissingSince(_) => return,
         };
         if !list.iter().any(|w| w.pid == pid && w.name == known.name) {
-            list.push(Without { name: known.name.clone(), pid, why: why.to_owned() });
+            list.push(ExcludedProcess { name: known.name.clone(), pid, why: why.to_owned() });
         }
     }
 
-    fn largest(&self) -> Vec<Named> {
+    fn largest(&self) -> Vec<ProcessMemory> {
         let mut all: Vec<_> = self.known.iter().collect();
         all.sort_by_key(|(pid, known)| (std::cmp::Reverse(known.bytes), **pid));
-        let named = |(pid, known): (&i32, &Known)| Named { name: known.name.clone(), pid: *pid, bytes: known.bytes };
+        let named = |(pid, known): (&i32, &ProcessRecord)| ProcessMemory {
+            name: known.name.clone(),
+            pid: *pid,
+            bytes: known.bytes,
+        };
         all.into_iter().take(NAMED).map(named).collect()
     }
 
-    /// The processes of the last look, as they call themselves.
+    /// The processes of the last sample, by the ids of their own PID namespaces.
     pub fn inner_pids(&self) -> HashSet<u32> {
         self.known.values().map(|known| known.inner_pid as u32).collect()
     }
 }
 
-/// What a process holds now, its resident set, and how much larger that was for a moment since the last look.
-fn look_at(
+/// Samples a process: its record, its resident set, and how much larger that was for a moment since the last sample.
+fn sample_process(
     pid: i32,
-    old: Option<Known>,
+    old: Option<ProcessRecord>,
     walk: bool,
-    parents: &HashMap<i32, Known>,
+    parents: &HashMap<i32, ProcessRecord>,
     library: &str,
-) -> Option<(Known, u64, u64)> {
+) -> Option<(ProcessRecord, u64, u64)> {
     let process = Process::new(pid).ok()?;
     let stat = process.stat().ok()?;
     let mut resident = stat.rss * procfs::page_size();
-    // Ended, and not yet waited for.
+    // A zombie: ended, and not yet waited for.
     if resident == 0 {
         return None;
     }
@@ -251,12 +255,12 @@ fn look_at(
             None => return None,
         },
     };
-    // Only what is above all that was seen is new; a program that another has become begins anew.
+    // Only a mark above the last one is new. Executing another program resets it.
     let rise = if old.as_ref().is_none_or(|old| high > old.high) { high.saturating_sub(resident) } else { 0 };
-    // The name is the program's: another one has to be judged anew.
+    // Another name is another program: its state is determined afresh.
     let judged = old.as_ref().filter(|old| old.name == stat.comm).map(|old| &old.loaded);
     let loaded = loaded::judge(&process, judged, library);
-    let known = Known {
+    let known = ProcessRecord {
         started: stat.starttime,
         name: stat.comm,
         inner_pid: status.nspid.and_then(|pids| pids.last().copied()).unwrap_or(pid),
@@ -270,7 +274,7 @@ fn look_at(
 }
 
 /// Whether all that the process counted in its page is that it never allocated.
-fn has_own_malloc(known: &Known, stats: &StatsFile) -> bool {
+fn has_own_malloc(known: &ProcessRecord, stats: &StatsFile) -> bool {
     let mut pages = stats.pages().filter(|page| page.pid.load(Relaxed) == known.inner_pid as u32).peekable();
     pages.peek().is_some() && pages.all(|page| page.heap_bytes.load(Relaxed) + page.mapped_bytes.load(Relaxed) == 0)
 }
@@ -284,6 +288,6 @@ fn proportional(rollup: procfs::process::SmapsRollup) -> Option<(u64, u64)> {
 /// Whether two processes have one address space.
 fn shares_memory(a: i32, b: i32) -> bool {
     const KCMP_VM: i32 = 1;
-    // SAFETY: compares two processes, and touches no memory. A kernel that does not know it, or refuses, says -1.
+    // SAFETY: compares two processes, and touches no memory. A kernel without it, or one that refuses, returns -1.
     unsafe { libc::syscall(libc::SYS_kcmp, a, b, KCMP_VM, 0, 0) == 0 }
 }
