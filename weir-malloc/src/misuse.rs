@@ -1,4 +1,4 @@
-//! What follows a wrong call whose result says nothing: a line on standard error, and the end of the process.
+//! What follows a wrong call that has no result to say so by: a line on standard error, and the end of the process.
 
 use crate::fatal::Message;
 use crate::text::Text;
