@@ -10,7 +10,7 @@
 //! | [`process`] | the process's heap, its start and settings, `fork` |
 #![cfg_attr(not(test), no_std)]
 
-pub mod message;
+pub mod messages;
 pub mod os;
 pub mod platform;
 pub mod pressure;

@@ -5,15 +5,15 @@
 use linux_raw_sys::general as sys;
 use std::time::{Duration, Instant};
 use weir_core::tunables::Tunables;
-use weir_linux::os::identity::MainThread;
+use weir_linux::os::credentials::MainThread;
 use weir_linux::os::process::getpid;
 use weir_linux::os::syscall::{Errno, fault};
 use weir_linux::os::{fd, probe, tasks};
 use weir_linux::pressure::cgroup::{GroupDir, Membership};
-use weir_linux::pressure::pressure_watch::Request;
 use weir_linux::pressure::psi::{Kind, Threshold};
-use weir_linux::pressure::sources::{Heat, Sources};
+use weir_linux::pressure::systemd_watch::Request;
 use weir_linux::pressure::wake::Waker;
+use weir_linux::pressure::{events::Heat, sources::Sources};
 use weir_linux::pressure::{memcg, psi};
 
 /// All but the clock: a machine without one is none that Linux runs on.

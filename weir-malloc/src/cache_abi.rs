@@ -1,8 +1,7 @@
 //! `weir.h`'s object caches. The header is the documentation; the two are kept alike by a test that compiles it.
 
 use crate::errno::{EBUSY, EINVAL, ENOMEM, ENOSPC, fail};
-use crate::fatal::{NO_CACHE, NULL_CACHE, NULL_OBJECT, NULL_OBJECTS, OTHER_CACHE};
-use crate::misuse::misuse;
+use crate::misuse::{WrongCall, misuse};
 use crate::object_mark::Mark;
 use crate::weir_abi::fill;
 use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
@@ -130,7 +129,7 @@ unsafe fn named<'a>(cache: *mut Cache) -> Option<&'a Cache> {
     // SAFETY: the caller's promise; a destroyed cache's first word is another.
     let found = unsafe { cache.as_ref() }?;
     if found.kind != IS_CACHE {
-        misuse(&NO_CACHE, cache.addr());
+        misuse(WrongCall::NoCache, cache.addr());
         return None;
     }
     Some(found)
@@ -194,7 +193,7 @@ impl Cache {
         let is_of_it = |addr| caches::at(addr) == Some(self.id);
         let held = is_of_it(object.addr()) && is_of_it(self.mark.last_byte(object));
         if !held {
-            misuse(&OTHER_CACHE, object.addr());
+            misuse(WrongCall::OtherCache, object.addr());
         }
         held
     }
@@ -226,7 +225,7 @@ pub unsafe fn free_arg(cache: *mut Cache, object: *mut u8, argument: *mut c_void
         return;
     }
     // SAFETY: the caller's promise: a cache, or null.
-    let Some(cache) = (unsafe { cache.as_ref() }) else { return misuse(&NULL_CACHE, object.addr()) };
+    let Some(cache) = (unsafe { cache.as_ref() }) else { return misuse(WrongCall::NullCache, object.addr()) };
     // SAFETY: the caller's promise: an object of the cache that is not used any more.
     unsafe {
         if (cache.dtor.is_some() || cache.mark.is_there()) && !finish(cache, object, argument) {
@@ -296,14 +295,14 @@ pub unsafe fn free_batch(cache: *mut Cache, objects: *const *mut u8, count: usiz
         return;
     }
     // SAFETY: the caller's promise: a cache, or null.
-    let Some(cache) = (unsafe { cache.as_ref() }) else { return misuse(&NULL_CACHE, objects.addr()) };
+    let Some(cache) = (unsafe { cache.as_ref() }) else { return misuse(WrongCall::NullCache, objects.addr()) };
     if objects.is_null() {
-        return misuse(&NULL_OBJECTS, core::ptr::from_ref(cache).addr());
+        return misuse(WrongCall::NullObjects, core::ptr::from_ref(cache).addr());
     }
     // SAFETY: the caller's promise: so many.
     let objects = unsafe { core::slice::from_raw_parts(objects, count) };
     if let Some(null) = objects.iter().find(|object| object.is_null()) {
-        return misuse(&NULL_OBJECT, core::ptr::from_ref(null).addr());
+        return misuse(WrongCall::NullObject, core::ptr::from_ref(null).addr());
     }
     if cache.dtor.is_none() && !cache.mark.is_there() {
         // SAFETY: the caller's promise: objects of the cache that are not used any more.

@@ -15,11 +15,10 @@
 //! `libstdc++` is never linked: its functions are looked up weakly by the loader, and, for a C++ library that was
 //! opened at run time into a scope of its own, by `dlsym` in the moment of failure.
 
-use crate::fatal::{NO_CXX_RUNTIME, NO_END_OF_CATCH};
-use crate::panic::die;
 use core::ffi::{c_int, c_void};
 use core::ptr::null_mut;
 use weir::heap;
+use weir_linux::messages;
 use weir_linux::weak_symbol;
 
 type GetHandler = extern "C" fn() -> *mut c_void;
@@ -189,7 +188,7 @@ extern "C" fn retry(size: usize, align: usize) -> *mut u8 {
 /// Ends an exception that a nothrow `new` caught.
 extern "C" fn caught(exception: *mut c_void) {
     let (Some(begin), Some(end)) = (begin_catch(), end_catch()) else {
-        die(&NO_END_OF_CATCH);
+        messages::no_end_of_catch();
     };
     // SAFETY: by the Itanium C++ ABI, what a landing pad does with the exception it is given.
     unsafe {
@@ -219,7 +218,7 @@ extern "C" fn thrower() -> *const c_void {
     }
     let found = in_local_scope(c"_ZSt17__throw_bad_allocv".to_bytes_with_nul());
     if found.is_null() {
-        die(&NO_CXX_RUNTIME);
+        messages::no_cxx_runtime();
     }
     found
 }

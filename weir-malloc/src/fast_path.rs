@@ -41,10 +41,10 @@ macro_rules! allocate {
             area = sym weir_linux::platform::rseq::AREA,
             id = sym weir_linux::platform::rseq::ID,
             sizes = sym weir_linux::platform::rseq::FAST_SIZES,
-            round = const weir_linux::platform::rseq::fast::MIN_ALIGN - 1,
-            shift = const weir_linux::platform::rseq::fast::MIN_ALIGN.ilog2(),
-            table = const weir_linux::platform::rseq::fast::TABLE,
-            classes = const weir_linux::platform::rseq::fast::CLASSES,
+            round = const weir_linux::platform::fast_path::MIN_ALIGN - 1,
+            shift = const weir_linux::platform::fast_path::MIN_ALIGN.ilog2(),
+            table = const weir_linux::platform::fast_path::TABLE,
+            classes = const weir_linux::platform::fast_path::CLASSES,
         )
     };
 }
@@ -81,13 +81,13 @@ macro_rules! free {
             heap = sym weir_linux::process::heap::HEAP,
             area = sym weir_linux::platform::rseq::AREA,
             id = sym weir_linux::platform::rseq::ID,
-            page_shift = const weir_linux::platform::rseq::fast::PAGE_SHIFT,
-            base = const weir_linux::platform::rseq::fast::BASE,
-            top = const weir_linux::platform::rseq::fast::TOP,
-            map = const weir_linux::platform::rseq::fast::CLASS_MAP,
-            table = const weir_linux::platform::rseq::fast::TABLE,
-            end = const weir_linux::platform::rseq::fast::END,
-            pushes = const weir_linux::platform::rseq::fast::PUSHES,
+            page_shift = const weir_linux::platform::fast_path::PAGE_SHIFT,
+            base = const weir_linux::platform::fast_path::BASE,
+            top = const weir_linux::platform::fast_path::TOP,
+            map = const weir_linux::platform::fast_path::CLASS_MAP,
+            table = const weir_linux::platform::fast_path::TABLE,
+            end = const weir_linux::platform::fast_path::END,
+            pushes = const weir_linux::platform::fast_path::PUSHES,
         )
     };
 }

@@ -1,5 +1,5 @@
 //! Functions of libc's by which a program changes what it is as a whole: its user, its root, its namespaces. Weir's
-//! background thread is not to be there then ([`weir_linux::threads::aside`]). Each does what libc's own does, and libc's own does it: it is
+//! background thread is not to be there then (`weir-linux/src/threads/changes.rs`). Each does what libc's own does, and libc's own does it: it is
 //! found as the next one of its name (`dlsym`), so that a library preloaded behind this one, or before it, keeps its say.
 //!
 //! Nothing here is part of allocating: these are called by the program, as rarely as they are, and may call libc.
@@ -71,14 +71,14 @@ macro_rules! interpose {
 fn after(call: impl FnOnce() -> c_int) -> c_int {
     let result = call();
     if result == 0 {
-        weir_linux::threads::aside::changed();
+        weir_linux::process::heap::BACKGROUND.program_has_changed();
     }
     result
 }
 
 /// For what is refused to a process of several threads: there is no background thread meanwhile.
 fn without(call: impl FnOnce() -> c_int) -> c_int {
-    weir_linux::threads::aside::without_thread(call)
+    weir_linux::process::heap::BACKGROUND.without_thread(call)
 }
 
 /// As [`without`], unless nothing that is kept apart by threads is asked for: descriptors and semaphores alone.

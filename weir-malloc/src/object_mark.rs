@@ -9,8 +9,7 @@
 //! The word is mixed with its own address, so that a copy of an object elsewhere, or what another program part left in a
 //! fresh page, is no mark.
 
-use crate::fatal::{FREED_TWICE, FREED_WITHOUT_DTOR, NOT_HELD};
-use crate::misuse::misuse;
+use crate::misuse::{WrongCall, misuse};
 
 /// Arbitrary: unlikely as a program's own data, and no pointer.
 const HELD: usize = 0xa11c_0bec_7e1d_5eed;
@@ -74,7 +73,7 @@ impl Mark {
     pub unsafe fn check_free(self, object: *mut u8) {
         // SAFETY: the object has its mark inside, aligned to 8, as all objects are.
         if self.is_there() && unsafe { self.of(object).read() } == self.value(object, HELD) {
-            misuse(&FREED_WITHOUT_DTOR, object.addr());
+            misuse(WrongCall::FreedWithoutDtor, object.addr());
         }
     }
 
@@ -105,7 +104,10 @@ impl Mark {
         let found = unsafe { mark.read_unaligned() };
         if found != self.value(object, HELD) {
             // Neither value: also of an object that was free for so long that its page was released.
-            misuse(if found == self.value(object, FREE) { &FREED_TWICE } else { &NOT_HELD }, object.addr());
+            misuse(
+                if found == self.value(object, FREE) { WrongCall::FreedTwice } else { WrongCall::NotHeld },
+                object.addr(),
+            );
             return false;
         }
         // SAFETY: only `hold` wrote such a value there, so an object begins at `object`, and the program gives it up.

@@ -22,8 +22,7 @@
 
 use weir_core::tunables::{Effect, TABLE};
 use weir_linux::platform::statics::TUNABLES;
-use weir_linux::process::heap::HEAP;
-use weir_linux::threads::{aside, background};
+use weir_linux::process::heap::{BACKGROUND, HEAP};
 
 pub use weir_core::tunables::{Setting, SettingError, SettingErrorKind, Unit};
 
@@ -66,7 +65,7 @@ fn take_effect(setting: &Setting) {
     match setting.effect() {
         Effect::Wake => {}
         Effect::Reporting => HEAP.engine().set_reporting(TUNABLES.report.get() != 0),
-        Effect::Rearm => return aside::changed(),
+        Effect::Rearm => return BACKGROUND.program_has_changed(),
     }
-    background::wake();
+    BACKGROUND.wake();
 }

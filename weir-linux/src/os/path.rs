@@ -1,11 +1,13 @@
 //! A path in a fixed buffer, always ended by a zero byte.
 
 use core::ffi::CStr;
+use core::fmt;
 
 /// Longest path that Weir follows; a longer one counts as absent.
 const CAPACITY: usize = 1024;
 
-/// A path of at most `CAPACITY - 1` bytes.
+/// A path of at most `CAPACITY - 1` bytes. A plain array: with `ArrayVec`, unoptimised code moves paths through more stack
+/// than Weir's threads have (the tests of `pressure/sources.rs` hold it to 56 KiB).
 #[derive(Clone)]
 pub struct FixedPath {
     bytes: [u8; CAPACITY],
@@ -22,6 +24,12 @@ impl FixedPath {
     pub fn from_parts(parts: &[&[u8]]) -> Option<Self> {
         let mut path = Self::new();
         parts.iter().all(|part| path.push(part)).then_some(path)
+    }
+
+    /// A path from `format_args!`; `None` if it is too long or holds a zero byte.
+    pub fn format(text: fmt::Arguments<'_>) -> Option<Self> {
+        let mut path = Self::new();
+        fmt::write(&mut path, text).is_ok().then_some(path)
     }
 
     /// Appends bytes; false, and the path as it was, if they do not fit or hold a zero byte.
@@ -53,9 +61,15 @@ impl Default for FixedPath {
     }
 }
 
-impl core::fmt::Debug for FixedPath {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        core::fmt::Debug::fmt(self.as_c_str(), f)
+impl fmt::Write for FixedPath {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        if self.push(text.as_bytes()) { Ok(()) } else { Err(fmt::Error) }
+    }
+}
+
+impl fmt::Debug for FixedPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self.as_c_str(), f)
     }
 }
 
@@ -72,5 +86,8 @@ mod tests {
         assert!(path.push(&[b'x'; CAPACITY - 11]));
         assert_eq!(path.as_c_str().to_bytes().len(), CAPACITY - 1);
         assert!(path.push(b"") && !path.push(b"y"));
+        assert_eq!((FixedPath::new().as_c_str(), FixedPath::new().as_bytes()), (c"", &b""[..]));
+        assert_eq!(FixedPath::format(format_args!("/proc/{}/fd", 12)).unwrap().as_c_str(), c"/proc/12/fd");
+        assert!(FixedPath::format(format_args!("/{:1024}", 1)).is_none());
     }
 }

@@ -1,16 +1,15 @@
 //! What this machine offers, read without changing anything: for the engine's choices and for `weir doctor`.
 
+use super::auxv;
 use super::fd;
 use super::mman::{self, MADV_DONTNEED};
-use super::process;
 use super::syscall::{check, syscall1};
 use super::text::{chosen, list_count, number};
+use super::{membarrier, process};
 use core::ffi::CStr;
 use linux_raw_sys::general as sys;
+use weir_core::page::PAGE;
 use weir_core::platform::Run;
-
-/// Bytes of the page that the probe maps for itself.
-const PAGE: usize = 4096;
 
 /// When the kernel backs memory with huge pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,11 +31,16 @@ pub fn possible_cpus() -> Option<(usize, usize)> {
     Some((usize::try_from(count).ok()?, usize::try_from(highest).ok()? + 1))
 }
 
+/// NUMA nodes online: how many, and the highest of their numbers. `None` where the kernel knows none.
+pub fn online_nodes() -> Option<(usize, usize)> {
+    let mut buf = [0u8; 256];
+    let (count, highest) = list_count(fd::read_file(c"/sys/devices/system/node/online", &mut buf).ok()?)?;
+    Some((usize::try_from(count).ok()?, usize::try_from(highest).ok()?))
+}
+
 /// NUMA nodes online; 1 where the kernel knows none.
 pub fn numa_nodes() -> usize {
-    let mut buf = [0u8; 256];
-    let nodes = fd::read_file(c"/sys/devices/system/node/online", &mut buf).ok().and_then(list_count);
-    nodes.map_or(1, |(count, _)| count as usize)
+    online_nodes().map_or(1, |(count, _)| count)
 }
 
 /// The mode of transparent huge pages.
@@ -82,27 +86,16 @@ pub fn address_space_limit() -> Option<u64> {
     process::getrlimit(process::RLIMIT_AS).ok().map(|(soft, _)| soft).filter(|&soft| soft != u64::MAX)
 }
 
-/// A value of the auxiliary vector, from `/proc/self/auxv`.
-pub fn auxiliary(kind: u64) -> Option<u64> {
-    let mut buf = [0u8; 1024];
-    find_auxiliary(fd::read_file(c"/proc/self/auxv", &mut buf).ok()?, kind)
-}
-
-fn find_auxiliary(vector: &[u8], kind: u64) -> Option<u64> {
-    let word = |bytes: &[u8]| bytes.try_into().ok().map(u64::from_ne_bytes);
-    vector.chunks_exact(16).find(|pair| word(&pair[..8]) == Some(kind)).and_then(|pair| word(&pair[8..]))
-}
-
 /// Bytes of the rseq area that the kernel fills in (28 and more: with `mm_cid`); `None` before Linux 6.3.
 pub fn rseq_feature_size() -> Option<u64> {
-    auxiliary(u64::from(linux_raw_sys::auxvec::AT_RSEQ_FEATURE_SIZE))
+    auxv::from_proc(u64::from(linux_raw_sys::auxvec::AT_RSEQ_FEATURE_SIZE))
 }
 
 /// Whether a fence can restart other threads' restartable sequences.
 pub fn membarrier_rseq() -> bool {
-    use process::membarrier_cmd::{PRIVATE_EXPEDITED_RSEQ, QUERY, REGISTER_PRIVATE_EXPEDITED_RSEQ};
+    use membarrier::command::{PRIVATE_EXPEDITED_RSEQ, QUERY, REGISTER_PRIVATE_EXPEDITED_RSEQ};
     let needed = PRIVATE_EXPEDITED_RSEQ | REGISTER_PRIVATE_EXPEDITED_RSEQ;
-    process::membarrier(QUERY, 0, 0).is_ok_and(|mask| mask & needed == needed)
+    membarrier::membarrier(QUERY, 0, 0).is_ok_and(|mask| mask & needed == needed)
 }
 
 /// Whether one call can give back many ranges of this process. Tried on a page made for it.
@@ -145,11 +138,10 @@ mod tests {
     #[test]
     fn this_machine_answers() {
         let (count, size) = possible_cpus().unwrap();
-        assert!(count >= 1 && size >= count && count >= process::affinity_count().unwrap());
+        assert!(count >= 1 && size >= count && count >= crate::os::scheduling::affinity_count().unwrap());
         assert!(numa_nodes() >= 1);
         assert!(kernel_version().unwrap() >= (3, 0));
         assert!(overcommit().unwrap() <= 2);
-        assert_eq!(auxiliary(6), Some(PAGE as u64)); // AT_PAGESZ
         let _ = (huge_pages(), max_ptes_none(), process_madvise(), membarrier_rseq(), in_container());
         let _ = (address_space_limit(), rseq_feature_size(), max_map_count(), huge_page_defrag(&mut [0; 64]));
     }
@@ -164,7 +156,7 @@ mod tests {
     proptest! {
         #[test]
         fn garbage_never_panics(text: Vec<u8>) {
-            let _ = (parse_release(&text), find_auxiliary(&text, 6));
+            let _ = parse_release(&text);
         }
     }
 }

@@ -68,10 +68,9 @@ fn entry(bytes: &[u8]) -> Option<(Option<u32>, &[u8])> {
 }
 
 /// Whether a thread is not there, or only listed because somebody is to ask for its status: a main thread that ended before others.
-pub(super) fn has_ended(thread: u32) -> bool {
-    let (mut digits, mut buf) = ([0u8; 20], [0u8; 128]);
-    let digits = super::text::decimal(u64::from(thread), &mut digits);
-    let Some(path) = FixedPath::from_parts(&[b"/proc/self/task/", digits, b"/stat"]) else { return false };
+pub fn has_ended(thread: u32) -> bool {
+    let mut buf = [0u8; 128];
+    let Some(path) = FixedPath::format(format_args!("/proc/self/task/{thread}/stat")) else { return false };
     match fd::read_file(path.as_c_str(), &mut buf) {
         Ok(text) => matches!(state(text), Some(b'Z' | b'X')),
         Err(why) => matches!(why, Errno::ENOENT | Errno::ESRCH),
@@ -80,9 +79,8 @@ pub(super) fn has_ended(thread: u32) -> bool {
 
 /// Whether a thread of this process is in a `futex` call. No where that cannot be told.
 pub(crate) fn sleeps_in_futex(thread: u32) -> bool {
-    let (mut digits, mut buf) = ([0u8; 20], [0u8; 64]);
-    let digits = super::text::decimal(u64::from(thread), &mut digits);
-    let Some(path) = FixedPath::from_parts(&[b"/proc/self/task/", digits, b"/syscall"]) else { return false };
+    let mut buf = [0u8; 64];
+    let Some(path) = FixedPath::format(format_args!("/proc/self/task/{thread}/syscall")) else { return false };
     let Ok(text) = fd::read_file(path.as_c_str(), &mut buf) else { return false };
     // The call's number comes first; a thread that is in none has a word there.
     words(text).next().and_then(number) == Some(u64::from(sys::__NR_futex))

@@ -68,19 +68,6 @@ pub fn chosen(text: &[u8]) -> Option<&[u8]> {
     words(text).find_map(|word| word.strip_prefix(b"[")?.strip_suffix(b"]"))
 }
 
-/// `value` in decimal digits.
-pub fn decimal(mut value: u64, digits: &mut [u8; 20]) -> &[u8] {
-    let mut at = digits.len();
-    loop {
-        at -= 1;
-        digits[at] = b'0' + (value % 10) as u8;
-        value /= 10;
-        if value == 0 {
-            return &digits[at..];
-        }
-    }
-}
-
 /// Gives each record of a file, however long the file, to `each`. Records end at `separator`; one that is longer
 /// than `buf` is left out. Stops early at `Break`.
 pub fn for_each_record(

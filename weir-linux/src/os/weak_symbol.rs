@@ -43,3 +43,4 @@ macro_rules! weak_symbol {
         }
     };
 }
+pub(crate) use weak_symbol;

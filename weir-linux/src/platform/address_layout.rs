@@ -5,8 +5,8 @@ use weir_core::page::{PAGE, PAGEBLOCK};
 use weir_core::platform::{Placed, Run};
 
 use crate::os::mman::{self, MAP_FIXED_NOREPLACE, MAP_NORESERVE};
+use crate::os::random;
 use crate::os::syscall::Errno;
-use crate::platform::topology;
 
 /// Where windows lie: where Linux puts nothing that does not ask for it, whichever layout a process has (x86's
 /// `arch_pick_mmap_layout` and `mmap_base`; a process has 128 TiB). mmap's area usually lies below the stack. In the legacy
@@ -44,16 +44,16 @@ pub(crate) enum Area {
     Metadata,
 }
 
-/// What of it is taken.
-pub(crate) struct Places {
+/// Which addresses are taken.
+pub(crate) struct AddressLayout {
     /// Where the next window may begin, and the next piece of metadata; 0 before the first.
     next: [AtomicUsize; 2],
     /// Metadata was mapped since the kernel was told that huge pages are not wanted behind it.
     metadata_grown: AtomicBool,
 }
 
-impl Places {
-    /// Nothing.
+impl AddressLayout {
+    /// Nothing is taken.
     pub(crate) const fn new() -> Self {
         Self { next: [const { AtomicUsize::new(0) }; 2], metadata_grown: AtomicBool::new(false) }
     }
@@ -63,7 +63,7 @@ impl Places {
         let next = &self.next[area as usize];
         if next.load(Relaxed) == 0 {
             // Both at once, as asking the kernel costs a call. Of threads that do it together one decides.
-            let [heap, metadata] = topology::entropy();
+            let [heap, metadata] = random::two_words();
             let places = WINDOWS.len() - HEAP;
             let heap = WINDOWS.start + heap % places / HEAP_ALIGN * HEAP_ALIGN + (heap >> 56 & SKIPPED) * PAGE;
             let metadata = METADATA.start + metadata % METADATA_CHANCE / PAGE * PAGE;
@@ -82,7 +82,7 @@ impl Places {
 
     /// A window below 4 GiB, of 2 GiB.
     pub(crate) fn low_window(align: usize) -> Run {
-        let [place, page] = topology::entropy();
+        let [place, page] = random::two_words();
         let skipped = (page & SKIPPED) * PAGE;
         Run { addr: LOW + place % LOW_CHANCE / align * align + skipped, len: (2 << 30) - skipped }
     }

@@ -5,6 +5,7 @@ use core::sync::atomic::{
     Ordering::{Acquire, Relaxed, Release},
 };
 use linux_raw_sys::general::{MADV_DOFORK, MADV_KEEPONFORK};
+use weir_core::heap::Heap;
 use weir_core::page::{PAGE, PAGEBLOCK, PAGEBLOCK_PAGES};
 use weir_core::percpu::{MAX_CPUS, Pushed, Table};
 use weir_core::platform::{Below, Contents, Misuse, Placed, Platform, Reach, Released, Run};
@@ -12,20 +13,17 @@ use weir_core::pressure::Level;
 use weir_core::stats::{Cause, Stats};
 use weir_core::tunables::Tunables;
 
-use crate::message::{self, Line};
+use crate::messages;
+use crate::os::clock::monotonic_ns;
+use crate::os::futex::{futex_wait, futex_wake};
 use crate::os::mman::{self, MADV_DONTNEED, MAP_NORESERVE, MREMAP_MAYMOVE};
-use crate::os::process::{self, futex_wait, futex_wake, monotonic_ns};
 use crate::os::syscall::Errno;
-use crate::platform::address_layout::{Area, Places};
+use crate::os::{scheduling, thread_block};
+use crate::platform::address_layout::{AddressLayout, Area};
+use crate::platform::hooks::{Hooks, LONG_WAIT_NS};
 use crate::platform::release::{self, Releaser};
-use crate::platform::rseq;
 use crate::platform::statics::{STATS, TUNABLES};
-use crate::platform::topology;
-use crate::process::frozen;
-use crate::process::start;
-use crate::threads::background;
-use crate::threads::finalizer;
-use crate::threads::node_worker;
+use crate::platform::{rseq, rseq_sections, topology};
 
 /// Tries to map metadata where nobody's mapping is, before any place will do.
 const TRIES: usize = 8;
@@ -34,27 +32,33 @@ const UNKNOWN: u8 = 0;
 const LOCKLESS: u8 = 1;
 const LOCKED: u8 = 2;
 
+/// The engine on Linux.
+pub type Engine = Heap<Linux>;
+
 /// Linux, below the engine.
 pub struct Linux {
     /// Whether the fast path runs on restartable sequences.
     mode: AtomicU8,
     nodes: AtomicUsize,
     huge_on_touch: AtomicBool,
-    /// What of the address space is taken.
-    places: Places,
-    /// How memory is handed to the kernel.
-    give_back: Releaser,
+    /// Where the heap and its metadata lie.
+    addresses: AddressLayout,
+    /// How memory is released.
+    releaser: Releaser,
+    /// What is called in the layers above.
+    hooks: &'static Hooks,
 }
 
 impl Linux {
     /// Nothing probed yet.
-    pub(crate) const fn new() -> Self {
+    pub(crate) const fn new(hooks: &'static Hooks) -> Self {
         Self {
             mode: AtomicU8::new(UNKNOWN),
             nodes: AtomicUsize::new(1),
             huge_on_touch: AtomicBool::new(false),
-            places: Places::new(),
-            give_back: Releaser::new(),
+            addresses: AddressLayout::new(),
+            releaser: Releaser::new(),
+            hooks,
         }
     }
 
@@ -64,10 +68,10 @@ impl Linux {
     fn probe(&self) -> bool {
         let lockless = rseq::enable(MAX_CPUS);
         STATS.rseq.store(lockless.into(), Relaxed);
-        self.huge_on_touch.store(topology::thp_always(), Relaxed);
+        self.huge_on_touch.store(topology::has_huge_pages_on_touch(), Relaxed);
         self.nodes.store(topology::node_count(), Relaxed);
         self.mode.store(if lockless { LOCKLESS } else { LOCKED }, Release);
-        start::on_first_use();
+        (self.hooks.first_use)();
         lockless
     }
 
@@ -128,7 +132,7 @@ impl Linux {
 
 impl Below for Linux {
     fn release(&self, runs: &[Run], calm: bool) -> Released {
-        self.give_back.release(runs, calm && TUNABLES.report_lazily.get() != 0)
+        self.releaser.release(runs, calm && TUNABLES.report_lazily.get() != 0)
     }
 }
 
@@ -138,16 +142,16 @@ impl Platform for Linux {
         self.lockless();
         Some(match reach {
             Reach::Any => {
-                let addr = self.places.next(Area::Windows, len, PAGE)?;
+                let addr = self.addresses.next(Area::Windows, len, PAGE)?;
                 Run { addr, len: len - addr % align }
             }
-            Reach::Low32 => Places::low_window(align),
-            Reach::Apart => Run { addr: self.places.next(Area::Metadata, len, align)?, len },
+            Reach::Low32 => AddressLayout::low_window(align),
+            Reach::Apart => Run { addr: self.addresses.next(Area::Metadata, len, align)?, len },
         })
     }
 
     fn map_at(&self, run: Run, node: usize) -> Placed {
-        let placed = self.places.map(run);
+        let placed = self.addresses.map(run);
         if placed == Placed::Done && self.nodes() > 1 {
             let mut mask = [0u64; 16];
             mask[node / 64 % 16] = 1 << (node % 64);
@@ -159,8 +163,8 @@ impl Platform for Linux {
     fn map_metadata(&self, len: usize, align: usize) -> Option<usize> {
         self.lockless();
         for _ in 0..TRIES {
-            let Some(addr) = self.places.next(Area::Metadata, len, align) else { break };
-            match self.places.map(Run { addr, len }) {
+            let Some(addr) = self.addresses.next(Area::Metadata, len, align) else { break };
+            match self.addresses.map(Run { addr, len }) {
                 Placed::Done => return Some(addr),
                 Placed::Refused => return None,
                 Placed::Occupied => {}
@@ -171,7 +175,7 @@ impl Platform for Linux {
 
     fn release_metadata(&self, runs: &[Run]) -> bool {
         if self.huge_on_touch() {
-            self.places.keep_metadata_small();
+            self.addresses.keep_metadata_small();
         }
         let released = self.release(runs, false);
         released.runs == runs.len() && released.contents == Contents::Zero
@@ -190,7 +194,7 @@ impl Platform for Linux {
     }
 
     fn cool(&self, runs: &[Run]) {
-        self.give_back.cool(runs);
+        self.releaser.cool(runs);
     }
 
     fn resident(&self, run: Run) -> Option<usize> {
@@ -248,18 +252,18 @@ impl Platform for Linux {
             return 0;
         }
         // Kernels before 6.3 do not write it there.
-        let node = rseq::area().filter(|a| a.node_id).map_or_else(process::node, rseq::node);
+        let node = rseq::area().filter(|a| a.node_id).map_or_else(scheduling::node, rseq::node);
         // A node that came later is nobody's to report: its threads use the last of those that were there.
         node.min(self.nodes() - 1)
     }
 
     fn summon(&self, node: usize, cause: Cause, severe: bool) {
-        node_worker::summon(node, cause, severe);
+        (self.hooks.start_node_worker)(node, cause, severe);
     }
 
     fn wait(&self, word: &AtomicU32, expected: u32) {
-        if futex_wait(word, expected, Some(frozen::PATIENCE_NS)) == Err(Errno::ETIMEDOUT) {
-            frozen::waited_long();
+        if futex_wait(word, expected, Some(LONG_WAIT_NS)) == Err(Errno::ETIMEDOUT) {
+            (self.hooks.waited_long)();
         }
     }
 
@@ -268,32 +272,24 @@ impl Platform for Linux {
     }
 
     fn notify(&self) {
-        background::notify();
+        (self.hooks.freed)();
     }
 
     fn notify_taker(&self) {
-        finalizer::notify();
+        (self.hooks.wake_finalizer)();
     }
 
     fn tended(&self) -> bool {
-        background::is_tending()
+        (self.hooks.has_background)()
     }
 
     fn pressure(&self) -> (Level, Cause) {
-        background::look()
+        (self.hooks.read_pressure)()
     }
 
     #[cold]
     fn misuse(&self, what: Misuse, addr: usize, class_size: usize) {
-        let mut line = Line::new();
-        let _ = core::fmt::Write::write_fmt(&mut line, format_args!("weir: {what}: {addr:#x}"));
-        if class_size > 0 {
-            let _ = core::fmt::Write::write_fmt(&mut line, format_args!(" (size class {class_size})"));
-        }
-        line.say();
-        if TUNABLES.abort_on_misuse.get() != 0 {
-            if message::is_own_thread() { process::abort_elsewhere() } else { process::abort() }
-        }
+        messages::invalid_free(what, addr, class_size, TUNABLES.abort_on_misuse.get() != 0);
     }
 
     fn stats(&self) -> &Stats {
@@ -305,7 +301,7 @@ impl Platform for Linux {
     }
 
     fn held_ranks(&self) -> Option<&AtomicU32> {
-        Some(rseq::ranks())
+        Some(thread_block::ranks())
     }
 
     fn lockless(&self) -> bool {
@@ -316,29 +312,29 @@ impl Platform for Linux {
     }
 
     fn cpu(&self) -> usize {
-        if self.lockless() { rseq::index() } else { rseq::thread_number() }
+        if self.lockless() { rseq::index() } else { thread_block::thread_number() }
     }
 
     #[inline(always)]
     unsafe fn pop(&self, table: &Table, class: usize) -> *mut u8 {
-        // SAFETY: as the trait's.
-        unsafe { rseq::pop(table, class) }
+        // SAFETY: the caller keeps to the trait's contract, which is the section's.
+        unsafe { rseq_sections::pop(table, class) }
     }
 
     #[inline(always)]
     unsafe fn push(&self, table: &Table, class: usize, object: *mut u8) -> Pushed {
-        // SAFETY: as the trait's.
-        unsafe { rseq::push(table, class, object) }
+        // SAFETY: the caller keeps to the trait's contract, which is the section's.
+        unsafe { rseq_sections::push(table, class, object) }
     }
 
     unsafe fn push_batch(&self, table: &Table, class: usize, objects: &[*mut u8]) -> usize {
-        // SAFETY: as the trait's.
-        unsafe { rseq::push_batch(table, class, objects) }
+        // SAFETY: the caller keeps to the trait's contract, which is the section's.
+        unsafe { rseq_sections::push_batch(table, class, objects) }
     }
 
     unsafe fn pop_batch(&self, table: &Table, class: usize, objects: &mut [*mut u8]) -> usize {
-        // SAFETY: as the trait's.
-        unsafe { rseq::pop_batch(table, class, objects) }
+        // SAFETY: the caller keeps to the trait's contract, which is the section's.
+        unsafe { rseq_sections::pop_batch(table, class, objects) }
     }
 
     fn fence(&self) -> bool {

@@ -1,4 +1,4 @@
-//! How private anonymous memory is handed to the kernel: `MADV_DONTNEED`, or `MADV_FREE` in calm times where the tunable
+//! How memory is released to the kernel. Private anonymous memory goes by `MADV_DONTNEED`, or `MADV_FREE` in calm times where the tunable
 //! `report_lazily` says so; many ranges by one `process_madvise` where the kernel has that for oneself.
 //!
 //! `MADV_FREE` only marks pages. They stay in the resident set, and charged, until the kernel runs short and finds them;
@@ -10,11 +10,10 @@
 //! Locked memory (`mlock`, `mlockall`) is refused with `EINVAL`. `MADV_DONTNEED_LOCKED` would take it; but whoever locks
 //! memory wants no page fault, and gets none.
 
-use core::fmt::Write;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use weir_core::platform::{Contents, Released, Run};
 
-use crate::message::Line;
+use crate::messages;
 use crate::os::mman::{self, MADV_COLD, MADV_DONTNEED, MADV_FREE, MADV_REMOVE};
 use crate::os::syscall::Errno;
 
@@ -87,7 +86,7 @@ impl Releaser {
 
     fn say_once(&self, why: Errno) {
         if !self.said.swap(true, Relaxed) {
-            explain(why);
+            messages::memory_stays_resident(why);
         }
     }
 
@@ -156,23 +155,6 @@ fn finish_torn(runs: &[Run], mut bytes: usize, advice: u32) -> usize {
         Some(&torn) if bytes > 0 && one(torn, advice).is_ok() => whole + 1,
         _ => whole,
     }
-}
-
-#[cold]
-fn explain(why: Errno) {
-    let mut line = Line::new();
-    let _ = match why {
-        Errno::EINVAL => line.write_str(
-            "weir: free memory stays resident: it is locked (mlock or mlockall; EINVAL). Unlock it before it is freed, \
-             or set WEIR_REPORT=0 if it is meant to stay",
-        ),
-        why => write!(
-            line,
-            "weir: free memory stays resident: the kernel refuses to take it (madvise: {why}). A sandbox or a \
-             sealed file may forbid it: allow it, or set WEIR_REPORT=0"
-        ),
-    };
-    line.say();
 }
 
 #[cfg(test)]

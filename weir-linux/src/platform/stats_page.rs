@@ -100,18 +100,7 @@ fn is_fit(found: &fd::Identity) -> bool {
 
 /// Opens what an `O_PATH` descriptor stands for. By this thread's own table: Weir's threads do not share the program's.
 fn open_again(descriptor: i32) -> Option<i32> {
-    let mut digits = [0u8; 10];
-    let mut left = descriptor.unsigned_abs();
-    let mut at = digits.len();
-    loop {
-        at -= 1;
-        digits[at] = b'0' + (left % 10) as u8;
-        left /= 10;
-        if left == 0 {
-            break;
-        }
-    }
-    let path = FixedPath::from_parts(&[b"/proc/thread-self/fd/", &digits[at..]])?;
+    let path = FixedPath::format(format_args!("/proc/thread-self/fd/{descriptor}"))?;
     fd::open(path.as_c_str(), fd::O_RDWR | fd::O_NONBLOCK | fd::O_NOCTTY).ok()
 }
 

@@ -57,7 +57,8 @@ impl Membership {
             ControlFlow::Continue(())
         });
         // A v1 memory hierarchy that is mounted owns the controller; otherwise the unified one has it.
-        Self { memory: places.v1.best().or_else(|| places.v2.best()), unified: places.v2.best() }
+        let memory = places.v1.best().or_else(|| places.v2.best()).cloned();
+        Self { memory, unified: places.v2.best().cloned() }
     }
 }
 
@@ -121,8 +122,8 @@ struct Candidates {
 }
 
 impl Candidates {
-    fn best(&self) -> Option<Cgroup> {
-        self.own.clone().or_else(|| self.mount_root.clone())
+    fn best(&self) -> Option<&Cgroup> {
+        self.own.as_ref().or(self.mount_root.as_ref())
     }
 }
 

@@ -1,8 +1,10 @@
 //! A memory control group's limits, use and events.
 
 use super::cgroup::{GroupDir, Version};
-use super::sources::Level;
+use crate::os::fd;
+use crate::os::syscall::{Errno, Result};
 use crate::os::text::{number, number_after};
+use weir_core::pressure::Level;
 
 /// Above this a v1 limit means "none": the kernel writes the largest multiple of a page that fits.
 const V1_UNLIMITED: u64 = 1 << 62;
@@ -143,6 +145,28 @@ impl EventCounts {
         let value = |key: &[u8]| number_after(text, key).unwrap_or(0);
         let oom = value(b"oom ").saturating_add(value(b"oom_kill "));
         Self { high: value(b"high "), max: value(b"max "), oom }
+    }
+
+    /// Reads the open file from its beginning. `ENODATA`: the group was removed.
+    pub fn read(file: i32) -> Result<Self> {
+        let mut buf = [0u8; 512];
+        let len = fd::pread(file, &mut buf, 0)?;
+        if len == 0 {
+            return Err(Errno::ENODATA);
+        }
+        Ok(Self::parse(&buf[..len]))
+    }
+
+    /// How bad it is that the counters have come from `before` to these. A group at its hard limit may only be full of
+    /// file pages, so `max` alone is not severe; the room that is left is read besides. A kill is severe.
+    pub fn level_since(self, before: Self) -> Level {
+        if self.oom > before.oom {
+            Level::Severe
+        } else if self.high > before.high || self.max > before.max {
+            Level::Some
+        } else {
+            Level::None
+        }
     }
 }
 

@@ -2,7 +2,9 @@
 
 use crate::os::fd;
 use crate::os::syscall::{Errno, Result};
-use crate::os::text::{decimal, number, words};
+use crate::os::text::{number, words};
+use arrayvec::ArrayString;
+use core::fmt::Write;
 
 /// The kernel serves unprivileged triggers only in windows that are multiples of this.
 const UNPRIVILEGED_WINDOW_US: u64 = 2_000_000;
@@ -38,24 +40,16 @@ impl Threshold {
         Self { kind: self.kind, stall_us: (stall as u64).clamp(1, window_us), window_us }
     }
 
-    /// The text that arms a trigger, and its length.
-    fn text(self) -> ([u8; 64], usize) {
-        let mut text = [0u8; 64];
-        let mut len = 0;
-        let mut put = |part: &[u8]| {
-            text[len..len + part.len()].copy_from_slice(part);
-            len += part.len();
+    /// The text that arms a trigger, which ends with a zero byte.
+    fn text(self) -> ArrayString<64> {
+        let kind = match self.kind {
+            Kind::Some => "some",
+            Kind::Full => "full",
         };
-        put(match self.kind {
-            Kind::Some => b"some ",
-            Kind::Full => b"full ",
-        });
-        let mut digits = [0u8; 20];
-        put(decimal(self.stall_us, &mut digits));
-        put(b" ");
-        put(decimal(self.window_us, &mut digits));
-        put(b"\0");
-        (text, len)
+        let mut text = ArrayString::new();
+        // 2 numbers of at most 20 digits fit.
+        let _ = write!(text, "{kind} {} {}\0", self.stall_us, self.window_us);
+        text
     }
 }
 
@@ -123,9 +117,9 @@ pub fn arm(open: impl Fn() -> Result<i32>, wanted: Threshold) -> Result<Armed> {
 
 fn arm_once(open: &impl Fn() -> Result<i32>, threshold: Threshold) -> Result<Armed> {
     let file = open()?;
-    let (text, len) = threshold.text();
+    let text = threshold.text();
     let armed = Growth::begin(file, threshold.kind, threshold.stall_us)
-        .and_then(|growth| fd::write(file, &text[..len]).map(|_| Armed { fd: file, threshold, growth }));
+        .and_then(|growth| fd::write(file, text.as_bytes()).map(|_| Armed { fd: file, threshold, growth }));
     if armed.is_err() {
         let _ = fd::close(file);
     }
@@ -198,8 +192,7 @@ mod tests {
 
     #[test]
     fn the_text_and_the_unprivileged_window() {
-        let (text, len) = SOME.text();
-        assert_eq!(&text[..len], b"some 70000 1000000\0");
+        assert_eq!(SOME.text().as_str(), "some 70000 1000000\0");
         let wide = FULL.unprivileged();
         assert_eq!(wide, Threshold { kind: Kind::Full, stall_us: 200_000, window_us: 2_000_000 });
         assert_eq!(wide.unprivileged(), wide);

@@ -1,16 +1,15 @@
 //! What is read at intervals: room below limits, the process's own resident set, and stalls.
 
 use super::cgroup::GroupDir;
+use super::events::Source;
 use super::memcg::{level_of, tightest_room};
 use super::psi::{Meter, Threshold, Totals};
-use super::sources::{Cause, Level};
 use crate::os::fd;
 use crate::os::text::{number, words};
 use core::ffi::CStr;
+use weir_core::page::PAGE;
+use weir_core::pressure::Level;
 use weir_core::tunables::Tunables;
-
-/// Bytes of a page, which `/proc/self/statm` counts in; the same on all of x86-64.
-const PAGE: u64 = 4096;
 
 /// The readings and what they need kept.
 pub struct Readings {
@@ -68,7 +67,7 @@ impl Readings {
         group: Option<&GroupDir>,
         thresholds: (Threshold, Threshold),
         now_ns: u64,
-    ) -> [(Level, Cause); 2] {
+    ) -> [(Level, Source); 2] {
         let mut buf = [0u8; 256];
         let system = read_kept(self.pressure, c"/proc/pressure/memory", &mut buf).and_then(Totals::parse);
         let group = group.and_then(|dir| Totals::parse(dir.read_file(0, b"memory.pressure", &mut buf).ok()?));
@@ -76,7 +75,7 @@ impl Readings {
             let over = totals.map(|totals| meter.exceeded(totals, now_ns, thresholds.0, thresholds.1));
             over.map_or(Level::None, stall_level)
         };
-        [(judge(&mut self.system, system), Cause::SystemStall), (judge(&mut self.group, group), Cause::GroupStall)]
+        [(judge(&mut self.system, system), Source::SystemStall), (judge(&mut self.group, group), Source::GroupStall)]
     }
 }
 
@@ -97,9 +96,9 @@ fn stall_level((some, full): (bool, bool)) -> Level {
     }
 }
 
-/// The second number of `statm`, in bytes.
+/// The second number of `statm`, which counts pages, in bytes.
 fn parse_resident(text: &[u8]) -> Option<u64> {
-    number(words(text).nth(1)?)?.checked_mul(PAGE)
+    number(words(text).nth(1)?)?.checked_mul(PAGE as u64)
 }
 
 #[cfg(test)]

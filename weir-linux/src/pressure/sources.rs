@@ -10,18 +10,20 @@
 //! process that sleeps.
 
 use super::cgroup::GroupDir;
+use super::events::{Events, Heat, Source};
 use super::groups::{Groups, open_groups};
 use super::memcg::{EventCounts, tightest_room};
-use super::pressure_watch::{self, Request};
-use super::psi::{Growth, Kind, Threshold};
+use super::notifiers::{ALL, CLOSED, MUTE_NS, Notifier, Slot};
+use super::psi::{Kind, Threshold};
 use super::readings::Readings;
+use super::systemd_watch::{self, Request};
 use super::wake::{self, Listener, Waker};
+use crate::os::clock::monotonic_ns;
 use crate::os::descriptor_table;
 use crate::os::fd::{self, POLLERR, POLLHUP, POLLIN, POLLNVAL, PollFd};
-use crate::os::process::monotonic_ns;
 use crate::os::syscall::{Errno, Result};
 use linux_raw_sys::general::{O_DIRECTORY, O_PATH};
-pub use weir_core::pressure::Level;
+use weir_core::pressure::Level;
 use weir_core::tunables::Tunables;
 
 const MS: u64 = 1_000_000;
@@ -31,9 +33,6 @@ const READ_INTERVAL_NS: u64 = 250 * MS;
 const LIMIT_INTERVAL_NS: u64 = 1_000 * MS;
 /// The same while it rests and a source that should notify does not: the window of an unprivileged trigger.
 const DEAF_INTERVAL_NS: u64 = 2_000 * MS;
-/// A source that fires without a rate limit of its own is not listened to for so long after an event. Nothing is
-/// lost: it stays readable.
-const MUTE_NS: u64 = 100 * MS;
 /// The same for an ancestor's events, at most: each that concerns another group doubles the time, so that a system of many
 /// processes is not woken by each group at its limit.
 const MUTE_HINT_NS: u64 = 600_000 * MS;
@@ -46,125 +45,6 @@ const ALERT_NS: u64 = 2_000 * MS;
 const REOPEN_NS: u64 = 10_000 * MS;
 /// The longest such time.
 const REOPEN_MOST_NS: u64 = 3_600_000 * MS;
-
-/// How much there may be to give back.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Heat {
-    /// Nothing worth a look.
-    Cold,
-    /// Nothing that goes without pressure, but a heap worth the question.
-    Resting,
-    /// Something was freed lately.
-    Warm,
-}
-
-/// Who said so.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Cause {
-    /// Tasks of the whole system wait for memory.
-    SystemStall,
-    /// Tasks of the own control group wait for memory.
-    GroupStall,
-    /// The group reached a limit (`memory.events`), or reclaims (v1 `memory.pressure_level`).
-    GroupEvent,
-    /// Little is left below a limit of the group.
-    GroupHeadroom,
-    /// The service manager.
-    ServiceManager,
-    /// Little is left below the limit that the process's user set.
-    Limit,
-}
-
-impl From<Cause> for weir_core::stats::Cause {
-    fn from(cause: Cause) -> Self {
-        match cause {
-            Cause::Limit => Self::Limit,
-            _ => Self::Pressure,
-        }
-    }
-}
-
-/// What a wait ended with.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Events {
-    /// The worst that was heard.
-    pub level: Level,
-    /// From whom; there is one whenever the level is not [`Level::None`].
-    pub cause: Option<Cause>,
-    /// Somebody woke the thread.
-    pub woken: bool,
-    /// The time was up.
-    pub timed_out: bool,
-    /// The thread of the program that [`Sources::watch_thread`] or [`Waker::watch_main_thread`] was asked for has ended.
-    pub thread_ended: bool,
-}
-
-impl Events {
-    fn raise(&mut self, level: Level, cause: Cause) {
-        if level > self.level {
-            (self.level, self.cause) = (level, Some(cause));
-        }
-    }
-}
-
-/// A source that notifies. The order is that of [`Sources::slots`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum What {
-    /// A thread of the program ended.
-    Thread,
-    SystemStall,
-    GroupStall,
-    OwnEvents,
-    TightestEvents,
-    LowLevel,
-    CriticalLevel,
-    /// The highest ancestor that can be listened to: memory is short somewhere below it, here perhaps, or where the process
-    /// was moved.
-    Hint,
-    Watch,
-}
-
-impl What {
-    /// Whether it is a group's, and so another one after a move.
-    fn is_of_group(self) -> bool {
-        !matches!(self, Self::Thread | Self::SystemStall | Self::Watch)
-    }
-}
-
-const ALL: [What; 9] = [
-    What::Thread,
-    What::SystemStall,
-    What::GroupStall,
-    What::OwnEvents,
-    What::TightestEvents,
-    What::LowLevel,
-    What::CriticalLevel,
-    What::Hint,
-    What::Watch,
-];
-
-#[derive(Clone, Copy, Debug)]
-struct Slot {
-    fd: i32,
-    events: i16,
-    has_input: bool,
-    mute_until: u64,
-    /// For how long the next event mutes it.
-    mute_ns: u64,
-    counts: EventCounts,
-    /// Of a pressure file: what tells a trigger's events from false ones.
-    growth: Option<Growth>,
-}
-
-const CLOSED: Slot = Slot {
-    fd: -1,
-    events: 0,
-    has_input: false,
-    mute_until: 0,
-    mute_ns: MUTE_NS,
-    counts: EventCounts { high: 0, max: 0, oom: 0 },
-    growth: None,
-};
 
 /// The sources of pressure of one process, used by one thread.
 pub struct Sources {
@@ -179,7 +59,7 @@ pub struct Sources {
     ring: i32,
     readings: Readings,
     last_reading: u64,
-    /// What was heard is to be looked into at once.
+    /// An event was heard whose reason is to be read at once.
     doubt: bool,
     /// The directory of the system's pressure files, which a `chroot` does not hide.
     pressure_dir: i32,
@@ -253,12 +133,12 @@ impl Sources {
 
     /// Has the end of a thread of the program be heard, once. An error: nothing tells of it.
     pub fn watch_thread(&mut self, thread: u32) -> Result<()> {
-        self.close(What::Thread);
+        self.close(Notifier::Thread);
         if self.listener.is_none() {
             return Err(Errno::EINVAL);
         }
         let descriptor = crate::os::process::thread_descriptor(thread)?;
-        self.set(What::Thread, descriptor, POLLIN);
+        self.set(Notifier::Thread, descriptor, POLLIN);
         Ok(())
     }
 
@@ -323,9 +203,9 @@ impl Sources {
     /// Whether a source of pressure that is there does not notify: its file may not be written, or it is not worth its
     /// trigger yet.
     pub fn is_deaf(&self) -> bool {
-        let is_open = |what: What| self.slots[what as usize].fd >= 0;
-        let group = self.groups.memory.is_some() && !is_open(What::OwnEvents) && !is_open(What::LowLevel);
-        !self.off && (self.listener.is_none() || !is_open(What::SystemStall) || group)
+        let is_open = |notifier: Notifier| self.slots[notifier as usize].fd >= 0;
+        let group = self.groups.memory.is_some() && !is_open(Notifier::OwnEvents) && !is_open(Notifier::LowLevel);
+        !self.off && (self.listener.is_none() || !is_open(Notifier::SystemStall) || group)
     }
 
     /// Reads once what can be read, on a thread of the program's: for a process that has no thread of Weir's. Keeps
@@ -364,57 +244,57 @@ impl Sources {
             }
         }
         let heard = || ALL.into_iter().zip(polled).filter(|(_, poll)| poll.revents != 0);
-        // What a group says that the process has left says nothing.
-        let moved = heard().any(|(what, _)| what != What::Thread) && self.follow();
-        for (what, poll) in heard().filter(|(what, _)| !moved || *what == What::Thread) {
-            self.take(what, poll.revents, now, events);
+        // An event of a group that the process has left does not count.
+        let moved = heard().any(|(notifier, _)| notifier != Notifier::Thread) && self.follow();
+        for (notifier, poll) in heard().filter(|(notifier, _)| !moved || *notifier == Notifier::Thread) {
+            self.take(notifier, poll.revents, now, events);
         }
         events.woken |= waker.take();
         events.thread_ended |= waker.main_thread_ended();
     }
 
     /// Takes one source's event.
-    fn take(&mut self, what: What, revents: i16, now: u64, events: &mut Events) {
-        let slot = &mut self.slots[what as usize];
+    fn take(&mut self, notifier: Notifier, revents: i16, now: u64, events: &mut Events) {
+        let slot = &mut self.slots[notifier as usize];
         let gone = revents & (POLLERR | POLLHUP | POLLNVAL) != 0;
-        match what {
-            What::Thread => {
-                self.close(what);
+        match notifier {
+            Notifier::Thread => {
+                self.close(notifier);
                 events.thread_ended = true;
             }
-            What::SystemStall | What::GroupStall => {
+            Notifier::SystemStall | Notifier::GroupStall => {
                 if gone {
-                    return self.lose(what, now);
+                    return self.lose(notifier, now);
                 }
                 match slot.growth.as_mut().map(|growth| growth.is_enough(slot.fd)) {
                     Some(Ok(true)) => {}
-                    Some(Err(_)) => return self.lose(what, now),
+                    Some(Err(_)) => return self.lose(notifier, now),
                     _ => return,
                 }
-                let cause = if what == What::SystemStall { Cause::SystemStall } else { Cause::GroupStall };
+                let cause = if notifier == Notifier::SystemStall { Source::SystemStall } else { Source::GroupStall };
                 events.raise(Level::Some, cause);
                 self.alert_until = now + ALERT_NS;
             }
-            What::OwnEvents | What::TightestEvents => {
+            Notifier::OwnEvents | Notifier::TightestEvents => {
                 slot.mute_until = now + MUTE_NS;
-                match read_counts(slot.fd) {
+                match EventCounts::read(slot.fd) {
                     // kernfs raises POLLERR together with every POLLPRI; only a failing read means "gone".
                     Ok(counts) => {
-                        let level = counts_level(core::mem::replace(&mut slot.counts, counts), counts);
-                        events.raise(level, Cause::GroupEvent);
+                        let level = counts.level_since(core::mem::replace(&mut slot.counts, counts));
+                        events.raise(level, Source::GroupEvent);
                     }
-                    Err(_) => self.lose(what, now),
+                    Err(_) => self.lose(notifier, now),
                 }
             }
-            What::LowLevel | What::CriticalLevel => {
+            Notifier::LowLevel | Notifier::CriticalLevel => {
                 slot.mute_until = now + MUTE_NS;
                 if fd::eventfd_take(slot.fd).is_err() {
-                    return self.lose(what, now);
+                    return self.lose(notifier, now);
                 }
-                let critical = what == What::CriticalLevel;
-                events.raise(if critical { Level::Severe } else { Level::Some }, Cause::GroupEvent);
+                let critical = notifier == Notifier::CriticalLevel;
+                events.raise(if critical { Level::Severe } else { Level::Some }, Source::GroupEvent);
             }
-            What::Hint => {
+            Notifier::Hint => {
                 let again = now < slot.mute_until + slot.mute_ns;
                 slot.mute_ns = if again { (slot.mute_ns * 2).min(MUTE_HINT_NS) } else { MUTE_NS };
                 slot.mute_until = now + slot.mute_ns;
@@ -422,24 +302,24 @@ impl Sources {
                 let taken = if slot.events == POLLIN {
                     fd::eventfd_take(slot.fd).map(drop)
                 } else {
-                    read_counts(slot.fd).map(drop)
+                    EventCounts::read(slot.fd).map(drop)
                 };
                 match taken {
                     Ok(()) => self.doubt = true,
-                    Err(_) => self.lose(what, now),
+                    Err(_) => self.lose(notifier, now),
                 }
             }
-            What::Watch => {
+            Notifier::Watch => {
                 slot.mute_until = now + MUTE_NS;
                 let heard = revents & slot.events != 0;
-                let ended = if slot.has_input { !pressure_watch::discard_input(slot.fd) } else { gone };
+                let ended = if slot.has_input { !systemd_watch::discard_input(slot.fd) } else { gone };
                 let is_true = slot.growth.as_mut().is_none_or(|growth| growth.is_enough(slot.fd) == Ok(true));
                 if heard && is_true && !ended {
                     // Its default answer is a full trim (`malloc_trim`), and it says so once, not by degrees.
-                    events.raise(Level::Severe, Cause::ServiceManager);
+                    events.raise(Level::Severe, Source::ServiceManager);
                 }
                 if ended {
-                    self.lose(what, now);
+                    self.lose(notifier, now);
                 }
             }
         }
@@ -447,7 +327,7 @@ impl Sources {
 
     /// Reads what cannot notify.
     fn read(&mut self, now: u64, tunables: &Tunables, events: &mut Events) {
-        events.raise(self.readings.limit(tunables), Cause::Limit);
+        events.raise(self.readings.limit(tunables), Source::Limit);
         if self.off {
             return;
         }
@@ -456,7 +336,7 @@ impl Sources {
         let memory = self.groups.memory.as_ref().or(transient.0.as_ref());
         let unified = self.groups.unified.as_ref().or(transient.1.as_ref());
         if let Some(memory) = memory {
-            events.raise(Readings::headroom(memory, tunables), Cause::GroupHeadroom);
+            events.raise(Readings::headroom(memory, tunables), Source::GroupHeadroom);
         }
         for (level, cause) in self.readings.stalls(unified, thresholds(tunables), now) {
             events.raise(level, cause);
@@ -464,29 +344,29 @@ impl Sources {
         [transient.0, transient.1].into_iter().flatten().for_each(|dir| dir.close());
     }
 
-    fn set(&mut self, what: What, fd: i32, events: i16) {
+    fn set(&mut self, notifier: Notifier, fd: i32, events: i16) {
         if let Some(listener) = self.listener {
-            listener.forget(what as usize);
+            listener.forget(notifier as usize);
         }
-        self.slots[what as usize] = Slot { fd, events, ..CLOSED };
+        self.slots[notifier as usize] = Slot { fd, events, ..CLOSED };
     }
 
-    fn close(&mut self, what: What) {
-        if self.slots[what as usize].growth.is_some() {
+    fn close(&mut self, notifier: Notifier) {
+        if self.slots[notifier as usize].growth.is_some() {
             self.let_go();
         }
-        let slot = core::mem::replace(&mut self.slots[what as usize], CLOSED);
+        let slot = core::mem::replace(&mut self.slots[notifier as usize], CLOSED);
         if slot.fd >= 0 {
             if let Some(listener) = self.listener {
-                listener.forget(what as usize);
+                listener.forget(notifier as usize);
             }
             let _ = fd::close(slot.fd);
         }
     }
 
     /// A source ended: look for it again later.
-    fn lose(&mut self, what: What, now: u64) {
-        self.close(what);
+    fn lose(&mut self, notifier: Notifier, now: u64) {
+        self.close(notifier);
         self.reopen_at = self.reopen_at.min(now + self.reopen_after);
     }
 }
@@ -503,27 +383,6 @@ fn thresholds(tunables: &Tunables) -> (Threshold, Threshold) {
     let window_us = tunables.psi_window_us.get();
     let make = |kind, stall: u64| Threshold { kind, stall_us: stall.min(window_us), window_us };
     (make(Kind::Some, tunables.psi_some_us.get()), make(Kind::Full, tunables.psi_full_us.get()))
-}
-
-fn read_counts(file: i32) -> Result<EventCounts> {
-    let mut buf = [0u8; 512];
-    let len = fd::pread(file, &mut buf, 0)?;
-    if len == 0 {
-        return Err(Errno::ENODATA);
-    }
-    Ok(EventCounts::parse(&buf[..len]))
-}
-
-/// A group at its hard limit may only be full of file pages, so `max` alone is not severe; the room that is left
-/// is read besides. A kill is.
-fn counts_level(before: EventCounts, now: EventCounts) -> Level {
-    if now.oom > before.oom {
-        Level::Severe
-    } else if now.high > before.high || now.max > before.max {
-        Level::Some
-    } else {
-        Level::None
-    }
 }
 
 #[path = "sources_arm.rs"]

@@ -2,10 +2,13 @@
 //! process has left.
 
 use super::super::cgroup::{GroupDir, Version};
-use super::super::{memcg::tightest_room, pressure_level, pressure_watch, psi};
-use super::{ALL, Heat, REOPEN_MOST_NS, REOPEN_NS, Sources, What, read_counts, thresholds};
+use super::super::events::Heat;
+use super::super::memcg::{EventCounts, tightest_room};
+use super::super::notifiers::{ALL, Notifier};
+use super::super::{level_events_v1, psi, systemd_watch};
+use super::{REOPEN_MOST_NS, REOPEN_NS, Sources, thresholds};
+use crate::os::clock::monotonic_ns;
 use crate::os::fd::{self, FileKind, POLLIN, POLLPRI};
-use crate::os::process::monotonic_ns;
 use crate::os::ring;
 use weir_core::tunables::Tunables;
 
@@ -17,7 +20,7 @@ impl Sources {
         if now >= self.reopen_at || changed {
             self.reopen_at = u64::MAX;
             self.reopen_after = (self.reopen_after * 2).min(REOPEN_MOST_NS);
-            ALL.into_iter().filter(|w| *w != What::Thread).for_each(|what| self.close(what));
+            ALL.into_iter().filter(|w| *w != Notifier::Thread).for_each(|notifier| self.close(notifier));
             self.arm(tunables);
             if self.triggers_at == u64::MAX {
                 self.triggers_at = now;
@@ -36,7 +39,7 @@ impl Sources {
         if !self.private || self.off || !self.groups.have_changed() {
             return false;
         }
-        ALL.into_iter().filter(|what| what.is_of_group()).for_each(|what| self.close(what));
+        ALL.into_iter().filter(|notifier| notifier.is_of_group()).for_each(|notifier| self.close(notifier));
         self.groups.open();
         (self.reopen_at, self.reopen_after, self.doubt) = (0, REOPEN_NS, true);
         true
@@ -60,7 +63,7 @@ impl Sources {
         }
     }
 
-    /// What is slow to close. One trigger a file: how bad it is, the readings after its event tell.
+    /// Arms the triggers, whose files are slow to close. One trigger a file: how bad it is, the readings after its event tell.
     fn arm_triggers(&mut self, tunables: &Tunables) {
         if !self.private || self.off {
             return;
@@ -68,24 +71,24 @@ impl Sources {
         let (some, _) = thresholds(tunables);
         let flags = fd::O_RDWR | fd::O_NONBLOCK;
         if let Ok(armed) = psi::arm(|| fd::openat(self.pressure_dir, c"memory", flags, 0), some) {
-            self.set_trigger(What::SystemStall, armed);
+            self.set_trigger(Notifier::SystemStall, armed);
         }
         if self.watches_pressure_file() {
             self.arm_watch();
         }
         // The service manager's choice stands in for Weir's own.
-        let is_watched = self.slots[What::Watch as usize].fd >= 0;
+        let is_watched = self.slots[Notifier::Watch as usize].fd >= 0;
         if let Some(unified) = self.groups.unified.as_ref().filter(|_| !is_watched)
             && let Ok(armed) = psi::arm(|| unified.open_file(0, b"memory.pressure", flags), some)
         {
-            self.set_trigger(What::GroupStall, armed);
+            self.set_trigger(Notifier::GroupStall, armed);
         }
         self.hold_triggers();
     }
 
-    fn set_trigger(&mut self, what: What, armed: psi::Armed) {
-        self.set(what, armed.fd, POLLPRI);
-        self.slots[what as usize].growth = Some(armed.growth);
+    fn set_trigger(&mut self, notifier: Notifier, armed: psi::Armed) {
+        self.set(notifier, armed.fd, POLLPRI);
+        self.slots[notifier as usize].growth = Some(armed.growth);
     }
 
     /// Has the triggers' end be nobody's to wait for. A seccomp filter may kill for a call that it does not know.
@@ -121,10 +124,10 @@ impl Sources {
         if path.is_empty() {
             return;
         }
-        match pressure_watch::open(path, write) {
+        match systemd_watch::open(path, write) {
             Ok(watched) => {
-                self.set(What::Watch, watched.fd, watched.events);
-                let slot = &mut self.slots[What::Watch as usize];
+                self.set(Notifier::Watch, watched.fd, watched.events);
+                let slot = &mut self.slots[Notifier::Watch as usize];
                 (slot.has_input, slot.growth) = (watched.has_input, watched.growth);
             }
             Err(_) => self.reopen_at = self.reopen_at.min(monotonic_ns() + self.reopen_after),
@@ -132,15 +135,15 @@ impl Sources {
     }
 
     fn arm_levels(&mut self, memory: &GroupDir) {
-        for (what, level) in [(What::LowLevel, &b"low"[..]), (What::CriticalLevel, b"critical")] {
-            if let Ok(event) = pressure_level::arm(memory, 0, level) {
-                self.set(what, event, POLLIN);
+        for (notifier, level) in [(Notifier::LowLevel, "low"), (Notifier::CriticalLevel, "critical")] {
+            if let Ok(event) = level_events_v1::arm(memory, 0, level) {
+                self.set(notifier, event, POLLIN);
             }
         }
         // Here too where the group is the hierarchy's root: the process may be moved to a group below.
-        let hint = (0..=memory.depth).rev().find_map(|up| pressure_level::arm(memory, up, b"low,hierarchy").ok());
+        let hint = (0..=memory.depth).rev().find_map(|up| level_events_v1::arm(memory, up, "low,hierarchy").ok());
         if let Some(event) = hint {
-            self.set(What::Hint, event, POLLIN);
+            self.set(Notifier::Hint, event, POLLIN);
         }
     }
 
@@ -148,21 +151,21 @@ impl Sources {
     /// is), and those of the highest one that has any: it counts what happens in all groups below.
     fn arm_events(&mut self, memory: &GroupDir, tunables: &Tunables) {
         let tightest = tightest_room(memory, tunables.headroom_percent.get()).map_or(0, |room| room.up);
-        self.arm_counts(memory, What::OwnEvents, 0);
+        self.arm_counts(memory, Notifier::OwnEvents, 0);
         if tightest > 0 {
-            self.arm_counts(memory, What::TightestEvents, tightest);
+            self.arm_counts(memory, Notifier::TightestEvents, tightest);
         }
-        let _ = (1..=memory.depth).rev().find(|&up| self.arm_counts(memory, What::Hint, up));
+        let _ = (1..=memory.depth).rev().find(|&up| self.arm_counts(memory, Notifier::Hint, up));
     }
 
-    fn arm_counts(&mut self, memory: &GroupDir, what: What, up: usize) -> bool {
+    fn arm_counts(&mut self, memory: &GroupDir, notifier: Notifier, up: usize) -> bool {
         let Ok(file) = memory.open_file(up, b"memory.events", fd::O_RDONLY) else { return false };
         // Only what changes after a first reading is notified.
-        let counts = read_counts(file);
+        let counts = EventCounts::read(file);
         match counts {
             Ok(counts) => {
-                self.set(what, file, POLLPRI);
-                self.slots[what as usize].counts = counts;
+                self.set(notifier, file, POLLPRI);
+                self.slots[notifier as usize].counts = counts;
             }
             Err(_) => {
                 let _ = fd::close(file);

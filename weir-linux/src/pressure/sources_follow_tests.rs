@@ -3,6 +3,7 @@
 use super::tests::with_sources;
 use super::*;
 use crate::os::fd::POLLPRI;
+use crate::pressure::psi::Growth;
 use std::path::PathBuf;
 
 /// A file with the text of a pressure file, opened where it is put in.
@@ -20,7 +21,7 @@ impl Pressure {
     }
 
     /// As if a trigger of 70 ms had just been armed on it.
-    pub(super) fn put_in(&self, sources: &mut Sources, what: What) {
+    pub(super) fn put_in(&self, sources: &mut Sources, what: Notifier) {
         let path = std::ffi::CString::new(self.0.to_str().unwrap()).unwrap();
         let file = fd::open(&path, fd::O_RDONLY).unwrap();
         sources.set(what, file, POLLPRI);
@@ -38,9 +39,9 @@ impl Drop for Pressure {
 fn an_event_without_stalls_behind_it_is_none() {
     with_sources(&Request::Unset, |sources, _, _| {
         for (what, cause, level) in [
-            (What::SystemStall, Cause::SystemStall, Level::Some),
-            (What::GroupStall, Cause::GroupStall, Level::Some),
-            (What::Watch, Cause::ServiceManager, Level::Severe),
+            (Notifier::SystemStall, Source::SystemStall, Level::Some),
+            (Notifier::GroupStall, Source::GroupStall, Level::Some),
+            (Notifier::Watch, Source::ServiceManager, Level::Severe),
         ] {
             let stalls = Pressure::file("false", 20_000_000);
             stalls.put_in(sources, what);
@@ -54,7 +55,7 @@ fn an_event_without_stalls_behind_it_is_none() {
             assert_eq!(hear(), Events::default(), "a stall of 233 us");
             stalls.say(20_070_000);
             let heard = hear();
-            assert_eq!((heard.level, heard.cause), (level, Some(cause)));
+            assert_eq!((heard.level, heard.source), (level, Some(cause)));
             assert_eq!(hear(), Events::default(), "heard once");
         }
         assert_eq!(sources.reopen_at, u64::MAX, "nothing was lost");
@@ -71,18 +72,18 @@ fn a_process_that_is_moved_is_followed_at_the_next_reading_and_event() {
         sources.groups.open();
         let event = |sources: &mut Sources| {
             let fd = fd::eventfd().unwrap();
-            sources.set(What::LowLevel, fd, POLLIN);
+            sources.set(Notifier::LowLevel, fd, POLLIN);
             fd::eventfd_signal(fd).unwrap();
         };
         event(sources);
         let heard = sources.wait(tunables, Heat::Cold, Some(1000 * MS));
-        assert_eq!((heard.level, heard.cause), (Level::Some, Some(Cause::GroupEvent)), "not moved");
+        assert_eq!((heard.level, heard.source), (Level::Some, Some(Source::GroupEvent)), "not moved");
         // At rest: the event of the group that was left counts for nothing, and the new group's sources are opened.
         std::fs::write(&path, "4:memory:/there\n0::/\n").unwrap();
         assert!(sources.groups.have_changed());
         sources.last_reading = 0;
         event(sources);
-        assert_ne!(sources.wait(tunables, Heat::Cold, Some(50 * MS)).cause, Some(Cause::GroupEvent));
+        assert_ne!(sources.wait(tunables, Heat::Cold, Some(50 * MS)).source, Some(Source::GroupEvent));
         assert!(!sources.groups.have_changed());
         assert_ne!(sources.last_reading, 0, "its room is read at once");
         assert_eq!(sources.reopen_at, u64::MAX, "and is listened to");
@@ -98,7 +99,7 @@ fn a_process_that_is_moved_is_followed_at_the_next_reading_and_event() {
 fn hints_that_are_for_others_become_rare() {
     with_sources(&Request::Unset, |sources, _, _| {
         let event = fd::eventfd().unwrap();
-        sources.set(What::Hint, event, POLLIN);
+        sources.set(Notifier::Hint, event, POLLIN);
         let mut now = monotonic_ns();
         let mut heard = 0;
         // A group that is always at its limit, for a day.
@@ -106,16 +107,16 @@ fn hints_that_are_for_others_become_rare() {
         while now < end {
             fd::eventfd_signal(event).unwrap();
             let mut events = Events::default();
-            sources.take(What::Hint, POLLIN, now, &mut events);
+            sources.take(Notifier::Hint, POLLIN, now, &mut events);
             assert_eq!(events, Events::default(), "a hint is no pressure");
             assert!(core::mem::take(&mut sources.doubt), "but a reason to look");
             heard += 1;
-            now = sources.slots[What::Hint as usize].mute_until;
+            now = sources.slots[Notifier::Hint as usize].mute_until;
         }
         assert!((144..170).contains(&heard), "{heard} looks");
         // After a time without any it is heard as soon as at first.
-        sources.take(What::Hint, POLLIN, now + 2 * MUTE_HINT_NS, &mut Events::default());
-        assert_eq!(sources.slots[What::Hint as usize].mute_ns, MUTE_NS);
+        sources.take(Notifier::Hint, POLLIN, now + 2 * MUTE_HINT_NS, &mut Events::default());
+        assert_eq!(sources.slots[Notifier::Hint as usize].mute_ns, MUTE_NS);
     });
 }
 
@@ -145,7 +146,7 @@ fn triggers_are_held_so_that_nobody_waits_for_their_end() {
         assert_eq!((sources.triggers_at, sources.ring), (0, -1), "a warm heap needs none");
         sources.wait(tunables, Heat::Resting, Some(MS));
         assert_eq!(sources.triggers_at, u64::MAX);
-        let is_armed = sources.slots[What::SystemStall as usize].fd >= 0;
+        let is_armed = sources.slots[Notifier::SystemStall as usize].fd >= 0;
         let is_possible = !crate::os::ring::is_filtered() && {
             let probe = crate::os::ring::hold(&[sources.pressure_dir]);
             let probe = probe.or_else(|_| crate::os::ring::hold(&[sources.groups.membership]));
@@ -156,7 +157,7 @@ fn triggers_are_held_so_that_nobody_waits_for_their_end() {
             return;
         }
         assert!(sources.ring >= 0);
-        sources.close(What::SystemStall);
+        sources.close(Notifier::SystemStall);
         assert_eq!(sources.ring, -1);
     });
 }

@@ -75,7 +75,7 @@ fn the_users_limit_is_read_warm_and_cold() {
         tunables.limit.set(1 << 20);
         for heat in [Heat::Warm, Heat::Resting, Heat::Cold] {
             let near = sources.wait(tunables, heat, None);
-            assert_eq!((near.level, near.cause), (Level::Severe, Some(Cause::Limit)));
+            assert_eq!((near.level, near.source), (Level::Severe, Some(Source::Limit)));
         }
     });
 }
@@ -86,8 +86,8 @@ fn a_resting_heap_reads_what_does_not_notify() {
         sources.wait(tunables, Heat::Resting, Some(MS));
         assert_ne!(sources.last_reading, 0, "no trigger is armed yet");
         // All that there is notifies.
-        sources.slots[What::SystemStall as usize].fd = i32::MAX;
-        sources.slots[What::OwnEvents as usize].fd = i32::MAX;
+        sources.slots[Notifier::SystemStall as usize].fd = i32::MAX;
+        sources.slots[Notifier::OwnEvents as usize].fd = i32::MAX;
         assert_eq!(sources.next_reading(tunables, Heat::Resting, u64::MAX), None);
         assert!(sources.next_reading(tunables, Heat::Warm, u64::MAX).is_some());
     });
@@ -124,11 +124,11 @@ fn the_service_managers_socket_is_heard_and_its_end_does_not_spin() {
     });
     with_sources(request, move |sources, tunables, _| {
         let heard = sources.wait(tunables, Heat::Cold, None);
-        assert_eq!((heard.level, heard.cause), (Level::Severe, Some(Cause::ServiceManager)));
+        assert_eq!((heard.level, heard.source), (Level::Severe, Some(Source::ServiceManager)));
         // The other end goes: one event is taken, the source dropped, a new try put off. Each wait of this loop ends by
         // its timeout; a source that is never dropped would go on for ever.
         drop(end);
-        while sources.slots[What::Watch as usize].fd >= 0 {
+        while sources.slots[Notifier::Watch as usize].fd >= 0 {
             assert!(sources.wait(tunables, Heat::Cold, Some(MS)).timed_out);
         }
         assert_ne!(sources.reopen_at, u64::MAX);
@@ -145,12 +145,12 @@ fn event_counts_are_compared_and_a_removed_group_is_dropped() {
         let mut hear = |text: &str| {
             std::fs::write(&path, text).unwrap();
             let mut events = Events::default();
-            if sources.slots[What::OwnEvents as usize].fd < 0 {
+            if sources.slots[Notifier::OwnEvents as usize].fd < 0 {
                 let file = fd::open(&path_c, fd::O_RDONLY).unwrap();
                 assert_eq!(fd::fstat(file), Ok(FileKind::Regular));
-                sources.set(What::OwnEvents, file, POLLPRI);
+                sources.set(Notifier::OwnEvents, file, POLLPRI);
             }
-            sources.take(What::OwnEvents, POLLPRI | POLLERR, 0, &mut events);
+            sources.take(Notifier::OwnEvents, POLLPRI | POLLERR, 0, &mut events);
             events.level
         };
         assert_eq!(hear("low 0\nhigh 1\nmax 0\noom 0\n"), Level::Some);
@@ -158,7 +158,7 @@ fn event_counts_are_compared_and_a_removed_group_is_dropped() {
         assert_eq!(hear("low 9\nhigh 1\nmax 5\noom 0\n"), Level::Some);
         assert_eq!(hear("low 9\nhigh 1\nmax 6\noom 0\noom_kill 1\n"), Level::Severe);
         assert_eq!(hear(""), Level::None);
-        assert_eq!(sources.slots[What::OwnEvents as usize].fd, -1);
+        assert_eq!(sources.slots[Notifier::OwnEvents as usize].fd, -1);
         std::fs::remove_file(path).unwrap();
     });
 }
@@ -168,10 +168,10 @@ fn a_trigger_is_followed_by_readings_although_the_heap_rests() {
     with_sources(&Request::Unset, |sources, tunables, _| {
         let mut events = Events::default();
         let stalls = super::follow_tests::Pressure::file("alert", 0);
-        stalls.put_in(sources, What::SystemStall);
+        stalls.put_in(sources, Notifier::SystemStall);
         stalls.say(1_000_000);
-        sources.take(What::SystemStall, POLLPRI, monotonic_ns(), &mut events);
-        assert_eq!((events.level, events.cause), (Level::Some, Some(Cause::SystemStall)));
+        sources.take(Notifier::SystemStall, POLLPRI, monotonic_ns(), &mut events);
+        assert_eq!((events.level, events.source), (Level::Some, Some(Source::SystemStall)));
         sources.last_reading = 0;
         sources.wait(tunables, Heat::Cold, Some(MS));
         assert_eq!(sources.last_reading, 0, "a heap with nothing to release is not read for");
@@ -182,7 +182,7 @@ fn a_trigger_is_followed_by_readings_although_the_heap_rests() {
         sources.wait(tunables, Heat::Cold, Some(MS));
         assert_eq!(sources.last_reading, 0, "not read");
         // A trigger whose group is gone is dropped.
-        sources.take(What::GroupStall, POLLERR, monotonic_ns(), &mut events);
+        sources.take(Notifier::GroupStall, POLLERR, monotonic_ns(), &mut events);
         assert_ne!(sources.reopen_at, u64::MAX);
     });
 }

@@ -7,8 +7,10 @@
 //! descriptor table, in which the program is not ([`crate::os::descriptor_table`]). The listener does nothing but tell the sleeper that
 //! a descriptor has something to say.
 
+use crate::os::clock::monotonic_ns;
 use crate::os::fd::{self, POLLIN, PollFd};
-use crate::os::process::{futex_wait, futex_wait_two, futex_wake, getpid, gettid, main_threads_word, monotonic_ns};
+use crate::os::futex::{futex_wait, futex_wait_two, futex_wake, main_threads_word};
+use crate::os::process::{getpid, gettid};
 use crate::os::sync::{AtomicI32, AtomicU32, AtomicUsize, Cell, constructor};
 use crate::os::syscall::{Errno, Result};
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};

@@ -6,16 +6,14 @@ pub use weir_core::cache_stats::CacheStats;
 pub use weir_core::geometry::MAX_OBJECT;
 pub use weir_core::made_cache::{Busy, CacheId, Fini, Flags, Init, LimitError, MakeError, Spec};
 
-use super::heap::HEAP;
-use super::start;
-use crate::threads::finalizer;
+use crate::process::heap::{FINALIZER, HEAP, on_first_use};
 
 /// Makes a cache. One with a `fini` starts a thread of the program's kind the first time, which calls those of
 /// objects whose slabs are to go back.
 pub fn make(spec: &Spec<'_>) -> Result<CacheId, MakeError> {
-    start::on_first_use();
+    on_first_use();
     if spec.fini.is_some() {
-        finalizer::start();
+        FINALIZER.start();
     }
     HEAP.make_cache(spec)
 }

@@ -1,8 +1,8 @@
-//! The heap across `fork`.
+//! libc's side of `fork`: its handlers, and the locks that it takes after them.
 //!
 //! `fork` copies one thread and every lock. So the forking thread takes all the heap's locks first, in rank
-//! order, and both sides let go afterwards: the child finds every list whole. glibc does this for its own malloc
-//! only; ours has to ask.
+//! order, and both sides release them afterwards: the child finds every list whole. glibc does this for its own malloc
+//! only; other heaps must register handlers. The handlers themselves are in `heap.rs`.
 //!
 //! Handlers run `prepare` in reverse order of registration, and `parent` and `child` in order. The earlier ours are
 //! registered, the later is our `prepare` and the earlier our `parent` and `child`: the handlers of others may then
@@ -13,23 +13,18 @@
 //! - glibc's list of streams, under which `fflush(NULL)` writes, and a stream's writer may allocate. The functions that
 //!   lock it are exported by every glibc since 2.2.5, and the lock is recursive: `prepare` takes it first.
 //! - glibc's name service database (2.33 and later): nothing is allocated under its lock. A changed `nsswitch.conf` is
-//!   read with the lock open.
+//!   read with the lock released.
 //! - glibc's list of `popen` streams, in releases of 2026: `popen` allocates under it when it has to close the streams of
-//!   others in the child. Neither it nor musl's list of streams can be taken from outside: see `frozen`.
+//!   others in the child. Neither it nor musl's list of streams can be taken from outside: see `fork_freeze.rs`.
 
 use core::ffi::{c_int, c_void};
 use core::ptr::{NonNull, null_mut};
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-use crate::platform::statics::TUNABLES;
-use crate::platform::stats_page;
-use crate::process::frozen;
-use crate::threads::background;
-use crate::threads::finalizer;
-use crate::threads::node_worker;
-use crate::weak_symbol;
+use crate::os::weak_symbol::weak_symbol;
 
-type Handler = extern "C" fn();
+/// What libc calls.
+pub(super) type Handler = extern "C" fn();
 
 weak_symbol!(
     /// glibc exports this one from its shared library; its `pthread_atfork` is only in the static part.
@@ -44,7 +39,7 @@ weak_symbol!(
 weak_symbol!(list_lock = "_IO_list_lock": unsafe extern "C" fn());
 weak_symbol!(list_unlock = "_IO_list_unlock": unsafe extern "C" fn());
 weak_symbol!(
-    /// Opens the lock whoever held it, and however often.
+    /// Releases the lock, whichever thread held it and however often.
     list_reset = "_IO_list_resetlock": unsafe extern "C" fn()
 );
 weak_symbol!(
@@ -60,7 +55,7 @@ static STREAMS: Streams = Streams(AtomicU32::new(0));
 
 impl Streams {
     /// Takes the lock, but in a process of one thread: glibc does not take it there either, nor reset it in the child. (A
-    /// signal handler that forks may have interrupted its holder, which goes on in the child and opens it there.)
+    /// signal handler that forks may have interrupted its holder, which goes on in the child and releases it there.)
     fn lock(&self) {
         // SAFETY: libc's variable of this type.
         let alone = single_threaded().is_some_and(|at| unsafe { at.as_ptr().read_volatile() } != 0);
@@ -76,7 +71,7 @@ impl Streams {
         let held = self.0.load(Relaxed);
         if let (Some(unlock), 1..) = (list_unlock(), held) {
             self.0.store(held - 1, Relaxed);
-            // SAFETY: libc's function of this type; `lock` took it on this thread, as nobody else gets past `lock` so long.
+            // SAFETY: libc's function of this type; `lock` took it on this thread, and no other thread gets past `lock` meanwhile.
             unsafe { unlock() };
         }
     }
@@ -91,35 +86,28 @@ impl Streams {
     }
 }
 
-/// Right before libc forks: takes every lock of the heap, unless a signal handler that interrupted the heap forks.
-/// `parent` or `child` always follow, on this thread.
-extern "C" fn prepare() {
+/// Takes the lock of glibc's list of streams, before the heap's locks are taken.
+pub(super) fn lock_streams() {
     STREAMS.lock();
-    // A process of memory calls alone opens no file.
-    frozen::freeze(TUNABLES.background.get() != 0);
 }
 
-extern "C" fn parent() {
-    // SAFETY: follows `prepare` on the same thread, in the parent.
-    unsafe { frozen::thaw() };
+/// In the parent: undoes [`lock_streams`].
+pub(super) fn unlock_streams() {
     STREAMS.unlock();
 }
 
-/// In the child there is no background thread, and the counters are to be a page of its own.
-extern "C" fn child() {
-    stats_page::leave_parents();
-    // SAFETY: follows `prepare`, and this is the child's only thread.
-    unsafe { frozen::thaw_child() }
+/// In the child: undoes [`lock_streams`].
+pub(super) fn reset_streams() {
     STREAMS.reset();
-    background::forget();
-    node_worker::forget();
-    finalizer::forget();
 }
 
-/// Registers the handlers. Refusal is ignored: it leaves a heap that works until a threaded program forks.
-pub(crate) fn register() {
-    // SAFETY: the handlers live as long as the process (a library with this code in it may not be unloaded). The null
-    // handle says that they belong to no library, so that they are not taken off while the process ends either.
+/// Registers handlers. Refusal is ignored: it leaves a heap that works until a threaded program forks.
+///
+/// # Safety
+/// The handlers live as long as the process: a library with this code in it may not be unloaded.
+pub(super) unsafe fn register(prepare: Handler, parent: Handler, child: Handler) {
+    // SAFETY: libc's functions of these types, and handlers that stay, as the caller promises. The null handle says that they
+    // belong to no library, so that they are not taken off while the process ends either.
     unsafe {
         if let Some(register) = glibc_register() {
             register(prepare, parent, child, null_mut());

@@ -1,10 +1,10 @@
 //! The process that the heap is in: its settings, its start, `fork`.
 
 pub mod caches;
-pub mod environment;
-pub mod fork;
-pub mod frozen;
+mod environment;
+mod fork;
+mod fork_freeze;
 pub mod heap;
-pub mod start;
-pub mod step_aside;
-pub mod unknown_settings;
+pub mod reexec;
+mod start;
+mod unknown_settings;

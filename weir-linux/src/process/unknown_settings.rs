@@ -1,17 +1,15 @@
-//! Names in the environment that are no setting, and a watch that cannot be used: said in a line each, as a setting that
+//! Names in the environment that are no setting, and a watch that cannot be used: reported in a line each, as a setting that
 //! is only misspelt would be missed for long.
 //!
 //! Once, not by every process of a build: a process is silent about what its parent has said.
 
 use core::ffi::CStr;
-use core::fmt::Write;
 use weir_core::tunables::TABLE;
 
-use crate::message::Line;
+use crate::messages;
 use crate::os::path::FixedPath;
-use crate::os::syscall::syscall0;
 use crate::os::{fd, process};
-use crate::pressure::pressure_watch::{self, Request};
+use crate::pressure::systemd_watch::{self, Request};
 
 const PREFIX: &[u8] = b"WEIR_";
 /// What `weir run` sets, which has looked at the names itself.
@@ -23,7 +21,7 @@ const LONGEST: usize = 40;
 /// Bytes of the parent's environment that are looked at.
 const PARENT: usize = 8192;
 
-/// Says what of the environment is not understood.
+/// Reports what of the environment is not understood.
 ///
 /// # Safety
 /// `envp` is null or a null-terminated array of C strings.
@@ -40,22 +38,20 @@ pub(crate) unsafe fn report(envp: *const *const u8) {
         for entry in entries() {
             let unknown = split(entry).0.strip_prefix(PREFIX).filter(|name| !is_known(name));
             if let Some(name) = unknown.filter(|_| !parent_said(entry)) {
-                say_unknown(name);
+                messages::unknown_setting(name, nearest(name));
             }
         }
     }
     let value = |name: &[u8]| entries().map(split).find(|entry| entry.0 == name).map(|entry| entry.1);
     let (watch, write) = (value(b"MEMORY_PRESSURE_WATCH"), value(b"MEMORY_PRESSURE_WRITE"));
     let usable = match Request::from_variables(watch, write) {
-        Request::Watch { path, write } => pressure_watch::is_usable(path, write),
+        Request::Watch { path, write } => systemd_watch::is_usable(path, write),
         Request::Unset => watch.is_none_or(<[u8]>::is_empty),
         Request::Off => true,
     };
     let whole = || entries().find(|entry| split(entry).0 == b"MEMORY_PRESSURE_WATCH").unwrap_or_default();
     if !usable && !parent_said(whole()) {
-        let mut line = Line::new();
-        line.push(b"weir: MEMORY_PRESSURE_WATCH is no pressure file, FIFO or socket that can be watched; ignored");
-        line.say();
+        messages::watch_ignored();
     }
 }
 
@@ -69,25 +65,6 @@ fn is_known(name: &[u8]) -> bool {
     name.starts_with(b"TEST_")
         || TOOLS.contains(&name)
         || TABLE.iter().any(|setting| setting.name.as_bytes().eq_ignore_ascii_case(name))
-}
-
-fn say_unknown(name: &[u8]) {
-    let (mut line, mut shown) = (Line::new(), Line::new());
-    shown.push(&name[..name.len().min(LONGEST)]);
-    let said = match nearest(name) {
-        Some(setting) => {
-            let mut meant = [0; LONGEST];
-            let meant = &mut meant[..setting.len()];
-            meant.copy_from_slice(setting.as_bytes());
-            meant.make_ascii_uppercase();
-            let meant = core::str::from_utf8(meant).unwrap_or_default();
-            write!(line, "weir: WEIR_{shown}: no such setting (WEIR_{meant}?); ignored")
-        }
-        None => write!(line, "weir: WEIR_{shown}: no such setting (see weir settings); ignored"),
-    };
-    if said.is_ok() {
-        line.say();
-    }
 }
 
 /// The setting that a misspelt name is nearest to, if it is near any: two letters off, or a third of them.
@@ -119,13 +96,9 @@ fn distance(a: &[u8], b: &[u8]) -> Option<usize> {
 #[cold]
 #[inline(never)]
 fn parent_said(entry: &[u8]) -> bool {
-    // SAFETY: the call has no arguments and cannot fail.
-    let parent = unsafe { syscall0(linux_raw_sys::general::__NR_getppid) } as u32;
-    let mut digits = Line::new();
-    let mut text = [0; PARENT];
+    let (parent, mut text) = (process::getppid(), [0; PARENT]);
     let read = || {
-        write!(digits, "{parent}").ok()?;
-        let path = FixedPath::from_parts(&[b"/proc/", digits.as_bytes(), b"/environ"])?;
+        let path = FixedPath::format(format_args!("/proc/{parent}/environ"))?;
         let file = fd::open(path.as_c_str(), fd::O_RDONLY).ok()?;
         let read = fd::read_all(file, &mut text).ok();
         let _ = fd::close(file);

@@ -1,8 +1,10 @@
 //! Weir's own threads.
 
-pub mod aside;
 pub mod background;
+mod background_loop;
+pub mod changes;
 pub mod finalizer;
-pub(crate) mod node_worker;
-mod owner;
-mod thread;
+mod memory_owner;
+pub mod node_workers;
+mod raw_thread;
+mod response;

@@ -2,15 +2,15 @@
 
 use super::cgroup::GroupDir;
 use crate::os::fd;
-use crate::os::path::FixedPath;
 use crate::os::syscall::{Errno, Result};
-use crate::os::text::decimal;
+use arrayvec::ArrayString;
+use core::fmt::Write;
 
 /// Registers at the ancestor `up` levels above for a level (`low`, `medium` or `critical`) and all above it; `level` may
 /// have a mode behind it: `low,hierarchy` hears all groups below too, whoever else listens there. Gives an eventfd that
 /// becomes readable when the group reclaims that hard, and once when the group is removed. Needs the right to write
 /// `cgroup.event_control`.
-pub fn arm(dir: &GroupDir, up: usize, level: &[u8]) -> Result<i32> {
+pub fn arm(dir: &GroupDir, up: usize, level: &str) -> Result<i32> {
     let source = dir.open_file(up, b"memory.pressure_level", fd::O_RDONLY)?;
     let result = arm_on(dir, up, source, level);
     // The registration holds the group, not this descriptor.
@@ -18,7 +18,7 @@ pub fn arm(dir: &GroupDir, up: usize, level: &[u8]) -> Result<i32> {
     result
 }
 
-fn arm_on(dir: &GroupDir, up: usize, source: i32, level: &[u8]) -> Result<i32> {
+fn arm_on(dir: &GroupDir, up: usize, source: i32, level: &str) -> Result<i32> {
     let control = dir.open_file(up, b"cgroup.event_control", fd::O_WRONLY)?;
     let event = match fd::eventfd() {
         Ok(event) => event,
@@ -27,11 +27,10 @@ fn arm_on(dir: &GroupDir, up: usize, source: i32, level: &[u8]) -> Result<i32> {
             return Err(e);
         }
     };
-    let (mut a, mut b) = ([0u8; 20], [0u8; 20]);
-    let parts = [decimal(event as u64, &mut a), b" ", decimal(source as u64, &mut b), b" ", level];
-    let written = match FixedPath::from_parts(&parts) {
-        Some(text) => fd::write(control, text.as_bytes()).map(drop),
-        None => Err(Errno::ENAMETOOLONG),
+    let mut line = ArrayString::<64>::new();
+    let written = match write!(line, "{event} {source} {level}") {
+        Ok(()) => fd::write(control, line.as_bytes()).map(drop),
+        Err(_) => Err(Errno::ENAMETOOLONG),
     };
     let _ = fd::close(control);
     if let Err(e) = written {
@@ -44,6 +43,7 @@ fn arm_on(dir: &GroupDir, up: usize, source: i32, level: &[u8]) -> Result<i32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::os::path::FixedPath;
     use crate::pressure::cgroup::{Cgroup, Membership, Version};
     use std::fs;
 
@@ -98,9 +98,9 @@ mod tests {
             return;
         };
         let group = groups.open("small");
-        let event = arm(&group, 0, b"low").unwrap();
+        let event = arm(&group, 0, "low").unwrap();
         assert_eq!(fd::eventfd_take(event), Ok(0));
-        assert_eq!(arm(&group, 0, b"no such level"), Err(Errno::EINVAL));
+        assert_eq!(arm(&group, 0, "no such level"), Err(Errno::EINVAL));
         groups.fill();
         let heard = is_readable(event);
         group.close();
@@ -116,9 +116,9 @@ mod tests {
             return;
         };
         let (here, there) = (groups.open("other"), groups.open("small"));
-        let own = arm(&here, 0, b"low").unwrap();
-        let hint = arm(&here, 1, b"low,hierarchy").unwrap();
-        let its_own = arm(&there, 0, b"low").unwrap();
+        let own = arm(&here, 0, "low").unwrap();
+        let hint = arm(&here, 1, "low,hierarchy").unwrap();
+        let its_own = arm(&there, 0, "low").unwrap();
         groups.fill();
         let heard = is_readable(hint);
         assert_eq!(fd::eventfd_take(own), Ok(0), "the group that was left says nothing");

@@ -3,7 +3,7 @@
 //! `prepare` freezes the heap, and libc goes on: it calls the handlers that were registered before ours, and takes locks of
 //! its own. If another thread holds one of those and allocates under it, the two wait for each other. Which locks those
 //! are is libc's affair and the program's (`fork` names the known ones), so no order of locks keeps all such threads out.
-//! Instead, a thread that has waited for a lock of the heap for [`PATIENCE_NS`] looks at the thread that forks: if it
+//! Instead, a thread that has waited for a lock of the heap for [`crate::platform::hooks::LONG_WAIT_NS`] looks at the thread that forks: if it
 //! sleeps in a `futex` call of libc's, it can not be copying the process, and the waiting thread opens the heap in its
 //! place. The forking thread goes on when it gets its lock, and finds that there is nothing to open.
 //!
@@ -18,15 +18,13 @@
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
-use crate::message::Line;
+use crate::messages;
+use crate::os::process::gettid;
+use crate::os::scheduling::sched_yield;
 use crate::os::sync::{AtomicBool, AtomicU32, AtomicUsize, shared};
-use crate::os::{process, tasks};
-use crate::platform::rseq;
-use crate::process::heap::HEAP;
-
-/// How long a thread waits for a lock before it looks whether a `fork` holds it. Locks are held for microseconds, but for a
-/// `fork`, which takes seconds where a process is large; so the time says little, and the look decides.
-pub(crate) const PATIENCE_NS: u64 = 1_000_000_000;
+use crate::os::tasks;
+use crate::os::thread_block::ranks;
+use crate::platform::linux::Engine;
 
 const LOOKING: usize = 0;
 const FROZEN: usize = 1;
@@ -43,17 +41,17 @@ shared! {
 }
 
 fn this_thread() -> usize {
-    core::ptr::from_ref(rseq::ranks()) as usize
+    core::ptr::from_ref(ranks()) as usize
 }
 
 /// Takes all locks of the heap, unless a signal handler that interrupted the heap forks. With `may_look` another thread may
 /// open it, which reads a file first.
-pub(crate) fn freeze(may_look: bool) {
-    let is_nested = rseq::ranks().load(Relaxed) != 0;
-    HEAP.freeze();
+pub(crate) fn freeze(heap: &Engine, may_look: bool) {
+    let is_nested = ranks().load(Relaxed) != 0;
+    heap.freeze();
     // A fork that found the heap opened has perhaps not ended: then this one is not recorded, and nobody opens it.
     if may_look && !is_nested && FORK.load(Relaxed) == 0 {
-        THREAD.store(process::gettid(), Relaxed);
+        THREAD.store(gettid(), Relaxed);
         FORK.store(this_thread() | FROZEN, Release);
     }
 }
@@ -62,12 +60,12 @@ pub(crate) fn freeze(may_look: bool) {
 ///
 /// # Safety
 /// Follows [`freeze`] on the same thread.
-pub(crate) unsafe fn thaw() {
-    if HEAP.is_nested_fork() || !was_opened(this_thread()) {
+pub(crate) unsafe fn thaw(heap: &Engine) {
+    if heap.is_nested_fork() || !was_opened(this_thread()) {
         // SAFETY: as the caller promises, and nobody else has opened it.
-        let _ = unsafe { HEAP.thaw() };
+        let _ = unsafe { heap.thaw() };
     } else {
-        rseq::ranks().store(0, Relaxed);
+        ranks().store(0, Relaxed);
     }
 }
 
@@ -75,18 +73,18 @@ pub(crate) unsafe fn thaw() {
 ///
 /// # Safety
 /// Follows [`freeze`] on the same thread, whose copy is the child's only thread.
-pub(crate) unsafe fn thaw_child() {
-    if HEAP.is_nested_fork() {
+pub(crate) unsafe fn thaw_child(heap: &Engine) {
+    if heap.is_nested_fork() {
         // SAFETY: as the caller promises.
-        return unsafe { HEAP.thaw_child() };
+        return unsafe { heap.thaw_child() };
     }
     let fork = FORK.swap(0, Relaxed);
     if fork & !STATE == this_thread() && matches!(fork & STATE, OPENING | OPENED) {
         TORN.store(true, Relaxed);
-        rseq::ranks().store(0, Relaxed);
+        ranks().store(0, Relaxed);
     } else {
         // SAFETY: as the caller promises, and nobody has opened it.
-        unsafe { HEAP.thaw_child() };
+        unsafe { heap.thaw_child() };
     }
 }
 
@@ -100,21 +98,18 @@ fn was_opened(me: usize) -> bool {
         match fork & STATE {
             FROZEN if FORK.compare_exchange(fork, 0, AcqRel, Relaxed).is_ok() => return false,
             OPENED => break,
-            _ => process::sched_yield(),
+            _ => sched_yield(),
         }
     }
     FORK.store(0, Release);
     true
 }
 
-/// The calling thread has waited for a lock of the heap for [`PATIENCE_NS`].
+/// The calling thread has waited for a lock of the heap for [`crate::platform::hooks::LONG_WAIT_NS`].
 #[cold]
-pub(crate) fn waited_long() {
+pub(crate) fn waited_long(heap: &Engine) {
     if TORN.load(Relaxed) {
-        let mut line = Line::new();
-        line.push(b"weir: this process was forked while another thread was at work in the heap, and needs it");
-        line.say();
-        process::abort();
+        messages::torn_by_fork();
     }
     let fork = FORK.load(Acquire);
     let me = fork & !STATE;
@@ -127,10 +122,10 @@ pub(crate) fn waited_long() {
     FORK.store(me | OPENING, Release);
     // What this thread waits for is noted in its word, which opening clears. Until then it is not 0, so that a fork in a
     // signal handler takes nothing.
-    let ranks = rseq::ranks();
-    let waiting_for = ranks.swap(1, Relaxed);
+    let held = ranks();
+    let waiting_for = held.swap(1, Relaxed);
     // SAFETY: the forking thread holds all locks and, since the exchange, leaves it to this one to open them.
-    unsafe { HEAP.thaw() };
-    ranks.store(waiting_for, Relaxed);
+    unsafe { heap.thaw() };
+    held.store(waiting_for, Relaxed);
     FORK.store(me | OPENED, Release);
 }

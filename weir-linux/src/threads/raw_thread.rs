@@ -1,12 +1,18 @@
-//! A thread that libc does not know of: no TLS of its own, no allocation, no stack guard of libc's.
+//! A thread that libc has no record of: no TLS of its own, no allocation, no stack guard of libc's.
 //!
 //! `pthread_create` allocates and takes libc's locks, and Weir starts its thread from inside `malloc`. So the thread
 //! is made by `clone`. It has a block of zeros where its thread pointer points, runs Weir's code alone (and callbacks
-//! of a program that knows Weir, which may allocate: it has a restartable-sequence area like any other thread), and
-//! all its signals are blocked. There is one at a time in each [`Place`].
+//! of a program that uses Weir's API, which may allocate: it has a restartable-sequence area like any other thread), and
+//! all its signals are blocked. There is at most one at a time in each [`RawThread`].
 
+use weir_core::page::PAGE;
+
+use crate::os::clock::monotonic_ns;
+use crate::os::futex::futex_wait_shared;
 use crate::os::mman::{self, PROT_NONE};
-use crate::os::process::{futex_wait_shared, getpid, monotonic_ns, sched_yield, set_signal_mask, tgkill};
+use crate::os::process::getpid;
+use crate::os::scheduling::sched_yield;
+use crate::os::signals::{set_signal_mask, tgkill};
 use crate::platform::rseq;
 use core::arch::asm;
 use core::sync::atomic::{
@@ -20,9 +26,11 @@ use linux_raw_sys::general as sys;
 const STACK: usize = 64 << 10;
 /// Bytes below and above the thread pointer at least: static TLS lies below, libc's thread header above.
 const TLS: usize = 32 << 10;
-const GUARD: usize = 4096;
-/// Alignment of a thread pointer, and of the parts around it.
-const PAGE: usize = 4096;
+/// Bytes below the stack that may not be touched.
+const GUARD: usize = PAGE;
+
+/// What a thread runs: its two arguments are those of [`RawThread::spawn`].
+pub type Body = extern "C" fn(usize, usize) -> !;
 
 /// Claimed, and not yet mapped.
 const CLAIMED: usize = 1;
@@ -30,8 +38,9 @@ const CLAIMED: usize = 1;
 /// (`strace`) may keep the thread for as long as it likes.
 const REMOVAL_NS: u64 = 20_000_000;
 
-/// A thread's memory, and its length.
-pub struct Place {
+/// Room for one thread: its memory and whether it is there. A static, as the kernel writes to it when the thread ends.
+pub struct RawThread {
+    /// Stack and thread-local memory.
     /// 0 while there is no thread.
     memory: AtomicUsize,
     length: AtomicUsize,
@@ -42,8 +51,8 @@ pub struct Place {
     id: AtomicU32,
 }
 
-impl Place {
-    /// Nobody's.
+impl RawThread {
+    /// No thread.
     pub const fn new() -> Self {
         Self {
             memory: AtomicUsize::new(0),
@@ -53,9 +62,9 @@ impl Place {
         }
     }
 
-    /// Starts `body`, which is given `number`, on a new thread; its id. `None`: memory or the thread was refused, or there
+    /// Starts `body`, which is given `owner` and `number`, on a new thread; its id. `None`: memory or the thread was refused, or there
     /// is one that has not ended.
-    pub fn spawn(&self, body: extern "C" fn(usize) -> !, number: usize) -> Option<u32> {
+    pub fn spawn(&self, body: Body, owner: usize, number: usize) -> Option<u32> {
         self.memory.compare_exchange(0, CLAIMED, AcqRel, Acquire).ok()?;
         if self.is_alive() {
             self.memory.store(0, Release);
@@ -76,8 +85,8 @@ impl Place {
             | sys::CLONE_CHILD_CLEARTID;
         let started = self.lay_out().and_then(|(top, pointer)| {
             // SAFETY: the child runs on its own stack and never returns from `body`; the parent goes on as if nothing was.
-            // The kernel writes the id to a word that stays: a place is a static.
-            let thread = unsafe { clone(flags as usize, top, &self.alive, pointer, body, number) };
+            // The kernel writes the id to a word that stays: a `RawThread` is a static.
+            let thread = unsafe { clone(flags as usize, top, &self.alive, pointer, body, owner, number) };
             u32::try_from(thread).ok()
         });
         let _ = set_signal_mask(mask);
@@ -195,7 +204,8 @@ unsafe fn clone(
     top: usize,
     alive: &AtomicU32,
     pointer: usize,
-    body: extern "C" fn(usize) -> !,
+    body: Body,
+    owner: usize,
     number: usize,
 ) -> isize {
     let ret: isize;
@@ -208,12 +218,13 @@ unsafe fn clone(
             "jnz 60f",
             "xor ebp, ebp",
             "mov rdi, r12",
+            "mov rsi, r13",
             "call r9",
             "ud2",
             "60:",
             inlateout("rax") sys::__NR_clone as isize => ret,
             in("rdi") flags, in("rsi") top, in("rdx") alive.as_ptr(), in("r10") alive.as_ptr(), in("r8") pointer,
-            in("r9") body, in("r12") number,
+            in("r9") body, in("r12") owner, in("r13") number,
             lateout("rcx") _, lateout("r11") _,
         );
     }

@@ -2,22 +2,21 @@
 //!
 //! A `fork` past libc's, by the bare system call, copies the memory and not the thread; a `vfork` shares the memory, and the
 //! thread is the parent's. Both children have another number than the process that the memory belongs to. They are told
-//! apart by a word on a page that the kernel gives to no copy of the process but as zeros (`MADV_WIPEONFORK`): it is 0 in
-//! a copy, and whoever shares the memory reads it.
+//! apart by a word on a page that the kernel fills with zeros in every copy of the process (`MADV_WIPEONFORK`): it is 0 in
+//! a copy, and a child that shares the memory reads the parent's number.
 
 use crate::os::mman;
 use core::sync::atomic::{
     AtomicU32, AtomicUsize,
     Ordering::{Acquire, Relaxed, Release},
 };
-
-const PAGE: usize = 4096;
+use weir_core::page::PAGE;
 
 /// The word. Its page, once mapped, stays for as long as the process.
-pub(crate) struct Owner(AtomicUsize);
+pub(crate) struct MemoryOwner(AtomicUsize);
 
-impl Owner {
-    /// Nobody's.
+impl MemoryOwner {
+    /// No process.
     pub(crate) const fn new() -> Self {
         Self(AtomicUsize::new(0))
     }
@@ -59,7 +58,7 @@ mod tests {
 
     #[test]
     fn a_copy_of_the_process_is_told_from_who_shares_its_memory() {
-        let owner = Owner::new();
+        let owner = MemoryOwner::new();
         assert_eq!(owner.get(), 0);
         assert!(owner.set(7));
         assert_eq!(owner.get(), 7);

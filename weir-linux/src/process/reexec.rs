@@ -9,10 +9,9 @@
 
 use core::ptr::NonNull;
 
-use crate::message::Line;
-use crate::os::exec;
-use crate::process::start::auxiliary;
-use crate::weak_symbol;
+use crate::messages;
+use crate::os::weak_symbol::weak_symbol;
+use crate::os::{auxv, exec};
 
 weak_symbol!(address = "__asan_init": NonNull<u8>);
 weak_symbol!(hardware_address = "__hwasan_init": NonNull<u8>);
@@ -30,7 +29,7 @@ const LONGEST: usize = 4096;
 ///
 /// # Safety
 /// To be called first of all, with what the program was given: null-terminated arrays of C strings, which may be written.
-pub unsafe fn step_aside(argv: *const *const u8, envp: *const *const u8) {
+pub unsafe fn without_weir_if_sanitized(argv: *const *const u8, envp: *const *const u8) {
     let Some(name) = shared_runtime() else { return };
     let mut preload = [0; LONGEST];
     let mut at = envp.cast_mut();
@@ -38,7 +37,7 @@ pub unsafe fn step_aside(argv: *const *const u8, envp: *const *const u8) {
     while let Some(entry) = unsafe { at.as_mut() }.filter(|p| !p.is_null()) {
         // SAFETY: a C string.
         let text = unsafe { core::ffi::CStr::from_ptr((*entry).cast()) }.to_bytes();
-        if without_us(text, &mut preload) {
+        if without_weir(text, &mut preload) {
             let before = core::mem::replace(entry, preload.as_ptr());
             // SAFETY: as the caller promises; the changed entry is a C string too.
             unsafe { execute(name, argv, envp) };
@@ -51,15 +50,11 @@ pub unsafe fn step_aside(argv: *const *const u8, envp: *const *const u8) {
 }
 
 /// # Safety
-/// As for [`step_aside`].
+/// As for [`without_weir_if_sanitized`].
 unsafe fn execute(name: &str, argv: *const *const u8, envp: *const *const u8) {
     let mut path = [0; 4096];
     let Ok(path) = exec::program(&mut path) else { return };
-    let mut line = Line::new();
-    line.push(b"weir: this program has a malloc of ");
-    line.push(name.as_bytes());
-    line.push(b"'s, which finds errors: it runs without Weir");
-    line.say();
+    messages::runs_without_weir(name);
     // SAFETY: as the caller promises.
     let _ = unsafe { exec::execute(path, argv, envp) };
 }
@@ -74,7 +69,7 @@ fn shared_runtime() -> Option<&'static str> {
         (thread(), "ThreadSanitizer"),
     ];
     let (at, name) = known.into_iter().find_map(|(at, name)| Some((at?, name)))?;
-    let (entry, loader) = (auxiliary(linux_raw_sys::auxvec::AT_ENTRY), auxiliary(linux_raw_sys::auxvec::AT_BASE));
+    let (entry, loader) = (auxv::value(linux_raw_sys::auxvec::AT_ENTRY), auxv::value(linux_raw_sys::auxvec::AT_BASE));
     // A loader that was called by hand is the program that would be executed; it would want other arguments.
     let (entry, at, here) = (entry?, at.as_ptr() as usize, shared_runtime as *const () as usize);
     // The program's own code lies far from the libraries, which lie together.
@@ -82,14 +77,14 @@ fn shared_runtime() -> Option<&'static str> {
 }
 
 /// Writes an environment's entry without this library to `out`; `false`: the library is not named there.
-fn without_us(entry: &[u8], out: &mut [u8; LONGEST]) -> bool {
+fn without_weir(entry: &[u8], out: &mut [u8; LONGEST]) -> bool {
     let Some(value) = entry.strip_prefix(VARIABLE).filter(|_| entry.len() < out.len()) else { return false };
-    let is_us = |file: &[u8]| file.rsplit(|&b| b == b'/').next().is_some_and(|name| name.starts_with(FILE));
+    let is_weir = |file: &[u8]| file.rsplit(|&b| b == b'/').next().is_some_and(|name| name.starts_with(FILE));
     // The loader takes both.
     let files = || value.split(|b| b": ".contains(b)).filter(|file| !file.is_empty());
     let mut len = VARIABLE.len();
     out[..len].copy_from_slice(VARIABLE);
-    for file in files().filter(|file| !is_us(file)) {
+    for file in files().filter(|file| !is_weir(file)) {
         if len > VARIABLE.len() {
             out[len] = b':';
             len += 1;
@@ -98,7 +93,7 @@ fn without_us(entry: &[u8], out: &mut [u8; LONGEST]) -> bool {
         len += file.len();
     }
     out[len] = 0;
-    files().any(is_us)
+    files().any(is_weir)
 }
 
 #[cfg(test)]
@@ -109,7 +104,7 @@ mod tests {
     fn the_library_is_taken_out_of_the_list() {
         let left = |entry: &str| {
             let mut out = [0xff; LONGEST];
-            let found = without_us(entry.as_bytes(), &mut out);
+            let found = without_weir(entry.as_bytes(), &mut out);
             found.then(|| String::from_utf8(out.split(|&b| b == 0).next().unwrap().to_vec()).unwrap())
         };
         for (entry, expected) in [

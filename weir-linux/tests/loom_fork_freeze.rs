@@ -1,4 +1,4 @@
-//! The heap that a `fork` holds, opened by a thread that waits for it (`process/frozen.rs`), its own source, on a model
+//! The heap that a `fork` holds, opened by a thread that waits for it (`process/fork_freeze.rs`), its own source, on a model
 //! checker's atomics: a fork that waits for that thread's lock goes on, the heap is opened once, and by who looked at the
 //! fork that it opens.
 #![cfg(loom)]
@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32 as Plain, Ordering::Relaxed};
 #[path = "../../weir-core/tests/loom/flaw.rs"]
 mod flaw;
 
-/// What `frozen.rs` is made of, here.
+/// What `fork_freeze.rs` is made of, here.
 mod sync {
     use super::{FLAW, Relaxed, TORN_EXCHANGE, UNNOTED};
     use loom::sync::atomic::Ordering;
@@ -59,15 +59,9 @@ mod sync {
     pub(crate) use shared;
 }
 
-mod message {
-    pub struct Line;
-
-    impl Line {
-        pub fn new() -> Self {
-            Self
-        }
-        pub fn push(&mut self, _: &[u8]) {}
-        pub fn say(&mut self) {}
+mod messages {
+    pub fn torn_by_fork() -> ! {
+        panic!("aborted")
     }
 }
 
@@ -77,14 +71,16 @@ mod os {
         pub fn gettid() -> u32 {
             crate::ME.with(|me| me.get()) as u32
         }
+    }
 
+    pub mod scheduling {
         pub fn sched_yield() {
             loom::thread::yield_now();
         }
+    }
 
-        pub fn abort() -> ! {
-            panic!("aborted")
-        }
+    pub mod thread_block {
+        pub use crate::ranks;
     }
 
     pub mod tasks {
@@ -101,24 +97,19 @@ mod os {
 }
 
 mod platform {
-    pub(crate) use super::rseq;
-}
-
-mod process {
-    pub(crate) use super::heap;
-}
-
-mod rseq {
-    use super::{ME, Plain, RANKS};
-
-    pub fn ranks() -> &'static Plain {
-        &RANKS[ME.with(|me| me.get())]
+    pub mod linux {
+        pub use crate::heap::Heap as Engine;
     }
+}
+
+/// A thread's word of lock ranks.
+pub fn ranks() -> &'static Plain {
+    &RANKS[ME.with(|me| me.get())]
 }
 
 /// A heap of one lock.
 mod heap {
-    use super::{FORKER, FORKS, LOOKED_AT, ME, Relaxed, frozen, rseq};
+    use super::{FORKER, FORKS, LOOKED_AT, ME, Relaxed, fork_freeze, ranks};
     use loom::cell::UnsafeCell;
     use loom::sync::atomic::{
         AtomicBool,
@@ -150,7 +141,7 @@ mod heap {
                 if self.is_held.compare_exchange(false, true, AcqRel, Acquire).is_ok() {
                     return;
                 }
-                frozen::waited_long();
+                fork_freeze::waited_long(self);
                 let events = EVENTS.0.lock().unwrap();
                 if *events == seen {
                     drop(EVENTS.1.wait(events).unwrap());
@@ -171,7 +162,7 @@ mod heap {
         }
 
         pub fn freeze(&self) {
-            rseq::ranks().store(1, Relaxed);
+            ranks().store(1, Relaxed);
             self.acquire();
         }
 
@@ -181,7 +172,7 @@ mod heap {
             let by_other = ME.with(|me| me.get()) != FORKER;
             assert!(!by_other || FORKS.load(Relaxed) == LOOKED_AT.load(Relaxed), "the look was at another fork");
             self.release();
-            rseq::ranks().store(0, Relaxed);
+            ranks().store(0, Relaxed);
             true
         }
 
@@ -196,8 +187,8 @@ mod heap {
 }
 
 #[allow(dead_code, missing_docs, reason = "a part of it is used here")]
-#[path = "../src/process/frozen.rs"]
-mod frozen;
+#[path = "../src/process/fork_freeze.rs"]
+mod fork_freeze;
 
 use heap::HEAP;
 use loom::sync::atomic::{AtomicU32, Ordering::AcqRel};
@@ -228,14 +219,14 @@ loom::lazy_static! {
 /// Forks: takes the heap, then libc's lock, under which the process is copied.
 fn fork(libc: &Mutex<()>) {
     FORKS.fetch_add(1, Relaxed);
-    frozen::freeze(true);
+    fork_freeze::freeze(&HEAP, true);
     IN_FUTEX.swap(1, AcqRel);
     heap::event();
     let copying = libc.lock().unwrap();
     IN_FUTEX.swap(0, AcqRel);
     drop(copying);
     // SAFETY: follows `freeze` on this thread.
-    unsafe { frozen::thaw() };
+    unsafe { fork_freeze::thaw(&HEAP) };
 }
 
 /// `forks` forks beside `others` threads that allocate, the first under libc's lock.

@@ -1,6 +1,6 @@
-//! How the background thread answers pressure.
+//! How the background thread responds to pressure.
 //!
-//! All processes of a system hear of its pressure in the same moment. Those in which something was freed lately answer at
+//! All processes of a system hear of its pressure at the same moment. Those in which something was freed lately respond at
 //! once. Those at rest take turns, the ones with most to release first, or a thousand of them would want the CPU
 //! together, just when it is wanted most; and one with nothing to release does nothing.
 
@@ -8,43 +8,44 @@ use core::sync::atomic::Ordering::Relaxed;
 use weir_core::pressure::Level;
 use weir_core::stats;
 
-use crate::os::process::{getpid, monotonic_ns};
+use crate::os::clock::monotonic_ns;
+use crate::os::process::getpid;
+use crate::platform::linux::Engine;
 use crate::platform::statics::STATS;
-use crate::pressure::sources::{Cause, Events};
+use crate::pressure::events::{Events, Source};
 use crate::pressure::wake::Waker;
-use crate::process::heap::HEAP;
 
-/// Idle bytes below which a process answers later by [`STEP_NS`] for each halving; and the most halvings.
+/// Idle bytes below which a process responds later by [`STEP_NS`] for each halving; and the most halvings.
 const FIRST_BYTES: u64 = 64 << 20;
 const STEPS: u32 = 8;
 /// What releasing the memory of the processes of a step takes, about: 32 MiB at 30 us/MiB on each of a few CPUs. The latest
-/// answer comes after 36 ms.
+/// response comes after 36 ms.
 const STEP_NS: u64 = 4_000_000;
-/// Idle bytes below which an answer costs more than it saves: it takes some 50 us of CPU, and the kernel reclaims a page by
+/// Idle bytes below which a response costs more than it saves: it takes some 50 us of CPU, and the kernel reclaims a page by
 /// itself in 1 us.
 const WORTH_BYTES: u64 = 256 << 10;
 
 /// What is known of a heap at rest.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Rest {
-    /// It has answered since it came to rest, or what calm windows keep was released: nothing is left but what only
+    /// It has responded since it came to rest, or what calm windows keep was released: nothing is left but what only
     /// severe pressure takes.
     pub is_empty: bool,
     /// When to release what calm windows keep.
     pub ends_at: Option<u64>,
 }
 
-/// Answers what was heard; `rest` if the heap is at rest.
-pub(crate) fn answer(events: &Events, waker: &Waker, rest: Option<&mut Rest>) {
-    let cause = events.cause.map_or(stats::Cause::Pressure, Into::into);
+/// Responds to what was heard; `rest` is given if the heap is at rest.
+pub(crate) fn respond(heap: &Engine, events: &Events, waker: &Waker, rest: Option<&mut Rest>) {
+    let cause = events.cause();
     if let Some(rest) = rest {
-        let of_system = matches!(events.cause, Some(Cause::SystemStall | Cause::GroupStall));
+        let of_system = matches!(events.source, Some(Source::SystemStall | Source::GroupStall));
         let idle = STATS.idle_bytes.load(Relaxed);
         if events.level < Level::Severe && of_system {
             if rest.is_empty && idle < WORTH_BYTES {
                 return;
             }
-            // Whoever wants the thread to end is not to wait for this.
+            // A change that ends the thread must not wait for this sleep.
             waker.wait(Some(delay(idle, getpid())));
         }
         rest.is_empty = true;
@@ -52,7 +53,7 @@ pub(crate) fn answer(events: &Events, waker: &Waker, rest: Option<&mut Rest>) {
     let heard = monotonic_ns();
     stats::add(&STATS.pressure_events, 1);
     STATS.pressure_level.store(events.level as u64, Relaxed);
-    HEAP.engine().balance_pressure(events.level, cause);
+    heap.balance_pressure(events.level, cause);
     STATS.note_latency(monotonic_ns() - heard);
     STATS.pressure_level.store(0, Relaxed);
 }
@@ -83,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thousand_alike_do_not_answer_in_the_same_millisecond() {
+    fn a_thousand_alike_do_not_respond_in_the_same_millisecond() {
         let milliseconds: BTreeSet<u64> = (1000..2000).map(|process| delay(1 << 20, process) / 1_000_000).collect();
         assert!(milliseconds.len() >= 4, "{milliseconds:?}");
         let tenths = |tenth: u64| (1000..2000).filter(|&process| delay(1 << 20, process) / 100_000 == tenth).count();

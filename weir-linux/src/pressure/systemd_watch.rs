@@ -5,10 +5,22 @@ use super::psi::Growth;
 use crate::os::fd::{self, FileKind, POLLIN, POLLPRI};
 use crate::os::path::FixedPath;
 use crate::os::syscall::{Errno, Result, check, retry, syscall3};
+use arrayvec::ArrayVec;
+use base64ct::{Base64Unpadded, Encoding};
+use core::cell::UnsafeCell;
+use core::sync::atomic::{
+    AtomicBool,
+    Ordering::{Acquire, Relaxed, Release},
+};
 use linux_raw_sys::general as sys;
 
 /// Longest text that may be written first.
 const WRITE_CAPACITY: usize = 256;
+/// Longest value of a variable that is kept.
+const VARIABLE_CAPACITY: usize = 511;
+
+/// What may be written first.
+type Text = ArrayVec<u8, WRITE_CAPACITY>;
 
 /// What the service manager asks for.
 #[derive(Debug)]
@@ -37,6 +49,55 @@ impl<'a> Request<'a> {
     }
 }
 
+/// A variable of the environment, copied: programs that set their process title write over the original.
+struct Variable {
+    text: UnsafeCell<ArrayVec<u8, VARIABLE_CAPACITY>>,
+    is_set: AtomicBool,
+}
+
+// SAFETY: `text` is written once, by `keep`, before `is_set` is stored (release) and while the process has one thread; it
+// is only read where `is_set` was seen (acquire).
+unsafe impl Sync for Variable {}
+
+impl Variable {
+    const fn new() -> Self {
+        Self { text: UnsafeCell::new(ArrayVec::new_const()), is_set: AtomicBool::new(false) }
+    }
+
+    /// Keeps `value`, unless it is too long or there is one.
+    fn keep(&self, value: &[u8]) {
+        if !self.is_set.load(Relaxed) {
+            // SAFETY: `is_set` is false, so there is no reader, and the start of the process has one thread.
+            let text = unsafe { &mut *self.text.get() };
+            let fits = text.try_extend_from_slice(value).is_ok();
+            self.is_set.store(fits, Release);
+        }
+    }
+
+    fn get(&self) -> Option<&[u8]> {
+        // SAFETY: `is_set` was stored after the last write.
+        self.is_set.load(Acquire).then(|| unsafe { (*self.text.get()).as_slice() })
+    }
+}
+
+static WATCH: Variable = Variable::new();
+static WRITE: Variable = Variable::new();
+
+/// Keeps a variable of the environment if it is one of the two, at the start of the process; whether it is.
+pub fn keep_variable(name: &[u8], value: &[u8]) -> bool {
+    match name {
+        b"MEMORY_PRESSURE_WATCH" => WATCH.keep(value),
+        b"MEMORY_PRESSURE_WRITE" => WRITE.keep(value),
+        _ => return false,
+    }
+    true
+}
+
+/// What the environment asks for.
+pub fn request() -> Request<'static> {
+    Request::from_variables(WATCH.get(), WRITE.get())
+}
+
 /// A file that the service manager has us watch.
 #[derive(Clone, Copy, Debug)]
 pub struct Watched {
@@ -54,14 +115,10 @@ pub struct Watched {
 /// polled, as systemd's own client does.
 pub fn open(path: &[u8], write: Option<&[u8]>) -> Result<Watched> {
     let path = FixedPath::from_parts(&[path]).ok_or(Errno::ENAMETOOLONG)?;
-    let mut text = [0u8; WRITE_CAPACITY];
-    let text = match write {
-        Some(coded) => base64(coded, &mut text).ok_or(Errno::EINVAL)?,
-        None => &[],
-    };
+    let text = write.map_or(Some(Text::new()), base64).ok_or(Errno::EINVAL)?;
     let kind = fd::stat(path.as_c_str())?;
     let (file, events, has_input) = match kind {
-        FileKind::Regular => (fd::open(path.as_c_str(), access(text) | fd::O_NONBLOCK)?, POLLPRI, false),
+        FileKind::Regular => (fd::open(path.as_c_str(), access(&text) | fd::O_NONBLOCK)?, POLLPRI, false),
         // Opened for both ways, a FIFO has a writer at all times and does not hang up between events.
         FileKind::Fifo => (fd::open(path.as_c_str(), fd::O_RDWR | fd::O_NONBLOCK)?, POLLIN, true),
         FileKind::Socket => (connect(&path)?, POLLIN, true),
@@ -69,9 +126,9 @@ pub fn open(path: &[u8], write: Option<&[u8]>) -> Result<Watched> {
     };
     // Before the trigger is armed. A regular file that was swapped for something else since `stat`, or is no pressure
     // file, is polled as what it is not; harmless.
-    let growth = if kind == FileKind::Regular { Growth::of_text(file, text).ok() } else { None };
+    let growth = if kind == FileKind::Regular { Growth::of_text(file, &text).ok() } else { None };
     if !text.is_empty()
-        && let Err(e) = fd::write(file, text)
+        && let Err(e) = fd::write(file, &text)
     {
         let _ = fd::close(file);
         return Err(e);
@@ -83,7 +140,7 @@ pub fn open(path: &[u8], write: Option<&[u8]>) -> Result<Watched> {
 pub fn is_usable(path: &[u8], write: Option<&[u8]>) -> bool {
     let kind = FixedPath::from_parts(&[path]).and_then(|path| fd::stat(path.as_c_str()).ok());
     matches!(kind, Some(FileKind::Regular | FileKind::Fifo | FileKind::Socket))
-        && write.is_none_or(|coded| base64(coded, &mut [0; WRITE_CAPACITY]).is_some())
+        && write.is_none_or(|coded| base64(coded).is_some())
 }
 
 fn access(text: &[u8]) -> u32 {
@@ -129,29 +186,15 @@ fn connect(path: &FixedPath) -> Result<i32> {
     Ok(socket)
 }
 
-/// Decodes base64 (padding optional, white space ignored) into `out`; `None` for anything else or too much of it.
-fn base64<'a>(text: &[u8], out: &'a mut [u8]) -> Option<&'a [u8]> {
-    let (mut bits, mut have, mut len) = (0u32, 0, 0);
+/// Decodes base64 (padding optional, white space ignored); `None` for anything else or too much of it.
+fn base64(text: &[u8]) -> Option<Text> {
+    let mut coded = ArrayVec::<u8, { WRITE_CAPACITY / 3 * 4 + 4 }>::new();
     let body = text.trim_ascii();
     let body = body.strip_suffix(b"==").or_else(|| body.strip_suffix(b"=")).unwrap_or(body);
-    for &b in body.iter().filter(|b| !b.is_ascii_whitespace()) {
-        let six = match b {
-            b'A'..=b'Z' => b - b'A',
-            b'a'..=b'z' => b - b'a' + 26,
-            b'0'..=b'9' => b - b'0' + 52,
-            b'+' => 62,
-            b'/' => 63,
-            _ => return None,
-        };
-        (bits, have) = (bits << 6 | u32::from(six), have + 6);
-        if have >= 8 {
-            have -= 8;
-            *out.get_mut(len)? = (bits >> have) as u8;
-            len += 1;
-        }
+    for &letter in body.iter().filter(|letter| !letter.is_ascii_whitespace()) {
+        coded.try_push(letter).ok()?;
     }
-    // A lone last character would carry no whole byte.
-    (have < 6).then_some(&out[..len])
+    Text::try_from(Base64Unpadded::decode_in_place(&mut coded).ok()?).ok()
 }
 
 #[cfg(test)]
@@ -254,20 +297,21 @@ mod tests {
 
     #[test]
     fn base64_of_the_standards_examples() {
-        let decode = |text: &[u8]| base64(text, &mut [0; 16]).map(<[u8]>::to_vec);
+        let decode = |text: &[u8]| base64(text).map(|text| text.to_vec());
         for (coded, plain) in [("", ""), ("Zg==", "f"), ("Zm8", "fo"), ("Zm9v", "foo"), ("Zm9v\nYmFy", "foobar")] {
             assert_eq!(decode(coded.as_bytes()).unwrap(), plain.as_bytes());
         }
         assert_eq!(decode(b"Zm9vY"), None);
         assert_eq!(decode(b"Z-=="), None);
-        assert_eq!(base64(b"Zm9v", &mut [0; 2]), None);
+        assert_eq!(decode(&[b'Z'; WRITE_CAPACITY / 3 * 4 + 4]), None, "256 bytes at most");
+        assert_eq!(decode(&[b'A'; 340]).unwrap(), [0; 255]);
     }
 
     proptest! {
         #[test]
         fn garbage_never_panics(text: Vec<u8>, coded in "[A-Za-z0-9+/=]{0,40}") {
-            let _ = base64(&text, &mut [0; 16]);
-            let _ = base64(coded.as_bytes(), &mut [0; 16]);
+            let _ = base64(&text);
+            let _ = base64(coded.as_bytes());
             let _ = Request::from_variables(Some(&text), Some(&text));
         }
     }

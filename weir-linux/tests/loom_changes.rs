@@ -1,8 +1,8 @@
-//! Who changes the process as a whole, and who starts its background thread (`threads/aside.rs`), the first by its own
-//! source: no thread is there during a change, each sees what was before it, and there is one again after the last.
+//! Changes of the process as a whole beside starts of its background thread (`threads/changes.rs`, its own source): no thread
+//! is there during a change, each sees what was before it, and there is one again after the last.
 //!
-//! Mirrored from `threads/background.rs`: `start`, `start_again`, `end_before`, and of `run`, `nap` and `end_after_change`
-//! what they do to the state and the changes.
+//! Mirrored from `threads/background.rs`: `start`, `start_again`, `end_before`, and what `wait_for_calm`, the loop and `end`
+//! do to the state and the changes.
 #![cfg(loom)]
 
 use std::sync::atomic::{AtomicU32 as Plain, Ordering::Relaxed};
@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU32 as Plain, Ordering::Relaxed};
 #[path = "../../weir-core/tests/loom/flaw.rs"]
 mod flaw;
 
-/// What `aside.rs` is made of, here. The checker takes `SeqCst` for less than it is: a fence at each access makes it that.
+/// What `changes.rs` is made of, here. The checker takes `SeqCst` for less than it is: a fence at each access makes it that.
 mod sync {
     use loom::sync::atomic::Ordering::{self, AcqRel, Acquire, Release, SeqCst};
 
@@ -18,6 +18,7 @@ mod sync {
         loom::sync::atomic::fence(SeqCst);
     }
 
+    #[derive(Debug, Default)]
     pub struct AtomicU32(loom::sync::atomic::AtomicU32);
 
     impl AtomicU32 {
@@ -79,11 +80,16 @@ mod sync {
         };
     }
     pub(crate) use shared;
+
+    macro_rules! constructor {
+        ($($item:tt)*) => { $($item)* };
+    }
+    pub(crate) use constructor;
 }
 
 mod os {
     pub(crate) use super::sync;
-    pub mod process {
+    pub mod clock {
         /// No time passes: the thread always ends in time.
         pub fn monotonic_ns() -> u64 {
             0
@@ -91,14 +97,11 @@ mod os {
     }
 }
 
-mod threads {
-    pub(crate) use super::background;
-}
-
 /// As much of the background thread as there is to it here.
 mod background {
     use super::sync::{AtomicU32, shared};
-    use super::{FLAW, HELD_FIRST, NOTED_LATE, Relaxed, UNORDERED, aside};
+    use super::{FLAW, HELD_FIRST, NOTED_LATE, Relaxed, UNORDERED};
+    use crate::changes::{Changes, Suspend};
     use loom::sync::atomic::Ordering::{Acquire, Release, SeqCst};
     use loom::sync::{Condvar, Mutex};
     use loom::thread::{self, JoinHandle};
@@ -121,11 +124,8 @@ mod background {
         static ref GONE: (Mutex<()>, Condvar) = (Mutex::new(()), Condvar::new());
         /// The model's end: no thread is started any more.
         static ref IS_OVER: AtomicBool = AtomicBool::new(false);
+        pub static ref CHANGES: Changes = Changes::new();
         static ref THREADS: std::sync::Mutex<Vec<JoinHandle<()>>> = std::sync::Mutex::new(Vec::new());
-    }
-
-    pub fn is_settled() -> bool {
-        true
     }
 
     /// What is, whatever the caller may read.
@@ -137,21 +137,21 @@ mod background {
         if IS_OVER.load(Relaxed) || ALIVE.load(Acquire) != 0 {
             return;
         }
-        let (changes_before, held_before) = (aside::changes(), aside::is_held());
+        let (changes_before, held_before) = (CHANGES.count(), CHANGES.are_under_way());
         if STATE.compare_exchange(ABSENT, STARTING, SeqCst, Acquire).is_err() {
             return;
         }
-        let changes = aside::changes();
+        let changes = CHANGES.count();
         let (changes, is_held) = match FLAW.load(Relaxed) {
             UNORDERED => (changes_before, held_before),
             HELD_FIRST => {
-                let is_held = aside::is_held();
-                (aside::changes(), is_held)
+                let is_held = CHANGES.are_under_way();
+                (CHANGES.count(), is_held)
             }
-            _ => (changes, aside::is_held()),
+            _ => (changes, CHANGES.are_under_way()),
         };
         if is_held {
-            aside::owe();
+            CHANGES.owe();
             return STATE.store(ABSENT, SeqCst);
         }
         ALIVE.store(1, SeqCst);
@@ -159,16 +159,28 @@ mod background {
         THREADS.lock().unwrap().push(thread);
     }
 
-    pub fn start_again() {
-        if STATE.load(SeqCst) == ABSENT {
-            start();
+    pub struct Thread;
+
+    impl Suspend for Thread {
+        fn is_of_this_process(&self) -> bool {
+            true
+        }
+
+        fn start_again(&self) {
+            if STATE.load(SeqCst) == ABSENT {
+                start();
+            }
+        }
+
+        fn end_before(&self, _deadline: u64) {
+            end();
         }
     }
 
-    pub fn end_before(_deadline: u64) {
+    fn end() {
         let mut state = STATE.load(SeqCst);
         if FLAW.load(Relaxed) == NOTED_LATE && state != ABSENT {
-            aside::owe();
+            CHANGES.owe();
         }
         while state == STARTING {
             thread::yield_now();
@@ -192,9 +204,9 @@ mod background {
         STATE.store(RUNNING, SeqCst);
         loop {
             *NEWS.0.lock().unwrap() = false;
-            if aside::changes() != changes {
+            if CHANGES.count() != changes {
                 if FLAW.load(Relaxed) != NOTED_LATE {
-                    aside::owe();
+                    CHANGES.owe();
                 }
                 break;
             }
@@ -213,15 +225,16 @@ mod background {
     /// Ends the thread that is there, and waits for all.
     pub fn finish() {
         IS_OVER.store(true, Relaxed);
-        aside::changed();
+        CHANGES.without_thread(&Thread, || ());
         THREADS.lock().unwrap().drain(..).for_each(|thread| thread.join().unwrap());
     }
 }
 
 #[allow(dead_code, missing_docs, reason = "a part of it is used here")]
-#[path = "../src/threads/aside.rs"]
-mod aside;
+#[path = "../src/threads/changes.rs"]
+mod changes;
 
+use background::{CHANGES, Thread};
 use loom::thread;
 
 /// The flaws, of which a process has one.
@@ -235,7 +248,7 @@ const NOTED_LATE: u32 = 3;
 
 /// A change during which no thread may be there.
 fn change() {
-    aside::without_thread(|| {
+    CHANGES.without_thread(&Thread, || {
         assert!(!background::is_there(), "a thread is there during a change");
         thread::yield_now();
         assert!(!background::is_there(), "a thread is there during a change");
@@ -260,12 +273,17 @@ fn model(before: fn(), first: fn(), other: fn(), is_there_after: bool) {
     });
 }
 
+/// A change that has ended when the thread is told of it.
+fn changed() {
+    CHANGES.without_thread(&Thread, || ());
+}
+
 fn a_start_and_a_change() {
     model(|| {}, background::start, change, false);
 }
 
 fn one_change() {
-    model(background::start, || {}, aside::changed, true);
+    model(background::start, || {}, changed, true);
 }
 
 #[test]
@@ -281,7 +299,7 @@ fn no_thread_is_there_during_a_change() {
 #[test]
 fn after_two_changes_there_is_a_thread() {
     model(background::start, change, change, true);
-    model(background::start, change, aside::changed, true);
+    model(background::start, change, changed, true);
 }
 
 #[test]

@@ -1,0 +1,60 @@
+//! What the background thread is told: how short memory is, by which source, and what else ended its wait.
+
+use weir_core::pressure::Level;
+use weir_core::stats::Cause;
+
+/// How much there may be to release.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Heat {
+    /// Nothing worth a look.
+    Cold,
+    /// Nothing that goes without pressure, but a heap worth the question.
+    Resting,
+    /// Something was freed lately.
+    Warm,
+}
+
+/// What told of pressure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// Tasks of the whole system wait for memory.
+    SystemStall,
+    /// Tasks of the own control group wait for memory.
+    GroupStall,
+    /// The group reached a limit (`memory.events`), or reclaims (v1 `memory.pressure_level`).
+    GroupEvent,
+    /// Little is left below a limit of the group.
+    GroupHeadroom,
+    /// The service manager.
+    ServiceManager,
+    /// Little is left below the limit that the process's user set.
+    Limit,
+}
+
+/// What a wait ended with.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Events {
+    /// The worst that was heard.
+    pub level: Level,
+    /// What told of it; there is one whenever the level is not [`Level::None`].
+    pub source: Option<Source>,
+    /// The thread was woken by [`super::wake::Waker::wake`].
+    pub woken: bool,
+    /// The time was up.
+    pub timed_out: bool,
+    /// The thread of the program that [`super::sources::Sources::watch_thread`] or [`super::wake::Waker::watch_main_thread`] was asked for has ended.
+    pub thread_ended: bool,
+}
+
+impl Events {
+    pub(super) fn raise(&mut self, level: Level, source: Source) {
+        if level > self.level {
+            (self.level, self.source) = (level, Some(source));
+        }
+    }
+
+    /// The cause as statistics count it.
+    pub fn cause(&self) -> Cause {
+        if self.source == Some(Source::Limit) { Cause::Limit } else { Cause::Pressure }
+    }
+}
