@@ -152,7 +152,8 @@ pub unsafe fn destroy(cache: *mut Cache) -> c_int {
         if caches::destroy(found.id).is_err() {
             return refuse(EBUSY);
         }
-        (*cache).kind = 0;
+        // Volatile, as nothing reads it before the block is freed, and a second call of this function after.
+        (&raw mut (*cache).kind).write_volatile(0);
         heap::free(cache.cast());
     }
     0

@@ -110,7 +110,8 @@ pub unsafe fn destroy(zone: *mut Zone) -> c_int {
     // SAFETY: created by `create`, and given up by the caller.
     unsafe {
         let runs = found.runs;
-        (*zone).kind = 0;
+        // Volatile, as nothing reads it before the block is freed, and a second call of this function after.
+        (&raw mut (*zone).kind).write_volatile(0);
         (&raw mut (*zone).zone).drop_in_place();
         heap::free(runs.as_ptr().cast());
         heap::free(zone.cast());
