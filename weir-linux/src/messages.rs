@@ -1,7 +1,8 @@
 //! Every line that Weir writes to standard error, with what the user can do about it. No allocation, no libc.
 //!
-//! Two of them end the process: [`invalid_free`] (where the setting `abort_on_misuse` says so) and
-//! [`torn_by_fork`]. The others are notes, after which the program goes on.
+//! [`invalid_free`] and [`wrong_call`] end the process where the setting `abort_on_misuse` is 1, and these end it
+//! always: [`torn_by_fork`], [`no_cxx_runtime`], [`no_end_of_catch`], [`internal_error`]. The others are notes, after
+//! which the program goes on.
 
 use arrayvec::ArrayVec;
 use core::fmt::{self, Write};
@@ -22,9 +23,125 @@ pub fn invalid_free(what: InvalidFree, addr: usize, class_size: usize, abort: bo
     let class = Class(class_size);
     say(format_args!("weir: {what}: {addr:#x}{class}: {remedy}; AddressSanitizer or a debugger shows where"));
     if abort {
-        // On a thread of Weir's own no handler of the program's can run.
-        if is_own_thread() { signals::abort_elsewhere() } else { signals::abort() }
+        end()
     }
+}
+
+/// What a program did wrong with a function of `weir.h`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WrongCall {
+    /// A function that returns nothing was given a null cache.
+    NullCache,
+    /// A null array of objects.
+    NullObjects,
+    /// A null object in an array.
+    NullObject,
+    /// An object of another cache, or of none.
+    OtherCache,
+    /// What is not a cache, or not any more.
+    NoCache,
+    /// What is not a zone, or not any more.
+    NoZone,
+    /// An object was given to `free`, and its cache found it when it was to be handed out or finalized.
+    FreedWithoutDtor,
+    /// An object was freed twice.
+    FreedTwice,
+    /// The mark behind an object is neither of the two that it can be.
+    NotHeld,
+    /// An object was given to `realloc`.
+    Resized,
+}
+
+impl WrongCall {
+    /// What happened, to be followed by an address; and what the author of the program can do.
+    fn text(self) -> (&'static str, &'static str) {
+        match self {
+            Self::NullCache => (
+                "weir_cache_free: the cache is NULL; the object",
+                "pass the cache that the object is from, and check what weir_cache_create() returned",
+            ),
+            Self::NullObjects => (
+                "weir_cache_free_batch: the array of objects is NULL; the cache",
+                "pass an array of as many objects as the count says",
+            ),
+            Self::NullObject => (
+                "weir_cache_free_batch: NULL in the array of objects, at",
+                "pass objects of the cache only: unlike weir_cache_free(), batches take no NULL",
+            ),
+            Self::OtherCache => (
+                "weir_cache_free: not an object of this cache",
+                "pass the cache that the object is from; what malloc() returned is freed by free()",
+            ),
+            Self::NoCache => (
+                "not a cache, or destroyed already",
+                "use what weir_cache_create() returned, until weir_cache_destroy() has returned 0",
+            ),
+            Self::NoZone => (
+                "not a zone, or destroyed already",
+                "use what weir_zone_create() returned, until weir_zone_destroy() has returned 0",
+            ),
+            Self::FreedWithoutDtor => (
+                "free() of an object of a cache with a dtor or a limit",
+                "free it by weir_cache_free(): free() neither calls the dtor nor counts the object as back",
+            ),
+            Self::FreedTwice => (
+                "weir_cache_free: double free of a cache's object",
+                "free each object once; a debugger's watchpoint on the address finds the first free",
+            ),
+            Self::NotHeld => (
+                "weir_cache_free: no object in use begins here, or something wrote past its end",
+                "look for a pointer into the middle of an object, an earlier free, and writes beyond the object's size",
+            ),
+            Self::Resized => (
+                "realloc() of an object of a cache",
+                "objects of a cache have one size: allocate another block, copy, and weir_cache_free() the object",
+            ),
+        }
+    }
+}
+
+/// The program called a function of `weir.h` wrongly, and the function has no result to say so by, or memory is no
+/// longer sound. With `abort` the process ends by `SIGABRT`; else the call is ignored.
+#[cold]
+pub fn wrong_call(call: WrongCall, addr: usize, abort: bool) {
+    let (what, remedy) = call.text();
+    say(format_args!("weir: {what}: {addr:#x}: {remedy}"));
+    if abort {
+        end()
+    }
+}
+
+/// C++'s `operator new` failed in a process without a C++ runtime.
+#[cold]
+pub fn no_cxx_runtime() -> ! {
+    say(format_args!(
+        "weir: operator new: no memory, and no C++ runtime to throw std::bad_alloc with: raise the memory limit, or link \
+         libstdc++ or libc++"
+    ));
+    end()
+}
+
+/// A nothrow `new` caught an exception of a new-handler, and the C++ runtime lacks the functions that end exceptions.
+#[cold]
+pub fn no_end_of_catch() -> ! {
+    say(format_args!(
+        "weir: operator new: caught an exception that cannot be ended: the C++ runtime lacks __cxa_begin_catch or \
+         __cxa_end_catch; link libstdc++ or libc++"
+    ));
+    end()
+}
+
+/// An assumption of Weir's own code, at this line of it, does not hold.
+#[cold]
+pub fn internal_error(file: &str, line: u32) -> ! {
+    say(format_args!("weir: internal error at {file}:{line}: this is a bug of Weir: please report it with this line"));
+    end()
+}
+
+/// Ends the process by `SIGABRT`.
+fn end() -> ! {
+    // On a thread of Weir's own no handler of the program's can run.
+    if is_own_thread() { signals::abort_elsewhere() } else { signals::abort() }
 }
 
 /// A forked child needs a part of the heap that another thread of its parent was changing while it was copied.
@@ -154,6 +271,27 @@ mod tests {
         assert_eq!(shown(format_args!("short {}", 1)), "short 1\n");
         let long = "x".repeat(300);
         assert_eq!(shown(format_args!("{long}y")), std::format!("{}\n", "x".repeat(255)));
+    }
+
+    #[test]
+    fn every_wrong_call_fits_into_the_line() {
+        use WrongCall::*;
+        let all = [
+            NullCache,
+            NullObjects,
+            NullObject,
+            OtherCache,
+            NoCache,
+            NoZone,
+            FreedWithoutDtor,
+            FreedTwice,
+            NotHeld,
+            Resized,
+        ];
+        for call in all {
+            let (what, remedy) = call.text();
+            assert!(shown(format_args!("weir: {what}: {:#x}: {remedy}", usize::MAX)).len() < 256, "{call:?}");
+        }
     }
 
     #[test]

@@ -103,8 +103,8 @@ int weir_ctl(const char *name, void *oldp, size_t *oldlenp, const void *newp, si
  * free() of an object is the same as weir_cache_free() for a cache without a dtor and without WEIR_CACHE_LIMITED. For
  * the others it is an error, as free() calls no dtor and counts nothing back; it is found, and named, when the object
  * is to be handed out again or finalized. realloc() of an object is always an error, found at once. (The check of
- * free() takes 8 bytes behind each object; caches where that would cost more than an eighth of an object are not
- * checked.)
+ * free() takes 8 bytes behind each object. Caches with objects of more than 64 bytes in which that would cost more than
+ * an eighth of an object, because of its alignment, are not checked.)
  */
 typedef struct weir_cache weir_cache;
 

@@ -6,8 +6,7 @@
 
 use crate::cache_abi::is_object;
 use crate::errno::{EINVAL, ENOMEM, fail, or_enomem};
-use crate::fatal::REALLOC_OF_OBJECT;
-use crate::misuse::misuse;
+use crate::misuse::{WrongCall, misuse};
 use core::ffi::{c_int, c_void};
 use core::mem::size_of;
 use core::ptr::null_mut;
@@ -58,7 +57,7 @@ pub unsafe fn realloc(block: *mut u8, size: usize) -> *mut u8 {
         return null_mut();
     }
     if is_object(block) {
-        misuse(&REALLOC_OF_OBJECT, block.addr());
+        misuse(WrongCall::Resized, block.addr());
         return fail(EINVAL);
     }
     // SAFETY: not null, size not zero, and the caller's promise: a live block. On failure the heap left it alone.

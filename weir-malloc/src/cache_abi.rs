@@ -1,8 +1,7 @@
 //! `weir.h`'s object caches. The header is the documentation; the two are kept alike by a test that compiles it.
 
 use crate::errno::{EBUSY, EINVAL, ENOMEM, ENOSPC, fail};
-use crate::fatal::{NO_CACHE, NULL_CACHE, NULL_OBJECT, NULL_OBJECTS, OTHER_CACHE};
-use crate::misuse::misuse;
+use crate::misuse::{WrongCall, misuse};
 use crate::object_mark::Mark;
 use crate::weir_abi::fill;
 use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
@@ -85,13 +84,13 @@ pub unsafe fn create(
     match caches::make(&spec) {
         Ok(id) => {
             let zero = zero && mark.is_there();
-            // SAFETY: fresh, and of that size; nobody has allocated from the cache, so no callback has read it.
+            // SAFETY: fresh, and of that size; nothing was allocated from the cache yet, so no callback has read it.
             unsafe { cache.write(Cache { kind: IS_CACHE, id, mark, size, zero, ctor, dtor, init, fini }) };
             MADE.store(true, Relaxed);
             cache
         }
         Err(error) => {
-            // SAFETY: nobody else has it.
+            // SAFETY: the block of this function, which nothing else refers to.
             unsafe { heap::free(cache.cast()) };
             fail(match error {
                 MakeError::TooMany => ENOSPC,
@@ -112,7 +111,7 @@ unsafe extern "C-unwind" fn init_object(object: *mut u8, _rounded: usize, cache:
 }
 
 unsafe extern "C" fn fini_object(object: *mut u8, _rounded: usize, cache: *mut u8) {
-    // SAFETY: as in `init_object`; the object is free, and its cache's alone.
+    // SAFETY: `create` passed its cache, which outlives its objects; the object is free, and the engine's alone.
     unsafe {
         let cache = &*cache.cast::<Cache>();
         cache.mark.check_free(object);
@@ -130,7 +129,7 @@ unsafe fn named<'a>(cache: *mut Cache) -> Option<&'a Cache> {
     // SAFETY: the caller's promise; a destroyed cache's first word is another.
     let found = unsafe { cache.as_ref() }?;
     if found.kind != IS_CACHE {
-        misuse(&NO_CACHE, cache.addr());
+        misuse(WrongCall::NoCache, cache.addr());
         return None;
     }
     Some(found)
@@ -148,12 +147,13 @@ pub unsafe fn destroy(cache: *mut Cache) -> c_int {
     }
     // SAFETY: the caller's promise: a cache.
     let Some(found) = (unsafe { named(cache) }) else { return refuse(EINVAL) };
-    // SAFETY: the caller's promise: nobody uses the cache.
+    // SAFETY: the caller's promise: no thread uses the cache.
     unsafe {
         if caches::destroy(found.id).is_err() {
             return refuse(EBUSY);
         }
-        (*cache).kind = 0;
+        // Volatile, as nothing reads it before the block is freed, and a second call of this function after.
+        (&raw mut (*cache).kind).write_volatile(0);
         heap::free(cache.cast());
     }
     0
@@ -168,7 +168,7 @@ pub unsafe fn alloc_arg(cache: *mut Cache, argument: *mut c_void) -> *mut u8 {
     if object.is_null() {
         return fail(ENOMEM);
     }
-    // SAFETY: the object is this caller's, and no one else's.
+    // SAFETY: the object is this caller's alone.
     if cache.is_special() && !unsafe { prepare(cache, object, argument) } {
         return fail(ENOMEM);
     }
@@ -194,7 +194,7 @@ impl Cache {
         let is_of_it = |addr| caches::at(addr) == Some(self.id);
         let held = is_of_it(object.addr()) && is_of_it(self.mark.last_byte(object));
         if !held {
-            misuse(&OTHER_CACHE, object.addr());
+            misuse(WrongCall::OtherCache, object.addr());
         }
         held
     }
@@ -226,8 +226,8 @@ pub unsafe fn free_arg(cache: *mut Cache, object: *mut u8, argument: *mut c_void
         return;
     }
     // SAFETY: the caller's promise: a cache, or null.
-    let Some(cache) = (unsafe { cache.as_ref() }) else { return misuse(&NULL_CACHE, object.addr()) };
-    // SAFETY: the caller's promise: an object of the cache that nobody uses.
+    let Some(cache) = (unsafe { cache.as_ref() }) else { return misuse(WrongCall::NullCache, object.addr()) };
+    // SAFETY: the caller's promise: an object of the cache that is not used any more.
     unsafe {
         if (cache.dtor.is_some() || cache.mark.is_there()) && !finish(cache, object, argument) {
             return;
@@ -239,7 +239,7 @@ pub unsafe fn free_arg(cache: *mut Cache, object: *mut u8, argument: *mut c_void
 /// Ends the use of an object: it must be one that the program holds, and then its `dtor` is called.
 unsafe fn finish(cache: &Cache, object: *mut u8, argument: *mut c_void) -> bool {
     // SAFETY: where the object and its mark are in the cache's slabs, the mark can be read. The function is the program's,
-    // and so is the object until it is given back.
+    // and so is the object until it is freed.
     unsafe {
         if !cache.may_hold(object) || !cache.mark.give_up(object) {
             return false;
@@ -274,7 +274,7 @@ pub unsafe fn alloc_batch(cache: *mut Cache, objects: *mut *mut u8, count: usize
     if cache.is_special() {
         let mut made = 0;
         for i in 0..got {
-            // SAFETY: the object is this caller's, and no one else's.
+            // SAFETY: the object is this caller's alone.
             if unsafe { prepare(cache, out[i], null_mut()) } {
                 out[made] = out[i];
                 made += 1;
@@ -290,29 +290,29 @@ pub unsafe fn alloc_batch(cache: *mut Cache, objects: *mut *mut u8, count: usize
 
 /// `weir_cache_free_batch`.
 pub unsafe fn free_batch(cache: *mut Cache, objects: *const *mut u8, count: usize) {
-    /// Objects that are given back at a time after their use was ended.
+    /// Objects that are freed at a time, after their use was ended.
     const CHUNK: usize = 64;
     if count == 0 {
         return;
     }
     // SAFETY: the caller's promise: a cache, or null.
-    let Some(cache) = (unsafe { cache.as_ref() }) else { return misuse(&NULL_CACHE, objects.addr()) };
+    let Some(cache) = (unsafe { cache.as_ref() }) else { return misuse(WrongCall::NullCache, objects.addr()) };
     if objects.is_null() {
-        return misuse(&NULL_OBJECTS, core::ptr::from_ref(cache).addr());
+        return misuse(WrongCall::NullObjects, core::ptr::from_ref(cache).addr());
     }
     // SAFETY: the caller's promise: so many.
     let objects = unsafe { core::slice::from_raw_parts(objects, count) };
     if let Some(null) = objects.iter().find(|object| object.is_null()) {
-        return misuse(&NULL_OBJECT, core::ptr::from_ref(null).addr());
+        return misuse(WrongCall::NullObject, core::ptr::from_ref(null).addr());
     }
     if cache.dtor.is_none() && !cache.mark.is_there() {
-        // SAFETY: the caller's promise: objects of the cache that nobody uses.
+        // SAFETY: the caller's promise: objects of the cache that are not used any more.
         return unsafe { caches::free_batch(cache.id, objects) };
     }
     for objects in objects.chunks(CHUNK) {
         let (mut back, mut n) = ([null_mut(); CHUNK], 0);
         for &object in objects {
-            // SAFETY: the caller's promise: an object of the cache that nobody uses.
+            // SAFETY: the caller's promise: an object of the cache that is not used any more.
             if unsafe { finish(cache, object, null_mut()) } {
                 back[n] = object;
                 n += 1;

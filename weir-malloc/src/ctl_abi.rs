@@ -10,8 +10,11 @@ use weir::settings::{self, SettingErrorKind};
 /// What a figure's name begins with; all others are settings.
 const STATS: &str = "stats.";
 
+/// How a figure is read.
+type Figure = fn(&Usage) -> usize;
+
 /// The figures that can be read, by their names behind [`STATS`].
-const FIGURES: [(&str, fn(&Usage) -> usize); 6] = [
+const FIGURES: [(&str, Figure); 6] = [
     ("used_bytes", |usage| usage.used_bytes),
     ("idle_bytes", |usage| usage.idle_bytes),
     ("heap_bytes", |usage| usage.heap_bytes),
@@ -26,7 +29,7 @@ const VALUE: usize = size_of::<u64>();
 /// What a name stands for.
 enum Node<'a> {
     Setting(&'a str),
-    Figure(fn(&Usage) -> usize),
+    Figure(Figure),
 }
 
 impl Node<'_> {

@@ -50,7 +50,7 @@ macro_rules! interpose {
             }
             // SAFETY: the function of this name and type, by its library's ABI; the caller's promise is that function's.
             let next = unsafe { core::mem::transmute::<*mut c_void, unsafe extern "C" fn($($type),*) -> c_int>(next) };
-            // SAFETY: as above.
+            // SAFETY: the next function of this name and type, called with what the caller promised for it.
             let call = || unsafe { next($($argument),*) };
             interpose!(@call $around call $($argument)*)
         }
@@ -67,7 +67,7 @@ macro_rules! interpose {
     (@call $around:ident $call:ident $($argument:ident)*) => { $around($call) };
 }
 
-/// For what binds the calling thread, or those that libc knows, and no other: the background thread ends after it.
+/// For what binds the calling thread, or the threads that libc has made, and no other: the background thread ends after it.
 fn after(call: impl FnOnce() -> c_int) -> c_int {
     let result = call();
     if result == 0 {

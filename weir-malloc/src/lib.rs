@@ -5,7 +5,7 @@
 //! `install -m 755 target/release/libweir_malloc.so /usr/local/lib/libweir.so && ldconfig`.
 //!
 //! Everything here is the thin skin between C's rules and [`weir::heap`]: names, alignments, `errno`,
-//! the constructor. Nothing here allocates, formats, unwinds or has thread-local storage.
+//! the constructor. Nothing here allocates, unwinds or has thread-local storage.
 //!
 //! | module | concept |
 //! |---|---|
@@ -21,7 +21,7 @@
 //! | `zone_runs` | where a zone's runs begin and end, so that only whole ones are freed |
 //! | `interposed` | `setuid`, `chroot`, `unshare` and their like, which Weir's thread makes room for |
 //! | `errno`, `text` | `errno`; text without allocating |
-//! | `fatal`, `misuse` | every message that ends a process; how a wrong call ends it |
+//! | `misuse` | how a wrong call ends the process; the messages are [`weir_linux::messages`] |
 //! | `panic` | the end of the process, if Weir itself is at fault |
 #![no_std]
 // The functions here are called by C, by the contracts of the C and POSIX standards; each contract is named in
@@ -39,7 +39,6 @@ mod cxx_new;
 mod cxx_throw;
 mod errno;
 mod fast_path;
-mod fatal;
 mod glibc_abi;
 mod init;
 mod interposed;

@@ -1,27 +1,14 @@
-//! What follows a wrong call whose result says nothing: a line on standard error, and the end of the process.
+//! What follows a wrong call that has no result to say so by.
 
-use crate::fatal::Message;
-use crate::text::Text;
+use weir_linux::messages;
+use weir_linux::platform::statics::TUNABLES;
 
-unsafe extern "C" {
-    safe fn abort() -> !;
-}
+pub use weir_linux::messages::WrongCall;
 
 /// Says what the program did wrong with `address`, and aborts. Returns if the setting `abort_on_misuse` is 0: then the call
 /// is to be ignored.
 #[cold]
 #[inline(never)]
-pub fn misuse(message: &Message, address: usize) {
-    Text::<384>::new()
-        .str("weir: ")
-        .str(message.what)
-        .str(": ")
-        .address(address)
-        .str(": ")
-        .str(message.remedy)
-        .str("\n")
-        .to_stderr();
-    if weir_linux::platform::statics::TUNABLES.abort_on_misuse.get() != 0 {
-        abort()
-    }
+pub fn misuse(call: WrongCall, address: usize) {
+    messages::wrong_call(call, address, TUNABLES.abort_on_misuse.get() != 0);
 }

@@ -1,8 +1,8 @@
 //! The names under which C finds the functions: each function's first name and glibc's second ones.
 //!
 //! Programs that wrap malloc call the wrapped one by a second name, and a block from one name may be freed by the
-//! other, so all of them have to be ours. No exported function calls another: a call by name would go to whoever
-//! comes first in the process, such as that very wrapper, and never come back. (The operators of C++ are the exception:
+//! other, so all of them have to be ours. No exported function calls another: a call by name would go to the first
+//! definition in the process, such as that very wrapper, and never return. (The operators of C++ are the exception:
 //! there the standard says who calls whom by name, and programs count on it: see `cxx_new`.)
 
 use crate::fast_path::{allocate, free};
@@ -41,8 +41,8 @@ macro_rules! export_malloc {
 
 export_malloc!(malloc __libc_malloc);
 
-/// Exports `free` under each of the names given. What else a form is passed is not trusted: a program that Weir was put
-/// under was never tested with a malloc that believes it.
+/// Exports `free` under each of the names given. What else a form is passed is not used: a program that Weir is
+/// preloaded into was never tested with a malloc that relies on it.
 macro_rules! export_free {
     ($($name:ident($($argument:ident: $type:ty),*);)*) => {$(
         #[doc = concat!("`", stringify!($name), "`. Null is allowed; `errno` is kept.")]

@@ -1,7 +1,7 @@
 //! A mark behind an object says whether the program holds it, in caches where a wrong free would go unnoticed.
 //!
-//! `free()` puts an object of a cache back by its address alone, as it puts every block back: right for a cache whose
-//! objects need nothing more, and wrong where a free has to call a dtor or count the object. The few instructions of `free`
+//! `free()` frees an object of a cache by its address alone, as it frees every block: right for a cache where objects
+//! need nothing more, and wrong where a free has to call a dtor or count the object. The few instructions of `free`
 //! do not tell these caches apart. So their objects end in a word that only this module writes: [`HELD`] from an allocation to
 //! `weir_cache_free()`, [`FREE`] after it. An object that is to be handed out, or to be finalized, and still says that it
 //! is held, was given to `free()`. One that is to be freed and does not say so was freed before, or overrun.
@@ -9,12 +9,14 @@
 //! The word is mixed with its own address, so that a copy of an object elsewhere, or what another program part left in a
 //! fresh page, is no mark.
 
-use crate::fatal::{FREED_TWICE, FREED_WITHOUT_DTOR, NOT_HELD};
-use crate::misuse::misuse;
+use crate::misuse::{WrongCall, misuse};
 
 /// Arbitrary: unlikely as a program's own data, and no pointer.
 const HELD: usize = 0xa11c_0bec_7e1d_5eed;
 const FREE: usize = !HELD;
+
+/// Objects of up to so many bytes have a mark whatever it costs: a cache line.
+const TINY: usize = 64;
 
 /// Bytes of a mark.
 const BYTES: usize = size_of::<usize>();
@@ -30,8 +32,8 @@ impl Mark {
     /// None: the objects need nothing that `free()` does not do.
     pub const NONE: Self = Self { at: 0 };
 
-    /// For objects of `size` bytes, aligned to `align`. None where it would cost more than an eighth of the object: then
-    /// such a free stays unnoticed.
+    /// For objects of `size` bytes, aligned to `align`, in a heap with objects of up to `largest`. None where it would cost
+    /// more than an eighth of the object, unless that is tiny: then such a free stays unnoticed.
     pub fn behind(size: usize, align: usize, largest: usize) -> Self {
         let align = align.max(16);
         let Some(end) = size.checked_next_multiple_of(BYTES).and_then(|at| at.checked_add(BYTES)) else {
@@ -41,7 +43,7 @@ impl Mark {
         else {
             return Self::NONE;
         };
-        let is_cheap = with - without <= without / 8 || with <= 64;
+        let is_cheap = with - without <= without / 8 || with <= TINY;
         if size > 0 && end <= largest && is_cheap { Self { at: end - BYTES } } else { Self::NONE }
     }
 
@@ -71,7 +73,7 @@ impl Mark {
     pub unsafe fn check_free(self, object: *mut u8) {
         // SAFETY: the object has its mark inside, aligned to 8, as all objects are.
         if self.is_there() && unsafe { self.of(object).read() } == self.value(object, HELD) {
-            misuse(&FREED_WITHOUT_DTOR, object.addr());
+            misuse(WrongCall::FreedWithoutDtor, object.addr());
         }
     }
 
@@ -102,7 +104,10 @@ impl Mark {
         let found = unsafe { mark.read_unaligned() };
         if found != self.value(object, HELD) {
             // Neither value: also of an object that was free for so long that its page was released.
-            misuse(if found == self.value(object, FREE) { &FREED_TWICE } else { &NOT_HELD }, object.addr());
+            misuse(
+                if found == self.value(object, FREE) { WrongCall::FreedTwice } else { WrongCall::NotHeld },
+                object.addr(),
+            );
             return false;
         }
         // SAFETY: only `hold` wrote such a value there, so an object begins at `object`, and the program gives it up.

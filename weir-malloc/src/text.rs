@@ -28,16 +28,6 @@ impl<const N: usize> Text<N> {
         self
     }
 
-    /// Appends an address in hexadecimal, as `%p` prints it.
-    pub fn address(&mut self, address: usize) -> &mut Self {
-        let digits = (address.max(1).ilog2() / 4) as usize;
-        self.str("0x");
-        for digit in (0..=digits).rev() {
-            self.str(&"0123456789abcdef"[address >> (digit * 4) & 15..][..1]);
-        }
-        self
-    }
-
     /// Appends a number in decimal.
     pub fn number(&mut self, number: usize) -> &mut Self {
         if number >= 10 {

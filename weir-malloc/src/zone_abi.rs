@@ -1,8 +1,7 @@
 //! `weir.h`'s zones. The header is the documentation; the two are kept alike by a test that compiles it.
 
 use crate::errno::{EBUSY, EINVAL, ENOMEM, fail};
-use crate::fatal::NO_ZONE;
-use crate::misuse::misuse;
+use crate::misuse::{WrongCall, misuse};
 use crate::weir_abi::fill;
 use crate::zone_runs::{PAGE, Runs};
 use core::ffi::{c_int, c_uint, c_void};
@@ -71,7 +70,7 @@ unsafe fn named<'a>(zone: *mut Zone) -> Option<&'a Zone> {
     // SAFETY: the caller's promise; a destroyed zone's first word is another.
     let found = unsafe { zone.as_ref() }?;
     if found.kind != IS_ZONE {
-        misuse(&NO_ZONE, zone.addr());
+        misuse(WrongCall::NoZone, zone.addr());
         return None;
     }
     Some(found)
@@ -111,7 +110,8 @@ pub unsafe fn destroy(zone: *mut Zone) -> c_int {
     // SAFETY: created by `create`, and given up by the caller.
     unsafe {
         let runs = found.runs;
-        (*zone).kind = 0;
+        // Volatile, as nothing reads it before the block is freed, and a second call of this function after.
+        (&raw mut (*zone).kind).write_volatile(0);
         (&raw mut (*zone).zone).drop_in_place();
         heap::free(runs.as_ptr().cast());
         heap::free(zone.cast());

@@ -28,7 +28,7 @@ pub fn alloc(size: usize) -> *mut u8 {
     calls::alloc(size)
 }
 
-/// [`alloc`], all of whose usable size reads as zero.
+/// [`alloc`], where the whole usable size reads as zero.
 #[inline]
 pub fn alloc_zeroed(size: usize) -> *mut u8 {
     calls::alloc_zeroed(size)

@@ -37,7 +37,7 @@ macro_rules! tunables {
 
 tunables! {
     limit = 0, 0, u64::MAX, Bytes,
-        "Resident bytes that the process should stay under; idle memory is given back to stay there, memory in use is never refused. 0: no limit.",
+        "Resident bytes that the process should stay under; idle memory is released to stay there, memory in use is never refused. 0: no limit.",
         "user";
     background = 1, 0, 2, Mode,
         "1: run one background thread (and, on a machine of several NUMA nodes, a worker a node while memory is short). 0: none; the program's own slow paths end calm windows, by memory calls alone: no file is opened, pressure and limits are not heard. 2: none; slow paths also read limits and stalls, from files.",
@@ -46,7 +46,7 @@ tunables! {
         "Heap size at which the background thread starts.",
         "measured: short commands never reach it";
     idle_ms = 300, 10, 3_600_000, Milliseconds,
-        "Window over which the working set's peak is taken; free memory above the peak goes back when it closes.",
+        "Window over which the working set's peak is taken; free memory above the peak is released when it closes.",
         "choice: idle memory is gone within about a second; free page reporting in Linux waits 2 s";
     report_batch = 16, 1, 16, Pageblocks,
         "Pageblocks isolated at a time by a report.",
@@ -55,19 +55,19 @@ tunables! {
         "Release free memory at all. When the call that switches it off returns, the batch in flight has ended.",
         "virtio-balloon: free-page-reporting=on";
     report_threshold = 256 << 10, 0, u64::MAX, Bytes,
-        "Memory freed since nothing was left to do, above which the background thread is woken to give it back. Pressure wakes it at once.",
+        "Memory freed since nothing was left to do, above which the background thread is woken to release it. Pressure wakes it at once.",
         "Linux page hinting, v10: a worker starts when a threshold of free memory is met; the amount is a choice, 64 pages";
     report_lazily = 0, 0, 1, Switch,
-        "Give memory back by MADV_FREE where there is no pressure: it costs less, but the resident set falls only once the kernel needs the memory.",
+        "Release memory by MADV_FREE where there is no pressure: it costs less, but the resident set falls only once the kernel needs the memory.",
         "Linux page hinting, v10, leaves it open; measured: DESIGN.md, Reporting";
     refault_ms = 10_000, 0, 3_600_000, Milliseconds,
-        "Memory touched again within this time of being given back counts as given back too early.",
+        "Memory touched again within this time of its release counts as released too early.",
         "choice; measured: DESIGN.md, the refault meter";
     refault_percent = 10, 0, 100, Percent,
-        "Share of the memory given back in calm times that may be touched again early; above it the window idle_ms is doubled, up to refault_ms. 100: never.",
+        "Share of the memory released in calm times that may be touched again early; above it the window idle_ms is doubled, up to refault_ms. 100: never.",
         "choice; measured: DESIGN.md, the refault meter";
     sparse_percent = 25, 0, 100, Percent,
-        "Share of a huge page up to which it counts as in little use where huge pages are always on: for sparse_ms, and it is split and what is free of it given back. 0: never in calm times.",
+        "Share of a huge page up to which it counts as in little use where huge pages are always on: for sparse_ms, and it is split and what is free of it released. 0: never in calm times.",
         "measured: E8 with huge pages always (DESIGN.md, Reporting)";
     sparse_ms = 3_000, 100, 3_600_000, Milliseconds,
         "Time for which a huge page must be in little use, with no page of it handed out or freed, before calm windows split it; at most twice that in a program at rest, ten times in a busy one.",
@@ -97,7 +97,7 @@ tunables! {
         "Headroom below a cgroup's limit at which pressure begins; half of it is severe.",
         "CacheLib's memory monitor: two marks below the limit; the share is a choice";
     abort_on_misuse = 1, 0, 1, Switch,
-        "Abort on a double or invalid free. 0: say so and ignore the call.",
+        "Abort on a double or invalid free. 0: print the message and ignore the call.",
         "choice: glibc and Scudo abort too";
 }
 
@@ -125,8 +125,8 @@ impl Tunables {
         Ok(self.values()[at].get())
     }
 
-    /// Sets a setting by name from text such as `16`, `64M` or `1G`; returns its entry, whose [`Effect`] is the caller's to
-    /// carry out.
+    /// Sets a setting by name from text such as `16`, `64M` or `1G`; returns its entry: its [`Effect`] is for the
+    /// caller to carry out.
     ///
     /// ```
     /// let t = weir_core::telemetry::tunables::Tunables::new();

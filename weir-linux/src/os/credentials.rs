@@ -72,12 +72,7 @@ impl Identity {
 /// Which file a path leads to.
 fn file_id(path: &'static str) -> FileId {
     let Ok(path) = CStr::from_bytes_with_nul(path.as_bytes()) else { return (0, 0) };
-    let mut stat = core::mem::MaybeUninit::<sys::stat>::zeroed();
-    // SAFETY: the path is a C string and the kernel fills one `struct stat`.
-    let done = check(unsafe { syscall2(sys::__NR_stat, path.as_ptr() as usize, stat.as_mut_ptr() as usize) });
-    // SAFETY: zero is a value of every field, and the kernel filled them if it did anything.
-    let stat = unsafe { stat.assume_init() };
-    done.map_or((0, 0), |_| (stat.st_dev, stat.st_ino))
+    fd::device_and_number(path).unwrap_or((0, 0))
 }
 
 fn rights_of(status: &CStr) -> Result<u64> {

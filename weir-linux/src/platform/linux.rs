@@ -30,7 +30,7 @@ use crate::platform::release::{self, Releaser};
 use crate::platform::statics::{STATS, TUNABLES};
 use crate::platform::{rseq, rseq_sections, topology};
 
-/// Attempts to map metadata at free addresses of its own area, before any address will do.
+/// Attempts to map metadata in its own part of the address space, before it is mapped anywhere.
 const TRIES: usize = 8;
 
 const UNKNOWN: u8 = 0;

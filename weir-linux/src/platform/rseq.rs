@@ -5,16 +5,13 @@
 //! abort address) in its rseq area; every libc thread has such an area, registered by glibc (2.35 and later) at a
 //! fixed distance from the thread pointer.
 //!
-//! Each section here reads the CPU's index and everything derived from it inside, and ends with its one committing
-//! store. It never writes the area's read-only fields and keeps nothing derived from them.
-//!
 //! The library has a thread-local block of its own (`os/thread_block.rs`), laid out as an area with the index
-//! [`NO_CPU`]: that table entry is always the empty dummy. The sections here address that block plus `DELTA`, which is
-//! 0 until libc's area has been found to work and is then the distance to it. So they are safe before anything was set
-//! up, also for a thread that is inside a section at that moment, and where there are no restartable sequences, without
-//! a check of their own. Fast paths written by hand address [`AREA`] and save an addition; what keeps them out until
-//! that is set is said there. [`ID`] is the field with the index: `mm_cid` where the kernel has it (dense: bounded by
-//! the number of threads), or `cpu_id_start`.
+//! [`NO_CPU`]: that table entry is always the empty dummy. The sections (`rseq_sections.rs`) address that block plus
+//! `DELTA`, which is 0 until libc's area has been found to work and is then the distance to it. So they are safe before
+//! anything was set up, also for a thread that is inside a section at that moment, and where there are no restartable
+//! sequences, without a check of their own. Fast paths written by hand address [`AREA`] and save an addition; what
+//! keeps them out until that is set is said there. [`ID`] is the field with the index: `mm_cid` where the kernel has it
+//! (dense: bounded by the number of threads), or `cpu_id_start`.
 
 use core::arch::asm;
 use core::sync::atomic::{
@@ -141,7 +138,7 @@ pub(crate) fn reach() -> (usize, usize) {
 /// `pointer` is a new thread's thread pointer; the bytes that [`reach`] names around it are mapped and unused.
 pub(crate) unsafe fn lay_out(pointer: usize) {
     let block = pointer.wrapping_add(block_distance());
-    // SAFETY: as the caller promises.
+    // SAFETY: the block lies in the bytes that `reach` names, which the caller says are mapped and unused.
     unsafe { thread_block::mark_own(pointer) };
     for area in [block, block.wrapping_add(DELTA.load(Relaxed))] {
         // SAFETY: both areas lie in the bytes that `reach` names, which are the caller's; the words are aligned in

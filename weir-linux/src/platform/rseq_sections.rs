@@ -107,8 +107,8 @@ pub unsafe fn push(table: &Table, class: usize, object: *mut u8) -> Pushed {
 /// As [`pop`].
 pub unsafe fn pop_batch(table: &Table, class: usize, objects: &mut [*mut u8]) -> usize {
     let n: usize;
-    // SAFETY: the section reads slots below `current`, which are objects or the zero word at the bottom, and writes at most
-    // `objects.len()` of them to the caller's array.
+    // SAFETY: the section reads slots below `current`, which are objects or the zero word at the bottom, and writes at
+    // most `objects.len()` of them to the caller's array.
     unsafe {
         asm!(
             begin!(),
@@ -144,8 +144,8 @@ pub unsafe fn pop_batch(table: &Table, class: usize, objects: &mut [*mut u8]) ->
 /// As [`push`].
 pub unsafe fn push_batch(table: &Table, class: usize, objects: &[*mut u8]) -> usize {
     let n: usize;
-    // SAFETY: the section writes slots from `current` up to `end`, which are free until the store of `current` commits, and
-    // reads at most `objects.len()` objects.
+    // SAFETY: the section writes slots from `current` up to `end`, which are free until the store of `current` commits,
+    // and reads at most `objects.len()` objects.
     unsafe {
         asm!(
             begin!(),

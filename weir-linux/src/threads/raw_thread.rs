@@ -40,8 +40,7 @@ const REMOVAL_NS: u64 = 20_000_000;
 
 /// Room for one thread: its memory and whether it is there. A static, as the kernel writes to it when the thread ends.
 pub struct RawThread {
-    /// Stack and thread-local memory.
-    /// 0 while there is no thread.
+    /// Address of stack and thread-local memory; 0 while there is no thread.
     memory: AtomicUsize,
     length: AtomicUsize,
     /// The thread's id. The kernel sets it to 0, and wakes who waits, when the thread ends for whatever reason
@@ -209,8 +208,8 @@ unsafe fn clone(
     number: usize,
 ) -> isize {
     let ret: isize;
-    // SAFETY: as the caller promises. In the child (rax = 0), which begins with its parent's registers, the stack is
-    // empty: call `body`, which never returns.
+    // SAFETY: stack, thread pointer and word are the caller's and valid for the new thread. In the child (rax = 0),
+    // which begins with its parent's registers, the stack is empty: call `body`, which never returns.
     unsafe {
         asm!(
             "syscall",

@@ -92,7 +92,8 @@ impl<T> ObjectCache<T, Retained> {
     /// Fills the empty places of `out` with objects, as far as they can be had; returns how many.
     pub fn alloc_batch<'c>(&'c self, out: &mut [Option<CacheBox<'c, T, Retained>>]) -> usize {
         self.fill(out, |object| {
-            // SAFETY: as in `alloc`.
+            // SAFETY: `init` made a value in each object of the cache, and this object is the caller's; the closures and hooks
+            // are the cache's.
             unsafe { (self.hooks.on_alloc)(self.closures, object.as_ptr().cast()) }
         })
     }
@@ -175,9 +176,9 @@ impl<T, M: ValueLifetime<T>> ObjectCache<T, M> {
 impl<T, M: ValueLifetime<T>> Drop for ObjectCache<T, M> {
     fn drop(&mut self) {
         // Boxes borrow the cache, so none is left, unless one was forgotten: then the cache stays, for what it has.
-        // SAFETY: nobody else has the cache.
+        // SAFETY: `drop` has the cache alone, and it is not used afterwards.
         if unsafe { caches::destroy(self.id) }.is_ok() {
-            // SAFETY: nobody calls them any more.
+            // SAFETY: the cache is gone, so nothing calls the closures any more.
             unsafe { (self.hooks.drop)(self.closures) }
         }
     }
@@ -211,7 +212,7 @@ impl<T> CacheBox<'_, T> {
     /// Moves the value out and gives the object back.
     pub fn into_inner(self) -> T {
         let this = ManuallyDrop::new(self);
-        // SAFETY: the object holds a value, which is the caller's now; the object is nobody's.
+        // SAFETY: the object holds a value, which is moved out once: the box is forgotten, and the object freed.
         unsafe {
             let value = this.object.read();
             caches::free(this.cache.id, this.object.as_ptr().cast());
@@ -232,7 +233,7 @@ impl<T, M: ValueLifetime<T>> Deref for CacheBox<'_, T, M> {
 impl<T, M: ValueLifetime<T>> DerefMut for CacheBox<'_, T, M> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: as in `deref`.
+        // SAFETY: the box owns the object, which holds a value, and is borrowed exclusively.
         unsafe { self.object.as_mut() }
     }
 }
@@ -241,7 +242,7 @@ impl<T, M: ValueLifetime<T>> Drop for CacheBox<'_, T, M> {
     #[inline]
     fn drop(&mut self) {
         let _raw = Raw { id: self.cache.id, object: self.object.cast() };
-        // SAFETY: the box owns the object; nobody uses it after this.
+        // SAFETY: the box owns the object, and is gone after this.
         unsafe { M::end_use(self.cache.hooks, self.cache.closures, self.object) };
     }
 }

@@ -141,8 +141,8 @@ impl Zone {
         Pages::new(self, run, false)
     }
 
-    /// Whether free memory of the zone is released. False for a locked zone, always, and for one whose file refused it (a
-    /// sealed memfd), which is tried again under pressure.
+    /// Whether free memory of the zone is released. False for a locked zone, always; false where the file refused it (a sealed
+    /// memfd), which is tried again under pressure.
     pub fn is_reported(&self) -> bool {
         self.0.is_reported()
     }
@@ -249,7 +249,7 @@ fn populate(run: Run) -> bool {
     }
 }
 
-/// A run of pages of a [`Zone`], given back when dropped. It reads and writes as a slice of bytes.
+/// A run of pages of a [`Zone`], freed when dropped. It reads and writes as a slice of bytes.
 #[derive(Debug)]
 pub struct Pages<'a> {
     zone: &'a Zone,

@@ -50,7 +50,7 @@ impl core::fmt::Display for Unit {
 pub enum Effect {
     /// The background thread, if it sleeps, is woken: its next decision uses the value.
     Wake,
-    /// [`crate::heap::Heap::set_reporting`]: switching off waits for the batch in flight.
+    /// The engine's switch is set (`set_reporting`): switching off waits for the batch in flight.
     Reporting,
     /// The background thread is replaced by another, which arms all notifications anew.
     Rearm,
