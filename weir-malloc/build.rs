@@ -1,4 +1,4 @@
-//! Link arguments of `libweir.so`: what makes it fit to be everybody's malloc.
+//! Link arguments of `libweir.so`: what a malloc for any program needs.
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
@@ -12,7 +12,7 @@ fn main() {
         // Our constructor first, so that our fork handlers are registered first: `prepare` handlers
         // run in reverse order, and whatever another library's handler allocates must find the heap unlocked.
         "-Wl,-z,initfirst",
-        // A name that nothing provides should fail here, not in somebody's program.
+        // A name that nothing provides should fail here, not in a user's program.
         "-Wl,-z,defs",
     ] {
         println!("cargo:rustc-cdylib-link-arg={argument}");

@@ -1,4 +1,4 @@
-//! What the command line may say.
+//! The command line.
 
 use crate::base::units;
 use clap::{Args, Parser, Subcommand};
@@ -6,7 +6,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// A memory manager for Linux programs in which every cache gives way under memory pressure.
+/// A memory manager for Linux programs in which every cache can be reclaimed under memory pressure.
 #[derive(Debug, Parser)]
 #[command(name = "weir", version, about)]
 pub struct CommandLine {
@@ -31,7 +31,7 @@ pub enum Command {
 /// Options of `weir run`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Exit status: the program's own; 125 if Weir itself fails or is not told rightly, 126 if the program cannot be \
+    after_help = "Exit status: the program's own; 125 if Weir itself fails or its options are wrong, 126 if the program cannot be \
                         executed, 127 if it is not found. A program that a signal ended is followed by the same signal (128 and \
                         its number, as a shell has it). The run ends with the program; what it left running goes on, \
                         unless this is PID 1 of a container, which takes all with it."

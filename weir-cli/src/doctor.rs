@@ -4,25 +4,26 @@ use crate::base::failure::Failure;
 use crate::base::output;
 use crate::base::units::bytes;
 use serde::Serialize;
-use weir::os::cgroup::{GroupDir, Membership, Version};
-use weir::os::probe::{self, HugePages};
-use weir::os::psi::{self, Kind, Threshold};
-use weir::os::syscall::Errno;
-use weir::os::{fd, memcg, mman};
+use weir_linux::os::probe::{self, HugePages};
+use weir_linux::os::syscall::Errno;
+use weir_linux::os::{fd, mman};
+use weir_linux::pressure::cgroup::{GroupDir, Membership, Version};
+use weir_linux::pressure::memcg;
+use weir_linux::pressure::psi::{self, Kind, Threshold};
 
 /// How well something works.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum State {
-    /// As Weir likes it best.
+    /// Works fully.
     Ok,
-    /// Weir does without, or with less.
+    /// Missing or limited; Weir works without it.
     Limited,
     /// Weir cannot work at all.
     Fatal,
 }
 
-/// One thing looked at.
+/// One property of the machine.
 #[derive(Debug, Serialize)]
 struct Check {
     name: &'static str,
@@ -42,7 +43,7 @@ pub fn doctor(json: bool) -> Result<i32, Failure> {
     let checks = all_checks();
     if json {
         let text =
-            serde_json::to_string_pretty(&checks).map_err(|e| Failure::own(format!("cannot write JSON: {e}")))?;
+            serde_json::to_string_pretty(&checks).map_err(|e| Failure::of_weir(format!("cannot write JSON: {e}")))?;
         output::print(&(text + "\n"))?;
     } else {
         output::print(&table(&checks))?;
@@ -76,13 +77,13 @@ fn kernel() -> Check {
     let version = probe::kernel_version();
     let found = version.map_or("unknown".into(), |(major, minor)| format!("Linux {major}.{minor}"));
     let place = if probe::in_container() { ", in a container" } else { "" };
-    let with = "all of Weir's ways are known to it";
+    let with = "all that Weir uses is in it";
     check(
         "kernel",
         version >= Some((6, 13)),
         found + place,
         with,
-        "older than 6.13: some ways below are slower or absent",
+        "older than 6.13: some of what is below is slower or absent",
     )
 }
 
@@ -99,9 +100,9 @@ fn library() -> Check {
     }
 }
 
-/// What glibc says of its registration: offset from the thread pointer, and size.
+/// The registration made by glibc: offset from the thread pointer, and size.
 fn glibc_rseq() -> Option<(isize, u32)> {
-    // SAFETY: asks for symbols by name; where there are any, glibc defines them as a ptrdiff_t and an unsigned int
+    // SAFETY: looks up symbols by name; if they exist, glibc defines them as a ptrdiff_t and an unsigned int
     // that do not change after start.
     unsafe {
         let offset = libc::dlsym(libc::RTLD_DEFAULT, c"__rseq_offset".as_ptr()).cast::<isize>();
@@ -154,7 +155,7 @@ fn address_space() -> Check {
 
 fn reserves(len: usize) -> bool {
     let flags = mman::MAP_PRIVATE | mman::MAP_ANONYMOUS | mman::MAP_NORESERVE;
-    // SAFETY: a new mapping at no fixed address, unmapped before anyone could use it.
+    // SAFETY: a new mapping at no fixed address, unmapped before its address leaves this function.
     unsafe {
         let at = mman::mmap(std::ptr::null_mut(), len, mman::PROT_NONE, flags, -1, 0);
         at.and_then(|at| mman::munmap(at, len)).is_ok()
@@ -184,8 +185,8 @@ fn huge_pages() -> Check {
         "huge pages",
         good,
         found,
-        "asked for behind blocks of more than 4 MiB; whole huge pages are given back first",
-        "small pages only; giving back costs more calls",
+        "used for blocks of more than 4 MiB; whole huge pages are released first",
+        "small pages only; releasing takes more calls",
     )
 }
 
@@ -193,8 +194,8 @@ fn khugepaged() -> Check {
     let none = probe::max_ptes_none();
     let found = none.map_or("unknown".into(), |n| format!("khugepaged/max_ptes_none={n}"));
     let good = none.is_none_or(|n| n == 0);
-    let without = "khugepaged may fill a block given back in part: whole blocks are given back first. 0 would stop it";
-    check("khugepaged", good, found, "memory that was given back in part stays so", without)
+    let without = "khugepaged may fill a block released in part: whole blocks are released first. 0 would stop it";
+    check("khugepaged", good, found, "memory that was released in part stays so", without)
 }
 
 fn process_madvise() -> Check {
@@ -204,29 +205,29 @@ fn process_madvise() -> Check {
         "process_madvise",
         good,
         found,
-        "many ranges given back by one call",
+        "many ranges released by one call",
         "one madvise a range: 5 times the cost for single pages",
     )
 }
 
-/// What becomes of memory that a program locks: tried on a page of our own.
+/// Whether locked memory can be released: tried on a page of this process.
 fn locked_memory() -> Check {
     const LEN: usize = 4096;
     let tried = mman::mmap_anonymous(LEN, 0).map(|at| {
         let locked = mman::mlock(at, LEN);
-        // SAFETY: a page made here, that nobody needs.
+        // SAFETY: the page mapped above; its contents are not needed.
         let taken = unsafe { mman::madvise(at, LEN, mman::MADV_DONTNEED) };
-        // SAFETY: as above.
+        // SAFETY: the whole mapping made above; no pointer into it is used after this.
         let _ = unsafe { mman::munmap(at, LEN) };
         (locked, taken)
     });
     let (state, found) = match tried {
-        Ok((Ok(()), Err(e))) => (State::Ok, format!("not taken back ({e})")),
-        Ok((Ok(()), Ok(()))) => (State::Ok, "taken back all the same".into()),
+        Ok((Ok(()), Err(e))) => (State::Ok, format!("not released ({e})")),
+        Ok((Ok(()), Ok(()))) => (State::Ok, "released all the same".into()),
         Ok((Err(e), _)) | Err(e) => (State::Limited, format!("cannot be tried ({e})")),
     };
     let effect =
-        "a program that locks its memory (mlockall) keeps all of it: nothing is given back, and that is said once";
+        "a program that locks its memory (mlockall) keeps all of it: nothing is released, and that is said once";
     Check { name: "locked memory", state, found, effect }
 }
 
@@ -241,7 +242,7 @@ fn numa() -> Check {
     )
 }
 
-const WITHOUT_PSI: &str = "no stalls are heard of: limits and their headroom are read instead";
+const WITHOUT_PSI: &str = "no stalls are reported: limits and their headroom are read instead";
 
 fn system_psi() -> Check {
     let open = || fd::open(c"/proc/pressure/memory", fd::O_RDWR | fd::O_NONBLOCK);
@@ -255,7 +256,7 @@ fn pressure_file(name: &'static str, readable: bool, open: impl Fn() -> Result<i
         Ok(armed) => {
             let _ = fd::close(armed.fd);
             let window = format!("trigger, window {} s", armed.threshold.window_us / 1_000_000);
-            let without = "without CAP_SYS_RESOURCE windows are multiples of 2 s: heard up to a second later";
+            let without = "without CAP_SYS_RESOURCE windows are multiples of 2 s: reported up to a second later";
             check(name, armed.threshold == wanted, window, "woken when tasks wait for memory", without)
         }
         Err(e) if readable && e != Errno::EOPNOTSUPP => {
@@ -287,7 +288,7 @@ fn group_checks() -> Vec<Check> {
 }
 
 fn group_version(version: Version) -> Check {
-    let without = "limits are read; pressure_level is heard where cgroup.event_control may be written";
+    let without = "limits are read; pressure_level is used if cgroup.event_control may be written";
     match version {
         Version::V2 => check("cgroup", true, "version 2", "memory.events wake Weir", ""),
         Version::V1 => check("cgroup", false, "version 1", "", without),
@@ -298,13 +299,14 @@ fn group_limits(dir: &GroupDir) -> Check {
     let limits = memcg::effective_limits(dir);
     let say = |name: &str, limit: Option<u64>| limit.map_or(format!("no {name}"), |l| format!("{name} {}", bytes(l)));
     let found = format!("{}, {}", say("max", limits.max), say("high", limits.high));
-    check("cgroup limits", true, found, "headroom below the lowest of them is kept in sight", "")
+    check("cgroup limits", true, found, "headroom below the lowest of them is watched", "")
 }
 
 /// Tried on a thread of its own, which is where Weir needs it.
 fn descriptors() -> Check {
-    let private = std::thread::spawn(|| weir::os::table::private_table().is_ok()).join().unwrap_or(false);
-    let with = "the background thread's files are out of the program's sight";
+    let private =
+        std::thread::spawn(|| weir_linux::os::descriptor_table::private_table().is_ok()).join().unwrap_or(false);
+    let with = "the program does not see the background thread's files";
     let found = if private { "close_range works" } else { "close_range and unshare refused" };
     check("own descriptors", private, found, with, "no files are kept open; everything is read every 250 ms while warm")
 }

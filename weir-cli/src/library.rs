@@ -5,7 +5,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// Places to look, from the directory of the `weir` binary: as installed, as cargo names it, as distributions put it.
+/// Where it may be, from the directory of the `weir` binary: as installed, as cargo names it, as in distributions.
 const PLACES: [&str; 4] = ["libweir.so", "libweir_malloc.so", "../lib/libweir.so", "../lib/weir/libweir.so"];
 
 /// Finds the library: `WEIR_LIB`, or near the binary.
@@ -15,7 +15,7 @@ pub fn find() -> Result<PathBuf, Failure> {
         None => near_binary()?,
     };
     if path.as_os_str().as_bytes().iter().any(|b| b" :".contains(b)) {
-        return Err(Failure::own(format!(
+        return Err(Failure::of_weir(format!(
             "{}: LD_PRELOAD cannot hold a path with a blank or a colon: copy the library elsewhere and set WEIR_LIB",
             path.display()
         )));
@@ -25,7 +25,7 @@ pub fn find() -> Result<PathBuf, Failure> {
 
 fn check_named(path: PathBuf) -> Result<PathBuf, Failure> {
     std::path::absolute(&path).ok().filter(|p| p.is_file()).ok_or_else(|| {
-        Failure::own(format!(
+        Failure::of_weir(format!(
             "library missing: WEIR_LIB names {}, which is no file: correct or unset it",
             path.display()
         ))
@@ -34,11 +34,11 @@ fn check_named(path: PathBuf) -> Result<PathBuf, Failure> {
 
 fn near_binary() -> Result<PathBuf, Failure> {
     let binary = std::env::current_exe()
-        .map_err(|e| Failure::own(format!("cannot tell where the weir binary is ({e}): set WEIR_LIB")))?;
+        .map_err(|e| Failure::of_weir(format!("cannot tell where the weir binary is ({e}): set WEIR_LIB")))?;
     let dir = binary.parent().unwrap_or(Path::new("/"));
     let found = PLACES.iter().map(|place| dir.join(place)).find_map(|path| path.canonicalize().ok());
     found.ok_or_else(|| {
-        Failure::own(format!(
+        Failure::of_weir(format!(
             "library missing: no libweir.so in {} or its ../lib: build it with `cargo build --release -p weir-malloc` \
              or set WEIR_LIB to its path",
             dir.display()
@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ours_comes_first_and_theirs_stay() {
+    fn weir_comes_first_and_the_others_stay() {
         let with = |existing: &str| preload(Path::new("/l/libweir.so"), Some(OsStr::new(existing)));
         assert_eq!(preload(Path::new("/l/libweir.so"), None), "/l/libweir.so");
         assert_eq!(with(""), "/l/libweir.so");

@@ -26,7 +26,7 @@ fn main() -> ! {
     }))
 }
 
-/// Says what is wrong with the command line, or the help that was asked for. `weir run` leaves all statuses but its own
+/// Prints what is wrong with the command line, or the help that was asked for. `weir run` leaves all statuses but its own
 /// to the program.
 fn refuse(error: &clap::Error) -> ! {
     let is_run = std::env::args_os().nth(1).is_some_and(|command| command == "run");
@@ -37,7 +37,7 @@ fn refuse(error: &clap::Error) -> ! {
     }
     std::process::exit(match error.exit_code() {
         0 => 0,
-        _ if is_run => base::failure::OWN,
+        _ if is_run => base::failure::WEIR_FAILED,
         status => status,
     })
 }

@@ -2,7 +2,7 @@
 
 use crate::base::failure::Failure;
 use crate::base::output;
-use weir::tunables::{TABLE, Tunable};
+use weir::settings::{self, Setting};
 
 /// Prints the table as Markdown.
 pub fn settings() -> Result<i32, Failure> {
@@ -13,11 +13,11 @@ fn markdown() -> String {
     let head = "# Settings\n\nMade by `weir settings` from the one table in `weir-core/src/tunables.rs`. Each is an \
                 environment variable, `WEIR_` and the name in capitals; sizes take K, M, G or T.\n\n\
                 | name | default | range | unit | what it does | where the default is from |\n|---|--:|---|---|---|---|\n";
-    TABLE.iter().map(row).fold(head.to_owned(), |text, row| text + &row)
+    settings::all().map(row).fold(head.to_owned(), |text, row| text + &row)
 }
 
-fn row(tunable: &Tunable) -> String {
-    let Tunable { name, default, min, max, unit, what, source } = tunable;
+fn row(setting: &Setting) -> String {
+    let Setting { name, default, min, max, unit, what, source, .. } = setting;
     let max = if *max == u64::MAX { "any".to_owned() } else { max.to_string() };
     format!("| `{name}` | {default} | {min} to {max} | {unit} | {what} | {source} |\n")
 }

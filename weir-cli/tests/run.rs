@@ -172,8 +172,7 @@ fn a_signal_that_ends_the_program_ends_weir_and_leaves_no_file() {
 }
 
 fn state(pid: u32) -> char {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
-    stat.rsplit(") ").next().and_then(|rest| rest.chars().next()).unwrap()
+    procfs::process::Process::new(pid as i32).and_then(|process| process.stat()).unwrap().state
 }
 
 #[test]

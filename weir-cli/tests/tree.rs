@@ -55,7 +55,7 @@ fn resident_is_the_sum_and_shared_pages_count_once() {
     let Some(bench) = Bench::new() else { return };
     let Some(hold) = hold(&bench) else { return };
     // 3 children of 20 MiB each, and 20 that all four share: 80, where resident sets add up to 140 and one is 40.
-    let script = format!("{hold} 20 3 12; true");
+    let script = format!("{hold} 20 3 40; true");
     let (figures, output) = bench.figures(&[], &["sh", "-c", &script]);
     let peak = figures["peak_resident_bytes"].as_u64().unwrap();
     assert!((75 * MIB..100 * MIB).contains(&peak), "{peak}: {}", stderr(&output));
@@ -182,13 +182,13 @@ fn statistics_need_no_place_to_write_and_no_program_needs_them() {
 #[test]
 fn processes_without_weir_are_named() {
     let Some(bench) = Bench::new() else { return };
-    let sleeps = "#include <unistd.h>\nint main(void) { usleep(500000); return 0; }";
+    let sleeps = "#include <unistd.h>\nint main(void) { usleep(2000000); return 0; }";
     let own = "#include <stddef.h>\n#include <string.h>\n#include <unistd.h>\nstatic char a[64 << 20];\nstatic size_t n;\n\
         void *malloc(size_t s) { n += (s + 15) & ~15ul; return a + n - ((s + 15) & ~15ul); }\nvoid free(void *p) {}\n\
-        int main(void) { memset(malloc(20 << 20), 1, 20 << 20); usleep(500000); return 0; }";
+        int main(void) { memset(malloc(20 << 20), 1, 20 << 20); usleep(2000000); return 0; }";
     let Some(own) = compile(bench.dir.path(), "own", own, &["-O0", "-fno-builtin"]) else { return };
     let Some(fixed) = compile(bench.dir.path(), "fixed", sleeps, &["-static"]) else { return };
-    let script = format!("{} & {} & env -u LD_PRELOAD sleep 0.6 & wait; true", own.display(), fixed.display());
+    let script = format!("{} & {} & env -u LD_PRELOAD sleep 2 & wait; true", own.display(), fixed.display());
     let (figures, output) = bench.figures(&[], &["sh", "-c", &script]);
     let why = |name: &str| {
         let all = figures["without_weir"].as_array().unwrap();

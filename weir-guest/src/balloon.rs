@@ -9,7 +9,7 @@ use core::fmt;
 
 use crate::virtio::{Device, VERSION_1, status};
 use crate::virtqueue::{Queue, Ring};
-use weir_core::platform::Run;
+use weir_core::base::run::Run;
 
 /// Feature bits of the balloon.
 pub mod feature {

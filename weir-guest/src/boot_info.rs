@@ -1,6 +1,6 @@
 //! What a PVH loader passes to the kernel: the map of memory and the command line.
 
-use weir_core::platform::Run;
+use weir_core::base::run::Run;
 
 /// First word of the start information ("xEn3" with the top bit set).
 const MAGIC: u32 = 0x336e_c578;

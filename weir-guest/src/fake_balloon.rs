@@ -7,7 +7,7 @@ use std::rc::Rc;
 use crate::balloon::feature;
 use crate::virtio::{Device, QueueAddresses, status};
 use crate::virtqueue::Ring;
-use weir_core::platform::Run;
+use weir_core::base::run::Run;
 
 /// What a device does wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

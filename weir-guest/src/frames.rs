@@ -5,8 +5,8 @@
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use weir_core::page::PAGE;
-use weir_core::platform::Run;
+use weir_core::base::run::Run;
+use weir_core::base::units::PAGE;
 
 /// The pages from `base` on, as far as there are bits for them.
 pub struct Frames {

@@ -15,20 +15,24 @@ use crate::one_cpu::OneCpu;
 use crate::reporter::{Counters, Reporter};
 use crate::virtio::Device;
 use crate::zero::make_zero;
-use weir_core::page::{PAGE, PAGEBLOCK};
-use weir_core::percpu::{CpuSlab, Pushed, Table};
-use weir_core::platform::{Below, Contents, Misuse, Placed, Platform, Reach, Released, Run};
-use weir_core::stats::Stats;
-use weir_core::tunables::Tunables;
+use weir_core::base::invalid_free::InvalidFree;
+use weir_core::base::run::Run;
+use weir_core::base::units::{PAGE, PAGEBLOCK};
+use weir_core::platform::cpu_table::{CpuSlab, Pushed, Table};
+use weir_core::platform::{
+    Clock, Contents, CpuOps, Diagnostics, Host, Memory, Placed, Reach, Released, Topology, Wait, Workers,
+};
+use weir_core::telemetry::stats::Stats;
+use weir_core::telemetry::tunables::Tunables;
 
-/// The engine's arrays take at most this part of the memory they describe (0.92 %, see [`weir_core::page`]), ...
+/// The engine's arrays take at most this part of the memory they describe (0.92 %, see [`weir_core::pages::window`]), ...
 const ARRAYS_PART: usize = 64;
 /// ... and the guards between them and around them: four pageblocks, and as much for rounding.
 const ARRAYS_GUARDS: usize = 8 * PAGEBLOCK;
 
 /// The platform.
 pub struct Machine<D: Device> {
-    memory: OneCpu<Memory<D>>,
+    memory: OneCpu<GuestMemory<D>>,
     /// The engine has something to do.
     noticed: AtomicBool,
     clock: fn() -> u64,
@@ -37,7 +41,7 @@ pub struct Machine<D: Device> {
     tunables: Tunables,
 }
 
-struct Memory<D: Device> {
+struct GuestMemory<D: Device> {
     frames: Frames,
     /// The window of the engine's arrays: taken as a whole, usable as far as it was mapped.
     arrays: Run,
@@ -50,7 +54,7 @@ impl<D: Device> Machine<D> {
     /// # Safety
     /// Only one thread of execution uses it.
     pub const unsafe fn new(clock: fn() -> u64) -> Self {
-        let memory = Memory { frames: Frames::new(0, &[]), arrays: Run { addr: 0, len: 0 }, reporter: None };
+        let memory = GuestMemory { frames: Frames::new(0, &[]), arrays: Run { addr: 0, len: 0 }, reporter: None };
         Self {
             // SAFETY: as the caller promises.
             memory: unsafe { OneCpu::new(memory) },
@@ -70,7 +74,7 @@ impl<D: Device> Machine<D> {
         self.tunables.report.set(reporter.is_some().into());
         // The balancer runs where the guest's loop says so, never inside an allocation.
         self.tunables.background.set(1);
-        *self.memory.get() = Memory { frames, arrays: Run::default(), reporter };
+        *self.memory.get() = GuestMemory { frames, arrays: Run::default(), reporter };
     }
 
     /// The reporter's totals.
@@ -89,7 +93,7 @@ impl<D: Device> Machine<D> {
     }
 }
 
-impl<D: Device> Memory<D> {
+impl<D: Device> GuestMemory<D> {
     /// Takes memory from the high end, zero.
     fn map(&mut self, len: usize, align: usize) -> Option<usize> {
         let addr = self.frames.take(len, align)?;
@@ -116,7 +120,7 @@ fn contains(outer: Run, inner: Run) -> bool {
     outer.addr <= inner.addr && inner.addr + inner.len <= outer.addr + outer.len
 }
 
-impl<D: Device> Below for Machine<D> {
+impl<D: Device> Host for Machine<D> {
     fn release(&self, runs: &[Run], _calm: bool) -> Released {
         let mut memory = self.memory.get();
         let Some(reporter) = &mut memory.reporter else {
@@ -136,10 +140,10 @@ impl<D: Device> Below for Machine<D> {
     }
 }
 
-impl<D: Device> Platform for Machine<D> {
+impl<D: Device> Memory for Machine<D> {
     /// What is longer than memory is the heap's window: the longest stretch there is, shared with everybody, but for
     /// a part at its end. That is for the arrays, which are asked for next and get a window of their own: an address
-    /// can be of one window only, as [`Platform::map_at`] does not say for which it is called.
+    /// can be of one window only, as [`Memory::map_at`] does not say for which it is called.
     fn window(&self, len: usize, align: usize, reach: Reach) -> Option<Run> {
         let mut memory = self.memory.get();
         if reach == Reach::Low32 {
@@ -193,12 +197,6 @@ impl<D: Device> Platform for Machine<D> {
         Some(addr)
     }
 
-    /// What backs a block is the host's business; but it can back it with a huge page as long as the block is not
-    /// reported in part, and saying so keeps the engine from doing that in calm times.
-    fn huge_on_touch(&self) -> bool {
-        true
-    }
-
     fn advise_huge(&self, _run: Run) {}
 
     /// The device does not say what the host backs.
@@ -206,10 +204,20 @@ impl<D: Device> Platform for Machine<D> {
         None
     }
 
+    /// What backs a block is the host's business; but it can back it with a huge page as long as the block is not
+    /// reported in part, and saying so keeps the engine from doing that in calm times.
+    fn huge_on_touch(&self) -> bool {
+        true
+    }
+}
+
+impl<D: Device> Clock for Machine<D> {
     fn now(&self) -> u64 {
         (self.clock)()
     }
+}
 
+impl<D: Device> Topology for Machine<D> {
     fn nodes(&self) -> usize {
         1
     }
@@ -217,18 +225,28 @@ impl<D: Device> Platform for Machine<D> {
     fn node(&self) -> usize {
         0
     }
+}
 
+impl<D: Device> Wait for Machine<D> {
     fn wait(&self, _word: &AtomicU32, _expected: u32) {
         panic!("a lock is waited for on the only CPU: whoever holds it is the caller");
     }
 
     fn wake(&self, _word: &AtomicU32) {}
 
-    fn notify(&self) {
+    fn held_ranks(&self) -> Option<&AtomicU32> {
+        Some(&self.ranks)
+    }
+}
+
+impl<D: Device> Workers for Machine<D> {
+    fn wake_balancer(&self) {
         self.noticed.store(true, Relaxed);
     }
+}
 
-    fn misuse(&self, what: Misuse, addr: usize, class_size: usize) {
+impl<D: Device> Diagnostics for Machine<D> {
+    fn invalid_free(&self, what: InvalidFree, addr: usize, class_size: usize) {
         panic!("{what}: {addr:#x} (size class {class_size})");
     }
 
@@ -239,13 +257,9 @@ impl<D: Device> Platform for Machine<D> {
     fn tunables(&self) -> &Tunables {
         &self.tunables
     }
+}
 
-    fn held_ranks(&self) -> Option<&AtomicU32> {
-        Some(&self.ranks)
-    }
-
-    // ---- the fast path: one CPU, no interrupts, so that every sequence of instructions is restartable ------------
-
+impl<D: Device> CpuOps for Machine<D> {
     fn lockless(&self) -> bool {
         true
     }
@@ -292,9 +306,9 @@ mod tests {
     use crate::fake_balloon::{Fake, clock, fresh_ring, memory};
     use crate::virtio::VERSION_1;
     use core::sync::atomic::AtomicU64;
+    use weir_core::base::cause::Cause;
+    use weir_core::base::level::Level;
     use weir_core::heap::Heap;
-    use weir_core::pressure::Level;
-    use weir_core::stats::Cause;
 
     const ALL: u64 = VERSION_1 | feature::PAGE_REPORTING | feature::PAGE_POISON | feature::STATS_QUEUE;
 

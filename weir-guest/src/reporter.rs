@@ -8,8 +8,9 @@ use crate::balloon::{Balloon, MAX_ENTRY, ReportError};
 use crate::virtio::Device;
 use crate::virtqueue::SIZE;
 use crate::zero::make_zero;
-use weir_core::page::PAGEBLOCK;
-use weir_core::platform::{Contents, Run};
+use weir_core::base::run::Run;
+use weir_core::base::units::PAGEBLOCK;
+use weir_core::platform::Contents;
 
 /// How long the device may take for one request, ns. Ten seconds is far beyond a host under load, and short enough
 /// for somebody to see what is wrong.
@@ -34,7 +35,7 @@ pub struct Counters {
     pub refused: u64,
 }
 
-/// What is below [`weir_core::report`] in a guest.
+/// What is below [`weir_core::pages::report`] in a guest.
 pub struct Reporter<D: Device> {
     balloon: Balloon<D>,
     clock: fn() -> u64,

@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use weir_core::tunables::parse_size;
+use weir_core::telemetry::tunables::parse_size;
 
 /// The workload's parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use core::ptr;
 
 use crate::pci::{self, ConfigSpace, Function};
 use crate::virtio::{Device, QueueAddresses};
-use weir_core::platform::Run;
+use weir_core::base::run::Run;
 
 /// Vendor id of virtio devices.
 pub const VENDOR: u16 = 0x1af4;

@@ -3,8 +3,8 @@
 //! A write makes a page resident in the host; a read of a page that nobody wrote to does not (the host maps its one
 //! page of zeros). So fresh memory is looked at first, and stays where it is: with the host.
 
-use weir_core::page::PAGE;
-use weir_core::platform::Run;
+use weir_core::base::run::Run;
+use weir_core::base::units::PAGE;
 
 static ZERO: [u8; PAGE] = [0; PAGE];
 

@@ -1,13 +1,14 @@
 //! `weir-lab`: Weir's experiments and the peers it is measured against.
 
+mod command_line;
 mod experiments;
 mod guest;
 mod harness;
 mod peers;
 
-use clap::{Parser, Subcommand};
-use experiments::EXPERIMENTS;
+use command_line::Action;
 use experiments::e9_peers::{self, programs};
+use experiments::{EXPERIMENTS, Experiment};
 use guest::kernel as guest_kernel;
 use harness::args::RunArgs;
 use harness::{machine, restore};
@@ -17,33 +18,13 @@ use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 
-/// Weir's experiments and the peers it is measured against.
-#[derive(Parser)]
-#[command(version)]
-struct Cli {
-    #[command(subcommand)]
-    command: Command,
-}
-
-#[derive(Subcommand)]
-enum Command {
-    /// The experiments, the workloads of e9, and the peers with how to get each.
-    List,
-    /// Build the peers that come as crates; all of them unless named.
-    Peers { names: Vec<String> },
-    /// Fetch and unpack the kernel that the guests of e5 and of groups boot (Debian's cloud kernel).
-    GuestKernel,
-    /// Run an experiment and print its table.
-    Run(Box<RunArgs>),
-}
-
 fn main() -> ExitCode {
-    let cli = Cli::parse();
-    let done = restore::install().and_then(|()| match cli.command {
-        Command::List => list(),
-        Command::Peers { names } => build_peers(&names),
-        Command::GuestKernel => guest_kernel::fetch().map(|kernel| println!("{}", kernel.image.display())),
-        Command::Run(args) => run(&args),
+    let action = command_line::parse();
+    let done = restore::install().and_then(|()| match action {
+        Action::List => list(),
+        Action::BuildPeers(names) => build_peers(&names),
+        Action::FetchKernel => guest_kernel::fetch().map(|kernel| println!("{}", kernel.image.display())),
+        Action::Run(experiment, args) => run(experiment, &args),
     });
     restore::everything();
     match done {
@@ -55,21 +36,17 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(args: &RunArgs) -> Result<(), String> {
-    let names = || EXPERIMENTS.iter().map(|(name, ..)| *name).collect::<Vec<_>>().join(", ");
-    let (name, _, work) = EXPERIMENTS
-        .iter()
-        .find(|(name, ..)| *name == args.name)
-        .ok_or_else(|| format!("no experiment is called '{}': there are {}", args.name, names()))?;
+fn run(experiment: &Experiment, args: &RunArgs) -> Result<(), String> {
+    let name = experiment.name;
     let allocators = peers::choose(&args.peers, args.weir.as_deref())?;
     if allocators.is_empty() {
         return Err("no allocator to measure: see `weir-lab list`".into());
     }
     println!("# {name}\n\n{}\n", machine::describe());
     println!("{}\n", allocators.iter().map(|a| format!("{} {}", a.name, a.version)).collect::<Vec<_>>().join("; "));
-    // Before the run: that a file cannot be written should not be learnt an hour later.
+    // Before the run, so that a file that cannot be written is an error at once and not an hour later.
     let file = args.json.as_ref().map(|path| open_json(path)).transpose()?;
-    let result = work(args, allocators.clone())?;
+    let result = (experiment.run)(args, allocators.clone())?;
     if let Some(mut file) = file {
         let versions: serde_json::Map<_, _> = allocators.into_iter().map(|a| (a.name, a.version.into())).collect();
         let all = serde_json::json!({
@@ -89,9 +66,12 @@ fn open_json(path: &Path) -> Result<File, String> {
 }
 
 fn list() -> Result<(), String> {
+    // SAFETY: sets the default action of a signal that the standard library set to be ignored; no handler is involved.
+    // So a reader that closes the pipe (`| head`) ends the program without a panic.
+    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
     println!("Experiments (weir-lab run NAME):");
-    for (name, about, _) in EXPERIMENTS {
-        println!("  {name:<15} {about}");
+    for experiment in EXPERIMENTS {
+        println!("  {:<15} {}", experiment.name, experiment.about);
     }
     println!("\nAllocators:");
     let weir = (peers::WEIR, peers::weir(None));

@@ -5,6 +5,14 @@
  * C++'s new and delete are Weir's in either case, and nothing here is needed to use them.
  *
  * All functions may be called from any thread at any time, but not from signal handlers.
+ *
+ * Sizes, lengths, offsets and figures are bytes, unless a name or a comment says otherwise.
+ *
+ * Errors: a function that returns a value says -1, NULL or 0 and sets errno. EINVAL means that an argument cannot be:
+ * a NULL cache or zone, a size of zero, an alignment that is no power of two. Where nothing can be returned, or where
+ * the program's memory is no longer sound (a double free, an object given to another cache, a cache that is destroyed
+ * already), a line on standard error names the function, the address and what to do, and the process is aborted. With
+ * the setting abort_on_misuse at 0 the line is printed and the call ignored.
  */
 #ifndef WEIR_H
 #define WEIR_H
@@ -24,33 +32,61 @@ extern "C" {
 const char *weir_version(void);
 
 /*
- * Returns everything idle to the operating system now, whatever the pressure: caches down to nothing, free blocks,
- * free pages. Weir does this by itself when memory is short; calling it is for a program that knows it is about to
- * be idle for long. Returns 1 if anything was returned, 0 if nothing was idle.
+ * Releases everything idle to the operating system now, whatever the pressure: caches down to nothing, free blocks,
+ * free pages. Weir does this by itself when memory is short; calling it is for a program that is about to be idle for
+ * long. Returns 1 if anything was released, 0 if nothing was idle.
  */
 int weir_trim(void);
 
-/* What the heap holds, in bytes. The numbers are read one after another while other threads go on. */
+/* What the heap holds. The numbers are read one after another while other threads go on. */
 struct weir_usage {
-    size_t used_bytes;     /* in blocks that the program holds, at their usable sizes */
-    size_t idle_bytes;     /* resident and free: what weir_trim() could return */
-    size_t heap_bytes;     /* resident or used, outside the mappings below */
-    size_t mapped_bytes;   /* in blocks so big that each has a mapping of its own */
+    size_t used_bytes;     /* in pages handed out to slabs and large blocks */
+    size_t idle_bytes;     /* free and resident: what weir_trim() could release */
+    size_t heap_bytes;     /* address space that the heap has grown to, outside the mappings below */
+    size_t mapped_bytes;   /* in blocks so large that each has a mapping of its own */
     size_t mapped_count;   /* how many those are */
     size_t metadata_bytes; /* Weir's own */
 };
 
 /*
- * Fills *usage. `size` is sizeof(struct weir_usage) as the caller knows it: the structure may grow at its end, and
- * what the library does not know is zero. Returns 0; or -1 with errno EINVAL if usage is null or size is 0.
+ * Fills *usage. `size` is sizeof(struct weir_usage) as the caller was compiled with it: the structure may grow at its
+ * end, and fields that the library does not have are set to zero. Returns 0; or -1 with errno EINVAL if usage is NULL
+ * or size is 0.
  */
 int weir_usage(struct weir_usage *usage, size_t size);
 
 /*
+ * ---- Settings and figures by name ----
+ *
+ * The shape is that of jemalloc's mallctl(): reads and writes one value, and returns an error number, 0 for success
+ * (errno is left alone). Every value is a uint64_t.
+ *
+ *   "limit", "idle_ms", ...                 the settings: `weir settings` and docs/SETTINGS.md list names, units, ranges
+ *   "stats.used_bytes", "stats.idle_bytes", "stats.heap_bytes", "stats.mapped_bytes", "stats.mapped_count",
+ *   "stats.metadata_bytes"                  the fields of struct weir_usage; they can only be read
+ *
+ * Read: `oldp` is room for the value and *oldlenp its size, 8. Either or both may be NULL if nothing is to be read;
+ * where `oldlenp` is given, the value's size is stored there. Write: `newp` is the value and `newlen` its size, 8;
+ * NULL and 0 if nothing is to be written. Given both, the old value is read before the new one counts, from the next
+ * decision on. Writing 0 to "report" waits until the release in flight has ended; there is no other until 1 is
+ * written.
+ *
+ * Returns ENOENT for a name that is not there; EINVAL for a NULL name, a size that is not 8, or a pointer without its
+ * size; EPERM for a write of a figure; ERANGE for a value outside the setting's range. Then nothing was written,
+ * neither to the setting nor to *oldp.
+ *
+ *     uint64_t limit = (uint64_t)512 << 20, before, idle;
+ *     size_t size = sizeof before;
+ *     if (weir_ctl("limit", &before, &size, &limit, sizeof limit) != 0) ...
+ *     if (weir_ctl("stats.idle_bytes", &idle, &size, NULL, 0) != 0) ...
+ */
+int weir_ctl(const char *name, void *oldp, size_t *oldlenp, const void *newp, size_t newlen);
+
+/*
  * ---- Object caches ----
  *
- * A cache hands out objects of one size. It keeps what its users are likely to want again and gives the rest back,
- * first what has lain idle for longest, when memory is short; objects in use are never touched. An object may be
+ * A cache hands out objects of one size. It keeps free objects that are likely to be wanted again and releases the
+ * rest, first what has lain idle for longest, when memory is short; objects in use are never touched. An object may be
  * freed by any thread on any CPU at the cost of a local free. There is no limit to set: caches grow with demand.
  *
  * What happens to an object, in this order:
@@ -58,11 +94,17 @@ int weir_usage(struct weir_usage *usage, size_t size);
  *   init   when its slab (a few pages of objects) is made; 0, or another value: it failed, and so does the allocation
  *   ctor   at each allocation; 0, or another value: it failed, and so does the allocation
  *   dtor   at each free
- *   fini   before its slab goes back: on a thread of the library's own kind ("weir-fini"), in weir_trim() or in
+ *   fini   before its slab is released: on a thread of the library's own ("weir-fini"), in weir_trim() or in
  *          weir_cache_destroy(); never inside another allocation or free
  *
  * With an init or a fini, an object keeps its contents while it is free: what init built is still there at the next
  * ctor. Each may be NULL. They may allocate, also from other caches, but not from their own.
+ *
+ * free() of an object is the same as weir_cache_free() for a cache without a dtor and without WEIR_CACHE_LIMITED. For
+ * the others it is an error, as free() calls no dtor and counts nothing back; it is found, and named, when the object
+ * is to be handed out again or finalized. realloc() of an object is always an error, found at once. (The check of
+ * free() takes 8 bytes behind each object. Caches with objects of more than 64 bytes in which that would cost more than
+ * an eighth of an object, because of its alignment, are not checked.)
  */
 typedef struct weir_cache weir_cache;
 
@@ -75,47 +117,62 @@ typedef void weir_cache_dtor(void *object, size_t size, void *argument);
 #define WEIR_CACHE_NO_RECLAIM 2u /* no pressure takes anything from this cache */
 #define WEIR_CACHE_LIMITED 4u    /* it can be limited: each call then costs an atomic addition */
 
-/* Objects have 1 to this many bytes. */
+/* Largest size of an object; the smallest is 1. */
 #define WEIR_CACHE_MAX_OBJECT 131072u
 #define WEIR_CACHE_NO_LIMIT ((size_t)-1)
 
 /*
  * Makes a cache. `name` is for statistics (31 bytes of it are kept); `align` is a power of two up to 4096, or 0 for
- * any. Returns NULL with errno EINVAL for a size, alignment or flag that cannot be, ENOSPC when all of the 181 caches
- * there can be exist, ENOMEM when there is no memory.
+ * any; `size` is 1 to WEIR_CACHE_MAX_OBJECT. Returns NULL with errno EINVAL for a size, alignment or flag that cannot
+ * be, ENOSPC when all of the 181 caches there can be exist, ENOMEM when there is no memory.
  */
 weir_cache *weir_cache_create(const char *name, size_t size, size_t align, weir_cache_ctor *ctor,
                               weir_cache_dtor *dtor, weir_cache_init *init, weir_cache_fini *fini, unsigned flags);
 
 /*
- * Destroys a cache, calling fini for all objects. Nobody may use it meanwhile. Returns 0; or -1 with errno EBUSY if
- * objects are still in use: then the cache is as it was. NULL is allowed.
+ * Destroys a cache, calling fini for all objects. No thread may use it meanwhile. Returns 0; or -1 with errno EBUSY if
+ * objects are still in use: then the cache is as it was. NULL is allowed, and does nothing. A cache that was destroyed
+ * already is named, and the process aborted, as far as that can be seen.
  */
 int weir_cache_destroy(weir_cache *cache);
 
-/* An object, or NULL with errno ENOMEM. The second form passes `argument` to ctor, the first one NULL. */
+/*
+ * An object, or NULL with errno ENOMEM (no memory, the limit is reached, or ctor or init failed) or EINVAL (the cache
+ * is NULL). The second form passes `argument` to ctor, the first one NULL.
+ */
 void *weir_cache_alloc(weir_cache *cache);
 void *weir_cache_alloc_arg(weir_cache *cache, void *argument);
 
-/* Takes an object of this cache back; NULL is allowed. An object of another cache ends the process with a message. */
+/*
+ * Frees an object of this cache; a NULL object is allowed, and does nothing. The process is aborted with a message for
+ * an object of another cache, a NULL cache, and a double free as far as it is seen: at once in caches with a dtor or a
+ * limit, before dtor is called; in others when the object is to be handed out again or goes back to its slab. In
+ * caches with a dtor or a limit a write past the end of the object is found too.
+ */
 void weir_cache_free(weir_cache *cache, void *object);
 void weir_cache_free_arg(weir_cache *cache, void *object, void *argument);
 
-/* Fills `objects` with up to `count`; returns how many, with errno ENOMEM if fewer. Cheaper than one by one. */
+/*
+ * Fills `objects` with up to `count`; returns how many, with errno ENOMEM if fewer, or EINVAL if the cache or
+ * `objects` is NULL. A count of 0 does nothing. Cheaper than one by one.
+ */
 size_t weir_cache_alloc_batch(weir_cache *cache, void **objects, size_t count);
 
-/* Takes `count` objects of this cache back; none of them may be NULL. Their places in `objects` are left alone. */
+/*
+ * Frees `count` objects of this cache; their places in `objects` are left alone. None of them may be NULL: that, a NULL
+ * array, and all that weir_cache_free() names abort the process with a message. A count of 0 does nothing.
+ */
 void weir_cache_free_batch(weir_cache *cache, void *const *objects, size_t count);
 
 /*
  * At most `objects` may be in use at a time. For caches made with WEIR_CACHE_LIMITED, which begin without a limit.
- * Returns 0; or -1 with errno EINVAL.
+ * Returns 0; or -1 with errno EINVAL for other caches, and for NULL.
  */
 int weir_cache_set_limit(weir_cache *cache, size_t objects);
 
 /*
- * Keeps that many free objects, made at once, that no reclaim takes. Returns 0; or -1 with errno ENOMEM if there is no
- * memory for all of them.
+ * Leaves that many free objects, made at once, to the cache in every reclaim. Returns 0; or -1 with errno ENOMEM if
+ * there is no memory for all of them, or EINVAL if the cache is NULL.
  */
 int weir_cache_set_reserve(weir_cache *cache, size_t objects);
 
@@ -123,10 +180,10 @@ int weir_cache_set_reserve(weir_cache *cache, size_t objects);
 struct weir_cache_stats {
     char name[32];        /* malloc's size classes are "malloc " and their size */
     size_t number;        /* 1 to 72: malloc's; higher: made by weir_cache_create */
-    size_t size;          /* bytes of an object */
+    size_t size;          /* bytes that an object takes, its alignment and the check of free() included */
     size_t limit;         /* in use at a time; WEIR_CACHE_NO_LIMIT: any number */
     size_t reserve;
-    size_t used;          /* held by the program */
+    size_t used;          /* in use */
     size_t free_cpu;      /* free in CPUs' buckets, */
     size_t free_depot;    /* in full buckets, */
     size_t free_slab;     /* in slabs */
@@ -149,7 +206,7 @@ struct weir_cache_stats {
 
 /*
  * Fills *stats with the figures of `cache`. `size` is sizeof(struct weir_cache_stats), as with weir_usage().
- * Returns 0; or -1 with errno EINVAL if stats is null or size is 0.
+ * Returns 0; or -1 with errno EINVAL if cache or stats is NULL or size is 0.
  */
 int weir_cache_stats(weir_cache *cache, struct weir_cache_stats *stats, size_t size);
 
@@ -160,20 +217,23 @@ int weir_cache_stats(weir_cache *cache, struct weir_cache_stats *stats, size_t s
 int weir_cache_next(struct weir_cache_stats *stats, size_t size);
 
 /*
- * Switches giving memory back on (1, as at the start) or off (0). When this returns after switching off, the batch that
- * was under way has ended and there will be no other: for a program that is about to pin memory for a device.
+ * Switches the release of free memory on (1, as at the start) or off (0): the setting "report". When this returns after
+ * switching off, the release in flight has ended and there is no other: for a program that is about to pin memory for a
+ * device.
  */
 void weir_set_reporting(int on);
 
 /*
- * Zones: memory of a kind that malloc does not give, handed out in runs of pages of up to 4 MiB. What is free in a zone
- * goes back to the system with all else that gives way, by what backs it.
+ * ---- Zones ----
+ *
+ * Memory of a kind that malloc does not give, handed out in runs of pages of up to 4 MiB. Free pages of a zone are
+ * released under pressure as the heap's are, in the way of the memory that they are.
  */
 typedef struct weir_zone weir_zone;
 
 #define WEIR_ZONE_ANONYMOUS 0u /* private memory */
 #define WEIR_ZONE_MEMFD 1u     /* of a memfd or a file on tmpfs or hugetlbfs, which gets holes where it is free */
-#define WEIR_ZONE_HUGETLB 2u   /* huge pages of 2 MiB from the system's pool; they go back whole (Linux 5.14) */
+#define WEIR_ZONE_HUGETLB 2u   /* huge pages of 2 MiB from the system's pool; they are released whole (Linux 5.14) */
 #define WEIR_ZONE_LOCKED 3u    /* locked in memory: what is free stays resident */
 
 /*
@@ -183,27 +243,36 @@ typedef struct weir_zone weir_zone;
  */
 weir_zone *weir_zone_create(unsigned kind, size_t length, int fd);
 
-/* Gives all of a zone's memory up. Returns 0; or -1 with errno EBUSY if pages are in use. NULL is allowed. */
+/*
+ * Destroys a zone and unmaps its memory. Returns 0; or -1 with errno EBUSY if pages are in use: then the zone is as it
+ * was. NULL is allowed, and does nothing. A zone that was destroyed already is named, and the process aborted, as far
+ * as that can be seen.
+ */
 int weir_zone_destroy(weir_zone *zone);
 
 /*
- * Whole pages for `size` bytes (up to 4 MiB), aligned to `align`: a power of two up to 4 MiB, or 0. What they hold is
- * not known. NULL with errno ENOMEM if there are none.
+ * A run of whole pages for `size` bytes (1 to 4 MiB), aligned to `align`: a power of two up to 4 MiB, or 0 for a
+ * page's. Their contents are undefined. NULL with errno ENOMEM if there are none, or EINVAL for a size or alignment
+ * that cannot be, and for a NULL zone.
  */
 void *weir_zone_alloc(weir_zone *zone, size_t size, size_t align);
 
-/* Gives back what weir_zone_alloc() gave for that size. Returns 0; or -1 with errno EINVAL where it sees that this is
- * wrong: they are not the zone's, or free already. NULL pages are allowed. */
+/*
+ * Frees a run of pages: what weir_zone_alloc() returned, with the size that it was asked for. Returns 0; or -1 with
+ * errno EINVAL, and nothing done, if this is no such run: it is not the zone's, or free already, or the size is
+ * another (a part of a run cannot be freed). NULL pages are allowed, and do nothing.
+ */
 int weir_zone_free(weir_zone *zone, void *pages, size_t size);
 
 /*
- * Takes `length` bytes from `offset`, both multiples of 2 MiB, out of use, for the memory to be unplugged; and back into
- * use. Returns 0; or -1 with errno EBUSY if pages there are in use (then all stays as it was), or EINVAL.
+ * Takes `length` bytes from `offset`, both multiples of 2 MiB, out of use, for the memory to be unplugged; and back
+ * into use. Returns 0; or -1 with errno EBUSY if pages there are in use (then all stays as it was), or EINVAL if the
+ * range is empty, not all in the zone or not in whole 2 MiB, and for a NULL zone.
  */
 int weir_zone_offline(weir_zone *zone, size_t offset, size_t length);
 int weir_zone_online(weir_zone *zone, size_t offset, size_t length);
 
-/* The zone's first byte. */
+/* The zone's first byte; NULL with errno EINVAL for a NULL zone. */
 void *weir_zone_base(weir_zone *zone);
 
 /* What a zone holds, in bytes. */
@@ -212,7 +281,7 @@ struct weir_zone_usage {
     size_t used_bytes;    /* handed out */
     size_t idle_bytes;    /* free and resident */
     size_t offline_bytes; /* out of use */
-    size_t is_reported;   /* 1 if what is free goes back; 0 if it is locked, or the kernel refused it */
+    size_t is_reported;   /* 1 if free pages are released; 0 if they are locked, or the kernel refused it */
 };
 
 /* Fills *usage; `size` is sizeof(struct weir_zone_usage), as with weir_usage(). Returns 0; or -1 with errno EINVAL. */

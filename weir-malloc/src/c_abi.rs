@@ -4,11 +4,14 @@
 //! leave open is answered as glibc answers it, for that is what programs were tested with. Here are the rules;
 //! `names` exports them.
 
+use crate::cache_abi::is_object;
 use crate::errno::{EINVAL, ENOMEM, fail, or_enomem};
+use crate::misuse::{WrongCall, misuse};
 use core::ffi::{c_int, c_void};
 use core::mem::size_of;
 use core::ptr::null_mut;
 use weir::heap;
+use weir_linux::process::calls;
 
 /// The page size of `valloc`: a promise about alignment, which 4 KiB keeps on x86-64.
 const PAGE: usize = 4096;
@@ -22,7 +25,7 @@ fn malloc(size: usize) -> *mut u8 {
 /// `malloc`, when its fast path failed.
 #[cold]
 pub extern "C" fn malloc_slow(size: usize) -> *mut u8 {
-    or_enomem(heap::alloc_slow(size))
+    or_enomem(calls::alloc_slow(size))
 }
 
 /// `free`, when its fast path failed. Null is allowed; `errno` is kept (the heap makes raw system calls, which never
@@ -52,6 +55,10 @@ pub unsafe fn realloc(block: *mut u8, size: usize) -> *mut u8 {
         // SAFETY: not null, and the caller's promise: a live block.
         unsafe { heap::free(block) };
         return null_mut();
+    }
+    if is_object(block) {
+        misuse(WrongCall::Resized, block.addr());
+        return fail(EINVAL);
     }
     // SAFETY: not null, size not zero, and the caller's promise: a live block. On failure the heap left it alone.
     or_enomem(unsafe { heap::realloc(block, size) })

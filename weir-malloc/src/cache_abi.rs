@@ -1,12 +1,15 @@
 //! `weir.h`'s object caches. The header is the documentation; the two are kept alike by a test that compiles it.
 
 use crate::errno::{EBUSY, EINVAL, ENOMEM, ENOSPC, fail};
+use crate::misuse::{WrongCall, misuse};
+use crate::object_mark::Mark;
 use crate::weir_abi::fill;
 use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use core::mem::size_of;
 use core::ptr::null_mut;
-use weir::caches::{self, CacheId, CacheStats, Flags, LimitError, MakeError, Spec};
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use weir::heap;
+use weir_linux::process::caches::{self, CacheId, CacheStats, Flags, LimitError, MAX_OBJECT, MakeError, Spec};
 
 /// `weir_cache_init`.
 pub type Init = unsafe extern "C" fn(*mut c_void, usize) -> c_int;
@@ -21,11 +24,21 @@ const ZERO: c_uint = 1;
 const NO_RECLAIM: c_uint = 2;
 const LIMITED: c_uint = 4;
 
-/// `weir_cache`: what C has in hands.
+/// First word of a cache, while there is one.
+const IS_CACHE: usize = 0x7765_6972_0063_6163;
+
+/// Set once the program has made a cache; until then no block can be an object of one.
+static MADE: AtomicBool = AtomicBool::new(false);
+
+/// `weir_cache`, to which C has a pointer.
 pub struct Cache {
+    /// [`IS_CACHE`].
+    kind: usize,
     id: CacheId,
+    mark: Mark,
     /// As the program gave it.
     size: usize,
+    zero: bool,
     ctor: Option<Ctor>,
     dtor: Option<Dtor>,
     init: Option<Init>,
@@ -51,32 +64,38 @@ pub unsafe fn create(
     if cache.is_null() {
         return fail(ENOMEM).cast();
     }
+    let (limited, zero) = (flags & LIMITED != 0, flags & ZERO != 0);
+    let marked = limited || dtor.is_some();
+    let mark = if marked { Mark::behind(size, align, MAX_OBJECT) } else { Mark::NONE };
     // SAFETY: the caller's promise: null, or a string.
     let name = if name.is_null() { b"" } else { unsafe { CStr::from_ptr(name) }.to_bytes() };
     let spec = Spec {
         name,
-        size,
+        size: mark.object_size(size),
         align: align.max(1),
-        flags: Flags { zero: flags & ZERO != 0, no_reclaim: flags & NO_RECLAIM != 0 },
-        init: init.map(|_| init_object as weir::caches::Init),
-        fini: fini.map(|_| fini_object as weir::caches::Fini),
+        // The engine would zero the mark before it was looked at.
+        flags: Flags { zero: zero && !mark.is_there(), no_reclaim: flags & NO_RECLAIM != 0 },
+        init: init.map(|_| init_object as caches::Init),
+        fini: fini.map(|_| fini_object as caches::Fini),
         data: cache.cast(),
         // Any number, but counted.
-        limit: if flags & LIMITED != 0 { usize::MAX - 1 } else { usize::MAX },
+        limit: if limited { usize::MAX - 1 } else { usize::MAX },
     };
     match caches::make(&spec) {
         Ok(id) => {
-            // SAFETY: fresh, and of that size; nobody has allocated from the cache, so no callback has read it.
-            unsafe { cache.write(Cache { id, size, ctor, dtor, init, fini }) };
+            let zero = zero && mark.is_there();
+            // SAFETY: fresh, and of that size; nothing was allocated from the cache yet, so no callback has read it.
+            unsafe { cache.write(Cache { kind: IS_CACHE, id, mark, size, zero, ctor, dtor, init, fini }) };
+            MADE.store(true, Relaxed);
             cache
         }
         Err(error) => {
-            // SAFETY: nobody else has it.
+            // SAFETY: the block of this function, which nothing else refers to.
             unsafe { heap::free(cache.cast()) };
             fail(match error {
-                MakeError::Size | MakeError::Align => EINVAL,
                 MakeError::TooMany => ENOSPC,
                 MakeError::NoMemory => ENOMEM,
+                _ => EINVAL,
             })
             .cast()
         }
@@ -92,13 +111,33 @@ unsafe extern "C-unwind" fn init_object(object: *mut u8, _rounded: usize, cache:
 }
 
 unsafe extern "C" fn fini_object(object: *mut u8, _rounded: usize, cache: *mut u8) {
-    // SAFETY: as in `init_object`.
+    // SAFETY: `create` passed its cache, which outlives its objects; the object is free, and the engine's alone.
     unsafe {
         let cache = &*cache.cast::<Cache>();
+        cache.mark.check_free(object);
         if let Some(fini) = cache.fini {
             fini(object.cast(), cache.size);
         }
     }
+}
+
+/// The cache behind a pointer of the program's, where it is one.
+///
+/// # Safety
+/// Null, or readable memory.
+unsafe fn named<'a>(cache: *mut Cache) -> Option<&'a Cache> {
+    // SAFETY: the caller's promise; a destroyed cache's first word is another.
+    let found = unsafe { cache.as_ref() }?;
+    if found.kind != IS_CACHE {
+        misuse(WrongCall::NoCache, cache.addr());
+        return None;
+    }
+    Some(found)
+}
+
+fn refuse(why: c_int) -> c_int {
+    fail(why);
+    -1
 }
 
 /// `weir_cache_destroy`.
@@ -106,12 +145,15 @@ pub unsafe fn destroy(cache: *mut Cache) -> c_int {
     if cache.is_null() {
         return 0;
     }
-    // SAFETY: the caller's promise: a cache that nobody uses.
+    // SAFETY: the caller's promise: a cache.
+    let Some(found) = (unsafe { named(cache) }) else { return refuse(EINVAL) };
+    // SAFETY: the caller's promise: no thread uses the cache.
     unsafe {
-        if caches::destroy((*cache).id).is_err() {
-            fail(EBUSY);
-            return -1;
+        if caches::destroy(found.id).is_err() {
+            return refuse(EBUSY);
         }
+        // Volatile, as nothing reads it before the block is freed, and a second call of this function after.
+        (&raw mut (*cache).kind).write_volatile(0);
         heap::free(cache.cast());
     }
     0
@@ -120,14 +162,14 @@ pub unsafe fn destroy(cache: *mut Cache) -> c_int {
 /// `weir_cache_alloc` and `weir_cache_alloc_arg`.
 #[inline(always)]
 pub unsafe fn alloc_arg(cache: *mut Cache, argument: *mut c_void) -> *mut u8 {
-    // SAFETY: the caller's promise: a cache.
-    let cache = unsafe { &*cache };
+    // SAFETY: the caller's promise: a cache, or null.
+    let Some(cache) = (unsafe { cache.as_ref() }) else { return fail(EINVAL) };
     let object = caches::alloc(cache.id);
     if object.is_null() {
         return fail(ENOMEM);
     }
-    // SAFETY: the object is this caller's, and no one else's.
-    if cache.ctor.is_some() && !unsafe { construct(cache, object, argument) } {
+    // SAFETY: the object is this caller's alone.
+    if cache.is_special() && !unsafe { prepare(cache, object, argument) } {
         return fail(ENOMEM);
     }
     object
@@ -136,16 +178,41 @@ pub unsafe fn alloc_arg(cache: *mut Cache, argument: *mut c_void) -> *mut u8 {
 /// `weir_cache_alloc`.
 #[inline(always)]
 pub unsafe fn alloc(cache: *mut Cache) -> *mut u8 {
-    // SAFETY: the caller's promise: a cache.
+    // SAFETY: the caller's promise: a cache, or null.
     unsafe { alloc_arg(cache, null_mut()) }
 }
 
-/// Calls `ctor`; an object that it refuses goes back.
-unsafe fn construct(cache: &Cache, object: *mut u8, argument: *mut c_void) -> bool {
+impl Cache {
+    /// Something is to be done to an object that is handed out.
+    #[inline(always)]
+    fn is_special(&self) -> bool {
+        self.ctor.is_some() || self.mark.is_there()
+    }
+
+    /// Whether an object that the program passes may be one of this cache: it, and its mark, are in the cache's slabs.
+    fn may_hold(&self, object: *mut u8) -> bool {
+        let is_of_it = |addr| caches::at(addr) == Some(self.id);
+        let held = is_of_it(object.addr()) && is_of_it(self.mark.last_byte(object));
+        if !held {
+            misuse(WrongCall::OtherCache, object.addr());
+        }
+        held
+    }
+}
+
+/// Looks at the mark of an object that is to be handed out, zeroes it and calls `ctor`; an object that `ctor` refuses goes
+/// back.
+unsafe fn prepare(cache: &Cache, object: *mut u8, argument: *mut c_void) -> bool {
     // SAFETY: the function is the program's; the object is the caller's.
     unsafe {
+        cache.mark.check_free(object);
+        if cache.zero {
+            object.write_bytes(0, cache.size);
+        }
         let made = cache.ctor.is_none_or(|ctor| ctor(object.cast(), cache.size, argument) == 0);
-        if !made {
+        if made {
+            cache.mark.hold(object);
+        } else {
             caches::free(cache.id, object);
         }
         made
@@ -158,14 +225,30 @@ pub unsafe fn free_arg(cache: *mut Cache, object: *mut u8, argument: *mut c_void
     if object.is_null() {
         return;
     }
-    // SAFETY: the caller's promise: a cache, and an object of it that nobody uses.
+    // SAFETY: the caller's promise: a cache, or null.
+    let Some(cache) = (unsafe { cache.as_ref() }) else { return misuse(WrongCall::NullCache, object.addr()) };
+    // SAFETY: the caller's promise: an object of the cache that is not used any more.
     unsafe {
-        let cache = &*cache;
-        if let Some(dtor) = cache.dtor {
-            dtor(object.cast(), cache.size, argument);
+        if (cache.dtor.is_some() || cache.mark.is_there()) && !finish(cache, object, argument) {
+            return;
         }
         caches::free(cache.id, object);
     }
+}
+
+/// Ends the use of an object: it must be one that the program holds, and then its `dtor` is called.
+unsafe fn finish(cache: &Cache, object: *mut u8, argument: *mut c_void) -> bool {
+    // SAFETY: where the object and its mark are in the cache's slabs, the mark can be read. The function is the program's,
+    // and so is the object until it is freed.
+    unsafe {
+        if !cache.may_hold(object) || !cache.mark.give_up(object) {
+            return false;
+        }
+        if let Some(dtor) = cache.dtor {
+            dtor(object.cast(), cache.size, argument);
+        }
+    }
+    true
 }
 
 /// `weir_cache_free`.
@@ -180,14 +263,19 @@ pub unsafe fn alloc_batch(cache: *mut Cache, objects: *mut *mut u8, count: usize
     if count == 0 {
         return 0;
     }
-    // SAFETY: the caller's promise: a cache, and room for so many.
-    let (cache, out) = unsafe { (&*cache, core::slice::from_raw_parts_mut(objects, count)) };
+    // SAFETY: the caller's promise: a cache, or null.
+    let Some(cache) = (unsafe { cache.as_ref() }).filter(|_| !objects.is_null()) else {
+        fail(EINVAL);
+        return 0;
+    };
+    // SAFETY: the caller's promise: room for so many.
+    let out = unsafe { core::slice::from_raw_parts_mut(objects, count) };
     let mut got = caches::alloc_batch(cache.id, out);
-    if cache.ctor.is_some() {
+    if cache.is_special() {
         let mut made = 0;
         for i in 0..got {
-            // SAFETY: the object is this caller's, and no one else's.
-            if unsafe { construct(cache, out[i], null_mut()) } {
+            // SAFETY: the object is this caller's alone.
+            if unsafe { prepare(cache, out[i], null_mut()) } {
                 out[made] = out[i];
                 made += 1;
             }
@@ -202,38 +290,69 @@ pub unsafe fn alloc_batch(cache: *mut Cache, objects: *mut *mut u8, count: usize
 
 /// `weir_cache_free_batch`.
 pub unsafe fn free_batch(cache: *mut Cache, objects: *const *mut u8, count: usize) {
+    /// Objects that are freed at a time, after their use was ended.
+    const CHUNK: usize = 64;
     if count == 0 {
         return;
     }
-    // SAFETY: the caller's promise: a cache, and so many objects of it that nobody uses.
-    unsafe {
-        let (cache, objects) = (&*cache, core::slice::from_raw_parts(objects, count));
-        if let Some(dtor) = cache.dtor {
-            objects.iter().for_each(|&object| dtor(object.cast(), cache.size, null_mut()));
-        }
-        caches::free_batch(cache.id, objects);
+    // SAFETY: the caller's promise: a cache, or null.
+    let Some(cache) = (unsafe { cache.as_ref() }) else { return misuse(WrongCall::NullCache, objects.addr()) };
+    if objects.is_null() {
+        return misuse(WrongCall::NullObjects, core::ptr::from_ref(cache).addr());
     }
+    // SAFETY: the caller's promise: so many.
+    let objects = unsafe { core::slice::from_raw_parts(objects, count) };
+    if let Some(null) = objects.iter().find(|object| object.is_null()) {
+        return misuse(WrongCall::NullObject, core::ptr::from_ref(null).addr());
+    }
+    if cache.dtor.is_none() && !cache.mark.is_there() {
+        // SAFETY: the caller's promise: objects of the cache that are not used any more.
+        return unsafe { caches::free_batch(cache.id, objects) };
+    }
+    for objects in objects.chunks(CHUNK) {
+        let (mut back, mut n) = ([null_mut(); CHUNK], 0);
+        for &object in objects {
+            // SAFETY: the caller's promise: an object of the cache that is not used any more.
+            if unsafe { finish(cache, object, null_mut()) } {
+                back[n] = object;
+                n += 1;
+            }
+        }
+        // SAFETY: objects of the cache, and their use has ended.
+        unsafe { caches::free_batch(cache.id, &back[..n]) };
+    }
+}
+
+/// Whether `block` is an object of a cache of the program's: those are not malloc's to resize.
+#[inline]
+pub fn is_object(block: *mut u8) -> bool {
+    MADE.load(Relaxed) && caches::at(block.addr()).is_some()
 }
 
 /// `weir_cache_set_limit`.
 pub unsafe fn set_limit(cache: *mut Cache, objects: usize) -> c_int {
-    // SAFETY: the caller's promise: a cache.
-    answer(caches::set_limit(unsafe { (*cache).id }, objects))
+    // SAFETY: the caller's promise: a cache, or null.
+    match unsafe { named(cache) } {
+        Some(cache) => answer(caches::set_limit(cache.id, objects)),
+        None => refuse(EINVAL),
+    }
 }
 
 /// `weir_cache_set_reserve`.
 pub unsafe fn set_reserve(cache: *mut Cache, objects: usize) -> c_int {
-    // SAFETY: the caller's promise: a cache.
-    answer(caches::set_reserve(unsafe { (*cache).id }, objects))
+    // SAFETY: the caller's promise: a cache, or null.
+    match unsafe { named(cache) } {
+        Some(cache) => answer(caches::set_reserve(cache.id, objects)),
+        None => refuse(EINVAL),
+    }
 }
 
 fn answer(result: Result<(), LimitError>) -> c_int {
     match result {
-        Ok(()) => return 0,
-        Err(LimitError::Uncounted) => fail(EINVAL),
-        Err(LimitError::NoMemory) => fail(ENOMEM),
-    };
-    -1
+        Ok(()) => 0,
+        Err(LimitError::NoMemory) => refuse(ENOMEM),
+        Err(_) => refuse(EINVAL),
+    }
 }
 
 /// `struct weir_cache_stats`.
@@ -290,20 +409,18 @@ impl Stats {
 
 /// `weir_cache_stats`.
 pub unsafe fn stats(cache: *mut Cache, out: *mut Stats, size: usize) -> c_int {
-    if out.is_null() || size == 0 {
-        fail(EINVAL);
-        return -1;
-    }
-    // SAFETY: the caller's promise: a cache, and `size` bytes at `out`.
-    unsafe { fill(out.cast(), size, &Stats::new(&caches::stats((*cache).id))) };
+    // SAFETY: the caller's promise: a cache, or null.
+    let Some(cache) = (unsafe { named(cache) }).filter(|_| !out.is_null() && size > 0) else { return refuse(EINVAL) };
+    let stats = caches::stats(cache.id);
+    // SAFETY: the caller's promise: `size` bytes at `out`.
+    unsafe { fill(out.cast(), size, &Stats::new(&stats)) };
     0
 }
 
 /// `weir_cache_next`.
 pub unsafe fn next(out: *mut Stats, size: usize) -> c_int {
     if out.is_null() || size < core::mem::offset_of!(Stats, number) + size_of::<usize>() {
-        fail(EINVAL);
-        return -1;
+        return refuse(EINVAL);
     }
     // SAFETY: the caller's promise: `size` bytes at `out`, which hold the number.
     unsafe {

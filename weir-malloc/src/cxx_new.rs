@@ -3,7 +3,7 @@
 //! A program may replace any of the forms, and the standard says which form each other one then calls: a program that
 //! defines `operator new(std::size_t)` and `operator delete(void*)` has all unaligned ones go through its two. So only
 //! these two and their aligned twins allocate and free; the derived forms jump through the global offset table, which
-//! the loader filled with whoever comes first in the process: the program, or us. One jump costs less than asking.
+//! the loader filled with the first definition in the process: the program's, or this one. One jump costs less than a look.
 //!
 //! A nothrow form has to catch what the program's form throws, but must not throw where the form is ours: there may be
 //! no C++ runtime to throw with, or one out of the loader's sight. So it looks whether the table names ours.
@@ -14,6 +14,7 @@ use crate::cxx_throw::{weir_call_or_null, weir_new_or_null, weir_new_or_throw};
 use crate::fast_path::allocate;
 use core::ffi::c_void;
 use weir::heap;
+use weir_linux::process::calls;
 
 /// What `operator new` without an alignment promises: `__STDCPP_DEFAULT_NEW_ALIGNMENT__`.
 const DEFAULT_ALIGN: usize = 16;
@@ -22,13 +23,13 @@ const DEFAULT_ALIGN: usize = 16;
 
 #[cold]
 extern "C" fn throwing_slow(size: usize) -> *mut u8 {
-    let block = heap::alloc_slow(size);
+    let block = calls::alloc_slow(size);
     if block.is_null() { weir_new_or_throw(size, DEFAULT_ALIGN) } else { block }
 }
 
 #[cold]
 extern "C" fn nothrow_slow(size: usize) -> *mut u8 {
-    let block = heap::alloc_slow(size);
+    let block = calls::alloc_slow(size);
     if block.is_null() { weir_new_or_null(size, DEFAULT_ALIGN) } else { block }
 }
 
@@ -42,7 +43,7 @@ extern "C" fn nothrow_aligned(size: usize, align: usize) -> *mut u8 {
     if block.is_null() { weir_new_or_null(size, align) } else { block }
 }
 
-/// Within a function: a second name for its beginning, which means ours whoever has the first one.
+/// Within a function: a second name for its beginning, which means this one, also where another library has the first name.
 macro_rules! ours {
     ($name:literal) => {
         concat!(".globl ", $name, "\n.hidden ", $name, "\n", $name, ":")
@@ -77,7 +78,7 @@ pub extern "C" fn _Znwm(size: usize) -> *mut u8 {
 #[unsafe(no_mangle)]
 pub extern "C" fn _Znam(size: usize) -> *mut u8 {
     core::arch::naked_asm!(
-        // All of it in one line of the cache, as in `cxx_delete`.
+        // All of it in one cache line, as for `operator delete`.
         ".p2align 4",
         ".cfi_startproc",
         ours!("weir_ours_new_array"),

@@ -9,17 +9,17 @@
 //!
 //! A nothrow `new` promises to throw nothing, also where its handler throws. So its slow path has what a C++ function
 //! with `catch (...)` has: a table that names a landing pad (the "language-specific data", written out below) and the
-//! C++ runtime's personality routine, which reads it. Where there is no C++ runtime, nobody throws. A nothrow `new`
+//! C++ runtime's personality routine, which reads it. Where there is no C++ runtime, nothing is thrown. A nothrow `new`
 //! whose throwing form is the program's own calls that from a frame of the same kind.
 //!
 //! `libstdc++` is never linked: its functions are looked up weakly by the loader, and, for a C++ library that was
 //! opened at run time into a scope of its own, by `dlsym` in the moment of failure.
 
-use crate::panic::die;
 use core::ffi::{c_int, c_void};
 use core::ptr::null_mut;
 use weir::heap;
-use weir::weak_symbol;
+use weir_linux::messages;
+use weir_linux::weak_symbol;
 
 type GetHandler = extern "C" fn() -> *mut c_void;
 
@@ -32,7 +32,7 @@ weak_symbol!(
     throw_bad_alloc = "_ZSt17__throw_bad_allocv": extern "C" fn() -> !
 );
 weak_symbol!(
-    /// The routine that the unwinder asks about each C++ frame; its slot is what the frame of a nothrow `new` names.
+    /// The routine that the unwinder calls for each C++ frame; its slot is what the frame of a nothrow `new` names.
     personality = "__gxx_personality_v0": *const c_void
 );
 weak_symbol!(begin_catch = "__cxa_begin_catch": unsafe extern "C" fn(*mut c_void) -> *mut c_void);
@@ -188,7 +188,7 @@ extern "C" fn retry(size: usize, align: usize) -> *mut u8 {
 /// Ends an exception that a nothrow `new` caught.
 extern "C" fn caught(exception: *mut c_void) {
     let (Some(begin), Some(end)) = (begin_catch(), end_catch()) else {
-        die("operator new: caught an exception that nobody can end");
+        messages::no_end_of_catch();
     };
     // SAFETY: by the Itanium C++ ABI, what a landing pad does with the exception it is given.
     unsafe {
@@ -211,14 +211,14 @@ extern "C" fn current_handler() -> *mut c_void {
     get()
 }
 
-/// The function that throws `std::bad_alloc`. Without a C++ runtime there is nobody to catch it either.
+/// The function that throws `std::bad_alloc`. Without a C++ runtime nothing could catch it either.
 extern "C" fn thrower() -> *const c_void {
     if let Some(throw) = throw_bad_alloc() {
         return throw as *const c_void;
     }
     let found = in_local_scope(c"_ZSt17__throw_bad_allocv".to_bytes_with_nul());
     if found.is_null() {
-        die("operator new: no memory, and no C++ runtime to throw std::bad_alloc with");
+        messages::no_cxx_runtime();
     }
     found
 }

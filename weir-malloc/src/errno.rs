@@ -7,6 +7,9 @@ pub const EBUSY: c_int = 16;
 pub const EINVAL: c_int = 22;
 pub const ENOMEM: c_int = 12;
 pub const ENOSPC: c_int = 28;
+pub const ENOENT: c_int = 2;
+pub const EPERM: c_int = 1;
+pub const ERANGE: c_int = 34;
 pub const ENOSYS: c_int = 38;
 
 // Linking libc by name gives the library its DT_NEEDED entry; a crate without `std` gets none by itself.

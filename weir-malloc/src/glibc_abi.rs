@@ -3,16 +3,16 @@
 use crate::errno::{EINVAL, fail};
 use crate::text::Text;
 use core::ffi::{c_int, c_void};
-use weir::caches::{self, CacheStats};
 use weir::heap;
-use weir::weak_symbol;
+use weir_linux::process::caches::{self, CacheStats};
+use weir_linux::weak_symbol;
 
 weak_symbol!(
     /// Standard output's writer. Weak: a process that never used stdio need not have it.
     fputs = "fputs": unsafe extern "C" fn(*const u8, *mut c_void) -> c_int
 );
 
-/// `malloc_trim`: everything idle goes back to the OS now; 1 if anything went. The pad, glibc's slack at the top
+/// `malloc_trim`: everything idle is released now; 1 if anything was. The pad, glibc's slack at the top
 /// of its heap, has no counterpart: Weir's heap has no top.
 pub fn malloc_trim(_pad: usize) -> c_int {
     c_int::from(heap::trim())
@@ -218,7 +218,7 @@ pub fn mallopt(parameter: c_int, value: c_int) -> c_int {
     let holds = match parameter {
         // Small blocks come from fast lists. glibc refuses more than it has room for.
         M_MXFAST => (1..=MAX_FAST).contains(&value),
-        // Free memory beyond this much goes back by itself; so does what is below. It cannot be kept (-1).
+        // Free memory beyond this much is released by itself; so is what is below. Keeping it (-1) is not possible.
         M_TRIM_THRESHOLD => value >= 0,
         // Nothing is added to what is asked of the system.
         M_TOP_PAD => value == 0,

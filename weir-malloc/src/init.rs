@@ -1,7 +1,7 @@
 //! The constructor: once, after relocation, before any code of the program. And its counterpart at the end.
 //!
 //! The heap works before this runs: the loader itself allocates, and other libraries' constructors may come
-//! first when two ask to be first. Here it learns the environment and registers for `fork`: first of all (the library
+//! first when two are marked to be first. Here the environment is read, and the handlers for `fork` registered: first of all (the library
 //! is marked `initfirst`), so that other libraries' handlers may allocate freely.
 
 use core::ffi::c_int;
@@ -15,9 +15,9 @@ static CONSTRUCTOR: extern "C" fn(c_int, *const *const u8, *const *const u8) = c
 extern "C" fn constructor(_argc: c_int, argv: *const *const u8, envp: *const *const u8) {
     // SAFETY: the loader runs a constructor once, single-threaded, with the process's arguments and environment; what
     // it passes on musl is not used, for sanitizers' shared runtimes are for glibc alone.
-    unsafe { weir::step_aside(argv, envp) };
-    // SAFETY: as above.
-    unsafe { weir::init(envp) };
+    unsafe { weir_linux::process::reexec::without_weir_if_sanitized(argv, envp) };
+    // SAFETY: `envp` is the loader's array on glibc; on musl it is not looked at, as libc's own `environ` is set.
+    unsafe { weir_linux::process::heap::init(envp) };
     crate::interposed::look_up();
 }
 
@@ -27,5 +27,5 @@ extern "C" fn constructor(_argc: c_int, argv: *const *const u8, envp: *const *co
 static DESTRUCTOR: extern "C" fn() = destructor;
 
 extern "C" fn destructor() {
-    weir::finish();
+    weir_linux::process::heap::finish();
 }

@@ -1,5 +1,5 @@
 //! Functions of libc's by which a program changes what it is as a whole: its user, its root, its namespaces. Weir's
-//! background thread is not to be there then ([`weir::aside`]). Each does what libc's own does, and libc's own does it: it is
+//! background thread is not to be there then (`weir-linux/src/threads/changes.rs`). Each does what libc's own does, and libc's own does it: it is
 //! found as the next one of its name (`dlsym`), so that a library preloaded behind this one, or before it, keeps its say.
 //!
 //! Nothing here is part of allocating: these are called by the program, as rarely as they are, and may call libc.
@@ -50,7 +50,7 @@ macro_rules! interpose {
             }
             // SAFETY: the function of this name and type, by its library's ABI; the caller's promise is that function's.
             let next = unsafe { core::mem::transmute::<*mut c_void, unsafe extern "C" fn($($type),*) -> c_int>(next) };
-            // SAFETY: as above.
+            // SAFETY: the next function of this name and type, called with what the caller promised for it.
             let call = || unsafe { next($($argument),*) };
             interpose!(@call $around call $($argument)*)
         }
@@ -67,18 +67,18 @@ macro_rules! interpose {
     (@call $around:ident $call:ident $($argument:ident)*) => { $around($call) };
 }
 
-/// For what binds the calling thread, or those that libc knows, and no other: the background thread ends after it.
+/// For what binds the calling thread, or the threads that libc has made, and no other: the background thread ends after it.
 fn after(call: impl FnOnce() -> c_int) -> c_int {
     let result = call();
     if result == 0 {
-        weir::aside::changed();
+        weir_linux::process::heap::BACKGROUND.program_has_changed();
     }
     result
 }
 
 /// For what is refused to a process of several threads: there is no background thread meanwhile.
 fn without(call: impl FnOnce() -> c_int) -> c_int {
-    weir::aside::without_thread(call)
+    weir_linux::process::heap::BACKGROUND.without_thread(call)
 }
 
 /// As [`without`], unless nothing that is kept apart by threads is asked for: descriptors and semaphores alone.

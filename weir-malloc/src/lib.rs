@@ -5,7 +5,7 @@
 //! `install -m 755 target/release/libweir_malloc.so /usr/local/lib/libweir.so && ldconfig`.
 //!
 //! Everything here is the thin skin between C's rules and [`weir::heap`]: names, alignments, `errno`,
-//! the constructor. Nothing here allocates, formats, unwinds or has thread-local storage.
+//! the constructor. Nothing here allocates, unwinds or has thread-local storage.
 //!
 //! | module | concept |
 //! |---|---|
@@ -16,17 +16,24 @@
 //! | `names` | the names under which C finds those two, glibc's second names among them |
 //! | `cxx_new`, `cxx_delete` | C++ `operator new` and `operator delete`; which form calls which |
 //! | `cxx_throw` | how a failed `new` throws from a library that cannot |
-//! | `weir_abi`, `cache_abi`, `zone_abi` | `weir.h`: what is idle; object caches; zones |
+//! | `weir_abi`, `ctl_abi`, `cache_abi`, `zone_abi` | `weir.h`: what is idle; settings and figures; object caches; zones |
+//! | `object_mark` | which objects of a cache the program holds, where a wrong free would go unnoticed |
+//! | `zone_runs` | where a zone's runs begin and end, so that only whole ones are freed |
 //! | `interposed` | `setuid`, `chroot`, `unshare` and their like, which Weir's thread makes room for |
 //! | `errno`, `text` | `errno`; text without allocating |
+//! | `misuse` | how a wrong call ends the process; the messages are [`weir_linux::messages`] |
 //! | `panic` | the end of the process, if Weir itself is at fault |
 #![no_std]
 // The functions here are called by C, by the contracts of the C and POSIX standards; each contract is named in
 // the function's own line rather than repeated in a section.
 #![allow(clippy::missing_safety_doc)]
 
+#[cfg(panic = "unwind")]
+extern crate std;
+
 mod c_abi;
 mod cache_abi;
+mod ctl_abi;
 mod cxx_delete;
 mod cxx_new;
 mod cxx_throw;
@@ -35,8 +42,11 @@ mod fast_path;
 mod glibc_abi;
 mod init;
 mod interposed;
+mod misuse;
 mod names;
+mod object_mark;
 mod panic;
 mod text;
 mod weir_abi;
 mod zone_abi;
+mod zone_runs;

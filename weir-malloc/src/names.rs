@@ -1,13 +1,13 @@
 //! The names under which C finds the functions: each function's first name and glibc's second ones.
 //!
 //! Programs that wrap malloc call the wrapped one by a second name, and a block from one name may be freed by the
-//! other, so all of them have to be ours. No exported function calls another: a call by name would go to whoever
-//! comes first in the process, such as that very wrapper, and never come back. (The operators of C++ are the exception:
+//! other, so all of them have to be ours. No exported function calls another: a call by name would go to the first
+//! definition in the process, such as that very wrapper, and never return. (The operators of C++ are the exception:
 //! there the standard says who calls whom by name, and programs count on it: see `cxx_new`.)
 
 use crate::fast_path::{allocate, free};
 use crate::glibc_abi::{self, MallInfo, MallInfo2};
-use crate::{c_abi, cache_abi, weir_abi, zone_abi};
+use crate::{c_abi, cache_abi, ctl_abi, weir_abi, zone_abi};
 use core::ffi::{c_char, c_int, c_uint, c_void};
 
 /// Exports a function, of the signature in brackets, under each of the names given.
@@ -41,8 +41,8 @@ macro_rules! export_malloc {
 
 export_malloc!(malloc __libc_malloc);
 
-/// Exports `free` under each of the names given. What else a form is passed is not trusted: a program that Weir was put
-/// under was never tested with a malloc that believes it.
+/// Exports `free` under each of the names given. What else a form is passed is not used: a program that Weir is
+/// preloaded into was never tested with a malloc that relies on it.
 macro_rules! export_free {
     ($($name:ident($($argument:ident: $type:ty),*);)*) => {$(
         #[doc = concat!("`", stringify!($name), "`. Null is allowed; `errno` is kept.")]
@@ -84,6 +84,13 @@ export! {
     weir_trim = weir_abi::trim [() -> c_int];
     weir_usage = weir_abi::usage [(out: *mut weir_abi::Usage, size: usize) -> c_int];
 
+    weir_ctl = ctl_abi::ctl [(
+        name: *const c_char,
+        old: *mut c_void,
+        old_len: *mut usize,
+        new: *const c_void,
+        new_len: usize
+    ) -> c_int];
     weir_set_reporting = zone_abi::set_reporting [(on: c_int)];
 
     weir_zone_create = zone_abi::create [(kind: c_uint, len: usize, fd: c_int) -> *mut zone_abi::Zone];

@@ -1,32 +1,18 @@
 //! The end of the process, if Weir itself is at fault.
+//!
+//! The library is built with `panic = "abort"`, as the workspace's profiles say, and then needs no standard library. Under a
+//! profile that unwinds, as when the published package is built by itself, the standard library's handler stands in; a panic
+//! ends the process there too, at the first C function.
+#![cfg(panic = "abort")]
 
-use crate::text::Text;
 use core::panic::PanicInfo;
-
-unsafe extern "C" {
-    safe fn abort() -> !;
-}
-
-/// Says one line on standard error and aborts. For failures after which no promise can be kept.
-#[cold]
-pub fn die(what: &str) -> ! {
-    let mut line = Text::<256>::new();
-    line.str("weir: ").str(what).str("\n");
-    line.to_stderr();
-    abort()
-}
+use weir_linux::messages;
 
 /// Names the place of the broken assumption. The message itself is left out: formatting it could panic again.
 #[panic_handler]
 fn panic(info: &PanicInfo<'_>) -> ! {
-    let mut line = Text::<512>::new();
-    line.str("weir: internal error");
-    if let Some(place) = info.location() {
-        line.str(" at ").str(place.file()).str(":").number(place.line() as usize);
-    }
-    line.str("; please report it\n");
-    line.to_stderr();
-    abort()
+    let (file, line) = info.location().map_or(("an unknown place", 0), |place| (place.file(), place.line()));
+    messages::internal_error(file, line)
 }
 
 // Unoptimised, the prebuilt `core` refers to the personality routine of Rust's unwinder. It is never called

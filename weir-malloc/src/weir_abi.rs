@@ -1,4 +1,4 @@
-//! `weir.h`: what a program that knows Weir can ask of it. The header is the documentation; the two are kept
+//! `weir.h`: what a program can do with Weir beyond malloc. The header is the documentation; the two are kept
 //! alike by a test that compiles it.
 
 use crate::errno::{EINVAL, fail};
@@ -22,7 +22,7 @@ pub fn version() -> *const u8 {
     concat!(env!("CARGO_PKG_VERSION"), "\0").as_ptr()
 }
 
-/// `weir_trim`: everything idle goes back to the OS now; 1 if anything went.
+/// `weir_trim`: everything idle is released now; 1 if anything was.
 pub fn trim() -> c_int {
     c_int::from(heap::trim())
 }

@@ -9,7 +9,7 @@ use std::os::fd::{AsRawFd, FromRawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, fchown, symlink};
 use std::path::{Path, PathBuf};
-use weir::stats::{FILE_MAGIC, FILE_PAGES, PAGE_BYTES, VERSION};
+use weir_core::telemetry::stats::{FILE_MAGIC, FILE_PAGES, PAGE_BYTES, VERSION};
 
 const BYTES: u64 = (FILE_PAGES * PAGE_BYTES) as u64;
 const SEALS: i32 = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;

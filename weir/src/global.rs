@@ -1,14 +1,14 @@
 //! Weir as a Rust program's global allocator.
 
 use core::alloc::{GlobalAlloc, Layout};
-use weir_core::size_class::{MAX_SIZE, MIN_ALIGN};
+use weir_core::base::size_class::{MAX_SIZE, MIN_ALIGN};
 
 use crate::heap;
 
 /// The process's heap as `#[global_allocator]`.
 ///
-/// Frees know the size, so small ones need not look it up. Where `libweir.so` is preloaded as well, the program's Rust
-/// half and its C half have a heap each; both give way.
+/// Frees pass the size, so small ones need not look it up. Where `libweir.so` is preloaded as well, the program's Rust
+/// part and its C part have a heap each; both release what is idle.
 ///
 /// ```
 /// #[global_allocator]
@@ -79,7 +79,7 @@ unsafe impl GlobalAlloc for Weir {
 /// # Safety
 /// `block` was allocated with `layout`, whose alignment is at most 16; `size` is not 0.
 unsafe fn realloc_by_size(block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-    use weir_core::size_class::class_of;
+    use weir_core::base::size_class::class_of;
     let (small, stays_small) = (layout.size() <= MAX_SIZE, size <= MAX_SIZE);
     if small && stays_small && class_of(layout.size()) == class_of(size) {
         return block;

@@ -1,81 +1,77 @@
-//! The process's heap: what `malloc` and `GlobalAlloc` stand on.
+//! The heap that the process's allocations come from, by plain functions: for code that needs more than
+//! [`GlobalAlloc`](core::alloc::GlobalAlloc) says, such as usable sizes, memory below 4 GiB, or a trim. They work whether
+//! or not [`Weir`](crate::Weir) is the global allocator.
+//!
+//! ```
+//! use weir::heap;
+//!
+//! // SAFETY: the block is used within its size, resized and freed once.
+//! unsafe {
+//!     let mut block = heap::alloc(100);
+//!     assert!(!block.is_null() && heap::usable_size(block) >= 100);
+//!     block.write_bytes(7, 100);
+//!     block = heap::realloc(block, 100_000);
+//!     assert_eq!(block.add(99).read(), 7);
+//!     heap::free(block);
+//! }
+//! // Free memory is released within about a second by itself; a program that is about to be idle can do it now.
+//! heap::trim();
+//! ```
 
-use core::ops::Deref;
-use core::sync::atomic::Ordering::Relaxed;
-use weir_core::heap::Heap;
-
-use crate::linux::{Linux, STATS};
-
-/// The one heap; public for fast paths written by hand, which address its fields by [`Heap::FAST`].
-#[doc(hidden)]
-pub static HEAP: Process = Process(Heap::new(Linux::new()));
-
-/// The engine on Linux.
-#[doc(hidden)]
-#[repr(transparent)]
-pub struct Process(Heap<Linux>);
-
-impl Process {
-    /// [`Heap::FAST`].
-    pub const FAST: [usize; 4] = Heap::<Linux>::FAST;
-
-    pub(crate) fn engine(&self) -> &Heap<Linux> {
-        &self.0
-    }
-
-    /// Lets the next free notify again.
-    pub(crate) fn forget_notice(&self) {
-        self.0.forget_notice();
-    }
-}
-
-impl Deref for Process {
-    type Target = Heap<Linux>;
-    #[inline(always)]
-    fn deref(&self) -> &Heap<Linux> {
-        &self.0
-    }
-}
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use weir_linux::platform::statics::STATS;
+use weir_linux::process::calls;
 
 /// Allocates `size` bytes aligned to 16; null when memory is refused. `size` 0 gives a block of its own.
 #[inline(always)]
 pub fn alloc(size: usize) -> *mut u8 {
-    HEAP.alloc(size)
+    calls::alloc(size)
 }
 
-/// [`alloc`] once its fast path has failed; null when memory is refused.
-#[cold]
-pub fn alloc_slow(size: usize) -> *mut u8 {
-    HEAP.alloc_slow(size)
-}
-
-/// Allocates `size` zero bytes.
+/// [`alloc`], where the whole usable size reads as zero.
 #[inline]
 pub fn alloc_zeroed(size: usize) -> *mut u8 {
-    HEAP.alloc_zeroed(size)
+    calls::alloc_zeroed(size)
 }
 
-/// Allocates `size` bytes aligned to `align`, a power of two.
+/// [`alloc`], aligned to `align`; null also where that is not a power of two.
+///
+/// ```
+/// let block = weir::heap::alloc_aligned(4096, 100);
+/// assert!(!block.is_null() && block.addr() % 4096 == 0);
+/// assert!(weir::heap::alloc_aligned(48, 100).is_null());
+/// // SAFETY: allocated here, and not used any more.
+/// unsafe { weir::heap::free(block) };
+/// ```
+#[inline]
 pub fn alloc_aligned(align: usize, size: usize) -> *mut u8 {
-    HEAP.alloc_aligned(align, size)
+    if align.is_power_of_two() { calls::alloc_aligned(align, size) } else { core::ptr::null_mut() }
 }
 
-/// Allocates whole pages below 4 GiB; null when there are none left.
+/// Allocates whole pages below 4 GiB, for compressed pointers and code generators; null when there are none left.
+///
+/// ```
+/// let block = weir::heap::alloc_low32(64 << 10);
+/// assert!(!block.is_null() && block.addr() < 1 << 32);
+/// // SAFETY: allocated here, and not used any more.
+/// unsafe { weir::heap::free(block) };
+/// ```
 pub fn alloc_low32(size: usize) -> *mut u8 {
-    HEAP.alloc_low32(size)
+    calls::alloc_low32(size)
 }
 
-/// Frees a block; null is allowed.
+/// Frees a block; null is allowed. A block that is free already, or a pointer that is no block, ends the process with a
+/// message, as far as it is seen (setting `abort_on_misuse`).
 ///
 /// # Safety
-/// The block was allocated here and nobody uses it any more.
+/// The block was allocated here and nothing uses it any more.
 #[inline(always)]
 pub unsafe fn free(block: *mut u8) {
     // SAFETY: as the caller promises.
-    unsafe { HEAP.free(block) }
+    unsafe { calls::free(block) }
 }
 
-/// Frees a block of known size (as it was asked for, at an alignment of at most 16).
+/// Frees a block of known size (as it was asked for, at an alignment of at most 16): cheaper than [`free`].
 ///
 /// # Safety
 /// As [`free`]; the size is that which the block was allocated with, or another of the same size class, and the block
@@ -83,7 +79,7 @@ pub unsafe fn free(block: *mut u8) {
 #[inline(always)]
 pub unsafe fn free_sized(block: *mut u8, size: usize) {
     // SAFETY: as the caller promises.
-    unsafe { HEAP.free_sized(block, size) }
+    unsafe { calls::free_sized(block, size) }
 }
 
 /// Resizes a block; null when memory is refused (the block is then as it was).
@@ -92,7 +88,7 @@ pub unsafe fn free_sized(block: *mut u8, size: usize) {
 /// The block was allocated here and not freed; `size` is not 0.
 pub unsafe fn realloc(block: *mut u8, size: usize) -> *mut u8 {
     // SAFETY: as the caller promises.
-    unsafe { HEAP.realloc(block, size) }
+    unsafe { calls::realloc(block, size) }
 }
 
 /// Bytes that a block can hold; 0 for null.
@@ -101,41 +97,55 @@ pub unsafe fn realloc(block: *mut u8, size: usize) -> *mut u8 {
 /// The block is null, or was allocated here and not freed.
 pub unsafe fn usable_size(block: *mut u8) -> usize {
     // SAFETY: as the caller promises.
-    unsafe { HEAP.usable_size(block) }
+    unsafe { calls::usable_size(block) }
 }
 
-/// Gives everything idle back to the system now; whether anything went.
+/// Releases everything idle now, whatever the pressure: caches down to nothing, free blocks, free pages. Returns whether
+/// anything was released.
+///
+/// ```
+/// drop(vec![1u8; 32 << 20]);
+/// weir::heap::trim();
+/// assert!(weir::heap::usage().idle_bytes < 32 << 20);
+/// ```
 pub fn trim() -> bool {
-    HEAP.trim() > 0
+    calls::trim() > 0
 }
 
-/// What the heap holds, in bytes (and blocks mapped on their own, a count).
+/// What the heap holds, in bytes (and the number of blocks mapped on their own). The numbers are read one after another
+/// while other threads go on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Usage {
-    /// Pages handed out to slabs and large runs.
+    /// Pages handed out to slabs and large runs, bytes.
     pub used_bytes: usize,
-    /// Free pages that are still resident.
+    /// Free pages that are still resident, bytes.
     pub idle_bytes: usize,
-    /// Blocks mapped on their own.
+    /// Blocks so large that each has a mapping of its own, bytes.
     pub mapped_bytes: usize,
-    /// Address space that the zones have grown to.
+    /// Address space that the heap has grown to, outside those mappings, bytes.
     pub heap_bytes: usize,
-    /// Metadata mapped.
+    /// Weir's own state, bytes.
     pub metadata_bytes: usize,
-    /// Blocks mapped on their own.
+    /// Blocks mapped on their own, a count.
     pub mapped_count: usize,
 }
 
 /// What the heap holds now.
+///
+/// ```
+/// let usage = weir::heap::usage();
+/// println!("{} KiB in use, {} KiB idle", usage.used_bytes >> 10, usage.idle_bytes >> 10);
+/// ```
 pub fn usage() -> Usage {
-    HEAP.publish();
-    let read = |counter: &core::sync::atomic::AtomicU64| counter.load(Relaxed) as usize;
+    calls::publish();
+    let read = |counter: &AtomicU64| counter.load(Relaxed) as usize;
     Usage {
         used_bytes: read(&STATS.used_bytes),
         idle_bytes: read(&STATS.idle_bytes),
         mapped_bytes: read(&STATS.mapped_bytes),
         heap_bytes: read(&STATS.heap_bytes),
         metadata_bytes: read(&STATS.metadata_bytes),
-        mapped_count: HEAP.mapped_count(),
+        mapped_count: calls::mapped_count(),
     }
 }

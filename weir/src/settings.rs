@@ -1,123 +1,72 @@
-//! What the environment says: parameters (`WEIR_` and a tunable's name), where the counters go, systemd's watch.
+//! Settings by name, while the program runs. The same names, in capitals behind `WEIR_`, are read from the environment at
+//! the start; `weir settings` prints the table.
+//!
+//! ```
+//! use weir::settings;
+//!
+//! settings::set("limit", "512M")?;
+//! assert_eq!(settings::get("limit")?, 512 << 20);
+//!
+//! let error = settings::set("limit", "12X").unwrap_err();
+//! assert_eq!(error.to_string(), "limit=12X: not a size (such as 64M); 0 or more bytes");
+//!
+//! for setting in settings::all() {
+//!     println!("{} = {} {}", setting.name, settings::get(setting.name)?, setting.unit);
+//! }
+//! # Ok::<(), settings::SettingError>(())
+//! ```
+//!
+//! A value counts from the next decision on. The calls wait for nothing, with two exceptions: `report` set to 0 waits for
+//! the release in flight, after which there is none (for a program that is about to pin memory, or to measure);
+//! `headroom_percent` waits for the end of the background thread, which is replaced by another.
 
-use core::cell::UnsafeCell;
-use core::ffi::CStr;
-use core::sync::atomic::{
-    AtomicBool,
-    Ordering::{Acquire, Relaxed, Release},
-};
-use weir_core::stats::{MAGIC, VERSION};
-use weir_core::tunables::{SetError, TABLE};
+use weir_core::telemetry::tunables::{Effect, TABLE};
+use weir_linux::platform::statics::TUNABLES;
+use weir_linux::process::calls;
+use weir_linux::process::heap::BACKGROUND;
 
-use crate::linux::{STATS, TUNABLES};
-use crate::message::Line;
-use crate::os::pressure_watch::Request;
-use crate::os::process;
-use crate::stats_page;
+pub use weir_core::telemetry::tunables::{Setting, SettingError, SettingErrorKind, Unit};
 
-static WATCH: Kept = Kept::new();
-static WATCH_WRITE: Kept = Kept::new();
-
-/// A value of the environment's, copied: programs that set their process title write over the original.
-struct Kept {
-    text: UnsafeCell<[u8; 512]>,
-    set: AtomicBool,
+/// All settings.
+pub fn all() -> impl Iterator<Item = &'static Setting> {
+    TABLE.iter()
 }
 
-// SAFETY: written once, before `set` and before there is a second thread; only read after.
-unsafe impl Sync for Kept {}
-
-impl Kept {
-    const fn new() -> Self {
-        Self { text: UnsafeCell::new([0; 512]), set: AtomicBool::new(false) }
-    }
-
-    /// Keeps `value` if it is not too long, the last byte staying zero.
-    fn keep(&self, value: &[u8]) {
-        // SAFETY: as for `Sync`.
-        let text = unsafe { &mut *self.text.get() };
-        if value.len() < text.len() && !self.set.load(Relaxed) {
-            text[..value.len()].copy_from_slice(value);
-            self.set.store(true, Release);
-        }
-    }
-
-    fn get(&self) -> Option<&CStr> {
-        // SAFETY: as for `Sync`.
-        self.set.load(Acquire).then(|| unsafe { &*self.text.get() }).and_then(|t| CStr::from_bytes_until_nul(t).ok())
-    }
-}
-
-/// Reads the environment.
+/// The current value of a setting, in its unit.
 ///
-/// # Safety
-/// `envp` is null or a null-terminated array of C strings that stay where they are.
-pub(crate) unsafe fn read(envp: *const *const u8) {
-    STATS.version.store(VERSION, Relaxed);
-    STATS.pid.store(process::getpid(), Relaxed);
-    STATS.magic.store(MAGIC, Relaxed);
-    let (mut at, mut stats) = (envp, None);
-    // SAFETY: as the caller promises.
-    while let Some(entry) = unsafe { at.as_ref() }.filter(|p| !p.is_null()) {
-        // SAFETY: a C string.
-        let text = unsafe { CStr::from_ptr((*entry).cast()) }.to_bytes();
-        match text.strip_prefix(b"WEIR_STATS=") {
-            Some(named) => stats = Some(named),
-            None => setting(text),
-        }
-        at = at.wrapping_add(1);
-    }
-    if let Some(named) = stats {
-        stats_page::take(named);
-    }
+/// # Errors
+/// [`SettingErrorKind::Unknown`].
+pub fn get(name: &str) -> Result<u64, SettingError> {
+    TUNABLES.get(name)
 }
 
-fn setting(bytes: &[u8]) {
-    let Some(equals) = bytes.iter().position(|&b| b == b'=') else { return };
-    let (name, value) = (&bytes[..equals], &bytes[equals + 1..]);
-    match name {
-        b"MEMORY_PRESSURE_WATCH" => WATCH.keep(value),
-        b"MEMORY_PRESSURE_WRITE" => WATCH_WRITE.keep(value),
-        _ => {
-            if let Some(name) = name.strip_prefix(b"WEIR_") {
-                tunable(name, value);
-            }
-        }
-    }
+/// Sets a setting from text: a number in its unit; of bytes also one such as `64M`.
+///
+/// # Errors
+/// The setting is not there, or the text not a value of it; then nothing has changed.
+pub fn set(name: &str, value: &str) -> Result<(), SettingError> {
+    TUNABLES.set(name, value).map(take_effect)
 }
 
-fn tunable(name: &[u8], value: &[u8]) {
-    let mut lower = [0u8; 40];
-    let Some(lower) = lower.get_mut(..name.len()) else { return };
-    lower.copy_from_slice(name);
-    lower.make_ascii_lowercase();
-    let mut line = Line::new();
-    let shown = |bytes: &[u8]| -> Line {
-        let mut text = Line::new();
-        text.push(bytes);
-        text
-    };
-    let said = match TUNABLES.set(lower, value) {
-        // What is unknown is said by `unknown_settings`.
-        Ok(()) | Err(SetError::Unknown) => return,
-        Err(SetError::NotANumber) => core::fmt::Write::write_fmt(
-            &mut line,
-            format_args!("weir: WEIR_{}={}: not a number (such as 16 or 64M); ignored", shown(name), shown(value)),
-        ),
-        Err(SetError::OutOfRange) => {
-            let range = TABLE.iter().find(|t| t.name.as_bytes() == &*lower).map_or((0, 0), |t| (t.min, t.max));
-            core::fmt::Write::write_fmt(
-                &mut line,
-                format_args!("weir: WEIR_{}={}: not in {}..={}; ignored", shown(name), shown(value), range.0, range.1),
-            )
-        }
-    };
-    if said.is_ok() {
-        line.say();
-    }
+/// Sets a setting from a number in its unit.
+///
+/// # Errors
+/// [`SettingErrorKind::Unknown`], [`SettingErrorKind::OutOfRange`]; then nothing has changed.
+///
+/// ```
+/// weir::settings::set_number("idle_ms", 500).unwrap();
+/// assert_eq!(weir::settings::get("idle_ms"), Ok(500));
+/// ```
+pub fn set_number(name: &str, value: u64) -> Result<(), SettingError> {
+    TUNABLES.set_number(name, value).map(take_effect)
 }
 
-/// The service manager's watch, as the environment asks for it.
-pub(crate) fn watch_request() -> Request<'static> {
-    Request::from_variables(WATCH.get().map(CStr::to_bytes), WATCH_WRITE.get().map(CStr::to_bytes))
+/// Does what follows from a new value.
+fn take_effect(setting: &Setting) {
+    match setting.effect() {
+        Effect::Wake => {}
+        Effect::Reporting => calls::set_reporting(TUNABLES.report.get() != 0),
+        Effect::Rearm => return BACKGROUND.program_has_changed(),
+    }
+    BACKGROUND.wake();
 }

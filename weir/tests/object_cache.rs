@@ -4,8 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use weir::caches::MakeError;
-use weir::{CacheBox, Kept, ObjectCache, Refused};
+use weir::{AllocError, CacheBox, CacheError, ObjectCache, Retained};
 
 /// Counts itself.
 struct Counted<'a>(&'a AtomicUsize);
@@ -58,11 +57,14 @@ fn a_limit_gives_the_value_back() {
     let cache = ObjectCache::<String>::builder("limited").limit(2).build().unwrap();
     let one = cache.alloc("one".into()).unwrap();
     let _two = cache.alloc("two".into()).unwrap();
-    let Err(Refused(three)) = cache.alloc("three".into()) else { panic!("a third object of two") };
+    let Err(AllocError(three)) = cache.alloc("three".into()) else { panic!("a third object of two") };
     assert_eq!(three, "three");
     drop(one);
     assert_eq!(*cache.alloc(three).unwrap(), "three");
     cache.set_limit(10).unwrap();
+    let unlimited = ObjectCache::<String>::new("unlimited").unwrap();
+    assert_eq!(unlimited.set_limit(10), Err(CacheError::NotLimited));
+    assert_eq!((cache.stats().limit, unlimited.stats().limit), (Some(10), None));
 }
 
 #[test]
@@ -76,7 +78,10 @@ fn alignments_and_sizes_are_kept() {
     let _unit = nothing.alloc(()).unwrap();
     let pages = ObjectCache::<u8>::builder("pages").align(4096).build().unwrap();
     assert!((&raw const *pages.alloc(1).unwrap()).addr().is_multiple_of(4096));
-    assert_eq!(ObjectCache::<[u8; 200_000]>::new("large").err(), Some(MakeError::Size));
+    assert_eq!(
+        ObjectCache::<[u8; 200_000]>::new("large").err(),
+        Some(CacheError::ObjectSize { size: 200_000, max: 131_072 })
+    );
 }
 
 /// What is kept: a buffer that is dear to make, and how often it was used.
@@ -94,8 +99,8 @@ fn kept_values_are_made_once_and_dropped_when_their_slab_goes() {
         MADE.fetch_add(1, Relaxed);
         Some(Buffer { bytes: vec![0; 100], uses: 0, _counted: Counted::new(&ALIVE) })
     };
-    let cache: ObjectCache<Buffer, Kept> =
-        ObjectCache::builder("kept").kept(new, |buffer| buffer.uses += 1, |buffer| buffer.bytes[0] = 0).unwrap();
+    let cache: ObjectCache<Buffer, Retained> =
+        ObjectCache::builder("kept").retained(new, |buffer| buffer.uses += 1, |buffer| buffer.bytes[0] = 0).unwrap();
     for _ in 0..10 {
         let mut boxes: Vec<_> = (0..200).map(|_| cache.alloc().unwrap()).collect();
         assert!(boxes.iter_mut().all(|buffer| std::mem::replace(&mut buffer.bytes[0], 1) == 0));
@@ -121,7 +126,7 @@ fn kept_values_are_made_once_and_dropped_when_their_slab_goes() {
 
 #[test]
 fn a_value_that_cannot_be_made_fails_the_allocation() {
-    let cache: ObjectCache<u64, Kept> = ObjectCache::builder("none").kept(|| None, |_| (), |_| ()).unwrap();
+    let cache: ObjectCache<u64, Retained> = ObjectCache::builder("none").retained(|| None, |_| (), |_| ()).unwrap();
     assert!(cache.alloc().is_none());
     assert_eq!(cache.stats().failures, 1);
 }
@@ -136,7 +141,7 @@ fn objects_go_from_thread_to_thread() {
     assert!(consumer.join().unwrap());
     let stats = cache.stats();
     // A free that was interrupted between its count and its commit is counted twice.
-    assert!(stats.used == 0 && (100_000..101_000).contains(&stats.requests), "{stats}");
+    assert!(stats.used == 0 && (100_000..101_000).contains(&stats.allocations), "{stats}");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use weir::{CacheBox, Kept, ObjectCache};
+use weir::{CacheBox, ObjectCache, Retained};
 
 /// Counts itself; its drop panics if it is the `bad` one.
 struct Counted<'a> {
@@ -86,9 +86,9 @@ fn a_batch_whose_values_cannot_be_made_keeps_what_was_and_frees_the_rest() {
 fn hooks_of_kept_values_may_panic() {
     static COUNT: AtomicUsize = AtomicUsize::new(0);
     let every_third = || assert!(!COUNT.fetch_add(1, Relaxed).is_multiple_of(3), "a third");
-    let cache: ObjectCache<u64, Kept> = ObjectCache::builder("bad hooks")
+    let cache: ObjectCache<u64, Retained> = ObjectCache::builder("bad hooks")
         .limit(100)
-        .kept(|| Some(7), move |_| every_third(), move |_| every_third())
+        .retained(|| Some(7), move |_| every_third(), move |_| every_third())
         .unwrap();
     let mut failed = 0;
     for _ in 0..1000 {
@@ -112,8 +112,8 @@ fn a_kept_value_that_cannot_be_made_leaves_nothing_behind() {
         assert!(MADE.fetch_add(1, Relaxed) % 10 != 9 || MADE.load(Relaxed) > 100, "the tenth");
         Some(Counted::new(&ALIVE, false))
     };
-    let cache: ObjectCache<Counted<'static>, Kept> =
-        ObjectCache::builder("bad slabs").limit(1000).kept(new, |_| (), |_| ()).unwrap();
+    let cache: ObjectCache<Counted<'static>, Retained> =
+        ObjectCache::builder("bad slabs").limit(1000).retained(new, |_| (), |_| ()).unwrap();
     let used = weir::heap::usage().used_bytes;
     let mut failed = 0;
     while failed < 5 {

@@ -18,7 +18,7 @@ fn alone() -> MutexGuard<'static, ()> {
     static ONE: Mutex<()> = Mutex::new(());
     let alone = ONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     // One burst after the other looks as if memory went too early, and would make the heap wait longer.
-    weir::set_tunable(b"refault_percent", b"100").unwrap();
+    weir::settings::set("refault_percent", "100").unwrap();
     alone
 }
 
@@ -143,9 +143,9 @@ fn idle_memory_comes_back_also_in_a_child() {
 fn the_background_thread_can_be_sent_away_and_had_back() {
     let _alone = alone();
     burst_comes_back();
-    weir::set_tunable(b"background", b"0").unwrap();
+    weir::settings::set("background", "0").unwrap();
     wait_until("the thread to end", || !has_background_thread());
-    weir::set_tunable(b"background", b"1").unwrap();
+    weir::settings::set("background", "1").unwrap();
     burst_comes_back();
 }
 
@@ -155,7 +155,7 @@ fn the_background_thread_can_be_sent_away_and_had_back() {
 fn says_its_settings() {
     // SAFETY: no arguments.
     let secure = unsafe { libc::getauxval(libc::AT_SECURE) };
-    println!("idle_ms={} secure={secure}", weir::process_tunables().idle_ms.get());
+    println!("idle_ms={} secure={secure}", weir::settings::get("idle_ms").unwrap());
 }
 
 fn settings_of(program: &std::path::Path, change: impl FnOnce(&mut Command)) -> String {
@@ -174,7 +174,7 @@ fn the_environment_is_read() {
 
 /// A file as `weir run` makes it.
 fn statistics_file() -> File {
-    use weir::stats::{FILE_MAGIC, FILE_PAGES, PAGE_BYTES, VERSION};
+    use weir_core::telemetry::stats::{FILE_MAGIC, FILE_PAGES, PAGE_BYTES, VERSION};
     // SAFETY: makes a descriptor, which is the file's alone.
     let file = unsafe {
         let fd = libc::memfd_create(c"test".as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING);
@@ -184,8 +184,13 @@ fn statistics_file() -> File {
     file.set_permissions(PermissionsExt::from_mode(0o600)).unwrap();
     file.set_len((FILE_PAGES * PAGE_BYTES) as u64).unwrap();
     file.write_all_at(&FILE_MAGIC.to_ne_bytes(), 0).unwrap();
-    file.write_all_at(&VERSION.to_ne_bytes(), std::mem::offset_of!(weir::stats::Header, version) as u64).unwrap();
-    file.write_all_at(&1u64.to_ne_bytes(), std::mem::offset_of!(weir::stats::Header, next) as u64).unwrap();
+    file.write_all_at(
+        &VERSION.to_ne_bytes(),
+        std::mem::offset_of!(weir_core::telemetry::stats::Header, version) as u64,
+    )
+    .unwrap();
+    file.write_all_at(&1u64.to_ne_bytes(), std::mem::offset_of!(weir_core::telemetry::stats::Header, next) as u64)
+        .unwrap();
     // SAFETY: acts on the file's seals only.
     assert_eq!(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, libc::F_SEAL_SHRINK) }, 0);
     file
@@ -210,7 +215,7 @@ fn a_setuid_program_does_not_trust_the_environment() {
     let name = format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd());
     let next = || {
         let mut next = [0; 8];
-        file.read_exact_at(&mut next, std::mem::offset_of!(weir::stats::Header, next) as u64).unwrap();
+        file.read_exact_at(&mut next, std::mem::offset_of!(weir_core::telemetry::stats::Header, next) as u64).unwrap();
         u64::from_ne_bytes(next)
     };
     let said = settings_of(&program, |command| {

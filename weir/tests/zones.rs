@@ -3,27 +3,26 @@
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
-use weir::os::mman;
-use weir::os::syscall::{Errno, check, syscall2};
 use weir::zone::{BLOCK, MAX_RUN, Zone, ZoneError};
+use weir_linux::os::mman;
+use weir_linux::os::syscall::{Errno, check, syscall2};
 
 const PAGE: usize = 4096;
 const MIB: usize = 1 << 20;
 
 /// Resident pages of a zone.
 fn resident(zone: &Zone) -> usize {
-    let (at, len) = zone.range();
-    let mut pages = vec![0u8; len / PAGE];
-    mman::mincore(at.as_ptr(), &mut pages, PAGE).unwrap();
+    let mut pages = vec![0u8; zone.size() / PAGE];
+    mman::mincore(zone.as_ptr().as_ptr(), &mut pages, PAGE).unwrap();
     pages.iter().filter(|&&page| page & 1 == 1).count()
 }
 
 /// Fills the zone, and frees all but the first of each eight runs; those are returned with their fill.
 fn use_it(zone: &Zone) -> Vec<(weir::zone::Pages<'_>, u8)> {
     let mut runs: Vec<_> = std::iter::from_fn(|| zone.alloc(128 << 10)).collect();
-    assert_eq!(runs.len(), zone.range().1 / (128 << 10));
+    assert_eq!(runs.len(), zone.size() / (128 << 10));
     for (i, run) in runs.iter_mut().enumerate() {
-        run.as_mut_slice().fill(i as u8 | 1);
+        run.fill(i as u8 | 1);
     }
     let kept = runs.into_iter().enumerate().filter(|(i, _)| i % 8 == 0).map(|(i, run)| (run, i as u8 | 1));
     kept.collect()
@@ -46,7 +45,7 @@ fn trimmed(holds: impl Fn() -> bool) -> bool {
 }
 
 fn intact(kept: &[(weir::zone::Pages<'_>, u8)]) -> bool {
-    kept.iter().all(|(run, byte)| run.as_slice().iter().all(|b| b == byte))
+    kept.iter().all(|(run, byte)| run.iter().all(|b| b == byte))
 }
 
 fn memfd(len: usize) -> Option<OwnedFd> {
@@ -81,7 +80,7 @@ fn private_memory_leaves_and_reads_as_zero_again() {
     assert!(trimmed(|| resident(&zone) == 2 * MIB / PAGE));
     assert!(intact(&kept));
     let again = zone.alloc(64 << 10).unwrap();
-    assert!(again.was_zero() && again.as_slice().iter().all(|&b| b == 0));
+    assert!(again.was_zero() && again.iter().all(|&b| b == 0));
 }
 
 #[test]
@@ -92,8 +91,11 @@ fn a_file_gets_holes_where_it_is_free() {
     let kept = use_it(&zone);
     assert!(trimmed(|| blocks_of(&fd) == 2 * MIB as u64));
     assert!(intact(&kept) && zone.is_reported());
-    assert!(zone.alloc(4096).is_some_and(|pages| pages.as_slice().iter().all(|&b| b == 0)));
-    assert_eq!(Zone::from_memfd(fd.as_raw_fd(), 18 * MIB).err(), Some(ZoneError::Length));
+    assert!(zone.alloc(4096).is_some_and(|pages| pages.iter().all(|&b| b == 0)));
+    assert_eq!(
+        Zone::from_memfd(fd.as_raw_fd(), 18 * MIB).err(),
+        Some(ZoneError::FileTooShort { size: 18 * MIB, file: 16 << 20 })
+    );
 }
 
 #[test]
@@ -115,7 +117,7 @@ fn a_sealed_file_keeps_its_memory_and_loses_nothing() {
     const F_SEAL_FUTURE_WRITE: usize = 16;
     // SAFETY: seals a file; no memory is involved.
     let sealed = unsafe {
-        weir::os::syscall::syscall3(
+        weir_linux::os::syscall::syscall3(
             linux_raw_sys::general::__NR_fcntl,
             fd.as_raw_fd() as usize,
             F_ADD_SEALS,
@@ -129,7 +131,7 @@ fn a_sealed_file_keeps_its_memory_and_loses_nothing() {
     let kept = use_it(&zone);
     weir::heap::trim();
     assert!(intact(&kept));
-    assert!(zone.usage().idle > 0 || blocks_of(&fd) < 4 * MIB as u64);
+    assert!(zone.usage().idle_bytes > 0 || blocks_of(&fd) < 4 * MIB as u64);
 }
 
 /// Huge pages of 2 MiB in the system's pool, for as long as it lives.
@@ -177,8 +179,8 @@ fn an_empty_pool_of_huge_pages_is_no_memory() {
     // More than the pool has, by a half.
     let zone = Zone::hugetlb(free_in_pool() as usize * BLOCK * 3 / 2 / BLOCK * BLOCK).unwrap();
     let mut runs: Vec<_> = std::iter::from_fn(|| zone.alloc(BLOCK)).collect();
-    assert!(runs.len() >= 2 && runs.len() * BLOCK < zone.range().1);
-    runs.iter_mut().for_each(|run| run.as_mut_slice().fill(5));
+    assert!(runs.len() >= 2 && runs.len() * BLOCK < zone.size());
+    runs.iter_mut().for_each(|run| run.fill(5));
     drop(runs);
     assert!(trimmed(|| resident(&zone) == 0));
 }
@@ -193,15 +195,15 @@ fn a_file_in_huge_pages_gives_them_back_to_the_pool() {
     let zone = Zone::from_memfd(fd.as_raw_fd(), 8 * MIB).unwrap();
     assert_eq!(free_in_pool(), before, "none is taken before it is handed out");
     let mut first = zone.alloc(MIB).unwrap();
-    first.as_mut_slice().fill(9);
+    first.fill(9);
     let rest: Vec<_> = std::iter::from_fn(|| zone.alloc(MIB)).collect();
     assert_eq!((rest.len(), free_in_pool()), (7, before - 4));
     drop(rest);
     assert!(trimmed(|| free_in_pool() == before - 1), "the huge page that is in use in part stays");
-    assert!(first.as_slice().iter().all(|&b| b == 9));
+    assert!(first.iter().all(|&b| b == 9));
     drop(first);
     assert!(trimmed(|| free_in_pool() == before) && zone.is_reported());
-    assert!(zone.alloc(BLOCK).is_some_and(|run| run.as_slice().iter().all(|&b| b == 0)));
+    assert!(zone.alloc(BLOCK).is_some_and(|run| run.iter().all(|&b| b == 0)));
 }
 
 #[test]
@@ -210,12 +212,12 @@ fn huge_pages_go_whole_or_not_at_all() {
     let Some(_pool) = Pool::with(4) else { return };
     let zone = Zone::hugetlb(8 * MIB).unwrap();
     let mut first = zone.alloc(MIB).unwrap();
-    first.as_mut_slice().fill(9);
+    first.fill(9);
     let rest: Vec<_> = std::iter::from_fn(|| zone.alloc(MIB)).collect();
     assert_eq!(rest.len(), 7);
     drop(rest);
     assert!(trimmed(|| resident(&zone) == BLOCK / PAGE), "the huge page that is in use in part stays");
-    assert!(first.as_slice().iter().all(|&b| b == 9));
+    assert!(first.iter().all(|&b| b == 9));
     drop(first);
     assert!(trimmed(|| resident(&zone) == 0));
 }
@@ -231,7 +233,7 @@ fn locked_memory_stays_and_says_so() {
     drop(use_it(&zone));
     weir::heap::trim();
     assert_eq!(resident(&zone), 2 * MIB / PAGE);
-    assert_eq!(zone.usage().idle, 2 * MIB / PAGE);
+    assert_eq!(zone.usage().idle_bytes, 2 * MIB);
     // Pages that were used before are not taken for zero.
     assert!(!zone.alloc(4096).unwrap().was_zero());
 }
@@ -240,12 +242,13 @@ fn locked_memory_stays_and_says_so() {
 fn lengths_and_runs_have_limits() {
     let _alone = alone();
     for len in [0, PAGE, 2 * MIB + PAGE, usize::MAX / BLOCK * BLOCK] {
-        assert_eq!(Zone::anonymous(len).err(), Some(ZoneError::Length));
+        assert_eq!(Zone::anonymous(len).err(), Some(ZoneError::Size { size: len }));
     }
     let zone = Zone::anonymous(8 * MIB).unwrap();
     assert!(zone.alloc(0).is_none() && zone.alloc(MAX_RUN + 1).is_none() && zone.alloc_aligned(1, 3).is_none());
-    assert!(zone.alloc_aligned(1, MAX_RUN).is_some_and(|run| run.as_slice().as_ptr().addr().is_multiple_of(MAX_RUN)));
-    assert_eq!(Zone::from_memfd(-1, 2 * MIB).err(), Some(ZoneError::Refused(Errno::EBADF)));
+    assert!(zone.alloc_aligned(1, MAX_RUN).is_some_and(|run| run.as_ptr().addr().is_multiple_of(MAX_RUN)));
+    let Err(ZoneError::Os(why)) = Zone::from_memfd(-1, 2 * MIB) else { panic!("a zone of no file") };
+    assert_eq!((why.errno(), why.to_string()), (Errno::EBADF.0, "EBADF (9)".to_owned()));
 }
 
 #[test]
@@ -255,10 +258,10 @@ fn a_child_of_fork_leaves_a_shared_zone_to_its_parent() {
     let zone = Zone::from_memfd(fd.as_raw_fd(), 4 * MIB).unwrap();
     let own = Zone::anonymous(4 * MIB).unwrap();
     let mut kept = zone.alloc(MIB).unwrap();
-    kept.as_mut_slice().fill(3);
-    zone.alloc(2 * MIB).unwrap().as_mut_slice().fill(4);
+    kept.fill(3);
+    zone.alloc(2 * MIB).unwrap().fill(4);
     // The parent's background thread is not to give back meanwhile what the child must not.
-    weir::set_tunable(b"report", b"0").unwrap();
+    weir::settings::set("report", "0").unwrap();
     let before = blocks_of(&fd);
     unsafe extern "C" {
         fn fork() -> i32;
@@ -270,16 +273,16 @@ fn a_child_of_fork_leaves_a_shared_zone_to_its_parent() {
         let child = fork();
         if child == 0 {
             let left_alone = zone.alloc(4096).is_none() && own.alloc(4096).is_some();
-            let switched = weir::set_tunable(b"report", b"1").is_ok();
+            let switched = weir::settings::set("report", "1").is_ok();
             weir::heap::trim();
-            _exit(i32::from(!(left_alone && switched && kept.as_slice()[0] == 3)));
+            _exit(i32::from(!(left_alone && switched && kept[0] == 3)));
         }
         let mut status = -1;
         assert_eq!(waitpid(child, &mut status, 0), child);
         assert_eq!(status, 0);
     }
     assert_eq!(blocks_of(&fd), before, "the child gave its parent's memory back");
-    weir::set_tunable(b"report", b"1").unwrap();
-    assert!(kept.as_slice().iter().all(|&b| b == 3));
+    weir::settings::set("report", "1").unwrap();
+    assert!(kept.iter().all(|&b| b == 3));
     assert!(trimmed(|| blocks_of(&fd) == MIB as u64));
 }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// What went wrong, in one line that says what to do, and the status to exit with.
+/// An error: one line with what went wrong and what to do, and the exit status.
 #[derive(Debug)]
 pub struct Failure {
     /// Exit status.
@@ -10,13 +10,13 @@ pub struct Failure {
     message: String,
 }
 
-/// Weir itself cannot go on. 125, as `env` and `timeout` have it, keeps 126 and 127 for the program.
-pub const OWN: i32 = 125;
+/// Exit status if Weir itself fails: 125, as of `env` and `timeout`, which leaves 126 and 127 to the program.
+pub const WEIR_FAILED: i32 = 125;
 
 impl Failure {
-    /// Weir itself cannot go on.
-    pub fn own(message: String) -> Self {
-        Self { status: OWN, message }
+    /// Weir itself fails.
+    pub fn of_weir(message: String) -> Self {
+        Self { status: WEIR_FAILED, message }
     }
     /// The program is there but cannot be executed.
     pub fn not_executable(message: String) -> Self {

@@ -1,4 +1,4 @@
-//! What every command needs: errors, sizes and times, and writing where nobody may read.
+//! What every command needs: errors, sizes and times, results in files, output.
 
 pub mod failure;
 pub mod output;

@@ -1,19 +1,19 @@
-//! Writing to streams that may be closed, full, or a pipe that nobody reads.
+//! Writing to streams that may be closed, full, or a pipe without a reader.
 
 use crate::base::failure::Failure;
 use std::fmt;
 use std::io::Write;
 
-/// Writes to standard error. What cannot be said there can be said nowhere, and is no reason to fail.
+/// Writes to standard error. A failure is ignored: there is no other place to report it.
 pub fn say(text: fmt::Arguments) {
     let _ = std::io::stderr().write_all(text.to_string().as_bytes());
 }
 
-/// Writes a command's result to standard output. A reader that has seen enough ends the command, as any other's.
+/// Writes a command's result to standard output. If the reader closes the pipe, SIGPIPE ends the command.
 pub fn print(text: &str) -> Result<(), Failure> {
-    // SAFETY: sets a signal's default action; the standard library ignores this one.
+    // SAFETY: sets the default action of a signal that the standard library set to be ignored; no handler is involved.
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
     let mut out = std::io::stdout();
     let done = out.write_all(text.as_bytes()).and_then(|()| out.flush());
-    done.map_err(|e| Failure::own(format!("cannot write to standard output: {e}")))
+    done.map_err(|e| Failure::of_weir(format!("cannot write to standard output: {e}")))
 }

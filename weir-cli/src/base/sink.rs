@@ -8,14 +8,14 @@ use std::io::{Result, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-/// Where a result goes: standard output for `-`, else a file.
-pub enum Sink {
+/// The destination of a result: standard output for `-`, else a file.
+pub enum ResultFile {
     Output,
     File(File),
 }
 
-impl Sink {
-    /// Opens what `option` names, without emptying it: a file is to lose nothing if the program cannot be run.
+impl ResultFile {
+    /// Opens what `option` names, without truncating it: an earlier result is kept if the program cannot be run.
     pub fn open(option: &str, path: &Path) -> std::result::Result<Self, Failure> {
         if path == Path::new("-") {
             return Ok(Self::Output);
@@ -39,11 +39,11 @@ impl Sink {
     }
 }
 
-/// Opens a file for a result that is written as it comes.
+/// Opens a file for results that are written while the program runs.
 pub fn create(option: &str, path: &Path) -> std::result::Result<File, Failure> {
     if path == Path::new("-") {
         let say = format!("{option} -: the program writes to standard output as well: give {option} a file");
-        return Err(Failure::own(say));
+        return Err(Failure::of_weir(say));
     }
     open(path).and_then(|file| empty(&file).map(|()| file)).map_err(|e| refusal(option, path, &e))
 }
@@ -65,7 +65,7 @@ fn empty(file: &File) -> Result<()> {
 
 fn refusal(option: &str, path: &Path, error: &std::io::Error) -> Failure {
     let path = path.display();
-    Failure::own(if Errno::from_io_error(error) == Some(Errno::NXIO) {
+    Failure::of_weir(if Errno::from_io_error(error) == Some(Errno::NXIO) {
         format!("cannot write {path}: nothing reads it: start the reader of the pipe first, or give {option} a file")
     } else {
         format!("cannot write {path}: {error}: give {option} a file that can be made")

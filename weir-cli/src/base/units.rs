@@ -1,14 +1,15 @@
 //! Sizes and times as people write and read them.
 
+use bytesize::ByteSize;
 use std::time::Duration;
 
-/// No program's resident set is smaller: a limit below it is a slip of the unit.
+/// Every program's resident set is larger, bytes: a smaller limit is a wrong unit.
 const LEAST_LIMIT: u64 = 1 << 20;
 /// Shortest and longest interval between two lines.
 const INTERVALS: [Duration; 2] = [Duration::from_millis(10), Duration::from_secs(24 * 3600)];
 
-/// A size such as `64M`; binary units. A number alone is refused: bytes, as the variable `WEIR_LIMIT` has it, are not
-/// what anybody means here.
+/// Reads a size such as `64M`, by the same rules as the variable `WEIR_LIMIT`, so the units are binary (`bytesize` reads
+/// M as a million). A number without a unit is refused: it would mean bytes, and no limit is meant in them.
 pub fn parse_limit(text: &str) -> Result<u64, String> {
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
     let without_blanks: String = text.split_whitespace().collect();
@@ -18,12 +19,14 @@ pub fn parse_limit(text: &str) -> Result<u64, String> {
     if is_number(text) {
         return Err(format!("{text} what? write {text}M (MiB) or {text}G (GiB)"));
     }
-    match weir::tunables::parse_size(text.as_bytes()) {
+    match weir_core::telemetry::tunables::parse_size(text.as_bytes()) {
         Some(size) if size >= LEAST_LIMIT => Ok(size),
         Some(size) => {
             Err(format!("`{text}` is {}, less than any program takes: write K, M or G, such as 64M", bytes(size)))
         }
-        None if without_blanks != text && weir::tunables::parse_size(without_blanks.as_bytes()).is_some() => {
+        None if without_blanks != text
+            && weir_core::telemetry::tunables::parse_size(without_blanks.as_bytes()).is_some() =>
+        {
             Err(format!("`{text}` has a blank: write {without_blanks}"))
         }
         None if text.split_once('.').is_some_and(|(whole, _)| is_number(whole)) => {
@@ -33,7 +36,7 @@ pub fn parse_limit(text: &str) -> Result<u64, String> {
     }
 }
 
-/// A time such as `500ms`, `2s` or `1m`. A number alone is refused.
+/// Reads a time such as `500ms`, `2s` or `1m`. A number without a unit is refused.
 pub fn parse_interval(text: &str) -> Result<Duration, String> {
     if !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit()) {
         return Err(format!("{text} what? write {text}s for seconds, or {text}ms"));
@@ -47,22 +50,12 @@ pub fn parse_interval(text: &str) -> Result<Duration, String> {
     Err(format!("`{text}` is {}: write a time from {least} to {most}", humantime::format_duration(time)))
 }
 
-/// Bytes with a binary unit and three digits or so.
+/// Bytes with a binary unit and one decimal.
 pub fn bytes(count: u64) -> String {
-    const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
-    if count < 1024 {
-        return format!("{count} B");
-    }
-    let mut value = count as f64 / 1024.0;
-    let mut unit = 0;
-    while value >= 1024.0 && unit + 1 < UNITS.len() {
-        value /= 1024.0;
-        unit += 1;
-    }
-    format!("{value:.1} {}", UNITS[unit])
+    ByteSize::b(count).display().iec().to_string()
 }
 
-/// Nanoseconds with a fitting unit.
+/// Nanoseconds in one fitting unit; `humantime` writes all digits, such as `2ms 512us 37ns`.
 pub fn nanoseconds(ns: u64) -> String {
     match ns {
         0..1_000 => format!("{ns} ns"),
@@ -122,7 +115,7 @@ mod tests {
     #[test]
     fn sizes_and_times_are_written() {
         assert_eq!([bytes(0), bytes(1023), bytes(1536), bytes(5 << 30)], ["0 B", "1023 B", "1.5 KiB", "5.0 GiB"]);
-        assert_eq!(bytes(u64::MAX), "16384.0 PiB");
+        assert_eq!(bytes(u64::MAX), "16.0 EiB");
         assert_eq!([nanoseconds(5), nanoseconds(1_500), nanoseconds(2_500_000)], ["5 ns", "1.5 us", "2.5 ms"]);
         assert_eq!(nanoseconds(1_500_000_000), "1.50 s");
     }

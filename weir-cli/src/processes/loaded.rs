@@ -1,26 +1,26 @@
-//! Whether a running process has Weir in it, and why not.
+//! Whether a running process has loaded the library, and why not.
 
-use crate::processes::elf;
+use crate::processes::program_file;
 use crate::processes::stats_file;
 use procfs::ProcError;
 use procfs::process::{MMapPath, MemoryMaps, Process};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// What is known of a process.
+/// Whether a process has loaded Weir's library.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Loaded {
-    /// The library has not been there since then: the process may be about to load it.
-    NotSince(Instant),
-    /// It is there, and the process has the statistics file.
-    Yes,
-    /// It is there, but the process could not open the statistics file.
-    Uncounted,
-    /// It will not be there, for this reason.
-    No(String),
+pub enum LibraryState {
+    /// Not loaded when first looked at, which was then: the process may be about to load it.
+    MissingSince(Instant),
+    /// Loaded, and the process has mapped the statistics file.
+    Loaded,
+    /// Loaded, but the process could not open the statistics file.
+    LoadedUncounted,
+    /// Not loaded, for this reason; that will not change before the process runs another program.
+    Absent(String),
 }
 
-/// A process that has not loaded it for so long has begun without it: the loader takes some milliseconds.
+/// A process without the library after this time has started without it: the loader takes some milliseconds.
 const LOADING: Duration = Duration::from_millis(200);
 
 /// The library's name as the maps of a process that loaded it have it.
@@ -29,32 +29,32 @@ pub fn name_in_maps(library: &Path) -> String {
     real.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-/// Judges a process by its mappings. What was judged before holds as long as it runs the same program.
-pub fn judge(process: &Process, before: Option<&Loaded>, library: &str) -> Loaded {
-    if let Some(known @ (Loaded::Yes | Loaded::Uncounted | Loaded::No(_))) = before {
+/// Determines the state from the mappings of a process. A final state stays as long as it runs the same program.
+pub fn judge(process: &Process, before: Option<&LibraryState>, library: &str) -> LibraryState {
+    if let Some(known @ (LibraryState::Loaded | LibraryState::LoadedUncounted | LibraryState::Absent(_))) = before {
         return known.clone();
     }
     let why = match process.maps() {
         // It has no memory any more.
-        Ok(maps) if maps.0.is_empty() => return before.cloned().unwrap_or(Loaded::NotSince(Instant::now())),
-        Ok(maps) if is_among(&maps, stats_file::NAME_IN_MAPS) => return Loaded::Yes,
-        Ok(maps) if is_among(&maps, library) => return after_loading(before, Loaded::Uncounted),
+        Ok(maps) if maps.0.is_empty() => return before.cloned().unwrap_or(LibraryState::MissingSince(Instant::now())),
+        Ok(maps) if is_among(&maps, stats_file::NAME_IN_MAPS) => return LibraryState::Loaded,
+        Ok(maps) if is_among(&maps, library) => return after_loading(before, LibraryState::LoadedUncounted),
         Ok(_) => "did not load it: LD_PRELOAD was cleared or is not heeded",
-        Err(ProcError::PermissionDenied(_)) => "cannot be looked into: it has other rights",
-        Err(_) => return before.cloned().unwrap_or(Loaded::NotSince(Instant::now())),
+        Err(ProcError::PermissionDenied(_)) => "cannot be read: it has other rights",
+        Err(_) => return before.cloned().unwrap_or(LibraryState::MissingSince(Instant::now())),
     };
-    if let Some(why) = elf::unfitness(Path::new(&format!("/proc/{}/exe", process.pid()))) {
-        return Loaded::No(why.to_owned());
+    if let Some(why) = program_file::unfitness(Path::new(&format!("/proc/{}/exe", process.pid()))) {
+        return LibraryState::Absent(why.to_owned());
     }
-    after_loading(before, Loaded::No(why.to_owned()))
+    after_loading(before, LibraryState::Absent(why.to_owned()))
 }
 
-/// The judgement on a process that has had the time to load the library.
-fn after_loading(before: Option<&Loaded>, judgement: Loaded) -> Loaded {
+/// The state of a process that has had the time to load the library; before that time, the one it had.
+fn after_loading(before: Option<&LibraryState>, judgement: LibraryState) -> LibraryState {
     match before {
-        Some(Loaded::NotSince(begun)) if begun.elapsed() >= LOADING => judgement,
+        Some(LibraryState::MissingSince(begun)) if begun.elapsed() >= LOADING => judgement,
         Some(known) => known.clone(),
-        None => Loaded::NotSince(Instant::now()),
+        None => LibraryState::MissingSince(Instant::now()),
     }
 }
 

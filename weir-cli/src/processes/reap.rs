@@ -1,6 +1,6 @@
-//! Waiting for the program, and for whatever else becomes a child of this process.
+//! Waiting for the program, and for all processes that become children of this one.
 //!
-//! A process whose parent ended is handed to the nearest ancestor that asked for it, which this one does
+//! When a process ends, the kernel makes its children those of the nearest subreaper above them, which this process is
 //! (`PR_SET_CHILD_SUBREAPER`): so a daemon that the program started stays in the tree that is watched, and in a container,
 //! where this process is PID 1 and gets all orphans, none stays behind as a zombie.
 
@@ -9,25 +9,25 @@ use crate::processes::tree;
 
 /// How the program ended.
 #[derive(Clone, Copy, Debug)]
-pub enum End {
+pub enum ProgramEnd {
     Exited(i32),
     Killed(i32),
 }
 
 /// The program's end, and the largest resident set of it or of a process that it waited for.
 #[derive(Clone, Copy, Debug)]
-pub struct Ended {
-    pub end: End,
+pub struct ReapedProgram {
+    pub end: ProgramEnd,
     pub peak: u64,
 }
 
-/// Has orphans handed to this process. Kernels before 3.4 refuse: then daemons are lost from sight.
+/// Makes this process the subreaper. Kernels before 3.4 refuse: then daemons are not watched.
 pub fn adopt_orphans() {
     let _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
 }
 
 /// Forwards signals until the program has ended, and, with `all`, until no process of its tree is left.
-pub fn wait(program: i32, all: bool, tree: &tree::Tree, caught: &mut signals::Caught) -> Ended {
+pub fn wait(program: i32, all: bool, tree: &tree::ProcessTree, caught: &mut signals::CaughtSignals) -> ReapedProgram {
     let mut ended = None;
     loop {
         // First without waiting: it may have ended before its SIGCHLD could be caught.
@@ -54,14 +54,14 @@ pub fn wait(program: i32, all: bool, tree: &tree::Tree, caught: &mut signals::Ca
     }
 }
 
-/// Whether no process of the tree is left. A process that ends during one look may hide others, but not during two.
-fn is_empty(tree: &tree::Tree) -> bool {
+/// Whether no process of the tree is left. Read twice: a process that ends during a read may hide others in that one.
+fn is_empty(tree: &tree::ProcessTree) -> bool {
     tree::own_pid().is_some() && tree.pids().is_empty() && tree.pids().is_empty()
 }
 
-/// Takes all changes of state that there are: the program's end, if that is among them, and whether there is any child
+/// Waits for all children that changed state, without blocking: the program's end, if that is among them, and whether there is any child
 /// left.
-fn reap(program: i32) -> (Option<Ended>, bool) {
+fn reap(program: i32) -> (Option<ReapedProgram>, bool) {
     let mut ended = None;
     loop {
         let mut status = 0;
@@ -79,9 +79,9 @@ fn reap(program: i32) -> (Option<Ended>, bool) {
         }
         let peak = usage.ru_maxrss as u64 * 1024;
         if libc::WIFEXITED(status) {
-            ended = Some(Ended { end: End::Exited(libc::WEXITSTATUS(status)), peak });
+            ended = Some(ReapedProgram { end: ProgramEnd::Exited(libc::WEXITSTATUS(status)), peak });
         } else if libc::WIFSIGNALED(status) {
-            ended = Some(Ended { end: End::Killed(libc::WTERMSIG(status)), peak });
+            ended = Some(ReapedProgram { end: ProgramEnd::Killed(libc::WTERMSIG(status)), peak });
         } else if libc::WIFSTOPPED(status) {
             signals::stop_too();
         }

@@ -1,4 +1,4 @@
-//! Signals on their way to the program, and its way of ending handed on.
+//! Signals that are forwarded to the program, and ending as the program ended.
 
 use signal_hook::consts::signal as s;
 use signal_hook::iterator::SignalsInfo;
@@ -25,25 +25,25 @@ const FORWARDED: [i32; 16] = [
     s::SIGXFSZ,
 ];
 
-/// The signals that came, with who sent them.
-pub type Caught = SignalsInfo<WithOrigin>;
+/// The signals caught, with their senders.
+pub type CaughtSignals = SignalsInfo<WithOrigin>;
 
 /// Catches signals to forward, and `SIGCHLD`. What is ignored (as under `nohup`) stays so, for the program as well.
-pub fn catch() -> std::io::Result<Caught> {
+pub fn catch() -> std::io::Result<CaughtSignals> {
     let mut caught: Vec<i32> = FORWARDED.into_iter().filter(|&signal| !is_ignored(signal)).collect();
     caught.push(s::SIGCHLD);
     SignalsInfo::new(caught)
 }
 
 fn is_ignored(signal: i32) -> bool {
-    // SAFETY: a null action only asks for the present one, which the kernel writes to a value of its type.
+    // SAFETY: with a null action the call changes nothing; the kernel writes the present one to a value of its type.
     unsafe {
         let mut action = std::mem::zeroed::<libc::sigaction>();
         libc::sigaction(signal, std::ptr::null(), &raw mut action) == 0 && action.sa_sigaction == libc::SIG_IGN
     }
 }
 
-/// Hands a signal on, unless the programs have it already: a terminal sends to the whole process group.
+/// Forwards a signal, unless the kernel sent it: a terminal sends to the whole process group, so the programs have it.
 pub fn forward(origin: &Origin, programs: &[i32]) {
     if matches!(origin.cause, Cause::Kernel) {
         return;

@@ -1,10 +1,10 @@
-//! The file through which the program's processes tell their counters.
+//! The file in which the program's processes keep their counters.
 //!
 //! Page 0 hands out the others ([`Header`]); each process that uses Weir takes one and keeps its [`Stats`] there. So what
 //! a process counted outlives it, however it ended.
 //!
 //! The file is a memfd: it has no name that another user could take first or that a killed `weir run` could leave
-//! behind, and its seals keep anybody from cutting it short under those who map it. Processes find it as a descriptor
+//! behind, and its seals keep any process from truncating it while others have it mapped. Processes find it as a descriptor
 //! of this process, `/proc/PID/fd/N`, which the kernel opens for root, and for the same user with no fewer capabilities.
 //! One that cannot open it (another user's, one in a PID or user namespace of its own, one without `/proc`) runs without
 //! statistics, and is named.
@@ -17,7 +17,7 @@ use std::io::Result;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::ptr::null_mut;
 use std::sync::atomic::Ordering::Relaxed;
-use weir::stats::{FILE_PAGES, Header, MAGIC, PAGE_BYTES, Stats, VERSION};
+use weir_core::telemetry::stats::{FILE_PAGES, Header, MAGIC, PAGE_BYTES, Stats, VERSION};
 
 /// The file's name where it is mapped, which is all that its name is good for.
 pub const NAME_IN_MAPS: &str = "memfd:weir-stats (deleted)";
@@ -47,7 +47,7 @@ impl StatsFile {
         let stats = match mapped {
             Ok((file, map)) => Self { file: Ok(file), map, len: BYTES },
             Err(e) => {
-                // SAFETY: as above.
+                // SAFETY: a new private mapping at no fixed address: no other memory is touched.
                 let map = unsafe { mmap_anonymous(null, PAGE_BYTES, prot, MapFlags::PRIVATE) }?;
                 Self { file: Err(e), map, len: PAGE_BYTES }
             }
@@ -62,7 +62,7 @@ impl StatsFile {
         Some(format!("/proc/{pid}/fd/{}", file.as_raw_fd()))
     }
 
-    /// Why other processes cannot find it.
+    /// Why other processes cannot open it.
     pub fn obstacle(&self) -> Option<String> {
         match (&self.file, self.path()) {
             (Err(e), _) => Some(format!("cannot make a memfd: {e}")),
@@ -76,19 +76,19 @@ impl StatsFile {
         unsafe { &*self.map.cast() }
     }
 
-    /// Pages that were asked for.
-    fn asked(&self) -> u64 {
+    /// Pages requested so far.
+    fn requested(&self) -> u64 {
         self.header().next.load(Relaxed).saturating_sub(1)
     }
 
-    /// How many asked for a page when none was left.
+    /// Processes that found no page left.
     pub fn beyond(&self) -> u64 {
-        self.asked().saturating_sub(FILE_PAGES as u64 - 1)
+        self.requested().saturating_sub(FILE_PAGES as u64 - 1)
     }
 
     /// The pages in use.
     pub fn pages(&self) -> impl Iterator<Item = &Stats> {
-        let taken = (self.asked() as usize).min(FILE_PAGES - 1);
+        let taken = (self.requested() as usize).min(FILE_PAGES - 1);
         (1..=taken)
             .map(|number| self.page(number))
             .filter(|page| page.magic.load(Relaxed) == MAGIC && page.version.load(Relaxed) == VERSION)
@@ -111,10 +111,10 @@ impl Drop for StatsFile {
 
 fn sealed_file() -> Result<OwnedFd> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-    // Kernels from 6.3 on can be told to refuse a memfd that might be executed; older ones do not know the flag.
+    // NOEXEC_SEAL: a system may refuse a memfd that could be executed. Kernels before 6.3 refuse the flag.
     let file =
         memfd_create("weir-stats", flags | MemfdFlags::NOEXEC_SEAL).or_else(|_| memfd_create("weir-stats", flags))?;
-    // A process that was to open it checks that nobody else may write to it.
+    // A process that opens it checks that no other user may write to it.
     fchmod(&file, Mode::RUSR | Mode::WUSR)?;
     set_length(&file)?;
     fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;

@@ -12,9 +12,9 @@ pub fn own_pid() -> Option<i32> {
     std::fs::read_link("/proc/self").ok()?.to_str()?.parse().ok()
 }
 
-/// A process as it is named to people.
+/// A process with its memory, for messages and results.
 #[derive(Clone, Debug, Serialize)]
-pub struct Named {
+pub struct ProcessMemory {
     pub name: String,
     pub pid: i32,
     pub bytes: u64,
@@ -22,12 +22,12 @@ pub struct Named {
 
 /// The tree below this process.
 #[derive(Clone, Default)]
-pub struct Tree {
+pub struct ProcessTree {
     /// Children that were there before the program: of the program that became this one by `exec`.
     not_ours: HashSet<i32>,
 }
 
-impl Tree {
+impl ProcessTree {
     /// To be called before the program is started.
     pub fn new() -> Self {
         Self { not_ours: own_pid().map(children).unwrap_or_default().into_iter().collect() }
@@ -50,11 +50,11 @@ impl Tree {
     }
 
     /// The processes that are there now, with their resident bytes.
-    pub fn alive(&self) -> Vec<Named> {
+    pub fn alive(&self) -> Vec<ProcessMemory> {
         let named = |pid| {
             let stat = Process::new(pid).and_then(|process| process.stat()).ok()?;
             let bytes = stat.rss * procfs::page_size();
-            (bytes > 0).then_some(Named { name: stat.comm, pid, bytes })
+            (bytes > 0).then_some(ProcessMemory { name: stat.comm, pid, bytes })
         };
         self.pids().into_iter().filter_map(named).collect()
     }
@@ -75,7 +75,7 @@ impl Tree {
     }
 }
 
-/// The children of all threads of a process. One that ends while this is read may hide others, until the next look.
+/// The children of all threads of a process. One that ends while this is read may hide others in this read.
 fn children(pid: i32) -> Vec<i32> {
     let tasks = Process::new(pid).and_then(|process| process.tasks());
     let of_task = |task: procfs::process::Task| task.children().unwrap_or_default();
@@ -88,7 +88,7 @@ mod tests {
 
     #[test]
     fn descendants_are_found_in_both_ways() {
-        let tree = Tree::new();
+        let tree = ProcessTree::new();
         let mut shell = std::process::Command::new("sh").args(["-c", "sleep 10 & wait"]).spawn().unwrap();
         let (own, pid) = (own_pid().unwrap(), shell.id() as i32);
         let grandchild = loop {
@@ -99,7 +99,7 @@ mod tests {
         for found in [tree.pids(), tree.pids_by_parents(own)] {
             assert!(found.contains(&pid) && found.contains(&grandchild), "{found:?}");
         }
-        assert!(!Tree::new().pids().contains(&grandchild), "what was there before is not ours");
+        assert!(!ProcessTree::new().pids().contains(&grandchild), "what was there before is not ours");
         // SAFETY: a process that this test made and that has not been waited for.
         unsafe { libc::kill(grandchild, libc::SIGKILL) };
         shell.wait().unwrap();

@@ -1,6 +1,6 @@
 //! `weir run`: a program with Weir as its malloc, watched from outside.
 
-mod census;
+mod sampler;
 mod summary;
 mod trace;
 mod verdict;
@@ -8,15 +8,15 @@ mod watch;
 
 use crate::base::failure::Failure;
 use crate::base::output;
-use crate::base::sink::Sink;
+use crate::base::sink::ResultFile;
 use crate::command_line::RunOptions;
 use crate::library;
-use crate::processes::elf;
-use crate::processes::reap::{self, End, Ended};
+use crate::processes::program_file;
+use crate::processes::reap::{self, ProgramEnd, ReapedProgram};
 use crate::processes::signals;
 use crate::processes::stats_file::StatsFile;
-use crate::processes::tree::Tree;
-use census::Census;
+use crate::processes::tree::ProcessTree;
+use sampler::Sampler;
 use std::io::ErrorKind;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -24,7 +24,7 @@ use std::process::Command;
 use std::time::Instant;
 use summary::{Summary, Totals};
 use trace::Trace;
-use weir::tunables::TABLE;
+use weir_core::telemetry::tunables::TABLE;
 
 /// What the tools read from the environment beside the settings.
 const OTHER_VARIABLES: [&str; 4] = ["WEIR_LIB", "WEIR_STATS", "WEIR_PEERS_DIR", "WEIR_GUEST_KERNEL"];
@@ -32,36 +32,36 @@ const OTHER_VARIABLES: [&str; 4] = ["WEIR_LIB", "WEIR_STATS", "WEIR_PEERS_DIR", 
 /// Runs the program; gives the status to exit with.
 pub fn run(options: &RunOptions) -> Result<i32, Failure> {
     let library = library::find()?;
-    let stats = StatsFile::create().map_err(|e| Failure::own(format!("no memory for statistics: {e}")))?;
+    let stats = StatsFile::create().map_err(|e| Failure::of_weir(format!("no memory for statistics: {e}")))?;
     // Opened first: an unwritable file should be known before an hour's run, not after.
-    let json = options.json.as_deref().map(|path| Sink::open("--json", path)).transpose()?;
+    let json = options.json.as_deref().map(|path| ResultFile::open("--json", path)).transpose()?;
     let mut trace = options.trace.as_deref().map(Trace::create).transpose()?;
     warn_of_settings();
     warn_of_obstacles(Path::new(&options.program[0]));
     warn_of_silence(&stats);
-    let mut caught = signals::catch().map_err(|e| Failure::own(format!("cannot catch signals: {e}")))?;
-    let census = Census::new(Tree::new(), options.limit, &library);
+    let mut caught = signals::catch().map_err(|e| Failure::of_weir(format!("cannot catch signals: {e}")))?;
+    let sampler = Sampler::new(ProcessTree::new(), options.limit, &library);
     reap::adopt_orphans();
     let started = Instant::now();
     let own_peak = own_peak_bytes();
     let program = spawn(options, &library, &stats)?;
-    let (census, ended) = watch::watch(options, program, &stats, census, &mut caught, trace.as_mut());
+    let (sampler, ended) = watch::watch(options, program, &stats, sampler, &mut caught, trace.as_mut());
     if let Some(mut trace) = trace {
         trace.follow(&stats);
         trace.finish()?;
     }
-    let summary = summarise(options, &stats, census, ended, own_peak, started);
+    let summary = summarise(options, &stats, sampler, ended, own_peak, started);
     if !options.quiet {
         output::say(format_args!("{summary}"));
     }
     if let (Some(mut sink), Some(path)) = (json, options.json.as_deref()) {
         let text = serde_json::to_string_pretty(&summary).unwrap_or_default() + "\n";
         sink.write(&text)
-            .map_err(|e| Failure::own(format!("cannot write {}: {e}: is its disk full?", path.display())))?;
+            .map_err(|e| Failure::of_weir(format!("cannot write {}: {e}: is its disk full?", path.display())))?;
     }
     Ok(match ended.end {
-        End::Exited(status) => status,
-        End::Killed(signal) => {
+        ProgramEnd::Exited(status) => status,
+        ProgramEnd::Killed(signal) => {
             signals::die_of(signal);
             128 + signal
         }
@@ -71,29 +71,29 @@ pub fn run(options: &RunOptions) -> Result<i32, Failure> {
 fn summarise(
     options: &RunOptions,
     stats: &StatsFile,
-    census: Census,
-    ended: Ended,
+    sampler: Sampler,
+    ended: ReapedProgram,
     own_peak: u64,
     started: Instant,
 ) -> Summary {
-    // The kernel counts what this process had at `fork` into its child's peak. Below that it says nothing, and only a
-    // look can, if the program lived long enough for one.
+    // The kernel counts what this process had at `fork` into its child's peak. A peak below
+    // that is known only from a sample, if the program ran long enough for one.
     let counted = Some(ended.peak).filter(|&peak| peak > own_peak);
-    let peak = census.peak.as_ref().map(|peak| peak.bytes);
+    let peak = sampler.peak.as_ref().map(|peak| peak.bytes);
     let mut summary = Summary {
         program: options.program[0].to_string_lossy().into_owned(),
-        exit_status: if let End::Exited(status) = ended.end { Some(status) } else { None },
-        signal: if let End::Killed(signal) = ended.end { Some(signal) } else { None },
+        exit_status: if let ProgramEnd::Exited(status) = ended.end { Some(status) } else { None },
+        signal: if let ProgramEnd::Killed(signal) = ended.end { Some(signal) } else { None },
         elapsed_seconds: started.elapsed().as_secs_f64(),
-        peak_resident_bytes: counted.map(|bytes| bytes.saturating_sub(census.most_shared)).max(peak),
+        peak_resident_bytes: counted.map(|bytes| bytes.saturating_sub(sampler.most_shared)).max(peak),
         peak_resident_bound_bytes: ended.peak,
-        peak: census.peak.unwrap_or_default(),
-        last_resident_bytes: census.last.as_ref().map(|last| last.bytes),
-        last_processes: census.last.as_ref().map_or(0, |last| last.processes),
-        left_running: census.tree.alive(),
-        limit: options.limit.map(|limit| census.excess.of(limit, counted)),
-        without_weir: census.without,
-        uncounted: census.uncounted,
+        peak: sampler.peak.unwrap_or_default(),
+        last_resident_bytes: sampler.last.as_ref().map(|last| last.bytes),
+        last_processes: sampler.last.as_ref().map_or(0, |last| last.processes),
+        left_running: sampler.tree.alive(),
+        limit: options.limit.map(|limit| sampler.excess.of(limit, counted)),
+        without_weir: sampler.without,
+        uncounted: sampler.uncounted,
         totals: Totals::of(stats),
         verdict: String::new(),
     };
@@ -101,7 +101,7 @@ fn summarise(
     summary
 }
 
-/// Names what begins with `WEIR_` and is no setting: a misspelt one would have no effect, and nobody would know.
+/// Warns of variables that begin with `WEIR_` and are no setting: a misspelt one has no effect.
 fn warn_of_settings() {
     for name in std::env::vars_os().filter_map(|(name, _)| name.into_string().ok()) {
         let Some(setting) = name.strip_prefix("WEIR_") else { continue };
@@ -113,7 +113,7 @@ fn warn_of_settings() {
 }
 
 fn warn_of_obstacles(program: &Path) {
-    if let Some(why) = elf::resolve(program).and_then(|path| elf::preload_obstacle(&path)) {
+    if let Some(why) = program_file::resolve(program).and_then(|path| program_file::preload_obstacle(&path)) {
         output::say(format_args!(
             "weir: warning: {why}: its own malloc cannot be replaced by preloading, so it runs without Weir\n"
         ));
@@ -153,7 +153,7 @@ fn spawn(options: &RunOptions, library: &Path, stats: &StatsFile) -> Result<i32,
     unsafe {
         let mut mask = std::mem::zeroed::<libc::sigset_t>();
         libc::sigprocmask(libc::SIG_BLOCK, std::ptr::null(), &raw mut mask);
-        // The standard library unblocks all signals in children; whoever blocked some meant the program.
+        // The standard library unblocks all signals in children; the program gets the mask that `weir` was started with.
         command.pre_exec(move || {
             libc::sigprocmask(libc::SIG_SETMASK, &raw const mask, std::ptr::null_mut());
             Ok(())
@@ -166,7 +166,7 @@ fn spawn(options: &RunOptions, library: &Path, stats: &StatsFile) -> Result<i32,
 fn spawn_failure(program: &Path, error: &std::io::Error) -> Failure {
     let name = program.display();
     match error.kind() {
-        ErrorKind::NotFound if elf::resolve(program).is_none() => {
+        ErrorKind::NotFound if program_file::resolve(program).is_none() => {
             Failure::not_found(format!("{name}: program not found: check its name, or give a path with a slash"))
         }
         ErrorKind::NotFound => {

@@ -1,14 +1,14 @@
-//! What a run came to: the counters of all its processes, added up.
+//! The result of a run: the counters of all its processes, added up.
 
-use super::census::{Kept, Sum, Without};
+use super::sampler::{ExcludedProcess, LimitReport, ResidentSum};
 use crate::base::units::{bytes, nanoseconds};
 use crate::processes::stats_file::StatsFile;
-use crate::processes::tree::Named;
+use crate::processes::tree::ProcessMemory;
 use serde::Serialize;
 use std::collections::HashSet;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use weir::stats::{LATENCY_BUCKETS, Stats};
+use weir_core::telemetry::stats::{LATENCY_BUCKETS, Stats};
 
 /// Bytes given back to the system, by what made Weir do it.
 #[derive(Debug, Default, Serialize)]
@@ -156,23 +156,23 @@ pub struct Summary {
     /// The signal that ended it, if one did.
     pub signal: Option<i32>,
     pub elapsed_seconds: f64,
-    /// Most that all processes held at one time; none of a small program that ended before it was looked at.
+    /// Most that all processes held at one time; none of a small program that ended before a sample.
     pub peak_resident_bytes: Option<u64>,
     /// What no single process was above.
     pub peak_resident_bound_bytes: u64,
-    /// Who held that, as far as it was seen.
-    pub peak: Sum,
-    /// Resident bytes at the last look before the end; none of a program that ended before one.
+    /// The processes at the peak, as far as samples show.
+    pub peak: ResidentSum,
+    /// Resident bytes at the last sample before the end; none if the program ended before one.
     pub last_resident_bytes: Option<u64>,
-    /// Processes at the last look.
+    /// Processes at the last sample.
     pub last_processes: usize,
     /// Processes that went on when the program had ended.
-    pub left_running: Vec<Named>,
-    pub limit: Option<Kept>,
-    /// Processes that were seen to run without Weir.
-    pub without_weir: Vec<Without>,
+    pub left_running: Vec<ProcessMemory>,
+    pub limit: Option<LimitReport>,
+    /// Processes that ran without Weir when they were sampled.
+    pub without_weir: Vec<ExcludedProcess>,
     /// Processes that run on Weir but could not open the statistics file: what they released is not in the figures.
-    pub uncounted: Vec<Without>,
+    pub uncounted: Vec<ExcludedProcess>,
     #[serde(flatten)]
     pub totals: Totals,
 }
@@ -191,7 +191,7 @@ impl Summary {
         format!("peak {peak}{by_rss}, last sample {last}")
     }
 
-    fn limit(&self, limit: &Kept) -> String {
+    fn limit(&self, limit: &LimitReport) -> String {
         let kept = bytes(limit.bytes);
         if limit.exceeded_by_bytes == 0 {
             return format!("{kept} a process, never exceeded");
@@ -208,7 +208,7 @@ impl fmt::Display for Summary {
         let line = |f: &mut fmt::Formatter<'_>, name: &str, value: String| writeln!(f, "weir: {name:<17}{value}");
         writeln!(f, "weir: {}", self.verdict)?;
         line(f, "resident", self.resident())?;
-        let named = |p: &Named| format!("{} {} {}", p.name, p.pid, bytes(p.bytes));
+        let named = |p: &ProcessMemory| format!("{} {} {}", p.name, p.pid, bytes(p.bytes));
         if self.peak.processes > 1 {
             line(f, "largest", names(&self.peak.largest, named) + " at the peak")?;
         }

@@ -1,4 +1,4 @@
-//! `weir run --trace`: every batch that the program's processes hand below, as a line of JSON each.
+//! `weir run --trace`: every batch that the program's processes release, as a line of JSON each.
 
 use crate::base::failure::Failure;
 use crate::base::sink;
@@ -10,14 +10,15 @@ use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
-use weir::os::syscall::Errno;
-use weir::stats::{Cause, Stats};
-use weir::trace::{EVENTS, Event, Kind, Place};
+use weir_core::base::cause::Cause;
+use weir_core::telemetry::stats::Stats;
+use weir_core::telemetry::trace::{EVENTS, Event, Kind, Place};
+use weir_linux::os::syscall::Errno;
 
-/// Between two looks at the rings: a process that gives back faster than 64 batches in this time loses events.
-pub const LOOK: Duration = Duration::from_millis(2);
+/// Time between two reads of the rings: of a process that releases more than 64 batches in this time, events are lost.
+pub const READ_INTERVAL: Duration = Duration::from_millis(2);
 
-/// Where events go, and how far each process's were read.
+/// The file of events, and how far the events of each process were read.
 pub struct Trace {
     path: PathBuf,
     file: BufWriter<File>,
@@ -32,7 +33,7 @@ impl Trace {
         Ok(Self { path: path.into(), file: BufWriter::new(file), next: HashMap::new(), error: None })
     }
 
-    /// Writes what came since the last call.
+    /// Writes the events since the last call.
     pub fn follow(&mut self, stats: &StatsFile) {
         for page in stats.pages() {
             let next = self.next.entry(std::ptr::from_ref(page) as usize).or_default();
@@ -50,7 +51,7 @@ impl Trace {
         let flushed = self.file.flush();
         match self.error.map_or(flushed, Err) {
             Ok(()) => Ok(()),
-            Err(e) => Err(Failure::own(format!("cannot write {}: {e}: is its disk full?", self.path.display()))),
+            Err(e) => Err(Failure::of_weir(format!("cannot write {}: {e}: is its disk full?", self.path.display()))),
         }
     }
 }

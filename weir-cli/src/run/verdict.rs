@@ -1,4 +1,4 @@
-//! What a run came to, in one line of plain words.
+//! The result of a run in one sentence.
 
 use super::summary::{GivenBack, Summary, count, names};
 use crate::base::units::bytes;
@@ -26,7 +26,7 @@ pub fn of(summary: &Summary) -> String {
 fn memory(summary: &Summary) -> String {
     let (Some(peak), Some(last)) = (summary.peak_resident_bytes, summary.last_resident_bytes) else {
         let bound = summary.peak_resident_bytes.unwrap_or(summary.peak_resident_bound_bytes);
-        return format!("Memory peaked at {} or less; the program ended before it was looked at", bytes(bound));
+        return format!("Memory peaked at {} or less; the program ended before it was measured", bytes(bound));
     };
     let [then, now] = [summary.peak.processes, summary.last_processes].map(|n| n as u64);
     let fell = peak.saturating_sub(last);
@@ -56,7 +56,7 @@ fn released(given_back: &GivenBack) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::census::{Sum, Without};
+    use super::super::sampler::{ExcludedProcess, ResidentSum};
     use super::super::summary::Totals;
     use super::*;
 
@@ -69,7 +69,7 @@ mod tests {
             elapsed_seconds: 0.0,
             peak_resident_bytes: peak,
             peak_resident_bound_bytes: 2048,
-            peak: Sum { processes: 3, ..Sum::default() },
+            peak: ResidentSum { processes: 3, ..ResidentSum::default() },
             last_resident_bytes: last,
             last_processes: 1,
             left_running: Vec::new(),
@@ -98,8 +98,8 @@ mod tests {
     #[test]
     fn a_run_without_weir_says_so() {
         let mut run = summary(None, None);
-        run.without_weir = vec![Without { name: "bb".into(), pid: 7, why: "is statically linked".into() }];
-        let said = "Memory peaked at 2.0 KiB or less; the program ended before it was looked at; no process used Weir; \
+        run.without_weir = vec![ExcludedProcess { name: "bb".into(), pid: 7, why: "is statically linked".into() }];
+        let said = "Memory peaked at 2.0 KiB or less; the program ended before it was measured; no process used Weir; \
                     without Weir: bb 7 is statically linked.";
         assert_eq!(of(&run), said);
         assert!(run.to_string().contains("none that used Weir"));

@@ -1,35 +1,35 @@
 //! Watching the program's processes until they end.
 
-use super::census::Census;
+use super::sampler::Sampler;
 use super::summary::{self, Totals};
 use super::trace::{self, Trace};
 use crate::base::output;
 use crate::base::units::bytes;
 use crate::command_line::RunOptions;
-use crate::processes::reap::{self, Ended};
+use crate::processes::reap::{self, ReapedProgram};
 use crate::processes::signals;
 use crate::processes::stats_file::StatsFile;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-/// Looks and reports on a second thread while this one forwards signals and waits for the end.
+/// Samples and reports on a second thread while this one forwards signals and waits for the end.
 pub fn watch(
     options: &RunOptions,
     program: i32,
     stats: &StatsFile,
-    census: Census,
-    caught: &mut signals::Caught,
+    sampler: Sampler,
+    caught: &mut signals::CaughtSignals,
     trace: Option<&mut Trace>,
-) -> (Census, Ended) {
+) -> (Sampler, ReapedProgram) {
     let (over, is_over) = std::sync::mpsc::channel::<()>();
-    let tree = census.tree.clone();
+    let tree = sampler.tree.clone();
     std::thread::scope(|scope| {
-        let watching = Watching { interval: options.stats_interval, stats, census, is_over, trace };
+        let watching = Watching { interval: options.stats_interval, stats, sampler, is_over, trace };
         let watcher = scope.spawn(move || watching.run());
         let ended = reap::wait(program, options.wait, &tree, caught);
         drop(over);
         match watcher.join() {
-            Ok(census) => (census, ended),
+            Ok(sampler) => (sampler, ended),
             Err(panic) => std::panic::resume_unwind(panic),
         }
     })
@@ -38,20 +38,20 @@ pub fn watch(
 struct Watching<'a> {
     interval: Option<Duration>,
     stats: &'a StatsFile,
-    census: Census,
+    sampler: Sampler,
     is_over: Receiver<()>,
     trace: Option<&'a mut Trace>,
 }
 
 impl Watching<'_> {
-    fn run(mut self) -> Census {
+    fn run(mut self) -> Sampler {
         let started = Instant::now();
-        let mut next_look = started;
+        let mut next_sample = started;
         let mut next_line = self.interval.map(|interval| started + interval);
         loop {
             let now = Instant::now();
-            if now >= next_look {
-                next_look = now + self.census.look(self.stats);
+            if now >= next_sample {
+                next_sample = now + self.sampler.sample(self.stats);
             }
             if let (Some(at), Some(interval)) = (next_line, self.interval)
                 && now >= at
@@ -59,8 +59,8 @@ impl Watching<'_> {
                 self.print_line(started);
                 next_line = Some((at + interval).max(now));
             }
-            if self.is_over_before(next_line.map_or(next_look, |line| line.min(next_look))) {
-                return self.census;
+            if self.is_over_before(next_line.map_or(next_sample, |line| line.min(next_sample))) {
+                return self.sampler;
             }
         }
     }
@@ -69,7 +69,7 @@ impl Watching<'_> {
     fn is_over_before(&mut self, end: Instant) -> bool {
         loop {
             let left = end.saturating_duration_since(Instant::now());
-            let step = if self.trace.is_some() { left.min(trace::LOOK) } else { left };
+            let step = if self.trace.is_some() { left.min(trace::READ_INTERVAL) } else { left };
             if self.is_over.recv_timeout(step) != Err(RecvTimeoutError::Timeout) {
                 return true;
             }
@@ -84,10 +84,10 @@ impl Watching<'_> {
 
     fn print_line(&self, started: Instant) {
         let t = Totals::of(self.stats);
-        let (used, idle) = summary::now(self.stats, &self.census.inner_pids());
+        let (used, idle) = summary::now(self.stats, &self.sampler.inner_pids());
         let g = &t.given_back_bytes;
         let (resident, processes) =
-            self.census.last.as_ref().map_or(("-".into(), 0), |s| (bytes(s.bytes), s.processes));
+            self.sampler.last.as_ref().map_or(("-".into(), 0), |s| (bytes(s.bytes), s.processes));
         output::say(format_args!(
             "weir: {:.1} s: resident {resident} in {}, used {}, idle {}, given back {} idle + {} pressure + {} limit, \
              {} pressure events\n",

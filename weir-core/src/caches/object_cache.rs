@@ -232,8 +232,7 @@ impl<P: Platform> Caches<P> {
     }
 
     /// An allocation that found its bucket empty; null where the cache's own `init` failed.
-    #[cold]
-    #[inline(never)]
+    #[inline]
     pub(crate) fn refill(&self, class: usize) -> Result<*mut u8, Short> {
         stats::add(&self.pages.platform.stats().alloc_misses, 1);
         if !self.pages.platform.lockless()
@@ -330,6 +329,7 @@ impl<P: Platform> Caches<P> {
     }
 
     /// A free of an object that its CPU's bucket did not take.
+    #[inline]
     pub(crate) fn overflow(&self, object: *mut u8, class: usize, pushed: Pushed) {
         if pushed == Pushed::Twice {
             return self.pages.platform.invalid_free(InvalidFree::DoubleFree, object as usize, self.size_of(class));

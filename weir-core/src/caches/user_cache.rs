@@ -457,6 +457,14 @@ impl<P: Platform> Caches<P> {
 
     // ---- which caches there are --------------------------------------------------------------------------------
 
+    /// The cache, of those that a program made, that has `addr` in one of its slabs: at an object's start or anywhere else.
+    /// `None` for all other addresses. O(1): two loads.
+    #[inline]
+    pub fn cache_at(&self, addr: usize) -> Option<CacheId> {
+        let class = self.pages.normal.class_of(self.pages.normal.page_of(addr)?);
+        (FIRST_MADE..CACHES).contains(&usize::from(class)).then_some(CacheId(class))
+    }
+
     /// All caches that there are or once were.
     pub(crate) fn known(&self) -> impl Iterator<Item = &Cache> {
         self.table[1..self.known.load(Relaxed) as usize].iter()

@@ -179,31 +179,35 @@ impl<P: Platform> Heap<P> {
     /// Frees what this heap allocated; null is allowed.
     ///
     /// # Safety
-    /// Nobody uses the block any more.
+    /// The block is not used any more.
     #[inline(always)]
     pub unsafe fn free(&self, block: *mut u8) {
-        if let Some(page) = self.caches.pages.normal.page_of(block as usize) {
-            let class = self.caches.pages.normal.class_of(page) as usize;
-            // SAFETY: the table's slabs live on; the caller gives the block up.
-            return match unsafe { self.platform().push(&self.caches.cpu.table, class, block) } {
-                Pushed::Done => (),
-                pushed => self.overflow(block, class, pushed),
-            };
+        // SAFETY: the caller gives the block up.
+        if let Err(left) = unsafe { self.free_fast(block) } {
+            self.free_slow(block, left);
         }
-        self.free_elsewhere(block);
     }
 
-    /// Frees a block whose size the caller knows to be that which it asked for, aligned to 16.
+    /// The fast path of [`Heap::free`] alone: what there is more to do, [`Heap::free_slow`] does.
     ///
     /// # Safety
-    /// Nobody uses the block any more; it was allocated with this size, or one of the same size class, and has not
-    /// been through [`Heap::realloc`] since, which leaves a block where it is although a smaller class would do.
+    /// As for [`Heap::free`].
     #[inline(always)]
-    pub unsafe fn free_sized(&self, block: *mut u8, size: usize) {
-        if size > MAX_SIZE || block.is_null() {
-            // SAFETY: as the caller promises.
-            return unsafe { self.free(block) };
-        }
+    pub unsafe fn free_fast(&self, block: *mut u8) -> Result<(), FreeLeft> {
+        let window = &self.caches.pages.normal;
+        let Some(page) = window.page_of(block as usize) else {
+            return Err(FreeLeft { class: 0, pushed: Pushed::Full });
+        };
+        // SAFETY: the caller gives the block up.
+        unsafe { self.push(window.class_of(page).into(), block) }
+    }
+
+    /// [`Heap::free_sized`] in the same way.
+    ///
+    /// # Safety
+    /// As for [`Heap::free_sized`]; `size` is at most [`MAX_SIZE`], and the block is not null.
+    #[inline(always)]
+    pub unsafe fn free_sized_fast(&self, block: *mut u8, size: usize) -> Result<(), FreeLeft> {
         let class = class_of(size);
         debug_assert!(
             self.caches
@@ -213,30 +217,57 @@ impl<P: Platform> Heap<P> {
                 .is_some_and(|p| usize::from(self.caches.pages.normal.class_of(p)) == class),
             "freed with a size that is not its own"
         );
-        // SAFETY: the table's slabs live on; the caller gives the block up.
+        // SAFETY: the caller gives the block up.
+        unsafe { self.push(class, block) }
+    }
+
+    /// # Safety
+    /// The block is not used any more.
+    #[inline(always)]
+    unsafe fn push(&self, class: usize, block: *mut u8) -> Result<(), FreeLeft> {
+        // SAFETY: the table's slabs live as long as the heap; the caller gives the block up.
         match unsafe { self.platform().push(&self.caches.cpu.table, class, block) } {
-            Pushed::Done => (),
-            pushed => self.overflow(block, class, pushed),
+            Pushed::Done => Ok(()),
+            pushed => Err(FreeLeft { class, pushed }),
         }
     }
 
-    /// A free that its CPU's bucket did not take, or of a block whose page is no slab's.
+    /// A free that its CPU's bucket did not take, of a block whose page is no slab's, or outside the window.
     #[cold]
     #[inline(never)]
-    pub(crate) fn overflow(&self, block: *mut u8, class: usize, pushed: Pushed) {
-        if class == usize::from(NOTHING) || class == usize::from(LARGE) {
-            return self.free_run(block);
+    pub fn free_slow(&self, block: *mut u8, left: FreeLeft) {
+        if left.class == usize::from(NOTHING) || left.class == usize::from(LARGE) {
+            if !block.is_null() {
+                self.free_run(block);
+            }
+            return;
         }
-        self.caches.overflow(block, class, pushed);
+        self.caches.overflow(block, left.class, left.pushed);
         self.slow_path_ends();
     }
 
-    /// A free of a block outside the window.
-    #[cold]
-    #[inline(never)]
-    fn free_elsewhere(&self, block: *mut u8) {
-        if !block.is_null() {
-            self.free_run(block);
+    /// Frees a block whose size the caller knows to be that which it asked for, aligned to 16.
+    ///
+    /// # Safety
+    /// The block is not used any more; it was allocated with this size, or one of the same size class, and has not
+    /// been through [`Heap::realloc`] since, which leaves a block where it is although a smaller class would do.
+    #[inline(always)]
+    pub unsafe fn free_sized(&self, block: *mut u8, size: usize) {
+        if size > MAX_SIZE || block.is_null() {
+            // SAFETY: the caller gives the block up.
+            return unsafe { self.free(block) };
+        }
+        // SAFETY: the size was checked; the rest is the caller's promise, the same as here.
+        if let Err(left) = unsafe { self.free_sized_fast(block, size) } {
+            self.free_slow(block, left);
         }
     }
+}
+
+/// What a fast free has left to do.
+#[derive(Clone, Copy, Debug)]
+pub struct FreeLeft {
+    /// The class of the block's page; 0 outside the window.
+    class: usize,
+    pushed: Pushed,
 }

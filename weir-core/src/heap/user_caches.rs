@@ -8,7 +8,6 @@ use crate::caches::figures::CacheStats;
 use crate::caches::user_cache::{Busy, CacheId, LimitError, MakeError, Spec};
 use crate::pages::Short;
 use crate::platform::Platform;
-use crate::platform::cpu_table::Pushed;
 
 impl<P: Platform> Heap<P> {
     /// Makes a cache. O(1), and a look at each number.
@@ -30,6 +29,16 @@ impl<P: Platform> Heap<P> {
     #[inline(always)]
     pub fn cache_alloc(&self, id: CacheId) -> *mut u8 {
         if self.caches.is_plain(id) { self.alloc_class(id.number()) } else { self.cache_alloc_counted(id) }
+    }
+
+    /// The fast path of [`Heap::cache_alloc`] alone: null where there is more to do.
+    #[inline(always)]
+    pub fn cache_alloc_fast(&self, id: CacheId) -> *mut u8 {
+        if !self.caches.is_plain(id) {
+            return null_mut();
+        }
+        // SAFETY: the table's slabs live as long as the heap.
+        unsafe { self.platform().pop(&self.caches.cpu.table, id.number()) }
     }
 
     #[inline(never)]
@@ -54,11 +63,20 @@ impl<P: Platform> Heap<P> {
             return self.platform().invalid_free(InvalidFree::ForeignPointer, object as usize, size);
         }
         self.caches.count_in(id, 1);
-        // SAFETY: the table's slabs live on; the caller gives the object up.
-        match unsafe { self.platform().push(&self.caches.cpu.table, id.number(), object) } {
-            Pushed::Done => (),
-            pushed => self.overflow(object, id.number(), pushed),
+        // SAFETY: the caller gives the object up.
+        if let Err(left) = unsafe { self.push(id.number(), object) } {
+            self.free_slow(object, left);
         }
+    }
+
+    /// The fast path of [`Heap::cache_free`] alone; whether the object was taken back.
+    ///
+    /// # Safety
+    /// The object is not used any more.
+    #[inline(always)]
+    pub unsafe fn cache_free_fast(&self, id: CacheId, object: *mut u8) -> bool {
+        // SAFETY: the caller gives the object up.
+        self.caches.is_of(id, object) && self.caches.is_plain(id) && unsafe { self.push(id.number(), object) }.is_ok()
     }
 
     /// Fills `out` with objects, as many as can be had; returns how many. Cheaper than one by one.
@@ -113,6 +131,13 @@ impl<P: Platform> Heap<P> {
     /// functions: to be called where a program's code may run, by a thread that holds nothing of the program's.
     pub fn run_finalizers(&self) -> usize {
         self.caches.run_finalizers()
+    }
+
+    /// The cache, of those that a program made, that has `addr` in one of its slabs: at an object's start or anywhere else.
+    /// `None` for all other addresses. O(1): two loads.
+    #[inline]
+    pub fn cache_at(&self, addr: usize) -> Option<CacheId> {
+        self.caches.cache_at(addr)
     }
 
     /// The figures of the first cache with a number above `number`; `None`: there is none. O(CPUs).

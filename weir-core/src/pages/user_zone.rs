@@ -38,7 +38,7 @@ use crate::telemetry::trace::Place;
 
 /// How the memory of a zone behaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Memory {
+pub struct MemoryKind {
     /// It reads as zero where it was not used yet.
     pub zero: bool,
     /// A whole pageblock becomes resident at the first touch.
@@ -74,7 +74,7 @@ pub struct UserZone {
     window: Window,
     areas: Zone,
     below: NonNull<dyn Host>,
-    memory: Memory,
+    memory: MemoryKind,
     number: u64,
     /// It is another process's: this one was forked from it.
     foreign: AtomicBool,
@@ -145,7 +145,7 @@ impl UserZone {
     /// # Safety
     /// `run` is whole pageblocks of memory that is mapped and nobody else's as long as the zone is there; `blocks` is
     /// aligned to 64 and has [`UserZone::descriptor_bytes`] for it; `below` lives as long too.
-    pub unsafe fn new(run: Run, blocks: *mut Pageblock, below: NonNull<dyn Host>, memory: Memory) -> Self {
+    pub unsafe fn new(run: Run, blocks: *mut Pageblock, below: NonNull<dyn Host>, memory: MemoryKind) -> Self {
         let count = run.len / PAGEBLOCK;
         for block in 0..count {
             let fresh = Pageblock { dirty: !memory.zero, ..Pageblock::fresh(0) };

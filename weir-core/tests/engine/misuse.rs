@@ -177,3 +177,24 @@ fn pointers_of_others() {
         world.finish();
     }
 }
+
+#[test]
+fn an_address_names_the_programs_cache_that_it_is_in() {
+    for lockless in MODES {
+        let world = world(lockless);
+        let cache = world.heap.make_cache(&Spec { size: 5000, ..Spec::default() }).unwrap();
+        let object = world.heap.cache_alloc(cache).addr();
+        let block = world.heap.alloc(5000).addr();
+        let local = 0u8;
+        assert_eq!([0, 1, 4999].map(|at| world.heap.cache_at(object + at)), [Some(cache); 3]);
+        assert_eq!([block, 0, usize::MAX, (&raw const local).addr()].map(|at| world.heap.cache_at(at)), [None; 4]);
+        // SAFETY: allocated above, freed once; the cache is not used afterwards.
+        unsafe {
+            world.heap.cache_free(cache, object as *mut u8);
+            world.heap.free(block as *mut u8);
+            world.heap.destroy_cache(cache).unwrap();
+        }
+        assert_eq!(world.heap.cache_at(object), None, "its slab is another's now, or free");
+        world.finish();
+    }
+}

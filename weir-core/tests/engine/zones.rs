@@ -9,13 +9,13 @@ use weir_core::base::run::Run;
 use weir_core::base::units::{PAGE, PAGEBLOCK, PAGEBLOCK_PAGES};
 use weir_core::heap::Heap;
 use weir_core::pages::pageblock::Pageblock;
-use weir_core::pages::user_zone::{InUse, Memory, UserZone};
+use weir_core::pages::user_zone::{InUse, MemoryKind, UserZone};
 use weir_core::platform::{Diagnostics, Host, Memory as _};
 use weir_core::telemetry::trace::Place;
 
 use crate::fake::Fake;
 
-const PRIVATE: Memory = Memory { zero: true, huge: false, reported: true, shared: false };
+const PRIVATE: MemoryKind = MemoryKind { zero: true, huge: false, reported: true, shared: false };
 
 /// A heap with one zone.
 struct World {
@@ -26,7 +26,7 @@ struct World {
 }
 
 impl World {
-    fn new(blocks: usize, memory: Memory) -> Self {
+    fn new(blocks: usize, memory: MemoryKind) -> Self {
         let heap = Box::new(Heap::new(Fake::new()));
         let fake: &Fake = heap.platform();
         let base = fake.map(blocks * PAGEBLOCK, PAGEBLOCK).unwrap();
@@ -103,7 +103,7 @@ fn what_is_free_goes_back_under_pressure_and_above_the_peak_in_calm_times() {
 
 #[test]
 fn locked_memory_is_never_offered() {
-    let mut world = World::new(4, Memory { reported: false, ..PRIVATE });
+    let mut world = World::new(4, MemoryKind { reported: false, ..PRIVATE });
     world.take(1024).unwrap();
     world.give(0);
     assert_eq!(world.pressure() + world.heap.trim(), 0);
@@ -164,7 +164,7 @@ fn a_range_goes_out_of_use_only_if_none_of_it_is_in_use() {
 #[test]
 fn a_child_leaves_its_parents_shared_zone_alone() {
     for shared in [false, true] {
-        let mut world = World::new(2, Memory { shared, ..PRIVATE });
+        let mut world = World::new(2, MemoryKind { shared, ..PRIVATE });
         let first = world.take(8).unwrap();
         world.take(8).unwrap();
         world.give(1);
@@ -224,7 +224,7 @@ proptest! {
         zero in any::<bool>(),
         huge in any::<bool>(),
     ) {
-        let mut world = World::new(8, Memory { zero, huge, ..PRIVATE });
+        let mut world = World::new(8, MemoryKind { zero, huge, ..PRIVATE });
         world.heap.platform().fail(crate::fake::Call::Release, plan);
         for step in steps {
             match step {

@@ -1,4 +1,4 @@
-//! A guest under QEMU: its console, and what the host knows of its process.
+//! A guest under QEMU: its console, and the memory and CPU time of its process.
 
 use std::fmt;
 use std::io::{self, BufRead, BufReader, Write};

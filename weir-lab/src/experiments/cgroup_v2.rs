@@ -1,7 +1,7 @@
 //! Whether the files of cgroup v2 reach an idle heap: in a guest, as the machine's own groups may be of v1.
 //!
 //! An idle process that keeps what it freed, and one that needs more than is left below their group's limit, without
-//! swap. With reporting on the first is to give way before the second suffers; off is the control.
+//! swap. With reporting on the first is to release memory before the second is stalled; off is the control.
 
 use crate::guest::kernel;
 use crate::guest::{self, Image};
@@ -33,7 +33,7 @@ pub fn run(args: &RunArgs, allocators: Vec<Allocator>) -> Result<Value, String> 
         kernel.release
     );
     let mut rows: Vec<Row> = Vec::new();
-    for round in 0..args.runs.unwrap_or(if args.quick { 1 } else { 5 }) {
+    for round in 0..args.rounds {
         for (side, env) in SIDES.iter().filter(|(side, _)| !args.quick || *side == "on") {
             eprintln!("groups, round {}: reporting {side}", round + 1);
             let image = Image::build(&kernel, weir, env)?;
@@ -56,7 +56,7 @@ pub fn run(args: &RunArgs, allocators: Vec<Allocator>) -> Result<Value, String> 
     let gave_way = |row: &Row| row.count("b_done").min(row.count("a_lives")) == row.runs.len();
     if let Some(row) = rows.iter().find(|row| row.side == "on" && !gave_way(row)) {
         return Err(format!(
-            "{}: the idle heap did not give way, and one of the two was killed or waited 30 s",
+            "{}: the idle heap released nothing, and one of the two was killed or waited 30 s",
             row.case
         ));
     }

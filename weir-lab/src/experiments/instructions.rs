@@ -1,9 +1,10 @@
 //! How many instructions a call of malloc and of free is, counted one by one.
 
 use crate::harness::args::RunArgs;
-use crate::harness::child::{Kept, command, load_program};
+use crate::harness::child::{KilledOnDrop, command, load_program};
+use crate::harness::json::by_name;
 use crate::harness::rounds;
-use crate::harness::single_step::{Counts, Stopped};
+use crate::harness::single_step::{InstructionCounts, StoppedThread};
 use crate::harness::statistics::{Sample, student};
 use crate::harness::tables::{Table, short};
 use crate::peers::Allocator;
@@ -29,7 +30,7 @@ struct Cell {
 /// Runs it and prints its tables.
 pub fn run(args: &RunArgs, allocators: Vec<Allocator>) -> Result<Value, String> {
     // The same instructions every time, but for what background threads do: more rounds show only that.
-    let rounds = args.runs.unwrap_or(if args.quick { 1 } else { 5 });
+    let rounds = args.rounds;
     let mut cells: Vec<Cell> = allocators.iter().map(|_| Cell { counted: Default::default(), failed: None }).collect();
     for (round, chosen) in rounds::of(rounds, allocators.len()) {
         let (allocator, cell) = (&allocators[chosen], &mut cells[chosen]);
@@ -71,11 +72,11 @@ fn sizes(quick: bool) -> usize {
     if quick { 1 } else { SIZES.len() }
 }
 
-fn count(allocator: &Allocator, size: u64, manner: &str) -> Result<Counts, String> {
+fn count(allocator: &Allocator, size: u64, manner: &str) -> Result<InstructionCounts, String> {
     let mut start = command(load_program()?, allocator);
     start.args(["calls", &size.to_string(), manner]);
     start.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::inherit());
-    let mut child = Kept(start.spawn().map_err(|why| format!("cannot start weir-lab-load: {why}"))?);
+    let mut child = KilledOnDrop::start(start, "weir-lab-load")?;
     let mut line = String::new();
     let pipe = child.0.stdout.take().ok_or("no output to read")?;
     BufReader::new(pipe).read_line(&mut line).map_err(|why| format!("cannot read its output: {why}"))?;
@@ -83,12 +84,12 @@ fn count(allocator: &Allocator, size: u64, manner: &str) -> Result<Counts, Strin
     let address = |name: &str| told[name].as_u64().ok_or_else(|| format!("no address of {name}"));
     // A wake-up on the same CPU costs a tenth of one on another.
     pin(told["cpu"].as_u64().ok_or("no CPU")?);
-    Stopped::wait_for(child.0.id())?.count([address(CALLS[0])?, address(CALLS[1])?])
+    StoppedThread::wait_for(child.0.id())?.count([address(CALLS[0])?, address(CALLS[1])?])
 }
 
 /// Keeps this thread on a CPU; that it cannot be kept there only costs time.
 fn pin(cpu: u64) {
-    // SAFETY: the set is plain data of the size that is told.
+    // SAFETY: the set is plain data, of the size that is passed.
     unsafe {
         let mut set: libc::cpu_set_t = std::mem::zeroed();
         libc::CPU_SET(cpu as usize, &mut set);
@@ -146,7 +147,7 @@ fn as_json(names: &[&str], subject: &str, rounds: u32, cells: &[Cell]) -> Value 
         });
         json!({ "instructions": Value::Object(manners.collect()), "failed": cell.failed })
     };
-    let all: serde_json::Map<_, _> = names.iter().map(|n| n.to_string()).zip(cells.iter().map(cell)).collect();
+    let all = by_name(names, cells, cell);
     let failed = names.iter().position(|name| *name == subject).and_then(|at| cells[at].failed.clone());
     json!({ "runs": rounds, "cells": all, "failed": failed })
 }

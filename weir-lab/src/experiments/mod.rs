@@ -21,58 +21,162 @@ mod sweep;
 use crate::harness::args::RunArgs;
 use crate::peers::Allocator;
 
-/// An experiment: its name, what it shows, how it is run.
-pub type Experiment = (&'static str, &'static str, fn(&RunArgs, Vec<Allocator>) -> Result<serde_json::Value, String>);
+/// An experiment.
+pub struct Experiment {
+    /// As in `weir-lab run NAME`.
+    pub name: &'static str,
+    /// What it shows.
+    pub about: &'static str,
+    /// Rounds of a run and of a quick run; none if it has no rounds.
+    pub rounds: Option<[u32; 2]>,
+    /// What `--only` may name, if there are parts to choose from.
+    pub only: Option<&'static str>,
+    /// Its options besides these and those that every experiment takes, by the fields' names in [`RunArgs`].
+    options: &'static [&'static str],
+    /// Runs it and prints its tables; returns the measurements.
+    pub run: fn(&RunArgs, Vec<Allocator>) -> Result<serde_json::Value, String>,
+}
+
+impl Experiment {
+    /// Whether it takes an option, by the field's name in [`RunArgs`].
+    pub fn takes(&self, option: &str) -> bool {
+        match option {
+            "runs" => self.rounds.is_some(),
+            "only" => self.only.is_some(),
+            _ => self.options.contains(&option),
+        }
+    }
+}
 
 /// All of them, in the order of the list.
 pub const EXPERIMENTS: &[Experiment] = &[
-    (
-        "e3",
-        "object caches under back pressure: a file server's buffers, with all memory and a twentieth",
-        e3_object_caches::run,
-    ),
-    (
-        "e4",
-        "forwarding: buffers taken on one CPU and given back on another, under pressure and drains",
-        e4_forwarding::run,
-    ),
-    (
-        "e5",
-        "density: how many idle processes or guests fit before the first swap, and what memhog takes",
-        e5_density::run,
-    ),
-    (
-        "e6",
-        "what reporting costs: page faults a second with it and without; huge pages before and after",
-        e6_reporting_cost::run,
-    ),
-    ("e8", "the neighbour: what an idle process that once peaked costs another in its cgroup", e8_neighbour::run),
-    (
-        "e9",
-        "peers: the standard allocator workloads and real programs; time, peak resident set, page faults",
-        e9_peers::run,
-    ),
-    ("e10", "many threads: what is held for threads that used malloc once and sleep", e10_many_threads::run),
-    (
-        "groups",
-        "an idle heap in a group of cgroup v2 that comes to its limit, in a guest: does it give way",
-        cgroup_v2::run,
-    ),
+    Experiment {
+        name: "e3",
+        about: "object caches under back pressure: buffers of a file server, with all memory and with a twentieth",
+        rounds: Some([5, 1]),
+        only: Some("free, twentieth, idle, growth; growth runs only if it is named"),
+        options: &["swap_dir"],
+        run: e3_object_caches::run,
+    },
+    Experiment {
+        name: "e4",
+        about: "forwarding: buffers allocated on one CPU and freed on another, under pressure and drains",
+        rounds: Some([7, 1]),
+        only: None,
+        options: &[],
+        run: e4_forwarding::run,
+    },
+    Experiment {
+        name: "e5",
+        about: "density: how many idle processes or guests fit before the first swap, and what memhog takes (root)",
+        rounds: Some([3, 1]),
+        only: Some("processes, guests, memhog-processes, memhog-guests, and allocators"),
+        options: &["swap_dir"],
+        run: e5_density::run,
+    },
+    Experiment {
+        name: "e6",
+        about: "what reporting costs: page faults a second with it and without; huge pages before and after",
+        rounds: Some([20, 2]),
+        only: Some("one-block, blocks, pauses, huge"),
+        options: &["subject"],
+        run: e6_reporting_cost::run,
+    },
+    Experiment {
+        name: "e8",
+        about: "the neighbour: what an idle process that once peaked costs another in its cgroup (root)",
+        rounds: Some([5, 1]),
+        only: None,
+        options: &["subject", "mix", "later", "swap_dir"],
+        run: e8_neighbour::run,
+    },
+    Experiment {
+        name: "e9",
+        about: "peers: the standard allocator workloads and real programs; time, peak resident set, page faults",
+        rounds: Some([5, 2]),
+        only: Some("workloads and programs that `weir-lab list` names"),
+        options: &["subject"],
+        run: e9_peers::run,
+    },
+    Experiment {
+        name: "e10",
+        about: "many threads: what is held for threads that used malloc once and sleep",
+        rounds: Some([5, 1]),
+        only: None,
+        options: &["subject"],
+        run: e10_many_threads::run,
+    },
+    Experiment {
+        name: "groups",
+        about: "an idle heap in a group of cgroup v2 that comes to its limit, in a guest: is it released",
+        rounds: Some([5, 1]),
+        only: None,
+        options: &[],
+        run: cgroup_v2::run,
+    },
     #[cfg(target_arch = "x86_64")]
-    ("calls", "instructions of a malloc and of a free, counted one by one", instructions::run),
-    ("latency", "single calls of malloc and free while memory is given back: p50 to the longest", latency::run),
-    ("scaling", "the threaded workloads of e9 on 1 to 64 threads; calls while up to 16 GiB are live", scaling::run),
-    ("sweep", "what free and malloc cost at every size from 8 B to 64 MiB, in eight patterns (--svg FILE)", sweep::run),
-    ("picture", "memory over time, from a peak to 12 s of idleness, as a drawing (--svg FILE)", picture::run),
-    (
-        "report",
-        "from a pressure event to the last idle byte of 1 GiB given back; its processor time",
-        reporting_time::run,
-    ),
-    (
-        "soak",
-        "threads, forks, signals, streams, growth and moves under pressure: no corruption, hang or growth",
-        soak::run,
-    ),
-    ("redis", "the resident set of redis-server after FLUSHALL of 500 MB", redis::run),
+    Experiment {
+        name: "calls",
+        about: "instructions of a malloc and of a free, counted one by one",
+        rounds: Some([5, 1]),
+        only: None,
+        options: &["subject"],
+        run: instructions::run,
+    },
+    Experiment {
+        name: "latency",
+        about: "single calls of malloc and free while memory is released: p50 to the longest",
+        rounds: Some([5, 1]),
+        only: None,
+        options: &["subject"],
+        run: latency::run,
+    },
+    Experiment {
+        name: "scaling",
+        about: "the threaded workloads of e9 on 1 to 64 threads; calls while up to 16 GiB are live",
+        rounds: Some([5, 1]),
+        only: Some("threaded workloads that `weir-lab list` names, heap"),
+        options: &["subject"],
+        run: scaling::run,
+    },
+    Experiment {
+        name: "sweep",
+        about: "what free and malloc cost at every size from 8 B to 64 MiB, in eight patterns",
+        rounds: Some([3, 1]),
+        only: Some("untouched, first-byte, whole, calloc, aligned, steps, doubling, handover"),
+        options: &["subject", "svg"],
+        run: sweep::run,
+    },
+    Experiment {
+        name: "picture",
+        about: "memory over time, from a peak to 12 s of idleness, as a drawing",
+        rounds: None,
+        only: Some("madvise, always (settings of huge pages)"),
+        options: &["mix", "svg"],
+        run: picture::run,
+    },
+    Experiment {
+        name: "report",
+        about: "from a pressure event to the last idle byte of 1 GiB released; its processor time",
+        rounds: None,
+        only: None,
+        options: &[],
+        run: reporting_time::run,
+    },
+    Experiment {
+        name: "soak",
+        about: "threads, forks, signals, streams, growth and moves under pressure: no corruption, hang or growth",
+        rounds: None,
+        only: None,
+        options: &["subject", "minutes"],
+        run: soak::run,
+    },
+    Experiment {
+        name: "redis",
+        about: "the resident set of redis-server after FLUSHALL of 500 MB",
+        rounds: Some([5, 1]),
+        only: None,
+        options: &["subject"],
+        run: redis::run,
+    },
 ];

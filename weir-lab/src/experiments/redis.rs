@@ -6,8 +6,9 @@
 //! the C library's own object is preloaded. The row `(as packaged)` is the binary as it comes, purge and all.
 
 use crate::harness::args::RunArgs;
-use crate::harness::child::{Kept, command};
-use crate::harness::procfs::memory;
+use crate::harness::child::{KilledOnDrop, command};
+use crate::harness::phases::sleep_until;
+use crate::harness::proc_files::memory;
 use crate::harness::resp::{self, Client};
 use crate::harness::statistics::{Sample, student};
 use crate::harness::tables::{Table, mib, spread};
@@ -32,7 +33,7 @@ pub fn run(args: &RunArgs, allocators: Vec<Allocator>) -> Result<Value, String> 
     let server = find_server()?;
     let (bytes, looks): (usize, &[f64]) =
         if args.quick { (64_000_000, &[0.1, 1.0]) } else { (500_000_000, &[0.1, 1.0, 2.0, 10.0]) };
-    let rounds = args.runs.unwrap_or(if args.quick { 1 } else { 5 });
+    let rounds = args.rounds;
     let rows = with_packaged(allocators)?;
     let mut runs: Vec<Result<Vec<Run>, String>> = rows.iter().map(|_| Ok(Vec::new())).collect();
     for round in 0..rounds as usize {
@@ -53,7 +54,7 @@ pub fn run(args: &RunArgs, allocators: Vec<Allocator>) -> Result<Value, String> 
     );
     println!("{}", table(&rows, &runs, looks));
     println!(
-        "The jemalloc rows and `(as packaged)` are purged by redis itself, which knows jemalloc's own call for it."
+        "Redis itself purges the rows of jemalloc and `(as packaged)`: it calls jemalloc's own function for that."
     );
     print_verdict(&rows, &args.subject, &runs);
     Ok(as_json(&rows, &args.subject, &runs, looks, &version))
@@ -91,7 +92,7 @@ fn one(server: &Path, allocator: &Allocator, bytes: usize, looks: &[f64]) -> Res
     start.arg("--unixsocket").arg(&socket).arg("--dir").arg(&directory);
     start.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     end_with_the_harness(&mut start);
-    let server = Kept(start.spawn().map_err(|why| format!("cannot start redis-server: {why}"))?);
+    let server = KilledOnDrop::start(start, "redis-server")?;
     let mut client = Client::connect(&socket, START_LIMIT)?;
     fill(&mut client, bytes)?;
     let full = memory(server.0.id())?.rss as f64;
@@ -100,7 +101,7 @@ fn one(server: &Path, allocator: &Allocator, bytes: usize, looks: &[f64]) -> Res
     let end = Instant::now();
     let mut after = Vec::new();
     for &seconds in looks {
-        std::thread::sleep((end + Duration::from_secs_f64(seconds)).saturating_duration_since(Instant::now()));
+        sleep_until(end, seconds);
         after.push(memory(server.0.id())?.rss as f64);
     }
     Ok(Run { full, flush: (end - begin).as_secs_f64(), after })
@@ -117,7 +118,7 @@ fn end_with_the_harness(command: &mut std::process::Command) {
     }
 }
 
-/// Values whose sizes are even over the doublings from 16 B to 16 KiB, the same ones for every allocator.
+/// Values of sizes from 16 B to 16 KiB, equally many in each doubling, the same for every allocator.
 fn fill(client: &mut Client, bytes: usize) -> Result<(), String> {
     let value = vec![b'w'; 16 << 10];
     let (mut sent, mut key, mut random) = (0, 0u64, 0x5eed_u64);

@@ -1,12 +1,12 @@
 //! How long it takes from a pressure event to the last idle byte given back, and what that costs.
 //!
-//! A program holds 1 GiB, frees all of it, and tells itself that memory is short, by systemd's protocol; calm windows are
+//! A program holds 1 GiB, frees all of it, and sends itself a pressure event, by systemd's protocol; calm windows are
 //! put off, so that all of it is still there. It watches its resident set until that has come to rest.
 
 use crate::harness::args::RunArgs;
 use crate::harness::child;
 use crate::harness::huge_pages;
-use crate::harness::pressure_fifo::Fifo;
+use crate::harness::pressure_fifo::PressureFifo;
 use crate::harness::statistics::Sample;
 use crate::harness::tables::{Table, mib, short};
 use crate::peers::{Allocator, WEIR};
@@ -61,7 +61,7 @@ fn shape(mixed: bool) -> &'static str {
 }
 
 fn measure(weir: &Allocator, thp: &str, mixed: bool, events: usize, mib: usize) -> Result<Row, String> {
-    let fifo = Fifo::make()?;
+    let fifo = PressureFifo::make()?;
     let mut command = child::command(child::load_program()?, weir);
     command.args(["report-time", &format!("mib={mib}"), &format!("events={events}")]);
     command.arg(format!("mixed={}", u8::from(mixed)));

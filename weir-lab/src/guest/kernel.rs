@@ -50,7 +50,7 @@ pub fn fetch() -> Result<GuestKernel, String> {
     std::fs::create_dir_all(&home).map_err(|why| format!("cannot make {}: {why}", home.display()))?;
     let depends = output(Command::new("apt-cache").args(["depends", PACKAGE]))?;
     let real = depends.lines().find_map(|line| line.trim().strip_prefix("Depends: "));
-    let real = real.ok_or_else(|| format!("apt-cache knows no {PACKAGE}: apt-get update"))?;
+    let real = real.ok_or_else(|| format!("apt-cache does not list {PACKAGE}: run apt-get update"))?;
     output(Command::new("apt-get").args(["download", real]).current_dir(&home))?;
     let files = std::fs::read_dir(&home).map_err(|why| format!("cannot read {}: {why}", home.display()))?;
     let package = files.flatten().map(|file| file.path()).find(|path| path.extension().is_some_and(|e| e == "deb"));

@@ -4,7 +4,7 @@ mod initramfs;
 pub mod kernel;
 
 use crate::harness::child::load_program;
-use crate::harness::restore::{Guard, on_end};
+use crate::harness::restore::{RestoreGuard, on_end};
 use crate::peers::Allocator;
 use initramfs::Initramfs;
 use kernel::GuestKernel;
@@ -17,7 +17,7 @@ const EMULATOR: &str = "qemu-system-x86_64";
 pub struct Image {
     kernel: PathBuf,
     initramfs: PathBuf,
-    _guard: Guard,
+    _guard: RestoreGuard,
 }
 
 /// Whether guests can be run here, or what is missing.
@@ -53,7 +53,7 @@ impl Image {
         Ok(Image { kernel: kernel.image.clone(), initramfs: path, _guard: guard })
     }
 
-    /// The command of one guest with `mib` of memory whose program is told `words`. Software emulation: no guest needs
+    /// The command of one guest with `mib` of memory whose program gets the arguments `words`. Software emulation: no guest needs
     /// more of the machine than a process. What its kernel complains of goes to standard error.
     pub fn command(&self, mib: u64, reporting: bool, words: &[String]) -> Command {
         let on = if reporting { "on" } else { "off" };

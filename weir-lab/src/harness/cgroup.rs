@@ -1,6 +1,6 @@
 //! A memory cgroup of one's own, version 1 or 2, removed when it goes.
 
-use crate::harness::restore::{Guard, on_end};
+use crate::harness::restore::{RestoreGuard, on_end};
 use std::fs;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use std::time::Duration;
 pub struct Cgroup {
     path: PathBuf,
     version: u8,
-    _guard: Guard,
+    _guard: RestoreGuard,
 }
 
 /// Where cgroups with a memory controller can be made, and of which version they are.
@@ -39,7 +39,7 @@ impl Cgroup {
     pub fn make(name: &str, bytes: u64) -> Result<Cgroup, String> {
         let (root, version) = root()?;
         if version == 2 {
-            // Refused where processes sit in the root of a delegated tree; the limit's own file then tells.
+            // Refused if there are processes in the root of a delegated tree; then writing the limit fails below.
             let _ = fs::write(root.join("cgroup.subtree_control"), "+memory");
         }
         let path = root.join(format!("weir-lab-{}-{name}", std::process::id()));
@@ -51,23 +51,23 @@ impl Cgroup {
         Ok(cgroup)
     }
 
-    /// Changes the limit. The kernel reclaims what is over it before it answers.
+    /// Changes the limit. The kernel reclaims what is over it before the write returns.
     pub fn limit(&self, bytes: u64) -> Result<(), String> {
         self.write(if self.version == 2 { "memory.max" } else { "memory.limit_in_bytes" }, bytes)
     }
 
-    /// Has the kernel look for memory to take back from what is inside, as where the limit is met, and kills nobody: it
-    /// is asked for a tenth of what is used, and has `limit` again at once.
+    /// Makes the kernel reclaim memory from the processes inside, as at the limit, but kills none: lowers the limit by a
+    /// tenth of what is used, and sets it to `limit` again at once.
     pub fn squeeze(&self, limit: u64) -> Result<(), String> {
         let less = self.usage()? / 10 * 9;
         if self.version == 2 {
-            // Above the high mark who allocates is slowed down, and finds memory to take back.
+            // Above the high mark an allocation is slowed down and reclaims.
             self.write("memory.high", less)?;
             return fs::write(self.path.join("memory.high"), "max").map_err(|why| format!("memory.high: {why}"));
         }
-        // Should the limit be met in between, who allocates waits for it to rise.
+        // If the limit is reached in between, an allocation waits until it is raised.
         let _ = self.write("memory.oom_control", 1);
-        // Refused where not so much is found.
+        // Refused if less than that can be reclaimed.
         let _ = self.limit(less);
         self.limit(limit)
     }
@@ -101,8 +101,9 @@ impl Cgroup {
             return self.read("memory.swap.current");
         }
         let text = fs::read_to_string(self.path.join("memory.stat")).map_err(|why| format!("memory.stat: {why}"))?;
-        // Version 1 counts swap only where it is built to account it.
-        crate::harness::procfs::kib_field(&text, "total_swap ").ok_or_else(|| "memory.stat counts no swap here".into())
+        // Version 1 counts swap only if the kernel is built to account it.
+        let count = text.lines().find_map(|line| line.strip_prefix("total_swap ")?.parse().ok());
+        count.ok_or_else(|| "memory.stat counts no swap here".into())
     }
 
     /// The file into which a process writes its number to join.

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// What a finished child printed and cost. Its time is its own to tell: start-up is no part of a workload.
+/// What a finished child printed and used. Its time is in its output: start-up is no part of a workload.
 pub struct Finished {
     /// Its standard output.
     pub output: String,
@@ -29,7 +29,7 @@ pub fn load_program() -> Result<PathBuf, String> {
     }
 }
 
-/// A command under `allocator`, with nothing else of the environment that speaks to a malloc.
+/// A command under `allocator`, without the variables of the environment that configure a malloc.
 pub fn command(program: impl AsRef<std::ffi::OsStr>, allocator: &Allocator) -> Command {
     let mut command = Command::new(program);
     for name in [
@@ -49,10 +49,17 @@ pub fn command(program: impl AsRef<std::ffi::OsStr>, allocator: &Allocator) -> C
     command
 }
 
-/// A child that is killed and waited for if nobody else does.
-pub struct Kept(pub Child);
+/// A child that is killed and waited for when this is dropped.
+pub struct KilledOnDrop(pub Child);
 
-impl Drop for Kept {
+impl KilledOnDrop {
+    /// Starts it. `what` is for the error.
+    pub fn start(mut command: Command, what: &str) -> Result<KilledOnDrop, String> {
+        command.spawn().map(KilledOnDrop).map_err(|why| format!("cannot start {what}: {why}"))
+    }
+}
+
+impl Drop for KilledOnDrop {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -64,7 +71,7 @@ pub fn run(mut command: Command, limit: Duration, what: &str) -> Result<Finished
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let start = Instant::now();
     // std starts this child by vfork, so no copied page of the harness is in its faults.
-    let mut child = Kept(command.spawn().map_err(|why| format!("cannot start {what}: {why}"))?);
+    let mut child = KilledOnDrop::start(command, what)?;
     let output = read_until(&mut child.0, start + limit).map_err(|why| format!("{what}: {why}"))?;
     let (status, usage) = wait(child.0.id())?;
     let mut complaint = String::new();

@@ -3,13 +3,13 @@
 use std::fs::{File, OpenOptions};
 use std::os::fd::AsRawFd;
 
-/// Held while the experiment runs; the kernel lets go of it however the program ends.
-pub struct Turn(#[allow(dead_code, reason = "the lock is the open file's")] File);
+/// Held while the experiment runs; the kernel unlocks it when the process ends, however that happens.
+pub struct ExclusiveLock(#[allow(dead_code, reason = "the lock is the open file's")] File);
 
-/// Waits until no other weir-lab on this machine has it.
-pub fn wait_for_turn() -> Result<Turn, String> {
+/// Locks, after waiting until no other weir-lab on this machine holds the lock.
+pub fn lock() -> Result<ExclusiveLock, String> {
     let path = std::env::temp_dir().join("weir-lab.lock");
-    // Reading is enough to lock, and lets a user in after root has made the file.
+    // Open for reading is enough to lock, and works for another user after root has created the file.
     let opened = File::open(&path).or_else(|_| OpenOptions::new().create(true).append(true).open(&path));
     let file = opened.map_err(|why| format!("cannot open {}: {why}", path.display()))?;
     // SAFETY: the descriptor is the open file's.
@@ -20,5 +20,5 @@ pub fn wait_for_turn() -> Result<Turn, String> {
             return Err(format!("cannot lock {}: {}", path.display(), std::io::Error::last_os_error()));
         }
     }
-    Ok(Turn(file))
+    Ok(ExclusiveLock(file))
 }

@@ -1,6 +1,6 @@
 //! The machine's setting for transparent huge pages, changed for an experiment and put back.
 
-use crate::harness::restore::{Guard, on_end};
+use crate::harness::restore::{RestoreGuard, on_end};
 use std::fs;
 
 const ENABLED: &str = "/sys/kernel/mm/transparent_hugepage/enabled";
@@ -21,7 +21,7 @@ pub fn can_be_set() -> bool {
 }
 
 /// Sets it to `word` until the guard goes.
-pub fn set(word: &str) -> Result<Guard, String> {
+pub fn set(word: &str) -> Result<RestoreGuard, String> {
     let before = found()?;
     let guard = on_end(move || {
         if let Err(why) = fs::write(ENABLED, &before) {

@@ -1,8 +1,8 @@
-//! A program of ours that goes through phases: it says a line of JSON after each, and waits to be let into the next.
+//! A load program that runs in phases: it prints a line of JSON after each, and waits for a byte before the next.
 
 use crate::harness::cgroup::{Cgroup, enter};
-use crate::harness::child::{Kept, command, load_program, wait_readable};
-use crate::harness::procfs::{Memory, memory};
+use crate::harness::child::{KilledOnDrop, command, load_program, wait_readable};
+use crate::harness::proc_files::{ProcessMemory, memory};
 use crate::peers::Allocator;
 use serde_json::Value;
 use std::io::{Read, Write};
@@ -10,6 +10,11 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 const PHASE_LIMIT: Duration = Duration::from_secs(120);
+
+/// Sleeps until `seconds` after `since`.
+pub fn sleep_until(since: Instant, seconds: f64) {
+    std::thread::sleep((since + Duration::from_secs_f64(seconds)).saturating_duration_since(Instant::now()));
+}
 
 /// The command of a load program under an allocator.
 pub fn load(allocator: &Allocator, words: &[String]) -> Result<Command, String> {
@@ -19,24 +24,24 @@ pub fn load(allocator: &Allocator, words: &[String]) -> Result<Command, String> 
 }
 
 /// Such a program under way.
-pub struct Phased {
-    child: Kept,
+pub struct PhasedProgram {
+    child: KilledOnDrop,
     name: String,
-    /// What it said of its last phase.
+    /// The line of its last phase.
     pub said: Value,
     /// When its last phase ended.
     pub since: Instant,
 }
 
-impl Phased {
+impl PhasedProgram {
     /// Starts it, called `name` in messages, in a cgroup if one is given, and waits for the end of its first phase.
-    pub fn start(name: &str, mut start: Command, cgroup: Option<&Cgroup>) -> Result<Phased, String> {
+    pub fn start(name: &str, mut start: Command, cgroup: Option<&Cgroup>) -> Result<PhasedProgram, String> {
         if let Some(cgroup) = cgroup {
             enter(&mut start, cgroup);
         }
         start.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit());
-        let child = Kept(start.spawn().map_err(|why| format!("cannot start {name}: {why}"))?);
-        let mut phased = Phased { child, name: name.into(), said: Value::Null, since: Instant::now() };
+        let child = KilledOnDrop::start(start, name)?;
+        let mut phased = PhasedProgram { child, name: name.into(), said: Value::Null, since: Instant::now() };
         phased.listen()?;
         Ok(phased)
     }
@@ -49,18 +54,17 @@ impl Phased {
     }
 
     /// What it occupies now.
-    pub fn memory(&self) -> Result<Memory, String> {
+    pub fn memory(&self) -> Result<ProcessMemory, String> {
         memory(self.child.0.id())
     }
 
     /// What it occupies at `seconds` after its last phase.
-    pub fn memory_at(&self, seconds: f64) -> Result<Memory, String> {
-        let moment = self.since + Duration::from_secs_f64(seconds);
-        std::thread::sleep(moment.saturating_duration_since(Instant::now()));
+    pub fn memory_at(&self, seconds: f64) -> Result<ProcessMemory, String> {
+        sleep_until(self.since, seconds);
         self.memory()
     }
 
-    /// A number that it said.
+    /// A number of that line.
     pub fn number(&self, key: &str) -> Result<f64, String> {
         self.said[key].as_f64().ok_or_else(|| format!("{} did not say '{key}'", self.name))
     }

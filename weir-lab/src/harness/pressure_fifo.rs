@@ -1,17 +1,17 @@
 //! A pressure event by systemd's protocol: bytes in the FIFO that `MEMORY_PRESSURE_WATCH` names.
 
-use crate::harness::restore::{Guard, on_end};
+use crate::harness::restore::{RestoreGuard, on_end};
 use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-/// A named pipe in the directory for temporary files, gone at the end.
-pub struct Fifo(PathBuf, #[allow(dead_code, reason = "removes the pipe when dropped")] Guard);
+/// A named pipe in the directory for temporary files, removed at the end.
+pub struct PressureFifo(PathBuf, #[allow(dead_code, reason = "removes the pipe when dropped")] RestoreGuard);
 
-impl Fifo {
+impl PressureFifo {
     /// Makes it.
-    pub fn make() -> Result<Fifo, String> {
+    pub fn make() -> Result<PressureFifo, String> {
         let path = std::env::temp_dir().join(format!("weir-lab-{}.pressure", std::process::id()));
         let name = std::ffi::CString::new(path.clone().into_os_string().into_encoded_bytes()).unwrap_or_default();
         let undo = path.clone();
@@ -20,10 +20,10 @@ impl Fifo {
         if unsafe { libc::mkfifo(name.as_ptr(), 0o600) } != 0 {
             return Err(format!("cannot make the pipe {}: {}", path.display(), std::io::Error::last_os_error()));
         }
-        Ok(Fifo(path, guard))
+        Ok(PressureFifo(path, guard))
     }
 
-    /// What the variable has to say.
+    /// The value of `MEMORY_PRESSURE_WATCH`.
     pub fn path(&self) -> &Path {
         &self.0
     }

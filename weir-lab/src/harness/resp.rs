@@ -25,7 +25,7 @@ impl Client {
         }
     }
 
-    /// Sends commands in one go, then reads an answer for each, of which all must be `+OK`.
+    /// Sends commands in one go, then reads a reply to each; all must be `+OK`.
     pub fn all_ok(&mut self, commands: &[u8], count: usize) -> Result<(), String> {
         self.0.get_mut().write_all(commands).map_err(|why| format!("redis: {why}"))?;
         for _ in 0..count {

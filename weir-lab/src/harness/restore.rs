@@ -5,28 +5,28 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-type Undo = Box<dyn FnOnce() + Send>;
+type RestoreAction = Box<dyn FnOnce() + Send>;
 
-static UNDOS: Mutex<(u64, BTreeMap<u64, Undo>)> = Mutex::new((0, BTreeMap::new()));
+static UNDOS: Mutex<(u64, BTreeMap<u64, RestoreAction>)> = Mutex::new((0, BTreeMap::new()));
 
-/// Raised by a signal: from then on one thread puts things back and ends the process, and nobody changes anything.
+/// Set by a signal: from then on one thread restores everything and ends the process, and no other changes anything.
 static ENDING: AtomicBool = AtomicBool::new(false);
 
 /// Puts one thing back when dropped.
 #[must_use = "dropping the guard puts the change back at once"]
-pub struct Guard(u64);
+pub struct RestoreGuard(u64);
 
 /// Registers how to put something back. Call it before the change, so that no moment is uncovered.
-pub fn on_end(undo: impl FnOnce() + Send + 'static) -> Guard {
+pub fn on_end(undo: impl FnOnce() + Send + 'static) -> RestoreGuard {
     stop_if_ending();
     let mut undos = lock();
     undos.0 += 1;
     let number = undos.0;
     undos.1.insert(number, Box::new(undo));
-    Guard(number)
+    RestoreGuard(number)
 }
 
-impl Drop for Guard {
+impl Drop for RestoreGuard {
     fn drop(&mut self) {
         stop_if_ending();
         let undo = lock().1.remove(&self.0);
@@ -58,7 +58,7 @@ fn undo_all() {
     }
 }
 
-fn lock() -> std::sync::MutexGuard<'static, (u64, BTreeMap<u64, Undo>)> {
+fn lock() -> std::sync::MutexGuard<'static, (u64, BTreeMap<u64, RestoreAction>)> {
     UNDOS.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
@@ -70,7 +70,7 @@ pub fn install() -> Result<(), String> {
         everything();
     }));
     // SAFETY: a signal set is plain data; the calls write and read only it. Blocked before any other thread exists,
-    // the signals reach nobody but the thread that waits for them. Children start with nothing blocked: std sees to it.
+    // only the thread that waits for them gets the signals. Children start with nothing blocked: std does that.
     let set = unsafe {
         let mut set: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&mut set);

@@ -1,4 +1,4 @@
-//! Goes through a child instruction by instruction and counts those of the functions it is asked for.
+//! Steps through a child instruction by instruction and counts those of the given functions.
 //!
 //! Exact, and possible where no performance counter is (virtual machines). A restartable sequence would never end
 //! under it: each step is a stop, and each stop makes the kernel abort the sequence and rewrite the CPU's number, over
@@ -8,7 +8,7 @@
 use std::io::Error;
 
 /// Instructions of each call, by function.
-pub type Counts = [Vec<u64>; 2];
+pub type InstructionCounts = [Vec<u64>; 2];
 
 /// A runaway child is not followed for ever.
 const MOST_STEPS: u64 = 20_000_000;
@@ -21,9 +21,9 @@ const RSEQ_CS: usize = 1;
 const SYSCALL: i64 = 0x050f;
 
 /// A traced thread that is stopped.
-pub struct Stopped(libc::pid_t);
+pub struct StoppedThread(libc::pid_t);
 
-/// As the kernel tells it.
+/// The kernel's `struct ptrace_rseq_configuration`.
 #[repr(C)]
 #[derive(Default)]
 struct RseqConfiguration {
@@ -34,22 +34,22 @@ struct RseqConfiguration {
     pad: u32,
 }
 
-impl Stopped {
-    /// Waits until the child, which asked to be traced, has stopped itself.
-    pub fn wait_for(pid: u32) -> Result<Stopped, String> {
+impl StoppedThread {
+    /// Waits until the child, which called `PTRACE_TRACEME`, has stopped itself.
+    pub fn wait_for(pid: u32) -> Result<StoppedThread, String> {
         let pid = pid as libc::pid_t;
         match wait(pid)? {
-            status if libc::WIFSTOPPED(status) && libc::WSTOPSIG(status) == libc::SIGSTOP => Ok(Stopped(pid)),
+            status if libc::WIFSTOPPED(status) && libc::WSTOPSIG(status) == libc::SIGSTOP => Ok(StoppedThread(pid)),
             status => Err(format!("it did not stop as it should (status {status:#x})")),
         }
     }
 
     /// Steps until the child stops itself again; counts from each entry of `functions` to the return to its caller,
     /// both included.
-    pub fn count(self, functions: [u64; 2]) -> Result<Counts, String> {
+    pub fn count(self, functions: [u64; 2]) -> Result<InstructionCounts, String> {
         self.leave_rseq()?;
-        let mut counts = Counts::default();
-        let mut call: Option<Call> = None;
+        let mut counts = InstructionCounts::default();
+        let mut call: Option<CountedCall> = None;
         let mut before = self.registers()?;
         for _ in 0..MOST_STEPS {
             if !self.step()? {
@@ -67,7 +67,7 @@ impl Stopped {
             if call.is_none()
                 && let Some(function) = functions.iter().position(|&entry| entry == now.rip)
             {
-                call = Some(Call { function, stack: now.rsp, instructions: 0 });
+                call = Some(CountedCall { function, stack: now.rsp, instructions: 0 });
             }
             before = now;
         }
@@ -105,7 +105,7 @@ impl Stopped {
             return Err("it did not stop behind a system call".into());
         }
         let [rdi, rsi, rdx, r10] = arguments;
-        // No call is under way any more that the kernel might want to begin anew.
+        // No system call is in progress, so the kernel restarts none.
         let orig_rax = u64::MAX;
         self.set_registers(&libc::user_regs_struct {
             rip: instruction,
@@ -124,7 +124,7 @@ impl Stopped {
     }
 
     fn read(&self, address: u64) -> Result<i64, String> {
-        // SAFETY: reads a word of the child's memory, or fails; errno tells which.
+        // SAFETY: reads a word of the child's memory, or fails and sets errno, which is this thread's.
         let (word, errno) = unsafe {
             *libc::__errno_location() = 0;
             (libc::ptrace(libc::PTRACE_PEEKDATA, self.0, address, 0), *libc::__errno_location())
@@ -171,7 +171,7 @@ impl Stopped {
 }
 
 /// A call under way: which function, the stack at its entry, instructions so far.
-struct Call {
+struct CountedCall {
     function: usize,
     stack: u64,
     instructions: u64,

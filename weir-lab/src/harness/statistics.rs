@@ -1,5 +1,8 @@
 //! The statistics of every table: median, mean, spread, Student's t in the manner of `ministat`, geometric mean.
 
+use statrs::distribution::{ContinuousCDF, StudentsT};
+use statrs::statistics::Statistics;
+
 /// Repeated measurements of one thing, in the order in which they were made.
 #[derive(Clone, Debug, Default)]
 pub struct Sample(Vec<f64>);
@@ -33,18 +36,17 @@ impl Sample {
 
     /// The arithmetic mean.
     pub fn mean(&self) -> f64 {
-        self.0.iter().sum::<f64>() / self.0.len() as f64
+        Statistics::mean(&self.0)
     }
 
     /// The sample's variance (n - 1 in the denominator).
     pub fn variance(&self) -> f64 {
-        let mean = self.mean();
-        self.0.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / (self.0.len() as f64 - 1.0)
+        Statistics::variance(&self.0)
     }
 
     /// The sample's standard deviation.
     pub fn stddev(&self) -> f64 {
-        self.variance().sqrt()
+        Statistics::std_dev(&self.0)
     }
 
     /// The least.
@@ -71,7 +73,7 @@ impl FromIterator<f64> for Sample {
     }
 }
 
-/// What Student's t says of two samples' means, at 95 % confidence.
+/// The result of Student's t-test on two samples' means, at 95 % confidence.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Verdict {
     /// Fewer than two measurements on a side.
@@ -106,7 +108,7 @@ pub fn student(subject: &Sample, reference: &Sample) -> Verdict {
     }
 }
 
-/// The geometric mean of ratios of pairs that were measured together, and what Student's t says of it at 95 %.
+/// The geometric mean of ratios of pairs that were measured together, and its confidence interval by Student's t at 95 %.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Paired {
     /// Geometric mean of the ratios; NaN of none.
@@ -154,25 +156,13 @@ impl std::fmt::Display for Verdict {
 
 /// Student's t that leaves 2.5 % on each side, by degrees of freedom.
 pub fn t_quantile_95(freedom: usize) -> f64 {
-    const TABLE: [f64; 30] = [
-        12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131,
-        2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
-    ];
-    match freedom {
-        0 => f64::INFINITY,
-        1..=30 => TABLE[freedom - 1],
-        // Cornish and Fisher's expansion around the normal quantile; from 31 on it is right to three decimals.
-        _ => {
-            let (z, n) = (1.959_964_f64, freedom as f64);
-            z + (z.powi(3) + z) / (4.0 * n) + (5.0 * z.powi(5) + 16.0 * z.powi(3) + 3.0 * z) / (96.0 * n * n)
-        }
-    }
+    StudentsT::new(0.0, 1.0, freedom as f64).map_or(f64::INFINITY, |t| t.inverse_cdf(0.975))
 }
 
-/// The geometric mean of positive ratios; `None` for none.
+/// The geometric mean of positive ratios; `None` of none, or if one is not a number.
 pub fn geometric_mean(ratios: impl IntoIterator<Item = f64>) -> Option<f64> {
-    let (sum, count) = ratios.into_iter().fold((0.0, 0), |(sum, count), ratio| (sum + f64::ln(ratio), count + 1));
-    (count > 0).then(|| (sum / f64::from(count)).exp())
+    let mean = Statistics::geometric_mean(ratios.into_iter());
+    (!mean.is_nan()).then_some(mean)
 }
 
 #[cfg(test)]
@@ -194,7 +184,9 @@ mod tests {
         assert_eq!(odd.variance(), 4.0);
         assert_eq!(odd.stddev(), 2.0);
         assert_eq!(sample(&[4.0, 1.0, 3.0, 2.0]).median(), 2.5);
-        assert!(sample(&[]).median().is_nan());
+        for none in [sample(&[]).median(), sample(&[]).mean(), sample(&[]).variance(), sample(&[1.0]).variance()] {
+            assert!(none.is_nan());
+        }
     }
 
     #[test]
@@ -203,6 +195,7 @@ mod tests {
             assert!(close(t_quantile_95(freedom), t), "{freedom}: {}", t_quantile_95(freedom));
         }
         assert!(t_quantile_95(31) < t_quantile_95(30));
+        assert_eq!(t_quantile_95(0), f64::INFINITY);
     }
 
     #[test]

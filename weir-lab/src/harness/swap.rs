@@ -1,6 +1,7 @@
 //! A swap file that is made for an experiment and removed after it.
 
-use crate::harness::restore::{Guard, on_end};
+use crate::harness::proc_files::PAGE;
+use crate::harness::restore::{RestoreGuard, on_end};
 use std::ffi::CString;
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -8,10 +9,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-const PAGE: usize = 4096;
-
 /// Makes `bytes` of swap in `directory`, on until the guard goes.
-pub fn make(directory: &Path, bytes: u64) -> Result<Guard, String> {
+pub fn make(directory: &Path, bytes: u64) -> Result<RestoreGuard, String> {
     let path = directory.join(format!("weir-lab-{}.swap", std::process::id()));
     let name = CString::new(path.as_os_str().as_bytes()).map_err(|_| "the swap file's path has a zero byte")?;
     let undo = (name.clone(), path.clone());
@@ -28,10 +27,10 @@ pub fn make(directory: &Path, bytes: u64) -> Result<Guard, String> {
 /// Every block is written: a file with holes cannot be swapped to. Then the header that mkswap writes.
 fn write_file(path: &PathBuf, bytes: u64) -> std::io::Result<()> {
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
-    let pages = bytes / PAGE as u64;
+    let pages = bytes / PAGE;
     file.write_all(&header(pages))?;
     let chunk = vec![0u8; 1 << 20];
-    let mut left = (pages - 1) * PAGE as u64;
+    let mut left = (pages - 1) * PAGE;
     while left > 0 {
         let now = left.min(chunk.len() as u64);
         file.write_all(&chunk[..now as usize])?;
@@ -42,10 +41,10 @@ fn write_file(path: &PathBuf, bytes: u64) -> std::io::Result<()> {
 
 /// Version 1 of the header: version, last page and number of bad pages from byte 1024 on, the signature at the end.
 fn header(pages: u64) -> Vec<u8> {
-    let mut page = vec![0u8; PAGE];
+    let mut page = vec![0u8; PAGE as usize];
     page[1024..1028].copy_from_slice(&1u32.to_ne_bytes());
     page[1028..1032].copy_from_slice(&((pages - 1) as u32).to_ne_bytes());
-    page[PAGE - 10..].copy_from_slice(b"SWAPSPACE2");
+    page[PAGE as usize - 10..].copy_from_slice(b"SWAPSPACE2");
     page
 }
 

@@ -46,7 +46,7 @@ impl std::fmt::Display for Table {
     }
 }
 
-/// Three significant digits, as far as they say something.
+/// Three significant digits; at most two decimals.
 pub fn short(value: f64) -> String {
     match value.abs() {
         x if x.is_nan() => "-".into(),

@@ -23,7 +23,7 @@ pub struct Recipe {
     flags: &'static str,
     /// `symbol=function` aliases, where the archive's functions have names of their own.
     aliases: &'static [&'static str],
-    /// What its authors say has to be in the environment when it runs.
+    /// Variables of the environment that its authors require when it runs.
     pub env: &'static [(&'static str, &'static str)],
     /// Programs that the build calls.
     tools: &'static [(&'static str, &'static str)],
@@ -61,7 +61,7 @@ pub const MIMALLOC3: Recipe = Recipe {
 pub const MIMALLOC2: Recipe =
     Recipe { name: "mimalloc2-crate", carries: "2.5.2", features: &["override"], ..MIMALLOC3 };
 
-/// snmalloc. Operator new is its malloc (it answers null where C++ would throw).
+/// snmalloc. Operator new is its malloc (it returns null where C++ would throw).
 pub const SNMALLOC: Recipe = Recipe {
     name: "snmalloc",
     package: "snmalloc-sys",
@@ -202,7 +202,7 @@ impl Recipe {
         write("lib.rs", "")
     }
 
-    /// Lets cargo build the crate; answers the output directory of its build script.
+    /// Lets cargo build the crate; returns the output directory of its build script.
     fn compile(&self) -> Result<PathBuf, String> {
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         let output = Command::new(cargo)

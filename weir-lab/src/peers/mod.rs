@@ -1,6 +1,7 @@
 //! The allocators that are compared, how each is found, and how to get it.
 
 pub mod build;
+use procfs::process::{MMapPath, Process};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -13,7 +14,7 @@ pub struct Allocator {
     pub preload: Option<PathBuf>,
     /// Which version this is.
     pub version: String,
-    /// What its authors say has to be in the environment.
+    /// Variables of the environment that its authors require.
     pub env: &'static [(&'static str, &'static str)],
 }
 
@@ -89,7 +90,7 @@ impl Peer {
     }
 }
 
-/// Weir's own library: what was asked for, `$WEIR_LIB`, or beside this program.
+/// Weir's own library: the one given, `$WEIR_LIB`, or beside this program.
 pub fn weir(asked: Option<&Path>) -> Result<Allocator, String> {
     let named = asked.map(Path::to_path_buf).or_else(|| std::env::var_os("WEIR_LIB").map(PathBuf::from));
     let path = match named {
@@ -111,8 +112,8 @@ fn beside_this_program() -> Result<PathBuf, String> {
     found.ok_or_else(|| "cargo build --release -p weir-malloc, or --weir PATH, or $WEIR_LIB".into())
 }
 
-/// The allocators of one run: Weir if it is there, and the peers asked for, or all that are there.
-/// What was not asked for by name and is not there is named on standard error and left out.
+/// The allocators of one run: Weir if it is there, and the peers named, or all that are there.
+/// What was not named and is not installed is reported on standard error and left out.
 pub fn choose(asked: &[String], weir_path: Option<&Path>) -> Result<Vec<Allocator>, String> {
     let all: Vec<(&str, Result<Allocator, String>)> =
         std::iter::once((WEIR, weir(weir_path))).chain(PEERS.iter().map(|peer| (peer.name, peer.find()))).collect();
@@ -134,13 +135,15 @@ pub fn choose(asked: &[String], weir_path: Option<&Path>) -> Result<Vec<Allocato
 
 /// The shared object of the C library itself, for programs that link another malloc of their own.
 pub fn libc_object() -> Result<PathBuf, String> {
-    let maps = std::fs::read_to_string("/proc/self/maps").map_err(|why| format!("/proc/self/maps: {why}"))?;
-    let path = maps.lines().filter_map(|line| line.split_whitespace().nth(5)).find(|path| path.contains("/libc.so"));
-    path.map(PathBuf::from).ok_or_else(|| "this program is not linked with glibc".into())
+    let maps = Process::myself().and_then(|process| process.maps()).map_err(|why| why.to_string())?;
+    let is_libc = |path: &PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("libc.so"));
+    let files =
+        maps.into_iter().filter_map(|map| if let MMapPath::Path(path) = map.pathname { Some(path) } else { None });
+    files.into_iter().find(is_libc).ok_or_else(|| "this program is not linked with glibc".into())
 }
 
 fn libc_version() -> String {
-    // SAFETY: answers a static C string.
+    // SAFETY: returns a static C string.
     let version = unsafe { std::ffi::CStr::from_ptr(libc::gnu_get_libc_version()) };
     version.to_string_lossy().into_owned()
 }

@@ -3,7 +3,7 @@
 use core::arch::asm;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
-use weir_core::platform::Run;
+use weir_core::base::run::Run;
 
 /// A page table of any level.
 #[repr(C, align(4096))]

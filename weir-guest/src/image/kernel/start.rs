@@ -2,9 +2,9 @@
 
 use core::sync::atomic::AtomicU64;
 
+use weir_core::base::run::Run;
+use weir_core::base::units::PAGE;
 use weir_core::heap::Heap;
-use weir_core::page::PAGE;
-use weir_core::platform::Run;
 use weir_guest::boot_info::StartInfo;
 use weir_guest::frames::Frames;
 use weir_guest::machine::Machine;

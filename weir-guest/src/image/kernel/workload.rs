@@ -3,10 +3,11 @@
 
 use core::ptr::{self, null_mut};
 
-use weir_core::page::{PAGE, REPORT_ORDER};
-use weir_core::platform::{Platform, Run};
-use weir_core::pressure::Level;
-use weir_core::stats::Cause;
+use weir_core::base::cause::Cause;
+use weir_core::base::level::Level;
+use weir_core::base::run::Run;
+use weir_core::base::units::{PAGE, REPORT_ORDER};
+use weir_core::platform::Diagnostics;
 use weir_guest::reporter::Counters;
 use weir_guest::settings::Settings;
 use weir_guest::zero::is_zero;

@@ -1,6 +1,8 @@
 //! What is run, and the rows that come of it.
 
-use crate::harness::child::{Kept, command, load_program, wait_readable};
+use crate::harness::child::{KilledOnDrop, command, load_program, wait_readable};
+use crate::harness::json::by_name;
+use crate::harness::phases::sleep_until;
 use crate::harness::rounds;
 use crate::harness::statistics::Sample;
 use crate::peers::Allocator;
@@ -63,14 +65,14 @@ pub(super) fn measure(threads: u64, allocators: &[Allocator], rounds: u32, fewer
     }
 }
 
-/// An allocator that would take the machine's memory is not let: others have to live here too.
+/// An allocator that would need most of the machine's memory is left out: other processes run on the machine.
 fn too_much(fewer: &Row, index: usize, threads: u64) -> Option<String> {
     let before = &fewer.cells[index];
     if let Some(why) = &before.failed {
         return Some(format!("{why} ({} threads)", fewer.threads));
     }
     let expected = before.resident[0].median() * threads as f64 / fewer.threads as f64;
-    let available = crate::harness::procfs::available_memory().ok()? as f64;
+    let available = crate::harness::proc_files::available_memory().ok()? as f64;
     (expected > 0.75 * available).then(|| {
         let gib = f64::from(1 << 30);
         format!("would need {:.1} GiB of the {:.1} available", expected / gib, available / gib)
@@ -81,7 +83,7 @@ fn one(threads: u64, allocator: &Allocator, how: &str) -> Result<[f64; LOOKS.len
     let mut start = command(load_program()?, allocator);
     start.args(["many-threads", &threads.to_string(), how]);
     start.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = Kept(start.spawn().map_err(|why| format!("cannot start weir-lab-load: {why}"))?);
+    let mut child = KilledOnDrop::start(start, "weir-lab-load")?;
     let pipe = child.0.stdout.take().ok_or("no output to read")?;
     wait_readable(&pipe, Instant::now() + LIMIT)?;
     let mut line = String::new();
@@ -95,8 +97,8 @@ fn one(threads: u64, allocator: &Allocator, how: &str) -> Result<[f64; LOOKS.len
     }
     let mut looks = [0.0; LOOKS.len()];
     for (look, seconds) in looks.iter_mut().zip(LOOKS) {
-        std::thread::sleep((asleep + Duration::from_secs_f64(seconds)).saturating_duration_since(Instant::now()));
-        *look = crate::harness::procfs::memory(child.0.id())?.rss as f64;
+        sleep_until(asleep, seconds);
+        *look = crate::harness::proc_files::memory(child.0.id())?.rss as f64;
     }
     Ok(looks)
 }
@@ -104,8 +106,7 @@ fn one(threads: u64, allocator: &Allocator, how: &str) -> Result<[f64; LOOKS.len
 pub(super) fn as_json(names: &[&str], subject: &str, rounds: u32, rows: &[Row]) -> Value {
     let cell = |cell: &Cell| json!({ "resident": cell.resident.iter().map(Sample::json).collect::<Vec<_>>(), "failed": cell.failed });
     let row = |row: &Row| {
-        let cells: serde_json::Map<_, _> =
-            names.iter().map(|name| name.to_string()).zip(row.cells.iter().map(cell)).collect();
+        let cells = by_name(names, &row.cells, cell);
         json!({ "threads": row.threads, "none": cell(&row.none), "cells": cells })
     };
     let at = names.iter().position(|name| *name == subject);

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 /// Runs it and prints its tables.
 pub fn run(args: &RunArgs, allocators: Vec<Allocator>) -> Result<Value, String> {
-    let rounds = args.runs.unwrap_or(if args.quick { 1 } else { 5 });
+    let rounds = args.rounds;
     let mut rows: Vec<Row> = Vec::new();
     for threads in COUNTS.into_iter().filter(|&threads| !args.quick || threads <= 1_000) {
         if let Err(why) = thread_limit::allows(threads) {

@@ -40,7 +40,7 @@ fn table(names: &[&str], rows: &[Row], look: usize) -> Table {
 
 fn shown(cell: &Cell, look: usize, base: f64) -> String {
     if let Some(why) = &cell.failed {
-        // Not tried for want of memory is no failure of the allocator's, and says how much it would have been.
+        // Left out for lack of memory is no failure of the allocator; the reason gives the bytes it would need.
         return if why.starts_with("would need") { why.clone() } else { "failed".into() };
     }
     let sample = &cell.resident[look];

@@ -3,8 +3,8 @@
 use crate::harness::args::RunArgs;
 use crate::harness::cgroup::Cgroup;
 use crate::harness::child::{command, load_program, run as run_child};
-use crate::harness::phases::{Phased, load};
-use crate::harness::restore::{Guard, on_end};
+use crate::harness::phases::{PhasedProgram, load};
+use crate::harness::restore::{RestoreGuard, on_end};
 use crate::harness::rounds;
 use crate::harness::statistics::Sample;
 use crate::harness::swap;
@@ -18,7 +18,7 @@ use std::time::Duration;
 pub(super) const MEMORY: u64 = 1280 << 20;
 const FILE: usize = 64 << 20;
 const LIMIT: Duration = Duration::from_secs(900);
-/// The parts: `--only` takes their names. The last runs for ten minutes, and only when asked for.
+/// The parts: `--only` takes their names. The last runs for ten minutes, and only if it is named.
 pub(super) const PARTS: [&str; 4] = ["free", "twentieth", "idle", "growth"];
 pub(super) const GROWTH_MS: u64 = 600_000;
 /// The classes of buffers.
@@ -28,7 +28,7 @@ pub(super) const WARM: usize = 2;
 
 type Env = &'static [(&'static str, &'static str)];
 
-/// What clients ask for.
+/// The requests of clients.
 #[derive(Clone, Copy)]
 pub struct Load {
     /// As in the tables.
@@ -81,14 +81,14 @@ pub struct IdleCase {
 /// Where the server and its clients meet, and what it serves.
 pub(super) struct Stage {
     directory: PathBuf,
-    _guard: Guard,
+    _guard: RestoreGuard,
 }
 
 /// Swap and memory cgroups: both or none.
-pub(super) fn tight(args: &RunArgs) -> Result<(Guard, crate::harness::exclusive::Turn), String> {
-    let turn = crate::harness::exclusive::wait_for_turn()?;
+pub(super) fn tight(args: &RunArgs) -> Result<(RestoreGuard, crate::harness::exclusive::ExclusiveLock), String> {
+    let lock = crate::harness::exclusive::lock()?;
     drop(Cgroup::make("trial", MEMORY)?);
-    Ok((swap::make(&args.swap_dir, 512 << 20)?, turn))
+    Ok((swap::make(&args.swap_dir, 512 << 20)?, lock))
 }
 
 fn row(label: &str, allocator: &Allocator, from: &'static str, env: Env) -> Row {
@@ -209,13 +209,13 @@ impl Stage {
         Ok(Stage { directory, _guard: guard })
     }
 
-    fn server(&self, row: &Row, cgroup: Option<&Cgroup>) -> Result<Phased, String> {
+    fn server(&self, row: &Row, cgroup: Option<&Cgroup>) -> Result<PhasedProgram, String> {
         let socket = self.directory.join("socket");
         let _ = std::fs::remove_file(&socket);
         let path = |name: &str| self.directory.join(name).to_string_lossy().into_owned();
         let mut start = load(&row.allocator, &["file-server".into(), path("socket"), path("file"), row.from.into()])?;
         start.envs(row.env.iter().copied());
-        Phased::start("the server", start, cgroup)
+        PhasedProgram::start("the server", start, cgroup)
     }
 
     /// MiB a second.

@@ -1,5 +1,5 @@
 //! E3, object caches under back pressure: a file server whose I/O buffers of 4 to 128 KiB come from object caches, with
-//! real clients over a socket; first with all the memory it wants, then in a memory cgroup of a twentieth of it.
+//! real clients over a socket; first without a limit of memory, then in a memory cgroup of a twentieth of it.
 
 mod measure;
 mod report;
@@ -14,7 +14,7 @@ use serde_json::Value;
 
 /// Runs it and prints its tables.
 pub fn run(args: &RunArgs, allocators: Vec<Allocator>) -> Result<Value, String> {
-    let rounds = args.runs.unwrap_or(if args.quick { 1 } else { 5 });
+    let rounds = args.rounds;
     let ms = if args.quick { 1000 } else { 6000 };
     if let Some(unknown) = args.only.iter().find(|only| !PARTS.contains(&only.as_str())) {
         return Err(format!("'{unknown}' is no part of e3: there are {}", PARTS.join(", ")));

@@ -4,7 +4,7 @@ use super::measure::{CLASSES, IdleCase, Load, Row};
 use crate::harness::statistics::student;
 use crate::harness::tables::{Table, mib, short, spread};
 
-/// With all the memory it wants.
+/// Without a limit of memory.
 pub fn throughput(rows: &[Row]) {
     println!("## All the memory it wants: buffers of 4 to 128 KiB in equal counts\n");
     let mut table =

@@ -1,7 +1,7 @@
 //! What is run, and the rows that come of it.
 
 use crate::harness::child::{command, load_program, run as run_child};
-use crate::harness::pressure_fifo::{Fifo, tell};
+use crate::harness::pressure_fifo::{PressureFifo, tell};
 use crate::harness::statistics::Sample;
 use crate::peers::{Allocator, WEIR};
 use serde_json::{Value, json};
@@ -64,7 +64,7 @@ pub struct Runs {
     pub failed: Option<String>,
 }
 
-/// Weir's caches in all ways, then everybody's malloc.
+/// Weir's caches in all settings, then the malloc of every allocator.
 pub(super) fn rows(allocators: Vec<Allocator>) -> Vec<Row> {
     let mut rows = Vec::new();
     for allocator in allocators {
@@ -100,7 +100,7 @@ pub(super) fn one(row: &mut Row, ms: u64) -> Result<(), String> {
             run_child(start, LIMIT, "forward")?.output
         }
         Pressure::Drains => {
-            let fifo = Fifo::make()?;
+            let fifo = PressureFifo::make()?;
             start.env("MEMORY_PRESSURE_WATCH", fifo.path()).env("WEIR_SEVERE_INTERVAL_MS", "50");
             let over = AtomicBool::new(false);
             std::thread::scope(|scope| {
@@ -115,7 +115,7 @@ pub(super) fn one(row: &mut Row, ms: u64) -> Result<(), String> {
     note(&mut row.runs, said.trim())
 }
 
-fn keep_telling(fifo: &Fifo, over: &AtomicBool) {
+fn keep_telling(fifo: &PressureFifo, over: &AtomicBool) {
     let (mut pipe, end) = (None, Instant::now() + LIMIT);
     while !over.load(Ordering::Relaxed) && Instant::now() < end {
         pipe = pipe.or_else(|| fifo.open());

@@ -12,7 +12,7 @@ use serde_json::Value;
 
 /// Runs it and prints its tables.
 pub fn run(args: &RunArgs, allocators: Vec<Allocator>) -> Result<Value, String> {
-    let rounds = args.runs.unwrap_or(if args.quick { 1 } else { 7 });
+    let rounds = args.rounds;
     let ms = if args.quick { 300 } else { 1000 };
     let mut rows = rows(allocators);
     let count = rows.len();

@@ -58,7 +58,7 @@ fn stalls(rows: &[Row]) -> Table {
     table
 }
 
-/// Pairs whose difference the experiment is for.
+/// The pairs that the experiment compares.
 fn verdicts(rows: &[Row]) -> Table {
     let mut table = Table::new(["packets/s", "against", "difference"]);
     let find = |from: &str, pressure: Pressure| {

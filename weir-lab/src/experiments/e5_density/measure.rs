@@ -1,6 +1,6 @@
 //! What is run, and the rows that come of it.
 
-use super::tenant::{Landlord, Place, Side, Tenant};
+use super::tenant::{Tenant, TenantKind, TenantRow, TenantStarter};
 use crate::guest;
 use crate::guest::kernel;
 use crate::harness::args::RunArgs;
@@ -16,7 +16,7 @@ use std::time::Duration;
 pub(super) const PARTS: [&str; 4] = ["processes", "guests", "memhog-processes", "memhog-guests"];
 
 /// (a) of one side.
-pub struct Count {
+pub struct FittedTenants {
     /// Tenants that did their work and idled, and the cgroup had not swapped.
     pub fitted: usize,
     /// Whether there could have been more.
@@ -47,23 +47,23 @@ pub struct Part {
     /// Swap it may use.
     pub swap: u64,
     /// By side, in the order of the tables.
-    pub counts: Vec<(String, Result<Count, String>)>,
+    pub counts: Vec<(String, Result<FittedTenants, String>)>,
     /// As `counts`.
     pub memhogs: Vec<(String, Result<Memhog, String>)>,
 }
 
-pub(super) fn place(part: &str, mib: u64) -> Result<Place, String> {
+pub(super) fn place(part: &str, mib: u64) -> Result<TenantKind, String> {
     if !part.contains("guests") {
-        return Ok(Place::Process);
+        return Ok(TenantKind::Process);
     }
     let (emulator, kernel) = (guest::emulator()?, kernel::find()?);
     println!("Guests: {emulator}, software emulation, Linux {}, {mib} MiB each.\n", kernel.release);
-    Ok(Place::Guest(mib, kernel))
+    Ok(TenantKind::Guest(mib, kernel))
 }
 
 pub(super) fn part(
     name: &'static str,
-    place: &Place,
+    place: &TenantKind,
     tenant: u64,
     allocators: &[Allocator],
     args: &RunArgs,
@@ -75,7 +75,7 @@ pub(super) fn part(
     let sides = sides(place, allocators);
     let (mut counts, mut memhogs) = (Vec::new(), Vec::new());
     if memhog {
-        let rounds = args.runs.unwrap_or(if args.quick { 1 } else { 3 });
+        let rounds = args.rounds;
         let mut all: Vec<Result<Memhog, String>> = sides.iter().map(|_| Ok(Memhog::default())).collect();
         for (round, chosen) in rounds::of(rounds, sides.len()) {
             eprintln!("e5, {name}, round {} of {rounds}: {}", round + 1, sides[chosen].label);
@@ -104,7 +104,7 @@ pub(super) fn part(
 }
 
 /// Weir with its reporting on and off, and the peers; of guests each with and without the balloon's.
-fn sides(place: &Place, allocators: &[Allocator]) -> Vec<Side> {
+fn sides(place: &TenantKind, allocators: &[Allocator]) -> Vec<TenantRow> {
     let mut all = Vec::new();
     for allocator in allocators {
         let weir = allocator.name == crate::peers::WEIR;
@@ -112,12 +112,12 @@ fn sides(place: &Place, allocators: &[Allocator]) -> Vec<Side> {
             if weir { &[("", &[]), (", report=0", &[("WEIR_REPORT", "0")])] } else { &[("", &[])] };
         for (suffix, env) in settings {
             let label = format!("{}{suffix}", allocator.name);
-            let side = Side { label, allocator: allocator.clone(), env, hinting: true };
+            let side = TenantRow { label, allocator: allocator.clone(), env, hinting: true };
             match place {
-                Place::Process => all.push(side),
-                Place::Guest(..) => {
-                    let on = Side { label: format!("{}; balloon on", side.label), ..side.clone() };
-                    let off = Side { label: format!("{}; balloon off", side.label), hinting: false, ..side };
+                TenantKind::Process => all.push(side),
+                TenantKind::Guest(..) => {
+                    let on = TenantRow { label: format!("{}; balloon on", side.label), ..side.clone() };
+                    let off = TenantRow { label: format!("{}; balloon off", side.label), hinting: false, ..side };
                     all.push(on);
                     if suffix.is_empty() && (weir || allocator.preload.is_none()) {
                         all.push(off);
@@ -131,27 +131,32 @@ fn sides(place: &Place, allocators: &[Allocator]) -> Vec<Side> {
 
 /// What a tenant's program asks for, of its memory: with the tables of blocks and the allocator's own loss it is at the
 /// document's 4/5 at the peak (a), and as near the whole as a guest's kernel lets it be (b).
-fn asked_for(place: &Place, tenant: u64, memhog: bool) -> u64 {
+fn asked_for(place: &TenantKind, tenant: u64, memhog: bool) -> u64 {
     match (place, memhog) {
-        (Place::Process, false) => tenant * 68 / 100,
-        (Place::Guest(..), false) => tenant * 62 / 100,
-        (Place::Guest(..), true) => tenant * 66 / 100,
-        (Place::Process, true) => tenant * 85 / 100,
+        (TenantKind::Process, false) => tenant * 68 / 100,
+        (TenantKind::Guest(..), false) => tenant * 62 / 100,
+        (TenantKind::Guest(..), true) => tenant * 66 / 100,
+        (TenantKind::Process, true) => tenant * 85 / 100,
     }
 }
 
-fn patience(place: &Place) -> (Duration, Duration) {
+fn patience(place: &TenantKind) -> (Duration, Duration) {
     match place {
-        Place::Process => (Duration::from_millis(1500), Duration::from_secs(10)),
+        TenantKind::Process => (Duration::from_millis(1500), Duration::from_secs(10)),
         // The guest's kernel reports its free pages every 2 s, a part each time, once the program has given them back.
-        Place::Guest(..) => (Duration::from_secs(6), Duration::from_secs(40)),
+        TenantKind::Guest(..) => (Duration::from_secs(6), Duration::from_secs(40)),
     }
 }
 
 /// (a): one tenant after another until the cgroup swaps.
-fn count(place: &Place, side: &Side, tenant: u64, (limit, swap): (u64, u64)) -> Result<Count, String> {
-    let most = if matches!(place, Place::Process) { 16 } else { 10 };
-    let landlord = Landlord::new(place, side)?;
+fn count(
+    place: &TenantKind,
+    side: &TenantRow,
+    tenant: u64,
+    (limit, swap): (u64, u64),
+) -> Result<FittedTenants, String> {
+    let most = if matches!(place, TenantKind::Process) { 16 } else { 10 };
+    let landlord = TenantStarter::new(place, side)?;
     let cgroup = Cgroup::make("density", limit)?;
     cgroup.limit_swap(limit, swap)?;
     let mut tenants: Vec<Tenant> = Vec::new();
@@ -172,12 +177,18 @@ fn count(place: &Place, side: &Side, tenant: u64, (limit, swap): (u64, u64)) -> 
         fitted += 1;
     }
     let idle = tenants.iter().map(|tenant| tenant.resident().map(|bytes| bytes as f64)).collect::<Result<_, _>>()?;
-    Ok(Count { fitted, stopped_at_limit, idle, end: [cgroup.usage()?, cgroup.swapped()?] })
+    Ok(FittedTenants { fitted, stopped_at_limit, idle, end: [cgroup.usage()?, cgroup.swapped()?] })
 }
 
 /// (b): three tenants are there, and one after another needs its whole memory.
-fn three(place: &Place, side: &Side, tenant: u64, (limit, swap): (u64, u64), runs: &mut Memhog) -> Result<(), String> {
-    let landlord = Landlord::new(place, side)?;
+fn three(
+    place: &TenantKind,
+    side: &TenantRow,
+    tenant: u64,
+    (limit, swap): (u64, u64),
+    runs: &mut Memhog,
+) -> Result<(), String> {
+    let landlord = TenantStarter::new(place, side)?;
     let cgroup = Cgroup::make("memhog", limit)?;
     cgroup.limit_swap(limit, swap)?;
     let bytes = asked_for(place, tenant, true);
@@ -193,7 +204,7 @@ fn three(place: &Place, side: &Side, tenant: u64, (limit, swap): (u64, u64), run
 }
 
 pub(super) fn as_json(parts: &[Part]) -> Value {
-    let count = |count: &Count| {
+    let count = |count: &FittedTenants| {
         json!({ "fitted": count.fitted, "stopped_at_limit": count.stopped_at_limit, "idle": count.idle.json(),
                 "end_charged": count.end[0], "end_swapped": count.end[1] })
     };

@@ -1,6 +1,6 @@
 //! E5's tables, with the document's own rows.
 
-use super::measure::{Count, Memhog, Part};
+use super::measure::{FittedTenants, Memhog, Part};
 use crate::harness::tables::{Table, mib, short, spread};
 
 /// Prints one part.
@@ -38,7 +38,7 @@ fn counts(part: &Part) -> Table {
     table
 }
 
-fn count_row(label: &str, count: &Count) -> [String; 5] {
+fn count_row(label: &str, count: &FittedTenants) -> [String; 5] {
     let fitted =
         if count.stopped_at_limit { format!("{}, and no swap", count.fitted) } else { count.fitted.to_string() };
     let [charged, swapped] = count.end.map(|bytes| mib(bytes as f64));

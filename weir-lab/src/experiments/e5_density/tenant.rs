@@ -3,12 +3,12 @@
 use crate::guest::Image;
 use crate::guest::kernel::GuestKernel;
 use crate::harness::cgroup::Cgroup;
-use crate::harness::phases::{Phased, load};
+use crate::harness::phases::{PhasedProgram, load};
 use crate::peers::Allocator;
 use std::time::{Duration, Instant};
 
-/// How a tenant lives.
-pub enum Place {
+/// What a tenant is.
+pub enum TenantKind {
     /// A process of this machine.
     Process,
     /// A guest of so many MiB, on that kernel.
@@ -17,38 +17,38 @@ pub enum Place {
 
 /// One row of the tables: an allocator and its setting.
 #[derive(Clone)]
-pub struct Side {
+pub struct TenantRow {
     /// As in the tables.
     pub label: String,
     /// What the program runs on.
     pub allocator: Allocator,
-    /// What it is told besides.
+    /// Variables of the environment besides.
     pub env: &'static [(&'static str, &'static str)],
     /// Whether the guest's balloon reports free pages. Nothing to a process.
     pub hinting: bool,
 }
 
 /// Starts the tenants of one side.
-pub struct Landlord<'a> {
-    side: &'a Side,
+pub struct TenantStarter<'a> {
+    side: &'a TenantRow,
     /// Keeps what guests boot from.
     image: Option<(u64, Image)>,
 }
 
-/// A tenant that is ready, or has gone through its phases and idles.
-pub struct Tenant(Phased);
+/// A tenant that is ready, or has done its work and idles.
+pub struct Tenant(PhasedProgram);
 
-impl<'a> Landlord<'a> {
+impl<'a> TenantStarter<'a> {
     /// Makes ready what all tenants of `side` share.
-    pub fn new(place: &Place, side: &'a Side) -> Result<Landlord<'a>, String> {
+    pub fn new(place: &TenantKind, side: &'a TenantRow) -> Result<TenantStarter<'a>, String> {
         let image = match place {
-            Place::Process => None,
-            Place::Guest(mib, kernel) => Some((*mib, Image::build(kernel, &side.allocator, side.env)?)),
+            TenantKind::Process => None,
+            TenantKind::Guest(mib, kernel) => Some((*mib, Image::build(kernel, &side.allocator, side.env)?)),
         };
-        Ok(Landlord { side, image })
+        Ok(TenantStarter { side, image })
     }
 
-    /// Starts a tenant in the cgroup; it waits to be told to allocate `bytes`.
+    /// Starts a tenant in the cgroup; it waits for [`Tenant::work`] before it allocates `bytes`.
     pub fn start(&self, cgroup: &Cgroup, bytes: u64) -> Result<Tenant, String> {
         let words = ["neighbour", "start=told", "keep=0", "mix=even-bytes"].map(String::from);
         let words: Vec<String> = words.into_iter().chain([format!("bytes={bytes}")]).collect();
@@ -60,12 +60,12 @@ impl<'a> Landlord<'a> {
                 command
             }
         };
-        Phased::start(&self.side.label, command, Some(cgroup)).map(Tenant)
+        PhasedProgram::start(&self.side.label, command, Some(cgroup)).map(Tenant)
     }
 }
 
 impl Tenant {
-    /// Lets it allocate, write and free; answers the seconds that took.
+    /// Lets it allocate, write and free; returns the seconds that took.
     pub fn work(&mut self) -> Result<f64, String> {
         let start = Instant::now();
         self.0.next_phase()?;

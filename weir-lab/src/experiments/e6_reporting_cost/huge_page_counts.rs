@@ -1,8 +1,8 @@
 //! E6's second half: what a report does to huge pages, by the kernel's own counters.
 
 use crate::harness::huge_pages;
-use crate::harness::phases::{Phased, load};
-use crate::harness::procfs::{Memory, vmstat};
+use crate::harness::phases::{PhasedProgram, load};
+use crate::harness::proc_files::{ProcessMemory, vmstat};
 use crate::peers::Allocator;
 use serde_json::{Value, json};
 
@@ -16,20 +16,20 @@ const IDLE: f64 = 3.0;
 pub struct Huge {
     /// The kernel's word.
     pub thp: String,
-    /// Which program, and how it was led.
+    /// Which program, with which settings.
     pub case: &'static str,
     /// Right after its frees (before the report), and after it idled.
-    pub memory: [Memory; 2],
+    pub memory: [ProcessMemory; 2],
     /// What [`COUNTERS`] counted in between, the whole machine's.
     pub splits: [u64; 3],
     /// At the peak.
-    pub peak: Memory,
+    pub peak: ProcessMemory,
 }
 
 impl Huge {
     /// For files that others read.
     pub fn json(&self) -> Value {
-        let memory = |m: &Memory| json!({ "rss": m.rss, "huge": m.huge });
+        let memory = |m: &ProcessMemory| json!({ "rss": m.rss, "huge": m.huge });
         let splits: serde_json::Map<_, _> =
             COUNTERS.iter().zip(self.splits).map(|(name, count)| (name.to_string(), count.into())).collect();
         json!({ "thp": self.thp, "case": self.case, "peak": memory(&self.peak), "before": memory(&self.memory[0]),
@@ -37,9 +37,9 @@ impl Huge {
     }
 }
 
-/// Both programs, with huge pages everywhere and where they are asked for.
+/// Both programs, with huge pages everywhere and only where they are advised.
 pub fn run(subject: &Allocator, quick: bool) -> Result<Vec<Huge>, String> {
-    let _turn = crate::harness::exclusive::wait_for_turn()?;
+    let _lock = crate::harness::exclusive::lock()?;
     let mut all = Vec::new();
     let found = huge_pages::found()?;
     for word in ["always", "madvise"] {
@@ -62,7 +62,7 @@ pub fn run(subject: &Allocator, quick: bool) -> Result<Vec<Huge>, String> {
 }
 
 fn one(subject: &Allocator, thp: &str, case: &'static str, words: &[String]) -> Result<Huge, String> {
-    let mut program = Phased::start(case, load(subject, words)?, None)?;
+    let mut program = PhasedProgram::start(case, load(subject, words)?, None)?;
     let peak = program.memory()?;
     let counted = counters()?;
     program.next_phase()?;

@@ -2,6 +2,7 @@
 
 use super::huge_page_counts::Huge;
 use crate::harness::child::{command, load_program, run as run_child};
+use crate::harness::proc_files::PAGE;
 use crate::harness::rounds;
 use crate::harness::statistics::Sample;
 use crate::peers::Allocator;
@@ -89,7 +90,7 @@ pub(super) fn pauses(subject: &Allocator, rounds: u32, quick: bool) -> Result<Ve
         let mut round: [Sample; 2] = Default::default();
         for (_, side) in rounds::of(rounds, SIDES.len()) {
             let (ops, seconds) = one(subject, side, &words)?;
-            let pages_a_round = f64::from(128u32 << 20) / 4096.0;
+            let pages_a_round = ((128 << 20) / PAGE) as f64;
             round[side].push(seconds * 1e3 / (ops / pages_a_round));
         }
         all.push(Pause { ms, round });

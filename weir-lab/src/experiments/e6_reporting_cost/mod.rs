@@ -23,7 +23,7 @@ pub fn run(args: &RunArgs, allocators: Vec<Allocator>) -> Result<Value, String> 
         return Err(format!("'{unknown}' is no part of e6: there are {}", parts.join(", ")));
     }
     let asked = |part: &str| args.only.is_empty() || args.only.iter().any(|only| only == part);
-    let rounds = args.runs.unwrap_or(if args.quick { 2 } else { 20 });
+    let rounds = args.rounds;
     let mut points = Vec::new();
     for (part, form) in [("one-block", FORMS[0]), ("blocks", FORMS[1])] {
         if asked(part) {

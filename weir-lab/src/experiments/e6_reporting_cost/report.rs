@@ -87,7 +87,7 @@ fn huge_pages(huge: &[Huge]) -> Table {
     let header = ["huge pages", "case", "resident", "AnonHugePages"].map(String::from);
     let mut table = Table::new(header.into_iter().chain(COUNTERS.map(String::from)));
     for run in huge {
-        let three = |part: fn(&crate::harness::procfs::Memory) -> u64| {
+        let three = |part: fn(&crate::harness::proc_files::ProcessMemory) -> u64| {
             let looks = [&run.peak, &run.memory[0], &run.memory[1]].map(|memory| mib(part(memory) as f64));
             looks.join(" > ")
         };

@@ -1,10 +1,11 @@
 //! What is run, and the rows that come of it.
 
-use super::process::{Event, Hog, Idle, Setting, hog, idle, told_by_cgroup, told_by_fifo};
+use super::process::{EventRun, HogRun, IdleRun, Setting, hog, idle, told_by_cgroup, told_by_fifo};
 use crate::harness::args::RunArgs;
 use crate::harness::cgroup::Cgroup;
 use crate::harness::huge_pages;
-use crate::harness::procfs::Memory;
+use crate::harness::json::by_name;
+use crate::harness::proc_files::ProcessMemory;
 use crate::harness::swap;
 use crate::peers::Allocator;
 use serde_json::{Value, json};
@@ -12,24 +13,24 @@ use serde_json::{Value, json};
 /// All runs of one allocator under one setting of huge pages.
 #[derive(Default)]
 pub struct Runs {
-    /// Idle, with no limit anywhere.
-    pub free: Vec<Idle>,
-    /// Idle, then with B.
-    pub idle: Vec<Idle>,
-    /// Pressure told by FIFO.
-    pub fifo: Vec<Event>,
+    /// A idle, with no limit anywhere.
+    pub free: Vec<IdleRun>,
+    /// A idle, then with B.
+    pub idle: Vec<IdleRun>,
+    /// Pressure by FIFO.
+    pub fifo: Vec<EventRun>,
     /// Pressure by the cgroup's limit.
-    pub cgroup: Vec<Event>,
+    pub cgroup: Vec<EventRun>,
     /// Why it could not go on.
     pub failed: Option<String>,
 }
 
 /// The runs under one setting of huge pages.
-pub struct Part {
+pub struct HugePageSetting {
     /// The kernel's word for the setting.
     pub thp: String,
     /// B with the cgroup to itself.
-    pub alone: Vec<Hog>,
+    pub alone: Vec<HogRun>,
     /// In the allocators' order.
     pub runs: Vec<Runs>,
 }
@@ -46,7 +47,10 @@ pub(super) fn thp_settings(quick: bool) -> Result<Vec<String>, String> {
 }
 
 /// Swap, and a cgroup to share: both or none.
-pub(super) fn shared_memory(args: &RunArgs, setting: &Setting) -> Result<crate::harness::restore::Guard, String> {
+pub(super) fn shared_memory(
+    args: &RunArgs,
+    setting: &Setting,
+) -> Result<crate::harness::restore::RestoreGuard, String> {
     drop(Cgroup::make("trial", setting.limit())?);
     swap::make(&args.swap_dir, setting.bytes * 2)
 }
@@ -58,9 +62,9 @@ pub(super) fn part(
     setting: &Setting,
     rounds: u32,
     shared: bool,
-) -> Result<Part, String> {
+) -> Result<HugePageSetting, String> {
     let runs = allocators.iter().map(|_| Runs::default()).collect();
-    let mut part = Part { thp: thp.into(), alone: Vec::new(), runs };
+    let mut part = HugePageSetting { thp: thp.into(), alone: Vec::new(), runs };
     for round in 0..rounds as usize {
         if shared {
             part.alone.push(hog(setting, &Cgroup::make("alone", setting.limit())?)?);
@@ -92,22 +96,23 @@ fn one_round(allocator: &Allocator, setting: &Setting, shared: bool, runs: &mut 
     Ok(())
 }
 
-pub(super) fn as_json(names: &[&str], subject: &str, setting: &Setting, parts: &[Part]) -> Value {
-    let memory = |m: &Memory| json!({ "rss": m.rss, "swap": m.swap, "huge": m.huge });
-    let hog = |hog: &Hog| json!({ "turns_s": hog.turns, "pswpin": hog.swap.pages_in, "pswpout": hog.swap.pages_out });
-    let idle = |run: &Idle| {
+pub(super) fn as_json(names: &[&str], subject: &str, setting: &Setting, parts: &[HugePageSetting]) -> Value {
+    let memory = |m: &ProcessMemory| json!({ "rss": m.rss, "swap": m.swap, "huge": m.huge });
+    let hog =
+        |hog: &HogRun| json!({ "turns_s": hog.turns, "pswpin": hog.swap.pages_in, "pswpout": hog.swap.pages_out });
+    let idle = |run: &IdleRun| {
         json!({ "peak": run.peak, "free_s": run.free_seconds, "live": run.live,
                 "looks": run.looks.iter().map(memory).collect::<Vec<_>>(), "b": run.hog.as_ref().map(hog) })
     };
-    let event = |run: &Event| json!({ "heard": run.heard, "held": run.held.iter().map(memory).collect::<Vec<_>>() });
+    let event = |run: &EventRun| json!({ "heard": run.heard, "held": run.held.iter().map(memory).collect::<Vec<_>>() });
     let runs = |runs: &Runs| {
         json!({ "idle": runs.idle.iter().map(idle).collect::<Vec<_>>(),
                 "idle_without_a_limit": runs.free.iter().map(idle).collect::<Vec<_>>(),
                 "fifo": runs.fifo.iter().map(event).collect::<Vec<_>>(),
                 "cgroup": runs.cgroup.iter().map(event).collect::<Vec<_>>(), "failed": runs.failed })
     };
-    let part_json = |part: &Part| {
-        let all: serde_json::Map<_, _> = names.iter().map(|n| n.to_string()).zip(part.runs.iter().map(runs)).collect();
+    let part_json = |part: &HugePageSetting| {
+        let all = by_name(names, &part.runs, runs);
         json!({ "thp": part.thp, "alone": part.alone.iter().map(hog).collect::<Vec<_>>(), "runs": all })
     };
     let at = names.iter().position(|name| *name == subject);

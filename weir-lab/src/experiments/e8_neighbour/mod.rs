@@ -13,8 +13,8 @@ use serde_json::Value;
 
 /// Runs it and prints its tables.
 pub fn run(args: &RunArgs, allocators: Vec<Allocator>) -> Result<Value, String> {
-    let _turn = crate::harness::exclusive::wait_for_turn()?;
-    let rounds = args.runs.unwrap_or(if args.quick { 1 } else { 5 });
+    let _lock = crate::harness::exclusive::lock()?;
+    let rounds = args.rounds;
     let (bytes, looks) = if args.quick { (256 << 20, vec![0.1, 1.0]) } else { (1 << 30, vec![0.1, 1.0, 10.0]) };
     let free_looks = looks.iter().copied().chain(args.later.map(f64::from)).collect();
     let setting = Setting { bytes, mix: args.mix.clone(), looks, free_looks };

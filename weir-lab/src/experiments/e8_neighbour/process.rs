@@ -1,10 +1,10 @@
-//! One run of E8: process A under an allocator, led through its phases and watched from outside.
+//! One run of E8: process A under an allocator, phase by phase, measured from outside.
 
 use crate::harness::cgroup::{Cgroup, enter};
 use crate::harness::child::{command, load_program};
-use crate::harness::phases::{Phased, load};
-use crate::harness::pressure_fifo::Fifo;
-use crate::harness::procfs::{Memory, SwapTraffic};
+use crate::harness::phases::{PhasedProgram, load, sleep_until};
+use crate::harness::pressure_fifo::PressureFifo;
+use crate::harness::proc_files::{ProcessMemory, SwapTraffic};
 use crate::peers::Allocator;
 use serde_json::Value;
 use std::path::Path;
@@ -37,18 +37,18 @@ fn peak(
     setting: &Setting,
     cgroup: Option<&Cgroup>,
     watch: Option<&Path>,
-) -> Result<Phased, String> {
+) -> Result<PhasedProgram, String> {
     let words = ["neighbour".to_string(), format!("bytes={}", setting.bytes), format!("mix={}", setting.mix)];
     let mut start = load(allocator, &words)?;
     if let Some(fifo) = watch {
         start.env("MEMORY_PRESSURE_WATCH", fifo);
     }
-    Phased::start("A", start, cgroup)
+    PhasedProgram::start("A", start, cgroup)
 }
 
 /// What B took.
 #[derive(Clone, Debug, Default)]
-pub struct Hog {
+pub struct HogRun {
     /// Seconds of each of its turns.
     pub turns: Vec<f64>,
     /// Swap traffic of the machine while it ran.
@@ -56,7 +56,7 @@ pub struct Hog {
 }
 
 /// Runs B in the cgroup: it needs the bytes twice, one time after the other.
-pub fn hog(setting: &Setting, cgroup: &Cgroup) -> Result<Hog, String> {
+pub fn hog(setting: &Setting, cgroup: &Cgroup) -> Result<HogRun, String> {
     let plain = Allocator { name: "B".into(), preload: None, version: String::new(), env: &[] };
     let mut start = command(load_program()?, &plain);
     start.args(["hog", &format!("bytes={}", setting.bytes), "times=2"]);
@@ -66,12 +66,12 @@ pub fn hog(setting: &Setting, cgroup: &Cgroup) -> Result<Hog, String> {
     let swap = SwapTraffic::now()?.since(before);
     let said: Value = serde_json::from_str(finished.output.trim()).map_err(|why| format!("B said nonsense: {why}"))?;
     let turns = said["turns_ns"].as_array().ok_or("B said no times")?;
-    Ok(Hog { turns: turns.iter().filter_map(|ns| Some(ns.as_f64()? / 1e9)).collect(), swap })
+    Ok(HogRun { turns: turns.iter().filter_map(|ns| Some(ns.as_f64()? / 1e9)).collect(), swap })
 }
 
-/// A's life without a neighbour, then with B.
+/// The figures of A without a neighbour, then with B.
 #[derive(Default)]
-pub struct Idle {
+pub struct IdleRun {
     /// At the peak, resident or swapped.
     pub peak: u64,
     /// Seconds of the freeing phase.
@@ -79,18 +79,18 @@ pub struct Idle {
     /// Bytes still allocated.
     pub live: f64,
     /// At each look.
-    pub looks: Vec<Memory>,
+    pub looks: Vec<ProcessMemory>,
     /// B, where there is a cgroup to share.
-    pub hog: Option<Hog>,
+    pub hog: Option<HogRun>,
 }
 
 /// Peak, free, look at it idle, then B if there is a cgroup to share.
-pub fn idle(allocator: &Allocator, setting: &Setting, cgroup: Option<&Cgroup>) -> Result<Idle, String> {
+pub fn idle(allocator: &Allocator, setting: &Setting, cgroup: Option<&Cgroup>) -> Result<IdleRun, String> {
     let mut a = peak(allocator, setting, cgroup, None)?;
     let peak = a.memory()?.held();
     a.next_phase()?;
     let mut result =
-        Idle { peak, free_seconds: a.number("free_ns")? / 1e9, live: a.number("live")?, ..Idle::default() };
+        IdleRun { peak, free_seconds: a.number("free_ns")? / 1e9, live: a.number("live")?, ..IdleRun::default() };
     for &seconds in if cgroup.is_some() { &setting.looks } else { &setting.free_looks } {
         result.looks.push(a.memory_at(seconds)?);
     }
@@ -100,19 +100,19 @@ pub fn idle(allocator: &Allocator, setting: &Setting, cgroup: Option<&Cgroup>) -
 
 /// A before an event, and 0.1 s and 1 s after it.
 #[derive(Default)]
-pub struct Event {
-    /// Whether somebody in A had opened the other end (of the FIFO).
+pub struct EventRun {
+    /// Whether A had opened the other end (of the FIFO).
     pub heard: bool,
     /// Before, 0.1 s and 1 s after.
-    pub held: [Memory; 3],
+    pub held: [ProcessMemory; 3],
 }
 
 /// How long A idles before an event: too short for what an allocator gives back by its own clock.
 const SETTLE: f64 = 0.1;
 
-/// The event comes by systemd's protocol.
-pub fn told_by_fifo(allocator: &Allocator, setting: &Setting) -> Result<Event, String> {
-    let fifo = Fifo::make()?;
+/// The event is sent by systemd's protocol.
+pub fn told_by_fifo(allocator: &Allocator, setting: &Setting) -> Result<EventRun, String> {
+    let fifo = PressureFifo::make()?;
     let mut a = peak(allocator, setting, None, Some(fifo.path()))?;
     a.next_phase()?;
     let before = a.memory_at(SETTLE)?;
@@ -122,7 +122,7 @@ pub fn told_by_fifo(allocator: &Allocator, setting: &Setting) -> Result<Event, S
 }
 
 /// The event is the kernel's: the cgroup's limit falls a sixteenth of the peak below what A uses.
-pub fn told_by_cgroup(allocator: &Allocator, setting: &Setting) -> Result<Event, String> {
+pub fn told_by_cgroup(allocator: &Allocator, setting: &Setting) -> Result<EventRun, String> {
     let cgroup = Cgroup::make("pressure", setting.limit())?;
     let mut a = peak(allocator, setting, Some(&cgroup), None)?;
     a.next_phase()?;
@@ -131,12 +131,11 @@ pub fn told_by_cgroup(allocator: &Allocator, setting: &Setting) -> Result<Event,
     after(&a, before, Instant::now(), false)
 }
 
-fn after(a: &Phased, before: Memory, event: Instant, heard: bool) -> Result<Event, String> {
+fn after(a: &PhasedProgram, before: ProcessMemory, event: Instant, heard: bool) -> Result<EventRun, String> {
     let mut held = [before; 3];
     for (slot, seconds) in held[1..].iter_mut().zip([0.1, 1.0]) {
-        let moment = event + Duration::from_secs_f64(seconds);
-        std::thread::sleep(moment.saturating_duration_since(Instant::now()));
+        sleep_until(event, seconds);
         *slot = a.memory()?;
     }
-    Ok(Event { heard, held })
+    Ok(EventRun { heard, held })
 }

@@ -1,15 +1,15 @@
 //! E8's tables.
 
-use super::measure::{Part, Runs};
-use super::process::{Event, Hog, Idle, Setting};
+use super::measure::{HugePageSetting, Runs};
+use super::process::{EventRun, HogRun, IdleRun, Setting};
+use crate::harness::proc_files::PAGE;
 use crate::harness::statistics::{Sample, student};
 use crate::harness::tables::{Table, mib, short};
 
 const MIB: f64 = 1_048_576.0;
-const PAGE: f64 = 4096.0;
 
 /// Prints, for each setting of huge pages, A idle and its neighbour, then A under pressure.
-pub fn print(names: &[&str], subject: &str, setting: &Setting, parts: &[Part]) {
+pub fn print(names: &[&str], subject: &str, setting: &Setting, parts: &[HugePageSetting]) {
     println!(
         "A peaks at {} MiB in blocks of 16 B to 256 KiB ({}) from 4 threads; other threads free 95 % at random; A goes\n\
          idle. MiB unless said; medians (least..most). B needs {} MiB twice, limit {} MiB, swap traffic machine-wide.\n",
@@ -19,8 +19,8 @@ pub fn print(names: &[&str], subject: &str, setting: &Setting, parts: &[Part]) {
         setting.limit() >> 20
     );
     for part in parts {
-        println!("## Huge pages: {}\n\n### Idle, without a limit\n\n{}", part.thp, free_table(names, setting, part));
-        println!("### Idle in a cgroup, and its neighbour\n\n{}", idle_table(names, setting, part));
+        println!("## Huge pages: {}\n\n### IdleRun, without a limit\n\n{}", part.thp, free_table(names, setting, part));
+        println!("### IdleRun in a cgroup, and its neighbour\n\n{}", idle_table(names, setting, part));
         println!("### A pressure event, no neighbour\n\n{}", event_table(names, part));
         print_verdicts(names, subject, setting, part);
     }
@@ -28,7 +28,7 @@ pub fn print(names: &[&str], subject: &str, setting: &Setting, parts: &[Part]) {
     println!("cgroup: its limit falls 1/16 of the peak below what A uses. Both come 0.1 s after the frees.");
 }
 
-fn idle_table(names: &[&str], setting: &Setting, part: &Part) -> Table {
+fn idle_table(names: &[&str], setting: &Setting, part: &HugePageSetting) -> Table {
     let looks = setting.looks.iter().map(|seconds| format!("resident {seconds} s"));
     let b = ["B first, s", "B again, s", "swapped out", "swapped in"].map(String::from);
     let header = ["A on", "held at peak", "freeing, s", "live"].map(String::from).into_iter().chain(looks).chain(b);
@@ -38,7 +38,7 @@ fn idle_table(names: &[&str], setting: &Setting, part: &Part) -> Table {
         table.row(["(none: B alone)".to_string()].into_iter().chain(gap).chain(hog_cells(part.alone.iter())));
     }
     for (name, runs) in names.iter().zip(&part.runs) {
-        let of = |value: fn(&Idle) -> f64| runs.idle.iter().map(value).collect::<Sample>();
+        let of = |value: fn(&IdleRun) -> f64| runs.idle.iter().map(value).collect::<Sample>();
         let mut row = vec![label(name, runs)];
         row.push(cell(&of(|run| run.peak as f64), mib));
         row.push(cell(&of(|run| run.free_seconds), seconds));
@@ -50,11 +50,11 @@ fn idle_table(names: &[&str], setting: &Setting, part: &Part) -> Table {
     table
 }
 
-fn free_table(names: &[&str], setting: &Setting, part: &Part) -> Table {
+fn free_table(names: &[&str], setting: &Setting, part: &HugePageSetting) -> Table {
     let looks = setting.free_looks.iter().map(|seconds| format!("resident {seconds} s"));
     let mut table = Table::new(["A on", "held at peak", "live"].map(String::from).into_iter().chain(looks));
     for (name, runs) in names.iter().zip(&part.runs) {
-        let of = |value: fn(&Idle) -> f64| runs.free.iter().map(value).collect::<Sample>();
+        let of = |value: fn(&IdleRun) -> f64| runs.free.iter().map(value).collect::<Sample>();
         let mut row = vec![label(name, runs), cell(&of(|run| run.peak as f64), mib), cell(&of(|run| run.live), mib)];
         let at = |look: usize| runs.free.iter().map(|run| run.looks[look].rss as f64).collect::<Sample>();
         row.extend((0..setting.free_looks.len()).map(|look| cell(&at(look), mib)));
@@ -71,18 +71,18 @@ fn resident(runs: &Runs, look: usize) -> Sample {
     runs.idle.iter().map(|run| run.looks[look].rss as f64).collect()
 }
 
-fn hog_cells<'a>(hogs: impl Iterator<Item = &'a Hog> + Clone) -> Vec<String> {
-    let of = |value: &dyn Fn(&Hog) -> f64| hogs.clone().map(value).collect::<Sample>();
-    let turn = |number: usize| of(&move |hog: &Hog| hog.turns.get(number).copied().unwrap_or(f64::NAN));
+fn hog_cells<'a>(hogs: impl Iterator<Item = &'a HogRun> + Clone) -> Vec<String> {
+    let of = |value: &dyn Fn(&HogRun) -> f64| hogs.clone().map(value).collect::<Sample>();
+    let turn = |number: usize| of(&move |hog: &HogRun| hog.turns.get(number).copied().unwrap_or(f64::NAN));
     vec![
         cell(&turn(0), seconds),
         cell(&turn(1), seconds),
-        cell(&of(&|hog| hog.swap.pages_out as f64 * PAGE), mib),
-        cell(&of(&|hog| hog.swap.pages_in as f64 * PAGE), mib),
+        cell(&of(&|hog| hog.swap.pages_out as f64 * PAGE as f64), mib),
+        cell(&of(&|hog| hog.swap.pages_in as f64 * PAGE as f64), mib),
     ]
 }
 
-fn event_table(names: &[&str], part: &Part) -> Table {
+fn event_table(names: &[&str], part: &HugePageSetting) -> Table {
     let mut table = Table::new([
         "A on",
         "heard",
@@ -95,8 +95,9 @@ fn event_table(names: &[&str], part: &Part) -> Table {
         "resident 0.1 s after",
     ]);
     for (name, runs) in names.iter().zip(&part.runs) {
-        let of =
-            |events: &[Event], at: usize| events.iter().map(|event| event.held[at].held() as f64).collect::<Sample>();
+        let of = |events: &[EventRun], at: usize| {
+            events.iter().map(|event| event.held[at].held() as f64).collect::<Sample>()
+        };
         let heard = if runs.fifo.iter().any(|event| event.heard) { "yes" } else { "no" };
         let mut row = vec![label(name, runs), heard.to_string()];
         row.extend((0..3).map(|at| cell(&of(&runs.fifo, at), mib)));
@@ -108,15 +109,15 @@ fn event_table(names: &[&str], part: &Part) -> Table {
 }
 
 /// The subject against the best peer, where it was best: what stays at the last look, and B's first turn.
-fn print_verdicts(names: &[&str], subject: &str, setting: &Setting, part: &Part) {
+fn print_verdicts(names: &[&str], subject: &str, setting: &Setting, part: &HugePageSetting) {
     let Some(at) = names.iter().position(|name| *name == subject) else { return };
     let last = setting.looks.len() - 1;
     let first_turn =
         |runs: &Runs| runs.idle.iter().filter_map(|run| run.hog.as_ref()?.turns.first().copied()).collect::<Sample>();
     let freeing = |runs: &Runs| runs.idle.iter().map(|run| run.free_seconds).collect::<Sample>();
     let told = |runs: &Runs| runs.fifo.iter().map(|event| event.held[1].held() as f64 / MIB).collect::<Sample>();
-    type Of<'a> = &'a dyn Fn(&Runs) -> Sample;
-    let measures: [(&str, Of); 4] = [
+    type SampleOf<'a> = &'a dyn Fn(&Runs) -> Sample;
+    let measures: [(&str, SampleOf); 4] = [
         ("resident at the last look", &|runs| resident(runs, last)),
         ("freeing phase", &freeing),
         ("held 0.1 s after the FIFO's event", &told),

@@ -1,10 +1,13 @@
 //! What is run, and the rows that come of it.
 
 use super::programs::{PROGRAMS, Stage};
-use crate::harness::child;
+use crate::harness::json::by_name;
 use crate::harness::rounds;
 use crate::harness::statistics::Sample;
+use crate::harness::{child, proc_files};
 use crate::peers::Allocator;
+use procfs::FromRead;
+use procfs::process::Status;
 use serde_json::{Value, json};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -41,7 +44,7 @@ pub type Row = (Workload, Vec<Cell>);
 const START: &str = "start";
 const LIMIT: Duration = Duration::from_secs(180);
 
-/// The rows, as `weir-lab-load` tells them.
+/// The rows that `weir-lab-load list` prints.
 pub fn workloads() -> Result<Vec<Workload>, String> {
     let mut command = Command::new(child::load_program()?);
     command.arg("list");
@@ -62,7 +65,7 @@ pub fn workloads() -> Result<Vec<Workload>, String> {
     Ok(workloads)
 }
 
-/// A row a program; one that is not here is said and left out.
+/// A row a program; one that is not installed is named and left out.
 pub(super) fn measure_programs(
     allocators: &[Allocator],
     runs: u32,
@@ -137,9 +140,8 @@ fn measure_start(allocator: &Allocator, quick: bool, cell: &mut Cell) -> Result<
     cell.faults.push(faults as f64 / f64::from(starts));
     let mut cat = child::command("cat", allocator);
     cat.arg("/proc/self/status");
-    let status = child::run(cat, LIMIT, "cat")?.output;
-    let kib = crate::harness::procfs::kib_field(&status, "VmHWM:").ok_or("no VmHWM in /proc/self/status")?;
-    cell.peak.push(kib as f64 * 1024.0);
+    let status = Status::from_read(child::run(cat, LIMIT, "cat")?.output.as_bytes());
+    cell.peak.push(proc_files::peak_in(&status.map_err(|why| why.to_string())?)? as f64);
     Ok(())
 }
 
@@ -149,7 +151,7 @@ pub(super) fn as_json(names: &[&str], subject: &str, runs: u32, rows: &[Row], pr
                 "failed": cell.failed })
     };
     let row = |(workload, cells): &Row| {
-        let cells: serde_json::Map<_, _> = names.iter().map(|n| n.to_string()).zip(cells.iter().map(cell)).collect();
+        let cells = by_name(names, cells, cell);
         json!({ "workload": workload.name, "threads": workload.threads, "fixed_time": workload.fixed_time,
                 "cells": cells })
     };

@@ -14,7 +14,7 @@ use serde_json::Value;
 
 /// Runs it and prints its tables.
 pub fn run(args: &RunArgs, allocators: Vec<Allocator>) -> Result<Value, String> {
-    let runs = args.runs.unwrap_or(if args.quick { 2 } else { 5 });
+    let runs = args.rounds;
     let known = workloads()?;
     let programs = PROGRAMS.iter().map(|program| program.name);
     if let Some(unknown) = args.only.iter().find(|asked| {

@@ -13,7 +13,7 @@ struct Measure {
     counts_from: f64,
 }
 
-/// Below 10 MiB a peak is the program's own pages, and below some hundred faults they are those of its start.
+/// Host 10 MiB a peak is the program's own pages, and below some hundred faults they are those of its start.
 const MEASURES: [Measure; 3] = [
     Measure { title: "Time, ns an operation", of: |cell| &cell.time, show: count, counts_from: 0.0 },
     Measure { title: "Peak resident set, MiB", of: |cell| &cell.peak, show: mib, counts_from: 10.0 * 1_048_576.0 },
@@ -37,7 +37,7 @@ pub fn print(section: &str, names: &[&str], subject: &str, rows: &[Row]) {
     println!("better. Of peaks and faults, workloads count where the middle allocator has 10 MiB and 1,000 faults.\n");
 }
 
-/// A row a workload: every allocator's median and spread, the best peer, and what Student's t says.
+/// A row a workload: every allocator's median and spread, the best peer, and the verdict by Student's t.
 fn workloads_table(names: &[&str], subject: Option<usize>, rows: &[Row], measure: &Measure) -> Table {
     let verdict = subject.map(|at| ["best peer".to_string(), format!("{} against it", names[at])]);
     let header = ["workload".to_string()].into_iter().chain(names.iter().map(|name| name.to_string()));

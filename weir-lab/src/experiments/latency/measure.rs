@@ -1,16 +1,17 @@
 //! What is run, and the rows that come of it.
 
 use crate::harness::child;
-use crate::harness::pressure_fifo::{Fifo, tell};
+use crate::harness::json::by_name;
+use crate::harness::pressure_fifo::{PressureFifo, tell};
 use crate::harness::statistics::Sample;
 use crate::peers::Allocator;
 use serde_json::{Value, json};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// The calls that are timed, by their names in the program's answer.
+/// The calls that are timed, by their names in the program's output.
 pub const CALLS: [&str; 2] = ["malloc", "free"];
-/// What is told of each distribution.
+/// The figures of each distribution.
 pub const QUANTILES: [&str; 5] = ["p50", "p99", "p99.9", "p99.99", "max"];
 /// Between two pressure events.
 pub const EVENT_GAP: Duration = Duration::from_millis(100);
@@ -32,7 +33,7 @@ pub struct Cell {
     pub calls: [[Sample; QUANTILES.len()]; CALLS.len()],
     /// What reading the clock costs, which is in every figure.
     pub clock: Sample,
-    /// Pressure events that the allocator took, of all runs; none where it does not listen.
+    /// Pressure events that the allocator took, of all runs; none if it does not read them.
     pub events: u64,
     /// Why it could not go on.
     pub failed: Option<String>,
@@ -45,7 +46,7 @@ pub(super) fn measure(setting: &Setting, allocator: &Allocator, ms: u64, cell: &
     let mut command = child::command(child::load_program()?, allocator);
     command.args(["latency", &format!("threads={}", setting.threads), &format!("ms={ms}")]);
     let finished = if setting.pressure {
-        let fifo = Fifo::make()?;
+        let fifo = PressureFifo::make()?;
         command.env("MEMORY_PRESSURE_WATCH", fifo.path());
         let over = AtomicBool::new(false);
         std::thread::scope(|scope| {
@@ -69,8 +70,8 @@ pub(super) fn measure(setting: &Setting, allocator: &Allocator, ms: u64, cell: &
     Ok(())
 }
 
-/// Events as long as there is somebody who takes them; how many were.
-fn press(fifo: &Fifo, over: &AtomicBool) -> u64 {
+/// Sends events as long as they are read; returns how many were.
+fn press(fifo: &PressureFifo, over: &AtomicBool) -> u64 {
     let (mut pipe, mut events) = (None, 0);
     while !over.load(Ordering::Relaxed) {
         if pipe.is_none() {
@@ -92,7 +93,7 @@ pub(super) fn as_json(names: &[&str], subject: &str, rounds: u32, rows: &[Row]) 
                 "clock_ns": cell.clock.json(), "events": cell.events, "failed": cell.failed })
     };
     let row = |(setting, cells): &Row| {
-        let cells: serde_json::Map<_, _> = names.iter().map(|n| n.to_string()).zip(cells.iter().map(cell)).collect();
+        let cells = by_name(names, cells, cell);
         json!({ "threads": setting.threads, "pressure": setting.pressure, "cells": cells })
     };
     let at = names.iter().position(|name| *name == subject);

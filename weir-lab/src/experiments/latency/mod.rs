@@ -11,7 +11,7 @@ use serde_json::Value;
 
 /// Runs it and prints its tables.
 pub fn run(args: &RunArgs, allocators: Vec<Allocator>) -> Result<Value, String> {
-    let rounds = args.runs.unwrap_or(if args.quick { 1 } else { 5 });
+    let rounds = args.rounds;
     let ms = if args.quick { 250 } else { 2_000 };
     let cpus = std::thread::available_parallelism().map_or(2, |n| n.get().max(2));
     let mut rows: Vec<Row> = Vec::new();

@@ -1,4 +1,4 @@
-//! The tables of tail latency: a distribution an allocator, and what Student's t says of p99.9.
+//! The tables of tail latency: a distribution an allocator, and the verdict on p99.9 by Student's t.
 
 use super::measure::{CALLS, Cell, EVENT_GAP, QUANTILES, Row, Setting};
 use crate::harness::statistics::{Sample, student};

@@ -52,14 +52,14 @@ const STYLE: &str = "<style>text{font-family:system-ui,sans-serif;font-size:13px
 </style>";
 
 /// How one line is drawn.
-struct Look {
+struct LineStyle {
     color: &'static str,
     dash: &'static str,
     width: f64,
     mark: usize,
 }
 
-impl Look {
+impl LineStyle {
     /// The subject is broad and unbroken; of the others no two are alike in more than one respect as long as there are
     /// colours.
     fn of(index: usize) -> Self {
@@ -177,8 +177,8 @@ fn draw_curves(out: &mut String, axes: &Axes, curves: &[(String, Curve)]) {
     let places = spread(&ends, axes.y + ABOVE, axes.y + PANEL - BELOW);
     // The subject last, above the others.
     for index in (0..curves.len()).rev() {
-        let ((name, curve), look) = (&curves[index], Look::of(index));
-        let Look { color, dash, width, .. } = look;
+        let ((name, curve), look) = (&curves[index], LineStyle::of(index));
+        let LineStyle { color, dash, width, .. } = look;
         let dash = if dash.is_empty() { String::new() } else { format!(" stroke-dasharray=\"{dash}\"") };
         let path = path(axes, curve);
         let _ = writeln!(
@@ -203,7 +203,7 @@ fn draw_curves(out: &mut String, axes: &Axes, curves: &[(String, Curve)]) {
 }
 
 /// Marks of the lines are apart from one another, so that each of a bundle can be seen.
-fn draw_marks(out: &mut String, axes: &Axes, curve: &Curve, look: &Look, index: usize, count: usize) {
+fn draw_marks(out: &mut String, axes: &Axes, curve: &Curve, look: &LineStyle, index: usize, count: usize) {
     let mut at = 1.0 + MARK_EVERY * index as f64 / count as f64;
     while at < axes.seconds.end {
         if let Some((time, mib)) = curve.iter().find(|(time, _)| *time >= at) {
@@ -213,7 +213,7 @@ fn draw_marks(out: &mut String, axes: &Axes, curve: &Curve, look: &Look, index: 
     }
 }
 
-fn mark(x: f64, y: f64, look: &Look) -> String {
+fn mark(x: f64, y: f64, look: &LineStyle) -> String {
     let color = look.color;
     match look.mark {
         0 => format!("<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"4\" fill=\"{color}\"/>"),
@@ -296,7 +296,7 @@ mod tests {
 
     #[test]
     fn no_two_lines_look_alike() {
-        let looks: Vec<_> = (0..12).map(Look::of).map(|l| (l.color, l.dash, l.mark)).collect();
+        let looks: Vec<_> = (0..12).map(LineStyle::of).map(|l| (l.color, l.dash, l.mark)).collect();
         for (index, look) in looks.iter().enumerate() {
             assert!(!looks[..index].contains(look), "{index}");
         }

@@ -4,9 +4,9 @@
 mod chart;
 
 use crate::harness::args::RunArgs;
-use crate::harness::child::{Kept, command, load_program, wait_readable};
+use crate::harness::child::{KilledOnDrop, command, load_program, wait_readable};
 use crate::harness::huge_pages;
-use crate::harness::procfs::memory;
+use crate::harness::proc_files::memory;
 use crate::peers::Allocator;
 use chart::{Chart, Curve, Panel};
 use serde_json::{Value, json};
@@ -49,7 +49,7 @@ pub fn run(args: &RunArgs, allocators: Vec<Allocator>) -> Result<Value, String> 
     }))
 }
 
-/// The settings to draw: those asked for, or both; or the present one, where it cannot be changed.
+/// The settings to draw: those named, or both; or the present one if it cannot be changed.
 fn modes(args: &RunArgs) -> Result<Vec<String>, String> {
     if let Some(unknown) = args.only.iter().find(|mode| !MODES.contains(&mode.as_str())) {
         return Err(format!("'{unknown}' is no setting of huge pages: {}", MODES.join(", ")));
@@ -81,7 +81,7 @@ fn curve(allocator: &Allocator, bytes: u64, mix: &str) -> Result<Curve, String> 
     let mut start = command(load_program()?, allocator);
     start.args(["neighbour".into(), format!("bytes={bytes}"), format!("mix={mix}")]);
     start.stdin(Stdio::piped()).stdout(Stdio::piped());
-    let mut a = Kept(start.spawn().map_err(|why| format!("cannot start A on {}: {why}", allocator.name))?);
+    let mut a = KilledOnDrop::start(start, &format!("A on {}", allocator.name))?;
     let (Some(mut input), Some(output)) = (a.0.stdin.take(), a.0.stdout.take()) else {
         return Err("A has no pipes".into());
     };

@@ -1,6 +1,7 @@
 //! What is run, and the rows that come of it.
 
 use crate::harness::child;
+use crate::harness::json::by_name;
 use crate::harness::rounds;
 use crate::harness::statistics::Sample;
 use crate::peers::Allocator;
@@ -10,9 +11,9 @@ use std::time::Duration;
 
 /// On how many threads.
 pub(super) const THREADS: [u64; 5] = [1, 2, 4, 16, 64];
-/// How much is live, GiB.
+/// Bytes live at once, GiB.
 const HEAPS: [u64; 3] = [1, 4, 16];
-/// Blocks lose some memory on every allocator, and others live on the machine too.
+/// Every allocator has some overhead, and other processes run on the machine.
 const HEADROOM: f64 = 1.3;
 const LIMIT: Duration = Duration::from_secs(180);
 
@@ -42,7 +43,8 @@ pub(super) const HEAP: &str = "big-heap";
 pub(super) fn heap(allocators: &[Allocator], rounds: u32) -> Result<Curve, String> {
     let mut points = Vec::new();
     for gib in HEAPS {
-        let (needed, available) = ((gib << 30) as f64 * HEADROOM, crate::harness::procfs::available_memory()? as f64);
+        let (needed, available) =
+            ((gib << 30) as f64 * HEADROOM, crate::harness::proc_files::available_memory()? as f64);
         if needed > available {
             let gib_of = |bytes: f64| bytes / f64::from(1 << 30);
             println!(
@@ -94,7 +96,7 @@ fn measure(allocator: &Allocator, words: &[String]) -> Result<f64, String> {
 pub(super) fn as_json(names: &[&str], subject: &str, rounds: u32, curves: &[Curve], heap: Option<&Curve>) -> Value {
     let cell = |cell: &Cell| json!({ "ns_per_op": cell.time.json(), "failed": cell.failed });
     let point = |(at, cells): &Point| {
-        let cells: serde_json::Map<_, _> = names.iter().map(|n| n.to_string()).zip(cells.iter().map(cell)).collect();
+        let cells = by_name(names, cells, cell);
         json!({ "at": at, "cells": cells })
     };
     let curve =

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 /// Runs it and prints its tables.
 pub fn run(args: &RunArgs, allocators: Vec<Allocator>) -> Result<Value, String> {
-    let rounds = args.runs.unwrap_or(if args.quick { 1 } else { 5 });
+    let rounds = args.rounds;
     let mut curves = Vec::new();
     let known = e9_peers::workloads()?;
     let threaded: Vec<_> = known.into_iter().filter(|workload| workload.threads > 1).map(|w| w.name).collect();

@@ -1,11 +1,11 @@
 //! What is run, and the phases that come of it.
 
-use super::program::{Ended, KINDS, Soaked};
+use super::program::{KINDS, SoakFailure, SoakProgram};
 use crate::harness::args::RunArgs;
 use crate::harness::cgroup::Cgroup;
 use crate::harness::child;
 use crate::harness::huge_pages;
-use crate::harness::pressure_fifo::{Fifo, tell};
+use crate::harness::pressure_fifo::{PressureFifo, tell};
 use crate::peers::Allocator;
 use std::fs::File;
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ const SQUEEZE: u64 = 4;
 const MOVE: u64 = 20;
 /// The limit of each group, several times what the program holds.
 pub(super) const LIMIT: u64 = 1 << 30;
-/// Cycles of a phase's second half that tell whether it grows.
+/// Cycles of a phase's second half from which growth is judged.
 pub const ENOUGH: usize = 5;
 
 /// What is done with huge pages set to a word.
@@ -26,7 +26,7 @@ pub struct Phase {
     pub thp: String,
     /// How often each kind was done.
     pub done: [u64; KINDS.len()],
-    /// Events that somebody heard by the FIFO.
+    /// Events that a reader of the FIFO took.
     pub events: u64,
     /// How often the kernel looked for memory in the group.
     pub squeezes: u64,
@@ -35,7 +35,7 @@ pub struct Phase {
     /// The resident set at the end of each cycle, where nothing is held, bytes.
     pub resident: Vec<f64>,
     /// Why it did not go on.
-    pub ended: Option<Ended>,
+    pub ended: Option<SoakFailure>,
 }
 
 /// Whether huge pages are set to `word`, or can be.
@@ -55,13 +55,13 @@ pub(super) fn phase(
     groups: Option<&[Cgroup; 2]>,
     time: Duration,
 ) -> Result<Phase, String> {
-    let fifo = Fifo::make()?;
+    let fifo = PressureFifo::make()?;
     let mut command = child::command(child::load_program()?, subject);
     // Short cycles where there is little time, so that there are enough of them.
     let (work, rest, patience) = if args.quick { (600, 200, 8) } else { (3000, 500, 30) };
     command.args(["soak", &format!("work={work}"), &format!("rest={rest}")]);
     command.env("MEMORY_PRESSURE_WATCH", fifo.path());
-    let mut soaked = Soaked::start(command, Duration::from_secs(patience))?;
+    let mut soaked = SoakProgram::start(command, Duration::from_secs(patience))?;
     let mut phase = Phase {
         thp: word.into(),
         done: [0; KINDS.len()],
@@ -79,7 +79,7 @@ pub(super) fn phase(
         match soaked.listen() {
             Ok(false) => (),
             Ok(true) => {
-                phase.resident.push(crate::harness::procfs::memory(soaked.pid())?.rss as f64);
+                phase.resident.push(crate::harness::proc_files::memory(soaked.pid())?.rss as f64);
                 // Not in the middle of a cycle, which may hang.
                 if Instant::now() >= end {
                     break;
@@ -98,7 +98,7 @@ pub(super) fn phase(
 
 /// What makes memory short.
 struct Pressure<'a> {
-    fifo: &'a Fifo,
+    fifo: &'a PressureFifo,
     pipe: Option<File>,
     groups: Option<&'a [Cgroup; 2]>,
     /// In which group the process is.
@@ -116,7 +116,7 @@ impl Pressure<'_> {
         let Some(groups) = self.groups else { return Ok(()) };
         if self.count % MOVE == 1 {
             self.inside = 1 - self.inside;
-            // It may have ended, which is for others to tell.
+            // It may have ended, which `listen` reports.
             phase.moves += u64::from(groups[self.inside].take_in(pid).is_ok());
         }
         if self.count.is_multiple_of(SQUEEZE) {

@@ -1,4 +1,4 @@
-//! The soak: everything at once for long, under pressure. Threads allocate, resize and hand on; buffers grow; streams
+//! The soak: everything at once for long, under pressure. Threads allocate, resize and pass on; buffers grow; streams
 //! are written, read and flushed; children are forked; signals come in. Meanwhile pressure events come every 50 ms by
 //! systemd's protocol, the group's limit is met, and the process is moved between groups; huge pages are `madvise` and
 //! `always`. It looks for corruption, for what stands still, and for a resident set that grows from cycle to cycle.

@@ -1,6 +1,7 @@
-//! The soak's program under way: what it says line by line, whether it still moves, and what it waits in if it does not.
+//! The running program of the soak: its output line by line, whether it still makes progress, and where its threads wait
+//! if it does not.
 
-use crate::harness::child::Kept;
+use crate::harness::child::KilledOnDrop;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read, Write};
@@ -14,8 +15,8 @@ pub const KINDS: [&str; 5] = ["blocks", "growths", "streams", "forks", "signals"
 
 /// Why it did not go on.
 #[derive(Debug)]
-pub enum Ended {
-    /// Something was not as it should be: what it said, or what it died of.
+pub enum SoakFailure {
+    /// A check failed or a signal ended it: its message, or the signal.
     Corrupt(String),
     /// Something stood still for too long: what, and where the threads wait.
     Hung(String),
@@ -24,8 +25,8 @@ pub enum Ended {
 }
 
 /// The program, in a process group of its own, as it forks.
-pub struct Soaked {
-    child: Kept,
+pub struct SoakProgram {
+    child: KilledOnDrop,
     /// The beginning of a line.
     line: Vec<u8>,
     /// How often each kind was done.
@@ -34,17 +35,17 @@ pub struct Soaked {
     patience: Duration,
 }
 
-impl Soaked {
+impl SoakProgram {
     /// Starts it; a kind that stands still for longer than `patience` hangs.
-    pub fn start(mut command: Command, patience: Duration) -> Result<Soaked, String> {
+    pub fn start(mut command: Command, patience: Duration) -> Result<SoakProgram, String> {
         command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let child = Kept(command.spawn().map_err(|why| format!("cannot start weir-lab-load: {why}"))?);
+        let child = KilledOnDrop::start(command, "weir-lab-load")?;
         if let Some(pipe) = &child.0.stdout {
             // SAFETY: a flag of this process's end of the pipe.
             unsafe { libc::fcntl(pipe.as_raw_fd(), libc::F_SETFL, libc::O_NONBLOCK) };
         }
         let moved = [Instant::now(); KINDS.len()];
-        Ok(Soaked { child, line: Vec::new(), done: [0; KINDS.len()], moved, patience })
+        Ok(SoakProgram { child, line: Vec::new(), done: [0; KINDS.len()], moved, patience })
     }
 
     /// Its number.
@@ -52,16 +53,16 @@ impl Soaked {
         self.child.0.id()
     }
 
-    /// Takes in what it has said; answers whether it has come to the end of a cycle.
-    pub fn listen(&mut self) -> Result<bool, Ended> {
+    /// Reads its output so far; returns whether a cycle has ended.
+    pub fn listen(&mut self) -> Result<bool, SoakFailure> {
         let mut buffer = [0u8; 4096];
         loop {
-            let pipe = self.child.0.stdout.as_mut().ok_or(Ended::Failed("its output is closed".into()))?;
+            let pipe = self.child.0.stdout.as_mut().ok_or(SoakFailure::Failed("its output is closed".into()))?;
             match pipe.read(&mut buffer) {
                 Ok(0) => return Err(self.ended()),
                 Ok(count) => self.line.extend_from_slice(&buffer[..count]),
                 Err(why) if why.kind() == ErrorKind::WouldBlock => break,
-                Err(why) => return Err(Ended::Failed(format!("cannot read its output: {why}"))),
+                Err(why) => return Err(SoakFailure::Failed(format!("cannot read its output: {why}"))),
             }
         }
         let mut cycle = false;
@@ -70,14 +71,14 @@ impl Soaked {
             cycle |= self.take_line(&line)?;
         }
         match self.stuck() {
-            Some(what) if !cycle => Err(Ended::Hung(what)),
+            Some(what) if !cycle => Err(SoakFailure::Hung(what)),
             _ => Ok(cycle),
         }
     }
 
-    fn take_line(&mut self, line: &[u8]) -> Result<bool, Ended> {
+    fn take_line(&mut self, line: &[u8]) -> Result<bool, SoakFailure> {
         let said: Value = serde_json::from_slice(line)
-            .map_err(|_| Ended::Failed(format!("it said '{}'", String::from_utf8_lossy(line).trim())))?;
+            .map_err(|_| SoakFailure::Failed(format!("it said '{}'", String::from_utf8_lossy(line).trim())))?;
         let cycle = said["line"] == "cycle";
         for ((kind, done), moved) in KINDS.iter().zip(&mut self.done).zip(&mut self.moved) {
             let now = said[kind].as_u64().unwrap_or(0);
@@ -108,7 +109,7 @@ impl Soaked {
     }
 
     /// Why it ended by itself.
-    fn ended(&mut self) -> Ended {
+    fn ended(&mut self) -> SoakFailure {
         // Children hold its output open.
         self.kill_group();
         let mut said = String::new();
@@ -116,19 +117,19 @@ impl Soaked {
         let status = self.child.0.wait().ok();
         let said = said.lines().take(3).collect::<Vec<_>>().join("; ");
         match status.and_then(|status| status.signal()) {
-            Some(libc::SIGKILL) => Ended::Failed(format!("it was killed (a limit of memory, perhaps) {said}")),
-            Some(signal) => Ended::Corrupt(format!("it died of signal {signal}: {said}")),
-            None => Ended::Failed(format!("it ended before its time: {said}")),
+            Some(libc::SIGKILL) => SoakFailure::Failed(format!("it was killed (a limit of memory, perhaps) {said}")),
+            Some(signal) => SoakFailure::Corrupt(format!("it died of signal {signal}: {said}")),
+            None => SoakFailure::Failed(format!("it ended before its time: {said}")),
         }
     }
 
     fn kill_group(&self) {
-        // SAFETY: the group of a child that has not been waited for, so that its number is nobody else's.
+        // SAFETY: the group of a child that has not been waited for, so that no other process has its number.
         unsafe { libc::kill(-(self.pid() as libc::pid_t), libc::SIGKILL) };
     }
 }
 
-impl Drop for Soaked {
+impl Drop for SoakProgram {
     fn drop(&mut self) {
         self.kill_group();
     }

@@ -1,7 +1,7 @@
 //! The soak's table, and its verdicts.
 
 use super::measure::{ENOUGH, Phase};
-use super::program::{Ended, KINDS};
+use super::program::{KINDS, SoakFailure};
 use crate::harness::tables::{Table, count, mib};
 
 /// By how much the resident set may grow over the second half of a phase: so many bytes, and so large a part of it. A
@@ -12,7 +12,7 @@ const GROWTH: (f64, f64) = (8.0 * 1048576.0, 0.1);
 pub struct Verdict {
     /// In a word.
     pub word: &'static str,
-    /// What there is to say besides.
+    /// The reason, or a remark.
     pub why: String,
 }
 
@@ -47,12 +47,12 @@ fn whole(number: u64) -> String {
     if number < 10_000 { number.to_string() } else { count(number as f64) }
 }
 
-/// What is to be said of a phase.
+/// The verdict on a phase.
 pub fn verdict(phase: &Phase) -> Verdict {
     let (word, why) = match &phase.ended {
-        Some(Ended::Corrupt(what)) => ("CORRUPT", what.clone()),
-        Some(Ended::Hung(what)) => ("HANG", what.clone()),
-        Some(Ended::Failed(why)) => ("FAILED", why.clone()),
+        Some(SoakFailure::Corrupt(what)) => ("CORRUPT", what.clone()),
+        Some(SoakFailure::Hung(what)) => ("HANG", what.clone()),
+        Some(SoakFailure::Failed(why)) => ("FAILED", why.clone()),
         None => match growth(&phase.resident) {
             None => ("sound", "too few cycles to tell whether it grows".into()),
             Some((grown, allowed)) => {

@@ -1,6 +1,7 @@
 //! What is run, and the curves that come of it.
 
 use crate::harness::child;
+use crate::harness::json::by_name;
 use crate::harness::statistics::Sample;
 use crate::peers::Allocator;
 use serde_json::{Value, json};
@@ -10,7 +11,7 @@ use std::time::Duration;
 /// What is done at each size, by the load program's names.
 pub const PATTERNS: [&str; 8] =
     ["untouched", "first-byte", "whole", "calloc", "aligned", "steps", "doubling", "handover"];
-/// Below this size a measurement is quick; from here on one operation may take milliseconds.
+/// Host this size a measurement is quick; from here on one operation may take milliseconds.
 const LARGE: u64 = 4 << 20;
 /// The largest size; the quick run ends at [`LARGE`].
 const LARGEST: u64 = 64 << 20;
@@ -43,7 +44,7 @@ pub struct Curve {
 /// A setting and its curves, in the allocators' order.
 pub type Row = (Setting, Vec<Curve>);
 
-/// What is asked for: all patterns on one, two and eight threads, but for those that need a number of their own.
+/// The settings: all patterns on one, two and eight threads, but for those that need a number of their own.
 pub fn settings(quick: bool, only: &[String]) -> Vec<Setting> {
     let threads = |pattern: &str| match pattern {
         "untouched" | "first-byte" | "whole" if !quick => &[1, 2, 8][..],
@@ -93,7 +94,7 @@ pub fn as_json(names: &[&str], subject: &str, runs: u32, rows: &[Row]) -> Value 
         json!({ "size_ns_peak": curve.points.iter().map(point).collect::<Vec<_>>(), "failed": curve.failed })
     };
     let row = |(setting, curves): &Row| {
-        let curves: serde_json::Map<_, _> = names.iter().map(|n| n.to_string()).zip(curves.iter().map(curve)).collect();
+        let curves = by_name(names, curves, curve);
         json!({ "pattern": setting.pattern, "threads": setting.threads, "curves": curves })
     };
     let at = names.iter().position(|name| *name == subject);

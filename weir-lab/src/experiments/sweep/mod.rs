@@ -15,7 +15,7 @@ pub fn run(args: &RunArgs, allocators: Vec<Allocator>) -> Result<Value, String> 
     if let Some(unknown) = args.only.iter().find(|only| !PATTERNS.contains(&only.as_str())) {
         return Err(format!("'{unknown}' is no pattern of the sweep: there are {}", PATTERNS.join(", ")));
     }
-    let runs = args.runs.unwrap_or(if args.quick { 1 } else { 3 });
+    let runs = args.rounds;
     let mut curves = Vec::new();
     for setting in settings(args.quick, &args.only) {
         eprintln!("sweep: {} on {} thread(s), {runs} rounds", setting.pattern, setting.threads);

@@ -2,6 +2,9 @@
 
 use std::hint::black_box;
 
+/// Bytes of a page (x86-64).
+pub const PAGE: usize = 4096;
+
 /// A block from malloc. Owns nothing: a workload decides when and by whom it is freed, as a C program does.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Block(*mut u8);
@@ -81,14 +84,14 @@ impl Block {
 
     /// Writes every byte.
     pub fn fill(self, size: usize) {
-        // SAFETY: the caller's block has `size` bytes; nobody else uses it meanwhile.
+        // SAFETY: the caller's block has `size` bytes, and no other thread uses it meanwhile.
         unsafe { std::ptr::write_bytes(self.0, 0x5a, size) };
         black_box(self.0);
     }
 
     /// Writes one byte in every page.
     pub fn touch_pages(self, size: usize) {
-        for offset in (0..size).step_by(4096) {
+        for offset in (0..size).step_by(PAGE) {
             // SAFETY: offset < size, which the caller's block has.
             unsafe { self.0.add(offset).write_volatile(1) };
         }

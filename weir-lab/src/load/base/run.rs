@@ -1,5 +1,6 @@
 //! How long, how wide and from which seed a workload runs, and the threads it runs on.
 
+use crate::base::args::read_numbers;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -25,18 +26,16 @@ impl Default for Run {
 impl Run {
     /// Reads `key=value` words.
     pub fn read_args(&mut self, args: impl Iterator<Item = String>) -> Result<(), String> {
-        for word in args {
-            let (key, value) = word.split_once('=').ok_or_else(|| format!("'{word}' is not of the form key=value"))?;
-            let number: u64 = value.parse().map_err(|_| format!("'{value}' in '{word}' is not a whole number"))?;
+        read_numbers(args, "threads (1 or more), ms, permille, seed", |key, number| {
             match key {
                 "threads" if number > 0 => self.threads = number as usize,
                 "ms" => self.ms = number,
                 "permille" => self.permille = number,
                 "seed" => self.seed = number,
-                _ => return Err(format!("no setting is called '{key}': threads, ms, permille, seed")),
+                _ => return false,
             }
-        }
-        Ok(())
+            true
+        })
     }
 
     /// `full` operations scaled to this run, at least one.

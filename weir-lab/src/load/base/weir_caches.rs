@@ -79,7 +79,7 @@ pub enum Source {
 
 // SAFETY: a cache may be used by any thread.
 unsafe impl Send for Source {}
-// SAFETY: as above.
+// SAFETY: no method changes a `Source`; the counter that `Fixed` shares is atomic.
 unsafe impl Sync for Source {}
 
 fn find(name: &CStr) -> Result<NonNull<c_void>, String> {
@@ -138,7 +138,7 @@ impl Source {
         match *self {
             Source::Malloc(_) => block.free(),
             Source::Fixed { .. } => {}
-            // SAFETY: mapped by `take`, with that size, and nobody uses it any more.
+            // SAFETY: mapped by `take`, with that size; the caller returns it and keeps no pointer to it.
             Source::Map(size) => unsafe {
                 libc::munmap(block.address().cast(), size);
             },

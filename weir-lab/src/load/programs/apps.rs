@@ -7,18 +7,18 @@ use std::hint::black_box;
 
 /// A number of a few 64-bit limbs, each on the heap: the length in word 0, then the limbs, lowest first.
 #[derive(Clone, Copy)]
-struct Number(Block);
+struct LimbNumber(Block);
 
-impl Number {
-    fn small(value: u64) -> Number {
+impl LimbNumber {
+    fn small(value: u64) -> LimbNumber {
         let block = Block::new(16);
         block.set_word(0, 1);
         block.set_word(1, value);
-        Number(block)
+        LimbNumber(block)
     }
 
     /// `self * times + plus`, cut at seven limbs: always a new block, as cfrac's numbers are.
-    fn times_plus(self, times: u64, plus: u64) -> Number {
+    fn times_plus(self, times: u64, plus: u64) -> LimbNumber {
         let length = self.0.word(0).min(7) as usize;
         let result = Block::new((length + 2) * 8);
         let mut carry = u128::from(plus);
@@ -32,7 +32,7 @@ impl Number {
             result.set_word(length + 1, carry as u64);
         }
         result.set_word(0, (length + usize::from(grown)) as u64);
-        Number(result)
+        LimbNumber(result)
     }
 
     fn remainder(self, by: u64) -> u64 {
@@ -50,19 +50,19 @@ impl Number {
 pub fn cfrac(run: &Run) -> u64 {
     let steps = run.scaled(6_000_000);
     let mut random = Random::new(run.seed, 0);
-    let (mut p, mut q) = (Number::small(1), Number::small(0));
+    let (mut p, mut q) = (LimbNumber::small(1), LimbNumber::small(0));
     for _ in 0..steps {
         let quotient = random.next() >> 56 | 1;
         let scratch = q.times_plus(3, 1);
         let next = p.times_plus(quotient, scratch.remainder(1_000_003));
         scratch.free();
-        let small = Number::small(next.remainder(65_537));
+        let small = LimbNumber::small(next.remainder(65_537));
         q.free();
         (q, p) = (p, next);
         small.free();
         if p.0.word(0) >= 7 {
             p.free();
-            p = Number::small(quotient);
+            p = LimbNumber::small(quotient);
         }
     }
     p.free();
@@ -77,7 +77,7 @@ pub fn espresso(run: &Run) -> u64 {
     let mut made = 0;
     for _ in 0..rounds {
         let words = random.between(1, 12);
-        let mut cover = Cover::new();
+        let mut cover = SetTable::new();
         for _ in 0..64 {
             cover.push(set(words, |_| random.next()));
         }
@@ -104,15 +104,15 @@ fn set(words: usize, mut value: impl FnMut(usize) -> u64) -> Block {
 }
 
 /// A table of sets that grows by realloc, as espresso's do.
-struct Cover {
+struct SetTable {
     table: Block,
     length: usize,
     capacity: usize,
 }
 
-impl Cover {
-    fn new() -> Cover {
-        Cover { table: Block::new(8 * 8), length: 0, capacity: 8 }
+impl SetTable {
+    fn new() -> SetTable {
+        SetTable { table: Block::new(8 * 8), length: 0, capacity: 8 }
     }
 
     fn get(&self, index: usize) -> Block {

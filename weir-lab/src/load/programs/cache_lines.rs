@@ -9,7 +9,8 @@ const SIZE: usize = 8;
 const WRITES: u64 = 200;
 const BLOCKS: u64 = 5_000_000;
 
-/// Each thread first frees a block of the main thread's, whose neighbours on the line went to the others.
+/// Each thread first frees a block that the main thread allocated; the blocks beside it on the cache line are freed by
+/// the other threads.
 pub fn scratch(run: &Run) -> u64 {
     let handed: Vec<Block> = (0..run.threads).map(|_| Block::new(SIZE)).collect();
     run.on_threads(|index| {

@@ -1,4 +1,4 @@
-//! The calls whose instructions the harness counts by stepping through them.
+//! The calls of malloc and free that the harness steps through to count their instructions.
 
 use crate::base::mem::Block;
 use std::hint::black_box;
@@ -57,7 +57,7 @@ fn once(blocks: &mut [Block], size: usize) {
 
 /// A thread that is moved would find another CPU's caches, cold. Answers which CPU that is.
 fn stay_on_this_cpu() -> usize {
-    // SAFETY: the set is plain data of the size that is told.
+    // SAFETY: the set is plain data, of the size that is passed.
     unsafe {
         let cpu = libc::sched_getcpu() as usize;
         let mut set: libc::cpu_set_t = std::mem::zeroed();

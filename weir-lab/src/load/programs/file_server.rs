@@ -4,7 +4,7 @@
 //! A connection's requests come in batches; the server takes a buffer for each of a batch, reads the file into all of
 //! them, sends them, and gives them back.
 
-use crate::base::mem::{Block, Random};
+use crate::base::mem::{Block, PAGE, Random};
 use crate::base::weir_caches::{NO_RECLAIM, Source};
 use crate::programs::neighbour::{listen, resident, say};
 use std::fs::File;
@@ -138,7 +138,7 @@ fn client(
         for request in requests.as_chunks_mut::<REQUEST>().0 {
             let class = class(random);
             let size = SMALLEST << class;
-            let offset = random.below((length - size) / 4096) * 4096;
+            let offset = random.below((length - size) / PAGE) * PAGE;
             request[..8].copy_from_slice(&(offset as u64).to_le_bytes());
             request[8..].copy_from_slice(&(class as u64).to_le_bytes());
             wanted += size;

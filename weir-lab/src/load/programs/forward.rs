@@ -87,11 +87,11 @@ impl Histogram {
 }
 
 /// What one side counted.
-struct Side {
+struct SideCounts {
     packets: u64,
     ticks: u64,
     bursts: Histogram,
-    /// The longest burst while nobody took the CPU away.
+    /// The longest burst during which the thread kept its CPU, ticks.
     longest: u64,
     /// Bursts longer than [`STALL`], of those.
     stalls: u64,
@@ -102,7 +102,7 @@ struct Timer<'a> {
     counting: &'a AtomicBool,
     /// Ticks of [`STALL`].
     stall: u64,
-    side: Side,
+    side: SideCounts,
     switches: i64,
     bursts: u64,
 }
@@ -145,7 +145,7 @@ fn involuntary_switches() -> i64 {
     }
 }
 
-fn side(cpu: usize, counting: &AtomicBool, stall: u64, work: impl FnOnce(&mut Timer)) -> Side {
+fn side(cpu: usize, counting: &AtomicBool, stall: u64, work: impl FnOnce(&mut Timer)) -> SideCounts {
     let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     // SAFETY: a CPU set is plain data; binds this thread to one that exists.
     unsafe {
@@ -153,7 +153,7 @@ fn side(cpu: usize, counting: &AtomicBool, stall: u64, work: impl FnOnce(&mut Ti
         libc::CPU_SET(cpu % cpus, &mut set);
         libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &set);
     }
-    let side = Side { packets: 0, ticks: 0, bursts: Histogram([0; 512]), longest: 0, stalls: 0 };
+    let side = SideCounts { packets: 0, ticks: 0, bursts: Histogram([0; 512]), longest: 0, stalls: 0 };
     let mut timer = Timer { counting, stall, side, switches: involuntary_switches(), bursts: 0 };
     work(&mut timer);
     timer.side
@@ -236,11 +236,11 @@ impl Ring {
     }
 }
 
-fn print(receiver: &Side, sender: &Side, seconds: f64, looks: &[Stats]) {
+fn print(receiver: &SideCounts, sender: &SideCounts, seconds: f64, looks: &[Stats]) {
     let tick = clock::ns_a_tick();
     // Readings of the clock are a burst's, not a packet's.
     let overhead = clock::overhead() as f64;
-    let ns = |side: &Side| {
+    let ns = |side: &SideCounts| {
         let bursts = side.packets as f64 / BURST as f64;
         (side.ticks as f64 - bursts * overhead).max(0.0) * tick / side.packets.max(1) as f64
     };

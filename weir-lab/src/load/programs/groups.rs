@@ -1,10 +1,12 @@
-//! The first process of a guest that has cgroup v2: an idle heap and somebody who needs memory, in one group with a limit.
+//! The first process of a guest that has cgroup v2: an idle heap and a process that needs memory, in one group with a
+//! limit.
 //!
 //! For each case A allocates and frees, and keeps what it freed, as no calm window ends meanwhile. Then B, in the same
-//! group and straight from the kernel, needs more than is left below the limit. Without swap the kernel has nobody to
-//! take it from but A, who has to be told by the group's files. At `memory.max` the kernel kills at once where it finds
-//! nothing to take, and nobody could be told in time: there A comes to rest by itself. One line of JSON a case.
+//! group and directly from the kernel, needs more than is left below the limit. Without swap only A can release it, when
+//! the group's files report the pressure. At `memory.max` the kernel kills at once if it can reclaim nothing, too early
+//! for any report: there A has become calm by itself before. One line of JSON a case.
 
+use crate::base::process::resident_in_statm;
 use crate::base::userland::{environment, mount};
 use std::fs;
 use std::io::{Read, Write};
@@ -25,7 +27,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// One case: what limits, whether it is A's own group or one above, for how long A has been idle, and whether calm
 /// windows end meanwhile.
-struct Case {
+struct LimitCase {
     name: &'static str,
     file: &'static str,
     above: bool,
@@ -33,23 +35,29 @@ struct Case {
     calm: bool,
 }
 
-const CASES: [Case; 4] = [
-    Case { name: "memory.high", file: "memory.high", above: false, idle: Duration::from_secs(2), calm: false },
-    Case {
+const CASES: [LimitCase; 4] = [
+    LimitCase { name: "memory.high", file: "memory.high", above: false, idle: Duration::from_secs(2), calm: false },
+    LimitCase {
         name: "memory.high, long idle",
         file: "memory.high",
         above: false,
         idle: Duration::from_secs(15),
         calm: false,
     },
-    Case {
+    LimitCase {
         name: "memory.high of the group above",
         file: "memory.high",
         above: true,
         idle: Duration::from_secs(2),
         calm: false,
     },
-    Case { name: "memory.max, at rest", file: "memory.max", above: false, idle: Duration::from_secs(6), calm: true },
+    LimitCase {
+        name: "memory.max, at rest",
+        file: "memory.max",
+        above: false,
+        idle: Duration::from_secs(6),
+        calm: true,
+    },
 ];
 
 /// Runs all of them.
@@ -71,7 +79,7 @@ fn write(path: &Path, text: &str) -> Result<(), String> {
     fs::write(path, text).map_err(|why| format!("cannot write '{text}' to {}: {why}", path.display()))
 }
 
-fn run(case: &Case, limited: &Path) -> Result<String, String> {
+fn run(case: &LimitCase, limited: &Path) -> Result<String, String> {
     let make = |group: &Path| fs::create_dir(group).map_err(|why| format!("cannot make {}: {why}", group.display()));
     make(limited)?;
     let mut groups = [limited.to_path_buf(), limited.to_path_buf()];
@@ -150,8 +158,8 @@ fn wait(child: &mut Child) -> bool {
 
 /// Bytes; 0 of one that is gone.
 fn resident(child: &Child) -> u64 {
-    let statm = fs::read_to_string(format!("/proc/{}/statm", child.id())).unwrap_or_default();
-    statm.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok()).unwrap_or(0) * 4096
+    let statm = fs::read(format!("/proc/{}/statm", child.id())).unwrap_or_default();
+    resident_in_statm(&statm).unwrap_or(0)
 }
 
 /// What the group counted: over the high mark, at the limit, killed.

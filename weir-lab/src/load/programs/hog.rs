@@ -1,21 +1,20 @@
 //! Process B of experiment E8: needs memory, straight from the kernel, so that no allocator is in its time.
 
+use crate::base::args::read_numbers;
+use crate::base::mem::PAGE;
 use std::time::Instant;
-
-const PAGE: usize = 4096;
 
 /// `hog bytes=N times=N`: maps and writes N bytes, reads them again, unmaps; prints each turn's time.
 pub fn main(args: impl Iterator<Item = String>) -> Result<(), String> {
-    let (mut bytes, mut times) = (0usize, 1u32);
-    for word in args {
-        let (key, value) = word.split_once('=').ok_or_else(|| format!("'{word}' is not of the form key=value"))?;
-        let number: usize = value.parse().map_err(|_| format!("'{value}' in '{word}' is not a whole number"))?;
+    let (mut bytes, mut times) = (0usize, 1);
+    read_numbers(args, "bytes, times", |key, number| {
         match key {
-            "bytes" => bytes = number,
-            "times" => times = number as u32,
-            _ => return Err(format!("no setting is called '{key}': bytes, times")),
+            "bytes" => bytes = number as usize,
+            "times" => times = number,
+            _ => return false,
         }
-    }
+        true
+    })?;
     if bytes < PAGE {
         return Err("hog needs bytes=N".into());
     }
@@ -49,11 +48,11 @@ fn turn(bytes: usize) -> Result<(), String> {
         for offset in (0..bytes).step_by(PAGE) {
             // SAFETY: offset < bytes, all mapped above.
             let byte = unsafe { first.add(offset) };
-            // SAFETY: as above; the second pass needs every page once more.
+            // SAFETY: `byte` lies in the mapping, which is writable and used by this thread alone.
             unsafe { byte.write_volatile(byte.read_volatile().wrapping_add(pass + 1)) };
         }
     }
-    // SAFETY: the mapping made above, used by nobody any more.
+    // SAFETY: the mapping made above, of this length, with no pointer into it left.
     unsafe { libc::munmap(base, bytes) };
     Ok(())
 }

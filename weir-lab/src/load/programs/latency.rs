@@ -77,7 +77,7 @@ impl Ticks {
     }
 }
 
-/// Random replacement, and from time to time a burst. Blocks that nobody measures are freed at the end.
+/// Random replacement, and from time to time a burst. Blocks that are not measured are freed at the end.
 fn work(run: &Run, index: usize, over: &AtomicBool, ticks: &mut Ticks) {
     let mut random = Random::new(run.seed, index);
     let mut slots = vec![Block::NONE; SLOTS];

@@ -5,7 +5,9 @@
 //! Phases: `ready` (if told to start), `peak` (all blocks live and written), `freed`, `idle`
 //! (nothing happened since). The end of input ends A.
 
+use crate::base::args::{number, read_words};
 use crate::base::mem::{Block, Random};
+use crate::base::process::resident_in_statm;
 use std::io::Write;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,7 +15,7 @@ use std::time::Instant;
 
 /// How block sizes are drawn, from 16 B to 256 KiB.
 #[derive(Clone, Copy)]
-enum Mix {
+enum SizeMix {
     /// Every doubling has as many bytes as every other: blocks of 16 B are as much of the peak as blocks of 200 KiB.
     EvenBytes,
     /// Every doubling has as many blocks: nearly all bytes are in large blocks.
@@ -25,7 +27,7 @@ struct Setting {
     threads: usize,
     /// Blocks that stay, of a thousand.
     keep_permille: usize,
-    mix: Mix,
+    mix: SizeMix,
     seed: u64,
     /// Begin only when told, after a phase `ready`.
     told: bool,
@@ -33,30 +35,26 @@ struct Setting {
 
 fn read(args: impl Iterator<Item = String>) -> Result<Setting, String> {
     let mut setting =
-        Setting { bytes: 1 << 30, threads: 4, keep_permille: 50, mix: Mix::EvenCounts, seed: 8, told: false };
-    for word in args {
-        let (key, value) = word.split_once('=').ok_or_else(|| format!("'{word}' is not of the form key=value"))?;
-        let number = || value.parse::<u64>().map_err(|_| format!("'{value}' in '{word}' is not a whole number"));
+        Setting { bytes: 1 << 30, threads: 4, keep_permille: 50, mix: SizeMix::EvenCounts, seed: 8, told: false };
+    let keys = "bytes, threads, keep, seed, start=told, mix=even-bytes|even-counts";
+    read_words(args, keys, |key, value| {
         match (key, value) {
-            ("mix", "even-bytes") => setting.mix = Mix::EvenBytes,
-            ("mix", "even-counts") => setting.mix = Mix::EvenCounts,
+            ("mix", "even-bytes") => setting.mix = SizeMix::EvenBytes,
+            ("mix", "even-counts") => setting.mix = SizeMix::EvenCounts,
             ("start", "told") => setting.told = true,
-            ("bytes", _) => setting.bytes = number()?,
-            ("threads", _) => setting.threads = number()?.max(2) as usize,
-            ("keep", _) => setting.keep_permille = number()?.min(1000) as usize,
-            ("seed", _) => setting.seed = number()?,
-            _ => {
-                return Err(format!(
-                    "'{word}' is no setting: bytes, threads, keep, seed, start=told, mix=even-bytes|even-counts"
-                ));
-            }
+            ("bytes", _) => setting.bytes = number(value)?,
+            ("threads", _) => setting.threads = number(value)?.max(2) as usize,
+            ("keep", _) => setting.keep_permille = number(value)?.min(1000) as usize,
+            ("seed", _) => setting.seed = number(value)?,
+            _ => return Ok(false),
         }
-    }
+        Ok(true)
+    })?;
     Ok(setting)
 }
 
 /// A block and its size.
-type Held = (Block, u32);
+type SizedBlock = (Block, u32);
 
 /// Runs A.
 pub fn main(args: impl Iterator<Item = String>) -> Result<(), String> {
@@ -154,12 +152,12 @@ fn free_others(index: usize, tables: &[Table], setting: &Setting) -> u64 {
     freed
 }
 
-impl Mix {
+impl SizeMix {
     fn draw(self, random: &mut Random) -> usize {
         match self {
-            Mix::EvenCounts => random.doublings(4, 18),
+            SizeMix::EvenCounts => random.doublings(4, 18),
             // Each doubling half as often as the one below: so are a random number's leading zeros.
-            Mix::EvenBytes => {
+            SizeMix::EvenBytes => {
                 let doubling = 4 + random.next().leading_zeros().min(13);
                 random.doublings(doubling, doubling + 1)
             }
@@ -167,9 +165,9 @@ impl Mix {
     }
 }
 
-/// A thread's blocks. Filled by its thread, read by the others after a barrier.
+/// A thread's blocks. This thread fills it, the others read it after a barrier.
 struct Table {
-    base: *mut Held,
+    base: *mut SizedBlock,
     capacity: usize,
     length: AtomicU64,
 }
@@ -187,7 +185,7 @@ impl Table {
         let base = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
-                capacity * size_of::<Held>(),
+                capacity * size_of::<SizedBlock>(),
                 libc::PROT_READ | libc::PROT_WRITE,
                 libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
                 -1,
@@ -199,7 +197,7 @@ impl Table {
         }
         // Huge pages of the table's own would be split when it is forgotten, and be counted as if a report had done it.
         // SAFETY: the fresh mapping, whole. Advice that is not taken does no harm.
-        unsafe { libc::madvise(base, capacity * size_of::<Held>(), libc::MADV_NOHUGEPAGE) };
+        unsafe { libc::madvise(base, capacity * size_of::<SizedBlock>(), libc::MADV_NOHUGEPAGE) };
         Ok(Table { base: base.cast(), capacity, length: AtomicU64::new(0) })
     }
 
@@ -211,26 +209,27 @@ impl Table {
         self.length.store(length as u64, Ordering::Release);
     }
 
-    /// Gives the table's own pages back: what stays resident is the allocator's alone.
+    /// Releases the table's own pages, so that only the allocator's stay resident.
     fn forget(&self) {
-        // SAFETY: the mapping is ours, whole, and nobody reads the table again.
-        unsafe { libc::madvise(self.base.cast(), self.capacity * size_of::<Held>(), libc::MADV_DONTNEED) };
+        // SAFETY: the whole mapping that `new` made. Entries are copied in and out, so that there are no references into it,
+        // and a caller reads none after this.
+        unsafe { libc::madvise(self.base.cast(), self.capacity * size_of::<SizedBlock>(), libc::MADV_DONTNEED) };
     }
 
-    fn set(&self, place: usize, held: Held) {
+    fn set(&self, place: usize, held: SizedBlock) {
         debug_assert!(place < self.capacity);
         // SAFETY: place < capacity; only the owner writes, before the barrier.
         unsafe { self.base.add(place).write(held) };
     }
 
-    fn get(&self, place: usize) -> Held {
+    fn get(&self, place: usize) -> SizedBlock {
         debug_assert!(place < self.capacity);
         // SAFETY: place < length, so it was set before.
         unsafe { self.base.add(place).read() }
     }
 }
 
-/// This process's resident bytes as `statm` has them, read into the stack; 0 where there is no `/proc`.
+/// This process's resident bytes by `statm`, read into the stack; 0 without a `/proc`.
 pub fn resident() -> u64 {
     let mut text = [0u8; 128];
     // SAFETY: a C string; the read fills at most the buffer.
@@ -240,8 +239,7 @@ pub fn resident() -> u64 {
         libc::close(file);
         length
     };
-    let text = text.get(..length.max(0) as usize).and_then(|text| std::str::from_utf8(text).ok()).unwrap_or_default();
-    text.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok()).unwrap_or(0) * 4096
+    resident_in_statm(&text[..length.max(0) as usize]).unwrap_or(0)
 }
 
 /// Prints through a buffer on the stack: after the frees nothing may allocate.

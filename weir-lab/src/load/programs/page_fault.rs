@@ -4,13 +4,13 @@
 //! whether or not the allocator lets the kernel see each of them. With a pause between the rounds only the time of
 //! the rounds counts.
 
-use crate::base::mem::Block;
+use crate::base::args::{number, read_words};
+use crate::base::mem::{Block, PAGE};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// What a task maps in one round.
 const ROUND: usize = 128 << 20;
-const PAGE: usize = 4096;
 /// After every task's first round, before counting begins.
 const WARM_UP: Duration = Duration::from_millis(100);
 const MOST_TASKS: usize = 64;
@@ -25,33 +25,32 @@ struct Setting {
 
 fn read(args: impl Iterator<Item = String>) -> Result<Setting, String> {
     let mut setting = Setting { tasks: 1, processes: false, block: ROUND, ms: 1000, pause: Duration::ZERO };
-    for word in args {
-        let (key, value) = word.split_once('=').ok_or_else(|| format!("'{word}' is not of the form key=value"))?;
-        let number = || value.parse::<u64>().map_err(|_| format!("'{value}' in '{word}' is not a whole number"));
+    read_words(args, "tasks, as=threads|processes, block, ms, pause", |key, value| {
         match (key, value) {
             ("as", "threads") => setting.processes = false,
             ("as", "processes") => setting.processes = true,
-            ("tasks", _) => setting.tasks = (number()? as usize).clamp(1, MOST_TASKS),
-            ("block", _) => setting.block = (number()? as usize).clamp(PAGE, ROUND),
-            ("ms", _) => setting.ms = number()?,
-            ("pause", _) => setting.pause = Duration::from_millis(number()?),
-            _ => return Err(format!("'{word}' is no setting: tasks, as=threads|processes, block, ms, pause")),
+            ("tasks", _) => setting.tasks = (number(value)? as usize).clamp(1, MOST_TASKS),
+            ("block", _) => setting.block = (number(value)? as usize).clamp(PAGE, ROUND),
+            ("ms", _) => setting.ms = number(value)?,
+            ("pause", _) => setting.pause = Duration::from_millis(number(value)?),
+            _ => return Ok(false),
         }
-    }
+        Ok(true)
+    })?;
     Ok(setting)
 }
 
 /// A task's count of pages and of nanoseconds, alone on its cache lines.
 #[repr(align(128))]
-struct Count {
+struct TaskCount {
     pages: AtomicU64,
     busy_ns: AtomicU64,
 }
 
 /// What all tasks see, threads and processes alike.
-struct Shared {
+struct SharedCounts {
     ready: AtomicU32,
-    counts: [Count; MOST_TASKS],
+    counts: [TaskCount; MOST_TASKS],
 }
 
 /// Runs it.
@@ -86,19 +85,20 @@ pub fn main(args: impl Iterator<Item = String>) -> Result<(), String> {
     unsafe { libc::_exit(0) }
 }
 
-fn total(shared: &Shared) -> (u64, u64) {
-    let sum =
-        |field: fn(&Count) -> &AtomicU64| shared.counts.iter().map(|count| field(count).load(Ordering::Relaxed)).sum();
+fn total(shared: &SharedCounts) -> (u64, u64) {
+    let sum = |field: fn(&TaskCount) -> &AtomicU64| {
+        shared.counts.iter().map(|count| field(count).load(Ordering::Relaxed)).sum()
+    };
     (sum(|count| &count.pages), sum(|count| &count.busy_ns))
 }
 
 /// A mapping that forked children keep in common. It starts as zeros.
-fn shared() -> Result<&'static Shared, String> {
+fn shared() -> Result<&'static SharedCounts, String> {
     // SAFETY: a fresh anonymous mapping, chosen by the kernel.
     let base = unsafe {
         libc::mmap(
             std::ptr::null_mut(),
-            size_of::<Shared>(),
+            size_of::<SharedCounts>(),
             libc::PROT_READ | libc::PROT_WRITE,
             libc::MAP_SHARED | libc::MAP_ANONYMOUS,
             -1,
@@ -109,10 +109,10 @@ fn shared() -> Result<&'static Shared, String> {
         return Err(format!("cannot map the counts: {}", std::io::Error::last_os_error()));
     }
     // SAFETY: page-aligned, large enough, never unmapped; atomics may begin as zeros.
-    Ok(unsafe { &*base.cast::<Shared>() })
+    Ok(unsafe { &*base.cast::<SharedCounts>() })
 }
 
-fn fork(setting: &Setting, shared: &'static Shared, task: usize) -> Result<(), String> {
+fn fork(setting: &Setting, shared: &'static SharedCounts, task: usize) -> Result<(), String> {
     // SAFETY: this process has a single thread of its own, so the child may do anything.
     match unsafe { libc::fork() } {
         0 => {
@@ -124,7 +124,7 @@ fn fork(setting: &Setting, shared: &'static Shared, task: usize) -> Result<(), S
     }
 }
 
-fn work(block: usize, pause: Duration, shared: &Shared, task: usize) -> ! {
+fn work(block: usize, pause: Duration, shared: &SharedCounts, task: usize) -> ! {
     let count = &shared.counts[task];
     let mut blocks = vec![Block::NONE; ROUND / block];
     let (mut pages, mut busy, mut rounds) = (0, 0, 0u64);

@@ -1,7 +1,9 @@
 //! The program of experiment `report`: it comes to hold idle memory, has a pressure event sent to itself, and watches its
 //! own resident set until nothing of it goes any more.
 
+use crate::base::args::read_numbers;
 use crate::base::mem::Block;
+use crate::base::process::resident_in_statm;
 use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::os::fd::AsRawFd;
@@ -21,17 +23,16 @@ const LOOK: Duration = Duration::from_micros(50);
 
 /// `report-time mib=N events=N mixed=0|1`: prints each event's time, processor time and fall of the resident set.
 pub fn main(args: impl Iterator<Item = String>) -> Result<(), String> {
-    let (mut mib, mut events, mut mixed) = (1024usize, 50usize, 1usize);
-    for word in args {
-        let (key, value) = word.split_once('=').ok_or_else(|| format!("'{word}' is not of the form key=value"))?;
-        let number: usize = value.parse().map_err(|_| format!("'{value}' in '{word}' is not a whole number"))?;
+    let (mut mib, mut events, mut mixed) = (1024usize, 50usize, 1);
+    read_numbers(args, "mib, events, mixed=0|1", |key, number| {
         match key {
-            "mib" => mib = number,
-            "events" => events = number,
+            "mib" => mib = number as usize,
+            "events" => events = number as usize,
             "mixed" => mixed = number,
-            _ => return Err(format!("no setting is called '{key}': mib, events, mixed")),
+            _ => return false,
         }
-    }
+        true
+    })?;
     let sizes = if mixed != 0 { MIXED } else { RUNS };
     let mut blocks = Vec::with_capacity((mib << 20) / sizes[0] + sizes.len());
     let resident = Resident::open()?;
@@ -76,7 +77,7 @@ fn tell_and_watch(resident: &Resident, pipe: &mut Option<File>) -> Result<(Durat
     while pipe.is_none() {
         *pipe = OpenOptions::new().write(true).custom_flags(libc::O_NONBLOCK).open(&path).ok();
         if Instant::now() > deadline {
-            return Err("nobody listens to pressure events here".into());
+            return Err("no reader of pressure events: this needs an allocator that opens MEMORY_PRESSURE_WATCH".into());
         }
         std::thread::sleep(Duration::from_millis(1));
     }
@@ -106,9 +107,7 @@ impl Resident {
         let mut text = [0u8; 128];
         // SAFETY: reads into `text` and no further.
         let n = unsafe { libc::pread(self.0.as_raw_fd(), text.as_mut_ptr().cast(), text.len(), 0) };
-        let text = std::str::from_utf8(&text[..n.max(0) as usize]).unwrap_or_default();
-        let pages = text.split(' ').nth(1).and_then(|word| word.parse::<u64>().ok());
-        pages.map(|pages| pages * 4096).ok_or_else(|| "statm has no resident set".into())
+        resident_in_statm(&text[..n.max(0) as usize]).ok_or_else(|| "statm has no resident set".into())
     }
 }
 

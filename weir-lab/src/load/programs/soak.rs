@@ -4,9 +4,10 @@
 //! It says a line for each half second, with how much of each kind was done so far, and one at the end of each cycle;
 //! then it waits to be let into the next. Something that is not as it should be is said on standard error, and ends it.
 
+use crate::base::args::read_numbers;
 use crate::base::mem::{Block, Random};
-use crate::programs::soak_blocks::{Filled, corrupt, some_size};
-use crate::programs::soak_kinds::{Kind, STOP, add, fork_once, signal_threads, stream_once};
+use crate::programs::soak_blocks::{FilledBlock, corrupt, some_size};
+use crate::programs::soak_kinds::{STOP, WorkKind, add, fork_once, signal_threads, stream_once};
 use std::io::{Read, Write};
 use std::sync::Mutex;
 use std::sync::atomic::Ordering::Relaxed;
@@ -21,17 +22,17 @@ const SHARED: usize = 256;
 /// The longest that a growing buffer becomes.
 const LONGEST: usize = 24 << 20;
 
-static HANDED_ON: Mutex<Vec<Filled>> = Mutex::new(Vec::new());
+static HANDED_ON: Mutex<Vec<FilledBlock>> = Mutex::new(Vec::new());
 
 /// Allocates, resizes, hands on and frees at random, until the cycle is over.
 fn allocate(number: usize, cycle: u64) {
     let mut random = Random::new(cycle, number);
-    let mut slots: Vec<Option<Filled>> = vec![None; SLOTS];
+    let mut slots: Vec<Option<FilledBlock>> = vec![None; SLOTS];
     while !STOP.load(Relaxed) {
         for _ in 0..100 {
             let slot = &mut slots[random.below(SLOTS)];
             match slot.take() {
-                None => *slot = Some(Filled::new(&mut random)),
+                None => *slot = Some(FilledBlock::new(&mut random)),
                 Some(mut filled) => match random.below(4) {
                     0 => {
                         filled.resize(some_size(&mut random));
@@ -42,13 +43,13 @@ fn allocate(number: usize, cycle: u64) {
                 },
             }
         }
-        add(Kind::Blocks, 100);
+        add(WorkKind::Blocks, 100);
     }
-    slots.into_iter().flatten().for_each(Filled::free);
+    slots.into_iter().flatten().for_each(FilledBlock::free);
 }
 
 /// Another thread frees it, or this one what another handed on.
-fn hand_on(filled: Filled, random: &mut Random) {
+fn hand_on(filled: FilledBlock, random: &mut Random) {
     let mut shared = HANDED_ON.lock().unwrap_or_else(|_| corrupt("a thread panicked"));
     let out = if shared.len() < SHARED { None } else { Some(random.below(SHARED)) };
     shared.push(filled);
@@ -65,7 +66,7 @@ fn grow(cycle: u64) {
     while !STOP.load(Relaxed) {
         let (how, copied) = (random.below(3), random.below(2) == 0);
         let longest = random.doublings(16, 24).min(LONGEST);
-        let mut buffer = Filled { block: Block::new(100), len: 100, seed: random.next() };
+        let mut buffer = FilledBlock { block: Block::new(100), len: 100, seed: random.next() };
         buffer.fill(0);
         while buffer.len < longest && !STOP.load(Relaxed) {
             let len = match how {
@@ -74,7 +75,7 @@ fn grow(cycle: u64) {
                 _ => buffer.len + longest / 64,
             };
             if copied {
-                let mut new = Filled { block: Block::new(len), len, ..buffer };
+                let mut new = FilledBlock { block: Block::new(len), len, ..buffer };
                 new.bytes_mut()[..buffer.len].copy_from_slice(buffer.bytes());
                 buffer.free();
                 new.fill(buffer.len);
@@ -82,7 +83,7 @@ fn grow(cycle: u64) {
             } else {
                 buffer.resize(len);
             }
-            add(Kind::Growths, 1);
+            add(WorkKind::Growths, 1);
         }
         buffer.free();
     }
@@ -91,15 +92,14 @@ fn grow(cycle: u64) {
 /// `soak work=MS rest=MS`: cycles of so many milliseconds of work, then of rest, until its input ends.
 pub fn main(args: impl Iterator<Item = String>) -> Result<(), String> {
     let (mut work, mut rest) = (2000, 500);
-    for word in args {
-        let (key, value) = word.split_once('=').ok_or_else(|| format!("'{word}' is not of the form key=value"))?;
-        let number: u64 = value.parse().map_err(|_| format!("'{value}' in '{word}' is not a whole number"))?;
+    read_numbers(args, "work, rest", |key, number| {
         match key {
             "work" => work = number,
             "rest" => rest = number,
-            _ => return Err(format!("no setting is called '{key}': work, rest")),
+            _ => return false,
         }
-    }
+        true
+    })?;
     crate::programs::soak_kinds::handle_signals()?;
     named("beat", || {
         loop {
@@ -127,8 +127,8 @@ fn one_cycle(cycle: u64, work: Duration) -> Result<(), String> {
     }
     threads.push(named("growths", move || grow(cycle))?);
     for number in 0..2 {
-        threads.push(named("streams", move || until_the_end(Kind::Streams, number, cycle, stream_once))?);
-        threads.push(named("forks", move || until_the_end(Kind::Forks, number, cycle, fork_once))?);
+        threads.push(named("streams", move || until_the_end(WorkKind::Streams, number, cycle, stream_once))?);
+        threads.push(named("forks", move || until_the_end(WorkKind::Forks, number, cycle, fork_once))?);
     }
     threads.push(named("signals", signal_threads)?);
     std::thread::sleep(work);
@@ -137,11 +137,11 @@ fn one_cycle(cycle: u64, work: Duration) -> Result<(), String> {
         thread.join().map_err(|_| "a thread panicked".to_string())?;
     }
     let mut shared = HANDED_ON.lock().map_err(|_| "a thread panicked".to_string())?;
-    std::mem::take(&mut *shared).into_iter().for_each(Filled::free);
+    std::mem::take(&mut *shared).into_iter().for_each(FilledBlock::free);
     Ok(())
 }
 
-fn until_the_end(kind: Kind, number: usize, cycle: u64, once: fn(&mut Random)) {
+fn until_the_end(kind: WorkKind, number: usize, cycle: u64, once: fn(&mut Random)) {
     let mut random = Random::new(cycle, 2000 + number);
     while !STOP.load(Relaxed) {
         once(&mut random);

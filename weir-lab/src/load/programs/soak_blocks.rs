@@ -4,19 +4,19 @@ use crate::base::mem::{Block, Random};
 
 /// A block with its length and the number that its contents follow from.
 #[derive(Clone, Copy)]
-pub struct Filled {
+pub struct FilledBlock {
     pub block: Block,
     pub len: usize,
     pub seed: u64,
 }
 
-impl Filled {
+impl FilledBlock {
     /// A block of a size as programs ask for: mostly small, now and then of several MiB.
-    pub fn new(random: &mut Random) -> Filled {
+    pub fn new(random: &mut Random) -> FilledBlock {
         let (len, seed) = (some_size(random), random.next());
         let zeroed = seed % 8 == 0;
         let block = if zeroed { Block::zeroed(len) } else { Block::new(len) };
-        let mut filled = Filled { block, len, seed };
+        let mut filled = FilledBlock { block, len, seed };
         if zeroed {
             // The first byte was written, to show that it can be.
             let bytes = filled.bytes();
@@ -27,12 +27,12 @@ impl Filled {
     }
 
     pub fn bytes(&self) -> &[u8] {
-        // SAFETY: the block has `len` bytes, and one owner.
+        // SAFETY: the block has `len` initialised bytes (malloc or calloc), and a block has one holder, which is this thread.
         unsafe { std::slice::from_raw_parts(self.block.address(), self.len) }
     }
 
     pub fn bytes_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as above.
+        // SAFETY: the block has `len` writable bytes, and one holder: no other copy of this value is used meanwhile.
         unsafe { std::slice::from_raw_parts_mut(self.block.address(), self.len) }
     }
 
@@ -54,7 +54,7 @@ impl Filled {
         self.len = len;
         // `resized` wrote there, to show that it can be.
         self.bytes_mut()[0] = first;
-        Filled { len: kept, ..*self }.check();
+        FilledBlock { len: kept, ..*self }.check();
         self.fill(kept);
     }
 

@@ -1,7 +1,7 @@
 //! What the soak's threads do besides allocating: streams, forks, signals; and the lines that say how far they are.
 
 use crate::base::mem::Random;
-use crate::programs::soak_blocks::{Filled, corrupt};
+use crate::programs::soak_blocks::{FilledBlock, corrupt};
 use std::io::{Cursor, Write};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
@@ -13,7 +13,7 @@ const CHILDS_BLOCKS: usize = 20;
 
 /// What is counted.
 #[derive(Clone, Copy)]
-pub enum Kind {
+pub enum WorkKind {
     /// Blocks allocated, resized, handed on or freed.
     Blocks,
     /// Steps of buffers that grow.
@@ -30,7 +30,7 @@ const NAMES: [&str; 5] = ["blocks", "growths", "streams", "forks", "signals"];
 static DONE: [AtomicU64; NAMES.len()] = [const { AtomicU64::new(0) }; NAMES.len()];
 
 /// `n` more were done.
-pub fn add(kind: Kind, n: u64) {
+pub fn add(kind: WorkKind, n: u64) {
     DONE[kind as usize].fetch_add(n, Relaxed);
 }
 
@@ -90,7 +90,7 @@ pub fn fork_once(random: &mut Random) {
             // Should it hang, the parent does for as long, which is longer than it is waited for.
             libc::alarm(300);
             for _ in 0..CHILDS_BLOCKS {
-                Filled::new(&mut childs).free();
+                FilledBlock::new(&mut childs).free();
             }
             libc::_exit(0);
         }
@@ -109,7 +109,7 @@ pub fn fork_once(random: &mut Random) {
 }
 
 extern "C" fn on_signal(_number: libc::c_int) {
-    add(Kind::Signals, 1);
+    add(WorkKind::Signals, 1);
 }
 
 /// Has `SIGUSR1` and `SIGPROF` counted.

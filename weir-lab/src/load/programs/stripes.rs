@@ -2,22 +2,22 @@
 //!
 //! `stripes bytes=N block=N stripe=N`, and the protocol of `neighbour`: a line after each phase, then it waits.
 
+use crate::base::args::read_numbers;
 use crate::base::mem::Block;
 use crate::programs::neighbour::{listen, say};
 
 /// Runs it.
 pub fn main(args: impl Iterator<Item = String>) -> Result<(), String> {
     let (mut bytes, mut block, mut stripe) = (256usize << 20, 64usize << 10, 8usize << 20);
-    for word in args {
-        let (key, value) = word.split_once('=').ok_or_else(|| format!("'{word}' is not of the form key=value"))?;
-        let number: usize = value.parse().map_err(|_| format!("'{value}' in '{word}' is not a whole number"))?;
+    read_numbers(args, "bytes, block, stripe", |key, number| {
         match key {
-            "bytes" => bytes = number,
-            "block" => block = number.max(1),
-            "stripe" => stripe = number.max(1),
-            _ => return Err(format!("no setting is called '{key}': bytes, block, stripe")),
+            "bytes" => bytes = number as usize,
+            "block" => block = number.max(1) as usize,
+            "stripe" => stripe = number.max(1) as usize,
+            _ => return false,
         }
-    }
+        true
+    })?;
     let mut blocks = vec![Block::NONE; bytes / block];
     for slot in &mut blocks {
         *slot = Block::new(block);

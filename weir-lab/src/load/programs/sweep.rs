@@ -3,7 +3,7 @@
 //! `sweep pattern=NAME threads=N from=BYTES to=BYTES ms=N` goes through the sizes between the two, eight to a doubling, and
 //! prints for each a line of JSON: the processor time of an operation over all threads, and the resident set's high mark.
 
-use crate::base::mem::{Block, Random};
+use crate::base::mem::{Block, PAGE, Random};
 use crate::base::run::Run;
 use std::hint::black_box;
 use std::sync::Barrier;
@@ -36,11 +36,11 @@ struct Worker<'a> {
     index: usize,
     /// Processor time to use, ns.
     ns: f64,
-    gate: &'a Gate,
+    gate: &'a Barriers,
 }
 
 /// When measuring begins and ends, for all threads.
-struct Gate {
+struct Barriers {
     ready: Barrier,
     done: Barrier,
 }
@@ -137,7 +137,7 @@ fn sizes(from: usize, to: usize) -> Vec<usize> {
 /// Operations of all threads, and the processor time that the process took for them, ns.
 fn measure(run: &Run, size: usize, work: Pattern) -> (u64, f64) {
     let slots = (LIVE_BYTES / run.threads / size).clamp(1, SLOTS);
-    let gate = Gate { ready: Barrier::new(run.threads + 1), done: Barrier::new(run.threads + 1) };
+    let gate = Barriers { ready: Barrier::new(run.threads + 1), done: Barrier::new(run.threads + 1) };
     let mut ns = 0.0;
     let mut ops = 0;
     std::thread::scope(|scope| {
@@ -247,7 +247,7 @@ fn malloc(size: usize) -> Block {
 
 /// A block aligned to 64 bytes, or to a page from a page on.
 fn aligned(size: usize) -> Block {
-    let align = if size < 4096 { 64 } else { 4096 };
+    let align = if size < PAGE { 64 } else { PAGE };
     // SAFETY: the alignment is a power of two, and the size a multiple of it.
     Block::checked(unsafe { libc::aligned_alloc(align, size.next_multiple_of(align)) }, size)
 }

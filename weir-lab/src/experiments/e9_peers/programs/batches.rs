@@ -32,7 +32,7 @@ for round in range(rounds):
         del kept[round % 5]
 ";
 
-/// Its own small-object allocator is told to stand aside.
+/// Its own small-object allocator is switched off.
 pub fn python(stage: &Stage, allocator: &Allocator) -> Result<Figures, String> {
     let mut python = command(find("python3")?, allocator);
     python.env("PYTHONMALLOC", "malloc").env("PYTHONHASHSEED", "0");

@@ -1,8 +1,8 @@
 //! PostgreSQL under pgbench, in a cluster of its own.
 
 use super::stage::{Figures, Stage, check_preloaded, find, start};
-use crate::harness::child::{self, Kept, command};
-use crate::harness::procfs;
+use crate::harness::child::{self, KilledOnDrop, command};
+use crate::harness::proc_files;
 use crate::peers::Allocator;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ const LIMIT: Duration = Duration::from_secs(120);
 /// Between two sums over the server's processes.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// One server's life: the cluster is made for the first, and serves all that follow.
+/// One run of the server: the cluster is made for the first, and used by all that follow.
 pub fn run(stage: &Stage, allocator: &Allocator) -> Result<Figures, String> {
     let home = stage.directory.join("postgres");
     if !home.join("ready").exists() {
@@ -33,7 +33,7 @@ pub fn run(stage: &Stage, allocator: &Allocator) -> Result<Figures, String> {
     let output = finished?.output;
     let line = output.lines().find_map(|line| line.strip_prefix("tps = "));
     let tps = line.and_then(|rest| rest.split(' ').next()?.parse::<f64>().ok()).ok_or("pgbench told no tps")?;
-    let faults = procfs::minor_faults(server.0.0.id())? as f64;
+    let faults = proc_files::minor_faults(server.0.0.id())? as f64;
     Ok(Figures { ns: 1e9 / tps, peak: peak as f64, faults })
 }
 
@@ -62,8 +62,8 @@ fn pgbench(home: &Path) -> Result<Command, String> {
     Ok(command)
 }
 
-/// A server that is shut down as its handbook says, so that the next one need not repair anything.
-struct Server(Kept);
+/// A server that is shut down by SIGINT ("fast" in its manual), so that the next one need not recover.
+struct Server(KilledOnDrop);
 
 impl Server {
     fn start(home: &Path, allocator: Option<&Allocator>) -> Result<Server, String> {
@@ -117,7 +117,7 @@ fn as_its_user(mut command: Command) -> Result<Command, String> {
 }
 
 fn other_user() -> Result<Option<(u32, u32)>, String> {
-    // SAFETY: geteuid only answers; getpwnam takes a C string and answers a static record, read at once.
+    // SAFETY: geteuid takes and changes nothing; getpwnam takes a C string and returns a static record, read at once.
     unsafe {
         if libc::geteuid() != 0 {
             return Ok(None);
@@ -134,10 +134,8 @@ fn other_user() -> Result<Option<(u32, u32)>, String> {
 fn peak_of_all(server: u32, over: &AtomicBool) -> u64 {
     let mut peak = 0;
     while !over.load(Ordering::Relaxed) {
-        let children = std::fs::read_to_string(format!("/proc/{server}/task/{server}/children")).unwrap_or_default();
-        let children = children.split_whitespace().filter_map(|pid| pid.parse().ok());
-        // One that has ended in the meantime has nothing.
-        let sum = children.chain([server]).filter_map(procfs::anonymous).sum();
+        // A child that has ended in the meantime counts as 0.
+        let sum = proc_files::children(server).into_iter().chain([server]).filter_map(proc_files::anonymous).sum();
         peak = peak.max(sum);
         std::thread::sleep(LOOK);
     }

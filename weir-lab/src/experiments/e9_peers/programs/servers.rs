@@ -1,8 +1,8 @@
 //! Redis and memcached under load, on Unix sockets.
 
 use super::stage::{Figures, Stage, check_preloaded, find, start};
-use crate::harness::child::{self, Kept, command};
-use crate::harness::procfs;
+use crate::harness::child::{self, KilledOnDrop, command};
+use crate::harness::proc_files;
 use crate::harness::resp::Client;
 use crate::peers::Allocator;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -48,9 +48,9 @@ pub fn memcached(stage: &Stage, allocator: &Allocator) -> Result<Figures, String
     let socket = stage.directory.join("memcached");
     let mut server = command(find("memcached")?, allocator);
     server.arg("-s").arg(&socket).args(["-m", "1024", "-t", "2"]);
-    // SAFETY: only answers.
+    // SAFETY: geteuid takes and changes nothing.
     if unsafe { libc::geteuid() } == 0 {
-        // It refuses to be root unless told to be.
+        // It refuses to run as root without this option.
         server.args(["-u", "root"]);
     }
     let server = start(server, "memcached")?;
@@ -68,9 +68,9 @@ pub fn memcached(stage: &Stage, allocator: &Allocator) -> Result<Figures, String
     figures(&server, begin.elapsed().as_nanos() as f64 / done as f64)
 }
 
-fn figures(server: &Kept, ns: f64) -> Result<Figures, String> {
+fn figures(server: &KilledOnDrop, ns: f64) -> Result<Figures, String> {
     let pid = server.0.id();
-    Ok(Figures { ns, peak: procfs::peak(pid)? as f64, faults: procfs::minor_faults(pid)? as f64 })
+    Ok(Figures { ns, peak: proc_files::peak(pid)? as f64, faults: proc_files::minor_faults(pid)? as f64 })
 }
 
 fn connect(socket: &Path) -> Result<UnixStream, String> {

@@ -1,7 +1,8 @@
 //! Where programs run, how they are found and started, and what one run comes to.
 
-use crate::harness::child::Kept;
-use crate::harness::restore::{Guard, on_end};
+use crate::harness::child::KilledOnDrop;
+use crate::harness::proc_files;
+use crate::harness::restore::{RestoreGuard, on_end};
 use crate::peers::Allocator;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -17,13 +18,13 @@ pub struct Figures {
     pub faults: f64,
 }
 
-/// Where they run: a directory of their own, gone at the end.
+/// Where they run: a directory of their own, removed at the end.
 pub struct Stage {
     /// For sockets and data.
     pub directory: PathBuf,
     /// Small and short.
     pub quick: bool,
-    _gone: Guard,
+    _gone: RestoreGuard,
 }
 
 impl Stage {
@@ -56,7 +57,7 @@ fn is_binary(file: &Path) -> bool {
 }
 
 /// Starts a server that ends with the harness.
-pub fn start(mut server: Command, what: &str) -> Result<Kept, String> {
+pub fn start(mut server: Command, what: &str) -> Result<KilledOnDrop, String> {
     server.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     // SAFETY: between fork and exec only a system call is made.
     unsafe {
@@ -65,15 +66,16 @@ pub fn start(mut server: Command, what: &str) -> Result<Kept, String> {
             Ok(())
         });
     }
-    Ok(Kept(server.spawn().map_err(|why| format!("cannot start {what}: {why}"))?))
+    KilledOnDrop::start(server, what)
 }
 
-/// A server may run as a user who cannot read the allocator's file, and then runs without it and without a word.
+/// A server may run as a user who cannot read the allocator's file, and then runs without it and reports nothing.
 pub fn check_preloaded(pid: u32, allocator: &Allocator) -> Result<(), String> {
     let Some(object) = &allocator.preload else { return Ok(()) };
     let object = object.canonicalize().map_err(|why| format!("{}: {why}", object.display()))?;
-    let maps =
-        std::fs::read_to_string(format!("/proc/{pid}/maps")).map_err(|why| format!("/proc/{pid}/maps: {why}"))?;
-    let there = maps.lines().any(|line| line.ends_with(&*object.to_string_lossy()));
-    if there { Ok(()) } else { Err(format!("{} was not loaded: may its user read it?", object.display())) }
+    if proc_files::maps_file(pid, |path| path == object)? {
+        Ok(())
+    } else {
+        Err(format!("{} was not loaded: may its user read it?", object.display()))
+    }
 }

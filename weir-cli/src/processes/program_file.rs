@@ -1,0 +1,206 @@
+//! A program's file: where it is, and whether the loader can preload a library into it.
+
+use object::elf::{EM_X86_64, FileHeader64, PT_INTERP};
+use object::read::elf::{FileHeader, ProgramHeader};
+use object::{Endianness, FileKind, ReadCache};
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+/// How many `#!` lines the kernel follows (`exec_binprm` in Linux's fs/exec.c).
+const MAX_INTERPRETERS: usize = 4;
+/// How much of a file the kernel reads for its `#!` line (`BINPRM_BUF_SIZE`), bytes.
+const SCRIPT_HEAD: u64 = 256;
+
+/// Finds a program as `execvp` does: in `PATH`, unless its name has a slash.
+pub fn resolve(program: &Path) -> Option<PathBuf> {
+    if program.as_os_str().as_bytes().contains(&b'/') {
+        return program.exists().then(|| program.to_path_buf());
+    }
+    let path = std::env::var_os("PATH").unwrap_or_else(|| "/bin:/usr/bin".into());
+    let executable = |p: &PathBuf| p.metadata().is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0);
+    std::env::split_paths(&path).map(|dir| dir.join(program)).find(executable)
+}
+
+/// Why preloading has no effect on the program at `path`, following scripts to their interpreters. `None` if no reason
+/// is found.
+pub fn preload_obstacle(path: &Path) -> Option<String> {
+    let mut path = path.to_path_buf();
+    for _ in 0..MAX_INTERPRETERS {
+        if let Some(why) = unfitness(&path) {
+            return Some(format!("{} {why}", path.display()));
+        }
+        match kind(&path)? {
+            ProgramKind::Script(interpreter) => path = resolve(&interpreter)?,
+            ProgramKind::Dynamic | ProgramKind::Unfit(_) => return None,
+        }
+    }
+    None
+}
+
+/// Why the loader cannot preload into the file at `path` itself; `None` if it can, or if the file is a script.
+pub fn unfitness(path: &Path) -> Option<&'static str> {
+    privileged(path).or_else(|| match kind(path)? {
+        ProgramKind::Unfit(why) => Some(why),
+        ProgramKind::Dynamic | ProgramKind::Script(_) => None,
+    })
+}
+
+/// The loader ignores preloads if the program runs with rights that its caller does not have.
+fn privileged(path: &Path) -> Option<&'static str> {
+    let meta = path.metadata().ok()?;
+    let (uid, gid) = (rustix::process::getuid(), rustix::process::getgid());
+    if meta.mode() & libc::S_ISUID != 0 && meta.uid() != uid.as_raw() {
+        return Some("is setuid");
+    }
+    if meta.mode() & libc::S_ISGID != 0 && meta.gid() != gid.as_raw() {
+        return Some("is setgid");
+    }
+    (!uid.is_root() && has_file_capabilities(path)).then_some("has file capabilities")
+}
+
+fn has_file_capabilities(path: &Path) -> bool {
+    // An empty buffer only queries the size.
+    rustix::fs::getxattr(path, "security.capability", &mut [0u8; 0]).is_ok_and(|size| size > 0)
+}
+
+#[derive(Debug, PartialEq)]
+enum ProgramKind {
+    /// Started by the dynamic loader, which preloads.
+    Dynamic,
+    /// The loader does not preload into it, for this reason.
+    Unfit(&'static str),
+    /// Run by this interpreter.
+    Script(PathBuf),
+}
+
+fn kind(path: &Path) -> Option<ProgramKind> {
+    let file = File::open(path).ok()?;
+    let mut head = Vec::new();
+    (&file).take(SCRIPT_HEAD).read_to_end(&mut head).ok()?;
+    if head.starts_with(b"#!") {
+        return interpreter(&head).map(ProgramKind::Script);
+    }
+    if !head.starts_with(&object::elf::ELFMAG) {
+        // `execvp` runs any other executable file with the shell.
+        return Some(ProgramKind::Script("/bin/sh".into()));
+    }
+    Some(elf_kind(file))
+}
+
+/// Reads the file's header and program headers only; the sections may be missing.
+fn elf_kind(file: File) -> ProgramKind {
+    let data = ReadCache::new(file);
+    if matches!(FileKind::parse(&data), Ok(FileKind::Elf32)) {
+        return ProgramKind::Unfit("is not an x86-64 program");
+    }
+    let incomplete = ProgramKind::Unfit("is not a complete ELF file");
+    let Ok(header) = FileHeader64::<Endianness>::parse(&data) else { return incomplete };
+    let Ok(endian) = header.endian() else { return incomplete };
+    if header.e_machine(endian) != EM_X86_64 {
+        return ProgramKind::Unfit("is not an x86-64 program");
+    }
+    match header.program_headers(endian, &data) {
+        Ok(headers) if headers.iter().any(|header| header.p_type(endian) == PT_INTERP) => ProgramKind::Dynamic,
+        Ok(_) => ProgramKind::Unfit("is statically linked"),
+        Err(_) => incomplete,
+    }
+}
+
+/// The program that a `#!` line runs; through `env`, the one that `env` runs.
+fn interpreter(head: &[u8]) -> Option<PathBuf> {
+    let line = head[2..].split(|&b| b == b'\n').next()?;
+    let mut words = line.split(u8::is_ascii_whitespace).filter(|w| !w.is_empty());
+    let path = |bytes: &[u8]| PathBuf::from(std::ffi::OsString::from_vec(bytes.to_vec()));
+    let first = path(words.next()?);
+    let is_env = first.file_name().is_some_and(|name| name == "env");
+    let run_by_env = words.find(|w| !w.starts_with(b"-") && !w.contains(&b'='));
+    Some(if is_env { run_by_env.map_or(first, path) } else { first })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn interpreters() {
+        let of = |line: &str| interpreter(line.as_bytes()).unwrap();
+        assert_eq!(of("#!/bin/sh\nx"), Path::new("/bin/sh"));
+        assert_eq!(of("#! /bin/bash -e"), Path::new("/bin/bash"));
+        assert_eq!(of("#!/usr/bin/env -S A=1 python3 -u\n"), Path::new("python3"));
+        assert_eq!(interpreter(b"#!\n"), None);
+    }
+
+    #[test]
+    fn this_test_is_dynamic_and_scripts_are_followed() {
+        let own = std::env::current_exe().unwrap();
+        assert_eq!(kind(&own), Some(ProgramKind::Dynamic));
+        assert_eq!(preload_obstacle(&own), None);
+        let dir = tempfile::tempdir().unwrap();
+        let script = dir.path().join("script");
+        std::fs::write(&script, format!("#!{}\n", own.display())).unwrap();
+        assert_eq!(kind(&script), Some(ProgramKind::Script(own)));
+        assert_eq!(preload_obstacle(&script), None);
+    }
+
+    /// A little-endian header for a 64-bit x86-64 program with `count` program headers of 56 bytes behind it.
+    fn header(count: u16) -> Vec<u8> {
+        let mut head = b"\x7fELF\x02\x01\x01".to_vec();
+        head.resize(64, 0);
+        head[18..20].copy_from_slice(&EM_X86_64.0.to_le_bytes());
+        head[20] = 1;
+        head[32] = 64;
+        head[54] = 56;
+        head[56..58].copy_from_slice(&count.to_le_bytes());
+        head
+    }
+
+    #[test]
+    fn each_kind_of_elf_file_has_its_answer() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("elf");
+        let of = |bytes: &[u8]| {
+            std::fs::write(&file, bytes).unwrap();
+            match kind(&file).unwrap() {
+                ProgramKind::Dynamic => "dynamic",
+                ProgramKind::Unfit(why) => why,
+                ProgramKind::Script(_) => "script",
+            }
+        };
+        let mut with_loader = header(1);
+        with_loader.resize(64 + 56, 0);
+        assert_eq!(of(&with_loader), "is statically linked");
+        with_loader[64] = PT_INTERP.0 as u8;
+        assert_eq!(of(&with_loader), "dynamic");
+        let mut foreign = header(0);
+        foreign[18] = 183;
+        assert_eq!(of(&foreign), "is not an x86-64 program");
+        let mut of_32_bits = header(0);
+        (of_32_bits[4], of_32_bits[18]) = (1, 3);
+        assert_eq!(of(&of_32_bits), "is not an x86-64 program");
+        assert_eq!(of(&header(0)), "is statically linked");
+    }
+
+    #[test]
+    fn damaged_files_are_told_and_never_panic() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("elf");
+        let mut headers_beyond_the_end = header(3);
+        headers_beyond_the_end[32..40].fill(0xff);
+        let mut headers_of_no_size = header(3);
+        headers_of_no_size[54] = 0;
+        for bytes in [&header(1), &headers_beyond_the_end, &headers_of_no_size, &header(0)[..30], &header(0)[..5]] {
+            std::fs::write(&file, bytes).unwrap();
+            assert_eq!(kind(&file), Some(ProgramKind::Unfit("is not a complete ELF file")), "{bytes:?}");
+        }
+    }
+
+    #[test]
+    fn programs_are_found_in_the_path() {
+        assert!(resolve(Path::new("sh")).unwrap().is_absolute());
+        assert_eq!(resolve(Path::new("no-such-program-anywhere")), None);
+        assert_eq!(resolve(Path::new("/no/such")), None);
+    }
+}

@@ -1,0 +1,293 @@
+//! The memory of the program's processes, sampled while it runs.
+//!
+//! A page that several processes share (a forked worker with its parent, a library) is to count once. The kernel
+//! computes each process's part (`Pss` of `smaps_rollup`) but has to walk the page tables for it. So this is done when a
+//! process started or ended and once a second; in between the part that was shared is subtracted from the resident set,
+//! which costs little to read. Where `smaps_rollup` may not be read (a setuid program's), all of its resident set counts.
+//!
+//! Samples take at most a twentieth of one CPU's time: the longer one took, the longer until the next.
+
+use crate::processes::loaded::{self, LibraryState};
+use crate::processes::stats_file::StatsFile;
+use crate::processes::tree::{ProcessMemory, ProcessTree};
+use procfs::process::Process;
+use serde::Serialize;
+use std::collections::{HashMap, HashSet};
+use std::path::Path;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+/// Shortest time between two samples.
+pub const INTERVAL: Duration = Duration::from_millis(50);
+/// Longest time between two walks over page tables, unless they cost too much.
+const WALK_INTERVAL: Duration = Duration::from_secs(1);
+/// The pause after a sample, as a multiple of the time it took.
+const PAUSE: u32 = 20;
+/// Resident bytes from which on it is checked whether a process allocates through Weir at all.
+const CHECKED_FROM: u64 = 8 << 20;
+/// Processes that are named.
+const NAMED: usize = 3;
+
+/// What all processes held at one moment.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct ResidentSum {
+    pub bytes: u64,
+    pub processes: usize,
+    /// Processes among them of which all that is resident counts, shared or not.
+    pub by_rss: usize,
+    pub largest: Vec<ProcessMemory>,
+}
+
+/// By how much the limit, which holds for each process, was exceeded.
+#[derive(Clone, Debug, Default)]
+pub struct LimitExcess {
+    /// The process that was most bytes above it.
+    worst: Option<ProcessMemory>,
+    /// Time during which at least one process was above it.
+    time: Duration,
+}
+
+/// How a limit was kept.
+#[derive(Clone, Debug, Serialize)]
+pub struct LimitReport {
+    pub bytes: u64,
+    /// Most bytes that a process had above it.
+    pub exceeded_by_bytes: u64,
+    /// Time during which at least one process was above it, as far as samples show.
+    pub exceeded_seconds: f64,
+    /// The process with most, if one was sampled, and its bytes above the limit.
+    pub by: Option<ProcessMemory>,
+}
+
+impl LimitExcess {
+    /// The report, with the largest resident set that the kernel counted: it may lie between two samples.
+    pub fn of(&self, bytes: u64, counted: Option<u64>) -> LimitReport {
+        let seen = self.worst.as_ref().map_or(0, |worst| worst.bytes);
+        let exceeded_by_bytes = counted.unwrap_or(0).saturating_sub(bytes).max(seen);
+        LimitReport { bytes, exceeded_by_bytes, exceeded_seconds: self.time.as_secs_f64(), by: self.worst.clone() }
+    }
+}
+
+/// A process that runs without Weir, or uncounted.
+#[derive(Clone, Debug, Serialize)]
+pub struct ExcludedProcess {
+    pub name: String,
+    pub pid: i32,
+    pub why: String,
+}
+
+/// The last sample of one process.
+struct ProcessRecord {
+    started: u64,
+    name: String,
+    /// In its own PID namespace, as in its page of counters.
+    inner_pid: i32,
+    bytes: u64,
+    /// Resident bytes that are others' parts of shared pages.
+    shared: u64,
+    by_rss: bool,
+    high: u64,
+    loaded: LibraryState,
+}
+
+/// The processes and their sums.
+pub struct Sampler {
+    pub tree: ProcessTree,
+    limit: Option<u64>,
+    library: String,
+    known: HashMap<i32, ProcessRecord>,
+    /// All processes of the last sample, zombies too.
+    seen: HashSet<i32>,
+    walked: Option<(Instant, Duration)>,
+    before: Option<Instant>,
+    pub last: Option<ResidentSum>,
+    pub peak: Option<ResidentSum>,
+    pub excess: LimitExcess,
+    pub without: Vec<ExcludedProcess>,
+    /// Processes on Weir of which no counters can be read.
+    pub uncounted: Vec<ExcludedProcess>,
+    /// Largest part of a process that others shared: by so much the resident set alone is too large.
+    pub most_shared: u64,
+}
+
+impl Sampler {
+    pub fn new(tree: ProcessTree, limit: Option<u64>, library: &Path) -> Self {
+        Self {
+            tree,
+            limit,
+            library: loaded::name_in_maps(library),
+            known: HashMap::new(),
+            seen: HashSet::new(),
+            walked: None,
+            before: None,
+            last: None,
+            peak: None,
+            excess: LimitExcess::default(),
+            without: Vec::new(),
+            uncounted: Vec::new(),
+            most_shared: 0,
+        }
+    }
+
+    /// Takes a sample; returns the time to wait before the next.
+    pub fn sample(&mut self, stats: &StatsFile) -> Duration {
+        let began = Instant::now();
+        let pids = self.tree.pids();
+        let seen: HashSet<i32> = pids.iter().copied().collect();
+        let came_or_went = seen != self.seen;
+        self.seen = seen;
+        let due = self.walked.is_none_or(|(at, took)| at.elapsed() >= WALK_INTERVAL.max(took * PAUSE));
+        let walk = came_or_went || due;
+        let (mut sum, mut risen, mut above) = (ResidentSum::default(), 0, false);
+        let mut now = HashMap::new();
+        for pid in pids {
+            let old = self.known.remove(&pid);
+            let Some((known, resident, rise)) = sample_process(pid, old, walk, &now, &self.library) else { continue };
+            above |= self.check_limit(pid, &known, resident);
+            risen = risen.max(rise);
+            sum.bytes += known.bytes;
+            sum.processes += 1;
+            sum.by_rss += usize::from(known.by_rss);
+            self.most_shared = self.most_shared.max(known.shared);
+            self.note_without(pid, &known, stats);
+            now.insert(pid, known);
+        }
+        self.known = now;
+        if sum.processes > 0 {
+            sum.largest = self.largest();
+            self.note_sum(sum, risen);
+        }
+        if above && let Some(before) = self.before {
+            self.excess.time += began - before;
+        }
+        self.before = Some(began);
+        let took = began.elapsed();
+        if walk {
+            self.walked = Some((began, took));
+        }
+        INTERVAL.max(took * PAUSE)
+    }
+
+    fn note_sum(&mut self, sum: ResidentSum, risen: u64) {
+        // A process was larger for a moment since the last sample; the others are assumed to have been as they are now.
+        let peak = ResidentSum { bytes: sum.bytes + risen, ..sum.clone() };
+        if self.peak.as_ref().is_none_or(|before| before.bytes < peak.bytes) {
+            self.peak = Some(peak);
+        }
+        self.last = Some(sum);
+    }
+
+    /// Whether the process is above the limit now.
+    fn check_limit(&mut self, pid: i32, known: &ProcessRecord, resident: u64) -> bool {
+        let Some(limit) = self.limit else { return false };
+        let over = known.high.max(resident).saturating_sub(limit);
+        if over > self.excess.worst.as_ref().map_or(0, |worst| worst.bytes) {
+            self.excess.worst = Some(ProcessMemory { name: known.name.clone(), pid, bytes: over });
+        }
+        resident > limit
+    }
+
+    fn note_without(&mut self, pid: i32, known: &ProcessRecord, stats: &StatsFile) {
+        let (list, why) = match &known.loaded {
+            LibraryState::Absent(why) => (&mut self.without, why.as_str()),
+            LibraryState::Loaded if known.bytes >= CHECKED_FROM && has_own_malloc(known, stats) => {
+                (&mut self.without, "has a malloc of its own")
+            }
+            LibraryState::LoadedUncounted if stats.path().is_some() => {
+                (&mut self.uncounted, "has another user, rights or namespace")
+            }
+            LibraryState::Loaded | LibraryState::LoadedUncounted | LibraryState::MissingSince(_) => return,
+        };
+        if !list.iter().any(|w| w.pid == pid && w.name == known.name) {
+            list.push(ExcludedProcess { name: known.name.clone(), pid, why: why.to_owned() });
+        }
+    }
+
+    fn largest(&self) -> Vec<ProcessMemory> {
+        let mut all: Vec<_> = self.known.iter().collect();
+        all.sort_by_key(|(pid, known)| (std::cmp::Reverse(known.bytes), **pid));
+        let named = |(pid, known): (&i32, &ProcessRecord)| ProcessMemory {
+            name: known.name.clone(),
+            pid: *pid,
+            bytes: known.bytes,
+        };
+        all.into_iter().take(NAMED).map(named).collect()
+    }
+
+    /// The processes of the last sample, by the ids of their own PID namespaces.
+    pub fn inner_pids(&self) -> HashSet<u32> {
+        self.known.values().map(|known| known.inner_pid as u32).collect()
+    }
+}
+
+/// Samples a process: its record, its resident set, and how much larger that was for a moment since the last sample.
+fn sample_process(
+    pid: i32,
+    old: Option<ProcessRecord>,
+    walk: bool,
+    parents: &HashMap<i32, ProcessRecord>,
+    library: &str,
+) -> Option<(ProcessRecord, u64, u64)> {
+    let process = Process::new(pid).ok()?;
+    let stat = process.stat().ok()?;
+    let mut resident = stat.rss * procfs::page_size();
+    // A zombie: ended, and not yet waited for.
+    if resident == 0 {
+        return None;
+    }
+    let old = old.filter(|old| old.started == stat.starttime);
+    // Between `vfork` and `exec` a child is in its parent's memory, which is counted there.
+    if old.is_none() && parents.contains_key(&stat.ppid) && shares_memory(pid, stat.ppid) {
+        return None;
+    }
+    let status = process.status().ok()?;
+    let high = status.vmhwm.unwrap_or(0) * 1024;
+    let (shared, by_rss) = match &old {
+        Some(old) if !walk => (old.shared, old.by_rss),
+        _ => match process.smaps_rollup().ok().and_then(proportional) {
+            Some((rss, pss)) => {
+                // Exact, where the counters are some pages behind on each CPU.
+                resident = rss;
+                (rss.saturating_sub(pss), false)
+            }
+            None if process.stat().is_ok_and(|stat| stat.rss > 0) => (0, true),
+            // It has ended since it was found.
+            None => return None,
+        },
+    };
+    // Only a mark above the last one is new. Executing another program resets it.
+    let rise = if old.as_ref().is_none_or(|old| high > old.high) { high.saturating_sub(resident) } else { 0 };
+    // Another name is another program: its state is determined afresh.
+    let judged = old.as_ref().filter(|old| old.name == stat.comm).map(|old| &old.loaded);
+    let loaded = loaded::judge(&process, judged, library);
+    let known = ProcessRecord {
+        started: stat.starttime,
+        name: stat.comm,
+        inner_pid: status.nspid.and_then(|pids| pids.last().copied()).unwrap_or(pid),
+        bytes: resident.saturating_sub(shared),
+        shared,
+        by_rss,
+        high,
+        loaded,
+    };
+    Some((known, resident, rise))
+}
+
+/// Whether all that the process counted in its page is that it never allocated.
+fn has_own_malloc(known: &ProcessRecord, stats: &StatsFile) -> bool {
+    let mut pages = stats.pages().filter(|page| page.pid.load(Relaxed) == known.inner_pid as u32).peekable();
+    pages.peek().is_some() && pages.all(|page| page.heap_bytes.load(Relaxed) + page.mapped_bytes.load(Relaxed) == 0)
+}
+
+/// Resident bytes, and the process's part of them.
+fn proportional(rollup: procfs::process::SmapsRollup) -> Option<(u64, u64)> {
+    let fields = rollup.memory_map_rollup.0.into_iter().next()?.extension.map;
+    Some((*fields.get("Rss")?, *fields.get("Pss")?))
+}
+
+/// Whether two processes have one address space.
+fn shares_memory(a: i32, b: i32) -> bool {
+    const KCMP_VM: i32 = 1;
+    // SAFETY: compares two processes, and touches no memory. A kernel without it, or one that refuses, returns -1.
+    unsafe { libc::syscall(libc::SYS_kcmp, a, b, KCMP_VM, 0, 0) == 0 }
+}

@@ -1,0 +1,155 @@
+//! What an entry of the table of settings says, and how the text of a value is read.
+
+/// What a setting's value counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Unit {
+    /// Bytes; text may end in K, M, G or T (binary), each with an optional `B` or `iB`.
+    Bytes,
+    /// Milliseconds.
+    Milliseconds,
+    /// Microseconds.
+    Microseconds,
+    /// Hundredths.
+    Percent,
+    /// A number of events or windows, as the description says.
+    Count,
+    /// Blocks of 2 MiB.
+    Pageblocks,
+    /// One of the numbers that the description lists.
+    Mode,
+    /// 1: on. 0: off.
+    Switch,
+}
+
+impl Unit {
+    /// Its short name, as the document of settings has it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Bytes => "bytes",
+            Self::Milliseconds => "ms",
+            Self::Microseconds => "us",
+            Self::Percent => "percent",
+            Self::Count => "count",
+            Self::Pageblocks => "pageblocks",
+            Self::Mode => "mode",
+            Self::Switch => "bool",
+        }
+    }
+}
+
+impl core::fmt::Display for Unit {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// What the platform does after a setting was stored. Nothing of this is done for values that the environment sets: they
+/// are stored before anything has begun.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Effect {
+    /// The background thread, if it sleeps, is woken: its next decision uses the value.
+    Wake,
+    /// The engine's switch is set (`set_reporting`): switching off waits for the batch in flight.
+    Reporting,
+    /// The background thread is replaced by another, which arms all notifications anew.
+    Rearm,
+}
+
+/// One setting, as the documents and the command line show it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Setting {
+    /// Name; also the environment variable `WEIR_` + the name in capitals.
+    pub name: &'static str,
+    /// Value at start.
+    pub default: u64,
+    /// Smallest allowed value.
+    pub min: u64,
+    /// Largest allowed value.
+    pub max: u64,
+    /// Unit of the value.
+    pub unit: Unit,
+    /// What it does.
+    pub what: &'static str,
+    /// Where the default comes from.
+    pub source: &'static str,
+    pub(super) effect: Effect,
+}
+
+impl Setting {
+    /// What follows when it is set: for the platform, which does it.
+    #[doc(hidden)]
+    pub fn effect(&self) -> Effect {
+        self.effect
+    }
+
+    /// The value that `text` stands for, if it is one in the setting's unit. The range is not looked at.
+    pub fn parse(&self, text: &[u8]) -> Option<u64> {
+        match self.unit {
+            Unit::Bytes => parse_size(text),
+            _ => parse_size(text).filter(|_| text.iter().all(u8::is_ascii_digit)),
+        }
+    }
+}
+
+/// A number with an optional binary suffix K, M, G or T (either case, an `iB` or `B` after it allowed).
+pub fn parse_size(text: &[u8]) -> Option<u64> {
+    let digits = text.iter().take_while(|b| b.is_ascii_digit()).count();
+    if digits == 0 {
+        return None;
+    }
+    let mut value: u64 = 0;
+    for &b in &text[..digits] {
+        value = value.checked_mul(10)?.checked_add(u64::from(b - b'0'))?;
+    }
+    let shift = match &text[digits..].to_ascii_upper() {
+        [0, ..] => 0,
+        [b'B', 0, ..] => 0,
+        [unit, 0, _] | [unit, b'B', 0] | [unit, b'I', b'B'] => match unit {
+            b'K' => 10,
+            b'M' => 20,
+            b'G' => 30,
+            b'T' => 40,
+            _ => return None,
+        },
+        _ => return None,
+    };
+    value.checked_mul(1 << shift)
+}
+
+/// Upper-cases up to three bytes of a suffix into a fixed array (no allocation here); longer text never matches.
+trait UpperSuffix {
+    fn to_ascii_upper(&self) -> [u8; 3];
+}
+
+impl UpperSuffix for [u8] {
+    fn to_ascii_upper(&self) -> [u8; 3] {
+        let mut out = [0u8; 3];
+        if self.len() > 3 {
+            return [b'?'; 3];
+        }
+        for (to, from) in out.iter_mut().zip(self) {
+            *to = from.to_ascii_uppercase();
+        }
+        out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes() {
+        assert_eq!(parse_size(b"16"), Some(16));
+        assert_eq!(parse_size(b"16k"), Some(16 << 10));
+        assert_eq!(parse_size(b"1GiB"), Some(1 << 30));
+        assert_eq!(parse_size(b"2mb"), Some(2 << 20));
+        assert_eq!(parse_size(b""), None);
+        assert_eq!(parse_size(b"G"), None);
+        assert_eq!(parse_size(b"1Gx"), None);
+        assert_eq!(parse_size(b"99999999999999999999"), None);
+        assert_eq!(parse_size(b"99999999999T"), None);
+    }
+}

@@ -1,0 +1,303 @@
+//! Every line that Weir writes to standard error, with what the user can do about it. No allocation, no libc.
+//!
+//! [`invalid_free`] and [`wrong_call`] end the process where the setting `abort_on_misuse` is 1, and these end it
+//! always: [`torn_by_fork`], [`no_cxx_runtime`], [`no_end_of_catch`], [`internal_error`]. The others are notes, after
+//! which the program goes on.
+
+use arrayvec::ArrayVec;
+use core::fmt::{self, Write};
+use weir_core::base::invalid_free::InvalidFree;
+
+use crate::os::syscall::Errno;
+use crate::os::thread_block::is_own_thread;
+use crate::os::{fd, process, signals};
+
+/// The program freed what it may not. With `abort` the process ends by `SIGABRT`; else the call is ignored.
+#[cold]
+pub fn invalid_free(what: InvalidFree, addr: usize, class_size: usize, abort: bool) {
+    let remedy = match what {
+        InvalidFree::DoubleFree => "free each block once",
+        InvalidFree::InteriorPointer => "free the pointer that malloc or realloc returned",
+        InvalidFree::ForeignPointer => "free only what this process's malloc returned",
+    };
+    let class = Class(class_size);
+    say(format_args!("weir: {what}: {addr:#x}{class}: {remedy}; AddressSanitizer or a debugger shows where"));
+    if abort {
+        end()
+    }
+}
+
+/// What a program did wrong with a function of `weir.h`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WrongCall {
+    /// A function that returns nothing was given a null cache.
+    NullCache,
+    /// A null array of objects.
+    NullObjects,
+    /// A null object in an array.
+    NullObject,
+    /// An object of another cache, or of none.
+    OtherCache,
+    /// What is not a cache, or not any more.
+    NoCache,
+    /// What is not a zone, or not any more.
+    NoZone,
+    /// An object was given to `free`, and its cache found it when it was to be handed out or finalized.
+    FreedWithoutDtor,
+    /// An object was freed twice.
+    FreedTwice,
+    /// The mark behind an object is neither of the two that it can be.
+    NotHeld,
+    /// An object was given to `realloc`.
+    Resized,
+}
+
+impl WrongCall {
+    /// What happened, to be followed by an address; and what the author of the program can do.
+    fn text(self) -> (&'static str, &'static str) {
+        match self {
+            Self::NullCache => (
+                "weir_cache_free: the cache is NULL; the object",
+                "pass the cache that the object is from, and check what weir_cache_create() returned",
+            ),
+            Self::NullObjects => (
+                "weir_cache_free_batch: the array of objects is NULL; the cache",
+                "pass an array of as many objects as the count says",
+            ),
+            Self::NullObject => (
+                "weir_cache_free_batch: NULL in the array of objects, at",
+                "pass objects of the cache only: unlike weir_cache_free(), batches take no NULL",
+            ),
+            Self::OtherCache => (
+                "weir_cache_free: not an object of this cache",
+                "pass the cache that the object is from; what malloc() returned is freed by free()",
+            ),
+            Self::NoCache => (
+                "not a cache, or destroyed already",
+                "use what weir_cache_create() returned, until weir_cache_destroy() has returned 0",
+            ),
+            Self::NoZone => (
+                "not a zone, or destroyed already",
+                "use what weir_zone_create() returned, until weir_zone_destroy() has returned 0",
+            ),
+            Self::FreedWithoutDtor => (
+                "free() of an object of a cache with a dtor or a limit",
+                "free it by weir_cache_free(): free() neither calls the dtor nor counts the object as back",
+            ),
+            Self::FreedTwice => (
+                "weir_cache_free: double free of a cache's object",
+                "free each object once; a debugger's watchpoint on the address finds the first free",
+            ),
+            Self::NotHeld => (
+                "weir_cache_free: no object in use begins here, or something wrote past its end",
+                "look for a pointer into the middle of an object, an earlier free, and writes beyond the object's size",
+            ),
+            Self::Resized => (
+                "realloc() of an object of a cache",
+                "objects of a cache have one size: allocate another block, copy, and weir_cache_free() the object",
+            ),
+        }
+    }
+}
+
+/// The program called a function of `weir.h` wrongly, and the function has no result to say so by, or memory is no
+/// longer sound. With `abort` the process ends by `SIGABRT`; else the call is ignored.
+#[cold]
+pub fn wrong_call(call: WrongCall, addr: usize, abort: bool) {
+    let (what, remedy) = call.text();
+    say(format_args!("weir: {what}: {addr:#x}: {remedy}"));
+    if abort {
+        end()
+    }
+}
+
+/// C++'s `operator new` failed in a process without a C++ runtime.
+#[cold]
+pub fn no_cxx_runtime() -> ! {
+    say(format_args!(
+        "weir: operator new: no memory, and no C++ runtime to throw std::bad_alloc with: raise the memory limit, or link \
+         libstdc++ or libc++"
+    ));
+    end()
+}
+
+/// A nothrow `new` caught an exception of a new-handler, and the C++ runtime lacks the functions that end exceptions.
+#[cold]
+pub fn no_end_of_catch() -> ! {
+    say(format_args!(
+        "weir: operator new: caught an exception that cannot be ended: the C++ runtime lacks __cxa_begin_catch or \
+         __cxa_end_catch; link libstdc++ or libc++"
+    ));
+    end()
+}
+
+/// An assumption of Weir's own code, at this line of it, does not hold.
+#[cold]
+pub fn internal_error(file: &str, line: u32) -> ! {
+    say(format_args!("weir: internal error at {file}:{line}: this is a bug of Weir: please report it with this line"));
+    end()
+}
+
+/// Ends the process by `SIGABRT`.
+fn end() -> ! {
+    // On a thread of Weir's own no handler of the program's can run.
+    if is_own_thread() { signals::abort_elsewhere() } else { signals::abort() }
+}
+
+/// A forked child needs a part of the heap that another thread of its parent was changing while it was copied.
+#[cold]
+pub fn torn_by_fork() -> ! {
+    say(format_args!(
+        "weir: this process was forked while another thread was changing the heap, and now needs the heap: \
+         execute a program after fork(), or fork from a thread that holds no lock of libc's"
+    ));
+    signals::abort()
+}
+
+/// The kernel refuses to release free memory.
+#[cold]
+pub fn memory_stays_resident(why: Errno) {
+    if why == Errno::EINVAL {
+        say(format_args!(
+            "weir: free memory stays resident: it is locked (mlock or mlockall; EINVAL). Unlock it before it is freed, or \
+             set WEIR_REPORT=0 if it is meant to stay"
+        ));
+    } else {
+        say(format_args!(
+            "weir: free memory stays resident: the kernel refuses to take it (madvise: {why}). A sandbox or a sealed file \
+             may forbid it: allow it, or set WEIR_REPORT=0"
+        ));
+    }
+}
+
+/// The environment gives a setting a value that it cannot have.
+pub fn setting_ignored(name: &[u8], value: &[u8], reason: fmt::Arguments<'_>) {
+    say(format_args!("weir: WEIR_{}={}: {reason}; ignored", Bytes(name), Bytes(value)));
+}
+
+/// The environment names a setting that does not exist; `meant` is the one with the nearest name.
+pub fn unknown_setting(name: &[u8], meant: Option<&str>) {
+    match meant {
+        Some(meant) => {
+            say(format_args!("weir: WEIR_{}: no such setting (WEIR_{}?); ignored", Bytes(name), Upper(meant)));
+        }
+        None => say(format_args!("weir: WEIR_{}: no such setting (see weir settings); ignored", Bytes(name))),
+    }
+}
+
+/// The service manager's watch names something that cannot be watched.
+pub fn watch_ignored() {
+    say(format_args!("weir: MEMORY_PRESSURE_WATCH is no pressure file, FIFO or socket that can be watched; ignored"));
+}
+
+/// The program has a sanitizer's runtime and is executed anew without this library.
+pub fn runs_without_weir(sanitizer: &str) {
+    say(format_args!("weir: this program has a malloc of {sanitizer}'s, which finds errors: it runs without Weir"));
+}
+
+/// A line of at most 255 bytes and its end; what is longer is cut.
+struct Line(ArrayVec<u8, 256>);
+
+impl Write for Line {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let room = self.0.remaining_capacity() - 1;
+        // It fits: cut to the room there is.
+        let _ = self.0.try_extend_from_slice(&text.as_bytes()[..text.len().min(room)]);
+        Ok(())
+    }
+}
+
+fn line(text: fmt::Arguments<'_>) -> Line {
+    let mut line = Line(ArrayVec::new());
+    let _ = line.write_fmt(text);
+    line.0.push(b'\n');
+    line
+}
+
+fn say(text: fmt::Arguments<'_>) {
+    let line = line(text);
+    if !is_own_thread() {
+        let _ = fd::write(2, &line.0);
+        return;
+    }
+    // A thread of Weir's own has another descriptor table, which keeps none of the program's files open: their other
+    // ends would wait for it. A socket cannot be opened by its name, and a write to a full pipe would block.
+    let named = fd::open(c"/proc/self/fd/2", fd::O_WRONLY | fd::O_APPEND | fd::O_NONBLOCK);
+    if let Ok(error) = named.or_else(|_| process::main_threads_file(2)) {
+        let _ = fd::write(error, &line.0);
+        let _ = fd::close(error);
+    }
+}
+
+/// A size class, where there is one.
+struct Class(usize);
+
+impl fmt::Display for Class {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0 > 0 { write!(f, " (size class {})", self.0) } else { Ok(()) }
+    }
+}
+
+/// Text that may be no UTF-8: its valid parts. At most 64 bytes, so that what is said about it still fits into the
+/// line.
+struct Bytes<'a>(&'a [u8]);
+
+impl fmt::Display for Bytes<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0[..self.0.len().min(64)].utf8_chunks().try_for_each(|chunk| f.write_str(chunk.valid()))
+    }
+}
+
+/// ASCII text in capitals.
+struct Upper<'a>(&'a str);
+
+impl fmt::Display for Upper<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.chars().try_for_each(|letter| f.write_char(letter.to_ascii_uppercase()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::string::String;
+
+    fn shown(text: fmt::Arguments<'_>) -> String {
+        String::from_utf8_lossy(&line(text).0).into_owned()
+    }
+
+    #[test]
+    fn a_line_is_cut_and_always_ends() {
+        assert_eq!(shown(format_args!("short {}", 1)), "short 1\n");
+        let long = "x".repeat(300);
+        assert_eq!(shown(format_args!("{long}y")), std::format!("{}\n", "x".repeat(255)));
+    }
+
+    #[test]
+    fn every_wrong_call_fits_into_the_line() {
+        use WrongCall::*;
+        let all = [
+            NullCache,
+            NullObjects,
+            NullObject,
+            OtherCache,
+            NoCache,
+            NoZone,
+            FreedWithoutDtor,
+            FreedTwice,
+            NotHeld,
+            Resized,
+        ];
+        for call in all {
+            let (what, remedy) = call.text();
+            assert!(shown(format_args!("weir: {what}: {:#x}: {remedy}", usize::MAX)).len() < 256, "{call:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_shown_of_the_environment_is_short_and_valid() {
+        assert_eq!(shown(format_args!("{} {}", Bytes(b"a\xffb"), Upper("limit"))), "ab LIMIT\n");
+        assert_eq!(std::format!("{}", Bytes(&[b'v'; 500])).len(), 64);
+        assert_eq!(std::format!("{}{}", Class(0), Class(112)), " (size class 112)");
+    }
+}

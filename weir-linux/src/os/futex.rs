@@ -1,0 +1,85 @@
+//! Sleeping on a word and waking who sleeps there, and fences on all threads.
+
+use super::clock::{monotonic_ns, timespec};
+use super::process::getpid;
+use super::syscall::{Errno, Result, check, syscall3, syscall4, syscall5};
+use core::sync::atomic::AtomicU32;
+use linux_raw_sys::general as sys;
+
+/// Sleeps while `*word == expected`, at most `timeout_ns`. `Ok` for a wake-up, which may be spurious;
+/// `EAGAIN` if the word differed, `ETIMEDOUT`, or `EINTR`.
+pub fn futex_wait(word: &AtomicU32, expected: u32, timeout_ns: Option<u64>) -> Result<()> {
+    let spec = timeout_ns.map(timespec);
+    let spec_at = spec.as_ref().map_or(0, |s| core::ptr::from_ref(s) as usize);
+    let op = (sys::FUTEX_WAIT | sys::FUTEX_PRIVATE_FLAG) as usize;
+    // SAFETY: the word and the time are valid for the call.
+    check(unsafe { syscall4(sys::__NR_futex, word.as_ptr() as usize, op, expected as usize, spec_at) }).map(drop)
+}
+
+/// The same for a word that the kernel itself clears as a thread ends, which wakes sleepers of the shared kind.
+pub fn futex_wait_shared(word: &AtomicU32, expected: u32, timeout_ns: u64) -> Result<()> {
+    let spec = timespec(timeout_ns);
+    let op = sys::FUTEX_WAIT as usize;
+    // SAFETY: the word and the time are valid for the call.
+    check(unsafe { syscall4(sys::__NR_futex, word.as_ptr() as usize, op, expected as usize, &raw const spec as usize) })
+        .map(drop)
+}
+
+/// Sleeps while a word of this process's is `expected` and another, which the kernel itself clears, is `alive`.
+/// `ENOSYS` before Linux 5.16.
+pub fn futex_wait_two(word: &AtomicU32, expected: u32, other: (usize, u32), timeout_ns: Option<u64>) -> Result<()> {
+    /// Words of 32 bits.
+    const SIZE_U32: u64 = 2;
+    let words = [
+        [u64::from(expected), word.as_ptr() as u64, SIZE_U32 | u64::from(sys::FUTEX_PRIVATE_FLAG)],
+        [u64::from(other.1), other.0 as u64, SIZE_U32],
+    ];
+    let spec = timeout_ns.map(|timeout| timespec(monotonic_ns().saturating_add(timeout).min(i64::MAX as u64)));
+    let spec_at = spec.as_ref().map_or(0, |s| core::ptr::from_ref(s) as usize);
+    let (at, clock) = (words.as_ptr() as usize, sys::CLOCK_MONOTONIC as usize);
+    // SAFETY: the kernel reads two descriptions and the time, and the words that they name, if they are there.
+    check(unsafe { syscall5(sys::__NR_futex_waitv, at, words.len(), 0, spec_at, clock) }).map(drop)
+}
+
+/// Where libc keeps the main thread's number, which the kernel sets to 0, waking who sleeps on it, when that thread
+/// ends: glibc keeps it two words before the list head that it registers for robust mutexes. `None`: it is not there.
+pub fn main_threads_word() -> Option<usize> {
+    const BEFORE_LIST: usize = 16;
+    let (mut head, mut len, main) = (0usize, 0usize, getpid());
+    let (head_at, len_at) = (&raw mut head as usize, &raw mut len as usize);
+    // SAFETY: the kernel fills two words.
+    check(unsafe { syscall3(sys::__NR_get_robust_list, main as usize, head_at, len_at) }).ok()?;
+    let word =
+        head.checked_sub(BEFORE_LIST).filter(|word| head != 0 && word.is_multiple_of(align_of::<AtomicU32>()))?;
+    // Whatever libc it is, and wherever its list lies: checked by the kernel, as the address may lead nowhere.
+    let found = futex_wait_two(&AtomicU32::new(0), 0, (word, main), Some(0));
+    matches!(found, Err(Errno::ETIMEDOUT)).then_some(word)
+}
+
+/// Wakes at most `count` sleepers of a word; gives how many.
+pub fn futex_wake(word: &AtomicU32, count: u32) -> Result<usize> {
+    let op = (sys::FUTEX_WAKE | sys::FUTEX_PRIVATE_FLAG) as usize;
+    // SAFETY: a wake-up reads nothing but the address.
+    check(unsafe { syscall3(sys::__NR_futex, word.as_ptr() as usize, op, count.min(i32::MAX as u32) as usize) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::sync::atomic::Ordering::SeqCst;
+
+    #[test]
+    fn a_futex_waits_and_wakes() {
+        static WORD: AtomicU32 = AtomicU32::new(0);
+        assert_eq!(futex_wait(&WORD, 1, None), Err(Errno::EAGAIN));
+        assert_eq!(futex_wait(&WORD, 0, Some(1_000_000)), Err(Errno::ETIMEDOUT));
+        let sleeper = std::thread::spawn(|| {
+            while WORD.load(SeqCst) == 0 {
+                let _ = futex_wait(&WORD, 0, None);
+            }
+        });
+        WORD.store(1, SeqCst);
+        futex_wake(&WORD, 1).unwrap();
+        sleeper.join().unwrap();
+    }
+}

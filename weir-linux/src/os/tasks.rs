@@ -1,0 +1,116 @@
+//! The threads of this process, as `/proc` lists them.
+
+use super::fd;
+use super::path::FixedPath;
+use super::syscall::{Errno, Result, check, syscall3};
+use super::text::{number, words};
+use linux_raw_sys::general as sys;
+
+/// The first thread that is not among `own` and has not ended; `None`: there is no such thread. An error: the kernel
+/// does not say.
+pub fn first_other(own: &[u32]) -> Result<Option<u32>> {
+    let directory = fd::open(c"/proc/self/task", fd::O_RDONLY | sys::O_DIRECTORY)?;
+    let found = search(directory, own);
+    let _ = fd::close(directory);
+    found
+}
+
+/// What the main thread, which has ended, ended with (`exit(2)`); 0 where the kernel does not say.
+pub fn main_threads_status() -> i32 {
+    let mut buf = [0u8; 1024];
+    fd::read_file(c"/proc/self/stat", &mut buf).ok().and_then(exit_status).unwrap_or(0)
+}
+
+/// The last field of `stat`, as `wait` would give it.
+fn exit_status(text: &[u8]) -> Option<i32> {
+    let status = number(words(text).last()?)?;
+    i32::try_from(status >> 8 & 0xff).ok()
+}
+
+fn search(directory: i32, own: &[u32]) -> Result<Option<u32>> {
+    let mut entries = Entries { bytes: [0; 1024] };
+    let mut any = false;
+    loop {
+        let (at, room) = (entries.bytes.as_mut_ptr() as usize, entries.bytes.len());
+        // SAFETY: the kernel writes only inside the buffer.
+        let len = check(unsafe { syscall3(sys::__NR_getdents64, directory as usize, at, room) })?;
+        if len == 0 {
+            // This thread at least is there.
+            return if any { Ok(None) } else { Err(Errno::ENODATA) };
+        }
+        let mut rest = &entries.bytes[..len];
+        while let Some((thread, next)) = entry(rest) {
+            if let Some(thread) = thread {
+                any = true;
+                if !own.contains(&thread) && !has_ended(thread) {
+                    return Ok(Some(thread));
+                }
+            }
+            rest = next;
+        }
+    }
+}
+
+/// What the kernel fills.
+#[repr(align(8))]
+struct Entries {
+    bytes: [u8; 1024],
+}
+
+/// The number that an entry of a directory is named by, and the entries after it.
+fn entry(bytes: &[u8]) -> Option<(Option<u32>, &[u8])> {
+    /// Of `struct linux_dirent64`: its length, and where the name begins.
+    const LENGTH: usize = 16;
+    const NAME: usize = 19;
+    let length = usize::from(u16::from_ne_bytes([*bytes.get(LENGTH)?, *bytes.get(LENGTH + 1)?]));
+    let name = bytes.get(NAME..length)?.split(|&byte| byte == 0).next()?;
+    Some((number(name).and_then(|thread| u32::try_from(thread).ok()), bytes.get(length..)?))
+}
+
+/// Whether a thread is not there, or only listed until its status is read: a main thread that ended before others.
+pub fn has_ended(thread: u32) -> bool {
+    let mut buf = [0u8; 128];
+    let Some(path) = FixedPath::format(format_args!("/proc/self/task/{thread}/stat")) else { return false };
+    match fd::read_file(path.as_c_str(), &mut buf) {
+        Ok(text) => matches!(state(text), Some(b'Z' | b'X')),
+        Err(why) => matches!(why, Errno::ENOENT | Errno::ESRCH),
+    }
+}
+
+/// Whether a thread of this process is in a `futex` call. No where the kernel does not say.
+pub(crate) fn sleeps_in_futex(thread: u32) -> bool {
+    let mut buf = [0u8; 64];
+    let Some(path) = FixedPath::format(format_args!("/proc/self/task/{thread}/syscall")) else { return false };
+    let Ok(text) = fd::read_file(path.as_c_str(), &mut buf) else { return false };
+    // The call's number comes first; a thread that is in none has a word there.
+    words(text).next().and_then(number) == Some(u64::from(sys::__NR_futex))
+}
+
+/// The state in `NUMBER (NAME) STATE ...`; the name, of at most 15 bytes, may hold anything.
+fn state(text: &[u8]) -> Option<u8> {
+    let end = text.iter().take(64).rposition(|&byte| byte == b')')?;
+    text.get(end + 2).copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::os::process::{getpid, gettid};
+
+    #[test]
+    fn threads_are_listed_and_named_ones_passed_over() {
+        let other = first_other(&[gettid()]).unwrap().unwrap();
+        assert_ne!(other, gettid());
+        assert!(!has_ended(getpid()));
+        assert!(has_ended(u32::MAX >> 1));
+    }
+
+    #[test]
+    fn the_state_of_a_thread() {
+        assert_eq!(state(b"12 (a) b)) Z 1 2"), Some(b'Z'));
+        assert_eq!(state(b"12 (a"), None);
+        assert_eq!(entry(b"short"), None);
+        assert_eq!(exit_status(b"12 (a b) Z 1 2 768\n"), Some(3));
+        assert_eq!(exit_status(b""), None);
+    }
+}

@@ -1,0 +1,105 @@
+//! The library's thread-local block: 64 bytes in each thread, found from the thread pointer by an offset that the
+//! loader fills in. It needs no TLS destructor and no call, so it works in signal handlers, in forked children and in
+//! threads that libc has no record of.
+//!
+//! It begins with 32 bytes laid out as an area of restartable sequences that says "no CPU" (`platform/rseq.rs` says
+//! what for). Behind that are the thread's lock ranks (debug builds) and whether the thread is one of Weir's own.
+
+use core::arch::{asm, global_asm};
+use core::sync::atomic::AtomicU32;
+use weir_core::platform::cpu_table::NO_CPU;
+
+global_asm!(
+    ".pushsection .tdata, \"awT\", @progbits",
+    ".balign 32",
+    ".hidden weir_thread_block",
+    ".globl weir_thread_block",
+    ".type weir_thread_block, @object",
+    ".size weir_thread_block, 64",
+    "weir_thread_block:",
+    // cpu_id_start, cpu_id (not registered), rseq_cs, flags, node_id, mm_cid
+    ".long {no_cpu}, -1, 0, 0, 0, 0, {no_cpu}, 0",
+    ".zero 32",
+    ".popsection",
+    no_cpu = const NO_CPU,
+);
+/// Bytes of the block.
+pub const BLOCK: isize = 64;
+/// Where in the block the lock ranks are.
+const RANKS: usize = 32;
+/// Where in the block the mark of Weir's own threads is.
+const OWN: usize = 36;
+
+/// From the thread pointer to the block.
+pub fn block_distance() -> usize {
+    let distance: usize;
+    // SAFETY: a word of the global offset table, which the loader has filled.
+    unsafe {
+        asm!("mov {d}, [rip + weir_thread_block@GOTTPOFF]", d = out(reg) distance,
+            options(nostack, pure, readonly, preserves_flags));
+    }
+    distance
+}
+
+/// The calling thread's lock ranks.
+pub fn ranks() -> &'static AtomicU32 {
+    word(RANKS)
+}
+
+/// A number that tells threads apart, for where there is no CPU index.
+pub fn thread_number() -> usize {
+    let pointer = thread_pointer();
+    pointer >> 12 ^ pointer >> 20
+}
+
+/// Where the calling thread's thread pointer points.
+pub fn thread_pointer() -> usize {
+    let pointer: usize;
+    // SAFETY: the thread pointer, which x86-64's ABI keeps at distance 0 of itself.
+    unsafe { asm!("mov {p}, fs:[0]", p = out(reg) pointer, options(nostack, pure, readonly, preserves_flags)) };
+    pointer
+}
+
+/// The word at `distance` from the thread pointer, which lies in libc's area or in the block.
+pub fn read_thread_word(distance: isize) -> u32 {
+    let word: u32;
+    // SAFETY: inside libc's area or this library's block.
+    unsafe { asm!("mov {w:e}, fs:[{d}]", w = out(reg) word, d = in(reg) distance, options(nostack, readonly)) };
+    word
+}
+
+/// A word of the calling thread's block.
+fn word(offset: usize) -> &'static AtomicU32 {
+    let at = thread_pointer().wrapping_add(block_distance()).wrapping_add(offset);
+    // SAFETY: `offset` is one of the two above, so the word lies in the calling thread's block, is aligned, and is
+    // accessed by atomics alone. No reference outlives the thread: callers use it at once.
+    unsafe { &*(at as *const AtomicU32) }
+}
+
+/// Marks a thread that is about to start as Weir's own.
+///
+/// # Safety
+/// `pointer` is the new thread's thread pointer; the block at its distance is mapped, writable and unused.
+pub unsafe fn mark_own(pointer: usize) {
+    let at = pointer.wrapping_add(block_distance()).wrapping_add(OWN) as *mut u32;
+    // SAFETY: the caller says that the block is there; the word is aligned, as the block is to 32 bytes.
+    unsafe { at.write(1) };
+}
+
+/// Whether the calling thread is one of Weir's own: made by `clone`, unknown to libc, with a descriptor table of its
+/// own.
+pub fn is_own_thread() -> bool {
+    word(OWN).load(core::sync::atomic::Ordering::Relaxed) != 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_of_the_program_is_not_marked_and_has_its_own_ranks() {
+        assert!(!is_own_thread());
+        let other = std::thread::spawn(|| core::ptr::from_ref(ranks()) as usize).join().unwrap();
+        assert_ne!(other, core::ptr::from_ref(ranks()) as usize);
+    }
+}

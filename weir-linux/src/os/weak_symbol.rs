@@ -1,0 +1,46 @@
+//! Symbols that may be absent: libstdc++'s when the program is C, glibc's when the libc is another.
+//!
+//! Stable Rust has no weak linkage, so each name gets a slot of its own in relocated read-only data: the
+//! dynamic loader fills it before the first instruction of the library runs, with zero if no library defines the name.
+//! No `dlsym` is needed, which may allocate.
+
+/// Declares `fn NAME() -> Option<TYPE>`: what the symbol `"name"` stands for, if anybody has it. The type is a
+/// function pointer, or `NonNull` to a variable's type.
+///
+/// ```
+/// weir_linux::weak_symbol!(getpid = "getpid": extern "C" fn() -> i32);
+/// weir_linux::weak_symbol!(absent = "no_such_function": extern "C" fn());
+///
+/// fn main() {
+///     assert_eq!(getpid().unwrap()() as u32, std::process::id());
+///     assert!(absent().is_none());
+/// }
+/// ```
+#[macro_export]
+macro_rules! weak_symbol {
+    ($(#[$doc:meta])* $name:ident = $symbol:literal: $type:ty) => {
+        core::arch::global_asm!(
+            concat!(".weak ", $symbol),
+            ".pushsection .data.rel.ro.weir_weak,\"aw\",@progbits",
+            ".balign 8",
+            concat!(".hidden weir_weak_", $symbol),
+            concat!(".globl weir_weak_", $symbol),
+            concat!("weir_weak_", $symbol, ":"),
+            concat!(".quad ", $symbol),
+            ".popsection",
+        );
+        #[doc = concat!("What the symbol `", $symbol, "` stands for, if a library defines it.")]
+        $(#[$doc])*
+        #[inline]
+        pub fn $name() -> Option<$type> {
+            unsafe extern "C" {
+                #[link_name = concat!("weir_weak_", $symbol)]
+                static SLOT: Option<$type>;
+            }
+            // SAFETY: the slot is defined above; it holds null (`None`) or the address of what has this type by its
+            // library's ABI, and nothing writes it after relocation.
+            unsafe { SLOT }
+        }
+    };
+}
+pub(crate) use weak_symbol;

@@ -1,0 +1,124 @@
+//! Where in the address space the heap and its metadata lie: apart, and by chance.
+
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use weir_core::base::run::Run;
+use weir_core::base::units::{PAGE, PAGEBLOCK};
+use weir_core::platform::Placed;
+
+use crate::os::mman::{self, MAP_FIXED_NOREPLACE, MAP_NORESERVE};
+use crate::os::random;
+use crate::os::syscall::Errno;
+
+/// Where windows lie: where Linux puts nothing without a requested address, whichever layout a process has (x86's
+/// `arch_pick_mmap_layout` and `mmap_base`; a process has 128 TiB). mmap's area usually lies below the stack. In the
+/// legacy layout (`setarch -L`; in older kernels an unlimited stack too) it begins at a third of all, [`LEGACY_BASE`],
+/// and grows up. With an unlimited stack it ends at a sixth, [`LOWEST_TOP`], as five sixths are the most that the stack
+/// is left, and grows down. Programs and their brk heaps lie at the very bottom, or from two thirds on
+/// (`ELF_ET_DYN_BASE`).
+const WINDOWS: core::ops::Range<usize> = 22 << 40..42 << 40;
+/// Addresses that a heap may grow to, and what they begin at a multiple of: 16 TiB of places, 22 bits of chance, and 6
+/// more by the page at which it begins.
+const HEAP: usize = 4 << 40;
+const HEAP_ALIGN: usize = 2 * PAGEBLOCK;
+/// Pages, a power of two less one, that the heap's window begins behind at most: 256 KiB, so that what a small program
+/// has still fits into the first huge page.
+const SKIPPED: usize = 63;
+/// Where metadata lies, likewise: above programs and their brk heaps, which chance puts into the 16 TiB from two thirds
+/// of all on (`vm.mmap_rnd_bits` of 32; 1 TiB by default), and below mmap's area, which ends as much below the stack.
+const METADATA: core::ops::Range<usize> = 102 << 40..106 << 40;
+/// Of that, the part in which it begins: 28 bits of chance. The arrays of a heap of 4 TiB take 37 GiB, its buckets as
+/// much as the least objects that wait in them need: 2 TiB.
+const METADATA_CHANCE: usize = 1 << 40;
+/// Where windows below 4 GiB begin, at the lowest, and the 7 bits of chance there.
+const LOW: usize = 1 << 30;
+const LOW_CHANCE: usize = 1 << 29;
+/// Where mmap's area begins in the legacy layout, 42.7 TiB (`TASK_UNMAPPED_BASE`); chance moves it up.
+const LEGACY_BASE: usize = (1 << 47) / 3;
+/// Where mmap's area ends at the lowest, 21.3 TiB (`gap_max`); chance moves it down.
+const LOWEST_TOP: usize = (1 << 47) / 6;
+const _: () = assert!(LOWEST_TOP <= WINDOWS.start && WINDOWS.end <= LEGACY_BASE);
+const _: () = assert!((1 << 47) / 3 * 2 + (16 << 40) < METADATA.start && METADATA.end < (1 << 47) - (16 << 40));
+
+/// What is placed by chance, each in a range of its own.
+#[derive(Clone, Copy)]
+pub(crate) enum Area {
+    Windows,
+    Metadata,
+}
+
+/// Which addresses are taken.
+pub(crate) struct AddressLayout {
+    /// Where the next window may begin, and the next piece of metadata; 0 before the first.
+    next: [AtomicUsize; 2],
+    /// Metadata was mapped since the kernel was last advised to use no huge pages behind it.
+    metadata_grown: AtomicBool,
+}
+
+impl AddressLayout {
+    /// Nothing is taken.
+    pub(crate) const fn new() -> Self {
+        Self { next: [const { AtomicUsize::new(0) }; 2], metadata_grown: AtomicBool::new(false) }
+    }
+
+    /// Addresses for `len` bytes of `area`: behind those given before, so that no two overlap; the first at random.
+    pub(crate) fn next(&self, area: Area, len: usize, align: usize) -> Option<usize> {
+        let next = &self.next[area as usize];
+        if next.load(Relaxed) == 0 {
+            // Both at once, as asking the kernel costs a call. Of threads that do it together one decides.
+            let [heap, metadata] = random::two_words();
+            let places = WINDOWS.len() - HEAP;
+            let heap = WINDOWS.start + heap % places / HEAP_ALIGN * HEAP_ALIGN + (heap >> 56 & SKIPPED) * PAGE;
+            let metadata = METADATA.start + metadata % METADATA_CHANCE / PAGE * PAGE;
+            for (next, first) in self.next.iter().zip([heap, metadata]) {
+                let _ = next.compare_exchange(0, first, Relaxed, Relaxed);
+            }
+        }
+        let end = [WINDOWS.end, METADATA.end][area as usize];
+        let mut at = 0;
+        let step = |before: usize| {
+            at = before.next_multiple_of(align);
+            at.checked_add(len).filter(|&after| after <= end)
+        };
+        next.fetch_update(Relaxed, Relaxed, step).ok().map(|_| at)
+    }
+
+    /// A window below 4 GiB, of 2 GiB.
+    pub(crate) fn low_window(align: usize) -> Run {
+        let [place, page] = random::two_words();
+        let skipped = (page & SKIPPED) * PAGE;
+        Run { addr: LOW + place % LOW_CHANCE / align * align + skipped, len: (2 << 30) - skipped }
+    }
+
+    /// Maps `run` if nothing is mapped there.
+    pub(crate) fn map(&self, run: Run) -> Placed {
+        use mman::{MAP_ANONYMOUS, MAP_PRIVATE, PROT_READ, PROT_WRITE};
+        let flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE;
+        let at = run.addr as *mut u8;
+        // SAFETY: NOREPLACE: what exists is left alone.
+        let got = match unsafe { mman::mmap(at, run.len, PROT_READ | PROT_WRITE, flags, -1, 0) } {
+            Ok(got) => got,
+            Err(Errno::EEXIST) => return Placed::Occupied,
+            Err(_) => return Placed::Refused,
+        };
+        if got != at {
+            // Kernels before 4.17 take the address as a hint only.
+            // SAFETY: just mapped, and no other code has the address yet.
+            let _ = unsafe { mman::munmap(got, run.len) };
+            return Placed::Occupied;
+        }
+        if METADATA.contains(&run.addr) {
+            self.metadata_grown.store(true, Relaxed);
+        }
+        Placed::Done
+    }
+
+    /// Advises against huge pages behind metadata: khugepaged would fill up what was released, for one page in use in 2
+    /// MiB.
+    pub(crate) fn keep_metadata_small(&self) {
+        if self.metadata_grown.swap(false, Relaxed) {
+            // It fails for what is not mapped of the range, and does what it should to the rest.
+            // SAFETY: the advice changes no contents, whatever is mapped there.
+            let _ = unsafe { mman::madvise(METADATA.start as *mut u8, METADATA.len(), mman::MADV_NOHUGEPAGE) };
+        }
+    }
+}

@@ -1,0 +1,28 @@
+//! What the platform calls in the layers above it (`threads`, `process`): one table of functions, which the process's
+//! heap is made with. The platform names no thread and no part of a process by itself.
+
+use weir_core::base::cause::Cause;
+use weir_core::base::level::Level;
+
+/// The functions. Each may be called from any thread that allocates or frees.
+pub struct Hooks {
+    /// The heap is used for the first time.
+    pub first_use: fn(),
+    /// Memory was freed, or the heap has grown: the background thread may have something to do.
+    pub freed: fn(),
+    /// Whether the background thread does the balancer's work, or will when there is some.
+    pub has_background: fn() -> bool,
+    /// The pressure that the calling thread may read by itself where there is no background thread.
+    pub read_pressure: fn() -> (Level, Cause),
+    /// A further node's memory is to be released by a worker of its own; the last argument says whether pressure is
+    /// severe.
+    pub start_node_worker: fn(usize, Cause, bool),
+    /// Objects of user caches wait for the finalizer thread.
+    pub wake_finalizer: fn(),
+    /// The calling thread has waited for a lock of the heap for [`LONG_WAIT_NS`].
+    pub waited_long: fn(),
+}
+
+/// How long a thread waits for a lock before it checks whether a `fork` holds it. Locks are held for microseconds,
+/// except by a `fork`, which takes seconds where a process is large; so the time says little, and the check decides.
+pub const LONG_WAIT_NS: u64 = 1_000_000_000;

@@ -1,0 +1,12 @@
+//! What the engine runs on: memory, its release, waiting, the machine's topology, per-CPU operations.
+
+pub mod address_layout;
+pub mod fast_path;
+pub mod hooks;
+pub mod linux;
+pub mod release;
+pub mod rseq;
+pub mod rseq_sections;
+pub mod statics;
+pub mod stats_page;
+pub mod topology;

@@ -1,0 +1,177 @@
+//! Restartable sequences on x86-64: the area that libc registers for each thread, and whether the fast path can use it.
+//!
+//! A *section* is a stretch of instructions that the kernel sends back to its start if the thread was preempted,
+//! migrated or signalled inside it. A thread announces one by storing the address of its descriptor (start, length,
+//! abort address) in its rseq area; every libc thread has such an area, registered by glibc (2.35 and later) at a
+//! fixed distance from the thread pointer.
+//!
+//! The library has a thread-local block of its own (`os/thread_block.rs`), laid out as an area with the index
+//! [`NO_CPU`]: that table entry is always the empty dummy. The sections (`rseq_sections.rs`) address that block plus
+//! `DELTA`, which is 0 until libc's area has been found to work and is then the distance to it. So they are safe before
+//! anything was set up, also for a thread that is inside a section at that moment, and where there are no restartable
+//! sequences, without a check of their own. Fast paths written by hand address [`AREA`] and save an addition; what
+//! keeps them out until that is set is said there. [`ID`] is the field with the index: `mm_cid` where the kernel has it
+//! (dense: bounded by the number of threads), or `cpu_id_start`.
+
+use core::arch::asm;
+use core::sync::atomic::{
+    AtomicUsize,
+    Ordering::{Relaxed, Release},
+};
+use linux_raw_sys::general::__NR_rseq;
+use weir_core::base::size_class::MAX_SIZE;
+use weir_core::platform::cpu_table::NO_CPU;
+
+use crate::os::membarrier::{command, membarrier};
+use crate::os::syscall::{check, syscall4};
+use crate::os::thread_block::{self, BLOCK, block_distance, read_thread_word, thread_pointer};
+use crate::platform::topology;
+
+/// From the library's block to the area in use.
+pub(super) static DELTA: AtomicUsize = AtomicUsize::new(0);
+/// From the thread pointer to the area in use; 0 until [`enable`] was called. No fast path uses it before: an
+/// allocation compares its size with [`FAST_SIZES`], a free finds that the window has no pages (see `Linux::window`).
+pub static AREA: AtomicUsize = AtomicUsize::new(0);
+/// Sizes below this take the fast path: none until [`enable`] found that there is one.
+pub static FAST_SIZES: AtomicUsize = AtomicUsize::new(0);
+/// Offset in the area of the field that holds the index.
+pub static ID: AtomicUsize = AtomicUsize::new(AREA_MM_CID);
+
+// Offsets in the area (Linux, `include/uapi/linux/rseq.h`); `rseq_cs` is at 8.
+/// Offset of `cpu_id_start`.
+const AREA_CPU_ID_START: usize = 0;
+/// Offset of `cpu_id`: negative while the thread is not registered.
+const AREA_CPU_ID: usize = 4;
+/// Offset of `node_id`.
+const AREA_NODE_ID: usize = 20;
+/// Offset of `mm_cid`.
+const AREA_MM_CID: usize = 24;
+/// Auxiliary vector entry: bytes of the rseq area that the kernel fills.
+const AT_RSEQ_FEATURE_SIZE: usize = 27;
+/// Bytes of an area that every kernel takes, and its alignment.
+const AREA_BYTES: usize = 32;
+/// What the kernel finds before an abort address.
+const SIGNATURE: usize = 0x5305_3053;
+
+/// What restartable sequences this thread's libc and kernel offer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Area {
+    /// Distance of the area from the thread pointer.
+    pub offset: isize,
+    /// Bytes of it that are filled.
+    pub features: usize,
+    /// `mm_cid` is among them.
+    pub mm_cid: bool,
+    /// `node_id` is among them.
+    pub node_id: bool,
+}
+
+/// The area that libc registered for the calling thread, if it did.
+pub fn area() -> Option<Area> {
+    let (offset, size): (*const isize, *const u32);
+    let getauxval: *const ();
+    // SAFETY: three addresses from the global offset table, null where libc lacks the symbol.
+    unsafe {
+        asm!(
+            ".weak __rseq_offset", ".weak __rseq_size", ".weak getauxval",
+            "mov {offset}, [rip + __rseq_offset@GOTPCREL]",
+            "mov {size}, [rip + __rseq_size@GOTPCREL]",
+            "mov {getauxval}, [rip + getauxval@GOTPCREL]",
+            offset = out(reg) offset, size = out(reg) size, getauxval = out(reg) getauxval,
+            options(nostack, preserves_flags, pure, readonly),
+        );
+    }
+    // SAFETY: libc's variables, when they exist, are set before any code of this library runs.
+    let (offset, size) = unsafe { (*offset.as_ref()?, *size.as_ref()? as usize) };
+    if size == 0 || (read_thread_word(offset.wrapping_add_unsigned(AREA_CPU_ID)) as i32) < 0 {
+        return None;
+    }
+    // 20 and 32 are what a libc reports that does not read the kernel's size; it is in the auxiliary vector then.
+    let filled = match (size, getauxval.is_null()) {
+        (20 | 32, false) => {
+            // SAFETY: libc's function of this type; any argument is allowed.
+            let getauxval =
+                unsafe { core::mem::transmute::<*const (), unsafe extern "C" fn(usize) -> usize>(getauxval) };
+            // SAFETY: libc's function, which takes any argument and has no effect.
+            unsafe { getauxval(AT_RSEQ_FEATURE_SIZE) }.clamp(16, 32)
+        }
+        _ => size,
+    };
+    Some(Area { offset, features: filled, mm_cid: filled >= AREA_MM_CID + 4, node_id: filled >= AREA_NODE_ID + 4 })
+}
+
+/// Puts the fast path on restartable sequences if all it needs is there: an area, a table big enough for every
+/// index, and the fence that takes another CPU's buckets over.
+///
+/// A section that another thread has begun on its block before ends there, on the dummy.
+pub fn enable(max_cpus: usize) -> bool {
+    AREA.store(block_distance(), Relaxed);
+    let Some(area) = area() else { return false };
+    if topology::cpus_bound() > max_cpus || membarrier(command::REGISTER_PRIVATE_EXPEDITED_RSEQ, 0, 0).is_err() {
+        return false;
+    }
+    let id = if area.mm_cid { AREA_MM_CID } else { AREA_CPU_ID_START };
+    ID.store(id, Relaxed);
+    DELTA.store((area.offset as usize).wrapping_sub(block_distance()), Relaxed);
+    AREA.store(area.offset as usize, Relaxed);
+    FAST_SIZES.store(MAX_SIZE + 1, Release);
+    true
+}
+
+/// Restarts every section that a thread of this process is in. `false`: refused, by a sandbox that came after the
+/// registration, or the kernel has no memory for it.
+pub fn fence() -> bool {
+    membarrier(command::PRIVATE_EXPEDITED_RSEQ, 0, 0).is_ok()
+}
+
+/// How far from its thread pointer a thread's areas reach: bytes below and above.
+pub(crate) fn reach() -> (usize, usize) {
+    let block = block_distance() as isize;
+    let area = block.wrapping_add(DELTA.load(Relaxed) as isize);
+    let below = block.min(area).min(0).unsigned_abs();
+    (below, (block.max(area) + BLOCK).max(0) as usize)
+}
+
+/// Lays out the areas of a thread that libc has no record of.
+///
+/// # Safety
+/// `pointer` is a new thread's thread pointer; the bytes that [`reach`] names around it are mapped and unused.
+pub(crate) unsafe fn lay_out(pointer: usize) {
+    let block = pointer.wrapping_add(block_distance());
+    // SAFETY: the block lies in the bytes that `reach` names, which the caller says are mapped and unused.
+    unsafe { thread_block::mark_own(pointer) };
+    for area in [block, block.wrapping_add(DELTA.load(Relaxed))] {
+        // SAFETY: both areas lie in the bytes that `reach` names, which are the caller's; the words are aligned in
+        // them.
+        unsafe {
+            ((area + AREA_CPU_ID_START) as *mut u32).write(NO_CPU as u32);
+            ((area + AREA_CPU_ID) as *mut i32).write(-1);
+            ((area + AREA_MM_CID) as *mut u32).write(NO_CPU as u32);
+        }
+    }
+}
+
+/// Has the kernel keep the calling thread's area, which [`lay_out`] made, or (`keep` false) no longer. Where the kernel
+/// refuses, the thread's sections all find the dummy.
+pub(crate) fn register(keep: bool) -> bool {
+    const UNREGISTER: usize = 1;
+    let delta = DELTA.load(Relaxed);
+    if delta == 0 {
+        return true;
+    }
+    let area = thread_pointer().wrapping_add(block_distance()).wrapping_add(delta);
+    // SAFETY: the area is the calling thread's own, and lives until it is unregistered.
+    check(unsafe { syscall4(__NR_rseq, area, AREA_BYTES, if keep { 0 } else { UNREGISTER }, SIGNATURE) }).is_ok()
+}
+
+/// The current index; it may be stale at once.
+#[inline]
+pub fn index() -> usize {
+    let distance = block_distance().wrapping_add(DELTA.load(Relaxed)).wrapping_add(ID.load(Relaxed));
+    read_thread_word(distance as isize) as usize
+}
+
+/// The current NUMA node, where the area has it.
+pub fn node(area: Area) -> usize {
+    read_thread_word(area.offset.wrapping_add_unsigned(AREA_NODE_ID)) as usize
+}

@@ -1,0 +1,177 @@
+//! The restartable sections: pops from and pushes to the calling CPU's buckets.
+//!
+//! Each section reads the CPU's index and everything derived from it inside, and ends with its one committing store. It
+//! never writes the area's read-only fields and keeps nothing derived from them. `rseq.rs` says where the index is.
+
+use core::arch::asm;
+use weir_core::platform::cpu_table::{END_OFFSET, PUSHES_OFFSET, Pushed, Table};
+
+use crate::platform::rseq::{DELTA, ID};
+
+/// The beginning of every section, here and in fast paths written by hand: announces it and leaves the CPU's slab in
+/// the second register. Given are: the instructions that set the first register to the area's distance from the thread
+/// pointer, the two registers, the second's lower half, the register with the table's address. The text needs an
+/// operand `id` (the symbol [`ID`]); the section ends at the label `63`, where the caller puts it.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! section {
+    ($area:literal, $scratch:literal, $slab:literal, $slab32:literal, $table:literal) => {
+        concat!(
+            ".pushsection __rseq_cs, \"aw\"\n.balign 32\n66:\n.long 0, 0\n.quad 62f, 63f - 62f, 64f\n.popsection\n",
+            // The signature that the kernel requires before an abort address, made the operand of a trapping `ud1`.
+            ".pushsection __rseq_failure, \"ax\"\n.byte 0x0f, 0xb9, 0x3d\n.long 0x53053053\n64:\njmp 65f\n.popsection\n",
+            "65:\n", $area, "\n",
+            "lea ", $slab, ", [rip + 66b]\nmov fs:[", $scratch, " + 8], ", $slab, "\n",
+            "62:\nmov ", $slab, ", [rip + {id}]\nmov ", $slab32, ", fs:[", $scratch, " + ", $slab, "]\n",
+            "mov ", $slab, ", [", $table, " + ", $slab, "*8]\n"
+        )
+    };
+}
+
+/// [`section!`] of the sections here. Register names: `c` is scratch, `t` the CPU's slab.
+macro_rules! begin {
+    () => {
+        section!(
+            "mov {c}, [rip + weir_thread_block@GOTTPOFF]\nadd {c}, [rip + {delta}]",
+            "{c}",
+            "{t}",
+            "{t:e}",
+            "{table}"
+        )
+    };
+}
+
+/// Pops an object of `class`; null when the bucket is empty.
+///
+/// # Safety
+/// The table's entries point to slabs that live on.
+#[inline(always)]
+pub unsafe fn pop(table: &Table, class: usize) -> *mut u8 {
+    let object: *mut u8;
+    // SAFETY: a section as described above; the slot below `current` is an object or the zero word.
+    unsafe {
+        asm!(
+            begin!(),
+            "mov {c:e}, dword ptr [{t} + {class}*8]",
+            "mov {object}, [{t} + {c}*8 - 8]",
+            "test {object}, {object}",
+            "jz 63f",
+            "dec {c:e}",
+            "mov dword ptr [{t} + {class}*8], {c:e}",
+            "63:",
+            t = out(reg) _, c = out(reg) _, object = out(reg) object,
+            table = in(reg) table, class = in(reg) class,
+            delta = sym DELTA, id = sym ID,
+            options(nostack),
+        );
+    }
+    object
+}
+
+/// Pushes `object`.
+///
+/// # Safety
+/// As [`pop`]; the object is not null and the caller's.
+#[inline(always)]
+pub unsafe fn push(table: &Table, class: usize, object: *mut u8) -> Pushed {
+    // SAFETY: a section as described above; `current < end` names a slot of the class. The jumps to the labels leave
+    // the section before anything is written.
+    unsafe {
+        asm!(
+            begin!(),
+            "mov {c:e}, dword ptr [{t} + {class}*8]",
+            "cmp [{t} + {c}*8 - 8], {object}",
+            "je {twice}",
+            "cmp {c:e}, dword ptr [{t} + {class}*8 + {end}]",
+            "jae {full}",
+            "inc dword ptr [{t} + {class}*4 + {pushes}]",
+            "mov [{t} + {c}*8], {object}",
+            "inc {c:e}",
+            "mov dword ptr [{t} + {class}*8], {c:e}",
+            "63:",
+            t = out(reg) _, c = out(reg) _,
+            table = in(reg) table, class = in(reg) class, object = in(reg) object,
+            pushes = const PUSHES_OFFSET, end = const END_OFFSET,
+            twice = label { return Pushed::Twice },
+            full = label { return Pushed::Full },
+            delta = sym DELTA, id = sym ID,
+            options(nostack),
+        );
+    }
+    Pushed::Done
+}
+
+/// Pops up to `objects.len()`; returns how many.
+///
+/// # Safety
+/// As [`pop`].
+pub unsafe fn pop_batch(table: &Table, class: usize, objects: &mut [*mut u8]) -> usize {
+    let n: usize;
+    // SAFETY: the section reads slots below `current`, which are objects or the zero word at the bottom, and writes at
+    // most `objects.len()` of them to the caller's array.
+    unsafe {
+        asm!(
+            begin!(),
+            "mov {c:e}, dword ptr [{t} + {class}*8]",
+            "xor {n:e}, {n:e}",
+            "67:",
+            "cmp {n}, {max}",
+            "jae 68f",
+            "mov {object}, [{t} + {c}*8 - 8]",
+            "test {object}, {object}",
+            "jz 68f",
+            "mov [{out} + {n}*8], {object}",
+            "inc {n:e}",
+            "dec {c:e}",
+            "jmp 67b",
+            "68:",
+            "test {n:e}, {n:e}",
+            "jz 63f",
+            "mov dword ptr [{t} + {class}*8], {c:e}",
+            "63:",
+            t = out(reg) _, c = out(reg) _, object = out(reg) _, n = out(reg) n,
+            table = in(reg) table, class = in(reg) class, out = in(reg) objects.as_mut_ptr(), max = in(reg) objects.len(),
+            delta = sym DELTA, id = sym ID,
+            options(nostack),
+        );
+    }
+    n
+}
+
+/// Pushes the first of `objects`, as many as fit; returns how many.
+///
+/// # Safety
+/// As [`push`].
+pub unsafe fn push_batch(table: &Table, class: usize, objects: &[*mut u8]) -> usize {
+    let n: usize;
+    // SAFETY: the section writes slots from `current` up to `end`, which are free until the store of `current` commits,
+    // and reads at most `objects.len()` objects.
+    unsafe {
+        asm!(
+            begin!(),
+            "mov {c:e}, dword ptr [{t} + {class}*8]",
+            "mov {end:e}, dword ptr [{t} + {class}*8 + {end_at}]",
+            "xor {n:e}, {n:e}",
+            "67:",
+            "cmp {n}, {max}",
+            "jae 68f",
+            "cmp {c:e}, {end:e}",
+            "jae 68f",
+            "mov {object}, [{from} + {n}*8]",
+            "mov [{t} + {c}*8], {object}",
+            "inc {n:e}",
+            "inc {c:e}",
+            "jmp 67b",
+            "68:",
+            "test {n:e}, {n:e}",
+            "jz 63f",
+            "mov dword ptr [{t} + {class}*8], {c:e}",
+            "63:",
+            t = out(reg) _, c = out(reg) _, end = out(reg) _, object = out(reg) _, n = out(reg) n,
+            table = in(reg) table, class = in(reg) class, from = in(reg) objects.as_ptr(), max = in(reg) objects.len(),
+            end_at = const END_OFFSET, delta = sym DELTA, id = sym ID,
+            options(nostack),
+        );
+    }
+    n
+}

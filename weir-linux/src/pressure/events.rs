@@ -1,0 +1,61 @@
+//! What ends a wait of the background thread: how short memory is, which source says so, and other events.
+
+use weir_core::base::cause::Cause;
+use weir_core::base::level::Level;
+
+/// How much there may be to release.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Heat {
+    /// Nothing worth a look.
+    Cold,
+    /// Nothing that goes without pressure, but a heap worth the question.
+    Resting,
+    /// Something was freed lately.
+    Warm,
+}
+
+/// A source of pressure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// Tasks of the whole system wait for memory.
+    SystemStall,
+    /// Tasks of the own control group wait for memory.
+    GroupStall,
+    /// The group reached a limit (`memory.events`), or reclaims (v1 `memory.pressure_level`).
+    GroupEvent,
+    /// Little is left below a limit of the group.
+    GroupHeadroom,
+    /// The service manager.
+    ServiceManager,
+    /// Little is left below the limit that the process's user set.
+    Limit,
+}
+
+/// What a wait ended with.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Events {
+    /// The worst that was heard.
+    pub level: Level,
+    /// The source that said so; there is one whenever the level is not [`Level::None`].
+    pub source: Option<Source>,
+    /// The thread was woken by [`super::wake::Waker::wake`].
+    pub woken: bool,
+    /// The time was up.
+    pub timed_out: bool,
+    /// The thread of the program that [`super::sources::Sources::watch_thread`] or
+    /// [`super::wake::Waker::watch_main_thread`] watches has ended.
+    pub thread_ended: bool,
+}
+
+impl Events {
+    pub(super) fn raise(&mut self, level: Level, source: Source) {
+        if level > self.level {
+            (self.level, self.source) = (level, Some(source));
+        }
+    }
+
+    /// The cause as statistics count it.
+    pub fn cause(&self) -> Cause {
+        if self.source == Some(Source::Limit) { Cause::Limit } else { Cause::Pressure }
+    }
+}

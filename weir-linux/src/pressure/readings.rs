@@ -1,0 +1,137 @@
+//! What is read at intervals: room below limits, the process's own resident set, and stalls.
+
+use super::cgroup::GroupDir;
+use super::events::Source;
+use super::memcg::{level_of, tightest_room};
+use super::psi::{Meter, Threshold, Totals};
+use crate::os::fd;
+use crate::os::text::{number, words};
+use core::ffi::CStr;
+use weir_core::base::level::Level;
+use weir_core::base::units::PAGE;
+use weir_core::telemetry::tunables::Tunables;
+
+/// The readings and what they need kept.
+pub struct Readings {
+    /// `/proc/self/statm`, kept open so that neither a `chroot` nor a sandbox hides it; -1 if it is opened each time.
+    statm: i32,
+    /// `/proc/pressure/memory`, alike.
+    pressure: i32,
+    system: Meter,
+    group: Meter,
+}
+
+impl Default for Readings {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Readings {
+    /// Nothing open, nothing read.
+    pub const fn new() -> Self {
+        Self { statm: -1, pressure: -1, system: Meter::new(), group: Meter::new() }
+    }
+
+    /// Opens what is to be kept open. Only for a thread with a descriptor table of its own.
+    pub fn keep_open(&mut self) {
+        self.statm = fd::open(c"/proc/self/statm", fd::O_RDONLY).unwrap_or(-1);
+        self.pressure = fd::open(c"/proc/pressure/memory", fd::O_RDONLY).unwrap_or(-1);
+    }
+
+    /// Near its own limit?
+    pub fn limit(&self, tunables: &Tunables) -> Level {
+        let limit = tunables.limit.get();
+        if limit == 0 {
+            return Level::None;
+        }
+        let resident = self.resident().unwrap_or(0);
+        level_of(limit.saturating_sub(resident), limit, tunables.headroom_percent.get())
+    }
+
+    /// Bytes of this process that are resident.
+    pub fn resident(&self) -> Option<u64> {
+        let mut buf = [0u8; 128];
+        parse_resident(read_kept(self.statm, c"/proc/self/statm", &mut buf)?)
+    }
+
+    /// Near a limit of the group or an ancestor?
+    pub fn headroom(group: &GroupDir, tunables: &Tunables) -> Level {
+        let percent = tunables.headroom_percent.get();
+        tightest_room(group, percent).map_or(Level::None, |room| level_of(room.left(), room.limit, percent))
+    }
+
+    /// Stalls since the last reading, of the system and of the own group if it has a pressure file.
+    pub fn stalls(
+        &mut self,
+        group: Option<&GroupDir>,
+        thresholds: (Threshold, Threshold),
+        now_ns: u64,
+    ) -> [(Level, Source); 2] {
+        let mut buf = [0u8; 256];
+        let system = read_kept(self.pressure, c"/proc/pressure/memory", &mut buf).and_then(Totals::parse);
+        let group = group.and_then(|dir| Totals::parse(dir.read_file(0, b"memory.pressure", &mut buf).ok()?));
+        let judge = |meter: &mut Meter, totals: Option<Totals>| {
+            let over = totals.map(|totals| meter.exceeded(totals, now_ns, thresholds.0, thresholds.1));
+            over.map_or(Level::None, stall_level)
+        };
+        [(judge(&mut self.system, system), Source::SystemStall), (judge(&mut self.group, group), Source::GroupStall)]
+    }
+}
+
+/// Reads a file that may be kept open.
+fn read_kept<'a>(file: i32, path: &CStr, buf: &'a mut [u8]) -> Option<&'a [u8]> {
+    if file < 0 {
+        return fd::read_file(path, buf).ok();
+    }
+    let len = fd::pread(file, buf, 0).ok()?;
+    Some(&buf[..len])
+}
+
+fn stall_level((some, full): (bool, bool)) -> Level {
+    match (some, full) {
+        (_, true) => Level::Severe,
+        (true, false) => Level::Some,
+        (false, false) => Level::None,
+    }
+}
+
+/// The second number of `statm`, which counts pages, in bytes.
+fn parse_resident(text: &[u8]) -> Option<u64> {
+    number(words(text).nth(1)?)?.checked_mul(PAGE as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::vec::Vec;
+
+    #[test]
+    fn the_own_limit() {
+        let (tunables, mut readings) = (Tunables::new(), Readings::new());
+        assert_eq!(readings.limit(&tunables), Level::None);
+        let resident = readings.resident().unwrap();
+        assert!(resident > 100_000, "{resident}");
+        tunables.limit.set(resident / 2);
+        assert_eq!(readings.limit(&tunables), Level::Severe);
+        readings.keep_open();
+        tunables.limit.set(resident * 100);
+        assert_eq!(readings.limit(&tunables), Level::None);
+        fd::close(readings.statm).unwrap();
+        let _ = fd::close(readings.pressure);
+    }
+
+    #[test]
+    fn statm() {
+        assert_eq!(parse_resident(b"100 7 3 1 0 2 0\n"), Some(7 * 4096));
+        assert_eq!(parse_resident(b"100"), None);
+    }
+
+    proptest! {
+        #[test]
+        fn garbage_never_panics(text: Vec<u8>) {
+            let _ = parse_resident(&text);
+        }
+    }
+}

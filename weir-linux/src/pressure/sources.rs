@@ -1,0 +1,396 @@
+//! All sources of memory pressure, behind one wait.
+//!
+//! The thread that waits gets a descriptor table of its own (see [`super::wake`]), so the descriptors kept here are
+//! out of the program's sight and reach. Where a sandbox refuses that, nothing is kept open at all: everything is
+//! then read at intervals while the heap is warm.
+//!
+//! Pressure files are read at intervals too, and their triggers armed only in a process that has lived for a while:
+//! closing a trigger waits for the kernel's RCU readers, about 12 ms each, which every process would pay at its exit.
+//! An unprivileged trigger is slower than reading anyway (the kernel looks every 2 s); what triggers are for is the
+//! process that sleeps.
+
+use super::cgroup::GroupDir;
+use super::events::{Events, Heat, Source};
+use super::groups::{Groups, open_groups};
+use super::memcg::{EventCounts, tightest_room};
+use super::notifiers::{ALL, CLOSED, MUTE_NS, Notifier, Slot};
+use super::psi::{Kind, Threshold};
+use super::readings::Readings;
+use super::systemd_watch::{self, Request};
+use super::wake::{self, Listener, Waker};
+use crate::os::clock::monotonic_ns;
+use crate::os::descriptor_table;
+use crate::os::fd::{self, POLLERR, POLLHUP, POLLIN, POLLNVAL, PollFd};
+use crate::os::syscall::{Errno, Result};
+use linux_raw_sys::general::{O_DIRECTORY, O_PATH};
+use weir_core::base::level::Level;
+use weir_core::telemetry::tunables::Tunables;
+
+const MS: u64 = 1_000_000;
+/// Between two readings of what cannot notify, while the heap is warm.
+const READ_INTERVAL_NS: u64 = 250 * MS;
+/// The same while it rests and has a limit of its own, which can only be read; and after a trigger's event.
+const LIMIT_INTERVAL_NS: u64 = 1_000 * MS;
+/// The same while it rests and a source that should notify does not: the window of an unprivileged trigger.
+const DEAF_INTERVAL_NS: u64 = 2_000 * MS;
+/// How long an ancestor's events are muted at most: each that concerns another group doubles the time, so that a system
+/// of many processes is not woken by each group at its limit.
+const MUTE_HINT_NS: u64 = 600_000 * MS;
+/// Age from which on a process arms triggers.
+const TRIGGERS_AFTER_NS: u64 = 10_000 * MS;
+/// After a trigger's event, stalls are read for so long, to hear whether they become severe.
+const ALERT_NS: u64 = 2_000 * MS;
+/// Until the first try to open again what was lost (a removed group, a service manager's socket that ended). Each try
+/// doubles the time until the next: what never comes is not to wake a process at rest for ever.
+const REOPEN_NS: u64 = 10_000 * MS;
+/// The longest such time.
+const REOPEN_MOST_NS: u64 = 3_600_000 * MS;
+
+/// The sources of pressure of one process, used by one thread.
+pub struct Sources {
+    waker: Option<&'static Waker>,
+    /// Waits for the slots' descriptors. `None`: they are polled only where the sources are read.
+    listener: Option<&'static Listener>,
+    /// Whether this thread has its own descriptor table, and so may keep descriptors.
+    private: bool,
+    slots: [Slot; ALL.len()],
+    groups: Groups,
+    /// Holds the triggers' files, so that their end is not waited for ([`crate::os::ring`]); -1: nothing does.
+    ring: i32,
+    readings: Readings,
+    last_reading: u64,
+    /// An event was heard whose reason is to be read at once.
+    doubt: bool,
+    /// The directory of the system's pressure files, which a `chroot` does not hide.
+    pressure_dir: i32,
+    /// What the service manager asked for: nothing to watch, or not to react at all.
+    off: bool,
+    watch: WatchRequest,
+    thresholds: Option<(Threshold, Threshold)>,
+    /// When to arm triggers; `u64::MAX` once they are.
+    triggers_at: u64,
+    /// Until when stalls are read although the heap is cold.
+    alert_until: u64,
+    /// When to look again for what was lost; `u64::MAX` while nothing is.
+    reopen_at: u64,
+    reopen_after: u64,
+}
+
+/// The service manager's request, kept for when its file must be opened again.
+struct WatchRequest {
+    path: crate::os::path::FixedPath,
+    write: crate::os::path::FixedPath,
+}
+
+impl Sources {
+    /// Nothing open.
+    pub const fn new() -> Self {
+        use crate::os::path::FixedPath;
+        Self {
+            waker: None,
+            listener: None,
+            private: false,
+            slots: [CLOSED; ALL.len()],
+            groups: Groups::new(),
+            ring: -1,
+            readings: Readings::new(),
+            last_reading: 0,
+            doubt: false,
+            pressure_dir: -1,
+            off: false,
+            watch: WatchRequest { path: FixedPath::new(), write: FixedPath::new() },
+            thresholds: None,
+            triggers_at: u64::MAX,
+            alert_until: 0,
+            reopen_at: u64::MAX,
+            reopen_after: REOPEN_NS,
+        }
+    }
+
+    /// Opens all sources there are, for the calling thread, which must be Weir's own:
+    /// its descriptor table becomes a private, empty one. Sources that are not there or not permitted are left out.
+    pub fn open(&mut self, waker: &'static Waker, request: &Request<'_>, tunables: &Tunables) {
+        self.private = descriptor_table::private_table().is_ok();
+        self.waker = Some(waker);
+        self.off = matches!(request, Request::Off);
+        if let Request::Watch { path, write } = request
+            && self.watch.path.push(path)
+        {
+            let _ = self.watch.write.push(write.unwrap_or(b""));
+        }
+        if self.private {
+            self.readings.keep_open();
+            self.pressure_dir = fd::open(c"/proc/pressure", O_PATH | O_DIRECTORY).unwrap_or(-1);
+        }
+        self.triggers_at = monotonic_ns() + TRIGGERS_AFTER_NS;
+        self.arm(tunables);
+    }
+
+    /// From now on what notifies is waited for by `listener`, whose thread shares this one's descriptor table.
+    pub fn listen_with(&mut self, listener: &'static Listener) {
+        self.listener = Some(listener);
+    }
+
+    /// Reports the end of a thread of the program, once. An error: the kernel does not report it.
+    pub fn watch_thread(&mut self, thread: u32) -> Result<()> {
+        self.close(Notifier::Thread);
+        if self.listener.is_none() {
+            return Err(Errno::EINVAL);
+        }
+        let descriptor = crate::os::process::thread_descriptor(thread)?;
+        self.set(Notifier::Thread, descriptor, POLLIN);
+        Ok(())
+    }
+
+    /// Whether the calling thread has a descriptor table of its own, and may keep descriptors.
+    pub fn is_private(&self) -> bool {
+        self.private
+    }
+
+    /// Whether a limit holds for the group, its own or one above.
+    pub fn is_limited(&self) -> bool {
+        let is_limited = |group: &GroupDir| tightest_room(group, 0).is_some();
+        if self.private {
+            return self.groups.memory.as_ref().is_some_and(is_limited);
+        }
+        let (memory, unified) = open_groups();
+        let limited = memory.as_ref().is_some_and(is_limited);
+        [memory, unified].into_iter().flatten().for_each(|group| group.close());
+        limited
+    }
+
+    /// Waits for pressure, a wake-up, or the timeout. What cannot notify is read at intervals, which depend on the
+    /// heap's `heat`; a cold one with no limit of its own sleeps undisturbed.
+    pub fn wait(&mut self, tunables: &Tunables, heat: Heat, timeout_ns: Option<u64>) -> Events {
+        let deadline = timeout_ns.map(|t| monotonic_ns().saturating_add(t));
+        loop {
+            let mut events = Events { woken: self.waker.is_some_and(Waker::take), ..Events::default() };
+            let now = monotonic_ns();
+            self.tend(tunables, heat, now);
+            let until = if events.woken {
+                Some(now)
+            } else {
+                self.next_stop(deadline, self.next_reading(tunables, heat, now), heat, now)
+            };
+            self.sleep(until.map(|t| t.saturating_sub(now)), now, &mut events);
+            let now = monotonic_ns();
+            if core::mem::take(&mut self.doubt) || self.next_reading(tunables, heat, now).is_some_and(|at| now >= at) {
+                self.last_reading = now;
+                self.read(now, tunables, &mut events);
+            }
+            events.timed_out = deadline.is_some_and(|d| now >= d);
+            if events.woken || events.timed_out || events.thread_ended || events.level > Level::None {
+                return events;
+            }
+        }
+    }
+
+    /// When to read next, if at all.
+    fn next_reading(&self, tunables: &Tunables, heat: Heat, now: u64) -> Option<u64> {
+        let is_alert = heat == Heat::Resting && now < self.alert_until;
+        let interval = if heat == Heat::Warm {
+            READ_INTERVAL_NS
+        } else if tunables.limit.get() != 0 || is_alert {
+            LIMIT_INTERVAL_NS
+        } else if heat == Heat::Resting && self.is_deaf() {
+            DEAF_INTERVAL_NS
+        } else {
+            return None;
+        };
+        Some(self.last_reading + interval)
+    }
+
+    /// Whether a source of pressure that is there does not notify: its file may not be written, or it is not worth its
+    /// trigger yet.
+    pub fn is_deaf(&self) -> bool {
+        let is_open = |notifier: Notifier| self.slots[notifier as usize].fd >= 0;
+        let group = self.groups.memory.is_some() && !is_open(Notifier::OwnEvents) && !is_open(Notifier::LowLevel);
+        !self.off && (self.listener.is_none() || !is_open(Notifier::SystemStall) || group)
+    }
+
+    /// Reads once what can be read, on a thread of the program's: for a process that has no thread of Weir's. Keeps
+    /// nothing open.
+    pub fn look(&mut self, request: &Request<'_>, tunables: &Tunables) -> Events {
+        self.off = matches!(request, Request::Off);
+        let mut events = Events::default();
+        self.read(monotonic_ns(), tunables, &mut events);
+        events
+    }
+
+    /// The next moment at which something is to be done without an event.
+    fn next_stop(&self, deadline: Option<u64>, reading: Option<u64>, heat: Heat, now: u64) -> Option<u64> {
+        let reading = reading.map(|at| at.max(now));
+        let muted = self.slots.iter().filter(|s| s.fd >= 0 && s.mute_until > now).map(|s| s.mute_until).min();
+        let triggers = if heat == Heat::Warm { u64::MAX } else { self.triggers_at };
+        let reopen = Some(self.reopen_at.min(triggers)).filter(|&at| at != u64::MAX);
+        [deadline, reading, muted, reopen].into_iter().flatten().min()
+    }
+
+    /// Sleeps until an event or the timeout, and takes the events.
+    fn sleep(&mut self, timeout_ns: Option<u64>, now: u64, events: &mut Events) {
+        let mut polled = self.slots.map(|slot| PollFd {
+            fd: if slot.mute_until > now { -1 } else { slot.fd },
+            events: slot.events,
+            revents: 0,
+        });
+        let Some(waker) = self.waker else { return };
+        let heard = self.listener.map(|listener| listener.wait(waker, &mut polled, timeout_ns));
+        if !matches!(heard, Some(Ok(()))) {
+            // A sandbox ended the listener, or a limit of open files forbids to wait for so many.
+            self.listener = None;
+            waker.wait(timeout_ns);
+            if self.private {
+                let _ = fd::ppoll(&mut polled, Some(0));
+            }
+        }
+        let heard = || ALL.into_iter().zip(polled).filter(|(_, poll)| poll.revents != 0);
+        // An event of a group that the process has left does not count.
+        let moved = heard().any(|(notifier, _)| notifier != Notifier::Thread) && self.follow();
+        for (notifier, poll) in heard().filter(|(notifier, _)| !moved || *notifier == Notifier::Thread) {
+            self.take(notifier, poll.revents, now, events);
+        }
+        events.woken |= waker.take();
+        events.thread_ended |= waker.main_thread_ended();
+    }
+
+    /// Takes one source's event.
+    fn take(&mut self, notifier: Notifier, revents: i16, now: u64, events: &mut Events) {
+        let slot = &mut self.slots[notifier as usize];
+        let gone = revents & (POLLERR | POLLHUP | POLLNVAL) != 0;
+        match notifier {
+            Notifier::Thread => {
+                self.close(notifier);
+                events.thread_ended = true;
+            }
+            Notifier::SystemStall | Notifier::GroupStall => {
+                if gone {
+                    return self.lose(notifier, now);
+                }
+                match slot.growth.as_mut().map(|growth| growth.is_enough(slot.fd)) {
+                    Some(Ok(true)) => {}
+                    Some(Err(_)) => return self.lose(notifier, now),
+                    _ => return,
+                }
+                let cause = if notifier == Notifier::SystemStall { Source::SystemStall } else { Source::GroupStall };
+                events.raise(Level::Some, cause);
+                self.alert_until = now + ALERT_NS;
+            }
+            Notifier::OwnEvents | Notifier::TightestEvents => {
+                slot.mute_until = now + MUTE_NS;
+                match EventCounts::read(slot.fd) {
+                    // kernfs raises POLLERR together with every POLLPRI; only a failing read means "gone".
+                    Ok(counts) => {
+                        let level = counts.level_since(core::mem::replace(&mut slot.counts, counts));
+                        events.raise(level, Source::GroupEvent);
+                    }
+                    Err(_) => self.lose(notifier, now),
+                }
+            }
+            Notifier::LowLevel | Notifier::CriticalLevel => {
+                slot.mute_until = now + MUTE_NS;
+                if fd::eventfd_take(slot.fd).is_err() {
+                    return self.lose(notifier, now);
+                }
+                let critical = notifier == Notifier::CriticalLevel;
+                events.raise(if critical { Level::Severe } else { Level::Some }, Source::GroupEvent);
+            }
+            Notifier::Hint => {
+                let again = now < slot.mute_until + slot.mute_ns;
+                slot.mute_ns = if again { (slot.mute_ns * 2).min(MUTE_HINT_NS) } else { MUTE_NS };
+                slot.mute_until = now + slot.mute_ns;
+                // v1 has an eventfd, v2 the group's counters.
+                let taken = if slot.events == POLLIN {
+                    fd::eventfd_take(slot.fd).map(drop)
+                } else {
+                    EventCounts::read(slot.fd).map(drop)
+                };
+                match taken {
+                    Ok(()) => self.doubt = true,
+                    Err(_) => self.lose(notifier, now),
+                }
+            }
+            Notifier::Watch => {
+                slot.mute_until = now + MUTE_NS;
+                let heard = revents & slot.events != 0;
+                let ended = if slot.has_input { !systemd_watch::discard_input(slot.fd) } else { gone };
+                let is_true = slot.growth.as_mut().is_none_or(|growth| growth.is_enough(slot.fd) == Ok(true));
+                if heard && is_true && !ended {
+                    // Its default answer is a full trim (`malloc_trim`), and it says so once, not by degrees.
+                    events.raise(Level::Severe, Source::ServiceManager);
+                }
+                if ended {
+                    self.lose(notifier, now);
+                }
+            }
+        }
+    }
+
+    /// Reads what cannot notify.
+    fn read(&mut self, now: u64, tunables: &Tunables, events: &mut Events) {
+        events.raise(self.readings.limit(tunables), Source::Limit);
+        if self.off {
+            return;
+        }
+        self.follow();
+        let transient = if self.private { (None, None) } else { open_groups() };
+        let memory = self.groups.memory.as_ref().or(transient.0.as_ref());
+        let unified = self.groups.unified.as_ref().or(transient.1.as_ref());
+        if let Some(memory) = memory {
+            events.raise(Readings::headroom(memory, tunables), Source::GroupHeadroom);
+        }
+        for (level, cause) in self.readings.stalls(unified, thresholds(tunables), now) {
+            events.raise(level, cause);
+        }
+        [transient.0, transient.1].into_iter().flatten().for_each(|dir| dir.close());
+    }
+
+    fn set(&mut self, notifier: Notifier, fd: i32, events: i16) {
+        if let Some(listener) = self.listener {
+            listener.forget(notifier as usize);
+        }
+        self.slots[notifier as usize] = Slot { fd, events, ..CLOSED };
+    }
+
+    fn close(&mut self, notifier: Notifier) {
+        if self.slots[notifier as usize].growth.is_some() {
+            self.let_go();
+        }
+        let slot = core::mem::replace(&mut self.slots[notifier as usize], CLOSED);
+        if slot.fd >= 0 {
+            if let Some(listener) = self.listener {
+                listener.forget(notifier as usize);
+            }
+            let _ = fd::close(slot.fd);
+        }
+    }
+
+    /// A source ended: look for it again later.
+    fn lose(&mut self, notifier: Notifier, now: u64) {
+        self.close(notifier);
+        self.reopen_at = self.reopen_at.min(now + self.reopen_after);
+    }
+}
+
+const _: () = assert!(ALL.len() <= wake::MOST);
+
+impl Default for Sources {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+fn thresholds(tunables: &Tunables) -> (Threshold, Threshold) {
+    let window_us = tunables.psi_window_us.get();
+    let make = |kind, stall: u64| Threshold { kind, stall_us: stall.min(window_us), window_us };
+    (make(Kind::Some, tunables.psi_some_us.get()), make(Kind::Full, tunables.psi_full_us.get()))
+}
+
+#[path = "sources_arm.rs"]
+mod arm;
+
+#[cfg(test)]
+#[path = "sources_follow_tests.rs"]
+mod follow_tests;
+#[cfg(test)]
+#[path = "sources_tests.rs"]
+mod tests;

@@ -1,0 +1,188 @@
+//! Tests of [`super`]: real wake-ups, real files, each on a thread of its own as in use.
+
+use super::*;
+use crate::os::fd::{FileKind, POLLPRI};
+use std::io::Write;
+use std::time::{Duration, Instant};
+
+/// Stack of the test threads: less than the background thread's, although these frames are not optimised.
+const STACK: usize = 56 << 10;
+
+/// Runs `test` on a new thread with sources opened there.
+pub(super) fn with_sources<T: Send + 'static>(
+    request: &'static Request<'static>,
+    test: impl FnOnce(&mut Sources, &Tunables, &'static Waker) -> T + Send + 'static,
+) -> T {
+    let waker: &'static Waker = std::boxed::Box::leak(std::boxed::Box::new(Waker::new()));
+    let body = move || {
+        let mut sources = std::boxed::Box::new(Sources::new());
+        let tunables = Tunables::new();
+        sources.open(waker, request, &tunables);
+        let listener: &'static Listener = std::boxed::Box::leak(std::boxed::Box::new(Listener::new()));
+        listener.open().unwrap();
+        // A thread started here shares the table.
+        let thread = std::thread::spawn(|| listener.listen(waker));
+        sources.listen_with(listener);
+        let result = test(&mut sources, &tunables, waker);
+        listener.end();
+        thread.join().unwrap();
+        result
+    };
+    std::thread::Builder::new().stack_size(STACK).spawn(body).unwrap().join().unwrap()
+}
+
+#[test]
+fn a_wake_up_ends_a_wait_and_a_timeout_too() {
+    with_sources(&Request::Off, |sources, tunables, waker| {
+        assert!(sources.private);
+        let quiet = sources.wait(tunables, Heat::Cold, Some(5 * MS));
+        assert_eq!(quiet, Events { timed_out: true, ..Events::default() });
+        waker.wake();
+        assert!(sources.wait(tunables, Heat::Cold, None).woken);
+        let other = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(30));
+            waker.wake();
+        });
+        let started = Instant::now();
+        assert!(sources.wait(tunables, Heat::Cold, Some(10_000 * MS)).woken);
+        assert!(started.elapsed() < Duration::from_secs(5));
+        other.join().unwrap();
+    });
+}
+
+#[test]
+fn without_a_table_of_its_own_it_still_wakes_and_reads() {
+    with_sources(&Request::Off, |sources, tunables, waker| {
+        sources.private = false;
+        assert!(sources.wait(tunables, Heat::Warm, Some(5 * MS)).timed_out);
+        let other = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(30));
+            waker.wake();
+        });
+        assert!(sources.wait(tunables, Heat::Warm, Some(10_000 * MS)).woken);
+        other.join().unwrap();
+        sources.off = false;
+        sources.last_reading = 0;
+        sources.wait(tunables, Heat::Warm, Some(300 * MS));
+    });
+}
+
+#[test]
+fn the_users_limit_is_read_warm_and_cold() {
+    with_sources(&Request::Unset, |sources, tunables, _| {
+        assert!(sources.wait(tunables, Heat::Cold, Some(MS)).timed_out);
+        assert_eq!(sources.last_reading, 0, "a cold heap without a limit is not looked after");
+        tunables.limit.set(1 << 20);
+        for heat in [Heat::Warm, Heat::Resting, Heat::Cold] {
+            let near = sources.wait(tunables, heat, None);
+            assert_eq!((near.level, near.source), (Level::Severe, Some(Source::Limit)));
+        }
+    });
+}
+
+#[test]
+fn a_resting_heap_reads_what_does_not_notify() {
+    with_sources(&Request::Unset, |sources, tunables, _| {
+        sources.wait(tunables, Heat::Resting, Some(MS));
+        assert_ne!(sources.last_reading, 0, "no trigger is armed yet");
+        // All that there is notifies.
+        sources.slots[Notifier::SystemStall as usize].fd = i32::MAX;
+        sources.slots[Notifier::OwnEvents as usize].fd = i32::MAX;
+        assert_eq!(sources.next_reading(tunables, Heat::Resting, u64::MAX), None);
+        assert!(sources.next_reading(tunables, Heat::Warm, u64::MAX).is_some());
+    });
+}
+
+#[test]
+fn thresholds_may_change_while_waiting() {
+    with_sources(&Request::Unset, |sources, tunables, _| {
+        sources.triggers_at = 0;
+        sources.wait(tunables, Heat::Cold, Some(MS));
+        assert_eq!(sources.triggers_at, u64::MAX);
+        tunables.psi_some_us.set(80_000);
+        sources.wait(tunables, Heat::Cold, Some(MS));
+        assert_eq!(sources.thresholds.unwrap().0.stall_us, 80_000);
+        // At most the table below: what was armed before is closed.
+        let open = (0..200).filter(|fd| fd::fstat(*fd).is_ok()).count();
+        assert!(open <= ALL.len() + 3, "{open} descriptors open");
+    });
+}
+
+#[test]
+fn the_service_managers_socket_is_heard_and_its_end_does_not_spin() {
+    let path = std::env::temp_dir().join(std::format!("weir-sources-{}", std::process::id()));
+    let _ = std::fs::remove_file(&path);
+    let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+    let text: &'static str = std::string::String::leak(path.to_str().unwrap().into());
+    let request = std::boxed::Box::leak(std::boxed::Box::new(Request::Watch { path: text.as_bytes(), write: None }));
+    // On a thread with the program's descriptors: the one with the sources has a table of its own.
+    let (end, is_to_end) = std::sync::mpsc::channel::<()>();
+    let manager = std::thread::spawn(move || {
+        let (mut manager, _) = listener.accept().unwrap();
+        manager.write_all(b"!").unwrap();
+        let _ = is_to_end.recv();
+    });
+    with_sources(request, move |sources, tunables, _| {
+        let heard = sources.wait(tunables, Heat::Cold, None);
+        assert_eq!((heard.level, heard.source), (Level::Severe, Some(Source::ServiceManager)));
+        // The other end goes: one event is taken, the source dropped, a new try put off. Each wait of this loop ends by
+        // its timeout; a source that is never dropped would go on for ever.
+        drop(end);
+        while sources.slots[Notifier::Watch as usize].fd >= 0 {
+            assert!(sources.wait(tunables, Heat::Cold, Some(MS)).timed_out);
+        }
+        assert_ne!(sources.reopen_at, u64::MAX);
+    });
+    manager.join().unwrap();
+    std::fs::remove_file(path).unwrap();
+}
+
+#[test]
+fn event_counts_are_compared_and_a_removed_group_is_dropped() {
+    with_sources(&Request::Off, |sources, _, _| {
+        let path = std::env::temp_dir().join(std::format!("weir-events-{}", std::process::id()));
+        let path_c = std::ffi::CString::new(path.to_str().unwrap()).unwrap();
+        let mut hear = |text: &str| {
+            std::fs::write(&path, text).unwrap();
+            let mut events = Events::default();
+            if sources.slots[Notifier::OwnEvents as usize].fd < 0 {
+                let file = fd::open(&path_c, fd::O_RDONLY).unwrap();
+                assert_eq!(fd::fstat(file), Ok(FileKind::Regular));
+                sources.set(Notifier::OwnEvents, file, POLLPRI);
+            }
+            sources.take(Notifier::OwnEvents, POLLPRI | POLLERR, 0, &mut events);
+            events.level
+        };
+        assert_eq!(hear("low 0\nhigh 1\nmax 0\noom 0\n"), Level::Some);
+        assert_eq!(hear("low 9\nhigh 1\nmax 0\noom 0\n"), Level::None);
+        assert_eq!(hear("low 9\nhigh 1\nmax 5\noom 0\n"), Level::Some);
+        assert_eq!(hear("low 9\nhigh 1\nmax 6\noom 0\noom_kill 1\n"), Level::Severe);
+        assert_eq!(hear(""), Level::None);
+        assert_eq!(sources.slots[Notifier::OwnEvents as usize].fd, -1);
+        std::fs::remove_file(path).unwrap();
+    });
+}
+
+#[test]
+fn a_trigger_is_followed_by_readings_although_the_heap_rests() {
+    with_sources(&Request::Unset, |sources, tunables, _| {
+        let mut events = Events::default();
+        let stalls = super::follow_tests::Pressure::file("alert", 0);
+        stalls.put_in(sources, Notifier::SystemStall);
+        stalls.say(1_000_000);
+        sources.take(Notifier::SystemStall, POLLPRI, monotonic_ns(), &mut events);
+        assert_eq!((events.level, events.source), (Level::Some, Some(Source::SystemStall)));
+        sources.last_reading = 0;
+        sources.wait(tunables, Heat::Cold, Some(MS));
+        assert_eq!(sources.last_reading, 0, "a heap with nothing to release is not read for");
+        sources.wait(tunables, Heat::Resting, Some(MS));
+        assert_ne!(sources.last_reading, 0, "read");
+        sources.alert_until = 0;
+        sources.last_reading = 0;
+        sources.wait(tunables, Heat::Cold, Some(MS));
+        assert_eq!(sources.last_reading, 0, "not read");
+        // A trigger whose group is gone is dropped.
+        sources.take(Notifier::GroupStall, POLLERR, monotonic_ns(), &mut events);
+        assert_ne!(sources.reopen_at, u64::MAX);
+    });
+}

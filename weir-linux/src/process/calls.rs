@@ -1,0 +1,164 @@
+//! The heap by plain functions. The engine is compiled for Linux here, once: a sister crate that called its generic methods
+//! would carry a copy of its own. Only the fast paths are compiled where they are called.
+
+use weir_core::base::invalid_free::InvalidFree;
+use weir_core::base::size_class::MAX_SIZE;
+use weir_core::heap::FreeLeft;
+use weir_core::pages::Short;
+use weir_core::pages::user_zone::{InUse, UserZone, ZoneUsage};
+use weir_core::platform::Memory;
+
+use super::heap::HEAP;
+use core::ops::Range;
+use core::ptr::NonNull;
+
+/// [`weir_core::heap::Heap::alloc`].
+#[inline(always)]
+pub fn alloc(size: usize) -> *mut u8 {
+    let block = HEAP.alloc_fast(size);
+    if block.is_null() { alloc_slow(size) } else { block }
+}
+
+/// [`weir_core::heap::Heap::alloc_slow`].
+#[cold]
+pub fn alloc_slow(size: usize) -> *mut u8 {
+    HEAP.alloc_slow(size)
+}
+
+/// [`weir_core::heap::Heap::alloc_zeroed`].
+pub fn alloc_zeroed(size: usize) -> *mut u8 {
+    HEAP.alloc_zeroed(size)
+}
+
+/// [`weir_core::heap::Heap::alloc_aligned`].
+pub fn alloc_aligned(align: usize, size: usize) -> *mut u8 {
+    HEAP.alloc_aligned(align, size)
+}
+
+/// [`weir_core::heap::Heap::alloc_low32`].
+pub fn alloc_low32(size: usize) -> *mut u8 {
+    HEAP.alloc_low32(size)
+}
+
+/// [`weir_core::heap::Heap::free`].
+///
+/// # Safety
+/// The block is not used any more.
+#[inline(always)]
+pub unsafe fn free(block: *mut u8) {
+    // SAFETY: the caller gives the block up.
+    if let Err(left) = unsafe { HEAP.free_fast(block) } {
+        free_slow(block, left);
+    }
+}
+
+/// [`weir_core::heap::Heap::free_sized`].
+///
+/// # Safety
+/// The block is not used any more, and was allocated with this size or one of the same class.
+#[inline(always)]
+pub unsafe fn free_sized(block: *mut u8, size: usize) {
+    if size > MAX_SIZE || block.is_null() {
+        // SAFETY: the caller gives the block up.
+        return unsafe { free(block) };
+    }
+    // SAFETY: the size was checked; that it is the block's the caller promises.
+    if let Err(left) = unsafe { HEAP.free_sized_fast(block, size) } {
+        free_slow(block, left);
+    }
+}
+
+#[cold]
+fn free_slow(block: *mut u8, left: FreeLeft) {
+    HEAP.free_slow(block, left);
+}
+
+/// [`weir_core::heap::Heap::realloc`].
+///
+/// # Safety
+/// The block was allocated here and not freed; `size` is not 0.
+pub unsafe fn realloc(block: *mut u8, size: usize) -> *mut u8 {
+    // SAFETY: the caller owns the block.
+    unsafe { HEAP.realloc(block, size) }
+}
+
+/// [`weir_core::heap::Heap::usable_size`].
+///
+/// # Safety
+/// The block is null, or was allocated here and not freed.
+pub unsafe fn usable_size(block: *mut u8) -> usize {
+    // SAFETY: the caller owns the block.
+    unsafe { HEAP.usable_size(block) }
+}
+
+/// [`weir_core::heap::Heap::trim`].
+pub fn trim() -> usize {
+    HEAP.trim()
+}
+
+/// [`weir_core::heap::Heap::publish`].
+pub fn publish() {
+    HEAP.publish();
+}
+
+/// [`weir_core::heap::Heap::mapped_count`].
+pub fn mapped_count() -> usize {
+    HEAP.mapped_count()
+}
+
+/// [`weir_core::heap::Heap::set_reporting`].
+pub fn set_reporting(on: bool) {
+    HEAP.set_reporting(on);
+}
+
+/// Sets the fast path up and maps `len` bytes of metadata, aligned to a page.
+pub fn map_metadata(len: usize) -> Option<usize> {
+    HEAP.prepare();
+    HEAP.platform().map_metadata(len, weir_core::base::units::PAGE)
+}
+
+/// [`weir_core::pages::Pages::add_zone`].
+///
+/// # Safety
+/// The zone lives, where it is, until [`remove_zone`].
+pub unsafe fn add_zone(zone: NonNull<UserZone>) {
+    // SAFETY: the caller keeps the zone where it is.
+    unsafe { HEAP.pages().add_zone(zone) }
+}
+
+/// [`weir_core::pages::Pages::remove_zone`].
+pub fn remove_zone(zone: &UserZone) {
+    HEAP.pages().remove_zone(zone);
+}
+
+/// Takes `pages` pages in a row, aligned to the order `align`; returns the address of the first, and whether
+/// all are known to be zero.
+pub fn zone_take(zone: &UserZone, pages: usize, align: u32) -> Result<(usize, bool), Short> {
+    let run = HEAP.pages().zone_take(zone, pages, align)?;
+    Ok((HEAP.pages().zone_addr(zone, run), run.zero))
+}
+
+/// [`weir_core::pages::Pages::zone_give`].
+pub fn zone_give(zone: &UserZone, addr: usize, pages: usize) -> Result<(), InvalidFree> {
+    HEAP.pages().zone_give(zone, addr, pages)
+}
+
+/// [`weir_core::pages::Pages::zone_usage`].
+pub fn zone_usage(zone: &UserZone) -> ZoneUsage {
+    HEAP.pages().zone_usage(zone)
+}
+
+/// [`weir_core::pages::Pages::zone_offline`].
+pub fn zone_offline(zone: &UserZone, blocks: Range<u32>) -> Result<(), InUse> {
+    HEAP.pages().zone_offline(zone, blocks)
+}
+
+/// [`weir_core::pages::Pages::zone_close`].
+pub fn zone_close(zone: &UserZone, blocks: Range<u32>) -> usize {
+    HEAP.pages().zone_close(zone, blocks)
+}
+
+/// [`weir_core::pages::Pages::zone_open`].
+pub fn zone_open(zone: &UserZone, blocks: Range<u32>) {
+    HEAP.pages().zone_open(zone, blocks);
+}

@@ -1,0 +1,120 @@
+//! The heap of the process, with its threads, and how the parts are connected: what the platform calls above itself
+//! ([`Hooks`]), what libc calls around `fork`, and the start and end of the process.
+
+use core::ops::Deref;
+use weir_core::heap::Heap;
+
+use crate::platform::hooks::Hooks;
+use crate::platform::linux::{Engine, Linux};
+use crate::platform::statics::TUNABLES;
+use crate::platform::stats_page;
+use crate::process::start::{Environment, environment_of_libc, read_environment_once};
+use crate::process::{fork, fork_freeze};
+use crate::threads::background::Background;
+use crate::threads::finalizer::Finalizer;
+use crate::threads::node_workers::NodeWorkers;
+
+/// The one heap. Fast paths written by hand address its fields by [`crate::platform::fast_path`].
+pub static HEAP: Process = Process(Heap::new(Linux::new(&HOOKS)));
+/// Its background thread.
+pub static BACKGROUND: Background = Background::new(&HEAP.0, &FINALIZER, &NODE_WORKERS);
+/// Its finalizer thread.
+pub static FINALIZER: Finalizer = Finalizer::new(&HEAP.0);
+/// Its node workers.
+static NODE_WORKERS: NodeWorkers = NodeWorkers::new(&HEAP.0);
+
+static HOOKS: Hooks = Hooks {
+    first_use: on_first_use,
+    freed: || BACKGROUND.freed(),
+    has_background: || BACKGROUND.does_the_work(),
+    read_pressure: || BACKGROUND.read_pressure(),
+    start_node_worker: |node, cause, is_severe| {
+        if BACKGROUND.is_this_thread() {
+            NODE_WORKERS.start(node, cause, is_severe);
+        }
+    },
+    wake_finalizer: || FINALIZER.wake(),
+    waited_long: || fork_freeze::waited_long(&HEAP.0),
+};
+
+/// The engine on Linux.
+#[repr(transparent)]
+pub struct Process(Engine);
+
+impl Process {
+    /// The engine.
+    pub fn engine(&self) -> &Engine {
+        &self.0
+    }
+}
+
+impl Deref for Process {
+    type Target = Engine;
+    #[inline(always)]
+    fn deref(&self) -> &Engine {
+        &self.0
+    }
+}
+
+/// Reads the settings from the environment and registers for `fork`; does nothing if that was done before.
+///
+/// # Safety
+/// `envp` is null or a null-terminated array of C strings that stay where they are.
+pub unsafe fn init(envp: *const *const u8) {
+    // Sets the fast path up now, while there is one thread.
+    HEAP.prepare();
+    // SAFETY: libc's environment, or what the caller promises.
+    unsafe { start(environment_of_libc().unwrap_or(envp)) }
+}
+
+/// On the first allocation: the same, if libc has been set up by then; else there is a constructor still to come.
+pub fn on_first_use() {
+    if let Some(envp) = environment_of_libc() {
+        // SAFETY: libc's own environment, whose strings stay until the program changes them.
+        unsafe { start(envp) }
+    }
+}
+
+/// Before the process ends: brings the counters up to date, if others read them. The heap works on.
+pub fn finish() {
+    if stats_page::is_shared() {
+        HEAP.publish_counts();
+    }
+}
+
+/// # Safety
+/// As for [`init`].
+unsafe fn start(envp: Environment) {
+    // SAFETY: the caller's environment.
+    if unsafe { read_environment_once(envp) } {
+        BACKGROUND.settle();
+        // SAFETY: functions of this library, which is never unloaded (`weir-malloc` is linked with `-z nodelete`; in a
+        // program they are its own).
+        unsafe { fork::register(before_fork, after_fork_in_parent, after_fork_in_child) }
+    }
+}
+
+/// Right before libc forks: takes every lock of the heap, unless a signal handler that interrupted the heap forks. One
+/// of the other two always follows, on this thread.
+extern "C" fn before_fork() {
+    fork::lock_streams();
+    // A process of memory calls alone opens no file.
+    fork_freeze::freeze(&HEAP.0, TUNABLES.background.get() != 0);
+}
+
+extern "C" fn after_fork_in_parent() {
+    // SAFETY: follows `before_fork` on the same thread, in the parent.
+    unsafe { fork_freeze::thaw(&HEAP.0) };
+    fork::unlock_streams();
+}
+
+/// In the child there is none of Weir's threads, and the counters are to be a page of its own.
+extern "C" fn after_fork_in_child() {
+    stats_page::leave_parents();
+    // SAFETY: follows `before_fork`, and this is the child's only thread.
+    unsafe { fork_freeze::thaw_child(&HEAP.0) }
+    fork::reset_streams();
+    BACKGROUND.forget();
+    NODE_WORKERS.forget();
+    FINALIZER.forget();
+}

@@ -1,0 +1,11 @@
+//! The process that the heap is in: its settings, its start, `fork`.
+
+pub mod caches;
+pub mod calls;
+mod environment;
+mod fork;
+mod fork_freeze;
+pub mod heap;
+pub mod reexec;
+mod start;
+mod unknown_settings;

@@ -1,0 +1,180 @@
+//! What the background thread does while it runs: it waits for pressure, wake-ups and the ends of calm windows, and has
+//! the engine's balancer do what follows from each.
+
+use core::sync::atomic::Ordering::Relaxed;
+use weir_core::base::level::Level;
+
+use crate::os::clock::monotonic_ns;
+use crate::os::credentials::MainThread;
+use crate::os::process::getpid;
+use crate::os::tasks;
+use crate::platform::linux::Engine;
+use crate::platform::statics::{STATS, TUNABLES};
+use crate::pressure::events::Heat;
+use crate::pressure::sources::Sources;
+use crate::pressure::wake::Waker;
+use crate::threads::changes::Changes;
+use crate::threads::response::{Rest, respond};
+
+/// Between two comparisons of the main thread's rights, while the heap is warm and there are rights to give up.
+const COMPARE_NS: u64 = 1_000_000_000;
+/// Between two looks whether the program has a thread left, where the kernel does not report a thread's end (before
+/// Linux 5.16, or another libc than glibc, for the main thread; before 6.9 for others).
+const LAST_THREAD_NS: u64 = 60_000_000_000;
+/// How long a heap rests, where sources of pressure do not notify, until what calm windows keep is released all the
+/// same: then there is nothing left to hear for, and nothing is read. Longer than triggers wait to be armed.
+const REST_NS: u64 = 15_000_000_000;
+/// Bytes of heap for which a process that is at rest still looks whether memory is short elsewhere.
+const WORTH_HEARING: u64 = 16 << 20;
+
+/// Why the thread ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    /// The program changes itself as a whole; the changer starts another thread.
+    Change,
+    /// It is not wanted any more, or the main thread's rights have changed; the next free may start another.
+    Unwanted,
+    /// The program has no thread left: the process is to end with this status.
+    LastThread(i32),
+}
+
+/// Whether the tunable enables the thread.
+pub(super) fn is_wanted() -> bool {
+    TUNABLES.background.get() == 1
+}
+
+/// What the loop works on.
+pub(super) struct Loop<'a> {
+    pub heap: &'static Engine,
+    pub waker: &'static Waker,
+    pub sources: &'a mut Sources,
+    pub changes: &'static Changes,
+    /// [`Changes::count`] as the thread was made.
+    pub change: u32,
+    /// The main thread as this one was made.
+    pub main_thread: MainThread,
+    /// Whether the program has rights that it might give up.
+    pub has_rights: bool,
+    /// Ids of Weir's own threads; 0 for one that is not there.
+    pub own_threads: &'a dyn Fn() -> [u32; 3],
+}
+
+/// When the next things are due, ns of the monotonic clock.
+struct Schedule {
+    /// When to compare the main thread's rights.
+    compare_at: u64,
+    /// When to see whether the program has a thread left, where no descriptor reports it.
+    count_at: Option<u64>,
+    /// When the calm window ends; `None` at rest.
+    window_ends: Option<u64>,
+    rest: Rest,
+}
+
+impl Loop<'_> {
+    /// Runs until there is a reason to end.
+    pub fn run(mut self) -> End {
+        let mut schedule =
+            Schedule { compare_at: 0, count_at: None, window_ends: Some(self.next_window()), rest: Rest::default() };
+        match self.watch_program() {
+            Ok(at) => schedule.count_at = at,
+            Err(end) => return end,
+        }
+        loop {
+            if let Err(end) = self.turn(&mut schedule) {
+                return end;
+            }
+        }
+    }
+
+    /// One wait, and what follows from it.
+    fn turn(&mut self, schedule: &mut Schedule) -> Result<(), End> {
+        let now = monotonic_ns();
+        let compare = schedule.window_ends.filter(|_| self.has_rights).map(|_| schedule.compare_at);
+        let until =
+            [schedule.window_ends, compare, schedule.count_at, schedule.rest.ends_at].into_iter().flatten().min();
+        let heat = self.heat(schedule);
+        let events = self.sources.wait(&TUNABLES, heat, until.map(|at| at.saturating_sub(now)));
+        let now = monotonic_ns();
+        if self.changes.count() != self.change {
+            return Err(End::Change);
+        }
+        if !is_wanted() {
+            return Err(End::Unwanted);
+        }
+        if events.thread_ended || schedule.count_at.is_some_and(|at| now >= at) {
+            schedule.count_at = self.watch_program()?;
+        }
+        if events.woken && schedule.window_ends.is_none() {
+            schedule.window_ends = Some(self.next_window());
+            schedule.rest = Rest::default();
+            schedule.compare_at = 0;
+        }
+        if self.has_rights && schedule.window_ends.is_some() && now >= schedule.compare_at {
+            schedule.compare_at = now + COMPARE_NS;
+            if self.main_thread.has_changed() {
+                return Err(End::Unwanted);
+            }
+        }
+        if schedule.rest.ends_at.is_some_and(|at| now >= at) {
+            schedule.rest.ends_at = None;
+            if self.sources.is_deaf() {
+                self.heap.balance_rest();
+                schedule.rest.is_empty = true;
+            }
+        }
+        if events.level > Level::None {
+            respond(self.heap, &events, self.waker, schedule.window_ends.is_none().then_some(&mut schedule.rest));
+        }
+        if schedule.window_ends.is_some_and(|end| monotonic_ns() >= end) {
+            schedule.window_ends = self.heap.balance_calm().then(|| self.next_window());
+            if schedule.window_ends.is_none() {
+                self.come_to_rest(schedule)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Nothing moves any more: the thread is about to sleep until it is woken.
+    fn come_to_rest(&self, schedule: &mut Schedule) -> Result<(), End> {
+        if TUNABLES.limit.get() != 0 || self.sources.is_limited() {
+            self.heap.balance_rest();
+            schedule.rest.is_empty = true;
+        }
+        schedule.rest.ends_at = self.sources.is_deaf().then(|| monotonic_ns() + REST_NS);
+        // Asleep it compares nothing. If it cannot see the main thread's rights, it must not sleep with rights that the
+        // main thread may give up.
+        if self.has_rights && (!self.main_thread.is_visible() || self.main_thread.has_changed()) {
+            return Err(End::Unwanted);
+        }
+        Ok(())
+    }
+
+    /// Has the end of a thread of the program's wake this one, so that no process stays that has Weir's threads alone:
+    /// a process ends with its last thread, and the program's last one may end by `exit(2)`, which ends no other. When
+    /// to look again, where the kernel reports no thread's end.
+    fn watch_program(&mut self) -> Result<Option<u64>, End> {
+        match tasks::first_other(&(self.own_threads)()) {
+            // The kernel reports the main thread's end by a descriptor only when all others have ended.
+            Ok(Some(thread)) if thread == getpid() && self.waker.watch_main_thread() => Ok(None),
+            Ok(Some(thread)) if thread != getpid() && self.sources.watch_thread(thread).is_ok() => Ok(None),
+            Ok(None) => Err(End::LastThread(tasks::main_threads_status())),
+            _ => Ok(Some(monotonic_ns() + LAST_THREAD_NS)),
+        }
+    }
+
+    fn heat(&self, schedule: &Schedule) -> Heat {
+        if schedule.window_ends.is_some() {
+            return Heat::Warm;
+        }
+        // What cannot notify is not worth reading for a heap that has nothing to release.
+        let is_silent = schedule.rest.is_empty && self.sources.is_deaf();
+        match STATS.used_bytes.load(Relaxed) + STATS.idle_bytes.load(Relaxed) {
+            WORTH_HEARING.. if !is_silent => Heat::Resting,
+            _ => Heat::Cold,
+        }
+    }
+
+    fn next_window(&self) -> u64 {
+        monotonic_ns() + self.heap.calm_window()
+    }
+}

@@ -1,0 +1,109 @@
+//! The finalizer thread: it calls the `fini` of objects of user caches whose slabs are to be released.
+//!
+//! The background thread must not: libc has no record of it, and a program's code may need thread-local storage, or
+//! block. Nor may a thread of the program's that just happens to free something: it may hold what `fini` waits for.
+//! So the first cache with a `fini` has libc make a thread. Where libc has none to offer, and in a forked child until
+//! it makes another such cache, objects are finalized by `weir_trim` and where their cache is destroyed.
+
+use core::sync::atomic::{
+    AtomicBool, AtomicU32,
+    Ordering::{AcqRel, Acquire, Release},
+};
+
+use crate::os::futex::{futex_wait, futex_wake};
+use crate::os::process::{gettid, set_thread_name};
+use crate::os::weak_symbol::weak_symbol;
+use crate::platform::linux::Engine;
+
+weak_symbol!(
+    /// libc's function, if the program has it.
+    pthread_create = "pthread_create":
+        unsafe extern "C" fn(*mut usize, *const u8, extern "C" fn(*mut u8) -> *mut u8, *mut u8) -> i32
+);
+
+/// The finalizer thread of a heap.
+pub struct Finalizer {
+    heap: &'static Engine,
+    is_started: AtomicBool,
+    /// 1: objects wait. The thread sleeps while it is 0.
+    wanted: AtomicU32,
+    /// The thread's id; 0 where there is none.
+    id: AtomicU32,
+    /// The thread is to return.
+    is_over: AtomicBool,
+}
+
+impl Finalizer {
+    /// No thread yet.
+    pub const fn new(heap: &'static Engine) -> Self {
+        Self {
+            heap,
+            is_started: AtomicBool::new(false),
+            wanted: AtomicU32::new(0),
+            id: AtomicU32::new(0),
+            is_over: AtomicBool::new(false),
+        }
+    }
+
+    /// Starts the thread if there is none. To be called where the program may allocate.
+    pub fn start(&'static self) {
+        let Some(create) = pthread_create() else { return };
+        if self.is_started.swap(true, AcqRel) {
+            return;
+        }
+        // With the caller's signal mask: a program whose other threads have all ended is to be ended by signals still.
+        let (mut thread, argument) = (0, core::ptr::from_ref(self).cast_mut().cast());
+        // SAFETY: libc's function of this type; the argument lives as long as the process, and nothing joins the
+        // thread.
+        let refused = unsafe { create(&mut thread, core::ptr::null(), run, argument) } != 0;
+        if refused {
+            self.is_started.store(false, Release);
+        }
+    }
+
+    /// Objects wait to be finalized. May be called from anywhere.
+    pub(crate) fn wake(&self) {
+        if self.wanted.swap(1, AcqRel) == 0 {
+            let _ = futex_wake(&self.wanted, 1);
+        }
+    }
+
+    /// In a forked child: the thread is not there.
+    pub(crate) fn forget(&self) {
+        self.id.store(0, Release);
+        self.is_started.store(false, Release);
+    }
+
+    /// The thread's id; 0 where there is none.
+    pub(crate) fn id(&self) -> u32 {
+        self.id.load(Acquire)
+    }
+
+    /// The program has no thread left: the thread returns, and libc ends the process, as it has no record of another
+    /// thread.
+    pub(crate) fn end(&self) {
+        self.is_over.store(true, Release);
+        self.wanted.store(1, Release);
+        let _ = futex_wake(&self.wanted, 1);
+    }
+
+    fn work(&self) {
+        let _ = set_thread_name(c"weir-fini");
+        self.id.store(gettid(), Release);
+        loop {
+            while self.wanted.swap(0, AcqRel) == 0 {
+                let _ = futex_wait(&self.wanted, 0, None);
+            }
+            if self.is_over.load(Acquire) {
+                return;
+            }
+            self.heap.run_finalizers();
+        }
+    }
+}
+
+extern "C" fn run(finalizer: *mut u8) -> *mut u8 {
+    // SAFETY: `start` passed a reference that lives as long as the process.
+    unsafe { &*finalizer.cast::<Finalizer>() }.work();
+    core::ptr::null_mut()
+}

@@ -1,0 +1,10 @@
+//! Weir's own threads.
+
+pub mod background;
+mod background_loop;
+pub mod changes;
+pub mod finalizer;
+mod memory_owner;
+pub mod node_workers;
+mod raw_thread;
+mod response;

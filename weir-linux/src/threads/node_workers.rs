@@ -1,0 +1,90 @@
+//! Workers of the further nodes of a machine that has several: each releases what is free of its node, on that node's
+//! CPUs, beside the background thread, which goes through all nodes, the first one first.
+//!
+//! A worker lives for the length of a pressure event: there is nothing to keep it for, and a thread that is not there
+//! holds no rights which the program gives up meanwhile. Whoever ends the background thread waits for the workers too.
+
+use core::sync::atomic::{
+    AtomicU32,
+    Ordering::{Acquire, Release},
+};
+use weir_core::base::cause::Cause;
+
+use crate::os::path::FixedPath;
+use crate::os::process::set_thread_name;
+use crate::os::scheduling::{affinity, set_affinity};
+use crate::os::{fd, text};
+use crate::platform::linux::Engine;
+use crate::platform::rseq;
+use crate::threads::raw_thread::RawThread;
+
+/// Nodes that have workers, counting the first, which needs none; what is free of further nodes the background thread
+/// releases alone.
+const WORKERS_MAX: usize = 8;
+
+struct Worker {
+    thread: RawThread,
+    /// Why it is there: the cause, and 256 if pressure is severe.
+    task: AtomicU32,
+}
+
+/// The workers of a heap, one for each node; the first node's is never started.
+pub struct NodeWorkers {
+    heap: &'static Engine,
+    workers: [Worker; WORKERS_MAX],
+}
+
+impl NodeWorkers {
+    /// No worker yet.
+    pub const fn new(heap: &'static Engine) -> Self {
+        Self { heap, workers: [const { Worker { thread: RawThread::new(), task: AtomicU32::new(0) } }; WORKERS_MAX] }
+    }
+
+    /// Starts the worker of `node`, unless it is still at work. From the background thread.
+    pub(crate) fn start(&'static self, node: usize, cause: Cause, is_severe: bool) {
+        let Some(worker) = self.workers.get(node) else { return };
+        worker.task.store(cause as u32 | u32::from(is_severe) << 8, Release);
+        let _ = worker.thread.spawn(run, core::ptr::from_ref(self) as usize, node);
+    }
+
+    /// In a forked child: no worker is there.
+    pub(crate) fn forget(&self) {
+        self.workers.iter().for_each(|worker| worker.thread.forget());
+    }
+
+    /// Waits until no worker is there, at most until `deadline`.
+    pub(crate) fn wait_gone(&self, deadline: u64) {
+        let there = self.workers.iter().filter(|worker| worker.thread.is_alive());
+        there.for_each(|worker| worker.thread.wait_gone(deadline));
+    }
+
+    fn work(&self, node: usize) -> ! {
+        let _ = set_thread_name(c"weir-node");
+        move_to(node);
+        let worker = &self.workers[node];
+        let task = worker.task.load(Acquire);
+        let cause = if task & 0xff == Cause::Limit as u32 { Cause::Limit } else { Cause::Pressure };
+        self.heap.balance_node(node, cause, task >> 8 != 0);
+        worker.thread.leave().end(0)
+    }
+}
+
+extern "C" fn run(workers: usize, node: usize) -> ! {
+    rseq::register(true);
+    // SAFETY: `start` passed a reference that lives as long as the process.
+    unsafe { &*(workers as *const NodeWorkers) }.work(node)
+}
+
+/// Runs on the node's CPUs from now on, those of them that the program may use; else where it is.
+fn move_to(node: usize) {
+    let (mut list, mut cpus, mut own) = ([0u8; 1024], [0u64; 128], [0u64; 128]);
+    if let Some(path) = FixedPath::format(format_args!("/sys/devices/system/node/node{node}/cpulist"))
+        && let Ok(read) = fd::read_file(path.as_c_str(), &mut list)
+        && text::list_bits(read, &mut cpus).is_some()
+        && affinity(&mut own).is_ok()
+    {
+        cpus.iter_mut().zip(own).for_each(|(node, own)| *node &= own);
+        // Refused where none is left.
+        let _ = set_affinity(&cpus);
+    }
+}

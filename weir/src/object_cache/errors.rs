@@ -1,0 +1,94 @@
+//! Why a cache was not made or changed, or handed out no object.
+
+use core::fmt;
+use weir_core::base::units::PAGE;
+use weir_core::caches::geometry::{CACHES, FIRST_MADE, MAX_OBJECT};
+use weir_linux::process::caches::{LimitError, MakeError};
+
+/// Why a cache was not made, or a setting of it not changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum CacheError {
+    /// Objects of this size are too large for a cache.
+    ObjectSize {
+        /// Bytes of an object.
+        size: usize,
+        /// The largest there can be.
+        max: usize,
+    },
+    /// The alignment is not a power of two, or too large.
+    Alignment {
+        /// The alignment that was wanted, bytes.
+        align: usize,
+        /// The largest there can be.
+        max: usize,
+    },
+    /// There are as many caches as there can be.
+    TooManyCaches {
+        /// So many.
+        max: usize,
+    },
+    /// There is no memory for the cache's state, or for all of its reserve (what could be had of it is kept).
+    OutOfMemory,
+    /// The cache was made without a limit, so its objects are not counted, and it cannot have one later.
+    NotLimited,
+}
+
+impl CacheError {
+    pub(super) fn of_making(why: MakeError, size: usize, align: usize) -> Self {
+        match why {
+            MakeError::Size => Self::ObjectSize { size, max: MAX_OBJECT },
+            MakeError::Align => Self::Alignment { align, max: PAGE },
+            MakeError::TooMany => Self::TooManyCaches { max: CACHES - FIRST_MADE },
+            MakeError::NoMemory => Self::OutOfMemory,
+        }
+    }
+
+    pub(super) fn of_setting(why: LimitError) -> Self {
+        match why {
+            LimitError::Uncounted => Self::NotLimited,
+            LimitError::NoMemory => Self::OutOfMemory,
+        }
+    }
+}
+
+impl fmt::Display for CacheError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::ObjectSize { size, max } => write!(f, "objects of {size} bytes: a cache's objects have 1 to {max}"),
+            Self::Alignment { align, max } => {
+                write!(f, "alignment of {align} bytes: must be a power of two, 1 to {max}")
+            }
+            Self::TooManyCaches { max } => write!(f, "there are {max} caches already, which is the most there can be"),
+            Self::OutOfMemory => f.write_str("no memory for the cache or its reserve"),
+            Self::NotLimited => f.write_str("the cache was made without a limit, and cannot have one later"),
+        }
+    }
+}
+
+impl core::error::Error for CacheError {}
+
+/// The cache had no object for this value: there is no memory, or its limit is reached.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct AllocError<T>(pub T);
+
+impl<T> AllocError<T> {
+    /// The value.
+    pub fn into_inner(self) -> T {
+        self.0
+    }
+}
+
+impl<T> fmt::Debug for AllocError<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("AllocError").finish_non_exhaustive()
+    }
+}
+
+impl<T> fmt::Display for AllocError<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("no memory for an object, or the cache's limit is reached")
+    }
+}
+
+impl<T> core::error::Error for AllocError<T> {}

@@ -1,0 +1,8 @@
+//! The sizes that zones come in.
+
+use weir_core::base::units::PAGEBLOCK;
+
+/// The unit of a zone's size and of taking memory offline, bytes: a huge page.
+pub const BLOCK: usize = PAGEBLOCK;
+/// Longest run of pages, bytes.
+pub const MAX_RUN: usize = 4 << 20;

@@ -1,0 +1,39 @@
+//! Zones of the program's own: memory of a kind that `malloc` does not give, handed out in runs of pages.
+//!
+//! Free memory of a zone is released as the heap's is: in calm times what is above the peak of the last window, under
+//! pressure all of it.
+//!
+//! | zone | memory | how free memory is released |
+//! |---|---|---|
+//! | [`Zone::anonymous`] | private, as the heap's | `MADV_DONTNEED` |
+//! | [`Zone::from_memfd`] | a memfd or a file on tmpfs, shared with every process that maps it | holes punched into the file |
+//! | the same of `MFD_HUGETLB` or on hugetlbfs | the same in huge pages of 2 MiB | the same, whole huge pages only |
+//! | [`Zone::hugetlb`] | huge pages of 2 MiB from the system's pool | `MADV_DONTNEED`, whole huge pages only |
+//! | [`Zone::locked`] | `mlock`ed: no page fault, no swap | never |
+//!
+//! All sizes, offsets and figures are bytes.
+//!
+//! In a forked child a zone with a memfd is the parent's: nothing is handed out or released there.
+//!
+//! ```
+//! use weir::zone::Zone;
+//!
+//! // 16 MiB for I/O buffers, a part of which is in use at a time.
+//! let zone = Zone::anonymous(16 << 20)?;
+//! let mut buffer = zone.alloc(64 << 10).ok_or("the zone is full")?;
+//! buffer[..5].copy_from_slice(b"hello");
+//! assert_eq!(zone.usage().used_bytes, 64 << 10);
+//! drop(buffer);
+//! weir::heap::trim();
+//! assert_eq!((zone.usage().used_bytes, zone.usage().idle_bytes), (0, 0));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod backing;
+mod errors;
+mod geometry;
+mod pages;
+
+pub use errors::{OfflineError, OsError, ZoneError};
+pub use geometry::{BLOCK, MAX_RUN};
+pub use pages::{Pages, Zone, ZoneUsage};

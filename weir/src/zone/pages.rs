@@ -1,0 +1,312 @@
+//! Zones, and the runs of pages that they hand out.
+
+use core::mem::ManuallyDrop;
+use core::ops::{Deref, DerefMut, Range};
+use core::ptr::NonNull;
+use weir_core::base::run::Run;
+use weir_core::base::units::{PAGE, PAGEBLOCK, order_of};
+use weir_linux::os::syscall::Errno;
+use weir_linux::os::{fd, mman};
+use weir_linux::process::calls;
+
+use super::backing::{Home, Kind};
+use super::errors::{OfflineError, OsError, ZoneError};
+use super::geometry::{BLOCK, MAX_RUN};
+
+/// What a zone holds, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ZoneUsage {
+    /// In all.
+    pub bytes: usize,
+    /// Handed out.
+    pub used_bytes: usize,
+    /// Free, and resident as far as Weir can tell.
+    pub idle_bytes: usize,
+    /// Taken offline, or on the way there.
+    pub offline_bytes: usize,
+}
+
+/// A zone. Dropping it releases all of its memory; runs of it cannot outlive it. See the [module](crate::zone) for an example.
+#[derive(Debug)]
+pub struct Zone(Home);
+
+impl Zone {
+    /// A zone of `size` bytes of private memory. O(`size` / 2 MiB).
+    ///
+    /// # Errors
+    /// [`ZoneError::Size`], or [`ZoneError::Os`] where the kernel refuses the address space.
+    pub fn anonymous(size: usize) -> Result<Self, ZoneError> {
+        Home::new(size, Kind::Anonymous).map(Self)
+    }
+
+    /// A zone of the first `size` bytes of a memfd (or a file on tmpfs), which is at least that long; the descriptor is
+    /// not needed afterwards. Every process that maps the file sees the zone's memory; what is free is taken out of the
+    /// file. Contents that the file has are kept until their pages are handed out.
+    ///
+    /// A file in huge pages (`MFD_HUGETLB`, hugetlbfs) takes them from the system's pool as [`Zone::hugetlb`] does. Only
+    /// those of 2 MiB: larger ones are refused with `EINVAL`.
+    ///
+    /// # Errors
+    /// [`ZoneError::Size`], [`ZoneError::FileTooShort`], or [`ZoneError::Os`] where the descriptor cannot be mapped.
+    ///
+    /// ```
+    /// use std::os::fd::AsRawFd;
+    /// # fn memfd() -> std::fs::File {
+    /// #     unsafe extern "C" { fn memfd_create(name: *const i8, flags: u32) -> i32; }
+    /// #     use std::os::fd::FromRawFd;
+    /// #     // SAFETY: the name is a C string, and the descriptor is new.
+    /// #     unsafe { std::fs::File::from_raw_fd(memfd_create(c"frames".as_ptr(), 1)) }
+    /// # }
+    /// let file = memfd(); // shared with another process
+    /// file.set_len(8 << 20)?;
+    /// let zone = weir::zone::Zone::from_memfd(file.as_raw_fd(), 8 << 20)?;
+    /// let frame = zone.alloc(1 << 20).unwrap();
+    /// // The offset in the file, to tell the other process.
+    /// let offset = frame.as_ptr() as usize - zone.as_ptr().as_ptr() as usize;
+    /// assert!(offset < 8 << 20);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn from_memfd(fd: i32, size: usize) -> Result<Self, ZoneError> {
+        let file = fd::size(fd).map_err(OsError::new)?;
+        if file < size as u64 {
+            // A touch beyond its end would end the process.
+            return Err(ZoneError::FileTooShort { size, file });
+        }
+        let huge = fd::huge_page(fd).map_err(OsError::new)?.is_some();
+        Home::new(size, Kind::File { fd, huge }).map(Self)
+    }
+
+    /// A zone of `size` bytes in huge pages of 2 MiB from the system's pool. They are taken from the pool as they are
+    /// handed out, and returned to it when they are released; where the pool is empty, [`Zone::alloc`] returns `None`.
+    /// Needs Linux 5.14 or later.
+    ///
+    /// # Errors
+    /// [`ZoneError::Size`], or [`ZoneError::Os`]: `ENOMEM` where the pool has no such pages (`vm.nr_hugepages`).
+    pub fn hugetlb(size: usize) -> Result<Self, ZoneError> {
+        Home::new(size, Kind::HugePages).map(Self)
+    }
+
+    /// A zone of `size` bytes that are locked in memory. They stay resident, free or not: [`Zone::is_reported`] is false.
+    ///
+    /// # Errors
+    /// [`ZoneError::Size`], or [`ZoneError::Os`]: `EAGAIN` or `ENOMEM` where more would be locked than `ulimit -l` allows.
+    ///
+    /// ```
+    /// match weir::zone::Zone::locked(2 << 20) {
+    ///     Ok(zone) => assert!(!zone.is_reported()),
+    ///     Err(error) => println!("{error}"), // "the kernel refused the zone's memory: ENOMEM (12)"
+    /// }
+    /// ```
+    pub fn locked(size: usize) -> Result<Self, ZoneError> {
+        Home::new(size, Kind::Locked).map(Self)
+    }
+
+    /// A run of pages of at least `bytes` (1 to [`MAX_RUN`]), aligned to a page; `None` for other sizes, where no run is
+    /// free, and where there is no memory behind it. O(1); makes system calls in a zone of huge pages.
+    pub fn alloc(&self, bytes: usize) -> Option<Pages<'_>> {
+        self.alloc_aligned(bytes, PAGE)
+    }
+
+    /// [`Zone::alloc`], aligned to `align`, a power of two up to [`MAX_RUN`] (other values: `None`).
+    ///
+    /// ```
+    /// let zone = weir::zone::Zone::anonymous(8 << 20)?;
+    /// let pages = zone.alloc_aligned(100, 2 << 20).unwrap();
+    /// assert_eq!((pages.len(), pages.as_ptr() as usize % (2 << 20)), (4096, 0));
+    /// # Ok::<(), weir::zone::ZoneError>(())
+    /// ```
+    pub fn alloc_aligned(&self, bytes: usize, align: usize) -> Option<Pages<'_>> {
+        if bytes == 0 || bytes > MAX_RUN || !align.is_power_of_two() || align > MAX_RUN {
+            return None;
+        }
+        let zone = self.0.zone();
+        let pages = bytes.div_ceil(PAGE);
+        let (addr, zero) = calls::zone_take(zone, pages, order_of(align.div_ceil(PAGE))).ok()?;
+        let len = pages * PAGE;
+        if self.0.is_huge() && !populate(Run { addr, len }) {
+            // The pool is empty: a touch would end the process.
+            let _ = calls::zone_give(zone, addr, pages);
+            return None;
+        }
+        let at = NonNull::new(addr as *mut u8)?;
+        Some(Pages::new(self, NonNull::slice_from_raw_parts(at, len), zero))
+    }
+
+    /// Turns a run back into a value that [`Pages::into_raw`] gave up.
+    ///
+    /// # Safety
+    /// The run is one of this zone's, whole, from `into_raw`, and is turned back once.
+    pub unsafe fn pages_from_raw(&self, run: NonNull<[u8]>) -> Pages<'_> {
+        Pages::new(self, run, false)
+    }
+
+    /// Whether free memory of the zone is released. False for a locked zone, always; false where the file refused it (a sealed
+    /// memfd), which is tried again under pressure.
+    pub fn is_reported(&self) -> bool {
+        self.0.is_reported()
+    }
+
+    /// What the zone holds now. O(size / 2 MiB).
+    pub fn usage(&self) -> ZoneUsage {
+        let pages = calls::zone_usage(self.0.zone());
+        ZoneUsage {
+            bytes: pages.pages * PAGE,
+            used_bytes: pages.used * PAGE,
+            idle_bytes: pages.idle * PAGE,
+            offline_bytes: pages.closed * PAGE,
+        }
+    }
+
+    /// The zone's first byte.
+    pub fn as_ptr(&self) -> NonNull<u8> {
+        NonNull::new(self.0.memory().addr as *mut u8).unwrap_or(NonNull::dangling())
+    }
+
+    /// The zone's size, bytes.
+    pub fn size(&self) -> usize {
+        self.0.memory().len
+    }
+
+    /// Takes the bytes of `range` out of use, counted from the zone's first, both ends multiples of [`BLOCK`], if none of
+    /// them is in use: nothing is handed out or released there until [`Zone::online`]. Waits for a release in flight.
+    ///
+    /// # Errors
+    /// [`OfflineError::Range`]; [`OfflineError::InUse`]: then nothing has changed.
+    ///
+    /// ```
+    /// use weir::zone::{OfflineError, Zone};
+    ///
+    /// let zone = Zone::anonymous(8 << 20)?;
+    /// let pages = zone.alloc(4096).unwrap();
+    /// assert_eq!(zone.offline(0..8 << 20), Err(OfflineError::InUse { bytes: 4096 }));
+    /// drop(pages);
+    /// zone.offline(0..8 << 20).unwrap();
+    /// assert!(zone.alloc(4096).is_none());
+    /// zone.online(0..8 << 20).unwrap();
+    /// assert!(zone.alloc(4096).is_some());
+    /// # Ok::<(), weir::zone::ZoneError>(())
+    /// ```
+    pub fn offline(&self, range: Range<usize>) -> Result<(), OfflineError> {
+        let blocks = self.blocks(&range)?;
+        let in_use = |why: weir_core::pages::user_zone::InUse| OfflineError::InUse { bytes: why.pages * PAGE };
+        calls::zone_offline(self.0.zone(), blocks).map_err(in_use)
+    }
+
+    /// [`Zone::offline`] in steps: from now on nothing is handed out in `range`; returns how many bytes there are still in
+    /// use. At 0 the range is offline; until then call it again as they are freed.
+    ///
+    /// # Errors
+    /// [`OfflineError::Range`].
+    ///
+    /// ```
+    /// let zone = weir::zone::Zone::anonymous(4 << 20)?;
+    /// let pages = zone.alloc(4096).unwrap();
+    /// assert_eq!(zone.drain(0..4 << 20), Ok(4096));
+    /// drop(pages);
+    /// assert_eq!(zone.drain(0..4 << 20), Ok(0));
+    /// # Ok::<(), weir::zone::ZoneError>(())
+    /// ```
+    pub fn drain(&self, range: Range<usize>) -> Result<usize, OfflineError> {
+        let blocks = self.blocks(&range)?;
+        Ok(calls::zone_close(self.0.zone(), blocks) * PAGE)
+    }
+
+    /// Puts a range back into use that was taken offline.
+    ///
+    /// # Errors
+    /// [`OfflineError::Range`].
+    pub fn online(&self, range: Range<usize>) -> Result<(), OfflineError> {
+        let blocks = self.blocks(&range)?;
+        calls::zone_open(self.0.zone(), blocks);
+        Ok(())
+    }
+
+    /// The numbers of the blocks of `range`, if it is whole blocks of the zone, and at least one.
+    fn blocks(&self, range: &Range<usize>) -> Result<Range<u32>, OfflineError> {
+        let is_valid = range.start.is_multiple_of(BLOCK)
+            && range.end.is_multiple_of(BLOCK)
+            && range.start < range.end
+            && range.end <= self.size();
+        if is_valid {
+            Ok((range.start / BLOCK) as u32..(range.end / BLOCK) as u32)
+        } else {
+            Err(OfflineError::Range { start: range.start, end: range.end, size: self.size() })
+        }
+    }
+}
+
+/// Has memory put behind `run` now; `false` if there is none, or the kernel (before 5.14) cannot say.
+fn populate(run: Run) -> bool {
+    let start = run.addr / PAGEBLOCK * PAGEBLOCK;
+    let end = (run.addr + run.len).next_multiple_of(PAGEBLOCK);
+    loop {
+        // SAFETY: faults pages in, and changes none.
+        match unsafe { mman::madvise(start as *mut u8, end - start, mman::MADV_POPULATE_WRITE) } {
+            Err(Errno::EINTR | Errno::EAGAIN) => {}
+            done => return done.is_ok(),
+        }
+    }
+}
+
+/// A run of pages of a [`Zone`], freed when dropped. It reads and writes as a slice of bytes.
+#[derive(Debug)]
+pub struct Pages<'a> {
+    zone: &'a Zone,
+    run: NonNull<[u8]>,
+    zero: bool,
+}
+
+// SAFETY: the pages are this value's alone.
+unsafe impl Send for Pages<'_> {}
+// SAFETY: a shared reference reads only.
+unsafe impl Sync for Pages<'_> {}
+
+impl<'a> Pages<'a> {
+    fn new(zone: &'a Zone, run: NonNull<[u8]>, zero: bool) -> Self {
+        Self { zone, run, zero }
+    }
+
+    /// Whether all of it read as zero when it was handed out. If not, it holds anything.
+    pub fn was_zero(&self) -> bool {
+        self.zero
+    }
+
+    /// Gives the run up without freeing it: for C, for a device, or for a ring of pointers. See [`Zone::pages_from_raw`].
+    ///
+    /// ```
+    /// let zone = weir::zone::Zone::anonymous(2 << 20)?;
+    /// let run = zone.alloc(8192).unwrap().into_raw();
+    /// assert_eq!((run.len(), zone.usage().used_bytes), (8192, 8192));
+    /// // SAFETY: the run is that of `into_raw`, turned back once.
+    /// drop(unsafe { zone.pages_from_raw(run) });
+    /// assert_eq!(zone.usage().used_bytes, 0);
+    /// # Ok::<(), weir::zone::ZoneError>(())
+    /// ```
+    pub fn into_raw(self) -> NonNull<[u8]> {
+        ManuallyDrop::new(self).run
+    }
+}
+
+impl Deref for Pages<'_> {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        // SAFETY: mapped memory of that length, this value's alone; mapped bytes always have a value.
+        unsafe { self.run.as_ref() }
+    }
+}
+
+impl DerefMut for Pages<'_> {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: mapped memory of that length, this value's alone, and the value is borrowed exclusively.
+        unsafe { self.run.as_mut() }
+    }
+}
+
+impl Drop for Pages<'_> {
+    fn drop(&mut self) {
+        let (addr, pages) = (self.run.addr().get(), self.run.len() / PAGE);
+        let given = calls::zone_give(self.zone.0.zone(), addr, pages);
+        debug_assert_eq!(given, Ok(()));
+    }
+}

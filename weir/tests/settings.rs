@@ -1,0 +1,87 @@
+//! Every setting can be read and set while the program runs, by name; what follows from a value has happened when the call
+//! returns.
+
+use std::sync::{Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+use weir::settings::{self, SettingErrorKind, Unit};
+
+#[global_allocator]
+static HEAP: weir::Weir = weir::Weir;
+
+/// One test at a time: settings are the whole process's.
+fn alone() -> MutexGuard<'static, ()> {
+    static ONE: Mutex<()> = Mutex::new(());
+    ONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+/// The thread ids of Weir's background thread.
+fn background_threads() -> Vec<String> {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap().flatten();
+    let is_ours =
+        |task: &std::fs::DirEntry| std::fs::read(task.path().join("comm")).is_ok_and(|name| name == b"weir\n");
+    tasks.filter(is_ours).map(|task| task.file_name().to_string_lossy().into_owned()).collect()
+}
+
+fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
+    let until = Instant::now() + Duration::from_secs(50);
+    while !done() {
+        assert!(Instant::now() < until, "waited too long for {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Enough memory for the background thread to be worth it.
+fn burst() {
+    drop(std::hint::black_box((0..64_000).map(|i| vec![i as u8; 1000]).collect::<Vec<_>>()));
+}
+
+#[test]
+fn every_setting_is_set_and_read_by_its_name() {
+    let _alone = alone();
+    for setting in settings::all() {
+        let before = settings::get(setting.name).unwrap();
+        for value in [setting.max, setting.min, setting.default] {
+            settings::set(setting.name, &value.to_string()).unwrap();
+            assert_eq!(settings::get(setting.name), Ok(value));
+        }
+        let text = settings::set(setting.name, "-1").unwrap_err().to_string();
+        assert!(text.starts_with(&format!("{}=-1: not a ", setting.name)), "{text}");
+        settings::set_number(setting.name, before).unwrap();
+    }
+    assert!(settings::all().any(|setting| setting.unit == Unit::Bytes));
+    assert_eq!(settings::get("limti").unwrap_err().kind(), SettingErrorKind::Unknown);
+    assert_eq!(settings::set("limti", "1").unwrap_err().kind(), SettingErrorKind::Unknown);
+}
+
+#[test]
+fn nothing_is_released_once_reports_are_switched_off() {
+    let _alone = alone();
+    settings::set("report", "0").unwrap();
+    burst();
+    let idle = weir::heap::usage().idle_bytes;
+    assert!(idle > 32 << 20 && !weir::heap::trim(), "{idle}");
+    assert!(weir::heap::usage().idle_bytes >= idle);
+    settings::set("report", "1").unwrap();
+    wait_until("idle memory to be released", || {
+        weir::heap::trim();
+        weir::heap::usage().idle_bytes < idle / 2
+    });
+}
+
+#[test]
+fn a_change_of_what_is_armed_replaces_the_thread_that_armed_it() {
+    let _alone = alone();
+    wait_until("a background thread", || {
+        burst();
+        weir::stats::process().background_thread
+    });
+    let before = background_threads();
+    assert_eq!(before.len(), 1);
+    settings::set("headroom_percent", "10").unwrap();
+    assert!(background_threads() != before, "the thread that armed the former value is still there");
+    wait_until("another thread", || {
+        burst();
+        background_threads().len() == 1 && weir::stats::process().background_thread
+    });
+    settings::set("headroom_percent", "5").unwrap();
+}

@@ -1,0 +1,35 @@
+//! The figures of the process and of its caches.
+
+use weir::ObjectCache;
+
+#[test]
+fn a_trim_is_counted_as_one() {
+    let before = weir::stats::process();
+    let usage = weir::heap::usage();
+    let blocks: Vec<_> = (0..1000).map(|_| weir::heap::alloc_zeroed(16 << 10)).collect();
+    assert!(weir::heap::usage().used_bytes >= usage.used_bytes + (16 << 20) - (1 << 20));
+    for block in blocks {
+        // SAFETY: allocated above, and freed once.
+        unsafe { weir::heap::free(block) };
+    }
+    while weir::heap::trim() {}
+    let after = weir::stats::process();
+    let released = |stats: &weir::stats::ProcessStats| stats.released_trim_bytes + stats.released_idle_bytes;
+    assert!(released(&after) > released(&before), "{before:?} {after:?}");
+}
+
+#[test]
+fn caches_are_listed_by_number_with_what_they_hold() {
+    let cache = ObjectCache::<[u64; 10]>::new("listed").unwrap();
+    let held: Vec<_> = (0..100).map(|i| cache.alloc([i; 10]).unwrap()).collect();
+    let numbers: Vec<_> = weir::stats::caches().map(|cache| cache.number).collect();
+    assert!(numbers.len() >= 73 && numbers.is_sorted());
+    let found = weir::stats::caches().find(|cache| cache.name() == "listed").unwrap();
+    assert_eq!((found.used, found.object_bytes, found.limit), (100, 80, None));
+    assert_eq!(found.slab_bytes / 80 / (found.used + found.free()), 1, "{found:?}");
+    assert!(weir::stats::caches().any(|cache| cache.name() == "malloc 64" && cache.object_bytes == 64));
+    drop(held);
+    // A free that was interrupted between its count and its commit is counted twice.
+    assert!(cache.stats().used == 0 && (100..120).contains(&cache.stats().allocations));
+    assert!(cache.stats().to_string().starts_with("listed"));
+}
