@@ -151,6 +151,22 @@ fn lines_come_at_intervals() {
 }
 
 #[test]
+fn where_the_memory_is_has_the_words_of_the_header() {
+    let Some(bench) = Bench::new() else { return };
+    let json = bench.dir.path().join("out.json");
+    let output = bench.run(&["--stats-interval", "100ms", "--json", json.to_str().unwrap(), "--", "sleep", "0.5"]);
+    let words = "live 5.0 MiB, idle 6.0 MiB, fragmented 7.0 MiB, metadata 8.0 MiB";
+    let text = stderr(&output);
+    assert!(text.contains(&format!("in 1 process, {words}, given back")), "{text}");
+    assert!(text.contains(&format!("heap             {words} at the last sample")), "{text}");
+    let value: serde_json::Value = serde_json::from_slice(&std::fs::read(json).unwrap()).unwrap();
+    for heap in [&value["last_heap"], &value["peak"]["heap"]] {
+        let of = |name: &str| heap[name].as_u64().unwrap() >> 20;
+        assert_eq!(["live_bytes", "idle_bytes", "fragmented_bytes", "metadata_bytes"].map(of), [5, 6, 7, 8]);
+    }
+}
+
+#[test]
 fn signals_reach_the_program() {
     let Some(bench) = Bench::new() else { return };
     for (signal, name, status) in [(libc::SIGTERM, "TERM", 5), (libc::SIGUSR1, "USR1", 6), (libc::SIGINT, "INT", 7)] {

@@ -14,13 +14,16 @@ const STATS: &str = "stats.";
 type Figure = fn(&Usage) -> usize;
 
 /// The figures that can be read, by their names behind [`STATS`].
-const FIGURES: [(&str, Figure); 6] = [
-    ("used_bytes", |usage| usage.used_bytes),
+const FIGURES: [(&str, Figure); 9] = [
+    ("live_bytes", |usage| usage.live_bytes),
     ("idle_bytes", |usage| usage.idle_bytes),
-    ("heap_bytes", |usage| usage.heap_bytes),
+    ("fragmented_bytes", |usage| usage.fragmented_bytes),
+    ("metadata_bytes", |usage| usage.metadata_bytes),
+    ("untouched_bytes", |usage| usage.untouched_bytes),
+    ("resident_bytes", Usage::resident_bytes),
     ("mapped_bytes", |usage| usage.mapped_bytes),
     ("mapped_count", |usage| usage.mapped_count),
-    ("metadata_bytes", |usage| usage.metadata_bytes),
+    ("address_space_bytes", |usage| usage.address_space_bytes),
 ];
 
 /// Bytes of every value.

@@ -38,34 +38,33 @@ pub type MallInfo = MallInfoOf<c_int>;
 /// The result of `mallinfo2`.
 pub type MallInfo2 = MallInfoOf<usize>;
 
-/// Says the heap's usage in glibc's words, which add up as glibc's do: `arena`, the pages that are in use or idle, is
-/// `uordblks` and `fordblks`. Objects that wait in a CPU's bucket are counted as glibc counts its fastbins: in `smblks`
-/// and `fsmblks`, and in `fordblks` too. Free pages count as one block.
+/// Says the heap's usage in glibc's words, which add up as glibc's do: `arena` is `uordblks` and `fordblks`; what is live is
+/// `uordblks` and `hblkhd`, in blocks that have no mapping of their own and in those that have. `fordblks` is what is idle
+/// or fragmented. Objects that wait in a CPU's bucket are counted as glibc counts its fastbins: in `smblks` and
+/// `fsmblks`, and in `fordblks` too. Free pages count as one block.
 fn describe<T>(convert: impl Fn(usize) -> T) -> MallInfoOf<T> {
     let usage = heap::usage();
-    // In one bucket of a CPU or another; in depots and slabs. Blocks, and their bytes.
-    let (mut fast, mut fast_bytes, mut rest, mut rest_bytes) = (0, 0, 0, 0);
+    // In one bucket of a CPU or another, blocks and bytes; in depots and slabs, blocks.
+    let (mut fast, mut fast_bytes, mut rest) = (0, 0, 0);
     each_used(|cache| {
-        let others = cache.free_depot + cache.free_slab;
         fast += cache.free_cpu;
         fast_bytes += cache.free_cpu * cache.size;
-        rest += others;
-        rest_bytes += others * cache.size;
+        rest += cache.free_depot + cache.free_slab;
     });
-    let arena = usage.used_bytes + usage.idle_bytes;
+    let free = usage.idle_bytes + usage.fragmented_bytes;
     // Other threads may have gone on between one number and the next.
-    let used = usage.used_bytes.saturating_sub(fast_bytes + rest_bytes);
+    let used = usage.live_bytes.saturating_sub(usage.mapped_bytes);
     MallInfoOf {
-        arena: convert(arena),
+        arena: convert(used + free),
         ordblks: convert(rest + usize::from(usage.idle_bytes > 0)),
         smblks: convert(fast),
         hblks: convert(usage.mapped_count),
         hblkhd: convert(usage.mapped_bytes),
         usmblks: convert(0),
-        fsmblks: convert(fast_bytes.min(arena - used)),
+        fsmblks: convert(fast_bytes.min(free)),
         uordblks: convert(used),
-        fordblks: convert(arena - used),
-        // What a trim would return: here, unlike in glibc, all free pages.
+        fordblks: convert(free),
+        // What a trim would release: here, unlike in glibc, all that is idle.
         keepcost: convert(usage.idle_bytes),
     }
 }
@@ -94,14 +93,16 @@ pub unsafe fn malloc_info(options: c_int, stream: *mut c_void) -> c_int {
     let usage = heap::usage();
     let mut xml = Text::<2048>::new();
     xml.str("<malloc version=\"1\">\n");
-    total(&mut xml, "rest", None, usage.idle_bytes);
+    total(&mut xml, "rest", None, usage.idle_bytes + usage.fragmented_bytes);
     total(&mut xml, "mmap", Some(usage.mapped_count), usage.mapped_bytes);
     for (element, kind, size) in [
-        ("system", "current", usage.heap_bytes + usage.mapped_bytes),
-        ("aspace", "total", usage.heap_bytes + usage.mapped_bytes),
-        ("weir", "used", usage.used_bytes),
+        ("system", "current", usage.resident_bytes()),
+        ("aspace", "total", usage.address_space_bytes + usage.mapped_bytes),
+        ("weir", "live", usage.live_bytes),
         ("weir", "idle", usage.idle_bytes),
+        ("weir", "fragmented", usage.fragmented_bytes),
         ("weir", "metadata", usage.metadata_bytes),
+        ("weir", "untouched", usage.untouched_bytes),
     ] {
         xml.str("<").str(element).str(" type=\"").str(kind).str("\" size=\"").number(size).str("\"/>\n");
     }
@@ -170,12 +171,15 @@ pub fn malloc_stats() {
     let usage = heap::usage();
     let mut lines = Text::<1024>::new();
     for (name, value) in [
-        ("heap bytes     = ", usage.heap_bytes),
-        ("in use bytes   = ", usage.used_bytes),
-        ("idle bytes     = ", usage.idle_bytes),
-        ("metadata bytes = ", usage.metadata_bytes),
-        ("mmap regions   = ", usage.mapped_count),
-        ("mmap bytes     = ", usage.mapped_bytes),
+        ("live bytes          = ", usage.live_bytes),
+        ("idle bytes          = ", usage.idle_bytes),
+        ("fragmented bytes    = ", usage.fragmented_bytes),
+        ("metadata bytes      = ", usage.metadata_bytes),
+        ("untouched bytes     = ", usage.untouched_bytes),
+        ("resident bytes      = ", usage.resident_bytes()),
+        ("mmap regions        = ", usage.mapped_count),
+        ("mmap bytes          = ", usage.mapped_bytes),
+        ("address space bytes = ", usage.address_space_bytes),
     ] {
         lines.str(name).number(value).str("\n");
     }

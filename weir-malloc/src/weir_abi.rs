@@ -9,12 +9,14 @@ use weir::heap;
 /// `struct weir_usage`.
 #[repr(C)]
 pub struct Usage {
-    used_bytes: usize,
+    live_bytes: usize,
     idle_bytes: usize,
-    heap_bytes: usize,
+    address_space_bytes: usize,
     mapped_bytes: usize,
     mapped_count: usize,
     metadata_bytes: usize,
+    fragmented_bytes: usize,
+    untouched_bytes: usize,
 }
 
 /// `weir_version`: the library's version as text, such as "0.1.0".
@@ -35,12 +37,14 @@ pub unsafe fn usage(out: *mut Usage, size: usize) -> c_int {
     }
     let usage = heap::usage();
     let answer = Usage {
-        used_bytes: usage.used_bytes,
+        live_bytes: usage.live_bytes,
         idle_bytes: usage.idle_bytes,
-        heap_bytes: usage.heap_bytes,
+        address_space_bytes: usage.address_space_bytes,
         mapped_bytes: usage.mapped_bytes,
         mapped_count: usage.mapped_count,
         metadata_bytes: usage.metadata_bytes,
+        fragmented_bytes: usage.fragmented_bytes,
+        untouched_bytes: usage.untouched_bytes,
     };
     // SAFETY: the caller's promise: `size` bytes at `out` may be written.
     unsafe { fill(out.cast(), size, &answer) };

@@ -16,7 +16,7 @@ use crate::heap;
 ///
 /// let words: Vec<String> = (0..1000).map(|n| n.to_string()).collect();
 /// assert_eq!(words.concat().len(), 2890);
-/// assert!(weir::heap::usage().used_bytes > 0);
+/// assert!(weir::heap::usage().live_bytes > 0);
 /// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Weir;

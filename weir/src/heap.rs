@@ -112,40 +112,59 @@ pub fn trim() -> bool {
     calls::trim() > 0
 }
 
-/// What the heap holds, in bytes (and the number of blocks mapped on their own). The numbers are read one after another
-/// while other threads go on.
+/// Where the memory is, in bytes (and the number of blocks mapped on their own). The figures are gathered while other
+/// threads go on: they are exact as long as nothing is allocated or freed.
+///
+/// Live, idle, fragmented and metadata, less what is untouched, are what is resident of Weir
+/// ([`Usage::resident_bytes`]). The rest of the process's resident set is not Weir's: code and data, stacks, other mappings,
+/// and memory of the program's own [zones](crate::zone), which [`Zone::usage`](crate::Zone::usage) tells of.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Usage {
-    /// Pages handed out to slabs and large runs, bytes.
-    pub used_bytes: usize,
-    /// Free pages that are still resident, bytes.
+    /// Blocks and objects that the program holds, at their usable sizes.
+    pub live_bytes: usize,
+    /// Free and resident, and can be released: free pages, free objects in CPUs' buckets and depots, and blocks kept for
+    /// a while after they were freed.
     pub idle_bytes: usize,
-    /// Blocks so large that each has a mapping of its own, bytes.
-    pub mapped_bytes: usize,
-    /// Address space that the heap has grown to, outside those mappings, bytes.
-    pub heap_bytes: usize,
-    /// Weir's own state, bytes.
+    /// Free and resident, and cannot be released: objects in use are on the same pages.
+    pub fragmented_bytes: usize,
+    /// Weir's own state that is resident.
     pub metadata_bytes: usize,
-    /// Blocks mapped on their own, a count.
+    /// Of what is live (or in a CPU's bucket): not resident, as the program never touched it, or as it was swapped out.
+    pub untouched_bytes: usize,
+    /// Of what is live: blocks so large that each has a mapping of its own.
+    pub mapped_bytes: usize,
+    /// Such blocks, a count.
     pub mapped_count: usize,
+    /// Address space that the heap has grown to, outside those mappings, resident or not.
+    pub address_space_bytes: usize,
 }
 
-/// What the heap holds now.
+impl Usage {
+    /// What is resident of Weir.
+    pub fn resident_bytes(&self) -> usize {
+        let parts = self.live_bytes + self.idle_bytes + self.fragmented_bytes + self.metadata_bytes;
+        parts.saturating_sub(self.untouched_bytes)
+    }
+}
+
+/// Where the memory is now. It takes about 2 us for each 2 MiB of the heap: the kernel is asked what is resident.
 ///
 /// ```
 /// let usage = weir::heap::usage();
-/// println!("{} KiB in use, {} KiB idle", usage.used_bytes >> 10, usage.idle_bytes >> 10);
+/// println!("{} KiB live, {} KiB idle", usage.live_bytes >> 10, usage.idle_bytes >> 10);
 /// ```
 pub fn usage() -> Usage {
-    calls::publish();
     let read = |counter: &AtomicU64| counter.load(Relaxed) as usize;
+    let usage = calls::usage();
     Usage {
-        used_bytes: read(&STATS.used_bytes),
-        idle_bytes: read(&STATS.idle_bytes),
+        live_bytes: usage.live,
+        idle_bytes: usage.idle,
+        fragmented_bytes: usage.fragmented,
+        metadata_bytes: usage.metadata,
+        untouched_bytes: usage.untouched,
         mapped_bytes: read(&STATS.mapped_bytes),
-        heap_bytes: read(&STATS.heap_bytes),
-        metadata_bytes: read(&STATS.metadata_bytes),
         mapped_count: calls::mapped_count(),
+        address_space_bytes: read(&STATS.address_bytes),
     }
 }

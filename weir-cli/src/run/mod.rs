@@ -1,5 +1,6 @@
 //! `weir run`: a program with Weir as its malloc, watched from outside.
 
+mod heap_bytes;
 mod sampler;
 mod summary;
 mod trace;
@@ -90,6 +91,7 @@ fn summarise(
         peak: sampler.peak.unwrap_or_default(),
         last_resident_bytes: sampler.last.as_ref().map(|last| last.bytes),
         last_processes: sampler.last.as_ref().map_or(0, |last| last.processes),
+        last_heap: sampler.last.as_ref().map(|last| last.heap),
         left_running: sampler.tree.alive(),
         limit: options.limit.map(|limit| sampler.excess.of(limit, counted)),
         without_weir: sampler.without,

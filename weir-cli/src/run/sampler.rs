@@ -7,6 +7,7 @@
 //!
 //! Samples take at most a twentieth of one CPU's time: the longer one took, the longer until the next.
 
+use super::heap_bytes::HeapBytes;
 use crate::processes::loaded::{self, LibraryState};
 use crate::processes::stats_file::StatsFile;
 use crate::processes::tree::{ProcessMemory, ProcessTree};
@@ -36,6 +37,8 @@ pub struct ResidentSum {
     /// Processes among them of which all that is resident counts, shared or not.
     pub by_rss: usize,
     pub largest: Vec<ProcessMemory>,
+    /// Of those on Weir, by their counters.
+    pub heap: HeapBytes,
 }
 
 /// By how much the limit, which holds for each process, was exceeded.
@@ -155,6 +158,7 @@ impl Sampler {
         self.known = now;
         if sum.processes > 0 {
             sum.largest = self.largest();
+            sum.heap = HeapBytes::of(stats, &self.inner_pids());
             self.note_sum(sum, risen);
         }
         if above && let Some(before) = self.before {
@@ -215,7 +219,7 @@ impl Sampler {
     }
 
     /// The processes of the last sample, by the ids of their own PID namespaces.
-    pub fn inner_pids(&self) -> HashSet<u32> {
+    fn inner_pids(&self) -> HashSet<u32> {
         self.known.values().map(|known| known.inner_pid as u32).collect()
     }
 }
@@ -276,7 +280,7 @@ fn sample_process(
 /// Whether all that the process counted in its page is that it never allocated.
 fn has_own_malloc(known: &ProcessRecord, stats: &StatsFile) -> bool {
     let mut pages = stats.pages().filter(|page| page.pid.load(Relaxed) == known.inner_pid as u32).peekable();
-    pages.peek().is_some() && pages.all(|page| page.heap_bytes.load(Relaxed) + page.mapped_bytes.load(Relaxed) == 0)
+    pages.peek().is_some() && pages.all(|page| page.address_bytes.load(Relaxed) + page.mapped_bytes.load(Relaxed) == 0)
 }
 
 /// Resident bytes, and the process's part of them.

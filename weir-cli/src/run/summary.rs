@@ -1,5 +1,6 @@
 //! The result of a run: the counters of all its processes, added up.
 
+use super::heap_bytes::HeapBytes;
 use super::sampler::{ExcludedProcess, LimitReport, ResidentSum};
 use crate::base::units::{bytes, nanoseconds};
 use crate::processes::stats_file::StatsFile;
@@ -47,14 +48,6 @@ pub struct Totals {
     pub free_hit_rate: Option<f64>,
     /// The same of allocations.
     pub alloc_hit_rate: Option<f64>,
-}
-
-/// Bytes that processes which are still there use now, and hold idle but resident.
-pub fn now(file: &StatsFile, alive: &HashSet<u32>) -> (u64, u64) {
-    file.pages().filter(|page| alive.contains(&page.pid.load(Relaxed))).fold((0, 0), |(used, idle), page| {
-        let in_use = page.used_bytes.load(Relaxed).saturating_add(page.mapped_bytes.load(Relaxed));
-        (used + in_use, idle + page.idle_bytes.load(Relaxed))
-    })
 }
 
 /// `1 process`, `2 processes`.
@@ -166,6 +159,8 @@ pub struct Summary {
     pub last_resident_bytes: Option<u64>,
     /// Processes at the last sample.
     pub last_processes: usize,
+    /// Where the memory of the heaps was at the last sample.
+    pub last_heap: Option<HeapBytes>,
     /// Processes that went on when the program had ended.
     pub left_running: Vec<ProcessMemory>,
     pub limit: Option<LimitReport>,
@@ -220,6 +215,9 @@ impl fmt::Display for Summary {
         }
         if t.processes == 0 {
             return line(f, "processes", "none that used Weir".into());
+        }
+        if let Some(heap) = self.last_heap.filter(|heap| heap.live_bytes > 0) {
+            line(f, "heap", format!("{heap} at the last sample"))?;
         }
         let g = &t.given_back_bytes;
         let causes = [("idle", g.idle), ("pressure", g.pressure), ("limit", g.limit), ("asked for", g.asked)];

@@ -72,6 +72,7 @@ mod tests {
             peak: ResidentSum { processes: 3, ..ResidentSum::default() },
             last_resident_bytes: last,
             last_processes: 1,
+            last_heap: None,
             left_running: Vec::new(),
             limit: None,
             without_weir: Vec::new(),

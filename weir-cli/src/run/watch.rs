@@ -1,5 +1,6 @@
 //! Watching the program's processes until they end.
 
+use super::heap_bytes::HeapBytes;
 use super::sampler::Sampler;
 use super::summary::{self, Totals};
 use super::trace::{self, Trace};
@@ -84,17 +85,17 @@ impl Watching<'_> {
 
     fn print_line(&self, started: Instant) {
         let t = Totals::of(self.stats);
-        let (used, idle) = summary::now(self.stats, &self.sampler.inner_pids());
         let g = &t.given_back_bytes;
-        let (resident, processes) =
-            self.sampler.last.as_ref().map_or(("-".into(), 0), |s| (bytes(s.bytes), s.processes));
+        let (resident, processes, heap) = self
+            .sampler
+            .last
+            .as_ref()
+            .map_or(("-".into(), 0, HeapBytes::default()), |s| (bytes(s.bytes), s.processes, s.heap));
         output::say(format_args!(
-            "weir: {:.1} s: resident {resident} in {}, used {}, idle {}, given back {} idle + {} pressure + {} limit, \
+            "weir: {:.1} s: resident {resident} in {}, {heap}, given back {} idle + {} pressure + {} limit, \
              {} pressure events\n",
             started.elapsed().as_secs_f64(),
             summary::count(processes as u64),
-            bytes(used),
-            bytes(idle),
             bytes(g.idle),
             bytes(g.pressure),
             bytes(g.limit),

@@ -1,10 +1,12 @@
 //! What the tests of `weir run` share: a stand-in for the library, and a program that is watched.
 #![allow(dead_code, reason = "each test file uses its part")]
 
+use std::mem::offset_of;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::time::{Duration, Instant};
+use weir_core::telemetry::stats::{Stats, VERSION};
 
 /// A directory with a shared library that does nothing, or with one that takes a statistics page.
 pub struct Bench {
@@ -12,7 +14,8 @@ pub struct Bench {
     pub library: PathBuf,
 }
 
-/// Claims a page as Weir does, and counts a little.
+/// Claims a page as Weir does, and counts a little. `VERSION` and `LIVE` (the offset of four figures in a row) are
+/// replaced.
 const STAND_IN: &str = r#"
 #include <fcntl.h>
 #include <stdint.h>
@@ -28,12 +31,14 @@ __attribute__((constructor)) static void begin(void) {
     uint64_t slot = __atomic_fetch_add(first + 2, 1, __ATOMIC_SEQ_CST);
     char *page = mmap(0, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 4096 * slot);
     close(fd);
-    uint32_t version = 3;
+    uint32_t version = VERSION;
     memcpy(page + 8, &version, 4);
     uint32_t pid = getpid();
     memcpy(page + 12, &pid, 4);
     uint64_t given = 3 << 20;
     memcpy(page + 24, &given, 8);
+    uint64_t live_idle_fragmented_metadata[4] = {5 << 20, 6 << 20, 7 << 20, 8 << 20};
+    memcpy(page + LIVE, live_idle_fragmented_metadata, 32);
     memcpy(page, "weirstat", 8);
 }
 "#;
@@ -52,7 +57,9 @@ pub fn compile(dir: &Path, name: &str, source: &str, flags: &[&str]) -> Option<P
 impl Bench {
     pub fn new() -> Option<Self> {
         let dir = tempfile::tempdir().unwrap();
-        let library = compile(dir.path(), "libstandin.so", STAND_IN, &["-shared", "-fPIC"])?;
+        let live = offset_of!(Stats, live_bytes).to_string();
+        let source = STAND_IN.replace("VERSION", &VERSION.to_string()).replace("LIVE", &live);
+        let library = compile(dir.path(), "libstandin.so", &source, &["-shared", "-fPIC"])?;
         Some(Self { dir, library })
     }
 

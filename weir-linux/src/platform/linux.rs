@@ -239,6 +239,22 @@ impl Memory for Linux {
         Some(pages.iter().filter(|&&page| page & 1 == 1).count())
     }
 
+    fn resident_pages(&self, run: Run) -> Option<[u64; PAGEBLOCK_PAGES / 64]> {
+        let mut bytes = [0u8; PAGEBLOCK_PAGES];
+        let found = mman::mincore(run.addr as *mut u8, bytes.get_mut(..run.len / PAGE)?, PAGE);
+        match found {
+            Ok(()) => {}
+            // Unmapped by the time of the call: what was written of the answer before that says nothing.
+            Err(Errno::ENOMEM) => bytes.fill(0),
+            // Refused, as by a sandbox.
+            Err(_) => return None,
+        }
+        let word = |bytes: &[u8]| bytes.iter().rev().fold(0, |word, &page| word << 1 | u64::from(page & 1));
+        let mut words = [0; PAGEBLOCK_PAGES / 64];
+        words.iter_mut().zip(bytes.chunks(64)).for_each(|(to, bytes)| *to = word(bytes));
+        Some(words)
+    }
+
     fn huge_on_touch(&self) -> bool {
         self.huge_on_touch.load(Relaxed)
     }

@@ -96,9 +96,9 @@ pub fn trim() -> usize {
     HEAP.trim()
 }
 
-/// [`weir_core::heap::Heap::publish`].
-pub fn publish() {
-    HEAP.publish();
+/// [`weir_core::heap::Heap::usage`].
+pub fn usage() -> weir_core::reclaim::Usage {
+    HEAP.usage()
 }
 
 /// [`weir_core::heap::Heap::mapped_count`].

@@ -364,8 +364,8 @@ impl Suspend for Suspended {
 
 /// Whether a thread is wanted, and the heap is worth it.
 fn is_worth_a_thread() -> bool {
-    let heap = STATS.heap_bytes.load(Relaxed) + STATS.mapped_bytes.load(Relaxed);
-    let held = STATS.used_bytes.load(Relaxed).max(heap / 8).max(STATS.zone_bytes.load(Relaxed));
+    let heap = STATS.address_bytes.load(Relaxed) + STATS.mapped_bytes.load(Relaxed);
+    let held = STATS.page_bytes.load(Relaxed).max(heap / 8).max(STATS.zone_bytes.load(Relaxed));
     is_wanted() && held >= TUNABLES.background_start.get()
 }
 

@@ -168,7 +168,10 @@ impl Loop<'_> {
         }
         // What cannot notify is not worth reading for a heap that has nothing to release.
         let is_silent = schedule.rest.is_empty && self.sources.is_deaf();
-        match STATS.used_bytes.load(Relaxed) + STATS.idle_bytes.load(Relaxed) {
+        // What counts as resident, but for blocks mapped on their own that are in use.
+        let resident = [&STATS.live_bytes, &STATS.idle_bytes, &STATS.fragmented_bytes];
+        let resident = resident.iter().map(|bytes| bytes.load(Relaxed)).sum::<u64>();
+        match resident.saturating_sub(STATS.mapped_bytes.load(Relaxed)) {
             WORTH_HEARING.. if !is_silent => Heat::Resting,
             _ => Heat::Cold,
         }

@@ -56,17 +56,17 @@ static void refused(void) {
     CHECK(ctl("report_batch", &value, &size, &huge, 8) == ERANGE && value == 7 && value_of("report_batch") == 16);
     uint64_t none = 0;
     CHECK(ctl("report_batch", NULL, NULL, &none, 8) == ERANGE);
-    CHECK(ctl("stats.used_bytes", &value, &size, &ten, 8) == EPERM && value == 7);
+    CHECK(ctl("stats.live_bytes", &value, &size, &ten, 8) == EPERM && value == 7);
 }
 
 static void figures(void) {
     struct weir_usage all;
     void *block = memset(malloc(3 << 20), 1, 3 << 20), *mapped = memset(malloc(64 << 20), 1, 64 << 20);
     CHECK(usage(&all, sizeof all) == 0);
-    CHECK(value_of("stats.used_bytes") >= (3 << 20) && all.used_bytes >= (3 << 20));
+    CHECK(value_of("stats.live_bytes") >= (3 << 20) && all.live_bytes >= (3 << 20));
     CHECK(value_of("stats.mapped_count") == all.mapped_count && all.mapped_count == 1);
     CHECK(value_of("stats.mapped_bytes") == all.mapped_bytes && all.mapped_bytes >= (64 << 20));
-    CHECK(value_of("stats.heap_bytes") == all.heap_bytes && value_of("stats.metadata_bytes") == all.metadata_bytes);
+    CHECK(value_of("stats.address_space_bytes") == all.address_space_bytes && value_of("stats.metadata_bytes") == all.metadata_bytes);
     /* The effect of a setting is there when the call returns. */
     uint64_t off = 0, on = 1;
     CHECK(ctl("report", NULL, NULL, &off, sizeof off) == 0);
