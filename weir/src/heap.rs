@@ -148,7 +148,8 @@ impl Usage {
     }
 }
 
-/// Where the memory is now. It takes about 2 us for each 2 MiB of the heap: the kernel is asked what is resident.
+/// Where the memory is now. It takes a few microseconds for each 2 MiB of the heap: the kernel is asked what is
+/// resident.
 ///
 /// ```
 /// let usage = weir::heap::usage();

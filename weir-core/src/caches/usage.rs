@@ -46,7 +46,7 @@ impl<P: Platform> Caches<P> {
         }
         let cached = self.cached_bytes().min(walk.slabs.out);
         let slabs = walk.slabs;
-        let in_use = slabs.out - slabs.out_untouched;
+        let in_use = slabs.out.saturating_sub(slabs.out_untouched);
         *usage += Usage {
             live: slabs.out - cached + walk.runs,
             idle: walk.free + slabs.free_resident + cached,
@@ -143,7 +143,7 @@ impl<P: Platform> Caches<P> {
                     continue;
                 };
                 cached += in_depot + slabs.isolated;
-                out += slabs.slabs * usize::from(g.objects) - slabs.free;
+                out += (slabs.slabs * usize::from(g.objects)).saturating_sub(slabs.free);
                 empty += slabs.empty * usize::from(g.pages) * PAGE;
                 resident += slabs.resident_bytes(&g);
                 figures.slabs += slabs.slabs * usize::from(g.pages) * PAGE;

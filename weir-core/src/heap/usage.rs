@@ -22,7 +22,7 @@ impl NextMeasure {
 }
 
 impl<P: Platform> Heap<P> {
-    /// Where the memory is now. O(pages of the heap), with a system call for each pageblock (2 MiB, about 2 us); nothing
+    /// Where the memory is now. O(pages of the heap), with a system call for each pageblock (2 MiB; a few us with its slabs); nothing
     /// waits for it but what needs the same lock as a look at one pageblock or slab does.
     pub fn usage(&self) -> Usage {
         let mut usage = Usage::default();

@@ -7,7 +7,7 @@
 //! | **idle** | free and resident, and can be released: free pages (also whole ones inside slabs), objects in CPUs' buckets and depots, retained blocks |
 //! | **fragmented** | free and resident, and cannot be released: free objects on pages that also hold an object in use, and what is left over of such pages |
 //! | **metadata** | resident and Weir's own: class maps, descriptors, pageblocks, CPUs' buckets, the memory of depots' buckets, tables |
-//! | **untouched** | of *live*, and of objects in buckets and depots: bytes on pages that are not resident, mostly as the program never touched them |
+//! | **untouched** | of *live*, and of objects in buckets and depots: bytes on pages that are not resident: the program never touched them, or they were swapped out |
 //!
 //! live + idle + fragmented + metadata - untouched = what is resident of Weir ([`Usage::resident`]). The resident set of the
 //! process less that is not Weir's: code and data (the heap's own fixed tables are in the data segment), stacks, other
@@ -31,7 +31,7 @@ pub struct Usage {
     pub fragmented: usize,
     /// Resident, and Weir's own.
     pub metadata: usize,
-    /// Of what is live (or in a bucket): not resident.
+    /// Of what is live (or in a bucket): not resident, as it was never touched or was swapped out.
     pub untouched: usize,
 }
 

@@ -13,6 +13,7 @@ pub(crate) struct Sum {
     pub(crate) free: usize,
     pub(crate) listed: usize,
     pub(crate) empty: usize,
+    pub(crate) reported: usize,
 }
 
 impl Sum {
@@ -21,6 +22,7 @@ impl Sum {
         self.free += other.free;
         self.listed += other.listed;
         self.empty += other.empty;
+        self.reported += other.reported;
     }
 }
 
@@ -41,6 +43,7 @@ pub(crate) fn audit_slab(window: &Window, g: &Geometry, page: u32, sum: &mut Sum
     sum.free += free as usize;
     sum.listed += usize::from(free > 0);
     sum.empty += usize::from(free == u32::from(g.objects));
+    sum.reported += slab.reported().count_ones() as usize;
     Ok(slab.page)
 }
 
@@ -66,6 +69,7 @@ impl SlabLists {
                 (prev, page, listed) = (page, slab.get(0), listed + 1);
             }
         }
-        Ok(Sum { slabs: self.slabs, free: self.free, listed, empty: self.empty })
+        check(self.isolated == 0, "objects isolated, and no batch in flight", self.isolated)?;
+        Ok(Sum { slabs: self.slabs, free: self.free, listed, empty: self.empty, reported: self.reported })
     }
 }

@@ -51,11 +51,16 @@ impl SlabLists {
         }
         let all = u32::MAX >> (32 - u32::from(g.pages));
         let resident = all & resident.unwrap_or(!slab.reported());
-        let free = slab.free_pages(g);
+        let free = match slab.free() {
+            0 => 0,
+            free if free == u32::from(g.objects) => all,
+            _ => slab.free_pages(g),
+        };
         let gone = all & !resident & !free;
         let bytes = |pages: u32| pages.count_ones() as usize * PAGE;
         Some(SlabUsage {
-            out: (usize::from(g.objects) - slab.free() as usize) * g.size as usize,
+            // Saturating: the number may have become another cache's since its geometry was read.
+            out: usize::from(g.objects).saturating_sub(slab.free() as usize) * g.size as usize,
             out_untouched: if gone == 0 { 0 } else { slab.bytes_out_on(g, gone) },
             resident: bytes(resident),
             free_resident: bytes(resident & free),
