@@ -57,9 +57,9 @@ struct weir_usage {
 };
 
 /*
- * Fills *usage, which takes a few microseconds for each 2 MiB of the heap: the kernel is asked what is resident. `size` is sizeof(struct weir_usage) as the caller was compiled with it: the structure may grow at its
- * end, and fields that the library does not have are set to zero. Returns 0; or -1 with errno EINVAL if usage is NULL
- * or size is 0.
+ * Fills *usage. That takes a few microseconds for each 2 MiB of the heap, as the kernel is asked what is resident.
+ * `size` is sizeof(struct weir_usage) as the caller was compiled with it: the structure may grow at its end, and fields
+ * that the library does not have are set to zero. Returns 0; or -1 with errno EINVAL if usage is NULL or size is 0.
  */
 int weir_usage(struct weir_usage *usage, size_t size);
 

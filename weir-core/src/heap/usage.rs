@@ -22,8 +22,8 @@ impl NextMeasure {
 }
 
 impl<P: Platform> Heap<P> {
-    /// Where the memory is now. O(pages of the heap), with a system call for each pageblock (2 MiB; a few us with its slabs); nothing
-    /// waits for it but what needs the same lock as a look at one pageblock or slab does.
+    /// Where the memory is now. O(pages of the heap), with a system call for each pageblock (2 MiB; a few us with its
+    /// slabs). No lock is held for longer than one pageblock or slab is looked at.
     pub fn usage(&self) -> Usage {
         let mut usage = Usage::default();
         self.with_reclaimables(|all| all.iter().for_each(|part| part.add_usage(&mut usage)));

@@ -5,7 +5,7 @@
 //! |---|---|
 //! | **live** | objects, runs and blocks that the program holds, at their usable sizes |
 //! | **idle** | free and resident, and can be released: free pages (also whole ones inside slabs), objects in CPUs' buckets and depots, retained blocks |
-//! | **fragmented** | free and resident, and cannot be released: free objects on pages that also hold an object in use, and what is left over of such pages |
+//! | **fragmented** | free and resident, and cannot be released: free objects on pages that also hold an object in use (or in a bucket or depot), and what is left over of such pages |
 //! | **metadata** | resident and Weir's own: class maps, descriptors, pageblocks, CPUs' buckets, the memory of depots' buckets, tables |
 //! | **untouched** | of *live*, and of objects in buckets and depots: bytes on pages that are not resident: the program never touched them, or they were swapped out |
 //!

@@ -2,17 +2,18 @@
 
 use std::collections::HashMap;
 use std::sync::Mutex;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use proptest::prelude::*;
 use weir_core::base::cause::Cause;
 use weir_core::base::level::Level;
-use weir_core::base::units::PAGE;
+use weir_core::base::units::{PAGE, PAGEBLOCK};
+use weir_core::caches::user_cache::Spec;
 use weir_core::platform::{Diagnostics, Memory};
 use weir_core::reclaim::Usage;
 use weir_core::telemetry::stats::Stats;
 
-use crate::fake::Fake;
+use crate::fake::{Fake, run_on};
 use crate::held::World;
 use crate::model::{Step, apply, config, step, variant, world};
 
@@ -231,4 +232,80 @@ fn isolated_memory_is_not_live() {
     assert!(seen.iter().skip(1).all(|usage| usage.live == before.live && usage.untouched == 0), "{seen:#?}");
     assert!(seen.windows(2).all(|pair| pair[1].resident() <= pair[0].resident()), "{seen:#?}");
     assert_eq!(heap.platform().take_misuses(), []);
+}
+
+/// Of a very long block some pageblocks are looked at, at equal distances.
+#[test]
+fn a_very_long_block_is_measured_by_samples() {
+    const GIB: usize = 1 << 30;
+    let world = World::new(Fake::new());
+    let block = world.heap.alloc(17 * GIB);
+    assert!(!block.is_null());
+    assert_eq!((world.heap.usage().live, world.heap.usage().untouched), (17 * GIB, 17 * GIB));
+    // A page of each pageblock of the first 3 GiB.
+    // SAFETY: inside the block.
+    (0..3 * GIB).step_by(PAGEBLOCK).for_each(|at| unsafe { block.add(at).write(1) });
+    let usage = world.heap.usage();
+    assert_eq!(usage.live - usage.untouched, 3 * GIB / PAGEBLOCK * PAGE);
+    // SAFETY: allocated above, not used any more.
+    unsafe { world.heap.free(block) };
+    world.finish();
+}
+
+#[test]
+fn objects_of_a_user_cache_are_live_as_blocks_are() {
+    let world = World::new(Fake::new());
+    let id = world.heap.make_cache(&Spec { name: b"figures", size: 3000, ..Spec::default() }).unwrap();
+    let objects: Vec<_> = (0..1000).map(|_| world.heap.cache_alloc(id)).collect();
+    // SAFETY: allocated above, and so long.
+    objects.iter().for_each(|object| unsafe { object.write_bytes(1, 3000) });
+    let usage = world.heap.usage();
+    let size = world.heap.cache_stats(id).size;
+    assert_eq!(usage.live, 1000 * size);
+    assert_eq!(usage.resident(), world.fake().resident_bytes().0);
+    // SAFETY: allocated above, once.
+    objects.into_iter().for_each(|object| unsafe { world.heap.cache_free(id, object) });
+    assert_eq!(world.heap.usage().live, 0);
+    world.heap.trim();
+    let usage = world.heap.usage();
+    assert_eq!((usage.live, usage.idle, usage.fragmented), (0, 0, 0));
+    // SAFETY: nothing of it is in use.
+    unsafe { world.heap.destroy_cache(id) }.unwrap();
+    world.finish();
+}
+
+/// Figures of a heap that is used meanwhile are near, and the look at it does no harm.
+#[test]
+fn figures_are_gathered_while_threads_go_on() {
+    const THREADS: usize = 4;
+    let world = World::new(Fake::new());
+    let (heap, left) = (&*world.heap, AtomicUsize::new(THREADS));
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let left = &left;
+            scope.spawn(move || {
+                run_on(thread);
+                let mut held: Vec<*mut u8> = Vec::new();
+                for i in 0..4000_usize {
+                    let size = [40, 1000, 5000, 50_000, 700_000][i * 7 % 5];
+                    held.push(heap.alloc(size));
+                    if held.len() > 50 {
+                        // SAFETY: this thread's, not used any more.
+                        unsafe { heap.free(held.swap_remove(i * 31 % 50)) };
+                    }
+                }
+                // SAFETY: as above.
+                held.into_iter().for_each(|block| unsafe { heap.free(block) });
+                left.fetch_sub(1, Relaxed);
+            });
+        }
+        while left.load(Relaxed) > 0 {
+            // A thread holds at most 51 blocks, a fifth of them of 700,000 bytes.
+            assert!(heap.usage().live <= THREADS * 64 * MIB);
+            heap.publish();
+            heap.balance_pressure(Level::Some, Cause::Pressure);
+        }
+    });
+    assert_eq!(check(&world).live, 0);
+    world.finish();
 }
