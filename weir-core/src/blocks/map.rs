@@ -1,8 +1,9 @@
 //! Maps a block: a retained one if one fits, else a new mapping.
 
+use super::block::{Block, Kept};
 use super::looks::NEARLY_ALL;
-use super::table::{Block, Blocks, Kept, table_bytes};
-use super::{Mapped, moved};
+use super::mapped::{Mapped, moved};
+use super::table::{Blocks, table_bytes};
 use crate::base::cause::Cause;
 use crate::base::run::Run;
 use crate::base::units::{MAX_RUN, PAGE, PAGEBLOCK};

@@ -1,6 +1,6 @@
 //! What reclaim asks of retained blocks.
 
-use super::Mapped;
+use super::mapped::Mapped;
 use super::table::Blocks;
 use crate::base::cause::Cause;
 use crate::base::run::Run;

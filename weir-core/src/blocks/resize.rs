@@ -1,5 +1,5 @@
 //! A block grows and shrinks. Growth moves page table entries, costs no copy and leaves no hole; so a run that has grown past
-//! [`FIRST_MAPPED`] moves to a mapping of its own. What plain allocations ask for stays in the heap, where it costs no
+//! [`FIRST_MAPPED`](super::mapped::FIRST_MAPPED) moves to a mapping of its own. What plain allocations ask for stays in the heap, where it costs no
 //! system call. As for a program which grows such blocks and frees them again and again page faults would cost more than
 //! copies do, each such free raises that size to the block's, up to [`LAST_MAPPED`] (the C library raises its threshold for
 //! mappings in the same way).
@@ -7,16 +7,15 @@
 use core::ptr::null_mut;
 use core::sync::atomic::Ordering::Relaxed;
 
-use super::table::{Block, Blocks};
-use super::{Mapped, moved};
+use super::block::Block;
+use super::mapped::{Mapped, moved};
+use super::table::Blocks;
 use crate::base::cause::Cause;
 use crate::base::invalid_free::InvalidFree;
 use crate::base::run::Run;
 use crate::base::units::{MAX_RUN, PAGE};
 use crate::platform::Platform;
 
-/// Size, bytes, from which a run that has grown is mapped on its own: the copies before it are cheap.
-pub(crate) const FIRST_MAPPED: usize = 128 << 10;
 /// The most that this size is raised to.
 const LAST_MAPPED: usize = MAX_RUN * PAGE;
 /// Part of a mapped block's length that it grows by at least.

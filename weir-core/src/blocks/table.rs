@@ -12,6 +12,7 @@
 
 use crate::base::run::Run;
 use crate::base::units::PAGE;
+use crate::blocks::block::{Block, Kept};
 use crate::blocks::untouched::UntouchedBlocks;
 use crate::policy::huge_page_advice::Density;
 use crate::policy::refault::Recent;
@@ -26,38 +27,6 @@ const SLACK: usize = 8;
 /// Kept blocks may raise the peak by this part of it. A buffer that grows by an eighth at a time, the new one beside
 /// the old, needs a sixteenth so that the old one can be kept for the step after.
 const RAISE: usize = 12;
-
-/// A block.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Block {
-    /// Where it is.
-    pub run: Run,
-    /// Huge pages were asked for.
-    pub huge: bool,
-    /// It was cut off the block before it, to which it is joined again once both are kept.
-    pub is_rest: bool,
-    /// All of it had memory behind it when it was handed out.
-    pub is_touched: bool,
-}
-
-impl Block {
-    /// No block.
-    pub const NONE: Self = Self { run: Run { addr: 0, len: 0 }, huge: false, is_rest: false, is_touched: false };
-
-    /// Whether this was cut off `block` or what followed it, and begins where it ends.
-    fn follows(&self, block: &Block) -> bool {
-        self.is_rest && block.run.addr + block.run.len == self.run.addr && block.huge == self.huge
-    }
-}
-
-/// A freed block.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Kept {
-    /// The block.
-    pub block: Block,
-    /// Bytes of it that have memory behind them.
-    pub resident: usize,
-}
 
 /// All blocks mapped on their own.
 pub struct Blocks {

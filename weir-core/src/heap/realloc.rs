@@ -7,7 +7,7 @@ use super::lookup::Found;
 use crate::base::invalid_free::InvalidFree;
 use crate::base::size_class::{MAX_SIZE, class_of};
 use crate::base::units::PAGE;
-use crate::blocks::resize::FIRST_MAPPED;
+use crate::blocks::FIRST_MAPPED;
 use crate::pages::node::ZoneKind;
 use crate::platform::Platform;
 

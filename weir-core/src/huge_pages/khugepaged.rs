@@ -9,7 +9,7 @@
 
 use core::sync::atomic::Ordering::Relaxed;
 
-use super::Watch;
+use super::watch::Watch;
 use crate::base::backing::Backing;
 use crate::base::run::Run;
 use crate::base::units::{PAGEBLOCK, PAGEBLOCK_PAGES};

@@ -17,12 +17,9 @@
 //! for `LOOKS` pageblocks at a time, slabs' for 64 slabs. The counts are a guess by the time they are used: a pageblock is
 //! split, or kept, one look too early, and nothing else depends on them. What is released is isolated as ever.
 
-use core::sync::atomic::{
-    AtomicU32, AtomicU64,
-    Ordering::{Acquire, Relaxed, Release},
-};
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use super::Watch;
+use super::watch::Watch;
 use crate::base::run::Run;
 use crate::base::units::{PAGE, PAGEBLOCK_PAGES};
 use crate::caches::slab::Pass;
@@ -45,27 +42,6 @@ const LONGEST_PAUSE: u64 = 60_000_000_000;
 const LOOKS_AFTER: u32 = 2;
 /// How often khugepaged comes by (`scan_sleep_millisecs`), ns.
 const KHUGEPAGED: u64 = 10_000_000_000;
-
-/// When to look, and how often yet.
-pub(crate) struct Looks {
-    /// In a quiet window, and in any other.
-    next: [AtomicU64; 2],
-    left: AtomicU32,
-    /// When slow paths are to wake a balancer that sleeps, for khugepaged may have come by; 0: not.
-    wake_at: AtomicU64,
-}
-
-impl Looks {
-    pub(crate) const fn new() -> Self {
-        Self { next: [const { AtomicU64::new(0) }; 2], left: AtomicU32::new(0), wake_at: AtomicU64::new(0) }
-    }
-
-    /// Whether slow paths are to look at the clock.
-    #[inline]
-    pub(crate) fn wakes(&self) -> bool {
-        self.wake_at.load(Relaxed) > 0
-    }
-}
 
 /// How many hollow pages each pageblock has: memory for the time of one look.
 struct Hollow<'a, P: Platform> {

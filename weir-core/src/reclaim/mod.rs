@@ -5,8 +5,10 @@ pub mod events;
 pub mod goal;
 pub mod order;
 pub mod reclaimable;
+pub mod step;
 
 pub use events::Events;
 pub use goal::{Cushion, Goal, Kind};
-pub use order::{Step, run};
+pub use order::run;
 pub use reclaimable::{Figures, Reclaimable, Reclaimed};
+pub use step::Step;

@@ -1,7 +1,7 @@
 //! What holds idle memory: the one trait that reclaim, `fork`, the audit and the figures know it by.
 
 use super::goal::Goal;
-use super::order::Step;
+use super::step::Step;
 use core::ops::{Add, AddAssign};
 
 /// What a scan came to, bytes.
