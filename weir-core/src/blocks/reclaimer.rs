@@ -56,15 +56,16 @@ impl<P: Platform> Mapped<'_, P> {
 }
 
 impl<P: Platform> Reclaimable for Mapped<'_, P> {
+    fn steps(&self) -> &'static [Step] {
+        &[Step::Retained]
+    }
+
     fn count(&self, goal: &Goal) -> usize {
         let keep = self.retain(&Goal { bytes: usize::MAX, ..*goal });
         self.lock().idle.saturating_sub(keep)
     }
 
-    fn scan(&self, step: Step, goal: &Goal) -> Reclaimed {
-        if step != Step::Retained {
-            return Reclaimed::default();
-        }
+    fn scan(&self, _step: Step, goal: &Goal) -> Reclaimed {
         let keep = self.retain(goal);
         Reclaimed::released(self.unmap_while(goal.cause, |blocks| blocks.drop_above(keep)))
     }

@@ -32,6 +32,10 @@ impl<P: Platform> Caches<P> {
 }
 
 impl<P: Platform> Reclaimable for Caches<P> {
+    fn steps(&self) -> &'static [Step] {
+        &[Step::Buckets, Step::StaleCaches, Step::WarmCaches, Step::SlabPages, Step::Metadata]
+    }
+
     fn count(&self, goal: &Goal) -> usize {
         self.surplus(goal)
     }

@@ -11,6 +11,10 @@ const FILLED_CALM: usize = 16;
 const FILLED_PRESSURE: usize = 1024;
 
 impl<P: Platform> Reclaimable for Watch<'_, P> {
+    fn steps(&self) -> &'static [Step] {
+        &[Step::Filled, Step::Sparse]
+    }
+
     fn count(&self, _goal: &Goal) -> usize {
         // What is free behind huge pages is counted where it is free.
         0

@@ -84,6 +84,11 @@ impl<P: Platform> Pages<P> {
 }
 
 impl<P: Platform> Reclaimable for Pages<P> {
+    fn steps(&self) -> &'static [Step] {
+        use Step::{Blocks, BlocksAgain, Cool, Metadata, OldMetadata, Refused, Runs};
+        &[Refused, OldMetadata, Blocks, BlocksAgain, Runs, Cool, Metadata]
+    }
+
     fn count(&self, goal: &Goal) -> usize {
         let of = |site: Site<'_, P, P>| {
             let idle = site.zone.lock(&self.platform).idle;

@@ -65,6 +65,9 @@ pub struct Figures {
 
 /// Something that holds memory which may be idle.
 pub trait Reclaimable {
+    /// The steps at which it is scanned: what it costs to reclaim, as the cheapest step comes first.
+    fn steps(&self) -> &'static [Step];
+
     /// Bytes that are idle now and that `goal` lets go, as far as that is known without a scan.
     fn count(&self, goal: &Goal) -> usize;
 
