@@ -78,7 +78,7 @@ impl<P: Platform> Mapped<'_, P> {
         let (more, resident) = if new_len > len { self.absorb(&block, new_len - len) } else { (0, 0) };
         let before = Run { addr, len: len + more };
         let is_enough = before.len == new_len;
-        let remapped = if is_enough { Some(addr) } else { self.pages.platform.remap(before, new_len) };
+        let remapped = if is_enough { Ok(addr) } else { self.pages.platform.remap(before, new_len) };
         let now = remapped.map_or(before, |addr| Run { addr, len: new_len });
         let untouched = (untouched + now.len).saturating_sub(len + resident);
         let block = Block { is_touched: block.is_touched && untouched == 0, ..moved(block, now) };
@@ -87,10 +87,10 @@ impl<P: Platform> Mapped<'_, P> {
         let stat = &self.pages.platform.stats().mapped_bytes;
         stat.fetch_add((now.len as u64).wrapping_sub(len as u64), Relaxed);
         match remapped {
-            Some(addr) => addr as *mut u8,
+            Ok(addr) => addr as *mut u8,
             // Programs do not expect that less may be refused: the block stays as long as it is.
-            None if new_len < len => addr as *mut u8,
-            None => null_mut(),
+            Err(_) if new_len < len => addr as *mut u8,
+            Err(_) => null_mut(),
         }
     }
 }

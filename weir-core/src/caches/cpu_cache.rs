@@ -189,7 +189,7 @@ impl PerCpu {
     }
 
     fn make<P: Platform>(platform: &P) -> Option<*mut CpuSlab> {
-        let slab = platform.map_metadata(SLAB_BYTES, PAGE)? as *mut CpuSlab;
+        let slab = platform.map_metadata(SLAB_BYTES, PAGE).ok()? as *mut CpuSlab;
         // SAFETY: fresh memory of that size, all zero.
         unsafe { init(slab) };
         Some(slab)

@@ -27,8 +27,8 @@ impl<P: Platform> Caches<P> {
         if found.is_empty() && may_grow && self.shells.ready() {
             match self.pages.platform.map_metadata(GROUP, GROUP) {
                 // SAFETY: mapped just now.
-                Some(group) => unsafe { self.stash.lock(&self.pages.platform).add(group) },
-                None => self.shells.refused(),
+                Ok(group) => unsafe { self.stash.lock(&self.pages.platform).add(group) },
+                Err(_) => self.shells.refused(),
             }
             self.take_shells(&mut found, may_grow);
         }

@@ -52,7 +52,7 @@ struct Hollow<'a, P: Platform> {
 impl<'a, P: Platform> Hollow<'a, P> {
     fn new(platform: &'a P, window: &Window) -> Option<Self> {
         let len = (window.top() as usize / PAGEBLOCK_PAGES * size_of::<u16>()).next_multiple_of(PAGE);
-        let addr = if len > 0 { platform.map(len, PAGE)? } else { return None };
+        let addr = if len > 0 { platform.map(len, PAGE).ok()? } else { return None };
         Some(Self { platform, run: Run { addr, len } })
     }
 

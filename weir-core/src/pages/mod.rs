@@ -15,7 +15,7 @@ pub mod zone;
 
 use crate::base::units::{MAX_ORDER, PAGE, PAGEBLOCK, PAGEBLOCK_PAGES};
 use crate::platform::lock::Guard;
-use crate::platform::{Platform, Reach, rank};
+use crate::platform::{Platform, Reach, Refused, rank};
 use crate::reclaim::Events;
 use crate::telemetry::stats;
 use crate::telemetry::trace::Place;
@@ -28,6 +28,12 @@ use zone::{FreeAreas, PageRun, Purpose, Zone};
 /// There are no pages: the system refused memory, or no run is long enough.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Short;
+
+impl From<Refused> for Short {
+    fn from(_: Refused) -> Self {
+        Self
+    }
+}
 
 /// The pages of a heap, on a platform.
 #[repr(C)]

@@ -91,7 +91,7 @@ impl Nodes {
         }
         let count = platform.nodes().clamp(1, usize::from(u16::MAX));
         let bytes = ((count - 1) * size_of::<Node>()).next_multiple_of(PAGE);
-        let mapped = if count > 1 { platform.map_metadata(bytes, PAGE) } else { None };
+        let mapped = if count > 1 { platform.map_metadata(bytes, PAGE).ok() } else { None };
         let Some(addr) = mapped else {
             // Another thread, which grows the other window, may have been luckier.
             let _ = self.count.compare_exchange(0, 1, AcqRel, Relaxed);

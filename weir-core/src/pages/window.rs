@@ -87,7 +87,7 @@ impl<P: Platform> Growing<'_, P> {
     /// many there are. [`Short`] when address space or memory is refused.
     pub fn grow(&mut self, blocks: usize, node: usize) -> Result<(u32, usize), Short> {
         if self.growth.pages_max == 0 {
-            self.window.place(self.platform, &mut self.growth).ok_or(Short)?;
+            self.window.place(self.platform, &mut self.growth)?;
         }
         let end = self.growth.pages_max / PAGEBLOCK_PAGES;
         let wanted = (self.growth.blocks * PAGEBLOCK / 8).clamp(GROW_MIN, GROW_MAX) / PAGEBLOCK;
@@ -238,12 +238,12 @@ impl Window {
         Growing { window: self, platform, growth: self.growth.lock(platform) }
     }
 
-    fn place<P: Platform>(&self, platform: &P, growth: &mut Growth) -> Option<()> {
+    fn place<P: Platform>(&self, platform: &P, growth: &mut Growth) -> Result<(), Short> {
         let window = platform.window(WINDOW, 2 * PAGEBLOCK, self.reach)?;
         let base = window.addr & !(2 * PAGEBLOCK - 1);
         let skipped = (window.addr - base) / PAGE;
         if skipped >= PAGEBLOCK_PAGES {
-            return None;
+            return Err(Short);
         }
         let pages = (window.len / PAGE + skipped) & !(PAGEBLOCK_PAGES - 1);
         let blocks = pages / PAGEBLOCK_PAGES;
@@ -252,7 +252,7 @@ impl Window {
         let total = sizes.iter().sum::<usize>() + 4 * PAGEBLOCK;
         let meta = platform.window(total, PAGE, Reach::Apart)?;
         if meta.len < total {
-            return None;
+            return Err(Short);
         }
         let at0 = meta.addr + PAGEBLOCK;
         let at1 = at0 + sizes[0] + PAGEBLOCK;
@@ -262,7 +262,7 @@ impl Window {
         self.blocks.store((at2 & !(PAGE - 1)) as *mut Pageblock, Release);
         self.base.store(base, Relaxed);
         (growth.pages_max, growth.skipped) = (pages, skipped);
-        Some(())
+        Ok(())
     }
 
     /// Maps the three arrays as far as the pageblocks from `first` to `end` need. Occupied: others may be described.

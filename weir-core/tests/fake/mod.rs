@@ -17,11 +17,13 @@ use weir_core::base::run::Run;
 use weir_core::base::units::PAGE;
 use weir_core::platform::cpu_table::{CpuSlab, Pushed, Table};
 use weir_core::platform::{
-    Clock, Contents, CpuOps, Diagnostics, Host, Memory, Placed, Reach, Released, Topology, Wait, Workers, rank,
+    Clock, Contents, CpuOps, Diagnostics, Host, Memory, Placed, Reach, Refused, Released, Topology, Wait, Workers, rank,
 };
 use weir_core::telemetry::stats::Stats;
 use weir_core::telemetry::tunables::Tunables;
 
+/// What a call that fails says: Linux's ENOMEM.
+const REFUSED: Refused = Refused { error: 12 };
 /// CPUs of the machine.
 pub const CPUS: usize = 1024;
 /// Locks under which no call that may be a system call is allowed.
@@ -336,16 +338,16 @@ impl Host for Fake {
 }
 
 impl Memory for Fake {
-    fn window(&self, len: usize, align: usize, reach: Reach) -> Option<Run> {
+    fn window(&self, len: usize, align: usize, reach: Reach) -> Result<Run, Refused> {
         if self.fails(Call::Window) {
-            return None;
+            return Err(REFUSED);
         }
         // The engine asks for a heap's window in terabytes and for its arrays' in what they need.
         let len = if reach == Reach::Low32 || len > self.window * 4 { len.min(self.window) } else { len };
         let window = locked(&self.memory).reserve(len, align, reach);
         locked(&self.windows).extend(window);
         let skipped = if reach == Reach::Any { self.skipped * PAGE } else { 0 };
-        window.map(|Run { addr, len }| Run { addr: addr + skipped, len: len - skipped })
+        window.map(|Run { addr, len }| Run { addr: addr + skipped, len: len - skipped }).ok_or(REFUSED)
     }
 
     fn map_at(&self, run: Run, _node: usize) -> Placed {
@@ -358,8 +360,9 @@ impl Memory for Fake {
         if locked(&self.memory).map_at(run) { Placed::Done } else { Placed::Occupied }
     }
 
-    fn map(&self, len: usize, align: usize) -> Option<usize> {
-        if self.fails(Call::Map) { None } else { locked(&self.memory).map(len, align) }
+    fn map(&self, len: usize, align: usize) -> Result<usize, Refused> {
+        let mapped = if self.fails(Call::Map) { None } else { locked(&self.memory).map(len, align) };
+        mapped.ok_or(REFUSED)
     }
 
     fn release_metadata(&self, runs: &[Run]) -> bool {
@@ -382,8 +385,9 @@ impl Memory for Fake {
         locked(&self.memory).unmap(run);
     }
 
-    fn remap(&self, run: Run, len: usize) -> Option<usize> {
-        if self.fails(Call::Remap) { None } else { locked(&self.memory).remap(run, len) }
+    fn remap(&self, run: Run, len: usize) -> Result<usize, Refused> {
+        let remapped = if self.fails(Call::Remap) { None } else { locked(&self.memory).remap(run, len) };
+        remapped.ok_or(REFUSED)
     }
 
     fn advise_huge(&self, run: Run) {
