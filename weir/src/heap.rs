@@ -67,7 +67,7 @@ pub fn alloc_low32(size: usize) -> *mut u8 {
 /// The block was allocated here and nothing uses it any more.
 #[inline(always)]
 pub unsafe fn free(block: *mut u8) {
-    // SAFETY: as the caller promises.
+    // SAFETY: the caller promises a block of this heap that is not used any more, or null.
     unsafe { HEAP.free(block) }
 }
 
@@ -78,7 +78,7 @@ pub unsafe fn free(block: *mut u8) {
 /// has not been through [`realloc`], which leaves a block where it is although a smaller class would do.
 #[inline(always)]
 pub unsafe fn free_sized(block: *mut u8, size: usize) {
-    // SAFETY: as the caller promises.
+    // SAFETY: the caller promises a block of this heap that is not used any more, and a size of its class.
     unsafe { HEAP.free_sized(block, size) }
 }
 
@@ -87,7 +87,7 @@ pub unsafe fn free_sized(block: *mut u8, size: usize) {
 /// # Safety
 /// The block was allocated here and not freed; `size` is not 0.
 pub unsafe fn realloc(block: *mut u8, size: usize) -> *mut u8 {
-    // SAFETY: as the caller promises.
+    // SAFETY: the caller promises a live block of this heap, and a size that is not 0.
     unsafe { HEAP.realloc(block, size) }
 }
 
@@ -96,7 +96,7 @@ pub unsafe fn realloc(block: *mut u8, size: usize) -> *mut u8 {
 /// # Safety
 /// The block is null, or was allocated here and not freed.
 pub unsafe fn usable_size(block: *mut u8) -> usize {
-    // SAFETY: as the caller promises.
+    // SAFETY: the caller promises a live block of this heap, or null.
     unsafe { HEAP.usable_size(block) }
 }
 
