@@ -107,3 +107,29 @@ fn the_header_compiles_with_every_warning() {
         }
     }
 }
+
+/// The header declares the functions that the library exports, and no others.
+#[test]
+fn the_header_declares_what_the_library_exports() {
+    if foreign() {
+        println!("SKIPPED: the functions are Weir's");
+        return;
+    }
+    let library = common::library().expect("Weir's own");
+    let Ok(output) = std::process::Command::new("nm").args(["-D", "--defined-only"]).arg(library).output() else {
+        println!("SKIPPED: no nm; Debian has it in binutils");
+        return;
+    };
+    let names = |text: &str| -> std::collections::BTreeSet<String> {
+        let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+        words.filter(|word| word.starts_with("weir_")).map(str::to_owned).collect()
+    };
+    let exported = names(&String::from_utf8_lossy(&output.stdout));
+    // A declaration begins a line, with a type before the name.
+    let declarations = include_str!("../include/weir.h").lines().filter_map(|line| line.split_once('('));
+    let is_code = |line: &str| line.starts_with(|c: char| c.is_ascii_lowercase()) && !line.starts_with("typedef");
+    let declared =
+        declarations.filter(|(line, _)| is_code(line)).filter_map(|(line, _)| line.rsplit([' ', '*']).next());
+    assert_eq!(names(&declared.collect::<Vec<_>>().join(" ")), exported);
+    assert!(exported.len() >= 25, "{exported:?}");
+}
