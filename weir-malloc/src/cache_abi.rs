@@ -35,6 +35,10 @@ pub struct Cache {
     /// [`IS_CACHE`].
     kind: usize,
     id: CacheId,
+    /// Something is to be done to an object that is handed out ([`prepare`]); that is freed ([`finish`]). In one flag each, so
+    /// that plain caches pay a test for it.
+    prepares: bool,
+    finishes: bool,
     mark: Mark,
     /// As the program gave it.
     size: usize,
@@ -84,8 +88,11 @@ pub unsafe fn create(
     match caches::make(&spec) {
         Ok(id) => {
             let zero = zero && mark.is_there();
+            let (prepares, finishes) = (ctor.is_some() || mark.is_there(), dtor.is_some() || mark.is_there());
             // SAFETY: fresh, and of that size; nothing was allocated from the cache yet, so no callback has read it.
-            unsafe { cache.write(Cache { kind: IS_CACHE, id, mark, size, zero, ctor, dtor, init, fini }) };
+            unsafe {
+                cache.write(Cache { kind: IS_CACHE, id, prepares, finishes, mark, size, zero, ctor, dtor, init, fini })
+            };
             MADE.store(true, Relaxed);
             cache
         }
@@ -169,7 +176,7 @@ pub unsafe fn alloc_arg(cache: *mut Cache, argument: *mut c_void) -> *mut u8 {
         return fail(ENOMEM);
     }
     // SAFETY: the object is this caller's alone.
-    if cache.is_special() && !unsafe { prepare(cache, object, argument) } {
+    if cache.prepares && !unsafe { prepare(cache, object, argument) } {
         return fail(ENOMEM);
     }
     object
@@ -183,12 +190,6 @@ pub unsafe fn alloc(cache: *mut Cache) -> *mut u8 {
 }
 
 impl Cache {
-    /// Something is to be done to an object that is handed out.
-    #[inline(always)]
-    fn is_special(&self) -> bool {
-        self.ctor.is_some() || self.mark.is_there()
-    }
-
     /// Whether an object that the program passes may be one of this cache: it, and its mark, are in the cache's slabs.
     fn may_hold(&self, object: *mut u8) -> bool {
         let is_of_it = |addr| caches::at(addr) == Some(self.id);
@@ -229,7 +230,7 @@ pub unsafe fn free_arg(cache: *mut Cache, object: *mut u8, argument: *mut c_void
     let Some(cache) = (unsafe { cache.as_ref() }) else { return misuse(WrongCall::NullCache, object.addr()) };
     // SAFETY: the caller's promise: an object of the cache that is not used any more.
     unsafe {
-        if (cache.dtor.is_some() || cache.mark.is_there()) && !finish(cache, object, argument) {
+        if cache.finishes && !finish(cache, object, argument) {
             return;
         }
         caches::free(cache.id, object);
@@ -271,7 +272,7 @@ pub unsafe fn alloc_batch(cache: *mut Cache, objects: *mut *mut u8, count: usize
     // SAFETY: the caller's promise: room for so many.
     let out = unsafe { core::slice::from_raw_parts_mut(objects, count) };
     let mut got = caches::alloc_batch(cache.id, out);
-    if cache.is_special() {
+    if cache.prepares {
         let mut made = 0;
         for i in 0..got {
             // SAFETY: the object is this caller's alone.
@@ -305,7 +306,7 @@ pub unsafe fn free_batch(cache: *mut Cache, objects: *const *mut u8, count: usiz
     if let Some(null) = objects.iter().find(|object| object.is_null()) {
         return misuse(WrongCall::NullObject, core::ptr::from_ref(null).addr());
     }
-    if cache.dtor.is_none() && !cache.mark.is_there() {
+    if !cache.finishes {
         // SAFETY: the caller's promise: objects of the cache that are not used any more.
         return unsafe { caches::free_batch(cache.id, objects) };
     }
