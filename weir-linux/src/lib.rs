@@ -4,15 +4,25 @@
 //! | folder | what is in it |
 //! |---|---|
 //! | [`os`] | raw system calls, by subject |
+//! | [`messages`] | every line for standard error |
 //! | [`platform`] | the engine's platform trait: memory, release, waiting, topology, restartable sequences |
 //! | [`pressure`] | sources of memory pressure: PSI, cgroups, the service manager's watch |
 //! | [`threads`] | the background thread, node workers, the finalizer thread |
 //! | [`process`] | the process's heap, its start and settings, `fork` |
 #![cfg_attr(not(test), no_std)]
 
+#[cfg(not(all(target_os = "linux", target_arch = "x86_64", target_pointer_width = "64")))]
+compile_error!("Weir runs on 64-bit x86-64 Linux only: its system calls, threads and fast path are written for it");
+
+#[cfg(all(target_os = "linux", target_arch = "x86_64", target_pointer_width = "64"))]
 pub mod messages;
+#[cfg(all(target_os = "linux", target_arch = "x86_64", target_pointer_width = "64"))]
 pub mod os;
+#[cfg(all(target_os = "linux", target_arch = "x86_64", target_pointer_width = "64"))]
 pub mod platform;
+#[cfg(all(target_os = "linux", target_arch = "x86_64", target_pointer_width = "64"))]
 pub mod pressure;
+#[cfg(all(target_os = "linux", target_arch = "x86_64", target_pointer_width = "64"))]
 pub mod process;
+#[cfg(all(target_os = "linux", target_arch = "x86_64", target_pointer_width = "64"))]
 pub mod threads;

@@ -220,8 +220,8 @@ fn say(text: fmt::Arguments<'_>) {
         let _ = fd::write(2, &line.0);
         return;
     }
-    // A thread of Weir's own has another descriptor table, which keeps none of the program's files open: their other ends
-    // would wait for it. A socket cannot be opened by its name, and a pipe that nobody reads would be waited for.
+    // A thread of Weir's own has another descriptor table, which keeps none of the program's files open: their other
+    // ends would wait for it. A socket cannot be opened by its name, and a write to a full pipe would block.
     let named = fd::open(c"/proc/self/fd/2", fd::O_WRONLY | fd::O_APPEND | fd::O_NONBLOCK);
     if let Ok(error) = named.or_else(|_| process::main_threads_file(2)) {
         let _ = fd::write(error, &line.0);
@@ -238,7 +238,8 @@ impl fmt::Display for Class {
     }
 }
 
-/// Text that may be no UTF-8: its valid parts. At most 64 bytes, so that what is said about it still fits into the line.
+/// Text that may be no UTF-8: its valid parts. At most 64 bytes, so that what is said about it still fits into the
+/// line.
 struct Bytes<'a>(&'a [u8]);
 
 impl fmt::Display for Bytes<'_> {

@@ -1,8 +1,8 @@
 //! Each system call of the heap made to fail in turn, from its very first: an allocation may be refused, but what was
 //! handed out stays whole, and nothing hangs or crashes.
 //!
-//! Each case is a forked child with a heap that nobody has used yet. One test in a file of its own, since the hook is the
-//! whole process's.
+//! Each case is a forked child with a heap that nobody has used yet. One test in a file of its own, since the hook is
+//! the whole process's.
 
 use linux_raw_sys::general as sys;
 use weir::heap;

@@ -1,8 +1,8 @@
-//! Changes of the process as a whole beside starts of its background thread (`threads/changes.rs`, its own source): no thread
-//! is there during a change, each sees what was before it, and there is one again after the last.
+//! Changes of the process as a whole beside starts of its background thread (`threads/changes.rs`, its own source): no
+//! thread is there during a change, each sees what was before it, and there is one again after the last.
 //!
-//! Mirrored from `threads/background.rs`: `start`, `start_again`, `end_before`, and what `wait_for_calm`, the loop and `end`
-//! do to the state and the changes.
+//! Mirrored from `threads/background.rs`: `start`, `start_again`, `end_before`, and what `wait_for_calm`, the loop and
+//! `end` do to the state and the changes.
 #![cfg(loom)]
 
 use std::sync::atomic::{AtomicU32 as Plain, Ordering::Relaxed};
@@ -10,7 +10,8 @@ use std::sync::atomic::{AtomicU32 as Plain, Ordering::Relaxed};
 #[path = "../../weir-core/tests/loom/flaw.rs"]
 mod flaw;
 
-/// What `changes.rs` is made of, here. The checker takes `SeqCst` for less than it is: a fence at each access makes it that.
+/// What `changes.rs` is made of, here. The checker takes `SeqCst` for less than it is: a fence at each access makes it
+/// that.
 mod sync {
     use loom::sync::atomic::Ordering::{self, AcqRel, Acquire, Release, SeqCst};
 

@@ -36,7 +36,7 @@ macro_rules! named {
 }
 
 named! {
-    freed_twice: "twice", ["double free"];
+    freed_twice: "twice", ["double free", "free each block once"];
     freed_twice_with_others_between: "twice-later", ["double free"];
     freed_twice_in_turn_with_others: "twice-in-turn", ["double free"];
     inside_a_block_in_turn_with_others: "inside-in-turn", ["middle of a block"];

@@ -1,11 +1,11 @@
-//! What a thread is allowed, and where: its user, groups and capabilities, its root directory, its namespaces.
+//! A thread's credentials and surroundings: its user, groups and capabilities, its root directory, its namespaces.
 //!
 //! `setuid` and its kin are promises about a whole process that libc keeps by telling each of its threads; a jail
-//! (`chroot`, `pivot_root`, a new namespace) counts on there being no thread outside. libc does not know of Weir's
-//! background thread. So that thread gives up at its start what it does not need, compares what the main thread is
-//! with what it was when the background thread started, and ends where they differ: another one, started by a thread of
-//! the program, is what the program is by then. What a thread cannot be told later (seccomp filters, Landlock's rules) is
-//! not compared.
+//! (`chroot`, `pivot_root`, a new namespace) counts on there being no thread outside. libc has no record of Weir's
+//! background thread. So that thread gives up at its start what it does not need, compares what the main thread is with
+//! what it was when the background thread started, and ends where they differ: another one, started by a thread of the
+//! program, is what the program is by then. What a running thread cannot take on later (seccomp filters, Landlock's
+//! rules) is not compared.
 
 use super::syscall::{Errno, Result, check, syscall2, syscall4, syscall5};
 use super::{fd, process, tasks};
@@ -30,8 +30,8 @@ macro_rules! namespaces {
 const MAIN_NAMESPACES: [&str; 8] = namespaces!("/proc/self/ns/");
 const OWN_NAMESPACES: [&str; 8] = namespaces!("/proc/thread-self/ns/");
 
-/// Device and number of a file; zeros where it cannot be told.
-type Place = (u64, u64);
+/// Device and number of a file; zeros where the kernel does not say.
+type FileId = (u64, u64);
 
 /// What is compared. A part that cannot be read (a sandbox, no `/proc` in a jail, a main thread that has ended) is 0,
 /// and says nothing.
@@ -39,8 +39,8 @@ type Place = (u64, u64);
 struct Identity {
     /// A digest of the ids, groups and capability sets.
     rights: u64,
-    namespaces: [Place; 8],
-    root: Place,
+    namespaces: [FileId; 8],
+    root: FileId,
 }
 
 impl Identity {
@@ -48,13 +48,17 @@ impl Identity {
     fn main(status: i32) -> Self {
         let rights =
             if status >= 0 { rights(|to, at| fd::pread(status, to, at)) } else { rights_of(c"/proc/self/status") };
-        Self { rights: rights.unwrap_or(0), namespaces: MAIN_NAMESPACES.map(place), root: place("/proc/self/root\0") }
+        Self {
+            rights: rights.unwrap_or(0),
+            namespaces: MAIN_NAMESPACES.map(file_id),
+            root: file_id("/proc/self/root\0"),
+        }
     }
 
     /// The calling thread's.
     fn own() -> Self {
         let rights = rights_of(c"/proc/thread-self/status").unwrap_or(0);
-        Self { rights, namespaces: OWN_NAMESPACES.map(place), root: place("/\0") }
+        Self { rights, namespaces: OWN_NAMESPACES.map(file_id), root: file_id("/\0") }
     }
 
     /// Whether both are known in a part in which they are not the same.
@@ -66,14 +70,9 @@ impl Identity {
 }
 
 /// Which file a path leads to.
-fn place(path: &'static str) -> Place {
+fn file_id(path: &'static str) -> FileId {
     let Ok(path) = CStr::from_bytes_with_nul(path.as_bytes()) else { return (0, 0) };
-    let mut stat = core::mem::MaybeUninit::<sys::stat>::zeroed();
-    // SAFETY: the path is a C string and the kernel fills one `struct stat`.
-    let done = check(unsafe { syscall2(sys::__NR_stat, path.as_ptr() as usize, stat.as_mut_ptr() as usize) });
-    // SAFETY: zero is a value of every field, and the kernel filled them if it did anything.
-    let stat = unsafe { stat.assume_init() };
-    done.map_or((0, 0), |_| (stat.st_dev, stat.st_ino))
+    fd::device_and_number(path).unwrap_or((0, 0))
 }
 
 fn rights_of(status: &CStr) -> Result<u64> {
@@ -83,8 +82,8 @@ fn rights_of(status: &CStr) -> Result<u64> {
     digest
 }
 
-/// A digest (FNV-1a) of the lines of a status file that say whose the thread is and what it may. However long they are: a
-/// thread may be in 65,536 groups. Never 0.
+/// A digest (FNV-1a) of the lines of a status file with the ids, groups and capabilities of the thread. However long
+/// they are: a thread may be in 65,536 groups. Never 0.
 fn rights(read: impl Fn(&mut [u8], u64) -> Result<usize>) -> Result<u64> {
     const KEYS: [&[u8]; 4] = [b"Uid:", b"Gid:", b"Grou", b"Cap"];
     let (mut buf, mut at, mut digest) = ([0u8; 1024], 0, 0xcbf2_9ce4_8422_2325u64);
@@ -120,8 +119,8 @@ pub struct MainThread {
 }
 
 impl MainThread {
-    /// Notes what the main thread is now. With `keep` its status file is kept open, by a thread with a descriptor table of
-    /// its own; in the program's table nothing may stay open. `None`: the calling thread is something else; it may
+    /// Notes what the main thread is now. With `keep` its status file is kept open, by a thread with a descriptor table
+    /// of its own; in the program's table nothing may stay open. `None`: the calling thread is something else; it may
     /// have been started by a thread with other rights, which are not to outlive that one.
     pub fn note(keep: bool) -> Option<Self> {
         let status = if keep { fd::open(c"/proc/self/status", fd::O_RDONLY) } else { Ok(-1) };
@@ -167,7 +166,8 @@ struct Capabilities([u64; 3]);
 
 /// Version 3 of `capget`: each set in two words.
 const CAPABILITY_VERSION: u32 = 0x2008_0522;
-/// What the background thread keeps: short windows of pressure triggers are for who has it, also those armed anew later.
+/// What the background thread keeps: short windows of pressure triggers are for who has it, also those armed anew
+/// later.
 const CAP_SYS_RESOURCE: u64 = 1 << 24;
 
 impl Capabilities {
@@ -188,8 +188,8 @@ impl Capabilities {
     }
 }
 
-/// Whether the calling thread has rights that its program might give up: it is root or somebody else in part, or has
-/// capabilities. Yes where that cannot be told.
+/// Whether the calling thread has rights that its program might give up: it is root or has several user ids, or has
+/// capabilities. Yes where the kernel does not say.
 pub fn has_rights() -> bool {
     let (mut uid, mut gid) = ([0u32; 3], [0u32; 3]);
     let plain = |call: u32, ids: &mut [u32; 3]| {

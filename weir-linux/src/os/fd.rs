@@ -132,31 +132,42 @@ pub enum FileKind {
     Other,
 }
 
-/// Kind of an open file.
-pub fn fstat(fd: i32) -> Result<FileKind> {
+/// `fstat(2)`, which also takes a descriptor that was opened with `O_PATH`.
+fn fstat_whole(fd: i32) -> Result<sys::stat> {
     let mut stat = core::mem::MaybeUninit::<sys::stat>::zeroed();
     // SAFETY: the kernel fills one `struct stat`.
     check(unsafe { syscall2(sys::__NR_fstat, fd as usize, stat.as_mut_ptr() as usize) })?;
     // SAFETY: zero is a value of every field, and the kernel filled them.
-    Ok(kind_of(&unsafe { stat.assume_init() }))
+    Ok(unsafe { stat.assume_init() })
 }
 
-/// Kind of the file at a path (links followed), without opening it.
-pub fn stat(path: &CStr) -> Result<FileKind> {
+/// `stat(2)`, links followed.
+fn stat_whole(path: &CStr) -> Result<sys::stat> {
     let mut stat = core::mem::MaybeUninit::<sys::stat>::zeroed();
     // SAFETY: the path is a C string and the kernel fills one `struct stat`.
     check(unsafe { syscall2(sys::__NR_stat, path.as_ptr() as usize, stat.as_mut_ptr() as usize) })?;
     // SAFETY: zero is a value of every field, and the kernel filled them.
-    Ok(kind_of(&unsafe { stat.assume_init() }))
+    Ok(unsafe { stat.assume_init() })
+}
+
+/// Kind of an open file.
+pub fn fstat(fd: i32) -> Result<FileKind> {
+    fstat_whole(fd).map(|stat| kind_of(&stat))
+}
+
+/// Kind of the file at a path (links followed), without opening it.
+pub fn stat(path: &CStr) -> Result<FileKind> {
+    stat_whole(path).map(|stat| kind_of(&stat))
+}
+
+/// Device and number of the file at a path (links followed), without opening it.
+pub fn device_and_number(path: &CStr) -> Result<(u64, u64)> {
+    stat_whole(path).map(|stat| (stat.st_dev, stat.st_ino))
 }
 
 /// Length of an open file, bytes.
 pub fn size(fd: i32) -> Result<u64> {
-    let mut stat = core::mem::MaybeUninit::<sys::stat>::zeroed();
-    // SAFETY: the kernel fills one `struct stat`.
-    check(unsafe { syscall2(sys::__NR_fstat, fd as usize, stat.as_mut_ptr() as usize) })?;
-    // SAFETY: zero is a value of every field, and the kernel filled them.
-    Ok(unsafe { stat.assume_init() }.st_size as u64)
+    fstat_whole(fd).map(|stat| stat.st_size as u64)
 }
 
 /// Bytes of the huge pages that an open file lives in, if it is one of hugetlbfs (`MFD_HUGETLB` makes such a memfd).
@@ -196,11 +207,7 @@ pub struct Identity {
 
 /// The identity of an open file, also of one that was opened with `O_PATH`.
 pub fn identity(fd: i32) -> Result<Identity> {
-    let mut stat = core::mem::MaybeUninit::<sys::stat>::zeroed();
-    // SAFETY: the kernel fills one `struct stat`.
-    check(unsafe { syscall2(sys::__NR_fstat, fd as usize, stat.as_mut_ptr() as usize) })?;
-    // SAFETY: zero is a value of every field, and the kernel filled them.
-    let stat = unsafe { stat.assume_init() };
+    let stat = fstat_whole(fd)?;
     let (kind, mode) = (kind_of(&stat), stat.st_mode & 0o7777);
     Ok(Identity { kind, owner: stat.st_uid, mode, links: stat.st_nlink, size: stat.st_size as u64 })
 }

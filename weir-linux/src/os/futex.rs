@@ -51,7 +51,7 @@ pub fn main_threads_word() -> Option<usize> {
     check(unsafe { syscall3(sys::__NR_get_robust_list, main as usize, head_at, len_at) }).ok()?;
     let word =
         head.checked_sub(BEFORE_LIST).filter(|word| head != 0 && word.is_multiple_of(align_of::<AtomicU32>()))?;
-    // Whatever libc it is, and wherever its list lies: asked of the kernel, as the address may lead nowhere.
+    // Whatever libc it is, and wherever its list lies: checked by the kernel, as the address may lead nowhere.
     let found = futex_wait_two(&AtomicU32::new(0), 0, (word, main), Some(0));
     matches!(found, Err(Errno::ETIMEDOUT)).then_some(word)
 }

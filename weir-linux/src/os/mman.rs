@@ -1,9 +1,7 @@
 //! Address space: mappings and advice, as `sys/mman.h` names them.
 
 use super::syscall::{Result, check, syscall2, syscall3, syscall4, syscall5, syscall6};
-use core::ffi::CStr;
 use linux_raw_sys::general as sys;
-use linux_raw_sys::prctl;
 use weir_core::platform::Run;
 
 pub use linux_raw_sys::general::{
@@ -66,7 +64,7 @@ pub unsafe fn mremap(addr: *mut u8, old: usize, new: usize, flags: u32, new_addr
 /// `mprotect(2)`.
 ///
 /// # Safety
-/// The range must be the caller's, and nobody may use it in a way that the new protection refuses.
+/// The range must be the caller's, and no code may use it in a way that the new protection refuses.
 pub unsafe fn mprotect(addr: *mut u8, len: usize, prot: u32) -> Result<()> {
     // SAFETY: the caller owns the range.
     check(unsafe { syscall3(sys::__NR_mprotect, addr as usize, len, prot as usize) }).map(drop)
@@ -75,7 +73,7 @@ pub unsafe fn mprotect(addr: *mut u8, len: usize, prot: u32) -> Result<()> {
 /// `madvise(2)`.
 ///
 /// # Safety
-/// Where the advice discards contents, nobody may need them.
+/// Where the advice discards contents, they must not be needed.
 pub unsafe fn madvise(addr: *mut u8, len: usize, advice: u32) -> Result<()> {
     // SAFETY: the caller owns the range and answers for its contents.
     check(unsafe { syscall3(sys::__NR_madvise, addr as usize, len, advice as usize) }).map(drop)
@@ -85,7 +83,7 @@ pub unsafe fn madvise(addr: *mut u8, len: usize, advice: u32) -> Result<()> {
 /// than asked for. Advice that discards contents needs Linux 6.13 or later; earlier ones say `EINVAL` or `EBADF`.
 ///
 /// # Safety
-/// Where the advice discards contents, nobody may need them.
+/// Where the advice discards contents, they must not be needed.
 pub unsafe fn process_madvise(ranges: &[Run], advice: u32) -> Result<usize> {
     // SAFETY: the vector, whose entries are laid out as the kernel's `iovec`, is valid for the call; the caller answers
     // for the ranges in it.
@@ -107,22 +105,6 @@ pub fn mincore(addr: *mut u8, pages: &mut [u8], page_bytes: usize) -> Result<()>
     let len = pages.len() * page_bytes;
     // SAFETY: the call only reads page tables and writes `pages.len()` bytes of `pages`.
     check(unsafe { syscall3(sys::__NR_mincore, addr as usize, len, pages.as_mut_ptr() as usize) }).map(drop)
-}
-
-/// Names a private anonymous mapping, so that `/proc/PID/maps` shows `[anon:NAME]` (needs `CONFIG_ANON_VMA_NAME`).
-pub fn set_anon_name(addr: *mut u8, len: usize, name: &CStr) -> Result<()> {
-    // SAFETY: a name changes no contents; the kernel copies the text.
-    let ret = unsafe {
-        syscall5(
-            sys::__NR_prctl,
-            prctl::PR_SET_VMA as usize,
-            prctl::PR_SET_VMA_ANON_NAME as usize,
-            addr as usize,
-            len,
-            name.as_ptr() as usize,
-        )
-    };
-    check(ret).map(drop)
 }
 
 /// `mbind(2)` of a range to preferred nodes, given as a bit mask of at most 1024 nodes.
@@ -150,7 +132,7 @@ mod tests {
     #[test]
     fn discarded_memory_reads_zero() {
         let at = mmap_anonymous(LEN, MAP_NORESERVE).unwrap();
-        // SAFETY: `at` was just mapped, is LEN long, and only this test knows it.
+        // SAFETY: `at` was just mapped, is LEN long, and only this test has its address.
         unsafe {
             at.write(1);
             madvise(at, LEN, MADV_DONTNEED).unwrap();
@@ -164,7 +146,7 @@ mod tests {
     #[test]
     fn a_vector_of_ranges_goes_in_one_call() {
         let at = mmap_anonymous(LEN, 0).unwrap();
-        // SAFETY: both ranges lie in the mapping just made, which only this test knows.
+        // SAFETY: both ranges lie in the mapping just made, which only this test uses.
         unsafe {
             at.write_bytes(1, LEN);
             let two = [Run { addr: at as usize, len: 4096 }, Run { addr: at as usize + 8192, len: 4096 }];

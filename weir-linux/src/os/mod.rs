@@ -1,6 +1,6 @@
 //! The Linux below Weir, by raw system calls: no errno, no TLS, no allocation, no libc.
 //!
-//! Code here runs inside `malloc`, in a background thread that libc does not know, and in forked children,
+//! Code here runs inside `malloc`, in a background thread that libc has no record of, and in forked children,
 //! so it may use nothing that libc keeps state for.
 
 pub mod auxv;

@@ -6,8 +6,8 @@ use core::fmt;
 /// Longest path that Weir follows; a longer one counts as absent.
 const CAPACITY: usize = 1024;
 
-/// A path of at most `CAPACITY - 1` bytes. A plain array: with `ArrayVec`, unoptimised code moves paths through more stack
-/// than Weir's threads have (the tests of `pressure/sources.rs` hold it to 56 KiB).
+/// A path of at most `CAPACITY - 1` bytes. A plain array: with `ArrayVec`, unoptimised code moves paths through more
+/// stack than Weir's threads have (the tests of `pressure/sources.rs` hold it to 56 KiB).
 #[derive(Clone)]
 pub struct FixedPath {
     bytes: [u8; CAPACITY],

@@ -31,14 +31,14 @@ pub fn possible_cpus() -> Option<(usize, usize)> {
     Some((usize::try_from(count).ok()?, usize::try_from(highest).ok()? + 1))
 }
 
-/// NUMA nodes online: how many, and the highest of their numbers. `None` where the kernel knows none.
+/// NUMA nodes online: how many, and the highest of their numbers. `None` where the kernel has no such list.
 pub fn online_nodes() -> Option<(usize, usize)> {
     let mut buf = [0u8; 256];
     let (count, highest) = list_count(fd::read_file(c"/sys/devices/system/node/online", &mut buf).ok()?)?;
     Some((usize::try_from(count).ok()?, usize::try_from(highest).ok()?))
 }
 
-/// NUMA nodes online; 1 where the kernel knows none.
+/// NUMA nodes online; 1 where the kernel has no such list.
 pub fn numa_nodes() -> usize {
     online_nodes().map_or(1, |(count, _)| count)
 }
@@ -98,10 +98,10 @@ pub fn membarrier_rseq() -> bool {
     membarrier::membarrier(QUERY, 0, 0).is_ok_and(|mask| mask & needed == needed)
 }
 
-/// Whether one call can give back many ranges of this process. Tried on a page made for it.
+/// Whether one call can release many ranges of this process. Tried on a page made for it.
 pub fn process_madvise() -> bool {
     let Ok(page) = mman::mmap_anonymous(PAGE, 0) else { return false };
-    // SAFETY: the page was just mapped and only this function knows it.
+    // SAFETY: the page was just mapped and only this function has its address.
     unsafe {
         let works = mman::process_madvise(&[Run { addr: page as usize, len: PAGE }], MADV_DONTNEED) == Ok(PAGE);
         let _ = mman::munmap(page, PAGE);

@@ -5,7 +5,7 @@ use linux_raw_sys::general as sys;
 
 pub use linux_raw_sys::general::{RLIMIT_AS, RLIMIT_CORE, RLIMIT_DATA, RLIMIT_NOFILE};
 
-/// Process id. Asked afresh each time: a cached one is wrong after `fork`.
+/// Process id, by a system call each time: a cached one is wrong after `fork`.
 pub fn getpid() -> u32 {
     // SAFETY: the call has no arguments and cannot fail.
     unsafe { syscall0(sys::__NR_getpid) as u32 }

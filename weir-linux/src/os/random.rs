@@ -1,10 +1,11 @@
-//! Numbers that nobody can guess.
+//! Random numbers for the layout of addresses.
 
 use super::clock::monotonic_ns;
 use super::syscall::{check, syscall3};
 use linux_raw_sys::general as sys;
 
-/// Two random numbers from the kernel's generator or, where that is refused, from the clock and the stack's random place.
+/// Two random numbers from the kernel's generator or, where that is refused, from the clock and the stack's random
+/// place.
 pub fn two_words() -> [usize; 2] {
     let mut numbers = [0usize; 2];
     // GRND_NONBLOCK: early in boot there is none yet.

@@ -1,13 +1,13 @@
-//! Letting go of files without waiting for it.
+//! Closing files without waiting for their end, by an io_uring instance.
 //!
 //! The last reference to a PSI trigger ends in the kernel's `psi_trigger_destroy`, which waits for an RCU grace period:
 //! 5 to 15 ms. A thread that ends drops its files before it counts as ended, and `execve` and `exit_group` wait for all
 //! threads. So the program would pay for the trigger.
 //!
-//! An io_uring instance holds a reference to each file that is registered with it, and the kernel tears an instance down
-//! in a worker of its own, for which nobody waits. The instance is used for nothing else: nothing is mapped, nothing is
-//! ever submitted. Where it is refused, or a seccomp filter is in force (which might kill for it), files are closed as
-//! ever, and their end is as slow as ever.
+//! An io_uring instance holds a reference to each file that is registered with it, and the kernel tears an instance
+//! down in a worker of its own, which blocks no thread of the process. The instance is used for nothing else: nothing
+//! is mapped, nothing is ever submitted. Where it is refused, or a seccomp filter is in force (which might kill for
+//! it), files are closed as ever, and their end is as slow as ever.
 
 use super::fd;
 use super::syscall::{Result, check, syscall2, syscall4};
@@ -36,7 +36,7 @@ pub fn hold(files: &[i32]) -> Result<i32> {
     Ok(ring)
 }
 
-/// Whether a seccomp filter is in force for the calling thread; yes where that cannot be told.
+/// Whether a seccomp filter is in force for the calling thread; yes where the kernel does not say.
 pub fn is_filtered() -> bool {
     let mut buf = [0u8; 4096];
     // A process with very many groups has the line behind what fits.

@@ -6,7 +6,7 @@ use super::syscall::{Errno, Result, check, syscall2, syscall3, syscall4};
 use core::sync::atomic::AtomicU32;
 use linux_raw_sys::general as sys;
 
-/// Sends a signal to a process; signal 0 only asks whether it is there.
+/// Sends a signal to a process; signal 0 only checks whether it is there.
 pub fn kill(pid: i32, signal: u32) -> Result<()> {
     // SAFETY: touches no memory.
     check(unsafe { syscall2(sys::__NR_kill, pid as isize as usize, signal as usize) }).map(drop)
@@ -29,8 +29,8 @@ pub fn abort() -> ! {
     exit_group(134)
 }
 
-/// The same from a thread of Weir's own, where no handler of the program's can run: the signal goes to the process, for a
-/// thread that has it open, and this one ends the process if that does not.
+/// The same from a thread of Weir's own, where no handler of the program's can run: the signal goes to the process, for
+/// a thread that has it open, and this one ends the process if that does not.
 pub fn abort_elsewhere() -> ! {
     const SIGABRT: u32 = 6;
     if kill(getpid() as i32, SIGABRT).is_ok() {
@@ -43,7 +43,7 @@ pub fn abort_elsewhere() -> ! {
 pub fn set_signal_mask(blocked: u64) -> Result<u64> {
     let mut old = 0u64;
     let how = sys::SIG_SETMASK as usize;
-    // SAFETY: both masks are the 8 bytes that the kernel is told of.
+    // SAFETY: both masks are of the 8 bytes that the call names.
     check(unsafe {
         syscall4(sys::__NR_rt_sigprocmask, how, &raw const blocked as usize, &raw mut old as usize, size_of::<u64>())
     })?;

@@ -199,7 +199,7 @@ mod tests {
         let at = check(at).unwrap();
         // SAFETY: the mapping was just made and is `len` bytes long.
         unsafe { (at as *mut u8).add(len - 1).write(7) };
-        // SAFETY: nobody else knows of the mapping.
+        // SAFETY: no other code has the address.
         assert_eq!(unsafe { syscall2(__NR_munmap, at, len) }, 0);
     }
 }

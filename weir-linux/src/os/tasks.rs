@@ -6,8 +6,8 @@ use super::syscall::{Errno, Result, check, syscall3};
 use super::text::{number, words};
 use linux_raw_sys::general as sys;
 
-/// The first thread that is not among `own` and has not ended; `None`: there is no such thread. An error: that cannot be
-/// told.
+/// The first thread that is not among `own` and has not ended; `None`: there is no such thread. An error: the kernel
+/// does not say.
 pub fn first_other(own: &[u32]) -> Result<Option<u32>> {
     let directory = fd::open(c"/proc/self/task", fd::O_RDONLY | sys::O_DIRECTORY)?;
     let found = search(directory, own);
@@ -15,7 +15,7 @@ pub fn first_other(own: &[u32]) -> Result<Option<u32>> {
     found
 }
 
-/// What the main thread, which has ended, ended with (`exit(2)`); 0 where that cannot be told.
+/// What the main thread, which has ended, ended with (`exit(2)`); 0 where the kernel does not say.
 pub fn main_threads_status() -> i32 {
     let mut buf = [0u8; 1024];
     fd::read_file(c"/proc/self/stat", &mut buf).ok().and_then(exit_status).unwrap_or(0)
@@ -67,7 +67,7 @@ fn entry(bytes: &[u8]) -> Option<(Option<u32>, &[u8])> {
     Some((number(name).and_then(|thread| u32::try_from(thread).ok()), bytes.get(length..)?))
 }
 
-/// Whether a thread is not there, or only listed because somebody is to ask for its status: a main thread that ended before others.
+/// Whether a thread is not there, or only listed until its status is read: a main thread that ended before others.
 pub fn has_ended(thread: u32) -> bool {
     let mut buf = [0u8; 128];
     let Some(path) = FixedPath::format(format_args!("/proc/self/task/{thread}/stat")) else { return false };
@@ -77,7 +77,7 @@ pub fn has_ended(thread: u32) -> bool {
     }
 }
 
-/// Whether a thread of this process is in a `futex` call. No where that cannot be told.
+/// Whether a thread of this process is in a `futex` call. No where the kernel does not say.
 pub(crate) fn sleeps_in_futex(thread: u32) -> bool {
     let mut buf = [0u8; 64];
     let Some(path) = FixedPath::format(format_args!("/proc/self/task/{thread}/syscall")) else { return false };

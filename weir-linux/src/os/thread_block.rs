@@ -1,9 +1,9 @@
-//! The library's thread-local block: 64 bytes in each thread, found from the thread pointer by an offset that the loader
-//! fills in. It needs no TLS destructor and no call, so it works in signal handlers, in forked children and in threads that
-//! libc does not know of.
+//! The library's thread-local block: 64 bytes in each thread, found from the thread pointer by an offset that the
+//! loader fills in. It needs no TLS destructor and no call, so it works in signal handlers, in forked children and in
+//! threads that libc has no record of.
 //!
-//! It begins with 32 bytes laid out as an area of restartable sequences that says "no CPU" (`platform/rseq.rs` says what
-//! for). Behind that are the thread's lock ranks (debug builds) and whether the thread is one of Weir's own.
+//! It begins with 32 bytes laid out as an area of restartable sequences that says "no CPU" (`platform/rseq.rs` says
+//! what for). Behind that are the thread's lock ranks (debug builds) and whether the thread is one of Weir's own.
 
 use core::arch::{asm, global_asm};
 use core::sync::atomic::AtomicU32;
@@ -71,8 +71,8 @@ pub fn read_thread_word(distance: isize) -> u32 {
 /// A word of the calling thread's block.
 fn word(offset: usize) -> &'static AtomicU32 {
     let at = thread_pointer().wrapping_add(block_distance()).wrapping_add(offset);
-    // SAFETY: `offset` is one of the two above, so the word lies in the calling thread's block, is aligned, and is accessed
-    // by atomics alone. No reference outlives the thread: callers use it at once.
+    // SAFETY: `offset` is one of the two above, so the word lies in the calling thread's block, is aligned, and is
+    // accessed by atomics alone. No reference outlives the thread: callers use it at once.
     unsafe { &*(at as *const AtomicU32) }
 }
 
@@ -86,7 +86,8 @@ pub unsafe fn mark_own(pointer: usize) {
     unsafe { at.write(1) };
 }
 
-/// Whether the calling thread is one of Weir's own: made by `clone`, unknown to libc, with a descriptor table of its own.
+/// Whether the calling thread is one of Weir's own: made by `clone`, unknown to libc, with a descriptor table of its
+/// own.
 pub fn is_own_thread() -> bool {
     word(OWN).load(core::sync::atomic::Ordering::Relaxed) != 0
 }

@@ -1,7 +1,7 @@
-//! Names that may be absent: libstdc++'s when the program is C, glibc's when the libc is another.
+//! Symbols that may be absent: libstdc++'s when the program is C, glibc's when the libc is another.
 //!
 //! Stable Rust has no weak linkage, so each name gets a slot of its own in relocated read-only data: the
-//! dynamic loader fills it before the first instruction of the library runs, with zero if nobody has the name.
+//! dynamic loader fills it before the first instruction of the library runs, with zero if no library defines the name.
 //! No `dlsym` is needed, which may allocate.
 
 /// Declares `fn NAME() -> Option<TYPE>`: what the symbol `"name"` stands for, if anybody has it. The type is a
@@ -38,7 +38,7 @@ macro_rules! weak_symbol {
                 static SLOT: Option<$type>;
             }
             // SAFETY: the slot is defined above; it holds null (`None`) or the address of what has this type by its
-            // library's ABI, and nobody writes it after relocation.
+            // library's ABI, and nothing writes it after relocation.
             unsafe { SLOT }
         }
     };

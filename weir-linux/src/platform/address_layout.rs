@@ -8,24 +8,25 @@ use crate::os::mman::{self, MAP_FIXED_NOREPLACE, MAP_NORESERVE};
 use crate::os::random;
 use crate::os::syscall::Errno;
 
-/// Where windows lie: where Linux puts nothing that does not ask for it, whichever layout a process has (x86's
-/// `arch_pick_mmap_layout` and `mmap_base`; a process has 128 TiB). mmap's area usually lies below the stack. In the legacy
-/// layout (`setarch -L`; in older kernels an unlimited stack too) it begins at a third of all, [`LEGACY_BASE`], and grows up.
-/// With an unlimited stack it ends at a sixth, [`LOWEST_TOP`], as five sixths are the most that the stack is left, and grows
-/// down. Programs and their brk heaps lie at the very bottom, or from two thirds on (`ELF_ET_DYN_BASE`).
+/// Where windows lie: where Linux puts nothing without a requested address, whichever layout a process has (x86's
+/// `arch_pick_mmap_layout` and `mmap_base`; a process has 128 TiB). mmap's area usually lies below the stack. In the
+/// legacy layout (`setarch -L`; in older kernels an unlimited stack too) it begins at a third of all, [`LEGACY_BASE`],
+/// and grows up. With an unlimited stack it ends at a sixth, [`LOWEST_TOP`], as five sixths are the most that the stack
+/// is left, and grows down. Programs and their brk heaps lie at the very bottom, or from two thirds on
+/// (`ELF_ET_DYN_BASE`).
 const WINDOWS: core::ops::Range<usize> = 22 << 40..42 << 40;
-/// Addresses that a heap may grow to, and what they begin at a multiple of: 16 TiB of places, 22 bits of chance, and 6 more by
-/// the page at which it begins.
+/// Addresses that a heap may grow to, and what they begin at a multiple of: 16 TiB of places, 22 bits of chance, and 6
+/// more by the page at which it begins.
 const HEAP: usize = 4 << 40;
 const HEAP_ALIGN: usize = 2 * PAGEBLOCK;
-/// Pages, a power of two less one, that the heap's window begins behind at most: 256 KiB, so that what a small program has
-/// still fits into the first huge page.
+/// Pages, a power of two less one, that the heap's window begins behind at most: 256 KiB, so that what a small program
+/// has still fits into the first huge page.
 const SKIPPED: usize = 63;
-/// Where metadata lies, likewise: above programs and their brk heaps, which chance puts into the 16 TiB from two thirds of all
-/// on (`vm.mmap_rnd_bits` of 32; 1 TiB by default), and below mmap's area, which ends as much below the stack.
+/// Where metadata lies, likewise: above programs and their brk heaps, which chance puts into the 16 TiB from two thirds
+/// of all on (`vm.mmap_rnd_bits` of 32; 1 TiB by default), and below mmap's area, which ends as much below the stack.
 const METADATA: core::ops::Range<usize> = 102 << 40..106 << 40;
-/// Of that, the part in which it begins: 28 bits of chance. The arrays of a heap of 4 TiB take 37 GiB, its buckets as much as
-/// the least objects that wait in them need: 2 TiB.
+/// Of that, the part in which it begins: 28 bits of chance. The arrays of a heap of 4 TiB take 37 GiB, its buckets as
+/// much as the least objects that wait in them need: 2 TiB.
 const METADATA_CHANCE: usize = 1 << 40;
 /// Where windows below 4 GiB begin, at the lowest, and the 7 bits of chance there.
 const LOW: usize = 1 << 30;
@@ -48,7 +49,7 @@ pub(crate) enum Area {
 pub(crate) struct AddressLayout {
     /// Where the next window may begin, and the next piece of metadata; 0 before the first.
     next: [AtomicUsize; 2],
-    /// Metadata was mapped since the kernel was told that huge pages are not wanted behind it.
+    /// Metadata was mapped since the kernel was last advised to use no huge pages behind it.
     metadata_grown: AtomicBool,
 }
 
@@ -87,7 +88,7 @@ impl AddressLayout {
         Run { addr: LOW + place % LOW_CHANCE / align * align + skipped, len: (2 << 30) - skipped }
     }
 
-    /// Maps `run` where nobody's mapping is.
+    /// Maps `run` if nothing is mapped there.
     pub(crate) fn map(&self, run: Run) -> Placed {
         use mman::{MAP_ANONYMOUS, MAP_PRIVATE, PROT_READ, PROT_WRITE};
         let flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE;
@@ -100,7 +101,7 @@ impl AddressLayout {
         };
         if got != at {
             // Kernels before 4.17 take the address as a hint only.
-            // SAFETY: just mapped, nobody's yet.
+            // SAFETY: just mapped, and no other code has the address yet.
             let _ = unsafe { mman::munmap(got, run.len) };
             return Placed::Occupied;
         }
@@ -110,7 +111,8 @@ impl AddressLayout {
         Placed::Done
     }
 
-    /// Asks for no huge pages behind metadata: khugepaged would fill up what went back, for one page in use in 2 MiB.
+    /// Advises against huge pages behind metadata: khugepaged would fill up what was released, for one page in use in 2
+    /// MiB.
     pub(crate) fn keep_metadata_small(&self) {
         if self.metadata_grown.swap(false, Relaxed) {
             // It fails for what is not mapped of the range, and does what it should to the rest.

@@ -1,5 +1,5 @@
-//! What the platform calls in the layers above it (`threads`, `process`): one table of functions, which the process's heap
-//! is made with. The platform names no thread and no part of a process by itself.
+//! What the platform calls in the layers above it (`threads`, `process`): one table of functions, which the process's
+//! heap is made with. The platform names no thread and no part of a process by itself.
 
 use weir_core::pressure::Level;
 use weir_core::stats::Cause;
@@ -14,7 +14,8 @@ pub struct Hooks {
     pub has_background: fn() -> bool,
     /// The pressure that the calling thread may read by itself where there is no background thread.
     pub read_pressure: fn() -> (Level, Cause),
-    /// A further node's memory is to be released by a worker of its own; the last argument says whether pressure is severe.
+    /// A further node's memory is to be released by a worker of its own; the last argument says whether pressure is
+    /// severe.
     pub start_node_worker: fn(usize, Cause, bool),
     /// Objects of user caches wait for the finalizer thread.
     pub wake_finalizer: fn(),
@@ -22,6 +23,6 @@ pub struct Hooks {
     pub waited_long: fn(),
 }
 
-/// How long a thread waits for a lock before it checks whether a `fork` holds it. Locks are held for microseconds, except by
-/// a `fork`, which takes seconds where a process is large; so the time says little, and the check decides.
+/// How long a thread waits for a lock before it checks whether a `fork` holds it. Locks are held for microseconds,
+/// except by a `fork`, which takes seconds where a process is large; so the time says little, and the check decides.
 pub const LONG_WAIT_NS: u64 = 1_000_000_000;

@@ -25,7 +25,7 @@ use crate::platform::release::{self, Releaser};
 use crate::platform::statics::{STATS, TUNABLES};
 use crate::platform::{rseq, rseq_sections, topology};
 
-/// Tries to map metadata where nobody's mapping is, before any place will do.
+/// Attempts to map metadata in its own part of the address space, before it is mapped anywhere.
 const TRIES: usize = 8;
 
 const UNKNOWN: u8 = 0;
@@ -75,8 +75,8 @@ impl Linux {
         lockless
     }
 
-    /// `len` bytes at any page. Kernels from 6.7 on align what may have huge pages, and leave less to chance, unless they are
-    /// asked for a place: here one that is taken.
+    /// `len` bytes at any page. Kernels from 6.7 on align what may have huge pages, and leave less to chance, unless an
+    /// address is requested: here one that is taken.
     fn map_anywhere(len: usize) -> Option<usize> {
         use mman::{MAP_ANONYMOUS, MAP_PRIVATE, PROT_READ, PROT_WRITE};
         let (hint, flags) = ((&raw const STATS).cast_mut().cast(), MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE);
@@ -93,8 +93,8 @@ impl Linux {
             Self::unmap_ends(at, whole, at, len);
             return Some(at);
         }
-        // This one did not, or more is asked for.
-        // SAFETY: just mapped, nobody's yet.
+        // This one did not, or a larger alignment is needed.
+        // SAFETY: just mapped, and no other code has the address yet.
         let _ = unsafe { mman::munmap(at as *mut u8, whole) };
         let total = len.checked_add(align)?;
         let at = mman::mmap_anonymous(total, MAP_NORESERVE).ok()? as usize;
@@ -107,7 +107,7 @@ impl Linux {
     fn unmap_ends(at: usize, total: usize, start: usize, len: usize) {
         for (from, to) in [(at, start), (start + len, at + total)] {
             if to > from {
-                // SAFETY: an end of a mapping just made, nobody's yet.
+                // SAFETY: an end of a mapping just made, and no other code has the address yet.
                 let _ = unsafe { mman::munmap(from as *mut u8, to - from) };
             }
         }
@@ -212,15 +212,16 @@ impl Platform for Linux {
     }
 
     fn remap(&self, run: Run, len: usize) -> Option<usize> {
-        // Whatever the kernel has against it: a sandbox, one mapping too many, or that the program gave its advice on a
-        // part of the block, which made several mappings of one (`EFAULT`). An `mremap` that fails has changed nothing.
+        // For whatever reason the kernel refuses: a sandbox, one mapping too many, or that the program gave its advice
+        // on a part of the block, which made several mappings of one (`EFAULT`). An `mremap` that fails has changed
+        // nothing.
         Self::move_mapping(run, len).or_else(|| self.copy_over(run, len))
     }
 
     fn renew(&self, run: Run, len: usize) -> Option<usize> {
         let at = run.addr as *mut u8;
-        // What the former owner asked of `fork` is not what the next one wants: a child that lacks the block, or finds
-        // it empty. If it asked for nothing, which is usual, these find nothing to do.
+        // A former owner may have set what `fork` does with the block (leave it out, or wipe it): undone for the next
+        // one. Usually there is nothing to undo.
         for advice in [MADV_DOFORK, MADV_KEEPONFORK] {
             // SAFETY: the mapping is the engine's; the advice changes no contents here.
             let advised = unsafe { mman::madvise(at, run.len, advice) };
@@ -229,7 +230,7 @@ impl Platform for Linux {
                 return None;
             }
         }
-        // Contents that nobody wants are not copied: a new mapping is cheaper.
+        // Contents that are not needed are not copied: a new mapping is cheaper.
         if len == run.len { Some(run.addr) } else { Self::move_mapping(run, len) }
     }
 
@@ -253,7 +254,7 @@ impl Platform for Linux {
         }
         // Kernels before 6.3 do not write it there.
         let node = rseq::area().filter(|a| a.node_id).map_or_else(scheduling::node, rseq::node);
-        // A node that came later is nobody's to report: its threads use the last of those that were there.
+        // Threads on a node that was added later use the last of those that were there at the start.
         node.min(self.nodes() - 1)
     }
 

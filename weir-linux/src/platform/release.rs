@@ -1,14 +1,16 @@
-//! How memory is released to the kernel. Private anonymous memory goes by `MADV_DONTNEED`, or `MADV_FREE` in calm times where the tunable
-//! `report_lazily` says so; many ranges by one `process_madvise` where the kernel has that for oneself.
+//! How memory is released to the kernel. Private anonymous memory goes by `MADV_DONTNEED`, or `MADV_FREE` in calm times
+//! where the tunable `report_lazily` says so; many ranges by one `process_madvise` where the kernel lets a process do
+//! that to itself.
 //!
-//! `MADV_FREE` only marks pages. They stay in the resident set, and charged, until the kernel runs short and finds them;
-//! a page written to before that is kept with what it held, so nobody may take such memory for zero, and the engine is
-//! told so. Under pressure it is never used: memory that has to be found first is no help to who waits for it.
+//! `MADV_FREE` only marks pages. They stay in the resident set, and charged, until the kernel runs short and finds
+//! them; a page written to before that is kept with what it held, so such memory must not be taken for zero; the result
+//! says so ([`Contents::Undefined`]). Under pressure it is never used: memory that the kernel must find first comes
+//! late.
 //!
 //! Shared memory of a file is taken out of the file by `MADV_REMOVE`, which punches a hole.
 //!
-//! Locked memory (`mlock`, `mlockall`) is refused with `EINVAL`. `MADV_DONTNEED_LOCKED` would take it; but whoever locks
-//! memory wants no page fault, and gets none.
+//! Locked memory (`mlock`, `mlockall`) is refused with `EINVAL`. `MADV_DONTNEED_LOCKED` would take it; but a
+//! program locks memory to have no page faults, and gets none.
 
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use weir_core::platform::{Contents, Released, Run};
@@ -20,31 +22,31 @@ use crate::os::syscall::Errno;
 /// Ranges in one call of `process_madvise` (the kernel's `UIO_MAXIOV` is 1024).
 const RANGES: usize = 128;
 
-/// What was found out about the kernel's ways.
+/// Releases memory, and remembers which calls the kernel refuses.
 #[derive(Default)]
 pub struct Releaser {
     /// `process_madvise` was refused where `madvise` was not, and will be again.
     no_batches: AtomicBool,
-    /// The kernel does not know `MADV_FREE`.
+    /// The kernel lacks `MADV_FREE`.
     no_lazy: AtomicBool,
-    /// Somebody was told why memory stays.
+    /// The message why memory stays was written.
     said: AtomicBool,
 }
 
 impl Releaser {
-    /// Nothing known yet.
+    /// No call was refused yet.
     pub const fn new() -> Self {
         Self { no_batches: AtomicBool::new(false), no_lazy: AtomicBool::new(false), said: AtomicBool::new(false) }
     }
 
-    /// Hands `runs` over, whose contents nobody needs; up to the first that is refused.
+    /// Releases `runs`, which must be free, up to the first that is refused.
     pub fn release(&self, runs: &[Run], lazily: bool) -> Released {
         if lazily && !self.no_lazy.load(Relaxed) {
             let (done, refused) = self.advise(runs, MADV_FREE);
             if refused != Some(Errno::EINVAL) {
                 return self.released(done, refused, Contents::Undefined);
             }
-            // Locked, or a kernel without it (before 4.5): the eager way tells them apart.
+            // Locked, or a kernel without it (before 4.5): the eager way shows which.
             let (more, refused) = self.advise(&runs[done..], MADV_DONTNEED);
             if more > 0 {
                 self.no_lazy.store(true, Relaxed);
@@ -55,9 +57,9 @@ impl Releaser {
         self.released(done, refused, Contents::Zero)
     }
 
-    /// Advises the kernel that `runs` were not used of late (`MADV_COLD`, Linux 5.4). It then splits each huge page that a
-    /// run has a part of only, which frees its pages that are mapped no more: without that they stay charged until the
-    /// kernel runs short. And khugepaged passes over a range none of whose pages was used since.
+    /// Advises the kernel that `runs` were not used of late (`MADV_COLD`, Linux 5.4). It then splits each huge page
+    /// that a run has a part of only, which frees its pages that are mapped no more: without that they stay charged
+    /// until the kernel runs short. And khugepaged passes over a range none of whose pages was used since.
     pub fn cool(&self, mut runs: &[Run]) {
         while !runs.is_empty() {
             // What is refused (locked memory, an old kernel) stays as it is.
@@ -117,7 +119,7 @@ impl Releaser {
 /// One range by itself.
 pub fn one(run: Run, advice: u32) -> Result<(), Errno> {
     loop {
-        // SAFETY: the engine has isolated the run: nobody needs its contents.
+        // SAFETY: the engine has isolated the run, so its contents are not needed and no allocation can return it.
         match unsafe { mman::madvise(run.addr as *mut u8, run.len, advice) } {
             Err(Errno::EINTR | Errno::EAGAIN) => {}
             done => return done,
@@ -130,7 +132,7 @@ fn batch(runs: &[Run], advice: u32) -> usize {
     let runs = &runs[..runs.len().min(RANGES)];
     let mut done = 0;
     while done < runs.len() {
-        // SAFETY: the engine has isolated the runs: nobody needs their contents.
+        // SAFETY: the engine has isolated the runs, so their contents are not needed and no allocation can return them.
         match unsafe { mman::process_madvise(&runs[done..], advice) } {
             Ok(bytes) => match finish_torn(&runs[done..], bytes, advice) {
                 0 => break,

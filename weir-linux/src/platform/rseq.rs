@@ -5,16 +5,13 @@
 //! abort address) in its rseq area; every libc thread has such an area, registered by glibc (2.35 and later) at a
 //! fixed distance from the thread pointer.
 //!
-//! Each section here reads the CPU's index and everything derived from it inside, and ends with its one committing
-//! store. It never writes the area's read-only fields and keeps nothing derived from them.
-//!
-//! The library has a thread-local block of its own (`os/thread_block.rs`), laid out as an area whose index is [`NO_CPU`]: that table entry is the
-//! empty dummy for good. The sections here address that block plus `DELTA`, which is 0 until libc's area has been
-//! found to work and is then the distance to it. So they are safe before anything was set up, also for a thread that is
-//! inside a section at that moment, and where there are no restartable sequences, without a check of their own. Fast
-//! paths written by hand address [`AREA`] and save an addition; what keeps them out until that is set is said there.
-//! [`ID`] is the field with the index: `mm_cid` where the kernel has it (dense: bounded by the number of threads), or
-//! `cpu_id_start`.
+//! The library has a thread-local block of its own (`os/thread_block.rs`), laid out as an area with the index
+//! [`NO_CPU`]: that table entry is always the empty dummy. The sections (`rseq_sections.rs`) address that block plus
+//! `DELTA`, which is 0 until libc's area has been found to work and is then the distance to it. So they are safe before
+//! anything was set up, also for a thread that is inside a section at that moment, and where there are no restartable
+//! sequences, without a check of their own. Fast paths written by hand address [`AREA`] and save an addition; what
+//! keeps them out until that is set is said there. [`ID`] is the field with the index: `mm_cid` where the kernel has it
+//! (dense: bounded by the number of threads), or `cpu_id_start`.
 
 use core::arch::asm;
 use core::sync::atomic::{
@@ -32,8 +29,8 @@ use crate::platform::topology;
 
 /// From the library's block to the area in use.
 pub(super) static DELTA: AtomicUsize = AtomicUsize::new(0);
-/// From the thread pointer to the area in use; 0 until [`enable`] was called. Nobody may use it before: an allocation
-/// compares its size with [`FAST_SIZES`], a free finds that the window has no pages (see `Linux::window`).
+/// From the thread pointer to the area in use; 0 until [`enable`] was called. No fast path uses it before: an
+/// allocation compares its size with [`FAST_SIZES`], a free finds that the window has no pages (see `Linux::window`).
 pub static AREA: AtomicUsize = AtomicUsize::new(0);
 /// Sizes below this take the fast path: none until [`enable`] found that there is one.
 pub static FAST_SIZES: AtomicUsize = AtomicUsize::new(0);
@@ -89,7 +86,7 @@ pub fn area() -> Option<Area> {
     if size == 0 || (read_thread_word(offset.wrapping_add_unsigned(AREA_CPU_ID)) as i32) < 0 {
         return None;
     }
-    // 20 and 32 are what libcs report that do not know the kernel's size; it is in the auxiliary vector then.
+    // 20 and 32 are what a libc reports that does not read the kernel's size; it is in the auxiliary vector then.
     let filled = match (size, getauxval.is_null()) {
         (20 | 32, false) => {
             // SAFETY: libc's function of this type; any argument is allowed.
@@ -122,7 +119,7 @@ pub fn enable(max_cpus: usize) -> bool {
 }
 
 /// Restarts every section that a thread of this process is in. `false`: refused, by a sandbox that came after the
-/// registration or for want of kernel memory.
+/// registration, or the kernel has no memory for it.
 pub fn fence() -> bool {
     membarrier(command::PRIVATE_EXPEDITED_RSEQ, 0, 0).is_ok()
 }
@@ -135,16 +132,17 @@ pub(crate) fn reach() -> (usize, usize) {
     (below, (block.max(area) + BLOCK).max(0) as usize)
 }
 
-/// Gives a thread that libc does not know its areas.
+/// Lays out the areas of a thread that libc has no record of.
 ///
 /// # Safety
-/// `pointer` is a new thread's thread pointer; the bytes that [`reach`] names around it are valid and nobody's.
+/// `pointer` is a new thread's thread pointer; the bytes that [`reach`] names around it are mapped and unused.
 pub(crate) unsafe fn lay_out(pointer: usize) {
     let block = pointer.wrapping_add(block_distance());
     // SAFETY: as the caller promises.
     unsafe { thread_block::mark_own(pointer) };
     for area in [block, block.wrapping_add(DELTA.load(Relaxed))] {
-        // SAFETY: both areas lie in the bytes that `reach` names, which are the caller's; the words are aligned in them.
+        // SAFETY: both areas lie in the bytes that `reach` names, which are the caller's; the words are aligned in
+        // them.
         unsafe {
             ((area + AREA_CPU_ID_START) as *mut u32).write(NO_CPU as u32);
             ((area + AREA_CPU_ID) as *mut i32).write(-1);

@@ -8,17 +8,17 @@ use weir_core::percpu::{END_OFFSET, PUSHES_OFFSET, Pushed, Table};
 
 use crate::platform::rseq::{DELTA, ID};
 
-/// The beginning of every section, here and in fast paths written by hand: announces it and leaves the CPU's slab in the
-/// second register. Given are: the instructions that set the first register to the area's distance from the thread
-/// pointer, the two registers, the second's lower half, the register with the table's address. The text wants an operand
-/// `id` (the symbol [`ID`]); the section ends at the label `63`, where the caller puts it.
+/// The beginning of every section, here and in fast paths written by hand: announces it and leaves the CPU's slab in
+/// the second register. Given are: the instructions that set the first register to the area's distance from the thread
+/// pointer, the two registers, the second's lower half, the register with the table's address. The text needs an
+/// operand `id` (the symbol [`ID`]); the section ends at the label `63`, where the caller puts it.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! section {
     ($area:literal, $scratch:literal, $slab:literal, $slab32:literal, $table:literal) => {
         concat!(
             ".pushsection __rseq_cs, \"aw\"\n.balign 32\n66:\n.long 0, 0\n.quad 62f, 63f - 62f, 64f\n.popsection\n",
-            // The signature that the kernel asks for before an abort address, made the operand of a trapping `ud1`.
+            // The signature that the kernel requires before an abort address, made the operand of a trapping `ud1`.
             ".pushsection __rseq_failure, \"ax\"\n.byte 0x0f, 0xb9, 0x3d\n.long 0x53053053\n64:\njmp 65f\n.popsection\n",
             "65:\n", $area, "\n",
             "lea ", $slab, ", [rip + 66b]\nmov fs:[", $scratch, " + 8], ", $slab, "\n",
@@ -107,7 +107,8 @@ pub unsafe fn push(table: &Table, class: usize, object: *mut u8) -> Pushed {
 /// As [`pop`].
 pub unsafe fn pop_batch(table: &Table, class: usize, objects: &mut [*mut u8]) -> usize {
     let n: usize;
-    // SAFETY: as in `pop`; at most `objects.len()` objects are written.
+    // SAFETY: the section reads slots below `current`, which are objects or the zero word at the bottom, and writes at
+    // most `objects.len()` of them to the caller's array.
     unsafe {
         asm!(
             begin!(),
@@ -143,7 +144,8 @@ pub unsafe fn pop_batch(table: &Table, class: usize, objects: &mut [*mut u8]) ->
 /// As [`push`].
 pub unsafe fn push_batch(table: &Table, class: usize, objects: &[*mut u8]) -> usize {
     let n: usize;
-    // SAFETY: as in `push`; slots at and above `current` are nobody's until the commit.
+    // SAFETY: the section writes slots from `current` up to `end`, which are free until the store of `current` commits,
+    // and reads at most `objects.len()` objects.
     unsafe {
         asm!(
             begin!(),

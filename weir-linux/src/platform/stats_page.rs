@@ -1,13 +1,13 @@
 //! The page of counters, put where another process can read it after this one has ended.
 //!
 //! `weir run` makes a file of pages and names it in `WEIR_STATS`; every process under it takes a page. The environment
-//! is not trusted to name the right thing: whoever writes to a file that somebody else chose destroys it, and whoever
-//! maps a file that somebody else can cut short is ended by `SIGBUS`. So only one kind of file is taken, a memfd:
+//! is not trusted to name the right thing: writing to a file that another user chose destroys it, and a mapped file
+//! that another process can cut short ends this one by `SIGBUS`. So only one kind of file is taken, a memfd:
 //!
 //! - It has no name in any file system, so nothing on a disk can be it. The variable holds `/proc/PID/fd/N`, a
-//!   descriptor of the `weir run` that made it. The kernel lets only root follow that link, and the same user with no fewer
-//!   capabilities; and it is gone with `weir run`, however that ends: no file is left behind, and a later process finds
-//!   nothing and goes without.
+//!   descriptor of the `weir run` that made it. The kernel lets only root follow that link, and the same user with no
+//!   fewer capabilities; and it is gone with `weir run`, however that ends: no file is left behind, and a later process
+//!   finds nothing and goes without.
 //! - It is sealed against shrinking, so that no mapping of it can come to lie beyond its end.
 //! - Owner (this user or root), permissions, length, and the first page's magic and version are read before the first
 //!   write, from the open descriptor. The link is first opened by `O_PATH`, which touches nothing: if the number is
@@ -15,8 +15,8 @@
 //!
 //! Whatever fails, the counters stay private and the program runs.
 //!
-//! The file is opened once, at the start. A forked child's page comes from the mapped header by memory calls alone, since
-//! by then the program may have changed its user, root or namespaces, or may be killed for opening a file.
+//! The file is opened once, at the start. A forked child's page comes from the mapped header by memory calls alone,
+//! since by then the program may have changed its user, root or namespaces, or may be killed for opening a file.
 
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicI32, AtomicPtr, Ordering::Relaxed};
@@ -114,8 +114,8 @@ fn take_page() {
     }
 }
 
-/// Maps page `number` of the file by its first page, which is enough: `mremap` of a shared mapping with an old length of
-/// 0 makes a second mapping of the same file from the same place on, as long as one likes (mremap(2)).
+/// Maps page `number` of the file by its first page, which is enough: `mremap` of a shared mapping with an old length
+/// of 0 makes a second mapping of the same file from the same place on, as long as one likes (mremap(2)).
 fn map_page(header: &Header, number: usize) -> Option<*mut u8> {
     let first = core::ptr::from_ref(header).cast_mut().cast::<u8>();
     // SAFETY: adds a mapping where there is none, and leaves the first page as it is.
@@ -123,12 +123,12 @@ fn map_page(header: &Header, number: usize) -> Option<*mut u8> {
     let page = all.wrapping_add(number * PAGE_BYTES);
     // SAFETY: all but the last page of a mapping just made.
     let _ = unsafe { mman::munmap(all, number * PAGE_BYTES) };
-    // A page that there is no memory for would end the process at its first touch. Kernels before 5.14 cannot be asked.
-    // SAFETY: the page is a mapping of our own; no contents change.
+    // A page that there is no memory for would end the process at its first touch. Kernels before 5.14 cannot populate
+    // it. SAFETY: the page is a mapping of our own; no contents change.
     match unsafe { mman::madvise(page, PAGE_BYTES, MADV_POPULATE_WRITE) } {
         Ok(()) | Err(Errno::EINVAL) => Some(page),
         Err(_) => {
-            // SAFETY: as above.
+            // SAFETY: the page was mapped above, and no code uses it yet.
             let _ = unsafe { mman::munmap(page, PAGE_BYTES) };
             None
         }

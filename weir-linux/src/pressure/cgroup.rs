@@ -51,14 +51,14 @@ impl Membership {
             paths.take(line);
             ControlFlow::Continue(())
         });
-        let mut places = Places::default();
+        let mut hierarchies = Hierarchies::default();
         let _ = text::for_each_record(mountinfo, b'\n', &mut buf, |line| {
-            places.take(line, &paths, &exists);
+            hierarchies.take(line, &paths, &exists);
             ControlFlow::Continue(())
         });
         // A v1 memory hierarchy that is mounted owns the controller; otherwise the unified one has it.
-        let memory = places.v1.best().or_else(|| places.v2.best()).cloned();
-        Self { memory, unified: places.v2.best().cloned() }
+        let memory = hierarchies.v1.best().or_else(|| hierarchies.v2.best()).cloned();
+        Self { memory, unified: hierarchies.v2.best().cloned() }
     }
 }
 
@@ -67,8 +67,8 @@ fn exists(group: &Cgroup) -> bool {
     FixedPath::from_parts(&[group.dir.as_bytes(), b"/cgroup.procs"]).is_some_and(|p| fd::stat(p.as_c_str()).is_ok())
 }
 
-/// A digest of the lines of `/proc/self/cgroup`, open as `file`, that [`Membership::find`] goes by: another one means that
-/// the process was moved. `None` if it cannot be read.
+/// A digest of the lines of `/proc/self/cgroup`, open as `file`, that [`Membership::find`] goes by: another one means
+/// that the process was moved. `None` if it cannot be read.
 pub fn digest(file: i32) -> Option<u64> {
     let mut buf = [0u8; 2048];
     let mut digest = FNV_OFFSET;
@@ -128,12 +128,12 @@ impl Candidates {
 }
 
 #[derive(Default)]
-struct Places {
+struct Hierarchies {
     v1: Candidates,
     v2: Candidates,
 }
 
-impl Places {
+impl Hierarchies {
     /// Takes a line of mountinfo.
     fn take(&mut self, line: &[u8], own: &OwnPaths, exists: &impl Fn(&Cgroup) -> bool) {
         let Some((mount, version)) = Mount::parse(line) else { return };
@@ -274,10 +274,10 @@ mod tests {
     fn find(cgroup: &str, mountinfo: &str, there: &[&str]) -> [Option<(Version, std::string::String, usize)>; 2] {
         let mut own = OwnPaths::default();
         cgroup.lines().for_each(|l| own.take(l.as_bytes()));
-        let mut places = Places::default();
+        let mut hierarchies = Hierarchies::default();
         let exists = |g: &Cgroup| there.contains(&g.dir.as_c_str().to_str().unwrap());
-        mountinfo.lines().for_each(|l| places.take(l.as_bytes(), &own, &exists));
-        [places.v1.best(), places.v2.best()]
+        mountinfo.lines().for_each(|l| hierarchies.take(l.as_bytes(), &own, &exists));
+        [hierarchies.v1.best(), hierarchies.v2.best()]
             .map(|g| g.map(|g| (g.version, g.dir.as_c_str().to_str().unwrap().into(), g.depth)))
     }
 
@@ -386,9 +386,9 @@ mod tests {
             let mut paths = OwnPaths::default();
             paths.take(&own);
             paths.take(b"0::/a");
-            let mut places = Places::default();
-            places.take(&line, &paths, &|_| true);
-            places.take(text.as_bytes(), &paths, &|_| true);
+            let mut hierarchies = Hierarchies::default();
+            hierarchies.take(&line, &paths, &|_| true);
+            hierarchies.take(text.as_bytes(), &paths, &|_| true);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What the background thread is told: how short memory is, by which source, and what else ended its wait.
+//! What ends a wait of the background thread: how short memory is, which source says so, and other events.
 
 use weir_core::pressure::Level;
 use weir_core::stats::Cause;
@@ -14,7 +14,7 @@ pub enum Heat {
     Warm,
 }
 
-/// What told of pressure.
+/// A source of pressure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
     /// Tasks of the whole system wait for memory.
@@ -36,13 +36,14 @@ pub enum Source {
 pub struct Events {
     /// The worst that was heard.
     pub level: Level,
-    /// What told of it; there is one whenever the level is not [`Level::None`].
+    /// The source that said so; there is one whenever the level is not [`Level::None`].
     pub source: Option<Source>,
     /// The thread was woken by [`super::wake::Waker::wake`].
     pub woken: bool,
     /// The time was up.
     pub timed_out: bool,
-    /// The thread of the program that [`super::sources::Sources::watch_thread`] or [`super::wake::Waker::watch_main_thread`] was asked for has ended.
+    /// The thread of the program that [`super::sources::Sources::watch_thread`] or
+    /// [`super::wake::Waker::watch_main_thread`] watches has ended.
     pub thread_ended: bool,
 }
 

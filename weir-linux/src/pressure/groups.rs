@@ -1,6 +1,6 @@
 //! The control groups that the process is in, followed when it is moved.
 //!
-//! The kernel tells nobody that a process was moved. So the membership is read again (one small file) wherever the
+//! The kernel does not report that a process was moved. So the membership is read again (one small file) wherever the
 //! sources are read, and before any event of a group is believed.
 
 use super::cgroup::{self, GroupDir, Membership};

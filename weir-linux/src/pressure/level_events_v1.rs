@@ -6,10 +6,10 @@ use crate::os::syscall::{Errno, Result};
 use arrayvec::ArrayString;
 use core::fmt::Write;
 
-/// Registers at the ancestor `up` levels above for a level (`low`, `medium` or `critical`) and all above it; `level` may
-/// have a mode behind it: `low,hierarchy` hears all groups below too, whoever else listens there. Gives an eventfd that
-/// becomes readable when the group reclaims that hard, and once when the group is removed. Needs the right to write
-/// `cgroup.event_control`.
+/// Registers at the ancestor `up` levels above for a level (`low`, `medium` or `critical`) and all above it; `level`
+/// may have a mode behind it: `low,hierarchy` hears all groups below too, whoever else listens there. Gives an eventfd
+/// that becomes readable when the group reclaims that hard, and once when the group is removed. Needs the right to
+/// write `cgroup.event_control`.
 pub fn arm(dir: &GroupDir, up: usize, level: &str) -> Result<i32> {
     let source = dir.open_file(up, b"memory.pressure_level", fd::O_RDONLY)?;
     let result = arm_on(dir, up, source, level);

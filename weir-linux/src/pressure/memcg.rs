@@ -14,7 +14,7 @@ const V1_UNLIMITED: u64 = 1 << 62;
 pub struct Room {
     /// The limit, bytes.
     pub limit: u64,
-    /// What cannot be taken back by dropping clean file pages that nobody used lately, bytes.
+    /// What cannot be taken back by dropping clean file pages that were not used lately, bytes.
     pub working_set: u64,
     /// How many levels above the own group the limit is.
     pub up: usize,
@@ -47,7 +47,7 @@ pub fn effective_limits(dir: &GroupDir) -> Limits {
     limits
 }
 
-/// The limits of one level. For v1's own level the kernel knows the ancestors' that are out of sight.
+/// The limits of one level. At its own level v1 also gives the lowest limit of the ancestors that are out of sight.
 fn own_limits(dir: &GroupDir, up: usize) -> Limits {
     let mut buf = [0u8; 32];
     let mut read = |name: &[u8]| dir.read_file(up, name, &mut buf).ok().and_then(number);

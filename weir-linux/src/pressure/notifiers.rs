@@ -18,8 +18,8 @@ pub(super) enum Notifier {
     TightestEvents,
     LowLevel,
     CriticalLevel,
-    /// The highest ancestor that can be listened to: memory is short somewhere below it, perhaps in the own group, or in the
-    /// one that the process was moved to.
+    /// The highest ancestor that can be listened to: memory is short somewhere below it, perhaps in the own group, or
+    /// in the one that the process was moved to.
     Hint,
     Watch,
 }
@@ -53,7 +53,7 @@ pub(super) struct Slot {
     /// For how long the next event mutes it.
     pub mute_ns: u64,
     pub counts: EventCounts,
-    /// Of a pressure file: what tells a trigger's events from false ones.
+    /// Of a pressure file: distinguishes a trigger's events from false ones.
     pub growth: Option<Growth>,
 }
 

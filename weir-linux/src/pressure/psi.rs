@@ -60,13 +60,13 @@ pub struct Armed {
     pub fd: i32,
     /// The threshold that the kernel took.
     pub threshold: Threshold,
-    /// Tells its events from false ones.
+    /// Distinguishes its events from false ones.
     pub growth: Growth,
 }
 
-/// Tells whether stalls were behind a trigger's event. The first event of an unprivileged trigger may be none: the kernel
-/// then compares all stall since boot with the threshold. So an event counts only if the file's total has grown by
-/// the threshold since the trigger was armed, or since the last event that counted.
+/// Determines whether stalls were behind a trigger's event. The first event of an unprivileged trigger may be none: the
+/// kernel then compares all stall since boot with the threshold. So an event counts only if the file's total has grown
+/// by the threshold since the trigger was armed, or since the last event that counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Growth {
     kind: Kind,
@@ -75,8 +75,8 @@ pub struct Growth {
 }
 
 impl Growth {
-    /// Begins with what `file`, a pressure file, says now. To be called before its trigger is armed, so that no stall that
-    /// the trigger counts is missed.
+    /// Begins with what `file`, a pressure file, says now. To be called before its trigger is armed, so that no stall
+    /// that the trigger counts is missed.
     pub fn begin(file: i32, kind: Kind, stall_us: u64) -> Result<Self> {
         Ok(Self { kind, stall_us, before: read_totals(file)?.of(kind) })
     }

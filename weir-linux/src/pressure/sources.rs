@@ -1,4 +1,4 @@
-//! All that can tell of memory pressure, behind one wait.
+//! All sources of memory pressure, behind one wait.
 //!
 //! The thread that waits gets a descriptor table of its own (see [`super::wake`]), so the descriptors kept here are
 //! out of the program's sight and reach. Where a sandbox refuses that, nothing is kept open at all: everything is
@@ -29,12 +29,12 @@ use weir_core::tunables::Tunables;
 const MS: u64 = 1_000_000;
 /// Between two readings of what cannot notify, while the heap is warm.
 const READ_INTERVAL_NS: u64 = 250 * MS;
-/// The same while it rests and has a limit of its own, which nothing but reading tells of; and after a trigger's event.
+/// The same while it rests and has a limit of its own, which can only be read; and after a trigger's event.
 const LIMIT_INTERVAL_NS: u64 = 1_000 * MS;
 /// The same while it rests and a source that should notify does not: the window of an unprivileged trigger.
 const DEAF_INTERVAL_NS: u64 = 2_000 * MS;
-/// The same for an ancestor's events, at most: each that concerns another group doubles the time, so that a system of many
-/// processes is not woken by each group at its limit.
+/// The same for an ancestor's events, at most: each that concerns another group doubles the time, so that a system of
+/// many processes is not woken by each group at its limit.
 const MUTE_HINT_NS: u64 = 600_000 * MS;
 /// Age at which a process is worth triggers.
 const TRIGGERS_AFTER_NS: u64 = 10_000 * MS;
@@ -49,7 +49,7 @@ const REOPEN_MOST_NS: u64 = 3_600_000 * MS;
 /// The sources of pressure of one process, used by one thread.
 pub struct Sources {
     waker: Option<&'static Waker>,
-    /// Waits for the slots' descriptors. `None`: they are asked only where the sources are read.
+    /// Waits for the slots' descriptors. `None`: they are polled only where the sources are read.
     listener: Option<&'static Listener>,
     /// Whether this thread has its own descriptor table, and so may keep descriptors.
     private: bool,
@@ -131,7 +131,7 @@ impl Sources {
         self.listener = Some(listener);
     }
 
-    /// Has the end of a thread of the program be heard, once. An error: nothing tells of it.
+    /// Reports the end of a thread of the program, once. An error: the kernel does not report it.
     pub fn watch_thread(&mut self, thread: u32) -> Result<()> {
         self.close(Notifier::Thread);
         if self.listener.is_none() {

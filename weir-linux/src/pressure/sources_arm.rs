@@ -63,7 +63,7 @@ impl Sources {
         }
     }
 
-    /// Arms the triggers, whose files are slow to close. One trigger a file: how bad it is, the readings after its event tell.
+    /// Arms the triggers, which are slow to close. One for each file: the readings after its event show how bad it is.
     fn arm_triggers(&mut self, tunables: &Tunables) {
         if !self.private || self.off {
             return;
@@ -91,7 +91,8 @@ impl Sources {
         self.slots[notifier as usize].growth = Some(armed.growth);
     }
 
-    /// Has the triggers' end be nobody's to wait for. A seccomp filter may kill for a call that it does not know.
+    /// Registers the triggers with an io_uring instance, so that closing them does not block. Not under a seccomp
+    /// filter, which may kill the process for the call.
     fn hold_triggers(&mut self) {
         let mut files = [0; ALL.len()];
         let mut count = 0;
@@ -147,8 +148,8 @@ impl Sources {
         }
     }
 
-    /// The own group's events, those of the ancestor whose limit is nearest (a limit's events are counted where the limit
-    /// is), and those of the highest one that has any: it counts what happens in all groups below.
+    /// The own group's events, those of the ancestor whose limit is nearest (a limit's events are counted where the
+    /// limit is), and those of the highest one that has any: it counts what happens in all groups below.
     fn arm_events(&mut self, memory: &GroupDir, tunables: &Tunables) {
         let tightest = tightest_room(memory, tunables.headroom_percent.get()).map_or(0, |room| room.up);
         self.arm_counts(memory, Notifier::OwnEvents, 0);

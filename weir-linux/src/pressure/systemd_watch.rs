@@ -55,8 +55,8 @@ struct Variable {
     is_set: AtomicBool,
 }
 
-// SAFETY: `text` is written once, by `keep`, before `is_set` is stored (release) and while the process has one thread; it
-// is only read where `is_set` was seen (acquire).
+// SAFETY: `text` is written once, by `keep`, before `is_set` is stored (release) and while the process has one thread;
+// it is only read where `is_set` was seen (acquire).
 unsafe impl Sync for Variable {}
 
 impl Variable {
@@ -107,7 +107,7 @@ pub struct Watched {
     pub events: i16,
     /// Whether input must be thrown away after an event. A regular file has none.
     pub has_input: bool,
-    /// For a pressure file, tells its trigger's events from false ones.
+    /// For a pressure file, distinguishes its trigger's events from false ones.
     pub growth: Option<Growth>,
 }
 
@@ -136,7 +136,7 @@ pub fn open(path: &[u8], write: Option<&[u8]>) -> Result<Watched> {
     Ok(Watched { fd: file, events, has_input, growth })
 }
 
-/// Whether there is something to watch and the text can be read, as far as can be told without opening it.
+/// Whether there is something to watch and the text can be read, as far as can be seen without opening it.
 pub fn is_usable(path: &[u8], write: Option<&[u8]>) -> bool {
     let kind = FixedPath::from_parts(&[path]).and_then(|path| fd::stat(path.as_c_str()).ok());
     matches!(kind, Some(FileKind::Regular | FileKind::Fifo | FileKind::Socket))

@@ -1,11 +1,11 @@
 //! Waking a thread that waits for descriptors, without a descriptor and without a signal of the program's.
 //!
-//! The usual way is an eventfd. But a program may close all descriptors it does not know and open others under
-//! the same numbers; a waker that then writes its 8 bytes writes them into the program's file. A signal is the program's
-//! too: a signalfd hands out what was sent to the whole process, and one that the program ignores is discarded. So the
-//! background thread sleeps on a futex, and beside it a second thread, the *listener*, sleeps in `ppoll`. Both have one
-//! descriptor table, in which the program is not ([`crate::os::descriptor_table`]). The listener does nothing but tell the sleeper that
-//! a descriptor has something to say.
+//! The usual way is an eventfd. But a program may close all descriptors that it did not open itself and open others
+//! under the same numbers; a waker that then writes its 8 bytes writes them into the program's file. A signal is the
+//! program's too: a signalfd hands out what was sent to the whole process, and one that the program ignores is
+//! discarded. So the background thread sleeps on a futex, and beside it a second thread, the *listener*, sleeps in
+//! `ppoll`. The two share a descriptor table that is not the program's ([`crate::os::descriptor_table`]). All that the
+//! listener does is to wake the sleeper when a descriptor is ready.
 
 use crate::os::clock::monotonic_ns;
 use crate::os::fd::{self, POLLIN, PollFd};
@@ -15,9 +15,9 @@ use crate::os::sync::{AtomicI32, AtomicU32, AtomicUsize, Cell, constructor};
 use crate::os::syscall::{Errno, Result};
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
-/// Somebody woke the sleeper.
+/// A wake-up.
 const WOKEN: u32 = 1;
-/// The listener has something for it.
+/// The listener has seen events.
 const HEARD: u32 = 2;
 
 /// Wakes one thread. Usable from any thread and from signal handlers.
@@ -31,7 +31,7 @@ pub struct Waker {
 
 impl Waker {
     constructor! {
-        /// A waker that nobody listens to yet.
+        /// A waker without a sleeper.
         pub fn new() -> Self {
             Self { news: AtomicU32::new(0), main_thread: AtomicUsize::new(0) }
         }
@@ -43,7 +43,7 @@ impl Waker {
     }
 
     fn tell(&self, what: u32) {
-        // Whoever found news already knows that the sleeper is being woken.
+        // If there was news already, whoever stored it is waking the sleeper.
         if self.news.fetch_or(what, SeqCst) == 0 {
             let _ = futex_wake(&self.news, 1);
         }
@@ -66,7 +66,7 @@ impl Waker {
         let _ = futex_wait(&self.news, 0, timeout_ns);
     }
 
-    /// Has the end of the main thread end a sleep, once. By the sleeper. `false`: nothing tells of it.
+    /// Makes the end of the main thread end a sleep, once. By the sleeper. `false`: the kernel does not report it.
     pub fn watch_main_thread(&self) -> bool {
         let word = main_threads_word();
         self.main_thread.store(word.unwrap_or(0), Relaxed);
@@ -76,8 +76,8 @@ impl Waker {
     /// Whether the main thread, which is watched, has ended. By the sleeper.
     pub(super) fn main_thread_ended(&self) -> bool {
         let word = self.main_thread.load(Relaxed);
-        // SAFETY: `main_threads_word` found a thread's number there. It is the main thread's own memory, which libc keeps for
-        // as long as the process.
+        // SAFETY: `main_threads_word` found a thread's number there. It is the main thread's own memory, which libc
+        // keeps for as long as the process.
         let ended = word != 0 && unsafe { (*(word as *const AtomicU32)).load(Acquire) } == 0;
         if ended {
             self.main_thread.store(0, Relaxed);
@@ -103,13 +103,13 @@ const LISTENERS: u32 = 1;
 /// There is no listener, or it is to end.
 const OVER: u32 = 2;
 
-/// For how long the listener may take to give the array back when it is asked to. If it takes longer it is not there
-/// (a sandbox ended it).
-const GIVE_BACK_NS: u64 = 1_000_000_000;
+/// How long the listener may take to end its turn after a kick. If it takes longer it is not there (a sandbox ended
+/// it).
+const TURN_NS: u64 = 1_000_000_000;
 
 /// What the sleeper and its listener share. They take turns at the array: whoever has the turn hands it over by storing
 /// the other's (release), after which it touches nothing; the other begins after it read that (acquire). Only the
-/// listener ends its own turn, so the sleeper that wants the array while the listener is in `ppoll` makes an eventfd
+/// listener ends its own turn, so a sleeper that needs the array while the listener is in `ppoll` makes an eventfd
 /// readable that the listener waits for too, and waits for the turn. Without that (if the sleeper took the turn itself)
 /// `ppoll`, which writes its results to the array as it returns, would write into entries that the sleeper has changed.
 #[derive(Debug)]
@@ -118,7 +118,8 @@ pub struct Listener {
     /// The eventfd, in the table of the two.
     kick: AtomicI32,
     array: Cell<[PollFd; MOST + 1]>,
-    /// The array as it was handed over last. The sleeper's alone, which compares with it while the listener has the turn.
+    /// The array as it was handed over last. The sleeper's alone, which compares with it while the listener has the
+    /// turn.
     handed: Cell<[PollFd; MOST + 1]>,
     /// `ppoll` was refused.
     failed: AtomicU32,
@@ -137,7 +138,7 @@ impl Default for Listener {
 
 impl Listener {
     constructor! {
-        /// Nobody listens yet.
+        /// No listener yet.
         pub fn new() -> Self {
             Self {
                 turn: AtomicU32::new(OVER),
@@ -183,7 +184,7 @@ impl Listener {
         }
     }
 
-    /// Waits for the array's descriptors; whether there is something to tell.
+    /// Waits for the array's descriptors; whether the sleeper is to be woken.
     fn hear(&self, array: &mut [PollFd; MOST + 1]) -> bool {
         match fd::ppoll(array, None) {
             Ok(0) => return false,
@@ -224,8 +225,9 @@ impl Listener {
         }
     }
 
-    /// Has the listener end; whether there is one that will. The descriptors may be closed once it has. By the sleeper that
-    /// opened it: one that has ended without this leaves its listener, to which the next sleeper has no descriptor.
+    /// Has the listener end; whether there is one that will. The descriptors may be closed once it has. By the sleeper
+    /// that opened it: one that has ended without this leaves its listener, to which the next sleeper has no
+    /// descriptor.
     pub fn end(&self) -> bool {
         if self.opened_by.load(Relaxed) != gettid() {
             return false;
@@ -251,7 +253,7 @@ impl Listener {
 
     fn take_turn(&self) -> Result<()> {
         let _ = fd::eventfd_signal(self.kick.load(Relaxed));
-        let deadline = monotonic_ns() + GIVE_BACK_NS;
+        let deadline = monotonic_ns() + TURN_NS;
         while self.turn.load(Acquire) == LISTENERS {
             let now = monotonic_ns();
             if now >= deadline {

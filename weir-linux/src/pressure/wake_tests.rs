@@ -122,7 +122,8 @@ fn a_wake_up_and_an_event_may_race() {
     });
 }
 
-/// A sleeper that a sandbox ended leaves its listener in `ppoll`, whose eventfd is another file in the next sleeper's table.
+/// A sleeper that a sandbox ended leaves its listener in `ppoll`, whose eventfd is another file in the next sleeper's
+/// table.
 #[test]
 fn a_listener_that_another_sleeper_opened_is_left_alone() {
     let (listener, waker) = (Listener::new(), Waker::new());
@@ -138,7 +139,7 @@ fn a_listener_that_another_sleeper_opened_is_left_alone() {
             let before = monotonic_ns();
             listener.kick.store(fd, Relaxed);
             assert!(!listener.end());
-            assert!(monotonic_ns() - before < GIVE_BACK_NS, "nothing is waited for");
+            assert!(monotonic_ns() - before < TURN_NS, "nothing is waited for");
             assert_eq!(eventfd_take(fd), Ok(0), "nothing is written to a file of that number");
             listener.kick.store(kick, Relaxed);
         };

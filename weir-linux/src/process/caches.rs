@@ -9,7 +9,7 @@ pub use weir_core::made_cache::{Busy, CacheId, Fini, Flags, Init, LimitError, Ma
 use crate::process::heap::{FINALIZER, HEAP, on_first_use};
 
 /// Makes a cache. One with a `fini` starts a thread of the program's kind the first time, which calls those of
-/// objects whose slabs are to go back.
+/// objects whose slabs are to be released.
 pub fn make(spec: &Spec<'_>) -> Result<CacheId, MakeError> {
     on_first_use();
     if spec.fini.is_some() {
@@ -19,10 +19,10 @@ pub fn make(spec: &Spec<'_>) -> Result<CacheId, MakeError> {
 }
 
 /// Destroys a cache; fails if objects of it are still out, and then nothing has happened. Calls `fini` for the rest,
-/// and waits for reclaim that has some of them in its hands.
+/// and waits for reclaim that is at work on some of them.
 ///
 /// # Safety
-/// Nobody uses the cache meanwhile, nor afterwards if this succeeds.
+/// No other code uses the cache meanwhile, nor afterwards if this succeeds.
 pub unsafe fn destroy(id: CacheId) -> Result<(), Busy> {
     // SAFETY: as the caller promises.
     unsafe { HEAP.destroy_cache(id) }
@@ -38,7 +38,7 @@ pub fn alloc(id: CacheId) -> *mut u8 {
 /// Takes an object back, on whatever CPU: O(1), a few nanoseconds, but for overflows.
 ///
 /// # Safety
-/// The object is the cache's (another is named as a misuse, as far as can be seen), and nobody uses it any more.
+/// The object is the cache's (another is named as a misuse, as far as can be seen), and it is not used any more.
 #[inline(always)]
 pub unsafe fn free(id: CacheId, object: *mut u8) {
     // SAFETY: as the caller promises.

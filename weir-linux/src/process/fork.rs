@@ -8,14 +8,14 @@
 //! registered, the later is our `prepare` and the earlier our `parent` and `child`: the handlers of others may then
 //! allocate, and take locks under which their other threads allocate.
 //!
-//! libc takes locks of its own after all handlers. A thread that allocates under one of those waits for the frozen heap,
-//! and `fork` for the thread: so each such lock is to be taken before the heap's.
+//! libc takes locks of its own after all handlers. A thread that allocates under one of those waits for the frozen
+//! heap, and `fork` for the thread: so each such lock is to be taken before the heap's.
 //! - glibc's list of streams, under which `fflush(NULL)` writes, and a stream's writer may allocate. The functions that
 //!   lock it are exported by every glibc since 2.2.5, and the lock is recursive: `prepare` takes it first.
 //! - glibc's name service database (2.33 and later): nothing is allocated under its lock. A changed `nsswitch.conf` is
 //!   read with the lock released.
-//! - glibc's list of `popen` streams, in releases of 2026: `popen` allocates under it when it has to close the streams of
-//!   others in the child. Neither it nor musl's list of streams can be taken from outside: see `fork_freeze.rs`.
+//! - glibc's list of `popen` streams, in releases of 2026: `popen` allocates under it when it has to close the streams
+//!   of others in the child. Neither it nor musl's list of streams can be taken from outside: see `fork_freeze.rs`.
 
 use core::ffi::{c_int, c_void};
 use core::ptr::{NonNull, null_mut};
@@ -47,15 +47,15 @@ weak_symbol!(
     single_threaded = "__libc_single_threaded": NonNull<u8>
 );
 
-/// glibc's list of streams: how often `prepare` holds its lock, which is more than once where a signal handler forks that
-/// interrupted a fork. Only its holder writes it.
+/// glibc's list of streams: how often `prepare` holds its lock, which is more than once where a signal handler forks
+/// that interrupted a fork. Only its holder writes it.
 struct Streams(AtomicU32);
 
 static STREAMS: Streams = Streams(AtomicU32::new(0));
 
 impl Streams {
-    /// Takes the lock, but in a process of one thread: glibc does not take it there either, nor reset it in the child. (A
-    /// signal handler that forks may have interrupted its holder, which goes on in the child and releases it there.)
+    /// Takes the lock, but in a process of one thread: glibc does not take it there either, nor reset it in the child.
+    /// (A signal handler that forks may have interrupted its holder, which goes on in the child and releases it there.)
     fn lock(&self) {
         // SAFETY: libc's variable of this type.
         let alone = single_threaded().is_some_and(|at| unsafe { at.as_ptr().read_volatile() } != 0);
@@ -71,13 +71,14 @@ impl Streams {
         let held = self.0.load(Relaxed);
         if let (Some(unlock), 1..) = (list_unlock(), held) {
             self.0.store(held - 1, Relaxed);
-            // SAFETY: libc's function of this type; `lock` took it on this thread, and no other thread gets past `lock` meanwhile.
+            // SAFETY: libc's function of this type; `lock` took it on this thread, and no other thread gets past `lock`
+            // meanwhile.
             unsafe { unlock() };
         }
     }
 
-    /// In the child: glibc has reset the lock by now, so giving it back would leave it with a count of minus one. Reset a
-    /// second time it is the same.
+    /// In the child: glibc has reset the lock by now, so giving it back would leave it with a count of minus one. Reset
+    /// a second time it is the same.
     fn reset(&self) {
         if let (Some(reset), 1..) = (list_reset(), self.0.swap(0, Relaxed)) {
             // SAFETY: libc's function of this type; the child has one thread.
@@ -106,8 +107,8 @@ pub(super) fn reset_streams() {
 /// # Safety
 /// The handlers live as long as the process: a library with this code in it may not be unloaded.
 pub(super) unsafe fn register(prepare: Handler, parent: Handler, child: Handler) {
-    // SAFETY: libc's functions of these types, and handlers that stay, as the caller promises. The null handle says that they
-    // belong to no library, so that they are not taken off while the process ends either.
+    // SAFETY: libc's functions of these types, and handlers that stay, as the caller promises. The null handle says
+    // that they belong to no library, so that they are not taken off while the process ends either.
     unsafe {
         if let Some(register) = glibc_register() {
             register(prepare, parent, child, null_mut());

@@ -1,20 +1,23 @@
-//! The heap while a `fork` holds its locks, and the way out where that `fork` waits for a thread that waits for the heap.
+//! The heap while a `fork` holds its locks, and the way out where that `fork` waits for a thread that waits for the
+//! heap.
 //!
-//! `prepare` freezes the heap, and libc goes on: it calls the handlers that were registered before ours, and takes locks of
-//! its own. If another thread holds one of those and allocates under it, the two wait for each other. Which locks those
-//! are is libc's affair and the program's (`fork` names the known ones), so no order of locks keeps all such threads out.
-//! Instead, a thread that has waited for a lock of the heap for [`crate::platform::hooks::LONG_WAIT_NS`] looks at the thread that forks: if it
-//! sleeps in a `futex` call of libc's, it can not be copying the process, and the waiting thread opens the heap in its
-//! place. The forking thread goes on when it gets its lock, and finds that there is nothing to open.
+//! `prepare` freezes the heap, and libc goes on: it calls the handlers that were registered before ours, and takes
+//! locks of its own. If another thread holds one of those and allocates under it, the two wait for each other. Which
+//! locks those are depends on libc and the program (`fork.rs` lists the known ones), so no order of locks keeps all
+//! such threads out. Instead, a thread that has waited for a lock of the heap for
+//! [`crate::platform::hooks::LONG_WAIT_NS`] looks at the thread that forks: if it sleeps in a `futex` call of libc's,
+//! it can not be copying the process, and the waiting thread opens the heap in its place. The forking thread goes on
+//! when it gets its lock, and finds that there is nothing to open.
 //!
-//! The price is the child's: its copy of the heap is one that other threads were at work in. What they held stays held
-//! there. POSIX lets such a child do little else than execute a program, which needs no heap; one that waits for a lock
-//! of a thread that it does not have ends with a message.
+//! The price is the child's: its copy of the heap is one that other threads were changing. The locks that they held
+//! stay held there. POSIX lets such a child do little else than execute a program, which needs no heap; one that waits
+//! for a lock of a thread that it does not have ends with a message.
 //!
 //! [`FORK`] is 0, or the forking thread's word of lock ranks (an address, which is the same in the child) and a state:
-//! `FROZEN`, which only that thread takes back to 0, and one waiting thread to `LOOKING`, from there back or to `OPENING`, and
-//! to `OPENED` at last; the forking thread waits for the end of that. The interleavings that this excludes: both open the
-//! heap, the second a lock that a third thread has taken since; and the look is at one fork, the opening at the next.
+//! `FROZEN`, which only that thread takes back to 0, and one waiting thread to `LOOKING`, from there back or to
+//! `OPENING`, and to `OPENED` at last; the forking thread waits for the end of that. The interleavings that this
+//! excludes: both open the heap, the second a lock that a third thread has taken since; and the look is at one fork,
+//! the opening at the next.
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
@@ -44,12 +47,12 @@ fn this_thread() -> usize {
     core::ptr::from_ref(ranks()) as usize
 }
 
-/// Takes all locks of the heap, unless a signal handler that interrupted the heap forks. With `may_look` another thread may
-/// open it, which reads a file first.
+/// Takes all locks of the heap, unless a signal handler that interrupted the heap forks. With `may_look` another thread
+/// may open it, which reads a file first.
 pub(crate) fn freeze(heap: &Engine, may_look: bool) {
     let is_nested = ranks().load(Relaxed) != 0;
     heap.freeze();
-    // A fork that found the heap opened has perhaps not ended: then this one is not recorded, and nobody opens it.
+    // A fork that found the heap opened has perhaps not ended: then this one is not recorded, and no thread opens it.
     if may_look && !is_nested && FORK.load(Relaxed) == 0 {
         THREAD.store(gettid(), Relaxed);
         FORK.store(this_thread() | FROZEN, Release);
@@ -62,7 +65,7 @@ pub(crate) fn freeze(heap: &Engine, may_look: bool) {
 /// Follows [`freeze`] on the same thread.
 pub(crate) unsafe fn thaw(heap: &Engine) {
     if heap.is_nested_fork() || !was_opened(this_thread()) {
-        // SAFETY: as the caller promises, and nobody else has opened it.
+        // SAFETY: as the caller promises, and no other thread has opened it.
         let _ = unsafe { heap.thaw() };
     } else {
         ranks().store(0, Relaxed);
@@ -83,7 +86,7 @@ pub(crate) unsafe fn thaw_child(heap: &Engine) {
         TORN.store(true, Relaxed);
         ranks().store(0, Relaxed);
     } else {
-        // SAFETY: as the caller promises, and nobody has opened it.
+        // SAFETY: as the caller promises, and no other thread has opened it.
         unsafe { heap.thaw_child() };
     }
 }
@@ -120,8 +123,8 @@ pub(crate) fn waited_long(heap: &Engine) {
         return FORK.store(me | FROZEN, Release);
     }
     FORK.store(me | OPENING, Release);
-    // What this thread waits for is noted in its word, which opening clears. Until then it is not 0, so that a fork in a
-    // signal handler takes nothing.
+    // What this thread waits for is noted in its word, which opening clears. Until then it is not 0, so that a fork in
+    // a signal handler takes nothing.
     let held = ranks();
     let waiting_for = held.swap(1, Relaxed);
     // SAFETY: the forking thread holds all locks and, since the exchange, leaves it to this one to open them.

@@ -94,8 +94,8 @@ unsafe fn start(envp: Environment) {
     }
 }
 
-/// Right before libc forks: takes every lock of the heap, unless a signal handler that interrupted the heap forks. One of the
-/// other two always follows, on this thread.
+/// Right before libc forks: takes every lock of the heap, unless a signal handler that interrupted the heap forks. One
+/// of the other two always follows, on this thread.
 extern "C" fn before_fork() {
     fork::lock_streams();
     // A process of memory calls alone opens no file.

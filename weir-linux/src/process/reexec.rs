@@ -1,8 +1,8 @@
 //! Programs with a sanitizer, preloaded: they run without this library.
 //!
-//! AddressSanitizer, ThreadSanitizer and their like find errors by a malloc of their own. Preloaded, this one comes first:
-//! AddressSanitizer then refuses to start, ThreadSanitizer too, for mappings where it wants none; where they do start,
-//! they are blind for blocks that they did not hand out, or take one that is handed out again for a race. So the
+//! AddressSanitizer, ThreadSanitizer and their like find errors by a malloc of their own. Preloaded, this one comes
+//! first: AddressSanitizer then refuses to start, ThreadSanitizer too, for mappings in its shadow memory; where they do
+//! start, they are blind for blocks that they did not hand out, or take one that is handed out again for a race. So the
 //! program is executed anew, before any code of it has run, with the library taken out of `LD_PRELOAD`; its children
 //! inherit that. A runtime that is linked into the program itself comes before every preloaded library, and nothing is
 //! to be done.
@@ -28,7 +28,8 @@ const LONGEST: usize = 4096;
 /// Executes the program anew without this library if it has a sanitizer's shared runtime; else returns.
 ///
 /// # Safety
-/// To be called first of all, with what the program was given: null-terminated arrays of C strings, which may be written.
+/// To be called first of all, with what the program was given: null-terminated arrays of C strings, which may be
+/// written.
 pub unsafe fn without_weir_if_sanitized(argv: *const *const u8, envp: *const *const u8) {
     let Some(name) = shared_runtime() else { return };
     let mut preload = [0; LONGEST];
@@ -70,7 +71,7 @@ fn shared_runtime() -> Option<&'static str> {
     ];
     let (at, name) = known.into_iter().find_map(|(at, name)| Some((at?, name)))?;
     let (entry, loader) = (auxv::value(linux_raw_sys::auxvec::AT_ENTRY), auxv::value(linux_raw_sys::auxvec::AT_BASE));
-    // A loader that was called by hand is the program that would be executed; it would want other arguments.
+    // A loader that was called by hand is the program that would be executed; it would need other arguments.
     let (entry, at, here) = (entry?, at.as_ptr() as usize, shared_runtime as *const () as usize);
     // The program's own code lies far from the libraries, which lie together.
     (loader? != 0 && at.abs_diff(here) < at.abs_diff(entry)).then_some(name)

@@ -1,8 +1,9 @@
 //! The start of the process, as far as the heap is concerned: where the environment is, and reading it once.
 //!
-//! The heap works before this, at the defaults. A library that is a whole program's malloc has a constructor, which calls
-//! [`super::heap::init`]. A Rust program whose global allocator is `weir::Weir` has none (a constructor in a crate would run
-//! in every program that links it, used or not): its first allocation does it, [`super::heap::on_first_use`].
+//! The heap works before this, at the defaults. A library that is a whole program's malloc has a constructor, which
+//! calls [`super::heap::init`]. A Rust program whose global allocator is `weir::Weir` has none (a constructor in a
+//! crate would run in every program that links it, used or not): its first allocation does it,
+//! [`super::heap::on_first_use`].
 
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -21,8 +22,8 @@ weak_symbol!(
 
 /// libc's environment, once libc has set it up.
 pub(super) fn environment_of_libc() -> Option<Environment> {
-    // SAFETY: libc's variable of this type; should another thread replace the array at this moment, the old one is still
-    // there, as libc never frees it.
+    // SAFETY: libc's variable of this type; should another thread replace the array at this moment, the old one is
+    // still there, as libc never frees it.
     environ().map(|at| unsafe { at.as_ptr().read() }).filter(|envp| !envp.is_null())
 }
 

@@ -1,5 +1,5 @@
-//! Names in the environment that are no setting, and a watch that cannot be used: reported in a line each, as a setting that
-//! is only misspelt would be missed for long.
+//! Names in the environment that are no setting, and a watch that cannot be used: reported in a line each, as a setting
+//! that is only misspelt would be missed for long.
 //!
 //! Once, not by every process of a build: a process is silent about what its parent has said.
 

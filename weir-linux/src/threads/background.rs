@@ -70,8 +70,8 @@ pub struct Background {
     sources: UnsafeCell<Sources>,
 }
 
-// SAFETY: all fields but `sources` are `Sync`. Of `sources` there is one user at a time: the background thread, of which
-// `state` admits one, or the one thread that moved `state` to `STARTING`, or the only thread of a forked child.
+// SAFETY: all fields but `sources` are `Sync`. Of `sources` there is one user at a time: the background thread, of
+// which `state` admits one, or the one thread that moved `state` to `STARTING`, or the only thread of a forked child.
 unsafe impl Sync for Background {}
 
 impl Background {
@@ -108,8 +108,8 @@ impl Background {
         self.changes.without_thread(&Suspended(self), call)
     }
 
-    /// After the program has changed itself as a whole: the background thread is gone when this returns, and another one
-    /// there, which the calling thread started.
+    /// After the program has changed itself as a whole: the background thread is gone when this returns, and another
+    /// one there, which the calling thread started.
     pub fn program_has_changed(&'static self) {
         self.without_thread(|| ());
     }
@@ -220,7 +220,8 @@ impl Background {
             self.heap.forget_notice();
             return;
         }
-        // Read before the thread is made, and before the look at changes under way: what changes from now on makes it end.
+        // Read before the thread is made, and before the look at changes under way: what changes from now on makes it
+        // end.
         let change = self.changes.count();
         if self.changes.are_under_way() {
             self.changes.owe();
@@ -232,7 +233,8 @@ impl Background {
         let (owner, number) = (core::ptr::from_ref(self) as usize, change as usize | replacement);
         let started = if is_settled { self.thread.spawn(run, owner, number) } else { None };
         if let Some(thread) = started {
-            // Whatever the caller is bound to: if it spins on its CPU at a real-time priority, the thread would never run.
+            // Whatever the caller is bound to: if it spins on its CPU at a real-time priority, the thread would never
+            // run.
             unbind(thread);
         } else {
             self.retry_at.store(monotonic_ns() + RETRY_NS, Relaxed);
@@ -285,7 +287,8 @@ impl Background {
         self.state.store(RUNNING, SeqCst);
         let until = monotonic_ns() + REPLACEMENT_NS;
         loop {
-            // Whether it was woken does not matter, as it will be awake. Taken before the look: the changer wakes after.
+            // Whether it was woken does not matter, as it will be awake. Taken before the look: the changer wakes
+            // after.
             self.waker.take();
             if self.changes.count() != change {
                 return false;
@@ -319,8 +322,8 @@ impl Background {
             self.listener_thread.wait_gone(monotonic_ns() + LISTENER_NS);
         }
         self.waker.forget();
-        // SAFETY: this is still the background thread, and nothing of the sources is borrowed any more. The descriptors end
-        // with its table.
+        // SAFETY: this is still the background thread, and nothing of the sources is borrowed any more. The descriptors
+        // end with its table.
         unsafe { *self.sources.get() = Sources::new() };
         let leaving = self.thread.leave();
         self.state.store(state, Release);
@@ -337,8 +340,8 @@ impl Suspend for Suspended {
         self.0.owner.get() == getpid()
     }
 
-    /// A program may call from a signal handler that interrupted what the thread waits for; then the thread ends as soon
-    /// as it can.
+    /// A program may call from a signal handler that interrupted what the thread waits for; then the thread ends as
+    /// soon as it can.
     fn end_before(&self, deadline: u64) {
         let background = self.0;
         // One that starts will see the change.

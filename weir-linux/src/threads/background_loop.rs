@@ -1,5 +1,5 @@
-//! What the background thread does while it runs: it waits for pressure, wake-ups and the ends of calm windows, and has the
-//! engine's balancer do what follows from each.
+//! What the background thread does while it runs: it waits for pressure, wake-ups and the ends of calm windows, and has
+//! the engine's balancer do what follows from each.
 
 use core::sync::atomic::Ordering::Relaxed;
 use weir_core::pressure::Level;
@@ -18,11 +18,11 @@ use crate::threads::response::{Rest, respond};
 
 /// Between two comparisons of the main thread's rights, while the heap is warm and there are rights to give up.
 const COMPARE_NS: u64 = 1_000_000_000;
-/// Between two looks whether the program has a thread left, where nothing tells of a thread's end (before
+/// Between two looks whether the program has a thread left, where the kernel does not report a thread's end (before
 /// Linux 5.16, or another libc than glibc, for the main thread; before 6.9 for others).
 const LAST_THREAD_NS: u64 = 60_000_000_000;
-/// How long a heap rests, where sources of pressure do not notify, until what calm windows keep is released all the same:
-/// then there is nothing left to hear for, and nothing is read. Longer than triggers wait to be armed.
+/// How long a heap rests, where sources of pressure do not notify, until what calm windows keep is released all the
+/// same: then there is nothing left to hear for, and nothing is read. Longer than triggers wait to be armed.
 const REST_NS: u64 = 15_000_000_000;
 /// Bytes of heap for which a process that is at rest still looks whether memory is short elsewhere.
 const WORTH_HEARING: u64 = 16 << 20;
@@ -38,7 +38,7 @@ pub(super) enum End {
     LastThread(i32),
 }
 
-/// Whether the tunable asks for a thread.
+/// Whether the tunable enables the thread.
 pub(super) fn is_wanted() -> bool {
     TUNABLES.background.get() == 1
 }
@@ -63,7 +63,7 @@ pub(super) struct Loop<'a> {
 struct Schedule {
     /// When to compare the main thread's rights.
     compare_at: u64,
-    /// When to see whether the program has a thread left, where no descriptor tells of it.
+    /// When to see whether the program has a thread left, where no descriptor reports it.
     count_at: Option<u64>,
     /// When the calm window ends; `None` at rest.
     window_ends: Option<u64>,
@@ -149,12 +149,12 @@ impl Loop<'_> {
         Ok(())
     }
 
-    /// Has the end of a thread of the program's wake this one, so that no process stays that has Weir's threads alone: a
-    /// process ends with its last thread, and the program's last one may end by `exit(2)`, which ends no other. When to look
-    /// again, where the kernel tells of no thread's end.
+    /// Has the end of a thread of the program's wake this one, so that no process stays that has Weir's threads alone:
+    /// a process ends with its last thread, and the program's last one may end by `exit(2)`, which ends no other. When
+    /// to look again, where the kernel reports no thread's end.
     fn watch_program(&mut self) -> Result<Option<u64>, End> {
         match tasks::first_other(&(self.own_threads)()) {
-            // The kernel tells of the main thread's end by a descriptor only when all others have ended.
+            // The kernel reports the main thread's end by a descriptor only when all others have ended.
             Ok(Some(thread)) if thread == getpid() && self.waker.watch_main_thread() => Ok(None),
             Ok(Some(thread)) if thread != getpid() && self.sources.watch_thread(thread).is_ok() => Ok(None),
             Ok(None) => Err(End::LastThread(tasks::main_threads_status())),

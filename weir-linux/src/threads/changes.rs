@@ -1,29 +1,31 @@
 //! Changes that a program makes to itself as a whole, and the background thread, which must not be there meanwhile.
 //!
-//! The kernel refuses some changes to a process of several threads (`unshare(CLONE_NEWUSER)`, `setns` into a user or mount
-//! namespace), and others bind the calling thread alone, or those that libc has a record of (`chroot` after
-//! `unshare(CLONE_FS)`, `setuid`). Whoever makes such a change ends the background thread before it, or after it, and starts
-//! another.
+//! The kernel refuses some changes to a process of several threads (`unshare(CLONE_NEWUSER)`, `setns` into a user or
+//! mount namespace), and others bind the calling thread alone, or those that libc has a record of (`chroot` after
+//! `unshare(CLONE_FS)`, `setuid`). Whoever makes such a change ends the background thread before it, or after it, and
+//! starts another.
 //!
 //! Protocol: the changer counts `holds` up, then `count`, and then looks for a thread. The starter marks the thread as
-//! starting, then reads `count`, which the thread compares before it sleeps and after, then `holds`, which must be 0. All of
-//! it in one order for all (`SeqCst`), so that one of the two sees the other. The interleavings that this excludes:
-//! - without that order a starter could read `holds` as 0 while the changer finds no thread, and there would be a thread
-//!   during the change;
-//! - if `holds` were read first, the changer could count both up between the two reads, and would wait for a thread that has
-//!   read the new count, sees no change and stays.
+//! starting, then reads `count`, which the thread compares before it sleeps and after, then `holds`, which must be 0.
+//! All of it in one order for all (`SeqCst`), so that one of the two sees the other. The interleavings that this
+//! excludes:
+//! - without that order a starter could read `holds` as 0 while the changer finds no thread, and there would be a
+//!   thread during the change;
+//! - if `holds` were read first, the changer could count both up between the two reads, and would wait for a thread
+//!   that has read the new count, sees no change and stays.
 //!
-//! A thread that ends because of a change, or is not started, notes that in `owed` before it is gone, and whoever counts
-//! `holds` down to 0 reads the note after. If the changer took the note instead, it could find no thread where one has just
-//! ended because of its count; and of two changes the first, which ended the thread, could find the second under way.
+//! A thread that ends because of a change, or is not started, notes that in `owed` before it is gone, and whoever
+//! counts `holds` down to 0 reads the note after. If the changer took the note instead, it could find no thread where
+//! one has just ended because of its count; and of two changes the first, which ended the thread, could find the second
+//! under way.
 
 use core::sync::atomic::Ordering::SeqCst;
 
 use crate::os::clock::monotonic_ns;
 use crate::os::sync::{AtomicU32, constructor};
 
-/// How long a change waits for the thread's end. The thread may be releasing memory, which takes it some 100 ms for a GiB of
-/// small pages.
+/// How long a change waits for the thread's end. The thread may be releasing memory, which takes it some 100 ms for a
+/// GiB of small pages.
 const END_NS: u64 = 1_000_000_000;
 
 /// The thread that may not be there during a change.

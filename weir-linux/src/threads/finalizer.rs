@@ -1,6 +1,6 @@
 //! The finalizer thread: it calls the `fini` of objects of user caches whose slabs are to be released.
 //!
-//! The background thread must not: libc has no record of it, and a program's code may want thread-local storage, or
+//! The background thread must not: libc has no record of it, and a program's code may need thread-local storage, or
 //! block. Nor may a thread of the program's that just happens to free something: it may hold what `fini` waits for.
 //! So the first cache with a `fini` has libc make a thread. Where libc has none to offer, and in a forked child until
 //! it makes another such cache, objects are finalized by `weir_trim` and where their cache is destroyed.
@@ -53,7 +53,8 @@ impl Finalizer {
         }
         // With the caller's signal mask: a program whose other threads have all ended is to be ended by signals still.
         let (mut thread, argument) = (0, core::ptr::from_ref(self).cast_mut().cast());
-        // SAFETY: libc's function of this type; the argument lives as long as the process, and nothing joins the thread.
+        // SAFETY: libc's function of this type; the argument lives as long as the process, and nothing joins the
+        // thread.
         let refused = unsafe { create(&mut thread, core::ptr::null(), run, argument) } != 0;
         if refused {
             self.is_started.store(false, Release);

@@ -1,9 +1,9 @@
 //! Which process the memory belongs to, and with it the background thread.
 //!
-//! A `fork` past libc's, by the bare system call, copies the memory and not the thread; a `vfork` shares the memory, and the
-//! thread is the parent's. Both children have another number than the process that the memory belongs to. They are told
-//! apart by a word on a page that the kernel fills with zeros in every copy of the process (`MADV_WIPEONFORK`): it is 0 in
-//! a copy, and a child that shares the memory reads the parent's number.
+//! A `fork` past libc's, by the bare system call, copies the memory and not the thread; a `vfork` shares the memory,
+//! and the thread is the parent's. Both children have another number than the process that the memory belongs to. They
+//! are distinguished by a word on a page that the kernel fills with zeros in every copy of the process
+//! (`MADV_WIPEONFORK`): it is 0 in a copy, and a child that shares the memory reads the parent's number.
 
 use crate::os::mman;
 use core::sync::atomic::{
@@ -31,15 +31,15 @@ impl MemoryOwner {
         if self.word().is_none()
             && let Ok(page) = mman::mmap_anonymous(PAGE, 0)
         {
-            // SAFETY: fresh memory of this function's. A kernel before 4.14 refuses: then a copy takes itself for a sharer,
-            // and leaves the thread alone.
+            // SAFETY: fresh memory of this function's. A kernel before 4.14 refuses: then a copy takes itself for a
+            // sharer, and leaves the thread alone.
             let _ = unsafe { mman::madvise(page, PAGE, mman::MADV_WIPEONFORK) };
             self.0.store(page as usize, Release);
         }
         self.word().map(|word| word.store(process, Relaxed)).is_some()
     }
 
-    /// Sets it to a process in a copy of the process that it was set in. By any number of threads: one is told `true`.
+    /// Sets it to a process in a copy of the process that it was set in. By any number of threads: one gets `true`.
     pub(crate) fn claim(&self, process: u32) -> bool {
         self.word().is_some_and(|word| word.compare_exchange(0, process, Relaxed, Relaxed).is_ok())
     }

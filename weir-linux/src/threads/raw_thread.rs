@@ -1,9 +1,9 @@
 //! A thread that libc has no record of: no TLS of its own, no allocation, no stack guard of libc's.
 //!
-//! `pthread_create` allocates and takes libc's locks, and Weir starts its thread from inside `malloc`. So the thread
-//! is made by `clone`. It has a block of zeros where its thread pointer points, runs Weir's code alone (and callbacks
-//! of a program that uses Weir's API, which may allocate: it has a restartable-sequence area like any other thread), and
-//! all its signals are blocked. There is at most one at a time in each [`RawThread`].
+//! `pthread_create` allocates and takes libc's locks, and Weir starts its thread from inside `malloc`. So the thread is
+//! made by `clone`. It has a block of zeros where its thread pointer points, runs Weir's code alone (and callbacks of a
+//! program that uses Weir's API, which may allocate: it has a restartable-sequence area like any other thread), and all
+//! its signals are blocked. There is at most one at a time in each [`RawThread`].
 
 use weir_core::page::PAGE;
 
@@ -40,8 +40,7 @@ const REMOVAL_NS: u64 = 20_000_000;
 
 /// Room for one thread: its memory and whether it is there. A static, as the kernel writes to it when the thread ends.
 pub struct RawThread {
-    /// Stack and thread-local memory.
-    /// 0 while there is no thread.
+    /// Address of stack and thread-local memory; 0 while there is no thread.
     memory: AtomicUsize,
     length: AtomicUsize,
     /// The thread's id. The kernel sets it to 0, and wakes who waits, when the thread ends for whatever reason
@@ -62,8 +61,8 @@ impl RawThread {
         }
     }
 
-    /// Starts `body`, which is given `owner` and `number`, on a new thread; its id. `None`: memory or the thread was refused, or there
-    /// is one that has not ended.
+    /// Starts `body`, which is given `owner` and `number`, on a new thread; its id. `None`: memory or the thread was
+    /// refused, or there is one that has not ended.
     pub fn spawn(&self, body: Body, owner: usize, number: usize) -> Option<u32> {
         self.memory.compare_exchange(0, CLAIMED, AcqRel, Acquire).ok()?;
         if self.is_alive() {
@@ -84,8 +83,8 @@ impl RawThread {
             | sys::CLONE_PARENT_SETTID
             | sys::CLONE_CHILD_CLEARTID;
         let started = self.lay_out().and_then(|(top, pointer)| {
-            // SAFETY: the child runs on its own stack and never returns from `body`; the parent goes on as if nothing was.
-            // The kernel writes the id to a word that stays: a `RawThread` is a static.
+            // SAFETY: the child runs on its own stack and never returns from `body`; the parent goes on as if nothing
+            // was. The kernel writes the id to a word that stays: a `RawThread` is a static.
             let thread = unsafe { clone(flags as usize, top, &self.alive, pointer, body, owner, number) };
             u32::try_from(thread).ok()
         });
@@ -128,8 +127,8 @@ impl RawThread {
         self.alive.load(Acquire)
     }
 
-    /// Waits until the kernel has removed the thread, which was asked to end; gives up at `deadline`, a time of the
-    /// monotonic clock. The kernel clears `alive` before it lets go of the thread's root directory and before it takes the
+    /// Waits until the kernel has removed the thread, which is about to end; gives up at `deadline`, a time of the
+    /// monotonic clock. The kernel clears `alive` before it drops the thread's root directory and before it takes the
     /// thread out of the process, so both are waited for.
     pub fn wait_gone(&self, deadline: u64) {
         loop {
@@ -153,7 +152,7 @@ impl RawThread {
         self.id.store(0, Relaxed);
         let memory = self.memory.swap(0, Acquire);
         if memory > CLAIMED {
-            // SAFETY: mapped by `lay_out`, and nobody runs on it, as the caller says.
+            // SAFETY: mapped by `lay_out`, and no thread runs on it, as the caller says.
             let _ = unsafe { mman::munmap(memory as *mut u8, self.length.load(Relaxed)) };
         }
     }
@@ -165,20 +164,20 @@ impl RawThread {
     }
 
     /// On the thread: from now on another one may be started.
-    pub fn leave(&self) -> Leaving {
+    pub fn leave(&self) -> Exit {
         // Its length first: the next thread may set another as soon as the memory is given up.
         let length = self.length.load(Relaxed);
-        Leaving { memory: self.memory.swap(0, AcqRel), length }
+        Exit { memory: self.memory.swap(0, AcqRel), length }
     }
 }
 
-/// The calling thread's own memory, which it takes along as it ends.
-pub struct Leaving {
+/// The end of the calling thread, which unmaps its own memory.
+pub struct Exit {
     memory: usize,
     length: usize,
 }
 
-impl Leaving {
+impl Exit {
     /// Ends the thread. If it is the process's last, the process ends with `status` (from Linux 5.17 on; with the main
     /// thread's before).
     pub fn end(self, status: i32) -> ! {
@@ -197,8 +196,8 @@ impl Leaving {
 }
 
 /// # Safety
-/// `top` is the upper end of a fresh stack, aligned to 16; `pointer` a thread pointer's block; `alive` stays for as long as
-/// the thread.
+/// `top` is the upper end of a fresh stack, aligned to 16; `pointer` a thread pointer's block; `alive` stays for as
+/// long as the thread.
 unsafe fn clone(
     flags: usize,
     top: usize,
@@ -209,8 +208,8 @@ unsafe fn clone(
     number: usize,
 ) -> isize {
     let ret: isize;
-    // SAFETY: as the caller promises. In the child (rax = 0), which begins with its parent's registers, the stack is empty:
-    // call `body`, which never returns.
+    // SAFETY: as the caller promises. In the child (rax = 0), which begins with its parent's registers, the stack is
+    // empty: call `body`, which never returns.
     unsafe {
         asm!(
             "syscall",
@@ -229,4 +228,34 @@ unsafe fn clone(
         );
     }
     ret
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::os::thread_block::is_own_thread;
+
+    static THREAD: RawThread = RawThread::new();
+    /// What the thread was given and saw: owner, number, and 1 if it is marked as Weir's own and on its own stack.
+    static SEEN: [AtomicUsize; 3] = [const { AtomicUsize::new(0) }; 3];
+
+    extern "C" fn body(owner: usize, number: usize) -> ! {
+        rseq::register(true);
+        let is_own = is_own_thread() && THREAD.is_here();
+        for (seen, value) in SEEN.iter().zip([owner, number, usize::from(is_own)]) {
+            seen.store(value, Relaxed);
+        }
+        THREAD.leave().end(0)
+    }
+
+    #[test]
+    fn a_thread_gets_its_arguments_is_marked_and_is_waited_for() {
+        for round in 1..=3 {
+            assert!(THREAD.spawn(body, 7, round).is_some());
+            THREAD.wait_gone(monotonic_ns() + 10_000_000_000);
+            assert!(!THREAD.is_alive() && THREAD.id() == 0);
+            assert_eq!(SEEN.each_ref().map(|seen| seen.load(Relaxed)), [7, round, 1]);
+        }
+        assert!(!is_own_thread() && !THREAD.is_here());
+    }
 }

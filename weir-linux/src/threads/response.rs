@@ -1,8 +1,8 @@
 //! How the background thread responds to pressure.
 //!
-//! All processes of a system hear of its pressure at the same moment. Those in which something was freed lately respond at
-//! once. Those at rest take turns, the ones with most to release first, or a thousand of them would want the CPU
-//! together, just when it is wanted most; and one with nothing to release does nothing.
+//! All processes of a system hear of its pressure at the same moment. Those in which something was freed lately respond
+//! at once. Those at rest take turns, the ones with most to release first, or a thousand of them would need the CPU
+//! together, just when it is needed most; and one with nothing to release does nothing.
 
 use core::sync::atomic::Ordering::Relaxed;
 use weir_core::pressure::Level;
@@ -18,11 +18,11 @@ use crate::pressure::wake::Waker;
 /// Idle bytes below which a process responds later by [`STEP_NS`] for each halving; and the most halvings.
 const FIRST_BYTES: u64 = 64 << 20;
 const STEPS: u32 = 8;
-/// What releasing the memory of the processes of a step takes, about: 32 MiB at 30 us/MiB on each of a few CPUs. The latest
-/// response comes after 36 ms.
+/// What releasing the memory of the processes of a step takes, about: 32 MiB at 30 us/MiB on each of a few CPUs. The
+/// latest response comes after 36 ms.
 const STEP_NS: u64 = 4_000_000;
-/// Idle bytes below which a response costs more than it saves: it takes some 50 us of CPU, and the kernel reclaims a page by
-/// itself in 1 us.
+/// Idle bytes below which a response costs more than it saves: it takes some 50 us of CPU, and the kernel reclaims a
+/// page by itself in 1 us.
 const WORTH_BYTES: u64 = 256 << 10;
 
 /// What is known of a heap at rest.
