@@ -1,5 +1,5 @@
-//! Wrong calls of `weir.h`: what can be refused is refused with `errno`, the rest is named and ends the process. Nothing is
-//! obeyed, nothing passes unseen, and no dtor is called with what is not an object.
+//! Wrong calls of `weir.h`: what can be refused is refused with `errno`, the rest is named and ends the process.
+//! Nothing is obeyed, nothing passes unseen, and no dtor is called with what is not an object.
 
 mod common;
 use common::{Kind, Mode, compile, describe, foreign, passes, run};
@@ -21,8 +21,8 @@ fn what_is_right_is_not_named(mode: Mode) {
 
 in_all_modes! { refused_with_errno settings_and_figures_by_name what_is_right_is_not_named }
 
-/// The process must abort, and its last words name the address, what is wrong with it, and what to do. Where the setting
-/// says so they are said, and the call is ignored.
+/// The process must abort, and its last words name the address, what is wrong with it, and what to do. Where the
+/// setting says so they are said, and the call is ignored.
 fn is_named(which: &str, words: &[&str]) {
     let Some(program) = compile(Kind::C, "wrong_object.c") else { return };
     if foreign() {

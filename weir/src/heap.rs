@@ -1,6 +1,6 @@
 //! The heap that the process's allocations come from, by plain functions: for code that needs more than
-//! [`GlobalAlloc`](core::alloc::GlobalAlloc) says, such as usable sizes, memory below 4 GiB, or a trim. They work whether
-//! or not [`Weir`](crate::Weir) is the global allocator.
+//! [`GlobalAlloc`](core::alloc::GlobalAlloc) says, such as usable sizes, memory below 4 GiB, or a trim. They work
+//! whether or not [`Weir`](crate::Weir) is the global allocator.
 //!
 //! ```
 //! use weir::heap;
@@ -100,8 +100,8 @@ pub unsafe fn usable_size(block: *mut u8) -> usize {
     unsafe { HEAP.usable_size(block) }
 }
 
-/// Releases everything idle now, whatever the pressure: caches down to nothing, free blocks, free pages. Returns whether
-/// anything was released.
+/// Releases everything idle now, whatever the pressure: caches down to nothing, free blocks, free pages. Returns
+/// whether anything was released.
 ///
 /// ```
 /// drop(vec![1u8; 32 << 20]);

@@ -113,8 +113,8 @@ impl<T> ObjectCache<T, Retained> {
     /// Fills the empty places of `out` with objects, as far as they can be had; returns how many.
     pub fn alloc_batch<'c>(&'c self, out: &mut [Option<CacheBox<'c, T, Retained>>]) -> usize {
         self.fill(out, |object| {
-            // SAFETY: `init` made a value in each object of the cache, and this object is the caller's; the closures and hooks
-            // are the cache's.
+            // SAFETY: `init` made a value in each object of the cache, and this object is the caller's; the closures
+            // and hooks are the cache's.
             unsafe { (self.hooks.on_alloc)(self.closures, object.as_ptr().cast()) }
         })
     }
@@ -175,7 +175,8 @@ impl<T, M: ValueLifetime<T>> ObjectCache<T, M> {
         CacheStats::of(&caches::stats(self.id))
     }
 
-    /// Sets how many objects may be in use at a time, for a cache that was made with a limit. Objects in use beyond it stay.
+    /// Sets how many objects may be in use at a time, for a cache that was made with a limit. Objects in use beyond it
+    /// stay.
     ///
     /// # Errors
     /// [`CacheError::NotLimited`].
