@@ -1,8 +1,8 @@
 //! Every line that Weir writes to standard error, with what the user can do about it. No allocation, no libc.
 //!
-//! [`invalid_free`] and [`wrong_call`] end the process where the setting `abort_on_misuse` is 1, and these end it always:
-//! [`torn_by_fork`], [`no_cxx_runtime`], [`no_end_of_catch`], [`internal_error`]. The others are notes, after which the
-//! program goes on.
+//! [`invalid_free`] and [`wrong_call`] end the process where the setting `abort_on_misuse` is 1, and these end it
+//! always: [`torn_by_fork`], [`no_cxx_runtime`], [`no_end_of_catch`], [`internal_error`]. The others are notes, after
+//! which the program goes on.
 
 use arrayvec::ArrayVec;
 use core::fmt::{self, Write};
@@ -100,8 +100,8 @@ impl WrongCall {
     }
 }
 
-/// The program called a function of `weir.h` wrongly, and the function has no result to say so by, or memory is no longer
-/// sound. With `abort` the process ends by `SIGABRT`; else the call is ignored.
+/// The program called a function of `weir.h` wrongly, and the function has no result to say so by, or memory is no
+/// longer sound. With `abort` the process ends by `SIGABRT`; else the call is ignored.
 #[cold]
 pub fn wrong_call(call: WrongCall, addr: usize, abort: bool) {
     let (what, remedy) = call.text();

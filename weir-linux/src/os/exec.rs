@@ -19,7 +19,7 @@ pub fn program(buf: &mut [u8; 4096]) -> Result<&CStr> {
 /// # Safety
 /// `argv` and `envp` are null-terminated arrays of C strings.
 pub unsafe fn execute(path: &CStr, argv: *const *const u8, envp: *const *const u8) -> Result<Infallible> {
-    // SAFETY: as the caller promises.
+    // SAFETY: `path` is a C string and both arrays are the caller's, null-terminated; the kernel copies them.
     let ret = unsafe { syscall3(sys::__NR_execve, path.as_ptr() as usize, argv as usize, envp as usize) };
     match check(ret) {
         Err(error) => Err(error),

@@ -138,7 +138,7 @@ pub(crate) fn reach() -> (usize, usize) {
 /// `pointer` is a new thread's thread pointer; the bytes that [`reach`] names around it are mapped and unused.
 pub(crate) unsafe fn lay_out(pointer: usize) {
     let block = pointer.wrapping_add(block_distance());
-    // SAFETY: as the caller promises.
+    // SAFETY: the block lies in the bytes that `reach` names, which the caller says are mapped and unused.
     unsafe { thread_block::mark_own(pointer) };
     for area in [block, block.wrapping_add(DELTA.load(Relaxed))] {
         // SAFETY: both areas lie in the bytes that `reach` names, which are the caller's; the words are aligned in

@@ -33,10 +33,10 @@ const READ_INTERVAL_NS: u64 = 250 * MS;
 const LIMIT_INTERVAL_NS: u64 = 1_000 * MS;
 /// The same while it rests and a source that should notify does not: the window of an unprivileged trigger.
 const DEAF_INTERVAL_NS: u64 = 2_000 * MS;
-/// The same for an ancestor's events, at most: each that concerns another group doubles the time, so that a system of
-/// many processes is not woken by each group at its limit.
+/// How long an ancestor's events are muted at most: each that concerns another group doubles the time, so that a system
+/// of many processes is not woken by each group at its limit.
 const MUTE_HINT_NS: u64 = 600_000 * MS;
-/// Age at which a process is worth triggers.
+/// Age from which on a process arms triggers.
 const TRIGGERS_AFTER_NS: u64 = 10_000 * MS;
 /// After a trigger's event, stalls are read for so long, to hear whether they become severe.
 const ALERT_NS: u64 = 2_000 * MS;

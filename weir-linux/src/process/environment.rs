@@ -20,9 +20,9 @@ pub(crate) unsafe fn read(envp: *const *const u8) {
     STATS.pid.store(process::getpid(), Relaxed);
     STATS.magic.store(MAGIC, Relaxed);
     let (mut at, mut stats) = (envp, None);
-    // SAFETY: as the caller promises.
+    // SAFETY: `envp` is null or an array whose last entry is null, where the walk ends.
     while let Some(entry) = unsafe { at.as_ref() }.filter(|p| !p.is_null()) {
-        // SAFETY: a C string.
+        // SAFETY: the array's entries are C strings, and this one is not null.
         let text = unsafe { CStr::from_ptr((*entry).cast()) }.to_bytes();
         match text.strip_prefix(b"WEIR_STATS=") {
             Some(named) => stats = Some(named),

@@ -65,7 +65,7 @@ pub(crate) fn freeze(heap: &Engine, may_look: bool) {
 /// Follows [`freeze`] on the same thread.
 pub(crate) unsafe fn thaw(heap: &Engine) {
     if heap.is_nested_fork() || !was_opened(this_thread()) {
-        // SAFETY: as the caller promises, and no other thread has opened it.
+        // SAFETY: this thread froze the heap, and no other thread has opened it.
         let _ = unsafe { heap.thaw() };
     } else {
         ranks().store(0, Relaxed);
@@ -78,7 +78,7 @@ pub(crate) unsafe fn thaw(heap: &Engine) {
 /// Follows [`freeze`] on the same thread, whose copy is the child's only thread.
 pub(crate) unsafe fn thaw_child(heap: &Engine) {
     if heap.is_nested_fork() {
-        // SAFETY: as the caller promises.
+        // SAFETY: this is the child of a fork in a signal handler, whose `freeze` on this thread took no lock.
         return unsafe { heap.thaw_child() };
     }
     let fork = FORK.swap(0, Relaxed);
@@ -86,7 +86,7 @@ pub(crate) unsafe fn thaw_child(heap: &Engine) {
         TORN.store(true, Relaxed);
         ranks().store(0, Relaxed);
     } else {
-        // SAFETY: as the caller promises, and no other thread has opened it.
+        // SAFETY: the parent's copy of this thread froze the heap, and no other thread has opened it.
         unsafe { heap.thaw_child() };
     }
 }

@@ -34,15 +34,15 @@ pub unsafe fn without_weir_if_sanitized(argv: *const *const u8, envp: *const *co
     let Some(name) = shared_runtime() else { return };
     let mut preload = [0; LONGEST];
     let mut at = envp.cast_mut();
-    // SAFETY: as the caller promises.
+    // SAFETY: `envp` is null or an array whose last entry is null, where the walk ends; the caller lets it be written.
     while let Some(entry) = unsafe { at.as_mut() }.filter(|p| !p.is_null()) {
-        // SAFETY: a C string.
+        // SAFETY: the array's entries are C strings, and this one is not null.
         let text = unsafe { core::ffi::CStr::from_ptr((*entry).cast()) }.to_bytes();
         if without_weir(text, &mut preload) {
             let before = core::mem::replace(entry, preload.as_ptr());
-            // SAFETY: as the caller promises; the changed entry is a C string too.
+            // SAFETY: the caller's arrays; the changed entry is a C string too.
             unsafe { execute(name, argv, envp) };
-            // It cannot be: the runtime says what it thinks of that.
+            // It was refused: the program goes on, and the runtime reports its own error.
             *entry = before;
             return;
         }
@@ -56,7 +56,7 @@ unsafe fn execute(name: &str, argv: *const *const u8, envp: *const *const u8) {
     let mut path = [0; 4096];
     let Ok(path) = exec::program(&mut path) else { return };
     messages::runs_without_weir(name);
-    // SAFETY: as the caller promises.
+    // SAFETY: `path` is a C string, and both arrays are the caller's, null-terminated.
     let _ = unsafe { exec::execute(path, argv, envp) };
 }
 

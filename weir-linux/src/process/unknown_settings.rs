@@ -28,9 +28,9 @@ const PARENT: usize = 8192;
 pub(crate) unsafe fn report(envp: *const *const u8) {
     let entries = || {
         (0..).map_while(|i| {
-            // SAFETY: as the caller promises; the walk ends at the null pointer.
+            // SAFETY: `envp` is null or an array whose last entry is null, where the walk ends.
             let entry = unsafe { envp.wrapping_add(i).as_ref() }.filter(|p| !p.is_null())?;
-            // SAFETY: a C string.
+            // SAFETY: the array's entries are C strings, and this one is not null.
             Some(unsafe { CStr::from_ptr(entry.cast()) }.to_bytes())
         })
     };

@@ -208,8 +208,8 @@ unsafe fn clone(
     number: usize,
 ) -> isize {
     let ret: isize;
-    // SAFETY: as the caller promises. In the child (rax = 0), which begins with its parent's registers, the stack is
-    // empty: call `body`, which never returns.
+    // SAFETY: stack, thread pointer and word are the caller's and valid for the new thread. In the child (rax = 0),
+    // which begins with its parent's registers, the stack is empty: call `body`, which never returns.
     unsafe {
         asm!(
             "syscall",
