@@ -27,6 +27,13 @@ pub fn fail(code: c_int) -> *mut u8 {
     null_mut()
 }
 
+/// Sets `errno` and returns the -1 that goes with it.
+#[cold]
+pub fn refuse(code: c_int) -> c_int {
+    set(code);
+    -1
+}
+
 /// Sets `errno`.
 pub fn set(code: c_int) {
     // SAFETY: libc gives every thread a valid, writable `errno`.

@@ -143,8 +143,8 @@ impl Home {
             releaser: Releaser::new(),
             refused: AtomicBool::new(false),
         };
-        // SAFETY: the mapping has room for the state and the descriptors, aligned to a page; it is this function's alone
-        // until the zone is added to the heap, and stays until the zone is dropped.
+        // SAFETY: the mapping has room for the state and the descriptors, aligned to a page; it is this function's
+        // alone until the zone is added to the heap, and stays until the zone is dropped.
         unsafe {
             (&raw mut (*state).backing).write(backing);
             let below: NonNull<dyn Host> = NonNull::new_unchecked(&raw mut (*state).backing);
