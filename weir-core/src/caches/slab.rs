@@ -5,6 +5,8 @@
 
 pub(crate) mod audit;
 
+use core::sync::atomic::Ordering::Relaxed;
+
 use crate::base::backing::Backing;
 use crate::base::invalid_free::InvalidFree;
 use crate::base::units::{NONE, PAGE, PAGE_SHIFT};
@@ -108,18 +110,12 @@ impl<'a> Slab<'a> {
         Self { window, page: page & !(align - 1) }
     }
 
-    fn word(&self, i: usize) -> *mut u32 {
-        self.window.desc(self.page).wrapping_add(i)
-    }
-
     fn get(&self, i: usize) -> u32 {
-        // SAFETY: words of the descriptors of this slab's own pages, guarded by the class's slab lock.
-        unsafe { *self.word(i) }
+        self.window.word(self.page, i).load(Relaxed)
     }
 
     fn set(&self, i: usize, value: u32) {
-        // SAFETY: as in `get`.
-        unsafe { *self.word(i) = value }
+        self.window.word(self.page, i).store(value, Relaxed)
     }
 
     fn free(&self) -> u32 {

@@ -65,7 +65,7 @@ impl<P: Platform> Heap<P> {
     pub fn cache_alloc_batch(&self, id: CacheId, out: &mut [*mut u8]) -> usize {
         let (mut n, mut filled) = self.caches.alloc_batch(id, out);
         if filled.is_err() {
-            let bytes = self.caches.size_of(id.number()) * (out.len() - n);
+            let bytes = self.caches.size_of(id.number()).saturating_mul(out.len() - n);
             let _ = self.reclaim_for(bytes, || {
                 let (more, result) = self.caches.alloc_batch(id, &mut out[n..]);
                 n += more;
@@ -103,8 +103,11 @@ impl<P: Platform> Heap<P> {
     /// Sets how many free objects reclaim leaves to the cache, and sees to it that they are there, memory behind them
     /// and all. A program may use them up: they are there again when it has freed as many.
     pub fn set_cache_reserve(&self, id: CacheId, objects: usize) -> Result<(), LimitError> {
+        // No machine has so much: the caches could not even count it.
+        let bytes = self.caches.size_of(id.number()).checked_mul(objects).filter(|&bytes| bytes <= isize::MAX as usize);
+        let Some(bytes) = bytes else { return Err(LimitError::NoMemory) };
         let set = || self.caches.set_reserve(id, objects);
-        let result = set().or_else(|Short| self.reclaim_for(self.caches.size_of(id.number()) * objects, set));
+        let result = set().or_else(|Short| self.reclaim_for(bytes, set));
         self.slow_path_ends();
         if result == Ok(true) { Ok(()) } else { Err(LimitError::NoMemory) }
     }
