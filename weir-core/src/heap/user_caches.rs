@@ -21,7 +21,7 @@ impl<P: Platform> Heap<P> {
     /// # Safety
     /// The cache is not used meanwhile, nor afterwards if this succeeds.
     pub unsafe fn destroy_cache(&self, id: CacheId) -> Result<(), Busy> {
-        // SAFETY: as the caller promises.
+        // SAFETY: the caller promises that the cache is not used meanwhile, nor once it is destroyed.
         unsafe { self.caches.destroy(id) }
     }
 
@@ -54,7 +54,8 @@ impl<P: Platform> Heap<P> {
             return self.platform().invalid_free(InvalidFree::ForeignPointer, object as usize, size);
         }
         self.caches.count_in(id, 1);
-        // SAFETY: the table's slabs live on; the caller gives the object up.
+        // SAFETY: CPUs' slabs are never unmapped while there is a heap. The object is one of the cache, so not null, and the
+        // caller gives it up.
         match unsafe { self.platform().push(&self.caches.cpu.table, id.number(), object) } {
             Pushed::Done => (),
             pushed => self.overflow(object, id.number(), pushed),
@@ -84,13 +85,13 @@ impl<P: Platform> Heap<P> {
     /// is found when it goes back to its slab.
     ///
     /// # Safety
-    /// As [`Heap::cache_free`].
+    /// The objects are not used any more.
     pub unsafe fn cache_free_batch(&self, id: CacheId, objects: &[*mut u8]) {
         if let Some(&wrong) = objects.iter().find(|&&object| !self.caches.is_of(id, object)) {
             let size = self.caches.size_of(id.number());
             return self.platform().invalid_free(InvalidFree::ForeignPointer, wrong as usize, size);
         }
-        // SAFETY: as the caller promises; they are the cache's.
+        // SAFETY: all of them are on the cache's pages, as was just seen, and the caller promises not to use them any more.
         unsafe { self.caches.free_batch(id, objects) };
         self.slow_path_ends();
     }

@@ -189,14 +189,15 @@ impl Window {
     /// The class-map entry of `page`, which must be below the top.
     #[inline]
     pub fn class_of(&self, page: u32) -> u8 {
-        // SAFETY: callers pass pages below `top`, for which the class map is mapped.
+        // SAFETY: callers pass a page that `page_of` found, or that a zone handed out: below `top`, as far as which the class
+        // map is mapped for good. Entries are atomics to all.
         unsafe { (*self.class_map.load(Relaxed).add(page as usize)).load(Relaxed) }
     }
 
     /// Sets the class-map entries of `pages` pages from `first`.
     pub fn set_class(&self, first: u32, pages: usize, class: u8) {
         for page in first as usize..first as usize + pages {
-            // SAFETY: the pages were handed out by a zone, so they lie below `top`, where the class map is mapped.
+            // SAFETY: a zone handed the pages out to the caller, so they lie below `top`, where the class map is mapped.
             unsafe { (*self.class_map.load(Relaxed).add(page)).store(class, Release) }
         }
     }
@@ -204,7 +205,8 @@ impl Window {
     /// Clears the class-map entry of `page` if it heads a run; whether it did. Of threads that free a run at once one is told
     /// so. The entry is left alone otherwise: by now it may be that of a slab.
     pub fn unmark_run(&self, page: u32) -> bool {
-        // SAFETY: callers pass a page that `page_of` found below `top`, as far as which the class map is mapped for good.
+        // SAFETY: the caller has the page from `page_of`, so it is below `top`; there the class map stays mapped, and its
+        // entries are reached as atomics alone.
         let entry = unsafe { &*self.class_map.load(Relaxed).add(page as usize) };
         entry.compare_exchange(LARGE, NOTHING, AcqRel, Relaxed).is_ok()
     }
@@ -253,7 +255,7 @@ impl Window {
     /// and never again.
     #[inline]
     pub(crate) fn node_of_block(&self, block: u32) -> u16 {
-        // SAFETY: pageblocks below the top are described in memory that stays mapped.
+        // SAFETY: the caller names a pageblock below the top, and the array is mapped for good as far as that.
         unsafe { Pageblock::node(self.block(block)) }
     }
 

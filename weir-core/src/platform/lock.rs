@@ -3,6 +3,7 @@
 //! The ranks are in [`super::rank`].
 
 use core::cell::UnsafeCell;
+use core::marker::PhantomData;
 use core::ops::{Deref, DerefMut};
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -29,8 +30,9 @@ pub struct Lock<T, const RANK: u32> {
     value: UnsafeCell<T>,
 }
 
-// SAFETY: the value is reached only through a guard, and only one guard exists at a time (`word`).
-unsafe impl<T, const RANK: u32> Sync for Lock<T, RANK> {}
+// SAFETY: threads that share a lock get at the value through a guard, of which `word` admits one at a time, on one thread: so
+// the value goes from thread to thread, which `T: Send` allows, and is never shared.
+unsafe impl<T: Send, const RANK: u32> Sync for Lock<T, RANK> {}
 
 impl<T, const RANK: u32> Lock<T, RANK> {
     constructor! {
@@ -44,7 +46,7 @@ impl<T, const RANK: u32> Lock<T, RANK> {
     pub fn lock<'a, P: Wait>(&'a self, platform: &'a P) -> Guard<'a, T, P, RANK> {
         check_order(platform, RANK, RANK);
         self.take(platform);
-        Guard { lock: self, platform }
+        Guard { lock: self, platform, of_thread: PhantomData }
     }
 
     /// Takes the lock if it is free now. As this never waits, it is allowed whatever the thread holds.
@@ -55,7 +57,7 @@ impl<T, const RANK: u32> Lock<T, RANK> {
             note(platform, before);
             return None;
         }
-        Some(Guard { lock: self, platform })
+        Some(Guard { lock: self, platform, of_thread: PhantomData })
     }
 
     /// Takes the lock with no guard, to be given back by [`Lock::release`]: for `fork` and the audit, which hold all of a
@@ -104,6 +106,8 @@ impl<T, const RANK: u32> Lock<T, RANK> {
 pub struct Guard<'a, T, P: Wait, const RANK: u32> {
     lock: &'a Lock<T, RANK>,
     platform: &'a P,
+    /// Neither sent nor shared: the rank is noted of this thread, and the value need not be `Sync`.
+    of_thread: PhantomData<*const T>,
 }
 
 impl<T, P: Wait, const RANK: u32> Deref for Guard<'_, T, P, RANK> {
@@ -123,7 +127,7 @@ impl<T, P: Wait, const RANK: u32> DerefMut for Guard<'_, T, P, RANK> {
 
 impl<T, P: Wait, const RANK: u32> Drop for Guard<'_, T, P, RANK> {
     fn drop(&mut self) {
-        // SAFETY: the guard exists, so the lock is held, by it alone.
+        // SAFETY: a guard is made by whoever took the lock, and as this one goes here no other can be left.
         unsafe { self.lock.release(self.platform) }
     }
 }
