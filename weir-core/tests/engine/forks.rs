@@ -34,11 +34,12 @@ fn locks_of_every_rank_are_held_across_a_fork_and_none_after_it() {
         assert_eq!(held(&heap) >> 8, all, "a rank of which no lock was taken");
         assert!(!heap.is_nested_fork());
         // A lock that was not taken, or was given back already, is named by the assertion in `Lock::release`.
-        // SAFETY: frozen just now, on this thread, which plays both processes.
         if in_child {
-            unsafe { heap.thaw_child() }
+            // SAFETY: frozen just now on this thread, which plays the child's only one.
+            unsafe { heap.thaw_child() };
         } else {
-            assert!(unsafe { heap.thaw() })
+            // SAFETY: frozen just now on this thread.
+            assert!(unsafe { heap.thaw() });
         }
         assert_eq!(held(&heap), 0);
         // Each can be taken again.
