@@ -7,9 +7,9 @@
 
 mod audit;
 mod bare;
-mod blocks;
 mod lists;
 mod offline;
+mod pageblocks;
 mod place;
 mod sparse;
 
@@ -25,8 +25,8 @@ use crate::policy::refault::Again;
 use crate::policy::working_set::Peak;
 
 use crate::policy::growing_buffer::Growth;
-use blocks::Blocks;
 use lists::{HINT_REFUSED, Lists};
+use pageblocks::Pageblocks;
 
 /// Fresh pages handed out after which a zone says so: what releases elsewhere are made for at a time (2 MiB).
 const FRESH_PAGES: usize = PAGEBLOCK_PAGES;
@@ -85,7 +85,7 @@ pub struct FreeAreas {
     /// Head and tail of the hint lists, one for each [`Backing`] and one for what was refused.
     hints: [[u32; 2]; 4],
     /// Its pageblocks, which lie in the window's array.
-    blocks: Blocks,
+    blocks: Pageblocks,
     /// Pages mapped into the zone.
     pub pages: usize,
     /// Pages handed out (a batch that is being reported counts as free).
@@ -110,7 +110,7 @@ impl FreeAreas {
         Self {
             lists: [const { Lists::new() }; 2],
             hints: [[NONE; 2]; 4],
-            blocks: Blocks::new(node),
+            blocks: Pageblocks::new(node),
             pages: 0,
             used: 0,
             idle: 0,

@@ -1,11 +1,11 @@
 //! How a zone reaches its pageblocks.
 //!
 //! The states of pageblocks lie in a window's array, outside the zone. A zone's lock guards those of its own node; so
-//! [`Blocks`], of which each zone has one under its lock, makes references to them that borrow it. The compiler then sees
+//! [`Pageblocks`], of which each zone has one under its lock, makes references to them that borrow it. The compiler then sees
 //! to it that a thread which holds the lock never has two references to one state of which one is exclusive.
 //!
 //! Neighbours in the array may be another node's, under a lock that this thread does not hold: they are asked for by
-//! [`Blocks::get`], which reads the node first, an atomic beside the state, and makes no reference to what is not the zone's.
+//! [`Pageblocks::get`], which reads the node first, an atomic beside the state, and makes no reference to what is not the zone's.
 
 use core::ops::Range;
 
@@ -14,11 +14,11 @@ use crate::pages::pageblock::State;
 use crate::pages::window::Window;
 
 /// The right to the states of a zone's pageblocks.
-pub(super) struct Blocks {
+pub(super) struct Pageblocks {
     node: u16,
 }
 
-impl Blocks {
+impl Pageblocks {
     /// Those of node `node`.
     pub(super) const fn new(node: u16) -> Self {
         Self { node }
