@@ -74,7 +74,8 @@ impl Nodes {
         }
         debug_assert!(number < self.count());
         // SAFETY: `more` points to as many nodes as `count` says, but for the first, and was stored before `count` was; they
-        // are there for good. The caller's number is below a count that it, or whoever wrote the number down, has seen.
+        // are there for good. The caller's number is below a count that it has read, or that was read by the thread which
+        // stored the number.
         unsafe { &*self.more.load(Acquire).add(number - 1) }
     }
 

@@ -42,10 +42,10 @@ pub struct Link {
     pub list: u8,
 }
 
-/// A pageblock in its window's array: what the lock of its zone guards, and the node that says which zone that is.
+/// A pageblock in its window's array: what the lock of its zone guards, and the node of that zone.
 ///
-/// The node lies beside the state, not in it, because threads of other nodes read it without the lock: they look whether a
-/// neighbour is theirs. A reference to the state, which its zone's lock permits, thus never covers a byte that others read.
+/// The node lies beside the state, not in it, because threads of other nodes read it without the lock, to see whether a
+/// neighbour belongs to their own node. A reference to the state, which its zone's lock permits, thus never covers a byte that others read.
 #[repr(C, align(64))]
 pub struct Pageblock {
     state: State,
@@ -74,7 +74,8 @@ impl Pageblock {
         }
     }
 
-    /// The node of the pageblock at `at`. Acquire: whoever sees a node sees that it exists ([`super::node::Nodes`]).
+    /// The node of the pageblock at `at`. Acquire: a thread that reads a node's number can reach that node in
+    /// [`super::node::Nodes`].
     ///
     /// # Safety
     /// `at` points to an element of a window's array that is mapped for good.

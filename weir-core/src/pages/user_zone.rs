@@ -311,7 +311,7 @@ impl<P: Platform> Pages<P> {
             last = zone.number.load(Relaxed);
             sum += f(&Site {
                 platform: &self.platform,
-                // SAFETY: whoever made the zone promised that the host lives as long as the zone, which is pinned here.
+                // SAFETY: `UserZone::new` requires that the host lives as long as the zone, which is pinned here.
                 below: unsafe { zone.below.as_ref() },
                 in_flight: &self.nodes.get(0).batch,
                 window: &zone.window,

@@ -202,8 +202,8 @@ impl Window {
         }
     }
 
-    /// Clears the class-map entry of `page` if it heads a run; whether it did. Of threads that free a run at once one is told
-    /// so. The entry is left alone otherwise: by now it may be that of a slab.
+    /// Clears the class-map entry of `page` if it heads a run; whether it did. Of several threads that free a run at
+    /// once, one gets `true`. The entry is left alone otherwise: by now it may be that of a slab.
     pub fn unmark_run(&self, page: u32) -> bool {
         // SAFETY: the caller has the page from `page_of`, so it is below `top`; there the class map stays mapped, and its
         // entries are reached as atomics alone.
@@ -320,7 +320,7 @@ impl Window {
             if i == DESCS && placed == Placed::Occupied && from > have {
                 placed = map_from(from);
                 if placed == Placed::Done {
-                    // Nobody comes back for what is not described. The class map and the pageblocks are mapped by now.
+                    // What is not described is never used. The class map and the pageblocks are mapped by now.
                     self.top.store(first * PAGEBLOCK_PAGES, Release);
                 }
             }

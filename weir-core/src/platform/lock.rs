@@ -127,7 +127,7 @@ impl<T, P: Wait, const RANK: u32> DerefMut for Guard<'_, T, P, RANK> {
 
 impl<T, P: Wait, const RANK: u32> Drop for Guard<'_, T, P, RANK> {
     fn drop(&mut self) {
-        // SAFETY: a guard is made by whoever took the lock, and as this one goes here no other can be left.
+        // SAFETY: the lock was taken when this guard was made, and `word` admits no second guard until it is given back here.
         unsafe { self.lock.release(self.platform) }
     }
 }

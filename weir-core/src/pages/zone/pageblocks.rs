@@ -1,11 +1,11 @@
 //! How a zone reaches its pageblocks.
 //!
 //! The states of pageblocks lie in a window's array, outside the zone. A zone's lock guards those of its own node; so
-//! [`Pageblocks`], of which each zone has one under its lock, makes references to them that borrow it. The compiler then sees
-//! to it that a thread which holds the lock never has two references to one state of which one is exclusive.
+//! [`Pageblocks`], of which each zone has one under its lock, makes references to them that borrow it. So the
+//! compiler refuses code in which a thread that holds the lock has two references to one state, one of them exclusive.
 //!
-//! Neighbours in the array may be another node's, under a lock that this thread does not hold: they are asked for by
-//! [`Pageblocks::get`], which reads the node first, an atomic beside the state, and makes no reference to what is not the zone's.
+//! Neighbours in the array may be another node's, under a lock that this thread does not hold. [`Pageblocks::get`] reads the
+//! node first, an atomic beside the state, and makes no reference to what is not the zone's.
 
 use core::ops::Range;
 
