@@ -127,7 +127,7 @@ impl<P: Platform> Mapped<'_, P> {
             released.runs == 1 && released.contents == Contents::Zero
         };
         if write || !zero() {
-            // SAFETY: a block of that length, the caller's.
+            // SAFETY: the caller has just allocated the block, all `len` bytes of it, and no one else has its address.
             unsafe { core::ptr::write_bytes(addr as *mut u8, 0, len) };
             return;
         }

@@ -82,7 +82,7 @@ impl<P: Platform> Reclaimable for Mapped<'_, P> {
 
     unsafe fn thaw(&self, rank: u32) {
         if rank == rank::BLOCKS {
-            // SAFETY: `freeze` took the lock and made no guard.
+            // SAFETY: the table's lock was taken by `freeze` on this thread, or on its parent's copy of it; that made no guard.
             unsafe { self.blocks.table.release(&self.pages.platform) }
         }
     }

@@ -115,7 +115,7 @@ impl<P: Platform> Caches<P> {
         let before = audit.slab_pages + audit.run_pages;
         let is_free = |page: u32| {
             // SAFETY: a page below the top; nobody changes its pageblock now.
-            let block = unsafe { &*window.block(page / PAGEBLOCK_PAGES as u32) };
+            let block = unsafe { &*window.state(page / PAGEBLOCK_PAGES as u32) };
             block.free.count_range(page as usize % PAGEBLOCK_PAGES, 1) == 1
         };
         let mut page = 0;
@@ -127,8 +127,7 @@ impl<P: Platform> Caches<P> {
                     continue;
                 }
                 LARGE => {
-                    // SAFETY: the page heads a run, whose length its descriptor holds.
-                    let len = unsafe { *window.desc(page) };
+                    let len = window.run_pages(page) as u32;
                     audit.runs += 1;
                     audit.run_pages += len as usize;
                     len

@@ -5,6 +5,8 @@
 
 pub(crate) mod audit;
 
+use core::sync::atomic::Ordering::Relaxed;
+
 use crate::base::backing::Backing;
 use crate::base::invalid_free::InvalidFree;
 use crate::base::units::{NONE, PAGE, PAGE_SHIFT};
@@ -108,18 +110,12 @@ impl<'a> Slab<'a> {
         Self { window, page: page & !(align - 1) }
     }
 
-    fn word(&self, i: usize) -> *mut u32 {
-        self.window.desc(self.page).wrapping_add(i)
-    }
-
     fn get(&self, i: usize) -> u32 {
-        // SAFETY: words of the descriptors of this slab's own pages, guarded by the class's slab lock.
-        unsafe { *self.word(i) }
+        self.window.word(self.page, i).load(Relaxed)
     }
 
     fn set(&self, i: usize, value: u32) {
-        // SAFETY: as in `get`.
-        unsafe { *self.word(i) = value }
+        self.window.word(self.page, i).store(value, Relaxed)
     }
 
     fn free(&self) -> u32 {
@@ -249,10 +245,11 @@ impl SlabLists {
             return Err(InvalidFree::InteriorPointer);
         }
         let (word, bit) = (HEADER_WORDS + index / 32, 1 << (index % 32));
-        if slab.get(word) & bit != 0 {
+        let free = slab.get(word);
+        if free & bit != 0 {
             return Err(InvalidFree::DoubleFree);
         }
-        slab.set(word, slab.get(word) | bit);
+        slab.set(word, free | bit);
         self.free += 1;
         self.changed = Changed::ThisWindow;
         self.relist(slab, g, slab.free() + 1, NEW);
@@ -266,7 +263,7 @@ impl SlabLists {
             return None;
         }
         let slab = Slab { window, page: self.heads[EMPTY as usize] };
-        self.unlist(slab);
+        self.unlist(slab, EMPTY);
         self.slabs -= 1;
         self.free -= objects;
         // Of no class: a second free of an object of it is found out, until its pages are somebody else's.
@@ -408,8 +405,8 @@ impl SlabLists {
         self.relist(slab, g, slab.free() + freed, DONE);
     }
 
-    fn unlist(&mut self, slab: Slab<'_>) {
-        let list = slab.list();
+    /// Takes a slab off `list`, on which it is.
+    fn unlist(&mut self, slab: Slab<'_>, list: u32) {
         if list == UNLISTED {
             return;
         }
@@ -432,10 +429,11 @@ impl SlabLists {
             _ if free == u32::from(g.objects) => EMPTY,
             _ => list_of(g, free, look),
         };
-        if list == slab.list() {
+        let before = slab.list();
+        if list == before {
             return slab.set_state(free, g.class, list, look);
         }
-        self.unlist(slab);
+        self.unlist(slab, before);
         slab.set_state(free, g.class, list, look);
         self.empty += usize::from(list == EMPTY);
         if list != UNLISTED {

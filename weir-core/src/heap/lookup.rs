@@ -46,9 +46,8 @@ impl<P: Platform> Heap<P> {
                 // Perhaps the heap grew past a block that is mapped on its own.
                 NOTHING => break,
                 LARGE if addr.is_multiple_of(PAGE) => {
-                    // SAFETY: the page heads a run, and the run's owner, who asks, keeps its length from changing.
-                    let pages = unsafe { *window.desc(page) } as usize;
-                    Some(Found::Run { page, pages, kind })
+                    // The run's owner, who asks, keeps its length from changing; by a wrong pointer it may be an old one.
+                    Some(Found::Run { page, pages: window.run_pages(page), kind })
                 }
                 LARGE => None,
                 class => Some(Found::Object(class.into())),
@@ -66,9 +65,9 @@ impl<P: Platform> Heap<P> {
         let head = (page.saturating_sub(MAX_RUN as u32 - 1)..=page).rev().find(|&p| window.class_of(p) != NOTHING);
         if let Some(head) = head
             && window.class_of(head) == LARGE
-            // SAFETY: the page heads a run, whose length its descriptor holds. The program's threads may free that run
-            // meanwhile: then the length is an old one, and the answer one of two that are both right.
-            && page - head < unsafe { window.desc(head).read_volatile() }
+            // The program's threads may free that run meanwhile: then the length is an old one, and the answer one of two
+            // that are both right.
+            && ((page - head) as usize) < window.run_pages(head)
         {
             return InvalidFree::InteriorPointer;
         }

@@ -96,7 +96,7 @@ impl<P: Platform> Heap<P> {
         if size > MAX_SIZE {
             return null_mut();
         }
-        // SAFETY: the table's slabs live as long as the heap.
+        // SAFETY: each entry of the table points to the static dummy or to a CPU's slab, which is never unmapped.
         unsafe { self.platform().pop(&self.caches.cpu.table, self.caches.cpu.table.class_of(size)) }
     }
 
@@ -131,7 +131,7 @@ impl<P: Platform> Heap<P> {
     /// Allocates an object of a size class.
     #[inline(always)]
     pub fn alloc_class(&self, class: usize) -> *mut u8 {
-        // SAFETY: the table's slabs live as long as the heap.
+        // SAFETY: what the table's entries point to, CPUs' slabs and the dummy, is there for good.
         let object = unsafe { self.platform().pop(&self.caches.cpu.table, class) };
         if !object.is_null() {
             return object;
@@ -146,7 +146,7 @@ impl<P: Platform> Heap<P> {
             let (block, zero) = self.alloc_large(size, MIN_ALIGN);
             if !block.is_null() && !zero {
                 // All of it, as below: a retained block may be longer than its last page.
-                // SAFETY: it has just been allocated.
+                // SAFETY: the block was allocated here just now, and the caller does not have it yet.
                 let len = unsafe { self.usable_size(block) };
                 self.mapped().wipe(Run { addr: block as usize, len });
             }
@@ -156,7 +156,7 @@ impl<P: Platform> Heap<P> {
         let object = self.alloc_class(class);
         if !object.is_null() {
             // All of it: programs that ask for the usable size expect zeros there too.
-            // SAFETY: the object is fresh and that long.
+            // SAFETY: an object of the class has that many bytes, and no one else has this one's address.
             unsafe { ptr::write_bytes(object, 0, SIZE[class] as usize) };
         }
         object
@@ -222,7 +222,8 @@ impl<P: Platform> Heap<P> {
     /// The block is not used any more.
     #[inline(always)]
     unsafe fn push(&self, class: usize, block: *mut u8) -> Result<(), FreeLeft> {
-        // SAFETY: the table's slabs live as long as the heap; the caller gives the block up.
+        // SAFETY: the table's entries point to slabs that are there for good. The block is not null (it lies in the window, or
+        // the caller says so), and the caller gives it up. Where its class is none, its bucket is empty and full at once.
         match unsafe { self.platform().push(&self.caches.cpu.table, class, block) } {
             Pushed::Done => Ok(()),
             pushed => Err(FreeLeft { class, pushed }),

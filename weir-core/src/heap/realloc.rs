@@ -54,7 +54,8 @@ impl<P: Platform> Heap<P> {
             _ => self.alloc(size),
         };
         if !new.is_null() {
-            // SAFETY: both blocks are valid for the shorter length and distinct.
+            // SAFETY: the old block holds `old` bytes and the new one at least `size`; they are distinct, as the old one is still
+            // allocated. The caller gives the old one up by this call, so it may be freed.
             unsafe {
                 ptr::copy_nonoverlapping(block, new, old.min(size));
                 self.free(block);

@@ -20,7 +20,7 @@ impl<P: Platform> Heap<P> {
     /// # Safety
     /// The cache is not used meanwhile, nor afterwards if this succeeds.
     pub unsafe fn destroy_cache(&self, id: CacheId) -> Result<(), Busy> {
-        // SAFETY: as the caller promises.
+        // SAFETY: the caller promises that the cache is not used meanwhile, nor once it is destroyed.
         unsafe { self.caches.destroy(id) }
     }
 
@@ -63,7 +63,7 @@ impl<P: Platform> Heap<P> {
             return self.platform().invalid_free(InvalidFree::ForeignPointer, object as usize, size);
         }
         self.caches.count_in(id, 1);
-        // SAFETY: the caller gives the object up.
+        // SAFETY: the object is one of the cache, so not null, and the caller gives it up.
         if let Err(left) = unsafe { self.push(id.number(), object) } {
             self.free_slow(object, left);
         }
@@ -83,7 +83,7 @@ impl<P: Platform> Heap<P> {
     pub fn cache_alloc_batch(&self, id: CacheId, out: &mut [*mut u8]) -> usize {
         let (mut n, mut filled) = self.caches.alloc_batch(id, out);
         if filled.is_err() {
-            let bytes = self.caches.size_of(id.number()) * (out.len() - n);
+            let bytes = self.caches.size_of(id.number()).saturating_mul(out.len() - n);
             let _ = self.reclaim_for(bytes, || {
                 let (more, result) = self.caches.alloc_batch(id, &mut out[n..]);
                 n += more;
@@ -102,13 +102,13 @@ impl<P: Platform> Heap<P> {
     /// is found when it goes back to its slab.
     ///
     /// # Safety
-    /// As [`Heap::cache_free`].
+    /// The objects are not used any more.
     pub unsafe fn cache_free_batch(&self, id: CacheId, objects: &[*mut u8]) {
         if let Some(&wrong) = objects.iter().find(|&&object| !self.caches.is_of(id, object)) {
             let size = self.caches.size_of(id.number());
             return self.platform().invalid_free(InvalidFree::ForeignPointer, wrong as usize, size);
         }
-        // SAFETY: as the caller promises; they are the cache's.
+        // SAFETY: all of them are on the cache's pages, as was just seen, and the caller promises not to use them any more.
         unsafe { self.caches.free_batch(id, objects) };
         self.slow_path_ends();
     }
@@ -121,8 +121,11 @@ impl<P: Platform> Heap<P> {
     /// Sets how many free objects reclaim leaves to the cache, and sees to it that they are there, memory behind them
     /// and all. A program may use them up: they are there again when it has freed as many.
     pub fn set_cache_reserve(&self, id: CacheId, objects: usize) -> Result<(), LimitError> {
+        // No machine has so much: the caches could not even count it.
+        let bytes = self.caches.size_of(id.number()).checked_mul(objects).filter(|&bytes| bytes <= isize::MAX as usize);
+        let Some(bytes) = bytes else { return Err(LimitError::NoMemory) };
         let set = || self.caches.set_reserve(id, objects);
-        let result = set().or_else(|Short| self.reclaim_for(self.caches.size_of(id.number()) * objects, set));
+        let result = set().or_else(|Short| self.reclaim_for(bytes, set));
         self.slow_path_ends();
         if result == Ok(true) { Ok(()) } else { Err(LimitError::NoMemory) }
     }

@@ -63,13 +63,14 @@ impl<'a, P: Platform> Hollow<'a, P> {
 
     fn count(&mut self, block: u32, pages: usize) {
         if let Some(at) = self.of(block) {
-            // SAFETY: an element of the mapping, which is this value's alone.
+            // SAFETY: `of` returns elements inside the mapping, which this value owns and has borrowed exclusively here.
             unsafe { *at = (*at).saturating_add(pages as u16) };
         }
     }
 
     fn get(&self, block: u32) -> usize {
-        // SAFETY: as in `count`; nobody writes while it is shared.
+        // SAFETY: `of` returns elements inside the mapping, aligned, and zero at first; `count`, which writes them, needs an
+        // exclusive borrow, so none does now.
         self.of(block).map_or(0, |at| usize::from(unsafe { *at }))
     }
 }

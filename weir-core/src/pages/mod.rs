@@ -94,7 +94,12 @@ impl<P: Platform> Pages<P> {
 
     /// Returns once every batch is over that was in flight when this was called.
     pub(crate) fn pass_batches(&self) {
-        self.nodes.iter().for_each(|node| drop(node.batch.lock(&self.platform)));
+        let mut number = 0;
+        // Counted anew each time: the first lock may have been that of a thread which found more nodes.
+        while number < self.nodes.count() {
+            drop(self.batch(number));
+            number += 1;
+        }
     }
 
     // ---- pages taken and given ---------------------------------------------------------------------------------
@@ -127,8 +132,8 @@ impl<P: Platform> Pages<P> {
         blocks: usize,
         take_of: impl Fn(usize) -> Result<PageRun, Short>,
     ) -> Result<PageRun, Short> {
-        let mut growing = self.window(kind).growing(&self.platform);
         self.nodes.find(&self.platform);
+        let mut growing = self.window(kind).growing(&self.platform);
         let home = self.home();
         loop {
             if let Ok(run) = take_of(home) {

@@ -331,6 +331,19 @@ fn a_reserve_is_filled_and_no_reclaim_takes_it() {
 }
 
 #[test]
+fn a_reserve_beyond_all_memory_is_refused_at_once() {
+    let heap = heap();
+    let id = heap.make_cache(&spec(1000)).unwrap();
+    for objects in [usize::MAX, usize::MAX / 1000 + 1, usize::MAX / 2000 + 1] {
+        assert_eq!(heap.set_cache_reserve(id, objects), Err(LimitError::NoMemory));
+    }
+    assert_eq!(heap.platform().stats().direct_reclaims.load(Relaxed), 0);
+    give(&heap, id, take(&heap, id, 10));
+    heap.trim();
+    heap.audit().unwrap();
+}
+
+#[test]
 fn an_exempt_cache_keeps_all_it_has() {
     let heap = heap();
     let id = heap.make_cache(&Spec { flags: Flags { zero: false, no_reclaim: true }, ..spec(256) }).unwrap();

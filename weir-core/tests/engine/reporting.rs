@@ -158,6 +158,14 @@ fn the_worker_is_woken_by_enough_memory_and_no_less() {
 }
 
 #[test]
+fn the_highest_threshold_wakes_no_worker_however_often_reports_are_switched_on() {
+    let world = World::new(Fake::new());
+    world.fake().tunables().report_threshold.set(u64::MAX);
+    (0..4).for_each(|_| world.heap.set_reporting(true));
+    assert_eq!(world.fake().notices.load(Relaxed), 0);
+}
+
+#[test]
 fn a_pageblock_that_the_kernel_filled_up_is_found_and_reported_again() {
     for sparse in [true, false] {
         let mut world = full_pageblocks(false, 4);

@@ -113,6 +113,8 @@ pub struct Fake {
     /// What the test holds now: address and length.
     live: Mutex<BTreeMap<usize, usize>>,
     hook: Mutex<Option<Hook>>,
+    /// The same for the next question of how many nodes there are, on the thread that asks.
+    counting: Mutex<Option<Hook>>,
     /// Runs that are not taken back.
     pub pinned: Mutex<Vec<Run>>,
     /// The heap's pageblocks that huge pages are behind.
@@ -168,6 +170,7 @@ impl Fake {
             in_flight: Mutex::default(),
             live: Mutex::default(),
             hook: Mutex::default(),
+            counting: Mutex::default(),
             pinned: Mutex::default(),
             collapsed: Mutex::default(),
             cooled: Mutex::default(),
@@ -218,6 +221,11 @@ impl Fake {
     /// Has `hook` run during each release that is not made by the hook itself.
     pub fn during_release(&self, hook: impl Fn() + Send + Sync + 'static) {
         *locked(&self.hook) = Some(Box::new(hook));
+    }
+
+    /// Has `hook` run while the nodes are counted for the next time.
+    pub fn while_nodes_are_counted(&self, hook: impl Fn() + Send + Sync + 'static) {
+        *locked(&self.counting) = Some(Box::new(hook));
     }
 
     /// How many calls of kind `call` there were since its failures were last planned.
@@ -428,11 +436,13 @@ impl Clock for Fake {
 
 impl Topology for Fake {
     fn nodes(&self) -> usize {
+        let hook = locked(&self.counting).take();
+        hook.into_iter().for_each(|hook| hook());
         self.node_count.load(Relaxed)
     }
 
     fn node(&self) -> usize {
-        NODE.get().min(self.nodes() - 1)
+        NODE.get().min(self.node_count.load(Relaxed) - 1)
     }
 }
 
