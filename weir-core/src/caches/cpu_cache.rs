@@ -49,29 +49,32 @@ use crate::base::backoff::Backoff;
 use crate::base::id_set::IdSet;
 use crate::base::run::Run;
 use crate::base::units::PAGE;
-use crate::caches::geometry::{CACHES, slots};
+use crate::caches::geometry::{BUCKETED, UNBUCKETED, slots};
 use crate::platform::Platform;
 use crate::platform::cpu_table::{CLASSES, CpuSlab, DUMMY_SLOT, FIRST_SLOT, MAX_CPUS, NO_CPU, SLOTS, Table, dummy};
 use crate::platform::lock::{Guard, Lock};
 use crate::platform::rank;
 
+// What is counted by class has a place for every number with buckets, and none for those without.
+const _: () = assert!(BUCKETED < CLASSES && CLASSES == UNBUCKETED);
+
 /// Slabs used where the platform has no restartable sections.
 pub const LOCKED_SLABS: usize = 32;
 
 /// Word index of each class's first slot; the word before it is always zero.
-const BEGIN: [u32; CACHES + 1] = {
-    let mut out = [0; CACHES + 1];
+const BEGIN: [u32; BUCKETED + 1] = {
+    let mut out = [0; BUCKETED + 1];
     let (mut at, mut class) = (FIRST_SLOT + 1, 1);
-    while class < CACHES {
+    while class < BUCKETED {
         out[class] = at as u32;
         at += slots(class) + 1;
         class += 1;
     }
-    out[CACHES] = at as u32;
+    out[BUCKETED] = at as u32;
     out
 };
 /// Bytes of a CPU's slab; only what its buckets reach is ever touched.
-pub const SLAB_BYTES: usize = (BEGIN[CACHES] as usize * 8).next_multiple_of(PAGE);
+pub const SLAB_BYTES: usize = (BEGIN[BUCKETED] as usize * 8).next_multiple_of(PAGE);
 
 const ABSENT: u8 = 0;
 const ACTIVE: u8 = 1;
@@ -87,7 +90,7 @@ unsafe fn init(slab: *mut CpuSlab) {
     // What is no class (a large run's pages, nobody's pages) has a bucket that is empty and full at once, so that
     // the fast path of a free needs no check of its own.
     for (class, header) in headers.iter().enumerate() {
-        let begin = if (1..CACHES).contains(&class) { BEGIN[class] } else { DUMMY_SLOT };
+        let begin = if (1..BUCKETED).contains(&class) { BEGIN[class] } else { DUMMY_SLOT };
         header.current.store(begin, Relaxed);
         header.end.store(begin, Relaxed);
     }
@@ -223,8 +226,11 @@ impl PerCpu {
         in_bucket(slab, class) <= room
     }
 
-    /// Lets every CPU's bucket of `class` hold `room` objects.
+    /// Lets every CPU's bucket of `class`, if it has buckets, hold `room` objects.
     pub fn resize_all(&self, class: usize, room: usize) {
+        if class >= BUCKETED {
+            return;
+        }
         self.all().for_each(|slab| resize(slab, class, room));
     }
 
@@ -239,8 +245,10 @@ impl PerCpu {
     /// Counts objects that came from the depot to the current CPU (or went there, if negative). A thread that has just
     /// moved counts them on the wrong CPU: these are statistics.
     pub fn note_came<P: Platform>(&self, platform: &P, class: usize, objects: i32) {
-        if let Some(slab) = self.here(platform) {
-            slab.came[class].fetch_add(objects as u32, Relaxed);
+        if let Some(slab) = self.here(platform)
+            && let Some(came) = slab.came.get(class)
+        {
+            came.fetch_add(objects as u32, Relaxed);
         }
     }
 
@@ -301,6 +309,9 @@ impl PerCpu {
     /// difference from elsewhere. What went one way and as much the other is not seen.
     pub fn held(&self, class: usize) -> (usize, usize) {
         let (mut held, mut crossed) = (0, 0);
+        if class >= BUCKETED {
+            return (held, crossed);
+        }
         for slab in self.all() {
             let here = in_bucket(slab, class);
             let surplus = here as i32 - slab.came[class].load(Relaxed) as i32;
@@ -312,13 +323,13 @@ impl PerCpu {
 
     /// Forgets what was counted of `class`, whose number is about to be another cache's.
     pub fn forget(&self, class: usize) {
-        self.all().for_each(|slab| slab.came[class].store(0, Relaxed));
+        self.all().filter_map(|slab| slab.came.get(class)).for_each(|came| came.store(0, Relaxed));
         self.pushes();
     }
 
     /// Frees of `class` that the fast path served, as of the last [`PerCpu::pushes`].
     pub fn pushes_of(&self, class: usize) -> u64 {
-        self.retired[class].load(Relaxed)
+        self.retired.get(class).map_or(0, |retired| retired.load(Relaxed))
     }
 
     /// Frees that the fast path served since the start, over all CPUs and classes (32-bit counters: read often enough).
@@ -393,7 +404,7 @@ fn empty(
 /// Releases the memory of the slots of `slab`, which is the caller's alone, if all its buckets are empty.
 fn release_slots<P: Platform>(platform: &P, slab: *mut CpuSlab) {
     // SAFETY: a slab, once made, lives on; what is read of it are atomics.
-    let is_empty = (1..CACHES).all(|class| unsafe { in_bucket(&*slab, class) } == 0);
+    let is_empty = (1..BUCKETED).all(|class| unsafe { in_bucket(&*slab, class) } == 0);
     if is_empty {
         platform.release_metadata(&[Run { addr: slab as usize + SLOTS, len: SLAB_BYTES - SLOTS }]);
     }

@@ -88,6 +88,14 @@ impl Depot {
         done
     }
 
+    /// The object that came last.
+    pub fn top(&self) -> Option<*mut u8> {
+        // SAFETY: `full` is null or a valid bucket that belongs to this depot alone.
+        let bucket = unsafe { self.full.as_ref() }?;
+        // No bucket without objects stays in the list.
+        Some(bucket.slots[bucket.len - 1])
+    }
+
     /// Takes up to `out.len()` objects, those that came last, for a program that wants some; returns how many.
     pub fn get(&mut self, out: &mut [*mut u8]) -> usize {
         let n = self.pop(out);

@@ -14,10 +14,12 @@ pub mod user_caches;
 use core::mem::offset_of;
 use core::ptr::{self, null_mut};
 
+use crate::base::invalid_free::InvalidFree;
 use crate::base::run::Run;
 use crate::base::size_class::{MAX_SIZE, MIN_ALIGN, SIZE, class_aligned, class_of};
 use crate::blocks::{Mapped, MappedBlocks};
 use crate::caches::Caches;
+use crate::caches::geometry::{BUCKETED, UNBUCKETED};
 use crate::huge_pages::{HugePages, Watch};
 use crate::pages::window::{LARGE, NOTHING, Window};
 use crate::pages::{Pages, Short};
@@ -184,7 +186,7 @@ impl<P: Platform> Heap<P> {
             // SAFETY: the table's slabs live on; the caller gives the block up.
             return match unsafe { self.platform().push(&self.caches.cpu.table, class, block) } {
                 Pushed::Done => (),
-                pushed => self.overflow(block, class, pushed),
+                pushed => self.free_slow(block, class, pushed),
             };
         }
         self.free_elsewhere(block);
@@ -213,19 +215,31 @@ impl<P: Platform> Heap<P> {
         // SAFETY: the table's slabs live on; the caller gives the block up.
         match unsafe { self.platform().push(&self.caches.cpu.table, class, block) } {
             Pushed::Done => (),
-            pushed => self.overflow(block, class, pushed),
+            pushed => self.free_slow(block, class, pushed),
         }
     }
 
     /// A free that its CPU's bucket did not take, or of a block whose page is no slab's.
     #[cold]
     #[inline(never)]
-    pub(crate) fn overflow(&self, block: *mut u8, class: usize, pushed: Pushed) {
+    pub(crate) fn free_slow(&self, block: *mut u8, class: usize, pushed: Pushed) {
         if class == usize::from(NOTHING) || class == usize::from(LARGE) {
             return self.free_run(block);
         }
-        self.caches.overflow(block, class, pushed);
+        let Some(number) = self.number_of(class, block) else {
+            return self.platform().invalid_free(InvalidFree::DoubleFree, block as usize, 0);
+        };
+        self.caches.free_slow(block, number, pushed);
         self.slow_path_ends();
+    }
+
+    /// The number of the cache that a block belongs to: `class` is one itself, or the value that the class map has for its
+    /// page. `None`: its slab has gone.
+    fn number_of(&self, class: usize, block: *mut u8) -> Option<usize> {
+        if class < BUCKETED || class >= UNBUCKETED {
+            return Some(class);
+        }
+        self.caches.number_of(class, self.pages().normal.page_of(block as usize)?)
     }
 
     /// A free of a block outside the window.

@@ -1,4 +1,4 @@
-//! Caches that a program makes: what it does with them.
+//! User caches: what a program does with them.
 
 use core::ptr::null_mut;
 
@@ -11,17 +11,18 @@ use crate::platform::Platform;
 use crate::platform::cpu_table::Pushed;
 
 impl<P: Platform> Heap<P> {
-    /// Makes a cache. O(1), and a look at each number.
+    /// Makes a cache. O(numbers with buckets).
     pub fn make_cache(&self, spec: &Spec<'_>) -> Result<CacheId, MakeError> {
         self.caches.make(spec)
     }
 
-    /// Destroys a cache whose objects are all back, and gives its number free; waits for reclaim that works on some of them.
+    /// Destroys a cache all of whose objects are back, and gives its number back; waits for reclaim and for finalizers that
+    /// work on some of them.
     ///
     /// # Safety
     /// The cache is not used meanwhile, nor afterwards if this succeeds.
     pub unsafe fn destroy_cache(&self, id: CacheId) -> Result<(), Busy> {
-        // SAFETY: as the caller promises.
+        // SAFETY: the caller uses the cache neither meanwhile nor afterwards, which is all that `destroy` demands.
         unsafe { self.caches.destroy(id) }
     }
 
@@ -29,7 +30,12 @@ impl<P: Platform> Heap<P> {
     /// was freed, or that `init` gave it; zero with [`crate::caches::user_cache::Flags::zero`]; anything for other caches.
     #[inline(always)]
     pub fn cache_alloc(&self, id: CacheId) -> *mut u8 {
-        if self.caches.is_plain(id) { self.alloc_class(id.number()) } else { self.cache_alloc_counted(id) }
+        if !self.caches.is_plain(id) {
+            return self.cache_alloc_counted(id);
+        }
+        // SAFETY: what the table's entries point to is never unmapped, and every class has a bucket, if an empty one.
+        let object = unsafe { self.platform().pop(&self.caches.cpu.table, id.class()) };
+        if object.is_null() { self.refill(id.number()) } else { object }
     }
 
     #[inline(never)]
@@ -54,10 +60,11 @@ impl<P: Platform> Heap<P> {
             return self.platform().invalid_free(InvalidFree::ForeignPointer, object as usize, size);
         }
         self.caches.count_in(id, 1);
-        // SAFETY: the table's slabs live on; the caller gives the object up.
-        match unsafe { self.platform().push(&self.caches.cpu.table, id.number(), object) } {
+        // SAFETY: what the table's entries point to is never unmapped, every class has a bucket, if a full one, and the caller
+        // gave up the object, which lies in a slab of the cache.
+        match unsafe { self.platform().push(&self.caches.cpu.table, id.class(), object) } {
             Pushed::Done => (),
-            pushed => self.overflow(object, id.number(), pushed),
+            pushed => self.free_slow(object, id.number(), pushed),
         }
     }
 
@@ -90,12 +97,12 @@ impl<P: Platform> Heap<P> {
             let size = self.caches.size_of(id.number());
             return self.platform().invalid_free(InvalidFree::ForeignPointer, wrong as usize, size);
         }
-        // SAFETY: as the caller promises; they are the cache's.
+        // SAFETY: each lies in a slab of the cache, as was just found, and the caller gave them up.
         unsafe { self.caches.free_batch(id, objects) };
         self.slow_path_ends();
     }
 
-    /// Sets how many objects may be out at a time, for a cache that was made with a limit.
+    /// Sets how many objects may be out at a time, of a cache that was made with one.
     pub fn set_cache_limit(&self, id: CacheId, limit: usize) -> Result<(), LimitError> {
         self.caches.set_limit(id, limit)
     }
@@ -120,7 +127,7 @@ impl<P: Platform> Heap<P> {
         self.caches.next_figures(number)
     }
 
-    /// The figures of a cache that the program made. O(CPUs).
+    /// The figures of a user cache. O(CPUs).
     pub fn cache_stats(&self, id: CacheId) -> CacheStats {
         self.caches.figures(id)
     }

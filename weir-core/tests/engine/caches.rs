@@ -9,7 +9,7 @@ use weir_core::base::invalid_free::InvalidFree;
 use weir_core::base::level::Level;
 use weir_core::base::units::PAGE;
 use weir_core::caches::figures::CacheStats;
-use weir_core::caches::geometry::{CACHES, FIRST_MADE, MAX_OBJECT};
+use weir_core::caches::geometry::{BUCKETED, FIRST_USER, MAX_OBJECT, UNBUCKETED};
 use weir_core::caches::user_cache::{Busy, CacheId, Flags, LimitError, MakeError, Spec};
 use weir_core::heap::Heap;
 use weir_core::platform::Diagnostics;
@@ -103,13 +103,53 @@ fn what_cannot_be_made_is_refused_by_name() {
     assert_eq!(heap.make_cache(&spec(MAX_OBJECT + 1)), Err(MakeError::Size));
     assert_eq!(heap.make_cache(&Spec { align: 24, ..spec(8) }), Err(MakeError::Align));
     assert_eq!(heap.make_cache(&Spec { align: 2 * PAGE, ..spec(8) }), Err(MakeError::Align));
-    let all: Vec<_> = (FIRST_MADE..CACHES).map(|_| heap.make_cache(&spec(64)).unwrap()).collect();
-    assert_eq!(heap.make_cache(&spec(64)), Err(MakeError::TooMany));
-    all.iter().for_each(|&id| demand(&heap, id, 3));
-    assert_eq!(destroy(&heap, all[90]), Ok(()));
-    let again = heap.make_cache(&spec(4000)).unwrap();
-    assert_eq!(again, all[90]);
-    demand(&heap, again, 100);
+}
+
+/// Makes as many caches as there are numbers with buckets.
+fn use_up_buckets(heap: &Heap<Fake>) -> Vec<CacheId> {
+    (FIRST_USER..BUCKETED).map(|_| heap.make_cache(&spec(64)).unwrap()).collect()
+}
+
+#[test]
+fn there_is_no_last_cache_and_low_numbers_are_given_first() {
+    let heap = heap();
+    let first = use_up_buckets(&heap);
+    let more: Vec<_> = (0..2000).map(|i| heap.make_cache(&spec(16 + i % 5000)).unwrap()).collect();
+    let numbers: Vec<_> = first.iter().chain(&more).map(|id| id.number()).collect();
+    assert_eq!(numbers, (FIRST_USER..BUCKETED).chain(UNBUCKETED..UNBUCKETED + 2000).collect::<Vec<_>>());
+    first.iter().chain(&more).for_each(|&id| demand(&heap, id, 3));
+    // What was given back is given again, those with buckets first.
+    for (id, size) in [(more[7], 100), (first[90], 4000), (more[1999], 16)] {
+        assert_eq!(destroy(&heap, id), Ok(()));
+        let again = heap.make_cache(&spec(size)).unwrap();
+        assert_eq!(again, id);
+        demand(&heap, again, 100);
+    }
+    assert_eq!([more[3], first[5]].map(|id| destroy(&heap, id)), [Ok(()), Ok(())]);
+    assert_eq!([heap.make_cache(&spec(64)), heap.make_cache(&spec(64))], [Ok(first[5]), Ok(more[3])]);
+    let mut seen = 0;
+    let mut walk = FIRST_USER - 1;
+    while let Some(stats) = heap.next_cache(walk) {
+        (walk, seen) = (stats.number, seen + 1);
+    }
+    assert_eq!(seen, numbers.len());
+    heap.audit().unwrap();
+    for id in first.into_iter().chain(more) {
+        assert_eq!(destroy(&heap, id), Ok(()));
+    }
+    assert_eq!(heap.audit().unwrap().slab_pages, 0);
+}
+
+#[test]
+fn without_memory_for_the_table_a_cache_is_refused_and_nothing_is_lost() {
+    let heap = heap();
+    use_up_buckets(&heap);
+    heap.platform().fail(Call::Map, u64::MAX);
+    assert_eq!(heap.make_cache(&spec(64)), Err(MakeError::NoMemory));
+    heap.platform().fail_nothing();
+    let id = heap.make_cache(&spec(64)).unwrap();
+    assert_eq!(id.number(), UNBUCKETED);
+    demand(&heap, id, 10);
     heap.audit().unwrap();
 }
 

@@ -2,7 +2,7 @@
 
 use super::{BEGIN, PerCpu};
 use crate::base::fault::{Fault, check};
-use crate::caches::geometry::{CACHES, slots};
+use crate::caches::geometry::{BUCKETED, slots};
 use crate::platform::cpu_table::CpuSlab;
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
 
@@ -11,7 +11,7 @@ impl PerCpu {
     pub(crate) fn audit(&self, mut f: impl FnMut(usize, usize) -> Result<(), Fault>) -> Result<(), Fault> {
         let seen = self.seen.load(Acquire) as usize;
         for slab in self.slabs[..seen].iter().map(|s| s.load(Acquire)).filter(|s| !s.is_null()) {
-            for (class, &begin) in BEGIN.iter().enumerate().take(CACHES).skip(1) {
+            for (class, &begin) in BEGIN.iter().enumerate().take(BUCKETED).skip(1) {
                 // SAFETY: a slab, once made, lives on; nobody uses it now, as the caller promises.
                 let header = unsafe { &(*slab).headers[class] };
                 let within = begin..=begin + slots(class) as u32;
