@@ -1,4 +1,4 @@
-//! Caches that a program makes: objects, limits, reserves, initialised state, numbers, and who gives way first.
+//! User caches: objects, limits, reserves, initialised state, numbers, and in which order reclaim takes from them.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering::*};
@@ -65,13 +65,47 @@ fn demand(heap: &Heap<Fake>, id: CacheId, n: usize) {
     give(heap, id, objects);
 }
 
+/// Each of these is tested with caches that have per-CPU buckets, and with some beyond those.
+macro_rules! with_and_without_buckets {
+    ($($name:ident),* $(,)?) => {
+        mod with_buckets {
+            $(#[test]
+            fn $name() {
+                super::$name(super::heap());
+            })*
+        }
+        mod without_buckets {
+            $(#[test]
+            fn $name() {
+                let heap = super::heap();
+                super::use_up_buckets(&heap);
+                super::$name(heap);
+            })*
+        }
+    };
+}
+
+with_and_without_buckets!(
+    objects_are_as_large_and_as_aligned_as_asked_for_and_distinct,
+    a_number_is_given_back_only_when_no_object_is_out,
+    a_limit_is_exact_and_movable,
+    batches_are_whole_and_counted,
+    zero_caches_hand_out_zeros,
+    wrong_frees_are_named,
+    an_init_that_fails_fails_the_allocation_and_nothing_else,
+    a_reserve_is_filled_and_no_reclaim_takes_it,
+    initialised_objects_keep_their_state_until_they_are_finalized,
+    an_exempt_cache_keeps_all_it_has,
+    an_idle_caches_memory_returns_with_no_pressure_while_a_warm_one_keeps_its,
+    nothing_warm_is_trimmed_before_what_is_stale,
+    each_node_has_its_own_slabs
+);
+
 fn free_objects(stats: &CacheStats) -> usize {
     stats.free_cpu + stats.free_depot + stats.free_slab
 }
 
-#[test]
-fn objects_are_as_large_and_as_aligned_as_asked_for_and_distinct() {
-    let heap = heap();
+fn objects_are_as_large_and_as_aligned_as_asked_for_and_distinct(heap: Box<Heap<Fake>>) {
     for (size, align) in
         [(1, 1), (24, 8), (40, 64), (100, 16), (2048, 2048), (5000, 4096), (65_000, 8), (MAX_OBJECT, 8)]
     {
@@ -141,6 +175,107 @@ fn there_is_no_last_cache_and_low_numbers_are_given_first() {
 }
 
 #[test]
+fn malloc_functions_find_an_object_of_a_cache_without_buckets() {
+    let heap = heap();
+    use_up_buckets(&heap);
+    for size in [16, 24, 100, 3000, 20_000, MAX_OBJECT] {
+        let (id, other) = (heap.make_cache(&spec(size)).unwrap(), heap.make_cache(&spec(size)).unwrap());
+        let mut objects = take(&heap, id, 2000.min((8 << 20) / size));
+        objects.extend(take(&heap, other, 1));
+        let size = heap.cache_stats(id).size;
+        // SAFETY: the test's objects, each freed once.
+        unsafe {
+            assert!(objects.iter().all(|&object| heap.usable_size(object) == size));
+            objects[0].write(77);
+            let grown = heap.realloc(objects[0], size + 1);
+            assert!(grown != objects[0] && grown.read() == 77);
+            heap.free(grown);
+            objects[1..].iter().for_each(|&object| heap.free(object));
+        }
+        assert_eq!((heap.cache_stats(id).used, heap.cache_stats(other).used), (0, 0));
+        assert_eq!([destroy(&heap, id), destroy(&heap, other)], [Ok(()), Ok(())]);
+    }
+    let audit = heap.audit().unwrap();
+    assert_eq!((audit.live_objects, heap.platform().take_misuses()), (0, vec![]));
+}
+
+#[test]
+fn invalid_frees_of_a_cache_without_buckets_are_named() {
+    let heap = heap();
+    use_up_buckets(&heap);
+    let id = heap.make_cache(&spec(64)).unwrap();
+    let objects = take(&heap, id, 2);
+    // SAFETY: misuses on purpose, which the heap refuses; the objects are freed once besides.
+    unsafe {
+        heap.free(objects[0].add(8));
+        assert_eq!(heap.platform().take_misuses(), [(InvalidFree::InteriorPointer, objects[0] as usize + 8)]);
+        heap.free(objects[0]);
+        heap.free(objects[0]);
+        assert_eq!(heap.platform().take_misuses(), [(InvalidFree::DoubleFree, objects[0] as usize)]);
+        heap.free(objects[1]);
+        // Once its slab has gone, and while the page is nobody's.
+        heap.trim();
+        assert_eq!(heap.audit().unwrap().slab_pages, 0);
+        heap.free(objects[1]);
+        assert_eq!(heap.platform().take_misuses(), [(InvalidFree::DoubleFree, objects[1] as usize)]);
+    }
+    heap.audit().unwrap();
+}
+
+#[test]
+fn reclaim_takes_from_any_number_of_caches_the_stalest_first() {
+    let heap = heap();
+    use_up_buckets(&heap);
+    heap.platform().tunables().report.set(0);
+    // More than are put in order at a time.
+    let caches: Vec<_> = (0..600).map(|_| heap.make_cache(&spec(1024)).unwrap()).collect();
+    for (i, &id) in caches.iter().enumerate().rev() {
+        demand(&heap, id, 20);
+        if i % 100 == 0 {
+            heap.platform().pass_ms(WINDOW_MS);
+            heap.balance_calm();
+            heap.balance_pressure(Level::None, Cause::Pressure);
+        }
+    }
+    let held = |heap: &Heap<Fake>| caches.iter().map(|&id| heap.cache_stats(id).free_depot).collect::<Vec<_>>();
+    assert!(held(&heap).iter().all(|&held| held == 20));
+    // What an allocation is short of is taken from those that ran short longest ago, which are the last ones here.
+    heap.platform().tunables().report.set(1);
+    heap.platform().fail(Call::MapAt, u64::MAX);
+    let (mut blocks, mut left) = (Vec::new(), held(&heap));
+    while !left.contains(&0) {
+        blocks.push(heap.alloc(100_000));
+        assert!(!blocks.last().unwrap().is_null());
+        left = held(&heap);
+    }
+    let first = left.iter().position(|&held| held == 0).unwrap();
+    assert!(first >= 500, "cache {first} ran short after others that still have all: {left:?}");
+    while left[0] > 0 {
+        blocks.push(heap.alloc(100_000));
+        assert!(!blocks.last().unwrap().is_null());
+        left = held(&heap);
+    }
+    assert!(left[100..].iter().all(|&held| held == 0), "{left:?}");
+    heap.audit().unwrap();
+}
+
+#[test]
+fn a_fork_finds_caches_without_buckets_whole() {
+    let heap = heap();
+    use_up_buckets(&heap);
+    let ids: Vec<_> = (0..100).map(|_| heap.make_cache(&spec(200)).unwrap()).collect();
+    let objects: Vec<_> = ids.iter().map(|&id| take(&heap, id, 30)).collect();
+    heap.freeze();
+    // SAFETY: follows `freeze` on this thread, which is the only one.
+    unsafe { heap.thaw_child() };
+    for (&id, objects) in ids.iter().zip(objects) {
+        give(&heap, id, objects);
+        assert_eq!(destroy(&heap, id), Ok(()));
+    }
+    assert_eq!(heap.audit().unwrap().slab_pages, 0);
+}
+
+#[test]
 fn without_memory_for_the_table_a_cache_is_refused_and_nothing_is_lost() {
     let heap = heap();
     use_up_buckets(&heap);
@@ -153,9 +288,7 @@ fn without_memory_for_the_table_a_cache_is_refused_and_nothing_is_lost() {
     heap.audit().unwrap();
 }
 
-#[test]
-fn a_number_is_given_back_only_when_no_object_is_out() {
-    let heap = heap();
+fn a_number_is_given_back_only_when_no_object_is_out(heap: Box<Heap<Fake>>) {
     let id = heap.make_cache(&spec(200)).unwrap();
     let objects = take(&heap, id, 500);
     run_on(1);
@@ -177,9 +310,7 @@ fn a_number_is_given_back_only_when_no_object_is_out() {
     heap.audit().unwrap();
 }
 
-#[test]
-fn wrong_frees_are_named() {
-    let heap = heap();
+fn wrong_frees_are_named(heap: Box<Heap<Fake>>) {
     let (one, other) = (heap.make_cache(&spec(64)).unwrap(), heap.make_cache(&spec(64)).unwrap());
     let object = take(&heap, one, 1)[0];
     give(&heap, other, vec![object]);
@@ -191,9 +322,7 @@ fn wrong_frees_are_named() {
     assert_eq!(heap.platform().take_misuses(), [(InvalidFree::DoubleFree, object as usize)]);
 }
 
-#[test]
-fn a_limit_is_exact_and_movable() {
-    let heap = heap();
+fn a_limit_is_exact_and_movable(heap: Box<Heap<Fake>>) {
     let id = heap.make_cache(&Spec { limit: 100, ..spec(64) }).unwrap();
     let mut objects = take(&heap, id, 100);
     assert!(heap.cache_alloc(id).is_null());
@@ -210,9 +339,7 @@ fn a_limit_is_exact_and_movable() {
     assert_eq!(heap.set_cache_limit(unlimited, 1), Err(LimitError::Uncounted));
 }
 
-#[test]
-fn batches_are_whole_and_counted() {
-    let heap = heap();
+fn batches_are_whole_and_counted(heap: Box<Heap<Fake>>) {
     let id = heap.make_cache(&spec(300)).unwrap();
     let mut objects = [std::ptr::null_mut(); 1000];
     assert_eq!(heap.cache_alloc_batch(id, &mut objects), 1000);
@@ -232,9 +359,7 @@ fn batches_are_whole_and_counted() {
     unsafe { heap.cache_free_batch(id, &many[..got]) };
 }
 
-#[test]
-fn zero_caches_hand_out_zeros() {
-    let heap = heap();
+fn zero_caches_hand_out_zeros(heap: Box<Heap<Fake>>) {
     let id = heap.make_cache(&Spec { flags: Flags { zero: true, no_reclaim: false }, ..spec(100) }).unwrap();
     for _ in 0..3 {
         let mut objects = take(&heap, id, 50);
@@ -295,14 +420,13 @@ fn assert_constructed(objects: &[*mut u8]) {
     assert!(objects.iter().all(|&object| unsafe { object.cast::<u64>().read() } == MARK));
 }
 
-#[test]
-fn initialised_objects_keep_their_state_until_they_are_taken_down() {
-    let (heap, hooks) = (heap(), Hooks::default());
+fn initialised_objects_keep_their_state_until_they_are_finalized(heap: Box<Heap<Fake>>) {
+    let hooks = Hooks::default();
     let id = heap.make_cache(&constructed(&hooks, 512)).unwrap();
     let objects = take(&heap, id, 1000);
     assert_constructed(&objects);
-    let made = hooks.inits.load(Relaxed);
-    assert!((1000..1100).contains(&made));
+    let before = hooks.inits.load(Relaxed);
+    assert!((1000..1100).contains(&before));
     // All but one of each eight go: their pages are free inside slabs, and stay.
     let (kept, gone): (Vec<_>, Vec<_>) = objects.into_iter().enumerate().partition(|(i, _)| i % 8 == 0);
     give(&heap, id, gone.into_iter().map(|(_, object)| object).collect());
@@ -311,15 +435,15 @@ fn initialised_objects_keep_their_state_until_they_are_taken_down() {
     (0..10).for_each(|_| calm(&heap));
     let again = take(&heap, id, 800);
     assert_constructed(&again);
-    assert_eq!(hooks.inits.load(Relaxed), made);
+    assert_eq!(hooks.inits.load(Relaxed), before);
     give(&heap, id, again);
     give(&heap, id, kept.into_iter().map(|(_, object)| object).collect());
     heap.platform().pass_ms(10_000);
     heap.balance_pressure(Level::Severe, Cause::Pressure);
     assert_eq!(hooks.finis.load(Relaxed), 0, "reclaim must not run a program's code");
-    assert!(heap.platform().taker_notices.load(Relaxed) > 0);
+    assert!(heap.platform().finalizer_wakes.load(Relaxed) > 0);
     assert!(heap.run_finalizers() > 0);
-    assert_eq!(hooks.finis.load(Relaxed), made);
+    assert_eq!(hooks.finis.load(Relaxed), before);
     assert_eq!(heap.audit().unwrap().slab_pages, 0);
     demand(&heap, id, 10);
     assert_eq!(destroy(&heap, id), Ok(()));
@@ -327,9 +451,8 @@ fn initialised_objects_keep_their_state_until_they_are_taken_down() {
     assert_eq!(heap.audit().unwrap().slab_pages, 0);
 }
 
-#[test]
-fn an_init_that_fails_fails_the_allocation_and_nothing_else() {
-    let (heap, hooks) = (heap(), Hooks::default());
+fn an_init_that_fails_fails_the_allocation_and_nothing_else(heap: Box<Heap<Fake>>) {
+    let hooks = Hooks::default();
     let id = heap.make_cache(&constructed(&hooks, 512)).unwrap();
     hooks.fails.store(5, Relaxed);
     assert!(heap.cache_alloc(id).is_null());
@@ -340,9 +463,7 @@ fn an_init_that_fails_fails_the_allocation_and_nothing_else() {
     assert_eq!(destroy(&heap, id), Ok(()));
 }
 
-#[test]
-fn a_reserve_is_filled_and_no_reclaim_takes_it() {
-    let heap = heap();
+fn a_reserve_is_filled_and_no_reclaim_takes_it(heap: Box<Heap<Fake>>) {
     let id = heap.make_cache(&spec(256)).unwrap();
     heap.set_cache_reserve(id, 100).unwrap();
     let reserved = |heap: &Heap<Fake>| free_objects(&heap.cache_stats(id)) >= 100;
@@ -370,9 +491,7 @@ fn a_reserve_is_filled_and_no_reclaim_takes_it() {
     heap.set_cache_reserve(id, 0).unwrap();
 }
 
-#[test]
-fn an_exempt_cache_keeps_all_it_has() {
-    let heap = heap();
+fn an_exempt_cache_keeps_all_it_has(heap: Box<Heap<Fake>>) {
     let id = heap.make_cache(&Spec { flags: Flags { zero: false, no_reclaim: true }, ..spec(256) }).unwrap();
     demand(&heap, id, 1000);
     let before = heap.cache_stats(id);
@@ -385,7 +504,7 @@ fn an_exempt_cache_keeps_all_it_has() {
     assert_eq!(heap.audit().unwrap().slab_pages, 0);
 }
 
-// ---- who gives way -------------------------------------------------------------------------------------------------
+// ---- reclaim --------------------------------------------------------------------------------------------------------
 
 #[test]
 fn a_bucket_grows_with_demand_and_shrinks_where_there_is_too_much() {
@@ -424,9 +543,7 @@ fn pressure_in_quick_succession_halves_once() {
     assert_eq!(heap.cache_stats(id).bucket[0], most / 2);
 }
 
-#[test]
-fn an_idle_caches_memory_returns_with_no_pressure_while_a_warm_one_keeps_its() {
-    let heap = heap();
+fn an_idle_caches_memory_returns_with_no_pressure_while_a_warm_one_keeps_its(heap: Box<Heap<Fake>>) {
     let (idle, warm) = (heap.make_cache(&spec(1024)).unwrap(), heap.make_cache(&spec(1024)).unwrap());
     demand(&heap, idle, 4000);
     demand(&heap, warm, 4000);
@@ -444,9 +561,7 @@ fn an_idle_caches_memory_returns_with_no_pressure_while_a_warm_one_keeps_its() {
     assert_eq!(missed, 0);
 }
 
-#[test]
-fn nothing_warm_is_trimmed_before_what_is_stale() {
-    let heap = heap();
+fn nothing_warm_is_trimmed_before_what_is_stale(heap: Box<Heap<Fake>>) {
     let caches: Vec<CacheId> = (0..6).map(|_| heap.make_cache(&spec(2048)).unwrap()).collect();
     // Each holds far more than its working set; they ran short one after another, and nothing went back.
     heap.platform().tunables().report.set(0);
@@ -544,9 +659,7 @@ fn a_cross_cpu_free_is_local_and_its_flow_is_known() {
     assert_eq!(after.misses, before.misses, "what one CPU frees serves another");
 }
 
-#[test]
-fn each_node_has_its_own_slabs() {
-    let heap = heap();
+fn each_node_has_its_own_slabs(heap: Box<Heap<Fake>>) {
     heap.platform().node_count.store(3, Relaxed);
     let id = heap.make_cache(&spec(1000)).unwrap();
     let mut held = Vec::new();
