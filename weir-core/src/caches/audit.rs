@@ -24,9 +24,9 @@ pub struct Audit {
     pub idle_pages: usize,
     /// Free pages that are not.
     pub reported_pages: usize,
-    /// Pages of address space that belong to nobody: somebody else's mapping was in the way.
+    /// Pages of address space that belong to no zone: another mapping was in the way.
     pub hole_pages: usize,
-    /// Objects that programs hold.
+    /// Objects in use.
     pub live_objects: usize,
     /// Objects in depots.
     pub depot_objects: usize,
@@ -116,7 +116,8 @@ impl<P: Platform> Caches<P> {
         let window = self.pages.window(kind);
         let before = audit.slab_pages + audit.run_pages;
         let is_free = |page: u32| {
-            // SAFETY: a page below the top; nobody changes its pageblock now.
+            // SAFETY: the page is below the top, so its pageblock's descriptor is mapped; no thread uses the heap during an audit, and
+            // reports are excluded by the batch locks, so nothing changes it now.
             let block = unsafe { &*window.block(page / PAGEBLOCK_PAGES as u32) };
             block.free.count_range(page as usize % PAGEBLOCK_PAGES, 1) == 1
         };
@@ -129,7 +130,8 @@ impl<P: Platform> Caches<P> {
                     continue;
                 }
                 LARGE => {
-                    // SAFETY: the page heads a run, whose length its descriptor holds.
+                    // SAFETY: the page is below the top, so its descriptor is mapped, and holds the run's length, which no thread
+                    // changes during an audit.
                     let len = unsafe { *window.desc(page) };
                     audit.runs += 1;
                     audit.run_pages += len as usize;

@@ -22,7 +22,7 @@ use crate::telemetry::stats;
 /// allocated in would get its next objects in that order, and the more so the longer it runs, each on a cache line and
 /// page of its own; slabs hand them out in the order of their addresses again. (Measured, without a bound, 8,192, 1,024
 /// and 256: a Python program with trees of small objects 5.0, 3.7, 3.2 and 3.1 s. A tree that is built and freed in one
-/// order gains nothing and loses a fifth. Caches that a program made have no bound: their objects may keep their state.)
+/// order gains nothing and loses a fifth. User caches have no bound: their objects may be initialised ones.)
 const ENOUGH: usize = 1024;
 
 impl<P: Platform> Caches<P> {
@@ -117,7 +117,7 @@ impl<P: Platform> Caches<P> {
         }
     }
 
-    /// [`Heap::deposit`] of what a program freed and nobody has looked at since.
+    /// [`Caches::flush`] of what a program freed: some of the batches are checked for invalid frees first.
     pub(crate) fn flush_freed(&self, number: usize, objects: &mut [*mut u8]) {
         let cache = &self.table.get(number);
         // Two threads may count the same batch: then the one after it is checked, or not, in its place.

@@ -1,4 +1,4 @@
-//! What reclaim asks of object caches.
+//! What each goal of reclaim takes from object caches.
 //!
 //! | goal | depots | CPUs' buckets | ceilings |
 //! |---|---|---|---|

@@ -40,7 +40,7 @@ pub(super) struct Slab<'a> {
 
 impl<'a> Slab<'a> {
     pub(super) fn of(window: &'a Window, g: &Geometry, page: u32) -> Self {
-        // The zone hands slabs out aligned to the power of two above their length.
+        // Slabs are aligned to the power of two above their length.
         let align = u32::from(g.pages).next_power_of_two();
         Self { window, page: page & !(align - 1) }
     }

@@ -18,8 +18,8 @@ const FILLS: usize = 4;
 /// (those whose pages are there first). There is a list for each step of fullness and each of these, so that a report
 /// finds what it has not seen yet without a walk past what it has.
 ///
-/// Free pages were kept for the sake of the huge page behind them; a pass that comes back to them moves those it keeps
-/// again from one of these two to the other.
+/// Free pages were held back for the sake of the huge page behind them; a pass that comes back to them moves those that it
+/// holds back again from one of these two to the other.
 const HELD: [u32; 2] = [0, 1];
 /// Objects came back since.
 const NEW: u32 = 2;
@@ -164,12 +164,12 @@ impl SlabLists {
         self.unlist(slab);
         self.slabs -= 1;
         self.free -= objects;
-        // Of no class: a second free of an object of it is found out, until its pages are somebody else's.
+        // Of no cache: a second free of an object of it is found, until its pages are used again.
         slab.set_state(0, 0, UNLISTED, DONE);
         Some(Empty { page: slab.page, reported: slab.reported() })
     }
 
-    /// Whether the object at `addr` is allocated, as far as its slab knows.
+    /// Whether the object at `addr` is allocated, as far as its slab's bitmap says.
     pub fn is_object(&self, window: &Window, g: &Geometry, addr: usize) -> bool {
         let Some(page) = window.page_of(addr) else { return false };
         let slab = Slab::of(window, g, page);
