@@ -43,8 +43,8 @@ struct Sums {
 }
 
 impl<P: Platform> Caches<P> {
-    /// Checks all caches and pages. To be called while no other thread uses them: what a thread works on counts as held by
-    /// the program, or is found to be missing; and with every batch lock taken.
+    /// Checks all caches and pages. To be called while no other thread uses them: what a thread works on counts as held
+    /// by the program, or is found to be missing; and with every batch lock taken.
     pub(crate) fn audit(&self) -> Result<Audit, Fault> {
         let mut audit = Audit::default();
         let mut sums = Sums { bucketed: [Sum::default(); BUCKETED], others: Sum::default() };
@@ -116,8 +116,8 @@ impl<P: Platform> Caches<P> {
         let window = self.pages.window(kind);
         let before = audit.slab_pages + audit.run_pages;
         let is_free = |page: u32| {
-            // SAFETY: the page is below the top, so its pageblock's descriptor is mapped; no thread uses the heap during an audit, and
-            // reports are excluded by the batch locks, so nothing changes it now.
+            // SAFETY: the page is below the top, so its pageblock's descriptor is mapped; no thread uses the heap
+            // during an audit, and reports are excluded by the batch locks, so nothing changes it now.
             let block = unsafe { &*window.block(page / PAGEBLOCK_PAGES as u32) };
             block.free.count_range(page as usize % PAGEBLOCK_PAGES, 1) == 1
         };
@@ -130,8 +130,8 @@ impl<P: Platform> Caches<P> {
                     continue;
                 }
                 LARGE => {
-                    // SAFETY: the page is below the top, so its descriptor is mapped, and holds the run's length, which no thread
-                    // changes during an audit.
+                    // SAFETY: the page is below the top, so its descriptor is mapped, and holds the run's length, which
+                    // no thread changes during an audit.
                     let len = unsafe { *window.desc(page) };
                     audit.runs += 1;
                     audit.run_pages += len as usize;

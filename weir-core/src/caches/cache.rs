@@ -12,11 +12,17 @@ use core::sync::atomic::{
 use crate::base::units::PAGE;
 use crate::caches::Caches;
 use crate::caches::bucket_size::Tuning;
-use crate::caches::domain::Domains;
+use crate::caches::domain::{Domain, Domains};
 use crate::caches::geometry::{Geometry, Shape};
-use crate::caches::user_cache::{LIVE, UserPart};
+use crate::caches::user_part::UserPart;
 use crate::platform::Platform;
 use crate::telemetry::stats;
+
+// Where in its life a cache is: see [`super::user_cache`].
+pub(crate) const FREE: u8 = 0;
+pub(crate) const MAKING: u8 = 1;
+pub(crate) const LIVE: u8 = 2;
+pub(crate) const DYING: u8 = 3;
 
 /// What happened to a cache, counted where that is rare; the rest its depots count.
 pub(crate) struct Counts {
@@ -81,6 +87,11 @@ impl Cache {
             domains: Domains::new(),
             next_free: AtomicU32::new(0),
         }
+    }
+
+    /// Its domains, the first node's first.
+    pub(crate) fn domains(&self) -> impl Iterator<Item = &Domain> {
+        self.domains.iter()
     }
 
     /// Whether it was made and is not being destroyed.

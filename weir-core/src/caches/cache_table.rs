@@ -1,5 +1,6 @@
-//! The table of caches, by number: one array for those with per-CPU buckets, and for further ones chunks that are mapped as
-//! numbers are given, each twice as long as the one before, and never unmapped. So a reference to a cache stays valid.
+//! The table of caches, by number: one array for those with per-CPU buckets, and for further ones chunks that are
+//! mapped as numbers are given, each twice as long as the one before, and never unmapped. So a reference to a cache
+//! stays valid.
 
 use core::sync::atomic::{
     AtomicPtr, AtomicU32,
@@ -9,9 +10,8 @@ use core::sync::atomic::{
 use crate::base::run::Run;
 use crate::base::size_class::COUNT;
 use crate::base::units::PAGE;
-use crate::caches::cache::Cache;
+use crate::caches::cache::{Cache, FREE, LIVE, MAKING};
 use crate::caches::geometry::{BUCKETED, FIRST_USER, Geometry, MALLOC, UNBUCKETED};
-use crate::caches::user_cache::{FREE, LIVE, MAKING};
 use crate::platform::Platform;
 use crate::platform::lock::{Guard, Lock};
 use crate::platform::rank;
@@ -76,8 +76,8 @@ impl CacheTable {
     fn get_unbucketed(&self, number: usize) -> &Cache {
         assert!(self.contains(number), "no cache ever had this number");
         let (chunk, index) = place_of(number);
-        // SAFETY: `number` lies below `end`, which was stored after its chunk was mapped and the cache there written; a chunk
-        // is never unmapped, and a cache is changed by its atomics and locks alone.
+        // SAFETY: `number` lies below `end`, which was stored after its chunk was mapped and the cache there written; a
+        // chunk is never unmapped, and a cache is changed by its atomics and locks alone.
         unsafe { &*self.chunks[chunk].load(Acquire).add(index) }
     }
 
@@ -97,8 +97,8 @@ impl CacheTable {
         self.numbers().map(|number| self.get(number))
     }
 
-    /// Finds a number for a cache that is being made: the lowest that has buckets, else one that was given back, else a new
-    /// one. `None`: there is no memory. O(numbers with buckets).
+    /// Finds a number for a cache that is being made: the lowest that has buckets, else one that was given back, else a
+    /// new one. `None`: there is no memory. O(numbers with buckets).
     pub(crate) fn take_number<P: Platform>(&self, platform: &P) -> Option<usize> {
         loop {
             let mut free = self.free.lock(platform);
@@ -110,8 +110,8 @@ impl CacheTable {
             let (chunk, index) = place_of(number);
             let caches = self.chunks[chunk].load(Acquire);
             if !caches.is_null() {
-                // SAFETY: the chunk is as long as `place_of` says; no other thread uses this place before `end` is beyond it,
-                // and the lock keeps others from giving the same number.
+                // SAFETY: the chunk is as long as `place_of` says; no other thread uses this place before `end` is
+                // beyond it, and the lock keeps others from giving the same number.
                 unsafe { caches.add(index).write(Cache::new(Geometry::NONE, MAKING)) };
                 self.end.store(end, Release);
                 stats::add(&platform.stats().metadata_bytes, size_of::<Cache>() as u64);

@@ -12,8 +12,8 @@
 //! 1. claim `c`: its state goes from `ACTIVE` to `STOPPED` by one compare-and-swap, so one drain at a time;
 //! 2. store `DUMMY` to `table[c]`;
 //! 3. fence: every thread inside a section restarts it, and reads the table again;
-//! 4. the slab is the drainer's alone: empty it, and release the memory of its slots if all of them are empty (zeros are
-//!    what the words below first slots must hold);
+//! 4. the slab is the drainer's alone: empty it, and release the memory of its slots if all of them are empty (zeros
+//!    are what the words below first slots must hold);
 //! 5. store the slab back to `table[c]` with release order, then the state to `ACTIVE`.
 //!
 //! The interleaving this excludes: a thread reads `table[c]` before step 2, sleeps, and commits its pop in the
@@ -32,8 +32,9 @@
 //! surplus to the depot. (When both words were halves of one, a store of `end` from another CPU would have stored back
 //! an old `current`: an object popped twice, or one that is lost. `loom_resize` shows both.)
 //!
-//! A cache has a ceiling ([`super::bucket_size`]), and each CPU's bucket gets it when that CPU next visits the depot; a cache whose ceiling
-//! falls has all its CPUs' buckets resized at once. A new CPU's buckets have room for nothing until the first visit.
+//! A cache has a ceiling ([`super::bucket_size`]), and each CPU's bucket gets it when that CPU next visits the depot; a
+//! cache whose ceiling falls has all its CPUs' buckets resized at once. A new CPU's buckets have room for nothing until
+//! the first visit.
 //!
 //! Where the platform has no restartable sections, the table holds nothing but `DUMMY` and the same slabs are used
 //! behind a lock each ([`PerCpu::locked`]).
@@ -85,8 +86,8 @@ const STOPPED: u8 = 2;
 unsafe fn init(slab: *mut CpuSlab) {
     // SAFETY: the caller gives a mapped slab of zeros, for which headers, which are atomics, have a value.
     let headers = unsafe { &(*slab).headers };
-    // What is no number (a large run's pages, free pages, slabs of caches without buckets) has a bucket that is empty and full at once, so that
-    // the fast path of a free needs no check of its own.
+    // What is no number (a large run's pages, free pages, slabs of caches without buckets) has a bucket that is empty
+    // and full at once, so that the fast path of a free needs no check of its own.
     for (class, header) in headers.iter().enumerate() {
         let begin = if (1..BUCKETED).contains(&class) { BEGIN[class] } else { DUMMY_SLOT };
         header.current.store(begin, Relaxed);
@@ -164,7 +165,8 @@ impl PerCpu {
     }
 
     /// In a forked child, which has one thread: completes what threads of the parent had begun. One that had placed a
-    /// slab and not yet made it `ACTIVE` will never do so here, and in the parent no other thread may (it might be asleep).
+    /// slab and not yet made it `ACTIVE` will never do so here, and in the parent no other thread may (it might be
+    /// asleep).
     pub fn finish_installs<P: Platform>(&self, platform: &P) {
         if !platform.lockless() {
             return;
@@ -236,15 +238,15 @@ impl PerCpu {
     fn here<P: Platform>(&self, platform: &P) -> Option<&CpuSlab> {
         let cpu = platform.cpu();
         let cpu = if platform.lockless() { cpu } else { cpu % LOCKED_SLABS };
-        // SAFETY: the pointer is null or a slab that was initialised before it was stored and is never unmapped; a `CpuSlab` is
-        // atomics alone, so other threads may work on it meanwhile.
+        // SAFETY: the pointer is null or a slab that was initialised before it was stored and is never unmapped; a
+        // `CpuSlab` is atomics alone, so other threads may work on it meanwhile.
         self.slabs.get(cpu).and_then(|slab| unsafe { slab.load(Acquire).as_ref() })
     }
 
     /// Takes every CPU's buckets of the caches in `set` over, one fence for all of them, and hands each object to
     /// `sink` (class, object): the CPU loop outside, the cache loop inside, beginning with the first cache of the set
-    /// at or after `first`. Each bucket may hold `room(class)` objects afterwards. With `release`, the memory behind slabs
-    /// all of whose buckets are empty then goes back.
+    /// at or after `first`. Each bucket may hold `room(class)` objects afterwards. With `release`, the memory behind
+    /// slabs all of whose buckets are empty then goes back.
     pub fn drain<P: Platform>(
         &self,
         platform: &P,
@@ -289,8 +291,8 @@ impl PerCpu {
     /// The slabs that there are.
     fn all(&self) -> impl Iterator<Item = &CpuSlab> {
         let seen = self.seen.load(Acquire) as usize;
-        // SAFETY: each pointer is null or a slab that was initialised before it was stored and is never unmapped; a `CpuSlab` is
-        // atomics alone, so its CPU may work on it meanwhile.
+        // SAFETY: each pointer is null or a slab that was initialised before it was stored and is never unmapped; a
+        // `CpuSlab` is atomics alone, so its CPU may work on it meanwhile.
         (0..seen).filter_map(|cpu| unsafe { self.slabs[cpu].load(Acquire).as_ref() })
     }
 
@@ -308,8 +310,8 @@ impl PerCpu {
     /// # Safety
     /// The caller, or the parent that it was forked from, froze it.
     pub unsafe fn thaw<P: Platform>(&self, platform: &P, rank: u32) {
-        // SAFETY: the caller says that `freeze` of this rank acquired these locks; it made no guards, so nothing else will
-        // release them.
+        // SAFETY: the caller says that `freeze` of this rank acquired these locks; it made no guards, so nothing else
+        // will release them.
         unsafe {
             match rank {
                 rank::DRAIN => self.draining.release(platform),
@@ -338,7 +340,8 @@ fn empty(
             taken += 1;
             sink(class, object);
         }
-        // SAFETY: the slab is never unmapped, and a `CpuSlab` is atomics alone: the slots, which are not, lie behind it.
+        // SAFETY: the slab is never unmapped, and a `CpuSlab` is atomics alone: the slots, which are not, lie behind
+        // it.
         let slab = unsafe { &*slab };
         slab.came[class].fetch_sub(taken, Relaxed);
         resize(slab, class, room(class));

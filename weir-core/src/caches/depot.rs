@@ -1,7 +1,7 @@
 //! Buckets: arrays of object pointers that move between CPUs and slabs by way of the depot.
 //!
-//! A bucket is metadata: freed objects are never written to. Its memory is a *shell* ([`crate::caches::shells`]). A depot retains the
-//! shells of buckets that became empty until its next trim.
+//! A bucket is metadata: freed objects are never written to. Its memory is a *shell* ([`crate::caches::shells`]). A
+//! depot retains the shells of buckets that became empty until its next trim.
 
 mod audit;
 
@@ -67,8 +67,8 @@ impl Depot {
     pub fn put(&mut self, objects: &[*mut u8]) -> usize {
         let mut done = 0;
         while done < objects.len() {
-            // SAFETY: buckets on the list are shells that this depot alone has, mapped for good, and `pop` yields such a shell. `n`
-            // is bounded by what is left of `objects` and by the slots after the bucket's first `len`.
+            // SAFETY: buckets on the list are shells that this depot alone has, mapped for good, and `pop` yields such
+            // a shell. `n` is bounded by what is left of `objects` and by the slots after the bucket's first `len`.
             unsafe {
                 if self.full.is_null() || (*self.full).len == MAX_BATCH {
                     let Some(bucket) = self.spare.pop() else { break };
@@ -91,7 +91,8 @@ impl Depot {
 
     /// The object that came last.
     pub fn top(&self) -> Option<*mut u8> {
-        // SAFETY: `full` is null or a shell that this depot alone has, mapped for good and zero or written in all its bytes.
+        // SAFETY: `full` is null or a shell that this depot alone has, mapped for good and zero or written in all its
+        // bytes.
         let bucket = unsafe { self.full.as_ref() }?;
         // No bucket without objects stays in the list.
         Some(bucket.slots[bucket.len - 1])
@@ -120,9 +121,9 @@ impl Depot {
         let mut done = 0;
         while done < out.len() && !self.full.is_null() {
             let bucket = self.full;
-            // SAFETY: buckets on the list are shells that this depot alone has, mapped for good; `put` wrote its first `len`
-            // pointers, `n` is at most that and at most what is left of `out`. An empty bucket is taken off the list before
-            // it is pushed on the other.
+            // SAFETY: buckets on the list are shells that this depot alone has, mapped for good; `put` wrote its first
+            // `len` pointers, `n` is at most that and at most what is left of `out`. An empty bucket is taken off the
+            // list before it is pushed on the other.
             unsafe {
                 let len = (*bucket).len;
                 let n = len.min(out.len() - done);

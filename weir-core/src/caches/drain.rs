@@ -23,15 +23,15 @@ impl Idle {
 }
 
 impl<P: Platform> Caches<P> {
-    /// Takes every CPU's buckets of all caches back to their slabs, and releases the memory of slots that are empty then;
-    /// returns bytes.
+    /// Takes every CPU's buckets of all caches back to their slabs, and releases the memory of slots that are empty
+    /// then; returns bytes.
     pub(super) fn drain_all(&self, turn: usize) -> usize {
         let _in_flight = self.pages.batch(0);
         self.drain_set(self.drainable(), turn, true)
     }
 
-    /// The same at the severe level: all ceilings sink first, by the same measure. CPUs are busy, and stopped as shortly as
-    /// can be.
+    /// The same at the severe level: all ceilings sink first, by the same measure. CPUs are busy, and stopped as
+    /// shortly as can be.
     pub(super) fn sink_and_drain(&self, turn: usize) -> usize {
         let _in_flight = self.pages.batch(0);
         let set = self.drainable();
@@ -72,8 +72,8 @@ impl<P: Platform> Caches<P> {
         set
     }
 
-    /// Takes every CPU's buckets of the caches in `set` back to their slabs, and with `release` the memory of slots that are
-    /// empty then; the first node's batch lock is held.
+    /// Takes every CPU's buckets of the caches in `set` back to their slabs, and with `release` the memory of slots
+    /// that are empty then; the first node's batch lock is held.
     fn drain_set(&self, set: IdSet, turn: usize, release: bool) -> usize {
         stats::add(&self.pages.platform.stats().drains, 1);
         let mut sink = Sink {

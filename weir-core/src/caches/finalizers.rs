@@ -1,11 +1,11 @@
-//! Initialised objects: a user cache's `init` is called for each object of a new slab, its finalizer (`fini`) before the
-//! slab goes back.
+//! Initialised objects: a user cache's `init` is called for each object of a new slab, its finalizer (`fini`) before
+//! the slab goes back.
 //!
 //! In between an object keeps its contents while it is free, so the pages of such slabs are never reported from inside.
 //! A finalizer is a program's own code: it is called with no lock held, and only where a program's code may run: inside
-//! [`crate::heap::Heap::destroy_cache`], [`crate::heap::Heap::trim`] and [`crate::heap::Heap::run_finalizers`], for which the
-//! platform has a thread of the program's kind. A slab whose finalizers run is on no list, and counts in the cache's
-//! `finalizing`, for which the end of the cache waits.
+//! [`crate::heap::Heap::destroy_cache`], [`crate::heap::Heap::trim`] and [`crate::heap::Heap::run_finalizers`], for
+//! which the platform has a thread of the program's kind. A slab whose finalizers run is on no list, and counts in the
+//! cache's `finalizing`, for which the end of the cache waits.
 
 use core::cell::Cell;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -18,7 +18,7 @@ use crate::caches::domain::Domain;
 use crate::caches::geometry::{FIRST_USER, Geometry};
 use crate::caches::slab::Empty;
 use crate::caches::spec::{Fini, Init};
-use crate::caches::user_cache::UserPart;
+use crate::caches::user_part::UserPart;
 use crate::platform::Platform;
 
 impl UserPart {
@@ -35,8 +35,8 @@ impl UserPart {
         // Dropped on unwinding, and where `init` failed: the objects before are finalized.
         let undo = OnUnwind(|| self.finalize_objects(slab, size, done.get()));
         for i in 0..usize::from(g.objects) {
-            // SAFETY: the slab is on no list yet, so the object is this thread's alone, and `size` bytes long; the pointer and
-            // the function came together in the cache's `Spec`, from a caller that answers for both.
+            // SAFETY: the slab is on no list yet, so the object is this thread's alone, and `size` bytes long; the
+            // pointer and the function came together in the cache's `Spec`, from a caller that answers for both.
             if !unsafe { init(slab.wrapping_add(i * size), size, data) } {
                 return false;
             }
@@ -56,8 +56,9 @@ impl UserPart {
         let fini = unsafe { core::mem::transmute::<usize, Fini>(fini) };
         let data = self.data.load(Relaxed) as *mut u8;
         for i in 0..count {
-            // SAFETY: the slab is on no list and its first `count` objects are initialised, so this one is this thread's alone;
-            // the pointer and the function came together in the cache's `Spec`, from a caller that answers for both.
+            // SAFETY: the slab is on no list and its first `count` objects are initialised, so this one is this
+            // thread's alone; the pointer and the function came together in the cache's `Spec`, from a caller that
+            // answers for both.
             unsafe { fini(slab.wrapping_add(i * size), size, data) };
         }
     }

@@ -6,7 +6,8 @@ use crate::base::invalid_free::InvalidFree;
 use crate::base::size_class::COUNT;
 use crate::caches::Caches;
 use crate::caches::cache::Cache;
-use crate::caches::domain::{Domain, visit_depot};
+use crate::caches::domain::Domain;
+use crate::caches::domain_routing::visit_depot;
 use crate::caches::geometry::{Geometry, MAX_BATCH, UNBUCKETED};
 use crate::caches::invalid_frees;
 use crate::caches::slab::Empty;
@@ -49,12 +50,13 @@ impl<P: Platform> Caches<P> {
         self.flush_freed(number, &mut [object]);
     }
 
-    /// Makes room in the current CPU's bucket, by letting it hold more or by giving a batch to the depot.
+    /// Makes room in the current CPU's bucket, by letting it hold more or by a flush of a batch to the depot.
     fn flush_bucket(&self, number: usize, object: *mut u8) -> Pushed {
-        let cache = &self.table.get(number);
+        let cache = self.table.get(number);
         let (room, batch) = (cache.tuning.ceiling(), cache.tuning.batch(&cache.shape.get()));
         let mut fits = self.cpu.resize(&self.pages.platform, number, room);
-        // SAFETY: what the table's entries point to is never unmapped, `number` has a bucket, and the caller gave the object up.
+        // SAFETY: what the table's entries point to is never unmapped, `number` has a bucket, and the caller gave the
+        // object up.
         match unsafe { self.pages.platform.push(&self.cpu.table, number, object) } {
             Pushed::Full => {}
             pushed => return pushed,
@@ -62,8 +64,8 @@ impl<P: Platform> Caches<P> {
         let mut objects = [core::ptr::null_mut(); MAX_BATCH];
         loop {
             let batch = if fits { batch } else { MAX_BATCH };
-            // SAFETY: what the table's entries point to is never unmapped, and `number` has a bucket; what is popped is this
-            // thread's alone.
+            // SAFETY: what the table's entries point to is never unmapped, and `number` has a bucket; what is popped is
+            // this thread's alone.
             let n = unsafe { self.pages.platform.pop_batch(&self.cpu.table, number, &mut objects[..batch]) };
             self.cpu.note_came(&self.pages.platform, number, -(n as i32));
             self.flush_freed(number, &mut objects[..n]);
@@ -73,19 +75,20 @@ impl<P: Platform> Caches<P> {
             }
             fits = self.cpu.resize(&self.pages.platform, number, room);
         }
-        // SAFETY: what the table's entries point to is never unmapped, `number` has a bucket, and the object is in none: the
-        // first push refused it.
+        // SAFETY: what the table's entries point to is never unmapped, `number` has a bucket, and the object is in
+        // none: the first push refused it.
         unsafe { self.pages.platform.push(&self.cpu.table, number, object) }
     }
 
+    /// A free where there are no restartable sections: into the CPU's bucket under its lock.
     fn free_locked(&self, number: usize, object: *mut u8) {
-        let cache = &self.table.get(number);
+        let cache = self.table.get(number);
         let mut objects = [core::ptr::null_mut(); MAX_BATCH];
         let mut n = 0;
         let mut pushed = Pushed::Full;
         if let Some((_guard, slab)) = self.cpu.locked(&self.pages.platform, self.pages.platform.cpu()) {
-            // SAFETY: where there are no restartable sections, a slab is worked on under its lock alone, and the guard holds
-            // that lock. The caller gave the object up.
+            // SAFETY: where there are no restartable sections, a slab is worked on under its lock alone, and the guard
+            // holds that lock. The caller gave the object up.
             unsafe {
                 let fits = self.cpu.resize(&self.pages.platform, number, cache.tuning.ceiling());
                 pushed = CpuSlab::push(slab, number, object);
@@ -119,7 +122,7 @@ impl<P: Platform> Caches<P> {
 
     /// [`Caches::flush`] of what a program freed: some of the batches are checked for invalid frees first.
     pub(crate) fn flush_freed(&self, number: usize, objects: &mut [*mut u8]) {
-        let cache = &self.table.get(number);
+        let cache = self.table.get(number);
         // Two threads may count the same batch: then the one after it is checked, or not, in its place.
         let before = cache.counts.batches.load(Relaxed);
         cache.counts.batches.store(before.wrapping_add(1), Relaxed);
@@ -134,7 +137,7 @@ impl<P: Platform> Caches<P> {
 
     /// Flushes objects to the depot; to their slabs if there is no memory for a bucket.
     pub(crate) fn flush(&self, number: usize, objects: &[*mut u8]) {
-        let cache = &self.table.get(number);
+        let cache = self.table.get(number);
         let g = cache.shape.get();
         self.by_domain(cache, objects, |domain, part| {
             let mut rest = part;
@@ -158,7 +161,7 @@ impl<P: Platform> Caches<P> {
 
     /// Returns objects to their slabs, and slabs that are empty then to their zone.
     pub(crate) fn to_slabs(&self, number: usize, objects: &[*mut u8]) {
-        let cache = &self.table.get(number);
+        let cache = self.table.get(number);
         let g = cache.shape.get();
         for part in objects.chunks(MAX_BATCH) {
             self.by_domain(cache, part, |domain, part| {
@@ -176,25 +179,26 @@ impl<P: Platform> Caches<P> {
         }
     }
 
-    /// Gives the empty slabs of a domain back to the zone, as far as the cache's reserve lets them go. Objects with
-    /// a finalizer wait for it first.
+    /// Gives the empty slabs of a domain back to the zone, as far as the cache's reserve lets them go. Slabs of
+    /// objects with a finalizer stay: the platform's thread for those is woken.
     pub(crate) fn give_empty(&self, cache: &Cache, domain: &Domain) {
         let g = cache.shape.get();
-        let keep = cache.user.reserve.load(Relaxed);
+        let reserve = cache.user.reserve.load(Relaxed);
         loop {
             let mut empty = [Empty::default(); MAX_BATCH];
             let mut n = 0;
             let mut slabs = domain.slabs.lock(&self.pages.platform);
             if cache.user.has_finalizer() {
-                let waiting = slabs.empty > 0 && slabs.free >= usize::from(g.objects) + keep;
+                let waits = slabs.empty > 0 && slabs.free >= usize::from(g.objects) + reserve;
                 drop(slabs);
-                if waiting {
+                // No finalizer of an exempt cache runs before its end.
+                if waits && !cache.user.is_exempt() {
                     self.pages.platform.wake_finalizer();
                 }
                 return;
             }
             while n < MAX_BATCH
-                && let Some(slab) = slabs.take_empty(&self.pages.normal, &g, keep)
+                && let Some(slab) = slabs.take_empty(&self.pages.normal, &g, reserve)
             {
                 empty[n] = slab;
                 n += 1;

@@ -1,14 +1,16 @@
-//! The geometry of a cache: how its objects lie in slabs, and how many of them move at a time. And the numbers of caches.
+//! The geometry of a cache: how its objects lie in slabs, and how many of them move at a time. And the numbers of
+//! caches.
 //!
 //! malloc's size classes have theirs at compile time ([`MALLOC`]); a user cache gets its own when it is made.
 //!
 //! # Numbers and class-map values
 //!
 //! The class map has a byte a page, and a CPU's slab a bucket for each value of it. Numbers below [`BUCKETED`] are such
-//! values themselves: malloc's 1 to 72, and the user caches that were made first. Any further user cache has a number from
-//! [`UNBUCKETED`] on and no per-CPU buckets. All these caches share two values, [`SLAB_HEAD`] and [`SLAB_TAIL`], and the
-//! bucket of either is empty and full at once: so the fast path of a free needs no check of its own, fails to push, and the
-//! slow path reads the number in the header of the slab. Which page that header belongs to, the two values say.
+//! values themselves: malloc's 1 to 72, and the user caches that were made first. Any further user cache has a number
+//! from [`UNBUCKETED`] on and no per-CPU buckets. All these caches share two values, [`SLAB_HEAD`] and [`SLAB_TAIL`],
+//! and the bucket of either is empty and full at once: so the fast path of a free needs no check of its own, fails to
+//! push, and the slow path reads the number in the header of the slab. Which page that header belongs to, the two
+//! values say.
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -129,13 +131,13 @@ impl Geometry {
         (index, offset - index * self.size as usize)
     }
 
-    /// Whether an object of a slab of this geometry begins at `addr`: no load, no division. Slabs begin at a multiple of
-    /// the power of two above their length.
+    /// Whether an object of a slab of this geometry begins at `addr`: no load, no division. Slabs begin at a multiple
+    /// of the power of two above their length.
     #[inline]
     pub fn begins_object(&self, addr: usize) -> bool {
         let offset = addr & (usize::from(self.pages).next_power_of_two() * PAGE - 1);
-        // The quotient, and 40 bits of fraction: less than one step of the reciprocal where nothing is left over (Lemire,
-        // Kaser, Kurz: Faster remainder by direct computation, 2019).
+        // The quotient, and 40 bits of fraction: less than one step of the reciprocal where nothing is left over
+        // (Lemire, Kaser, Kurz: Faster remainder by direct computation, 2019).
         let product = offset as u64 * self.reciprocal;
         product & ((1 << 40) - 1) < self.reciprocal && product >> 40 < u64::from(self.objects)
     }

@@ -7,6 +7,7 @@ pub mod cache_table;
 pub mod cpu_cache;
 pub mod depot;
 pub mod domain;
+pub mod domain_routing;
 pub mod drain;
 pub mod figures;
 pub mod finalizers;
@@ -25,6 +26,7 @@ pub mod trim;
 pub mod unbucketed;
 pub mod user_alloc;
 pub mod user_cache;
+pub mod user_part;
 
 use core::sync::atomic::AtomicU64;
 

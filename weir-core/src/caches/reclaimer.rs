@@ -18,8 +18,8 @@ use super::trim::Age;
 use crate::platform::{Platform, rank};
 use crate::reclaim::{Figures, Goal, Kind, Reclaimable, Reclaimed, Step};
 
-/// Bucket shells (528 bytes each) that pressure leaves for depots to go on with: at the severe level no memory is taken for
-/// others. They are for 8,192 objects, a ninth of what all depots of malloc's classes hold at most.
+/// Bucket shells (528 bytes each) that pressure leaves for depots to go on with: at the severe level no memory is taken
+/// for others. They are for 8,192 objects, a ninth of what all depots of malloc's classes hold at most.
 const SHELLS_UNDER_PRESSURE: usize = 128;
 
 impl<P: Platform> Caches<P> {
@@ -81,8 +81,8 @@ impl<P: Platform> Reclaimable for Caches<P> {
 
     unsafe fn thaw(&self, rank: u32) {
         let p = &self.pages.platform;
-        // SAFETY: `freeze` of this rank took these locks and made no guards; the caches and their domains are the same, as
-        // none comes while the table's lock is held.
+        // SAFETY: `freeze` of this rank took these locks and made no guards; the caches and their domains are the same,
+        // as none comes while the table's lock is held.
         unsafe {
             match rank {
                 rank::CACHE_TABLE => self.table.thaw(p),

@@ -1,9 +1,10 @@
-//! Refill: objects on their way to a program or a CPU's bucket, from the depot, else from slabs, else from a fresh slab.
+//! Refill: objects on their way to a program or a CPU's bucket, from the depot, else from slabs, else from a fresh
+//! slab.
 
 use crate::base::unwind::OnUnwind;
 use crate::caches::Caches;
 use crate::caches::cache::Cache;
-use crate::caches::domain::visit_depot;
+use crate::caches::domain_routing::visit_depot;
 use crate::caches::geometry::{Geometry, MAX_BATCH, SLAB_TAIL, UNBUCKETED};
 use crate::pages::Short;
 use crate::pages::node::ZoneKind;
@@ -24,15 +25,15 @@ impl<P: Platform> Caches<P> {
         if !self.pages.platform.lockless()
             && let Some((_guard, slab)) = self.cpu.locked(&self.pages.platform, self.pages.platform.cpu())
         {
-            // SAFETY: where there are no restartable sections, a slab is worked on under its lock alone, and the guard holds
-            // that lock.
+            // SAFETY: where there are no restartable sections, a slab is worked on under its lock alone, and the guard
+            // holds that lock.
             let object = unsafe { CpuSlab::pop(slab, number) };
             if !object.is_null() {
                 return Ok(object);
             }
         }
         let mut objects = [core::ptr::null_mut(); MAX_BATCH];
-        let cache = &self.table.get(number);
+        let cache = self.table.get(number);
         let batch = cache.tuning.batch(&cache.shape.get());
         let n = self.fetch(number, &mut objects[..batch])?;
         if n == 0 {
@@ -52,7 +53,7 @@ impl<P: Platform> Caches<P> {
     /// Objects from the depot, else from slabs, else from a fresh slab; returns how many: none only where the cache's
     /// `init` failed.
     pub(crate) fn fetch(&self, number: usize, out: &mut [*mut u8]) -> Result<usize, Short> {
-        let cache = &self.table.get(number);
+        let cache = self.table.get(number);
         let g = cache.shape.get();
         let domain = self.domain(cache, self.pages.home());
         let mut depot = visit_depot(cache, &g, domain, &self.pages.platform);
@@ -105,15 +106,16 @@ impl<P: Platform> Caches<P> {
                 return 0;
             };
             self.cpu.resize(&self.pages.platform, number, room);
-            // SAFETY: where there are no restartable sections, a slab is worked on under its lock alone, and the guard holds
-            // that lock. The objects are the caller's, and no other thread uses them.
+            // SAFETY: where there are no restartable sections, a slab is worked on under its lock alone, and the guard
+            // holds that lock. The objects are the caller's, and no other thread uses them.
             return unsafe { CpuSlab::push_batch(slab, number, objects) };
         }
         if !self.cpu.install(&self.pages.platform) {
             return 0;
         }
         self.cpu.resize(&self.pages.platform, number, room);
-        // SAFETY: what the table's entries point to is never unmapped, `number` has a bucket, and the objects are the caller's.
+        // SAFETY: what the table's entries point to is never unmapped, `number` has a bucket, and the objects are the
+        // caller's.
         unsafe { self.pages.platform.push_batch(&self.cpu.table, number, objects) }
     }
 }

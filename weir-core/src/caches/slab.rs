@@ -1,8 +1,8 @@
 //! Slabs: runs of pages cut into equal objects, with a header and a bitmap out of line.
 //!
-//! The descriptors of a slab's pages hold, from the first page's on: the next and previous slab of the list, the
-//! count of free objects with class, list and last look, the mask of pages that are reported, the number of the cache if
-//! that has no buckets, and the bitmap (1: free). Which slab serves next, [`super::slab_lists`] says.
+//! The descriptors of a slab's pages hold, from the first page's on: the next and previous slab of the list, the count
+//! of free objects with class, list and last look, the mask of pages that are reported, the number of the cache if that
+//! has no buckets, and the bitmap (1: free). Which slab serves next, [`super::slab_lists`] says.
 
 pub(crate) mod audit;
 
@@ -50,14 +50,15 @@ impl<'a> Slab<'a> {
     }
 
     pub(super) fn get(&self, i: usize) -> u32 {
-        // SAFETY: the word is of the descriptors of this slab's own pages, which are mapped as the pages are below the top,
-        // and which are read and written under the lock of the cache's slabs alone, which the caller holds.
+        // SAFETY: the word is of the descriptors of this slab's own pages, which are mapped as the pages are below the
+        // top, and which are read and written under the lock of the cache's slabs alone, which the caller holds.
         unsafe { *self.word(i) }
     }
 
     pub(super) fn set(&self, i: usize, value: u32) {
-        // SAFETY: the word is of the descriptors of this slab's own pages, which are mapped and belong to the slab until it is
-        // given back; the caller holds the lock of the cache's slabs, so no other thread reads or writes it now.
+        // SAFETY: the word is of the descriptors of this slab's own pages, which are mapped and belong to the slab
+        // until it is given back; the caller holds the lock of the cache's slabs, so no other thread reads or writes it
+        // now.
         unsafe { *self.word(i) = value }
     }
 
@@ -67,8 +68,8 @@ impl<'a> Slab<'a> {
     pub(super) fn class(&self) -> u32 {
         class_in(self.get(2))
     }
-    /// Whether its header says that it is a slab of the cache with this geometry. One that has just been emptied is of none: its
-    /// header is cleared before its pages are.
+    /// Whether its header says that it is a slab of the cache with this geometry. One that has just been emptied is of
+    /// none: its header is cleared before its pages are.
     pub(super) fn is_of(&self, g: &Geometry) -> bool {
         self.class() == u32::from(g.class()) && (!g.is_numbered() || self.get(NUMBER_WORD) == g.number)
     }
@@ -125,7 +126,8 @@ pub(super) fn page_mask(offset: usize, len: usize) -> u32 {
     (u32::MAX >> (31 - (last - first))) << first
 }
 
-/// Whether the class map says that `page` is of a slab of this geometry's cache; or, if that has no buckets, of some such.
+/// Whether the class map says that `page` is of a slab of this geometry's cache; or, if that has no buckets, of some
+/// such.
 pub(super) fn is_slab_page(window: &Window, g: &Geometry, page: u32) -> bool {
     let class = window.class_of(page);
     class == g.class() || class == SLAB_TAIL && g.is_numbered()
@@ -141,8 +143,8 @@ pub(super) fn number_in_header(window: &Window, page: u32) -> Option<usize> {
         pages.find(|&page| window.class_of(page) != SLAB_TAIL).filter(|&page| window.class_of(page) == SLAB_HEAD)?;
     fence(Acquire);
     let slab = Slab { window, page: first };
-    // SAFETY: the words are of the descriptor of a page below the top, which is mapped. Other threads may write them if the
-    // slab goes meanwhile: so they are read as they are in memory, each once.
+    // SAFETY: the words are of the descriptor of a page below the top, which is mapped. Other threads may write them if
+    // the slab goes meanwhile: so they are read as they are in memory, each once.
     let (state, number) = unsafe { (slab.word(2).read_volatile(), slab.word(NUMBER_WORD).read_volatile()) };
     (class_in(state) == u32::from(SLAB_HEAD)).then_some(number as usize)
 }

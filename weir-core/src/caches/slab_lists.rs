@@ -1,5 +1,5 @@
-//! The slabs of one cache that have free objects, in lists by how full they are: allocations take from the fullest, so that
-//! the others become empty and go back to the zone.
+//! The slabs of one cache that have free objects, in lists by how full they are: allocations take from the fullest, so
+//! that the others become empty and go back to the zone.
 
 use crate::base::backing::Backing;
 use crate::base::invalid_free::InvalidFree;
@@ -18,8 +18,8 @@ const FILLS: usize = 4;
 /// (those whose pages are there first). There is a list for each step of fullness and each of these, so that a report
 /// finds what it has not seen yet without a walk past what it has.
 ///
-/// Free pages were held back for the sake of the huge page behind them; a pass that comes back to them moves those that it
-/// holds back again from one of these two to the other.
+/// Free pages were held back for the sake of the huge page behind them; a pass that comes back to them moves those that
+/// it holds back again from one of these two to the other.
 const HELD: [u32; 2] = [0, 1];
 /// Objects came back since.
 const NEW: u32 = 2;
@@ -193,8 +193,8 @@ impl SlabLists {
         !(self.is_clear(NEW) && self.is_clear(HELD[0]) && self.is_clear(HELD[1]))
     }
 
-    /// Goes on with a pass over the slabs whose free pages were kept: calls `f` with the first page of each and how many
-    /// of its pages are free and not reported, and keeps them. Returns whether there is more to look at.
+    /// Goes on with a pass over the slabs whose free pages were kept: calls `f` with the first page of each and how
+    /// many of its pages are free and not reported, and keeps them. Returns whether there is more to look at.
     pub fn walk_held(&mut self, window: &Window, g: &Geometry, mut f: impl FnMut(u32, usize)) -> bool {
         let look = HELD[self.held ^ 1] as usize;
         for _ in 0..LOOKS_AT_A_TIME {
@@ -207,8 +207,8 @@ impl SlabLists {
         true
     }
 
-    /// The kernel put memory behind the reported pages of the slab that `page` is of, if it is one of these: they wait to
-    /// be reported again, by a pass over what was kept. Returns how many pages those are.
+    /// The kernel put memory behind the reported pages of the slab that `page` is of, if it is one of these: they wait
+    /// to be reported again, by a pass over what was kept. Returns how many pages those are.
     pub fn refilled(&mut self, window: &Window, g: &Geometry, page: u32) -> usize {
         let slab = Slab::of(window, g, page);
         if !is_slab_page(window, g, page) || !slab.is_of(g) {

@@ -1,5 +1,5 @@
-//! Free pages inside slabs are released in isolated batches, by the protocol of [`crate::pages::report`]: the objects on them
-//! count as taken meanwhile.
+//! Free pages inside slabs are released in isolated batches, by the protocol of [`crate::pages::report`]: the objects
+//! on them count as taken meanwhile.
 
 use super::Caches;
 use super::domain::Domain;
@@ -61,8 +61,8 @@ impl<P: Platform> Caches<P> {
     ) -> (usize, bool) {
         let _in_flight = self.pages.batch(node);
         let cache = self.table.get(number);
-        // Asked under the lock, all of it: before, the number may have been another cache's. Free objects of some caches keep
-        // their contents.
+        // Asked under the lock, all of it: before, the number may have been another cache's. Free objects of some
+        // caches keep their contents.
         let is_off = self.pages.platform.tunables().report.get() == 0;
         if is_off || !self.is_reclaimable(number) || cache.user.retains_pages() {
             return (0, false);
@@ -70,8 +70,8 @@ impl<P: Platform> Caches<P> {
         let g = cache.shape.get();
         let window = &self.pages.normal;
         let mut batch = [Isolated::default(); SLABS];
-        // The zone's lock ranks above the slabs'. What it says may change at once: then a huge page is split, or kept, one
-        // pass too early; nothing else depends on it.
+        // The zone's lock ranks above the slabs'. What it says may change at once: then a huge page is split, or kept,
+        // one pass too early; nothing else depends on it.
         let backing = |page: u32| {
             let zone = self.pages.zone_of(ZoneKind::Normal, page).lock(&self.pages.platform);
             zone.backing(window, page / PAGEBLOCK_PAGES as u32)

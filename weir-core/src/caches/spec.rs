@@ -6,11 +6,11 @@ use crate::caches::geometry::{MAX_OBJECT, MIN_OBJECT};
 /// Bytes of a cache's name.
 pub const NAME_BYTES: usize = 32;
 
-/// Brings an object of a new slab into its constructed state: `object`, its size, the cache's data. `false`: it cannot. It
-/// may unwind: then the slab goes back, and so far as it was initialised it is finalized before.
+/// Brings an object of a new slab into its constructed state: `object`, its size, the cache's data. `false`: it cannot.
+/// It may unwind: then the slab goes back, and so far as it was initialised it is finalized before.
 pub type Init = unsafe extern "C-unwind" fn(*mut u8, usize, *mut u8) -> bool;
-/// The finalizer: undoes [`Init`] before the slab goes back. It may not unwind: the thread that calls it has no caller to
-/// pass a panic to.
+/// The finalizer: undoes [`Init`] before the slab goes back. It may not unwind: the thread that calls it has no caller
+/// to pass a panic to.
 pub type Fini = unsafe extern "C" fn(*mut u8, usize, *mut u8);
 
 /// What a cache does beyond handing out objects.

@@ -1,4 +1,5 @@
-//! Depots give up objects: down to the working set, or all. A slab whose last object comes back gives its pages to the zone.
+//! Depots give up objects: down to the working set, or all. A slab whose last object comes back gives its pages to the
+//! zone.
 //!
 //! A cache is *stale* by the time since it last ran short: since an allocation found its depot empty. UMA lets a cache
 //! give up a quarter of its long-term minimum after 15 minutes without a shortage; here each calm window trims to the
@@ -96,7 +97,8 @@ impl<P: Platform> Caches<P> {
         bytes
     }
 
-    /// Counts a trim of `bytes`. Under pressure the cache held more than its working set: its buckets need not be as large.
+    /// Counts a trim of `bytes`. Under pressure the cache held more than its working set: its buckets need not be as
+    /// large.
     fn note_trimmed(&self, number: usize, goal: &Goal, bytes: usize) {
         // So that the number is no other cache's meanwhile, which would get this one's ceiling.
         let _in_flight = self.pages.batch(0);

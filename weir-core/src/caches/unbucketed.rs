@@ -1,9 +1,9 @@
-//! Caches without per-CPU buckets: user caches beyond the numbers that a CPU's slab has a bucket for. Their objects go one by
-//! one between the program and the depot, under its lock.
+//! Caches without per-CPU buckets: user caches beyond the numbers that a CPU's slab has a bucket for. Their objects go
+//! one by one between the program and the depot, under its lock.
 
 use crate::base::invalid_free::InvalidFree;
 use crate::caches::Caches;
-use crate::caches::domain::visit_depot;
+use crate::caches::domain_routing::visit_depot;
 use crate::caches::geometry::{BUCKETED, UNBUCKETED};
 use crate::caches::slab;
 use crate::pages::Short;
@@ -18,7 +18,8 @@ impl<P: Platform> Caches<P> {
         if class < BUCKETED { (class > 0).then_some(class) } else { self.number_in_header(page) }
     }
 
-    /// The number that the header of the slab holds which `page` is of. `None`: it is of no slab of a cache without buckets.
+    /// The number that the header of the slab holds which `page` is of. `None`: it is of no slab of a cache without
+    /// buckets.
     #[cold]
     fn number_in_header(&self, page: u32) -> Option<usize> {
         let number = slab::number_in_header(&self.pages.normal, page)?;

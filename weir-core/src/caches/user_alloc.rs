@@ -1,12 +1,14 @@
-//! What a program does with a user cache ([`crate::caches::user_cache`]): objects one by one and in batches, the limit, the
-//! reserve.
+//! What a program does with a user cache ([`crate::caches::user_cache`]): objects one by one and in batches, the limit,
+//! the reserve.
 
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::base::unwind::OnUnwind;
 use crate::caches::Caches;
 use crate::caches::geometry::MAX_BATCH;
-use crate::caches::user_cache::{CacheId, LIMITED, LimitError, ZERO};
+use crate::caches::spec::LimitError;
+use crate::caches::user_cache::CacheId;
+use crate::caches::user_part::{LIMITED, ZERO};
 use crate::pages::Short;
 use crate::platform::Platform;
 use crate::telemetry::stats;
@@ -47,7 +49,8 @@ impl<P: Platform> Caches<P> {
         }
         core::mem::forget(undo);
         if traits & ZERO != 0 {
-            // SAFETY: the object was allocated just now, so it is this thread's alone, and objects of the cache are that long.
+            // SAFETY: the object was allocated just now, so it is this thread's alone, and objects of the cache are
+            // that long.
             unsafe { object.write_bytes(0, cache.shape.get().size as usize) };
         }
         Ok(object)
@@ -82,8 +85,8 @@ impl<P: Platform> Caches<P> {
         }
         if traits & ZERO != 0 {
             let size = cache.shape.get().size as usize;
-            // SAFETY: these objects were allocated just now, so they are this thread's alone, and objects of the cache are that
-            // long.
+            // SAFETY: these objects were allocated just now, so they are this thread's alone, and objects of the cache
+            // are that long.
             out[..n].iter().for_each(|object| unsafe { object.write_bytes(0, size) });
         }
         (n, filled)
@@ -96,7 +99,8 @@ impl<P: Platform> Caches<P> {
         let mut filling = Filling { caches: self, number, out, n: 0 };
         while filling.n < filling.out.len() {
             let rest = &mut filling.out[filling.n..];
-            // SAFETY: what the table's entries point to is never unmapped, and every class has a bucket, if an empty one.
+            // SAFETY: what the table's entries point to is never unmapped, and every class has a bucket, if an empty
+            // one.
             let mut got = unsafe { self.pages.platform.pop_batch(&self.cpu.table, id.class(), rest) };
             if got == 0 {
                 let end = rest.len().min(MAX_BATCH);
@@ -127,8 +131,8 @@ impl<P: Platform> Caches<P> {
         stats::add(&cache.counts.slow_frees, objects.len() as u64);
         let mut done = 0;
         if self.pages.platform.lockless() {
-            // SAFETY: what the table's entries point to is never unmapped, every class has a bucket, if a full one, and the caller
-            // gave the objects up.
+            // SAFETY: what the table's entries point to is never unmapped, every class has a bucket, if a full one, and
+            // the caller gave the objects up.
             done = unsafe { self.pages.platform.push_batch(&self.cpu.table, id.class(), objects) };
         }
         if done < objects.len() {
@@ -143,7 +147,7 @@ impl<P: Platform> Caches<P> {
         }
     }
 
-    /// Sets how many objects may be out at a time, of a cache that was made with one.
+    /// Sets the limit of a cache that was made with one: how many objects may be out at a time.
     pub(crate) fn set_limit(&self, id: CacheId, limit: usize) -> Result<(), LimitError> {
         let user = &self.table.get(id.number()).user;
         if user.traits.load(Relaxed) & LIMITED == 0 {
@@ -164,8 +168,8 @@ impl<P: Platform> Caches<P> {
             let Some(page) = self.fresh_slab(cache, &g)? else { return Ok(false) };
             for i in 0..u32::from(g.pages) {
                 let word = self.pages.normal.addr_of(page + i) as *mut u8;
-                // SAFETY: the slab is on no list yet, so its pages are this thread's alone; each is mapped, and the word is written
-                // back as it was, so that an initialised object keeps its contents.
+                // SAFETY: the slab is on no list yet, so its pages are this thread's alone; each is mapped, and the
+                // word is written back as it was, so that an initialised object keeps its contents.
                 unsafe { word.write_volatile(word.read_volatile()) };
             }
             self.domain_of(cache, page).slabs.lock(&self.pages.platform).add(&self.pages.normal, &g, page);
@@ -175,8 +179,8 @@ impl<P: Platform> Caches<P> {
     }
 }
 
-/// Objects on their way into `out`. Dropped when an object's `init` unwinds: then the `n` that were had go back, and all are
-/// counted in again.
+/// Objects on their way into `out`. Dropped when an object's `init` unwinds: then the `n` that were had go back, and
+/// all are counted in again.
 struct Filling<'a, P: Platform> {
     caches: &'a Caches<P>,
     number: usize,

@@ -1,38 +1,30 @@
-//! User caches, as UMA's `uma_zcreate` makes them: of objects of one size, with what is done to each object when its slab
-//! comes ([`super::spec::Init`]) and goes ([`super::finalizers`]).
+//! User caches, as UMA's `uma_zcreate` makes them: of objects of one size, with what is done to each object when its
+//! slab comes ([`super::spec::Init`]) and goes ([`super::finalizers`]).
 //!
 //! # The life of a number
 //!
-//! `FREE` → `MAKING` (under the table's lock) → `LIVE` → `DYING` → `FREE` (under the table's lock). Reclaim looks at a cache
-//! only while it is `LIVE`, and only under a batch lock of the balancer's: the first node's, or, for reports of slabs, their
-//! node's. What it finds out of a cache (its geometry, whether its free objects keep their contents) holds until it releases
-//! that lock, and no longer. [`crate::heap::Heap::destroy_cache`] sets `DYING` under the first node's and then passes all of
-//! them, so afterwards no trim, drain or report works on the cache or will; it then waits for finalizers that run outside the
-//! lock (`finalizing`), empties the CPUs' buckets and the depots, and gives the slabs back. What this excludes: reclaim has
-//! taken objects out of a bucket, the destroyer finds all slabs that it sees empty and frees the number, another cache gets
-//! it, and reclaim puts the objects into slabs of another geometry. If objects are still out, the cache is `LIVE` again, and
-//! nothing has happened. `loom_destroy` has the model.
+//! `FREE` → `MAKING` (under the table's lock) → `LIVE` → `DYING` → `FREE` (under the table's lock). Reclaim looks at a
+//! cache only while it is `LIVE`, and only under a batch lock of the balancer's: the first node's, or, for reports of
+//! slabs, their node's. What it finds out of a cache (its geometry, whether its free objects keep their contents) holds
+//! until it releases that lock, and no longer. [`crate::heap::Heap::destroy_cache`] sets `DYING` under the first node's
+//! and then passes all of them, so afterwards no trim, drain or report works on the cache or will; it then waits for
+//! finalizers that run outside the lock (`finalizing`), empties the CPUs' buckets and the depots, and gives the slabs
+//! back. What this excludes: reclaim has taken objects out of a bucket, the destroyer finds all slabs that it sees
+//! empty and frees the number, another cache gets it, and reclaim puts the objects into slabs of another geometry. If
+//! objects are still out, the cache is `LIVE` again, and nothing has happened. `loom_destroy` has the model.
 
-use core::sync::atomic::{
-    AtomicU8, AtomicU32, AtomicU64, AtomicUsize,
-    Ordering::{AcqRel, Acquire, Relaxed, Release},
-};
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use crate::base::id_set::IdSet;
 use crate::base::size_class::COUNT;
 use crate::base::units::PAGE;
 use crate::caches::Caches;
-use crate::caches::cache::Cache;
+use crate::caches::cache::{Cache, DYING, LIVE};
 use crate::caches::geometry::{BUCKETED, Geometry, MAX_BATCH, MAX_OBJECT, MIN_OBJECT, class_of_number};
 use crate::caches::slab_lists::SlabLists;
 use crate::platform::Platform;
 
 pub use crate::caches::spec::{Fini, Flags, Init, LimitError, MakeError, NAME_BYTES, Spec};
-
-pub(crate) const FREE: u8 = 0;
-pub(crate) const MAKING: u8 = 1;
-pub(crate) const LIVE: u8 = 2;
-const DYING: u8 = 3;
 
 /// A cache was not destroyed: so many of its objects are still out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,100 +56,6 @@ impl CacheId {
     }
 }
 
-/// Bits of [`UserPart::traits`].
-pub(crate) const LIMITED: u8 = 1;
-pub(crate) const ZERO: u8 = 2;
-const NO_RECLAIM: u8 = 4;
-
-/// What a user cache has beyond what malloc's caches have.
-pub(crate) struct UserPart {
-    pub traits: AtomicU8,
-    /// Free objects that reclaim leaves in slabs.
-    pub reserve: AtomicUsize,
-    pub limit: AtomicUsize,
-    /// Objects out, where there is a limit.
-    pub used: AtomicUsize,
-    pub init: AtomicUsize,
-    pub fini: AtomicUsize,
-    pub data: AtomicUsize,
-    /// Slabs of it whose finalizers run now, outside of all locks.
-    pub finalizing: AtomicU32,
-    /// Pushes of the caches that had the number before.
-    pub frees_before: AtomicU64,
-    name: [AtomicU64; NAME_BYTES / 8],
-}
-
-impl UserPart {
-    pub(crate) const fn new() -> Self {
-        Self {
-            traits: AtomicU8::new(0),
-            reserve: AtomicUsize::new(0),
-            limit: AtomicUsize::new(usize::MAX),
-            used: AtomicUsize::new(0),
-            init: AtomicUsize::new(0),
-            fini: AtomicUsize::new(0),
-            data: AtomicUsize::new(0),
-            finalizing: AtomicU32::new(0),
-            frees_before: AtomicU64::new(0),
-            name: [const { AtomicU64::new(0) }; NAME_BYTES / 8],
-        }
-    }
-
-    fn set(&self, spec: &Spec<'_>) {
-        let limited = if spec.limit == usize::MAX { 0 } else { LIMITED };
-        let zero = if spec.flags.zero { ZERO } else { 0 };
-        let exempt = if spec.flags.no_reclaim { NO_RECLAIM } else { 0 };
-        self.traits.store(limited | zero | exempt, Relaxed);
-        self.reserve.store(0, Relaxed);
-        self.limit.store(spec.limit, Relaxed);
-        self.used.store(0, Relaxed);
-        self.init.store(spec.init.map_or(0, |f| f as usize), Relaxed);
-        self.fini.store(spec.fini.map_or(0, |f| f as usize), Relaxed);
-        self.data.store(spec.data as usize, Relaxed);
-        let mut name = [0u8; NAME_BYTES];
-        let len = spec.name.len().min(NAME_BYTES - 1);
-        name[..len].copy_from_slice(&spec.name[..len]);
-        for (word, bytes) in self.name.iter().zip(name.chunks_exact(8)) {
-            word.store(bytes.iter().rev().fold(0, |word, &byte| word << 8 | u64::from(byte)), Relaxed);
-        }
-    }
-
-    /// Its name, ended by zeros.
-    pub(crate) fn name(&self) -> [u8; NAME_BYTES] {
-        let mut name = [0; NAME_BYTES];
-        for (bytes, word) in name.chunks_exact_mut(8).zip(&self.name) {
-            bytes.copy_from_slice(&word.load(Relaxed).to_le_bytes());
-        }
-        name
-    }
-
-    /// Its free objects are finalized before their slabs go back.
-    pub(crate) fn has_finalizer(&self) -> bool {
-        self.fini.load(Relaxed) != 0
-    }
-
-    /// Free objects keep their contents, or are a reserve: their pages are not released from inside a slab.
-    pub(crate) fn retains_pages(&self) -> bool {
-        self.init.load(Relaxed) != 0 || self.has_finalizer() || self.reserve.load(Relaxed) > 0
-    }
-
-    /// No reclaim touches it.
-    pub(crate) fn is_exempt(&self) -> bool {
-        self.traits.load(Relaxed) & NO_RECLAIM != 0
-    }
-
-    /// Counts `n` more objects out, or as many as the limit lets; returns how many.
-    pub(crate) fn count_out(&self, n: usize) -> usize {
-        let limit = self.limit.load(Relaxed);
-        let before = self.used.fetch_add(n, Relaxed);
-        let granted = limit.saturating_sub(before).min(n);
-        if granted < n {
-            self.used.fetch_sub(n - granted, Relaxed);
-        }
-        granted
-    }
-}
-
 impl<P: Platform> Caches<P> {
     /// Makes a cache. O(numbers with buckets).
     pub(crate) fn make(&self, spec: &Spec<'_>) -> Result<CacheId, MakeError> {
@@ -183,8 +81,8 @@ impl<P: Platform> Caches<P> {
         Ok(CacheId(number as u32))
     }
 
-    /// Destroys a cache all of whose objects are back, and gives its number back; waits for reclaim and for finalizers that
-    /// work on some of them.
+    /// Destroys a cache all of whose objects are back, and gives its number back; waits for reclaim and for finalizers
+    /// that work on some of them.
     ///
     /// # Safety
     /// The cache is not used meanwhile, nor afterwards if this succeeds.
@@ -266,8 +164,9 @@ impl<P: Platform> Caches<P> {
 
     // ---- which caches there are --------------------------------------------------------------------------------
 
-    /// The numbers of the caches that reclaim may look at: malloc's and live ones. Another thread may destroy one that was
-    /// found unless the first node's batch lock is held; what changes a cache asks [`Caches::is_reclaimable`] under that.
+    /// The numbers of the caches that reclaim may look at: malloc's and live ones. Another thread may destroy one that
+    /// was found unless the first node's batch lock is held; what changes a cache asks [`Caches::is_reclaimable`] under
+    /// that.
     pub(crate) fn reclaimable(&self) -> impl Iterator<Item = usize> {
         self.table.numbers().filter(|&number| self.is_reclaimable(number))
     }

@@ -236,7 +236,7 @@ impl<P: Platform> Heap<P> {
     /// The number of the cache that a block belongs to: `class` is one itself, or the value that the class map has for its
     /// page. `None`: its slab has gone.
     fn number_of(&self, class: usize, block: *mut u8) -> Option<usize> {
-        if class < BUCKETED || class >= UNBUCKETED {
+        if !(BUCKETED..UNBUCKETED).contains(&class) {
             return Some(class);
         }
         self.caches.number_of(class, self.pages().normal.page_of(block as usize)?)

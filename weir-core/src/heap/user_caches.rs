@@ -102,7 +102,7 @@ impl<P: Platform> Heap<P> {
         self.slow_path_ends();
     }
 
-    /// Sets how many objects may be out at a time, of a cache that was made with one.
+    /// Sets the limit of a cache that was made with one: how many objects may be out at a time.
     pub fn set_cache_limit(&self, id: CacheId, limit: usize) -> Result<(), LimitError> {
         self.caches.set_limit(id, limit)
     }

@@ -260,6 +260,23 @@ fn reclaim_takes_from_any_number_of_caches_the_stalest_first() {
 }
 
 #[test]
+fn an_exempt_caches_finalizers_run_at_its_end_only_and_wake_no_thread() {
+    let (heap, hooks) = (heap(), Hooks::default());
+    let flags = Flags { zero: false, no_reclaim: true };
+    let id = heap.make_cache(&Spec { flags, ..constructed(&hooks, 3000) }).unwrap();
+    // Without shells for buckets, what is freed goes to its slabs at once.
+    heap.platform().fail(Call::Map, u64::MAX);
+    demand(&heap, id, 1000);
+    heap.platform().fail_nothing();
+    heap.trim();
+    assert!(heap.cache_stats(id).free_slab > 500);
+    assert_eq!((hooks.finis.load(Relaxed), heap.platform().finalizer_wakes.load(Relaxed)), (0, 0));
+    assert_eq!(destroy(&heap, id), Ok(()));
+    assert_eq!(hooks.finis.load(Relaxed), hooks.inits.load(Relaxed));
+    assert!(hooks.finis.load(Relaxed) >= 1000);
+}
+
+#[test]
 fn a_fork_finds_caches_without_buckets_whole() {
     let heap = heap();
     use_up_buckets(&heap);

@@ -19,8 +19,9 @@ impl PerCpu {
                 let right = within.contains(&current) && within.contains(&header.end.load(Relaxed));
                 check(right, "a bucket's header", class)?;
                 for word in begin - 1..current {
-                    // SAFETY: `current` lies within the class's slots, as was just checked, and the word before the first of them is
-                    // the slab's too. No thread uses the caches during an audit, so nothing writes it now.
+                    // SAFETY: `current` lies within the class's slots, as was just checked, and the word before the
+                    // first of them is the slab's too. No thread uses the caches during an audit, so nothing writes it
+                    // now.
                     let object = unsafe { *CpuSlab::slot(slab, word) } as usize;
                     check((object == 0) == (word < begin), "a bucket's slot", class)?;
                     if object != 0 {

@@ -24,8 +24,8 @@ impl Depot {
         let mut objects = 0;
         let mut bucket = self.full;
         while !bucket.is_null() {
-            // SAFETY: the list holds shells that this depot alone has, mapped for good; `&self` excludes writers, and the length is
-            // checked before that many slots are read.
+            // SAFETY: the list holds shells that this depot alone has, mapped for good; `&self` excludes writers, and
+            // the length is checked before that many slots are read.
             let held = unsafe {
                 let len = (*bucket).len;
                 check(len > 0 && len <= MAX_BATCH, "the length of a bucket", class)?;
@@ -33,7 +33,8 @@ impl Depot {
             };
             held.iter().try_for_each(|&object| f(object as usize))?;
             objects += held.len();
-            // SAFETY: `bucket` is not null, so it is a shell on this depot's list, mapped for good; `&self` excludes writers.
+            // SAFETY: `bucket` is not null, so it is a shell on this depot's list, mapped for good; `&self` excludes
+            // writers.
             bucket = unsafe { (*bucket).next };
         }
         let ws = &self.working_set;
