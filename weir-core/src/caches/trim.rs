@@ -1,4 +1,4 @@
-//! Depots give up objects: down to the working set, or all. A slab whose last object comes back gives its pages to the
+//! Depots are trimmed: down to the working set, or to nothing. A slab whose last object comes back gives its pages to the
 //! zone.
 //!
 //! A cache is *stale* by the time since it last ran short: since an allocation found its depot empty. UMA lets a cache

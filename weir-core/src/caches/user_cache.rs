@@ -164,9 +164,8 @@ impl<P: Platform> Caches<P> {
 
     // ---- which caches there are --------------------------------------------------------------------------------
 
-    /// The numbers of the caches that reclaim may look at: malloc's and live ones. Another thread may destroy one that
-    /// was found unless the first node's batch lock is held; what changes a cache asks [`Caches::is_reclaimable`] under
-    /// that.
+    /// The numbers of the caches that reclaim may look at: malloc's and live ones. Unless a batch lock is held, another
+    /// thread may destroy one that was found: before a cache is changed, [`Caches::is_reclaimable`] is called under one.
     pub(crate) fn reclaimable(&self) -> impl Iterator<Item = usize> {
         self.table.numbers().filter(|&number| self.is_reclaimable(number))
     }

@@ -9,7 +9,7 @@ pub(crate) const LIMITED: u8 = 1;
 pub(crate) const ZERO: u8 = 2;
 const NO_RECLAIM: u8 = 4;
 
-/// All of it: see the module.
+/// The part of a cache that only a user cache uses.
 pub(crate) struct UserPart {
     pub traits: AtomicU8,
     /// Free objects that reclaim leaves in slabs.
