@@ -9,7 +9,7 @@ use crate::platform::Platform;
 
 /// What begins at an address.
 pub(super) enum Found {
-    /// An object of a cache.
+    /// An object of a cache, by the cache's number.
     Object(usize),
     /// A run of pages.
     Run { page: u32, pages: usize, kind: ZoneKind },
@@ -27,7 +27,7 @@ impl<P: Platform> Heap<P> {
             return 0;
         }
         match self.lookup(block as usize) {
-            Some(Found::Object(class)) => self.caches.size_of(class),
+            Some(Found::Object(number)) => self.caches.size_of(number),
             Some(Found::Run { pages, .. }) => pages * PAGE,
             Some(Found::Mapped(len)) => len,
             None => {
@@ -50,7 +50,7 @@ impl<P: Platform> Heap<P> {
                     Some(Found::Run { page, pages: window.run_pages(page), kind })
                 }
                 LARGE => None,
-                class => Some(Found::Object(class.into())),
+                class => self.caches.number_of(class.into(), page).map(Found::Object),
             };
         }
         self.mapped().len_of(addr).map(Found::Mapped)

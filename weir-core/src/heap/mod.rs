@@ -14,10 +14,12 @@ pub mod user_caches;
 use core::mem::offset_of;
 use core::ptr::{self, null_mut};
 
+use crate::base::invalid_free::InvalidFree;
 use crate::base::run::Run;
 use crate::base::size_class::{MAX_SIZE, MIN_ALIGN, SIZE, class_aligned, class_of};
 use crate::blocks::{Mapped, MappedBlocks};
 use crate::caches::Caches;
+use crate::caches::geometry::{BUCKETED, UNBUCKETED};
 use crate::huge_pages::{HugePages, Watch};
 use crate::pages::window::{LARGE, NOTHING, Window};
 use crate::pages::{Pages, Short};
@@ -240,8 +242,20 @@ impl<P: Platform> Heap<P> {
             }
             return;
         }
-        self.caches.overflow(block, left.class, left.pushed);
+        let Some(number) = self.number_of(left.class, block) else {
+            return self.platform().invalid_free(InvalidFree::DoubleFree, block as usize, 0);
+        };
+        self.caches.free_slow(block, number, left.pushed);
         self.slow_path_ends();
+    }
+
+    /// The number of the cache that a block belongs to: `class` is one itself, or the value that the class map has for its
+    /// page. `None`: its slab has gone.
+    fn number_of(&self, class: usize, block: *mut u8) -> Option<usize> {
+        if !(BUCKETED..UNBUCKETED).contains(&class) {
+            return Some(class);
+        }
+        self.caches.number_of(class, self.pages().normal.page_of(block as usize)?)
     }
 
     /// Frees a block whose size the caller knows to be that which it asked for, aligned to 16.
@@ -265,7 +279,7 @@ impl<P: Platform> Heap<P> {
 /// What a fast free has left to do.
 #[derive(Clone, Copy, Debug)]
 pub struct FreeLeft {
-    /// The class of the block's page; 0 outside the window.
+    /// The value of the class map for the block's page, or a cache's number; 0 outside the window.
     class: usize,
     pushed: Pushed,
 }

@@ -22,7 +22,7 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use super::watch::Watch;
 use crate::base::run::Run;
 use crate::base::units::{PAGE, PAGEBLOCK_PAGES};
-use crate::caches::slab::Pass;
+use crate::caches::slab_lists::Pass;
 use crate::pages::cool::slices;
 use crate::pages::report::Site;
 use crate::pages::window::Window;
@@ -161,9 +161,8 @@ impl<P: Platform> Watch<'_, P> {
 
     fn count_hollow(&self, hollow: &mut Hollow<'_, P>) {
         let window = &self.caches.pages.normal;
-        for class in self.caches.reclaimable().from(0) {
-            let cache = &self.caches.table[class];
-            if cache.made.keeps_pages() {
+        for cache in self.caches.reclaimable().map(|number| self.caches.table.get(number)) {
+            if cache.user.retains_pages() {
                 continue;
             }
             let g = cache.shape.get();

@@ -11,7 +11,7 @@ use crate::telemetry::trace::Ring;
 /// First word of a page that a running Weir has claimed (`"weirstat"`).
 pub const MAGIC: u64 = u64::from_le_bytes(*b"weirstat");
 /// Version of the layout; a reader refuses any other.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 /// Bytes that one process's page takes in a statistics file.
 pub const PAGE_BYTES: usize = 4096;
 /// First word of a statistics file (`"weirfile"`).
@@ -115,7 +115,7 @@ pub struct Stats {
     pub heap_bytes: AtomicU64,
     /// Bytes of zones that the program made.
     pub zone_bytes: AtomicU64,
-    /// Bytes of bucket shells with memory behind them, and of further nodes' domains.
+    /// Bytes of bucket shells with memory behind them, of further nodes' domains, and of user caches without buckets.
     pub metadata_bytes: AtomicU64,
     /// Object-cache trims that gave something back.
     pub trims: AtomicU64,

@@ -107,7 +107,7 @@ fn what_is_free_goes_back_under_pressure_and_above_the_peak_in_calm_times() {
     (0..60).for_each(|_| world.give(0));
     assert_eq!(world.pressure(), 60 * 64 * PAGE);
     let trace = &world.heap.platform().stats().trace;
-    assert!((0..trace.recorded()).filter_map(|n| trace.read(n)).all(|e| e.place == Place::User && e.zone == 1));
+    assert!((0..trace.recorded()).filter_map(|n| trace.read(n)).all(|e| e.place == Some(Place::User) && e.zone == 1));
     world.check();
 }
 

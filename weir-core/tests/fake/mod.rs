@@ -88,7 +88,7 @@ pub struct Fake {
     cpus: Vec<Mutex<()>>,
     sleepers: (Mutex<()>, Condvar),
     pub notices: AtomicUsize,
-    pub taker_notices: AtomicUsize,
+    pub finalizer_wakes: AtomicUsize,
     /// Nodes whose workers were wanted.
     summoned: Mutex<Vec<usize>>,
     /// Runs that huge pages were asked for.
@@ -155,7 +155,7 @@ impl Fake {
             cpus: (0..CPUS).map(|_| Mutex::default()).collect(),
             sleepers: Default::default(),
             notices: AtomicUsize::new(0),
-            taker_notices: AtomicUsize::new(0),
+            finalizer_wakes: AtomicUsize::new(0),
             summoned: Mutex::default(),
             advised: Mutex::default(),
             looks: Mutex::default(),
@@ -476,7 +476,7 @@ impl Workers for Fake {
 
     fn wake_finalizer(&self) {
         self.outside_locks();
-        self.taker_notices.fetch_add(1, Relaxed);
+        self.finalizer_wakes.fetch_add(1, Relaxed);
     }
 }
 
