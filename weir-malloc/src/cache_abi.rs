@@ -1,6 +1,6 @@
 //! `weir.h`'s object caches. The header is the documentation; the two are kept alike by a test that compiles it.
 
-use crate::errno::{EBUSY, EINVAL, ENOMEM, ENOSPC, fail, refuse};
+use crate::errno::{EBUSY, EINVAL, ENOMEM, fail, refuse};
 use crate::misuse::{WrongCall, misuse};
 use crate::object_mark::Mark;
 use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
@@ -99,7 +99,6 @@ pub unsafe fn create(
             // SAFETY: the block of this function, which nothing else refers to.
             unsafe { heap::free(cache.cast()) };
             fail(match error {
-                MakeError::TooMany => ENOSPC,
                 MakeError::NoMemory => ENOMEM,
                 _ => EINVAL,
             })

@@ -6,7 +6,6 @@ use core::ptr::null_mut;
 pub const EBUSY: c_int = 16;
 pub const EINVAL: c_int = 22;
 pub const ENOMEM: c_int = 12;
-pub const ENOSPC: c_int = 28;
 pub const ENOENT: c_int = 2;
 pub const EPERM: c_int = 1;
 pub const ERANGE: c_int = 34;

@@ -20,7 +20,7 @@ impl<T> ObjectCache<T> {
     /// A cache of values per use with no limit, under a name for statistics (cut at 31 bytes).
     ///
     /// # Errors
-    /// [`CacheError::ObjectSize`], [`CacheError::Alignment`], [`CacheError::TooManyCaches`],
+    /// [`CacheError::ObjectSize`], [`CacheError::Alignment`],
     /// [`CacheError::OutOfMemory`].
     pub fn new(name: &str) -> Result<Self, CacheError> {
         Self::builder(name).build()
@@ -86,7 +86,7 @@ impl<'a, T> ObjectCacheBuilder<'a, T> {
     /// Makes a cache of values per use.
     ///
     /// # Errors
-    /// [`CacheError::ObjectSize`], [`CacheError::Alignment`], [`CacheError::TooManyCaches`],
+    /// [`CacheError::ObjectSize`], [`CacheError::Alignment`],
     /// [`CacheError::OutOfMemory`].
     ///
     /// ```
