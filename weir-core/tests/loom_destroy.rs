@@ -1,5 +1,5 @@
-//! A cache is destroyed, and its number becomes another's, while reclaim and the thread that takes objects down look
-//! at it (`made_cache`, the life of a number).
+//! A cache is destroyed, and its number becomes another's, while reclaim and the thread that runs finalizers look at it
+//! (`caches/user_cache.rs`, the life of a number).
 #![cfg(loom)]
 
 use loom::cell::UnsafeCell;
@@ -19,10 +19,12 @@ enum Omit {
     Batch,
     /// The destroyer does not pass the batch locks of further nodes.
     Pass,
-    /// The destroyer does not wait for the taker.
+    /// The destroyer does not wait for finalizers.
     Wait,
-    /// Reclaim does not ask whether the cache is live.
-    Ask,
+    /// Reclaim does not check that the cache is live.
+    Check,
+    /// Reclaim reads what kind of cache it is before it holds the lock.
+    Early,
 }
 
 struct Cache {
@@ -30,8 +32,8 @@ struct Cache {
     /// Of a further node, whose slabs are reported under it.
     batch_of_node: Mutex<()>,
     state: AtomicU8,
-    taking: AtomicU32,
-    /// Sleepers on `taking`.
+    finalizing: AtomicU32,
+    /// Sleepers on `finalizing`.
     queue: Mutex<()>,
     wakes: Condvar,
     /// Objects in the depot and in slabs.
@@ -48,7 +50,7 @@ impl Cache {
             batch: Mutex::new(()),
             batch_of_node: Mutex::new(()),
             state: AtomicU8::new(LIVE),
-            taking: AtomicU32::new(0),
+            finalizing: AtomicU32::new(0),
             queue: Mutex::new(()),
             wakes: Condvar::new(),
             depot: Mutex::new(depot),
@@ -66,7 +68,7 @@ impl Cache {
     /// A batch of a trim: from the depot into the slabs.
     fn trim(&self) {
         let _batch = self.batch.lock().unwrap();
-        if self.omit != Omit::Ask && self.state.load(Acquire) != LIVE {
+        if self.omit != Omit::Check && self.state.load(Acquire) != LIVE {
             return;
         }
         let n = std::mem::take(&mut *self.depot.lock().unwrap());
@@ -75,6 +77,10 @@ impl Cache {
 
     /// A report of another node's slabs; whether the cache was this one.
     fn report(&self) -> bool {
+        if self.omit == Omit::Early && self.state.load(Acquire) == LIVE {
+            // Whether its free objects keep their contents.
+            self.look_at_geometry();
+        }
         let _batch = self.batch_of_node.lock().unwrap();
         if self.state.load(Acquire) != LIVE {
             return false;
@@ -84,8 +90,8 @@ impl Cache {
         self.look_at_geometry() == before
     }
 
-    /// Takes an empty slab's objects down, in the program's own code, under no lock.
-    fn take_down(&self) {
+    /// Finalizes an empty slab's objects, in the program's own code, under no lock.
+    fn finalize(&self) {
         {
             let _batch = self.batch.lock().unwrap();
             if self.state.load(Acquire) != LIVE {
@@ -96,10 +102,10 @@ impl Cache {
                 return;
             }
             *slabs -= 1;
-            self.taking.fetch_add(1, Acquire);
+            self.finalizing.fetch_add(1, Acquire);
         }
         self.look_at_geometry();
-        self.taking.fetch_sub(1, Release);
+        self.finalizing.fetch_sub(1, Release);
         let _queue = self.queue.lock().unwrap();
         self.wakes.notify_one();
     }
@@ -115,7 +121,7 @@ impl Cache {
         }
         if self.omit != Omit::Wait {
             let mut queue = self.queue.lock().unwrap();
-            while self.taking.load(Acquire) != 0 {
+            while self.finalizing.load(Acquire) != 0 {
                 queue = self.wakes.wait(queue).unwrap();
             }
         }
@@ -135,52 +141,52 @@ fn trim_against_destroy(omit: Omit) {
             let cache = cache.clone();
             thread::spawn(move || cache.trim())
         };
-        assert_eq!(cache.destroy(), 2, "objects were in reclaim's hands");
+        assert_eq!(cache.destroy(), 2, "reclaim had taken objects out");
         reclaim.join().unwrap();
         assert_eq!(*cache.slabs.lock().unwrap(), 0);
     });
 }
 
 #[test]
-fn a_destroyed_cache_is_in_nobodys_hands() {
+fn no_trim_works_on_a_destroyed_cache() {
     trim_against_destroy(Omit::Nothing);
 }
 
 #[test]
 #[should_panic]
-fn without_the_batch_lock_it_is() {
+fn without_the_batch_lock_one_does() {
     trim_against_destroy(Omit::Batch);
 }
 
 #[test]
 #[should_panic]
-fn without_asking_it_is() {
-    trim_against_destroy(Omit::Ask);
+fn without_the_check_one_does() {
+    trim_against_destroy(Omit::Check);
 }
 
-fn take_down_against_destroy(omit: Omit) {
+fn finalize_against_destroy(omit: Omit) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(3);
     builder.check(move || {
         let cache = Cache::new(0, 1, omit);
-        let taker = {
+        let finalizer = {
             let cache = cache.clone();
-            thread::spawn(move || cache.take_down())
+            thread::spawn(move || cache.finalize())
         };
         cache.destroy();
-        taker.join().unwrap();
+        finalizer.join().unwrap();
     });
 }
 
 #[test]
-fn the_taker_is_waited_for() {
-    take_down_against_destroy(Omit::Nothing);
+fn finalizers_are_waited_for() {
+    finalize_against_destroy(Omit::Nothing);
 }
 
 #[test]
 #[should_panic(expected = "Causality violation")]
 fn without_the_wait_it_works_on_another_cache() {
-    take_down_against_destroy(Omit::Wait);
+    finalize_against_destroy(Omit::Wait);
 }
 
 fn report_against_destroy(omit: Omit) {
@@ -196,12 +202,18 @@ fn report_against_destroy(omit: Omit) {
 }
 
 #[test]
-fn a_destroyed_cache_is_in_no_workers_hands() {
+fn no_report_works_on_a_destroyed_cache() {
     report_against_destroy(Omit::Nothing);
 }
 
 #[test]
 #[should_panic]
-fn without_passing_the_workers_lock_it_is() {
+fn without_passing_the_nodes_lock_one_does() {
     report_against_destroy(Omit::Pass);
+}
+
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn a_report_that_reads_before_it_holds_the_lock_reads_another_caches_kind() {
+    report_against_destroy(Omit::Early);
 }

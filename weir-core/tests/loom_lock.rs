@@ -25,6 +25,10 @@ mod wait {
     }
 }
 
+#[allow(dead_code, reason = "a part of it is used here")]
+#[path = "../src/platform/rank.rs"]
+mod rank;
+
 #[allow(dead_code, missing_docs, reason = "a part of it is used here")]
 #[path = "../src/platform/lock.rs"]
 mod lock;

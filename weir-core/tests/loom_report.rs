@@ -84,7 +84,7 @@ impl World {
     /// Takes a block of `pages` pages, if one is free, and uses it for a while.
     fn use_pages(&self, pages: usize) -> bool {
         let order = pages.trailing_zeros();
-        let Some(run) = self.zone.lock().unwrap().take(&self.window, pages, order, Purpose::Run, false) else {
+        let Ok(run) = self.zone.lock().unwrap().take(&self.window, pages, order, Purpose::Run, false) else {
             return false;
         };
         let first = run.page as usize;
@@ -118,7 +118,7 @@ impl World {
         let mut zone = self.zone.lock().unwrap();
         let pages = match self.omit {
             // SAFETY: the zone's lock is held.
-            Omit::Isolation => unsafe { (*self.window.block(0)).idle() },
+            Omit::Isolation => unsafe { (*self.window.state(0)).idle() },
             _ => zone.isolate(&self.window, 0),
         };
         drop(zone);
@@ -141,10 +141,10 @@ impl World {
         }
         let mut zone = self.zone.lock().unwrap();
         // SAFETY: the zone's lock is held.
-        let (free, idle) = unsafe { ((*self.window.block(0)).free.len(), (*self.window.block(0)).idle().len()) };
+        let (free, idle) = unsafe { ((*self.window.state(0)).free.len(), (*self.window.state(0)).idle().len()) };
         assert_eq!((zone.used + free, zone.idle), (zone.pages, idle), "a page is isolated, with reports off");
         // A page that is taken now may be looked at as long as it is held.
-        while let Some(run) = zone.take(&self.window, 1, 0, Purpose::Run, false) {
+        while let Ok(run) = zone.take(&self.window, 1, 0, Purpose::Run, false) {
             // SAFETY: as above.
             let value = self.contents[run.page as usize].with(|value| unsafe { *value });
             assert!(!run.zero || value == 0);

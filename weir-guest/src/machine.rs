@@ -20,7 +20,7 @@ use weir_core::base::run::Run;
 use weir_core::base::units::{PAGE, PAGEBLOCK};
 use weir_core::platform::cpu_table::{CpuSlab, Pushed, Table};
 use weir_core::platform::{
-    Clock, Contents, CpuOps, Diagnostics, Host, Memory, Placed, Reach, Released, Topology, Wait, Workers,
+    Clock, Contents, CpuOps, Diagnostics, Host, Memory, Placed, Reach, Refused, Released, Topology, Wait, Workers,
 };
 use weir_core::telemetry::stats::Stats;
 use weir_core::telemetry::tunables::Tunables;
@@ -40,6 +40,9 @@ pub struct Machine<D: Device> {
     stats: Stats,
     tunables: Tunables,
 }
+
+/// There are no frames left; this platform has no error numbers.
+const NO_FRAMES: Refused = Refused { error: 0 };
 
 struct GuestMemory<D: Device> {
     frames: Frames,
@@ -144,20 +147,20 @@ impl<D: Device> Memory for Machine<D> {
     /// What is longer than memory is the heap's window: the longest stretch there is, shared with everybody, but for
     /// a part at its end. That is for the arrays, which are asked for next and get a window of their own: an address
     /// can be of one window only, as [`Memory::map_at`] does not say for which it is called.
-    fn window(&self, len: usize, align: usize, reach: Reach) -> Option<Run> {
+    fn window(&self, len: usize, align: usize, reach: Reach) -> Result<Run, Refused> {
         let mut memory = self.memory.get();
         if reach == Reach::Low32 {
-            return None; // Nothing here wants short pointers.
+            return Err(NO_FRAMES); // Nothing here wants short pointers.
         }
         let longest = memory.frames.longest(align);
         if len > longest.len {
             let kept_back = longest.len / ARRAYS_PART + ARRAYS_GUARDS;
-            let len = longest.len.checked_sub(kept_back)? / align * align;
-            return (len > 0).then_some(Run { addr: longest.addr, len });
+            let len = longest.len.checked_sub(kept_back).ok_or(NO_FRAMES)? / align * align;
+            return if len > 0 { Ok(Run { addr: longest.addr, len }) } else { Err(NO_FRAMES) };
         }
-        let addr = memory.frames.take(len.next_multiple_of(PAGE), align)?;
+        let addr = memory.frames.take(len.next_multiple_of(PAGE), align).ok_or(NO_FRAMES)?;
         memory.arrays = Run { addr, len };
-        Some(memory.arrays)
+        Ok(memory.arrays)
     }
 
     fn map_at(&self, run: Run, _node: usize) -> Placed {
@@ -170,31 +173,31 @@ impl<D: Device> Memory for Machine<D> {
         if ours { Placed::Done } else { Placed::Occupied }
     }
 
-    fn map(&self, len: usize, align: usize) -> Option<usize> {
-        self.memory.get().map(len, align)
+    fn map(&self, len: usize, align: usize) -> Result<usize, Refused> {
+        self.memory.get().map(len, align).ok_or(NO_FRAMES)
     }
 
     fn unmap(&self, run: Run) {
         self.memory.get().unmap(run);
     }
 
-    fn remap(&self, run: Run, len: usize) -> Option<usize> {
+    fn remap(&self, run: Run, len: usize) -> Result<usize, Refused> {
         let mut memory = self.memory.get();
         if len <= run.len {
             memory.unmap(Run { addr: run.addr + len, len: run.len - len });
-            return Some(run.addr);
+            return Ok(run.addr);
         }
         let behind = Run { addr: run.addr + run.len, len: len - run.len };
         if memory.frames.take_at(behind) {
             // SAFETY: just taken, so nobody uses it.
             unsafe { make_zero(behind) };
-            return Some(run.addr);
+            return Ok(run.addr);
         }
-        let addr = memory.map(len, PAGE.max(1 << run.addr.trailing_zeros().min(PAGEBLOCK.ilog2())))?;
+        let addr = memory.map(len, PAGE.max(1 << run.addr.trailing_zeros().min(PAGEBLOCK.ilog2()))).ok_or(NO_FRAMES)?;
         // SAFETY: the old block is the engine's, the new one was just taken.
         unsafe { core::ptr::copy_nonoverlapping(run.addr as *const u8, addr as *mut u8, run.len) };
         memory.unmap(run);
-        Some(addr)
+        Ok(addr)
     }
 
     fn advise_huge(&self, _run: Run) {}

@@ -134,7 +134,8 @@ typedef void weir_cache_dtor(void *object, size_t size, void *argument);
 /*
  * Makes a cache. `name` is for statistics (31 bytes of it are kept); `align` is a power of two up to 4096, or 0 for
  * any; `size` is 1 to WEIR_CACHE_MAX_OBJECT. Returns NULL with errno EINVAL for a size, alignment or flag that cannot
- * be, ENOSPC when all of the 181 caches there can be exist, ENOMEM when there is no memory.
+ * be, ENOMEM when there is no memory. There may be any number of caches; the first 180 have per-CPU buckets, calls to the
+ * others take a lock.
  */
 weir_cache *weir_cache_create(const char *name, size_t size, size_t align, weir_cache_ctor *ctor,
                               weir_cache_dtor *dtor, weir_cache_init *init, weir_cache_fini *fini, unsigned flags);

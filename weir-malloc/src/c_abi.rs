@@ -74,7 +74,8 @@ pub unsafe fn reallocarray(block: *mut u8, count: usize, size: usize) -> *mut u8
     }
 }
 
-/// `aligned_alloc` (C17): any power of two, and the size need not be a multiple of it. glibc refuses the rest since 2.38.
+/// `aligned_alloc` (C17): any power of two, and the size need not be a multiple of it. glibc refuses the rest since
+/// 2.38.
 #[inline(always)]
 pub fn aligned_alloc(align: usize, size: usize) -> *mut u8 {
     if !align.is_power_of_two() {
@@ -92,8 +93,9 @@ pub fn memalign(align: usize, size: usize) -> *mut u8 {
     }
 }
 
-/// `posix_memalign`: returns the error and, on failure, leaves `*out` alone. `errno` is set where there is no memory, as
-/// glibc's is (the standard leaves it open, and programs print it); a wrong alignment leaves it alone, there and here.
+/// `posix_memalign`: returns the error and, on failure, leaves `*out` alone. `errno` is set where there is no memory,
+/// as glibc's is (the standard leaves it open, and programs print it); a wrong alignment leaves it alone, there and
+/// here.
 #[inline(always)]
 pub unsafe fn posix_memalign(out: *mut *mut u8, align: usize, size: usize) -> c_int {
     if !align.is_power_of_two() || align < size_of::<*mut c_void>() {

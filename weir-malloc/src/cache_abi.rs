@@ -1,15 +1,14 @@
 //! `weir.h`'s object caches. The header is the documentation; the two are kept alike by a test that compiles it.
 
-use crate::errno::{EBUSY, EINVAL, ENOMEM, ENOSPC, fail};
+use crate::errno::{EBUSY, EINVAL, ENOMEM, fail, refuse};
 use crate::misuse::{WrongCall, misuse};
 use crate::object_mark::Mark;
-use crate::weir_abi::fill;
 use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use core::mem::size_of;
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use weir::heap;
-use weir_linux::process::caches::{self, CacheId, CacheStats, Flags, LimitError, MAX_OBJECT, MakeError, Spec};
+use weir_linux::process::caches::{self, CacheId, Flags, LimitError, MAX_OBJECT, MakeError, Spec};
 
 /// `weir_cache_init`.
 pub type Init = unsafe extern "C" fn(*mut c_void, usize) -> c_int;
@@ -34,7 +33,11 @@ static MADE: AtomicBool = AtomicBool::new(false);
 pub struct Cache {
     /// [`IS_CACHE`].
     kind: usize,
-    id: CacheId,
+    pub id: CacheId,
+    /// Something is to be done to an object that is handed out ([`prepare`]); that is freed ([`finish`]). In one flag
+    /// each, so that plain caches pay a test for it.
+    prepares: bool,
+    finishes: bool,
     mark: Mark,
     /// As the program gave it.
     size: usize,
@@ -84,8 +87,11 @@ pub unsafe fn create(
     match caches::make(&spec) {
         Ok(id) => {
             let zero = zero && mark.is_there();
+            let (prepares, finishes) = (ctor.is_some() || mark.is_there(), dtor.is_some() || mark.is_there());
             // SAFETY: fresh, and of that size; nothing was allocated from the cache yet, so no callback has read it.
-            unsafe { cache.write(Cache { kind: IS_CACHE, id, mark, size, zero, ctor, dtor, init, fini }) };
+            unsafe {
+                cache.write(Cache { kind: IS_CACHE, id, prepares, finishes, mark, size, zero, ctor, dtor, init, fini })
+            };
             MADE.store(true, Relaxed);
             cache
         }
@@ -93,7 +99,6 @@ pub unsafe fn create(
             // SAFETY: the block of this function, which nothing else refers to.
             unsafe { heap::free(cache.cast()) };
             fail(match error {
-                MakeError::TooMany => ENOSPC,
                 MakeError::NoMemory => ENOMEM,
                 _ => EINVAL,
             })
@@ -125,7 +130,7 @@ unsafe extern "C" fn fini_object(object: *mut u8, _rounded: usize, cache: *mut u
 ///
 /// # Safety
 /// Null, or readable memory.
-unsafe fn named<'a>(cache: *mut Cache) -> Option<&'a Cache> {
+pub unsafe fn named<'a>(cache: *mut Cache) -> Option<&'a Cache> {
     // SAFETY: the caller's promise; a destroyed cache's first word is another.
     let found = unsafe { cache.as_ref() }?;
     if found.kind != IS_CACHE {
@@ -133,11 +138,6 @@ unsafe fn named<'a>(cache: *mut Cache) -> Option<&'a Cache> {
         return None;
     }
     Some(found)
-}
-
-fn refuse(why: c_int) -> c_int {
-    fail(why);
-    -1
 }
 
 /// `weir_cache_destroy`.
@@ -169,7 +169,7 @@ pub unsafe fn alloc_arg(cache: *mut Cache, argument: *mut c_void) -> *mut u8 {
         return fail(ENOMEM);
     }
     // SAFETY: the object is this caller's alone.
-    if cache.is_special() && !unsafe { prepare(cache, object, argument) } {
+    if cache.prepares && !unsafe { prepare(cache, object, argument) } {
         return fail(ENOMEM);
     }
     object
@@ -183,12 +183,6 @@ pub unsafe fn alloc(cache: *mut Cache) -> *mut u8 {
 }
 
 impl Cache {
-    /// Something is to be done to an object that is handed out.
-    #[inline(always)]
-    fn is_special(&self) -> bool {
-        self.ctor.is_some() || self.mark.is_there()
-    }
-
     /// Whether an object that the program passes may be one of this cache: it, and its mark, are in the cache's slabs.
     fn may_hold(&self, object: *mut u8) -> bool {
         let is_of_it = |addr| caches::at(addr) == Some(self.id);
@@ -200,8 +194,8 @@ impl Cache {
     }
 }
 
-/// Looks at the mark of an object that is to be handed out, zeroes it and calls `ctor`; an object that `ctor` refuses goes
-/// back.
+/// Looks at the mark of an object that is to be handed out, zeroes it and calls `ctor`; an object that `ctor` refuses
+/// goes back.
 unsafe fn prepare(cache: &Cache, object: *mut u8, argument: *mut c_void) -> bool {
     // SAFETY: the function is the program's; the object is the caller's.
     unsafe {
@@ -229,7 +223,7 @@ pub unsafe fn free_arg(cache: *mut Cache, object: *mut u8, argument: *mut c_void
     let Some(cache) = (unsafe { cache.as_ref() }) else { return misuse(WrongCall::NullCache, object.addr()) };
     // SAFETY: the caller's promise: an object of the cache that is not used any more.
     unsafe {
-        if (cache.dtor.is_some() || cache.mark.is_there()) && !finish(cache, object, argument) {
+        if cache.finishes && !finish(cache, object, argument) {
             return;
         }
         caches::free(cache.id, object);
@@ -238,8 +232,8 @@ pub unsafe fn free_arg(cache: *mut Cache, object: *mut u8, argument: *mut c_void
 
 /// Ends the use of an object: it must be one that the program holds, and then its `dtor` is called.
 unsafe fn finish(cache: &Cache, object: *mut u8, argument: *mut c_void) -> bool {
-    // SAFETY: where the object and its mark are in the cache's slabs, the mark can be read. The function is the program's,
-    // and so is the object until it is freed.
+    // SAFETY: where the object and its mark are in the cache's slabs, the mark can be read. The function is the
+    // program's, and so is the object until it is freed.
     unsafe {
         if !cache.may_hold(object) || !cache.mark.give_up(object) {
             return false;
@@ -271,7 +265,7 @@ pub unsafe fn alloc_batch(cache: *mut Cache, objects: *mut *mut u8, count: usize
     // SAFETY: the caller's promise: room for so many.
     let out = unsafe { core::slice::from_raw_parts_mut(objects, count) };
     let mut got = caches::alloc_batch(cache.id, out);
-    if cache.is_special() {
+    if cache.prepares {
         let mut made = 0;
         for i in 0..got {
             // SAFETY: the object is this caller's alone.
@@ -305,7 +299,7 @@ pub unsafe fn free_batch(cache: *mut Cache, objects: *const *mut u8, count: usiz
     if let Some(null) = objects.iter().find(|object| object.is_null()) {
         return misuse(WrongCall::NullObject, core::ptr::from_ref(null).addr());
     }
-    if cache.dtor.is_none() && !cache.mark.is_there() {
+    if !cache.finishes {
         // SAFETY: the caller's promise: objects of the cache that are not used any more.
         return unsafe { caches::free_batch(cache.id, objects) };
     }
@@ -354,80 +348,3 @@ fn answer(result: Result<(), LimitError>) -> c_int {
         Err(_) => refuse(EINVAL),
     }
 }
-
-/// `struct weir_cache_stats`.
-#[repr(C)]
-pub struct Stats {
-    name: [u8; 32],
-    number: usize,
-    size: usize,
-    limit: usize,
-    reserve: usize,
-    used: usize,
-    free: [usize; 3],
-    slab_bytes: usize,
-    requests: usize,
-    failures: usize,
-    visits: usize,
-    misses: usize,
-    crossed: usize,
-    bucket: [usize; 3],
-    working_set: usize,
-    stale_ms: usize,
-    trims: usize,
-    trimmed_bytes: usize,
-    drains: usize,
-    drained_bytes: usize,
-}
-
-impl Stats {
-    fn new(of: &CacheStats) -> Self {
-        Self {
-            name: of.name,
-            number: of.number,
-            size: of.size,
-            limit: if of.limit == usize::MAX - 1 { usize::MAX } else { of.limit },
-            reserve: of.reserve,
-            used: of.used,
-            free: [of.free_cpu, of.free_depot, of.free_slab],
-            slab_bytes: of.slab_bytes,
-            requests: of.requests as usize,
-            failures: of.failures as usize,
-            visits: of.visits as usize,
-            misses: of.misses as usize,
-            crossed: of.crossed as usize,
-            bucket: of.bucket,
-            working_set: of.working_set,
-            stale_ms: (of.stale_ns / 1_000_000) as usize,
-            trims: of.trims as usize,
-            trimmed_bytes: of.trimmed_bytes as usize,
-            drains: of.drains as usize,
-            drained_bytes: of.drained_bytes as usize,
-        }
-    }
-}
-
-/// `weir_cache_stats`.
-pub unsafe fn stats(cache: *mut Cache, out: *mut Stats, size: usize) -> c_int {
-    // SAFETY: the caller's promise: a cache, or null.
-    let Some(cache) = (unsafe { named(cache) }).filter(|_| !out.is_null() && size > 0) else { return refuse(EINVAL) };
-    let stats = caches::stats(cache.id);
-    // SAFETY: the caller's promise: `size` bytes at `out`.
-    unsafe { fill(out.cast(), size, &Stats::new(&stats)) };
-    0
-}
-
-/// `weir_cache_next`.
-pub unsafe fn next(out: *mut Stats, size: usize) -> c_int {
-    if out.is_null() || size < core::mem::offset_of!(Stats, number) + size_of::<usize>() {
-        return refuse(EINVAL);
-    }
-    // SAFETY: the caller's promise: `size` bytes at `out`, which hold the number.
-    unsafe {
-        let Some(found) = caches::next((&raw const (*out).number).read()) else { return 0 };
-        fill(out.cast(), size, &Stats::new(&found));
-    }
-    1
-}
-
-const _: () = assert!(size_of::<Stats>() == 32 + 23 * size_of::<usize>());

@@ -3,7 +3,8 @@
 //! A program may replace any of the forms, and the standard says which form each other one then calls: a program that
 //! defines `operator new(std::size_t)` and `operator delete(void*)` has all unaligned ones go through its two. So only
 //! these two and their aligned twins allocate and free; the derived forms jump through the global offset table, which
-//! the loader filled with the first definition in the process: the program's, or this one. One jump costs less than a look.
+//! the loader filled with the first definition in the process: the program's, or this one. One jump costs less than a
+//! look.
 //!
 //! A nothrow form has to catch what the program's form throws, but must not throw where the form is ours: there may be
 //! no C++ runtime to throw with, or one out of the loader's sight. So it looks whether the table names ours.
@@ -43,7 +44,8 @@ extern "C" fn nothrow_aligned(size: usize, align: usize) -> *mut u8 {
     if block.is_null() { weir_new_or_null(size, align) } else { block }
 }
 
-/// Within a function: a second name for its beginning, which means this one, also where another library has the first name.
+/// Within a function: a second name for its beginning, which means this one, also where another library has the first
+/// name.
 macro_rules! ours {
     ($name:literal) => {
         concat!(".globl ", $name, "\n.hidden ", $name, "\n", $name, ":")

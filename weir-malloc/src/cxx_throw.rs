@@ -46,13 +46,14 @@ unsafe extern "C" {
     /// The slow path of a nothrow `new`: returns a block, or null, also where a handler throws. (Only where the C++
     /// runtime was opened into a scope of its own, out of the loader's sight, does its exception pass through.)
     pub safe fn weir_new_or_null(size: usize, align: usize) -> *mut u8;
-    /// Calls the throwing `new` whose address is in `rax` with the arguments it finds, and returns null where it throws.
-    /// Only for assembly to jump to.
+    /// Calls the throwing `new` whose address is in `rax` with the arguments it finds, and returns null where it
+    /// throws. Only for assembly to jump to.
     pub fn weir_call_or_null();
 }
 
-// rbx = size, r12 = align; a third push keeps the stack 16-byte aligned for the calls. The `.cfi` lines are what lets an
-// exception through, or says where it ends: `frame` names who is to be asked, `giveup` is what to do without a handler.
+// rbx = size, r12 = align; a third push keeps the stack 16-byte aligned for the calls. The `.cfi` lines are what lets
+// an exception through, or says where it ends: `frame` names who is to be asked, `giveup` is what to do without a
+// handler.
 core::arch::global_asm!(
     ".macro weir_new_loop name, frame, giveup",
     ".globl \\name",

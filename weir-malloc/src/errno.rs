@@ -6,7 +6,6 @@ use core::ptr::null_mut;
 pub const EBUSY: c_int = 16;
 pub const EINVAL: c_int = 22;
 pub const ENOMEM: c_int = 12;
-pub const ENOSPC: c_int = 28;
 pub const ENOENT: c_int = 2;
 pub const EPERM: c_int = 1;
 pub const ERANGE: c_int = 34;
@@ -25,6 +24,13 @@ unsafe extern "C" {
 pub fn fail(code: c_int) -> *mut u8 {
     set(code);
     null_mut()
+}
+
+/// Sets `errno` and returns the -1 that goes with it.
+#[cold]
+pub fn refuse(code: c_int) -> c_int {
+    set(code);
+    -1
 }
 
 /// Sets `errno`.

@@ -6,9 +6,9 @@
 //! full, foreign, freed twice) jumps to a slow path in Rust with the arguments untouched, which does all of it again
 //! from the start. `tests/fast_path.rs` holds them to their length.
 //!
-//! Registers: `rdi` the argument, `rsi` a free's class, `rdx` the heap's table, `rcx` an allocation's class and a free's
-//! slot, `r8` and `rax` scratch. A section that is sent back to its start finds all it needs: none of the registers set
-//! before it is written inside it.
+//! Registers: `rdi` the argument, `rsi` a free's class, `rdx` the heap's table, `rcx` an allocation's class and a
+//! free's slot, `r8` and `rax` scratch. A section that is sent back to its start finds all it needs: none of the
+//! registers set before it is written inside it.
 
 /// The body of a function `(size, ...) -> block`; `$slow` has the signature `extern "C" fn(usize) -> *mut u8`. What
 /// follows it is assembly to begin with, which leaves the size alone, and that assembly's operands.

@@ -232,8 +232,8 @@ pub fn mallopt(parameter: c_int, value: c_int) -> c_int {
         M_PERTURB => value == 0,
         // There are no arenas that threads could multiply.
         M_ARENA_TEST | M_ARENA_MAX => true,
-        // M_MMAP_THRESHOLD (-3) and M_MMAP_MAX (-4): blocks of more than 4 MiB are mapped on their own, however many, and
-        // no others. And what is unknown, where glibc answers 1.
+        // M_MMAP_THRESHOLD (-3) and M_MMAP_MAX (-4): blocks of more than 4 MiB are mapped on their own, however many,
+        // and no others. And what is unknown, where glibc answers 1.
         _ => false,
     };
     c_int::from(holds)

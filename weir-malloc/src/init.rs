@@ -1,13 +1,13 @@
 //! The constructor: once, after relocation, before any code of the program. And its counterpart at the end.
 //!
 //! The heap works before this runs: the loader itself allocates, and other libraries' constructors may come
-//! first when two are marked to be first. Here the environment is read, and the handlers for `fork` registered: first of all (the library
-//! is marked `initfirst`), so that other libraries' handlers may allocate freely.
+//! first when two are marked to be first. Here the environment is read, and the handlers for `fork` registered: first
+//! of all (the library is marked `initfirst`), so that other libraries' handlers may allocate freely.
 
 use core::ffi::c_int;
 
-// The loader passes `argc, argv, envp` to initialisers on glibc, which may set `environ` after us. musl's passes nothing
-// (the argument registers hold leftovers) but has set `environ` by now, and that counts where it is set.
+// The loader passes `argc, argv, envp` to initialisers on glibc, which may set `environ` after us. musl's passes
+// nothing (the argument registers hold leftovers) but has set `environ` by now, and that counts where it is set.
 #[used]
 #[unsafe(link_section = ".init_array")]
 static CONSTRUCTOR: extern "C" fn(c_int, *const *const u8, *const *const u8) = constructor;

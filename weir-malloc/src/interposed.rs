@@ -1,6 +1,7 @@
 //! Functions of libc's by which a program changes what it is as a whole: its user, its root, its namespaces. Weir's
-//! background thread is not to be there then (`weir-linux/src/threads/changes.rs`). Each does what libc's own does, and libc's own does it: it is
-//! found as the next one of its name (`dlsym`), so that a library preloaded behind this one, or before it, keeps its say.
+//! background thread is not to be there then (`weir-linux/src/threads/changes.rs`). Each does what libc's own does, and
+//! libc's own does it: it is found as the next one of its name (`dlsym`), so that a library preloaded behind this one,
+//! or before it, keeps its say.
 //!
 //! Nothing here is part of allocating: these are called by the program, as rarely as they are, and may call libc.
 
@@ -33,8 +34,9 @@ macro_rules! interpose {
             core::sync::atomic::AtomicPtr::new(core::ptr::null_mut());)*
     }
 
-    /// Looks all of them up, while there is one thread. A child that was forked from a process of several threads may not: the
-    /// loader's lock may be held there, by a thread that the child does not have; and such children change their user.
+    /// Looks all of them up, while there is one thread. A child that was forked from a process of several threads may
+    /// not: the loader's lock may be held there, by a thread that the child does not have; and such children change
+    /// their user.
     pub fn look_up() {
         $(next(interpose!(@name $name), &found::$name);)*
     }
@@ -48,7 +50,8 @@ macro_rules! interpose {
                 errno::set(errno::ENOSYS);
                 return -1;
             }
-            // SAFETY: the function of this name and type, by its library's ABI; the caller's promise is that function's.
+            // SAFETY: the function of this name and type, by its library's ABI; the caller's promise is that
+            // function's.
             let next = unsafe { core::mem::transmute::<*mut c_void, unsafe extern "C" fn($($type),*) -> c_int>(next) };
             // SAFETY: the next function of this name and type, called with what the caller promised for it.
             let call = || unsafe { next($($argument),*) };
@@ -67,7 +70,8 @@ macro_rules! interpose {
     (@call $around:ident $call:ident $($argument:ident)*) => { $around($call) };
 }
 
-/// For what binds the calling thread, or the threads that libc has made, and no other: the background thread ends after it.
+/// For what binds the calling thread, or the threads that libc has made, and no other: the background thread ends after
+/// it.
 fn after(call: impl FnOnce() -> c_int) -> c_int {
     let result = call();
     if result == 0 {

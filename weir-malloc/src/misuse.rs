@@ -5,8 +5,8 @@ use weir_linux::platform::statics::TUNABLES;
 
 pub use weir_linux::messages::WrongCall;
 
-/// Says what the program did wrong with `address`, and aborts. Returns if the setting `abort_on_misuse` is 0: then the call
-/// is to be ignored.
+/// Says what the program did wrong with `address`, and aborts. Returns if the setting `abort_on_misuse` is 0: then the
+/// call is to be ignored.
 #[cold]
 #[inline(never)]
 pub fn misuse(call: WrongCall, address: usize) {

@@ -7,7 +7,7 @@
 
 use crate::fast_path::{allocate, free};
 use crate::glibc_abi::{self, MallInfo, MallInfo2};
-use crate::{c_abi, cache_abi, ctl_abi, weir_abi, zone_abi};
+use crate::{c_abi, cache_abi, cache_stats_abi, ctl_abi, weir_abi, zone_abi};
 use core::ffi::{c_char, c_int, c_uint, c_void};
 
 /// Exports a function, of the signature in brackets, under each of the names given.
@@ -126,6 +126,6 @@ export! {
     weir_cache_set_limit = cache_abi::set_limit [(cache: *mut cache_abi::Cache, objects: usize) -> c_int];
     weir_cache_set_reserve = cache_abi::set_reserve [(cache: *mut cache_abi::Cache, objects: usize) -> c_int];
     weir_cache_stats =
-        cache_abi::stats [(cache: *mut cache_abi::Cache, out: *mut cache_abi::Stats, size: usize) -> c_int];
-    weir_cache_next = cache_abi::next [(out: *mut cache_abi::Stats, size: usize) -> c_int];
+        cache_stats_abi::stats [(cache: *mut cache_abi::Cache, out: *mut cache_stats_abi::Stats, size: usize) -> c_int];
+    weir_cache_next = cache_stats_abi::next [(out: *mut cache_stats_abi::Stats, size: usize) -> c_int];
 }

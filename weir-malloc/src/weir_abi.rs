@@ -1,7 +1,7 @@
 //! `weir.h`: what a program can do with Weir beyond malloc. The header is the documentation; the two are kept
 //! alike by a test that compiles it.
 
-use crate::errno::{EINVAL, fail};
+use crate::errno::{EINVAL, refuse};
 use core::ffi::c_int;
 use core::mem::size_of;
 use weir::heap;
@@ -32,8 +32,7 @@ pub fn trim() -> c_int {
 /// `weir_usage`: fills as much of the caller's structure as it has, so that the structure can grow at its end.
 pub unsafe fn usage(out: *mut Usage, size: usize) -> c_int {
     if out.is_null() || size == 0 {
-        fail(EINVAL);
-        return -1;
+        return refuse(EINVAL);
     }
     let usage = heap::usage();
     let answer = Usage {

@@ -1,6 +1,6 @@
 //! `weir.h`'s zones. The header is the documentation; the two are kept alike by a test that compiles it.
 
-use crate::errno::{EBUSY, EINVAL, ENOMEM, fail};
+use crate::errno::{EBUSY, EINVAL, ENOMEM, fail, refuse};
 use crate::misuse::{WrongCall, misuse};
 use crate::weir_abi::fill;
 use crate::zone_runs::{PAGE, Runs};
@@ -90,11 +90,6 @@ impl Zone {
         let fits = offset.is_multiple_of(PAGE) && offset < size && bytes <= size - offset;
         fits.then_some(offset / PAGE)
     }
-}
-
-fn refuse(why: c_int) -> c_int {
-    fail(why);
-    -1
 }
 
 /// `weir_zone_destroy`.

@@ -1,8 +1,8 @@
 //! Where the runs of a zone begin and end: what a C program frees must be what it was given, whole.
 //!
 //! The engine takes back any pages that are in use. For a C program that is a trap: a free with too small a size leaves
-//! pages behind that no pointer of the program's leads to, and the zone can never be destroyed. So two bits are kept for
-//! each page of the zone: a run begins here, a run ends here.
+//! pages behind that no pointer of the program's leads to, and the zone can never be destroyed. So two bits are kept
+//! for each page of the zone: a run begins here, a run ends here.
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -41,8 +41,8 @@ impl<'a> Runs<'a> {
         self.ends()[last / BITS].fetch_or(1 << (last % BITS), Relaxed);
     }
 
-    /// Forgets the run of `pages` pages from `first`; `false` and nothing done if there is no such run. A page that ends a
-    /// run which begins at `first` is the first such page from there on, as runs do not overlap.
+    /// Forgets the run of `pages` pages from `first`; `false` and nothing done if there is no such run. A page that
+    /// ends a run which begins at `first` is the first such page from there on, as runs do not overlap.
     pub fn remove(&self, first: usize, pages: usize) -> bool {
         let last = first + pages - 1;
         let is_set = |bits: &[AtomicU64], at: usize| bits[at / BITS].load(Relaxed) >> (at % BITS) & 1 != 0;

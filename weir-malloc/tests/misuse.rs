@@ -1,5 +1,5 @@
-//! Wrong calls of `weir.h`: what can be refused is refused with `errno`, the rest is named and ends the process. Nothing is
-//! obeyed, nothing passes unseen, and no dtor is called with what is not an object.
+//! Wrong calls of `weir.h`: what can be refused is refused with `errno`, the rest is named and ends the process.
+//! Nothing is obeyed, nothing passes unseen, and no dtor is called with what is not an object.
 
 mod common;
 use common::{Kind, Mode, compile, describe, foreign, passes, run};
@@ -21,8 +21,8 @@ fn what_is_right_is_not_named(mode: Mode) {
 
 in_all_modes! { refused_with_errno settings_and_figures_by_name what_is_right_is_not_named }
 
-/// The process must abort, and its last words name the address, what is wrong with it, and what to do. Where the setting
-/// says so they are said, and the call is ignored.
+/// The process must abort, and its last words name the address, what is wrong with it, and what to do. Where the
+/// setting says so they are said, and the call is ignored.
 fn is_named(which: &str, words: &[&str]) {
     let Some(program) = compile(Kind::C, "wrong_object.c") else { return };
     if foreign() {
@@ -106,4 +106,30 @@ fn the_header_compiles_with_every_warning() {
             Ok(output) => assert!(output.status.success(), "{compiler} {standard}: {}", describe(&output)),
         }
     }
+}
+
+/// The header declares the functions that the library exports, and no others.
+#[test]
+fn the_header_declares_what_the_library_exports() {
+    if foreign() {
+        println!("SKIPPED: the functions are Weir's");
+        return;
+    }
+    let library = common::library().expect("Weir's own");
+    let Ok(output) = std::process::Command::new("nm").args(["-D", "--defined-only"]).arg(library).output() else {
+        println!("SKIPPED: no nm; Debian has it in binutils");
+        return;
+    };
+    let names = |text: &str| -> std::collections::BTreeSet<String> {
+        let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+        words.filter(|word| word.starts_with("weir_")).map(str::to_owned).collect()
+    };
+    let exported = names(&String::from_utf8_lossy(&output.stdout));
+    // A declaration begins a line, with a type before the name.
+    let declarations = include_str!("../include/weir.h").lines().filter_map(|line| line.split_once('('));
+    let is_code = |line: &str| line.starts_with(|c: char| c.is_ascii_lowercase()) && !line.starts_with("typedef");
+    let declared =
+        declarations.filter(|(line, _)| is_code(line)).filter_map(|(line, _)| line.rsplit([' ', '*']).next());
+    assert_eq!(names(&declared.collect::<Vec<_>>().join(" ")), exported);
+    assert!(exported.len() >= 25, "{exported:?}");
 }

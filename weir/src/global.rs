@@ -34,7 +34,7 @@ unsafe impl GlobalAlloc for Weir {
 
     #[inline]
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
-        // SAFETY: the caller gives back a block of this layout, which at this alignment is of its size's class.
+        // SAFETY: the caller frees a block of this layout, which at this alignment is of its size's class.
         unsafe {
             if layout.align() <= MIN_ALIGN && layout.size() <= MAX_SIZE {
                 heap::free_sized(block, layout.size());
@@ -85,7 +85,7 @@ unsafe fn realloc_by_size(block: *mut u8, layout: Layout, size: usize) -> *mut u
         return block;
     }
     if !small && !stays_small {
-        // SAFETY: as the caller promises.
+        // SAFETY: the caller promises a block of this heap; it is larger than any size class, before and after.
         return unsafe { heap::realloc(block, size) };
     }
     let new = heap::alloc(size);

@@ -1,6 +1,6 @@
 //! The heap that the process's allocations come from, by plain functions: for code that needs more than
-//! [`GlobalAlloc`](core::alloc::GlobalAlloc) says, such as usable sizes, memory below 4 GiB, or a trim. They work whether
-//! or not [`Weir`](crate::Weir) is the global allocator.
+//! [`GlobalAlloc`](core::alloc::GlobalAlloc) says, such as usable sizes, memory below 4 GiB, or a trim. They work
+//! whether or not [`Weir`](crate::Weir) is the global allocator.
 //!
 //! ```
 //! use weir::heap;
@@ -67,7 +67,7 @@ pub fn alloc_low32(size: usize) -> *mut u8 {
 /// The block was allocated here and nothing uses it any more.
 #[inline(always)]
 pub unsafe fn free(block: *mut u8) {
-    // SAFETY: as the caller promises.
+    // SAFETY: the caller promises a block of this heap that is not used any more, or null.
     unsafe { calls::free(block) }
 }
 
@@ -78,7 +78,7 @@ pub unsafe fn free(block: *mut u8) {
 /// has not been through [`realloc`], which leaves a block where it is although a smaller class would do.
 #[inline(always)]
 pub unsafe fn free_sized(block: *mut u8, size: usize) {
-    // SAFETY: as the caller promises.
+    // SAFETY: the caller promises a block of this heap that is not used any more, and a size of its class.
     unsafe { calls::free_sized(block, size) }
 }
 
@@ -87,7 +87,7 @@ pub unsafe fn free_sized(block: *mut u8, size: usize) {
 /// # Safety
 /// The block was allocated here and not freed; `size` is not 0.
 pub unsafe fn realloc(block: *mut u8, size: usize) -> *mut u8 {
-    // SAFETY: as the caller promises.
+    // SAFETY: the caller promises a live block of this heap, and a size that is not 0.
     unsafe { calls::realloc(block, size) }
 }
 
@@ -96,12 +96,12 @@ pub unsafe fn realloc(block: *mut u8, size: usize) -> *mut u8 {
 /// # Safety
 /// The block is null, or was allocated here and not freed.
 pub unsafe fn usable_size(block: *mut u8) -> usize {
-    // SAFETY: as the caller promises.
+    // SAFETY: the caller promises a live block of this heap, or null.
     unsafe { calls::usable_size(block) }
 }
 
-/// Releases everything idle now, whatever the pressure: caches down to nothing, free blocks, free pages. Returns whether
-/// anything was released.
+/// Releases everything idle now, whatever the pressure: caches down to nothing, free blocks, free pages. Returns
+/// whether anything was released.
 ///
 /// ```
 /// drop(vec![1u8; 32 << 20]);

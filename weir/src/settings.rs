@@ -1,5 +1,5 @@
-//! Settings by name, while the program runs. The same names, in capitals behind `WEIR_`, are read from the environment at
-//! the start; `weir settings` prints the table.
+//! Settings by name, while the program runs. The same names, in capitals behind `WEIR_`, are read from the environment
+//! at the start; `weir settings` prints the table.
 //!
 //! ```
 //! use weir::settings;
@@ -16,8 +16,8 @@
 //! # Ok::<(), settings::SettingError>(())
 //! ```
 //!
-//! A value counts from the next decision on. The calls wait for nothing, with two exceptions: `report` set to 0 waits for
-//! the release in flight, after which there is none (for a program that is about to pin memory, or to measure);
+//! A value counts from the next decision on. The calls wait for nothing, with two exceptions: `report` set to 0 waits
+//! for the release in flight, after which there is none (for a program that is about to pin memory, or to measure);
 //! `headroom_percent` waits for the end of the background thread, which is replaced by another.
 
 use weir_core::telemetry::tunables::{Effect, TABLE};

@@ -1,7 +1,7 @@
 //! What the heap and its caches did, for monitoring: plain numbers, read one after another while other threads go on.
 //!
-//! Bytes are named `_bytes`; everything else is a count, in objects where objects are meant. What the heap holds *now* is
-//! [`heap::usage`](crate::heap::usage).
+//! Bytes are named `_bytes`; everything else is a count, in objects where objects are meant. What the heap holds *now*
+//! is [`heap::usage`](crate::heap::usage).
 //!
 //! ```
 //! for cache in weir::stats::caches().filter(|cache| cache.used > 0) {

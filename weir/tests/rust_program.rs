@@ -28,8 +28,8 @@ fn pattern(seed: usize, len: usize) -> Vec<u8> {
 
 /// Runs `body` in a forked child; how it ended must be status 0. A child that deadlocks is ended by its alarm.
 fn in_a_child(body: impl FnOnce()) {
-    // SAFETY: the child runs `body` and ends without returning to the test harness; Weir is what makes allocation in the
-    // child of a threaded process sound, which is what is tested.
+    // SAFETY: the child runs `body` and ends without returning to the test harness; Weir is what makes allocation in
+    // the child of a threaded process sound, which is what is tested.
     unsafe {
         let pid = libc::fork();
         assert!(pid >= 0);

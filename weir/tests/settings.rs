@@ -1,5 +1,5 @@
-//! Every setting can be read and set while the program runs, by name; what follows from a value has happened when the call
-//! returns.
+//! Every setting can be read and set while the program runs, by name; what follows from a value has happened when the
+//! call returns.
 
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};

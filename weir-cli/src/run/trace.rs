@@ -77,21 +77,24 @@ fn news(page: &Stats, next: &mut u64) -> Vec<serde_json::Value> {
 
 fn line(pid: u32, event: &Event) -> serde_json::Value {
     let place = match event.place {
-        Place::Normal => "normal",
-        Place::Low32 => "low32",
-        Place::User => "user",
+        Some(Place::Normal) => "normal",
+        Some(Place::Low32) => "low32",
+        Some(Place::User) => "user",
+        None => "unknown",
     };
     let kind = match event.kind {
-        Kind::Whole => "whole",
-        Kind::Runs => "runs",
-        Kind::Slabs => "slabs",
-        Kind::Mapped => "mapped",
+        Some(Kind::Whole) => "whole",
+        Some(Kind::Runs) => "runs",
+        Some(Kind::Slabs) => "slabs",
+        Some(Kind::Mapped) => "mapped",
+        None => "unknown",
     };
     let cause = match event.cause {
-        Cause::Idle => "idle",
-        Cause::Pressure => "pressure",
-        Cause::Limit => "limit",
-        Cause::Asked => "asked",
+        Some(Cause::Idle) => "idle",
+        Some(Cause::Pressure) => "pressure",
+        Some(Cause::Limit) => "limit",
+        Some(Cause::Asked) => "asked",
+        None => "unknown",
     };
     let result = if event.error == 0 { "ok".to_owned() } else { Errno(event.error as i32).to_string() };
     json!({
@@ -105,7 +108,7 @@ mod tests {
     use super::*;
 
     fn event(n: u64) -> Event {
-        let (place, kind, cause) = (Place::Normal, Kind::Whole, Cause::Pressure);
+        let (place, kind, cause) = (Some(Place::Normal), Some(Kind::Whole), Some(Cause::Pressure));
         Event { end: n, place, zone: 1, kind, cause, blocks: 16, bytes: 32 << 20, ns: 7, error: 22 * (n as u32 % 2) }
     }
 

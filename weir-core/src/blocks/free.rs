@@ -2,10 +2,10 @@
 
 use core::sync::atomic::Ordering::Relaxed;
 
-use super::Mapped;
+use super::block::Kept;
 use super::looks::untouched;
+use super::mapped::Mapped;
 use super::residence::look;
-use super::table::Kept;
 use crate::base::invalid_free::InvalidFree;
 use crate::platform::Platform;
 

@@ -1,8 +1,8 @@
 //! When blocks in use are looked at, for how much of them has been touched.
 
-use super::Mapped;
+use super::block::Block;
+use super::mapped::Mapped;
 use super::residence::{Look, look};
-use super::table::Block;
 use crate::platform::Platform;
 
 /// A block of which at most this part is untouched counts as touched all over.

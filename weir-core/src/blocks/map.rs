@@ -1,8 +1,9 @@
 //! Maps a block: a retained one if one fits, else a new mapping.
 
+use super::block::{Block, Kept};
 use super::looks::NEARLY_ALL;
-use super::table::{Block, Blocks, Kept, table_bytes};
-use super::{Mapped, moved};
+use super::mapped::{Mapped, moved};
+use super::table::{Blocks, table_bytes};
 use crate::base::cause::Cause;
 use crate::base::run::Run;
 use crate::base::units::{MAX_RUN, PAGE, PAGEBLOCK};
@@ -36,12 +37,10 @@ impl<P: Platform> Mapped<'_, P> {
             let huge = self.pages.platform.huge_on_touch() || self.lock().density.pays();
             let align = if huge { align.max(PAGEBLOCK) } else { align };
             let addr = self.pages.platform.map(len, align)?;
-            Some((Kept { block: Block { run: Run { addr, len }, ..Block::NONE }, resident: 0 }, true))
+            Ok::<_, Short>((Kept { block: Block { run: Run { addr, len }, ..Block::NONE }, resident: 0 }, true))
         };
-        let Some((Kept { mut block, resident }, zero)) = kept.map(|kept| (kept, false)).or_else(fresh) else {
-            self.lock().unreserve();
-            return Err(Short);
-        };
+        let found = kept.map(|kept| (kept, false)).map_or_else(fresh, Ok);
+        let (Kept { mut block, resident }, zero) = found.inspect_err(|_| self.lock().unreserve())?;
         self.look_at_newest();
         let wants_huge = self.lock().density.wants_huge();
         if wants_huge && !block.huge && self.pages.platform.tunables().huge_blocks.get() != 0 {
@@ -61,7 +60,7 @@ impl<P: Platform> Mapped<'_, P> {
         loop {
             let reserved = self.lock().reserve();
             let Err(capacity) = reserved else { return Ok(()) };
-            let table = self.pages.platform.map_metadata(table_bytes(capacity), PAGE).ok_or(Short)?;
+            let table = self.pages.platform.map_metadata(table_bytes(capacity), PAGE)?;
             let old = self.lock().rehash(table, capacity);
             if let Some(run) = old {
                 self.pages.platform.unmap(run);
@@ -79,10 +78,10 @@ impl<P: Platform> Mapped<'_, P> {
         let run = block.run;
         let len = run.len.max(len);
         let renewed = self.pages.platform.renew(run, len);
-        if renewed.is_none() {
+        if renewed.is_err() {
             self.pages.platform.unmap(run);
         }
-        renewed.map(|addr| Kept { block: moved(block, Run { addr, len }), resident })
+        renewed.ok().map(|addr| Kept { block: moved(block, Run { addr, len }), resident })
     }
 
     /// The first `len` bytes of a kept block; the rest is kept on, as far as memory is behind it.
@@ -108,7 +107,7 @@ impl<P: Platform> Mapped<'_, P> {
             kept = self.cut_kept(kept, more);
         }
         let run = kept.block.run;
-        if self.pages.platform.renew(run, run.len).is_none() {
+        if self.pages.platform.renew(run, run.len).is_err() {
             self.pages.platform.unmap(run);
             return (0, 0);
         }
@@ -128,7 +127,7 @@ impl<P: Platform> Mapped<'_, P> {
             released.runs == 1 && released.contents == Contents::Zero
         };
         if write || !zero() {
-            // SAFETY: a block of that length, the caller's.
+            // SAFETY: the caller has just allocated the block, all `len` bytes of it, and no one else has its address.
             unsafe { core::ptr::write_bytes(addr as *mut u8, 0, len) };
             return;
         }

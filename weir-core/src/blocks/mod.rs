@@ -1,66 +1,16 @@
 //! Blocks of more than 4 MiB, and what `realloc` has grown past 128 KiB: mapped on their own, and retained for a while after
 //! they are freed.
 
-pub mod free;
-pub mod looks;
-pub mod map;
-pub mod reclaimer;
-pub mod residence;
-pub mod resize;
-pub mod table;
-pub mod untouched;
-pub mod usage;
+mod block;
+mod free;
+mod looks;
+mod map;
+pub(crate) mod mapped;
+mod reclaimer;
+mod residence;
+mod resize;
+mod table;
+mod untouched;
+mod usage;
 
-use core::sync::atomic::AtomicUsize;
-
-use crate::base::run::Run;
-use crate::pages::Pages;
-use crate::platform::lock::{Guard, Lock};
-use crate::platform::{Platform, rank};
-use table::{Block, Blocks};
-
-/// All such blocks of a heap.
-pub struct MappedBlocks {
-    table: Lock<Blocks, { rank::BLOCKS }>,
-    /// Size, bytes, from which a run that has grown is mapped on its own.
-    mapped_from: AtomicUsize,
-}
-
-impl MappedBlocks {
-    /// None.
-    pub(crate) const fn new() -> Self {
-        Self { table: Lock::new(Blocks::new()), mapped_from: AtomicUsize::new(resize::FIRST_MAPPED) }
-    }
-
-    /// They, and the pages of the heap, the platform of which maps them.
-    pub(crate) fn on<'a, P: Platform>(&'a self, pages: &'a Pages<P>) -> Mapped<'a, P> {
-        Mapped { blocks: self, pages }
-    }
-}
-
-/// The blocks on their platform.
-pub(crate) struct Mapped<'a, P> {
-    blocks: &'a MappedBlocks,
-    pages: &'a Pages<P>,
-}
-
-impl<'a, P: Platform> Mapped<'a, P> {
-    fn lock(&self) -> Guard<'a, Blocks, P, { rank::BLOCKS }> {
-        self.blocks.table.lock(&self.pages.platform)
-    }
-
-    /// Blocks in use.
-    pub(crate) fn count(&self) -> usize {
-        self.lock().count
-    }
-
-    /// Length of the block in use that begins at `addr`.
-    pub(crate) fn len_of(&self, addr: usize) -> Option<usize> {
-        self.lock().get(addr).map(|block| block.run.len)
-    }
-}
-
-/// The block at another place or of another length.
-fn moved(block: Block, run: Run) -> Block {
-    Block { run, is_rest: block.is_rest && run.addr == block.run.addr, ..block }
-}
+pub(crate) use mapped::{FIRST_MAPPED, Mapped, MappedBlocks};

@@ -1,6 +1,6 @@
 //! What reclaim asks of retained blocks.
 
-use super::Mapped;
+use super::mapped::Mapped;
 use super::table::Blocks;
 use crate::base::cause::Cause;
 use crate::base::run::Run;
@@ -56,15 +56,16 @@ impl<P: Platform> Mapped<'_, P> {
 }
 
 impl<P: Platform> Reclaimable for Mapped<'_, P> {
+    fn steps(&self) -> &'static [Step] {
+        &[Step::Retained]
+    }
+
     fn count(&self, goal: &Goal) -> usize {
         let keep = self.retain(&Goal { bytes: usize::MAX, ..*goal });
         self.lock().idle.saturating_sub(keep)
     }
 
-    fn scan(&self, step: Step, goal: &Goal) -> Reclaimed {
-        if step != Step::Retained {
-            return Reclaimed::default();
-        }
+    fn scan(&self, _step: Step, goal: &Goal) -> Reclaimed {
         let keep = self.retain(goal);
         Reclaimed::released(self.unmap_while(goal.cause, |blocks| blocks.drop_above(keep)))
     }
@@ -81,7 +82,7 @@ impl<P: Platform> Reclaimable for Mapped<'_, P> {
 
     unsafe fn thaw(&self, rank: u32) {
         if rank == rank::BLOCKS {
-            // SAFETY: `freeze` took the lock and made no guard.
+            // SAFETY: the table's lock was taken by `freeze` on this thread, or on its parent's copy of it; that made no guard.
             unsafe { self.blocks.table.release(&self.pages.platform) }
         }
     }

@@ -1,5 +1,5 @@
 //! A block grows and shrinks. Growth moves page table entries, costs no copy and leaves no hole; so a run that has grown past
-//! [`FIRST_MAPPED`] moves to a mapping of its own. What plain allocations ask for stays in the heap, where it costs no
+//! [`FIRST_MAPPED`](super::mapped::FIRST_MAPPED) moves to a mapping of its own. What plain allocations ask for stays in the heap, where it costs no
 //! system call. As for a program which grows such blocks and frees them again and again page faults would cost more than
 //! copies do, each such free raises that size to the block's, up to [`LAST_MAPPED`] (the C library raises its threshold for
 //! mappings in the same way).
@@ -7,16 +7,15 @@
 use core::ptr::null_mut;
 use core::sync::atomic::Ordering::Relaxed;
 
-use super::table::{Block, Blocks};
-use super::{Mapped, moved};
+use super::block::Block;
+use super::mapped::{Mapped, moved};
+use super::table::Blocks;
 use crate::base::cause::Cause;
 use crate::base::invalid_free::InvalidFree;
 use crate::base::run::Run;
 use crate::base::units::{MAX_RUN, PAGE};
 use crate::platform::Platform;
 
-/// Size, bytes, from which a run that has grown is mapped on its own: the copies before it are cheap.
-pub(crate) const FIRST_MAPPED: usize = 128 << 10;
 /// The most that this size is raised to.
 const LAST_MAPPED: usize = MAX_RUN * PAGE;
 /// Part of a mapped block's length that it grows by at least.
@@ -79,7 +78,7 @@ impl<P: Platform> Mapped<'_, P> {
         let (more, resident) = if new_len > len { self.absorb(&block, new_len - len) } else { (0, 0) };
         let before = Run { addr, len: len + more };
         let is_enough = before.len == new_len;
-        let remapped = if is_enough { Some(addr) } else { self.pages.platform.remap(before, new_len) };
+        let remapped = if is_enough { Ok(addr) } else { self.pages.platform.remap(before, new_len) };
         let now = remapped.map_or(before, |addr| Run { addr, len: new_len });
         let untouched = (untouched + now.len).saturating_sub(len + resident);
         let block = Block { is_touched: block.is_touched && untouched == 0, ..moved(block, now) };
@@ -88,10 +87,10 @@ impl<P: Platform> Mapped<'_, P> {
         let stat = &self.pages.platform.stats().mapped_bytes;
         stat.fetch_add((now.len as u64).wrapping_sub(len as u64), Relaxed);
         match remapped {
-            Some(addr) => addr as *mut u8,
+            Ok(addr) => addr as *mut u8,
             // Programs do not expect that less may be refused: the block stays as long as it is.
-            None if new_len < len => addr as *mut u8,
-            None => null_mut(),
+            Err(_) if new_len < len => addr as *mut u8,
+            Err(_) => null_mut(),
         }
     }
 }

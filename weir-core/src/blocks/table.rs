@@ -12,6 +12,7 @@
 
 use crate::base::run::Run;
 use crate::base::units::PAGE;
+use crate::blocks::block::{Block, Kept};
 use crate::blocks::untouched::UntouchedBlocks;
 use crate::policy::huge_page_advice::Density;
 use crate::policy::refault::Recent;
@@ -26,38 +27,6 @@ const SLACK: usize = 8;
 /// Kept blocks may raise the peak by this part of it. A buffer that grows by an eighth at a time, the new one beside
 /// the old, needs a sixteenth so that the old one can be kept for the step after.
 const RAISE: usize = 12;
-
-/// A block.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Block {
-    /// Where it is.
-    pub run: Run,
-    /// Huge pages were asked for.
-    pub huge: bool,
-    /// It was cut off the block before it, to which it is joined again once both are kept.
-    pub is_rest: bool,
-    /// All of it had memory behind it when it was handed out.
-    pub is_touched: bool,
-}
-
-impl Block {
-    /// No block.
-    pub const NONE: Self = Self { run: Run { addr: 0, len: 0 }, huge: false, is_rest: false, is_touched: false };
-
-    /// Whether this was cut off `block` or what followed it, and begins where it ends.
-    fn follows(&self, block: &Block) -> bool {
-        self.is_rest && block.run.addr + block.run.len == self.run.addr && block.huge == self.huge
-    }
-}
-
-/// A freed block.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Kept {
-    /// The block.
-    pub block: Block,
-    /// Bytes of it that have memory behind them.
-    pub resident: usize,
-}
 
 /// All blocks mapped on their own.
 pub struct Blocks {
@@ -84,7 +53,8 @@ pub struct Blocks {
     pub recent: Recent,
 }
 
-// SAFETY: the table is reached only through the lock around it.
+// SAFETY: `slots`, the only field that is not `Send` by itself, points to a mapping that this value owns alone and that has
+// nothing to do with a thread.
 unsafe impl Send for Blocks {}
 
 impl Blocks {
@@ -227,7 +197,8 @@ impl Blocks {
         let mut i = home(addr);
         loop {
             let slot = self.slot(i);
-            // SAFETY: inside the table; at least half of it is empty, so the loop ends.
+            // SAFETY: `slot` masks the index, so the slot is inside the table, which callers know to have one. At least half of it
+            // is empty, so the loop ends.
             let at = unsafe { (*slot).run.addr };
             if at == addr || at == 0 {
                 return slot;
@@ -241,16 +212,17 @@ impl Blocks {
         if self.capacity == 0 {
             return None;
         }
-        // SAFETY: `find` returns a slot of the table.
+        // SAFETY: there is a table, as its capacity is not 0, and `find` returns a slot of it; slots are plain data.
         let block = unsafe { *self.find(addr) };
         (block.run.addr == addr).then_some(block)
     }
 
-    /// Copies the runs of blocks in use to `out`, from slot `from` on, which is then the one to go on from; returns how many.
+    /// Copies the runs of blocks in use to `out`, from slot `from` on, which is then the one to go on from; returns how
+    /// many.
     pub fn runs_from(&self, from: &mut usize, out: &mut [Run]) -> usize {
         let mut n = 0;
         while n < out.len() && *from < self.capacity {
-            // SAFETY: inside the table.
+            // SAFETY: a slot below the capacity, and the caller holds the lock that the table is reached through.
             let run = unsafe { (*self.slot(*from)).run };
             if run.addr != 0 {
                 out[n] = run;
@@ -296,7 +268,8 @@ impl Blocks {
         let (old, old_capacity) = (self.slots, self.capacity);
         (self.slots, self.capacity) = (table as *mut Block, capacity);
         for i in 0..old_capacity {
-            // SAFETY: inside the old table; `find` returns a slot of the new one.
+            // SAFETY: `i` is below the old table's capacity. The new one is larger, mapped and zero, so `find` ends at an empty
+            // slot of it. The caller unmaps the old one only after this.
             unsafe {
                 let block = *old.add(i);
                 if block.run.addr != 0 {
@@ -312,7 +285,7 @@ impl Blocks {
     pub fn insert(&mut self, block: Block, untouched: usize) {
         debug_assert!(self.reserved > 0);
         self.reserved -= 1;
-        // SAFETY: `find` returns a slot of the table.
+        // SAFETY: room was reserved, so there is a table with an empty slot, which `find` returns.
         unsafe { *self.find(block.run.addr) = block };
         self.count += 1;
         self.bytes += block.run.len;
@@ -324,7 +297,7 @@ impl Blocks {
     pub fn released(&mut self, addr: usize) {
         let Some(mut block) = self.get(addr) else { return };
         block.is_touched = false;
-        // SAFETY: `find` returns a slot of the table.
+        // SAFETY: the block is in the table, as `get` found it, so `find` returns its slot.
         unsafe { *self.find(addr) = block };
         self.untouched.remove(addr);
         self.untouched.add(block, block.run.len);
@@ -345,19 +318,19 @@ impl Blocks {
         // Entries behind the hole that were pushed past it move back, so that no search stops short.
         loop {
             at += 1;
-            // SAFETY: inside the table.
+            // SAFETY: `slot` masks `at` to the table's capacity, which is not 0, as a block was found.
             let block = unsafe { *self.slot(at) };
             if block.run.addr == 0 {
                 break;
             }
             let mask = self.capacity - 1;
             if (at.wrapping_sub(home(block.run.addr)) & mask) >= (at.wrapping_sub(hole) & mask) {
-                // SAFETY: inside the table.
+                // SAFETY: `hole` is the index of a slot, as `at` was when the hole moved there; `slot` masks it.
                 unsafe { *self.slot(hole) = block };
                 hole = at;
             }
         }
-        // SAFETY: inside the table.
+        // SAFETY: `slot` masks the index of the hole that is left, so this is a slot, and no other entry is in it.
         unsafe { *self.slot(hole) = Block::NONE };
         self.count -= 1;
         self.bytes -= gone.run.len;

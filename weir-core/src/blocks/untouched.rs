@@ -1,7 +1,7 @@
 //! Blocks in use that were handed out without memory behind all of them: how much of them has not been touched since,
 //! as far as is known. What is not resident is in no peak.
 
-use crate::blocks::table::Block;
+use crate::blocks::block::Block;
 
 /// Blocks known at most: as many as are kept.
 const KNOWN: usize = 16;

@@ -1,7 +1,8 @@
 //! Where the memory of blocks mapped on their own is.
 
-use super::Mapped;
-use super::table::{KEPT, Kept};
+use super::block::Kept;
+use super::mapped::Mapped;
+use super::table::KEPT;
 use crate::base::run::Run;
 use crate::pages::usage::resident_bytes;
 use crate::platform::Platform;

@@ -4,8 +4,8 @@
 use super::Caches;
 use crate::base::fault::{Fault, check};
 use crate::base::units::{PAGE, PAGEBLOCK_PAGES};
-use crate::caches::geometry::CACHES;
-use crate::caches::slab;
+use crate::caches::geometry::{BUCKETED, UNBUCKETED};
+use crate::caches::slab::{self, audit::Sum};
 use crate::pages::node::ZoneKind;
 use crate::pages::window::{LARGE, NOTHING};
 use crate::platform::Platform;
@@ -24,9 +24,9 @@ pub struct Audit {
     pub idle_pages: usize,
     /// Free pages that are not.
     pub reported_pages: usize,
-    /// Pages of address space that belong to nobody: somebody else's mapping was in the way.
+    /// Pages of address space that belong to no zone: another mapping was in the way.
     pub hole_pages: usize,
-    /// Objects that programs hold.
+    /// Objects in use.
     pub live_objects: usize,
     /// Objects in depots.
     pub depot_objects: usize,
@@ -36,20 +36,27 @@ pub struct Audit {
     pub mapped: usize,
 }
 
+/// What the pages of slabs say: of each cache with buckets, and of all others together.
+struct Sums {
+    bucketed: [Sum; BUCKETED],
+    others: Sum,
+}
+
 impl<P: Platform> Caches<P> {
-    /// Checks all caches and pages. To be called while no other thread uses them: what a thread works on counts as held by
-    /// the program, or is found to be missing; and with every batch lock taken.
+    /// Checks all caches and pages. To be called while no other thread uses them: what a thread works on counts as held
+    /// by the program, or is found to be missing; and with every batch lock taken.
     pub(crate) fn audit(&self) -> Result<Audit, Fault> {
         let mut audit = Audit::default();
-        let mut sums = [slab::audit::Sum::default(); CACHES];
+        let mut sums = Sums { bucketed: [Sum::default(); BUCKETED], others: Sum::default() };
         for kind in ZoneKind::ALL {
             self.audit_zones(kind, &mut audit, &mut sums)?;
         }
-        let (mut out, mut shells) = (0, 0);
-        for (class, cache) in (1..).zip(self.known()) {
+        let (mut out, mut shells, mut others) = (0, 0, Sum::default());
+        for number in self.table.numbers() {
+            let cache = self.table.get(number);
             let g = cache.shape.get();
             // The sums are of all nodes' domains: with several, only the totals are compared.
-            let mut whole = slab::audit::Sum::default();
+            let mut whole = Sum::default();
             for domain in cache.domains() {
                 let slabs = domain.slabs.lock(&self.pages.platform);
                 whole.add(slabs.audit(&self.pages.normal, &g)?);
@@ -57,20 +64,25 @@ impl<P: Platform> Caches<P> {
                 let mut objects = 0;
                 let depot = domain.depot.lock(&self.pages.platform);
                 shells += depot.shells();
-                depot.audit(class, |addr| {
+                depot.audit(number, |addr| {
                     objects += 1;
                     check(slab::audit::is_out(&self.pages.normal, &g, addr), "an object of a depot", addr)
                 })?;
                 audit.depot_objects += objects;
             }
-            check(whole == sums[class], "what lists and pages say of a cache", class)?;
+            if number < BUCKETED {
+                check(whole == sums.bucketed[number], "what lists and pages say of a cache", number)?;
+            } else {
+                others.add(whole);
+            }
             out += whole.slabs * usize::from(g.objects) - whole.free;
         }
+        check(others == sums.others, "what lists and pages say of caches without buckets", UNBUCKETED)?;
         let stash = self.stash.lock(&self.pages.platform).audit();
         check(stash == Some(shells), "shells that depots have", shells)?;
-        self.cpu.audit(|class, addr| {
+        self.cpu.audit(|number, addr| {
             audit.cpu_objects += 1;
-            let g = self.table[class].shape.get();
+            let g = self.table.get(number).shape.get();
             check(slab::audit::is_out(&self.pages.normal, &g, addr), "an object of a bucket", addr)
         })?;
         let cached = audit.depot_objects + audit.cpu_objects;
@@ -81,12 +93,7 @@ impl<P: Platform> Caches<P> {
         Ok(audit)
     }
 
-    fn audit_zones(
-        &self,
-        kind: ZoneKind,
-        audit: &mut Audit,
-        sums: &mut [slab::audit::Sum; CACHES],
-    ) -> Result<(), Fault> {
+    fn audit_zones(&self, kind: ZoneKind, audit: &mut Audit, sums: &mut Sums) -> Result<(), Fault> {
         let (window, mut free, mut pages) = (self.pages.window(kind), 0, 0);
         for node in self.pages.nodes.iter() {
             let zone = node.zone(kind).lock(&self.pages.platform);
@@ -105,17 +112,13 @@ impl<P: Platform> Caches<P> {
     }
 
     /// Walks the pages that are not free; returns how many slabs and runs hold.
-    fn audit_pages(
-        &self,
-        kind: ZoneKind,
-        audit: &mut Audit,
-        sums: &mut [slab::audit::Sum; CACHES],
-    ) -> Result<usize, Fault> {
+    fn audit_pages(&self, kind: ZoneKind, audit: &mut Audit, sums: &mut Sums) -> Result<usize, Fault> {
         let window = self.pages.window(kind);
         let before = audit.slab_pages + audit.run_pages;
         let is_free = |page: u32| {
-            // SAFETY: a page below the top; nobody changes its pageblock now.
-            let block = unsafe { &*window.block(page / PAGEBLOCK_PAGES as u32) };
+            // SAFETY: the page is below the top, so its pageblock's descriptor is mapped; no thread uses the heap
+            // during an audit, and reports are excluded by the batch locks, so nothing changes it now.
+            let block = unsafe { &*window.state(page / PAGEBLOCK_PAGES as u32) };
             block.free.count_range(page as usize % PAGEBLOCK_PAGES, 1) == 1
         };
         let mut page = 0;
@@ -127,16 +130,17 @@ impl<P: Platform> Caches<P> {
                     continue;
                 }
                 LARGE => {
-                    // SAFETY: the page heads a run, whose length its descriptor holds.
-                    let len = unsafe { *window.desc(page) };
+                    let len = window.run_pages(page) as u32;
                     audit.runs += 1;
                     audit.run_pages += len as usize;
                     len
                 }
                 class => {
-                    let class = usize::from(class);
-                    let g = self.table[class].shape.get();
-                    let first = slab::audit::audit_slab(window, &g, page, &mut sums[class])?;
+                    let number = self.number_of(class.into(), page).filter(|&number| self.table.contains(number));
+                    let number = number.ok_or(Fault { what: "a slab of no cache", at: page as usize })?;
+                    let g = self.table.get(number).shape.get();
+                    let sum = if number < BUCKETED { &mut sums.bucketed[number] } else { &mut sums.others };
+                    let first = slab::audit::audit_slab(window, &g, page, sum)?;
                     check(first == page, "a slab's first page", page as usize)?;
                     let len = u32::from(g.pages);
                     audit.slab_pages += len as usize;

@@ -1,13 +1,13 @@
 //! How large a cache's buckets are: they tune themselves, as UMA's do.
 //!
 //! Each cache has a *ceiling*: how many objects one CPU's bucket may hold. It starts small and doubles with demand,
-//! which is told by points: a visit to the depot is one, and a depot whose lock another thread held is
-//! [`CONTENDED`]. UMA counts contention alone; but a thread that is alone meets none, and its bucket should still
-//! grow. Points count within a window (tunable `bucket_visits`), so a cache that is visited now and then stays small. At each soft pressure a
-//! cache that holds more than it uses halves its ceiling, once a window at most; before the last resort all do, half
-//! of the way to the least.
+//! which is told by points: a visit to the depot is one, and a depot whose lock another thread held is [`CONTENDED`].
+//! UMA counts contention alone; but a thread that is alone meets none, and its bucket should still grow. Points count
+//! within a window (tunable `bucket_visits`), so a cache that is visited now and then stays small. At each soft
+//! pressure a cache that holds more than it uses halves its ceiling, once a window at most; at severe pressure all
+//! sink, half of the way to the least.
 //!
-//! The ceiling is a wish: each CPU's bucket follows at its next visit to the depot, by the protocol of `percpu`.
+//! Each CPU's bucket gets the ceiling at that CPU's next visit to the depot, by the protocol of [`super::cpu_cache`].
 
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 
@@ -91,7 +91,7 @@ impl Tuning {
         }
     }
 
-    /// The last resort: half of the way to the least.
+    /// Severe pressure: half of the way to the least.
     pub fn sink(&self, geometry: &Geometry) {
         let least = u32::from(geometry.bucket[0]);
         self.ceiling.store((self.ceiling.load(Relaxed) + least) / 2, Relaxed);

@@ -12,8 +12,8 @@
 //! 1. claim `c`: its state goes from `ACTIVE` to `STOPPED` by one compare-and-swap, so one drain at a time;
 //! 2. store `DUMMY` to `table[c]`;
 //! 3. fence: every thread inside a section restarts it, and reads the table again;
-//! 4. the slab is the drainer's alone: empty it, and release the memory of its slots if all of them are empty (zeros are
-//!    what the words below first slots must hold);
+//! 4. the slab is the drainer's alone: empty it, and release the memory of its slots if all of them are empty (zeros
+//!    are what the words below first slots must hold);
 //! 5. store the slab back to `table[c]` with release order, then the state to `ACTIVE`.
 //!
 //! The interleaving this excludes: a thread reads `table[c]` before step 2, sleeps, and commits its pop in the
@@ -25,20 +25,22 @@
 //!
 //! # Resizing a bucket
 //!
-//! A bucket's `end` says how much it may hold, and anybody may store a new one at any time, on any CPU's slab
+//! A bucket's `end` says how much it may hold, and any thread may store a new one at any time, on any CPU's slab
 //! ([`PerCpu::resize`]). It is a word of its own: a thread of that CPU stores `current` only, so no commit is lost, and
 //! a section that read the old `end` before has still read one that lies within the class's slots. What can come of it
-//! is a bucket that holds more than it may: it takes no more, pops bring it down, and the CPU's next overflow gives the
+//! is a bucket that holds more than it may: it takes no more, pops bring it down, and the CPU's next flush moves the
 //! surplus to the depot. (When both words were halves of one, a store of `end` from another CPU would have stored back
-//! an old `current`: an object popped twice, or one that nobody has. `loom_resize` shows both.)
+//! an old `current`: an object popped twice, or one that is lost. `loom_resize` shows both.)
 //!
-//! A cache wishes for a ceiling (`tuning`), and each CPU follows when it next visits the depot; a cache whose ceiling
-//! falls has all its CPUs' buckets resized at once. A new CPU's buckets have room for nothing until the first visit.
+//! A cache has a ceiling ([`super::bucket_size`]), and each CPU's bucket gets it when that CPU next visits the depot; a
+//! cache whose ceiling falls has all its CPUs' buckets resized at once. A new CPU's buckets have room for nothing until
+//! the first visit.
 //!
 //! Where the platform has no restartable sections, the table holds nothing but `DUMMY` and the same slabs are used
 //! behind a lock each ([`PerCpu::locked`]).
 
 mod audit;
+mod counts;
 
 use core::sync::atomic::{
     AtomicPtr, AtomicU8, AtomicU32, AtomicU64,
@@ -49,7 +51,7 @@ use crate::base::backoff::Backoff;
 use crate::base::id_set::IdSet;
 use crate::base::run::Run;
 use crate::base::units::PAGE;
-use crate::caches::geometry::{CACHES, slots};
+use crate::caches::geometry::{BUCKETED, slots};
 use crate::platform::Platform;
 use crate::platform::cpu_table::{CLASSES, CpuSlab, DUMMY_SLOT, FIRST_SLOT, MAX_CPUS, NO_CPU, SLOTS, Table, dummy};
 use crate::platform::lock::{Guard, Lock};
@@ -59,19 +61,19 @@ use crate::platform::rank;
 pub const LOCKED_SLABS: usize = 32;
 
 /// Word index of each class's first slot; the word before it is always zero.
-const BEGIN: [u32; CACHES + 1] = {
-    let mut out = [0; CACHES + 1];
+const BEGIN: [u32; BUCKETED + 1] = {
+    let mut out = [0; BUCKETED + 1];
     let (mut at, mut class) = (FIRST_SLOT + 1, 1);
-    while class < CACHES {
+    while class < BUCKETED {
         out[class] = at as u32;
         at += slots(class) + 1;
         class += 1;
     }
-    out[CACHES] = at as u32;
+    out[BUCKETED] = at as u32;
     out
 };
 /// Bytes of a CPU's slab; only what its buckets reach is ever touched.
-pub const SLAB_BYTES: usize = (BEGIN[CACHES] as usize * 8).next_multiple_of(PAGE);
+pub const SLAB_BYTES: usize = (BEGIN[BUCKETED] as usize * 8).next_multiple_of(PAGE);
 
 const ABSENT: u8 = 0;
 const ACTIVE: u8 = 1;
@@ -82,12 +84,12 @@ const STOPPED: u8 = 2;
 /// # Safety
 /// `slab` points to [`SLAB_BYTES`] zero bytes that are the caller's alone.
 unsafe fn init(slab: *mut CpuSlab) {
-    // SAFETY: the slab is valid and the caller's alone.
+    // SAFETY: the caller gives a mapped slab of zeros, for which headers, which are atomics, have a value.
     let headers = unsafe { &(*slab).headers };
-    // What is no class (a large run's pages, nobody's pages) has a bucket that is empty and full at once, so that
-    // the fast path of a free needs no check of its own.
+    // What is no number (a large run's pages, free pages, slabs of caches without buckets) has a bucket that is empty
+    // and full at once, so that the fast path of a free needs no check of its own.
     for (class, header) in headers.iter().enumerate() {
-        let begin = if (1..CACHES).contains(&class) { BEGIN[class] } else { DUMMY_SLOT };
+        let begin = if (1..BUCKETED).contains(&class) { BEGIN[class] } else { DUMMY_SLOT };
         header.current.store(begin, Relaxed);
         header.end.store(begin, Relaxed);
     }
@@ -163,7 +165,8 @@ impl PerCpu {
     }
 
     /// In a forked child, which has one thread: completes what threads of the parent had begun. One that had placed a
-    /// slab and not yet said so will never say it here, and nobody else may (it might be asleep, not gone).
+    /// slab and not yet made it `ACTIVE` will never do so here, and in the parent no other thread may (it might be
+    /// asleep).
     pub fn finish_installs<P: Platform>(&self, platform: &P) {
         if !platform.lockless() {
             return;
@@ -189,8 +192,8 @@ impl PerCpu {
     }
 
     fn make<P: Platform>(platform: &P) -> Option<*mut CpuSlab> {
-        let slab = platform.map_metadata(SLAB_BYTES, PAGE)? as *mut CpuSlab;
-        // SAFETY: fresh memory of that size, all zero.
+        let slab = platform.map_metadata(SLAB_BYTES, PAGE).ok()? as *mut CpuSlab;
+        // SAFETY: mapped just now, of that size, all zero, and no other thread has its address yet.
         unsafe { init(slab) };
         Some(slab)
     }
@@ -223,31 +226,27 @@ impl PerCpu {
         in_bucket(slab, class) <= room
     }
 
-    /// Lets every CPU's bucket of `class` hold `room` objects.
+    /// Lets every CPU's bucket of `class`, if it has buckets, hold `room` objects.
     pub fn resize_all(&self, class: usize, room: usize) {
+        if class >= BUCKETED {
+            return;
+        }
         self.all().for_each(|slab| resize(slab, class, room));
     }
 
-    /// The current CPU's slab, if it has one; it may be another's at once.
+    /// The current CPU's slab, if it has one; the thread may be on another CPU at once.
     fn here<P: Platform>(&self, platform: &P) -> Option<&CpuSlab> {
         let cpu = platform.cpu();
         let cpu = if platform.lockless() { cpu } else { cpu % LOCKED_SLABS };
-        // SAFETY: a slab, once made, lives on; what is used of it are atomics.
+        // SAFETY: the pointer is null or a slab that was initialised before it was stored and is never unmapped; a
+        // `CpuSlab` is atomics alone, so other threads may work on it meanwhile.
         self.slabs.get(cpu).and_then(|slab| unsafe { slab.load(Acquire).as_ref() })
-    }
-
-    /// Counts objects that came from the depot to the current CPU (or went there, if negative). A thread that has just
-    /// moved counts them on the wrong CPU: these are statistics.
-    pub fn note_came<P: Platform>(&self, platform: &P, class: usize, objects: i32) {
-        if let Some(slab) = self.here(platform) {
-            slab.came[class].fetch_add(objects as u32, Relaxed);
-        }
     }
 
     /// Takes every CPU's buckets of the caches in `set` over, one fence for all of them, and hands each object to
     /// `sink` (class, object): the CPU loop outside, the cache loop inside, beginning with the first cache of the set
-    /// at or after `first`. Each bucket may hold `room(class)` objects afterwards. With `release`, the memory behind slabs
-    /// all of whose buckets are empty then goes back.
+    /// at or after `first`. Each bucket may hold `room(class)` objects afterwards. With `release`, the memory behind
+    /// slabs all of whose buckets are empty then goes back.
     pub fn drain<P: Platform>(
         &self,
         platform: &P,
@@ -292,52 +291,9 @@ impl PerCpu {
     /// The slabs that there are.
     pub(crate) fn all(&self) -> impl Iterator<Item = &CpuSlab> {
         let seen = self.seen.load(Acquire) as usize;
-        // SAFETY: a slab, once made, lives on; what is read of it here are atomics.
+        // SAFETY: each pointer is null or a slab that was initialised before it was stored and is never unmapped; a
+        // `CpuSlab` is atomics alone, so its CPU may work on it meanwhile.
         (0..seen).filter_map(|cpu| unsafe { self.slabs[cpu].load(Acquire).as_ref() })
-    }
-
-    /// Objects of `class` in buckets now, and how many of them, at least, were freed on another CPU than they were
-    /// allocated on: a CPU that took fewer objects from the depot than it gave there and still holds got the
-    /// difference from elsewhere. What went one way and as much the other is not seen.
-    pub fn held(&self, class: usize) -> (usize, usize) {
-        let (mut held, mut crossed) = (0, 0);
-        for slab in self.all() {
-            let here = in_bucket(slab, class);
-            let surplus = here as i32 - slab.came[class].load(Relaxed) as i32;
-            held += here;
-            crossed += surplus.max(0) as usize;
-        }
-        (held, crossed)
-    }
-
-    /// Forgets what was counted of `class`, whose number is about to be another cache's.
-    pub fn forget(&self, class: usize) {
-        self.all().for_each(|slab| slab.came[class].store(0, Relaxed));
-        self.pushes();
-    }
-
-    /// Frees of `class` that the fast path served, as of the last [`PerCpu::pushes`].
-    pub fn pushes_of(&self, class: usize) -> u64 {
-        self.retired[class].load(Relaxed)
-    }
-
-    /// Frees that the fast path served since the start, over all CPUs and classes (32-bit counters: read often enough).
-    pub fn pushes(&self) -> u64 {
-        let mut sums = [0u32; CLASSES];
-        for slab in self.all() {
-            sums.iter_mut().zip(&slab.pushes).for_each(|(sum, p)| *sum = sum.wrapping_add(p.load(Relaxed)));
-        }
-        let mut total = 0;
-        for (sum, retired) in sums.into_iter().zip(&self.retired) {
-            let before = retired.load(Relaxed);
-            // The 32-bit counters wrap: only what the sum grew by (modulo 2^32) since the last reading is added.
-            // Another reader may have been later with its sum and quicker to store it: then this one knows nothing new.
-            let grown = sum.wrapping_sub(before as u32);
-            let now = before + u64::from(if grown > i32::MAX as u32 { 0 } else { grown });
-            retired.store(now, Relaxed);
-            total += now;
-        }
-        total
     }
 
     /// Takes the locks of rank `rank`: for `fork`.
@@ -354,7 +310,8 @@ impl PerCpu {
     /// # Safety
     /// The caller, or the parent that it was forked from, froze it.
     pub unsafe fn thaw<P: Platform>(&self, platform: &P, rank: u32) {
-        // SAFETY: `freeze` took these locks and made no guards.
+        // SAFETY: the caller says that `freeze` of this rank acquired these locks; it made no guards, so nothing else
+        // will release them.
         unsafe {
             match rank {
                 rank::DRAIN => self.draining.release(platform),
@@ -375,7 +332,7 @@ fn empty(
     for class in set.from(first) {
         let mut taken = 0;
         loop {
-            // SAFETY: the slab is the caller's alone: it is stopped and fenced, or its lock is held.
+            // SAFETY: only this thread works on the slab: its CPU was stopped and fenced, or its lock is held.
             let object = unsafe { CpuSlab::pop(slab, class) };
             if object.is_null() {
                 break;
@@ -383,7 +340,8 @@ fn empty(
             taken += 1;
             sink(class, object);
         }
-        // SAFETY: as above.
+        // SAFETY: the slab is never unmapped, and a `CpuSlab` is atomics alone: the slots, which are not, lie behind
+        // it.
         let slab = unsafe { &*slab };
         slab.came[class].fetch_sub(taken, Relaxed);
         resize(slab, class, room(class));
@@ -392,8 +350,8 @@ fn empty(
 
 /// Releases the memory of the slots of `slab`, which is the caller's alone, if all its buckets are empty.
 fn release_slots<P: Platform>(platform: &P, slab: *mut CpuSlab) {
-    // SAFETY: a slab, once made, lives on; what is read of it are atomics.
-    let is_empty = (1..CACHES).all(|class| unsafe { in_bucket(&*slab, class) } == 0);
+    // SAFETY: the slab is never unmapped, and what is read of it are atomics.
+    let is_empty = (1..BUCKETED).all(|class| unsafe { in_bucket(&*slab, class) } == 0);
     if is_empty {
         platform.release_metadata(&[Run { addr: slab as usize + SLOTS, len: SLAB_BYTES - SLOTS }]);
     }

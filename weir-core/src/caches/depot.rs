@@ -1,7 +1,7 @@
 //! Buckets: arrays of object pointers that move between CPUs and slabs by way of the depot.
 //!
-//! A bucket is metadata: freed objects are never written to. Its memory is a *shell* ([`crate::caches::shells`]). A depot keeps the
-//! shells of buckets that became empty until its next trim.
+//! A bucket is metadata: freed objects are never written to. Its memory is a *shell* ([`crate::caches::shells`]). A
+//! depot retains the shells of buckets that became empty until its next trim.
 
 mod audit;
 
@@ -20,16 +20,16 @@ pub(crate) struct Bucket {
     slots: [*mut u8; MAX_BATCH],
 }
 
-/// A depot: the buckets of one cache that are with no CPU, and spare shells.
+/// A depot: the buckets of one cache that no CPU has, and spare shells.
 pub struct Depot {
     full: *mut Bucket,
-    /// Shells for more, which the next trim takes.
+    /// Shells for more buckets, which the next trim takes.
     pub spare: Shells,
-    /// How many of `objects` will be wanted again.
+    /// Estimates how many of `objects` will be taken again.
     pub working_set: WorkingSet,
     /// Objects in the buckets.
     pub objects: usize,
-    /// Whether larger buckets would be good.
+    /// Whether buckets should be larger.
     pub points: Points,
     /// Visits so far.
     pub visits: u64,
@@ -57,7 +57,7 @@ impl Depot {
         }
     }
 
-    /// Forgets what is known of a cache that is gone, but keeps the shells.
+    /// Starts again for another cache, but retains the spare shells.
     pub fn reset(&mut self, now: u64) {
         let spare = self.take_spare();
         *self = Self { spare, short_at: now, ..Self::new() };
@@ -67,7 +67,8 @@ impl Depot {
     pub fn put(&mut self, objects: &[*mut u8]) -> usize {
         let mut done = 0;
         while done < objects.len() {
-            // SAFETY: buckets are valid and this depot's alone; at most `MAX_BATCH` pointers are in one.
+            // SAFETY: buckets on the list are shells that this depot alone has, mapped for good, and `pop` yields such
+            // a shell. `n` is bounded by what is left of `objects` and by the slots after the bucket's first `len`.
             unsafe {
                 if self.full.is_null() || (*self.full).len == MAX_BATCH {
                     let Some(bucket) = self.spare.pop() else { break };
@@ -88,14 +89,23 @@ impl Depot {
         done
     }
 
-    /// Takes up to `out.len()` objects, those that came last, for a program that wants some; returns how many.
+    /// The object that came last.
+    pub fn top(&self) -> Option<*mut u8> {
+        // SAFETY: `full` is null or a shell that this depot alone has, mapped for good and zero or written in all its
+        // bytes.
+        let bucket = unsafe { self.full.as_ref() }?;
+        // No bucket without objects stays in the list.
+        Some(bucket.slots[bucket.len - 1])
+    }
+
+    /// Takes up to `out.len()` objects, those that came last, for an allocation; returns how many.
     pub fn get(&mut self, out: &mut [*mut u8]) -> usize {
         let n = self.pop(out);
         self.working_set.get(n as u32);
         n
     }
 
-    /// Gives its spare shells up.
+    /// Takes its spare shells from it.
     pub fn take_spare(&mut self) -> Shells {
         core::mem::replace(&mut self.spare, Shells::new())
     }
@@ -111,7 +121,9 @@ impl Depot {
         let mut done = 0;
         while done < out.len() && !self.full.is_null() {
             let bucket = self.full;
-            // SAFETY: as in `put`; `len` pointers were written there.
+            // SAFETY: buckets on the list are shells that this depot alone has, mapped for good; `put` wrote its first
+            // `len` pointers, `n` is at most that and at most what is left of `out`. An empty bucket is taken off the
+            // list before it is pushed on the other.
             unsafe {
                 let len = (*bucket).len;
                 let n = len.min(out.len() - done);

@@ -1,40 +1,43 @@
 //! CPUs' buckets are drained into slabs: those of all caches, or of caches that have been idle for long.
 
 use super::Caches;
-use super::geometry::{CACHES, MAX_BATCH};
-use super::object_cache::{Counts, Domain};
+use super::cache::Counts;
+use super::domain::Domain;
+use super::geometry::{BUCKETED, MAX_BATCH};
 use crate::base::id_set::IdSet;
 use crate::platform::Platform;
 use crate::telemetry::stats;
 
-/// What the last window's end saw of each cache: for telling idle ones.
+/// What the last window's end saw of each cache with buckets: for telling idle ones.
 pub(crate) struct Idle {
     /// Frees and visits so far.
-    seen: [u64; CACHES],
-    windows: [u32; CACHES],
+    seen: [u64; BUCKETED],
+    windows: [u32; BUCKETED],
     ended: u64,
 }
 
 impl Idle {
     pub(crate) const fn new() -> Self {
-        Self { seen: [0; CACHES], windows: [0; CACHES], ended: 0 }
+        Self { seen: [0; BUCKETED], windows: [0; BUCKETED], ended: 0 }
     }
 }
 
 impl<P: Platform> Caches<P> {
-    /// Takes every CPU's buckets of all caches back to their slabs, and releases the memory of slots that are empty then;
-    /// returns bytes.
+    /// Takes every CPU's buckets of all caches back to their slabs, and releases the memory of slots that are empty
+    /// then; returns bytes.
     pub(super) fn drain_all(&self, turn: usize) -> usize {
         let _in_flight = self.pages.batch(0);
-        self.drain_set(self.reclaimable(), turn, true)
+        self.drain_set(self.drainable(), turn, true)
     }
 
-    /// The same at the severe level: all ceilings sink first, by the same measure. CPUs are busy, and stopped as shortly as
-    /// can be.
+    /// The same at the severe level: all ceilings sink first, by the same measure. CPUs are busy, and stopped as
+    /// shortly as can be.
     pub(super) fn sink_and_drain(&self, turn: usize) -> usize {
         let _in_flight = self.pages.batch(0);
-        let set = self.reclaimable();
-        set.from(0).for_each(|class| self.table[class].tuning.sink(&self.table[class].shape.get()));
+        let set = self.drainable();
+        for cache in set.from(0).map(|number| self.table.get(number)) {
+            cache.tuning.sink(&cache.shape.get());
+        }
         self.drain_set(set, turn, false)
     }
 
@@ -49,9 +52,9 @@ impl<P: Platform> Caches<P> {
         self.cpu.pushes();
         let enough = self.pages.platform.tunables().cache_idle_windows.get();
         let mut set = IdSet::EMPTY;
-        for class in self.reclaimable().from(0) {
+        for class in self.drainable().from(0) {
             let visits = |domain: &Domain| domain.depot.lock(&self.pages.platform).visits;
-            let seen = self.cpu.pushes_of(class) + self.table[class].domains().map(visits).sum::<u64>();
+            let seen = self.cpu.pushes_of(class) + self.table.get(class).domains().map(visits).sum::<u64>();
             let moved = core::mem::replace(&mut idle.seen[class], seen) != seen;
             idle.windows[class] = if moved { 0 } else { idle.windows[class].saturating_add(1) };
             if u64::from(idle.windows[class]) >= enough && self.cpu.held(class).0 > 0 {
@@ -62,8 +65,15 @@ impl<P: Platform> Caches<P> {
         if set.is_empty() { 0 } else { self.drain_set(set, turn, false) }
     }
 
-    /// Takes every CPU's buckets of the caches in `set` back to their slabs, and with `release` the memory of slots that are
-    /// empty then; the first node's batch lock is held.
+    /// The caches that have buckets and that reclaim may look at.
+    fn drainable(&self) -> IdSet {
+        let mut set = IdSet::EMPTY;
+        self.reclaimable().take_while(|&number| number < BUCKETED).for_each(|number| set.insert(number));
+        set
+    }
+
+    /// Takes every CPU's buckets of the caches in `set` back to their slabs, and with `release` the memory of slots
+    /// that are empty then; the first node's batch lock is held.
     fn drain_set(&self, set: IdSet, turn: usize, release: bool) -> usize {
         stats::add(&self.pages.platform.stats().drains, 1);
         let mut sink = Sink {
@@ -74,7 +84,7 @@ impl<P: Platform> Caches<P> {
             bytes: 0,
             counted: IdSet::EMPTY,
         };
-        let room = |class: usize| self.table[class].tuning.ceiling();
+        let room = |class: usize| self.table.get(class).tuning.ceiling();
         let first = set.nth(turn);
         self.cpu.drain(&self.pages.platform, set, first, room, release, |class, object| sink.take(class, object));
         sink.flush();
@@ -108,7 +118,7 @@ impl<P: Platform> Sink<'_, P> {
     }
 
     fn counts(&self, class: usize) -> &Counts {
-        &self.caches.table[class].counts
+        &self.caches.table.get(class).counts
     }
 
     fn flush(&mut self) {

@@ -1,10 +1,10 @@
 //! What each cache holds and what happened to it, in the words of `vmstat -z` and a few more.
 
-use core::sync::atomic::Ordering::{Acquire, Relaxed};
+use core::sync::atomic::Ordering::Relaxed;
 
 use crate::caches::Caches;
-use crate::caches::geometry::{CACHES, FIRST_MADE};
-use crate::caches::user_cache::{CacheId, LIVE, NAME_BYTES};
+use crate::caches::geometry::{BUCKETED, FIRST_USER};
+use crate::caches::user_cache::{CacheId, NAME_BYTES};
 use crate::platform::Platform;
 
 /// One cache's figures. They are read one after another while other threads go on.
@@ -12,7 +12,7 @@ use crate::platform::Platform;
 pub struct CacheStats {
     /// Its name, ended by zeros; malloc's size classes are `malloc` and their size.
     pub name: [u8; NAME_BYTES],
-    /// Its number: 1 to 72 are malloc's.
+    /// Its number: 1 to 72 are malloc's, up to 252 user caches with per-CPU buckets, from 256 on user caches without.
     pub number: usize,
     /// Object size, bytes.
     pub size: usize,
@@ -20,7 +20,7 @@ pub struct CacheStats {
     pub limit: usize,
     /// Free objects that reclaim leaves to it.
     pub reserve: usize,
-    /// Objects that the program holds.
+    /// Objects in use.
     pub used: usize,
     /// Free objects in CPUs' buckets.
     pub free_cpu: usize,
@@ -42,7 +42,7 @@ pub struct CacheStats {
     /// Objects freed on another CPU than they were allocated on, at least: the net flow between CPUs since the cache
     /// was made, which is what can be known at no cost for the fast path.
     pub crossed: u64,
-    /// Objects that a CPU's bucket may hold: now, at least, at most.
+    /// Objects that a CPU's bucket may hold: now, at least, at most; zeros for a cache without buckets.
     pub bucket: [usize; 3],
     /// Objects of the depot that will be wanted again.
     pub working_set: usize,
@@ -123,29 +123,31 @@ impl core::fmt::Display for Range {
 impl<P: Platform> Caches<P> {
     /// The figures of the first cache with a number above `number`; `None`: there is none. O(CPUs).
     pub(crate) fn next_figures(&self, number: usize) -> Option<CacheStats> {
-        let known = (self.known.load(Relaxed) as usize).min(CACHES);
-        let class = (number + 1..known).find(|&class| self.table[class].state.load(Acquire) == LIVE)?;
+        let is_next = |&other: &usize| other > number && self.table.get(other).is_live();
+        let number = self.table.numbers().find(is_next)?;
         self.cpu.pushes();
-        Some(self.class_stats(class))
+        Some(self.figures_of(number))
     }
 
-    /// The figures of a cache that the program made. O(CPUs).
+    /// The figures of a user cache. O(CPUs).
     pub(crate) fn figures(&self, id: CacheId) -> CacheStats {
         self.cpu.pushes();
-        self.class_stats(id.number())
+        self.figures_of(id.number())
     }
 
-    fn class_stats(&self, class: usize) -> CacheStats {
-        let (cache, clock) = (&self.table[class], self.pages.events.clock());
+    fn figures_of(&self, number: usize) -> CacheStats {
+        let (cache, clock) = (self.table.get(number), self.pages.events.clock());
         let (g, counts) = (cache.shape.get(), &cache.counts);
+        let bucket = [cache.tuning.ceiling(), g.bucket[0].into(), g.bucket[2].into()];
+        let bucket = if number < BUCKETED { bucket } else { [0; 3] };
         let mut stats = CacheStats {
-            name: if class < FIRST_MADE { malloc_name(g.size) } else { cache.made.name() },
-            number: class,
+            name: if number < FIRST_USER { malloc_name(g.size) } else { cache.user.name() },
+            number,
             size: g.size as usize,
-            limit: cache.made.limit.load(Relaxed),
-            reserve: cache.made.reserve.load(Relaxed),
+            limit: cache.user.limit.load(Relaxed),
+            reserve: cache.user.reserve.load(Relaxed),
             failures: counts.failures.load(Relaxed),
-            bucket: [cache.tuning.ceiling(), g.bucket[0].into(), g.bucket[2].into()],
+            bucket,
             trims: counts.trims.load(Relaxed),
             trimmed_bytes: counts.trimmed.load(Relaxed),
             drains: counts.drains.load(Relaxed),
@@ -167,10 +169,10 @@ impl<P: Platform> Caches<P> {
             out += slabs.slabs * usize::from(g.objects) - slabs.free;
         }
         stats.stale_ns = clock.saturating_sub(short_at);
-        let (held, crossed) = self.cpu.held(class);
+        let (held, crossed) = self.cpu.held(number);
         (stats.free_cpu, stats.crossed) = (held, crossed as u64);
         stats.used = out.saturating_sub(stats.free_depot + held);
-        let pushes = self.cpu.pushes_of(class) - cache.made.frees_before.load(Relaxed);
+        let pushes = self.cpu.pushes_of(number) - cache.user.frees_before.load(Relaxed);
         stats.requests = pushes + counts.slow_frees.load(Relaxed) + stats.used as u64;
         stats
     }

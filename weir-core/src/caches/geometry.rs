@@ -1,7 +1,16 @@
-//! The geometry of a cache: how its objects lie in slabs, and how many of them move at a time.
+//! The geometry of a cache: how its objects lie in slabs, and how many of them move at a time. And the numbers of
+//! caches.
 //!
-//! malloc's size classes have theirs at compile time ([`MALLOC`]); a cache that a program makes gets its own when it
-//! is made, and a number above those: the class map has a byte a page.
+//! malloc's size classes have theirs at compile time ([`MALLOC`]); a user cache gets its own when it is made.
+//!
+//! # Numbers and class-map values
+//!
+//! The class map has a byte a page, and a CPU's slab a bucket for each value of it. Numbers below [`BUCKETED`] are such
+//! values themselves: malloc's 1 to 72, and the user caches that were made first. Any further user cache has a number
+//! from [`UNBUCKETED`] on and no per-CPU buckets. All these caches share two values, [`SLAB_HEAD`] and [`SLAB_TAIL`],
+//! and the bucket of either is empty and full at once: so the fast path of a free needs no check of its own, fails to
+//! push, and the slow path reads the number in the header of the slab. Which page that header belongs to, the two
+//! values say.
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -9,28 +18,36 @@ use crate::base::size_class::{COUNT, SIZE};
 use crate::base::units::PAGE;
 use crate::pages::window::DESC_WORDS;
 
-/// Number of the first cache that a program made.
-pub const FIRST_MADE: usize = COUNT + 1;
-/// Caches there can be, counted from number 0, which is none: the byte's other values are `page`'s.
-pub const CACHES: usize = 254;
+/// Number of the first user cache.
+pub const FIRST_USER: usize = COUNT + 1;
+/// Numbers below this have per-CPU buckets; number 0 is no cache.
+pub const BUCKETED: usize = 253;
+/// Class-map value of the pages, but for the first, of a slab of a cache without buckets.
+pub const SLAB_TAIL: u8 = 253;
+/// Class-map value of the first page of such a slab.
+pub const SLAB_HEAD: u8 = 254;
+/// The first number of a cache without buckets: no class-map value is a number of these.
+pub const UNBUCKETED: usize = 256;
+/// Word of a slab's header that holds the number of its cache, if that is one without buckets.
+pub const NUMBER_WORD: usize = HEADER_WORDS;
 /// Largest object of a cache, bytes: one to a slab.
 pub const MAX_OBJECT: usize = MAX_PAGES * PAGE;
 /// Smallest object, bytes: smaller ones are rounded up, as a slab's bitmap has room for no more of them.
 pub const MIN_OBJECT: usize = 16;
-/// Words of a slab's header, before its bitmap.
-pub const HEADER_WORDS: usize = 4;
+/// Words of a slab's header, before its bitmap; a cache without buckets has one more, for its number.
+const HEADER_WORDS: usize = 4;
 /// Objects moved at a time at most.
 pub const MAX_BATCH: usize = 64;
-/// Objects that one CPU keeps of a cache that a program made, at most.
-pub const MADE_CPU: usize = 128;
+/// Objects that one CPU holds of a user cache, at most.
+pub const MAX_USER_BUCKET: usize = 128;
 
 /// Pages of a slab at most.
-const MAX_PAGES: usize = 32;
-/// Objects that one CPU keeps of a size class of malloc's at most (UMA's largest bucket holds 254).
-const MALLOC_CPU: usize = 256;
-/// Bytes that one CPU keeps of a cache at most, if that is more than a few objects.
+pub(crate) const MAX_PAGES: usize = 32;
+/// Objects that one CPU holds of a size class of malloc's at most (UMA's largest bucket holds 254).
+const MAX_MALLOC_BUCKET: usize = 256;
+/// Bytes that one CPU holds of a cache at most, if that is more than a few objects.
 const MAX_CPU_BYTES: usize = 64 << 10;
-/// Objects that one CPU may keep of any cache.
+/// Objects that one CPU may hold of any cache.
 const FEW: usize = 4;
 /// How much smaller than its largest a bucket is at the start.
 const START_SHARE: usize = 4;
@@ -41,7 +58,7 @@ const MIN_SHARE: usize = 16;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Geometry {
     /// Number of the cache.
-    pub class: u8,
+    pub number: u32,
     /// Pages of a slab.
     pub pages: u8,
     /// Objects moved at a time at most.
@@ -69,16 +86,16 @@ pub const MALLOC: [Geometry; COUNT + 1] = {
 
 impl Geometry {
     /// No cache.
-    pub const NONE: Self = Self { class: 0, pages: 0, batch: 0, objects: 0, bucket: [0; 3], size: 0, reciprocal: 0 };
+    pub const NONE: Self = Self { number: 0, pages: 0, batch: 0, objects: 0, bucket: [0; 3], size: 0, reciprocal: 0 };
 
-    /// That of cache `class`, with objects of `size` bytes ([`MIN_OBJECT`] to [`MAX_OBJECT`]).
-    pub const fn new(class: usize, size: usize) -> Self {
-        let pages = slab_pages(size);
-        let most = clamp(MAX_CPU_BYTES / size, FEW, if class <= COUNT { MALLOC_CPU } else { MADE_CPU });
+    /// That of cache `number`, with objects of `size` bytes ([`MIN_OBJECT`] to [`MAX_OBJECT`]).
+    pub const fn new(number: usize, size: usize) -> Self {
+        let pages = slab_pages(size, header_words(number));
+        let most = clamp(MAX_CPU_BYTES / size, FEW, if number <= COUNT { MAX_MALLOC_BUCKET } else { MAX_USER_BUCKET });
         let least = clamp(most / MIN_SHARE, 2, most);
         let start = clamp(most / START_SHARE, least, most);
         Self {
-            class: class as u8,
+            number: number as u32,
             pages: pages as u8,
             batch: clamp(most / 2, 2, MAX_BATCH) as u8,
             objects: (pages * PAGE / size) as u16,
@@ -86,6 +103,24 @@ impl Geometry {
             size: size as u32,
             reciprocal: (1u64 << 40).div_ceil(size as u64),
         }
+    }
+
+    /// Class-map value of the first page of its slabs.
+    #[inline]
+    pub const fn class(&self) -> u8 {
+        class_of_number(self.number as usize) as u8
+    }
+
+    /// Whether its slabs have their cache's number in their headers.
+    #[inline]
+    pub const fn is_numbered(&self) -> bool {
+        self.number as usize >= UNBUCKETED
+    }
+
+    /// Words of a slab's header: the bitmap begins after them.
+    #[inline]
+    pub const fn header_words(&self) -> usize {
+        header_words(self.number as usize)
     }
 
     /// Which object of its slab the byte at `offset` belongs to, and how far into it.
@@ -96,30 +131,40 @@ impl Geometry {
         (index, offset - index * self.size as usize)
     }
 
-    /// Whether an object of a slab of this geometry begins at `addr`: no load, no division. Slabs begin at a multiple of
-    /// the power of two above their length.
+    /// Whether an object of a slab of this geometry begins at `addr`: no load, no division. Slabs begin at a multiple
+    /// of the power of two above their length.
     #[inline]
     pub fn begins_object(&self, addr: usize) -> bool {
         let offset = addr & (usize::from(self.pages).next_power_of_two() * PAGE - 1);
-        // The quotient, and 40 bits of fraction: less than one step of the reciprocal where nothing is left over (Lemire,
-        // Kaser, Kurz: Faster remainder by direct computation, 2019).
+        // The quotient, and 40 bits of fraction: less than one step of the reciprocal where nothing is left over
+        // (Lemire, Kaser, Kurz: Faster remainder by direct computation, 2019).
         let product = offset as u64 * self.reciprocal;
         product & ((1 << 40) - 1) < self.reciprocal && product >> 40 < u64::from(self.objects)
     }
 }
 
-/// Objects of `class` that a CPU's slab has slots for.
-pub const fn slots(class: usize) -> usize {
-    if class <= COUNT { MALLOC[class].bucket[2] as usize } else { MADE_CPU }
+/// Objects of cache `number` that a CPU's slab has slots for.
+pub const fn slots(number: usize) -> usize {
+    if number <= COUNT { MALLOC[number].bucket[2] as usize } else { MAX_USER_BUCKET }
 }
 
-const fn slab_pages(size: usize) -> usize {
+/// Class-map value of the first page of the slabs of cache `number`; the bucket that CPUs have for it.
+#[inline]
+pub const fn class_of_number(number: usize) -> usize {
+    if number < BUCKETED { number } else { SLAB_HEAD as usize }
+}
+
+const fn header_words(number: usize) -> usize {
+    if number < BUCKETED { HEADER_WORDS } else { NUMBER_WORD + 1 }
+}
+
+const fn slab_pages(size: usize, header_words: usize) -> usize {
     let objects_wanted = if size <= 4096 { 8 } else { (PAGE * 8) / size };
     let mut pages = if size <= 1024 { 4 } else { 1 };
     let mut best = 0;
     let mut best_waste = usize::MAX;
     while pages <= MAX_PAGES {
-        let bits = (pages * DESC_WORDS - HEADER_WORDS) * 32;
+        let bits = (pages * DESC_WORDS - header_words) * 32;
         let objects = pages * PAGE / size;
         if objects >= objects_wanted && objects >= 1 && objects <= bits {
             let waste = (pages * PAGE - objects * size) * 1024 / (pages * PAGE);
@@ -165,14 +210,14 @@ impl Shape {
     /// What it holds.
     #[inline]
     pub fn get(&self) -> Geometry {
-        let [a, reciprocal, c] = [&self.0[0], &self.0[1], &self.0[2]].map(|word| word.load(Relaxed));
+        let [a, b, c] = [&self.0[0], &self.0[1], &self.0[2]].map(|word| word.load(Relaxed));
         Geometry {
             size: a as u32,
-            objects: (a >> 32) as u16,
-            class: (a >> 48) as u8,
-            pages: (a >> 56) as u8,
-            reciprocal,
+            number: (a >> 32) as u32,
+            objects: b as u16,
+            reciprocal: b >> 16,
             batch: c as u8,
+            pages: (c >> 8) as u8,
             bucket: [(c >> 16) as u16, (c >> 32) as u16, (c >> 48) as u16],
         }
     }
@@ -181,9 +226,10 @@ impl Shape {
 const fn pack(g: Geometry) -> [u64; 3] {
     let [least, start, most] = g.bucket;
     [
-        g.size as u64 | (g.objects as u64) << 32 | (g.class as u64) << 48 | (g.pages as u64) << 56,
-        g.reciprocal,
-        g.batch as u64 | (least as u64) << 16 | (start as u64) << 32 | (most as u64) << 48,
+        g.size as u64 | (g.number as u64) << 32,
+        // The reciprocal of the least size has 37 bits.
+        g.objects as u64 | g.reciprocal << 16,
+        g.batch as u64 | (g.pages as u64) << 8 | (least as u64) << 16 | (start as u64) << 32 | (most as u64) << 48,
     ]
 }
 
@@ -192,8 +238,10 @@ mod tests {
     use super::*;
 
     fn all() -> impl Iterator<Item = Geometry> {
-        let made = (MIN_OBJECT..=4096).step_by(8).chain((4096..=MAX_OBJECT).step_by(1000)).chain([MAX_OBJECT]);
-        MALLOC.into_iter().skip(1).chain(made.map(|size| Geometry::new(FIRST_MADE, size)))
+        let sizes = (MIN_OBJECT..=4096).step_by(8).chain((4096..=MAX_OBJECT).step_by(1000)).chain([MAX_OBJECT]);
+        let numbers = [FIRST_USER, UNBUCKETED, u32::MAX as usize];
+        let user = sizes.flat_map(move |size| numbers.map(|number| Geometry::new(number, size)));
+        MALLOC.into_iter().skip(1).chain(user)
     }
 
     #[test]
@@ -201,9 +249,9 @@ mod tests {
         for g in all() {
             let (pages, objects) = (g.pages as usize, g.objects as usize);
             assert!((1..=MAX_PAGES).contains(&pages) && objects >= 1, "{g:?}");
-            assert!(objects <= (pages * DESC_WORDS - HEADER_WORDS) * 32, "{g:?}");
+            assert!(objects <= (pages * DESC_WORDS - g.header_words()) * 32, "{g:?}");
             let waste = pages * PAGE - objects * g.size as usize;
-            let allowed = if usize::from(g.class) <= COUNT || g.size <= 4096 { 16 } else { 4 };
+            let allowed = if g.number as usize <= COUNT || g.size <= 4096 { 16 } else { 4 };
             assert!(waste * allowed <= pages * PAGE, "{g:?} wastes {waste}");
         }
     }
@@ -225,7 +273,7 @@ mod tests {
         for g in all() {
             let [least, start, most] = g.bucket;
             assert!(2 <= least && least <= start && start <= most, "{g:?}");
-            assert!(usize::from(most) <= slots(g.class.into()) && u16::from(g.batch) * 2 <= most.max(4), "{g:?}");
+            assert!(usize::from(most) <= slots(g.number as usize) && u16::from(g.batch) * 2 <= most.max(4), "{g:?}");
             assert_eq!(Shape::new(g).get(), g);
         }
     }

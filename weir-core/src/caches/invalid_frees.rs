@@ -1,17 +1,17 @@
 //! What a batch of freed objects is checked for as it leaves a CPU's bucket for the depot: that each is an object, from
 //! its beginning, and that no two are the same.
 //!
-//! A push compares an object with the bucket's top alone, and a slab's bitmap tells only what came back to the slab. What
-//! was freed, after others, a second time, or a pointer into an object, would be handed out from the depot: one block to
-//! two owners. The fast path pays nothing for this check, and finds what has left the bucket: blocks that were popped
-//! again at once never came here. Two batches are not compared with each other, and of a cache with much traffic only some
-//! are looked at.
+//! A push compares an object with the bucket's top alone, and a slab's bitmap tells only what came back to the slab.
+//! What was freed, after others, a second time, or a pointer into an object, would be handed out from the depot: one
+//! block to two owners. The fast path pays nothing for this check, and finds what has left the bucket: blocks that were
+//! popped again at once never came here. Two batches are not compared with each other, and of a cache with much traffic
+//! only some are looked at.
 
 use crate::base::invalid_free::InvalidFree;
 use crate::caches::geometry::{Geometry, MAX_BATCH};
 
-/// Bits of the filter, of which a batch sets 64 at most: if its objects lie at random, about two of them find theirs set by
-/// another, and are compared with all before them; objects in a row find none.
+/// Bits of the filter, of which a batch sets 64 at most: if its objects lie at random, about two of them find theirs
+/// set by another, and are compared with all before them; objects in a row find none.
 const MARKS: usize = 1024;
 /// Objects are told apart by the upper bits of a product (the golden ratio times 2^64, odd: Fibonacci hashing).
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
@@ -27,7 +27,8 @@ pub(crate) fn is_due(before: u32) -> bool {
     before < ALL || before.is_multiple_of(SAMPLE)
 }
 
-/// Keeps of a batch what may go to the depot, in its order, and calls `wrong` for each of the rest; returns how many stay.
+/// Keeps of a batch what may go to the depot, in its order, and calls `wrong` for each of the rest; returns how many
+/// stay.
 ///
 /// Not inlined: its stack is given back before the depot's turn.
 #[inline(never)]

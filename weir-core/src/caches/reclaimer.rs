@@ -1,4 +1,4 @@
-//! What reclaim asks of object caches.
+//! What each goal of reclaim takes from object caches.
 //!
 //! | goal | depots | CPUs' buckets | ceilings |
 //! |---|---|---|---|
@@ -9,13 +9,13 @@
 //! | an allocation short of memory | to nothing, until it is served | | |
 
 use super::Caches;
-use super::slab::Pass;
+use super::slab_lists::Pass;
 use super::trim::Age;
 use crate::platform::{Platform, rank};
 use crate::reclaim::{Figures, Goal, Kind, Reclaimable, Reclaimed, Step, Usage};
 
-/// Bucket shells (528 bytes each) that pressure leaves for depots to go on with: at the severe level no memory is taken for
-/// others. They are for 8,192 objects, a ninth of what all depots of malloc's classes hold at most.
+/// Bucket shells (528 bytes each) that pressure leaves for depots to go on with: at the severe level no memory is taken
+/// for others. They are for 8,192 objects, a ninth of what all depots of malloc's classes hold at most.
 const SHELLS_UNDER_PRESSURE: usize = 128;
 
 impl<P: Platform> Caches<P> {
@@ -29,6 +29,10 @@ impl<P: Platform> Caches<P> {
 }
 
 impl<P: Platform> Reclaimable for Caches<P> {
+    fn steps(&self) -> &'static [Step] {
+        &[Step::Buckets, Step::StaleCaches, Step::WarmCaches, Step::SlabPages, Step::Metadata]
+    }
+
     fn count(&self, goal: &Goal) -> usize {
         self.surplus(goal)
     }
@@ -57,8 +61,7 @@ impl<P: Platform> Reclaimable for Caches<P> {
     }
 
     fn end_window(&self) {
-        for class in self.reclaimable().from(0) {
-            let cache = &self.table[class];
+        for cache in self.reclaimable().map(|number| self.table.get(number)) {
             cache.tuning.end_window();
             cache.domains().for_each(|domain| domain.depot.lock(&self.pages.platform).points.end_window());
         }
@@ -67,10 +70,10 @@ impl<P: Platform> Reclaimable for Caches<P> {
     fn freeze(&self, rank: u32) {
         let p = &self.pages.platform;
         match rank {
-            rank::CACHE_TABLE => self.making.acquire(p),
+            rank::CACHE_TABLE => self.table.freeze(p),
             rank::CACHE_WINDOWS => self.idle.acquire(p),
-            rank::DEPOT => self.known().for_each(|c| c.domains().for_each(|d| d.depot.acquire(p))),
-            rank::SLABS => self.known().for_each(|c| c.domains().for_each(|d| d.slabs.acquire(p))),
+            rank::DEPOT => self.table.iter().for_each(|c| c.domains().for_each(|d| d.depot.acquire(p))),
+            rank::SLABS => self.table.iter().for_each(|c| c.domains().for_each(|d| d.slabs.acquire(p))),
             rank::SHELLS => self.stash.acquire(p),
             _ => self.cpu.freeze(p, rank),
         }
@@ -78,14 +81,14 @@ impl<P: Platform> Reclaimable for Caches<P> {
 
     unsafe fn thaw(&self, rank: u32) {
         let p = &self.pages.platform;
-        // SAFETY: `freeze` of this rank took these locks and made no guards; the caches and their domains are the same, as
-        // none comes while the table's lock is held.
+        // SAFETY: `freeze` of this rank took these locks and made no guards; the caches and their domains are the same,
+        // as none comes while the table's lock is held.
         unsafe {
             match rank {
-                rank::CACHE_TABLE => self.making.release(p),
+                rank::CACHE_TABLE => self.table.thaw(p),
                 rank::CACHE_WINDOWS => self.idle.release(p),
-                rank::DEPOT => self.known().for_each(|c| c.domains().for_each(|d| d.depot.release(p))),
-                rank::SLABS => self.known().for_each(|c| c.domains().for_each(|d| d.slabs.release(p))),
+                rank::DEPOT => self.table.iter().for_each(|c| c.domains().for_each(|d| d.depot.release(p))),
+                rank::SLABS => self.table.iter().for_each(|c| c.domains().for_each(|d| d.slabs.release(p))),
                 rank::SHELLS => self.stash.release(p),
                 _ => self.cpu.thaw(p, rank),
             }

@@ -1,4 +1,4 @@
-//! The way of shells between depots, the stash and the system.
+//! How shells move between depots, the stash and the system.
 
 use crate::base::run::Run;
 use crate::base::units::PAGE;
@@ -18,17 +18,18 @@ const SUPPLY: usize = 2;
 const RUNS: usize = GROUP / CHUNK / 2;
 
 impl<P: Platform> Caches<P> {
-    /// Finds shells for a depot that has none, but none that would take memory while that is too short for buckets to grow
-    /// (UMA's last measure). `false`: there is none.
+    /// Finds shells for a depot that has none; only such as have memory behind them while memory is too short for
+    /// buckets to grow in number (UMA's last measure). `false`: there is none.
     pub(crate) fn supply_shells(&self, depot: &Lock<Depot, { rank::DEPOT }>) -> bool {
         let mut found = Shells::new();
         let may_grow = !self.are_shells_stopped();
         self.take_shells(&mut found, may_grow);
         if found.is_empty() && may_grow && self.shells.ready() {
             match self.pages.platform.map_metadata(GROUP, GROUP) {
-                // SAFETY: mapped just now.
-                Some(group) => unsafe { self.stash.lock(&self.pages.platform).add(group) },
-                None => self.shells.refused(),
+                // SAFETY: mapped just now, zero, of a group's length and alignment, with an address that no other
+                // thread has; it is never unmapped.
+                Ok(group) => unsafe { self.stash.lock(&self.pages.platform).add(group) },
+                Err(_) => self.shells.refused(),
             }
             self.take_shells(&mut found, may_grow);
         }

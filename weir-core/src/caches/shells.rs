@@ -1,12 +1,12 @@
-//! Shells: the memory that buckets are made of, and where those wait that no depot has.
+//! Shells: the memory that buckets are made of, and the stash of those that no depot has.
 //!
-//! Shells are of one size, so that those of one cache serve the others. They lie in *chunks* of four pages, and 64 chunks in
-//! a *group* of 1 MiB, which says in the place of its first shell which of its shells are free. A depot that shrinks gives
-//! its spare shells back here; chunks none of whose shells is taken go back to the system, as far as there are more than
-//! the last window's peak wanted. What stays is the page that a group's header is on: a 256th.
+//! Shells are of one size, so that those of one cache serve the others. They lie in *chunks* of four pages, and 64
+//! chunks in a *group* of 1 MiB, which says in the place of its first shell which of its shells are free. A depot that
+//! shrinks gives its spare shells back here; chunks none of whose shells is taken go back to the system, as far as
+//! there are more than the last window's peak wanted. What stays is the page that a group's header is on: a 256th.
 //!
-//! A chunk on its way to the system is isolated as a pageblock is ([`crate::pages::report`]): its shells are not free until the
-//! release is over. A batch lock of the balancer's is held meanwhile.
+//! A chunk on its way to the system is isolated as a pageblock is ([`crate::pages::report`]): its shells are not free
+//! until the release is over. A batch lock of the balancer's is held meanwhile.
 
 use core::ptr::null_mut;
 
@@ -71,21 +71,26 @@ impl Shells {
         if shell.is_null() {
             return None;
         }
-        // SAFETY: shells on the list are valid and this list's alone.
+        // SAFETY: the shell is on this list, so it is mapped for good and on no other list.
         self.head = unsafe { (*shell).next };
         Some(shell)
     }
 
-    pub(crate) fn push(&mut self, shell: *mut Bucket) {
-        // SAFETY: the caller gives a valid shell up.
+    /// Puts a shell first.
+    ///
+    /// # Safety
+    /// It is a shell of a group, which is never unmapped, and is on no list.
+    pub(crate) unsafe fn push(&mut self, shell: *mut Bucket) {
+        // SAFETY: the shell is mapped and on no list, says the caller, so nothing else reads or writes it now.
         unsafe { (*shell).next = self.head };
         self.head = shell;
     }
 
-    /// Takes all of `other`'s.
+    /// Moves all shells of `other` here.
     pub(crate) fn append(&mut self, other: &mut Self) {
         while let Some(shell) = other.pop() {
-            self.push(shell);
+            // SAFETY: it is a shell, as it came from a list of shells, and `pop` took it off that list.
+            unsafe { self.push(shell) };
         }
     }
 }
@@ -145,7 +150,8 @@ impl Stash {
 
     /// The groups, in order.
     fn groups(&self) -> impl Iterator<Item = *mut Header> + use<> {
-        // SAFETY: groups are there for good.
+        // SAFETY: groups are never unmapped, and their headers are read and written under the stash's lock alone, which
+        // whoever has a reference to the stash holds.
         core::iter::successors((!self.first.is_null()).then_some(self.first), |&group| unsafe {
             let next = (*group).next;
             (!next.is_null()).then_some(next)
@@ -155,20 +161,22 @@ impl Stash {
     /// The address of the group that came after the one at `group`, or of the first.
     pub(crate) fn group_after(&self, group: Option<usize>) -> Option<usize> {
         let next = match group {
-            // SAFETY: groups are there for good, and their links are written under the stash's lock alone.
+            // SAFETY: the address of a group, which this returned before: groups are never unmapped, and their links are
+            // read and written under the stash's lock, which the caller holds.
             Some(group) => unsafe { (*(group as *const Header)).next },
             None => self.first,
         };
         (!next.is_null()).then_some(next as usize)
     }
 
-    /// Takes the group of zero bytes at `group` in.
+    /// Adds the group at `group`.
     ///
     /// # Safety
-    /// It is [`GROUP`] bytes, aligned to as many, fresh, and nobody else's.
+    /// It is [`GROUP`] zero bytes, aligned to as many, that nothing else uses and that are never unmapped.
     pub unsafe fn add(&mut self, group: usize) {
         let group = group as *mut Header;
-        // SAFETY: as the caller promises.
+        // SAFETY: the caller gives a whole group that nothing else uses, and its first bytes are room for a header, for
+        // which zeros are a value; `last`, if there is one, is a group's header too.
         unsafe {
             ((*group).some, (*group).released) = (u64::MAX, u64::MAX);
             (0..CHUNKS).for_each(|i| (*group).free[i] = all(i));
@@ -178,11 +186,12 @@ impl Stash {
         self.free += CHUNKS * SHELLS - 1;
     }
 
-    /// Moves a free shell to `list`; one with memory behind it unless it `may_grow`. `None`: there is none. Else whether it
-    /// is the first of its chunk, behind which there was no memory.
+    /// Moves a free shell to `list`; one with memory behind it unless it `may_grow`. `None`: there is none. Else
+    /// whether it is the first of its chunk, behind which there was no memory.
     pub fn take(&mut self, list: &mut Shells, may_grow: bool) -> Option<bool> {
         let (group, chunk) = self.find(may_grow)?;
-        // SAFETY: groups are valid, and reached under the stash's lock alone.
+        // SAFETY: `find` returns a group of this stash: mapped for good, and its header is used under the stash's lock
+        // alone, of which `&mut self` is the proof; no other reference to it is alive.
         let header = unsafe { &mut *group };
         let shell = header.free[chunk].trailing_zeros() as usize;
         header.free[chunk] &= !(1 << shell);
@@ -191,21 +200,23 @@ impl Stash {
         }
         let fresh = header.released >> chunk & 1 == 1;
         header.released &= !(1 << chunk);
-        list.push((group as usize + chunk * CHUNK + shell * size_of::<Bucket>()) as *mut Bucket);
+        // SAFETY: the place is inside the group, has room for a shell, and its bit said that it is free: on no list.
+        unsafe { list.push((group as usize + chunk * CHUNK + shell * size_of::<Bucket>()) as *mut Bucket) };
         (self.free, self.used) = (self.free - 1, self.used + 1);
         self.peak.note(self.used);
         Some(fresh)
     }
 
-    /// The first group from the current one on, which it is then, with a chunk to take a shell from; one with memory behind
-    /// it if that group has one.
+    /// The first group from the current one on, which it is then, with a chunk to take a shell from; one with memory
+    /// behind it if that group has one.
     fn find(&mut self, may_grow: bool) -> Option<(*mut Header, usize)> {
         if self.free == 0 {
             return None;
         }
         let begin = self.current;
         loop {
-            // SAFETY: as in `take`; there is a group where a shell is free.
+            // SAFETY: a shell is free, so there is a group and `current` is one: mapped for good, and its header is
+            // used under the stash's lock alone, of which `&mut self` is the proof.
             let header = unsafe { &*self.current };
             let backed = header.some & !header.released;
             let chunks = if backed == 0 && may_grow { header.some } else { backed };
@@ -225,7 +236,9 @@ impl Stash {
             let Some(shell) = list.pop() else { return };
             let (group, offset) = ((shell as usize & !(GROUP - 1)) as *mut Header, shell as usize % GROUP);
             let (chunk, shell) = (offset / CHUNK, offset % CHUNK / size_of::<Bucket>());
-            // SAFETY: a shell's group begins at the multiple of a group's size below it; as in `take`.
+            // SAFETY: shells come from groups, and a group begins at the multiple of its size below each of them: so
+            // this is a group's header, mapped for good and used under the stash's lock alone, of which `&mut self` is
+            // the proof.
             let group = unsafe { &mut *group };
             debug_assert!(group.free[chunk] >> shell & 1 == 0, "a shell given twice");
             group.free[chunk] |= 1 << shell;
@@ -239,20 +252,23 @@ impl Stash {
         self.peak.roll(self.used) - self.used
     }
 
-    /// Isolates the free chunks of the next group after `after` that has some with memory behind them, but for those that
-    /// hold the first `keep` shells, which are counted down. Shells are taken from the first groups from now on.
+    /// Isolates the free chunks of the next group after `after` that has some with memory behind them, but for those
+    /// that hold the first `keep` shells, which are counted down. Shells are taken from the first groups from now on.
     pub fn isolate(&mut self, after: Option<Chunks>, keep: &mut usize) -> Option<Chunks> {
         self.current = self.first;
-        // SAFETY: groups are valid, and reached under the stash's lock alone.
+        // SAFETY: isolated chunks are of a group of this stash, mapped for good; its header is used under the stash's
+        // lock alone, of which `&mut self` is the proof.
         let next = after.map(|chunks| unsafe { (*chunks.group).next });
         let from = next.unwrap_or(self.first);
         let mut groups = core::iter::successors((!from.is_null()).then_some(from), |&group| {
-            // SAFETY: as above.
+            // SAFETY: `group` was reached from a group of this stash, so it is one: mapped for good, its header used
+            // under the stash's lock alone, and no reference to it is alive while the walk reads the link.
             let next = unsafe { (*group).next };
             (!next.is_null()).then_some(next)
         });
         groups.find_map(|group| {
-            // SAFETY: as above.
+            // SAFETY: the walk yields groups of this stash, each once: mapped for good, and their headers used under
+            // the stash's lock alone; the reference ends before the walk goes on.
             let header = unsafe { &mut *group };
             let mut set = 0;
             for i in 0..CHUNKS {
@@ -274,7 +290,8 @@ impl Stash {
 
     /// Returns isolated chunks, with no memory behind them if they are `released`.
     pub fn put_back(&mut self, chunks: Chunks, released: bool) {
-        // SAFETY: as in `isolate`.
+        // SAFETY: isolated chunks are of a group of this stash, mapped for good; its header is used under the stash's
+        // lock alone, of which `&mut self` is the proof, and no other reference to it is alive.
         let header = unsafe { &mut *chunks.group };
         for i in (0..CHUNKS).filter(|i| chunks.set >> i & 1 == 1) {
             header.free[i] = all(i);
@@ -288,7 +305,8 @@ impl Stash {
     pub(crate) fn audit(&self) -> Option<usize> {
         let (mut free, mut shells) = (0, 0);
         for group in self.groups() {
-            // SAFETY: as in `isolate`.
+            // SAFETY: the walk yields groups of this stash: mapped for good, and their headers written only through
+            // `&mut` of the stash, which `&self` excludes.
             let header = unsafe { &*group };
             for i in 0..CHUNKS {
                 let is_some = header.some >> i & 1 == 1;

@@ -1,92 +1,20 @@
 //! Slabs: runs of pages cut into equal objects, with a header and a bitmap out of line.
 //!
-//! The descriptors of a slab's pages hold, from the first page's on: the next and previous slab of the list, the
-//! count of free objects with class, list and last look, the mask of pages that are reported, and the bitmap (1: free).
+//! The descriptors of a slab's pages hold, from the first page's on: the next and previous slab of the list, the count
+//! of free objects with class, list and last look, the mask of pages that are reported, the number of the cache if that
+//! has no buckets, and the bitmap (1: free). Which slab serves next, [`super::slab_lists`] says.
 
 pub(crate) mod audit;
 pub(crate) mod usage;
 
-use crate::base::backing::Backing;
-use crate::base::invalid_free::InvalidFree;
-use crate::base::units::{NONE, PAGE, PAGE_SHIFT};
-use crate::caches::geometry::{Geometry, HEADER_WORDS};
+use core::sync::atomic::{
+    Ordering::{Acquire, Relaxed},
+    fence,
+};
+
+use crate::base::units::{PAGE, PAGE_SHIFT};
+use crate::caches::geometry::{Geometry, MAX_PAGES, NUMBER_WORD, SLAB_HEAD, SLAB_TAIL};
 use crate::pages::window::Window;
-use crate::pages::zone::Gone;
-use crate::platform::lock::Lock;
-use crate::platform::rank;
-use crate::policy::refault::{Again, Recent};
-
-/// Steps of fullness told apart among partial slabs; step 0 is the fullest.
-const FILLS: usize = 4;
-/// What the last look at a slab's free pages came to, in the order in which allocation prefers slabs of one fullness
-/// (those whose pages are there first). There is a list for each step of fullness and each of these, so that a report
-/// finds what it has not seen yet without a walk past what it has.
-///
-/// Free pages were kept for the sake of the huge page behind them; a pass that comes back to them moves those it keeps
-/// again from one of these two to the other.
-const HELD: [u32; 2] = [0, 1];
-/// Objects came back since.
-const NEW: u32 = 2;
-/// Nothing was left to report.
-const DONE: u32 = 3;
-const LOOKS: usize = 4;
-/// The list of the slabs with no object in use: taken from last, and given back to the zone from here.
-const EMPTY: u32 = (FILLS * LOOKS) as u32;
-/// The list of a slab with no free object: none.
-const UNLISTED: u32 = EMPTY + 1;
-/// Slabs looked at for a report under one hold of the lock.
-const LOOKS_AT_A_TIME: usize = 64;
-
-/// A class's slabs behind their lock.
-pub type Slabs = Lock<SlabLists, { rank::SLABS }>;
-
-/// The slabs of one cache that have free objects.
-pub struct SlabLists {
-    heads: [u32; FILLS * LOOKS + 1],
-    /// Which of [`HELD`] takes what is kept now; what a pass comes back to is on the other.
-    held: usize,
-    /// Slabs there are.
-    pub slabs: usize,
-    /// Free objects in them.
-    pub free: usize,
-    /// Slabs with no object in use.
-    pub empty: usize,
-    /// Pages of its slabs that are reported.
-    pub(crate) reported: usize,
-    /// Objects isolated for a report: neither free nor in use.
-    pub(crate) isolated: usize,
-    /// Whether an object came back since the last look at the slabs' pages, and whether that was a window ago.
-    changed: Changed,
-    /// Pages of its slabs that were reported lately.
-    recent: Recent,
-    again: Again,
-}
-
-/// How long ago objects came back to a class's slabs.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Changed {
-    No,
-    ThisWindow,
-    LastWindow,
-}
-
-/// Which slabs a pass over free pages looks at.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pass {
-    /// Those to which objects came back, a window ago at least.
-    Changed,
-    /// Those whose free pages were kept for the sake of a huge page.
-    Held,
-    /// All that have some to give.
-    All,
-}
-
-/// A view of one slab's descriptor.
-#[derive(Clone, Copy)]
-struct Slab<'a> {
-    window: &'a Window,
-    page: u32,
-}
 
 /// An empty slab on its way back to the zone.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -106,57 +34,64 @@ pub struct Isolated {
     pub pages: u32,
 }
 
+/// A view of one slab's header and bitmap.
+#[derive(Clone, Copy)]
+pub(super) struct Slab<'a> {
+    pub(super) window: &'a Window,
+    /// Its first page.
+    pub(super) page: u32,
+}
+
 impl<'a> Slab<'a> {
-    fn of(window: &'a Window, g: &Geometry, page: u32) -> Self {
-        // The zone hands slabs out aligned to the power of two above their length.
+    pub(super) fn of(window: &'a Window, g: &Geometry, page: u32) -> Self {
+        // Slabs are aligned to the power of two above their length.
         let align = u32::from(g.pages).next_power_of_two();
         Self { window, page: page & !(align - 1) }
     }
 
-    fn word(&self, i: usize) -> *mut u32 {
-        self.window.desc(self.page).wrapping_add(i)
+    pub(super) fn get(&self, i: usize) -> u32 {
+        self.window.word(self.page, i).load(Relaxed)
     }
 
-    fn get(&self, i: usize) -> u32 {
-        // SAFETY: words of the descriptors of this slab's own pages, guarded by the class's slab lock.
-        unsafe { *self.word(i) }
+    pub(super) fn set(&self, i: usize, value: u32) {
+        self.window.word(self.page, i).store(value, Relaxed)
     }
 
-    fn set(&self, i: usize, value: u32) {
-        // SAFETY: as in `get`.
-        unsafe { *self.word(i) = value }
-    }
-
-    fn free(&self) -> u32 {
+    pub(super) fn free(&self) -> u32 {
         self.get(2) & 0xffff
     }
-    fn class(&self) -> u32 {
-        self.get(2) >> 16 & 0xff
+    pub(super) fn class(&self) -> u32 {
+        class_in(self.get(2))
     }
-    fn list(&self) -> u32 {
+    /// Whether its header says that it is a slab of the cache with this geometry. One that has just been emptied is of
+    /// none: its header is cleared before its pages are.
+    pub(super) fn is_of(&self, g: &Geometry) -> bool {
+        self.class() == u32::from(g.class()) && (!g.is_numbered() || self.get(NUMBER_WORD) == g.number)
+    }
+    pub(super) fn list(&self) -> u32 {
         self.get(2) >> 24 & 0x1f
     }
     /// What the last look at its pages came to.
-    fn look(&self) -> u32 {
+    pub(super) fn look(&self) -> u32 {
         self.get(2) >> 29 & 3
     }
-    fn set_state(&self, free: u32, class: u8, list: u32, look: u32) {
+    pub(super) fn set_state(&self, free: u32, class: u8, list: u32, look: u32) {
         self.set(2, free | (class as u32) << 16 | list << 24 | look << 29);
     }
-    fn reported(&self) -> u32 {
+    pub(super) fn reported(&self) -> u32 {
         self.get(3)
     }
-    fn addr(&self) -> usize {
+    pub(super) fn addr(&self) -> usize {
         self.window.addr_of(self.page)
     }
 
     /// Bit i: page i of the slab is covered by free objects alone.
-    fn free_pages(&self, g: &Geometry) -> u32 {
+    pub(super) fn free_pages(&self, g: &Geometry) -> u32 {
         let (size, pages) = (g.size as usize, usize::from(g.pages));
         let mut used = 0u32;
         for word in 0..usize::from(g.objects).div_ceil(32) {
             let n = (usize::from(g.objects) - word * 32).min(32);
-            let mut taken = !self.get(HEADER_WORDS + word) & (u32::MAX >> (32 - n));
+            let mut taken = !self.get(g.header_words() + word) & (u32::MAX >> (32 - n));
             while taken != 0 {
                 let object = word * 32 + taken.trailing_zeros() as usize;
                 taken &= taken - 1;
@@ -167,329 +102,49 @@ impl<'a> Slab<'a> {
     }
 
     /// Calls `f` with each bitmap word and the mask of its objects that touch `pages`.
-    fn for_objects_in(&self, g: &Geometry, pages: u32, mut f: impl FnMut(usize, u32)) {
+    pub(super) fn for_objects_in(&self, g: &Geometry, pages: u32, mut f: impl FnMut(usize, u32)) {
         let size = g.size as usize;
         for word in 0..usize::from(g.objects).div_ceil(32) {
             let n = (usize::from(g.objects) - word * 32).min(32);
             let inside = |i: &usize| page_mask((word * 32 + i) * size, size) & pages != 0;
             let mask = (0..n).filter(inside).fold(0, |m, i| m | 1 << i);
             if mask != 0 {
-                f(HEADER_WORDS + word, mask);
+                f(g.header_words() + word, mask);
             }
         }
     }
 }
 
 /// Pages that the bytes from `offset` lie on.
-fn page_mask(offset: usize, len: usize) -> u32 {
+pub(super) fn page_mask(offset: usize, len: usize) -> u32 {
     let (first, last) = (offset >> PAGE_SHIFT, (offset + len - 1) >> PAGE_SHIFT);
     (u32::MAX >> (31 - (last - first))) << first
 }
 
-impl SlabLists {
-    /// No slabs.
-    #[allow(clippy::new_without_default, reason = "const, and only ever part of a static")]
-    pub const fn new() -> Self {
-        Self {
-            heads: [NONE; FILLS * LOOKS + 1],
-            held: 0,
-            slabs: 0,
-            free: 0,
-            empty: 0,
-            reported: 0,
-            isolated: 0,
-            changed: Changed::No,
-            recent: Recent::NONE,
-            again: Again::NONE,
-        }
-    }
-
-    /// Fills `out` with free objects of the fullest slabs, ascending within each; returns how many there were.
-    pub fn take(&mut self, window: &Window, g: &Geometry, out: &mut [*mut u8]) -> usize {
-        let mut n = 0;
-        while n < out.len() {
-            let Some(&page) = self.heads.iter().find(|&&h| h != NONE) else { break };
-            let slab = Slab { window, page };
-            let (got, touched) = take_from(slab, g, &mut out[n..]);
-            if touched > 0 {
-                self.reported -= touched;
-                self.again = self.again.and(self.recent.taken(touched));
-            }
-            n += got;
-            self.relist(slab, g, slab.free() - got as u32, slab.look());
-        }
-        self.free -= n;
-        n
-    }
-
-    /// The pages reported lately that were taken since the last call.
-    pub fn take_again(&mut self) -> Again {
-        core::mem::replace(&mut self.again, Again::NONE)
-    }
-
-    /// Adds the slab at `page`, fresh from the zone.
-    pub fn add(&mut self, window: &Window, g: &Geometry, page: u32) {
-        let slab = Slab { window, page };
-        let objects = usize::from(g.objects);
-        slab.set(3, 0);
-        for word in 0..objects.div_ceil(32) {
-            slab.set(HEADER_WORDS + word, u32::MAX >> (32 - (objects - word * 32).min(32)));
-        }
-        slab.set_state(0, g.class, UNLISTED, DONE);
-        self.slabs += 1;
-        self.free += objects;
-        self.relist(slab, g, objects as u32, DONE);
-    }
-
-    /// Takes `object` back. Its slab may be empty then: see [`SlabLists::take_empty`].
-    pub fn give(&mut self, window: &Window, g: &Geometry, object: *mut u8) -> Result<(), InvalidFree> {
-        let page = window.page_of(object as usize).ok_or(InvalidFree::ForeignPointer)?;
-        if window.class_of(page) != g.class {
-            return Err(InvalidFree::DoubleFree);
-        }
-        let slab = Slab::of(window, g, page);
-        if slab.class() != u32::from(g.class) {
-            // Another thread has just emptied the slab: its header is cleared before its pages are.
-            return Err(InvalidFree::DoubleFree);
-        }
-        let (index, rest) = g.object_at(object as usize - slab.addr());
-        if rest != 0 || index >= usize::from(g.objects) {
-            return Err(InvalidFree::InteriorPointer);
-        }
-        let (word, bit) = (HEADER_WORDS + index / 32, 1 << (index % 32));
-        if slab.get(word) & bit != 0 {
-            return Err(InvalidFree::DoubleFree);
-        }
-        slab.set(word, slab.get(word) | bit);
-        self.free += 1;
-        self.changed = Changed::ThisWindow;
-        self.relist(slab, g, slab.free() + 1, NEW);
-        Ok(())
-    }
-
-    /// Takes a slab with no object in use off its list, for the zone, if `keep` free objects are left without it.
-    pub fn take_empty(&mut self, window: &Window, g: &Geometry, keep: usize) -> Option<Empty> {
-        let objects = usize::from(g.objects);
-        if self.empty == 0 || self.free < objects + keep {
-            return None;
-        }
-        let slab = Slab { window, page: self.heads[EMPTY as usize] };
-        self.unlist(slab);
-        self.slabs -= 1;
-        self.free -= objects;
-        self.reported -= slab.reported().count_ones() as usize;
-        // Of no class: a second free of an object of it is found out, until its pages are somebody else's.
-        slab.set_state(0, 0, UNLISTED, DONE);
-        Some(Empty { page: slab.page, reported: slab.reported() })
-    }
-
-    /// Whether the object at `addr` is allocated, as far as its slab knows.
-    pub fn is_object(&self, window: &Window, g: &Geometry, addr: usize) -> bool {
-        let Some(page) = window.page_of(addr) else { return false };
-        let slab = Slab::of(window, g, page);
-        let (index, rest) = g.object_at(addr - slab.addr());
-        rest == 0 && index < usize::from(g.objects) && slab.get(HEADER_WORDS + index / 32) >> (index % 32) & 1 == 0
-    }
-
-    /// Begins a pass over pages inside slabs, if it has any to look at. O(1).
-    pub fn due(&mut self, pass: Pass) -> bool {
-        let before = self.changed;
-        if pass != Pass::Held {
-            let waits = before == Changed::ThisWindow && pass == Pass::Changed;
-            self.changed = if waits { Changed::LastWindow } else { Changed::No };
-        }
-        if pass == Pass::Changed {
-            return before == Changed::LastWindow;
-        }
-        if self.is_clear(HELD[self.held ^ 1]) {
-            self.held ^= 1;
-        }
-        !(self.is_clear(NEW) && self.is_clear(HELD[0]) && self.is_clear(HELD[1]))
-    }
-
-    /// Goes on with a pass over the slabs whose free pages were kept: calls `f` with the first page of each and how many
-    /// of its pages are free and not reported, and keeps them. Returns whether there is more to look at.
-    pub fn walk_held(&mut self, window: &Window, g: &Geometry, mut f: impl FnMut(u32, usize)) -> bool {
-        let look = HELD[self.held ^ 1] as usize;
-        for _ in 0..LOOKS_AT_A_TIME {
-            let heads = self.heads[look..EMPTY as usize].iter().step_by(LOOKS);
-            let Some(&page) = heads.into_iter().find(|&&head| head != NONE) else { return false };
-            let slab = Slab { window, page };
-            f(page, (slab.free_pages(g) & !slab.reported()).count_ones() as usize);
-            self.relist(slab, g, slab.free(), HELD[self.held]);
-        }
-        true
-    }
-
-    /// The kernel put memory behind the reported pages of the slab that `page` is of, if it is one of these: they wait to
-    /// be reported again, by a pass over what was kept. Returns how many pages those are.
-    pub fn refilled(&mut self, window: &Window, g: &Geometry, page: u32) -> usize {
-        let slab = Slab::of(window, g, page);
-        if window.class_of(page) != g.class || slab.class() != u32::from(g.class) {
-            return 0;
-        }
-        let pages = slab.reported().count_ones() as usize;
-        if pages > 0 {
-            slab.set(3, 0);
-            self.reported -= pages;
-            self.relist(slab, g, slab.free(), HELD[self.held]);
-        }
-        pages
-    }
-
-    /// Whether no slab is on the lists of `look`.
-    fn is_clear(&self, look: u32) -> bool {
-        self.heads[look as usize..EMPTY as usize].iter().step_by(LOOKS).all(|&head| head == NONE)
-    }
-
-    /// Isolates free backed pages inside partial slabs that have some to give, up to `out.len()` slabs: their free
-    /// objects count as taken until [`SlabLists::put_back`]. `backing(page)` says what is behind a slab; where that is
-    /// more than `split`, its pages are kept. Returns how many slabs, and whether there is more to look at.
-    ///
-    /// At most `LOOKS_AT_A_TIME` slabs are looked at, and each leaves its list: a pass comes to an end.
-    pub fn isolate(
-        &mut self,
-        window: &Window,
-        g: &Geometry,
-        out: &mut [Isolated],
-        (split, pass): (Backing, Pass),
-        mut backing: impl FnMut(u32) -> Backing,
-    ) -> (usize, bool) {
-        let looks: &[u32] = match split {
-            _ if pass == Pass::Held => &[HELD[self.held ^ 1]],
-            Backing::Small => &[NEW],
-            Backing::SparseHuge => &[NEW, HELD[self.held ^ 1]],
-            Backing::Huge => &[NEW, HELD[0], HELD[1]],
-        };
-        let (mut n, mut looked) = (0, 0);
-        for (fill, look) in (0..FILLS).flat_map(|fill| looks.iter().map(move |&look| (fill, look))) {
-            loop {
-                let page = self.heads[fill * LOOKS + look as usize];
-                if page == NONE {
-                    break;
-                }
-                if n == out.len() || looked == LOOKS_AT_A_TIME {
-                    return (n, true);
-                }
-                looked += 1;
-                let slab = Slab { window, page };
-                if backing(page) as u8 > split as u8 {
-                    self.relist(slab, g, slab.free(), HELD[self.held]);
-                } else if let Some(isolated) = self.isolate_in(slab, g) {
-                    out[n] = isolated;
-                    n += 1;
-                }
-            }
-        }
-        (n, false)
-    }
-
-    /// [`SlabLists::isolate`] in one slab, if it has pages to give.
-    fn isolate_in(&mut self, slab: Slab<'_>, g: &Geometry) -> Option<Isolated> {
-        let pages = slab.free_pages(g) & !slab.reported();
-        let mut taken = 0;
-        if pages != 0 {
-            slab.for_objects_in(g, pages, |word, mask| {
-                // An object that reaches into a page in use is free itself: it stays so only if it is isolated
-                // whole, and so no other page's objects are lost sight of.
-                taken += (slab.get(word) & mask).count_ones();
-                slab.set(word, slab.get(word) & !mask);
-            });
-            self.free -= taken as usize;
-            self.isolated += taken as usize;
-        }
-        self.relist(slab, g, slab.free() - taken, DONE);
-        (pages != 0).then_some(Isolated { page: slab.page, pages })
-    }
-
-    /// Returns isolated objects to their slab, those of their pages that are in `gone` reported. The slab may be empty
-    /// then: the objects that were in use may have come back meanwhile.
-    pub fn put_back(&mut self, window: &Window, g: &Geometry, isolated: Isolated, gone: u32, how: Gone) {
-        let slab = Slab { window, page: isolated.page };
-        let mut freed = 0;
-        slab.for_objects_in(g, isolated.pages, |word, mask| {
-            freed += (!slab.get(word) & mask).count_ones();
-            slab.set(word, slab.get(word) | mask);
-        });
-        self.isolated -= freed as usize;
-        self.reported += (gone & !slab.reported()).count_ones() as usize;
-        slab.set(3, slab.reported() | gone);
-        if gone != 0 {
-            self.recent.reported(gone.count_ones() as usize, how.at, how.calm, how.horizon);
-        }
-        self.free += freed as usize;
-        self.relist(slab, g, slab.free() + freed, DONE);
-    }
-
-    fn unlist(&mut self, slab: Slab<'_>) {
-        let list = slab.list();
-        if list == UNLISTED {
-            return;
-        }
-        self.empty -= usize::from(list == EMPTY);
-        let (next, prev) = (slab.get(0), slab.get(1));
-        if next != NONE {
-            Slab { page: next, ..slab }.set(1, prev);
-        }
-        if prev != NONE {
-            Slab { page: prev, ..slab }.set(0, next);
-        } else {
-            self.heads[list as usize] = next;
-        }
-    }
-
-    /// Records the count of free objects and moves the slab to the list that it belongs on (the empty ones' too).
-    fn relist(&mut self, slab: Slab<'_>, g: &Geometry, free: u32, look: u32) {
-        let list = match free {
-            0 => UNLISTED,
-            _ if free == u32::from(g.objects) => EMPTY,
-            _ => list_of(g, free, look),
-        };
-        if list == slab.list() {
-            return slab.set_state(free, g.class, list, look);
-        }
-        self.unlist(slab);
-        slab.set_state(free, g.class, list, look);
-        self.empty += usize::from(list == EMPTY);
-        if list != UNLISTED {
-            let head = core::mem::replace(&mut self.heads[list as usize], slab.page);
-            slab.set(0, head);
-            slab.set(1, NONE);
-            if head != NONE {
-                Slab { page: head, ..slab }.set(1, slab.page);
-            }
-        }
-    }
+/// Whether the class map says that `page` is of a slab of this geometry's cache; or, if that has no buckets, of some
+/// such.
+pub(super) fn is_slab_page(window: &Window, g: &Geometry, page: u32) -> bool {
+    let class = window.class_of(page);
+    class == g.class() || class == SLAB_TAIL && g.is_numbered()
 }
 
-/// The list of a partial slab with `free` objects.
-fn list_of(g: &Geometry, free: u32, look: u32) -> u32 {
-    let fill = free as usize * FILLS / (usize::from(g.objects) + 1);
-    (fill * LOOKS) as u32 + look
+/// The number in the header of the slab that `page` is of, which is one of a cache without buckets. `None`: it is none.
+///
+/// No lock is held: of a slab that an object in use belongs to, the header does not change. For any other pointer the
+/// answer is whatever a moment's look finds.
+pub(super) fn number_in_header(window: &Window, page: u32) -> Option<usize> {
+    let mut pages = (page.saturating_sub(MAX_PAGES as u32 - 1)..=page).rev();
+    let first =
+        pages.find(|&page| window.class_of(page) != SLAB_TAIL).filter(|&page| window.class_of(page) == SLAB_HEAD)?;
+    fence(Acquire);
+    let slab = Slab { window, page: first };
+    let (state, number) = (slab.get(2), slab.get(NUMBER_WORD));
+    (class_in(state) == u32::from(SLAB_HEAD)).then_some(number as usize)
 }
 
-/// Takes free objects out of `slab`'s bitmap, lowest first; pages they lie on are no longer reported. Returns how many
-/// objects those are, and how many pages of them were reported.
-fn take_from(slab: Slab<'_>, g: &Geometry, out: &mut [*mut u8]) -> (usize, usize) {
-    let (size, base) = (g.size as usize, slab.addr());
-    let (mut n, mut touched) = (0, 0);
-    for word in 0..usize::from(g.objects).div_ceil(32) {
-        let mut bits = slab.get(HEADER_WORDS + word);
-        while bits != 0 && n < out.len() {
-            let object = word * 32 + bits.trailing_zeros() as usize;
-            bits &= bits - 1;
-            touched |= page_mask(object * size, size);
-            out[n] = (base + object * size) as *mut u8;
-            n += 1;
-        }
-        slab.set(HEADER_WORDS + word, bits);
-        if n == out.len() {
-            break;
-        }
-    }
-    let again = slab.reported() & touched;
-    slab.set(3, slab.reported() & !touched);
-    (n, again.count_ones() as usize)
+/// The class in the state word of a header.
+fn class_in(state: u32) -> u32 {
+    state >> 16 & 0xff
 }
 
 const _: () = assert!(PAGE == 4096);

@@ -1,9 +1,10 @@
-//! Free pages inside slabs are released in isolated batches, by the protocol of [`crate::pages::report`]: the objects on them
-//! count as taken meanwhile.
+//! Free pages inside slabs are released in isolated batches, by the protocol of [`crate::pages::report`]: the objects
+//! on them count as taken meanwhile.
 
 use super::Caches;
-use super::object_cache::Domain;
-use super::slab::{Isolated, Pass};
+use super::domain::Domain;
+use super::slab::Isolated;
+use super::slab_lists::Pass;
 use crate::base::run::Run;
 use crate::base::units::{PAGE, PAGEBLOCK_PAGES};
 use crate::pages::node::ZoneKind;
@@ -30,16 +31,12 @@ impl<P: Platform> Caches<P> {
         if self.pages.platform.release_unit() > PAGE {
             return 0;
         }
-        for class in self.reclaimable().from(0) {
-            let cache = &self.table[class];
-            // Free objects of some caches keep their contents.
-            if cache.made.keeps_pages() {
-                continue;
-            }
+        for number in self.reclaimable() {
+            let cache = self.table.get(number);
             let Some(domain) = cache.domains().nth(node) else { continue };
-            let mut more = domain.slabs.lock(&self.pages.platform).due(pass);
+            let mut more = !cache.user.retains_pages() && domain.slabs.lock(&self.pages.platform).due(pass);
             while more {
-                let (got, left) = self.report_slab_batch((class, node), domain, goal, pass);
+                let (got, left) = self.report_slab_batch((number, node), domain, goal, pass);
                 bytes += got;
                 more = left;
             }
@@ -57,20 +54,24 @@ impl<P: Platform> Caches<P> {
     /// One batch: its bytes, and whether there is more to look at.
     fn report_slab_batch(
         &self,
-        (class, node): (usize, usize),
+        (number, node): (usize, usize),
         domain: &Domain,
         goal: &Goal,
         pass: Pass,
     ) -> (usize, bool) {
         let _in_flight = self.pages.batch(node);
-        if self.pages.platform.tunables().report.get() == 0 || !self.is_reclaimable(class) {
+        let cache = self.table.get(number);
+        // Asked under the lock, all of it: before, the number may have been another cache's. Free objects of some
+        // caches keep their contents.
+        let is_off = self.pages.platform.tunables().report.get() == 0;
+        if is_off || !self.is_reclaimable(number) || cache.user.retains_pages() {
             return (0, false);
         }
-        let g = self.table[class].shape.get();
+        let g = cache.shape.get();
         let window = &self.pages.normal;
         let mut batch = [Isolated::default(); SLABS];
-        // The zone's lock ranks above the slabs'. What it says may change at once: then a huge page is split, or kept, one
-        // pass too early; nothing else depends on it.
+        // The zone's lock ranks above the slabs'. What it says may change at once: then a huge page is split, or kept,
+        // one pass too early; nothing else depends on it.
         let backing = |page: u32| {
             let zone = self.pages.zone_of(ZoneKind::Normal, page).lock(&self.pages.platform);
             zone.backing(window, page / PAGEBLOCK_PAGES as u32)
@@ -107,7 +108,7 @@ impl<P: Platform> Caches<P> {
             }
             domain.slabs.lock(&self.pages.platform).put_back(window, &g, *slab, gone, how);
         }
-        self.give_empty(&self.table[class], domain);
+        self.give_empty(cache, domain);
         (event.bytes as usize, more)
     }
 }

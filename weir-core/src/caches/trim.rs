@@ -1,18 +1,21 @@
-//! Depots give up objects: down to the working set, or all. A slab whose last object comes back gives its pages to the zone.
+//! Depots are trimmed: down to the working set, or to nothing. A slab whose last object comes back gives its pages to the
+//! zone.
 //!
 //! A cache is *stale* by the time since it last ran short: since an allocation found its depot empty. UMA lets a cache
 //! give up a quarter of its long-term minimum after 15 minutes without a shortage; here each calm window trims to the
 //! working set anyway, so that what is left to give up without any pressure are the CPUs' buckets of idle caches.
 
 use super::Caches;
-use super::geometry::{CACHES, MAX_BATCH};
-use super::object_cache::Domain;
+use super::domain::Domain;
+use super::geometry::MAX_BATCH;
 use crate::platform::Platform;
 use crate::reclaim::Goal;
 use crate::telemetry::stats;
 
 /// Windows since the last shortage from which on a cache is stale.
 const STALE_WINDOWS: u64 = 2;
+/// Caches that are put in order at a time; where there are more, the next that many follow.
+const ORDERED: usize = 256;
 
 /// Which caches a trim is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,9 +28,17 @@ pub(super) enum Age {
     Any,
 }
 
-/// Caches by number, those that ran short longest ago first.
+/// A cache's place in the order: when it ran short, the longest ago first; among equals, where the scan begins.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+struct Place {
+    short_at: u64,
+    turn: usize,
+    number: usize,
+}
+
+/// The first places after a given one.
 struct ByAge {
-    order: [(u64, u8); CACHES],
+    order: [Place; ORDERED],
     len: usize,
 }
 
@@ -39,12 +50,19 @@ impl<P: Platform> Caches<P> {
 
     /// Trims the depots of the caches of `age`, until `goal.bytes` are moved; returns bytes.
     pub(super) fn trim(&self, age: Age, goal: &Goal) -> usize {
-        let mut bytes = 0;
-        for &(_, class) in self.by_age(age, goal).iter() {
-            if bytes >= goal.bytes {
+        let (mut bytes, mut after) = (0, None);
+        loop {
+            let next = self.next_by_age(age, goal, after);
+            for place in next.iter() {
+                if bytes >= goal.bytes {
+                    break;
+                }
+                bytes += self.trim_cache(place.number, goal, goal.bytes - bytes);
+            }
+            after = next.iter().last().copied();
+            if next.len < ORDERED || bytes >= goal.bytes {
                 break;
             }
-            bytes += self.trim_cache(class.into(), goal, goal.bytes - bytes);
         }
         if goal.is_pressure() && bytes > 0 {
             stats::add(&self.pages.platform.stats().trims, 1);
@@ -52,49 +70,62 @@ impl<P: Platform> Caches<P> {
         bytes
     }
 
-    fn by_age(&self, age: Age, goal: &Goal) -> ByAge {
-        let mut found = ByAge { order: [(0, 0); CACHES], len: 0 };
+    /// The caches of `age` that come after `after` in the order, as many as are ordered at a time. O(caches).
+    fn next_by_age(&self, age: Age, goal: &Goal, after: Option<Place>) -> ByAge {
+        let mut next = ByAge { order: [Place::default(); ORDERED], len: 0 };
         let warm_since = goal.now.saturating_sub(STALE_WINDOWS * self.window_ns());
-        let set = self.reclaimable();
-        for class in set.from(set.nth(goal.turn)) {
+        for (turn, number) in self.reclaimable_from(goal.turn).enumerate() {
             let short_at = |domain: &Domain| domain.depot.lock(&self.pages.platform).short_at;
-            let at = self.table[class].domains().map(short_at).max().unwrap_or(0);
-            if age == Age::Any || (at < warm_since) == (age == Age::Stale) {
-                found.insert(at, class as u8);
+            let short_at = self.table.get(number).domains().map(short_at).max().unwrap_or(0);
+            let place = Place { short_at, turn, number };
+            let is_of_age = age == Age::Any || (short_at < warm_since) == (age == Age::Stale);
+            if is_of_age && after.is_none_or(|after| place > after) {
+                next.insert(place);
             }
         }
-        found
+        next
     }
 
-    fn trim_cache(&self, class: usize, goal: &Goal, most: usize) -> usize {
-        let (cache, mut bytes) = (&self.table[class], 0);
-        for domain in cache.domains() {
-            bytes += self.trim_domain(class, domain, goal, most.saturating_sub(bytes));
+    fn trim_cache(&self, number: usize, goal: &Goal, most: usize) -> usize {
+        let mut bytes = 0;
+        for domain in self.table.get(number).domains() {
+            bytes += self.trim_domain(number, domain, goal, most.saturating_sub(bytes));
         }
         if bytes > 0 {
-            stats::add(&cache.counts.trims, 1);
-            stats::add(&cache.counts.trimmed, bytes as u64);
-            if goal.is_pressure() && !goal.empties_caches() {
-                // It held more than its working set: its buckets need not be as large.
-                cache.tuning.halve(&cache.shape.get());
-                self.cpu.resize_all(class, cache.tuning.ceiling());
-            }
+            self.note_trimmed(number, goal, bytes);
         }
         bytes
     }
 
-    fn trim_domain(&self, class: usize, domain: &Domain, goal: &Goal, most: usize) -> usize {
+    /// Counts a trim of `bytes`. Under pressure the cache held more than its working set: its buckets need not be as
+    /// large.
+    fn note_trimmed(&self, number: usize, goal: &Goal, bytes: usize) {
+        // So that the number is no other cache's meanwhile, which would get this one's ceiling.
+        let _in_flight = self.pages.batch(0);
+        if !self.is_reclaimable(number) {
+            return;
+        }
+        let cache = self.table.get(number);
+        stats::add(&cache.counts.trims, 1);
+        stats::add(&cache.counts.trimmed, bytes as u64);
+        if goal.is_pressure() && !goal.empties_caches() {
+            cache.tuning.halve(&cache.shape.get());
+            self.cpu.resize_all(number, cache.tuning.ceiling());
+        }
+    }
+
+    fn trim_domain(&self, number: usize, domain: &Domain, goal: &Goal, most: usize) -> usize {
         let mut bytes = 0;
         while bytes < most {
             let mut objects = [core::ptr::null_mut(); MAX_BATCH];
             let _in_flight = self.pages.batch(0);
-            if !self.is_reclaimable(class) {
+            if !self.is_reclaimable(number) {
                 break;
             }
             let mut depot = domain.depot.lock(&self.pages.platform);
             let wanted = depot.working_set.update(goal.now, self.window_ns());
-            let keep = if goal.empties_caches() { 0 } else { wanted as usize };
-            let surplus = depot.objects.saturating_sub(keep).min(MAX_BATCH);
+            let left = if goal.empties_caches() { 0 } else { wanted as usize };
+            let surplus = depot.objects.saturating_sub(left).min(MAX_BATCH);
             if surplus == 0 {
                 let spare = depot.take_spare();
                 drop(depot);
@@ -103,36 +134,40 @@ impl<P: Platform> Caches<P> {
             }
             let n = depot.reclaim(&mut objects[..surplus]);
             drop(depot);
-            self.to_slabs(class, &objects[..n]);
-            bytes += n * self.size_of(class);
+            self.to_slabs(number, &objects[..n]);
+            bytes += n * self.size_of(number);
         }
         bytes
     }
 
     /// Bytes in depots beyond what `goal` leaves there, as of the last estimate.
     pub(super) fn surplus(&self, goal: &Goal) -> usize {
-        let of = |class: usize| {
+        let of = |number: usize| {
             let surplus = |domain: &Domain| {
                 let depot = domain.depot.lock(&self.pages.platform);
-                let keep = if goal.empties_caches() { 0 } else { depot.working_set.size() as usize };
-                depot.objects.saturating_sub(keep)
+                let left = if goal.empties_caches() { 0 } else { depot.working_set.size() as usize };
+                depot.objects.saturating_sub(left)
             };
-            self.table[class].domains().map(surplus).sum::<usize>() * self.size_of(class)
+            self.table.get(number).domains().map(surplus).sum::<usize>() * self.size_of(number)
         };
-        self.reclaimable().from(0).map(of).sum()
+        self.reclaimable().map(of).sum()
     }
 }
 
 impl ByAge {
-    /// Stable within equal ages, so that the rotation counts; in place, and there are few.
-    fn insert(&mut self, at: u64, class: u8) {
-        let place = self.order[..self.len].partition_point(|&(other, _)| other <= at);
-        self.order.copy_within(place..self.len, place + 1);
-        self.order[place] = (at, class);
-        self.len += 1;
+    /// Inserts a place, and drops the last one if there are too many.
+    fn insert(&mut self, place: Place) {
+        let at = self.order[..self.len].partition_point(|other| *other <= place);
+        if at == ORDERED {
+            return;
+        }
+        let kept = self.len.min(ORDERED - 1);
+        self.order.copy_within(at..kept, at + 1);
+        self.order[at] = place;
+        self.len = kept + 1;
     }
 
-    fn iter(&self) -> core::slice::Iter<'_, (u64, u8)> {
+    fn iter(&self) -> core::slice::Iter<'_, Place> {
         self.order[..self.len].iter()
     }
 }

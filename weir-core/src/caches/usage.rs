@@ -6,9 +6,9 @@
 use core::sync::atomic::Ordering::Relaxed;
 
 use super::Caches;
+use super::cache::Cache;
 use super::cpu_cache::SLAB_BYTES;
-use super::geometry::CACHES;
-use super::object_cache::Cache;
+use super::geometry::BUCKETED;
 use super::shells::GROUP;
 use super::slab::usage::SlabUsage;
 use crate::base::run::Run;
@@ -77,9 +77,8 @@ impl<P: Platform> Caches<P> {
             }
             match window.class_of(page) {
                 LARGE => {
-                    // SAFETY: the page heads a run, whose length its descriptor holds. If it has just been freed, that is an
-                    // old length or another's: these are figures.
-                    let len = unsafe { window.desc(page).read_volatile() };
+                    // If it has just been freed, that is an old length or another's: these are figures.
+                    let len = window.run_pages(page) as u32;
                     walk.run_end = page + len.clamp(1, MAX_RUN as u32);
                 }
                 class => {
@@ -102,7 +101,8 @@ impl<P: Platform> Caches<P> {
 
     /// What the slab that begins at `page` holds, and its pages.
     fn slab_usage(&self, page: u32, class: usize, pages: &BlockPages) -> Option<(SlabUsage, u32)> {
-        let cache = self.table.get(class).filter(|_| class < CACHES)?;
+        let number = self.number_of(class, page).filter(|&number| self.table.contains(number))?;
+        let cache = self.table.get(number);
         let g = cache.shape.get();
         if g.pages == 0 {
             return None;
@@ -116,23 +116,29 @@ impl<P: Platform> Caches<P> {
         Some((slabs.usage_of(&self.pages.normal, &g, page, resident)?, g.pages.into()))
     }
 
+    /// Objects of cache `number` in CPUs' buckets.
+    fn in_buckets(&self, number: usize) -> usize {
+        if number < BUCKETED { self.cpu.held(number).0 } else { 0 }
+    }
+
     /// Bytes of objects in CPUs' buckets, in depots, and isolated. O(caches * CPUs).
     fn cached_bytes(&self) -> usize {
-        let of = |class: usize, cache: &Cache| {
+        let of = |number: usize, cache: &Cache| {
             let domains = cache.domains().map(|domain| {
                 let in_depot = domain.depot.lock(&self.pages.platform).objects;
                 in_depot + domain.slabs.lock(&self.pages.platform).isolated
             });
-            (domains.sum::<usize>() + self.cpu.held(class).0) * cache.shape.get().size as usize
+            (domains.sum::<usize>() + self.in_buckets(number)) * cache.shape.get().size as usize
         };
-        (1..).zip(self.known()).map(|(class, cache)| of(class, cache)).sum()
+        self.table.numbers().map(|number| of(number, self.table.get(number))).sum()
     }
 
     /// Adds what the counters say.
     pub(super) fn publish_figures(&self, figures: &mut Figures, waits: bool) {
         let p = &self.pages.platform;
-        for (class, cache) in (1..).zip(self.known()) {
-            let (g, mut cached) = (cache.shape.get(), self.cpu.held(class).0);
+        for number in self.table.numbers() {
+            let cache = self.table.get(number);
+            let (g, mut cached) = (cache.shape.get(), self.in_buckets(number));
             let (mut out, mut resident, mut empty) = (0, 0, 0);
             for domain in cache.domains() {
                 let depot = if waits { Some(domain.depot.lock(p)) } else { domain.depot.try_lock(p) };
@@ -158,14 +164,16 @@ impl<P: Platform> Caches<P> {
         p.stats().fast_frees.store(self.cpu.pushes(), Relaxed);
     }
 
-    /// Resident bytes of CPUs' buckets, of the memory of depots' buckets, and of further nodes' domains.
+    /// Resident bytes of CPUs' buckets, of the memory of depots' buckets, of further nodes' domains, and of
+    /// caches without buckets.
     pub(super) fn metadata_bytes(&self) -> usize {
         let of = |run: Run| resident_bytes(&self.pages.platform, run).unwrap_or(run.len);
         let cpus = self.cpu.all().map(|slab| of(Run { addr: core::ptr::from_ref(slab).addr(), len: SLAB_BYTES }));
         let next = |group: &usize| self.stash.lock(&self.pages.platform).group_after(Some(*group));
         let first = self.stash.lock(&self.pages.platform).group_after(None);
         let groups = core::iter::successors(first, next).map(|addr| of(Run { addr, len: GROUP }));
-        let domains = self.known().map(Cache::domain_bytes);
-        cpus.sum::<usize>() + groups.sum::<usize>() + domains.sum::<usize>()
+        let domains = self.table.iter().map(|cache| cache.domains.more_bytes());
+        let table = self.table.chunk_runs().map(of);
+        cpus.sum::<usize>() + groups.sum::<usize>() + domains.sum::<usize>() + table.sum::<usize>()
     }
 }

@@ -1,116 +1,110 @@
-//! What a program does with a cache that it made ([`crate::caches::user_cache`]): objects one by one and in batches, limits, the
-//! reserve.
+//! What a program does with a user cache ([`crate::caches::user_cache`]): objects one by one and in batches, the limit,
+//! the reserve.
 
 use core::sync::atomic::Ordering::Relaxed;
 
-use crate::base::units::PAGE;
 use crate::base::unwind::OnUnwind;
 use crate::caches::Caches;
 use crate::caches::geometry::MAX_BATCH;
-use crate::caches::user_cache::{CacheId, LIMITED, LimitError, ZERO};
+use crate::caches::spec::LimitError;
+use crate::caches::user_cache::CacheId;
+use crate::caches::user_part::{LIMITED, ZERO};
 use crate::pages::Short;
 use crate::platform::Platform;
 use crate::telemetry::stats;
 
 impl<P: Platform> Caches<P> {
-    /// Allocates an object of a class; null where the cache's own `init` failed.
+    /// Allocates an object of a user cache; null where its `init` failed.
     #[inline(always)]
-    pub(crate) fn alloc_class(&self, class: usize) -> Result<*mut u8, Short> {
-        // SAFETY: the table's slabs live as long as the heap.
-        let object = unsafe { self.pages.platform.pop(&self.cpu.table, class) };
-        if !object.is_null() {
-            return Ok(object);
-        }
-        self.refill(class)
+    fn alloc(&self, id: CacheId) -> Result<*mut u8, Short> {
+        // SAFETY: what the table's entries point to is never unmapped, and every class has a bucket, if an empty one.
+        let object = unsafe { self.pages.platform.pop(&self.cpu.table, id.class()) };
+        if object.is_null() { self.refill(id.number()) } else { Ok(object) }
     }
 
     /// Whether a cache needs [`Caches::alloc_counted`].
     #[inline(always)]
     pub(crate) fn is_plain(&self, id: CacheId) -> bool {
-        self.table[id.number()].made.traits.load(Relaxed) & (LIMITED | ZERO) == 0
+        self.table.get(id.number()).user.traits.load(Relaxed) & (LIMITED | ZERO) == 0
     }
 
     /// An object of a cache with a limit or of zeros; null where the limit is reached.
     #[inline(never)]
     pub(crate) fn alloc_counted(&self, id: CacheId) -> Result<*mut u8, Short> {
-        let cache = &self.table[id.number()];
-        let traits = cache.made.traits.load(Relaxed);
-        if traits & LIMITED != 0 && cache.made.count_out(1) == 0 {
+        let cache = self.table.get(id.number());
+        let traits = cache.user.traits.load(Relaxed);
+        if traits & LIMITED != 0 && cache.user.count_out(1) == 0 {
             self.note_failures(id.number(), 1);
             return Ok(core::ptr::null_mut());
         }
         let undo = OnUnwind(|| {
             if traits & LIMITED != 0 {
-                cache.made.used.fetch_sub(1, Relaxed);
+                cache.user.used.fetch_sub(1, Relaxed);
             }
         });
-        // Where there is none, dropping `undo` counts it in again.
-        let object = self.alloc_class(id.number())?;
+        // Dropped on unwinding, and where there is no object: it is counted in again.
+        let object = self.alloc(id)?;
         if object.is_null() {
             return Ok(object);
         }
         core::mem::forget(undo);
         if traits & ZERO != 0 {
-            // SAFETY: the object is fresh and that long.
+            // SAFETY: the object was allocated just now, so it is this thread's alone, and objects of the cache are
+            // that long.
             unsafe { object.write_bytes(0, cache.shape.get().size as usize) };
         }
         Ok(object)
-    }
-
-    /// `n` allocations of a cache failed.
-    pub(crate) fn note_failures(&self, class: usize, n: usize) {
-        stats::add(&self.table[class].counts.failures, n as u64);
     }
 
     /// Whether `object` lies in a slab of the cache.
     #[inline(always)]
     pub(crate) fn is_of(&self, id: CacheId, object: *mut u8) -> bool {
         let window = &self.pages.normal;
-        window.page_of(object as usize).is_some_and(|page| usize::from(window.class_of(page)) == id.number())
+        window.page_of(object as usize).is_some_and(|page| {
+            usize::from(window.class_of(page)) == id.number() || self.is_of_unbucketed(page, id.number())
+        })
     }
 
     /// `n` objects come back.
     #[inline(always)]
     pub(crate) fn count_in(&self, id: CacheId, n: usize) {
-        let made = &self.table[id.number()].made;
-        if made.traits.load(Relaxed) & LIMITED != 0 {
-            made.used.fetch_sub(n, Relaxed);
+        let user = &self.table.get(id.number()).user;
+        if user.traits.load(Relaxed) & LIMITED != 0 {
+            user.used.fetch_sub(n, Relaxed);
         }
-    }
-
-    /// Bytes of a slab of a class.
-    pub(crate) fn slab_bytes(&self, class: usize) -> usize {
-        usize::from(self.table[class].shape.get().pages) * PAGE
     }
 
     /// Fills `out` with objects, as many as can be had; returns how many, and whether pages are short for the rest.
     pub(crate) fn alloc_batch(&self, id: CacheId, out: &mut [*mut u8]) -> (usize, Result<(), Short>) {
-        let (class, cache) = (id.number(), &self.table[id.number()]);
-        let traits = cache.made.traits.load(Relaxed);
-        let granted = if traits & LIMITED != 0 { cache.made.count_out(out.len()) } else { out.len() };
-        let (n, filled) = self.fill(class, &mut out[..granted]);
+        let cache = self.table.get(id.number());
+        let traits = cache.user.traits.load(Relaxed);
+        let granted = if traits & LIMITED != 0 { cache.user.count_out(out.len()) } else { out.len() };
+        let (n, filled) = self.fill(id, &mut out[..granted]);
         if traits & LIMITED != 0 {
-            cache.made.used.fetch_sub(granted - n, Relaxed);
+            cache.user.used.fetch_sub(granted - n, Relaxed);
         }
         if traits & ZERO != 0 {
             let size = cache.shape.get().size as usize;
-            // SAFETY: the objects are fresh and that long.
+            // SAFETY: these objects were allocated just now, so they are this thread's alone, and objects of the cache
+            // are that long.
             out[..n].iter().for_each(|object| unsafe { object.write_bytes(0, size) });
         }
         (n, filled)
     }
 
     /// Fills `out` with objects of a cache, as far as they can be had; returns how many.
-    fn fill(&self, class: usize, out: &mut [*mut u8]) -> (usize, Result<(), Short>) {
+    fn fill(&self, id: CacheId, out: &mut [*mut u8]) -> (usize, Result<(), Short>) {
         let mut filled = Ok(());
-        let mut filling = Filling { caches: self, class, out, n: 0 };
+        let number = id.number();
+        let mut filling = Filling { caches: self, number, out, n: 0 };
         while filling.n < filling.out.len() {
             let rest = &mut filling.out[filling.n..];
-            // SAFETY: the table's slabs live on.
-            let mut got = unsafe { self.pages.platform.pop_batch(&self.cpu.table, class, rest) };
+            // SAFETY: what the table's entries point to is never unmapped, and every class has a bucket, if an empty
+            // one.
+            let mut got = unsafe { self.pages.platform.pop_batch(&self.cpu.table, id.class(), rest) };
             if got == 0 {
                 let end = rest.len().min(MAX_BATCH);
-                match self.fetch(class, &mut rest[..end]) {
+                match self.fetch(number, &mut rest[..end]) {
                     Ok(0) => break,
                     Ok(n) => got = n,
                     Err(short) => {
@@ -118,7 +112,7 @@ impl<P: Platform> Caches<P> {
                         break;
                     }
                 }
-                self.cpu.note_came(&self.pages.platform, class, got as i32);
+                self.cpu.note_came(&self.pages.platform, number, got as i32);
             }
             filling.n += got;
         }
@@ -130,50 +124,52 @@ impl<P: Platform> Caches<P> {
     /// Takes objects of the cache back.
     ///
     /// # Safety
-    /// They are the cache's, and not used any more.
+    /// They are the cache's, and no thread uses them any more.
     pub(crate) unsafe fn free_batch(&self, id: CacheId, objects: &[*mut u8]) {
-        let (class, cache) = (id.number(), &self.table[id.number()]);
+        let (number, cache) = (id.number(), self.table.get(id.number()));
         self.count_in(id, objects.len());
         stats::add(&cache.counts.slow_frees, objects.len() as u64);
         let mut done = 0;
         if self.pages.platform.lockless() {
-            // SAFETY: the table's slabs live on; the caller gives the objects up.
-            done = unsafe { self.pages.platform.push_batch(&self.cpu.table, class, objects) };
+            // SAFETY: what the table's entries point to is never unmapped, every class has a bucket, if a full one, and
+            // the caller gave the objects up.
+            done = unsafe { self.pages.platform.push_batch(&self.cpu.table, id.class(), objects) };
         }
         if done < objects.len() {
-            done += self.keep(class, &objects[done..]);
+            done += self.fill_bucket(number, &objects[done..]);
         }
         let rest = &objects[done..];
-        self.cpu.note_came(&self.pages.platform, class, -(rest.len() as i32));
+        self.cpu.note_came(&self.pages.platform, number, -(rest.len() as i32));
         for part in rest.chunks(MAX_BATCH) {
             let mut copy = [core::ptr::null_mut(); MAX_BATCH];
             copy[..part.len()].copy_from_slice(part);
-            self.deposit_freed(class, &mut copy[..part.len()]);
+            self.flush_freed(number, &mut copy[..part.len()]);
         }
     }
 
-    /// Sets how many objects may be out at a time, for a cache that was made with a limit.
+    /// Sets the limit of a cache that was made with one: how many objects may be out at a time.
     pub(crate) fn set_limit(&self, id: CacheId, limit: usize) -> Result<(), LimitError> {
-        let made = &self.table[id.number()].made;
-        if made.traits.load(Relaxed) & LIMITED == 0 {
+        let user = &self.table.get(id.number()).user;
+        if user.traits.load(Relaxed) & LIMITED == 0 {
             return Err(LimitError::Uncounted);
         }
-        made.limit.store(limit, Relaxed);
+        user.limit.store(limit, Relaxed);
         Ok(())
     }
 
     /// Sets how many free objects reclaim leaves to the cache, and sees to it that they are there, memory behind them
     /// and all. A program may use them up: they are there again when it has freed as many. `false`: `init` failed.
     pub(crate) fn set_reserve(&self, id: CacheId, objects: usize) -> Result<bool, Short> {
-        let cache = &self.table[id.number()];
+        let cache = self.table.get(id.number());
         let g = cache.shape.get();
-        cache.made.reserve.store(objects, Relaxed);
+        cache.user.reserve.store(objects, Relaxed);
         let free = || -> usize { cache.domains().map(|d| d.slabs.lock(&self.pages.platform).free).sum() };
         while free() < objects {
             let Some(page) = self.fresh_slab(cache, &g)? else { return Ok(false) };
             for i in 0..u32::from(g.pages) {
                 let word = self.pages.normal.addr_of(page + i) as *mut u8;
-                // SAFETY: the slab is nobody's yet; an object that was initialised keeps its contents.
+                // SAFETY: the slab is on no list yet, so its pages are this thread's alone; each is mapped, and the
+                // word is written back as it was, so that an initialised object keeps its contents.
                 unsafe { word.write_volatile(word.read_volatile()) };
             }
             self.domain_of(cache, page).slabs.lock(&self.pages.platform).add(&self.pages.normal, &g, page);
@@ -183,21 +179,21 @@ impl<P: Platform> Caches<P> {
     }
 }
 
-/// Objects on their way into `out`. Dropped when an object's `init` unwinds: then the `n` that were had go back, and all are
-/// counted in again.
+/// Objects on their way into `out`. Dropped when an object's `init` unwinds: then the `n` that were had go back, and
+/// all are counted in again.
 struct Filling<'a, P: Platform> {
     caches: &'a Caches<P>,
-    class: usize,
+    number: usize,
     out: &'a mut [*mut u8],
     n: usize,
 }
 
 impl<P: Platform> Drop for Filling<'_, P> {
     fn drop(&mut self) {
-        self.out[..self.n].chunks(MAX_BATCH).for_each(|part| self.caches.deposit(self.class, part));
-        let made = &self.caches.table[self.class].made;
-        if made.traits.load(Relaxed) & LIMITED != 0 {
-            made.used.fetch_sub(self.out.len(), Relaxed);
+        self.out[..self.n].chunks(MAX_BATCH).for_each(|part| self.caches.flush(self.number, part));
+        let user = &self.caches.table.get(self.number).user;
+        if user.traits.load(Relaxed) & LIMITED != 0 {
+            user.used.fetch_sub(self.out.len(), Relaxed);
         }
     }
 }

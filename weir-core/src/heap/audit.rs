@@ -12,7 +12,7 @@ impl<P: Platform> Heap<P> {
     pub fn audit(&self) -> Result<Audit, Fault> {
         self.pages().freeze(rank::BATCH);
         let audit = self.caches.audit();
-        // SAFETY: frozen above.
+        // SAFETY: this thread took the locks of this rank above, by `freeze`, and no others of it since.
         unsafe { self.pages().thaw(rank::BATCH) };
         Ok(Audit { mapped: self.mapped().count(), ..audit? })
     }

@@ -51,7 +51,8 @@ impl<P: Platform> Heap<P> {
         }
         self.with_reclaimables(|all| {
             for rank in (0..rank::COUNT).rev() {
-                // SAFETY: as the caller promises, `freeze` took what is of this rank.
+                // SAFETY: the caller promises that `freeze` came before, on this thread or its copy; it took all locks of this
+                // rank, without guards, as it found that the thread held none (else this function has returned above).
                 unsafe {
                     self.balancer.thaw(p, rank);
                     all.iter().rev().for_each(|part| part.thaw(rank));
@@ -67,10 +68,10 @@ impl<P: Platform> Heap<P> {
     /// [`Heap::thaw`] in a forked child, and the end of what the parent's other threads had begun.
     ///
     /// # Safety
-    /// As [`Heap::thaw`]; the caller is the child's only thread.
+    /// Follows [`Heap::freeze`] of the thread that this one is the copy of; the caller is the child's only thread.
     pub unsafe fn thaw_child(&self) {
         self.pages().inherit_zones();
-        // SAFETY: as the caller promises.
+        // SAFETY: the caller promises that this thread is the copy of the one that froze the heap.
         if unsafe { self.thaw() } {
             self.caches.inherit();
         }

@@ -9,7 +9,7 @@ use crate::platform::Platform;
 
 /// What begins at an address.
 pub(super) enum Found {
-    /// An object of a cache.
+    /// An object of a cache, by the cache's number.
     Object(usize),
     /// A run of pages.
     Run { page: u32, pages: usize, kind: ZoneKind },
@@ -27,7 +27,7 @@ impl<P: Platform> Heap<P> {
             return 0;
         }
         match self.lookup(block as usize) {
-            Some(Found::Object(class)) => self.caches.size_of(class),
+            Some(Found::Object(number)) => self.caches.size_of(number),
             Some(Found::Run { pages, .. }) => pages * PAGE,
             Some(Found::Mapped(len)) => len,
             None => {
@@ -46,12 +46,11 @@ impl<P: Platform> Heap<P> {
                 // Perhaps the heap grew past a block that is mapped on its own.
                 NOTHING => break,
                 LARGE if addr.is_multiple_of(PAGE) => {
-                    // SAFETY: the page heads a run, and the run's owner, who asks, keeps its length from changing.
-                    let pages = unsafe { *window.desc(page) } as usize;
-                    Some(Found::Run { page, pages, kind })
+                    // The run's owner, who asks, keeps its length from changing; by a wrong pointer it may be an old one.
+                    Some(Found::Run { page, pages: window.run_pages(page), kind })
                 }
                 LARGE => None,
-                class => Some(Found::Object(class.into())),
+                class => self.caches.number_of(class.into(), page).map(Found::Object),
             };
         }
         self.mapped().len_of(addr).map(Found::Mapped)
@@ -66,9 +65,9 @@ impl<P: Platform> Heap<P> {
         let head = (page.saturating_sub(MAX_RUN as u32 - 1)..=page).rev().find(|&p| window.class_of(p) != NOTHING);
         if let Some(head) = head
             && window.class_of(head) == LARGE
-            // SAFETY: the page heads a run, whose length its descriptor holds. The program's threads may free that run
-            // meanwhile: then the length is an old one, and the answer one of two that are both right.
-            && page - head < unsafe { window.desc(head).read_volatile() }
+            // The program's threads may free that run meanwhile: then the length is an old one, and the answer one of two
+            // that are both right.
+            && ((page - head) as usize) < window.run_pages(head)
         {
             return InvalidFree::InteriorPointer;
         }

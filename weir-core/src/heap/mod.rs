@@ -15,10 +15,12 @@ pub mod user_caches;
 use core::mem::offset_of;
 use core::ptr::{self, null_mut};
 
+use crate::base::invalid_free::InvalidFree;
 use crate::base::run::Run;
 use crate::base::size_class::{MAX_SIZE, MIN_ALIGN, SIZE, class_aligned, class_of};
 use crate::blocks::{Mapped, MappedBlocks};
 use crate::caches::Caches;
+use crate::caches::geometry::{BUCKETED, UNBUCKETED};
 use crate::huge_pages::{HugePages, Watch};
 use crate::pages::window::{LARGE, NOTHING, Window};
 use crate::pages::{Pages, Short};
@@ -99,7 +101,7 @@ impl<P: Platform> Heap<P> {
         if size > MAX_SIZE {
             return null_mut();
         }
-        // SAFETY: the table's slabs live as long as the heap.
+        // SAFETY: each entry of the table points to the static dummy or to a CPU's slab, which is never unmapped.
         unsafe { self.platform().pop(&self.caches.cpu.table, self.caches.cpu.table.class_of(size)) }
     }
 
@@ -134,7 +136,7 @@ impl<P: Platform> Heap<P> {
     /// Allocates an object of a size class.
     #[inline(always)]
     pub fn alloc_class(&self, class: usize) -> *mut u8 {
-        // SAFETY: the table's slabs live as long as the heap.
+        // SAFETY: what the table's entries point to, CPUs' slabs and the dummy, is there for good.
         let object = unsafe { self.platform().pop(&self.caches.cpu.table, class) };
         if !object.is_null() {
             return object;
@@ -149,7 +151,7 @@ impl<P: Platform> Heap<P> {
             let (block, zero) = self.alloc_large(size, MIN_ALIGN);
             if !block.is_null() && !zero {
                 // All of it, as below: a retained block may be longer than its last page.
-                // SAFETY: it has just been allocated.
+                // SAFETY: the block was allocated here just now, and the caller does not have it yet.
                 let len = unsafe { self.usable_size(block) };
                 self.mapped().wipe(Run { addr: block as usize, len });
             }
@@ -159,7 +161,7 @@ impl<P: Platform> Heap<P> {
         let object = self.alloc_class(class);
         if !object.is_null() {
             // All of it: programs that ask for the usable size expect zeros there too.
-            // SAFETY: the object is fresh and that long.
+            // SAFETY: an object of the class has that many bytes, and no one else has this one's address.
             unsafe { ptr::write_bytes(object, 0, SIZE[class] as usize) };
         }
         object
@@ -225,7 +227,8 @@ impl<P: Platform> Heap<P> {
     /// The block is not used any more.
     #[inline(always)]
     unsafe fn push(&self, class: usize, block: *mut u8) -> Result<(), FreeLeft> {
-        // SAFETY: the table's slabs live as long as the heap; the caller gives the block up.
+        // SAFETY: the table's entries point to slabs that are there for good. The block is not null (it lies in the window, or
+        // the caller says so), and the caller gives it up. Where its class is none, its bucket is empty and full at once.
         match unsafe { self.platform().push(&self.caches.cpu.table, class, block) } {
             Pushed::Done => Ok(()),
             pushed => Err(FreeLeft { class, pushed }),
@@ -242,8 +245,20 @@ impl<P: Platform> Heap<P> {
             }
             return;
         }
-        self.caches.overflow(block, left.class, left.pushed);
+        let Some(number) = self.number_of(left.class, block) else {
+            return self.platform().invalid_free(InvalidFree::DoubleFree, block as usize, 0);
+        };
+        self.caches.free_slow(block, number, left.pushed);
         self.slow_path_ends();
+    }
+
+    /// The number of the cache that a block belongs to: `class` is one itself, or the value that the class map has for its
+    /// page. `None`: its slab has gone.
+    fn number_of(&self, class: usize, block: *mut u8) -> Option<usize> {
+        if !(BUCKETED..UNBUCKETED).contains(&class) {
+            return Some(class);
+        }
+        self.caches.number_of(class, self.pages().normal.page_of(block as usize)?)
     }
 
     /// Frees a block whose size the caller knows to be that which it asked for, aligned to 16.
@@ -267,7 +282,7 @@ impl<P: Platform> Heap<P> {
 /// What a fast free has left to do.
 #[derive(Clone, Copy, Debug)]
 pub struct FreeLeft {
-    /// The class of the block's page; 0 outside the window.
+    /// The value of the class map for the block's page, or a cache's number; 0 outside the window.
     class: usize,
     pushed: Pushed,
 }

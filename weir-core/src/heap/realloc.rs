@@ -7,7 +7,7 @@ use super::lookup::Found;
 use crate::base::invalid_free::InvalidFree;
 use crate::base::size_class::{MAX_SIZE, class_of};
 use crate::base::units::PAGE;
-use crate::blocks::resize::FIRST_MAPPED;
+use crate::blocks::FIRST_MAPPED;
 use crate::pages::node::ZoneKind;
 use crate::platform::Platform;
 
@@ -54,7 +54,8 @@ impl<P: Platform> Heap<P> {
             _ => self.alloc(size),
         };
         if !new.is_null() {
-            // SAFETY: both blocks are valid for the shorter length and distinct.
+            // SAFETY: the old block holds `old` bytes and the new one at least `size`; they are distinct, as the old one is still
+            // allocated. The caller gives the old one up by this call, so it may be freed.
             unsafe {
                 ptr::copy_nonoverlapping(block, new, old.min(size));
                 self.free(block);

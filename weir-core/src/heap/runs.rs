@@ -61,8 +61,7 @@ impl<P: Platform> Heap<P> {
 
     fn mark_run(&self, kind: ZoneKind, run: PageRun, pages: usize) -> *mut u8 {
         let window = self.pages().window(kind);
-        // SAFETY: the run is the caller's alone, so is its head's descriptor.
-        unsafe { *window.desc(run.page) = pages as u32 };
+        window.set_run_pages(run.page, pages);
         window.set_class(run.page, 1, LARGE);
         window.addr_of(run.page) as *mut u8
     }
@@ -70,11 +69,14 @@ impl<P: Platform> Heap<P> {
     /// A free of a block on a page that is no slab's, or outside the window.
     pub(super) fn free_run(&self, block: *mut u8) {
         match self.lookup(block as usize) {
-            Some(Found::Run { page, pages, kind }) => {
+            Some(Found::Run { page, kind, .. }) => {
+                let window = self.pages().window(kind);
                 // Of two threads that free it at once, one clears the mark.
-                if self.pages().window(kind).clear_class(page) != LARGE {
+                if !window.unmark_run(page) {
                     return self.platform().invalid_free(InvalidFree::DoubleFree, block as usize, 0);
                 }
+                // Read again: the run that was found may have been freed meanwhile, by a wrong free, and another be here now.
+                let pages = window.run_pages(page);
                 let is_former_copy = self.pages().give_by(kind, page, pages, |zone, window| {
                     zone.give(window, page, pages, 0);
                     zone.growth.give(pages)
@@ -105,8 +107,7 @@ impl<P: Platform> Heap<P> {
     }
 
     fn cut(&self, kind: ZoneKind, page: u32, pages: usize, wanted: usize) -> bool {
-        // SAFETY: the run is the caller's alone, so is its head's descriptor.
-        unsafe { *self.pages().window(kind).desc(page) = wanted as u32 };
+        self.pages().window(kind).set_run_pages(page, wanted);
         self.pages().give(kind, page + wanted as u32, pages - wanted, 0);
         true
     }
@@ -115,8 +116,7 @@ impl<P: Platform> Heap<P> {
         if self.pages().extend(kind, page + pages as u32, wanted - pages).is_err() {
             return false;
         }
-        // SAFETY: the run is the caller's alone, so is its head's descriptor.
-        unsafe { *self.pages().window(kind).desc(page) = wanted as u32 };
+        self.pages().window(kind).set_run_pages(page, wanted);
         self.slow_path_ends();
         true
     }

@@ -1,8 +1,8 @@
-//! Caches that a program makes: what it does with them.
+//! User caches: what a program does with them.
 
 use core::ptr::null_mut;
 
-use super::Heap;
+use super::{FreeLeft, Heap};
 use crate::base::invalid_free::InvalidFree;
 use crate::caches::figures::CacheStats;
 use crate::caches::user_cache::{Busy, CacheId, LimitError, MakeError, Spec};
@@ -10,17 +10,18 @@ use crate::pages::Short;
 use crate::platform::Platform;
 
 impl<P: Platform> Heap<P> {
-    /// Makes a cache. O(1), and a look at each number.
+    /// Makes a cache. O(numbers with buckets).
     pub fn make_cache(&self, spec: &Spec<'_>) -> Result<CacheId, MakeError> {
         self.caches.make(spec)
     }
 
-    /// Destroys a cache whose objects are all back, and gives its number free; waits for reclaim that works on some of them.
+    /// Destroys a cache all of whose objects are back, and gives its number back; waits for reclaim and for finalizers that
+    /// work on some of them.
     ///
     /// # Safety
     /// The cache is not used meanwhile, nor afterwards if this succeeds.
     pub unsafe fn destroy_cache(&self, id: CacheId) -> Result<(), Busy> {
-        // SAFETY: as the caller promises.
+        // SAFETY: the caller uses the cache neither meanwhile nor afterwards, which is all that `destroy` demands.
         unsafe { self.caches.destroy(id) }
     }
 
@@ -28,7 +29,12 @@ impl<P: Platform> Heap<P> {
     /// was freed, or that `init` gave it; zero with [`crate::caches::user_cache::Flags::zero`]; anything for other caches.
     #[inline(always)]
     pub fn cache_alloc(&self, id: CacheId) -> *mut u8 {
-        if self.caches.is_plain(id) { self.alloc_class(id.number()) } else { self.cache_alloc_counted(id) }
+        if !self.caches.is_plain(id) {
+            return self.cache_alloc_counted(id);
+        }
+        // SAFETY: what the table's entries point to is never unmapped, and every class has a bucket, if an empty one.
+        let object = unsafe { self.platform().pop(&self.caches.cpu.table, id.class()) };
+        if object.is_null() { self.refill(id.number()) } else { object }
     }
 
     /// The fast path of [`Heap::cache_alloc`] alone: null where there is more to do.
@@ -38,7 +44,7 @@ impl<P: Platform> Heap<P> {
             return null_mut();
         }
         // SAFETY: the table's slabs live as long as the heap.
-        unsafe { self.platform().pop(&self.caches.cpu.table, id.number()) }
+        unsafe { self.platform().pop(&self.caches.cpu.table, id.class()) }
     }
 
     #[inline(never)]
@@ -63,9 +69,9 @@ impl<P: Platform> Heap<P> {
             return self.platform().invalid_free(InvalidFree::ForeignPointer, object as usize, size);
         }
         self.caches.count_in(id, 1);
-        // SAFETY: the caller gives the object up.
-        if let Err(left) = unsafe { self.push(id.number(), object) } {
-            self.free_slow(object, left);
+        // SAFETY: the object is one of the cache, so not null, and the caller gives it up.
+        if let Err(left) = unsafe { self.push(id.class(), object) } {
+            self.free_slow(object, FreeLeft { class: id.number(), ..left });
         }
     }
 
@@ -76,14 +82,14 @@ impl<P: Platform> Heap<P> {
     #[inline(always)]
     pub unsafe fn cache_free_fast(&self, id: CacheId, object: *mut u8) -> bool {
         // SAFETY: the caller gives the object up.
-        self.caches.is_of(id, object) && self.caches.is_plain(id) && unsafe { self.push(id.number(), object) }.is_ok()
+        self.caches.is_of(id, object) && self.caches.is_plain(id) && unsafe { self.push(id.class(), object) }.is_ok()
     }
 
     /// Fills `out` with objects, as many as can be had; returns how many. Cheaper than one by one.
     pub fn cache_alloc_batch(&self, id: CacheId, out: &mut [*mut u8]) -> usize {
         let (mut n, mut filled) = self.caches.alloc_batch(id, out);
         if filled.is_err() {
-            let bytes = self.caches.size_of(id.number()) * (out.len() - n);
+            let bytes = self.caches.size_of(id.number()).saturating_mul(out.len() - n);
             let _ = self.reclaim_for(bytes, || {
                 let (more, result) = self.caches.alloc_batch(id, &mut out[n..]);
                 n += more;
@@ -102,18 +108,18 @@ impl<P: Platform> Heap<P> {
     /// is found when it goes back to its slab.
     ///
     /// # Safety
-    /// As [`Heap::cache_free`].
+    /// The objects are not used any more.
     pub unsafe fn cache_free_batch(&self, id: CacheId, objects: &[*mut u8]) {
         if let Some(&wrong) = objects.iter().find(|&&object| !self.caches.is_of(id, object)) {
             let size = self.caches.size_of(id.number());
             return self.platform().invalid_free(InvalidFree::ForeignPointer, wrong as usize, size);
         }
-        // SAFETY: as the caller promises; they are the cache's.
+        // SAFETY: each lies in a slab of the cache, as was just found, and the caller gave them up.
         unsafe { self.caches.free_batch(id, objects) };
         self.slow_path_ends();
     }
 
-    /// Sets how many objects may be out at a time, for a cache that was made with a limit.
+    /// Sets the limit of a cache that was made with one: how many objects may be out at a time.
     pub fn set_cache_limit(&self, id: CacheId, limit: usize) -> Result<(), LimitError> {
         self.caches.set_limit(id, limit)
     }
@@ -121,8 +127,11 @@ impl<P: Platform> Heap<P> {
     /// Sets how many free objects reclaim leaves to the cache, and sees to it that they are there, memory behind them
     /// and all. A program may use them up: they are there again when it has freed as many.
     pub fn set_cache_reserve(&self, id: CacheId, objects: usize) -> Result<(), LimitError> {
+        // No machine has so much: the caches could not even count it.
+        let bytes = self.caches.size_of(id.number()).checked_mul(objects).filter(|&bytes| bytes <= isize::MAX as usize);
+        let Some(bytes) = bytes else { return Err(LimitError::NoMemory) };
         let set = || self.caches.set_reserve(id, objects);
-        let result = set().or_else(|Short| self.reclaim_for(self.caches.size_of(id.number()) * objects, set));
+        let result = set().or_else(|Short| self.reclaim_for(bytes, set));
         self.slow_path_ends();
         if result == Ok(true) { Ok(()) } else { Err(LimitError::NoMemory) }
     }
@@ -145,7 +154,7 @@ impl<P: Platform> Heap<P> {
         self.caches.next_figures(number)
     }
 
-    /// The figures of a cache that the program made. O(CPUs).
+    /// The figures of a user cache. O(CPUs).
     pub fn cache_stats(&self, id: CacheId) -> CacheStats {
         self.caches.figures(id)
     }

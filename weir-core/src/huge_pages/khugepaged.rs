@@ -9,14 +9,14 @@
 
 use core::sync::atomic::Ordering::Relaxed;
 
-use super::Watch;
+use super::watch::Watch;
 use crate::base::backing::Backing;
 use crate::base::run::Run;
 use crate::base::units::{PAGEBLOCK, PAGEBLOCK_PAGES};
-use crate::caches::geometry::CACHES;
-use crate::caches::slab::Pass;
+use crate::caches::slab_lists::Pass;
 use crate::pages::node::ZoneKind;
 use crate::pages::pageblock::SPARSE;
+use crate::pages::window::{LARGE, NOTHING};
 use crate::platform::{Contents, Platform};
 use crate::reclaim::Goal;
 use crate::telemetry::stats;
@@ -100,10 +100,15 @@ impl<P: Platform> Watch<'_, P> {
         let (window, first) = (&self.caches.pages.normal, block * PAGEBLOCK_PAGES as u32);
         let (mut page, mut pages) = (first, 0);
         while page < first + PAGEBLOCK_PAGES as u32 {
-            let class = usize::from(window.class_of(page));
-            let is_slab = class > 0 && class < CACHES && self.caches.is_reclaimable(class);
-            if is_slab && let Some(domain) = self.caches.table[class].domains().nth(node) {
-                let g = self.caches.table[class].shape.get();
+            let number = match window.class_of(page) {
+                NOTHING | LARGE => None,
+                class => self.caches.number_of(class.into(), page),
+            };
+            let cache = number.filter(|&number| self.caches.is_reclaimable(number)).map(|n| self.caches.table.get(n));
+            if let Some(cache) = cache
+                && let Some(domain) = cache.domains().nth(node)
+            {
+                let g = cache.shape.get();
                 pages += domain.slabs.lock(&self.caches.pages.platform).refilled(window, &g, page);
                 page += u32::from(g.pages.max(1));
             } else {

@@ -17,15 +17,12 @@
 //! for `LOOKS` pageblocks at a time, slabs' for 64 slabs. The counts are a guess by the time they are used: a pageblock is
 //! split, or kept, one look too early, and nothing else depends on them. What is released is isolated as ever.
 
-use core::sync::atomic::{
-    AtomicU32, AtomicU64,
-    Ordering::{Acquire, Relaxed, Release},
-};
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use super::Watch;
+use super::watch::Watch;
 use crate::base::run::Run;
 use crate::base::units::{PAGE, PAGEBLOCK_PAGES};
-use crate::caches::slab::Pass;
+use crate::caches::slab_lists::Pass;
 use crate::pages::cool::slices;
 use crate::pages::report::Site;
 use crate::pages::window::Window;
@@ -46,27 +43,6 @@ const LOOKS_AFTER: u32 = 2;
 /// How often khugepaged comes by (`scan_sleep_millisecs`), ns.
 const KHUGEPAGED: u64 = 10_000_000_000;
 
-/// When to look, and how often yet.
-pub(crate) struct Looks {
-    /// In a quiet window, and in any other.
-    next: [AtomicU64; 2],
-    left: AtomicU32,
-    /// When slow paths are to wake a balancer that sleeps, for khugepaged may have come by; 0: not.
-    wake_at: AtomicU64,
-}
-
-impl Looks {
-    pub(crate) const fn new() -> Self {
-        Self { next: [const { AtomicU64::new(0) }; 2], left: AtomicU32::new(0), wake_at: AtomicU64::new(0) }
-    }
-
-    /// Whether slow paths are to look at the clock.
-    #[inline]
-    pub(crate) fn wakes(&self) -> bool {
-        self.wake_at.load(Relaxed) > 0
-    }
-}
-
 /// How many hollow pages each pageblock has: memory for the time of one look.
 struct Hollow<'a, P: Platform> {
     platform: &'a P,
@@ -76,7 +52,7 @@ struct Hollow<'a, P: Platform> {
 impl<'a, P: Platform> Hollow<'a, P> {
     fn new(platform: &'a P, window: &Window) -> Option<Self> {
         let len = (window.top() as usize / PAGEBLOCK_PAGES * size_of::<u16>()).next_multiple_of(PAGE);
-        let addr = if len > 0 { platform.map(len, PAGE)? } else { return None };
+        let addr = if len > 0 { platform.map(len, PAGE).ok()? } else { return None };
         Some(Self { platform, run: Run { addr, len } })
     }
 
@@ -87,13 +63,14 @@ impl<'a, P: Platform> Hollow<'a, P> {
 
     fn count(&mut self, block: u32, pages: usize) {
         if let Some(at) = self.of(block) {
-            // SAFETY: an element of the mapping, which is this value's alone.
+            // SAFETY: `of` returns elements inside the mapping, which this value owns and has borrowed exclusively here.
             unsafe { *at = (*at).saturating_add(pages as u16) };
         }
     }
 
     fn get(&self, block: u32) -> usize {
-        // SAFETY: as in `count`; nobody writes while it is shared.
+        // SAFETY: `of` returns elements inside the mapping, aligned, and zero at first; `count`, which writes them, needs an
+        // exclusive borrow, so none does now.
         self.of(block).map_or(0, |at| usize::from(unsafe { *at }))
     }
 }
@@ -184,9 +161,8 @@ impl<P: Platform> Watch<'_, P> {
 
     fn count_hollow(&self, hollow: &mut Hollow<'_, P>) {
         let window = &self.caches.pages.normal;
-        for class in self.caches.reclaimable().from(0) {
-            let cache = &self.caches.table[class];
-            if cache.made.keeps_pages() {
+        for cache in self.caches.reclaimable().map(|number| self.caches.table.get(number)) {
+            if cache.user.retains_pages() {
                 continue;
             }
             let g = cache.shape.get();

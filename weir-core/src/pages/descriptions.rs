@@ -18,7 +18,7 @@
 //! its pages back (and has finished, under the zone's lock) or after the release.
 //!
 //! Who reads without a lock meanwhile, the class of a page by a wrong pointer or the header of a slab that is gone, reads
-//! what was there or zeros: no class, as before. A second free that lost the race to clear a run's mark stores the same 0.
+//! what was there or zeros: no class, as before. A second free of a run finds its mark cleared, and stores nothing.
 
 use crate::base::run::Run;
 use crate::base::units::PAGE;

@@ -16,7 +16,7 @@ pub mod zone;
 
 use crate::base::units::{MAX_ORDER, PAGE, PAGEBLOCK, PAGEBLOCK_PAGES};
 use crate::platform::lock::Guard;
-use crate::platform::{Platform, Reach, rank};
+use crate::platform::{Platform, Reach, Refused, rank};
 use crate::reclaim::Events;
 use crate::telemetry::stats;
 use crate::telemetry::trace::Place;
@@ -29,6 +29,12 @@ use zone::{FreeAreas, PageRun, Purpose, Zone};
 /// There are no pages: the system refused memory, or no run is long enough.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Short;
+
+impl From<Refused> for Short {
+    fn from(_: Refused) -> Self {
+        Self
+    }
+}
 
 /// The pages of a heap, on a platform.
 #[repr(C)]
@@ -89,7 +95,12 @@ impl<P: Platform> Pages<P> {
 
     /// Returns once every batch is over that was in flight when this was called.
     pub(crate) fn pass_batches(&self) {
-        self.nodes.iter().for_each(|node| drop(node.batch.lock(&self.platform)));
+        let mut number = 0;
+        // Counted anew each time: the first lock may have been that of a thread which found more nodes.
+        while number < self.nodes.count() {
+            drop(self.batch(number));
+            number += 1;
+        }
     }
 
     // ---- pages taken and given ---------------------------------------------------------------------------------
@@ -122,8 +133,8 @@ impl<P: Platform> Pages<P> {
         blocks: usize,
         take_of: impl Fn(usize) -> Result<PageRun, Short>,
     ) -> Result<PageRun, Short> {
-        let mut growing = self.window(kind).growing(&self.platform);
         self.nodes.find(&self.platform);
+        let mut growing = self.window(kind).growing(&self.platform);
         let home = self.home();
         loop {
             if let Ok(run) = take_of(home) {

@@ -2,11 +2,10 @@
 
 use core::sync::atomic::{
     AtomicPtr, AtomicU32,
-    Ordering::{AcqRel, Acquire, Relaxed, Release},
+    Ordering::{Acquire, Relaxed, Release},
 };
 
 use super::zone::{FreeAreas, Zone};
-use crate::base::run::Run;
 use crate::base::units::PAGE;
 use crate::platform::lock::Lock;
 use crate::platform::{Platform, rank};
@@ -73,7 +72,9 @@ impl Nodes {
             return &self.first;
         }
         debug_assert!(number < self.count());
-        // SAFETY: as many nodes as `count` says were mapped before it was stored, and are there for good.
+        // SAFETY: `more` points to as many nodes as `count` says, but for the first, and was stored before `count` was; they
+        // are there for good. The caller's number is below a count that it has read, or that was read by the thread which
+        // stored the number.
         unsafe { &*self.more.load(Acquire).add(number - 1) }
     }
 
@@ -83,27 +84,49 @@ impl Nodes {
     }
 
     /// Finds out how many there are, and maps all but the first; where there is no memory for them, the first serves all.
-    /// The caller holds a window's turn to grow, so that no fork falls in between.
+    /// To be called with no lock held.
+    ///
+    /// The first node's batch lock is held meanwhile, and is the first that a fork takes: so the number of nodes is the same
+    /// when a fork gives the locks back as when it took them. What this excludes: a fork takes the batch locks of one node,
+    /// a thread finds a second, and the fork gives two back, of which it never had one.
     pub(crate) fn find<P: Platform>(&self, platform: &P) {
+        if self.count.load(Acquire) > 0 {
+            return;
+        }
+        let _no_fork = self.first.batch.lock(platform);
         if self.count.load(Relaxed) > 0 {
             return;
         }
         let count = platform.nodes().clamp(1, usize::from(u16::MAX));
         let bytes = ((count - 1) * size_of::<Node>()).next_multiple_of(PAGE);
-        let mapped = if count > 1 { platform.map_metadata(bytes, PAGE) } else { None };
-        let Some(addr) = mapped else {
-            // Another thread, which grows the other window, may have been luckier.
-            let _ = self.count.compare_exchange(0, 1, AcqRel, Relaxed);
-            return;
-        };
+        let mapped = if count > 1 { platform.map_metadata(bytes, PAGE).ok() } else { None };
+        let Some(addr) = mapped else { return self.count.store(1, Release) };
         let nodes = addr as *mut Node;
         for number in 1..count {
-            // SAFETY: fresh memory for that many nodes.
+            // SAFETY: `bytes` bytes were mapped just now, which no other thread has the address of: room for `count - 1`
+            // nodes, aligned to a page.
             unsafe { nodes.add(number - 1).write(Node::new(number as u16)) };
         }
-        if self.more.compare_exchange(core::ptr::null_mut(), nodes, AcqRel, Relaxed).is_err() {
-            return platform.unmap(Run { addr, len: bytes });
-        }
+        self.more.store(nodes, Release);
         self.count.store(count as u32, Release);
+    }
+
+    /// Takes the batch locks of all nodes: for `fork` and the audit.
+    pub(crate) fn freeze_batches<P: Platform>(&self, platform: &P) {
+        // Under the first of them the number of nodes no longer changes.
+        self.first.batch.acquire(platform);
+        self.iter().skip(1).for_each(|node| node.batch.acquire(platform));
+    }
+
+    /// Undoes [`Nodes::freeze_batches`].
+    ///
+    /// # Safety
+    /// The caller, or the parent that it was forked from, froze them.
+    pub(crate) unsafe fn thaw_batches<P: Platform>(&self, platform: &P) {
+        for number in (0..self.count()).rev() {
+            // SAFETY: `freeze_batches` took this lock and made no guard of it; there are as many nodes as there were then, as
+            // the first node's lock, which is given back last, keeps others from being found.
+            unsafe { self.get(number).batch.release(platform) }
+        }
     }
 }

@@ -4,6 +4,11 @@
 //! a block is clearing bits and merging is setting them. An allocation takes the first pages of an aligned block and
 //! leaves the block's tail free, so a run of any length costs just its pages.
 
+use core::sync::atomic::{
+    AtomicU16,
+    Ordering::{Acquire, Release},
+};
+
 use crate::base::backing::Backing;
 use crate::base::units::{NONE, PAGEBLOCK_PAGES};
 use crate::pages::page_set::{PageSet, WORDS};
@@ -37,9 +42,60 @@ pub struct Link {
     pub list: u8,
 }
 
-/// What is known of one pageblock. All zero: nothing free, nothing backed, on no list.
+/// A pageblock in its window's array: what the lock of its zone guards, and the node of that zone.
+///
+/// The node lies beside the state, not in it, because threads of other nodes read it without the lock, to see whether a
+/// neighbour belongs to their own node. A reference to the state, which its zone's lock permits, thus never covers a byte that others read.
 #[repr(C, align(64))]
 pub struct Pageblock {
+    state: State,
+    node: AtomicU16,
+}
+
+const _: () = assert!(size_of::<Pageblock>() == 192);
+
+impl Pageblock {
+    /// A pageblock of node `node`.
+    pub const fn new(node: u16, state: State) -> Self {
+        Self { state, node: AtomicU16::new(node) }
+    }
+
+    /// Makes the pageblock at `at`, in memory that is all zero, a fresh one of node `node`. Threads may read its node
+    /// meanwhile, by wrong pointers: they see 0 or `node`.
+    ///
+    /// # Safety
+    /// `at` points to an element of a window's array; the caller has the turn to grow, and the pageblock is in no zone.
+    pub(super) unsafe fn init(at: *mut Self, node: u16) {
+        // SAFETY: the element is mapped. No zone has it, so no thread but the caller has a reference to its state; its node
+        // is reached as an atomic by all.
+        unsafe {
+            (&raw mut (*at).state).write(State::fresh());
+            (*at).node.store(node, Release);
+        }
+    }
+
+    /// The node of the pageblock at `at`. Acquire: a thread that reads a node's number can reach that node in
+    /// [`super::node::Nodes`].
+    ///
+    /// # Safety
+    /// `at` points to an element of a window's array that is mapped for good.
+    #[inline]
+    pub(super) unsafe fn node(at: *const Self) -> u16 {
+        // SAFETY: mapped; only the atomic is borrowed, not the state beside it.
+        unsafe { (*at).node.load(Acquire) }
+    }
+
+    /// Where the state of the pageblock at `at` is. Not dereferenced here: that takes the lock of its zone.
+    #[inline]
+    pub(super) const fn state(at: *mut Self) -> *mut State {
+        const { assert!(core::mem::offset_of!(Self, state) == 0) };
+        at.cast()
+    }
+}
+
+/// What is known of one pageblock, under the lock of its zone. All zero: nothing free, nothing backed, on no list.
+#[repr(C)]
+pub struct State {
     /// Free pages.
     pub free: PageSet,
     /// Pages handed out since they were fresh or reported. A free page that is not among them reads as zero, unless
@@ -47,8 +103,6 @@ pub struct Pageblock {
     pub backed: PageSet,
     /// Its places on the zone's lists, by what is free and by what is idle.
     pub links: [Link; 2],
-    /// The node whose zone owns it.
-    pub node: u16,
     /// One huge page is behind it.
     pub huge: bool,
     /// The hint list it is on (a [`Backing`]), plus one; 0: none.
@@ -63,7 +117,7 @@ pub struct Pageblock {
     pub dirty: bool,
     /// The system below refused to take pages of it back; tried again after they were handed out, or under pressure.
     pub refused: bool,
-    /// Taken out of use: its free pages are on no list.
+    /// Out of use, or not yet in use: its free pages are on no list.
     pub offline: bool,
     /// What the looks for huge pages in little use made of it.
     pub look: Look,
@@ -73,16 +127,14 @@ pub struct Pageblock {
     pub slabs: bool,
 }
 
-const _: () = assert!(size_of::<Pageblock>() == 192);
-
-impl Pageblock {
-    /// A pageblock of node `node` with all pages free and none backed.
-    pub fn fresh(node: u16) -> Self {
+impl State {
+    /// All pages are free and none is backed; out of use until [`super::zone::FreeAreas::add`]. Before that a neighbour's run
+    /// must not grow into it: its pages would be taken before they were counted.
+    pub const fn fresh() -> Self {
         Self {
             free: PageSet([u64::MAX; WORDS]),
             backed: PageSet::EMPTY,
             links: [Link { next: NONE, prev: NONE, list: 0 }; 2],
-            node,
             huge: false,
             hint: 0,
             hint_next: NONE,
@@ -90,7 +142,7 @@ impl Pageblock {
             recent: Recent::NONE,
             dirty: false,
             refused: false,
-            offline: false,
+            offline: true,
             look: Look::None,
             bare: true,
             slabs: false,
@@ -165,10 +217,10 @@ mod tests {
 
     #[test]
     fn a_block_is_taken_backed_first_and_its_tail_stays_free() {
-        let mut block = Pageblock::fresh(0);
+        let mut block = State { offline: false, ..State::fresh() };
         block.backed.insert(64, 8);
-        let find = |block: &Pageblock, order| block.idle().find_block(order).or_else(|| block.free.find_block(order));
-        let take = |block: &mut Pageblock, pages, order| find(block, order).map(|at| (at, block.take_at(at, pages)));
+        let find = |block: &State, order| block.idle().find_block(order).or_else(|| block.free.find_block(order));
+        let take = |block: &mut State, pages, order| find(block, order).map(|at| (at, block.take_at(at, pages)));
         assert_eq!(take(&mut block, 5, 3), Some((64, 5)));
         assert_eq!(block.free.count_range(64, 8), 3);
         assert_eq!(take(&mut block, 1, 0), Some((69, 1)));

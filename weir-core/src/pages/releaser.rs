@@ -116,5 +116,6 @@ impl<'a, P: Platform, B: Host + ?Sized, F: FnMut(Run)> Releaser<'a, P, B, F> {
 
 /// An event that nothing is known of yet but what it is about.
 pub(crate) fn event(place: Place, zone: u16, cause: Cause, kind: Kind, blocks: usize) -> Event {
-    Event { end: 0, place, zone, kind, cause, blocks: blocks as u16, bytes: 0, ns: 0, error: 0 }
+    let (place, kind, cause, blocks) = (Some(place), Some(kind), Some(cause), blocks as u16);
+    Event { end: 0, place, zone, kind, cause, blocks, bytes: 0, ns: 0, error: 0 }
 }

@@ -66,7 +66,13 @@ impl<P: Platform> Pages<P> {
         if let Some(node) = goal.node() {
             return ZoneKind::ALL.into_iter().map(|kind| self.site(kind, node).scan(step, goal)).sum();
         }
-        let own = |bytes: usize| self.each_user_zone(|site| site.scan(step, &left(bytes)));
+        let own = |mut bytes: usize| {
+            self.each_user_zone(|site| {
+                let got = site.scan(step, &left(bytes));
+                bytes += got;
+                got
+            })
+        };
         // One place in the rotation is that of the program's zones.
         let places = ZoneKind::ALL.len() * nodes + 1;
         for i in 0..places {
@@ -84,6 +90,11 @@ impl<P: Platform> Pages<P> {
 }
 
 impl<P: Platform> Reclaimable for Pages<P> {
+    fn steps(&self) -> &'static [Step] {
+        use Step::{Blocks, BlocksAgain, Cool, Metadata, OldMetadata, Refused, Runs};
+        &[Refused, OldMetadata, Blocks, BlocksAgain, Runs, Cool, Metadata]
+    }
+
     fn count(&self, goal: &Goal) -> usize {
         let of = |site: Site<'_, P, P>| {
             let idle = site.zone.lock(&self.platform).idle;
@@ -128,7 +139,7 @@ impl<P: Platform> Reclaimable for Pages<P> {
     fn freeze(&self, rank: u32) {
         let p = &self.platform;
         match rank {
-            rank::BATCH => self.nodes.iter().for_each(|node| node.batch.acquire(p)),
+            rank::BATCH => self.nodes.freeze_batches(p),
             rank::GROWTH => [&self.normal, &self.low].iter().for_each(|window| window.freeze(p)),
             rank::ZONE => self.sites().for_each(|site| site.zone.acquire(p)),
             _ => {}
@@ -138,11 +149,11 @@ impl<P: Platform> Reclaimable for Pages<P> {
 
     unsafe fn thaw(&self, rank: u32) {
         let p = &self.platform;
-        // SAFETY: `freeze` of this rank took these locks and made no guards; the nodes and zones are the same, as none comes
-        // or goes while the turns to grow and the list's lock are held.
+        // SAFETY: `freeze` of this rank took these locks and made no guards. They are the same ones: no node is found while the
+        // first node's batch lock is held, which goes last, and no zone of a program's comes or goes while the list's is.
         unsafe {
             match rank {
-                rank::BATCH => self.nodes.iter().for_each(|node| node.batch.release(p)),
+                rank::BATCH => self.nodes.thaw_batches(p),
                 rank::GROWTH => [&self.normal, &self.low].iter().for_each(|window| window.thaw(p)),
                 rank::ZONE => self.sites().for_each(|site| site.zone.release(p)),
                 _ => {}

@@ -7,7 +7,7 @@
 //! # Hot-unplug
 //!
 //! A range of pageblocks is *closed*: its free pages are on no list any more, what is freed there joins them, and once
-//! none is in use the range is out of use and may be unmapped. [`Heap::zone_offline`] opens it again if some are.
+//! none is in use the range is out of use and may be unmapped. [`Pages::zone_offline`] opens it again if some are.
 //!
 //! # How it is found
 //!
@@ -17,7 +17,7 @@
 use core::ops::Range;
 use core::ptr::NonNull;
 use core::sync::atomic::{
-    AtomicBool, AtomicPtr, AtomicU32,
+    AtomicBool, AtomicPtr, AtomicU32, AtomicU64,
     Ordering::{Acquire, Relaxed, Release},
 };
 
@@ -25,7 +25,7 @@ use crate::base::invalid_free::InvalidFree;
 use crate::base::run::Run;
 use crate::base::units::MAX_RUN;
 use crate::base::units::{PAGE, PAGEBLOCK, PAGEBLOCK_PAGES, order_of};
-use crate::pages::pageblock::Pageblock;
+use crate::pages::pageblock::{Pageblock, State};
 use crate::pages::report::Site;
 use crate::pages::window::Window;
 use crate::pages::zone::{FreeAreas, PageRun, Purpose, Zone};
@@ -75,16 +75,19 @@ pub struct UserZone {
     areas: Zone,
     below: NonNull<dyn Host>,
     memory: MemoryKind,
-    number: u64,
+    /// Written once, by [`Pages::add_zone`]; 0 before.
+    number: AtomicU64,
     /// It is another process's: this one was forked from it.
     foreign: AtomicBool,
     pins: AtomicU32,
     next: AtomicPtr<UserZone>,
 }
 
-// SAFETY: what is behind the pointers is reached under the locks, or is `Sync` itself (`Host`).
+// SAFETY: nothing of a zone belongs to one thread. `below`, the only field that is not `Send` by itself, points to a `Host`,
+// which is `Sync` and so may be used from wherever the zone is; the zone does not own it.
 unsafe impl Send for UserZone {}
-// SAFETY: as above.
+// SAFETY: threads that share a zone reach its pageblocks under its lock, its list and pins as atomics, and by `below` get no
+// more than a shared reference to a `Host`, which is `Sync`.
 unsafe impl Sync for UserZone {}
 
 /// The zones of a heap, by ascending number.
@@ -102,7 +105,8 @@ impl UserZones {
 
     /// All of them; the caller holds the lock, or is the only thread.
     fn iter(&self) -> impl Iterator<Item = &UserZone> {
-        // SAFETY: zones on the list live until they are removed from it, under the lock that the caller holds.
+        // SAFETY: `add_zone` promises that a zone lives, where it is, until it is removed from the list, and the caller keeps
+        // that from happening: it holds the list's lock, or is the only thread.
         let at = |at: &AtomicPtr<UserZone>| unsafe { at.load(Acquire).as_ref() };
         core::iter::successors(at(&self.first), move |zone| at(&zone.next))
     }
@@ -123,7 +127,8 @@ impl UserZones {
     /// # Safety
     /// The caller, or the parent that it was forked from, froze them.
     pub(crate) unsafe fn thaw<P: Platform>(&self, platform: &P, rank: u32) {
-        // SAFETY: `freeze` took these locks and made no guards; the list has not changed, as its lock goes last.
+        // SAFETY: `freeze` took these locks and made no guards. The zones on the list are the same ones, as the list's lock,
+        // of the lower rank, is given back after theirs.
         unsafe {
             match rank {
                 rank::USER_ZONES => self.lock.release(platform),
@@ -148,11 +153,12 @@ impl UserZone {
     pub unsafe fn new(run: Run, blocks: *mut Pageblock, below: NonNull<dyn Host>, memory: MemoryKind) -> Self {
         let count = run.len / PAGEBLOCK;
         for block in 0..count {
-            let fresh = Pageblock { dirty: !memory.zero, ..Pageblock::fresh(0) };
-            // SAFETY: as the caller promises.
-            unsafe { blocks.add(block).write(fresh) };
+            let fresh = State { dirty: !memory.zero, ..State::fresh() };
+            // SAFETY: the caller promises room for a descriptor of each pageblock of `run`, which nothing else uses.
+            unsafe { blocks.add(block).write(Pageblock::new(0, fresh)) };
         }
-        // SAFETY: as the caller promises, and described just now.
+        // SAFETY: the caller promises that `run` is whole pageblocks and that `blocks` lives as long as the zone; each was
+        // described just now.
         let window = unsafe { Window::over(run, blocks) };
         let mut areas = FreeAreas::new(0);
         areas.add(&window, 0, count);
@@ -161,7 +167,7 @@ impl UserZone {
             areas: Lock::new(areas),
             below,
             memory,
-            number: 0,
+            number: AtomicU64::new(0),
             foreign: AtomicBool::new(false),
             pins: AtomicU32::new(0),
             next: AtomicPtr::new(core::ptr::null_mut()),
@@ -170,7 +176,14 @@ impl UserZone {
 
     /// Its number, from 1, which its events in the trace have; after 65,535 zones numbers come again.
     pub fn number(&self) -> u16 {
-        self.number as u16
+        self.number.load(Relaxed) as u16
+    }
+
+    /// Undoes a pin; the zone may be gone from then on. There may be none left to undo: a signal handler of the thread that has
+    /// it forked, and in the child all pins were dropped. A count that wrapped around would hold [`Pages::remove_zone`] up for
+    /// good.
+    fn unpin(&self) {
+        let _ = self.pins.fetch_update(Release, Relaxed, |pins| pins.checked_sub(1));
     }
 
     /// Whether this process was forked from the one that the zone is of, which has the same memory: it is then neither
@@ -181,25 +194,25 @@ impl UserZone {
 }
 
 impl<P: Platform> Pages<P> {
-    /// Makes a zone known, so that it gives way with all else.
+    /// Makes a zone known, so that reclaim scans it as all else.
     ///
     /// # Safety
-    /// It lives, where it is, until [`Heap::remove_zone`].
+    /// It lives, where it is, until [`Pages::remove_zone`] returns, is added once, and is used through shared references alone
+    /// meanwhile; `zone` may come from one.
     pub unsafe fn add_zone(&self, zone: NonNull<UserZone>) {
         let mut last = self.user.lock.lock(&self.platform);
         *last += 1;
-        // SAFETY: the caller's zone, which nobody else knows yet.
-        unsafe { (*zone.as_ptr()).number = *last };
+        // SAFETY: the caller promises that the zone lives and is used through shared references alone; this is another.
+        unsafe { zone.as_ref() }.number.store(*last, Relaxed);
         let end = self.user.iter().last().map_or(&self.user.first, |zone| &zone.next);
         end.store(zone.as_ptr(), Release);
     }
 
-    /// Forgets a zone; when this returns, nobody but the caller has it.
+    /// Forgets a zone; when this returns, no thread but the caller's uses it.
     pub fn remove_zone(&self, zone: &UserZone) {
         let guard = self.user.lock.lock(&self.platform);
-        let at = core::ptr::from_ref(zone).cast_mut();
         let links = core::iter::once(&self.user.first).chain(self.user.iter().map(|zone| &zone.next));
-        if let Some(link) = links.into_iter().find(|link| link.load(Relaxed) == at) {
+        if let Some(link) = links.into_iter().find(|link| core::ptr::eq(link.load(Relaxed), zone)) {
             link.store(zone.next.load(Relaxed), Release);
         }
         drop(guard);
@@ -262,7 +275,7 @@ impl<P: Platform> Pages<P> {
     }
 
     /// Closes `blocks`, numbered from the zone's first; returns how many of their pages are in use. At 0 they are out of
-    /// use; else [`Heap::zone_usage`] and further calls of this say how it goes on as they are freed.
+    /// use; else [`Pages::zone_usage`] and further calls of this say how it goes on as they are freed.
     pub fn zone_close(&self, zone: &UserZone, blocks: Range<u32>) -> usize {
         // A batch in flight would put its pages back into the range later.
         let _none_in_flight = self.batch(0);
@@ -290,14 +303,15 @@ impl<P: Platform> Pages<P> {
         let (mut last, mut sum) = (0, 0);
         loop {
             let guard = self.user.lock.lock(&self.platform);
-            let reported = |zone: &&UserZone| zone.number > last && zone.memory.reported && !zone.is_foreign();
+            let is_next = |zone: &UserZone| zone.number.load(Relaxed) > last;
+            let reported = |zone: &&UserZone| is_next(zone) && zone.memory.reported && !zone.is_foreign();
             let Some(zone) = self.user.iter().find(reported) else { return sum };
             zone.pins.fetch_add(1, Relaxed);
             drop(guard);
-            last = zone.number;
+            last = zone.number.load(Relaxed);
             sum += f(&Site {
                 platform: &self.platform,
-                // SAFETY: it lives as long as the zone, which is pinned.
+                // SAFETY: `UserZone::new` requires that the host lives as long as the zone, which is pinned here.
                 below: unsafe { zone.below.as_ref() },
                 in_flight: &self.nodes.get(0).batch,
                 window: &zone.window,
@@ -305,20 +319,20 @@ impl<P: Platform> Pages<P> {
                 place: Place::User,
                 number: zone.number(),
             });
-            // The zone may be gone from here on.
-            zone.pins.fetch_sub(1, Release);
+            zone.unpin();
         }
     }
 
     /// In a forked child: whoever had a zone pinned is not there, and what is shared is the parent's.
     pub(crate) fn inherit_zones(&self) {
         for zone in self.user.iter() {
+            // A pin of this thread's own may be among them (see `UserZone::unpin`).
             zone.pins.store(0, Relaxed);
             zone.foreign.store(zone.memory.shared || zone.is_foreign(), Relaxed);
         }
     }
 
-    /// Whether every list and count of a zone is right, as [`Heap::audit`] says it of the heap's own.
+    /// Whether every list and count of a zone is right, as [`crate::heap::Heap::audit`] says it of the heap's own.
     pub fn zone_audit(&self, zone: &UserZone) -> Result<(), crate::base::fault::Fault> {
         let _no_batch_in_flight = self.batch(0);
         zone.areas.lock(&self.platform).audit(&zone.window).map(|_| ())

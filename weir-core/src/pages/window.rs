@@ -11,14 +11,14 @@
 
 use core::mem::offset_of;
 use core::sync::atomic::{
-    AtomicPtr, AtomicU8, AtomicUsize,
+    AtomicPtr, AtomicU8, AtomicU32, AtomicUsize,
     Ordering::{AcqRel, Acquire, Relaxed, Release},
 };
 
 use crate::base::run::Run;
 use crate::base::units::{PAGE, PAGE_SHIFT, PAGEBLOCK, PAGEBLOCK_PAGES};
 use crate::pages::Short;
-use crate::pages::pageblock::Pageblock;
+use crate::pages::pageblock::{Pageblock, State};
 use crate::platform::lock::{Guard, Lock};
 use crate::platform::rank;
 use crate::platform::{Placed, Platform, Reach};
@@ -55,7 +55,7 @@ pub struct Window {
     /// Pages that the class map covers, that is, that may ever have been handed out.
     top: AtomicUsize,
     class_map: AtomicPtr<AtomicU8>,
-    descs: AtomicPtr<u32>,
+    descs: AtomicPtr<AtomicU32>,
     blocks: AtomicPtr<Pageblock>,
     growth: Lock<Growth, { rank::GROWTH }>,
     reach: Reach,
@@ -87,7 +87,7 @@ impl<P: Platform> Growing<'_, P> {
     /// many there are. [`Short`] when address space or memory is refused.
     pub fn grow(&mut self, blocks: usize, node: usize) -> Result<(u32, usize), Short> {
         if self.growth.pages_max == 0 {
-            self.window.place(self.platform, &mut self.growth).ok_or(Short)?;
+            self.window.place(self.platform, &mut self.growth)?;
         }
         let end = self.growth.pages_max / PAGEBLOCK_PAGES;
         let wanted = (self.growth.blocks * PAGEBLOCK / 8).clamp(GROW_MIN, GROW_MAX) / PAGEBLOCK;
@@ -124,14 +124,16 @@ impl<P: Platform> Growing<'_, P> {
         let run = Run { addr: window.base.load(Relaxed) + first * PAGEBLOCK, len: count * PAGEBLOCK };
         let placed = self.platform.map_at(run, node);
         if placed == Placed::Done {
-            // Before they are below the top: then anybody may ask whose they are, and it never changes.
+            // Before they are below the top: then any thread may read their node, which never changes.
             for block in first..end {
-                // SAFETY: mapped just now, and nobody looks beyond the top.
-                unsafe { window.block(block as u32).write(Pageblock::fresh(node as u16)) };
+                // SAFETY: `describe` has mapped the array as far as `end`; `self` is the turn to grow; the pageblocks are in no
+                // zone before the caller adds them to one.
+                unsafe { Pageblock::init(window.block(block as u32), node as u16) };
             }
             if first == 0 {
-                // SAFETY: as above. What lies before the window's first page is not handed out.
-                unsafe { (*window.block(0)).free.remove(0, self.growth.skipped) };
+                // SAFETY: pageblock 0 was made just now and is in no zone, so no other reference to its state exists. What
+                // lies before the window's first page is not handed out.
+                unsafe { (*window.state(0)).free.remove(0, self.growth.skipped) };
             }
             self.growth.blocks += count;
             window.top.store(end * PAGEBLOCK_PAGES, Release);
@@ -187,44 +189,80 @@ impl Window {
     /// The class-map entry of `page`, which must be below the top.
     #[inline]
     pub fn class_of(&self, page: u32) -> u8 {
-        // SAFETY: callers pass pages below `top`, for which the class map is mapped.
+        // SAFETY: callers pass a page that `page_of` found, or that a zone handed out: below `top`, as far as which the class
+        // map is mapped for good. Entries are atomics to all.
         unsafe { (*self.class_map.load(Relaxed).add(page as usize)).load(Relaxed) }
     }
 
     /// Sets the class-map entries of `pages` pages from `first`.
     pub fn set_class(&self, first: u32, pages: usize, class: u8) {
         for page in first as usize..first as usize + pages {
-            // SAFETY: the pages were handed out by a zone, so they lie below `top`, where the class map is mapped.
+            // SAFETY: a zone handed the pages out to the caller, so they lie below `top`, where the class map is mapped.
             unsafe { (*self.class_map.load(Relaxed).add(page)).store(class, Release) }
         }
     }
 
-    /// Clears the class-map entry of `page`; returns what it was.
-    pub fn clear_class(&self, page: u32) -> u8 {
-        // SAFETY: as in `class_of`.
-        unsafe { (*self.class_map.load(Relaxed).add(page as usize)).swap(NOTHING, AcqRel) }
+    /// Clears the class-map entry of `page` if it heads a run; whether it did. Of several threads that free a run at
+    /// once, one gets `true`. The entry is left alone otherwise: by now it may be that of a slab.
+    pub fn unmark_run(&self, page: u32) -> bool {
+        // SAFETY: the caller has the page from `page_of`, so it is below `top`; there the class map stays mapped, and its
+        // entries are reached as atomics alone.
+        let entry = unsafe { &*self.class_map.load(Relaxed).add(page as usize) };
+        entry.compare_exchange(LARGE, NOTHING, AcqRel, Relaxed).is_ok()
     }
 
-    /// The descriptor words of `page` (and, contiguous, of those after it).
+    /// Word `i` of the descriptor of `page`, which must be below the top and in use; the words of the pages after it follow.
+    ///
+    /// Slabs' words change under the lock of their cache, a run's first word by the run's owner. A wrong pointer makes a
+    /// thread read words of a page that has since become another's, under no lock that the writer has: so they are atomic.
+    /// Such a reader gets an old word or a new one, each of which makes it call the pointer invalid; what a right pointer
+    /// leads to was written before the program got that pointer.
     #[inline]
-    pub fn desc(&self, page: u32) -> *mut u32 {
-        self.descs.load(Relaxed).wrapping_add(page as usize * DESC_WORDS)
+    pub fn word(&self, page: u32, i: usize) -> &AtomicU32 {
+        // SAFETY: descriptors are mapped for all pages that were ever handed out, and stay mapped: a release of their memory
+        // makes them zero, no more.
+        unsafe { &*self.descs.load(Relaxed).add(page as usize * DESC_WORDS + i) }
     }
 
-    /// The descriptor of pageblock `block`.
+    /// How many pages the run that `page` heads has.
     #[inline]
-    pub fn block(&self, block: u32) -> *mut Pageblock {
+    pub fn run_pages(&self, page: u32) -> usize {
+        self.word(page, 0).load(Relaxed) as usize
+    }
+
+    /// Notes how many pages the run that `page` heads has. By the run's owner, before its class-map entry is
+    /// [`LARGE`] or while it keeps others from freeing the run.
+    pub fn set_run_pages(&self, page: u32, pages: usize) {
+        self.word(page, 0).store(pages as u32, Relaxed);
+    }
+
+    /// Where pageblock `block` is described.
+    #[inline]
+    fn block(&self, block: u32) -> *mut Pageblock {
+        self.blocks.load(Acquire).wrapping_add(block as usize)
+    }
+
+    /// Where the state of pageblock `block` is. Dereferenced under the lock of its zone alone
+    /// ([`crate::pages::zone::FreeAreas`] does that), or while no other thread uses the heap.
+    #[inline]
+    pub fn state(&self, block: u32) -> *mut State {
         #[cfg(debug_assertions)]
         self.visits.fetch_add(1, Relaxed);
-        self.blocks.load(Acquire).wrapping_add(block as usize)
+        Pageblock::state(self.block(block))
+    }
+
+    /// The node of pageblock `block`, below the top. Read without a lock: it is written before the top covers the pageblock,
+    /// and never again.
+    #[inline]
+    pub(crate) fn node_of_block(&self, block: u32) -> u16 {
+        // SAFETY: the caller names a pageblock below the top, and the array is mapped for good as far as that.
+        unsafe { Pageblock::node(self.block(block)) }
     }
 
     /// The node that `page`, below the top, lies on: that of its pageblock, which never changes.
     #[inline]
     pub(crate) fn node_of(&self, page: u32) -> usize {
-        // SAFETY: the pageblock is mapped, as its page is below the top; its node was written before the top covered it, and
-        // is not written again, so that it may be read while others change the rest. No reference is made.
-        unsafe { (*self.block(page / PAGEBLOCK_PAGES as u32)).node.into() }
+        self.node_of_block(page / PAGEBLOCK_PAGES as u32).into()
     }
 
     /// Pages of the window's mapped part.
@@ -238,12 +276,12 @@ impl Window {
         Growing { window: self, platform, growth: self.growth.lock(platform) }
     }
 
-    fn place<P: Platform>(&self, platform: &P, growth: &mut Growth) -> Option<()> {
+    fn place<P: Platform>(&self, platform: &P, growth: &mut Growth) -> Result<(), Short> {
         let window = platform.window(WINDOW, 2 * PAGEBLOCK, self.reach)?;
         let base = window.addr & !(2 * PAGEBLOCK - 1);
         let skipped = (window.addr - base) / PAGE;
         if skipped >= PAGEBLOCK_PAGES {
-            return None;
+            return Err(Short);
         }
         let pages = (window.len / PAGE + skipped) & !(PAGEBLOCK_PAGES - 1);
         let blocks = pages / PAGEBLOCK_PAGES;
@@ -252,17 +290,17 @@ impl Window {
         let total = sizes.iter().sum::<usize>() + 4 * PAGEBLOCK;
         let meta = platform.window(total, PAGE, Reach::Apart)?;
         if meta.len < total {
-            return None;
+            return Err(Short);
         }
         let at0 = meta.addr + PAGEBLOCK;
         let at1 = at0 + sizes[0] + PAGEBLOCK;
         let at2 = (at1 + sizes[1] + PAGEBLOCK).next_multiple_of(64);
         self.class_map.store(at0 as *mut AtomicU8, Relaxed);
-        self.descs.store(at1 as *mut u32, Relaxed);
+        self.descs.store(at1 as *mut AtomicU32, Relaxed);
         self.blocks.store((at2 & !(PAGE - 1)) as *mut Pageblock, Release);
         self.base.store(base, Relaxed);
         (growth.pages_max, growth.skipped) = (pages, skipped);
-        Some(())
+        Ok(())
     }
 
     /// Maps the three arrays as far as the pageblocks from `first` to `end` need. Occupied: others may be described.
@@ -282,7 +320,7 @@ impl Window {
             if i == DESCS && placed == Placed::Occupied && from > have {
                 placed = map_from(from);
                 if placed == Placed::Done {
-                    // Nobody comes back for what is not described. The class map and the pageblocks are mapped by now.
+                    // What is not described is never used. The class map and the pageblocks are mapped by now.
                     self.top.store(first * PAGEBLOCK_PAGES, Release);
                 }
             }
@@ -324,7 +362,7 @@ impl Window {
     /// # Safety
     /// The caller froze the window.
     pub unsafe fn thaw<P: Platform>(&self, platform: &P) {
-        // SAFETY: as the caller promises.
+        // SAFETY: `freeze` took the growth lock, on this thread or the one that it was forked from, and made no guard.
         unsafe { self.growth.release(platform) }
     }
 }

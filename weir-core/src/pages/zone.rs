@@ -9,6 +9,7 @@ mod audit;
 mod bare;
 mod lists;
 mod offline;
+mod pageblocks;
 mod place;
 mod sparse;
 mod usage;
@@ -16,7 +17,7 @@ mod usage;
 use crate::base::units::{NONE, PAGEBLOCK_PAGES};
 use crate::pages::Short;
 use crate::pages::page_set::PageSet;
-use crate::pages::pageblock::{Look, Pageblock};
+use crate::pages::pageblock::Look;
 use crate::pages::window::Window;
 use crate::platform::Contents;
 use crate::platform::lock::Lock;
@@ -26,6 +27,7 @@ use crate::policy::working_set::Peak;
 
 use crate::policy::growing_buffer::Growth;
 use lists::{HINT_REFUSED, Lists};
+use pageblocks::Pageblocks;
 
 /// Fresh pages handed out after which a zone says so: what releases elsewhere are made for at a time (2 MiB).
 const FRESH_PAGES: usize = PAGEBLOCK_PAGES;
@@ -83,8 +85,8 @@ pub struct FreeAreas {
     lists: [Lists; 2],
     /// Head and tail of the hint lists, one for each [`Backing`] and one for what was refused.
     hints: [[u32; 2]; 4],
-    /// The node that this zone belongs to.
-    pub node: u16,
+    /// Its pageblocks, which lie in the window's array.
+    blocks: Pageblocks,
     /// Pages mapped into the zone.
     pub pages: usize,
     /// Pages handed out (a batch that is being reported counts as free).
@@ -109,7 +111,7 @@ impl FreeAreas {
         Self {
             lists: [const { Lists::new() }; 2],
             hints: [[NONE; 2]; 4],
-            node,
+            blocks: Pageblocks::new(node),
             pages: 0,
             used: 0,
             idle: 0,
@@ -119,12 +121,6 @@ impl FreeAreas {
             holes: [(0, 0); HOLES],
             growth: Growth::new(),
         }
-    }
-
-    #[allow(clippy::mut_from_ref, reason = "the zone lock, which `self` proves, guards its pageblocks")]
-    fn block<'a>(&self, window: &'a Window, block: u32) -> &'a mut Pageblock {
-        // SAFETY: only pageblocks of this zone are named here; they are mapped, and guarded by the zone lock.
-        unsafe { &mut *window.block(block) }
     }
 
     /// Takes `pages` pages (at most those of order 10) for `purpose`, aligned to `align` (an order), from free areas.
@@ -154,7 +150,7 @@ impl FreeAreas {
         let (mut zero, mut again) = (true, Again::default());
         let resident = self.used + self.idle;
         for (block, first, n) in pieces(page, pages) {
-            let pageblock = self.block(window, block);
+            let pageblock = self.blocks.at_mut(window, block);
             let mut touched = n;
             if pageblock.backed.is_empty() {
                 self.idle -= pageblock.idle().len();
@@ -203,7 +199,7 @@ impl FreeAreas {
             self.holes[pages % HOLES] = (page, pages as u32);
         }
         for (block, first, n) in pieces(page, pages) {
-            let pageblock = self.block(window, block);
+            let pageblock = self.blocks.at_mut(window, block);
             pageblock.free.insert(first, n);
             pageblock.forget_look();
             for i in (0..n.min(32)).filter(|i| unbacked >> i & 1 == 1) {
@@ -214,12 +210,14 @@ impl FreeAreas {
         }
     }
 
-    /// Adds `count` fresh pageblocks from `first`.
+    /// Adds `count` fresh pageblocks from `first`, which are in use from now on.
     pub fn add(&mut self, window: &Window, first: u32, count: usize) {
         // Backwards, so that the list hands out ascending addresses.
         for block in (first..first + count as u32).rev() {
+            let pageblock = self.blocks.at_mut(window, block);
+            pageblock.offline = false;
             // The window's first one may lack pages.
-            self.pages += self.block(window, block).free.len();
+            self.pages += pageblock.free.len();
             self.relink(window, block);
         }
     }
@@ -231,8 +229,7 @@ impl FreeAreas {
             return Err(Short);
         }
         let is_free = pieces(page, pages).all(|(block, first, n)| {
-            let pageblock = self.block(window, block);
-            pageblock.node == self.node && !pageblock.offline && pageblock.free.has_range(first, n)
+            self.blocks.get(window, block).is_some_and(|pageblock| pageblock.free.has_range(first, n))
         });
         if !is_free {
             return Err(Short);
@@ -245,7 +242,7 @@ impl FreeAreas {
 
     /// Isolates a pageblock's free backed pages for a report: they are not free until [`FreeAreas::put_back`].
     pub fn isolate(&mut self, window: &Window, block: u32) -> PageSet {
-        let pageblock = self.block(window, block);
+        let pageblock = self.blocks.at_mut(window, block);
         let idle = pageblock.idle();
         pageblock.free = pageblock.free.minus(&idle);
         self.relink(window, block);
@@ -255,7 +252,7 @@ impl FreeAreas {
     /// Returns isolated `pages` to the free areas, of which those in `gone` went below. Returns whether a huge page was
     /// behind them.
     pub fn put_back(&mut self, window: &Window, block: u32, pages: &PageSet, gone: &PageSet, how: Gone) -> bool {
-        let pageblock = self.block(window, block);
+        let pageblock = self.blocks.at_mut(window, block);
         let huge = pageblock.huge;
         let kept = pages.minus(gone);
         pageblock.free = pageblock.free.or(pages);
@@ -289,7 +286,7 @@ impl FreeAreas {
             if block == NONE {
                 break;
             }
-            self.block(window, block).refused = false;
+            self.blocks.at_mut(window, block).refused = false;
             self.relink(window, block);
         }
     }
@@ -297,11 +294,11 @@ impl FreeAreas {
     /// Notes that pages in use by a slab were reported out of `block`: its huge page, if there was one, is split, and
     /// what was free in it is backed by small pages now. Returns whether there was one.
     pub fn split(&mut self, window: &Window, block: u32, contents: Contents) -> bool {
-        self.block(window, block).dirty |= contents == Contents::Undefined;
-        if !self.block(window, block).huge {
+        let pageblock = self.blocks.at_mut(window, block);
+        pageblock.dirty |= contents == Contents::Undefined;
+        if !pageblock.huge {
             return false;
         }
-        let pageblock = self.block(window, block);
         pageblock.backed = pageblock.backed.or(&pageblock.free);
         pageblock.huge = false;
         pageblock.look = Look::Torn;

@@ -121,7 +121,8 @@ impl CpuSlab {
     /// # Safety
     /// Nobody else works on the slab now.
     pub unsafe fn pop(slab: *const Self, class: usize) -> *mut u8 {
-        // SAFETY: the caller has the slab to itself; `current` names a slot of the class or the zero word before it.
+        // SAFETY: the caller promises that no other thread works on the slab. `current` is above the word before the class's
+        // first slot, so that `top` names that word, which is zero, or a slot.
         unsafe {
             let current = &(*slab).headers[class].current;
             let top = current.load(Relaxed) - 1;
@@ -139,7 +140,8 @@ impl CpuSlab {
     /// # Safety
     /// Nobody else works on the slab now.
     pub unsafe fn push_batch(slab: *const Self, class: usize, objects: &[*mut u8]) -> usize {
-        // SAFETY: the caller has the slab to itself, and slots from `current` up to `end` are the class's.
+        // SAFETY: the caller promises that no other thread works on the slab. `end` is at most the end of the class's slots, so
+        // the `n` slots from `current` on are the class's.
         unsafe {
             let header = &(*slab).headers[class];
             let current = header.current.load(Relaxed);
@@ -157,7 +159,8 @@ impl CpuSlab {
     /// # Safety
     /// Nobody else works on the slab now.
     pub unsafe fn push(slab: *const Self, class: usize, object: *mut u8) -> Pushed {
-        // SAFETY: the caller has the slab to itself, and `current < end` names a slot of the class.
+        // SAFETY: the caller promises that no other thread works on the slab. The word before `current` is a slot of the class
+        // or the zero word before them; `current` is written to only below `end`, where it names a slot.
         unsafe {
             let header = &(*slab).headers[class];
             let current = header.current.load(Relaxed);

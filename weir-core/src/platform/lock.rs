@@ -3,9 +3,11 @@
 //! The ranks are in [`super::rank`].
 
 use core::cell::UnsafeCell;
+use core::marker::PhantomData;
 use core::ops::{Deref, DerefMut};
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
+use super::rank;
 use super::sync::{AtomicU32, SPINS, constructor, spin_loop};
 use super::wait::Wait;
 
@@ -28,8 +30,9 @@ pub struct Lock<T, const RANK: u32> {
     value: UnsafeCell<T>,
 }
 
-// SAFETY: the value is reached only through a guard, and only one guard exists at a time (`word`).
-unsafe impl<T, const RANK: u32> Sync for Lock<T, RANK> {}
+// SAFETY: threads that share a lock get at the value through a guard, of which `word` admits one at a time, on one thread: so
+// the value goes from thread to thread, which `T: Send` allows, and is never shared.
+unsafe impl<T: Send, const RANK: u32> Sync for Lock<T, RANK> {}
 
 impl<T, const RANK: u32> Lock<T, RANK> {
     constructor! {
@@ -41,22 +44,30 @@ impl<T, const RANK: u32> Lock<T, RANK> {
 
     /// Takes the lock, waiting for it if it must.
     pub fn lock<'a, P: Wait>(&'a self, platform: &'a P) -> Guard<'a, T, P, RANK> {
-        self.acquire(platform);
-        Guard { lock: self, platform }
+        check_order(platform, RANK, RANK);
+        self.take(platform);
+        Guard { lock: self, platform, of_thread: PhantomData }
     }
 
-    /// Takes the lock if it is free now.
+    /// Takes the lock if it is free now. As this never waits, it is allowed whatever the thread holds.
     pub fn try_lock<'a, P: Wait>(&'a self, platform: &'a P) -> Option<Guard<'a, T, P, RANK>> {
-        note_taken(platform, RANK);
+        let before = note_taken(platform, RANK);
         if self.word.compare_exchange(FREE, HELD, Acquire, Relaxed).is_err() {
-            note_given(platform, RANK);
+            // The thread may hold another lock of this rank: it goes on to count as held.
+            note(platform, before);
             return None;
         }
-        Some(Guard { lock: self, platform })
+        Some(Guard { lock: self, platform, of_thread: PhantomData })
     }
 
-    /// Takes the lock with no guard, to be given back by [`Lock::release`]: for `fork`, which holds all of them.
+    /// Takes the lock with no guard, to be given back by [`Lock::release`]: for `fork` and the audit, which hold all of a
+    /// rank.
     pub fn acquire<P: Wait>(&self, platform: &P) {
+        check_order(platform, RANK, RANK + 1);
+        self.take(platform);
+    }
+
+    fn take<P: Wait>(&self, platform: &P) {
         // Noted first: a signal handler between the two is to find it held rather than free.
         note_taken(platform, RANK);
         if self.word.compare_exchange(FREE, HELD, Acquire, Relaxed).is_err() {
@@ -82,7 +93,9 @@ impl<T, const RANK: u32> Lock<T, RANK> {
     /// # Safety
     /// The caller holds the lock and no guard of it.
     pub unsafe fn release<P: Wait>(&self, platform: &P) {
-        if self.word.swap(FREE, Release) == CONTENDED {
+        let before = self.word.swap(FREE, Release);
+        debug_assert!(before != FREE, "the lock {} is given back by a thread that has not taken it", rank::name(RANK));
+        if before == CONTENDED {
             platform.wake(&self.word);
         }
         note_given(platform, RANK);
@@ -93,46 +106,127 @@ impl<T, const RANK: u32> Lock<T, RANK> {
 pub struct Guard<'a, T, P: Wait, const RANK: u32> {
     lock: &'a Lock<T, RANK>,
     platform: &'a P,
+    /// Neither sent nor shared: the rank is noted of this thread, and the value need not be `Sync`.
+    of_thread: PhantomData<*const T>,
 }
 
 impl<T, P: Wait, const RANK: u32> Deref for Guard<'_, T, P, RANK> {
     type Target = T;
     fn deref(&self) -> &T {
-        // SAFETY: this guard is the only one (`Lock::word`), so the value is not aliased.
+        // SAFETY: `word` admits one guard at a time, and a shared borrow of the guard excludes `deref_mut`.
         unsafe { &*self.lock.value.get() }
     }
 }
 
 impl<T, P: Wait, const RANK: u32> DerefMut for Guard<'_, T, P, RANK> {
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: this guard is the only one (`Lock::word`), so the value is not aliased.
+        // SAFETY: `word` admits one guard at a time, which is exclusively borrowed as long as the reference lives.
         unsafe { &mut *self.lock.value.get() }
     }
 }
 
 impl<T, P: Wait, const RANK: u32> Drop for Guard<'_, T, P, RANK> {
     fn drop(&mut self) {
-        // SAFETY: the guard exists, so the lock is held, by it alone.
+        // SAFETY: the lock was taken when this guard was made, and `word` admits no second guard until it is given back here.
         unsafe { self.lock.release(self.platform) }
     }
 }
 
+/// Panics in debug builds if the thread holds a lock of rank `limit` or above as it is about to wait for one of `rank`.
 #[inline]
-fn note_taken<P: Wait>(platform: &P, rank: u32) {
-    if let Some(held) = platform.held_ranks() {
-        let before = held.load(Relaxed);
-        // Fork takes every lock of a rank, so equal ranks are allowed; a higher one already held is the error.
-        debug_assert!(
-            before < RANK_0 << (rank + 1),
-            "lock of rank {rank} taken under a higher one (held: {before:#b})"
+fn check_order<P: Wait>(platform: &P, rank: u32, limit: u32) {
+    if cfg!(debug_assertions)
+        && let Some(held) = platform.held_ranks()
+    {
+        let held = held.load(Relaxed);
+        assert!(
+            held < RANK_0 << limit,
+            "the lock {} is taken by a thread that holds {}",
+            rank::name(rank),
+            rank::name(held.ilog2() - RANK_0.ilog2())
         );
-        held.store(before | RANK_0 << rank, Relaxed);
     }
+}
+
+/// Notes that the thread holds a lock of `rank`; returns what was noted before.
+#[inline]
+fn note_taken<P: Wait>(platform: &P, rank: u32) -> u32 {
+    let Some(held) = platform.held_ranks() else { return 0 };
+    let before = held.load(Relaxed);
+    held.store(before | RANK_0 << rank, Relaxed);
+    before
 }
 
 #[inline]
 fn note_given<P: Wait>(platform: &P, rank: u32) {
     if let Some(held) = platform.held_ranks() {
         held.store(held.load(Relaxed) & !(RANK_0 << rank), Relaxed);
+    }
+}
+
+#[inline]
+fn note<P: Wait>(platform: &P, ranks: u32) {
+    if let Some(held) = platform.held_ranks() {
+        held.store(ranks, Relaxed);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    struct Ranks(AtomicU32);
+
+    impl Wait for Ranks {
+        fn wait(&self, _word: &AtomicU32, _expected: u32) {
+            unreachable!("no test waits");
+        }
+        fn wake(&self, _word: &AtomicU32) {}
+        fn held_ranks(&self) -> Option<&AtomicU32> {
+            Some(&self.0)
+        }
+    }
+
+    fn lock<const RANK: u32>() -> Lock<u32, RANK> {
+        Lock::new(0)
+    }
+
+    /// What a thread is told that waits for a lock it may not wait for; `None`: it may.
+    fn complaint(f: impl FnOnce()) -> Option<std::string::String> {
+        catch_unwind(AssertUnwindSafe(f)).err().map(|said| *said.downcast().unwrap())
+    }
+
+    #[test]
+    #[cfg(debug_assertions)]
+    fn a_wrong_order_is_named() {
+        let (ranks, zone, depot) = (Ranks(AtomicU32::new(0)), lock::<{ rank::ZONE }>(), lock::<{ rank::DEPOT }>());
+        let _zone = zone.lock(&ranks);
+        let said = complaint(|| drop(depot.lock(&ranks)));
+        assert_eq!(said.as_deref(), Some("the lock DEPOT is taken by a thread that holds ZONE"));
+    }
+
+    #[test]
+    #[cfg(debug_assertions)]
+    fn a_second_lock_of_a_rank_is_for_those_alone_who_take_all_of_it() {
+        let (ranks, first, second) = (Ranks(AtomicU32::new(0)), lock::<{ rank::ZONE }>(), lock::<{ rank::ZONE }>());
+        first.acquire(&ranks);
+        assert_eq!(complaint(|| second.acquire(&ranks)), None);
+        let third = lock::<{ rank::ZONE }>();
+        let said = complaint(|| drop(third.lock(&ranks)));
+        assert_eq!(said.as_deref(), Some("the lock ZONE is taken by a thread that holds ZONE"));
+    }
+
+    #[test]
+    fn what_is_tried_for_in_vain_leaves_the_note_of_what_is_held() {
+        let (ranks, zone, depot) = (Ranks(AtomicU32::new(0)), lock::<{ rank::ZONE }>(), lock::<{ rank::DEPOT }>());
+        let guard = zone.lock(&ranks);
+        let noted = ranks.0.load(Relaxed);
+        assert!(zone.try_lock(&ranks).is_none());
+        assert_eq!(ranks.0.load(Relaxed), noted);
+        assert!(depot.try_lock(&ranks).is_some(), "what never waits may be tried in any order");
+        assert_eq!(ranks.0.load(Relaxed), noted);
+        drop(guard);
+        assert_eq!(ranks.0.load(Relaxed), 0);
     }
 }

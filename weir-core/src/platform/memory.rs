@@ -26,19 +26,26 @@ pub enum Placed {
     Refused,
 }
 
+/// Address space or memory was refused; the error is in the platform's own numbers (Linux: errno), 0 if there is none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Refused {
+    /// Why.
+    pub error: u32,
+}
+
 /// Maps, unmaps and advises. No method may allocate through the engine.
 pub trait Memory: Host {
     /// Chooses addresses for a window of at most `len` bytes, aligned to `align`; returns its base and its length
-    /// (which may be shorter), or `None`. Nothing is mapped yet. Where the base is to be hard to guess it may lie up to 511
+    /// (which may be shorter). Nothing is mapped yet. Where the base is to be hard to guess it may lie up to 511
     /// pages above a multiple of `align`, of which no other window begins below it: the first pageblock then lacks as many
     /// pages.
-    fn window(&self, len: usize, align: usize, reach: Reach) -> Option<Run>;
+    fn window(&self, len: usize, align: usize, reach: Reach) -> Result<Run, Refused>;
     /// Makes `run` usable and zero, on NUMA node `node`; all of it or nothing.
     fn map_at(&self, run: Run, node: usize) -> Placed;
     /// Maps `len` zero bytes anywhere, aligned to `align`.
-    fn map(&self, len: usize, align: usize) -> Option<usize>;
+    fn map(&self, len: usize, align: usize) -> Result<usize, Refused>;
     /// The same for metadata, which is better mapped apart from blocks of programs.
-    fn map_metadata(&self, len: usize, align: usize) -> Option<usize> {
+    fn map_metadata(&self, len: usize, align: usize) -> Result<usize, Refused> {
         self.map(len, align)
     }
     /// Releases the memory behind `runs` of metadata, whole pages, which read as zero from then on, also by threads that
@@ -50,12 +57,12 @@ pub trait Memory: Host {
     /// Unmaps what [`Memory::map`] gave, or a page-aligned tail of it.
     fn unmap(&self, run: Run);
     /// Resizes what [`Memory::map`] gave, moving it if it must; contents are kept, new bytes are zero.
-    /// `None`: nothing has changed.
-    fn remap(&self, run: Run, len: usize) -> Option<usize>;
+    /// Where that is refused nothing has changed.
+    fn remap(&self, run: Run, len: usize) -> Result<usize, Refused>;
     /// Makes what [`Memory::map`] gave, and is no longer used, as good as a new mapping of `len` bytes, no fewer than
-    /// it has; it need be neither zero nor keep what it holds. `None`: it is as long as it was, and still there.
-    fn renew(&self, run: Run, len: usize) -> Option<usize> {
-        if len == run.len { Some(run.addr) } else { self.remap(run, len) }
+    /// it has; it need be neither zero nor keep what it holds. Where that is refused it is as long as it was, and still there.
+    fn renew(&self, run: Run, len: usize) -> Result<usize, Refused> {
+        if len == run.len { Ok(run.addr) } else { self.remap(run, len) }
     }
     /// Whether a fresh pageblock is backed by one huge page at its first touch.
     fn huge_on_touch(&self) -> bool;

@@ -1,5 +1,5 @@
 //! The ranks of all locks: the one table. Each kind of lock has a rank of its own; a thread takes them in ascending order
-//! only ([`super::lock`] checks that in debug builds), and `fork` takes all of them in this order.
+//! only, one of each at a time ([`super::lock`] checks that in debug builds), and `fork` takes all of them in this order.
 //!
 //! No system call and no fence is made under [`DEPOT`] to [`ZONE`]: an allocation may want any of those. Under the ranks
 //! before them system calls are made, but an allocation waits for none of them but [`GROWTH`], whose turn is a system call.
@@ -10,7 +10,7 @@ macro_rules! ranks {
         /// How many there are.
         pub const COUNT: u32 = [$($rank),*].len() as u32;
         /// Their names, by rank, for messages.
-        pub const NAMES: [&str; COUNT as usize] = [$(stringify!($name)),*];
+        const NAMES: [&str; COUNT as usize] = [$(stringify!($name)),*];
     };
 }
 
@@ -41,4 +41,9 @@ ranks! {
     USER_ZONES = 11;
     /// A zone's free areas.
     ZONE = 12;
+}
+
+/// The name of a rank, for messages.
+pub fn name(rank: u32) -> &'static str {
+    NAMES.get(rank as usize).copied().unwrap_or("?")
 }

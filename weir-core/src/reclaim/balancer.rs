@@ -122,7 +122,7 @@ impl Balancer {
     /// The caller, or the parent that it was forked from, froze it.
     pub unsafe fn thaw<P: Wait>(&self, platform: &P, rank: u32) {
         if rank == rank::PATIENCE {
-            // SAFETY: `freeze` took the lock and made no guard.
+            // SAFETY: `freeze` acquired the lock without a guard; the thread that did, or its copy in the child, calls this.
             unsafe { self.patience.release(platform) }
         }
     }

@@ -43,7 +43,8 @@ impl Events {
     #[inline]
     pub fn freed<P: Workers>(&self, platform: &P, bytes: usize) {
         if !self.pending.load(Relaxed) {
-            let freed = self.freed.fetch_add(bytes as u64, Relaxed) + bytes as u64;
+            // A threshold may be so high that the sum wraps around before it: then nothing is woken, as is wished.
+            let freed = self.freed.fetch_add(bytes as u64, Relaxed).wrapping_add(bytes as u64);
             if freed >= platform.tunables().report_threshold.get() && !self.pending.swap(true, Relaxed) {
                 self.freed.store(0, Relaxed);
                 platform.wake_balancer();

@@ -5,10 +5,12 @@ pub mod events;
 pub mod goal;
 pub mod order;
 pub mod reclaimable;
+pub mod step;
 pub mod usage;
 
 pub use events::Events;
 pub use goal::{Cushion, Goal, Kind};
-pub use order::{Step, run};
+pub use order::run;
 pub use reclaimable::{Reclaimable, Reclaimed};
+pub use step::Step;
 pub use usage::{Figures, Usage};

@@ -2,39 +2,7 @@
 
 use super::goal::{Goal, Kind};
 use super::reclaimable::{Reclaimable, Reclaimed};
-
-/// What is scanned in one go.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
-    /// What the system refused to take gets another try.
-    Refused,
-    /// Metadata of memory that was released in the window before, and is not wanted since.
-    OldMetadata,
-    /// Blocks mapped on their own that were freed and retained.
-    Retained,
-    /// Whole free pageblocks, backed by memory.
-    Blocks,
-    /// CPUs' buckets: of caches that have been idle for long, or of all.
-    Buckets,
-    /// Depots of caches that did not run short lately, down to their working sets; the longest ago first.
-    StaleCaches,
-    /// The same of those that did.
-    WarmCaches,
-    /// Whole free pageblocks again, if caches gave any.
-    BlocksAgain,
-    /// Free runs of partly used pageblocks.
-    Runs,
-    /// Free pages inside slabs.
-    SlabPages,
-    /// What the kernel filled with a huge page behind the engine's back.
-    Filled,
-    /// Huge pages that have been in little use for long.
-    Sparse,
-    /// Split huge pages are cooled, so that the kernel leaves them split.
-    Cool,
-    /// Metadata of what is free now.
-    Metadata,
-}
+use super::step::Step;
 
 /// The order.
 pub const ORDER: [Step; 15] = [
@@ -81,6 +49,9 @@ pub fn run(goal: &Goal, all: &[&dyn Reclaimable], mut is_enough: impl FnMut(Recl
         }
         for i in 0..all.len() {
             let reclaimable = all[(goal.turn + i) % all.len()];
+            if !reclaimable.steps().contains(&step) {
+                continue;
+            }
             loop {
                 let left = if goal.kind == Kind::Shortage { goal.bytes } else { goal.bytes - sum.released };
                 let got = reclaimable.scan(step, &Goal { bytes: left, ..*goal });
@@ -108,20 +79,20 @@ mod tests {
     /// Holds bytes that go in one step, at most `bite` of them in a scan, and writes down in which order it is scanned.
     struct Held<'a> {
         name: u8,
-        step: Step,
+        steps: &'static [Step],
         bytes: Cell<usize>,
         bite: usize,
         scans: &'a RefCell<std::vec::Vec<u8>>,
     }
 
     impl Reclaimable for Held<'_> {
+        fn steps(&self) -> &'static [Step] {
+            self.steps
+        }
         fn count(&self, _goal: &Goal) -> usize {
             self.bytes.get()
         }
         fn scan(&self, step: Step, goal: &Goal) -> Reclaimed {
-            if step != self.step {
-                return Reclaimed::default();
-            }
             let bytes = self.bytes.get().min(goal.bytes).min(self.bite);
             self.bytes.set(self.bytes.get() - bytes);
             self.scans.borrow_mut().push(self.name);
@@ -139,8 +110,8 @@ mod tests {
     #[test]
     fn the_cheapest_goes_first_and_the_loop_stops_at_what_is_wanted() {
         let scans = RefCell::default();
-        let of = |name, step| Held { name, step, bytes: Cell::new(100), bite: 100, scans: &scans };
-        let (runs, blocks, retained) = (of(1, Step::Runs), of(2, Step::Blocks), of(3, Step::Retained));
+        let of = |name, steps| Held { name, steps, bytes: Cell::new(100), bite: 100, scans: &scans };
+        let (runs, blocks, retained) = (of(1, &[Step::Runs]), of(2, &[Step::Blocks]), of(3, &[Step::Retained]));
         let all: [&dyn Reclaimable; 3] = [&runs, &blocks, &retained];
         let got = run(&goal(Kind::Pressure, 150, 0), &all, |_| false);
         assert_eq!(got, Reclaimed::released(150));
@@ -153,7 +124,7 @@ mod tests {
     #[test]
     fn none_is_always_first() {
         let scans = RefCell::default();
-        let of = |name| Held { name, step: Step::Blocks, bytes: Cell::new(100), bite: 100, scans: &scans };
+        let of = |name| Held { name, steps: &[Step::Blocks], bytes: Cell::new(100), bite: 100, scans: &scans };
         let (a, b) = (of(1), of(2));
         let all: [&dyn Reclaimable; 2] = [&a, &b];
         run(&goal(Kind::Pressure, 10, 0), &all, |_| false);
@@ -164,7 +135,7 @@ mod tests {
     #[test]
     fn a_shortage_ends_as_soon_as_the_allocation_is_served() {
         let scans = RefCell::default();
-        let caches = Held { name: 1, step: Step::StaleCaches, bytes: Cell::new(100), bite: 10, scans: &scans };
+        let caches = Held { name: 1, steps: &[Step::StaleCaches], bytes: Cell::new(100), bite: 10, scans: &scans };
         let got = run(&goal(Kind::Shortage, 10, 0), &[&caches], |got| got.moved >= 30);
         assert_eq!((got, caches.bytes.get()), (Reclaimed::moved(30), 70));
     }

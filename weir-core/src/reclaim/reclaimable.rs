@@ -1,7 +1,7 @@
 //! What holds idle memory: the one trait that reclaim, `fork`, the audit and the figures know it by.
 
 use super::goal::Goal;
-use super::order::Step;
+use super::step::Step;
 use super::usage::{Figures, Usage};
 use core::ops::{Add, AddAssign};
 
@@ -57,6 +57,9 @@ impl core::iter::Sum for Reclaimed {
 
 /// Something that holds memory which may be idle.
 pub trait Reclaimable {
+    /// The steps at which it is scanned: what it costs to reclaim, as the cheapest step comes first.
+    fn steps(&self) -> &'static [Step];
+
     /// Bytes that are idle now and that `goal` lets go, as far as that is known without a scan.
     fn count(&self, goal: &Goal) -> usize;
 

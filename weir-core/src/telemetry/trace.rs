@@ -14,7 +14,7 @@ use crate::base::cause::Cause;
 /// Events that the ring holds.
 pub const EVENTS: usize = 64;
 
-/// What was handed below.
+/// What was released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Kind {
@@ -28,7 +28,7 @@ pub enum Kind {
     Mapped = 3,
 }
 
-/// Whose it was.
+/// Where it was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Place {
@@ -45,23 +45,26 @@ pub enum Place {
 pub struct Event {
     /// When it was over, ns of the platform's clock.
     pub end: u64,
-    /// Whose it was.
-    pub place: Place,
+    /// Where it was; `None`: a kind of place that this version does not have.
+    pub place: Option<Place>,
     /// The node of a zone of the heap, or the number of one that the program made.
     pub zone: u16,
-    /// What went.
-    pub kind: Kind,
-    /// Who asked.
-    pub cause: Cause,
+    /// What was released; `None`: a kind that this version does not have.
+    pub kind: Option<Kind>,
+    /// Why; `None`: a cause that this version does not have.
+    pub cause: Option<Cause>,
     /// Pageblocks (of `Slabs` and `Mapped`: slabs, blocks) in the batch.
     pub blocks: u16,
-    /// Bytes that went.
+    /// Bytes that were released.
     pub bytes: u64,
-    /// How long the platform took, ns.
+    /// How long the platform took, ns; [`MAX_NS`] and more read as that.
     pub ns: u64,
-    /// Why not all of it went, in the platform's numbers (Linux: errno); 0: all of it did.
+    /// Why a part was refused, in the platform's numbers (Linux: errno), as far as 24 bits hold them; 0: nothing was.
     pub error: u32,
 }
+
+/// The longest time that an event can tell, ns: 18 minutes.
+pub const MAX_NS: u64 = (1 << 40) - 1;
 
 /// A place in the ring. The number is the event's, plus one; 0 while it is being written.
 #[repr(C)]
@@ -112,22 +115,36 @@ impl Ring {
     }
 }
 
+/// In place of a number that is not known.
+const UNKNOWN: u8 = u8::MAX;
+const KINDS: [Kind; 4] = [Kind::Whole, Kind::Runs, Kind::Slabs, Kind::Mapped];
+const PLACES: [Place; 3] = [Place::Normal, Place::Low32, Place::User];
+const CAUSES: [Cause; 4] = [Cause::Idle, Cause::Pressure, Cause::Limit, Cause::Asked];
+
+/// Eight bits each for place, kind and cause, so that more of them can come; eight are left.
 fn pack(event: &Event) -> [u64; 4] {
-    let what = u64::from(event.place as u8)
-        | u64::from(event.kind as u8) << 2
-        | (event.cause as u64) << 4
-        | u64::from(event.zone) << 8
-        | u64::from(event.blocks) << 24
-        | u64::from(event.error & 0xff_ffff) << 40;
-    [event.end, what, event.bytes, event.ns]
+    let number = |number: Option<u8>| u64::from(number.unwrap_or(UNKNOWN));
+    let what = number(event.place.map(|place| place as u8))
+        | number(event.kind.map(|kind| kind as u8)) << 8
+        | number(event.cause.map(|cause| cause as u8)) << 16
+        | u64::from(event.zone) << 32
+        | u64::from(event.blocks) << 48;
+    [event.end, what, event.bytes, event.ns.min(MAX_NS) | u64::from(event.error) << 40]
 }
 
-fn unpack([end, what, bytes, ns]: [u64; 4]) -> Event {
-    let place = [Place::Normal, Place::Low32, Place::User][(what & 3).min(2) as usize];
-    let kind = [Kind::Whole, Kind::Runs, Kind::Slabs, Kind::Mapped][(what >> 2 & 3) as usize];
-    let cause = [Cause::Idle, Cause::Pressure, Cause::Limit, Cause::Asked][(what >> 4 & 3) as usize];
-    let (zone, blocks, error) = ((what >> 8) as u16, (what >> 24) as u16, (what >> 40) as u32);
-    Event { end, place, zone, kind, cause, blocks, bytes, ns, error }
+fn unpack([end, what, bytes, time]: [u64; 4]) -> Event {
+    let [place, kind, cause, ..] = what.to_le_bytes().map(usize::from);
+    Event {
+        end,
+        place: PLACES.get(place).copied(),
+        zone: (what >> 32) as u16,
+        kind: KINDS.get(kind).copied(),
+        cause: CAUSES.get(cause).copied(),
+        blocks: (what >> 48) as u16,
+        bytes,
+        ns: time & MAX_NS,
+        error: (time >> 40) as u32,
+    }
 }
 
 #[cfg(test)]
@@ -138,10 +155,10 @@ mod tests {
     fn event(n: u64) -> Event {
         Event {
             end: n,
-            place: Place::User,
+            place: Some(Place::User),
             zone: 513,
-            kind: Kind::Slabs,
-            cause: Cause::Limit,
+            kind: Some(Kind::Slabs),
+            cause: Some(Cause::Limit),
             blocks: 16,
             bytes: n << 21,
             ns: 7,
@@ -159,6 +176,34 @@ mod tests {
         assert_eq!(stats.trace.read(100), None);
         stats.trace.clear();
         assert_eq!((stats.trace.recorded(), stats.trace.read(99)), (0, None));
+    }
+
+    #[test]
+    fn every_value_is_read_as_it_was_written() {
+        assert!(KINDS.iter().enumerate().all(|(i, &kind)| kind as usize == i));
+        assert!(PLACES.iter().enumerate().all(|(i, &place)| place as usize == i));
+        assert!(CAUSES.iter().enumerate().all(|(i, &cause)| cause as usize == i));
+        for kind in KINDS {
+            for place in PLACES {
+                for cause in CAUSES {
+                    let (place, kind, cause) = (Some(place), Some(kind), Some(cause));
+                    let event = Event { place, kind, cause, zone: u16::MAX, blocks: u16::MAX, ns: MAX_NS, ..event(9) };
+                    assert_eq!(unpack(pack(&event)), event);
+                }
+            }
+        }
+        let extreme = Event { ns: u64::MAX, error: (1 << 24) - 1, ..event(u64::MAX >> 21) };
+        assert_eq!(unpack(pack(&extreme)), Event { ns: MAX_NS, ..extreme });
+    }
+
+    #[test]
+    fn what_another_version_wrote_is_read_as_unknown() {
+        let [end, _, bytes, time] = pack(&event(1));
+        for value in [4, 5, 100, UNKNOWN] {
+            let what = u64::from_le_bytes([value, value, value, 0, 1, 2, 16, 0]);
+            let unknown = Event { place: None, kind: None, cause: None, ..event(1) };
+            assert_eq!(unpack([end, what, bytes, time]), unknown);
+        }
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Caches that a program makes: objects, limits, reserves, initialised state, numbers, and who gives way first.
+//! User caches: objects, limits, reserves, initialised state, numbers, and in which order reclaim takes from them.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering::*};
@@ -9,7 +9,7 @@ use weir_core::base::invalid_free::InvalidFree;
 use weir_core::base::level::Level;
 use weir_core::base::units::PAGE;
 use weir_core::caches::figures::CacheStats;
-use weir_core::caches::geometry::{CACHES, FIRST_MADE, MAX_OBJECT};
+use weir_core::caches::geometry::{BUCKETED, FIRST_USER, MAX_OBJECT, UNBUCKETED};
 use weir_core::caches::user_cache::{Busy, CacheId, Flags, LimitError, MakeError, Spec};
 use weir_core::heap::Heap;
 use weir_core::platform::Diagnostics;
@@ -65,13 +65,47 @@ fn demand(heap: &Heap<Fake>, id: CacheId, n: usize) {
     give(heap, id, objects);
 }
 
+/// Each of these is tested with caches that have per-CPU buckets, and with some beyond those.
+macro_rules! with_and_without_buckets {
+    ($($name:ident),* $(,)?) => {
+        mod with_buckets {
+            $(#[test]
+            fn $name() {
+                super::$name(super::heap());
+            })*
+        }
+        mod without_buckets {
+            $(#[test]
+            fn $name() {
+                let heap = super::heap();
+                super::use_up_buckets(&heap);
+                super::$name(heap);
+            })*
+        }
+    };
+}
+
+with_and_without_buckets!(
+    objects_are_as_large_and_as_aligned_as_asked_for_and_distinct,
+    a_number_is_given_back_only_when_no_object_is_out,
+    a_limit_is_exact_and_movable,
+    batches_are_whole_and_counted,
+    zero_caches_hand_out_zeros,
+    wrong_frees_are_named,
+    an_init_that_fails_fails_the_allocation_and_nothing_else,
+    a_reserve_is_filled_and_no_reclaim_takes_it,
+    initialised_objects_keep_their_state_until_they_are_finalized,
+    an_exempt_cache_keeps_all_it_has,
+    an_idle_caches_memory_returns_with_no_pressure_while_a_warm_one_keeps_its,
+    nothing_warm_is_trimmed_before_what_is_stale,
+    each_node_has_its_own_slabs
+);
+
 fn free_objects(stats: &CacheStats) -> usize {
     stats.free_cpu + stats.free_depot + stats.free_slab
 }
 
-#[test]
-fn objects_are_as_large_and_as_aligned_as_asked_for_and_distinct() {
-    let heap = heap();
+fn objects_are_as_large_and_as_aligned_as_asked_for_and_distinct(heap: Box<Heap<Fake>>) {
     for (size, align) in
         [(1, 1), (24, 8), (40, 64), (100, 16), (2048, 2048), (5000, 4096), (65_000, 8), (MAX_OBJECT, 8)]
     {
@@ -103,19 +137,175 @@ fn what_cannot_be_made_is_refused_by_name() {
     assert_eq!(heap.make_cache(&spec(MAX_OBJECT + 1)), Err(MakeError::Size));
     assert_eq!(heap.make_cache(&Spec { align: 24, ..spec(8) }), Err(MakeError::Align));
     assert_eq!(heap.make_cache(&Spec { align: 2 * PAGE, ..spec(8) }), Err(MakeError::Align));
-    let all: Vec<_> = (FIRST_MADE..CACHES).map(|_| heap.make_cache(&spec(64)).unwrap()).collect();
-    assert_eq!(heap.make_cache(&spec(64)), Err(MakeError::TooMany));
-    all.iter().for_each(|&id| demand(&heap, id, 3));
-    assert_eq!(destroy(&heap, all[90]), Ok(()));
-    let again = heap.make_cache(&spec(4000)).unwrap();
-    assert_eq!(again, all[90]);
-    demand(&heap, again, 100);
+}
+
+/// Makes as many caches as there are numbers with buckets.
+fn use_up_buckets(heap: &Heap<Fake>) -> Vec<CacheId> {
+    (FIRST_USER..BUCKETED).map(|_| heap.make_cache(&spec(64)).unwrap()).collect()
+}
+
+#[test]
+fn there_is_no_last_cache_and_low_numbers_are_given_first() {
+    let heap = heap();
+    let first = use_up_buckets(&heap);
+    let more: Vec<_> = (0..2000).map(|i| heap.make_cache(&spec(16 + i % 5000)).unwrap()).collect();
+    let numbers: Vec<_> = first.iter().chain(&more).map(|id| id.number()).collect();
+    assert_eq!(numbers, (FIRST_USER..BUCKETED).chain(UNBUCKETED..UNBUCKETED + 2000).collect::<Vec<_>>());
+    first.iter().chain(&more).for_each(|&id| demand(&heap, id, 3));
+    // What was given back is given again, those with buckets first.
+    for (id, size) in [(more[7], 100), (first[90], 4000), (more[1999], 16)] {
+        assert_eq!(destroy(&heap, id), Ok(()));
+        let again = heap.make_cache(&spec(size)).unwrap();
+        assert_eq!(again, id);
+        demand(&heap, again, 100);
+    }
+    assert_eq!([more[3], first[5]].map(|id| destroy(&heap, id)), [Ok(()), Ok(())]);
+    assert_eq!([heap.make_cache(&spec(64)), heap.make_cache(&spec(64))], [Ok(first[5]), Ok(more[3])]);
+    let mut seen = 0;
+    let mut walk = FIRST_USER - 1;
+    while let Some(stats) = heap.next_cache(walk) {
+        (walk, seen) = (stats.number, seen + 1);
+    }
+    assert_eq!(seen, numbers.len());
+    heap.audit().unwrap();
+    for id in first.into_iter().chain(more) {
+        assert_eq!(destroy(&heap, id), Ok(()));
+    }
+    assert_eq!(heap.audit().unwrap().slab_pages, 0);
+}
+
+#[test]
+fn malloc_functions_find_an_object_of_a_cache_without_buckets() {
+    let heap = heap();
+    use_up_buckets(&heap);
+    for size in [16, 24, 100, 3000, 20_000, MAX_OBJECT] {
+        let (id, other) = (heap.make_cache(&spec(size)).unwrap(), heap.make_cache(&spec(size)).unwrap());
+        let mut objects = take(&heap, id, 2000.min((8 << 20) / size));
+        objects.extend(take(&heap, other, 1));
+        let size = heap.cache_stats(id).size;
+        // SAFETY: the test's objects, each freed once.
+        unsafe {
+            assert!(objects.iter().all(|&object| heap.usable_size(object) == size));
+            objects[0].write(77);
+            let grown = heap.realloc(objects[0], size + 1);
+            assert!(grown != objects[0] && grown.read() == 77);
+            heap.free(grown);
+            objects[1..].iter().for_each(|&object| heap.free(object));
+        }
+        assert_eq!((heap.cache_stats(id).used, heap.cache_stats(other).used), (0, 0));
+        assert_eq!([destroy(&heap, id), destroy(&heap, other)], [Ok(()), Ok(())]);
+    }
+    let audit = heap.audit().unwrap();
+    assert_eq!((audit.live_objects, heap.platform().take_misuses()), (0, vec![]));
+}
+
+#[test]
+fn invalid_frees_of_a_cache_without_buckets_are_named() {
+    let heap = heap();
+    use_up_buckets(&heap);
+    let id = heap.make_cache(&spec(64)).unwrap();
+    let objects = take(&heap, id, 2);
+    // SAFETY: misuses on purpose, which the heap refuses; the objects are freed once besides.
+    unsafe {
+        heap.free(objects[0].add(8));
+        assert_eq!(heap.platform().take_misuses(), [(InvalidFree::InteriorPointer, objects[0] as usize + 8)]);
+        heap.free(objects[0]);
+        heap.free(objects[0]);
+        assert_eq!(heap.platform().take_misuses(), [(InvalidFree::DoubleFree, objects[0] as usize)]);
+        heap.free(objects[1]);
+        // Once its slab has gone, and while the page is nobody's.
+        heap.trim();
+        assert_eq!(heap.audit().unwrap().slab_pages, 0);
+        heap.free(objects[1]);
+        assert_eq!(heap.platform().take_misuses(), [(InvalidFree::DoubleFree, objects[1] as usize)]);
+    }
     heap.audit().unwrap();
 }
 
 #[test]
-fn a_number_is_given_back_only_when_no_object_is_out() {
+fn reclaim_takes_from_any_number_of_caches_the_stalest_first() {
     let heap = heap();
+    use_up_buckets(&heap);
+    heap.platform().tunables().report.set(0);
+    // More than are put in order at a time.
+    let caches: Vec<_> = (0..600).map(|_| heap.make_cache(&spec(1024)).unwrap()).collect();
+    for (i, &id) in caches.iter().enumerate().rev() {
+        demand(&heap, id, 20);
+        if i % 100 == 0 {
+            heap.platform().pass_ms(WINDOW_MS);
+            heap.balance_calm();
+            heap.balance_pressure(Level::None, Cause::Pressure);
+        }
+    }
+    let held = |heap: &Heap<Fake>| caches.iter().map(|&id| heap.cache_stats(id).free_depot).collect::<Vec<_>>();
+    assert!(held(&heap).iter().all(|&held| held == 20));
+    // What an allocation is short of is taken from those that ran short longest ago, which are the last ones here.
+    heap.platform().tunables().report.set(1);
+    heap.platform().fail(Call::MapAt, u64::MAX);
+    let (mut blocks, mut left) = (Vec::new(), held(&heap));
+    while !left.contains(&0) {
+        blocks.push(heap.alloc(100_000));
+        assert!(!blocks.last().unwrap().is_null());
+        left = held(&heap);
+    }
+    let first = left.iter().position(|&held| held == 0).unwrap();
+    assert!(first >= 500, "cache {first} ran short after others that still have all: {left:?}");
+    while left[0] > 0 {
+        blocks.push(heap.alloc(100_000));
+        assert!(!blocks.last().unwrap().is_null());
+        left = held(&heap);
+    }
+    assert!(left[100..].iter().all(|&held| held == 0), "{left:?}");
+    heap.audit().unwrap();
+}
+
+#[test]
+fn an_exempt_caches_finalizers_run_at_its_end_only_and_wake_no_thread() {
+    let (heap, hooks) = (heap(), Hooks::default());
+    let flags = Flags { zero: false, no_reclaim: true };
+    let id = heap.make_cache(&Spec { flags, ..constructed(&hooks, 3000) }).unwrap();
+    // Without shells for buckets, what is freed goes to its slabs at once.
+    heap.platform().fail(Call::Map, u64::MAX);
+    demand(&heap, id, 1000);
+    heap.platform().fail_nothing();
+    heap.trim();
+    assert!(heap.cache_stats(id).free_slab > 500);
+    assert_eq!((hooks.finis.load(Relaxed), heap.platform().finalizer_wakes.load(Relaxed)), (0, 0));
+    assert_eq!(destroy(&heap, id), Ok(()));
+    assert_eq!(hooks.finis.load(Relaxed), hooks.inits.load(Relaxed));
+    assert!(hooks.finis.load(Relaxed) >= 1000);
+}
+
+#[test]
+fn a_fork_finds_caches_without_buckets_whole() {
+    let heap = heap();
+    use_up_buckets(&heap);
+    let ids: Vec<_> = (0..100).map(|_| heap.make_cache(&spec(200)).unwrap()).collect();
+    let objects: Vec<_> = ids.iter().map(|&id| take(&heap, id, 30)).collect();
+    heap.freeze();
+    // SAFETY: follows `freeze` on this thread, which is the only one.
+    unsafe { heap.thaw_child() };
+    for (&id, objects) in ids.iter().zip(objects) {
+        give(&heap, id, objects);
+        assert_eq!(destroy(&heap, id), Ok(()));
+    }
+    assert_eq!(heap.audit().unwrap().slab_pages, 0);
+}
+
+#[test]
+fn without_memory_for_the_table_a_cache_is_refused_and_nothing_is_lost() {
+    let heap = heap();
+    use_up_buckets(&heap);
+    heap.platform().fail(Call::Map, u64::MAX);
+    assert_eq!(heap.make_cache(&spec(64)), Err(MakeError::NoMemory));
+    heap.platform().fail_nothing();
+    let id = heap.make_cache(&spec(64)).unwrap();
+    assert_eq!(id.number(), UNBUCKETED);
+    demand(&heap, id, 10);
+    heap.audit().unwrap();
+}
+
+fn a_number_is_given_back_only_when_no_object_is_out(heap: Box<Heap<Fake>>) {
     let id = heap.make_cache(&spec(200)).unwrap();
     let objects = take(&heap, id, 500);
     run_on(1);
@@ -137,9 +327,7 @@ fn a_number_is_given_back_only_when_no_object_is_out() {
     heap.audit().unwrap();
 }
 
-#[test]
-fn wrong_frees_are_named() {
-    let heap = heap();
+fn wrong_frees_are_named(heap: Box<Heap<Fake>>) {
     let (one, other) = (heap.make_cache(&spec(64)).unwrap(), heap.make_cache(&spec(64)).unwrap());
     let object = take(&heap, one, 1)[0];
     give(&heap, other, vec![object]);
@@ -151,9 +339,7 @@ fn wrong_frees_are_named() {
     assert_eq!(heap.platform().take_misuses(), [(InvalidFree::DoubleFree, object as usize)]);
 }
 
-#[test]
-fn a_limit_is_exact_and_movable() {
-    let heap = heap();
+fn a_limit_is_exact_and_movable(heap: Box<Heap<Fake>>) {
     let id = heap.make_cache(&Spec { limit: 100, ..spec(64) }).unwrap();
     let mut objects = take(&heap, id, 100);
     assert!(heap.cache_alloc(id).is_null());
@@ -170,9 +356,7 @@ fn a_limit_is_exact_and_movable() {
     assert_eq!(heap.set_cache_limit(unlimited, 1), Err(LimitError::Uncounted));
 }
 
-#[test]
-fn batches_are_whole_and_counted() {
-    let heap = heap();
+fn batches_are_whole_and_counted(heap: Box<Heap<Fake>>) {
     let id = heap.make_cache(&spec(300)).unwrap();
     let mut objects = [std::ptr::null_mut(); 1000];
     assert_eq!(heap.cache_alloc_batch(id, &mut objects), 1000);
@@ -192,9 +376,7 @@ fn batches_are_whole_and_counted() {
     unsafe { heap.cache_free_batch(id, &many[..got]) };
 }
 
-#[test]
-fn zero_caches_hand_out_zeros() {
-    let heap = heap();
+fn zero_caches_hand_out_zeros(heap: Box<Heap<Fake>>) {
     let id = heap.make_cache(&Spec { flags: Flags { zero: true, no_reclaim: false }, ..spec(100) }).unwrap();
     for _ in 0..3 {
         let mut objects = take(&heap, id, 50);
@@ -255,14 +437,13 @@ fn assert_constructed(objects: &[*mut u8]) {
     assert!(objects.iter().all(|&object| unsafe { object.cast::<u64>().read() } == MARK));
 }
 
-#[test]
-fn initialised_objects_keep_their_state_until_they_are_taken_down() {
-    let (heap, hooks) = (heap(), Hooks::default());
+fn initialised_objects_keep_their_state_until_they_are_finalized(heap: Box<Heap<Fake>>) {
+    let hooks = Hooks::default();
     let id = heap.make_cache(&constructed(&hooks, 512)).unwrap();
     let objects = take(&heap, id, 1000);
     assert_constructed(&objects);
-    let made = hooks.inits.load(Relaxed);
-    assert!((1000..1100).contains(&made));
+    let before = hooks.inits.load(Relaxed);
+    assert!((1000..1100).contains(&before));
     // All but one of each eight go: their pages are free inside slabs, and stay.
     let (kept, gone): (Vec<_>, Vec<_>) = objects.into_iter().enumerate().partition(|(i, _)| i % 8 == 0);
     give(&heap, id, gone.into_iter().map(|(_, object)| object).collect());
@@ -271,15 +452,15 @@ fn initialised_objects_keep_their_state_until_they_are_taken_down() {
     (0..10).for_each(|_| calm(&heap));
     let again = take(&heap, id, 800);
     assert_constructed(&again);
-    assert_eq!(hooks.inits.load(Relaxed), made);
+    assert_eq!(hooks.inits.load(Relaxed), before);
     give(&heap, id, again);
     give(&heap, id, kept.into_iter().map(|(_, object)| object).collect());
     heap.platform().pass_ms(10_000);
     heap.balance_pressure(Level::Severe, Cause::Pressure);
     assert_eq!(hooks.finis.load(Relaxed), 0, "reclaim must not run a program's code");
-    assert!(heap.platform().taker_notices.load(Relaxed) > 0);
+    assert!(heap.platform().finalizer_wakes.load(Relaxed) > 0);
     assert!(heap.run_finalizers() > 0);
-    assert_eq!(hooks.finis.load(Relaxed), made);
+    assert_eq!(hooks.finis.load(Relaxed), before);
     assert_eq!(heap.audit().unwrap().slab_pages, 0);
     demand(&heap, id, 10);
     assert_eq!(destroy(&heap, id), Ok(()));
@@ -287,9 +468,8 @@ fn initialised_objects_keep_their_state_until_they_are_taken_down() {
     assert_eq!(heap.audit().unwrap().slab_pages, 0);
 }
 
-#[test]
-fn an_init_that_fails_fails_the_allocation_and_nothing_else() {
-    let (heap, hooks) = (heap(), Hooks::default());
+fn an_init_that_fails_fails_the_allocation_and_nothing_else(heap: Box<Heap<Fake>>) {
+    let hooks = Hooks::default();
     let id = heap.make_cache(&constructed(&hooks, 512)).unwrap();
     hooks.fails.store(5, Relaxed);
     assert!(heap.cache_alloc(id).is_null());
@@ -300,9 +480,7 @@ fn an_init_that_fails_fails_the_allocation_and_nothing_else() {
     assert_eq!(destroy(&heap, id), Ok(()));
 }
 
-#[test]
-fn a_reserve_is_filled_and_no_reclaim_takes_it() {
-    let heap = heap();
+fn a_reserve_is_filled_and_no_reclaim_takes_it(heap: Box<Heap<Fake>>) {
     let id = heap.make_cache(&spec(256)).unwrap();
     heap.set_cache_reserve(id, 100).unwrap();
     let reserved = |heap: &Heap<Fake>| free_objects(&heap.cache_stats(id)) >= 100;
@@ -331,8 +509,19 @@ fn a_reserve_is_filled_and_no_reclaim_takes_it() {
 }
 
 #[test]
-fn an_exempt_cache_keeps_all_it_has() {
+fn a_reserve_beyond_all_memory_is_refused_at_once() {
     let heap = heap();
+    let id = heap.make_cache(&spec(1000)).unwrap();
+    for objects in [usize::MAX, usize::MAX / 1000 + 1, usize::MAX / 2000 + 1] {
+        assert_eq!(heap.set_cache_reserve(id, objects), Err(LimitError::NoMemory));
+    }
+    assert_eq!(heap.platform().stats().direct_reclaims.load(Relaxed), 0);
+    give(&heap, id, take(&heap, id, 10));
+    heap.trim();
+    heap.audit().unwrap();
+}
+
+fn an_exempt_cache_keeps_all_it_has(heap: Box<Heap<Fake>>) {
     let id = heap.make_cache(&Spec { flags: Flags { zero: false, no_reclaim: true }, ..spec(256) }).unwrap();
     demand(&heap, id, 1000);
     let before = heap.cache_stats(id);
@@ -345,7 +534,7 @@ fn an_exempt_cache_keeps_all_it_has() {
     assert_eq!(heap.audit().unwrap().slab_pages, 0);
 }
 
-// ---- who gives way -------------------------------------------------------------------------------------------------
+// ---- reclaim --------------------------------------------------------------------------------------------------------
 
 #[test]
 fn a_bucket_grows_with_demand_and_shrinks_where_there_is_too_much() {
@@ -384,9 +573,7 @@ fn pressure_in_quick_succession_halves_once() {
     assert_eq!(heap.cache_stats(id).bucket[0], most / 2);
 }
 
-#[test]
-fn an_idle_caches_memory_returns_with_no_pressure_while_a_warm_one_keeps_its() {
-    let heap = heap();
+fn an_idle_caches_memory_returns_with_no_pressure_while_a_warm_one_keeps_its(heap: Box<Heap<Fake>>) {
     let (idle, warm) = (heap.make_cache(&spec(1024)).unwrap(), heap.make_cache(&spec(1024)).unwrap());
     demand(&heap, idle, 4000);
     demand(&heap, warm, 4000);
@@ -404,9 +591,7 @@ fn an_idle_caches_memory_returns_with_no_pressure_while_a_warm_one_keeps_its() {
     assert_eq!(missed, 0);
 }
 
-#[test]
-fn nothing_warm_is_trimmed_before_what_is_stale() {
-    let heap = heap();
+fn nothing_warm_is_trimmed_before_what_is_stale(heap: Box<Heap<Fake>>) {
     let caches: Vec<CacheId> = (0..6).map(|_| heap.make_cache(&spec(2048)).unwrap()).collect();
     // Each holds far more than its working set; they ran short one after another, and nothing went back.
     heap.platform().tunables().report.set(0);
@@ -504,9 +689,7 @@ fn a_cross_cpu_free_is_local_and_its_flow_is_known() {
     assert_eq!(after.misses, before.misses, "what one CPU frees serves another");
 }
 
-#[test]
-fn each_node_has_its_own_slabs() {
-    let heap = heap();
+fn each_node_has_its_own_slabs(heap: Box<Heap<Fake>>) {
     heap.platform().node_count.store(3, Relaxed);
     let id = heap.make_cache(&spec(1000)).unwrap();
     let mut held = Vec::new();

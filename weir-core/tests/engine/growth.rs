@@ -3,7 +3,10 @@
 use std::sync::Barrier;
 use std::sync::atomic::Ordering::Relaxed;
 use weir_core::base::invalid_free::InvalidFree;
-use weir_core::platform::Diagnostics;
+use weir_core::base::units::PAGEBLOCK_PAGES;
+use weir_core::pages::window::Window;
+use weir_core::pages::zone::{FreeAreas, Purpose};
+use weir_core::platform::{Diagnostics, Reach};
 
 use crate::fake::{Call, Fake};
 use crate::held::World;
@@ -159,4 +162,21 @@ fn threads_that_run_short_together_grow_the_heap_once() {
     let bytes = world.fake().stats().address_bytes.load(Relaxed) as usize;
     assert!(bytes <= 8 * MIB, "{} MiB for 2", bytes / MIB);
     world.finish();
+}
+
+/// A thread has grown the window and not yet added what came of it to the zone, as another extends the last run before it.
+#[test]
+fn a_run_does_not_grow_into_pages_that_are_not_counted_yet() {
+    let (fake, window, mut zone) = (Fake::new(), Window::new(Reach::Any), FreeAreas::new(0));
+    let mut growing = window.growing(&fake);
+    let (first, count) = growing.grow(1, 0).unwrap();
+    zone.add(&window, first, count);
+    while zone.take(&window, PAGEBLOCK_PAGES, 0, Purpose::Run, false).is_ok() {}
+    let top = window.top();
+    let (first, count) = growing.grow(1, 0).unwrap();
+    assert_eq!(first as usize * PAGEBLOCK_PAGES, top as usize);
+    assert!(zone.extend(&window, top, 8).is_err());
+    zone.add(&window, first, count);
+    assert!(zone.extend(&window, top, 8).is_ok());
+    assert_eq!(zone.pages, window.top() as usize);
 }

@@ -5,6 +5,7 @@
 mod fake;
 
 mod caches;
+mod forks;
 mod growth;
 mod held;
 mod mapped;

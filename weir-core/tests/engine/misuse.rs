@@ -1,7 +1,10 @@
 //! Wrong frees: each is named, none is obeyed, and the heap is whole afterwards.
 
 use weir_core::base::invalid_free::InvalidFree::{self, DoubleFree, ForeignPointer, InteriorPointer};
+use weir_core::base::units::PAGEBLOCK_PAGES;
 use weir_core::caches::user_cache::Spec;
+use weir_core::pages::window::{LARGE, Window};
+use weir_core::platform::Reach;
 
 use crate::fake::Fake;
 use crate::held::World;
@@ -197,4 +200,17 @@ fn an_address_names_the_programs_cache_that_it_is_in() {
         assert_eq!(world.heap.cache_at(object), None, "its slab is another's now, or free");
         world.finish();
     }
+}
+
+/// A wrong free that found a run comes so late that a slab is there: it must leave the slab's mark alone.
+#[test]
+fn a_late_free_of_a_run_leaves_a_slab_in_its_place_alone() {
+    let (fake, window) = (Fake::new(), Window::new(Reach::Any));
+    let (first, _) = window.growing(&fake).grow(1, 0).unwrap();
+    let page = first * PAGEBLOCK_PAGES as u32;
+    window.set_class(page, 1, LARGE);
+    assert!(window.unmark_run(page) && !window.unmark_run(page), "one of two is the first");
+    window.set_class(page, 1, 7);
+    assert!(!window.unmark_run(page));
+    assert_eq!(window.class_of(page), 7);
 }

@@ -95,7 +95,7 @@ fn pages_that_a_slab_gave_back_lazily_are_not_known_to_be_zero_either() {
     let base = world.held.iter().map(|block| block.addr).min().unwrap();
     free_where(&mut world, |addr| (addr - base) % (32 << 10) >= 4096);
     (0..4).for_each(|_| calm(&world));
-    assert!(events(&world).iter().any(|event| event.kind == Kind::Slabs));
+    assert!(events(&world).iter().any(|event| event.kind == Some(Kind::Slabs)));
     world.free_all();
     world.heap.balance_pressure(Level::None, Cause::Pressure);
     let blocks: Vec<_> = (0..16).map(|_| world.alloc_zeroed(PAGEBLOCK / 4).unwrap()).collect();
@@ -158,6 +158,14 @@ fn the_worker_is_woken_by_enough_memory_and_no_less() {
 }
 
 #[test]
+fn the_highest_threshold_wakes_no_worker_however_often_reports_are_switched_on() {
+    let world = World::new(Fake::new());
+    world.fake().tunables().report_threshold.set(u64::MAX);
+    (0..4).for_each(|_| world.heap.set_reporting(true));
+    assert_eq!(world.fake().notices.load(Relaxed), 0);
+}
+
+#[test]
 fn a_pageblock_that_the_kernel_filled_up_is_found_and_reported_again() {
     for sparse in [true, false] {
         let mut world = full_pageblocks(false, 4);
@@ -209,7 +217,8 @@ fn every_batch_leaves_an_event() {
     let events = events(&world);
     assert_eq!(events.iter().map(|e| e.bytes).sum::<u64>(), 40 * PAGEBLOCK as u64);
     assert_eq!(events.iter().map(|e| e.blocks).collect::<Vec<_>>(), [16, 16, 8]);
-    let as_asked = |e: &Event| e.place == Place::Normal && e.kind == Kind::Whole && e.cause == Cause::Pressure;
+    let as_asked =
+        |e: &Event| (e.place, e.kind, e.cause) == (Some(Place::Normal), Some(Kind::Whole), Some(Cause::Pressure));
     assert!(events.iter().all(|e| as_asked(e) && e.error == 0 && e.zone == 0));
     world.finish();
 }

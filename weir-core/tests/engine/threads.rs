@@ -4,6 +4,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
 use weir_core::base::cause::Cause;
 use weir_core::base::level::Level;
+use weir_core::caches::geometry::{BUCKETED, FIRST_USER};
 use weir_core::caches::user_cache::Spec;
 use weir_core::heap::Heap;
 use weir_core::platform::{Topology, Wait};
@@ -142,13 +143,13 @@ fn threads_keep_their_blocks_while_the_balancer_works() {
 const MARK: u64 = 0x7765_6972;
 
 unsafe extern "C-unwind" fn mark(object: *mut u8, _: usize, _: *mut u8) -> bool {
-    // SAFETY: an object of a cache's, whose slab is new.
+    // SAFETY: the object belongs to a new slab.
     unsafe { object.cast::<u64>().write(MARK) };
     true
 }
 
 unsafe extern "C" fn is_marked(object: *mut u8, _: usize, _: *mut u8) {
-    // SAFETY: an object of a cache's, which is free.
+    // SAFETY: the object is free and initialised.
     unsafe { assert_eq!(object.cast::<u64>().read(), MARK) };
 }
 
@@ -172,11 +173,17 @@ fn makes_caches(heap: &Heap<Fake>, me: usize) {
                 held.push(object);
             } else {
                 let at = dice.roll(held.len());
-                // SAFETY: this thread's, and forgotten.
-                unsafe { heap.cache_free(id, held.swap_remove(at)) };
+                let object = held.swap_remove(at);
+                // SAFETY: this thread's, and forgotten. A cache's object may be freed as any other block.
+                unsafe { if step % 2 == 0 { heap.cache_free(id, object) } else { heap.free(object) } };
             }
         }
-        // SAFETY: as above; nobody else knows of the cache.
+        let [ceiling, least, most] = heap.cache_stats(id).bucket;
+        assert!(
+            least <= ceiling && ceiling <= most,
+            "the ceiling of another cache: {ceiling} not in {least} to {most}"
+        );
+        // SAFETY: the objects are this thread's, and forgotten; so is the cache.
         unsafe {
             heap.cache_free_batch(id, &held);
             assert_eq!(heap.destroy_cache(id), Ok(()));
@@ -186,16 +193,19 @@ fn makes_caches(heap: &Heap<Fake>, me: usize) {
 
 #[test]
 fn caches_come_and_go_while_the_balancer_works() {
-    for (lockless, nodes) in [(true, 1), (true, 2), (false, 1)] {
+    for (lockless, nodes, buckets) in [(true, 1, true), (true, 2, true), (false, 1, true), (true, 2, false)] {
         let mut fake = Fake::new();
         fake.lockless = lockless;
         fake.node_count.store(nodes, Relaxed);
         let world = World::new(fake);
         let (heap, done) = (&*world.heap, AtomicBool::new(false));
+        if !buckets {
+            (FIRST_USER..BUCKETED).for_each(|_| drop(heap.make_cache(&Spec::default()).unwrap()));
+        }
         std::thread::scope(|scope| {
             scope.spawn(|| balance(heap, &done));
             scope.spawn(|| work(heap, &done));
-            let taker = scope.spawn(|| {
+            let finalizers = scope.spawn(|| {
                 while !done.load(Acquire) {
                     heap.run_finalizers();
                     std::thread::yield_now();
@@ -205,7 +215,7 @@ fn caches_come_and_go_while_the_balancer_works() {
             let ends: Vec<_> = makers.into_iter().map(|thread| thread.join()).collect();
             done.store(true, Release);
             ends.into_iter().for_each(|end| end.unwrap());
-            taker.join().unwrap();
+            finalizers.join().unwrap();
         });
         world.finish();
     }

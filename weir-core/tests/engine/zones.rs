@@ -15,7 +15,25 @@ use weir_core::telemetry::trace::Place;
 
 use crate::fake::Fake;
 
-const PRIVATE: MemoryKind = MemoryKind { zero: true, huge: false, reported: true, shared: false };
+pub const PRIVATE: MemoryKind = MemoryKind { zero: true, huge: false, reported: true, shared: false };
+
+/// A zone of `blocks` pageblocks on `heap`, and its first address. Whoever made it removes it before it drops it.
+pub fn zone_of(
+    heap: &Heap<Fake>,
+    blocks: usize,
+    memory: MemoryKind,
+    below: NonNull<dyn Host>,
+) -> (Box<UserZone>, usize) {
+    let fake: &Fake = heap.platform();
+    let base = fake.map(blocks * PAGEBLOCK, PAGEBLOCK).unwrap();
+    let described = fake.map(UserZone::descriptor_bytes(blocks * PAGEBLOCK).next_multiple_of(PAGE), PAGE).unwrap();
+    let run = Run { addr: base, len: blocks * PAGEBLOCK };
+    // SAFETY: all of it lives as long as the heap, from whose list the zone is taken before it goes.
+    let zone = Box::new(unsafe { UserZone::new(run, described as *mut Pageblock, below, memory) });
+    // SAFETY: it stays in its box, used through shared references, until it is taken off the list.
+    unsafe { heap.pages().add_zone(NonNull::from(&*zone)) };
+    (zone, base)
+}
 
 /// A heap with one zone.
 struct World {
@@ -28,15 +46,7 @@ struct World {
 impl World {
     fn new(blocks: usize, memory: MemoryKind) -> Self {
         let heap = Box::new(Heap::new(Fake::new()));
-        let fake: &Fake = heap.platform();
-        let base = fake.map(blocks * PAGEBLOCK, PAGEBLOCK).unwrap();
-        let described = fake.map(UserZone::descriptor_bytes(blocks * PAGEBLOCK).next_multiple_of(PAGE), PAGE).unwrap();
-        let below: NonNull<dyn Host> = NonNull::from(fake);
-        let run = Run { addr: base, len: blocks * PAGEBLOCK };
-        // SAFETY: all of it lives as long as the world, whose drop takes the zone off first.
-        let zone = Box::new(unsafe { UserZone::new(run, described as *mut Pageblock, below, memory) });
-        // SAFETY: as above.
-        unsafe { heap.pages().add_zone(NonNull::from(&*zone)) };
+        let (zone, base) = zone_of(&heap, blocks, memory, NonNull::from(heap.platform()));
         Self { heap, zone, base, held: Vec::new() }
     }
 
@@ -97,8 +107,31 @@ fn what_is_free_goes_back_under_pressure_and_above_the_peak_in_calm_times() {
     (0..60).for_each(|_| world.give(0));
     assert_eq!(world.pressure(), 60 * 64 * PAGE);
     let trace = &world.heap.platform().stats().trace;
-    assert!((0..trace.recorded()).filter_map(|n| trace.read(n)).all(|e| e.place == Place::User && e.zone == 1));
+    assert!((0..trace.recorded()).filter_map(|n| trace.read(n)).all(|e| e.place == Some(Place::User) && e.zone == 1));
     world.check();
+}
+
+#[test]
+fn several_zones_together_release_what_is_wanted_and_no_more() {
+    let mut world = World::new(4, PRIVATE);
+    let (heap, second) = (&world.heap, NonNull::from(world.heap.platform()));
+    let (second, _) = zone_of(heap, 4, PRIVATE, second);
+    for zone in [&world.zone, &second] {
+        let pages = heap.pages();
+        let runs = [0; 2].map(|_| pages.zone_take(zone, 2 * PAGEBLOCK_PAGES, 0).unwrap());
+        for run in runs {
+            pages.zone_give(zone, pages.zone_addr(zone, run), 2 * PAGEBLOCK_PAGES).unwrap();
+        }
+    }
+    let idle = || [&world.zone, &second].map(|zone| world.heap.pages().zone_usage(zone).idle).iter().sum::<usize>();
+    assert_eq!(idle(), 8 * PAGEBLOCK_PAGES);
+    // It cannot use what is idle in zones: as much goes in exchange.
+    let block = world.heap.alloc(3 * PAGEBLOCK);
+    assert!(!block.is_null());
+    assert_eq!(idle(), 5 * PAGEBLOCK_PAGES);
+    world.heap.pages().remove_zone(&second);
+    world.check();
+    assert!(world.take(4 * PAGEBLOCK_PAGES / 2).is_some());
 }
 
 #[test]

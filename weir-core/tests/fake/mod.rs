@@ -17,11 +17,13 @@ use weir_core::base::run::Run;
 use weir_core::base::units::{PAGE, PAGEBLOCK_PAGES};
 use weir_core::platform::cpu_table::{CpuSlab, Pushed, Table};
 use weir_core::platform::{
-    Clock, Contents, CpuOps, Diagnostics, Host, Memory, Placed, Reach, Released, Topology, Wait, Workers, rank,
+    Clock, Contents, CpuOps, Diagnostics, Host, Memory, Placed, Reach, Refused, Released, Topology, Wait, Workers, rank,
 };
 use weir_core::telemetry::stats::Stats;
 use weir_core::telemetry::tunables::Tunables;
 
+/// What a call that fails says: Linux's ENOMEM.
+const REFUSED: Refused = Refused { error: 12 };
 /// CPUs of the machine.
 pub const CPUS: usize = 1024;
 /// Locks under which no call that may be a system call is allowed.
@@ -86,7 +88,7 @@ pub struct Fake {
     cpus: Vec<Mutex<()>>,
     sleepers: (Mutex<()>, Condvar),
     pub notices: AtomicUsize,
-    pub taker_notices: AtomicUsize,
+    pub finalizer_wakes: AtomicUsize,
     /// Nodes whose workers were wanted.
     summoned: Mutex<Vec<usize>>,
     /// Runs that huge pages were asked for.
@@ -111,6 +113,8 @@ pub struct Fake {
     /// What the test holds now: address and length.
     live: Mutex<BTreeMap<usize, usize>>,
     hook: Mutex<Option<Hook>>,
+    /// The same for the next question of how many nodes there are, on the thread that asks.
+    counting: Mutex<Option<Hook>>,
     /// Runs that are not taken back.
     pub pinned: Mutex<Vec<Run>>,
     /// The heap's pageblocks that huge pages are behind.
@@ -153,7 +157,7 @@ impl Fake {
             cpus: (0..CPUS).map(|_| Mutex::default()).collect(),
             sleepers: Default::default(),
             notices: AtomicUsize::new(0),
-            taker_notices: AtomicUsize::new(0),
+            finalizer_wakes: AtomicUsize::new(0),
             summoned: Mutex::default(),
             advised: Mutex::default(),
             looks: Mutex::default(),
@@ -168,6 +172,7 @@ impl Fake {
             in_flight: Mutex::default(),
             live: Mutex::default(),
             hook: Mutex::default(),
+            counting: Mutex::default(),
             pinned: Mutex::default(),
             collapsed: Mutex::default(),
             cooled: Mutex::default(),
@@ -219,6 +224,11 @@ impl Fake {
     /// Has `hook` run during each release that is not made by the hook itself.
     pub fn during_release(&self, hook: impl Fn() + Send + Sync + 'static) {
         *locked(&self.hook) = Some(Box::new(hook));
+    }
+
+    /// Has `hook` run while the nodes are counted for the next time.
+    pub fn while_nodes_are_counted(&self, hook: impl Fn() + Send + Sync + 'static) {
+        *locked(&self.counting) = Some(Box::new(hook));
     }
 
     /// How many calls of kind `call` there were since its failures were last planned.
@@ -344,16 +354,16 @@ impl Host for Fake {
 }
 
 impl Memory for Fake {
-    fn window(&self, len: usize, align: usize, reach: Reach) -> Option<Run> {
+    fn window(&self, len: usize, align: usize, reach: Reach) -> Result<Run, Refused> {
         if self.fails(Call::Window) {
-            return None;
+            return Err(REFUSED);
         }
         // The engine asks for a heap's window in terabytes and for its arrays' in what they need.
         let len = if reach == Reach::Low32 || len > self.window * 4 { len.min(self.window) } else { len };
         let window = locked(&self.memory).reserve(len, align, reach);
         locked(&self.windows).extend(window);
         let skipped = if reach == Reach::Any { self.skipped * PAGE } else { 0 };
-        window.map(|Run { addr, len }| Run { addr: addr + skipped, len: len - skipped })
+        window.map(|Run { addr, len }| Run { addr: addr + skipped, len: len - skipped }).ok_or(REFUSED)
     }
 
     fn map_at(&self, run: Run, _node: usize) -> Placed {
@@ -366,8 +376,9 @@ impl Memory for Fake {
         if locked(&self.memory).map_at(run) { Placed::Done } else { Placed::Occupied }
     }
 
-    fn map(&self, len: usize, align: usize) -> Option<usize> {
-        if self.fails(Call::Map) { None } else { locked(&self.memory).map(len, align) }
+    fn map(&self, len: usize, align: usize) -> Result<usize, Refused> {
+        let mapped = if self.fails(Call::Map) { None } else { locked(&self.memory).map(len, align) };
+        mapped.ok_or(REFUSED)
     }
 
     fn release_metadata(&self, runs: &[Run]) -> bool {
@@ -385,8 +396,9 @@ impl Memory for Fake {
         !fails
     }
 
-    fn map_metadata(&self, len: usize, align: usize) -> Option<usize> {
-        if self.fails(Call::Map) { None } else { locked(&self.memory).map_metadata(len, align) }
+    fn map_metadata(&self, len: usize, align: usize) -> Result<usize, Refused> {
+        let mapped = if self.fails(Call::Map) { None } else { locked(&self.memory).map_metadata(len, align) };
+        mapped.ok_or(REFUSED)
     }
 
     fn unmap(&self, run: Run) {
@@ -394,8 +406,9 @@ impl Memory for Fake {
         locked(&self.memory).unmap(run);
     }
 
-    fn remap(&self, run: Run, len: usize) -> Option<usize> {
-        if self.fails(Call::Remap) { None } else { locked(&self.memory).remap(run, len) }
+    fn remap(&self, run: Run, len: usize) -> Result<usize, Refused> {
+        let remapped = if self.fails(Call::Remap) { None } else { locked(&self.memory).remap(run, len) };
+        remapped.ok_or(REFUSED)
     }
 
     fn advise_huge(&self, run: Run) {
@@ -442,11 +455,13 @@ impl Clock for Fake {
 
 impl Topology for Fake {
     fn nodes(&self) -> usize {
+        let hook = locked(&self.counting).take();
+        hook.into_iter().for_each(|hook| hook());
         self.node_count.load(Relaxed)
     }
 
     fn node(&self) -> usize {
-        NODE.get().min(self.nodes() - 1)
+        NODE.get().min(self.node_count.load(Relaxed) - 1)
     }
 }
 
@@ -480,7 +495,7 @@ impl Workers for Fake {
 
     fn wake_finalizer(&self) {
         self.outside_locks();
-        self.taker_notices.fetch_add(1, Relaxed);
+        self.finalizer_wakes.fetch_add(1, Relaxed);
     }
 }
 

@@ -13,7 +13,7 @@ use weir_core::base::units::{PAGE, PAGEBLOCK, PAGEBLOCK_PAGES};
 use weir_core::heap::Heap;
 use weir_core::platform::cpu_table::{MAX_CPUS, Pushed, Table};
 use weir_core::platform::{
-    Clock, Contents, CpuOps, Diagnostics, Host, Memory, Placed, Reach, Released, Topology, Wait, Workers,
+    Clock, Contents, CpuOps, Diagnostics, Host, Memory, Placed, Reach, Refused, Released, Topology, Wait, Workers,
 };
 use weir_core::telemetry::stats::Stats;
 use weir_core::telemetry::tunables::Tunables;
@@ -39,6 +39,14 @@ const LOCKED: u8 = 2;
 
 /// The engine on Linux.
 pub type Engine = Heap<Linux>;
+
+/// The kernel's answer, where Weir itself has no place for a mapping.
+const NO_ADDRESSES: Refused = refused(Errno::ENOMEM);
+
+/// The kernel refused a mapping.
+const fn refused(error: Errno) -> Refused {
+    Refused { error: error.0 as u32 }
+}
 
 /// Linux, below the engine.
 pub struct Linux {
@@ -82,30 +90,30 @@ impl Linux {
 
     /// `len` bytes at any page. Kernels from 6.7 on align what may have huge pages, and leave less to chance, unless an
     /// address is requested: here one that is taken.
-    fn map_anywhere(len: usize) -> Option<usize> {
+    fn map_anywhere(len: usize) -> Result<usize, Refused> {
         use mman::{MAP_ANONYMOUS, MAP_PRIVATE, PROT_READ, PROT_WRITE};
         let (hint, flags) = ((&raw const STATS).cast_mut().cast(), MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE);
         // SAFETY: without MAP_FIXED nothing that exists is replaced.
         let at = unsafe { mman::mmap(hint, len, PROT_READ | PROT_WRITE, flags, -1, 0) };
-        at.ok().map(|at| at as usize)
+        at.map(|at| at as usize).map_err(refused)
     }
 
-    fn map_aligned(len: usize, align: usize) -> Option<usize> {
+    fn map_aligned(len: usize, align: usize) -> Result<usize, Refused> {
         // Kernels since 6.7 align mappings of whole huge pages by themselves.
-        let whole = if align == PAGEBLOCK { len.checked_next_multiple_of(align)? } else { len };
-        let at = mman::mmap_anonymous(whole, MAP_NORESERVE).ok()? as usize;
+        let whole = if align == PAGEBLOCK { len.checked_next_multiple_of(align).ok_or(NO_ADDRESSES)? } else { len };
+        let at = mman::mmap_anonymous(whole, MAP_NORESERVE).map_err(refused)? as usize;
         if at.is_multiple_of(align) {
             Self::unmap_ends(at, whole, at, len);
-            return Some(at);
+            return Ok(at);
         }
         // This one did not, or a larger alignment is needed.
         // SAFETY: just mapped, and no other code has the address yet.
         let _ = unsafe { mman::munmap(at as *mut u8, whole) };
-        let total = len.checked_add(align)?;
-        let at = mman::mmap_anonymous(total, MAP_NORESERVE).ok()? as usize;
+        let total = len.checked_add(align).ok_or(NO_ADDRESSES)?;
+        let at = mman::mmap_anonymous(total, MAP_NORESERVE).map_err(refused)? as usize;
         let start = at.next_multiple_of(align);
         Self::unmap_ends(at, total, start, len);
-        Some(start)
+        Ok(start)
     }
 
     /// Of a mapping just made, unmaps all but the `len` bytes at `start`.
@@ -119,19 +127,19 @@ impl Linux {
     }
 
     /// `mremap` of a mapping of the engine's.
-    fn move_mapping(run: Run, len: usize) -> Option<usize> {
+    fn move_mapping(run: Run, len: usize) -> Result<usize, Refused> {
         // SAFETY: the mapping is the engine's.
         let moved = unsafe { mman::mremap(run.addr as *mut u8, run.len, len, MREMAP_MAYMOVE, core::ptr::null_mut()) };
-        moved.ok().map(|at| at as usize)
+        moved.map(|at| at as usize).map_err(refused)
     }
 
     /// [`Memory::remap`] where the mapping cannot be moved.
-    fn copy_over(&self, run: Run, len: usize) -> Option<usize> {
+    fn copy_over(&self, run: Run, len: usize) -> Result<usize, Refused> {
         let new = self.map(len, PAGEBLOCK)?;
         // SAFETY: both are mapped and distinct, and the caller gives the old one up.
         unsafe { core::ptr::copy_nonoverlapping(run.addr as *const u8, new as *mut u8, run.len.min(len)) };
         self.unmap(run);
-        Some(new)
+        Ok(new)
     }
 }
 
@@ -142,16 +150,16 @@ impl Host for Linux {
 }
 
 impl Memory for Linux {
-    fn window(&self, len: usize, align: usize, reach: Reach) -> Option<Run> {
+    fn window(&self, len: usize, align: usize, reach: Reach) -> Result<Run, Refused> {
         // Once there are pages, frees enter the fast path; so it is set up before.
         self.lockless();
-        Some(match reach {
+        Ok(match reach {
             Reach::Any => {
-                let addr = self.addresses.next(Area::Windows, len, PAGE)?;
+                let addr = self.addresses.next(Area::Windows, len, PAGE).ok_or(NO_ADDRESSES)?;
                 Run { addr, len: len - addr % align }
             }
             Reach::Low32 => AddressLayout::low_window(align),
-            Reach::Apart => Run { addr: self.addresses.next(Area::Metadata, len, align)?, len },
+            Reach::Apart => Run { addr: self.addresses.next(Area::Metadata, len, align).ok_or(NO_ADDRESSES)?, len },
         })
     }
 
@@ -165,19 +173,19 @@ impl Memory for Linux {
         placed
     }
 
-    fn map(&self, len: usize, align: usize) -> Option<usize> {
+    fn map(&self, len: usize, align: usize) -> Result<usize, Refused> {
         // A program whose first block is a large one.
         self.lockless();
         if align <= PAGE { Self::map_anywhere(len) } else { Self::map_aligned(len, align) }
     }
 
-    fn map_metadata(&self, len: usize, align: usize) -> Option<usize> {
+    fn map_metadata(&self, len: usize, align: usize) -> Result<usize, Refused> {
         self.lockless();
         for _ in 0..TRIES {
             let Some(addr) = self.addresses.next(Area::Metadata, len, align) else { break };
             match self.addresses.map(Run { addr, len }) {
-                Placed::Done => return Some(addr),
-                Placed::Refused => return None,
+                Placed::Done => return Ok(addr),
+                Placed::Refused => return Err(NO_ADDRESSES),
                 Placed::Occupied => {}
             }
         }
@@ -199,14 +207,14 @@ impl Memory for Linux {
         }
     }
 
-    fn remap(&self, run: Run, len: usize) -> Option<usize> {
+    fn remap(&self, run: Run, len: usize) -> Result<usize, Refused> {
         // For whatever reason the kernel refuses: a sandbox, one mapping too many, or that the program gave its advice
         // on a part of the block, which made several mappings of one (`EFAULT`). An `mremap` that fails has changed
         // nothing.
-        Self::move_mapping(run, len).or_else(|| self.copy_over(run, len))
+        Self::move_mapping(run, len).or_else(|_| self.copy_over(run, len))
     }
 
-    fn renew(&self, run: Run, len: usize) -> Option<usize> {
+    fn renew(&self, run: Run, len: usize) -> Result<usize, Refused> {
         let at = run.addr as *mut u8;
         // A former owner may have set what `fork` does with the block (leave it out, or wipe it): undone for the next
         // one. Usually there is nothing to undo.
@@ -215,11 +223,11 @@ impl Memory for Linux {
             let advised = unsafe { mman::madvise(at, run.len, advice) };
             // This is a child that lacks the block, or a part of it.
             if advised == Err(Errno::ENOMEM) {
-                return None;
+                return Err(NO_ADDRESSES);
             }
         }
         // Contents that are not needed are not copied: a new mapping is cheaper.
-        if len == run.len { Some(run.addr) } else { Self::move_mapping(run, len) }
+        if len == run.len { Ok(run.addr) } else { Self::move_mapping(run, len) }
     }
 
     fn advise_huge(&self, run: Run) {

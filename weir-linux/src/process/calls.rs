@@ -6,7 +6,7 @@ use weir_core::base::size_class::MAX_SIZE;
 use weir_core::heap::FreeLeft;
 use weir_core::pages::Short;
 use weir_core::pages::user_zone::{InUse, UserZone, ZoneUsage};
-use weir_core::platform::Memory;
+use weir_core::platform::{Memory, Refused};
 
 use super::heap::HEAP;
 use core::ops::Range;
@@ -112,7 +112,7 @@ pub fn set_reporting(on: bool) {
 }
 
 /// Sets the fast path up and maps `len` bytes of metadata, aligned to a page.
-pub fn map_metadata(len: usize) -> Option<usize> {
+pub fn map_metadata(len: usize) -> Result<usize, Refused> {
     HEAP.prepare();
     HEAP.platform().map_metadata(len, weir_core::base::units::PAGE)
 }

@@ -150,11 +150,27 @@ static void refused(void) {
         CHECK(!p_cache_create("wrong", wrong[i].size, wrong[i].align, NULL, NULL, NULL, NULL, wrong[i].flags));
         CHECK(errno == EINVAL);
     }
-    static weir_cache *all[200];
-    int count = 0;
-    while ((all[count] = p_cache_create("many", 64, 0, NULL, NULL, NULL, NULL, 0))) count++;
-    CHECK(count == 181 && errno == ENOSPC);
-    while (count--) CHECK(p_cache_destroy(all[count]) == 0);
+}
+
+/* More caches than have buckets of their own: all of them work, with malloc's free too where they have no dtor. */
+static void many(void) {
+    static weir_cache *all[500];
+    static void *objects[500][3];
+    for (int i = 0; i < 500; i++) {
+        CHECK((all[i] = p_cache_create("many", 64 + 16 * (i % 7), 0, NULL, NULL, NULL, NULL, 0)));
+        for (int k = 0; k < 3; k++) {
+            CHECK((objects[i][k] = p_cache_alloc(all[i])));
+            memset(objects[i][k], i, 64);
+        }
+    }
+    for (int i = 0; i < 500; i++) {
+        for (int k = 0; k < 3; k++) CHECK(((unsigned char *)objects[i][k])[63] == (unsigned char)i);
+        p_cache_free(all[i], objects[i][0]);
+        free(objects[i][1]);
+        CHECK(p_cache_destroy(all[i]) == -1 && errno == EBUSY);
+        p_cache_free(all[i], objects[i][2]);
+        CHECK(p_cache_destroy(all[i]) == 0);
+    }
 }
 
 static void listed(void) {
@@ -221,6 +237,7 @@ int main(void) {
     constructed();
     limits();
     refused();
+    many();
     listed();
     forwarded();
     return 0;

@@ -20,7 +20,8 @@ impl<T> ObjectCache<T> {
     /// A cache of values per use with no limit, under a name for statistics (cut at 31 bytes).
     ///
     /// # Errors
-    /// [`CacheError::ObjectSize`], [`CacheError::Alignment`], [`CacheError::TooManyCaches`], [`CacheError::OutOfMemory`].
+    /// [`CacheError::ObjectSize`], [`CacheError::Alignment`],
+    /// [`CacheError::OutOfMemory`].
     pub fn new(name: &str) -> Result<Self, CacheError> {
         Self::builder(name).build()
     }
@@ -50,8 +51,8 @@ pub struct ObjectCacheBuilder<'a, T> {
 }
 
 impl<'a, T> ObjectCacheBuilder<'a, T> {
-    /// At most so many objects are in use at a time; any number if it is not called. Costs an atomic addition an allocation
-    /// and a free.
+    /// At most so many objects are in use at a time; any number if it is not called. Costs an atomic addition an
+    /// allocation and a free.
     pub fn limit(self, objects: usize) -> Self {
         Self { limit: objects, ..self }
     }
@@ -85,7 +86,8 @@ impl<'a, T> ObjectCacheBuilder<'a, T> {
     /// Makes a cache of values per use.
     ///
     /// # Errors
-    /// [`CacheError::ObjectSize`], [`CacheError::Alignment`], [`CacheError::TooManyCaches`], [`CacheError::OutOfMemory`].
+    /// [`CacheError::ObjectSize`], [`CacheError::Alignment`],
+    /// [`CacheError::OutOfMemory`].
     ///
     /// ```
     /// use weir::{CacheError, ObjectCache};
@@ -99,9 +101,9 @@ impl<'a, T> ObjectCacheBuilder<'a, T> {
         self.finish(self.make(&self.spec())?, NonNull::dangling(), hooks)
     }
 
-    /// Makes a cache of retained values: `new` makes each when its slab comes (`None`: the allocation fails), `on_alloc`
-    /// and `on_free` are called at each use, and values are dropped when their slab is released, on a thread of the
-    /// library's. The closures must not use this cache.
+    /// Makes a cache of retained values: `new` makes each when its slab comes (`None`: the allocation fails),
+    /// `on_alloc` and `on_free` are called at each use, and values are dropped when their slab is released, on a thread
+    /// of the library's. The closures must not use this cache.
     ///
     /// # Errors
     /// As [`ObjectCacheBuilder::build`].
@@ -132,13 +134,13 @@ impl<'a, T> ObjectCacheBuilder<'a, T> {
         let (init, fini) = (Some(init::<T, N, A, F> as _), Some(fini::<T> as _));
         let hooks = const {
             &UseHooks {
-                // SAFETY: a cache calls its hooks with its own closures, which are of these types and live as long as it
-                // does, and with an object of its own that holds a value and is the caller's alone.
+                // SAFETY: a cache calls its hooks with its own closures, which are of these types and live as long as
+                // it does, and with an object of its own that holds a value and is the caller's alone.
                 on_alloc: |closures, object| unsafe {
                     (closures.cast::<Closures<N, A, F>>().as_ref().on_alloc)(&mut *object.cast::<T>())
                 },
-                // SAFETY: the closures are the cache's, of these types; the object holds a value until this returns, and
-                // its last user has given it up.
+                // SAFETY: the closures are the cache's, of these types; the object holds a value until this returns,
+                // and its last user has given it up.
                 on_free: |closures, object| unsafe {
                     (closures.cast::<Closures<N, A, F>>().as_ref().on_free)(&mut *object.cast::<T>())
                 },

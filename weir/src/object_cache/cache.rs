@@ -54,7 +54,20 @@ unsafe impl<T: Send, M: ValueLifetime<T>> Send for ObjectCache<T, M> {}
 unsafe impl<T: Send, M: ValueLifetime<T>> Sync for ObjectCache<T, M> {}
 
 impl<T> ObjectCache<T> {
-    /// Moves `value` into an object; gives it back when there is no memory, or the limit is reached.
+    /// Moves `value` into an object.
+    ///
+    /// # Errors
+    /// There is no memory, or the limit is reached; the error holds the value.
+    ///
+    /// ```
+    /// use weir::{AllocError, ObjectCache};
+    ///
+    /// let jobs = ObjectCache::<String>::builder("jobs").limit(1).build().unwrap();
+    /// let first = jobs.alloc("first".into()).unwrap();
+    /// let Err(AllocError(second)) = jobs.alloc("second".into()) else { panic!() };
+    /// drop(first);
+    /// assert_eq!(*jobs.alloc(second).unwrap(), "second");
+    /// ```
     #[inline]
     pub fn alloc(&self, value: T) -> Result<CacheBox<'_, T>, AllocError<T>> {
         match NonNull::new(caches::alloc(self.id).cast::<T>()) {
@@ -69,6 +82,14 @@ impl<T> ObjectCache<T> {
 
     /// Fills the empty places of `out` with objects that hold what `value` makes, as far as they can be had; returns
     /// how many. Cheaper than one by one.
+    ///
+    /// ```
+    /// let packets = weir::ObjectCache::<[u8; 1500]>::new("packets").unwrap();
+    /// let mut burst: [Option<_>; 32] = std::array::from_fn(|_| None);
+    /// assert_eq!(packets.alloc_batch(&mut burst, || [0; 1500]), 32);
+    /// packets.free_batch(burst.into_iter().flatten());
+    /// assert_eq!(packets.stats().used, 0);
+    /// ```
     pub fn alloc_batch<'c>(&'c self, out: &mut [Option<CacheBox<'c, T>>], mut value: impl FnMut() -> T) -> usize {
         self.fill(out, |object| {
             // SAFETY: fresh, and of a `T`'s layout.
@@ -92,8 +113,8 @@ impl<T> ObjectCache<T, Retained> {
     /// Fills the empty places of `out` with objects, as far as they can be had; returns how many.
     pub fn alloc_batch<'c>(&'c self, out: &mut [Option<CacheBox<'c, T, Retained>>]) -> usize {
         self.fill(out, |object| {
-            // SAFETY: `init` made a value in each object of the cache, and this object is the caller's; the closures and hooks
-            // are the cache's.
+            // SAFETY: `init` made a value in each object of the cache, and this object is the caller's; the closures
+            // and hooks are the cache's.
             unsafe { (self.hooks.on_alloc)(self.closures, object.as_ptr().cast()) }
         })
     }
@@ -116,7 +137,7 @@ impl<T, M: ValueLifetime<T>> ObjectCache<T, M> {
             let got = caches::alloc_batch(self.id, &mut objects[..n]);
             let mut raw = RawBatch { id: self.id, objects, first: 0, end: got };
             for place in wanted[..got].iter_mut().flatten() {
-                // SAFETY: the engine gives no null objects.
+                // SAFETY: of `got` objects none is null.
                 let object = unsafe { NonNull::new_unchecked(raw.objects[raw.first].cast::<T>()) };
                 ready(object);
                 raw.first += 1;
@@ -138,7 +159,7 @@ impl<T, M: ValueLifetime<T>> ObjectCache<T, M> {
                 continue;
             }
             let object = ManuallyDrop::new(object);
-            // Before its use ends: a panic there gives it back too.
+            // Before its use ends, so that a panic there frees it too.
             raw.objects[raw.end] = object.object.as_ptr().cast();
             raw.end += 1;
             // SAFETY: the box is forgotten.
@@ -154,17 +175,32 @@ impl<T, M: ValueLifetime<T>> ObjectCache<T, M> {
         CacheStats::of(&caches::stats(self.id))
     }
 
-    /// Sets how many objects may be out at a time, for a cache that was made with a limit.
+    /// Sets how many objects may be in use at a time, for a cache that was made with a limit. Objects in use beyond it
+    /// stay.
+    ///
+    /// # Errors
+    /// [`CacheError::NotLimited`].
     pub fn set_limit(&self, objects: usize) -> Result<(), CacheError> {
         caches::set_limit(self.id, objects).map_err(CacheError::of_setting)
     }
 
-    /// Sets how many free objects no reclaim takes, and makes them. Fails if there is no memory for all of them.
+    /// Sets how many free objects are left to the cache by every reclaim, and makes them.
+    ///
+    /// # Errors
+    /// [`CacheError::OutOfMemory`] where there is no memory for all of them; what could be had is kept.
     pub fn set_reserve(&self, objects: usize) -> Result<(), CacheError> {
         caches::set_reserve(self.id, objects).map_err(CacheError::of_setting)
     }
 
-    /// Takes an object back that [`CacheBox::into_raw`] gave.
+    /// Turns an object back into a box that [`CacheBox::into_raw`] gave up.
+    ///
+    /// ```
+    /// let nodes = weir::ObjectCache::new("nodes").unwrap();
+    /// let raw = nodes.alloc([7u64; 6]).unwrap().into_raw();
+    /// // SAFETY: an object of this cache, from `into_raw`, turned back once.
+    /// let node = unsafe { nodes.from_raw(raw) };
+    /// assert_eq!(node[5], 7);
+    /// ```
     ///
     /// # Safety
     /// The object is one of this cache's, from `into_raw`, and is turned back once.
@@ -190,7 +226,7 @@ impl<T, M: ValueLifetime<T>> fmt::Debug for ObjectCache<T, M> {
     }
 }
 
-/// An object of an [`ObjectCache`], owned; dropping it gives it back.
+/// An object of an [`ObjectCache`], owned; dropping it frees it.
 pub struct CacheBox<'c, T, M: ValueLifetime<T> = PerUse> {
     object: NonNull<T>,
     cache: &'c ObjectCache<T, M>,
@@ -209,7 +245,7 @@ impl<T, M: ValueLifetime<T>> CacheBox<'_, T, M> {
 }
 
 impl<T> CacheBox<'_, T> {
-    /// Moves the value out and gives the object back.
+    /// Moves the value out and frees the object.
     pub fn into_inner(self) -> T {
         let this = ManuallyDrop::new(self);
         // SAFETY: the object holds a value, which is moved out once: the box is forgotten, and the object freed.

@@ -2,7 +2,7 @@
 
 use core::fmt;
 use weir_core::base::units::PAGE;
-use weir_core::caches::geometry::{CACHES, FIRST_MADE, MAX_OBJECT};
+use weir_core::caches::geometry::MAX_OBJECT;
 use weir_linux::process::caches::{LimitError, MakeError};
 
 /// Why a cache was not made, or a setting of it not changed.
@@ -23,11 +23,6 @@ pub enum CacheError {
         /// The largest there can be.
         max: usize,
     },
-    /// There are as many caches as there can be.
-    TooManyCaches {
-        /// So many.
-        max: usize,
-    },
     /// There is no memory for the cache's state, or for all of its reserve (what could be had of it is kept).
     OutOfMemory,
     /// The cache was made without a limit, so its objects are not counted, and it cannot have one later.
@@ -39,7 +34,6 @@ impl CacheError {
         match why {
             MakeError::Size => Self::ObjectSize { size, max: MAX_OBJECT },
             MakeError::Align => Self::Alignment { align, max: PAGE },
-            MakeError::TooMany => Self::TooManyCaches { max: CACHES - FIRST_MADE },
             MakeError::NoMemory => Self::OutOfMemory,
         }
     }
@@ -59,7 +53,6 @@ impl fmt::Display for CacheError {
             Self::Alignment { align, max } => {
                 write!(f, "alignment of {align} bytes: must be a power of two, 1 to {max}")
             }
-            Self::TooManyCaches { max } => write!(f, "there are {max} caches already, which is the most there can be"),
             Self::OutOfMemory => f.write_str("no memory for the cache or its reserve"),
             Self::NotLimited => f.write_str("the cache was made without a limit, and cannot have one later"),
         }

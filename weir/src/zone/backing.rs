@@ -130,7 +130,7 @@ impl Home {
         // Sets the heap up for this process, if nothing was allocated yet: a fork is to find the zone whole.
         let len = (size_of::<State>() + UserZone::descriptor_bytes(size)).next_multiple_of(PAGE);
         // Apart from what programs may write past the end of.
-        let state = calls::map_metadata(len).ok_or(OsError::new(Errno::ENOMEM))?;
+        let state = calls::map_metadata(len).map_err(|refused| OsError::new(Errno(refused.error as i32)))?;
         let mapped = reserve(size).and_then(|at| kind.map(at).map(|()| at).inspect_err(|_| unmap(at)));
         let memory = mapped.map_err(|why| {
             unmap(Run { addr: state, len });
@@ -143,8 +143,8 @@ impl Home {
             releaser: Releaser::new(),
             refused: AtomicBool::new(false),
         };
-        // SAFETY: the mapping has room for the state and the descriptors, aligned to a page; it is this function's alone
-        // until the zone is added to the heap, and stays until the zone is dropped.
+        // SAFETY: the mapping has room for the state and the descriptors, aligned to a page; it is this function's
+        // alone until the zone is added to the heap, and stays until the zone is dropped.
         unsafe {
             (&raw mut (*state).backing).write(backing);
             let below: NonNull<dyn Host> = NonNull::new_unchecked(&raw mut (*state).backing);

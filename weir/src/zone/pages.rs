@@ -27,7 +27,8 @@ pub struct ZoneUsage {
     pub offline_bytes: usize,
 }
 
-/// A zone. Dropping it releases all of its memory; runs of it cannot outlive it. See the [module](crate::zone) for an example.
+/// A zone. Dropping it releases all of its memory; runs of it cannot outlive it. See the [module](crate::zone) for an
+/// example.
 #[derive(Debug)]
 pub struct Zone(Home);
 
@@ -44,8 +45,8 @@ impl Zone {
     /// not needed afterwards. Every process that maps the file sees the zone's memory; what is free is taken out of the
     /// file. Contents that the file has are kept until their pages are handed out.
     ///
-    /// A file in huge pages (`MFD_HUGETLB`, hugetlbfs) takes them from the system's pool as [`Zone::hugetlb`] does. Only
-    /// those of 2 MiB: larger ones are refused with `EINVAL`.
+    /// A file in huge pages (`MFD_HUGETLB`, hugetlbfs) takes them from the system's pool as [`Zone::hugetlb`] does.
+    /// Only those of 2 MiB: larger ones are refused with `EINVAL`.
     ///
     /// # Errors
     /// [`ZoneError::Size`], [`ZoneError::FileTooShort`], or [`ZoneError::Os`] where the descriptor cannot be mapped.
@@ -87,10 +88,12 @@ impl Zone {
         Home::new(size, Kind::HugePages).map(Self)
     }
 
-    /// A zone of `size` bytes that are locked in memory. They stay resident, free or not: [`Zone::is_reported`] is false.
+    /// A zone of `size` bytes that are locked in memory. They stay resident, free or not: [`Zone::is_reported`] is
+    /// false.
     ///
     /// # Errors
-    /// [`ZoneError::Size`], or [`ZoneError::Os`]: `EAGAIN` or `ENOMEM` where more would be locked than `ulimit -l` allows.
+    /// [`ZoneError::Size`], or [`ZoneError::Os`]: `EAGAIN` or `ENOMEM` where more would be locked than `ulimit -l`
+    /// allows.
     ///
     /// ```
     /// match weir::zone::Zone::locked(2 << 20) {
@@ -102,8 +105,8 @@ impl Zone {
         Home::new(size, Kind::Locked).map(Self)
     }
 
-    /// A run of pages of at least `bytes` (1 to [`MAX_RUN`]), aligned to a page; `None` for other sizes, where no run is
-    /// free, and where there is no memory behind it. O(1); makes system calls in a zone of huge pages.
+    /// A run of pages of at least `bytes` (1 to [`MAX_RUN`]), aligned to a page; `None` for other sizes, where no run
+    /// is free, and where there is no memory behind it. O(1); makes system calls in a zone of huge pages.
     pub fn alloc(&self, bytes: usize) -> Option<Pages<'_>> {
         self.alloc_aligned(bytes, PAGE)
     }
@@ -141,8 +144,8 @@ impl Zone {
         Pages::new(self, run, false)
     }
 
-    /// Whether free memory of the zone is released. False for a locked zone, always; false where the file refused it (a sealed
-    /// memfd), which is tried again under pressure.
+    /// Whether free memory of the zone is released. False for a locked zone, always; false where the file refused it (a
+    /// sealed memfd), which is tried again under pressure.
     pub fn is_reported(&self) -> bool {
         self.0.is_reported()
     }
@@ -168,8 +171,9 @@ impl Zone {
         self.0.memory().len
     }
 
-    /// Takes the bytes of `range` out of use, counted from the zone's first, both ends multiples of [`BLOCK`], if none of
-    /// them is in use: nothing is handed out or released there until [`Zone::online`]. Waits for a release in flight.
+    /// Takes the bytes of `range` out of use, counted from the zone's first, both ends multiples of [`BLOCK`], if none
+    /// of them is in use: nothing is handed out or released there until [`Zone::online`]. Waits for a release in
+    /// flight.
     ///
     /// # Errors
     /// [`OfflineError::Range`]; [`OfflineError::InUse`]: then nothing has changed.
@@ -193,8 +197,8 @@ impl Zone {
         calls::zone_offline(self.0.zone(), blocks).map_err(in_use)
     }
 
-    /// [`Zone::offline`] in steps: from now on nothing is handed out in `range`; returns how many bytes there are still in
-    /// use. At 0 the range is offline; until then call it again as they are freed.
+    /// [`Zone::offline`] in steps: from now on nothing is handed out in `range`; returns how many bytes there are still
+    /// in use. At 0 the range is offline; until then call it again as they are freed.
     ///
     /// # Errors
     /// [`OfflineError::Range`].
@@ -272,7 +276,8 @@ impl<'a> Pages<'a> {
         self.zero
     }
 
-    /// Gives the run up without freeing it: for C, for a device, or for a ring of pointers. See [`Zone::pages_from_raw`].
+    /// Gives the run up without freeing it: for C, for a device, or for a ring of pointers. See
+    /// [`Zone::pages_from_raw`].
     ///
     /// ```
     /// let zone = weir::zone::Zone::anonymous(2 << 20)?;

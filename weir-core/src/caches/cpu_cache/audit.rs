@@ -1,8 +1,8 @@
-//! What the per-CPU buckets hold, while nobody uses them.
+//! What the per-CPU buckets hold, while no thread uses them.
 
 use super::{BEGIN, PerCpu};
 use crate::base::fault::{Fault, check};
-use crate::caches::geometry::{CACHES, slots};
+use crate::caches::geometry::{BUCKETED, slots};
 use crate::platform::cpu_table::CpuSlab;
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
 
@@ -11,15 +11,17 @@ impl PerCpu {
     pub(crate) fn audit(&self, mut f: impl FnMut(usize, usize) -> Result<(), Fault>) -> Result<(), Fault> {
         let seen = self.seen.load(Acquire) as usize;
         for slab in self.slabs[..seen].iter().map(|s| s.load(Acquire)).filter(|s| !s.is_null()) {
-            for (class, &begin) in BEGIN.iter().enumerate().take(CACHES).skip(1) {
-                // SAFETY: a slab, once made, lives on; nobody uses it now, as the caller promises.
+            for (class, &begin) in BEGIN.iter().enumerate().take(BUCKETED).skip(1) {
+                // SAFETY: a slab is never unmapped, and what is read of it here are atomics.
                 let header = unsafe { &(*slab).headers[class] };
                 let within = begin..=begin + slots(class) as u32;
                 let current = header.current.load(Relaxed);
                 let right = within.contains(&current) && within.contains(&header.end.load(Relaxed));
                 check(right, "a bucket's header", class)?;
                 for word in begin - 1..current {
-                    // SAFETY: slots of the class, or the zero word before them.
+                    // SAFETY: `current` lies within the class's slots, as was just checked, and the word before the
+                    // first of them is the slab's too. No thread uses the caches during an audit, so nothing writes it
+                    // now.
                     let object = unsafe { *CpuSlab::slot(slab, word) } as usize;
                     check((object == 0) == (word < begin), "a bucket's slot", class)?;
                     if object != 0 {

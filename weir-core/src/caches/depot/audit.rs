@@ -11,7 +11,7 @@ impl Depot {
             let mut count = 0;
             while !shell.is_null() {
                 count += 1;
-                // SAFETY: the depot's shells are valid; the depot's lock is held.
+                // SAFETY: the list holds shells that this depot alone has, mapped for good; `&self` excludes writers.
                 shell = unsafe { (*shell).next };
             }
             count
@@ -24,7 +24,8 @@ impl Depot {
         let mut objects = 0;
         let mut bucket = self.full;
         while !bucket.is_null() {
-            // SAFETY: the depot's buckets are valid and hold `len` pointers; the depot's lock is held.
+            // SAFETY: the list holds shells that this depot alone has, mapped for good; `&self` excludes writers, and
+            // the length is checked before that many slots are read.
             let held = unsafe {
                 let len = (*bucket).len;
                 check(len > 0 && len <= MAX_BATCH, "the length of a bucket", class)?;
@@ -32,7 +33,8 @@ impl Depot {
             };
             held.iter().try_for_each(|&object| f(object as usize))?;
             objects += held.len();
-            // SAFETY: as above.
+            // SAFETY: `bucket` is not null, so it is a shell on this depot's list, mapped for good; `&self` excludes
+            // writers.
             bucket = unsafe { (*bucket).next };
         }
         let ws = &self.working_set;

@@ -1,12 +1,13 @@
-//! Whether a class's lists and counts agree with its slabs.
+//! Whether a cache's lists and counts agree with its slabs.
 
-use super::{EMPTY, Slab, SlabLists, UNLISTED, list_of};
+use super::{Slab, is_slab_page};
 use crate::base::fault::{Fault, check};
 use crate::base::units::NONE;
-use crate::caches::geometry::{Geometry, HEADER_WORDS};
+use crate::caches::geometry::{Geometry, SLAB_TAIL};
+use crate::caches::slab_lists::{EMPTY, SlabLists, UNLISTED, list_of};
 use crate::pages::window::Window;
 
-/// What a class's slabs hold, found by walking the pages.
+/// What a cache's slabs hold, found by walking the pages.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Sum {
     pub(crate) slabs: usize,
@@ -26,16 +27,17 @@ impl Sum {
     }
 }
 
-/// Checks the slab that `page` of class `class` lies in; returns its first page and adds it to `sum`.
+/// Checks the slab that `page` lies in; returns its first page and adds it to `sum`.
 pub(crate) fn audit_slab(window: &Window, g: &Geometry, page: u32, sum: &mut Sum) -> Result<u32, Fault> {
     let slab = Slab::of(window, g, page);
     let at = slab.page as usize;
     for i in 0..u32::from(g.pages) {
-        check(window.class_of(slab.page + i) == g.class, "a page of a slab", at)?;
+        let class = if i > 0 && g.is_numbered() { SLAB_TAIL } else { g.class() };
+        check(window.class_of(slab.page + i) == class, "a page of a slab", at)?;
     }
-    check(slab.class() == u32::from(g.class), "a slab's class", at)?;
+    check(slab.is_of(g), "a slab's class", at)?;
     let words = usize::from(g.objects).div_ceil(32);
-    let free: u32 = (0..words).map(|w| slab.get(HEADER_WORDS + w).count_ones()).sum();
+    let free: u32 = (0..words).map(|w| slab.get(g.header_words() + w).count_ones()).sum();
     check(free == slab.free(), "free objects of a slab", at)?;
     check((slab.list() == UNLISTED) == (free == 0), "a slab listed, or not, against its free objects", at)?;
     check(slab.reported() & !slab.free_pages(g) == 0, "a reported page under an object", at)?;
@@ -47,9 +49,9 @@ pub(crate) fn audit_slab(window: &Window, g: &Geometry, page: u32, sum: &mut Sum
     Ok(slab.page)
 }
 
-/// Whether the object at `addr` is one of `class` and not free in its slab.
+/// Whether the object at `addr` is one of this geometry's cache and not free in its slab.
 pub(crate) fn is_out(window: &Window, g: &Geometry, addr: usize) -> bool {
-    let known = window.page_of(addr).is_some_and(|p| window.class_of(p) == g.class);
+    let known = window.page_of(addr).is_some_and(|p| is_slab_page(window, g, p));
     known && SlabLists::new().is_object(window, g, addr)
 }
 
@@ -61,7 +63,7 @@ impl SlabLists {
             let (mut page, mut prev) = (self.heads[list], NONE);
             while page != NONE {
                 let slab = Slab { window, page };
-                let right = slab.list() as usize == list && slab.get(1) == prev && slab.class() == u32::from(g.class);
+                let right = slab.list() as usize == list && slab.get(1) == prev && slab.is_of(g);
                 check(right, "a link of a slab list", page as usize)?;
                 let (free, objects) = (slab.free() as usize, usize::from(g.objects));
                 let right = if free == objects { EMPTY } else { list_of(g, slab.free(), slab.look()) };

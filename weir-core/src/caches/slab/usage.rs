@@ -1,8 +1,9 @@
 //! How much of a slab is in use, and how much of it resident, for figures.
 
-use super::{Slab, SlabLists, page_mask};
+use super::{Slab, is_slab_page, page_mask};
 use crate::base::units::PAGE;
-use crate::caches::geometry::{Geometry, HEADER_WORDS};
+use crate::caches::geometry::Geometry;
+use crate::caches::slab_lists::SlabLists;
 use crate::pages::window::Window;
 
 /// What one slab holds, bytes.
@@ -22,7 +23,7 @@ impl Slab<'_> {
     /// Bytes of objects that are out and lie on `pages`.
     fn bytes_out_on(&self, g: &Geometry, pages: u32) -> usize {
         let (size, mut bytes) = (g.size as usize, 0);
-        let is_out = |i: &usize| self.get(HEADER_WORDS + i / 32) >> (i % 32) & 1 == 0;
+        let is_out = |i: &usize| self.get(g.header_words() + i / 32) >> (i % 32) & 1 == 0;
         for offset in (0..usize::from(g.objects)).filter(is_out).map(|i| i * size) {
             let mut touched = page_mask(offset, size) & pages;
             while touched != 0 {
@@ -46,7 +47,7 @@ impl SlabLists {
         resident: Option<u32>,
     ) -> Option<SlabUsage> {
         let slab = Slab::of(window, g, page);
-        if slab.page != page || window.class_of(page) != g.class || slab.class() != u32::from(g.class) {
+        if slab.page != page || !is_slab_page(window, g, page) || !slab.is_of(g) {
             return None;
         }
         let all = u32::MAX >> (32 - u32::from(g.pages));

@@ -19,11 +19,8 @@ impl FreeAreas {
         let listed = [self.audit_lists(window, By::Free)?, self.audit_lists(window, By::Idle)?];
         let hinted = self.audit_hints(window)?;
         let (mut sum, mut on_lists, mut on_hints) = (Sum::default(), [0; 2], 0);
-        for number in 0..window.top() / PAGEBLOCK_PAGES as u32 {
-            let block = self.block(window, number);
-            if block.node != self.node {
-                continue;
-            }
+        for number in self.blocks.own(window, 0..window.top() / PAGEBLOCK_PAGES as u32) {
+            let block = self.blocks.at(window, number);
             let idle = block.idle();
             check((block.hint != 0) != idle.is_empty(), "hinted, or not, against its idle pages", number as usize)?;
             for (by, is_none) in [block.free.is_empty() || block.offline, idle.is_empty()].into_iter().enumerate() {
@@ -47,9 +44,9 @@ impl FreeAreas {
             let (mut at, mut prev, list) = (lists.heads[level][order], NONE, level * ORDERS + order);
             check((lists.some[level] >> order & 1 == 1) == (at != NONE), "the bit of a list", list)?;
             while at != NONE {
-                let block = self.block(window, at);
+                check(self.blocks.is_own(window, at), "a pageblock on another node's list", at as usize)?;
+                let block = self.blocks.at(window, at);
                 let link = block.links[by as usize];
-                check(block.node == self.node, "a pageblock on another node's list", at as usize)?;
                 check(link.list as usize == list + 1 && link.prev == prev, "a link of a list", at as usize)?;
                 check(
                     Self::lists_of(block)[by as usize] as usize == list + 1,
@@ -67,7 +64,8 @@ impl FreeAreas {
         for (list, [head, tail]) in self.hints.into_iter().enumerate() {
             let (mut at, mut prev) = (head, NONE);
             while at != NONE {
-                let block = self.block(window, at);
+                check(self.blocks.is_own(window, at), "a pageblock on another node's hint list", at as usize)?;
+                let block = self.blocks.at(window, at);
                 let right = block.hint as usize == list + 1 && block.hint_prev == prev;
                 check(right && Self::hint_of(block) == list, "a link of a hint list", at as usize)?;
                 (prev, at, hinted) = (at, block.hint_next, hinted + 1);

@@ -22,14 +22,11 @@ impl FreeAreas {
         let end = (first + DESCRIBED_TOGETHER).min(window.top() / PAGEBLOCK_PAGES as u32);
         let mut members = 0;
         for block in first..end {
-            let pageblock = self.block(window, block);
-            // A pageblock of another node's is not looked at beyond its node, which never changes.
-            let is_reported =
-                |pageblock| Self::lists_of(pageblock)[By::Free as usize] as usize > WHOLE_REPORTED * ORDERS;
-            if pageblock.node != self.node || !is_reported(pageblock) {
+            let list_of = |pageblock| Self::lists_of(pageblock)[By::Free as usize] as usize;
+            if self.blocks.get(window, block).is_none_or(|pageblock| list_of(pageblock) <= WHOLE_REPORTED * ORDERS) {
                 continue;
             }
-            pageblock.free = PageSet::EMPTY;
+            self.blocks.at_mut(window, block).free = PageSet::EMPTY;
             self.relink(window, block);
             members |= 1 << (block - first);
         }
@@ -41,7 +38,7 @@ impl FreeAreas {
     pub fn put_back_bare(&mut self, window: &Window, first: u32, members: u32) {
         // Backwards, so that the list hands out ascending addresses.
         for block in (first..first + DESCRIBED_TOGETHER).rev().filter(|&block| members >> (block - first) & 1 == 1) {
-            let pageblock = self.block(window, block);
+            let pageblock = self.blocks.at_mut(window, block);
             (pageblock.free, pageblock.bare) = (ALL, true);
             self.relink(window, block);
         }

@@ -4,7 +4,7 @@
 use super::{FreeAreas, Purpose};
 use crate::base::backing::Backing;
 use crate::base::units::{MAX_ORDER, NONE, PAGEBLOCK_PAGES, REPORT_ORDER};
-use crate::pages::pageblock::Pageblock;
+use crate::pages::pageblock::State;
 use crate::pages::window::Window;
 
 /// Steps of fullness told apart among pageblocks that are neither full nor empty.
@@ -67,24 +67,24 @@ impl FreeAreas {
 
     /// Whether `block` is a hole in the window: no page of it was ever handed out, and none can be.
     pub fn is_hole(&self, window: &Window, block: u32) -> bool {
-        let block = self.block(window, block);
+        let block = self.blocks.at(window, block);
         block.free.is_empty() && block.backed.is_empty()
     }
 
     /// What is behind `block`.
     pub fn backing(&self, window: &Window, block: u32) -> Backing {
-        self.block(window, block).backing()
+        self.blocks.at(window, block).backing()
     }
 
     /// Whether a huge page is behind `block`, of which pages are in use: a report of the others would split it.
     pub fn is_shared_huge(&self, window: &Window, block: u32) -> bool {
-        let block = self.block(window, block);
+        let block = self.blocks.at(window, block);
         block.huge && !block.free.is_full()
     }
 
     /// Whether `block` has free backed pages that may be reported.
     pub fn has_idle(&self, window: &Window, block: u32) -> bool {
-        let block = self.block(window, block);
+        let block = self.blocks.at(window, block);
         block.hint != 0 && !block.refused
     }
 
@@ -97,7 +97,7 @@ impl FreeAreas {
 
     /// The lists that `block` belongs on by what is free and by what is idle: level * [`ORDERS`] + order + 1; 0: none.
     #[inline]
-    pub(super) fn lists_of(block: &Pageblock) -> [u8; 2] {
+    pub(super) fn lists_of(block: &State) -> [u8; 2] {
         let Some(order) = block.free.max_order().filter(|_| !block.offline) else {
             return [0; 2];
         };
@@ -116,9 +116,11 @@ impl FreeAreas {
 
     /// Puts `block`, which has changed, on the lists that it belongs on now: of the hint list's it becomes the last.
     pub(super) fn relink(&mut self, window: &Window, block: u32) {
-        let lists = Self::lists_of(self.block(window, block));
+        let pageblock = self.blocks.at(window, block);
+        let (lists, before) = (Self::lists_of(pageblock), pageblock.links.map(|link| link.list));
+        let hinted = pageblock.hint != 0;
         for by in [By::Free, By::Idle] {
-            let (list, before) = (lists[by as usize], self.block(window, block).links[by as usize].list);
+            let (list, before) = (lists[by as usize], before[by as usize]);
             if list != before {
                 if before != 0 {
                     self.remove(window, by, block);
@@ -128,7 +130,7 @@ impl FreeAreas {
                 }
             }
         }
-        if self.block(window, block).hint != 0 {
+        if hinted {
             self.unhint(window, block);
         }
         if lists[By::Idle as usize] != 0 {
@@ -140,22 +142,22 @@ impl FreeAreas {
         let lists = &mut self.lists[by as usize];
         lists.some[list / ORDERS] |= 1 << (list % ORDERS);
         let head = core::mem::replace(&mut lists.heads[list / ORDERS][list % ORDERS], block);
-        let link = &mut self.block(window, block).links[by as usize];
+        let link = &mut self.blocks.at_mut(window, block).links[by as usize];
         (link.next, link.prev, link.list) = (head, NONE, list as u8 + 1);
         if head != NONE {
-            self.block(window, head).links[by as usize].prev = block;
+            self.blocks.at_mut(window, head).links[by as usize].prev = block;
         }
     }
 
     fn remove(&mut self, window: &Window, by: By, block: u32) {
-        let link = &mut self.block(window, block).links[by as usize];
+        let link = &mut self.blocks.at_mut(window, block).links[by as usize];
         let (next, prev) = (link.next, link.prev);
         let list = core::mem::take(&mut link.list) as usize - 1;
         if next != NONE {
-            self.block(window, next).links[by as usize].prev = prev;
+            self.blocks.at_mut(window, next).links[by as usize].prev = prev;
         }
         if prev != NONE {
-            self.block(window, prev).links[by as usize].next = next;
+            self.blocks.at_mut(window, prev).links[by as usize].next = next;
             return;
         }
         let lists = &mut self.lists[by as usize];
@@ -165,34 +167,34 @@ impl FreeAreas {
         }
     }
 
-    pub(super) fn hint_of(block: &Pageblock) -> usize {
+    pub(super) fn hint_of(block: &State) -> usize {
         if block.refused { HINT_REFUSED } else { block.backing() as usize }
     }
 
     fn hint(&mut self, window: &Window, block: u32) {
-        let pageblock = self.block(window, block);
-        pageblock.hint = Self::hint_of(pageblock) as u8 + 1;
-        let ends = &mut self.hints[pageblock.hint as usize - 1];
+        let pageblock = self.blocks.at_mut(window, block);
+        let list = Self::hint_of(pageblock);
+        let ends = &mut self.hints[list];
         let tail = core::mem::replace(&mut ends[1], block);
+        (pageblock.hint, pageblock.hint_next, pageblock.hint_prev) = (list as u8 + 1, NONE, tail);
         if tail == NONE {
             ends[0] = block;
         } else {
-            self.block(window, tail).hint_next = block;
+            self.blocks.at_mut(window, tail).hint_next = block;
         }
-        (pageblock.hint_next, pageblock.hint_prev) = (NONE, tail);
     }
 
     fn unhint(&mut self, window: &Window, block: u32) {
-        let pageblock = self.block(window, block);
+        let pageblock = self.blocks.at_mut(window, block);
         let (next, prev) = (pageblock.hint_next, pageblock.hint_prev);
         let list = core::mem::take(&mut pageblock.hint) as usize - 1;
         if next != NONE {
-            self.block(window, next).hint_prev = prev;
+            self.blocks.at_mut(window, next).hint_prev = prev;
         } else {
             self.hints[list][1] = prev;
         }
         if prev != NONE {
-            self.block(window, prev).hint_next = next;
+            self.blocks.at_mut(window, prev).hint_next = next;
         } else {
             self.hints[list][0] = next;
         }

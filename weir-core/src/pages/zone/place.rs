@@ -21,6 +21,7 @@ use super::lists::{By, WHOLE_BACKED, WHOLE_BARE, WHOLE_REFUSED, WHOLE_REPORTED, 
 use super::{FreeAreas, HOLES, Purpose, pieces};
 use crate::base::units::{NONE, PAGEBLOCK_PAGES, REPORT_ORDER, order_of};
 use crate::pages::page_set::PageSet;
+use crate::pages::pageblock::State;
 use crate::pages::window::Window;
 
 /// Pageblocks looked at for free pages in a row before one that is sure to have them is taken.
@@ -72,7 +73,7 @@ impl FreeAreas {
     /// Whether `hole`, which a run left, has just `pages` pages, all of which are idle still.
     fn is_idle_hole(&self, window: &Window, hole: (u32, u32), pages: usize) -> bool {
         let is_idle = |(block, first, n)| {
-            let pageblock = self.block(window, block);
+            let pageblock = self.blocks.at(window, block);
             pageblock.free.has_range(first, n) && pageblock.idle_in(first, n) == n
         };
         hole.1 as usize == pages && pieces(hole.0, pages).all(is_idle)
@@ -90,7 +91,7 @@ impl FreeAreas {
                     if let Some(page) = self.inside_block(window, by, block, ask) {
                         return Some(page);
                     }
-                    block = self.block(window, block).links[by as usize].next;
+                    block = self.blocks.at(window, block).links[by as usize].next;
                     tries -= 1;
                 }
             }
@@ -130,18 +131,15 @@ impl FreeAreas {
         page - self.room_before(window, page / PAGEBLOCK_PAGES as u32, by).min(ask.pages - 1) as u32
     }
 
-    /// The free or idle pages of `block`.
     fn pages_of(&self, window: &Window, block: u32, by: By) -> PageSet {
-        let pageblock = self.block(window, block);
-        if by == By::Idle { pageblock.idle() } else { pageblock.free }
+        pages_of(self.blocks.at(window, block), by)
     }
 
     /// Pages of runs' pageblocks right before pageblock `block`: 0 to 511.
     fn room_before(&self, window: &Window, block: u32, by: By) -> usize {
-        let Some(before) = block.checked_sub(1) else { return 0 };
-        let pageblock = self.block(window, before);
-        let is_runs = pageblock.node == self.node && !pageblock.offline && !pageblock.slabs;
-        if is_runs && !pageblock.free.is_full() { self.pages_of(window, before, by).len_at_end() } else { 0 }
+        let before = block.checked_sub(1).and_then(|before| self.blocks.get(window, before));
+        let runs = before.filter(|before| !before.slabs && !before.free.is_full());
+        runs.map_or(0, |before| pages_of(before, by).len_at_end())
     }
 
     /// Pages right behind pageblock `block` that runs may have: 0 to 512.
@@ -149,9 +147,8 @@ impl FreeAreas {
         if (block as usize + 1) * PAGEBLOCK_PAGES >= window.top() as usize {
             return 0;
         }
-        let behind = self.block(window, block + 1);
-        let is_runs = behind.node == self.node && !behind.offline && (!behind.slabs || behind.free.is_full());
-        if is_runs { self.pages_of(window, block + 1, by).len_at_start() } else { 0 }
+        let runs = self.blocks.get(window, block + 1).filter(|behind| !behind.slabs || behind.free.is_full());
+        runs.map_or(0, |behind| pages_of(behind, by).len_at_start())
     }
 
     /// Room for more than a pageblock: a whole free one with enough pages around it, all of them idle if possible.
@@ -171,7 +168,7 @@ impl FreeAreas {
                 if let Some(page) = self.wide_around(window, block, ask, by) {
                     return Some(page);
                 }
-                block = self.block(window, block).links[by as usize].next;
+                block = self.blocks.at(window, block).links[by as usize].next;
             }
             None
         })
@@ -187,10 +184,12 @@ impl FreeAreas {
         if fits(block) && before + PAGEBLOCK_PAGES + self.room_behind(window, block, by) >= ask.pages {
             return Some(first - before as u32);
         }
-        let is_whole = |block: u32| {
-            let pageblock = self.block(window, block);
-            pageblock.node == self.node && !pageblock.offline && self.pages_of(window, block, by).is_full()
-        };
+        let is_whole = |block| self.blocks.get(window, block).is_some_and(|before| pages_of(before, by).is_full());
         (block > 0 && fits(block - 1) && is_whole(block - 1)).then(|| first - PAGEBLOCK_PAGES as u32)
     }
+}
+
+/// The free or idle pages of a pageblock.
+fn pages_of(pageblock: &State, by: By) -> PageSet {
+    if by == By::Idle { pageblock.idle() } else { pageblock.free }
 }

@@ -5,20 +5,24 @@ use core::ops::Range;
 
 use super::FreeAreas;
 use crate::base::units::PAGEBLOCK_PAGES;
-use crate::pages::pageblock::{Look, Pageblock};
+use crate::pages::pageblock::{Look, State};
 use crate::pages::window::Window;
 
 impl FreeAreas {
-    /// Those of `blocks` that are this zone's and not out of use.
-    fn each<'a>(
-        &'a self,
-        window: &'a Window,
-        blocks: Range<u32>,
-    ) -> impl Iterator<Item = (u32, &'a mut Pageblock)> + use<'a> {
+    /// Those of `blocks` that are this zone's and in use.
+    fn each<'a>(&'a self, window: &'a Window, blocks: Range<u32>) -> impl Iterator<Item = (u32, &'a State)> {
         let end = blocks.end.min(window.top() / PAGEBLOCK_PAGES as u32);
-        (blocks.start..end)
-            .map(|block| (block, self.block(window, block)))
-            .filter(|(_, pageblock)| pageblock.node == self.node && !pageblock.offline)
+        (blocks.start..end).filter_map(|block| Some((block, self.blocks.get(window, block)?)))
+    }
+
+    /// Calls `f` with each of them, to change it.
+    fn each_mut(&mut self, window: &Window, blocks: Range<u32>, mut f: impl FnMut(u32, &mut State)) {
+        for block in self.blocks.own(window, blocks) {
+            let pageblock = self.blocks.at_mut(window, block);
+            if !pageblock.offline {
+                f(block, pageblock);
+            }
+        }
     }
 
     /// Looks at the pageblocks `blocks`: a huge page is in little use if at most `limit` of its pages are in use, where
@@ -31,7 +35,7 @@ impl FreeAreas {
         hollow: impl Fn(u32) -> usize,
     ) -> bool {
         let mut any = false;
-        for (block, pageblock) in self.each(window, blocks) {
+        self.each_mut(window, blocks, |block, pageblock| {
             let free = pageblock.free.len();
             let idle = free + hollow(block);
             let used = PAGEBLOCK_PAGES.saturating_sub(idle);
@@ -43,7 +47,7 @@ impl FreeAreas {
                 Look::Seen | Look::Due => Look::Due,
             };
             any |= pageblock.look == Look::Due;
-        }
+        });
         any
     }
 
@@ -58,12 +62,12 @@ impl FreeAreas {
     /// Moves those of `blocks` that were split to `out`, until it is full; returns how many.
     pub(crate) fn take_torn(&mut self, window: &Window, blocks: Range<u32>, out: &mut [u32]) -> usize {
         let mut n = 0;
-        for (block, pageblock) in self.each(window, blocks) {
+        self.each_mut(window, blocks, |block, pageblock| {
             if n < out.len() && pageblock.look == Look::Torn {
                 (pageblock.look, out[n]) = (Look::None, block);
                 n += 1;
             }
-        }
+        });
         n
     }
 
@@ -75,33 +79,34 @@ impl FreeAreas {
     /// Counts those of `blocks` that are in use and have no huge page as just split; returns whether there are any.
     pub(crate) fn tear(&mut self, window: &Window, blocks: Range<u32>) -> bool {
         let mut any = false;
-        for (_, pageblock) in self.each(window, blocks) {
+        self.each_mut(window, blocks, |_, pageblock| {
             if pageblock.is_in_use() && !pageblock.huge {
                 pageblock.look = Look::Torn;
                 any = true;
             }
-        }
+        });
         self.torn |= any;
         any
     }
 
     /// The first of `blocks` that is in use and that no huge page is known to back; some of its pages may be reported.
     pub(crate) fn next_small(&self, window: &Window, blocks: Range<u32>) -> Option<u32> {
-        let is_small = |pageblock: &Pageblock| pageblock.is_in_use() && !pageblock.huge && !pageblock.dirty;
+        let is_small = |pageblock: &State| pageblock.is_in_use() && !pageblock.huge && !pageblock.dirty;
         self.each(window, blocks).find(|(_, pageblock)| is_small(pageblock)).map(|(block, _)| block)
     }
 
     /// All of `block` is resident, and `inside` pages of its slabs had been reported. If so, or if others had, a huge page
     /// is behind it: returns how many of its pages are in use.
     pub(crate) fn collapsed(&mut self, window: &Window, block: u32, inside: usize) -> Option<usize> {
-        let pageblock = self.block(window, block);
+        let pageblock = self.blocks.at_mut(window, block);
         if pageblock.free.minus(&pageblock.backed).is_empty() && inside == 0 {
             return None;
         }
         let idle = pageblock.idle().len();
         pageblock.huge = true;
         self.idle = self.idle + pageblock.idle().len() - idle;
+        let used = PAGEBLOCK_PAGES - pageblock.free.len();
         self.relink(window, block);
-        Some((PAGEBLOCK_PAGES - pageblock.free.len()).saturating_sub(inside))
+        Some(used.saturating_sub(inside))
     }
 }

@@ -20,7 +20,7 @@ impl FreeAreas {
         if self.is_hole(window, block) {
             return None;
         }
-        let pageblock = self.block(window, block);
+        let pageblock = self.blocks.at(window, block);
         // Isolated pages are not free, but backed.
         let ours = pageblock.free.or(&pageblock.backed);
         Some(PageStates {

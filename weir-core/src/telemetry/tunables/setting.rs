@@ -44,8 +44,8 @@ impl core::fmt::Display for Unit {
     }
 }
 
-/// What the platform does after a setting was stored. Nothing of this is done for values that the environment sets: they
-/// are stored before anything has begun.
+/// What the platform does after a setting was stored. Nothing of this is done for values that the environment sets:
+/// they are stored before anything has begun.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Effect {
     /// The background thread, if it sleeps, is woken: its next decision uses the value.

@@ -14,7 +14,7 @@ enum Step {
     Calm(u64),
     Pressure(Level),
     Trim,
-    TakeDown,
+    Finalize,
     Reserve(usize, usize),
 }
 
@@ -32,7 +32,7 @@ fn step() -> impl Strategy<Value = Step> {
         2 => Just(Step::Pressure(Level::Some)),
         2 => Just(Step::Pressure(Level::Severe)),
         1 => Just(Step::Trim),
-        1 => Just(Step::TakeDown),
+        1 => Just(Step::Finalize),
         1 => (which, 0usize..300).prop_map(|(c, n)| Step::Reserve(c, n)),
     ]
 }
@@ -55,9 +55,12 @@ impl Shelf {
         }
     }
 
-    fn new(fake: Fake) -> Self {
+    fn new(fake: Fake, buckets: bool) -> Self {
         let heap = Box::new(Heap::new(fake));
         heap.prepare();
+        if !buckets {
+            use_up_buckets(&heap);
+        }
         let mut shelf = Self { heap, hooks: Box::default(), caches: Vec::new(), may_fail: false };
         for (which, size) in [64, 300, 2000, 9000].into_iter().enumerate() {
             let id = shelf.heap.make_cache(&shelf.spec(which, size)).unwrap();
@@ -120,7 +123,7 @@ impl Shelf {
             }
             Step::Pressure(level) => _ = self.heap.balance_pressure(level, Cause::Pressure),
             Step::Trim => _ = self.heap.trim(),
-            Step::TakeDown => _ = self.heap.run_finalizers(),
+            Step::Finalize => _ = self.heap.run_finalizers(),
             Step::Reserve(which, n) => {
                 let set = self.heap.set_cache_reserve(self.caches[which].0, n);
                 assert!(set.is_ok() || self.may_fail);
@@ -168,6 +171,7 @@ proptest! {
     #[test]
     fn any_history_keeps_every_object_and_every_count(
         lockless in any::<bool>(),
+        buckets in any::<bool>(),
         nodes in prop_oneof![Just(1usize), Just(3)],
         background in any::<bool>(),
         steps in prop::collection::vec(step(), 1..100),
@@ -177,7 +181,7 @@ proptest! {
         fake.lockless = lockless;
         fake.node_count.store(nodes, Relaxed);
         fake.tunables().background.set(background.into());
-        let mut shelf = Shelf::new(fake);
+        let mut shelf = Shelf::new(fake, buckets);
         shelf.may_fail = refused != 0;
         shelf.heap.platform().fail(Call::MapAt, refused);
         shelf.heap.platform().fail(Call::Map, refused.rotate_left(7));

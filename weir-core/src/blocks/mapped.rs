@@ -1,0 +1,59 @@
+//! The blocks of a heap, and these on their platform.
+
+use core::sync::atomic::AtomicUsize;
+
+use super::block::Block;
+use super::table::Blocks;
+use crate::base::run::Run;
+use crate::pages::Pages;
+use crate::platform::lock::{Guard, Lock};
+use crate::platform::{Platform, rank};
+
+/// Size, bytes, from which a run that has grown is mapped on its own: the copies before it are cheap.
+pub(crate) const FIRST_MAPPED: usize = 128 << 10;
+
+/// All such blocks of a heap.
+pub struct MappedBlocks {
+    pub(super) table: Lock<Blocks, { rank::BLOCKS }>,
+    /// Size, bytes, from which a run that has grown is mapped on its own.
+    pub(super) mapped_from: AtomicUsize,
+}
+
+impl MappedBlocks {
+    /// None.
+    pub(crate) const fn new() -> Self {
+        Self { table: Lock::new(Blocks::new()), mapped_from: AtomicUsize::new(FIRST_MAPPED) }
+    }
+
+    /// They, and the pages of the heap, the platform of which maps them.
+    pub(crate) fn on<'a, P: Platform>(&'a self, pages: &'a Pages<P>) -> Mapped<'a, P> {
+        Mapped { blocks: self, pages }
+    }
+}
+
+/// The blocks on their platform.
+pub(crate) struct Mapped<'a, P> {
+    pub(super) blocks: &'a MappedBlocks,
+    pub(super) pages: &'a Pages<P>,
+}
+
+impl<'a, P: Platform> Mapped<'a, P> {
+    pub(super) fn lock(&self) -> Guard<'a, Blocks, P, { rank::BLOCKS }> {
+        self.blocks.table.lock(&self.pages.platform)
+    }
+
+    /// Blocks in use.
+    pub(crate) fn count(&self) -> usize {
+        self.lock().count
+    }
+
+    /// Length of the block in use that begins at `addr`.
+    pub(crate) fn len_of(&self, addr: usize) -> Option<usize> {
+        self.lock().get(addr).map(|block| block.run.len)
+    }
+}
+
+/// The block at another place or of another length.
+pub(super) fn moved(block: Block, run: Run) -> Block {
+    Block { run, is_rest: block.is_rest && run.addr == block.run.addr, ..block }
+}

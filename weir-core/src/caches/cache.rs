@@ -1,0 +1,118 @@
+//! One object cache: what lies below the per-CPU buckets. malloc's size classes are such caches, and so are user caches
+//! ([`super::user_cache`]).
+//!
+//! How objects move between the levels, [`super::refill`] and [`super::flush`] say; how many lie on each,
+//! [`super::bucket_size`] and [`crate::policy::working_set`]; what reclaim takes, [`super::trim`] and [`super::drain`].
+
+use core::sync::atomic::{
+    AtomicU8, AtomicU32, AtomicU64,
+    Ordering::{Acquire, Relaxed},
+};
+
+use crate::base::units::PAGE;
+use crate::caches::Caches;
+use crate::caches::bucket_size::Tuning;
+use crate::caches::domain::{Domain, Domains};
+use crate::caches::geometry::{Geometry, Shape};
+use crate::caches::user_part::UserPart;
+use crate::platform::Platform;
+use crate::telemetry::stats;
+
+// Where in its life a cache is: see [`super::user_cache`].
+pub(crate) const FREE: u8 = 0;
+pub(crate) const MAKING: u8 = 1;
+pub(crate) const LIVE: u8 = 2;
+pub(crate) const DYING: u8 = 3;
+
+/// What happened to a cache, counted where that is rare; the rest its depots count.
+pub(crate) struct Counts {
+    /// Allocations that failed.
+    pub failures: AtomicU64,
+    /// Frees that were not pushes of one object.
+    pub slow_frees: AtomicU64,
+    /// Trims that took something, and the bytes that they took.
+    pub trims: AtomicU64,
+    pub trimmed: AtomicU64,
+    /// Drains that took something, and the bytes that they took.
+    pub drains: AtomicU64,
+    pub drained: AtomicU64,
+    /// Batches that left CPUs' buckets as programs freed, for telling which of them are checked.
+    pub batches: AtomicU32,
+}
+
+impl Counts {
+    const fn new() -> Self {
+        Self {
+            failures: AtomicU64::new(0),
+            slow_frees: AtomicU64::new(0),
+            trims: AtomicU64::new(0),
+            trimmed: AtomicU64::new(0),
+            drains: AtomicU64::new(0),
+            drained: AtomicU64::new(0),
+            batches: AtomicU32::new(0),
+        }
+    }
+
+    /// Sets all to zero.
+    pub(crate) fn reset(&self) {
+        let all = [&self.failures, &self.slow_frees, &self.trims, &self.trimmed, &self.drains, &self.drained];
+        all.into_iter().for_each(|counter| counter.store(0, Relaxed));
+        self.batches.store(0, Relaxed);
+    }
+}
+
+/// One cache. What all CPUs read and few write comes first, in cache lines of its own.
+#[repr(C, align(64))]
+pub struct Cache {
+    pub(crate) shape: Shape,
+    /// Where in its life it is: see [`super::user_cache`].
+    pub(crate) state: AtomicU8,
+    pub(crate) tuning: Tuning,
+    pub(crate) user: UserPart,
+    pub(crate) counts: Counts,
+    pub(crate) domains: Domains,
+    /// The next free number, of one that is free and without buckets.
+    pub(crate) next_free: AtomicU32,
+}
+
+impl Cache {
+    /// An empty cache.
+    pub(crate) const fn new(geometry: Geometry, state: u8) -> Self {
+        Self {
+            shape: Shape::new(geometry),
+            state: AtomicU8::new(state),
+            tuning: Tuning::new(&geometry),
+            counts: Counts::new(),
+            user: UserPart::new(),
+            domains: Domains::new(),
+            next_free: AtomicU32::new(0),
+        }
+    }
+
+    /// Its domains, the first node's first.
+    pub(crate) fn domains(&self) -> impl Iterator<Item = &Domain> {
+        self.domains.iter()
+    }
+
+    /// Whether it was made and is not being destroyed.
+    pub(crate) fn is_live(&self) -> bool {
+        self.state.load(Acquire) == LIVE
+    }
+}
+
+impl<P: Platform> Caches<P> {
+    /// Object size of cache `number`, bytes.
+    pub(crate) fn size_of(&self, number: usize) -> usize {
+        self.table.get(number).shape.get().size as usize
+    }
+
+    /// Bytes of a slab of cache `number`.
+    pub(crate) fn slab_bytes(&self, number: usize) -> usize {
+        usize::from(self.table.get(number).shape.get().pages) * PAGE
+    }
+
+    /// `n` allocations of cache `number` failed.
+    pub(crate) fn note_failures(&self, number: usize, n: usize) {
+        stats::add(&self.table.get(number).counts.failures, n as u64);
+    }
+}

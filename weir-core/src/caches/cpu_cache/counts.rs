@@ -1,0 +1,70 @@
+//! What CPUs' buckets hold and served, by class. The fast path counts its pushes only; the rest is derived.
+
+use core::sync::atomic::Ordering::Relaxed;
+
+use super::{PerCpu, in_bucket};
+use crate::caches::geometry::{BUCKETED, UNBUCKETED};
+use crate::platform::Platform;
+use crate::platform::cpu_table::CLASSES;
+
+// What is counted by class has a place for every number with buckets, and none for those without.
+const _: () = assert!(BUCKETED < CLASSES && CLASSES == UNBUCKETED);
+
+impl PerCpu {
+    /// Counts objects that came from the depot to the current CPU (or went there, if negative). A thread that has just
+    /// moved counts them on the wrong CPU: these are statistics.
+    pub fn note_came<P: Platform>(&self, platform: &P, class: usize, objects: i32) {
+        if let Some(slab) = self.here(platform)
+            && let Some(came) = slab.came.get(class)
+        {
+            came.fetch_add(objects as u32, Relaxed);
+        }
+    }
+
+    /// Objects of `class` in buckets now, and how many of them, at least, were freed on another CPU than they were
+    /// allocated on: a CPU that took fewer objects from the depot than it gave there and still holds got the
+    /// difference from elsewhere. What went one way and as much the other is not seen.
+    pub fn held(&self, class: usize) -> (usize, usize) {
+        let (mut held, mut crossed) = (0, 0);
+        if class >= BUCKETED {
+            return (held, crossed);
+        }
+        for slab in self.all() {
+            let here = in_bucket(slab, class);
+            let surplus = here as i32 - slab.came[class].load(Relaxed) as i32;
+            held += here;
+            crossed += surplus.max(0) as usize;
+        }
+        (held, crossed)
+    }
+
+    /// Forgets what was counted of `class`, which is about to be another cache's number.
+    pub fn forget(&self, class: usize) {
+        self.all().filter_map(|slab| slab.came.get(class)).for_each(|came| came.store(0, Relaxed));
+        self.pushes();
+    }
+
+    /// Frees of `class` that the fast path served, as of the last [`PerCpu::pushes`].
+    pub fn pushes_of(&self, class: usize) -> u64 {
+        self.retired.get(class).map_or(0, |retired| retired.load(Relaxed))
+    }
+
+    /// Frees that the fast path served since the start, over all CPUs and classes (32-bit counters: read often enough).
+    pub fn pushes(&self) -> u64 {
+        let mut sums = [0u32; CLASSES];
+        for slab in self.all() {
+            sums.iter_mut().zip(&slab.pushes).for_each(|(sum, p)| *sum = sum.wrapping_add(p.load(Relaxed)));
+        }
+        let mut total = 0;
+        for (sum, retired) in sums.into_iter().zip(&self.retired) {
+            let before = retired.load(Relaxed);
+            // The 32-bit counters wrap: only what the sum grew by (modulo 2^32) since the last reading is added.
+            // Another reader may have been later with its sum and quicker to store it: then this sum is the older.
+            let grown = sum.wrapping_sub(before as u32);
+            let now = before + u64::from(if grown > i32::MAX as u32 { 0 } else { grown });
+            retired.store(now, Relaxed);
+            total += now;
+        }
+        total
+    }
+}

@@ -1,0 +1,61 @@
+//! What a cache has on each NUMA node: a depot, and slabs that lie on that node.
+
+use core::sync::atomic::{
+    AtomicPtr, AtomicU32,
+    Ordering::{Acquire, Relaxed},
+};
+
+use crate::base::units::PAGE;
+use crate::caches::depot::Depot;
+use crate::caches::slab_lists::{SlabLists, Slabs};
+use crate::platform::lock::Lock;
+use crate::platform::rank;
+
+/// What a cache has on one NUMA node.
+#[repr(align(64))]
+pub struct Domain {
+    /// Full buckets.
+    pub depot: Lock<Depot, { rank::DEPOT }>,
+    /// Slabs.
+    pub slabs: Slabs,
+}
+
+impl Domain {
+    pub(super) const fn new() -> Self {
+        Self { depot: Lock::new(Depot::new()), slabs: Lock::new(SlabLists::new()) }
+    }
+}
+
+/// A cache's domains: the first node's, and those of nodes 1 and up.
+pub(crate) struct Domains {
+    /// Mapped at their first use; [`unavailable`] if that failed.
+    pub(super) more: AtomicPtr<Domain>,
+    /// How many those are: written before `more`.
+    pub(super) more_count: AtomicU32,
+    pub(super) home: Domain,
+}
+
+/// In place of domains that there was no memory for: the first node's is used then, for good.
+pub(super) const fn unavailable() -> *mut Domain {
+    core::ptr::without_provenance_mut(1)
+}
+
+impl Domains {
+    pub(crate) const fn new() -> Self {
+        Self { more: AtomicPtr::new(core::ptr::null_mut()), more_count: AtomicU32::new(0), home: Domain::new() }
+    }
+
+    /// Bytes of those of nodes 1 and up, all of which are resident.
+    pub(super) fn more_bytes(&self) -> usize {
+        ((self.iter().count() - 1) * size_of::<Domain>()).next_multiple_of(PAGE)
+    }
+
+    /// All of them, the first node's first.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Domain> {
+        let more = self.more.load(Acquire);
+        let count = if more.is_null() || more == unavailable() { 0 } else { self.more_count.load(Relaxed) as usize };
+        // SAFETY: `more` points to as many initialised domains as `more_count` said before `more` was stored, and is
+        // never unmapped once it is stored.
+        core::iter::once(&self.home).chain((0..count).map(move |i| unsafe { &*more.add(i) }))
+    }
+}

@@ -1,0 +1,114 @@
+//! Which domain of a cache an object is of: it is put back in the one that it is from. On one node that costs one look at
+//! the number of nodes.
+
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+
+use crate::base::run::Run;
+use crate::base::units::PAGE;
+use crate::caches::Caches;
+use crate::caches::cache::Cache;
+use crate::caches::depot::Depot;
+use crate::caches::domain::{Domain, Domains, unavailable};
+use crate::caches::geometry::Geometry;
+use crate::platform::Platform;
+use crate::platform::lock::Guard;
+use crate::platform::rank;
+
+/// Takes a depot's lock for a visit, which is counted, and counted for more if another thread held it.
+pub(super) fn visit_depot<'a, P: Platform>(
+    cache: &Cache,
+    g: &Geometry,
+    domain: &'a Domain,
+    platform: &'a P,
+) -> Guard<'a, Depot, P, { rank::DEPOT }> {
+    let free = domain.depot.try_lock(platform);
+    let contended = free.is_none();
+    let mut depot = free.unwrap_or_else(|| domain.depot.lock(platform));
+    depot.visits += 1;
+    if depot.points.visit(contended, platform.tunables().bucket_visits.get()) {
+        cache.tuning.grow(g);
+    }
+    depot
+}
+
+impl<P: Platform> Caches<P> {
+    /// The domain of `node`.
+    pub(super) fn domain<'a>(&'a self, cache: &'a Cache, node: usize) -> &'a Domain {
+        let domains = &cache.domains;
+        if node == 0 {
+            return &domains.home;
+        }
+        let mut more = domains.more.load(Acquire);
+        if more.is_null() {
+            more = self.map_domains(domains);
+        }
+        if more == unavailable() {
+            return &domains.home;
+        }
+        // SAFETY: one domain for each node but the first was initialised before `more` was stored, `node` is one of
+        // these nodes, whose number is fixed once there is a second, and the domains are never unmapped.
+        unsafe { &*more.add(node - 1) }
+    }
+
+    #[cold]
+    fn map_domains(&self, domains: &Domains) -> *mut Domain {
+        let platform = &self.pages.platform;
+        let count = self.pages.nodes.count() - 1;
+        let bytes = (count * size_of::<Domain>()).next_multiple_of(PAGE);
+        let mapped = platform.map_metadata(bytes, PAGE).map_or(unavailable(), |at| at as *mut Domain);
+        if mapped != unavailable() {
+            for i in 0..count {
+                // SAFETY: the memory was mapped just now, is long enough for `count` domains and page-aligned, and no
+                // other thread has its address yet.
+                unsafe { mapped.add(i).write(Domain::new()) };
+            }
+        }
+        domains.more_count.store(count as u32, Relaxed);
+        // Not while a fork holds the locks of all domains: those that came meanwhile would be released unlocked.
+        let table = self.table.lock(platform);
+        // A thread that was quicker decided for all: slabs may be in its domains already.
+        let placed = domains.more.compare_exchange(core::ptr::null_mut(), mapped, AcqRel, Acquire);
+        drop(table);
+        match placed {
+            Ok(_) => mapped,
+            Err(theirs) => {
+                if mapped != unavailable() {
+                    platform.unmap(Run { addr: mapped as usize, len: bytes });
+                }
+                theirs
+            }
+        }
+    }
+
+    /// The domain that the slab with `page` is of.
+    pub(crate) fn domain_of<'a>(&'a self, cache: &'a Cache, page: u32) -> &'a Domain {
+        if self.pages.nodes.count() == 1 {
+            return &cache.domains.home;
+        }
+        self.domain(cache, self.pages.normal.node_of(page))
+    }
+
+    /// The domain that `object` is of; the first one's for what is no object.
+    pub(super) fn domain_of_object<'a>(&'a self, cache: &'a Cache, object: *mut u8) -> &'a Domain {
+        let page = if self.pages.nodes.count() == 1 { None } else { self.pages.normal.page_of(object as usize) };
+        page.map_or(&cache.domains.home, |page| self.domain_of(cache, page))
+    }
+
+    /// Splits objects into stretches of one domain each.
+    pub(super) fn by_domain<'a>(
+        &'a self,
+        cache: &'a Cache,
+        objects: &[*mut u8],
+        mut f: impl FnMut(&'a Domain, &[*mut u8]),
+    ) {
+        let mut rest = objects;
+        while let Some(&first) = rest.first() {
+            let domain = self.domain_of_object(cache, first);
+            let same = |&object: &*mut u8| core::ptr::eq(self.domain_of_object(cache, object), domain);
+            let n =
+                if self.pages.nodes.count() == 1 { rest.len() } else { rest.iter().copied().take_while(same).count() };
+            f(domain, &rest[..n]);
+            rest = &rest[n..];
+        }
+    }
+}

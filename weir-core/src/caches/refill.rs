@@ -1,0 +1,120 @@
+//! Refill: objects on their way to a program or a CPU's bucket, from the depot, else from slabs, else from a fresh
+//! slab.
+
+use crate::base::unwind::OnUnwind;
+use crate::caches::Caches;
+use crate::caches::cache::Cache;
+use crate::caches::domain_routing::visit_depot;
+use crate::caches::geometry::{Geometry, MAX_BATCH, SLAB_TAIL, UNBUCKETED};
+use crate::pages::Short;
+use crate::pages::node::ZoneKind;
+use crate::pages::zone::Purpose;
+use crate::platform::Platform;
+use crate::platform::cpu_table::CpuSlab;
+use crate::telemetry::stats;
+
+impl<P: Platform> Caches<P> {
+    /// An allocation that found its bucket empty; null where the cache's `init` failed.
+    #[inline]
+    pub(crate) fn refill(&self, number: usize) -> Result<*mut u8, Short> {
+        stats::add(&self.pages.platform.stats().alloc_misses, 1);
+        if number >= UNBUCKETED {
+            return self.refill_unbucketed(number);
+        }
+        if !self.pages.platform.lockless()
+            && let Some((_guard, slab)) = self.cpu.locked(&self.pages.platform, self.pages.platform.cpu())
+        {
+            // SAFETY: where there are no restartable sections, a slab is worked on under its lock alone, and the guard
+            // holds that lock.
+            let object = unsafe { CpuSlab::pop(slab, number) };
+            if !object.is_null() {
+                return Ok(object);
+            }
+        }
+        let mut objects = [core::ptr::null_mut(); MAX_BATCH];
+        let cache = self.table.get(number);
+        let batch = cache.tuning.batch(&cache.shape.get());
+        let n = self.fetch(number, &mut objects[..batch])?;
+        if n == 0 {
+            self.note_failures(number, 1);
+            return Ok(core::ptr::null_mut());
+        }
+        // The first is handed out; the others are pushed last first, so that they come out ascending.
+        objects[1..n].reverse();
+        let kept = self.fill_bucket(number, &objects[1..n]);
+        self.cpu.note_came(&self.pages.platform, number, 1 + kept as i32);
+        if kept < n - 1 {
+            self.flush(number, &objects[1 + kept..n]);
+        }
+        Ok(objects[0])
+    }
+
+    /// Objects from the depot, else from slabs, else from a fresh slab; returns how many: none only where the cache's
+    /// `init` failed.
+    pub(crate) fn fetch(&self, number: usize, out: &mut [*mut u8]) -> Result<usize, Short> {
+        let cache = self.table.get(number);
+        let g = cache.shape.get();
+        let domain = self.domain(cache, self.pages.home());
+        let mut depot = visit_depot(cache, &g, domain, &self.pages.platform);
+        let n = depot.get(out);
+        if n > 0 {
+            return Ok(n);
+        }
+        depot.short_at = self.pages.events.clock();
+        depot.misses += 1;
+        drop(depot);
+        let window = &self.pages.normal;
+        let mut slabs = domain.slabs.lock(&self.pages.platform);
+        let n = slabs.take(window, &g, out);
+        let again = slabs.take_again();
+        drop(slabs);
+        self.pages.events.taken_again(&self.pages.platform, again);
+        if n > 0 {
+            return Ok(n);
+        }
+        let Some(page) = self.fresh_slab(cache, &g)? else { return Ok(0) };
+        let mut slabs = self.domain_of(cache, page).slabs.lock(&self.pages.platform);
+        slabs.add(window, &g, page);
+        Ok(slabs.take(window, &g, out))
+    }
+
+    /// The first page of a new slab, its objects initialised; it is on no list yet. `None`: `init` failed.
+    pub(crate) fn fresh_slab(&self, cache: &Cache, g: &Geometry) -> Result<Option<u32>, Short> {
+        let pages = usize::from(g.pages);
+        let align = pages.next_power_of_two().trailing_zeros();
+        let run = self.pages.take(ZoneKind::Normal, pages, align, Purpose::Slab)?;
+        // Dropped on unwinding, and where `init` failed: the pages go back.
+        let undo = OnUnwind(|| self.pages.give(ZoneKind::Normal, run.page, pages, 0));
+        if !cache.user.init_objects(self.pages.normal.addr_of(run.page) as *mut u8, g) {
+            return Ok(None);
+        }
+        core::mem::forget(undo);
+        self.pages.normal.set_class(run.page, 1, g.class());
+        self.pages.normal.set_class(run.page + 1, pages - 1, if g.is_numbered() { SLAB_TAIL } else { g.class() });
+        Ok(Some(run.page))
+    }
+
+    /// Pushes objects on the current CPU's bucket; returns how many it took.
+    pub(crate) fn fill_bucket(&self, number: usize, objects: &[*mut u8]) -> usize {
+        if objects.is_empty() || number >= UNBUCKETED {
+            return 0;
+        }
+        let room = self.table.get(number).tuning.ceiling();
+        if !self.pages.platform.lockless() {
+            let Some((_guard, slab)) = self.cpu.locked(&self.pages.platform, self.pages.platform.cpu()) else {
+                return 0;
+            };
+            self.cpu.resize(&self.pages.platform, number, room);
+            // SAFETY: where there are no restartable sections, a slab is worked on under its lock alone, and the guard
+            // holds that lock. The objects are the caller's, and no other thread uses them.
+            return unsafe { CpuSlab::push_batch(slab, number, objects) };
+        }
+        if !self.cpu.install(&self.pages.platform) {
+            return 0;
+        }
+        self.cpu.resize(&self.pages.platform, number, room);
+        // SAFETY: what the table's entries point to is never unmapped, `number` has a bucket, and the objects are the
+        // caller's.
+        unsafe { self.pages.platform.push_batch(&self.cpu.table, number, objects) }
+    }
+}

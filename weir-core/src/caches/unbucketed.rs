@@ -1,0 +1,71 @@
+//! Caches without per-CPU buckets: user caches beyond the numbers that a CPU's slab has a bucket for. Their objects go
+//! one by one between the program and the depot, under its lock.
+
+use crate::base::invalid_free::InvalidFree;
+use crate::caches::Caches;
+use crate::caches::domain_routing::visit_depot;
+use crate::caches::geometry::{BUCKETED, UNBUCKETED};
+use crate::caches::slab;
+use crate::pages::Short;
+use crate::platform::Platform;
+use crate::platform::cpu_table::Pushed;
+use crate::telemetry::stats;
+
+impl<P: Platform> Caches<P> {
+    /// The number of the cache that a page with class-map value `class` belongs to, if it is a slab's.
+    #[inline]
+    pub(crate) fn number_of(&self, class: usize, page: u32) -> Option<usize> {
+        if class < BUCKETED { (class > 0).then_some(class) } else { self.number_in_header(page) }
+    }
+
+    /// The number that the header of the slab holds which `page` is of. `None`: it is of no slab of a cache without
+    /// buckets.
+    #[cold]
+    fn number_in_header(&self, page: u32) -> Option<usize> {
+        let number = slab::number_in_header(&self.pages.normal, page)?;
+        // Where the page's slab goes meanwhile, which an invalid free alone can see, the word may be anything.
+        (number >= UNBUCKETED && self.table.contains(number)).then_some(number)
+    }
+
+    /// Whether `page` is of a slab of cache `number`, one without buckets.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn is_of_unbucketed(&self, page: u32, number: usize) -> bool {
+        number >= UNBUCKETED && self.number_in_header(page) == Some(number)
+    }
+
+    /// An object of cache `number`; null where its `init` failed.
+    pub(super) fn refill_unbucketed(&self, number: usize) -> Result<*mut u8, Short> {
+        let mut object = [core::ptr::null_mut()];
+        if self.fetch(number, &mut object)? == 0 {
+            self.note_failures(number, 1);
+        }
+        Ok(object[0])
+    }
+
+    /// A free of an object of cache `number`. It is compared with the one that was freed last, as a bucket does.
+    pub(super) fn free_unbucketed(&self, number: usize, object: *mut u8) {
+        let (cache, platform) = (self.table.get(number), &self.pages.platform);
+        let (g, addr) = (cache.shape.get(), object as usize);
+        stats::add(&platform.stats().free_misses, 1);
+        if !g.begins_object(addr) {
+            return platform.invalid_free(InvalidFree::InteriorPointer, addr, g.size as usize);
+        }
+        let mut depot = visit_depot(cache, &g, self.domain_of_object(cache, object), platform);
+        let pushed = match depot.top() {
+            Some(top) if top == object => Pushed::Twice,
+            _ if depot.put(&[object]) == 1 => Pushed::Done,
+            _ => Pushed::Full,
+        };
+        drop(depot);
+        if pushed == Pushed::Twice {
+            return platform.invalid_free(InvalidFree::DoubleFree, addr, g.size as usize);
+        }
+        stats::add(&cache.counts.slow_frees, 1);
+        match pushed {
+            // There is no shell for a bucket: the way that finds one, or goes to the slabs.
+            Pushed::Full => self.flush(number, &[object]),
+            _ => self.pages.events.freed(platform, g.size as usize),
+        }
+    }
+}

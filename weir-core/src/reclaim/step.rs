@@ -1,0 +1,34 @@
+//! The steps of reclaim. Their order is in [`super::order`].
+
+/// What is scanned in one go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// What the system refused to take gets another try.
+    Refused,
+    /// Metadata of memory that was released in the window before, and is not wanted since.
+    OldMetadata,
+    /// Blocks mapped on their own that were freed and retained.
+    Retained,
+    /// Whole free pageblocks, backed by memory.
+    Blocks,
+    /// CPUs' buckets: of caches that have been idle for long, or of all.
+    Buckets,
+    /// Depots of caches that did not run short lately, down to their working sets; the longest ago first.
+    StaleCaches,
+    /// The same of those that did.
+    WarmCaches,
+    /// Whole free pageblocks again, if caches gave any.
+    BlocksAgain,
+    /// Free runs of partly used pageblocks.
+    Runs,
+    /// Free pages inside slabs.
+    SlabPages,
+    /// What the kernel filled with a huge page behind the engine's back.
+    Filled,
+    /// Huge pages that have been in little use for long.
+    Sparse,
+    /// Split huge pages are cooled, so that the kernel leaves them split.
+    Cool,
+    /// Metadata of what is free now.
+    Metadata,
+}

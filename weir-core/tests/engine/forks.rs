@@ -1,0 +1,108 @@
+//! Forks: every lock is taken once before and given back once after, in both processes, whatever goes on meanwhile.
+
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicPtr, Ordering::*};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use weir_core::base::cause::Cause;
+use weir_core::base::level::Level;
+use weir_core::base::run::Run;
+use weir_core::heap::Heap;
+use weir_core::platform::{Contents, Host, Released, Wait, rank};
+
+use crate::fake::{Fake, run_on_node};
+use crate::zones::{PRIVATE, zone_of};
+
+/// The locks that this thread is noted to hold.
+fn held(heap: &Heap<Fake>) -> u32 {
+    heap.platform().held_ranks().unwrap().load(Relaxed)
+}
+
+#[test]
+fn locks_of_every_rank_are_held_across_a_fork_and_none_after_it() {
+    for in_child in [false, true] {
+        let heap = Box::new(Heap::new(Fake::new()));
+        heap.platform().node_count.store(3, Relaxed);
+        let (zone, _) = zone_of(&heap, 2, PRIVATE, NonNull::from(heap.platform()));
+        for node in 0..3 {
+            run_on_node(node);
+            assert!(!heap.alloc(100).is_null() && !heap.alloc(1 << 20).is_null() && !heap.alloc(8 << 20).is_null());
+        }
+        heap.freeze();
+        let all = (1 << rank::COUNT) - 1;
+        assert_eq!(held(&heap) >> 8, all, "a rank of which no lock was taken");
+        assert!(!heap.is_nested_fork());
+        // A lock that was not taken, or was given back already, is named by the assertion in `Lock::release`.
+        if in_child {
+            // SAFETY: frozen just now on this thread, which plays the child's only one.
+            unsafe { heap.thaw_child() };
+        } else {
+            // SAFETY: frozen just now on this thread.
+            assert!(unsafe { heap.thaw() });
+        }
+        assert_eq!(held(&heap), 0);
+        // Each can be taken again.
+        heap.audit().unwrap();
+        assert!(!heap.alloc(1 << 20).is_null() && !heap.alloc(8 << 20).is_null());
+        heap.pages().zone_audit(&zone).unwrap();
+        heap.pages().remove_zone(&zone);
+        run_on_node(0);
+    }
+}
+
+#[test]
+fn nodes_are_not_found_while_a_fork_takes_the_locks() {
+    let heap: &'static Heap<Fake> = Box::leak(Box::new(Heap::new(Fake::new())));
+    heap.platform().node_count.store(2, Relaxed);
+    let (counts, counted) = mpsc::channel();
+    let counts = std::sync::Mutex::new(counts);
+    heap.platform().while_nodes_are_counted(move || {
+        counts.lock().unwrap().send(()).unwrap();
+        // The other thread begins to fork meanwhile, as far as it can.
+        std::thread::sleep(Duration::from_millis(50));
+    });
+    std::thread::scope(|scope| {
+        scope.spawn(|| assert!(!heap.alloc(100).is_null()));
+        counted.recv().unwrap();
+        heap.freeze();
+        // SAFETY: frozen just now. A second node's lock that was not taken is named by the assertion in `Lock::release`.
+        assert!(unsafe { heap.thaw() });
+    });
+    heap.audit().unwrap();
+}
+
+/// A host in whose calls a signal handler of the calling thread forks; this is the child from then on.
+struct Forks(AtomicPtr<Heap<Fake>>);
+
+impl Host for Forks {
+    fn release(&self, runs: &[Run], _calm: bool) -> Released {
+        // SAFETY: the test keeps the heap as long as this host.
+        if let Some(heap) = unsafe { self.0.load(Relaxed).as_ref() } {
+            heap.freeze();
+            assert!(heap.is_nested_fork());
+            // SAFETY: it follows the freeze on the same thread, and no other thread uses the heap.
+            unsafe { heap.thaw_child() };
+        }
+        Released { runs: runs.len(), contents: Contents::Undefined, error: 0 }
+    }
+}
+
+#[test]
+fn a_zone_can_be_removed_in_a_child_that_a_handler_forked_within_a_batch() {
+    let heap: &'static Heap<Fake> = Box::leak(Box::new(Heap::new(Fake::new())));
+    let forks: &'static Forks = Box::leak(Box::new(Forks(AtomicPtr::default())));
+    let (zone, _) = zone_of(heap, 2, PRIVATE, NonNull::from(forks));
+    let run = heap.pages().zone_take(&zone, 600, 0).unwrap();
+    heap.pages().zone_give(&zone, heap.pages().zone_addr(&zone, run), 600).unwrap();
+    forks.0.store(std::ptr::from_ref(heap).cast_mut(), Relaxed);
+    assert!(heap.balance_pressure(Level::Severe, Cause::Pressure) > 0);
+    forks.0.store(std::ptr::null_mut(), Relaxed);
+    let (say, said) = mpsc::channel();
+    let zone: &'static _ = Box::leak(zone);
+    std::thread::spawn(move || {
+        heap.pages().remove_zone(zone);
+        let _ = say.send(());
+    });
+    said.recv_timeout(Duration::from_secs(20)).expect("the zone counts as pinned for good");
+}
