@@ -38,10 +38,10 @@ pub type MallInfo = MallInfoOf<c_int>;
 /// The result of `mallinfo2`.
 pub type MallInfo2 = MallInfoOf<usize>;
 
-/// Says the heap's usage in glibc's words, which add up as glibc's do: `arena` is `uordblks` and `fordblks`; what is live is
-/// `uordblks` and `hblkhd`, in blocks that have no mapping of their own and in those that have. `fordblks` is what is idle
-/// or fragmented. Objects that wait in a CPU's bucket are counted as glibc counts its fastbins: in `smblks` and
-/// `fsmblks`, and in `fordblks` too. Free pages count as one block.
+/// Says the heap's usage in glibc's words, which add up as glibc's do: `arena` is `uordblks` and `fordblks`; what is
+/// live is `uordblks` and `hblkhd`, in blocks that have no mapping of their own and in those that have. `fordblks` is
+/// what is idle or fragmented. Objects that wait in a CPU's bucket are counted as glibc counts its fastbins: in
+/// `smblks` and `fsmblks`, and in `fordblks` too. Free pages count as one block.
 fn describe<T>(convert: impl Fn(usize) -> T) -> MallInfoOf<T> {
     let usage = heap::usage();
     // In one bucket of a CPU or another, blocks and bytes; in depots and slabs, blocks.

@@ -116,15 +116,16 @@ pub fn trim() -> bool {
 /// threads go on: they are exact as long as nothing is allocated or freed.
 ///
 /// Live, idle, fragmented and metadata, less what is untouched, are what is resident of Weir
-/// ([`Usage::resident_bytes`]). The rest of the process's resident set is not Weir's: code and data, stacks, other mappings,
-/// and memory of the program's own [zones](crate::zone), which [`Zone::usage`](crate::Zone::usage) tells of.
+/// ([`Usage::resident_bytes`]). The rest of the process's resident set is not Weir's: code and data, stacks, other
+/// mappings, and memory of the program's own [zones](crate::zone), which [`Zone::usage`](crate::Zone::usage) tells
+/// of.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Usage {
     /// Blocks and objects that the program holds, at their usable sizes.
     pub live_bytes: usize,
-    /// Free and resident, and can be released: free pages, free objects in CPUs' buckets and depots, and blocks kept for
-    /// a while after they were freed.
+    /// Free and resident, and can be released: free pages, free objects in CPUs' buckets and depots, and blocks kept
+    /// for a while after they were freed.
     pub idle_bytes: usize,
     /// Free and resident, and cannot be released: objects in use are on the same pages.
     pub fragmented_bytes: usize,

@@ -161,8 +161,8 @@ impl Stash {
     /// The address of the group that came after the one at `group`, or of the first.
     pub(crate) fn group_after(&self, group: Option<usize>) -> Option<usize> {
         let next = match group {
-            // SAFETY: the address of a group, which this returned before: groups are never unmapped, and their links are
-            // read and written under the stash's lock, which the caller holds.
+            // SAFETY: the address of a group, which this returned before: groups are never unmapped, and their links
+            // are read and written under the stash's lock, which the caller holds.
             Some(group) => unsafe { (*(group as *const Header)).next },
             None => self.first,
         };

@@ -8,8 +8,8 @@ use crate::base::run::Run;
 use crate::base::units::{PAGE, PAGEBLOCK, PAGEBLOCK_PAGES};
 use crate::platform::Platform;
 
-/// Bytes (8 GiB) of a run that are measured one by one; of a longer one equally distant pageblocks are that come to as many.
-/// A look at a pageblock takes about 2 us, so that no run takes more than about 10 ms.
+/// Bytes (8 GiB) of a run that are measured one by one; of a longer one equally distant pageblocks are that come to
+/// as many. A look at a pageblock takes about 2 us, so that no run takes more than about 10 ms.
 pub const MEASURED: usize = 8 << 30;
 
 /// The pages of a pageblock of the heap.

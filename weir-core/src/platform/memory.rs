@@ -77,7 +77,8 @@ pub trait Memory: Host {
     /// How many pages of `run` (at most a pageblock) are resident; `None` where the platform cannot say.
     fn resident(&self, run: Run) -> Option<usize>;
     /// Which pages of `run` (at most a pageblock) are resident: bit i % 64 of word i / 64 for page i. Where nothing
-    /// is mapped nothing is resident. `None` where the platform cannot say: figures then count as resident what was handed out since it was last released.
+    /// is mapped nothing is resident. `None` where the platform cannot say: figures then count as resident what was
+    /// handed out since it was last released.
     fn resident_pages(&self, run: Run) -> Option<[u64; PAGEBLOCK_PAGES / 64]> {
         let _ = run;
         None

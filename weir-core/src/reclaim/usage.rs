@@ -9,13 +9,14 @@
 //! | **metadata** | resident and Weir's own: class maps, descriptors, pageblocks, CPUs' buckets, the memory of depots' buckets, tables |
 //! | **untouched** | of *live*, and of objects in buckets and depots: bytes on pages that are not resident: the program never touched them, or they were swapped out |
 //!
-//! live + idle + fragmented + metadata - untouched = what is resident of Weir ([`Usage::resident`]). The resident set of the
-//! process less that is not Weir's: code and data (the heap's own fixed tables are in the data segment), stacks, other
-//! mappings, and the program's own zones (`zone_usage` tells of each).
+//! live + idle + fragmented + metadata - untouched = what is resident of Weir ([`Usage::resident`]). The resident set
+//! of the process less that is not Weir's: code and data (the heap's own fixed tables are in the data segment),
+//! stacks, other mappings, and the program's own zones (`zone_usage` tells of each).
 //!
-//! The figures are gathered on demand. The program goes on meanwhile, so that they are exact only while it allocates and
-//! frees nothing; else each is off by what moved between the first look and the last, and a batch of up to 64 objects on its
-//! way between a CPU's bucket and a slab counts as live. A block of more than 8 GiB is measured by samples.
+//! The figures are gathered on demand. The program goes on meanwhile, so that they are exact only while it allocates
+//! and frees nothing; else each is off by what moved between the first look and the last, and a batch of up to 64
+//! objects on its way between a CPU's bucket and a slab counts as live. A block of more than 8 GiB is measured by
+//! samples.
 
 use core::ops::{Add, AddAssign};
 
@@ -61,9 +62,9 @@ impl AddAssign for Usage {
     }
 }
 
-/// What counters alone say of a moment: O(caches * CPUs), no system call. `idle` and `fragmented` are as [`Usage`] has them,
-/// but for whole free pages inside slabs that are in use, which count as fragmented here. What was handed out once
-/// counts as resident.
+/// What counters alone say of a moment: O(caches * CPUs), no system call. `idle` and `fragmented` are as [`Usage`]
+/// has them, but for whole free pages inside slabs that are in use, which count as fragmented here. What was handed
+/// out once counts as resident.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Figures {
     /// Objects and blocks mapped on their own that the program holds.

@@ -110,8 +110,9 @@ pub struct Stats {
     pub live_bytes: AtomicU64,
     /// Bytes that are free and resident and can be released ([`Usage::idle`](crate::reclaim::Usage::idle)).
     pub idle_bytes: AtomicU64,
-    /// Bytes that are free and resident beside objects in use ([`Usage::fragmented`](crate::reclaim::Usage::fragmented)):
-    /// here also whole pages inside slabs that are in use.
+    /// Bytes that are free and resident beside objects in use
+    /// ([`Usage::fragmented`](crate::reclaim::Usage::fragmented)): here also whole pages inside slabs that are in
+    /// use.
     pub fragmented_bytes: AtomicU64,
     /// Resident bytes of Weir's own ([`Usage::metadata`](crate::reclaim::Usage::metadata)).
     pub metadata_bytes: AtomicU64,

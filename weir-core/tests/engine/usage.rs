@@ -213,8 +213,8 @@ fn the_page_of_counters_has_the_same_sum() {
     world.finish();
 }
 
-/// What is isolated for a release is neither the program's nor lost: the figures are the same before, during and after it,
-/// but for what went.
+/// What is isolated for a release is neither the program's nor lost: the figures are the same before, during and
+/// after it, but for what went.
 #[test]
 fn isolated_memory_is_not_live() {
     let mut world = thinned(Fake::new(), 20_000, 1000);
@@ -252,25 +252,42 @@ fn a_very_long_block_is_measured_by_samples() {
     world.finish();
 }
 
+/// Of caches with per-CPU buckets and of those without, of which there may be any number.
 #[test]
-fn objects_of_a_user_cache_are_live_as_blocks_are() {
+fn objects_of_user_caches_are_live_as_blocks_are() {
+    const CACHES: usize = 300;
+    const OBJECTS: usize = 40;
     let world = World::new(Fake::new());
-    let id = world.heap.make_cache(&Spec { name: b"figures", size: 3000, ..Spec::default() }).unwrap();
-    let objects: Vec<_> = (0..1000).map(|_| world.heap.cache_alloc(id)).collect();
-    // SAFETY: allocated above, and so long.
-    objects.iter().for_each(|object| unsafe { object.write_bytes(1, 3000) });
-    let usage = world.heap.usage();
-    let size = world.heap.cache_stats(id).size;
-    assert_eq!(usage.live, 1000 * size);
-    assert_eq!(usage.resident(), world.fake().resident_bytes().0);
+    let ids: Vec<_> = (0..CACHES)
+        .map(|i| world.heap.make_cache(&Spec { name: b"figures", size: 3000 + i, ..Spec::default() }).unwrap())
+        .collect();
+    assert!(ids.iter().any(|id| id.number() > 256));
+    let (mut objects, mut live) = (Vec::new(), 0);
+    for &id in &ids {
+        for _ in 0..OBJECTS {
+            let object = world.heap.cache_alloc(id);
+            // SAFETY: allocated just now, and so long.
+            unsafe { object.write_bytes(1, 3000) };
+            objects.push((id, object));
+        }
+        live += OBJECTS * world.heap.cache_stats(id).size;
+    }
+    let check_sum = |live: usize| {
+        let (usage, (resident, metadata)) = (world.heap.usage(), world.fake().resident_bytes());
+        assert_eq!((usage.live, usage.resident(), usage.metadata), (live, resident, metadata));
+        world.heap.publish();
+        assert_eq!(world.fake().stats().live_bytes.load(Relaxed) as usize, live);
+        usage
+    };
+    check_sum(live);
     // SAFETY: allocated above, once.
-    objects.into_iter().for_each(|object| unsafe { world.heap.cache_free(id, object) });
-    assert_eq!(world.heap.usage().live, 0);
+    objects.into_iter().for_each(|(id, object)| unsafe { world.heap.cache_free(id, object) });
+    check_sum(0);
     world.heap.trim();
-    let usage = world.heap.usage();
-    assert_eq!((usage.live, usage.idle, usage.fragmented), (0, 0, 0));
-    // SAFETY: nothing of it is in use.
-    unsafe { world.heap.destroy_cache(id) }.unwrap();
+    let usage = check_sum(0);
+    assert_eq!((usage.idle, usage.fragmented), (0, 0));
+    // SAFETY: nothing of them is in use.
+    ids.into_iter().for_each(|id| unsafe { world.heap.destroy_cache(id) }.unwrap());
     world.finish();
 }
 

@@ -37,8 +37,8 @@ impl Slab<'_> {
 }
 
 impl SlabLists {
-    /// What the slab that begins at `page` holds, of whose pages those in `resident` are; `None` for that: all are that are
-    /// not reported. `None`: no slab of this cache begins there, or it is on its way from or to the zone.
+    /// What the slab that begins at `page` holds, of whose pages those in `resident` are; `None` for that: all are
+    /// that are not reported. `None`: no slab of this cache begins there, or it is on its way from or to the zone.
     pub(crate) fn usage_of(
         &self,
         window: &Window,
