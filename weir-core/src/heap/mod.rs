@@ -7,6 +7,7 @@ pub mod audit;
 pub mod balance;
 pub mod fork;
 pub mod lookup;
+mod measure_pause;
 pub mod realloc;
 pub mod runs;
 pub mod usage;
@@ -27,6 +28,7 @@ use crate::pages::{Pages, Short};
 use crate::platform::Platform;
 use crate::platform::cpu_table::Pushed;
 use crate::reclaim::balancer::Balancer;
+use measure_pause::MeasurePause;
 
 /// A heap on a platform. All methods may be called from any thread at any time.
 #[repr(C)]
@@ -36,7 +38,7 @@ pub struct Heap<P: Platform> {
     blocks: MappedBlocks,
     huge_pages: HugePages,
     balancer: Balancer,
-    next_measure: usage::NextMeasure,
+    measure_pause: MeasurePause,
 }
 
 impl<P: Platform> Heap<P> {
@@ -55,7 +57,7 @@ impl<P: Platform> Heap<P> {
             blocks: MappedBlocks::new(),
             huge_pages: HugePages::new(),
             balancer: Balancer::new(),
-            next_measure: usage::NextMeasure::new(),
+            measure_pause: MeasurePause::new(),
         }
     }
 

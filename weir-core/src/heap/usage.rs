@@ -1,25 +1,10 @@
 //! Figures: where the memory is ([`crate::reclaim::usage`] defines the words), and the page of counters.
 
-use core::sync::atomic::{
-    AtomicU64,
-    Ordering::{Acquire, Relaxed},
-};
+use core::sync::atomic::Ordering::Relaxed;
 
 use super::Heap;
 use crate::platform::Platform;
 use crate::reclaim::{Figures, Usage};
-
-/// Metadata is measured again only after so many times as long as it took: at most 0.1 % of a CPU.
-const PAUSE: u64 = 1000;
-
-/// When metadata is to be measured again for the page of counters, ns.
-pub(super) struct NextMeasure(AtomicU64);
-
-impl NextMeasure {
-    pub(super) const fn new() -> Self {
-        Self(AtomicU64::new(0))
-    }
-}
 
 impl<P: Platform> Heap<P> {
     /// Where the memory is now. O(pages of the heap), with a system call for each pageblock (2 MiB; a few us with its
@@ -48,10 +33,9 @@ impl<P: Platform> Heap<P> {
     pub fn publish(&self) {
         self.publish_figures(true);
         let begin = self.platform().now();
-        if begin >= self.next_measure.0.load(Acquire) {
+        if self.measure_pause.is_over(begin) {
             self.platform().stats().metadata_bytes.store(self.metadata() as u64, Relaxed);
-            let end = self.platform().now();
-            self.next_measure.0.store(end + end.saturating_sub(begin) * PAUSE, Relaxed);
+            self.measure_pause.restart(begin, self.platform().now());
         }
     }
 
