@@ -10,9 +10,9 @@
 
 use core::sync::atomic::Ordering::Relaxed;
 
-use super::Caches;
 use super::cache::Cache;
 use super::domain::Domain;
+use super::heap_caches::Caches;
 use super::slab_lists::Pass;
 use super::trim::Age;
 use crate::platform::{Platform, rank};

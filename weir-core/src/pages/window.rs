@@ -17,8 +17,8 @@ use core::sync::atomic::{
 
 use crate::base::run::Run;
 use crate::base::units::{PAGE, PAGE_SHIFT, PAGEBLOCK, PAGEBLOCK_PAGES};
-use crate::pages::Short;
 use crate::pages::pageblock::{Pageblock, State};
+use crate::pages::short::Short;
 use crate::platform::lock::{Guard, Lock};
 use crate::platform::rank;
 use crate::platform::{Placed, Platform, Reach};
