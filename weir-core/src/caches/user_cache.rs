@@ -40,7 +40,7 @@ impl core::fmt::Display for Busy {
 
 impl core::error::Error for Busy {}
 
-/// A user cache. A number, and no more: whoever destroys the cache sees to it that the number is not used any more.
+/// A user cache. A number, and no more: after the cache is destroyed the number must not be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CacheId(u32);
 

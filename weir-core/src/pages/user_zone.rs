@@ -12,7 +12,7 @@
 //! # How it is found
 //!
 //! A heap holds its zones in a list. Whoever visits one without holding the list's lock has *pinned* it; removing waits
-//! until nobody has.
+//! until none has.
 
 use core::ptr::NonNull;
 use core::sync::atomic::{
@@ -141,7 +141,7 @@ impl UserZone {
     /// A zone of `run`, whose descriptors are at `blocks`.
     ///
     /// # Safety
-    /// `run` is whole pageblocks of memory that is mapped and nobody else's as long as the zone is there; `blocks` is
+    /// `run` is whole pageblocks of memory that is mapped and used by this zone alone as long as it is there; `blocks` is
     /// aligned to 64 and has [`UserZone::descriptor_bytes`] for it; `below` lives as long too.
     pub unsafe fn new(run: Run, blocks: *mut Pageblock, below: NonNull<dyn Host>, memory: MemoryKind) -> Self {
         let count = run.len / PAGEBLOCK;

@@ -147,7 +147,7 @@ impl<P: Platform> Pages<P> {
         }
     }
 
-    /// In a forked child: whoever had a zone pinned is not there, and what is shared is the parent's.
+    /// In a forked child: the threads that had a zone pinned are not there, and what is shared is the parent's.
     pub(crate) fn inherit_zones(&self) {
         for zone in self.user.iter() {
             // A pin of this thread's own may be among them (see `UserZone::unpin`).

@@ -6,7 +6,7 @@ use crate::base::units::{MAX_ORDER, NONE, PAGEBLOCK_PAGES};
 
 /// Steps of fullness told apart among pageblocks that are neither full nor empty.
 pub(super) const FILLS: usize = 8;
-/// Whole free pageblocks: with memory that nobody takes back, with memory behind them, without; and with none behind what
+/// Whole free pageblocks: with memory that the system refused to take, with memory behind them, without; and with none behind what
 /// describes them either (see `bare`).
 pub(super) const WHOLE_REFUSED: usize = 2 * FILLS;
 pub(super) const WHOLE_BACKED: usize = WHOLE_REFUSED + 1;
