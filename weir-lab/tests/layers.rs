@@ -281,3 +281,14 @@ fn circles_are_found() {
     let found = Arrows::from([arrow("a", &["b"]), arrow("b", &["c"]), arrow("c", &["b"]), arrow("d", &["a"])]);
     assert_eq!(circles(&found), [&module("b"), &module("c")]);
 }
+
+#[test]
+fn the_files_that_answer_questions_exist() {
+    let design = std::fs::read_to_string(workspace().join("DESIGN.md")).expect("DESIGN.md");
+    let (_, after) = design.split_once("## Where is it?").expect("the table of questions");
+    let table = after.split("\n## ").next().unwrap_or_default();
+    let files: Vec<&str> = table.split('`').filter(|word| word.ends_with(".rs") && word.contains("/src/")).collect();
+    assert!(files.len() >= 12, "a file for each question: {files:?}");
+    let missing: Vec<_> = files.into_iter().filter(|file| !workspace().join(file).is_file()).collect();
+    assert!(missing.is_empty(), "{missing:?}");
+}

@@ -1,6 +1,6 @@
 //! What is undone when a panic of a program's own code passes through the engine.
 
-/// Calls its function when it is dropped, which whoever comes to its end prevents by [`core::mem::forget`].
+/// Calls its function when it is dropped, unless that is prevented by [`core::mem::forget`].
 pub(crate) struct OnUnwind<F: FnMut()>(pub F);
 
 impl<F: FnMut()> Drop for OnUnwind<F> {

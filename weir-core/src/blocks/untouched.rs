@@ -67,7 +67,7 @@ impl UntouchedBlocks {
         }
     }
 
-    /// The block that was handed out last, if nobody has looked at it since; it counts as looked at from now on.
+    /// The block that was handed out last, if it was not looked at since; it counts as looked at from now on.
     pub fn see_newest(&mut self) -> Option<Block> {
         let newest = self.known[..self.count].last_mut()?;
         (!core::mem::replace(&mut newest.seen, true)).then_some(newest.block)

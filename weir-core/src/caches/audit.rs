@@ -1,7 +1,7 @@
 //! The audit: every page is in exactly one state, every list holds what belongs on it, every count is the sum of what
 //! it counts. For tests and for a program that doubts its heap; it walks everything and changes nothing.
 
-use super::Caches;
+use super::heap_caches::Caches;
 use crate::base::fault::{Fault, check};
 use crate::base::units::{PAGE, PAGEBLOCK_PAGES};
 use crate::caches::geometry::{BUCKETED, UNBUCKETED};

@@ -9,14 +9,10 @@ use core::sync::atomic::{
     Ordering::{Acquire, Relaxed},
 };
 
-use crate::base::units::PAGE;
-use crate::caches::Caches;
 use crate::caches::bucket_size::Tuning;
 use crate::caches::domain::{Domain, Domains};
 use crate::caches::geometry::{Geometry, Shape};
 use crate::caches::user_part::UserPart;
-use crate::platform::Platform;
-use crate::telemetry::stats;
 
 // Where in its life a cache is: see [`super::user_cache`].
 pub(crate) const FREE: u8 = 0;
@@ -97,22 +93,5 @@ impl Cache {
     /// Whether it was made and is not being destroyed.
     pub(crate) fn is_live(&self) -> bool {
         self.state.load(Acquire) == LIVE
-    }
-}
-
-impl<P: Platform> Caches<P> {
-    /// Object size of cache `number`, bytes.
-    pub(crate) fn size_of(&self, number: usize) -> usize {
-        self.table.get(number).shape.get().size as usize
-    }
-
-    /// Bytes of a slab of cache `number`.
-    pub(crate) fn slab_bytes(&self, number: usize) -> usize {
-        usize::from(self.table.get(number).shape.get().pages) * PAGE
-    }
-
-    /// `n` allocations of cache `number` failed.
-    pub(crate) fn note_failures(&self, number: usize, n: usize) {
-        stats::add(&self.table.get(number).counts.failures, n as u64);
     }
 }

@@ -7,18 +7,11 @@ mod audit;
 
 use core::ptr::null_mut;
 
+use crate::caches::bucket::Bucket;
 use crate::caches::bucket_size::Points;
 use crate::caches::geometry::MAX_BATCH;
 use crate::caches::shells::Shells;
 use crate::policy::working_set::WorkingSet;
-
-/// A bucket: `len` pointers.
-#[repr(C)]
-pub(crate) struct Bucket {
-    pub(crate) next: *mut Bucket,
-    len: usize,
-    slots: [*mut u8; MAX_BATCH],
-}
 
 /// A depot: the buckets of one cache that no CPU has, and spare shells.
 pub struct Depot {

@@ -5,11 +5,11 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
 use crate::base::run::Run;
 use crate::base::units::PAGE;
-use crate::caches::Caches;
 use crate::caches::cache::Cache;
 use crate::caches::depot::Depot;
 use crate::caches::domain::{Domain, Domains, unavailable};
 use crate::caches::geometry::Geometry;
+use crate::caches::heap_caches::Caches;
 use crate::platform::Platform;
 use crate::platform::lock::Guard;
 use crate::platform::rank;

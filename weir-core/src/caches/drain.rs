@@ -1,26 +1,12 @@
 //! CPUs' buckets are drained into slabs: those of all caches, or of caches that have been idle for long.
 
-use super::Caches;
 use super::cache::Counts;
 use super::domain::Domain;
 use super::geometry::{BUCKETED, MAX_BATCH};
+use super::heap_caches::Caches;
 use crate::base::id_set::IdSet;
 use crate::platform::Platform;
 use crate::telemetry::stats;
-
-/// What the last window's end saw of each cache with buckets: for telling idle ones.
-pub(crate) struct Idle {
-    /// Frees and visits so far.
-    seen: [u64; BUCKETED],
-    windows: [u32; BUCKETED],
-    ended: u64,
-}
-
-impl Idle {
-    pub(crate) const fn new() -> Self {
-        Self { seen: [0; BUCKETED], windows: [0; BUCKETED], ended: 0 }
-    }
-}
 
 impl<P: Platform> Caches<P> {
     /// Takes every CPU's buckets of all caches back to their slabs, and releases the memory of slots that are empty

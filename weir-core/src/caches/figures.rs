@@ -2,8 +2,8 @@
 
 use core::sync::atomic::Ordering::Relaxed;
 
-use crate::caches::Caches;
 use crate::caches::geometry::{BUCKETED, FIRST_USER};
+use crate::caches::heap_caches::Caches;
 use crate::caches::user_cache::{CacheId, NAME_BYTES};
 use crate::platform::Platform;
 

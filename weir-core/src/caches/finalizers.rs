@@ -12,10 +12,10 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::base::units::PAGE;
 use crate::base::unwind::OnUnwind;
-use crate::caches::Caches;
 use crate::caches::cache::Cache;
 use crate::caches::domain::Domain;
 use crate::caches::geometry::{FIRST_USER, Geometry};
+use crate::caches::heap_caches::Caches;
 use crate::caches::slab::Empty;
 use crate::caches::spec::{Fini, Init};
 use crate::caches::user_part::UserPart;

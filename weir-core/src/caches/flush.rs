@@ -4,11 +4,11 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use crate::base::invalid_free::InvalidFree;
 use crate::base::size_class::COUNT;
-use crate::caches::Caches;
 use crate::caches::cache::Cache;
 use crate::caches::domain::Domain;
 use crate::caches::domain_routing::visit_depot;
 use crate::caches::geometry::{Geometry, MAX_BATCH, UNBUCKETED};
+use crate::caches::heap_caches::Caches;
 use crate::caches::invalid_frees;
 use crate::caches::slab::Empty;
 use crate::pages::node::ZoneKind;

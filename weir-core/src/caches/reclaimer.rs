@@ -8,7 +8,7 @@
 //! | `malloc_trim` | to nothing | all | |
 //! | an allocation short of memory | to nothing, until it is served | | |
 
-use super::Caches;
+use super::heap_caches::Caches;
 use super::slab_lists::Pass;
 use super::trim::Age;
 use crate::platform::{Platform, rank};

@@ -2,10 +2,10 @@
 //! slab.
 
 use crate::base::unwind::OnUnwind;
-use crate::caches::Caches;
 use crate::caches::cache::Cache;
 use crate::caches::domain_routing::visit_depot;
 use crate::caches::geometry::{Geometry, MAX_BATCH, SLAB_TAIL, UNBUCKETED};
+use crate::caches::heap_caches::Caches;
 use crate::pages::Short;
 use crate::pages::node::ZoneKind;
 use crate::pages::zone::Purpose;

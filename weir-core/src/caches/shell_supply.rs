@@ -2,9 +2,9 @@
 
 use crate::base::run::Run;
 use crate::base::units::PAGE;
-use crate::caches::Caches;
 use crate::caches::depot::Depot;
 use crate::caches::geometry::MAX_BATCH;
+use crate::caches::heap_caches::Caches;
 use crate::caches::shells::{CHUNK, GROUP, Shells};
 use crate::platform::Platform;
 use crate::platform::lock::Lock;

@@ -12,7 +12,7 @@ use core::ptr::null_mut;
 
 use crate::base::run::Run;
 use crate::base::units::PAGE;
-use crate::caches::depot::Bucket;
+use crate::caches::bucket::Bucket;
 use crate::policy::working_set::Peak;
 
 /// Bytes of a group, which is aligned to as many.

@@ -1,8 +1,8 @@
 //! Free pages inside slabs are released in isolated batches, by the protocol of [`crate::pages::report`]: the objects
 //! on them count as taken meanwhile.
 
-use super::Caches;
 use super::domain::Domain;
+use super::heap_caches::Caches;
 use super::slab::Isolated;
 use super::slab_lists::Pass;
 use crate::base::run::Run;

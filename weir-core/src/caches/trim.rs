@@ -5,9 +5,9 @@
 //! give up a quarter of its long-term minimum after 15 minutes without a shortage; here each calm window trims to the
 //! working set anyway, so that what is left to give up without any pressure are the CPUs' buckets of idle caches.
 
-use super::Caches;
 use super::domain::Domain;
 use super::geometry::MAX_BATCH;
+use super::heap_caches::Caches;
 use crate::platform::Platform;
 use crate::reclaim::Goal;
 use crate::telemetry::stats;

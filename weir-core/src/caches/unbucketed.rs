@@ -2,9 +2,9 @@
 //! one by one between the program and the depot, under its lock.
 
 use crate::base::invalid_free::InvalidFree;
-use crate::caches::Caches;
 use crate::caches::domain_routing::visit_depot;
 use crate::caches::geometry::{BUCKETED, UNBUCKETED};
+use crate::caches::heap_caches::Caches;
 use crate::caches::slab;
 use crate::pages::Short;
 use crate::platform::Platform;

@@ -5,10 +5,10 @@
 
 use core::sync::atomic::Ordering::Relaxed;
 
-use super::Caches;
 use super::cache::Cache;
 use super::cpu_cache::SLAB_BYTES;
 use super::geometry::BUCKETED;
+use super::heap_caches::Caches;
 use super::shells::GROUP;
 use super::slab::usage::SlabUsage;
 use crate::base::run::Run;

@@ -4,8 +4,8 @@
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::base::unwind::OnUnwind;
-use crate::caches::Caches;
 use crate::caches::geometry::MAX_BATCH;
+use crate::caches::heap_caches::Caches;
 use crate::caches::spec::LimitError;
 use crate::caches::user_cache::CacheId;
 use crate::caches::user_part::{LIMITED, ZERO};

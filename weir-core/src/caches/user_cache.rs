@@ -18,10 +18,10 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use crate::base::id_set::IdSet;
 use crate::base::size_class::COUNT;
 use crate::base::units::PAGE;
-use crate::caches::Caches;
 use crate::caches::cache::{Cache, DYING, LIVE};
 use crate::caches::geometry::FIRST_USER;
 use crate::caches::geometry::{BUCKETED, Geometry, MAX_BATCH, MAX_OBJECT, MIN_OBJECT, class_of_number};
+use crate::caches::heap_caches::Caches;
 use crate::caches::slab_lists::SlabLists;
 use crate::pages::window::LARGE;
 use crate::platform::Platform;
@@ -40,7 +40,7 @@ impl core::fmt::Display for Busy {
 
 impl core::error::Error for Busy {}
 
-/// A user cache. A number, and no more: whoever destroys the cache sees to it that the number is not used any more.
+/// A user cache. A number, and no more: after the cache is destroyed the number must not be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CacheId(u32);
 

@@ -1,4 +1,4 @@
-//! A fork finds the heap whole: every lock is taken in the order of ranks before it, and given back after it in both
+//! A fork finds the heap whole: every lock is taken in the order of ranks before it, and released after it in both
 //! processes.
 
 use core::sync::atomic::Ordering::Relaxed;

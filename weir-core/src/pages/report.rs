@@ -1,9 +1,9 @@
-//! The reporter: free pages handed to whoever is below, in small isolated batches.
+//! The reporter: free pages are released to what is below, in small isolated batches.
 //!
 //! # The protocol
 //!
 //! Under the zone lock at most [`BATCH`] pageblocks are *isolated*: their free backed pages stop being free, so that
-//! nobody can allocate them. The lock is dropped, the platform releases them in as few calls as it can, the lock is
+//! they cannot be allocated. The lock is dropped, the platform releases them in as few calls as it can, the lock is
 //! taken again and the pages are free once more, those of them marked reported that the platform took.
 //!
 //! The interleaving this excludes: a page is read as free, an allocation takes it and the program writes to it, and

@@ -1,7 +1,7 @@
 //! What reclaim asks of pages: whole free pageblocks, free runs, and the metadata of both. Zones of the heap and a program's
 //! own are treated alike, and take turns.
 
-use super::Pages;
+use super::heap_pages::Pages;
 use super::node::ZoneKind;
 use super::report::{BATCH, Site};
 use crate::base::units::{PAGE, PAGEBLOCK_PAGES};

@@ -1,6 +1,6 @@
 //! Which pages are resident; and the memory of what describes them.
 
-use super::Pages;
+use super::heap_pages::Pages;
 use super::node::{Node, ZoneKind};
 use super::page_set::PageSet;
 use super::window::Window;

@@ -17,8 +17,8 @@ use core::sync::atomic::{
 
 use crate::base::run::Run;
 use crate::base::units::{PAGE, PAGE_SHIFT, PAGEBLOCK, PAGEBLOCK_PAGES};
-use crate::pages::Short;
 use crate::pages::pageblock::{Pageblock, State};
+use crate::pages::short::Short;
 use crate::platform::lock::{Guard, Lock};
 use crate::platform::rank;
 use crate::platform::{Placed, Platform, Reach};
@@ -40,7 +40,7 @@ const WINDOW: usize = 4 << 40;
 const GROW_MIN: usize = 8 << 20;
 /// Most growth of the heap's mapping, bytes.
 const GROW_MAX: usize = 1 << 30;
-/// Of the window, the part that a step over somebody else's mapping is no longer than. Steps double up to it; so any
+/// Of the window, the longest part that a step over another mapping takes. Steps double up to it; so any
 /// mapping is got over in few tries, and no more than this is lost behind it.
 const SKIP_PART: usize = 64;
 

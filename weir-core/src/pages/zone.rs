@@ -11,13 +11,15 @@ mod lists;
 mod offline;
 mod pageblocks;
 mod place;
+mod purpose;
+mod relink;
 mod sparse;
 mod usage;
 
 use crate::base::units::{NONE, PAGEBLOCK_PAGES};
-use crate::pages::Short;
 use crate::pages::page_set::PageSet;
 use crate::pages::pageblock::Look;
+use crate::pages::short::Short;
 use crate::pages::window::Window;
 use crate::platform::Contents;
 use crate::platform::lock::Lock;
@@ -28,6 +30,7 @@ use crate::policy::working_set::Peak;
 use crate::policy::growing_buffer::Growth;
 use lists::{HINT_REFUSED, Lists};
 use pageblocks::Pageblocks;
+pub use purpose::Purpose;
 
 /// Fresh pages handed out after which a zone says so: what releases elsewhere are made for at a time (2 MiB).
 const FRESH_PAGES: usize = PAGEBLOCK_PAGES;
@@ -37,17 +40,6 @@ const HOLE_PAGES: usize = PAGEBLOCK_PAGES / 16;
 const HOLES: usize = 16;
 /// Idle pages that are no surplus: this part of the peak.
 const SURPLUS_PART: usize = 32;
-
-/// What pages are taken for. Slabs are small and stay, runs come and go and grow: where they lie side by side a run that
-/// moves leaves a hole with a slab in it, too short for the next. So each has pageblocks of its own as far as that costs
-/// no memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Purpose {
-    /// One large block.
-    Run = 0,
-    /// Equal objects.
-    Slab = 1,
-}
 
 /// Pages handed out by a zone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

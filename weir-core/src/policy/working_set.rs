@@ -54,7 +54,7 @@ impl Default for Peak {
 /// `max >= items >= batch_min >= min` holds always. Demand is a batch of allocations: the fall of `items` from a
 /// maximum. Frees alone raise `max` and `batch_min` together and so are no demand. Reclaim moves all bounds with
 /// `items` ([`WorkingSet::shift`]): its own traffic is not demand either. The estimate fades with time, by a quarter
-/// a window, and not with the number of times that somebody asks for it.
+/// a window, and not with the number of times that it is read.
 #[derive(Debug, Clone)]
 pub struct WorkingSet {
     /// Items now.
@@ -72,7 +72,7 @@ pub struct WorkingSet {
 }
 
 impl WorkingSet {
-    /// An empty cache that nobody wanted anything of.
+    /// An empty cache without any demand yet.
     pub const fn new() -> Self {
         Self { items: 0, max: 0, min: 0, batch_min: 0, size: 0, since: 0 }
     }

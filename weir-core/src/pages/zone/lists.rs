@@ -1,15 +1,12 @@
-//! The lists that a zone's pageblocks are on: by the largest block that is free in each, by the largest that is idle (free
+//! What a zone's lists are made of: pageblocks are listed by the largest block that is free in each, by the largest that is idle (free
 //! and backed), and, for the reporter, by what a report of their idle pages costs.
 
-use super::{FreeAreas, Purpose};
-use crate::base::backing::Backing;
-use crate::base::units::{MAX_ORDER, NONE, PAGEBLOCK_PAGES, REPORT_ORDER};
-use crate::pages::pageblock::State;
-use crate::pages::window::Window;
+use super::purpose::Purpose;
+use crate::base::units::{MAX_ORDER, NONE, PAGEBLOCK_PAGES};
 
 /// Steps of fullness told apart among pageblocks that are neither full nor empty.
 pub(super) const FILLS: usize = 8;
-/// Whole free pageblocks: with memory that nobody takes back, with memory behind them, without; and with none behind what
+/// Whole free pageblocks: with memory that the system refused to take, with memory behind them, without; and with none behind what
 /// describes them either (see `bare`).
 pub(super) const WHOLE_REFUSED: usize = 2 * FILLS;
 pub(super) const WHOLE_BACKED: usize = WHOLE_REFUSED + 1;
@@ -56,149 +53,6 @@ impl Lists {
 pub(super) fn levels(purpose: Purpose, pages: usize) -> impl Iterator<Item = usize> {
     let (first, fullest) = (purpose as usize * FILLS, (PAGEBLOCK_PAGES - pages) * FILLS / PAGEBLOCK_PAGES);
     (first..=first + fullest).rev()
-}
-
-impl FreeAreas {
-    /// The whole free backed pageblock to report next.
-    pub fn whole_idle(&self) -> Option<u32> {
-        let block = self.lists[By::Free as usize].heads[WHOLE_BACKED][REPORT_ORDER as usize];
-        (block != NONE).then_some(block)
-    }
-
-    /// Whether `block` is a hole in the window: no page of it was ever handed out, and none can be.
-    pub fn is_hole(&self, window: &Window, block: u32) -> bool {
-        let block = self.blocks.at(window, block);
-        block.free.is_empty() && block.backed.is_empty()
-    }
-
-    /// What is behind `block`.
-    pub fn backing(&self, window: &Window, block: u32) -> Backing {
-        self.blocks.at(window, block).backing()
-    }
-
-    /// Whether a huge page is behind `block`, of which pages are in use: a report of the others would split it.
-    pub fn is_shared_huge(&self, window: &Window, block: u32) -> bool {
-        let block = self.blocks.at(window, block);
-        block.huge && !block.free.is_full()
-    }
-
-    /// Whether `block` has free backed pages that may be reported.
-    pub fn has_idle(&self, window: &Window, block: u32) -> bool {
-        let block = self.blocks.at(window, block);
-        block.hint != 0 && !block.refused
-    }
-
-    /// The pageblock to report next: that with free backed pages which has not changed for the longest, among those
-    /// with this backing.
-    pub fn next_hint(&self, backing: Backing) -> Option<u32> {
-        let block = self.hints[backing as usize][0];
-        (block != NONE).then_some(block)
-    }
-
-    /// The lists that `block` belongs on by what is free and by what is idle: level * [`ORDERS`] + order + 1; 0: none.
-    #[inline]
-    pub(super) fn lists_of(block: &State) -> [u8; 2] {
-        let Some(order) = block.free.max_order().filter(|_| !block.offline) else {
-            return [0; 2];
-        };
-        let level = match (order, block.backed.is_empty()) {
-            (REPORT_ORDER, true) if block.bare => WHOLE_BARE,
-            (REPORT_ORDER, true) => WHOLE_REPORTED,
-            (REPORT_ORDER, false) if block.refused => WHOLE_REFUSED,
-            (REPORT_ORDER, false) => WHOLE_BACKED,
-            _ => usize::from(block.slabs) * FILLS + (PAGEBLOCK_PAGES - block.free.len()) * FILLS / PAGEBLOCK_PAGES,
-        };
-        let list = |order: u32| (level * ORDERS) as u8 + order as u8 + 1;
-        let all_idle = block.huge || block.free.minus(&block.backed).is_empty();
-        let idle = if all_idle { Some(order) } else { block.idle().max_order() };
-        [list(order), idle.map_or(0, list)]
-    }
-
-    /// Puts `block`, which has changed, on the lists that it belongs on now: of the hint list's it becomes the last.
-    pub(super) fn relink(&mut self, window: &Window, block: u32) {
-        let pageblock = self.blocks.at(window, block);
-        let (lists, before) = (Self::lists_of(pageblock), pageblock.links.map(|link| link.list));
-        let hinted = pageblock.hint != 0;
-        for by in [By::Free, By::Idle] {
-            let (list, before) = (lists[by as usize], before[by as usize]);
-            if list != before {
-                if before != 0 {
-                    self.remove(window, by, block);
-                }
-                if list != 0 {
-                    self.push(window, by, list as usize - 1, block);
-                }
-            }
-        }
-        if hinted {
-            self.unhint(window, block);
-        }
-        if lists[By::Idle as usize] != 0 {
-            self.hint(window, block);
-        }
-    }
-
-    fn push(&mut self, window: &Window, by: By, list: usize, block: u32) {
-        let lists = &mut self.lists[by as usize];
-        lists.some[list / ORDERS] |= 1 << (list % ORDERS);
-        let head = core::mem::replace(&mut lists.heads[list / ORDERS][list % ORDERS], block);
-        let link = &mut self.blocks.at_mut(window, block).links[by as usize];
-        (link.next, link.prev, link.list) = (head, NONE, list as u8 + 1);
-        if head != NONE {
-            self.blocks.at_mut(window, head).links[by as usize].prev = block;
-        }
-    }
-
-    fn remove(&mut self, window: &Window, by: By, block: u32) {
-        let link = &mut self.blocks.at_mut(window, block).links[by as usize];
-        let (next, prev) = (link.next, link.prev);
-        let list = core::mem::take(&mut link.list) as usize - 1;
-        if next != NONE {
-            self.blocks.at_mut(window, next).links[by as usize].prev = prev;
-        }
-        if prev != NONE {
-            self.blocks.at_mut(window, prev).links[by as usize].next = next;
-            return;
-        }
-        let lists = &mut self.lists[by as usize];
-        lists.heads[list / ORDERS][list % ORDERS] = next;
-        if next == NONE {
-            lists.some[list / ORDERS] &= !(1 << (list % ORDERS));
-        }
-    }
-
-    pub(super) fn hint_of(block: &State) -> usize {
-        if block.refused { HINT_REFUSED } else { block.backing() as usize }
-    }
-
-    fn hint(&mut self, window: &Window, block: u32) {
-        let pageblock = self.blocks.at_mut(window, block);
-        let list = Self::hint_of(pageblock);
-        let ends = &mut self.hints[list];
-        let tail = core::mem::replace(&mut ends[1], block);
-        (pageblock.hint, pageblock.hint_next, pageblock.hint_prev) = (list as u8 + 1, NONE, tail);
-        if tail == NONE {
-            ends[0] = block;
-        } else {
-            self.blocks.at_mut(window, tail).hint_next = block;
-        }
-    }
-
-    fn unhint(&mut self, window: &Window, block: u32) {
-        let pageblock = self.blocks.at_mut(window, block);
-        let (next, prev) = (pageblock.hint_next, pageblock.hint_prev);
-        let list = core::mem::take(&mut pageblock.hint) as usize - 1;
-        if next != NONE {
-            self.blocks.at_mut(window, next).hint_prev = prev;
-        } else {
-            self.hints[list][1] = prev;
-        }
-        if prev != NONE {
-            self.blocks.at_mut(window, prev).hint_next = next;
-        } else {
-            self.hints[list][0] = next;
-        }
-    }
 }
 
 const _: () = assert!(LEVELS * ORDERS < u8::MAX as usize);

@@ -3,7 +3,7 @@
 //! In this order, the first that has room:
 //!
 //! 1. idle pages (free, and memory is behind them) of a pageblock in use for the same purpose, the fullest first;
-//! 2. idle pages of whole free pageblocks, those that nobody takes back first;
+//! 2. idle pages of whole free pageblocks, those first that the system refused to take;
 //! 3. for a run: idle pages of a slab's pageblocks. It goes again, and costs nothing meanwhile;
 //! 4. pages without memory of pageblocks in use for the same purpose;
 //! 5. for a slab: idle pages of runs' pageblocks. They come later, as what is put there stays in the way of runs;

@@ -1,0 +1,63 @@
+//! All caches of a heap.
+
+use core::sync::atomic::AtomicU64;
+
+use super::cache_table::CacheTable;
+use super::cpu_cache::PerCpu;
+use super::idle_windows::Idle;
+use super::shells::Stash;
+use crate::base::backoff::Backoff;
+use crate::base::units::PAGE;
+use crate::pages::Pages;
+use crate::platform::lock::Lock;
+use crate::platform::{Platform, rank};
+use crate::telemetry::stats;
+
+/// All caches of a heap, and the pages that they stand on.
+#[repr(C)]
+pub struct Caches<P> {
+    /// CPUs' buckets.
+    pub(crate) cpu: PerCpu,
+    pub(crate) pages: Pages<P>,
+    /// By number: malloc's size classes, then user caches.
+    pub(crate) table: CacheTable,
+    /// Shells that no depot has.
+    pub(crate) stash: Lock<Stash, { rank::SHELLS }>,
+    /// Memory for shells is asked for.
+    pub(crate) shells: Backoff,
+    /// No memory for shells before this time, ns.
+    pub(crate) shells_from: AtomicU64,
+    pub(crate) idle: Lock<Idle, { rank::CACHE_WINDOWS }>,
+}
+
+impl<P: Platform> Caches<P> {
+    /// malloc's caches, empty.
+    pub(crate) const fn new(platform: P) -> Self {
+        Self {
+            cpu: PerCpu::new(),
+            pages: Pages::new(platform),
+            table: CacheTable::new(),
+            stash: Lock::new(Stash::new()),
+            shells: Backoff::new(),
+            shells_from: AtomicU64::new(0),
+            idle: Lock::new(Idle::new()),
+        }
+    }
+}
+
+impl<P: Platform> Caches<P> {
+    /// Object size of cache `number`, bytes.
+    pub(crate) fn size_of(&self, number: usize) -> usize {
+        self.table.get(number).shape.get().size as usize
+    }
+
+    /// Bytes of a slab of cache `number`.
+    pub(crate) fn slab_bytes(&self, number: usize) -> usize {
+        usize::from(self.table.get(number).shape.get().pages) * PAGE
+    }
+
+    /// `n` allocations of cache `number` failed.
+    pub(crate) fn note_failures(&self, number: usize, n: usize) {
+        stats::add(&self.table.get(number).counts.failures, n as u64);
+    }
+}

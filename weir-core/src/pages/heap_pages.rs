@@ -1,0 +1,197 @@
+//! The pages of a heap: taken from the caller's node first, which grows for it, and given back; the sites of reports.
+
+use super::node::{Node, Nodes, ZoneKind};
+use super::report::Site;
+use super::short::Short;
+use super::user_zone::UserZones;
+use super::window::Window;
+use super::zone::{FreeAreas, PageRun, Purpose, Zone};
+use crate::base::units::{MAX_ORDER, PAGE, PAGEBLOCK, PAGEBLOCK_PAGES};
+use crate::platform::lock::Guard;
+use crate::platform::{Platform, Reach, rank};
+use crate::reclaim::Events;
+use crate::telemetry::stats;
+use crate::telemetry::trace::Place;
+
+/// The pages of a heap, on a platform.
+#[repr(C)]
+pub struct Pages<P> {
+    /// Addresses of the normal zones.
+    pub(crate) normal: Window,
+    /// Addresses of the zones below 4 GiB.
+    pub(crate) low: Window,
+    pub(crate) nodes: Nodes,
+    /// Zones of a program's own.
+    pub(crate) user: UserZones,
+    pub(crate) events: Events,
+    pub(crate) platform: P,
+}
+
+impl<P: Platform> Pages<P> {
+    /// Nothing is mapped yet.
+    pub(crate) const fn new(platform: P) -> Self {
+        Self {
+            normal: Window::new(Reach::Any),
+            low: Window::new(Reach::Low32),
+            nodes: Nodes::new(),
+            user: UserZones::new(),
+            events: Events::new(),
+            platform,
+        }
+    }
+
+    /// The window of a kind of zone.
+    #[inline]
+    pub(crate) fn window(&self, kind: ZoneKind) -> &Window {
+        if kind == ZoneKind::Normal { &self.normal } else { &self.low }
+    }
+
+    /// The caller's node, as far as nodes are told apart.
+    #[inline]
+    pub(crate) fn home(&self) -> usize {
+        let count = self.nodes.count();
+        if count == 1 { 0 } else { self.platform.node().min(count - 1) }
+    }
+
+    /// The node that `page` lies on.
+    #[inline]
+    pub(crate) fn node_of(&self, kind: ZoneKind, page: u32) -> &Node {
+        self.nodes.get(self.window(kind).node_of(page))
+    }
+
+    /// The zone that `page` is of.
+    #[inline]
+    pub(crate) fn zone_of(&self, kind: ZoneKind, page: u32) -> &Zone {
+        self.node_of(kind, page).zone(kind)
+    }
+
+    /// Holds batches of `node` off, after the one in flight.
+    pub(crate) fn batch(&self, node: usize) -> Guard<'_, (), P, { rank::BATCH }> {
+        self.nodes.get(node).batch.lock(&self.platform)
+    }
+
+    /// Returns once every batch is over that was in flight when this was called.
+    pub(crate) fn pass_batches(&self) {
+        let mut number = 0;
+        // Counted anew each time: the first lock may have been that of a thread which found more nodes.
+        while number < self.nodes.count() {
+            drop(self.batch(number));
+            number += 1;
+        }
+    }
+
+    // ---- pages taken and given ---------------------------------------------------------------------------------
+
+    /// Takes `pages` pages for `purpose`, aligned to `align` (an order): of the caller's node, which grows for it, else of
+    /// another's.
+    pub(crate) fn take(&self, kind: ZoneKind, pages: usize, align: u32, purpose: Purpose) -> Result<PageRun, Short> {
+        let huge = self.platform.huge_on_touch();
+        let take_of = |node: usize| {
+            let mut zone = self.nodes.get(node).zone(kind).lock(&self.platform);
+            zone.take(self.window(kind), pages, align, purpose, huge)
+        };
+        let home = self.home();
+        let run = take_of(home)
+            .or_else(|_| {
+                self.grow(kind, if align >= MAX_ORDER - 1 { 3 } else { pages.div_ceil(PAGEBLOCK_PAGES) }, take_of)
+            })
+            .or_else(|_| (0..self.nodes.count()).filter(|&n| n != home).find_map(|n| take_of(n).ok()).ok_or(Short))?;
+        stats::add(&self.platform.stats().page_bytes, (pages * PAGE) as u64);
+        self.note_taken(&run);
+        Ok(run)
+    }
+
+    /// Grows the caller's node until `take_of` finds what it wants; the thread that had the turn before may have brought
+    /// that.
+    #[cold]
+    fn grow(
+        &self,
+        kind: ZoneKind,
+        blocks: usize,
+        take_of: impl Fn(usize) -> Result<PageRun, Short>,
+    ) -> Result<PageRun, Short> {
+        self.nodes.find(&self.platform);
+        let mut growing = self.window(kind).growing(&self.platform);
+        let home = self.home();
+        loop {
+            if let Ok(run) = take_of(home) {
+                return Ok(run);
+            }
+            let (first, count) = growing.grow(blocks, home)?;
+            stats::add(&self.platform.stats().address_bytes, (count * PAGEBLOCK) as u64);
+            self.nodes.get(home).zone(kind).lock(&self.platform).add(self.window(kind), first, count);
+        }
+    }
+
+    fn note_taken(&self, run: &PageRun) {
+        self.events.taken_again(&self.platform, run.again);
+        self.events.fresh(run.fresh);
+    }
+
+    /// Takes the `more` pages from `page`, which follow a run, if they are free and of the run's node.
+    pub(crate) fn extend(&self, kind: ZoneKind, page: u32, more: usize) -> Result<(), Short> {
+        let window = self.window(kind);
+        let mut zone = self.zone_of(kind, page - 1).lock(&self.platform);
+        let (again, fresh) = zone.extend(window, page, more)?;
+        drop(zone);
+        stats::add(&self.platform.stats().page_bytes, (more * PAGE) as u64);
+        self.events.taken_again(&self.platform, again);
+        self.events.fresh(fresh);
+        Ok(())
+    }
+
+    /// A block of `pages` pages is to be mapped on its own: a run that is freed next may be its former copy.
+    pub(crate) fn note_large(&self, pages: usize) {
+        let zone = self.nodes.get(self.home()).zone(ZoneKind::Normal);
+        zone.lock(&self.platform).growth.take(pages, pages);
+    }
+
+    /// Gives pages back to their zone by `give`, under its lock.
+    #[inline]
+    pub(crate) fn give_by<T>(
+        &self,
+        kind: ZoneKind,
+        page: u32,
+        pages: usize,
+        give: impl FnOnce(&mut FreeAreas, &Window) -> T,
+    ) -> T {
+        // Both halves of a run of two pageblocks came from one zone.
+        let given = give(&mut self.zone_of(kind, page).lock(&self.platform), self.window(kind));
+        let bytes = pages * PAGE;
+        self.platform.stats().page_bytes.fetch_sub(bytes as u64, core::sync::atomic::Ordering::Relaxed);
+        self.events.freed(&self.platform, bytes);
+        given
+    }
+
+    /// Gives pages back to their zone; bit i of `reported`: page i of them is reported.
+    pub(crate) fn give(&self, kind: ZoneKind, page: u32, pages: usize, reported: u32) {
+        self.give_by(kind, page, pages, |zone, window| zone.give(window, page, pages, reported));
+    }
+
+    // ---- reports -----------------------------------------------------------------------------------------------
+
+    /// A zone of a node, and all that a report of it needs.
+    pub(crate) fn site(&self, kind: ZoneKind, number: usize) -> Site<'_, P, P> {
+        let node = self.nodes.get(number);
+        Site {
+            platform: &self.platform,
+            below: &self.platform,
+            in_flight: &node.batch,
+            window: self.window(kind),
+            zone: node.zone(kind),
+            place: if kind == ZoneKind::Normal { Place::Normal } else { Place::Low32 },
+            number: number as u16,
+        }
+    }
+
+    /// All zones of the heap, kind by kind.
+    pub(crate) fn sites(&self) -> impl Iterator<Item = Site<'_, P, P>> {
+        let count = self.nodes.count();
+        (0..2 * count).map(move |i| self.site(ZoneKind::ALL[i / count], i % count))
+    }
+
+    /// Whether reports are switched off: then nothing is released.
+    pub(crate) fn is_reporting(&self) -> bool {
+        self.platform.tunables().report.get() != 0
+    }
+}

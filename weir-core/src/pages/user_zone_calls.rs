@@ -1,0 +1,166 @@
+//! What a program does with a zone of its own: makes it known, takes and gives pages, closes ranges of it. And how reclaim
+//! visits all of them.
+
+use crate::base::invalid_free::InvalidFree;
+use crate::base::units::MAX_RUN;
+use crate::base::units::{PAGE, PAGEBLOCK, PAGEBLOCK_PAGES, order_of};
+use crate::pages::heap_pages::Pages;
+use crate::pages::report::Site;
+use crate::pages::short::Short;
+use crate::pages::zone::{PageRun, Purpose};
+use crate::platform::{Host, Platform};
+use crate::policy::refault::Again;
+use crate::telemetry::trace::Place;
+use core::ops::Range;
+use core::ptr::NonNull;
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use super::user_zone::{InUse, UserZone, ZoneUsage};
+
+impl<P: Platform> Pages<P> {
+    /// Makes a zone known, so that reclaim scans it as all else.
+    ///
+    /// # Safety
+    /// It lives, where it is, until [`Pages::remove_zone`] returns, is added once, and is used through shared references alone
+    /// meanwhile; `zone` may come from one.
+    pub unsafe fn add_zone(&self, zone: NonNull<UserZone>) {
+        let mut last = self.user.lock.lock(&self.platform);
+        *last += 1;
+        // SAFETY: the caller promises that the zone lives and is used through shared references alone; this is another.
+        unsafe { zone.as_ref() }.number.store(*last, Relaxed);
+        let end = self.user.iter().last().map_or(&self.user.first, |zone| &zone.next);
+        end.store(zone.as_ptr(), Release);
+    }
+
+    /// Forgets a zone; when this returns, no thread but the caller's uses it.
+    pub fn remove_zone(&self, zone: &UserZone) {
+        let guard = self.user.lock.lock(&self.platform);
+        let links = core::iter::once(&self.user.first).chain(self.user.iter().map(|zone| &zone.next));
+        if let Some(link) = links.into_iter().find(|link| core::ptr::eq(link.load(Relaxed), zone)) {
+            link.store(zone.next.load(Relaxed), Release);
+        }
+        drop(guard);
+        while zone.pins.load(Acquire) > 0 {
+            // Whoever has it pinned is in the middle of a batch, or between two.
+            drop(self.batch(0));
+        }
+    }
+
+    /// Takes `pages` pages (1 to 1024) in a row, aligned to the order `align`; [`Short`] if there are none, or the zone is
+    /// another process's. O(1) but for a batch that is waited for.
+    pub fn zone_take(&self, zone: &UserZone, pages: usize, align: u32) -> Result<PageRun, Short> {
+        if pages == 0 || pages > MAX_RUN || align > order_of(MAX_RUN) || zone.is_foreign() {
+            return Err(Short);
+        }
+        let take = || zone.areas.lock(&self.platform).take(&zone.window, pages, align, Purpose::Run, zone.memory.huge);
+        let run = take().or_else(|_| {
+            // What is missing may be isolated.
+            drop(self.batch(0));
+            take()
+        })?;
+        self.events.taken_again(&self.platform, run.again);
+        Ok(PageRun { again: Again::NONE, ..run })
+    }
+
+    /// Gives pages back that were taken together, or a part of them.
+    ///
+    /// Returns what is wrong with them where that is seen: they are not the zone's, or free already.
+    pub fn zone_give(&self, zone: &UserZone, addr: usize, pages: usize) -> Result<(), InvalidFree> {
+        let last = addr.checked_add(pages.max(1) * PAGE - 1).ok_or(InvalidFree::ForeignPointer)?;
+        let (Some(page), Some(_)) = (zone.window.page_of(addr), zone.window.page_of(last)) else {
+            return Err(InvalidFree::ForeignPointer);
+        };
+        if !addr.is_multiple_of(PAGE) {
+            return Err(InvalidFree::InteriorPointer);
+        }
+        if zone.is_foreign() {
+            return Ok(());
+        }
+        let mut areas = zone.areas.lock(&self.platform);
+        if !areas.is_used(&zone.window, page, pages) {
+            return Err(InvalidFree::DoubleFree);
+        }
+        areas.give(&zone.window, page, pages, 0);
+        drop(areas);
+        self.events.freed(&self.platform, pages * PAGE);
+        Ok(())
+    }
+
+    /// Address of a run's first page.
+    pub fn zone_addr(&self, zone: &UserZone, run: PageRun) -> usize {
+        zone.window.addr_of(run.page)
+    }
+
+    /// What the zone holds now. O(its pageblocks).
+    pub fn zone_usage(&self, zone: &UserZone) -> ZoneUsage {
+        let areas = zone.areas.lock(&self.platform);
+        let closed = areas.closed(&zone.window);
+        ZoneUsage { pages: areas.pages, used: areas.used, idle: areas.idle, closed }
+    }
+
+    /// Closes `blocks`, numbered from the zone's first; returns how many of their pages are in use. At 0 they are out of
+    /// use; else [`Pages::zone_usage`] and further calls of this say how it goes on as they are freed.
+    pub fn zone_close(&self, zone: &UserZone, blocks: Range<u32>) -> usize {
+        // A batch in flight would put its pages back into the range later.
+        let _none_in_flight = self.batch(0);
+        zone.areas.lock(&self.platform).close(&zone.window, blocks)
+    }
+
+    /// Puts closed pageblocks back into use.
+    pub fn zone_open(&self, zone: &UserZone, blocks: Range<u32>) {
+        zone.areas.lock(&self.platform).open(&zone.window, blocks);
+    }
+
+    /// Takes `blocks` out of use if none of their pages is in use; else all stays as it was. O(their number).
+    pub fn zone_offline(&self, zone: &UserZone, blocks: Range<u32>) -> Result<(), InUse> {
+        match self.zone_close(zone, blocks.clone()) {
+            0 => Ok(()),
+            pages => {
+                self.zone_open(zone, blocks);
+                Err(InUse { pages })
+            }
+        }
+    }
+
+    /// Calls `f` for each zone that may be reported, one after another, without the list's lock; adds up what it says.
+    pub(crate) fn each_user_zone(&self, mut f: impl FnMut(&Site<P, dyn Host>) -> usize) -> usize {
+        let (mut last, mut sum) = (0, 0);
+        loop {
+            let guard = self.user.lock.lock(&self.platform);
+            let is_next = |zone: &UserZone| zone.number.load(Relaxed) > last;
+            let reported = |zone: &&UserZone| is_next(zone) && zone.memory.reported && !zone.is_foreign();
+            let Some(zone) = self.user.iter().find(reported) else { return sum };
+            zone.pins.fetch_add(1, Relaxed);
+            drop(guard);
+            last = zone.number.load(Relaxed);
+            sum += f(&Site {
+                platform: &self.platform,
+                // SAFETY: `UserZone::new` requires that the host lives as long as the zone, which is pinned here.
+                below: unsafe { zone.below.as_ref() },
+                in_flight: &self.nodes.get(0).batch,
+                window: &zone.window,
+                zone: &zone.areas,
+                place: Place::User,
+                number: zone.number(),
+            });
+            zone.unpin();
+        }
+    }
+
+    /// In a forked child: the threads that had a zone pinned are not there, and what is shared is the parent's.
+    pub(crate) fn inherit_zones(&self) {
+        for zone in self.user.iter() {
+            // A pin of this thread's own may be among them (see `UserZone::unpin`).
+            zone.pins.store(0, Relaxed);
+            zone.foreign.store(zone.memory.shared || zone.is_foreign(), Relaxed);
+        }
+    }
+
+    /// Whether every list and count of a zone is right, as [`crate::heap::Heap::audit`] says it of the heap's own.
+    pub fn zone_audit(&self, zone: &UserZone) -> Result<(), crate::base::fault::Fault> {
+        let _no_batch_in_flight = self.batch(0);
+        zone.areas.lock(&self.platform).audit(&zone.window).map(|_| ())
+    }
+}
+
+const _: () = assert!(PAGEBLOCK == PAGEBLOCK_PAGES * PAGE);
