@@ -3,13 +3,14 @@
 use super::mapped::Mapped;
 use super::table::Blocks;
 use crate::base::cause::Cause;
+use crate::base::fault::Fault;
 use crate::base::run::Run;
 use crate::base::units::PAGE;
 use crate::pages::releaser::event;
 use crate::platform::{Platform, rank};
 use crate::policy::refault::stamp;
 use crate::reclaim::events::horizon;
-use crate::reclaim::{Cushion, Figures, Goal, Reclaimable, Reclaimed, Step, Usage};
+use crate::reclaim::{Audit, Cushion, Figures, Goal, Reclaimable, Reclaimed, Step, Usage};
 use crate::telemetry::stats;
 use crate::telemetry::trace::{Event, Kind, Place};
 
@@ -85,6 +86,11 @@ impl<P: Platform> Reclaimable for Mapped<'_, P> {
             // SAFETY: the table's lock was taken by `freeze` on this thread, or on its parent's copy of it; that made no guard.
             unsafe { self.blocks.table.release(&self.pages.platform) }
         }
+    }
+
+    fn audit(&self, audit: &mut Audit) -> Result<(), Fault> {
+        audit.mapped = self.count();
+        Ok(())
     }
 
     fn publish(&self, figures: &mut Figures, waits: bool) {

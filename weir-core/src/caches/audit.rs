@@ -9,32 +9,8 @@ use crate::caches::slab::{self, audit::Sum};
 use crate::pages::node::ZoneKind;
 use crate::pages::window::{LARGE, NOTHING};
 use crate::platform::Platform;
+use crate::reclaim::Audit;
 use core::sync::atomic::Ordering::Relaxed;
-
-/// What an audit counted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Audit {
-    /// Pages of slabs.
-    pub slab_pages: usize,
-    /// Pages of large runs.
-    pub run_pages: usize,
-    /// Large runs.
-    pub runs: usize,
-    /// Free pages that are backed.
-    pub idle_pages: usize,
-    /// Free pages that are not.
-    pub reported_pages: usize,
-    /// Pages of address space that belong to no zone: another mapping was in the way.
-    pub hole_pages: usize,
-    /// Objects in use.
-    pub live_objects: usize,
-    /// Objects in depots.
-    pub depot_objects: usize,
-    /// Objects in per-CPU buckets.
-    pub cpu_objects: usize,
-    /// Blocks mapped on their own.
-    pub mapped: usize,
-}
 
 /// What the pages of slabs say: of each cache with buckets, and of all others together.
 struct Sums {
@@ -45,11 +21,10 @@ struct Sums {
 impl<P: Platform> Caches<P> {
     /// Checks all caches and pages. To be called while no other thread uses them: what a thread works on counts as held
     /// by the program, or is found to be missing; and with every batch lock taken.
-    pub(crate) fn audit(&self) -> Result<Audit, Fault> {
-        let mut audit = Audit::default();
+    pub(super) fn audit_all(&self, audit: &mut Audit) -> Result<(), Fault> {
         let mut sums = Sums { bucketed: [Sum::default(); BUCKETED], others: Sum::default() };
         for kind in ZoneKind::ALL {
-            self.audit_zones(kind, &mut audit, &mut sums)?;
+            self.audit_zones(kind, audit, &mut sums)?;
         }
         let (mut out, mut shells, mut others) = (0, 0, Sum::default());
         for number in self.table.numbers() {
@@ -90,7 +65,7 @@ impl<P: Platform> Caches<P> {
         audit.live_objects = out - cached;
         let used = self.pages.platform.stats().page_bytes.load(Relaxed) as usize;
         check(used == (audit.slab_pages + audit.run_pages) * PAGE, "page_bytes", used)?;
-        Ok(audit)
+        Ok(())
     }
 
     fn audit_zones(&self, kind: ZoneKind, audit: &mut Audit, sums: &mut Sums) -> Result<(), Fault> {

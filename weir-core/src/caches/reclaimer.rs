@@ -11,8 +11,9 @@
 use super::heap_caches::Caches;
 use super::slab_lists::Pass;
 use super::trim::Age;
+use crate::base::fault::Fault;
 use crate::platform::{Platform, rank};
-use crate::reclaim::{Figures, Goal, Kind, Reclaimable, Reclaimed, Step, Usage};
+use crate::reclaim::{Audit, Figures, Goal, Kind, Reclaimable, Reclaimed, Step, Usage};
 
 /// Bucket shells (528 bytes each) that pressure leaves for depots to go on with: at the severe level no memory is taken
 /// for others. They are for 8,192 objects, a ninth of what all depots of malloc's classes hold at most.
@@ -93,6 +94,10 @@ impl<P: Platform> Reclaimable for Caches<P> {
                 _ => self.cpu.thaw(p, rank),
             }
         }
+    }
+
+    fn audit(&self, audit: &mut Audit) -> Result<(), Fault> {
+        self.audit_all(audit)
     }
 
     fn publish(&self, figures: &mut Figures, waits: bool) {

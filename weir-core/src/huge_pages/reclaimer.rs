@@ -1,8 +1,9 @@
 //! What reclaim asks of the watch.
 
 use super::watch::Watch;
+use crate::base::fault::Fault;
 use crate::platform::Platform;
-use crate::reclaim::{Figures, Goal, Kind, Reclaimable, Reclaimed, Step};
+use crate::reclaim::{Audit, Figures, Goal, Kind, Reclaimable, Reclaimed, Step};
 
 /// Pageblocks looked at for whether the kernel filled them up: in a calm window (khugepaged itself goes through 8 in 10 s
 /// by default), and under pressure (about 2 us each).
@@ -32,6 +33,10 @@ impl<P: Platform> Reclaimable for Watch<'_, P> {
     fn freeze(&self, _rank: u32) {}
 
     unsafe fn thaw(&self, _rank: u32) {}
+
+    fn audit(&self, _audit: &mut Audit) -> Result<(), Fault> {
+        Ok(())
+    }
 
     fn publish(&self, _figures: &mut Figures, _waits: bool) {}
 }

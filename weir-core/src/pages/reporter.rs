@@ -4,9 +4,10 @@
 use super::heap_pages::Pages;
 use super::node::ZoneKind;
 use super::report::{BATCH, Site};
+use crate::base::fault::Fault;
 use crate::base::units::{PAGE, PAGEBLOCK_PAGES};
 use crate::platform::{Host, Platform, rank};
-use crate::reclaim::{Cushion, Figures, Goal, Kind, Reclaimable, Reclaimed, Step};
+use crate::reclaim::{Audit, Cushion, Figures, Goal, Kind, Reclaimable, Reclaimed, Step};
 
 /// Free pages too few to be worth a report in calm times: one call costs about as much as 16 pages' refaults.
 const WORTH_PAGES: usize = 16;
@@ -160,6 +161,14 @@ impl<P: Platform> Reclaimable for Pages<P> {
             }
             self.user.thaw(p, rank);
         }
+    }
+
+    fn audit(&self, _audit: &mut Audit) -> Result<(), Fault> {
+        // The heap's own zones are checked with the slabs and runs in them, by the caches.
+        let zones = self.user.lock.lock(&self.platform);
+        self.user.iter().try_for_each(|zone| zone.areas.lock(&self.platform).audit(&zone.window).map(drop))?;
+        drop(zones);
+        Ok(())
     }
 
     fn publish(&self, figures: &mut Figures, waits: bool) {

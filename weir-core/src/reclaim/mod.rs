@@ -1,5 +1,6 @@
 //! Reclaim: who is scanned, in which order, how far, and when to stop. It knows what can be reclaimed by one trait alone.
 
+pub mod audit;
 pub mod balancer;
 pub mod events;
 pub mod goal;
@@ -8,6 +9,7 @@ pub mod reclaimable;
 pub mod step;
 pub mod usage;
 
+pub use audit::Audit;
 pub use events::Events;
 pub use goal::{Cushion, Goal, Kind};
 pub use order::run;

@@ -73,6 +73,8 @@ pub fn run(goal: &Goal, all: &[&dyn Reclaimable], mut is_enough: impl FnMut(Recl
 mod tests {
     use super::*;
     use crate::base::cause::Cause;
+    use crate::base::fault::Fault;
+    use crate::reclaim::audit::Audit;
     use crate::reclaim::usage::Figures;
     use core::cell::{Cell, RefCell};
 
@@ -100,6 +102,9 @@ mod tests {
         }
         fn freeze(&self, _rank: u32) {}
         unsafe fn thaw(&self, _rank: u32) {}
+        fn audit(&self, _audit: &mut Audit) -> Result<(), Fault> {
+            Ok(())
+        }
         fn publish(&self, _figures: &mut Figures, _waits: bool) {}
     }
 

@@ -1,8 +1,10 @@
 //! What holds idle memory: the one trait that reclaim, `fork`, the audit and the figures know it by.
 
+use super::audit::Audit;
 use super::goal::Goal;
 use super::step::Step;
 use super::usage::{Figures, Usage};
+use crate::base::fault::Fault;
 use core::ops::{Add, AddAssign};
 
 /// What a scan came to, bytes.
@@ -78,6 +80,10 @@ pub trait Reclaimable {
     /// # Safety
     /// The caller, or the parent that it was forked from, froze it.
     unsafe fn thaw(&self, rank: u32);
+
+    /// Checks that every list and count is right, and adds what it counts. To be called while no other thread uses the heap,
+    /// with every batch lock taken.
+    fn audit(&self, audit: &mut Audit) -> Result<(), Fault>;
 
     /// Adds what its counters say. With `waits` false no lock is waited for: the process may be about to end.
     fn publish(&self, figures: &mut Figures, waits: bool);

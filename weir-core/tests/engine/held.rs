@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use weir_core::base::size_class::{MAX_SIZE, class_aligned};
-use weir_core::caches::audit::Audit;
 use weir_core::heap::Heap;
+use weir_core::reclaim::Audit;
 
 use crate::fake::Fake;
 
