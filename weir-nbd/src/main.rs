@@ -23,6 +23,7 @@ fn main() -> ExitCode {
     let result = match CommandLine::parse().command {
         Command::Serve(options) => {
             log(options.log);
+            ignore_signal_of_file_size();
             serve::serve(&options)
         }
         Command::Stat(options) => serve::stat(&options),
@@ -41,4 +42,10 @@ fn log(level: tracing::Level) {
     let log = tracing_subscriber::fmt().with_writer(std::io::stderr).with_max_level(level).with_target(false);
     let log = log.with_ansi(std::io::stderr().is_terminal());
     if std::env::var_os("JOURNAL_STREAM").is_some() { log.without_time().init() } else { log.init() }
+}
+
+/// A write beyond the limit of file sizes is an error (`EFBIG`), and not the server's end.
+fn ignore_signal_of_file_size() {
+    // SAFETY: it sets a signal to be ignored; no handler runs.
+    unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
 }
