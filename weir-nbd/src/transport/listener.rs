@@ -6,6 +6,7 @@ use rustix::net::{self, AddressFamily, sockopt};
 use std::io::ErrorKind;
 use std::net::{TcpListener, ToSocketAddrs};
 use std::os::fd::{AsFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -99,19 +100,22 @@ pub fn control_socket(path: &Path) -> Result<(UnixListener, impl Send + 'static)
     bind_unix(path).map_err(Failure::because(format_args!("the control socket {}", path.display())))
 }
 
-/// Binds a Unix socket. One that a dead server left behind is replaced, one that is in use is not.
+/// Binds a Unix socket. One that a dead server left behind is replaced; one that is in use, or any other file, is not.
 fn bind_unix(path: &Path) -> std::io::Result<(UnixListener, SocketFile)> {
     let listener = match UnixListener::bind(path) {
-        Err(why) if why.kind() == ErrorKind::AddrInUse => {
-            match UnixStream::connect(path) {
-                Err(refused) if refused.kind() == ErrorKind::ConnectionRefused => std::fs::remove_file(path)?,
-                _ => return Err(why),
-            }
+        Err(why) if why.kind() == ErrorKind::AddrInUse && is_left_behind(path)? => {
+            std::fs::remove_file(path)?;
             UnixListener::bind(path)?
         }
         bound => bound?,
     };
     Ok((listener, SocketFile(path.into())))
+}
+
+/// A socket that nobody listens on. Connecting to a file of another type is refused in the same way.
+fn is_left_behind(path: &Path) -> std::io::Result<bool> {
+    let is_refused = matches!(UnixStream::connect(path), Err(why) if why.kind() == ErrorKind::ConnectionRefused);
+    Ok(is_refused && std::fs::symlink_metadata(path)?.file_type().is_socket())
 }
 
 /// A socket's name in the file system.
