@@ -2,7 +2,6 @@
 
 mod support;
 
-use std::io::Read;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
@@ -250,9 +249,7 @@ fn where_io_uring_is_refused_threads_do_the_work() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir-nbd"));
     command.args(["serve", "--log", "error", "--export", "m=memory:1M", "--io", "uring", "--listen", "127.0.0.1:0"]);
     refuse_io_uring(&mut command);
-    let mut said = String::new();
-    let child = command.stderr(std::process::Stdio::piped()).spawn().expect("it starts");
-    child.stderr.expect("a pipe").read_to_string(&mut said).expect("UTF-8");
+    let said = String::from_utf8(command.output().expect("it runs").stderr).expect("UTF-8");
     assert!(said.contains("io_uring is refused") && said.lines().count() == 1, "{said}");
 }
 

@@ -97,10 +97,7 @@ mod tests {
     use std::cell::RefCell;
 
     /// Runs a task to its end on a worker.
-    fn run<T: 'static>(task: impl AsyncFnOnce(Rc<Reactor>) -> T + Send + 'static) -> T
-    where
-        T: Send,
-    {
+    fn run<T: Send + 'static>(task: impl AsyncFnOnce(Rc<Reactor>) -> T + Send + 'static) -> T {
         let worker = Worker::new(Engine::Threads, &Pool::default()).expect("a worker");
         let (sender, result) = std::sync::mpsc::channel();
         worker.remote().run(move |reactor| {

@@ -28,7 +28,7 @@ impl FromStr for Size {
 
 impl fmt::Display for Size {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match UNITS.iter().find(|(_, shift)| self.0 >= 1 << shift && self.0 % (1 << shift) == 0) {
+        match UNITS.iter().find(|(_, shift)| self.0 >= 1 << shift && self.0.is_multiple_of(1 << shift)) {
             Some((unit, shift)) => write!(f, "{}{unit}", self.0 >> shift),
             None => write!(f, "{}", self.0),
         }

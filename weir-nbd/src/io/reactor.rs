@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 pub struct Reactor {
     driver: RefCell<Box<dyn Driver>>,
     operations: RefCell<Slab<State>>,
-    alarms: RefCell<BTreeMap<(Instant, u64), Box<dyn FnOnce()>>>,
+    alarms: RefCell<BTreeMap<(Instant, u64), Action>>,
     next_alarm: Cell<u64>,
     spawner: LocalSpawner,
     tasks: Cell<usize>,
@@ -30,6 +30,9 @@ pub struct Reactor {
     remote: Remote,
     pool: Pool,
 }
+
+/// What an alarm does.
+type Action = Box<dyn FnOnce()>;
 
 /// How far an operation is.
 enum State {
@@ -184,9 +187,11 @@ impl Reactor {
             let operation = Operation::ReadEvent { event: self.remote.0.event(), into: count.as_mut_ptr() };
             // SAFETY: the event is open as long as the reactor; the count lies in a box, which goes along.
             let (read, _) = unsafe { self.start(operation, count) }.await;
-            if let Err(why) = read {
-                tracing::error!("reading a worker's event: {why}");
-                return;
+            match read {
+                Err(why) if why.kind() != io::ErrorKind::Interrupted => {
+                    return tracing::error!("reading a worker's event: {why}");
+                }
+                _ => {}
             }
         }
     }

@@ -39,8 +39,15 @@ impl Socket {
     }
 
     /// Appends what there is, at most `most` bytes, to `buffer`: 0 is the end.
-    pub async fn receive(&self, buffer: Buffer, most: usize) -> (Result<usize>, Buffer) {
-        self.reactor.receive(&self.descriptor, buffer, most).await
+    pub async fn receive(&self, mut buffer: Buffer, most: usize) -> (Result<usize>, Buffer) {
+        loop {
+            let (received, returned) = self.reactor.receive(&self.descriptor, buffer, most).await;
+            match received {
+                // A signal for the server has come to this thread.
+                Err(why) if why.kind() == ErrorKind::Interrupted => buffer = returned,
+                received => return (received, returned),
+            }
+        }
     }
 
     /// Sends all `parts`.
