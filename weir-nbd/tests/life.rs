@@ -2,11 +2,12 @@
 
 mod support;
 
+use std::io::ErrorKind;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
 use std::os::unix::process::CommandExt;
-use std::process::Command;
+use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 use support::client::Client;
 use support::server::Server;
@@ -98,6 +99,16 @@ fn a_reload_changes_exports_for_those_who_come_later() {
     }
 }
 
+/// A child that does not outlive its test.
+struct Killed(Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 #[test]
 fn sockets_of_the_service_manager_are_used_and_left_alone() {
     for engine in engines() {
@@ -119,11 +130,18 @@ fn sockets_of_the_service_manager_are_used_and_left_alone() {
                 if copy >= 0 && libc::dup2(copy, 3) == 3 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
             });
         }
-        let mut child = command.spawn().expect("the server starts");
+        let mut child = Killed(command.spawn().expect("the server starts"));
         let said = || {
             let mut bytes = [0; 200];
-            let length = manager.recv(&mut bytes).expect("a message");
-            String::from_utf8_lossy(&bytes[..length]).into_owned()
+            loop {
+                match manager.recv(&mut bytes) {
+                    Err(why) if why.kind() == ErrorKind::Interrupted => {}
+                    received => {
+                        let length = received.expect("a message");
+                        return String::from_utf8_lossy(&bytes[..length]).into_owned();
+                    }
+                }
+            }
         };
         assert!(said().contains("READY=1"));
         let connect = || UnixStream::connect(folder.path().join("activated")).expect("it listens");
@@ -133,14 +151,14 @@ fn sockets_of_the_service_manager_are_used_and_left_alone() {
         assert_eq!(client.read_simple(0, 512), [0; 512]);
         let signal = |signal| {
             // SAFETY: the child has not been waited for, so that its number is its own.
-            assert_eq!(unsafe { libc::kill(child.id() as i32, signal) }, 0);
+            assert_eq!(unsafe { libc::kill(child.0.id() as i32, signal) }, 0);
         };
         signal(libc::SIGHUP);
         assert!(said().contains("RELOADING=1"));
         assert!(said().contains("READY=1"));
         signal(libc::SIGTERM);
         assert!(said().contains("STOPPING=1"));
-        assert!(child.wait().expect("a child").success());
+        assert!(child.0.wait().expect("a child").success());
         // The next server finds the socket as it was, and who has come meanwhile.
         let _waiting = connect();
         listener.set_nonblocking(true).expect("a socket");

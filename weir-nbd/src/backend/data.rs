@@ -17,7 +17,7 @@ impl Volume {
         while buffer.filled().len() < length {
             let done = buffer.filled().len();
             let at = range.start + done as u64;
-            let (read, returned) = reactor.read_at(&self.file, buffer, length - done, at).await;
+            let (read, returned) = reactor.read_at(&self.file, buffer, length - done, at, self.inline).await;
             buffer = returned;
             match read {
                 Ok(0) => {
@@ -47,7 +47,8 @@ impl Volume {
     ) -> Result<Buffer> {
         let mut done = 0;
         while done < length {
-            let (written, returned) = reactor.write_at(&self.file, buffer, done..length, offset + done as u64).await;
+            let (written, returned) =
+                reactor.write_at(&self.file, buffer, done..length, offset + done as u64, self.inline).await;
             buffer = returned;
             match written {
                 Ok(0) => return Err(ErrorKind::WriteZero.into()),

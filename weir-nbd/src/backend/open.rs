@@ -4,6 +4,7 @@ use super::flush::Flusher;
 use super::volume::{Kind, Volume};
 use crate::base::Failure;
 use crate::base::size::Size;
+use crate::io::Inline;
 use rustix::fs::{self, FileType, MemfdFlags, Mode, OFlags};
 use std::fmt;
 use std::os::fd::OwnedFd;
@@ -83,8 +84,9 @@ impl Volume {
         };
         // `st_blocks` counts units of 512 bytes on every file system.
         let is_sparse = kind == Kind::File && (found.st_blocks as u64) < size.div_ceil(512);
+        let inline = Inline::probe(&file);
         let file = Arc::new(file);
         let flusher = Arc::new(Flusher::new(file.clone()));
-        Ok(Self { file, kind, size, read_only, may_have_holes: AtomicBool::new(is_sparse), flusher })
+        Ok(Self { file, kind, size, read_only, inline, may_have_holes: AtomicBool::new(is_sparse), flusher })
     }
 }

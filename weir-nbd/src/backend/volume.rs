@@ -1,6 +1,7 @@
 //! A volume: an open file, block device or memory file of a fixed size.
 
 use super::flush::Flusher;
+use crate::io::Inline;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -22,6 +23,7 @@ pub struct Volume {
     pub(super) kind: Kind,
     pub(super) size: u64,
     pub(super) read_only: bool,
+    pub(super) inline: Inline,
     /// There may be holes: a look is worth a system call.
     pub(super) may_have_holes: AtomicBool,
     pub(super) flusher: Arc<Flusher>,

@@ -14,6 +14,52 @@ use std::sync::Arc;
 /// Most bytes of one operation: the kernel takes no more than 2 GiB less a page.
 const MOST: usize = 1 << 30;
 
+/// Whether an operation on a file is tried at once, by the worker itself, before another thread or the ring gets it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Inline {
+    /// It may wait for a disk.
+    Never,
+    /// A read that does not wait: where it would, it is left to others.
+    IfCached,
+    /// The file is in memory.
+    Always,
+}
+
+impl Inline {
+    /// What suits `file`.
+    pub fn probe(file: &OwnedFd) -> Self {
+        // What `fstatfs` calls the file systems whose files are in memory: tmpfs, and ramfs.
+        const IN_MEMORY: [i64; 2] = [0x0102_1994, 0x8584_58f6];
+        if rustix::fs::fstatfs(file).is_ok_and(|found| IN_MEMORY.contains(&found.f_type)) {
+            return Self::Always;
+        }
+        let mut byte = 0u8;
+        let read = Operation::Read { file: file.as_raw_fd(), into: &mut byte, length: 1, offset: 0 };
+        // SAFETY: the byte and the file outlive the call.
+        let result = unsafe { read.perform_cached() };
+        if result == -libc::EOPNOTSUPP { Self::Never } else { Self::IfCached }
+    }
+
+    /// The operation's result, if it could be done at once.
+    ///
+    /// # Safety
+    /// As [`Operation::perform`].
+    unsafe fn attempt(self, operation: Operation) -> Option<i32> {
+        match self {
+            Self::Never => None,
+            // SAFETY: the caller's promise. A read that would wait has read nothing.
+            Self::IfCached => Some(unsafe { operation.perform_cached() }).filter(|result| *result >= 0),
+            // SAFETY: the caller's promise.
+            Self::Always => Some(unsafe { operation.perform() }),
+        }
+    }
+}
+
+/// As the kernel's results are read: a negative one is an error.
+fn result(result: i32) -> io::Result<usize> {
+    usize::try_from(result).map_err(|_| io::Error::from_raw_os_error(-result))
+}
+
 /// A listening socket that one task accepts from.
 pub struct Acceptor {
     listener: OwnedFd,
@@ -75,6 +121,14 @@ impl Reactor {
     /// Sends a part of what is left of `message`, and moves on in it.
     pub async fn send(self: &Rc<Self>, socket: &Rc<OwnedFd>, mut message: Message) -> (io::Result<usize>, Message) {
         let operation = Operation::Send { socket: socket.as_raw_fd(), message: message.header() };
+        // There is room for most replies at once.
+        // SAFETY: the message and the socket outlive the call.
+        let at_once = unsafe { operation.perform() };
+        if at_once != -libc::EAGAIN {
+            let sent = result(at_once);
+            message.advance(*sent.as_ref().unwrap_or(&0));
+            return (sent, message);
+        }
         // SAFETY: the header lies in a box of the message and names memory that the message owns at fixed addresses; it
         // and the socket go along.
         let (result, (mut message, _)) = unsafe { self.start(operation, (message, socket.clone())) }.await;
@@ -91,10 +145,18 @@ impl Reactor {
         mut buffer: Buffer,
         length: usize,
         offset: u64,
+        inline: Inline,
     ) -> (io::Result<usize>, Buffer) {
         let (into, room) = buffer.spare();
         let length = room.min(length).min(MOST) as u32;
         let operation = Operation::Read { file: file.as_raw_fd(), into, length, offset };
+        // SAFETY: the memory is the buffer's spare room; it and the file outlive the call.
+        if let Some(at_once) = unsafe { inline.attempt(operation) } {
+            let read = result(at_once);
+            // SAFETY: the kernel has written so much to the spare room.
+            unsafe { buffer.advance(*read.as_ref().unwrap_or(&0)) };
+            return (read, buffer);
+        }
         // SAFETY: the memory is the buffer's spare room, at a fixed address; it and the file go along.
         let (result, (mut buffer, _)) = unsafe { self.start(operation, (buffer, file.clone())) }.await;
         if let Ok(read) = result {
@@ -111,10 +173,15 @@ impl Reactor {
         buffer: Buffer,
         part: Range<usize>,
         offset: u64,
+        inline: Inline,
     ) -> (io::Result<usize>, Buffer) {
         let bytes = &buffer.filled()[part];
         let (from, length) = (bytes.as_ptr(), bytes.len().min(MOST) as u32);
         let operation = Operation::Write { file: file.as_raw_fd(), from, length, offset };
+        // SAFETY: the memory is a filled part of the buffer; it and the file outlive the call.
+        if let Some(at_once) = unsafe { inline.attempt(operation) } {
+            return (result(at_once), buffer);
+        }
         // SAFETY: the memory is a filled part of the buffer, at a fixed address; it and the file go along.
         let (result, (buffer, _)) = unsafe { self.start(operation, (buffer, file.clone())) }.await;
         (result, buffer)

@@ -12,7 +12,7 @@ mod reactor;
 mod uring;
 mod worker;
 
-pub use calls::Acceptor;
+pub use calls::{Acceptor, Inline};
 pub use engine::Engine;
 pub use message::{MAX_PARTS, Message, Part};
 pub use pool::Pool;

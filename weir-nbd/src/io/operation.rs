@@ -32,6 +32,19 @@ pub enum Operation {
 unsafe impl Send for Operation {}
 
 impl Operation {
+    /// Performs a read if all of it is in the page cache, else fails with `EAGAIN`, or `EOPNOTSUPP` where the file system
+    /// cannot tell.
+    ///
+    /// # Safety
+    /// As [`Operation::perform`].
+    pub unsafe fn perform_cached(self) -> i32 {
+        let Self::Read { file, into, length, offset } = self else { return -libc::EOPNOTSUPP };
+        let part = libc::iovec { iov_base: into.cast(), iov_len: length as usize };
+        // SAFETY: the caller's promise; the vector is read during the call alone.
+        let result = unsafe { libc::preadv2(file, &part, 1, offset as i64, libc::RWF_NOWAIT) };
+        if result >= 0 { result as i32 } else { -io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO) }
+    }
+
     /// Performs the operation with a system call, and waits for sockets only if the socket does. The result is the
     /// call's, or a negative error number.
     ///

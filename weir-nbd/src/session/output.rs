@@ -6,7 +6,9 @@ use crate::transport::{Stream, shut_down};
 use rustix::net::Shutdown;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
+use std::future::poll_fn;
 use std::rc::Rc;
+use std::task::Poll;
 
 /// The memory that a request holds until its reply has been sent.
 pub type Charge = (Permit, Permit);
@@ -35,6 +37,8 @@ impl Output {
         if self.is_sending.replace(true) {
             return;
         }
+        // Requests that came together are done together: their replies are sent by one call.
+        yield_once().await;
         loop {
             let (parts, _charges) = self.gather();
             if parts.is_empty() {
@@ -64,4 +68,17 @@ impl Output {
         }
         (parts, charges)
     }
+}
+
+/// Lets the other tasks that can go on do so first.
+async fn yield_once() {
+    let mut has_yielded = false;
+    poll_fn(|cx| {
+        if std::mem::replace(&mut has_yielded, true) {
+            return Poll::Ready(());
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
 }
