@@ -69,8 +69,8 @@ impl Buffer {
     pub fn append(&mut self, bytes: &[u8]) -> usize {
         let (spare, room) = self.spare();
         let length = bytes.len().min(room);
-        // SAFETY: there is room for `length` bytes at `spare`, in memory that this buffer owns and lends to none while it
-        // is borrowed as mutable, so it does not overlap `bytes`. They are initialised by the copy.
+        // SAFETY: there is room for `length` bytes at `spare`, in memory that this buffer owns and lends to none while
+        // it is borrowed as mutable, so it does not overlap `bytes`. They are initialised by the copy.
         unsafe {
             spare.copy_from_nonoverlapping(bytes.as_ptr(), length);
             self.advance(length);

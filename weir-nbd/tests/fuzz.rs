@@ -1,4 +1,5 @@
-//! Garbage: sessions that are wrong in all ways. The server lives on, answers in the protocol's own form, and forgets them.
+//! Garbage: sessions that are wrong in all ways. The server lives on, answers in the protocol's own form, and forgets
+//! them.
 //!
 //! `cargo test` runs a fixed set. For longer, with new ones each time:
 //! `WEIR_NBD_FUZZ_MINUTES=120 cargo test -p weir-nbd --test fuzz -- --ignored --nocapture`

@@ -21,7 +21,7 @@ struct Asked {
     data: Vec<u8>,
 }
 
-/// Asks for something random inside `slot`.
+/// Sends a random request inside `slot`.
 fn ask(client: &mut Client, numbers: &mut Numbers, slot: usize) -> (u64, Asked) {
     let offset = slot * SLOT + numbers.below(SLOT as u64 / 2) as usize;
     // Whole blocks as often as not: file systems treat them differently.

@@ -122,8 +122,8 @@ fn sockets_of_the_service_manager_are_used_and_left_alone() {
         let mut command = Command::new("sh");
         command.args(["-c", script, "sh", env!("CARGO_BIN_EXE_weir-nbd"), "serve", "--export", "m=memory:1M"]);
         command.args(["--control", "none", "--io", engine]).env("NOTIFY_SOCKET", folder.path().join("notify"));
-        // SAFETY: between fork and exec, the calls only give the child its descriptor 3, which is not closed by exec, even
-        // if the listener had that number before.
+        // SAFETY: between fork and exec, the calls only give the child its descriptor 3, which is not closed by exec,
+        // even if the listener had that number before.
         unsafe {
             command.pre_exec(move || {
                 let copy = libc::fcntl(descriptor, libc::F_DUPFD_CLOEXEC, 10);
@@ -159,7 +159,7 @@ fn sockets_of_the_service_manager_are_used_and_left_alone() {
         signal(libc::SIGTERM);
         assert!(said().contains("STOPPING=1"));
         assert!(child.0.wait().expect("a child").success());
-        // The next server finds the socket as it was, and who has come meanwhile.
+        // The next server finds the socket open, and the clients that came meanwhile.
         let _waiting = connect();
         listener.set_nonblocking(true).expect("a socket");
         assert!(listener.accept().is_ok());
@@ -263,7 +263,7 @@ fn where_io_uring_is_refused_threads_do_the_work() {
     assert_eq!(client.read(0, 0, 3), b"abc");
     assert_eq!(server.stat()["io"], "threads");
     server.stop();
-    // Who insists on it is told.
+    // With `--io uring` it is an error.
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir-nbd"));
     command.args(["serve", "--log", "error", "--export", "m=memory:1M", "--io", "uring", "--listen", "127.0.0.1:0"]);
     refuse_io_uring(&mut command);

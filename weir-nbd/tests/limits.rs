@@ -23,7 +23,7 @@ fn a_handshake_has_an_end() {
         inside.send(&[&IHAVEOPT.to_be_bytes()[..], &GO.to_be_bytes(), &[0, 0, 0, 99], b"m"].concat());
         assert_eq!(silent.ends().len(), 18, "the greeting");
         assert!(half.ends().is_empty() && inside.ends().is_empty());
-        // Who has an export may be silent for as long as it likes.
+        // A client that has an export may be silent for any time.
         let mut idle = server.simple("m");
         std::thread::sleep(std::time::Duration::from_millis(600));
         assert_eq!(idle.read_simple(0, 512), [0; 512]);

@@ -138,7 +138,7 @@ fn requests_longer_than_the_longest_fail_and_are_skipped() {
         assert_eq!(client.error(TRIM, 0, 0, 8 << 20, b""), 0);
         assert_eq!(client.read(0, 0, 1 << 20), vec![0; 1 << 20]);
         assert_eq!(server.simple("m").simple(READ, 0, 0, long, b""), EINVAL);
-        // A payload that nobody can mean is not waited for.
+        // A payload of 4 GiB is not waited for.
         client.request(WRITE, 0, 0, u32::MAX.into(), b"");
         assert!(client.ends().is_empty());
         let mut client = server.extended("m");

@@ -1,9 +1,9 @@
 //! Making written data durable, for all connections of all workers.
 //!
-//! One `fdatasync` at a time, by one open file. The kernel reports a failed write-back once to each open file, to whichever
-//! call comes first, and then forgets the data that was lost. With two calls under way, one could succeed because the
-//! other was told. So requests that come while a call is under way wait for the next one, which is theirs together; and
-//! after a failure no flush succeeds any more, since nobody can say which data is on the disk.
+//! One `fdatasync` at a time, by one open file. The kernel reports a failed write-back once to each open file, to
+//! whichever call comes first, and then forgets the data that was lost. With two calls under way, one could succeed
+//! because the other was told. So requests that come while a call is under way wait for the next one, which is theirs
+//! together; and after a failure no flush succeeds any more, since it is not known which data is on the disk.
 
 use crate::io::{Reactor, Remote};
 use futures_util::future::FutureExt;
@@ -23,7 +23,7 @@ pub struct Flusher {
 #[derive(Default)]
 struct State {
     is_running: bool,
-    /// Who comes with the next call.
+    /// Requests that the next call serves.
     waiting: Vec<Waiter>,
     /// The first call that failed.
     failed: Option<i32>,
@@ -34,7 +34,8 @@ impl Flusher {
         Self { file, state: Mutex::default() }
     }
 
-    /// All that was written before this was called is durable when it returns; or an error, and then never again a success.
+    /// All that was written before this was called is durable when it returns; or an error, and then never again a
+    /// success.
     pub async fn flush(self: &Arc<Self>, reactor: &Rc<Reactor>) -> Result<()> {
         let (deliver, result) = answer(reactor.remote());
         let is_first = {
@@ -52,7 +53,7 @@ impl Flusher {
         }
     }
 
-    /// Flushes until nobody waits.
+    /// Flushes until no request waits.
     async fn run(self: Arc<Self>, reactor: Rc<Reactor>) {
         loop {
             let (waiting, mut failed) = {

@@ -24,8 +24,8 @@ impl Volume {
         }
     }
 
-    /// Makes a range read as zeroes. With `no_hole` it keeps its storage; with `fast` it fails, and changes nothing, where
-    /// that would take as long as writing.
+    /// Makes a range read as zeroes. With `no_hole` it keeps its storage; with `fast` it fails, and changes nothing,
+    /// where that would take as long as writing.
     pub async fn write_zeroes(
         &self,
         reactor: &Rc<Reactor>,

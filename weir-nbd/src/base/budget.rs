@@ -1,4 +1,4 @@
-//! A bound on memory in flight, for the tasks of one worker: who finds it used up waits, first come, first served.
+//! A bound on memory in flight, for the tasks of one worker: when it is used up they wait, first come, first served.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -10,7 +10,7 @@ use std::task::{Poll, Waker};
 pub struct Budget {
     limit: usize,
     used: Cell<usize>,
-    /// Who waits, by ticket, in order.
+    /// Waiting tasks, by ticket, in order.
     waiting: RefCell<VecDeque<(u64, Waker)>>,
     next_ticket: Cell<u64>,
 }

@@ -8,7 +8,7 @@ use crate::protocol::constants::{MAX_STRING, transmission_flag as flag};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// What the user asks for: one export.
+/// One export, as the user describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Definition {
     /// The name, for clients.

@@ -99,16 +99,28 @@ impl Reactor {
         result.map(|descriptor| unsafe { OwnedFd::from_raw_fd(descriptor as i32) })
     }
 
-    /// Appends what there is, at most `most` bytes, to `buffer`. 0 is the stream's end.
+    /// Appends what there is, at most `most` bytes, to `buffer`. 0 is the stream's end. `is_expected`: it is probably
+    /// there.
     pub async fn receive(
         self: &Rc<Self>,
         socket: &Rc<OwnedFd>,
         mut buffer: Buffer,
         most: usize,
+        is_expected: bool,
     ) -> (io::Result<usize>, Buffer) {
         let (into, room) = buffer.spare();
         let length = room.min(most).min(MOST) as u32;
         let operation = Operation::Receive { socket: socket.as_raw_fd(), into, length };
+        if is_expected {
+            // SAFETY: the memory is the buffer's spare room; it and the socket outlive the call.
+            let at_once = unsafe { operation.perform() };
+            if at_once != -libc::EAGAIN {
+                let received = result(at_once);
+                // SAFETY: the kernel has written so much to the spare room.
+                unsafe { buffer.advance(*received.as_ref().unwrap_or(&0)) };
+                return (received, buffer);
+            }
+        }
         // SAFETY: the memory is the buffer's spare room, at a fixed address; it and the socket go along.
         let (result, (mut buffer, _)) = unsafe { self.start(operation, (buffer, socket.clone())) }.await;
         if let Ok(received) = result {

@@ -13,7 +13,8 @@ pub trait Driver {
     /// has delivered its result or [`super::Reactor`] was told of it by its key.
     unsafe fn start(&mut self, key: usize, operation: Operation) -> io::Result<()>;
 
-    /// Has an operation on a socket end early, if it can. Its result is delivered all the same: an error, or what it did.
+    /// Has an operation on a socket end early, if it can. Its result is delivered all the same: an error, or what it
+    /// did.
     fn cancel(&mut self, key: usize) -> io::Result<()>;
 
     /// Waits until something is done, at most `timeout`, and appends the keys and results of all that is.

@@ -18,7 +18,7 @@ const EVENTS: usize = 64;
 /// One worker's epoll instance.
 pub struct Epoll {
     epoll: OwnedFd,
-    /// Who waits for which descriptor.
+    /// Operations that wait, by descriptor.
     waiting: HashMap<RawFd, Waiting>,
     /// Done at once.
     ready: Vec<(usize, i32)>,
@@ -46,7 +46,7 @@ impl Epoll {
         let mut flags = EventFlags::ONESHOT;
         flags.set(EventFlags::IN, waiting.reader.is_some());
         flags.set(EventFlags::OUT, waiting.writer.is_some());
-        // SAFETY: whoever awaits the operation keeps the descriptor open.
+        // SAFETY: the operation's `Pending` keeps the descriptor open until its result is delivered.
         let borrowed = unsafe { BorrowedFd::borrow_raw(descriptor) };
         let data = EventData::new_u64(descriptor as u64);
         // A number may stand for another file by now than at the last call: then it has to be added again.
@@ -72,7 +72,8 @@ impl Epoll {
         let reader = if ends || flags.contains(EventFlags::IN) { waiting.reader.take() } else { None };
         let writer = if ends || flags.contains(EventFlags::OUT) { waiting.writer.take() } else { None };
         for (key, operation) in [reader, writer].into_iter().flatten() {
-            // SAFETY: whoever awaits the operation keeps what it names valid.
+            // SAFETY: the operation's `Pending` keeps what it names valid until its result is delivered, which is
+            // below.
             match unsafe { operation.perform() } {
                 result if result == -libc::EAGAIN => {
                     let waiting = self.waiting.entry(descriptor).or_default();
@@ -96,7 +97,7 @@ impl Driver for Epoll {
         match operation {
             Operation::ReadEvent { event, .. } => return self.wait_for(event, key, operation),
             Operation::Accept { listener } => {
-                // SAFETY: whoever awaits the operation keeps the descriptor open.
+                // SAFETY: the operation's `Pending` keeps the descriptor open until its result is delivered.
                 rustix::io::ioctl_fionbio(unsafe { BorrowedFd::borrow_raw(listener) }, true)?;
             }
             Operation::Receive { .. } | Operation::Send { .. } => {}

@@ -6,7 +6,7 @@ use std::os::fd::RawFd;
 /// Work for a thread that may block.
 pub type Job = Box<dyn FnOnce() + Send>;
 
-/// An operation. The memory it names and its descriptors belong to whoever awaits it, and stay until it is done.
+/// An operation. The memory and descriptors that it names are kept by its `Pending` until it is done.
 #[derive(Clone, Copy, Debug)]
 pub enum Operation {
     /// Takes the next connection; the result is its descriptor.
@@ -27,13 +27,13 @@ pub enum Operation {
     Allocate { file: RawFd, mode: i32, offset: u64, length: u64 },
 }
 
-// SAFETY: an operation is numbers. Who performs it on another thread relies on the addresses, which stay valid until
+// SAFETY: an operation is numbers. Another thread that performs it relies on the addresses, which stay valid until
 // its result is delivered (`Pending`).
 unsafe impl Send for Operation {}
 
 impl Operation {
-    /// Performs a read if all of it is in the page cache, else fails with `EAGAIN`, or `EOPNOTSUPP` where the file system
-    /// cannot tell.
+    /// Performs a read if all of it is in the page cache, else fails with `EAGAIN`, or `EOPNOTSUPP` where the file
+    /// system cannot tell.
     ///
     /// # Safety
     /// As [`Operation::perform`].
@@ -53,8 +53,8 @@ impl Operation {
     /// memory.
     pub unsafe fn perform(self) -> i32 {
         loop {
-            // SAFETY: the caller's promise covers every address passed on; each call gets its own kind of descriptor and
-            // no more length than the operation has.
+            // SAFETY: the caller's promise covers every address passed on; each call gets its own kind of descriptor
+            // and no more length than the operation has.
             let result = unsafe {
                 match self {
                     Self::Accept { listener } => {

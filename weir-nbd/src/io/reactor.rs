@@ -81,8 +81,8 @@ impl Reactor {
     /// Starts `operation`, which uses memory and descriptors that `uses` owns.
     ///
     /// # Safety
-    /// All that the operation names is valid, used by nothing else (descriptors may be shared) and at the same address as
-    /// long as `uses` is not dropped, also when it moves.
+    /// All that the operation names is valid, used by nothing else (descriptors may be shared) and at the same address
+    /// as long as `uses` is not dropped, also when it moves.
     pub(super) unsafe fn start<T: Unpin + 'static>(self: &Rc<Self>, operation: Operation, uses: T) -> Pending<T> {
         let key = self.operations.borrow_mut().insert(State::Waiting(None));
         // SAFETY: `uses` is held by `Pending`, or by its entry in `operations`, until the result has been delivered.

@@ -5,7 +5,7 @@ use super::wire::Fields;
 
 /// Length of an option's header, bytes.
 pub const HEADER: usize = 16;
-/// Longest option that is parsed, bytes: a name, and more queries than anybody needs.
+/// Longest option that is parsed, bytes: a name of 4 KiB, and [`MAX_QUERIES`] queries of 60 bytes.
 pub const MAX_OPTION: u32 = 64 << 10;
 /// Most queries in one option for metadata contexts.
 const MAX_QUERIES: u32 = 1024;

@@ -18,7 +18,7 @@ thread_local! {
     static ACCEPTORS: RefCell<Vec<Rc<Acceptor>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Who gets clients, and how many.
+/// The workers that get clients, and how many there may be.
 pub struct Welcome {
     pub context: Arc<Context>,
     pub seats: Vec<Seat>,

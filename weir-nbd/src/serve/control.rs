@@ -1,4 +1,4 @@
-//! The control socket: whoever connects is sent a report, as one line of JSON.
+//! The control socket: each connection is sent a report, as one line of JSON.
 
 use super::report::Reporter;
 use super::settings::Control;
@@ -13,7 +13,8 @@ use std::time::Duration;
 /// Time for a reader of a report.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Opens the socket and serves it on a thread of its own. The socket's file is removed when what is returned is dropped.
+/// Opens the socket and serves it on a thread of its own. The socket's file is removed when what is returned is
+/// dropped.
 pub fn open(
     control: &Control,
     context: Arc<Context>,

@@ -7,8 +7,8 @@ const SPARE: usize = 32;
 /// Descriptors of one worker: its ring or epoll instance, and its event.
 const WORKER: usize = 2;
 
-/// Raises the limit to what this process may have, and returns how many of `wanted` clients it allows. A limit that is too
-/// low is told once, now.
+/// Raises the limit to what this process may have, and returns how many of `wanted` clients it allows. A limit that is
+/// too low is told once, now.
 pub fn allow(wanted: usize, exports: usize, workers: usize) -> usize {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     // It can only be refused if the limit was lowered meanwhile: then the old one holds.
@@ -19,8 +19,8 @@ pub fn allow(wanted: usize, exports: usize, workers: usize) -> usize {
     if allowed < wanted {
         let limit = limit.unwrap_or_default();
         tracing::warn!(
-            "the limit of {limit} open files allows {allowed} clients, not {wanted}: raise it (ulimit -n, LimitNOFILE=) \
-             or lower --max-connections"
+            "the limit of {limit} open files allows {allowed} clients, not {wanted}: raise it \
+             (ulimit -n, LimitNOFILE=) or lower --max-connections"
         );
     }
     allowed.min(wanted)

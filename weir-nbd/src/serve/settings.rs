@@ -38,7 +38,7 @@ pub struct Settings {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Control {
     pub path: PathBuf,
-    /// Somebody has asked for it: without it the server does not start.
+    /// It was set: if it cannot be opened, the server does not start.
     pub is_chosen: bool,
 }
 

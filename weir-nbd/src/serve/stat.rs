@@ -10,7 +10,7 @@ use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-/// Asks the server and prints what it says.
+/// Reads the server's report and prints it.
 pub fn stat(options: &Stat) -> Result<(), Failure> {
     let control = Control::find(options.control.clone()).ok_or_else(|| Failure::new("no control socket is given"))?;
     let path = control.path.display().to_string();
@@ -44,7 +44,8 @@ fn table(report: &Report) -> String {
         line(format_args!(""));
         line(format_args!("{}: {} {}, {}{access}", export.name, export.kind, export.source, Size(export.size_bytes)));
         line(format_args!(
-            "  {} clients; {} reads ({} MiB), {} writes ({} MiB), {} flushes, {} trims, {} zeroes, {} others, {} errors",
+            "  {} clients; {} reads ({} MiB), {} writes ({} MiB), {} flushes, {} trims, {} zeroes, {} others, \
+             {} errors",
             figures.connections,
             figures.reads,
             figures.read_bytes >> 20,

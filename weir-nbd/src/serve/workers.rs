@@ -30,13 +30,13 @@ pub fn start<E: From<WorkerEnd> + Send + 'static>(
             let (opened, open) = channel();
             let thread = std::thread::Builder::new().name(format!("weir-nbd {number}"));
             let work = move || {
-                // On its own thread: a ring belongs to who has opened it.
+                // Here, on the worker's thread: a ring is used only by the thread that has opened it.
                 let worker = match Worker::new(engine, &pool) {
                     Err(why) => return drop(opened.send(Err(why))),
                     Ok(worker) => worker,
                 };
                 Home::settle(context);
-                // Who waits for it is there until it comes, and so is who waits for the ends.
+                // Both fail only if the main thread has ended, and with it the process.
                 let _ = opened.send(Ok(worker.remote()));
                 let _ = ends.send(WorkerEnd(worker.run()).into());
             };

@@ -9,7 +9,7 @@ use crate::protocol::{Address, Command, Extent, Fault, Style};
 use std::ops::Range;
 use std::rc::Rc;
 
-/// Most extents in a reply. A client asks again from where they end.
+/// Most extents in a reply. A client sends another request from where they end.
 pub const MAX_EXTENTS: usize = 2048;
 /// Reads from this length on skip holes, bytes: looking for them costs as much as reading a few pages.
 const WORTH_A_LOOK: u64 = 64 << 10;
@@ -19,7 +19,7 @@ const MAX_CHUNKS: usize = 16;
 /// A fault, and its offset in the export where that is known.
 type Failed = (Fault, Option<u64>);
 
-/// Performs `command`, whose payload is `data`.
+/// Performs `command` with the payload `data`.
 pub async fn execute(
     reactor: &Rc<Reactor>,
     export: &Export,

@@ -160,7 +160,7 @@ impl<'a> Handshake<'a> {
             return Ok(refuse(option, kind::ERR_POLICY, "this server has no certificate"));
         };
         self.send(reply(option, kind::ACK, b"")).await?;
-        // What came in the clear counts for nothing: somebody else may have sent it.
+        // What came in the clear does not count: an attacker may have sent it.
         (self.style, self.allocation) = (Style::Simple, None);
         let early = self.input.take_rest();
         self.stream.start_tls(config, &early).await?;

@@ -1,4 +1,4 @@
-//! Replies on their way to the client. Whoever has one, and finds none being sent, sends until there are no more.
+//! Replies on their way to the client. A task with a reply, while no other task sends, sends until there are no more.
 
 use crate::base::Permit;
 use crate::io::{MAX_PARTS, Part};

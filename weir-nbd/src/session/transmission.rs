@@ -38,12 +38,12 @@ pub struct Session {
     worker_budget: Rc<Budget>,
     /// Requests that have not been answered.
     in_flight: Cell<usize>,
-    /// Who waits for the last of them.
+    /// The task that waits for the last of them.
     finished: RefCell<Option<Waker>>,
 }
 
 impl Session {
-    /// The session of a client whose handshake has ended well.
+    /// The session of a client after a successful handshake.
     pub fn new(stream: Rc<Stream>, agreed: Agreed, memory: usize, worker_budget: Rc<Budget>) -> Rc<Self> {
         Rc::new(Self {
             output: Output::new(stream.clone()),

@@ -112,7 +112,7 @@ fn bind_unix(path: &Path) -> std::io::Result<(UnixListener, SocketFile)> {
     Ok((listener, SocketFile(path.into())))
 }
 
-/// A socket that nobody listens on. Connecting to a file of another type is refused in the same way.
+/// A socket without a listener. Connecting to a file of another type is refused in the same way.
 fn is_left_behind(path: &Path) -> std::io::Result<bool> {
     let is_refused = matches!(UnixStream::connect(path), Err(why) if why.kind() == ErrorKind::ConnectionRefused);
     Ok(is_refused && std::fs::symlink_metadata(path)?.file_type().is_socket())

@@ -38,10 +38,10 @@ impl Socket {
         })
     }
 
-    /// Appends what there is, at most `most` bytes, to `buffer`: 0 is the end.
-    pub async fn receive(&self, mut buffer: Buffer, most: usize) -> (Result<usize>, Buffer) {
+    /// Appends what there is, at most `most` bytes, to `buffer`: 0 is the end. `is_expected`: it is probably there.
+    pub async fn receive(&self, mut buffer: Buffer, most: usize, is_expected: bool) -> (Result<usize>, Buffer) {
         loop {
-            let (received, returned) = self.reactor.receive(&self.descriptor, buffer, most).await;
+            let (received, returned) = self.reactor.receive(&self.descriptor, buffer, most, is_expected).await;
             match received {
                 // A signal for the server has come to this thread.
                 Err(why) if why.kind() == ErrorKind::Interrupted => buffer = returned,

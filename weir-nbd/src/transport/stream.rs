@@ -24,7 +24,7 @@ impl Stream {
         Rc::new(Self { socket: Socket::new(reactor, socket, patience), tls: OnceCell::new() })
     }
 
-    /// Who is at the other end.
+    /// The other end's address.
     pub fn peer(&self) -> &str {
         &self.socket.peer
     }
@@ -59,13 +59,13 @@ impl Stream {
         self.tls.get_or_init(|| Tls::new(config)).handshake(&self.socket, early).await
     }
 
-    /// Appends what there is, at most `most` bytes, to `buffer`: 0 is the end. In the middle of a message a client may not
-    /// take longer than its time.
+    /// Appends what there is, at most `most` bytes, to `buffer`: 0 is the end. In the middle of a message a client may
+    /// not take longer than its time.
     pub async fn receive(&self, buffer: Buffer, most: usize, is_inside: bool) -> (Result<usize>, Buffer) {
         let _alarm = is_inside.then(|| self.watch(self.socket.patience));
         match self.tls.get() {
             Some(tls) => tls.receive(&self.socket, buffer, most).await,
-            None => self.socket.receive(buffer, most).await,
+            None => self.socket.receive(buffer, most, is_inside).await,
         }
     }
 

@@ -20,7 +20,7 @@ pub struct Tls {
     config: Arc<ServerConfig>,
     /// Ciphertext that has been received and not been read by rustls.
     received: RefCell<Vec<u8>>,
-    /// Held by who sends, so that records go out in the order in which they were made.
+    /// Held while sending, so that records go out in the order in which they were made.
     sending: Mutex<()>,
 }
 
@@ -60,7 +60,7 @@ impl Tls {
                     return Err(ErrorKind::UnexpectedEof.into());
                 }
                 self.read_records()?;
-                // Keys are renewed, for example. Who is sending already sends this too.
+                // Keys are renewed, for example. If another task is sending, it sends this too.
                 match self.sending.try_lock() {
                     Some(_sending) => self.send_records(socket).await,
                     None => Ok(()),
@@ -123,7 +123,7 @@ impl Tls {
     /// Receives ciphertext; false at the stream's end.
     async fn receive_records(&self, socket: &Socket) -> Result<bool> {
         let buffer = Buffer::take(RECORD)?;
-        let (received, buffer) = socket.receive(buffer, RECORD).await;
+        let (received, buffer) = socket.receive(buffer, RECORD, false).await;
         self.received.borrow_mut().extend_from_slice(buffer.filled());
         Ok(received? > 0)
     }

@@ -120,7 +120,7 @@ impl Server {
         status.expect("it has ended")
     }
 
-    /// Asks it to stop: it must end well.
+    /// Stops it by SIGTERM: it must end well.
     pub fn stop(mut self) {
         self.signal(libc::SIGTERM);
         let status = self.wait();
