@@ -7,7 +7,7 @@
 
 use crate::io::{Reactor, Remote};
 use futures_util::future::FutureExt;
-use std::io::{Error, Result};
+use std::io::{Error, ErrorKind, Result};
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -53,6 +53,15 @@ impl Flusher {
         }
     }
 
+    async fn sync(&self, reactor: &Rc<Reactor>) -> Result<()> {
+        loop {
+            match reactor.sync(&self.file).await {
+                Err(why) if why.kind() == ErrorKind::Interrupted => {}
+                result => return result,
+            }
+        }
+    }
+
     /// Flushes until no request waits.
     async fn run(self: Arc<Self>, reactor: Rc<Reactor>) {
         loop {
@@ -65,7 +74,7 @@ impl Flusher {
                 return;
             }
             if failed.is_none()
-                && let Err(why) = reactor.sync(&self.file).await
+                && let Err(why) = self.sync(&reactor).await
             {
                 tracing::error!(
                     "a flush failed, and what was written before may be lost: {why}; every later one fails too"

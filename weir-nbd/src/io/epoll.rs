@@ -62,7 +62,11 @@ impl Epoll {
         let place = if is_writer { &mut waiting.writer } else { &mut waiting.reader };
         assert!(place.is_none(), "two operations wait for one direction of a socket");
         *place = Some((key, operation));
-        self.arm(descriptor)
+        self.arm(descriptor).inspect_err(|_| {
+            // It has failed, and does not wait any more: the other direction goes on as it was.
+            let Some(waiting) = self.waiting.get_mut(&descriptor) else { return };
+            *(if is_writer { &mut waiting.writer } else { &mut waiting.reader }) = None;
+        })
     }
 
     /// Tries what a descriptor's event allows, and waits again for the rest.

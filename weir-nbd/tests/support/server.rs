@@ -34,7 +34,7 @@ impl Server {
         let mut server = Self { child: command.spawn().expect("the server starts"), folder };
         eventually("the server listens", || {
             assert!(server.child.try_wait().expect("a child").is_none(), "the server ended:\n{}", server.log());
-            UnixStream::connect(server.socket()).is_ok()
+            server.path("c").exists() && UnixStream::connect(server.socket()).is_ok()
         });
         server
     }
