@@ -11,7 +11,7 @@ use std::time::Duration;
 use support::client::{Client, export_request};
 use support::server::Server;
 use support::wire::*;
-use support::{engines, pattern};
+use support::{engines, has, pattern};
 use tempfile::TempDir;
 
 /// A folder with the files of an authority, a server and a client.
@@ -36,6 +36,8 @@ fn keys() -> Keys {
     };
     let (server_key, client_key) = (key(), key());
     write("ca.pem", ca.pem());
+    // The name that libnbd gives it.
+    write("ca-cert.pem", ca.pem());
     write("cert.pem", signed("localhost", &server_key).pem());
     write("key.pem", server_key.serialize_pem());
     let mut roots = RootCertStore::empty();
@@ -97,6 +99,27 @@ fn data_goes_through_tls_whole() {
         assert_eq!(server.simple("m").read_simple(12_345, 100), data[..100]);
         server.stop();
     }
+}
+
+#[test]
+fn libnbd_speaks_tls_with_it() {
+    if !has("nbdcopy") {
+        return;
+    }
+    let Keys { folder, .. } = keys();
+    let data = pattern(13, 5 << 20);
+    std::fs::write(folder.path().join("data"), &data).expect("a file");
+    let options = ["--tls-required", "--read-only-export", "d=data", "--listen", "127.0.0.1:0"];
+    let server = Server::start_in(folder, &[&TLS[..], &options].concat());
+    let log = server.log();
+    let port = log.split("listening on 127.0.0.1:").nth(1).and_then(|rest| rest.lines().next()).expect("a port");
+    let uri = format!("nbds://localhost:{port}/d?tls-certificates={}", server.folder.path().display());
+    let back = server.path("back");
+    let copied =
+        std::process::Command::new("timeout").args(["60", "nbdcopy", &uri]).arg(&back).output().expect("it runs");
+    assert!(copied.status.success(), "{}", String::from_utf8_lossy(&copied.stderr));
+    assert!(std::fs::read(back).expect("the copy") == data);
+    server.stop();
 }
 
 #[test]
