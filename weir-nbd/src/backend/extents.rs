@@ -1,0 +1,87 @@
+//! Which parts of a volume are holes.
+
+use super::volume::{Kind, Volume};
+use crate::io::Reactor;
+use crate::protocol::Extent;
+use rustix::fs::{SeekFrom, fstat, seek};
+use rustix::io::Errno;
+use std::ops::Range;
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+
+impl Volume {
+    /// The extents of a range, from its start on: all of it, or the first `most` of them.
+    pub async fn extents(&self, reactor: &Rc<Reactor>, range: Range<u64>, most: usize) -> Vec<Extent> {
+        if matches!(self.kind, Kind::BlockDevice { .. }) {
+            return vec![Extent { length: range.end - range.start, is_hole: false }];
+        }
+        let file = self.file.clone();
+        // Not by the worker itself: the file system may have to read its own tables first.
+        reactor.blocking(move || extents(&file, range, most)).await
+    }
+}
+
+/// Where it cannot be said, there is data: true of every range.
+fn extents(file: &OwnedFd, range: Range<u64>, most: usize) -> Vec<Extent> {
+    let (mut at, mut out) = (range.start, Vec::new());
+    while at < range.end && out.len() < most {
+        let (end, is_hole) = extent(file, at).unwrap_or((range.end, false));
+        let end = end.clamp(at + 1, range.end);
+        out.push(Extent { length: end - at, is_hole });
+        at = end;
+    }
+    out
+}
+
+/// The end of the extent at `at`, and whether it is a hole.
+fn extent(file: &OwnedFd, at: u64) -> rustix::io::Result<(u64, bool)> {
+    match seek(file, SeekFrom::Data(at)) {
+        Ok(data) if data > at => Ok((data, true)),
+        Ok(_) => Ok((seek(file, SeekFrom::Hole(at))?, false)),
+        // No data from here on: a hole to the file's end. Behind that, in a file that has become shorter, a read fails:
+        // that is no hole.
+        Err(Errno::NXIO) => {
+            let size = fstat(file)?.st_size as u64;
+            if at < size { Ok((size, true)) } else { Ok((u64::MAX, false)) }
+        }
+        Err(why) => Err(why),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+
+    fn hole(length: u64) -> Extent {
+        Extent { length, is_hole: true }
+    }
+    fn data(length: u64) -> Extent {
+        Extent { length, is_hole: false }
+    }
+
+    #[test]
+    fn holes_and_data_take_turns() {
+        let file = memfd_create("test", MemfdFlags::CLOEXEC).expect("a memfd");
+        ftruncate(&file, 1 << 20).expect("a length");
+        assert_eq!(extents(&file, 0..1 << 20, 9), [hole(1 << 20)]);
+        rustix::io::pwrite(&file, &[1; 8192], 65536).expect("memory");
+        assert_eq!(extents(&file, 0..1 << 20, 9), [hole(65536), data(8192), hole((1 << 20) - 73728)]);
+        assert_eq!(extents(&file, 0..1 << 20, 2), [hole(65536), data(8192)]);
+        assert_eq!(extents(&file, 65540..65550, 9), [data(10)]);
+        assert_eq!(extents(&file, 100..200, 9), [hole(100)]);
+    }
+
+    #[test]
+    fn behind_the_end_of_a_file_that_shrank_is_no_hole() {
+        let file = memfd_create("test", MemfdFlags::CLOEXEC).expect("a memfd");
+        ftruncate(&file, 4096).expect("a length");
+        assert_eq!(extents(&file, 0..8192, 9), [hole(4096), data(4096)]);
+    }
+
+    #[test]
+    fn where_there_are_no_extents_all_is_data() {
+        let (reader, _writer) = std::io::pipe().expect("a pipe");
+        assert_eq!(extents(&reader.into(), 5..105, 9), [data(100)]);
+    }
+}

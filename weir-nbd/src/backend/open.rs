@@ -1,0 +1,92 @@
+//! Opening volumes.
+
+use super::flush::Flusher;
+use super::volume::{Kind, Volume};
+use crate::base::Failure;
+use crate::base::size::Size;
+use crate::io::Inline;
+use rustix::fs::{self, FileType, MemfdFlags, Mode, OFlags};
+use std::fmt;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+/// Where a volume is found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// A file or a block device. A file that is not there is made with `create` bytes, all of them a hole.
+    Path { path: PathBuf, create: Option<Size> },
+    /// Memory of this size, taken as it is written.
+    Memory(Size),
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Path { path, .. } => write!(f, "{}", path.display()),
+            Self::Memory(size) => write!(f, "memory:{size}"),
+        }
+    }
+}
+
+impl Source {
+    /// Opens it.
+    pub fn open(&self, read_only: bool) -> Result<Volume, Failure> {
+        match self {
+            Self::Path { path, create } => {
+                self.check_type()?;
+                let access = if read_only { OFlags::RDONLY } else { OFlags::RDWR };
+                let flags = access | OFlags::CLOEXEC;
+                let opened = match (fs::open(path, flags, Mode::empty()), create) {
+                    (Err(rustix::io::Errno::NOENT), Some(size)) => self.create(flags, size.0),
+                    (opened, _) => opened.map_err(Failure::because(self)),
+                };
+                Volume::new(opened?, read_only).map_err(Failure::because(self))
+            }
+            Self::Memory(size) => {
+                let file = fs::memfd_create("weir-nbd", MemfdFlags::CLOEXEC).map_err(Failure::because(self))?;
+                fs::ftruncate(&file, size.0).map_err(Failure::because(self))?;
+                let volume = Volume::new(file, read_only).map_err(Failure::because(self))?;
+                Ok(Volume { kind: Kind::Memory, ..volume })
+            }
+        }
+    }
+
+    /// Before it is opened: that of a pipe would wait for its other end.
+    fn check_type(&self) -> Result<(), Failure> {
+        let Self::Path { path, .. } = self else { return Ok(()) };
+        match fs::stat(path).map(|found| FileType::from_raw_mode(found.st_mode)) {
+            // The error of opening it says more.
+            Err(_) | Ok(FileType::RegularFile | FileType::BlockDevice) => Ok(()),
+            Ok(_) => Err(Failure::new(format!("{self}: neither a file nor a block device"))),
+        }
+    }
+
+    fn create(&self, flags: OFlags, size: u64) -> Result<OwnedFd, Failure> {
+        let Self::Path { path, .. } = self else { unreachable!("only files are made") };
+        let flags = flags | OFlags::CREATE | OFlags::EXCL;
+        let file = fs::open(path, flags, Mode::RUSR | Mode::WUSR).map_err(Failure::because(self))?;
+        fs::ftruncate(&file, size).map_err(Failure::because(self))?;
+        Ok(file)
+    }
+}
+
+impl Volume {
+    fn new(file: OwnedFd, read_only: bool) -> rustix::io::Result<Self> {
+        let found = fs::fstat(&file)?;
+        let (kind, size) = match FileType::from_raw_mode(found.st_mode) {
+            FileType::BlockDevice => {
+                let sector = fs::ioctl_blksszget(&file)?;
+                (Kind::BlockDevice { sector }, fs::seek(&file, fs::SeekFrom::End(0))?)
+            }
+            _ => (Kind::File, found.st_size as u64),
+        };
+        // `st_blocks` counts units of 512 bytes on every file system.
+        let is_sparse = kind == Kind::File && (found.st_blocks as u64) < size.div_ceil(512);
+        let inline = Inline::probe(&file);
+        let file = Arc::new(file);
+        let flusher = Arc::new(Flusher::new(file.clone()));
+        Ok(Self { file, kind, size, read_only, inline, may_have_holes: AtomicBool::new(is_sparse), flusher })
+    }
+}

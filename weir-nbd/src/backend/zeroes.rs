@@ -1,0 +1,105 @@
+//! Trimming and writing zeroes: by the file system or the device where it can, else as data.
+
+use super::volume::{Kind, Volume};
+use crate::buffers::Buffer;
+use crate::io::Reactor;
+use crate::protocol::{ErrorCode, Fault};
+use std::io;
+use std::ops::Range;
+use std::rc::Rc;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// Zeroes are written in pieces of this many bytes: few calls, and little memory.
+pub const CHUNK: usize = 256 << 10;
+
+const PUNCH: i32 = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+const ZERO: i32 = libc::FALLOC_FL_ZERO_RANGE | libc::FALLOC_FL_KEEP_SIZE;
+
+impl Volume {
+    /// Gives a range's storage back, if what is below can. It is a hint: no error where it cannot.
+    pub async fn trim(&self, reactor: &Rc<Reactor>, range: Range<u64>) -> io::Result<()> {
+        match self.allocate(reactor, PUNCH, self.whole_sectors(range)).await {
+            Err(why) if is_unsupported(&why) => Ok(()),
+            result => result,
+        }
+    }
+
+    /// Makes a range read as zeroes. With `no_hole` it keeps its storage; with `fast` it fails, and changes nothing,
+    /// where that would take as long as writing.
+    pub async fn write_zeroes(
+        &self,
+        reactor: &Rc<Reactor>,
+        range: Range<u64>,
+        no_hole: bool,
+        fast: bool,
+    ) -> Result<(), Fault> {
+        let inner = self.whole_sectors(range.clone());
+        match self.zero(reactor, inner.clone(), no_hole, fast).await {
+            Ok(()) => {
+                // Parts of sectors at either end, which only a block device has.
+                self.write_as_data(reactor, range.start..inner.start).await?;
+                Ok(self.write_as_data(reactor, inner.end..range.end).await?)
+            }
+            Err(why) if !is_unsupported(&why) => Err(why.into()),
+            Err(_) if fast => Err(Fault::new(ErrorCode::NotSupported, "zeroes are written as data here")),
+            Err(_) => Ok(self.write_as_data(reactor, range).await?),
+        }
+    }
+
+    /// Zeroes by one call.
+    async fn zero(&self, reactor: &Rc<Reactor>, range: Range<u64>, no_hole: bool, fast: bool) -> io::Result<()> {
+        let is_device = matches!(self.kind, Kind::BlockDevice { .. });
+        if !no_hole {
+            match self.allocate(reactor, PUNCH, range.clone()).await {
+                Err(why) if is_unsupported(&why) => {}
+                result => return result,
+            }
+        }
+        // A device without a command for zeroes is sent them as data by the kernel: not what is called fast.
+        if fast && is_device {
+            return Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP));
+        }
+        self.allocate(reactor, ZERO, range).await
+    }
+
+    async fn allocate(&self, reactor: &Rc<Reactor>, mode: i32, range: Range<u64>) -> io::Result<()> {
+        if range.is_empty() {
+            return Ok(());
+        }
+        self.may_have_holes.store(true, Relaxed);
+        loop {
+            match reactor.allocate(&self.file, mode, range.clone()).await {
+                Err(why) if matches!(why.raw_os_error(), Some(libc::EINTR | libc::EAGAIN)) => {}
+                result => return result,
+            }
+        }
+    }
+
+    async fn write_as_data(&self, reactor: &Rc<Reactor>, range: Range<u64>) -> io::Result<()> {
+        let (mut at, mut zeroes) = (range.start, None);
+        while at < range.end {
+            let length = (range.end - at).min(CHUNK as u64) as usize;
+            let buffer = match zeroes.take() {
+                Some(buffer) => buffer,
+                None => Buffer::zeroes(length)?,
+            };
+            zeroes = Some(self.write_part(reactor, at, buffer, length).await?);
+            at += length as u64;
+        }
+        Ok(())
+    }
+
+    /// The part of a range that the volume can take at once: all of it in files, whole sectors of a device.
+    fn whole_sectors(&self, range: Range<u64>) -> Range<u64> {
+        let Kind::BlockDevice { sector } = self.kind else { return range };
+        let sector = u64::from(sector);
+        let (start, end) = (range.start.next_multiple_of(sector), range.end / sector * sector);
+        // A range inside one sector has no whole one: all of it is its end.
+        if start < end { start..end } else { range.start..range.start }
+    }
+}
+
+/// The file system, the device or the kernel does not do it; it has changed nothing.
+fn is_unsupported(why: &io::Error) -> bool {
+    matches!(why.raw_os_error(), Some(libc::EOPNOTSUPP | libc::ENOSYS | libc::EINVAL | libc::ENODEV))
+}

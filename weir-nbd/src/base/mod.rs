@@ -1,0 +1,8 @@
+//! What every other part uses.
+
+pub mod budget;
+pub mod failure;
+pub mod size;
+
+pub use budget::{Budget, Permit};
+pub use failure::Failure;

@@ -1,0 +1,68 @@
+//! Sizes as people write them.
+
+use serde::{Deserialize, Deserializer, de};
+use std::fmt;
+use std::str::FromStr;
+
+/// Bytes; written as a number with an optional unit K, M, G or T, powers of 1,024.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Size(pub u64);
+
+const UNITS: [(char, u32); 4] = [('T', 40), ('G', 30), ('M', 20), ('K', 10)];
+
+impl FromStr for Size {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || format!("'{text}' is no size: write a number of bytes, or one with K, M, G or T");
+        let (digits, shift) = match UNITS.iter().find(|(unit, _)| text.ends_with(*unit)) {
+            Some((_, shift)) => (&text[..text.len() - 1], *shift),
+            None => (text, 0),
+        };
+        let number: u64 = digits.parse().map_err(|_| wrong())?;
+        let bytes = number.checked_mul(1 << shift).ok_or_else(wrong)?;
+        // A file's length is a signed number for the kernel.
+        if i64::try_from(bytes).is_err() { Err(wrong()) } else { Ok(Self(bytes)) }
+    }
+}
+
+impl fmt::Display for Size {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match UNITS.iter().find(|(_, shift)| self.0 >= 1 << shift && self.0.is_multiple_of(1 << shift)) {
+            Some((unit, shift)) => write!(f, "{}{unit}", self.0 >> shift),
+            None => write!(f, "{}", self.0),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Size {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        enum Written {
+            Number(u64),
+            Text(String),
+        }
+        match Written::deserialize(from)? {
+            Written::Number(bytes) => bytes.to_string().parse(),
+            Written::Text(text) => text.parse(),
+        }
+        .map_err(de::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_read_and_written() {
+        for (text, bytes) in [("0", 0), ("512", 512), ("4K", 4096), ("3G", 3 << 30), ("1T", 1 << 40)] {
+            assert_eq!(text.parse(), Ok(Size(bytes)));
+            assert_eq!(Size(bytes).to_string(), text);
+        }
+        for text in ["", "K", "-1", "1.5G", "4KiB", "9999999T", "18446744073709551615"] {
+            assert!(text.parse::<Size>().is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! The command line.
+
+use crate::base::size::Size;
+use crate::io::Engine;
+use crate::transport::Address;
+use clap::{Args, Parser, Subcommand};
+use humantime::Duration;
+use std::path::PathBuf;
+use tracing::Level;
+
+/// A block server: exports files, block devices and memory over NBD.
+#[derive(Debug, Parser)]
+#[command(name = "weir-nbd", version, arg_required_else_help = true)]
+pub struct CommandLine {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What the program does.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Serve exports until SIGTERM; SIGHUP reads the configuration file again.
+    Serve(Box<Serve>),
+    /// Show what a running server does.
+    Stat(Stat),
+}
+
+/// Options of `serve`. Each but `--config` and `--log` has a counterpart in the configuration file, which it overrides.
+#[derive(Clone, Debug, Args)]
+pub struct Serve {
+    /// A file, a block device, or `memory:SIZE`, and the name that clients give.
+    #[arg(long, value_name = "NAME=PATH")]
+    pub export: Vec<NamedPath>,
+    /// The same, for reading only.
+    #[arg(long, value_name = "NAME=PATH")]
+    pub read_only_export: Vec<NamedPath>,
+    /// The export of clients that give no name; a server's only one needs no mention.
+    #[arg(long, value_name = "NAME")]
+    pub default: Option<String>,
+    /// HOST:PORT or unix:PATH; may be repeated. Without it, the sockets of the service manager, or 127.0.0.1:10809.
+    #[arg(long, value_name = "ADDRESS")]
+    pub listen: Vec<Address>,
+    /// A configuration file, in TOML.
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// The socket for `weir-nbd stat`, or `none`.
+    #[arg(long, value_name = "PATH")]
+    pub control: Option<PathBuf>,
+    /// The server's certificate, in PEM: clients may use TLS.
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    pub tls_certificate: Option<PathBuf>,
+    /// The certificate's private key, in PEM.
+    #[arg(long, value_name = "FILE", requires = "tls_certificate")]
+    pub tls_key: Option<PathBuf>,
+    /// Clients need a certificate of this authority, in PEM.
+    #[arg(long, value_name = "FILE", requires = "tls_certificate")]
+    pub tls_client_ca: Option<PathBuf>,
+    /// Refuse clients without TLS.
+    #[arg(long, requires = "tls_certificate")]
+    pub tls_required: bool,
+    /// Threads that serve clients [default: one a CPU, at most 8].
+    #[arg(long, value_name = "N")]
+    pub workers: Option<usize>,
+    /// How I/O is done [default: auto].
+    #[arg(long, value_enum)]
+    pub io: Option<Engine>,
+    /// Most clients at a time [default: 10000].
+    #[arg(long, value_name = "N")]
+    pub max_connections: Option<usize>,
+    /// Longest data of one request [default: 32M].
+    #[arg(long, value_name = "SIZE")]
+    pub max_request: Option<Size>,
+    /// Memory for the requests of one client [default: 64M].
+    #[arg(long, value_name = "SIZE")]
+    pub max_client_memory: Option<Size>,
+    /// Memory for the requests of all clients, divided among the workers [default: 512M].
+    #[arg(long, value_name = "SIZE")]
+    pub max_memory: Option<Size>,
+    /// Time for a client to choose an export [default: 30s].
+    #[arg(long, value_name = "TIME")]
+    pub handshake_timeout: Option<Duration>,
+    /// Time for a client to go on with what it sends or has to read [default: 1m].
+    #[arg(long, value_name = "TIME")]
+    pub client_timeout: Option<Duration>,
+    /// Time for requests in flight when the server is stopped [default: 30s].
+    #[arg(long, value_name = "TIME")]
+    pub stop_timeout: Option<Duration>,
+    /// How much is logged: error, warn, info, debug or trace.
+    #[arg(long, value_name = "LEVEL", default_value = "info")]
+    pub log: Level,
+}
+
+/// Options of `stat`.
+#[derive(Clone, Debug, Args)]
+pub struct Stat {
+    /// The server's control socket [default: as for `serve`].
+    #[arg(long, value_name = "PATH")]
+    pub control: Option<PathBuf>,
+    /// As JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `NAME=PATH`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamedPath {
+    /// The export's name.
+    pub name: String,
+    /// Where its bytes are.
+    pub path: String,
+}
+
+impl std::str::FromStr for NamedPath {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.split_once('=') {
+            Some((name, path)) if !path.is_empty() => Ok(Self { name: name.into(), path: path.into() }),
+            _ => Err(format!("'{text}' is no export: write NAME=PATH")),
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! Exports and their names.
+
+use super::counters::Counters;
+use crate::backend::{Source, Volume};
+use crate::base::Failure;
+use crate::protocol::Style;
+use crate::protocol::constants::{MAX_STRING, transmission_flag as flag};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// One export, as the user describes it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Definition {
+    /// The name, for clients.
+    pub name: String,
+    /// Where its bytes are.
+    pub source: Source,
+    /// Clients may not write.
+    pub read_only: bool,
+    /// For people; may be empty.
+    pub description: String,
+    /// Only clients with TLS see it.
+    pub tls_only: bool,
+}
+
+/// An export.
+pub struct Export {
+    /// What it was made from.
+    pub definition: Definition,
+    /// Its bytes.
+    pub volume: Volume,
+    /// What is counted of it.
+    pub counters: Counters,
+}
+
+/// All exports, by name.
+#[derive(Default)]
+pub struct Exports {
+    by_name: BTreeMap<String, Arc<Export>>,
+    default: Option<String>,
+}
+
+impl Export {
+    fn open(definition: Definition) -> Result<Self, Failure> {
+        let Definition { name, source, read_only, description, .. } = &definition;
+        let is_long = name.len() > MAX_STRING || description.len() > MAX_STRING;
+        if is_long || name.contains('\0') || description.contains('\0') {
+            let what = "an export's name and description have no NUL, and at most 4096 bytes";
+            return Err(Failure::new(what));
+        }
+        let volume = source.open(*read_only).map_err(Failure::because(format_args!("export '{name}'")))?;
+        Ok(Self { volume, counters: Counters::default(), definition })
+    }
+
+    /// What the client is told that this export can do. All its connections share one volume without a cache, so that a
+    /// flush of one is a flush of all: `CAN_MULTI_CONN`.
+    pub fn transmission_flags(&self, style: Style) -> u16 {
+        let mut flags = flag::HAS_FLAGS | flag::SEND_FLUSH | flag::SEND_FUA | flag::SEND_CACHE | flag::CAN_MULTI_CONN;
+        flags |= match self.volume.is_read_only() {
+            true => flag::READ_ONLY,
+            false => flag::SEND_TRIM | flag::SEND_WRITE_ZEROES | flag::SEND_FAST_ZERO,
+        };
+        if style == Style::Simple { flags } else { flags | flag::SEND_DF }
+    }
+}
+
+impl Exports {
+    /// Opens all exports; those that `before` has in the same form are taken from it, with their clients and counters.
+    /// The default one is `default`, or the only one.
+    pub fn open(definitions: Vec<Definition>, default: Option<String>, before: &Self) -> Result<Self, Failure> {
+        let mut by_name = BTreeMap::new();
+        for definition in definitions {
+            let name = definition.name.clone();
+            let kept = before.by_name.get(&name).filter(|export| export.definition == definition);
+            let export = match kept {
+                Some(export) => export.clone(),
+                None => Arc::new(Export::open(definition)?),
+            };
+            if by_name.insert(name.clone(), export).is_some() {
+                return Err(Failure::new(format!("export '{name}' is given twice")));
+            }
+        }
+        match &default {
+            Some(name) if !by_name.contains_key(name) => {
+                Err(Failure::new(format!("the default export '{name}' is not among the exports")))
+            }
+            _ => Ok(Self { by_name, default }),
+        }
+    }
+
+    /// The export that a client names. An empty name is the default's, if no export has it.
+    pub fn find(&self, name: &str) -> Option<&Arc<Export>> {
+        let default = || match &self.default {
+            _ if !name.is_empty() => None,
+            Some(default) => self.by_name.get(default),
+            None if self.by_name.len() == 1 => self.by_name.values().next(),
+            None => None,
+        };
+        self.by_name.get(name).or_else(default)
+    }
+
+    /// All of them, by name.
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<Export>> {
+        self.by_name.values()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn memory(name: &str) -> Definition {
+        Definition {
+            name: name.into(),
+            source: Source::Memory("1M".parse().expect("a size")),
+            read_only: false,
+            description: String::new(),
+            tls_only: false,
+        }
+    }
+
+    fn open(names: &[&str], default: Option<&str>, before: &Exports) -> Result<Exports, Failure> {
+        Exports::open(names.iter().map(|name| memory(name)).collect(), default.map(Into::into), before)
+    }
+
+    fn found(exports: &Exports, name: &str) -> Option<String> {
+        exports.find(name).map(|export| export.definition.name.clone())
+    }
+
+    #[test]
+    fn an_empty_name_is_the_defaults() {
+        let none = Exports::default();
+        let one = open(&["a"], None, &none).expect("memory");
+        assert_eq!(found(&one, ""), Some("a".into()));
+        assert_eq!(found(&one, "b"), None);
+        let two = open(&["a", "b"], None, &none).expect("memory");
+        assert_eq!(found(&two, ""), None);
+        assert_eq!(found(&open(&["a", "b"], Some("b"), &none).expect("memory"), ""), Some("b".into()));
+        assert!(open(&["a"], Some("c"), &none).is_err());
+        assert!(open(&["a", "a"], None, &none).is_err());
+    }
+
+    #[test]
+    fn what_stays_the_same_is_kept_when_exports_are_read_again() {
+        let before = open(&["a", "b"], None, &Exports::default()).expect("memory");
+        let after = open(&["b", "c"], None, &before).expect("memory");
+        let is_same = Arc::ptr_eq(before.find("b").expect("b"), after.find("b").expect("b"));
+        assert!(is_same);
+        let changed = Definition { read_only: true, ..memory("b") };
+        let after = Exports::open(vec![changed], None, &before).expect("memory");
+        assert!(after.find("b").expect("b").volume.is_read_only());
+    }
+
+    #[test]
+    fn flags_follow_what_the_export_can() {
+        let exports = open(&["a"], None, &Exports::default()).expect("memory");
+        let export = exports.find("a").expect("a");
+        let simple = export.transmission_flags(Style::Simple);
+        assert_eq!(simple & flag::SEND_DF, 0);
+        assert_ne!(export.transmission_flags(Style::Structured) & flag::SEND_DF, 0);
+        assert_ne!(simple & flag::SEND_TRIM, 0);
+        let definition = Definition { read_only: true, ..memory("r") };
+        let read_only = Export::open(definition).expect("memory").transmission_flags(Style::Simple);
+        let writes = flag::SEND_TRIM | flag::SEND_WRITE_ZEROES | flag::SEND_FAST_ZERO;
+        assert_eq!(read_only & (writes | flag::READ_ONLY), flag::READ_ONLY);
+    }
+}

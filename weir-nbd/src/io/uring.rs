@@ -1,0 +1,128 @@
+//! Operations by io_uring.
+
+use super::driver::Driver;
+use super::operation::Operation;
+use io_uring::types::{Fd, SubmitArgs, Timespec};
+use io_uring::{IoUring, Probe, opcode, squeue};
+use std::io;
+use std::time::Duration;
+
+/// Entries of the submission queue. More operations than this may be under way: a full queue is handed in early.
+const ENTRIES: u32 = 256;
+
+/// The key of cancellations, which have no one waiting for their results.
+const CANCELLATION: u64 = u64::MAX;
+
+/// One worker's ring.
+pub struct Uring {
+    ring: IoUring,
+}
+
+impl Uring {
+    /// A ring for one thread. Kernels before 6.1 do not have the cheaper way of completion, and get a plain ring.
+    pub fn new() -> io::Result<Self> {
+        let single = IoUring::builder().setup_single_issuer().setup_defer_taskrun().dontfork().build(ENTRIES);
+        let ring = single.or_else(|_| IoUring::builder().dontfork().build(ENTRIES))?;
+        // Waiting with a timeout is of 5.11.
+        if ring.params().is_feature_ext_arg() { Ok(Self { ring }) } else { Err(unsupported()) }
+    }
+
+    /// Does this kernel let this process use all that is needed?
+    pub fn probe() -> io::Result<()> {
+        let (uring, mut probe) = (Self::new()?, Probe::new());
+        uring.ring.submitter().register_probe(&mut probe)?;
+        let needed = [
+            opcode::Accept::CODE,
+            opcode::AsyncCancel::CODE,
+            opcode::Recv::CODE,
+            opcode::SendMsg::CODE,
+            opcode::Read::CODE,
+            opcode::Write::CODE,
+            opcode::Fsync::CODE,
+            opcode::Fallocate::CODE,
+        ];
+        if needed.iter().all(|code| probe.is_supported(*code)) { Ok(()) } else { Err(unsupported()) }
+    }
+
+    /// Queues an entry. A full queue is handed in first.
+    ///
+    /// # Safety
+    /// What the entry names stays valid until its result is there.
+    unsafe fn push(&mut self, entry: &squeue::Entry) -> io::Result<()> {
+        loop {
+            // SAFETY: the caller's promise.
+            if unsafe { self.ring.submission().push(entry) }.is_ok() {
+                return Ok(());
+            }
+            match self.ring.submit() {
+                Err(why) if !is_early(&why) => return Err(why),
+                _ => {}
+            }
+        }
+    }
+
+    fn entry(operation: Operation) -> squeue::Entry {
+        match operation {
+            Operation::Accept { listener } => {
+                let (no_address, no_length) = (std::ptr::null_mut(), std::ptr::null_mut());
+                opcode::Accept::new(Fd(listener), no_address, no_length).flags(libc::SOCK_CLOEXEC).build()
+            }
+            Operation::Receive { socket, into, length } => opcode::Recv::new(Fd(socket), into, length).build(),
+            Operation::Send { socket, message } => {
+                opcode::SendMsg::new(Fd(socket), message).flags(libc::MSG_NOSIGNAL as u32).build()
+            }
+            Operation::ReadEvent { event, into } => opcode::Read::new(Fd(event), into, 8).build(),
+            Operation::Read { file, into, length, offset } => {
+                opcode::Read::new(Fd(file), into, length).offset(offset).build()
+            }
+            Operation::Write { file, from, length, offset } => {
+                opcode::Write::new(Fd(file), from, length).offset(offset).build()
+            }
+            Operation::Sync { file } => {
+                opcode::Fsync::new(Fd(file)).flags(io_uring::types::FsyncFlags::DATASYNC).build()
+            }
+            Operation::Allocate { file, mode, offset, length } => {
+                opcode::Fallocate::new(Fd(file), length).offset(offset).mode(mode).build()
+            }
+        }
+    }
+}
+
+fn unsupported() -> io::Error {
+    io::Error::new(io::ErrorKind::Unsupported, "this kernel's io_uring is too old (5.11 is needed)")
+}
+
+/// Errors of a wait that only end it early: a signal, the timeout, or results that have to be taken first.
+fn is_early(why: &io::Error) -> bool {
+    matches!(why.raw_os_error(), Some(libc::EINTR | libc::ETIME | libc::EBUSY | libc::EAGAIN))
+}
+
+impl Driver for Uring {
+    unsafe fn start(&mut self, key: usize, operation: Operation) -> io::Result<()> {
+        // SAFETY: what the entry names stays valid until its result is delivered: the caller's promise.
+        unsafe { self.push(&Self::entry(operation).user_data(key as u64)) }
+    }
+
+    fn cancel(&mut self, key: usize) -> io::Result<()> {
+        let entry = opcode::AsyncCancel::new(key as u64).build().user_data(CANCELLATION);
+        // SAFETY: a cancellation names no memory.
+        unsafe { self.push(&entry) }
+    }
+
+    fn wait(&mut self, timeout: Option<Duration>, done: &mut Vec<(usize, i32)>) -> io::Result<()> {
+        let waited = match timeout {
+            None => self.ring.submit_and_wait(1),
+            Some(timeout) => {
+                let time = Timespec::from(timeout);
+                self.ring.submitter().submit_with_args(1, &SubmitArgs::new().timespec(&time))
+            }
+        };
+        match waited {
+            Err(why) if !is_early(&why) => return Err(why),
+            _ => {}
+        }
+        let results = self.ring.completion().filter(|entry| entry.user_data() != CANCELLATION);
+        done.extend(results.map(|entry| (entry.user_data() as usize, entry.result())));
+        Ok(())
+    }
+}

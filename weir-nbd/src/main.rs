@@ -1,0 +1,51 @@
+//! `weir-nbd`: a block server (NBD) on Weir.
+
+mod backend;
+mod base;
+mod buffers;
+mod command_line;
+mod export;
+mod io;
+mod protocol;
+mod serve;
+mod session;
+mod transport;
+
+use clap::Parser;
+use command_line::{Command, CommandLine};
+use std::io::IsTerminal;
+use std::process::ExitCode;
+
+#[global_allocator]
+static HEAP: weir::Weir = weir::Weir;
+
+fn main() -> ExitCode {
+    let result = match CommandLine::parse().command {
+        Command::Serve(options) => {
+            log(options.log);
+            ignore_signal_of_file_size();
+            serve::serve(&options)
+        }
+        Command::Stat(options) => serve::stat(&options),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("weir-nbd: {failure}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Logs to standard error. The journal has times of its own.
+fn log(level: tracing::Level) {
+    let log = tracing_subscriber::fmt().with_writer(std::io::stderr).with_max_level(level).with_target(false);
+    let log = log.with_ansi(std::io::stderr().is_terminal());
+    if std::env::var_os("JOURNAL_STREAM").is_some() { log.without_time().init() } else { log.init() }
+}
+
+/// A write beyond the limit of file sizes is an error (`EFBIG`), and not the server's end.
+fn ignore_signal_of_file_size() {
+    // SAFETY: it sets a signal to be ignored; no handler runs.
+    unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
+}

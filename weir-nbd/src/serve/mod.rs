@@ -1,0 +1,14 @@
+//! The server as a whole: settings, workers, signals, statistics.
+
+mod acceptor;
+mod config_file;
+mod control;
+mod descriptors;
+mod report;
+mod server;
+mod settings;
+mod stat;
+mod workers;
+
+pub use server::serve;
+pub use stat::stat;

@@ -1,0 +1,80 @@
+//! What a server tells about itself.
+
+use crate::export::{Export, Figures};
+use crate::session::Context;
+use serde::{Deserialize, Serialize};
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Instant;
+
+/// A server's figures at one time.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Report {
+    pub version: String,
+    pub pid: u32,
+    pub uptime_seconds: u64,
+    pub workers: usize,
+    /// `io_uring` or `threads`.
+    pub io: String,
+    /// Clients connected now.
+    pub connections: u64,
+    /// Clients that have come.
+    pub accepted: u64,
+    /// Clients that were one too many.
+    pub refused: u64,
+    pub failed_handshakes: u64,
+    /// Bytes of the heap in use.
+    pub heap_used_bytes: usize,
+    /// Bytes of the heap that are free and resident.
+    pub heap_idle_bytes: usize,
+    pub exports: Vec<ExportReport>,
+}
+
+/// An export's figures.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExportReport {
+    pub name: String,
+    pub kind: String,
+    pub source: String,
+    pub size_bytes: u64,
+    pub read_only: bool,
+    #[serde(flatten)]
+    pub figures: Figures,
+}
+
+/// What a report needs beside the context.
+pub struct Reporter {
+    pub since: Instant,
+    pub workers: usize,
+    pub io: &'static str,
+}
+
+impl Reporter {
+    pub fn report(&self, context: &Context) -> Report {
+        let (statistics, heap) = (&context.statistics, weir::heap::usage());
+        Report {
+            version: env!("CARGO_PKG_VERSION").into(),
+            pid: std::process::id(),
+            uptime_seconds: self.since.elapsed().as_secs(),
+            workers: self.workers,
+            io: self.io.into(),
+            connections: statistics.connections.load(Relaxed),
+            accepted: statistics.accepted.load(Relaxed),
+            refused: statistics.refused.load(Relaxed),
+            failed_handshakes: statistics.failed_handshakes.load(Relaxed),
+            heap_used_bytes: heap.used_bytes,
+            heap_idle_bytes: heap.idle_bytes,
+            exports: context.exports().iter().map(|export| of_export(export)).collect(),
+        }
+    }
+}
+
+fn of_export(export: &Export) -> ExportReport {
+    ExportReport {
+        name: export.definition.name.clone(),
+        kind: export.volume.kind().into(),
+        source: export.definition.source.to_string(),
+        size_bytes: export.volume.size(),
+        read_only: export.volume.is_read_only(),
+        figures: export.counters.read(),
+    }
+}

@@ -1,0 +1,215 @@
+//! What the command line and the configuration file say together.
+
+use super::config_file::{ConfigFile, ExportEntry};
+use crate::backend::Source;
+use crate::base::Failure;
+use crate::base::size::Size;
+use crate::command_line::{NamedPath, Serve};
+use crate::export::Definition;
+use crate::io::Engine;
+use crate::protocol::constants::MIN_UNFRAGMENTED;
+use crate::session::Limits;
+use crate::transport::{Address, TlsFiles};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// A worker for each CPU, but no more than these: more only divide the memory.
+const MAX_WORKERS: usize = 8;
+/// Longest data of one request that can be set, bytes: a quarter of what a length's 32 bits can say.
+const MAX_REQUEST: u64 = 1 << 30;
+
+/// Everything that can be set.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    pub exports: Vec<Definition>,
+    pub default: Option<String>,
+    pub listen: Vec<Address>,
+    /// `None`: no control socket.
+    pub control: Option<Control>,
+    pub tls: Option<TlsFiles>,
+    pub workers: usize,
+    pub io: Engine,
+    pub max_connections: usize,
+    pub limits: Limits,
+    pub stop_timeout: Duration,
+}
+
+/// The control socket.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Control {
+    pub path: PathBuf,
+    /// It was set: if it cannot be opened, the server does not start.
+    pub is_chosen: bool,
+}
+
+impl Control {
+    /// The socket at `chosen`, or where the service manager or the user's session has room for it.
+    pub fn find(chosen: Option<PathBuf>) -> Option<Self> {
+        if let Some(path) = chosen {
+            return (path.as_os_str() != "none").then_some(Self { path, is_chosen: true });
+        }
+        let folder = ["RUNTIME_DIRECTORY", "XDG_RUNTIME_DIR"].iter().find_map(std::env::var_os).map(PathBuf::from);
+        let folder = folder.unwrap_or_else(|| "/run".into());
+        Some(Self { path: folder.join("weir-nbd.control"), is_chosen: false })
+    }
+}
+
+impl Settings {
+    /// Reads the configuration file, if there is one, and puts the options over it.
+    pub fn load(options: &Serve) -> Result<Self, Failure> {
+        let file = options.config.as_deref().map(ConfigFile::read).transpose()?.unwrap_or_default();
+        Self::merge(options.clone(), file)
+    }
+
+    fn merge(options: Serve, file: ConfigFile) -> Result<Self, Failure> {
+        let mut exports = file.export.into_iter().map(from_file).collect::<Result<Vec<_>, _>>()?;
+        for (named, read_only) in [(options.export, false), (options.read_only_export, true)] {
+            exports.extend(named.into_iter().map(|one| from_option(one, read_only)).collect::<Result<Vec<_>, _>>()?);
+        }
+        if exports.is_empty() {
+            return Err(Failure::new(
+                "nothing to export: give --export NAME=PATH, or --config FILE with an [[export]]",
+            ));
+        }
+        let workers = options.workers.or(file.workers).unwrap_or_else(cpus);
+        let max_memory = options.max_memory.or(file.max_memory).map_or(512 << 20, |size| size.0);
+        let time = |option: Option<humantime::Duration>, file: Option<Duration>, default| {
+            option.map(Into::into).or(file).unwrap_or(Duration::from_secs(default))
+        };
+        let request = options.max_request.or(file.max_request).map_or(32 << 20, |size| size.0);
+        let client_memory = options.max_client_memory.or(file.max_client_memory).map_or(64 << 20, |size| size.0);
+        check(workers, request, client_memory, max_memory)?;
+        let tls = options.tls_certificate.zip(options.tls_key).map(|(certificate, key)| TlsFiles {
+            certificate,
+            key,
+            client_ca: options.tls_client_ca,
+            required: options.tls_required,
+        });
+        let tls = tls.or(file.tls);
+        if tls.is_none() && exports.iter().any(|export| export.tls_only) {
+            return Err(Failure::new("an export is for clients with TLS only, but the server has no certificate"));
+        }
+        Ok(Self {
+            exports,
+            default: options.default.or(file.default),
+            listen: if options.listen.is_empty() { file.listen } else { options.listen },
+            control: Control::find(options.control.or(file.control)),
+            tls,
+            workers,
+            io: options.io.or(file.io).unwrap_or_default(),
+            max_connections: options.max_connections.or(file.max_connections).unwrap_or(10_000),
+            limits: Limits {
+                request: request as u32,
+                client_memory: client_memory as usize,
+                worker_memory: max_memory as usize / workers,
+                handshake: time(options.handshake_timeout, file.handshake_timeout, 30),
+                patience: time(options.client_timeout, file.client_timeout, 60),
+            },
+            stop_timeout: time(options.stop_timeout, file.stop_timeout, 30),
+        })
+    }
+}
+
+fn cpus() -> usize {
+    std::thread::available_parallelism().map_or(1, |cpus| cpus.get().min(MAX_WORKERS))
+}
+
+/// A request has to fit into each budget, else it would wait for ever.
+fn check(workers: usize, request: u64, client_memory: u64, max_memory: u64) -> Result<(), Failure> {
+    let wrong = |what: String| Err(Failure::new(what));
+    let least = u64::from(MIN_UNFRAGMENTED);
+    if !(1..=1024).contains(&workers) {
+        return wrong(format!("workers: {workers} is not between 1 and 1024"));
+    }
+    if !(least..=MAX_REQUEST).contains(&request) {
+        return wrong(format!(
+            "max-request: {} is not between {} and {}",
+            Size(request),
+            Size(least),
+            Size(MAX_REQUEST)
+        ));
+    }
+    if client_memory < request {
+        return wrong(format!(
+            "max-client-memory: {} is less than one request of {}",
+            Size(client_memory),
+            Size(request)
+        ));
+    }
+    let share = max_memory / workers as u64;
+    if share < request {
+        let (memory, needed) = (Size(max_memory), Size(request * workers as u64));
+        return wrong(format!(
+            "max-memory: {memory} is too little: {workers} workers need {needed} for a request each"
+        ));
+    }
+    Ok(())
+}
+
+fn from_option(named: NamedPath, read_only: bool) -> Result<Definition, Failure> {
+    let NamedPath { name, path } = named;
+    let source = match path.strip_prefix("memory:") {
+        Some(size) => Source::Memory(size.parse().map_err(Failure::because(format_args!("export '{name}'")))?),
+        None => Source::Path { path: path.into(), create: None },
+    };
+    Ok(Definition { name, source, read_only, description: String::new(), tls_only: false })
+}
+
+fn from_file(entry: ExportEntry) -> Result<Definition, Failure> {
+    let ExportEntry { name, path, memory, create, read_only, description, tls } = entry;
+    let wrong = |what| Err(Failure::new(format!("export '{name}': {what}")));
+    let source = match (path, memory, create) {
+        (Some(path), None, create) => Source::Path { path, create },
+        (None, Some(size), None) => Source::Memory(size),
+        (None, Some(_), Some(_)) => return wrong("'create' is for files"),
+        _ => return wrong("one of 'path' and 'memory' is needed"),
+    };
+    Ok(Definition { name, source, read_only, description, tls_only: tls })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command_line::{Command, CommandLine};
+    use clap::Parser;
+
+    fn settings(options: &[&str], file: &str) -> Result<Settings, String> {
+        let line = ["weir-nbd", "serve"].iter().chain(options);
+        let Command::Serve(options) = CommandLine::try_parse_from(line).map_err(|why| why.to_string())?.command else {
+            unreachable!("'serve' was given")
+        };
+        let file = toml::from_str(file).map_err(|why| why.message().to_string())?;
+        Settings::merge(*options, file).map_err(|why| why.to_string())
+    }
+
+    fn refused(options: &[&str], file: &str) -> String {
+        settings(options, file).expect_err("it is wrong")
+    }
+
+    #[test]
+    fn options_go_over_the_file() {
+        let file = "workers = 3\nmax-request = '1M'\nhandshake-timeout = '5s'\n[[export]]\nname = 'a'\nmemory = '1M'\n";
+        let both = settings(&["--workers", "2", "--export", "b=/x=y"], file).expect("valid");
+        assert_eq!((both.workers, both.limits.request, both.limits.handshake.as_secs()), (2, 1 << 20, 5));
+        let names: Vec<_> = both.exports.iter().map(|export| format!("{}:{}", export.name, export.source)).collect();
+        assert_eq!(names, ["a:memory:1M", "b:/x=y"]);
+    }
+
+    #[test]
+    fn what_cannot_work_is_refused_with_a_line_that_says_why() {
+        let export = ["--export", "a=memory:1M"];
+        let with = |more: &[&str]| refused(&[&export, more].concat(), "");
+        assert!(refused(&[], "").contains("nothing to export"));
+        assert!(with(&["--workers", "0"]).contains("workers: 0"));
+        assert!(with(&["--max-request", "1K"]).contains("max-request: 1K"));
+        assert!(with(&["--max-client-memory", "1M"]).contains("max-client-memory: 1M"));
+        assert!(with(&["--max-memory", "33M", "--workers", "2"]).contains("max-memory: 33M"));
+        assert!(with(&["--tls-required"]).contains("--tls-certificate"));
+        assert!(refused(&["--export", "a"], "").contains("NAME=PATH"));
+        assert!(refused(&["--export", "a=memory:x"], "").contains("'x' is no size"));
+        assert!(refused(&[], "[[export]]\nname = 'a'\n").contains("one of 'path' and 'memory'"));
+        assert!(refused(&[], "[[export]]\nname = 'a'\nmemory = '1M'\ntls = true\n").contains("certificate"));
+        assert!(refused(&[], "colour = 'red'\n").contains("unknown field"));
+        assert!(refused(&[], "client-timeout = 'soon'\n").contains("is no time"));
+    }
+}

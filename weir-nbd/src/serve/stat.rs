@@ -1,0 +1,62 @@
+//! `weir-nbd stat`: a running server's report, for people or programs.
+
+use super::report::Report;
+use super::settings::Control;
+use crate::base::Failure;
+use crate::base::size::Size;
+use crate::command_line::Stat;
+use std::fmt::Write as _;
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+/// Reads the server's report and prints it.
+pub fn stat(options: &Stat) -> Result<(), Failure> {
+    let control = Control::find(options.control.clone()).ok_or_else(|| Failure::new("no control socket is given"))?;
+    let path = control.path.display().to_string();
+    let ask = || {
+        let mut socket = UnixStream::connect(&control.path)?;
+        socket.set_read_timeout(Some(Duration::from_secs(10)))?;
+        let mut text = String::new();
+        socket.read_to_string(&mut text)?;
+        Ok::<_, std::io::Error>(text)
+    };
+    let text = ask().map_err(Failure::because(format_args!("no server answers at {path}")))?;
+    let report: Report = serde_json::from_str(&text).map_err(Failure::because(&path))?;
+    let shown = if options.json { text } else { table(&report) };
+    std::io::stdout().write_all(shown.as_bytes()).map_err(Failure::because("standard output"))
+}
+
+fn table(report: &Report) -> String {
+    let mut out = String::new();
+    let mut line = |text: std::fmt::Arguments| writeln!(out, "{text}").expect("a string takes all");
+    let uptime = humantime::format_duration(Duration::from_secs(report.uptime_seconds));
+    line(format_args!("weir-nbd {}, process {}, up {uptime}", report.version, report.pid));
+    line(format_args!("{} workers by {}", report.workers, report.io));
+    line(format_args!(
+        "{} clients now, {} so far, {} refused, {} failed handshakes",
+        report.connections, report.accepted, report.refused, report.failed_handshakes
+    ));
+    let (used, idle) = (report.heap_used_bytes >> 10, report.heap_idle_bytes >> 10);
+    line(format_args!("heap: {used} KiB used, {idle} KiB idle"));
+    for export in &report.exports {
+        let (figures, access) = (&export.figures, if export.read_only { ", read-only" } else { "" });
+        line(format_args!(""));
+        line(format_args!("{}: {} {}, {}{access}", export.name, export.kind, export.source, Size(export.size_bytes)));
+        line(format_args!(
+            "  {} clients; {} reads ({} MiB), {} writes ({} MiB), {} flushes, {} trims, {} zeroes, {} others, \
+             {} errors",
+            figures.connections,
+            figures.reads,
+            figures.read_bytes >> 20,
+            figures.writes,
+            figures.written_bytes >> 20,
+            figures.flushes,
+            figures.trims,
+            figures.zeroes,
+            figures.others,
+            figures.errors
+        ));
+    }
+    out
+}

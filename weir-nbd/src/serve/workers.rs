@@ -1,0 +1,52 @@
+//! The threads that serve clients.
+
+use crate::base::Failure;
+use crate::io::{Engine, Pool, Remote, Worker};
+use crate::session::{Context, Home};
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::sync::mpsc::{Sender, channel};
+
+/// A worker, as the acceptor sees it.
+#[derive(Clone)]
+pub struct Seat {
+    /// The way to it.
+    pub remote: Remote,
+    /// Its clients.
+    pub load: Arc<AtomicUsize>,
+}
+
+/// Starts `count` workers. Each tells at its end how it was.
+pub fn start<E: From<WorkerEnd> + Send + 'static>(
+    count: usize,
+    engine: Engine,
+    context: &Arc<Context>,
+    ends: &Sender<E>,
+) -> Result<Vec<Seat>, Failure> {
+    let pool = Pool::default();
+    (0..count)
+        .map(|number| {
+            let (context, ends, pool) = (context.clone(), ends.clone(), pool.clone());
+            let (opened, open) = channel();
+            let thread = std::thread::Builder::new().name(format!("weir-nbd {number}"));
+            let work = move || {
+                // Here, on the worker's thread: a ring is used only by the thread that has opened it.
+                let worker = match Worker::new(engine, &pool) {
+                    Err(why) => return drop(opened.send(Err(why))),
+                    Ok(worker) => worker,
+                };
+                Home::settle(context);
+                // Both fail only if the main thread has ended, and with it the process.
+                let _ = opened.send(Ok(worker.remote()));
+                let _ = ends.send(WorkerEnd(worker.run()).into());
+            };
+            thread.spawn(work).map_err(Failure::because("a worker's thread"))?;
+            let remote = open.recv().map_err(Failure::because("a worker's thread"))?;
+            let remote = remote.map_err(Failure::because("a worker"))?;
+            Ok(Seat { remote, load: Arc::default() })
+        })
+        .collect()
+}
+
+/// How a worker has ended.
+pub struct WorkerEnd(pub std::io::Result<()>);

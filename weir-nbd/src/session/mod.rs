@@ -1,0 +1,12 @@
+//! A client's session: handshake, then requests until it ends.
+
+mod connection;
+mod context;
+mod execute;
+mod handshake;
+mod home;
+mod output;
+mod transmission;
+
+pub use context::{Context, Guest, Limits, TlsMode};
+pub use home::Home;

@@ -1,0 +1,172 @@
+//! Requests: received one after another, served side by side, answered in the order in which they are done.
+
+use super::execute::execute;
+use super::handshake::Agreed;
+use super::output::{Charge, Output};
+use crate::backend::ZEROES_CHUNK;
+use crate::base::Budget;
+use crate::buffers::Buffer;
+use crate::export::Export;
+use crate::io::Part;
+use crate::protocol::constants::DEFAULT_PAYLOAD;
+use crate::protocol::request::{COMPACT, EXTENDED};
+use crate::protocol::{Address, Command, Fault, Header, Style, Terms};
+use crate::transport::{Input, Stream};
+use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
+use std::io::{Error, ErrorKind, Result};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Poll, Waker};
+
+/// What a request counts at least, bytes: its task and its reply.
+const LEAST: usize = 4096;
+/// What the status of blocks counts, bytes: the extents of [`super::execute::MAX_EXTENTS`], twice.
+const STATUS: usize = 64 << 10;
+/// Longest payload of a refused request that is skipped, bytes. The protocol does not let a server call less an attack.
+const MAX_SKIPPED: u64 = DEFAULT_PAYLOAD as u64;
+
+/// A client that uses an export.
+pub struct Session {
+    stream: Rc<Stream>,
+    export: Arc<Export>,
+    terms: Terms,
+    output: Output,
+    /// Of this client.
+    budget: Rc<Budget>,
+    /// Of all clients of this worker.
+    worker_budget: Rc<Budget>,
+    /// Requests that have not been answered.
+    in_flight: Cell<usize>,
+    /// The task that waits for the last of them.
+    finished: RefCell<Option<Waker>>,
+}
+
+impl Session {
+    /// The session of a client after a successful handshake.
+    pub fn new(stream: Rc<Stream>, agreed: Agreed, memory: usize, worker_budget: Rc<Budget>) -> Rc<Self> {
+        Rc::new(Self {
+            output: Output::new(stream.clone()),
+            stream,
+            export: agreed.export,
+            terms: agreed.terms,
+            budget: Budget::new(memory),
+            worker_budget,
+            in_flight: Cell::new(0),
+            finished: RefCell::new(None),
+        })
+    }
+
+    /// Serves requests until the client leaves, and returns when the last one has been answered.
+    pub async fn run(self: Rc<Self>, mut input: Input) -> Result<()> {
+        let result = self.receive(&mut input).await;
+        drop(input);
+        poll_fn(|cx| {
+            self.finished.replace(Some(cx.waker().clone()));
+            if self.in_flight.get() == 0 { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
+        result
+    }
+
+    async fn receive(self: &Rc<Self>, input: &mut Input) -> Result<()> {
+        while let Some(header) = self.header(input).await? {
+            let checked = self.terms.check(&header);
+            if checked == Ok(Command::Disconnect) {
+                return Ok(());
+            }
+            if checked.is_err() && header.payload > MAX_SKIPPED.max(self.terms.max_payload.into()) {
+                return Err(Error::new(ErrorKind::InvalidData, "a request that is far too long"));
+            }
+            // Before its data is received: there is no memory for it else.
+            let cost = cost(&checked);
+            let charge = (self.budget.take(cost).await, self.worker_budget.take(cost).await);
+            let (checked, room) = match checked {
+                Ok(command @ Command::Write { length, .. }) => match Buffer::take(length as usize) {
+                    Ok(room) => (Ok(command), Some(room)),
+                    Err(why) => (Err(why.into()), None),
+                },
+                checked => (checked, None),
+            };
+            let data = match room {
+                Some(room) => Some(input.data(room).await?),
+                None => {
+                    input.skip(header.payload).await?;
+                    None
+                }
+            };
+            self.start(header, checked, data, charge);
+        }
+        Ok(())
+    }
+
+    async fn header(&self, input: &mut Input) -> Result<Option<Header>> {
+        let style = self.terms.style;
+        let header = match style {
+            Style::Extended => input.message::<EXTENDED>().await?.map(|bytes| Header::parse(&bytes, style)),
+            _ => input.message::<COMPACT>().await?.map(|bytes| Header::parse(&bytes, style)),
+        };
+        match header {
+            None => Ok(None),
+            Some(Some(header)) => Ok(Some(header)),
+            Some(None) => Err(Error::new(ErrorKind::InvalidData, "no request")),
+        }
+    }
+
+    /// Serves one request, in a task of its own.
+    fn start(
+        self: &Rc<Self>,
+        header: Header,
+        checked: std::result::Result<Command, Fault>,
+        data: Option<Buffer>,
+        charge: Charge,
+    ) {
+        let address = Address { style: self.terms.style, cookie: header.cookie, offset: header.offset };
+        self.in_flight.set(self.in_flight.get() + 1);
+        let session = self.clone();
+        self.stream.reactor().spawn(async move {
+            let reply = session.serve(address, checked, data).await;
+            session.output.send(reply, charge).await;
+            session.in_flight.set(session.in_flight.get() - 1);
+            if session.in_flight.get() == 0 {
+                session.finished.take().into_iter().for_each(Waker::wake);
+            }
+        });
+    }
+
+    async fn serve(
+        &self,
+        address: Address,
+        checked: std::result::Result<Command, Fault>,
+        data: Option<Buffer>,
+    ) -> Vec<Part> {
+        let counters = &self.export.counters;
+        let (fault, at) = match checked {
+            Ok(command) => {
+                counters.request(&command);
+                match execute(self.stream.reactor(), &self.export, address, command, data).await {
+                    Ok(reply) => return reply,
+                    Err(failed) => {
+                        let name = &self.export.definition.name;
+                        tracing::warn!("export '{name}': {command:?} failed: {}", failed.0.message);
+                        failed
+                    }
+                }
+            }
+            Err(fault) => (fault, None),
+        };
+        counters.error();
+        vec![Part::Bytes(address.failure(&fault, at))]
+    }
+}
+
+/// The memory that a request needs, bytes.
+fn cost(checked: &std::result::Result<Command, Fault>) -> usize {
+    let bytes = match checked {
+        Ok(Command::Read { length, .. } | Command::Write { length, .. }) => *length as usize,
+        Ok(Command::WriteZeroes { length, .. }) => ZEROES_CHUNK.min(usize::try_from(*length).unwrap_or(ZEROES_CHUNK)),
+        Ok(Command::BlockStatus { .. }) => STATUS,
+        _ => 0,
+    };
+    LEAST.max(bytes)
+}

@@ -1,0 +1,92 @@
+//! Where the server listens.
+
+use crate::protocol::constants::PORT;
+use serde::{Deserialize, Deserializer, de};
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::str::FromStr;
+
+/// An address of a listener: `127.0.0.1:10809`, `[::1]`, `localhost:10810`, `unix:/run/disk.sock`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Address {
+    /// A TCP port. A name stands for all its addresses.
+    Tcp { host: String, port: u16 },
+    /// A Unix socket.
+    Unix(PathBuf),
+}
+
+impl Default for Address {
+    /// The registered port, for this machine's own programs only.
+    fn default() -> Self {
+        Self::Tcp { host: "127.0.0.1".into(), port: PORT }
+    }
+}
+
+impl FromStr for Address {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || format!("'{text}' is no address: write HOST, HOST:PORT, [IPV6]:PORT or unix:PATH");
+        if let Some(path) = text.strip_prefix("unix:") {
+            return if path.is_empty() { Err(wrong()) } else { Ok(Self::Unix(path.into())) };
+        }
+        if let Ok(address) = text.parse::<SocketAddr>() {
+            return Ok(Self::Tcp { host: address.ip().to_string(), port: address.port() });
+        }
+        let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
+        if bare.parse::<IpAddr>().is_ok() {
+            return Ok(Self::Tcp { host: bare.into(), port: PORT });
+        }
+        let (host, port) = match text.rsplit_once(':') {
+            Some((host, port)) => (host, port.parse().map_err(|_| wrong())?),
+            None => (text, PORT),
+        };
+        let is_name = |c: char| c.is_ascii_alphanumeric() || c == '.' || c == '-';
+        if host.is_empty() || !host.chars().all(is_name) {
+            Err(wrong())
+        } else {
+            Ok(Self::Tcp { host: host.into(), port })
+        }
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp { host, port } if host.contains(':') => write!(f, "[{host}]:{port}"),
+            Self::Tcp { host, port } => write!(f, "{host}:{port}"),
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Address {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        String::deserialize(from)?.parse().map_err(de::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_read_and_written() {
+        for (text, written) in [
+            ("127.0.0.1:1", "127.0.0.1:1"),
+            ("0.0.0.0", "0.0.0.0:10809"),
+            ("[::1]:5", "[::1]:5"),
+            ("[::]", "[::]:10809"),
+            ("::1", "[::1]:10809"),
+            ("host-1.local:9", "host-1.local:9"),
+            ("localhost", "localhost:10809"),
+            ("unix:/a b", "unix:/a b"),
+        ] {
+            assert_eq!(text.parse::<Address>().map(|address| address.to_string()), Ok(written.into()), "{text}");
+        }
+        for text in ["", ":1", "unix:", "host:", "host:99999", "a b:1", "[::1]x", "http://x"] {
+            assert!(text.parse::<Address>().is_err(), "{text}");
+        }
+    }
+}

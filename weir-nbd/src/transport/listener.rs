@@ -1,0 +1,129 @@
+//! Listening sockets: TCP, Unix, and those that systemd has opened.
+
+use super::address::Address;
+use crate::base::Failure;
+use rustix::net::{self, AddressFamily, sockopt};
+use std::io::ErrorKind;
+use std::net::{TcpListener, ToSocketAddrs};
+use std::os::fd::{AsFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+/// A listening socket.
+pub struct Listener {
+    /// The socket.
+    pub socket: OwnedFd,
+    /// Where it listens, as a client would name it.
+    pub name: String,
+    /// Other machines may reach it.
+    pub is_public: bool,
+    /// Removed when the server ends.
+    file: Option<SocketFile>,
+}
+
+impl Listener {
+    /// Opens the sockets of an address: a host may have several.
+    pub fn open(address: &Address) -> Result<Vec<Self>, Failure> {
+        match address {
+            Address::Unix(path) => {
+                let (listener, file) = bind_unix(path).map_err(Failure::because(address))?;
+                Ok(vec![Self {
+                    socket: listener.into(),
+                    name: address.to_string(),
+                    is_public: false,
+                    file: Some(file),
+                }])
+            }
+            Address::Tcp { host, port } => {
+                let found = (host.as_str(), *port).to_socket_addrs().map_err(Failure::because(address))?;
+                found
+                    .map(|one| {
+                        let listener = TcpListener::bind(one).map_err(Failure::because(one))?;
+                        let bound = listener.local_addr().map_err(Failure::because(one))?;
+                        let is_public = !bound.ip().is_loopback();
+                        Ok(Self { socket: listener.into(), name: bound.to_string(), is_public, file: None })
+                    })
+                    .collect()
+            }
+        }
+    }
+
+    /// The socket, and what has to be kept as long as the server lives.
+    pub fn into_parts(self) -> (OwnedFd, impl Sized) {
+        (self.socket, self.file)
+    }
+
+    /// The sockets that systemd hands over to this process (`LISTEN_FDS`).
+    pub fn inherited() -> Result<Vec<Self>, Failure> {
+        let what = "the sockets of the service manager";
+        let descriptors = sd_notify::listen_fds().map_err(Failure::because(what))?;
+        descriptors.map(Self::inherit).collect()
+    }
+
+    fn inherit(descriptor: RawFd) -> Result<Self, Failure> {
+        let name = format!("descriptor {descriptor} of the service manager");
+        // SAFETY: the variables of the service manager say that it is open and for this process, which reads them once.
+        let socket = unsafe { OwnedFd::from_raw_fd(descriptor) };
+        if !sockopt::socket_acceptconn(&socket).unwrap_or(false) {
+            return Err(Failure::new(format!("{name} is no listening socket (Accept=no is needed)")));
+        }
+        // io_uring waits only for sockets that block.
+        rustix::io::ioctl_fionbio(&socket, false).map_err(Failure::because(&name))?;
+        let local = net::getsockname(&socket).map_err(Failure::because(&name))?;
+        let is_public = match std::net::SocketAddr::try_from(local.clone()) {
+            Ok(address) => !address.ip().is_loopback(),
+            Err(_) => local.address_family() != AddressFamily::UNIX,
+        };
+        Ok(Self { socket, name, is_public, file: None })
+    }
+}
+
+/// Sets an accepted connection up, and names the peer.
+pub(super) fn prepare(socket: &Rc<OwnedFd>) -> String {
+    let peer = net::getpeername(socket.as_fd()).ok().flatten();
+    match peer.and_then(|peer| std::net::SocketAddr::try_from(peer).ok()) {
+        Some(peer) => {
+            // A reply is sent whole: waiting for more only delays it. The connection works without either option.
+            let _ = sockopt::set_tcp_nodelay(socket, true);
+            // Finds out about clients that are gone without a word.
+            let _ = sockopt::set_socket_keepalive(socket, true);
+            peer.to_string()
+        }
+        None => "a local client".into(),
+    }
+}
+
+/// The socket for `weir-nbd stat`.
+pub fn control_socket(path: &Path) -> Result<(UnixListener, impl Send + 'static), Failure> {
+    bind_unix(path).map_err(Failure::because(format_args!("the control socket {}", path.display())))
+}
+
+/// Binds a Unix socket. One that a dead server left behind is replaced; one that is in use, or any other file, is not.
+fn bind_unix(path: &Path) -> std::io::Result<(UnixListener, SocketFile)> {
+    let listener = match UnixListener::bind(path) {
+        Err(why) if why.kind() == ErrorKind::AddrInUse && is_left_behind(path)? => {
+            std::fs::remove_file(path)?;
+            UnixListener::bind(path)?
+        }
+        bound => bound?,
+    };
+    Ok((listener, SocketFile(path.into())))
+}
+
+/// A socket without a listener. Connecting to a file of another type is refused in the same way.
+fn is_left_behind(path: &Path) -> std::io::Result<bool> {
+    let is_refused = matches!(UnixStream::connect(path), Err(why) if why.kind() == ErrorKind::ConnectionRefused);
+    Ok(is_refused && std::fs::symlink_metadata(path)?.file_type().is_socket())
+}
+
+/// A socket's name in the file system.
+struct SocketFile(PathBuf);
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        // It may have been removed by hand.
+        let _ = std::fs::remove_file(&self.0);
+    }
+}

@@ -1,0 +1,232 @@
+//! What is below an export: files, block devices, full disks, and files that shrink.
+
+mod support;
+
+use std::fs::File;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::Path;
+use std::process::Command;
+use support::server::Server;
+use support::wire::*;
+use support::{engines, pattern};
+use tempfile::TempDir;
+
+/// A folder with a file `disk` of this size, all of it a hole.
+fn sparse(size: u64) -> TempDir {
+    let folder = tempfile::tempdir().expect("a folder");
+    File::create(folder.path().join("disk")).and_then(|file| file.set_len(size)).expect("a file");
+    folder
+}
+
+fn run(program: &str, arguments: &[&str]) -> Result<String, String> {
+    let output = Command::new(program).args(arguments).output().map_err(|why| format!("{program}: {why}"))?;
+    let text = |bytes| String::from_utf8_lossy(bytes).trim().to_string();
+    if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stderr)) }
+}
+
+#[test]
+fn a_file_is_written_in_place_and_gives_its_blocks_back() {
+    for engine in engines() {
+        let server = Server::start_in(sparse(4 << 20), &["--export", "d=disk", "--io", engine]);
+        let mut client = server.extended("d");
+        let data = pattern(5, 1 << 20);
+        assert_eq!(client.error(WRITE, 0, 1 << 20, 1 << 20, &data), 0);
+        assert_eq!(client.error(FLUSH, 0, 0, 0, b""), 0);
+        let file = File::open(server.path("disk")).expect("the file");
+        let mut found = vec![0; 1 << 20];
+        file.read_exact_at(&mut found, 1 << 20).expect("its data");
+        assert!(found == data);
+        assert!(file.metadata().expect("the file").blocks() >= 2048);
+        assert_eq!(client.status(0, 0, 4 << 20), [(1 << 20, 3), (1 << 20, 0), (2 << 20, 3)]);
+        assert_eq!(client.error(TRIM, FUA, 1 << 20, 1 << 20, b""), 0);
+        assert!(file.metadata().expect("the file").blocks() < 100, "the trimmed blocks are free");
+        assert_eq!(client.read(0, 1 << 20, 1 << 20), vec![0; 1 << 20]);
+        // Zeroes with storage behind them.
+        assert_eq!(client.error(ZEROES, NO_HOLE, 0, 1 << 20, b""), 0);
+        assert!(file.metadata().expect("the file").blocks() >= 2048);
+        server.stop();
+    }
+}
+
+#[test]
+fn a_file_that_shrinks_is_an_io_error_and_recovers() {
+    for engine in engines() {
+        let server = Server::start_in(sparse(4 << 20), &["--export", "d=disk", "--io", engine]);
+        let mut client = server.structured("d");
+        let disk = File::options().write(true).open(server.path("disk")).expect("the file");
+        disk.set_len(1 << 20).expect("shorter");
+        let chunks = client.chunks(READ, 0, (1 << 20) - 512, 1024, b"");
+        assert_eq!((chunks[0].kind, chunks[0].error()), (ERROR_OFFSET, Some(EIO)));
+        let payload = &chunks[0].payload;
+        assert_eq!(payload[payload.len() - 8..], (1u64 << 20).to_be_bytes(), "where it ends");
+        // A long read, which looks for holes first, is no other.
+        assert_eq!(client.error(TRIM, 0, 0, 512, b""), 0);
+        assert_eq!(client.error(READ, 0, 0, 4 << 20, b""), EIO);
+        assert_eq!(client.read(0, 0, 1 << 20), vec![0; 1 << 20]);
+        assert_eq!(server.simple("d").simple(READ, 0, 2 << 20, 512, b""), EIO);
+        assert_eq!(client.error(CACHE, 0, 2 << 20, 512, b""), 0);
+        // A write makes it longer again.
+        assert_eq!(client.error(WRITE, 0, (4 << 20) - 4, 4, b"tail"), 0);
+        assert_eq!(client.read(0, (4 << 20) - 4, 4), b"tail");
+        server.stop();
+    }
+}
+
+#[test]
+fn a_full_disk_is_told_as_such() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = folder.path().to_str().expect("UTF-8");
+    if let Err(why) = run("mount", &["-t", "tmpfs", "-o", "size=1M", "none", at]) {
+        return eprintln!("skipped: no file system can be mounted: {why}");
+    }
+    let unmounted = Unmount(at.into());
+    for engine in engines() {
+        let disk = folder.path().join("disk");
+        File::create(&disk).and_then(|file| file.set_len(4 << 20)).expect("a sparse file");
+        let export = format!("d={}", disk.display());
+        let server = Server::start(&["--export", &export, "--io", engine]);
+        let mut client = server.structured("d");
+        assert_eq!(client.error(WRITE, 0, 0, 2 << 20, &vec![1; 2 << 20]), ENOSPC);
+        assert_eq!(client.error(ZEROES, NO_HOLE, 0, 4 << 20, b""), ENOSPC);
+        // Space that is given back can be used.
+        assert_eq!(client.error(TRIM, 0, 0, 4 << 20, b""), 0);
+        assert_eq!(client.error(WRITE, 0, 0, 1 << 19, &vec![2; 1 << 19]), 0);
+        assert_eq!(client.read(0, 0, 1 << 19), vec![2; 1 << 19]);
+        server.stop();
+        std::fs::remove_file(&disk).expect("the file");
+    }
+    drop(unmounted);
+}
+
+struct Unmount(String);
+
+impl Drop for Unmount {
+    fn drop(&mut self) {
+        let _ = run("umount", &["-l", &self.0]);
+    }
+}
+
+#[test]
+fn a_file_above_the_limit_of_file_sizes_is_a_full_disk() {
+    use std::os::unix::process::CommandExt;
+    for engine in engines() {
+        let limit = libc::rlimit { rlim_cur: 1 << 20, rlim_max: 1 << 20 };
+        // SAFETY: between fork and exec, the call only changes the child's limit.
+        let low = |command: &mut Command| unsafe {
+            command.pre_exec(move || match libc::setrlimit(libc::RLIMIT_FSIZE, &limit) {
+                0 => Ok(()),
+                _ => Err(std::io::Error::last_os_error()),
+            });
+        };
+        let server = Server::spawn(sparse(4 << 20), &["--export", "d=disk", "--io", engine], low);
+        let mut client = server.structured("d");
+        assert_eq!(
+            client.error(WRITE, 0, 2 << 20, 512, &[1; 512]),
+            ENOSPC,
+            "EFBIG, and SIGXFSZ did not end the server"
+        );
+        assert_eq!(client.error(WRITE, 0, 0, 512, &[1; 512]), 0);
+        server.stop();
+    }
+}
+
+/// A loop device over `file`; `None`, and a line, where there can be none.
+fn loop_device(file: &Path) -> Option<LoopDevice> {
+    let made = run("losetup", &["--find", "--show", file.to_str().expect("UTF-8")]);
+    match made {
+        Ok(device) if Path::new(&device).exists() => Some(LoopDevice(device)),
+        Ok(device) => {
+            drop(LoopDevice(device));
+            eprintln!("skipped: loop devices have no nodes here");
+            None
+        }
+        Err(why) => {
+            eprintln!("skipped: no loop device: {why}");
+            None
+        }
+    }
+}
+
+struct LoopDevice(String);
+
+impl Drop for LoopDevice {
+    fn drop(&mut self) {
+        let _ = run("losetup", &["--detach", &self.0]);
+    }
+}
+
+#[test]
+fn a_block_device_is_read_written_zeroed_and_trimmed() {
+    for engine in engines() {
+        let folder = sparse(4 << 20);
+        let Some(device) = loop_device(&folder.path().join("disk")) else { return };
+        let export = format!("d={}", device.0);
+        let server = Server::start(&["--export", &export, "--io", engine]);
+        let mut client = server.structured("d");
+        let data = pattern(7, 100_000);
+        assert_eq!(client.error(WRITE, FUA, 1000, 100_000, &data), 0);
+        assert_eq!(client.read(0, 1000, 100_000), data);
+        // Parts of sectors at both ends, and inside a single one.
+        let mut expected = data.clone();
+        for (offset, length) in [(1001usize, 5000usize), (7000, 3), (9000, 513), (10_240, 512)] {
+            assert_eq!(client.error(ZEROES, 0, offset as u64, length as u64, b""), 0);
+            expected[offset - 1000..offset - 1000 + length].fill(0);
+        }
+        assert_eq!(client.read(0, 1000, 100_000), expected);
+        assert_eq!(client.error(ZEROES, NO_HOLE, 20_000, 5000, b""), 0);
+        expected[19_000..24_000].fill(0);
+        assert_eq!(client.error(TRIM, 0, 51_201, 10_000, b""), 0);
+        assert_eq!(client.read(0, 1000, 50_201), expected[..50_201], "what is around the trimmed range stays");
+        assert_eq!(client.read(0, 61_201, 30_000), expected[60_201..90_201]);
+        assert_eq!(server.extended("d").status(0, 0, 4 << 20), [(4 << 20, 0)]);
+        server.stop();
+    }
+}
+
+#[test]
+fn an_io_error_below_is_an_io_error() {
+    for engine in engines() {
+        let folder = sparse(4 << 20);
+        let disk = folder.path().join("disk");
+        let Some(device) = loop_device(&disk) else { return };
+        let export = format!("d={}", device.0);
+        let server = Server::start(&["--export", &export, "--io", engine]);
+        let mut client = server.structured("d");
+        File::options().write(true).open(&disk).and_then(|file| file.set_len(1 << 20)).expect("shorter");
+        assert_eq!(client.error(READ, 0, 2 << 20, 4096, b""), EIO);
+        assert_eq!(client.read(0, 0, 4096), [0; 4096]);
+        assert_eq!(server.stat()["exports"][0]["errors"], 1);
+        server.stop();
+    }
+}
+
+#[test]
+fn a_file_is_made_where_the_configuration_says_so() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = "[[export]]\nname = 'new'\npath = 'made'\ncreate = '3M'\ndescription = 'made today'\n";
+    std::fs::write(folder.path().join("config"), file).expect("a file");
+    let server = Server::start_in(folder, &["--config", "config"]);
+    let metadata = std::fs::metadata(server.path("made")).expect("the file");
+    assert_eq!((metadata.len(), metadata.blocks(), metadata.mode() & 0o777), (3 << 20, 0, 0o600));
+    assert_eq!(server.structured("new").error(WRITE, 0, 0, 3, b"abc"), 0);
+    server.stop();
+}
+
+#[test]
+fn what_cannot_be_exported_is_refused_in_one_line() {
+    let folder = sparse(4096);
+    let at = |name: &str| format!("x={}", folder.path().join(name).display());
+    run("mkfifo", &[folder.path().join("pipe").to_str().expect("UTF-8")]).expect("a pipe");
+    for (export, expected) in [
+        (at("nothing"), "No such file"),
+        (at(""), "neither a file nor a block device"),
+        (at("pipe"), "neither a file nor a block device"),
+        ("x=/dev/null".into(), "neither a file nor a block device"),
+        ("x=memory:0x".into(), "is no size"),
+    ] {
+        let output = Server::run(&["serve", "--log", "error", "--listen", "127.0.0.1:0", "--export", &export]);
+        let said = String::from_utf8(output.stderr).expect("UTF-8");
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(said.contains(expected) && said.contains("'x'") && said.lines().count() == 1, "{said}");
+    }
+}
