@@ -27,6 +27,7 @@ pub mod cache_stats;
 pub mod class_set;
 mod collapse;
 pub mod density;
+pub mod evict;
 pub mod geometry;
 mod grow;
 pub mod heap;
