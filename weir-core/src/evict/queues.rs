@@ -8,6 +8,10 @@ use super::slot::{MOST_HITS, Place, Slot};
 
 /// Hits in the small queue that lead an entry into the main one where no filter decides (S3-FIFO's threshold).
 const HITS_TO_STAY: u8 = 2;
+/// Entries drawn for each victim while the target falls: as many as Redis draws for its approximated LRU and LFU.
+const DRAWN: u32 = 5;
+/// Draws until then at most: numbers not in use and pinned entries do not count.
+const MOST_DRAWS: u32 = 4 * DRAWN;
 
 /// The entries of a cache, in their order of eviction.
 #[derive(Debug)]
@@ -18,13 +22,29 @@ pub struct Queues<'a> {
     ghost: Ghost<'a>,
     setting: Setting,
     target: usize,
+    /// The target fell below the weight, and was not reached since.
+    is_shrinking: bool,
+    /// One more than the highest entry number used so far.
+    numbers: u32,
+    /// State of the draws of entries.
+    random: u32,
 }
 
 impl<'a> Queues<'a> {
     /// Empty queues of entries in `slots`, with a target of 0 bytes.
     pub fn new(slots: &'a [Slot], ghost: &'a mut [u64]) -> Self {
         let (small, main) = (Fifo::new(Place::Small), Fifo::new(Place::Main));
-        Self { slots, small, main, ghost: Ghost::new(ghost), setting: Setting::BALANCED, target: 0 }
+        Self {
+            slots,
+            small,
+            main,
+            ghost: Ghost::new(ghost),
+            setting: Setting::BALANCED,
+            target: 0,
+            is_shrinking: false,
+            numbers: 0,
+            random: 0,
+        }
     }
 
     /// The number of entries.
@@ -49,6 +69,7 @@ impl<'a> Queues<'a> {
 
     /// Sets it. A lower one is reached by evicting, a higher one by inserting.
     pub fn set_target(&mut self, target: usize) {
+        self.is_shrinking = target < self.weight() && (self.is_shrinking || target < self.target);
         self.target = target;
     }
 
@@ -66,6 +87,7 @@ impl<'a> Queues<'a> {
     pub fn insert(&mut self, entry: u32, hash: u32, weight: usize) {
         self.ghost.fit(self.len() + 1);
         self.slots[entry as usize].begin(hash, weight);
+        self.numbers = self.numbers.max(entry + 1);
         let was_evicted_lately = self.ghost.take(hash, self.len());
         let queue = if was_evicted_lately && self.setting.ghost { &mut self.main } else { &mut self.small };
         queue.push(self.slots, entry);
@@ -96,13 +118,28 @@ impl<'a> Queues<'a> {
     /// While the main queue has room, entries leave the small queue for it without a test: a cache that was not full, or
     /// in which the small queue was large, has no reason yet to refuse one.
     pub fn evict(&mut self, sketch: &Sketch, mut is_pinned: impl FnMut(u32) -> bool) -> Option<u32> {
+        self.is_shrinking &= self.weight() > self.target;
+        if self.is_shrinking
+            && let Some(entry) = self.rarest_drawn(sketch, &mut is_pinned)
+        {
+            let is_small = self.slots[entry as usize].place() == Place::Small;
+            self.remove(entry);
+            if is_small {
+                self.ghost.add(self.slots[entry as usize].hash());
+            }
+            return Some(entry);
+        }
         let small_target = self.setting.small(self.target);
         loop {
             let is_small_due = self.small.weight() > small_target || self.main.is_empty();
             if is_small_due && let Some(entry) = self.small.oldest_unpinned(self.slots, &mut is_pinned) {
                 let weight = self.main.weight().saturating_add(self.slots[entry as usize].weight());
-                if weight <= self.target - small_target || self.is_to_stay(entry, sketch, &mut is_pinned) {
-                    self.promote(entry);
+                if weight <= self.target - small_target {
+                    self.promote(entry, self.slots[entry as usize].hits());
+                    continue;
+                }
+                if self.is_to_stay(entry, sketch, &mut is_pinned) {
+                    self.promote(entry, 0);
                     continue;
                 }
                 return Some(self.take_small(entry));
@@ -123,9 +160,9 @@ impl<'a> Queues<'a> {
         entry
     }
 
-    fn promote(&mut self, entry: u32) {
+    fn promote(&mut self, entry: u32, hits: u8) {
         self.small.remove(self.slots, entry);
-        self.slots[entry as usize].set_hits(0);
+        self.slots[entry as usize].set_hits(hits);
         self.main.push(self.slots, entry);
     }
 
@@ -155,6 +192,34 @@ impl<'a> Queues<'a> {
             self.main.remove(self.slots, entry);
             self.main.push(self.slots, entry);
         }
+    }
+
+    /// Of some entries drawn at random that whose key was seen least, for a target that fell.
+    ///
+    /// While the target falls, entries go that normal churn would have left for long, and most of them were hit as often
+    /// as two bits can say. Their order in the queues tells little about them then; the sketch does.
+    fn rarest_drawn(&mut self, sketch: &Sketch, is_pinned: &mut impl FnMut(u32) -> bool) -> Option<u32> {
+        let (mut rarest, mut drawn) = (None, 0);
+        for _ in 0..MOST_DRAWS {
+            // A linear congruential generator (Numerical Recipes); its high bits choose.
+            self.random = self.random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            let entry = (u64::from(self.random) * u64::from(self.numbers) >> 32) as u32;
+            let Some(slot) = self.slots.get(entry as usize).filter(|slot| slot.place() != Place::Nowhere) else {
+                continue;
+            };
+            if is_pinned(entry) {
+                continue;
+            }
+            let seen = (sketch.frequency(slot.hash()), slot.hits());
+            if rarest.is_none_or(|(_, least)| seen < least) {
+                rarest = Some((entry, seen));
+            }
+            drawn += 1;
+            if drawn == DRAWN {
+                break;
+            }
+        }
+        rarest.map(|(entry, _)| entry)
     }
 
     /// All entries: the small queue's, then the main one's, oldest first.
