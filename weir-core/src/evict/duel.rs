@@ -15,7 +15,7 @@ use core::sync::atomic::AtomicU64;
 /// The shadows.
 const SHADOWS: usize = Setting::ALL.len();
 /// Standard deviations by which a shadow must lead, squared.
-const LEAD_SQUARED: i64 = 9;
+const LEAD_SQUARED: i64 = 16;
 /// Evidence fades each time the shadows have seen this many accesses per entry: a few fillings of the cache.
 const FADE_AFTER: usize = 4;
 /// The shadows are compared this many times per filling of the cache.

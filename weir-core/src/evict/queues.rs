@@ -2,12 +2,10 @@
 
 use super::fifo::Fifo;
 use super::ghost::Ghost;
-use super::setting::Setting;
+use super::setting::{Promotion, Setting};
 use super::sketch::Sketch;
 use super::slot::{MOST_HITS, Place, Slot};
 
-/// Hits in the small queue that lead an entry into the main one where no filter decides (S3-FIFO's threshold).
-const HITS_TO_STAY: u8 = 2;
 /// Entries drawn for each victim while the target falls: as many as Redis draws for its approximated LRU and LFU.
 const DRAWN: u32 = 5;
 /// Draws until then at most: numbers not in use and pinned entries do not count.
@@ -166,14 +164,17 @@ impl<'a> Queues<'a> {
         self.main.push(self.slots, entry);
     }
 
-    /// True if a small entry is worth more than the main queue's victim.
+    /// True if a small entry is to move to the main queue, which is full.
     fn is_to_stay(&mut self, entry: u32, sketch: &Sketch, is_pinned: &mut impl FnMut(u32) -> bool) -> bool {
         let slot = &self.slots[entry as usize];
-        if !self.setting.filter {
-            return slot.hits() >= HITS_TO_STAY;
+        match self.setting.promotion {
+            Promotion::HitTwice => slot.hits() >= 2,
+            Promotion::All => true,
+            Promotion::SeenMore => {
+                let Some(victim) = self.main_victim(is_pinned) else { return false };
+                sketch.frequency(slot.hash()) > sketch.frequency(self.slots[victim as usize].hash())
+            }
         }
-        let Some(victim) = self.main_victim(is_pinned) else { return false };
-        sketch.frequency(slot.hash()) > sketch.frequency(self.slots[victim as usize].hash())
     }
 
     /// The oldest main entry that is neither pinned nor was hit lately; those hit lately go round again, one hit less.
@@ -188,7 +189,7 @@ impl<'a> Queues<'a> {
                 return Some(entry);
             }
             rounds_left -= 1;
-            slot.set_hits(hits - 1);
+            slot.set_hits(if self.setting.once { 0 } else { hits - 1 });
             self.main.remove(self.slots, entry);
             self.main.push(self.slots, entry);
         }
@@ -203,7 +204,7 @@ impl<'a> Queues<'a> {
         for _ in 0..MOST_DRAWS {
             // A linear congruential generator (Numerical Recipes); its high bits choose.
             self.random = self.random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-            let entry = (u64::from(self.random) * u64::from(self.numbers) >> 32) as u32;
+            let entry = ((u64::from(self.random) * u64::from(self.numbers)) >> 32) as u32;
             let Some(slot) = self.slots.get(entry as usize).filter(|slot| slot.place() != Place::Nowhere) else {
                 continue;
             };

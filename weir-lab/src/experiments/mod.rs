@@ -8,6 +8,7 @@ mod e5_density;
 mod e6_reporting_cost;
 mod e8_neighbour;
 pub mod e9_peers;
+mod hitrate;
 #[cfg(target_arch = "x86_64")]
 mod instructions;
 mod latency;
@@ -57,6 +58,11 @@ pub const EXPERIMENTS: &[Experiment] = &[
         "groups",
         "an idle heap in a group of cgroup v2 that comes to its limit, in a guest: does it give way",
         cgroup_v2::run,
+    ),
+    (
+        "hitrate",
+        "the policy of evictable caches against other caches: hit rates on traces, cost of a hit and of an insertion",
+        hitrate::run,
     ),
     #[cfg(target_arch = "x86_64")]
     ("calls", "instructions of a malloc and of a free, counted one by one", instructions::run),

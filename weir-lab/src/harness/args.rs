@@ -27,8 +27,8 @@ pub struct RunArgs {
     /// Which allocator is compared with the best of the others.
     #[arg(long, default_value = peers::WEIR, value_name = "NAME")]
     pub subject: String,
-    /// e3, e5, e6, e9, scaling, sweep: only these parts, workloads, programs and patterns. picture: these settings of huge
-    /// pages.
+    /// e3, e5, e6, e9, hitrate, scaling, sweep: only these parts, workloads, programs, traces and patterns. picture: these
+    /// settings of huge pages.
     #[arg(long, value_delimiter = ',', value_name = "A,B")]
     pub only: Vec<String>,
     /// e8: how the bytes of the peak lie over the sizes 16 B to 256 KiB.
@@ -40,6 +40,9 @@ pub struct RunArgs {
     /// e8: how long A idles without a limit, where it is looked at last, s (10; quick: 1). khugepaged comes by every 10 s.
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=86400))]
     pub later: Option<u32>,
+    /// hitrate: also this trace, a file of little-endian 64-bit keys; may be given many times.
+    #[arg(long, value_name = "FILE")]
+    pub trace: Vec<PathBuf>,
     /// picture, sweep: where to draw it.
     #[arg(long, value_name = "FILE")]
     pub svg: Option<PathBuf>,
