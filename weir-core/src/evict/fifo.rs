@@ -2,9 +2,13 @@
 //!
 //! The search for a victim begins at the oldest entry and skips pinned ones, which stay where they are. So that many
 //! pinned entries at the front are not looked at again for every victim, the search goes on from a *hand*, which returns
-//! to the front as soon as as many entries were taken as were skipped: at most two looks per entry taken.
+//! to the front as soon as as many entries were taken as were skipped: at most two looks per entry taken. A search that
+//! finds all entries pinned spares the next ones, one for every [`LOOKS_PER_SEARCH`] looks that it took.
 
 use super::slot::{NONE, Place, Slot};
+
+/// Looks per search, in the mean, where all entries are pinned.
+const LOOKS_PER_SEARCH: usize = 4;
 
 /// A queue of entries of one `[Slot]`.
 #[derive(Debug)]
@@ -18,6 +22,8 @@ pub struct Fifo {
     skipped: usize,
     /// Entries that left the queue since then.
     taken: usize,
+    /// Searches to be spared after one that found all entries pinned.
+    spared: usize,
     len: usize,
     weight: usize,
 }
@@ -25,7 +31,7 @@ pub struct Fifo {
 impl Fifo {
     /// An empty queue, which marks its entries with `place`.
     pub const fn new(place: Place) -> Self {
-        Self { place, oldest: NONE, newest: NONE, hand: NONE, skipped: 0, taken: 0, len: 0, weight: 0 }
+        Self { place, oldest: NONE, newest: NONE, hand: NONE, skipped: 0, taken: 0, spared: 0, len: 0, weight: 0 }
     }
 
     /// The number of entries.
@@ -91,6 +97,15 @@ impl Fifo {
         slot.set_weight(weight);
     }
 
+    /// As [`Self::oldest_unpinned`], but `None` also where all entries were pinned a short while ago.
+    pub fn oldest_likely_unpinned(&mut self, slots: &[Slot], is_pinned: &mut impl FnMut(u32) -> bool) -> Option<u32> {
+        if self.spared > 0 {
+            self.spared -= 1;
+            return None;
+        }
+        self.oldest_unpinned(slots, is_pinned)
+    }
+
     /// The oldest entry from the hand on that is not pinned, then from the front up to the hand; `None`: all are pinned.
     pub fn oldest_unpinned(&mut self, slots: &[Slot], is_pinned: &mut impl FnMut(u32) -> bool) -> Option<u32> {
         let start = if self.hand == NONE { self.oldest } else { self.hand };
@@ -98,6 +113,7 @@ impl Fifo {
             let mut at = from;
             while at != until {
                 if !is_pinned(at) {
+                    self.spared = 0;
                     self.hand = if self.skipped == 0 { NONE } else { at };
                     return Some(at);
                 }
@@ -108,6 +124,7 @@ impl Fifo {
             (self.skipped, self.taken) = (0, 0);
         }
         self.hand = NONE;
+        self.spared = self.len / LOOKS_PER_SEARCH;
         None
     }
 

@@ -130,7 +130,7 @@ impl<'a> Queues<'a> {
         let small_target = self.setting.small(self.target);
         loop {
             let is_small_due = self.small.weight() > small_target || self.main.is_empty();
-            if is_small_due && let Some(entry) = self.small.oldest_unpinned(self.slots, &mut is_pinned) {
+            if is_small_due && let Some(entry) = self.small.oldest_likely_unpinned(self.slots, &mut is_pinned) {
                 let weight = self.main.weight().saturating_add(self.slots[entry as usize].weight());
                 if weight <= self.target - small_target {
                     self.promote(entry, self.slots[entry as usize].hits());
@@ -146,9 +146,13 @@ impl<'a> Queues<'a> {
                 self.main.remove(self.slots, entry);
                 return Some(entry);
             }
-            // Nothing in the main queue can go: the small one, though it is not due.
-            let entry = self.small.oldest_unpinned(self.slots, &mut is_pinned).filter(|_| !is_small_due)?;
-            return Some(self.take_small(entry));
+            // Neither offers one: look at all that there are, due or not.
+            if let Some(entry) = self.small.oldest_unpinned(self.slots, &mut is_pinned) {
+                return Some(self.take_small(entry));
+            }
+            let entry = self.main.oldest_unpinned(self.slots, &mut is_pinned)?;
+            self.main.remove(self.slots, entry);
+            return Some(entry);
         }
     }
 
@@ -182,7 +186,7 @@ impl<'a> Queues<'a> {
         // Hits go on meanwhile: after as many rounds as an entry can have hits, hits count no more.
         let mut rounds_left = self.main.len() * (MOST_HITS as usize + 1);
         loop {
-            let entry = self.main.oldest_unpinned(self.slots, is_pinned)?;
+            let entry = self.main.oldest_likely_unpinned(self.slots, is_pinned)?;
             let slot = &self.slots[entry as usize];
             let hits = slot.hits();
             if hits == 0 || rounds_left == 0 {

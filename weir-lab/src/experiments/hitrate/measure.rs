@@ -1,6 +1,7 @@
 //! Hit rates: each trace through each cache at three sizes.
 
-use super::caches::{Cache, MOKA, SUBJECTS};
+use super::cache::Cache;
+use super::caches::{MOKA, SUBJECTS};
 use super::traces::Trace;
 use serde_json::{Value, json};
 use std::collections::HashSet;

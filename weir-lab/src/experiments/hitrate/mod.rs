@@ -1,6 +1,7 @@
 //! The policy of evictable caches (`weir_core::evict`) against other caches, at equal numbers of entries: hit rates over
 //! traces made from seeds and over those given, and what a hit and an insertion cost.
 
+mod cache;
 mod caches;
 mod measure;
 mod report;

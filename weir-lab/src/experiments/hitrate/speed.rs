@@ -1,6 +1,7 @@
 //! What one thread pays for a hit, and for an insertion that evicts.
 
-use super::caches::{Cache, SUBJECTS};
+use super::cache::Cache;
+use super::caches::SUBJECTS;
 use super::traces::{Random, Zipf};
 use crate::harness::rounds;
 use crate::harness::statistics::Sample;

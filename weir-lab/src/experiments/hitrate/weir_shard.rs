@@ -1,8 +1,8 @@
 //! One shard of a cache on `weir_core::evict`: a hash map to entry numbers, values beside it, one lock around all.
 
-use super::caches::{Cache, KeyHasher, Work};
+use super::cache::{Cache, Hash, Work};
 use std::collections::HashMap;
-use std::hash::{BuildHasher, BuildHasherDefault};
+use std::hash::BuildHasher;
 use std::sync::Mutex;
 use std::sync::atomic::AtomicU64;
 use weir_core::evict::duel::{Duel, DuelStorage, Held};
@@ -16,7 +16,7 @@ const SEED: u64 = 0x3e17;
 struct Shard<'a> {
     policy: Policy<'a>,
     duel: Duel<'a>,
-    entries: HashMap<u64, u32, BuildHasherDefault<KeyHasher>>,
+    entries: HashMap<u64, u32, Hash>,
     /// Key and value by entry number.
     values: Vec<(u64, u64)>,
     free: Vec<u32>,
@@ -41,7 +41,7 @@ pub fn with(entries: usize, work: &mut Work) {
     let shard = Shard {
         policy,
         duel: Duel::new(&mut storage, SEED),
-        entries: HashMap::with_capacity_and_hasher(entries + 1, BuildHasherDefault::default()),
+        entries: HashMap::with_capacity_and_hasher(entries + 1, Hash::default()),
         values: vec![(0, 0); entries + 1],
         free: (0..=entries as u32).rev().collect(),
     };
@@ -86,5 +86,5 @@ impl Cache for Locked<'_> {
 }
 
 fn hash(key: u64) -> u64 {
-    BuildHasherDefault::<KeyHasher>::default().hash_one(key)
+    Hash::default().hash_one(key)
 }
