@@ -13,6 +13,7 @@
 //! | 3 | [`zone`] |
 //! | 2 | [`buddy`], [`percpu`], [`bucket`] on [`shells`], [`pressure`] |
 //! | 1 | [`platform`], [`page`], [`lock`] on `sync`, [`size_class`], [`geometry`], [`class_set`], [`tuning`], [`backoff`], [`working_set`], [`refault`], `unwind`, [`stats`], [`trace`], [`tunables`] |
+//! | - | [`evict`], which uses nothing of the others |
 #![cfg_attr(not(test), no_std)]
 
 pub mod audit;

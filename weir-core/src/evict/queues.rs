@@ -83,6 +83,7 @@ impl<'a> Queues<'a> {
 
     /// Adds `entry`, which is in no queue. The caller evicts afterwards.
     pub fn insert(&mut self, entry: u32, hash: u32, weight: usize) {
+        self.is_shrinking &= self.weight() > self.target;
         self.ghost.fit(self.len() + 1);
         self.slots[entry as usize].begin(hash, weight);
         self.numbers = self.numbers.max(entry + 1);
@@ -99,6 +100,7 @@ impl<'a> Queues<'a> {
 
     /// Gives `entry` another weight, if it is in a queue. The caller evicts afterwards.
     pub fn set_weight(&mut self, entry: u32, weight: usize) -> bool {
+        self.is_shrinking &= self.weight() > self.target;
         let slots = self.slots;
         self.queue_of(entry).map(|queue| queue.set_weight(slots, entry, weight)).is_some()
     }
@@ -116,7 +118,6 @@ impl<'a> Queues<'a> {
     /// While the main queue has room, entries leave the small queue for it without a test: a cache that was not full, or
     /// in which the small queue was large, has no reason yet to refuse one.
     pub fn evict(&mut self, sketch: &Sketch, mut is_pinned: impl FnMut(u32) -> bool) -> Option<u32> {
-        self.is_shrinking &= self.weight() > self.target;
         if self.is_shrinking
             && let Some(entry) = self.rarest_drawn(sketch, &mut is_pinned)
         {

@@ -126,6 +126,21 @@ fn the_setting_follows_a_trace_that_changes() {
 }
 
 #[test]
+fn once_a_fallen_target_is_reached_the_queues_decide_again() {
+    // What is seen most says nothing about this trace: draws by frequency would keep what is never used again.
+    let mut never_fell = Cache::fixed(1000, Setting::RECENT);
+    let expected = late_hit_rate(&mut never_fell, &mut recent(PHASE));
+    let mut cache = Cache::fixed(2000, Setting::RECENT);
+    (0..10).for_each(|_| {
+        cache.hit_rate(1 << 50..(1 << 50) + 2000);
+    });
+    cache.policy.set_target(1000);
+    cache.evict();
+    let rate = late_hit_rate(&mut cache, &mut recent(PHASE));
+    assert!(rate > 0.95 * expected, "{rate} after the target fell, {expected} without");
+}
+
+#[test]
 fn equal_settings_seldom_change_places() {
     // Keys at random: no setting is better than another, and what shadows see is chance.
     let mut cache = Cache::adaptive(5_000);
