@@ -50,7 +50,7 @@ impl<'a> Policy<'a> {
         Self { queues: Queues::new(sightings.slots, ghost), sightings }
     }
 
-    /// Adds `entry`, whose number is not in use, for a key of `hash`. The caller evicts afterwards.
+    /// Adds `entry`, a number not in use, for a key of `hash`. The caller evicts afterwards.
     ///
     /// # Panics
     /// If the number is in use, or has no slot.

@@ -200,7 +200,7 @@ impl<'a> Queues<'a> {
         }
     }
 
-    /// Of some entries drawn at random that whose key was seen least, for a target that fell.
+    /// Draws some entries at random and returns the one with the key seen least, for a target that fell.
     ///
     /// While the target falls, entries go that normal churn would have left for long, and most of them were hit as often
     /// as two bits can say. Their order in the queues tells little about them then; the sketch does.

@@ -5,7 +5,7 @@
 pub enum Promotion {
     /// Those hit at least twice while they were small (S3-FIFO's threshold).
     HitTwice,
-    /// Those whose key was seen more often lately than that of the main queue's victim, as in TinyLFU.
+    /// Those with a key seen more often lately than that of the main queue's victim, as in TinyLFU.
     SeenMore,
     /// All: the main queue alone decides.
     All,

@@ -58,7 +58,7 @@ impl<'a> Sketch<'a> {
             }
             which >>= 5;
         }
-        // A key whose counters are all full is only read.
+        // A key with four full counters is only read.
         if is_new && (which & u64::from(COUNTED - 1)) == u64::from(self.sightings_low()) {
             self.sightings.fetch_add(COUNTED, Relaxed);
         }

@@ -7,7 +7,7 @@ use weir_core::evict::policy::{Policy, Sightings};
 use weir_core::evict::setting::Setting;
 use weir_core::evict::slot::Slot;
 
-/// A policy for `entries` entries whose storage is left behind.
+/// A policy for `entries` entries; its storage is never freed.
 pub fn policy(entries: usize, seed: u64) -> (&'static Sightings<'static>, Policy<'static>) {
     let slots: &[Slot] = Vec::leak((0..entries).map(|_| Slot::default()).collect());
     let sketch: &[AtomicU64] = Vec::leak((0..4 * entries.max(2)).map(|_| AtomicU64::new(0)).collect());
@@ -42,7 +42,7 @@ impl Cache {
         Self { sightings, policy, duel: None, entries: HashMap::new(), keys: vec![0; target + 1], free, changes: 0 }
     }
 
-    /// One of `target` entries whose setting a duel chooses.
+    /// One of `target` entries; a duel chooses its setting.
     pub fn adaptive(target: usize) -> Self {
         let storage = Box::leak(Box::new(DuelStorage::empty()));
         Self { duel: Some(Duel::new(storage, 12)), ..Self::fixed(target, Setting::BALANCED) }

@@ -85,7 +85,7 @@ fn the_hot_stay_when_the_target_falls() {
     assert!(hot > 120, "{hot} of 200 hot keys among 400; chance would leave 25");
 }
 
-/// A loop over twice the cache: whoever evicts the oldest never hits.
+/// A loop over twice the cache: a cache that evicts the oldest never hits.
 fn looped(accesses: u64) -> impl Iterator<Item = u64> {
     (0..accesses).map(|at| at % 2000)
 }
