@@ -4,6 +4,7 @@
 pub mod base;
 pub mod blocks;
 pub mod caches;
+pub mod evict;
 pub mod heap;
 pub mod huge_pages;
 pub mod pages;

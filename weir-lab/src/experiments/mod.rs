@@ -8,6 +8,7 @@ mod e5_density;
 mod e6_reporting_cost;
 mod e8_neighbour;
 pub mod e9_peers;
+mod hitrate;
 #[cfg(target_arch = "x86_64")]
 mod instructions;
 mod latency;
@@ -113,6 +114,14 @@ pub const EXPERIMENTS: &[Experiment] = &[
         only: None,
         options: &[],
         run: cgroup_v2::run,
+    },
+    Experiment {
+        name: "hitrate",
+        about: "the policy of evictable caches against other caches: hit rates on traces, cost of a hit and of an insertion",
+        rounds: Some([5, 1]),
+        only: Some("the traces that it makes"),
+        options: &["trace"],
+        run: hitrate::run,
     },
     #[cfg(target_arch = "x86_64")]
     Experiment {

@@ -40,6 +40,9 @@ pub struct RunArgs {
     /// Also read the resident set of A without a limit after it has been idle for so long (khugepaged runs every 10 s)
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=86400))]
     pub later: Option<u32>,
+    /// Also this trace, a file of little-endian 64-bit keys; may be given many times
+    #[arg(long, value_name = "FILE")]
+    pub trace: Vec<PathBuf>,
     /// Where to draw it
     #[arg(long, value_name = "FILE")]
     pub svg: Option<PathBuf>,

@@ -23,7 +23,7 @@ pub struct Report {
     pub refused: u64,
     pub failed_handshakes: u64,
     /// Bytes of the heap in use.
-    pub heap_used_bytes: usize,
+    pub heap_live_bytes: usize,
     /// Bytes of the heap that are free and resident.
     pub heap_idle_bytes: usize,
     pub exports: Vec<ExportReport>,
@@ -61,7 +61,7 @@ impl Reporter {
             accepted: statistics.accepted.load(Relaxed),
             refused: statistics.refused.load(Relaxed),
             failed_handshakes: statistics.failed_handshakes.load(Relaxed),
-            heap_used_bytes: heap.used_bytes,
+            heap_live_bytes: heap.live_bytes,
             heap_idle_bytes: heap.idle_bytes,
             exports: context.exports().iter().map(|export| of_export(export)).collect(),
         }

@@ -37,7 +37,7 @@ fn table(report: &Report) -> String {
         "{} clients now, {} so far, {} refused, {} failed handshakes",
         report.connections, report.accepted, report.refused, report.failed_handshakes
     ));
-    let (used, idle) = (report.heap_used_bytes >> 10, report.heap_idle_bytes >> 10);
+    let (used, idle) = (report.heap_live_bytes >> 10, report.heap_idle_bytes >> 10);
     line(format_args!("heap: {used} KiB used, {idle} KiB idle"));
     for export in &report.exports {
         let (figures, access) = (&export.figures, if export.read_only { ", read-only" } else { "" });

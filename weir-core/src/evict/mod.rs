@@ -1,0 +1,43 @@
+//! The admission and eviction policy of evictable caches, as plain data structures.
+//!
+//! Nothing here allocates, locks or reads a clock. The owner (a shard of a cache) supplies the storage, numbers its
+//! entries, and maps keys to entry numbers itself. Storage of all zeros is valid and empty, so fresh pages serve as
+//! they are. The same calls with the same seed give the same victims.
+//!
+//! | file | what it is |
+//! |---|---|
+//! | [`slot`] | one entry's links, weight, hash and hit count |
+//! | [`fifo`] | a queue of entries, linked by their numbers |
+//! | [`sketch`] | how often each key was seen lately, as 4-bit counters |
+//! | [`ghost`] | hashes of keys evicted lately |
+//! | [`setting`] | the four ways to run the queues |
+//! | [`queues`] | the small and the main queue, and the search for a victim |
+//! | [`policy`] | a shard's policy: what hits write without a lock, and the queues with their target |
+//! | [`shadow`] | a miniature cache without values, which shows what one setting would do |
+//! | [`duel`] | four shadows over a sample of the keys, which choose the setting |
+//!
+//! A new entry joins the small queue. A hit raises a counter of two bits and moves nothing. When the cache is above its
+//! target, the oldest small entry either moves to the main queue or is evicted; the oldest main entry is evicted once its
+//! counter is zero, and goes round again otherwise. What falls out while the target falls is the one seen least of five
+//! entries drawn at random. DESIGN.md, "Evictable caches: the policy", says why, and what else
+//! was tried.
+
+pub mod duel;
+pub mod fifo;
+pub mod ghost;
+pub mod policy;
+pub mod queues;
+pub mod setting;
+pub mod shadow;
+pub mod sketch;
+pub mod slot;
+
+/// A key's hash as the policy stores it: 32 bits, every one of which depends on every bit of `hash` and of `seed`.
+///
+/// The finalizer is that of MurmurHash3 (Austin Appleby, public domain), so a weak hash of the owner's does no harm.
+pub const fn mix(hash: u64, seed: u64) -> u32 {
+    let mut x = hash ^ seed;
+    x = (x ^ (x >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd);
+    x = (x ^ (x >> 33)).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
+    ((x ^ (x >> 33)) >> 16) as u32
+}

@@ -1,0 +1,130 @@
+//! The policy of one shard of a cache: which entry goes when the shard weighs more than its target.
+//!
+//! It has two parts. [`Sightings`] is what a hit writes: hits need no lock. [`Policy`] is what insertion, removal and
+//! eviction write, under the owner's lock.
+
+use super::mix;
+use super::queues::Queues;
+use super::setting::Setting;
+use super::sketch::Sketch;
+use super::slot::{Place, Slot};
+use core::sync::atomic::AtomicU64;
+
+/// What hits write: a hit count per entry, and a frequency per key. Shared by all threads.
+#[derive(Debug)]
+pub struct Sightings<'a> {
+    slots: &'a [Slot],
+    sketch: Sketch<'a>,
+    seed: u64,
+}
+
+impl<'a> Sightings<'a> {
+    /// Over a slot for each entry number, and `sketch` (best 2 to 4 words per entry, at least 8), all zeros.
+    pub const fn new(slots: &'a [Slot], sketch: &'a [AtomicU64], seed: u64) -> Self {
+        Self { slots, sketch: Sketch::new(sketch), seed }
+    }
+
+    /// Notes that `entry` was used. Takes no lock; may come while the entry is evicted, and then counts for nothing.
+    pub fn hit(&self, entry: u32) {
+        let slot = &self.slots[entry as usize];
+        slot.hit();
+        self.sketch.count(slot.hash());
+    }
+
+    /// Words of the sketch's storage in use, counted from the front; those behind are zero.
+    pub fn sketch_used(&self) -> usize {
+        self.sketch.used()
+    }
+}
+
+/// The order of eviction of one shard.
+#[derive(Debug)]
+pub struct Policy<'a> {
+    queues: Queues<'a>,
+    sightings: &'a Sightings<'a>,
+}
+
+impl<'a> Policy<'a> {
+    /// An empty shard with a target of 0 bytes. `ghost`: best 1 to 2 words per entry, at least 8, all zeros.
+    pub fn new(sightings: &'a Sightings<'a>, ghost: &'a mut [u64]) -> Self {
+        Self { queues: Queues::new(sightings.slots, ghost), sightings }
+    }
+
+    /// Adds `entry`, a number not in use, for a key of `hash`. The caller evicts afterwards.
+    ///
+    /// # Panics
+    /// If the number is in use, or has no slot.
+    pub fn insert(&mut self, entry: u32, hash: u64, weight: usize) {
+        assert_eq!(self.queues.slots()[entry as usize].place(), Place::Nowhere, "entry {entry} is in use");
+        let hash = mix(hash, self.sightings.seed);
+        self.queues.insert(entry, hash, weight);
+        self.sightings.sketch.fit(self.queues.len());
+        self.sightings.sketch.count(hash);
+    }
+
+    /// Takes `entry` out, as its owner removed it; false if it is not in the shard.
+    pub fn remove(&mut self, entry: u32) -> bool {
+        self.queues.remove(entry)
+    }
+
+    /// Gives `entry` another weight; false if it is not in the shard. The caller evicts afterwards.
+    pub fn set_weight(&mut self, entry: u32, weight: usize) -> bool {
+        self.queues.set_weight(entry, weight)
+    }
+
+    /// Takes out one entry and returns it, while the shard weighs more than its target; the caller calls again until
+    /// there is none. Entries for which `is_pinned` holds are skipped and keep their place in the order.
+    ///
+    /// A call looks at each pinned entry at most once, and at an entry hit lately at most as often as it was hit.
+    pub fn evict(&mut self, is_pinned: impl FnMut(u32) -> bool) -> Option<u32> {
+        if self.weight() <= self.target() {
+            return None;
+        }
+        self.queues.evict(&self.sightings.sketch, is_pinned)
+    }
+
+    /// The sum of the entries' weights, bytes.
+    pub const fn weight(&self) -> usize {
+        self.queues.weight()
+    }
+
+    /// The number of entries.
+    pub const fn len(&self) -> usize {
+        self.queues.len()
+    }
+
+    /// True without entries.
+    pub const fn is_empty(&self) -> bool {
+        self.queues.is_empty()
+    }
+
+    /// The weight that eviction goes down to, bytes.
+    pub const fn target(&self) -> usize {
+        self.queues.target()
+    }
+
+    /// Sets it, at any time, to anything.
+    pub fn set_target(&mut self, target: usize) {
+        self.queues.set_target(target);
+    }
+
+    /// How the queues are run.
+    pub const fn setting(&self) -> Setting {
+        self.queues.setting()
+    }
+
+    /// Runs the queues as `setting` says from the next eviction on.
+    pub fn set_setting(&mut self, setting: Setting) {
+        self.queues.set_setting(setting);
+    }
+
+    /// All entries: the small queue's, then the main one's, oldest first.
+    pub fn iter(&self) -> impl Iterator<Item = u32> + use<'a> {
+        self.queues.iter()
+    }
+
+    /// Words of the ghosts' storage in use, counted from the front; those behind are zero.
+    pub const fn ghost_used(&self) -> usize {
+        self.queues.ghost_used()
+    }
+}

@@ -1,0 +1,116 @@
+//! One entry of a cache: its links, weight, hash and hit count.
+//!
+//! Every field is a relaxed atomic, because hits write [`Slot::hit`] without the owner's lock. All other fields are
+//! written under it. On x86-64 and arm64 a relaxed load or store is an ordinary one.
+
+use core::sync::atomic::{AtomicU8, AtomicU32, AtomicUsize, Ordering::Relaxed};
+
+/// No entry.
+pub const NONE: u32 = u32::MAX;
+/// The highest hit count of an entry. Two bits are enough: S3-FIFO (SOSP 2023) found no gain in more.
+pub const MOST_HITS: u8 = 3;
+
+/// Which queue an entry is in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Place {
+    /// In none: the number is not in use.
+    Nowhere = 0,
+    /// In the small queue.
+    Small = 1,
+    /// In the main queue.
+    Main = 2,
+}
+
+/// One entry. A slot of zeros is in no queue.
+#[derive(Debug, Default)]
+pub struct Slot {
+    weight: AtomicUsize,
+    previous: AtomicU32,
+    next: AtomicU32,
+    hash: AtomicU32,
+    hits: AtomicU8,
+    place: AtomicU8,
+}
+
+const _: () = assert!(size_of::<Slot>() <= 24);
+
+impl Slot {
+    /// In no queue.
+    pub const fn new() -> Self {
+        Self {
+            weight: AtomicUsize::new(0),
+            previous: AtomicU32::new(0),
+            next: AtomicU32::new(0),
+            hash: AtomicU32::new(0),
+            hits: AtomicU8::new(0),
+            place: AtomicU8::new(0),
+        }
+    }
+
+    /// An entry's weight in bytes.
+    pub fn weight(&self) -> usize {
+        self.weight.load(Relaxed)
+    }
+
+    /// The mixed hash of its key.
+    pub fn hash(&self) -> u32 {
+        self.hash.load(Relaxed)
+    }
+
+    /// The queue that it is in.
+    pub fn place(&self) -> Place {
+        match self.place.load(Relaxed) {
+            1 => Place::Small,
+            2 => Place::Main,
+            _ => Place::Nowhere,
+        }
+    }
+
+    /// How often it was hit lately, at most [`MOST_HITS`].
+    pub fn hits(&self) -> u8 {
+        self.hits.load(Relaxed)
+    }
+
+    /// Counts a hit. Two threads at once may count one; an entry that is hit often is only read.
+    pub fn hit(&self) {
+        let hits = self.hits();
+        if hits < MOST_HITS {
+            self.hits.store(hits + 1, Relaxed);
+        }
+    }
+
+    pub(super) fn set_hits(&self, hits: u8) {
+        self.hits.store(hits, Relaxed);
+    }
+
+    pub(super) fn set_weight(&self, weight: usize) {
+        self.weight.store(weight, Relaxed);
+    }
+
+    pub(super) fn begin(&self, hash: u32, weight: usize) {
+        self.hash.store(hash, Relaxed);
+        self.set_weight(weight);
+        self.set_hits(0);
+    }
+
+    pub(super) fn set_place(&self, place: Place) {
+        self.place.store(place as u8, Relaxed);
+    }
+
+    pub(super) fn next(&self) -> u32 {
+        self.next.load(Relaxed)
+    }
+
+    pub(super) fn set_next(&self, entry: u32) {
+        self.next.store(entry, Relaxed);
+    }
+
+    pub(super) fn previous(&self) -> u32 {
+        self.previous.load(Relaxed)
+    }
+
+    pub(super) fn set_previous(&self, entry: u32) {
+        self.previous.store(entry, Relaxed);
+    }
+}

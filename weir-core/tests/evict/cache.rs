@@ -1,0 +1,94 @@
+//! A cache of keys alone over the policy, as an owner would build one shard.
+
+use std::collections::HashMap;
+use std::sync::atomic::AtomicU64;
+use weir_core::evict::duel::{Duel, DuelStorage, Held};
+use weir_core::evict::policy::{Policy, Sightings};
+use weir_core::evict::setting::Setting;
+use weir_core::evict::slot::Slot;
+
+/// A policy for `entries` entries; its storage is never freed.
+pub fn policy(entries: usize, seed: u64) -> (&'static Sightings<'static>, Policy<'static>) {
+    let slots: &[Slot] = Vec::leak((0..entries).map(|_| Slot::default()).collect());
+    let sketch: &[AtomicU64] = Vec::leak((0..4 * entries.max(2)).map(|_| AtomicU64::new(0)).collect());
+    let sightings: &Sightings = Box::leak(Box::new(Sightings::new(slots, sketch, seed)));
+    (sightings, Policy::new(sightings, Vec::leak(vec![0; 2 * entries.max(4)])))
+}
+
+/// What a hash map gives for a key: every bit depends on every bit, unlike the keys of the traces.
+pub fn hash(key: u64) -> u64 {
+    key.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(31).wrapping_mul(0xd6e8_feb8_6659_fd93)
+}
+
+/// A cache of keys with a weight of 1 each.
+pub struct Cache {
+    sightings: &'static Sightings<'static>,
+    pub policy: Policy<'static>,
+    duel: Option<Duel<'static>>,
+    entries: HashMap<u64, u32>,
+    keys: Vec<u64>,
+    free: Vec<u32>,
+    /// How often the setting changed.
+    pub changes: usize,
+}
+
+impl Cache {
+    /// One of `target` entries that runs by one setting for good.
+    pub fn fixed(target: usize, setting: Setting) -> Self {
+        let (sightings, mut policy) = policy(target + 1, 11);
+        policy.set_target(target);
+        policy.set_setting(setting);
+        let free = (0..target as u32 + 1).rev().collect();
+        Self { sightings, policy, duel: None, entries: HashMap::new(), keys: vec![0; target + 1], free, changes: 0 }
+    }
+
+    /// One of `target` entries; a duel chooses its setting.
+    pub fn adaptive(target: usize) -> Self {
+        let storage = Box::leak(Box::new(DuelStorage::empty()));
+        Self { duel: Some(Duel::new(storage, 12)), ..Self::fixed(target, Setting::BALANCED) }
+    }
+
+    /// Uses a key: true if it was here.
+    pub fn access(&mut self, key: u64) -> bool {
+        let held = Held { entries: self.policy.len(), weight: self.policy.weight(), target: self.policy.target() };
+        if let Some(duel) = &mut self.duel
+            && duel.access(hash(key), 1, held)
+        {
+            self.changes += 1;
+            self.policy.set_setting(duel.setting());
+        }
+        if let Some(&entry) = self.entries.get(&key) {
+            self.sightings.hit(entry);
+            return true;
+        }
+        let entry = self.free.pop().expect("a cache evicts down to its target after each insertion");
+        self.entries.insert(key, entry);
+        self.keys[entry as usize] = key;
+        self.policy.insert(entry, hash(key), 1);
+        self.evict();
+        false
+    }
+
+    /// Evicts down to the target.
+    pub fn evict(&mut self) {
+        while let Some(victim) = self.policy.evict(|_| false) {
+            self.entries.remove(&self.keys[victim as usize]);
+            self.free.push(victim);
+        }
+    }
+
+    /// True if the key is here; no use of it.
+    pub fn holds(&self, key: u64) -> bool {
+        self.entries.contains_key(&key)
+    }
+
+    /// The share of the accesses that hit.
+    pub fn hit_rate(&mut self, trace: impl IntoIterator<Item = u64>) -> f64 {
+        let (mut hits, mut all) = (0, 0);
+        for key in trace {
+            hits += u32::from(self.access(key));
+            all += 1;
+        }
+        f64::from(hits) / f64::from(all)
+    }
+}

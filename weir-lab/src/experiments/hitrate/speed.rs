@@ -1,0 +1,62 @@
+//! What one thread pays for a hit, and for an insertion that evicts.
+
+use super::cache::Cache;
+use super::caches::SUBJECTS;
+use super::traces::{Random, Zipf};
+use crate::harness::rounds;
+use crate::harness::statistics::Sample;
+use serde_json::{Value, json};
+use std::hint::black_box;
+use std::time::Instant;
+
+/// Nanoseconds an operation, in the order of [`SUBJECTS`].
+pub struct Costs {
+    /// What is done.
+    pub what: &'static str,
+    /// A sample per cache.
+    pub samples: Vec<Sample>,
+}
+
+pub(super) fn measure(is_quick: bool, runs: u32) -> Vec<Costs> {
+    let (entries, operations) = if is_quick { (2_000, 20_000) } else { (100_000, 2_000_000) };
+    // Half the entries, so that none of the keys is evicted.
+    let zipf = Zipf::new(0.99, entries / 2);
+    let mut random = Random(7);
+    let keys: Vec<u64> = (0..operations).map(|_| zipf.rank(&mut random)).collect();
+    let empty = |what| Costs { what, samples: SUBJECTS.iter().map(|_| Sample::default()).collect() };
+    let (mut hit, mut insertion) = (empty("get that hits"), empty("insert that evicts"));
+    for (_, chosen) in rounds::of(runs, SUBJECTS.len()) {
+        (SUBJECTS[chosen].with)(entries, &mut |cache| {
+            (0..entries as u64 / 2).for_each(|key| cache.insert(key, key));
+            hit.samples[chosen].push(time(operations, || gets(cache, &keys)));
+            (0..entries as u64).for_each(|key| cache.insert((1 << 40) + key, key));
+            insertion.samples[chosen].push(time(operations, || inserts(cache, operations as u64)));
+        });
+    }
+    vec![hit, insertion]
+}
+
+fn gets(cache: &mut dyn Cache, keys: &[u64]) {
+    for &key in keys {
+        black_box(cache.get(key));
+    }
+}
+
+fn inserts(cache: &mut dyn Cache, operations: u64) {
+    (0..operations).for_each(|key| cache.insert((1 << 41) + key, key));
+}
+
+fn time(operations: usize, work: impl FnOnce()) -> f64 {
+    let begin = Instant::now();
+    work();
+    begin.elapsed().as_secs_f64() * 1e9 / operations as f64
+}
+
+pub(super) fn as_json(costs: &[Costs]) -> Value {
+    let one = |costs: &Costs| {
+        let samples: serde_json::Map<_, _> =
+            SUBJECTS.iter().zip(&costs.samples).map(|(subject, sample)| (subject.name.into(), sample.json())).collect();
+        json!({ "what": costs.what, "ns": samples })
+    };
+    costs.iter().map(one).collect()
+}

@@ -1,0 +1,274 @@
+//! The traces: made from a seed, each of one family of use, or read from files.
+
+use crate::harness::args::RunArgs;
+use std::path::{Path, PathBuf};
+
+/// Accesses of a file that are used.
+const MOST_OF_A_FILE: usize = 1_500_000;
+
+/// A trace by name.
+pub struct Trace {
+    /// As in the table.
+    pub name: String,
+    /// The key of each access.
+    pub keys: Vec<u64>,
+}
+
+/// Makes a trace.
+type Make = fn(&mut Maker);
+
+/// Where a trace comes from.
+pub enum Source {
+    /// Made: its name and its maker.
+    Made(&'static str, Make),
+    /// Read from a file of little-endian 64-bit keys.
+    File(PathBuf),
+}
+
+/// The traces that are made.
+const MADE: [(&str, Make); 11] = [
+    ("zipf-0.8", |maker| maker.zipf(0.8)),
+    ("zipf-0.99", |maker| maker.zipf(0.99)),
+    ("zipf-scan", Maker::zipf_with_scans),
+    ("loop", Maker::one_loop),
+    ("loops", Maker::many_loops),
+    ("hot-sets", Maker::hot_sets),
+    ("drift", Maker::drift),
+    ("bursts", Maker::bursts),
+    ("frequent", Maker::frequent),
+    ("database", Maker::database),
+    ("phases", Maker::phases),
+];
+
+/// Those asked for by `--only`, or all that are made and those given by `--trace`.
+pub fn choose(args: &RunArgs) -> Result<Vec<Source>, String> {
+    if let Some(unknown) = args.only.iter().find(|name| MADE.iter().all(|(made, _)| made != name)) {
+        let names: Vec<&str> = MADE.iter().map(|(name, _)| *name).collect();
+        return Err(format!("no trace is called '{unknown}': there are {}", names.join(", ")));
+    }
+    let is_chosen = |name: &str| args.only.is_empty() || args.only.iter().any(|only| only == name);
+    let made = MADE.iter().filter(|(name, _)| is_chosen(name)).map(|&(name, make)| Source::Made(name, make));
+    Ok(made.chain(args.trace.iter().cloned().map(Source::File)).collect())
+}
+
+impl Source {
+    /// The trace; a quick one is a twentieth as long.
+    pub fn read(self, is_quick: bool) -> Result<Trace, String> {
+        match self {
+            Source::Made(name, make) => {
+                let (accesses, keys) = if is_quick { (50_000, 10_000) } else { (1_000_000, 200_000) };
+                let mut maker = Maker { random: Random(0x5eed), accesses, keys, out: Vec::with_capacity(accesses) };
+                make(&mut maker);
+                maker.out.truncate(accesses);
+                Ok(Trace { name: name.into(), keys: maker.out })
+            }
+            Source::File(path) => read(&path),
+        }
+    }
+}
+
+fn read(path: &Path) -> Result<Trace, String> {
+    let bytes = std::fs::read(path).map_err(|why| format!("cannot read {}: {why}", path.display()))?;
+    let (words, rest) = bytes.as_chunks::<8>();
+    if words.is_empty() || !rest.is_empty() {
+        return Err(format!("{} is no file of 64-bit keys: it has {} bytes", path.display(), bytes.len()));
+    }
+    let name = path.file_stem().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
+    Ok(Trace { name, keys: words.iter().take(MOST_OF_A_FILE).map(|word| u64::from_le_bytes(*word)).collect() })
+}
+
+/// Numbers from a seed (xorshift64*; Vigna, 2016).
+pub struct Random(pub u64);
+
+impl Random {
+    /// The next number.
+    pub fn next(&mut self) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    }
+
+    /// One below `bound`.
+    pub fn below(&mut self, bound: usize) -> u64 {
+        ((u128::from(self.next()) * bound as u128) >> 64) as u64
+    }
+
+    /// One from 0 to 1.
+    fn unit(&mut self) -> f64 {
+        (self.next() >> 11) as f64 / (1_u64 << 53) as f64
+    }
+}
+
+/// Ranks by Zipf's law: rank r as often as 1/r^skew.
+pub struct Zipf(Vec<f64>);
+
+impl Zipf {
+    /// Over this many ranks.
+    pub fn new(skew: f64, ranks: usize) -> Self {
+        let mut sum = 0.0;
+        Self(
+            (1..=ranks)
+                .map(|rank| {
+                    sum += (rank as f64).powf(-skew);
+                    sum
+                })
+                .collect(),
+        )
+    }
+
+    /// A rank from 0 on.
+    pub fn rank(&self, random: &mut Random) -> u64 {
+        let at = random.unit() * self.0[self.0.len() - 1];
+        self.0.partition_point(|&sum| sum < at).min(self.0.len() - 1) as u64
+    }
+}
+
+/// Keys that come once, apart from all others.
+const ONCE: u64 = 1 << 40;
+
+/// Makes a trace of about `accesses` over about `keys`.
+pub struct Maker {
+    random: Random,
+    accesses: usize,
+    keys: usize,
+    out: Vec<u64>,
+}
+
+impl Maker {
+    fn zipf(&mut self, skew: f64) {
+        let zipf = Zipf::new(skew, self.keys);
+        for _ in 0..self.accesses {
+            let key = zipf.rank(&mut self.random);
+            self.out.push(key);
+        }
+    }
+
+    /// Zipf 0.99, and of each ten parts four are a scan of keys that never come again.
+    fn zipf_with_scans(&mut self) {
+        let zipf = Zipf::new(0.99, self.keys);
+        for at in 0..self.accesses {
+            let is_scan = at * 10 / self.accesses % 5 < 2;
+            let key = if is_scan { ONCE + at as u64 } else { zipf.rank(&mut self.random) };
+            self.out.push(key);
+        }
+    }
+
+    /// One loop over a quarter of the keys.
+    fn one_loop(&mut self) {
+        self.out.extend((0..self.accesses as u64).map(|at| at % (self.keys / 4) as u64));
+    }
+
+    /// Loops of different lengths, a few rounds of each in turn.
+    fn many_loops(&mut self) {
+        while self.out.len() < self.accesses {
+            let which = self.random.below(6);
+            let len = (self.keys as u64 >> (which + 2)).max(10);
+            for _ in 0..2 + self.random.below(4) {
+                self.out.extend((0..len).map(|at| (which << 32) + at));
+            }
+        }
+    }
+
+    /// A hot set takes four accesses in five; twenty times it is replaced by another.
+    fn hot_sets(&mut self) {
+        let (each, hot) = (self.accesses / 20, self.keys / 50);
+        for set in 0..20 {
+            for _ in 0..each {
+                let is_hot = self.random.below(5) < 4;
+                let key = self.random.below(if is_hot { hot } else { hot * 5 });
+                self.out.push(set * self.keys as u64 + key);
+            }
+        }
+    }
+
+    /// Zipf 0.9, and the keys of all ranks move on slowly.
+    fn drift(&mut self) {
+        let zipf = Zipf::new(0.9, self.keys / 4);
+        for at in 0..self.accesses {
+            let key = zipf.rank(&mut self.random) + (at / 8) as u64;
+            self.out.push(key);
+        }
+    }
+
+    /// Each key is used four times within a short while, and never again.
+    fn bursts(&mut self) {
+        for at in 0..self.accesses {
+            let key = (at / 4) as u64 + self.random.below(self.keys / 20);
+            self.out.push(key);
+        }
+    }
+
+    /// A stable Zipf 1.0 takes half of the accesses, keys that come once the other half.
+    fn frequent(&mut self) {
+        let zipf = Zipf::new(1.0, self.keys / 4);
+        for at in 0..self.accesses {
+            let key = if at % 2 == 0 { zipf.rank(&mut self.random) } else { ONCE + at as u64 };
+            self.out.push(key);
+        }
+    }
+
+    /// Pages of a database: an index (root, inner and leaf pages) leads to a row's page, some rows far hotter than others;
+    /// now and then a report scans a table; new rows go to the newest page.
+    fn database(&mut self) {
+        let (rows, tables) = (Zipf::new(0.85, self.keys), 4_u64);
+        let pages = self.keys as u64 / 2;
+        while self.out.len() < self.accesses {
+            match self.random.below(2000) {
+                0 => {
+                    let table = self.random.below(tables as usize);
+                    self.out.extend((0..pages / tables).map(|page| table * (pages / tables) + page));
+                }
+                1..200 => self.out.push((1 << 36) + self.out.len() as u64 / 500),
+                _ => {
+                    // The rank of a row says nothing about its place.
+                    let row = rows.rank(&mut self.random).wrapping_mul(0x9e37_79b9) % self.keys as u64;
+                    self.out.extend([1 << 32, (2 << 32) + row / 4096, (3 << 32) + row / 64, row / 2]);
+                }
+            }
+        }
+    }
+
+    /// A few of the others, one after another, twice.
+    fn phases(&mut self) {
+        let all = self.accesses;
+        for make in [Maker::one_loop, Maker::bursts, Maker::frequent, Maker::one_loop, Maker::bursts, Maker::frequent] {
+            let random = Random(self.random.next());
+            let mut part = Maker { random, accesses: all / 6, keys: self.keys / 4, out: Vec::new() };
+            make(&mut part);
+            self.out.append(&mut part.out);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_trace_is_as_long_as_asked_and_the_same_each_time() {
+        for (name, make) in MADE {
+            let first = Source::Made(name, make).read(true).expect("made").keys;
+            assert!(first.len() > 49_900, "{name}: {} accesses", first.len());
+            assert_eq!(first, Source::Made(name, make).read(true).expect("made").keys, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_file_is_read_as_little_endian_keys_and_a_broken_one_refused() {
+        let path = std::env::temp_dir().join(format!("weir-lab-trace-{}", std::process::id()));
+        std::fs::write(&path, [1_u64.to_le_bytes(), (7_u64 << 40).to_le_bytes()].concat()).expect("written");
+        assert_eq!(read(&path).expect("read").keys, [1, 7 << 40]);
+        std::fs::write(&path, [1, 2, 3]).expect("written");
+        assert!(read(&path).is_err());
+        std::fs::remove_file(&path).expect("removed");
+    }
+
+    #[test]
+    fn zipf_gives_the_first_rank_its_share() {
+        let (zipf, mut random) = (Zipf::new(1.0, 1000), Random(3));
+        let first = (0..100_000).filter(|_| zipf.rank(&mut random) == 0).count();
+        // 1 / (1 + 1/2 + ... + 1/1000) = 0.1336.
+        assert!((12_900..13_900).contains(&first), "{first}");
+    }
+}
