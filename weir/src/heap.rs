@@ -117,7 +117,7 @@ pub fn trim() -> bool {
 ///
 /// Live, idle, fragmented and metadata, less what is untouched, are what is resident of Weir
 /// ([`Usage::resident_bytes`]). The rest of the process's resident set is not Weir's: code and data, stacks, other
-/// mappings, and memory of the program's own [zones](crate::zone), which [`Zone::usage`](crate::Zone::usage) tells
+/// mappings, and memory of the program's own [zones](crate::zone), which [`Zone::usage`](crate::zone::Zone::usage) tells
 /// of.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]

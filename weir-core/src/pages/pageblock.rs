@@ -17,7 +17,7 @@ use crate::policy::refault::Recent;
 /// Used pages up to which a huge page is sparse: a quarter of it (measured: E8 with huge pages `always`).
 pub(crate) const SPARSE: usize = PAGEBLOCK_PAGES / 4;
 
-/// What the looks for huge pages in little use made of a pageblock ([`crate::huge_pages::sparse`]).
+/// What the looks for huge pages in little use made of a pageblock (`huge_pages::sparse`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Look {
     /// Nothing: it is in good use, or a page of it was handed out or came back since.
@@ -27,7 +27,7 @@ pub enum Look {
     Seen = 1,
     /// So did the one before, and no page was handed out or came back between them.
     Due = 2,
-    /// Its huge page is split as far as the page table goes; the platform is to be told ([`crate::platform::Platform::cool`]).
+    /// Its huge page is split as far as the page table goes; the platform is to be told ([`crate::platform::Memory::cool`]).
     Torn = 3,
 }
 

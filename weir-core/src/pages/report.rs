@@ -14,7 +14,7 @@
 //!
 //! # What is refused
 //!
-//! What is refused ([`super::releaser`]) stays as it was, on a list apart, so that the others are not held up. It is tried
+//! What is refused (`releaser`) stays as it was, on a list apart, so that the others are not held up. It is tried
 //! again after it was handed out, or under pressure.
 
 use super::node::Batch;

@@ -67,7 +67,7 @@ pub struct Stats {
     pub rseq: AtomicU32,
     /// 1 while the background thread runs.
     pub background: AtomicU32,
-    /// Bytes given back, by [`Cause`].
+    /// Bytes given back, by [`Cause`](crate::base::cause::Cause).
     pub given_back: [AtomicU64; 4],
     /// Pressure events heard.
     pub pressure_events: AtomicU64,
