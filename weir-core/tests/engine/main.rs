@@ -6,6 +6,7 @@ mod fake;
 
 mod caches;
 mod forks;
+mod goals;
 mod growth;
 mod held;
 mod mapped;
