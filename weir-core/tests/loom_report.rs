@@ -16,7 +16,7 @@ use loom::thread;
 use weir_core::base::units::PAGEBLOCK_PAGES;
 use weir_core::pages::page_set::PageSet;
 use weir_core::pages::window::Window;
-use weir_core::pages::zone::{FreeAreas, Gone, Purpose};
+use weir_core::pages::zone::{FreeAreas, Purpose, ReportOutcome};
 use weir_core::platform::{Contents, Reach};
 
 /// Pages that the model uses; the rest of the pageblock is in use throughout.
@@ -129,7 +129,7 @@ impl World {
             self.contents[first..first + len].iter().for_each(|c| c.with_mut(|value| unsafe { *value = 0 }));
             at = first + len;
         }
-        let how = Gone { contents: Contents::Zero, at: 1, horizon: 1, calm: true };
+        let how = ReportOutcome { contents: Contents::Zero, at: 1, horizon: 1, calm: true };
         self.zone.lock().unwrap().put_back(&self.window, 0, &pages, &gone, how);
     }
 

@@ -7,10 +7,10 @@ use crate::base::units::NONE;
 use crate::caches::geometry::{Geometry, NUMBER_WORD};
 use crate::caches::slab::{Empty, Isolated, Slab, is_slab_page, page_mask};
 use crate::pages::window::Window;
-use crate::pages::zone::Gone;
+use crate::pages::zone::ReportOutcome;
 use crate::platform::lock::Lock;
 use crate::platform::rank;
-use crate::policy::refault::{Again, Recent};
+use crate::policy::refault::{Recent, Refault};
 
 /// Steps of fullness told apart among partial slabs; step 0 is the fullest.
 const FILLS: usize = 4;
@@ -55,7 +55,7 @@ pub struct SlabLists {
     changed: Changed,
     /// Pages of its slabs that were reported lately.
     recent: Recent,
-    again: Again,
+    again: Refault,
 }
 
 /// How long ago objects came back to a cache's slabs.
@@ -91,7 +91,7 @@ impl SlabLists {
             isolated: 0,
             changed: Changed::No,
             recent: Recent::NONE,
-            again: Again::NONE,
+            again: Refault::NONE,
         }
     }
 
@@ -114,8 +114,8 @@ impl SlabLists {
     }
 
     /// The pages reported lately that were taken since the last call.
-    pub fn take_again(&mut self) -> Again {
-        core::mem::replace(&mut self.again, Again::NONE)
+    pub fn take_again(&mut self) -> Refault {
+        core::mem::replace(&mut self.again, Refault::NONE)
     }
 
     /// Adds the slab at `page`, fresh from the zone.
@@ -298,7 +298,7 @@ impl SlabLists {
 
     /// Returns isolated objects to their slab, those of their pages that are in `gone` reported. The slab may be empty
     /// then: the objects that were in use may have come back meanwhile.
-    pub fn put_back(&mut self, window: &Window, g: &Geometry, isolated: Isolated, gone: u32, how: Gone) {
+    pub fn put_back(&mut self, window: &Window, g: &Geometry, isolated: Isolated, gone: u32, how: ReportOutcome) {
         let slab = Slab { window, page: isolated.page };
         let mut freed = 0;
         slab.for_objects_in(g, isolated.pages, |word, mask| {

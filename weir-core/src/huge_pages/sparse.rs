@@ -24,7 +24,7 @@ use crate::base::run::Run;
 use crate::base::units::{PAGE, PAGEBLOCK_PAGES};
 use crate::caches::slab_lists::Pass;
 use crate::pages::cool::slices;
-use crate::pages::report::Site;
+use crate::pages::report::ReportSite;
 use crate::pages::window::Window;
 use crate::platform::{Contents, Platform};
 use crate::reclaim::Goal;
@@ -178,7 +178,7 @@ impl<P: Platform> Watch<'_, P> {
 
     /// Splits the pageblocks of `site` that are due, until no more idle pages are left than its peak wants again; returns bytes
     /// and pageblocks.
-    fn split_due(&self, site: &Site<'_, P, P>, goal: &Goal) -> (usize, usize) {
+    fn split_due(&self, site: &ReportSite<'_, P, P>, goal: &Goal) -> (usize, usize) {
         let (mut bytes, mut split) = (0, 0);
         let zone = site.zone.lock(&self.caches.pages.platform);
         let mut left = zone.idle.saturating_sub(zone.peak.now() - zone.used);

@@ -1,7 +1,7 @@
 //! Split huge pages are cooled: what is left of each is split for good, and the kernel does not fill it up while it is not
 //! used.
 
-use super::report::{BATCH, Site};
+use super::report::{BATCH, ReportSite};
 use super::window::Window;
 use crate::base::run::Run;
 use crate::base::units::{PAGEBLOCK, PAGEBLOCK_PAGES};
@@ -10,7 +10,7 @@ use crate::platform::{Host, Platform};
 /// Pageblocks gone over under one hold of a zone's lock.
 const SLICE: u32 = 256;
 
-impl<P: Platform, B: Host + ?Sized> Site<'_, P, B> {
+impl<P: Platform, B: Host + ?Sized> ReportSite<'_, P, B> {
     /// Cools what was split of this zone since the last call.
     pub(crate) fn cool_split(&self) {
         if !self.zone.lock(self.platform).has_torn() {

@@ -22,11 +22,11 @@
 
 use crate::base::run::Run;
 use crate::base::units::PAGE;
-use crate::pages::report::Site;
+use crate::pages::report::ReportSite;
 use crate::pages::window::DESCRIBED_TOGETHER;
 use crate::platform::{Host, Platform};
 
-impl<P: Platform, B: Host + ?Sized> Site<'_, P, B> {
+impl<P: Platform, B: Host + ?Sized> ReportSite<'_, P, B> {
     /// Releases what describes pageblocks that are wholly free and reported; returns bytes.
     pub(super) fn release_descriptions(&self) -> usize {
         let mut bytes = 0;

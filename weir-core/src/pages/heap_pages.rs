@@ -1,7 +1,7 @@
 //! The pages of a heap: taken from the caller's node first, which grows for it, and given back; the sites of reports.
 
 use super::node::{Node, Nodes, ZoneKind};
-use super::report::Site;
+use super::report::ReportSite;
 use super::short::Short;
 use super::user_zone::UserZones;
 use super::window::Window;
@@ -171,9 +171,9 @@ impl<P: Platform> Pages<P> {
     // ---- reports -----------------------------------------------------------------------------------------------
 
     /// A zone of a node, and all that a report of it needs.
-    pub(crate) fn site(&self, kind: ZoneKind, number: usize) -> Site<'_, P, P> {
+    pub(crate) fn site(&self, kind: ZoneKind, number: usize) -> ReportSite<'_, P, P> {
         let node = self.nodes.get(number);
-        Site {
+        ReportSite {
             platform: &self.platform,
             below: &self.platform,
             in_flight: &node.batch,
@@ -185,7 +185,7 @@ impl<P: Platform> Pages<P> {
     }
 
     /// All zones of the heap, kind by kind.
-    pub(crate) fn sites(&self) -> impl Iterator<Item = Site<'_, P, P>> {
+    pub(crate) fn sites(&self) -> impl Iterator<Item = ReportSite<'_, P, P>> {
         let count = self.nodes.count();
         (0..2 * count).map(move |i| self.site(ZoneKind::ALL[i / count], i % count))
     }

@@ -3,7 +3,7 @@
 //! A run that the platform does not take (locked pages are in it) is tried once more by the pageblock; what is refused then
 //! stays as it was. After `GIVE_UP` refusals in a batch nothing of it is tried any more: all memory is locked.
 
-use super::zone::Gone;
+use super::zone::ReportOutcome;
 use crate::base::cause::Cause;
 use crate::base::run::Run;
 use crate::base::units::PAGEBLOCK;
@@ -103,14 +103,14 @@ impl<'a, P: Platform, B: Host + ?Sized, F: FnMut(Run)> Releaser<'a, P, B, F> {
     }
 
     /// What the batch came to, and what the system below makes of its pages.
-    pub(crate) fn finish(mut self, event: Event, horizon: u64) -> (Event, Gone) {
+    pub(crate) fn finish(mut self, event: Event, horizon: u64) -> (Event, ReportOutcome) {
         self.flush();
         let end = self.platform.now();
         let stats = self.platform.stats();
         stats::add(&stats.report_ns, self.ns);
         let event = Event { end, bytes: self.bytes, ns: self.ns, error: self.error, ..event };
         stats.trace.record(&event);
-        (event, Gone { contents: self.contents, at: stamp(end), horizon: stamp(horizon), calm: self.calm })
+        (event, ReportOutcome { contents: self.contents, at: stamp(end), horizon: stamp(horizon), calm: self.calm })
     }
 }
 

@@ -35,7 +35,7 @@ use crate::telemetry::trace::{Event, Kind, Place};
 pub const BATCH: usize = 16;
 
 /// A zone, and all that a report of it needs.
-pub(crate) struct Site<'a, P: Platform, B: Host + ?Sized> {
+pub(crate) struct ReportSite<'a, P: Platform, B: Host + ?Sized> {
     pub(crate) platform: &'a P,
     pub(crate) below: &'a B,
     pub(crate) in_flight: &'a Batch,
@@ -45,7 +45,7 @@ pub(crate) struct Site<'a, P: Platform, B: Host + ?Sized> {
     pub(crate) number: u16,
 }
 
-impl<P: Platform, B: Host + ?Sized> Site<'_, P, B> {
+impl<P: Platform, B: Host + ?Sized> ReportSite<'_, P, B> {
     /// Reports whole free pageblocks until at most `keep` idle pages are left; returns bytes.
     pub(crate) fn report_whole(&self, goal: &Goal, keep: usize) -> usize {
         self.report_blocks(goal, Kind::Whole, keep, |zone| zone.whole_idle())

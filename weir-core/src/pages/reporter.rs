@@ -3,7 +3,7 @@
 
 use super::heap_pages::Pages;
 use super::node::ZoneKind;
-use super::report::{BATCH, Site};
+use super::report::{BATCH, ReportSite};
 use crate::base::fault::Fault;
 use crate::base::units::{PAGE, PAGEBLOCK_PAGES};
 use crate::platform::{Host, Platform, rank};
@@ -12,7 +12,7 @@ use crate::reclaim::{Audit, Cushion, Figures, Goal, Kind, Reclaimable, Reclaimed
 /// Free pages too few to be worth a report in calm times: one call costs about as much as 16 pages' refaults.
 const WORTH_PAGES: usize = 16;
 
-impl<P: Platform, B: Host + ?Sized> Site<'_, P, B> {
+impl<P: Platform, B: Host + ?Sized> ReportSite<'_, P, B> {
     /// Idle pages that `goal` leaves to the zone.
     fn keep(&self, goal: &Goal) -> usize {
         let huge = self.platform.huge_on_touch();
@@ -97,7 +97,7 @@ impl<P: Platform> Reclaimable for Pages<P> {
     }
 
     fn count(&self, goal: &Goal) -> usize {
-        let of = |site: Site<'_, P, P>| {
+        let of = |site: ReportSite<'_, P, P>| {
             let idle = site.zone.lock(&self.platform).idle;
             idle.saturating_sub(site.keep(&Goal { bytes: usize::MAX, ..*goal })) * PAGE
         };

@@ -5,11 +5,11 @@ use crate::base::invalid_free::InvalidFree;
 use crate::base::units::MAX_RUN;
 use crate::base::units::{PAGE, PAGEBLOCK, PAGEBLOCK_PAGES, order_of};
 use crate::pages::heap_pages::Pages;
-use crate::pages::report::Site;
+use crate::pages::report::ReportSite;
 use crate::pages::short::Short;
 use crate::pages::zone::{PageRun, Purpose};
 use crate::platform::{Host, Platform};
-use crate::policy::refault::Again;
+use crate::policy::refault::Refault;
 use crate::telemetry::trace::Place;
 use core::ops::Range;
 use core::ptr::NonNull;
@@ -59,7 +59,7 @@ impl<P: Platform> Pages<P> {
             take()
         })?;
         self.events.taken_again(&self.platform, run.again);
-        Ok(PageRun { again: Again::NONE, ..run })
+        Ok(PageRun { again: Refault::NONE, ..run })
     }
 
     /// Gives pages back that were taken together, or a part of them.
@@ -123,7 +123,7 @@ impl<P: Platform> Pages<P> {
     }
 
     /// Calls `f` for each zone that may be reported, one after another, without the list's lock; adds up what it says.
-    pub(crate) fn each_user_zone(&self, mut f: impl FnMut(&Site<P, dyn Host>) -> usize) -> usize {
+    pub(crate) fn each_user_zone(&self, mut f: impl FnMut(&ReportSite<P, dyn Host>) -> usize) -> usize {
         let (mut last, mut sum) = (0, 0);
         loop {
             let guard = self.user.lock.lock(&self.platform);
@@ -133,7 +133,7 @@ impl<P: Platform> Pages<P> {
             zone.pins.fetch_add(1, Relaxed);
             drop(guard);
             last = zone.number.load(Relaxed);
-            sum += f(&Site {
+            sum += f(&ReportSite {
                 platform: &self.platform,
                 // SAFETY: `UserZone::new` requires that the host lives as long as the zone, which is pinned here.
                 below: unsafe { zone.below.as_ref() },

@@ -24,7 +24,7 @@ use crate::pages::window::Window;
 use crate::platform::Contents;
 use crate::platform::lock::Lock;
 use crate::platform::rank;
-use crate::policy::refault::Again;
+use crate::policy::refault::Refault;
 use crate::policy::working_set::Peak;
 
 use crate::policy::growing_buffer::Growth;
@@ -49,7 +49,7 @@ pub struct PageRun {
     /// All its pages read as zero: none was backed.
     pub zero: bool,
     /// Those of its pages that were reported lately.
-    pub again: Again,
+    pub again: Refault,
     /// Pages with no memory behind them, nor lately, that the zone has handed out since it said so last; 0 as long as
     /// they are few.
     pub fresh: usize,
@@ -57,7 +57,7 @@ pub struct PageRun {
 
 /// How a report went.
 #[derive(Clone, Copy, Debug)]
-pub struct Gone {
+pub struct ReportOutcome {
     /// What the pages hold now.
     pub contents: Contents,
     /// When, as a [`crate::policy::refault::stamp`].
@@ -138,8 +138,8 @@ impl FreeAreas {
         pages: usize,
         purpose: Purpose,
         huge_on_touch: bool,
-    ) -> (bool, Again) {
-        let (mut zero, mut again) = (true, Again::default());
+    ) -> (bool, Refault) {
+        let (mut zero, mut again) = (true, Refault::default());
         let resident = self.used + self.idle;
         for (block, first, n) in pieces(page, pages) {
             let pageblock = self.blocks.at_mut(window, block);
@@ -216,7 +216,7 @@ impl FreeAreas {
 
     /// Takes the `pages` pages from `page`, which follow a run, if they are free and the zone's; which of them were
     /// reported lately, and the fresh pages as [`PageRun::fresh`] has them.
-    pub fn extend(&mut self, window: &Window, page: u32, pages: usize) -> Result<(Again, usize), Short> {
+    pub fn extend(&mut self, window: &Window, page: u32, pages: usize) -> Result<(Refault, usize), Short> {
         if page as usize + pages > window.top() as usize {
             return Err(Short);
         }
@@ -243,7 +243,14 @@ impl FreeAreas {
 
     /// Returns isolated `pages` to the free areas, of which those in `gone` went below. Returns whether a huge page was
     /// behind them.
-    pub fn put_back(&mut self, window: &Window, block: u32, pages: &PageSet, gone: &PageSet, how: Gone) -> bool {
+    pub fn put_back(
+        &mut self,
+        window: &Window,
+        block: u32,
+        pages: &PageSet,
+        gone: &PageSet,
+        how: ReportOutcome,
+    ) -> bool {
         let pageblock = self.blocks.at_mut(window, block);
         let huge = pageblock.huge;
         let kept = pages.minus(gone);

@@ -2,7 +2,7 @@
 //!
 //! A report was a mistake if its memory is wanted back at once: the release, the fault and the zeroing were for
 //! nothing. What was reported lately is kept count of where it lies ([`Recent`]: one a pageblock, one a size class for
-//! the pages inside slabs, one for blocks mapped on their own), and what is taken from there again ([`Again`]) within
+//! the pages inside slabs, one for blocks mapped on their own), and what is taken from there again ([`Refault`]) within
 //! `refault_ms` counts as touched again. Nothing of that is on a fast path, and a pageblock's 192 bytes have room for it.
 //!
 //! The counts say how much went and how much came back, not which page did: what is taken from a pageblock with 10
@@ -36,7 +36,7 @@ const _: () = assert!(size_of::<Recent>() == 8);
 /// Pages that were reported before, and are taken now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[must_use = "it is to be counted, once no lock is held any more"]
-pub struct Again {
+pub struct Refault {
     /// How many.
     pub pages: u32,
     /// When they were reported.
@@ -57,14 +57,14 @@ impl Recent {
     }
 
     /// `pages` without memory behind them were taken.
-    pub fn taken(&mut self, pages: usize) -> Again {
+    pub fn taken(&mut self, pages: usize) -> Refault {
         let again = pages.min((self.pages_calm >> 1) as usize) as u32;
         self.pages_calm -= again << 1;
-        Again { pages: again, at: self.at, calm: self.pages_calm & 1 == 1 }
+        Refault { pages: again, at: self.at, calm: self.pages_calm & 1 == 1 }
     }
 }
 
-impl Again {
+impl Refault {
     /// No pages.
     pub const NONE: Self = Self { pages: 0, at: 0, calm: false };
 
@@ -165,7 +165,7 @@ mod tests {
         assert_eq!((recent.taken(7).pages, recent.taken(7).pages), (3, 0));
         recent.reported(10, 700, true, 600);
         recent.reported(10, 1301, false, 600);
-        assert_eq!(recent.taken(100), Again { pages: 10, at: 1301, calm: false });
+        assert_eq!(recent.taken(100), Refault { pages: 10, at: 1301, calm: false });
     }
 
     #[test]

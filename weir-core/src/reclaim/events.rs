@@ -8,7 +8,7 @@ use core::sync::atomic::{
 
 use crate::base::units::PAGE;
 use crate::platform::{Clock, Workers};
-use crate::policy::refault::{Again, stamp};
+use crate::policy::refault::{Refault, stamp};
 use crate::telemetry::stats;
 use crate::telemetry::tunables::Tunables;
 
@@ -73,7 +73,7 @@ impl Events {
 
     /// Pages that were reported are taken again: counts them if that was soon. To be called under no lock.
     #[inline]
-    pub fn taken_again<P: Workers + Clock>(&self, platform: &P, again: Again) {
+    pub fn taken_again<P: Workers + Clock>(&self, platform: &P, again: Refault) {
         if again.pages > 0 {
             count_again(platform, again);
         }
@@ -100,7 +100,7 @@ impl Events {
 }
 
 #[cold]
-fn count_again<P: Workers + Clock>(platform: &P, again: Again) {
+fn count_again<P: Workers + Clock>(platform: &P, again: Refault) {
     if again.is_soon(stamp(platform.now()), stamp(horizon(platform.tunables()))) {
         let (stats, bytes) = (platform.stats(), u64::from(again.pages) * PAGE as u64);
         stats::add(&stats.refault_bytes, bytes);
