@@ -24,20 +24,21 @@ static void status(int task, const char *key, char *line, int size) {
     if (file) fclose(file);
 }
 
-/* The background thread; waits for it. */
+/* The background thread; waits for it. The listener bears the same name until it has set its own, as a thread begins
+ * with the name of the one that started it. */
 static int find(void) {
     for (int round = 0; round < 500; round++, usleep(20000)) {
         DIR *tasks = opendir("/proc/self/task");
         CHECK(tasks != NULL);
-        int found = 0;
+        int found = 0, named = 0;
         for (struct dirent *entry; (entry = readdir(tasks));) {
             char name[64];
             if (entry->d_name[0] == '.') continue;
             status(atoi(entry->d_name), "Name:", name, sizeof name);
-            if (strcmp(name, "Name:\tweir\n") == 0) found = atoi(entry->d_name);
+            if (strcmp(name, "Name:\tweir\n") == 0) found = atoi(entry->d_name), named++;
         }
         closedir(tasks);
-        if (found) return found;
+        if (named == 1) return found;
     }
     CHECK(!"there is a background thread");
     return 0;
