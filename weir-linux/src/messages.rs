@@ -195,6 +195,23 @@ pub fn runs_without_weir(sanitizer: &str) {
     say(format_args!("weir: this program has a malloc of {sanitizer}'s, which finds errors: it runs without Weir"));
 }
 
+/// A callback that the program registered has run for `ns`.
+#[cold]
+pub fn callback_is_slow(name: &[u8], ns: u64) {
+    let seconds = ns / 1_000_000_000;
+    say(format_args!(
+        "weir: the callback \"{}\" has not returned for {seconds} s: it is not called again before it does, and others are \
+         called meanwhile; give it a thread of its own if it has to wait",
+        Bytes(name)
+    ));
+}
+
+/// A callback that the program registered panicked, or threw an exception.
+#[cold]
+pub fn callback_panicked(name: &[u8]) {
+    say(format_args!("weir: the callback \"{}\" panicked: it is not called any more", Bytes(name)));
+}
+
 /// A line of at most 255 bytes and its end; what is longer is cut.
 struct Line(ArrayVec<u8, 256>);
 

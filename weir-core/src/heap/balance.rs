@@ -10,8 +10,9 @@ use crate::base::level::Level;
 use crate::base::units::PAGE;
 use crate::pages::Short;
 use crate::platform::Platform;
+use crate::policy::deferred::DEF_PRIORITY;
 use crate::reclaim::balancer::IDLE_WINDOWS;
-use crate::reclaim::{Goal, Kind, Reclaimable, Reclaimed, run};
+use crate::reclaim::{Goal, Kind, Reclaimable, Reclaimed, run_down};
 use crate::telemetry::stats;
 
 /// Slow-path calls between two looks at the clock where there is no background thread, or it may have to be woken.
@@ -20,7 +21,7 @@ const CALLS_PER_LOOK: u32 = 256;
 impl<P: Platform> Heap<P> {
     /// Calls `f` with all that can be reclaimed. Whoever adds a mechanism adds a line here.
     pub(super) fn with_reclaimables<T>(&self, f: impl FnOnce(&[&dyn Reclaimable]) -> T) -> T {
-        f(&[self.pages(), &self.caches, &self.mapped(), &self.watch()])
+        f(&[self.pages(), &self.caches, &self.mapped(), &self.watch(), &self.callbacks.on(self.platform())])
     }
 
     /// Works towards a goal; nothing while reports are off, unless an allocation is short.
@@ -28,8 +29,8 @@ impl<P: Platform> Heap<P> {
         if !self.pages().is_reporting() {
             return Reclaimed::default();
         }
-        let goal = Goal { kind, cause, now, turn: self.balancer.next_turn(), bytes };
-        self.with_reclaimables(|all| run(&goal, all, |_| false))
+        let goal = Goal { kind, cause, now, turn: self.balancer.next_turn(), bytes, priority: DEF_PRIORITY };
+        self.with_reclaimables(|all| run_down(&goal, kind.last_priority(), all, |_| false))
     }
 
     // ---- while the program allocates ---------------------------------------------------------------------------
@@ -43,10 +44,11 @@ impl<P: Platform> Heap<P> {
     ) -> Result<T, Short> {
         stats::add(&self.platform().stats().direct_reclaims, 1);
         let turn = self.balancer.next_turn();
-        let goal = Goal { kind: Kind::Shortage, cause: Cause::Limit, now: self.pages().events.clock(), turn, bytes };
+        let (kind, now) = (Kind::Shortage, self.pages().events.clock());
+        let goal = Goal { kind, cause: Cause::Limit, now, turn, bytes, priority: DEF_PRIORITY };
         let mut found = Err(Short);
         self.with_reclaimables(|all| {
-            run(&goal, all, |_| {
+            run_down(&goal, kind.last_priority(), all, |_| {
                 found = attempt();
                 found.is_ok()
             })
@@ -88,7 +90,9 @@ impl<P: Platform> Heap<P> {
         }
         self.balance_calm();
         let (level, cause) = self.platform().poll_pressure();
+        self.relieve_if_due();
         if level > Level::None {
+            self.note_pressure(level, cause);
             stats::add(&self.platform().stats().pressure_events, 1);
             self.balance_pressure(level, cause);
             self.platform().stats().note_latency(self.platform().now() - now);

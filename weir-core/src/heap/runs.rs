@@ -124,7 +124,7 @@ impl<P: Platform> Heap<P> {
     /// Releases what is idle of the pageblocks that a run was in, which has just been freed. No huge page is split.
     #[cold]
     fn release_run(&self, kind: ZoneKind, page: u32, pages: usize) {
-        let goal = Goal { kind: Kind::Room, cause: Cause::Idle, now: 0, turn: 0, bytes: usize::MAX };
+        let goal = Goal { kind: Kind::Room, cause: Cause::Idle, now: 0, turn: 0, bytes: usize::MAX, priority: 0 };
         let blocks = page / PAGEBLOCK_PAGES as u32..=(page + pages as u32 - 1) / PAGEBLOCK_PAGES as u32;
         for block in blocks {
             let node = self.pages().window(kind).node_of(block * PAGEBLOCK_PAGES as u32);

@@ -3,6 +3,11 @@
 
 use crate::base::backing::Backing;
 use crate::base::cause::Cause;
+use crate::policy::deferred::DEF_PRIORITY;
+
+/// The last priority of pressure below the severe level. (Linux stops there where reclaim is to cost little: boosted
+/// watermarks.)
+const PRESSURE_PRIORITY: u32 = 10;
 
 /// What reclaim is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,6 +43,17 @@ pub enum Kind {
     RoomForBlock,
 }
 
+impl Kind {
+    /// The last priority at which what is in use is scanned. Pressure stops early, as it is heard again while it lasts.
+    pub fn last_priority(self) -> u32 {
+        match self {
+            Self::Pressure => PRESSURE_PRIORITY,
+            Self::Severe | Self::Shortage => 1,
+            _ => DEF_PRIORITY,
+        }
+    }
+}
+
 /// How much idle memory is left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cushion {
@@ -62,6 +78,8 @@ pub struct Goal {
     pub turn: usize,
     /// Bytes wanted; `usize::MAX`: all that the goal lets go.
     pub bytes: usize,
+    /// Scans of what is in use take size >> priority, at least one batch; 0: all of it.
+    pub priority: u32,
 }
 
 impl Goal {

@@ -5,7 +5,7 @@ use super::reclaimable::{Reclaimable, Reclaimed};
 use super::step::Step;
 
 /// The order.
-pub const ORDER: [Step; 15] = [
+pub const ORDER: [Step; 19] = [
     Step::Refused,
     Step::OldMetadata,
     Step::Retained,
@@ -14,6 +14,10 @@ pub const ORDER: [Step; 15] = [
     Step::StaleCaches,
     Step::BlocksAgain,
     Step::WarmCaches,
+    Step::BlocksAgain,
+    Step::Evict,
+    Step::Shrink,
+    Step::CachesAgain,
     Step::BlocksAgain,
     Step::Runs,
     Step::SlabPages,
@@ -34,6 +38,8 @@ fn takes(kind: Kind, step: Step) -> bool {
         Step::Buckets => !matches!(kind, Node { .. } | Room | RoomForBlock | Shortage),
         Step::StaleCaches | Step::WarmCaches => !matches!(kind, Node { .. } | Room | RoomForBlock),
         Step::BlocksAgain | Step::Filled => !matches!(kind, Node { .. } | Room | RoomForBlock | Shortage),
+        // Only a shortage takes what a program caches: malloc_trim too leaves it (`crate::evict::shrinkers` says why).
+        Step::Evict | Step::Shrink | Step::CachesAgain => matches!(kind, Pressure | Severe | Shortage),
         Step::SlabPages => !matches!(kind, Room | RoomForBlock | Shortage),
         Step::Cool => matches!(kind, Rest | Pressure | Severe | Asked | Node { .. }),
         Step::Metadata => matches!(kind, Calm { .. } | Rest | Pressure | Severe | Asked),
@@ -42,9 +48,48 @@ fn takes(kind: Kind, step: Step) -> bool {
 
 /// Works towards `goal` until `is_enough` of what was reclaimed, or the goal's bytes are reached, or nothing is left.
 pub fn run(goal: &Goal, all: &[&dyn Reclaimable], mut is_enough: impl FnMut(Reclaimed) -> bool) -> Reclaimed {
-    let (mut sum, mut moved) = (Reclaimed::default(), 0);
-    for step in ORDER.into_iter().filter(|&step| takes(goal.kind, step)) {
+    run_steps(goal, ORDER.into_iter().filter(|&step| takes(goal.kind, step)), all, &mut is_enough)
+}
+
+/// [`run`] at the goal's priority; then, at each priority down to `last`, the steps that go by priority and those that
+/// release what these moved.
+pub fn run_down(
+    goal: &Goal,
+    last: u32,
+    all: &[&dyn Reclaimable],
+    mut is_enough: impl FnMut(Reclaimed) -> bool,
+) -> Reclaimed {
+    let mut done = false;
+    let mut sum = run(goal, all, |sum| core::mem::replace(&mut done, is_enough(sum)) || done);
+    for priority in (last..goal.priority).rev() {
+        if done || sum.released >= goal.bytes {
+            break;
+        }
+        let next =
+            Goal { priority, bytes: goal.bytes - if goal.kind == Kind::Shortage { 0 } else { sum.released }, ..*goal };
+        let follows = |step: &Step| step.is_by_priority() || matches!(step, Step::CachesAgain | Step::BlocksAgain);
+        let steps = ORDER.into_iter().skip_while(|step| !step.is_by_priority()).filter(follows);
+        let steps = steps.filter(|&step| takes(goal.kind, step));
+        sum += run_steps(&next, steps, all, &mut |sum| core::mem::replace(&mut done, is_enough(sum)) || done);
+    }
+    sum
+}
+
+fn run_steps(
+    goal: &Goal,
+    steps: impl Iterator<Item = Step>,
+    all: &[&dyn Reclaimable],
+    is_enough: &mut dyn FnMut(Reclaimed) -> bool,
+) -> Reclaimed {
+    let (mut sum, mut moved, mut shrunk) = (Reclaimed::default(), 0, 0);
+    for step in steps {
         if step == Step::BlocksAgain && core::mem::replace(&mut moved, sum.moved) == sum.moved {
+            continue;
+        }
+        if step == Step::Evict {
+            shrunk = sum.moved;
+        }
+        if step == Step::CachesAgain && shrunk == sum.moved {
             continue;
         }
         for i in 0..all.len() {
@@ -109,7 +154,7 @@ mod tests {
     }
 
     fn goal(kind: Kind, bytes: usize, turn: usize) -> Goal {
-        Goal { kind, cause: Cause::Pressure, now: 0, turn, bytes }
+        Goal { kind, cause: Cause::Pressure, now: 0, turn, bytes, priority: 12 }
     }
 
     #[test]

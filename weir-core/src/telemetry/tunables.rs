@@ -96,6 +96,12 @@ tunables! {
     headroom_percent = 5, 0, 50, Percent => Effect::Rearm,
         "Headroom below a cgroup's limit at which pressure begins; half of it is severe.",
         "CacheLib's memory monitor: two marks below the limit; the share is a choice";
+    callback_ms = 50, 1, 60_000, Milliseconds,
+        "How long the answer to memory pressure waits for a program's own shrinkers. One that takes longer goes on beside it, and is not called again before it returns; others are served meanwhile.",
+        "choice: most caches drop some megabytes in less, and pressure is answered within a tenth of a second";
+    relief_ms = 1000, 10, 3_600_000, Milliseconds,
+        "Time without a pressure event after which pressure counts as ended, and subscribers and shrinkers are told so.",
+        "choice: PSI repeats an event once in its window of 1 s (psi_window_us) while tasks stall";
     abort_on_misuse = 1, 0, 1, Switch,
         "Abort on a double or invalid free. 0: print the message and ignore the call.",
         "choice: glibc and Scudo abort too";

@@ -1,6 +1,7 @@
 //! The process that the heap is in: its settings, its start, `fork`.
 
 pub mod caches;
+pub mod callbacks;
 pub mod calls;
 mod environment;
 mod fork;
