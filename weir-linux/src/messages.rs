@@ -42,6 +42,8 @@ pub enum WrongCall {
     NoCache,
     /// What is not a zone, or not any more.
     NoZone,
+    /// What is not a registered callback, or not any more.
+    NoCallback,
     /// An object was given to `free`, and its cache found it when it was to be handed out or finalized.
     FreedWithoutDtor,
     /// An object was freed twice.
@@ -79,6 +81,10 @@ impl WrongCall {
             Self::NoZone => (
                 "not a zone, or destroyed already",
                 "use what weir_zone_create() returned, until weir_zone_destroy() has returned 0",
+            ),
+            Self::NoCallback => (
+                "not a registered callback, or unregistered already",
+                "pass what weir_shrinker_register() or weir_pressure_subscribe() returned to weir_unregister() once",
             ),
             Self::FreedWithoutDtor => (
                 "free() of an object of a cache with a dtor or a limit",
@@ -300,6 +306,7 @@ mod tests {
             OtherCache,
             NoCache,
             NoZone,
+            NoCallback,
             FreedWithoutDtor,
             FreedTwice,
             NotHeld,

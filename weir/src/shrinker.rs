@@ -53,7 +53,8 @@
 use core::fmt;
 use core::mem::ManuallyDrop;
 use core::time::Duration;
-use weir_linux::process::callbacks::{self, CallbackSpec, Caught, Class, DEFAULT_BATCH, DEFAULT_SEEKS, ProgramQueue};
+use weir_linux::process::callbacks::{self, CallbackSpec, Caught, Class, DEFAULT_BATCH, DEFAULT_SEEKS};
+use weir_linux::process::program_queue::ProgramQueue;
 
 pub use weir_linux::process::callbacks::{CallbackStats, STOP, ScanReason, Shrink};
 
@@ -275,9 +276,21 @@ impl CallbackQueue {
         self.0.serve()
     }
 
+    /// A file descriptor that is readable while a callback may wait: for an event loop, which then calls
+    /// [`CallbackQueue::serve`]. The queue's own: it is closed when the queue is, and a program only polls it. `-1` where the
+    /// system refuses it.
+    pub fn raw_fd(&self) -> i32 {
+        self.0.fd().unwrap_or(-1)
+    }
+
     /// Sleeps until a callback waits, for `timeout` at most (for ever without one), and calls those that do; returns how
     /// many.
     pub fn wait(&self, timeout: Option<Duration>) -> usize {
-        self.0.wait_and_serve(timeout.map(|timeout| timeout.as_nanos().min(u64::MAX.into()) as u64))
+        self.0.wait_and_serve(timeout.map(nanoseconds))
     }
+}
+
+/// A time for the kernel; one of centuries is for ever.
+pub(crate) fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX).min(i64::MAX as u64)
 }

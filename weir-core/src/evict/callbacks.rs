@@ -127,7 +127,7 @@ impl Callbacks {
 
     /// Whether pressure is to be heard of whatever the heap holds.
     pub fn are_there(&self) -> bool {
-        self.counts.iter().any(|count| count.load(Relaxed) > 0)
+        self.counts.iter().any(|count| count.load(Relaxed) > 0) || self.pressure.is_read()
     }
 
     // ---- registering -------------------------------------------------------------------------------------------

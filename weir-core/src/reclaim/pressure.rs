@@ -55,6 +55,8 @@ pub struct Pressure {
     /// Its generation, to sleep on.
     generation: AtomicU32,
     sleepers: AtomicU32,
+    /// Who reads the level now and then, and wants it to be true.
+    readers: AtomicU32,
     /// When pressure has ended unless there is another event, ns; 0: there is none.
     relief_at: AtomicU64,
 }
@@ -67,6 +69,7 @@ impl Pressure {
             latest: AtomicU64::new(0),
             generation: AtomicU32::new(0),
             sleepers: AtomicU32::new(0),
+            readers: AtomicU32::new(0),
             relief_at: AtomicU64::new(0),
         }
     }
@@ -74,6 +77,21 @@ impl Pressure {
     /// The latest event.
     pub fn latest(&self) -> Event {
         Event::unpack(self.latest.load(Acquire))
+    }
+
+    /// Counts one more who reads the level and wants pressure to be listened for.
+    pub fn add_reader(&self) {
+        self.readers.fetch_add(1, Relaxed);
+    }
+
+    /// Undoes [`Pressure::add_reader`].
+    pub fn remove_reader(&self) {
+        self.readers.fetch_sub(1, Relaxed);
+    }
+
+    /// Whether anybody reads the level.
+    pub fn is_read(&self) -> bool {
+        self.readers.load(Relaxed) > 0
     }
 
     /// When relief is due, ns; `None`: there is no pressure.
