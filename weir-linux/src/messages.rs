@@ -42,6 +42,8 @@ pub enum WrongCall {
     NoCache,
     /// What is not a zone, or not any more.
     NoZone,
+    /// What is not a registered callback, or not any more.
+    NoCallback,
     /// An object was given to `free`, and its cache found it when it was to be handed out or finalized.
     FreedWithoutDtor,
     /// An object was freed twice.
@@ -79,6 +81,10 @@ impl WrongCall {
             Self::NoZone => (
                 "not a zone, or destroyed already",
                 "use what weir_zone_create() returned, until weir_zone_destroy() has returned 0",
+            ),
+            Self::NoCallback => (
+                "not a registered callback, or unregistered already",
+                "pass what weir_shrinker_register() or weir_pressure_subscribe() returned to weir_unregister() once",
             ),
             Self::FreedWithoutDtor => (
                 "free() of an object of a cache with a dtor or a limit",
@@ -195,6 +201,23 @@ pub fn runs_without_weir(sanitizer: &str) {
     say(format_args!("weir: this program has a malloc of {sanitizer}'s, which finds errors: it runs without Weir"));
 }
 
+/// A callback that the program registered has run for `ns`.
+#[cold]
+pub fn callback_is_slow(name: &[u8], ns: u64) {
+    let seconds = ns / 1_000_000_000;
+    say(format_args!(
+        "weir: the callback \"{}\" has not returned for {seconds} s: it is not called again before it does, and others are \
+         called meanwhile; give it a thread of its own if it has to wait",
+        Bytes(name)
+    ));
+}
+
+/// A callback that the program registered panicked, or threw an exception.
+#[cold]
+pub fn callback_panicked(name: &[u8]) {
+    say(format_args!("weir: the callback \"{}\" panicked: it is not called any more", Bytes(name)));
+}
+
 /// A line of at most 255 bytes and its end; what is longer is cut.
 struct Line(ArrayVec<u8, 256>);
 
@@ -283,6 +306,7 @@ mod tests {
             OtherCache,
             NoCache,
             NoZone,
+            NoCallback,
             FreedWithoutDtor,
             FreedTwice,
             NotHeld,

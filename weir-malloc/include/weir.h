@@ -298,6 +298,147 @@ struct weir_zone_usage {
 /* Fills *usage; `size` is sizeof(struct weir_zone_usage), as with weir_usage(). Returns 0; or -1 with errno EINVAL. */
 int weir_zone_usage(weir_zone *zone, struct weir_zone_usage *usage, size_t size);
 
+/*
+ * ---- Shrinkers and memory pressure ----
+ *
+ * A program that keeps caches of its own lets Weir make them smaller when memory is short (in the process, its control
+ * group, the machine), and hears of pressure and of its end. A callback is called
+ *   - on the thread of the program's choice: one of Weir's for all (the default), one of Weir's for it alone, or the
+ *     program's own, which serves a queue. All signals that can be are blocked on Weir's;
+ *   - under no lock of Weir's, never inside an allocation, and never by two threads at once. It may allocate, free,
+ *     lock, register and unregister, also itself;
+ *   - for as long as it likes. After the setting callback_ms (50) reclaim goes on without it, and others are called by
+ *     another thread; after a second it is named on standard error. It is not called again before it has returned.
+ * A C++ exception that leaves it is named, and it is not called again. It may not end its thread (pthread_exit(), or
+ * longjmp() out of it): what it holds would never be given back; exit() ends the process as everywhere.
+ *
+ * In a forked child no thread calls anything, until it registers something or calls weir_resume_after_fork(). There is
+ * no need to where the child executes a program. File descriptors of below are the parent's there.
+ */
+typedef struct weir_callback weir_callback; /* something that is registered */
+typedef struct weir_queue weir_queue;       /* callbacks that the program's own threads call */
+
+/* Why a shrinker is called. */
+#define WEIR_SCAN_MILD 0     /* memory is short elsewhere: what has to be written back first had better stay */
+#define WEIR_SCAN_PRESSURE 1 /* memory is short */
+#define WEIR_SCAN_SEVERE 2   /* memory is so short that tasks suffer */
+#define WEIR_SCAN_SHORTAGE 3 /* the system refused this process memory: an allocation is about to fail */
+
+/* Who calls a callback. */
+#define WEIR_THREAD_SHARED 0u /* Weir's thread, one callback after another */
+#define WEIR_THREAD_OWN 1u    /* a thread of Weir's for this callback alone */
+#define WEIR_THREAD_QUEUE 2u  /* whoever calls weir_queue_serve() for `queue` */
+
+#define WEIR_SEEKS_NONE ((unsigned)-1)  /* objects cost nothing to make again: half of them go at each scan */
+#define WEIR_SCAN_STOP ((size_t)-1)     /* what scan() returns where nothing can be freed now */
+
+/*
+ * A cache of the program's. Fields that are zero are the defaults; count and scan must be there.
+ *
+ * How much it is told to free follows Linux: count() >> priority bytes, times 4, divided by seeks, in batches. Pressure
+ * scans at the priorities 12 to 10, severe pressure on to 1, where all goes. What is less than a batch, or was not done,
+ * is deferred: a later scan adds a part of it. weir_trim() and malloc_trim() call no shrinker: they release what is free.
+ */
+struct weir_shrinker {
+    const char *name;           /* for messages; cut at 32 bytes, and copied */
+    size_t (*count)(void *data); /* bytes that could be freed now; 0: nothing */
+    /* Frees about `bytes`, what was not used for longest first; returns the bytes freed, or WEIR_SCAN_STOP. */
+    size_t (*scan)(size_t bytes, int reason, void *data);
+    void (*relieved)(void *data); /* pressure has ended: the cache may grow again */
+    void *data;
+    size_t batch;      /* bytes to free at a time: 64 KiB */
+    unsigned seeks;    /* accesses to storage that making an object again costs: 2 */
+    unsigned thread;   /* WEIR_THREAD_SHARED */
+    weir_queue *queue; /* for WEIR_THREAD_QUEUE */
+};
+
+/*
+ * Registers a shrinker; `size` is sizeof(struct weir_shrinker). The structure is copied. NULL with errno EINVAL, ENOMEM,
+ * or EAGAIN where no thread can be made. Weir's background thread is started to hear of pressure.
+ */
+weir_callback *weir_shrinker_register(const struct weir_shrinker *shrinker, size_t size);
+
+/*
+ * Unregisters a shrinker or a subscription. When this returns, it is not called any more: if another thread is in it,
+ * that is waited for. Inside the callback itself this returns at once. Returns 0; NULL is allowed, and does nothing.
+ */
+int weir_unregister(weir_callback *callback);
+
+/* What a callback did. */
+struct weir_callback_stats {
+    unsigned long long calls;
+    unsigned long long freed_bytes;    /* as it said */
+    unsigned long long deferred_bytes; /* left to scan */
+    int is_late;     /* it takes longer than callback_ms, or waits for that long to be called */
+    int is_disabled; /* it threw an exception */
+};
+
+/* Fills *stats; `size` is sizeof(struct weir_callback_stats), as with weir_usage(). Returns 0; or -1, errno EINVAL. */
+int weir_callback_stats(weir_callback *callback, struct weir_callback_stats *stats, size_t size);
+
+/* Levels of pressure. */
+#define WEIR_PRESSURE_NONE 0u   /* relief: pressure has ended. There is one such event, relief_ms after the last other */
+#define WEIR_PRESSURE_SOME 1u   /* somebody waits for memory, or soon will */
+#define WEIR_PRESSURE_SEVERE 2u /* tasks suffer for want of memory */
+
+/* An event of memory pressure. */
+struct weir_pressure_event {
+    unsigned level;
+    unsigned cause;      /* 1: pressure from outside; 2: the setting limit */
+    unsigned generation; /* number of the event: a gap means that some were missed */
+    unsigned reserved;   /* 0 */
+};
+
+/*
+ * Calls `callback` with each event of `level` or above, and with the relief that follows; `queue` NULL: on Weir's thread.
+ * One that is slow hears of the latest event only. NULL with errno EINVAL, ENOMEM or EAGAIN.
+ */
+typedef void weir_pressure_callback(const struct weir_pressure_event *event, void *data);
+weir_callback *weir_pressure_subscribe(unsigned level, weir_pressure_callback *callback, void *data, weir_queue *queue);
+
+/*
+ * A file descriptor that is readable when there was an event of `level` or above, or the relief after it:
+ *
+ *     struct weir_pressure_event event;
+ *     if (read(fd, &event, sizeof event) == sizeof event) ...
+ *
+ * gives the latest one. It is close-on-exec and blocks. The program closes it, and ends Weir's side by weir_unregister()
+ * of what is stored in *callback (NULL: not stored, for a descriptor that stays). -1 with errno EINVAL, ENOMEM, EAGAIN or
+ * the kernel's.
+ */
+int weir_pressure_fd(unsigned level, weir_callback **callback);
+
+/* Fills *event with the latest event; `size` is sizeof(struct weir_pressure_event), as with weir_usage(). From the first
+   call on pressure is listened for. Returns 0; or -1 with errno EINVAL. */
+int weir_pressure_latest(struct weir_pressure_event *event, size_t size);
+
+/* A queue. NULL with errno ENOMEM. It may be destroyed before its callbacks are unregistered: they are not called then. */
+weir_queue *weir_queue_create(void);
+void weir_queue_destroy(weir_queue *queue);
+
+/*
+ * Calls the callbacks that wait; returns how many. Where none does, it waits for one for `timeout_ms` (0: not at all; below
+ * 0: for ever). -1 with errno EINVAL for a NULL queue.
+ */
+int weir_queue_serve(weir_queue *queue, int timeout_ms);
+
+/* A descriptor to poll: readable while a callback may wait; weir_queue_serve() makes it not readable. The same at each call,
+   and closed by weir_queue_destroy(). -1 with errno EINVAL, ENOMEM, EAGAIN or the kernel's. */
+int weir_queue_fd(weir_queue *queue);
+
+/*
+ * Sets what is called before an allocation of `bytes` fails because of the setting hard_limit; returns what was set before.
+ * It is called on the thread that allocates, which may hold locks of the program's: it must not wait for any, nor leave
+ * by an exception. It may allocate: what does not fit then fails. If it freed something, it returns 1, and the allocation
+ * is tried again.
+ */
+typedef int weir_limit_callback(size_t bytes);
+weir_limit_callback *weir_on_limit(weir_limit_callback *callback);
+
+/* In a forked child: makes the threads for the callbacks that the parent registered. No other thread may unregister one
+   meanwhile. */
+void weir_resume_after_fork(void);
+
 #ifdef __cplusplus
 }
 #endif

@@ -3,6 +3,7 @@
 use core::ffi::c_int;
 use core::ptr::null_mut;
 
+pub const EAGAIN: c_int = 11;
 pub const EBUSY: c_int = 16;
 pub const EINVAL: c_int = 22;
 pub const ENOMEM: c_int = 12;

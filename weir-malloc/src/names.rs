@@ -7,7 +7,9 @@
 
 use crate::fast_path::{allocate, free};
 use crate::glibc_abi::{self, MallInfo, MallInfo2};
-use crate::{c_abi, cache_abi, cache_stats_abi, ctl_abi, weir_abi, zone_abi};
+use crate::{c_abi, cache_abi, cache_stats_abi, callback_abi, ctl_abi, weir_abi, zone_abi};
+use weir_linux::process::limit::LimitCallback;
+use weir_linux::process::pressure::Message;
 use core::ffi::{c_char, c_int, c_uint, c_void};
 
 /// Exports a function, of the signature in brackets, under each of the names given.
@@ -128,4 +130,31 @@ export! {
     weir_cache_stats =
         cache_stats_abi::stats [(cache: *mut cache_abi::Cache, out: *mut cache_stats_abi::Stats, size: usize) -> c_int];
     weir_cache_next = cache_stats_abi::next [(out: *mut cache_stats_abi::Stats, size: usize) -> c_int];
+
+    weir_shrinker_register = callback_abi::shrinker_register [(
+        shrinker: *const callback_abi::ShrinkerSpec,
+        size: usize
+    ) -> *mut callback_abi::Handle];
+    weir_unregister = callback_abi::unregister [(callback: *mut callback_abi::Handle) -> c_int];
+    weir_callback_stats = callback_abi::stats [(
+        callback: *mut callback_abi::Handle,
+        out: *mut callback_abi::Stats,
+        size: usize
+    ) -> c_int];
+    weir_pressure_subscribe = callback_abi::pressure_subscribe [(
+        level: c_uint,
+        callback: Option<callback_abi::PressureCallback>,
+        data: *mut c_void,
+        queue: *mut callback_abi::WeirQueue
+    ) -> *mut callback_abi::Handle];
+    weir_pressure_fd =
+        callback_abi::pressure_fd [(level: c_uint, callback: *mut *mut callback_abi::Handle) -> c_int];
+    weir_pressure_latest = callback_abi::pressure_latest [(out: *mut Message, size: usize) -> c_int];
+    weir_queue_create = callback_abi::queue_create [() -> *mut callback_abi::WeirQueue];
+    weir_queue_destroy = callback_abi::queue_destroy [(queue: *mut callback_abi::WeirQueue)];
+    weir_queue_fd = callback_abi::queue_fd [(queue: *mut callback_abi::WeirQueue) -> c_int];
+    weir_queue_serve =
+        callback_abi::queue_serve [(queue: *mut callback_abi::WeirQueue, timeout_ms: c_int) -> c_int];
+    weir_on_limit = callback_abi::on_limit [(callback: Option<LimitCallback>) -> Option<LimitCallback>];
+    weir_resume_after_fork = callback_abi::resume_after_fork [()];
 }

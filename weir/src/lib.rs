@@ -6,6 +6,8 @@
 //! |---|---|
 //! | a global allocator | [`Weir`] |
 //! | a cache of objects of one type | [`ObjectCache`] |
+//! | a cache of the program's own that becomes smaller when memory is short | [`Shrinker`] |
+//! | to hear when memory is short, and when it is not any more | [`pressure`] |
 //! | memory of another kind, in pages: files, huge pages, locked | [`zone`] |
 //! | what is in use and idle; releasing now | [`heap::usage`], [`heap::trim`] |
 //! | settings, while the program runs | [`settings`] |
@@ -16,7 +18,9 @@
 mod global;
 pub mod heap;
 mod object_cache;
+pub mod pressure;
 pub mod settings;
+pub mod shrinker;
 pub mod stats;
 pub mod zone;
 
@@ -24,3 +28,4 @@ pub use global::Weir;
 pub use object_cache::{
     AllocError, CacheBox, CacheError, ObjectCache, ObjectCacheBuilder, PerUse, Retained, ValueLifetime,
 };
+pub use shrinker::{CallbackQueue, CallbackThread, ScanReason, Shrink, Shrinker};

@@ -31,7 +31,7 @@ impl<P: Platform> Caches<P> {
 
 impl<P: Platform> Reclaimable for Caches<P> {
     fn steps(&self) -> &'static [Step] {
-        &[Step::Buckets, Step::StaleCaches, Step::WarmCaches, Step::SlabPages, Step::Metadata]
+        &[Step::Buckets, Step::StaleCaches, Step::WarmCaches, Step::CachesAgain, Step::SlabPages, Step::Metadata]
     }
 
     fn count(&self, goal: &Goal) -> usize {
@@ -45,6 +45,10 @@ impl<P: Platform> Reclaimable for Caches<P> {
                 drained + if goal.kind == Kind::Severe { 0 } else { self.drain_idle(goal.now, goal.turn) }
             }
             Step::StaleCaches => self.trim(if goal.empties_caches() { Age::Any } else { Age::Stale }, goal),
+            Step::CachesAgain => {
+                let drained = if goal.kind == Kind::Severe { self.drain_all(goal.turn) } else { 0 };
+                drained + self.trim(Age::Any, goal)
+            }
             Step::WarmCaches if !goal.empties_caches() => self.trim(Age::Warm, goal),
             Step::Metadata if goal.is_calm() => self.release_stale_shells(),
             Step::Metadata => self.release_shells(if goal.is_pressure() { SHELLS_UNDER_PRESSURE } else { 0 }),

@@ -1,7 +1,8 @@
-//! The admission and eviction policy of evictable caches, as plain data structures.
+//! Evictable caches: their admission and eviction policy, as plain data structures; and the shrinkers by which caches
+//! of all kinds share the heap's budget.
 //!
-//! Nothing here allocates, locks or reads a clock. The owner (a shard of a cache) supplies the storage, numbers its
-//! entries, and maps keys to entry numbers itself. Storage of all zeros is valid and empty, so fresh pages serve as
+//! Nothing here allocates, and the policy neither locks nor reads a clock. The owner (a shard of a cache) supplies the
+//! storage, numbers its entries, and maps keys to entry numbers itself. Storage of all zeros is valid and empty, so fresh pages serve as
 //! they are. The same calls with the same seed give the same victims.
 //!
 //! | file | what it is |
@@ -16,12 +17,23 @@
 //! | [`shadow`] | a miniature cache without values, which shows what one setting would do |
 //! | [`duel`] | four shadows over a sample of the keys, which choose the setting |
 //!
+//! Beside the policy, what pressure does to caches, the engine's own and a program's:
+//!
+//! | file | what it is |
+//! |---|---|
+//! | [`callback`] | what a program registers, and the queue whose thread calls it |
+//! | [`callbacks`] | the registry: posting, calling, unregistering, callbacks that are slow or panic |
+//! | `shrink` | one call of a shrinker: batches, and work that is deferred |
+//! | [`shrinkers`] | the shrinkers as reclaim scans them |
+//!
 //! A new entry joins the small queue. A hit raises a counter of two bits and moves nothing. When the cache is above its
 //! target, the oldest small entry either moves to the main queue or is evicted; the oldest main entry is evicted once its
 //! counter is zero, and goes round again otherwise. What falls out while the target falls is the one seen least of five
 //! entries drawn at random. DESIGN.md, "Evictable caches: the policy", says why, and what else
 //! was tried.
 
+pub mod callback;
+pub mod callbacks;
 pub mod duel;
 pub mod fifo;
 pub mod ghost;
@@ -29,6 +41,8 @@ pub mod policy;
 pub mod queues;
 pub mod setting;
 pub mod shadow;
+mod shrink;
+pub mod shrinkers;
 pub mod sketch;
 pub mod slot;
 

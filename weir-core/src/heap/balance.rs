@@ -20,7 +20,7 @@ const CALLS_PER_LOOK: u32 = 256;
 impl<P: Platform> Heap<P> {
     /// Calls `f` with all that can be reclaimed. Whoever adds a mechanism adds a line here.
     pub(super) fn with_reclaimables<T>(&self, f: impl FnOnce(&[&dyn Reclaimable]) -> T) -> T {
-        f(&[self.pages(), &self.caches, &self.mapped(), &self.watch()])
+        f(&[self.pages(), &self.caches, &self.mapped(), &self.watch(), &self.callbacks.on(self.platform())])
     }
 
     /// Works towards a goal; nothing while reports are off, unless an allocation is short.
@@ -88,6 +88,7 @@ impl<P: Platform> Heap<P> {
         let (level, cause) = self.platform().poll_pressure();
         if level > Level::None {
             stats::add(&self.platform().stats().pressure_events, 1);
+            self.note_pressure(level, cause);
             self.balance_pressure(level, cause);
             self.platform().stats().note_latency(self.platform().now() - now);
         }

@@ -61,15 +61,21 @@ impl<P: Platform> Heap<P> {
         mut attempt: impl FnMut() -> Result<T, Short>,
     ) -> Result<T, Short> {
         let goal = Goal::new(kind, Cause::Limit, self.pages().events.clock(), self.windows.next_turn());
-        let goal = Goal { bytes, ..goal };
         let mut found = Err(Short);
-        let got = self.with_reclaimables(|all| {
-            run(&goal, all, |_| {
-                found = attempt();
-                found.is_ok()
-            })
-        });
-        self.note_bytes(Side::Direct, got);
+        for priority in (LAST.min(goal.priority)..=goal.priority).rev() {
+            let goal = Goal { bytes, priority, ..goal };
+            let got = self.with_reclaimables(|all| {
+                run(&goal, all, |_| {
+                    found = attempt();
+                    found.is_ok()
+                })
+            });
+            self.note_bytes(Side::Direct, got);
+            // A lower priority takes more of what is in use, and of nothing else.
+            if found.is_ok() || self.evictable(ZoneClass::Normal) == 0 {
+                break;
+            }
+        }
         found.or_else(|Short| attempt())
     }
 

@@ -5,6 +5,7 @@
 
 pub mod audit;
 pub mod balance;
+pub mod callbacks;
 mod direct;
 pub mod fork;
 pub mod lookup;
@@ -26,6 +27,7 @@ use crate::base::size_class::{MAX_SIZE, MIN_ALIGN, SIZE, class_aligned, class_of
 use crate::blocks::{Mapped, MappedBlocks};
 use crate::caches::Caches;
 use crate::caches::geometry::{BUCKETED, UNBUCKETED};
+use crate::evict::callbacks::Callbacks;
 use crate::huge_pages::{HugePages, Watch};
 use crate::pages::window::{LARGE, NOTHING, Window};
 use crate::pages::{Pages, Short};
@@ -45,6 +47,7 @@ pub struct Heap<P: Platform> {
     caches: Caches<P>,
     blocks: MappedBlocks,
     huge_pages: HugePages,
+    callbacks: Callbacks,
     windows: Windows,
     node_balancer: NodeBalancer,
     budget: Budget,
@@ -70,6 +73,7 @@ impl<P: Platform> Heap<P> {
             caches: Caches::new(platform),
             blocks: MappedBlocks::new(),
             huge_pages: HugePages::new(),
+            callbacks: Callbacks::new(),
             windows: Windows::new(),
             node_balancer: NodeBalancer::new(),
             budget: Budget::new(),

@@ -8,9 +8,11 @@ use crate::base::level::Level;
 use crate::base::units::PAGE;
 use crate::base::zone_class::ZoneClass;
 use crate::platform::Platform;
-use crate::policy::watermarks::is_zone_balanced;
+use crate::policy::scan_priority::{FIRST, LAST, LAST_BOOSTED};
+use crate::policy::watermarks::{boost_step, is_zone_balanced};
 use crate::reclaim::budget::Room;
 use crate::reclaim::node_balancer::{Next, Turn};
+use crate::reclaim::{Goal, Kind, Side};
 use crate::telemetry::stats;
 
 /// What NORMAL may hold and holds, bytes; 0 in `capacity`: nothing limits it, or nothing is known.
@@ -86,13 +88,30 @@ impl<P: Platform> Heap<P> {
     /// Has the balancer reclaim a part of what caches hold, as pressure comes from outside. What is idle has gone by now; a
     /// program without caches has nothing more to give.
     pub(super) fn boost(&self, level: Level) {
-        if self.evictable(ZoneClass::Normal) == 0 || !self.platform().has_balancer_thread() {
+        if self.evictable(ZoneClass::Normal) == 0 {
             return;
         }
         let (node, resident) = (HeapNode(self), self.resident_pages());
+        if !self.platform().has_balancer_thread() {
+            return self.reclaim_boost(boost_step(resident, level == Level::Severe), level);
+        }
         stats::add(&self.platform().stats().wake_requests, 1);
         if self.node_balancer.boost(&node, ZoneClass::Normal, resident, level == Level::Severe) {
             stats::add(&self.platform().stats().wakeups, 1);
+        }
+    }
+
+    /// Without a balancer's thread: reclaims `pages` of what caches hold at once.
+    fn reclaim_boost(&self, pages: usize, level: Level) {
+        let (may_write, mut left) = (level == Level::Severe, pages * PAGE);
+        for priority in (if may_write { LAST } else { LAST_BOOSTED }..=FIRST).rev() {
+            let kind = Kind::Balance { zone: ZoneClass::Normal };
+            let got = self.reclaim_by(|goal| Goal { bytes: left, priority, may_write, ..goal }, kind);
+            self.note_bytes(Side::Balancer, got);
+            left = left.saturating_sub(got.released);
+            if left == 0 {
+                return;
+            }
         }
     }
 

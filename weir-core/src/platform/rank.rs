@@ -27,20 +27,22 @@ ranks! {
     CACHE_TABLE = 4;
     /// What the last window saw of each cache.
     CACHE_WINDOWS = 5;
+    /// The list of a program's callbacks.
+    CALLBACKS = 6;
     /// A cache's depot.
-    DEPOT = 6;
+    DEPOT = 7;
     /// A cache's slabs.
-    SLABS = 7;
+    SLABS = 8;
     /// The memory of buckets.
-    SHELLS = 8;
+    SHELLS = 9;
     /// The blocks mapped on their own.
-    BLOCKS = 9;
+    BLOCKS = 10;
     /// The refault meter's estimate.
-    PATIENCE = 10;
+    PATIENCE = 11;
     /// The list of a program's own zones.
-    USER_ZONES = 11;
+    USER_ZONES = 12;
     /// A zone's free areas.
-    ZONE = 12;
+    ZONE = 13;
 }
 
 /// The name of a rank, for messages.

@@ -8,15 +8,16 @@ pub trait Wait {
     fn wait(&self, word: &AtomicU32, expected: u32);
     /// Wakes one sleeper on `word`.
     fn wake(&self, word: &AtomicU32);
+    /// Sleeps while `word` holds `expected` (or for no reason), for `ns` at most; for ever where that is `None`. For what
+    /// may take as long as it likes, as a program's callback does. A platform without callbacks does not sleep.
+    fn wait_for(&self, word: &AtomicU32, expected: u32, ns: Option<u64>) {
+        let _ = (word, expected, ns);
+    }
+    /// Wakes all sleepers on `word`.
+    fn wake_all(&self, word: &AtomicU32) {
+        self.wake(word);
+    }
     /// A word of the calling thread, in which [`super::lock`] keeps the ranks that it holds. `None`: the ranks are not
     /// kept; then `fork` must not be called.
     fn held_ranks(&self) -> Option<&AtomicU32>;
-    /// [`Wait::wait`] for `ns` at most. A platform without it does not wait at all: then allocations are not throttled.
-    fn wait_at_most(&self, word: &AtomicU32, expected: u32, ns: u64) {
-        let _ = (word, expected, ns);
-    }
-    /// Wakes all that sleep on `word` in [`Wait::wait_at_most`].
-    fn wake_all(&self, word: &AtomicU32) {
-        let _ = word;
-    }
 }

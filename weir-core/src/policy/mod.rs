@@ -1,5 +1,6 @@
 //! Decisions as pure functions of what they are given: no lock, no clock, no heap.
 
+pub mod deferred;
 pub mod growing_buffer;
 pub mod huge_page_advice;
 pub mod refault;

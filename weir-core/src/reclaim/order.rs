@@ -6,7 +6,7 @@ use super::step::Step;
 use crate::base::zone_class::ZoneClass;
 
 /// The order.
-pub const ORDER: [Step; 15] = [
+pub const ORDER: [Step; 19] = [
     Step::Refused,
     Step::OldMetadata,
     Step::Retained,
@@ -15,6 +15,10 @@ pub const ORDER: [Step; 15] = [
     Step::StaleCaches,
     Step::BlocksAgain,
     Step::WarmCaches,
+    Step::BlocksAgain,
+    Step::Evict,
+    Step::Shrink,
+    Step::CachesAgain,
     Step::BlocksAgain,
     Step::Runs,
     Step::SlabPages,
@@ -29,7 +33,7 @@ fn takes(kind: Kind, step: Step) -> bool {
     use Kind::{Asked, Balance, Calm, Direct, HardLimit, Node, Pressure, Rest, Room, RoomForBlock, Severe, Shortage};
     // What is free in a zone that is not elastic is no more free for being released.
     if matches!(kind, Balance { zone } if zone != ZoneClass::Normal) {
-        return false;
+        return step.is_by_priority();
     }
     match step {
         Step::Refused => matches!(kind, Pressure | Severe | Asked | HardLimit),
@@ -39,6 +43,10 @@ fn takes(kind: Kind, step: Step) -> bool {
         Step::Buckets => !matches!(kind, Node { .. } | Room | RoomForBlock | Shortage | Direct),
         Step::StaleCaches | Step::WarmCaches => !matches!(kind, Node { .. } | Room | RoomForBlock),
         Step::BlocksAgain | Step::Filled => !matches!(kind, Node { .. } | Room | RoomForBlock | Shortage),
+        // malloc_trim leaves what a program caches (`crate::evict::shrinkers` says why).
+        Step::Evict | Step::Shrink | Step::CachesAgain => {
+            matches!(kind, Balance { .. } | Direct | Shortage | HardLimit)
+        }
         Step::SlabPages => !matches!(kind, Room | RoomForBlock | Shortage | Direct),
         Step::Cool => matches!(kind, Rest | Pressure | Severe | Asked | HardLimit | Node { .. }),
         Step::Metadata => matches!(kind, Calm { .. } | Rest | Pressure | Severe | Asked | HardLimit),
@@ -47,9 +55,15 @@ fn takes(kind: Kind, step: Step) -> bool {
 
 /// Works towards `goal` until `is_enough` of what was reclaimed, or the goal's bytes are reached, or nothing is left.
 pub fn run(goal: &Goal, all: &[&dyn Reclaimable], mut is_enough: impl FnMut(Reclaimed) -> bool) -> Reclaimed {
-    let (mut sum, mut moved) = (Reclaimed::default(), 0);
+    let (mut sum, mut moved, mut shrunk) = (Reclaimed::default(), 0, 0);
     for step in ORDER.into_iter().filter(|&step| takes(goal.kind, step)) {
         if step == Step::BlocksAgain && core::mem::replace(&mut moved, sum.moved) == sum.moved {
+            continue;
+        }
+        if step == Step::Evict {
+            shrunk = sum.moved;
+        }
+        if step == Step::CachesAgain && shrunk == sum.moved {
             continue;
         }
         for i in 0..all.len() {

@@ -19,6 +19,12 @@ pub enum Step {
     WarmCaches,
     /// Whole free pageblocks again, if caches gave any.
     BlocksAgain,
+    /// Inactive objects of evictable caches.
+    Evict,
+    /// The program's own shrinkers.
+    Shrink,
+    /// Buckets and depots again, if shrinkers freed anything: what they free lies there.
+    CachesAgain,
     /// Free runs of partly used pageblocks.
     Runs,
     /// Free pages inside slabs.
@@ -31,4 +37,11 @@ pub enum Step {
     Cool,
     /// Metadata of what is free now.
     Metadata,
+}
+
+impl Step {
+    /// Whether the step takes from what is in use, and so goes by the goal's priority.
+    pub fn is_by_priority(self) -> bool {
+        matches!(self, Self::Evict | Self::Shrink)
+    }
 }

@@ -32,7 +32,7 @@ impl Throttle {
             return;
         }
         self.waiters.fetch_add(1, SeqCst);
-        platform.wait_at_most(&self.epoch, epoch, ns);
+        platform.wait_for(&self.epoch, epoch, Some(ns));
         self.waiters.fetch_sub(1, SeqCst);
     }
 

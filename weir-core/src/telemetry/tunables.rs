@@ -108,6 +108,9 @@ tunables! {
     relief_ms = 2_000, 0, 3_600_000, Milliseconds,
         "Time after the last pressure event before there is relief, and caches of the program's may grow again; over it the watermarks that pressure raised fall back.",
         "Linux, accounting/psi: the window of an unprivileged trigger, 2 s: no event in it means no pressure";
+    callback_ms = 50, 1, 60_000, Milliseconds,
+        "How long the answer to memory pressure waits for a program's own shrinkers. One that takes longer goes on beside it, and is not called again before it returns; others are served meanwhile.",
+        "choice: most caches drop some megabytes in less, and pressure is answered within a tenth of a second";
     reclaim_cpu_percent = 25, 1, 100, Percent,
         "Share of a CPU that the balancer takes to reclaim what is in use by caches of the program's. Not kept to under severe pressure.",
         "choice: Go's garbage collector keeps to 25 percent of the CPUs; E7 says what it costs";

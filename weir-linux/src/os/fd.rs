@@ -165,6 +165,11 @@ pub fn device_and_number(path: &CStr) -> Result<(u64, u64)> {
     stat_whole(path).map(|stat| (stat.st_dev, stat.st_ino))
 }
 
+/// Device and number of an open file: no other file has both while it is open.
+pub fn fstat_identity(fd: i32) -> Result<(u64, u64)> {
+    fstat_whole(fd).map(|stat| (stat.st_dev, stat.st_ino))
+}
+
 /// Length of an open file, bytes.
 pub fn size(fd: i32) -> Result<u64> {
     fstat_whole(fd).map(|stat| stat.st_size as u64)

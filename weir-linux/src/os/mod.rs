@@ -4,6 +4,8 @@
 //! so it may use nothing that libc keeps state for.
 
 pub mod auxv;
+pub mod bell;
+pub mod catch;
 pub mod clock;
 pub mod credentials;
 pub mod descriptor_table;

@@ -6,9 +6,9 @@ use super::syscall::{Errno, Result, check, syscall3};
 use super::text::{number, words};
 use linux_raw_sys::general as sys;
 
-/// The first thread that is not among `own` and has not ended; `None`: there is no such thread. An error: the kernel
+/// The first thread that is not `own` and has not ended; `None`: there is no such thread. An error: the kernel
 /// does not say.
-pub fn first_other(own: &[u32]) -> Result<Option<u32>> {
+pub fn first_other(own: &dyn Fn(u32) -> bool) -> Result<Option<u32>> {
     let directory = fd::open(c"/proc/self/task", fd::O_RDONLY | sys::O_DIRECTORY)?;
     let found = search(directory, own);
     let _ = fd::close(directory);
@@ -27,7 +27,7 @@ fn exit_status(text: &[u8]) -> Option<i32> {
     i32::try_from(status >> 8 & 0xff).ok()
 }
 
-fn search(directory: i32, own: &[u32]) -> Result<Option<u32>> {
+fn search(directory: i32, own: &dyn Fn(u32) -> bool) -> Result<Option<u32>> {
     let mut entries = Entries { bytes: [0; 1024] };
     let mut any = false;
     loop {
@@ -42,7 +42,7 @@ fn search(directory: i32, own: &[u32]) -> Result<Option<u32>> {
         while let Some((thread, next)) = entry(rest) {
             if let Some(thread) = thread {
                 any = true;
-                if !own.contains(&thread) && !has_ended(thread) {
+                if !own(thread) && !has_ended(thread) {
                     return Ok(Some(thread));
                 }
             }
@@ -99,7 +99,7 @@ mod tests {
 
     #[test]
     fn threads_are_listed_and_named_ones_passed_over() {
-        let other = first_other(&[gettid()]).unwrap().unwrap();
+        let other = first_other(&|thread| thread == gettid()).unwrap().unwrap();
         assert_ne!(other, gettid());
         assert!(!has_ended(getpid()));
         assert!(has_ended(u32::MAX >> 1));

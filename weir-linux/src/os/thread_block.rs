@@ -3,7 +3,8 @@
 //! threads that libc has no record of.
 //!
 //! It begins with 32 bytes laid out as an area of restartable sequences that says "no CPU" (`platform/rseq.rs` says
-//! what for). Behind that are the thread's lock ranks (debug builds) and whether the thread is one of Weir's own.
+//! what for). Behind that are the thread's lock ranks (debug builds), whether the thread is one of Weir's own, and whether it
+//! is in a callback for a limit that is reached.
 
 use core::arch::{asm, global_asm};
 use core::sync::atomic::AtomicU32;
@@ -29,6 +30,8 @@ pub const BLOCK: isize = 64;
 const RANKS: usize = 32;
 /// Where in the block the mark of Weir's own threads is.
 const OWN: usize = 36;
+/// Where in the block it says that the thread is in the program's callback for a limit that is reached.
+const IN_LIMIT: usize = 40;
 
 /// From the thread pointer to the block.
 pub fn block_distance() -> usize {
@@ -71,7 +74,7 @@ pub fn read_thread_word(distance: isize) -> u32 {
 /// A word of the calling thread's block.
 fn word(offset: usize) -> &'static AtomicU32 {
     let at = thread_pointer().wrapping_add(block_distance()).wrapping_add(offset);
-    // SAFETY: `offset` is one of the two above, so the word lies in the calling thread's block, is aligned, and is
+    // SAFETY: `offset` is one of the three above, so the word lies in the calling thread's block, is aligned, and is
     // accessed by atomics alone. No reference outlives the thread: callers use it at once.
     unsafe { &*(at as *const AtomicU32) }
 }
@@ -84,6 +87,16 @@ pub unsafe fn mark_own(pointer: usize) {
     let at = pointer.wrapping_add(block_distance()).wrapping_add(OWN) as *mut u32;
     // SAFETY: the caller says that the block is there; the word is aligned, as the block is to 32 bytes.
     unsafe { at.write(1) };
+}
+
+/// The calling thread enters the callback for a limit that is reached; `false`: it is there already.
+pub fn enter_limit() -> bool {
+    word(IN_LIMIT).swap(1, core::sync::atomic::Ordering::Relaxed) == 0
+}
+
+/// Undoes [`enter_limit`].
+pub fn leave_limit() {
+    word(IN_LIMIT).store(0, core::sync::atomic::Ordering::Relaxed);
 }
 
 /// Whether the calling thread is one of Weir's own: made by `clone`, unknown to libc, with a descriptor table of its

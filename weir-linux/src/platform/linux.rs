@@ -309,16 +309,16 @@ impl Wait for Linux {
         let _ = futex_wake(word, 1);
     }
 
-    fn held_ranks(&self) -> Option<&AtomicU32> {
-        Some(thread_block::ranks())
-    }
-
-    fn wait_at_most(&self, word: &AtomicU32, expected: u32, ns: u64) {
-        let _ = futex_wait(word, expected, Some(ns));
+    fn wait_for(&self, word: &AtomicU32, expected: u32, ns: Option<u64>) {
+        let _ = futex_wait(word, expected, ns);
     }
 
     fn wake_all(&self, word: &AtomicU32) {
         let _ = futex_wake(word, i32::MAX as u32);
+    }
+
+    fn held_ranks(&self) -> Option<&AtomicU32> {
+        Some(thread_block::ranks())
     }
 }
 
@@ -356,6 +356,16 @@ impl Diagnostics for Linux {
     #[cold]
     fn invalid_free(&self, what: InvalidFree, addr: usize, class_size: usize) {
         messages::invalid_free(what, addr, class_size, TUNABLES.abort_on_misuse.get() != 0);
+    }
+
+    #[cold]
+    fn callback_is_slow(&self, name: &[u8], ns: u64) {
+        messages::callback_is_slow(name, ns);
+    }
+
+    #[cold]
+    fn callback_panicked(&self, name: &[u8]) {
+        messages::callback_panicked(name);
     }
 
     fn stats(&self) -> &Stats {

@@ -11,15 +11,18 @@ use crate::platform::stats_page;
 use crate::process::start::{Environment, environment_of_libc, read_environment_once};
 use crate::process::{fork, fork_freeze};
 use crate::threads::background::Background;
+use crate::threads::callbacks::CallbackThreads;
 use crate::threads::finalizer::Finalizer;
 use crate::threads::node_workers::NodeWorkers;
 
 /// The one heap. Fast paths written by hand address its fields by [`crate::platform::fast_path`].
 pub static HEAP: Process = Process(Heap::new(Linux::new(&HOOKS)));
 /// Its background thread.
-pub static BACKGROUND: Background = Background::new(&HEAP.0, &FINALIZER, &NODE_WORKERS);
+pub static BACKGROUND: Background = Background::new(&HEAP.0, &FINALIZER, &CALLBACK_THREADS, &NODE_WORKERS);
 /// Its finalizer thread.
 pub static FINALIZER: Finalizer = Finalizer::new(&HEAP.0);
+/// The threads of the program's callbacks.
+pub static CALLBACK_THREADS: CallbackThreads = CallbackThreads::new(&HEAP.0);
 /// Its node workers.
 static NODE_WORKERS: NodeWorkers = NodeWorkers::new(&HEAP.0);
 
@@ -118,4 +121,5 @@ extern "C" fn after_fork_in_child() {
     BACKGROUND.forget();
     NODE_WORKERS.forget();
     FINALIZER.forget();
+    CALLBACK_THREADS.forget();
 }

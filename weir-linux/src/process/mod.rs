@@ -1,11 +1,17 @@
 //! The process that the heap is in: its settings, its start, `fork`.
 
 pub mod caches;
+pub mod callbacks;
 pub mod calls;
 mod environment;
 mod fork;
 mod fork_freeze;
 pub mod heap;
+pub mod limit;
+pub mod pressure;
+pub mod program_queue;
+pub mod queue_fd;
 pub mod reexec;
+pub mod registration;
 mod start;
 mod unknown_settings;

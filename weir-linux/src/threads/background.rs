@@ -27,6 +27,7 @@ use crate::pressure::sources::Sources;
 use crate::pressure::systemd_watch;
 use crate::pressure::wake::{Listener, Waker};
 use crate::threads::background_loop::{End, Loop, is_wanted};
+use crate::threads::callbacks::CallbackThreads;
 use crate::threads::changes::{Changes, Suspend};
 use crate::threads::finalizer::Finalizer;
 use crate::threads::memory_owner::MemoryOwner;
@@ -56,6 +57,7 @@ const PROGRAM_READS: u64 = 2;
 pub struct Background {
     heap: &'static Engine,
     finalizer: &'static Finalizer,
+    callback_threads: &'static CallbackThreads,
     node_workers: &'static NodeWorkers,
     state: AtomicU32,
     thread: RawThread,
@@ -76,10 +78,16 @@ unsafe impl Sync for Background {}
 
 impl Background {
     /// No thread yet.
-    pub const fn new(heap: &'static Engine, finalizer: &'static Finalizer, node_workers: &'static NodeWorkers) -> Self {
+    pub const fn new(
+        heap: &'static Engine,
+        finalizer: &'static Finalizer,
+        callback_threads: &'static CallbackThreads,
+        node_workers: &'static NodeWorkers,
+    ) -> Self {
         Self {
             heap,
             finalizer,
+            callback_threads,
             node_workers,
             state: AtomicU32::new(ABSENT),
             thread: RawThread::new(),
@@ -123,7 +131,7 @@ impl Background {
             return self.forget();
         }
         let state = self.state.load(Acquire);
-        if state == ABSENT && !is_worth_a_thread() {
+        if state == ABSENT && !self.is_worth_a_thread() {
             // A small heap gets here whenever `report_threshold` bytes were freed: no system call for that.
             return self.heap.forget_notice();
         }
@@ -138,6 +146,18 @@ impl Background {
             REFUSED if monotonic_ns() >= self.retry_at.load(Relaxed) => self.start(REFUSED, 0),
             _ => {}
         }
+    }
+
+    /// Whether a thread is wanted, and the heap is worth it, or the program wants to hear of pressure.
+    fn is_worth_a_thread(&self) -> bool {
+        let heap = STATS.address_bytes.load(Relaxed) + STATS.mapped_bytes.load(Relaxed);
+        let held = STATS.page_bytes.load(Relaxed).max(heap / 8).max(STATS.zone_bytes.load(Relaxed));
+        is_wanted() && (held >= TUNABLES.background_start.get() || self.heap.callbacks().are_there())
+    }
+
+    /// The program has registered a callback: starts the thread, which hears of pressure, or has it look again.
+    pub fn listen(&'static self) {
+        self.freed();
     }
 
     /// A parameter was set: wakes the thread, if it sleeps, to look at it.
@@ -214,7 +234,7 @@ impl Background {
     /// `replacement`: 0 or [`REPLACEMENT`].
     #[cold]
     fn start(&'static self, from: u32, replacement: usize) {
-        if !is_worth_a_thread()
+        if !self.is_worth_a_thread()
             // One that was made to end may not be gone, or gone just now.
             || self.thread.is_alive()
             || monotonic_ns() < self.retry_at.load(Relaxed)
@@ -271,7 +291,10 @@ impl Background {
         }
         STATS.background.store(1, Relaxed);
         self.state.store(RUNNING, SeqCst);
-        let own_threads = || [self.thread.id(), self.listener_thread.id(), self.finalizer.id()];
+        let is_own = |thread| {
+            [self.thread.id(), self.listener_thread.id(), self.finalizer.id()].contains(&thread)
+                || self.callback_threads.has(thread)
+        };
         let end = Loop {
             heap: self.heap,
             waker: &self.waker,
@@ -280,7 +303,7 @@ impl Background {
             change,
             main_thread,
             has_rights,
-            own_threads: &own_threads,
+            is_own_thread: &is_own,
         }
         .run();
         self.end(end)
@@ -314,6 +337,7 @@ impl Background {
             End::Unwanted => self.leave(ABSENT, 0),
             End::LastThread(status) => {
                 self.finalizer.end();
+                self.callback_threads.end();
                 self.leave(ABSENT, status)
             }
         }
@@ -364,13 +388,6 @@ impl Suspend for Suspended {
             self.0.start(ABSENT, REPLACEMENT);
         }
     }
-}
-
-/// Whether a thread is wanted, and the heap is worth it.
-fn is_worth_a_thread() -> bool {
-    let heap = STATS.address_bytes.load(Relaxed) + STATS.mapped_bytes.load(Relaxed);
-    let held = STATS.page_bytes.load(Relaxed).max(heap / 8).max(STATS.zone_bytes.load(Relaxed));
-    is_wanted() && held >= TUNABLES.background_start.get()
 }
 
 extern "C" fn run(background: usize, number: usize) -> ! {

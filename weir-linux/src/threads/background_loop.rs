@@ -60,8 +60,8 @@ pub(super) struct Loop<'a> {
     pub main_thread: MainThread,
     /// Whether the program has rights that it might give up.
     pub has_rights: bool,
-    /// Ids of Weir's own threads; 0 for one that is not there.
-    pub own_threads: &'a dyn Fn() -> [u32; 3],
+    /// Whether a thread is one of Weir's own.
+    pub is_own_thread: &'a dyn Fn(u32) -> bool,
 }
 
 /// When the next things are due, ns of the monotonic clock.
@@ -213,7 +213,7 @@ impl Loop<'_> {
     /// a process ends with its last thread, and the program's last one may end by `exit(2)`, which ends no other. When
     /// to look again, where the kernel reports no thread's end.
     fn watch_program(&mut self) -> Result<Option<u64>, End> {
-        match tasks::first_other(&(self.own_threads)()) {
+        match tasks::first_other(self.is_own_thread) {
             // The kernel reports the main thread's end by a descriptor only when all others have ended.
             Ok(Some(thread)) if thread == getpid() && self.waker.watch_main_thread() => Ok(None),
             Ok(Some(thread)) if thread != getpid() && self.sources.watch_thread(thread).is_ok() => Ok(None),
@@ -225,6 +225,9 @@ impl Loop<'_> {
     fn heat(&self, schedule: &Schedule) -> Heat {
         if schedule.window_ends.is_some() {
             return Heat::Warm;
+        }
+        if self.heap.callbacks().are_there() {
+            return Heat::Resting;
         }
         // What cannot notify is not worth reading for a heap that has nothing to release.
         let is_silent = schedule.rest.is_empty && self.sources.is_deaf();

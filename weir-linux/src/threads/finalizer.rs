@@ -12,14 +12,8 @@ use core::sync::atomic::{
 
 use crate::os::futex::{futex_wait, futex_wake};
 use crate::os::process::{gettid, set_thread_name};
-use crate::os::weak_symbol::weak_symbol;
 use crate::platform::linux::Engine;
-
-weak_symbol!(
-    /// libc's function, if the program has it.
-    pthread_create = "pthread_create":
-        unsafe extern "C" fn(*mut usize, *const u8, extern "C" fn(*mut u8) -> *mut u8, *mut u8) -> i32
-);
+use crate::threads::libc_thread::{self, Signals};
 
 /// The finalizer thread of a heap.
 pub struct Finalizer {
@@ -47,16 +41,13 @@ impl Finalizer {
 
     /// Starts the thread if there is none. To be called where the program may allocate.
     pub fn start(&'static self) {
-        let Some(create) = pthread_create() else { return };
         if self.is_started.swap(true, AcqRel) {
             return;
         }
         // With the caller's signal mask: a program whose other threads have all ended is to be ended by signals still.
-        let (mut thread, argument) = (0, core::ptr::from_ref(self).cast_mut().cast());
-        // SAFETY: libc's function of this type; the argument lives as long as the process, and nothing joins the
-        // thread.
-        let refused = unsafe { create(&mut thread, core::ptr::null(), run, argument) } != 0;
-        if refused {
+        let argument = core::ptr::from_ref(self).cast_mut().cast();
+        // SAFETY: the argument lives as long as the process.
+        if !unsafe { libc_thread::spawn(run, argument, Signals::Inherited) } {
             self.is_started.store(false, Release);
         }
     }

@@ -2,8 +2,10 @@
 
 pub mod background;
 mod background_loop;
+pub mod callbacks;
 pub mod changes;
 pub mod finalizer;
+mod libc_thread;
 mod memory_owner;
 pub mod node_workers;
 mod raw_thread;

@@ -38,11 +38,12 @@ pub(crate) struct Rest {
 /// Responds to what was heard; `rest` is given if the heap is at rest.
 pub(crate) fn respond(heap: &Engine, events: &Events, waker: &Waker, rest: Option<&mut Rest>) {
     let cause = events.cause();
+    heap.note_pressure(events.level, cause);
     if let Some(rest) = rest {
         let of_system = matches!(events.source, Some(Source::SystemStall | Source::GroupStall));
         let idle = STATS.idle_bytes.load(Relaxed);
         if events.level < Level::Severe && of_system {
-            if rest.is_empty && idle < WORTH_BYTES {
+            if rest.is_empty && idle < WORTH_BYTES && !heap.callbacks().are_there() {
                 return;
             }
             // A change that ends the thread must not wait for this sleep.

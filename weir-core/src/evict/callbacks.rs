@@ -1,0 +1,509 @@
+//! The registry of a program's callbacks, and who calls them when.
+//!
+//! Reclaim never calls a program's code: it *posts* what is wanted to the entries, wakes the threads of their queues, and
+//! waits for a bounded time. A thread that may run a program's code *takes* an entry of its queue and *runs* it. All state
+//! is written under one lock, under which no callback runs; a callback runs for at most one thread at a time.
+//!
+//! - **Posting merges.** An entry keeps what is wanted in words, not in a list: the lowest priority, the worst reason, the
+//!   latest event. A callback that is slow finds one request, however many there were.
+//! - **Late.** A queue calls one callback at a time. One that runs for longer than `callback_ms` is *late*: nothing waits
+//!   for it, nothing is posted to it but events, and another thread of the queue goes on with the next entry. After
+//!   [`SLOW_NS`] it is named in a message, once a run.
+//! - **Unregistering** takes the entry off the list first, so that no thread takes it any more, and then waits until it
+//!   does not run. If the callback unregisters itself, the thread that runs it disposes of it after its return.
+//!   The interleaving that this excludes: a thread has taken the entry, and calls it after its memory went. It cannot:
+//!   taking sets `RUNNING` under the lock under which unregistering looks.
+//! - **Completion** clears `RUNNING` and then raises `finished`, which sleepers compare under the futex: one that saw
+//!   `RUNNING` set read `finished` before, so that its sleep ends.
+//!
+//! The model is `tests/loom_callbacks.rs`.
+
+use core::ptr::{NonNull, null_mut};
+use core::sync::atomic::{
+    AtomicU32, AtomicUsize,
+    Ordering::{Relaxed, SeqCst},
+};
+
+use super::callback::{
+    BROKEN, CLASSES, Class, EVENT, Entry, GONE, LATE, NAMED, Panicked, Queue, RELIEF, RING, RUNNING, SCAN, ScanReason,
+    TOLD, name_of,
+};
+use super::shrink::shrink;
+use crate::base::cause::Cause;
+use crate::base::level::Level;
+use crate::base::zone_class::ZoneClass;
+use crate::platform::lock::{Guard, Lock};
+use crate::platform::{Clock, Diagnostics, Wait, rank};
+use crate::reclaim::{Event, PressureEvents};
+
+/// How long a callback runs before it is named in a message, ns.
+pub const SLOW_NS: u64 = 1_000_000_000;
+
+/// See the module.
+pub struct Callbacks {
+    list: Lock<List, { rank::CALLBACKS }>,
+    /// Rises when a callback has returned.
+    finished: AtomicU32,
+    /// How many are registered, by class.
+    counts: [AtomicUsize; CLASSES],
+    /// How many shrinkers there are of caches in zones of each class.
+    shrinkers: [AtomicUsize; ZoneClass::COUNT],
+    /// Bytes that shrinkers freed and reclaim has not counted yet, by class.
+    freed: [AtomicUsize; CLASSES],
+    events: PressureEvents,
+}
+
+struct List {
+    first: *mut Entry,
+    last_number: u64,
+    /// The number of the entry that was taken last: the next one is behind it.
+    taken: u64,
+}
+
+// SAFETY: the entries that the pointer leads to are `Send` and `Sync`.
+unsafe impl Send for List {}
+
+impl List {
+    fn iter(&self) -> impl Iterator<Item = &Entry> {
+        // SAFETY: an entry is valid until it is disposed of, and off the list before that, under the lock that the caller
+        // has for this list.
+        core::iter::successors(unsafe { self.first.as_ref() }, |entry| unsafe { entry.next.load(Relaxed).as_ref() })
+    }
+}
+
+/// What a thread of a queue does next.
+#[derive(Debug)]
+pub enum Taken {
+    /// It runs this by [`Callbacks::run`].
+    Job(Job),
+    /// It looks again: something was named.
+    Again,
+    /// It sleeps on [`Queue::posted`], and looks again at this time at the latest, ns.
+    Sleep(Option<u64>),
+}
+
+/// An entry that the calling thread is to run.
+#[derive(Debug)]
+pub struct Job {
+    entry: NonNull<Entry>,
+    wanted: u32,
+    priority: u32,
+    reason: ScanReason,
+    event: Event,
+}
+
+/// What a run came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ran {
+    /// The callback panicked; it will not be called again.
+    pub panicked: bool,
+    /// The entry was disposed of, and with it perhaps its queue.
+    pub gone: bool,
+    /// Another thread has taken over the queue meanwhile.
+    pub replaced: bool,
+}
+
+type Held<'a, P> = Guard<'a, List, P, { rank::CALLBACKS }>;
+
+impl Callbacks {
+    /// None registered.
+    #[allow(clippy::new_without_default, reason = "const, and only ever part of a static")]
+    pub const fn new() -> Self {
+        Self {
+            list: Lock::new(List { first: null_mut(), last_number: 0, taken: 0 }),
+            finished: AtomicU32::new(0),
+            counts: [const { AtomicUsize::new(0) }; CLASSES],
+            shrinkers: [const { AtomicUsize::new(0) }; ZoneClass::COUNT],
+            freed: [const { AtomicUsize::new(0) }; CLASSES],
+            events: PressureEvents::new(),
+        }
+    }
+
+    /// Changes of pressure.
+    pub fn events(&self) -> &PressureEvents {
+        &self.events
+    }
+
+    /// How many callbacks of a class are registered.
+    pub fn count(&self, class: Class) -> usize {
+        self.counts[class as usize].load(Relaxed)
+    }
+
+    /// How many shrinkers there are of caches in zones of a class.
+    pub fn shrinkers(&self, zone: ZoneClass) -> usize {
+        self.shrinkers[zone as usize].load(Relaxed)
+    }
+
+    /// Counts the shrinker that `entry` is, if it is one: in, or out.
+    fn count_shrinker(&self, entry: &Entry, count: impl Fn(&AtomicUsize)) {
+        if matches!(entry.class, Class::Cache | Class::Program) {
+            count(&self.shrinkers[entry.zone as usize]);
+        }
+    }
+
+    /// Whether pressure is to be heard of whatever the heap holds.
+    pub fn are_there(&self) -> bool {
+        self.counts.iter().any(|count| count.load(Relaxed) > 0) || self.events.is_read()
+    }
+
+    // ---- registering -------------------------------------------------------------------------------------------
+
+    /// Registers an entry.
+    ///
+    /// # Safety
+    /// The entry is new, and lives where it is until it is disposed of ([`Entry::new`]).
+    pub unsafe fn register<P: Wait>(&self, platform: &P, entry: NonNull<Entry>) {
+        let mut list = self.list.lock(platform);
+        list.last_number += 1;
+        // SAFETY: the caller's promise.
+        let new = unsafe { entry.as_ref() };
+        new.number.store(list.last_number, Relaxed);
+        new.next.store(list.first, Relaxed);
+        list.first = entry.as_ptr();
+        self.counts[new.class as usize].fetch_add(1, Relaxed);
+        self.count_shrinker(new, |count| _ = count.fetch_add(1, Relaxed));
+    }
+
+    /// Unregisters an entry and disposes of it. Waits while it runs; if the caller is the callback itself, it returns at once,
+    /// and the entry is disposed of after the callback has returned.
+    ///
+    /// # Safety
+    /// The entry is registered, and the caller gives it up.
+    pub unsafe fn unregister<P: Wait>(&self, platform: &P, entry: NonNull<Entry>) {
+        // SAFETY: valid until it is disposed of, which is below, or after the thread that runs it sees `GONE`.
+        let old = unsafe { entry.as_ref() };
+        let mut list = self.list.lock(platform);
+        let next = old.next.load(Relaxed);
+        if list.first == entry.as_ptr() {
+            list.first = next;
+        } else if let Some(before) = list.iter().find(|other| other.next.load(Relaxed) == entry.as_ptr()) {
+            before.next.store(next, Relaxed);
+        }
+        self.counts[old.class as usize].fetch_sub(1, Relaxed);
+        self.count_shrinker(old, |count| _ = count.fetch_sub(1, Relaxed));
+        if old.is(RUNNING) && old.runner.load(Relaxed) == thread_of(platform) {
+            old.set(GONE);
+            return;
+        }
+        drop(list);
+        loop {
+            let seen = self.finished.load(SeqCst);
+            if !old.is(RUNNING) {
+                break;
+            }
+            platform.wait_for(&self.finished, seen, None);
+        }
+        // SAFETY: off the list and not running: no other thread has it.
+        unsafe { (old.dispose)(entry) };
+    }
+
+    /// Makes `bell` the entry that is called when something is posted to `queue`; `None`: none.
+    pub fn set_bell<P: Wait>(&self, platform: &P, queue: &Queue, bell: Option<NonNull<Entry>>) {
+        let _list = self.list.lock(platform);
+        queue.bell.store(bell.map_or(null_mut(), NonNull::as_ptr), Relaxed);
+    }
+
+    // ---- posting -----------------------------------------------------------------------------------------------
+
+    /// Posts to an entry, under the lock, and wakes its queue.
+    fn post<P: Wait + Clock>(&self, platform: &P, entry: &Entry, what: u32, now: u64) {
+        if entry.wanted.fetch_or(what, Relaxed) == 0 && !entry.is(RUNNING) {
+            entry.since.store(now, Relaxed);
+        }
+        let queue = entry.queue();
+        queue.posted.fetch_add(1, SeqCst);
+        platform.wake_all(&queue.posted);
+        // SAFETY: null, or an entry that was set under the lock, and is taken off the queue before it is unregistered.
+        if let Some(bell) = unsafe { queue.bell.load(Relaxed).as_ref() } {
+            bell.wanted.fetch_or(RING, Relaxed);
+            let queue = bell.queue();
+            queue.posted.fetch_add(1, SeqCst);
+            platform.wake_all(&queue.posted);
+        }
+    }
+
+    /// Has all shrinkers of a class, of caches in zones of class `zone`, scan at `priority`, waits for them for `callback_ms` at most, and returns the bytes that
+    /// were freed since the last call. Nothing happens where a callback calls this, as it would wait for itself.
+    pub fn scan<P: Wait + Clock + Diagnostics>(
+        &self,
+        platform: &P,
+        class: Class,
+        zone: ZoneClass,
+        priority: u32,
+        reason: ScanReason,
+    ) -> usize {
+        if self.count(class) == 0 {
+            return 0;
+        }
+        let (me, now) = (thread_of(platform), platform.now());
+        let list = self.list.lock(platform);
+        if list.iter().any(|entry| entry.is(RUNNING) && entry.runner.load(Relaxed) == me) {
+            return 0;
+        }
+        let is_meant = |entry: &&Entry| entry.class == class && entry.zone == zone && !entry.is(LATE | BROKEN);
+        for entry in list.iter().filter(is_meant) {
+            entry.priority.fetch_min(priority, Relaxed);
+            entry.reason.fetch_max(reason as u32, Relaxed);
+            self.post(platform, entry, SCAN, now);
+        }
+        drop(list);
+        self.wait_for_class(platform, class, now + callback_ns(platform));
+        self.freed[class as usize].swap(0, Relaxed)
+    }
+
+    /// Waits until nothing of a class that is not late waits or runs. At the deadline, the rest is late.
+    fn wait_for_class<P: Wait + Clock>(&self, platform: &P, class: Class, deadline: u64) {
+        loop {
+            let seen = self.finished.load(SeqCst);
+            let now = platform.now();
+            let list = self.list.lock(platform);
+            let is_open = |entry: &&Entry| {
+                entry.class == class
+                    && !entry.is(LATE | BROKEN)
+                    && (entry.is(RUNNING) || entry.wanted.load(Relaxed) & SCAN != 0)
+            };
+            if !list.iter().any(|entry| is_open(&entry)) {
+                return;
+            }
+            if now >= deadline {
+                list.iter().filter(is_open).for_each(|entry| {
+                    entry.set(LATE);
+                    // Its queue has other threads, which may go on with the next entry now.
+                    entry.queue().posted.fetch_add(1, SeqCst);
+                    platform.wake_all(&entry.queue().posted);
+                });
+                return;
+            }
+            drop(list);
+            platform.wait_for(&self.finished, seen, Some(deadline - now));
+        }
+    }
+
+    /// Tells subscribers of pressure.
+    pub fn raise<P: Wait + Clock>(&self, platform: &P, level: Level, cause: Cause) {
+        let now = platform.now();
+        let list = self.list.lock(platform);
+        let event = self.events.note(level, cause);
+        for entry in list.iter().filter(|entry| !entry.is(BROKEN)) {
+            let hears = entry.class == Class::Subscriber && level >= entry.level;
+            if hears {
+                entry.event.store(event.pack(), Relaxed);
+                self.post(platform, entry, EVENT, now);
+            }
+            if hears || matches!(entry.class, Class::Cache | Class::Program) {
+                entry.set(TOLD);
+            }
+        }
+        drop(list);
+        self.events.wake(platform);
+    }
+
+    /// Tells of relief all that were told of pressure.
+    pub fn relieve<P: Wait + Clock>(&self, platform: &P) {
+        let now = platform.now();
+        let list = self.list.lock(platform);
+        let event = self.events.note(Level::None, self.events.latest().cause);
+        for entry in list.iter().filter(|entry| entry.is(TOLD) && !entry.is(BROKEN)) {
+            entry.clear(TOLD);
+            entry.event.store(event.pack(), Relaxed);
+            let what = if entry.class == Class::Subscriber { EVENT } else { RELIEF };
+            self.post(platform, entry, what, now);
+        }
+        drop(list);
+        self.events.wake(platform);
+    }
+
+    // ---- calling -----------------------------------------------------------------------------------------------
+
+    /// What the calling thread, one of `queue`'s, is to do now. Names a callback that has run for too long, of whichever
+    /// queue.
+    pub fn take<P: Wait + Clock + Diagnostics>(&self, platform: &P, queue: &Queue) -> Taken {
+        let now = platform.now();
+        let mut list = self.list.lock(platform);
+        let slow = |entry: &&Entry| entry.is(RUNNING) && !entry.is(NAMED) && now >= entry.since.load(Relaxed) + SLOW_NS;
+        let named = list.iter().find(slow).map(|entry| {
+            entry.set(NAMED);
+            (entry.name, now - entry.since.load(Relaxed))
+        });
+        if let Some((name, ns)) = named {
+            drop(list);
+            platform.callback_is_slow(name_of(&name), ns);
+            return Taken::Again;
+        }
+        let late_at = |entry: &Entry| entry.since.load(Relaxed) + callback_ns(platform);
+        // SAFETY: null, or an entry that runs, which is not disposed of before it has left the queue under this lock.
+        let current = unsafe { queue.current.load(Relaxed).as_ref() };
+        let is_late = current.is_some_and(|entry| {
+            if now >= late_at(entry) {
+                entry.set(LATE);
+            }
+            entry.is(LATE)
+        });
+        if current.is_none() || is_late {
+            let is_ready = |entry: &&Entry| core::ptr::eq(entry.queue.as_ptr(), queue) && entry.is_ready();
+            let taken = list.taken;
+            // Each in its turn, or one that always has work would be served alone.
+            let by_turn = |entry: &&Entry| entry.number.load(Relaxed).wrapping_sub(taken + 1);
+            if let Some(entry) = list.iter().filter(is_ready).min_by_key(by_turn) {
+                let number = entry.number.load(Relaxed);
+                let job = self.begin(platform, queue, entry, now);
+                list.taken = number;
+                return Taken::Job(job);
+            }
+        }
+        // The next moment at which there is something to do unless more is posted: a callback is late, or to be named.
+        let mut wake_at: Option<u64> = None;
+        for entry in list.iter().filter(|entry| entry.is(RUNNING) || entry.wanted.load(Relaxed) != 0) {
+            let since = entry.since.load(Relaxed);
+            let late_at = Some(late_at(entry)).filter(|&at| at > now && entry.queue() as *const _ == queue as *const _);
+            let name_at = Some(since + SLOW_NS).filter(|&at| at > now && !entry.is(NAMED));
+            wake_at = [wake_at, late_at, name_at].into_iter().flatten().min();
+        }
+        Taken::Sleep(wake_at)
+    }
+
+    /// The calling thread is about to run an entry.
+    fn begin<P: Wait>(&self, platform: &P, queue: &Queue, entry: &Entry, now: u64) -> Job {
+        entry.set(RUNNING);
+        entry.clear(LATE | NAMED);
+        entry.runner.store(thread_of(platform), Relaxed);
+        entry.since.store(now, Relaxed);
+        queue.current.store(core::ptr::from_ref(entry).cast_mut(), Relaxed);
+        let reason = match entry.reason.swap(0, Relaxed) {
+            0 => ScanReason::Mild,
+            1 => ScanReason::Pressure,
+            2 => ScanReason::Severe,
+            _ => ScanReason::Shortage,
+        };
+        Job {
+            entry: NonNull::from(entry),
+            wanted: entry.wanted.swap(0, Relaxed),
+            priority: entry.priority.swap(u32::MAX, Relaxed),
+            reason,
+            event: Event::unpack(entry.event.load(Relaxed)),
+        }
+    }
+
+    /// Runs what [`Callbacks::take`] gave, under no lock.
+    pub fn run<P: Wait + Clock + Diagnostics>(&self, platform: &P, job: Job) -> Ran {
+        // SAFETY: an entry that runs is not disposed of before `end` has cleared that.
+        let entry = unsafe { job.entry.as_ref() };
+        let mut end = End { callbacks: self, platform, entry: job.entry, ran: None };
+        let result = self.call(entry, &job);
+        end.finish(result.is_err())
+    }
+
+    fn call(&self, entry: &Entry, job: &Job) -> Result<(), Panicked> {
+        // SAFETY: the callback lives as long as its entry, as `Entry::new` demands.
+        let callback = unsafe { entry.callback.as_ref() };
+        entry.calls.fetch_add(1, Relaxed);
+        if job.wanted & RING != 0 {
+            callback.ring();
+        }
+        if job.wanted & EVENT != 0 {
+            callback.event(job.event)?;
+        }
+        if job.wanted & SCAN != 0 {
+            let (freed, result) = shrink(entry, callback, job.priority, job.reason);
+            entry.freed.fetch_add(freed as u64, Relaxed);
+            self.freed[entry.class as usize].fetch_add(freed, Relaxed);
+            result?;
+        }
+        if job.wanted & RELIEF != 0 && !entry.is(TOLD) {
+            callback.relieved()?;
+        }
+        Ok(())
+    }
+
+    // ---- fork --------------------------------------------------------------------------------------------------
+
+    /// Takes the lock, for `fork`.
+    pub(super) fn freeze<P: Wait>(&self, platform: &P) {
+        self.list.acquire(platform);
+    }
+
+    /// Undoes [`Callbacks::freeze`].
+    ///
+    /// # Safety
+    /// The caller, or the parent that it was forked from, froze it.
+    pub(super) unsafe fn thaw<P: Wait>(&self, platform: &P) {
+        // SAFETY: `freeze` acquired the lock without a guard, on this thread or the one that it is the copy of.
+        unsafe { self.list.release(platform) }
+    }
+
+    /// In a forked child: callbacks that the parent's other threads were in do not run here, and no thread comes back to
+    /// them. What was posted stays so until a thread takes it.
+    pub fn inherit<P: Wait>(&self, platform: &P) {
+        let me = thread_of(platform);
+        let list = self.list.lock(platform);
+        for entry in list.iter() {
+            if entry.is(RUNNING) && entry.runner.load(Relaxed) != me {
+                entry.clear(RUNNING | LATE | NAMED);
+                entry.queue().current.store(null_mut(), Relaxed);
+            }
+        }
+        self.events.inherit();
+    }
+
+    /// Calls `f` with each entry, under the lock.
+    pub fn each<P: Wait>(&self, platform: &P, f: impl FnMut(&Entry)) {
+        self.list.lock(platform).iter().for_each(f);
+    }
+}
+
+/// The end of a run, also where a panic leaves it: one that no platform catches, on a thread of the program's own.
+struct End<'a, P: Wait + Diagnostics> {
+    callbacks: &'a Callbacks,
+    platform: &'a P,
+    entry: NonNull<Entry>,
+    ran: Option<Ran>,
+}
+
+impl<P: Wait + Diagnostics> End<'_, P> {
+    fn finish(&mut self, panicked: bool) -> Ran {
+        // SAFETY: the entry runs until its state says otherwise, below.
+        let entry = unsafe { self.entry.as_ref() };
+        let list: Held<'_, P> = self.callbacks.list.lock(self.platform);
+        let queue = entry.queue();
+        let replaced = queue.current.load(Relaxed) != self.entry.as_ptr();
+        if !replaced {
+            queue.current.store(null_mut(), Relaxed);
+        }
+        if panicked {
+            entry.set(BROKEN);
+        }
+        let (gone, name) = (entry.is(GONE), entry.name);
+        entry.clear(RUNNING | LATE | NAMED);
+        // From here on the entry is another thread's to dispose of, unless it is this one's.
+        drop(list);
+        self.callbacks.finished.fetch_add(1, SeqCst);
+        self.platform.wake_all(&self.callbacks.finished);
+        if panicked {
+            self.platform.callback_panicked(name_of(&name));
+        }
+        if gone {
+            // SAFETY: off the list, and its run has ended: this thread alone has it, as the callback gave it up.
+            unsafe { (self.entry.as_ref().dispose)(self.entry) };
+        }
+        let ran = Ran { panicked, gone, replaced };
+        self.ran = Some(ran);
+        ran
+    }
+}
+
+impl<P: Wait + Diagnostics> Drop for End<'_, P> {
+    fn drop(&mut self) {
+        if self.ran.is_none() {
+            self.finish(true);
+        }
+    }
+}
+
+/// Tells threads apart: the address of a word that each has.
+fn thread_of<P: Wait>(platform: &P) -> usize {
+    platform.held_ranks().map_or(0, |word| core::ptr::from_ref(word) as usize)
+}
+
+fn callback_ns<P: Diagnostics>(platform: &P) -> u64 {
+    platform.tunables().callback_ms.get() * 1_000_000
+}

@@ -1,0 +1,36 @@
+//! One call of a shrinker: how much of its cache it is told to free, in batches, and what is deferred.
+
+use super::callback::{Callback, Entry, Panicked, STOP, ScanReason};
+use crate::policy::deferred::Plan;
+
+/// Has a shrinker scan at `priority`; returns the bytes freed, also where a panic ended it.
+pub(super) fn shrink(
+    entry: &Entry,
+    callback: &dyn Callback,
+    priority: u32,
+    reason: ScanReason,
+) -> (usize, Result<(), Panicked>) {
+    let freeable = match callback.count() {
+        Ok(bytes) => bytes,
+        Err(panicked) => return (0, Err(panicked)),
+    };
+    let deferred = entry.deferred.take();
+    let Some(plan) = Plan::new(freeable, deferred, priority, entry.seeks) else {
+        entry.deferred.add(deferred);
+        return (0, Ok(()));
+    };
+    let (mut scanned, mut freed, mut result) = (0, 0usize, Ok(()));
+    while let Some(bytes) = plan.batch(scanned, entry.batch) {
+        match callback.scan(bytes, reason) {
+            Ok(STOP) => break,
+            Ok(bytes_freed) => freed = freed.saturating_add(bytes_freed),
+            Err(panicked) => {
+                result = Err(panicked);
+                break;
+            }
+        }
+        scanned += bytes;
+    }
+    entry.deferred.add(plan.left(scanned));
+    (freed, result)
+}

@@ -1,0 +1,156 @@
+//! Changes of memory pressure, as a program may read them and wait for them.
+//!
+//! Each pressure event, and the relief after the last one, has a number of its own, the *generation*. Only the latest is
+//! kept: who comes late sees the level as it is, and by the generation that something was missed.
+//!
+//! Level and generation are written under the lock of the callbacks' list ([`crate::evict`]), and read without it.
+
+use core::sync::atomic::{
+    AtomicU32, AtomicU64,
+    Ordering::{Acquire, Relaxed, Release, SeqCst},
+};
+
+use crate::base::cause::Cause;
+use crate::base::level::Level;
+use crate::platform::Wait;
+
+/// A change of memory pressure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// How short memory is; [`Level::None`] is relief: pressure has ended.
+    pub level: Level,
+    /// What it is about; of relief, what the last pressure was about.
+    pub cause: Cause,
+    /// Number of the event: each is 1 above the one before, and wraps around. 0: there was none yet.
+    pub generation: u32,
+}
+
+impl Event {
+    /// All of it in a word; 0 only before the first event.
+    pub fn pack(self) -> u64 {
+        u64::from(self.generation) << 32 | (self.cause as u64) << 8 | self.level as u64
+    }
+
+    /// Undoes [`Event::pack`].
+    pub fn unpack(word: u64) -> Self {
+        let level = match word & 0xff {
+            0 => Level::None,
+            1 => Level::Some,
+            _ => Level::Severe,
+        };
+        let cause = match word >> 8 & 0xff {
+            0 => Cause::Idle,
+            1 => Cause::Pressure,
+            2 => Cause::Limit,
+            _ => Cause::Asked,
+        };
+        Self { level, cause, generation: (word >> 32) as u32 }
+    }
+}
+
+/// See the module.
+pub struct PressureEvents {
+    /// The latest event, packed.
+    latest: AtomicU64,
+    /// Its generation, to sleep on.
+    generation: AtomicU32,
+    sleepers: AtomicU32,
+    /// Who reads the level now and then, and wants it to be true.
+    readers: AtomicU32,
+}
+
+impl PressureEvents {
+    /// No pressure.
+    #[allow(clippy::new_without_default, reason = "const, and only ever part of a static")]
+    pub const fn new() -> Self {
+        Self {
+            latest: AtomicU64::new(0),
+            generation: AtomicU32::new(0),
+            sleepers: AtomicU32::new(0),
+            readers: AtomicU32::new(0),
+        }
+    }
+
+    /// The latest event.
+    pub fn latest(&self) -> Event {
+        Event::unpack(self.latest.load(Acquire))
+    }
+
+    /// Counts one more who reads the level and wants pressure to be listened for.
+    pub fn add_reader(&self) {
+        self.readers.fetch_add(1, Relaxed);
+    }
+
+    /// Undoes [`PressureEvents::add_reader`].
+    pub fn remove_reader(&self) {
+        self.readers.fetch_sub(1, Relaxed);
+    }
+
+    /// Whether anybody reads the level.
+    pub fn is_read(&self) -> bool {
+        self.readers.load(Relaxed) > 0
+    }
+
+    /// Notes an event; one caller at a time.
+    pub(crate) fn note(&self, level: Level, cause: Cause) -> Event {
+        let before = self.latest();
+        // The word 0 is kept for "no event yet".
+        let generation = before.generation.checked_add(1).unwrap_or(1);
+        let event = Event { level, cause, generation };
+        self.latest.store(event.pack(), Release);
+        self.generation.store(generation, SeqCst);
+        event
+    }
+
+    /// Wakes who sleeps in [`PressureEvents::wait`]; to be called after [`PressureEvents::note`]. Costs a load where none sleeps.
+    pub(crate) fn wake<P: Wait>(&self, platform: &P) {
+        // A sleeper counts itself before it compares the generation, which was stored before this look: so either it
+        // is seen here, or it sees the new generation.
+        if self.sleepers.load(SeqCst) > 0 {
+            platform.wake_all(&self.generation);
+        }
+    }
+
+    /// Sleeps until the generation is no longer `seen`, for `ns` at most (for ever where that is `None`), or for no
+    /// reason.
+    pub fn wait<P: Wait>(&self, platform: &P, seen: u32, ns: Option<u64>) {
+        self.sleepers.fetch_add(1, SeqCst);
+        if self.generation.load(SeqCst) == seen {
+            platform.wait_for(&self.generation, seen, ns);
+        }
+        self.sleepers.fetch_sub(1, SeqCst);
+    }
+
+    /// In a forked child, where no other thread sleeps here.
+    pub(crate) fn inherit(&self) {
+        self.sleepers.store(0, Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_event_fits_into_a_word() {
+        for level in [Level::None, Level::Some, Level::Severe] {
+            for cause in [Cause::Idle, Cause::Pressure, Cause::Limit, Cause::Asked] {
+                for generation in [0, 1, u32::MAX] {
+                    let event = Event { level, cause, generation };
+                    assert_eq!(Event::unpack(event.pack()), event);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn generations_rise_and_are_never_0_again() {
+        let pressure = PressureEvents::new();
+        assert_eq!(pressure.latest().generation, 0);
+        assert_eq!(pressure.note(Level::Some, Cause::Pressure).generation, 1);
+        assert_eq!(pressure.latest().level, Level::Some);
+        let last = Event { level: Level::Some, cause: Cause::Limit, generation: u32::MAX };
+        pressure.latest.store(last.pack(), Relaxed);
+        assert_eq!(pressure.note(Level::None, Cause::Limit).generation, 1);
+    }
+}

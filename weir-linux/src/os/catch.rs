@@ -1,0 +1,170 @@
+//! A call of a program's code that may panic or throw, without the standard library.
+//!
+//! `std::panic::catch_unwind` would need `std`, which the preloaded library must not have. So the call is made from a few
+//! lines of assembly whose unwind table names a personality routine of Weir's: the unwinder asks it, and it says that
+//! whatever comes ends here. It catches panics of Rust and exceptions of C++ alike.
+//!
+//! What was thrown is not freed: only the runtime that made it could. Rust's counts of panics stay as they are, so that
+//! `std::thread::panicking` is true on this thread from now on: the thread must end soon. (Forced unwinding, by which
+//! `pthread_exit` and cancellation end a thread, passes through.)
+//!
+//! In a program without an unwinder, or with `panic = "abort"`, nothing is thrown, and a panic ends the process.
+
+use crate::os::weak_symbol::weak_symbol;
+
+weak_symbol!(
+    /// The unwinder's function (libgcc_s or libunwind), by which a personality routine says where to go on.
+    set_ip = "_Unwind_SetIP": unsafe extern "C" fn(*mut u8, usize)
+);
+
+/// A function that may unwind, and its three arguments.
+pub type Function = unsafe extern "C-unwind" fn(usize, usize, usize) -> usize;
+
+/// Something was thrown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Thrown;
+
+unsafe extern "C-unwind" {
+    /// Calls the function with the three arguments and stores what it returns; 1 if it was left by unwinding.
+    fn weir_catch(function: Function, a: usize, b: usize, c: usize, out: *mut usize) -> u32;
+    /// Where `weir_catch` goes on then.
+    fn weir_catch_landing();
+}
+
+core::arch::global_asm!(
+    ".text",
+    ".globl weir_catch",
+    ".hidden weir_catch",
+    ".type weir_catch, @function",
+    ".p2align 4",
+    "weir_catch:",
+    ".cfi_startproc",
+    // DW_EH_PE_pcrel | DW_EH_PE_sdata4
+    ".cfi_personality 0x1b, {personality}",
+    "push rbx",
+    ".cfi_def_cfa_offset 16",
+    ".cfi_offset rbx, -16",
+    "mov rbx, r8",
+    "mov rax, rdi",
+    "mov rdi, rsi",
+    "mov rsi, rdx",
+    "mov rdx, rcx",
+    "call rax",
+    "mov [rbx], rax",
+    "xor eax, eax",
+    "pop rbx",
+    ".cfi_remember_state",
+    ".cfi_def_cfa_offset 8",
+    "ret",
+    ".cfi_restore_state",
+    ".globl weir_catch_landing",
+    ".hidden weir_catch_landing",
+    "weir_catch_landing:",
+    "mov eax, 1",
+    "pop rbx",
+    ".cfi_def_cfa_offset 8",
+    "ret",
+    ".cfi_endproc",
+    ".size weir_catch, . - weir_catch",
+    personality = sym personality,
+);
+
+/// What the unwinder asks for the frame of `weir_catch`: in its first pass whether what is thrown ends here, in the
+/// second to go there.
+unsafe extern "C" fn personality(_version: i32, actions: i32, _class: u64, _thrown: *mut u8, context: *mut u8) -> i32 {
+    const SEARCH_PHASE: i32 = 1;
+    const HANDLER_FRAME: i32 = 4;
+    const FORCE_UNWIND: i32 = 8;
+    const HANDLER_FOUND: i32 = 6;
+    const INSTALL_CONTEXT: i32 = 7;
+    const CONTINUE_UNWIND: i32 = 8;
+    match set_ip() {
+        Some(set_ip) if actions & FORCE_UNWIND == 0 => {
+            if actions & SEARCH_PHASE != 0 {
+                return HANDLER_FOUND;
+            }
+            if actions & HANDLER_FRAME == 0 {
+                return CONTINUE_UNWIND;
+            }
+            // SAFETY: the unwinder's function, with the context that the unwinder gave for this frame.
+            unsafe { set_ip(context, weir_catch_landing as *const () as usize) };
+            INSTALL_CONTEXT
+        }
+        _ => CONTINUE_UNWIND,
+    }
+}
+
+/// Calls `function` with three arguments.
+///
+/// # Safety
+/// The function may be called with these arguments. If it throws, no value that is being left may be needed again.
+pub unsafe fn catch(function: Function, arguments: [usize; 3]) -> Result<usize, Thrown> {
+    let [a, b, c] = arguments;
+    let mut out = 0;
+    // SAFETY: the caller's promise of the function; `out` outlives the call.
+    let thrown = unsafe { weir_catch(function, a, b, c, &mut out) };
+    if thrown == 0 { Ok(out) } else { Err(Thrown) }
+}
+
+/// Calls a closure.
+pub fn catch_closure<R>(f: impl FnOnce() -> R) -> Result<R, Thrown> {
+    struct Call<F, R> {
+        f: Option<F>,
+        result: Option<R>,
+    }
+    unsafe extern "C-unwind" fn call<F: FnOnce() -> R, R>(at: usize, _: usize, _: usize) -> usize {
+        // SAFETY: `catch_closure` passed its own `Call` of these types, which it does not use meanwhile.
+        let call = unsafe { &mut *(at as *mut Call<F, R>) };
+        if let Some(f) = call.f.take() {
+            call.result = Some(f());
+        }
+        0
+    }
+    fn pair<F: FnOnce() -> R, R>(_: &Call<F, R>) -> Function {
+        call::<F, R>
+    }
+    let mut this = Call { f: Some(f), result: None };
+    let function = pair(&this);
+    // SAFETY: `call` of the types of `this`, which outlives the call.
+    unsafe { catch(function, [&raw mut this as usize, 0, 0]) }?;
+    this.result.ok_or(Thrown)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+    #[test]
+    fn what_a_function_returns_comes_back() {
+        unsafe extern "C-unwind" fn sum(a: usize, b: usize, c: usize) -> usize {
+            a + 10 * b + 100 * c
+        }
+        // SAFETY: any arguments do.
+        assert_eq!(unsafe { catch(sum, [1, 2, 3]) }, Ok(321));
+        assert_eq!(catch_closure(|| "text"), Ok("text"));
+    }
+
+    #[test]
+    fn a_panic_ends_here_and_values_on_its_way_are_dropped() {
+        static DROPS: AtomicU32 = AtomicU32::new(0);
+        struct Counted;
+        impl Drop for Counted {
+            fn drop(&mut self) {
+                DROPS.fetch_add(1, Relaxed);
+            }
+        }
+        for round in 1..=3 {
+            let end = std::thread::spawn(|| {
+                let kept = [1u64, 2, 3].map(std::hint::black_box);
+                let result = catch_closure(|| {
+                    let _counted = Counted;
+                    std::panic::panic_any(7);
+                });
+                (result, kept)
+            });
+            assert_eq!(end.join().unwrap(), (Err(Thrown), [1, 2, 3]));
+            assert_eq!(DROPS.load(Relaxed), round);
+        }
+    }
+}

@@ -1,0 +1,274 @@
+//! The threads that call a program's callbacks: shrinkers and subscribers to pressure.
+//!
+//! The background thread must not: libc has no record of it. Nor may a thread of the program's that happens to allocate:
+//! it may hold what a callback waits for. So libc makes threads for it, with the first registration. By default all
+//! callbacks share one queue, which two threads serve: one calls a callback, the other stands by. If the first does not
+//! come back in time, the second goes on with the next callback and makes another thread to stand by. A callback that has
+//! a queue of its own is called by a thread of its own, or by threads of the program's.
+//!
+//! All signals that can be are blocked there, as a program may block one in all its threads after this one was made, and
+//! wait for it with `sigwait`: it would be taken from it here. (The finalizer's thread, which ends with the program's last
+//! thread only, has them open: see `finalizer.rs`.)
+//!
+//! Threads are made where a program registers something. In a forked child they are not there until it does so again,
+//! or calls [`CallbackThreads::resume`]: a thread cannot be made inside an allocation, nor between `fork` and `exec`.
+
+use core::sync::atomic::{
+    AtomicBool, AtomicU32, AtomicUsize,
+    Ordering::{AcqRel, Acquire, Relaxed, SeqCst},
+};
+use weir_core::evict::callback::Queue;
+use weir_core::evict::callbacks::Taken;
+
+use crate::os::clock::monotonic_ns;
+use crate::os::futex::{futex_wait, futex_wake, futex_wake_at};
+use crate::os::process::{gettid, set_thread_name};
+use crate::platform::linux::Engine;
+use crate::threads::libc_thread::{self, Signals};
+
+/// Threads of the shared queue that are not in a callback: one to call the next, one to stand by.
+const STANDBY: usize = 2;
+/// Threads whose ids are kept, for those who look whether the program has a thread left. Further ones count as the
+/// program's.
+const IDS: usize = 64;
+
+/// The threads of a heap's callbacks.
+pub struct CallbackThreads {
+    heap: &'static Engine,
+    shared: Queue,
+    /// Threads of the shared queue that are not in a callback.
+    free: AtomicUsize,
+    ids: [AtomicU32; IDS],
+    is_over: AtomicBool,
+    /// Forks so far: a thread that was in a callback as it forked is not one of the child's.
+    forks: AtomicU32,
+}
+
+impl CallbackThreads {
+    /// No thread yet.
+    pub const fn new(heap: &'static Engine) -> Self {
+        Self {
+            heap,
+            shared: Queue::new(),
+            free: AtomicUsize::new(0),
+            ids: [const { AtomicU32::new(0) }; IDS],
+            is_over: AtomicBool::new(false),
+            forks: AtomicU32::new(0),
+        }
+    }
+
+    /// The queue of callbacks that have no other.
+    pub fn shared(&self) -> &Queue {
+        &self.shared
+    }
+
+    /// Has threads serve the shared queue; `false`: libc has none to offer. To be called where the program may allocate.
+    pub fn start_shared(&'static self) -> bool {
+        while self.free.load(Acquire) < STANDBY {
+            self.free.fetch_add(1, AcqRel);
+            // SAFETY: the argument lives as long as the process.
+            let made = unsafe { libc_thread::spawn(run_shared, self.address(), Signals::Blocked) };
+            if !made {
+                return self.free.fetch_sub(1, AcqRel) > 1;
+            }
+        }
+        true
+    }
+
+    /// Starts a thread for a queue of its own; `false`: libc has none to offer, or there is one. To be called where the program
+    /// may allocate.
+    ///
+    /// # Safety
+    /// The queue stays until [`CallbackThreads::end_own`] has returned, or its callback was disposed of on the thread.
+    pub unsafe fn start_own(&'static self, queue: &Queue) -> bool {
+        const STARTING: u32 = u32::MAX;
+        if queue.server.compare_exchange(0, STARTING, AcqRel, Acquire).is_err() {
+            return false;
+        }
+        queue.maker.store(self.address().addr(), Relaxed);
+        let argument = core::ptr::from_ref(queue).cast_mut().cast();
+        // SAFETY: the queue stays for as long as the thread, as the caller promises.
+        let made = unsafe { libc_thread::spawn(run_own, argument, Signals::Blocked) };
+        if !made {
+            queue.server.store(0, SeqCst);
+        }
+        made
+    }
+
+    /// Ends the thread of a queue of its own and waits until it is gone, unless it is the caller.
+    pub fn end_own(&self, queue: &Queue) {
+        queue.end();
+        let _ = futex_wake(queue.posted(), u32::MAX);
+        let me = gettid();
+        loop {
+            match queue.server.load(SeqCst) {
+                0 => return,
+                server if server == me => return,
+                server => {
+                    let _ = futex_wait(&queue.server, server, None);
+                }
+            }
+        }
+    }
+
+    /// In a forked child that goes on with the callbacks of its parent: makes the threads that are not there.
+    pub fn resume(&'static self) {
+        let callbacks = self.heap.callbacks();
+        if !callbacks.are_there() {
+            return;
+        }
+        self.start_shared();
+        loop {
+            // One at a time, as none can be made under the list's lock. A queue whose thread is refused stays without.
+            let mut next: Option<*const Queue> = None;
+            callbacks.each(self.heap.platform(), |entry| {
+                let queue = entry.queue();
+                if next.is_none() && queue.maker.load(Relaxed) != 0 && queue.server.load(Relaxed) == 0 {
+                    next = Some(queue);
+                }
+            });
+            // SAFETY: the queue of a registered callback, whose owner does not unregister it while it calls this (said in
+            // the public function).
+            match next {
+                Some(queue) if unsafe { self.start_own(&*queue) } => {}
+                _ => return,
+            }
+        }
+    }
+
+    /// In a forked child: the threads are not there.
+    pub(crate) fn forget(&self) {
+        self.forks.fetch_add(1, Relaxed);
+        self.free.store(0, Relaxed);
+        self.ids.iter().for_each(|id| id.store(0, Relaxed));
+        self.heap.callbacks().each(self.heap.platform(), |entry| entry.queue().server.store(0, Relaxed));
+    }
+
+    /// Whether a thread is one of these.
+    pub(crate) fn has(&self, thread: u32) -> bool {
+        self.ids.iter().any(|id| id.load(Relaxed) == thread)
+    }
+
+    /// The program has no thread left: the threads return, and libc ends the process.
+    pub(crate) fn end(&self) {
+        self.is_over.store(true, SeqCst);
+        let wake = |queue: &Queue| {
+            queue.end();
+            let _ = futex_wake(queue.posted(), u32::MAX);
+        };
+        wake(&self.shared);
+        self.heap.callbacks().each(self.heap.platform(), |entry| wake(entry.queue()));
+    }
+
+    fn address(&'static self) -> *mut u8 {
+        core::ptr::from_ref(self).cast_mut().cast()
+    }
+
+    /// Notes the calling thread among [`CallbackThreads::has`]; where.
+    fn note_thread(&self) -> Option<&AtomicU32> {
+        let _ = set_thread_name(c"weir-callbacks");
+        self.ids.iter().find(|id| id.compare_exchange(0, gettid(), AcqRel, Relaxed).is_ok())
+    }
+
+    /// Serves the shared queue.
+    fn serve_shared(&'static self) {
+        let forks = self.forks.load(Relaxed);
+        while !self.is_over.load(SeqCst) {
+            let seen = self.shared.posted().load(SeqCst);
+            match self.heap.take_callback(&self.shared) {
+                Taken::Again => {}
+                Taken::Sleep(until) => sleep(&self.shared, seen, until),
+                Taken::Job(job) => {
+                    if self.free.fetch_sub(1, AcqRel) == 1 {
+                        // Nobody stands by, as another callback is late. Refused: this one is then waited for.
+                        self.start_one();
+                    }
+                    let ran = self.heap.run_callback(job);
+                    if self.forks.load(Relaxed) != forks {
+                        return;
+                    }
+                    // What was thrown has left its traces on the thread (`os/catch.rs`).
+                    if ran.panicked {
+                        self.start_one();
+                        return;
+                    }
+                    if self.free.fetch_add(1, AcqRel) >= STANDBY {
+                        self.free.fetch_sub(1, AcqRel);
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    fn start_one(&'static self) {
+        if self.free.fetch_add(1, AcqRel) >= STANDBY {
+            self.free.fetch_sub(1, AcqRel);
+            return;
+        }
+        // SAFETY: the argument lives as long as the process.
+        if !unsafe { libc_thread::spawn(run_shared, self.address(), Signals::Blocked) } {
+            self.free.fetch_sub(1, AcqRel);
+        }
+    }
+
+    /// Serves a queue of its own; whether the queue is still there.
+    fn serve_own(&self, queue: &Queue) -> bool {
+        let forks = self.forks.load(Relaxed);
+        while !queue.is_over() {
+            let seen = queue.posted().load(SeqCst);
+            match self.heap.take_callback(queue) {
+                Taken::Again => {}
+                Taken::Sleep(until) => sleep(queue, seen, until),
+                Taken::Job(job) => {
+                    let ran = self.heap.run_callback(job);
+                    if ran.gone || self.forks.load(Relaxed) != forks {
+                        return false;
+                    }
+                    if ran.panicked {
+                        break;
+                    }
+                }
+            }
+        }
+        true
+    }
+}
+
+/// Sleeps until something is posted to the queue since `seen` was read, or the time is there.
+fn sleep(queue: &Queue, seen: u32, until: Option<u64>) {
+    let left = until.map(|at| at.saturating_sub(monotonic_ns()));
+    let _ = futex_wait(queue.posted(), seen, left);
+}
+
+extern "C" fn run_shared(threads: *mut u8) -> *mut u8 {
+    // SAFETY: `start_shared` passed a reference that lives as long as the process.
+    let threads = unsafe { &*threads.cast::<CallbackThreads>() };
+    let id = threads.note_thread();
+    threads.serve_shared();
+    if let Some(id) = id {
+        id.store(0, Relaxed);
+    }
+    core::ptr::null_mut()
+}
+
+extern "C" fn run_own(queue: *mut u8) -> *mut u8 {
+    // SAFETY: `start_own` passed a queue that stays until this thread has cleared `server`, or was told that it is gone.
+    let queue = unsafe { &*queue.cast::<Queue>() };
+    // SAFETY: `start_own` stored a reference that lives as long as the process.
+    let threads = unsafe { &*(queue.maker.load(Relaxed) as *const CallbackThreads) };
+    let id = threads.note_thread();
+    queue.server.store(gettid(), SeqCst);
+    let _ = futex_wake(&queue.server, u32::MAX);
+    let is_there = threads.serve_own(queue);
+    if let Some(id) = id {
+        id.store(0, Relaxed);
+    }
+    if is_there {
+        // The last access: who waits for it frees the queue. A wake-up of an address reads nothing there.
+        let server = core::ptr::from_ref(&queue.server);
+        queue.server.store(0, SeqCst);
+        let _ = futex_wake_at(server, u32::MAX);
+    }
+    core::ptr::null_mut()
+}

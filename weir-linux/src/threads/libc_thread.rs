@@ -1,0 +1,68 @@
+//! Threads that libc makes: for a program's own code, which may need thread-local storage, or block.
+//!
+//! Only a thread of libc's can make one, where the program may allocate: `pthread_create` allocates, and takes locks of
+//! libc's.
+
+use crate::os::signals::set_signal_mask;
+use crate::os::weak_symbol::weak_symbol;
+
+weak_symbol!(
+    /// libc's function, if the program has it.
+    pthread_create = "pthread_create":
+        unsafe extern "C" fn(*mut usize, *const u8, extern "C" fn(*mut u8) -> *mut u8, *mut u8) -> i32
+);
+weak_symbol!(
+    /// libc's function: the thread's memory is freed when it ends, and nothing joins it.
+    pthread_detach = "pthread_detach": unsafe extern "C" fn(usize) -> i32
+);
+
+/// What a thread runs.
+pub type Body = extern "C" fn(*mut u8) -> *mut u8;
+
+/// The signals that a thread begins with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Signals {
+    /// Those that its maker blocks.
+    Inherited,
+    /// All are blocked but those of [`OPEN`].
+    Blocked,
+}
+
+/// Signals that a thread for callbacks does not block (bit `n - 1` is signal `n`): SIGILL, SIGTRAP, SIGABRT, SIGBUS, SIGFPE,
+/// SIGSEGV and SIGSYS, which are about what the thread itself does: blocked, they would end the process past the program's
+/// handlers; and 32 to 34, by which libc cancels threads and changes the user of all of them: blocked, `setuid` would wait
+/// for ever.
+const OPEN: u64 = bits(&[4, 5, 6, 7, 8, 11, 31, 32, 33, 34]);
+
+const fn bits(signals: &[u32]) -> u64 {
+    let (mut bits, mut i) = (0, 0);
+    while i < signals.len() {
+        bits |= 1 << (signals[i] - 1);
+        i += 1;
+    }
+    bits
+}
+
+/// Starts a thread; `false`: libc has none to offer.
+///
+/// # Safety
+/// `argument` is what `body` takes, on any thread, for as long as it runs.
+pub unsafe fn spawn(body: Body, argument: *mut u8, signals: Signals) -> bool {
+    let Some(create) = pthread_create() else { return false };
+    // The new thread begins with the mask of this moment.
+    let before = match signals {
+        Signals::Blocked => set_signal_mask(!OPEN).ok(),
+        Signals::Inherited => None,
+    };
+    let mut thread = 0;
+    // SAFETY: libc's function of this type; the caller answers for the argument.
+    let made = unsafe { create(&mut thread, core::ptr::null(), body, argument) } == 0;
+    if let Some(before) = before {
+        let _ = set_signal_mask(before);
+    }
+    if let (true, Some(detach)) = (made, pthread_detach()) {
+        // SAFETY: libc's function of this type; the thread was made here, and nothing else detaches or joins it.
+        unsafe { detach(thread) };
+    }
+    made
+}

@@ -1,0 +1,48 @@
+//! `weir.h`'s shrinkers and subscribers to memory pressure, as C and C++ programs see them.
+
+mod common;
+use common::{Kind, Mode, compile, describe, foreign, passes, run};
+
+fn plain(mode: Mode) {
+    passes(Kind::C, "shrinkers.c", &["plain"], mode);
+}
+
+fn one_blocks_for_a_minute(mode: Mode) {
+    passes(Kind::C, "shrinkers.c", &["stuck"], mode);
+}
+
+fn one_unregisters_itself(mode: Mode) {
+    passes(Kind::C, "shrinkers.c", &["self"], mode);
+}
+
+fn the_programs_own_thread_serves(mode: Mode) {
+    passes(Kind::C, "shrinkers.c", &["queue"], mode);
+}
+
+fn pressure_and_relief(mode: Mode) {
+    passes(Kind::C, "shrinkers.c", &["pressure"], mode);
+}
+
+fn forked_children(mode: Mode) {
+    passes(Kind::C, "shrinkers.c", &["forked"], mode);
+}
+
+fn wrong_arguments(mode: Mode) {
+    passes(Kind::C, "shrinkers.c", &["refused"], mode);
+}
+
+in_all_modes! {
+    plain one_blocks_for_a_minute one_unregisters_itself the_programs_own_thread_serves pressure_and_relief forked_children
+    wrong_arguments
+}
+
+/// What is thrown ends before it reaches a frame of Weir's.
+#[test]
+fn an_exception_disables_one_and_is_named() {
+    let Some(program) = compile(Kind::Cxx, "throws.cpp") else { return };
+    let output = run(&program, &[], Mode::Plain, &[]);
+    assert!(output.status.success(), "{}", describe(&output));
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert!(foreign() || message.contains("weir: the callback \"bad\" panicked"), "{}", describe(&output));
+    assert_eq!(message.matches("panicked").count(), usize::from(!foreign()));
+}

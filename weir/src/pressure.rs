@@ -1,0 +1,247 @@
+//! Memory pressure: hearing when memory is short, how short, and when it is not any more.
+//!
+//! The level is that of whatever is shortest: the machine, a control group of the process, or the limit that was set
+//! ([`settings`](crate::settings), `limit`). Weir hears of it by the kernel's notifications and releases what is idle; a
+//! program may do more: drop caches, refuse new work, or run with fewer workers until *relief*, which comes once, after
+//! `relief_ms` without another event.
+//!
+//! ```
+//! use weir::pressure::{self, Level};
+//!
+//! let subscription = pressure::subscribe(Level::Some, |event| match event.level {
+//!     Level::None => println!("memory is plentiful again"),
+//!     level => println!("memory is short: {level:?}, because of {:?}", event.cause),
+//! })
+//! .unwrap();
+//! assert_eq!(pressure::latest().level, Level::None);
+//! drop(subscription); // unsubscribes
+//! ```
+
+use core::fmt;
+use core::mem::ManuallyDrop;
+use core::sync::atomic::{AtomicUsize, Ordering::AcqRel, Ordering::Acquire};
+use core::time::Duration;
+use weir_linux::os::bell;
+use weir_linux::os::catch::catch_closure;
+use weir_linux::os::clock::monotonic_ns;
+use weir_linux::os::fd::close;
+use weir_linux::process::callbacks::{self, Callback, CallbackSpec, Class, Panicked};
+use weir_linux::process::queue_fd::FdError;
+use weir_linux::process::{limit, pressure};
+
+use crate::shrinker::{CallbackThread, RegisterError, nanoseconds};
+
+pub use weir_linux::process::pressure::{Cause, Event, Level};
+
+/// The latest event: the level now. It costs one load. Somebody must listen, or nothing is heard: a subscription, a
+/// shrinker, or [`events`].
+pub fn latest() -> Event {
+    pressure::latest()
+}
+
+/// Calls `callback` with each event of `level` or above, and with the relief that follows; on Weir's thread for callbacks
+/// ([`CallbackThread::Shared`]). One that is slow hears of the latest event only: by [`Event::generation`] it sees that
+/// there were others.
+///
+/// # Errors
+/// There is no memory for the subscription, or no thread.
+pub fn subscribe(
+    level: Level,
+    callback: impl Fn(Event) + Send + Sync + 'static,
+) -> Result<Subscription, RegisterError> {
+    subscribe_on(CallbackThread::Shared, "pressure", level, callback)
+}
+
+/// [`subscribe`], on a thread of the caller's choice, and with a name for messages.
+///
+/// # Errors
+/// As [`subscribe`].
+pub fn subscribe_on(
+    thread: CallbackThread<'_>,
+    name: &str,
+    level: Level,
+    callback: impl Fn(Event) + Send + Sync + 'static,
+) -> Result<Subscription, RegisterError> {
+    struct Subscriber<F>(F);
+    impl<F: Fn(Event) + Sync> Callback for Subscriber<F> {
+        fn event(&self, event: Event) -> Result<(), Panicked> {
+            catch_closure(|| (self.0)(event)).map_err(|_| Panicked)
+        }
+    }
+    let spec = CallbackSpec { name: name.as_bytes(), class: Class::Subscriber, level, ..CallbackSpec::default() };
+    let registration = callbacks::register(&spec, Subscriber(callback), thread.inner())?;
+    Ok(Subscription { registration: ManuallyDrop::new(registration) })
+}
+
+/// A subscription; dropping it ends it. A drop waits while another thread is in the callback; inside the callback itself
+/// it returns at once.
+pub struct Subscription {
+    registration: ManuallyDrop<callbacks::Registration>,
+}
+
+impl Drop for Subscription {
+    fn drop(&mut self) {
+        // SAFETY: taken once, as the subscription is gone after this.
+        unsafe { ManuallyDrop::take(&mut self.registration) }.unregister();
+    }
+}
+
+impl fmt::Debug for Subscription {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Subscription").field("stats", &self.registration.stats()).finish()
+    }
+}
+
+/// The events from now on, as an iterator that waits for the next one, and never ends.
+///
+/// A reader that is slow misses events, and sees the latest: [`Event::generation`] counts all of them.
+///
+/// ```
+/// use std::time::Duration;
+/// use weir::pressure;
+///
+/// let mut events = pressure::events();
+/// assert!(events.try_next().is_none(), "nothing has happened yet");
+/// assert!(events.next_timeout(Duration::from_millis(1)).is_none());
+/// // On a thread of its own: for event in events { ... }
+/// ```
+pub fn events() -> PressureEvents {
+    let reader = pressure::Reader::new();
+    PressureEvents { seen: pressure::latest().generation, reader, fd: None }
+}
+
+/// See [`events`].
+pub struct PressureEvents {
+    /// Generation of the event that was seen last.
+    seen: u32,
+    reader: pressure::Reader,
+    fd: Option<(i32, Subscription)>,
+}
+
+impl PressureEvents {
+    /// The latest event, if it has not been seen yet.
+    pub fn try_next(&mut self) -> Option<Event> {
+        if let Some((fd, _)) = &self.fd {
+            // Before the look: an event after it makes the descriptor readable again.
+            let _ = bell::take(*fd);
+        }
+        let event = pressure::latest();
+        let is_new = event.generation != self.seen;
+        self.seen = event.generation;
+        is_new.then_some(event)
+    }
+
+    /// Waits for an event that has not been seen yet, for `timeout` at most.
+    pub fn next_timeout(&mut self, timeout: Duration) -> Option<Event> {
+        let until = monotonic_ns().saturating_add(nanoseconds(timeout));
+        loop {
+            let left = until.saturating_sub(monotonic_ns());
+            match self.try_next() {
+                None if left > 0 => self.reader.wait(self.seen, Some(left)),
+                event => return event,
+            }
+        }
+    }
+
+    /// A file descriptor that is readable when there is an event that [`PressureEvents::try_next`] has not given yet: for
+    /// an event loop or an async runtime. It is closed with this iterator.
+    ///
+    /// With tokio, for example:
+    ///
+    /// ```text
+    /// struct Fd(i32);
+    /// impl AsRawFd for Fd { fn as_raw_fd(&self) -> i32 { self.0 } }
+    ///
+    /// let mut events = weir::pressure::events();
+    /// let fd = AsyncFd::with_interest(Fd(events.raw_fd()?), Interest::READABLE)?;
+    /// loop {
+    ///     let mut ready = fd.readable().await?;
+    ///     while let Some(event) = events.try_next() { ... }
+    ///     ready.clear_ready();
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// The system refuses a descriptor or a thread, or there is no memory.
+    pub fn raw_fd(&mut self) -> Result<i32, RegisterError> {
+        if let Some((fd, _)) = &self.fd {
+            return Ok(*fd);
+        }
+        let (fd, registration) = pressure::open_fd(Level::Some).map_err(|why| match why {
+            FdError::Os(_) => RegisterError::OutOfMemory,
+            FdError::Register(why) => why.into(),
+        })?;
+        self.fd = Some((fd, Subscription { registration: ManuallyDrop::new(registration) }));
+        Ok(fd)
+    }
+}
+
+impl Iterator for PressureEvents {
+    type Item = Event;
+
+    /// Waits for an event that has not been seen yet: there always is one.
+    fn next(&mut self) -> Option<Event> {
+        loop {
+            match self.try_next() {
+                None => self.reader.wait(self.seen, None),
+                event => return event,
+            }
+        }
+    }
+}
+
+impl Drop for PressureEvents {
+    fn drop(&mut self) {
+        if let Some((fd, subscription)) = self.fd.take() {
+            drop(subscription);
+            let _ = close(fd);
+        }
+    }
+}
+
+impl fmt::Debug for PressureEvents {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PressureEvents").field("seen", &self.seen).finish_non_exhaustive()
+    }
+}
+
+/// The program's function for [`on_limit`]; 0: none.
+static ON_LIMIT: AtomicUsize = AtomicUsize::new(0);
+
+fn limit_function(address: usize) -> Option<fn(usize) -> bool> {
+    // SAFETY: the word is 0, which is `None`, or was stored by `on_limit` from a function of this type.
+    unsafe { core::mem::transmute(address) }
+}
+
+/// Sets what is called before an allocation fails because of the setting `hard_limit`, with the bytes it is about; returns
+/// what was set before. If it returns `true`, it has freed something, and the allocation is tried again.
+///
+/// It is called on the thread that allocates, which may hold locks of the program's: it must not wait for any. It may
+/// allocate: what does not fit then fails without calling it again. If it panics, the process ends.
+///
+/// ```
+/// use std::sync::Mutex;
+/// use weir::pressure;
+///
+/// static SPARE: Mutex<Vec<u8>> = Mutex::new(Vec::new());
+///
+/// pressure::on_limit(Some(|_bytes| {
+///     SPARE.try_lock().is_ok_and(|mut spare| std::mem::take(&mut *spare).capacity() > 0)
+/// }));
+/// pressure::on_limit(None);
+/// ```
+pub fn on_limit(callback: Option<fn(usize) -> bool>) -> Option<fn(usize) -> bool> {
+    extern "C" fn call(bytes: usize) -> i32 {
+        limit_function(ON_LIMIT.load(Acquire)).is_some_and(|callback| callback(bytes)).into()
+    }
+    let before = ON_LIMIT.swap(callback.map_or(0, |callback| callback as usize), AcqRel);
+    limit::on_limit(callback.map(|_| call as limit::LimitCallback));
+    limit_function(before)
+}
+
+/// In a forked child that goes on with the shrinkers and subscriptions of its parent: makes the threads that call them,
+/// which `fork` does not copy. Registering something does the same. No other thread may drop a shrinker or a
+/// subscription meanwhile.
+pub fn resume_after_fork() {
+    callbacks::resume();
+}
