@@ -5,13 +5,12 @@ use core::marker::PhantomData;
 
 use super::cache::EvictableCache;
 use super::closure::Closure;
+use super::common::common_options;
 use super::entry::WriteBatch;
-use super::place::Place;
 use super::shared::{Options, Shared};
 use super::stats::Cause;
 use super::typed::Typed;
 use crate::object_cache::CacheError;
-use crate::zone::Zone;
 
 /// Makes an [`EvictableCache`].
 ///
@@ -37,43 +36,11 @@ pub struct EvictableCacheBuilder<K: Eq + 'static, V: 'static, S = super::hasher:
 
 impl<K: Eq + Hash + Send + Sync + 'static, V: Send + Sync + 'static, S> EvictableCacheBuilder<K, V, S> {
     pub(super) fn new(hasher: S) -> Self {
-        let options = Options {
-            name: [0; 32],
-            min: 0,
-            max: usize::MAX,
-            shards: 0,
-            place: Place::Heap,
-            weigher: None,
-            listener: None,
-            writer: None,
-        };
+        let options = Options::new();
         Self { options, is_short: false, hasher, types: PhantomData }
     }
 
-    /// A name for figures and messages (cut at 31 bytes).
-    pub fn name(mut self, name: &str) -> Self {
-        self.options.name = bytes(name);
-        self
-    }
-
-    /// What the entries never exceed, bytes as they are weighed; no bound but memory if it is not called.
-    pub fn max_bytes(mut self, bytes: usize) -> Self {
-        self.options.max = bytes;
-        self
-    }
-
-    /// What pressure leaves of the entries, bytes; nothing if it is not called.
-    pub fn min_bytes(mut self, bytes: usize) -> Self {
-        self.options.min = bytes;
-        self
-    }
-
-    /// The number of parts with a lock of their own, rounded up to a power of two, at most 1,024; four for each CPU if it
-    /// is not called, and fewer where the cache has less than 1 MiB for each.
-    pub fn shards(mut self, shards: usize) -> Self {
-        self.options.shards = shards;
-        self
-    }
+    common_options!();
 
     /// What an entry counts, bytes; the size of its block (key, value and 48 bytes) if it is not called. For values that
     /// have memory of their own that should be in it. Called once for each insertion.
@@ -98,12 +65,6 @@ impl<K: Eq + Hash + Send + Sync + 'static, V: Send + Sync + 'static, S> Evictabl
     pub fn write_back(mut self, write_back: impl Fn(WriteBatch<K, V>) + Send + Sync + 'static) -> Self {
         self.options.writer = Closure::new(move |batch| write_back(WriteBatch(batch)), |at| at as *mut _);
         self.is_short |= self.options.writer.is_none();
-        self
-    }
-
-    /// Entries lie in a zone of the program's own, in runs of whole pages: for large values.
-    pub fn zone(mut self, zone: &'static Zone) -> Self {
-        self.options.place = Place::Zone(zone);
         self
     }
 

@@ -30,6 +30,7 @@ impl<'a, C: Content> Fresh<'a, C> {
         let block = shared.with_memory(shared.home(hash), layout.size(), alloc)?.cast::<Header>();
         // SAFETY: a fresh block, which is larger than a header and aligned for one.
         unsafe { block.write(Header::new(hash)) };
+        shared.blocks.fetch_add(1, Relaxed);
         Some(block)
     }
 
@@ -136,6 +137,7 @@ impl<C: Content> Drop for Fresh<'_, C> {
         struct Block<'a, C: Content>(&'a Shared<C>, NonNull<Header>, Layout);
         impl<C: Content> Drop for Block<'_, C> {
             fn drop(&mut self) {
+                self.0.blocks.fetch_sub(1, Relaxed);
                 // SAFETY: the block is of this layout, and what it had is dropped.
                 unsafe { self.0.place.free(self.1.cast(), self.2) }
             }

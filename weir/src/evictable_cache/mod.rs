@@ -3,7 +3,9 @@
 //! | file | what is in it |
 //! |---|---|
 //! | `cache`, `builder`, `entry`, `typed` | the typed cache, how it is made, its guards, its entries' blocks |
-//! | `shared` | what both kinds of cache are: look-up, removal, the end, `fork` |
+//! | `byte_cache`, `byte_builder`, `byte_entry`, `bytes` | the same for the cache of bytes |
+//! | `common` | what the two have alike, as methods |
+//! | `shared` | the state of both: look-up, removal, the end, `fork` |
 //! | `fresh`, `flight` | an entry on its way in; values that are being computed |
 //! | `room` | how much is held: growth, eviction, the target under pressure |
 //! | `write_back` | dirty entries |
@@ -15,8 +17,13 @@
 
 mod adapt;
 mod builder;
+mod byte_builder;
+mod byte_cache;
+mod byte_entry;
+mod bytes;
 mod cache;
 mod closure;
+mod common;
 mod entry;
 mod errors;
 mod flight;
@@ -36,6 +43,9 @@ mod typed;
 mod write_back;
 
 pub use builder::EvictableCacheBuilder;
+pub use byte_builder::ByteCacheBuilder;
+pub use byte_cache::ByteCache;
+pub use byte_entry::{ByteEntry, ByteFill, ByteWriteBatch, DirtyBytes};
 pub use cache::EvictableCache;
 pub use entry::{DirtyEntry, Entry, WriteBatch};
 pub use errors::{ComputeError, InsertError, Refusal, WriteBackError};

@@ -2,7 +2,7 @@
 //! handle is dropped.
 
 use core::ptr::NonNull;
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use weir_linux::process::evictable_caches::{self as process, ForkCalls, ForkNode};
 
 use super::adapt::Adaptation;
@@ -50,6 +50,22 @@ pub struct Options<C: Content> {
     pub writer: Option<Closure<Writer<C>>>,
 }
 
+impl<C: Content> Options<C> {
+    /// On the heap, without a bound.
+    pub const fn new() -> Self {
+        Self {
+            name: [0; 32],
+            min: 0,
+            max: usize::MAX,
+            shards: 0,
+            place: Place::Heap,
+            weigher: None,
+            listener: None,
+            writer: None,
+        }
+    }
+}
+
 /// The cache.
 pub struct Shared<C: Content> {
     fork: ForkNode,
@@ -67,6 +83,8 @@ pub struct Shared<C: Content> {
     pub weigher: Option<Closure<Weigher<C>>>,
     listener: Option<Closure<Listener<C>>>,
     pub rejected: AtomicU64,
+    /// Entries' blocks: of those in the cache, on their way in, and out of it but held.
+    pub blocks: AtomicUsize,
 }
 
 // SAFETY: all state is atomic or behind locks; keys and values are `Send` and `Sync`, as all that makes a cache demands,
@@ -117,6 +135,7 @@ impl<C: Content> Shared<C> {
                 weigher,
                 listener,
                 rejected: AtomicU64::new(0),
+                blocks: AtomicUsize::new(0),
             });
         }
         // SAFETY: the cache stays where it is until `destroy` ends both; the node is its first field in use by `fork`.
@@ -380,6 +399,12 @@ impl<C: Content> Shared<C> {
         };
         drop(state);
         drop(old);
+    }
+
+    /// Whether entries are held by others than the cache, or are on their way in. O(entries).
+    pub fn is_in_use(&self) -> bool {
+        let stats = self.stats();
+        stats.pinned > 0 || stats.writing > 0 || self.blocks.load(Relaxed) > stats.entries
     }
 
     /// The figures. Takes each shard's lock in turn, and looks at each entry: O(entries).

@@ -99,7 +99,8 @@ impl<C: Content> WriteBack<C> {
         self.handles.store(0, Relaxed);
     }
 
-    fn is_in_callback(&self) -> bool {
+    /// Whether the calling thread is in the callback.
+    pub fn is_in_callback(&self) -> bool {
         let this = process::this_thread();
         self.callers.iter().any(|caller| caller.load(Relaxed) == this)
     }
@@ -173,7 +174,7 @@ impl<C: Content> Iterator for Batch<C> {
 
 /// An entry that is being written back. Dropped without being completed, it has failed.
 pub struct Handle<C: Content> {
-    shared: NonNull<Shared<C>>,
+    pub shared: NonNull<Shared<C>>,
     pub entry: NonNull<Header>,
 }
 
