@@ -6,6 +6,7 @@
 //! |---|---|
 //! | a global allocator | [`Weir`] |
 //! | a cache of objects of one type | [`ObjectCache`] |
+//! | a cache of values by key that yields when memory is short | [`EvictableCache`]; of bytes [`ByteCache`] |
 //! | a cache of the program's own that becomes smaller when memory is short | [`Shrinker`] |
 //! | to hear when memory is short, and when it is not any more | [`pressure`] |
 //! | memory of another kind, in pages: files, huge pages, locked | [`zone`] |
@@ -15,6 +16,7 @@
 //! | what was released, and why; figures of caches | [`stats`] |
 #![cfg_attr(not(test), no_std)]
 
+mod evictable_cache;
 mod global;
 pub mod heap;
 mod object_cache;
@@ -24,6 +26,11 @@ pub mod shrinker;
 pub mod stats;
 pub mod zone;
 
+pub use evictable_cache::{
+    ByteCache, ByteCacheBuilder, ByteEntry, ByteFill, ByteWriteBatch, CacheHasher, Cause, ComputeError, DirtyBytes,
+    DirtyEntry, Entry, EvictableCache, EvictableCacheBuilder, EvictableStats, InsertError, Refusal, SeededHash,
+    WriteBackError, WriteBatch,
+};
 pub use global::Weir;
 pub use object_cache::{
     AllocError, CacheBox, CacheError, ObjectCache, ObjectCacheBuilder, PerUse, Retained, ValueLifetime,

@@ -242,6 +242,8 @@ impl Callbacks {
         }
         let is_meant = |entry: &&Entry| entry.class == class && entry.zone == zone && !entry.is(LATE | BROKEN);
         for entry in list.iter().filter(is_meant) {
+            // What was made to shrink hears of relief.
+            entry.set(TOLD);
             entry.priority.fetch_min(priority, Relaxed);
             entry.reason.fetch_max(reason as u32, Relaxed);
             self.post(platform, entry, SCAN, now);

@@ -1,5 +1,5 @@
-//! Evictable caches: their admission and eviction policy, as plain data structures; and the shrinkers by which caches
-//! of all kinds share the heap's budget.
+//! What evictable caches are made of (the cache itself is `weir`'s): the admission and eviction policy, the index, and the
+//! count of pins, as plain data structures; and the callbacks by which caches of all kinds share the heap's budget.
 //!
 //! Nothing here allocates, and the policy neither locks nor reads a clock. The owner (a shard of a cache) supplies the
 //! storage, numbers its entries, and maps keys to entry numbers itself. Storage of all zeros is valid and empty, so fresh pages serve as
@@ -14,6 +14,8 @@
 //! | [`setting`] | the four ways to run the queues |
 //! | [`queues`] | the small and the main queue, and the search for a victim |
 //! | [`policy`] | a shard's policy: what hits write without a lock, and the queues with their target |
+//! | [`index`] | from hashes to entries |
+//! | [`pins`] | how many hold an entry, so that none is freed in use |
 //! | [`shadow`] | a miniature cache without values, which shows what one setting would do |
 //! | [`duel`] | four shadows over a sample of the keys, which choose the setting |
 //!
@@ -37,6 +39,8 @@ pub mod callbacks;
 pub mod duel;
 pub mod fifo;
 pub mod ghost;
+pub mod index;
+pub mod pins;
 pub mod policy;
 pub mod queues;
 pub mod setting;
@@ -45,6 +49,7 @@ mod shrink;
 pub mod shrinkers;
 pub mod sketch;
 pub mod slot;
+mod sync;
 
 /// A key's hash as the policy stores it: 32 bits, every one of which depends on every bit of `hash` and of `seed`.
 ///

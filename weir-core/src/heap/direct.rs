@@ -128,6 +128,7 @@ impl<P: Platform> Heap<P> {
         bytes: usize,
         attempt: impl Fn() -> Result<T, Short>,
     ) -> Result<T, Short> {
+        self.zone_is_short(zone);
         for priority in (0..=FIRST).rev().take_while(|_| self.evictable(zone) > 0) {
             let got = self.reclaim_by(|goal| Goal { bytes, priority, ..goal }, Kind::Balance { zone });
             let pages = Scanned { scanned: got.scanned.div_ceil(PAGE), reclaimed: got.total().div_ceil(PAGE) };
@@ -161,6 +162,7 @@ impl<P: Platform> Heap<P> {
     /// Reclaims `bytes`, if there is so much. Of what is in use as little as does it.
     fn reclaim_directly(&self, bytes: usize) {
         let mut left = bytes;
+        self.zone_is_short(ZoneClass::Normal);
         for priority in (LAST..=FIRST).rev() {
             let got = self.reclaim_by(|goal| Goal { bytes: left, priority, ..goal }, Kind::Direct);
             self.note_bytes(Side::Direct, got);

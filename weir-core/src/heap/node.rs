@@ -113,6 +113,10 @@ impl<P: Platform> Node for HeapNode<'_, P> {
     fn scan(&self, scan: &ZoneScan) -> Scanned {
         let class = ZoneClass::ALL[scan.zone];
         let (kind, bytes) = (Kind::Balance { zone: class }, scan.pages * PAGE);
+        if scan.may_write {
+            // Otherwise it is a boost, of pressure that was heard.
+            self.0.zone_is_short(class);
+        }
         let got =
             self.0.reclaim_by(|goal| Goal { bytes, priority: scan.priority, may_write: scan.may_write, ..goal }, kind);
         // What NORMAL gains is what was released; in a zone that is not elastic what was moved is free for others.

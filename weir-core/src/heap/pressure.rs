@@ -4,6 +4,7 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use super::Heap;
 use super::node::HeapNode;
+use crate::base::cause::Cause;
 use crate::base::level::Level;
 use crate::base::units::PAGE;
 use crate::base::zone_class::ZoneClass;
@@ -82,6 +83,19 @@ impl<P: Platform> Heap<P> {
         self.platform().stats().pressure_level.store(level.max(before) as u64, Relaxed);
         if level > before {
             self.with_reclaimables(|all| all.iter().for_each(|part| part.pressure_changed(level)));
+        }
+    }
+
+    /// A zone in which caches of the program's lie is short, and they are about to shrink: that is pressure, as any other.
+    pub(super) fn zone_is_short(&self, zone: ZoneClass) {
+        if self.evictable(zone) == 0 {
+            return;
+        }
+        if self.pressure.level() == Level::None {
+            let has_limit = self.platform().tunables().limit.get() != 0;
+            self.note_pressure(Level::Some, if has_limit { Cause::Limit } else { Cause::Pressure });
+        } else {
+            self.pressure_is(Level::Some, self.platform().now());
         }
     }
 

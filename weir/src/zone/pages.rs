@@ -5,6 +5,7 @@ use core::ops::{Deref, DerefMut, Range};
 use core::ptr::NonNull;
 use weir_core::base::run::Run;
 use weir_core::base::units::{PAGE, PAGEBLOCK, order_of};
+use weir_core::base::zone_class::ZoneClass;
 use weir_linux::os::syscall::Errno;
 use weir_linux::os::{fd, mman};
 use weir_linux::process::calls;
@@ -109,6 +110,11 @@ impl Zone {
     /// is free, and where there is no memory behind it. O(1); makes system calls in a zone of huge pages.
     pub fn alloc(&self, bytes: usize) -> Option<Pages<'_>> {
         self.alloc_aligned(bytes, PAGE)
+    }
+
+    /// The class that it counts as in its node.
+    pub(crate) fn class(&self) -> ZoneClass {
+        self.0.zone().class()
     }
 
     /// [`Zone::alloc`], aligned to `align`, a power of two up to [`MAX_RUN`] (other values: `None`).

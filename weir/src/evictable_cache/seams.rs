@@ -1,0 +1,80 @@
+//! Where evictable caches meet the rest of Weir: when they may grow, and how pressure reaches them.
+
+use core::ptr::NonNull;
+
+use weir_core::base::zone_class::ZoneClass;
+use weir_linux::process::callbacks::{self, CallbackSpec, Caught, Class, ScanReason, Thread};
+use weir_linux::process::calls;
+
+/// What reclaim calls.
+pub trait Shrink: Sync {
+    /// Bytes that could go.
+    fn count(&self) -> usize;
+    /// Frees at least so many bytes, if there are; returns how many went. The cache does not grow again until
+    /// [`Shrink::relieved`]. Only with `may_write` are dirty entries written back for it.
+    fn scan(&self, bytes: usize, may_write: bool) -> usize;
+    /// The pressure is over.
+    fn relieved(&self);
+}
+
+/// A cache as the registry calls it.
+#[derive(Debug)]
+struct Registered<S>(NonNull<S>);
+
+// SAFETY: a shared reference to the cache, which is `Sync`, is all that is used of it.
+unsafe impl<S: Sync> Send for Registered<S> {}
+// SAFETY: shared references to this give shared references to the cache, which is `Sync`.
+unsafe impl<S: Sync> Sync for Registered<S> {}
+
+impl<S: Shrink> Registered<S> {
+    fn cache(&self) -> &S {
+        // SAFETY: `register` has the caller's promise that the cache is there until the registration is dropped, which waits
+        // for a call that is under way.
+        unsafe { self.0.as_ref() }
+    }
+}
+
+impl<S: Shrink> callbacks::Shrink for Registered<S> {
+    fn count(&self) -> usize {
+        self.cache().count()
+    }
+    fn scan(&self, bytes: usize, reason: ScanReason) -> usize {
+        self.cache().scan(bytes, reason > ScanReason::Mild)
+    }
+    fn relieved(&self) {
+        self.cache().relieved();
+    }
+}
+
+/// A cache's place in the registry; dropping it ends that, and waits for a call that is under way.
+#[derive(Debug)]
+pub struct Registration(Option<callbacks::Registration>);
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        if let Some(registration) = self.0.take() {
+            registration.unregister();
+        }
+    }
+}
+
+/// Makes a cache that lies in zones of class `zone` known to reclaim. `None`: there is no memory or no thread for that.
+///
+/// # Safety
+/// The cache stays where it is until the registration is dropped.
+pub unsafe fn register<S: Shrink + 'static>(cache: NonNull<S>, name: &[u8], zone: ZoneClass) -> Option<Registration> {
+    let spec = CallbackSpec { name, class: Class::Cache, zone, ..CallbackSpec::default() };
+    let registered = callbacks::register(&spec, Caught(Registered(cache)), Thread::Shared);
+    registered.ok().map(|registration| Registration(Some(registration)))
+}
+
+/// Whether a cache may take so many bytes more: there was no pressure since the last relief, and memory stays above the
+/// high watermark.
+pub fn may_grow(bytes: usize) -> bool {
+    calls::may_grow(bytes)
+}
+
+/// Write-backs lag behind what reclaim wants of a class of zones: caches do not grow until the balancer has seen to it.
+pub fn set_congested(zone: ZoneClass) {
+    calls::set_congested(zone);
+}
