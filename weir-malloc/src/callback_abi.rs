@@ -10,8 +10,8 @@ use core::ptr::NonNull;
 use weir::heap;
 use weir_linux::os::catch::{Function, catch};
 use weir_linux::process::callbacks::{
-    self, Callback, CallbackSpec, Class, DEFAULT_BATCH, DEFAULT_SEEKS, Panicked, RegisterError, Registration, ScanReason,
-    Thread,
+    self, Callback, CallbackSpec, Class, DEFAULT_BATCH, DEFAULT_SEEKS, Panicked, RegisterError, Registration,
+    ScanReason, Thread,
 };
 use weir_linux::process::limit::{self, LimitCallback};
 use weir_linux::process::pressure::{self, Event, Level, Message, Reader};

@@ -8,9 +8,9 @@
 use crate::fast_path::{allocate, free};
 use crate::glibc_abi::{self, MallInfo, MallInfo2};
 use crate::{c_abi, cache_abi, cache_stats_abi, callback_abi, ctl_abi, weir_abi, zone_abi};
+use core::ffi::{c_char, c_int, c_uint, c_void};
 use weir_linux::process::limit::LimitCallback;
 use weir_linux::process::pressure::Message;
-use core::ffi::{c_char, c_int, c_uint, c_void};
 
 /// Exports a function, of the signature in brackets, under each of the names given.
 macro_rules! export {
