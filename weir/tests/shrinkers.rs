@@ -1,9 +1,11 @@
 //! Shrinkers of a program's own, called when memory is short.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
-use weir::{Shrinker, settings};
+use weir::pressure::{self, Level};
+use weir::{CallbackQueue, CallbackThread, Shrinker, settings};
 
 #[global_allocator]
 static HEAP: weir::Weir = weir::Weir;
@@ -41,14 +43,192 @@ impl Blocks {
     }
 }
 
+/// One test at a time: the limit is the whole process's. It is far below what is in use while this lives.
+struct Pressure(#[allow(dead_code, reason = "held")] MutexGuard<'static, ()>);
+
+impl Pressure {
+    fn alone() -> MutexGuard<'static, ()> {
+        static ONE: Mutex<()> = Mutex::new(());
+        ONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+    fn begin() -> Self {
+        Self::begin_alone(Self::alone())
+    }
+    fn begin_alone(guard: MutexGuard<'static, ()>) -> Self {
+        settings::set("limit", "1M").unwrap();
+        Self(guard)
+    }
+}
+
+impl Drop for Pressure {
+    fn drop(&mut self) {
+        settings::set("limit", "0").unwrap();
+    }
+}
+
 #[test]
-fn a_cache_shrinks_while_memory_is_short() {
+fn a_cache_shrinks_while_memory_is_short_whoever_calls_it() {
+    let _pressure = Pressure::begin();
+    for thread in [CallbackThread::Shared, CallbackThread::Own] {
+        let blocks = Blocks::of(64 << 20, 4000);
+        let (count, scan) = (blocks.clone(), blocks.clone());
+        let shrinker = Shrinker::builder("blocks")
+            .thread(thread)
+            .register_fns(move || count.bytes(), move |bytes, _| scan.free(bytes))
+            .unwrap();
+        wait_until("the cache to shrink", || blocks.bytes() < 60 << 20);
+        assert!(shrinker.stats().freed >= 3 << 20);
+        drop(shrinker);
+        let left = blocks.bytes();
+        std::thread::sleep(Duration::from_millis(300));
+        assert_eq!(blocks.bytes(), left, "a shrinker that was dropped is not called");
+    }
+}
+
+#[test]
+fn the_programs_thread_serves_its_queue() {
+    let _pressure = Pressure::begin();
+    let queue = CallbackQueue::new().unwrap();
+    let me = std::thread::current().id();
     let blocks = Blocks::of(64 << 20, 4000);
     let (count, scan) = (blocks.clone(), blocks.clone());
-    let shrinker =
-        Shrinker::builder("blocks").register_fns(move || count.bytes(), move |bytes, _| scan.free(bytes)).unwrap();
-    settings::set("limit", "32M").unwrap();
-    wait_until("the cache to shrink", || blocks.bytes() < 60 << 20);
+    let _shrinker = Shrinker::builder("here")
+        .thread(CallbackThread::Queue(&queue))
+        .register_fns(
+            move || count.bytes(),
+            move |bytes, _| {
+                assert_eq!(std::thread::current().id(), me);
+                scan.free(bytes)
+            },
+        )
+        .unwrap();
+    while blocks.bytes() == 64_000_000 || blocks.bytes() > 63 << 20 {
+        queue.wait(Some(PATIENCE));
+    }
+    // By its descriptor.
+    let fd = queue.raw_fd();
+    assert!(fd >= 0 && is_readable(fd, PATIENCE));
+    assert!(queue.serve() > 0);
+}
+
+fn is_readable(fd: i32, within: Duration) -> bool {
+    let mut poll = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+    // SAFETY: one entry.
+    unsafe { libc::poll(&mut poll, 1, within.as_millis() as i32) == 1 }
+}
+
+#[test]
+fn one_that_panics_is_disabled_and_others_are_called() {
+    let _pressure = Pressure::begin();
+    for thread in [CallbackThread::Shared, CallbackThread::Own] {
+        let ballast = Blocks::of(16 << 20, 4000);
+        let (calls, others) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let (called, other) = (calls.clone(), others.clone());
+        let bad = Shrinker::builder("bad")
+            .thread(thread)
+            .register_fns(
+                || 100 << 20,
+                move |_, _| {
+                    called.fetch_add(1, SeqCst);
+                    panic!("a bad shrinker")
+                },
+            )
+            .unwrap();
+        let _good = Shrinker::builder("good")
+            .thread(thread)
+            .register_fns(
+                || 100 << 20,
+                move |bytes, _| {
+                    assert!(!std::thread::panicking(), "on a thread that is as good as new");
+                    other.fetch_add(1, SeqCst);
+                    bytes
+                },
+            )
+            .unwrap();
+        wait_until("a panic", || bad.stats().is_disabled);
+        let before = others.load(SeqCst);
+        wait_until("the other one to be called after it", || others.load(SeqCst) > before + 3);
+        assert_eq!(calls.load(SeqCst), 1);
+        drop(ballast);
+    }
+}
+
+#[test]
+fn a_callback_may_allocate_register_and_drop_its_own_shrinker() {
+    let _pressure = Pressure::begin();
+    let ballast = Blocks::of(16 << 20, 4000);
+    for thread in [CallbackThread::Shared, CallbackThread::Own] {
+        let me: Arc<Mutex<Option<Shrinker>>> = Arc::default();
+        let (own, calls) = (me.clone(), Arc::new(AtomicUsize::new(0)));
+        let called = calls.clone();
+        let shrinker = Shrinker::builder("self")
+            .thread(thread)
+            .register_fns(
+                || 100 << 20,
+                move |bytes, _| {
+                    called.fetch_add(1, SeqCst);
+                    drop(Blocks::of(1 << 20, 100));
+                    drop(Shrinker::builder("inner").register_fns(|| 0, |_, _| 0).unwrap());
+                    let own = loop {
+                        match own.lock().unwrap().take() {
+                            Some(own) => break own,
+                            None => std::thread::yield_now(),
+                        }
+                    };
+                    drop(own);
+                    bytes
+                },
+            )
+            .unwrap();
+        *me.lock().unwrap() = Some(shrinker);
+        // What the closures hold goes with them, once they have returned.
+        wait_until("the closures to be dropped", || Arc::strong_count(&calls) == 1);
+        assert_eq!(calls.load(SeqCst), 1);
+    }
+    drop(ballast);
+}
+
+#[test]
+fn a_subscription_hears_of_pressure_and_of_one_relief() {
+    let guard = Pressure::alone();
+    settings::set("relief_ms", "200").unwrap();
+    let ballast = Blocks::of(16 << 20, 4000);
+    wait_until("the relief of another test", || pressure::latest().level == Level::None);
+    let heard: Arc<Mutex<Vec<pressure::Event>>> = Arc::default();
+    let hears = heard.clone();
+    let subscription = pressure::subscribe(Level::Some, move |event| hears.lock().unwrap().push(event)).unwrap();
+    let mut events = pressure::events();
+    assert!(events.try_next().is_none() && events.next_timeout(Duration::from_millis(1)).is_none());
+    let fd = events.raw_fd().unwrap();
+    let waits = std::thread::spawn(move || pressure::events().next().unwrap());
+    let pressed = Pressure::begin_alone(guard);
+    assert!(is_readable(fd, PATIENCE));
+    let event = events.try_next().unwrap();
+    assert!(event.level >= Level::Some && event.cause == pressure::Cause::Limit);
+    assert!(waits.join().unwrap().level >= Level::Some);
     settings::set("limit", "0").unwrap();
-    assert!(shrinker.stats().freed >= 4 << 20);
+    let relief = events.find(|event| event.level == Level::None).unwrap();
+    wait_until("the relief", || heard.lock().unwrap().last().is_some_and(|last| last.level == Level::None));
+    let heard = heard.lock().unwrap();
+    assert_eq!(heard.last().unwrap().generation, relief.generation);
+    assert_eq!(heard.iter().filter(|event| event.level == Level::None).count(), 1);
+    assert!(heard.windows(2).all(|two| two[0].generation < two[1].generation));
+    let silent = !is_readable(fd, Duration::from_millis(300)) || events.try_next().is_none();
+    assert!(silent, "relief comes once");
+    drop(heard);
+    drop((subscription, ballast, pressed));
+}
+
+#[test]
+fn the_callback_for_a_limit_is_set_called_and_taken_back() {
+    static FREED: AtomicUsize = AtomicUsize::new(0);
+    fn free(bytes: usize) -> bool {
+        FREED.fetch_add(bytes, SeqCst);
+        true
+    }
+    assert!(pressure::on_limit(Some(free)).is_none());
+    assert!(weir_linux::process::limit::limit_reached(7));
+    assert!(pressure::on_limit(None).is_some_and(|before| before(3)));
+    assert!(!weir_linux::process::limit::limit_reached(7));
+    assert_eq!(FREED.load(SeqCst), 10);
 }

@@ -199,8 +199,12 @@ impl Callbacks {
 
     /// Makes `bell` the entry that is called when something is posted to `queue`; `None`: none.
     pub fn set_bell<P: Wait>(&self, platform: &P, queue: &Queue, bell: Option<NonNull<Entry>>) {
-        let _list = self.list.lock(platform);
+        let list = self.list.lock(platform);
         queue.bell.store(bell.map_or(null_mut(), NonNull::as_ptr), Relaxed);
+        // Something may wait since before the bell was there.
+        if list.iter().any(|entry| core::ptr::eq(entry.queue(), queue) && entry.wanted.load(Relaxed) != 0) {
+            Self::ring(platform, queue);
+        }
     }
 
     // ---- posting -----------------------------------------------------------------------------------------------
@@ -211,14 +215,21 @@ impl Callbacks {
             entry.since.store(now, Relaxed);
         }
         let queue = entry.queue();
+        Self::wake_queue(platform, queue);
+        Self::ring(platform, queue);
+    }
+
+    fn wake_queue<P: Wait>(platform: &P, queue: &Queue) {
         queue.posted.fetch_add(1, SeqCst);
         platform.wake_all(&queue.posted);
+    }
+
+    /// Has the bell of a queue called, under the lock.
+    fn ring<P: Wait>(platform: &P, queue: &Queue) {
         // SAFETY: null, or an entry that was set under the lock, and is taken off the queue before it is unregistered.
         if let Some(bell) = unsafe { queue.bell.load(Relaxed).as_ref() } {
             bell.wanted.fetch_or(RING, Relaxed);
-            let queue = bell.queue();
-            queue.posted.fetch_add(1, SeqCst);
-            platform.wake_all(&queue.posted);
+            Self::wake_queue(platform, bell.queue());
         }
     }
 
@@ -240,8 +251,11 @@ impl Callbacks {
         if list.iter().any(|entry| entry.is(RUNNING) && entry.runner.load(Relaxed) == me) {
             return 0;
         }
-        let is_meant = |entry: &&Entry| entry.class == class && entry.zone == zone && !entry.is(LATE | BROKEN);
-        for entry in list.iter().filter(is_meant) {
+        // One that waits to be called since long is asked for more; one that does not return is left alone.
+        let is_asked = |entry: &&Entry| {
+            entry.class == class && entry.zone == zone && !entry.is(BROKEN) && !(entry.is(LATE) && entry.is(RUNNING))
+        };
+        for entry in list.iter().filter(is_asked) {
             // What was made to shrink hears of relief.
             entry.set(TOLD);
             entry.priority.fetch_min(priority, Relaxed);
@@ -271,8 +285,7 @@ impl Callbacks {
                 list.iter().filter(is_open).for_each(|entry| {
                     entry.set(LATE);
                     // Its queue has other threads, which may go on with the next entry now.
-                    entry.queue().posted.fetch_add(1, SeqCst);
-                    platform.wake_all(&entry.queue().posted);
+                    Self::wake_queue(platform, entry.queue());
                 });
                 return;
             }
@@ -405,13 +418,13 @@ impl Callbacks {
         if job.wanted & EVENT != 0 {
             callback.event(job.event)?;
         }
-        if job.wanted & SCAN != 0 {
+        if job.wanted & SCAN != 0 && !entry.is(GONE) {
             let (freed, result) = shrink(entry, callback, job.priority, job.reason);
             entry.freed.fetch_add(freed as u64, Relaxed);
             self.freed[entry.class as usize].fetch_add(freed, Relaxed);
             result?;
         }
-        if job.wanted & RELIEF != 0 && !entry.is(TOLD) {
+        if job.wanted & RELIEF != 0 && !entry.is(TOLD | GONE) {
             callback.relieved()?;
         }
         Ok(())

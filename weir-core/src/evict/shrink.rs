@@ -1,6 +1,6 @@
 //! One call of a shrinker: how much of its cache it is told to free, in batches, and what is deferred.
 
-use super::callback::{Callback, Entry, Panicked, STOP, ScanReason};
+use super::callback::{Callback, Entry, GONE, Panicked, STOP, ScanReason};
 use crate::policy::deferred::Plan;
 
 /// Has a shrinker scan at `priority`; returns the bytes freed, also where a panic ended it.
@@ -21,6 +21,10 @@ pub(super) fn shrink(
     };
     let (mut scanned, mut freed, mut result) = (0, 0usize, Ok(()));
     while let Some(bytes) = plan.batch(scanned, entry.batch) {
+        // It unregistered itself in the batch before: it is not called again.
+        if entry.is(GONE) {
+            break;
+        }
         match callback.scan(bytes, reason) {
             Ok(STOP) => break,
             Ok(bytes_freed) => freed = freed.saturating_add(bytes_freed),

@@ -18,6 +18,7 @@ mod reporting;
 mod resident;
 mod retained;
 mod scale;
+mod shrinkers;
 mod sparse;
 mod threads;
 mod usage;

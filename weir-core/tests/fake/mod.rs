@@ -28,6 +28,8 @@ const REFUSED: Refused = Refused { error: 12 };
 pub const CPUS: usize = 1024;
 /// Locks under which no call that may be a system call is allowed.
 const QUIET_RANKS: u32 = ((1 << (rank::ZONE + 1)) - (1 << rank::DEPOT)) << 8;
+/// The bit of the callbacks' list, under which none of a program's code runs.
+pub const CALLBACKS_RANK: u32 = 1 << (8 + rank::CALLBACKS);
 
 thread_local! {
     static CPU: Cell<usize> = const { Cell::new(0) };
@@ -115,6 +117,11 @@ pub struct Fake {
     hook: Mutex<Option<Hook>>,
     /// The same for the next question of how many nodes there are, on the thread that asks.
     counting: Mutex<Option<Hook>>,
+    /// What runs while reclaim waits for callbacks.
+    waiting: Mutex<Option<Hook>>,
+    /// Callbacks that were named as slow, and as panicked.
+    pub slow: Mutex<Vec<String>>,
+    pub panicked: Mutex<Vec<String>>,
     /// Runs that are not taken back.
     pub pinned: Mutex<Vec<Run>>,
     /// The heap's pageblocks that huge pages are behind.
@@ -173,6 +180,9 @@ impl Fake {
             live: Mutex::default(),
             hook: Mutex::default(),
             counting: Mutex::default(),
+            waiting: Mutex::default(),
+            slow: Mutex::default(),
+            panicked: Mutex::default(),
             pinned: Mutex::default(),
             collapsed: Mutex::default(),
             cooled: Mutex::default(),
@@ -229,6 +239,12 @@ impl Fake {
     /// Has `hook` run while the nodes are counted for the next time.
     pub fn while_nodes_are_counted(&self, hook: impl Fn() + Send + Sync + 'static) {
         *locked(&self.counting) = Some(Box::new(hook));
+    }
+
+    /// Has `hook` run, on a thread of its own, whenever a thread waits for callbacks for a bounded time. Without one, the
+    /// time passes.
+    pub fn while_callbacks_are_waited_for(&self, hook: impl Fn() + Send + Sync + 'static) {
+        *locked(&self.waiting) = Some(Box::new(hook));
     }
 
     /// How many calls of kind `call` there were since its failures were last planned.
@@ -473,6 +489,21 @@ impl Wait for Fake {
         }
     }
 
+    fn wait_for(&self, word: &AtomicU32, expected: u32, ns: Option<u64>) {
+        self.outside_locks();
+        let Some(ns) = ns else { return self.wait(word, expected) };
+        let hook = locked(&self.waiting).take();
+        let Some(hook) = hook else {
+            self.clock.fetch_add(ns, Relaxed);
+            return;
+        };
+        std::thread::scope(|scope| scope.spawn(&hook).join().unwrap());
+        *locked(&self.waiting) = Some(hook);
+        if word.load(SeqCst) == expected {
+            self.clock.fetch_add(ns, Relaxed);
+        }
+    }
+
     fn wake(&self, _word: &AtomicU32) {
         let _guard = locked(&self.sleepers.0);
         self.sleepers.1.notify_all();
@@ -503,6 +534,16 @@ impl Diagnostics for Fake {
     fn invalid_free(&self, what: InvalidFree, addr: usize, _class_size: usize) {
         self.outside_locks();
         locked(&self.misuses).push((what, addr));
+    }
+
+    fn callback_is_slow(&self, name: &[u8], _ns: u64) {
+        self.outside_locks();
+        locked(&self.slow).push(String::from_utf8_lossy(name).into_owned());
+    }
+
+    fn callback_panicked(&self, name: &[u8]) {
+        self.outside_locks();
+        locked(&self.panicked).push(String::from_utf8_lossy(name).into_owned());
     }
 
     fn stats(&self) -> &Stats {
