@@ -152,9 +152,9 @@ impl<P: Platform> Heap<P> {
         }
         let got = self.reclaim(kind, cause, now, usize::MAX);
         self.note_bytes(Side::Balancer, got);
-        self.boost(level);
+        let of_caches = self.boost(level);
         self.publish();
-        got.released
+        got.released + of_caches
     }
 
     /// What is free of one node is released; returns bytes. For that node's worker

@@ -99,11 +99,11 @@ impl<P: Platform> Heap<P> {
         }
     }
 
-    /// Has the balancer reclaim a part of what caches hold, as pressure comes from outside. What is idle has gone by now; a
+    /// Has the balancer reclaim a part of what caches hold, as pressure comes from outside; returns what went at once. What is idle has gone by now; a
     /// program without caches has nothing more to give.
-    pub(super) fn boost(&self, level: Level) {
+    pub(super) fn boost(&self, level: Level) -> usize {
         if self.evictable(ZoneClass::Normal) == 0 {
-            return;
+            return 0;
         }
         let (node, resident) = (HeapNode(self), self.resident_pages());
         if !self.platform().has_balancer_thread() {
@@ -113,10 +113,11 @@ impl<P: Platform> Heap<P> {
         if self.node_balancer.boost(&node, ZoneClass::Normal, resident, level == Level::Severe) {
             stats::add(&self.platform().stats().wakeups, 1);
         }
+        0
     }
 
-    /// Without a balancer's thread: reclaims `pages` of what caches hold at once.
-    fn reclaim_boost(&self, pages: usize, level: Level) {
+    /// Without a balancer's thread: reclaims `pages` of what caches hold at once; returns bytes.
+    fn reclaim_boost(&self, pages: usize, level: Level) -> usize {
         let (may_write, mut left) = (level == Level::Severe, pages * PAGE);
         for priority in (if may_write { LAST } else { LAST_BOOSTED }..=FIRST).rev() {
             let kind = Kind::Balance { zone: ZoneClass::Normal };
@@ -124,9 +125,10 @@ impl<P: Platform> Heap<P> {
             self.note_bytes(Side::Balancer, got);
             left = left.saturating_sub(got.released);
             if left == 0 {
-                return;
+                break;
             }
         }
+        pages * PAGE - left
     }
 
     // ---- for all threads ---------------------------------------------------------------------------------------

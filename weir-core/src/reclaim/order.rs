@@ -78,8 +78,9 @@ pub fn run(goal: &Goal, all: &[&dyn Reclaimable], mut is_enough: impl FnMut(Recl
                 if goal.kind != Kind::Shortage && sum.released >= goal.bytes || !got.is_nothing() && is_enough(sum) {
                     return sum;
                 }
-                // One that stopped as it had found what was wanted may have more.
-                if got.is_nothing() || got.total() < left {
+                // One that stopped as it had found what was wanted may have more; of what is in use no more goes at this
+                // priority.
+                if step.is_by_priority() || got.is_nothing() || got.total() < left {
                     break;
                 }
             }

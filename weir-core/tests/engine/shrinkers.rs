@@ -9,6 +9,7 @@ use std::thread;
 
 use weir_core::base::cause::Cause;
 use weir_core::base::level::Level;
+use weir_core::base::units::PAGEBLOCK;
 use weir_core::evict::callback::{Callback, CallbackSpec, Class, Entry, Panicked, Queue, STOP, ScanReason};
 use weir_core::evict::callbacks::{SLOW_NS, Taken};
 use weir_core::heap::Heap;
@@ -20,8 +21,11 @@ use crate::fake::{CALLBACKS_RANK, Call, Fake};
 
 type TheHeap = &'static Heap<Fake>;
 
+/// Without a balancer's thread: pressure has caches shrink at once.
 fn heap() -> TheHeap {
-    Box::leak(Box::new(Heap::new(Fake::new())))
+    let heap: TheHeap = Box::leak(Box::new(Heap::new(Fake::new())));
+    heap.platform().tunables().background.set(0);
+    heap
 }
 
 fn queue() -> &'static Queue {
@@ -168,6 +172,7 @@ fn serve_always(heap: TheHeap, queue: &'static Queue) {
 }
 
 fn pressure(heap: TheHeap, level: Level) -> usize {
+    heap.note_pressure(level, Cause::Pressure);
     heap.balance_pressure(level, Cause::Pressure)
 }
 
@@ -185,7 +190,7 @@ fn pressure_scans_at_priorities_12_to_10_and_severe_pressure_down_to_1() {
     let (cache, told) = register(heap, queue, shrinker("cache", Class::Program), SIZE, None);
     pressure(heap, Level::Some);
     assert_eq!(*told.scans.lock().unwrap(), [4096; 1 + 2 + 4]);
-    assert!(told.reasons.lock().unwrap().iter().all(|&reason| reason == ScanReason::Pressure));
+    assert!(told.reasons.lock().unwrap().iter().all(|&reason| reason == ScanReason::Mild));
     told.scans.lock().unwrap().clear();
     told.reasons.lock().unwrap().clear();
     pressure(heap, Level::Severe);
@@ -398,17 +403,21 @@ fn relief_comes_once_after_the_last_event_and_only_to_those_who_heard_of_pressur
     let (severe, severe_told) = register(heap, queue, subscriber(Level::Severe), 0, None);
     let (cache, cache_told) = register(heap, queue, shrinker("cache", Class::Program), SIZE, None);
     let relief = heap.platform().tunables().relief_ms.get();
-    assert_eq!(heap.relieve_if_due(), None, "there was no pressure");
+    heap.relieve_if_due();
+    assert_eq!((heap.relief_due(), heap.pressure_events().latest().generation), (None, 0), "there was no pressure");
     heap.note_pressure(Level::Some, Cause::Limit);
     serve(heap, queue);
     heap.platform().pass_ms(relief - 1);
-    assert!(heap.relieve_if_due().is_some());
+    heap.relieve_if_due();
+    assert!(heap.relief_due().is_some());
     heap.note_pressure(Level::Some, Cause::Limit);
     heap.platform().pass_ms(relief - 1);
-    assert!(heap.relieve_if_due().is_some(), "counted from the last event");
+    heap.relieve_if_due();
+    assert!(heap.relief_due().is_some(), "counted from the last event");
     heap.platform().pass_ms(1);
-    assert_eq!(heap.relieve_if_due(), None);
-    assert_eq!(heap.relieve_if_due(), None);
+    heap.relieve_if_due();
+    assert_eq!(heap.relief_due(), None);
+    heap.relieve_if_due();
     serve(heap, queue);
     serve(heap, queue);
     // The second event was overtaken by the relief: the latest is told.
@@ -416,7 +425,7 @@ fn relief_comes_once_after_the_last_event_and_only_to_those_who_heard_of_pressur
     assert_eq!(levels, [(Level::Some, Cause::Limit, 1), (Level::None, Cause::Limit, 3)]);
     assert!(severe_told.events.lock().unwrap().is_empty());
     assert_eq!(cache_told.relieved.load(SeqCst), 1);
-    assert_eq!(heap.pressure().latest().generation, 3);
+    assert_eq!(heap.pressure_events().latest().generation, 3);
     heap.note_pressure(Level::Severe, Cause::Pressure);
     serve(heap, queue);
     assert_eq!(severe_told.events.lock().unwrap().len(), 1);
@@ -476,7 +485,7 @@ fn small_objects_that_a_shrinker_frees_are_released_in_the_same_turn() {
     let (cache, told) = register(heap, queue, spec, 2, Some(on_scan));
     let released = pressure(heap, Level::Severe);
     assert!(!told.scans.lock().unwrap().is_empty());
-    assert!(released >= 18_000_000, "{released}");
+    assert!(released >= 4 * PAGEBLOCK, "as much as the marks were raised by: {released}");
     cache.unregister(heap);
 }
 
