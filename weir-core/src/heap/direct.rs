@@ -180,15 +180,11 @@ impl<P: Platform> Heap<P> {
         }
     }
 
-    /// Whether an allocation is to wait for the balancer. A node whose caches hold nothing, or for which reclaim is hopeless,
-    /// throttles none.
+    /// Whether an allocation is to wait for the balancer. In a program without caches none ever does.
     fn is_throttled(&self) -> bool {
-        let normal = self.normal_zone();
-        normal.free <= normal.marks.min / 2
-            && self.node_balancer.is_awake()
-            && !self.node_balancer.is_hopeless(ZoneClass::Normal as usize)
-            && self.platform().has_balancer_thread()
+        self.platform().has_balancer_thread()
             && self.platform().may_wait()
             && self.evictable(ZoneClass::Normal) > 0
+            && self.node_balancer.is_throttled(&HeapNode(self), ZoneClass::Normal)
     }
 }
