@@ -5,7 +5,7 @@ use common::{Kind, Mode, compile, describe, run};
 
 fn at(mode: Mode, background: &str) {
     let Some(program) = compile(Kind::C, "hard_limit.c") else { return };
-    let limit = (64 << 20).to_string();
+    let limit = (32 << 20).to_string();
     let environment = [("WEIR_HARD_LIMIT", limit.into()), ("WEIR_BACKGROUND", background.into())];
     let output = run(&program, &[], mode, &environment);
     assert!(output.status.success(), "background {background}: {}", describe(&output));
