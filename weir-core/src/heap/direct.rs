@@ -138,6 +138,9 @@ impl<P: Platform> Heap<P> {
     /// `pages` became resident, or will: wakes the balancer if little is left, and reclaims if next to nothing is. Under no lock.
     #[cold]
     pub(super) fn note_resident(&self, pages: usize) {
+        if pages == 0 {
+            return;
+        }
         self.budget.fresh((pages * PAGE) as u64);
         let normal = self.normal_zone();
         if normal.managed == 0 || normal.free > normal.marks.low {
