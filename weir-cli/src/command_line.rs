@@ -40,6 +40,12 @@ pub struct RunOptions {
     /// Keep the resident memory of each process under SIZE where idle memory allows it (64M, 1G)
     #[arg(long, value_name = "SIZE", allow_hyphen_values = true, value_parser = units::parse_limit)]
     pub limit: Option<u64>,
+    /// Fail allocations that would make the heap of a process larger than SIZE, after reclaim (64M, 1G)
+    #[arg(long, value_name = "SIZE", allow_hyphen_values = true, value_parser = units::parse_limit)]
+    pub hard_limit: Option<u64>,
+    /// Also print the table of reclaim: who reclaimed how much, and who waited for it
+    #[arg(long)]
+    pub reclaim: bool,
     /// Also write the summary to FILE, as JSON; - is standard output, after the program's own
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,

@@ -67,6 +67,19 @@ fn a_full_standard_error_costs_the_summary_and_not_the_status() {
 }
 
 #[test]
+fn the_hard_limit_is_the_programs_setting_and_the_table_of_reclaim_is_printed_when_asked_for() {
+    let Some(bench) = Bench::new() else { return };
+    let limited = bench.run(&["--quiet", "--reclaim", "--hard-limit", "64M", "sh", "-c", "echo $WEIR_HARD_LIMIT"]);
+    assert_eq!(String::from_utf8_lossy(&limited.stdout), format!("{}\n", 64 << 20));
+    let table = stderr(&limited);
+    assert!(table.starts_with("weir: Reclaim Statistics\n") && table.contains("Balancer pages scanned"), "{table}");
+    let plain = bench.run(&["sh", "-c", "echo :$WEIR_HARD_LIMIT:"]);
+    assert_eq!(String::from_utf8_lossy(&plain.stdout), "::\n");
+    assert!(!stderr(&plain).contains("Reclaim Statistics"));
+    assert_eq!(bench.run(&["--hard-limit", "lots", "true"]).status.code(), Some(125));
+}
+
+#[test]
 fn the_environment_is_set_and_preloads_are_kept() {
     let Some(bench) = Bench::new() else { return };
     let other = compile(bench.dir.path(), "libother.so", "int other;", &["-shared", "-fPIC"]).unwrap();

@@ -1,6 +1,7 @@
 //! `weir run`: a program with Weir as its malloc, watched from outside.
 
 mod heap_bytes;
+mod reclaim_table;
 mod sampler;
 mod summary;
 mod trace;
@@ -54,6 +55,9 @@ pub fn run(options: &RunOptions) -> Result<i32, Failure> {
     let summary = summarise(options, &stats, sampler, ended, own_peak, started);
     if !options.quiet {
         output::say(format_args!("{summary}"));
+    }
+    if options.reclaim {
+        output::say(format_args!("{}", summary.totals.reclaim.table(summary.elapsed_seconds)));
     }
     if let (Some(mut sink), Some(path)) = (json, options.json.as_deref()) {
         let text = serde_json::to_string_pretty(&summary).unwrap_or_default() + "\n";
@@ -149,6 +153,9 @@ fn spawn(options: &RunOptions, library: &Path, stats: &StatsFile) -> Result<i32,
     command.env("LD_PRELOAD", library::preload(library, std::env::var_os("LD_PRELOAD").as_deref()));
     if let Some(limit) = options.limit {
         command.env("WEIR_LIMIT", limit.to_string());
+    }
+    if let Some(limit) = options.hard_limit {
+        command.env("WEIR_HARD_LIMIT", limit.to_string());
     }
     // SAFETY: reading the signal mask and setting it again in the child are both async-signal-safe, and the set is
     // a value of its type.

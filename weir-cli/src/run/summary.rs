@@ -1,6 +1,7 @@
 //! The result of a run: the counters of all its processes, added up.
 
 use super::heap_bytes::HeapBytes;
+use super::reclaim_table::ReclaimTotals;
 use super::sampler::{ExcludedProcess, LimitReport, ResidentSum};
 use crate::base::units::{bytes, nanoseconds};
 use crate::processes::stats_file::StatsFile;
@@ -44,6 +45,8 @@ pub struct Totals {
     pub refault_rate: Option<f64>,
     pub huge_pages_given_whole: u64,
     pub huge_pages_split: u64,
+    /// Who reclaimed, and who waited for it.
+    pub reclaim: ReclaimTotals,
     /// Part of the frees of small objects that the fast path served; none if no process lived to count them.
     pub free_hit_rate: Option<f64>,
     /// The same of allocations.
@@ -111,6 +114,7 @@ impl Totals {
             refault_rate: share(sum(&|s| &s.refault_bytes), file),
             huge_pages_given_whole: sum(&|s| &s.huge_kept),
             huge_pages_split: sum(&|s| &s.huge_split),
+            reclaim: ReclaimTotals::of(file),
             free_hit_rate: rate(frees, counted(&|s| &s.free_misses)),
             alloc_hit_rate: rate(allocs, counted(&|s| &s.alloc_misses)),
         }

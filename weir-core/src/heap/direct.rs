@@ -145,6 +145,9 @@ impl<P: Platform> Heap<P> {
     /// `pages` became resident, or will: wakes the balancer if little is left, and reclaims if next to nothing is. Under no lock.
     #[cold]
     pub(super) fn note_resident(&self, pages: usize) {
+        if pages == 0 {
+            return;
+        }
         self.budget.fresh((pages * PAGE) as u64);
         let normal = self.normal_zone();
         if normal.managed == 0 || normal.free > normal.marks.low {
@@ -188,15 +191,11 @@ impl<P: Platform> Heap<P> {
         }
     }
 
-    /// Whether an allocation is to wait for the balancer. A node whose caches hold nothing, or for which reclaim is hopeless,
-    /// throttles none.
+    /// Whether an allocation is to wait for the balancer. In a program without caches none ever does.
     fn is_throttled(&self) -> bool {
-        let normal = self.normal_zone();
-        normal.free <= normal.marks.min / 2
-            && self.node_balancer.is_awake()
-            && !self.node_balancer.is_hopeless(ZoneClass::Normal as usize)
-            && self.platform().has_balancer_thread()
+        self.platform().has_balancer_thread()
             && self.platform().may_wait()
             && self.evictable(ZoneClass::Normal) > 0
+            && self.node_balancer.is_throttled(&HeapNode(self), ZoneClass::Normal)
     }
 }

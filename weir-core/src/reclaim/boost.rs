@@ -42,7 +42,7 @@ impl Boost {
     fn update(&self, now: u64, life: u64, change: impl Fn(usize) -> usize) {
         let word = |before: u64| {
             let pages = change(pages_of(before, now, life)).min(MOST) as u64;
-            if pages == 0 { 0 } else { pages << TIME_BITS | now / 1_000_000 & ((1 << TIME_BITS) - 1) }
+            if pages == 0 { 0 } else { (pages << TIME_BITS) | ((now / 1_000_000) & ((1 << TIME_BITS) - 1)) }
         };
         let _ = self.0.fetch_update(SeqCst, Relaxed, |before| Some(word(before)));
     }

@@ -32,8 +32,8 @@ impl Budget {
     /// Nothing is known.
     #[allow(clippy::new_without_default, reason = "const, and only ever part of a static")]
     pub const fn new() -> Self {
-        const ZERO: AtomicU64 = AtomicU64::new(0);
-        Self { capacity: ZERO, free: ZERO, released: ZERO, fresh: ZERO }
+        let [capacity, free, released, fresh] = [const { AtomicU64::new(0) }; 4];
+        Self { capacity, free, released, fresh }
     }
 
     /// A reading, at which `released` bytes had been released in all. A thread that reads the parts meanwhile gets an estimate

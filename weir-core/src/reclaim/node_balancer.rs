@@ -217,6 +217,17 @@ impl NodeBalancer {
         self.failures[zone].load(Relaxed) >= MOST_FAILURES
     }
 
+    /// Whether an allocation is to wait for the balancer: it is awake, reclaim is not hopeless, there is something to reclaim, and
+    /// no more than half of min is free of the zone.
+    pub fn is_throttled(&self, node: &impl Node, zone: ZoneClass) -> bool {
+        let of = node.zones()[zone as usize];
+        of.managed > 0
+            && of.free <= of.marks.min / 2
+            && self.is_awake()
+            && !self.is_hopeless(zone as usize)
+            && node.is_reclaimable(zone as usize)
+    }
+
     /// Write-back lags behind in a zone: what caches hold of it does not grow until the balancer has seen to it.
     pub fn set_congested(&self, zone: ZoneClass) {
         self.congested[zone as usize].store(true, Release);

@@ -39,7 +39,8 @@ impl Throttle {
     /// Lets all waiters look again. By the balancer, when it has made progress, and when it goes to sleep.
     pub fn release<P: Wait>(&self, platform: &P) {
         self.epoch.fetch_add(1, SeqCst);
-        if self.waiters.load(SeqCst) > 0 {
+        // A write, so that of this and a waiter's own one comes second and sees what was written before the other.
+        if self.waiters.fetch_add(0, SeqCst) > 0 {
             platform.wake_all(&self.epoch);
         }
     }

@@ -113,7 +113,7 @@ tunables! {
         "choice: most caches drop some megabytes in less, and pressure is answered within a tenth of a second";
     reclaim_cpu_percent = 25, 1, 100, Percent,
         "Share of a CPU that the balancer takes to reclaim what is in use by caches of the program's. Not kept to under severe pressure.",
-        "choice: Go's garbage collector keeps to 25 percent of the CPUs; E7 says what it costs";
+        "choice: the share that Go gives its garbage collector";
     abort_on_misuse = 1, 0, 1, Switch,
         "Abort on a double or invalid free. 0: print the message and ignore the call.",
         "choice: glibc and Scudo abort too";

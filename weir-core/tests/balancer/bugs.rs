@@ -163,3 +163,39 @@ fn _2026_hopelessness_is_ended_by_balance_and_by_nothing_else() {
     node.change(LARGE, |zone| zone.free += 10);
     assert!(!balancer.wake(&node, 0, ZoneClass::Normal, true) && balancer.is_hopeless(LARGE));
 }
+
+/// An allocation was throttled for a node without reclaimable pages, or with a kswapd that had given up, and waited for good.
+#[test]
+fn cve_2024_57884_an_allocation_is_throttled_only_while_the_balancer_may_make_progress() {
+    let (balancer, mut turn) = new();
+    let marks = Marks::of(GIB, 10);
+    let node = FakeNode::new(&[(LARGE, FakeZone { yields: 0, ..zone(GIB, marks.min / 2) })]);
+    let is_throttled = |node: &FakeNode| balancer.is_throttled(node, ZoneClass::Normal);
+    assert!(!is_throttled(&node), "the balancer sleeps");
+    balancer.wake(&node, 0, ZoneClass::Normal, false);
+    assert!(is_throttled(&node));
+    node.change(LARGE, |zone| zone.free += 1);
+    assert!(!is_throttled(&node), "more than half of min is free");
+    node.change(LARGE, |zone| zone.free -= 1);
+    node.change(LARGE, |zone| zone.cached = 0);
+    assert!(!is_throttled(&node), "nothing is left to reclaim");
+    node.change(LARGE, |zone| zone.cached = 1000);
+    // It fails: while it dozes, and after it gave up, none waits.
+    while !balancer.is_hopeless(LARGE) {
+        match balancer.step(&node, &mut turn) {
+            Next::At(at) => {
+                assert!(!is_throttled(&node), "the balancer dozes");
+                node.clock.set(at);
+            }
+            Next::Again => {}
+            Next::Asleep => break,
+        }
+    }
+    node.sleep(&balancer, &mut turn);
+    assert!(balancer.is_hopeless(LARGE) && !is_throttled(&node));
+    balancer.wake(&node, 0, ZoneClass::Normal, true);
+    assert!(!is_throttled(&node), "hopeless, whoever asks");
+    // A zone of no pages has nothing to wait for.
+    let empty = FakeNode::new(&[]);
+    assert!(!balancer.is_throttled(&empty, ZoneClass::Normal));
+}

@@ -13,6 +13,9 @@ pub const LARGE: usize = ZoneClass::Normal as usize;
 pub const GIB: usize = 1 << 18;
 pub const MS: u64 = 1_000_000;
 
+/// What a test has done during a scan.
+type During = Box<dyn Fn(&FakeNode)>;
+
 /// One zone.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct FakeZone {
@@ -42,7 +45,7 @@ pub struct FakeNode {
     pub releases: Cell<usize>,
     pub awake: Cell<(u64, u64)>,
     /// Done during each scan.
-    pub during: RefCell<Option<Box<dyn Fn(&FakeNode)>>>,
+    pub during: RefCell<Option<During>>,
 }
 
 impl FakeNode {

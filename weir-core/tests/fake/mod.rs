@@ -73,6 +73,8 @@ impl Plan {
 
 /// What a test wants done while a release is under way, on a thread of its own.
 type Hook = Box<dyn Fn() + Send + Sync>;
+/// A program's callback at the hard limit.
+type HardLimitCallback = Box<dyn Fn(usize) -> bool + Send>;
 
 pub struct Fake {
     memory: Mutex<memory::Memory>,
@@ -91,6 +93,10 @@ pub struct Fake {
     sleepers: (Mutex<()>, Condvar),
     pub notices: AtomicUsize,
     pub finalizer_wakes: AtomicUsize,
+    /// Allocations that were about to fail at the hard limit, bytes each.
+    pub at_hard_limit: Mutex<Vec<usize>>,
+    /// What a program does then; whether it freed something.
+    pub hard_limit_callback: Mutex<Option<HardLimitCallback>>,
     /// Nodes whose workers were wanted.
     summoned: Mutex<Vec<usize>>,
     /// Runs that huge pages were asked for.
@@ -165,6 +171,8 @@ impl Fake {
             sleepers: Default::default(),
             notices: AtomicUsize::new(0),
             finalizer_wakes: AtomicUsize::new(0),
+            at_hard_limit: Mutex::default(),
+            hard_limit_callback: Mutex::default(),
             summoned: Mutex::default(),
             advised: Mutex::default(),
             looks: Mutex::default(),
@@ -522,6 +530,17 @@ impl Workers for Fake {
     fn wake_balancer(&self) {
         self.outside_locks();
         self.notices.fetch_add(1, Relaxed);
+    }
+
+    fn hard_limit_reached(&self, bytes: usize) -> bool {
+        assert_eq!(RANKS.with(|r| r.load(Relaxed)), 0, "a program's callback under a lock");
+        locked(&self.at_hard_limit).push(bytes);
+        let callback = locked(&self.hard_limit_callback).take();
+        callback.is_some_and(|callback| {
+            let is_worth_it = callback(bytes);
+            *locked(&self.hard_limit_callback) = Some(callback);
+            is_worth_it
+        })
     }
 
     fn wake_finalizer(&self) {

@@ -2,7 +2,7 @@
 
 use super::cgroup::GroupDir;
 use super::memcg;
-use crate::os::text::number_after;
+use crate::os::text::{after, number, words};
 use weir_core::base::units::PAGE;
 use weir_core::policy::watermarks::Marks;
 use weir_core::reclaim::budget::Room;
@@ -18,7 +18,7 @@ pub(super) fn of_group(group: &GroupDir) -> impl Iterator<Item = Room> {
 
 /// What the machine has left, by the text of `/proc/meminfo`.
 pub(super) fn of_machine(text: &[u8]) -> Option<Room> {
-    let bytes = |key: &[u8]| number_after(text, key)?.checked_mul(1024);
+    let bytes = |key: &[u8]| number(words(after(text, key)?).next()?)?.checked_mul(1024);
     let capacity = bytes(b"MemTotal:")?;
     Some(Room { capacity, free: bytes(b"MemAvailable:")?.min(capacity) })
 }

@@ -1,0 +1,161 @@
+//! The table of reclaim, with the rows and words of the Linux kernel's reclaim statistics where the two mean the same: what the
+//! balancer (there kswapd) and direct reclaim scanned, reclaimed and wrote back, and what that cost.
+
+use crate::processes::stats_file::StatsFile;
+use serde::Serialize;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use weir_core::reclaim::Side;
+use weir_core::telemetry::stats::Stats;
+
+const NS: f64 = 1e9;
+
+/// One side's counters, added up over all processes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct SideTotals {
+    pub pages_scanned: u64,
+    pub pages_reclaimed: u64,
+    /// Dirty entries of caches that were written back by a callback that returned before they were clean.
+    pub cache_write_async: u64,
+    /// By one that returned when they were clean.
+    pub cache_write_sync: u64,
+}
+
+/// What all processes together reclaimed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct ReclaimTotals {
+    pub direct_reclaims: u64,
+    pub direct: SideTotals,
+    pub wake_requests: u64,
+    pub wakeups: u64,
+    pub balancer: SideTotals,
+    pub direct_stall_ns: u64,
+    /// From the balancers' wake-ups to their sleeps.
+    pub balancer_active_ns: u64,
+    /// Of that, on a CPU.
+    pub balancer_cpu_ns: u64,
+    /// Allocations that the hard limit made fail.
+    pub hard_limit_failures: u64,
+    /// Times that pressure was over.
+    pub reliefs: u64,
+}
+
+/// `part` of `whole` in percent; 0 of nothing.
+fn percent(part: f64, whole: f64) -> f64 {
+    if whole > 0.0 { part * 100.0 / whole } else { 0.0 }
+}
+
+impl ReclaimTotals {
+    /// Adds up all pages of the file.
+    pub fn of(file: &StatsFile) -> Self {
+        Self::sum(|pick| file.pages().map(|page| pick(page).load(Relaxed)).fold(0, u64::saturating_add))
+    }
+
+    fn sum(sum: impl Fn(&dyn Fn(&Stats) -> &AtomicU64) -> u64) -> Self {
+        let side = |side: Side| {
+            let i = side as usize;
+            SideTotals {
+                pages_scanned: sum(&|s| &s.scanned_pages[i]),
+                pages_reclaimed: sum(&|s| &s.reclaimed_pages[i]),
+                cache_write_async: sum(&|s| &s.async_writes[i]),
+                cache_write_sync: sum(&|s| &s.sync_writes[i]),
+            }
+        };
+        Self {
+            direct_reclaims: sum(&|s| &s.direct_reclaims),
+            direct: side(Side::Direct),
+            wake_requests: sum(&|s| &s.wake_requests),
+            wakeups: sum(&|s| &s.wakeups),
+            balancer: side(Side::Balancer),
+            direct_stall_ns: sum(&|s| &s.direct_stall_ns),
+            balancer_active_ns: sum(&|s| &s.balancer_active_ns),
+            balancer_cpu_ns: sum(&|s| &s.balancer_cpu_ns),
+            hard_limit_failures: sum(&|s| &s.hard_limit_failures),
+            reliefs: sum(&|s| &s.reliefs),
+        }
+    }
+
+    /// The table of a run that took `elapsed` seconds. Of several processes the times are sums, and so may be more than that.
+    pub fn table(&self, elapsed: f64) -> String {
+        let (direct, balancer) = (&self.direct, &self.balancer);
+        let [scanned, reclaimed] =
+            [direct.pages_scanned + balancer.pages_scanned, direct.pages_reclaimed + balancer.pages_reclaimed];
+        let sides = [direct, balancer];
+        let written: u64 = sides.iter().map(|side| side.cache_write_async + side.cache_write_sync).sum();
+        let seconds = |ns: u64| ns as f64 / NS;
+        let counts = [
+            ("Direct reclaims", self.direct_reclaims),
+            ("Direct reclaim pages scanned", direct.pages_scanned),
+            ("Direct reclaim pages reclaimed", direct.pages_reclaimed),
+            ("Direct reclaim write cache async I/O", direct.cache_write_async),
+            ("Direct reclaim write cache sync I/O", direct.cache_write_sync),
+            ("Wake balancer requests", self.wake_requests),
+            ("Balancer wakeups", self.wakeups),
+            ("Balancer pages scanned", balancer.pages_scanned),
+            ("Balancer pages reclaimed", balancer.pages_reclaimed),
+            ("Balancer reclaim write cache async I/O", balancer.cache_write_async),
+            ("Balancer reclaim write cache sync I/O", balancer.cache_write_sync),
+        ];
+        let times = [
+            ("Time stalled direct reclaim (seconds)", seconds(self.direct_stall_ns)),
+            ("Time balancer active (seconds)", seconds(self.balancer_active_ns)),
+            ("Time balancer on a CPU (seconds)", seconds(self.balancer_cpu_ns)),
+        ];
+        let shares = [
+            ("%age total pages scanned/reclaimed", percent(reclaimed as f64, scanned as f64)),
+            ("%age total pages scanned/written", percent(written as f64, scanned as f64)),
+            ("Percentage Time Spent Direct Reclaim", percent(seconds(self.direct_stall_ns), elapsed)),
+            ("Percentage Time balancer Active", percent(seconds(self.balancer_active_ns), elapsed)),
+            ("Percentage Time balancer on a CPU", percent(seconds(self.balancer_cpu_ns), elapsed)),
+        ];
+        let mut text = String::from("weir: Reclaim Statistics\n");
+        let mut line = |name: &str, value: String| text += &format!("weir: {name:<40}{value:>14}\n");
+        counts.into_iter().for_each(|(name, count)| line(name, count.to_string()));
+        times.into_iter().for_each(|(name, time)| line(name, format!("{time:.2}")));
+        line("Total pages scanned", scanned.to_string());
+        line("Total pages reclaimed", reclaimed.to_string());
+        shares.into_iter().for_each(|(name, share)| line(name, format!("{share:.2}%")));
+        line("Reliefs", self.reliefs.to_string());
+        line("Allocations failed at the hard limit", self.hard_limit_failures.to_string());
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_has_the_documents_rows_and_percentages() {
+        let stats = Stats::new();
+        stats.scanned_pages[Side::Balancer as usize].store(15_706_394, Relaxed);
+        stats.scanned_pages[Side::Direct as usize].store(1_801_142, Relaxed);
+        stats.reclaimed_pages[Side::Balancer as usize].store(8_753_768, Relaxed);
+        stats.async_writes[Side::Balancer as usize].store(175, Relaxed);
+        stats.direct_reclaims.store(2565, Relaxed);
+        stats.direct_stall_ns.store(980_000_000, Relaxed);
+        stats.balancer_active_ns.store(410_260_000_000, Relaxed);
+        stats.balancer_cpu_ns.store(41_026_000_000, Relaxed);
+        let totals = ReclaimTotals::sum(|pick| pick(&stats).load(Relaxed));
+        let table = totals.table(916.69);
+        let has = |name: &str, value: &str| {
+            let line = table.lines().find(|line| line.starts_with(&format!("weir: {name}"))).expect(name);
+            assert!(line.ends_with(&format!(" {value}")), "{line}");
+        };
+        has("Direct reclaims", "2565");
+        has("Direct reclaim pages scanned", "1801142");
+        has("Balancer pages scanned", "15706394");
+        has("Total pages scanned", "17507536");
+        has("%age total pages scanned/reclaimed", "50.00%");
+        has("%age total pages scanned/written", "0.00%");
+        has("Time stalled direct reclaim", "0.98");
+        has("Percentage Time Spent Direct Reclaim", "0.11%");
+        has("Percentage Time balancer Active", "44.75%");
+        has("Percentage Time balancer on a CPU", "4.48%");
+    }
+
+    #[test]
+    fn nothing_reclaimed_is_no_division_by_nothing() {
+        let table = ReclaimTotals::default().table(0.0);
+        assert!(!table.contains("NaN") && !table.contains("inf"), "{table}");
+    }
+}

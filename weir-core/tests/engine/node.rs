@@ -1,0 +1,221 @@
+//! The heap as a node: its zones' figures, what wakes the balancer, direct reclaim, and relief.
+
+use std::ptr::NonNull;
+use std::sync::atomic::Ordering::Relaxed;
+use weir_core::base::cause::Cause;
+use weir_core::base::level::Level;
+use weir_core::base::units::PAGE;
+use weir_core::pages::user_zone::MemoryKind;
+use weir_core::platform::Diagnostics;
+use weir_core::policy::watermarks::Marks;
+use weir_core::reclaim::budget::Room;
+use weir_core::reclaim::node_balancer::{Next, Turn};
+
+use crate::fake::Fake;
+use crate::held::World;
+use crate::zones::{PRIVATE, zone_of};
+
+const GIB: u64 = 1 << 30;
+
+fn high() -> usize {
+    Marks::of(GIB as usize / PAGE, 250).high * PAGE
+}
+
+/// A heap with 40 MiB of runs freed: 32 MiB and more are idle.
+fn idle_world() -> World {
+    let mut world = World::new(Fake::new());
+    (0..40).for_each(|_| assert!(world.alloc(1 << 20).is_some()));
+    world.free_all();
+    world
+}
+
+/// Steps until the balancer sleeps; lets the time of dozes pass.
+fn balance(world: &World, turn: &mut Turn) {
+    for _ in 0..1000 {
+        match world.heap.balance_zones(turn) {
+            Next::Again => {}
+            Next::At(_) => world.fake().pass_ms(100),
+            Next::Asleep => return,
+        }
+    }
+    panic!("the balancer never sleeps");
+}
+
+#[test]
+fn a_reading_below_low_has_idle_memory_released_up_to_high() {
+    let world = idle_world();
+    let stats = world.fake().stats();
+    let mut turn = Turn::default();
+    world.heap.read_room(Room { capacity: GIB, free: GIB / 2 });
+    assert_eq!(world.heap.balance_zones(&mut turn), Next::Asleep);
+    let lacks = 10 << 20;
+    let low = Marks::of(GIB as usize / PAGE, 250).low * PAGE;
+    world.heap.read_room(Room { capacity: GIB, free: (high() - lacks) as u64 });
+    assert_eq!(stats.wakeups.load(Relaxed), 0, "between low and high it sleeps on");
+    world.heap.read_room(Room { capacity: GIB, free: low as u64 });
+    assert_eq!(stats.wakeups.load(Relaxed), 1);
+    balance(&world, &mut turn);
+    let budget = world.heap.budget_figures();
+    assert!(budget.free > budget.high && budget.free < budget.high + (3 << 20), "{budget:?}");
+    let reclaimed = stats.reclaimed_pages[0].load(Relaxed) as usize * PAGE;
+    assert!(reclaimed >= high() - low && reclaimed < high() - low + (3 << 20));
+    assert_eq!((stats.reclaimed_pages[1].load(Relaxed), stats.direct_reclaims.load(Relaxed)), (0, 0));
+    world.finish();
+}
+
+#[test]
+fn without_anything_to_reclaim_it_is_not_woken() {
+    let world = World::new(Fake::new());
+    let mut turn = Turn::default();
+    for free in [0, 1, GIB / 1000] {
+        world.heap.read_room(Room { capacity: GIB, free });
+        assert_eq!(world.heap.balance_zones(&mut turn), Next::Asleep);
+    }
+    assert_eq!(world.fake().stats().wakeups.load(Relaxed), 0);
+    world.finish();
+}
+
+#[test]
+fn allocations_wake_the_balancer_below_low_and_reclaim_by_themselves_below_min() {
+    // What is idle lies in depots: a new block's exchange for idle pages finds nothing.
+    let mut world = World::new(Fake::new());
+    for size in [100, 200, 400, 800, 1600, 3200] {
+        (0..2000).for_each(|_| assert!(world.alloc(size).is_some()));
+    }
+    world.free_all();
+    assert!(world.audit().depot_objects > 5000);
+    let marks = Marks::of(GIB as usize / PAGE, 250);
+    world.heap.read_room(Room { capacity: GIB, free: (marks.low * PAGE) as u64 + (8 << 20) });
+    assert!(world.alloc(5 << 20).is_some());
+    assert_eq!(world.fake().stats().wake_requests.load(Relaxed), 0);
+    assert!(world.alloc(5 << 20).is_some());
+    let counts = |world: &World| {
+        let stats = world.fake().stats();
+        [&stats.wake_requests, &stats.wakeups, &stats.direct_reclaims].map(|counter| counter.load(Relaxed))
+    };
+    assert_eq!(counts(&world), [1, 1, 0]);
+    assert!(world.alloc(5 << 20).is_some());
+    assert_eq!(counts(&world), [2, 1, 0], "it is awake");
+    // Nobody balances, and the next reading is bad.
+    world.heap.read_room(Room { capacity: GIB, free: (marks.min * PAGE / 2) as u64 });
+    let depots = world.audit().depot_objects;
+    assert!(world.alloc(5 << 20).is_some());
+    assert_eq!(counts(&world)[2], 1);
+    assert!(world.audit().depot_objects < depots);
+    let stats = world.fake().stats();
+    let reclaimed = stats.reclaimed_pages[1].load(Relaxed);
+    assert!((1..=2 * 512).contains(&reclaimed), "{reclaimed}: what it takes, 2 MiB at most, and a pageblock");
+    assert!(stats.scanned_pages[1].load(Relaxed) >= reclaimed);
+    world.finish();
+}
+
+#[test]
+fn the_estimate_follows_what_is_released_here() {
+    let world = idle_world();
+    world.heap.read_room(Room { capacity: GIB, free: GIB / 2 });
+    let before = world.heap.budget_figures();
+    let released = world.heap.trim();
+    assert!(released > 0);
+    assert_eq!(world.heap.budget_figures().free, before.free + released);
+    world.finish();
+}
+
+#[test]
+fn caches_may_grow_above_high_and_not_between_pressure_and_relief() {
+    let world = World::new(Fake::new());
+    assert!(world.heap.may_grow(1 << 30), "nothing is known, nothing limits");
+    world.heap.read_room(Room { capacity: GIB, free: (high() + (1 << 20)) as u64 });
+    assert!(world.heap.may_grow((1 << 20) - PAGE) && !world.heap.may_grow(1 << 20));
+    world.heap.read_room(Room { capacity: GIB, free: GIB / 2 });
+    assert!(world.heap.may_grow(1 << 20));
+    world.heap.balance_pressure(Level::Some, Cause::Pressure);
+    assert_eq!(world.heap.budget_figures().level, Level::Some);
+    assert!(!world.heap.may_grow(0));
+    // Half of the hold: an event begins it anew.
+    world.fake().pass_ms(1000);
+    world.heap.balance_pressure(Level::Severe, Cause::Pressure);
+    world.fake().pass_ms(1999);
+    world.heap.relieve_if_due();
+    assert_eq!((world.heap.budget_figures().level, world.heap.may_grow(0)), (Level::Severe, false));
+    // It is over, but the balance has not returned.
+    world.fake().pass_ms(1);
+    world.heap.read_room(Room { capacity: GIB, free: 0 });
+    world.heap.relieve_if_due();
+    assert!(!world.heap.may_grow(0) && world.fake().stats().reliefs.load(Relaxed) == 0);
+    world.heap.read_room(Room { capacity: GIB, free: GIB / 2 });
+    world.heap.relieve_if_due();
+    assert!(world.heap.may_grow(0));
+    let stats = world.fake().stats();
+    assert_eq!((stats.reliefs.load(Relaxed), stats.pressure_level.load(Relaxed)), (1, 0));
+    world.finish();
+}
+
+#[test]
+fn a_calm_window_brings_relief_as_well() {
+    let world = World::new(Fake::new());
+    world.heap.balance_pressure(Level::Some, Cause::Pressure);
+    assert_eq!(world.fake().stats().pressure_level.load(Relaxed), 1);
+    world.fake().pass_ms(3000);
+    world.heap.balance_calm();
+    assert_eq!(world.fake().stats().reliefs.load(Relaxed), 1);
+    assert_eq!(world.heap.relief_due(), None);
+    world.finish();
+}
+
+#[test]
+fn the_hard_limit_is_a_budget_too_and_the_tightest_counts() {
+    let mut world = World::new(Fake::new());
+    world.fake().tunables().hard_limit.set(64 << 20);
+    let budget = world.heap.budget_figures();
+    assert_eq!((budget.capacity, budget.resident), (64 << 20, 0));
+    assert!(world.alloc(40 << 20).is_some());
+    let budget = world.heap.budget_figures();
+    assert!(budget.resident >= 40 << 20 && budget.resident < 42 << 20, "{budget:?}");
+    assert!(world.heap.may_grow(8 << 20) && !world.heap.may_grow(24 << 20));
+    // The machine is fuller than that.
+    world.heap.read_room(Room { capacity: 4 * GIB, free: 1 << 20 });
+    assert_eq!(world.heap.budget_figures().capacity, 4 << 30);
+    // A limit below what is in use.
+    world.heap.read_room(Room { capacity: 4 * GIB, free: 4 * GIB });
+    world.fake().tunables().hard_limit.set(1 << 20);
+    assert_eq!(world.heap.budget_figures().free, 0);
+    assert!(!world.heap.may_grow(0));
+    world.finish();
+}
+
+#[test]
+fn a_full_locked_zone_neither_keeps_the_balancer_awake_nor_relief_away() {
+    let world = World::new(Fake::new());
+    let pinned = MemoryKind { reported: false, ..PRIVATE };
+    let (zone, _) = zone_of(&world.heap, 2, pinned, NonNull::from(world.fake()));
+    let run = world.heap.zone_take(&zone, 1024, 0).unwrap();
+    assert!(world.heap.zone_take(&zone, 1, 0).is_err());
+    assert_eq!(world.fake().stats().wake_requests.load(Relaxed), 1);
+    let mut turn = Turn::default();
+    assert_eq!(world.heap.balance_zones(&mut turn), Next::Asleep, "nothing of it can be reclaimed");
+    world.heap.balance_pressure(Level::Some, Cause::Pressure);
+    world.fake().pass_ms(3000);
+    world.heap.relieve_if_due();
+    assert_eq!(world.fake().stats().reliefs.load(Relaxed), 1);
+    world.heap.pages().zone_give(&zone, world.heap.pages().zone_addr(&zone, run), 1024).unwrap();
+    world.heap.pages().remove_zone(&zone);
+    world.finish();
+}
+
+#[test]
+fn a_large_request_falls_back_to_the_zone_below_4_gib() {
+    use crate::fake::Call;
+    let mut world = World::new(Fake::new());
+    world.may_fail = true;
+    let low = world.alloc_low(1 << 20).unwrap();
+    world.free(low, false);
+    // There is no more address space, and NORMAL has nothing.
+    world.fake().fail(Call::MapAt, u64::MAX);
+    let block = world.heap.alloc(512 << 10);
+    assert!(!block.is_null() && (block as usize) < 4 << 30, "{block:?}");
+    // SAFETY: allocated just now.
+    unsafe { world.heap.free(block) };
+    assert!(world.alloc(64).is_none(), "slabs lie in NORMAL alone");
+    world.fake().fail_nothing();
+    world.finish();
+}
