@@ -53,7 +53,7 @@
 use core::fmt;
 use core::mem::ManuallyDrop;
 use core::time::Duration;
-use weir_linux::process::callbacks::{self, CallbackSpec, Caught, Class, DEFAULT_BATCH, DEFAULT_SEEKS};
+use weir_linux::process::callbacks::{self, CallbackSpec, Class, DEFAULT_BATCH, DEFAULT_SEEKS};
 use weir_linux::process::program_queue::ProgramQueue;
 
 pub use weir_linux::process::callbacks::{CallbackStats, STOP, ScanReason, Shrink};
@@ -180,7 +180,7 @@ impl<'a> ShrinkerBuilder<'a> {
     ) -> Result<Shrinker, RegisterError> {
         let (name, seeks, batch) = (self.name.as_bytes(), self.seeks, self.batch);
         let spec = CallbackSpec { name, class, seeks, batch, ..CallbackSpec::default() };
-        let registration = callbacks::register(&spec, Caught(shrink), self.thread.inner())?;
+        let registration = callbacks::register_shrink(&spec, shrink, self.thread.inner())?;
         Ok(Shrinker { registration: ManuallyDrop::new(registration) })
     }
 }
