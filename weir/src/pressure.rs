@@ -22,10 +22,9 @@ use core::mem::ManuallyDrop;
 use core::sync::atomic::{AtomicUsize, Ordering::AcqRel, Ordering::Acquire};
 use core::time::Duration;
 use weir_linux::os::bell;
-use weir_linux::os::catch::catch_closure;
 use weir_linux::os::clock::monotonic_ns;
 use weir_linux::os::fd::close;
-use weir_linux::process::callbacks::{self, Callback, CallbackSpec, Class, Panicked};
+use weir_linux::process::callbacks::{self, Callback, CallbackSpec, Class, Guard, Panicked};
 use weir_linux::process::queue_fd::FdError;
 use weir_linux::process::{limit, pressure};
 
@@ -62,14 +61,15 @@ pub fn subscribe_on(
     level: Level,
     callback: impl Fn(Event) + Send + Sync + 'static,
 ) -> Result<Subscription, RegisterError> {
-    struct Subscriber<F>(F);
+    struct Subscriber<F>(F, Guard);
     impl<F: Fn(Event) + Sync> Callback for Subscriber<F> {
         fn event(&self, event: Event) -> Result<(), Panicked> {
-            catch_closure(|| (self.0)(event)).map_err(|_| Panicked)
+            self.1.call(|| (self.0)(event))
         }
     }
+    let thread = thread.inner();
     let spec = CallbackSpec { name: name.as_bytes(), class: Class::Subscriber, level, ..CallbackSpec::default() };
-    let registration = callbacks::register(&spec, Subscriber(callback), thread.inner())?;
+    let registration = callbacks::register(&spec, Subscriber(callback, Guard::new(thread)), thread)?;
     Ok(Subscription { registration: ManuallyDrop::new(registration) })
 }
 

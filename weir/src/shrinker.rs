@@ -53,7 +53,7 @@
 use core::fmt;
 use core::mem::ManuallyDrop;
 use core::time::Duration;
-use weir_linux::process::callbacks::{self, CallbackSpec, Caught, Class, DEFAULT_BATCH, DEFAULT_SEEKS};
+use weir_linux::process::callbacks::{self, CallbackSpec, Class, DEFAULT_BATCH, DEFAULT_SEEKS};
 use weir_linux::process::program_queue::ProgramQueue;
 
 pub use weir_linux::process::callbacks::{CallbackStats, STOP, ScanReason, Shrink};
@@ -157,7 +157,10 @@ impl<'a> ShrinkerBuilder<'a> {
     /// assert_eq!(shrinker.stats().freed, 0);
     /// ```
     pub fn register<S: Shrink + Send + 'static>(self, shrink: S) -> Result<Shrinker, RegisterError> {
-        self.register_in(Class::Program, shrink)
+        let (name, seeks, batch) = (self.name.as_bytes(), self.seeks, self.batch);
+        let spec = CallbackSpec { name, class: Class::Program, seeks, batch, ..CallbackSpec::default() };
+        let registration = callbacks::register_shrink(&spec, shrink, self.thread.inner())?;
+        Ok(Shrinker { registration: ManuallyDrop::new(registration) })
     }
 
     /// Registers closures: one that counts the bytes that could be freed, and one that frees about as many as it is told
@@ -171,17 +174,6 @@ impl<'a> ShrinkerBuilder<'a> {
         F: Fn(usize, ScanReason) -> usize + Send + Sync + 'static,
     {
         self.register(Closures { count, scan })
-    }
-
-    pub(crate) fn register_in<S: Shrink + Send + 'static>(
-        self,
-        class: Class,
-        shrink: S,
-    ) -> Result<Shrinker, RegisterError> {
-        let (name, seeks, batch) = (self.name.as_bytes(), self.seeks, self.batch);
-        let spec = CallbackSpec { name, class, seeks, batch, ..CallbackSpec::default() };
-        let registration = callbacks::register(&spec, Caught(shrink), self.thread.inner())?;
-        Ok(Shrinker { registration: ManuallyDrop::new(registration) })
     }
 }
 

@@ -154,6 +154,21 @@ fn one_that_panics_is_disabled_and_others_are_called() {
 }
 
 #[test]
+fn a_panic_on_the_programs_own_thread_is_the_programs() {
+    let _pressure = Pressure::begin();
+    let ballast = Blocks::of(16 << 20, 4000);
+    let queue = CallbackQueue::new().unwrap();
+    let shrinker = Shrinker::builder("own panic")
+        .thread(CallbackThread::Queue(&queue))
+        .register_fns(|| 100 << 20, |_, _| panic!("for the caller"))
+        .unwrap();
+    let serve = || while queue.wait(Some(PATIENCE)) > 0 {};
+    assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(serve)).is_err());
+    assert!(shrinker.stats().is_disabled && !std::thread::panicking());
+    drop(ballast);
+}
+
+#[test]
 fn a_callback_may_allocate_register_and_drop_its_own_shrinker() {
     let _pressure = Pressure::begin();
     let ballast = Blocks::of(16 << 20, 4000);

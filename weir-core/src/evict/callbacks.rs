@@ -1,14 +1,15 @@
 //! The registry of a program's callbacks, and who calls them when.
 //!
 //! Reclaim never calls a program's code: it *posts* what is wanted to the entries, wakes the threads of their queues, and
-//! waits for a bounded time. A thread that may run a program's code *takes* an entry of its queue and *runs* it. All state
+//! waits for a bounded time. A thread that may run a program's code *takes* an entry of its queue and *runs* it
+//! ([`super::calling`]). All state
 //! is written under one lock, under which no callback runs; a callback runs for at most one thread at a time.
 //!
 //! - **Posting merges.** An entry keeps what is wanted in words, not in a list: the lowest priority, the worst reason, the
 //!   latest event. A callback that is slow finds one request, however many there were.
 //! - **Late.** A queue calls one callback at a time. One that runs for longer than `callback_ms` is *late*: nothing waits
 //!   for it, nothing is posted to it but events, and another thread of the queue goes on with the next entry. After
-//!   [`SLOW_NS`] it is named in a message, once a run.
+//!   [`super::calling::SLOW_NS`] it is named in a message, once a run.
 //! - **Unregistering** takes the entry off the list first, so that no thread takes it any more, and then waits until it
 //!   does not run. If the callback unregisters itself, the thread that runs it disposes of it after its return.
 //!   The interleaving that this excludes: a thread has taken the entry, and calls it after its memory went. It cannot:
@@ -25,85 +26,46 @@ use core::sync::atomic::{
 };
 
 use super::callback::{
-    BROKEN, CLASSES, Class, EVENT, Entry, GONE, LATE, NAMED, Panicked, Queue, RELIEF, RING, RUNNING, SCAN, ScanReason,
-    TOLD, name_of,
+    BROKEN, CLASSES, Class, EVENT, Entry, GONE, LATE, NAMED, Queue, RELIEF, RING, RUNNING, SCAN, ScanReason, TOLD,
 };
-use super::shrink::shrink;
 use crate::base::cause::Cause;
 use crate::base::level::Level;
 use crate::base::zone_class::ZoneClass;
-use crate::platform::lock::{Guard, Lock};
+use crate::platform::lock::Lock;
 use crate::platform::{Clock, Diagnostics, Wait, rank};
-use crate::reclaim::{Event, PressureEvents};
-
-/// How long a callback runs before it is named in a message, ns.
-pub const SLOW_NS: u64 = 1_000_000_000;
+use crate::reclaim::PressureEvents;
 
 /// See the module.
 pub struct Callbacks {
-    list: Lock<List, { rank::CALLBACKS }>,
+    pub(super) list: Lock<List, { rank::CALLBACKS }>,
     /// Rises when a callback has returned.
-    finished: AtomicU32,
+    pub(super) finished: AtomicU32,
     /// How many are registered, by class.
     counts: [AtomicUsize; CLASSES],
     /// How many shrinkers there are of caches in zones of each class.
     shrinkers: [AtomicUsize; ZoneClass::COUNT],
     /// Bytes that shrinkers freed and reclaim has not counted yet, by class.
-    freed: [AtomicUsize; CLASSES],
+    pub(super) freed: [AtomicUsize; CLASSES],
     events: PressureEvents,
 }
 
-struct List {
+pub(super) struct List {
     first: *mut Entry,
     last_number: u64,
     /// The number of the entry that was taken last: the next one is behind it.
-    taken: u64,
+    pub(super) taken: u64,
 }
 
 // SAFETY: the entries that the pointer leads to are `Send` and `Sync`.
 unsafe impl Send for List {}
 
 impl List {
-    fn iter(&self) -> impl Iterator<Item = &Entry> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Entry> {
         // SAFETY: an entry is valid until it is disposed of, and off the list before that, under the lock that the caller
         // has for this list.
         core::iter::successors(unsafe { self.first.as_ref() }, |entry| unsafe { entry.next.load(Relaxed).as_ref() })
     }
 }
-
-/// What a thread of a queue does next.
-#[derive(Debug)]
-pub enum Taken {
-    /// It runs this by [`Callbacks::run`].
-    Job(Job),
-    /// It looks again: something was named.
-    Again,
-    /// It sleeps on [`Queue::posted`], and looks again at this time at the latest, ns.
-    Sleep(Option<u64>),
-}
-
-/// An entry that the calling thread is to run.
-#[derive(Debug)]
-pub struct Job {
-    entry: NonNull<Entry>,
-    wanted: u32,
-    priority: u32,
-    reason: ScanReason,
-    event: Event,
-}
-
-/// What a run came to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ran {
-    /// The callback panicked; it will not be called again.
-    pub panicked: bool,
-    /// The entry was disposed of, and with it perhaps its queue.
-    pub gone: bool,
-    /// Another thread has taken over the queue meanwhile.
-    pub replaced: bool,
-}
-
-type Held<'a, P> = Guard<'a, List, P, { rank::CALLBACKS }>;
 
 impl Callbacks {
     /// None registered.
@@ -328,108 +290,6 @@ impl Callbacks {
         self.events.wake(platform);
     }
 
-    // ---- calling -----------------------------------------------------------------------------------------------
-
-    /// What the calling thread, one of `queue`'s, is to do now. Names a callback that has run for too long, of whichever
-    /// queue.
-    pub fn take<P: Wait + Clock + Diagnostics>(&self, platform: &P, queue: &Queue) -> Taken {
-        let now = platform.now();
-        let mut list = self.list.lock(platform);
-        let slow = |entry: &&Entry| entry.is(RUNNING) && !entry.is(NAMED) && now >= entry.since.load(Relaxed) + SLOW_NS;
-        let named = list.iter().find(slow).map(|entry| {
-            entry.set(NAMED);
-            (entry.name, now - entry.since.load(Relaxed))
-        });
-        if let Some((name, ns)) = named {
-            drop(list);
-            platform.callback_is_slow(name_of(&name), ns);
-            return Taken::Again;
-        }
-        let late_at = |entry: &Entry| entry.since.load(Relaxed) + callback_ns(platform);
-        // SAFETY: null, or an entry that runs, which is not disposed of before it has left the queue under this lock.
-        let current = unsafe { queue.current.load(Relaxed).as_ref() };
-        let is_late = current.is_some_and(|entry| {
-            if now >= late_at(entry) {
-                entry.set(LATE);
-            }
-            entry.is(LATE)
-        });
-        if current.is_none() || is_late {
-            let is_ready = |entry: &&Entry| core::ptr::eq(entry.queue.as_ptr(), queue) && entry.is_ready();
-            let taken = list.taken;
-            // Each in its turn, or one that always has work would be served alone.
-            let by_turn = |entry: &&Entry| entry.number.load(Relaxed).wrapping_sub(taken + 1);
-            if let Some(entry) = list.iter().filter(is_ready).min_by_key(by_turn) {
-                let number = entry.number.load(Relaxed);
-                let job = self.begin(platform, queue, entry, now);
-                list.taken = number;
-                return Taken::Job(job);
-            }
-        }
-        // The next moment at which there is something to do unless more is posted: a callback is late, or to be named.
-        let mut wake_at: Option<u64> = None;
-        for entry in list.iter().filter(|entry| entry.is(RUNNING) || entry.wanted.load(Relaxed) != 0) {
-            let since = entry.since.load(Relaxed);
-            let late_at = Some(late_at(entry)).filter(|&at| at > now && entry.queue() as *const _ == queue as *const _);
-            let name_at = Some(since + SLOW_NS).filter(|&at| at > now && !entry.is(NAMED));
-            wake_at = [wake_at, late_at, name_at].into_iter().flatten().min();
-        }
-        Taken::Sleep(wake_at)
-    }
-
-    /// The calling thread is about to run an entry.
-    fn begin<P: Wait>(&self, platform: &P, queue: &Queue, entry: &Entry, now: u64) -> Job {
-        entry.set(RUNNING);
-        entry.clear(LATE | NAMED);
-        entry.runner.store(thread_of(platform), Relaxed);
-        entry.since.store(now, Relaxed);
-        queue.current.store(core::ptr::from_ref(entry).cast_mut(), Relaxed);
-        let reason = match entry.reason.swap(0, Relaxed) {
-            0 => ScanReason::Mild,
-            1 => ScanReason::Pressure,
-            2 => ScanReason::Severe,
-            _ => ScanReason::Shortage,
-        };
-        Job {
-            entry: NonNull::from(entry),
-            wanted: entry.wanted.swap(0, Relaxed),
-            priority: entry.priority.swap(u32::MAX, Relaxed),
-            reason,
-            event: Event::unpack(entry.event.load(Relaxed)),
-        }
-    }
-
-    /// Runs what [`Callbacks::take`] gave, under no lock.
-    pub fn run<P: Wait + Clock + Diagnostics>(&self, platform: &P, job: Job) -> Ran {
-        // SAFETY: an entry that runs is not disposed of before `end` has cleared that.
-        let entry = unsafe { job.entry.as_ref() };
-        let mut end = End { callbacks: self, platform, entry: job.entry, ran: None };
-        let result = self.call(entry, &job);
-        end.finish(result.is_err())
-    }
-
-    fn call(&self, entry: &Entry, job: &Job) -> Result<(), Panicked> {
-        // SAFETY: the callback lives as long as its entry, as `Entry::new` demands.
-        let callback = unsafe { entry.callback.as_ref() };
-        entry.calls.fetch_add(1, Relaxed);
-        if job.wanted & RING != 0 {
-            callback.ring();
-        }
-        if job.wanted & EVENT != 0 {
-            callback.event(job.event)?;
-        }
-        if job.wanted & SCAN != 0 && !entry.is(GONE) {
-            let (freed, result) = shrink(entry, callback, job.priority, job.reason);
-            entry.freed.fetch_add(freed as u64, Relaxed);
-            self.freed[entry.class as usize].fetch_add(freed, Relaxed);
-            result?;
-        }
-        if job.wanted & RELIEF != 0 && !entry.is(TOLD | GONE) {
-            callback.relieved()?;
-        }
-        Ok(())
-    }
-
     // ---- fork --------------------------------------------------------------------------------------------------
 
     /// Takes the lock, for `fork`.
@@ -466,59 +326,11 @@ impl Callbacks {
     }
 }
 
-/// The end of a run, also where a panic leaves it: one that no platform catches, on a thread of the program's own.
-struct End<'a, P: Wait + Diagnostics> {
-    callbacks: &'a Callbacks,
-    platform: &'a P,
-    entry: NonNull<Entry>,
-    ran: Option<Ran>,
-}
-
-impl<P: Wait + Diagnostics> End<'_, P> {
-    fn finish(&mut self, panicked: bool) -> Ran {
-        // SAFETY: the entry runs until its state says otherwise, below.
-        let entry = unsafe { self.entry.as_ref() };
-        let list: Held<'_, P> = self.callbacks.list.lock(self.platform);
-        let queue = entry.queue();
-        let replaced = queue.current.load(Relaxed) != self.entry.as_ptr();
-        if !replaced {
-            queue.current.store(null_mut(), Relaxed);
-        }
-        if panicked {
-            entry.set(BROKEN);
-        }
-        let (gone, name) = (entry.is(GONE), entry.name);
-        entry.clear(RUNNING | LATE | NAMED);
-        // From here on the entry is another thread's to dispose of, unless it is this one's.
-        drop(list);
-        self.callbacks.finished.fetch_add(1, SeqCst);
-        self.platform.wake_all(&self.callbacks.finished);
-        if panicked {
-            self.platform.callback_panicked(name_of(&name));
-        }
-        if gone {
-            // SAFETY: off the list, and its run has ended: this thread alone has it, as the callback gave it up.
-            unsafe { (self.entry.as_ref().dispose)(self.entry) };
-        }
-        let ran = Ran { panicked, gone, replaced };
-        self.ran = Some(ran);
-        ran
-    }
-}
-
-impl<P: Wait + Diagnostics> Drop for End<'_, P> {
-    fn drop(&mut self) {
-        if self.ran.is_none() {
-            self.finish(true);
-        }
-    }
-}
-
 /// Tells threads apart: the address of a word that each has.
-fn thread_of<P: Wait>(platform: &P) -> usize {
+pub(super) fn thread_of<P: Wait>(platform: &P) -> usize {
     platform.held_ranks().map_or(0, |word| core::ptr::from_ref(word) as usize)
 }
 
-fn callback_ns<P: Diagnostics>(platform: &P) -> u64 {
+pub(super) fn callback_ns<P: Diagnostics>(platform: &P) -> u64 {
     platform.tunables().callback_ms.get() * 1_000_000
 }

@@ -24,7 +24,8 @@
 //! | file | what it is |
 //! |---|---|
 //! | [`callback`] | what a program registers, and the queue whose thread calls it |
-//! | [`callbacks`] | the registry: posting, calling, unregistering, callbacks that are slow or panic |
+//! | [`callbacks`] | the registry: posting, unregistering, callbacks that are slow |
+//! | [`calling`] | what the threads do that call them |
 //! | `shrink` | one call of a shrinker: batches, and work that is deferred |
 //! | [`shrinkers`] | the shrinkers as reclaim scans them |
 //!
@@ -36,6 +37,7 @@
 
 pub mod callback;
 pub mod callbacks;
+pub mod calling;
 pub mod duel;
 pub mod fifo;
 pub mod ghost;

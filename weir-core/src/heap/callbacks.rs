@@ -6,7 +6,8 @@ use super::Heap;
 use crate::base::cause::Cause;
 use crate::base::level::Level;
 use crate::evict::callback::{Entry, Queue};
-use crate::evict::callbacks::{Callbacks, Job, Ran, Taken};
+use crate::evict::callbacks::Callbacks;
+use crate::evict::calling::{Job, Ran, Taken};
 use crate::platform::Platform;
 use crate::reclaim::PressureEvents;
 

@@ -11,7 +11,7 @@ use weir_core::base::cause::Cause;
 use weir_core::base::level::Level;
 use weir_core::base::units::PAGEBLOCK;
 use weir_core::evict::callback::{Callback, CallbackSpec, Class, Entry, Panicked, Queue, STOP, ScanReason};
-use weir_core::evict::callbacks::{SLOW_NS, Taken};
+use weir_core::evict::calling::{SLOW_NS, Taken};
 use weir_core::heap::Heap;
 use weir_core::platform::{Clock, Diagnostics, Wait};
 use weir_core::policy::deferred::DEFAULT_SEEKS;
@@ -350,7 +350,8 @@ fn unregistering_waits_until_the_callback_has_returned() {
 fn a_callback_unregisters_itself_and_is_disposed_of_after_its_return() {
     let (heap, queue) = (heap(), queue());
     serve_always(heap, queue);
-    let me: Arc<Mutex<Option<(Registered, Arc<Told>)>>> = Arc::default();
+    type Own = Option<(Registered, Arc<Told>)>;
+    let me: Arc<Mutex<Own>> = Arc::default();
     let own = me.clone();
     let on_scan: OnScan = Box::new(move |bytes| {
         let (registered, told) = own.lock().unwrap().take().expect("called once");
@@ -497,8 +498,7 @@ fn in_a_forked_child_a_callback_that_ran_elsewhere_can_be_called_and_unregistere
     pressure(heap, Level::Some);
     // A thread that is in a callback as another one forks: in the child it does not go on.
     thread::spawn(move || {
-        let Taken::Job(job) = heap.take_callback(queue) else { panic!("posted above") };
-        std::mem::forget(job);
+        let Taken::Job(_never_run) = heap.take_callback(queue) else { panic!("posted above") };
     })
     .join()
     .unwrap();

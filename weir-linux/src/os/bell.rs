@@ -150,7 +150,8 @@ mod tests {
         let moved = check(unsafe { syscall3(sys::__NR_dup3, other.writer.fd as usize, number as usize, 0) });
         assert_eq!(moved, Ok(number as usize));
         bell.put(b"to whom?");
-        assert!(!is_readable(end) && !is_readable(fd));
+        assert!(!is_readable(end));
+        assert_eq!(take(fd), Err(Errno::EPIPE), "its other end is closed, and there is no message");
         drop(bell);
         other.put(b"still open");
         assert!(is_readable(end), "what has the number now was not closed");

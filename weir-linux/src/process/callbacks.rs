@@ -103,20 +103,50 @@ unsafe fn dispose<C>(entry: NonNull<Entry>) {
     }
 }
 
-/// A [`Shrink`] as a callback: panics are caught.
-#[derive(Debug)]
-pub struct Caught<S>(pub S);
+/// Calls a callback of Rust's that may panic. On a thread of Weir's the panic ends here; on one of the program's it goes on
+/// to whoever serves the queue.
+#[derive(Clone, Copy, Debug)]
+pub struct Guard {
+    catches: bool,
+}
 
-impl<S: Shrink> Callback for Caught<S> {
+impl Guard {
+    /// For callbacks that this thread calls.
+    pub fn new(thread: Thread<'_>) -> Self {
+        Self { catches: !matches!(thread, Thread::Program(_)) }
+    }
+
+    /// Calls `f`.
+    pub fn call<R>(self, f: impl FnOnce() -> R) -> Result<R, Panicked> {
+        if self.catches { catch_closure(f).map_err(|_| Panicked) } else { Ok(f()) }
+    }
+}
+
+/// A [`Shrink`] as a callback.
+struct Guarded<S> {
+    shrink: S,
+    guard: Guard,
+}
+
+impl<S: Shrink> Callback for Guarded<S> {
     fn count(&self) -> Result<usize, Panicked> {
-        catch_closure(|| self.0.count()).map_err(|_| Panicked)
+        self.guard.call(|| self.shrink.count())
     }
     fn scan(&self, bytes: usize, reason: ScanReason) -> Result<usize, Panicked> {
-        catch_closure(|| self.0.scan(bytes, reason)).map_err(|_| Panicked)
+        self.guard.call(|| self.shrink.scan(bytes, reason))
     }
     fn relieved(&self) -> Result<(), Panicked> {
-        catch_closure(|| self.0.relieved()).map_err(|_| Panicked)
+        self.guard.call(|| self.shrink.relieved())
     }
+}
+
+/// Registers a [`Shrink`], of the class that the specification says.
+pub fn register_shrink<S: Shrink + Send + 'static>(
+    spec: &CallbackSpec<'_>,
+    shrink: S,
+    thread: Thread<'_>,
+) -> Result<Registration, RegisterError> {
+    register(spec, Guarded { shrink, guard: Guard::new(thread) }, thread)
 }
 
 /// In a forked child that goes on with the callbacks of its parent: makes the threads that call them, which are the

@@ -6,7 +6,7 @@ use core::sync::atomic::{
     Ordering::{AcqRel, Acquire, Relaxed},
 };
 use weir_core::evict::callback::{Entry, Queue};
-use weir_core::evict::callbacks::Taken;
+use weir_core::evict::calling::Taken;
 
 use crate::os::bell;
 use crate::os::clock::monotonic_ns;

@@ -18,7 +18,7 @@ use core::sync::atomic::{
     Ordering::{AcqRel, Acquire, Relaxed, SeqCst},
 };
 use weir_core::evict::callback::Queue;
-use weir_core::evict::callbacks::Taken;
+use weir_core::evict::calling::Taken;
 
 use crate::os::clock::monotonic_ns;
 use crate::os::futex::{futex_wait, futex_wake, futex_wake_at};
@@ -127,11 +127,11 @@ impl CallbackThreads {
                     next = Some(queue);
                 }
             });
-            // SAFETY: the queue of a registered callback, whose owner does not unregister it while it calls this (said in
-            // the public function).
-            match next {
-                Some(queue) if unsafe { self.start_own(&*queue) } => {}
-                _ => return,
+            let Some(queue) = next else { return };
+            // SAFETY: the queue of a registered callback, which no thread unregisters while this is called (the public
+            // function says so), and which ends its thread before the queue goes.
+            if !unsafe { self.start_own(&*queue) } {
+                return;
             }
         }
     }

@@ -3,7 +3,7 @@
 use core::ptr::NonNull;
 
 use weir_core::base::zone_class::ZoneClass;
-use weir_linux::process::callbacks::{self, CallbackSpec, Caught, Class, ScanReason, Thread};
+use weir_linux::process::callbacks::{self, CallbackSpec, Class, ScanReason, Thread};
 use weir_linux::process::calls;
 
 /// What reclaim calls.
@@ -64,7 +64,7 @@ impl Drop for Registration {
 /// The cache stays where it is until the registration is dropped.
 pub unsafe fn register<S: Shrink + 'static>(cache: NonNull<S>, name: &[u8], zone: ZoneClass) -> Option<Registration> {
     let spec = CallbackSpec { name, class: Class::Cache, zone, ..CallbackSpec::default() };
-    let registered = callbacks::register(&spec, Caught(Registered(cache)), Thread::Shared);
+    let registered = callbacks::register_shrink(&spec, Registered(cache), Thread::Shared);
     registered.ok().map(|registration| Registration(Some(registration)))
 }
 
