@@ -12,7 +12,7 @@ use super::sync::{AtomicU32, constructor};
 use core::sync::atomic::Ordering::Relaxed;
 
 /// The count of a shard.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Landings(AtomicU32);
 
 impl Landings {

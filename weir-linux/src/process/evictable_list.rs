@@ -24,7 +24,7 @@ pub struct ForkCalls {
 pub struct ForkNode {
     calls: &'static ForkCalls,
     /// The previous and the next cache; written under the list's lock.
-    links: UnsafeCell<(Option<NonNull<ForkNode>>, Option<NonNull<ForkNode>>)>,
+    links: UnsafeCell<[Option<NonNull<ForkNode>>; 2]>,
 }
 
 // SAFETY: the links are used under the list's lock alone; the calls are shared and constant.
@@ -35,7 +35,7 @@ unsafe impl Sync for ForkNode {}
 impl ForkNode {
     /// One that is in no list.
     pub const fn new(calls: &'static ForkCalls) -> Self {
-        Self { calls, links: UnsafeCell::new((None, None)) }
+        Self { calls, links: UnsafeCell::new([None; 2]) }
     }
 }
 
@@ -52,7 +52,7 @@ impl List {
         let mut at = self.0;
         while let Some(node) = at {
             // SAFETY: a node in the list is valid, and the list's lock is held by this thread.
-            at = unsafe { (*node.as_ref().links.get()).1 };
+            at = unsafe { (*node.as_ref().links.get())[1] };
             work(node);
         }
     }
@@ -66,9 +66,9 @@ pub unsafe fn add(platform: &Linux, node: NonNull<ForkNode>) {
     let mut list = LIST.lock(platform);
     // SAFETY: the caller's node, in no list yet, and nodes of the list, all valid; their links are this lock's.
     unsafe {
-        *node.as_ref().links.get() = (None, list.0);
+        *node.as_ref().links.get() = [None, list.0];
         if let Some(next) = list.0 {
-            (*next.as_ref().links.get()).0 = Some(node);
+            (*next.as_ref().links.get())[0] = Some(node);
         }
     }
     list.0 = Some(node);
@@ -82,13 +82,13 @@ pub unsafe fn remove(platform: &Linux, node: NonNull<ForkNode>) {
     let mut list = LIST.lock(platform);
     // SAFETY: the node and its neighbours are in the list, thus valid, and their links are this lock's.
     unsafe {
-        let (previous, next) = *node.as_ref().links.get();
+        let [previous, next] = *node.as_ref().links.get();
         match previous {
-            Some(previous) => (*previous.as_ref().links.get()).1 = next,
+            Some(previous) => (*previous.as_ref().links.get())[1] = next,
             None => list.0 = next,
         }
         if let Some(next) = next {
-            (*next.as_ref().links.get()).0 = previous;
+            (*next.as_ref().links.get())[0] = previous;
         }
     }
 }

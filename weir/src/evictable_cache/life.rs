@@ -91,7 +91,10 @@ impl<C: Content> Shared<C> {
         // SAFETY: valid until the end of this function; reclaim may still use it.
         let shared = unsafe { this.as_ref() };
         // SAFETY: the registration is this function's: nothing else reads it after `new`.
-        drop(unsafe { (*this.as_ptr()).registration.take() });
+        let registration = unsafe { (*this.as_ptr()).registration.take() };
+        if let Some(registration) = registration {
+            registration.end();
+        }
         shared.clear();
         // SAFETY: `new` added it.
         unsafe { process::remove(NonNull::from(&shared.fork)) };

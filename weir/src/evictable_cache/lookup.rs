@@ -11,6 +11,9 @@ use super::hold::Hold;
 use super::shard::State;
 use super::shared::Shared;
 
+/// An entry, or the one that was refused.
+pub type Put<'a, C> = Result<Hold<'a, C>, (Fresh<'a, C>, Refusal)>;
+
 impl<C: Content> Shared<C> {
     /// A key's entry, held; that counts as a use.
     #[inline]
@@ -57,7 +60,7 @@ impl<C: Content> Shared<C> {
         &'a self,
         mut fresh: Fresh<'a, C>,
         compute: impl FnOnce(&mut Fresh<'a, C>) -> Result<(), E>,
-    ) -> Result<Result<Hold<'a, C>, (Fresh<'a, C>, Refusal)>, E> {
+    ) -> Result<Put<'a, C>, E> {
         let hash = fresh.hash();
         let shard = &self.shards()[self.home(hash)];
         let flight = Flight::new(hash, fresh.entry);

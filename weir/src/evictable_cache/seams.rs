@@ -11,14 +11,19 @@ pub trait Shrink: Sync {
     fn relieved(&self);
 }
 
-/// A cache's place in the registry; dropping it ends that, and waits for a call that is under way.
+/// A cache's place in the registry.
 #[derive(Debug)]
 pub struct Registration(());
+
+impl Registration {
+    /// Ends it, and waits for a call that is under way.
+    pub fn end(self) {}
+}
 
 /// Makes a cache known to reclaim. `None`: there is no memory for that.
 ///
 /// # Safety
-/// The cache stays where it is until the registration is dropped.
+/// The cache stays where it is until the registration is ended.
 pub unsafe fn register(cache: &dyn Shrink) -> Option<Registration> {
     // What a registry will do with it.
     let _ = || (cache.count(), cache.scan(0), cache.relieved());
