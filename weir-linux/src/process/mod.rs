@@ -5,6 +5,7 @@ pub mod callbacks;
 pub mod calls;
 mod environment;
 pub mod evictable_caches;
+mod evictable_list;
 mod fork;
 mod fork_freeze;
 pub mod heap;

@@ -2,15 +2,25 @@
 
 use core::hash::{BuildHasher, Hash};
 use core::marker::PhantomData;
+use core::ptr::NonNull;
 
 use super::cache::EvictableCache;
 use super::closure::Closure;
 use super::common::common_options;
 use super::entry::WriteBatch;
+use super::header::Header;
 use super::shared::{Options, Shared};
 use super::stats::Cause;
 use super::typed::Typed;
+use super::write_back::Batch;
 use crate::object_cache::CacheError;
+
+impl<K: Eq + Hash + Send + Sync + 'static, V: Send + Sync + 'static> EvictableCache<K, V> {
+    /// Sets out how a cache is made.
+    pub fn builder() -> EvictableCacheBuilder<K, V> {
+        EvictableCacheBuilder::new(super::hasher::SeededHash::new())
+    }
+}
 
 /// Makes an [`EvictableCache`].
 ///
@@ -63,7 +73,13 @@ impl<K: Eq + Hash + Send + Sync + 'static, V: Send + Sync + 'static, S> Evictabl
     /// eighth of the cache is dirty, when room is needed, by a flush, and at the end, on the thread that was the reason or
     /// on one of Weir's, and by several threads at once, but never for one key by two.
     pub fn write_back(mut self, write_back: impl Fn(WriteBatch<K, V>) + Send + Sync + 'static) -> Self {
-        self.options.writer = Closure::new(move |batch| write_back(WriteBatch(batch)), |at| at as *mut _);
+        self.options.writer = Closure::new(
+            move |cache: NonNull<()>, entries: &[NonNull<Header>]| {
+                // SAFETY: called by this cache with its own address, and entries that it hands out.
+                write_back(WriteBatch(unsafe { Batch::new(cache, entries) }))
+            },
+            |at| at as *mut _,
+        );
         self.is_short |= self.options.writer.is_none();
         self
     }
@@ -88,20 +104,8 @@ impl<K: Eq + Hash + Send + Sync + 'static, V: Send + Sync + 'static, S> Evictabl
 
 impl<K: Eq + 'static, V: 'static, S> core::fmt::Debug for EvictableCacheBuilder<K, V, S> {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.debug_struct("EvictableCacheBuilder").field("name", &text(&self.options.name)).finish_non_exhaustive()
+        f.debug_struct("EvictableCacheBuilder")
+            .field("name", &super::name::text(&self.options.name))
+            .finish_non_exhaustive()
     }
-}
-
-/// A name as it is kept: cut at 31 bytes, and at a character's end.
-pub fn bytes(name: &str) -> [u8; 32] {
-    let mut kept = [0; 32];
-    let end = (0..=name.len().min(31)).rev().find(|&end| name.is_char_boundary(end)).unwrap_or(0);
-    kept[..end].copy_from_slice(&name.as_bytes()[..end]);
-    kept
-}
-
-/// A kept name.
-pub fn text(name: &[u8; 32]) -> &str {
-    let end = name.iter().position(|&byte| byte == 0).unwrap_or(name.len());
-    core::str::from_utf8(&name[..end]).unwrap_or_default()
 }

@@ -1,13 +1,24 @@
 //! How a byte cache is made.
 
+use core::ptr::NonNull;
+
 use super::byte_cache::ByteCache;
 use super::byte_entry::ByteWriteBatch;
 use super::bytes::Bytes;
 use super::closure::Closure;
 use super::common::common_options;
+use super::header::Header;
 use super::shared::{Options, Shared};
 use super::stats::Cause;
+use super::write_back::Batch;
 use crate::object_cache::CacheError;
+
+impl ByteCache {
+    /// Sets out how a cache is made.
+    pub fn builder() -> ByteCacheBuilder {
+        ByteCacheBuilder::new()
+    }
+}
 
 /// Makes a [`ByteCache`].
 pub struct ByteCacheBuilder {
@@ -34,7 +45,13 @@ impl ByteCacheBuilder {
     /// Writes dirty entries back; see
     /// [`EvictableCacheBuilder::write_back`](crate::EvictableCacheBuilder::write_back).
     pub fn write_back(mut self, write_back: impl Fn(ByteWriteBatch) + Send + Sync + 'static) -> Self {
-        self.options.writer = Closure::new(move |batch| write_back(ByteWriteBatch(batch)), |at| at as *mut _);
+        self.options.writer = Closure::new(
+            move |cache: NonNull<()>, entries: &[NonNull<Header>]| {
+                // SAFETY: called by this cache with its own address, and entries that it hands out.
+                write_back(ByteWriteBatch(unsafe { Batch::new(cache, entries) }))
+            },
+            |at| at as *mut _,
+        );
         self.is_short |= self.options.writer.is_none();
         self
     }

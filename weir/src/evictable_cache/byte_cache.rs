@@ -5,7 +5,6 @@ use core::hash::BuildHasher;
 use core::panic::{RefUnwindSafe, UnwindSafe};
 use core::ptr::NonNull;
 
-use super::byte_builder::ByteCacheBuilder;
 use super::byte_entry::{ByteEntry, ByteFill, DirtyBytes};
 use super::bytes::Bytes;
 use super::common::common_methods;
@@ -48,11 +47,6 @@ impl UnwindSafe for ByteCache {}
 impl RefUnwindSafe for ByteCache {}
 
 impl ByteCache {
-    /// Sets out how a cache is made.
-    pub fn builder() -> ByteCacheBuilder {
-        ByteCacheBuilder::new()
-    }
-
     pub(super) fn of(shared: NonNull<Shared<Bytes>>) -> Self {
         Self { shared, hasher: SeededHash::new() }
     }

@@ -7,7 +7,6 @@ use core::hash::{BuildHasher, Hash};
 use core::panic::{RefUnwindSafe, UnwindSafe};
 use core::ptr::NonNull;
 
-use super::builder::EvictableCacheBuilder;
 use super::common::common_methods;
 use super::entry::Entry;
 use super::errors::{ComputeError, InsertError, Refusal};
@@ -86,13 +85,6 @@ unsafe impl<K: Eq + Send + Sync, V: Send + Sync, S: Sync> Sync for EvictableCach
 // A panic of the program's code leaves the cache whole.
 impl<K: Eq, V, S> UnwindSafe for EvictableCache<K, V, S> {}
 impl<K: Eq, V, S> RefUnwindSafe for EvictableCache<K, V, S> {}
-
-impl<K: Eq + Hash + Send + Sync + 'static, V: Send + Sync + 'static> EvictableCache<K, V> {
-    /// Sets out how a cache is made.
-    pub fn builder() -> EvictableCacheBuilder<K, V> {
-        EvictableCacheBuilder::new(SeededHash::new())
-    }
-}
 
 impl<K: Eq + 'static, V: 'static, S> EvictableCache<K, V, S> {
     pub(super) const fn of(shared: NonNull<Shared<Typed<K, V>>>, hasher: S) -> Self {

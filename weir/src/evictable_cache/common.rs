@@ -5,7 +5,7 @@ macro_rules! common_methods {
     () => {
         /// The name it was given.
         pub fn name(&self) -> &str {
-            $crate::evictable_cache::builder::text(&self.shared().name)
+            $crate::evictable_cache::name::text(&self.shared().name)
         }
 
         /// Writes back what is dirty, waits for it, and takes out all entries; what could not be written back is lost.
@@ -29,7 +29,7 @@ macro_rules! common_methods {
         }
 
         /// The figures. Takes each shard's lock in turn: O(entries).
-        pub fn stats(&self) -> $crate::evictable_cache::EvictableStats {
+        pub fn stats(&self) -> $crate::evictable_cache::stats::EvictableStats {
             self.shared().stats()
         }
 
@@ -60,7 +60,7 @@ macro_rules! common_methods {
         ///
         /// # Panics
         /// In the write-back callback, which would wait for itself.
-        pub fn flush(&self) -> Result<(), $crate::evictable_cache::WriteBackError> {
+        pub fn flush(&self) -> Result<(), $crate::evictable_cache::errors::WriteBackError> {
             self.shared().flush()
         }
     };
@@ -71,7 +71,7 @@ macro_rules! common_options {
     () => {
         /// A name for figures and messages (cut at 31 bytes).
         pub fn name(mut self, name: &str) -> Self {
-            self.options.name = $crate::evictable_cache::builder::bytes(name);
+            self.options.name = $crate::evictable_cache::name::bytes(name);
             self
         }
 

@@ -4,14 +4,15 @@
 //! |---|---|
 //! | `cache`, `builder`, `entry`, `typed` | the typed cache, how it is made, its guards, its entries' blocks |
 //! | `byte_cache`, `byte_builder`, `byte_entry`, `bytes` | the same for the cache of bytes |
-//! | `common` | what the two have alike, as methods |
-//! | `shared` | the state of both: look-up, removal, the end, `fork` |
-//! | `fresh`, `flight` | an entry on its way in; values that are being computed |
-//! | `room` | how much is held: growth, eviction, the target under pressure |
-//! | `write_back` | dirty entries |
+//! | `common`, `name` | what the two have alike, as methods; names |
+//! | `shared`, `life`, `figures` | the state of both; its beginning, its end and `fork`; its figures |
+//! | `lookup`, `removal` | entries by key; entries taken out |
+//! | `fresh`, `flight`, `flights` | an entry on its way in; values that are being computed |
+//! | `room`, `eviction` | how much is held, growth; eviction, the target under pressure |
+//! | `dirt`, `write_back` | what is dirty; how it is written back |
 //! | `hold`, `header` | holds of entries and entries on their way out; what every entry begins with |
-//! | `shard`, `storage`, `list` | a shard; its policy, index and entries by number; a list of entries |
-//! | `adapt` | the duel that chooses how the policy is run |
+//! | `shard`, `storage`, `sizing`, `list` | a shard; its policy, index and entries by number; their size; a list of entries |
+//! | `adapt`, `sampling` | the duel that chooses how the policy is run; what it sees |
 //! | `place`, `closure`, `hasher` | where entries lie; closures on Weir's heap; the hash function |
 //! | `seams` | how reclaim reaches caches |
 
@@ -24,19 +25,29 @@ mod bytes;
 mod cache;
 mod closure;
 mod common;
+mod dirt;
 mod entry;
 mod errors;
+mod eviction;
+mod figures;
 mod flight;
+mod flights;
 mod fresh;
 mod hasher;
 mod header;
 mod hold;
+mod life;
 mod list;
+mod lookup;
+mod name;
 mod place;
+mod removal;
 mod room;
+mod sampling;
 mod seams;
 mod shard;
 mod shared;
+mod sizing;
 mod stats;
 mod storage;
 mod typed;

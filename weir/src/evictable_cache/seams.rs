@@ -28,7 +28,7 @@ unsafe impl<S: Sync> Sync for Registered<S> {}
 
 impl<S: Shrink> Registered<S> {
     fn cache(&self) -> &S {
-        // SAFETY: `register` has the caller's promise that the cache is there until the registration is dropped, which waits
+        // SAFETY: `register` has the caller's promise that the cache is there until the registration is ended, which waits
         // for a call that is under way.
         unsafe { self.0.as_ref() }
     }
@@ -46,26 +46,25 @@ impl<S: Shrink> callbacks::Shrink for Registered<S> {
     }
 }
 
-/// A cache's place in the registry; dropping it ends that, and waits for a call that is under way.
+/// A cache's place in the registry.
 #[derive(Debug)]
-pub struct Registration(Option<callbacks::Registration>);
+pub struct Registration(callbacks::Registration);
 
-impl Drop for Registration {
-    fn drop(&mut self) {
-        if let Some(registration) = self.0.take() {
-            registration.unregister();
-        }
+impl Registration {
+    /// Ends it, and waits for a call that is under way.
+    pub fn end(self) {
+        self.0.unregister();
     }
 }
 
 /// Makes a cache that lies in zones of class `zone` known to reclaim. `None`: there is no memory or no thread for that.
 ///
 /// # Safety
-/// The cache stays where it is until the registration is dropped.
+/// The cache stays where it is until the registration is ended.
 pub unsafe fn register<S: Shrink + 'static>(cache: NonNull<S>, name: &[u8], zone: ZoneClass) -> Option<Registration> {
     let spec = CallbackSpec { name, class: Class::Cache, zone, ..CallbackSpec::default() };
     let registered = callbacks::register_shrink(&spec, Registered(cache), Thread::Shared);
-    registered.ok().map(|registration| Registration(Some(registration)))
+    registered.ok().map(Registration)
 }
 
 /// Whether a cache may take so many bytes more: there was no pressure since the last relief, and memory stays above the
