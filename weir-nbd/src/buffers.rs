@@ -50,6 +50,20 @@ impl Buffer {
         unsafe { std::slice::from_raw_parts(self.memory.as_ptr(), self.filled) }
     }
 
+    /// The same, to change it.
+    pub fn filled_mut(&mut self) -> &mut [u8] {
+        // SAFETY: the first `filled` bytes are initialised, and nothing else reads or writes them while `self` is
+        // borrowed as mutable: an operation of the kernel holds the buffer by value.
+        unsafe { std::slice::from_raw_parts_mut(self.memory.as_ptr(), self.filled) }
+    }
+
+    /// A buffer with a copy of `bytes`, as large as they are.
+    pub fn copy_of(bytes: &[u8]) -> io::Result<Self> {
+        let mut buffer = Self::take(bytes.len())?;
+        buffer.append(bytes);
+        Ok(buffer)
+    }
+
     /// Where the next bytes go, and how many there is room for. The address stays as it is when the buffer moves.
     pub fn spare(&mut self) -> (*mut u8, usize) {
         // SAFETY: `filled` is at most the size of the memory.

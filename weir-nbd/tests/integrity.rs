@@ -94,11 +94,29 @@ fn run(server: &Server, seed: u64) -> Vec<u8> {
 
 #[test]
 fn a_file_is_what_its_clients_made_it() {
+    file(&[]);
+}
+
+#[test]
+fn a_file_behind_a_cache_is_what_its_clients_made_it() {
+    file(&["--cache", "64M"]);
+    // Most of it is evicted again and again.
+    file(&["--cache", "1M"]);
+}
+
+#[test]
+fn a_file_that_is_written_later_is_what_its_clients_made_it() {
+    file(&["--cache", "64M", "--write-back"]);
+    file(&["--cache", "1M", "--write-back"]);
+}
+
+fn file(cache: &[&str]) {
     for (seed, engine) in engines().into_iter().enumerate() {
         let folder = tempfile::tempdir().expect("a folder");
         let disk = std::fs::File::create(folder.path().join("disk")).expect("a file");
         disk.set_len(SIZE as u64).expect("a length");
-        let server = Server::start_in(folder, &["--export", "d=disk", "--workers", "3", "--io", engine]);
+        let options = ["--export", "d=disk", "--workers", "3", "--io", engine];
+        let server = Server::start_in(folder, &[&options, cache].concat());
         let model = run(&server, seed as u64);
         let found = std::fs::read(server.path("disk")).expect("the file");
         assert!(found == model);
