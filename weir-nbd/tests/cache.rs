@@ -176,7 +176,9 @@ fn what_cannot_be_written_below_is_an_error_and_is_not_lost() {
         assert_eq!(read_file(&server, 0, BLOCK), [8; BLOCK], "one block does not keep others from the file");
         assert_eq!(client.read(0, 2 << 20, BLOCK), [7; BLOCK]);
         // SAFETY: changes a limit of the child, which has not been waited for.
-        let raised = unsafe { libc::prlimit(server.pid(), libc::RLIMIT_FSIZE, &limit(libc::RLIM_INFINITY), std::ptr::null_mut()) };
+        let raised = unsafe {
+            libc::prlimit(server.pid(), libc::RLIMIT_FSIZE, &limit(libc::RLIM_INFINITY), std::ptr::null_mut())
+        };
         assert_eq!(raised, 0);
         assert_eq!(client.error(FLUSH, 0, 0, 0, b""), 0);
         assert_eq!(read_file(&server, 2 << 20, BLOCK), [7; BLOCK]);

@@ -133,7 +133,13 @@ impl Volume {
     }
 
     /// Writes whole or partial blocks into the cache, to be written below later.
-    async fn write_dirty(&self, cached: &Arc<CachedFile>, reactor: &Rc<Reactor>, offset: u64, bytes: &[u8]) -> Result<()> {
+    async fn write_dirty(
+        &self,
+        cached: &Arc<CachedFile>,
+        reactor: &Rc<Reactor>,
+        offset: u64,
+        bytes: &[u8],
+    ) -> Result<()> {
         let mut done = 0;
         while done < bytes.len() {
             let (block, at) = ((offset + done as u64) / SIZE, ((offset + done as u64) % SIZE) as usize);
@@ -152,7 +158,11 @@ impl Volume {
     }
 
     /// Before a range is trimmed or zeroed: nothing of it is in the cache, or comes to the file later.
-    pub(super) async fn begin_change(&self, reactor: &Rc<Reactor>, range: Range<u64>) -> Result<Option<impl Sized + use<>>> {
+    pub(super) async fn begin_change(
+        &self,
+        reactor: &Rc<Reactor>,
+        range: Range<u64>,
+    ) -> Result<Option<impl Sized + use<>>> {
         let Some(cached) = &self.cached else { return Ok(None) };
         let guard = cached.begin_write(range.clone(), false);
         let mut rest = guard.rest();
@@ -178,7 +188,12 @@ impl Volume {
     }
 
     /// Reads a range into the cache.
-    pub(super) async fn fill_cache(&self, cached: &Arc<CachedFile>, reactor: &Rc<Reactor>, range: Range<u64>) -> Result<()> {
+    pub(super) async fn fill_cache(
+        &self,
+        cached: &Arc<CachedFile>,
+        reactor: &Rc<Reactor>,
+        range: Range<u64>,
+    ) -> Result<()> {
         let (mut at, end) = (range.start, range.end.min(self.cacheable()));
         while at < end {
             if cached.contains(at / SIZE) {

@@ -111,7 +111,13 @@ impl CachedFile {
 
     /// Writes `bytes` into a block at `at`. Where they are not all of it and the rest is not here, it needs `base`: the
     /// whole block as it was fetched; false if there is none, or a newer one is in the file.
-    pub fn write_dirty(&self, block: u64, at: usize, bytes: &[u8], base: Option<(Fetch<'_>, Buffer)>) -> io::Result<bool> {
+    pub fn write_dirty(
+        &self,
+        block: u64,
+        at: usize,
+        bytes: &[u8],
+        base: Option<(Fetch<'_>, Buffer)>,
+    ) -> io::Result<bool> {
         let dirty = self.dirty.as_ref().expect("only where blocks may be dirty");
         let stripe = self.stripe(block);
         self.cache.stripes.change(stripe, |generation| {
