@@ -11,3 +11,4 @@ pub mod run;
 pub mod size_class;
 pub mod units;
 pub mod unwind;
+pub mod zone_class;

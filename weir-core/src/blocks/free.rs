@@ -35,7 +35,7 @@ impl<P: Platform> Mapped<'_, P> {
     }
 
     pub(super) fn keep_or_unmap(&self, kept: Kept) {
-        let gone = self.lock().keep(kept);
+        let gone = self.change_retained(|blocks| blocks.keep(kept));
         if let Some(run) = gone {
             self.pages.platform.unmap(run);
         }

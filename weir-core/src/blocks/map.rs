@@ -27,6 +27,7 @@ pub(crate) struct Fresh {
 impl<P: Platform> Mapped<'_, P> {
     /// Maps a block of its own.
     pub(crate) fn map_block(&self, len: usize, align: usize) -> Result<Fresh, Short> {
+        let _hold = self.pages.hold(len).ok_or(Short)?;
         self.mapped_room()?;
         // Room in the table is kept from here on.
         let kept = (align <= PAGE).then(|| self.reuse_block(len)).flatten();
@@ -70,7 +71,7 @@ impl<P: Platform> Mapped<'_, P> {
 
     /// A block freed a while ago, grown or cut to `len`.
     fn reuse_block(&self, len: usize) -> Option<Kept> {
-        let mut kept = self.lock().reuse(len)?;
+        let mut kept = self.change_retained(|blocks| blocks.reuse(len))?;
         if kept.block.run.len > len + len / 8 {
             kept = self.cut_kept(kept, len);
         }
@@ -102,7 +103,7 @@ impl<P: Platform> Mapped<'_, P> {
     /// Takes up to `more` bytes that were cut off `block`, and are kept right behind it, into the block. Returns how many,
     /// and how many of them are resident.
     pub(super) fn absorb(&self, block: &Block, more: usize) -> (usize, usize) {
-        let Some(mut kept) = self.lock().take_rest(block) else { return (0, 0) };
+        let Some(mut kept) = self.change_retained(|blocks| blocks.take_rest(block)) else { return (0, 0) };
         if kept.block.run.len > more {
             kept = self.cut_kept(kept, more);
         }

@@ -1,6 +1,6 @@
 //! The blocks of a heap, and these on their platform.
 
-use core::sync::atomic::AtomicUsize;
+use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use super::block::Block;
 use super::table::Blocks;
@@ -40,6 +40,14 @@ pub(crate) struct Mapped<'a, P> {
 impl<'a, P: Platform> Mapped<'a, P> {
     pub(super) fn lock(&self) -> Guard<'a, Blocks, P, { rank::BLOCKS }> {
         self.blocks.table.lock(&self.pages.platform)
+    }
+
+    /// Changes what is retained, of which the hard limit is told.
+    pub(super) fn change_retained<T>(&self, change: impl FnOnce(&mut Blocks) -> T) -> T {
+        let mut blocks = self.lock();
+        let result = change(&mut blocks);
+        self.pages.hard_limit.retained.store(blocks.idle, Relaxed);
+        result
     }
 
     /// Blocks in use.

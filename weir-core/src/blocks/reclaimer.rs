@@ -40,7 +40,7 @@ impl<P: Platform> Mapped<'_, P> {
     pub(super) fn unmap_those(&self, cause: Cause, next: impl Fn(&mut Blocks) -> Option<Run>) -> (usize, usize, u64) {
         let (mut bytes, mut blocks, mut begin) = (0, 0, 0);
         loop {
-            let run = next(&mut self.lock());
+            let run = self.change_retained(&next);
             let Some(run) = run else { break };
             if blocks == 0 {
                 begin = self.pages.platform.now();

@@ -70,6 +70,7 @@ impl<P: Platform> Mapped<'_, P> {
         if new_len == len {
             return addr as *mut u8;
         }
+        let Some(_hold) = self.pages.hold(new_len.saturating_sub(len)) else { return null_mut() };
         // Out of the table first: once moved, the old addresses may be another thread's new block.
         let Some((block, untouched)) = self.lock().lift(addr) else {
             self.pages.platform.invalid_free(InvalidFree::DoubleFree, addr, 0);

@@ -58,7 +58,7 @@ impl<P: Platform> Reclaimable for Caches<P> {
             }
             _ => 0,
         };
-        Reclaimed { released, moved }
+        Reclaimed::released(released) + Reclaimed::moved(moved)
     }
 
     fn end_window(&self) {

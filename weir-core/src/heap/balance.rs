@@ -8,10 +8,10 @@ use super::Heap;
 use crate::base::cause::Cause;
 use crate::base::level::Level;
 use crate::base::units::PAGE;
-use crate::pages::Short;
 use crate::platform::Platform;
-use crate::reclaim::balancer::IDLE_WINDOWS;
-use crate::reclaim::{Goal, Kind, Reclaimable, Reclaimed, run};
+use crate::reclaim::node_balancer::Scanned;
+use crate::reclaim::windows::IDLE_WINDOWS;
+use crate::reclaim::{Goal, Kind, Reclaimable, Reclaimed, Side, run};
 use crate::telemetry::stats;
 
 /// Slow-path calls between two looks at the clock where there is no background thread, or it may have to be woken.
@@ -28,31 +28,28 @@ impl<P: Platform> Heap<P> {
         if !self.pages().is_reporting() {
             return Reclaimed::default();
         }
-        let goal = Goal { kind, cause, now, turn: self.balancer.next_turn(), bytes };
+        let goal = Goal { bytes, ..Goal::new(kind, cause, now, self.windows.next_turn()) };
         self.with_reclaimables(|all| run(&goal, all, |_| false))
     }
 
-    // ---- while the program allocates ---------------------------------------------------------------------------
-
-    /// Tries `attempt`, which found no pages, again and again while reclaim brings some.
-    #[cold]
-    pub(super) fn reclaim_for<T>(
-        &self,
-        bytes: usize,
-        mut attempt: impl FnMut() -> Result<T, Short>,
-    ) -> Result<T, Short> {
-        stats::add(&self.platform().stats().direct_reclaims, 1);
-        let turn = self.balancer.next_turn();
-        let goal = Goal { kind: Kind::Shortage, cause: Cause::Limit, now: self.pages().events.clock(), turn, bytes };
-        let mut found = Err(Short);
-        self.with_reclaimables(|all| {
-            run(&goal, all, |_| {
-                found = attempt();
-                found.is_ok()
-            })
-        });
-        found.or_else(|Short| attempt())
+    /// Works towards the goal that `change` makes of that of `kind`; nothing while reports are off.
+    pub(super) fn reclaim_by(&self, change: impl FnOnce(Goal) -> Goal, kind: Kind) -> Reclaimed {
+        if !self.pages().is_reporting() {
+            return Reclaimed::default();
+        }
+        let cause = if self.platform().tunables().limit.get() != 0 { Cause::Limit } else { Cause::Pressure };
+        let goal = change(Goal::new(kind, cause, self.pages().events.clock(), self.windows.next_turn()));
+        self.with_reclaimables(|all| run(&goal, all, |_| false))
     }
+
+    /// Counts what one side scanned.
+    pub(super) fn note_scan(&self, side: Side, pages: Scanned) {
+        let stats = self.platform().stats();
+        stats::add(&stats.scanned_pages[side as usize], pages.scanned as u64);
+        stats::add(&stats.reclaimed_pages[side as usize], pages.reclaimed as u64);
+    }
+
+    // ---- while the program allocates ---------------------------------------------------------------------------
 
     /// To be called at the end of each slow path, under no lock.
     #[inline]
@@ -60,6 +57,7 @@ impl<P: Platform> Heap<P> {
         let fresh = self.pages().events.take_fresh();
         if fresh > 0 {
             self.make_room(Kind::Room, fresh);
+            self.note_resident(fresh);
         }
         if !self.platform().has_balancer_thread() {
             if self.pages().events.slow_path(CALLS_PER_LOOK) {
@@ -83,7 +81,7 @@ impl<P: Platform> Heap<P> {
     #[cold]
     fn end_window_if_due(&self) {
         let now = self.platform().now();
-        if !self.balancer.is_window_over(self.platform(), now) {
+        if !self.windows.is_window_over(self.platform(), now) {
             return;
         }
         self.balance_calm();
@@ -100,11 +98,13 @@ impl<P: Platform> Heap<P> {
     /// Lets the next free wake the balancer again, where waking it led to nothing.
     pub fn forget_notice(&self) {
         self.pages().events.seen();
+        self.node_balancer.forget_thread();
+        self.throttle.release(self.platform());
     }
 
     /// Length of a calm window now, ns.
     pub fn calm_window(&self) -> u64 {
-        self.balancer.window(self.platform())
+        self.windows.window(self.platform())
     }
 
     /// Ends a calm window. Returns whether another is wanted soon: `false` once nothing moves any more.
@@ -114,16 +114,17 @@ impl<P: Platform> Heap<P> {
         if !self.pages().is_reporting() {
             return false;
         }
-        self.balancer.learn(self.platform());
-        let (quiet, quiet_before) = self.balancer.end_window(self.activity());
+        self.windows.learn(self.platform());
+        let (quiet, quiet_before) = self.windows.end_window(self.activity());
         let kind = Kind::Calm { quiet, drain: quiet && quiet_before == 0 };
         let moved = !self.reclaim(kind, Cause::Idle, now, usize::MAX).is_nothing();
         if moved || !quiet {
             self.watch().look_again();
         }
         self.with_reclaimables(|all| all.iter().for_each(|part| part.end_window()));
+        self.relieve_if_due();
         self.publish();
-        moved || !quiet || self.watch().has_looks_left() || self.balancer.quiet_windows() < IDLE_WINDOWS
+        moved || !quiet || self.watch().has_looks_left() || self.windows.quiet_windows() < IDLE_WINDOWS
     }
 
     /// For a heap that has come to rest and whose memory is limited; returns bytes.
@@ -139,17 +140,20 @@ impl<P: Platform> Heap<P> {
         if level == Level::None || !self.pages().is_reporting() {
             return 0;
         }
+        self.pressure_is(level, now);
         let mut kind = Kind::Pressure;
         if level == Level::Severe {
             // Until it is this late, and memory has recovered, no bucket is made.
             self.caches.stop_shells(now + self.platform().tunables().severe_interval_ms.get() * 1_000_000);
-            if self.balancer.may_empty_caches(self.platform(), now) {
+            if self.windows.may_empty_caches(self.platform(), now) {
                 kind = Kind::Severe;
             }
         }
-        let bytes = self.reclaim(kind, cause, now, usize::MAX).released;
+        let got = self.reclaim(kind, cause, now, usize::MAX);
+        self.note_bytes(Side::Balancer, got);
+        self.boost(level);
         self.publish();
-        bytes
+        got.released
     }
 
     /// What is free of one node is released; returns bytes. For that node's worker

@@ -26,7 +26,7 @@ impl<P: Platform> Heap<P> {
         self.with_reclaimables(|all| {
             for rank in 0..rank::COUNT {
                 all.iter().for_each(|part| part.freeze(rank));
-                self.balancer.freeze(p, rank);
+                self.windows.freeze(p, rank);
             }
         });
     }
@@ -54,7 +54,7 @@ impl<P: Platform> Heap<P> {
                 // SAFETY: the caller promises that `freeze` came before, on this thread or its copy; it took all locks of this
                 // rank, without guards, as it found that the thread held none (else this function has returned above).
                 unsafe {
-                    self.balancer.thaw(p, rank);
+                    self.windows.thaw(p, rank);
                     all.iter().rev().for_each(|part| part.thaw(rank));
                 }
             }
@@ -74,6 +74,7 @@ impl<P: Platform> Heap<P> {
         // SAFETY: the caller promises that this thread is the copy of the one that froze the heap.
         if unsafe { self.thaw() } {
             self.caches.inherit();
+            self.inherit_pressure();
         }
     }
 }

@@ -5,9 +5,12 @@
 
 pub mod audit;
 pub mod balance;
+mod direct;
 pub mod fork;
 pub mod lookup;
 mod measure_pause;
+mod node;
+pub mod pressure;
 pub mod realloc;
 pub mod runs;
 pub mod usage;
@@ -15,6 +18,7 @@ pub mod user_caches;
 
 use core::mem::offset_of;
 use core::ptr::{self, null_mut};
+use core::sync::atomic::AtomicBool;
 
 use crate::base::invalid_free::InvalidFree;
 use crate::base::run::Run;
@@ -27,7 +31,11 @@ use crate::pages::window::{LARGE, NOTHING, Window};
 use crate::pages::{Pages, Short};
 use crate::platform::Platform;
 use crate::platform::cpu_table::Pushed;
-use crate::reclaim::balancer::Balancer;
+use crate::reclaim::budget::Budget;
+use crate::reclaim::node_balancer::NodeBalancer;
+use crate::reclaim::pressure::Pressure;
+use crate::reclaim::throttle::Throttle;
+use crate::reclaim::windows::Windows;
 use measure_pause::MeasurePause;
 
 /// A heap on a platform. All methods may be called from any thread at any time.
@@ -37,7 +45,13 @@ pub struct Heap<P: Platform> {
     caches: Caches<P>,
     blocks: MappedBlocks,
     huge_pages: HugePages,
-    balancer: Balancer,
+    windows: Windows,
+    node_balancer: NodeBalancer,
+    budget: Budget,
+    pressure: Pressure,
+    throttle: Throttle,
+    /// A program's callback at the hard limit is under way.
+    in_hard_limit: AtomicBool,
     measure_pause: MeasurePause,
 }
 
@@ -56,7 +70,12 @@ impl<P: Platform> Heap<P> {
             caches: Caches::new(platform),
             blocks: MappedBlocks::new(),
             huge_pages: HugePages::new(),
-            balancer: Balancer::new(),
+            windows: Windows::new(),
+            node_balancer: NodeBalancer::new(),
+            budget: Budget::new(),
+            pressure: Pressure::new(),
+            throttle: Throttle::new(),
+            in_hard_limit: AtomicBool::new(false),
             measure_pause: MeasurePause::new(),
         }
     }

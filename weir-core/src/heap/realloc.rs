@@ -8,6 +8,7 @@ use crate::base::invalid_free::InvalidFree;
 use crate::base::size_class::{MAX_SIZE, class_of};
 use crate::base::units::PAGE;
 use crate::blocks::FIRST_MAPPED;
+use crate::pages::Short;
 use crate::pages::node::ZoneKind;
 use crate::platform::Platform;
 
@@ -39,7 +40,7 @@ impl<P: Platform> Heap<P> {
             }
             Found::Mapped(len) => {
                 if size >= FIRST_MAPPED {
-                    return self.mapped().resize_mapped(block, len, size);
+                    return self.resize_mapped(block, len, size);
                 }
                 len
             }
@@ -62,6 +63,18 @@ impl<P: Platform> Heap<P> {
             }
         }
         new
+    }
+
+    /// Resizes a block mapped on its own, which it stays. Where the hard limit is in the way of growth, reclaim is tried first.
+    fn resize_mapped(&self, block: *mut u8, len: usize, size: usize) -> *mut u8 {
+        let resize = || match self.mapped().resize_mapped(block, len, size) {
+            new if new.is_null() => Err(Short),
+            new => Ok(new),
+        };
+        let retries = size > len && self.pages().hard_limit().is_some();
+        let new = resize().or_else(|Short| if retries { self.reclaim_for(size - len, resize) } else { Err(Short) });
+        self.note_resident(size.saturating_sub(len) / PAGE);
+        new.unwrap_or(null_mut())
     }
 
     /// A block mapped on its own for a run that has grown to `size` bytes; null: it stays in the heap.

@@ -9,6 +9,8 @@ use crate::base::cause::Cause;
 use crate::base::invalid_free::InvalidFree;
 use crate::base::size_class::MAX_SIZE;
 use crate::base::units::{MAX_RUN, PAGE, PAGEBLOCK_PAGES, order_of};
+use crate::base::zone_class::ZoneClass;
+use crate::pages::Short;
 use crate::pages::node::ZoneKind;
 use crate::pages::window::LARGE;
 use crate::pages::zone::{PageRun, Purpose};
@@ -32,12 +34,15 @@ impl<P: Platform> Heap<P> {
             return self.map_block(pages * PAGE, align.max(PAGE));
         }
         let order = order_of(align.div_ceil(PAGE));
-        let take = || self.pages().take(ZoneKind::Normal, pages, order, Purpose::Run);
-        let Ok(run) = take().or_else(|_| self.reclaim_for(pages * PAGE, take)) else {
+        let take_of = |kind| self.pages().take(kind, pages, order, Purpose::Run).map(|run| (kind, run));
+        let take = || take_of(ZoneKind::Normal);
+        let found = take().or_else(|_| self.reclaim_for(pages * PAGE, take));
+        // NORMAL is the highest zone of such a request; it falls back to the next lower one.
+        let Ok((kind, run)) = found.or_else(|_| self.fall_back(pages, order, || take_of(ZoneKind::Low32))) else {
             return (null_mut(), false);
         };
         self.slow_path_ends();
-        (self.mark_run(ZoneKind::Normal, run, pages), run.zero)
+        (self.mark_run(kind, run, pages), run.zero)
     }
 
     /// A block mapped on its own, and whether it is known to be zero; null when memory is refused.
@@ -46,6 +51,7 @@ impl<P: Platform> Heap<P> {
         let Ok(block) = map().or_else(|_| self.reclaim_for(len, map)) else { return (null_mut(), false) };
         // Before the program touches it.
         self.make_room(Kind::RoomForBlock, block.untouched / PAGE);
+        self.note_resident(block.untouched / PAGE);
         (block.addr as *mut u8, block.zero)
     }
 
@@ -55,8 +61,21 @@ impl<P: Platform> Heap<P> {
         if pages > MAX_RUN {
             return null_mut();
         }
-        let run = self.pages().take(ZoneKind::Low32, pages, 0, Purpose::Run);
-        run.map_or(null_mut(), |run| self.mark_run(ZoneKind::Low32, run, pages))
+        let take = || self.pages().take(ZoneKind::Low32, pages, 0, Purpose::Run);
+        let Ok(run) = take().or_else(|_| self.reclaim_for(pages * PAGE, take)) else {
+            self.wake_node_balancer(order_of(pages), ZoneClass::Low32, true);
+            return null_mut();
+        };
+        self.slow_path_ends();
+        self.mark_run(ZoneKind::Low32, run, pages)
+    }
+
+    /// Takes pages that a request could have had of NORMAL from the zone below 4 GiB, if there is one and it does not need them
+    /// for requests that can use no other.
+    #[cold]
+    fn fall_back<T>(&self, pages: usize, order: u32, take: impl FnOnce() -> Result<T, Short>) -> Result<T, Short> {
+        let order = order.max(order_of(pages));
+        if self.keeps_low32(order) { Err(Short) } else { take() }
     }
 
     fn mark_run(&self, kind: ZoneKind, run: PageRun, pages: usize) -> *mut u8 {
@@ -124,7 +143,7 @@ impl<P: Platform> Heap<P> {
     /// Releases what is idle of the pageblocks that a run was in, which has just been freed. No huge page is split.
     #[cold]
     fn release_run(&self, kind: ZoneKind, page: u32, pages: usize) {
-        let goal = Goal { kind: Kind::Room, cause: Cause::Idle, now: 0, turn: 0, bytes: usize::MAX };
+        let goal = Goal::new(Kind::Room, Cause::Idle, 0, 0);
         let blocks = page / PAGEBLOCK_PAGES as u32..=(page + pages as u32 - 1) / PAGEBLOCK_PAGES as u32;
         for block in blocks {
             let node = self.pages().window(kind).node_of(block * PAGEBLOCK_PAGES as u32);

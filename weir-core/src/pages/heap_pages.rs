@@ -1,5 +1,6 @@
 //! The pages of a heap: taken from the caller's node first, which grows for it, and given back; the sites of reports.
 
+use super::hard_limit::HardLimit;
 use super::node::{Node, Nodes, ZoneKind};
 use super::report::ReportSite;
 use super::short::Short;
@@ -24,6 +25,7 @@ pub struct Pages<P> {
     /// Zones of a program's own.
     pub(crate) user: UserZones,
     pub(crate) events: Events,
+    pub(crate) hard_limit: HardLimit,
     pub(crate) platform: P,
 }
 
@@ -36,6 +38,7 @@ impl<P: Platform> Pages<P> {
             nodes: Nodes::new(),
             user: UserZones::new(),
             events: Events::new(),
+            hard_limit: HardLimit::new(),
             platform,
         }
     }
@@ -86,13 +89,18 @@ impl<P: Platform> Pages<P> {
     /// another's.
     pub(crate) fn take(&self, kind: ZoneKind, pages: usize, align: u32, purpose: Purpose) -> Result<PageRun, Short> {
         let huge = self.platform.huge_on_touch();
+        let (_hold, most_fresh) = self.hold_pages(pages, huge);
         let take_of = |node: usize| {
             let mut zone = self.nodes.get(node).zone(kind).lock(&self.platform);
-            zone.take(self.window(kind), pages, align, purpose, huge)
+            zone.take(self.window(kind), pages, align, purpose, huge, most_fresh)
         };
         let home = self.home();
         let run = take_of(home)
-            .or_else(|_| {
+            .or_else(|Short| {
+                // More address space would be no help against the hard limit.
+                if most_fresh < usize::MAX {
+                    return Err(Short);
+                }
                 self.grow(kind, if align >= MAX_ORDER - 1 { 3 } else { pages.div_ceil(PAGEBLOCK_PAGES) }, take_of)
             })
             .or_else(|_| (0..self.nodes.count()).filter(|&n| n != home).find_map(|n| take_of(n).ok()).ok_or(Short))?;
@@ -131,6 +139,7 @@ impl<P: Platform> Pages<P> {
     /// Takes the `more` pages from `page`, which follow a run, if they are free and of the run's node.
     pub(crate) fn extend(&self, kind: ZoneKind, page: u32, more: usize) -> Result<(), Short> {
         let window = self.window(kind);
+        let _hold = self.hold(more * PAGE).ok_or(Short)?;
         let mut zone = self.zone_of(kind, page - 1).lock(&self.platform);
         let (again, fresh) = zone.extend(window, page, more)?;
         drop(zone);

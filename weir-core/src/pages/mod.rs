@@ -1,8 +1,11 @@
 //! Pages: nodes with their zones, the windows of address space that these lie in, and the release of what is free. Pages
 //! never reclaim: where none is left they say so ([`Short`]), and the caller decides.
 
+mod charge;
+pub(crate) mod class_totals;
 pub(crate) mod cool;
 pub mod descriptions;
+mod hard_limit;
 mod heap_pages;
 pub mod node;
 pub mod page_set;

@@ -22,6 +22,7 @@ use core::sync::atomic::{
 
 use crate::base::run::Run;
 use crate::base::units::PAGEBLOCK;
+use crate::base::zone_class::ZoneClass;
 use crate::pages::pageblock::{Pageblock, State};
 use crate::pages::window::Window;
 use crate::pages::zone::{FreeAreas, Zone};
@@ -164,6 +165,15 @@ impl UserZone {
             foreign: AtomicBool::new(false),
             pins: AtomicU32::new(0),
             next: AtomicPtr::new(core::ptr::null_mut()),
+        }
+    }
+
+    /// The class that it counts as in its node. What is neither locked nor of the pool of huge pages is as elastic as the heap.
+    pub fn class(&self) -> ZoneClass {
+        match self.memory {
+            MemoryKind { reported: false, .. } => ZoneClass::Pinned,
+            MemoryKind { huge: true, .. } => ZoneClass::Hugetlb,
+            _ => ZoneClass::Normal,
         }
     }
 

@@ -52,7 +52,13 @@ impl<P: Platform> Pages<P> {
         if pages == 0 || pages > MAX_RUN || align > order_of(MAX_RUN) || zone.is_foreign() {
             return Err(Short);
         }
-        let take = || zone.areas.lock(&self.platform).take(&zone.window, pages, align, Purpose::Run, zone.memory.huge);
+        // All of a locked zone is resident, and counts.
+        let (_hold, most_fresh) =
+            if zone.memory.reported { self.hold_pages(pages, zone.memory.huge) } else { (None, usize::MAX) };
+        let take = || {
+            let mut areas = zone.areas.lock(&self.platform);
+            areas.take(&zone.window, pages, align, Purpose::Run, zone.memory.huge, most_fresh)
+        };
         let run = take().or_else(|_| {
             // What is missing may be isolated.
             drop(self.batch(0));

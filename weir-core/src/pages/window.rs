@@ -58,6 +58,8 @@ pub struct Window {
     descs: AtomicPtr<AtomicU32>,
     blocks: AtomicPtr<Pageblock>,
     growth: Lock<Growth, { rank::GROWTH }>,
+    /// Pages that it may still grow by, as far as is known; 0 once growth was refused.
+    growable: AtomicUsize,
     reach: Reach,
     /// Looks at pageblocks so far: what the cost of a slow path is counted in.
     #[cfg(debug_assertions)]
@@ -86,6 +88,13 @@ impl<P: Platform> Growing<'_, P> {
     /// Maps the next pageblocks for node `node`, at least `blocks` of them in one row, and returns the first and how
     /// many there are. [`Short`] when address space or memory is refused.
     pub fn grow(&mut self, blocks: usize, node: usize) -> Result<(u32, usize), Short> {
+        let grown = self.grow_row(blocks, node);
+        let left = self.growth.pages_max.saturating_sub(self.window.top.load(Relaxed));
+        self.window.growable.store(if grown.is_ok() { left } else { 0 }, Relaxed);
+        grown
+    }
+
+    fn grow_row(&mut self, blocks: usize, node: usize) -> Result<(u32, usize), Short> {
         if self.growth.pages_max == 0 {
             self.window.place(self.platform, &mut self.growth)?;
         }
@@ -155,6 +164,7 @@ impl Window {
             descs: AtomicPtr::new(core::ptr::null_mut()),
             blocks: AtomicPtr::new(core::ptr::null_mut()),
             growth: Lock::new(Growth { pages_max: 0, skipped: 0, blocks: 0, mapped: [0; 3] }),
+            growable: AtomicUsize::new(0),
             reach,
             #[cfg(debug_assertions)]
             visits: AtomicUsize::new(0),
@@ -263,6 +273,11 @@ impl Window {
     #[inline]
     pub(crate) fn node_of(&self, page: u32) -> usize {
         self.node_of_block(page / PAGEBLOCK_PAGES as u32).into()
+    }
+
+    /// Pages that it may still grow by, as far as is known: 0 before its first growth and after one that was refused.
+    pub(crate) fn growable(&self) -> usize {
+        self.growable.load(Relaxed)
     }
 
     /// Pages of the window's mapped part.

@@ -115,8 +115,8 @@ impl FreeAreas {
         }
     }
 
-    /// Takes `pages` pages (at most those of order 10) for `purpose`, aligned to `align` (an order), from free areas.
-    /// [`Short`]: grow first.
+    /// Takes `pages` pages (at most those of order 10) for `purpose`, aligned to `align` (an order), from free areas, if at most
+    /// `most_fresh` pages become resident by it. [`Short`]: grow first.
     pub fn take(
         &mut self,
         window: &Window,
@@ -124,8 +124,12 @@ impl FreeAreas {
         align: u32,
         purpose: Purpose,
         huge_on_touch: bool,
+        most_fresh: usize,
     ) -> Result<PageRun, Short> {
         let page = self.place(window, pages, align, purpose).ok_or(Short)?;
+        if most_fresh < usize::MAX && self.fresh_of(window, page, pages, huge_on_touch) > most_fresh {
+            return Err(Short);
+        }
         let (zero, again) = self.take_run(window, page, pages, purpose, huge_on_touch);
         Ok(PageRun { page, zero, again, fresh: self.take_fresh() })
     }
@@ -170,6 +174,16 @@ impl FreeAreas {
             self.growth.take(pages, fresh);
         }
         (zero, again)
+    }
+
+    /// Pages that become resident when `pages` free pages from `page` are taken.
+    fn fresh_of(&self, window: &Window, page: u32, pages: usize, huge_on_touch: bool) -> usize {
+        let of = |(block, first, n)| {
+            let pageblock = self.blocks.at(window, block);
+            let is_bare = pageblock.backed.is_empty() && !pageblock.huge;
+            if is_bare && huge_on_touch { PAGEBLOCK_PAGES } else { n - pageblock.idle_in(first, n) }
+        };
+        pieces(page, pages).map(of).sum()
     }
 
     /// The fresh pages counted so far, once there are enough of them to be worth a release elsewhere.

@@ -8,7 +8,7 @@ pub mod lock;
 pub mod memory;
 pub mod rank;
 pub mod release;
-mod sync;
+pub(crate) mod sync;
 pub mod topology;
 pub mod wait;
 pub mod workers;

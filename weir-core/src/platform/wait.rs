@@ -1,4 +1,4 @@
-//! Waiting for a word to change: all that a lock needs.
+//! Waiting for a word to change: all that a lock needs, and a bounded wait.
 
 use core::sync::atomic::AtomicU32;
 
@@ -11,4 +11,12 @@ pub trait Wait {
     /// A word of the calling thread, in which [`super::lock`] keeps the ranks that it holds. `None`: the ranks are not
     /// kept; then `fork` must not be called.
     fn held_ranks(&self) -> Option<&AtomicU32>;
+    /// [`Wait::wait`] for `ns` at most. A platform without it does not wait at all: then allocations are not throttled.
+    fn wait_at_most(&self, word: &AtomicU32, expected: u32, ns: u64) {
+        let _ = (word, expected, ns);
+    }
+    /// Wakes all that sleep on `word` in [`Wait::wait_at_most`].
+    fn wake_all(&self, word: &AtomicU32) {
+        let _ = word;
+    }
 }

@@ -18,6 +18,17 @@ pub trait Workers: Diagnostics {
     }
     /// Has a thread that may run a program's own code call [`crate::heap::Heap::run_finalizers`].
     fn wake_finalizer(&self) {}
+    /// An allocation of `bytes` would exceed `hard_limit` after all has been reclaimed that can be, and is about to fail: the
+    /// last chance to free something. Called on the allocating thread, under no lock of the engine's; it may allocate. Whether
+    /// another try is worth it.
+    fn hard_limit_reached(&self, bytes: usize) -> bool {
+        let _ = bytes;
+        false
+    }
+    /// Whether the calling thread may wait for the balancer: not if it is the balancer's.
+    fn may_wait(&self) -> bool {
+        true
+    }
     /// Whether memory is short, where no thread listens for that (the mode without a background thread): read once a
     /// window, on the program's threads.
     fn poll_pressure(&self) -> (Level, Cause) {

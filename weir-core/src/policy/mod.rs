@@ -3,4 +3,6 @@
 pub mod growing_buffer;
 pub mod huge_page_advice;
 pub mod refault;
+pub mod scan_priority;
+pub mod watermarks;
 pub mod working_set;

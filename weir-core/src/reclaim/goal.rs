@@ -3,6 +3,8 @@
 
 use crate::base::backing::Backing;
 use crate::base::cause::Cause;
+use crate::base::zone_class::ZoneClass;
+use crate::policy::scan_priority;
 
 /// What reclaim is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +38,15 @@ pub enum Kind {
     Room,
     /// The same for a block mapped on its own, which cannot use what is idle in zones.
     RoomForBlock,
+    /// A zone is low, and the node balancer reclaims for it.
+    Balance {
+        /// The zone.
+        zone: ZoneClass,
+    },
+    /// NORMAL is below min, and an allocation reclaims a bounded amount by itself.
+    Direct,
+    /// An allocation would exceed `hard_limit`: all that can be released is, caches of the program's included.
+    HardLimit,
 }
 
 /// How much idle memory is left.
@@ -62,15 +73,51 @@ pub struct Goal {
     pub turn: usize,
     /// Bytes wanted; `usize::MAX`: all that the goal lets go.
     pub bytes: usize,
+    /// Scans of what is in use take size >> priority, at least one batch; 0: all of it.
+    pub priority: u32,
+    /// Whether dirty entries of caches may be written back; where not, only clean ones go.
+    pub may_write: bool,
+}
+
+/// Which side reclaims: statistics tell the two apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// A thread beside the program's.
+    Balancer = 0,
+    /// An allocation, for itself.
+    Direct = 1,
 }
 
 impl Goal {
+    /// A goal of `kind`, which takes all that the kind lets go; of what is in use as much as the kind says.
+    pub fn new(kind: Kind, cause: Cause, now: u64, turn: usize) -> Self {
+        let priority = match kind {
+            Kind::Severe => scan_priority::LAST_BOOSTED,
+            Kind::Asked | Kind::HardLimit => 0,
+            _ => scan_priority::FIRST,
+        };
+        Self { kind, cause, now, turn, bytes: usize::MAX, priority, may_write: true }
+    }
+
+    /// The side that reclaims.
+    pub fn side(&self) -> Side {
+        let is_direct = self.is_for_allocation() || matches!(self.kind, Kind::Shortage | Kind::HardLimit);
+        if is_direct { Side::Direct } else { Side::Balancer }
+    }
+
+    /// The class of zones that memory is wanted of: what lies in others is no use.
+    pub fn zone(&self) -> ZoneClass {
+        if let Kind::Balance { zone } = self.kind { zone } else { ZoneClass::Normal }
+    }
+
     /// The dearest backing whose free pages are released one by one.
     pub fn split(&self) -> Backing {
         match self.kind {
-            Kind::Calm { .. } | Kind::Room | Kind::RoomForBlock | Kind::Shortage => Backing::Small,
-            Kind::Rest | Kind::Pressure | Kind::Node { severe: false, .. } => Backing::SparseHuge,
-            Kind::Severe | Kind::Asked | Kind::Node { severe: true, .. } => Backing::Huge,
+            Kind::Calm { .. } | Kind::Room | Kind::RoomForBlock | Kind::Shortage | Kind::Direct => Backing::Small,
+            Kind::Rest | Kind::Pressure | Kind::Balance { .. } | Kind::Node { severe: false, .. } => {
+                Backing::SparseHuge
+            }
+            Kind::Severe | Kind::Asked | Kind::HardLimit | Kind::Node { severe: true, .. } => Backing::Huge,
         }
     }
 
@@ -85,12 +132,12 @@ impl Goal {
 
     /// Whether object caches give up their working sets too.
     pub fn empties_caches(&self) -> bool {
-        matches!(self.kind, Kind::Severe | Kind::Asked | Kind::Shortage)
+        matches!(self.kind, Kind::Severe | Kind::Asked | Kind::Shortage | Kind::HardLimit)
     }
 
     /// Whether CPUs' buckets of all caches are drained, not only of those that have been idle for long.
     pub fn drains_all(&self) -> bool {
-        matches!(self.kind, Kind::Severe | Kind::Asked | Kind::Calm { drain: true, .. })
+        matches!(self.kind, Kind::Severe | Kind::Asked | Kind::HardLimit | Kind::Calm { drain: true, .. })
     }
 
     /// Whether it answers a shortage of the system's.
@@ -110,6 +157,6 @@ impl Goal {
 
     /// Whether an allocation waits for it: then it waits for no batch of another's.
     pub fn is_for_allocation(&self) -> bool {
-        matches!(self.kind, Kind::Room | Kind::RoomForBlock)
+        matches!(self.kind, Kind::Room | Kind::RoomForBlock | Kind::Direct)
     }
 }

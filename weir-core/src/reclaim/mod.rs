@@ -1,18 +1,26 @@
 //! Reclaim: who is scanned, in which order, how far, and when to stop. It knows what can be reclaimed by one trait alone.
 
 pub mod audit;
-pub mod balancer;
+pub mod boost;
+pub mod budget;
 pub mod events;
 pub mod goal;
+pub mod node_balancer;
 pub mod order;
+pub mod pressure;
 pub mod reclaimable;
+pub mod request;
 pub mod step;
+pub mod throttle;
 pub mod usage;
+pub mod windows;
 
 pub use audit::Audit;
 pub use events::Events;
-pub use goal::{Cushion, Goal, Kind};
+pub use goal::{Cushion, Goal, Kind, Side};
 pub use order::run;
 pub use reclaimable::{Reclaimable, Reclaimed};
 pub use step::Step;
 pub use usage::{Figures, Usage};
+
+use crate::platform::{sync, wait};

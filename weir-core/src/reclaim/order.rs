@@ -3,6 +3,7 @@
 use super::goal::{Goal, Kind};
 use super::reclaimable::{Reclaimable, Reclaimed};
 use super::step::Step;
+use crate::base::zone_class::ZoneClass;
 
 /// The order.
 pub const ORDER: [Step; 15] = [
@@ -25,18 +26,22 @@ pub const ORDER: [Step; 15] = [
 
 /// Which goals take a step.
 fn takes(kind: Kind, step: Step) -> bool {
-    use Kind::{Asked, Calm, Node, Pressure, Rest, Room, RoomForBlock, Severe, Shortage};
+    use Kind::{Asked, Balance, Calm, Direct, HardLimit, Node, Pressure, Rest, Room, RoomForBlock, Severe, Shortage};
+    // What is free in a zone that is not elastic is no more free for being released.
+    if matches!(kind, Balance { zone } if zone != ZoneClass::Normal) {
+        return false;
+    }
     match step {
-        Step::Refused => matches!(kind, Pressure | Severe | Asked),
+        Step::Refused => matches!(kind, Pressure | Severe | Asked | HardLimit),
         Step::OldMetadata | Step::Sparse => matches!(kind, Calm { .. }),
         Step::Retained => !matches!(kind, Node { .. } | RoomForBlock),
         Step::Blocks | Step::Runs => kind != Shortage,
-        Step::Buckets => !matches!(kind, Node { .. } | Room | RoomForBlock | Shortage),
+        Step::Buckets => !matches!(kind, Node { .. } | Room | RoomForBlock | Shortage | Direct),
         Step::StaleCaches | Step::WarmCaches => !matches!(kind, Node { .. } | Room | RoomForBlock),
         Step::BlocksAgain | Step::Filled => !matches!(kind, Node { .. } | Room | RoomForBlock | Shortage),
-        Step::SlabPages => !matches!(kind, Room | RoomForBlock | Shortage),
-        Step::Cool => matches!(kind, Rest | Pressure | Severe | Asked | Node { .. }),
-        Step::Metadata => matches!(kind, Calm { .. } | Rest | Pressure | Severe | Asked),
+        Step::SlabPages => !matches!(kind, Room | RoomForBlock | Shortage | Direct),
+        Step::Cool => matches!(kind, Rest | Pressure | Severe | Asked | HardLimit | Node { .. }),
+        Step::Metadata => matches!(kind, Calm { .. } | Rest | Pressure | Severe | Asked | HardLimit),
     }
 }
 
@@ -109,7 +114,7 @@ mod tests {
     }
 
     fn goal(kind: Kind, bytes: usize, turn: usize) -> Goal {
-        Goal { kind, cause: Cause::Pressure, now: 0, turn, bytes }
+        Goal { bytes, ..Goal::new(kind, Cause::Pressure, 0, turn) }
     }
 
     #[test]
@@ -157,6 +162,9 @@ mod tests {
             Kind::Shortage,
             Kind::Room,
             Kind::RoomForBlock,
+            Kind::Balance { zone: ZoneClass::Normal },
+            Kind::Direct,
+            Kind::HardLimit,
         ];
         assert!(ORDER.iter().all(|&step| kinds.iter().any(|&kind| takes(kind, step))));
         assert!(kinds.iter().all(|&kind| ORDER.iter().any(|&step| takes(kind, step))));

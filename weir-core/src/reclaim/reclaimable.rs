@@ -5,6 +5,8 @@ use super::goal::Goal;
 use super::step::Step;
 use super::usage::{Figures, Usage};
 use crate::base::fault::Fault;
+use crate::base::level::Level;
+use crate::base::zone_class::ZoneClass;
 use core::ops::{Add, AddAssign};
 
 /// What a scan came to, bytes.
@@ -14,17 +16,25 @@ pub struct Reclaimed {
     pub released: usize,
     /// Moved from caches to where it can be released, or be used by others; and metadata that was released.
     pub moved: usize,
+    /// Looked at for it. What is free is found without a search: there it is what was reclaimed.
+    pub scanned: usize,
 }
 
 impl Reclaimed {
     /// Released.
     pub fn released(bytes: usize) -> Self {
-        Self { released: bytes, moved: 0 }
+        Self { released: bytes, moved: 0, scanned: bytes }
     }
 
     /// Moved.
     pub fn moved(bytes: usize) -> Self {
-        Self { released: 0, moved: bytes }
+        Self { released: 0, moved: bytes, scanned: bytes }
+    }
+
+    /// The same, where `bytes` were looked at for it.
+    #[must_use]
+    pub fn of(self, bytes: usize) -> Self {
+        Self { scanned: bytes.max(self.total()), ..self }
     }
 
     /// Whether there was nothing.
@@ -41,7 +51,11 @@ impl Reclaimed {
 impl Add for Reclaimed {
     type Output = Self;
     fn add(self, other: Self) -> Self {
-        Self { released: self.released + other.released, moved: self.moved + other.moved }
+        Self {
+            released: self.released + other.released,
+            moved: self.moved + other.moved,
+            scanned: self.scanned + other.scanned,
+        }
     }
 }
 
@@ -68,6 +82,19 @@ pub trait Reclaimable {
     /// Reclaims what belongs to `step` until `goal.bytes` are reached or nothing is left that the goal lets go. It holds no
     /// lock over a system call, touches nothing that is in use, and does not count as demand what it moves itself.
     fn scan(&self, step: Step, goal: &Goal) -> Reclaimed;
+
+    /// Bytes in use, in zones of class `zone`, that caches of the program's would give up under pressure.
+    fn evictable(&self, _zone: ZoneClass) -> usize {
+        0
+    }
+
+    /// Whether it is to hear of relief in time, even in a program at rest: there is a cache or a subscriber.
+    fn hears_pressure(&self) -> bool {
+        ZoneClass::ALL.into_iter().any(|zone| self.evictable(zone) > 0)
+    }
+
+    /// Pressure rose to `level`; at [`Level::None`] there is relief: caches may grow again.
+    fn pressure_changed(&self, _level: Level) {}
 
     /// A calm window ends: estimates of working sets are brought up to date.
     fn end_window(&self) {}

@@ -11,7 +11,7 @@ use crate::telemetry::trace::Ring;
 /// First word of a page that a running Weir has claimed (`"weirstat"`).
 pub const MAGIC: u64 = u64::from_le_bytes(*b"weirstat");
 /// Version of the layout; a reader refuses any other.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 /// Bytes that one process's page takes in a statistics file.
 pub const PAGE_BYTES: usize = 4096;
 /// First word of a statistics file (`"weirfile"`).
@@ -132,6 +132,29 @@ pub struct Stats {
     pub drains: AtomicU64,
     /// Times an allocation reclaimed for itself.
     pub direct_reclaims: AtomicU64,
+    /// Pages scanned, by [`Side`](crate::reclaim::Side): the balancer's (with all that is reclaimed beside the program), direct
+    /// reclaim. So are the next three.
+    pub scanned_pages: [AtomicU64; 2],
+    /// Pages reclaimed.
+    pub reclaimed_pages: [AtomicU64; 2],
+    /// Entries of caches that were dirty, and written back by a callback that returned before they were clean.
+    pub async_writes: [AtomicU64; 2],
+    /// The same by a callback that returned when they were clean.
+    pub sync_writes: [AtomicU64; 2],
+    /// Times an allocation, or pressure, had something for the balancer to do.
+    pub wake_requests: AtomicU64,
+    /// Times the balancer woke for that.
+    pub wakeups: AtomicU64,
+    /// Nanoseconds that allocations spent in direct reclaim, or waited for the balancer.
+    pub direct_stall_ns: AtomicU64,
+    /// Nanoseconds from the balancer's wake-ups to its sleeps, pauses and waits for a CPU included.
+    pub balancer_active_ns: AtomicU64,
+    /// Nanoseconds of that on a CPU.
+    pub balancer_cpu_ns: AtomicU64,
+    /// Allocations that failed because of `hard_limit`.
+    pub hard_limit_failures: AtomicU64,
+    /// Times that pressure was over.
+    pub reliefs: AtomicU64,
     /// The last batches reported.
     pub trace: Ring,
 }
@@ -163,8 +186,17 @@ impl Stats {
             &self.trims,
             &self.drains,
             &self.direct_reclaims,
+            &self.wake_requests,
+            &self.wakeups,
+            &self.direct_stall_ns,
+            &self.balancer_active_ns,
+            &self.balancer_cpu_ns,
+            &self.hard_limit_failures,
+            &self.reliefs,
         ];
-        let all = singles.into_iter().chain(&self.given_back).chain(&self.pressure_latency);
+        let sides = [&self.scanned_pages, &self.reclaimed_pages, &self.async_writes, &self.sync_writes];
+        let arrays = self.given_back.iter().chain(&self.pressure_latency).chain(sides.into_iter().flatten());
+        let all = singles.into_iter().chain(arrays);
         all.for_each(|counter| counter.store(0, Relaxed));
         self.trace.clear();
     }

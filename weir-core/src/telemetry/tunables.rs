@@ -39,6 +39,9 @@ tunables! {
     limit = 0, 0, u64::MAX, Bytes,
         "Resident bytes that the process should stay under; idle memory is released to stay there, memory in use is never refused. 0: no limit.",
         "user";
+    hard_limit = 0, 0, u64::MAX, Bytes,
+        "Bytes that the heap and zones of the program's own may hold: what is handed out, what is kept free and resident, and metadata. An allocation beyond it reclaims, then fails with ENOMEM. 0: no limit.",
+        "user";
     background = 1, 0, 2, Mode,
         "1: run one background thread (and, on a machine of several NUMA nodes, a worker a node while memory is short). 0: none; the program's own slow paths end calm windows, by memory calls alone: no file is opened, pressure and limits are not heard. 2: none; slow paths also read limits and stalls, from files.",
         "choice: one thread hears pressure and ends calm windows; 0 is for programs under a seccomp filter of their own";
@@ -96,6 +99,18 @@ tunables! {
     headroom_percent = 5, 0, 50, Percent => Effect::Rearm,
         "Headroom below a cgroup's limit at which pressure begins; half of it is severe.",
         "CacheLib's memory monitor: two marks below the limit; the share is a choice";
+    watermark_scale = 250, 1, 1000, Count,
+        "Least distance between two watermarks of a zone, in ten-thousandths of the zone. Below low the balancer reclaims what caches of the program's hold, until high; above high they may grow.",
+        "Linux, watermark_scale_factor, in the same unit; there 10. More here: a limit is read every 250 ms, and what a neighbour takes in that time must fit below it";
+    balance_policy = 0, 0, 2, Mode,
+        "When the zones of a node count as balanced for blocks of several pages. 0: when one suitable zone is. 1: when all are. 2: when those are that make up a quarter of the pages.",
+        "Linux: 0 today and in the patch of 2010, 1 before, 2 in 2.6.38";
+    relief_ms = 2_000, 0, 3_600_000, Milliseconds,
+        "Time after the last pressure event before there is relief, and caches of the program's may grow again; over it the watermarks that pressure raised fall back.",
+        "Linux, accounting/psi: the window of an unprivileged trigger, 2 s: no event in it means no pressure";
+    reclaim_cpu_percent = 25, 1, 100, Percent,
+        "Share of a CPU that the balancer takes to reclaim what is in use by caches of the program's. Not kept to under severe pressure.",
+        "choice: Go's garbage collector keeps to 25 percent of the CPUs; E7 says what it costs";
     abort_on_misuse = 1, 0, 1, Switch,
         "Abort on a double or invalid free. 0: print the message and ignore the call.",
         "choice: glibc and Scudo abort too";

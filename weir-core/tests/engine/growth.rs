@@ -171,7 +171,7 @@ fn a_run_does_not_grow_into_pages_that_are_not_counted_yet() {
     let mut growing = window.growing(&fake);
     let (first, count) = growing.grow(1, 0).unwrap();
     zone.add(&window, first, count);
-    while zone.take(&window, PAGEBLOCK_PAGES, 0, Purpose::Run, false).is_ok() {}
+    while zone.take(&window, PAGEBLOCK_PAGES, 0, Purpose::Run, false, usize::MAX).is_ok() {}
     let top = window.top();
     let (first, count) = growing.grow(1, 0).unwrap();
     assert_eq!(first as usize * PAGEBLOCK_PAGES, top as usize);

@@ -5,9 +5,18 @@ use linux_raw_sys::general as sys;
 
 /// Nanoseconds of `CLOCK_MONOTONIC`, by system call: libc's vDSO is out of reach here.
 pub fn monotonic_ns() -> u64 {
+    read(sys::CLOCK_MONOTONIC)
+}
+
+/// Nanoseconds of CPU time that the calling thread has used.
+pub fn thread_cpu_ns() -> u64 {
+    read(sys::CLOCK_THREAD_CPUTIME_ID)
+}
+
+fn read(clock: u32) -> u64 {
     let mut now = sys::__kernel_timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the kernel fills one timespec; this clock always exists.
-    unsafe { syscall2(sys::__NR_clock_gettime, sys::CLOCK_MONOTONIC as usize, &raw mut now as usize) };
+    // SAFETY: the kernel fills one timespec, or leaves it alone where it refuses the clock.
+    unsafe { syscall2(sys::__NR_clock_gettime, clock as usize, &raw mut now as usize) };
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
@@ -25,5 +34,15 @@ mod tests {
         let before = monotonic_ns();
         std::thread::sleep(std::time::Duration::from_millis(2));
         assert!(monotonic_ns() - before >= 2_000_000);
+    }
+
+    #[test]
+    fn a_thread_that_sleeps_uses_no_cpu() {
+        let (cpu, time) = (thread_cpu_ns(), monotonic_ns());
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        let (cpu, time) = (thread_cpu_ns() - cpu, monotonic_ns() - time);
+        assert!(cpu < time / 2, "{cpu} of {time}");
+        let before = thread_cpu_ns();
+        while thread_cpu_ns() == before {}
     }
 }

@@ -17,6 +17,9 @@ pub struct Hooks {
     /// A further node's memory is to be released by a worker of its own; the last argument says whether pressure is
     /// severe.
     pub start_node_worker: fn(usize, Cause, bool),
+    /// An allocation of so many bytes would exceed `hard_limit`, and is about to fail. Called on its thread, under no lock. Whether
+    /// something was freed, so that another try is worth it.
+    pub hard_limit_reached: fn(usize) -> bool,
     /// Objects of user caches wait for the finalizer thread.
     pub wake_finalizer: fn(),
     /// The calling thread has waited for a lock of the heap for [`LONG_WAIT_NS`].

@@ -19,7 +19,7 @@ use weir_core::telemetry::stats::Stats;
 use weir_core::telemetry::tunables::Tunables;
 
 use crate::messages;
-use crate::os::clock::monotonic_ns;
+use crate::os::clock::{monotonic_ns, thread_cpu_ns};
 use crate::os::futex::{futex_wait, futex_wake};
 use crate::os::mman::{self, MADV_DONTNEED, MAP_NORESERVE, MREMAP_MAYMOVE};
 use crate::os::syscall::Errno;
@@ -272,6 +272,10 @@ impl Clock for Linux {
     fn now(&self) -> u64 {
         monotonic_ns()
     }
+
+    fn cpu_time(&self) -> u64 {
+        thread_cpu_ns()
+    }
 }
 
 impl Topology for Linux {
@@ -308,6 +312,14 @@ impl Wait for Linux {
     fn held_ranks(&self) -> Option<&AtomicU32> {
         Some(thread_block::ranks())
     }
+
+    fn wait_at_most(&self, word: &AtomicU32, expected: u32, ns: u64) {
+        let _ = futex_wait(word, expected, Some(ns));
+    }
+
+    fn wake_all(&self, word: &AtomicU32) {
+        let _ = futex_wake(word, i32::MAX as u32);
+    }
 }
 
 impl Workers for Linux {
@@ -325,6 +337,14 @@ impl Workers for Linux {
 
     fn has_balancer_thread(&self) -> bool {
         (self.hooks.has_background)()
+    }
+
+    fn hard_limit_reached(&self, bytes: usize) -> bool {
+        (self.hooks.hard_limit_reached)(bytes)
+    }
+
+    fn may_wait(&self) -> bool {
+        !thread_block::is_own_thread()
     }
 
     fn poll_pressure(&self) -> (Level, Cause) {

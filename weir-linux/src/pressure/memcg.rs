@@ -90,7 +90,16 @@ fn stat_value(dir: &GroupDir, up: usize, key: &[u8]) -> Option<u64> {
 /// its limit with them, and loses nothing when they go. They are only looked up for levels that `percent_near`
 /// percent or less is left of, since reading `memory.stat` costs more than all the rest.
 pub fn tightest_room(dir: &GroupDir, percent_near: u64) -> Option<Room> {
-    let rooms = (0..=dir.depth).filter_map(|up| {
+    // left/limit compared without division.
+    rooms(dir, percent_near).min_by(|a, b| {
+        let part = |x: &Room, y: &Room| u128::from(x.left()) * u128::from(y.limit);
+        part(a, b).cmp(&part(b, a))
+    })
+}
+
+/// The levels that have a limit, from the own group upwards; clean file pages as [`tightest_room`] has them.
+pub fn rooms(dir: &GroupDir, percent_near: u64) -> impl Iterator<Item = Room> {
+    (0..=dir.depth).filter_map(move |up| {
         let limits = own_limits(dir, up);
         let limit = lower(limits.max, limits.high)?;
         let used = usage(dir, up)?;
@@ -103,11 +112,6 @@ pub fn tightest_room(dir: &GroupDir, percent_near: u64) -> Option<Room> {
             room.working_set = used.saturating_sub(stat_value(dir, up, key).unwrap_or(0));
         }
         Some(room)
-    });
-    // left/limit compared without division.
-    rooms.min_by(|a, b| {
-        let part = |x: &Room, y: &Room| u128::from(x.left()) * u128::from(y.limit);
-        part(a, b).cmp(&part(b, a))
     })
 }
 

@@ -8,6 +8,7 @@ pub mod memcg;
 mod notifiers;
 pub mod psi;
 pub mod readings;
+pub mod room;
 pub mod sources;
 pub mod systemd_watch;
 pub mod wake;

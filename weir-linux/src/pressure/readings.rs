@@ -4,11 +4,13 @@ use super::cgroup::GroupDir;
 use super::events::Source;
 use super::memcg::{level_of, tightest_room};
 use super::psi::{Meter, Threshold, Totals};
+use super::room;
 use crate::os::fd;
 use crate::os::text::{number, words};
 use core::ffi::CStr;
 use weir_core::base::level::Level;
 use weir_core::base::units::PAGE;
+use weir_core::reclaim::budget::Room;
 use weir_core::telemetry::tunables::Tunables;
 
 /// The readings and what they need kept.
@@ -17,6 +19,8 @@ pub struct Readings {
     statm: i32,
     /// `/proc/pressure/memory`, alike.
     pressure: i32,
+    /// `/proc/meminfo`, alike.
+    meminfo: i32,
     system: Meter,
     group: Meter,
 }
@@ -30,13 +34,14 @@ impl Default for Readings {
 impl Readings {
     /// Nothing open, nothing read.
     pub const fn new() -> Self {
-        Self { statm: -1, pressure: -1, system: Meter::new(), group: Meter::new() }
+        Self { statm: -1, pressure: -1, meminfo: -1, system: Meter::new(), group: Meter::new() }
     }
 
     /// Opens what is to be kept open. Only for a thread with a descriptor table of its own.
     pub fn keep_open(&mut self) {
         self.statm = fd::open(c"/proc/self/statm", fd::O_RDONLY).unwrap_or(-1);
         self.pressure = fd::open(c"/proc/pressure/memory", fd::O_RDONLY).unwrap_or(-1);
+        self.meminfo = fd::open(c"/proc/meminfo", fd::O_RDONLY).unwrap_or(-1);
     }
 
     /// Near its own limit?
@@ -53,6 +58,19 @@ impl Readings {
     pub fn resident(&self) -> Option<u64> {
         let mut buf = [0u8; 128];
         parse_resident(read_kept(self.statm, c"/proc/self/statm", &mut buf)?)
+    }
+
+    /// What is left below the process's own limit.
+    pub fn limit_room(&self, tunables: &Tunables) -> Option<Room> {
+        let limit = tunables.limit.get();
+        (limit != 0).then(|| Room { capacity: limit, free: limit.saturating_sub(self.resident().unwrap_or(0)) })
+    }
+
+    /// What the machine has left without swapping.
+    pub fn machine_room(&self) -> Option<Room> {
+        // The two lines are among the first three of some fifty.
+        let mut buf = [0u8; 512];
+        room::of_machine(read_kept(self.meminfo, c"/proc/meminfo", &mut buf)?)
     }
 
     /// Near a limit of the group or an ancestor?
@@ -120,6 +138,7 @@ mod tests {
         assert_eq!(readings.limit(&tunables), Level::None);
         fd::close(readings.statm).unwrap();
         let _ = fd::close(readings.pressure);
+        let _ = fd::close(readings.meminfo);
     }
 
     #[test]

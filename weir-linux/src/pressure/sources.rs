@@ -16,6 +16,7 @@ use super::memcg::{EventCounts, tightest_room};
 use super::notifiers::{ALL, CLOSED, MUTE_NS, Notifier, Slot};
 use super::psi::{Kind, Threshold};
 use super::readings::Readings;
+use super::room;
 use super::systemd_watch::{self, Request};
 use super::wake::{self, Listener, Waker};
 use crate::os::clock::monotonic_ns;
@@ -24,6 +25,7 @@ use crate::os::fd::{self, POLLERR, POLLHUP, POLLIN, POLLNVAL, PollFd};
 use crate::os::syscall::{Errno, Result};
 use linux_raw_sys::general::{O_DIRECTORY, O_PATH};
 use weir_core::base::level::Level;
+use weir_core::reclaim::budget::Room;
 use weir_core::telemetry::tunables::Tunables;
 
 const MS: u64 = 1_000_000;
@@ -59,6 +61,8 @@ pub struct Sources {
     ring: i32,
     readings: Readings,
     last_reading: u64,
+    /// What [`Sources::take_room`] takes.
+    room: Option<Room>,
     /// An event was heard whose reason is to be read at once.
     doubt: bool,
     /// The directory of the system's pressure files, which a `chroot` does not hide.
@@ -95,6 +99,7 @@ impl Sources {
             ring: -1,
             readings: Readings::new(),
             last_reading: 0,
+            room: None,
             doubt: false,
             pressure_dir: -1,
             off: false,
@@ -325,13 +330,34 @@ impl Sources {
         }
     }
 
+    /// How much may still become resident below the tightest limit, read now.
+    pub fn measure(&self, tunables: &Tunables) -> Room {
+        let own = self.readings.limit_room(tunables);
+        if self.off {
+            return own.unwrap_or_default();
+        }
+        let transient = if self.private { None } else { open_groups().0 };
+        let memory = self.groups.memory.as_ref().or(transient.as_ref());
+        let of_group = memory.into_iter().flat_map(room::of_group);
+        let rooms = own.into_iter().chain(self.readings.machine_room()).chain(of_group);
+        let tightest = room::tightest(rooms, tunables.watermark_scale.get());
+        transient.into_iter().for_each(GroupDir::close);
+        tightest.unwrap_or_default()
+    }
+
+    /// The room as of the last reading, if there was one since the last call.
+    pub fn take_room(&mut self) -> Option<Room> {
+        self.room.take()
+    }
+
     /// Reads what cannot notify.
     fn read(&mut self, now: u64, tunables: &Tunables, events: &mut Events) {
+        self.follow();
+        self.room = Some(self.measure(tunables));
         events.raise(self.readings.limit(tunables), Source::Limit);
         if self.off {
             return;
         }
-        self.follow();
         let transient = if self.private { (None, None) } else { open_groups() };
         let memory = self.groups.memory.as_ref().or(transient.0.as_ref());
         let unified = self.groups.unified.as_ref().or(transient.1.as_ref());

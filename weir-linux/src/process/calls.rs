@@ -3,7 +3,9 @@
 
 use weir_core::base::invalid_free::InvalidFree;
 use weir_core::base::size_class::MAX_SIZE;
+use weir_core::base::zone_class::ZoneClass;
 use weir_core::heap::FreeLeft;
+pub use weir_core::heap::pressure::BudgetFigures as Budget;
 use weir_core::pages::Short;
 use weir_core::pages::user_zone::{InUse, UserZone, ZoneUsage};
 use weir_core::platform::{Memory, Refused};
@@ -111,6 +113,21 @@ pub fn set_reporting(on: bool) {
     HEAP.set_reporting(on);
 }
 
+/// [`weir_core::heap::Heap::may_grow`].
+pub fn may_grow(bytes: usize) -> bool {
+    HEAP.may_grow(bytes)
+}
+
+/// [`weir_core::heap::Heap::budget_figures`].
+pub fn budget() -> Budget {
+    HEAP.budget_figures()
+}
+
+/// [`weir_core::heap::Heap::set_congested`].
+pub fn set_congested(zone: ZoneClass) {
+    HEAP.set_congested(zone);
+}
+
 /// Sets the fast path up and maps `len` bytes of metadata, aligned to a page.
 pub fn map_metadata(len: usize) -> Result<usize, Refused> {
     HEAP.prepare();
@@ -134,7 +151,7 @@ pub fn remove_zone(zone: &UserZone) {
 /// Takes `pages` pages in a row, aligned to the order `align`; returns the address of the first, and whether
 /// all are known to be zero.
 pub fn zone_take(zone: &UserZone, pages: usize, align: u32) -> Result<(usize, bool), Short> {
-    let run = HEAP.pages().zone_take(zone, pages, align)?;
+    let run = HEAP.zone_take(zone, pages, align)?;
     Ok((HEAP.pages().zone_addr(zone, run), run.zero))
 }
 

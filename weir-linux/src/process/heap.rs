@@ -33,6 +33,7 @@ static HOOKS: Hooks = Hooks {
             NODE_WORKERS.start(node, cause, is_severe);
         }
     },
+    hard_limit_reached: |_| false,
     wake_finalizer: || FINALIZER.wake(),
     waited_long: || fork_freeze::waited_long(&HEAP.0),
 };

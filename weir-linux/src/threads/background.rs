@@ -170,7 +170,11 @@ impl Background {
             return (Level::None, Cause::Idle);
         }
         // SAFETY: this thread moved `state` to `STARTING`, which keeps every other user away from the sources.
-        let events = unsafe { &mut *self.sources.get() }.look(&systemd_watch::request(), &TUNABLES);
+        let sources = unsafe { &mut *self.sources.get() };
+        let events = sources.look(&systemd_watch::request(), &TUNABLES);
+        if let Some(room) = sources.take_room() {
+            self.heap.read_room(room);
+        }
         self.state.store(before, Release);
         (events.level, events.cause())
     }

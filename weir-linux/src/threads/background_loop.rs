@@ -3,6 +3,7 @@
 
 use core::sync::atomic::Ordering::Relaxed;
 use weir_core::base::level::Level;
+use weir_core::reclaim::node_balancer::{Next, Turn};
 
 use crate::os::clock::monotonic_ns;
 use crate::os::credentials::MainThread;
@@ -24,6 +25,10 @@ const LAST_THREAD_NS: u64 = 60_000_000_000;
 /// How long a heap rests, where sources of pressure do not notify, until what calm windows keep is released all the
 /// same: then there is nothing left to hear for, and nothing is read. Longer than triggers wait to be armed.
 const REST_NS: u64 = 15_000_000_000;
+/// How long the node balancer works before the thread looks at everything else again.
+const SLICE_NS: u64 = 10_000_000;
+/// Between two looks for relief, where balance has not returned.
+const RELIEF_NS: u64 = 1_000_000_000;
 /// Bytes of heap for which a process that is at rest still looks whether memory is short elsewhere.
 const WORTH_HEARING: u64 = 16 << 20;
 
@@ -68,13 +73,25 @@ struct Schedule {
     /// When the calm window ends; `None` at rest.
     window_ends: Option<u64>,
     rest: Rest,
+    /// When the node balancer is to do its next step; `None`: it sleeps.
+    balance_at: Option<u64>,
+    turn: Turn,
+    /// When to see whether there is relief that somebody waits for.
+    relief_at: Option<u64>,
 }
 
 impl Loop<'_> {
     /// Runs until there is a reason to end.
     pub fn run(mut self) -> End {
-        let mut schedule =
-            Schedule { compare_at: 0, count_at: None, window_ends: Some(self.next_window()), rest: Rest::default() };
+        let mut schedule = Schedule {
+            compare_at: 0,
+            count_at: None,
+            window_ends: Some(self.next_window()),
+            rest: Rest::default(),
+            balance_at: None,
+            turn: Turn::default(),
+            relief_at: None,
+        };
         match self.watch_program() {
             Ok(at) => schedule.count_at = at,
             Err(end) => return end,
@@ -90,8 +107,15 @@ impl Loop<'_> {
     fn turn(&mut self, schedule: &mut Schedule) -> Result<(), End> {
         let now = monotonic_ns();
         let compare = schedule.window_ends.filter(|_| self.has_rights).map(|_| schedule.compare_at);
-        let until =
-            [schedule.window_ends, compare, schedule.count_at, schedule.rest.ends_at].into_iter().flatten().min();
+        let due = [
+            schedule.window_ends,
+            compare,
+            schedule.count_at,
+            schedule.rest.ends_at,
+            schedule.balance_at,
+            schedule.relief_at,
+        ];
+        let until = due.into_iter().flatten().min();
         let heat = self.heat(schedule);
         let events = self.sources.wait(&TUNABLES, heat, until.map(|at| at.saturating_sub(now)));
         let now = monotonic_ns();
@@ -125,6 +149,11 @@ impl Loop<'_> {
         if events.level > Level::None {
             respond(self.heap, &events, self.waker, schedule.window_ends.is_none().then_some(&mut schedule.rest));
         }
+        if let Some(room) = self.sources.take_room() {
+            self.heap.read_room(room);
+        }
+        self.balance_zones(schedule);
+        self.look_for_relief(schedule);
         if schedule.window_ends.is_some_and(|end| monotonic_ns() >= end) {
             schedule.window_ends = self.heap.balance_calm().then(|| self.next_window());
             if schedule.window_ends.is_none() {
@@ -132,6 +161,37 @@ impl Loop<'_> {
             }
         }
         Ok(())
+    }
+
+    /// The node balancer's work, as long as there is some, [`SLICE_NS`] at a time. Before each step the limits are read: what
+    /// others take and give back is in no estimate.
+    fn balance_zones(&mut self, schedule: &mut Schedule) {
+        let begin = monotonic_ns();
+        if !self.heap.is_balancer_asked() && schedule.balance_at.is_none_or(|at| begin < at) {
+            return;
+        }
+        schedule.balance_at = loop {
+            self.heap.read_room(self.sources.measure(&TUNABLES));
+            match self.heap.balance_zones(&mut schedule.turn) {
+                Next::Asleep => break None,
+                Next::At(at) => break Some(at),
+                Next::Again if monotonic_ns() >= begin + SLICE_NS => break Some(begin),
+                Next::Again => {}
+            }
+        };
+    }
+
+    /// Relief ends what pressure began: it is looked for when it is due, even at rest, if a cache or a subscriber waits for it.
+    fn look_for_relief(&self, schedule: &mut Schedule) {
+        let now = monotonic_ns();
+        let Some(due) = self.heap.relief_due() else { return schedule.relief_at = None };
+        if now >= due && schedule.relief_at.is_none_or(|at| now >= at) {
+            self.heap.read_room(self.sources.measure(&TUNABLES));
+            self.heap.relieve_if_due();
+            schedule.relief_at = self.heap.relief_due().map(|at| at.max(now + RELIEF_NS));
+        } else {
+            schedule.relief_at = Some(due.max(schedule.relief_at.unwrap_or(0)));
+        }
     }
 
     /// Nothing moves any more: the thread is about to sleep until it is woken.

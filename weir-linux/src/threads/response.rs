@@ -52,10 +52,8 @@ pub(crate) fn respond(heap: &Engine, events: &Events, waker: &Waker, rest: Optio
     }
     let heard = monotonic_ns();
     stats::add(&STATS.pressure_events, 1);
-    STATS.pressure_level.store(events.level as u64, Relaxed);
     heap.balance_pressure(events.level, cause);
     STATS.note_latency(monotonic_ns() - heard);
-    STATS.pressure_level.store(0, Relaxed);
 }
 
 /// How long a process with so many idle bytes lets others go first, ns.

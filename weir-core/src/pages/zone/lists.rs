@@ -40,6 +40,14 @@ impl Lists {
         Self { heads: [[NONE; ORDERS]; LEVELS], some: [0; LEVELS] }
     }
 
+    /// The largest order that one of the pageblocks has a block of; two whole ones may be one of order 10.
+    pub(super) fn largest(&self) -> Option<u32> {
+        let of = |orders: &u16| u16::BITS - orders.leading_zeros();
+        let largest = self.some.iter().map(of).max().unwrap_or(0);
+        let has_whole = self.some[WHOLE_REFUSED..].iter().any(|&orders| orders != 0);
+        if has_whole { Some(MAX_ORDER - 1) } else { largest.checked_sub(1) }
+    }
+
     /// A pageblock of one of `levels` with a block of at least `order`, of the smallest such order; the levels in turn.
     pub(super) fn find(&self, mut levels: impl Iterator<Item = usize>, order: u32) -> Option<u32> {
         levels.find_map(|level| {

@@ -1,6 +1,7 @@
 //! What a zone says of one pageblock's pages, for figures.
 
 use super::FreeAreas;
+use super::lists::By;
 use crate::pages::page_set::PageSet;
 use crate::pages::window::Window;
 
@@ -15,6 +16,11 @@ pub(crate) struct PageStates {
 }
 
 impl FreeAreas {
+    /// The order of the largest free block; `None`: no page is free.
+    pub(crate) fn largest_free(&self) -> Option<u32> {
+        self.lists[By::Free as usize].largest()
+    }
+
     /// What is known of the pages of `block`; `None`: it is a hole.
     pub(crate) fn page_states(&self, window: &Window, block: u32) -> Option<PageStates> {
         if self.is_hole(window, block) {

@@ -1,4 +1,4 @@
-//! What the balancer remembers between its runs: windows, how quiet the program is, when caches may be emptied again, and
+//! Calm windows: how long they are, how quiet the program is, when caches may be emptied again, and
 //! what the refault meter makes of the length of a window.
 
 use core::sync::atomic::{
@@ -15,7 +15,7 @@ use crate::policy::refault::Patience;
 pub const IDLE_WINDOWS: u32 = 3;
 
 /// See the module.
-pub struct Balancer {
+pub struct Windows {
     /// Goals begun.
     turns: AtomicU32,
     /// Activity seen at the last window's end.
@@ -31,7 +31,7 @@ pub struct Balancer {
     doublings: AtomicU32,
 }
 
-impl Balancer {
+impl Windows {
     /// At rest.
     #[allow(clippy::new_without_default, reason = "const, and only ever part of a static")]
     pub const fn new() -> Self {
@@ -116,7 +116,7 @@ impl Balancer {
         }
     }
 
-    /// Undoes [`Balancer::freeze`].
+    /// Undoes [`Windows::freeze`].
     ///
     /// # Safety
     /// The caller, or the parent that it was forked from, froze it.

@@ -1,0 +1,134 @@
+//! The heap as the node balancer sees it: the figures of its zones, and reclaim for one of them.
+//!
+//! Limits are those of a process, not of a NUMA node: so the zones of all NUMA nodes count together here, and there is one
+//! balancer. Releasing what is free of further nodes has workers of its own ([`Heap::balance_node`]).
+
+use core::sync::atomic::Ordering::Relaxed;
+
+use super::Heap;
+use crate::base::cause::Cause;
+use crate::base::level::Level;
+use crate::base::units::{MAX_ORDER, PAGE};
+use crate::base::zone_class::ZoneClass;
+use crate::pages::class_totals::ClassTotals;
+use crate::platform::Platform;
+use crate::policy::watermarks::{Policy, Zone, is_zone_above};
+use crate::reclaim::budget::Room;
+use crate::reclaim::node_balancer::{Node, Scanned, ZONES, ZoneScan};
+use crate::reclaim::{Goal, Kind, Side};
+use crate::telemetry::stats;
+
+/// A heap, as a node.
+pub(super) struct HeapNode<'a, P: Platform>(pub(super) &'a Heap<P>);
+
+/// A zone of `managed` pages, `free` of them free.
+fn zone(managed: usize, free: usize, largest: Option<u32>, scale: usize) -> Zone {
+    Zone::new(managed, free.min(managed), largest.filter(|_| free > 0), scale)
+}
+
+/// Of an elastic zone: any block that fits into what is free can be had, as addresses are plentiful.
+fn elastic(room: Room, scale: usize) -> Zone {
+    let (managed, free) = (room.capacity as usize / PAGE, room.free as usize / PAGE);
+    zone(managed, free, free.checked_ilog2().map(|order| order.min(MAX_ORDER - 1)), scale)
+}
+
+impl<P: Platform> Heap<P> {
+    /// NORMAL: what may still become resident below the tightest limit, the hard limit included.
+    pub(super) fn normal_zone(&self) -> Zone {
+        let scale = self.platform().tunables().watermark_scale.get() as usize;
+        let released = self.platform().stats().given_back.iter().map(|bytes| bytes.load(Relaxed)).sum();
+        let budget = elastic(self.budget.room(released), scale);
+        let Some(limit) = self.pages().hard_limit() else { return budget };
+        let room = Room { capacity: limit as u64, free: self.pages().hard_room() as u64 };
+        let hard = elastic(room, scale);
+        let spare = |zone: &Zone| zone.free as isize - zone.marks.high as isize;
+        if budget.managed == 0 || spare(&hard) < spare(&budget) { hard } else { budget }
+    }
+
+    /// Whether the zone below 4 GiB has nothing for requests of `order` that could have used NORMAL: what it keeps for others is
+    /// a part of NORMAL's pages.
+    pub(super) fn keeps_low32(&self, order: u32) -> bool {
+        let zones = self.node_balancer.view(&HeapNode(self));
+        let (low, normal) = (ZoneClass::Low32 as usize, ZoneClass::Normal as usize);
+        zones[low].managed == 0 || !is_zone_above(&zones, low, order.max(1), normal, |marks| marks.min)
+    }
+
+    /// Resident pages of the heap, about.
+    pub(super) fn resident_pages(&self) -> usize {
+        let stats = self.platform().stats();
+        (stats.page_bytes.load(Relaxed) + stats.mapped_bytes.load(Relaxed)) as usize / PAGE
+    }
+}
+
+impl<P: Platform> Node for HeapNode<'_, P> {
+    fn zones(&self) -> [Zone; ZONES] {
+        let (normal, pages) = (self.0.normal_zone(), self.0.pages());
+        let scale = self.0.platform().tunables().watermark_scale.get() as usize;
+        let zone = |of: ClassTotals| zone(of.pages, of.free, of.largest, scale);
+        ZoneClass::ALL.map(|class| match class {
+            ZoneClass::Low32 => {
+                let low = zone(pages.low32_totals());
+                // What becomes resident there counts against the budget as well.
+                Zone { free: if normal.managed == 0 { low.free } else { low.free.min(normal.free) }, ..low }
+            }
+            ZoneClass::Normal => normal,
+            ZoneClass::Pinned | ZoneClass::Hugetlb => Zone { is_exclusive: true, ..zone(pages.user_totals(class)) },
+        })
+    }
+
+    fn policy(&self) -> Policy {
+        Policy::of_number(self.0.platform().tunables().balance_policy.get())
+    }
+
+    fn now(&self) -> u64 {
+        self.0.platform().now()
+    }
+
+    fn cpu_time(&self) -> u64 {
+        self.0.platform().cpu_time()
+    }
+
+    fn cpu_percent(&self) -> u64 {
+        self.0.platform().tunables().reclaim_cpu_percent.get()
+    }
+
+    fn is_severe(&self) -> bool {
+        self.0.pressure.level() == Level::Severe
+    }
+
+    fn boost_life(&self) -> u64 {
+        self.0.relief_ns()
+    }
+
+    fn is_reclaimable(&self, zone: usize) -> bool {
+        let class = ZoneClass::ALL[zone];
+        if !self.0.pages().is_reporting() {
+            return false;
+        }
+        let goal = Goal::new(Kind::Balance { zone: class }, Cause::Pressure, 0, 0);
+        let has_idle = || self.0.with_reclaimables(|all| all.iter().any(|part| part.count(&goal) > 0));
+        self.0.evictable(class) > 0 || class == ZoneClass::Normal && has_idle()
+    }
+
+    fn scan(&self, scan: &ZoneScan) -> Scanned {
+        let class = ZoneClass::ALL[scan.zone];
+        let (kind, bytes) = (Kind::Balance { zone: class }, scan.pages * PAGE);
+        let got =
+            self.0.reclaim_by(|goal| Goal { bytes, priority: scan.priority, may_write: scan.may_write, ..goal }, kind);
+        // What NORMAL gains is what was released; in a zone that is not elastic what was moved is free for others.
+        let reclaimed = if class == ZoneClass::Normal { got.released } else { got.total() };
+        let scanned = Scanned { scanned: got.scanned.div_ceil(PAGE), reclaimed: reclaimed.div_ceil(PAGE) };
+        self.0.note_scan(Side::Balancer, scanned);
+        scanned
+    }
+
+    fn release_throttled(&self) {
+        self.0.throttle.release(self.0.platform());
+    }
+
+    fn note_awake(&self, ns: u64, cpu_ns: u64) {
+        let stats = self.0.platform().stats();
+        stats::add(&stats.balancer_active_ns, ns);
+        stats::add(&stats.balancer_cpu_ns, cpu_ns);
+    }
+}

@@ -1,0 +1,322 @@
+//! Watermarks of zones, and the one predicate by which the node balancer wakes, stops and sleeps ([`is_balanced`]).
+//!
+//! All sizes are pages. The formulas are Linux's (`mm/page_alloc.c`): min is the square root of 16 times the size in KiB, low and
+//! high lie a gap apart above it; each zone keeps a part of itself from requests that could have used a higher one.
+
+use crate::base::units::{PAGE, PAGEBLOCK_PAGES};
+
+/// Bounds of min, KiB (Linux: `min_free_kbytes`).
+const MIN_KIB: (usize, usize) = (128, 262_144);
+/// A KiB's part of a page.
+const PAGE_KIB: usize = PAGE / 1024;
+/// What a scale factor is a part of.
+const SCALE: usize = 10_000;
+/// The part of the pages above a zone that it keeps from requests which could use those (Linux: `lowmem_reserve_ratio`, 256
+/// for DMA32).
+const RESERVE_RATIO: usize = 256;
+/// The most that a boost adds, in hundredths of high (Linux: `watermark_boost_factor` 15,000 of 10,000).
+const BOOST_PERCENT: usize = 150;
+/// The part of what a process holds that one pressure event boosts the marks by; a severe event by four times as much. Events
+/// come once in a PSI window (1 to 2 s): so a cache loses a tenth of itself in about 10 s of pressure.
+const BOOST_PART: usize = 64;
+
+/// The marks of a zone, of its free pages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Marks {
+    /// Below it an allocation reclaims by itself.
+    pub min: usize,
+    /// Below it the balancer wakes.
+    pub low: usize,
+    /// Above it the balancer stops.
+    pub high: usize,
+}
+
+impl Marks {
+    /// The marks of a zone of `managed` pages; `scale` is the least gap between two marks, in ten-thousandths of the zone. No
+    /// mark exceeds the zone: a smaller one than its own marks could never be balanced.
+    pub fn of(managed: usize, scale: usize) -> Self {
+        let kib = managed.saturating_mul(PAGE_KIB).saturating_mul(16).isqrt().clamp(MIN_KIB.0, MIN_KIB.1);
+        // At most an eighth, so that high, which may be one and a half times as much, leaves most of a small zone to use.
+        let min = (kib / PAGE_KIB).min(managed / 8);
+        let gap = (min / 4).max((managed as u128 * scale as u128 / SCALE as u128) as usize).min(managed / 8);
+        Self { min, low: min + gap, high: min + 2 * gap }
+    }
+}
+
+/// What the predicate is told of a zone.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Zone {
+    /// Pages that it may hold; a zone of none is not looked at.
+    pub managed: usize,
+    /// Pages of it that may still be used.
+    pub free: usize,
+    /// Order of its largest free block; `None`: no page is free.
+    pub largest: Option<u32>,
+    /// Its marks.
+    pub marks: Marks,
+    /// What outside pressure adds to them for a time.
+    pub boost: usize,
+    /// Only requests that name it can use it, and these can use no other.
+    pub is_exclusive: bool,
+}
+
+impl Zone {
+    /// A zone of `managed` pages of which `free` are in blocks of order `largest` at most.
+    pub fn new(managed: usize, free: usize, largest: Option<u32>, scale: usize) -> Self {
+        Self { managed, free, largest, marks: Marks::of(managed, scale), ..Self::default() }
+    }
+
+    /// Whether its free pages exceed `mark` and what it keeps from such a request, with a block of the request's order among
+    /// them.
+    fn is_above(&self, mark: usize, reserve: usize, order: u32) -> bool {
+        let unusable = (1usize << order) - 1;
+        let has_block = order == 0 || self.largest.is_some_and(|largest| largest >= order);
+        self.free.saturating_sub(unusable) > mark + self.boost + reserve && has_block
+    }
+}
+
+/// When a node counts as balanced for a request of order > 0. For order 0 every zone that the request can use must be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Policy {
+    /// One zone is enough (Linux today, and the patch of 2010 as first sent).
+    Any,
+    /// All zones must be (Linux before).
+    All,
+    /// Zones must be that make up a quarter of the pages (Linux 2.6.38: one small zone says nothing of the others).
+    Quarter,
+}
+
+impl Policy {
+    /// By the number that the setting `balance_policy` has.
+    pub fn of_number(number: u64) -> Self {
+        match number {
+            0 => Self::Any,
+            1 => Self::All,
+            _ => Self::Quarter,
+        }
+    }
+}
+
+/// Whether a request of `order` whose highest zone is `highest` can use zone `zone`, if that has as many pages at all.
+pub fn is_eligible(zones: &[Zone], zone: usize, order: u32, highest: usize) -> bool {
+    let is_usable =
+        if zones[highest].is_exclusive { zone == highest } else { zone <= highest && !zones[zone].is_exclusive };
+    is_usable && zones[zone].managed >> order > 0
+}
+
+/// Pages of `zone` that are kept from requests whose highest zone is `highest`: a part of the pages above it that those could
+/// use instead.
+pub fn lowmem_reserve(zones: &[Zone], zone: usize, highest: usize) -> usize {
+    if zones[zone].is_exclusive {
+        return 0;
+    }
+    let above = zones.iter().take(highest + 1).skip(zone + 1);
+    above.filter(|zone| !zone.is_exclusive).map(|zone| zone.managed).sum::<usize>() / RESERVE_RATIO
+}
+
+/// Whether one zone is above `mark` for a request. For order 0, of which every zone has requests that can use no other, its
+/// marks alone count.
+pub fn is_zone_above(zones: &[Zone], zone: usize, order: u32, highest: usize, mark: impl Fn(&Marks) -> usize) -> bool {
+    zones[zone].is_above(mark(&zones[zone].marks), reserve(zones, zone, order, highest), order)
+}
+
+fn reserve(zones: &[Zone], zone: usize, order: u32, highest: usize) -> usize {
+    if order == 0 { 0 } else { lowmem_reserve(zones, zone, highest) }
+}
+
+/// Whether one zone is above its high mark for a request. One of no pages is not looked at.
+pub fn is_zone_balanced(zones: &[Zone], zone: usize, order: u32, highest: usize) -> bool {
+    zones[zone].managed == 0 || is_zone_above(zones, zone, order, highest, |marks| marks.high)
+}
+
+/// The predicate: whether the node is balanced for requests of `order` whose highest zone is `highest`. Waking, stopping and
+/// sleeping ask it. A node of which the request can use no zone is balanced: nothing could be done for it.
+pub fn is_balanced(zones: &[Zone], order: u32, highest: usize, policy: Policy) -> bool {
+    let eligible = || (0..zones.len()).filter(|&zone| is_eligible(zones, zone, order, highest));
+    let is_zone_balanced = |&zone: &usize| is_zone_balanced(zones, zone, order, highest);
+    let pages = |zone: usize| zones[zone].managed;
+    if eligible().next().is_none() {
+        return true;
+    }
+    match if order == 0 { Policy::All } else { policy } {
+        Policy::All => eligible().all(|zone| is_zone_balanced(&zone)),
+        Policy::Any => eligible().any(|zone| is_zone_balanced(&zone)),
+        // At least: a node of one zone that is balanced must count, and so must one whose other zones are empty.
+        Policy::Quarter => {
+            eligible().filter(is_zone_balanced).map(pages).sum::<usize>()
+                >= eligible().map(pages).sum::<usize>().div_ceil(4)
+        }
+    }
+}
+
+/// Whether a request finds no more than `mark` says: of order 0 in one of the zones that it can use, of a higher one in all.
+pub fn is_below(zones: &[Zone], order: u32, highest: usize, mark: impl Fn(&Marks) -> usize) -> bool {
+    let mut eligible = (0..zones.len()).filter(|&zone| is_eligible(zones, zone, order, highest)).peekable();
+    let is_above = |zone| is_zone_above(zones, zone, order, highest, &mark);
+    if order == 0 { !eligible.all(is_above) } else { eligible.peek().is_some() && !eligible.any(is_above) }
+}
+
+/// Pages that a zone lacks of being balanced for a request; 0 where it is.
+pub fn shortfall(zones: &[Zone], zone: usize, order: u32, highest: usize) -> usize {
+    if is_zone_balanced(zones, zone, order, highest) {
+        return 0;
+    }
+    let wanted = zones[zone].marks.high + zones[zone].boost + reserve(zones, zone, order, highest) + (1 << order);
+    // Where pages are free but no block of the order is, two blocks' worth has a chance to make one.
+    wanted.saturating_sub(zones[zone].free).max(if order == 0 { 1 } else { 2 << order })
+}
+
+/// The most that a zone's boost comes to.
+pub fn boost_cap(marks: Marks) -> usize {
+    (marks.high * BOOST_PERCENT / 100).max(PAGEBLOCK_PAGES)
+}
+
+/// What one pressure event adds to a zone's boost in a process that holds `resident` pages.
+pub fn boost_step(resident: usize, is_severe: bool) -> usize {
+    (resident / BOOST_PART).max(PAGEBLOCK_PAGES) * if is_severe { 4 } else { 1 }
+}
+
+/// A boost of `pages` that was made `age` ago, of which nothing is left after `life`.
+pub fn decayed(pages: usize, age: u64, life: u64) -> usize {
+    if age >= life { 0 } else { (pages as u128 * u128::from(life - age) / u128::from(life)) as usize }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::vec::Vec;
+
+    const GIB: usize = 1 << 18;
+
+    #[test]
+    fn marks_are_linuxs() {
+        // 1 GiB: sqrt(16 * 1048576 KiB) = 4 MiB; the gap is a quarter of it, or 10 / 10000 of the zone, whichever is more.
+        assert_eq!(Marks::of(GIB, 10), Marks { min: 1024, low: 1286, high: 1548 });
+        assert_eq!(Marks::of(GIB, 250), Marks { min: 1024, low: 1024 + 6553, high: 1024 + 2 * 6553 });
+        // Clamped at both ends: 128 KiB, 256 MiB.
+        assert_eq!(Marks::of(1 << 9, 10).min, 45);
+        assert_eq!(Marks::of(300, 10).min, 34);
+        assert_eq!(Marks::of(1 << 38, 10).min, 65536);
+    }
+
+    #[test]
+    fn a_zone_smaller_than_its_marks_can_still_be_balanced() {
+        for managed in 1..2000 {
+            let marks = Marks::of(managed, 1000);
+            assert!(marks.high < managed, "{managed}: {marks:?}");
+            assert!(is_balanced(&[Zone::new(managed, managed, Some(0), 1000)], 0, 0, Policy::Any));
+        }
+    }
+
+    fn zone(managed: usize, free: usize) -> Zone {
+        Zone::new(managed, free, (free > 0).then(|| free.ilog2().min(10)), 10)
+    }
+
+    #[test]
+    fn a_zone_of_zero_pages_is_not_looked_at_and_a_node_of_none_is_balanced() {
+        let nothing = [zone(0, 0), zone(0, 0)];
+        for policy in [Policy::Any, Policy::All, Policy::Quarter] {
+            for order in [0, 3] {
+                assert!(is_balanced(&nothing, order, 1, policy));
+                assert!(!is_below(&nothing, order, 1, |marks| marks.low));
+                let beside = [zone(0, 0), zone(GIB, GIB / 2)];
+                assert!(
+                    is_balanced(&beside, order, 1, policy),
+                    "commit 4746efded84d: an empty zone was never balanced"
+                );
+                assert!(!is_balanced(&[zone(0, 0), zone(GIB, 100)], order, 1, policy));
+            }
+        }
+    }
+
+    #[test]
+    fn exactly_a_quarter_is_enough() {
+        let zones = [zone(GIB, GIB / 2), zone(3 * GIB, 0)];
+        assert!(is_balanced(&zones, 3, 1, Policy::Quarter), "commit 4746efded84d: > became >=");
+        let less = [zone(GIB - 1, GIB / 2), zone(3 * GIB, 0)];
+        assert!(!is_balanced(&less, 3, 1, Policy::Quarter) && is_balanced(&less, 3, 1, Policy::Any));
+    }
+
+    #[test]
+    fn order_0_wants_every_zone_whatever_the_policy() {
+        let zones = [zone(GIB, 0), zone(8 * GIB, GIB)];
+        for policy in [Policy::Any, Policy::All, Policy::Quarter] {
+            assert!(!is_balanced(&zones, 0, 1, policy));
+        }
+        assert!(is_balanced(&zones, 3, 1, Policy::Any) && !is_balanced(&zones, 3, 1, Policy::All));
+    }
+
+    #[test]
+    fn a_zone_that_the_request_cannot_use_does_not_count() {
+        // The large zone is above the request's highest.
+        let zones = [zone(GIB, 0), zone(8 * GIB, GIB)];
+        assert!(!is_balanced(&zones, 3, 0, Policy::Any), "commit e716f2eb24de: mismatched class, premature sleep");
+        // What the low zone keeps from requests that could use the high one does not serve these.
+        let reserved = [zone(GIB, Marks::of(GIB, 10).high + 100), zone(64 * GIB, 0)];
+        assert!(is_balanced(&reserved, 3, 0, Policy::Any) && !is_balanced(&reserved, 3, 1, Policy::Any));
+        // An exclusive zone serves its own requests alone, and these use no other.
+        let exclusive = [zone(GIB, GIB / 2), Zone { is_exclusive: true, ..zone(GIB, 0) }, zone(GIB, 0)];
+        assert!(!is_balanced(&exclusive, 3, 1, Policy::Any) && is_balanced(&exclusive, 3, 0, Policy::Any));
+        assert!(!is_eligible(&exclusive, 1, 0, 2) && is_eligible(&exclusive, 0, 0, 2));
+    }
+
+    #[test]
+    fn a_high_order_wants_a_block_of_that_order() {
+        assert!(is_balanced(&[zone(7, 0)], 3, 0, Policy::Any), "nothing makes a block of 8 pages of 7");
+        let pieces = Zone { largest: Some(2), ..zone(GIB, GIB / 2) };
+        assert!(is_balanced(&[pieces], 2, 0, Policy::Any) && !is_balanced(&[pieces], 3, 0, Policy::Any));
+        assert_eq!(shortfall(&[pieces], 0, 2, 0), 0);
+        assert_eq!(shortfall(&[pieces], 0, 3, 0), 16);
+    }
+
+    #[test]
+    fn the_balancer_wakes_below_low_and_stops_above_high() {
+        let marks = Marks::of(GIB, 10);
+        let at = |free| [zone(GIB, free)];
+        assert!(is_below(&at(marks.low), 0, 0, |m| m.low) && !is_below(&at(marks.low + 1), 0, 0, |m| m.low));
+        assert!(!is_balanced(&at(marks.low + 1), 0, 0, Policy::Any), "hysteresis: between the two it goes on");
+        assert!(
+            !is_balanced(&at(marks.high), 0, 0, Policy::Any) && is_balanced(&at(marks.high + 1), 0, 0, Policy::Any)
+        );
+        assert_eq!(shortfall(&at(marks.high), 0, 0, 0), 1);
+    }
+
+    #[test]
+    fn a_boost_raises_every_mark_is_capped_and_fades() {
+        let free = Marks::of(GIB, 10).high + 100;
+        let boosted = [Zone { boost: 100, ..zone(GIB, free) }];
+        assert!(!is_balanced(&boosted, 0, 0, Policy::Any) && is_balanced(&[zone(GIB, free)], 0, 0, Policy::Any));
+        assert_eq!(boost_cap(Marks::of(GIB, 10)), 2322);
+        assert_eq!(boost_cap(Marks::of(1000, 10)), PAGEBLOCK_PAGES);
+        assert_eq!((boost_step(0, false), boost_step(GIB, true)), (PAGEBLOCK_PAGES, GIB / 16));
+        assert_eq!(
+            (decayed(100, 0, 10), decayed(100, 5, 10), decayed(100, 10, 10), decayed(100, 0, 0)),
+            (100, 50, 0, 0)
+        );
+    }
+
+    proptest! {
+        /// What is given is enough, and never less than nothing: no figures make the predicate contradict itself.
+        #[test]
+        fn what_a_zone_lacks_balances_it(zones: Vec<(u32, u32, u16)>, order in 0u32..=10, scale in 0usize..=1000) {
+            prop_assume!(!zones.is_empty());
+            let mut zones: Vec<Zone> = zones
+                .iter()
+                .map(|&(managed, free, boost)| Zone {
+                    boost: boost.into(),
+                    ..Zone::new(managed as usize, (free as usize).min(managed as usize), Some(10), scale)
+                })
+                .collect();
+            let highest = zones.len() - 1;
+            for i in 0..zones.len() {
+                let lacks = shortfall(&zones, i, order, highest);
+                prop_assert_eq!(lacks == 0, is_zone_balanced(&zones, i, order, highest));
+                zones[i].free += lacks;
+            }
+            prop_assert!(is_balanced(&zones, order, highest, Policy::All));
+            prop_assert!(is_balanced(&zones, order, highest, Policy::Quarter));
+            prop_assert!(is_balanced(&zones, order, highest, Policy::Any));
+        }
+    }
+}

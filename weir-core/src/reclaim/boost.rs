@@ -1,0 +1,79 @@
+//! A zone's boost: what pressure from outside adds to its marks for a time.
+
+use core::sync::atomic::{
+    AtomicU64,
+    Ordering::{Relaxed, SeqCst},
+};
+
+use crate::policy::watermarks::decayed;
+
+/// Bits of the time, in milliseconds: 34 years.
+const TIME_BITS: u32 = 40;
+/// Most pages: 64 GiB.
+const MOST: usize = (1 << (u64::BITS - TIME_BITS)) - 1;
+
+/// Pages, and when they were set, in one word: so a run that ends takes off what it began with and nothing that came since.
+pub struct Boost(AtomicU64);
+
+impl Boost {
+    /// None.
+    #[allow(clippy::new_without_default, reason = "const, and only ever part of a static")]
+    pub const fn new() -> Self {
+        Self(AtomicU64::new(0))
+    }
+
+    /// The boost at `now` (ns), of which nothing is left `life` ns after it was last raised.
+    pub fn pages(&self, now: u64, life: u64) -> usize {
+        pages_of(self.0.load(Relaxed), now, life)
+    }
+
+    /// Adds `pages`, up to `cap` in all.
+    pub fn add(&self, pages: usize, cap: usize, now: u64, life: u64) {
+        self.update(now, life, |before| (before + pages).min(cap.max(before)));
+    }
+
+    /// Takes `pages` off.
+    pub fn subtract(&self, pages: usize, now: u64, life: u64) {
+        if pages > 0 {
+            self.update(now, life, |before| before.saturating_sub(pages));
+        }
+    }
+
+    fn update(&self, now: u64, life: u64, change: impl Fn(usize) -> usize) {
+        let word = |before: u64| {
+            let pages = change(pages_of(before, now, life)).min(MOST) as u64;
+            if pages == 0 { 0 } else { pages << TIME_BITS | now / 1_000_000 & ((1 << TIME_BITS) - 1) }
+        };
+        let _ = self.0.fetch_update(SeqCst, Relaxed, |before| Some(word(before)));
+    }
+}
+
+fn pages_of(word: u64, now: u64, life: u64) -> usize {
+    let at = (word & ((1 << TIME_BITS) - 1)) * 1_000_000;
+    decayed((word >> TIME_BITS) as usize, now.saturating_sub(at), life)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const S: u64 = 1_000_000_000;
+
+    #[test]
+    fn it_is_capped_fades_and_gives_back_only_what_a_run_began_with() {
+        let boost = Boost::new();
+        boost.add(100, 150, 10 * S, 2 * S);
+        boost.add(100, 150, 10 * S, 2 * S);
+        assert_eq!(boost.pages(10 * S, 2 * S), 150);
+        assert_eq!(boost.pages(11 * S, 2 * S), 75);
+        assert_eq!(boost.pages(12 * S, 2 * S), 0);
+        let began_with = boost.pages(10 * S, 2 * S);
+        boost.add(100, 1000, 10 * S, 2 * S);
+        boost.subtract(began_with, 10 * S, 2 * S);
+        assert_eq!(boost.pages(10 * S, 2 * S), 100, "what came while the run went on stays");
+        boost.subtract(1000, 10 * S, 2 * S);
+        assert_eq!(boost.pages(10 * S, 2 * S), 0);
+        boost.add(usize::MAX / 2, usize::MAX, 10 * S, 2 * S);
+        assert_eq!(boost.pages(10 * S, 2 * S), MOST);
+    }
+}

@@ -1,0 +1,89 @@
+//! The budget: what NORMAL may hold, and how much of that is left.
+//!
+//! A *reading* says how much more may become resident below the tightest limit: the setting `limit`, the control group's own or
+//! an ancestor's limit, the machine. Between two readings the estimate follows what became resident and what was released
+//! here; what others take shows in the next reading.
+
+use core::sync::atomic::{
+    AtomicU64,
+    Ordering::{Relaxed, Release},
+};
+
+/// A reading: the tightest limit, bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Room {
+    /// What may be resident below the limit; 0: nothing limits it, or nothing is known.
+    pub capacity: u64,
+    /// What may still become resident.
+    pub free: u64,
+}
+
+/// See the module. All in bytes.
+pub struct Budget {
+    capacity: AtomicU64,
+    free: AtomicU64,
+    /// Released in all, as of the reading.
+    released: AtomicU64,
+    /// Became resident since the reading.
+    fresh: AtomicU64,
+}
+
+impl Budget {
+    /// Nothing is known.
+    #[allow(clippy::new_without_default, reason = "const, and only ever part of a static")]
+    pub const fn new() -> Self {
+        const ZERO: AtomicU64 = AtomicU64::new(0);
+        Self { capacity: ZERO, free: ZERO, released: ZERO, fresh: ZERO }
+    }
+
+    /// A reading, at which `released` bytes had been released in all. A thread that reads the parts meanwhile gets an estimate
+    /// between the old one and the new.
+    pub fn read(&self, room: Room, released: u64) {
+        self.fresh.store(0, Relaxed);
+        self.released.store(released, Relaxed);
+        self.free.store(room.free, Relaxed);
+        self.capacity.store(room.capacity, Release);
+    }
+
+    /// `bytes` became resident.
+    #[inline]
+    pub fn fresh(&self, bytes: u64) {
+        self.fresh.fetch_add(bytes, Relaxed);
+    }
+
+    /// The estimate now; `released` bytes have been released in all.
+    pub fn room(&self, released: u64) -> Room {
+        let capacity = self.capacity.load(Relaxed);
+        // A forked child counts what it released from 0 on.
+        let since = released.saturating_sub(self.released.load(Relaxed));
+        let free = self.free.load(Relaxed).saturating_add(since).saturating_sub(self.fresh.load(Relaxed));
+        Room { capacity, free: free.min(capacity) }
+    }
+
+    /// In a forked child: its own thread reads anew.
+    pub fn inherit(&self) {
+        self.read(Room::default(), 0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_estimate_follows_between_readings() {
+        let budget = Budget::new();
+        assert_eq!(budget.room(5), Room::default());
+        budget.read(Room { capacity: 1000, free: 100 }, 5);
+        budget.fresh(60);
+        assert_eq!(budget.room(5).free, 40);
+        assert_eq!(budget.room(25).free, 60);
+        budget.fresh(1000);
+        assert_eq!(budget.room(25).free, 0, "more than there was: nothing is left, not a wrapped number");
+        assert_eq!(budget.room(u64::MAX).free, 1000, "never more than the capacity");
+        assert_eq!(budget.room(0).free, 0, "a child's total begins anew");
+        // The limit is lowered below what is in use.
+        budget.read(Room { capacity: 500, free: 0 }, 25);
+        assert_eq!(budget.room(25), Room { capacity: 500, free: 0 });
+    }
+}

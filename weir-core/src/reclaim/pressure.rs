@@ -1,0 +1,83 @@
+//! The level of pressure, and relief: an event of its own.
+//!
+//! A pressure event sets the level. It stays for `relief_ms` after the last event, and until the balance of all zones has
+//! returned; then there is relief, and caches may grow again. A cache that grew as soon as it was shrunk would bring back
+//! the pressure that made it shrink.
+
+use core::sync::atomic::{
+    AtomicU64,
+    Ordering::{Acquire, SeqCst},
+};
+
+use crate::base::level::Level;
+
+/// Bits of the level in the word; above them the time of the last event, ns.
+const LEVEL_BITS: u32 = 2;
+
+/// The level and the time of the last event, in one word: so an event that comes as relief is found to be due prevents it.
+pub struct Pressure(AtomicU64);
+
+impl Pressure {
+    /// None.
+    #[allow(clippy::new_without_default, reason = "const, and only ever part of a static")]
+    pub const fn new() -> Self {
+        Self(AtomicU64::new(0))
+    }
+
+    /// The level now.
+    pub fn level(&self) -> Level {
+        level_of(self.0.load(Acquire))
+    }
+
+    /// An event at `now`; the level before. A lower level than that of the last event does not lower it: relief does.
+    pub fn raise(&self, level: Level, now: u64) -> Level {
+        let raised = |before: u64| Some(now << LEVEL_BITS | level_of(before).max(level) as u64);
+        self.0.fetch_update(SeqCst, Acquire, raised).map_or(Level::None, level_of)
+    }
+
+    /// When relief may come at the earliest, ns; `None`: there is no pressure.
+    pub fn relief_due(&self, hold: u64) -> Option<u64> {
+        let word = self.0.load(Acquire);
+        (level_of(word) > Level::None).then_some((word >> LEVEL_BITS) + hold)
+    }
+
+    /// Ends the pressure if no event came for `hold` ns before `now` and `is_balanced` says so; whether it did.
+    pub fn relieve(&self, now: u64, hold: u64, is_balanced: impl FnOnce() -> bool) -> bool {
+        let word = self.0.load(Acquire);
+        level_of(word) > Level::None
+            && now >= (word >> LEVEL_BITS) + hold
+            && is_balanced()
+            && self.0.compare_exchange(word, 0, SeqCst, Acquire).is_ok()
+    }
+}
+
+fn level_of(word: u64) -> Level {
+    match word & ((1 << LEVEL_BITS) - 1) {
+        0 => Level::None,
+        1 => Level::Some,
+        _ => Level::Severe,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn relief_comes_once_after_the_hold_and_not_before_balance_has_returned() {
+        let pressure = Pressure::new();
+        assert_eq!((pressure.level(), pressure.relief_due(10)), (Level::None, None));
+        assert!(!pressure.relieve(1000, 10, || true));
+        assert_eq!(pressure.raise(Level::Severe, 100), Level::None);
+        assert_eq!(pressure.raise(Level::Some, 105), Level::Severe);
+        assert_eq!((pressure.level(), pressure.relief_due(10)), (Level::Severe, Some(115)));
+        assert!(!pressure.relieve(114, 10, || true) && !pressure.relieve(200, 10, || false));
+        // An event while the balance is looked at.
+        assert!(!pressure.relieve(200, 10, || {
+            pressure.raise(Level::Some, 199);
+            true
+        }));
+        assert!(pressure.relieve(209, 10, || true) && !pressure.relieve(300, 10, || true));
+        assert_eq!(pressure.level(), Level::None);
+    }
+}

@@ -1,0 +1,147 @@
+//! Requests to the node balancer, and its sleep: one word.
+//!
+//! A request names an order and the highest zone that it can use. For each highest zone the largest order is kept: two requests
+//! merge by maximum. (One order and one zone for all would turn "order 9 of huge pages" and "order 0 of any page" into a request
+//! for order 9 of any page, that none made.) The balancer takes all of them at once.
+//!
+//! The word also says that the balancer sleeps. Whoever adds a request clears that and, if it was set, wakes it; the balancer
+//! sets it only while there is no request. The interleaving that this excludes: the balancer finds no request, a request is
+//! added and its sender sees the balancer awake, and then the balancer goes to sleep on it.
+
+use super::sync::{AtomicU32, constructor};
+use core::sync::atomic::Ordering::{AcqRel, Acquire};
+
+/// Highest zones there may be.
+pub const ZONES: usize = 4;
+/// Bits of a zone: 0 for no request, else the order plus one.
+const BITS: u32 = 4;
+const MASK: u32 = (1 << BITS) - 1;
+/// The balancer sleeps.
+const ASLEEP: u32 = 1 << 31;
+
+/// The largest order that is wanted, by the highest zone that the requests can use.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Request(u32);
+
+impl Request {
+    /// No request.
+    pub const NONE: Self = Self(0);
+
+    /// A request for a block of `order` (at most 10).
+    pub fn new(order: u32, highest: usize) -> Self {
+        Self((order + 1) << (highest as u32 * BITS))
+    }
+
+    /// Whether there is none.
+    pub fn is_none(self) -> bool {
+        self.0 == 0
+    }
+
+    /// The order that is wanted of requests with this highest zone.
+    pub fn order(self, highest: usize) -> Option<u32> {
+        (self.0 >> (highest as u32 * BITS) & MASK).checked_sub(1)
+    }
+
+    /// Both: the larger order for each highest zone.
+    #[must_use]
+    pub fn merged(self, other: Self) -> Self {
+        let larger = |zone: usize| self.order(zone).max(other.order(zone));
+        (0..ZONES).fold(Self::NONE, |all, zone| match larger(zone) {
+            Some(order) => Self(all.0 | Self::new(order, zone).0),
+            None => all,
+        })
+    }
+
+    /// The parts of it that `is_kept` says, given order and highest zone.
+    #[must_use]
+    pub fn filter(self, is_kept: impl Fn(u32, usize) -> bool) -> Self {
+        self.parts()
+            .filter(|&(order, zone)| is_kept(order, zone))
+            .fold(Self::NONE, |all, (order, zone)| Self(all.0 | Self::new(order, zone).0))
+    }
+
+    /// Orders and highest zones.
+    pub fn parts(self) -> impl Iterator<Item = (u32, usize)> {
+        (0..ZONES).filter_map(move |zone| Some((self.order(zone)?, zone)))
+    }
+}
+
+/// See the module.
+pub struct Requests(AtomicU32);
+
+impl Requests {
+    constructor! {
+        /// No request; the balancer sleeps, or is not there.
+        #[allow(clippy::new_without_default, reason = "const, and only ever part of a static")]
+        pub fn new() -> Self {
+            Self(AtomicU32::new(ASLEEP))
+        }
+    }
+
+    /// Adds a request; whether the balancer slept, and is to be woken by the caller.
+    pub fn add(&self, request: Request) -> bool {
+        let mut before = self.0.load(Acquire);
+        loop {
+            let merged = Request(before & !ASLEEP).merged(request).0;
+            match self.0.compare_exchange(before, merged, AcqRel, Acquire) {
+                Ok(_) => return before & ASLEEP != 0,
+                Err(now) => before = now,
+            }
+        }
+    }
+
+    /// All requests, which are the caller's from now on. By the balancer, which is awake.
+    pub fn take(&self) -> Request {
+        Request(self.0.swap(0, AcqRel) & !ASLEEP)
+    }
+
+    /// Whether there are any.
+    pub fn is_pending(&self) -> bool {
+        self.0.load(Acquire) & !ASLEEP != 0
+    }
+
+    /// The balancer is about to sleep; `false`: there is a request, and it must not.
+    pub fn sleep(&self) -> bool {
+        self.0.compare_exchange(0, ASLEEP, AcqRel, Acquire).is_ok() || self.0.load(Acquire) == ASLEEP
+    }
+
+    /// The balancer is about to sleep for a bounded time whatever was requested, as reclaim failed; or it was not there to be
+    /// woken. The requests stay, and the next one wakes it.
+    pub fn sleep_regardless(&self) {
+        self.0.fetch_or(ASLEEP, AcqRel);
+    }
+
+    /// Whether the balancer is awake, or was just woken.
+    pub fn is_awake(&self) -> bool {
+        self.0.load(Acquire) & ASLEEP == 0
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_merge_by_maximum_and_are_consumed_at_once() {
+        let requests = Requests::new();
+        assert!(requests.add(Request::new(3, 1)), "it slept");
+        assert!(
+            !requests.add(Request::new(0, 2)) && !requests.add(Request::new(9, 1)) && !requests.add(Request::new(4, 1))
+        );
+        let taken = requests.take();
+        assert_eq!((taken.order(0), taken.order(1), taken.order(2)), (None, Some(9), Some(0)));
+        assert_eq!(requests.take(), Request::NONE);
+        assert!(requests.is_awake() && requests.sleep() && !requests.is_awake());
+    }
+
+    #[test]
+    fn it_does_not_sleep_on_a_request_unless_reclaim_failed() {
+        let requests = Requests::new();
+        requests.add(Request::new(10, 3));
+        assert!(!requests.sleep() && requests.is_awake());
+        requests.sleep_regardless();
+        assert!(!requests.is_awake() && requests.is_pending());
+        assert!(requests.add(Request::new(0, 0)), "the next request wakes it");
+        assert_eq!(requests.take().parts().collect::<std::vec::Vec<_>>(), [(0, 0), (10, 3)]);
+    }
+}

@@ -1,0 +1,51 @@
+//! Throttled allocations: threads that wait for the balancer, as very little is free and it makes progress.
+//!
+//! A thread reads the epoch, then whether it still has to wait, then sleeps while the epoch is that one. The balancer first
+//! does what ends the wait (it goes to sleep itself, or reclaims), then raises the epoch, then wakes. The interleaving that this
+//! excludes: a thread sees the balancer awake, the balancer goes to sleep and wakes all waiters, and then the thread begins to
+//! wait for a balancer that sleeps. It finds another epoch, and does not.
+
+use super::sync::{AtomicU32, constructor};
+use super::wait::Wait;
+use core::sync::atomic::Ordering::SeqCst;
+
+/// See the module.
+pub struct Throttle {
+    epoch: AtomicU32,
+    waiters: AtomicU32,
+}
+
+impl Throttle {
+    constructor! {
+        /// None waits.
+        #[allow(clippy::new_without_default, reason = "const, and only ever part of a static")]
+        pub fn new() -> Self {
+            Self { epoch: AtomicU32::new(0), waiters: AtomicU32::new(0) }
+        }
+    }
+
+    /// Waits once, unless `is_over`: until the balancer lets the waiters go, for `ns` at most, or for no reason. The caller
+    /// looks again, a bounded number of times.
+    pub fn wait<P: Wait>(&self, platform: &P, ns: u64, is_over: impl Fn() -> bool) {
+        let epoch = self.epoch.load(SeqCst);
+        if is_over() {
+            return;
+        }
+        self.waiters.fetch_add(1, SeqCst);
+        platform.wait_at_most(&self.epoch, epoch, ns);
+        self.waiters.fetch_sub(1, SeqCst);
+    }
+
+    /// Lets all waiters look again. By the balancer, when it has made progress, and when it goes to sleep.
+    pub fn release<P: Wait>(&self, platform: &P) {
+        self.epoch.fetch_add(1, SeqCst);
+        if self.waiters.load(SeqCst) > 0 {
+            platform.wake_all(&self.epoch);
+        }
+    }
+
+    /// In a forked child: the waiters are not there.
+    pub fn inherit(&self) {
+        self.waiters.store(0, SeqCst);
+    }
+}

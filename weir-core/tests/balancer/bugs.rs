@@ -1,0 +1,165 @@
+//! Bugs that were found in kswapd, each by the commit that mended it: none of them is here.
+
+use crate::fake::{FakeNode, FakeZone, GIB, LARGE, SMALL, zone};
+use weir_core::base::zone_class::ZoneClass;
+use weir_core::policy::scan_priority::{FIRST, LAST};
+use weir_core::policy::watermarks::{Marks, Policy, is_balanced};
+use weir_core::reclaim::node_balancer::{MOST_FAILURES, Next, NodeBalancer, Turn};
+
+fn new() -> (NodeBalancer, Turn) {
+    (NodeBalancer::new(), Turn::default())
+}
+
+/// The sleep check was given the highest zone of the request where a zone's index belonged, and looked at the wrong zone.
+#[test]
+fn da175d06b437_the_sleep_check_looks_at_the_zones_that_the_request_can_use() {
+    let (balancer, mut turn) = new();
+    let node = FakeNode::new(&[(SMALL, zone(GIB, 0)), (LARGE, zone(8 * GIB, GIB))]);
+    assert!(balancer.wake(&node, 0, ZoneClass::Low32, false));
+    node.sleep(&balancer, &mut turn);
+    assert!(is_balanced(&balancer.view(&node), 0, SMALL, Policy::Any));
+}
+
+/// A new request was read after reclaim had failed, taken for a wake-up, and kswapd span without sleeping.
+#[test]
+fn _215ddd6664ce_after_a_failed_run_it_dozes_although_there_is_a_request() {
+    let balancer = std::rc::Rc::new(NodeBalancer::new());
+    let mut turn = Turn::default();
+    let node = FakeNode::new(&[(LARGE, FakeZone { yields: 0, ..zone(GIB, 0) })]);
+    // Allocations go on asking, all the time.
+    let other = balancer.clone();
+    *node.during.borrow_mut() = Some(Box::new(move |node| {
+        other.wake(node, 0, ZoneClass::Normal, true);
+    }));
+    balancer.wake(&node, 0, ZoneClass::Normal, true);
+    for runs in 1..MOST_FAILURES {
+        // The request that is pending does not end the doze at once: it is taken with the next look.
+        let mut steps = 0;
+        let next = loop {
+            steps += 1;
+            match balancer.step(&node, &mut turn) {
+                Next::Again if steps > 100 => panic!("it spins"),
+                Next::Again => {}
+                next => break next,
+            }
+        };
+        let Next::At(at) = next else { panic!("{next:?}") };
+        assert!(at > node.clock.get());
+        let tried = node.scans.borrow().iter().filter(|scan| scan.priority == FIRST).count();
+        assert_eq!(tried, runs as usize);
+        node.clock.set(at);
+    }
+    node.sleep(&balancer, &mut turn);
+    assert!(balancer.is_hopeless(LARGE));
+}
+
+/// A zone without pages was never balanced, as 0 is not more than a quarter of 0: kswapd never slept.
+#[test]
+fn _4746efded84d_a_node_with_empty_zones_comes_to_rest() {
+    for policy in [Policy::Any, Policy::All, Policy::Quarter] {
+        let (balancer, mut turn) = new();
+        let node = FakeNode::new(&[(LARGE, zone(GIB, 0))]);
+        node.policy.set(policy);
+        balancer.wake(&node, 3, ZoneClass::Normal, true);
+        node.sleep(&balancer, &mut turn);
+        assert!(turn.is_asleep());
+        let empty = FakeNode::new(&[]);
+        empty.policy.set(policy);
+        let (balancer, mut turn) = new();
+        assert!(!balancer.wake(&empty, 3, ZoneClass::Normal, true));
+        empty.sleep(&balancer, &mut turn);
+        assert!(empty.scans.borrow().is_empty());
+    }
+}
+
+/// The order that was balanced and the order that was asked for were mixed up: kswapd slept although it had not done
+/// what was asked, or asked itself for ever for an order that it had given up.
+#[test]
+fn d2ebd0f6b895_a_high_order_that_is_given_up_is_not_asked_for_again() {
+    let (balancer, mut turn) = new();
+    // Pages come free, but never a block of the order.
+    let node = FakeNode::new(&[(LARGE, FakeZone { largest: 2, until_block: usize::MAX, ..zone(GIB, GIB / 2) })]);
+    assert!(balancer.wake(&node, 9, ZoneClass::Normal, true));
+    node.sleep(&balancer, &mut turn);
+    let reclaimed = node.reclaimed.get()[LARGE];
+    assert!((2 << 9..4 << 9).contains(&reclaimed), "{reclaimed}: compact_gap, and no more");
+    assert!(turn.is_asleep() && !balancer.is_asked());
+    // The next request for it is tried anew, and no less.
+    assert!(balancer.wake(&node, 9, ZoneClass::Normal, true));
+    node.sleep(&balancer, &mut turn);
+    assert!(node.reclaimed.get()[LARGE] >= 2 * (2 << 9));
+}
+
+/// Priority 0 scans everything: kswapd freed most of memory for one request.
+#[test]
+fn _9aa41348a8d1_the_balancer_never_scans_at_priority_0() {
+    let (balancer, mut turn) = new();
+    let node = FakeNode::new(&[(LARGE, FakeZone { yields: 100_000, ..zone(GIB, 0) })]);
+    balancer.wake(&node, 0, ZoneClass::Normal, false);
+    node.sleep(&balancer, &mut turn);
+    assert_eq!(node.scans.borrow().iter().map(|scan| scan.priority).min(), Some(LAST));
+}
+
+/// Reclaim was scaled up by failures to compact, and burned CPUs for hours.
+#[test]
+fn _96710098ee12_what_is_scanned_does_not_grow_with_failures() {
+    let (balancer, mut turn) = new();
+    let node = FakeNode::new(&[(LARGE, FakeZone { largest: 2, until_block: usize::MAX, ..zone(64 * GIB, GIB) })]);
+    let mut before = 0;
+    for _ in 0..50 {
+        balancer.wake(&node, 9, ZoneClass::Normal, true);
+        node.sleep(&balancer, &mut turn);
+        let reclaimed = node.reclaimed.get()[LARGE];
+        assert!(reclaimed - before < 4 << 9, "{}", reclaimed - before);
+        before = reclaimed;
+    }
+}
+
+/// The highest zone of another request was compared with: kswapd slept though the request's own zone was not balanced.
+#[test]
+fn e716f2eb24de_a_request_for_a_low_zone_is_not_put_off_by_a_balanced_high_one() {
+    let (balancer, mut turn) = new();
+    let node = FakeNode::new(&[
+        (SMALL, FakeZone { largest: 0, until_block: 16, ..zone(GIB, GIB / 4) }),
+        (LARGE, zone(8 * GIB, GIB)),
+    ]);
+    balancer.wake(&node, 3, ZoneClass::Normal, true);
+    assert!(balancer.wake(&node, 3, ZoneClass::Low32, true) || balancer.is_asked());
+    node.sleep(&balancer, &mut turn);
+    assert!(is_balanced(&balancer.view(&node), 3, SMALL, Policy::Any));
+}
+
+/// kswapd was woken for boosted marks although boosting was switched off.
+#[test]
+fn _597c892038e0_without_a_boost_a_balanced_node_is_not_woken() {
+    let (balancer, mut turn) = new();
+    let node = FakeNode::new(&[(LARGE, zone(GIB, Marks::of(GIB, 10).high + 100))]);
+    for order in [0, 3] {
+        assert!(!balancer.wake(&node, order, ZoneClass::Normal, true));
+    }
+    // A boost that has faded is none.
+    balancer.boost(&node, ZoneClass::Normal, GIB / 2, false);
+    node.pass_ms(2000);
+    node.sleep(&balancer, &mut turn);
+    assert!(node.scans.borrow().is_empty() && !balancer.wake(&node, 0, ZoneClass::Normal, true));
+}
+
+/// Wake-ups were counted as new work while kswapd was hopeless, and boosted runs counted as failures (2026).
+#[test]
+fn _2026_hopelessness_is_ended_by_balance_and_by_nothing_else() {
+    let (balancer, mut turn) = new();
+    let node = FakeNode::new(&[(LARGE, FakeZone { yields: 0, ..zone(GIB, 0) })]);
+    balancer.wake(&node, 0, ZoneClass::Normal, false);
+    node.sleep(&balancer, &mut turn);
+    assert!(balancer.is_hopeless(LARGE));
+    let scans = node.scans.borrow().len();
+    for _ in 0..100 {
+        assert!(!balancer.wake(&node, 0, ZoneClass::Normal, true));
+        node.pass_ms(1000);
+        assert_eq!(balancer.step(&node, &mut turn), Next::Asleep);
+    }
+    assert_eq!(node.scans.borrow().len(), scans);
+    // Some progress that leaves the node unbalanced would have reset the count before 2026.
+    node.change(LARGE, |zone| zone.free += 10);
+    assert!(!balancer.wake(&node, 0, ZoneClass::Normal, true) && balancer.is_hopeless(LARGE));
+}

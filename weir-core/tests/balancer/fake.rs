@@ -1,0 +1,181 @@
+//! A node of made-up zones: what is free and in use, what reclaim finds, and the time, are a test's.
+
+use std::cell::{Cell, RefCell};
+
+use weir_core::base::zone_class::ZoneClass;
+use weir_core::policy::scan_priority::window;
+use weir_core::policy::watermarks::{Policy, Zone};
+use weir_core::reclaim::node_balancer::{Next, Node, NodeBalancer, Scanned, Turn, ZONES, ZoneScan};
+
+/// The small zone, and the large one above it.
+pub const SMALL: usize = ZoneClass::Low32 as usize;
+pub const LARGE: usize = ZoneClass::Normal as usize;
+pub const GIB: usize = 1 << 18;
+pub const MS: u64 = 1_000_000;
+
+/// One zone.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct FakeZone {
+    pub managed: usize,
+    pub free: usize,
+    pub largest: u32,
+    /// Pages in use that reclaim can take.
+    pub cached: usize,
+    /// Of the pages that a scan looks at, one in so many is reclaimed; 0: none.
+    pub yields: usize,
+    /// Pages reclaimed until a block of the order that was scanned for is free.
+    pub until_block: usize,
+    pub is_exclusive: bool,
+}
+
+pub struct FakeNode {
+    pub zones: RefCell<[FakeZone; ZONES]>,
+    pub policy: Cell<Policy>,
+    pub clock: Cell<u64>,
+    pub cpu: Cell<u64>,
+    /// CPU time of a scan, and time that it takes, ns.
+    pub scan_ns: Cell<(u64, u64)>,
+    pub percent: Cell<u64>,
+    pub severe: Cell<bool>,
+    pub scans: RefCell<Vec<ZoneScan>>,
+    pub reclaimed: Cell<[usize; ZONES]>,
+    pub releases: Cell<usize>,
+    pub awake: Cell<(u64, u64)>,
+    /// Done during each scan.
+    pub during: RefCell<Option<Box<dyn Fn(&FakeNode)>>>,
+}
+
+impl FakeNode {
+    pub fn new(zones: &[(usize, FakeZone)]) -> Self {
+        let mut all = [FakeZone::default(); ZONES];
+        zones.iter().for_each(|&(at, zone)| all[at] = zone);
+        Self {
+            zones: RefCell::new(all),
+            policy: Cell::new(Policy::Any),
+            clock: Cell::new(1000 * MS),
+            cpu: Cell::new(0),
+            scan_ns: Cell::new((0, 0)),
+            percent: Cell::new(100),
+            severe: Cell::new(false),
+            scans: RefCell::default(),
+            reclaimed: Cell::default(),
+            releases: Cell::new(0),
+            awake: Cell::new((0, 0)),
+            during: RefCell::new(None),
+        }
+    }
+
+    pub fn change(&self, zone: usize, change: impl FnOnce(&mut FakeZone)) {
+        change(&mut self.zones.borrow_mut()[zone]);
+    }
+
+    pub fn zone(&self, zone: usize) -> FakeZone {
+        self.zones.borrow()[zone]
+    }
+
+    pub fn pass_ms(&self, ms: u64) {
+        self.clock.set(self.clock.get() + ms * MS);
+    }
+
+    /// Steps until the balancer has nothing to do now; how many steps that took. The clock stands still.
+    pub fn settle(&self, balancer: &NodeBalancer, turn: &mut Turn) -> (Next, usize) {
+        for steps in 1..10_000 {
+            match balancer.step(self, turn) {
+                Next::Again => {}
+                next => return (next, steps),
+            }
+        }
+        panic!("the balancer goes on for ever")
+    }
+
+    /// The same, and lets the time of dozes and pauses pass, until it sleeps.
+    pub fn sleep(&self, balancer: &NodeBalancer, turn: &mut Turn) {
+        for _ in 0..10_000 {
+            match self.settle(balancer, turn).0 {
+                Next::At(at) => self.clock.set(self.clock.get().max(at)),
+                _ => return,
+            }
+        }
+        panic!("the balancer never sleeps")
+    }
+}
+
+/// A zone of which `free` pages are free, all else is cached, and each scanned page is reclaimed.
+pub fn zone(managed: usize, free: usize) -> FakeZone {
+    FakeZone { managed, free, largest: 10, cached: managed - free, yields: 1, ..FakeZone::default() }
+}
+
+impl Node for FakeNode {
+    fn zones(&self) -> [Zone; ZONES] {
+        self.zones.borrow().map(|of| Zone {
+            is_exclusive: of.is_exclusive,
+            ..Zone::new(of.managed, of.free, (of.free > 0).then_some(of.largest), 10)
+        })
+    }
+
+    fn policy(&self) -> Policy {
+        self.policy.get()
+    }
+
+    fn now(&self) -> u64 {
+        self.clock.get()
+    }
+
+    fn cpu_time(&self) -> u64 {
+        self.cpu.get()
+    }
+
+    fn cpu_percent(&self) -> u64 {
+        self.percent.get()
+    }
+
+    fn is_severe(&self) -> bool {
+        self.severe.get()
+    }
+
+    fn boost_life(&self) -> u64 {
+        2000 * MS
+    }
+
+    fn is_reclaimable(&self, zone: usize) -> bool {
+        self.zone(zone).cached > 0
+    }
+
+    fn scan(&self, scan: &ZoneScan) -> Scanned {
+        self.scans.borrow_mut().push(*scan);
+        assert!(self.scans.borrow().len() < 100_000, "scans for ever");
+        let (cpu, time) = self.scan_ns.get();
+        self.cpu.set(self.cpu.get() + cpu);
+        self.clock.set(self.clock.get() + time);
+        let mut of = self.zone(scan.zone);
+        // No more is looked at than is needed for what is wanted.
+        let most = window(of.cached, scan.priority, 32);
+        let scanned = if of.yields > 0 { most.min(scan.pages * of.yields) } else { most };
+        let reclaimed = scanned.checked_div(of.yields).unwrap_or(0);
+        of.cached -= reclaimed;
+        of.free += reclaimed;
+        of.until_block = of.until_block.saturating_sub(reclaimed);
+        if of.until_block == 0 && reclaimed > 0 {
+            of.largest = of.largest.max(scan.order);
+        }
+        self.change(scan.zone, |zone| *zone = of);
+        let mut all = self.reclaimed.get();
+        all[scan.zone] += reclaimed;
+        self.reclaimed.set(all);
+        let during = self.during.borrow_mut().take();
+        if let Some(during) = during {
+            during(self);
+            *self.during.borrow_mut() = Some(during);
+        }
+        Scanned { scanned, reclaimed }
+    }
+
+    fn release_throttled(&self) {
+        self.releases.set(self.releases.get() + 1);
+    }
+
+    fn note_awake(&self, ns: u64, cpu_ns: u64) {
+        let (all, cpu) = self.awake.get();
+        self.awake.set((all + ns, cpu + cpu_ns));
+    }
+}

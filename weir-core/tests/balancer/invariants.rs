@@ -1,0 +1,286 @@
+//! What always holds.
+
+use crate::fake::{FakeNode, FakeZone, GIB, LARGE, MS, zone};
+use weir_core::base::zone_class::ZoneClass;
+use weir_core::policy::scan_priority::{FIRST, LAST, LAST_BOOSTED};
+use weir_core::policy::watermarks::{Marks, is_balanced};
+use weir_core::reclaim::node_balancer::{DOZE_NS, MOST_FAILURES, Next, Node, NodeBalancer, Turn};
+
+fn is_node_balanced(node: &FakeNode, balancer: &NodeBalancer, order: u32, highest: usize) -> bool {
+    is_balanced(&balancer.view(node), order, highest, node.policy())
+}
+
+#[test]
+fn it_wakes_below_low_and_stops_above_high() {
+    let marks = Marks::of(GIB, 10);
+    let (balancer, mut turn) = (NodeBalancer::new(), Turn::default());
+    let node = FakeNode::new(&[(LARGE, zone(GIB, marks.low + 1))]);
+    assert!(!balancer.wake(&node, 0, ZoneClass::Normal, false), "between low and high it is not woken");
+    assert_eq!(balancer.step(&node, &mut turn), Next::Asleep);
+    node.change(LARGE, |zone| zone.free = marks.low);
+    assert!(balancer.wake(&node, 0, ZoneClass::Normal, false));
+    node.sleep(&balancer, &mut turn);
+    let free = node.zone(LARGE).free;
+    assert!(
+        free > marks.high && free <= marks.high + 32,
+        "{free} of {marks:?}: up to high, and no more than a batch beyond"
+    );
+}
+
+#[test]
+fn waking_stopping_and_sleeping_say_the_same() {
+    // Whatever is free: it is woken only where the predicate says that something is missing, and sleeps only where nothing is.
+    let marks = Marks::of(GIB, 10);
+    for free in (0..2 * marks.high).step_by(37) {
+        let (balancer, mut turn) = (NodeBalancer::new(), Turn::default());
+        let node = FakeNode::new(&[(LARGE, zone(GIB, free))]);
+        let was_balanced = is_node_balanced(&node, &balancer, 0, LARGE);
+        let is_woken = balancer.wake(&node, 0, ZoneClass::Normal, true);
+        assert_eq!(is_woken, !was_balanced, "{free}");
+        node.sleep(&balancer, &mut turn);
+        assert_eq!(is_node_balanced(&node, &balancer, 0, LARGE), true, "{free}");
+        assert_eq!(node.scans.borrow().is_empty(), was_balanced);
+    }
+}
+
+#[test]
+fn requests_that_arrive_while_it_is_awake_are_all_seen_to_before_it_sleeps() {
+    let (balancer, mut turn) = (NodeBalancer::new(), Turn::default());
+    let node = FakeNode::new(&[(LARGE, FakeZone { largest: 2, until_block: 3000, ..zone(GIB, GIB / 2) })]);
+    assert!(balancer.wake(&node, 3, ZoneClass::Normal, true));
+    assert_eq!(balancer.step(&node, &mut turn), Next::Again);
+    // Two more while it is awake: neither wakes it, the larger one counts.
+    assert!(!balancer.wake(&node, 9, ZoneClass::Normal, true) && !balancer.wake(&node, 5, ZoneClass::Normal, true));
+    node.sleep(&balancer, &mut turn);
+    let orders: Vec<u32> = node.scans.borrow().iter().map(|scan| scan.order).collect();
+    assert!(orders.contains(&3) && orders.contains(&9) && !orders.contains(&5), "{orders:?}");
+    assert!(!balancer.is_asked());
+}
+
+#[test]
+fn it_dozes_first_and_sleeps_only_if_the_balance_lasts() {
+    let marks = Marks::of(GIB, 10);
+    let (balancer, mut turn) = (NodeBalancer::new(), Turn::default());
+    let node = FakeNode::new(&[(LARGE, zone(GIB, marks.low))]);
+    balancer.wake(&node, 0, ZoneClass::Normal, false);
+    let (next, _) = node.settle(&balancer, &mut turn);
+    assert_eq!(next, Next::At(node.now() + DOZE_NS));
+    assert!(!turn.is_asleep());
+    // Too early, and for no reason.
+    node.pass_ms(50);
+    assert_eq!(balancer.step(&node, &mut turn), Next::At(node.now() + DOZE_NS - 50 * MS));
+    // Others took it all meanwhile.
+    node.change(LARGE, |zone| zone.free = 0);
+    node.pass_ms(50);
+    let scans = node.scans.borrow().len();
+    let (next, _) = node.settle(&balancer, &mut turn);
+    assert!(matches!(next, Next::At(_)) && node.scans.borrow().len() > scans && node.zone(LARGE).free > marks.high);
+    node.pass_ms(100);
+    assert_eq!(node.settle(&balancer, &mut turn).0, Next::Asleep);
+    assert!(turn.is_asleep() && !balancer.is_awake());
+}
+
+#[test]
+fn scans_go_from_priority_12_to_1_and_take_no_more_than_is_missing() {
+    let (balancer, mut turn) = (NodeBalancer::new(), Turn::default());
+    let node = FakeNode::new(&[(LARGE, FakeZone { yields: 0, ..zone(GIB, 0) })]);
+    balancer.wake(&node, 0, ZoneClass::Normal, false);
+    node.settle(&balancer, &mut turn);
+    let priorities: Vec<u32> = node.scans.borrow().iter().map(|scan| scan.priority).collect();
+    assert_eq!(priorities, (LAST..=FIRST).rev().collect::<Vec<_>>(), "one pass each, as nothing is reclaimed");
+    // Plenty is found at once: one pass, of what is missing.
+    let marks = Marks::of(GIB, 10);
+    let (balancer, mut turn) = (NodeBalancer::new(), Turn::default());
+    let node = FakeNode::new(&[(LARGE, zone(GIB, marks.high - 50))]);
+    balancer.wake(&node, 0, ZoneClass::Normal, true);
+    node.settle(&balancer, &mut turn);
+    assert_eq!(node.reclaimed.get()[LARGE], 51);
+    assert_eq!(node.scans.borrow().len(), 1);
+}
+
+#[test]
+fn after_16_fruitless_runs_it_gives_up_until_balance_has_returned() {
+    let marks = Marks::of(GIB, 10);
+    let (balancer, mut turn) = (NodeBalancer::new(), Turn::default());
+    let node = FakeNode::new(&[(LARGE, FakeZone { yields: 0, ..zone(GIB, 0) })]);
+    balancer.wake(&node, 0, ZoneClass::Normal, false);
+    let begin = node.now();
+    node.sleep(&balancer, &mut turn);
+    let runs = node.scans.borrow().iter().filter(|scan| scan.priority == FIRST).count();
+    assert_eq!(runs, MOST_FAILURES as usize);
+    assert!(balancer.is_hopeless(LARGE) && !balancer.is_awake());
+    assert!(node.now() - begin >= u64::from(MOST_FAILURES) * DOZE_NS, "it dozes between failures");
+    assert!(!balancer.wake(&node, 0, ZoneClass::Normal, false), "hopeless: nothing wakes it");
+    // A little is freed, and can be reclaimed now: not enough to try again.
+    node.change(LARGE, |zone| (zone.free, zone.yields) = (marks.low / 2, 1));
+    assert!(!balancer.wake(&node, 0, ZoneClass::Normal, false) && balancer.is_hopeless(LARGE));
+    // The balance has returned, by itself.
+    node.change(LARGE, |zone| zone.free = marks.high + 1);
+    assert!(!balancer.wake(&node, 0, ZoneClass::Normal, false) && !balancer.is_hopeless(LARGE));
+    node.change(LARGE, |zone| zone.free = 0);
+    assert!(balancer.wake(&node, 0, ZoneClass::Normal, false));
+    node.sleep(&balancer, &mut turn);
+    assert!(node.zone(LARGE).free > marks.high);
+}
+
+#[test]
+fn a_hopeless_zone_does_not_keep_another_from_being_balanced() {
+    let marks = Marks::of(GIB, 10);
+    let (balancer, mut turn) = (NodeBalancer::new(), Turn::default());
+    let pinned = ZoneClass::Pinned as usize;
+    let full = FakeZone { yields: 0, is_exclusive: true, ..zone(GIB, 0) };
+    let node = FakeNode::new(&[(LARGE, zone(GIB, marks.high + 10)), (pinned, full)]);
+    balancer.wake(&node, 0, ZoneClass::Pinned, true);
+    node.sleep(&balancer, &mut turn);
+    assert!(balancer.is_hopeless(pinned) && !balancer.is_hopeless(LARGE));
+    node.change(LARGE, |zone| zone.free = 0);
+    assert!(balancer.wake(&node, 0, ZoneClass::Normal, false));
+    node.sleep(&balancer, &mut turn);
+    assert!(node.zone(LARGE).free > marks.high);
+}
+
+#[test]
+fn a_zone_without_anything_to_reclaim_is_no_reason_to_wake_and_no_failure() {
+    let (balancer, mut turn) = (NodeBalancer::new(), Turn::default());
+    let node = FakeNode::new(&[(LARGE, FakeZone { cached: 0, ..zone(GIB, 0) })]);
+    for _ in 0..100 {
+        assert!(!balancer.wake(&node, 0, ZoneClass::Normal, false));
+    }
+    assert_eq!(balancer.step(&node, &mut turn), Next::Asleep);
+    assert!(node.scans.borrow().is_empty() && !balancer.is_hopeless(LARGE));
+}
+
+#[test]
+fn a_boost_of_a_balanced_node_is_reclaimed_gently() {
+    let (balancer, mut turn) = (NodeBalancer::new(), Turn::default());
+    let node = FakeNode::new(&[(LARGE, zone(GIB, GIB / 2))]);
+    assert!(balancer.boost(&node, ZoneClass::Normal, GIB / 2, false));
+    let boost = balancer.view(&node)[LARGE].boost;
+    assert_eq!(boost, GIB / 2 / 64);
+    node.sleep(&balancer, &mut turn);
+    assert_eq!(node.reclaimed.get()[LARGE], boost);
+    assert!(node.scans.borrow().iter().all(|scan| !scan.may_write && scan.priority >= LAST_BOOSTED));
+    assert_eq!(balancer.view(&node)[LARGE].boost, 0);
+}
+
+#[test]
+fn at_the_severe_level_a_boost_may_write_and_goes_to_priority_1() {
+    let (balancer, mut turn) = (NodeBalancer::new(), Turn::default());
+    let node = FakeNode::new(&[(LARGE, FakeZone { yields: 1000, ..zone(GIB, GIB / 2) })]);
+    node.severe.set(true);
+    assert!(balancer.boost(&node, ZoneClass::Normal, GIB / 2, true));
+    node.sleep(&balancer, &mut turn);
+    let scans = node.scans.borrow();
+    assert!(scans.iter().all(|scan| scan.may_write) && scans.iter().any(|scan| scan.priority < LAST_BOOSTED));
+}
+
+#[test]
+fn runs_for_a_boost_are_no_failures_and_end() {
+    let (balancer, mut turn) = (NodeBalancer::new(), Turn::default());
+    let node = FakeNode::new(&[(LARGE, FakeZone { yields: 0, ..zone(GIB, GIB / 2) })]);
+    for _ in 0..2 * MOST_FAILURES {
+        assert!(balancer.boost(&node, ZoneClass::Normal, GIB / 2, false));
+        node.sleep(&balancer, &mut turn);
+    }
+    assert!(!balancer.is_hopeless(LARGE));
+    assert_eq!(node.scans.borrow().len(), (2 * MOST_FAILURES * 3) as usize, "priorities 12, 11, 10 each time");
+}
+
+#[test]
+fn a_run_takes_off_only_the_boost_that_it_began_with() {
+    let balancer = std::rc::Rc::new(NodeBalancer::new());
+    let mut turn = Turn::default();
+    let node = FakeNode::new(&[(LARGE, zone(GIB, GIB / 2))]);
+    balancer.boost(&node, ZoneClass::Normal, GIB / 64, false);
+    let first = balancer.view(&node)[LARGE].boost;
+    // Another event comes during the run's first scan.
+    let (other, came) = (balancer.clone(), std::cell::Cell::new(false));
+    *node.during.borrow_mut() = Some(Box::new(move |node| {
+        if !came.replace(true) {
+            other.boost(node, ZoneClass::Normal, GIB / 64, false);
+        }
+    }));
+    while node.reclaimed.get()[LARGE] < first {
+        assert_eq!(balancer.step(&node, &mut turn), Next::Again);
+    }
+    assert!(balancer.view(&node)[LARGE].boost >= first);
+    node.sleep(&balancer, &mut turn);
+    assert_eq!(node.reclaimed.get()[LARGE], 2 * first, "the second event's share was not lost, nor reclaimed twice");
+    assert_eq!(balancer.view(&node)[LARGE].boost, 0);
+}
+
+#[test]
+fn a_low_node_that_is_boosted_is_balanced_as_any_other() {
+    let marks = Marks::of(GIB, 10);
+    let (balancer, mut turn) = (NodeBalancer::new(), Turn::default());
+    let node = FakeNode::new(&[(LARGE, zone(GIB, 0))]);
+    balancer.boost(&node, ZoneClass::Normal, GIB / 64, false);
+    node.sleep(&balancer, &mut turn);
+    assert!(node.scans.borrow()[0].may_write && node.zone(LARGE).free > marks.high);
+}
+
+#[test]
+fn congested_flags_are_cleared_and_throttled_allocations_let_go_before_it_sleeps() {
+    let marks = Marks::of(GIB, 10);
+    for yields in [0, 1] {
+        let (balancer, mut turn) = (NodeBalancer::new(), Turn::default());
+        let node = FakeNode::new(&[(LARGE, FakeZone { yields, ..zone(GIB, marks.min / 2) })]);
+        balancer.set_congested(ZoneClass::Normal);
+        balancer.set_congested(ZoneClass::Low32);
+        balancer.wake(&node, 0, ZoneClass::Normal, false);
+        node.settle(&balancer, &mut turn);
+        assert!(!balancer.is_awake() && node.releases.get() > 0, "also before it dozes after a failure");
+        assert!(!balancer.is_congested(ZoneClass::Normal) && !balancer.is_congested(ZoneClass::Low32));
+    }
+}
+
+#[test]
+fn it_keeps_to_its_share_of_the_cpu_but_at_the_severe_level() {
+    for (severe, least, most) in [(false, 20, 26), (true, 99, 100)] {
+        let (balancer, mut turn) = (NodeBalancer::new(), Turn::default());
+        let node = FakeNode::new(&[(LARGE, FakeZone { yields: 200, ..zone(GIB, 0) })]);
+        node.percent.set(25);
+        node.severe.set(severe);
+        node.scan_ns.set((3 * MS, 3 * MS));
+        balancer.wake(&node, 0, ZoneClass::Normal, false);
+        let begin = node.now();
+        while node.zone(LARGE).free <= Marks::of(GIB, 10).high {
+            if let Next::At(at) = balancer.step(&node, &mut turn) {
+                node.clock.set(node.now().max(at));
+            }
+        }
+        let share = node.cpu.get() * 100 / (node.now() - begin);
+        assert!((least..=most).contains(&share), "{share} %");
+    }
+}
+
+#[test]
+fn active_time_is_from_waking_to_sleeping_and_time_on_a_cpu_is_told_apart() {
+    let (balancer, mut turn) = (NodeBalancer::new(), Turn::default());
+    let node = FakeNode::new(&[(LARGE, zone(GIB, Marks::of(GIB, 10).high - 10))]);
+    // Of a scan of 5 ms the thread is scheduled out for 4.
+    node.scan_ns.set((MS, 5 * MS));
+    balancer.wake(&node, 0, ZoneClass::Normal, true);
+    node.sleep(&balancer, &mut turn);
+    assert_eq!(node.awake.get(), (5 * MS + DOZE_NS, MS));
+    node.pass_ms(10_000);
+    assert_eq!(balancer.step(&node, &mut turn), Next::Asleep);
+    assert_eq!(node.awake.get(), (5 * MS + DOZE_NS, MS), "sleep is not counted");
+}
+
+#[test]
+fn limits_below_what_is_in_use_and_zones_of_zero_pages_do_no_harm() {
+    for (managed, free, cached) in [(0, 0, 0), (0, 0, 100), (1, 0, 1), (7, 0, 7), (64, 0, 10_000)] {
+        let (balancer, mut turn) = (NodeBalancer::new(), Turn::default());
+        let node = FakeNode::new(&[(
+            LARGE,
+            FakeZone { cached, yields: 1, ..FakeZone { managed, free, ..FakeZone::default() } },
+        )]);
+        balancer.wake(&node, 0, ZoneClass::Normal, true);
+        balancer.wake(&node, 10, ZoneClass::Hugetlb, true);
+        node.sleep(&balancer, &mut turn);
+        assert!(is_node_balanced(&node, &balancer, 0, LARGE), "{managed}");
+        let reclaimed = node.reclaimed.get()[LARGE];
+        assert!(reclaimed <= managed + 32, "{reclaimed} of {managed}");
+    }
+}

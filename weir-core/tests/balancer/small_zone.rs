@@ -1,0 +1,104 @@
+//! A small zone beside a large one: what the patch of 2010 is about, and the case that its reviewer asked for and its author
+//! could not set up. The three policies compared.
+
+use crate::fake::{FakeNode, FakeZone, GIB, LARGE, SMALL, zone};
+use weir_core::base::zone_class::ZoneClass;
+use weir_core::policy::watermarks::{Marks, Policy, is_balanced};
+use weir_core::reclaim::node_balancer::{NodeBalancer, Turn};
+
+const ORDER: u32 = 5;
+
+/// 64 MiB in small blocks, well above its marks; 8 GiB beside it that has a block of the order after `until_block` pages.
+fn small_beside_large(policy: Policy, until_block: usize) -> FakeNode {
+    let small = FakeZone { largest: 1, until_block: 8000, ..zone(GIB / 16, GIB / 32) };
+    let large = FakeZone { largest: 1, until_block, ..zone(8 * GIB, GIB) };
+    let node = FakeNode::new(&[(SMALL, small), (LARGE, large)]);
+    node.policy.set(policy);
+    node
+}
+
+/// Pages reclaimed from the small zone and from the large one by `requests` requests of the order, after each of which the
+/// large zone has no such block left.
+fn reclaimed(policy: Policy, requests: usize) -> [usize; 2] {
+    let node = small_beside_large(policy, 40);
+    let (balancer, mut turn) = (NodeBalancer::new(), Turn::default());
+    for _ in 0..requests {
+        assert!(balancer.wake(&node, ORDER, ZoneClass::Normal, true));
+        node.sleep(&balancer, &mut turn);
+        assert!(is_balanced(&balancer.view(&node), ORDER, LARGE, policy) || policy == Policy::All);
+        node.change(LARGE, |zone| (zone.largest, zone.until_block) = (1, 40));
+    }
+    [node.reclaimed.get()[SMALL], node.reclaimed.get()[LARGE]]
+}
+
+#[test]
+fn high_orders_that_the_large_zone_serves_take_nothing_from_the_small_one() {
+    let [any, all, quarter] = [Policy::Any, Policy::All, Policy::Quarter].map(|policy| reclaimed(policy, 20));
+    println!("pages reclaimed from the small zone and the large one: any {any:?}, all {all:?}, a quarter {quarter:?}");
+    assert_eq!(any[0], 0, "needlessly reclaimed from the small zone");
+    assert_eq!(quarter, any, "the large zone is more than a quarter of the node");
+    assert!(all[0] >= 640, "before the patch every request emptied the small zone as well: {all:?}");
+    assert!(any[1] > 0 && any[1] <= 20 * 96, "the large zone is reclaimed from, and not too much: {any:?}");
+}
+
+#[test]
+fn order_0_of_the_small_zone_is_seen_to_before_it_sleeps() {
+    let node = small_beside_large(Policy::Any, 40);
+    let marks = Marks::of(GIB / 16, 10);
+    node.change(SMALL, |zone| (zone.free, zone.cached) = (marks.low, GIB / 16 - marks.low));
+    let (balancer, mut turn) = (NodeBalancer::new(), Turn::default());
+    balancer.set_congested(ZoneClass::Low32);
+    balancer.wake(&node, ORDER, ZoneClass::Normal, true);
+    node.sleep(&balancer, &mut turn);
+    let free = node.zone(SMALL).free;
+    assert!(free > marks.high && free <= marks.high + 32, "{free}: order 0, and no more");
+    assert!(!balancer.is_congested(ZoneClass::Low32));
+}
+
+/// `any` is a zone that the request cannot use: it is above the request's highest zone.
+#[test]
+fn a_zone_that_the_request_cannot_use_does_not_end_the_run() {
+    for policy in [Policy::Any, Policy::All, Policy::Quarter] {
+        let small = FakeZone { largest: 1, until_block: 60, ..zone(GIB / 16, GIB / 32) };
+        let node = FakeNode::new(&[(SMALL, small), (LARGE, zone(8 * GIB, 4 * GIB))]);
+        node.policy.set(policy);
+        let (balancer, mut turn) = (NodeBalancer::new(), Turn::default());
+        assert!(balancer.wake(&node, ORDER, ZoneClass::Low32, true));
+        node.sleep(&balancer, &mut turn);
+        assert_eq!(node.zone(SMALL).largest, ORDER, "{policy:?}");
+        assert_eq!(node.reclaimed.get()[LARGE], 0, "{policy:?}");
+    }
+}
+
+/// `any` is a small low zone that is balanced, but keeps its pages from requests that could use the large one.
+#[test]
+fn a_small_balanced_zone_does_not_end_a_run_for_the_large_one_where_it_would_not_serve_the_request() {
+    let marks = Marks::of(GIB / 16, 10);
+    // As much as it wants for itself, and less than it keeps of 8 GiB (32 MiB).
+    let small = zone(GIB / 16, marks.high + 1000);
+    let node =
+        FakeNode::new(&[(SMALL, small), (LARGE, FakeZone { largest: 1, until_block: 40, ..zone(8 * GIB, GIB) })]);
+    let (balancer, mut turn) = (NodeBalancer::new(), Turn::default());
+    assert!(is_balanced(&balancer.view(&node), ORDER, SMALL, Policy::Any));
+    assert!(balancer.wake(&node, ORDER, ZoneClass::Normal, true));
+    node.sleep(&balancer, &mut turn);
+    assert_eq!(node.zone(LARGE).largest, ORDER);
+    assert_eq!(node.reclaimed.get()[SMALL], 0);
+}
+
+/// What the quarter is for: a tiny zone is balanced and serves the request as long as it lasts.
+#[test]
+fn a_quarter_is_not_content_with_a_tiny_zone() {
+    let run = |policy| {
+        let tiny = zone(GIB / 16, GIB / 17);
+        let node =
+            FakeNode::new(&[(SMALL, tiny), (LARGE, FakeZone { largest: 1, until_block: 40, ..zone(GIB, GIB / 8) })]);
+        node.policy.set(policy);
+        let (balancer, mut turn) = (NodeBalancer::new(), Turn::default());
+        balancer.wake(&node, ORDER, ZoneClass::Normal, true);
+        node.sleep(&balancer, &mut turn);
+        node.reclaimed.get()[LARGE]
+    };
+    assert_eq!(run(Policy::Any), 0);
+    assert!(run(Policy::Quarter) >= 40);
+}
