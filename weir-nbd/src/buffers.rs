@@ -20,6 +20,8 @@ pub struct Buffer {
 
 // SAFETY: the buffer owns its memory, which has no tie to a thread.
 unsafe impl Send for Buffer {}
+// SAFETY: through a shared reference the memory is only read.
+unsafe impl Sync for Buffer {}
 
 impl Buffer {
     /// Room for `capacity` bytes; an error if there is no memory.

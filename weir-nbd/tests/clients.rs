@@ -185,7 +185,7 @@ fn fio_verifies_what_it_wrote() {
         let server = Server::start_in(disks(), &options);
         let uri = format!("--uri={}", server.uri("d"));
         let job = ["--name=v", "--ioengine=nbd", &uri, "--rw=randwrite", "--bsrange=512-64k", "--iodepth=16"];
-        let more = ["--size=16M", "--verify=crc32c", "--verify_fatal=1", "--fsync=50", "--randseed=3"];
+        let more = ["--size=8M", "--verify=crc32c", "--verify_fatal=1", "--fsync=50", "--randseed=3"];
         run(server.folder.path(), "fio", &[&job[..], &more].concat());
         server.stop();
     }

@@ -3,6 +3,7 @@
 use super::counters::{Counters, Line, own_seconds};
 use super::postmark::{self, Work};
 use super::requirements::find;
+use super::small_zone::{self, Requests};
 use super::stage::{Ground, Stage};
 use crate::harness::args::RunArgs;
 use crate::harness::cgroup::enter;
@@ -34,18 +35,21 @@ pub struct Size {
     pub work: Work,
     /// Bytes of the stream's file, and how often it is written and read.
     pub stream: [u64; 2],
+    /// Milliseconds of the modelled zones.
+    pub ticks: usize,
 }
 
 impl Size {
-    /// About half a minute a test.
+    /// About a quarter of a minute a test.
     pub const FULL: Size = Size {
         limit: 384 << 20,
         client_limit: 64 << 20,
         segment: 192 << 20,
         pause_us: 2000,
         disk: 1 << 30,
-        work: Work { files: 2500, sizes: [4096, 200_000], transactions: 10_000 },
+        work: Work { files: 4000, sizes: [4096, 200_000], transactions: 16_000 },
         stream: [512 << 20, 4],
+        ticks: 20_000,
     };
     /// A few seconds a test.
     pub const QUICK: Size = Size {
@@ -56,6 +60,7 @@ impl Size {
         disk: 512 << 20,
         work: Work { files: 1000, sizes: [4096, 200_000], transactions: 1500 },
         stream: [192 << 20, 1],
+        ticks: 3000,
     };
 }
 
@@ -66,10 +71,14 @@ pub enum Test {
     Postmark,
     /// Its MICRO.
     Streaming,
+    /// The reviewer's case: requests that both zones can serve.
+    SmallZone,
+    /// Requests that the small zone alone can serve.
+    SmallZoneAlone,
 }
 
 impl Test {
-    /// Both.
+    /// The document's.
     pub const ALL: [Test; 2] = [Test::Postmark, Test::Streaming];
 
     /// As `--only` and the tables have it.
@@ -77,6 +86,8 @@ impl Test {
         match self {
             Test::Postmark => "postmark",
             Test::Streaming => "streaming",
+            Test::SmallZone => "a small zone beside a large one",
+            Test::SmallZoneAlone => "requests that only the small zone can serve",
         }
     }
 }
@@ -141,6 +152,22 @@ pub fn all(args: &RunArgs, size: &Size, tests: &[Test]) -> Result<Vec<Done>, Str
     Ok(done)
 }
 
+/// The modelled zones, each round with other places of the pages.
+pub fn small_zones(rounds: u32, size: &Size) -> Vec<Done> {
+    let cases = [(Test::SmallZone, Requests::Both), (Test::SmallZoneAlone, Requests::SmallAlone)];
+    let of = |(test, requests)| {
+        let column = |(_, policy)| {
+            let mut column = Column::default();
+            for round in 0..rounds {
+                column.add(small_zone::run(policy, requests, size.ticks, round.into()).lines());
+            }
+            column
+        };
+        Done { test, columns: POLICIES.map(column).into() }
+    };
+    cases.map(of).into()
+}
+
 /// One run, from an empty file system on.
 fn one(ground: &Ground, size: &Size, test: Test, policy: u64) -> Result<Vec<Line>, String> {
     let mut stage = Stage::make(ground, size, policy)?;
@@ -149,7 +176,7 @@ fn one(ground: &Ground, size: &Size, test: Test, policy: u64) -> Result<Vec<Line
     let folder = stage.folder();
     let own_lines = match test {
         Test::Postmark => postmark(&stage, &size.work, &folder)?,
-        Test::Streaming => stream(&stage, size.stream, &folder)?,
+        _ => stream(&stage, size.stream, &folder)?,
     };
     let (elapsed, own) = (start.elapsed().as_secs_f64(), own_seconds() - own);
     let after = Counters::now(stage.page().stats()?)?;

@@ -7,6 +7,7 @@ mod measure;
 mod postmark;
 mod report;
 mod requirements;
+mod small_zone;
 mod stage;
 
 use crate::harness::args::RunArgs;
@@ -36,6 +37,10 @@ pub fn run(args: &RunArgs, _allocators: Vec<Allocator>) -> Result<Value, String>
         println!("postmark and streaming are left out. What is missing:\n");
         missing.iter().for_each(|what| println!("- {what}"));
         println!();
+    }
+    if asked("small-zone") {
+        done.extend(measure::small_zones(args.rounds, &size));
+        report::small_zones(&done);
     }
     Ok(as_json(&size, &done))
 }

@@ -27,6 +27,18 @@ pub fn print(size: &Size, done: &[Done]) {
     }
 }
 
+/// Prints the tables of the modelled zones.
+pub fn small_zones(done: &[Done]) {
+    println!(
+        "Weir's balancer over two modelled zones, 16 MiB and 512 MiB, whose free pages lie scattered between those of caches;\n\
+         a request for 128 KiB every millisecond, each held for 40. Needlessly: reclaimed from the small zone while it has\n\
+         enough for single pages.\n"
+    );
+    for done in done.iter().filter(|done| !Test::ALL.contains(&done.test)) {
+        println!("## {}\n\n{}", done.test.name(), table(done));
+    }
+}
+
 fn table(done: &Done) -> Table {
     let [(all, _), (any, _), (quarter, _)] = POLICIES;
     let mut table = Table::new([
