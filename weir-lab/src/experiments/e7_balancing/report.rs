@@ -30,9 +30,9 @@ pub fn print(size: &Size, done: &[Done]) {
 /// Prints the tables of the modelled zones.
 pub fn small_zones(done: &[Done]) {
     println!(
-        "Weir's balancer over two modelled zones, 16 MiB and 512 MiB, whose free pages lie scattered between those of caches;\n\
-         a request for 128 KiB every millisecond, each held for 40. Needlessly: reclaimed from the small zone while it has\n\
-         enough for single pages.\n"
+        "Weir's balancer over two modelled zones, 16 MiB full of single cached pages and 128 MiB full of\n\
+         cached objects of 128 KiB and of pages in use between free ones; a request for 128 KiB every millisecond, each held for 40. Needlessly: reclaimed from the\n\
+         small zone while it has enough for single pages, and the large one can serve the request.\n"
     );
     for done in done.iter().filter(|done| !Test::ALL.contains(&done.test)) {
         println!("## {}\n\n{}", done.test.name(), table(done));
