@@ -152,22 +152,34 @@ fn fua_is_in_the_file_when_it_is_answered_and_the_rest_comes_by_itself() {
     }
 }
 
+/// A server with `cache`, which writes back, of a sparse file of 4 MiB that it cannot write behind the first MiB.
+fn start_short(engine: &str, cache: &str) -> Server {
+    use std::os::unix::process::CommandExt;
+    let folder = tempfile::tempdir().expect("a folder");
+    File::create(folder.path().join("disk")).and_then(|file| file.set_len(4 << 20)).expect("a sparse file");
+    let limit = libc::rlimit { rlim_cur: 1 << 20, rlim_max: libc::RLIM_INFINITY };
+    // SAFETY: between fork and exec, the call only changes the child's limit.
+    let low = |command: &mut Command| unsafe {
+        command.pre_exec(move || match libc::setrlimit(libc::RLIMIT_FSIZE, &limit) {
+            0 => Ok(()),
+            _ => Err(std::io::Error::last_os_error()),
+        });
+    };
+    Server::spawn(folder, &["--export", "d=disk", "--io", engine, "--cache", cache, "--write-back"], low)
+}
+
+/// It can write all of it from now on.
+fn lengthen(server: &Server) {
+    let limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
+    // SAFETY: changes a limit of the child, which has not been waited for.
+    let raised = unsafe { libc::prlimit(server.pid(), libc::RLIMIT_FSIZE, &limit, std::ptr::null_mut()) };
+    assert_eq!(raised, 0);
+}
+
 #[test]
 fn what_cannot_be_written_below_is_an_error_and_is_not_lost() {
-    use std::os::unix::process::CommandExt;
     for engine in engines() {
-        let folder = tempfile::tempdir().expect("a folder");
-        File::create(folder.path().join("disk")).and_then(|file| file.set_len(4 << 20)).expect("a sparse file");
-        let limit = |bytes| libc::rlimit { rlim_cur: bytes, rlim_max: libc::RLIM_INFINITY };
-        // SAFETY: between fork and exec, the call only changes the child's limit.
-        let low = move |command: &mut Command| unsafe {
-            command.pre_exec(move || match libc::setrlimit(libc::RLIMIT_FSIZE, &limit(1 << 20)) {
-                0 => Ok(()),
-                _ => Err(std::io::Error::last_os_error()),
-            });
-        };
-        let options = ["--export", "d=disk", "--io", engine, "--cache", "64M", "--write-back"];
-        let server = Server::spawn(folder, &options, low);
+        let server = start_short(engine, "64M");
         let mut client = server.structured("d");
         assert_eq!(client.error(WRITE, 0, 2 << 20, BLOCK as u64, &[7; BLOCK]), 0, "it is in the cache");
         assert_eq!(client.error(WRITE, 0, 0, BLOCK as u64, &[8; BLOCK]), 0);
@@ -175,14 +187,28 @@ fn what_cannot_be_written_below_is_an_error_and_is_not_lost() {
         assert_eq!(client.error(FLUSH, 0, 0, 0, b""), ENOSPC);
         assert_eq!(read_file(&server, 0, BLOCK), [8; BLOCK], "one block does not keep others from the file");
         assert_eq!(client.read(0, 2 << 20, BLOCK), [7; BLOCK]);
-        // SAFETY: changes a limit of the child, which has not been waited for.
-        let raised = unsafe {
-            libc::prlimit(server.pid(), libc::RLIMIT_FSIZE, &limit(libc::RLIM_INFINITY), std::ptr::null_mut())
-        };
-        assert_eq!(raised, 0);
+        lengthen(&server);
         assert_eq!(client.error(FLUSH, 0, 0, 0, b""), 0);
         assert_eq!(read_file(&server, 2 << 20, BLOCK), [7; BLOCK]);
         assert_eq!(counted(&server, "dirty_bytes"), 0);
+        server.stop();
+    }
+}
+
+#[test]
+fn what_waits_to_be_written_below_has_a_bound() {
+    for engine in engines() {
+        let server = start_short(engine, "1M");
+        let mut client = server.structured("d");
+        let (length, mut accepted) = (64 << 10, 0);
+        while client.error(WRITE, 0, (1 << 20) + accepted * length, length, &[9; 64 << 10]) == 0 {
+            accepted += 1;
+            assert!(accepted < 40, "a quarter of the cache is four of these");
+        }
+        assert_eq!(counted(&server, "dirty_bytes"), accepted * length);
+        assert!(client.read(0, 1 << 20, (accepted * length) as usize).iter().all(|byte| *byte == 9));
+        lengthen(&server);
+        assert_eq!(client.error(WRITE, 0, (1 << 20) + accepted * length, length, &[9; 64 << 10]), 0);
         server.stop();
     }
 }

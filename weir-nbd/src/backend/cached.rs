@@ -14,6 +14,8 @@ use std::time::Duration;
 
 /// Most bytes that are read in advance at a time.
 const READ_AHEAD: u64 = 1 << 20;
+/// Most bytes of one fetch: what a worker puts in at a time, before other clients have their turn.
+const MAX_FETCH: u64 = 4 << 20;
 /// Blocks that are removed at a time, before other tasks have their turn.
 const REMOVED_AT_ONCE: u64 = 4096;
 
@@ -57,7 +59,7 @@ impl Volume {
             return end;
         }
         let after = at / SIZE + 1;
-        let most = end.min(self.cacheable()).div_ceil(SIZE);
+        let most = end.min(self.cacheable()).min(at + MAX_FETCH).div_ceil(SIZE);
         let next = (after..most).find(|block| cached.contains(*block)).unwrap_or(most);
         (next * SIZE).min(end)
     }
@@ -103,12 +105,13 @@ impl Volume {
         if cached.dirty().is_none() {
             return self.write_through(cached, reactor, offset, buffer, 0..length).await;
         }
+        // Before it adds more: where nothing can be written below, what waits does not grow without end.
+        if cached.cache().is_too_dirty() {
+            self.flusher.write_back(reactor).await?;
+        }
         self.write_dirty(cached, reactor, offset, &buffer.filled()[..inside]).await?;
         if inside < length {
             self.write_through(cached, reactor, offset, buffer, inside..length).await?;
-        }
-        if cached.cache().is_too_dirty() {
-            self.flusher.write_back(reactor).await?;
         }
         Ok(())
     }

@@ -9,7 +9,7 @@ use super::workers::{self, Seat, WorkerEnd};
 use crate::base::Failure;
 use crate::cache::BlockCache;
 use crate::command_line::Serve;
-use crate::export::Exports;
+use crate::export::{Export, Exports};
 use crate::io::Engine;
 use crate::session::{Context, Home, TlsMode};
 use crate::transport::{Address, Listener, load_tls};
@@ -178,10 +178,12 @@ fn stop(
             }
         }
     }
-    for export in context.exports().iter() {
+    // All of them, whatever became of one.
+    let flush = |export: &Arc<Export>| {
         let what = format!("export '{}' could not be flushed", export.definition.name);
-        export.volume.flush_at_end().map_err(Failure::because(what))?;
-    }
+        export.volume.flush_at_end().map_err(Failure::because(what))
+    };
+    context.exports().iter().map(flush).fold(Ok(()), Result::and)?;
     info!("stopped");
     Ok(())
 }

@@ -181,9 +181,12 @@ fn mount_fuse(ground: &Ground) -> Result<(KilledOnDrop, RestoreGuard), String> {
 fn attach_loop(ground: &Ground) -> Result<(String, RestoreGuard), String> {
     // Direct: the kernel caches the file system alone, and not the device below as well.
     let file = ground.at("fuse").join("nbd");
+    let undo = file.clone();
+    let guard = on_end(move || {
+        let devices = run("losetup", &["--noheadings", "--output", "NAME", "--associated", text(&undo)]);
+        devices.unwrap_or_default().lines().for_each(|device| drop(run("losetup", &["--detach", device])));
+    });
     let device = run("losetup", &["--direct-io=on", "--find", "--show", text(&file)])?;
-    let undo = device.clone();
-    let guard = on_end(move || drop(run("losetup", &["--detach", &undo])));
     Ok((device, guard))
 }
 
