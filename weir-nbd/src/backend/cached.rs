@@ -106,7 +106,7 @@ impl Volume {
             return self.write_through(cached, reactor, offset, buffer, 0..length).await;
         }
         // Before it adds more: where nothing can be written below, what waits does not grow without end.
-        if cached.cache().is_too_dirty() {
+        if cached.is_too_dirty() {
             self.flusher.write_back(reactor).await?;
         }
         self.write_dirty(cached, reactor, offset, &buffer.filled()[..inside]).await?;

@@ -1,9 +1,9 @@
 //! One file's part of the cache: reads and writes of its blocks, each in one step under the stripe's lock.
 
-use super::block_cache::BlockCache;
+use super::block::{BLOCK, blocks_of};
 use super::dirty::{DirtyBlocks, Run};
+use super::shared::Shared;
 use super::stripes::STRIPES;
-use super::{BLOCK, blocks_of};
 use crate::buffers::Buffer;
 use std::io;
 use std::ops::Range;
@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 /// A file in the cache.
 pub struct CachedFile {
-    cache: Arc<BlockCache>,
+    cache: Arc<Shared>,
     number: u32,
     /// Blocks to be written below; none where writes are not answered before they are there.
     dirty: Option<DirtyBlocks>,
@@ -30,13 +30,13 @@ fn part_of(block: u64, range: &Range<u64>) -> Range<usize> {
 }
 
 impl CachedFile {
-    pub(super) fn new(cache: Arc<BlockCache>, number: u32, writes_back: bool) -> Self {
+    pub(super) fn new(cache: Arc<Shared>, number: u32, writes_back: bool) -> Self {
         Self { cache, number, dirty: writes_back.then(DirtyBlocks::default) }
     }
 
-    /// The cache that it is a part of.
-    pub fn cache(&self) -> &BlockCache {
-        &self.cache
+    /// Writes have to wait for some to be written below.
+    pub fn is_too_dirty(&self) -> bool {
+        self.cache.is_too_dirty()
     }
 
     /// The blocks to be written below, if writes are answered before.

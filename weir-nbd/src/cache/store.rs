@@ -1,6 +1,6 @@
 //! The blocks themselves, in an evictable cache.
 
-use super::BLOCK;
+use super::block::BLOCK;
 use crate::base::Failure;
 use crate::buffers::Buffer;
 use std::ops::Range;

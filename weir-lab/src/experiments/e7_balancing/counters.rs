@@ -120,7 +120,7 @@ pub fn own_seconds() -> f64 {
 #[cfg(test)]
 mod tests {
     use super::super::document;
-    use super::super::measure::Test;
+    use super::super::setting::Test;
     use super::*;
 
     #[test]

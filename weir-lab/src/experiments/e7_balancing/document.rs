@@ -1,7 +1,7 @@
 //! The document's tables (`Re: [PATCH 1/5] mm: kswapd: Stop high-order balancing when any suitable zone is balanced`, 7
 //! December 2010): before, which balanced all zones, and after, which stopped at any.
 
-use super::measure::Test;
+use super::setting::Test;
 
 /// Before and after, by the tables' own names for their lines; postmark's, then those of the streaming test.
 type Row = (&'static str, [Option<[f64; 2]>; 2]);

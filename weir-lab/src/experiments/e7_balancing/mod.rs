@@ -7,13 +7,15 @@ mod measure;
 mod postmark;
 mod report;
 mod requirements;
+mod setting;
 mod small_zone;
 mod stage;
 
 use crate::harness::args::RunArgs;
 use crate::peers::Allocator;
-use measure::{Size, Test, as_json};
+use measure::as_json;
 use serde_json::Value;
+use setting::{Size, Test};
 
 /// The parts: `--only` takes their names.
 const PARTS: [&str; 3] = ["postmark", "streaming", "small-zone"];

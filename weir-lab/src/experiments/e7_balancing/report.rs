@@ -1,7 +1,8 @@
 //! E7's tables.
 
 use super::document;
-use super::measure::{Column, Done, POLICIES, Size, Test};
+use super::measure::{Column, Done, POLICIES};
+use super::setting::{Size, Test};
 use crate::harness::statistics::{Verdict, student};
 use crate::harness::tables::{Table, count};
 

@@ -2,8 +2,8 @@
 //! device (loop) and as a file system (ext4). Each thing is removed when the stage goes, however the experiment ends, in the
 //! opposite order.
 
-use super::measure::Size;
 use super::requirements::{find, server};
+use super::setting::Size;
 use crate::harness::cgroup::{Cgroup, enter};
 use crate::harness::child::{KilledOnDrop, load_program};
 use crate::harness::phases::PhasedProgram;
