@@ -181,13 +181,23 @@ fn mount_fuse(ground: &Ground) -> Result<(KilledOnDrop, RestoreGuard), String> {
 fn attach_loop(ground: &Ground) -> Result<(String, RestoreGuard), String> {
     // Direct: the kernel caches the file system alone, and not the device below as well.
     let file = ground.at("fuse").join("nbd");
-    let undo = file.clone();
-    let guard = on_end(move || {
-        let devices = run("losetup", &["--noheadings", "--output", "NAME", "--associated", text(&undo)]);
-        devices.unwrap_or_default().lines().for_each(|device| drop(run("losetup", &["--detach", device])));
-    });
     let device = run("losetup", &["--direct-io=on", "--find", "--show", text(&file)])?;
+    let undo = device.clone();
+    let guard = on_end(move || detach(&undo));
     Ok((device, guard))
+}
+
+/// Detaches a loop device. After an error below, the last of the file system may be busy with it for a moment.
+fn detach(device: &str) {
+    let backing = Path::new("/sys/block").join(device.trim_start_matches("/dev/")).join("loop/backing_file");
+    for _ in 0..50 {
+        let _ = run("losetup", &["--detach", device]);
+        if !backing.exists() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    eprintln!("weir-lab: a loop device stays behind: losetup --detach {device}");
 }
 
 fn mount(ground: &Ground, device: &str) -> Result<RestoreGuard, String> {
