@@ -20,6 +20,8 @@ pub struct Buffer {
 
 // SAFETY: the buffer owns its memory, which has no tie to a thread.
 unsafe impl Send for Buffer {}
+// SAFETY: through a shared reference the memory is only read.
+unsafe impl Sync for Buffer {}
 
 impl Buffer {
     /// Room for `capacity` bytes; an error if there is no memory.
@@ -48,6 +50,20 @@ impl Buffer {
         // SAFETY: the first `filled` bytes are initialised, and nothing writes to them while `self` is borrowed: an
         // operation of the kernel holds the buffer by value.
         unsafe { std::slice::from_raw_parts(self.memory.as_ptr(), self.filled) }
+    }
+
+    /// The same, to change it.
+    pub fn filled_mut(&mut self) -> &mut [u8] {
+        // SAFETY: the first `filled` bytes are initialised, and nothing else reads or writes them while `self` is
+        // borrowed as mutable: an operation of the kernel holds the buffer by value.
+        unsafe { std::slice::from_raw_parts_mut(self.memory.as_ptr(), self.filled) }
+    }
+
+    /// A buffer with a copy of `bytes`, as large as they are.
+    pub fn copy_of(bytes: &[u8]) -> io::Result<Self> {
+        let mut buffer = Self::take(bytes.len())?;
+        buffer.append(bytes);
+        Ok(buffer)
     }
 
     /// Where the next bytes go, and how many there is room for. The address stays as it is when the buffer moves.

@@ -1,6 +1,6 @@
 //! The command line.
 
-use crate::base::size::Size;
+use crate::base::size::{CacheSize, Size};
 use crate::io::Engine;
 use crate::transport::Address;
 use clap::{Args, Parser, Subcommand};
@@ -77,6 +77,15 @@ pub struct Serve {
     /// Memory for the requests of all clients, divided among the workers [default: 512M].
     #[arg(long, value_name = "SIZE")]
     pub max_memory: Option<Size>,
+    /// Cache blocks of files and devices: this many bytes at most, or as many as memory allows.
+    #[arg(long, value_name = "SIZE|auto")]
+    pub cache: Option<CacheSize>,
+    /// Answer a write when it is in the cache, before it is in the file; a flush waits for the file.
+    #[arg(long, requires = "cache")]
+    pub write_back: bool,
+    /// Resident memory that the server should stay under; its cache shrinks to stay there.
+    #[arg(long, value_name = "SIZE")]
+    pub limit: Option<Size>,
     /// Time for a client to choose an export [default: 30s].
     #[arg(long, value_name = "TIME")]
     pub handshake_timeout: Option<Duration>,

@@ -3,6 +3,7 @@
 mod backend;
 mod base;
 mod buffers;
+mod cache;
 mod command_line;
 mod export;
 mod io;

@@ -29,6 +29,13 @@ fn disks() -> TempDir {
     folder
 }
 
+/// The options of a server of `d`: by each way of I/O, without a cache, with one, and with one that writes back.
+fn ways() -> Vec<Vec<&'static str>> {
+    let caches: [&[&str]; 3] = [&[], &["--cache", "4M"], &["--cache", "4M", "--write-back"]];
+    let with = |engine| caches.map(|cache| [&["--export", "d=disk", "--io", engine], cache].concat());
+    engines().into_iter().flat_map(with).collect()
+}
+
 fn is_same(server: &Server) {
     let read = |name| std::fs::read(server.path(name)).expect("a file");
     assert!(read("disk") == read("data"));
@@ -60,8 +67,8 @@ fn nbdcopy_copies_both_ways() {
     if !has("nbdcopy") {
         return;
     }
-    for engine in engines() {
-        let server = Server::start_in(disks(), &["--export", "d=disk", "--io", engine]);
+    for options in ways() {
+        let server = Server::start_in(disks(), &options);
         let (folder, uri) = (server.folder.path(), server.uri("d"));
         run(folder, "nbdcopy", &["--flush", "data", &uri]);
         is_same(&server);
@@ -105,8 +112,8 @@ fn nbdsh_finds_the_rules_kept() {
     if !Command::new(python).args(["-c", "import nbd"]).output().is_ok_and(|output| output.status.success()) {
         return eprintln!("skipped: python3-libnbd is not installed");
     }
-    for engine in engines() {
-        let server = Server::start_in(disks(), &["--export", "d=disk", "--io", engine]);
+    for options in ways() {
+        let server = Server::start_in(disks(), &options);
         let script = r#"
 import errno
 h.set_strict_mode(0)
@@ -146,10 +153,11 @@ fn qemu_img_and_qemu_io_use_it() {
     if !has("qemu-img") || !has("qemu-io") {
         return;
     }
-    for engine in engines() {
-        let server = Server::start_in(disks(), &["--export", "d=disk", "--io", engine]);
+    for options in ways() {
+        let server = Server::start_in(disks(), &options);
         let (folder, uri) = (server.folder.path(), server.uri("d"));
         run(folder, "qemu-img", &["convert", "-n", "-f", "raw", "-O", "raw", "data", &uri]);
+        // Written and flushed by qemu-img.
         is_same(&server);
         let same = run(folder, "qemu-img", &["compare", "-f", "raw", "-F", "raw", "data", &uri]);
         assert!(same.contains("identical"), "{same}");
@@ -173,11 +181,11 @@ fn fio_verifies_what_it_wrote() {
     if !run(Path::new("/"), "fio", &["--enghelp"]).contains("nbd") {
         return eprintln!("skipped: this fio has no engine for NBD");
     }
-    for engine in engines() {
-        let server = Server::start_in(disks(), &["--export", "d=disk", "--io", engine]);
+    for options in ways() {
+        let server = Server::start_in(disks(), &options);
         let uri = format!("--uri={}", server.uri("d"));
         let job = ["--name=v", "--ioengine=nbd", &uri, "--rw=randwrite", "--bsrange=512-64k", "--iodepth=16"];
-        let more = ["--size=16M", "--verify=crc32c", "--verify_fatal=1", "--fsync=50", "--randseed=3"];
+        let more = ["--size=8M", "--verify=crc32c", "--verify_fatal=1", "--fsync=50", "--randseed=3"];
         run(server.folder.path(), "fio", &[&job[..], &more].concat());
         server.stop();
     }

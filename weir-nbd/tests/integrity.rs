@@ -12,6 +12,8 @@ const SIZE: usize = 8 << 20;
 /// Ranges of one round lie in slots of their own, so that it does not matter in which order they are served.
 const SLOT: usize = 128 << 10;
 const ROUNDS: usize = 60;
+/// With a cache: parts of blocks go through the kernel's page cache, and have to leave it again, which takes its time.
+const CACHED_ROUNDS: usize = 15;
 
 /// One request of a round.
 struct Asked {
@@ -61,11 +63,11 @@ fn answer(client: &mut Client, asked: &HashMap<u64, Asked>, model: &[u8]) {
     }
 }
 
-fn run(server: &Server, seed: u64) -> Vec<u8> {
+fn run(server: &Server, seed: u64, rounds: usize) -> Vec<u8> {
     let mut numbers = Numbers(seed);
     let mut model = vec![0; SIZE];
     let mut clients: Vec<Client> = (0..2).flat_map(|_| [server.structured("d"), server.extended("d")]).collect();
-    for round in 0..ROUNDS {
+    for round in 0..rounds {
         let mut asked: Vec<HashMap<u64, Asked>> = clients.iter().map(|_| HashMap::new()).collect();
         for slot in 0..SIZE / SLOT {
             let who = numbers.below(clients.len() as u64) as usize;
@@ -84,7 +86,7 @@ fn run(server: &Server, seed: u64) -> Vec<u8> {
         }
         // Another client sees it all.
         let reader = round % clients.len();
-        if round % 10 == 9 {
+        if round % 10 == 9 || round + 1 == rounds {
             assert!(clients[reader].read(0, 0, SIZE) == model, "after round {round}");
         }
     }
@@ -94,12 +96,31 @@ fn run(server: &Server, seed: u64) -> Vec<u8> {
 
 #[test]
 fn a_file_is_what_its_clients_made_it() {
+    file(&[]);
+}
+
+#[test]
+fn a_file_behind_a_cache_is_what_its_clients_made_it() {
+    file(&["--cache", "64M"]);
+    // Most of it is evicted again and again.
+    file(&["--cache", "1M"]);
+}
+
+#[test]
+fn a_file_that_is_written_later_is_what_its_clients_made_it() {
+    file(&["--cache", "64M", "--write-back"]);
+    file(&["--cache", "1M", "--write-back"]);
+}
+
+fn file(cache: &[&str]) {
     for (seed, engine) in engines().into_iter().enumerate() {
         let folder = tempfile::tempdir().expect("a folder");
         let disk = std::fs::File::create(folder.path().join("disk")).expect("a file");
         disk.set_len(SIZE as u64).expect("a length");
-        let server = Server::start_in(folder, &["--export", "d=disk", "--workers", "3", "--io", engine]);
-        let model = run(&server, seed as u64);
+        let options = ["--export", "d=disk", "--workers", "3", "--io", engine];
+        let server = Server::start_in(folder, &[&options, cache].concat());
+        let rounds = if cache.is_empty() { ROUNDS } else { CACHED_ROUNDS };
+        let model = run(&server, seed as u64, rounds);
         let found = std::fs::read(server.path("disk")).expect("the file");
         assert!(found == model);
         server.stop();
@@ -110,7 +131,7 @@ fn a_file_is_what_its_clients_made_it() {
 fn memory_is_what_its_clients_made_it() {
     for (seed, engine) in engines().into_iter().enumerate() {
         let server = Server::start(&["--export", "d=memory:8M", "--workers", "3", "--io", engine]);
-        run(&server, 100 + seed as u64);
+        run(&server, 100 + seed as u64, ROUNDS);
         server.stop();
     }
 }

@@ -6,6 +6,7 @@ mod e3_object_caches;
 mod e4_forwarding;
 mod e5_density;
 mod e6_reporting_cost;
+mod e7_balancing;
 mod e8_neighbour;
 pub mod e9_peers;
 mod hitrate;
@@ -82,6 +83,14 @@ pub const EXPERIMENTS: &[Experiment] = &[
         only: Some("one-block, blocks, pauses, huge"),
         options: &["subject"],
         run: e6_reporting_cost::run,
+    },
+    Experiment {
+        name: "e7",
+        about: "balancing: postmark and a stream on a device of which Weir is the cache, by balance_policy (root)",
+        rounds: Some([5, 1]),
+        only: Some("postmark, streaming, small-zone"),
+        options: &["swap_dir"],
+        run: e7_balancing::run,
     },
     Experiment {
         name: "e8",

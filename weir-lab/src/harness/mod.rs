@@ -16,6 +16,7 @@ pub mod rounds;
 #[cfg(target_arch = "x86_64")]
 pub mod single_step;
 pub mod statistics;
+pub mod stats_page;
 pub mod swap;
 pub mod tables;
 pub mod thread_limit;

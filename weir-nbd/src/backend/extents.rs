@@ -10,12 +10,16 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
 impl Volume {
-    /// The extents of a range, from its start on: all of it, or the first `most` of them.
+    /// The extents of a range, from its start on: all of it, or the first `most` of them. What is dirty is written below
+    /// first; where it cannot be, all of the range is called data.
     pub async fn extents(&self, reactor: &Rc<Reactor>, range: Range<u64>, most: usize) -> Vec<Extent> {
         if matches!(self.kind, Kind::BlockDevice { .. }) {
             return vec![Extent { length: range.end - range.start, is_hole: false }];
         }
-        let file = self.file.clone();
+        if self.is_dirty(&range) && (self.is_read_only() || self.write_back(reactor, range.clone()).await.is_err()) {
+            return vec![Extent { length: range.end - range.start, is_hole: false }];
+        }
+        let file = self.medium.file.clone();
         // Not by the worker itself: the file system may have to read its own tables first.
         reactor.blocking(move || extents(&file, range, most)).await
     }

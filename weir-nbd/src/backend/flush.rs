@@ -4,20 +4,41 @@
 //! whichever call comes first, and then forgets the data that was lost. With two calls under way, one could succeed
 //! because the other was told. So requests that come while a call is under way wait for the next one, which is theirs
 //! together; and after a failure no flush succeeds any more, since it is not known which data is on the disk.
+//!
+//! Where the block cache has dirty blocks, they are written to the file first.
 
+use super::medium::Medium;
+use super::write_back::write_back;
+use crate::cache::CachedFile;
 use crate::io::{Reactor, Remote};
 use futures_util::future::FutureExt;
 use std::io::{Error, ErrorKind, Result};
-use std::os::fd::OwnedFd;
 use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
-type Waiter = Box<dyn FnOnce(Option<i32>) + Send>;
+type Deliver = Box<dyn FnOnce(Option<i32>) + Send>;
+
+/// Time after which a dirty block is written below, at most, unless that fails.
+const DELAY: Duration = Duration::from_secs(1);
+
+/// A request for the next round.
+struct Waiter {
+    /// Not only written below, but durable.
+    syncs: bool,
+    deliver: Deliver,
+}
 
 /// The flushes of one volume.
 pub struct Flusher {
-    file: Arc<OwnedFd>,
+    medium: Arc<Medium>,
+    cached: Option<Arc<CachedFile>>,
     state: Mutex<State>,
+    /// A task waits for the time to write dirty blocks below.
+    is_due: AtomicBool,
+    /// The last time, it failed.
+    has_failed: AtomicBool,
 }
 
 #[derive(Default)]
@@ -30,17 +51,53 @@ struct State {
 }
 
 impl Flusher {
-    pub(super) fn new(file: Arc<OwnedFd>) -> Self {
-        Self { file, state: Mutex::default() }
+    pub(super) fn new(medium: Arc<Medium>, cached: Option<Arc<CachedFile>>) -> Self {
+        let (is_due, has_failed) = (AtomicBool::new(false), AtomicBool::new(false));
+        Self { medium, cached, state: Mutex::default(), is_due, has_failed }
+    }
+
+    /// All blocks that were dirty before this was called are in the file when it returns; or an error, and those that
+    /// could not be written are still dirty.
+    pub async fn write_back(self: &Arc<Self>, reactor: &Rc<Reactor>) -> Result<()> {
+        self.wait(reactor, false).await
+    }
+
+    /// Has dirty blocks written below soon.
+    pub fn write_back_later(self: &Arc<Self>, reactor: &Rc<Reactor>) {
+        if self.is_due.swap(true, Relaxed) {
+            return;
+        }
+        let (flusher, own) = (self.clone(), reactor.clone());
+        reactor.spawn(async move {
+            own.sleep(DELAY).await;
+            flusher.is_due.store(false, Relaxed);
+            match flusher.write_back(&own).await {
+                Ok(()) => flusher.has_failed.store(false, Relaxed),
+                Err(why) => {
+                    if !flusher.has_failed.swap(true, Relaxed) {
+                        tracing::error!("blocks could not be written below, and stay in the cache: {why}");
+                    }
+                    // The server's end tries once more.
+                    if !own.is_stopping() {
+                        flusher.write_back_later(&own);
+                    }
+                }
+            }
+        });
     }
 
     /// All that was written before this was called is durable when it returns; or an error, and then never again a
     /// success.
     pub async fn flush(self: &Arc<Self>, reactor: &Rc<Reactor>) -> Result<()> {
+        self.wait(reactor, true).await
+    }
+
+    /// Waits for the next round.
+    async fn wait(self: &Arc<Self>, reactor: &Rc<Reactor>, syncs: bool) -> Result<()> {
         let (deliver, result) = answer(reactor.remote());
         let is_first = {
             let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-            state.waiting.push(deliver);
+            state.waiting.push(Waiter { syncs, deliver });
             !std::mem::replace(&mut state.is_running, true)
         };
         if is_first {
@@ -55,7 +112,7 @@ impl Flusher {
 
     async fn sync(&self, reactor: &Rc<Reactor>) -> Result<()> {
         loop {
-            match reactor.sync(&self.file).await {
+            match reactor.sync(&self.medium.file).await {
                 Err(why) if why.kind() == ErrorKind::Interrupted => {}
                 result => return result,
             }
@@ -65,7 +122,7 @@ impl Flusher {
     /// Flushes until no request waits.
     async fn run(self: Arc<Self>, reactor: Rc<Reactor>) {
         loop {
-            let (waiting, mut failed) = {
+            let (waiting, failed) = {
                 let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
                 state.is_running = !state.waiting.is_empty();
                 (std::mem::take(&mut state.waiting), state.failed)
@@ -73,22 +130,34 @@ impl Flusher {
             if waiting.is_empty() {
                 return;
             }
-            if failed.is_none()
-                && let Err(why) = self.sync(&reactor).await
-            {
-                tracing::error!(
-                    "a flush failed, and what was written before may be lost: {why}; every later one fails too"
-                );
-                failed = Some(why.raw_os_error().unwrap_or(libc::EIO));
-                self.state.lock().unwrap_or_else(PoisonError::into_inner).failed = failed;
+            let written = match &self.cached {
+                Some(cached) => write_back(&self.medium, cached, &reactor).await,
+                None => Ok(()),
+            };
+            let written = written.err().map(|why| why.raw_os_error().unwrap_or(libc::EIO));
+            // What could not be written is not lost: a later flush may succeed.
+            let synced = match failed.or(written) {
+                None if waiting.iter().any(|waiter| waiter.syncs) => self.sync_once(&reactor).await,
+                before => before,
+            };
+            for Waiter { syncs, deliver } in waiting {
+                deliver(if syncs { synced } else { written });
             }
-            waiting.into_iter().for_each(|deliver| deliver(failed));
         }
+    }
+
+    /// Makes it durable, or remembers that this failed.
+    async fn sync_once(&self, reactor: &Rc<Reactor>) -> Option<i32> {
+        let why = self.sync(reactor).await.err()?;
+        tracing::error!("a flush failed, and what was written before may be lost: {why}; every later one fails too");
+        let failed = Some(why.raw_os_error().unwrap_or(libc::EIO));
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).failed = failed;
+        failed
     }
 }
 
 /// A result that another worker's thread delivers to a task of this one.
-fn answer(remote: Remote) -> (Waiter, impl Future<Output = Option<i32>>) {
+fn answer(remote: Remote) -> (Deliver, impl Future<Output = Option<i32>>) {
     let (sender, receiver) = futures_channel::oneshot::channel();
     // The task is woken on its own thread: only there does that end the worker's wait.
     let deliver = move |result| {
@@ -103,8 +172,13 @@ fn answer(remote: Remote) -> (Waiter, impl Future<Output = Option<i32>>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::io::{Engine, Pool, Worker};
+    use crate::io::{Engine, Inline, Pool, Worker};
     use std::cell::RefCell;
+    use std::os::fd::OwnedFd;
+
+    fn medium(file: OwnedFd) -> Arc<Medium> {
+        Arc::new(Medium { file: Arc::new(file), direct: None, inline: Inline::Never })
+    }
 
     /// Runs a task to its end on a worker.
     fn run<T: Send + 'static>(task: impl AsyncFnOnce(Rc<Reactor>) -> T + Send + 'static) -> T {
@@ -124,8 +198,7 @@ mod tests {
     #[test]
     fn many_flushes_succeed() {
         run(async |reactor| {
-            let file: OwnedFd = tempfile::tempfile().expect("a file").into();
-            let flusher = Arc::new(Flusher::new(Arc::new(file)));
+            let flusher = Arc::new(Flusher::new(medium(tempfile::tempfile().expect("a file").into()), None));
             let results = futures_util::future::join_all((0..20).map(|_| flusher.flush(&reactor))).await;
             assert!(results.iter().all(Result::is_ok));
         });
@@ -136,11 +209,11 @@ mod tests {
         run(async |reactor| {
             // A pipe cannot be flushed.
             let (_reader, writer) = std::io::pipe().expect("a pipe");
-            let mut flusher = Arc::new(Flusher::new(Arc::new(writer.into())));
+            let mut flusher = Arc::new(Flusher::new(medium(writer.into()), None));
             assert!(flusher.flush(&reactor).await.is_err());
             // The same on a file that can be.
-            let file: OwnedFd = tempfile::tempfile().expect("a file").into();
-            Arc::get_mut(&mut flusher).expect("it is idle").file = Arc::new(file);
+            let file = medium(tempfile::tempfile().expect("a file").into());
+            Arc::get_mut(&mut flusher).expect("it is idle").medium = file;
             let error = flusher.flush(&reactor).await.expect_err("it has failed before");
             assert_eq!(error.raw_os_error(), Some(libc::EINVAL));
         });
@@ -149,8 +222,7 @@ mod tests {
     #[test]
     fn a_flush_that_comes_during_one_waits_for_the_next() {
         run(async |reactor| {
-            let file: OwnedFd = tempfile::tempfile().expect("a file").into();
-            let flusher = Arc::new(Flusher::new(Arc::new(file)));
+            let flusher = Arc::new(Flusher::new(medium(tempfile::tempfile().expect("a file").into()), None));
             let order = RefCell::new(Vec::new());
             let flush = async |name| {
                 flusher.flush(&reactor).await.expect("a file can be flushed");

@@ -1,10 +1,13 @@
 //! Where an export's bytes are: a file, a block device or memory, all of them reached through one descriptor.
 
+mod cached;
 mod data;
 mod extents;
 mod flush;
+mod medium;
 mod open;
 mod volume;
+mod write_back;
 mod zeroes;
 
 pub use open::Source;

@@ -1,13 +1,16 @@
 //! Opening volumes.
 
 use super::flush::Flusher;
+use super::medium::{ALIGNMENT, Medium};
 use super::volume::{Kind, Volume};
 use crate::base::Failure;
 use crate::base::size::Size;
+use crate::buffers::Buffer;
+use crate::cache::{BlockCache, FileId};
 use crate::io::Inline;
 use rustix::fs::{self, FileType, MemfdFlags, Mode, OFlags};
 use std::fmt;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -31,8 +34,8 @@ impl fmt::Display for Source {
 }
 
 impl Source {
-    /// Opens it.
-    pub fn open(&self, read_only: bool) -> Result<Volume, Failure> {
+    /// Opens it. Files and block devices use `cache`, if there is one; memory has nothing to gain by it.
+    pub fn open(&self, read_only: bool, cache: Option<&Arc<BlockCache>>) -> Result<Volume, Failure> {
         match self {
             Self::Path { path, create } => {
                 self.check_type()?;
@@ -42,12 +45,12 @@ impl Source {
                     (Err(rustix::io::Errno::NOENT), Some(size)) => self.create(flags, size.0),
                     (opened, _) => opened.map_err(Failure::because(self)),
                 };
-                Volume::new(opened?, read_only).map_err(Failure::because(self))
+                Volume::new(opened?, read_only, cache).map_err(Failure::because(self))
             }
             Self::Memory(size) => {
                 let file = fs::memfd_create("weir-nbd", MemfdFlags::CLOEXEC).map_err(Failure::because(self))?;
                 fs::ftruncate(&file, size.0).map_err(Failure::because(self))?;
-                let volume = Volume::new(file, read_only).map_err(Failure::because(self))?;
+                let volume = Volume::new(file, read_only, None).map_err(Failure::because(self))?;
                 Ok(Volume { kind: Kind::Memory, ..volume })
             }
         }
@@ -73,7 +76,7 @@ impl Source {
 }
 
 impl Volume {
-    fn new(file: OwnedFd, read_only: bool) -> rustix::io::Result<Self> {
+    fn new(file: OwnedFd, read_only: bool, cache: Option<&Arc<BlockCache>>) -> rustix::io::Result<Self> {
         let found = fs::fstat(&file)?;
         let (kind, size) = match FileType::from_raw_mode(found.st_mode) {
             FileType::BlockDevice => {
@@ -85,8 +88,31 @@ impl Volume {
         // `st_blocks` counts units of 512 bytes on every file system.
         let is_sparse = kind == Kind::File && (found.st_blocks as u64) < size.div_ceil(512);
         let inline = Inline::probe(&file);
-        let file = Arc::new(file);
-        let flusher = Arc::new(Flusher::new(file.clone()));
-        Ok(Self { file, kind, size, read_only, inline, may_have_holes: AtomicBool::new(is_sparse), flusher })
+        // A file that is in memory is not copied there once more.
+        let cached = cache.filter(|_| inline != Inline::Always).map(|cache| cache.file(identity(kind, &found)));
+        let direct = cached.as_ref().and_then(|_| open_direct(&file, read_only));
+        let medium = Arc::new(Medium { file: Arc::new(file), direct: direct.map(Arc::new), inline });
+        let flusher = Arc::new(Flusher::new(medium.clone(), cached.clone()));
+        let may_have_holes = AtomicBool::new(is_sparse);
+        Ok(Self { medium, cached, kind, size, read_only, may_have_holes, flusher })
     }
+}
+
+fn identity(kind: Kind, found: &fs::Stat) -> FileId {
+    match kind {
+        Kind::BlockDevice { .. } => FileId { device: found.st_rdev, inode: None },
+        _ => FileId { device: found.st_dev, inode: Some(found.st_ino) },
+    }
+}
+
+/// The same file for direct I/O: what the server's own cache has needs no place in the kernel's. None where the file
+/// system cannot do that.
+fn open_direct(file: &OwnedFd, read_only: bool) -> Option<OwnedFd> {
+    let access = if read_only { OFlags::RDONLY } else { OFlags::RDWR };
+    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+    let direct = fs::open(path, access | OFlags::CLOEXEC | OFlags::DIRECT, Mode::empty()).ok()?;
+    // Some file systems refuse only the reads, or need more alignment.
+    let mut block = Buffer::zeroes(ALIGNMENT as usize).ok()?;
+    rustix::io::pread(&direct, block.filled_mut(), 0).ok()?;
+    Some(direct)
 }

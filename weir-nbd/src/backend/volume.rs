@@ -1,8 +1,8 @@
 //! A volume: an open file, block device or memory file of a fixed size.
 
 use super::flush::Flusher;
-use crate::io::Inline;
-use std::os::fd::OwnedFd;
+use super::medium::Medium;
+use crate::cache::CachedFile;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
@@ -19,11 +19,12 @@ pub enum Kind {
 
 /// The bytes of an export.
 pub struct Volume {
-    pub(super) file: Arc<OwnedFd>,
+    pub(super) medium: Arc<Medium>,
+    /// Its part of the block cache; none without one, and where the bytes are in memory already.
+    pub(super) cached: Option<Arc<CachedFile>>,
     pub(super) kind: Kind,
     pub(super) size: u64,
     pub(super) read_only: bool,
-    pub(super) inline: Inline,
     /// There may be holes: a look is worth a system call.
     pub(super) may_have_holes: AtomicBool,
     pub(super) flusher: Arc<Flusher>,

@@ -18,6 +18,7 @@ const ZERO: i32 = libc::FALLOC_FL_ZERO_RANGE | libc::FALLOC_FL_KEEP_SIZE;
 impl Volume {
     /// Gives a range's storage back, if what is below can. It is a hint: no error where it cannot.
     pub async fn trim(&self, reactor: &Rc<Reactor>, range: Range<u64>) -> io::Result<()> {
+        let _guard = self.begin_change(reactor, range.clone()).await?;
         match self.allocate(reactor, PUNCH, self.whole_sectors(range)).await {
             Err(why) if is_unsupported(&why) => Ok(()),
             result => result,
@@ -33,6 +34,7 @@ impl Volume {
         no_hole: bool,
         fast: bool,
     ) -> Result<(), Fault> {
+        let _guard = self.begin_change(reactor, range.clone()).await?;
         let inner = self.whole_sectors(range.clone());
         match self.zero(reactor, inner.clone(), no_hole, fast).await {
             Ok(()) => {
@@ -68,7 +70,7 @@ impl Volume {
         }
         self.may_have_holes.store(true, Relaxed);
         loop {
-            match reactor.allocate(&self.file, mode, range.clone()).await {
+            match reactor.allocate(&self.medium.file, mode, range.clone()).await {
                 Err(why) if matches!(why.raw_os_error(), Some(libc::EINTR | libc::EAGAIN)) => {}
                 result => return result,
             }
@@ -83,7 +85,7 @@ impl Volume {
                 Some(buffer) => buffer,
                 None => Buffer::zeroes(length)?,
             };
-            zeroes = Some(self.write_part(reactor, at, buffer, length).await?);
+            zeroes = Some(self.medium.write(reactor, at, buffer, 0..length).await?);
             at += length as u64;
         }
         Ok(())

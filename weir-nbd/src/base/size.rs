@@ -8,6 +8,45 @@ use std::str::FromStr;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Size(pub u64);
 
+/// The size of a cache: bytes at most, or `auto`, as many as memory allows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CacheSize(pub Option<Size>);
+
+impl FromStr for CacheSize {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "auto" => Ok(Self(None)),
+            _ => text.parse().map(|size| Self(Some(size))).map_err(|why: String| format!("{why}; or 'auto'")),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for CacheSize {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        Written::deserialize(from)?.0.parse().map_err(de::Error::custom)
+    }
+}
+
+/// A number, or text.
+struct Written(String);
+
+impl<'de> Deserialize<'de> for Written {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        enum Either {
+            Number(u64),
+            Text(String),
+        }
+        Ok(match Either::deserialize(from)? {
+            Either::Number(bytes) => Self(bytes.to_string()),
+            Either::Text(text) => Self(text),
+        })
+    }
+}
+
 const UNITS: [(char, u32); 4] = [('T', 40), ('G', 30), ('M', 20), ('K', 10)];
 
 impl FromStr for Size {
@@ -37,17 +76,7 @@ impl fmt::Display for Size {
 
 impl<'de> Deserialize<'de> for Size {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        #[derive(Deserialize)]
-        #[serde(untagged)]
-        enum Written {
-            Number(u64),
-            Text(String),
-        }
-        match Written::deserialize(from)? {
-            Written::Number(bytes) => bytes.to_string().parse(),
-            Written::Text(text) => text.parse(),
-        }
-        .map_err(de::Error::custom)
+        Written::deserialize(from)?.0.parse().map_err(de::Error::custom)
     }
 }
 
@@ -64,5 +93,8 @@ mod tests {
         for text in ["", "K", "-1", "1.5G", "4KiB", "9999999T", "18446744073709551615"] {
             assert!(text.parse::<Size>().is_err(), "{text}");
         }
+        assert_eq!("auto".parse(), Ok(CacheSize(None)));
+        assert_eq!("3M".parse(), Ok(CacheSize(Some(Size(3 << 20)))));
+        assert!("much".parse::<CacheSize>().expect_err("no size").contains("or 'auto'"));
     }
 }

@@ -3,6 +3,7 @@
 use super::counters::Counters;
 use crate::backend::{Source, Volume};
 use crate::base::Failure;
+use crate::cache::BlockCache;
 use crate::protocol::Style;
 use crate::protocol::constants::{MAX_STRING, transmission_flag as flag};
 use std::collections::BTreeMap;
@@ -41,18 +42,18 @@ pub struct Exports {
 }
 
 impl Export {
-    fn open(definition: Definition) -> Result<Self, Failure> {
+    fn open(definition: Definition, cache: Option<&Arc<BlockCache>>) -> Result<Self, Failure> {
         let Definition { name, source, read_only, description, .. } = &definition;
         let is_long = name.len() > MAX_STRING || description.len() > MAX_STRING;
         if is_long || name.contains('\0') || description.contains('\0') {
             let what = "an export's name and description have no NUL, and at most 4096 bytes";
             return Err(Failure::new(what));
         }
-        let volume = source.open(*read_only).map_err(Failure::because(format_args!("export '{name}'")))?;
+        let volume = source.open(*read_only, cache).map_err(Failure::because(format_args!("export '{name}'")))?;
         Ok(Self { volume, counters: Counters::default(), definition })
     }
 
-    /// What the client is told that this export can do. All its connections share one volume without a cache, so that a
+    /// What the client is told that this export can do. All its connections share one volume and one cache, so that a
     /// flush of one is a flush of all: `CAN_MULTI_CONN`.
     pub fn transmission_flags(&self, style: Style) -> u16 {
         let mut flags = flag::HAS_FLAGS | flag::SEND_FLUSH | flag::SEND_FUA | flag::SEND_CACHE | flag::CAN_MULTI_CONN;
@@ -67,14 +68,19 @@ impl Export {
 impl Exports {
     /// Opens all exports; those that `before` has in the same form are taken from it, with their clients and counters.
     /// The default one is `default`, or the only one.
-    pub fn open(definitions: Vec<Definition>, default: Option<String>, before: &Self) -> Result<Self, Failure> {
+    pub fn open(
+        definitions: Vec<Definition>,
+        default: Option<String>,
+        before: &Self,
+        cache: Option<&Arc<BlockCache>>,
+    ) -> Result<Self, Failure> {
         let mut by_name = BTreeMap::new();
         for definition in definitions {
             let name = definition.name.clone();
             let kept = before.by_name.get(&name).filter(|export| export.definition == definition);
             let export = match kept {
                 Some(export) => export.clone(),
-                None => Arc::new(Export::open(definition)?),
+                None => Arc::new(Export::open(definition, cache)?),
             };
             if by_name.insert(name.clone(), export).is_some() {
                 return Err(Failure::new(format!("export '{name}' is given twice")));
@@ -120,7 +126,7 @@ mod tests {
     }
 
     fn open(names: &[&str], default: Option<&str>, before: &Exports) -> Result<Exports, Failure> {
-        Exports::open(names.iter().map(|name| memory(name)).collect(), default.map(Into::into), before)
+        Exports::open(names.iter().map(|name| memory(name)).collect(), default.map(Into::into), before, None)
     }
 
     fn found(exports: &Exports, name: &str) -> Option<String> {
@@ -147,7 +153,7 @@ mod tests {
         let is_same = Arc::ptr_eq(before.find("b").expect("b"), after.find("b").expect("b"));
         assert!(is_same);
         let changed = Definition { read_only: true, ..memory("b") };
-        let after = Exports::open(vec![changed], None, &before).expect("memory");
+        let after = Exports::open(vec![changed], None, &before, None).expect("memory");
         assert!(after.find("b").expect("b").volume.is_read_only());
     }
 
@@ -160,7 +166,7 @@ mod tests {
         assert_ne!(export.transmission_flags(Style::Structured) & flag::SEND_DF, 0);
         assert_ne!(simple & flag::SEND_TRIM, 0);
         let definition = Definition { read_only: true, ..memory("r") };
-        let read_only = Export::open(definition).expect("memory").transmission_flags(Style::Simple);
+        let read_only = Export::open(definition, None).expect("memory").transmission_flags(Style::Simple);
         let writes = flag::SEND_TRIM | flag::SEND_WRITE_ZEROES | flag::SEND_FAST_ZERO;
         assert_eq!(read_only & (writes | flag::READ_ONLY), flag::READ_ONLY);
     }

@@ -172,6 +172,11 @@ impl Reactor {
         self.stopping.set(true);
     }
 
+    /// The worker has been stopped, and ends with its last task.
+    pub fn is_stopping(&self) -> bool {
+        self.stopping.get()
+    }
+
     /// The worker has been stopped and has no task left.
     pub(super) fn has_ended(&self) -> bool {
         self.stopping.get() && self.tasks.get() == 0

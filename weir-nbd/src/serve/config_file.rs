@@ -1,7 +1,7 @@
 //! The configuration file.
 
 use crate::base::Failure;
-use crate::base::size::Size;
+use crate::base::size::{CacheSize, Size};
 use crate::io::Engine;
 use crate::transport::{Address, TlsFiles};
 use serde::{Deserialize, Deserializer};
@@ -23,6 +23,9 @@ pub struct ConfigFile {
     pub max_request: Option<Size>,
     pub max_client_memory: Option<Size>,
     pub max_memory: Option<Size>,
+    pub cache: Option<CacheSize>,
+    pub write_back: bool,
+    pub limit: Option<Size>,
     #[serde(deserialize_with = "duration")]
     pub handshake_timeout: Option<Duration>,
     #[serde(deserialize_with = "duration")]

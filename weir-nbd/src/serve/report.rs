@@ -1,5 +1,6 @@
 //! What a server tells about itself.
 
+use crate::cache::CacheFigures;
 use crate::export::{Export, Figures};
 use crate::session::Context;
 use serde::{Deserialize, Serialize};
@@ -26,6 +27,10 @@ pub struct Report {
     pub heap_live_bytes: usize,
     /// Bytes of the heap that are free and resident.
     pub heap_idle_bytes: usize,
+    /// What the process should stay under, bytes; 0: no limit.
+    pub limit_bytes: u64,
+    /// The block cache, if there is one.
+    pub cache: Option<CacheFigures>,
     pub exports: Vec<ExportReport>,
 }
 
@@ -63,6 +68,8 @@ impl Reporter {
             failed_handshakes: statistics.failed_handshakes.load(Relaxed),
             heap_live_bytes: heap.live_bytes,
             heap_idle_bytes: heap.idle_bytes,
+            limit_bytes: weir::settings::get("limit").unwrap_or(0),
+            cache: context.cache.as_ref().map(|cache| cache.figures()),
             exports: context.exports().iter().map(|export| of_export(export)).collect(),
         }
     }

@@ -4,11 +4,12 @@ use super::acceptor::{self, Welcome};
 use super::control;
 use super::descriptors;
 use super::report::Reporter;
-use super::settings::Settings;
+use super::settings::{CacheSettings, Settings};
 use super::workers::{self, Seat, WorkerEnd};
 use crate::base::Failure;
+use crate::cache::BlockCache;
 use crate::command_line::Serve;
-use crate::export::Exports;
+use crate::export::{Export, Exports};
 use crate::io::Engine;
 use crate::session::{Context, Home, TlsMode};
 use crate::transport::{Address, Listener, load_tls};
@@ -67,12 +68,18 @@ pub fn serve(options: &Serve) -> Result<(), Failure> {
 }
 
 fn open_context(settings: &Settings) -> Result<Arc<Context>, Failure> {
-    let exports = Exports::open(settings.exports.clone(), settings.default.clone(), &Exports::default())?;
+    if let Some(limit) = settings.limit {
+        weir::settings::set_number("limit", limit).map_err(Failure::because("limit"))?;
+    }
+    let open = |CacheSettings { max, writes_back }| BlockCache::new(max, writes_back);
+    let cache = settings.cache.map(open).transpose()?;
+    let (definitions, default) = (settings.exports.clone(), settings.default.clone());
+    let exports = Exports::open(definitions, default, &Exports::default(), cache.as_ref())?;
     for export in exports.iter() {
         let (name, source) = (&export.definition.name, &export.definition.source);
         info!("export '{name}': {} {source}, {} bytes", export.volume.kind(), export.volume.size());
     }
-    Ok(Context::new(exports, open_tls(settings)?, settings.limits))
+    Ok(Context::new(exports, open_tls(settings)?, settings.limits, cache))
 }
 
 fn open_tls(settings: &Settings) -> Result<TlsMode, Failure> {
@@ -128,7 +135,8 @@ fn run(events: &Receiver<Event>, options: &Serve, context: &Context) -> Result<(
 /// Exports and certificates are read again; the rest counts from the next start on.
 fn reload(options: &Serve, context: &Context) -> Result<(), Failure> {
     let settings = Settings::load(options)?;
-    let exports = Exports::open(settings.exports.clone(), settings.default.clone(), &context.exports())?;
+    let (definitions, default) = (settings.exports.clone(), settings.default.clone());
+    let exports = Exports::open(definitions, default, &context.exports(), context.cache.as_ref())?;
     context.replace(exports, open_tls(&settings)?);
     Ok(())
 }
@@ -170,10 +178,12 @@ fn stop(
             }
         }
     }
-    for export in context.exports().iter() {
+    // All of them, whatever became of one.
+    let flush = |export: &Arc<Export>| {
         let what = format!("export '{}' could not be flushed", export.definition.name);
-        export.volume.flush_at_end().map_err(Failure::because(what))?;
-    }
+        export.volume.flush_at_end().map_err(Failure::because(what))
+    };
+    context.exports().iter().map(flush).fold(Ok(()), Result::and)?;
     info!("stopped");
     Ok(())
 }

@@ -3,7 +3,7 @@
 use super::config_file::{ConfigFile, ExportEntry};
 use crate::backend::Source;
 use crate::base::Failure;
-use crate::base::size::Size;
+use crate::base::size::{CacheSize, Size};
 use crate::command_line::{NamedPath, Serve};
 use crate::export::Definition;
 use crate::io::Engine;
@@ -15,6 +15,8 @@ use std::time::Duration;
 
 /// A worker for each CPU, but no more than these: more only divide the memory.
 const MAX_WORKERS: usize = 8;
+/// Least cache, bytes.
+const MIN_CACHE: u64 = 1 << 20;
 /// Longest data of one request that can be set, bytes: a quarter of what a length's 32 bits can say.
 const MAX_REQUEST: u64 = 1 << 30;
 
@@ -31,7 +33,19 @@ pub struct Settings {
     pub io: Engine,
     pub max_connections: usize,
     pub limits: Limits,
+    pub cache: Option<CacheSettings>,
+    /// Bytes that the process should stay under.
+    pub limit: Option<u64>,
     pub stop_timeout: Duration,
+}
+
+/// The block cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CacheSettings {
+    /// Most bytes; none: as memory allows.
+    pub max: Option<u64>,
+    /// Writes are answered before they are in the file.
+    pub writes_back: bool,
 }
 
 /// The control socket.
@@ -79,6 +93,15 @@ impl Settings {
         let request = options.max_request.or(file.max_request).map_or(32 << 20, |size| size.0);
         let client_memory = options.max_client_memory.or(file.max_client_memory).map_or(64 << 20, |size| size.0);
         check(workers, request, client_memory, max_memory)?;
+        let cache = options.cache.or(file.cache);
+        let writes_back = options.write_back || file.write_back;
+        let cache = cache.map(|CacheSize(size)| CacheSettings { max: size.map(|size| size.0), writes_back });
+        if cache.is_some_and(|cache| cache.max.is_some_and(|max| max < MIN_CACHE)) {
+            return Err(Failure::new(format!("cache: less than {} is of no use", Size(MIN_CACHE))));
+        }
+        if cache.is_none() && writes_back {
+            return Err(Failure::new("write-back: there is no cache: give its size, or 'auto'"));
+        }
         let tls = options.tls_certificate.zip(options.tls_key).map(|(certificate, key)| TlsFiles {
             certificate,
             key,
@@ -105,6 +128,8 @@ impl Settings {
                 handshake: time(options.handshake_timeout, file.handshake_timeout, 30),
                 patience: time(options.client_timeout, file.client_timeout, 60),
             },
+            cache,
+            limit: options.limit.or(file.limit).map(|size| size.0),
             stop_timeout: time(options.stop_timeout, file.stop_timeout, 30),
         })
     }
@@ -193,6 +218,11 @@ mod tests {
         assert_eq!((both.workers, both.limits.request, both.limits.handshake.as_secs()), (2, 1 << 20, 5));
         let names: Vec<_> = both.exports.iter().map(|export| format!("{}:{}", export.name, export.source)).collect();
         assert_eq!(names, ["a:memory:1M", "b:/x=y"]);
+        let file = format!("cache = 'auto'\nwrite-back = true\nlimit = '1G'\n{file}");
+        let cached = settings(&["--cache", "64M"], &file).expect("valid");
+        assert_eq!(cached.cache, Some(CacheSettings { max: Some(64 << 20), writes_back: true }));
+        assert_eq!(cached.limit, Some(1 << 30));
+        assert_eq!(settings(&[], &file).expect("valid").cache, Some(CacheSettings { max: None, writes_back: true }));
     }
 
     #[test]
@@ -209,6 +239,9 @@ mod tests {
         assert!(refused(&["--export", "a=memory:x"], "").contains("'x' is no size"));
         assert!(refused(&[], "[[export]]\nname = 'a'\n").contains("one of 'path' and 'memory'"));
         assert!(refused(&[], "[[export]]\nname = 'a'\nmemory = '1M'\ntls = true\n").contains("certificate"));
+        assert!(with(&["--cache", "4K"]).contains("cache: less than 1M"));
+        assert!(with(&["--cache", "some"]).contains("or 'auto'"));
+        assert!(refused(&export, "write-back = true\n").contains("there is no cache"));
         assert!(refused(&[], "colour = 'red'\n").contains("unknown field"));
         assert!(refused(&[], "client-timeout = 'soon'\n").contains("is no time"));
     }

@@ -39,6 +39,17 @@ fn table(report: &Report) -> String {
     ));
     let (used, idle) = (report.heap_live_bytes >> 10, report.heap_idle_bytes >> 10);
     line(format_args!("heap: {used} KiB used, {idle} KiB idle"));
+    if let Some(cache) = &report.cache {
+        let most = cache.max_bytes.map_or("auto".into(), |max| Size(max).to_string());
+        line(format_args!(
+            "cache: {} KiB of {most}, {} hits, {} misses, {} KiB dirty, {} blocks written back",
+            cache.bytes >> 10,
+            cache.hits,
+            cache.misses,
+            cache.dirty_bytes >> 10,
+            cache.written_back
+        ));
+    }
     for export in &report.exports {
         let (figures, access) = (&export.figures, if export.read_only { ", read-only" } else { "" });
         line(format_args!(""));

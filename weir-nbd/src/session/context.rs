@@ -1,5 +1,6 @@
 //! What all sessions of all workers share.
 
+use crate::cache::BlockCache;
 use crate::export::Exports;
 use rustls::ServerConfig;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -47,6 +48,8 @@ pub struct Statistics {
 pub struct Context {
     exports: RwLock<Arc<Exports>>,
     tls: RwLock<TlsMode>,
+    /// The block cache, if the server has one.
+    pub cache: Option<Arc<BlockCache>>,
     /// Bounds.
     pub limits: Limits,
     /// Counters.
@@ -56,10 +59,11 @@ pub struct Context {
 
 impl Context {
     /// A server's beginning.
-    pub fn new(exports: Exports, tls: TlsMode, limits: Limits) -> Arc<Self> {
+    pub fn new(exports: Exports, tls: TlsMode, limits: Limits, cache: Option<Arc<BlockCache>>) -> Arc<Self> {
         Arc::new(Self {
             exports: RwLock::new(Arc::new(exports)),
             tls: RwLock::new(tls),
+            cache,
             limits,
             statistics: Statistics::default(),
             stopping: AtomicBool::new(false),

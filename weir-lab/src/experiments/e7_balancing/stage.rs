@@ -1,0 +1,220 @@
+//! All that is real: the server and the consumer in a memory cgroup; the server's export as a file (nbdfuse), as a block
+//! device (loop) and as a file system (ext4). Each thing is removed when the stage goes, however the experiment ends, in the
+//! opposite order.
+
+use super::requirements::{find, server};
+use super::setting::Size;
+use crate::harness::cgroup::{Cgroup, enter};
+use crate::harness::child::{KilledOnDrop, load_program};
+use crate::harness::phases::PhasedProgram;
+use crate::harness::restore::{RestoreGuard, on_end};
+use crate::harness::stats_page::StatsPage;
+use std::fs::{self, File};
+use std::io::Write;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Time for anything to come up.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The folder and the disk's file, for all runs.
+pub struct Ground {
+    folder: PathBuf,
+    _guard: RestoreGuard,
+}
+
+impl Ground {
+    /// Makes the folder and a disk of `bytes`, all of them written, so that no run has to allocate blocks below.
+    pub fn make(at: &Path, bytes: u64) -> Result<Ground, String> {
+        let folder = at.join(format!("weir-lab-{}-e7", std::process::id()));
+        let undo = folder.clone();
+        let guard = on_end(move || drop(fs::remove_dir_all(undo)));
+        let told = |why: std::io::Error| format!("cannot make the disk in {}: {why}", folder.display());
+        for part in ["fuse", "mnt"] {
+            fs::create_dir_all(folder.join(part)).map_err(told)?;
+        }
+        let mut disk = File::create(folder.join("disk")).map_err(told)?;
+        let zeroes = vec![0; 1 << 20];
+        for _ in 0..bytes >> 20 {
+            disk.write_all(&zeroes).map_err(told)?;
+        }
+        disk.sync_all().map_err(told)?;
+        Ok(Ground { folder, _guard: guard })
+    }
+
+    fn at(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+}
+
+/// One run's. Fields are dropped in their order.
+pub struct Stage<'a> {
+    /// Programs that use the file system run in here: its limit keeps the kernel's cache of it small.
+    pub client: Cgroup,
+    _consumer: PhasedProgram,
+    _mounted: RestoreGuard,
+    _looped: RestoreGuard,
+    _fused: RestoreGuard,
+    _nbdfuse: KilledOnDrop,
+    server: KilledOnDrop,
+    /// The server and the consumer.
+    _shared: Cgroup,
+    page: StatsPage,
+    ground: &'a Ground,
+}
+
+/// Runs a program of the system to its end; what it printed.
+fn run(program: &str, arguments: &[&str]) -> Result<String, String> {
+    let path = find(program).ok_or_else(|| format!("{program} is not here"))?;
+    let output = Command::new("timeout").arg("60").arg(path).args(arguments).output();
+    let output = output.map_err(|why| format!("cannot run {program}: {why}"))?;
+    if output.status.success() {
+        return Ok(String::from_utf8_lossy(&output.stdout).trim().to_string());
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    Err(format!("{program} {}: {}", arguments.join(" "), said.lines().next().unwrap_or("it failed")))
+}
+
+/// Waits until `is_so`.
+fn wait_for(what: &str, child: &mut KilledOnDrop, is_so: impl Fn() -> bool) -> Result<(), String> {
+    let start = Instant::now();
+    while !is_so() {
+        if let Ok(Some(status)) = child.0.try_wait() {
+            return Err(format!("{what}: it ended: {status}"));
+        }
+        if start.elapsed() > PATIENCE {
+            return Err(format!("{what}: not in {} s", PATIENCE.as_secs()));
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    Ok(())
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap_or_default()
+}
+
+impl<'a> Stage<'a> {
+    /// Sets everything up under a policy.
+    pub fn make(ground: &'a Ground, size: &Size, policy: u64) -> Result<Stage<'a>, String> {
+        let shared = Cgroup::make("e7-shared", size.limit)?;
+        let page = StatsPage::make()?;
+        let server = start_server(ground, &shared, &page, policy)?;
+        let (nbdfuse, fused) = mount_fuse(ground)?;
+        let (device, looped) = attach_loop(ground)?;
+        run("mkfs.ext4", &["-q", "-F", "-E", "nodiscard,lazy_itable_init=0,lazy_journal_init=0", &device])?;
+        let mounted = mount(ground, &device)?;
+        let consumer = start_consumer(size, &shared)?;
+        let client = Cgroup::make("e7-client", size.client_limit)?;
+        Ok(Stage {
+            client,
+            _consumer: consumer,
+            _mounted: mounted,
+            _looped: looped,
+            _fused: fused,
+            _nbdfuse: nbdfuse,
+            server,
+            _shared: shared,
+            page,
+            ground,
+        })
+    }
+
+    /// Where the file system is.
+    pub fn folder(&self) -> PathBuf {
+        self.ground.at("mnt")
+    }
+
+    /// The server's counters.
+    pub fn page(&self) -> &StatsPage {
+        &self.page
+    }
+
+    /// What the server says of its cache.
+    pub fn cache(&mut self) -> Result<serde_json::Value, String> {
+        if let Ok(Some(status)) = self.server.0.try_wait() {
+            return Err(format!("the server did not survive: {status}"));
+        }
+        let control = self.ground.at("control");
+        let output = Command::new(server()?).args(["stat", "--json", "--control", text(&control)]).output();
+        let output = output.map_err(|why| format!("cannot run weir-nbd stat: {why}"))?;
+        let said: serde_json::Value =
+            serde_json::from_slice(&output.stdout).map_err(|why| format!("weir-nbd stat: {why}"))?;
+        Ok(said["cache"].clone())
+    }
+}
+
+fn start_server(ground: &Ground, cgroup: &Cgroup, page: &StatsPage, policy: u64) -> Result<KilledOnDrop, String> {
+    let (socket, disk) = (ground.at("socket"), ground.at("disk"));
+    let _ = fs::remove_file(&socket);
+    let mut command = Command::new(server()?);
+    command.args(["serve", "--cache", "auto", "--log", "warn", "--control", text(&ground.at("control"))]);
+    command.arg("--listen").arg(format!("unix:{}", socket.display()));
+    command.arg("--export").arg(format!("disk={}", disk.display()));
+    command.env("WEIR_BALANCE_POLICY", policy.to_string()).stdin(Stdio::null()).stdout(Stdio::null());
+    page.name_to(&mut command);
+    enter(&mut command, cgroup);
+    let mut server = KilledOnDrop::start(command, "weir-nbd")?;
+    wait_for("the server", &mut server, || UnixStream::connect(&socket).is_ok())?;
+    Ok(server)
+}
+
+fn mount_fuse(ground: &Ground) -> Result<(KilledOnDrop, RestoreGuard), String> {
+    let folder = ground.at("fuse");
+    let undo = folder.clone();
+    let guard = on_end(move || {
+        if run("fusermount3", &["-u", text(&undo)]).is_err() {
+            let _ = run("umount", &["-l", text(&undo)]);
+        }
+    });
+    let mut command = Command::new(find("nbdfuse").ok_or("nbdfuse is not here")?);
+    command.arg("--").arg(&folder).arg(format!("nbd+unix:///disk?socket={}", ground.at("socket").display()));
+    command.stdin(Stdio::null()).stdout(Stdio::null());
+    let mut nbdfuse = KilledOnDrop::start(command, "nbdfuse")?;
+    let file = folder.join("nbd");
+    wait_for("nbdfuse", &mut nbdfuse, || file.exists())?;
+    Ok((nbdfuse, guard))
+}
+
+fn attach_loop(ground: &Ground) -> Result<(String, RestoreGuard), String> {
+    // Direct: the kernel caches the file system alone, and not the device below as well.
+    let file = ground.at("fuse").join("nbd");
+    let device = run("losetup", &["--direct-io=on", "--find", "--show", text(&file)])?;
+    let undo = device.clone();
+    let guard = on_end(move || detach(&undo));
+    Ok((device, guard))
+}
+
+/// Detaches a loop device. After an error below, the last of the file system may be busy with it for a moment.
+fn detach(device: &str) {
+    let backing = Path::new("/sys/block").join(device.trim_start_matches("/dev/")).join("loop/backing_file");
+    for _ in 0..50 {
+        let _ = run("losetup", &["--detach", device]);
+        if !backing.exists() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    eprintln!("weir-lab: a loop device stays behind: losetup --detach {device}");
+}
+
+fn mount(ground: &Ground, device: &str) -> Result<RestoreGuard, String> {
+    let folder = ground.at("mnt");
+    let undo = folder.clone();
+    let guard = on_end(move || {
+        if run("umount", &[text(&undo)]).is_err() {
+            let _ = run("umount", &["-l", text(&undo)]);
+        }
+    });
+    run("mount", &["-t", "ext4", "-o", "noatime", device, text(&folder)])?;
+    Ok(guard)
+}
+
+fn start_consumer(size: &Size, cgroup: &Cgroup) -> Result<PhasedProgram, String> {
+    let mut command = Command::new(load_program()?);
+    command.args(["scan", &format!("bytes={}", size.segment), "block=1048576"]);
+    command.arg(format!("pause_us={}", size.pause_us));
+    PhasedProgram::start("the consumer", command, Some(cgroup))
+}

@@ -1,0 +1,215 @@
+//! Reading and writing through the block cache.
+//!
+//! Only whole blocks inside the volume are cached: what is behind the last one is read and written as without a cache.
+
+use super::volume::Volume;
+use crate::buffers::Buffer;
+use crate::cache::{BLOCK, CachedFile, blocks_of};
+use crate::io::Reactor;
+use std::io::{Error, Result};
+use std::ops::Range;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Most bytes that are read in advance at a time.
+const READ_AHEAD: u64 = 1 << 20;
+/// Most bytes of one fetch: what a worker puts in at a time, before other clients have their turn.
+const MAX_FETCH: u64 = 4 << 20;
+/// Blocks that are removed at a time, before other tasks have their turn.
+const REMOVED_AT_ONCE: u64 = 4096;
+
+const SIZE: u64 = BLOCK as u64;
+
+impl Volume {
+    /// The end of the last whole block.
+    fn cacheable(&self) -> u64 {
+        self.size / SIZE * SIZE
+    }
+
+    /// Reads a range: what is here is copied, and what is missing is fetched run by run, and put in.
+    pub(super) async fn read_cached(
+        &self,
+        cached: &Arc<CachedFile>,
+        reactor: &Rc<Reactor>,
+        range: Range<u64>,
+    ) -> std::result::Result<Buffer, (Error, u64)> {
+        let mut out = Buffer::take((range.end - range.start) as usize).map_err(|why| (why, range.start))?;
+        let mut at = range.start;
+        while at < range.end {
+            let of_block = at..((at / SIZE + 1) * SIZE).min(range.end);
+            if of_block.end <= self.cacheable() && cached.copy(&of_block, &mut out) {
+                at = of_block.end;
+                continue;
+            }
+            let missing = at..self.end_of_run(cached, at, range.end);
+            let bytes = self.fetch(cached, reactor, missing.clone()).await?;
+            if missing == range {
+                return Ok(bytes);
+            }
+            out.append(bytes.filled());
+            at = missing.end;
+        }
+        Ok(out)
+    }
+
+    /// Where a run of missing bytes that begins at `at` ends, at `end` at most.
+    fn end_of_run(&self, cached: &CachedFile, at: u64, end: u64) -> u64 {
+        if at >= self.cacheable() {
+            return end;
+        }
+        let after = at / SIZE + 1;
+        let most = end.min(self.cacheable()).min(at + MAX_FETCH).div_ceil(SIZE);
+        let next = (after..most).find(|block| cached.contains(*block)).unwrap_or(most);
+        (next * SIZE).min(end)
+    }
+
+    /// Fetches the blocks of a range that is missing, and returns the range's bytes.
+    async fn fetch(
+        &self,
+        cached: &Arc<CachedFile>,
+        reactor: &Rc<Reactor>,
+        range: Range<u64>,
+    ) -> std::result::Result<Buffer, (Error, u64)> {
+        if range.start >= self.cacheable() {
+            return self.medium.read(reactor, range).await;
+        }
+        let blocks = blocks_of(&range);
+        let whole = blocks.start * SIZE..blocks.end * SIZE;
+        let fetch = cached.begin_fetch(blocks);
+        match self.medium.read(reactor, whole.clone()).await {
+            Ok(bytes) => {
+                fetch.insert(bytes.filled());
+                if whole == range {
+                    return Ok(bytes);
+                }
+                let part = (range.start - whole.start) as usize..(range.end - whole.start) as usize;
+                Buffer::copy_of(&bytes.filled()[part]).map_err(|why| (why, range.start))
+            }
+            // What went wrong may lie outside of what the client has asked for.
+            Err(_) => self.medium.read(reactor, range).await,
+        }
+    }
+
+    /// Writes `buffer`: into the file, and then into the cache; or into the cache alone where writes are answered before
+    /// they reach the file.
+    pub(super) async fn write_cached(
+        &self,
+        cached: &Arc<CachedFile>,
+        reactor: &Rc<Reactor>,
+        offset: u64,
+        buffer: Buffer,
+    ) -> Result<()> {
+        let length = buffer.filled().len();
+        let inside = (self.cacheable().saturating_sub(offset) as usize).min(length);
+        if cached.dirty().is_none() {
+            return self.write_through(cached, reactor, offset, buffer, 0..length).await;
+        }
+        // Before it adds more: where nothing can be written below, what waits does not grow without end.
+        if cached.is_too_dirty() {
+            self.flusher.write_back(reactor).await?;
+        }
+        self.write_dirty(cached, reactor, offset, &buffer.filled()[..inside]).await?;
+        if inside < length {
+            self.write_through(cached, reactor, offset, buffer, inside..length).await?;
+        }
+        Ok(())
+    }
+
+    async fn write_through(
+        &self,
+        cached: &Arc<CachedFile>,
+        reactor: &Rc<Reactor>,
+        offset: u64,
+        buffer: Buffer,
+        part: Range<usize>,
+    ) -> Result<()> {
+        let (start, end) = (offset + part.start as u64, offset + part.end as u64);
+        let guard = cached.begin_write(start..end, true);
+        cached.remove(guard.rest());
+        let buffer = self.medium.write(reactor, start, buffer, part.clone()).await?;
+        // Behind the last whole block nothing is cached.
+        if end <= self.cacheable() {
+            guard.finish(&buffer.filled()[part]);
+        }
+        Ok(())
+    }
+
+    /// Writes whole or partial blocks into the cache, to be written below later.
+    async fn write_dirty(
+        &self,
+        cached: &Arc<CachedFile>,
+        reactor: &Rc<Reactor>,
+        offset: u64,
+        bytes: &[u8],
+    ) -> Result<()> {
+        let mut done = 0;
+        while done < bytes.len() {
+            let (block, at) = ((offset + done as u64) / SIZE, ((offset + done as u64) % SIZE) as usize);
+            let part = &bytes[done..(done + BLOCK - at).min(bytes.len())];
+            let mut is_done = cached.write_dirty(block, at, part, None)?;
+            // The rest of the block comes from the file; again, if it was written there meanwhile.
+            while !is_done {
+                let fetch = cached.begin_fetch(block..block + 1);
+                let base = self.medium.read(reactor, block * SIZE..(block + 1) * SIZE).await.map_err(|(why, _)| why)?;
+                is_done = cached.write_dirty(block, at, part, Some((fetch, base)))?;
+            }
+            done += part.len();
+        }
+        self.flusher.write_back_later(reactor);
+        Ok(())
+    }
+
+    /// Before a range is trimmed or zeroed: nothing of it is in the cache, or comes to the file later.
+    pub(super) async fn begin_change(
+        &self,
+        reactor: &Rc<Reactor>,
+        range: Range<u64>,
+    ) -> Result<Option<impl Sized + use<>>> {
+        let Some(cached) = &self.cached else { return Ok(None) };
+        let guard = cached.begin_write(range.clone(), false);
+        let mut rest = guard.rest();
+        while !rest.is_empty() {
+            let some = rest.start..rest.end.min(rest.start + REMOVED_AT_ONCE);
+            rest.start = some.end;
+            cached.remove(some);
+            reactor.sleep(Duration::ZERO).await;
+        }
+        self.write_back(reactor, range).await?;
+        Ok(Some(guard))
+    }
+
+    /// Writes what is dirty in a range below: the file is then all that matters there.
+    pub(super) async fn write_back(&self, reactor: &Rc<Reactor>, range: Range<u64>) -> Result<()> {
+        if self.is_dirty(&range) { self.flusher.write_back(reactor).await } else { Ok(()) }
+    }
+
+    /// Is there anything in a range that the file has not yet got?
+    pub fn is_dirty(&self, range: &Range<u64>) -> bool {
+        let dirty = self.cached.as_ref().and_then(|cached| cached.dirty());
+        dirty.is_some_and(|dirty| dirty.touches(blocks_of(range)))
+    }
+
+    /// Reads a range into the cache.
+    pub(super) async fn fill_cache(
+        &self,
+        cached: &Arc<CachedFile>,
+        reactor: &Rc<Reactor>,
+        range: Range<u64>,
+    ) -> Result<()> {
+        let (mut at, end) = (range.start, range.end.min(self.cacheable()));
+        while at < end {
+            if cached.contains(at / SIZE) {
+                at = (at / SIZE + 1) * SIZE;
+                continue;
+            }
+            let part = at..self.end_of_run(cached, at, end.min(at + READ_AHEAD));
+            at = part.end;
+            // It is a hint: what cannot be read is told to whoever reads it.
+            if self.fetch(cached, reactor, part).await.is_err() {
+                break;
+            }
+        }
+        Ok(())
+    }
+}

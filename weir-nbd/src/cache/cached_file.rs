@@ -1,0 +1,243 @@
+//! One file's part of the cache: reads and writes of its blocks, each in one step under the stripe's lock.
+
+use super::block::{BLOCK, blocks_of};
+use super::dirty::{DirtyBlocks, Run};
+use super::shared::Shared;
+use super::stripes::STRIPES;
+use crate::buffers::Buffer;
+use std::io;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// A file in the cache.
+pub struct CachedFile {
+    cache: Arc<Shared>,
+    number: u32,
+    /// Blocks to be written below; none where writes are not answered before they are there.
+    dirty: Option<DirtyBlocks>,
+}
+
+/// A block's offset in the file.
+fn offset_of(block: u64) -> u64 {
+    block * BLOCK as u64
+}
+
+/// The part of a block that a range covers, in the block's own bytes.
+fn part_of(block: u64, range: &Range<u64>) -> Range<usize> {
+    let at = offset_of(block);
+    (range.start.max(at) - at) as usize..(range.end.min(at + BLOCK as u64) - at) as usize
+}
+
+impl CachedFile {
+    pub(super) fn new(cache: Arc<Shared>, number: u32, writes_back: bool) -> Self {
+        Self { cache, number, dirty: writes_back.then(DirtyBlocks::default) }
+    }
+
+    /// Writes have to wait for some to be written below.
+    pub fn is_too_dirty(&self) -> bool {
+        self.cache.is_too_dirty()
+    }
+
+    /// The blocks to be written below, if writes are answered before.
+    pub fn dirty(&self) -> Option<&DirtyBlocks> {
+        self.dirty.as_ref()
+    }
+
+    fn key(&self, block: u64) -> (u32, u64) {
+        (self.number, block)
+    }
+
+    fn stripe(&self, block: u64) -> usize {
+        self.cache.stripes.of(self.number, block)
+    }
+
+    // ---- reads
+
+    /// Appends the bytes of `range`, which lies in one block, if they are here.
+    pub fn copy(&self, range: &Range<u64>, out: &mut Buffer) -> bool {
+        let block = blocks_of(range).start;
+        let part = part_of(block, range);
+        let is_dirty = self.dirty.as_ref().is_some_and(|dirty| dirty.copy(block, part.clone(), out));
+        let is_hit = is_dirty || self.cache.store.copy(self.key(block), part, out);
+        if is_hit {
+            self.cache.hits.fetch_add(1, Relaxed);
+        }
+        is_hit
+    }
+
+    /// Is the block here?
+    pub fn contains(&self, block: u64) -> bool {
+        self.dirty.as_ref().is_some_and(|dirty| dirty.contains(block)) || self.cache.store.contains(self.key(block))
+    }
+
+    /// Before `blocks` are fetched.
+    pub fn begin_fetch(&self, blocks: Range<u64>) -> Fetch<'_> {
+        self.cache.misses.fetch_add(blocks.end - blocks.start, Relaxed);
+        let generations = blocks.clone().map(|block| self.cache.stripes.begin_read(self.stripe(block))).collect();
+        Fetch { file: self, blocks, generations }
+    }
+
+    // ---- writes that reach the file before they are answered
+
+    /// Before `range` is written, trimmed or zeroed: its blocks are not here any more. With `keep`, for a write: of
+    /// blocks that it covers in part and that are here, the old content is kept, so that they can be put back.
+    pub fn begin_write(self: &Arc<Self>, range: Range<u64>, keep: bool) -> WriteGuard {
+        let blocks = blocks_of(&range);
+        let is_all = blocks.end - blocks.start >= STRIPES as u64;
+        let begin = |block: u64| {
+            let kept = || {
+                let is_part = part_of(block, &range).len() < BLOCK;
+                let mut old = (keep && is_part).then(|| Buffer::take(BLOCK).ok()).flatten();
+                old.take_if(|old| !self.cache.store.copy(self.key(block), 0..BLOCK, old));
+                self.cache.store.remove(self.key(block));
+                old
+            };
+            let (generation, old) = self.cache.stripes.begin_write(self.stripe(block), kept);
+            Begun { generation, old }
+        };
+        // So many blocks have all stripes: one block for each is enough.
+        let begun_at = if is_all { blocks.start..blocks.start + STRIPES as u64 } else { blocks.clone() };
+        let begun = begun_at.map(begin).collect();
+        WriteGuard { file: self.clone(), range, first: blocks.start, begun }
+    }
+
+    /// Removes blocks that a write covers which has begun.
+    pub fn remove(&self, blocks: Range<u64>) {
+        blocks.for_each(|block| self.cache.store.remove(self.key(block)));
+    }
+
+    // ---- writes that reach the file later
+
+    /// Writes `bytes` into a block at `at`. Where they are not all of it and the rest is not here, it needs `base`: the
+    /// whole block as it was fetched; false if there is none, or a newer one is in the file.
+    pub fn write_dirty(
+        &self,
+        block: u64,
+        at: usize,
+        bytes: &[u8],
+        base: Option<(Fetch<'_>, Buffer)>,
+    ) -> io::Result<bool> {
+        let dirty = self.dirty.as_ref().expect("only where blocks may be dirty");
+        let stripe = self.stripe(block);
+        self.cache.stripes.change(stripe, |generation| {
+            if dirty.patch(block, at, bytes) {
+                return Ok(true);
+            }
+            let is_fresh = |fetch: &Fetch| fetch.generations[0].is_some() && fetch.generations[0] == generation;
+            let mut data = Buffer::take(BLOCK)?;
+            if bytes.len() == BLOCK {
+                data.append(bytes);
+            } else {
+                if !self.cache.store.copy(self.key(block), 0..BLOCK, &mut data) {
+                    match base {
+                        Some((fetch, base)) if is_fresh(&fetch) => data = base,
+                        _ => return Ok(false),
+                    }
+                }
+                data.filled_mut()[at..at + bytes.len()].copy_from_slice(bytes);
+            }
+            dirty.add(block, data);
+            self.cache.dirty_bytes.fetch_add(BLOCK as u64, Relaxed);
+            self.cache.store.remove(self.key(block));
+            Ok(true)
+        })
+    }
+
+    /// Before a run is written below: what [`CachedFile::clean`] needs.
+    pub fn before_writing_back(&self, run: &Run) -> Fetch<'_> {
+        let blocks = run.first..run.first + run.versions.len() as u64;
+        let generations = blocks.clone().map(|block| self.cache.stripes.begin_read(self.stripe(block))).collect();
+        Fetch { file: self, blocks, generations }
+    }
+
+    /// A run has reached the file: its blocks are as others now, but for those that were written again.
+    pub fn clean(&self, run: &Run, noted: &Fetch<'_>) {
+        let dirty = self.dirty.as_ref().expect("only where blocks may be dirty");
+        for ((block, version), noted) in noted.blocks.clone().zip(&run.versions).zip(&noted.generations) {
+            let (key, cache) = (self.key(block), &self.cache);
+            // The file has changed: a fetch that began before may have the block as it was.
+            cache.stripes.change(self.stripe(block), |generation| {
+                let Some(data) = dirty.take(block, *version) else { return };
+                cache.dirty_bytes.fetch_sub(BLOCK as u64, Relaxed);
+                // Trimmed or zeroed meanwhile: which of the two the file has is not known.
+                let is_known = generation.is_some() && generation == *noted;
+                if is_known { cache.store.insert(key, data) } else { cache.store.remove(key) }
+            });
+            cache.written_back.fetch_add(1, Relaxed);
+        }
+    }
+}
+
+/// Blocks on their way from the file.
+pub struct Fetch<'a> {
+    file: &'a CachedFile,
+    blocks: Range<u64>,
+    generations: Vec<Option<u32>>,
+}
+
+impl Fetch<'_> {
+    /// They are here: `data` begins with the first.
+    pub fn insert(&self, data: &[u8]) {
+        for ((block, generation), bytes) in self.blocks.clone().zip(&self.generations).zip(data.chunks_exact(BLOCK)) {
+            let (file, key) = (self.file, self.file.key(block));
+            file.cache.stripes.end_read(file.stripe(block), *generation, || {
+                // Without memory for it there is no copy here.
+                if let Ok(copy) = Buffer::copy_of(bytes) {
+                    file.cache.store.insert(key, copy);
+                }
+            });
+        }
+    }
+}
+
+/// A write's mark on one block.
+struct Begun {
+    generation: u32,
+    old: Option<Buffer>,
+}
+
+/// A write, trim or zeroing under way. While it is, nothing of its blocks is put in.
+pub struct WriteGuard {
+    file: Arc<CachedFile>,
+    range: Range<u64>,
+    first: u64,
+    begun: Vec<Begun>,
+}
+
+impl WriteGuard {
+    /// Blocks of the range that are still to be removed: those of a very long range, in which stripes repeat.
+    pub fn rest(&self) -> Range<u64> {
+        self.first + self.begun.len() as u64..blocks_of(&self.range).end
+    }
+
+    /// It is done, and has written `data`, of which whole blocks are put in.
+    pub fn finish(mut self, data: &[u8]) {
+        for (block, begun) in (self.first..).zip(std::mem::take(&mut self.begun)) {
+            let part = part_of(block, &self.range);
+            let at = (offset_of(block) + part.start as u64 - self.range.start) as usize;
+            let bytes = &data[at..at + part.len()];
+            let stripe = self.file.stripe(block);
+            self.file.cache.stripes.end_write(stripe, begun.generation, || {
+                let new = match begun.old {
+                    Some(mut old) => {
+                        old.filled_mut()[part].copy_from_slice(bytes);
+                        Some(old)
+                    }
+                    None => (bytes.len() == BLOCK).then(|| Buffer::copy_of(bytes).ok()).flatten(),
+                };
+                if let Some(new) = new {
+                    self.file.cache.store.insert(self.file.key(block), new);
+                }
+            });
+        }
+    }
+}
+
+impl Drop for WriteGuard {
+    fn drop(&mut self) {
+        for (block, begun) in (self.first..).zip(&self.begun) {
+            self.file.cache.stripes.end_write(self.file.stripe(block), begun.generation, || {});
+        }
+    }
+}

@@ -1,0 +1,17 @@
+//! The block cache: what was read and written lately, in one evictable cache for all exports of the server.
+//!
+//! Memory that it holds is returned when memory is short, coldest blocks first, and it grows again after relief.
+
+mod block;
+mod block_cache;
+mod cached_file;
+mod dirty;
+mod figures;
+mod shared;
+mod store;
+mod stripes;
+
+pub use block::{BLOCK, blocks_of};
+pub use block_cache::{BlockCache, FileId};
+pub use cached_file::CachedFile;
+pub use figures::CacheFigures;
