@@ -2,6 +2,7 @@
 
 mod cgroup_v2;
 mod e10_many_threads;
+mod e12_live_shrink;
 mod e3_object_caches;
 mod e4_forwarding;
 mod e5_density;
@@ -106,6 +107,14 @@ pub const EXPERIMENTS: &[Experiment] = &[
         only: None,
         options: &["subject"],
         run: e10_many_threads::run,
+    },
+    Experiment {
+        name: "e12",
+        about: "a live container shrinks below its peak: redis, python and a cache server in a guest with cgroup v2",
+        rounds: Some([50, 2]),
+        only: Some("redis, python"),
+        options: &[],
+        run: e12_live_shrink::run,
     },
     Experiment {
         name: "groups",

@@ -6,7 +6,7 @@ pub mod kernel;
 use crate::harness::child::load_program;
 use crate::harness::restore::{RestoreGuard, on_end};
 use crate::peers::Allocator;
-use initramfs::Initramfs;
+pub use initramfs::Initramfs;
 use kernel::GuestKernel;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -31,7 +31,18 @@ pub fn emulator() -> Result<String, String> {
 impl Image {
     /// Builds an initial file system that holds the load program, the allocator and what both need.
     pub fn build(kernel: &GuestKernel, allocator: &Allocator, env: &[(&str, &str)]) -> Result<Image, String> {
+        Image::build_with(kernel, allocator, env, |_| Ok(()))
+    }
+
+    /// The same, and whatever `add` adds.
+    pub fn build_with(
+        kernel: &GuestKernel,
+        allocator: &Allocator,
+        env: &[(&str, &str)],
+        add: impl FnOnce(&mut Initramfs) -> Result<(), String>,
+    ) -> Result<Image, String> {
         let mut image = Initramfs::new();
+        add(&mut image)?;
         image.copy_with_libraries(&load_program()?, Path::new("/init"))?;
         let mut environment = String::new();
         if let Some(object) = &allocator.preload {
@@ -68,4 +79,15 @@ impl Image {
         command.args(["-device", &format!("virtio-balloon-pci,free-page-reporting={on}")]);
         command
     }
+}
+
+/// Gives a guest a disk, which it sees as `/dev/vda`: a file of this machine.
+pub fn add_disk(command: &mut Command, file: &Path) {
+    command.arg("-drive").arg(format!("file={},if=virtio,format=raw", file.display()));
+}
+
+/// Lets the guest's clock count its instructions, one a nanosecond, and skip what it sleeps: times are then the same
+/// whatever else this machine does.
+pub fn count_instructions(command: &mut Command) {
+    command.args(["-icount", "shift=0,sleep=off", "-rtc", "clock=vm"]);
 }

@@ -14,6 +14,7 @@ pub mod guest_init;
 pub mod hog;
 pub mod larson;
 pub mod latency;
+pub mod live_shrink;
 pub mod many_threads;
 pub mod mstress;
 pub mod neighbour;
