@@ -3,7 +3,7 @@
 use super::files::Program;
 use crate::experiments::redis::with_glibc_by_name;
 use crate::guest::kernel::GuestKernel;
-use crate::guest::{Image, add_disk, count_instructions};
+use crate::guest::{Image, Machine, add_disk, count_instructions};
 use crate::harness::child;
 use crate::harness::statistics::Sample;
 use crate::peers::Allocator;
@@ -105,7 +105,8 @@ fn guest(
         format!("rounds={}", setting.rounds),
         format!("mib={}", setting.mib),
     ];
-    let mut command = image.command(setting.guest_mib(), false, &words);
+    let machine = Machine { mib: setting.guest_mib(), reporting: false, translations: 256 };
+    let mut command = image.command(machine, &words);
     add_disk(&mut command, disk);
     count_instructions(&mut command);
     let finished = child::run(command, setting.limit(), "the guest")?;

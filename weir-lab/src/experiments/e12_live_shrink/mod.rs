@@ -19,7 +19,7 @@ pub fn run(args: &RunArgs, allocators: Vec<Allocator>) -> Result<Value, String> 
         let names: Vec<&str> = PROGRAMS.iter().map(|program| program.name).collect();
         return Err(format!("'{unknown}' is no program of e12: there are {}", names.join(", ")));
     }
-    let setting = Setting { rounds: args.rounds, mib: if args.quick { 8 } else { 32 } };
+    let setting = Setting { rounds: args.rounds, mib: 8 };
     let (emulator, kernel) = (guest::emulator()?, kernel::find()?);
     let (disk, _disk_is_removed) = swap::make_for_guest(setting.swap())?;
     println!(
