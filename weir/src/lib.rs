@@ -6,6 +6,7 @@
 //! |---|---|
 //! | a global allocator | [`Weir`] |
 //! | a cache of objects of one type | [`ObjectCache`] |
+//! | a cache of values by key that yields when memory is short | [`EvictableCache`] |
 //! | memory of another kind, in pages: files, huge pages, locked | [`zone`] |
 //! | what is in use and idle; releasing now | [`heap::usage`], [`heap::trim`] |
 //! | settings, while the program runs | [`settings`] |
@@ -13,6 +14,7 @@
 //! | what was released, and why; figures of caches | [`stats`] |
 #![cfg_attr(not(test), no_std)]
 
+mod evictable_cache;
 mod global;
 pub mod heap;
 mod object_cache;
@@ -20,6 +22,10 @@ pub mod settings;
 pub mod stats;
 pub mod zone;
 
+pub use evictable_cache::{
+    CacheHasher, Cause, ComputeError, DirtyEntry, Entry, EvictableCache, EvictableCacheBuilder, EvictableStats,
+    InsertError, Refusal, SeededHash, WriteBackError, WriteBatch,
+};
 pub use global::Weir;
 pub use object_cache::{
     AllocError, CacheBox, CacheError, ObjectCache, ObjectCacheBuilder, PerUse, Retained, ValueLifetime,

@@ -43,6 +43,17 @@ impl<'a> Ghost<'a> {
         }
     }
 
+    /// Takes over what `other` remembers, as far as there are places; `self` is empty.
+    pub fn take_over(&mut self, other: &Ghost) {
+        while self.used > 0 && self.used < other.used && self.used * 2 <= self.places.len() {
+            self.used *= 2;
+        }
+        let both = self.used.min(other.used);
+        self.places[..both].copy_from_slice(&other.places[..both]);
+        self.used = both;
+        self.evictions = other.evictions;
+    }
+
     /// Notes that the key of `hash` was evicted.
     pub fn add(&mut self, hash: u32) {
         self.evictions = if self.evictions == u32::MAX { 1 } else { self.evictions + 1 };

@@ -1,4 +1,5 @@
-//! The admission and eviction policy of evictable caches, as plain data structures.
+//! What evictable caches are made of (the cache itself is `weir`'s): the admission and eviction policy, the index, and the
+//! count of pins, as plain data structures.
 //!
 //! Nothing here allocates, locks or reads a clock. The owner (a shard of a cache) supplies the storage, numbers its
 //! entries, and maps keys to entry numbers itself. Storage of all zeros is valid and empty, so fresh pages serve as
@@ -13,6 +14,8 @@
 //! | [`setting`] | the four ways to run the queues |
 //! | [`queues`] | the small and the main queue, and the search for a victim |
 //! | [`policy`] | a shard's policy: what hits write without a lock, and the queues with their target |
+//! | [`index`] | from hashes to entries |
+//! | [`pins`] | how many hold an entry, so that none is freed in use |
 //! | [`shadow`] | a miniature cache without values, which shows what one setting would do |
 //! | [`duel`] | four shadows over a sample of the keys, which choose the setting |
 //!
@@ -25,12 +28,15 @@
 pub mod duel;
 pub mod fifo;
 pub mod ghost;
+pub mod index;
+pub mod pins;
 pub mod policy;
 pub mod queues;
 pub mod setting;
 pub mod shadow;
 pub mod sketch;
 pub mod slot;
+mod sync;
 
 /// A key's hash as the policy stores it: 32 bits, every one of which depends on every bit of `hash` and of `seed`.
 ///

@@ -77,10 +77,35 @@ impl<'a> Policy<'a> {
     ///
     /// A call looks at each pinned entry at most once, and at an entry hit lately at most as often as it was hit.
     pub fn evict(&mut self, is_pinned: impl FnMut(u32) -> bool) -> Option<u32> {
-        if self.weight() <= self.target() {
+        self.evict_for(0, is_pinned)
+    }
+
+    /// [`Policy::evict`], so that `incoming` bytes more find room.
+    pub fn evict_for(&mut self, incoming: usize, is_pinned: impl FnMut(u32) -> bool) -> Option<u32> {
+        if self.weight().saturating_add(incoming) <= self.target() {
             return None;
         }
+        self.evict_any(is_pinned)
+    }
+
+    /// [`Policy::evict`], whatever the target: `None` only if every entry is pinned.
+    pub fn evict_any(&mut self, is_pinned: impl FnMut(u32) -> bool) -> Option<u32> {
         self.queues.evict(&self.sightings.sketch, is_pinned)
+    }
+
+    /// Notes that `entry` was used, as [`Sightings::hit`] does.
+    pub fn hit(&self, entry: u32) {
+        self.sightings.hit(entry);
+    }
+
+    /// Takes over all of `other` into this empty policy, whose storage may be larger or smaller. The entries get the
+    /// numbers from 0 on, in the order of [`Policy::iter`]; `renumbered` is told each one's number there and here.
+    ///
+    /// # Panics
+    /// If there are fewer slots here than `other` has entries.
+    pub fn take_over(&mut self, other: &Policy<'_>, renumbered: impl FnMut(u32, u32)) {
+        self.queues.take_over(&other.queues, renumbered);
+        self.sightings.sketch.take_over(&other.sightings.sketch);
     }
 
     /// The sum of the entries' weights, bytes.

@@ -228,6 +228,28 @@ impl<'a> Queues<'a> {
         rarest.map(|(entry, _)| entry)
     }
 
+    /// Takes over the entries of `other`, in their order, under the numbers from 0 on, and how it is run; `self` is
+    /// empty. `renumbered` is told each entry's number there and here.
+    ///
+    /// # Panics
+    /// If there are too few slots here.
+    pub fn take_over(&mut self, other: &Queues, mut renumbered: impl FnMut(u32, u32)) {
+        let slots = self.slots;
+        for (from, to) in [(&other.small, &mut self.small), (&other.main, &mut self.main)] {
+            for old in from.iter(other.slots) {
+                let (was, is) = (&other.slots[old as usize], &slots[self.numbers as usize]);
+                is.begin(was.hash(), was.weight());
+                is.set_hits(was.hits());
+                to.push(slots, self.numbers);
+                renumbered(old, self.numbers);
+                self.numbers += 1;
+            }
+        }
+        self.ghost.take_over(&other.ghost);
+        (self.setting, self.target, self.is_shrinking) = (other.setting, other.target, other.is_shrinking);
+        self.random = other.random;
+    }
+
     /// All entries: the small queue's, then the main one's, oldest first.
     pub fn iter(&self) -> impl Iterator<Item = u32> + use<'a> {
         self.small.iter(self.slots).chain(self.main.iter(self.slots))

@@ -106,12 +106,31 @@ impl<'a> Sketch<'a> {
         }
         // It loses a bit: the higher of two counters stays.
         while self.used() > BLOCK && entries < self.used() / BLOCK * ENTRIES_PER_BLOCK / 4 {
-            self.blocks.store(self.blocks.load(Relaxed) / 2, Relaxed);
-            let (low, high) = self.words[..self.used() * 2].split_at(self.used());
-            for (low, high) in low.iter().zip(high) {
-                low.store(higher(low.load(Relaxed), high.swap(0, Relaxed)), Relaxed);
-            }
+            self.halve();
         }
+    }
+
+    /// Lets go of the second half of the blocks.
+    fn halve(&self) {
+        self.blocks.store(self.blocks.load(Relaxed) / 2, Relaxed);
+        let (low, high) = self.words[..self.used() * 2].split_at(self.used());
+        for (low, high) in low.iter().zip(high) {
+            low.store(higher(low.load(Relaxed), high.swap(0, Relaxed)), Relaxed);
+        }
+    }
+
+    /// Takes over what `other` counted; `self` is empty. Where there is less storage here, the higher of two counters
+    /// stays.
+    pub fn take_over(&self, other: &Sketch) {
+        while other.used() > self.words.len() && other.used() > BLOCK {
+            other.halve();
+        }
+        let used = other.used().min(self.words.len());
+        for (to, from) in self.words[..used].iter().zip(other.words) {
+            to.store(from.load(Relaxed), Relaxed);
+        }
+        self.blocks.store((used / BLOCK) as u32, Relaxed);
+        self.sightings.store(other.sightings.load(Relaxed), Relaxed);
     }
 
     /// The block of a key's counters, and the bits that say which they are.

@@ -23,6 +23,7 @@ impl<P: Platform> Heap<P> {
             }
             held.store(FROZEN, Relaxed);
         }
+        p.freeze_evictable_caches();
         self.with_reclaimables(|all| {
             for rank in 0..rank::COUNT {
                 all.iter().for_each(|part| part.freeze(rank));
@@ -59,6 +60,8 @@ impl<P: Platform> Heap<P> {
                 }
             }
         });
+        // SAFETY: `freeze` took them first.
+        unsafe { p.thaw_evictable_caches() };
         if let Some(held) = p.held_ranks() {
             held.store(0, Relaxed);
         }

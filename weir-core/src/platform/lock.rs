@@ -88,6 +88,15 @@ impl<T, const RANK: u32> Lock<T, RANK> {
         }
     }
 
+    /// The value, for a caller that took the lock by [`Lock::acquire`].
+    ///
+    /// # Safety
+    /// The caller holds the lock and no guard of it, and gives it back after the last use of the reference.
+    pub unsafe fn held(&self) -> &T {
+        // SAFETY: the caller holds the lock, so no guard is there that could change the value.
+        unsafe { &*self.value.get() }
+    }
+
     /// Gives back what [`Lock::acquire`] took.
     ///
     /// # Safety

@@ -15,32 +15,38 @@ macro_rules! ranks {
 }
 
 ranks! {
+    /// The list of evictable caches that a fork is to find whole.
+    EVICTABLE_CACHES = 0;
+    /// A shard of an evictable cache. Keys are compared under it, which may allocate.
+    EVICTABLE_SHARD = 1;
+    /// The duel of an evictable cache's settings.
+    EVICTABLE_DUEL = 2;
     /// A node's batch: one at a time is isolated and released.
-    BATCH = 0;
+    BATCH = 3;
     /// The drain of CPUs' buckets.
-    DRAIN = 1;
+    DRAIN = 4;
     /// A window's turn to grow.
-    GROWTH = 2;
+    GROWTH = 5;
     /// Buckets of a platform without restartable sections.
-    BUCKETS = 3;
+    BUCKETS = 6;
     /// Held while a cache gets a number, or a node's part.
-    CACHE_TABLE = 4;
+    CACHE_TABLE = 7;
     /// What the last window saw of each cache.
-    CACHE_WINDOWS = 5;
+    CACHE_WINDOWS = 8;
     /// A cache's depot.
-    DEPOT = 6;
+    DEPOT = 9;
     /// A cache's slabs.
-    SLABS = 7;
+    SLABS = 10;
     /// The memory of buckets.
-    SHELLS = 8;
+    SHELLS = 11;
     /// The blocks mapped on their own.
-    BLOCKS = 9;
+    BLOCKS = 12;
     /// The refault meter's estimate.
-    PATIENCE = 10;
+    PATIENCE = 13;
     /// The list of a program's own zones.
-    USER_ZONES = 11;
+    USER_ZONES = 14;
     /// A zone's free areas.
-    ZONE = 12;
+    ZONE = 15;
 }
 
 /// The name of a rank, for messages.

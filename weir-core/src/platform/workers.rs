@@ -18,6 +18,13 @@ pub trait Workers: Diagnostics {
     }
     /// Has a thread that may run a program's own code call [`crate::heap::Heap::run_finalizers`].
     fn wake_finalizer(&self) {}
+    /// Takes the locks that come before all of the heap's ([`super::rank`]), for a `fork`.
+    fn freeze_evictable_caches(&self) {}
+    /// Undoes [`Workers::freeze_evictable_caches`], in the parent or in the child.
+    ///
+    /// # Safety
+    /// It came before, on this thread or the one that it is the child's copy of.
+    unsafe fn thaw_evictable_caches(&self) {}
     /// Whether memory is short, where no thread listens for that (the mode without a background thread): read once a
     /// window, on the program's threads.
     fn poll_pressure(&self) -> (Level, Cause) {

@@ -58,9 +58,14 @@ pub fn main_threads_word() -> Option<usize> {
 
 /// Wakes at most `count` sleepers of a word; gives how many.
 pub fn futex_wake(word: &AtomicU32, count: u32) -> Result<usize> {
+    futex_wake_at(word, count)
+}
+
+/// The same for an address at which the word need not be any more: who slept there may have freed it already.
+pub fn futex_wake_at(word: *const AtomicU32, count: u32) -> Result<usize> {
     let op = (sys::FUTEX_WAKE | sys::FUTEX_PRIVATE_FLAG) as usize;
     // SAFETY: a wake-up reads nothing but the address.
-    check(unsafe { syscall3(sys::__NR_futex, word.as_ptr() as usize, op, count.min(i32::MAX as u32) as usize) })
+    check(unsafe { syscall3(sys::__NR_futex, word.addr(), op, count.min(i32::MAX as u32) as usize) })
 }
 
 #[cfg(test)]

@@ -19,6 +19,8 @@ pub struct Hooks {
     pub start_node_worker: fn(usize, Cause, bool),
     /// Objects of user caches wait for the finalizer thread.
     pub wake_finalizer: fn(),
+    /// A `fork` takes the locks of evictable caches (`true`), or gives them back.
+    pub fork_evictable_caches: fn(bool),
     /// The calling thread has waited for a lock of the heap for [`LONG_WAIT_NS`].
     pub waited_long: fn(),
 }

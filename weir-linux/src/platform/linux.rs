@@ -323,6 +323,14 @@ impl Workers for Linux {
         (self.hooks.wake_finalizer)();
     }
 
+    fn freeze_evictable_caches(&self) {
+        (self.hooks.fork_evictable_caches)(true);
+    }
+
+    unsafe fn thaw_evictable_caches(&self) {
+        (self.hooks.fork_evictable_caches)(false);
+    }
+
     fn has_balancer_thread(&self) -> bool {
         (self.hooks.has_background)()
     }

@@ -3,6 +3,7 @@
 pub mod caches;
 pub mod calls;
 mod environment;
+pub mod evictable_caches;
 mod fork;
 mod fork_freeze;
 pub mod heap;

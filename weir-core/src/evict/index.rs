@@ -1,0 +1,135 @@
+//! From hashes to entries: open addressing with linear probing, over words that the owner supplies.
+//!
+//! A place is 0 (empty), or an entry's address in its low 48 bits and 16 bits of the hash above, so that a search reads
+//! an entry only if it is the one, but for one in 65,536. An entry that leaves is followed up by those behind it, so
+//! there are no marks of deleted ones.
+
+/// Bits of an address: what a process has on x86-64 and arm64.
+const ADDRESS_BITS: u32 = 48;
+const ADDRESS: u64 = (1 << ADDRESS_BITS) - 1;
+
+/// The places.
+#[derive(Debug)]
+pub struct Index<'a> {
+    places: &'a mut [u64],
+}
+
+impl<'a> Index<'a> {
+    /// An empty one over zeros.
+    ///
+    /// # Panics
+    /// If the number of places is not a power of two.
+    pub fn new(places: &'a mut [u64]) -> Self {
+        assert!(places.len().is_power_of_two(), "{} places", places.len());
+        Self { places }
+    }
+
+    /// The place of the entry of `hash` for which `is_it` holds of the address.
+    #[inline]
+    pub fn find(&self, hash: u64, mut is_it: impl FnMut(usize) -> bool) -> Option<usize> {
+        let mut at = self.home(hash);
+        loop {
+            let word = self.places[at];
+            if word == 0 {
+                return None;
+            }
+            if (word ^ hash) >> ADDRESS_BITS == 0 && is_it((word & ADDRESS) as usize) {
+                return Some(at);
+            }
+            at = self.next(at);
+        }
+    }
+
+    /// The address at a place.
+    #[inline]
+    pub fn get(&self, place: usize) -> usize {
+        (self.places[place] & ADDRESS) as usize
+    }
+
+    /// Adds an entry that is not there. At least one place must stay empty: the owner counts the entries.
+    ///
+    /// # Panics
+    /// If the address has more than 48 bits, or is 0.
+    pub fn insert(&mut self, hash: u64, address: usize) {
+        assert!(address != 0 && address as u64 <= ADDRESS, "address {address:#x}");
+        let mut at = self.home(hash);
+        while self.places[at] != 0 {
+            at = self.next(at);
+        }
+        self.places[at] = hash & !ADDRESS | address as u64;
+    }
+
+    /// Puts another entry of the same hash at a place.
+    pub fn replace(&mut self, place: usize, address: usize) {
+        self.places[place] = self.places[place] & !ADDRESS | address as u64;
+    }
+
+    /// Empties a place, and moves up those behind it whose search would stop there. `hash_of` gives the hash of the entry
+    /// at an address.
+    pub fn remove(&mut self, place: usize, hash_of: impl Fn(usize) -> u64) {
+        let (mut hole, mut at, mask) = (place, place, self.places.len() - 1);
+        loop {
+            at = self.next(at);
+            if self.places[at] == 0 {
+                break;
+            }
+            let home = self.home(hash_of(self.get(at)));
+            // It may move up unless its home lies between the hole and where it is.
+            if at.wrapping_sub(home) & mask >= at.wrapping_sub(hole) & mask {
+                self.places[hole] = self.places[at];
+                hole = at;
+            }
+        }
+        self.places[hole] = 0;
+    }
+
+    #[inline]
+    fn home(&self, hash: u64) -> usize {
+        hash as usize & (self.places.len() - 1)
+    }
+
+    #[inline]
+    fn next(&self, at: usize) -> usize {
+        (at + 1) & (self.places.len() - 1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashMap;
+
+    /// Against a map, with hashes of which many collide in place, in tag, and in both; an entry's address tells its hash.
+    #[test]
+    fn finds_what_is_in_it_and_nothing_else() {
+        for (tags, homes) in [(1u64, 1u64), (1, 200), (3, 5), (1 << 16, 1 << 20)] {
+            let mut places = vec![0; 512];
+            let mut index = Index::new(&mut places);
+            let mut model: HashMap<usize, u64> = HashMap::new();
+            let mut random = 1u64;
+            for step in 0..20_000usize {
+                random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+                let address = 16 * (1 + (random >> 33) as usize % 400);
+                let hash = (address as u64 * 7 % tags) << ADDRESS_BITS | (address as u64 * 13 % homes);
+                let found = index.find(hash, |at| at == address);
+                assert_eq!(found.is_some(), model.contains_key(&address), "step {step}");
+                match found {
+                    Some(place) => {
+                        assert_eq!(index.get(place), address);
+                        index.remove(place, |at| model[&at]);
+                        model.remove(&address);
+                    }
+                    None if model.len() < 300 => {
+                        index.insert(hash, address);
+                        model.insert(address, hash);
+                    }
+                    None => {}
+                }
+            }
+            for (&address, &hash) in &model {
+                assert!(index.find(hash, |at| at == address).is_some());
+            }
+            assert_eq!(places.iter().filter(|place| **place != 0).count(), model.len());
+        }
+    }
+}

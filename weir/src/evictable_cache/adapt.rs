@@ -1,0 +1,156 @@
+//! How the policy of a cache is run: one duel for all shards, made when the cache begins to be full.
+
+use core::mem::MaybeUninit;
+use core::ptr::NonNull;
+use core::sync::atomic::{AtomicU8, AtomicU32, Ordering::Relaxed};
+use weir_core::evict::duel::{Duel, DuelStorage, Held, is_sampled};
+use weir_core::evict::setting::Setting;
+use weir_linux::process::evictable_caches::{self as process, CacheLock, EVICTABLE_DUEL};
+
+use super::header::Content;
+use super::shared::Shared;
+use crate::heap;
+
+/// There is no duel: no key is sampled.
+const NO_DUEL: u32 = u32::MAX;
+/// The fewest entries for which a duel of 80 KiB is made.
+const FEWEST: usize = 32;
+
+struct Home {
+    storage: DuelStorage,
+    duel: MaybeUninit<Duel<'static>>,
+}
+
+/// A block with a duel in it.
+struct Owned(NonNull<Home>);
+
+// SAFETY: it owns the block, which nothing else refers to.
+unsafe impl Send for Owned {}
+
+impl Drop for Owned {
+    fn drop(&mut self) {
+        // SAFETY: allocated by `start`; a duel has nothing to drop.
+        unsafe { heap::free(self.0.as_ptr().cast()) }
+    }
+}
+
+/// The choice of a setting.
+pub struct Adaptation {
+    duel: CacheLock<Option<Owned>, EVICTABLE_DUEL>,
+    /// One key in 2^this is sampled, or [`NO_DUEL`].
+    shift: AtomicU32,
+    /// The setting's number.
+    setting: AtomicU8,
+    seed: u64,
+}
+
+impl Adaptation {
+    /// Without a duel.
+    pub const fn new(seed: u64) -> Self {
+        Self { duel: CacheLock::new(None), shift: AtomicU32::new(NO_DUEL), setting: AtomicU8::new(0), seed }
+    }
+
+    /// How shards run their queues.
+    pub fn setting(&self) -> Setting {
+        Setting::ALL.get(usize::from(self.setting.load(Relaxed))).copied().unwrap_or(Setting::BALANCED)
+    }
+
+    /// Whether the duel is to see a key.
+    #[inline]
+    pub fn is_sampled(&self, hash: u64) -> bool {
+        let shift = self.shift.load(Relaxed);
+        shift != NO_DUEL && is_sampled(hash, self.seed, shift)
+    }
+
+    /// Whether there is a duel.
+    pub fn has_duel(&self) -> bool {
+        self.shift.load(Relaxed) != NO_DUEL
+    }
+
+    /// Makes a duel, if there is memory.
+    #[cold]
+    fn start(&self) {
+        let Some(home) = NonNull::new(heap::alloc_zeroed(size_of::<Home>())).map(NonNull::cast::<Home>) else { return };
+        // SAFETY: a fresh block of zeros, which are an empty storage; nothing else refers to it until it is freed, which is
+        // after the duel's last use.
+        let storage: &'static mut DuelStorage = unsafe { &mut (*home.as_ptr()).storage };
+        let duel = Duel::new(storage, self.seed);
+        let shift = duel.shift();
+        // SAFETY: in the block, beside the storage.
+        unsafe { (&raw mut (*home.as_ptr()).duel).write(MaybeUninit::new(duel)) };
+        // What the lock held is freed without it; so is this one, where another thread was first.
+        let mut spare = Some(Owned(home));
+        if let Some(mut held) = self.duel.try_lock(process::platform())
+            && held.is_none()
+        {
+            *held = spare.take();
+            self.shift.store(shift, Relaxed);
+        }
+        drop(spare);
+    }
+
+    /// Lets the duel see an access. Where another thread is at it, the access is left out.
+    #[cold]
+    fn see(&self, hash: u64, weight: usize, held: Held) {
+        let Some(guard) = self.duel.try_lock(process::platform()) else { return };
+        let Some(owned) = &*guard else { return };
+        // SAFETY: the block has a duel, which the lock gives to this thread alone.
+        let duel = unsafe { (*owned.0.as_ptr()).duel.assume_init_mut() };
+        let has_changed = duel.access(hash, weight, held);
+        self.shift.store(duel.shift(), Relaxed);
+        if has_changed {
+            let at = Setting::ALL.iter().position(|&setting| setting == duel.setting()).unwrap_or(0);
+            self.setting.store(at as u8, Relaxed);
+        }
+    }
+
+    /// Frees the duel; the setting stays.
+    pub fn stop(&self) {
+        if let Some(mut held) = self.duel.try_lock(process::platform()) {
+            let old = held.take();
+            self.shift.store(NO_DUEL, Relaxed);
+            drop(held);
+            drop(old);
+        }
+    }
+
+    /// Bytes of the duel.
+    pub fn bytes(&self) -> usize {
+        if self.has_duel() { size_of::<Home>() } else { 0 }
+    }
+
+    /// Takes the lock without a guard, for `fork`.
+    pub fn freeze(&self) {
+        self.duel.acquire(process::platform());
+    }
+
+    /// Gives it back.
+    ///
+    /// # Safety
+    /// Follows [`Adaptation::freeze`].
+    pub unsafe fn thaw(&self) {
+        // SAFETY: the caller froze it, without a guard.
+        unsafe { self.duel.release(process::platform()) }
+    }
+}
+
+impl<C: Content> Shared<C> {
+    /// Makes a duel when the cache is half as full as it may get.
+    #[inline]
+    pub fn adapt_if_due(&self) {
+        if !self.adapt.has_duel() {
+            let (bytes, entries) = (self.room.bytes.load(Relaxed), self.room.entries.load(Relaxed));
+            let is_due = bytes >= self.room.max.load(Relaxed) / 2 || self.room.has_replaced.load(Relaxed);
+            if entries >= FEWEST && is_due {
+                self.adapt.start();
+            }
+        }
+    }
+
+    /// Notes a use of a key that the duel samples.
+    #[cold]
+    pub fn note_sampled(&self, hash: u64, weight: usize) {
+        let (entries, bytes) = (self.room.entries.load(Relaxed), self.room.bytes.load(Relaxed));
+        self.adapt.see(hash, weight, Held { entries, weight: bytes, target: self.room.target.load(Relaxed) });
+    }
+}

@@ -1,0 +1,146 @@
+//! How a typed cache is made.
+
+use core::hash::{BuildHasher, Hash};
+use core::marker::PhantomData;
+
+use super::cache::EvictableCache;
+use super::closure::Closure;
+use super::entry::WriteBatch;
+use super::place::Place;
+use super::shared::{Options, Shared};
+use super::stats::Cause;
+use super::typed::Typed;
+use crate::object_cache::CacheError;
+use crate::zone::Zone;
+
+/// Makes an [`EvictableCache`].
+///
+/// ```
+/// use weir::EvictableCache;
+///
+/// let cache = EvictableCache::<u64, [u8; 4096]>::builder()
+///     .name("blocks")
+///     .max_bytes(1 << 30)
+///     .min_bytes(1 << 20)
+///     .on_evict(|block, _, cause| println!("{block}: {cause:?}"))
+///     .build()
+///     .unwrap();
+/// assert_eq!(cache.name(), "blocks");
+/// ```
+pub struct EvictableCacheBuilder<K: Eq + 'static, V: 'static, S = super::hasher::SeededHash> {
+    options: Options<Typed<K, V>>,
+    /// There was no memory for a closure.
+    is_short: bool,
+    hasher: S,
+    types: PhantomData<(K, V)>,
+}
+
+impl<K: Eq + Hash + Send + Sync + 'static, V: Send + Sync + 'static, S> EvictableCacheBuilder<K, V, S> {
+    pub(super) fn new(hasher: S) -> Self {
+        let options = Options {
+            name: [0; 32],
+            min: 0,
+            max: usize::MAX,
+            shards: 0,
+            place: Place::Heap,
+            weigher: None,
+            listener: None,
+            writer: None,
+        };
+        Self { options, is_short: false, hasher, types: PhantomData }
+    }
+
+    /// A name for figures and messages (cut at 31 bytes).
+    pub fn name(mut self, name: &str) -> Self {
+        self.options.name = bytes(name);
+        self
+    }
+
+    /// What the entries never exceed, bytes as they are weighed; no bound but memory if it is not called.
+    pub fn max_bytes(mut self, bytes: usize) -> Self {
+        self.options.max = bytes;
+        self
+    }
+
+    /// What pressure leaves of the entries, bytes; nothing if it is not called.
+    pub fn min_bytes(mut self, bytes: usize) -> Self {
+        self.options.min = bytes;
+        self
+    }
+
+    /// The number of parts with a lock of their own, rounded up to a power of two, at most 1,024; four for each CPU if it
+    /// is not called, and fewer where the cache has less than 1 MiB for each.
+    pub fn shards(mut self, shards: usize) -> Self {
+        self.options.shards = shards;
+        self
+    }
+
+    /// What an entry counts, bytes; the size of its block (key, value and 48 bytes) if it is not called. For values that
+    /// have memory of their own that should be in it. Called once for each insertion.
+    pub fn weigher(mut self, weigher: impl Fn(&K, &V) -> usize + Send + Sync + 'static) -> Self {
+        self.options.weigher = Closure::new(weigher, |at| at as *mut _);
+        self.is_short |= self.options.weigher.is_none();
+        self
+    }
+
+    /// Is told of every entry that leaves the cache, and of values that are refused, before they are dropped or returned;
+    /// on the thread that was the reason, or on one of Weir's.
+    pub fn on_evict(mut self, listener: impl Fn(&K, &V, Cause) + Send + Sync + 'static) -> Self {
+        self.options.listener = Closure::new(listener, |at| at as *mut _);
+        self.is_short |= self.options.listener.is_none();
+        self
+    }
+
+    /// Writes dirty entries back ([`Entry::mark_dirty`](crate::Entry::mark_dirty)). It gets a batch of pinned entries, and
+    /// completes each: before it returns, or later and on any thread; until then the entry stays. It is called when an
+    /// eighth of the cache is dirty, when room is needed, by a flush, and at the end, on the thread that was the reason or
+    /// on one of Weir's, and by several threads at once, but never for one key by two.
+    pub fn write_back(mut self, write_back: impl Fn(WriteBatch<K, V>) + Send + Sync + 'static) -> Self {
+        self.options.writer = Closure::new(move |batch| write_back(WriteBatch(batch)), |at| at as *mut _);
+        self.is_short |= self.options.writer.is_none();
+        self
+    }
+
+    /// Entries lie in a zone of the program's own, in runs of whole pages: for large values.
+    pub fn zone(mut self, zone: &'static Zone) -> Self {
+        self.options.place = Place::Zone(zone);
+        self
+    }
+
+    /// Hashes keys in another way. The hashes may be weak, as long as keys that differ seldom have the same.
+    pub fn hasher<T: BuildHasher>(self, hasher: T) -> EvictableCacheBuilder<K, V, T> {
+        let Self { options, is_short, types, .. } = self;
+        EvictableCacheBuilder { options, is_short, hasher, types }
+    }
+
+    /// Makes the cache.
+    ///
+    /// # Errors
+    /// [`CacheError::OutOfMemory`].
+    pub fn build(self) -> Result<EvictableCache<K, V, S>, CacheError> {
+        if self.is_short {
+            return Err(CacheError::OutOfMemory);
+        }
+        Ok(EvictableCache::of(Shared::new(self.options)?, self.hasher))
+    }
+}
+
+impl<K: Eq + 'static, V: 'static, S> core::fmt::Debug for EvictableCacheBuilder<K, V, S> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("EvictableCacheBuilder").field("name", &text(&self.options.name)).finish_non_exhaustive()
+    }
+}
+
+/// A name as it is kept: cut at 31 bytes, and at a character's end.
+pub fn bytes(name: &str) -> [u8; 32] {
+    let mut kept = [0; 32];
+    let end = (0..=name.len().min(31)).rev().find(|&end| name.is_char_boundary(end)).unwrap_or(0);
+    kept[..end].copy_from_slice(&name.as_bytes()[..end]);
+    kept
+}
+
+/// A kept name.
+pub fn text(name: &[u8; 32]) -> &str {
+    let end = name.iter().position(|&byte| byte == 0).unwrap_or(name.len());
+    core::str::from_utf8(&name[..end]).unwrap_or_default()
+}

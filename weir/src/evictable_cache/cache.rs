@@ -1,0 +1,334 @@
+//! The typed cache.
+
+use core::borrow::Borrow;
+use core::convert::Infallible;
+use core::fmt;
+use core::hash::{BuildHasher, Hash};
+use core::panic::{RefUnwindSafe, UnwindSafe};
+use core::ptr::NonNull;
+
+use super::builder::EvictableCacheBuilder;
+use super::entry::Entry;
+use super::errors::{ComputeError, InsertError, Refusal, WriteBackError};
+use super::fresh::Fresh;
+use super::hasher::SeededHash;
+use super::shared::Shared;
+use super::stats::EvictableStats;
+use super::typed::{Block, Typed};
+use core::alloc::Layout;
+
+/// A cache of values by key that shares the process's memory with everything else: it grows while memory is free, and
+/// yields when it is short. See the [module's text](crate#evictable-caches) for an overview.
+///
+/// ```
+/// use weir::EvictableCache;
+///
+/// let pages = EvictableCache::<String, Vec<u8>>::builder()
+///     .name("pages")
+///     .max_bytes(64 << 20)
+///     .weigher(|url, page| url.len() + page.len())
+///     .build()
+///     .unwrap();
+/// let page = pages.get_or_insert_with("/index".to_string(), || b"<html>".to_vec()).unwrap();
+/// assert_eq!(&page[..], b"<html>");
+/// drop(page);
+/// assert!(pages.get("/index").is_some() && pages.get("/other").is_none());
+/// // Memory is short: 1 MiB is wanted, and all that is there goes.
+/// assert_eq!(pages.evict(1 << 20), 12);
+/// assert!(pages.get("/index").is_none());
+/// ```
+///
+/// Dirty entries, written back by the program before they go:
+///
+/// ```
+/// use std::collections::HashMap;
+/// use std::sync::{Arc, Mutex};
+/// use weir::EvictableCache;
+///
+/// let disk = Arc::new(Mutex::new(HashMap::new()));
+/// let store = disk.clone();
+/// let blocks = EvictableCache::<u64, Mutex<u32>>::builder()
+///     .write_back(move |batch| {
+///         for block in batch {
+///             store.lock().unwrap().insert(*block.key(), *block.lock().unwrap());
+///             block.written();
+///         }
+///     })
+///     .build()
+///     .unwrap();
+/// let block = blocks.insert(7, Mutex::new(0)).unwrap();
+/// *block.lock().unwrap() = 5;
+/// block.mark_dirty();
+/// blocks.flush().unwrap();
+/// assert_eq!(disk.lock().unwrap()[&7], 5);
+/// ```
+///
+/// # Locks
+/// No lock of the cache is held while code of the program's runs (closures, weigher, listener, `Drop`, write-back), but
+/// for `Eq` of keys, which runs under a shard's lock: it must not use the cache. A panic in any of them leaves the cache
+/// whole.
+///
+/// # fork
+/// A forked child has the cache as it was. Values that other threads of the parent were computing are computed by who
+/// wants them first; what was being written back is dirty there again, and so is what is dirty: a child that shares its
+/// store with the parent should not use the cache.
+pub struct EvictableCache<K: Eq + 'static, V: 'static, S = SeededHash> {
+    shared: NonNull<Shared<Typed<K, V>>>,
+    hasher: S,
+}
+
+// SAFETY: `build` demands keys, values and closures that any thread may use and drop; the handle is a pointer to state
+// that is atomic or behind locks.
+unsafe impl<K: Eq + Send + Sync, V: Send + Sync, S: Send> Send for EvictableCache<K, V, S> {}
+// SAFETY: every method takes `&self` and uses that state by its locks; keys and values are given out as `&K` and `&V`.
+unsafe impl<K: Eq + Send + Sync, V: Send + Sync, S: Sync> Sync for EvictableCache<K, V, S> {}
+
+// A panic of the program's code leaves the cache whole.
+impl<K: Eq, V, S> UnwindSafe for EvictableCache<K, V, S> {}
+impl<K: Eq, V, S> RefUnwindSafe for EvictableCache<K, V, S> {}
+
+impl<K: Eq + Hash + Send + Sync + 'static, V: Send + Sync + 'static> EvictableCache<K, V> {
+    /// Sets out how a cache is made.
+    pub fn builder() -> EvictableCacheBuilder<K, V> {
+        EvictableCacheBuilder::new(SeededHash::new())
+    }
+}
+
+impl<K: Eq + 'static, V: 'static, S> EvictableCache<K, V, S> {
+    pub(super) const fn of(shared: NonNull<Shared<Typed<K, V>>>, hasher: S) -> Self {
+        Self { shared, hasher }
+    }
+
+    fn shared(&self) -> &Shared<Typed<K, V>> {
+        // SAFETY: made by `build`, and ended when this is dropped.
+        unsafe { self.shared.as_ref() }
+    }
+
+    /// The name it was given.
+    pub fn name(&self) -> &str {
+        super::builder::text(&self.shared().name)
+    }
+
+    /// Writes back what is dirty, waits for it, and takes out all entries; what could not be written back is lost.
+    pub fn clear(&self) {
+        self.shared().clear();
+    }
+
+    /// The number of entries.
+    pub fn len(&self) -> usize {
+        self.shared().room.entries.load(core::sync::atomic::Ordering::Relaxed)
+    }
+
+    /// True without entries.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// What the entries weigh, and what weighs a value that is being put in.
+    pub fn bytes(&self) -> usize {
+        self.shared().room.bytes.load(core::sync::atomic::Ordering::Relaxed)
+    }
+
+    /// The figures. Takes each shard's lock in turn: O(entries).
+    pub fn stats(&self) -> EvictableStats {
+        self.shared().stats()
+    }
+
+    /// Frees at least `bytes`, if so many are clean and not pinned, but never below the cache's `min_bytes`; returns how
+    /// many. The cache then keeps to what is left until [`EvictableCache::relieved`], as it would else fill what was freed
+    /// at once. Weir calls both by itself when memory is short, and when that is over.
+    ///
+    /// Where there are too few clean entries, dirty ones are written back, which frees nothing yet.
+    pub fn evict(&self, bytes: usize) -> usize {
+        self.shared().evict(bytes)
+    }
+
+    /// Says that the shortage is over for which entries were evicted: the cache may grow again.
+    pub fn relieved(&self) {
+        self.shared().relieved();
+    }
+
+    /// Sets what the cache never exceeds; entries above it are evicted, as far as they are clean and not pinned.
+    pub fn set_max_bytes(&self, bytes: usize) {
+        self.shared().set_max(bytes);
+    }
+
+    /// Writes everything back that is dirty, and waits until nothing is. Threads that go on to dirty entries prolong it.
+    ///
+    /// # Errors
+    /// Write-backs failed: their entries are kept, dirty. Each was tried at least once.
+    ///
+    /// # Panics
+    /// In the write-back callback, which would wait for itself.
+    pub fn flush(&self) -> Result<(), WriteBackError> {
+        self.shared().flush()
+    }
+}
+
+impl<K: Eq + Hash + 'static, V: 'static, S: BuildHasher> EvictableCache<K, V, S> {
+    #[inline]
+    fn hash<Q: Hash + ?Sized>(&self, key: &Q) -> u64 {
+        self.shared().spread(self.hasher.hash_one(key))
+    }
+
+    /// The entry of a key, pinned; that counts as a use of it.
+    #[inline]
+    pub fn get<Q>(&self, key: &Q) -> Option<Entry<'_, K, V>>
+    where
+        K: Borrow<Q>,
+        Q: Eq + Hash + ?Sized,
+    {
+        self.shared().get(self.hash(key), |other| other.borrow() == key).map(Entry)
+    }
+
+    /// Whether a key is there; that counts as nothing.
+    pub fn contains<Q>(&self, key: &Q) -> bool
+    where
+        K: Borrow<Q>,
+        Q: Eq + Hash + ?Sized,
+    {
+        self.shared().contains(self.hash(key), |other| other.borrow() == key)
+    }
+
+    /// Puts a value in, in the place of the key's former one, if there is one: whoever pins that keeps it, and if it was
+    /// dirty, the new one is.
+    ///
+    /// # Errors
+    /// The value is not taken, and is in the error: it is larger than what the cache may hold, all that would have to go
+    /// is pinned or dirty, or there is no memory.
+    ///
+    /// ```
+    /// use weir::{EvictableCache, Refusal};
+    ///
+    /// let cache = EvictableCache::<u32, Vec<u8>>::builder().max_bytes(1000).weigher(|_, v| v.len()).build().unwrap();
+    /// let error = cache.insert(1, vec![0; 2000]).unwrap_err();
+    /// assert_eq!(error.refusal, Refusal::TooLarge { weight: 2000, target: 1000 });
+    /// assert_eq!(error.value.len(), 2000);
+    /// ```
+    pub fn insert(&self, key: K, value: V) -> Result<Entry<'_, K, V>, InsertError<V>> {
+        match self.fresh(self.hash(&key), key) {
+            Ok(fresh) => self.put(fresh, value),
+            Err(_) => Err(InsertError { refusal: self.refusal(), value }),
+        }
+    }
+
+    /// The entry of a key, or that of the value that `compute` returns. Who wants the same key meanwhile waits for it; if
+    /// `compute` panics, the next of them computes.
+    ///
+    /// # Errors
+    /// As [`EvictableCache::insert`].
+    ///
+    /// # Panics
+    /// If `compute` gets or computes the same key by this function.
+    pub fn get_or_insert_with(&self, key: K, compute: impl FnOnce() -> V) -> Result<Entry<'_, K, V>, InsertError<V>> {
+        match self.try_get_or_insert_with(key, || Ok::<V, Infallible>(compute())) {
+            Ok(entry) => Ok(entry),
+            Err(ComputeError::Refused(why)) => Err(why),
+        }
+    }
+
+    /// [`EvictableCache::get_or_insert_with`] of a closure that can fail: its error is returned to the caller alone, and
+    /// the next who waits computes.
+    ///
+    /// # Errors
+    /// The closure's, or as [`EvictableCache::insert`].
+    ///
+    /// # Panics
+    /// If `compute` gets or computes the same key by this function.
+    pub fn try_get_or_insert_with<E>(
+        &self,
+        key: K,
+        compute: impl FnOnce() -> Result<V, E>,
+    ) -> Result<Entry<'_, K, V>, ComputeError<V, E>> {
+        let hash = self.hash(&key);
+        if let Some(hold) = self.shared().get(hash, |other| *other == key) {
+            return Ok(Entry(hold));
+        }
+        let Ok(fresh) = self.fresh(hash, key) else {
+            // There is no memory to note who computes.
+            let value = compute().map_err(ComputeError::Failed)?;
+            return Err(ComputeError::Refused(InsertError { refusal: self.refusal(), value }));
+        };
+        let fill = |fresh: &mut Fresh<'_, Typed<K, V>>| {
+            let value = compute()?;
+            // SAFETY: the block has a place for the value, where there is none yet.
+            unsafe { Typed::<K, V>::value_at(fresh.entry).write(value) };
+            Ok(())
+        };
+        match self.shared().get_or_compute(fresh, fill) {
+            Ok(Ok(hold)) => Ok(Entry(hold)),
+            Ok(Err((fresh, refusal))) => Err(ComputeError::Refused(Self::give_back(fresh, refusal))),
+            Err(why) => Err(ComputeError::Failed(why)),
+        }
+    }
+
+    /// Takes a key's entry out; whether there was one. Guards of it stay valid. A dirty one is written back first, which
+    /// this waits for; `false` also where that failed: then it is kept.
+    ///
+    /// # Panics
+    /// In the write-back callback, for a dirty entry: it would wait for itself.
+    pub fn remove<Q>(&self, key: &Q) -> bool
+    where
+        K: Borrow<Q>,
+        Q: Eq + Hash + ?Sized,
+    {
+        self.shared().remove(self.hash(key), |other| other.borrow() == key, true)
+    }
+
+    /// [`EvictableCache::remove`], without a write-back: for what is not wanted any more, dirty or not.
+    pub fn discard<Q>(&self, key: &Q) -> bool
+    where
+        K: Borrow<Q>,
+        Q: Eq + Hash + ?Sized,
+    {
+        self.shared().remove(self.hash(key), |other| other.borrow() == key, false)
+    }
+
+    /// A block with the key in it; the key, where there is no memory.
+    fn fresh(&self, hash: u64, key: K) -> Result<Fresh<'_, Typed<K, V>>, K> {
+        let layout = Layout::new::<Block<K, V>>();
+        if layout.size() > self.shared().place.largest() {
+            return Err(key);
+        }
+        let Some(entry) = Fresh::alloc(self.shared(), hash, layout) else { return Err(key) };
+        // SAFETY: the block is of this layout, and has no key yet.
+        unsafe { Typed::<K, V>::key_at(entry).write(key) };
+        // SAFETY: from `alloc`, with its key.
+        Ok(unsafe { Fresh::new(self.shared(), entry) })
+    }
+
+    /// Why there was no block.
+    fn refusal(&self) -> Refusal {
+        let (weight, target) = (size_of::<Block<K, V>>(), self.shared().place.largest());
+        if weight > target { Refusal::TooLarge { weight, target } } else { Refusal::OutOfMemory }
+    }
+
+    fn put<'c>(&'c self, mut fresh: Fresh<'c, Typed<K, V>>, value: V) -> Result<Entry<'c, K, V>, InsertError<V>> {
+        // SAFETY: the block has a place for the value, where there is none yet.
+        unsafe { Typed::<K, V>::value_at(fresh.entry).write(value) };
+        fresh.has_value = true;
+        fresh.put(None).map(Entry).map_err(|(fresh, refusal)| Self::give_back(fresh, refusal))
+    }
+
+    /// Takes the value out of an entry that was refused.
+    fn give_back(mut fresh: Fresh<'_, Typed<K, V>>, refusal: Refusal) -> InsertError<V> {
+        fresh.has_value = false;
+        // SAFETY: the value is there, and is not dropped with the entry any more.
+        let value = unsafe { Typed::<K, V>::value_at(fresh.entry).read() };
+        InsertError { refusal, value }
+    }
+}
+
+impl<K: Eq + 'static, V: 'static, S> Drop for EvictableCache<K, V, S> {
+    /// Writes back what is dirty, waits for it, and drops all entries.
+    fn drop(&mut self) {
+        // SAFETY: guards borrow the cache, so none is left that could be used, and write-backs are waited for.
+        unsafe { Shared::destroy(self.shared) }
+    }
+}
+
+impl<K: Eq + 'static, V: 'static, S> fmt::Debug for EvictableCache<K, V, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EvictableCache").field("name", &self.name()).field("len", &self.len()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,108 @@
+//! Why a value was not taken, or not written back.
+
+use core::fmt;
+
+/// Why a cache did not take a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// It is larger than the whole cache may be now (or, in a zone, than the largest run of pages).
+    TooLarge {
+        /// What it counts, bytes.
+        weight: usize,
+        /// What the cache may hold now, bytes.
+        target: usize,
+    },
+    /// Everything that would have to go for it is pinned, or dirty and not written back yet.
+    Full,
+    /// There is no memory for it, and none could be had by evictions.
+    OutOfMemory,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TooLarge { weight, target } => {
+                write!(f, "an entry of {weight} bytes: the cache may hold {target} now")
+            }
+            Self::Full => f.write_str("all entries of the cache are pinned or not written back yet"),
+            Self::OutOfMemory => f.write_str("no memory for an entry of the cache"),
+        }
+    }
+}
+
+impl core::error::Error for Refusal {}
+
+/// A cache did not take a value; here it is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct InsertError<V> {
+    /// Why.
+    pub refusal: Refusal,
+    /// The value.
+    pub value: V,
+}
+
+impl<V> InsertError<V> {
+    /// The value.
+    pub fn into_value(self) -> V {
+        self.value
+    }
+}
+
+impl<V> fmt::Debug for InsertError<V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("InsertError").field("refusal", &self.refusal).finish_non_exhaustive()
+    }
+}
+
+impl<V> fmt::Display for InsertError<V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.refusal.fmt(f)
+    }
+}
+
+impl<V> core::error::Error for InsertError<V> {}
+
+/// Why there is no entry after [`EvictableCache::try_get_or_insert_with`](crate::EvictableCache::try_get_or_insert_with).
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum ComputeError<V, E> {
+    /// The closure's own error.
+    Failed(E),
+    /// The closure's value was not taken; here it is.
+    Refused(InsertError<V>),
+}
+
+impl<V, E: fmt::Debug> fmt::Debug for ComputeError<V, E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Failed(why) => f.debug_tuple("Failed").field(why).finish(),
+            Self::Refused(why) => f.debug_tuple("Refused").field(why).finish(),
+        }
+    }
+}
+
+impl<V, E: fmt::Display> fmt::Display for ComputeError<V, E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Failed(why) => why.fmt(f),
+            Self::Refused(why) => why.fmt(f),
+        }
+    }
+}
+
+impl<V, E: core::error::Error> core::error::Error for ComputeError<V, E> {}
+
+/// Entries could not be written back. They are kept, dirty.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WriteBackError {
+    /// Write-backs that failed meanwhile.
+    pub failures: u64,
+}
+
+impl fmt::Display for WriteBackError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} write-backs failed; the entries are kept, dirty", self.failures)
+    }
+}
+
+impl core::error::Error for WriteBackError {}

@@ -1,0 +1,189 @@
+//! An entry that is not in its cache yet.
+
+use core::alloc::Layout;
+use core::ptr::NonNull;
+use core::sync::atomic::Ordering::Relaxed;
+
+use super::errors::Refusal;
+use super::flight::Flight;
+use super::header::{Content, Header};
+use super::hold::{Hold, Victims};
+use super::shard::Shard;
+use super::shared::Shared;
+use super::stats::Cause;
+use weir_linux::process::evictable_caches as process;
+
+/// A block with a key, and perhaps a value. Dropping it drops them and frees the block.
+pub struct Fresh<'a, C: Content> {
+    pub shared: &'a Shared<C>,
+    pub entry: NonNull<Header>,
+    /// Whether the value is there.
+    pub has_value: bool,
+    /// Bytes that are counted for it.
+    reserved: usize,
+}
+
+impl<'a, C: Content> Fresh<'a, C> {
+    /// A block for an entry, in which the header is; the key is put in by the caller at once.
+    pub fn alloc(shared: &'a Shared<C>, hash: u64, layout: Layout) -> Option<NonNull<Header>> {
+        let alloc = || shared.place.alloc(layout);
+        let block = shared.with_memory(shared.home(hash), layout.size(), alloc)?.cast::<Header>();
+        // SAFETY: a fresh block, which is larger than a header and aligned for one.
+        unsafe { block.write(Header::new(hash)) };
+        Some(block)
+    }
+
+    /// One whose block has its key.
+    ///
+    /// # Safety
+    /// The entry is from [`Fresh::alloc`], and its key was written.
+    pub unsafe fn new(shared: &'a Shared<C>, entry: NonNull<Header>) -> Self {
+        Self { shared, entry, has_value: false, reserved: 0 }
+    }
+
+    /// The hash of its key.
+    pub fn hash(&self) -> u64 {
+        // SAFETY: the block has a header.
+        unsafe { self.entry.as_ref() }.hash
+    }
+
+    /// The key.
+    pub fn key(&self) -> &C::Key {
+        // SAFETY: the block has its key as long as this lives.
+        unsafe { C::key(self.entry) }
+    }
+
+    /// Puts it into the cache, which may evict others for it; it has its value. A landing that it is for ends.
+    pub fn put(mut self, landing: Option<&mut Landing<'_>>) -> Result<Hold<'a, C>, (Self, Refusal)> {
+        debug_assert!(self.has_value);
+        match self.weigh_and_reserve() {
+            Ok(()) => self.publish(landing),
+            Err(why) => Err(self.reject(why)),
+        }
+    }
+
+    fn weigh_and_reserve(&mut self) -> Result<(), Refusal> {
+        let shared = self.shared;
+        // SAFETY: key and value are there.
+        let (layout, key, value) = unsafe { (C::layout(self.entry), C::key(self.entry), C::value(self.entry)) };
+        let weight = match &shared.weigher {
+            Some(weigh) => weigh(key, value),
+            None => shared.place.size(layout),
+        };
+        shared.reserve(shared.home(self.hash()), weight)?;
+        self.reserved = weight;
+        // SAFETY: this is all that refers to the entry.
+        unsafe { (*self.entry.as_ptr()).weight = weight };
+        Ok(())
+    }
+
+    fn reject(self, why: Refusal) -> (Self, Refusal) {
+        self.shared.rejected.fetch_add(1, Relaxed);
+        // SAFETY: key and value are there until this is dropped.
+        unsafe { self.shared.tell(C::key(self.entry), C::value(self.entry), Cause::Rejected) };
+        (self, why)
+    }
+
+    /// Adds the entry to its shard, or puts it in the place of the one of the same key.
+    fn publish(mut self, landing: Option<&mut Landing<'_>>) -> Result<Hold<'a, C>, (Self, Refusal)> {
+        let (shared, hash, entry) = (self.shared, self.hash(), self.entry);
+        let home = shared.home(hash);
+        let mut victims = Victims::new(shared, Cause::Replaced);
+        loop {
+            let mut guard = shared.shards()[home].lock();
+            let state = &mut *guard;
+            let place = state.find::<C>(hash, |key| C::is_same(key, self.key()));
+            match (place, &mut state.storage) {
+                (Some(place), Some(storage)) => {
+                    let old = storage.replace(place, entry);
+                    state.counts.replaced += 1;
+                    shared.inherit_dirt(state, old, entry);
+                    victims.push(old);
+                    shared.count_out(1, victims.weight());
+                }
+                (None, Some(storage)) if storage.len() < storage.capacity() => storage.add(entry),
+                _ => {
+                    drop(guard);
+                    if !shared.enlarge_storage(home) {
+                        return Err(self.reject(Refusal::OutOfMemory));
+                    }
+                    continue;
+                }
+            }
+            state.counts.insertions += 1;
+            // SAFETY: the maker's hold becomes the cache's; this one is the guard's.
+            unsafe { entry.as_ref() }.pins.pin();
+            if let Some(landing) = landing {
+                landing.land(state);
+            }
+            shared.room.entries.fetch_add(1, Relaxed);
+            let weight = core::mem::take(&mut self.reserved);
+            drop(guard);
+            core::mem::forget(self);
+            let hold = Hold { shared, entry };
+            victims.tell_and_drop();
+            if shared.adapt.is_sampled(hash) {
+                shared.note_sampled(hash, weight);
+            }
+            return Ok(hold);
+        }
+    }
+}
+
+impl<C: Content> Drop for Fresh<'_, C> {
+    fn drop(&mut self) {
+        /// Frees the block also where a drop panics.
+        struct Block<'a, C: Content>(&'a Shared<C>, NonNull<Header>, Layout);
+        impl<C: Content> Drop for Block<'_, C> {
+            fn drop(&mut self) {
+                // SAFETY: the block is of this layout, and what it had is dropped.
+                unsafe { self.0.place.free(self.1.cast(), self.2) }
+            }
+        }
+        if self.reserved > 0 {
+            self.shared.room.give(self.reserved);
+        }
+        // SAFETY: an entry that is in no cache, of which this is the only owner, with its key and perhaps its value.
+        unsafe {
+            let _block = Block(self.shared, self.entry, C::layout(self.entry));
+            if self.has_value {
+                C::drop_value(self.entry);
+            }
+            C::drop_key(self.entry);
+        }
+    }
+}
+
+/// A flight of this thread's, ended when this is dropped: also where the closure panics.
+pub struct Landing<'a> {
+    shard: &'a Shard,
+    flight: Option<&'a Flight>,
+    is_awaited: bool,
+}
+
+impl<'a> Landing<'a> {
+    /// Of a flight that is linked in that shard.
+    pub fn new(shard: &'a Shard, flight: &'a Flight) -> Self {
+        Self { shard, flight: Some(flight), is_awaited: false }
+    }
+
+    /// Unlinks the flight, under the shard's lock; who waits is woken when this is dropped.
+    fn land(&mut self, state: &mut super::shard::State) {
+        if let Some(flight) = self.flight.take() {
+            state.land(flight);
+            self.is_awaited = flight.is_awaited();
+        }
+    }
+}
+
+impl Drop for Landing<'_> {
+    fn drop(&mut self) {
+        if self.flight.is_some() {
+            let shard = self.shard;
+            self.land(&mut shard.lock());
+        }
+        if self.is_awaited {
+            process::bump(&self.shard.landings);
+        }
+    }
+}

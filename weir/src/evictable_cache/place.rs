@@ -1,0 +1,66 @@
+//! Where entries lie: in the process's heap, or in a zone of the program's own.
+
+use core::alloc::Layout;
+use core::ptr::NonNull;
+use weir_core::base::size_class::{MAX_SIZE, SIZE, class_of};
+use weir_core::base::units::PAGE;
+
+use crate::heap;
+use crate::zone::{MAX_RUN, Zone};
+
+/// Alignment of every block of the heap.
+const HEAP_ALIGN: usize = 16;
+
+/// The heap, or a zone.
+#[derive(Clone, Copy, Debug)]
+pub enum Place {
+    /// Weir's heap, whichever global allocator the program has.
+    Heap,
+    /// Runs of whole pages of this zone.
+    Zone(&'static Zone),
+}
+
+impl Place {
+    /// A block; `None`: there is no memory, or (in a zone) it would be larger than a run can be.
+    pub fn alloc(self, layout: Layout) -> Option<NonNull<u8>> {
+        match self {
+            Self::Heap if layout.align() <= HEAP_ALIGN => NonNull::new(heap::alloc(layout.size())),
+            Self::Heap => NonNull::new(heap::alloc_aligned(layout.align(), layout.size())),
+            Self::Zone(zone) => Some(zone.alloc_aligned(layout.size(), layout.align().max(PAGE))?.into_raw().cast()),
+        }
+    }
+
+    /// Frees one.
+    ///
+    /// # Safety
+    /// It is from [`Place::alloc`] with that layout, and not used any more.
+    pub unsafe fn free(self, block: NonNull<u8>, layout: Layout) {
+        match self {
+            // SAFETY: a block of the heap, which the caller gives up.
+            Self::Heap => unsafe { heap::free(block.as_ptr()) },
+            Self::Zone(zone) => {
+                let run = NonNull::slice_from_raw_parts(block, self.size(layout));
+                // SAFETY: a run of the zone, whole, as `alloc` got it: it rounds up as `size` does.
+                drop(unsafe { zone.pages_from_raw(run) });
+            }
+        }
+    }
+
+    /// Bytes that a block of that layout takes.
+    pub fn size(self, layout: Layout) -> usize {
+        match self {
+            Self::Heap if layout.size() <= MAX_SIZE && layout.align() <= HEAP_ALIGN => {
+                SIZE[class_of(layout.size())] as usize
+            }
+            _ => layout.size().div_ceil(PAGE).saturating_mul(PAGE),
+        }
+    }
+
+    /// Bytes of the largest block.
+    pub fn largest(self) -> usize {
+        match self {
+            Self::Heap => isize::MAX as usize - PAGE,
+            Self::Zone(_) => MAX_RUN,
+        }
+    }
+}

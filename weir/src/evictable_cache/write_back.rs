@@ -1,0 +1,473 @@
+//! Write-back of dirty entries by the program's callback.
+//!
+//! An entry that is marked dirty joins its shard's list, which holds it, so that it is not evicted. When there is enough,
+//! or room is needed, or all is flushed, a batch is handed to the callback, without a lock and on the thread that found
+//! it due; each entry of it is completed there or later, on any thread. An entry that is dirtied again meanwhile joins
+//! the list again when it is completed; one that fails, too.
+//!
+//! Two write-backs of one key are never under way at once, so that an older value cannot come after a newer one: an entry
+//! is not handed out while another of its hash is (another entry, when the first was replaced).
+
+use core::ptr::NonNull;
+use core::sync::atomic::{
+    AtomicBool, AtomicU32, AtomicU64, AtomicUsize,
+    Ordering::{Acquire, Relaxed, Release},
+};
+use weir_linux::process::evictable_caches as process;
+
+use super::closure::Closure;
+use super::errors::WriteBackError;
+use super::header::{Content, Header};
+use super::hold::Hold;
+use super::shard::State;
+use super::shared::{Shared, Writer};
+use super::stats::EvictableStats;
+
+/// Entries handed out at a time.
+pub const BATCH: usize = 32;
+/// Write-backs of a shard under way at a time: each new one is compared with them.
+const MOST_WRITING: usize = 64;
+/// Write-back begins when this part of the target is dirty (Linux begins in the background at a tenth of memory).
+const DIRTY_SHARE: usize = 8;
+/// Threads in the callback at a time.
+const CALLERS: usize = 8;
+
+/// The state of a cache's write-backs.
+pub struct WriteBack<C: Content> {
+    writer: Option<Closure<Writer<C>>>,
+    /// Handles that are out. Who waits for write-backs sleeps on it.
+    handles: AtomicU32,
+    dirty_bytes: AtomicUsize,
+    dirty_entries: AtomicUsize,
+    writing_bytes: AtomicUsize,
+    done: AtomicU64,
+    failed: AtomicU64,
+    is_short: AtomicBool,
+    /// The threads that are in the callback.
+    callers: [AtomicUsize; CALLERS],
+}
+
+impl<C: Content> WriteBack<C> {
+    /// Nothing dirty.
+    pub const fn new(writer: Option<Closure<Writer<C>>>) -> Self {
+        Self {
+            writer,
+            handles: AtomicU32::new(0),
+            dirty_bytes: AtomicUsize::new(0),
+            dirty_entries: AtomicUsize::new(0),
+            writing_bytes: AtomicUsize::new(0),
+            done: AtomicU64::new(0),
+            failed: AtomicU64::new(0),
+            is_short: AtomicBool::new(false),
+            callers: [const { AtomicUsize::new(0) }; CALLERS],
+        }
+    }
+
+    /// Whether the cache was made with a callback.
+    pub fn is_possible(&self) -> bool {
+        self.writer.is_some()
+    }
+
+    /// Bytes that cannot go before they are written back.
+    pub fn bytes(&self) -> usize {
+        self.dirty_bytes.load(Relaxed) + self.writing_bytes.load(Relaxed)
+    }
+
+    /// An eviction found fewer clean entries than it wanted.
+    pub fn note_shortage(&self) {
+        if self.bytes() > 0 {
+            self.is_short.store(true, Relaxed);
+        }
+    }
+
+    /// Its part of the figures.
+    pub fn count(&self, stats: &mut EvictableStats) {
+        stats.write_backs = self.done.load(Relaxed);
+        stats.write_back_errors = self.failed.load(Relaxed);
+        stats.dirty_bytes = self.dirty_bytes.load(Relaxed);
+        stats.dirty_entries = self.dirty_entries.load(Relaxed);
+        stats.writing = self.handles.load(Relaxed) as usize;
+        stats.is_congested = self.is_short.load(Relaxed);
+    }
+
+    /// In a forked child: no thread that was in the callback is there.
+    pub fn inherit(&self) {
+        let this = process::this_thread();
+        for caller in self.callers.iter().filter(|caller| caller.load(Relaxed) != this) {
+            caller.store(0, Relaxed);
+        }
+        self.handles.store(0, Relaxed);
+    }
+
+    fn is_in_callback(&self) -> bool {
+        let this = process::this_thread();
+        self.callers.iter().any(|caller| caller.load(Relaxed) == this)
+    }
+
+    fn set_dirty(&self, header: &Header, on: bool) {
+        if header.is_dirty() == on {
+            return;
+        }
+        header.set_dirty(on);
+        if on {
+            self.dirty_bytes.fetch_add(header.weight, Relaxed);
+            self.dirty_entries.fetch_add(1, Relaxed);
+        } else {
+            self.dirty_bytes.fetch_sub(header.weight, Relaxed);
+            self.dirty_entries.fetch_sub(1, Relaxed);
+        }
+    }
+
+    fn set_writing(&self, header: &Header, on: bool) {
+        header.set_writing(on);
+        if on {
+            self.writing_bytes.fetch_add(header.weight, Relaxed);
+        } else {
+            self.writing_bytes.fetch_sub(header.weight, Relaxed);
+        }
+    }
+
+    /// Sleeps until a handle is completed, or for no reason.
+    fn wait(&self, handles: u32) {
+        process::sleep(&self.handles, handles);
+    }
+}
+
+/// A thread's place among the callers, given up when dropped.
+struct Caller<'a>(&'a AtomicUsize);
+
+impl Drop for Caller<'_> {
+    fn drop(&mut self) {
+        self.0.store(0, Release);
+    }
+}
+
+/// Entries handed out to be written back.
+pub struct Batch<C: Content> {
+    entries: [Option<Handle<C>>; BATCH],
+    len: usize,
+}
+
+impl<C: Content> Batch<C> {
+    const fn new() -> Self {
+        Self { entries: [const { None }; BATCH], len: 0 }
+    }
+
+    fn push(&mut self, handle: Handle<C>) {
+        self.entries[self.len] = Some(handle);
+        self.len += 1;
+    }
+
+    /// The number that was handed out.
+    pub fn len(&self) -> usize {
+        self.entries.iter().flatten().count()
+    }
+}
+
+impl<C: Content> Iterator for Batch<C> {
+    type Item = Handle<C>;
+    fn next(&mut self) -> Option<Handle<C>> {
+        self.entries.iter_mut().find_map(Option::take)
+    }
+}
+
+/// An entry that is being written back. Dropped without being completed, it has failed.
+pub struct Handle<C: Content> {
+    shared: NonNull<Shared<C>>,
+    pub entry: NonNull<Header>,
+}
+
+// SAFETY: it holds an entry of a cache, whose keys and values may be used from any thread.
+unsafe impl<C: Content> Send for Handle<C> {}
+// SAFETY: a shared handle gives out shared references to key and value alone.
+unsafe impl<C: Content> Sync for Handle<C> {}
+
+impl<C: Content> Handle<C> {
+    /// The entry's key.
+    pub fn key(&self) -> &C::Key {
+        // SAFETY: the handle holds the entry.
+        unsafe { C::key(self.entry) }
+    }
+
+    /// The entry's value.
+    pub fn value(&self) -> &C::Value {
+        // SAFETY: the handle holds the entry.
+        unsafe { C::value(self.entry) }
+    }
+
+    /// Ends the write-back.
+    pub fn complete(self, is_written: bool) {
+        let this = core::mem::ManuallyDrop::new(self);
+        // SAFETY: a handle, which is forgotten.
+        unsafe { Shared::complete(this.shared, this.entry, is_written) }
+    }
+}
+
+impl<C: Content> Drop for Handle<C> {
+    fn drop(&mut self) {
+        // SAFETY: a handle, which was not completed.
+        unsafe { Shared::complete(self.shared, self.entry, false) }
+    }
+}
+
+impl<C: Content> Shared<C> {
+    /// Marks an entry dirty; `false`: it is not in the cache any more.
+    ///
+    /// # Panics
+    /// If the cache was made without a callback to write back with.
+    pub fn mark_dirty(&self, hold: &Hold<'_, C>) -> bool {
+        assert!(self.write_back.is_possible(), "the cache was built without write_back, so nothing in it can be dirty");
+        let header = hold.header();
+        let mut state = self.shards()[self.home(header.hash)].lock();
+        if header.is_out() {
+            return false;
+        }
+        self.add_dirt(&mut state, hold.entry);
+        drop(state);
+        while self.write_back.dirty_bytes.load(Relaxed) > self.room.target.load(Relaxed) / DIRTY_SHARE {
+            if !self.write_back_some() {
+                break;
+            }
+        }
+        true
+    }
+
+    fn add_dirt(&self, state: &mut State, entry: NonNull<Header>) {
+        // SAFETY: the caller has an entry of this shard, held, and its lock.
+        let header = unsafe { entry.as_ref() };
+        if !header.is_dirty() {
+            self.write_back.set_dirty(header, true);
+            if !header.is_writing() {
+                header.pins.pin();
+                // SAFETY: clean until now, so in no list; the lock is held.
+                unsafe { state.dirty.push(entry) };
+            }
+        }
+    }
+
+    /// Ends the dirtiness of an entry that leaves the cache by the owner's wish.
+    pub fn forget_dirt(&self, state: &mut State, entry: NonNull<Header>) {
+        // SAFETY: the caller has an entry of this shard, held by the cache, and its lock.
+        let header = unsafe { entry.as_ref() };
+        if header.is_dirty() {
+            self.write_back.set_dirty(header, false);
+            if !header.is_writing() {
+                // SAFETY: dirty and not being written back, so in that list.
+                unsafe { state.dirty.remove(entry) };
+                let is_last = header.pins.unpin();
+                debug_assert!(!is_last, "the cache holds it too");
+            }
+        }
+    }
+
+    /// `new` takes the place of `old`: if that was dirty, `new` is, as the store behind the cache has neither.
+    pub fn inherit_dirt(&self, state: &mut State, old: NonNull<Header>, new: NonNull<Header>) {
+        // SAFETY: the caller has an entry of this shard, held by the cache, and its lock.
+        if unsafe { old.as_ref() }.is_dirty() {
+            self.forget_dirt(state, old);
+            self.add_dirt(state, new);
+        }
+    }
+
+    /// Hands dirty entries out, as many as a batch has and there are; whether there were any. The callback returns first.
+    pub fn write_back_some(&self) -> bool {
+        self.hand_out(None) > 0
+    }
+
+    /// Hands out a batch, or one entry; returns how many.
+    fn hand_out(&self, only: Option<NonNull<Header>>) -> usize {
+        let Some(writer) = &self.write_back.writer else { return 0 };
+        if self.write_back.dirty_entries.load(Relaxed) == 0 || self.write_back.is_in_callback() {
+            return 0;
+        }
+        let this = process::this_thread();
+        let claim = |at: &&AtomicUsize| at.compare_exchange(0, this, Acquire, Relaxed).is_ok();
+        let Some(_caller) = self.write_back.callers.iter().find(claim).map(Caller) else { return 0 };
+        let mut batch = Batch::new();
+        match only {
+            Some(entry) => {
+                // SAFETY: the caller holds the entry.
+                let home = self.home(unsafe { entry.as_ref() }.hash);
+                self.collect(&mut self.shards()[home].lock(), &mut batch, |other| other == entry);
+            }
+            None => {
+                let first = self.next_turn();
+                for turn in 0..self.shards().len() {
+                    let at = (first + turn) & (self.shards().len() - 1);
+                    self.collect(&mut self.shards()[at].lock(), &mut batch, |_| true);
+                }
+            }
+        }
+        let count = batch.len;
+        if count > 0 {
+            writer(batch);
+        }
+        count
+    }
+
+    fn collect(&self, state: &mut State, batch: &mut Batch<C>, is_wanted: impl Fn(NonNull<Header>) -> bool) {
+        let mut writing = state.writing.iter().count();
+        for entry in state.dirty.iter() {
+            if batch.len == BATCH || writing == MOST_WRITING {
+                return;
+            }
+            // SAFETY: entries of the list are held by it, and the lock is held.
+            let header = unsafe { entry.as_ref() };
+            // SAFETY: so are those of the other list, by their handles.
+            let is_other_under_way = |other: NonNull<Header>| unsafe { other.as_ref() }.hash == header.hash;
+            if !is_wanted(entry) || state.writing.iter().any(is_other_under_way) {
+                continue;
+            }
+            // SAFETY: it is in the first list, and leaves it for the second; its hold is the handle's from now on.
+            unsafe {
+                state.dirty.remove(entry);
+                state.writing.push(entry);
+            }
+            self.write_back.set_dirty(header, false);
+            self.write_back.set_writing(header, true);
+            self.write_back.handles.fetch_add(1, Relaxed);
+            writing += 1;
+            batch.push(Handle { shared: NonNull::from(self), entry });
+        }
+    }
+
+    /// Ends a write-back, and gives up what the handle holds.
+    ///
+    /// The cache may be gone as soon as the count of handles is lowered, which is the last use of it here: its end waits
+    /// for that.
+    ///
+    /// # Safety
+    /// A handle is ended by this, once.
+    unsafe fn complete(this: NonNull<Self>, entry: NonNull<Header>, is_written: bool) {
+        // SAFETY: the cache lives as long as a handle is out.
+        let shared = unsafe { this.as_ref() };
+        shared.complete_in_shard(entry, is_written);
+        let handles = &raw const shared.write_back.handles;
+        let fewer = |handles: u32| handles.checked_sub(1);
+        // SAFETY: the handle is still counted, unless this is a forked child, whose cache is not waiting for it.
+        let before = unsafe { &*handles }.fetch_update(Release, Relaxed, fewer);
+        if before.is_ok() {
+            process::wake(handles);
+        }
+    }
+
+    fn complete_in_shard(&self, entry: NonNull<Header>, is_written: bool) {
+        let write_back = &self.write_back;
+        let hold = Hold { shared: self, entry };
+        let header = hold.header();
+        let count = if is_written { &write_back.done } else { &write_back.failed };
+        count.fetch_add(1, Relaxed);
+        let mut state = self.shards()[self.home(header.hash)].lock();
+        // Not so in a forked child, which took it back.
+        if header.is_writing() {
+            // SAFETY: it is in the list, and the lock is held.
+            unsafe { state.writing.remove(entry) };
+            write_back.set_writing(header, false);
+            if !is_written && header.is_out() {
+                self.pass_dirt_on(&mut state, &hold);
+            } else if header.is_dirty() || !is_written {
+                write_back.set_dirty(header, true);
+                header.pins.pin();
+                // SAFETY: in no list since above; held by the list from now on.
+                unsafe { state.dirty.push(entry) };
+            }
+            if state.writing.is_empty() {
+                write_back.is_short.store(false, Relaxed);
+            }
+        }
+        drop(state);
+    }
+
+    /// What could not be written back was replaced meanwhile: the store has neither value, so the new one is dirty.
+    fn pass_dirt_on(&self, state: &mut State, old: &Hold<'_, C>) {
+        let place = state.find::<C>(old.header().hash, |key| C::is_same(key, old.key()));
+        if let Some(entry) = place.and_then(|place| state.at(place)) {
+            self.add_dirt(state, entry);
+        }
+    }
+
+    /// Writes everything back that is dirty, and waits for it.
+    ///
+    /// # Panics
+    /// In the callback: it would wait for itself.
+    pub fn flush(&self) -> Result<(), WriteBackError> {
+        let write_back = &self.write_back;
+        self.check_not_in_callback();
+        let before = write_back.failed.load(Relaxed);
+        loop {
+            // Each one once, so that one that fails again and again is not tried for ever.
+            let mut left = write_back.dirty_entries.load(Relaxed);
+            while left > 0 {
+                let handed = self.hand_out(None);
+                if handed == 0 {
+                    break;
+                }
+                left = left.saturating_sub(handed);
+            }
+            let handles = write_back.handles.load(Acquire);
+            let failures = write_back.failed.load(Relaxed) - before;
+            if handles > 0 {
+                write_back.wait(handles);
+            } else if failures > 0 {
+                return Err(WriteBackError { failures });
+            } else if write_back.dirty_entries.load(Relaxed) == 0 {
+                return Ok(());
+            } else if left > 0 {
+                // Other threads are in the callback, as many as may be.
+                process::yield_now();
+            }
+        }
+    }
+
+    /// Writes one entry back and waits for it; false if that failed.
+    pub fn write_one_back(&self, hold: &Hold<'_, C>) -> bool {
+        self.check_not_in_callback();
+        let header = hold.header();
+        let before = self.write_back.failed.load(Relaxed);
+        loop {
+            let state = self.shards()[self.home(header.hash)].lock();
+            let (is_dirty, is_writing) = (header.is_dirty(), header.is_writing());
+            let handles = self.write_back.handles.load(Acquire);
+            drop(state);
+            if !is_dirty && !is_writing {
+                return true;
+            }
+            if self.write_back.failed.load(Relaxed) != before {
+                return false;
+            }
+            if !is_writing && self.hand_out(Some(hold.entry)) > 0 {
+                continue;
+            }
+            if handles > 0 {
+                self.write_back.wait(handles);
+            } else {
+                process::yield_now();
+            }
+        }
+    }
+
+    fn check_not_in_callback(&self) {
+        assert!(
+            !self.write_back.is_in_callback(),
+            "the write_back callback of an evictable cache waits for what it is called for"
+        );
+    }
+
+    /// In a forked child: what other threads of the parent's were writing back is dirty again.
+    pub fn take_writes_back(&self, state: &mut State) {
+        while let Some(entry) = state.writing.iter().next() {
+            // SAFETY: in the list, and the lock is held; the lost handle's hold is the list's, and one more is for a
+            // handle of this thread's, if it is one.
+            unsafe {
+                state.writing.remove(entry);
+                let header = entry.as_ref();
+                self.write_back.set_writing(header, false);
+                if !header.is_out() {
+                    self.write_back.set_dirty(header, true);
+                    header.pins.pin();
+                    state.dirty.push(entry);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! `get_or_insert_with`: once for all who want a key, again after a failure, never twice at once.
+
+use crate::counted::Count;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::thread;
+use weir::{ComputeError, EvictableCache, Refusal};
+
+fn cache() -> EvictableCache<u64, u64> {
+    EvictableCache::builder().build().unwrap()
+}
+
+#[test]
+fn a_value_is_computed_once_for_all_who_want_it() {
+    let cache = cache();
+    for key in 0..200 {
+        let (computed, start) = (AtomicUsize::new(0), Barrier::new(4));
+        thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    start.wait();
+                    let value = cache.get_or_insert_with(key, || {
+                        computed.fetch_add(1, SeqCst);
+                        thread::yield_now();
+                        key * 3
+                    });
+                    assert_eq!(*value.unwrap(), key * 3);
+                });
+            }
+        });
+        assert_eq!(computed.load(SeqCst), 1, "key {key}");
+    }
+}
+
+#[test]
+fn after_a_failure_or_a_panic_the_next_who_waits_computes() {
+    let cache = cache();
+    for key in 0..60 {
+        let (computed, inside, start) = (AtomicUsize::new(0), AtomicUsize::new(0), Barrier::new(4));
+        thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    start.wait();
+                    let compute = || {
+                        assert_eq!(inside.fetch_add(1, SeqCst), 0, "two compute at once");
+                        thread::yield_now();
+                        let turn = computed.fetch_add(1, SeqCst);
+                        inside.fetch_sub(1, SeqCst);
+                        match turn {
+                            0 => Err("failed"),
+                            1 => panic!("on purpose"),
+                            _ => Ok(key),
+                        }
+                    };
+                    // The failure and the panic are the computing thread's alone.
+                    match catch_unwind(AssertUnwindSafe(|| cache.try_get_or_insert_with(key, compute).map(|e| *e))) {
+                        Ok(Ok(value)) => assert_eq!(value, key),
+                        Ok(Err(why)) => assert_eq!(why, ComputeError::Failed("failed")),
+                        Err(said) => assert_eq!(said.downcast_ref::<&str>(), Some(&"on purpose")),
+                    }
+                });
+            }
+        });
+        assert_eq!(computed.load(SeqCst), 3, "key {key}");
+        assert_eq!(cache.get(&key).map(|value| *value), Some(key));
+    }
+}
+
+#[test]
+fn a_closure_that_wants_its_own_key_panics_and_others_go_on() {
+    let cache = cache();
+    let said = catch_unwind(AssertUnwindSafe(|| {
+        let _ = cache.get_or_insert_with(1, || *cache.get_or_insert_with(1, || 2).unwrap());
+    }));
+    let said = said.unwrap_err();
+    let said = said.downcast_ref::<&str>().unwrap();
+    assert!(said.contains("asks for the key whose value it computes"), "{said}");
+    assert!(cache.get(&1).is_none());
+    assert_eq!(*cache.get_or_insert_with(1, || 5).unwrap(), 5);
+    // Another key is no matter.
+    assert_eq!(*cache.get_or_insert_with(2, || *cache.get_or_insert_with(3, || 7).unwrap()).unwrap(), 7);
+}
+
+#[test]
+fn a_closure_may_use_the_cache_in_every_other_way() {
+    let cache = cache();
+    let value = cache.get_or_insert_with(1, || {
+        assert!(cache.get(&1).is_none() && !cache.contains(&1) && !cache.remove(&1));
+        // Put in by another way meanwhile: then the computed value replaces it.
+        cache.insert(1, 10).unwrap();
+        cache.clear();
+        cache.insert(1, 11).unwrap();
+        cache.evict(1 << 20);
+        cache.relieved();
+        12
+    });
+    assert_eq!(*value.unwrap(), 12);
+    assert_eq!(cache.get(&1).map(|value| *value), Some(12));
+}
+
+#[test]
+fn a_value_that_is_refused_comes_back_and_wakes_who_waits() {
+    let live = Count::default();
+    let cache = EvictableCache::<u64, crate::counted::Counted>::builder()
+        .max_bytes(100)
+        .weigher(|_, value| value.number as usize)
+        .build()
+        .unwrap();
+    let start = Barrier::new(2);
+    thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                start.wait();
+                let why = cache.get_or_insert_with(1, || live.make(1000)).err().unwrap();
+                assert_eq!(why.refusal, Refusal::TooLarge { weight: 1000, target: 100 });
+                assert_eq!(why.into_value().check(), 1000);
+            });
+        }
+    });
+    assert_eq!(live.get(), 0);
+    assert_eq!(cache.stats().rejected, 2);
+}

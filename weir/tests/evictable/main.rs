@@ -1,0 +1,9 @@
+//! Evictable caches: what always holds, against a model and under threads; each kind of event by itself.
+
+mod compute;
+mod counted;
+mod model;
+mod pressure;
+mod removal;
+mod threads;
+mod write_back;

@@ -1,0 +1,277 @@
+//! Dirty entries: nothing that was marked is lost, and no older value comes after a newer one.
+
+use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, OnceLock, mpsc};
+use std::thread;
+use weir::{DirtyEntry, EvictableCache, EvictableCacheBuilder, WriteBackError};
+
+type Value = AtomicU64;
+type Store = Arc<Mutex<HashMap<u64, u64>>>;
+
+fn builder() -> EvictableCacheBuilder<u64, Value> {
+    EvictableCache::builder().weigher(|_, _| 100)
+}
+
+/// A cache that writes to a map at once.
+fn at_once(builder: EvictableCacheBuilder<u64, Value>) -> (EvictableCache<u64, Value>, Store) {
+    let store = Store::default();
+    let to = store.clone();
+    let cache = builder.write_back(move |batch| {
+        for entry in batch {
+            to.lock().unwrap().insert(*entry.key(), entry.load(SeqCst));
+            entry.written();
+        }
+    });
+    (cache.build().unwrap(), store)
+}
+
+fn put(cache: &EvictableCache<u64, Value>, key: u64, value: u64) {
+    let entry = cache.insert(key, Value::new(value)).unwrap();
+    assert!(entry.mark_dirty());
+}
+
+#[test]
+fn what_is_evicted_was_written_back() {
+    let (cache, store) = at_once(builder().max_bytes(2_000));
+    for key in 0..1_000 {
+        put(&cache, key, key + 7);
+        assert!(cache.bytes() <= 2_000);
+    }
+    let stats = cache.stats();
+    assert!(stats.evicted_for_room >= 980 && stats.write_backs >= 980, "{stats:?}");
+    for key in (0..1_000).filter(|key| !cache.contains(key)) {
+        assert_eq!(store.lock().unwrap().get(&key), Some(&(key + 7)), "key {key}");
+    }
+    drop(cache);
+    assert_eq!(store.lock().unwrap().len(), 1_000, "the end writes the rest");
+}
+
+#[test]
+fn flush_clear_and_remove_write_back_and_discard_does_not() {
+    let (cache, store) = at_once(builder());
+    (0..40).for_each(|key| put(&cache, key, key));
+    cache.flush().unwrap();
+    let stats = cache.stats();
+    assert_eq!((stats.dirty_entries, stats.dirty_bytes, stats.writing), (0, 0, 0));
+    assert_eq!(store.lock().unwrap().len(), 40);
+    let written = stats.write_backs;
+    cache.flush().unwrap();
+    assert_eq!(cache.stats().write_backs, written, "what is clean is not written again");
+    put(&cache, 1, 100);
+    assert!(cache.remove(&1));
+    assert_eq!(store.lock().unwrap()[&1], 100);
+    put(&cache, 2, 100);
+    let pinned = cache.get(&2).unwrap();
+    assert!(cache.discard(&2) && !pinned.mark_dirty(), "what was removed is not written back");
+    put(&cache, 3, 100);
+    cache.clear();
+    let of = |key| store.lock().unwrap()[&key];
+    assert_eq!((of(2), of(3)), (2, 100));
+    assert_eq!(cache.stats().dirty_entries, 0);
+}
+
+#[test]
+fn a_replaced_dirty_entry_hands_its_dirt_on() {
+    let (cache, store) = at_once(builder());
+    put(&cache, 1, 10);
+    drop(cache.insert(1, Value::new(11)).unwrap());
+    assert_eq!(cache.stats().dirty_entries, 1);
+    cache.flush().unwrap();
+    assert_eq!(store.lock().unwrap()[&1], 11);
+}
+
+/// A cache of which write-backs are completed by the test.
+fn later(max: usize) -> (EvictableCache<u64, Value>, mpsc::Receiver<DirtyEntry<u64, Value>>) {
+    let (send, entries) = mpsc::channel();
+    let send = Mutex::new(send);
+    let cache = builder()
+        .max_bytes(max)
+        .write_back(move |batch| batch.for_each(|entry| drop(send.lock().unwrap().send(entry))))
+        .build()
+        .unwrap();
+    (cache, entries)
+}
+
+#[test]
+fn an_entry_that_is_being_written_stays_and_the_cache_is_congested() {
+    let (cache, entries) = later(1_000);
+    (0..10).for_each(|key| put(&cache, key, key));
+    // All is dirty, and nothing is written yet.
+    let refused = cache.insert(10, Value::new(1)).unwrap_err();
+    assert_eq!((refused.refusal, refused.value.load(SeqCst)), (weir::Refusal::Full, 1));
+    assert_eq!((cache.evict(500), cache.len()), (0, 10));
+    let stats = cache.stats();
+    assert!(stats.is_congested && stats.writing + stats.dirty_entries == 10, "{stats:?}");
+    // Completed on another thread.
+    let held: Vec<_> = entries.try_iter().collect();
+    thread::spawn(move || held.into_iter().for_each(DirtyEntry::written)).join().unwrap();
+    assert!(!cache.stats().is_congested);
+    assert_eq!(cache.evict(500), 500);
+    drop(cache);
+}
+
+#[test]
+fn an_entry_dirtied_while_it_is_written_stays_dirty() {
+    let (cache, entries) = later(700);
+    put(&cache, 1, 1);
+    let entry = cache.get(&1).unwrap();
+    entry.store(2, SeqCst);
+    assert!(entry.mark_dirty());
+    let writing = entries.try_iter().next().expect("more than an eighth is dirty, so it is handed out");
+    assert_eq!(cache.stats().dirty_entries, 1);
+    writing.written();
+    assert_eq!((cache.stats().dirty_entries, cache.evict(700)), (1, 0));
+    drop(entry);
+    let writing = entries.try_iter().next().expect("the eviction had it handed out");
+    assert_eq!(writing.load(SeqCst), 2);
+    assert_eq!(cache.evict(700), 0, "it is being written");
+    writing.written();
+    assert_eq!((cache.stats().dirty_entries, cache.evict(700)), (0, 100));
+}
+
+#[test]
+fn two_values_of_a_key_are_never_written_at_once() {
+    let (cache, entries) = later(700);
+    put(&cache, 1, 1);
+    let first = entries.try_iter().next().unwrap();
+    put(&cache, 1, 2);
+    cache.evict(700);
+    assert!(entries.try_iter().next().is_none(), "the older value is still under way");
+    // The older one fails: the newer one is written all the same, once.
+    first.failed();
+    cache.evict(700);
+    let second = entries.try_iter().next().unwrap();
+    assert_eq!(second.load(SeqCst), 2);
+    second.written();
+    assert_eq!((cache.stats().dirty_entries, cache.stats().write_back_errors), (0, 1));
+}
+
+#[test]
+fn a_clean_value_in_place_of_one_whose_write_back_fails_is_dirty() {
+    let (cache, entries) = later(700);
+    put(&cache, 1, 1);
+    let first = entries.try_iter().next().unwrap();
+    drop(cache.insert(1, Value::new(2)).unwrap());
+    assert_eq!(cache.stats().dirty_entries, 0);
+    first.failed();
+    assert_eq!(cache.stats().dirty_entries, 1);
+    cache.discard(&1);
+}
+
+#[test]
+fn a_failure_keeps_the_entry_and_is_reported() {
+    let fails = Arc::new(AtomicBool::new(true));
+    let (store, is_failing) = (Store::default(), fails.clone());
+    let to = store.clone();
+    let cache = builder()
+        .write_back(move |batch| {
+            for entry in batch {
+                match is_failing.load(SeqCst) {
+                    // Every second one says so; the others are just dropped.
+                    true if entry.key() % 2 == 0 => entry.failed(),
+                    true => drop(entry),
+                    false => {
+                        to.lock().unwrap().insert(*entry.key(), entry.load(SeqCst));
+                        entry.written();
+                    }
+                }
+            }
+        })
+        .build()
+        .unwrap();
+    (0..5).for_each(|key| put(&cache, key, key));
+    let Err(WriteBackError { failures }) = cache.flush() else { panic!("it fails") };
+    assert!(failures >= 5);
+    assert_eq!((cache.evict(usize::MAX), cache.len(), cache.stats().dirty_entries), (0, 5, 5));
+    assert!(!cache.remove(&1) && cache.contains(&1));
+    fails.store(false, SeqCst);
+    cache.flush().unwrap();
+    assert_eq!(store.lock().unwrap().len(), 5);
+}
+
+#[test]
+fn a_callback_that_waits_for_itself_or_panics_is_noticed() {
+    static CACHE: OnceLock<EvictableCache<u64, Value>> = OnceLock::new();
+    let turns = AtomicUsize::new(0);
+    let cache = CACHE.get_or_init(|| {
+        let cache = builder().write_back(move |batch| match turns.fetch_add(1, SeqCst) {
+            0 => CACHE.get().unwrap().flush().unwrap(),
+            1 => panic!("on purpose"),
+            _ => batch.for_each(DirtyEntry::written),
+        });
+        cache.build().unwrap()
+    });
+    let entry = cache.insert(1, Value::new(1)).unwrap();
+    assert!(entry.mark_dirty(), "little is dirty, so the callback is not called yet");
+    let said = catch_unwind(|| cache.flush());
+    let said = *said.unwrap_err().downcast::<&str>().unwrap();
+    assert!(said.contains("waits for what it is called for"), "{said}");
+    assert!(catch_unwind(|| cache.flush()).is_err());
+    assert_eq!((cache.stats().dirty_entries, cache.stats().writing), (1, 0), "both panics lost nothing");
+    cache.flush().unwrap();
+    assert_eq!(cache.stats().dirty_entries, 0);
+    // Without a callback nothing can be dirty.
+    let plain = EvictableCache::<u64, u64>::builder().build().unwrap();
+    let entry = plain.insert(1, 1).unwrap();
+    assert!(catch_unwind(AssertUnwindSafe(|| entry.mark_dirty())).is_err());
+    drop(entry);
+}
+
+#[test]
+fn the_last_value_that_threads_put_in_is_the_one_in_the_store() {
+    let store = Store::default();
+    let to = store.clone();
+    // Four writers that complete in any order.
+    let (send, entries) = mpsc::channel::<DirtyEntry<u64, Value>>();
+    let (send, entries) = (Mutex::new(send), Arc::new(Mutex::new(entries)));
+    let writers: Vec<_> = (0..4)
+        .map(|_| {
+            let (entries, to) = (entries.clone(), to.clone());
+            thread::spawn(move || {
+                loop {
+                    let Ok(entry) = entries.lock().unwrap().recv() else { return };
+                    let value = entry.load(SeqCst);
+                    thread::yield_now();
+                    to.lock().unwrap().insert(*entry.key(), value);
+                    entry.written();
+                }
+            })
+        })
+        .collect();
+    let cache = builder()
+        .max_bytes(5_000)
+        .write_back(move |batch| batch.for_each(|entry| drop(send.lock().unwrap().send(entry))))
+        .build()
+        .unwrap();
+    thread::scope(|scope| {
+        for worker in 0..3u64 {
+            let cache = &cache;
+            scope.spawn(move || {
+                for step in 0..4_000u64 {
+                    // Each thread has its own keys, so that the last value is known.
+                    let key = worker * 100 + step % 40;
+                    loop {
+                        let Ok(entry) = cache.get_or_insert_with(key, || Value::new(0)) else {
+                            thread::yield_now();
+                            continue;
+                        };
+                        entry.store(step, SeqCst);
+                        if entry.mark_dirty() {
+                            break;
+                        }
+                    }
+                }
+            });
+        }
+    });
+    cache.flush().unwrap();
+    for worker in 0..3u64 {
+        for last in 3_960..4_000u64 {
+            assert_eq!(store.lock().unwrap()[&(worker * 100 + last % 40)], last);
+        }
+    }
+    drop(cache);
+    writers.into_iter().for_each(|writer| writer.join().unwrap());
+}
