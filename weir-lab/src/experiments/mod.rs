@@ -112,7 +112,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
         name: "e12",
         about: "a live container shrinks below its peak: redis, python and a cache server in a guest with cgroup v2",
         rounds: Some([50, 1]),
-        only: Some("redis, python"),
+        only: Some("redis, python, cache"),
         options: &[],
         run: e12_live_shrink::run,
     },

@@ -1,6 +1,8 @@
 //! The programs of E12, and what a guest needs to run each.
 
 use crate::guest::Initramfs;
+use crate::harness::child::beside;
+use crate::peers::{Allocator, WEIR};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -10,14 +12,17 @@ pub struct Program {
     pub name: &'static str,
     /// Whether it is here, or how to get it.
     pub here: fn() -> Result<(), String>,
-    /// Puts it into a guest.
-    pub add: fn(&mut Initramfs) -> Result<(), String>,
+    /// Puts it into a guest, for an allocator.
+    pub add: fn(&mut Initramfs, &Allocator) -> Result<(), String>,
+    /// Whether the program for Weir has Weir in it, so that nothing is to be preloaded.
+    pub has_weir: bool,
 }
 
 /// All of them.
 pub const PROGRAMS: &[Program] = &[
-    Program { name: "redis", here: || redis().map(drop), add: add_redis },
-    Program { name: "python", here: || python().map(drop), add: add_python },
+    Program { name: "redis", here: || redis().map(drop), add: |image, _| add_redis(image), has_weir: false },
+    Program { name: "python", here: || python().map(drop), add: |image, _| add_python(image), has_weir: false },
+    Program { name: "cache", here: || beside("weir-lab-cache-weir").map(drop), add: add_cache, has_weir: true },
 ];
 
 fn redis() -> Result<PathBuf, String> {
@@ -55,5 +60,15 @@ fn add_python(image: &mut Initramfs) -> Result<(), String> {
         }
     }
     image.file(Path::new("/python"), interpreter.as_os_str().as_encoded_bytes());
+    Ok(())
+}
+
+/// With Weir an evictable cache, which has no size; with others the fastest of the peers' caches, with a size that has
+/// room for the peak.
+fn add_cache(image: &mut Initramfs, allocator: &Allocator) -> Result<(), String> {
+    let (program, kind) =
+        if allocator.name == WEIR { ("weir-lab-cache-weir", "weir") } else { ("weir-lab-cache", "quick_cache") };
+    image.copy_with_libraries(&beside(program)?, Path::new("/cache-server"))?;
+    image.file(Path::new("/cache"), kind.as_bytes());
     Ok(())
 }

@@ -6,7 +6,7 @@ use crate::guest::kernel::GuestKernel;
 use crate::guest::{Image, Machine, add_disk, count_instructions};
 use crate::harness::child;
 use crate::harness::statistics::Sample;
-use crate::peers::Allocator;
+use crate::peers::{Allocator, WEIR};
 use serde_json::{Value, json};
 use std::path::Path;
 use std::time::Duration;
@@ -97,8 +97,11 @@ fn guest(
     setting: &Setting,
     (kernel, disk): (&GuestKernel, &Path),
 ) -> Result<Vec<Value>, String> {
-    let allocator = with_glibc_by_name(vec![allocator.clone()])?.remove(0);
-    let image = Image::build_with(kernel, &allocator, &[], program.add)?;
+    let mut allocator = with_glibc_by_name(vec![allocator.clone()])?.remove(0);
+    if program.has_weir && allocator.name == WEIR {
+        allocator.preload = None;
+    }
+    let image = Image::build_with(kernel, &allocator, &[], |image| (program.add)(image, &allocator))?;
     let words = [
         "live-shrink".to_string(),
         format!("program={}", program.name),
@@ -159,7 +162,7 @@ pub(super) fn as_json(rows: &[Row], setting: &Setting) -> Value {
         json!({ "program": row.program, "allocator": row.allocator, "case": row.case, "rounds": row.rounds,
                 "passed": row.passed(), "failed": row.failed })
     };
-    let weir = || rows.iter().filter(|row| row.allocator == crate::peers::WEIR);
+    let weir = || rows.iter().filter(|row| row.allocator == WEIR);
     let broken = weir().find_map(|row| {
         let why = row.failed.clone();
         let few = (row.passed() < row.rounds.len())

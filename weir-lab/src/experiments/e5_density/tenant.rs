@@ -1,7 +1,7 @@
 //! Who takes memory in E5's cgroup: a process, or a QEMU guest with one program in it. Both go through the same phases.
 
-use crate::guest::{Image, Machine};
 use crate::guest::kernel::GuestKernel;
+use crate::guest::{Image, Machine};
 use crate::harness::cgroup::Cgroup;
 use crate::harness::phases::{PhasedProgram, load};
 use crate::peers::Allocator;

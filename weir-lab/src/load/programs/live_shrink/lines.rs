@@ -13,6 +13,11 @@ use std::time::Instant;
 const PATIENCE_MS: i32 = 120_000;
 /// Where the harness says which interpreter is in the guest.
 const PYTHON: &str = "/python";
+/// The cache server, and where the harness says which cache it has.
+const CACHE_SERVER: &str = "/cache-server";
+const CACHE: &str = "/cache";
+/// Bytes for which a cache with a size is made, in multiples of the data: the data and the peak, and a little more.
+const CACHE_BYTES: u64 = 5;
 
 /// One under way.
 pub struct Lines(Child);
@@ -24,6 +29,15 @@ impl Lines {
         let mut command = Command::new(interpreter.trim());
         command.args(["-S", "-s", "-B", "-c", include_str!("live_shrink.py")]).arg(data.bytes.to_string());
         command.env("PYTHONMALLOC", "malloc").env("PYTHONHASHSEED", "0");
+        Lines::start(group, command)
+    }
+
+    /// A server with a cache.
+    pub fn cache(group: &Group, data: Data) -> Result<Lines, String> {
+        let kind = fs::read_to_string(CACHE).map_err(|why| format!("no cache server: {why}"))?;
+        let mut command = Command::new(CACHE_SERVER);
+        command.args(["server".to_string(), format!("cache={}", kind.trim()), format!("data={}", data.bytes)]);
+        command.arg(format!("bytes={}", data.bytes * CACHE_BYTES));
         Lines::start(group, command)
     }
 

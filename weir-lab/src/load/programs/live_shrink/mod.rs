@@ -66,6 +66,7 @@ fn start(program: &str, group: &Group, data: Data) -> Result<Box<dyn Subject>, S
     match program {
         "redis" => Ok(Box::new(Redis::start(group, data)?)),
         "python" => Ok(Box::new(Lines::python(group, data)?)),
+        "cache" => Ok(Box::new(Lines::cache(group, data)?)),
         _ => Err(format!("no program is called '{program}'")),
     }
 }
