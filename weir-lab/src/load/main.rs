@@ -36,6 +36,7 @@ fn main() {
         "soak" => soak::main(args),
         "stripes" => stripes::main(args),
         "sweep" => sweep::main(args),
+        "swing" => swing::main(args),
         _ => measure(&name, args),
     };
     if let Err(why) = result {

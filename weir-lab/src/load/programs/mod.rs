@@ -29,4 +29,5 @@ pub mod soak_blocks;
 pub mod soak_kinds;
 pub mod stripes;
 pub mod sweep;
+pub mod swing;
 pub mod xmalloc;
