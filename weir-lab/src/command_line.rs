@@ -38,8 +38,9 @@ fn command() -> Command {
         .subcommands([
             Command::new("list").about("List the experiments, the workloads of e9, and the peers with how to get each"),
             Command::new("peers").about("Build the peers that come as crates").arg(names),
-            Command::new("guest-kernel")
-                .about("Fetch and unpack the kernel that the guests of e5 and of groups boot (Debian's cloud kernel)"),
+            Command::new("guest-kernel").about(
+                "Fetch and unpack the kernel that the guests of e5, e12 and groups boot (Debian's cloud kernel)",
+            ),
             Command::new("run")
                 .about("Run an experiment and print its table")
                 .subcommand_required(true)

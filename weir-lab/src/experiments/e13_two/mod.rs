@@ -31,5 +31,5 @@ pub fn run(args: &RunArgs, _: Vec<Allocator>) -> Result<Value, String> {
         subject.runs.push(ran);
     }
     report::print(&subjects, &setting);
-    Ok(as_json(&subjects, &setting))
+    Ok(as_json(&subjects, &setting, args.quick))
 }

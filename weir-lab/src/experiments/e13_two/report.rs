@@ -12,11 +12,12 @@ pub fn print(subjects: &[Subject], setting: &Setting) {
     let seconds = f64::from(setting.seconds);
     println!(
         "A cgroup of {} MiB, with as much swap, for {} s. A program serves values of {} KiB by Zipf 0.9, {} MiB of them in\n\
-         all; a miss reads the disk (O_DIRECT). Its neighbour's demand swings between 10 and 90 % of the limit, ten times.\n",
+         all; a miss reads the disk (O_DIRECT). Its neighbour's demand swings between 10 and 90 % of the limit, once in {} s.\n",
         setting.limit >> 20,
         setting.seconds,
         setting.block >> 10,
-        setting.block * setting.blocks >> 20
+        setting.block * setting.blocks >> 20,
+        setting.period_ms / 1000
     );
     let header = [
         "cache",
