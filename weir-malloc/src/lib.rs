@@ -39,6 +39,7 @@ mod cxx_delete;
 mod cxx_new;
 mod cxx_throw;
 mod errno;
+mod evictable_abi;
 mod fast_path;
 mod glibc_abi;
 mod init;

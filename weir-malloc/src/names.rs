@@ -7,7 +7,7 @@
 
 use crate::fast_path::{allocate, free};
 use crate::glibc_abi::{self, MallInfo, MallInfo2};
-use crate::{c_abi, cache_abi, cache_stats_abi, ctl_abi, weir_abi, zone_abi};
+use crate::{c_abi, cache_abi, cache_stats_abi, ctl_abi, evictable_abi, weir_abi, zone_abi};
 use core::ffi::{c_char, c_int, c_uint, c_void};
 
 /// Exports a function, of the signature in brackets, under each of the names given.
@@ -102,6 +102,37 @@ export! {
     weir_zone_base = zone_abi::base [(zone: *mut zone_abi::Zone) -> *mut c_void];
     weir_zone_usage =
         zone_abi::usage [(zone: *mut zone_abi::Zone, out: *mut zone_abi::Usage, size: usize) -> c_int];
+
+    weir_evictable_create =
+        evictable_abi::create [(options: *const evictable_abi::Options, size: usize) -> *mut evictable_abi::Cache];
+    weir_evictable_destroy = evictable_abi::destroy [(cache: *mut evictable_abi::Cache) -> c_int];
+    weir_evictable_get = evictable_abi::get
+        [(cache: *mut evictable_abi::Cache, key: *const c_void, key_size: usize) -> *mut c_void];
+    weir_evictable_prepare = evictable_abi::prepare
+        [(cache: *mut evictable_abi::Cache, key: *const c_void, key_size: usize, size: usize) -> *mut c_void];
+    weir_evictable_publish =
+        evictable_abi::publish [(cache: *mut evictable_abi::Cache, entry: *mut c_void) -> c_int];
+    weir_evictable_cancel = evictable_abi::cancel [(cache: *mut evictable_abi::Cache, entry: *mut c_void)];
+    weir_evictable_release = evictable_abi::release [(cache: *mut evictable_abi::Cache, entry: *mut c_void)];
+    weir_evictable_key = evictable_abi::key
+        [(cache: *mut evictable_abi::Cache, entry: *mut c_void, size: *mut usize) -> *const c_void];
+    weir_evictable_value = evictable_abi::value
+        [(cache: *mut evictable_abi::Cache, entry: *mut c_void, size: *mut usize) -> *mut c_void];
+    weir_evictable_remove = evictable_abi::remove
+        [(cache: *mut evictable_abi::Cache, key: *const c_void, key_size: usize) -> c_int];
+    weir_evictable_discard = evictable_abi::discard
+        [(cache: *mut evictable_abi::Cache, key: *const c_void, key_size: usize) -> c_int];
+    weir_evictable_clear = evictable_abi::clear [(cache: *mut evictable_abi::Cache) -> c_int];
+    weir_evictable_evict = evictable_abi::evict [(cache: *mut evictable_abi::Cache, bytes: usize) -> usize];
+    weir_evictable_relieved = evictable_abi::relieved [(cache: *mut evictable_abi::Cache)];
+    weir_evictable_set_max = evictable_abi::set_max [(cache: *mut evictable_abi::Cache, bytes: usize) -> c_int];
+    weir_evictable_mark_dirty =
+        evictable_abi::mark_dirty [(cache: *mut evictable_abi::Cache, entry: *mut c_void) -> c_int];
+    weir_evictable_written =
+        evictable_abi::written [(cache: *mut evictable_abi::Cache, entry: *mut c_void, is_written: c_int)];
+    weir_evictable_flush = evictable_abi::flush [(cache: *mut evictable_abi::Cache) -> c_int];
+    weir_evictable_stats = evictable_abi::stats
+        [(cache: *mut evictable_abi::Cache, out: *mut evictable_abi::Stats, size: usize) -> c_int];
 
     weir_cache_create = cache_abi::create [(
         name: *const c_char,

@@ -76,6 +76,15 @@ unsafe fn named<'a>(zone: *mut Zone) -> Option<&'a Zone> {
     Some(found)
 }
 
+/// The zone behind a pointer, for a cache whose entries are to lie in it.
+///
+/// # Safety
+/// Null, or a zone, which lives as long as the reference is used.
+pub unsafe fn borrowed(zone: *mut Zone) -> Option<&'static zone::Zone> {
+    // SAFETY: the caller's promise.
+    unsafe { named(zone) }.map(|zone: &'static Zone| &zone.zone)
+}
+
 impl Zone {
     fn runs(&self) -> Runs<'_> {
         let pages = self.zone.size() / PAGE;

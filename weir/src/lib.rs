@@ -6,7 +6,7 @@
 //! |---|---|
 //! | a global allocator | [`Weir`] |
 //! | a cache of objects of one type | [`ObjectCache`] |
-//! | a cache of values by key that yields when memory is short | [`EvictableCache`] |
+//! | a cache of values by key that yields when memory is short | [`EvictableCache`]; of bytes [`ByteCache`] |
 //! | memory of another kind, in pages: files, huge pages, locked | [`zone`] |
 //! | what is in use and idle; releasing now | [`heap::usage`], [`heap::trim`] |
 //! | settings, while the program runs | [`settings`] |
@@ -23,8 +23,9 @@ pub mod stats;
 pub mod zone;
 
 pub use evictable_cache::{
-    CacheHasher, Cause, ComputeError, DirtyEntry, Entry, EvictableCache, EvictableCacheBuilder, EvictableStats,
-    InsertError, Refusal, SeededHash, WriteBackError, WriteBatch,
+    ByteCache, ByteCacheBuilder, ByteEntry, ByteFill, ByteWriteBatch, CacheHasher, Cause, ComputeError, DirtyBytes,
+    DirtyEntry, Entry, EvictableCache, EvictableCacheBuilder, EvictableStats, InsertError, Refusal, SeededHash,
+    WriteBackError, WriteBatch,
 };
 pub use global::Weir;
 pub use object_cache::{

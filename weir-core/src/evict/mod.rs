@@ -15,6 +15,7 @@
 //! | [`queues`] | the small and the main queue, and the search for a victim |
 //! | [`policy`] | a shard's policy: what hits write without a lock, and the queues with their target |
 //! | [`index`] | from hashes to entries |
+//! | [`landings`] | waiting for a value that another thread computes |
 //! | [`pins`] | how many hold an entry, so that none is freed in use |
 //! | [`shadow`] | a miniature cache without values, which shows what one setting would do |
 //! | [`duel`] | four shadows over a sample of the keys, which choose the setting |
@@ -29,6 +30,7 @@ pub mod duel;
 pub mod fifo;
 pub mod ghost;
 pub mod index;
+pub mod landings;
 pub mod pins;
 pub mod policy;
 pub mod queues;

@@ -1,19 +1,18 @@
-//! The evictable caches of the process, as `fork` sees them: their locks come before the heap's, are taken before a fork
-//! and given back after it on both sides, so that the child finds every cache whole.
-//!
-//! A cache does all else by itself (crate `weir`).
+//! What evictable caches (crate `weir`) need of the process: locks, sleep, `fork`, by plain functions.
 
-use core::cell::UnsafeCell;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use weir_core::platform::lock::{Guard, Lock};
 use weir_core::platform::rank;
 
+use super::evictable_list;
 use super::heap::HEAP;
-use crate::os::futex::{futex_wait, futex_wake, futex_wake_at};
+use crate::os::futex::{futex_wait, futex_wake_at};
 use crate::os::scheduling::sched_yield;
 use crate::os::{probe, random, thread_block};
 use crate::platform::linux::Linux;
+
+pub use super::evictable_list::{ForkCalls, ForkNode};
 
 /// A lock of a cache's.
 pub type CacheLock<T, const RANK: u32> = Lock<T, RANK>;
@@ -21,123 +20,22 @@ pub type CacheLock<T, const RANK: u32> = Lock<T, RANK>;
 pub type CacheGuard<'a, T, const RANK: u32> = Guard<'a, T, Linux, RANK>;
 pub use rank::{EVICTABLE_DUEL, EVICTABLE_SHARD};
 
-/// What is done to a cache around a fork.
-#[derive(Debug)]
-pub struct ForkCalls {
-    /// Takes all of its locks.
-    pub freeze: unsafe fn(NonNull<ForkNode>),
-    /// Gives them back.
-    pub thaw: unsafe fn(NonNull<ForkNode>),
-    /// In the child: ends what the parent's other threads had begun.
-    pub inherit: unsafe fn(NonNull<ForkNode>),
-}
-
-/// A cache's place in the list.
-#[derive(Debug)]
-pub struct ForkNode {
-    calls: &'static ForkCalls,
-    /// The previous and the next cache; written under the list's lock.
-    links: UnsafeCell<(Option<NonNull<ForkNode>>, Option<NonNull<ForkNode>>)>,
-}
-
-// SAFETY: the links are used under the list's lock alone; the calls are shared and constant.
-unsafe impl Send for ForkNode {}
-// SAFETY: no method reads or writes the links through a shared reference but under the list's lock.
-unsafe impl Sync for ForkNode {}
-
-impl ForkNode {
-    /// One that is in no list.
-    pub const fn new(calls: &'static ForkCalls) -> Self {
-        Self { calls, links: UnsafeCell::new((None, None)) }
-    }
-}
-
-/// The first cache.
-struct List(Option<NonNull<ForkNode>>);
-
-// SAFETY: nodes stay where they are until they leave the list, and any thread may call their functions.
-unsafe impl Send for List {}
-
-static LIST: Lock<List, { rank::EVICTABLE_CACHES }> = Lock::new(List(None));
-
-impl List {
-    fn each(&self, mut work: impl FnMut(NonNull<ForkNode>)) {
-        let mut at = self.0;
-        while let Some(node) = at {
-            // SAFETY: a node in the list is valid, and the list's lock is held by this thread.
-            at = unsafe { (*node.as_ref().links.get()).1 };
-            work(node);
-        }
-    }
-}
-
-/// Adds a cache.
+/// Adds a cache to those that a `fork` is to find whole.
 ///
 /// # Safety
 /// The node stays where it is, with the cache that its calls expect around it, until [`remove`].
 pub unsafe fn add(node: NonNull<ForkNode>) {
-    let mut list = LIST.lock(HEAP.platform());
-    // SAFETY: the caller's node, in no list yet, and nodes of the list, all valid; their links are this lock's.
-    unsafe {
-        *node.as_ref().links.get() = (None, list.0);
-        if let Some(next) = list.0 {
-            (*next.as_ref().links.get()).0 = Some(node);
-        }
-    }
-    list.0 = Some(node);
+    // SAFETY: the caller keeps the node.
+    unsafe { evictable_list::add(platform(), node) }
 }
 
 /// Takes a cache out.
 ///
 /// # Safety
-/// The node is in the list.
+/// The node was added.
 pub unsafe fn remove(node: NonNull<ForkNode>) {
-    let mut list = LIST.lock(HEAP.platform());
-    // SAFETY: the node and its neighbours are in the list, thus valid, and their links are this lock's.
-    unsafe {
-        let (previous, next) = *node.as_ref().links.get();
-        match previous {
-            Some(previous) => (*previous.as_ref().links.get()).1 = next,
-            None => list.0 = next,
-        }
-        if let Some(next) = next {
-            (*next.as_ref().links.get()).0 = previous;
-        }
-    }
-}
-
-/// Takes the list's lock and all of the caches'.
-pub(super) fn freeze(platform: &Linux) {
-    // Looked at without the lock's guard: the lock is held until `thaw`.
-    LIST.acquire(platform);
-    // SAFETY: the lock is held; the nodes are valid.
-    frozen_list().each(|node| unsafe { (node.as_ref().calls.freeze)(node) });
-}
-
-/// Gives them back.
-///
-/// # Safety
-/// Follows [`freeze`] on the same thread, or its copy in the child.
-pub(super) unsafe fn thaw(platform: &Linux) {
-    // SAFETY: the caller froze the list, which holds valid nodes, and every cache in it.
-    frozen_list().each(|node| unsafe { (node.as_ref().calls.thaw)(node) });
-    // SAFETY: taken by `freeze`, without a guard.
-    unsafe { LIST.release(platform) };
-}
-
-/// In the child, when the locks are given back: what other threads of the parent's had begun is ended.
-pub(super) fn inherit(platform: &Linux) {
-    // A fork that took no locks may have left the list's lock held.
-    if let Some(list) = LIST.try_lock(platform) {
-        // SAFETY: a node in the list is valid, and its cache's calls expect it.
-        list.each(|node| unsafe { (node.as_ref().calls.inherit)(node) });
-    }
-}
-
-/// The list behind the lock that this thread holds without a guard.
-fn frozen_list() -> &'static List {
-    // SAFETY: this thread holds the lock, and gives no reference to the list out otherwise meanwhile.
-    unsafe { LIST.held() }
+    // SAFETY: the caller's node is in the list.
+    unsafe { evictable_list::remove(platform(), node) }
 }
 
 /// The platform that caches' locks wait on.
@@ -157,10 +55,9 @@ pub fn sleep(word: &AtomicU32, seen: u32) {
     let _ = futex_wait(word, seen, None);
 }
 
-/// Changes `word`, and wakes all who sleep on it.
-pub fn bump(word: &AtomicU32) {
-    word.fetch_add(1, Relaxed);
-    let _ = futex_wake(word, u32::MAX);
+/// Wakes all who sleep on `word`.
+pub fn wake_all(word: &AtomicU32) {
+    wake(word);
 }
 
 /// Two random numbers.

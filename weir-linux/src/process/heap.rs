@@ -9,7 +9,7 @@ use crate::platform::linux::{Engine, Linux};
 use crate::platform::statics::TUNABLES;
 use crate::platform::stats_page;
 use crate::process::start::{Environment, environment_of_libc, read_environment_once};
-use crate::process::{evictable_caches, fork, fork_freeze};
+use crate::process::{evictable_list, fork, fork_freeze};
 use crate::threads::background::Background;
 use crate::threads::finalizer::Finalizer;
 use crate::threads::node_workers::NodeWorkers;
@@ -36,10 +36,10 @@ static HOOKS: Hooks = Hooks {
     wake_finalizer: || FINALIZER.wake(),
     fork_evictable_caches: |is_before| {
         if is_before {
-            evictable_caches::freeze(HEAP.platform());
+            evictable_list::freeze(HEAP.platform());
         } else {
             // SAFETY: the engine calls this after `freeze`, on the same thread or its copy in the child.
-            unsafe { evictable_caches::thaw(HEAP.platform()) }
+            unsafe { evictable_list::thaw(HEAP.platform()) }
         }
     },
     waited_long: || fork_freeze::waited_long(&HEAP.0),
@@ -121,7 +121,7 @@ extern "C" fn after_fork_in_child() {
     stats_page::leave_parents();
     // SAFETY: follows `before_fork`, and this is the child's only thread.
     unsafe { fork_freeze::thaw_child(&HEAP.0) }
-    evictable_caches::inherit(HEAP.platform());
+    evictable_list::inherit(HEAP.platform());
     fork::reset_streams();
     BACKGROUND.forget();
     NODE_WORKERS.forget();

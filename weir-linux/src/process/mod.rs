@@ -4,6 +4,7 @@ pub mod caches;
 pub mod calls;
 mod environment;
 pub mod evictable_caches;
+mod evictable_list;
 mod fork;
 mod fork_freeze;
 pub mod heap;

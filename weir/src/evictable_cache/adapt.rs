@@ -7,14 +7,10 @@ use weir_core::evict::duel::{Duel, DuelStorage, Held, is_sampled};
 use weir_core::evict::setting::Setting;
 use weir_linux::process::evictable_caches::{self as process, CacheLock, EVICTABLE_DUEL};
 
-use super::header::Content;
-use super::shared::Shared;
 use crate::heap;
 
 /// There is no duel: no key is sampled.
 const NO_DUEL: u32 = u32::MAX;
-/// The fewest entries for which a duel of 80 KiB is made.
-const FEWEST: usize = 32;
 
 struct Home {
     storage: DuelStorage,
@@ -69,7 +65,7 @@ impl Adaptation {
 
     /// Makes a duel, if there is memory.
     #[cold]
-    fn start(&self) {
+    pub fn start(&self) {
         let Some(home) = NonNull::new(heap::alloc_zeroed(size_of::<Home>())).map(NonNull::cast::<Home>) else { return };
         // SAFETY: a fresh block of zeros, which are an empty storage; nothing else refers to it until it is freed, which is
         // after the duel's last use.
@@ -91,7 +87,7 @@ impl Adaptation {
 
     /// Lets the duel see an access. Where another thread is at it, the access is left out.
     #[cold]
-    fn see(&self, hash: u64, weight: usize, held: Held) {
+    pub fn see(&self, hash: u64, weight: usize, held: Held) {
         let Some(guard) = self.duel.try_lock(process::platform()) else { return };
         let Some(owned) = &*guard else { return };
         // SAFETY: the block has a duel, which the lock gives to this thread alone.
@@ -131,26 +127,5 @@ impl Adaptation {
     pub unsafe fn thaw(&self) {
         // SAFETY: the caller froze it, without a guard.
         unsafe { self.duel.release(process::platform()) }
-    }
-}
-
-impl<C: Content> Shared<C> {
-    /// Makes a duel when the cache is half as full as it may get.
-    #[inline]
-    pub fn adapt_if_due(&self) {
-        if !self.adapt.has_duel() {
-            let (bytes, entries) = (self.room.bytes.load(Relaxed), self.room.entries.load(Relaxed));
-            let is_due = bytes >= self.room.max.load(Relaxed) / 2 || self.room.has_replaced.load(Relaxed);
-            if entries >= FEWEST && is_due {
-                self.adapt.start();
-            }
-        }
-    }
-
-    /// Notes a use of a key that the duel samples.
-    #[cold]
-    pub fn note_sampled(&self, hash: u64, weight: usize) {
-        let (entries, bytes) = (self.room.entries.load(Relaxed), self.room.bytes.load(Relaxed));
-        self.adapt.see(hash, weight, Held { entries, weight: bytes, target: self.room.target.load(Relaxed) });
     }
 }

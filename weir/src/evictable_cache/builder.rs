@@ -2,16 +2,25 @@
 
 use core::hash::{BuildHasher, Hash};
 use core::marker::PhantomData;
+use core::ptr::NonNull;
 
 use super::cache::EvictableCache;
 use super::closure::Closure;
+use super::common::common_options;
 use super::entry::WriteBatch;
-use super::place::Place;
+use super::header::Header;
 use super::shared::{Options, Shared};
 use super::stats::Cause;
 use super::typed::Typed;
+use super::write_back::Batch;
 use crate::object_cache::CacheError;
-use crate::zone::Zone;
+
+impl<K: Eq + Hash + Send + Sync + 'static, V: Send + Sync + 'static> EvictableCache<K, V> {
+    /// Sets out how a cache is made.
+    pub fn builder() -> EvictableCacheBuilder<K, V> {
+        EvictableCacheBuilder::new(super::hasher::SeededHash::new())
+    }
+}
 
 /// Makes an [`EvictableCache`].
 ///
@@ -37,43 +46,11 @@ pub struct EvictableCacheBuilder<K: Eq + 'static, V: 'static, S = super::hasher:
 
 impl<K: Eq + Hash + Send + Sync + 'static, V: Send + Sync + 'static, S> EvictableCacheBuilder<K, V, S> {
     pub(super) fn new(hasher: S) -> Self {
-        let options = Options {
-            name: [0; 32],
-            min: 0,
-            max: usize::MAX,
-            shards: 0,
-            place: Place::Heap,
-            weigher: None,
-            listener: None,
-            writer: None,
-        };
+        let options = Options::new();
         Self { options, is_short: false, hasher, types: PhantomData }
     }
 
-    /// A name for figures and messages (cut at 31 bytes).
-    pub fn name(mut self, name: &str) -> Self {
-        self.options.name = bytes(name);
-        self
-    }
-
-    /// What the entries never exceed, bytes as they are weighed; no bound but memory if it is not called.
-    pub fn max_bytes(mut self, bytes: usize) -> Self {
-        self.options.max = bytes;
-        self
-    }
-
-    /// What pressure leaves of the entries, bytes; nothing if it is not called.
-    pub fn min_bytes(mut self, bytes: usize) -> Self {
-        self.options.min = bytes;
-        self
-    }
-
-    /// The number of parts with a lock of their own, rounded up to a power of two, at most 1,024; four for each CPU if it
-    /// is not called, and fewer where the cache has less than 1 MiB for each.
-    pub fn shards(mut self, shards: usize) -> Self {
-        self.options.shards = shards;
-        self
-    }
+    common_options!();
 
     /// What an entry counts, bytes; the size of its block (key, value and 48 bytes) if it is not called. For values that
     /// have memory of their own that should be in it. Called once for each insertion.
@@ -96,14 +73,14 @@ impl<K: Eq + Hash + Send + Sync + 'static, V: Send + Sync + 'static, S> Evictabl
     /// eighth of the cache is dirty, when room is needed, by a flush, and at the end, on the thread that was the reason or
     /// on one of Weir's, and by several threads at once, but never for one key by two.
     pub fn write_back(mut self, write_back: impl Fn(WriteBatch<K, V>) + Send + Sync + 'static) -> Self {
-        self.options.writer = Closure::new(move |batch| write_back(WriteBatch(batch)), |at| at as *mut _);
+        self.options.writer = Closure::new(
+            move |cache: NonNull<()>, entries: &[NonNull<Header>]| {
+                // SAFETY: called by this cache with its own address, and entries that it hands out.
+                write_back(WriteBatch(unsafe { Batch::new(cache, entries) }))
+            },
+            |at| at as *mut _,
+        );
         self.is_short |= self.options.writer.is_none();
-        self
-    }
-
-    /// Entries lie in a zone of the program's own, in runs of whole pages: for large values.
-    pub fn zone(mut self, zone: &'static Zone) -> Self {
-        self.options.place = Place::Zone(zone);
         self
     }
 
@@ -127,20 +104,8 @@ impl<K: Eq + Hash + Send + Sync + 'static, V: Send + Sync + 'static, S> Evictabl
 
 impl<K: Eq + 'static, V: 'static, S> core::fmt::Debug for EvictableCacheBuilder<K, V, S> {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.debug_struct("EvictableCacheBuilder").field("name", &text(&self.options.name)).finish_non_exhaustive()
+        f.debug_struct("EvictableCacheBuilder")
+            .field("name", &super::name::text(&self.options.name))
+            .finish_non_exhaustive()
     }
-}
-
-/// A name as it is kept: cut at 31 bytes, and at a character's end.
-pub fn bytes(name: &str) -> [u8; 32] {
-    let mut kept = [0; 32];
-    let end = (0..=name.len().min(31)).rev().find(|&end| name.is_char_boundary(end)).unwrap_or(0);
-    kept[..end].copy_from_slice(&name.as_bytes()[..end]);
-    kept
-}
-
-/// A kept name.
-pub fn text(name: &[u8; 32]) -> &str {
-    let end = name.iter().position(|&byte| byte == 0).unwrap_or(name.len());
-    core::str::from_utf8(&name[..end]).unwrap_or_default()
 }

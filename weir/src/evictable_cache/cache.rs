@@ -7,13 +7,12 @@ use core::hash::{BuildHasher, Hash};
 use core::panic::{RefUnwindSafe, UnwindSafe};
 use core::ptr::NonNull;
 
-use super::builder::EvictableCacheBuilder;
+use super::common::common_methods;
 use super::entry::Entry;
-use super::errors::{ComputeError, InsertError, Refusal, WriteBackError};
+use super::errors::{ComputeError, InsertError, Refusal};
 use super::fresh::Fresh;
 use super::hasher::SeededHash;
 use super::shared::Shared;
-use super::stats::EvictableStats;
 use super::typed::{Block, Typed};
 use core::alloc::Layout;
 
@@ -87,13 +86,6 @@ unsafe impl<K: Eq + Send + Sync, V: Send + Sync, S: Sync> Sync for EvictableCach
 impl<K: Eq, V, S> UnwindSafe for EvictableCache<K, V, S> {}
 impl<K: Eq, V, S> RefUnwindSafe for EvictableCache<K, V, S> {}
 
-impl<K: Eq + Hash + Send + Sync + 'static, V: Send + Sync + 'static> EvictableCache<K, V> {
-    /// Sets out how a cache is made.
-    pub fn builder() -> EvictableCacheBuilder<K, V> {
-        EvictableCacheBuilder::new(SeededHash::new())
-    }
-}
-
 impl<K: Eq + 'static, V: 'static, S> EvictableCache<K, V, S> {
     pub(super) const fn of(shared: NonNull<Shared<Typed<K, V>>>, hasher: S) -> Self {
         Self { shared, hasher }
@@ -104,65 +96,7 @@ impl<K: Eq + 'static, V: 'static, S> EvictableCache<K, V, S> {
         unsafe { self.shared.as_ref() }
     }
 
-    /// The name it was given.
-    pub fn name(&self) -> &str {
-        super::builder::text(&self.shared().name)
-    }
-
-    /// Writes back what is dirty, waits for it, and takes out all entries; what could not be written back is lost.
-    pub fn clear(&self) {
-        self.shared().clear();
-    }
-
-    /// The number of entries.
-    pub fn len(&self) -> usize {
-        self.shared().room.entries.load(core::sync::atomic::Ordering::Relaxed)
-    }
-
-    /// True without entries.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// What the entries weigh, and what weighs a value that is being put in.
-    pub fn bytes(&self) -> usize {
-        self.shared().room.bytes.load(core::sync::atomic::Ordering::Relaxed)
-    }
-
-    /// The figures. Takes each shard's lock in turn: O(entries).
-    pub fn stats(&self) -> EvictableStats {
-        self.shared().stats()
-    }
-
-    /// Frees at least `bytes`, if so many are clean and not pinned, but never below the cache's `min_bytes`; returns how
-    /// many. The cache then keeps to what is left until [`EvictableCache::relieved`], as it would else fill what was freed
-    /// at once. Weir calls both by itself when memory is short, and when that is over.
-    ///
-    /// Where there are too few clean entries, dirty ones are written back, which frees nothing yet.
-    pub fn evict(&self, bytes: usize) -> usize {
-        self.shared().evict(bytes)
-    }
-
-    /// Says that the shortage is over for which entries were evicted: the cache may grow again.
-    pub fn relieved(&self) {
-        self.shared().relieved();
-    }
-
-    /// Sets what the cache never exceeds; entries above it are evicted, as far as they are clean and not pinned.
-    pub fn set_max_bytes(&self, bytes: usize) {
-        self.shared().set_max(bytes);
-    }
-
-    /// Writes everything back that is dirty, and waits until nothing is. Threads that go on to dirty entries prolong it.
-    ///
-    /// # Errors
-    /// Write-backs failed: their entries are kept, dirty. Each was tried at least once.
-    ///
-    /// # Panics
-    /// In the write-back callback, which would wait for itself.
-    pub fn flush(&self) -> Result<(), WriteBackError> {
-        self.shared().flush()
-    }
+    common_methods!();
 }
 
 impl<K: Eq + Hash + 'static, V: 'static, S: BuildHasher> EvictableCache<K, V, S> {

@@ -7,8 +7,8 @@ use core::sync::atomic::Ordering::Relaxed;
 use super::errors::Refusal;
 use super::flight::Flight;
 use super::header::{Content, Header};
-use super::hold::{Hold, Victims};
-use super::shard::Shard;
+use super::hold::{self, Hold, Victims};
+use super::shard::{Shard, State};
 use super::shared::Shared;
 use super::stats::Cause;
 use weir_linux::process::evictable_caches as process;
@@ -30,6 +30,7 @@ impl<'a, C: Content> Fresh<'a, C> {
         let block = shared.with_memory(shared.home(hash), layout.size(), alloc)?.cast::<Header>();
         // SAFETY: a fresh block, which is larger than a header and aligned for one.
         unsafe { block.write(Header::new(hash)) };
+        shared.blocks.fetch_add(1, Relaxed);
         Some(block)
     }
 
@@ -132,25 +133,11 @@ impl<'a, C: Content> Fresh<'a, C> {
 
 impl<C: Content> Drop for Fresh<'_, C> {
     fn drop(&mut self) {
-        /// Frees the block also where a drop panics.
-        struct Block<'a, C: Content>(&'a Shared<C>, NonNull<Header>, Layout);
-        impl<C: Content> Drop for Block<'_, C> {
-            fn drop(&mut self) {
-                // SAFETY: the block is of this layout, and what it had is dropped.
-                unsafe { self.0.place.free(self.1.cast(), self.2) }
-            }
-        }
         if self.reserved > 0 {
             self.shared.room.give(self.reserved);
         }
-        // SAFETY: an entry that is in no cache, of which this is the only owner, with its key and perhaps its value.
-        unsafe {
-            let _block = Block(self.shared, self.entry, C::layout(self.entry));
-            if self.has_value {
-                C::drop_value(self.entry);
-            }
-            C::drop_key(self.entry);
-        }
+        // SAFETY: an entry that is in no cache, of which this is the only owner, with its key.
+        unsafe { hold::free(self.shared, self.entry, self.has_value) }
     }
 }
 
@@ -168,7 +155,7 @@ impl<'a> Landing<'a> {
     }
 
     /// Unlinks the flight, under the shard's lock; who waits is woken when this is dropped.
-    fn land(&mut self, state: &mut super::shard::State) {
+    fn land(&mut self, state: &mut State) {
         if let Some(flight) = self.flight.take() {
             state.land(flight);
             self.is_awaited = flight.is_awaited();
@@ -183,7 +170,7 @@ impl Drop for Landing<'_> {
             self.land(&mut shard.lock());
         }
         if self.is_awaited {
-            process::bump(&self.shard.landings);
+            self.shard.landings.landed(process::wake_all);
         }
     }
 }

@@ -1,6 +1,8 @@
 //! Holds of entries, and entries on their way out.
 
+use core::alloc::Layout;
 use core::ptr::NonNull;
+use core::sync::atomic::Ordering::Relaxed;
 
 use super::header::{Content, Header};
 use super::shared::Shared;
@@ -46,8 +48,32 @@ impl<C: Content> Drop for Hold<'_, C> {
     fn drop(&mut self) {
         if self.header().pins.unpin() {
             // SAFETY: the last hold is gone, and the cache has none: nothing refers to the entry.
-            unsafe { self.shared.free_entry(self.entry) }
+            unsafe { free(self.shared, self.entry, true) }
         }
+    }
+}
+
+/// Drops what an entry has, and frees its block.
+///
+/// # Safety
+/// The caller is its only owner; it has its key, and its value as it is said.
+pub unsafe fn free<C: Content>(shared: &Shared<C>, entry: NonNull<Header>, has_value: bool) {
+    /// Frees the block also where a drop panics.
+    struct Block<'a, C: Content>(&'a Shared<C>, NonNull<Header>, Layout);
+    impl<C: Content> Drop for Block<'_, C> {
+        fn drop(&mut self) {
+            self.0.blocks.fetch_sub(1, Relaxed);
+            // SAFETY: the block is of this layout, and what it had is dropped.
+            unsafe { self.0.place.free(self.1.cast(), self.2) }
+        }
+    }
+    // SAFETY: the caller's promise.
+    unsafe {
+        let _block = Block(shared, entry, C::layout(entry));
+        if has_value {
+            C::drop_value(entry);
+        }
+        C::drop_key(entry);
     }
 }
 

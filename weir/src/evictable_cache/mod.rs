@@ -3,39 +3,60 @@
 //! | file | what is in it |
 //! |---|---|
 //! | `cache`, `builder`, `entry`, `typed` | the typed cache, how it is made, its guards, its entries' blocks |
-//! | `shared` | what both kinds of cache are: look-up, removal, the end, `fork` |
-//! | `fresh`, `flight` | an entry on its way in; values that are being computed |
-//! | `room` | how much is held: growth, eviction, the target under pressure |
-//! | `write_back` | dirty entries |
+//! | `byte_cache`, `byte_builder`, `byte_entry`, `bytes` | the same for the cache of bytes |
+//! | `common`, `name` | what the two have alike, as methods; names |
+//! | `shared`, `life`, `figures` | the state of both; its beginning, its end and `fork`; its figures |
+//! | `lookup`, `removal` | entries by key; entries taken out |
+//! | `fresh`, `flight`, `flights` | an entry on its way in; values that are being computed |
+//! | `room`, `eviction` | how much is held, growth; eviction, the target under pressure |
+//! | `dirt`, `write_back` | what is dirty; how it is written back |
 //! | `hold`, `header` | holds of entries and entries on their way out; what every entry begins with |
-//! | `shard`, `storage`, `list` | a shard; its policy, index and entries by number; a list of entries |
-//! | `adapt` | the duel that chooses how the policy is run |
+//! | `shard`, `storage`, `sizing`, `list` | a shard; its policy, index and entries by number; their size; a list of entries |
+//! | `adapt`, `sampling` | the duel that chooses how the policy is run; what it sees |
 //! | `place`, `closure`, `hasher` | where entries lie; closures on Weir's heap; the hash function |
 //! | `seams` | how reclaim reaches caches |
 
 mod adapt;
 mod builder;
+mod byte_builder;
+mod byte_cache;
+mod byte_entry;
+mod bytes;
 mod cache;
 mod closure;
+mod common;
+mod dirt;
 mod entry;
 mod errors;
+mod eviction;
+mod figures;
 mod flight;
+mod flights;
 mod fresh;
 mod hasher;
 mod header;
 mod hold;
+mod life;
 mod list;
+mod lookup;
+mod name;
 mod place;
+mod removal;
 mod room;
+mod sampling;
 mod seams;
 mod shard;
 mod shared;
+mod sizing;
 mod stats;
 mod storage;
 mod typed;
 mod write_back;
 
 pub use builder::EvictableCacheBuilder;
+pub use byte_builder::ByteCacheBuilder;
+pub use byte_cache::ByteCache;
+pub use byte_entry::{ByteEntry, ByteFill, ByteWriteBatch, DirtyBytes};
 pub use cache::EvictableCache;
 pub use entry::{DirtyEntry, Entry, WriteBatch};
 pub use errors::{ComputeError, InsertError, Refusal, WriteBackError};

@@ -1,7 +1,7 @@
 //! A shard: a part of the entries, chosen by hash, behind a lock of its own.
 
 use core::ptr::NonNull;
-use core::sync::atomic::AtomicU32;
+use weir_core::evict::landings::Landings;
 use weir_linux::process::evictable_caches::{self as process, CacheGuard, CacheLock, EVICTABLE_SHARD};
 
 use super::flight::Flight;
@@ -42,8 +42,8 @@ unsafe impl Send for State {}
 #[repr(align(64))]
 pub struct Shard {
     state: CacheLock<State, EVICTABLE_SHARD>,
-    /// Changes when a flight ends for which others wait.
-    pub landings: AtomicU32,
+    /// The flights that ended for which others waited.
+    pub landings: Landings,
 }
 
 /// Holds a shard's lock.
@@ -59,7 +59,7 @@ impl Shard {
             writing: List::new(),
             counts: Counts { hits: 0, misses: 0, insertions: 0, for_room: 0, for_pressure: 0, removed: 0, replaced: 0 },
         };
-        Self { state: CacheLock::new(state), landings: AtomicU32::new(0) }
+        Self { state: CacheLock::new(state), landings: Landings::new() }
     }
 
     /// Takes the lock.

@@ -9,153 +9,43 @@
 //! is not handed out while another of its hash is (another entry, when the first was replaced).
 
 use core::ptr::NonNull;
-use core::sync::atomic::{
-    AtomicBool, AtomicU32, AtomicU64, AtomicUsize,
-    Ordering::{Acquire, Relaxed, Release},
-};
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use weir_linux::process::evictable_caches as process;
 
-use super::closure::Closure;
+use super::dirt::BATCH;
 use super::errors::WriteBackError;
 use super::header::{Content, Header};
 use super::hold::Hold;
 use super::shard::State;
-use super::shared::{Shared, Writer};
-use super::stats::EvictableStats;
+use super::shared::Shared;
 
-/// Entries handed out at a time.
-pub const BATCH: usize = 32;
 /// Write-backs of a shard under way at a time: each new one is compared with them.
 const MOST_WRITING: usize = 64;
 /// Write-back begins when this part of the target is dirty (Linux begins in the background at a tenth of memory).
 const DIRTY_SHARE: usize = 8;
-/// Threads in the callback at a time.
-const CALLERS: usize = 8;
 
-/// The state of a cache's write-backs.
-pub struct WriteBack<C: Content> {
-    writer: Option<Closure<Writer<C>>>,
-    /// Handles that are out. Who waits for write-backs sleeps on it.
-    handles: AtomicU32,
-    dirty_bytes: AtomicUsize,
-    dirty_entries: AtomicUsize,
-    writing_bytes: AtomicUsize,
-    done: AtomicU64,
-    failed: AtomicU64,
-    is_short: AtomicBool,
-    /// The threads that are in the callback.
-    callers: [AtomicUsize; CALLERS],
-}
-
-impl<C: Content> WriteBack<C> {
-    /// Nothing dirty.
-    pub const fn new(writer: Option<Closure<Writer<C>>>) -> Self {
-        Self {
-            writer,
-            handles: AtomicU32::new(0),
-            dirty_bytes: AtomicUsize::new(0),
-            dirty_entries: AtomicUsize::new(0),
-            writing_bytes: AtomicUsize::new(0),
-            done: AtomicU64::new(0),
-            failed: AtomicU64::new(0),
-            is_short: AtomicBool::new(false),
-            callers: [const { AtomicUsize::new(0) }; CALLERS],
-        }
-    }
-
-    /// Whether the cache was made with a callback.
-    pub fn is_possible(&self) -> bool {
-        self.writer.is_some()
-    }
-
-    /// Bytes that cannot go before they are written back.
-    pub fn bytes(&self) -> usize {
-        self.dirty_bytes.load(Relaxed) + self.writing_bytes.load(Relaxed)
-    }
-
-    /// An eviction found fewer clean entries than it wanted.
-    pub fn note_shortage(&self) {
-        if self.bytes() > 0 {
-            self.is_short.store(true, Relaxed);
-        }
-    }
-
-    /// Its part of the figures.
-    pub fn count(&self, stats: &mut EvictableStats) {
-        stats.write_backs = self.done.load(Relaxed);
-        stats.write_back_errors = self.failed.load(Relaxed);
-        stats.dirty_bytes = self.dirty_bytes.load(Relaxed);
-        stats.dirty_entries = self.dirty_entries.load(Relaxed);
-        stats.writing = self.handles.load(Relaxed) as usize;
-        stats.is_congested = self.is_short.load(Relaxed);
-    }
-
-    /// In a forked child: no thread that was in the callback is there.
-    pub fn inherit(&self) {
-        let this = process::this_thread();
-        for caller in self.callers.iter().filter(|caller| caller.load(Relaxed) != this) {
-            caller.store(0, Relaxed);
-        }
-        self.handles.store(0, Relaxed);
-    }
-
-    fn is_in_callback(&self) -> bool {
-        let this = process::this_thread();
-        self.callers.iter().any(|caller| caller.load(Relaxed) == this)
-    }
-
-    fn set_dirty(&self, header: &Header, on: bool) {
-        if header.is_dirty() == on {
-            return;
-        }
-        header.set_dirty(on);
-        if on {
-            self.dirty_bytes.fetch_add(header.weight, Relaxed);
-            self.dirty_entries.fetch_add(1, Relaxed);
-        } else {
-            self.dirty_bytes.fetch_sub(header.weight, Relaxed);
-            self.dirty_entries.fetch_sub(1, Relaxed);
-        }
-    }
-
-    fn set_writing(&self, header: &Header, on: bool) {
-        header.set_writing(on);
-        if on {
-            self.writing_bytes.fetch_add(header.weight, Relaxed);
-        } else {
-            self.writing_bytes.fetch_sub(header.weight, Relaxed);
-        }
-    }
-
-    /// Sleeps until a handle is completed, or for no reason.
-    fn wait(&self, handles: u32) {
-        process::sleep(&self.handles, handles);
-    }
-}
-
-/// A thread's place among the callers, given up when dropped.
-struct Caller<'a>(&'a AtomicUsize);
-
-impl Drop for Caller<'_> {
-    fn drop(&mut self) {
-        self.0.store(0, Release);
-    }
+/// Entries about to be handed out.
+struct Out {
+    entries: [NonNull<Header>; BATCH],
+    len: usize,
 }
 
 /// Entries handed out to be written back.
 pub struct Batch<C: Content> {
     entries: [Option<Handle<C>>; BATCH],
-    len: usize,
 }
 
 impl<C: Content> Batch<C> {
-    const fn new() -> Self {
-        Self { entries: [const { None }; BATCH], len: 0 }
-    }
-
-    fn push(&mut self, handle: Handle<C>) {
-        self.entries[self.len] = Some(handle);
-        self.len += 1;
+    /// Of entries that the cache's callback was called with.
+    ///
+    /// # Safety
+    /// The address is the cache's, and the entries were handed out by it, once.
+    pub unsafe fn new(shared: NonNull<()>, entries: &[NonNull<Header>]) -> Self {
+        let mut handles = [const { None }; BATCH];
+        for (place, &entry) in handles.iter_mut().zip(entries) {
+            *place = Some(Handle { shared: shared.cast(), entry });
+        }
+        Self { entries: handles }
     }
 
     /// The number that was handed out.
@@ -173,7 +63,7 @@ impl<C: Content> Iterator for Batch<C> {
 
 /// An entry that is being written back. Dropped without being completed, it has failed.
 pub struct Handle<C: Content> {
-    shared: NonNull<Shared<C>>,
+    pub shared: NonNull<Shared<C>>,
     pub entry: NonNull<Header>,
 }
 
@@ -280,10 +170,8 @@ impl<C: Content> Shared<C> {
         if self.write_back.dirty_entries.load(Relaxed) == 0 || self.write_back.is_in_callback() {
             return 0;
         }
-        let this = process::this_thread();
-        let claim = |at: &&AtomicUsize| at.compare_exchange(0, this, Acquire, Relaxed).is_ok();
-        let Some(_caller) = self.write_back.callers.iter().find(claim).map(Caller) else { return 0 };
-        let mut batch = Batch::new();
+        let Some(_caller) = self.write_back.enter() else { return 0 };
+        let mut batch = Out { entries: [NonNull::from(self).cast(); BATCH], len: 0 };
         match only {
             Some(entry) => {
                 // SAFETY: the caller holds the entry.
@@ -300,12 +188,12 @@ impl<C: Content> Shared<C> {
         }
         let count = batch.len;
         if count > 0 {
-            writer(batch);
+            writer(NonNull::from(self).cast(), &batch.entries[..count]);
         }
         count
     }
 
-    fn collect(&self, state: &mut State, batch: &mut Batch<C>, is_wanted: impl Fn(NonNull<Header>) -> bool) {
+    fn collect(&self, state: &mut State, batch: &mut Out, is_wanted: impl Fn(NonNull<Header>) -> bool) {
         let mut writing = state.writing.iter().count();
         for entry in state.dirty.iter() {
             if batch.len == BATCH || writing == MOST_WRITING {
@@ -327,7 +215,8 @@ impl<C: Content> Shared<C> {
             self.write_back.set_writing(header, true);
             self.write_back.handles.fetch_add(1, Relaxed);
             writing += 1;
-            batch.push(Handle { shared: NonNull::from(self), entry });
+            batch.entries[batch.len] = entry;
+            batch.len += 1;
         }
     }
 

@@ -73,7 +73,8 @@ fn the_bound_can_be_lowered_and_raised() {
     assert_eq!(cache.bytes(), 100_000);
     cache.set_max_bytes(500_000);
     (5_000..6_000).for_each(|key| drop(cache.insert(key, [0; 1000]).unwrap()));
-    assert_eq!(cache.bytes(), 500_000, "room was no pressure");
+    // The last one may have replaced an entry, for which room was made first.
+    assert!(cache.bytes() >= 499_000, "room was no pressure: {}", cache.bytes());
 }
 
 #[test]

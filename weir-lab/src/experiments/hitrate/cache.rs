@@ -3,17 +3,17 @@
 use std::hash::{BuildHasherDefault, Hasher};
 
 /// A cache from keys to numbers.
-pub trait Cache {
+pub trait Cache: Sync {
     /// The value of a key, which counts as a use.
-    fn get(&mut self, key: u64) -> Option<u64>;
+    fn get(&self, key: u64) -> Option<u64>;
     /// Puts a key in that is not there.
-    fn insert(&mut self, key: u64, value: u64);
+    fn insert(&self, key: u64, value: u64);
     /// The number of entries.
-    fn held(&mut self) -> usize;
+    fn held(&self) -> usize;
 }
 
 /// Something that is done with a cache.
-pub type Work<'a> = dyn FnMut(&mut dyn Cache) + 'a;
+pub type Work<'a> = dyn FnMut(&dyn Cache) + 'a;
 
 /// The hash function of all: two multiplications.
 #[derive(Clone, Default)]

@@ -1,8 +1,9 @@
 //! The caches that are compared, each with room for the same number of entries and the same hash function.
 
 use super::cache::{Cache, Hash, Work};
-use super::weir_shard;
+use super::weir_cache::Weir;
 use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// A cache's name, and how to run something with one.
 pub struct Subject {
@@ -14,19 +15,19 @@ pub struct Subject {
 
 /// Weir first; then the peers.
 pub const SUBJECTS: [Subject; 7] = [
-    Subject { name: "weir", with: weir_shard::with },
-    Subject { name: "quick_cache", with: |entries, work| work(&mut Quick::new(entries)) },
+    Subject { name: "weir", with: |entries, work| work(&Weir::new(entries)) },
+    Subject { name: "quick_cache", with: |entries, work| work(&Quick::new(entries)) },
     Subject {
         name: "foyer s3fifo",
-        with: |entries, work| work(&mut Foyer::new(entries, foyer_memory::S3FifoConfig::default().into())),
+        with: |entries, work| work(&Foyer::new(entries, foyer_memory::S3FifoConfig::default().into())),
     },
     Subject {
         name: "foyer lfu",
-        with: |entries, work| work(&mut Foyer::new(entries, foyer_memory::LfuConfig::default().into())),
+        with: |entries, work| work(&Foyer::new(entries, foyer_memory::LfuConfig::default().into())),
     },
-    Subject { name: "lru", with: |entries, work| work(&mut Lru::new(entries)) },
-    Subject { name: "moka held", with: |entries, work| work(&mut Moka::new(entries, true)) },
-    Subject { name: MOKA, with: |entries, work| work(&mut Moka::new(entries, false)) },
+    Subject { name: "lru", with: |entries, work| work(&Lru::new(entries)) },
+    Subject { name: "moka held", with: |entries, work| work(&Moka::new(entries, true)) },
+    Subject { name: MOKA, with: |entries, work| work(&Moka::new(entries, false)) },
 ];
 
 /// As it comes, it exceeds its size until its maintenance runs; "moka held" runs that after each insertion.
@@ -45,18 +46,18 @@ impl Moka {
 }
 
 impl Cache for Moka {
-    fn get(&mut self, key: u64) -> Option<u64> {
+    fn get(&self, key: u64) -> Option<u64> {
         self.cache.get(&key)
     }
 
-    fn insert(&mut self, key: u64, value: u64) {
+    fn insert(&self, key: u64, value: u64) {
         self.cache.insert(key, value);
         if self.is_held {
             self.cache.run_pending_tasks();
         }
     }
 
-    fn held(&mut self) -> usize {
+    fn held(&self) -> usize {
         self.cache.iter().count()
     }
 }
@@ -72,15 +73,15 @@ impl Quick {
 }
 
 impl Cache for Quick {
-    fn get(&mut self, key: u64) -> Option<u64> {
+    fn get(&self, key: u64) -> Option<u64> {
         self.0.get(&key)
     }
 
-    fn insert(&mut self, key: u64, value: u64) {
+    fn insert(&self, key: u64, value: u64) {
         self.0.insert(key, value);
     }
 
-    fn held(&mut self) -> usize {
+    fn held(&self) -> usize {
         self.0.len()
     }
 }
@@ -97,32 +98,31 @@ impl Foyer {
 }
 
 impl Cache for Foyer {
-    fn get(&mut self, key: u64) -> Option<u64> {
+    fn get(&self, key: u64) -> Option<u64> {
         self.0.get(&key).map(|entry| *entry.value())
     }
 
-    fn insert(&mut self, key: u64, value: u64) {
+    fn insert(&self, key: u64, value: u64) {
         self.0.insert(key, value);
     }
 
-    fn held(&mut self) -> usize {
+    fn held(&self) -> usize {
         self.0.usage()
     }
 }
 
 /// The least recently used entry goes: keys in the order of their last use, as a list of places.
-struct Lru {
+struct Lists {
     places: HashMap<u64, usize, Hash>,
     /// Key, value, previous and next place; place 0 is the list's end.
     list: Vec<(u64, u64, usize, usize)>,
     entries: usize,
 }
 
-impl Lru {
-    fn new(entries: usize) -> Self {
-        Self { places: HashMap::default(), list: vec![(0, 0, 0, 0)], entries }
-    }
+/// The same behind a lock.
+struct Lru(Mutex<Lists>);
 
+impl Lists {
     fn unlink(&mut self, place: usize) {
         let (_, _, previous, next) = self.list[place];
         self.list[previous].3 = next;
@@ -137,7 +137,7 @@ impl Lru {
     }
 }
 
-impl Cache for Lru {
+impl Lists {
     fn get(&mut self, key: u64) -> Option<u64> {
         let place = *self.places.get(&key)?;
         self.unlink(place);
@@ -159,9 +159,33 @@ impl Cache for Lru {
         self.append(place);
         self.places.insert(key, place);
     }
+}
 
-    fn held(&mut self) -> usize {
-        self.places.len()
+impl Lru {
+    fn new(entries: usize) -> Self {
+        Self(Mutex::new(Lists { places: HashMap::default(), list: vec![(0, 0, 0, 0)], entries }))
+    }
+
+    fn lists(&self) -> MutexGuard<'_, Lists> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Cache for Lru {
+    fn get(&self, key: u64) -> Option<u64> {
+        self.lists().get(key)
+    }
+
+    fn insert(&self, key: u64, value: u64) {
+        // Two threads may have missed the same key.
+        let mut lists = self.lists();
+        if !lists.places.contains_key(&key) {
+            lists.insert(key, value);
+        }
+    }
+
+    fn held(&self) -> usize {
+        self.lists().places.len()
     }
 }
 
@@ -186,7 +210,7 @@ mod tests {
 
     #[test]
     fn lru_evicts_the_least_recently_used() {
-        let mut lru = Lru::new(3);
+        let lru = Lru::new(3);
         (0..3).for_each(|key| lru.insert(key, key));
         lru.get(0);
         lru.insert(3, 3);

@@ -59,7 +59,7 @@ fn row(trace: &Trace, entries: usize, is_quick: bool) -> Row {
     row
 }
 
-fn is_hit(cache: &mut dyn Cache, key: u64) -> bool {
+fn is_hit(cache: &dyn Cache, key: u64) -> bool {
     let is_hit = cache.get(key).is_some();
     if !is_hit {
         cache.insert(key, key);

@@ -1,5 +1,5 @@
-//! The policy of evictable caches (`weir_core::evict`) against other caches, at equal numbers of entries: hit rates over
-//! traces made from seeds and over those given, and what a hit and an insertion cost.
+//! Weir's evictable caches against other caches, at equal numbers of entries: hit rates over traces made from seeds and
+//! over those given, what a hit and an insertion cost, and what several threads do at once.
 
 mod cache;
 mod caches;
@@ -7,7 +7,7 @@ mod measure;
 mod report;
 mod speed;
 mod traces;
-mod weir_shard;
+mod weir_cache;
 
 use crate::harness::args::RunArgs;
 use crate::peers::Allocator;
@@ -24,5 +24,8 @@ pub fn run(args: &RunArgs, _: Vec<Allocator>) -> Result<Value, String> {
     report::print(&rows);
     let costs = speed::measure(args.quick, args.rounds);
     report::print_costs(&costs);
-    Ok(json!({ "rows": measure::as_json(&rows), "costs": speed::as_json(&costs) }))
+    let throughput = speed::throughput(args.quick, args.rounds);
+    report::print_throughput(&throughput);
+    let (costs, throughput) = (speed::as_json(&costs), speed::throughput_as_json(&throughput));
+    Ok(json!({ "rows": measure::as_json(&rows), "costs": costs, "throughput": throughput }))
 }

@@ -1,8 +1,8 @@
-//! The tables: hit rates with the best peer of each row, and costs.
+//! The tables: hit rates with the best peer of each row, costs, and throughput.
 
 use super::caches::{MOKA, SUBJECTS};
 use super::measure::Row;
-use super::speed::Costs;
+use super::speed::{Costs, Throughput};
 use crate::harness::tables::{Table, short, spread};
 
 /// Points below the best peer that are allowed.
@@ -55,9 +55,19 @@ pub fn print_costs(costs: &[Costs]) {
         table.row(std::iter::once(subject.name.to_string()).chain(cells));
     }
     println!("## One thread, ns an operation: median (least..most)\n\n{table}");
-    println!(
-        "Keys of the hits by Zipf 0.99. Weir's is one shard of the policy with a lock around each operation; `lru` has none."
-    );
+    println!("Keys of the hits by Zipf 0.99. `lru` is one list with a lock.\n");
+}
+
+/// Prints what several threads do at once.
+pub fn print_throughput(all: &[Throughput]) {
+    let threads = all.iter().map(|row| format!("{} threads", row.threads));
+    let mut table = Table::new(["cache".to_string()].into_iter().chain(threads));
+    for (at, subject) in SUBJECTS.iter().enumerate() {
+        let cells = all.iter().map(|row| spread(&row.samples[at], short));
+        table.row(std::iter::once(subject.name.to_string()).chain(cells));
+    }
+    println!("## Millions of operations a second, all threads: median (least..most)\n\n{table}");
+    println!("Get by Zipf 0.99 of twice as many keys as the cache holds, and insert what is missed.");
 }
 
 #[cfg(test)]

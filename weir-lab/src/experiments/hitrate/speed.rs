@@ -1,4 +1,4 @@
-//! What one thread pays for a hit, and for an insertion that evicts.
+//! What one thread pays for a hit, and for an insertion that evicts; and what several do at once.
 
 use super::cache::Cache;
 use super::caches::SUBJECTS;
@@ -36,13 +36,62 @@ pub(super) fn measure(is_quick: bool, runs: u32) -> Vec<Costs> {
     vec![hit, insertion]
 }
 
-fn gets(cache: &mut dyn Cache, keys: &[u64]) {
+/// Threads that use a cache at once.
+const THREADS: [usize; 3] = [1, 2, 16];
+
+/// Operations a second of all threads, in millions, for each number of threads.
+pub struct Throughput {
+    /// The threads.
+    pub threads: usize,
+    /// A sample per cache.
+    pub samples: Vec<Sample>,
+}
+
+/// Each thread gets keys by Zipf 0.99 of twice as many as the cache holds, and inserts those that it misses.
+pub(super) fn throughput(is_quick: bool, runs: u32) -> Vec<Throughput> {
+    let (entries, operations) = if is_quick { (5_000, 20_000) } else { (100_000, 2_000_000) };
+    let zipf = Zipf::new(0.99, 2 * entries);
+    let empty = |threads| Throughput { threads, samples: SUBJECTS.iter().map(|_| Sample::default()).collect() };
+    let mut all = THREADS.map(empty);
+    for (_, chosen) in rounds::of(runs, SUBJECTS.len()) {
+        for Throughput { threads, samples } in &mut all {
+            let keys: Vec<Vec<u64>> = (0..*threads).map(|thread| drawn(&zipf, thread, operations / *threads)).collect();
+            (SUBJECTS[chosen].with)(entries, &mut |cache| {
+                (0..entries as u64).for_each(|key| cache.insert(key, key));
+                let took = time(operations, || {
+                    std::thread::scope(|scope| {
+                        for keys in &keys {
+                            scope.spawn(|| uses(cache, keys));
+                        }
+                    });
+                });
+                samples[chosen].push(1e3 / took);
+            });
+        }
+    }
+    all.into()
+}
+
+fn drawn(zipf: &Zipf, seed: usize, count: usize) -> Vec<u64> {
+    let mut random = Random(seed as u64 + 1);
+    (0..count).map(|_| zipf.rank(&mut random)).collect()
+}
+
+fn uses(cache: &dyn Cache, keys: &[u64]) {
+    for &key in keys {
+        if black_box(cache.get(key)).is_none() {
+            cache.insert(key, key);
+        }
+    }
+}
+
+fn gets(cache: &dyn Cache, keys: &[u64]) {
     for &key in keys {
         black_box(cache.get(key));
     }
 }
 
-fn inserts(cache: &mut dyn Cache, operations: u64) {
+fn inserts(cache: &dyn Cache, operations: u64) {
     (0..operations).for_each(|key| cache.insert((1 << 41) + key, key));
 }
 
@@ -50,6 +99,15 @@ fn time(operations: usize, work: impl FnOnce()) -> f64 {
     let begin = Instant::now();
     work();
     begin.elapsed().as_secs_f64() * 1e9 / operations as f64
+}
+
+pub(super) fn throughput_as_json(all: &[Throughput]) -> Value {
+    let one = |row: &Throughput| {
+        let samples: serde_json::Map<_, _> =
+            SUBJECTS.iter().zip(&row.samples).map(|(subject, sample)| (subject.name.into(), sample.json())).collect();
+        json!({ "threads": row.threads, "million_operations_a_second": samples })
+    };
+    all.iter().map(one).collect()
 }
 
 pub(super) fn as_json(costs: &[Costs]) -> Value {

@@ -1,0 +1,128 @@
+//! The evictable caches of the process, as `fork` sees them: their locks come before the heap's, are taken before a fork
+//! and given back after it on both sides, so that the child finds every cache whole.
+
+use core::cell::UnsafeCell;
+use core::ptr::NonNull;
+use weir_core::platform::lock::Lock;
+use weir_core::platform::rank;
+
+use crate::platform::linux::Linux;
+
+/// What is done to a cache around a fork.
+#[derive(Debug)]
+pub struct ForkCalls {
+    /// Takes all of its locks.
+    pub freeze: unsafe fn(NonNull<ForkNode>),
+    /// Gives them back.
+    pub thaw: unsafe fn(NonNull<ForkNode>),
+    /// In the child: ends what the parent's other threads had begun.
+    pub inherit: unsafe fn(NonNull<ForkNode>),
+}
+
+/// A cache's place in the list.
+#[derive(Debug)]
+pub struct ForkNode {
+    calls: &'static ForkCalls,
+    /// The previous and the next cache; written under the list's lock.
+    links: UnsafeCell<(Option<NonNull<ForkNode>>, Option<NonNull<ForkNode>>)>,
+}
+
+// SAFETY: the links are used under the list's lock alone; the calls are shared and constant.
+unsafe impl Send for ForkNode {}
+// SAFETY: no method reads or writes the links through a shared reference but under the list's lock.
+unsafe impl Sync for ForkNode {}
+
+impl ForkNode {
+    /// One that is in no list.
+    pub const fn new(calls: &'static ForkCalls) -> Self {
+        Self { calls, links: UnsafeCell::new((None, None)) }
+    }
+}
+
+/// The first cache.
+struct List(Option<NonNull<ForkNode>>);
+
+// SAFETY: nodes stay where they are until they leave the list, and any thread may call their functions.
+unsafe impl Send for List {}
+
+static LIST: Lock<List, { rank::EVICTABLE_CACHES }> = Lock::new(List(None));
+
+impl List {
+    fn each(&self, mut work: impl FnMut(NonNull<ForkNode>)) {
+        let mut at = self.0;
+        while let Some(node) = at {
+            // SAFETY: a node in the list is valid, and the list's lock is held by this thread.
+            at = unsafe { (*node.as_ref().links.get()).1 };
+            work(node);
+        }
+    }
+}
+
+/// Adds a cache.
+///
+/// # Safety
+/// The node stays where it is, with the cache that its calls expect around it, until [`remove`].
+pub unsafe fn add(platform: &Linux, node: NonNull<ForkNode>) {
+    let mut list = LIST.lock(platform);
+    // SAFETY: the caller's node, in no list yet, and nodes of the list, all valid; their links are this lock's.
+    unsafe {
+        *node.as_ref().links.get() = (None, list.0);
+        if let Some(next) = list.0 {
+            (*next.as_ref().links.get()).0 = Some(node);
+        }
+    }
+    list.0 = Some(node);
+}
+
+/// Takes a cache out.
+///
+/// # Safety
+/// The node is in the list.
+pub unsafe fn remove(platform: &Linux, node: NonNull<ForkNode>) {
+    let mut list = LIST.lock(platform);
+    // SAFETY: the node and its neighbours are in the list, thus valid, and their links are this lock's.
+    unsafe {
+        let (previous, next) = *node.as_ref().links.get();
+        match previous {
+            Some(previous) => (*previous.as_ref().links.get()).1 = next,
+            None => list.0 = next,
+        }
+        if let Some(next) = next {
+            (*next.as_ref().links.get()).0 = previous;
+        }
+    }
+}
+
+/// Takes the list's lock and all of the caches'.
+pub(super) fn freeze(platform: &Linux) {
+    // Looked at without the lock's guard: the lock is held until `thaw`.
+    LIST.acquire(platform);
+    // SAFETY: the lock is held; the nodes are valid.
+    frozen_list().each(|node| unsafe { (node.as_ref().calls.freeze)(node) });
+}
+
+/// Gives them back.
+///
+/// # Safety
+/// Follows [`freeze`] on the same thread, or its copy in the child.
+pub(super) unsafe fn thaw(platform: &Linux) {
+    // SAFETY: the caller froze the list, which holds valid nodes, and every cache in it.
+    frozen_list().each(|node| unsafe { (node.as_ref().calls.thaw)(node) });
+    // SAFETY: taken by `freeze`, without a guard.
+    unsafe { LIST.release(platform) };
+}
+
+/// In the child, when the locks are given back: what other threads of the parent's had begun is ended.
+pub(super) fn inherit(platform: &Linux) {
+    // A fork that took no locks may have left the list's lock held.
+    if let Some(list) = LIST.try_lock(platform) {
+        // SAFETY: a node in the list is valid, and its cache's calls expect it.
+        list.each(|node| unsafe { (node.as_ref().calls.inherit)(node) });
+    }
+}
+
+/// The list behind the lock that this thread holds without a guard.
+fn frozen_list() -> &'static List {
+    // SAFETY: this thread holds the lock, and gives no reference to the list out otherwise meanwhile.
+    unsafe { LIST.held() }
+}

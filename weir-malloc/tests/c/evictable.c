@@ -1,0 +1,280 @@
+/* weir.h's evictable caches, by their contract. Under another malloc there are none: then there is nothing to check. */
+#include "check.h"
+
+#include <sys/resource.h>
+#include "weir.h"
+
+#define NAMED(name) static __typeof__(&weir_##name) p_##name
+#define FOR_EACH(X) \
+    X(evictable_create) X(evictable_destroy) X(evictable_get) X(evictable_prepare) X(evictable_publish) \
+    X(evictable_cancel) X(evictable_release) X(evictable_key) X(evictable_value) X(evictable_remove) \
+    X(evictable_discard) X(evictable_clear) X(evictable_evict) X(evictable_relieved) X(evictable_set_max) \
+    X(evictable_mark_dirty) X(evictable_written) X(evictable_flush) X(evictable_stats) X(zone_create) X(zone_destroy) \
+    X(zone_usage)
+#define DECLARE(name) NAMED(name);
+FOR_EACH(DECLARE)
+
+static weir_evictable *made(const struct weir_evictable_options *options) {
+    weir_evictable *cache = p_evictable_create(options, sizeof *options);
+    CHECK(cache);
+    return cache;
+}
+
+static struct weir_evictable_stats stats_of(weir_evictable *cache) {
+    struct weir_evictable_stats stats;
+    CHECK(p_evictable_stats(cache, &stats, sizeof stats) == 0);
+    return stats;
+}
+
+/* Puts `size` bytes of a pattern in, pinned. */
+static weir_entry *put(weir_evictable *cache, uint64_t key, size_t size) {
+    weir_entry *entry = p_evictable_prepare(cache, &key, sizeof key, size);
+    if (!entry) return NULL;
+    size_t len;
+    unsigned char *value = p_evictable_value(cache, entry, &len);
+    CHECK(len == size && (uintptr_t)value % 16 == 0);
+    for (size_t i = 0; i < size; i++) CHECK(value[i] == 0), value[i] = pattern(key, i);
+    if (p_evictable_publish(cache, entry) == 0) return entry;
+    int why = errno;
+    CHECK(p_evictable_value(cache, entry, NULL) == value && value[size - 1] == pattern(key, size - 1));
+    p_evictable_cancel(cache, entry);
+    errno = why;
+    return NULL;
+}
+
+static void check(weir_evictable *cache, weir_entry *entry, uint64_t key, size_t size) {
+    size_t len, key_len;
+    const unsigned char *value = p_evictable_value(cache, entry, &len);
+    const void *found = p_evictable_key(cache, entry, &key_len);
+    CHECK(len == size && key_len == sizeof key && memcmp(found, &key, sizeof key) == 0);
+    for (size_t i = 0; i < size; i++) CHECK(value[i] == pattern(key, i));
+}
+
+static void life(weir_zone *zone) {
+    struct weir_evictable_options options = {.name = "blocks", .max_bytes = 1 << 20, .zone = zone};
+    weir_evictable *cache = made(&options);
+    for (uint64_t key = 0; key < 2000; key++) {
+        size_t size = 1 + key % 5000;
+        weir_entry *entry = put(cache, key, size);
+        CHECK(entry && stats_of(cache).bytes <= 1 << 20);
+        check(cache, entry, key, size);
+        p_evictable_release(cache, entry);
+    }
+    size_t hits = 0;
+    for (uint64_t key = 0; key < 2000; key++) {
+        weir_entry *entry = p_evictable_get(cache, &key, sizeof key);
+        if (!entry) {
+            CHECK(errno == ENOENT);
+            continue;
+        }
+        hits++;
+        check(cache, entry, key, 1 + key % 5000);
+        p_evictable_release(cache, entry);
+    }
+    struct weir_evictable_stats stats = stats_of(cache);
+    CHECK(hits == stats.hits && hits == stats.entries && stats.misses == 2000 - hits && hits > 150);
+    CHECK(stats.insertions == 2000 && stats.evicted_for_room == 2000 - hits && stats.max_bytes == 1 << 20);
+    /* Pinned, removed, and still there. */
+    weir_entry *entry = put(cache, 5, 100), *second = p_evictable_get(cache, &(uint64_t){5}, 8);
+    CHECK(entry == second && p_evictable_remove(cache, &(uint64_t){5}, 8) == 0);
+    CHECK(p_evictable_remove(cache, &(uint64_t){5}, 8) == -1 && errno == ENOENT);
+    CHECK(!p_evictable_get(cache, &(uint64_t){5}, 8));
+    p_evictable_release(cache, second);
+    check(cache, entry, 5, 100);
+    CHECK(p_evictable_destroy(cache) == -1 && errno == EBUSY);
+    p_evictable_release(cache, entry);
+    entry = p_evictable_prepare(cache, "x", 1, 10);
+    CHECK(p_evictable_destroy(cache) == -1 && errno == EBUSY);
+    p_evictable_cancel(cache, entry);
+    /* Too large: refused, and all else stays. */
+    CHECK(!put(cache, 7, 2 << 20) && errno == EFBIG && stats_of(cache).entries > 100);
+    size_t held = stats_of(cache).bytes;
+    CHECK(p_evictable_evict(cache, held / 2) >= held / 2 && stats_of(cache).bytes <= held - held / 2);
+    for (uint64_t key = 0; key < 500; key++) p_evictable_release(cache, put(cache, key, 3000));
+    CHECK(stats_of(cache).bytes <= held - held / 2);
+    p_evictable_relieved(cache);
+    for (uint64_t key = 0; key < 500; key++) p_evictable_release(cache, put(cache, key, 3000));
+    CHECK(stats_of(cache).bytes > held - held / 2);
+    CHECK(p_evictable_set_max(cache, 100000) == 0 && stats_of(cache).bytes <= 100000);
+    CHECK(p_evictable_clear(cache) == 0 && stats_of(cache).entries == 0);
+    CHECK(p_evictable_destroy(cache) == 0);
+}
+
+enum { KEYS = 300 };
+static uint64_t store[KEYS];
+static int is_late, is_failing;
+static weir_entry *late[KEYS];
+static size_t late_count;
+static weir_evictable *dirty_cache;
+static unsigned told[5];
+
+static void write_back(void *data, weir_entry *const *entries, size_t count) {
+    CHECK(data == store && count > 0);
+    CHECK(p_evictable_flush(dirty_cache) == -1 && errno == EDEADLK);
+    for (size_t i = 0; i < count; i++) {
+        if (is_late) {
+            late[late_count++] = entries[i];
+            continue;
+        }
+        uint64_t key = *(const uint64_t *)p_evictable_key(dirty_cache, entries[i], NULL);
+        if (!is_failing) store[key] = *(uint64_t *)p_evictable_value(dirty_cache, entries[i], NULL);
+        p_evictable_written(dirty_cache, entries[i], !is_failing);
+    }
+}
+
+static void on_evict(void *data, const void *key, size_t key_size, const void *value, size_t size, unsigned cause) {
+    CHECK(data == store && key && key_size == 8 && value && size >= 8 && cause <= WEIR_EVICTED_REJECTED);
+    told[cause]++;
+}
+
+static void put_dirty(uint64_t key, uint64_t number) {
+    weir_entry *entry = p_evictable_prepare(dirty_cache, &key, sizeof key, 1000);
+    CHECK(entry);
+    *(uint64_t *)p_evictable_value(dirty_cache, entry, NULL) = number;
+    CHECK(p_evictable_publish(dirty_cache, entry) == 0 && p_evictable_mark_dirty(dirty_cache, entry) == 0);
+    p_evictable_release(dirty_cache, entry);
+}
+
+static void *complete_all(void *unused) {
+    while (late_count > 0) p_evictable_written(dirty_cache, late[--late_count], 1);
+    return unused;
+}
+
+static void dirty(void) {
+    struct weir_evictable_options options = {
+        .max_bytes = 64 << 10, .write_back = write_back, .on_evict = on_evict, .data = store};
+    dirty_cache = made(&options);
+    for (uint64_t key = 0; key < KEYS; key++) put_dirty(key, key + 1);
+    for (uint64_t key = 0; key < KEYS; key++) {
+        weir_entry *entry = p_evictable_get(dirty_cache, &key, sizeof key);
+        CHECK(entry || store[key] == key + 1);
+        p_evictable_release(dirty_cache, entry);
+    }
+    CHECK(p_evictable_flush(dirty_cache) == 0);
+    for (uint64_t key = 0; key < KEYS; key++) CHECK(store[key] == key + 1);
+    CHECK(stats_of(dirty_cache).dirty_entries == 0 && told[WEIR_EVICTED_FOR_ROOM] > 200);
+    /* A failure keeps the entry, and the cache. */
+    is_failing = 1;
+    put_dirty(1, 100);
+    CHECK(p_evictable_flush(dirty_cache) == -1 && errno == EIO && stats_of(dirty_cache).dirty_entries == 1);
+    CHECK(p_evictable_remove(dirty_cache, &(uint64_t){1}, 8) == -1 && errno == EIO);
+    CHECK(p_evictable_destroy(dirty_cache) == -1 && errno == EIO);
+    is_failing = 0;
+    CHECK(p_evictable_flush(dirty_cache) == 0 && store[1] == 100);
+    /* Completed later, by another thread: until then the entry stays. */
+    is_late = 1;
+    p_evictable_clear(dirty_cache);
+    for (uint64_t key = 0; key < 40; key++) put_dirty(key, 5);
+    CHECK(late_count > 0 && stats_of(dirty_cache).writing == late_count);
+    p_evictable_evict(dirty_cache, 1 << 20);
+    CHECK(stats_of(dirty_cache).entries == 40);
+    is_late = 0;
+    pthread_t thread;
+    CHECK(pthread_create(&thread, NULL, complete_all, NULL) == 0 && pthread_join(thread, NULL) == 0);
+    CHECK(p_evictable_destroy(dirty_cache) == 0);
+    CHECK(told[WEIR_EVICTED_REMOVED] >= 40);
+}
+
+static void *reader(void *cache) {
+    for (uint64_t i = 0; i < 6000; i++) {
+        uint64_t key = i * i % 100;
+        weir_entry *entry = p_evictable_get(cache, &key, sizeof key);
+        if (!entry) entry = put(cache, key, 64 + key);
+        CHECK(entry);
+        check(cache, entry, key, 64 + key);
+        p_evictable_release(cache, entry);
+    }
+    return NULL;
+}
+
+/* A child finds the cache whole, whatever the parent's threads were at. */
+static void forks(void) {
+    struct weir_evictable_options options = {.max_bytes = 8 << 10, .shards = 2};
+    weir_evictable *cache = made(&options);
+    pthread_t threads[3];
+    for (int i = 0; i < 3; i++) CHECK(pthread_create(&threads[i], NULL, reader, cache) == 0);
+    for (int i = 0; i < 20; i++) {
+        pid_t child = fork();
+        CHECK(child >= 0);
+        if (child == 0) {
+            alarm(60);
+            reader(cache);
+            struct weir_evictable_stats stats = stats_of(cache);
+            CHECK(stats.bytes <= 8 << 10 && stats.entries > 10);
+            p_evictable_clear(cache);
+            CHECK(stats_of(cache).bytes == 0 && stats_of(cache).entries == 0);
+            _exit(0);
+        }
+        int status;
+        CHECK(waitpid(child, &status, 0) == child && status == 0);
+    }
+    for (int i = 0; i < 3; i++) CHECK(pthread_join(threads[i], NULL) == 0);
+    CHECK(p_evictable_destroy(cache) == 0);
+}
+
+/* Where memory ends, entries make room for others, and nothing else fails. */
+static void limited(void) {
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        weir_evictable *cache = p_evictable_create(NULL, 0);
+        CHECK(cache);
+        FILE *file = fopen("/proc/self/statm", "r");
+        size_t pages = 0;
+        CHECK(file && fscanf(file, "%zu", &pages) == 1);
+        fclose(file);
+        struct rlimit limit;
+        for (int i = 0; i < 2; i++) {
+            int which = i ? RLIMIT_AS : RLIMIT_DATA;
+            CHECK(getrlimit(which, &limit) == 0);
+            limit.rlim_cur = pages * 4096 + (64 << 20);
+            if (limit.rlim_cur < limit.rlim_max) CHECK(setrlimit(which, &limit) == 0);
+        }
+        size_t failures = 0;
+        for (uint64_t key = 0; key < 6000; key++) {
+            weir_entry *entry = p_evictable_prepare(cache, &key, sizeof key, 300000);
+            if (!entry || p_evictable_publish(cache, entry) != 0) {
+                CHECK(errno == ENOMEM);
+                p_evictable_cancel(cache, entry), failures++;
+                continue;
+            }
+            memset(p_evictable_value(cache, entry, NULL), (int)key, 16);
+            p_evictable_release(cache, entry);
+        }
+        struct weir_evictable_stats stats = stats_of(cache);
+        CHECK(failures == 0 && stats.entries > 20 && stats.evicted_for_room > 1000);
+        CHECK(stats.evicted_for_room + stats.entries == 6000);
+        CHECK(p_evictable_destroy(cache) == 0);
+        _exit(0);
+    }
+    int status;
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+}
+
+int main(void) {
+#define FIND(name) p_##name = (__typeof__(p_##name))dlsym(RTLD_DEFAULT, "weir_" #name);
+    FOR_EACH(FIND)
+    if (!p_evictable_create) return 0;
+    CHECK(!p_evictable_get(NULL, "a", 1) && errno == EINVAL);
+    CHECK(p_evictable_destroy(NULL) == 0 && p_evictable_evict(NULL, 1) == 0);
+    weir_evictable *cache = p_evictable_create(NULL, 0);
+    CHECK(cache && !p_evictable_get(cache, NULL, 1) && errno == EINVAL);
+    weir_entry *empty = p_evictable_prepare(cache, NULL, 0, 0);
+    CHECK(empty && p_evictable_publish(cache, empty) == 0);
+    CHECK(p_evictable_mark_dirty(cache, empty) == -1 && errno == EINVAL);
+    p_evictable_release(cache, empty);
+    CHECK(!p_evictable_prepare(cache, "a", 1, SIZE_MAX - 20) && errno == EFBIG);
+    CHECK(!p_evictable_prepare(cache, "a", 1, (size_t)1 << 55) && errno == ENOMEM);
+    CHECK((empty = p_evictable_get(cache, NULL, 0)) || errno == ENOENT);
+    p_evictable_release(cache, empty);
+    CHECK(p_evictable_destroy(cache) == 0);
+    life(NULL);
+    weir_zone *zone = p_zone_create(WEIR_ZONE_ANONYMOUS, 4 << 20, -1);
+    CHECK(zone);
+    life(zone);
+    CHECK(p_zone_destroy(zone) == 0);
+    dirty();
+    forks();
+    limited();
+    return 0;
+}

@@ -1,0 +1,204 @@
+//! The cache of bytes.
+
+use core::fmt;
+use core::hash::BuildHasher;
+use core::panic::{RefUnwindSafe, UnwindSafe};
+use core::ptr::NonNull;
+
+use super::byte_entry::{ByteEntry, ByteFill, DirtyBytes};
+use super::bytes::Bytes;
+use super::common::common_methods;
+use super::errors::Refusal;
+use super::fresh::Fresh;
+use super::hasher::SeededHash;
+use super::header::Header;
+use super::hold::Hold;
+use super::shared::Shared;
+use super::write_back::Handle;
+
+/// An [`EvictableCache`](crate::EvictableCache) of which key and value are bytes: a value has its length from its insertion
+/// on, and is filled in place. What is said there holds here.
+///
+/// ```
+/// use weir::ByteCache;
+///
+/// let blocks = ByteCache::builder().name("blocks").max_bytes(16 << 20).build().unwrap();
+/// let key = 7u64.to_le_bytes();
+/// let mut block = blocks.fill(&key, 4096).unwrap();
+/// block[..5].copy_from_slice(b"hello");
+/// drop(block.publish().unwrap());
+/// assert_eq!(&blocks.get(&key).unwrap()[..5], b"hello");
+///
+/// // Once for all who want it; an error is the caller's.
+/// let read = |block: &mut [u8]| { block.fill(1); Ok::<(), std::io::Error>(()) };
+/// assert_eq!(blocks.get_or_fill(b"other", 512, read).unwrap().unwrap()[511], 1);
+/// ```
+pub struct ByteCache {
+    shared: NonNull<Shared<Bytes>>,
+    hasher: SeededHash,
+}
+
+// SAFETY: keys and values are bytes, closures are `Send` and `Sync`, and the state is atomic or behind locks.
+unsafe impl Send for ByteCache {}
+// SAFETY: every method takes `&self` and uses the state by its locks.
+unsafe impl Sync for ByteCache {}
+// A panic of the program's code leaves the cache whole.
+impl UnwindSafe for ByteCache {}
+impl RefUnwindSafe for ByteCache {}
+
+impl ByteCache {
+    pub(super) fn of(shared: NonNull<Shared<Bytes>>) -> Self {
+        Self { shared, hasher: SeededHash::new() }
+    }
+
+    fn shared(&self) -> &Shared<Bytes> {
+        // SAFETY: made by `build`, and ended when this is dropped.
+        unsafe { self.shared.as_ref() }
+    }
+
+    #[inline]
+    fn hash(&self, key: &[u8]) -> u64 {
+        self.shared().spread(self.hasher.hash_one(key))
+    }
+
+    common_methods!();
+
+    /// The entry of a key, pinned; that counts as a use of it.
+    pub fn get(&self, key: &[u8]) -> Option<ByteEntry<'_>> {
+        self.shared().get(self.hash(key), |other| other == key).map(ByteEntry)
+    }
+
+    /// Whether a key is there; that counts as nothing.
+    pub fn contains(&self, key: &[u8]) -> bool {
+        self.shared().contains(self.hash(key), |other| other == key)
+    }
+
+    /// A value of `len` zeros for a key, to be filled and put in by [`ByteFill::publish`].
+    ///
+    /// # Errors
+    /// [`Refusal::OutOfMemory`]; [`Refusal::TooLarge`] for more than the cache may ever hold.
+    pub fn fill(&self, key: &[u8], len: usize) -> Result<ByteFill<'_>, Refusal> {
+        self.begin(self.hash(key), key, len).map(ByteFill)
+    }
+
+    /// [`ByteCache::fill`] and [`ByteFill::publish`] of a copy.
+    ///
+    /// # Errors
+    /// As [`EvictableCache::insert`](crate::EvictableCache::insert).
+    pub fn insert(&self, key: &[u8], value: &[u8]) -> Result<ByteEntry<'_>, Refusal> {
+        let mut fill = self.fill(key, value.len())?;
+        fill.copy_from_slice(value);
+        fill.publish().map_err(|(_, why)| why)
+    }
+
+    /// The entry of a key, or that of a value of `len` bytes that `fill` fills: once for all who want the key, as
+    /// [`EvictableCache::try_get_or_insert_with`](crate::EvictableCache::try_get_or_insert_with) does.
+    ///
+    /// # Errors
+    /// The closure's own outside; inside why the value was not taken.
+    ///
+    /// # Panics
+    /// If `fill` wants the same key by this function.
+    pub fn get_or_fill<E>(
+        &self,
+        key: &[u8],
+        len: usize,
+        fill: impl FnOnce(&mut [u8]) -> Result<(), E>,
+    ) -> Result<Result<ByteEntry<'_>, Refusal>, E> {
+        let hash = self.hash(key);
+        if let Some(hold) = self.shared().get(hash, |other| other == key) {
+            return Ok(Ok(ByteEntry(hold)));
+        }
+        let fresh = match self.begin(hash, key, len) {
+            Ok(fresh) => fresh,
+            Err(why) => return Ok(Err(why)),
+        };
+        // SAFETY: the block is the fresh entry's alone, and every byte of it was written.
+        let fill = |fresh: &mut Fresh<'_, Bytes>| fill(unsafe { Bytes::value_of(fresh.entry).as_mut() });
+        let found = self.shared().get_or_compute(fresh, fill)?;
+        Ok(found.map(ByteEntry).map_err(|(_, why)| why))
+    }
+
+    /// As [`EvictableCache::remove`](crate::EvictableCache::remove).
+    ///
+    /// # Panics
+    /// In the write-back callback, for a dirty entry: it would wait for itself.
+    pub fn remove(&self, key: &[u8]) -> bool {
+        self.shared().remove(self.hash(key), |other| other == key, true)
+    }
+
+    /// As [`EvictableCache::discard`](crate::EvictableCache::discard).
+    pub fn discard(&self, key: &[u8]) -> bool {
+        self.shared().remove(self.hash(key), |other| other == key, false)
+    }
+
+    /// Whether entries are pinned, or values being filled or written back.
+    pub fn is_in_use(&self) -> bool {
+        self.shared().is_in_use()
+    }
+
+    /// Whether the cache was built with [`ByteCacheBuilder::write_back`].
+    pub fn can_be_dirty(&self) -> bool {
+        self.shared().write_back.is_possible()
+    }
+
+    /// Whether the calling thread is in the write-back callback, which may not wait for write-backs.
+    pub fn is_in_write_back(&self) -> bool {
+        self.shared().write_back.is_in_callback()
+    }
+
+    /// Turns a guard back into a value that [`ByteEntry::into_raw`] gave up.
+    ///
+    /// # Safety
+    /// It is one of this cache's, and is turned back once.
+    pub unsafe fn entry_from_raw(&self, entry: NonNull<u8>) -> ByteEntry<'_> {
+        ByteEntry(Hold { shared: self.shared(), entry: entry.cast() })
+    }
+
+    /// Turns a value back that [`ByteFill::into_raw`] gave up.
+    ///
+    /// # Safety
+    /// It is one of this cache's, and is turned back once.
+    pub unsafe fn fill_from_raw(&self, entry: NonNull<u8>) -> ByteFill<'_> {
+        // SAFETY: the caller's promise: a block with its key.
+        ByteFill(unsafe { Fresh::new(self.shared(), entry.cast::<Header>()) })
+    }
+
+    /// Turns a write-back back that [`DirtyBytes::into_raw`] gave up.
+    ///
+    /// # Safety
+    /// It is one of this cache's, and is turned back once.
+    pub unsafe fn dirty_from_raw(&self, entry: NonNull<u8>) -> DirtyBytes {
+        DirtyBytes(Handle { shared: self.shared, entry: entry.cast() })
+    }
+
+    fn begin(&self, hash: u64, key: &[u8], len: usize) -> Result<Fresh<'_, Bytes>, Refusal> {
+        let shared = self.shared();
+        let most = shared.place.largest().min(shared.room.max.load(core::sync::atomic::Ordering::Relaxed));
+        let layout = Bytes::layout_of(key.len(), len);
+        let weight = layout.map_or(usize::MAX, |layout| shared.place.size(layout));
+        let layout = layout.filter(|_| weight <= most).ok_or(Refusal::TooLarge { weight, target: most })?;
+        let entry = Fresh::alloc(shared, hash, layout).ok_or(Refusal::OutOfMemory)?;
+        // SAFETY: fresh, and of that layout.
+        unsafe {
+            Bytes::begin(entry, key, len);
+            // So that every byte has a value.
+            Bytes::value_of(entry).cast::<u8>().write_bytes(0, len);
+            Ok(Fresh::new(shared, entry))
+        }
+    }
+}
+
+impl Drop for ByteCache {
+    /// Writes back what is dirty, waits for it, and drops all entries.
+    fn drop(&mut self) {
+        // SAFETY: guards borrow the cache, so none is left that could be used, and write-backs are waited for.
+        unsafe { Shared::destroy(self.shared) }
+    }
+}
+
+impl fmt::Debug for ByteCache {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ByteCache").field("name", &self.name()).field("len", &self.len()).finish_non_exhaustive()
+    }
+}

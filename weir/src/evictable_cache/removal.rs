@@ -1,0 +1,72 @@
+//! Removal of one entry, and of all.
+
+use core::ptr::NonNull;
+
+use super::header::{Content, Header};
+use super::hold::{Hold, Victims};
+use super::shard::State;
+use super::shared::Shared;
+use super::stats::Cause;
+
+impl<C: Content> Shared<C> {
+    /// Takes a key's entry out. One that is dirty is written back first; false also where that fails.
+    pub fn remove(&self, hash: u64, mut is_it: impl FnMut(&C::Key) -> bool, is_kept_if_dirty: bool) -> bool {
+        let home = self.home(hash);
+        loop {
+            let mut guard = self.shards()[home].lock();
+            let state = &mut *guard;
+            let Some(entry) = state.find::<C>(hash, &mut is_it).and_then(|place| state.at(place)) else { return false };
+            // SAFETY: in the index, under the lock.
+            let header = unsafe { entry.as_ref() };
+            if is_kept_if_dirty && (header.is_dirty() || header.is_writing()) {
+                header.pins.pin();
+                drop(guard);
+                if !self.write_one_back(&Hold { shared: self, entry }) {
+                    return false;
+                }
+                continue;
+            }
+            let mut victims = Victims::new(self, Cause::Removed);
+            self.take(state, entry, &mut victims);
+            drop(guard);
+            victims.tell_and_drop();
+            self.fit_shard(home);
+            return true;
+        }
+    }
+
+    fn take(&self, state: &mut State, entry: NonNull<Header>, victims: &mut Victims<'_, C>) {
+        self.forget_dirt(state, entry);
+        if let Some(storage) = &mut state.storage {
+            storage.take(entry);
+        }
+        state.counts.removed += 1;
+        let before = victims.weight();
+        victims.push(entry);
+        self.count_out(1, victims.weight() - before);
+    }
+
+    /// Writes back what is dirty, and takes all entries out.
+    pub fn clear(&self) {
+        let _ = self.flush();
+        for shard in self.shards() {
+            loop {
+                let mut victims = Victims::new(self, Cause::Removed);
+                let mut state = shard.lock();
+                while let Some(storage) = &state.storage
+                    && !victims.is_full()
+                    && let Some(number) = storage.policy.iter().next()
+                {
+                    let entry = storage.entry(number);
+                    self.take(&mut state, entry, &mut victims);
+                }
+                drop(state);
+                if victims.is_empty() {
+                    break;
+                }
+                victims.tell_and_drop();
+            }
+        }
+        self.fit_storage();
+    }
+}
