@@ -63,8 +63,8 @@ fn add_python(image: &mut Initramfs) -> Result<(), String> {
     Ok(())
 }
 
-/// With Weir an evictable cache, which has no size; with others the fastest of the peers' caches, with a size that has
-/// room for the peak.
+/// With Weir an evictable cache, which has no size; with others quick_cache, with a size that has room for the
+/// peak.
 fn add_cache(image: &mut Initramfs, allocator: &Allocator) -> Result<(), String> {
     let (program, kind) =
         if allocator.name == WEIR { ("weir-lab-cache-weir", "weir") } else { ("weir-lab-cache", "quick_cache") };

@@ -16,7 +16,7 @@ pub fn print(subjects: &[Subject], setting: &Setting) {
         setting.limit >> 20,
         setting.seconds,
         setting.block >> 10,
-        setting.block * setting.blocks >> 20,
+        (setting.block * setting.blocks) >> 20,
         setting.period_ms / 1000
     );
     let header = [
