@@ -19,7 +19,7 @@ pub enum Action {
 }
 
 /// Options that an experiment has to list to take them, as clap has their names.
-const LISTED: [&str; 8] = ["runs", "subject", "only", "mix", "minutes", "later", "svg", "swap_dir"];
+const LISTED: [&str; 9] = ["runs", "subject", "only", "mix", "minutes", "seconds", "later", "svg", "swap_dir"];
 
 /// Reads the command line. Ends the program with a message if it is wrong, or with the help that was asked for.
 pub fn parse() -> Action {
@@ -38,8 +38,9 @@ fn command() -> Command {
         .subcommands([
             Command::new("list").about("List the experiments, the workloads of e9, and the peers with how to get each"),
             Command::new("peers").about("Build the peers that come as crates").arg(names),
-            Command::new("guest-kernel")
-                .about("Fetch and unpack the kernel that the guests of e5 and of groups boot (Debian's cloud kernel)"),
+            Command::new("guest-kernel").about(
+                "Fetch and unpack the kernel that the guests of e5, e12 and groups boot (Debian's cloud kernel)",
+            ),
             Command::new("run")
                 .about("Run an experiment and print its table")
                 .subcommand_required(true)

@@ -4,7 +4,7 @@
 //! swap. With reporting on the first is to release memory before the second is stalled; off is the control.
 
 use crate::guest::kernel;
-use crate::guest::{self, Image};
+use crate::guest::{self, Image, Machine};
 use crate::harness::args::RunArgs;
 use crate::harness::child;
 use crate::harness::statistics::Sample;
@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use std::time::Duration;
 
 const GUEST_MIB: u64 = 1024;
+const MACHINE: Machine = Machine { mib: GUEST_MIB, reporting: false, translations: 32 };
 const LIMIT: Duration = Duration::from_secs(400);
 const SIDES: [(&str, &[(&str, &str)]); 2] = [("on", &[]), ("off", &[("WEIR_REPORT", "0")])];
 
@@ -37,7 +38,7 @@ pub fn run(args: &RunArgs, allocators: Vec<Allocator>) -> Result<Value, String> 
         for (side, env) in SIDES.iter().filter(|(side, _)| !args.quick || *side == "on") {
             eprintln!("groups, round {}: reporting {side}", round + 1);
             let image = Image::build(&kernel, weir, env)?;
-            let finished = child::run(image.command(GUEST_MIB, false, &["groups".into()]), LIMIT, "the guest")?;
+            let finished = child::run(image.command(MACHINE, &["groups".into()]), LIMIT, "the guest")?;
             for line in finished.output.lines() {
                 let told: Value =
                     serde_json::from_str(line).map_err(|why| format!("the guest said '{line}': {why}"))?;

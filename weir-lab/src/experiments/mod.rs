@@ -2,6 +2,8 @@
 
 mod cgroup_v2;
 mod e10_many_threads;
+mod e12_live_shrink;
+mod e13_two;
 mod e3_object_caches;
 mod e4_forwarding;
 mod e5_density;
@@ -115,6 +117,22 @@ pub const EXPERIMENTS: &[Experiment] = &[
         only: None,
         options: &["subject"],
         run: e10_many_threads::run,
+    },
+    Experiment {
+        name: "e12",
+        about: "a live container shrinks below its peak: redis, python and a cache server in a guest with cgroup v2",
+        rounds: Some([50, 1]),
+        only: Some("redis, python, cache"),
+        options: &[],
+        run: e12_live_shrink::run,
+    },
+    Experiment {
+        name: "e13",
+        about: "the total work of two: a program with a cache beside a neighbour of swinging demand in a cgroup (root)",
+        rounds: Some([1, 1]),
+        only: Some("weir, moka, quick_cache, foyer, each also with its size (moka-25); on-weir for Weir's malloc"),
+        options: &["seconds", "swap_dir"],
+        run: e13_two::run,
     },
     Experiment {
         name: "groups",

@@ -6,11 +6,18 @@ use std::process::Command;
 
 const PACKAGE: &str = "linux-image-cloud-amd64";
 
-/// What a guest needs to have a balloon, in the order in which they are loaded.
-const MODULES: [&str; 6] =
-    ["virtio_ring", "virtio", "virtio_pci_legacy_dev", "virtio_pci_modern_dev", "virtio_pci", "virtio_balloon"];
+/// What a guest needs to have a balloon and a disk, in the order in which they are loaded.
+const MODULES: [&str; 7] = [
+    "virtio/virtio_ring",
+    "virtio/virtio",
+    "virtio/virtio_pci_legacy_dev",
+    "virtio/virtio_pci_modern_dev",
+    "virtio/virtio_pci",
+    "virtio/virtio_balloon",
+    "block/virtio_blk",
+];
 
-/// A kernel and the modules of its balloon.
+/// A kernel and the modules of its balloon and its disk.
 pub struct GuestKernel {
     /// The image to boot.
     pub image: PathBuf,
@@ -35,7 +42,7 @@ fn in_root(root: &Path) -> Option<GuestKernel> {
     let images = std::fs::read_dir(root.join("boot")).ok()?.flatten().map(|file| file.file_name());
     let images = images.filter_map(|name| Some(name.to_str()?.strip_prefix("vmlinuz-")?.to_string()));
     let release = images.filter(|release| release.contains("cloud")).max()?;
-    let drivers = root.join("lib/modules").join(&release).join("kernel/drivers/virtio");
+    let drivers = root.join("lib/modules").join(&release).join("kernel/drivers");
     let modules = MODULES.iter().map(|name| drivers.join(format!("{name}.ko"))).collect::<Vec<_>>();
     let image = root.join("boot").join(format!("vmlinuz-{release}"));
     modules.iter().all(|module| module.exists()).then_some(GuestKernel { image, modules, release })

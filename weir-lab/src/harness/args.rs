@@ -37,6 +37,9 @@ pub struct RunArgs {
     /// How long it takes [default: 30; with --quick: 20 seconds]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub minutes: Option<u32>,
+    /// How long each run takes [default: 600; with --quick: 6]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=86400))]
+    pub seconds: Option<u32>,
     /// Also read the resident set of A without a limit after it has been idle for so long (khugepaged runs every 10 s)
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=86400))]
     pub later: Option<u32>,

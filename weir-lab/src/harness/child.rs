@@ -20,12 +20,17 @@ pub struct Finished {
 
 /// `weir-lab-load`, beside this program.
 pub fn load_program() -> Result<PathBuf, String> {
+    beside("weir-lab-load")
+}
+
+/// A program that lies beside this one.
+pub fn beside(name: &str) -> Result<PathBuf, String> {
     let program = std::env::current_exe().map_err(|why| format!("cannot find this program: {why}"))?;
-    let load = program.with_file_name("weir-lab-load");
-    if load.exists() {
-        Ok(load)
+    let found = program.with_file_name(name);
+    if found.exists() {
+        Ok(found)
     } else {
-        Err("weir-lab-load is not beside weir-lab: cargo build --release -p weir-lab".into())
+        Err(format!("{name} is not beside weir-lab: cargo build --release -p weir-lab"))
     }
 }
 

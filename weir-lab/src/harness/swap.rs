@@ -24,6 +24,21 @@ pub fn make(directory: &Path, bytes: u64) -> Result<RestoreGuard, String> {
     Ok(guard)
 }
 
+/// Makes a file of `bytes` that a guest can swap to, as its disk, until the guard goes. It takes room only as it is
+/// written to.
+pub fn make_for_guest(bytes: u64) -> Result<(PathBuf, RestoreGuard), String> {
+    let path = std::env::temp_dir().join(format!("weir-lab-{}.guest-swap", std::process::id()));
+    let undo = path.clone();
+    let guard = on_end(move || drop(std::fs::remove_file(undo)));
+    let write = || {
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
+        file.write_all(&header(bytes / PAGE))?;
+        file.set_len(bytes)
+    };
+    write().map_err(|why| format!("cannot write {}: {why}", path.display()))?;
+    Ok((path, guard))
+}
+
 /// Every block is written: a file with holes cannot be swapped to. Then the header that mkswap writes.
 fn write_file(path: &PathBuf, bytes: u64) -> std::io::Result<()> {
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;

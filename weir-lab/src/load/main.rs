@@ -38,6 +38,7 @@ fn main() {
         "stream" => stream::main(args),
         "stripes" => stripes::main(args),
         "sweep" => sweep::main(args),
+        "swing" => swing::main(args),
         _ => measure(&name, args),
     };
     if let Err(why) = result {

@@ -1,7 +1,7 @@
 //! Who takes memory in E5's cgroup: a process, or a QEMU guest with one program in it. Both go through the same phases.
 
-use crate::guest::Image;
 use crate::guest::kernel::GuestKernel;
+use crate::guest::{Image, Machine};
 use crate::harness::cgroup::Cgroup;
 use crate::harness::phases::{PhasedProgram, load};
 use crate::peers::Allocator;
@@ -53,7 +53,9 @@ impl<'a> TenantStarter<'a> {
         let words = ["neighbour", "start=told", "keep=0", "mix=even-bytes"].map(String::from);
         let words: Vec<String> = words.into_iter().chain([format!("bytes={bytes}")]).collect();
         let command = match &self.image {
-            Some((mib, image)) => image.command(*mib, self.side.hinting, &words),
+            Some((mib, image)) => {
+                image.command(Machine { mib: *mib, reporting: self.side.hinting, translations: 32 }, &words)
+            }
             None => {
                 let mut command = load(&self.side.allocator, &words)?;
                 command.envs(self.side.env.iter().copied());

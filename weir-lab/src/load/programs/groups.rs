@@ -6,16 +6,14 @@
 //! the group's files report the pressure. At `memory.max` the kernel kills at once if it can reclaim nothing, too early
 //! for any report: there A has become calm by itself before. One line of JSON a case.
 
+use crate::base::cgroup_v2::{Group, mount_hierarchy};
 use crate::base::process::resident_in_statm;
-use crate::base::userland::{environment, mount};
+use crate::base::userland::environment;
 use std::fs;
 use std::io::{Read, Write};
-use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-const ROOT: &str = "/sys/fs/cgroup";
 const MIB: u64 = 1 << 20;
 /// The limit, what A allocates, and what B does.
 const LIMIT: u64 = 256 * MIB;
@@ -62,67 +60,53 @@ const CASES: [LimitCase; 4] = [
 
 /// Runs all of them.
 pub fn main() -> Result<(), String> {
-    mount("cgroup2", ROOT).map_err(|why| format!("cannot mount cgroup2: {why}"))?;
-    allow_memory(Path::new(ROOT))?;
+    mount_hierarchy()?;
     for (number, case) in CASES.iter().enumerate() {
-        let line = run(case, &Path::new(ROOT).join(number.to_string()))?;
+        let line = run(case, &Group::make(&number.to_string())?)?;
         println!("{line}");
     }
     Ok(())
 }
 
-fn allow_memory(group: &Path) -> Result<(), String> {
-    write(&group.join("cgroup.subtree_control"), "+memory")
-}
-
-fn write(path: &Path, text: &str) -> Result<(), String> {
-    fs::write(path, text).map_err(|why| format!("cannot write '{text}' to {}: {why}", path.display()))
-}
-
-fn run(case: &LimitCase, limited: &Path) -> Result<String, String> {
-    let make = |group: &Path| fs::create_dir(group).map_err(|why| format!("cannot make {}: {why}", group.display()));
-    make(limited)?;
-    let mut groups = [limited.to_path_buf(), limited.to_path_buf()];
-    if case.above {
-        allow_memory(limited)?;
-        groups = ["a", "b"].map(|name| limited.join(name));
-        groups.iter().try_for_each(|group| make(group))?;
-    }
-    write(&limited.join(case.file), &LIMIT.to_string())?;
+fn run(case: &LimitCase, limited: &Group) -> Result<String, String> {
+    let below = if case.above {
+        limited.allow_memory()?;
+        Some((limited.make_child("a")?, limited.make_child("b")?))
+    } else {
+        None
+    };
+    let (group_of_a, group_of_b) = below.as_ref().map_or((limited, limited), |(a, b)| (a, b));
+    limited.write(case.file, &LIMIT.to_string())?;
     let words = ["neighbour".into(), "keep=50".into(), "mix=even-counts".into(), format!("bytes={A}")];
     let mut command = Command::new("/init");
     command.args(words).envs(environment()).envs((!case.calm).then_some(NO_CALM)).stdin(Stdio::piped());
-    let mut a = start(&groups[0], &mut command)?;
+    let mut a = group_of_a.start(command.stdout(Stdio::piped()))?;
     phase(&mut a)?;
     next(&mut a)?;
     phase(&mut a)?;
     std::thread::sleep(case.idle);
     let before = resident(&a);
     let began = Instant::now();
-    let mut b =
-        start(&groups[1], Command::new("/init").args(["hog".to_string(), format!("bytes={B}"), "times=1".into()]))?;
+    let mut b = Command::new("/init");
+    b.args(["hog".to_string(), format!("bytes={B}"), "times=1".into()]).stdout(Stdio::piped());
+    let mut b = group_of_b.start(&mut b)?;
     let ended = wait(&mut b);
     let took = began.elapsed();
     let after = resident(&a);
-    let (high, max, kills) = events(limited);
+    let events = limited.events();
     let survived = a.try_wait().is_ok_and(|status| status.is_none());
     let _ = a.kill();
     let _ = a.wait();
     Ok(format!(
         "{{\"case\":\"{}\",\"idle_s\":{},\"b_ms\":{},\"b_done\":{ended},\"a_lives\":{survived},\"a_before\":{before},\
-         \"a_after\":{after},\"high\":{high},\"max\":{max},\"oom_kill\":{kills}}}",
+         \"a_after\":{after},\"high\":{},\"max\":{},\"oom_kill\":{}}}",
         case.name,
         case.idle.as_secs(),
-        took.as_millis()
+        took.as_millis(),
+        events.high,
+        events.max,
+        events.oom_kill
     ))
-}
-
-/// Starts a program in a group.
-fn start(group: &Path, command: &mut Command) -> Result<Child, String> {
-    let procs: PathBuf = group.join("cgroup.procs");
-    // SAFETY: between fork and exec a file is written to, which needs no lock of this single-threaded process.
-    unsafe { command.pre_exec(move || fs::write(&procs, "0")) };
-    command.stdout(Stdio::piped()).spawn().map_err(|why| format!("cannot start a program: {why}"))
 }
 
 /// Reads the line that ends a phase.
@@ -160,14 +144,4 @@ fn wait(child: &mut Child) -> bool {
 fn resident(child: &Child) -> u64 {
     let statm = fs::read(format!("/proc/{}/statm", child.id())).unwrap_or_default();
     resident_in_statm(&statm).unwrap_or(0)
-}
-
-/// What the group counted: over the high mark, at the limit, killed.
-fn events(group: &Path) -> (u64, u64, u64) {
-    let text = fs::read_to_string(group.join("memory.events")).unwrap_or_default();
-    let of = |name: &str| {
-        let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-        line.and_then(|count| count.parse().ok()).unwrap_or(0)
-    };
-    (of("high"), of("max"), of("oom_kill"))
 }

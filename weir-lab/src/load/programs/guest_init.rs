@@ -7,8 +7,8 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::process::Command;
 
-/// `guest-init NAME ARGS…`: runs that load program with what is in `/environment` (`groups` itself, which gives that to
-/// whom it starts), then powers the guest off.
+/// `guest-init NAME ARGS…`: runs that load program with what is in `/environment` (`groups` and `live-shrink` itself, which
+/// start others with that), then powers the guest off.
 pub fn main(args: impl Iterator<Item = String>) -> Result<(), String> {
     let mut args = args.peekable();
     if std::process::id() != 1 {
@@ -19,11 +19,13 @@ pub fn main(args: impl Iterator<Item = String>) -> Result<(), String> {
     }
     serial_lines().map_err(|why| format!("no serial line: {why}"))?;
     load_modules()?;
-    let told = if args.peek().is_some_and(|name| name == "groups") {
-        crate::programs::groups::main()
-    } else {
-        let ended = Command::new("/init").envs(environment()).args(args).status();
-        ended.map(|ended| eprintln!("guest-init: the program ended: {ended}")).map_err(|why| why.to_string())
+    let told = match args.peek().map(String::as_str) {
+        Some("groups") => crate::programs::groups::main(),
+        Some("live-shrink") => crate::programs::live_shrink::main(args.skip(1)),
+        _ => {
+            let ended = Command::new("/init").envs(environment()).args(args).status();
+            ended.map(|ended| eprintln!("guest-init: the program ended: {ended}")).map_err(|why| why.to_string())
+        }
     };
     if let Err(why) = told {
         eprintln!("guest-init: {why}");

@@ -1,0 +1,17 @@
+//! `weir-lab-cache-weir`: the programs of `weir-lab-cache` on Weir, linked as the program's allocator.
+#![allow(clippy::print_stdout)]
+
+mod caches;
+mod direct_file;
+mod program;
+mod random;
+mod server;
+mod settings;
+mod worker;
+
+#[global_allocator]
+static ALLOCATOR: weir::Weir = weir::Weir;
+
+fn main() {
+    program::main();
+}
