@@ -10,6 +10,9 @@ pub enum Heat {
     Cold,
     /// Nothing that goes without pressure, but a heap worth the question.
     Resting,
+    /// The same, and caches of the program's hold memory: a limit that is lowered over them makes no event until the kernel
+    /// has nothing else to reclaim, so limits are read.
+    Caching,
     /// Something was freed lately.
     Warm,
 }

@@ -193,7 +193,7 @@ impl Sources {
     /// When to read next, if at all.
     fn next_reading(&self, tunables: &Tunables, heat: Heat, now: u64) -> Option<u64> {
         let is_alert = heat == Heat::Resting && now < self.alert_until;
-        let interval = if heat == Heat::Warm {
+        let interval = if matches!(heat, Heat::Warm | Heat::Caching) {
             READ_INTERVAL_NS
         } else if tunables.limit.get() != 0 || is_alert {
             LIMIT_INTERVAL_NS

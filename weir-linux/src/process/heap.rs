@@ -9,7 +9,7 @@ use crate::platform::linux::{Engine, Linux};
 use crate::platform::statics::TUNABLES;
 use crate::platform::stats_page;
 use crate::process::start::{Environment, environment_of_libc, read_environment_once};
-use crate::process::{evictable_list, fork, fork_freeze};
+use crate::process::{evictable_list, fork, fork_freeze, limit};
 use crate::threads::background::Background;
 use crate::threads::callbacks::CallbackThreads;
 use crate::threads::finalizer::Finalizer;
@@ -36,7 +36,7 @@ static HOOKS: Hooks = Hooks {
             NODE_WORKERS.start(node, cause, is_severe);
         }
     },
-    hard_limit_reached: |_| false,
+    hard_limit_reached: limit::limit_reached,
     wake_finalizer: || FINALIZER.wake(),
     fork_evictable_caches: |is_before| {
         if is_before {

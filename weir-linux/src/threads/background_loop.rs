@@ -3,6 +3,7 @@
 
 use core::sync::atomic::Ordering::Relaxed;
 use weir_core::base::level::Level;
+use weir_core::base::zone_class::ZoneClass;
 use weir_core::reclaim::node_balancer::{Next, Turn};
 
 use crate::os::clock::monotonic_ns;
@@ -226,14 +227,16 @@ impl Loop<'_> {
         if schedule.window_ends.is_some() {
             return Heat::Warm;
         }
-        if self.heap.callbacks().are_there() {
-            return Heat::Resting;
-        }
-        // What cannot notify is not worth reading for a heap that has nothing to release.
-        let is_silent = schedule.rest.is_empty && self.sources.is_deaf();
         // What counts as resident, but for blocks mapped on their own that are in use.
         let resident = [&STATS.live_bytes, &STATS.idle_bytes, &STATS.fragmented_bytes];
         let resident = resident.iter().map(|bytes| bytes.load(Relaxed)).sum::<u64>();
+        if self.heap.callbacks().are_there() {
+            // Blocks mapped on their own may be caches.
+            let has_caches = self.heap.callbacks().shrinkers(ZoneClass::Normal) > 0;
+            return if has_caches && resident >= WORTH_HEARING { Heat::Caching } else { Heat::Resting };
+        }
+        // What cannot notify is not worth reading for a heap that has nothing to release.
+        let is_silent = schedule.rest.is_empty && self.sources.is_deaf();
         match resident.saturating_sub(STATS.mapped_bytes.load(Relaxed)) {
             WORTH_HEARING.. if !is_silent => Heat::Resting,
             _ => Heat::Cold,
