@@ -16,6 +16,7 @@ use weir_core::base::invalid_free::InvalidFree;
 use weir_core::base::run::Run;
 use weir_core::base::units::{PAGE, PAGEBLOCK_PAGES};
 use weir_core::platform::cpu_table::{CpuSlab, Pushed, Table};
+use weir_core::platform::lock::Lock;
 use weir_core::platform::{
     Clock, Contents, CpuOps, Diagnostics, Host, Memory, Placed, Reach, Refused, Released, Topology, Wait, Workers, rank,
 };
@@ -77,6 +78,9 @@ type Hook = Box<dyn Fn() + Send + Sync>;
 type HardLimitCallback = Box<dyn Fn(usize) -> bool + Send>;
 
 pub struct Fake {
+    /// The locks of an evictable cache, which come before the heap's.
+    cache:
+        (Lock<(), { rank::EVICTABLE_CACHES }>, Lock<(), { rank::EVICTABLE_SHARD }>, Lock<(), { rank::EVICTABLE_DUEL }>),
     memory: Mutex<memory::Memory>,
     clock: AtomicU64,
     plans: [Plan; 5],
@@ -158,6 +162,7 @@ impl Fake {
         run_on(0);
         run_on_node(0);
         Self {
+            cache: (Lock::new(()), Lock::new(()), Lock::new(())),
             memory: Mutex::default(),
             clock: AtomicU64::new(1_000_000_000),
             plans: Default::default(),
@@ -523,6 +528,21 @@ impl Wait for Fake {
 }
 
 impl Workers for Fake {
+    fn freeze_evictable_caches(&self) {
+        self.cache.0.acquire(self);
+        self.cache.1.acquire(self);
+        self.cache.2.acquire(self);
+    }
+
+    unsafe fn thaw_evictable_caches(&self) {
+        // SAFETY: taken by `freeze_evictable_caches`, on this thread or the one that it plays the copy of.
+        unsafe {
+            self.cache.2.release(self);
+            self.cache.1.release(self);
+            self.cache.0.release(self);
+        }
+    }
+
     fn wake_node_worker(&self, node: usize, _: Cause, _: bool) {
         locked(&self.summoned).push(node);
     }
