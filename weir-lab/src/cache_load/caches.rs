@@ -33,7 +33,7 @@ struct Weir(weir::EvictableCache<u64, Box<[u8]>>);
 impl Weir {
     fn new() -> Result<Weir, String> {
         let builder =
-            weir::EvictableCache::builder().name("values").weigher(|_, value: &Box<[u8]>| value.len() + ENTRY);
+            weir::EvictableCache::<u64, Box<[u8]>>::builder().name("values").weigher(|_, value| value.len() + ENTRY);
         builder.build().map(Weir).map_err(|why| why.to_string())
     }
 }

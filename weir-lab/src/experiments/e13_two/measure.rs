@@ -1,5 +1,6 @@
 //! One run: the two programs side by side in a cgroup, until their time is up.
 
+use super::outcome::Run;
 use super::subject::{Subject, WEIR};
 use crate::harness::cgroup::{Cgroup, enter};
 use crate::harness::child::{KilledOnDrop, beside, load_program};
@@ -22,22 +23,6 @@ pub struct Setting {
     pub blocks: u64,
     /// From one peak of the neighbour's demand to the next, ms.
     pub period_ms: u64,
-}
-
-/// What one run came to.
-pub struct Run {
-    /// Requests of the program with the cache, and those that were hits.
-    pub requests: f64,
-    /// Hits among them.
-    pub hits: f64,
-    /// Blocks that the neighbour worked on.
-    pub neighbour: f64,
-    /// The least and the most that the cache held in the second half, bytes.
-    pub cached: [f64; 2],
-    /// Swap traffic of the machine.
-    pub swap: SwapTraffic,
-    /// How many of the two did not come to their end.
-    pub killed: usize,
 }
 
 impl Setting {

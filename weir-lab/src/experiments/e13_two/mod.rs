@@ -3,6 +3,7 @@
 
 mod file;
 mod measure;
+mod outcome;
 mod report;
 mod subject;
 

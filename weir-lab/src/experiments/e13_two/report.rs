@@ -1,6 +1,7 @@
 //! E13's table and verdicts.
 
-use super::measure::{Run, Setting, reference};
+use super::measure::{Setting, reference};
+use super::outcome::Run;
 use super::subject::{Subject, WEIR};
 use crate::harness::statistics::{Verdict, student};
 use crate::harness::tables::{Table, count, mib, short, spread};

@@ -1,6 +1,6 @@
 //! The caches that are compared.
 
-use super::measure::Run;
+use super::outcome::Run;
 
 /// One cache, of one size, in a program on one malloc.
 pub struct Subject {
