@@ -32,8 +32,9 @@
 //!
 //! As Linux has it (`mm/shrinker.c`). Each scan has a *priority*, from 12, the first, down to 1. It is to free `count() >>
 //! priority` bytes, times 4, divided by [`ShrinkerBuilder::seeks`], in batches of [`ShrinkerBuilder::batch`]. What is less
-//! than a batch is deferred, and so is what was not done; a later scan adds a part of it. Pressure goes from priority
-//! 12 to 10, severe pressure to 1, where all goes; so does an allocation for which the system has no memory left. A trim
+//! than a batch is deferred, and so is what was not done; a later scan adds a part of it. Pressure from
+//! elsewhere scans at the priorities 12 to 10; where this process's own limit is near, or pressure is severe, scans go on to 1
+//! until enough went; so does an allocation for which the system has no memory left. A trim
 //! ([`heap::trim`](crate::heap::trim)) leaves caches alone: it releases what is free.
 //!
 //! ## On which thread
