@@ -96,11 +96,17 @@ impl Callbacks {
         self.shrinkers[zone as usize].load(Relaxed)
     }
 
-    /// Counts the shrinker that `entry` is, if it is one: in, or out.
-    fn count_shrinker(&self, entry: &Entry, count: impl Fn(&AtomicUsize)) {
+    /// Counts the shrinker that `entry` is, if it is one: in, or out. One that is broken is out.
+    pub(super) fn count_shrinker(&self, entry: &Entry, count: impl Fn(&AtomicUsize)) {
         if matches!(entry.class, Class::Cache | Class::Program) {
             count(&self.shrinkers[entry.zone as usize]);
         }
+    }
+
+    /// Whether the calling thread is in a callback.
+    pub fn runs_here<P: Wait>(&self, platform: &P) -> bool {
+        let me = thread_of(platform);
+        self.list.lock(platform).iter().any(|entry| entry.is(RUNNING) && entry.runner.load(Relaxed) == me)
     }
 
     /// Whether pressure is to be heard of whatever the heap holds.
@@ -142,7 +148,9 @@ impl Callbacks {
             before.next.store(next, Relaxed);
         }
         self.counts[old.class as usize].fetch_sub(1, Relaxed);
-        self.count_shrinker(old, |count| _ = count.fetch_sub(1, Relaxed));
+        if !old.is(BROKEN) {
+            self.count_shrinker(old, |count| _ = count.fetch_sub(1, Relaxed));
+        }
         if old.is(RUNNING) && old.runner.load(Relaxed) == thread_of(platform) {
             old.set(GONE);
             return;
@@ -225,18 +233,25 @@ impl Callbacks {
             self.post(platform, entry, SCAN, now);
         }
         drop(list);
-        self.wait_for_class(platform, class, now + callback_ns(platform));
+        self.wait_for_class(platform, class, zone, now + callback_ns(platform));
         self.freed[class as usize].swap(0, Relaxed)
     }
 
     /// Waits until nothing of a class that is not late waits or runs. At the deadline, the rest is late.
-    fn wait_for_class<P: Wait + Clock>(&self, platform: &P, class: Class, deadline: u64) {
+    fn wait_for_class<P: Wait + Clock + Diagnostics>(
+        &self,
+        platform: &P,
+        class: Class,
+        zone: ZoneClass,
+        deadline: u64,
+    ) {
         loop {
             let seen = self.finished.load(SeqCst);
             let now = platform.now();
             let list = self.list.lock(platform);
             let is_open = |entry: &&Entry| {
                 entry.class == class
+                    && entry.zone == zone
                     && !entry.is(LATE | BROKEN)
                     && (entry.is(RUNNING) || entry.wanted.load(Relaxed) & SCAN != 0)
             };
@@ -244,7 +259,9 @@ impl Callbacks {
                 return;
             }
             if now >= deadline {
-                list.iter().filter(is_open).for_each(|entry| {
+                // Not what another thread posted, or one began, later than that.
+                let is_late = |entry: &&Entry| entry.since.load(Relaxed) + callback_ns(platform) <= now;
+                list.iter().filter(is_open).filter(is_late).for_each(|entry| {
                     entry.set(LATE);
                     // Its queue has other threads, which may go on with the next entry now.
                     Self::wake_queue(platform, entry.queue());
@@ -307,15 +324,24 @@ impl Callbacks {
     }
 
     /// In a forked child: callbacks that the parent's other threads were in do not run here, and no thread comes back to
-    /// them. What was posted stays so until a thread takes it.
+    /// them. The child hears of pressure anew: what was posted is void, and who was told of pressure is to be told of
+    /// relief, as soon as a thread takes it.
     pub fn inherit<P: Wait>(&self, platform: &P) {
         let me = thread_of(platform);
         let list = self.list.lock(platform);
+        let latest = self.events.latest();
+        let relief = if latest.level > Level::None { self.events.note(Level::None, latest.cause) } else { latest };
         for entry in list.iter() {
             if entry.is(RUNNING) && entry.runner.load(Relaxed) != me {
-                entry.clear(RUNNING | LATE | NAMED);
+                entry.clear(RUNNING | NAMED);
                 entry.queue().current.store(null_mut(), Relaxed);
             }
+            let hears = entry.is(TOLD);
+            entry.clear(LATE | TOLD);
+            entry.priority.store(u32::MAX, Relaxed);
+            entry.event.store(relief.pack(), Relaxed);
+            let what = if entry.class == Class::Subscriber { EVENT } else { RELIEF };
+            entry.wanted.store(if hears { what } else { 0 }, Relaxed);
         }
         self.events.inherit();
     }

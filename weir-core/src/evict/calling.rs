@@ -171,6 +171,10 @@ impl<P: Wait + Diagnostics> End<'_, P> {
             queue.current.store(null_mut(), Relaxed);
         }
         if panicked {
+            // Unless it was unregistered, and is counted out already.
+            if list.iter().any(|other| core::ptr::eq(other, entry)) {
+                self.callbacks.count_shrinker(entry, |count| _ = count.fetch_sub(1, Relaxed));
+            }
             entry.set(BROKEN);
         }
         let (gone, name) = (entry.is(GONE), entry.name);

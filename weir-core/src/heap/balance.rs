@@ -112,6 +112,7 @@ impl<P: Platform> Heap<P> {
     pub fn balance_calm(&self) -> bool {
         self.pages().events.seen();
         let now = self.pages().events.tick(self.platform());
+        self.relieve_if_due();
         if !self.pages().is_reporting() {
             return false;
         }
@@ -123,7 +124,6 @@ impl<P: Platform> Heap<P> {
             self.watch().look_again();
         }
         self.with_reclaimables(|all| all.iter().for_each(|part| part.end_window()));
-        self.relieve_if_due();
         self.publish();
         moved || !quiet || self.watch().has_looks_left() || self.windows.quiet_windows() < IDLE_WINDOWS
     }

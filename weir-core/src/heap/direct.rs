@@ -5,7 +5,7 @@
 //! that is awake and makes progress, [`WAITS`] times [`WAIT_NS`] at most. (In Linux a thread could be throttled for good:
 //! CVE-2024-57884.)
 
-use core::sync::atomic::Ordering::{Acquire, Release};
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use super::Heap;
 use super::node::HeapNode;
@@ -17,7 +17,7 @@ use crate::pages::user_zone::UserZone;
 use crate::pages::zone::PageRun;
 use crate::platform::Platform;
 use crate::policy::scan_priority::{BATCH, FIRST, LAST};
-use crate::reclaim::node_balancer::{Node, Scanned};
+use crate::reclaim::node_balancer::{DOZE_NS, Node, Scanned};
 use crate::reclaim::{Goal, Kind, Reclaimed, Side, run};
 use crate::telemetry::stats;
 
@@ -61,8 +61,15 @@ impl<P: Platform> Heap<P> {
         mut attempt: impl FnMut() -> Result<T, Short>,
     ) -> Result<T, Short> {
         let goal = Goal::new(kind, Cause::Limit, self.pages().events.clock(), self.windows.next_turn());
+        // More than the heap holds is not to be had from caches: they stay as they are.
+        let is_possible = bytes == usize::MAX || bytes <= self.resident_pages() * PAGE;
+        let has_caches = is_possible && self.evictable(ZoneClass::Normal) > 0;
+        if has_caches {
+            self.zone_is_short(ZoneClass::Normal);
+        }
+        let first = if bytes == usize::MAX { goal.priority } else { FIRST };
         let mut found = Err(Short);
-        for priority in (LAST.min(goal.priority)..=goal.priority).rev() {
+        for priority in (LAST.min(first)..=first).rev() {
             let goal = Goal { bytes, priority, ..goal };
             let got = self.with_reclaimables(|all| {
                 run(&goal, all, |_| {
@@ -71,12 +78,15 @@ impl<P: Platform> Heap<P> {
                 })
             });
             self.note_bytes(Side::Direct, got);
+            if found.is_err() {
+                found = attempt();
+            }
             // A lower priority takes more of what is in use, and of nothing else.
-            if found.is_ok() || self.evictable(ZoneClass::Normal) == 0 {
+            if found.is_ok() || !has_caches {
                 break;
             }
         }
-        found.or_else(|Short| attempt())
+        found
     }
 
     /// The hard limit is in the way: what is missing is released; then all that can be; then the program is told, once, and
@@ -86,6 +96,10 @@ impl<P: Platform> Heap<P> {
         bytes: usize,
         mut attempt: impl FnMut() -> Result<T, Short>,
     ) -> Result<T, Short> {
+        if self.pages().hard_limit().is_some_and(|limit| bytes > limit) {
+            stats::add(&self.platform().stats().hard_limit_failures, 1);
+            return Err(Short);
+        }
         let missing = bytes.saturating_sub(self.pages().hard_room()).max(BATCH * PAGE);
         let found = self
             .reclaim_and_try(Kind::HardLimit, missing, &mut attempt)
@@ -164,6 +178,9 @@ impl<P: Platform> Heap<P> {
 
     /// Reclaims `bytes`, if there is so much. Of what is in use as little as does it.
     fn reclaim_directly(&self, bytes: usize) {
+        if self.platform().now() < self.fruitless_until.load(Relaxed) {
+            return;
+        }
         let mut left = bytes;
         self.zone_is_short(ZoneClass::Normal);
         for priority in (LAST..=FIRST).rev() {
@@ -174,6 +191,10 @@ impl<P: Platform> Heap<P> {
             if left == 0 || self.evictable(ZoneClass::Normal) == 0 {
                 break;
             }
+        }
+        if left == bytes {
+            // There was nothing. Other allocations do not search again at once.
+            self.fruitless_until.store(self.platform().now() + DOZE_NS, Relaxed);
         }
     }
 
@@ -197,5 +218,7 @@ impl<P: Platform> Heap<P> {
             && self.platform().may_wait()
             && self.evictable(ZoneClass::Normal) > 0
             && self.node_balancer.is_throttled(&HeapNode(self), ZoneClass::Normal)
+            // The balancer may wait for the callback that this thread is in.
+            && !self.callbacks.runs_here(self.platform())
     }
 }

@@ -19,7 +19,7 @@ pub mod user_caches;
 
 use core::mem::offset_of;
 use core::ptr::{self, null_mut};
-use core::sync::atomic::AtomicBool;
+use core::sync::atomic::{AtomicBool, AtomicU64};
 
 use crate::base::invalid_free::InvalidFree;
 use crate::base::run::Run;
@@ -55,6 +55,8 @@ pub struct Heap<P: Platform> {
     throttle: Throttle,
     /// A program's callback at the hard limit is under way.
     in_hard_limit: AtomicBool,
+    /// Until then direct reclaim is not tried, as it brought nothing, ns.
+    fruitless_until: AtomicU64,
     measure_pause: MeasurePause,
 }
 
@@ -80,6 +82,7 @@ impl<P: Platform> Heap<P> {
             pressure: Pressure::new(),
             throttle: Throttle::new(),
             in_hard_limit: AtomicBool::new(false),
+            fruitless_until: AtomicU64::new(0),
             measure_pause: MeasurePause::new(),
         }
     }

@@ -74,6 +74,12 @@ impl<P: Platform> Heap<P> {
             stats::add(&stats.reliefs, 1);
             stats.pressure_level.store(Level::None as u64, Relaxed);
             self.with_reclaimables(|all| all.iter().for_each(|part| part.pressure_changed(Level::None)));
+            // An event that came meanwhile may have been told before the relief: it is told again.
+            let level = self.pressure.level();
+            if level > Level::None {
+                stats.pressure_level.store(level as u64, Relaxed);
+                self.callbacks.raise(self.platform(), level, Cause::Pressure);
+            }
         }
     }
 
@@ -94,6 +100,10 @@ impl<P: Platform> Heap<P> {
         if self.pressure.level() == Level::None {
             let has_limit = self.platform().tunables().limit.get() != 0;
             self.note_pressure(Level::Some, if has_limit { Cause::Limit } else { Cause::Pressure });
+            // Its thread sees to relief; it may be asleep without a time to wake up.
+            if self.platform().has_balancer_thread() {
+                self.platform().wake_balancer();
+            }
         } else {
             self.pressure_is(Level::Some, self.platform().now());
         }
@@ -190,6 +200,7 @@ impl<P: Platform> Heap<P> {
     /// In a forked child: nothing is known of its limits, and no thread of the parent's is there.
     pub(super) fn inherit_pressure(&self) {
         self.node_balancer.inherit();
+        self.pressure.inherit();
         self.budget.inherit();
         self.throttle.inherit();
         self.pages().hard_limit.inherit();

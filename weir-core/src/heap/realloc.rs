@@ -6,7 +6,7 @@ use super::Heap;
 use super::lookup::Found;
 use crate::base::invalid_free::InvalidFree;
 use crate::base::size_class::{MAX_SIZE, class_of};
-use crate::base::units::PAGE;
+use crate::base::units::{PAGE, PAGEBLOCK_PAGES};
 use crate::blocks::FIRST_MAPPED;
 use crate::pages::Short;
 use crate::pages::node::ZoneKind;
@@ -73,7 +73,9 @@ impl<P: Platform> Heap<P> {
         };
         let retries = size > len && self.pages().hard_limit().is_some();
         let new = resize().or_else(|Short| if retries { self.reclaim_for(size - len, resize) } else { Err(Short) });
-        self.note_resident(size.saturating_sub(len) / PAGE);
+        if new.is_ok() {
+            self.note_resident((size.saturating_sub(len) / PAGE).min(PAGEBLOCK_PAGES));
+        }
         new.unwrap_or(null_mut())
     }
 

@@ -51,7 +51,8 @@ impl<P: Platform> Heap<P> {
         let Ok(block) = map().or_else(|_| self.reclaim_for(len, map)) else { return (null_mut(), false) };
         // Before the program touches it.
         self.make_room(Kind::RoomForBlock, block.untouched / PAGE);
-        self.note_resident(block.untouched / PAGE);
+        // Most of a large block may never be touched: readings tell what is.
+        self.note_resident((block.untouched / PAGE).min(PAGEBLOCK_PAGES));
         (block.addr as *mut u8, block.zero)
     }
 

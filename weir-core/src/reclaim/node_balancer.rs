@@ -131,6 +131,8 @@ enum Phase {
     Running(Run),
     Dozing {
         until: u64,
+        /// The run before it brought nothing: a request does not cut it short.
+        has_failed: bool,
     },
 }
 
@@ -253,7 +255,9 @@ impl NodeBalancer {
         let is_asked = self.requests.is_pending();
         match turn.phase {
             Phase::Asleep if !is_asked => return Next::Asleep,
-            Phase::Dozing { until } if !is_asked && node.now() < until => return Next::At(until),
+            Phase::Dozing { until, has_failed } if (has_failed || !is_asked) && node.now() < until => {
+                return Next::At(until);
+            }
             Phase::Running(_) if !node.is_severe() && node.now() < turn.pause_until => {
                 return Next::At(turn.pause_until);
             }
@@ -345,7 +349,8 @@ impl NodeBalancer {
         if !is_request_balanced(&self.view(node), run.request, node.policy()) {
             run.request = lowered(run.request, |order| order > 0 && reclaimed >= 2 << order);
         }
-        let is_last = run.priority == if is_gentle { LAST_BOOSTED } else { LAST };
+        // Below: a run that was severe as it began, and is gentle since there was relief.
+        let is_last = run.priority <= if is_gentle { LAST_BOOSTED } else { LAST };
         let falls = got.scanned < wanted || got.reclaimed == 0;
         if wanted == 0 || is_gentle && got.reclaimed == 0 && is_last || falls && is_last && !is_gentle {
             return self.end(node, turn, run);
@@ -423,7 +428,7 @@ impl NodeBalancer {
             self.requests.sleep_regardless();
         } else if !self.requests.sleep() {
             // It came just now.
-            turn.phase = Phase::Dozing { until: 0 };
+            turn.phase = Phase::Dozing { until: 0, has_failed: false };
             return Next::Again;
         }
         node.release_throttled();
@@ -433,7 +438,7 @@ impl NodeBalancer {
             return Next::Asleep;
         }
         let until = node.now() + DOZE_NS;
-        turn.phase = Phase::Dozing { until };
+        turn.phase = Phase::Dozing { until, has_failed };
         Next::At(until)
     }
 }

@@ -35,6 +35,11 @@ impl Pressure {
         self.0.fetch_update(SeqCst, Acquire, raised).map_or(Level::None, level_of)
     }
 
+    /// In a forked child, which hears of pressure anew.
+    pub(crate) fn inherit(&self) {
+        self.0.store(0, SeqCst);
+    }
+
     /// When relief may come at the earliest, ns; `None`: there is no pressure.
     pub fn relief_due(&self, hold: u64) -> Option<u64> {
         let word = self.0.load(Acquire);

@@ -10,6 +10,7 @@ use std::thread;
 use weir_core::base::cause::Cause;
 use weir_core::base::level::Level;
 use weir_core::base::units::PAGEBLOCK;
+use weir_core::base::zone_class::ZoneClass;
 use weir_core::evict::callback::{Callback, CallbackSpec, Class, Entry, Panicked, Queue, STOP, ScanReason};
 use weir_core::evict::calling::{SLOW_NS, Taken};
 use weir_core::heap::Heap;
@@ -434,6 +435,40 @@ fn relief_comes_once_after_the_last_event_and_only_to_those_who_heard_of_pressur
 }
 
 #[test]
+fn after_a_shortage_there_is_relief_and_an_absurd_request_takes_nothing() {
+    let (heap, queue) = (heap(), queue());
+    serve_always(heap, queue);
+    let (cache, told) = register(heap, queue, shrinker("cache", Class::Cache), SIZE, None);
+    assert!(heap.alloc(1 << 50).is_null());
+    assert_eq!(heap.relief_due(), None, "no cache can make up for that");
+    assert!(sum(&told) <= 2 * 4096, "{}", sum(&told));
+    assert!(!heap.alloc(4096).is_null());
+    heap.platform().fail(Call::MapAt, u64::MAX);
+    heap.platform().fail(Call::Map, u64::MAX);
+    while !heap.alloc(4096).is_null() {}
+    assert!(sum(&told) > 2 * 4096 && heap.relief_due().is_some(), "{} {:?}", sum(&told), heap.relief_due());
+    serve(heap, queue);
+    assert_eq!(told.relieved.load(SeqCst), 0);
+    heap.platform().pass_ms(heap.platform().tunables().relief_ms.get());
+    heap.relieve_if_due();
+    serve(heap, queue);
+    assert_eq!((told.relieved.load(SeqCst), heap.relief_due()), (1, None));
+    cache.unregister(heap);
+}
+
+#[test]
+fn one_that_panicked_is_no_shrinker_any_more() {
+    let (heap, queue) = (heap(), queue());
+    serve_always(heap, queue);
+    let (bad, _) = register(heap, queue, shrinker("bad", Class::Program), SIZE, Some(Box::new(|_| Err(Panicked))));
+    assert_eq!(heap.callbacks().shrinkers(ZoneClass::Normal), 1);
+    pressure(heap, Level::Some);
+    assert_eq!(heap.callbacks().shrinkers(ZoneClass::Normal), 0);
+    bad.unregister(heap);
+    assert_eq!(heap.callbacks().shrinkers(ZoneClass::Normal), 0);
+}
+
+#[test]
 fn an_allocation_that_is_short_is_served_by_what_a_shrinker_frees() {
     let (heap, queue) = (heap(), queue());
     serve_always(heap, queue);
@@ -505,8 +540,9 @@ fn in_a_forked_child_a_callback_that_ran_elsewhere_can_be_called_and_unregistere
     heap.freeze();
     // SAFETY: froze it above, on this thread.
     unsafe { heap.thaw_child() };
-    // The queue goes on with the next, and nothing is waited for.
-    assert_eq!(serve(heap, queue), 1);
+    // The queue goes on, and nothing is waited for. What the parent was to do is void; both hear of relief.
+    assert_eq!(serve(heap, queue), 2);
+    assert_eq!([&told, &late_told].map(|told| (told.relieved.load(SeqCst), sum(told))), [(1, 0); 2]);
     cache.unregister(heap);
     late.unregister(heap);
     assert!(told.disposed.load(SeqCst) && late_told.disposed.load(SeqCst));
