@@ -53,7 +53,8 @@ impl<K: Eq + Hash + Send + Sync + 'static, V: Send + Sync + 'static, S> Evictabl
     common_options!();
 
     /// What an entry counts, bytes; the size of its block (key, value and 48 bytes) if it is not called. For values that
-    /// have memory of their own that should be in it. Called once for each insertion.
+    /// have memory of their own that should be in it. Called once for each insertion. 0 counts as 1: an entry without
+    /// weight would never be evicted.
     pub fn weigher(mut self, weigher: impl Fn(&K, &V) -> usize + Send + Sync + 'static) -> Self {
         self.options.weigher = Closure::new(weigher, |at| at as *mut _);
         self.is_short |= self.options.weigher.is_none();

@@ -69,7 +69,7 @@ impl Dirt {
 
     /// Whether evictions were short of clean entries, and write-backs are to come or under way.
     pub fn is_congested(&self) -> bool {
-        self.is_short.load(Relaxed)
+        self.is_short.load(Relaxed) && self.bytes() > 0
     }
 
     /// Its part of the figures.

@@ -1,6 +1,6 @@
 //! Eviction: for what comes, and under pressure.
 
-use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 use super::errors::Refusal;
 use super::header::Content;
@@ -45,7 +45,9 @@ impl<C: Content> Shared<C> {
                 return Err(Refusal::TooLarge { weight, target: if weight > max { max } else { target } });
             }
             let over = bytes.saturating_sub(target - weight);
-            if over == 0 || self.make_room(home, weight, over, Cause::Room) > 0 {
+            // A part of what is too much, as other threads evict it too: together they would evict it many times.
+            let wanted = over.min(weight.max(LEAST_STEP));
+            if over == 0 || self.make_room(home, weight, wanted, Cause::Room) > 0 {
                 continue;
             }
             // All that is left is pinned or dirty. What is written back at once leaves room.
@@ -143,7 +145,8 @@ impl<C: Content> Shared<C> {
             if may_write {
                 self.write_back_some();
             }
-            room.target.fetch_max(room.bytes.load(Relaxed).min(held), Relaxed);
+            // What is held may be above the greatest weight, where it was pinned when that was lowered.
+            room.target.fetch_max(room.bytes.load(Relaxed).min(held).min(room.max.load(Relaxed)), Relaxed);
         }
         self.fit_storage();
         freed
@@ -157,8 +160,9 @@ impl<C: Content> Shared<C> {
     /// Sets the weight that the cache never exceeds; what is above it goes, as far as it can.
     pub fn set_max(&self, max: usize) {
         let room = &self.room;
-        room.max.store(max, Relaxed);
-        let before = room.target.fetch_min(max, Relaxed);
+        // Both in the order that `Room::grow` relies on.
+        room.max.store(max, SeqCst);
+        let before = room.target.fetch_min(max, SeqCst);
         let held = room.bytes.load(Relaxed);
         if before > max && held > max {
             self.make_room(self.next_turn(), 0, held - max, Cause::Room);
@@ -171,6 +175,10 @@ impl<C: Content> Shared<C> {
         for _ in 0..TRIES {
             if let Some(taken) = take() {
                 return Some(taken);
+            }
+            // More than all of the cache: no eviction makes that possible.
+            if size > self.room.bytes.load(Relaxed) {
+                return None;
             }
             // What could not be had is not to be tried for at once again.
             self.room.target.fetch_min(self.room.bytes.load(Relaxed).max(self.room.min), Relaxed);

@@ -55,11 +55,17 @@ impl<'a, C: Content> Fresh<'a, C> {
     }
 
     /// Puts it into the cache, which may evict others for it; it has its value. A landing that it is for ends.
-    pub fn put(mut self, landing: Option<&mut Landing<'_>>) -> Result<Hold<'a, C>, (Self, Refusal)> {
+    ///
+    /// The landing is the second parameter, so it is dropped before the entry where code of the program's panics: other
+    /// threads compare keys with the flight's, which is this entry's, until the flight is unlinked.
+    pub fn put(mut self, landing: Option<Landing<'_>>) -> Result<Hold<'a, C>, (Self, Refusal)> {
         debug_assert!(self.has_value);
         match self.weigh_and_reserve() {
             Ok(()) => self.publish(landing),
-            Err(why) => Err(self.reject(why)),
+            Err(why) => {
+                drop(landing);
+                Err(self.reject(why))
+            }
         }
     }
 
@@ -68,7 +74,7 @@ impl<'a, C: Content> Fresh<'a, C> {
         // SAFETY: key and value are there.
         let (layout, key, value) = unsafe { (C::layout(self.entry), C::key(self.entry), C::value(self.entry)) };
         let weight = match &shared.weigher {
-            Some(weigh) => weigh(key, value),
+            Some(weigh) => weigh(key, value).max(1),
             None => shared.place.size(layout),
         };
         shared.reserve(shared.home(self.hash()), weight)?;
@@ -78,7 +84,10 @@ impl<'a, C: Content> Fresh<'a, C> {
         Ok(())
     }
 
-    fn reject(self, why: Refusal) -> (Self, Refusal) {
+    /// The flight it was for has landed: the caller may drop the entry.
+    fn reject(mut self, why: Refusal) -> (Self, Refusal) {
+        // Put in again, it is counted anew.
+        self.shared.room.give(core::mem::take(&mut self.reserved));
         self.shared.rejected.fetch_add(1, Relaxed);
         // SAFETY: key and value are there until this is dropped.
         unsafe { self.shared.tell(C::key(self.entry), C::value(self.entry), Cause::Rejected) };
@@ -86,7 +95,7 @@ impl<'a, C: Content> Fresh<'a, C> {
     }
 
     /// Adds the entry to its shard, or puts it in the place of the one of the same key.
-    fn publish(mut self, landing: Option<&mut Landing<'_>>) -> Result<Hold<'a, C>, (Self, Refusal)> {
+    fn publish(mut self, mut landing: Option<Landing<'_>>) -> Result<Hold<'a, C>, (Self, Refusal)> {
         let (shared, hash, entry) = (self.shared, self.hash(), self.entry);
         let home = shared.home(hash);
         let mut victims = Victims::new(shared, Cause::Replaced);
@@ -106,6 +115,7 @@ impl<'a, C: Content> Fresh<'a, C> {
                 _ => {
                     drop(guard);
                     if !shared.enlarge_storage(home) {
+                        drop(landing);
                         return Err(self.reject(Refusal::OutOfMemory));
                     }
                     continue;
@@ -114,7 +124,7 @@ impl<'a, C: Content> Fresh<'a, C> {
             state.counts.insertions += 1;
             // SAFETY: the maker's hold becomes the cache's; this one is the guard's.
             unsafe { entry.as_ref() }.pins.pin();
-            if let Some(landing) = landing {
+            if let Some(landing) = &mut landing {
                 landing.land(state);
             }
             shared.room.entries.fetch_add(1, Relaxed);

@@ -85,7 +85,7 @@ impl<C: Content> Shared<C> {
     }
 
     /// Ends a cache: writes back what is dirty, drops what is there. Entries that are still held (by guards that were
-    /// forgotten) stay.
+    /// forgotten) stay, and so does the cache's own memory then.
     ///
     /// # Safety
     /// Nothing uses the cache any more.
@@ -100,6 +100,12 @@ impl<C: Content> Shared<C> {
         shared.clear();
         // SAFETY: `new` added it.
         unsafe { process::remove(NonNull::from(&shared.fork)) };
+        // An entry is left where a guard was forgotten, or where this runs inside reclaim's own scan: a listener, or the
+        // `Drop` of a key or value, ended the last handle on the thread of the callback, for which `unregister` does not
+        // wait. That scan goes on with the cache, so the cache is leaked.
+        if shared.blocks.load(Relaxed) > 0 {
+            return;
+        }
         let shards = shared.shards;
         // SAFETY: nothing refers to the cache any more; both blocks are `new`'s.
         unsafe {
@@ -161,15 +167,25 @@ unsafe fn inherit<C: Content>(node: NonNull<ForkNode>) {
     // SAFETY: the list's nodes are added by `new`, with the functions of their own type.
     let shared = unsafe { around::<C>(node) };
     let (mut bytes, mut entries) = (0, 0);
+    let mut is_whole = true;
     for shard in shared.shards() {
-        let mut state = shard.lock();
+        // A fork that took no locks (in a signal handler that interrupted a holder of one) left this one held: what is
+        // behind it is not consistent, and waiting for it would be for ever.
+        let Some(mut state) = shard.try_lock() else {
+            is_whole = false;
+            continue;
+        };
         state.inherit_flights();
         shared.take_writes_back(&mut state);
         let policy = state.storage.as_ref().map(|storage| &storage.policy);
         bytes += policy.map_or(0, |policy| policy.weight());
         entries += policy.map_or(0, |policy| policy.len());
     }
-    shared.room.bytes.store(bytes, Relaxed);
-    shared.room.entries.store(entries, Relaxed);
+    if is_whole {
+        shared.room.bytes.store(bytes, Relaxed);
+        shared.room.entries.store(entries, Relaxed);
+    }
+    // The relief of the parent's pressure comes to the parent alone.
+    shared.room.is_pressed.store(false, Relaxed);
     shared.write_back.inherit();
 }

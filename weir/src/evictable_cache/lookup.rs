@@ -80,9 +80,9 @@ impl<C: Content> Shared<C> {
             unsafe { flights::wait(shard, state, other) };
         }
         // Declared after `fresh`, so dropped before it: the key outlives the flight.
-        let mut landing = Landing::new(shard, &flight);
+        let landing = Landing::new(shard, &flight);
         compute(&mut fresh)?;
         fresh.has_value = true;
-        Ok(fresh.put(Some(&mut landing)))
+        Ok(fresh.put(Some(landing)))
     }
 }

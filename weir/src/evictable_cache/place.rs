@@ -2,7 +2,7 @@
 
 use core::alloc::Layout;
 use core::ptr::NonNull;
-use weir_core::base::size_class::{MAX_SIZE, SIZE, class_of};
+use weir_core::base::size_class::{MAX_SIZE, SIZE, class_aligned, class_of};
 use weir_core::base::units::PAGE;
 use weir_core::base::zone_class::ZoneClass;
 
@@ -19,6 +19,11 @@ pub enum Place {
     Heap,
     /// Runs of whole pages of this zone.
     Zone(&'static Zone),
+}
+
+/// Bytes of the pages that a block of that layout takes by itself.
+fn whole_pages(layout: Layout) -> usize {
+    layout.size().div_ceil(PAGE).saturating_mul(PAGE)
 }
 
 impl Place {
@@ -50,10 +55,14 @@ impl Place {
     /// Bytes that a block of that layout takes.
     pub fn size(self, layout: Layout) -> usize {
         match self {
-            Self::Heap if layout.size() <= MAX_SIZE && layout.align() <= HEAP_ALIGN => {
-                SIZE[class_of(layout.size())] as usize
+            Self::Heap => {
+                let class = match layout.align() <= HEAP_ALIGN {
+                    true => (layout.size() <= MAX_SIZE).then(|| class_of(layout.size())),
+                    false => class_aligned(layout.size(), layout.align()),
+                };
+                class.map_or(whole_pages(layout), |class| SIZE[class] as usize)
             }
-            _ => layout.size().div_ceil(PAGE).saturating_mul(PAGE),
+            Self::Zone(_) => whole_pages(layout),
         }
     }
 

@@ -1,6 +1,9 @@
 //! How much a cache holds, and may hold: it grows while memory is free.
 
-use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use core::sync::atomic::{
+    AtomicBool, AtomicUsize,
+    Ordering::{Relaxed, SeqCst},
+};
 
 use super::seams;
 
@@ -66,7 +69,10 @@ impl Room {
             if goal > self.min && !seams::may_grow(goal - target) {
                 return false;
             }
-            if self.target.compare_exchange(target, goal, Relaxed, Relaxed).is_ok() {
+            if self.target.compare_exchange(target, goal, SeqCst, Relaxed).is_ok() {
+                // The bound may have been lowered since it was read. `set_max` stores it, then lowers the target: either
+                // that comes after the exchange, or the new bound is read here, as all four are in one order.
+                self.target.fetch_min(self.max.load(SeqCst), SeqCst);
                 return true;
             }
         }

@@ -34,12 +34,28 @@ impl<S: Shrink> Registered<S> {
     }
 }
 
+/// Ends a cache's pressure where its scan panics (a listener, or the `Drop` of a key or value, did): the registry never
+/// calls such a cache again, neither to scan it nor to relieve it. Reclaim no longer reaches it, but it may grow.
+struct Relief<'a, S: Shrink>(&'a S);
+
+impl<S: Shrink> Drop for Relief<'_, S> {
+    fn drop(&mut self) {
+        self.0.relieved();
+    }
+}
+
 impl<S: Shrink> callbacks::Shrink for Registered<S> {
     fn count(&self) -> usize {
         self.cache().count()
     }
     fn scan(&self, bytes: usize, reason: ScanReason) -> usize {
-        self.cache().scan(bytes, reason > ScanReason::Mild)
+        let unwinding = Relief(self.cache());
+        let before = self.cache().count();
+        let freed = self.cache().scan(bytes, reason > ScanReason::Mild);
+        core::mem::forget(unwinding);
+        // All that is left is pinned or dirty, and no write-back made any of it clean: the batches of this run that are
+        // left would search in vain.
+        if freed == 0 && self.cache().count() <= before { callbacks::STOP } else { freed }
     }
     fn relieved(&self) {
         self.cache().relieved();
@@ -76,4 +92,56 @@ pub fn may_grow(bytes: usize) -> bool {
 /// Write-backs lag behind what reclaim wants of a class of zones: caches do not grow until the balancer has seen to it.
 pub fn set_congested(zone: ZoneClass) {
     calls::set_congested(zone);
+}
+
+#[cfg(test)]
+mod tests {
+    use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    use super::callbacks::{STOP, ScanReason, Shrink as _};
+    use super::{NonNull, Registered, Shrink};
+
+    /// What a scan does, and what was called.
+    #[derive(Default)]
+    struct Cache {
+        freed: usize,
+        cleaned: usize,
+        panics: bool,
+        clean: AtomicUsize,
+        reliefs: AtomicUsize,
+    }
+
+    impl Shrink for Cache {
+        fn count(&self) -> usize {
+            self.clean.load(Relaxed)
+        }
+        fn scan(&self, _: usize, _: bool) -> usize {
+            assert!(!self.panics, "on purpose");
+            self.clean.fetch_add(self.cleaned, Relaxed);
+            self.freed
+        }
+        fn relieved(&self) {
+            self.reliefs.fetch_add(1, Relaxed);
+        }
+    }
+
+    #[test]
+    fn a_scan_that_panics_ends_the_pressure_on_its_cache() {
+        let cache = Cache { panics: true, ..Cache::default() };
+        let registered = Registered(NonNull::from(&cache));
+        assert!(catch_unwind(AssertUnwindSafe(|| registered.scan(1, ScanReason::Mild))).is_err());
+        assert_eq!(cache.reliefs.load(Relaxed), 1);
+        let cache = Cache { freed: 1, ..Cache::default() };
+        assert_eq!(Registered(NonNull::from(&cache)).scan(1, ScanReason::Mild), 1);
+        assert_eq!(cache.reliefs.load(Relaxed), 0);
+    }
+
+    #[test]
+    fn a_scan_stops_the_run_where_nothing_can_go_and_nothing_became_clean() {
+        let scan = |cache: Cache| Registered(NonNull::from(&cache)).scan(1, ScanReason::Mild);
+        assert_eq!(scan(Cache::default()), STOP);
+        assert_eq!(scan(Cache { cleaned: 1, ..Cache::default() }), 0);
+        assert_eq!(scan(Cache { freed: 1, ..Cache::default() }), 1);
+    }
 }

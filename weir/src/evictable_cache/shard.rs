@@ -68,6 +68,11 @@ impl Shard {
         self.state.lock(process::platform())
     }
 
+    /// Takes the lock if it is free.
+    pub fn try_lock(&self) -> Option<Guard<'_>> {
+        self.state.try_lock(process::platform())
+    }
+
     /// Takes it without a guard, for `fork`.
     pub fn freeze(&self) {
         self.state.acquire(process::platform());

@@ -9,7 +9,10 @@
 //! is not handed out while another of its hash is (another entry, when the first was replaced).
 
 use core::ptr::NonNull;
-use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use core::sync::atomic::{
+    AtomicU32,
+    Ordering::{Acquire, Relaxed, Release},
+};
 use weir_linux::process::evictable_caches as process;
 
 use super::dirt::BATCH;
@@ -100,6 +103,21 @@ impl<C: Content> Drop for Handle<C> {
     }
 }
 
+/// A handle's part of the count of handles, given up when this is dropped: also where the `Drop` of a key or value panics.
+struct CountedHandle(*const AtomicU32);
+
+impl Drop for CountedHandle {
+    fn drop(&mut self) {
+        let fewer = |handles: u32| handles.checked_sub(1);
+        // SAFETY: the handle is still counted, so its cache is there, unless this is a forked child, whose cache is not
+        // waiting for it.
+        let before = unsafe { &*self.0 }.fetch_update(Release, Relaxed, fewer);
+        if before.is_ok() {
+            process::wake(self.0);
+        }
+    }
+}
+
 impl<C: Content> Shared<C> {
     /// Marks an entry dirty; `false`: it is not in the cache any more.
     ///
@@ -175,14 +193,18 @@ impl<C: Content> Shared<C> {
         match only {
             Some(entry) => {
                 // SAFETY: the caller holds the entry.
-                let home = self.home(unsafe { entry.as_ref() }.hash);
-                self.collect(&mut self.shards()[home].lock(), &mut batch, |other| other == entry);
+                let header = unsafe { entry.as_ref() };
+                let mut state = self.shards()[self.home(header.hash)].lock();
+                // In the list of dirty entries: under the lock it can be taken out without a search.
+                if header.is_dirty() && !header.is_writing() && state.writing.iter().count() < MOST_WRITING {
+                    self.collect_one(&mut state, &mut batch, entry);
+                }
             }
             None => {
                 let first = self.next_turn();
                 for turn in 0..self.shards().len() {
                     let at = (first + turn) & (self.shards().len() - 1);
-                    self.collect(&mut self.shards()[at].lock(), &mut batch, |_| true);
+                    self.collect(&mut self.shards()[at].lock(), &mut batch);
                 }
             }
         }
@@ -193,31 +215,36 @@ impl<C: Content> Shared<C> {
         count
     }
 
-    fn collect(&self, state: &mut State, batch: &mut Out, is_wanted: impl Fn(NonNull<Header>) -> bool) {
+    fn collect(&self, state: &mut State, batch: &mut Out) {
         let mut writing = state.writing.iter().count();
         for entry in state.dirty.iter() {
             if batch.len == BATCH || writing == MOST_WRITING {
                 return;
             }
-            // SAFETY: entries of the list are held by it, and the lock is held.
-            let header = unsafe { entry.as_ref() };
-            // SAFETY: so are those of the other list, by their handles.
-            let is_other_under_way = |other: NonNull<Header>| unsafe { other.as_ref() }.hash == header.hash;
-            if !is_wanted(entry) || state.writing.iter().any(is_other_under_way) {
-                continue;
-            }
-            // SAFETY: it is in the first list, and leaves it for the second; its hold is the handle's from now on.
-            unsafe {
-                state.dirty.remove(entry);
-                state.writing.push(entry);
-            }
-            self.write_back.set_dirty(header, false);
-            self.write_back.set_writing(header, true);
-            self.write_back.handles.fetch_add(1, Relaxed);
-            writing += 1;
-            batch.entries[batch.len] = entry;
-            batch.len += 1;
+            writing += usize::from(self.collect_one(state, batch, entry));
         }
+    }
+
+    /// Adds an entry of the list of dirty ones to a batch with room; false: another of its hash is under way.
+    fn collect_one(&self, state: &mut State, batch: &mut Out, entry: NonNull<Header>) -> bool {
+        // SAFETY: entries of the list are held by it, and the lock is held.
+        let header = unsafe { entry.as_ref() };
+        // SAFETY: entries of the list of those under way are held by their handles, and the lock is held.
+        let is_other_under_way = |other: NonNull<Header>| unsafe { other.as_ref() }.hash == header.hash;
+        if state.writing.iter().any(is_other_under_way) {
+            return false;
+        }
+        // SAFETY: it is in the first list, and leaves it for the second; its hold is the handle's from now on.
+        unsafe {
+            state.dirty.remove(entry);
+            state.writing.push(entry);
+        }
+        self.write_back.set_dirty(header, false);
+        self.write_back.set_writing(header, true);
+        self.write_back.handles.fetch_add(1, Relaxed);
+        batch.entries[batch.len] = entry;
+        batch.len += 1;
+        true
     }
 
     /// Ends a write-back, and gives up what the handle holds.
@@ -230,14 +257,8 @@ impl<C: Content> Shared<C> {
     unsafe fn complete(this: NonNull<Self>, entry: NonNull<Header>, is_written: bool) {
         // SAFETY: the cache lives as long as a handle is out.
         let shared = unsafe { this.as_ref() };
+        let _counted = CountedHandle(&raw const shared.write_back.handles);
         shared.complete_in_shard(entry, is_written);
-        let handles = &raw const shared.write_back.handles;
-        let fewer = |handles: u32| handles.checked_sub(1);
-        // SAFETY: the handle is still counted, unless this is a forked child, whose cache is not waiting for it.
-        let before = unsafe { &*handles }.fetch_update(Release, Relaxed, fewer);
-        if before.is_ok() {
-            process::wake(handles);
-        }
     }
 
     fn complete_in_shard(&self, entry: NonNull<Header>, is_written: bool) {

@@ -2,8 +2,8 @@
 
 use crate::counted::Count;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Barrier;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::{Barrier, OnceLock};
 use std::thread;
 use weir::{ComputeError, EvictableCache, Refusal};
 
@@ -120,4 +120,44 @@ fn a_value_that_is_refused_comes_back_and_wakes_who_waits() {
     });
     assert_eq!(live.get(), 0);
     assert_eq!(cache.stats().rejected, 2);
+}
+
+#[test]
+fn a_key_is_not_compared_after_a_panic_dropped_it() {
+    /// The first key; as it is dropped another thread wants the same.
+    struct Key {
+        is_first: bool,
+        is_dead: bool,
+    }
+    static CACHE: OnceLock<EvictableCache<Key, u64>> = OnceLock::new();
+    static DEAD_COMPARED: AtomicUsize = AtomicUsize::new(0);
+    impl Drop for Key {
+        fn drop(&mut self) {
+            self.is_dead = true;
+            if self.is_first {
+                let other = Key { is_first: false, is_dead: false };
+                let want = || assert_eq!(*CACHE.get().unwrap().get_or_insert_with(other, || 2).unwrap(), 2);
+                thread::spawn(want).join().unwrap();
+            }
+        }
+    }
+    impl std::hash::Hash for Key {
+        fn hash<H: std::hash::Hasher>(&self, to: &mut H) {
+            1.hash(to);
+        }
+    }
+    impl PartialEq for Key {
+        fn eq(&self, other: &Self) -> bool {
+            let is_dead = self.is_dead || other.is_dead;
+            DEAD_COMPARED.fetch_add(usize::from(is_dead), SeqCst);
+            !is_dead
+        }
+    }
+    impl Eq for Key {}
+    let weigher = |_: &Key, value: &u64| if *value == 1 { panic!("on purpose") } else { 1 };
+    let cache = CACHE.get_or_init(|| EvictableCache::builder().weigher(weigher).build().unwrap());
+    let first = Key { is_first: true, is_dead: false };
+    assert!(catch_unwind(AssertUnwindSafe(|| drop(cache.get_or_insert_with(first, || 1)))).is_err());
+    assert_eq!(DEAD_COMPARED.load(SeqCst), 0);
+    assert_eq!(cache.len(), 1);
 }

@@ -4,6 +4,7 @@ mod compute;
 mod counted;
 mod model;
 mod pressure;
+mod reclaim;
 mod removal;
 mod threads;
 mod write_back;

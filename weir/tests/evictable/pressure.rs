@@ -1,5 +1,8 @@
 //! What pressure does to a cache, and what its end does.
 
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::{Arc, OnceLock};
 use weir::{Cause, EvictableCache};
 
 fn filled(entries: u64) -> EvictableCache<u64, [u8; 1000]> {
@@ -125,4 +128,41 @@ fn the_listener_is_told_why() {
         (5, Cause::Removed),
     ];
     assert_eq!(told, wanted);
+}
+
+#[test]
+fn an_eviction_that_finds_all_pinned_does_not_lift_the_target_above_the_bound() {
+    let cache = filled(100);
+    let guards: Vec<_> = (0..100).map(|key| cache.get(&key).unwrap()).collect();
+    cache.set_max_bytes(10_000);
+    assert_eq!((cache.evict(1), cache.bytes()), (0, 100_000));
+    assert_eq!(cache.stats().target_bytes, 10_000);
+    drop(guards);
+}
+
+#[test]
+fn threads_that_insert_at_once_do_not_each_evict_what_is_too_much() {
+    // The first thread is held in the listener of its first eviction; by then it has looked at what is too much.
+    let (is_first, meet) = (AtomicBool::new(true), Arc::new([Barrier::new(2), Barrier::new(2)]));
+    let at = meet.clone();
+    let listener = move |_: &u64, _: &[u8; 1000], cause| {
+        if cause == Cause::Room && is_first.swap(false, SeqCst) {
+            for barrier in &*at {
+                barrier.wait();
+            }
+        }
+    };
+    static CACHE: OnceLock<EvictableCache<u64, [u8; 1000]>> = OnceLock::new();
+    let cache = CACHE
+        .get_or_init(|| EvictableCache::builder().shards(1).weigher(|_, _| 1000).on_evict(listener).build().unwrap());
+    (0..2_000).for_each(|key| drop(cache.insert(key, [0; 1000]).unwrap()));
+    let guards: Vec<_> = (0..2_000).map(|key| cache.get(&key).unwrap()).collect();
+    cache.set_max_bytes(1_000_000);
+    drop(guards);
+    let first = std::thread::spawn(|| drop(CACHE.get().unwrap().insert(5_000, [0; 1000]).unwrap()));
+    meet[0].wait();
+    drop(cache.insert(5_001, [0; 1000]).unwrap());
+    meet[1].wait();
+    first.join().unwrap();
+    assert!(cache.bytes() > 900_000, "{} of 1000000 bytes are left", cache.bytes());
 }

@@ -55,10 +55,16 @@ fn values_of_no_size_and_of_great_alignment_are_kept() {
         assert_eq!((&raw const *page).addr() % 4096, 0);
     }
     assert!((0..50).all(|key| pages.get(&key).unwrap().0 == key));
-    // Weights of zero: nothing has to go.
-    let free = EvictableCache::<u32, u32>::builder().max_bytes(0).weigher(|_, _| 0).build().unwrap();
+    // A weight of zero counts as one.
+    let free = EvictableCache::<u32, u32>::builder().max_bytes(100).weigher(|_, _| 0).build().unwrap();
     (0..1000).for_each(|key| drop(free.insert(key, key).unwrap()));
-    assert_eq!((free.len(), free.bytes()), (1000, 0));
+    assert_eq!((free.len(), free.bytes()), (100, 100));
+
+    #[repr(align(64))]
+    struct Line(#[allow(dead_code, reason = "for its size")] [u8; 64]);
+    let lines = EvictableCache::<u8, Line>::builder().build().unwrap();
+    drop(lines.insert(0, Line([0; 64])).unwrap());
+    assert!(lines.bytes() <= 256, "a small block that is aligned counts no page: {}", lines.bytes());
 }
 
 #[test]
@@ -72,7 +78,8 @@ fn a_tebibyte_may_be_counted_and_no_more() {
     assert!(cache.bytes() <= 1 << 40 && cache.contains(&5000));
     assert_eq!(cache.insert(5001, (1 << 40) + 1).unwrap_err().value, (1 << 40) + 1);
     assert!(cache.insert(5002, usize::MAX).is_err());
-    let unbounded = EvictableCache::<u64, usize>::builder().weigher(|_, v| *v).build().unwrap();
+    // What pressure leaves is taken without a look at free memory, of which there is not so much.
+    let unbounded = EvictableCache::<u64, usize>::builder().min_bytes(usize::MAX).weigher(|_, v| *v).build().unwrap();
     drop(unbounded.insert(1, usize::MAX - 10).unwrap());
     drop(unbounded.insert(2, 100).unwrap());
     assert_eq!(unbounded.bytes(), 100, "the sum does not overflow");

@@ -275,3 +275,32 @@ fn the_last_value_that_threads_put_in_is_the_one_in_the_store() {
     drop(cache);
     writers.into_iter().for_each(|writer| writer.join().unwrap());
 }
+
+#[test]
+fn a_value_that_panics_as_its_write_back_ends_keeps_no_one_waiting() {
+    struct Panics;
+    impl Drop for Panics {
+        fn drop(&mut self) {
+            panic!("on purpose");
+        }
+    }
+    let (send, entries) = mpsc::channel();
+    let send = Mutex::new(send);
+    let cache = EvictableCache::<u64, Option<Panics>>::builder()
+        .weigher(|_, _| 100)
+        .max_bytes(700)
+        .write_back(move |batch| batch.for_each(|entry| drop(send.lock().unwrap().send(entry))))
+        .build()
+        .unwrap();
+    assert!(cache.insert(1, Some(Panics)).unwrap().mark_dirty());
+    let entry = entries.try_iter().next().unwrap();
+    // The handle holds the value alone now.
+    drop(cache.insert(1, None).unwrap());
+    assert!(catch_unwind(AssertUnwindSafe(|| entry.written())).is_err());
+    let writing = cache.stats().writing;
+    if writing != 0 {
+        std::mem::forget(cache);
+        panic!("{writing} handles are counted, and none is out: the end of the cache would wait for ever");
+    }
+    cache.flush().unwrap();
+}

@@ -1,0 +1,76 @@
+//! Caches under reclaim itself, each test in a process of its own: pressure is the whole process's.
+
+use std::process::Command;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::time::{Duration, Instant};
+use weir::{ByteCache, Cause, EvictableCache, settings};
+
+/// How long anything here may take; only a test that fails waits so long.
+const PATIENCE: Duration = Duration::from_secs(50);
+
+fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
+    let until = Instant::now() + PATIENCE;
+    while !done() {
+        assert!(Instant::now() < until, "waited too long for {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Runs the test of that name in another process, if this is not that already.
+fn in_child(test: &str, work: impl FnOnce()) {
+    const IS_CHILD: &str = "WEIR_TEST_IS_CHILD";
+    if std::env::var_os(IS_CHILD).is_some() {
+        return work();
+    }
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    let child = command.args(["--exact", test, "--nocapture"]).env(IS_CHILD, "1").output().unwrap();
+    let said = String::from_utf8_lossy(&child.stderr);
+    assert!(child.status.success(), "{:?}\n{said}", child.status);
+    assert!(String::from_utf8_lossy(&child.stdout).contains("1 passed"), "the child runs the test");
+}
+
+#[test]
+fn an_allocation_that_cannot_be_had_evicts_nothing() {
+    in_child("reclaim::an_allocation_that_cannot_be_had_evicts_nothing", || {
+        // Reclaim, which an allocation that fails begins, takes nothing of so small a cache.
+        let cache = ByteCache::builder().min_bytes(1 << 20).build().unwrap();
+        (0..100u8).for_each(|key| drop(cache.insert(&[key], &[key; 1000]).unwrap()));
+        assert!(cache.fill(b"all of memory", 1 << 60).is_err());
+        assert_eq!(cache.len(), 100);
+    });
+}
+
+#[test]
+fn the_last_handle_may_go_in_a_listener_under_reclaim() {
+    in_child("reclaim::the_last_handle_may_go_in_a_listener_under_reclaim", || {
+        static CACHE: Mutex<Option<EvictableCache<u64, [u8; 4000]>>> = Mutex::new(None);
+        static IS_DROPPED: AtomicBool = AtomicBool::new(false);
+        let listener = |_: &u64, _: &[u8; 4000], cause| {
+            if cause == Cause::Pressure
+                && let Some(cache) = { CACHE.lock().unwrap().take() }
+            {
+                drop(cache);
+                // What was freed by that is overwritten, so that any use of it is noticed.
+                for size in (4..17).map(|power| 1usize << power).flat_map(|size| [size, size / 4 * 5, size / 2 * 3]) {
+                    for _ in 0..32 {
+                        let block = weir::heap::alloc(size);
+                        // SAFETY: a block of that size, or null, to which nothing is written then.
+                        unsafe { block.write_bytes(0xee, if block.is_null() { 0 } else { size }) };
+                    }
+                }
+                IS_DROPPED.store(true, SeqCst);
+            }
+        };
+        let cache = EvictableCache::builder().name("short-lived").shards(4).on_evict(listener).build().unwrap();
+        (0..4_000).for_each(|key| drop(cache.insert(key, [1; 4000]).unwrap()));
+        *CACHE.lock().unwrap() = Some(cache);
+        settings::set("limit", "1M").unwrap();
+        wait_until("the cache to be dropped", || IS_DROPPED.load(SeqCst));
+        // Another cache is called on the same thread: the scan of the first has ended, and the thread is alive.
+        let next = EvictableCache::<u64, [u8; 4000]>::builder().min_bytes(4 << 20).build().unwrap();
+        (0..500).for_each(|key| drop(next.insert(key, [1; 4000]).unwrap()));
+        settings::set("limit", "0").unwrap();
+        assert_eq!(next.len(), 500);
+    });
+}
