@@ -48,7 +48,7 @@ fn one_life() -> bool {
         WAKER.wake();
         sources.wait(&tunables, Heat::Warm, Some(1_000_000));
         let _ = MainThread::note(true).map(|main| main.has_changed());
-        let _ = tasks::first_other(&[]);
+        let _ = tasks::first_other(&|_| false);
         if let Some(dir) = Membership::find().memory.and_then(|group| GroupDir::open(&group).ok()) {
             memcg::effective_limits(&dir);
             dir.close();
