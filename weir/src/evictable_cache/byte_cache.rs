@@ -137,7 +137,7 @@ impl ByteCache {
         self.shared().is_in_use()
     }
 
-    /// Whether the cache was built with [`ByteCacheBuilder::write_back`].
+    /// Whether the cache was built with [`write_back`](crate::ByteCacheBuilder::write_back).
     pub fn can_be_dirty(&self) -> bool {
         self.shared().write_back.is_possible()
     }
