@@ -19,7 +19,7 @@ mod sync {
 /// As much of the platform as a throttle needs.
 mod wait {
     pub trait Wait {
-        fn wait_at_most(&self, word: &super::sync::AtomicU32, expected: u32, ns: u64);
+        fn wait_for(&self, word: &super::sync::AtomicU32, expected: u32, ns: Option<u64>);
         fn wake_all(&self, word: &super::sync::AtomicU32);
     }
 }
@@ -46,7 +46,7 @@ struct Futex {
 }
 
 impl Wait for Futex {
-    fn wait_at_most(&self, word: &sync::AtomicU32, expected: u32, _ns: u64) {
+    fn wait_for(&self, word: &sync::AtomicU32, expected: u32, _ns: Option<u64>) {
         let queue = self.queue.lock().unwrap();
         if word.load(SeqCst) == expected {
             drop(self.sleepers.wait(queue).unwrap());
