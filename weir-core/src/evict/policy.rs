@@ -85,12 +85,12 @@ impl<'a> Policy<'a> {
         if self.weight().saturating_add(incoming) <= self.target() {
             return None;
         }
-        self.evict_any(is_pinned)
+        self.queues.evict(&self.sightings.sketch, incoming, is_pinned)
     }
 
     /// [`Policy::evict`], whatever the target: `None` only if every entry is pinned.
     pub fn evict_any(&mut self, is_pinned: impl FnMut(u32) -> bool) -> Option<u32> {
-        self.queues.evict(&self.sightings.sketch, is_pinned)
+        self.queues.evict(&self.sightings.sketch, 0, is_pinned)
     }
 
     /// Notes that `entry` was used, as [`Sightings::hit`] does.

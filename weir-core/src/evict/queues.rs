@@ -115,9 +115,13 @@ impl<'a> Queues<'a> {
 
     /// Takes out the entry that is worth least, whether or not the target is reached; `None`: all are pinned.
     ///
+    /// `incoming` bytes are about to be inserted: they count as if they were in the small queue already. (Otherwise the small
+    /// queue is never above its part when room is made before an insertion: the victims are main entries, each of which
+    /// leaves room there for the next small one, without a test.)
+    ///
     /// While the main queue has room, entries leave the small queue for it without a test: a cache that was not full, or
     /// in which the small queue was large, has no reason yet to refuse one.
-    pub fn evict(&mut self, sketch: &Sketch, mut is_pinned: impl FnMut(u32) -> bool) -> Option<u32> {
+    pub fn evict(&mut self, sketch: &Sketch, incoming: usize, mut is_pinned: impl FnMut(u32) -> bool) -> Option<u32> {
         if self.is_shrinking
             && let Some(entry) = self.rarest_drawn(sketch, &mut is_pinned)
         {
@@ -130,7 +134,8 @@ impl<'a> Queues<'a> {
         }
         let small_target = self.setting.small(self.target);
         loop {
-            let is_small_due = self.small.weight() > small_target || self.main.is_empty();
+            let small = self.small.weight().saturating_add(incoming);
+            let is_small_due = small > small_target || self.main.is_empty();
             if is_small_due && let Some(entry) = self.small.oldest_likely_unpinned(self.slots, &mut is_pinned) {
                 let weight = self.main.weight().saturating_add(self.slots[entry as usize].weight());
                 if weight <= self.target - small_target {

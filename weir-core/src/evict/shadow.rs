@@ -94,7 +94,7 @@ impl<'a> Shadow<'a> {
     }
 
     fn evict(&mut self, sketch: &Sketch) {
-        if let Some(entry) = self.queues.evict(sketch, |_| false) {
+        if let Some(entry) = self.queues.evict(sketch, 0, |_| false) {
             self.release(entry);
         }
     }

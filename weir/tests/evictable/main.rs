@@ -6,5 +6,6 @@ mod model;
 mod pressure;
 mod reclaim;
 mod removal;
+mod scan;
 mod threads;
 mod write_back;
