@@ -221,7 +221,11 @@ impl PerCpu {
 
     /// Lets the current CPU's bucket of `class` hold `room` objects; whether it holds no more than that now.
     pub fn resize<P: Platform>(&self, platform: &P, class: usize, room: usize) -> bool {
-        let Some(slab) = self.here(platform) else { return true };
+        self.here(platform).is_none_or(|slab| Self::resize_locked(slab, class, room))
+    }
+
+    /// The same of the slab that the caller holds the lock of.
+    pub fn resize_locked(slab: &CpuSlab, class: usize, room: usize) -> bool {
         resize(slab, class, room);
         in_bucket(slab, class) <= room
     }

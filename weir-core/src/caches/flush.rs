@@ -5,6 +5,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use crate::base::invalid_free::InvalidFree;
 use crate::base::size_class::COUNT;
 use crate::caches::cache::Cache;
+use crate::caches::cpu_cache::PerCpu;
 use crate::caches::domain::Domain;
 use crate::caches::domain_routing::visit_depot;
 use crate::caches::geometry::{Geometry, MAX_BATCH, UNBUCKETED};
@@ -27,13 +28,16 @@ use crate::telemetry::stats;
 const ENOUGH: usize = 1024;
 
 impl<P: Platform> Caches<P> {
-    /// A free of an object that its CPU's bucket did not take.
-    pub(crate) fn free_slow(&self, object: *mut u8, number: usize, pushed: Pushed) {
+    /// A free of an object that its CPU's bucket did not take. Whether it went beyond the bucket: without restartable
+    /// sections each free comes here, and most go into the bucket after all.
+    pub(crate) fn free_slow(&self, object: *mut u8, number: usize, pushed: Pushed) -> bool {
         if number >= UNBUCKETED {
-            return self.free_unbucketed(number, object);
+            self.free_unbucketed(number, object);
+            return true;
         }
         if pushed == Pushed::Twice {
-            return self.pages.platform.invalid_free(InvalidFree::DoubleFree, object as usize, self.size_of(number));
+            self.pages.platform.invalid_free(InvalidFree::DoubleFree, object as usize, self.size_of(number));
+            return true;
         }
         if !self.pages.platform.lockless() {
             return self.free_locked(number, object);
@@ -41,13 +45,14 @@ impl<P: Platform> Caches<P> {
         stats::add(&self.pages.platform.stats().free_misses, 1);
         if self.cpu.install(&self.pages.platform) {
             match self.flush_bucket(number, object) {
-                Pushed::Done => return,
+                Pushed::Done => return true,
                 Pushed::Twice => return self.free_slow(object, number, Pushed::Twice),
                 Pushed::Full => {}
             }
         }
         stats::add(&self.table.get(number).counts.slow_frees, 1);
         self.flush_freed(number, &mut [object]);
+        true
     }
 
     /// Makes room in the current CPU's bucket, by letting it hold more or by a flush of a batch to the depot.
@@ -81,7 +86,7 @@ impl<P: Platform> Caches<P> {
     }
 
     /// A free where there are no restartable sections: into the CPU's bucket under its lock.
-    fn free_locked(&self, number: usize, object: *mut u8) {
+    fn free_locked(&self, number: usize, object: *mut u8) -> bool {
         let cache = self.table.get(number);
         let mut objects = [core::ptr::null_mut(); MAX_BATCH];
         let mut n = 0;
@@ -90,18 +95,21 @@ impl<P: Platform> Caches<P> {
             // SAFETY: where there are no restartable sections, a slab is worked on under its lock alone, and the guard
             // holds that lock. The caller gave the object up.
             unsafe {
-                let fits = self.cpu.resize(&self.pages.platform, number, cache.tuning.ceiling());
                 pushed = CpuSlab::push(slab, number, object);
                 if pushed == Pushed::Full {
+                    let fits = PerCpu::resize_locked(&*slab, number, cache.tuning.ceiling());
                     let batch = if fits { cache.tuning.batch(&cache.shape.get()) } else { MAX_BATCH };
-                    while n < batch {
+                    pushed = CpuSlab::push(slab, number, object);
+                    while pushed == Pushed::Full && n < batch {
                         objects[n] = CpuSlab::pop(slab, number);
                         if objects[n].is_null() {
                             break;
                         }
                         n += 1;
                     }
-                    pushed = CpuSlab::push(slab, number, object);
+                    if n > 0 {
+                        pushed = CpuSlab::push(slab, number, object);
+                    }
                 }
             }
         }
@@ -111,11 +119,12 @@ impl<P: Platform> Caches<P> {
             self.flush_freed(number, &mut objects[..n]);
         }
         match pushed {
-            Pushed::Done => {}
+            Pushed::Done => n > 0,
             Pushed::Twice => self.free_slow(object, number, Pushed::Twice),
             Pushed::Full => {
                 stats::add(&cache.counts.slow_frees, 1);
                 self.flush_freed(number, &mut [object]);
+                true
             }
         }
     }

@@ -14,22 +14,25 @@ use crate::platform::cpu_table::CpuSlab;
 use crate::telemetry::stats;
 
 impl<P: Platform> Caches<P> {
+    /// Where there are no restartable sections, an object from the CPU's bucket under its lock, if there is one.
+    #[inline]
+    pub(crate) fn pop_locked(&self, number: usize) -> Option<*mut u8> {
+        if self.pages.platform.lockless() || number >= UNBUCKETED {
+            return None;
+        }
+        let (_guard, slab) = self.cpu.locked(&self.pages.platform, self.pages.platform.cpu())?;
+        // SAFETY: where there are no restartable sections, a slab is worked on under its lock alone, and the guard holds
+        // that lock.
+        let object = unsafe { CpuSlab::pop(slab, number) };
+        (!object.is_null()).then_some(object)
+    }
+
     /// An allocation that found its bucket empty; null where the cache's `init` failed.
     #[inline]
     pub(crate) fn refill(&self, number: usize) -> Result<*mut u8, Short> {
         stats::add(&self.pages.platform.stats().alloc_misses, 1);
         if number >= UNBUCKETED {
             return self.refill_unbucketed(number);
-        }
-        if !self.pages.platform.lockless()
-            && let Some((_guard, slab)) = self.cpu.locked(&self.pages.platform, self.pages.platform.cpu())
-        {
-            // SAFETY: where there are no restartable sections, a slab is worked on under its lock alone, and the guard
-            // holds that lock.
-            let object = unsafe { CpuSlab::pop(slab, number) };
-            if !object.is_null() {
-                return Ok(object);
-            }
         }
         let mut objects = [core::ptr::null_mut(); MAX_BATCH];
         let cache = self.table.get(number);

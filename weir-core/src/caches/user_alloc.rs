@@ -19,7 +19,10 @@ impl<P: Platform> Caches<P> {
     fn alloc(&self, id: CacheId) -> Result<*mut u8, Short> {
         // SAFETY: what the table's entries point to is never unmapped, and every class has a bucket, if an empty one.
         let object = unsafe { self.pages.platform.pop(&self.cpu.table, id.class()) };
-        if object.is_null() { self.refill(id.number()) } else { Ok(object) }
+        if !object.is_null() {
+            return Ok(object);
+        }
+        self.pop_locked(id.number()).map_or_else(|| self.refill(id.number()), Ok)
     }
 
     /// Whether a cache needs [`Caches::alloc_counted`].

@@ -144,6 +144,9 @@ impl<P: Platform> Heap<P> {
     #[cold]
     #[inline(never)]
     fn refill(&self, class: usize) -> *mut u8 {
+        if let Some(object) = self.caches.pop_locked(class) {
+            return object;
+        }
         let object = match self.caches.refill(class) {
             Err(Short) => self.refill_short(class),
             found => found,
@@ -276,8 +279,9 @@ impl<P: Platform> Heap<P> {
         let Some(number) = self.number_of(left.class, block) else {
             return self.platform().invalid_free(InvalidFree::DoubleFree, block as usize, 0);
         };
-        self.caches.free_slow(block, number, left.pushed);
-        self.slow_path_ends();
+        if self.caches.free_slow(block, number, left.pushed) {
+            self.slow_path_ends();
+        }
     }
 
     /// The number of the cache that a block belongs to: `class` is one itself, or the value that the class map has for its
