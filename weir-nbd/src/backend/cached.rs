@@ -16,6 +16,8 @@ use std::time::Duration;
 const READ_AHEAD: u64 = 1 << 20;
 /// Most bytes of one fetch: what a worker puts in at a time, before other clients have their turn.
 const MAX_FETCH: u64 = 4 << 20;
+/// How often a block is fetched for a write to a part of it, while others write there.
+const TRIES: u32 = 8;
 /// Blocks that are removed at a time, before other tasks have their turn.
 const REMOVED_AT_ONCE: u64 = 4096;
 
@@ -149,7 +151,16 @@ impl Volume {
             let part = &bytes[done..(done + BLOCK - at).min(bytes.len())];
             let mut is_done = cached.write_dirty(block, at, part, None)?;
             // The rest of the block comes from the file; again, if it was written there meanwhile.
+            let mut tries = 0;
             while !is_done {
+                tries += 1;
+                if tries > TRIES {
+                    // Others write there all the time: this part goes to the file at once.
+                    let part = Buffer::copy_of(part)?;
+                    let length = part.filled().len();
+                    self.write_through(cached, reactor, offset + done as u64, part, 0..length).await?;
+                    break;
+                }
                 let fetch = cached.begin_fetch(block..block + 1);
                 let base = self.medium.read(reactor, block * SIZE..(block + 1) * SIZE).await.map_err(|(why, _)| why)?;
                 is_done = cached.write_dirty(block, at, part, Some((fetch, base)))?;
