@@ -1,5 +1,5 @@
-//! The files in docs/deploy are what the programs that read them expect, and fit together. .ci/package follows them on a
-//! machine; this is what can be told from their text.
+//! The files in docs/deploy are what the programs that read them expect, and fit together. .ci/package follows them on
+//! a machine; this is what can be told from their text.
 
 mod support;
 
@@ -108,7 +108,8 @@ fn the_calls_that_a_systemd_filter_lacks_are_named() {
     let (_, table) = design.split_once("## System calls").expect("the list of calls");
     let rows = table.split("\n## ").next().expect("its section").lines().filter(|line| line.starts_with("| "));
     let calls: Vec<&str> = rows.filter_map(|row| row.split('|').nth(2)).flat_map(|row| row.split('`')).collect();
-    let is_call = |word: &&str| !word.is_empty() && word.chars().all(|c| c.is_ascii_lowercase() || "_0123456789".contains(c));
+    let is_call =
+        |word: &&str| !word.is_empty() && word.chars().all(|c| c.is_ascii_lowercase() || "_0123456789".contains(c));
     let calls: Vec<&str> = calls.into_iter().filter(is_call).collect();
     assert!(calls.len() > 30 && calls.contains(&"mincore"), "{calls:?}");
     let lacking: Vec<_> =

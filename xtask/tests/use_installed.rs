@@ -117,13 +117,27 @@ fn compile<'a>(folder: &Path, flags: impl Iterator<Item = &'a str>) -> std::path
 }
 
 #[test]
+fn pages_and_completions_that_cannot_be_written_are_an_error() {
+    let place = Place::with_prefix();
+    place.install(&[]);
+    for program in ["weir", "weir-nbd"] {
+        let mut generate = Command::new(place.file("bin").join(program));
+        let output = generate.args(["generate", "/dev/null/pages"]).output().expect("it starts");
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success(), "{program}");
+        assert!(text.starts_with(&format!("{program}: cannot write /dev/null/pages: ")), "{text}");
+        assert_eq!(text.lines().count(), 1, "{text}");
+    }
+}
+
+#[test]
 fn shells_read_the_completions() {
     let place = Place::with_prefix();
     place.install(&[]);
     for program in ["weir", "weir-nbd"] {
         let bash = place.file("share/bash-completion/completions").join(program);
-        // What bash-completion does when TAB is typed after `weir ru`.
-        let script = r#". "$1"; COMP_WORDS=("$2" s) COMP_CWORD=1; _"${2//-/__}" "$2" s "$2" || _"$2" "$2" s "$2"; echo "${COMPREPLY[@]}""#;
+        // What bash-completion does when TAB is typed after `weir s`.
+        let script = r#". "$1"; COMP_WORDS=("$2" s) COMP_CWORD=1; _"${2//-/__}" "$2" s "$2"; echo "${COMPREPLY[@]}""#;
         let found = run(Command::new("bash").args(["-c", script, "bash"]).arg(&bash).arg(program));
         let wanted = if program == "weir" { "settings" } else { "serve stat" };
         assert!(found.trim().contains(wanted), "{program}: {found}");
