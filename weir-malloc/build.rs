@@ -26,8 +26,8 @@ fn main() {
 }
 
 /// The loader looks for the soname; Cargo names the file without the version. With a link beside it a program that was
-/// linked with `-L target/release -lweir` runs there as well. Where there can be none (another layout of Cargo's, a file
-/// system without links) everything but that works.
+/// linked with `-L target/release -lweir` runs there as well. Where there can be none (another layout of Cargo's, a
+/// file system without links) everything but that works.
 fn link_beside_the_library(soname: &str) {
     // target/PROFILE/build/THIS-PACKAGE/out
     let out = env::var_os("OUT_DIR").expect("cargo says where");
