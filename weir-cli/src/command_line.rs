@@ -26,6 +26,11 @@ pub enum Command {
     },
     /// Print the table of settings, as Markdown
     Settings,
+    /// Write this program's man pages and shell completions
+    Generate {
+        /// Where to: a directory, which is made
+        directory: PathBuf,
+    },
 }
 
 /// Options of `weir run`.

@@ -95,7 +95,7 @@ fn library() -> Check {
             false,
             "not found",
             "",
-            "`weir run` fails: cargo build --release -p weir-malloc, or set WEIR_LIB",
+            "`weir run` fails: install it (`cargo xtask install`), or set WEIR_LIB",
         ),
     }
 }

@@ -5,8 +5,17 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// Where it may be, from the directory of the `weir` binary: as installed, as cargo names it, as in distributions.
-const PLACES: [&str; 4] = ["libweir.so", "libweir_malloc.so", "../lib/libweir.so", "../lib/weir/libweir.so"];
+/// An installed library has the major version in its name, as the loader looks for it.
+macro_rules! installed {
+    ($directory:literal) => {
+        concat!($directory, "/libweir.so.", env!("CARGO_PKG_VERSION_MAJOR"))
+    };
+}
+
+/// Where it may be, from the directory of the `weir` binary: as Cargo names it, in the build tree; where `cargo xtask
+/// install` puts it; in Debian's directory of the architecture, and in that of Fedora and SUSE.
+const PLACES: [&str; 4] =
+    ["libweir.so", installed!("../lib"), installed!("../lib/x86_64-linux-gnu"), installed!("../lib64")];
 
 /// Finds the library: `WEIR_LIB`, or near the binary.
 pub fn find() -> Result<PathBuf, Failure> {
@@ -36,14 +45,18 @@ fn near_binary() -> Result<PathBuf, Failure> {
     let binary = std::env::current_exe()
         .map_err(|e| Failure::of_weir(format!("cannot tell where the weir binary is ({e}): set WEIR_LIB")))?;
     let dir = binary.parent().unwrap_or(Path::new("/"));
-    let found = PLACES.iter().map(|place| dir.join(place)).find_map(|path| path.canonicalize().ok());
-    found.ok_or_else(|| {
+    near(dir).ok_or_else(|| {
         Failure::of_weir(format!(
-            "library missing: no libweir.so in {} or its ../lib: build it with `cargo build --release -p weir-malloc` \
-             or set WEIR_LIB to its path",
+            "library missing: no {} seen from {}: install it with `cargo xtask install`, build it with `cargo build \
+             --release -p weir-malloc`, or set WEIR_LIB to its path",
+            PLACES.join(", "),
             dir.display()
         ))
     })
+}
+
+fn near(dir: &Path) -> Option<PathBuf> {
+    PLACES.iter().map(|place| dir.join(place)).find_map(|path| path.canonicalize().ok())
 }
 
 /// The value for `LD_PRELOAD`: Weir first, so that its malloc wins, then what was there.
@@ -61,6 +74,23 @@ pub fn preload(library: &Path, existing: Option<&OsStr>) -> OsString {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_library_is_found_in_the_build_tree_and_where_it_is_installed() {
+        let root = tempfile::tempdir().unwrap();
+        let root = root.path().canonicalize().unwrap();
+        let bin = root.join("bin");
+        std::fs::create_dir(&bin).unwrap();
+        assert_eq!(near(&bin), None);
+        // From the last place to the first: an earlier one wins. Names without the version are for linking.
+        for place in ["lib64/libweir.so.0", "lib/x86_64-linux-gnu/libweir.so.0", "lib/libweir.so.0", "bin/libweir.so"] {
+            let path = root.join(place);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path.with_file_name("libweir.so"), "").unwrap();
+            std::fs::write(&path, "").unwrap();
+            assert_eq!(near(&bin), Some(path));
+        }
+    }
 
     #[test]
     fn weir_comes_first_and_the_others_stay() {

@@ -3,6 +3,7 @@
 mod base;
 mod command_line;
 mod doctor;
+mod generate;
 mod library;
 mod processes;
 mod run;
@@ -19,6 +20,7 @@ fn main() -> ! {
         Command::Run(options) => run::run(&options),
         Command::Doctor { json } => doctor::doctor(json),
         Command::Settings => settings::settings(),
+        Command::Generate { directory } => generate::generate(&directory),
     };
     std::process::exit(result.unwrap_or_else(|failure| {
         output::say(format_args!("weir: {failure}\n"));

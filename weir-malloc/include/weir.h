@@ -1,7 +1,7 @@
 /*
  * weir.h: what a C or C++ program can ask of Weir beyond malloc.
  *
- * Link with -lweir, or run under `LD_PRELOAD=libweir.so` and look the names up with dlsym(): malloc, free and
+ * Link with -lweir, or run under `LD_PRELOAD=libweir.so.0` and look the names up with dlsym(): malloc, free and
  * C++'s new and delete are Weir's in either case, and nothing here is needed to use them.
  *
  * All functions may be called from any thread at any time, but not from signal handlers.

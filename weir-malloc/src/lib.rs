@@ -1,8 +1,7 @@
 //! Weir as a drop-in malloc: `libweir.so`.
 //!
-//! Cargo names the file `target/release/libweir_malloc.so`; its soname is `libweir.so`. Preloading works by either
-//! name. To link with `-lweir`, install it by the second:
-//! `install -m 755 target/release/libweir_malloc.so /usr/local/lib/libweir.so && ldconfig`.
+//! Cargo builds `target/release/libweir.so`. Its soname is `libweir.so.0`, the name under which it is installed; a link of
+//! that name is beside it (`build.rs`), so that what is linked with `-L target/release -lweir` runs there as well.
 //!
 //! Everything here is the thin skin between C's rules and [`weir::heap`]: names, alignments, `errno`,
 //! the constructor. Nothing here allocates, unwinds or has thread-local storage.

@@ -67,7 +67,7 @@ fn only_operators_go_by_name() {
 #[test]
 fn loads_at_once_and_stays() {
     let Some(dynamic) = inspect("readelf", &["--dynamic", "--wide"]) else { return };
-    for wanted in ["[libweir.so]", "BIND_NOW", "NODELETE", "INITFIRST"] {
+    for wanted in ["[libweir.so.0]", "BIND_NOW", "NODELETE", "INITFIRST"] {
         assert!(dynamic.contains(wanted), "no {wanted} in:\n{dynamic}");
     }
     let needed: Vec<_> = dynamic.lines().filter(|line| line.contains("(NEEDED)")).collect();

@@ -79,5 +79,5 @@ fn release() -> PathBuf {
         .status()
         .expect("cargo runs");
     assert!(build.success(), "building the library");
-    target.join("release/libweir_malloc.so")
+    target.join("release/libweir.so")
 }

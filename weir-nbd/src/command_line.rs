@@ -24,6 +24,11 @@ pub enum Command {
     Serve(Box<Serve>),
     /// Show what a running server does.
     Stat(Stat),
+    /// Write this program's man pages and shell completions.
+    Generate {
+        /// Where to: a directory, which is made.
+        directory: PathBuf,
+    },
 }
 
 /// Options of `serve`. Each but `--config` and `--log` has a counterpart in the configuration file, which it overrides.

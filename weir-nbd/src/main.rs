@@ -6,6 +6,7 @@ mod buffers;
 mod cache;
 mod command_line;
 mod export;
+mod generate;
 mod io;
 mod protocol;
 mod serve;
@@ -28,6 +29,7 @@ fn main() -> ExitCode {
             serve::serve(&options)
         }
         Command::Stat(options) => serve::stat(&options),
+        Command::Generate { directory } => generate::generate(&directory),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -16,7 +16,7 @@ pub struct RunArgs {
     /// Only these peers; all that are installed unless given. Weir always runs if it is found
     #[arg(long, value_delimiter = ',', value_name = "A,B")]
     pub peers: Vec<String>,
-    /// Weir's shared object [default: $WEIR_LIB, or libweir.so or libweir_malloc.so beside this program]
+    /// Weir's shared object [default: $WEIR_LIB, or libweir.so beside this program]
     #[arg(long, value_name = "PATH")]
     pub weir: Option<PathBuf>,
     /// Rounds, in each of which every allocator has its turn

@@ -107,9 +107,8 @@ pub fn weir(asked: Option<&Path>) -> Result<Allocator, String> {
 
 fn beside_this_program() -> Result<PathBuf, String> {
     let program = std::env::current_exe().map_err(|why| format!("cannot find this program: {why}"))?;
-    let names = ["libweir.so", "libweir_malloc.so"];
-    let found = names.iter().map(|name| program.with_file_name(name)).find(|path| path.exists());
-    found.ok_or_else(|| "cargo build --release -p weir-malloc, or --weir PATH, or $WEIR_LIB".into())
+    let library = Some(program.with_file_name("libweir.so")).filter(|path| path.exists());
+    library.ok_or_else(|| "cargo build --release -p weir-malloc, or --weir PATH, or $WEIR_LIB".into())
 }
 
 /// The allocators of one run: Weir if it is there, and the peers named, or all that are there.

@@ -20,7 +20,7 @@ weak_symbol!(memory = "__msan_init": NonNull<u8>);
 weak_symbol!(thread = "__tsan_init": NonNull<u8>);
 
 const VARIABLE: &[u8] = b"LD_PRELOAD=";
-/// How the names of this library's file begin (`libweir.so`, `libweir_malloc.so`).
+/// How the names of this library's file begin (`libweir.so`, `libweir.so.0`).
 const FILE: &[u8] = b"libweir";
 /// Longest value of `LD_PRELOAD` that is changed, with its name.
 const LONGEST: usize = 4096;
@@ -110,7 +110,7 @@ mod tests {
         };
         for (entry, expected) in [
             ("LD_PRELOAD=/lib/libweir.so", Some("LD_PRELOAD=")),
-            ("LD_PRELOAD=libweir_malloc.so:/a/b.so", Some("LD_PRELOAD=/a/b.so")),
+            ("LD_PRELOAD=libweir.so.0:/a/b.so", Some("LD_PRELOAD=/a/b.so")),
             ("LD_PRELOAD=/a/b.so  ./libweir.so.0 c.so:", Some("LD_PRELOAD=/a/b.so:c.so")),
             ("LD_PRELOAD=/libweir/b.so", None),
             ("LD_PRELOAD=", None),

@@ -150,7 +150,7 @@ fn build() -> PathBuf {
         .output()
         .expect("cargo runs");
     assert!(output.status.success(), "building libweir: {}", describe(&output));
-    directory.join("libweir_malloc.so")
+    directory.join("libweir.so")
 }
 
 /// Compiles `tests/c/NAME` once; none if this machine has no compiler, which is said.

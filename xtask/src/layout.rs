@@ -1,0 +1,98 @@
+//! Which files an installed Weir has, and where: the one list of them.
+
+use crate::artifacts::Artifacts;
+use crate::command_line::InstallOptions;
+use anyhow::{Context, Result, ensure};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The library's name for the loader, which `weir-malloc/build.rs` writes into it.
+const LIBRARY: &str = concat!("libweir.so.", env!("CARGO_PKG_VERSION_MAJOR"));
+
+/// One file of an installed Weir.
+pub struct Entry {
+    /// Below the prefix.
+    pub path: PathBuf,
+    pub content: Content,
+}
+
+pub enum Content {
+    File {
+        bytes: Vec<u8>,
+        mode: u32,
+    },
+    /// A symbolic link to a file of the same directory.
+    Link(&'static str),
+}
+
+const PROGRAM: u32 = 0o755;
+const PLAIN: u32 = 0o644;
+
+/// All of them, contents included.
+pub fn entries(artifacts: &Artifacts, options: &InstallOptions) -> Result<Vec<Entry>> {
+    let mut entries = Vec::new();
+    for program in ["weir", "weir-nbd"] {
+        let built = artifacts.built(program)?;
+        entries.push(copy(Path::new("bin").join(program), &built, PROGRAM)?);
+        entries.extend(generated(program, &built)?);
+    }
+    let libdir = &options.libdir;
+    entries.push(copy(libdir.join(LIBRARY), &artifacts.built("libweir.so")?, PLAIN)?);
+    entries.push(Entry { path: libdir.join("libweir.so"), content: Content::Link(LIBRARY) });
+    let description = pkg_config(&options.place.prefix, libdir).into_bytes();
+    entries.push(plain(libdir.join("pkgconfig/weir.pc"), description));
+    entries.push(copy("include/weir.h".into(), &artifacts.source("weir-malloc/include/weir.h"), PLAIN)?);
+    for name in ["LICENSE-APACHE", "LICENSE-MIT"] {
+        entries.push(copy(Path::new("share/doc/weir").join(name), &artifacts.source(name), PLAIN)?);
+    }
+    Ok(entries)
+}
+
+fn plain(path: PathBuf, bytes: Vec<u8>) -> Entry {
+    Entry { path, content: Content::File { bytes, mode: PLAIN } }
+}
+
+fn copy(path: PathBuf, from: &Path, mode: u32) -> Result<Entry> {
+    let bytes = std::fs::read(from).with_context(|| format!("cannot read {}", from.display()))?;
+    Ok(Entry { path, content: Content::File { bytes, mode } })
+}
+
+/// A program's man pages and completions, as it writes them.
+fn generated(program: &str, built: &Path) -> Result<Vec<Entry>> {
+    let folder = tempfile::tempdir().context("no directory for temporary files")?;
+    let status = Command::new(built).arg("generate").arg(folder.path()).status();
+    ensure!(status.is_ok_and(|status| status.success()), "{} generate failed", built.display());
+    let mut entries = Vec::new();
+    let pages = folder.path().join("man1");
+    for page in std::fs::read_dir(&pages).with_context(|| format!("{program} wrote no man pages"))? {
+        let page = page?.path();
+        let name = page.file_name().context("a page has a name")?;
+        entries.push(copy(Path::new("share/man/man1").join(name), &page, PLAIN)?);
+    }
+    let completions = folder.path().join("completions");
+    for (written, installed) in [
+        (format!("{program}.bash"), format!("bash-completion/completions/{program}")),
+        (format!("_{program}"), format!("zsh/site-functions/_{program}")),
+        (format!("{program}.fish"), format!("fish/vendor_completions.d/{program}.fish")),
+    ] {
+        entries.push(copy(Path::new("share").join(installed), &completions.join(written), PLAIN)?);
+    }
+    Ok(entries)
+}
+
+fn pkg_config(prefix: &Path, libdir: &Path) -> String {
+    format!(
+        "prefix={}\n\
+         libdir=${{prefix}}/{}\n\
+         includedir=${{prefix}}/include\n\
+         \n\
+         Name: weir\n\
+         Description: a memory allocator that releases idle memory under pressure\n\
+         Version: {}\n\
+         Libs: -L${{libdir}} -lweir\n\
+         Cflags: -I${{includedir}}\n",
+        prefix.display(),
+        libdir.display(),
+        env!("CARGO_PKG_VERSION"),
+    )
+}

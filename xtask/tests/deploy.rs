@@ -1,0 +1,151 @@
+//! The files in docs/deploy are what the programs that read them expect, and fit together. .ci/package follows them on
+//! a machine; this is what can be told from their text.
+
+mod support;
+
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::{Container, PodSpec};
+use serde_json::Value;
+use std::path::Path;
+use std::process::Command;
+use support::{describe, has};
+
+/// Where the Debian package has the library.
+const LIBRARY: &str = "/usr/lib/x86_64-linux-gnu/libweir.so.0";
+
+fn read(name: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs").join(name);
+    std::fs::read_to_string(&path).unwrap_or_else(|why| panic!("{}: {why}", path.display()))
+}
+
+/// A manifest as Kubernetes' own types have it; what they do not know, or cannot be.
+fn deployment(text: &str) -> Result<Deployment, String> {
+    let written: Value = serde_saphyr::from_str(text).map_err(|why| why.to_string())?;
+    let typed: Deployment = serde_json::from_value(written.clone()).map_err(|why| why.to_string())?;
+    let back = serde_json::to_value(&typed).map_err(|why| why.to_string())?;
+    // A field that the types lack is gone.
+    if back == written { Ok(typed) } else { Err(format!("{written} is read as {back}")) }
+}
+
+#[test]
+fn kubernetes_manifest_has_only_fields_that_exist() {
+    let text = read("deploy/kubernetes.yaml");
+    deployment(&text).expect("a deployment");
+    for (right, wrong) in [("mountPath", "mountpath"), ("replicas: 1", "replicas: one"), ("emptyDir", "emptydir")] {
+        assert!(deployment(&text.replace(right, wrong)).is_err(), "{wrong} was not noticed");
+    }
+}
+
+fn mount<'a>(container: &'a Container, volume: &str) -> &'a str {
+    let mounts = container.volume_mounts.as_deref().unwrap_or_default();
+    &mounts.iter().find(|mount| mount.name == volume).expect("the volume is mounted").mount_path
+}
+
+#[test]
+fn kubernetes_manifest_copies_the_library_to_where_it_is_loaded() {
+    let spec = deployment(&read("deploy/kubernetes.yaml")).expect("a deployment").spec.expect("its spec");
+    let labels = spec.template.metadata.expect("metadata").labels;
+    assert_eq!(spec.selector.match_labels, labels);
+    let pod: PodSpec = spec.template.spec.expect("a pod");
+    let volume = &pod.volumes.expect("volumes")[0];
+    assert!(volume.empty_dir.is_some());
+    let init = &pod.init_containers.expect("init containers")[0];
+    let to = format!("{}/", mount(init, &volume.name));
+    assert_eq!(init.command.as_deref(), Some(&["cp".to_string(), LIBRARY.into(), to][..]));
+    let container = &pod.containers[0];
+    let preload = container.env.iter().flatten().find(|variable| variable.name == "LD_PRELOAD").expect("LD_PRELOAD");
+    let loaded = format!("{}/libweir.so.0", mount(container, &volume.name));
+    assert_eq!(preload.value.as_deref(), Some(&*loaded));
+    assert!(container.resources.as_ref().expect("resources").limits.as_ref().expect("limits").contains_key("memory"));
+}
+
+#[test]
+fn systemd_reads_the_drop_in() {
+    let text = read("deploy/weir.conf");
+    assert!(text.contains(&format!("\nEnvironment=LD_PRELOAD={LIBRARY}\n")), "{text}");
+    if !has("systemd-analyze") {
+        return;
+    }
+    // What is offered as a comment has to be right as well.
+    let all: String = text.lines().map(|line| format!("{}\n", uncommented(line))).collect();
+    assert_ne!(all, text);
+    assert_eq!(verify(&all), "");
+    assert!(verify(&all.replace("MemoryHigh", "MemoryHihg")).contains("MemoryHihg"));
+    assert!(verify(&all.replace("=3G", "=3Q")).contains("3Q"));
+}
+
+/// `#Name=value` without its sign; a comment in words as it is.
+fn uncommented(line: &str) -> &str {
+    line.strip_prefix('#').filter(|rest| rest.starts_with(|c: char| c.is_ascii_uppercase())).unwrap_or(line)
+}
+
+/// What systemd says against a service with this drop-in.
+fn verify(drop_in: &str) -> String {
+    let folder = tempfile::tempdir().expect("a directory");
+    let unit = folder.path().join("weir-example.service");
+    let drop_ins = folder.path().join("weir-example.service.d");
+    std::fs::create_dir(&drop_ins).expect("a directory");
+    std::fs::write(&unit, "[Service]\nExecStart=/bin/sleep 1\n").expect("the unit");
+    std::fs::write(drop_ins.join("weir.conf"), drop_in).expect("the drop-in");
+    let output = Command::new("systemd-analyze").args(["verify", "--man=no"]).arg(&unit).output().expect("it starts");
+    // It also complains about other units of the machine.
+    let of_the_unit = |line: &&str| line.contains("weir");
+    describe(&output).lines().filter(of_the_unit).collect()
+}
+
+/// A service whose filter kills for calls that it does not list, and which the document tells to add some.
+#[test]
+fn the_calls_that_a_systemd_filter_lacks_are_named() {
+    if !has("systemd-analyze") {
+        return;
+    }
+    let sets = support::run(Command::new("systemd-analyze").arg("syscall-filter"));
+    let allowed = |call: &str| ["@default", "@system-service"].iter().any(|set| contains(&sets, set, call));
+    assert!(allowed("mmap") && allowed("futex") && !allowed("reboot"), "{sets}");
+    let deploy = read("DEPLOY.md");
+    let added = deploy.lines().find_map(|line| line.trim().strip_prefix("SystemCallFilter=")).expect("the line");
+    let design = read("../DESIGN.md");
+    let (_, table) = design.split_once("## System calls").expect("the list of calls");
+    let rows = table.split("\n## ").next().expect("its section").lines().filter(|line| line.starts_with("| "));
+    let calls: Vec<&str> = rows.filter_map(|row| row.split('|').nth(2)).flat_map(|row| row.split('`')).collect();
+    let is_call =
+        |word: &&str| !word.is_empty() && word.chars().all(|c| c.is_ascii_lowercase() || "_0123456789".contains(c));
+    let calls: Vec<&str> = calls.into_iter().filter(is_call).collect();
+    assert!(calls.len() > 30 && calls.contains(&"mincore"), "{calls:?}");
+    let lacking: Vec<_> =
+        calls.into_iter().filter(|call| !allowed(call) && !added.split(' ').any(|name| name == *call)).collect();
+    assert!(lacking.is_empty(), "{lacking:?}");
+}
+
+/// Whether a set of system calls has this one, itself or in a set that it names.
+fn contains(sets: &str, set: &str, call: &str) -> bool {
+    let members = sets.lines().skip_while(|line| *line != set).skip(1).take_while(|line| !line.starts_with('@'));
+    members.map(str::trim).any(|member| member == call || (member.starts_with('@') && contains(sets, member, call)))
+}
+
+#[test]
+fn dockerfile_has_the_steps_that_the_gate_takes() {
+    let text = read("deploy/Dockerfile");
+    let lines: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
+    let verbs: Vec<&str> = lines.iter().filter_map(|line| line.split_once(' ').map(|(verb, _)| verb)).collect();
+    // .ci/package takes a line for a step.
+    assert_eq!(verbs, ["FROM", "COPY", "RUN", "ENV", "ENV", "CMD"]);
+    assert!(lines.iter().all(|line| !line.ends_with('\\')), "{text}");
+    assert!(lines.contains(&&*format!("ENV LD_PRELOAD={LIBRARY}")), "{text}");
+    let (_, command) = lines[5].split_once(' ').expect("a command");
+    assert!(serde_json::from_str::<Vec<String>>(command).is_ok_and(|words| !words.is_empty()), "{command}");
+}
+
+#[test]
+fn the_document_names_files_that_exist() {
+    let text = read("DEPLOY.md");
+    let links = text.split("](").skip(1).filter_map(|rest| rest.split_once(')')).map(|(link, _)| link);
+    let files: Vec<&str> = links.filter(|link| !link.starts_with('#')).collect();
+    for wanted in ["deploy/weir.conf", "deploy/Dockerfile", "deploy/kubernetes.yaml"] {
+        assert!(files.contains(&wanted), "{wanted} is not mentioned");
+    }
+    files.into_iter().for_each(|file| drop(read(file.split('#').next().unwrap_or(file))));
+    // The one place that says where the library is.
+    let wrong = text.split_whitespace().filter(|word| word.contains("libweir.so.0") && word.starts_with("/usr/lib/"));
+    wrong.for_each(|word| assert!(word.starts_with(LIBRARY), "{word}"));
+}

@@ -1,0 +1,152 @@
+//! An installed Weir is found: by `weir`, by the loader, by compilers.
+
+mod support;
+
+use std::path::Path;
+use std::process::Command;
+use support::{Place, has, run};
+
+/// Prints the version of the library that it runs on, and the library's file.
+const PROGRAM: &str = r#"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <weir.h>
+int main(void) {
+    void *block = malloc(100000);
+    if (!block || strcmp(weir_version(), WEIR_VERSION)) return 1;
+    free(block);
+    FILE *maps = fopen("/proc/self/maps", "r");
+    char line[4096];
+    while (fgets(line, sizeof line, maps))
+        if (strstr(line, "libweir")) return fputs(strchr(line, '/'), stdout) < 0;
+    return 2;
+}
+"#;
+
+fn library(place: &Place, libdir: &str) -> String {
+    place.file(libdir).join("libweir.so.0").display().to_string()
+}
+
+#[test]
+fn the_installed_command_finds_the_installed_library() {
+    for libdir in ["lib", "lib/x86_64-linux-gnu", "lib64"] {
+        let place = Place::with_destdir("/usr");
+        place.install(&["--libdir", libdir]);
+        let weir = || {
+            let mut weir = Command::new(place.file("bin/weir"));
+            weir.env_remove("WEIR_LIB").env_remove("LD_PRELOAD");
+            weir
+        };
+        run(weir().args(["run", "--quiet", "--", "/bin/true"]));
+        let maps = run(weir().args(["run", "--quiet", "--", "cat", "/proc/self/maps"]));
+        assert!(maps.contains(&library(&place, libdir)), "{maps}");
+        let doctor = run(weir().arg("doctor"));
+        assert!(doctor.contains(&library(&place, libdir)), "{doctor}");
+    }
+}
+
+#[test]
+fn without_the_library_it_says_what_to_do() {
+    let place = Place::with_prefix();
+    place.install(&[]);
+    std::fs::remove_file(place.file("lib/libweir.so.0")).expect("the library");
+    let mut weir = Command::new(place.file("bin/weir"));
+    let output = weir.args(["run", "true"]).env_remove("WEIR_LIB").output().expect("weir starts");
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(125));
+    assert!(text.starts_with("weir: library missing") && text.contains("cargo xtask install"), "{text}");
+}
+
+#[test]
+fn it_is_preloaded_by_hand() {
+    let place = Place::with_prefix();
+    place.install(&[]);
+    for name in ["libweir.so.0", "libweir.so"] {
+        let library = place.file("lib").join(name);
+        let maps = run(Command::new("cat").arg("/proc/self/maps").env("LD_PRELOAD", &library));
+        assert!(maps.contains("/libweir.so.0\n"), "{maps}");
+    }
+}
+
+#[test]
+fn a_c_program_is_built_by_pkg_config_and_runs() {
+    if !has("pkg-config") || !has("cc") {
+        return;
+    }
+    // In its place, and in a tree that stands for /.
+    for place in [Place::with_prefix(), Place::with_destdir("/opt/w")] {
+        place.install(&[]);
+        let mut pkg_config = Command::new("pkg-config");
+        pkg_config.env("PKG_CONFIG_PATH", place.file("lib/pkgconfig"));
+        if let Some(destdir) = &place.destdir {
+            pkg_config.env("PKG_CONFIG_SYSROOT_DIR", destdir);
+        }
+        let version = run(Command::new("pkg-config")
+            .args(["--modversion", "weir"])
+            .env("PKG_CONFIG_PATH", place.file("lib/pkgconfig")));
+        assert_eq!(version.trim(), env!("CARGO_PKG_VERSION"));
+        let flags = run(pkg_config.args(["--cflags", "--libs", "weir"]));
+        let program = compile(place.root.path(), flags.split_whitespace());
+        let used = run(Command::new(program).env("LD_LIBRARY_PATH", place.file("lib")));
+        assert_eq!(used.trim(), library(&place, "lib"));
+    }
+}
+
+/// What was linked in the build tree runs there: the loader finds the soname beside the library.
+#[test]
+fn a_program_linked_in_the_build_tree_runs() {
+    if !has("cc") {
+        return;
+    }
+    let place = Place::with_prefix();
+    place.install(&[]);
+    let tree = Path::new(env!("CARGO_BIN_EXE_xtask")).parent().expect("target/PROFILE").display().to_string();
+    let header = concat!("-I", env!("CARGO_MANIFEST_DIR"), "/../weir-malloc/include");
+    let flags = [header, &format!("-L{tree}"), "-lweir", &format!("-Wl,-rpath,{tree}")];
+    let program = compile(place.root.path(), flags.into_iter());
+    let used = run(Command::new(program).env_remove("LD_LIBRARY_PATH"));
+    assert_eq!(used.trim(), format!("{tree}/libweir.so"));
+}
+
+fn compile<'a>(folder: &Path, flags: impl Iterator<Item = &'a str>) -> std::path::PathBuf {
+    let (source, program) = (folder.join("program.c"), folder.join("program"));
+    std::fs::write(&source, PROGRAM).expect("the source");
+    run(Command::new("cc").arg("-O1").arg("-fno-builtin").arg(&source).arg("-o").arg(&program).args(flags));
+    program
+}
+
+#[test]
+fn pages_and_completions_that_cannot_be_written_are_an_error() {
+    let place = Place::with_prefix();
+    place.install(&[]);
+    for program in ["weir", "weir-nbd"] {
+        let mut generate = Command::new(place.file("bin").join(program));
+        let output = generate.args(["generate", "/dev/null/pages"]).output().expect("it starts");
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success(), "{program}");
+        assert!(text.starts_with(&format!("{program}: cannot write /dev/null/pages: ")), "{text}");
+        assert_eq!(text.lines().count(), 1, "{text}");
+    }
+}
+
+#[test]
+fn shells_read_the_completions() {
+    let place = Place::with_prefix();
+    place.install(&[]);
+    for program in ["weir", "weir-nbd"] {
+        let bash = place.file("share/bash-completion/completions").join(program);
+        // What bash-completion does when TAB is typed after `weir s`.
+        let script = r#". "$1"; COMP_WORDS=("$2" s) COMP_CWORD=1; _"${2//-/__}" "$2" s "$2"; echo "${COMPREPLY[@]}""#;
+        let found = run(Command::new("bash").args(["-c", script, "bash"]).arg(&bash).arg(program));
+        let wanted = if program == "weir" { "settings" } else { "serve stat" };
+        assert!(found.trim().contains(wanted), "{program}: {found}");
+        let text = std::fs::read_to_string(place.file("share/zsh/site-functions").join(format!("_{program}")));
+        assert!(text.expect("zsh's").starts_with(&format!("#compdef {program}")), "{program}");
+        let fish = place.file("share/fish/vendor_completions.d").join(format!("{program}.fish"));
+        assert!(
+            std::fs::read_to_string(fish).expect("fish's").contains(&format!("complete -c {program}")),
+            "{program}"
+        );
+    }
+}
