@@ -127,6 +127,8 @@ pub struct Fake {
     hook: Mutex<Option<Hook>>,
     /// The same for the next question of how many nodes there are, on the thread that asks.
     counting: Mutex<Option<Hook>>,
+    /// The same for the next question on which node a thread runs.
+    homing: Mutex<Option<Hook>>,
     /// What runs while reclaim waits for callbacks.
     waiting: Mutex<Option<Hook>>,
     /// Callbacks that were named as slow, and as panicked.
@@ -193,6 +195,7 @@ impl Fake {
             live: Mutex::default(),
             hook: Mutex::default(),
             counting: Mutex::default(),
+            homing: Mutex::default(),
             waiting: Mutex::default(),
             slow: Mutex::default(),
             panicked: Mutex::default(),
@@ -252,6 +255,12 @@ impl Fake {
     /// Has `hook` run while the nodes are counted for the next time.
     pub fn while_nodes_are_counted(&self, hook: impl Fn() + Send + Sync + 'static) {
         *locked(&self.counting) = Some(Box::new(hook));
+    }
+
+    /// Has `hook` run, on the thread that asks, when it is next asked on which of several nodes a thread runs: an allocation
+    /// of pages asks between its hold below the hard limit and the zone.
+    pub fn while_a_home_is_sought(&self, hook: impl Fn() + Send + Sync + 'static) {
+        *locked(&self.homing) = Some(Box::new(hook));
     }
 
     /// Has `hook` run, on a thread of its own, whenever a thread waits for callbacks for a bounded time. Without one, the
@@ -490,6 +499,8 @@ impl Topology for Fake {
     }
 
     fn node(&self) -> usize {
+        let hook = locked(&self.homing).take();
+        hook.into_iter().for_each(|hook| hook());
         NODE.get().min(self.node_count.load(Relaxed) - 1)
     }
 }
