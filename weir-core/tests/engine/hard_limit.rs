@@ -110,7 +110,7 @@ fn user_caches_and_batches_of_them() {
     assert!(!object.is_null());
     // SAFETY: allocated just now.
     unsafe { world.heap.cache_free(id, object) };
-    // SAFETY: nobody uses the cache.
+    // SAFETY: the cache is not used any more.
     unsafe { world.heap.destroy_cache(id) }.unwrap();
     world.finish();
 }
