@@ -158,8 +158,11 @@ impl<P: Platform> Heap<P> {
                 Err(Short)
             }
         })?;
-        // The caller may hold what reclaim would wait for: the balancer alone is woken.
-        self.note_fresh(run.fresh);
+        if zone.class() == ZoneClass::Normal {
+            // The caller may hold what reclaim would wait for: the balancer alone is woken. (A locked zone counted as it was
+            // made, and huge pages of the pool are in no limit of memory.)
+            self.note_fresh(run.fresh);
+        }
         Ok(run)
     }
 

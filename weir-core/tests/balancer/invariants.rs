@@ -280,7 +280,7 @@ fn a_boost_of_a_small_zone_does_not_evict_all_of_it() {
         // 4 MiB, nearly all free but for a small cache.
         let node = FakeNode::new(&[(LARGE, zone(1000, 950))]);
         node.severe.set(severe);
-        (0..3).for_each(|_| drop(balancer.boost(&node, ZoneClass::Normal, 50, severe)));
+        (0..3).for_each(|_| _ = balancer.boost(&node, ZoneClass::Normal, 50, severe));
         assert!(is_node_balanced(&node, &balancer, 0, LARGE), "a boosted zone can be balanced");
         // Its limit is lowered to a quarter meanwhile.
         node.change(LARGE, |zone| (zone.managed, zone.free) = (250, 200));
