@@ -16,8 +16,8 @@ use std::time::Duration;
 const READ_AHEAD: u64 = 1 << 20;
 /// Most bytes of one fetch: what a worker puts in at a time, before other clients have their turn.
 const MAX_FETCH: u64 = 4 << 20;
-/// How often a block is fetched for a write to a part of it, while others write there.
-const TRIES: u32 = 8;
+/// Before a block is fetched again for a write to a part of it, where another write came between.
+const PAUSE: Duration = Duration::from_millis(1);
 /// Blocks that are removed at a time, before other tasks have their turn.
 const REMOVED_AT_ONCE: u64 = 4096;
 
@@ -150,20 +150,15 @@ impl Volume {
             let (block, at) = ((offset + done as u64) / SIZE, ((offset + done as u64) % SIZE) as usize);
             let part = &bytes[done..(done + BLOCK - at).min(bytes.len())];
             let mut is_done = cached.write_dirty(block, at, part, None)?;
-            // The rest of the block comes from the file; again, if it was written there meanwhile.
-            let mut tries = 0;
+            // The rest of the block comes from the file; again, if it was written there meanwhile. The pause lets that
+            // go on: it may be a trim of this worker's, and a read from the page cache waits for nothing.
             while !is_done {
-                tries += 1;
-                if tries > TRIES {
-                    // Others write there all the time: this part goes to the file at once.
-                    let part = Buffer::copy_of(part)?;
-                    let length = part.filled().len();
-                    self.write_through(cached, reactor, offset + done as u64, part, 0..length).await?;
-                    break;
-                }
                 let fetch = cached.begin_fetch(block..block + 1);
                 let base = self.medium.read(reactor, block * SIZE..(block + 1) * SIZE).await.map_err(|(why, _)| why)?;
                 is_done = cached.write_dirty(block, at, part, Some((fetch, base)))?;
+                if !is_done {
+                    reactor.sleep(PAUSE).await;
+                }
             }
             done += part.len();
         }
@@ -222,5 +217,42 @@ impl Volume {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::medium::Medium;
+    use super::super::open::Source;
+    use super::super::testing::run;
+    use super::*;
+    use crate::base::size::Size;
+    use crate::cache::BlockCache;
+    use crate::io::Inline;
+
+    #[test]
+    fn a_write_to_a_part_of_a_block_waits_for_a_trim_of_the_same_worker() {
+        run(async |reactor| {
+            let folder = tempfile::tempdir().expect("a folder");
+            let source = Source::Path { path: folder.path().join("disk"), create: Some(Size(1 << 20)) };
+            let cache = BlockCache::new(Some(1 << 20), true).expect("a cache");
+            let mut volume = source.open(false, Some(&cache)).expect("a volume");
+            // Reads that wait for nothing, as those from a file in memory: between them the worker does nothing else.
+            let file = volume.medium.file.clone();
+            volume.medium = Arc::new(Medium { file, direct: None, inline: Inline::Always });
+            let cached = volume.cached.clone().expect("it is cached");
+            let trim = cached.begin_write(0..SIZE, false);
+            let ends = async {
+                reactor.sleep(Duration::from_millis(20)).await;
+                drop(trim);
+            };
+            let data = Buffer::copy_of(b"part").expect("memory");
+            let writes = volume.write_cached(&cached, &reactor, 100, data);
+            let (written, ()) = futures_util::future::join(writes, ends).await;
+            written.expect("the file can be read");
+            assert!(volume.is_dirty(&(0..SIZE)));
+            volume.write_back(&reactor, 0..SIZE).await.expect("the file can be written");
+            assert_eq!(&std::fs::read(folder.path().join("disk")).expect("a file")[99..105], b"\0part\0");
+        });
     }
 }

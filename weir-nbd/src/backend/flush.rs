@@ -171,28 +171,14 @@ fn answer(remote: Remote) -> (Deliver, impl Future<Output = Option<i32>>) {
 
 #[cfg(test)]
 mod tests {
+    use super::super::testing::run;
     use super::*;
-    use crate::io::{Engine, Inline, Pool, Worker};
+    use crate::io::Inline;
     use std::cell::RefCell;
     use std::os::fd::OwnedFd;
 
     fn medium(file: OwnedFd) -> Arc<Medium> {
         Arc::new(Medium { file: Arc::new(file), direct: None, inline: Inline::Never })
-    }
-
-    /// Runs a task to its end on a worker.
-    fn run<T: Send + 'static>(task: impl AsyncFnOnce(Rc<Reactor>) -> T + Send + 'static) -> T {
-        let worker = Worker::new(Engine::Threads, &Pool::default()).expect("a worker");
-        let (sender, result) = std::sync::mpsc::channel();
-        worker.remote().run(move |reactor| {
-            let own = reactor.clone();
-            reactor.spawn(async move {
-                sender.send(task(own.clone()).await).expect("the test listens");
-                own.stop();
-            });
-        });
-        worker.run().expect("the worker ends well");
-        result.recv().expect("the task has ended")
     }
 
     #[test]

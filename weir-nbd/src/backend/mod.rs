@@ -6,6 +6,8 @@ mod extents;
 mod flush;
 mod medium;
 mod open;
+#[cfg(test)]
+mod testing;
 mod volume;
 mod write_back;
 mod zeroes;

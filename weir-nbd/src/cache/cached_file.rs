@@ -120,28 +120,29 @@ impl CachedFile {
     ) -> io::Result<bool> {
         let dirty = self.dirty.as_ref().expect("only where blocks may be dirty");
         let stripe = self.stripe(block);
-        self.cache.stripes.change(stripe, |generation| {
+        let is_fresh = |fetch: &Fetch, now: Option<u32>| now.is_some() && fetch.generations[0] == now;
+        let changed = self.cache.stripes.change(stripe, |generation| {
             if dirty.patch(block, at, bytes) {
-                return Ok(true);
+                return Some(Ok(()));
             }
-            let is_fresh = |fetch: &Fetch| fetch.generations[0].is_some() && fetch.generations[0] == generation;
-            let mut data = Buffer::take(BLOCK)?;
+            let mut data = match Buffer::take(BLOCK) {
+                Ok(room) => room,
+                Err(why) => return Some(Err(why)),
+            };
             if bytes.len() == BLOCK {
                 data.append(bytes);
             } else {
                 if !self.cache.store.copy(self.key(block), 0..BLOCK, &mut data) {
-                    match base {
-                        Some((fetch, base)) if is_fresh(&fetch) => data = base,
-                        _ => return Ok(false),
-                    }
+                    data = base.filter(|(fetch, _)| is_fresh(fetch, generation))?.1;
                 }
                 data.filled_mut()[at..at + bytes.len()].copy_from_slice(bytes);
             }
             dirty.add(block, data);
             self.cache.dirty_bytes.fetch_add(BLOCK as u64, Relaxed);
             self.cache.store.remove(self.key(block));
-            Ok(true)
-        })
+            Some(Ok(()))
+        });
+        changed.transpose().map(|done| done.is_some())
     }
 
     /// Before a run is written below: what [`CachedFile::clean`] needs.
@@ -158,11 +159,13 @@ impl CachedFile {
             let (key, cache) = (self.key(block), &self.cache);
             // The file has changed: a fetch that began before may have the block as it was.
             cache.stripes.change(self.stripe(block), |generation| {
-                let Some(data) = dirty.take(block, *version) else { return };
-                cache.dirty_bytes.fetch_sub(BLOCK as u64, Relaxed);
-                // Trimmed or zeroed meanwhile: which of the two the file has is not known.
-                let is_known = generation.is_some() && generation == *noted;
-                if is_known { cache.store.insert(key, data) } else { cache.store.remove(key) }
+                if let Some(data) = dirty.take(block, *version) {
+                    cache.dirty_bytes.fetch_sub(BLOCK as u64, Relaxed);
+                    // Trimmed or zeroed meanwhile: which of the two the file has is not known.
+                    let is_known = generation.is_some() && generation == *noted;
+                    if is_known { cache.store.insert(key, data) } else { cache.store.remove(key) }
+                }
+                Some(())
             });
             cache.written_back.fetch_add(1, Relaxed);
         }
@@ -239,5 +242,41 @@ impl Drop for WriteGuard {
         for (block, begun) in (self.first..).zip(&self.begun) {
             self.file.cache.stripes.end_write(self.file.stripe(block), begun.generation, || {});
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file() -> CachedFile {
+        CachedFile::new(Arc::new(Shared::new(Some(4 << 20)).expect("a cache")), 1, true)
+    }
+
+    #[test]
+    fn two_writes_to_parts_of_a_block_do_not_outdate_each_other_for_ever() {
+        let file = file();
+        let base = || Buffer::copy_of(&[0; BLOCK]).expect("memory");
+        assert!(!file.write_dirty(3, 0, b"first", None).expect("memory"));
+        let first = file.begin_fetch(3..4);
+        assert!(!file.write_dirty(3, 512, b"second", None).expect("memory"));
+        let second = file.begin_fetch(3..4);
+        assert!(file.write_dirty(3, 0, b"first", Some((first, base()))).expect("memory"));
+        assert!(file.write_dirty(3, 512, b"second", Some((second, base()))).expect("memory"));
+        let mut block = Buffer::take(BLOCK).expect("memory");
+        assert!(file.copy(&(offset_of(3)..offset_of(4)), &mut block));
+        assert!(block.filled().starts_with(b"first") && block.filled()[512..].starts_with(b"second"));
+    }
+
+    #[test]
+    fn what_was_fetched_before_the_block_was_written_is_no_base() {
+        let file = file();
+        let old = file.begin_fetch(3..4);
+        assert!(file.write_dirty(3, 0, &[7; BLOCK], None).expect("memory"));
+        let run = file.dirty().expect("dirty blocks").next_run(0, 9).expect("memory").expect("a run");
+        file.clean(&run, &file.before_writing_back(&run));
+        file.cache.store.remove(file.key(3));
+        let base = Buffer::copy_of(&[0; BLOCK]).expect("memory");
+        assert!(!file.write_dirty(3, 0, b"part", Some((old, base))).expect("memory"), "it lacks the write");
     }
 }

@@ -56,12 +56,15 @@ impl Stripes {
     }
 
     /// A change that is one step, `change`, under the lock: a block becomes dirty, or has been written back. `change`
-    /// gets what a read would have noted before.
-    pub fn change<T>(&self, stripe: usize, change: impl FnOnce(Option<u32>) -> T) -> T {
+    /// gets what a read would have noted before, and returns `None` if it changed nothing.
+    ///
+    /// Then the generation stays. Otherwise two writes to parts of one block, each of which fetches it and fails because
+    /// of the other's attempt, would go on for ever.
+    pub fn change<T>(&self, stripe: usize, change: impl FnOnce(Option<u32>) -> Option<T>) -> Option<T> {
         let mut held = self.lock(stripe);
-        let before = (held.writers == 0).then_some(held.generation);
+        let result = change((held.writers == 0).then_some(held.generation))?;
         held.generation = held.generation.wrapping_add(1);
-        change(before)
+        Some(result)
     }
 
     /// What a read has to note before it fetches; none while a write is there.

@@ -48,8 +48,9 @@ pub fn print(rows: &[Row], setting: &Setting) {
     println!(
         "Data of {} MiB stay; the peak is three times as much besides, and replaces one record of the data with each\n\
          hundred of its own. In use: charged to the group once the data is loaded, before the first peak. The new limit is\n\
-         1.2 times that. `max`: memory.max is written; `high then max`: memory.high, and memory.max once no more is charged\n\
-         (refused: not within 5 s). Passed: no kill, no swap, the limit holds within 1 s, requests take at most 5 % longer.\n\
+         1.2 times that. `max`: memory.max is written; `high then max`: memory.high, and memory.max once no more has been\n\
+         charged for 10 ms (refused: not within 5 s). Passed: no kill, no swap, the limit holds within 1 s, requests take\n\
+         at most 5 % longer.\n\
          The guest's clock counts its instructions, one a nanosecond.",
         setting.mib
     );
