@@ -396,8 +396,13 @@ impl Memory for Fake {
         if self.fails(Call::Window) {
             return Err(REFUSED);
         }
-        // The engine asks for a heap's window in terabytes and for its arrays' in what they need.
-        let len = if reach == Reach::Low32 || len > self.window * 4 { len.min(self.window) } else { len };
+        // The engine asks for a heap's window in terabytes and for its arrays' in what they need. Below 4 GiB is room for
+        // those of many tests at a time.
+        let len = match reach {
+            Reach::Low32 => len.min(self.window / 4),
+            _ if len > self.window * 4 => self.window,
+            _ => len,
+        };
         let window = locked(&self.memory).reserve(len, align, reach);
         locked(&self.windows).extend(window);
         let skipped = if reach == Reach::Any { self.skipped * PAGE } else { 0 };
