@@ -36,6 +36,12 @@ in_all_modes! {
     wrong_arguments
 }
 
+/// A thread of Weir's that has just been made is not taken for the program's last one.
+#[test]
+fn the_programs_last_thread_ends_while_threads_for_callbacks_begin() {
+    passes(Kind::C, "last_thread.c", &[], Mode::Plain);
+}
+
 /// What is thrown ends before it reaches a frame of Weir's.
 #[test]
 fn an_exception_disables_one_and_is_named() {

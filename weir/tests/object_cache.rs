@@ -112,7 +112,7 @@ fn kept_values_are_made_once_and_dropped_when_their_slab_goes() {
     let uses: usize = places.iter().flatten().map(|buffer| buffer.uses).sum();
     assert!(uses > 100, "{uses} uses");
     cache.free_batch(places.into_iter().flatten());
-    // What nobody uses is taken down, by this thread or the library's.
+    // What is not in use is taken down, by this thread or the library's.
     weir::heap::trim();
     let until = Instant::now() + Duration::from_secs(60);
     while ALIVE.load(Relaxed) > 0 && Instant::now() < until {

@@ -3,23 +3,15 @@
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use weir::pressure::{self, Level};
 use weir::{CallbackQueue, CallbackThread, Shrinker, settings};
 
+mod common;
+use common::{PATIENCE, wait_until};
+
 #[global_allocator]
 static HEAP: weir::Weir = weir::Weir;
-
-/// How long anything here may take; only a test that fails waits so long.
-const PATIENCE: Duration = Duration::from_secs(50);
-
-fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
-    let until = Instant::now() + PATIENCE;
-    while !done() {
-        assert!(Instant::now() < until, "waited too long for {what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
 
 /// A cache of blocks, oldest first.
 #[derive(Clone, Default)]

@@ -61,7 +61,7 @@ fn memfd_with(flags: u32, len: usize) -> Option<OwnedFd> {
         eprintln!("skipped: memfd_create says {made:?}");
         return None;
     };
-    // SAFETY: a new descriptor, nobody else's.
+    // SAFETY: a new descriptor, which nothing else owns.
     let fd = unsafe { OwnedFd::from_raw_fd(fd as i32) };
     std::fs::File::from(fd.try_clone().unwrap()).set_len(len as u64).unwrap();
     Some(fd)
@@ -236,6 +236,16 @@ fn locked_memory_stays_and_says_so() {
     assert_eq!(zone.usage().idle_bytes, 2 * MIB);
     // Pages that were used before are not taken for zero.
     assert!(!zone.alloc(4096).unwrap().was_zero());
+}
+
+/// It is resident as a whole, so that all of it counts as it is made. (Where `ulimit -l` allows less, the kernel refuses it.)
+#[test]
+fn locked_memory_beyond_the_hard_limit_is_refused() {
+    let _alone = alone();
+    weir::settings::set("hard_limit", "16M").unwrap();
+    let refused = Zone::locked(64 * MIB).map(drop);
+    weir::settings::set("hard_limit", "0").unwrap();
+    assert!(refused.unwrap_err().to_string().contains("ENOMEM"));
 }
 
 #[test]

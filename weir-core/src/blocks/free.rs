@@ -30,14 +30,15 @@ impl<P: Platform> Mapped<'_, P> {
             self.look_at_untouched();
             self.lock().note(resident);
         }
+        self.pages.hard_limit.recharge(block.run.len, resident);
         self.keep_or_unmap(Kept { block, resident });
         self.pages.events.freed(&self.pages.platform, block.run.len);
     }
 
     pub(super) fn keep_or_unmap(&self, kept: Kept) {
-        let gone = self.change_retained(|blocks| blocks.keep(kept));
-        if let Some(run) = gone {
-            self.pages.platform.unmap(run);
+        let gone = self.lock().keep(kept);
+        if let Some(kept) = gone {
+            self.unmap_kept(kept);
         }
     }
 }

@@ -7,7 +7,7 @@ use super::table::{Blocks, table_bytes};
 use crate::base::cause::Cause;
 use crate::base::run::Run;
 use crate::base::units::{MAX_RUN, PAGE, PAGEBLOCK};
-use crate::pages::Short;
+use crate::pages::{Hold, Short};
 use crate::platform::{Contents, Platform};
 use crate::telemetry::stats;
 
@@ -24,24 +24,23 @@ pub(crate) struct Fresh {
     pub(crate) untouched: usize,
 }
 
+/// Memory for a block, with its room below the hard limit.
+struct Found<'a> {
+    kept: Kept,
+    /// It is known to be zero.
+    zero: bool,
+    _hold: Hold<'a>,
+}
+
 impl<P: Platform> Mapped<'_, P> {
     /// Maps a block of its own.
     pub(crate) fn map_block(&self, len: usize, align: usize) -> Result<Fresh, Short> {
-        let _hold = self.pages.hold(len).ok_or(Short)?;
         self.mapped_room()?;
         // Room in the table is kept from here on.
-        let kept = (align <= PAGE).then(|| self.reuse_block(len)).flatten();
-        let fresh = || {
-            let again = self.lock().recent.taken(len / PAGE);
-            self.pages.events.taken_again(&self.pages.platform, again);
-            // At a pageblock where huge pages are to come; else at any page, which is harder to guess.
-            let huge = self.pages.platform.huge_on_touch() || self.lock().density.pays();
-            let align = if huge { align.max(PAGEBLOCK) } else { align };
-            let addr = self.pages.platform.map(len, align)?;
-            Ok::<_, Short>((Kept { block: Block { run: Run { addr, len }, ..Block::NONE }, resident: 0 }, true))
-        };
-        let found = kept.map(|kept| (kept, false)).map_or_else(fresh, Ok);
-        let (Kept { mut block, resident }, zero) = found.inspect_err(|_| self.lock().unreserve())?;
+        let reused = if align <= PAGE { self.reuse_block(len) } else { Ok(None) };
+        let found = reused.and_then(|found| found.map_or_else(|| self.new_block(len, align), Ok));
+        let Found { kept: Kept { mut block, resident }, zero, _hold } =
+            found.inspect_err(|_| self.lock().unreserve())?;
         self.look_at_newest();
         let wants_huge = self.lock().density.wants_huge();
         if wants_huge && !block.huge && self.pages.platform.tunables().huge_blocks.get() != 0 {
@@ -53,7 +52,21 @@ impl<P: Platform> Mapped<'_, P> {
         // Before the program touches it. Kept blocks that make room for others are no report.
         self.unmap_those(Cause::Idle, Blocks::drop_over);
         stats::add(&self.pages.platform.stats().mapped_bytes, block.run.len as u64);
+        self.pages.hard_limit.recharge(resident, block.run.len);
         Ok(Fresh { addr: block.run.addr, zero, untouched: block.run.len - resident })
+    }
+
+    /// A new mapping.
+    fn new_block(&self, len: usize, align: usize) -> Result<Found<'_>, Short> {
+        let _hold = self.pages.hold(len).ok_or(Short)?;
+        let again = self.lock().recent.taken(len / PAGE);
+        self.pages.events.taken_again(&self.pages.platform, again);
+        // At a pageblock where huge pages are to come; else at any page, which is harder to guess.
+        let huge = self.pages.platform.huge_on_touch() || self.lock().density.pays();
+        let align = if huge { align.max(PAGEBLOCK) } else { align };
+        let addr = self.pages.platform.map(len, align)?;
+        let kept = Kept { block: Block { run: Run { addr, len }, ..Block::NONE }, resident: 0 };
+        Ok(Found { kept, zero: true, _hold })
     }
 
     /// Reserves room in the table for one block.
@@ -69,20 +82,26 @@ impl<P: Platform> Mapped<'_, P> {
         }
     }
 
-    /// A block freed a while ago, grown or cut to `len`.
-    fn reuse_block(&self, len: usize) -> Option<Kept> {
-        let mut kept = self.change_retained(|blocks| blocks.reuse(len))?;
+    /// A block freed a while ago, grown or cut to `len`; `None`: there is none. What is resident of it counts already, so that
+    /// at the hard limit only the rest is wanted.
+    fn reuse_block(&self, len: usize) -> Result<Option<Found<'_>>, Short> {
+        let reused = self.lock().reuse(len);
+        let Some(mut kept) = reused else { return Ok(None) };
         if kept.block.run.len > len + len / 8 {
             kept = self.cut_kept(kept, len);
         }
         let Kept { block, resident } = kept;
-        let run = block.run;
-        let len = run.len.max(len);
-        let renewed = self.pages.platform.renew(run, len);
-        if renewed.is_err() {
-            self.pages.platform.unmap(run);
-        }
-        renewed.ok().map(|addr| Kept { block: moved(block, Run { addr, len }), resident })
+        let len = block.run.len.max(len);
+        let Some(_hold) = self.pages.hold(len - resident) else {
+            self.keep_or_unmap(kept);
+            return Err(Short);
+        };
+        let Ok(addr) = self.pages.platform.renew(block.run, len) else {
+            self.unmap_kept(kept);
+            return Ok(None);
+        };
+        let kept = Kept { block: moved(block, Run { addr, len }), resident };
+        Ok(Some(Found { kept, zero: false, _hold }))
     }
 
     /// The first `len` bytes of a kept block; the rest is kept on, as far as memory is behind it.
@@ -93,9 +112,9 @@ impl<P: Platform> Mapped<'_, P> {
         let first = resident.min(len);
         let rest = Kept { block: Block { run: rest, is_rest: true, ..block }, resident: resident - first };
         if rest.resident > 0 {
-            self.keep_or_unmap(rest)
+            self.keep_or_unmap(rest);
         } else {
-            self.pages.platform.unmap(rest.block.run)
+            self.unmap_kept(rest);
         }
         Kept { block, resident: first }
     }
@@ -103,13 +122,14 @@ impl<P: Platform> Mapped<'_, P> {
     /// Takes up to `more` bytes that were cut off `block`, and are kept right behind it, into the block. Returns how many,
     /// and how many of them are resident.
     pub(super) fn absorb(&self, block: &Block, more: usize) -> (usize, usize) {
-        let Some(mut kept) = self.change_retained(|blocks| blocks.take_rest(block)) else { return (0, 0) };
+        let rest = self.lock().take_rest(block);
+        let Some(mut kept) = rest else { return (0, 0) };
         if kept.block.run.len > more {
             kept = self.cut_kept(kept, more);
         }
         let run = kept.block.run;
         if self.pages.platform.renew(run, run.len).is_err() {
-            self.pages.platform.unmap(run);
+            self.unmap_kept(kept);
             return (0, 0);
         }
         (run.len, kept.resident)

@@ -1,8 +1,8 @@
 //! The blocks of a heap, and these on their platform.
 
-use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use core::sync::atomic::AtomicUsize;
 
-use super::block::Block;
+use super::block::{Block, Kept};
 use super::table::Blocks;
 use crate::base::run::Run;
 use crate::pages::Pages;
@@ -42,12 +42,10 @@ impl<'a, P: Platform> Mapped<'a, P> {
         self.blocks.table.lock(&self.pages.platform)
     }
 
-    /// Changes what is retained, of which the hard limit is told.
-    pub(super) fn change_retained<T>(&self, change: impl FnOnce(&mut Blocks) -> T) -> T {
-        let mut blocks = self.lock();
-        let result = change(&mut blocks);
-        self.pages.hard_limit.retained.store(blocks.idle, Relaxed);
-        result
+    /// Unmaps a block that was retained, which counts against the hard limit until it is gone.
+    pub(super) fn unmap_kept(&self, kept: Kept) {
+        self.pages.platform.unmap(kept.block.run);
+        self.pages.hard_limit.recharge(kept.resident, 0);
     }
 
     /// Blocks in use.

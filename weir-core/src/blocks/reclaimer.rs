@@ -1,10 +1,10 @@
 //! What reclaim asks of retained blocks.
 
+use super::block::Kept;
 use super::mapped::Mapped;
 use super::table::Blocks;
 use crate::base::cause::Cause;
 use crate::base::fault::Fault;
-use crate::base::run::Run;
 use crate::base::units::PAGE;
 use crate::pages::releaser::event;
 use crate::platform::{Platform, rank};
@@ -23,7 +23,7 @@ impl<P: Platform> Mapped<'_, P> {
     }
 
     /// Unmaps the kept blocks that `next` names; returns their bytes.
-    fn unmap_while(&self, cause: Cause, next: impl Fn(&mut Blocks) -> Option<Run>) -> usize {
+    fn unmap_while(&self, cause: Cause, next: impl Fn(&mut Blocks) -> Option<Kept>) -> usize {
         let (bytes, blocks, ns) = self.unmap_those(cause, next);
         if blocks > 0 {
             let (stats, end) = (self.pages.platform.stats(), self.pages.platform.now());
@@ -37,16 +37,16 @@ impl<P: Platform> Mapped<'_, P> {
     }
 
     /// The same unrecorded; returns bytes, blocks and ns.
-    pub(super) fn unmap_those(&self, cause: Cause, next: impl Fn(&mut Blocks) -> Option<Run>) -> (usize, usize, u64) {
+    pub(super) fn unmap_those(&self, cause: Cause, next: impl Fn(&mut Blocks) -> Option<Kept>) -> (usize, usize, u64) {
         let (mut bytes, mut blocks, mut begin) = (0, 0, 0);
         loop {
-            let run = self.change_retained(&next);
-            let Some(run) = run else { break };
+            let gone = next(&mut self.lock());
+            let Some(kept) = gone else { break };
             if blocks == 0 {
                 begin = self.pages.platform.now();
             }
-            self.pages.platform.unmap(run);
-            (bytes, blocks) = (bytes + run.len, blocks + 1);
+            self.unmap_kept(kept);
+            (bytes, blocks) = (bytes + kept.block.run.len, blocks + 1);
         }
         if blocks == 0 {
             return (0, 0, 0);

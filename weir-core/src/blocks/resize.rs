@@ -70,6 +70,7 @@ impl<P: Platform> Mapped<'_, P> {
         if new_len == len {
             return addr as *mut u8;
         }
+        // What is retained behind the block, and absorbed, counts already: where only that is missing, reclaim makes the room.
         let Some(_hold) = self.pages.hold(new_len.saturating_sub(len)) else { return null_mut() };
         // Out of the table first: once moved, the old addresses may be another thread's new block.
         let Some((block, untouched)) = self.lock().lift(addr) else {
@@ -85,6 +86,7 @@ impl<P: Platform> Mapped<'_, P> {
         let block = Block { is_touched: block.is_touched && untouched == 0, ..moved(block, now) };
         self.lock().insert(block, untouched);
         self.unmap_those(Cause::Idle, Blocks::drop_over);
+        self.pages.hard_limit.recharge(len + resident, now.len);
         let stat = &self.pages.platform.stats().mapped_bytes;
         stat.fetch_add((now.len as u64).wrapping_sub(len as u64), Relaxed);
         match remapped {

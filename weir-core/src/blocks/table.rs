@@ -115,9 +115,9 @@ impl Blocks {
     }
 
     /// Keeps a freed block if there is room for it; returns one to unmap: the oldest of those kept before, or this one.
-    pub fn keep(&mut self, mut kept: Kept) -> Option<Run> {
+    pub fn keep(&mut self, mut kept: Kept) -> Option<Kept> {
         if !self.has_room(kept.resident) {
-            return Some(kept.block.run);
+            return Some(kept);
         }
         kept = self.join(kept);
         let dropped = if self.kept_count == KEPT { self.drop_oldest() } else { None };
@@ -165,17 +165,17 @@ impl Blocks {
 
     /// The oldest kept block while more than `keep` resident bytes are kept; the caller unmaps it. With 0 all go: few
     /// looks may have missed that a block was touched.
-    pub fn drop_above(&mut self, keep: usize) -> Option<Run> {
+    pub fn drop_above(&mut self, keep: usize) -> Option<Kept> {
         if self.idle > keep || keep == 0 { self.drop_oldest() } else { None }
     }
 
     /// The oldest kept block while more is kept than there is room for; the caller unmaps it.
-    pub fn drop_over(&mut self) -> Option<Run> {
+    pub fn drop_over(&mut self) -> Option<Kept> {
         if self.idle > self.room() { self.drop_oldest() } else { None }
     }
 
-    fn drop_oldest(&mut self) -> Option<Run> {
-        (self.kept_count > 0).then(|| self.take_kept(0).block.run)
+    fn drop_oldest(&mut self) -> Option<Kept> {
+        (self.kept_count > 0).then(|| self.take_kept(0))
     }
 
     fn take_kept(&mut self, i: usize) -> Kept {

@@ -5,6 +5,7 @@
 //! that is awake and makes progress, [`WAITS`] times [`WAIT_NS`] at most. (In Linux a thread could be throttled for good:
 //! CVE-2024-57884.)
 
+use core::ptr::NonNull;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use super::Heap;
@@ -12,11 +13,12 @@ use super::node::HeapNode;
 use crate::base::cause::Cause;
 use crate::base::units::{PAGE, PAGEBLOCK_PAGES, order_of};
 use crate::base::zone_class::ZoneClass;
-use crate::pages::Short;
 use crate::pages::user_zone::UserZone;
 use crate::pages::zone::PageRun;
+use crate::pages::{Hold, Short};
 use crate::platform::Platform;
 use crate::policy::scan_priority::{BATCH, FIRST, LAST};
+use crate::policy::watermarks::Zone;
 use crate::reclaim::node_balancer::{DOZE_NS, Node, Scanned};
 use crate::reclaim::{Goal, Kind, Reclaimed, Side, run};
 use crate::telemetry::stats;
@@ -119,10 +121,33 @@ impl<P: Platform> Heap<P> {
         found
     }
 
+    /// Room below the hard limit for a zone of the program's own that is resident from the start, `bytes` in all: to be held
+    /// from before it is mapped until it is added. Reclaims where the limit is in the way.
+    pub fn room_for_zone(&self, bytes: usize) -> Result<Hold<'_>, Short> {
+        let hold = || self.pages().hold(bytes).ok_or(Short);
+        hold().or_else(|Short| self.reclaim_for(bytes, hold))
+    }
+
+    /// [`crate::pages::Pages::add_zone`], of which the budget is told where the zone is resident from the start.
+    ///
+    /// # Safety
+    /// As there: it lives, where it is, until [`crate::pages::Pages::remove_zone`] returns, is added once, and is used through
+    /// shared references alone meanwhile.
+    pub unsafe fn add_zone(&self, zone: NonNull<UserZone>) {
+        // SAFETY: the caller's promise is the one that is demanded.
+        unsafe { self.pages().add_zone(zone) };
+        // SAFETY: the caller keeps the zone where it is, and shares it alone.
+        self.note_resident(unsafe { zone.as_ref() }.resident_from_start());
+    }
+
     /// [`crate::pages::Pages::zone_take`], which reclaims what caches hold of the zone's class where there is nothing free.
     pub fn zone_take(&self, zone: &UserZone, pages: usize, align: u32) -> Result<PageRun, Short> {
         let take = || self.pages().zone_take(zone, pages, align);
-        take().or_else(|Short| {
+        if !zone.can_serve(pages, align) {
+            // No memory would help.
+            return Err(Short);
+        }
+        let run = take().or_else(|Short| {
             let class = zone.class();
             self.wake_node_balancer(align.max(order_of(pages.max(1))), class, true);
             if class.is_exclusive() && self.evictable(class) > 0 {
@@ -132,7 +157,13 @@ impl<P: Platform> Heap<P> {
             } else {
                 Err(Short)
             }
-        })
+        })?;
+        if zone.class() == ZoneClass::Normal {
+            // The caller may hold what reclaim would wait for: the balancer alone is woken. (A locked zone counted as it was
+            // made, and huge pages of the pool are in no limit of memory.)
+            self.note_fresh(run.fresh);
+        }
+        Ok(run)
     }
 
     /// Evicts from an exclusive class of zones, more and more, until `attempt` succeeds or nothing is left.
@@ -156,18 +187,24 @@ impl<P: Platform> Heap<P> {
 
     // ---- an allocation was served ------------------------------------------------------------------------------
 
-    /// `pages` became resident, or will: wakes the balancer if little is left, and reclaims if next to nothing is. Under no lock.
-    #[cold]
-    pub(super) fn note_resident(&self, pages: usize) {
+    /// `pages` became resident, or will: the budget is told, and the balancer woken if little is left; then NORMAL is returned.
+    fn note_fresh(&self, pages: usize) -> Option<Zone> {
         if pages == 0 {
-            return;
+            return None;
         }
         self.budget.fresh((pages * PAGE) as u64);
         let normal = self.normal_zone();
         if normal.managed == 0 || normal.free > normal.marks.low {
-            return;
+            return None;
         }
         self.wake_node_balancer(0, ZoneClass::Normal, false);
+        Some(normal)
+    }
+
+    /// The same, and reclaims if next to nothing is. Under no lock.
+    #[cold]
+    pub(super) fn note_resident(&self, pages: usize) {
+        let Some(normal) = self.note_fresh(pages) else { return };
         if normal.free < normal.marks.min && HeapNode(self).is_reclaimable(ZoneClass::Normal as usize) {
             self.stalled(|| {
                 self.reclaim_directly(pages.clamp(BATCH, PAGEBLOCK_PAGES) * PAGE);

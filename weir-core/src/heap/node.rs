@@ -28,7 +28,8 @@ fn zone(managed: usize, free: usize, largest: Option<u32>, scale: usize) -> Zone
 
 /// Of an elastic zone: any block that fits into what is free can be had, as addresses are plentiful.
 fn elastic(room: Room, scale: usize) -> Zone {
-    let (managed, free) = (room.capacity as usize / PAGE, room.free as usize / PAGE);
+    // A limit of less than a page is one all the same; a zone of no pages would have none.
+    let (managed, free) = ((room.capacity as usize).div_ceil(PAGE), room.free as usize / PAGE);
     zone(managed, free, free.checked_ilog2().map(|order| order.min(MAX_ORDER - 1)), scale)
 }
 

@@ -59,7 +59,7 @@ impl<P: Platform> Heap<P> {
         self.node_balancer.is_asked()
     }
 
-    /// When there may be relief that somebody waits for, ns.
+    /// When there may be relief that a cache or a subscriber waits for, ns.
     pub fn relief_due(&self) -> Option<u64> {
         let due = self.pressure.relief_due(self.relief_ns())?;
         self.with_reclaimables(|all| all.iter().any(|part| part.hears_pressure())).then_some(due)

@@ -1,6 +1,6 @@
 //! What counts against the hard limit, and what an allocation may still take.
 
-use core::sync::atomic::Ordering::{Relaxed, SeqCst};
+use core::sync::atomic::Ordering::Relaxed;
 
 use super::hard_limit::Hold;
 use super::heap_pages::Pages;
@@ -15,8 +15,7 @@ impl<P: Platform> Pages<P> {
     }
 
     /// Bytes that count against the limit. O(zones).
-    pub(crate) fn charged(&self) -> usize {
-        let stats = self.platform.stats();
+    fn charged(&self) -> usize {
         let pages = |used: usize, idle: usize| (used + idle) * PAGE;
         let zones = self.sites().map(|site| {
             let zone = site.zone.lock(&self.platform);
@@ -30,34 +29,33 @@ impl<P: Platform> Pages<P> {
         });
         let of_user = of_user.sum::<usize>();
         drop(user);
-        let counted = stats.mapped_bytes.load(Relaxed) + stats.metadata_bytes.load(Relaxed);
-        zones + of_user + counted as usize + self.hard_limit.retained.load(Relaxed)
+        let metadata = self.platform.stats().metadata_bytes.load(Relaxed) as usize;
+        zones + of_user + metadata + self.hard_limit.blocks()
     }
 
     /// Bytes that may still become resident below the limit; `usize::MAX` without one.
     pub(crate) fn hard_room(&self) -> usize {
         let Some(limit) = self.hard_limit() else { return usize::MAX };
-        limit.saturating_sub(self.charged() + self.hard_limit.held.load(SeqCst))
+        let held = self.hard_limit.held();
+        limit.saturating_sub(self.charged().saturating_add(held))
     }
 
     /// Room for `bytes`, until the result is dropped; `None`: the limit is in the way.
     #[inline]
     pub(crate) fn hold(&self, bytes: usize) -> Option<Hold<'_>> {
-        let held = &self.hard_limit.held;
-        let Some(limit) = self.hard_limit() else { return Some(Hold { held, bytes: 0 }) };
-        // Given back if it does not fit. First held, then counted: of two threads at least one sees the other.
-        let all = held.fetch_add(bytes, SeqCst).saturating_add(bytes);
-        let hold = Hold { held, bytes };
-        (self.charged().saturating_add(all) <= limit).then_some(hold)
+        let Some(limit) = self.hard_limit() else { return Some(self.hard_limit.hold_nothing()) };
+        let hold = self.hard_limit.hold(bytes, limit, || self.charged());
+        (hold.bytes() == bytes).then_some(hold)
     }
 
-    /// Room for `pages` pages below the hard limit. Where there is none, how many pages may become resident all the same: what
-    /// is resident already may be handed out.
-    pub(super) fn hold_pages(&self, pages: usize, huge_on_touch: bool) -> (Option<Hold<'_>>, usize) {
+    /// Room for `pages` pages below the hard limit, and how many pages may become resident as they are taken. Where there is
+    /// less room than they could need, that is what there is: what is resident already may be handed out all the same.
+    pub(super) fn hold_pages(&self, pages: usize, huge_on_touch: bool) -> (Hold<'_>, usize) {
+        let Some(limit) = self.hard_limit() else { return (self.hard_limit.hold_nothing(), usize::MAX) };
         // The first touch of a fresh pageblock may bring all of it.
-        let worst = if huge_on_touch { (pages.div_ceil(PAGEBLOCK_PAGES) + 1) * PAGEBLOCK_PAGES } else { pages };
-        let hold = self.hold(worst * PAGE);
-        let most_fresh = if hold.is_some() { usize::MAX } else { self.hard_room() / PAGE };
+        let worst = if huge_on_touch { (pages.div_ceil(PAGEBLOCK_PAGES) + 1) * PAGEBLOCK_PAGES } else { pages } * PAGE;
+        let hold = self.hard_limit.hold(worst, limit, || self.charged());
+        let most_fresh = if hold.bytes() == worst { usize::MAX } else { hold.bytes() / PAGE };
         (hold, most_fresh)
     }
 }

@@ -14,7 +14,7 @@
 //!
 //! The interleaving that this excludes: the balancer finds a pageblock free; a thread takes a page of it, marks it as a
 //! slab's and writes the slab's header and bitmap; then the release makes all of it zero, and the slab's objects belong to
-//! nobody. As the pages cannot be taken while they are isolated, whoever writes a description does so before the zone got
+//! no one. As the pages cannot be taken while they are isolated, whoever writes a description does so before the zone got
 //! its pages back (and has finished, under the zone's lock) or after the release.
 //!
 //! Who reads without a lock meanwhile, the class of a page by a wrong pointer or the header of a slab that is gone, reads

@@ -20,5 +20,8 @@ mod user_zone_calls;
 pub mod window;
 pub mod zone;
 
+pub use hard_limit::Hold;
 pub use heap_pages::Pages;
 pub use short::Short;
+
+use crate::platform::sync;

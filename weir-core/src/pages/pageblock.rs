@@ -187,8 +187,8 @@ impl State {
         if self.backed.has_range(first, pages) { pages } else { self.backed.count_range(first, pages) }
     }
 
-    /// Whether any of its pages is in use. One of which none was ever handed out may be a hole in the window: somebody
-    /// else's memory.
+    /// Whether any of its pages is in use. One of which none was ever handed out may be a hole in the window: memory
+    /// that is not the heap's.
     pub fn is_in_use(&self) -> bool {
         self.free.len() < PAGEBLOCK_PAGES && !self.backed.is_empty()
     }

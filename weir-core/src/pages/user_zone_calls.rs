@@ -2,8 +2,7 @@
 //! visits all of them.
 
 use crate::base::invalid_free::InvalidFree;
-use crate::base::units::MAX_RUN;
-use crate::base::units::{PAGE, PAGEBLOCK, PAGEBLOCK_PAGES, order_of};
+use crate::base::units::{PAGE, PAGEBLOCK, PAGEBLOCK_PAGES};
 use crate::pages::heap_pages::Pages;
 use crate::pages::report::ReportSite;
 use crate::pages::short::Short;
@@ -18,7 +17,8 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use super::user_zone::{InUse, UserZone, ZoneUsage};
 
 impl<P: Platform> Pages<P> {
-    /// Makes a zone known, so that reclaim scans it as all else.
+    /// Makes a zone known, so that reclaim scans it as all else. One that is never reported counts in full against the hard
+    /// limit from now on ([`crate::heap::Heap::room_for_zone`]).
     ///
     /// # Safety
     /// It lives, where it is, until [`Pages::remove_zone`] returns, is added once, and is used through shared references alone
@@ -49,12 +49,15 @@ impl<P: Platform> Pages<P> {
     /// Takes `pages` pages (1 to 1024) in a row, aligned to the order `align`; [`Short`] if there are none, or the zone is
     /// another process's. O(1) but for a batch that is waited for.
     pub fn zone_take(&self, zone: &UserZone, pages: usize, align: u32) -> Result<PageRun, Short> {
-        if pages == 0 || pages > MAX_RUN || align > order_of(MAX_RUN) || zone.is_foreign() {
+        if !zone.can_serve(pages, align) {
             return Err(Short);
         }
-        // All of a locked zone is resident, and counts.
-        let (_hold, most_fresh) =
-            if zone.memory.reported { self.hold_pages(pages, zone.memory.huge) } else { (None, usize::MAX) };
+        // All of a locked zone is resident, and counts since it was made.
+        let (_hold, most_fresh) = if zone.memory.reported {
+            self.hold_pages(pages, zone.memory.huge)
+        } else {
+            (self.hard_limit.hold_nothing(), usize::MAX)
+        };
         let take = || {
             let mut areas = zone.areas.lock(&self.platform);
             areas.take(&zone.window, pages, align, Purpose::Run, zone.memory.huge, most_fresh)

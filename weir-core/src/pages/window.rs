@@ -110,7 +110,7 @@ impl<P: Platform> Growing<'_, P> {
                     Placed::Refused | Placed::Occupied => {}
                 }
             }
-            // Somebody else's mapping lies in the way: leave a hole and try behind it, at the window's end at last.
+            // A mapping that is not the heap's lies in the way: leave a hole and try behind it, at the window's end at last.
             let last = end.checked_sub(blocks).ok_or(Short)?;
             if first >= last {
                 return Err(Short);
@@ -320,7 +320,7 @@ impl Window {
 
     /// Maps the three arrays as far as the pageblocks from `first` to `end` need. Occupied: others may be described.
     ///
-    /// Somebody else's mapping in the way of the descriptors, nearly all of the arrays, is left alone as one in the way of
+    /// A foreign mapping in the way of the descriptors, nearly all of the arrays, is left alone as one in the way of
     /// the heap is: what it would have described becomes a hole, as descriptors are looked at for pages in use alone. The
     /// others are looked at as far as the top is; behind such a mapping there they end, and the heap with them.
     fn describe<P: Platform>(&self, platform: &P, growth: &mut Growth, first: usize, end: usize) -> Placed {

@@ -166,9 +166,15 @@ pub fn shortfall(zones: &[Zone], zone: usize, order: u32, highest: usize) -> usi
     wanted.saturating_sub(zones[zone].free).max(if order == 0 { 1 } else { 2 << order })
 }
 
-/// The most that a zone's boost comes to.
-pub fn boost_cap(marks: Marks) -> usize {
-    (marks.high * BOOST_PERCENT / 100).max(PAGEBLOCK_PAGES)
+/// The most that the boost of a zone of `managed` pages comes to, where one event adds `step`.
+pub fn boost_cap(managed: usize, marks: Marks, step: usize) -> usize {
+    (marks.high * BOOST_PERCENT / 100).max(PAGEBLOCK_PAGES).max(step).min(most_boost(managed))
+}
+
+/// No boost exceeds half of the zone: high is three eighths at most, so that a small zone can be balanced while it is boosted.
+/// (Else all that is in use would be evicted for it.) Where no limit is known, what is to be reclaimed is bounded by the step.
+pub fn most_boost(managed: usize) -> usize {
+    if managed == 0 { usize::MAX } else { managed / 2 }
 }
 
 /// What one pressure event adds to a zone's boost in a process that holds `resident` pages.
@@ -287,13 +293,24 @@ mod tests {
         let free = Marks::of(GIB, 10).high + 100;
         let boosted = [Zone { boost: 100, ..zone(GIB, free) }];
         assert!(!is_balanced(&boosted, 0, 0, Policy::Any) && is_balanced(&[zone(GIB, free)], 0, 0, Policy::Any));
-        assert_eq!(boost_cap(Marks::of(GIB, 10)), 2322);
-        assert_eq!(boost_cap(Marks::of(1000, 10)), PAGEBLOCK_PAGES);
+        assert_eq!(boost_cap(GIB, Marks::of(GIB, 10), 0), 2322);
+        assert_eq!(boost_cap(2000, Marks::of(2000, 10), 0), PAGEBLOCK_PAGES);
+        assert_eq!(boost_cap(GIB, Marks::of(GIB, 10), 5000), 5000);
+        assert_eq!(boost_cap(0, Marks::default(), 5000), 5000, "no limit is known");
         assert_eq!((boost_step(0, false), boost_step(GIB, true)), (PAGEBLOCK_PAGES, GIB / 16));
         assert_eq!(
             (decayed(100, 0, 10), decayed(100, 5, 10), decayed(100, 10, 10), decayed(100, 0, 0)),
             (100, 50, 0, 0)
         );
+    }
+
+    #[test]
+    fn a_zone_smaller_than_a_boost_can_still_be_balanced() {
+        for managed in 1..5000 {
+            let all = Zone::new(managed, managed, Some(0), 1000);
+            let boost = boost_cap(managed, all.marks, boost_step(managed, true));
+            assert!(is_balanced(&[Zone { boost, ..all }], 0, 0, Policy::Any), "{managed} pages, {boost} more");
+        }
     }
 
     proptest! {

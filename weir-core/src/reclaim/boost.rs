@@ -29,7 +29,7 @@ impl Boost {
 
     /// Adds `pages`, up to `cap` in all.
     pub fn add(&self, pages: usize, cap: usize, now: u64, life: u64) {
-        self.update(now, life, |before| (before + pages).min(cap.max(before)));
+        self.update(now, life, |before| before.saturating_add(pages).min(cap.max(before)));
     }
 
     /// Takes `pages` off.
@@ -37,6 +37,11 @@ impl Boost {
         if pages > 0 {
             self.update(now, life, |before| before.saturating_sub(pages));
         }
+    }
+
+    /// In a forked child: the pressure was its parent's.
+    pub fn inherit(&self) {
+        self.0.store(0, Relaxed);
     }
 
     fn update(&self, now: u64, life: u64, change: impl Fn(usize) -> usize) {
@@ -75,5 +80,9 @@ mod tests {
         assert_eq!(boost.pages(10 * S, 2 * S), 0);
         boost.add(usize::MAX / 2, usize::MAX, 10 * S, 2 * S);
         assert_eq!(boost.pages(10 * S, 2 * S), MOST);
+        boost.add(usize::MAX, usize::MAX, 10 * S, 2 * S);
+        assert_eq!(boost.pages(9 * S, 2 * S), MOST, "a clock that is set back takes nothing off");
+        boost.inherit();
+        assert_eq!(boost.pages(10 * S, 2 * S), 0);
     }
 }

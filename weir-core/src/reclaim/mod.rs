@@ -1,6 +1,8 @@
-//! Reclaim: who is scanned, in which order, how far, and when to stop. It knows what can be reclaimed by one trait alone.
+//! Reclaim: who is scanned, in which order, how far, and when to stop. What can be reclaimed is reached by one trait alone.
 
 pub mod audit;
+mod balanced_node;
+mod balancer_run;
 pub mod boost;
 pub mod budget;
 pub mod events;

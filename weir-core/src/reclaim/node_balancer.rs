@@ -3,20 +3,7 @@
 //! It is plain code over the trait [`Node`]: the engine's zones and those of deterministic tests are balanced by the same lines.
 //! Every decision to wake, to stop or to sleep is one call of [`is_balanced`].
 //!
-//! # A run
-//!
-//! The boosts are noted. Priority 12: a pass over the zones that the request can use and that are not balanced, the highest
-//! first. The predicate is looked at before each pass and between zones, so that a zone which another one spares the work
-//! loses nothing. A pass that scanned less than it wanted, or reclaimed nothing, lowers the priority; at 1 the run is over.
-//! Once twice as much was reclaimed as the order asks for (`compact_gap`), the order falls to 0: what is missing then is
-//! a contiguous block, which more of the same does not bring. A balanced node that outside pressure has boosted gets a gentle
-//! run: as much as the boost is reclaimed, without write-back and not below priority 10. At the end only what the run began
-//! with is taken off the boosts.
-//!
-//! # Giving up
-//!
-//! A run that reclaimed nothing from a zone is a failure of that zone; after 16 in a row it is hopeless, and no reason to wake
-//! or to stay awake until the zone is balanced again, however that came about. Runs for a boost do not count.
+//! What it does between waking and sleeping, a *run*, is in `balancer_run.rs`.
 //!
 //! # Sleep
 //!
@@ -29,68 +16,17 @@ use core::sync::atomic::{
     Ordering::{Acquire, Relaxed, Release},
 };
 
+pub use super::balanced_node::{Node, Scanned, ZONES, ZoneScan};
+use super::balancer_run::Run;
 use super::boost::Boost;
 use super::request::{Request, Requests};
 use crate::base::zone_class::ZoneClass;
-use crate::policy::scan_priority::{BATCH, FIRST, LAST, LAST_BOOSTED};
-use crate::policy::watermarks::{self, Policy, Zone, is_balanced, is_below, is_eligible, is_zone_balanced};
+use crate::policy::watermarks::{self, Zone, is_balanced, is_below, is_eligible, is_zone_balanced};
 
-/// Zones of a node.
-pub const ZONES: usize = ZoneClass::COUNT;
 /// Fruitless runs after which a zone is hopeless (`MAX_RECLAIM_RETRIES`).
 pub const MOST_FAILURES: u32 = 16;
 /// The first, short sleep, ns (Linux: HZ/10).
 pub const DOZE_NS: u64 = 100_000_000;
-
-/// What the balancer balances.
-pub trait Node {
-    /// The zones, by class, without boosts.
-    fn zones(&self) -> [Zone; ZONES];
-    /// When the node is balanced for high orders.
-    fn policy(&self) -> Policy;
-    /// The time, ns.
-    fn now(&self) -> u64;
-    /// CPU time that the calling thread has used, ns.
-    fn cpu_time(&self) -> u64;
-    /// The balancer's share of a CPU, percent. Not kept to at the severe level.
-    fn cpu_percent(&self) -> u64;
-    /// Whether pressure is severe.
-    fn is_severe(&self) -> bool;
-    /// For how long a boost lasts, ns.
-    fn boost_life(&self) -> u64;
-    /// Whether anything could be reclaimed for zone `zone`. Where not, it is left out and no failure.
-    fn is_reclaimable(&self, zone: usize) -> bool;
-    /// Reclaims for one zone.
-    fn scan(&self, scan: &ZoneScan) -> Scanned;
-    /// Lets throttled allocations look again.
-    fn release_throttled(&self);
-    /// The balancer was awake for `ns` more, `cpu_ns` of it on a CPU.
-    fn note_awake(&self, ns: u64, cpu_ns: u64);
-}
-
-/// What one scan is to do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ZoneScan {
-    /// The zone that lacks memory.
-    pub zone: usize,
-    /// The order that is wanted.
-    pub order: u32,
-    /// Pages that the zone lacks: no more is reclaimed.
-    pub pages: usize,
-    /// What is in use is scanned by size >> priority.
-    pub priority: u32,
-    /// Whether dirty entries may be written back.
-    pub may_write: bool,
-}
-
-/// What a scan came to, pages.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Scanned {
-    /// Looked at.
-    pub scanned: usize,
-    /// Reclaimed.
-    pub reclaimed: usize,
-}
 
 /// What the balancer's thread does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,9 +41,9 @@ pub enum Next {
 
 /// What threads share with the balancer.
 pub struct NodeBalancer {
-    requests: Requests,
-    boosts: [Boost; ZONES],
-    failures: [AtomicU32; ZONES],
+    pub(super) requests: Requests,
+    pub(super) boosts: [Boost; ZONES],
+    pub(super) failures: [AtomicU32; ZONES],
     /// Write-back lags behind what is to be reclaimed from the zone.
     congested: [AtomicBool; ZONES],
 }
@@ -115,9 +51,9 @@ pub struct NodeBalancer {
 /// What the balancer's thread keeps for itself between two steps.
 #[derive(Debug, Default)]
 pub struct Turn {
-    phase: Phase,
+    pub(super) phase: Phase,
     /// What was asked for and is not yet seen to.
-    request: Request,
+    pub(super) request: Request,
     /// Before this time its share of the CPU is used up, ns.
     pause_until: u64,
     /// When its time was last counted: since then it has been awake.
@@ -125,7 +61,7 @@ pub struct Turn {
 }
 
 #[derive(Debug, Default)]
-enum Phase {
+pub(super) enum Phase {
     #[default]
     Asleep,
     Running(Run),
@@ -134,21 +70,6 @@ enum Phase {
         /// The run before it brought nothing: a request does not cut it short.
         has_failed: bool,
     },
-}
-
-#[derive(Debug)]
-struct Run {
-    request: Request,
-    priority: u32,
-    /// The boosts as it began.
-    boosts: [usize; ZONES],
-    /// Pages that are still to be reclaimed for them; 0 in a run for a node that is not balanced.
-    boost_left: usize,
-    /// It was for a boost to its end.
-    is_boosted: bool,
-    reclaimed: [usize; ZONES],
-    /// Zones that were scanned.
-    tried: [bool; ZONES],
 }
 
 impl NodeBalancer {
@@ -168,7 +89,10 @@ impl NodeBalancer {
     /// The zones with their boosts.
     pub fn view(&self, node: &impl Node) -> [Zone; ZONES] {
         let (mut zones, now, life) = (node.zones(), node.now(), node.boost_life());
-        zones.iter_mut().zip(&self.boosts).for_each(|(zone, boost)| zone.boost = boost.pages(now, life));
+        zones.iter_mut().zip(&self.boosts).for_each(|(zone, boost)| {
+            // Its limit may have been lowered since.
+            zone.boost = boost.pages(now, life).min(watermarks::most_boost(zone.managed));
+        });
         zones
     }
 
@@ -192,9 +116,10 @@ impl NodeBalancer {
     /// Pressure from outside raises the marks of a zone for a time, so that the balancer has something to do. Whether it slept,
     /// and the caller is to wake it.
     pub fn boost(&self, node: &impl Node, zone: ZoneClass, resident: usize, is_severe: bool) -> bool {
-        let marks = node.zones()[zone as usize].marks;
+        let of = node.zones()[zone as usize];
         let step = watermarks::boost_step(resident, is_severe);
-        self.boosts[zone as usize].add(step, watermarks::boost_cap(marks).max(step), node.now(), node.boost_life());
+        let cap = watermarks::boost_cap(of.managed, of.marks, step);
+        self.boosts[zone as usize].add(step, cap, node.now(), node.boost_life());
         // What the zone wants is in the boost.
         self.requests.add(Request::new(0, zone as usize))
     }
@@ -244,6 +169,7 @@ impl NodeBalancer {
     pub fn inherit(&self) {
         self.requests.take();
         self.requests.sleep_regardless();
+        self.boosts.iter().for_each(Boost::inherit);
         self.congested.iter().for_each(|flag| flag.store(false, Relaxed));
         self.failures.iter().for_each(|failures| failures.store(0, Relaxed));
     }
@@ -272,8 +198,11 @@ impl NodeBalancer {
         let (now, used) = (node.now(), node.cpu_time().saturating_sub(cpu));
         node.note_awake(now.saturating_sub(awake_since), used);
         turn.awake_since = if next == Next::Asleep { None } else { Some(now) };
-        let percent = node.cpu_percent().clamp(1, 100);
-        turn.pause_until = now + used * (100 - percent) / percent;
+        if !node.is_severe() {
+            // What an earlier step used is paid for as well, though its run may be over.
+            let percent = node.cpu_percent().clamp(1, 100);
+            turn.pause_until = turn.pause_until.max(now) + used * (100 - percent) / percent;
+        }
         next
     }
 
@@ -290,8 +219,8 @@ impl NodeBalancer {
         }
     }
 
-    /// What is to be done of `request`: its high orders; then order 0 of every zone, whoever wants it; then boosts.
-    fn work(&self, node: &impl Node, zones: &[Zone; ZONES], request: Request) -> Option<Request> {
+    /// What is to be done of `request`: its high orders; then order 0 of every zone; then boosts.
+    pub(super) fn work(&self, node: &impl Node, zones: &[Zone; ZONES], request: Request) -> Option<Request> {
         self.note_balance(zones);
         let policy = node.policy();
         let is_worth = |zone: usize| !self.is_hopeless(zone) && node.is_reclaimable(zone);
@@ -307,122 +236,13 @@ impl NodeBalancer {
     }
 
     /// A zone that is balanced again is no longer hopeless, however that came about.
-    fn note_balance(&self, zones: &[Zone; ZONES]) {
+    pub(super) fn note_balance(&self, zones: &[Zone; ZONES]) {
         let balanced = (0..ZONES).filter(|&zone| is_zone_balanced(zones, zone, 0, zone));
         balanced.for_each(|zone| self.failures[zone].store(0, Relaxed));
     }
 
-    fn begin(&self, node: &impl Node, request: Request) -> Run {
-        let boosts = self.view(node).map(|zone| zone.boost);
-        Run {
-            request,
-            priority: FIRST,
-            boosts,
-            boost_left: boosts.iter().sum(),
-            is_boosted: true,
-            reclaimed: [0; ZONES],
-            tried: [false; ZONES],
-        }
-    }
-
-    /// One pass of a run.
-    fn pass(&self, node: &impl Node, turn: &mut Turn, mut run: Run) -> Next {
-        let zones = self.view(node);
-        let balanced = is_request_balanced(&zones, run.request, node.policy());
-        if !balanced && (run.is_boosted || run.boost_left > 0) {
-            // What the node lacks is reclaimed as any other shortage; its marks stay boosted meanwhile.
-            (run.boost_left, run.is_boosted) = (0, false);
-        }
-        if balanced && run.boost_left == 0 {
-            return self.end(node, turn, run);
-        }
-        let is_gentle = run.is_boosted && !node.is_severe();
-        let (wanted, got) = self.scan_zones(node, &mut run, zones, is_gentle);
-        if got.reclaimed > 0 {
-            node.release_throttled();
-        }
-        if run.is_boosted {
-            run.boost_left = run.boost_left.saturating_sub(got.reclaimed);
-        }
-        // The order's pages are free, and no block came of it.
-        let reclaimed: usize = run.reclaimed.iter().sum();
-        if !is_request_balanced(&self.view(node), run.request, node.policy()) {
-            run.request = lowered(run.request, |order| order > 0 && reclaimed >= 2 << order);
-        }
-        // Below: a run that was severe as it began, and is gentle since there was relief.
-        let is_last = run.priority <= if is_gentle { LAST_BOOSTED } else { LAST };
-        let falls = got.scanned < wanted || got.reclaimed == 0;
-        if wanted == 0 || is_gentle && got.reclaimed == 0 && is_last || falls && is_last && !is_gentle {
-            return self.end(node, turn, run);
-        }
-        if falls && !is_last {
-            run.priority -= 1;
-        }
-        turn.phase = Phase::Running(run);
-        Next::Again
-    }
-
-    /// Scans the zones that lack memory, the highest first, as long as they do; what was wanted of them, and what it came to.
-    fn scan_zones(
-        &self,
-        node: &impl Node,
-        run: &mut Run,
-        mut zones: [Zone; ZONES],
-        is_gentle: bool,
-    ) -> (usize, Scanned) {
-        let (mut wanted, mut all) = (0, Scanned::default());
-        for zone in (0..ZONES).rev() {
-            if wanted > 0 {
-                zones = self.view(node);
-            }
-            if self.is_hopeless(zone) || !node.is_reclaimable(zone) {
-                continue;
-            }
-            let (lacks, order) = if run.is_boosted {
-                (run.boosts[zone].min(run.boost_left), 0)
-            } else {
-                lack(&zones, zone, run.request, node.policy())
-            };
-            if lacks == 0 {
-                continue;
-            }
-            let pages = lacks.max(BATCH);
-            let got = node.scan(&ZoneScan { zone, order, pages, priority: run.priority, may_write: !is_gentle });
-            wanted += pages;
-            all = Scanned { scanned: all.scanned + got.scanned, reclaimed: all.reclaimed + got.reclaimed };
-            run.reclaimed[zone] += got.reclaimed;
-            run.tried[zone] = true;
-        }
-        (wanted, all)
-    }
-
-    /// A run is over.
-    fn end(&self, node: &impl Node, turn: &mut Turn, run: Run) -> Next {
-        let (now, life) = (node.now(), node.boost_life());
-        self.boosts.iter().zip(run.boosts).for_each(|(boost, pages)| boost.subtract(pages, now, life));
-        let mut has_failed = false;
-        if !run.is_boosted {
-            for zone in (0..ZONES).filter(|&zone| run.tried[zone] && run.reclaimed[zone] == 0) {
-                self.failures[zone].fetch_add(1, Relaxed);
-            }
-            has_failed = run.reclaimed.iter().all(|&pages| pages == 0);
-        }
-        // What the run made of the request is what sleep looks at: a high order that was given up is not asked for again.
-        turn.request = turn.request.filter(|order, highest| order == 0 || run.request.order(highest) == Some(order));
-        let zones = self.view(node);
-        self.note_balance(&zones);
-        if !has_failed {
-            turn.request = turn.request.merged(self.requests.take());
-            if let Some(request) = self.work(node, &zones, turn.request) {
-                turn.phase = Phase::Running(self.begin(node, request));
-                return Next::Again;
-            }
-        }
-        self.sleep(node, turn, false, has_failed)
-    }
-
     /// Goes to sleep: dozes first.
-    fn sleep(&self, node: &impl Node, turn: &mut Turn, has_dozed: bool, has_failed: bool) -> Next {
+    pub(super) fn sleep(&self, node: &impl Node, turn: &mut Turn, has_dozed: bool, has_failed: bool) -> Next {
         self.congested.iter().for_each(|flag| flag.store(false, Release));
         if has_failed {
             self.requests.sleep_regardless();
@@ -448,26 +268,4 @@ impl Turn {
     pub fn is_asleep(&self) -> bool {
         matches!(self.phase, Phase::Asleep)
     }
-}
-
-/// The predicate, of all parts of a request.
-fn is_request_balanced(zones: &[Zone], request: Request, policy: Policy) -> bool {
-    request.parts().all(|(order, highest)| is_balanced(zones, order, highest, policy))
-}
-
-/// Pages that a zone lacks for those parts of a request that are not balanced, and the largest order among them.
-fn lack(zones: &[Zone], zone: usize, request: Request, policy: Policy) -> (usize, u32) {
-    let parts = request.parts().filter(|&(order, highest)| {
-        is_eligible(zones, zone, order, highest) && !is_balanced(zones, order, highest, policy)
-    });
-    parts.fold((0, 0), |(pages, largest), (order, highest)| {
-        (watermarks::shortfall(zones, zone, order, highest).max(pages), order.max(largest))
-    })
-}
-
-/// The request with order 0 in place of the orders that `falls`.
-fn lowered(request: Request, falls: impl Fn(u32) -> bool) -> Request {
-    request.parts().fold(Request::NONE, |all, (order, highest)| {
-        all.merged(Request::new(if falls(order) { 0 } else { order }, highest))
-    })
 }

@@ -33,7 +33,8 @@ impl Throttle {
         }
         self.waiters.fetch_add(1, SeqCst);
         platform.wait_for(&self.epoch, epoch, Some(ns));
-        self.waiters.fetch_sub(1, SeqCst);
+        // In a child that a signal handler forked meanwhile none is counted any more.
+        let _ = self.waiters.fetch_update(SeqCst, SeqCst, |waiters| waiters.checked_sub(1));
     }
 
     /// Lets all waiters look again. By the balancer, when it has made progress, and when it goes to sleep.
@@ -48,5 +49,32 @@ impl Throttle {
     /// In a forked child: the waiters are not there.
     pub fn inherit(&self) {
         self.waiters.store(0, SeqCst);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::platform::sync::AtomicU32;
+
+    /// A signal handler forks while the thread waits.
+    struct ForksInWait<'a>(&'a Throttle);
+
+    impl Wait for ForksInWait<'_> {
+        fn wait(&self, _word: &AtomicU32, _expected: u32) {}
+        fn wake(&self, _word: &AtomicU32) {}
+        fn wait_for(&self, _word: &AtomicU32, _expected: u32, _ns: Option<u64>) {
+            self.0.inherit();
+        }
+        fn held_ranks(&self) -> Option<&AtomicU32> {
+            None
+        }
+    }
+
+    #[test]
+    fn a_fork_while_a_thread_waits_leaves_no_waiter() {
+        let throttle = Throttle::new();
+        throttle.wait(&ForksInWait(&throttle), 1, || false);
+        assert_eq!(throttle.waiters.load(SeqCst), 0);
     }
 }

@@ -254,6 +254,52 @@ fn it_keeps_to_its_share_of_the_cpu_but_at_the_severe_level() {
     }
 }
 
+/// The last pass of a run that fails is the longest, and the run does not wait for its end.
+#[test]
+fn a_run_that_failed_pays_for_its_last_pass_too() {
+    let (balancer, mut turn) = (NodeBalancer::new(), Turn::default());
+    let node = FakeNode::new(&[(LARGE, FakeZone { yields: 0, ..zone(GIB, 0) })]);
+    node.percent.set(10);
+    node.scan_ns.set((100 * MS, 100 * MS));
+    let begin = node.now();
+    for _ in 0..1000 {
+        balancer.wake(&node, 0, ZoneClass::Normal, false);
+        if let Next::At(at) = balancer.step(&node, &mut turn) {
+            node.clock.set(node.now().max(at));
+        }
+        // But for the pass that was the last until now.
+        assert!(node.cpu.get().saturating_sub(100 * MS) * 10 <= node.now() - begin);
+    }
+    assert!(balancer.is_hopeless(LARGE));
+}
+
+#[test]
+fn a_boost_of_a_small_zone_does_not_evict_all_of_it() {
+    for severe in [false, true] {
+        let (balancer, mut turn) = (NodeBalancer::new(), Turn::default());
+        // 4 MiB, nearly all free but for a small cache.
+        let node = FakeNode::new(&[(LARGE, zone(1000, 950))]);
+        node.severe.set(severe);
+        (0..3).for_each(|_| _ = balancer.boost(&node, ZoneClass::Normal, 50, severe));
+        assert!(is_node_balanced(&node, &balancer, 0, LARGE), "a boosted zone can be balanced");
+        // Its limit is lowered to a quarter meanwhile.
+        node.change(LARGE, |zone| (zone.managed, zone.free) = (250, 200));
+        assert!(is_node_balanced(&node, &balancer, 0, LARGE));
+        node.sleep(&balancer, &mut turn);
+    }
+}
+
+#[test]
+fn a_forked_child_begins_without_its_parents_boosts() {
+    let (balancer, mut turn) = (NodeBalancer::new(), Turn::default());
+    let node = FakeNode::new(&[(LARGE, zone(GIB, GIB / 2))]);
+    balancer.boost(&node, ZoneClass::Normal, GIB, true);
+    assert!(balancer.view(&node)[LARGE].boost > 0);
+    balancer.inherit();
+    assert_eq!(balancer.view(&node)[LARGE].boost, 0);
+    assert_eq!(balancer.step(&node, &mut turn), Next::Asleep, "nor their requests");
+}
+
 #[test]
 fn active_time_is_from_waking_to_sleeping_and_time_on_a_cpu_is_told_apart() {
     let (balancer, mut turn) = (NodeBalancer::new(), Turn::default());

@@ -6,6 +6,7 @@ use weir_core::base::units::{PAGE, PAGEBLOCK};
 use weir_core::caches::user_cache::Spec;
 use weir_core::pages::user_zone::MemoryKind;
 use weir_core::platform::Diagnostics;
+use weir_core::reclaim::budget::Room;
 
 use crate::fake::{Call, Fake};
 use crate::held::World;
@@ -109,7 +110,7 @@ fn user_caches_and_batches_of_them() {
     assert!(!object.is_null());
     // SAFETY: allocated just now.
     unsafe { world.heap.cache_free(id, object) };
-    // SAFETY: nobody uses the cache.
+    // SAFETY: the cache is not used any more.
     unsafe { world.heap.destroy_cache(id) }.unwrap();
     world.finish();
 }
@@ -128,6 +129,7 @@ fn zones_of_the_programs_own() {
         if memory.reported {
             assert!(bytes <= LIMIT && bytes > LIMIT - (1 << 20), "{bytes}");
         } else {
+            // Added without asking for room.
             assert!(bytes > LIMIT, "locked memory is resident from the start: taking it costs nothing");
             assert!(world.heap.alloc(100).is_null(), "and leaves nothing to the heap");
         }
@@ -221,4 +223,109 @@ fn threads_that_allocate_at_once_do_not_share_the_same_room() {
         threads.into_iter().map(|thread| thread.join().unwrap()).sum()
     });
     assert_eq!(got, LIMIT / (5 << 20));
+}
+
+/// What counts against the limit, metadata aside.
+fn charged(heap: &weir_core::heap::Heap<Fake>) -> usize {
+    let tunables = heap.platform().tunables();
+    let limit = tunables.hard_limit.get();
+    tunables.hard_limit.set(1 << 40);
+    let charged = heap.budget_figures().resident - heap.platform().stats().metadata_bytes.load(Relaxed) as usize;
+    tunables.hard_limit.set(limit);
+    charged
+}
+
+/// Each of two allocations wants a pageblock of its own, as a huge page comes whole; there is room for one. The second comes
+/// when the first has looked how much room there is, and has taken nothing yet.
+#[test]
+fn allocations_that_find_less_than_they_could_need_do_not_share_it() {
+    // Two do not fit into one pageblock.
+    const PAGES: usize = 300;
+    let heap = Box::new(weir_core::heap::Heap::new(Fake::new()));
+    heap.platform().node_count.store(2, Relaxed);
+    heap.platform().huge.store(true, Relaxed);
+    heap.prepare();
+    assert!(!heap.alloc(PAGES * PAGE).is_null());
+    let metadata = heap.platform().stats().metadata_bytes.load(Relaxed) as usize;
+    let limit = charged(&heap) + metadata + PAGEBLOCK + PAGEBLOCK / 2;
+    heap.platform().tunables().hard_limit.set(limit as u64);
+    let at = NonNull::from(&*heap).addr().get();
+    heap.platform().while_a_home_is_sought(move || {
+        // SAFETY: the heap outlives the hook, which runs inside one of its calls.
+        let heap = unsafe { &*(at as *const weir_core::heap::Heap<Fake>) };
+        assert!(heap.alloc(PAGES * PAGE).is_null(), "the room is the first one's");
+    });
+    assert!(!heap.alloc(PAGES * PAGE).is_null());
+    let sum = charged(&heap) + heap.platform().stats().metadata_bytes.load(Relaxed) as usize;
+    assert!(sum <= limit, "{} over", sum - limit);
+}
+
+#[test]
+fn at_the_limit_a_retained_block_serves_without_reclaim() {
+    let mut world = world();
+    let block = world.alloc(10 << 20).unwrap();
+    while world.alloc(300_000).is_some() {}
+    world.free(block, false);
+    let stats = world.fake().stats();
+    let (reclaims, failures) = (stats.direct_reclaims.load(Relaxed), stats.hard_limit_failures.load(Relaxed));
+    world.fake().fail(Call::Map, 0);
+    let mapped = world.fake().calls(Call::Map);
+    // All of it, then a part of it: what is cut off stays retained, and counts on.
+    for size in [10 << 20, 6 << 20] {
+        let block = world.alloc(size).unwrap();
+        world.free(block, false);
+    }
+    let stats = world.fake().stats();
+    assert_eq!(stats.direct_reclaims.load(Relaxed), reclaims, "no new memory was needed");
+    assert_eq!((stats.hard_limit_failures.load(Relaxed), world.fake().calls(Call::Map)), (failures, mapped));
+    world.finish();
+}
+
+#[test]
+fn what_blocks_mapped_on_their_own_count_is_what_they_hold() {
+    let mut world = world();
+    let before = charged(&world.heap);
+    let block = world.alloc(5 << 20).unwrap();
+    assert_eq!(charged(&world.heap), before + (5 << 20));
+    world.realloc(block, 9 << 20);
+    let len = world.usable().map(|(_, len)| len).sum::<usize>();
+    assert_eq!(charged(&world.heap), before + len);
+    world.realloc(0, 6 << 20);
+    world.free(0, false);
+    assert!(charged(&world.heap) > before, "retained: it was touched");
+    world.heap.trim();
+    assert_eq!(charged(&world.heap), before);
+    world.finish();
+}
+
+#[test]
+fn a_zone_that_is_resident_from_the_start_counts_as_it_is_made() {
+    let mut world = world();
+    let heap = NonNull::from(&*world.heap);
+    // SAFETY: the heap is boxed, and outlives the rooms.
+    let heap = unsafe { heap.as_ref() };
+    assert!(heap.room_for_zone(LIMIT + PAGE).is_err(), "it would not fit into all of the limit");
+    let held = heap.room_for_zone(LIMIT / 2).unwrap();
+    assert!(heap.room_for_zone(LIMIT / 2 + PAGE).is_err(), "held is held");
+    assert!(world.alloc(LIMIT / 2 + PAGE).is_none());
+    drop(held);
+    // What is idle makes room for it.
+    while world.alloc(300_000).is_some() {}
+    assert!(heap.room_for_zone(LIMIT / 2).is_err());
+    world.free_all();
+    assert!(heap.room_for_zone(LIMIT / 2).is_ok());
+    world.finish();
+}
+
+#[test]
+fn the_budget_hears_of_a_zone_that_is_resident_from_the_start() {
+    let heap = weir_core::heap::Heap::new(Fake::new());
+    heap.read_room(Room { capacity: 1 << 30, free: 512 << 20 });
+    for memory in [PRIVATE, MemoryKind { reported: false, ..PRIVATE }] {
+        let free = heap.budget_figures().free;
+        let (zone, _) = zone_of(&heap, 16, memory, NonNull::from(heap.platform()));
+        let taken = if memory.reported { 0 } else { 16 * PAGEBLOCK };
+        assert_eq!(heap.budget_figures().free, free - taken);
+        heap.pages().remove_zone(&zone);
+    }
 }

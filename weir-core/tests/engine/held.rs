@@ -168,7 +168,10 @@ impl World {
         }
         let moved = Held { addr: new as usize, ..old };
         moved.assert_filled(old.len.min(size), old.byte);
-        let kind = if old.kind == Kind::Low { Kind::Low } else { self.resized(new as usize, size) };
+        let resized = self.resized(new as usize, size);
+        // Without memory for a smaller block it stays where it is, and what it is.
+        let is_kept = new as usize == old.addr && resized == Kind::Object;
+        let kind = if old.kind == Kind::Low || is_kept { old.kind } else { resized };
         let back = self.take(new, size, 16, kind).unwrap();
         self.held[back].sized = false;
     }

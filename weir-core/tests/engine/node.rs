@@ -97,7 +97,7 @@ fn allocations_wake_the_balancer_below_low_and_reclaim_by_themselves_below_min()
     assert_eq!(counts(&world), [1, 1, 0]);
     assert!(world.alloc(5 << 20).is_some());
     assert_eq!(counts(&world), [2, 1, 0], "it is awake");
-    // Nobody balances, and the next reading is bad.
+    // There is no balancer, and the next reading is bad.
     world.heap.read_room(Room { capacity: GIB, free: (marks.min * PAGE / 2) as u64 });
     let depots = world.audit().depot_objects;
     assert!(world.alloc(5 << 20).is_some());
@@ -219,4 +219,27 @@ fn a_large_request_falls_back_to_the_zone_below_4_gib() {
     assert!(world.alloc(64).is_none(), "slabs lie in NORMAL alone");
     world.fake().fail_nothing();
     world.finish();
+}
+
+#[test]
+fn a_limit_of_less_than_a_page_is_a_limit() {
+    let world = World::new(Fake::new());
+    world.heap.read_room(Room { capacity: 1, free: 0 });
+    let figures = world.heap.budget_figures();
+    assert_eq!((figures.capacity, figures.free), (PAGE, 0));
+    assert!(!world.heap.may_grow(0), "no cache grows");
+    world.finish();
+}
+
+#[test]
+fn what_no_zone_can_serve_is_refused_without_reclaim() {
+    let heap = weir_core::heap::Heap::new(Fake::new());
+    heap.platform().tunables().hard_limit.set(16 << 20);
+    let (zone, _) = crate::zones::zone_of(&heap, 2, crate::zones::PRIVATE, std::ptr::NonNull::from(heap.platform()));
+    for (pages, align) in [(0, 0), (1025, 0), (usize::MAX, 0), (1, 11), (1, u32::MAX)] {
+        assert!(heap.zone_take(&zone, pages, align).is_err());
+    }
+    let stats = heap.platform().stats();
+    assert_eq!((stats.direct_reclaims.load(Relaxed), stats.wake_requests.load(Relaxed)), (0, 0));
+    heap.pages().remove_zone(&zone);
 }

@@ -31,7 +31,7 @@ pub fn zone_of(
     // SAFETY: all of it lives as long as the heap, from whose list the zone is taken before it goes.
     let zone = Box::new(unsafe { UserZone::new(run, described as *mut Pageblock, below, memory) });
     // SAFETY: it stays in its box, used through shared references, until it is taken off the list.
-    unsafe { heap.pages().add_zone(NonNull::from(&*zone)) };
+    unsafe { heap.add_zone(NonNull::from(&*zone)) };
     (zone, base)
 }
 

@@ -127,6 +127,8 @@ pub struct Fake {
     hook: Mutex<Option<Hook>>,
     /// The same for the next question of how many nodes there are, on the thread that asks.
     counting: Mutex<Option<Hook>>,
+    /// The same for the next question on which node a thread runs.
+    homing: Mutex<Option<Hook>>,
     /// What runs while reclaim waits for callbacks.
     waiting: Mutex<Option<Hook>>,
     /// Callbacks that were named as slow, and as panicked.
@@ -193,6 +195,7 @@ impl Fake {
             live: Mutex::default(),
             hook: Mutex::default(),
             counting: Mutex::default(),
+            homing: Mutex::default(),
             waiting: Mutex::default(),
             slow: Mutex::default(),
             panicked: Mutex::default(),
@@ -252,6 +255,12 @@ impl Fake {
     /// Has `hook` run while the nodes are counted for the next time.
     pub fn while_nodes_are_counted(&self, hook: impl Fn() + Send + Sync + 'static) {
         *locked(&self.counting) = Some(Box::new(hook));
+    }
+
+    /// Has `hook` run, on the thread that asks, when it is next asked on which of several nodes a thread runs: an allocation
+    /// of pages asks between its hold below the hard limit and the zone.
+    pub fn while_a_home_is_sought(&self, hook: impl Fn() + Send + Sync + 'static) {
+        *locked(&self.homing) = Some(Box::new(hook));
     }
 
     /// Has `hook` run, on a thread of its own, whenever a thread waits for callbacks for a bounded time. Without one, the
@@ -387,8 +396,13 @@ impl Memory for Fake {
         if self.fails(Call::Window) {
             return Err(REFUSED);
         }
-        // The engine asks for a heap's window in terabytes and for its arrays' in what they need.
-        let len = if reach == Reach::Low32 || len > self.window * 4 { len.min(self.window) } else { len };
+        // The engine asks for a heap's window in terabytes and for its arrays' in what they need. Below 4 GiB is room for
+        // those of many tests at a time.
+        let len = match reach {
+            Reach::Low32 => len.min(self.window / 4),
+            _ if len > self.window * 4 => self.window,
+            _ => len,
+        };
         let window = locked(&self.memory).reserve(len, align, reach);
         locked(&self.windows).extend(window);
         let skipped = if reach == Reach::Any { self.skipped * PAGE } else { 0 };
@@ -490,6 +504,8 @@ impl Topology for Fake {
     }
 
     fn node(&self) -> usize {
+        let hook = locked(&self.homing).take();
+        hook.into_iter().for_each(|hook| hook());
         NODE.get().min(self.node_count.load(Relaxed) - 1)
     }
 }

@@ -68,11 +68,7 @@ impl Moka {
 
 impl Cache for Moka {
     fn read(&self, key: u64, reader: &mut dyn FnMut(&[u8])) -> bool {
-        let value = self.0.get(&key);
-        if let Some(value) = &value {
-            reader(value);
-        }
-        value.is_some()
+        self.0.get(&key).as_deref().map(reader).is_some()
     }
 
     fn insert(&self, key: u64, value: Box<[u8]>) {
@@ -103,11 +99,7 @@ impl Quick {
 
 impl Cache for Quick {
     fn read(&self, key: u64, reader: &mut dyn FnMut(&[u8])) -> bool {
-        let value = self.0.get(&key);
-        if let Some(value) = &value {
-            reader(value);
-        }
-        value.is_some()
+        self.0.get(&key).as_deref().map(reader).is_some()
     }
 
     fn insert(&self, key: u64, value: Box<[u8]>) {

@@ -4,6 +4,7 @@ pub mod address_layout;
 pub mod fast_path;
 pub mod hooks;
 pub mod linux;
+mod memory;
 pub mod release;
 pub mod rseq;
 pub mod rseq_sections;

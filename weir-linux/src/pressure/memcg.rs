@@ -101,7 +101,8 @@ pub fn tightest_room(dir: &GroupDir, percent_near: u64) -> Option<Room> {
 pub fn rooms(dir: &GroupDir, percent_near: u64) -> impl Iterator<Item = Room> {
     (0..=dir.depth).filter_map(move |up| {
         let limits = own_limits(dir, up);
-        let limit = lower(limits.max, limits.high)?;
+        // Of a limit of 0, which asks that all be reclaimed, nothing could be a part.
+        let limit = lower(limits.max, limits.high)?.max(1);
         let used = usage(dir, up)?;
         let mut room = Room { limit, working_set: used, up };
         if is_near(room.left(), limit, percent_near) {
@@ -217,6 +218,17 @@ mod tests {
         fs::write(top.join("g/memory.stat"), "anon 5\ninactive_file 900\n").unwrap();
         assert_eq!(tightest_room(&dir, 10).unwrap().left(), 950);
         assert_eq!(tightest_room(&dir, 1).unwrap().left(), 50);
+        fs::remove_dir_all(top).unwrap();
+    }
+
+    /// `memory.high` of 0 has the kernel reclaim all that it can.
+    #[test]
+    fn a_limit_of_0_is_one() {
+        let level: &[_] = &[("memory.max", "max\n"), ("memory.high", "0\n"), ("memory.current", "950\n")];
+        let (top, dir) = tree("zero", Version::V2, &[&[], level]);
+        let room = tightest_room(&dir, 10).unwrap();
+        assert_eq!((room.limit, room.left()), (1, 0));
+        assert_eq!(level_of(room.left(), room.limit, 10), Level::Severe);
         fs::remove_dir_all(top).unwrap();
     }
 

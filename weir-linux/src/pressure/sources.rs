@@ -12,16 +12,16 @@
 use super::cgroup::GroupDir;
 use super::events::{Events, Heat, Source};
 use super::groups::{Groups, open_groups};
-use super::memcg::{EventCounts, tightest_room};
-use super::notifiers::{ALL, CLOSED, MUTE_NS, Notifier, Slot};
+use super::memcg::tightest_room;
+use super::notifiers::{ALL, CLOSED, Notifier, Slot};
 use super::psi::{Kind, Threshold};
 use super::readings::Readings;
 use super::room;
-use super::systemd_watch::{self, Request};
+use super::systemd_watch::Request;
 use super::wake::{self, Listener, Waker};
 use crate::os::clock::monotonic_ns;
 use crate::os::descriptor_table;
-use crate::os::fd::{self, POLLERR, POLLHUP, POLLIN, POLLNVAL, PollFd};
+use crate::os::fd::{self, POLLIN, PollFd};
 use crate::os::syscall::{Errno, Result};
 use linux_raw_sys::general::{O_DIRECTORY, O_PATH};
 use weir_core::base::level::Level;
@@ -35,13 +35,8 @@ const READ_INTERVAL_NS: u64 = 250 * MS;
 const LIMIT_INTERVAL_NS: u64 = 1_000 * MS;
 /// The same while it rests and a source that should notify does not: the window of an unprivileged trigger.
 const DEAF_INTERVAL_NS: u64 = 2_000 * MS;
-/// How long an ancestor's events are muted at most: each that concerns another group doubles the time, so that a system
-/// of many processes is not woken by each group at its limit.
-const MUTE_HINT_NS: u64 = 600_000 * MS;
 /// Age from which on a process arms triggers.
 const TRIGGERS_AFTER_NS: u64 = 10_000 * MS;
-/// After a trigger's event, stalls are read for so long, to hear whether they become severe.
-const ALERT_NS: u64 = 2_000 * MS;
 /// Until the first try to open again what was lost (a removed group, a service manager's socket that ended). Each try
 /// doubles the time until the next: what never comes is not to wake a process at rest for ever.
 const REOPEN_NS: u64 = 10_000 * MS;
@@ -258,78 +253,6 @@ impl Sources {
         events.thread_ended |= waker.main_thread_ended();
     }
 
-    /// Takes one source's event.
-    fn take(&mut self, notifier: Notifier, revents: i16, now: u64, events: &mut Events) {
-        let slot = &mut self.slots[notifier as usize];
-        let gone = revents & (POLLERR | POLLHUP | POLLNVAL) != 0;
-        match notifier {
-            Notifier::Thread => {
-                self.close(notifier);
-                events.thread_ended = true;
-            }
-            Notifier::SystemStall | Notifier::GroupStall => {
-                if gone {
-                    return self.lose(notifier, now);
-                }
-                match slot.growth.as_mut().map(|growth| growth.is_enough(slot.fd)) {
-                    Some(Ok(true)) => {}
-                    Some(Err(_)) => return self.lose(notifier, now),
-                    _ => return,
-                }
-                let cause = if notifier == Notifier::SystemStall { Source::SystemStall } else { Source::GroupStall };
-                events.raise(Level::Some, cause);
-                self.alert_until = now + ALERT_NS;
-            }
-            Notifier::OwnEvents | Notifier::TightestEvents => {
-                slot.mute_until = now + MUTE_NS;
-                match EventCounts::read(slot.fd) {
-                    // kernfs raises POLLERR together with every POLLPRI; only a failing read means "gone".
-                    Ok(counts) => {
-                        let level = counts.level_since(core::mem::replace(&mut slot.counts, counts));
-                        events.raise(level, Source::GroupEvent);
-                    }
-                    Err(_) => self.lose(notifier, now),
-                }
-            }
-            Notifier::LowLevel | Notifier::CriticalLevel => {
-                slot.mute_until = now + MUTE_NS;
-                if fd::eventfd_take(slot.fd).is_err() {
-                    return self.lose(notifier, now);
-                }
-                let critical = notifier == Notifier::CriticalLevel;
-                events.raise(if critical { Level::Severe } else { Level::Some }, Source::GroupEvent);
-            }
-            Notifier::Hint => {
-                let again = now < slot.mute_until + slot.mute_ns;
-                slot.mute_ns = if again { (slot.mute_ns * 2).min(MUTE_HINT_NS) } else { MUTE_NS };
-                slot.mute_until = now + slot.mute_ns;
-                // v1 has an eventfd, v2 the group's counters.
-                let taken = if slot.events == POLLIN {
-                    fd::eventfd_take(slot.fd).map(drop)
-                } else {
-                    EventCounts::read(slot.fd).map(drop)
-                };
-                match taken {
-                    Ok(()) => self.doubt = true,
-                    Err(_) => self.lose(notifier, now),
-                }
-            }
-            Notifier::Watch => {
-                slot.mute_until = now + MUTE_NS;
-                let heard = revents & slot.events != 0;
-                let ended = if slot.has_input { !systemd_watch::discard_input(slot.fd) } else { gone };
-                let is_true = slot.growth.as_mut().is_none_or(|growth| growth.is_enough(slot.fd) == Ok(true));
-                if heard && is_true && !ended {
-                    // Its default answer is a full trim (`malloc_trim`), and it says so once, not by degrees.
-                    events.raise(Level::Severe, Source::ServiceManager);
-                }
-                if ended {
-                    self.lose(notifier, now);
-                }
-            }
-        }
-    }
-
     /// How much may still become resident below the tightest limit, read now.
     pub fn measure(&self, tunables: &Tunables) -> Room {
         let own = self.readings.limit_room(tunables);
@@ -413,6 +336,8 @@ fn thresholds(tunables: &Tunables) -> (Threshold, Threshold) {
 
 #[path = "sources_arm.rs"]
 mod arm;
+#[path = "sources_heard.rs"]
+mod heard;
 
 #[cfg(test)]
 #[path = "sources_follow_tests.rs"]

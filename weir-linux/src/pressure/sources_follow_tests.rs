@@ -1,8 +1,10 @@
 //! Tests of [`super`]: events without cause, and moves to another group.
 
+use super::heard::MUTE_HINT_NS;
 use super::tests::with_sources;
 use super::*;
 use crate::os::fd::POLLPRI;
+use crate::pressure::notifiers::MUTE_NS;
 use crate::pressure::psi::Growth;
 use std::path::PathBuf;
 

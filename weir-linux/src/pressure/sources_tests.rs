@@ -1,7 +1,7 @@
 //! Tests of [`super`]: real wake-ups, real files, each on a thread of its own as in use.
 
 use super::*;
-use crate::os::fd::{FileKind, POLLPRI};
+use crate::os::fd::{FileKind, POLLERR, POLLPRI};
 use std::io::Write;
 use std::time::{Duration, Instant};
 

@@ -32,7 +32,7 @@ fn each_wake_up_arrives_however_it_races() {
         }
     }
     sleeper.join().unwrap();
-    waker.wake(); // nobody there: no harm
+    waker.wake(); // no thread is there: no harm
     waker.forget();
     assert!(!waker.take());
 }

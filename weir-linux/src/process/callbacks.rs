@@ -14,7 +14,7 @@ use crate::process::heap::{BACKGROUND, CALLBACK_THREADS, HEAP, on_first_use};
 use crate::process::program_queue::ProgramQueue;
 pub use crate::process::registration::Registration;
 
-/// Whose thread calls a callback.
+/// The thread that calls a callback.
 #[derive(Clone, Copy, Debug)]
 pub enum Thread<'a> {
     /// One of Weir's, which calls all callbacks of this kind one after another.

@@ -6,8 +6,8 @@ use weir_core::base::size_class::MAX_SIZE;
 use weir_core::base::zone_class::ZoneClass;
 use weir_core::heap::FreeLeft;
 pub use weir_core::heap::pressure::BudgetFigures as Budget;
-use weir_core::pages::Short;
 use weir_core::pages::user_zone::{InUse, UserZone, ZoneUsage};
+use weir_core::pages::{Hold, Short};
 use weir_core::platform::{Memory, Refused};
 
 use super::heap::HEAP;
@@ -134,13 +134,18 @@ pub fn map_metadata(len: usize) -> Result<usize, Refused> {
     HEAP.platform().map_metadata(len, weir_core::base::units::PAGE)
 }
 
-/// [`weir_core::pages::Pages::add_zone`].
+/// [`weir_core::heap::Heap::room_for_zone`].
+pub fn room_for_zone(bytes: usize) -> Result<Hold<'static>, Short> {
+    HEAP.room_for_zone(bytes)
+}
+
+/// [`weir_core::heap::Heap::add_zone`].
 ///
 /// # Safety
 /// The zone lives, where it is, until [`remove_zone`].
 pub unsafe fn add_zone(zone: NonNull<UserZone>) {
     // SAFETY: the caller keeps the zone where it is.
-    unsafe { HEAP.pages().add_zone(zone) }
+    unsafe { HEAP.add_zone(zone) }
 }
 
 /// [`weir_core::pages::Pages::remove_zone`].

@@ -66,7 +66,7 @@ pub fn open_fd(level: Level) -> Result<(i32, Registration), FdError> {
     }
 }
 
-/// The latest event. It is kept true while somebody listens: a callback is registered, or a [`Reader`] is there.
+/// The latest event. It is kept true while there is a listener: a callback is registered, or a [`Reader`] is there.
 pub fn latest() -> Event {
     HEAP.pressure_events().latest()
 }

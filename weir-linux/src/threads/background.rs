@@ -295,6 +295,7 @@ impl Background {
             [self.thread.id(), self.listener_thread.id(), self.finalizer.id()].contains(&thread)
                 || self.callback_threads.has(thread)
         };
+        let are_starting = || self.finalizer.is_starting() || self.callback_threads.are_starting();
         let end = Loop {
             heap: self.heap,
             waker: &self.waker,
@@ -304,6 +305,7 @@ impl Background {
             main_thread,
             has_rights,
             is_own_thread: &is_own,
+            are_threads_starting: &are_starting,
         }
         .run();
         self.end(end)

@@ -23,6 +23,8 @@ const COMPARE_NS: u64 = 1_000_000_000;
 /// Between two looks whether the program has a thread left, where the kernel does not report a thread's end (before
 /// Linux 5.16, or another libc than glibc, for the main thread; before 6.9 for others).
 const LAST_THREAD_NS: u64 = 60_000_000_000;
+/// Until the next such look, where a thread of Weir's has just been made.
+const STARTING_NS: u64 = 50_000_000;
 /// How long a heap rests, where sources of pressure do not notify, until what calm windows keep is released all the
 /// same: then there is nothing left to hear for, and nothing is read. Longer than triggers wait to be armed.
 const REST_NS: u64 = 15_000_000_000;
@@ -63,6 +65,8 @@ pub(super) struct Loop<'a> {
     pub has_rights: bool,
     /// Whether a thread is one of Weir's own.
     pub is_own_thread: &'a dyn Fn(u32) -> bool,
+    /// Whether there may be a thread of Weir's that is not told from the program's yet.
+    pub are_threads_starting: &'a dyn Fn() -> bool,
 }
 
 /// When the next things are due, ns of the monotonic clock.
@@ -77,7 +81,7 @@ struct Schedule {
     /// When the node balancer is to do its next step; `None`: it sleeps.
     balance_at: Option<u64>,
     turn: Turn,
-    /// When to see whether there is relief that somebody waits for.
+    /// When to see whether there is relief that a cache or a subscriber waits for.
     relief_at: Option<u64>,
 }
 
@@ -217,6 +221,12 @@ impl Loop<'_> {
         match tasks::first_other(self.is_own_thread) {
             // The kernel reports the main thread's end by a descriptor only when all others have ended.
             Ok(Some(thread)) if thread == getpid() && self.waker.watch_main_thread() => Ok(None),
+            // If it is one of Weir's that has just begun, its end would be waited for in vain.
+            Ok(Some(thread))
+                if thread != getpid() && ((self.are_threads_starting)() || (self.is_own_thread)(thread)) =>
+            {
+                Ok(Some(monotonic_ns() + STARTING_NS))
+            }
             Ok(Some(thread)) if thread != getpid() && self.sources.watch_thread(thread).is_ok() => Ok(None),
             Ok(None) => Err(End::LastThread(tasks::main_threads_status())),
             _ => Ok(Some(monotonic_ns() + LAST_THREAD_NS)),

@@ -28,8 +28,8 @@ use crate::threads::libc_thread::{self, Signals};
 
 /// Threads of the shared queue that are not in a callback: one to call the next, one to stand by.
 const STANDBY: usize = 2;
-/// Threads whose ids are kept, for those who look whether the program has a thread left. Further ones count as the
-/// program's.
+/// Threads that keep their ids for the look whether the program has a thread left. Further ones of the shared queue, of which
+/// there are as many as callbacks are late, count as the program's.
 const IDS: usize = 64;
 
 /// The threads of a heap's callbacks.
@@ -39,6 +39,8 @@ pub struct CallbackThreads {
     /// Threads of the shared queue that are not in a callback.
     free: AtomicUsize,
     ids: [AtomicU32; IDS],
+    /// Threads that were made and are not among `ids` yet.
+    starting: AtomicU32,
     is_over: AtomicBool,
     /// Forks so far: a thread that was in a callback as it forked is not one of the child's.
     forks: AtomicU32,
@@ -52,6 +54,7 @@ impl CallbackThreads {
             shared: Queue::new(),
             free: AtomicUsize::new(0),
             ids: [const { AtomicU32::new(0) }; IDS],
+            starting: AtomicU32::new(0),
             is_over: AtomicBool::new(false),
             forks: AtomicU32::new(0),
         }
@@ -67,8 +70,7 @@ impl CallbackThreads {
         while self.free.load(Acquire) < STANDBY {
             self.free.fetch_add(1, AcqRel);
             // SAFETY: the argument lives as long as the process.
-            let made = unsafe { libc_thread::spawn(run_shared, self.address(), Signals::Blocked) };
-            if !made {
+            if !unsafe { self.spawn(run_shared, self.address()) } {
                 return self.free.fetch_sub(1, AcqRel) > 1;
             }
         }
@@ -88,7 +90,7 @@ impl CallbackThreads {
         queue.maker.store(self.address().addr(), Relaxed);
         let argument = core::ptr::from_ref(queue).cast_mut().cast();
         // SAFETY: the queue stays for as long as the thread, as the caller promises.
-        let made = unsafe { libc_thread::spawn(run_own, argument, Signals::Blocked) };
+        let made = unsafe { self.spawn(run_own, argument) };
         if !made {
             queue.server.store(0, SeqCst);
         }
@@ -136,8 +138,28 @@ impl CallbackThreads {
         }
     }
 
+    /// Makes a thread, which counts as starting until it is noted; `false`: libc has none to offer.
+    ///
+    /// # Safety
+    /// `argument` is what `body` takes, for as long as it runs; `body` notes its thread.
+    unsafe fn spawn(&self, body: libc_thread::Body, argument: *mut u8) -> bool {
+        self.starting.fetch_add(1, SeqCst);
+        // SAFETY: the caller's promise is the one that is demanded.
+        let made = unsafe { libc_thread::spawn(body, argument, Signals::Blocked) };
+        if !made {
+            self.has_started();
+        }
+        made
+    }
+
+    /// One fewer is starting. In a forked child none may be left to count.
+    fn has_started(&self) {
+        let _ = self.starting.fetch_update(SeqCst, SeqCst, |starting| starting.checked_sub(1));
+    }
+
     /// In a forked child: the threads are not there.
     pub(crate) fn forget(&self) {
+        self.starting.store(0, SeqCst);
         self.forks.fetch_add(1, Relaxed);
         self.free.store(0, Relaxed);
         self.ids.iter().for_each(|id| id.store(0, Relaxed));
@@ -146,7 +168,22 @@ impl CallbackThreads {
 
     /// Whether a thread is one of these.
     pub(crate) fn has(&self, thread: u32) -> bool {
-        self.ids.iter().any(|id| id.load(Relaxed) == thread)
+        self.ids.iter().any(|id| id.load(Acquire) == thread) || self.serves_own(thread)
+    }
+
+    /// Whether a thread serves a queue of its own.
+    fn serves_own(&self, thread: u32) -> bool {
+        let mut found = false;
+        self.heap.callbacks().each(self.heap.platform(), |entry| {
+            found |= entry.queue().server.load(SeqCst) == thread;
+        });
+        found
+    }
+
+    /// Whether there may be a thread of these that [`CallbackThreads::has`] does not find yet. To be looked at after the
+    /// threads of the process were listed: one that is on that list was made before, and so counts here, or is noted.
+    pub(crate) fn are_starting(&self) -> bool {
+        self.starting.load(SeqCst) > 0
     }
 
     /// The program has no thread left: the threads return, and libc ends the process.
@@ -167,7 +204,9 @@ impl CallbackThreads {
     /// Notes the calling thread among [`CallbackThreads::has`]; where.
     fn note_thread(&self) -> Option<&AtomicU32> {
         let _ = set_thread_name(c"weir-callbacks");
-        self.ids.iter().find(|id| id.compare_exchange(0, gettid(), AcqRel, Relaxed).is_ok())
+        let noted = self.ids.iter().find(|id| id.compare_exchange(0, gettid(), AcqRel, Relaxed).is_ok());
+        self.has_started();
+        noted
     }
 
     /// Serves the shared queue.
@@ -180,7 +219,7 @@ impl CallbackThreads {
                 Taken::Sleep(until) => sleep(&self.shared, seen, until),
                 Taken::Job(job) => {
                     if self.free.fetch_sub(1, AcqRel) == 1 {
-                        // Nobody stands by, as another callback is late. Refused: this one is then waited for.
+                        // No thread stands by, as another callback is late. Refused: this one is then waited for.
                         self.start_one();
                     }
                     let ran = self.heap.run_callback(job);
@@ -206,8 +245,8 @@ impl CallbackThreads {
             self.free.fetch_sub(1, AcqRel);
             return;
         }
-        // SAFETY: the argument lives as long as the process.
-        if !unsafe { libc_thread::spawn(run_shared, self.address(), Signals::Blocked) } {
+        // SAFETY: the argument, this value, lives as long as the process.
+        if !unsafe { self.spawn(run_shared, self.address()) } {
             self.free.fetch_sub(1, AcqRel);
         }
     }
@@ -215,7 +254,7 @@ impl CallbackThreads {
     /// Serves a queue of its own; whether the queue is still there.
     fn serve_own(&self, queue: &Queue) -> bool {
         let forks = self.forks.load(Relaxed);
-        while !queue.is_over() {
+        while !queue.is_over() && !self.is_over.load(SeqCst) {
             let seen = queue.posted().load(SeqCst);
             match self.heap.take_callback(queue) {
                 Taken::Again => {}
@@ -257,9 +296,9 @@ extern "C" fn run_own(queue: *mut u8) -> *mut u8 {
     let queue = unsafe { &*queue.cast::<Queue>() };
     // SAFETY: `start_own` stored a reference that lives as long as the process.
     let threads = unsafe { &*(queue.maker.load(Relaxed) as *const CallbackThreads) };
-    let id = threads.note_thread();
     queue.server.store(gettid(), SeqCst);
     let _ = futex_wake(&queue.server, u32::MAX);
+    let id = threads.note_thread();
     let is_there = threads.serve_own(queue);
     if let Some(id) = id {
         id.store(0, Relaxed);

@@ -70,6 +70,11 @@ impl Finalizer {
         self.id.load(Acquire)
     }
 
+    /// Whether the thread was made and its id is not known yet. To be looked at after the threads of the process were listed.
+    pub(crate) fn is_starting(&self) -> bool {
+        self.is_started.load(Acquire) && self.id() == 0
+    }
+
     /// The program has no thread left: the thread returns, and libc ends the process, as it has no record of another
     /// thread.
     pub(crate) fn end(&self) {

@@ -127,6 +127,10 @@ impl Home {
         if size == 0 || !size.is_multiple_of(BLOCK) || size > isize::MAX as usize / 2 {
             return Err(ZoneError::Size { size });
         }
+        let shape = kind.memory();
+        // Locked memory is resident before the heap can count it.
+        let room = if shape.reported { Ok(None) } else { calls::room_for_zone(size).map(Some) };
+        let _room = room.map_err(|_| OsError::new(Errno::ENOMEM))?;
         // Sets the heap up for this process, if nothing was allocated yet: a fork is to find the zone whole.
         let len = (size_of::<State>() + UserZone::descriptor_bytes(size)).next_multiple_of(PAGE);
         // Apart from what programs may write past the end of.
@@ -136,7 +140,7 @@ impl Home {
             unmap(Run { addr: state, len });
             OsError::new(why)
         })?;
-        let (state, shape) = (state as *mut State, kind.memory());
+        let state = state as *mut State;
         let backing = Backing {
             release: kind.release(),
             huge: shape.huge,

@@ -94,7 +94,7 @@ impl Zone {
     ///
     /// # Errors
     /// [`ZoneError::Size`], or [`ZoneError::Os`]: `EAGAIN` or `ENOMEM` where more would be locked than `ulimit -l`
-    /// allows.
+    /// allows; `ENOMEM` where the setting `hard_limit` has no room for all of it.
     ///
     /// ```
     /// match weir::zone::Zone::locked(2 << 20) {

@@ -3,19 +3,11 @@
 use std::process::Command;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
-use std::time::{Duration, Instant};
 use weir::{ByteCache, Cause, EvictableCache, settings};
 
-/// How long anything here may take; only a test that fails waits so long.
-const PATIENCE: Duration = Duration::from_secs(50);
-
-fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
-    let until = Instant::now() + PATIENCE;
-    while !done() {
-        assert!(Instant::now() < until, "waited too long for {what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
+#[path = "../common/mod.rs"]
+mod common;
+use common::wait_until;
 
 /// Runs the test of that name in another process, if this is not that already.
 fn in_child(test: &str, work: impl FnOnce()) {

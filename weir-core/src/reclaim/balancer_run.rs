@@ -1,0 +1,175 @@
+//! A run of the node balancer: from the first look at a request to the pass after which nothing is missing, or nothing helps.
+//!
+//! # A run
+//!
+//! The boosts are noted. Priority 12: a pass over the zones that the request can use and that are not balanced, the highest
+//! first. The predicate is looked at before each pass and between zones, so that a zone which another one spares the work
+//! loses nothing. A pass that scanned less than it wanted, or reclaimed nothing, lowers the priority; at 1 the run is over.
+//! Once twice as much was reclaimed as the order asks for (`compact_gap`), the order falls to 0: what is missing then is
+//! a contiguous block, which more of the same does not bring. A balanced node that outside pressure has boosted gets a gentle
+//! run: as much as the boost is reclaimed, without write-back and not below priority 10. At the end only what the run began
+//! with is taken off the boosts.
+//!
+//! # Giving up
+//!
+//! A run that reclaimed nothing from a zone is a failure of that zone; after 16 in a row it is hopeless, and no reason to wake
+//! or to stay awake until the zone is balanced again, however that came about. Runs for a boost do not count.
+//
+
+use core::sync::atomic::Ordering::Relaxed;
+
+use super::balanced_node::{Node, Scanned, ZONES, ZoneScan};
+use super::node_balancer::{Next, NodeBalancer, Phase, Turn};
+use super::request::Request;
+use crate::policy::scan_priority::{BATCH, FIRST, LAST, LAST_BOOSTED};
+use crate::policy::watermarks::{self, Policy, Zone, is_balanced, is_eligible};
+
+/// What a run has done so far.
+#[derive(Debug)]
+pub(super) struct Run {
+    request: Request,
+    priority: u32,
+    /// The boosts as it began.
+    boosts: [usize; ZONES],
+    /// Pages that are still to be reclaimed for them; 0 in a run for a node that is not balanced.
+    boost_left: usize,
+    /// It was for a boost to its end.
+    is_boosted: bool,
+    reclaimed: [usize; ZONES],
+    /// Zones that were scanned.
+    tried: [bool; ZONES],
+}
+
+impl NodeBalancer {
+    /// A run for `request` begins.
+    pub(super) fn begin(&self, node: &impl Node, request: Request) -> Run {
+        let boosts = self.view(node).map(|zone| zone.boost);
+        Run {
+            request,
+            priority: FIRST,
+            boosts,
+            boost_left: boosts.iter().sum(),
+            is_boosted: true,
+            reclaimed: [0; ZONES],
+            tried: [false; ZONES],
+        }
+    }
+
+    /// One pass of a run.
+    pub(super) fn pass(&self, node: &impl Node, turn: &mut Turn, mut run: Run) -> Next {
+        let zones = self.view(node);
+        let balanced = is_request_balanced(&zones, run.request, node.policy());
+        if !balanced && (run.is_boosted || run.boost_left > 0) {
+            // What the node lacks is reclaimed as any other shortage; its marks stay boosted meanwhile.
+            (run.boost_left, run.is_boosted) = (0, false);
+        }
+        if balanced && run.boost_left == 0 {
+            return self.end(node, turn, run);
+        }
+        let is_gentle = run.is_boosted && !node.is_severe();
+        let (wanted, got) = self.scan_zones(node, &mut run, zones, is_gentle);
+        if got.reclaimed > 0 {
+            node.release_throttled();
+        }
+        if run.is_boosted {
+            run.boost_left = run.boost_left.saturating_sub(got.reclaimed);
+        }
+        // The order's pages are free, and no block came of it.
+        let reclaimed: usize = run.reclaimed.iter().sum();
+        if !is_request_balanced(&self.view(node), run.request, node.policy()) {
+            run.request = lowered(run.request, |order| order > 0 && reclaimed >= 2 << order);
+        }
+        // Below: a run that was severe as it began, and is gentle since there was relief.
+        let is_last = run.priority <= if is_gentle { LAST_BOOSTED } else { LAST };
+        let falls = got.scanned < wanted || got.reclaimed == 0;
+        if wanted == 0 || is_gentle && got.reclaimed == 0 && is_last || falls && is_last && !is_gentle {
+            return self.end(node, turn, run);
+        }
+        if falls && !is_last {
+            run.priority -= 1;
+        }
+        turn.phase = Phase::Running(run);
+        Next::Again
+    }
+
+    /// Scans the zones that lack memory, the highest first, as long as they do; what was wanted of them, and what it came to.
+    fn scan_zones(
+        &self,
+        node: &impl Node,
+        run: &mut Run,
+        mut zones: [Zone; ZONES],
+        is_gentle: bool,
+    ) -> (usize, Scanned) {
+        let (mut wanted, mut all) = (0, Scanned::default());
+        for zone in (0..ZONES).rev() {
+            if wanted > 0 {
+                zones = self.view(node);
+            }
+            if self.is_hopeless(zone) || !node.is_reclaimable(zone) {
+                continue;
+            }
+            let (lacks, order) = if run.is_boosted {
+                (run.boosts[zone].min(run.boost_left), 0)
+            } else {
+                lack(&zones, zone, run.request, node.policy())
+            };
+            if lacks == 0 {
+                continue;
+            }
+            let pages = lacks.max(BATCH);
+            let got = node.scan(&ZoneScan { zone, order, pages, priority: run.priority, may_write: !is_gentle });
+            wanted += pages;
+            all = Scanned { scanned: all.scanned + got.scanned, reclaimed: all.reclaimed + got.reclaimed };
+            run.reclaimed[zone] += got.reclaimed;
+            run.tried[zone] = true;
+        }
+        (wanted, all)
+    }
+
+    /// A run is over.
+    fn end(&self, node: &impl Node, turn: &mut Turn, run: Run) -> Next {
+        let (now, life) = (node.now(), node.boost_life());
+        self.boosts.iter().zip(run.boosts).for_each(|(boost, pages)| boost.subtract(pages, now, life));
+        let mut has_failed = false;
+        if !run.is_boosted {
+            for zone in (0..ZONES).filter(|&zone| run.tried[zone] && run.reclaimed[zone] == 0) {
+                self.failures[zone].fetch_add(1, Relaxed);
+            }
+            has_failed = run.reclaimed.iter().all(|&pages| pages == 0);
+        }
+        // What the run made of the request is what sleep looks at: a high order that was given up is not asked for again.
+        turn.request = turn.request.filter(|order, highest| order == 0 || run.request.order(highest) == Some(order));
+        let zones = self.view(node);
+        self.note_balance(&zones);
+        if !has_failed {
+            turn.request = turn.request.merged(self.requests.take());
+            if let Some(request) = self.work(node, &zones, turn.request) {
+                turn.phase = Phase::Running(self.begin(node, request));
+                return Next::Again;
+            }
+        }
+        self.sleep(node, turn, false, has_failed)
+    }
+}
+
+/// The predicate, of all parts of a request.
+fn is_request_balanced(zones: &[Zone], request: Request, policy: Policy) -> bool {
+    request.parts().all(|(order, highest)| is_balanced(zones, order, highest, policy))
+}
+
+/// Pages that a zone lacks for those parts of a request that are not balanced, and the largest order among them.
+fn lack(zones: &[Zone], zone: usize, request: Request, policy: Policy) -> (usize, u32) {
+    let parts = request.parts().filter(|&(order, highest)| {
+        is_eligible(zones, zone, order, highest) && !is_balanced(zones, order, highest, policy)
+    });
+    parts.fold((0, 0), |(pages, largest), (order, highest)| {
+        (watermarks::shortfall(zones, zone, order, highest).max(pages), order.max(largest))
+    })
+}
+
+/// The request with order 0 in place of the orders that `falls`.
+fn lowered(request: Request, falls: impl Fn(u32) -> bool) -> Request {
+    request.parts().fold(Request::NONE, |all, (order, highest)| {
+        all.merged(Request::new(if falls(order) { 0 } else { order }, highest))
+    })
+}

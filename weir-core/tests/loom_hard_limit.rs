@@ -1,0 +1,95 @@
+//! Threads that allocate at once below a hard limit (`pages/hard_limit.rs`), its own source, on a model checker's atomics: what
+//! they take together stays below the limit.
+//!
+//! `RUSTFLAGS="--cfg loom" cargo test -p weir-core --release --test 'loom_*'`
+#![cfg(loom)]
+
+#[path = "loom/flaw.rs"]
+mod flaw;
+
+/// What `hard_limit.rs` is made of, here.
+mod sync {
+    pub use loom::sync::atomic::AtomicUsize;
+    macro_rules! constructor {
+        ($($item:tt)*) => { $($item)* };
+    }
+    pub(crate) use constructor;
+}
+
+#[allow(dead_code, missing_docs, clippy::new_without_default, reason = "a part of it is used here")]
+#[path = "../src/pages/hard_limit.rs"]
+mod hard_limit;
+
+use hard_limit::HardLimit;
+use loom::sync::Arc;
+use loom::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use loom::thread;
+
+const LIMIT: usize = 3;
+
+struct Shared {
+    limit: HardLimit,
+    /// What zones hold.
+    charged: AtomicUsize,
+    /// What is taken counts only after its hold is gone: the flaw.
+    is_late: bool,
+}
+
+impl Shared {
+    /// Takes `bytes`, or what there is room for.
+    fn take(&self, bytes: usize) {
+        let hold = self.limit.hold(bytes, LIMIT, || self.charged.load(SeqCst));
+        let got = hold.bytes();
+        if self.is_late {
+            drop(hold);
+            self.charged.fetch_add(got, SeqCst);
+        } else {
+            self.charged.fetch_add(got, SeqCst);
+            drop(hold);
+        }
+    }
+}
+
+fn model(wanted: &'static [usize], is_late: bool) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = (wanted.len() > 2).then_some(3);
+    builder.check(move || {
+        let shared = Arc::new(Shared { limit: HardLimit::new(), charged: AtomicUsize::new(0), is_late });
+        let threads: Vec<_> = wanted[1..]
+            .iter()
+            .map(|&bytes| {
+                let shared = shared.clone();
+                thread::spawn(move || shared.take(bytes))
+            })
+            .collect();
+        shared.take(wanted[0]);
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        assert!(shared.charged.load(SeqCst) <= LIMIT, "over the limit");
+        assert_eq!(shared.limit.held(), 0, "every hold is given back");
+        // Whoever comes alone gets what is left.
+        let left = LIMIT - shared.charged.load(SeqCst);
+        assert_eq!(shared.limit.hold(LIMIT, LIMIT, || shared.charged.load(SeqCst)).bytes(), left);
+    });
+}
+
+#[test]
+fn two_threads_stay_below_the_limit() {
+    model(&[2, 2], false);
+    model(&[3, 1], false);
+}
+
+#[test]
+fn so_do_three() {
+    model(&[1, 2, 2], false);
+}
+
+#[test]
+#[ignore = "must fail: `a_charge_that_comes_late_is_noticed` runs it"]
+fn late() {
+    model(&[2, 2], true);
+}
+
+#[test]
+fn a_charge_that_comes_late_is_noticed() {
+    flaw::must_fail("late", "over the limit");
+}
