@@ -133,7 +133,8 @@ impl ByteCache {
         self.shared().remove(self.hash(key), |other| other == key, false)
     }
 
-    /// Whether entries are pinned, or values being filled or written back.
+    /// Whether guards pin entries, in the cache or out of it, or values are being filled that were given up for C
+    /// ([`ByteFill::into_raw`]). What reclaim evicts or has written back meanwhile is no use.
     pub fn is_in_use(&self) -> bool {
         self.shared().is_in_use()
     }

@@ -163,3 +163,21 @@ impl Dirt {
         self.callers.iter().find(claim).map(Caller)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_leaves_while_it_is_written_back_is_counted_out_once() {
+        let dirt = Dirt::new(None);
+        let mut header = Header::new(1);
+        header.weight = 100;
+        dirt.set_writing(&header, true);
+        assert_eq!(dirt.bytes(), 100);
+        dirt.leave(&header);
+        assert_eq!(dirt.bytes(), 0, "the cache holds it no more, so it is no part of what it holds and cannot evict");
+        dirt.set_writing(&header, false);
+        assert_eq!(dirt.bytes(), 0);
+    }
+}

@@ -16,7 +16,8 @@ use super::storage::Storage;
 /// Tries to get memory for an entry, each after an eviction.
 const TRIES: usize = 4;
 
-/// A shard that lacks this part of its part of the target is not evicted from for an entry of its own, if others have more.
+/// A shard evicts entries of its own for one that comes, unless it has less than 7/8 of its part of the target: others have
+/// more than theirs then.
 const SLACK: usize = 8;
 
 /// Whether shards keep to their part of the target.
@@ -97,9 +98,14 @@ impl<C: Content> Shared<C> {
     pub fn evict_at_home(&self, storage: &mut Storage, weight: usize, victims: &mut Victims<'_, C>) {
         let room = &self.room;
         let target = room.target.load(Relaxed);
+        if weight > target {
+            // It will not fit, whatever goes.
+            return;
+        }
         let over = room.bytes.load(Relaxed).saturating_add(weight).saturating_sub(target);
         let fair = self.fair_part(target);
-        storage.tune(fair, self.adapt.setting());
+        // A shard that has less than its part, and keeps to that, has no room in its main queue: what comes into that is tested.
+        storage.tune(fair.min(storage.policy.weight()), self.adapt.setting());
         let wanted = over.min(weight.max(LEAST_STEP));
         while victims.weight() < wanted && !victims.is_full() {
             if storage.policy.weight().saturating_add(weight) <= fair - fair / SLACK {
@@ -122,8 +128,7 @@ impl<C: Content> Shared<C> {
     /// which the eviction begins.
     ///
     /// Shards above their part of the target are evicted from first, so that a shard may have more than its part as long
-    /// as the cache has room. What went is added to `kept`,
-    /// or given back.
+    /// as the cache has room. What went is added to `kept`, or given back.
     fn make_room(
         &self,
         home: usize,

@@ -150,7 +150,10 @@ impl<'a, C: Content> Fresh<'a, C> {
             shared.inherit_dirt(state, old, entry);
             victims.push(old);
         } else {
-            if self.reserved == 0 {
+            if self.reserved > 0 {
+                // There is room: the shard's queues fill up to its part.
+                storage.tune(shared.fair_part(shared.room.target.load(Relaxed)), shared.adapt.setting());
+            } else {
                 shared.evict_at_home(storage, weight, &mut victims);
                 state.counts.for_room += victims.len() as u64;
                 if !shared.room.exchange(victims.weight(), weight) {

@@ -21,6 +21,8 @@ use super::shared::Shared;
 
 /// Write-backs of a shard under way at a time: each new one is compared with them.
 const MOST_WRITING: usize = 64;
+/// Batches that a call hands out which made one entry dirty: what is dirty comes down, and no call writes all of it.
+const MOST_BATCHES: usize = 2;
 /// Write-back begins when this part of the target is dirty (Linux begins in the background at a tenth of memory).
 const DIRTY_SHARE: usize = 8;
 
@@ -44,8 +46,9 @@ impl<C: Content> Shared<C> {
         }
         self.add_dirt(&mut state, hold.entry);
         drop(state);
-        while self.write_back.dirty_bytes.load(Relaxed) > self.room.target.load(Relaxed) / DIRTY_SHARE {
-            if !self.write_back_some() {
+        for _ in 0..MOST_BATCHES {
+            let is_much = self.write_back.dirty_bytes.load(Relaxed) > self.room.target.load(Relaxed) / DIRTY_SHARE;
+            if !is_much || !self.write_back_some() {
                 break;
             }
         }
