@@ -1,7 +1,6 @@
 //! `weir.h`'s evictable caches. The header is the documentation; the two are kept alike by a test that compiles it.
 
 use crate::errno::{EBUSY, EDEADLK, EFBIG, EINVAL, EIO, ENOENT, ENOMEM, ENOSPC, fail, refuse};
-use crate::weir_abi::fill;
 use crate::zone_abi;
 use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use core::mem::{ManuallyDrop, size_of};
@@ -29,14 +28,6 @@ pub struct Options {
     on_evict: Option<OnEvict>,
     write_back: Option<WriteBack>,
     data: *mut c_void,
-}
-
-/// `struct weir_evictable_stats`.
-#[repr(C)]
-pub struct Stats {
-    counts: [u64; 10],
-    sizes: [usize; 9],
-    is_congested: usize,
 }
 
 /// The program's pointer for its callbacks.
@@ -147,7 +138,7 @@ fn hand_over(mut batch: ByteWriteBatch, write_back: WriteBack, data: Data) {
 ///
 /// # Safety
 /// Null, or a cache.
-unsafe fn named<'a>(cache: *mut Cache) -> Option<&'a ByteCache> {
+pub unsafe fn named<'a>(cache: *mut Cache) -> Option<&'a ByteCache> {
     // SAFETY: the caller's promise.
     unsafe { cache.as_ref() }.map(|cache| &cache.0)
 }
@@ -222,7 +213,7 @@ pub unsafe fn prepare(cache: *mut Cache, key: *const c_void, key_size: usize, si
 ///
 /// # Safety
 /// Null, or a cache and an entry of it that the caller has.
-unsafe fn pair<'a>(cache: *mut Cache, entry: *mut c_void) -> Option<(&'a ByteCache, NonNull<u8>)> {
+pub unsafe fn pair<'a>(cache: *mut Cache, entry: *mut c_void) -> Option<(&'a ByteCache, NonNull<u8>)> {
     // SAFETY: the caller's cache.
     unsafe { named(cache) }.zip(NonNull::new(entry.cast()))
 }
@@ -267,7 +258,7 @@ pub unsafe fn release(cache: *mut Cache, entry: *mut c_void) {
 ///
 /// # Safety
 /// Null, or a cache and an entry of it that the caller has.
-unsafe fn looked_at<'a>(cache: *mut Cache, entry: *mut c_void) -> Option<ManuallyDrop<ByteEntry<'a>>> {
+pub unsafe fn looked_at<'a>(cache: *mut Cache, entry: *mut c_void) -> Option<ManuallyDrop<ByteEntry<'a>>> {
     // SAFETY: the caller's promise.
     let (cache, entry) = unsafe { pair(cache, entry) }?;
     // SAFETY: the caller has it; as it is not dropped, nothing is given up. All kinds of entries are alike in memory.
@@ -357,69 +348,5 @@ pub unsafe fn set_max(cache: *mut Cache, bytes: usize) -> c_int {
     // SAFETY: the caller's cache.
     let Some(cache) = (unsafe { named(cache) }) else { return refuse(EINVAL) };
     cache.set_max_bytes(if bytes == 0 { usize::MAX } else { bytes });
-    0
-}
-
-/// `weir_evictable_mark_dirty`.
-pub unsafe fn mark_dirty(cache: *mut Cache, entry: *mut c_void) -> c_int {
-    // SAFETY: the caller's cache.
-    let can_be = unsafe { named(cache) }.is_some_and(ByteCache::can_be_dirty);
-    // SAFETY: the caller's cache, and an entry that it pins.
-    let Some(found) = (unsafe { looked_at(cache, entry) }).filter(|_| can_be) else { return refuse(EINVAL) };
-    if found.mark_dirty() { 0 } else { refuse(ENOENT) }
-}
-
-/// `weir_evictable_written`.
-pub unsafe fn written(cache: *mut Cache, entry: *mut c_void, is_written: c_int) {
-    // SAFETY: the caller's cache, and an entry that was handed to its callback.
-    let Some((cache, entry)) = (unsafe { pair(cache, entry) }) else { return };
-    // SAFETY: handed over by `hand_over`, and completed once.
-    let handle = unsafe { cache.dirty_from_raw(entry) };
-    if is_written == 0 { handle.failed() } else { handle.written() }
-}
-
-/// `weir_evictable_flush`.
-pub unsafe fn flush(cache: *mut Cache) -> c_int {
-    // SAFETY: the caller's cache.
-    let Some(cache) = (unsafe { named(cache) }) else { return refuse(EINVAL) };
-    if cache.is_in_write_back() {
-        return refuse(EDEADLK);
-    }
-    if cache.flush().is_ok() { 0 } else { refuse(EIO) }
-}
-
-/// `weir_evictable_stats`.
-pub unsafe fn stats(cache: *mut Cache, out: *mut Stats, size: usize) -> c_int {
-    // SAFETY: the caller's cache.
-    let Some(cache) = (unsafe { named(cache) }).filter(|_| !out.is_null() && size > 0) else { return refuse(EINVAL) };
-    let stats = cache.stats();
-    let answer = Stats {
-        counts: [
-            stats.hits,
-            stats.misses,
-            stats.insertions,
-            stats.evicted_for_room,
-            stats.evicted_for_pressure,
-            stats.removed,
-            stats.replaced,
-            stats.rejected,
-            stats.write_backs,
-            stats.write_back_errors,
-        ],
-        sizes: [
-            stats.bytes,
-            stats.entries,
-            stats.target_bytes,
-            stats.max_bytes,
-            stats.dirty_bytes,
-            stats.dirty_entries,
-            stats.writing,
-            stats.pinned,
-            stats.metadata_bytes,
-        ],
-        is_congested: usize::from(stats.is_congested),
-    };
-    // SAFETY: the caller's promise: `size` bytes at `out` may be written.
-    unsafe { fill(out.cast(), size, &answer) };
     0
 }

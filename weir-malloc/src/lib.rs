@@ -40,6 +40,8 @@ mod cxx_new;
 mod cxx_throw;
 mod errno;
 mod evictable_abi;
+mod evictable_stats_abi;
+mod evictable_write_back_abi;
 mod fast_path;
 mod glibc_abi;
 mod init;

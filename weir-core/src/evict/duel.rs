@@ -7,7 +7,6 @@
 //! with three deviations the choice swings on some traces, and the worst row of the hit rate experiment loses five points
 //! more. Older evidence fades, so a trace that changes changes the choice.
 
-use super::mix;
 use super::setting::Setting;
 use super::shadow::{SHADOW_ENTRIES, Shadow, ShadowStorage};
 use super::sketch::Sketch;
@@ -80,20 +79,19 @@ pub struct Duel<'a> {
     chosen: usize,
     /// One key in 2^shift is sampled.
     shift: u32,
-    seed: u64,
     since_look: usize,
     since_fading: usize,
 }
 
 impl<'a> Duel<'a> {
     /// One that begins with [`Setting::BALANCED`] and samples every key until the cache has more than a shadow.
-    pub fn new(storage: &'a mut DuelStorage, seed: u64) -> Self {
+    pub fn new(storage: &'a mut DuelStorage) -> Self {
         let DuelStorage { shadows, sketch } = storage;
         let mut settings = Setting::ALL.into_iter();
         let shadows =
             shadows.each_mut().map(|storage| Shadow::new(storage, settings.next().unwrap_or(Setting::BALANCED)));
         let scores = [Score::default(); SHADOWS];
-        Self { shadows, sketch: Sketch::new(sketch), scores, chosen: 0, shift: 0, seed, since_look: 0, since_fading: 0 }
+        Self { shadows, sketch: Sketch::new(sketch), scores, chosen: 0, shift: 0, since_look: 0, since_fading: 0 }
     }
 
     /// The setting that the cache should run by.
@@ -106,16 +104,16 @@ impl<'a> Duel<'a> {
         self.shift
     }
 
-    /// Sees an access, a hit or a miss, to the key of `hash`; other keys than those sampled are ignored. True if the
-    /// setting changed.
-    pub fn access(&mut self, hash: u64, weight: usize, held: Held) -> bool {
-        if !is_sampled(hash, self.seed, self.shift) {
+    /// Sees an access, a hit or a miss, to the key of `hash` (of which every bit depends on the whole key); other keys than
+    /// those sampled are ignored. True if the setting changed.
+    pub fn access(&mut self, hash: u32, weight: usize, held: Held) -> bool {
+        if !is_sampled(hash, self.shift) {
             return false;
         }
         if self.since_look == 0 {
             self.fit(held);
         }
-        let hash = mix(hash, self.seed);
+        self.sketch.fit(self.shadows[0].entries());
         self.sketch.count(hash);
         let mut hits = [false; SHADOWS];
         for (hit, shadow) in hits.iter_mut().zip(&mut self.shadows) {
@@ -169,23 +167,19 @@ impl<'a> Duel<'a> {
         }
         if shift > self.shift {
             for shadow in &mut self.shadows {
-                shadow.retain(|hash| is_in_sample(hash, shift));
+                shadow.retain(|hash| is_sampled(hash, shift));
             }
         }
         self.shift = shift;
         for shadow in &mut self.shadows {
             shadow.set_target(held.target >> shift);
         }
-        self.sketch.fit(self.shadows[0].entries());
     }
 }
 
-/// True if the duel of `seed` sees the key of `hash` when one key in 2^`shift` is sampled.
-pub const fn is_sampled(hash: u64, seed: u64, shift: u32) -> bool {
-    is_in_sample(mix(hash, seed), shift)
-}
-
-const fn is_in_sample(hash: u32, shift: u32) -> bool {
+/// True if a duel sees the key of `hash` when one key in 2^`shift` is sampled.
+#[inline]
+pub const fn is_sampled(hash: u32, shift: u32) -> bool {
     // The high bits; the low ones choose places in tables.
     shift == 0 || hash.leading_zeros() >= shift
 }

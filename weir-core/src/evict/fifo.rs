@@ -11,7 +11,7 @@ use super::slot::{NONE, Place, Slot};
 const LOOKS_PER_SEARCH: usize = 4;
 
 /// A queue of entries of one `[Slot]`.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Fifo {
     place: Place,
     oldest: u32,
@@ -32,6 +32,11 @@ impl Fifo {
     /// An empty queue, which marks its entries with `place`.
     pub const fn new(place: Place) -> Self {
         Self { place, oldest: NONE, newest: NONE, hand: NONE, skipped: 0, taken: 0, spared: 0, len: 0, weight: 0 }
+    }
+
+    /// The entry that came first, pinned or not.
+    pub fn oldest(&self) -> Option<u32> {
+        Some(self.oldest).filter(|&entry| entry != NONE)
     }
 
     /// The number of entries.
@@ -130,7 +135,6 @@ impl Fifo {
 
     /// The entries, oldest first.
     pub fn iter<'a>(&self, slots: &'a [Slot]) -> impl Iterator<Item = u32> + use<'a> {
-        let first = Some(self.oldest).filter(|&entry| entry != NONE);
-        core::iter::successors(first, |&entry| Some(slots[entry as usize].next()).filter(|&next| next != NONE))
+        core::iter::successors(self.oldest(), |&entry| Some(slots[entry as usize].next()).filter(|&next| next != NONE))
     }
 }

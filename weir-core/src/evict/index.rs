@@ -1,12 +1,19 @@
 //! From hashes to entries: open addressing with linear probing, over words that the owner supplies.
 //!
-//! A place is 0 (empty), or an entry's address in its low 48 bits and 16 bits of the hash above, so that a search reads
-//! an entry only if it is the one, but for one in 65,536. An entry that leaves is followed up by those behind it, so
-//! there are no marks of deleted ones.
+//! A place is 0 (empty), or three fields: the upper 10 bits of the hash, how far the place is from where a search for the
+//! hash begins, and the entry's address in the low 48 bits. A search reads an entry only where the first two are right, so
+//! but for one entry in 1,000 only the one that it is for. As the distance says where an entry's search begins, an entry
+//! that leaves is followed up by those behind it without a look at them, and there are no marks of deleted ones.
+
+use super::prefetch::prefetch;
 
 /// Bits of an address: what a process has on x86-64 and arm64.
 const ADDRESS_BITS: u32 = 48;
 const ADDRESS: u64 = (1 << ADDRESS_BITS) - 1;
+/// Bits of a distance.
+const DISTANCE_BITS: u32 = 6;
+/// A distance of so many places or more: the entry's hash says how many.
+const FAR: usize = (1 << DISTANCE_BITS) - 1;
 
 /// The places.
 #[derive(Debug)]
@@ -24,19 +31,26 @@ impl<'a> Index<'a> {
         Self { places }
     }
 
+    /// Fetches the place where a search for `hash` begins.
+    #[inline]
+    pub fn prefetch(&self, hash: u32) {
+        prefetch(&self.places[self.home(hash)]);
+    }
+
     /// The place of the entry of `hash` for which `is_it` holds of the address.
     #[inline]
-    pub fn find(&self, hash: u64, mut is_it: impl FnMut(usize) -> bool) -> Option<usize> {
-        let mut at = self.home(hash);
+    pub fn find(&self, hash: u32, mut is_it: impl FnMut(usize) -> bool) -> Option<usize> {
+        let (mut at, mut distance) = (self.home(hash), 0);
         loop {
             let word = self.places[at];
             if word == 0 {
                 return None;
             }
-            if (word ^ hash) >> ADDRESS_BITS == 0 && is_it((word & ADDRESS) as usize) {
+            if word >> ADDRESS_BITS == marks(hash, distance) && is_it((word & ADDRESS) as usize) {
                 return Some(at);
             }
             at = self.next(at);
+            distance += 1;
         }
     }
 
@@ -50,13 +64,14 @@ impl<'a> Index<'a> {
     ///
     /// # Panics
     /// If the address has more than 48 bits, or is 0.
-    pub fn insert(&mut self, hash: u64, address: usize) {
+    pub fn insert(&mut self, hash: u32, address: usize) {
         assert!(address != 0 && address as u64 <= ADDRESS, "address {address:#x}");
-        let mut at = self.home(hash);
+        let (mut at, mut distance) = (self.home(hash), 0);
         while self.places[at] != 0 {
             at = self.next(at);
+            distance += 1;
         }
-        self.places[at] = hash & !ADDRESS | address as u64;
+        self.places[at] = marks(hash, distance) << ADDRESS_BITS | address as u64;
     }
 
     /// Puts another entry of the same hash at a place.
@@ -65,18 +80,25 @@ impl<'a> Index<'a> {
     }
 
     /// Empties a place, and moves up those behind it whose search would stop there. `hash_of` gives the hash of the entry
-    /// at an address.
-    pub fn remove(&mut self, place: usize, hash_of: impl Fn(usize) -> u64) {
+    /// at an address: it is wanted of those that are [`FAR`] from where their search begins.
+    pub fn remove(&mut self, place: usize, hash_of: impl Fn(usize) -> u32) {
         let (mut hole, mut at, mask) = (place, place, self.places.len() - 1);
         loop {
             at = self.next(at);
-            if self.places[at] == 0 {
+            let word = self.places[at];
+            if word == 0 {
                 break;
             }
-            let home = self.home(hash_of(self.get(at)));
-            // It may move up unless its home lies between the hole and where it is.
-            if at.wrapping_sub(home) & mask >= at.wrapping_sub(hole) & mask {
-                self.places[hole] = self.places[at];
+            let distance = match (word >> ADDRESS_BITS) as usize & FAR {
+                FAR => at.wrapping_sub(self.home(hash_of(self.get(at)))) & mask,
+                near => near,
+            };
+            // It may move up unless its search begins between the hole and where it is.
+            let step = at.wrapping_sub(hole) & mask;
+            if distance >= step {
+                let nearer = (distance - step).min(FAR) as u64;
+                let field = (FAR as u64) << ADDRESS_BITS;
+                self.places[hole] = word & !field | nearer << ADDRESS_BITS;
                 hole = at;
             }
         }
@@ -84,7 +106,7 @@ impl<'a> Index<'a> {
     }
 
     #[inline]
-    fn home(&self, hash: u64) -> usize {
+    fn home(&self, hash: u32) -> usize {
         hash as usize & (self.places.len() - 1)
     }
 
@@ -92,6 +114,13 @@ impl<'a> Index<'a> {
     fn next(&self, at: usize) -> usize {
         (at + 1) & (self.places.len() - 1)
     }
+}
+
+/// What stands above the address of an entry of `hash`, so many places from where its search begins.
+#[inline]
+fn marks(hash: u32, distance: usize) -> u64 {
+    u64::from(hash >> (u32::BITS - (u64::BITS - ADDRESS_BITS - DISTANCE_BITS))) << DISTANCE_BITS
+        | distance.min(FAR) as u64
 }
 
 #[cfg(test)]
@@ -102,15 +131,15 @@ mod tests {
     /// Against a map, with hashes of which many collide in place, in tag, and in both; an entry's address tells its hash.
     #[test]
     fn finds_what_is_in_it_and_nothing_else() {
-        for (tags, homes) in [(1u64, 1u64), (1, 200), (3, 5), (1 << 16, 1 << 20)] {
+        for (tags, homes) in [(1u32, 1u32), (1, 200), (3, 5), (1 << 10, 1 << 20)] {
             let mut places = vec![0; 512];
             let mut index = Index::new(&mut places);
-            let mut model: HashMap<usize, u64> = HashMap::new();
+            let mut model: HashMap<usize, u32> = HashMap::new();
             let mut random = 1u64;
             for step in 0..20_000usize {
                 random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
                 let address = 16 * (1 + (random >> 33) as usize % 400);
-                let hash = (address as u64 * 7 % tags) << ADDRESS_BITS | (address as u64 * 13 % homes);
+                let hash = (address as u32 * 7 % tags) << 22 | (address as u32 * 13 % homes);
                 let found = index.find(hash, |at| at == address);
                 assert_eq!(found.is_some(), model.contains_key(&address), "step {step}");
                 match found {

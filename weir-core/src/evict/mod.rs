@@ -7,7 +7,9 @@
 //!
 //! | file | what it is |
 //! |---|---|
-//! | [`slot`] | one entry's links, weight, hash and hit count |
+//! | [`slot`] | one entry's links, weight and hash |
+//! | [`hits`] | how often each entry was hit lately, as 2-bit counters |
+//! | [`prefetch`] | hints to fetch a cache line |
 //! | [`fifo`] | a queue of entries, linked by their numbers |
 //! | [`sketch`] | how often each key was seen lately, as 4-bit counters |
 //! | [`ghost`] | hashes of keys evicted lately |
@@ -42,10 +44,12 @@ pub mod calling;
 pub mod duel;
 pub mod fifo;
 pub mod ghost;
+pub mod hits;
 pub mod index;
 pub mod landings;
 pub mod pins;
 pub mod policy;
+pub mod prefetch;
 pub mod queues;
 pub mod setting;
 pub mod shadow;

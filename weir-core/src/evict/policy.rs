@@ -3,32 +3,40 @@
 //! It has two parts. [`Sightings`] is what a hit writes: hits need no lock. [`Policy`] is what insertion, removal and
 //! eviction write, under the owner's lock.
 
-use super::mix;
+use super::hits::Hits;
 use super::queues::Queues;
 use super::setting::Setting;
 use super::sketch::Sketch;
 use super::slot::{Place, Slot};
-use core::sync::atomic::AtomicU64;
+use core::sync::atomic::{AtomicU8, AtomicU64};
 
 /// What hits write: a hit count per entry, and a frequency per key. Shared by all threads.
 #[derive(Debug)]
 pub struct Sightings<'a> {
     slots: &'a [Slot],
+    hits: Hits<'a>,
     sketch: Sketch<'a>,
-    seed: u64,
 }
 
 impl<'a> Sightings<'a> {
-    /// Over a slot for each entry number, and `sketch` (best 2 to 4 words per entry, at least 8), all zeros.
-    pub const fn new(slots: &'a [Slot], sketch: &'a [AtomicU64], seed: u64) -> Self {
-        Self { slots, sketch: Sketch::new(sketch), seed }
+    /// Over a slot and a count of hits for each entry number, and `sketch` (best 2 to 4 words per entry, at least 8), all
+    /// zeros.
+    pub const fn new(slots: &'a [Slot], hits: &'a [AtomicU8], sketch: &'a [AtomicU64]) -> Self {
+        Self { slots, hits: Hits::new(hits), sketch: Sketch::new(sketch) }
     }
 
-    /// Notes that `entry` was used. Takes no lock; may come while the entry is evicted, and then counts for nothing.
-    pub fn hit(&self, entry: u32) {
-        let slot = &self.slots[entry as usize];
-        slot.hit();
-        self.sketch.count(slot.hash());
+    /// Notes that `entry`, of a key of `hash`, was used. Takes no lock; may come while the entry is evicted, and then counts
+    /// for nothing.
+    #[inline]
+    pub fn hit(&self, entry: u32, hash: u32) {
+        self.hits.hit(entry);
+        self.sketch.count(hash);
+    }
+
+    /// Fetches what a hit of a key of `hash` is about to write.
+    #[inline]
+    pub fn prefetch(&self, hash: u32) {
+        self.sketch.prefetch(hash);
     }
 
     /// Words of the sketch's storage in use, counted from the front; those behind are zero.
@@ -47,16 +55,16 @@ pub struct Policy<'a> {
 impl<'a> Policy<'a> {
     /// An empty shard with a target of 0 bytes. `ghost`: best 1 to 2 words per entry, at least 8, all zeros.
     pub fn new(sightings: &'a Sightings<'a>, ghost: &'a mut [u64]) -> Self {
-        Self { queues: Queues::new(sightings.slots, ghost), sightings }
+        Self { queues: Queues::new(sightings.slots, sightings.hits, ghost), sightings }
     }
 
-    /// Adds `entry`, a number not in use, for a key of `hash`. The caller evicts afterwards.
+    /// Adds `entry`, a number not in use, for a key of `hash`, of which every bit depends on the whole key (see
+    /// [`mix`](super::mix)). The caller evicts afterwards.
     ///
     /// # Panics
     /// If the number is in use, or has no slot.
-    pub fn insert(&mut self, entry: u32, hash: u64, weight: usize) {
+    pub fn insert(&mut self, entry: u32, hash: u32, weight: usize) {
         assert_eq!(self.queues.slots()[entry as usize].place(), Place::Nowhere, "entry {entry} is in use");
-        let hash = mix(hash, self.sightings.seed);
         self.queues.insert(entry, hash, weight);
         self.sightings.sketch.fit(self.queues.len());
         self.sightings.sketch.count(hash);
@@ -88,18 +96,36 @@ impl<'a> Policy<'a> {
         self.queues.evict(&self.sightings.sketch, incoming, is_pinned)
     }
 
-    /// [`Policy::evict`], whatever the target: `None` only if every entry is pinned.
-    pub fn evict_any(&mut self, is_pinned: impl FnMut(u32) -> bool) -> Option<u32> {
-        self.queues.evict(&self.sightings.sketch, 0, is_pinned)
+    /// The same whatever the target: `None` only if every entry is pinned.
+    pub fn evict_any(&mut self, incoming: usize, is_pinned: impl FnMut(u32) -> bool) -> Option<u32> {
+        self.queues.evict(&self.sightings.sketch, incoming, is_pinned)
     }
 
     /// Notes that `entry` was used, as [`Sightings::hit`] does.
-    pub fn hit(&self, entry: u32) {
-        self.sightings.hit(entry);
+    #[inline]
+    pub fn hit(&self, entry: u32, hash: u32) {
+        self.sightings.hit(entry, hash);
     }
 
-    /// Takes over all of `other` into this empty policy, whose storage may be larger or smaller. The entries get the
-    /// numbers from 0 on, in the order of [`Policy::iter`]; `renumbered` is told each one's number there and here.
+    /// Fetches what a use of a key of `hash` is about to read and write.
+    #[inline]
+    pub fn prefetch(&self, hash: u32) {
+        self.sightings.prefetch(hash);
+    }
+
+    /// The mixed hash of `entry`'s key.
+    pub fn hash_of(&self, entry: u32) -> u32 {
+        self.queues.slots()[entry as usize].hash()
+    }
+
+    /// Takes over all of `other` into this empty policy, which has as many slots or more: every entry keeps its number.
+    pub fn grow_from(&mut self, other: &Policy<'_>) {
+        self.queues.grow_from(&other.queues);
+        self.sightings.sketch.take_over(&other.sightings.sketch);
+    }
+
+    /// Takes over all of `other` into this empty policy, whose storage may be smaller. The entries get the numbers from 0
+    /// on, in the order of [`Policy::iter`]; `renumbered` is told each one's number there and here.
     ///
     /// # Panics
     /// If there are fewer slots here than `other` has entries.

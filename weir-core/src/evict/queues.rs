@@ -2,19 +2,28 @@
 
 use super::fifo::Fifo;
 use super::ghost::Ghost;
+use super::hits::Hits;
 use super::setting::{Promotion, Setting};
 use super::sketch::Sketch;
-use super::slot::{MOST_HITS, Place, Slot};
+use super::slot::{Place, Slot};
 
 /// Entries drawn for each victim while the target falls: as many as Redis draws for its approximated LRU and LFU.
 const DRAWN: u32 = 5;
 /// Draws until then at most: numbers not in use and pinned entries do not count.
 const MOST_DRAWS: u32 = 4 * DRAWN;
+/// Entries that one search for a victim moves at most, from the small queue to the main one or round the main one. After
+/// long use without an eviction all main entries may have been hit, and a search without a bound would go round three
+/// times.
+const MOST_MOVES: u32 = 128;
+/// Entries that an insertion moves from the small queue to the main one, while that has room: more than the one that came,
+/// so that a queue that has become too long gets shorter.
+const MOVES_PER_INSERTION: usize = 2;
 
 /// The entries of a cache, in their order of eviction.
 #[derive(Debug)]
 pub struct Queues<'a> {
     slots: &'a [Slot],
+    hits: Hits<'a>,
     small: Fifo,
     main: Fifo,
     ghost: Ghost<'a>,
@@ -29,11 +38,12 @@ pub struct Queues<'a> {
 }
 
 impl<'a> Queues<'a> {
-    /// Empty queues of entries in `slots`, with a target of 0 bytes.
-    pub fn new(slots: &'a [Slot], ghost: &'a mut [u64]) -> Self {
+    /// Empty queues of entries in `slots`, with counts of `hits`, and a target of 0 bytes.
+    pub fn new(slots: &'a [Slot], hits: Hits<'a>, ghost: &'a mut [u64]) -> Self {
         let (small, main) = (Fifo::new(Place::Small), Fifo::new(Place::Main));
         Self {
             slots,
+            hits,
             small,
             main,
             ghost: Ghost::new(ghost),
@@ -86,10 +96,29 @@ impl<'a> Queues<'a> {
         self.is_shrinking &= self.weight() > self.target;
         self.ghost.fit(self.len() + 1);
         self.slots[entry as usize].begin(hash, weight);
+        self.hits.set(entry, 0);
         self.numbers = self.numbers.max(entry + 1);
         let was_evicted_lately = self.ghost.take(hash, self.len());
         let queue = if was_evicted_lately && self.setting.ghost { &mut self.main } else { &mut self.small };
         queue.push(self.slots, entry);
+        self.fill_main();
+    }
+
+    /// While the main queue has room, what is above the small queue's part moves there without a test: a cache that was not
+    /// full, or in which the small queue was large, has no reason yet to refuse an entry.
+    fn fill_main(&mut self) {
+        let small_target = self.setting.small(self.target);
+        for _ in 0..MOVES_PER_INSERTION {
+            let Some(oldest) = self.small.oldest().filter(|_| self.small.weight() > small_target) else { return };
+            if !self.has_main_room(oldest, small_target) {
+                return;
+            }
+            self.promote(oldest, self.hits.get(oldest));
+        }
+    }
+
+    fn has_main_room(&self, entry: u32, small_target: usize) -> bool {
+        self.main.weight().saturating_add(self.slots[entry as usize].weight()) <= self.target - small_target
     }
 
     /// Takes `entry` out, if it is in a queue.
@@ -119,37 +148,38 @@ impl<'a> Queues<'a> {
     /// queue is never above its part when room is made before an insertion: the victims are main entries, each of which
     /// leaves room there for the next small one, without a test.)
     ///
-    /// While the main queue has room, entries leave the small queue for it without a test: a cache that was not full, or
-    /// in which the small queue was large, has no reason yet to refuse one.
+    /// Work is bounded by [`MOST_MOVES`], beside pinned entries.
     pub fn evict(&mut self, sketch: &Sketch, incoming: usize, mut is_pinned: impl FnMut(u32) -> bool) -> Option<u32> {
         if self.is_shrinking
-            && let Some(entry) = self.rarest_drawn(sketch, &mut is_pinned)
+            && let Some(entry) = self.take_rarest(sketch, &mut is_pinned)
         {
-            let is_small = self.slots[entry as usize].place() == Place::Small;
-            self.remove(entry);
-            if is_small {
-                self.ghost.add(self.slots[entry as usize].hash());
-            }
             return Some(entry);
         }
         let small_target = self.setting.small(self.target);
+        let mut moves_left = MOST_MOVES;
         loop {
             let small = self.small.weight().saturating_add(incoming);
-            let is_small_due = small > small_target || self.main.is_empty();
+            let is_small_due = (small > small_target && moves_left > 0) || self.main.is_empty();
             if is_small_due && let Some(entry) = self.small.oldest_likely_unpinned(self.slots, &mut is_pinned) {
-                let weight = self.main.weight().saturating_add(self.slots[entry as usize].weight());
-                if weight <= self.target - small_target {
-                    self.promote(entry, self.slots[entry as usize].hits());
-                    continue;
-                }
-                if self.is_to_stay(entry, sketch, &mut is_pinned) {
-                    self.promote(entry, 0);
-                    continue;
-                }
-                return Some(self.take_small(entry));
+                let hits_left = if self.has_main_room(entry, small_target) {
+                    self.hits.get(entry)
+                } else if self.is_to_stay(entry, sketch, &mut is_pinned, &mut moves_left) {
+                    0
+                } else {
+                    return Some(self.take_small(entry));
+                };
+                moves_left = moves_left.saturating_sub(1);
+                self.promote(entry, hits_left);
+                continue;
             }
-            if let Some(entry) = self.main_victim(&mut is_pinned) {
+            if let Some(entry) = self.main_victim(&mut is_pinned, &mut moves_left) {
                 self.main.remove(self.slots, entry);
+                return Some(entry);
+            }
+            // The oldest were hit, all of them: they go on to be moved in the next search, and one that is rare goes.
+            if moves_left == 0
+                && let Some(entry) = self.take_rarest(sketch, &mut is_pinned)
+            {
                 return Some(entry);
             }
             // Neither offers one: look at all that there are, due or not.
@@ -170,39 +200,58 @@ impl<'a> Queues<'a> {
 
     fn promote(&mut self, entry: u32, hits: u8) {
         self.small.remove(self.slots, entry);
-        self.slots[entry as usize].set_hits(hits);
+        self.hits.set(entry, hits);
         self.main.push(self.slots, entry);
     }
 
     /// True if a small entry is to move to the main queue, which is full.
-    fn is_to_stay(&mut self, entry: u32, sketch: &Sketch, is_pinned: &mut impl FnMut(u32) -> bool) -> bool {
+    fn is_to_stay(
+        &mut self,
+        entry: u32,
+        sketch: &Sketch,
+        is_pinned: &mut impl FnMut(u32) -> bool,
+        moves_left: &mut u32,
+    ) -> bool {
         let slot = &self.slots[entry as usize];
         match self.setting.promotion {
-            Promotion::HitTwice => slot.hits() >= 2,
+            Promotion::HitTwice => self.hits.get(entry) >= 2,
             Promotion::All => true,
             Promotion::SeenMore => {
-                let Some(victim) = self.main_victim(is_pinned) else { return false };
+                let Some(victim) = self.main_victim(is_pinned, moves_left) else { return false };
                 sketch.frequency(slot.hash()) > sketch.frequency(self.slots[victim as usize].hash())
             }
         }
     }
 
     /// The oldest main entry that is neither pinned nor was hit lately; those hit lately go round again, one hit less.
-    fn main_victim(&mut self, is_pinned: &mut impl FnMut(u32) -> bool) -> Option<u32> {
-        // Hits go on meanwhile: after as many rounds as an entry can have hits, hits count no more.
-        let mut rounds_left = self.main.len() * (MOST_HITS as usize + 1);
-        loop {
-            let entry = self.main.oldest_likely_unpinned(self.slots, is_pinned)?;
-            let slot = &self.slots[entry as usize];
-            let hits = slot.hits();
-            if hits == 0 || rounds_left == 0 {
+    /// `None`: there is none, or no more entries may be moved.
+    fn main_victim(&mut self, is_pinned: &mut impl FnMut(u32) -> bool, moves_left: &mut u32) -> Option<u32> {
+        let hits = self.hits;
+        while *moves_left > 0 {
+            // Pins are looked at where there are no hits: they lie with the owner's entries, which need not be in the CPU's
+            // cache.
+            let mut is_skipped = |entry: u32| hits.get(entry) == 0 && is_pinned(entry);
+            let entry = self.main.oldest_likely_unpinned(self.slots, &mut is_skipped)?;
+            let count = hits.get(entry);
+            if count == 0 {
                 return Some(entry);
             }
-            rounds_left -= 1;
-            slot.set_hits(if self.setting.once { 0 } else { hits - 1 });
+            *moves_left -= 1;
+            hits.set(entry, if self.setting.once { 0 } else { count - 1 });
             self.main.remove(self.slots, entry);
             self.main.push(self.slots, entry);
         }
+        None
+    }
+
+    /// Takes the rarest of some entries out that are drawn at random.
+    fn take_rarest(&mut self, sketch: &Sketch, is_pinned: &mut impl FnMut(u32) -> bool) -> Option<u32> {
+        let entry = self.rarest_drawn(sketch, is_pinned)?;
+        if self.slots[entry as usize].place() == Place::Small {
+            return Some(self.take_small(entry));
+        }
+        self.main.remove(self.slots, entry);
+        Some(entry)
     }
 
     /// Draws some entries at random and returns the one with the key seen least, for a target that fell.
@@ -221,7 +270,7 @@ impl<'a> Queues<'a> {
             if is_pinned(entry) {
                 continue;
             }
-            let seen = (sketch.frequency(slot.hash()), slot.hits());
+            let seen = (sketch.frequency(slot.hash()), self.hits.get(entry));
             if rarest.is_none_or(|(_, least)| seen < least) {
                 rarest = Some((entry, seen));
             }
@@ -231,6 +280,17 @@ impl<'a> Queues<'a> {
             }
         }
         rarest.map(|(entry, _)| entry)
+    }
+
+    /// Takes over the entries of `other`, under their numbers, and how it is run; `self` is empty and has as many slots or
+    /// more.
+    pub fn grow_from(&mut self, other: &Queues) {
+        for number in 0..other.numbers {
+            self.slots[number as usize].copy(&other.slots[number as usize]);
+            self.hits.set(number, other.hits.get(number));
+        }
+        (self.small, self.main, self.numbers) = (other.small.clone(), other.main.clone(), other.numbers);
+        self.take_over_rest(other);
     }
 
     /// Takes over the entries of `other`, in their order, under the numbers from 0 on, and how it is run; `self` is
@@ -244,12 +304,16 @@ impl<'a> Queues<'a> {
             for old in from.iter(other.slots) {
                 let (was, is) = (&other.slots[old as usize], &slots[self.numbers as usize]);
                 is.begin(was.hash(), was.weight());
-                is.set_hits(was.hits());
+                self.hits.set(self.numbers, other.hits.get(old));
                 to.push(slots, self.numbers);
                 renumbered(old, self.numbers);
                 self.numbers += 1;
             }
         }
+        self.take_over_rest(other);
+    }
+
+    fn take_over_rest(&mut self, other: &Queues) {
         self.ghost.take_over(&other.ghost);
         (self.setting, self.target, self.is_shrinking) = (other.setting, other.target, other.is_shrinking);
         self.random = other.random;
@@ -260,6 +324,11 @@ impl<'a> Queues<'a> {
         self.small.iter(self.slots).chain(self.main.iter(self.slots))
     }
 
+    /// The entries' hits.
+    pub const fn hits(&self) -> Hits<'a> {
+        self.hits
+    }
+
     /// The entries' slots.
     pub const fn slots(&self) -> &'a [Slot] {
         self.slots
@@ -268,5 +337,59 @@ impl<'a> Queues<'a> {
     /// Words of the ghosts' storage in use.
     pub const fn ghost_used(&self) -> usize {
         self.ghost.used()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::evict::{hits::MOST_HITS, mix};
+    use core::sync::atomic::AtomicU8;
+
+    /// Queues of that many entries, all hit as often as can be counted.
+    fn hot(entries: u32, setting: Setting, test: impl FnOnce(&mut Queues)) {
+        let slots: Vec<Slot> = (0..entries + 1).map(|_| Slot::new()).collect();
+        let counts: Vec<AtomicU8> = (0..entries + 1).map(|_| AtomicU8::new(0)).collect();
+        let mut ghost = vec![0; 64];
+        let mut queues = Queues::new(&slots, Hits::new(&counts), &mut ghost);
+        queues.set_setting(setting);
+        queues.set_target(entries as usize);
+        for entry in 0..entries {
+            queues.insert(entry, mix(entry.into(), 1), 1);
+        }
+        (0..entries).for_each(|entry| queues.hits.set(entry, MOST_HITS));
+        test(&mut queues);
+    }
+
+    #[test]
+    fn one_search_moves_few_entries_where_all_were_hit() {
+        for setting in Setting::ALL {
+            hot(5_000, setting, |queues| {
+                let victim = queues.evict(&Sketch::new(&[]), 1, |entry| entry % 2 == 0).unwrap();
+                assert!(victim % 2 == 1, "{victim} is pinned");
+                let moved = (0..5_000).filter(|&entry| queues.hits.get(entry) < MOST_HITS).count();
+                assert!(moved <= MOST_MOVES as usize, "{setting:?}: {moved}");
+                assert_eq!(queues.len(), 4_999);
+            });
+        }
+    }
+
+    #[test]
+    fn a_change_of_setting_moves_few_entries_at_once() {
+        for setting in Setting::ALL {
+            hot(5_000, Setting::BURSTS, |queues| {
+                let small = queues.small.len();
+                queues.set_setting(setting);
+                queues.evict(&Sketch::new(&[]), 1, |_| false);
+                assert!(queues.small.len() + MOST_MOVES as usize + 1 >= small, "{setting:?}");
+            });
+        }
+    }
+
+    #[test]
+    fn a_cache_that_fills_has_its_main_queue_before_the_first_eviction() {
+        hot(5_000, Setting::BALANCED, |queues| {
+            assert!(queues.small.len() <= 5_000 / 15, "{} are small", queues.small.len());
+        });
     }
 }

@@ -3,10 +3,12 @@
 //! It holds a sample of the keys, chosen by hash, in the same share of the cache's memory. Its hit rate is then close to
 //! the whole cache's (Waldspurger and others, "Cache Modeling and Optimization using Miniature Simulations", 2017).
 
+use super::hits::Hits;
 use super::queues::Queues;
 use super::setting::Setting;
 use super::sketch::Sketch;
 use super::slot::{NONE, Slot};
+use core::sync::atomic::AtomicU8;
 
 /// Entries of a shadow. On the traces of the hit rate experiment 256 to 1024 give the same mean.
 pub const SHADOW_ENTRIES: usize = 512;
@@ -17,6 +19,7 @@ const INDEX: usize = 2 * SHADOW_ENTRIES;
 #[derive(Debug)]
 pub struct ShadowStorage {
     slots: [Slot; SHADOW_ENTRIES],
+    hits: [AtomicU8; SHADOW_ENTRIES],
     ghost: [u64; SHADOW_ENTRIES],
     /// Entry numbers plus one by the hash of their keys; 0: none.
     index: [u16; INDEX],
@@ -25,7 +28,12 @@ pub struct ShadowStorage {
 impl ShadowStorage {
     /// Empty.
     pub const fn empty() -> Self {
-        Self { slots: [const { Slot::new() }; SHADOW_ENTRIES], ghost: [0; SHADOW_ENTRIES], index: [0; INDEX] }
+        Self {
+            slots: [const { Slot::new() }; SHADOW_ENTRIES],
+            hits: [const { AtomicU8::new(0) }; SHADOW_ENTRIES],
+            ghost: [0; SHADOW_ENTRIES],
+            index: [0; INDEX],
+        }
     }
 }
 
@@ -41,12 +49,12 @@ pub struct Shadow<'a> {
 impl<'a> Shadow<'a> {
     /// An empty one that runs by `setting`.
     pub fn new(storage: &'a mut ShadowStorage, setting: Setting) -> Self {
-        let ShadowStorage { slots, ghost, index } = storage;
+        let ShadowStorage { slots, hits, ghost, index } = storage;
         let slots: &'a [Slot] = slots;
         for (entry, slot) in (1..).zip(slots) {
             slot.set_next(if entry < SHADOW_ENTRIES as u32 { entry } else { NONE });
         }
-        let mut queues = Queues::new(slots, ghost);
+        let mut queues = Queues::new(slots, Hits::new(hits), ghost);
         queues.set_setting(setting);
         Self { queues, index, free: 0 }
     }
@@ -55,7 +63,7 @@ impl<'a> Shadow<'a> {
     pub fn access(&mut self, hash: u32, weight: usize, sketch: &Sketch) -> bool {
         if let Some(place) = self.find(hash) {
             let entry = u32::from(self.index[place]) - 1;
-            self.queues.slots()[entry as usize].hit();
+            self.queues.hits().hit(entry);
             self.queues.set_weight(entry, weight);
             return true;
         }

@@ -1,14 +1,12 @@
-//! One entry of a cache: its links, weight, hash and hit count.
+//! One entry of a cache: its links, weight and hash.
 //!
-//! Every field is a relaxed atomic, because hits write [`Slot::hit`] without the owner's lock. All other fields are
-//! written under it. On x86-64 and arm64 a relaxed load or store is an ordinary one.
+//! Every field is a relaxed atomic, so that a slot can be read while its queue is written; all are written under the owner's
+//! lock. On x86-64 and arm64 a relaxed load or store is an ordinary one.
 
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicUsize, Ordering::Relaxed};
 
 /// No entry.
 pub const NONE: u32 = u32::MAX;
-/// The highest hit count of an entry. Two bits are enough: S3-FIFO (SOSP 2023) found no gain in more.
-pub const MOST_HITS: u8 = 3;
 
 /// Which queue an entry is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,7 +27,6 @@ pub struct Slot {
     previous: AtomicU32,
     next: AtomicU32,
     hash: AtomicU32,
-    hits: AtomicU8,
     place: AtomicU8,
 }
 
@@ -43,7 +40,6 @@ impl Slot {
             previous: AtomicU32::new(0),
             next: AtomicU32::new(0),
             hash: AtomicU32::new(0),
-            hits: AtomicU8::new(0),
             place: AtomicU8::new(0),
         }
     }
@@ -67,23 +63,6 @@ impl Slot {
         }
     }
 
-    /// How often it was hit lately, at most [`MOST_HITS`].
-    pub fn hits(&self) -> u8 {
-        self.hits.load(Relaxed)
-    }
-
-    /// Counts a hit. Two threads at once may count one; an entry that is hit often is only read.
-    pub fn hit(&self) {
-        let hits = self.hits();
-        if hits < MOST_HITS {
-            self.hits.store(hits + 1, Relaxed);
-        }
-    }
-
-    pub(super) fn set_hits(&self, hits: u8) {
-        self.hits.store(hits, Relaxed);
-    }
-
     pub(super) fn set_weight(&self, weight: usize) {
         self.weight.store(weight, Relaxed);
     }
@@ -91,7 +70,13 @@ impl Slot {
     pub(super) fn begin(&self, hash: u32, weight: usize) {
         self.hash.store(hash, Relaxed);
         self.set_weight(weight);
-        self.set_hits(0);
+    }
+
+    pub(super) fn copy(&self, other: &Self) {
+        self.begin(other.hash(), other.weight());
+        self.set_previous(other.previous());
+        self.set_next(other.next());
+        self.set_place(other.place());
     }
 
     pub(super) fn set_place(&self, place: Place) {

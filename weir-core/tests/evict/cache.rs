@@ -1,23 +1,30 @@
 //! A cache of keys alone over the policy, as an owner would build one shard.
 
 use std::collections::HashMap;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU8, AtomicU64};
 use weir_core::evict::duel::{Duel, DuelStorage, Held};
+use weir_core::evict::mix;
 use weir_core::evict::policy::{Policy, Sightings};
 use weir_core::evict::setting::Setting;
 use weir_core::evict::slot::Slot;
 
 /// A policy for `entries` entries; its storage is never freed.
-pub fn policy(entries: usize, seed: u64) -> (&'static Sightings<'static>, Policy<'static>) {
+pub fn policy(entries: usize) -> (&'static Sightings<'static>, Policy<'static>) {
     let slots: &[Slot] = Vec::leak((0..entries).map(|_| Slot::default()).collect());
+    let hits: &[AtomicU8] = Vec::leak((0..entries).map(|_| AtomicU8::new(0)).collect());
     let sketch: &[AtomicU64] = Vec::leak((0..4 * entries.max(2)).map(|_| AtomicU64::new(0)).collect());
-    let sightings: &Sightings = Box::leak(Box::new(Sightings::new(slots, sketch, seed)));
+    let sightings: &Sightings = Box::leak(Box::new(Sightings::new(slots, hits, sketch)));
     (sightings, Policy::new(sightings, Vec::leak(vec![0; 2 * entries.max(4)])))
 }
 
-/// What a hash map gives for a key: every bit depends on every bit, unlike the keys of the traces.
-pub fn hash(key: u64) -> u64 {
-    key.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(31).wrapping_mul(0xd6e8_feb8_6659_fd93)
+/// The mixed hash of a key: every bit depends on every bit, unlike the keys of the traces.
+pub fn hash(key: u64) -> u32 {
+    mix(key, 11)
+}
+
+/// Another one, by which the duel samples.
+fn hash_for_duel(key: u64) -> u32 {
+    mix(key, 12)
 }
 
 /// A cache of keys with a weight of 1 each.
@@ -35,7 +42,7 @@ pub struct Cache {
 impl Cache {
     /// One of `target` entries that runs by one setting for good.
     pub fn fixed(target: usize, setting: Setting) -> Self {
-        let (sightings, mut policy) = policy(target + 1, 11);
+        let (sightings, mut policy) = policy(target + 1);
         policy.set_target(target);
         policy.set_setting(setting);
         let free = (0..target as u32 + 1).rev().collect();
@@ -45,20 +52,20 @@ impl Cache {
     /// One of `target` entries; a duel chooses its setting.
     pub fn adaptive(target: usize) -> Self {
         let storage = Box::leak(Box::new(DuelStorage::empty()));
-        Self { duel: Some(Duel::new(storage, 12)), ..Self::fixed(target, Setting::BALANCED) }
+        Self { duel: Some(Duel::new(storage)), ..Self::fixed(target, Setting::BALANCED) }
     }
 
     /// Uses a key: true if it was here.
     pub fn access(&mut self, key: u64) -> bool {
         let held = Held { entries: self.policy.len(), weight: self.policy.weight(), target: self.policy.target() };
         if let Some(duel) = &mut self.duel
-            && duel.access(hash(key), 1, held)
+            && duel.access(hash_for_duel(key), 1, held)
         {
             self.changes += 1;
             self.policy.set_setting(duel.setting());
         }
         if let Some(&entry) = self.entries.get(&key) {
-            self.sightings.hit(entry);
+            self.sightings.hit(entry, hash(key));
             return true;
         }
         let entry = self.free.pop().expect("a cache evicts down to its target after each insertion");

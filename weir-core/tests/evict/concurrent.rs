@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 #[test]
 fn hits_from_other_threads_spoil_nothing_and_never_hold_up_eviction() {
-    let (sightings, mut policy) = policy(1001, 1);
+    let (sightings, mut policy) = policy(1001);
     policy.set_target(1000);
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -14,7 +14,7 @@ fn hits_from_other_threads_spoil_nothing_and_never_hold_up_eviction() {
             scope.spawn(move || {
                 // All entries over and over: each search for a victim meets counters that rise again.
                 while !is_over.load(Relaxed) {
-                    (0..1001).for_each(|step| sightings.hit((first * 300 + step) % 1001));
+                    (0..1001).for_each(|step| sightings.hit((first * 300 + step) % 1001, hash(u64::from(step))));
                 }
             });
         }

@@ -3,6 +3,7 @@
 use crate::cache::{hash, policy};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
+use weir_core::evict::mix;
 use weir_core::evict::policy::Policy;
 use weir_core::evict::setting::Setting;
 
@@ -80,7 +81,7 @@ proptest! {
 
     #[test]
     fn weights_add_up_targets_hold_and_pinned_entries_stay(steps in steps()) {
-        let (sightings, mut policy) = policy(ENTRIES as usize, 1);
+        let (sightings, mut policy) = policy(ENTRIES as usize);
         let mut model = Model::default();
         for step in steps {
             match step {
@@ -92,7 +93,7 @@ proptest! {
                     model.held.insert(entry, weight);
                 }
                 // Also of a number not in use: a hit may come after the eviction.
-                Step::Hit(entry) => sightings.hit(entry),
+                Step::Hit(entry) => sightings.hit(entry, 7),
                 Step::Remove(entry) => prop_assert_eq!(policy.remove(entry), model.held.remove(&entry).is_some()),
                 Step::Weigh(entry, weight) => {
                     let is_held = model.held.get_mut(&entry).map(|held| *held = weight).is_some();
@@ -112,7 +113,7 @@ proptest! {
     #[test]
     fn the_same_calls_give_the_same_victims(keys in prop::collection::vec(0..200_u64, 1..1500), seed: u64) {
         let run = |seed| {
-            let (sightings, mut policy) = policy(64, seed);
+            let (sightings, mut policy) = policy(64);
             policy.set_target(50);
             policy.set_setting(Setting::BURSTS);
             let mut victims = Vec::new();
@@ -120,8 +121,8 @@ proptest! {
                 if policy.remove(entry) {
                     victims.push(u32::MAX);
                 }
-                policy.insert(entry, hash(key), 1);
-                sightings.hit(entry / 2);
+                policy.insert(entry, mix(key, seed), 1);
+                sightings.hit(entry / 2, mix(key, seed));
                 victims.extend(policy.evict(|_| false));
             }
             victims
@@ -133,7 +134,7 @@ proptest! {
 #[test]
 fn an_entry_heavier_than_the_target_goes_at_once_or_leaves_room_for_itself() {
     for setting in Setting::ALL {
-        let (_, mut policy) = policy(8, 1);
+        let (_, mut policy) = policy(8);
         policy.set_target(100);
         policy.set_setting(setting);
         policy.insert(0, 1, 60);
@@ -145,7 +146,7 @@ fn an_entry_heavier_than_the_target_goes_at_once_or_leaves_room_for_itself() {
 
 #[test]
 fn a_target_of_zero_empties_and_a_higher_one_fills_again() {
-    let (_, mut policy) = policy(100, 1);
+    let (_, mut policy) = policy(100);
     policy.set_target(usize::MAX);
     (0..100).for_each(|entry| policy.insert(entry, hash(entry.into()), 1 << 40));
     assert_eq!(policy.evict(|_| false), None);
@@ -164,14 +165,14 @@ fn a_target_of_zero_empties_and_a_higher_one_fills_again() {
 #[test]
 #[should_panic(expected = "entry 3 is in use")]
 fn a_number_in_use_is_refused() {
-    let (_, mut policy) = policy(8, 1);
+    let (_, mut policy) = policy(8);
     policy.insert(3, 1, 1);
     policy.insert(3, 2, 1);
 }
 
 #[test]
 fn storage_in_use_follows_the_number_of_entries() {
-    let (sightings, mut policy) = policy(4096, 1);
+    let (sightings, mut policy) = policy(4096);
     policy.set_target(usize::MAX);
     (0..4096).for_each(|entry| policy.insert(entry, hash(entry.into()), 1));
     let full = (sightings.sketch_used(), policy.ghost_used());

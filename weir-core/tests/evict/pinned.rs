@@ -6,7 +6,7 @@ use weir_core::evict::setting::Setting;
 
 #[test]
 fn an_unpinned_entry_is_evicted_before_those_younger() {
-    let (_, mut policy) = policy(100, 1);
+    let (_, mut policy) = policy(100);
     policy.set_target(0);
     (0..10).for_each(|entry| policy.insert(entry, hash(entry.into()), 1));
     assert_eq!(policy.evict(|entry| entry == 0), Some(1));
@@ -18,7 +18,7 @@ fn an_unpinned_entry_is_evicted_before_those_younger() {
 #[test]
 fn many_pinned_entries_are_not_looked_at_for_every_victim() {
     for setting in Setting::ALL {
-        let (_, mut policy) = policy(4000, 1);
+        let (_, mut policy) = policy(4000);
         policy.set_setting(setting);
         (0..4000).for_each(|entry| policy.insert(entry, hash(entry.into()), 1));
         let (mut looks, mut victims) = (0, 0);
@@ -40,12 +40,12 @@ fn many_pinned_entries_are_not_looked_at_for_every_victim() {
 #[test]
 fn nothing_goes_while_all_are_pinned_and_all_that_is_not_goes_when_some_are() {
     for setting in Setting::ALL {
-        let (sightings, mut policy) = policy(200, 1);
+        let (sightings, mut policy) = policy(200);
         policy.set_setting(setting);
         policy.set_target(200);
         for entry in 0..200 {
             policy.insert(entry, hash(entry.into()), 2);
-            (0..entry % 4).for_each(|_| sightings.hit(entry));
+            (0..entry % 4).for_each(|_| sightings.hit(entry, hash(entry.into())));
             assert_eq!(policy.evict(|_| true), None, "{setting:?}: a pinned entry went");
         }
         policy.set_target(0);

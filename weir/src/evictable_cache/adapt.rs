@@ -30,6 +30,12 @@ impl Drop for Owned {
     }
 }
 
+/// The part of a hash that the duel goes by; the shards' policies and indices go by the other one.
+#[inline]
+fn upper(hash: u64) -> u32 {
+    (hash >> 32) as u32
+}
+
 /// The choice of a setting.
 pub struct Adaptation {
     duel: CacheLock<Option<Owned>, EVICTABLE_DUEL>,
@@ -37,13 +43,12 @@ pub struct Adaptation {
     shift: AtomicU32,
     /// The setting's number.
     setting: AtomicU8,
-    seed: u64,
 }
 
 impl Adaptation {
     /// Without a duel.
-    pub const fn new(seed: u64) -> Self {
-        Self { duel: CacheLock::new(None), shift: AtomicU32::new(NO_DUEL), setting: AtomicU8::new(0), seed }
+    pub const fn new() -> Self {
+        Self { duel: CacheLock::new(None), shift: AtomicU32::new(NO_DUEL), setting: AtomicU8::new(0) }
     }
 
     /// How shards run their queues.
@@ -55,7 +60,7 @@ impl Adaptation {
     #[inline]
     pub fn is_sampled(&self, hash: u64) -> bool {
         let shift = self.shift.load(Relaxed);
-        shift != NO_DUEL && is_sampled(hash, self.seed, shift)
+        shift != NO_DUEL && is_sampled(upper(hash), shift)
     }
 
     /// Whether there is a duel.
@@ -70,7 +75,7 @@ impl Adaptation {
         // SAFETY: a fresh block of zeros, which are an empty storage; nothing else refers to it until it is freed, which is
         // after the duel's last use.
         let storage: &'static mut DuelStorage = unsafe { &mut (*home.as_ptr()).storage };
-        let duel = Duel::new(storage, self.seed);
+        let duel = Duel::new(storage);
         let shift = duel.shift();
         // SAFETY: in the block, beside the storage.
         unsafe { (&raw mut (*home.as_ptr()).duel).write(MaybeUninit::new(duel)) };
@@ -92,7 +97,7 @@ impl Adaptation {
         let Some(owned) = &*guard else { return };
         // SAFETY: the block has a duel, which the lock gives to this thread alone.
         let duel = unsafe { (*owned.0.as_ptr()).duel.assume_init_mut() };
-        let has_changed = duel.access(hash, weight, held);
+        let has_changed = duel.access(upper(hash), weight, held);
         self.shift.store(duel.shift(), Relaxed);
         if has_changed {
             let at = Setting::ALL.iter().position(|&setting| setting == duel.setting()).unwrap_or(0);

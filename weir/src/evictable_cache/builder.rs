@@ -8,11 +8,11 @@ use super::cache::EvictableCache;
 use super::closure::Closure;
 use super::common::common_options;
 use super::entry::WriteBatch;
+use super::handle::Batch;
 use super::header::Header;
 use super::shared::{Options, Shared};
 use super::stats::Cause;
 use super::typed::Typed;
-use super::write_back::Batch;
 use crate::object_cache::CacheError;
 
 impl<K: Eq + Hash + Send + Sync + 'static, V: Send + Sync + 'static> EvictableCache<K, V> {

@@ -7,10 +7,10 @@ use super::byte_entry::ByteWriteBatch;
 use super::bytes::Bytes;
 use super::closure::Closure;
 use super::common::common_options;
+use super::handle::Batch;
 use super::header::Header;
 use super::shared::{Options, Shared};
 use super::stats::Cause;
-use super::write_back::Batch;
 use crate::object_cache::CacheError;
 
 impl ByteCache {

@@ -4,17 +4,18 @@ use core::fmt;
 use core::hash::BuildHasher;
 use core::panic::{RefUnwindSafe, UnwindSafe};
 use core::ptr::NonNull;
+use core::sync::atomic::Ordering::Relaxed;
 
 use super::byte_entry::{ByteEntry, ByteFill, DirtyBytes};
 use super::bytes::Bytes;
 use super::common::common_methods;
 use super::errors::Refusal;
 use super::fresh::Fresh;
+use super::handle::Handle;
 use super::hasher::SeededHash;
 use super::header::Header;
 use super::hold::Hold;
 use super::shared::Shared;
-use super::write_back::Handle;
 
 /// An [`EvictableCache`](crate::EvictableCache) of which key and value are bytes: a value has its length from its insertion
 /// on, and is filled in place. What is said there holds here.
@@ -132,7 +133,8 @@ impl ByteCache {
         self.shared().remove(self.hash(key), |other| other == key, false)
     }
 
-    /// Whether entries are pinned, or values being filled or written back.
+    /// Whether guards pin entries, in the cache or out of it, or values are being filled that were given up for C
+    /// ([`ByteFill::into_raw`]). What reclaim evicts or has written back meanwhile is no use.
     pub fn is_in_use(&self) -> bool {
         self.shared().is_in_use()
     }
@@ -160,6 +162,7 @@ impl ByteCache {
     /// # Safety
     /// It is one of this cache's, and is turned back once.
     pub unsafe fn fill_from_raw(&self, entry: NonNull<u8>) -> ByteFill<'_> {
+        self.shared().outside.fetch_sub(1, Relaxed);
         // SAFETY: the caller's promise: a block with its key.
         ByteFill(unsafe { Fresh::new(self.shared(), entry.cast::<Header>()) })
     }
@@ -174,7 +177,7 @@ impl ByteCache {
 
     fn begin(&self, hash: u64, key: &[u8], len: usize) -> Result<Fresh<'_, Bytes>, Refusal> {
         let shared = self.shared();
-        let most = shared.place.largest().min(shared.room.max.load(core::sync::atomic::Ordering::Relaxed));
+        let most = shared.place.largest().min(shared.room.max.load(Relaxed));
         let layout = Bytes::layout_of(key.len(), len);
         let weight = layout.map_or(usize::MAX, |layout| shared.place.size(layout));
         let layout = layout.filter(|_| weight <= most).ok_or(Refusal::TooLarge { weight, target: most })?;

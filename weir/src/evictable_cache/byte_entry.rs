@@ -4,13 +4,14 @@ use core::fmt;
 use core::mem::ManuallyDrop;
 use core::ops::{Deref, DerefMut};
 use core::ptr::NonNull;
+use core::sync::atomic::Ordering::Relaxed;
 
 use super::bytes::Bytes;
 use super::errors::Refusal;
 use super::fresh::Fresh;
+use super::handle;
 use super::header::Content;
 use super::hold::Hold;
-use super::write_back;
 
 /// An entry of a [`ByteCache`](crate::ByteCache), pinned; see [`Entry`](crate::Entry).
 pub struct ByteEntry<'c>(pub(super) Hold<'c, Bytes>);
@@ -98,6 +99,7 @@ impl<'c> ByteFill<'c> {
 
     /// Gives the value up without freeing it: for C. See [`ByteCache::fill_from_raw`](crate::ByteCache::fill_from_raw).
     pub fn into_raw(self) -> NonNull<u8> {
+        self.0.shared.outside.fetch_add(1, Relaxed);
         ManuallyDrop::new(self).0.entry.cast()
     }
 }
@@ -124,7 +126,7 @@ impl fmt::Debug for ByteFill<'_> {
 }
 
 /// Entries to be written back: an iterator of [`DirtyBytes`].
-pub struct ByteWriteBatch(pub(super) write_back::Batch<Bytes>);
+pub struct ByteWriteBatch(pub(super) handle::Batch<Bytes>);
 
 impl ByteWriteBatch {
     /// How many are left in it.
@@ -152,7 +154,7 @@ impl fmt::Debug for ByteWriteBatch {
 }
 
 /// An entry that is being written back, pinned until that is completed; see [`DirtyEntry`](crate::DirtyEntry).
-pub struct DirtyBytes(pub(super) write_back::Handle<Bytes>);
+pub struct DirtyBytes(pub(super) handle::Handle<Bytes>);
 
 impl DirtyBytes {
     /// The key.

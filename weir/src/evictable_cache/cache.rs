@@ -115,6 +115,26 @@ impl<K: Eq + Hash + 'static, V: 'static, S: BuildHasher> EvictableCache<K, V, S>
         self.shared().get(self.hash(key), |other| other.borrow() == key).map(Entry)
     }
 
+    /// A copy of a key's value; that counts as a use. For values that are small it is the cheapest look-up, as nothing is
+    /// pinned.
+    ///
+    /// ```
+    /// let ports = weir::EvictableCache::<&str, u16>::builder().build().unwrap();
+    /// drop(ports.insert("http", 80));
+    /// assert_eq!((ports.get_copied("http"), ports.get_copied("gopher")), (Some(80), None));
+    /// ```
+    #[inline]
+    pub fn get_copied<Q>(&self, key: &Q) -> Option<V>
+    where
+        K: Borrow<Q>,
+        Q: Eq + Hash + ?Sized,
+        V: Copy,
+    {
+        // SAFETY: an entry of the cache, under its shard's lock: it has a value, to which nothing has an exclusive reference.
+        let copy = |entry| unsafe { *Typed::<K, V>::value_at(entry) };
+        self.shared().look_up(self.hash(key), |other| other.borrow() == key, copy)
+    }
+
     /// Whether a key is there; that counts as nothing.
     pub fn contains<Q>(&self, key: &Q) -> bool
     where
@@ -142,7 +162,7 @@ impl<K: Eq + Hash + 'static, V: 'static, S: BuildHasher> EvictableCache<K, V, S>
     pub fn insert(&self, key: K, value: V) -> Result<Entry<'_, K, V>, InsertError<V>> {
         match self.fresh(self.hash(&key), key) {
             Ok(fresh) => self.put(fresh, value),
-            Err(_) => Err(InsertError { refusal: self.refusal(), value }),
+            Err(key) => Err(self.refused(&key, value)),
         }
     }
 
@@ -178,10 +198,13 @@ impl<K: Eq + Hash + 'static, V: 'static, S: BuildHasher> EvictableCache<K, V, S>
         if let Some(hold) = self.shared().get(hash, |other| *other == key) {
             return Ok(Entry(hold));
         }
-        let Ok(fresh) = self.fresh(hash, key) else {
-            // There is no memory to note who computes.
-            let value = compute().map_err(ComputeError::Failed)?;
-            return Err(ComputeError::Refused(InsertError { refusal: self.refusal(), value }));
+        let fresh = match self.fresh(hash, key) {
+            Ok(fresh) => fresh,
+            Err(key) => {
+                // There is no memory to note who computes.
+                let value = compute().map_err(ComputeError::Failed)?;
+                return Err(ComputeError::Refused(self.refused(&key, value)));
+            }
         };
         let fill = |fresh: &mut Fresh<'_, Typed<K, V>>| {
             let value = compute()?;
@@ -231,10 +254,12 @@ impl<K: Eq + Hash + 'static, V: 'static, S: BuildHasher> EvictableCache<K, V, S>
         Ok(unsafe { Fresh::new(self.shared(), entry) })
     }
 
-    /// Why there was no block.
-    fn refusal(&self) -> Refusal {
+    /// There was no block for a value.
+    fn refused(&self, key: &K, value: V) -> InsertError<V> {
         let (weight, target) = (size_of::<Block<K, V>>(), self.shared().place.largest());
-        if weight > target { Refusal::TooLarge { weight, target } } else { Refusal::OutOfMemory }
+        let refusal = if weight > target { Refusal::TooLarge { weight, target } } else { Refusal::OutOfMemory };
+        self.shared().reject(key, &value);
+        InsertError { refusal, value }
     }
 
     fn put<'c>(&'c self, mut fresh: Fresh<'c, Typed<K, V>>, value: V) -> Result<Entry<'c, K, V>, InsertError<V>> {

@@ -108,7 +108,8 @@ impl Dirt {
             self.dirty_entries.fetch_add(1, Relaxed);
         } else {
             self.dirty_bytes.fetch_sub(header.weight, Relaxed);
-            self.dirty_entries.fetch_sub(1, Relaxed);
+            // After its handle was counted, if it gets one: see `is_clean`.
+            self.dirty_entries.fetch_sub(1, Release);
         }
     }
 
@@ -117,9 +118,26 @@ impl Dirt {
         header.set_writing(on);
         if on {
             self.writing_bytes.fetch_add(header.weight, Relaxed);
-        } else {
+        } else if !header.is_out() {
             self.writing_bytes.fetch_sub(header.weight, Relaxed);
         }
+    }
+
+    /// An entry leaves the cache, under its shard's lock: what it weighs is no part of what the cache holds any more, also
+    /// while it is being written back.
+    pub fn leave(&self, header: &Header) {
+        if header.is_writing() {
+            self.writing_bytes.fetch_sub(header.weight, Relaxed);
+        }
+        header.set_out(true);
+    }
+
+    /// Whether nothing is dirty or being written back.
+    ///
+    /// An entry that is handed out is counted among the handles first, and then not among the dirty ones any more. These are
+    /// read in the other order: read the first way round, an entry handed out in between would be in neither.
+    pub fn is_clean(&self) -> bool {
+        self.dirty_entries.load(Acquire) == 0 && self.handles.load(Acquire) == 0
     }
 
     /// Sleeps until a handle is completed, or for no reason.
@@ -143,5 +161,23 @@ impl Dirt {
         let this = process::this_thread();
         let claim = |at: &&AtomicUsize| at.compare_exchange(0, this, Acquire, Relaxed).is_ok();
         self.callers.iter().find(claim).map(Caller)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_leaves_while_it_is_written_back_is_counted_out_once() {
+        let dirt = Dirt::new(None);
+        let mut header = Header::new(1);
+        header.weight = 100;
+        dirt.set_writing(&header, true);
+        assert_eq!(dirt.bytes(), 100);
+        dirt.leave(&header);
+        assert_eq!(dirt.bytes(), 0, "the cache holds it no more, so it is no part of what it holds and cannot evict");
+        dirt.set_writing(&header, false);
+        assert_eq!(dirt.bytes(), 0);
     }
 }

@@ -3,9 +3,9 @@
 use core::fmt;
 use core::ops::Deref;
 
+use super::handle;
 use super::hold::Hold;
 use super::typed::Typed;
-use super::write_back;
 
 /// An entry of an [`EvictableCache`](crate::EvictableCache), pinned: it is not evicted while a guard is there, and if it is
 /// removed or replaced it lives until its last guard is dropped.
@@ -61,7 +61,7 @@ impl<K: Eq + fmt::Debug + 'static, V: fmt::Debug + 'static> fmt::Debug for Entry
 }
 
 /// Entries to be written back: an iterator of [`DirtyEntry`].
-pub struct WriteBatch<K: Eq + 'static, V: 'static>(pub(super) write_back::Batch<Typed<K, V>>);
+pub struct WriteBatch<K: Eq + 'static, V: 'static>(pub(super) handle::Batch<Typed<K, V>>);
 
 impl<K: Eq + 'static, V: 'static> WriteBatch<K, V> {
     /// How many are left in it.
@@ -91,7 +91,7 @@ impl<K: Eq + 'static, V: 'static> fmt::Debug for WriteBatch<K, V> {
 /// An entry that is being written back, pinned until that is completed: by [`DirtyEntry::written`] or
 /// [`DirtyEntry::failed`], on any thread, now or later. Dropping it says that it failed. The cache's end and its flush wait
 /// for it, so one that is forgotten makes them wait for ever.
-pub struct DirtyEntry<K: Eq + 'static, V: 'static>(write_back::Handle<Typed<K, V>>);
+pub struct DirtyEntry<K: Eq + 'static, V: 'static>(handle::Handle<Typed<K, V>>);
 
 impl<K: Eq + 'static, V: 'static> DirtyEntry<K, V> {
     /// The key.

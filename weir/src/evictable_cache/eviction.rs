@@ -1,16 +1,24 @@
 //! Eviction: for what comes, and under pressure.
 
-use core::sync::atomic::Ordering::{Relaxed, SeqCst};
+use core::sync::atomic::{
+    AtomicUsize,
+    Ordering::{Relaxed, SeqCst},
+};
 
 use super::errors::Refusal;
 use super::header::Content;
 use super::hold::Victims;
-use super::room::LEAST_STEP;
+use super::room::{LEAST_STEP, Room};
 use super::shared::Shared;
 use super::stats::Cause;
+use super::storage::Storage;
 
 /// Tries to get memory for an entry, each after an eviction.
 const TRIES: usize = 4;
+
+/// A shard evicts entries of its own for one that comes, unless it has less than 7/8 of its part of the target: others have
+/// more than theirs then.
+const SLACK: usize = 8;
 
 /// Whether shards keep to their part of the target.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -22,51 +30,116 @@ enum Share {
 }
 
 impl<C: Content> Shared<C> {
-    /// Counts so many bytes as held, once there is room; `home` is the shard that they are for.
-    pub fn reserve(&self, home: usize, weight: usize) -> Result<(), Refusal> {
+    /// Counts so many bytes as held, if there is room without an eviction.
+    #[inline]
+    pub fn reserve_free(&self, weight: usize) -> bool {
         let room = &self.room;
-        let mut is_written = false;
         loop {
             if room.take(weight) {
-                self.adapt_if_due();
+                return true;
+            }
+            let wanted = room.bytes.load(Relaxed).checked_add(weight);
+            if !wanted.is_some_and(|wanted| room.grow(wanted)) {
+                return false;
+            }
+        }
+    }
+
+    /// Counts so many bytes as held, once there is room; `home` is the shard that they are for.
+    ///
+    /// What is evicted is about `weight`, or [`LEAST_STEP`] where more than the target is held.
+    pub fn reserve(&self, home: usize, weight: usize) -> Result<(), Refusal> {
+        let room = &self.room;
+        let (mut kept, mut is_written) = (Kept { room, bytes: 0 }, false);
+        loop {
+            if room.exchange(kept.bytes, weight) {
+                kept.bytes = 0;
                 return Ok(());
             }
-            let bytes = room.bytes.load(Relaxed);
-            if bytes.checked_add(weight).is_some_and(|wanted| room.grow(wanted)) {
-                continue;
+            if kept.bytes == 0 && self.reserve_free(weight) {
+                return Ok(());
             }
-            let target = room.target.load(Relaxed);
-            if weight > target {
-                // Whatever goes, it will not fit, unless the target grows for it alone.
-                if room.grow(weight) {
-                    continue;
-                }
-                let max = room.max.load(Relaxed);
-                return Err(Refusal::TooLarge { weight, target: if weight > max { max } else { target } });
-            }
-            let over = bytes.saturating_sub(target - weight);
-            // A part of what is too much, as other threads evict it too: together they would evict it many times.
-            let wanted = over.min(weight.max(LEAST_STEP));
-            if over == 0 || self.make_room(home, weight, wanted, Cause::Room) > 0 {
-                continue;
-            }
-            // All that is left is pinned or dirty. What is written back at once leaves room.
-            if is_written || !self.write_back_some() {
-                return Err(Refusal::Full);
-            }
-            is_written = true;
+            self.room_for(home, weight, &mut kept, &mut is_written)?;
         }
+    }
+
+    /// Evicts what is missing for an entry, as far as there is.
+    fn room_for(&self, home: usize, weight: usize, kept: &mut Kept<'_>, is_written: &mut bool) -> Result<(), Refusal> {
+        let room = &self.room;
+        let target = room.target.load(Relaxed);
+        if weight > target {
+            // Whatever goes, it will not fit, unless the target grows for it alone.
+            if room.grow(weight) {
+                return Ok(());
+            }
+            let max = room.max.load(Relaxed);
+            return Err(Refusal::TooLarge { weight, target: if weight > max { max } else { target } });
+        }
+        let over = room.bytes.load(Relaxed).saturating_sub(target - weight).saturating_sub(kept.bytes);
+        if over == 0 {
+            return Ok(());
+        }
+        // A part of what is too much, as other threads evict it too: together they would evict it many times.
+        let wanted = over.min((weight - kept.bytes).max(LEAST_STEP));
+        let went = self.make_room(home, weight, wanted, Cause::Room, Some(kept));
+        // Where nothing went, all that is left is pinned or dirty. What is written back at once leaves room.
+        if went > 0 || (!*is_written && self.write_back_some()) {
+            *is_written |= went == 0;
+            return Ok(());
+        }
+        Err(Refusal::Full)
+    }
+
+    /// Evicts for `weight` bytes that are about to be put into a shard, under its lock: entries of its own, if it has about
+    /// its part of the target or more, as many as leave it at once.
+    ///
+    /// A shard that has a little less than its part evicts all the same: it takes one lock, where a search for a shard that
+    /// has more takes several, and shards keep about the size that they have.
+    pub fn evict_at_home(&self, storage: &mut Storage, weight: usize, victims: &mut Victims<'_, C>) {
+        let room = &self.room;
+        let target = room.target.load(Relaxed);
+        if weight > target {
+            // It will not fit, whatever goes.
+            return;
+        }
+        let over = room.bytes.load(Relaxed).saturating_add(weight).saturating_sub(target);
+        let fair = self.fair_part(target);
+        // A shard that has less than its part, and keeps to that, has no room in its main queue: what comes into that is tested.
+        storage.tune(fair.min(storage.policy.weight()), self.adapt.setting());
+        let wanted = over.min(weight.max(LEAST_STEP));
+        while victims.weight() < wanted && !victims.is_full() {
+            if storage.policy.weight().saturating_add(weight) <= fair - fair / SLACK {
+                break;
+            }
+            let Some(entry) = storage.evict(weight, false) else { break };
+            victims.push(entry);
+        }
+        if !victims.is_empty() {
+            room.note_replacement();
+        }
+    }
+
+    /// What each shard may have of a target.
+    pub fn fair_part(&self, target: usize) -> usize {
+        target >> self.shards().len().trailing_zeros()
     }
 
     /// Evicts until `wanted` bytes went, if there are; returns how many. `incoming` bytes are for the shard `home`, in
     /// which the eviction begins.
     ///
     /// Shards above their part of the target are evicted from first, so that a shard may have more than its part as long
-    /// as the cache has room.
-    pub fn make_room(&self, home: usize, incoming: usize, wanted: usize, cause: Cause) -> usize {
+    /// as the cache has room. What went is added to `kept`, or given back.
+    fn make_room(
+        &self,
+        home: usize,
+        incoming: usize,
+        wanted: usize,
+        cause: Cause,
+        mut kept: Option<&mut Kept<'_>>,
+    ) -> usize {
         let shards = self.shards().len();
         let mut freed = 0;
-        self.room.has_replaced.store(true, Relaxed);
+        self.room.note_replacement();
         for share in [Share::Fair, Share::Any] {
             for turn in 0..shards {
                 let at = (home + turn) & (shards - 1);
@@ -74,6 +147,10 @@ impl<C: Content> Shared<C> {
                 while freed < wanted {
                     let victims = self.pick(at, share, incoming, wanted - freed, cause);
                     let weight = victims.weight();
+                    match &mut kept {
+                        Some(kept) => kept.bytes += weight,
+                        None => self.room.give(weight),
+                    }
                     freed += weight;
                     let is_done = victims.is_empty();
                     victims.tell_and_drop();
@@ -92,19 +169,13 @@ impl<C: Content> Shared<C> {
     /// Takes some entries of a shard out of the cache.
     fn pick(&self, at: usize, share: Share, incoming: usize, wanted: usize, cause: Cause) -> Victims<'_, C> {
         let mut victims = Victims::new(self, cause);
-        let fair = self.room.target.load(Relaxed) / self.shards().len();
+        let fair = self.fair_part(self.room.target.load(Relaxed));
         let mut state = self.shards()[at].lock();
         let state = &mut *state;
         let Some(storage) = &mut state.storage else { return victims };
-        if storage.policy.target() != fair {
-            storage.policy.set_target(fair);
-        }
-        let setting = self.adapt.setting();
-        if storage.policy.setting() != setting {
-            storage.policy.set_setting(setting);
-        }
+        storage.tune(fair, self.adapt.setting());
         while victims.weight() < wanted && !victims.is_full() {
-            let Some(entry) = storage.evict((share == Share::Fair).then_some(incoming)) else { break };
+            let Some(entry) = storage.evict(incoming, share == Share::Fair) else { break };
             victims.push(entry);
         }
         let count = victims.len() as u64;
@@ -112,7 +183,7 @@ impl<C: Content> Shared<C> {
             Cause::Pressure => state.counts.for_pressure += count,
             _ => state.counts.for_room += count,
         }
-        self.count_out(victims.len(), victims.weight());
+        self.room.entries.fetch_sub(victims.len(), Relaxed);
         victims
     }
 
@@ -134,13 +205,14 @@ impl<C: Content> Shared<C> {
         if bytes == 0 {
             return 0;
         }
+        let _scan = Scan::begin(&self.scans);
         // Before the target falls: see `Room::grow`.
         room.is_pressed.store(true, Relaxed);
         let held = room.bytes.load(Relaxed);
         let goal = held.saturating_sub(bytes).max(room.min);
         room.target.fetch_min(goal, Relaxed);
         let wanted = held.saturating_sub(goal);
-        let freed = self.make_room(self.next_turn(), 0, wanted, Cause::Pressure);
+        let freed = self.make_room(self.next_turn(), 0, wanted, Cause::Pressure, None);
         if freed < wanted {
             if may_write {
                 self.write_back_some();
@@ -165,7 +237,7 @@ impl<C: Content> Shared<C> {
         let before = room.target.fetch_min(max, SeqCst);
         let held = room.bytes.load(Relaxed);
         if before > max && held > max {
-            self.make_room(self.next_turn(), 0, held - max, Cause::Room);
+            self.make_room(self.next_turn(), 0, held - max, Cause::Room, None);
             self.fit_storage();
         }
     }
@@ -182,10 +254,39 @@ impl<C: Content> Shared<C> {
             }
             // What could not be had is not to be tried for at once again.
             self.room.target.fetch_min(self.room.bytes.load(Relaxed).max(self.room.min), Relaxed);
-            if self.make_room(home, 0, size.max(LEAST_STEP), Cause::Room) == 0 {
+            if self.make_room(home, 0, size.max(LEAST_STEP), Cause::Room, None) == 0 {
                 return None;
             }
         }
         take()
+    }
+}
+
+/// What was evicted for an entry and is counted as held still, given back when this is dropped: also where code of the
+/// program's panics.
+struct Kept<'a> {
+    room: &'a Room,
+    bytes: usize,
+}
+
+impl Drop for Kept<'_> {
+    fn drop(&mut self) {
+        self.room.give(self.bytes);
+    }
+}
+
+/// A scan is counted while it goes on: its listener may end the cache's last handle, and the cache is to outlive it.
+struct Scan<'a>(&'a AtomicUsize);
+
+impl<'a> Scan<'a> {
+    fn begin(scans: &'a AtomicUsize) -> Self {
+        scans.fetch_add(1, Relaxed);
+        Self(scans)
+    }
+}
+
+impl Drop for Scan<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Relaxed);
     }
 }

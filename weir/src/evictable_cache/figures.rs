@@ -7,10 +7,10 @@ use super::shared::Shared;
 use super::stats::EvictableStats;
 
 impl<C: Content> Shared<C> {
-    /// Whether entries are held by others than the cache, or are on their way in. O(entries).
+    /// Whether entries are held by guards, or values are being filled. What reclaim evicts or has written back meanwhile is
+    /// no use of the program's. O(entries).
     pub fn is_in_use(&self) -> bool {
-        let stats = self.stats();
-        stats.pinned > 0 || stats.writing > 0 || self.blocks.load(Relaxed) > stats.entries
+        self.stats().pinned > 0 || self.outside.load(Relaxed) > 0
     }
 
     /// The figures. Takes each shard's lock in turn, and looks at each entry: O(entries).

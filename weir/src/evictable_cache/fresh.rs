@@ -30,7 +30,6 @@ impl<'a, C: Content> Fresh<'a, C> {
         let block = shared.with_memory(shared.home(hash), layout.size(), alloc)?.cast::<Header>();
         // SAFETY: a fresh block, which is larger than a header and aligned for one.
         unsafe { block.write(Header::new(hash)) };
-        shared.blocks.fetch_add(1, Relaxed);
         Some(block)
     }
 
@@ -60,16 +59,15 @@ impl<'a, C: Content> Fresh<'a, C> {
     /// threads compare keys with the flight's, which is this entry's, until the flight is unlinked.
     pub fn put(mut self, landing: Option<Landing<'_>>) -> Result<Hold<'a, C>, (Self, Refusal)> {
         debug_assert!(self.has_value);
-        match self.weigh_and_reserve() {
-            Ok(()) => self.publish(landing),
-            Err(why) => {
-                drop(landing);
-                Err(self.reject(why))
-            }
+        let weight = self.weigh();
+        if self.shared.reserve_free(weight) {
+            self.reserved = weight;
         }
+        self.publish(weight, landing)
     }
 
-    fn weigh_and_reserve(&mut self) -> Result<(), Refusal> {
+    /// Its weight, which is noted in it.
+    fn weigh(&mut self) -> usize {
         let shared = self.shared;
         // SAFETY: key and value are there.
         let (layout, key, value) = unsafe { (C::layout(self.entry), C::key(self.entry), C::value(self.entry)) };
@@ -77,68 +75,121 @@ impl<'a, C: Content> Fresh<'a, C> {
             Some(weigh) => weigh(key, value).max(1),
             None => shared.place.size(layout),
         };
-        shared.reserve(shared.home(self.hash()), weight)?;
-        self.reserved = weight;
         // SAFETY: this is all that refers to the entry.
         unsafe { (*self.entry.as_ptr()).weight = weight };
-        Ok(())
+        weight
     }
 
     /// The flight it was for has landed: the caller may drop the entry.
     fn reject(mut self, why: Refusal) -> (Self, Refusal) {
         // Put in again, it is counted anew.
         self.shared.room.give(core::mem::take(&mut self.reserved));
-        self.shared.rejected.fetch_add(1, Relaxed);
         // SAFETY: key and value are there until this is dropped.
-        unsafe { self.shared.tell(C::key(self.entry), C::value(self.entry), Cause::Rejected) };
+        unsafe { self.shared.reject(C::key(self.entry), C::value(self.entry)) };
         (self, why)
     }
 
     /// Adds the entry to its shard, or puts it in the place of the one of the same key.
-    fn publish(mut self, mut landing: Option<Landing<'_>>) -> Result<Hold<'a, C>, (Self, Refusal)> {
-        let (shared, hash, entry) = (self.shared, self.hash(), self.entry);
+    fn publish(mut self, weight: usize, mut landing: Option<Landing<'_>>) -> Result<Hold<'a, C>, (Self, Refusal)> {
+        let (shared, hash) = (self.shared, self.hash());
         let home = shared.home(hash);
-        let mut victims = Victims::new(shared, Cause::Replaced);
-        loop {
-            let mut guard = shared.shards()[home].lock();
-            let state = &mut *guard;
-            let place = state.find::<C>(hash, |key| C::is_same(key, self.key()));
-            match (place, &mut state.storage) {
-                (Some(place), Some(storage)) => {
-                    let old = storage.replace(place, entry);
-                    state.counts.replaced += 1;
-                    shared.inherit_dirt(state, old, entry);
-                    victims.push(old);
-                    shared.count_out(1, victims.weight());
-                }
-                (None, Some(storage)) if storage.len() < storage.capacity() => storage.add(entry),
-                _ => {
-                    drop(guard);
-                    if !shared.enlarge_storage(home) {
-                        drop(landing);
-                        return Err(self.reject(Refusal::OutOfMemory));
-                    }
-                    continue;
-                }
+        let hold = loop {
+            let (lacks, victims) = self.try_publish(home, weight, &mut landing);
+            if let Lacks::Nothing = lacks {
+                // The cache has it. Code of the program's that panics from here on costs the caller the guard alone.
+                let hold = Hold { shared, entry: core::mem::ManuallyDrop::new(self).entry };
+                victims.tell_and_drop();
+                break hold;
             }
-            state.counts.insertions += 1;
-            // SAFETY: the maker's hold becomes the cache's; this one is the guard's.
-            unsafe { entry.as_ref() }.pins.pin();
-            if let Some(landing) = &mut landing {
-                landing.land(state);
-            }
-            shared.room.entries.fetch_add(1, Relaxed);
-            let weight = core::mem::take(&mut self.reserved);
-            drop(guard);
-            core::mem::forget(self);
-            let hold = Hold { shared, entry };
+            // What was evicted for it is freed before more is.
             victims.tell_and_drop();
-            if shared.adapt.is_sampled(hash) {
-                shared.note_sampled(hash, weight);
+            let obstacle = match lacks {
+                Lacks::Nothing => Ok(()),
+                Lacks::Room => shared.reserve(home, weight).map(|()| self.reserved = weight),
+                Lacks::Storage if shared.enlarge_storage(home) => Ok(()),
+                Lacks::Storage => Err(Refusal::OutOfMemory),
+            };
+            if let Err(why) = obstacle {
+                drop(landing);
+                return Err(self.reject(why));
             }
-            return Ok(hold);
+        };
+        shared.adapt_if_due();
+        if shared.adapt.is_sampled(hash) {
+            shared.note_sampled(hash, weight);
         }
+        Ok(hold)
     }
+
+    /// The same under the shard's lock, taken once: room that is not reserved is made in the shard itself, as far as a few
+    /// entries that leave are enough. The entry is the cache's where it lacks nothing; the victims are out of it in any case.
+    fn try_publish(
+        &mut self,
+        home: usize,
+        weight: usize,
+        landing: &mut Option<Landing<'_>>,
+    ) -> (Lacks, Victims<'a, C>) {
+        let (shared, hash, entry) = (self.shared, self.hash(), self.entry);
+        let mut victims = Victims::new(shared, Cause::Room);
+        let mut guard = shared.shards()[home].lock();
+        let state = &mut *guard;
+        if let Some(storage) = &state.storage {
+            storage.prefetch(hash);
+        }
+        let place = state.find::<C>(hash, |key| C::is_same(key, self.key()));
+        let Some(storage) = &mut state.storage else { return (Lacks::Storage, victims) };
+        if let Some(place) = place {
+            // SAFETY: in the index, under the lock.
+            let freed = unsafe { storage.at(place).as_ref() }.weight;
+            if !shared.room.exchange(freed + self.reserved, weight) {
+                return (Lacks::Room, victims);
+            }
+            victims = Victims::new(shared, Cause::Replaced);
+            let old = storage.replace(place, entry);
+            state.counts.replaced += 1;
+            shared.inherit_dirt(state, old, entry);
+            victims.push(old);
+        } else {
+            if self.reserved > 0 {
+                // There is room: the shard's queues fill up to its part.
+                storage.tune(shared.fair_part(shared.room.target.load(Relaxed)), shared.adapt.setting());
+            } else {
+                shared.evict_at_home(storage, weight, &mut victims);
+                state.counts.for_room += victims.len() as u64;
+                if !shared.room.exchange(victims.weight(), weight) {
+                    shared.count_out(victims.len(), victims.weight());
+                    return (Lacks::Room, victims);
+                }
+                self.reserved = weight;
+            }
+            if storage.len() == storage.capacity() {
+                shared.room.entries.fetch_sub(victims.len(), Relaxed);
+                return (Lacks::Storage, victims);
+            }
+            storage.add(entry);
+        }
+        // One more entry, less those that left for it.
+        match victims.len() {
+            0 => drop(shared.room.entries.fetch_add(1, Relaxed)),
+            1 => {}
+            more => drop(shared.room.entries.fetch_sub(more - 1, Relaxed)),
+        }
+        state.counts.insertions += 1;
+        if let Some(landing) = landing {
+            landing.land(state);
+        }
+        self.reserved = 0;
+        (Lacks::Nothing, victims)
+    }
+}
+
+/// What an entry needs before it can be put in.
+enum Lacks {
+    Nothing,
+    /// Its weight is not counted yet.
+    Room,
+    /// The shard has no number free.
+    Storage,
 }
 
 impl<C: Content> Drop for Fresh<'_, C> {

@@ -11,6 +11,8 @@ const DIRTY: u8 = 1;
 const WRITING: u8 = 2;
 /// It is not in the cache any more, and lives until its last hold is given up.
 const OUT: u8 = 4;
+/// Its last write-back failed.
+const FAILED: u8 = 8;
 
 /// The beginning of an entry's block. The cells are read and written under the lock of the entry's shard.
 #[derive(Debug)]
@@ -44,10 +46,10 @@ macro_rules! states {
 }
 
 impl Header {
-    /// Of an entry that one holds, its maker.
+    /// Of an entry that is to be put in: the cache will hold it, and the guard that its maker gets.
     pub const fn new(hash: u64) -> Self {
         let links = Cell::new([None; 2]);
-        Self { hash, weight: 0, pins: Pins::new(1), number: Cell::new(0), state: Cell::new(0), links }
+        Self { hash, weight: 0, pins: Pins::new(2), number: Cell::new(0), state: Cell::new(0), links }
     }
 
     states! {
@@ -57,6 +59,8 @@ impl Header {
         is_writing set_writing WRITING;
         /// Whether it was taken out of the cache.
         is_out set_out OUT;
+        /// Whether its last write-back failed.
+        is_failed set_failed FAILED;
     }
 }
 

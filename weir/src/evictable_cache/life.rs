@@ -46,7 +46,7 @@ impl<C: Content> Shared<C> {
             // SAFETY: in the block, and large enough.
             unsafe { shards.add(at).write(Shard::new()) };
         }
-        let [seed, seed_of_duel] = process::random();
+        let [seed, _] = process::random();
         let Options { name, min, max, place, weigher, listener, writer, .. } = options;
         // SAFETY: fresh, and of that layout.
         unsafe {
@@ -61,12 +61,13 @@ impl<C: Content> Shared<C> {
                 turn: AtomicU32::new(0),
                 place,
                 room: Room::new(min.min(max), max),
-                adapt: Adaptation::new(seed_of_duel as u64),
+                adapt: Adaptation::new(),
                 write_back: Dirt::new(writer),
                 weigher,
                 listener,
                 rejected: AtomicU64::new(0),
-                blocks: AtomicUsize::new(0),
+                outside: AtomicUsize::new(0),
+                scans: AtomicUsize::new(0),
             });
         }
         // SAFETY: the cache stays where it is until `destroy` ends both; the node is its first field in use by `fork`.
@@ -103,7 +104,7 @@ impl<C: Content> Shared<C> {
         // An entry is left where a guard was forgotten, or where this runs inside reclaim's own scan: a listener, or the
         // `Drop` of a key or value, ended the last handle on the thread of the callback, for which `unregister` does not
         // wait. That scan goes on with the cache, so the cache is leaked.
-        if shared.blocks.load(Relaxed) > 0 {
+        if shared.outside.load(Relaxed) + shared.scans.load(Relaxed) > 0 {
             return;
         }
         let shards = shared.shards;

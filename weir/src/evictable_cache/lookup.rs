@@ -18,32 +18,51 @@ impl<C: Content> Shared<C> {
     /// A key's entry, held; that counts as a use.
     #[inline]
     pub fn get(&self, hash: u64, is_it: impl FnMut(&C::Key) -> bool) -> Option<Hold<'_, C>> {
+        self.look_up(hash, is_it, |entry| {
+            // SAFETY: in the index, under the lock: the cache holds it.
+            unsafe { entry.as_ref() }.pins.pin();
+            Hold { shared: self, entry }
+        })
+    }
+
+    /// What `take` takes of a key's entry under the shard's lock; that counts as a use.
+    #[inline]
+    pub fn look_up<T>(
+        &self,
+        hash: u64,
+        is_it: impl FnMut(&C::Key) -> bool,
+        take: impl FnOnce(NonNull<Header>) -> T,
+    ) -> Option<T> {
         let mut state = self.shards()[self.home(hash)].lock();
+        if let Some(storage) = &state.storage {
+            storage.prefetch(hash);
+        }
         let Some(place) = state.find::<C>(hash, is_it) else {
             state.counts.misses += 1;
             return None;
         };
-        let hold = self.hit(&mut state, place);
+        let entry = Self::hit(&mut state, place)?;
+        let taken = take(entry);
+        // SAFETY: in the index, under the lock: the cache holds it.
+        let weight = unsafe { entry.as_ref() }.weight;
         drop(state);
-        if hold.is_some() && self.adapt.is_sampled(hash) {
-            self.note_sampled(hash, hold.as_ref().map_or(0, |hold| hold.header().weight));
+        if self.adapt.is_sampled(hash) {
+            self.note_sampled(hash, weight);
         }
-        hold
+        Some(taken)
     }
 
-    /// Holds the entry at a place, and counts a hit.
+    /// Counts a hit of the entry at a place.
     ///
-    /// The hit is counted under the lock: it is needed for the hold anyway, and the storage that counts may move.
+    /// The hit is counted under the lock: it is needed for what is taken anyway, and the storage that counts may move.
     #[inline]
-    fn hit(&self, state: &mut State, place: usize) -> Option<Hold<'_, C>> {
+    fn hit(state: &mut State, place: usize) -> Option<NonNull<Header>> {
         state.counts.hits += 1;
         let storage = state.storage.as_ref()?;
-        let entry = NonNull::new(storage.index.get(place) as *mut Header)?;
+        let entry = storage.at(place);
         // SAFETY: in the index, under the lock: the cache holds it.
-        let header = unsafe { entry.as_ref() };
-        header.pins.pin();
-        storage.policy.hit(header.number.get());
-        Some(Hold { shared: self, entry })
+        storage.hit(unsafe { entry.as_ref() });
+        Some(entry)
     }
 
     /// Whether a key is there; that counts as nothing.
@@ -67,9 +86,11 @@ impl<C: Content> Shared<C> {
         loop {
             let mut state = shard.lock();
             if let Some(place) = state.find::<C>(hash, |key| C::is_same(key, fresh.key()))
-                && let Some(hold) = self.hit(&mut state, place)
+                && let Some(entry) = Self::hit(&mut state, place)
             {
-                return Ok(Ok(hold));
+                // SAFETY: in the index, under the lock: the cache holds it.
+                unsafe { entry.as_ref() }.pins.pin();
+                return Ok(Ok(Hold { shared: self, entry }));
             }
             let Some(other) = state.flight_of::<C>(hash, |key| C::is_same(key, fresh.key())) else {
                 // SAFETY: the flight and `fresh` with its key stay until `landing` is dropped, or has landed.

@@ -9,7 +9,7 @@
 //! | `lookup`, `removal` | entries by key; entries taken out |
 //! | `fresh`, `flight`, `flights` | an entry on its way in; values that are being computed |
 //! | `room`, `eviction` | how much is held, growth; eviction, the target under pressure |
-//! | `dirt`, `write_back` | what is dirty; how it is written back |
+//! | `dirt`, `write_back`, `handle` | what is dirty; how it is written back; the entries that are under way |
 //! | `hold`, `header` | holds of entries and entries on their way out; what every entry begins with |
 //! | `shard`, `storage`, `sizing`, `list` | a shard; its policy, index and entries by number; their size; a list of entries |
 //! | `adapt`, `sampling` | the duel that chooses how the policy is run; what it sees |
@@ -33,6 +33,7 @@ mod figures;
 mod flight;
 mod flights;
 mod fresh;
+mod handle;
 mod hasher;
 mod header;
 mod hold;

@@ -42,6 +42,8 @@ impl Place {
     /// It is from [`Place::alloc`] with that layout, and not used any more.
     pub unsafe fn free(self, block: NonNull<u8>, layout: Layout) {
         match self {
+            // SAFETY: a block of the heap of that size, which the caller gives up, and which was never resized.
+            Self::Heap if layout.align() <= HEAP_ALIGN => unsafe { heap::free_sized(block.as_ptr(), layout.size()) },
             // SAFETY: a block of the heap, which the caller gives up.
             Self::Heap => unsafe { heap::free(block.as_ptr()) },
             Self::Zone(zone) => {

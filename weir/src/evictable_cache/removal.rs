@@ -7,6 +7,7 @@ use super::hold::{Hold, Victims};
 use super::shard::State;
 use super::shared::Shared;
 use super::stats::Cause;
+use super::storage::Storage;
 
 impl<C: Content> Shared<C> {
     /// Takes a key's entry out. One that is dirty is written back first; false also where that fails.
@@ -28,9 +29,12 @@ impl<C: Content> Shared<C> {
             }
             let mut victims = Victims::new(self, Cause::Removed);
             self.take(state, entry, &mut victims);
+            let is_roomy = state.storage.as_ref().is_some_and(Storage::is_roomy);
             drop(guard);
             victims.tell_and_drop();
-            self.fit_shard(home);
+            if is_roomy {
+                self.fit_shard(home);
+            }
             return true;
         }
     }

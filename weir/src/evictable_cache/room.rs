@@ -13,8 +13,10 @@ const STEP_SHARE: usize = 16;
 pub const LEAST_STEP: usize = 64 << 10;
 const MOST_STEP: usize = 16 << 20;
 
-/// What is held, and what may be.
+/// What is held, and what may be. On cache lines of its own: insertions write it, and what lies beside it every look-up
+/// reads.
 #[derive(Debug)]
+#[repr(align(64))]
 pub struct Room {
     /// The weight of the entries, and of those about to be put in.
     pub bytes: AtomicUsize,
@@ -47,6 +49,7 @@ impl Room {
     }
 
     /// Counts so many bytes as held, if the target has room for them.
+    #[inline]
     pub fn take(&self, weight: usize) -> bool {
         let take = |bytes: usize| bytes.checked_add(weight).filter(|&sum| sum <= self.target.load(Relaxed));
         self.bytes.fetch_update(Relaxed, Relaxed, take).is_ok()
@@ -78,8 +81,35 @@ impl Room {
         }
     }
 
+    /// Exchanges bytes that an eviction freed, and are counted still, for `weight` bytes of an entry for which they went;
+    /// false where they are fewer, and there is no room for the rest.
+    ///
+    /// Until then no other thread can take them. So an insertion evicts about what it needs, and never more because others
+    /// insert too; and where the target fell, what is held comes down by the difference.
+    #[inline]
+    pub fn exchange(&self, freed: usize, weight: usize) -> bool {
+        match freed.checked_sub(weight) {
+            Some(rest) => {
+                self.give(rest);
+                true
+            }
+            None => self.take(weight - freed),
+        }
+    }
+
     /// Gives bytes back.
+    #[inline]
     pub fn give(&self, weight: usize) {
-        self.bytes.fetch_sub(weight, Relaxed);
+        if weight > 0 {
+            self.bytes.fetch_sub(weight, Relaxed);
+        }
+    }
+
+    /// Notes that an entry was evicted for another.
+    #[inline]
+    pub fn note_replacement(&self) {
+        if !self.has_replaced.load(Relaxed) {
+            self.has_replaced.store(true, Relaxed);
+        }
     }
 }

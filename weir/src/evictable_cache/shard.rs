@@ -31,6 +31,8 @@ pub struct State {
     pub dirty: List,
     /// Entries that are being written back.
     pub writing: List,
+    /// A thread waits until one of those ends.
+    pub is_write_back_awaited: bool,
     pub counts: Counts,
 }
 
@@ -42,7 +44,7 @@ unsafe impl Send for State {}
 #[repr(align(64))]
 pub struct Shard {
     state: CacheLock<State, EVICTABLE_SHARD>,
-    /// The flights that ended for which others waited.
+    /// The flights and write-backs that ended for which others waited.
     pub landings: Landings,
 }
 
@@ -57,6 +59,7 @@ impl Shard {
             flights: None,
             dirty: List::new(),
             writing: List::new(),
+            is_write_back_awaited: false,
             counts: Counts { hits: 0, misses: 0, insertions: 0, for_room: 0, for_pressure: 0, removed: 0, replaced: 0 },
         };
         Self { state: CacheLock::new(state), landings: Landings::new() }
@@ -93,16 +96,13 @@ impl State {
     #[inline]
     pub fn find<C: Content>(&self, hash: u64, mut is_it: impl FnMut(&C::Key) -> bool) -> Option<usize> {
         let storage = self.storage.as_ref()?;
-        storage.index.find(hash, |at| {
-            let entry = NonNull::new(at as *mut Header).expect("places in use are not 0");
-            // SAFETY: what is in the index is an entry of the cache, with its key, as long as the lock is held.
-            is_it(unsafe { C::key(entry) })
-        })
+        // SAFETY: what is in the index is an entry of the cache, with its key, as long as the lock is held.
+        storage.find(hash, |entry| is_it(unsafe { C::key(entry) }))
     }
 
     /// The entry at a place.
     #[inline]
     pub fn at(&self, place: usize) -> Option<NonNull<Header>> {
-        NonNull::new(self.storage.as_ref()?.index.get(place) as *mut Header)
+        Some(self.storage.as_ref()?.at(place))
     }
 }

@@ -68,8 +68,10 @@ pub struct Shared<C: Content> {
     pub weigher: Option<Closure<Weigher<C>>>,
     pub listener: Option<Closure<Listener<C>>>,
     pub rejected: AtomicU64,
-    /// Entries' blocks: of those in the cache, on their way in, and out of it but held.
-    pub blocks: AtomicUsize,
+    /// Entries that were removed or replaced and are held still, and values that are being filled from C.
+    pub outside: AtomicUsize,
+    /// Evictions for pressure that are under way.
+    pub scans: AtomicUsize,
 }
 
 // SAFETY: all state is atomic or behind locks; keys and values are `Send` and `Sync`, as all that makes a cache demands,
@@ -102,6 +104,12 @@ impl<C: Content> Shared<C> {
     /// Another shard each time.
     pub fn next_turn(&self) -> usize {
         self.turn.fetch_add(1, Relaxed) as usize & (self.shards.len() - 1)
+    }
+
+    /// Notes that a value was not taken; no lock is held.
+    pub fn reject(&self, key: &C::Key, value: &C::Value) {
+        self.rejected.fetch_add(1, Relaxed);
+        self.tell(key, value, Cause::Rejected);
     }
 
     /// Tells the listener; no lock is held.

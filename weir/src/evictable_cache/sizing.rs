@@ -7,16 +7,13 @@ use super::shard::State;
 use super::shared::Shared;
 use super::storage::Storage;
 
-/// A shard's storage is made smaller when less than this part of it is in use.
-const SPARE: usize = 4;
-
 impl<C: Content> Shared<C> {
     /// Makes room for one entry more in a shard; `false`: there is no memory.
     pub fn enlarge_storage(&self, home: usize) -> bool {
         let shard = &self.shards()[home];
         let capacity = shard.lock().storage.as_ref().map_or(0, Storage::capacity);
-        let size = capacity.max(16) * 72;
-        let Some(larger) = self.with_memory(home, size, || Storage::new(capacity + 1, self.seed)) else { return false };
+        let size = Storage::bytes_for(capacity + 1);
+        let Some(larger) = self.with_memory(home, size, || Storage::new(capacity + 1)) else { return false };
         let mut state = shard.lock();
         let is_due = state.storage.as_ref().is_none_or(|now| now.len() == now.capacity());
         let old = if is_due && larger.capacity() > state.storage.as_ref().map_or(0, Storage::len) {
@@ -41,12 +38,13 @@ impl<C: Content> Shared<C> {
     pub fn fit_shard(&self, at: usize) {
         let shard = &self.shards()[at];
         let state = shard.lock();
-        let (len, capacity) = state.storage.as_ref().map_or((0, 0), |now| (now.len(), now.capacity()));
-        drop(state);
-        if len > capacity / SPARE || capacity == 0 {
+        let Some((len, capacity)) =
+            state.storage.as_ref().filter(|now| now.is_roomy()).map(|now| (now.len(), now.capacity()))
+        else {
             return;
-        }
-        let smaller = if len == 0 { None } else { Storage::new(2 * len, self.seed) };
+        };
+        drop(state);
+        let smaller = if len == 0 { None } else { Storage::new(2 * len) };
         if len > 0 && smaller.as_ref().is_none_or(|smaller| smaller.capacity() >= capacity) {
             return;
         }

@@ -1,12 +1,14 @@
 //! What a shard says of its entries: policy, index and the entries by number, in one block of Weir's heap.
 //!
 //! The block is replaced by one of another size as the number of entries changes. For each entry that it has room for it
-//! takes 72 bytes: 24 of the policy's slot, 16 of sketch, 8 of ghosts, 16 of index (two places), 8 for the address.
+//! takes 73 bytes: 24 of the policy's slot, 16 of sketch, 8 of ghosts, 16 of index (two places), 8 for the address, 1 for
+//! hits.
 
-use core::ptr::NonNull;
-use core::sync::atomic::AtomicU64;
+use core::ptr::{NonNull, with_exposed_provenance_mut, without_provenance_mut};
+use core::sync::atomic::{AtomicU8, AtomicU64};
 use weir_core::evict::index::Index;
 use weir_core::evict::policy::{Policy, Sightings};
+use weir_core::evict::setting::Setting;
 use weir_core::evict::slot::{NONE, Slot};
 
 use super::header::Header;
@@ -16,11 +18,13 @@ use crate::heap;
 const FEWEST: usize = 16;
 /// Entries that the largest has room for.
 const MOST: usize = 1 << 30;
+/// It is replaced by a smaller one when less than this part of it is in use.
+const SPARE: usize = 4;
 /// Alignment of the arrays, which each begin with whole cache lines.
 const LINE: usize = 64;
 const SIGHTINGS: usize = size_of::<Sightings<'static>>().next_multiple_of(LINE);
 /// Bytes for each entry.
-const PER_ENTRY: usize = size_of::<Slot>() + (2 + 1 + 2 + 1) * size_of::<u64>();
+const PER_ENTRY: usize = size_of::<Slot>() + (2 + 1 + 2 + 1) * size_of::<u64>() + size_of::<AtomicU8>();
 
 /// The three, and the numbers that are free.
 pub struct Storage {
@@ -29,9 +33,9 @@ pub struct Storage {
     /// Which entry goes next.
     pub policy: Policy<'static>,
     /// Entries by hash.
-    pub index: Index<'static>,
-    /// Addresses by number; of a number not in use, the next such number.
-    entries: &'static mut [usize],
+    index: Index<'static>,
+    /// Entries by number; of a number not in use, the next such number.
+    entries: &'static mut [*mut Header],
     /// A number not in use, of those that were.
     free: u32,
     /// The lowest number that was never used.
@@ -53,33 +57,53 @@ unsafe fn slice<T>(at: &mut NonNull<u8>, len: usize) -> &'static mut [T] {
     part
 }
 
+/// The part of a hash that policy and index go by; a shard's number is of the other one.
+#[inline]
+fn short(hash: u64) -> u32 {
+    hash as u32
+}
+
+/// The entry at an address of the index.
+#[inline]
+fn entry_at(address: usize) -> NonNull<Header> {
+    NonNull::new(with_exposed_provenance_mut(address)).expect("places in use are not 0")
+}
+
 impl Storage {
     /// For at least `entries`, empty. `None`: there is no memory, or no block for so many.
-    pub fn new(entries: usize, seed: u64) -> Option<Self> {
+    pub fn new(entries: usize) -> Option<Self> {
         let capacity = entries.max(FEWEST).checked_next_power_of_two().filter(|&capacity| capacity <= MOST)?;
-        let block = NonNull::new(heap::alloc_zeroed(SIGHTINGS + capacity * PER_ENTRY))?;
+        let block = NonNull::new(heap::alloc_zeroed(Self::bytes_for(capacity)))?;
         // SAFETY: the first bytes of the block are for the sightings.
         let mut at = unsafe { block.add(SIGHTINGS) };
         // SAFETY: the arrays lie one behind the other in a fresh block of zeros, and fill it; the capacity is a multiple of
         // 16 and the block aligned to 16, so each is aligned. `drop` frees the block after the last use.
-        let (slots, sketch, ghost, index, entries) = unsafe {
+        let (slots, sketch, ghost, index, entries, hits) = unsafe {
             let slots: &'static [Slot] = slice(&mut at, capacity);
             let sketch: &'static [AtomicU64] = slice(&mut at, 2 * capacity);
-            (slots, sketch, slice(&mut at, capacity), slice(&mut at, 2 * capacity), slice(&mut at, capacity))
+            let (ghost, index) = (slice(&mut at, capacity), slice(&mut at, 2 * capacity));
+            let entries: &'static mut [*mut Header] = slice(&mut at, capacity);
+            let hits: &'static [AtomicU8] = slice(&mut at, capacity);
+            (slots, sketch, ghost, index, entries, hits)
         };
         let sightings = block.cast::<Sightings<'static>>();
         // SAFETY: in the block, and large enough; nothing else refers to it.
         let sightings: &'static Sightings<'static> = unsafe {
-            sightings.write(Sightings::new(slots, sketch, seed));
+            sightings.write(Sightings::new(slots, hits, sketch));
             sightings.as_ref()
         };
         let (policy, index) = (Policy::new(sightings, ghost), Index::new(index));
         Some(Self { block, capacity, policy, index, entries, free: NONE, fresh: 0 })
     }
 
+    /// Bytes of a block for so many entries.
+    pub fn bytes_for(entries: usize) -> usize {
+        SIGHTINGS + entries.max(FEWEST).next_power_of_two() * PER_ENTRY
+    }
+
     /// Bytes of the block.
     pub fn bytes(&self) -> usize {
-        SIGHTINGS + self.capacity * PER_ENTRY
+        Self::bytes_for(self.capacity)
     }
 
     /// The entries that there is room for.
@@ -87,28 +111,77 @@ impl Storage {
         self.capacity
     }
 
+    /// Whether so little of it is in use that a smaller one is due.
+    pub fn is_roomy(&self) -> bool {
+        self.len() <= self.capacity / SPARE
+    }
+
     /// The number of entries.
     pub fn len(&self) -> usize {
         self.policy.len()
     }
 
-    /// Moves all that `other` has here, where nothing is yet.
+    /// Moves all that `other` has here, where nothing is yet. Where there is room for as many entries they keep their
+    /// numbers, and none of them is looked at: in a large cache, growth takes some ns an entry then.
     pub fn take_over(&mut self, other: &Self) {
         let Self { policy, index, entries, fresh, .. } = self;
+        if self.capacity >= other.capacity {
+            policy.grow_from(&other.policy);
+            (self.free, self.fresh) = (other.free, other.fresh);
+            entries[..other.entries.len()].copy_from_slice(other.entries);
+            for number in policy.iter() {
+                index.insert(policy.hash_of(number), entries[number as usize].expose_provenance());
+            }
+            return;
+        }
         policy.take_over(&other.policy, |old, new| {
-            let address = other.entries[old as usize];
-            entries[new as usize] = address;
-            // SAFETY: an entry in the cache, whose hash does not change; the shard's lock is held.
-            let entry = unsafe { &*(address as *const Header) };
-            entry.number.set(new);
-            index.insert(entry.hash, address);
+            let entry = other.entries[old as usize];
+            entries[new as usize] = entry;
+            // SAFETY: an entry in the cache; the shard's lock is held.
+            unsafe { &*entry }.number.set(new);
+            index.insert(other.policy.hash_of(old), entry.expose_provenance());
             *fresh = new + 1;
         });
     }
 
     /// The entry of a number that is in use.
     pub fn entry(&self, number: u32) -> NonNull<Header> {
-        NonNull::new(self.entries[number as usize] as *mut Header).expect("the number is in use")
+        NonNull::new(self.entries[number as usize]).expect("the number is in use")
+    }
+
+    /// Fetches what a search for a key reads first, and what a use of it writes.
+    #[inline]
+    pub fn prefetch(&self, hash: u64) {
+        self.index.prefetch(short(hash));
+        self.policy.prefetch(short(hash));
+    }
+
+    /// The place in the index of the entry of `hash` for which `is_it` holds.
+    #[inline]
+    pub fn find(&self, hash: u64, mut is_it: impl FnMut(NonNull<Header>) -> bool) -> Option<usize> {
+        self.index.find(short(hash), |at| is_it(entry_at(at)))
+    }
+
+    /// The entry at a place of the index.
+    #[inline]
+    pub fn at(&self, place: usize) -> NonNull<Header> {
+        entry_at(self.index.get(place))
+    }
+
+    /// Notes a use of an entry.
+    #[inline]
+    pub fn hit(&self, header: &Header) {
+        self.policy.hit(header.number.get(), short(header.hash));
+    }
+
+    /// Which entry goes next is decided by this setting, for this weight, from now on.
+    pub fn tune(&mut self, target: usize, setting: Setting) {
+        if self.policy.target() != target {
+            self.policy.set_target(target);
+        }
+        if self.policy.setting() != setting {
+            self.policy.set_setting(setting);
+        }
     }
 
     /// Adds an entry of a key that is not there; there is room for it.
@@ -120,28 +193,27 @@ impl Storage {
             self.fresh - 1
         } else {
             let free = self.free;
-            self.free = self.entries[free as usize] as u32;
+            self.free = self.entries[free as usize].addr() as u32;
             free
         };
         header.number.set(number);
-        self.entries[number as usize] = entry.addr().get();
-        self.index.insert(header.hash, entry.addr().get());
-        self.policy.insert(number, header.hash, header.weight);
+        self.entries[number as usize] = entry.as_ptr();
+        self.index.insert(short(header.hash), entry.as_ptr().expose_provenance());
+        self.policy.insert(number, short(header.hash), header.weight);
     }
 
     /// Puts `new` in the place of the entry at `place` of the index, which has the same key; that counts as a use.
     pub fn replace(&mut self, place: usize, new: NonNull<Header>) -> NonNull<Header> {
         // SAFETY: the caller has a valid entry, and the shard's lock.
         let header = unsafe { new.as_ref() };
-        let old = self.index.get(place) as *mut Header;
+        let old = self.at(place);
         // SAFETY: an entry in the index is valid, and the lock is held.
-        let number = unsafe { (*old).number.get() };
+        let number = unsafe { old.as_ref() }.number.get();
         header.number.set(number);
-        self.index.replace(place, new.addr().get());
-        let old = self.entry(number);
-        self.entries[number as usize] = new.addr().get();
+        self.index.replace(place, new.as_ptr().expose_provenance());
+        self.entries[number as usize] = new.as_ptr();
         self.policy.set_weight(number, header.weight);
-        self.policy.hit(number);
+        self.hit(header);
         old
     }
 
@@ -152,15 +224,15 @@ impl Storage {
         self.forget(entry);
     }
 
-    /// Takes out an entry that only the cache holds: so that `incoming` bytes find room within the policy's target, or
-    /// (`None`) whatever the target.
-    pub fn evict(&mut self, incoming: Option<usize>) -> Option<NonNull<Header>> {
+    /// Takes out an entry that only the cache holds, for `incoming` bytes; where `is_fair`, only as far as the policy's target
+    /// has no room for them.
+    pub fn evict(&mut self, incoming: usize, is_fair: bool) -> Option<NonNull<Header>> {
         let entries = &*self.entries;
-        // SAFETY: numbers that the policy names are in use, so the addresses are entries; the shard's lock is held.
-        let is_pinned = |number: u32| unsafe { !(*(entries[number as usize] as *const Header)).pins.is_held_once() };
-        let number = match incoming {
-            Some(incoming) => self.policy.evict_for(incoming, is_pinned),
-            None => self.policy.evict_any(is_pinned),
+        // SAFETY: numbers that the policy names are in use, so these are entries; the shard's lock is held.
+        let is_pinned = |number: u32| unsafe { !(*entries[number as usize]).pins.is_held_once() };
+        let number = match is_fair {
+            true => self.policy.evict_for(incoming, is_pinned),
+            false => self.policy.evict_any(incoming, is_pinned),
         }?;
         let entry = self.entry(number);
         self.forget(entry);
@@ -172,12 +244,12 @@ impl Storage {
         let address = entry.addr().get();
         // SAFETY: the caller has an entry of this shard, and its lock.
         let header = unsafe { entry.as_ref() };
-        if let Some(place) = self.index.find(header.hash, |at| at == address) {
-            // SAFETY: addresses in the index are entries of the shard, whose hashes do not change.
-            self.index.remove(place, |at| unsafe { (*(at as *const Header)).hash });
+        if let Some(place) = self.index.find(short(header.hash), |at| at == address) {
+            // SAFETY: what is in the index are entries of the shard, whose hashes do not change.
+            self.index.remove(place, |at| short(unsafe { entry_at(at).as_ref() }.hash));
         }
         let number = header.number.get();
-        self.entries[number as usize] = self.free as usize;
+        self.entries[number as usize] = without_provenance_mut(self.free as usize);
         self.free = number;
     }
 }

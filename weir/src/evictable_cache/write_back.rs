@@ -9,10 +9,7 @@
 //! is not handed out while another of its hash is (another entry, when the first was replaced).
 
 use core::ptr::NonNull;
-use core::sync::atomic::{
-    AtomicU32,
-    Ordering::{Acquire, Relaxed, Release},
-};
+use core::sync::atomic::Ordering::{Acquire, Relaxed};
 use weir_linux::process::evictable_caches as process;
 
 use super::dirt::BATCH;
@@ -24,6 +21,8 @@ use super::shared::Shared;
 
 /// Write-backs of a shard under way at a time: each new one is compared with them.
 const MOST_WRITING: usize = 64;
+/// Batches that a call hands out which made one entry dirty: what is dirty comes down, and no call writes all of it.
+const MOST_BATCHES: usize = 2;
 /// Write-back begins when this part of the target is dirty (Linux begins in the background at a tenth of memory).
 const DIRTY_SHARE: usize = 8;
 
@@ -31,91 +30,6 @@ const DIRTY_SHARE: usize = 8;
 struct Out {
     entries: [NonNull<Header>; BATCH],
     len: usize,
-}
-
-/// Entries handed out to be written back.
-pub struct Batch<C: Content> {
-    entries: [Option<Handle<C>>; BATCH],
-}
-
-impl<C: Content> Batch<C> {
-    /// Of entries that the cache's callback was called with.
-    ///
-    /// # Safety
-    /// The address is the cache's, and the entries were handed out by it, once.
-    pub unsafe fn new(shared: NonNull<()>, entries: &[NonNull<Header>]) -> Self {
-        let mut handles = [const { None }; BATCH];
-        for (place, &entry) in handles.iter_mut().zip(entries) {
-            *place = Some(Handle { shared: shared.cast(), entry });
-        }
-        Self { entries: handles }
-    }
-
-    /// The number that was handed out.
-    pub fn len(&self) -> usize {
-        self.entries.iter().flatten().count()
-    }
-}
-
-impl<C: Content> Iterator for Batch<C> {
-    type Item = Handle<C>;
-    fn next(&mut self) -> Option<Handle<C>> {
-        self.entries.iter_mut().find_map(Option::take)
-    }
-}
-
-/// An entry that is being written back. Dropped without being completed, it has failed.
-pub struct Handle<C: Content> {
-    pub shared: NonNull<Shared<C>>,
-    pub entry: NonNull<Header>,
-}
-
-// SAFETY: it holds an entry of a cache, whose keys and values may be used from any thread.
-unsafe impl<C: Content> Send for Handle<C> {}
-// SAFETY: a shared handle gives out shared references to key and value alone.
-unsafe impl<C: Content> Sync for Handle<C> {}
-
-impl<C: Content> Handle<C> {
-    /// The entry's key.
-    pub fn key(&self) -> &C::Key {
-        // SAFETY: the handle holds the entry.
-        unsafe { C::key(self.entry) }
-    }
-
-    /// The entry's value.
-    pub fn value(&self) -> &C::Value {
-        // SAFETY: the handle holds the entry.
-        unsafe { C::value(self.entry) }
-    }
-
-    /// Ends the write-back.
-    pub fn complete(self, is_written: bool) {
-        let this = core::mem::ManuallyDrop::new(self);
-        // SAFETY: a handle, which is forgotten.
-        unsafe { Shared::complete(this.shared, this.entry, is_written) }
-    }
-}
-
-impl<C: Content> Drop for Handle<C> {
-    fn drop(&mut self) {
-        // SAFETY: a handle, which was not completed.
-        unsafe { Shared::complete(self.shared, self.entry, false) }
-    }
-}
-
-/// A handle's part of the count of handles, given up when this is dropped: also where the `Drop` of a key or value panics.
-struct CountedHandle(*const AtomicU32);
-
-impl Drop for CountedHandle {
-    fn drop(&mut self) {
-        let fewer = |handles: u32| handles.checked_sub(1);
-        // SAFETY: the handle is still counted, so its cache is there, unless this is a forked child, whose cache is not
-        // waiting for it.
-        let before = unsafe { &*self.0 }.fetch_update(Release, Relaxed, fewer);
-        if before.is_ok() {
-            process::wake(self.0);
-        }
-    }
 }
 
 impl<C: Content> Shared<C> {
@@ -132,8 +46,9 @@ impl<C: Content> Shared<C> {
         }
         self.add_dirt(&mut state, hold.entry);
         drop(state);
-        while self.write_back.dirty_bytes.load(Relaxed) > self.room.target.load(Relaxed) / DIRTY_SHARE {
-            if !self.write_back_some() {
+        for _ in 0..MOST_BATCHES {
+            let is_much = self.write_back.dirty_bytes.load(Relaxed) > self.room.target.load(Relaxed) / DIRTY_SHARE;
+            if !is_much || !self.write_back_some() {
                 break;
             }
         }
@@ -196,7 +111,7 @@ impl<C: Content> Shared<C> {
                 let header = unsafe { entry.as_ref() };
                 let mut state = self.shards()[self.home(header.hash)].lock();
                 // In the list of dirty entries: under the lock it can be taken out without a search.
-                if header.is_dirty() && !header.is_writing() && state.writing.iter().count() < MOST_WRITING {
+                if header.is_dirty() && !header.is_writing() && may_write(&state, header) {
                     self.collect_one(&mut state, &mut batch, entry);
                 }
             }
@@ -229,9 +144,7 @@ impl<C: Content> Shared<C> {
     fn collect_one(&self, state: &mut State, batch: &mut Out, entry: NonNull<Header>) -> bool {
         // SAFETY: entries of the list are held by it, and the lock is held.
         let header = unsafe { entry.as_ref() };
-        // SAFETY: entries of the list of those under way are held by their handles, and the lock is held.
-        let is_other_under_way = |other: NonNull<Header>| unsafe { other.as_ref() }.hash == header.hash;
-        if state.writing.iter().any(is_other_under_way) {
+        if is_other_under_way(state, header) {
             return false;
         }
         // SAFETY: it is in the first list, and leaves it for the second; its hold is the handle's from now on.
@@ -239,40 +152,30 @@ impl<C: Content> Shared<C> {
             state.dirty.remove(entry);
             state.writing.push(entry);
         }
+        self.write_back.handles.fetch_add(1, Relaxed);
         self.write_back.set_dirty(header, false);
         self.write_back.set_writing(header, true);
-        self.write_back.handles.fetch_add(1, Relaxed);
+        header.set_failed(false);
         batch.entries[batch.len] = entry;
         batch.len += 1;
         true
     }
 
-    /// Ends a write-back, and gives up what the handle holds.
-    ///
-    /// The cache may be gone as soon as the count of handles is lowered, which is the last use of it here: its end waits
-    /// for that.
-    ///
-    /// # Safety
-    /// A handle is ended by this, once.
-    unsafe fn complete(this: NonNull<Self>, entry: NonNull<Header>, is_written: bool) {
-        // SAFETY: the cache lives as long as a handle is out.
-        let shared = unsafe { this.as_ref() };
-        let _counted = CountedHandle(&raw const shared.write_back.handles);
-        shared.complete_in_shard(entry, is_written);
-    }
-
-    fn complete_in_shard(&self, entry: NonNull<Header>, is_written: bool) {
+    /// Ends a write-back of an entry, and gives up what its handle holds.
+    pub fn complete_in_shard(&self, entry: NonNull<Header>, is_written: bool) {
         let write_back = &self.write_back;
         let hold = Hold { shared: self, entry };
         let header = hold.header();
         let count = if is_written { &write_back.done } else { &write_back.failed };
         count.fetch_add(1, Relaxed);
-        let mut state = self.shards()[self.home(header.hash)].lock();
+        let shard = &self.shards()[self.home(header.hash)];
+        let mut state = shard.lock();
         // Not so in a forked child, which took it back.
         if header.is_writing() {
             // SAFETY: it is in the list, and the lock is held.
             unsafe { state.writing.remove(entry) };
             write_back.set_writing(header, false);
+            header.set_failed(!is_written);
             if !is_written && header.is_out() {
                 self.pass_dirt_on(&mut state, &hold);
             } else if header.is_dirty() || !is_written {
@@ -285,7 +188,20 @@ impl<C: Content> Shared<C> {
                 write_back.is_short.store(false, Relaxed);
             }
         }
+        let is_awaited = core::mem::take(&mut state.is_write_back_awaited);
+        // The cache holds it too, unless it is out: what ends here is then the handle's hold alone, and no other thread sees an
+        // entry that is neither written back nor pinned by a guard, and has a hold too many.
+        let last = if header.is_out() {
+            Some(hold)
+        } else {
+            drop(hold);
+            None
+        };
         drop(state);
+        if is_awaited {
+            shard.landings.landed(process::wake_all);
+        }
+        drop(last);
     }
 
     /// What could not be written back was replaced meanwhile: the store has neither value, so the new one is dirty.
@@ -315,12 +231,14 @@ impl<C: Content> Shared<C> {
                 left = left.saturating_sub(handed);
             }
             let handles = write_back.handles.load(Acquire);
+            // In this order: one that fails is counted before its handle is given up.
+            let is_clean = write_back.is_clean();
             let failures = write_back.failed.load(Relaxed) - before;
             if handles > 0 {
                 write_back.wait(handles);
             } else if failures > 0 {
                 return Err(WriteBackError { failures });
-            } else if write_back.dirty_entries.load(Relaxed) == 0 {
+            } else if is_clean {
                 return Ok(());
             } else if left > 0 {
                 // Other threads are in the callback, as many as may be.
@@ -329,28 +247,35 @@ impl<C: Content> Shared<C> {
         }
     }
 
-    /// Writes one entry back and waits for it; false if that failed.
+    /// Writes one entry back and waits for it; false if that failed. Threads that go on to dirty it prolong it.
+    ///
+    /// It waits for write-backs of its shard alone, as `weir_core::evict::landings` tells: each that ends there wakes it, and
+    /// it hands its entry out as soon as it may be.
     pub fn write_one_back(&self, hold: &Hold<'_, C>) -> bool {
         self.check_not_in_callback();
         let header = hold.header();
-        let before = self.write_back.failed.load(Relaxed);
+        let shard = &self.shards()[self.home(header.hash)];
+        let mut is_tried = false;
         loop {
-            let state = self.shards()[self.home(header.hash)].lock();
-            let (is_dirty, is_writing) = (header.is_dirty(), header.is_writing());
-            let handles = self.write_back.handles.load(Acquire);
-            drop(state);
-            if !is_dirty && !is_writing {
-                return true;
+            let mut state = shard.lock();
+            let is_writing = header.is_writing();
+            if !is_writing && (!header.is_dirty() || (is_tried && header.is_failed())) {
+                return !header.is_dirty();
             }
-            if self.write_back.failed.load(Relaxed) != before {
-                return false;
-            }
-            if !is_writing && self.hand_out(Some(hold.entry)) > 0 {
+            is_tried |= is_writing;
+            // Under way itself, or kept back by others of its shard.
+            if is_writing || !may_write(&state, header) {
+                state.is_write_back_awaited = true;
+                let seen = shard.landings.seen();
+                drop(state);
+                shard.landings.wait(seen, process::sleep);
                 continue;
             }
-            if handles > 0 {
-                self.write_back.wait(handles);
+            drop(state);
+            if self.hand_out(Some(hold.entry)) > 0 {
+                is_tried = true;
             } else {
+                // As many threads as may be are in the callback, or another one was first.
                 process::yield_now();
             }
         }
@@ -380,4 +305,15 @@ impl<C: Content> Shared<C> {
             }
         }
     }
+}
+
+/// Whether an entry of the hash of a dirty one is being written back.
+fn is_other_under_way(state: &State, header: &Header) -> bool {
+    // SAFETY: entries of the list of those under way are held by their handles, and the lock is held.
+    state.writing.iter().any(|other| unsafe { other.as_ref() }.hash == header.hash)
+}
+
+/// Whether a dirty entry of the shard may be handed out now.
+fn may_write(state: &State, header: &Header) -> bool {
+    state.writing.iter().count() < MOST_WRITING && !is_other_under_way(state, header)
 }

@@ -2,6 +2,7 @@
 
 mod compute;
 mod counted;
+mod hostile;
 mod model;
 mod pressure;
 mod reclaim;

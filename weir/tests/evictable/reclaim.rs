@@ -10,7 +10,7 @@ mod common;
 use common::wait_until;
 
 /// Runs the test of that name in another process, if this is not that already.
-fn in_child(test: &str, work: impl FnOnce()) {
+pub fn in_child(test: &str, work: impl FnOnce()) {
     const IS_CHILD: &str = "WEIR_TEST_IS_CHILD";
     if std::env::var_os(IS_CHILD).is_some() {
         return work();

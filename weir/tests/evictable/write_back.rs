@@ -304,3 +304,110 @@ fn a_value_that_panics_as_its_write_back_ends_keeps_no_one_waiting() {
     }
     cache.flush().unwrap();
 }
+
+#[test]
+fn a_removal_fails_by_the_write_back_of_its_own_entry_alone() {
+    for is_written in [true, false] {
+        let (cache, entries) = later(700);
+        put(&cache, 1, 1);
+        put(&cache, 2, 2);
+        let mut handles: Vec<_> = entries.try_iter().collect();
+        handles.sort_by_key(|entry| *entry.key());
+        let [first, second] = <[_; 2]>::try_from(handles).unwrap();
+        thread::scope(|scope| {
+            let removal = scope.spawn(|| cache.remove(&1));
+            // It holds the entry while it waits.
+            while cache.stats().pinned == 0 {
+                thread::yield_now();
+            }
+            second.failed();
+            if is_written {
+                first.written()
+            } else {
+                first.failed()
+            }
+            // What failed is handed out no more, but for the end of the cache.
+            assert_eq!(removal.join().unwrap(), is_written);
+        });
+        assert_eq!(cache.contains(&1), !is_written);
+        cache.discard(&1);
+        cache.discard(&2);
+    }
+}
+
+#[test]
+fn a_removal_goes_on_although_other_write_backs_take_each_others_place() {
+    // As many handles are out all the time: who waits for their number to change could wait for ever.
+    let (cache, entries) = later(10_000);
+    for key in 0..4 {
+        put(&cache, key, key);
+    }
+    cache.evict(10_000);
+    cache.relieved();
+    let mut handles: Vec<_> = entries.try_iter().collect();
+    assert_eq!(handles.len(), 4);
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            assert!(cache.remove(&0));
+            is_over.store(true, SeqCst);
+        });
+        while cache.stats().pinned == 0 {
+            thread::yield_now();
+        }
+        let at = handles.iter().position(|entry| *entry.key() == 0).unwrap();
+        handles.swap_remove(at).written();
+        while !is_over.load(SeqCst) {
+            // One ends, and is handed out again: no other thread is woken by the number of handles alone.
+            let entry = handles.pop().unwrap();
+            let key = *entry.key();
+            entry.written();
+            put(&cache, key, key);
+            cache.evict(10_000);
+            cache.relieved();
+            handles.extend(entries.try_iter());
+        }
+        handles.into_iter().for_each(DirtyEntry::written);
+    });
+    entries.try_iter().for_each(DirtyEntry::written);
+    assert!(!cache.contains(&0));
+    drop(entries);
+}
+
+#[test]
+fn what_is_being_written_back_is_no_use_of_the_programs() {
+    let (send, handles) = mpsc::channel();
+    let send = Mutex::new(send);
+    let cache = weir::ByteCache::builder()
+        .shards(1)
+        .write_back(move |batch| batch.for_each(|entry| drop(send.lock().unwrap().send(entry))))
+        .build()
+        .unwrap();
+    for _ in 0..5 {
+        for key in 0..32u8 {
+            assert!(cache.insert(&[key], &[key; 100]).unwrap().mark_dirty());
+        }
+        cache.evict(1 << 20);
+        cache.relieved();
+        let entries: Vec<_> = handles.try_iter().collect();
+        assert!(!entries.is_empty());
+        thread::scope(|scope| {
+            let writer = scope.spawn(|| entries.into_iter().for_each(weir::DirtyBytes::written));
+            while !writer.is_finished() {
+                assert!(!cache.is_in_use(), "no guard is there, and no value is being filled");
+            }
+        });
+        handles.try_iter().for_each(weir::DirtyBytes::written);
+    }
+    let guard = cache.fill(b"x", 10).unwrap().publish().unwrap();
+    assert!(cache.is_in_use());
+    cache.discard(b"x");
+    assert!(cache.is_in_use(), "also out of the cache");
+    drop(guard);
+    assert!(!cache.is_in_use());
+    let filling = cache.fill(b"y", 10).unwrap().into_raw();
+    assert!(cache.is_in_use());
+    // SAFETY: this cache's, given up above.
+    drop(unsafe { cache.fill_from_raw(filling) });
+    assert!(!cache.is_in_use());
+}

@@ -18,7 +18,8 @@ impl Weir {
 
 impl Cache for Weir {
     fn get(&self, key: u64) -> Option<u64> {
-        self.0.get(&key).map(|entry| *entry)
+        // As quick_cache and moka do; foyer and `EvictableCache::get` return a guard.
+        self.0.get_copied(&key)
     }
 
     fn insert(&self, key: u64, value: u64) {

@@ -1,0 +1,175 @@
+//! Callbacks that use the cache, values whose drop panics, memory that is refused: nothing is lost, and figures stay true.
+
+use crate::counted::Count;
+use crate::reclaim::in_child;
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
+use weir::{Cause, EvictableCache, Refusal, heap, settings};
+
+thread_local! {
+    /// The listener is at work: what it evicts by its own use of the cache is told to it, too.
+    static IS_WITHIN: Cell<bool> = const { Cell::new(false) };
+}
+
+#[test]
+fn a_listener_may_use_the_cache_for_the_key_that_it_is_told_of() {
+    static CACHE: OnceLock<EvictableCache<u64, crate::counted::Counted>> = OnceLock::new();
+    static LIVE: OnceLock<Count> = OnceLock::new();
+    static TOLD: AtomicUsize = AtomicUsize::new(0);
+    let live = LIVE.get_or_init(Count::default);
+    let listener = |key: &u64, value: &crate::counted::Counted, _: Cause| {
+        assert_eq!(value.check(), *key);
+        if IS_WITHIN.replace(true) {
+            return;
+        }
+        let cache = CACHE.get().unwrap();
+        match TOLD.fetch_add(1, SeqCst) % 5 {
+            0 => drop(cache.get(key)),
+            1 => drop(cache.insert(*key, LIVE.get().unwrap().make(*key)).unwrap()),
+            2 => drop(cache.remove(key)),
+            3 => drop(cache.get_or_insert_with(*key, || LIVE.get().unwrap().make(*key)).unwrap()),
+            _ if TOLD.load(SeqCst).is_multiple_of(40) => cache.clear(),
+            _ => drop(cache.evict(300)),
+        }
+        cache.relieved();
+        IS_WITHIN.set(false);
+    };
+    let cache = CACHE.get_or_init(|| {
+        EvictableCache::builder().shards(2).max_bytes(2_000).weigher(|_, _| 100).on_evict(listener).build().unwrap()
+    });
+    for step in 0..3_000u64 {
+        let key = step * 7 % 60;
+        match step % 10 {
+            0 => drop(cache.remove(&key)),
+            1..4 => drop(cache.get(&key).map(|found| assert_eq!(found.check(), key))),
+            _ => drop(cache.insert(key, live.make(key)).unwrap()),
+        }
+        assert_eq!((cache.bytes(), live.get()), (cache.len() * 100, cache.len() as isize), "step {step}");
+    }
+    assert!(TOLD.load(SeqCst) > 200, "{TOLD:?}");
+    cache.clear();
+    assert_eq!(cache.bytes(), cache.len() * 100);
+}
+
+#[test]
+fn a_write_back_callback_may_use_the_cache_for_the_keys_that_it_writes() {
+    static CACHE: OnceLock<EvictableCache<u64, AtomicU64>> = OnceLock::new();
+    static WRITTEN: AtomicUsize = AtomicUsize::new(0);
+    let cache = CACHE.get_or_init(|| {
+        let cache = EvictableCache::<u64, AtomicU64>::builder().max_bytes(1_000).weigher(|_, _| 100);
+        let cache = cache.write_back(|batch| {
+            let cache = CACHE.get().unwrap();
+            for entry in batch {
+                let key = *entry.key();
+                assert!(cache.get(&key).is_none_or(|found| *found.key() == key));
+                if key % 2 == 0 {
+                    // A newer value, clean: if this write-back failed it would be dirty.
+                    drop(cache.insert(key, AtomicU64::new(key)));
+                }
+                assert!(!cache.remove(&(key + 1_000)));
+                cache.discard(&(key + 1));
+                assert!(catch_unwind(|| cache.clear()).is_err(), "it would wait for itself");
+                WRITTEN.fetch_add(1, SeqCst);
+                entry.written();
+            }
+        });
+        cache.build().unwrap()
+    });
+    for key in 0..400u64 {
+        match cache.insert(key % 50, AtomicU64::new(key)) {
+            Ok(entry) => drop(entry.mark_dirty()),
+            Err(why) => assert_eq!(why.refusal, Refusal::Full),
+        }
+    }
+    cache.flush().unwrap();
+    let stats = cache.stats();
+    assert_eq!((stats.dirty_entries, stats.dirty_bytes, stats.writing), (0, 0, 0), "{stats:?}");
+    assert_eq!((stats.bytes, stats.write_backs), (stats.entries * 100, WRITTEN.load(SeqCst) as u64));
+    assert!(stats.write_backs > 100);
+}
+
+#[test]
+fn a_drop_that_panics_while_room_is_made_gives_that_room_back() {
+    static IS_ARMED: AtomicBool = AtomicBool::new(false);
+    struct Value(usize);
+    impl Drop for Value {
+        fn drop(&mut self) {
+            // Once: another panic while the first unwinds would end the process.
+            assert!(!(self.0 == 7 && IS_ARMED.swap(false, SeqCst)), "on purpose");
+        }
+    }
+    let cache = EvictableCache::<u64, Value>::builder()
+        .shards(4)
+        .max_bytes(4_000)
+        .weigher(|_, value| if value.0 > 1_000 { value.0 } else { 100 })
+        .build()
+        .unwrap();
+    let mut panics = 0;
+    for round in 0..20 {
+        (0..60)
+            .for_each(|key| drop(cache.insert(round * 100 + key, Value(key as usize % 10)).map_err(|_| ()).unwrap()));
+        IS_ARMED.store(true, SeqCst);
+        // More than its shard has: others are evicted from.
+        let put = || drop(cache.insert(1 << 20, Value(3_000)));
+        panics += usize::from(catch_unwind(AssertUnwindSafe(put)).is_err());
+        IS_ARMED.store(false, SeqCst);
+        cache.discard(&(1 << 20));
+        assert_eq!(cache.bytes(), cache.len() * 100, "round {round}");
+    }
+    assert!(panics > 10, "{panics}");
+}
+
+#[test]
+fn an_insertion_evicts_about_what_it_needs_however_much_is_too_much() {
+    let cache = EvictableCache::<u64, [u8; 1000]>::builder().weigher(|_, _| 1_000).build().unwrap();
+    (0..2_000).for_each(|key| drop(cache.insert(key, [0; 1000]).unwrap()));
+    let guards: Vec<_> = (0..2_000).map(|key| cache.get(&key).unwrap()).collect();
+    cache.set_max_bytes(500_000);
+    drop(guards);
+    let mut before = cache.bytes();
+    assert_eq!(before, 2_000_000, "all was pinned");
+    let mut insertions = 0;
+    while before > 500_000 && insertions < 10_000 {
+        drop(cache.insert(10_000 + insertions, [0; 1000]).unwrap());
+        let gone = before.saturating_sub(cache.bytes());
+        // 64 KiB; or nothing more than it needs, where its shard has little.
+        assert!((0..=66_000).contains(&gone), "{gone} bytes went for one insertion of 1,000");
+        (before, insertions) = (cache.bytes(), insertions + 1);
+    }
+    assert_eq!(before, 500_000, "after {insertions} insertions");
+}
+
+#[test]
+fn an_insertion_without_memory_leaves_figures_and_values_as_they_were() {
+    in_child("hostile::an_insertion_without_memory_leaves_figures_and_values_as_they_were", || {
+        static REJECTED: AtomicUsize = AtomicUsize::new(0);
+        let live = Count::default();
+        let cache = EvictableCache::<u64, crate::counted::Counted>::builder()
+            .shards(1)
+            .weigher(|_, _| 100)
+            .on_evict(|_, _, cause| {
+                REJECTED.fetch_add(usize::from(cause == Cause::Rejected), SeqCst);
+            })
+            .build()
+            .unwrap();
+        // The next one needs a block for twice as many entries: 2.3 MiB.
+        let held: Vec<_> = (0..16_384).map(|key| cache.insert(key, live.make(key)).unwrap()).collect();
+        let limit = heap::usage().resident_bytes() + (1 << 20);
+        settings::set("hard_limit", &limit.to_string()).unwrap();
+        let before = cache.stats();
+        for round in 1..=3 {
+            let refused = cache.insert(1 << 20, live.make(1 << 20)).map(drop).unwrap_err();
+            assert_eq!((refused.refusal, refused.value.check()), (Refusal::OutOfMemory, 1 << 20));
+            drop(refused);
+            let stats = cache.stats();
+            assert_eq!((stats.bytes, stats.entries, stats.rejected), (before.bytes, before.entries, round));
+            assert_eq!((live.get(), REJECTED.load(SeqCst)), (16_384, round as usize));
+        }
+        settings::set("hard_limit", "0").unwrap();
+        drop(held);
+        drop(cache.insert(1 << 20, live.make(1 << 20)).unwrap());
+        assert_eq!((cache.bytes(), live.get()), (cache.len() * 100, cache.len() as isize));
+    });
+}
