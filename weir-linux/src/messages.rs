@@ -18,6 +18,7 @@ pub fn invalid_free(what: InvalidFree, addr: usize, class_size: usize, abort: bo
     let remedy = match what {
         InvalidFree::DoubleFree => "free each block once",
         InvalidFree::InteriorPointer => "free the pointer that malloc or realloc returned",
+        InvalidFree::PoolPages => "put it back into its pool",
         InvalidFree::ForeignPointer => "free only what this process's malloc returned",
     };
     let class = Class(class_size);
