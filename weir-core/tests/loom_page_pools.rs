@@ -36,7 +36,7 @@ use loom::cell::UnsafeCell;
 use loom::sync::atomic::Ordering::SeqCst;
 use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
-use squeeze::Squeeze;
+use squeeze::{Closed, Squeeze};
 use visits::{Departures, Visits};
 use wait::Wait;
 
@@ -85,13 +85,19 @@ const NS: u64 = 1000;
 struct Shared {
     futex: Futex,
     squeeze: Squeeze,
+    closed: Closed,
     idle: Mutex<u32>,
     flaw: Flaw,
 }
 
 impl Shared {
+    fn new(flaw: Flaw) -> Arc<Self> {
+        let (squeeze, closed) = (Squeeze::new(), Closed::new());
+        Arc::new(Self { futex: Futex::new(), squeeze, closed, idle: Mutex::new(0), flaw })
+    }
+
     fn is_open(&self) -> bool {
-        self.squeeze.is_open(NS, || 1)
+        self.squeeze.is_open(&self.closed, NS, || 1)
     }
 
     fn put(&self) {
@@ -126,7 +132,7 @@ fn squeezed(puts: usize, events: u32, flaw: Flaw) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(3);
     builder.check(move || {
-        let shared = Arc::new(Shared { futex: Futex::new(), squeeze: Squeeze::new(), idle: Mutex::new(0), flaw });
+        let shared = Shared::new(flaw);
         let mut threads = Vec::new();
         for _ in 0..puts {
             let shared = shared.clone();
@@ -165,7 +171,7 @@ fn a_put_that_looks_first_is_noticed() {
 /// The idle pages are there before the events; no put is there to squeeze in the owner's place.
 fn owned(flaw: Flaw) {
     loom::model(move || {
-        let shared = Arc::new(Shared { futex: Futex::new(), squeeze: Squeeze::new(), idle: Mutex::new(0), flaw });
+        let shared = Shared::new(flaw);
         let owner = shared.clone();
         let owner = thread::spawn(move || owner.own(2));
         shared.event();

@@ -3,6 +3,7 @@
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use super::idle::IdleRuns;
+use super::squeeze::Closed;
 use super::visits::Visits;
 use crate::platform::lock::Lock;
 use crate::platform::{Diagnostics, Wait, rank};
@@ -55,6 +56,7 @@ pub struct PagePool {
     pub(super) visits: Visits,
     max_idle_pages: AtomicU64,
     squeeze_ms: AtomicU64,
+    pub(super) closed: Closed,
     pub(super) inner: Lock<Inner, { rank::PAGE_POOL }>,
 }
 
@@ -134,6 +136,7 @@ impl PagePool {
             visits: Visits::new(),
             max_idle_pages: AtomicU64::new(spec.max_idle_pages.map_or(COMMON, |pages| pages as u64)),
             squeeze_ms: AtomicU64::new(spec.squeeze_ms.unwrap_or(COMMON)),
+            closed: Closed::new(),
             inner: Lock::new(inner),
         }
     }
@@ -149,9 +152,11 @@ impl PagePool {
         self.max_idle_pages.store(pages.map_or(COMMON, |pages| pages as u64), Relaxed);
     }
 
-    /// Sets for how long the pool is squeezed after a pressure event, ms; `None`: what the setting of all pools says.
+    /// Sets for how long the pool is squeezed after a pressure event, ms; `None`: what the setting of all pools says. It counts
+    /// at once, also for an event that was before; a change of the setting of all pools, from the next event on at the latest.
     pub fn set_squeeze_ms(&self, ms: Option<u64>) {
         self.squeeze_ms.store(ms.unwrap_or(COMMON), Relaxed);
+        self.closed.forget();
     }
 
     /// Idle pages that are kept outside of a squeeze window.

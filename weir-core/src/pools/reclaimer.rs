@@ -47,7 +47,8 @@ impl<P: Platform> PoolsOn<'_, P> {
         let event = self.pools.squeeze.generation();
         let mut inner = pool.inner.lock(p);
         let keep = keep.max(inner.idle.pages().saturating_sub(bytes.div_ceil(PAGE)));
-        let is_squeeze = matches!(wanted(goal), Wanted::Squeeze);
+        // At rest there is no event that the pages are given up for.
+        let is_squeeze = matches!(wanted(goal), Wanted::Squeeze) && goal.kind != Kind::Rest;
         if is_squeeze && keep == 0 {
             inner.seen = event;
         }

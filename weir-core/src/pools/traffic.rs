@@ -92,7 +92,7 @@ impl<P: Platform> PoolsOn<'_, P> {
     fn after_put(&self, pool: &PagePool, idle: usize, in_flight: usize) {
         let p = self.platform();
         let ns = pool.squeeze_ns(p);
-        if self.pools.squeeze.is_open(ns, || p.now()) {
+        if self.pools.squeeze.is_open(&pool.closed, ns, || p.now()) {
             let pages = self.squeeze(pool, 0);
             if pages > 0 {
                 self.pools.note_squeezed(pages);

@@ -54,7 +54,7 @@ impl<P: Platform> PoolsOn<'_, P> {
         let event = self.pools.squeeze.generation();
         let is_new = core::mem::replace(&mut pool.inner.lock(p).seen, event) != event;
         let ns = pool.squeeze_ns(p);
-        if ns > 0 && (is_new || self.pools.squeeze.is_open(ns, || p.now())) {
+        if ns > 0 && (is_new || self.pools.squeeze.is_open(&pool.closed, ns, || p.now())) {
             let pages = self.squeeze(pool, 0);
             self.pools.note_squeezed(pages);
             return pages;
