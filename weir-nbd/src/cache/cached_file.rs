@@ -88,7 +88,7 @@ impl CachedFile {
         let begin = |block: u64| {
             let kept = || {
                 let is_part = part_of(block, &range).len() < BLOCK;
-                let mut old = (keep && is_part).then(|| Buffer::take(BLOCK).ok()).flatten();
+                let mut old = (keep && is_part).then(|| Buffer::keep(BLOCK).ok()).flatten();
                 old.take_if(|old| !self.cache.store.copy(self.key(block), 0..BLOCK, old));
                 self.cache.store.remove(self.key(block));
                 old
@@ -125,13 +125,13 @@ impl CachedFile {
                 return Ok(true);
             }
             let is_fresh = |fetch: &Fetch| fetch.generations[0].is_some() && fetch.generations[0] == generation;
-            let mut data = Buffer::take(BLOCK)?;
+            let mut data = Buffer::keep(BLOCK)?;
             if bytes.len() == BLOCK {
                 data.append(bytes);
             } else {
                 if !self.cache.store.copy(self.key(block), 0..BLOCK, &mut data) {
                     match base {
-                        Some((fetch, base)) if is_fresh(&fetch) => data = base,
+                        Some((fetch, base)) if is_fresh(&fetch) => _ = data.append(base.filled()),
                         _ => return Ok(false),
                     }
                 }
@@ -183,7 +183,7 @@ impl Fetch<'_> {
             let (file, key) = (self.file, self.file.key(block));
             file.cache.stripes.end_read(file.stripe(block), *generation, || {
                 // Without memory for it there is no copy here.
-                if let Ok(copy) = Buffer::copy_of(bytes) {
+                if let Ok(copy) = Buffer::kept_copy(bytes) {
                     file.cache.store.insert(key, copy);
                 }
             });
@@ -224,7 +224,7 @@ impl WriteGuard {
                         old.filled_mut()[part].copy_from_slice(bytes);
                         Some(old)
                     }
-                    None => (bytes.len() == BLOCK).then(|| Buffer::copy_of(bytes).ok()).flatten(),
+                    None => (bytes.len() == BLOCK).then(|| Buffer::kept_copy(bytes).ok()).flatten(),
                 };
                 if let Some(new) = new {
                     self.file.cache.store.insert(self.file.key(block), new);
