@@ -1,6 +1,6 @@
-//! Page pools: a put against a pressure event against the owner against the end of the pool. The window, the sleep of owners
-//! and the visits are their own source (`pools/squeeze.rs`, `pools/visits.rs`) on a model checker's atomics, and a futex
-//! without a timeout; the idle runs are a count behind a lock.
+//! Page pools: a put against a pressure event against the owner against the end of the pool. The window, the sleep of
+//! owners and the visits are their own source (`pools/squeeze.rs`, `pools/visits.rs`) on a model checker's atomics, and
+//! a futex without a timeout; the idle runs are a count behind a lock.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p weir-core --release --test 'loom_*'`
 #![cfg(loom)]
@@ -40,8 +40,8 @@ use squeeze::{Closed, Squeeze};
 use visits::{Departures, Visits};
 use wait::Wait;
 
-/// A futex: the word is looked at and the thread put to sleep in one step, as the kernel does. A sleep that only its timeout
-/// would end is a deadlock here.
+/// A futex: the word is looked at and the thread put to sleep in one step, as the kernel does. A sleep that only its
+/// timeout would end is a deadlock here.
 struct Futex {
     queue: Mutex<()>,
     sleepers: Condvar,
@@ -130,7 +130,7 @@ impl Shared {
 /// Puts of two threads, with events and their owner.
 fn squeezed(puts: usize, events: u32, flaw: Flaw) {
     let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(3);
+    builder.preemption_bound = Some(if puts > 1 { 2 } else { 3 });
     builder.check(move || {
         let shared = Shared::new(flaw);
         let mut threads = Vec::new();

@@ -31,15 +31,15 @@ impl<P: Platform> Heap<P> {
     /// Makes a pool known.
     ///
     /// # Safety
-    /// It lives, where it is, until [`Heap::remove_pool`] has succeeded, is added once, and is used through shared references
-    /// alone meanwhile.
+    /// It lives, where it is, until [`Heap::remove_pool`] has succeeded, is added once, and is used through shared
+    /// references alone meanwhile.
     pub unsafe fn add_pool(&self, pool: NonNull<PagePool>) {
         // SAFETY: the caller's promise is the one that is demanded.
         unsafe { self.page_pools.add(self.platform(), pool) }
     }
 
-    /// Ends a pool, unless pages of it are in flight; then nothing has changed. Waits for a thread that reclaims its idle pages.
-    /// No other thread uses the pool meanwhile.
+    /// Ends a pool, unless pages of it are in flight; then nothing has changed. Waits for a thread that reclaims its
+    /// idle pages. No other thread uses the pool meanwhile.
     pub fn remove_pool(&self, pool: &PagePool) -> Result<(), InFlight> {
         let pages = self.pool_stats(pool).in_flight_pages;
         if pages > 0 {
@@ -55,8 +55,8 @@ impl<P: Platform> Heap<P> {
         pages_of(length_of(pages))
     }
 
-    /// A run of at least `pages` pages of a pool; null when memory is refused, or for 0 and more than [`MAX_RUN`] pages. It
-    /// holds anything. O(1) but for system calls.
+    /// A run of at least `pages` pages of a pool; null when memory is refused, or for 0 and more than [`MAX_RUN`]
+    /// pages. It holds anything. O(1) but for system calls.
     pub fn pool_get(&self, pool: &PagePool, pages: usize) -> *mut u8 {
         if !(1..=MAX_RUN).contains(&pages) {
             return null_mut();
@@ -81,8 +81,8 @@ impl<P: Platform> Heap<P> {
         out.len()
     }
 
-    /// Puts runs back, each whole and once; null is allowed. Those that are not in flight from this pool are named as invalid
-    /// frees, and left alone.
+    /// Puts runs back, each whole and once; null is allowed. Those that are not in flight from this pool are named as
+    /// invalid frees, and left alone.
     ///
     /// # Safety
     /// The runs are not used any more.
@@ -90,7 +90,8 @@ impl<P: Platform> Heap<P> {
         self.pools().put(pool, runs);
     }
 
-    /// What the thread of the program's does that is the owner of a pool: gives up what is idle in a squeeze window, or above
+    /// What the thread of the program's does that is the owner of a pool: gives up what is idle in a squeeze window, or
+    /// above
     /// `max_idle_pages`. Returns the pages given up for pressure.
     pub fn tend_pool(&self, pool: &PagePool) -> usize {
         self.pools().tend_and_release(pool)
@@ -111,7 +112,8 @@ impl<P: Platform> Heap<P> {
         self.page_pools.due()
     }
 
-    /// Tends the pools that the balancer is the owner of, if that is due, and releases what pools gave up in squeeze windows.
+    /// Tends the pools that the balancer is the owner of, if that is due, and releases what pools gave up in squeeze
+    /// windows.
     pub fn tend_pools(&self) {
         let now = self.platform().now();
         if !self.page_pools.take_due(now) {

@@ -1,8 +1,8 @@
 //! The idle runs of a pool, by their lengths, last in first out.
 //!
 //! Four lengths for each power of two: a run is at most a quarter longer than what was asked for. The links lie in the
-//! descriptors of the runs' first pages, out of line: an idle page is not written to, and a write through a stale pointer
-//! reaches no link.
+//! descriptors of the runs' first pages, out of line: an idle page is not written to, and a write through a stale
+//! pointer reaches no link.
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
@@ -56,6 +56,7 @@ pub struct IdleRuns {
 
 impl IdleRuns {
     /// None.
+    #[allow(clippy::new_without_default, reason = "const, as the part of a pool that it is")]
     pub const fn new() -> Self {
         Self { first: [NONE; LENGTHS], asked: [0; LENGTHS], gets: 0, pages: 0 }
     }

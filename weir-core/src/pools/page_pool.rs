@@ -22,8 +22,8 @@ pub struct PoolSpec<'a> {
     pub max_idle_pages: Option<usize>,
     /// How long the pool is squeezed after a pressure event, ms; 0: never; `None`: what the setting `squeeze_ms` says.
     pub squeeze_ms: Option<u64>,
-    /// A thread of the program's is its owner, and calls [`crate::heap::Heap::tend_pool`]. The balancer then takes idle pages
-    /// only where an allocation would fail otherwise, or the program asks for it.
+    /// A thread of the program's is its owner, and calls [`crate::heap::Heap::tend_pool`]. The balancer then takes idle
+    /// pages only where an allocation would fail otherwise, or the program asks for it.
     pub is_tended: bool,
 }
 
@@ -34,7 +34,7 @@ pub struct PoolStats {
     pub idle_pages: usize,
     /// Pages that the program has now.
     pub in_flight_pages: usize,
-    /// Runs handed out.
+    /// Runs asked for.
     pub gets: u64,
     /// Of these, runs that took new pages, as none of their length was idle.
     pub misses: u64,
@@ -146,14 +146,15 @@ impl PagePool {
         &self.name[..self.name.iter().position(|&byte| byte == 0).unwrap_or(NAME)]
     }
 
-    /// Sets how many idle pages are kept; `None`: what the setting of all pools says. The next put, or the next time that
-    /// the pool is tended, uses it.
+    /// Sets how many idle pages are kept; `None`: what the setting of all pools says. The next put, or the next time
+    /// that the pool is tended, uses it.
     pub fn set_max_idle_pages(&self, pages: Option<usize>) {
         self.max_idle_pages.store(pages.map_or(COMMON, |pages| pages as u64), Relaxed);
     }
 
-    /// Sets for how long the pool is squeezed after a pressure event, ms; `None`: what the setting of all pools says. It counts
-    /// at once, also for an event that was before; a change of the setting of all pools, from the next event on at the latest.
+    /// Sets for how long the pool is squeezed after a pressure event, ms; `None`: what the setting of all pools says.
+    /// It counts at once, also for an event that was before; a change of the setting of all pools, from the next event
+    /// on at the latest.
     pub fn set_squeeze_ms(&self, ms: Option<u64>) {
         self.squeeze_ms.store(ms.unwrap_or(COMMON), Relaxed);
         self.closed.forget();

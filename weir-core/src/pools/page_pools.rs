@@ -79,8 +79,8 @@ impl PagePools {
     /// Makes a pool known.
     ///
     /// # Safety
-    /// It lives, where it is, until [`PagePools::remove`] returns, is added once, and is used through shared references alone
-    /// meanwhile.
+    /// It lives, where it is, until [`PagePools::remove`] returns, is added once, and is used through shared references
+    /// alone meanwhile.
     pub unsafe fn add<P: Wait>(&self, platform: &P, pool: NonNull<PagePool>) {
         let mut list = self.list.lock(platform);
         // A number is half of a descriptor's word, and never 0.
@@ -186,8 +186,8 @@ impl PagePools {
     /// # Safety
     /// The caller, or the parent that it was forked from, froze them.
     pub(super) unsafe fn thaw<P: Wait>(&self, platform: &P, rank: u32) {
-        // SAFETY: `freeze` took these locks and made no guards. The pools on the list are the same ones, as the list's lock,
-        // of the lower rank, is given back after theirs.
+        // SAFETY: `freeze` took these locks and made no guards. The pools on the list are the same ones, as the list's
+        // lock, of the lower rank, is given back after theirs.
         unsafe {
             match rank {
                 rank::PAGE_POOLS => self.list.release(platform),

@@ -13,7 +13,8 @@ use core::sync::atomic::Ordering::Relaxed;
 
 /// What a goal wants of a pool.
 enum Wanted {
-    /// Its idle pages, whoever the owner is, as far as the goal goes: an allocation would fail, or the program asks for it.
+    /// Its idle pages, whoever the owner is, as far as the goal goes: an allocation would fail, or the program asks for
+    /// it.
     Idle,
     /// The same, unless a thread of the program's is the owner: memory is short.
     Squeeze,

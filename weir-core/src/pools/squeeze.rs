@@ -43,8 +43,8 @@ impl Squeeze {
         }
     }
 
-    /// A pressure event at `now`: opens the window or extends it, and wakes owners that sleep. Takes no lock; makes a system
-    /// call only where an owner sleeps.
+    /// A pressure event at `now`: opens the window or extends it, and wakes owners that sleep. Takes no lock; makes a
+    /// system call only where an owner sleeps.
     pub fn signal<P: Wait>(&self, platform: &P, now: u64) {
         self.event.fetch_max(now.max(1), SeqCst);
         self.generation.fetch_add(1, SeqCst);
@@ -59,10 +59,11 @@ impl Squeeze {
         self.generation.load(SeqCst)
     }
 
-    /// Whether the window is open for a pool that is squeezed for `ns` after an event. Reads the clock only if there was an
-    /// event whose window the pool has not found closed.
+    /// Whether the window is open for a pool that is squeezed for `ns` after an event. Reads the clock only if there
+    /// was an event whose window the pool has not found closed.
     pub fn is_open(&self, closed: &Closed, ns: u64, now: impl FnOnce() -> u64) -> bool {
-        // Before the time of the event, which is written before: the window that is found closed is this one's or a later one's.
+        // Before the time of the event, which is written before: the window that is found closed is this one's or a
+        // later one's.
         let window = u64::from(self.generation()) + 1;
         if closed.0.load(SeqCst) == window {
             return false;
@@ -75,7 +76,8 @@ impl Squeeze {
         is_open
     }
 
-    /// Sleeps until the generation is no longer `seen`, for `ns` at most (for ever where that is `None`), or for no reason.
+    /// Sleeps until the generation is no longer `seen`, for `ns` at most (for ever where that is `None`), or for no
+    /// reason.
     pub fn wait<P: Wait>(&self, platform: &P, seen: u32, ns: Option<u64>) {
         self.sleepers.fetch_add(1, SeqCst);
         if self.generation() == seen {

@@ -87,8 +87,8 @@ impl<P: Platform> PoolsOn<'_, P> {
         })
     }
 
-    /// What a put left is too much in a window, or if no run is in flight any more. The window is looked at after the runs
-    /// were added (`mod.rs`).
+    /// What a put left is too much in a window, or if no run is in flight any more. The window is looked at after the
+    /// runs were added (`mod.rs`).
     fn after_put(&self, pool: &PagePool, idle: usize, in_flight: usize) {
         let p = self.platform();
         let ns = pool.squeeze_ns(p);

@@ -46,7 +46,8 @@ impl<P: Platform> PoolsOn<'_, P> {
         }
     }
 
-    /// What the owner of a pool does: squeezes it in a window, or for one that has passed since the last time; else trims it to
+    /// What the owner of a pool does: squeezes it in a window, or for one that has passed since the last time; else
+    /// trims it to
     /// `max_idle_pages`. Returns the pages squeezed, which the balancer is to release.
     pub fn tend(&self, pool: &PagePool) -> usize {
         let p = self.platform();

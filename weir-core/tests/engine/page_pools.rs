@@ -499,8 +499,8 @@ fn a_forked_child_has_its_pools() {
     world.finish();
 }
 
-/// Threads put while events come and the balancer tends: once all is quiet and the last event was tended for, nothing that
-/// was put before it is idle.
+/// Threads put while events come and the balancer tends: once all is quiet and the last event was tended for, nothing
+/// that was put before it is idle.
 #[test]
 fn no_page_stays_idle_in_a_window() {
     let world = World::new(&[PoolSpec::default(), TENDED]);
@@ -566,7 +566,7 @@ fn pools_end_while_they_are_squeezed() {
     world.finish();
 }
 
-/// What a model of a pool says is idle at most, and in flight.
+/// What is done to two pools, of which the program tends the second.
 #[derive(Clone, Debug)]
 enum Act {
     Get(usize, usize),

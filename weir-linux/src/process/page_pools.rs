@@ -12,7 +12,8 @@ use crate::process::heap::{BACKGROUND, HEAP, on_first_use};
 /// Makes a pool known; from now on pressure is listened for.
 ///
 /// # Safety
-/// It lives, where it is, until [`remove`] has succeeded, is added once, and is used through shared references alone meanwhile.
+/// It lives, where it is, until [`remove`] has succeeded, is added once, and is used through shared references alone
+/// meanwhile.
 pub unsafe fn add(pool: NonNull<PagePool>) {
     on_first_use();
     // SAFETY: as the caller promises.

@@ -102,7 +102,7 @@ pub struct PoolFigures {
     pub idle_pages: usize,
     /// Pages that requests have now.
     pub in_flight_pages: usize,
-    /// Buffers handed out.
+    /// Buffers asked for.
     pub gets: u64,
     /// Of these, such that took new pages.
     pub misses: u64,

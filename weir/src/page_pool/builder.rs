@@ -18,16 +18,17 @@ impl PagePoolBuilder<'_> {
         self
     }
 
-    /// For how long the pool keeps nothing idle after a pressure event, whole milliseconds, in place of what the setting
+    /// For how long the pool keeps nothing idle after a pressure event, whole milliseconds, in place of what the
+    /// setting
     /// `squeeze_ms` says. Zero: it is not squeezed.
     pub fn squeeze(mut self, time: Duration) -> Self {
         self.0.squeeze_ms = Some(milliseconds(time));
         self
     }
 
-    /// A thread of the program's is the owner, and calls [`PagePool::tend`]: in a loop with [`PagePool::wait`], or in an event
-    /// loop after [`pressure`](crate::pressure) events. Weir's thread then takes idle pages only where an allocation would fail
-    /// otherwise, or the program calls [`heap::trim`](crate::heap::trim).
+    /// A thread of the program's is the owner, and calls [`PagePool::tend`]: in a loop with [`PagePool::wait`], or in
+    /// an event loop after [`pressure`](crate::pressure) events. Weir's thread then takes idle pages only where an
+    /// allocation would fail otherwise, or the program calls [`heap::trim`](crate::heap::trim).
     pub fn tended(mut self) -> Self {
         self.0.is_tended = true;
         self

@@ -14,8 +14,8 @@
 //!
 //! # Settings
 //!
-//! Of all pools by [`settings`](crate::settings), also while the program runs; of one by [`PagePool::set_max_idle_pages`] and
-//! [`PagePool::set_squeeze`].
+//! Of all pools by [`settings`](crate::settings), also while the program runs; of one by
+//! [`PagePool::set_max_idle_pages`] and [`PagePool::set_squeeze`].
 //!
 //! | What | `max_idle_pages` |
 //! |---|---|

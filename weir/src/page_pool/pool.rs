@@ -13,8 +13,8 @@ use crate::shrinker::nanoseconds;
 /// Runs that are moved at a time by the batch forms.
 const BATCH: usize = 16;
 
-/// A pool of pages for the I/O of a device or a queue. Clones are the same pool; it ends with the last of them and of its
-/// runs.
+/// A pool of pages for the I/O of a device or a queue. Clones are the same pool; it ends with the last of them and of
+/// its runs.
 ///
 /// ```
 /// use weir::PagePool;
@@ -48,8 +48,8 @@ impl PagePool {
         self.get_run(1)
     }
 
-    /// A run of at least `pages` pages in a row (1 to [`PagePool::MAX_PAGES`]), at most a quarter more; `None` for other
-    /// lengths, and where memory is refused.
+    /// A run of at least `pages` pages in a row (1 to [`PagePool::MAX_PAGES`]), at most a quarter more; `None` for
+    /// other lengths, and where memory is refused.
     pub fn get_run(&self, pages: usize) -> Option<PoolPages> {
         let run = NonNull::new(page_pools::get(self.0.pool(), pages))?;
         Some(self.pages(run, pages))
@@ -118,27 +118,28 @@ impl PagePool {
         PoolPages::new(self.0.clone(), run)
     }
 
-    /// Sets how many pages the pool keeps idle; `None`: what the setting `max_idle_pages` says. It counts from the next put on,
-    /// or the next time that the pool is tended.
+    /// Sets how many pages the pool keeps idle; `None`: what the setting `max_idle_pages` says. It counts from the next
+    /// put on, or the next time that the pool is tended.
     pub fn set_max_idle_pages(&self, pages: Option<usize>) {
         self.0.pool().set_max_idle_pages(pages);
     }
 
-    /// Sets for how long the pool keeps nothing idle after a pressure event, whole milliseconds; `None`: what the setting
+    /// Sets for how long the pool keeps nothing idle after a pressure event, whole milliseconds; `None`: what the
+    /// setting
     /// `squeeze_ms` says. It counts at once, also for an event that was before.
     pub fn set_squeeze(&self, time: Option<Duration>) {
         self.0.pool().set_squeeze_ms(time.map(milliseconds));
     }
 
-    /// What the owner of a [tended](PagePoolBuilder::tended) pool does: gives up all that is idle if there was a pressure event
-    /// since the last call, or the window of one is open; else what is above `max_idle_pages`. Returns the pages given up for
-    /// pressure. Any thread may call it, of any pool.
+    /// What the owner of a [tended](crate::PagePoolBuilder::tended) pool does: gives up all that is idle if there was a
+    /// pressure event since the last call, or the window of one is open; else what is above `max_idle_pages`. Returns
+    /// the pages given up for pressure. Any thread may call it, of any pool.
     pub fn tend(&self) -> usize {
         page_pools::tend(self.0.pool())
     }
 
-    /// Sleeps until there is a pressure event that [`PagePool::tend`] has not answered, for `timeout` at most (for ever without
-    /// one); it may return earlier.
+    /// Sleeps until there is a pressure event that [`PagePool::tend`] has not answered, for `timeout` at most (for ever
+    /// without one); it may return earlier.
     ///
     /// ```
     /// use std::time::Duration;

@@ -8,8 +8,8 @@ use weir_linux::process::page_pools;
 
 use super::shared::Shared;
 
-/// A run of pages of a [`PagePool`](crate::PagePool), put back when dropped, on any thread. It reads and writes as a slice of
-/// bytes, and stays where it is when it moves.
+/// A run of pages of a [`PagePool`](crate::PagePool), put back when dropped, on any thread. It reads and writes as a
+/// slice of bytes, and stays where it is when it moves.
 pub struct PoolPages {
     pool: Shared,
     run: NonNull<[u8]>,
@@ -34,8 +34,8 @@ impl PoolPages {
         self.run.as_ptr().cast()
     }
 
-    /// Gives the run up without putting it back: for C, or for a ring that has it by its address. It stays in flight, and the
-    /// pool does not end before [`PagePool::pages_from_raw`](crate::PagePool::pages_from_raw).
+    /// Gives the run up without putting it back: for C, or for a ring that has it by its address. It stays in flight,
+    /// and the pool does not end before [`PagePool::pages_from_raw`](crate::PagePool::pages_from_raw).
     pub fn into_raw(self) -> NonNull<[u8]> {
         let mut this = ManuallyDrop::new(self);
         let run = this.run;

@@ -1,5 +1,6 @@
 //! A pool's state, which its handles and its runs in flight share.
 
+use core::panic::{RefUnwindSafe, UnwindSafe};
 use core::ptr::NonNull;
 use core::sync::atomic::{
     AtomicUsize,
@@ -18,11 +19,15 @@ struct State {
 /// One owner of a pool's state; the last one ends the pool.
 pub(super) struct Shared(NonNull<State>);
 
-// SAFETY: the state is a `PagePool`, which any thread may use, and an atomic; it is freed by whoever gives the last reference
-// up, on any thread.
+// SAFETY: the state is a `PagePool`, which any thread may use, and an atomic; it is freed by whoever gives the last
+// reference up, on any thread.
 unsafe impl Send for Shared {}
 // SAFETY: a shared reference reaches the pool by shared references alone, and the atomic.
 unsafe impl Sync for Shared {}
+
+// None of the program's code runs inside a pool's calls, so that no panic leaves one half-way.
+impl UnwindSafe for Shared {}
+impl RefUnwindSafe for Shared {}
 
 impl Shared {
     pub fn new(spec: &PoolSpec<'_>) -> Result<Self, PoolError> {
@@ -30,7 +35,8 @@ impl Shared {
         let at = NonNull::new(at).ok_or(PoolError::OutOfMemory)?;
         // SAFETY: fresh memory of that size and alignment.
         unsafe { at.write(State { pool: PagePool::new(spec), owners: AtomicUsize::new(1) }) };
-        // SAFETY: the state stays where it is until the last owner has removed the pool, and no exclusive reference is made.
+        // SAFETY: the state stays where it is until the last owner has removed the pool, and no exclusive reference is
+        // made.
         unsafe { page_pools::add(NonNull::new_unchecked(&raw mut (*at.as_ptr()).pool)) };
         Ok(Self(at))
     }
