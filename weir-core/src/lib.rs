@@ -10,5 +10,6 @@ pub mod huge_pages;
 pub mod pages;
 pub mod platform;
 pub mod policy;
+pub mod pools;
 pub mod reclaim;
 pub mod telemetry;

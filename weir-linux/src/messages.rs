@@ -18,6 +18,7 @@ pub fn invalid_free(what: InvalidFree, addr: usize, class_size: usize, abort: bo
     let remedy = match what {
         InvalidFree::DoubleFree => "free each block once",
         InvalidFree::InteriorPointer => "free the pointer that malloc or realloc returned",
+        InvalidFree::PoolPages => "put it back into its pool",
         InvalidFree::ForeignPointer => "free only what this process's malloc returned",
     };
     let class = Class(class_size);
@@ -42,6 +43,8 @@ pub enum WrongCall {
     NoCache,
     /// What is not a zone, or not any more.
     NoZone,
+    /// What is not a page pool, or not any more.
+    NoPool,
     /// What is not a registered callback, or not any more.
     NoCallback,
     /// An object was given to `free`, and its cache found it when it was to be handed out or finalized.
@@ -81,6 +84,10 @@ impl WrongCall {
             Self::NoZone => (
                 "not a zone, or destroyed already",
                 "use what weir_zone_create() returned, until weir_zone_destroy() has returned 0",
+            ),
+            Self::NoPool => (
+                "not a page pool, or destroyed already",
+                "use what weir_page_pool_create() returned, until weir_page_pool_destroy() has returned 0",
             ),
             Self::NoCallback => (
                 "not a registered callback, or unregistered already",
@@ -306,6 +313,7 @@ mod tests {
             OtherCache,
             NoCache,
             NoZone,
+            NoPool,
             NoCallback,
             FreedWithoutDtor,
             FreedTwice,

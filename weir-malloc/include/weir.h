@@ -299,6 +299,94 @@ struct weir_zone_usage {
 int weir_zone_usage(weir_zone *zone, struct weir_zone_usage *usage, size_t size);
 
 /*
+ * ---- Page pools ----
+ *
+ * Pages for the I/O of a device or a queue: one pool for each. Between requests a pool keeps pages, so that the next
+ * request finds them resident. It starts from zero and grows on demand. Idle pages go back
+ *   - to max_idle_pages, when the last run in flight was put back, and 100 ms after the pool came to have more;
+ *   - all of them, while a squeeze window is open: for squeeze_ms after the last event of memory pressure; each extends it;
+ *   - all of them, where an allocation would fail otherwise, and by weir_trim().
+ * Runs in flight are never touched: only a put makes a run idle, however long its queue is silent.
+ *
+ * What:         setting max_idle_pages (weir_ctl(), WEIR_MAX_IDLE_PAGES), weir_page_pool_set_max_idle_pages()
+ * Since:        0.1.0
+ * Contact:      the project's issues
+ * Description:  pages of 4 KiB that a pool keeps idle. 0: each request takes its pages anew
+ * Range:        0 to 4294967295
+ * Default:      1024
+ *
+ * What:         setting squeeze_ms (weir_ctl(), WEIR_SQUEEZE_MS), weir_page_pool_set_squeeze_ms()
+ * Since:        0.1.0
+ * Contact:      the project's issues
+ * Description:  milliseconds after an event of memory pressure in which a pool keeps nothing idle. Longer: less swap, and
+ *               more pages taken anew. 0: pressure does not squeeze
+ * Range:        0 to 3600000
+ * Default:      10
+ *
+ * Weir's own thread gives idle pages up, and so does each put in a window. A pool that is WEIR_PAGE_POOL_TENDED has an
+ * owner of the program's: an event then frees nothing, but ends weir_page_pool_wait(), and the owner calls
+ * weir_page_pool_tend(). In an event loop, weir_pressure_fd() tells when.
+ */
+typedef struct weir_page_pool weir_page_pool;
+
+#define WEIR_PAGE_POOL_TENDED 1u           /* a thread of the program's is the owner */
+#define WEIR_PAGE_POOL_COMMON ((size_t)-1) /* in place of a pool's own setting: the setting of all pools */
+#define WEIR_PAGE_POOL_MAX_PAGES 1024      /* pages of the longest run: 4 MiB */
+
+/* Makes a pool. The name is for figures, cut at 32 bytes, or NULL. From now on pressure is listened for. NULL with errno
+   ENOMEM, or EINVAL for flags that cannot be. */
+weir_page_pool *weir_page_pool_create(const char *name, unsigned flags);
+
+/*
+ * Destroys a pool, which no other thread uses any more. Returns 0; or -1 with errno EBUSY if runs are in flight: then the
+ * pool is as it was. NULL is allowed, and does nothing. A pool that was destroyed already is named, and the process
+ * aborted, as far as that can be seen.
+ */
+int weir_page_pool_destroy(weir_page_pool *pool);
+
+/*
+ * A run of at least `pages` pages in a row (1 to 1,024), at most a quarter more; its first byte is at a multiple of 4,096.
+ * Its contents are undefined. NULL with errno ENOMEM, or EINVAL for a length that cannot be, and for a NULL pool.
+ * weir_page_pool_get_batch() stores `count` of them, as many as can be had, and NULL for the others; returns how many.
+ */
+void *weir_page_pool_get(weir_page_pool *pool, size_t pages);
+size_t weir_page_pool_get_batch(weir_page_pool *pool, size_t pages, void **runs, size_t count);
+
+/*
+ * Puts a run back, whole; NULL is allowed. A run that is not in flight from this pool is named, and the process aborted.
+ * weir_page_pool_put_batch() puts `count` of them back.
+ */
+void weir_page_pool_put(weir_page_pool *pool, void *run);
+void weir_page_pool_put_batch(weir_page_pool *pool, void *const *runs, size_t count);
+
+/* Sets a pool's own value, or WEIR_PAGE_POOL_COMMON: the setting's of all pools. Returns 0; or -1 with errno EINVAL. */
+int weir_page_pool_set_max_idle_pages(weir_page_pool *pool, size_t pages);
+int weir_page_pool_set_squeeze_ms(weir_page_pool *pool, size_t ms);
+
+/*
+ * For the owner of a pool: gives up all that is idle if there was an event of pressure since the last call, or the window of
+ * one is open; else what is above max_idle_pages. Returns the pages given up for pressure.
+ * weir_page_pool_wait() sleeps until there is an event that was not tended for, for `timeout_ms` (below 0: for ever); it may
+ * return earlier. Returns 0. For a NULL pool: 0 and -1, with errno EINVAL.
+ */
+size_t weir_page_pool_tend(weir_page_pool *pool);
+int weir_page_pool_wait(weir_page_pool *pool, int timeout_ms);
+
+/* Figures of a pool. Counts are since it was made. */
+struct weir_page_pool_stats {
+    size_t idle_pages;                       /* now */
+    size_t in_flight_pages;                  /* that the program has now */
+    unsigned long long gets;                 /* runs asked for */
+    unsigned long long misses;               /* of these: that took new pages, as none of their length was idle */
+    unsigned long long squeezes;             /* events of pressure for which idle pages were given up */
+    unsigned long long squeezed_pages;       /* how many those were */
+    unsigned long long misses_after_squeeze; /* misses that took pages which a squeeze had given up before */
+};
+
+/* Fills *stats; `size` is its size, as with weir_usage(). Returns 0; or -1 with errno EINVAL. */
+int weir_page_pool_stats(weir_page_pool *pool, struct weir_page_pool_stats *stats, size_t size);
+
+/*
  * ---- Shrinkers and memory pressure ----
  *
  * A program that keeps caches of its own lets Weir make them smaller when memory is short (in the process, its control

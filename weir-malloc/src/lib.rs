@@ -15,7 +15,7 @@
 //! | `names` | the names under which C finds those two, glibc's second names among them |
 //! | `cxx_new`, `cxx_delete` | C++ `operator new` and `operator delete`; which form calls which |
 //! | `cxx_throw` | how a failed `new` throws from a library that cannot |
-//! | `weir_abi`, `ctl_abi`, `cache_abi`, `cache_stats_abi`, `callback_abi`, `zone_abi` | `weir.h`: what is idle; settings and figures; object caches and theirs; shrinkers and pressure; zones |
+//! | `weir_abi`, `ctl_abi`, `cache_abi`, `cache_stats_abi`, `callback_abi`, `zone_abi`, `page_pool_abi` | `weir.h`: what is idle; settings and figures; object caches and theirs; shrinkers and pressure; zones; page pools |
 //! | `object_mark` | which objects of a cache the program holds, where a wrong free would go unnoticed |
 //! | `zone_runs` | where a zone's runs begin and end, so that only whole ones are freed |
 //! | `interposed` | `setuid`, `chroot`, `unshare` and their like, which Weir's thread makes room for |
@@ -49,6 +49,7 @@ mod interposed;
 mod misuse;
 mod names;
 mod object_mark;
+mod page_pool_abi;
 mod panic;
 mod text;
 mod weir_abi;

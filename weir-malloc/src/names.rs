@@ -9,7 +9,7 @@ use crate::fast_path::{allocate, free};
 use crate::glibc_abi::{self, MallInfo, MallInfo2};
 use crate::{
     c_abi, cache_abi, cache_stats_abi, callback_abi, ctl_abi, evictable_abi, evictable_stats_abi,
-    evictable_write_back_abi, weir_abi, zone_abi,
+    evictable_write_back_abi, page_pool_abi, weir_abi, zone_abi,
 };
 use core::ffi::{c_char, c_int, c_uint, c_void};
 use weir_linux::process::limit::LimitCallback;
@@ -107,6 +107,24 @@ export! {
     weir_zone_base = zone_abi::base [(zone: *mut zone_abi::Zone) -> *mut c_void];
     weir_zone_usage =
         zone_abi::usage [(zone: *mut zone_abi::Zone, out: *mut zone_abi::Usage, size: usize) -> c_int];
+
+    weir_page_pool_create =
+        page_pool_abi::create [(name: *const c_char, flags: c_uint) -> *mut page_pool_abi::Pool];
+    weir_page_pool_destroy = page_pool_abi::destroy [(pool: *mut page_pool_abi::Pool) -> c_int];
+    weir_page_pool_get = page_pool_abi::get [(pool: *mut page_pool_abi::Pool, pages: usize) -> *mut c_void];
+    weir_page_pool_get_batch = page_pool_abi::get_batch
+        [(pool: *mut page_pool_abi::Pool, pages: usize, runs: *mut *mut c_void, count: usize) -> usize];
+    weir_page_pool_put = page_pool_abi::put [(pool: *mut page_pool_abi::Pool, run: *mut c_void)];
+    weir_page_pool_put_batch = page_pool_abi::put_batch
+        [(pool: *mut page_pool_abi::Pool, runs: *const *mut c_void, count: usize)];
+    weir_page_pool_set_max_idle_pages =
+        page_pool_abi::set_max_idle_pages [(pool: *mut page_pool_abi::Pool, pages: usize) -> c_int];
+    weir_page_pool_set_squeeze_ms =
+        page_pool_abi::set_squeeze_ms [(pool: *mut page_pool_abi::Pool, ms: usize) -> c_int];
+    weir_page_pool_tend = page_pool_abi::tend [(pool: *mut page_pool_abi::Pool) -> usize];
+    weir_page_pool_wait = page_pool_abi::wait [(pool: *mut page_pool_abi::Pool, timeout_ms: c_int) -> c_int];
+    weir_page_pool_stats = page_pool_abi::stats
+        [(pool: *mut page_pool_abi::Pool, out: *mut page_pool_abi::Stats, size: usize) -> c_int];
 
     weir_evictable_create =
         evictable_abi::create [(options: *const evictable_abi::Options, size: usize) -> *mut evictable_abi::Cache];

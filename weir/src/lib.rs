@@ -6,6 +6,7 @@
 //! |---|---|
 //! | a global allocator | [`Weir`] |
 //! | a cache of objects of one type | [`ObjectCache`] |
+//! | pages for the I/O of a device, which go back when memory is short | [`PagePool`] |
 //! | a cache of values by key that yields when memory is short | [`EvictableCache`]; of bytes [`ByteCache`] |
 //! | a cache of the program's own that becomes smaller when memory is short | [`Shrinker`] |
 //! | to hear when memory is short, and when it is not any more | [`pressure`] |
@@ -20,6 +21,7 @@ mod evictable_cache;
 mod global;
 pub mod heap;
 mod object_cache;
+mod page_pool;
 pub mod pressure;
 pub mod settings;
 pub mod shrinker;
@@ -35,4 +37,5 @@ pub use global::Weir;
 pub use object_cache::{
     AllocError, CacheBox, CacheError, ObjectCache, ObjectCacheBuilder, PerUse, Retained, ValueLifetime,
 };
+pub use page_pool::{PagePool, PagePoolBuilder, PoolError, PoolPages, PoolStats};
 pub use shrinker::{CallbackQueue, CallbackThread, ScanReason, Shrink, Shrinker};

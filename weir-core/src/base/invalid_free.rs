@@ -11,6 +11,8 @@ pub enum InvalidFree {
     InteriorPointer,
     /// No block begins there.
     ForeignPointer,
+    /// A run of a page pool's begins there, which goes back to its pool.
+    PoolPages,
 }
 
 impl fmt::Display for InvalidFree {
@@ -19,6 +21,7 @@ impl fmt::Display for InvalidFree {
             Self::DoubleFree => "double free",
             Self::InteriorPointer => "free of a pointer into the middle of a block",
             Self::ForeignPointer => "free of a pointer that was never allocated",
+            Self::PoolPages => "free of pages of a page pool",
         })
     }
 }

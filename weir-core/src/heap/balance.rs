@@ -20,11 +20,12 @@ const CALLS_PER_LOOK: u32 = 256;
 impl<P: Platform> Heap<P> {
     /// Calls `f` with all that can be reclaimed. Whoever adds a mechanism adds a line here.
     pub(super) fn with_reclaimables<T>(&self, f: impl FnOnce(&[&dyn Reclaimable]) -> T) -> T {
-        f(&[self.pages(), &self.caches, &self.mapped(), &self.watch(), &self.callbacks.on(self.platform())])
+        let (pools, callbacks) = (self.pools(), self.callbacks.on(self.platform()));
+        f(&[self.pages(), &self.caches, &self.mapped(), &self.watch(), &pools, &callbacks])
     }
 
     /// Works towards a goal; nothing while reports are off, unless an allocation is short.
-    fn reclaim(&self, kind: Kind, cause: Cause, now: u64, bytes: usize) -> Reclaimed {
+    pub(super) fn reclaim(&self, kind: Kind, cause: Cause, now: u64, bytes: usize) -> Reclaimed {
         if !self.pages().is_reporting() {
             return Reclaimed::default();
         }

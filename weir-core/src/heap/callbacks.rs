@@ -53,6 +53,7 @@ impl<P: Platform> Heap<P> {
     /// A pressure event was heard: subscribers are told, and caches do not grow until relief, whether anything is released or
     /// not. [`Heap::balance_pressure`] then does what follows for the heap.
     pub fn note_pressure(&self, level: Level, cause: Cause) {
+        self.page_pools.signal(self.platform(), self.platform().now());
         // The level first: relief that comes meanwhile sees it, and tells it again.
         self.pressure_is(level, self.platform().now());
         self.callbacks.raise(self.platform(), level, cause);

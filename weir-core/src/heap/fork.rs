@@ -77,6 +77,7 @@ impl<P: Platform> Heap<P> {
         // SAFETY: the caller promises that this thread is the copy of the one that froze the heap.
         if unsafe { self.thaw() } {
             self.callbacks.inherit(self.platform());
+            self.page_pools.inherit(self.platform());
             self.caches.inherit();
             self.inherit_pressure();
         }

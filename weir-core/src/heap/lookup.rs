@@ -45,7 +45,7 @@ impl<P: Platform> Heap<P> {
             return match window.class_of(page) {
                 // Perhaps the heap grew past a block that is mapped on its own.
                 NOTHING => break,
-                LARGE if addr.is_multiple_of(PAGE) => {
+                LARGE if addr.is_multiple_of(PAGE) && !window.is_pooled(page) => {
                     // The run's owner, who asks, keeps its length from changing; by a wrong pointer it may be an old one.
                     Some(Found::Run { page, pages: window.run_pages(page), kind })
                 }
@@ -69,7 +69,8 @@ impl<P: Platform> Heap<P> {
             // that are both right.
             && ((page - head) as usize) < window.run_pages(head)
         {
-            return InvalidFree::InteriorPointer;
+            let is_pools = window.is_pooled(head) && window.addr_of(head) == addr;
+            return if is_pools { InvalidFree::PoolPages } else { InvalidFree::InteriorPointer };
         }
         let is_hole = zone.is_hole(window, page / PAGEBLOCK_PAGES as u32);
         if is_hole { InvalidFree::ForeignPointer } else { InvalidFree::DoubleFree }

@@ -11,6 +11,7 @@ pub mod fork;
 pub mod lookup;
 mod measure_pause;
 mod node;
+pub mod page_pools;
 pub mod pressure;
 pub mod realloc;
 pub mod runs;
@@ -33,6 +34,7 @@ use crate::pages::window::{LARGE, NOTHING, Window};
 use crate::pages::{Pages, Short};
 use crate::platform::Platform;
 use crate::platform::cpu_table::Pushed;
+use crate::pools::page_pools::PagePools;
 use crate::reclaim::budget::Budget;
 use crate::reclaim::node_balancer::NodeBalancer;
 use crate::reclaim::pressure::Pressure;
@@ -47,6 +49,7 @@ pub struct Heap<P: Platform> {
     caches: Caches<P>,
     blocks: MappedBlocks,
     huge_pages: HugePages,
+    page_pools: PagePools,
     callbacks: Callbacks,
     windows: Windows,
     node_balancer: NodeBalancer,
@@ -75,6 +78,7 @@ impl<P: Platform> Heap<P> {
             caches: Caches::new(platform),
             blocks: MappedBlocks::new(),
             huge_pages: HugePages::new(),
+            page_pools: PagePools::new(),
             callbacks: Callbacks::new(),
             windows: Windows::new(),
             node_balancer: NodeBalancer::new(),

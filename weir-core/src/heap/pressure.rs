@@ -59,6 +59,11 @@ impl<P: Platform> Heap<P> {
         self.node_balancer.is_asked()
     }
 
+    /// Whether pressure is to be heard of whatever the heap holds: there is a callback, a reader of events or a page pool.
+    pub fn hears_pressure(&self) -> bool {
+        self.callbacks.are_there() || self.page_pools.are_there()
+    }
+
     /// When there may be relief that a cache or a subscriber waits for, ns.
     pub fn relief_due(&self) -> Option<u64> {
         let due = self.pressure.relief_due(self.relief_ns())?;

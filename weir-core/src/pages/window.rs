@@ -34,6 +34,9 @@ pub const LARGE: u8 = 255;
 /// Class-map value of a page to which no allocation belongs.
 pub const NOTHING: u8 = 0;
 
+/// In a run's first word, beside its length: its pages are a page pool's.
+const POOLED: u32 = 1 << 31;
+
 /// Address space that the heap may ever use (bytes); only what it has grown to is mapped.
 const WINDOW: usize = 4 << 40;
 /// Least growth of the heap's mapping, bytes.
@@ -237,7 +240,18 @@ impl Window {
     /// How many pages the run that `page` heads has.
     #[inline]
     pub fn run_pages(&self, page: u32) -> usize {
-        self.word(page, 0).load(Relaxed) as usize
+        (self.word(page, 0).load(Relaxed) & !POOLED) as usize
+    }
+
+    /// Whether the run that `page` heads is a page pool's.
+    #[inline]
+    pub fn is_pooled(&self, page: u32) -> bool {
+        self.word(page, 0).load(Relaxed) & POOLED != 0
+    }
+
+    /// [`Window::set_run_pages`] of a run that is a page pool's.
+    pub fn set_pooled(&self, page: u32, pages: usize) {
+        self.word(page, 0).store(pages as u32 | POOLED, Relaxed);
     }
 
     /// Notes how many pages the run that `page` heads has. By the run's owner, before its class-map entry is

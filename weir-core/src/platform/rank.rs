@@ -35,20 +35,24 @@ ranks! {
     CACHE_WINDOWS = 8;
     /// The list of a program's callbacks.
     CALLBACKS = 9;
+    /// The list of page pools.
+    PAGE_POOLS = 10;
+    /// A page pool's idle runs.
+    PAGE_POOL = 11;
     /// A cache's depot.
-    DEPOT = 10;
+    DEPOT = 12;
     /// A cache's slabs.
-    SLABS = 11;
+    SLABS = 13;
     /// The memory of buckets.
-    SHELLS = 12;
+    SHELLS = 14;
     /// The blocks mapped on their own.
-    BLOCKS = 13;
+    BLOCKS = 15;
     /// The refault meter's estimate.
-    PATIENCE = 14;
+    PATIENCE = 16;
     /// The list of a program's own zones.
-    USER_ZONES = 15;
+    USER_ZONES = 17;
     /// A zone's free areas.
-    ZONE = 16;
+    ZONE = 18;
 }
 
 /// The name of a rank, for messages.

@@ -6,11 +6,12 @@ use super::step::Step;
 use crate::base::zone_class::ZoneClass;
 
 /// The order.
-pub const ORDER: [Step; 19] = [
+pub const ORDER: [Step; 20] = [
     Step::Refused,
     Step::OldMetadata,
     Step::Retained,
     Step::Blocks,
+    Step::Pools,
     Step::Buckets,
     Step::StaleCaches,
     Step::BlocksAgain,
@@ -40,6 +41,7 @@ fn takes(kind: Kind, step: Step) -> bool {
         Step::OldMetadata | Step::Sparse => matches!(kind, Calm { .. }),
         Step::Retained => !matches!(kind, Node { .. } | RoomForBlock),
         Step::Blocks | Step::Runs => kind != Shortage,
+        Step::Pools => !matches!(kind, Node { .. } | Room | RoomForBlock),
         Step::Buckets => !matches!(kind, Node { .. } | Room | RoomForBlock | Shortage | Direct),
         Step::StaleCaches | Step::WarmCaches => !matches!(kind, Node { .. } | Room | RoomForBlock),
         Step::BlocksAgain | Step::Filled => !matches!(kind, Node { .. } | Room | RoomForBlock | Shortage),

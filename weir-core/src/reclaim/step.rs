@@ -11,6 +11,8 @@ pub enum Step {
     Retained,
     /// Whole free pageblocks, backed by memory.
     Blocks,
+    /// Idle pages of page pools.
+    Pools,
     /// CPUs' buckets: of caches that have been idle for long, or of all.
     Buckets,
     /// Depots of caches that did not run short lately, down to their working sets; the longest ago first.

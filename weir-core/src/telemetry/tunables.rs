@@ -114,6 +114,12 @@ tunables! {
     reclaim_cpu_percent = 25, 1, 100, Percent,
         "Share of a CPU that the balancer takes to reclaim what is in use by caches of the program's. Not kept to under severe pressure.",
         "choice: the share that Go gives its garbage collector";
+    max_idle_pages = 1_024, 0, u32::MAX as u64, Pages,
+        "Idle pages that a page pool keeps for its next requests, unless the pool has a limit of its own. What is above goes back when its requests are done, or 100 ms later. 0: none.",
+        "Linux, xen-blkback: max_buffer_pages";
+    squeeze_ms = 10, 0, 3_600_000, Milliseconds,
+        "Time after a pressure event in which a page pool keeps nothing idle, unless the pool has a time of its own; each event extends it. 0: pools are not squeezed.",
+        "Linux, xen-blkback: buffer_squeeze_duration_ms, the least that worked about as well as ten times as much";
     abort_on_misuse = 1, 0, 1, Switch,
         "Abort on a double or invalid free. 0: print the message and ignore the call.",
         "choice: glibc and Scudo abort too";

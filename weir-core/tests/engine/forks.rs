@@ -10,6 +10,7 @@ use weir_core::base::level::Level;
 use weir_core::base::run::Run;
 use weir_core::heap::Heap;
 use weir_core::platform::{Contents, Host, Released, Wait, rank};
+use weir_core::pools::page_pool::{PagePool, PoolSpec};
 
 use crate::fake::{Fake, run_on_node};
 use crate::zones::{PRIVATE, zone_of};
@@ -25,6 +26,9 @@ fn locks_of_every_rank_are_held_across_a_fork_and_none_after_it() {
         let heap = Box::new(Heap::new(Fake::new()));
         heap.platform().node_count.store(3, Relaxed);
         let (zone, _) = zone_of(&heap, 2, PRIVATE, NonNull::from(heap.platform()));
+        let pool = Box::new(PagePool::new(&PoolSpec::default()));
+        // SAFETY: it stays in its box until it is off the list.
+        unsafe { heap.add_pool(NonNull::from(&*pool)) };
         for node in 0..3 {
             run_on_node(node);
             assert!(!heap.alloc(100).is_null() && !heap.alloc(1 << 20).is_null() && !heap.alloc(8 << 20).is_null());
@@ -47,6 +51,7 @@ fn locks_of_every_rank_are_held_across_a_fork_and_none_after_it() {
         assert!(!heap.alloc(1 << 20).is_null() && !heap.alloc(8 << 20).is_null());
         heap.pages().zone_audit(&zone).unwrap();
         heap.pages().remove_zone(&zone);
+        heap.remove_pool(&pool).unwrap();
         run_on_node(0);
     }
 }

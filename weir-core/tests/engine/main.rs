@@ -14,6 +14,7 @@ mod mapped;
 mod misuse;
 mod model;
 mod node;
+mod page_pools;
 mod policy;
 mod refaults;
 mod reporting;

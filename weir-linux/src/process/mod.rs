@@ -10,6 +10,7 @@ mod fork;
 mod fork_freeze;
 pub mod heap;
 pub mod limit;
+pub mod page_pools;
 pub mod pressure;
 pub mod program_queue;
 pub mod queue_fd;

@@ -152,7 +152,7 @@ impl Background {
     fn is_worth_a_thread(&self) -> bool {
         let heap = STATS.address_bytes.load(Relaxed) + STATS.mapped_bytes.load(Relaxed);
         let held = STATS.page_bytes.load(Relaxed).max(heap / 8).max(STATS.zone_bytes.load(Relaxed));
-        is_wanted() && (held >= TUNABLES.background_start.get() || self.heap.callbacks().are_there())
+        is_wanted() && (held >= TUNABLES.background_start.get() || self.heap.hears_pressure())
     }
 
     /// The program has registered a callback: starts the thread, which hears of pressure, or has it look again.

@@ -119,6 +119,7 @@ impl Loop<'_> {
             schedule.rest.ends_at,
             schedule.balance_at,
             schedule.relief_at,
+            self.heap.pools_due(),
         ];
         let until = due.into_iter().flatten().min();
         let heat = self.heat(schedule);
@@ -158,6 +159,7 @@ impl Loop<'_> {
             self.heap.read_room(room);
         }
         self.balance_zones(schedule);
+        self.heap.tend_pools();
         self.look_for_relief(schedule);
         if schedule.window_ends.is_some_and(|end| monotonic_ns() >= end) {
             schedule.window_ends = self.heap.balance_calm().then(|| self.next_window());
@@ -240,7 +242,7 @@ impl Loop<'_> {
         // What counts as resident, but for blocks mapped on their own that are in use.
         let resident = [&STATS.live_bytes, &STATS.idle_bytes, &STATS.fragmented_bytes];
         let resident = resident.iter().map(|bytes| bytes.load(Relaxed)).sum::<u64>();
-        if self.heap.callbacks().are_there() {
+        if self.heap.hears_pressure() {
             // Blocks mapped on their own may be caches.
             let has_caches = self.heap.callbacks().shrinkers(ZoneClass::Normal) > 0;
             return if has_caches && resident >= WORTH_HEARING { Heat::Caching } else { Heat::Resting };

@@ -43,7 +43,7 @@ pub(crate) fn respond(heap: &Engine, events: &Events, waker: &Waker, rest: Optio
         let of_system = matches!(events.source, Some(Source::SystemStall | Source::GroupStall));
         let idle = STATS.idle_bytes.load(Relaxed);
         if events.level < Level::Severe && of_system {
-            if rest.is_empty && idle < WORTH_BYTES && !heap.callbacks().are_there() {
+            if rest.is_empty && idle < WORTH_BYTES && !heap.hears_pressure() {
                 return;
             }
             // A change that ends the thread must not wait for this sleep.

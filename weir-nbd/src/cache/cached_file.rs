@@ -88,7 +88,7 @@ impl CachedFile {
         let begin = |block: u64| {
             let kept = || {
                 let is_part = part_of(block, &range).len() < BLOCK;
-                let mut old = (keep && is_part).then(|| Buffer::take(BLOCK).ok()).flatten();
+                let mut old = (keep && is_part).then(|| Buffer::keep(BLOCK).ok()).flatten();
                 old.take_if(|old| !self.cache.store.copy(self.key(block), 0..BLOCK, old));
                 self.cache.store.remove(self.key(block));
                 old
@@ -125,7 +125,7 @@ impl CachedFile {
             if dirty.patch(block, at, bytes) {
                 return Some(Ok(()));
             }
-            let mut data = match Buffer::take(BLOCK) {
+            let mut data = match Buffer::keep(BLOCK) {
                 Ok(room) => room,
                 Err(why) => return Some(Err(why)),
             };
@@ -133,7 +133,8 @@ impl CachedFile {
                 data.append(bytes);
             } else {
                 if !self.cache.store.copy(self.key(block), 0..BLOCK, &mut data) {
-                    data = base.filter(|(fetch, _)| is_fresh(fetch, generation))?.1;
+                    let (_, base) = base.filter(|(fetch, _)| is_fresh(fetch, generation))?;
+                    _ = data.append(base.filled());
                 }
                 data.filled_mut()[at..at + bytes.len()].copy_from_slice(bytes);
             }
@@ -186,7 +187,7 @@ impl Fetch<'_> {
             let (file, key) = (self.file, self.file.key(block));
             file.cache.stripes.end_read(file.stripe(block), *generation, || {
                 // Without memory for it there is no copy here.
-                if let Ok(copy) = Buffer::copy_of(bytes) {
+                if let Ok(copy) = Buffer::kept_copy(bytes) {
                     file.cache.store.insert(key, copy);
                 }
             });
@@ -227,7 +228,7 @@ impl WriteGuard {
                         old.filled_mut()[part].copy_from_slice(bytes);
                         Some(old)
                     }
-                    None => (bytes.len() == BLOCK).then(|| Buffer::copy_of(bytes).ok()).flatten(),
+                    None => (bytes.len() == BLOCK).then(|| Buffer::kept_copy(bytes).ok()).flatten(),
                 };
                 if let Some(new) = new {
                     self.file.cache.store.insert(self.file.key(block), new);

@@ -26,6 +26,8 @@ pub struct ConfigFile {
     pub cache: Option<CacheSize>,
     pub write_back: bool,
     pub limit: Option<Size>,
+    pub max_idle_pages: Option<u64>,
+    pub squeeze_ms: Option<u64>,
     #[serde(deserialize_with = "duration")]
     pub handshake_timeout: Option<Duration>,
     #[serde(deserialize_with = "duration")]

@@ -1,5 +1,6 @@
 //! What a server tells about itself.
 
+use crate::buffers::PoolFigures;
 use crate::cache::CacheFigures;
 use crate::export::{Export, Figures};
 use crate::session::Context;
@@ -31,6 +32,8 @@ pub struct Report {
     pub limit_bytes: u64,
     /// The block cache, if there is one.
     pub cache: Option<CacheFigures>,
+    /// The page pool of each worker.
+    pub pools: Vec<PoolFigures>,
     pub exports: Vec<ExportReport>,
 }
 
@@ -70,6 +73,7 @@ impl Reporter {
             heap_idle_bytes: heap.idle_bytes,
             limit_bytes: weir::settings::get("limit").unwrap_or(0),
             cache: context.cache.as_ref().map(|cache| cache.figures()),
+            pools: context.pools.figures(),
             exports: context.exports().iter().map(|export| of_export(export)).collect(),
         }
     }

@@ -7,6 +7,7 @@ use super::report::Reporter;
 use super::settings::{CacheSettings, Settings};
 use super::workers::{self, Seat, WorkerEnd};
 use crate::base::Failure;
+use crate::buffers::Pools;
 use crate::cache::BlockCache;
 use crate::command_line::Serve;
 use crate::export::{Export, Exports};
@@ -71,6 +72,8 @@ fn open_context(settings: &Settings) -> Result<Arc<Context>, Failure> {
     if let Some(limit) = settings.limit {
         weir::settings::set_number("limit", limit).map_err(Failure::because("limit"))?;
     }
+    let pools = Pools::new(settings.workers)?;
+    pools.set(settings.pools)?;
     let open = |CacheSettings { max, writes_back }| BlockCache::new(max, writes_back);
     let cache = settings.cache.map(open).transpose()?;
     let (definitions, default) = (settings.exports.clone(), settings.default.clone());
@@ -79,7 +82,7 @@ fn open_context(settings: &Settings) -> Result<Arc<Context>, Failure> {
         let (name, source) = (&export.definition.name, &export.definition.source);
         info!("export '{name}': {} {source}, {} bytes", export.volume.kind(), export.volume.size());
     }
-    Ok(Context::new(exports, open_tls(settings)?, settings.limits, cache))
+    Ok(Context::new(exports, open_tls(settings)?, settings.limits, cache, pools))
 }
 
 fn open_tls(settings: &Settings) -> Result<TlsMode, Failure> {
@@ -132,13 +135,13 @@ fn run(events: &Receiver<Event>, options: &Serve, context: &Context) -> Result<(
     }
 }
 
-/// Exports and certificates are read again; the rest counts from the next start on.
+/// Exports, certificates and the settings of page pools are read again; the rest counts from the next start on.
 fn reload(options: &Serve, context: &Context) -> Result<(), Failure> {
     let settings = Settings::load(options)?;
     let (definitions, default) = (settings.exports.clone(), settings.default.clone());
     let exports = Exports::open(definitions, default, &context.exports(), context.cache.as_ref())?;
     context.replace(exports, open_tls(&settings)?);
-    Ok(())
+    context.pools.set(settings.pools)
 }
 
 /// Lets sessions end, then flushes. A second signal, or the end of the time for it, ends them as they are.

@@ -4,6 +4,7 @@ use super::config_file::{ConfigFile, ExportEntry};
 use crate::backend::Source;
 use crate::base::Failure;
 use crate::base::size::{CacheSize, Size};
+use crate::buffers::PoolSettings;
 use crate::command_line::{NamedPath, Serve};
 use crate::export::Definition;
 use crate::io::Engine;
@@ -36,6 +37,7 @@ pub struct Settings {
     pub cache: Option<CacheSettings>,
     /// Bytes that the process should stay under.
     pub limit: Option<u64>,
+    pub pools: PoolSettings,
     pub stop_timeout: Duration,
 }
 
@@ -93,6 +95,11 @@ impl Settings {
         let request = options.max_request.or(file.max_request).map_or(32 << 20, |size| size.0);
         let client_memory = options.max_client_memory.or(file.max_client_memory).map_or(64 << 20, |size| size.0);
         check(workers, request, client_memory, max_memory)?;
+        let pools = PoolSettings {
+            max_idle_pages: options.max_idle_pages.or(file.max_idle_pages),
+            squeeze_ms: options.squeeze_ms.or(file.squeeze_ms),
+        };
+        pools.check()?;
         let cache = options.cache.or(file.cache);
         let writes_back = options.write_back || file.write_back;
         let cache = cache.map(|CacheSize(size)| CacheSettings { max: size.map(|size| size.0), writes_back });
@@ -130,6 +137,7 @@ impl Settings {
             },
             cache,
             limit: options.limit.or(file.limit).map(|size| size.0),
+            pools,
             stop_timeout: time(options.stop_timeout, file.stop_timeout, 30),
         })
     }
@@ -222,6 +230,9 @@ mod tests {
         let cached = settings(&["--cache", "64M"], &file).expect("valid");
         assert_eq!(cached.cache, Some(CacheSettings { max: Some(64 << 20), writes_back: true }));
         assert_eq!(cached.limit, Some(1 << 30));
+        let file = format!("max-idle-pages = 7\nsqueeze-ms = 8\n{file}");
+        let pools = settings(&["--squeeze-ms", "0"], &file).expect("valid").pools;
+        assert_eq!(pools, PoolSettings { max_idle_pages: Some(7), squeeze_ms: Some(0) });
         assert_eq!(settings(&[], &file).expect("valid").cache, Some(CacheSettings { max: None, writes_back: true }));
     }
 
@@ -239,6 +250,8 @@ mod tests {
         assert!(refused(&["--export", "a=memory:x"], "").contains("'x' is no size"));
         assert!(refused(&[], "[[export]]\nname = 'a'\n").contains("one of 'path' and 'memory'"));
         assert!(refused(&[], "[[export]]\nname = 'a'\nmemory = '1M'\ntls = true\n").contains("certificate"));
+        assert!(with(&["--squeeze-ms", "3600001"]).contains("squeeze-ms: 3600001 is not between 0 and 3600000"));
+        assert!(refused(&export, "max-idle-pages = 4294967296\n").contains("max-idle-pages: 4294967296 is not"));
         assert!(with(&["--cache", "4K"]).contains("cache: less than 1M"));
         assert!(with(&["--cache", "some"]).contains("or 'auto'"));
         assert!(refused(&export, "write-back = true\n").contains("there is no cache"));

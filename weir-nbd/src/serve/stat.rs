@@ -4,6 +4,7 @@ use super::report::Report;
 use super::settings::Control;
 use crate::base::Failure;
 use crate::base::size::Size;
+use crate::buffers::PoolFigures;
 use crate::command_line::Stat;
 use std::fmt::Write as _;
 use std::io::{Read, Write};
@@ -39,6 +40,17 @@ fn table(report: &Report) -> String {
     ));
     let (used, idle) = (report.heap_live_bytes >> 10, report.heap_idle_bytes >> 10);
     line(format_args!("heap: {used} KiB used, {idle} KiB idle"));
+    let pools = PoolFigures::sum(&report.pools);
+    line(format_args!(
+        "page pools: {} KiB idle, {} KiB in flight, {} gets, {} misses; {} squeezes ({} KiB), {} misses after them",
+        pools.idle_pages * 4,
+        pools.in_flight_pages * 4,
+        pools.gets,
+        pools.misses,
+        pools.squeezes,
+        pools.squeezed_pages * 4,
+        pools.misses_after_squeeze
+    ));
     if let Some(cache) = &report.cache {
         let most = cache.max_bytes.map_or("auto".into(), |max| Size(max).to_string());
         line(format_args!(

@@ -1,5 +1,6 @@
 //! What all sessions of all workers share.
 
+use crate::buffers::Pools;
 use crate::cache::BlockCache;
 use crate::export::Exports;
 use rustls::ServerConfig;
@@ -50,6 +51,8 @@ pub struct Context {
     tls: RwLock<TlsMode>,
     /// The block cache, if the server has one.
     pub cache: Option<Arc<BlockCache>>,
+    /// The page pools of the workers.
+    pub pools: Pools,
     /// Bounds.
     pub limits: Limits,
     /// Counters.
@@ -59,11 +62,18 @@ pub struct Context {
 
 impl Context {
     /// A server's beginning.
-    pub fn new(exports: Exports, tls: TlsMode, limits: Limits, cache: Option<Arc<BlockCache>>) -> Arc<Self> {
+    pub fn new(
+        exports: Exports,
+        tls: TlsMode,
+        limits: Limits,
+        cache: Option<Arc<BlockCache>>,
+        pools: Pools,
+    ) -> Arc<Self> {
         Arc::new(Self {
             exports: RwLock::new(Arc::new(exports)),
             tls: RwLock::new(tls),
             cache,
+            pools,
             limits,
             statistics: Statistics::default(),
             stopping: AtomicBool::new(false),

@@ -3,6 +3,7 @@
 use super::connection;
 use super::context::{Context, Guest};
 use crate::base::Budget;
+use crate::buffers::use_pool;
 use crate::io::Reactor;
 use crate::transport::{Stream, shut_down};
 use rustix::net::Shutdown;
@@ -25,8 +26,9 @@ pub struct Home {
 }
 
 impl Home {
-    /// Makes this thread the home of sessions.
-    pub fn settle(context: Arc<Context>) {
+    /// Makes this thread, worker `number`, the home of sessions.
+    pub fn settle(context: Arc<Context>, number: usize) {
+        use_pool(context.pools.of(number));
         let budget = Budget::new(context.limits.worker_memory);
         let home = Rc::new(Self { context, budget, sockets: RefCell::default() });
         HOME.with(|cell| drop(cell.set(home)));

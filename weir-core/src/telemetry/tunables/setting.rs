@@ -14,6 +14,8 @@ pub enum Unit {
     Percent,
     /// A number of events or windows, as the description says.
     Count,
+    /// Pages of 4 KiB.
+    Pages,
     /// Blocks of 2 MiB.
     Pageblocks,
     /// One of the numbers that the description lists.
@@ -31,6 +33,7 @@ impl Unit {
             Self::Microseconds => "us",
             Self::Percent => "percent",
             Self::Count => "count",
+            Self::Pages => "pages",
             Self::Pageblocks => "pageblocks",
             Self::Mode => "mode",
             Self::Switch => "bool",

@@ -1,10 +1,14 @@
 //! Memory for a request's data. Every byte that a client sends or is sent lies in one of these.
 //!
-//! Today a buffer is a run of pages of the heap, taken for one request and freed with it.
+//! On a worker's thread what is a page or more is a run of its page pool, and goes back there wherever it is dropped.
+//! What is shorter, or longer than such a run can be, and what stays for long (blocks of the cache), is memory of the
+//! heap.
 
+use super::pools;
 use std::alloc::{Layout, alloc, dealloc};
 use std::io;
 use std::ptr::NonNull;
+use weir::PoolPages;
 
 /// Alignment of runs of pages, bytes: what the kernel's direct I/O needs at most.
 const PAGE: usize = 4096;
@@ -14,8 +18,15 @@ const LINE: usize = 64;
 /// Memory at a fixed address, filled from its beginning. What is not filled is not initialised and never shown.
 pub struct Buffer {
     memory: NonNull<u8>,
-    layout: Layout,
+    capacity: usize,
     filled: usize,
+    owner: Owner,
+}
+
+/// What a buffer's memory goes back to.
+enum Owner {
+    Pool { _run: PoolPages },
+    Heap(Layout),
 }
 
 // SAFETY: the buffer owns its memory, which has no tie to a thread.
@@ -24,8 +35,18 @@ unsafe impl Send for Buffer {}
 unsafe impl Sync for Buffer {}
 
 impl Buffer {
-    /// Room for `capacity` bytes; an error if there is no memory.
+    /// Room for `capacity` bytes, for a request; an error if there is no memory.
     pub fn take(capacity: usize) -> io::Result<Self> {
+        if !(PAGE..=weir::PagePool::MAX_PAGES * PAGE).contains(&capacity) {
+            return Self::keep(capacity);
+        }
+        let Some(mut run) = pools::get(capacity.div_ceil(PAGE)) else { return Self::keep(capacity) };
+        let memory = NonNull::from(&mut *run).cast::<u8>();
+        Ok(Self { memory, capacity, filled: 0, owner: Owner::Pool { _run: run } })
+    }
+
+    /// Room for `capacity` bytes that stay for longer than a request; an error if there is no memory.
+    pub fn keep(capacity: usize) -> io::Result<Self> {
         let align = if capacity < PAGE { LINE } else { PAGE };
         let no_memory = || io::Error::from_raw_os_error(libc::ENOMEM);
         let layout = Layout::from_size_align(capacity, align).map_err(|_| no_memory())?;
@@ -35,7 +56,7 @@ impl Buffer {
             // SAFETY: the layout's size is not 0.
             _ => NonNull::new(unsafe { alloc(layout) }).ok_or_else(no_memory)?,
         };
-        Ok(Self { memory, layout, filled: 0 })
+        Ok(Self { memory, capacity, filled: 0, owner: Owner::Heap(layout) })
     }
 
     /// Room for `length` zeroes, filled with them.
@@ -59,17 +80,25 @@ impl Buffer {
         unsafe { std::slice::from_raw_parts_mut(self.memory.as_ptr(), self.filled) }
     }
 
-    /// A buffer with a copy of `bytes`, as large as they are.
+    /// A buffer with a copy of `bytes`, as large as they are, for a request.
     pub fn copy_of(bytes: &[u8]) -> io::Result<Self> {
-        let mut buffer = Self::take(bytes.len())?;
-        buffer.append(bytes);
-        Ok(buffer)
+        Self::take(bytes.len()).map(|buffer| buffer.with(bytes))
+    }
+
+    /// The same, to stay for longer.
+    pub fn kept_copy(bytes: &[u8]) -> io::Result<Self> {
+        Self::keep(bytes.len()).map(|buffer| buffer.with(bytes))
+    }
+
+    fn with(mut self, bytes: &[u8]) -> Self {
+        self.append(bytes);
+        self
     }
 
     /// Where the next bytes go, and how many there is room for. The address stays as it is when the buffer moves.
     pub fn spare(&mut self) -> (*mut u8, usize) {
         // SAFETY: `filled` is at most the size of the memory.
-        (unsafe { self.memory.as_ptr().add(self.filled) }, self.layout.size() - self.filled)
+        (unsafe { self.memory.as_ptr().add(self.filled) }, self.capacity - self.filled)
     }
 
     /// Counts the next `length` bytes as filled.
@@ -77,7 +106,7 @@ impl Buffer {
     /// # Safety
     /// They have been written.
     pub unsafe fn advance(&mut self, length: usize) {
-        assert!(length <= self.layout.size() - self.filled, "more was written than there is room for");
+        assert!(length <= self.capacity - self.filled, "more was written than there is room for");
         self.filled += length;
     }
 
@@ -113,9 +142,11 @@ impl Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        if self.layout.size() > 0 {
+        if let Owner::Heap(layout) = self.owner
+            && layout.size() > 0
+        {
             // SAFETY: `memory` came from `alloc` with this layout, and is freed once.
-            unsafe { dealloc(self.memory.as_ptr(), self.layout) }
+            unsafe { dealloc(self.memory.as_ptr(), layout) }
         }
     }
 }
@@ -144,6 +175,31 @@ mod tests {
         assert!(Buffer::take(0).expect("nothing").filled().is_empty());
         assert_eq!(Buffer::take(usize::MAX).err().and_then(|why| why.raw_os_error()), Some(libc::ENOMEM));
         assert_eq!(Buffer::take(1 << 60).err().and_then(|why| why.raw_os_error()), Some(libc::ENOMEM));
+    }
+
+    #[test]
+    fn a_workers_requests_use_the_same_pages_in_turn() {
+        std::thread::spawn(|| {
+            let pool = weir::PagePool::new("test").expect("memory");
+            pools::use_pool(pool.clone());
+            let mut first = Buffer::take(5000).expect("memory");
+            first.fill(7, 5000);
+            assert_eq!(first.spare().1, 0, "no more room than was asked for, although its pages have more");
+            assert_eq!(pool.stats().in_flight_pages, 2);
+            let at = first.filled().as_ptr();
+            // Wherever it is dropped.
+            std::thread::spawn(move || drop(first)).join().expect("a thread");
+            assert_eq!((pool.stats().in_flight_pages, pool.stats().idle_pages), (0, 2));
+            let again = Buffer::copy_of(&[1; 8192]).expect("memory");
+            assert_eq!((again.filled().as_ptr(), again.filled()), (at, &[1; 8192][..]));
+            // What is short, what is long, and what stays is the heap's.
+            let others =
+                [Buffer::take(4095), Buffer::take((4 << 20) + 1), Buffer::keep(4096), Buffer::kept_copy(&[0; 4096])];
+            assert!(others.iter().all(Result::is_ok));
+            assert_eq!(pool.stats().in_flight_pages, 2);
+        })
+        .join()
+        .expect("the test's thread");
     }
 
     #[test]

@@ -1,0 +1,136 @@
+//! Page pools of a program's: made, used and ended; and what the balancer does for them.
+
+use core::ptr::{NonNull, null_mut};
+
+use super::Heap;
+use crate::base::cause::Cause;
+use crate::base::units::{MAX_RUN, PAGE};
+use crate::platform::Platform;
+use crate::pools::idle::{length_of, pages_of};
+use crate::pools::page_pool::{PagePool, PoolStats};
+use crate::pools::page_pools::{PagePools, PoolsOn};
+use crate::reclaim::Kind;
+
+/// A pool cannot end while pages of it are in flight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InFlight {
+    /// So many.
+    pub pages: usize,
+}
+
+impl<P: Platform> Heap<P> {
+    pub(super) fn pools(&self) -> PoolsOn<'_, P> {
+        self.page_pools.on(self.pages())
+    }
+
+    /// The pools.
+    pub fn page_pools(&self) -> &PagePools {
+        &self.page_pools
+    }
+
+    /// Makes a pool known.
+    ///
+    /// # Safety
+    /// It lives, where it is, until [`Heap::remove_pool`] has succeeded, is added once, and is used through shared
+    /// references alone meanwhile.
+    pub unsafe fn add_pool(&self, pool: NonNull<PagePool>) {
+        // SAFETY: the caller's promise is the one that is demanded.
+        unsafe { self.page_pools.add(self.platform(), pool) }
+    }
+
+    /// Ends a pool, unless pages of it are in flight; then nothing has changed. Waits for a thread that reclaims its
+    /// idle pages. No other thread uses the pool meanwhile.
+    pub fn remove_pool(&self, pool: &PagePool) -> Result<(), InFlight> {
+        let pages = self.pool_stats(pool).in_flight_pages;
+        if pages > 0 {
+            return Err(InFlight { pages });
+        }
+        self.page_pools.remove(self.platform(), pool);
+        self.pools().empty(pool);
+        Ok(())
+    }
+
+    /// Pages that a run of at least `pages` pages (1 to [`MAX_RUN`]) has.
+    pub fn pool_run_pages(pages: usize) -> usize {
+        pages_of(length_of(pages))
+    }
+
+    /// A run of at least `pages` pages of a pool; null when memory is refused, or for 0 and more than [`MAX_RUN`]
+    /// pages. It holds anything. O(1) but for system calls.
+    pub fn pool_get(&self, pool: &PagePool, pages: usize) -> *mut u8 {
+        if !(1..=MAX_RUN).contains(&pages) {
+            return null_mut();
+        }
+        if let Some(run) = self.pools().get_idle(pool, pages) {
+            return run as *mut u8;
+        }
+        let take = || self.pools().get_fresh(pool, pages);
+        let run = take().or_else(|_| self.reclaim_for(pages * PAGE, take));
+        self.slow_path_ends();
+        run.unwrap_or(0) as *mut u8
+    }
+
+    /// Fills `out` with runs of `pages` pages, as many as can be had; returns how many.
+    pub fn pool_get_batch(&self, pool: &PagePool, pages: usize, out: &mut [*mut u8]) -> usize {
+        for (count, place) in out.iter_mut().enumerate() {
+            *place = self.pool_get(pool, pages);
+            if place.is_null() {
+                return count;
+            }
+        }
+        out.len()
+    }
+
+    /// Puts runs back, each whole and once; null is allowed. Those that are not in flight from this pool are named as
+    /// invalid frees, and left alone.
+    ///
+    /// # Safety
+    /// The runs are not used any more.
+    pub unsafe fn pool_put(&self, pool: &PagePool, runs: &[*mut u8]) {
+        self.pools().put(pool, runs);
+    }
+
+    /// What the thread of the program's does that is the owner of a pool: gives up what is idle in a squeeze window, or
+    /// above
+    /// `max_idle_pages`. Returns the pages given up for pressure.
+    pub fn tend_pool(&self, pool: &PagePool) -> usize {
+        self.pools().tend_and_release(pool)
+    }
+
+    /// Sleeps until there is a pressure event that the pool was not tended for, for `ns` at most, or for no reason.
+    pub fn wait_for_squeeze(&self, pool: &PagePool, ns: Option<u64>) {
+        self.pools().wait(pool, ns);
+    }
+
+    /// A pool's figures.
+    pub fn pool_stats(&self, pool: &PagePool) -> PoolStats {
+        pool.stats(self.platform())
+    }
+
+    /// For the balancer's thread: when [`Heap::tend_pools`] is to be called next, ns.
+    pub fn pools_due(&self) -> Option<u64> {
+        self.page_pools.due()
+    }
+
+    /// Tends the pools that the balancer is the owner of, if that is due, and releases what pools gave up in squeeze
+    /// windows.
+    pub fn tend_pools(&self) {
+        let now = self.platform().now();
+        if !self.page_pools.take_due(now) {
+            return;
+        }
+        self.pools().tend_all();
+        let bytes = self.page_pools.take_squeezed() * PAGE;
+        if bytes > 0 {
+            self.release_free(Cause::Pressure, now, bytes);
+        }
+    }
+
+    /// Releases `bytes` of what is free in zones.
+    fn release_free(&self, cause: Cause, now: u64, bytes: usize) {
+        let mut left = bytes;
+        for node in 0..self.pages().nodes.count() {
+            left -= self.reclaim(Kind::Node { node, severe: false }, cause, now, left).released.min(left);
+        }
+    }
+}

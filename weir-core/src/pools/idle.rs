@@ -1,0 +1,148 @@
+//! The idle runs of a pool, by their lengths, last in first out.
+//!
+//! Four lengths for each power of two: a run is at most a quarter longer than what was asked for. The links lie in the
+//! descriptors of the runs' first pages, out of line: an idle page is not written to, and a write through a stale
+//! pointer reaches no link.
+
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+
+use crate::base::units::{MAX_RUN, NONE};
+use crate::pages::window::Window;
+
+/// How many lengths of runs there are.
+pub const LENGTHS: usize = 36;
+/// Word of a run's descriptor (the first one is its length): the first page of the next idle run of its length.
+const NEXT: usize = 1;
+/// Word of a run's descriptor: the number of its pool, twice, and 1 more while the run is idle.
+const OWNER: usize = 2;
+
+const _: () = assert!(pages_of(LENGTHS - 1) == MAX_RUN && length_of(MAX_RUN) == LENGTHS - 1);
+
+/// The length that `pages` pages (1 to [`MAX_RUN`]) are handed out as.
+pub const fn length_of(pages: usize) -> usize {
+    if pages <= 4 {
+        return pages - 1;
+    }
+    let order = (pages - 1).ilog2() as usize;
+    4 * (order - 1) + (pages - (1 << order)).div_ceil(1 << (order - 2)) - 1
+}
+
+/// The pages of a length.
+pub const fn pages_of(length: usize) -> usize {
+    if length < 4 {
+        return length + 1;
+    }
+    let order = length / 4 + 1;
+    (1 << order) + ((length % 4 + 1) << (order - 2))
+}
+
+/// What keeps a run of another pool, or one that is idle already, from being put.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotInFlight {
+    /// It is idle: it was put twice.
+    Idle,
+    /// It is another pool's.
+    Foreign,
+}
+
+/// See the module.
+pub struct IdleRuns {
+    first: [u32; LENGTHS],
+    /// As of which get of the pool each length was asked for last.
+    asked: [u64; LENGTHS],
+    gets: u64,
+    pages: usize,
+}
+
+impl IdleRuns {
+    /// None.
+    #[allow(clippy::new_without_default, reason = "const, as the part of a pool that it is")]
+    pub const fn new() -> Self {
+        Self { first: [NONE; LENGTHS], asked: [0; LENGTHS], gets: 0, pages: 0 }
+    }
+
+    /// Pages of all idle runs.
+    pub fn pages(&self) -> usize {
+        self.pages
+    }
+
+    /// Takes the run of a length that was put last; notes that the length was asked for.
+    pub fn get(&mut self, window: &Window, length: usize) -> Option<u32> {
+        self.gets += 1;
+        self.asked[length] = self.gets;
+        let page = self.pop(window, length)?;
+        window.word(page, OWNER).fetch_and(!1, Release);
+        Some(page)
+    }
+
+    /// Adds a run, which [`claim`] has found to be in flight.
+    pub fn put(&mut self, window: &Window, page: u32, length: usize) {
+        window.word(page, NEXT).store(self.first[length], Relaxed);
+        self.first[length] = page;
+        self.pages += pages_of(length);
+    }
+
+    /// Takes a run to give it back: of the length that was asked for longest ago.
+    pub fn give_up(&mut self, window: &Window) -> Option<(u32, usize)> {
+        let idle = (0..LENGTHS).filter(|&length| self.first[length] != NONE);
+        // Of lengths that were asked for at the same time, which are those that never were, the longest.
+        let length = idle.min_by_key(|&length| (self.asked[length], LENGTHS - length))?;
+        let page = self.pop(window, length)?;
+        window.word(page, OWNER).store(0, Release);
+        Some((page, length))
+    }
+
+    fn pop(&mut self, window: &Window, length: usize) -> Option<u32> {
+        let page = self.first[length];
+        if page == NONE {
+            return None;
+        }
+        self.first[length] = window.word(page, NEXT).load(Relaxed);
+        self.pages -= pages_of(length);
+        Some(page)
+    }
+
+    /// The first pages of all idle runs, with their lengths.
+    pub fn iter<'a>(&'a self, window: &'a Window) -> impl Iterator<Item = (u32, usize)> + 'a {
+        (0..LENGTHS).flat_map(move |length| {
+            let some = |page: u32| (page != NONE).then_some(page);
+            let next = move |&page: &u32| some(window.word(page, NEXT).load(Relaxed));
+            core::iter::successors(some(self.first[length]), next).map(move |page| (page, length))
+        })
+    }
+}
+
+/// Makes a run that was taken from a zone one of pool `number`, in flight.
+pub fn own(window: &Window, page: u32, number: u32) {
+    window.word(page, OWNER).store(number << 1, Release);
+}
+
+/// Of several threads that put a run at once, one gets `Ok`: the run was in flight and is idle from now on.
+pub fn claim(window: &Window, page: u32, number: u32) -> Result<(), NotInFlight> {
+    let (in_flight, idle) = (number << 1, number << 1 | 1);
+    match window.word(page, OWNER).compare_exchange(in_flight, idle, AcqRel, Acquire) {
+        Ok(_) => Ok(()),
+        Err(found) if found == idle => Err(NotInFlight::Idle),
+        Err(_) => Err(NotInFlight::Foreign),
+    }
+}
+
+/// Whether a run is pool `number`'s, and idle.
+pub fn is_idle(window: &Window, page: u32, number: u32) -> bool {
+    window.word(page, OWNER).load(Acquire) == number << 1 | 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_is_at_most_a_quarter_longer_than_what_was_asked_for() {
+        for pages in 1..=MAX_RUN {
+            let length = length_of(pages);
+            assert!((pages..=pages + pages / 4).contains(&pages_of(length)), "{pages}");
+            assert_eq!(length_of(pages_of(length)), length);
+            assert!(length == 0 || pages_of(length - 1) < pages, "the shortest that will do for {pages}");
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! A page pool: its idle runs behind a lock, its settings and its figures.
+
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering::Relaxed};
+
+use super::idle::IdleRuns;
+use super::squeeze::Closed;
+use super::visits::Visits;
+use crate::platform::lock::Lock;
+use crate::platform::{Diagnostics, Wait, rank};
+
+/// Bytes of a name that are kept.
+pub const NAME: usize = 32;
+/// In place of a pool's own setting: the setting of all counts.
+const COMMON: u64 = u64::MAX;
+
+/// How a pool is made.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct PoolSpec<'a> {
+    /// For figures; cut at [`NAME`] bytes.
+    pub name: &'a [u8],
+    /// Idle pages that are kept; `None`: what the setting `max_idle_pages` says.
+    pub max_idle_pages: Option<usize>,
+    /// How long the pool is squeezed after a pressure event, ms; 0: never; `None`: what the setting `squeeze_ms` says.
+    pub squeeze_ms: Option<u64>,
+    /// A thread of the program's is its owner, and calls [`crate::heap::Heap::tend_pool`]. The balancer then takes idle
+    /// pages only where an allocation would fail otherwise, or the program asks for it.
+    pub is_tended: bool,
+}
+
+/// Figures of a pool. All but the first two are totals.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PoolStats {
+    /// Pages that are idle now.
+    pub idle_pages: usize,
+    /// Pages that the program has now.
+    pub in_flight_pages: usize,
+    /// Runs asked for.
+    pub gets: u64,
+    /// Of these, runs that took new pages, as none of their length was idle.
+    pub misses: u64,
+    /// Pressure events for which idle pages were given up.
+    pub squeezes: u64,
+    /// Pages given up for these.
+    pub squeezed_pages: u64,
+    /// Misses that took pages which a squeeze had given up before.
+    pub misses_after_squeeze: u64,
+}
+
+/// See the module. It stays where it is from [`crate::heap::Heap::add_pool`] to [`crate::heap::Heap::remove_pool`].
+pub struct PagePool {
+    name: [u8; NAME],
+    pub(super) is_tended: bool,
+    /// Rises with each pool of a heap; 0 before the pool is added.
+    pub(super) number: AtomicU32,
+    pub(super) next: AtomicPtr<PagePool>,
+    pub(super) visits: Visits,
+    max_idle_pages: AtomicU64,
+    squeeze_ms: AtomicU64,
+    pub(super) closed: Closed,
+    pub(super) inner: Lock<Inner, { rank::PAGE_POOL }>,
+}
+
+/// What the lock of a pool is for.
+pub(super) struct Inner {
+    pub idle: IdleRuns,
+    pub in_flight: usize,
+    /// The pressure event that the pool was tended for last.
+    pub seen: u32,
+    /// The pressure event for which idle pages were given up last.
+    squeezed_for: u32,
+    /// Pages given up for pressure and not taken anew since.
+    owed: usize,
+    gets: u64,
+    misses: u64,
+    squeezes: u64,
+    squeezed_pages: u64,
+    misses_after_squeeze: u64,
+}
+
+impl Inner {
+    /// A run of `pages` pages is asked for, of which none is idle if it `is_miss`.
+    pub fn note_get(&mut self, pages: usize, is_miss: bool) {
+        self.gets += 1;
+        if is_miss {
+            self.misses += 1;
+            self.misses_after_squeeze += u64::from(self.owed > 0);
+            self.owed = self.owed.saturating_sub(pages);
+        }
+    }
+
+    /// `pages` idle pages were given up for the pressure event `event`.
+    pub fn note_squeezed(&mut self, pages: usize, event: u32) {
+        if pages > 0 {
+            self.squeezes += u64::from(self.squeezes == 0 || self.squeezed_for != event);
+            self.squeezed_for = event;
+            self.squeezed_pages += pages as u64;
+            self.owed += pages;
+        }
+    }
+
+    fn stats(&self) -> PoolStats {
+        PoolStats {
+            idle_pages: self.idle.pages(),
+            in_flight_pages: self.in_flight,
+            gets: self.gets,
+            misses: self.misses,
+            squeezes: self.squeezes,
+            squeezed_pages: self.squeezed_pages,
+            misses_after_squeeze: self.misses_after_squeeze,
+        }
+    }
+}
+
+impl PagePool {
+    /// An empty pool.
+    pub fn new(spec: &PoolSpec<'_>) -> Self {
+        let mut name = [0; NAME];
+        name.iter_mut().zip(spec.name).for_each(|(to, &byte)| *to = byte);
+        let inner = Inner {
+            idle: IdleRuns::new(),
+            in_flight: 0,
+            seen: 0,
+            squeezed_for: 0,
+            owed: 0,
+            gets: 0,
+            misses: 0,
+            squeezes: 0,
+            squeezed_pages: 0,
+            misses_after_squeeze: 0,
+        };
+        Self {
+            name,
+            is_tended: spec.is_tended,
+            number: AtomicU32::new(0),
+            next: AtomicPtr::new(core::ptr::null_mut()),
+            visits: Visits::new(),
+            max_idle_pages: AtomicU64::new(spec.max_idle_pages.map_or(COMMON, |pages| pages as u64)),
+            squeeze_ms: AtomicU64::new(spec.squeeze_ms.unwrap_or(COMMON)),
+            closed: Closed::new(),
+            inner: Lock::new(inner),
+        }
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &[u8] {
+        &self.name[..self.name.iter().position(|&byte| byte == 0).unwrap_or(NAME)]
+    }
+
+    /// Sets how many idle pages are kept; `None`: what the setting of all pools says. The next put, or the next time
+    /// that the pool is tended, uses it.
+    pub fn set_max_idle_pages(&self, pages: Option<usize>) {
+        self.max_idle_pages.store(pages.map_or(COMMON, |pages| pages as u64), Relaxed);
+    }
+
+    /// Sets for how long the pool is squeezed after a pressure event, ms; `None`: what the setting of all pools says.
+    /// It counts at once, also for an event that was before; a change of the setting of all pools, from the next event
+    /// on at the latest.
+    pub fn set_squeeze_ms(&self, ms: Option<u64>) {
+        self.squeeze_ms.store(ms.unwrap_or(COMMON), Relaxed);
+        self.closed.forget();
+    }
+
+    /// Idle pages that are kept outside of a squeeze window.
+    pub fn max_idle_pages<P: Diagnostics>(&self, platform: &P) -> usize {
+        let own = self.max_idle_pages.load(Relaxed);
+        (if own == COMMON { platform.tunables().max_idle_pages.get() } else { own }) as usize
+    }
+
+    /// How long the pool is squeezed after a pressure event, ns; 0: never.
+    pub(super) fn squeeze_ns<P: Diagnostics>(&self, platform: &P) -> u64 {
+        let own = self.squeeze_ms.load(Relaxed);
+        (if own == COMMON { platform.tunables().squeeze_ms.get() } else { own }).saturating_mul(1_000_000)
+    }
+
+    /// Its figures.
+    pub fn stats<P: Wait>(&self, platform: &P) -> PoolStats {
+        self.inner.lock(platform).stats()
+    }
+}

@@ -1,0 +1,207 @@
+//! The pools of a heap, the window that they share, and the time at which the balancer tends them next.
+
+use core::ptr::{NonNull, null_mut};
+use core::sync::atomic::{
+    AtomicPtr, AtomicU64, AtomicUsize,
+    Ordering::{Acquire, Relaxed, SeqCst},
+};
+
+use super::page_pool::PagePool;
+use super::squeeze::Squeeze;
+use super::visits::Departures;
+use crate::pages::Pages;
+use crate::platform::lock::Lock;
+use crate::platform::{Platform, Wait, Workers, rank};
+
+/// The pools of a heap, by ascending number.
+pub struct PagePools {
+    pub(super) list: Lock<PoolList, { rank::PAGE_POOLS }>,
+    departures: Departures,
+    pub(super) squeeze: Squeeze,
+    /// When the balancer tends the pools next, ns; 0: nothing is due.
+    due: AtomicU64,
+    /// Pages given to the zones in windows that the balancer has not released yet.
+    squeezed: AtomicUsize,
+    count: AtomicUsize,
+}
+
+/// What the lock of the list is for.
+pub(super) struct PoolList {
+    first: AtomicPtr<PagePool>,
+    last_number: u32,
+}
+
+impl PoolList {
+    /// All of them; whoever has the reference has the lock.
+    pub fn iter(&self) -> impl Iterator<Item = &PagePool> {
+        // SAFETY: a pool stays where it is until it has left the list, for which it takes the lock that the caller has.
+        let at = |at: &AtomicPtr<PagePool>| unsafe { at.load(Acquire).as_ref() };
+        core::iter::successors(at(&self.first), move |pool| at(&pool.next))
+    }
+}
+
+/// The pools with the pages that they take from and give to.
+pub struct PoolsOn<'a, P: Platform> {
+    pub(super) pools: &'a PagePools,
+    pub(super) pages: &'a Pages<P>,
+}
+
+impl<P: Platform> PoolsOn<'_, P> {
+    pub(super) fn platform(&self) -> &P {
+        &self.pages.platform
+    }
+}
+
+impl PagePools {
+    /// None.
+    #[allow(clippy::new_without_default, reason = "const, and only ever part of a static")]
+    pub const fn new() -> Self {
+        Self {
+            list: Lock::new(PoolList { first: AtomicPtr::new(null_mut()), last_number: 0 }),
+            departures: Departures::new(),
+            squeeze: Squeeze::new(),
+            due: AtomicU64::new(0),
+            squeezed: AtomicUsize::new(0),
+            count: AtomicUsize::new(0),
+        }
+    }
+
+    /// The pools on the pages of a heap.
+    pub fn on<'a, P: Platform>(&'a self, pages: &'a Pages<P>) -> PoolsOn<'a, P> {
+        PoolsOn { pools: self, pages }
+    }
+
+    /// Whether there are any.
+    pub fn are_there(&self) -> bool {
+        self.count.load(Relaxed) > 0
+    }
+
+    /// Makes a pool known.
+    ///
+    /// # Safety
+    /// It lives, where it is, until [`PagePools::remove`] returns, is added once, and is used through shared references
+    /// alone meanwhile.
+    pub unsafe fn add<P: Wait>(&self, platform: &P, pool: NonNull<PagePool>) {
+        let mut list = self.list.lock(platform);
+        // A number is half of a descriptor's word, and never 0.
+        list.last_number = list.last_number % (u32::MAX >> 1) + 1;
+        // SAFETY: the caller's promise.
+        let new = unsafe { pool.as_ref() };
+        new.number.store(list.last_number, Relaxed);
+        new.inner.lock(platform).seen = self.squeeze.generation();
+        let end = list.iter().last().map_or(&list.first, |pool| &pool.next);
+        end.store(pool.as_ptr(), SeqCst);
+        self.count.fetch_add(1, Relaxed);
+    }
+
+    /// Forgets a pool; when this returns, no other thread visits it.
+    pub fn remove<P: Wait>(&self, platform: &P, pool: &PagePool) {
+        let list = self.list.lock(platform);
+        let link = core::iter::once(&list.first).chain(list.iter().map(|pool| &pool.next));
+        if let Some(link) = link.into_iter().find(|link| core::ptr::eq(link.load(Relaxed), pool)) {
+            link.store(pool.next.load(Relaxed), SeqCst);
+            self.count.fetch_sub(1, Relaxed);
+        }
+        drop(list);
+        self.departures.wait_for_none(platform, &pool.visits);
+    }
+
+    /// Calls `f` with each pool, without the lock of the list; begins with another one at each `turn`.
+    pub(super) fn each<P: Wait>(&self, platform: &P, turn: usize, mut f: impl FnMut(&PagePool)) {
+        let count = self.count.load(Relaxed);
+        if count == 0 {
+            return;
+        }
+        let first = self.list.lock(platform).iter().nth(turn % count).map_or(0, |pool| pool.number.load(Relaxed));
+        for (mut last, end) in [(first.saturating_sub(1), u32::MAX), (0, first)] {
+            while let Some(pool) = self.enter_next(platform, last, end) {
+                // SAFETY: it is visited, so that it stays until it is left.
+                let visited = unsafe { pool.as_ref() };
+                last = visited.number.load(Relaxed);
+                f(visited);
+                // A pool that is about to go may be gone after this.
+                self.departures.leave(platform, &visited.visits);
+            }
+        }
+    }
+
+    /// Visits the next pool behind number `last` and before number `end`.
+    fn enter_next<P: Wait>(&self, platform: &P, last: u32, end: u32) -> Option<NonNull<PagePool>> {
+        let list = self.list.lock(platform);
+        let is_next = |pool: &&PagePool| (last + 1..end).contains(&pool.number.load(Relaxed));
+        let pool = list.iter().find(is_next)?;
+        pool.visits.enter();
+        Some(NonNull::from(pool))
+    }
+
+    // ---- pressure, and the time --------------------------------------------------------------------------------
+
+    /// A pressure event at `now`: see [`Squeeze::signal`].
+    pub fn signal<P: Wait>(&self, platform: &P, now: u64) {
+        self.squeeze.signal(platform, now);
+    }
+
+    /// `pages` were given to the zones in a window: the balancer is to release them.
+    pub(super) fn note_squeezed(&self, pages: usize) {
+        self.squeezed.fetch_add(pages, Relaxed);
+    }
+
+    /// Takes the pages that the balancer is to release.
+    pub fn take_squeezed(&self) -> usize {
+        self.squeezed.swap(0, Relaxed)
+    }
+
+    /// The balancer is to tend the pools at `at`, or before.
+    pub(super) fn tend_at<P: Workers>(&self, platform: &P, at: u64) {
+        let earlier = |due: u64| (due == 0 || at < due).then_some(at);
+        if self.due.fetch_update(SeqCst, SeqCst, earlier).is_ok() && platform.has_balancer_thread() {
+            platform.wake_balancer();
+        }
+    }
+
+    /// When the balancer is to tend the pools, ns.
+    pub fn due(&self) -> Option<u64> {
+        Some(self.due.load(SeqCst)).filter(|&due| due != 0)
+    }
+
+    /// Whether the pools are to be tended now; then nothing is due any more.
+    pub fn take_due(&self, now: u64) -> bool {
+        self.due.fetch_update(SeqCst, SeqCst, |due| (due != 0 && due <= now).then_some(0)).is_ok()
+    }
+
+    // ---- fork --------------------------------------------------------------------------------------------------
+
+    /// Takes the locks of rank `rank`.
+    pub(super) fn freeze<P: Wait>(&self, platform: &P, rank: u32) {
+        match rank {
+            rank::PAGE_POOLS => self.list.acquire(platform),
+            // SAFETY: the lock of the list has the lower rank, so this thread has it, and keeps it until `thaw`.
+            rank::PAGE_POOL => unsafe { self.list.held() }.iter().for_each(|pool| pool.inner.acquire(platform)),
+            _ => {}
+        }
+    }
+
+    /// Undoes [`PagePools::freeze`].
+    ///
+    /// # Safety
+    /// The caller, or the parent that it was forked from, froze them.
+    pub(super) unsafe fn thaw<P: Wait>(&self, platform: &P, rank: u32) {
+        // SAFETY: `freeze` took these locks and made no guards. The pools on the list are the same ones, as the list's
+        // lock, of the lower rank, is given back after theirs.
+        unsafe {
+            match rank {
+                rank::PAGE_POOLS => self.list.release(platform),
+                rank::PAGE_POOL => self.list.held().iter().for_each(|pool| pool.inner.release(platform)),
+                _ => {}
+            }
+        }
+    }
+
+    /// In a forked child: no other thread visits a pool, sleeps or waits here, and nothing is due.
+    pub fn inherit<P: Wait>(&self, platform: &P) {
+        self.list.lock(platform).iter().for_each(|pool| pool.visits.inherit());
+        self.departures.inherit();
+        self.squeeze.inherit();
+        self.due.store(0, SeqCst);
+    }
+}

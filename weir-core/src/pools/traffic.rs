@@ -1,0 +1,113 @@
+//! Get and put: runs go out of a pool and come back.
+
+use super::idle::{self, NotInFlight, length_of, pages_of};
+use super::page_pool::PagePool;
+use super::page_pools::PoolsOn;
+use super::trim::BATCH;
+use crate::base::invalid_free::InvalidFree;
+use crate::base::units::PAGE;
+use crate::pages::Short;
+use crate::pages::node::ZoneKind;
+use crate::pages::window::{LARGE, Window};
+use crate::pages::zone::Purpose;
+use crate::platform::Platform;
+use core::sync::atomic::Ordering::Relaxed;
+
+/// How long a pool with runs in flight may have more than `max_idle_pages` idle (blkback's `LRU_INTERVAL`), ns.
+const OVERSHOOT_NS: u64 = 100_000_000;
+/// How long what puts give up in a window waits to be released in one go, ns: blkback's window.
+const RELEASE_NS: u64 = 10_000_000;
+
+impl<P: Platform> PoolsOn<'_, P> {
+    pub(super) fn window(&self) -> &Window {
+        &self.pages.normal
+    }
+
+    /// An idle run of at least `pages` pages (1 to [`crate::base::units::MAX_RUN`]).
+    pub fn get_idle(&self, pool: &PagePool, pages: usize) -> Option<usize> {
+        let length = length_of(pages);
+        let mut inner = pool.inner.lock(self.platform());
+        let page = inner.idle.get(self.window(), length);
+        inner.note_get(pages_of(length), page.is_none());
+        let page = page?;
+        inner.in_flight += pages_of(length);
+        Some(self.window().addr_of(page))
+    }
+
+    /// A run of at least `pages` pages of the zones, where none is idle in the pool.
+    pub fn get_fresh(&self, pool: &PagePool, pages: usize) -> Result<usize, Short> {
+        let pages = pages_of(length_of(pages));
+        let run = self.pages.take(ZoneKind::Normal, pages, 0, Purpose::Run)?;
+        let window = self.window();
+        window.set_pooled(run.page, pages);
+        idle::own(window, run.page, pool.number.load(Relaxed));
+        window.set_class(run.page, 1, LARGE);
+        pool.inner.lock(self.platform()).in_flight += pages;
+        Ok(window.addr_of(run.page))
+    }
+
+    /// Takes runs back, whole ones; null is allowed. Those that are not in flight are named and left alone.
+    pub fn put(&self, pool: &PagePool, runs: &[*mut u8]) {
+        let (mut idle, mut in_flight) = (0, 0);
+        for runs in runs.chunks(BATCH) {
+            let (mut found, mut count) = ([(0, 0); BATCH], 0);
+            for run in runs.iter().map(|run| run.addr()).filter(|&run| run != 0) {
+                match self.claim(pool, run) {
+                    Ok(run) => {
+                        found[count] = run;
+                        count += 1;
+                    }
+                    Err(why) => self.platform().invalid_free(why, run, 0),
+                }
+            }
+            let mut inner = pool.inner.lock(self.platform());
+            for &(page, length) in &found[..count] {
+                inner.idle.put(self.window(), page, length);
+                inner.in_flight -= pages_of(length);
+            }
+            (idle, in_flight) = (inner.idle.pages(), inner.in_flight);
+        }
+        self.after_put(pool, idle, in_flight);
+    }
+
+    /// A run that is put: its first page and its length.
+    fn claim(&self, pool: &PagePool, addr: usize) -> Result<(u32, usize), InvalidFree> {
+        let window = self.window();
+        let page = window.page_of(addr).ok_or(InvalidFree::ForeignPointer)?;
+        if !addr.is_multiple_of(PAGE) {
+            return Err(InvalidFree::InteriorPointer);
+        }
+        if window.class_of(page) != LARGE || !window.is_pooled(page) {
+            return Err(InvalidFree::ForeignPointer);
+        }
+        let claimed = idle::claim(window, page, pool.number.load(Relaxed));
+        claimed.map(|()| (page, length_of(window.run_pages(page)))).map_err(|why| match why {
+            NotInFlight::Idle => InvalidFree::DoubleFree,
+            NotInFlight::Foreign => InvalidFree::ForeignPointer,
+        })
+    }
+
+    /// What a put left is too much in a window, or if no run is in flight any more. The window is looked at after the
+    /// runs were added (`mod.rs`).
+    fn after_put(&self, pool: &PagePool, idle: usize, in_flight: usize) {
+        let p = self.platform();
+        let ns = pool.squeeze_ns(p);
+        if self.pools.squeeze.is_open(&pool.closed, ns, || p.now()) {
+            let pages = self.squeeze(pool, 0);
+            if pages > 0 {
+                self.pools.note_squeezed(pages);
+                self.pools.tend_at(p, p.now() + ns.min(RELEASE_NS));
+            }
+            return;
+        }
+        let most = pool.max_idle_pages(p);
+        if idle <= most {
+            return;
+        }
+        if in_flight == 0 {
+            self.trim(pool, most);
+        } else if !pool.is_tended && self.pools.due().is_none() {
+            self.pools.tend_at(p, p.now() + OVERSHOOT_NS);
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! Visits of pools by threads that do not own them, and the end of a pool, which waits for its visitors. (The protocol
+//! is in
+//! `mod.rs`.)
+
+use super::sync::{AtomicU32, constructor};
+use super::wait::Wait;
+use core::sync::atomic::Ordering::SeqCst;
+
+/// Visitors of one pool. They count themselves under the lock of the list that they found the pool in.
+pub struct Visits(AtomicU32);
+
+impl Visits {
+    constructor! {
+        /// None.
+        #[allow(clippy::new_without_default, reason = "const, as the part of a pool that it is")]
+        pub fn new() -> Self {
+            Self(AtomicU32::new(0))
+        }
+    }
+
+    /// One more, under the lock of the list.
+    pub fn enter(&self) {
+        self.0.fetch_add(1, SeqCst);
+    }
+
+    /// In a forked child: no visitor is there.
+    pub fn inherit(&self) {
+        self.0.store(0, SeqCst);
+    }
+}
+
+/// Where the ends of pools wait: beside the list, which stays when a pool goes.
+pub struct Departures {
+    /// Rises when a visitor has left, while somebody waits.
+    left: AtomicU32,
+    waiting: AtomicU32,
+}
+
+impl Departures {
+    constructor! {
+        /// Nobody waits.
+        #[allow(clippy::new_without_default, reason = "const, and only ever part of a static")]
+        pub fn new() -> Self {
+            Self { left: AtomicU32::new(0), waiting: AtomicU32::new(0) }
+        }
+    }
+
+    /// A visitor leaves; the pool may be gone when this returns.
+    pub fn leave<P: Wait>(&self, platform: &P, visits: &Visits) {
+        visits.0.fetch_sub(1, SeqCst);
+        // A write, so that of this and the waiter's own one comes second and sees what was written before the other.
+        if self.waiting.fetch_add(0, SeqCst) > 0 {
+            self.left.fetch_add(1, SeqCst);
+            platform.wake_all(&self.left);
+        }
+    }
+
+    /// Waits until no visitor is left of a pool that none can find any more.
+    pub fn wait_for_none<P: Wait>(&self, platform: &P, visits: &Visits) {
+        self.waiting.fetch_add(1, SeqCst);
+        loop {
+            let left = self.left.load(SeqCst);
+            if visits.0.load(SeqCst) == 0 {
+                break;
+            }
+            platform.wait_for(&self.left, left, None);
+        }
+        self.waiting.fetch_sub(1, SeqCst);
+    }
+
+    /// In a forked child: nobody else waits.
+    pub fn inherit(&self) {
+        self.waiting.store(0, SeqCst);
+    }
+}

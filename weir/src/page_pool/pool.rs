@@ -1,0 +1,174 @@
+//! The pool.
+
+use core::fmt;
+use core::ptr::NonNull;
+use core::time::Duration;
+use weir_core::base::units::PAGE;
+use weir_linux::process::page_pools::{self, MAX_RUN, PoolStats};
+
+use super::run::PoolPages;
+use super::shared::Shared;
+use crate::shrinker::nanoseconds;
+
+/// Runs that are moved at a time by the batch forms.
+const BATCH: usize = 16;
+
+/// A pool of pages for the I/O of a device or a queue. Clones are the same pool; it ends with the last of them and of
+/// its runs.
+///
+/// ```
+/// use weir::PagePool;
+///
+/// let pool = PagePool::new("disk 0")?;
+/// let mut buffer = pool.get_run(16).ok_or("no memory")?; // 64 KiB, page-aligned
+/// buffer[..5].copy_from_slice(b"hello");
+/// assert_eq!(pool.stats().in_flight_pages, 16);
+/// drop(buffer); // back into the pool, for the next request
+/// assert_eq!((pool.stats().in_flight_pages, pool.stats().idle_pages), (0, 16));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone)]
+pub struct PagePool(Shared);
+
+impl PagePool {
+    /// Pages of the longest run (4 MiB).
+    pub const MAX_PAGES: usize = MAX_RUN;
+
+    pub(super) fn of(shared: Shared) -> Self {
+        Self(shared)
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        core::str::from_utf8(self.0.pool().name()).unwrap_or_default()
+    }
+
+    /// One page; `None` where memory is refused. What it holds is undefined, but never another process's.
+    pub fn get(&self) -> Option<PoolPages> {
+        self.get_run(1)
+    }
+
+    /// A run of at least `pages` pages in a row (1 to [`PagePool::MAX_PAGES`]), at most a quarter more; `None` for
+    /// other lengths, and where memory is refused.
+    pub fn get_run(&self, pages: usize) -> Option<PoolPages> {
+        let run = NonNull::new(page_pools::get(self.0.pool(), pages))?;
+        Some(self.pages(run, pages))
+    }
+
+    /// Fills `out` with runs of at least `pages` pages, as many as can be had; returns how many.
+    ///
+    /// ```
+    /// let pool = weir::PagePool::new("disk 0")?;
+    /// let mut pages = [const { None }; 32];
+    /// assert_eq!(pool.get_batch(1, &mut pages), 32);
+    /// pool.put_batch(pages.into_iter().flatten());
+    /// assert_eq!(pool.stats().idle_pages, 32);
+    /// # Ok::<(), weir::PoolError>(())
+    /// ```
+    pub fn get_batch(&self, pages: usize, out: &mut [Option<PoolPages>]) -> usize {
+        let mut count = 0;
+        for places in out.chunks_mut(BATCH) {
+            let mut runs = [core::ptr::null_mut(); BATCH];
+            let got = page_pools::get_batch(self.0.pool(), pages, &mut runs[..places.len()]);
+            for (place, run) in places.iter_mut().zip(&runs[..got]) {
+                *place = NonNull::new(*run).map(|run| self.pages(run, pages));
+            }
+            count += got;
+            if got < places.len() {
+                break;
+            }
+        }
+        count
+    }
+
+    /// Puts runs back together: the pool's lock is taken once for 16 of them. Those of other pools go back to theirs.
+    pub fn put_batch(&self, runs: impl IntoIterator<Item = PoolPages>) {
+        let (mut batch, mut count) = ([core::ptr::null_mut(); BATCH], 0);
+        for run in runs {
+            if !run.is_of(&self.0) {
+                continue;
+            }
+            batch[count] = run.into_raw().as_ptr().cast::<u8>();
+            count += 1;
+            if count == BATCH {
+                self.put(&batch);
+                count = 0;
+            }
+        }
+        self.put(&batch[..count]);
+    }
+
+    fn put(&self, runs: &[*mut u8]) {
+        if !runs.is_empty() {
+            // SAFETY: runs of this pool's that `into_raw` gave up.
+            unsafe { page_pools::put(self.0.pool(), runs) }
+        }
+    }
+
+    fn pages(&self, run: NonNull<u8>, pages: usize) -> PoolPages {
+        let len = page_pools::run_pages(pages) * PAGE;
+        PoolPages::new(self.0.clone(), NonNull::slice_from_raw_parts(run, len))
+    }
+
+    /// Turns a run back into a value that [`PoolPages::into_raw`] gave up.
+    ///
+    /// # Safety
+    /// The run is one of this pool's, from `into_raw`, and is turned back once.
+    pub unsafe fn pages_from_raw(&self, run: NonNull<[u8]>) -> PoolPages {
+        PoolPages::new(self.0.clone(), run)
+    }
+
+    /// Sets how many pages the pool keeps idle; `None`: what the setting `max_idle_pages` says. It counts from the next
+    /// put on, or the next time that the pool is tended.
+    pub fn set_max_idle_pages(&self, pages: Option<usize>) {
+        self.0.pool().set_max_idle_pages(pages);
+    }
+
+    /// Sets for how long the pool keeps nothing idle after a pressure event, whole milliseconds; `None`: what the
+    /// setting
+    /// `squeeze_ms` says. It counts at once, also for an event that was before.
+    pub fn set_squeeze(&self, time: Option<Duration>) {
+        self.0.pool().set_squeeze_ms(time.map(milliseconds));
+    }
+
+    /// What the owner of a [tended](crate::PagePoolBuilder::tended) pool does: gives up all that is idle if there was a
+    /// pressure event since the last call, or the window of one is open; else what is above `max_idle_pages`. Returns
+    /// the pages given up for pressure. Any thread may call it, of any pool.
+    pub fn tend(&self) -> usize {
+        page_pools::tend(self.0.pool())
+    }
+
+    /// Sleeps until there is a pressure event that [`PagePool::tend`] has not answered, for `timeout` at most (for ever
+    /// without one); it may return earlier.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// let pool = weir::PagePool::builder("ring 0").tended().build()?;
+    /// # for _ in 0..1 {
+    /// // In the owner's loop:
+    /// pool.wait(Some(Duration::from_millis(1)));
+    /// pool.tend();
+    /// # }
+    /// # Ok::<(), weir::PoolError>(())
+    /// ```
+    pub fn wait(&self, timeout: Option<Duration>) {
+        page_pools::wait(self.0.pool(), timeout.map(nanoseconds));
+    }
+
+    /// Its figures now.
+    pub fn stats(&self) -> PoolStats {
+        page_pools::stats(self.0.pool())
+    }
+}
+
+/// Whole milliseconds; a part of one is one.
+pub(super) fn milliseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX - 1)
+}
+
+impl fmt::Debug for PagePool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PagePool").field("name", &self.name()).field("stats", &self.stats()).finish()
+    }
+}

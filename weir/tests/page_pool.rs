@@ -1,0 +1,191 @@
+//! Page pools of a program's own, on the real system.
+
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+use weir::{PagePool, PoolPages, settings};
+
+#[global_allocator]
+static HEAP: weir::Weir = weir::Weir;
+
+/// How long anything here may take; only a test that fails waits so long.
+const PATIENCE: Duration = Duration::from_secs(50);
+
+/// Settings are the whole process's: one test at a time.
+static ONE: Mutex<()> = Mutex::new(());
+
+fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
+    let until = Instant::now() + PATIENCE;
+    while !done() {
+        assert!(Instant::now() < until, "waited too long for {what}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// Takes `count` pages, writes to all, and puts them back.
+fn fill(pool: &PagePool, count: usize) {
+    let mut pages: Vec<PoolPages> = (0..count).map(|_| pool.get().expect("memory")).collect();
+    pages.iter_mut().for_each(|page| page.fill(1));
+}
+
+/// Memory is short while this lives: the limit is far below what is in use.
+struct Pressure(#[allow(dead_code, reason = "held")] Vec<u8>);
+
+impl Pressure {
+    fn begin() -> Self {
+        let ballast = vec![1; 8 << 20];
+        settings::set("limit", "1M").unwrap();
+        Self(ballast)
+    }
+}
+
+impl Drop for Pressure {
+    fn drop(&mut self) {
+        settings::set("limit", "0").unwrap();
+    }
+}
+
+#[test]
+fn runs_are_aligned_whole_and_the_pools_own() {
+    let _one = ONE.lock();
+    let (pool, other) = (PagePool::new("one").unwrap(), PagePool::new("other").unwrap());
+    assert_eq!((pool.name(), other.name()), ("one", "other"));
+    assert!(pool.get_run(0).is_none() && pool.get_run(PagePool::MAX_PAGES + 1).is_none());
+    for pages in [1, 3, 7, 100, PagePool::MAX_PAGES] {
+        let mut run = pool.get_run(pages).expect("memory");
+        assert!(run.as_mut_ptr().addr().is_multiple_of(4096) && run.len() >= pages * 4096);
+        assert!(run.len() <= pages * 4096 * 5 / 4);
+        run.fill(9);
+        assert_eq!(pool.stats().in_flight_pages, run.len() / 4096);
+    }
+    // Batches; a run of another pool's goes back to that one.
+    let mut batch: Vec<Option<PoolPages>> = (0..100).map(|_| None).collect();
+    assert_eq!(pool.get_batch(2, &mut batch), 100);
+    let stray = other.get_run(5).expect("memory");
+    pool.put_batch(batch.into_iter().flatten().chain([stray]));
+    assert_eq!((pool.stats().in_flight_pages, other.stats().in_flight_pages), (0, 0));
+    assert_eq!(other.stats().idle_pages, 5);
+}
+
+#[test]
+fn a_pool_lives_as_long_as_its_runs_and_runs_move_between_threads() {
+    let _one = ONE.lock();
+    let pool = PagePool::new("short").unwrap();
+    let mut run = pool.get_run(4).expect("memory");
+    run.fill(3);
+    drop(pool);
+    std::thread::spawn(move || assert!(run.iter().all(|&byte| byte == 3))).join().unwrap();
+    // What C or a ring has by its address.
+    let pool = PagePool::new("raw").unwrap();
+    let raw = pool.get().expect("memory").into_raw();
+    assert_eq!(pool.stats().in_flight_pages, 1);
+    // SAFETY: from `into_raw`, turned back once.
+    drop(unsafe { pool.pages_from_raw(raw) });
+    assert_eq!(pool.stats().in_flight_pages, 0);
+}
+
+#[test]
+fn settings_count_while_the_program_runs() {
+    let _one = ONE.lock();
+    let pool = PagePool::new("set").unwrap();
+    fill(&pool, 3000);
+    assert_eq!(pool.stats().idle_pages, 1024);
+    settings::set("max_idle_pages", "50").unwrap();
+    fill(&pool, 1);
+    assert_eq!(pool.stats().idle_pages, 50);
+    settings::set("max_idle_pages", "1024").unwrap();
+    let own = PagePool::builder("own").max_idle_pages(8).squeeze(Duration::from_micros(1)).build().unwrap();
+    fill(&own, 100);
+    assert_eq!(own.stats().idle_pages, 8);
+    own.set_max_idle_pages(None);
+    fill(&own, 100);
+    assert_eq!(own.stats().idle_pages, 100);
+}
+
+#[test]
+fn too_many_idle_pages_go_soon_although_a_run_stays_in_flight() {
+    let _one = ONE.lock();
+    let pool = PagePool::new("burst").unwrap();
+    let long = pool.get().expect("memory");
+    fill(&pool, 3000);
+    wait_until("Weir's thread", || pool.stats().idle_pages <= 1024);
+    assert_eq!(pool.stats().squeezes, 0);
+    drop(long);
+}
+
+#[test]
+fn pressure_takes_what_is_idle_and_leaves_what_is_in_flight() {
+    let _one = ONE.lock();
+    let (pool, kept) =
+        (PagePool::new("disk").unwrap(), PagePool::builder("kept").squeeze(Duration::ZERO).build().unwrap());
+    let mut run = pool.get_run(64).expect("memory");
+    run.fill(7);
+    fill(&pool, 1000);
+    fill(&kept, 1000);
+    let pressure = Pressure::begin();
+    wait_until("the squeeze", || pool.stats().squeezes > 0 && pool.stats().idle_pages == 0);
+    assert_eq!((pool.stats().squeezed_pages, pool.stats().in_flight_pages), (1000, 64));
+    assert_eq!((kept.stats().idle_pages, kept.stats().squeezes), (1000, 0));
+    assert!(run.iter().all(|&byte| byte == 7));
+    // A busy pool: what is put in a window goes, and comes back afterwards.
+    wait_until("misses after a squeeze", || {
+        fill(&pool, 100);
+        pool.stats().misses_after_squeeze > 0
+    });
+    drop(pressure);
+    wait_until("the end of the window", || {
+        fill(&pool, 100);
+        pool.stats().idle_pages >= 100
+    });
+}
+
+#[test]
+fn an_owner_that_sleeps_is_woken() {
+    let _one = ONE.lock();
+    let pool = PagePool::builder("ring").tended().build().unwrap();
+    fill(&pool, 1000);
+    pool.wait(Some(Duration::from_millis(1)));
+    assert_eq!((pool.tend(), pool.stats().idle_pages), (0, 1000));
+    let owner = std::thread::spawn({
+        let pool = pool.clone();
+        move || {
+            while pool.tend() == 0 {
+                pool.wait(None);
+            }
+        }
+    });
+    let pressure = Pressure::begin();
+    owner.join().unwrap();
+    assert_eq!((pool.stats().idle_pages, pool.stats().squeezed_pages), (0, 1000));
+    drop(pressure);
+}
+
+#[test]
+fn idle_pages_count_as_idle_and_trim_releases_them() {
+    let _one = ONE.lock();
+    let pool = PagePool::builder("trim").max_idle_pages(4096).build().unwrap();
+    fill(&pool, 4096);
+    assert!(weir::heap::usage().idle_bytes >= 16 << 20);
+    weir::heap::trim();
+    assert_eq!(pool.stats().idle_pages, 0);
+    assert!(weir::heap::usage().idle_bytes < 4 << 20);
+}
+
+#[test]
+fn many_threads_use_one_pool() {
+    let _one = ONE.lock();
+    let pool = PagePool::new("shared").unwrap();
+    std::thread::scope(|scope| {
+        for thread in 1..=8u8 {
+            let pool = &pool;
+            scope.spawn(move || {
+                for pages in 1..200 {
+                    let mut run = pool.get_run(pages % 40 + 1).expect("memory");
+                    run.fill(thread);
+                    assert!(run.iter().step_by(64).all(|&byte| byte == thread));
+                }
+            });
+        }
+    });
+    assert_eq!((pool.stats().in_flight_pages, pool.stats().gets), (0, 8 * 199));
+    assert!(pool.stats().idle_pages <= 1024);
+}
