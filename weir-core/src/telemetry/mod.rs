@@ -1,5 +1,7 @@
 //! What a process tells about itself, and the parameters it is steered by.
 
+pub mod histogram;
 pub mod stats;
+pub mod tables;
 pub mod trace;
 pub mod tunables;

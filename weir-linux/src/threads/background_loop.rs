@@ -12,11 +12,14 @@ use crate::os::process::getpid;
 use crate::os::tasks;
 use crate::platform::linux::Engine;
 use crate::platform::statics::{STATS, TUNABLES};
+use crate::platform::stats_sharing::Sharing;
 use crate::pressure::events::Heat;
 use crate::pressure::sources::Sources;
 use crate::pressure::wake::Waker;
 use crate::threads::changes::Changes;
+use crate::threads::figures::Figures;
 use crate::threads::response::{Rest, respond};
+use crate::threads::steering::Steering;
 
 /// Between two comparisons of the main thread's rights, while the heap is warm and there are rights to give up.
 const COMPARE_NS: u64 = 1_000_000_000;
@@ -56,6 +59,10 @@ pub(super) struct Loop<'a> {
     pub heap: &'static Engine,
     pub waker: &'static Waker,
     pub sources: &'a mut Sources,
+    /// The page of counters, as far as others may map it.
+    pub sharing: Sharing,
+    pub figures: Figures,
+    pub steering: Steering,
     pub changes: &'static Changes,
     /// [`Changes::count`] as the thread was made.
     pub change: u32,
@@ -122,6 +129,8 @@ impl Loop<'_> {
             self.heap.pools_due(),
         ];
         let until = due.into_iter().flatten().min();
+        self.sharing.follow_setting();
+        self.steering.follow_setting(self.sources);
         let heat = self.heat(schedule);
         let events = self.sources.wait(&TUNABLES, heat, until.map(|at| at.saturating_sub(now)));
         let now = monotonic_ns();
@@ -161,12 +170,17 @@ impl Loop<'_> {
         self.balance_zones(schedule);
         self.heap.tend_pools();
         self.look_for_relief(schedule);
+        if events.control {
+            self.steering.serve(self.heap, self.waker, &mut self.figures, self.sources);
+        }
         if schedule.window_ends.is_some_and(|end| monotonic_ns() >= end) {
             schedule.window_ends = self.heap.balance_calm().then(|| self.next_window());
             if schedule.window_ends.is_none() {
                 self.come_to_rest(schedule)?;
             }
+            self.figures.window_ended(self.heap, schedule.window_ends.is_none());
         }
+        self.steering.tell_subscribers();
         Ok(())
     }
 

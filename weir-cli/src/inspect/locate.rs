@@ -1,0 +1,118 @@
+//! Where a process's page of statistics lies.
+//!
+//! A process with a background thread has it in a memfd, of which the mapping's name says that it is there. The thread has
+//! the file open, in a descriptor table of its own: `/proc/PID/task/TID/fd/N`. Under `weir run` the file is that of
+//! `weir run`. Without either the page is in the data of the library, or of a program that has Weir built in, and is
+//! recognised by its first words.
+
+use procfs::process::{MMPermissions, MMapPath, MemoryMap, MemoryMaps, Process};
+use std::fs::File;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// The file of a process's own, as it is mapped.
+const OWN: &str = "memfd:weir-page (deleted)";
+/// The file of `weir run`, as it is mapped.
+pub const OF_RUN: &str = crate::processes::stats_file::NAME_IN_MAPS;
+/// The name of the background thread.
+const THREAD: &str = "weir";
+
+/// A shared mapping that holds the page.
+pub struct SharedPage {
+    /// Where it begins in the process.
+    pub address: u64,
+    offset: u64,
+    inode: u64,
+    is_own: bool,
+}
+
+/// The mapping of the page, if it is shared.
+pub fn shared_page(maps: &MemoryMaps) -> Option<SharedPage> {
+    maps.iter().find_map(|map| {
+        let name = name_of(map)?;
+        let is_page = map.perms.contains(MMPermissions::WRITE) && (name == OWN || name == OF_RUN);
+        // The first page of the file of `weir run` hands out the others.
+        (is_page && (name == OWN || map.offset > 0)).then(|| SharedPage {
+            address: map.address.0,
+            offset: map.offset,
+            inode: map.inode,
+            is_own: name == OWN,
+        })
+    })
+}
+
+impl SharedPage {
+    /// Opens the file, if the kernel lets this user; and where the page begins in it.
+    pub fn open(&self, process: &Process) -> Option<(File, u64)> {
+        let found = if self.is_own { self.in_thread(process) } else { self.in_run(process) };
+        found.map(|file| (file, self.offset))
+    }
+
+    /// In the descriptor table of the background thread.
+    fn in_thread(&self, process: &Process) -> Option<File> {
+        let task = PathBuf::from(format!("/proc/{}/task", process.pid()));
+        let threads = task.read_dir().ok()?.flatten().map(|entry| entry.path());
+        let is_weirs =
+            |path: &PathBuf| std::fs::read(path.join("comm")).is_ok_and(|name| name.trim_ascii() == THREAD.as_bytes());
+        threads.filter(is_weirs).find_map(|thread| self.in_table(&thread.join("fd")))
+    }
+
+    fn in_table(&self, table: &Path) -> Option<File> {
+        let entries = table.read_dir().ok()?.flatten().map(|entry| entry.path());
+        let is_page =
+            |link: &PathBuf| link.read_link().is_ok_and(|to| to.as_os_str().as_bytes().ends_with(OWN.as_bytes()));
+        entries.filter(is_page).find_map(|link| self.open_if_same(&link))
+    }
+
+    /// Where the process's environment says.
+    fn in_run(&self, process: &Process) -> Option<File> {
+        let environment = process.environ().ok()?;
+        self.open_if_same(Path::new(environment.get(std::ffi::OsStr::new("WEIR_STATS"))?))
+    }
+
+    fn open_if_same(&self, path: &Path) -> Option<File> {
+        let file = File::open(path).ok()?;
+        (file.metadata().ok()?.ino() == self.inode).then_some(file)
+    }
+}
+
+/// The places where the page may begin in a process that does not share it: each page of its library's data, or of the
+/// program's own.
+pub fn private_ranges(maps: &MemoryMaps, program: Option<&Path>) -> Vec<(u64, u64)> {
+    let mut ranges = Vec::new();
+    let mut is_ours = false;
+    for map in maps.iter() {
+        match &map.pathname {
+            MMapPath::Path(path) => is_ours = is_library(path) || program.is_some_and(|program| program == path),
+            // What follows the data of a file without a name is the part of it that is zero at first.
+            MMapPath::Anonymous => {}
+            _ => is_ours = false,
+        }
+        if is_ours && map.perms.contains(MMPermissions::WRITE) {
+            ranges.push(map.address);
+        }
+    }
+    ranges
+}
+
+/// The path of Weir's library in the mappings, if it is there.
+pub fn library(maps: &MemoryMaps) -> Option<PathBuf> {
+    maps.iter().find_map(|map| match &map.pathname {
+        MMapPath::Path(path) if is_library(path) => Some(path.clone()),
+        _ => None,
+    })
+}
+
+/// Whether a mapped file is Weir's library, under any name that it is installed by.
+fn is_library(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    ["libweir.so", "libweir_malloc"].iter().any(|start| name.starts_with(start))
+}
+
+fn name_of(map: &MemoryMap) -> Option<&str> {
+    match &map.pathname {
+        MMapPath::Path(path) => path.file_name()?.to_str(),
+        _ => None,
+    }
+}
