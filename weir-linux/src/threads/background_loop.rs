@@ -4,7 +4,7 @@
 use core::sync::atomic::Ordering::Relaxed;
 use weir_core::base::level::Level;
 use weir_core::base::zone_class::ZoneClass;
-use weir_core::reclaim::node_balancer::{Next, Turn};
+use weir_core::reclaim::balancer_turn::{Next, Turn};
 
 use crate::os::clock::monotonic_ns;
 use crate::os::credentials::MainThread;
