@@ -203,25 +203,22 @@ fn a_callback_may_allocate_register_and_drop_its_own_shrinker() {
 fn two_callbacks_may_unregister_each_other() {
     let _pressure = Pressure::begin();
     let ballast = Blocks::of(16 << 20, 4000);
-    for _ in 0..20 {
-        let slots: [Arc<Mutex<Option<Shrinker>>>; 2] = Default::default();
-        let (both, alive) = (Arc::new(Barrier::new(2)), Arc::new(()));
-        for mine in 0..2 {
-            let (other, both, alive, first) = (slots[1 - mine].clone(), both.clone(), alive.clone(), Once::new());
-            let scan = move |bytes, _| {
-                let _alive = &alive;
-                first.call_once(|| {
-                    both.wait();
-                    drop(taken(&other));
-                });
-                bytes
-            };
-            let shrinker =
-                Shrinker::builder("pair").thread(CallbackThread::Own).register_fns(|| 100 << 20, scan).unwrap();
-            *slots[mine].lock().unwrap() = Some(shrinker);
-        }
-        wait_until("both to be unregistered", || Arc::strong_count(&alive) == 1);
+    let slots: [Arc<Mutex<Option<Shrinker>>>; 2] = Default::default();
+    let (both, alive) = (Arc::new(Barrier::new(2)), Arc::new(()));
+    for mine in 0..2 {
+        let (other, both, alive, first) = (slots[1 - mine].clone(), both.clone(), alive.clone(), Once::new());
+        let scan = move |bytes, _| {
+            let _alive = &alive;
+            first.call_once(|| {
+                both.wait();
+                drop(taken(&other));
+            });
+            bytes
+        };
+        let shrinker = Shrinker::builder("pair").thread(CallbackThread::Own).register_fns(|| 100 << 20, scan).unwrap();
+        *slots[mine].lock().unwrap() = Some(shrinker);
     }
+    wait_until("both to be unregistered", || Arc::strong_count(&alive) == 1);
     drop(ballast);
 }
 
