@@ -10,7 +10,7 @@
 //! - **Late.** A queue calls one callback at a time. One that runs for longer than `callback_ms` is *late*: nothing waits
 //!   for it, nothing is posted to it but events, and another thread of the queue goes on with the next entry. After
 //!   [`super::calling::SLOW_NS`] it is named in a message, once a run.
-//! - **Unregistering** waits until the callback does not run: [`super::unregistering`].
+//! - **Unregistering** waits until the callback does not run: `unregistering.rs`.
 //! - **Completion** clears `RUNNING` and then raises `finished`, which sleepers compare under the futex: one that saw
 //!   `RUNNING` set read `finished` before, so that its sleep ends.
 //!
