@@ -25,7 +25,7 @@ use core::sync::atomic::{
 use super::callback::{
     BROKEN, CLASSES, Class, EVENT, Entry, LATE, NAMED, Queue, RELIEF, RING, RUNNING, SCAN, ScanReason, TOLD,
 };
-use super::unregistering::Waits;
+use super::waits::Waits;
 use crate::base::cause::Cause;
 use crate::base::level::Level;
 use crate::base::zone_class::ZoneClass;

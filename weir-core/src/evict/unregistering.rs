@@ -9,66 +9,13 @@
 //!
 //! The model is `tests/loom_callbacks.rs`.
 
-use core::ptr::{NonNull, null_mut};
+use core::ptr::NonNull;
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 use super::callback::{BROKEN, Entry, GONE, RUNNING};
 use super::callbacks::{Callbacks, thread_of};
+use super::waits::Waiting;
 use crate::platform::Wait;
-
-/// The threads that wait until an entry does not run. Read and written under the lock of the registry's list alone.
-pub(super) struct Waits(*mut Waiting);
-
-// SAFETY: what the pointers lead to is read and written under the lock alone, by whichever thread has it.
-unsafe impl Send for Waits {}
-
-/// A thread that waits. It lives on that thread's stack, and is taken off before its frame ends.
-struct Waiting {
-    thread: usize,
-    entry: NonNull<Entry>,
-    next: *mut Self,
-}
-
-impl Waits {
-    /// No thread waits.
-    pub(super) const fn new() -> Self {
-        Self(null_mut())
-    }
-
-    /// Whether `entry` runs on thread `me`, or on one that waits, directly or through others, for an entry that does. It
-    /// ends, as no wait that closes a circle is ever added.
-    fn lead_to(&self, entry: &Entry, me: usize) -> bool {
-        let mut entry = entry;
-        while entry.is(RUNNING) {
-            let runner = entry.runner.load(Relaxed);
-            if runner == me {
-                return true;
-            }
-            // SAFETY: a wait is taken off before its frame ends, under the lock that the caller has.
-            let mut waits = core::iter::successors(unsafe { self.0.as_ref() }, |wait| unsafe { wait.next.as_ref() });
-            let Some(wait) = waits.find(|wait| wait.thread == runner) else { return false };
-            // SAFETY: the thread that waits for an entry disposes of it after it has taken its wait off.
-            entry = unsafe { wait.entry.as_ref() };
-        }
-        false
-    }
-
-    /// Takes a wait off.
-    ///
-    /// # Safety
-    /// It is on the list.
-    unsafe fn remove(&mut self, wait: *mut Waiting) {
-        let mut link = &raw mut self.0;
-        // SAFETY: `link` is the head, or the link of a wait on the list, so its frame has not ended; the search ends, as
-        // the wait is on the list.
-        unsafe {
-            while *link != wait {
-                link = &raw mut (**link).next;
-            }
-            *link = (*wait).next;
-        }
-    }
-}
 
 impl Callbacks {
     /// Unregisters an entry and disposes of it. Waits while it runs. Where the calling thread is in the callback, or in one
@@ -96,9 +43,10 @@ impl Callbacks {
             return;
         }
         if old.is(RUNNING) {
-            let mut wait = Waiting { thread: me, entry, next: list.waits.0 };
+            let mut wait = Waiting::new(me, entry);
             let wait = &raw mut wait;
-            list.waits.0 = wait;
+            // SAFETY: it stays until it is taken off, below.
+            unsafe { list.waits.add(wait) };
             drop(list);
             self.wait_for_return(platform, old);
             // SAFETY: this thread put it there above, and no other takes it off.
