@@ -32,10 +32,12 @@ impl Steering {
             return;
         }
         self.followed = Some(wanted);
-        self.sandbox = Sandbox::look();
         if wanted == 0 {
-            self.close(sources, Opening::Off, None);
-        } else if !sources.is_private() || self.is_in_sandbox() {
+            return self.close(sources, Opening::Off, None);
+        }
+        // No descriptor is opened in a table that the program shares.
+        self.sandbox = sources.is_private().then(Sandbox::look).flatten();
+        if self.is_in_sandbox() {
             self.close(sources, Opening::Sandbox, None);
         } else {
             match Channel::open() {
