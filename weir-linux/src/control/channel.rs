@@ -102,7 +102,7 @@ impl Channel {
         self.paused_until
     }
 
-    /// Answers what came, at most [`REQUESTS`] of it. An error: the channel can take no more connections, and is to be
+    /// Answers what came, at most 16 requests and connections. An error: the channel can take no more connections, and is to be
     /// closed.
     pub fn serve(&mut self, host: &mut impl Host, stats: &Stats) -> Result<()> {
         if self.paused_until.is_some_and(|until| monotonic_ns() >= until) {
