@@ -122,8 +122,8 @@ pub fn foreign() -> bool {
     env::var_os("WEIR_TEST_LIBRARY").is_some()
 }
 
-/// The library under test, built in the profile of this test. Cargo does not build a cdylib for its integration
-/// tests, so they ask for it; when it is fresh, that costs nothing.
+/// The library under test, built in the profile of this test, or in the one that `WEIR_TEST_PROFILE` names. Cargo does
+/// not build a cdylib for its integration tests, so they ask for it; when it is fresh, that costs nothing.
 pub fn library() -> Option<&'static Path> {
     static LIBRARY: OnceLock<Option<PathBuf>> = OnceLock::new();
     LIBRARY
@@ -138,7 +138,9 @@ pub fn library() -> Option<&'static Path> {
 fn build() -> PathBuf {
     // target/PROFILE/deps/this-test
     let executable = env::current_exe().expect("a running test has a path");
-    let directory = executable.ancestors().nth(2).expect("tests run from target/PROFILE/deps");
+    let own = executable.ancestors().nth(2).expect("tests run from target/PROFILE/deps");
+    let target = own.parent().expect("a profile's directory is inside the target directory");
+    let directory = env::var_os("WEIR_TEST_PROFILE").map_or_else(|| own.to_owned(), |profile| target.join(profile));
     let profile = match directory.file_name().and_then(|name| name.to_str()) {
         Some("debug") | None => "dev",
         Some(name) => name,
@@ -146,7 +148,7 @@ fn build() -> PathBuf {
     let output = Command::new(env!("CARGO"))
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .args(["build", "--quiet", "--package", "weir-malloc", "--lib", "--profile", profile, "--target-dir"])
-        .arg(directory.parent().expect("a profile's directory is inside the target directory"))
+        .arg(target)
         .output()
         .expect("cargo runs");
     assert!(output.status.success(), "building libweir: {}", describe(&output));
