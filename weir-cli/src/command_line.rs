@@ -5,6 +5,10 @@ use clap::{Args, Parser, Subcommand};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
+use weir_core::telemetry::tunables::TABLE;
+
+/// Bytes of the longest value that is sent to a process.
+const LONGEST_VALUE: usize = 100;
 
 /// A memory manager for Linux programs in which every cache can be reclaimed under memory pressure.
 #[derive(Debug, Parser)]
@@ -18,8 +22,21 @@ pub struct CommandLine {
 pub enum Command {
     /// Run a program with Weir as its malloc
     Run(RunOptions),
+    /// Show where the memory of a running process is; without PID list all processes that have Weir
+    Stat(StatOptions),
+    /// Read and change the settings of a running process, or have it release memory
+    Ctl(CtlOptions),
+    /// Print each batch of memory that a running process releases, as a line of JSON
+    Trace {
+        /// The process to look at
+        #[arg(value_name = "PID", value_parser = clap::value_parser!(i32).range(1..))]
+        pid: i32,
+    },
     /// Say what works on this machine, and what Weir does without what does not
     Doctor {
+        /// Say whether this process has Weir and is served by it, and why not
+        #[arg(value_name = "PID", value_parser = clap::value_parser!(i32).range(1..))]
+        pid: Option<i32>,
         /// Print JSON instead of a table
         #[arg(long)]
         json: bool,
@@ -69,4 +86,69 @@ pub struct RunOptions {
     /// The program and its arguments
     #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM [ARGS]")]
     pub program: Vec<OsString>,
+}
+
+/// Options of `weir stat`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "The figures are read from a page that the process shares with its own user and root; it goes on \
+                        meanwhile, and does nothing for it. Their meaning is defined in weir.h and in the documentation of `weir::heap::Usage`."
+)]
+pub struct StatOptions {
+    /// The process to look at
+    #[arg(value_name = "PID", value_parser = clap::value_parser!(i32).range(1..))]
+    pub pid: Option<i32>,
+    /// Print JSON; with --watch one line each time
+    #[arg(long)]
+    pub json: bool,
+    /// Print again and again, every second or every INTERVAL (500ms, 2s, 1m)
+    #[arg(long, value_name = "INTERVAL", num_args = 0..=1, require_equals = true, default_missing_value = "1s",
+        value_parser = units::parse_interval)]
+    pub watch: Option<Duration>,
+}
+
+/// Options of `weir ctl`.
+#[derive(Debug, Args)]
+pub struct CtlOptions {
+    /// The process to steer: one of your own, or as root any
+    #[arg(value_name = "PID", value_parser = clap::value_parser!(i32).range(1..))]
+    pub pid: i32,
+    #[command(subcommand)]
+    pub action: CtlAction,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum CtlAction {
+    /// Print a setting, or all of them
+    Get {
+        /// See `weir settings`
+        #[arg(value_parser = setting_name())]
+        name: Option<String>,
+    },
+    /// Change a setting: its next decision uses the new value
+    Set {
+        /// See `weir settings`
+        #[arg(value_parser = setting_name())]
+        name: String,
+        /// A number in the setting's unit; of bytes also one such as 64M
+        #[arg(value_parser = setting_value)]
+        value: String,
+    },
+    /// Release what is idle, and what caches hold beyond what they will want again
+    Trim,
+    /// Release all that is free, whatever it costs to get it again
+    Drain,
+    /// Measure where the memory is now, and print it
+    Report,
+}
+
+/// The names of settings: a wrong one is answered with those that are like it.
+fn setting_name() -> clap::builder::PossibleValuesParser {
+    clap::builder::PossibleValuesParser::new(TABLE.iter().map(|setting| setting.name))
+}
+
+/// A value is one word: the process says whether it is right.
+fn setting_value(text: &str) -> Result<String, String> {
+    let is_word = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_graphic()) && text.len() <= LONGEST_VALUE;
+    is_word.then(|| text.to_owned()).ok_or_else(|| format!("`{text}` is no value: write a number, such as 64M"))
 }

@@ -1,13 +1,18 @@
-//! The `weir` command: runs programs with Weir as their malloc, and says what works on this machine.
+//! The `weir` command: runs programs with Weir as their malloc, shows and steers those that run, and says what works on
+//! this machine.
 
 mod base;
 mod command_line;
+mod ctl;
 mod doctor;
 mod generate;
+mod inspect;
 mod library;
 mod processes;
 mod run;
 mod settings;
+mod stat;
+mod trace;
 
 use base::output;
 use clap::Parser;
@@ -18,7 +23,10 @@ use std::error::Error;
 fn main() -> ! {
     let result = match CommandLine::try_parse().unwrap_or_else(|error| refuse(&error)).command {
         Command::Run(options) => run::run(&options),
-        Command::Doctor { json } => doctor::doctor(json),
+        Command::Stat(options) => stat::stat(&options),
+        Command::Ctl(options) => ctl::ctl(&options),
+        Command::Trace { pid } => trace::trace(pid),
+        Command::Doctor { pid, json } => doctor::doctor(pid, json),
         Command::Settings => settings::settings(),
         Command::Generate { directory } => generate::generate(&directory),
     };

@@ -7,6 +7,7 @@
 //! | [`messages`] | every line for standard error |
 //! | [`platform`] | the engine's platform trait: memory, release, waiting, topology, restartable sequences |
 //! | [`pressure`] | sources of memory pressure: PSI, cgroups, the service manager's watch |
+//! | [`control`] | the channel by which a process is looked at and steered while it runs |
 //! | [`threads`] | the background thread, node workers, the finalizer thread |
 //! | [`process`] | the process's heap, its start and settings, `fork` |
 #![cfg_attr(not(test), no_std)]
@@ -14,6 +15,8 @@
 #[cfg(not(all(target_os = "linux", target_arch = "x86_64", target_pointer_width = "64")))]
 compile_error!("Weir runs on 64-bit x86-64 Linux only: its system calls, threads and fast path are written for it");
 
+#[cfg(all(target_os = "linux", target_arch = "x86_64", target_pointer_width = "64"))]
+pub mod control;
 #[cfg(all(target_os = "linux", target_arch = "x86_64", target_pointer_width = "64"))]
 pub mod messages;
 #[cfg(all(target_os = "linux", target_arch = "x86_64", target_pointer_width = "64"))]

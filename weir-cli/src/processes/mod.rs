@@ -1,5 +1,7 @@
 //! The processes of a program: which there are, whether Weir is in them, what they count, how they end.
 
+pub mod clock;
+pub mod events;
 pub mod loaded;
 pub mod program_file;
 pub mod reap;

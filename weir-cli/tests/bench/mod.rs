@@ -6,7 +6,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::time::{Duration, Instant};
-use weir_core::telemetry::stats::{Stats, VERSION};
+use weir_core::telemetry::stats::{PAGE_BYTES, Stats, VERSION};
 
 /// A directory with a shared library that does nothing, or with one that takes a statistics page.
 pub struct Bench {
@@ -14,8 +14,8 @@ pub struct Bench {
     pub library: PathBuf,
 }
 
-/// Claims a page as Weir does, and counts a little. `VERSION` and `LIVE` (the offset of four figures in a row) are
-/// replaced.
+/// Claims a page as Weir does, and counts a little. `VERSION`, `PAGE_BYTES` and `LIVE` (the offset of four figures in
+/// a row) are replaced.
 const STAND_IN: &str = r#"
 #include <fcntl.h>
 #include <stdint.h>
@@ -29,7 +29,7 @@ __attribute__((constructor)) static void begin(void) {
     if (fd < 0) return;
     uint64_t *first = mmap(0, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     uint64_t slot = __atomic_fetch_add(first + 2, 1, __ATOMIC_SEQ_CST);
-    char *page = mmap(0, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 4096 * slot);
+    char *page = mmap(0, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, PAGE_BYTES * slot);
     close(fd);
     uint32_t version = VERSION;
     memcpy(page + 8, &version, 4);
@@ -58,7 +58,9 @@ impl Bench {
     pub fn new() -> Option<Self> {
         let dir = tempfile::tempdir().unwrap();
         let live = offset_of!(Stats, live_bytes).to_string();
-        let source = STAND_IN.replace("VERSION", &VERSION.to_string()).replace("LIVE", &live);
+        let bytes = PAGE_BYTES.to_string();
+        let source =
+            STAND_IN.replace("VERSION", &VERSION.to_string()).replace("PAGE_BYTES", &bytes).replace("LIVE", &live);
         let library = compile(dir.path(), "libstandin.so", &source, &["-shared", "-fPIC"])?;
         Some(Self { dir, library })
     }

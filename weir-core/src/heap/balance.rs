@@ -173,13 +173,20 @@ impl<P: Platform> Heap<P> {
         if !self.pages().is_reporting() {
             return 0;
         }
-        let now = self.pages().events.tick(self.platform());
         self.run_finalizers();
-        let mut bytes = self.reclaim(Kind::Asked, Cause::Asked, now, usize::MAX).released;
+        let mut bytes = self.drain();
         // Slabs of objects with finalizers may have become empty by that.
         if self.run_finalizers() > 0 {
-            bytes += self.reclaim(Kind::Asked, Cause::Asked, now, usize::MAX).released;
+            bytes += self.drain();
         }
+        bytes
+    }
+
+    /// The same for a thread that may run none of the program's code: objects that have finalizers are left to the thread
+    /// that calls these.
+    pub fn drain(&self) -> usize {
+        let now = self.pages().events.tick(self.platform());
+        let bytes = self.reclaim(Kind::Asked, Cause::Asked, now, usize::MAX).released;
         self.publish();
         bytes
     }

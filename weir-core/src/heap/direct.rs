@@ -40,7 +40,9 @@ impl<P: Platform> Heap<P> {
         let (stats, begin) = (self.platform().stats(), self.platform().now());
         stats::add(&stats.direct_reclaims, 1);
         let result = work();
-        stats::add(&stats.direct_stall_ns, self.platform().now().saturating_sub(begin));
+        let ns = self.platform().now().saturating_sub(begin);
+        stats::add(&stats.direct_stall_ns, ns);
+        stats.direct_stalls.note(ns);
         result
     }
 

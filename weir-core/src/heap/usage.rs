@@ -16,6 +16,23 @@ impl<P: Platform> Heap<P> {
         usage
     }
 
+    /// Measures where the memory is now, for the page of counters. As [`Heap::usage`].
+    pub fn measure(&self) -> Usage {
+        let (usage, stats) = (self.usage(), self.platform().stats());
+        let to = &stats.measured;
+        let stores = [
+            (&to.live, usage.live),
+            (&to.idle, usage.idle),
+            (&to.fragmented, usage.fragmented),
+            (&to.metadata, usage.metadata),
+            (&to.untouched, usage.untouched),
+            (&stats.metadata_bytes, usage.metadata),
+        ];
+        stores.into_iter().for_each(|(stat, value)| stat.store(value as u64, Relaxed));
+        to.at.store(self.platform().now(), Relaxed);
+        usage
+    }
+
     fn metadata(&self) -> usize {
         self.with_reclaimables(|all| all.iter().map(|part| part.metadata()).sum())
     }
@@ -51,6 +68,7 @@ impl<P: Platform> Heap<P> {
             return;
         }
         let stats = self.platform().stats();
+        self.pages().gauges.show(stats);
         let stores = [
             (&stats.live_bytes, figures.live()),
             (&stats.idle_bytes, figures.idle),

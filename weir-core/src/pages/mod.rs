@@ -20,6 +20,7 @@ pub mod user_zone;
 mod user_zone_calls;
 pub mod window;
 pub mod zone;
+pub mod zone_figures;
 
 pub use hard_limit::Hold;
 pub use heap_pages::Pages;

@@ -108,6 +108,7 @@ impl<'a, P: Platform, B: Host + ?Sized, F: FnMut(Run)> Releaser<'a, P, B, F> {
         let end = self.platform.now();
         let stats = self.platform.stats();
         stats::add(&stats.report_ns, self.ns);
+        stats.release_times.note(self.ns);
         let event = Event { end, bytes: self.bytes, ns: self.ns, error: self.error, ..event };
         stats.trace.record(&event);
         (event, ReportOutcome { contents: self.contents, at: stamp(end), horizon: stamp(horizon), calm: self.calm })

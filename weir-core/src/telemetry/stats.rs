@@ -2,24 +2,36 @@
 //!
 //! The page has a fixed layout, so that `weir run` and `weir stat` read it while the program runs and after
 //! it was killed. Counters are written on slow paths only and with relaxed order: a reader sees each counter
-//! whole, but no two of them at one instant.
+//! whole, but no two of them at one instant. What is more than a counter is brought up to date by the background thread:
+//! the measured figures and the tables ([`crate::telemetry::tables`]), each of one instant.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
+use crate::telemetry::histogram::{BUCKETS, Histogram, bucket_of};
+use crate::telemetry::tables::{CacheRow, EvictableRow, Row, Table, ZoneRow};
 use crate::telemetry::trace::Ring;
 
 /// First word of a page that a running Weir has claimed (`"weirstat"`).
 pub const MAGIC: u64 = u64::from_le_bytes(*b"weirstat");
 /// Version of the layout; a reader refuses any other.
-pub const VERSION: u32 = 5;
-/// Bytes that one process's page takes in a statistics file.
-pub const PAGE_BYTES: usize = 4096;
+pub const VERSION: u32 = 6;
+/// Bytes of one process's page, in a statistics file and elsewhere: eight pages of the kernel's, of which those that
+/// hold nothing take no memory.
+pub const PAGE_BYTES: usize = 8 * 4096;
+/// Bytes at its beginning that hold the counters: all but the tables.
+pub const COUNTER_BYTES: usize = core::mem::offset_of!(Stats, zones);
+/// Places for zones.
+const ZONES: usize = 16;
+/// Places for evictable caches.
+const EVICTABLE_CACHES: usize = 16;
+/// Places for caches: malloc's 72 and 53 of the program's.
+const CACHES: usize = 125;
 /// First word of a statistics file (`"weirfile"`).
 pub const FILE_MAGIC: u64 = u64::from_le_bytes(*b"weirfile");
 /// Pages of a statistics file: its [`Header`], then one for each process. A page that was never taken takes no memory.
 pub const FILE_PAGES: usize = 4096;
 /// Buckets of a latency histogram: bucket `i` counts times in `[2^i, 2^(i+1))` ns.
-pub const LATENCY_BUCKETS: usize = 40;
+pub const LATENCY_BUCKETS: usize = BUCKETS;
 
 /// Page 0 of a statistics file, which hands out the others.
 #[repr(C, align(4096))]
@@ -32,7 +44,7 @@ pub struct Header {
     pub next: AtomicU64,
 }
 
-const _: () = assert!(size_of::<Header>() == PAGE_BYTES);
+const _: () = assert!(size_of::<Header>() <= PAGE_BYTES);
 
 impl Header {
     /// Begins a file: what a process reads before it writes anything.
@@ -52,6 +64,58 @@ impl Header {
         let number = self.next.fetch_add(1, Relaxed);
         (1..FILE_PAGES as u64).contains(&number).then_some(number as usize)
     }
+}
+
+/// Whether something of a process is open to others: the page of statistics, the control channel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Opening {
+    /// There is no background thread, which opens it.
+    NoThread = 0,
+    /// It is open.
+    Open = 1,
+    /// A setting switches it off.
+    Off = 2,
+    /// The program runs in a sandbox of its own, or one that leaves the background thread no descriptors of its own:
+    /// it was not tried.
+    Sandbox = 3,
+    /// The kernel refused it.
+    Refused = 4,
+}
+
+impl Opening {
+    /// The value of a number; `None`: one of another version.
+    pub fn of(number: u32) -> Option<Self> {
+        [Self::NoThread, Self::Open, Self::Off, Self::Sandbox, Self::Refused].get(number as usize).copied()
+    }
+}
+
+/// Where the memory was when it was last measured, bytes: as [`Usage`](crate::reclaim::Usage) has it.
+#[repr(C)]
+pub struct Measured {
+    /// When, ns of the monotonic clock; 0: never.
+    pub at: AtomicU64,
+    /// [`Usage::live`](crate::reclaim::Usage::live).
+    pub live: AtomicU64,
+    /// [`Usage::idle`](crate::reclaim::Usage::idle).
+    pub idle: AtomicU64,
+    /// [`Usage::fragmented`](crate::reclaim::Usage::fragmented).
+    pub fragmented: AtomicU64,
+    /// [`Usage::metadata`](crate::reclaim::Usage::metadata).
+    pub metadata: AtomicU64,
+    /// [`Usage::untouched`](crate::reclaim::Usage::untouched).
+    pub untouched: AtomicU64,
+}
+
+/// The control channel.
+#[repr(C)]
+pub struct Control {
+    /// An [`Opening`].
+    pub state: AtomicU32,
+    /// Why the kernel refused it (errno); 0 otherwise.
+    pub error: AtomicU32,
+    /// Two random numbers, of which its socket's name is made.
+    pub name: [AtomicU64; 2],
 }
 
 /// The counters of one process. All are totals since the process (or its last `fork`) began, unless said otherwise.
@@ -155,8 +219,26 @@ pub struct Stats {
     pub hard_limit_failures: AtomicU64,
     /// Times that pressure was over.
     pub reliefs: AtomicU64,
+    /// Times of allocations that reclaimed by themselves, or waited for the balancer.
+    pub direct_stalls: Histogram,
+    /// Times that batches took to be released.
+    pub release_times: Histogram,
+    /// Where the memory was when it was last measured.
+    pub measured: Measured,
+    /// Whether others may map this page: an [`Opening`].
+    pub sharing: AtomicU32,
+    /// Why the kernel refused that (errno); 0 otherwise.
+    pub sharing_error: AtomicU32,
+    /// The control channel.
+    pub control: Control,
     /// The last batches reported.
     pub trace: Ring,
+    /// Zones.
+    pub zones: Table<{ ZONES * ZoneRow::WORDS }>,
+    /// Evictable caches.
+    pub evictable_caches: Table<{ EVICTABLE_CACHES * EvictableRow::WORDS }>,
+    /// Object caches that were ever used.
+    pub caches: Table<{ CACHES * CacheRow::WORDS }>,
 }
 
 const _: () = assert!(size_of::<Stats>() == PAGE_BYTES);
@@ -198,13 +280,23 @@ impl Stats {
         let arrays = self.given_back.iter().chain(&self.pressure_latency).chain(sides.into_iter().flatten());
         let all = singles.into_iter().chain(arrays);
         all.for_each(|counter| counter.store(0, Relaxed));
+        self.direct_stalls.clear();
+        self.release_times.clear();
         self.trace.clear();
+        // What the thread that is not there was to tell.
+        let singles = [&self.sharing, &self.sharing_error, &self.control.state, &self.control.error, &self.background];
+        singles.into_iter().for_each(|state| state.store(0, Relaxed));
+        // Tables that were never written are left alone, so that a fork copies no page for them.
+        if self.measured.at.swap(0, Relaxed) != 0 {
+            self.caches.clear();
+            self.zones.clear();
+            self.evictable_caches.clear();
+        }
     }
 
     /// Adds one pressure event's time from signal to memory back.
     pub fn note_latency(&self, ns: u64) {
-        let bucket = (63 - (ns | 1).leading_zeros() as usize).min(LATENCY_BUCKETS - 1);
-        self.pressure_latency[bucket].fetch_add(1, Relaxed);
+        self.pressure_latency[bucket_of(ns)].fetch_add(1, Relaxed);
         self.pressure_latency_max.fetch_max(ns, Relaxed);
     }
 }

@@ -45,6 +45,12 @@ tunables! {
     background = 1, 0, 2, Mode,
         "1: run one background thread (and, on a machine of several NUMA nodes, a worker a node while memory is short). 0: none; the program's own slow paths end calm windows, by memory calls alone: no file is opened, pressure and limits are not heard. 2: none; slow paths also read limits and stalls, from files.",
         "choice: one thread hears pressure and ends calm windows; 0 is for programs under a seccomp filter of their own";
+    publish = 1, 0, 1, Switch,
+        "Let the same user and root read the process's figures from outside (`weir stat`): the background thread keeps them on a page that can be mapped through /proc. 0: they stay private.",
+        "choice: it costs the program nothing, and whoever may read the page may read all of the process's memory";
+    control = 1, 0, 1, Switch,
+        "Let the same user and root steer the process from outside (`weir ctl`): the background thread listens on a Unix socket. 0: no socket.",
+        "choice: whoever may connect may also end the process, or start it with other settings";
     background_start = 4 << 20, 0, u64::MAX, Bytes,
         "Heap size at which the background thread starts.",
         "measured: short commands never reach it";

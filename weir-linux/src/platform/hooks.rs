@@ -3,6 +3,7 @@
 
 use weir_core::base::cause::Cause;
 use weir_core::base::level::Level;
+use weir_core::telemetry::tables::EvictableRow;
 
 /// The functions. Each may be called from any thread that allocates or frees.
 pub struct Hooks {
@@ -24,6 +25,8 @@ pub struct Hooks {
     pub wake_finalizer: fn(),
     /// A `fork` takes the locks of evictable caches (`true`), or gives them back.
     pub fork_evictable_caches: fn(bool),
+    /// Calls a function with the figures of each evictable cache; `false`: they cannot be read now.
+    pub evictable_caches: fn(&mut dyn FnMut(EvictableRow)) -> bool,
     /// The calling thread has waited for a lock of the heap for [`LONG_WAIT_NS`].
     pub waited_long: fn(),
 }

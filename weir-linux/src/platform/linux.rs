@@ -12,6 +12,7 @@ use weir_core::heap::Heap;
 use weir_core::platform::cpu_table::{MAX_CPUS, Pushed, Table};
 use weir_core::platform::{Clock, CpuOps, Diagnostics, Host, Released, Topology, Wait, Workers};
 use weir_core::telemetry::stats::Stats;
+use weir_core::telemetry::tables::EvictableRow;
 use weir_core::telemetry::tunables::Tunables;
 
 use crate::messages;
@@ -57,6 +58,11 @@ impl Linux {
             releaser: Releaser::new(),
             hooks,
         }
+    }
+
+    /// The figures of each evictable cache; `false`: they cannot be read now, or not all.
+    pub(crate) fn each_evictable_cache(&self, add: &mut dyn FnMut(EvictableRow)) -> bool {
+        (self.hooks.evictable_caches)(add)
     }
 
     /// Sets the fast path up. Threads that do it at once come to the same answers; what they began on the fast path

@@ -8,6 +8,8 @@ mod memory;
 pub mod release;
 pub mod rseq;
 pub mod rseq_sections;
+pub mod sandbox;
 pub mod statics;
 pub mod stats_page;
+pub mod stats_sharing;
 pub mod topology;

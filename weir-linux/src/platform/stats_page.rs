@@ -1,4 +1,5 @@
-//! The page of counters, put where another process can read it after this one has ended.
+//! Where the page of counters is: private memory of the process, a page of a file that outlives it (here), or one that is
+//! gone with it ([`super::stats_sharing`]).
 //!
 //! `weir run` makes a file of pages and names it in `WEIR_STATS`; every process under it takes a page. The environment
 //! is not trusted to name the right thing: writing to a file that another user chose destroys it, and a mapped file
@@ -21,13 +22,14 @@
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicI32, AtomicPtr, Ordering::Relaxed};
 use linux_raw_sys::general::F_SEAL_SHRINK;
-use weir_core::telemetry::stats::{FILE_PAGES, Header, PAGE_BYTES};
+use weir_core::base::units::PAGE;
+use weir_core::telemetry::stats::{COUNTER_BYTES, FILE_PAGES, Header, PAGE_BYTES};
 
 use crate::os::fd::{self, FileKind};
 use crate::os::mman::{self, MADV_POPULATE_WRITE, MAP_SHARED, MREMAP_FIXED, MREMAP_MAYMOVE, PROT_READ, PROT_WRITE};
 use crate::os::path::FixedPath;
 use crate::os::process;
-use crate::os::syscall::Errno;
+use crate::os::syscall::{Errno, Result};
 use crate::os::text::number;
 use crate::platform::statics::STATS;
 
@@ -37,6 +39,8 @@ const PRIVATE: i32 = 0;
 const IN_FILE: i32 = 1;
 /// A forked child's: private, and to be in the file once it is worth it.
 const UNCLAIMED: i32 = 2;
+/// In a file of the process's own.
+const OWN_FILE: i32 = 3;
 
 /// The file's first page, mapped for the rest of the process's life; null without a file.
 static HEADER: AtomicPtr<Header> = AtomicPtr::new(null_mut());
@@ -44,6 +48,11 @@ static HEADER: AtomicPtr<Header> = AtomicPtr::new(null_mut());
 /// Whether the counters outlive the process.
 pub(crate) fn is_shared() -> bool {
     SHARED.load(Relaxed) == IN_FILE
+}
+
+/// Whether they are in the file that outlives it, or will be.
+pub(crate) fn is_in_file() -> bool {
+    matches!(SHARED.load(Relaxed), IN_FILE | UNCLAIMED)
 }
 
 /// Takes a page of the file that the environment names, if it is a statistics file.
@@ -109,7 +118,7 @@ fn take_page() {
     // SAFETY: null, or the file's first page, which stays mapped.
     let Some(header) = (unsafe { HEADER.load(Relaxed).as_ref() }) else { return };
     let Some(number) = header.take_page() else { return };
-    if map_page(header, number).is_some_and(put_over_counters) {
+    if map_page(header, number).is_some_and(|page| put_over_counters(page).is_ok()) {
         SHARED.store(IN_FILE, Relaxed);
     }
 }
@@ -123,10 +132,9 @@ fn map_page(header: &Header, number: usize) -> Option<*mut u8> {
     let page = all.wrapping_add(number * PAGE_BYTES);
     // SAFETY: all but the last page of a mapping just made.
     let _ = unsafe { mman::munmap(all, number * PAGE_BYTES) };
-    // A page that there is no memory for would end the process at its first touch. Kernels before 5.14 cannot populate
-    // it. SAFETY: the page is a mapping of our own; no contents change.
-    match unsafe { mman::madvise(page, PAGE_BYTES, MADV_POPULATE_WRITE) } {
-        Ok(()) | Err(Errno::EINVAL) => Some(page),
+    // SAFETY: the page was mapped above, and no code uses it yet.
+    match unsafe { populate(page, COUNTER_BYTES) } {
+        Ok(()) => Some(page),
         Err(_) => {
             // SAFETY: the page was mapped above, and no code uses it yet.
             let _ = unsafe { mman::munmap(page, PAGE_BYTES) };
@@ -135,33 +143,74 @@ fn map_page(header: &Header, number: usize) -> Option<*mut u8> {
     }
 }
 
-/// Makes a fresh page, mapped elsewhere, the page of the counters, which it begins as a copy of.
-fn put_over_counters(page: *mut u8) -> bool {
+/// Has memory behind the first `len` bytes of a shared page: where there is none, the first touch would end the process.
+/// Kernels before 5.14 cannot.
+///
+/// # Safety
+/// A mapping of the caller's.
+pub(crate) unsafe fn populate(page: *mut u8, len: usize) -> Result<()> {
+    // SAFETY: the caller's mapping; no contents change.
+    match unsafe { mman::madvise(page, len.next_multiple_of(PAGE), MADV_POPULATE_WRITE) } {
+        Ok(()) | Err(Errno::EINVAL) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// Has memory behind the tables, before they are written; `false`: there is none.
+pub(crate) fn prepare_tables() -> bool {
+    if SHARED.load(Relaxed) != IN_FILE {
+        return true;
+    }
+    let page = (&raw const STATS).cast_mut().cast::<u8>();
+    // SAFETY: the page of counters is a mapping of the file's.
+    unsafe { populate(page, PAGE_BYTES) }.is_ok()
+}
+
+/// Makes a fresh page, mapped elsewhere, the page of the counters, which it begins as a copy of. An error: it is unmapped.
+/// The tables are not copied: their writer writes them anew.
+fn put_over_counters(page: *mut u8) -> Result<()> {
     let counters = (&raw const STATS).cast_mut().cast::<u8>();
-    // SAFETY: the counters are a page, which is copied to the fresh one and then replaced by it: the same words for all
-    // who hold a reference. A count that another thread makes in between is lost, and no more.
+    // SAFETY: the counters are a page, the first part of which is copied to the fresh one, and which is then replaced by
+    // it: the same words for all who hold a reference. A count that another thread makes in between is lost, and no more.
     unsafe {
-        core::ptr::copy_nonoverlapping(counters.cast::<u64>(), page.cast::<u64>(), PAGE_BYTES / 8);
+        core::ptr::copy_nonoverlapping(counters.cast::<u64>(), page.cast::<u64>(), COUNTER_BYTES / 8);
         let flags = MREMAP_MAYMOVE | MREMAP_FIXED;
-        let moved = mman::mremap(page, PAGE_BYTES, PAGE_BYTES, flags, counters).is_ok();
-        if !moved {
+        let moved = mman::mremap(page, PAGE_BYTES, PAGE_BYTES, flags, counters);
+        if moved.is_err() {
             let _ = mman::munmap(page, PAGE_BYTES);
         }
-        moved
+        moved.map(drop)
+    }
+}
+
+/// Puts a fresh page of the process's own file in the place of private counters, or of those in an earlier such file.
+///
+/// It is noted before it is done: a thread that forks in between has a child that takes a copy of a page which is private
+/// already. In the other order the child could have the shared page and count into its parent's.
+pub(crate) fn share(page: *mut u8) -> Result<()> {
+    let before = SHARED.swap(OWN_FILE, Relaxed);
+    put_over_counters(page).inspect_err(|_| SHARED.store(before, Relaxed))
+}
+
+/// Makes counters in the process's own file private again.
+pub(crate) fn unshare() {
+    if SHARED.load(Relaxed) == OWN_FILE && mman::mmap_anonymous(PAGE_BYTES, 0).and_then(put_over_counters).is_ok() {
+        SHARED.store(PRIVATE, Relaxed);
     }
 }
 
 /// In a forked child: a page of its own, with counts from zero and the parent's gauges.
 pub(crate) fn leave_parents() {
-    if SHARED.load(Relaxed) == IN_FILE {
-        if mman::mmap_anonymous(PAGE_BYTES, 0).is_ok_and(put_over_counters) {
-            SHARED.store(UNCLAIMED, Relaxed);
-            STATS.reset_totals();
-        } else {
+    let shared = SHARED.load(Relaxed);
+    if matches!(shared, IN_FILE | OWN_FILE) {
+        let page = mman::mmap_anonymous(PAGE_BYTES, 0);
+        if page.and_then(put_over_counters).is_err() {
             // No memory: the counts go on into the parent's page, rather than nowhere.
             return;
         }
+        SHARED.store(if shared == IN_FILE { UNCLAIMED } else { PRIVATE }, Relaxed);
     }
+    STATS.reset_totals();
     STATS.pid.store(process::getpid(), Relaxed);
 }
 

@@ -12,6 +12,8 @@ pub(super) const MUTE_NS: u64 = 100_000_000;
 pub(super) enum Notifier {
     /// A thread of the program ended.
     Thread,
+    /// A client of the control channel's wants something.
+    Control,
     SystemStall,
     GroupStall,
     OwnEvents,
@@ -25,14 +27,20 @@ pub(super) enum Notifier {
 }
 
 impl Notifier {
+    /// Whether it tells of memory pressure.
+    pub(super) fn is_of_pressure(self) -> bool {
+        !matches!(self, Self::Thread | Self::Control)
+    }
+
     /// Whether it is a group's, and so another one after a move.
     pub(super) fn is_of_group(self) -> bool {
-        !matches!(self, Self::Thread | Self::SystemStall | Self::Watch)
+        self.is_of_pressure() && !matches!(self, Self::SystemStall | Self::Watch)
     }
 }
 
-pub(super) const ALL: [Notifier; 9] = [
+pub(super) const ALL: [Notifier; 10] = [
     Notifier::Thread,
+    Notifier::Control,
     Notifier::SystemStall,
     Notifier::GroupStall,
     Notifier::OwnEvents,

@@ -142,6 +142,12 @@ impl Sources {
         Ok(())
     }
 
+    /// Reports whenever a descriptor of the caller's is readable; with none, no more. `false`: nothing would report it.
+    pub fn watch_control(&mut self, descriptor: Option<i32>) -> bool {
+        self.set(Notifier::Control, descriptor.unwrap_or(-1), POLLIN);
+        self.listener.is_some()
+    }
+
     /// Whether the calling thread has a descriptor table of its own, and may keep descriptors.
     pub fn is_private(&self) -> bool {
         self.private
@@ -179,7 +185,8 @@ impl Sources {
                 self.read(now, tunables, &mut events);
             }
             events.timed_out = deadline.is_some_and(|d| now >= d);
-            if events.woken || events.timed_out || events.thread_ended || events.level > Level::None {
+            let is_told = events.woken || events.thread_ended || events.control;
+            if is_told || events.timed_out || events.level > Level::None {
                 return events;
             }
         }
@@ -245,8 +252,8 @@ impl Sources {
         }
         let heard = || ALL.into_iter().zip(polled).filter(|(_, poll)| poll.revents != 0);
         // An event of a group that the process has left does not count.
-        let moved = heard().any(|(notifier, _)| notifier != Notifier::Thread) && self.follow();
-        for (notifier, poll) in heard().filter(|(notifier, _)| !moved || *notifier == Notifier::Thread) {
+        let moved = heard().any(|(notifier, _)| notifier.is_of_pressure()) && self.follow();
+        for (notifier, poll) in heard().filter(|(notifier, _)| !moved || !notifier.is_of_pressure()) {
             self.take(notifier, poll.revents, now, events);
         }
         events.woken |= waker.take();

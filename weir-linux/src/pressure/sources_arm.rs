@@ -9,7 +9,7 @@ use super::super::{level_events_v1, psi, systemd_watch};
 use super::{REOPEN_MOST_NS, REOPEN_NS, Sources, thresholds};
 use crate::os::clock::monotonic_ns;
 use crate::os::fd::{self, FileKind, POLLIN, POLLPRI};
-use crate::os::ring;
+use crate::os::{ring, seccomp};
 use weir_core::telemetry::tunables::Tunables;
 
 impl Sources {
@@ -20,7 +20,7 @@ impl Sources {
         if now >= self.reopen_at || changed {
             self.reopen_at = u64::MAX;
             self.reopen_after = (self.reopen_after * 2).min(REOPEN_MOST_NS);
-            ALL.into_iter().filter(|w| *w != Notifier::Thread).for_each(|notifier| self.close(notifier));
+            ALL.into_iter().filter(|notifier| notifier.is_of_pressure()).for_each(|notifier| self.close(notifier));
             self.arm(tunables);
             if self.triggers_at == u64::MAX {
                 self.triggers_at = now;
@@ -31,6 +31,11 @@ impl Sources {
             self.triggers_at = u64::MAX;
             self.arm_triggers(tunables);
         }
+    }
+
+    /// Has all notifications armed anew at the next wait.
+    pub fn rearm(&mut self) {
+        self.reopen_at = 0;
     }
 
     /// Goes after the process where it was moved to another group; whether it was. The next turn of the wait opens the
@@ -101,7 +106,7 @@ impl Sources {
             count += 1;
         }
         self.let_go();
-        if count > 0 && !ring::is_filtered() {
+        if count > 0 && !seccomp::is_filtered() {
             self.ring = ring::hold(&files[..count]).unwrap_or(-1);
         }
     }

@@ -149,7 +149,7 @@ fn triggers_are_held_so_that_nobody_waits_for_their_end() {
         sources.wait(tunables, Heat::Resting, Some(MS));
         assert_eq!(sources.triggers_at, u64::MAX);
         let is_armed = sources.slots[Notifier::SystemStall as usize].fd >= 0;
-        let is_possible = !crate::os::ring::is_filtered() && {
+        let is_possible = !crate::os::seccomp::is_filtered() && {
             let probe = crate::os::ring::hold(&[sources.pressure_dir]);
             let probe = probe.or_else(|_| crate::os::ring::hold(&[sources.groups.membership]));
             probe.is_ok_and(|ring| fd::close(ring).is_ok())

@@ -24,6 +24,7 @@ impl Sources {
                 self.close(notifier);
                 events.thread_ended = true;
             }
+            Notifier::Control => events.control = true,
             Notifier::SystemStall | Notifier::GroupStall => {
                 if gone {
                     return self.lose(notifier, now);

@@ -13,6 +13,7 @@ use crate::os::{probe, random, thread_block};
 use crate::platform::linux::Linux;
 
 pub use super::evictable_list::{ForkCalls, ForkNode};
+pub use weir_core::telemetry::tables::EvictableRow;
 
 /// A lock of a cache's.
 pub type CacheLock<T, const RANK: u32> = Lock<T, RANK>;

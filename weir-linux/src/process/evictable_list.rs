@@ -5,10 +5,11 @@ use core::cell::UnsafeCell;
 use core::ptr::NonNull;
 use weir_core::platform::lock::Lock;
 use weir_core::platform::rank;
+use weir_core::telemetry::tables::EvictableRow;
 
 use crate::platform::linux::Linux;
 
-/// What is done to a cache around a fork.
+/// What is done to a cache around a fork, and what is read of it.
 #[derive(Debug)]
 pub struct ForkCalls {
     /// Takes all of its locks.
@@ -17,6 +18,8 @@ pub struct ForkCalls {
     pub thaw: unsafe fn(NonNull<ForkNode>),
     /// In the child: ends what the parent's other threads had begun.
     pub inherit: unsafe fn(NonNull<ForkNode>),
+    /// Its figures, if none of its locks is held.
+    pub figures: unsafe fn(NonNull<ForkNode>) -> Option<EvictableRow>,
 }
 
 /// A cache's place in the list.
@@ -119,6 +122,19 @@ pub(super) fn inherit(platform: &Linux) {
         // SAFETY: a node in the list is valid, and its cache's calls expect it.
         list.each(|node| unsafe { (node.as_ref().calls.inherit)(node) });
     }
+}
+
+/// Calls `add` with the figures of each cache, for the background thread. It waits for no lock: whoever holds one may wait
+/// for this thread, in an allocation that is throttled. `false`: a lock is held, and nothing or not all was told.
+pub(super) fn figures(platform: &Linux, add: &mut dyn FnMut(EvictableRow)) -> bool {
+    let Some(list) = LIST.try_lock(platform) else { return false };
+    let mut is_whole = true;
+    // SAFETY: a node in the list is valid, and its cache's calls expect it.
+    list.each(|node| match unsafe { (node.as_ref().calls.figures)(node) } {
+        Some(row) => add(row),
+        None => is_whole = false,
+    });
+    is_whole
 }
 
 /// The list behind the lock that this thread holds without a guard.

@@ -46,6 +46,7 @@ static HOOKS: Hooks = Hooks {
             unsafe { evictable_list::thaw(HEAP.platform()) }
         }
     },
+    evictable_caches: |add| evictable_list::figures(HEAP.platform(), add),
     waited_long: || fork_freeze::waited_long(&HEAP.0),
 };
 

@@ -10,6 +10,8 @@ use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use crate::os::auxv;
 use crate::os::weak_symbol::weak_symbol;
+use crate::platform::sandbox;
+use crate::platform::statics::TUNABLES;
 use crate::process::{environment, unknown_settings};
 
 /// The environment: null, or a null-terminated array of C strings.
@@ -42,6 +44,9 @@ pub(super) unsafe fn read_environment_once(envp: Environment) -> bool {
     unsafe {
         environment::read(envp);
         unknown_settings::report(envp);
+    }
+    if TUNABLES.background.get() == 1 && (TUNABLES.publish.get() | TUNABLES.control.get()) != 0 {
+        sandbox::note_start();
     }
     true
 }

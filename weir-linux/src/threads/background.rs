@@ -22,6 +22,7 @@ use crate::os::scheduling::{sched_yield, unbind};
 use crate::os::thread_block::is_own_thread;
 use crate::platform::linux::Engine;
 use crate::platform::statics::{STATS, TUNABLES};
+use crate::platform::stats_sharing::Sharing;
 use crate::platform::{rseq, stats_page};
 use crate::pressure::sources::Sources;
 use crate::pressure::systemd_watch;
@@ -29,10 +30,12 @@ use crate::pressure::wake::{Listener, Waker};
 use crate::threads::background_loop::{End, Loop, is_wanted};
 use crate::threads::callbacks::CallbackThreads;
 use crate::threads::changes::{Changes, Suspend};
+use crate::threads::figures::Figures;
 use crate::threads::finalizer::Finalizer;
 use crate::threads::memory_owner::MemoryOwner;
 use crate::threads::node_workers::NodeWorkers;
 use crate::threads::raw_thread::RawThread;
+use crate::threads::steering::Steering;
 
 const ABSENT: u32 = 0;
 const STARTING: u32 = 1;
@@ -127,7 +130,9 @@ impl Background {
         stats_page::take_late();
         let owner = self.owner.get();
         if owner == 0 && self.owner.claim(getpid()) {
-            // A copy of the process, forked past libc's handlers: the thread is not there.
+            // A copy of the process, forked past libc's handlers: the thread is not there, and the page of counters is the
+            // parent's.
+            stats_page::leave_parents();
             return self.forget();
         }
         let state = self.state.load(Acquire);
@@ -150,8 +155,9 @@ impl Background {
 
     /// Whether a thread is wanted, and the heap is worth it, or the program wants to hear of pressure.
     fn is_worth_a_thread(&self) -> bool {
-        let heap = STATS.address_bytes.load(Relaxed) + STATS.mapped_bytes.load(Relaxed);
-        let held = STATS.page_bytes.load(Relaxed).max(heap / 8).max(STATS.zone_bytes.load(Relaxed));
+        let gauges = &self.heap.pages().gauges;
+        let heap = gauges.address_bytes.get() + gauges.mapped_bytes.get();
+        let held = gauges.page_bytes.get().max(heap / 8).max(gauges.zone_bytes.get());
         is_wanted() && (held >= TUNABLES.background_start.get() || self.heap.hears_pressure())
     }
 
@@ -299,6 +305,9 @@ impl Background {
         let end = Loop {
             heap: self.heap,
             waker: &self.waker,
+            sharing: Sharing::new(sources.is_private()),
+            figures: Figures::default(),
+            steering: Steering::default(),
             sources,
             changes: &self.changes,
             change,
@@ -347,7 +356,8 @@ impl Background {
 
     /// Ends the background thread; slow paths do its work until there is another.
     fn leave(&self, state: u32, status: i32) -> ! {
-        STATS.background.store(0, Relaxed);
+        let gone = [&STATS.background, &STATS.sharing, &STATS.control.state];
+        gone.into_iter().for_each(|stat| stat.store(0, Relaxed));
         if self.listener.end() {
             self.listener_thread.wait_gone(monotonic_ns() + LISTENER_NS);
         }

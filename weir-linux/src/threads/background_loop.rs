@@ -12,11 +12,14 @@ use crate::os::process::getpid;
 use crate::os::tasks;
 use crate::platform::linux::Engine;
 use crate::platform::statics::{STATS, TUNABLES};
+use crate::platform::stats_sharing::Sharing;
 use crate::pressure::events::Heat;
 use crate::pressure::sources::Sources;
 use crate::pressure::wake::Waker;
 use crate::threads::changes::Changes;
+use crate::threads::figures::Figures;
 use crate::threads::response::{Rest, respond};
+use crate::threads::steering::Steering;
 
 /// Between two comparisons of the main thread's rights, while the heap is warm and there are rights to give up.
 const COMPARE_NS: u64 = 1_000_000_000;
@@ -56,6 +59,10 @@ pub(super) struct Loop<'a> {
     pub heap: &'static Engine,
     pub waker: &'static Waker,
     pub sources: &'a mut Sources,
+    /// The page of counters, as far as others may map it.
+    pub sharing: Sharing,
+    pub figures: Figures,
+    pub steering: Steering,
     pub changes: &'static Changes,
     /// [`Changes::count`] as the thread was made.
     pub change: u32,
@@ -120,8 +127,11 @@ impl Loop<'_> {
             schedule.balance_at,
             schedule.relief_at,
             self.heap.pools_due(),
+            self.steering.due(),
         ];
         let until = due.into_iter().flatten().min();
+        self.sharing.follow_setting();
+        self.steering.follow_setting(self.sources);
         let heat = self.heat(schedule);
         let events = self.sources.wait(&TUNABLES, heat, until.map(|at| at.saturating_sub(now)));
         let now = monotonic_ns();
@@ -161,12 +171,17 @@ impl Loop<'_> {
         self.balance_zones(schedule);
         self.heap.tend_pools();
         self.look_for_relief(schedule);
+        if events.control || self.steering.due().is_some_and(|at| now >= at) {
+            self.steering.serve(self.heap, self.waker, &mut self.figures, self.sources);
+        }
         if schedule.window_ends.is_some_and(|end| monotonic_ns() >= end) {
             schedule.window_ends = self.heap.balance_calm().then(|| self.next_window());
             if schedule.window_ends.is_none() {
                 self.come_to_rest(schedule)?;
             }
+            self.figures.window_ended(self.heap, schedule.window_ends.is_none());
         }
+        self.steering.tell_subscribers();
         Ok(())
     }
 
@@ -249,7 +264,7 @@ impl Loop<'_> {
         }
         // What cannot notify is not worth reading for a heap that has nothing to release.
         let is_silent = schedule.rest.is_empty && self.sources.is_deaf();
-        match resident.saturating_sub(STATS.mapped_bytes.load(Relaxed)) {
+        match resident.saturating_sub(self.heap.pages().gauges.mapped_bytes.get()) {
             WORTH_HEARING.. if !is_silent => Heat::Resting,
             _ => Heat::Cold,
         }

@@ -3,7 +3,7 @@
 use core::cell::UnsafeCell;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
-use weir_linux::process::evictable_caches::{self as process, ForkCalls, ForkNode};
+use weir_linux::process::evictable_caches::{self as process, EvictableRow, ForkCalls, ForkNode};
 
 use super::adapt::Adaptation;
 use super::dirt::Dirt;
@@ -52,7 +52,9 @@ impl<C: Content> Shared<C> {
         unsafe {
             home.write(Self {
                 fork: ForkNode::new(
-                    &const { ForkCalls { freeze: freeze::<C>, thaw: thaw::<C>, inherit: inherit::<C> } },
+                    &const {
+                        ForkCalls { freeze: freeze::<C>, thaw: thaw::<C>, inherit: inherit::<C>, figures: figures::<C> }
+                    },
                 ),
                 registration: UnsafeCell::new(None),
                 name,
@@ -160,6 +162,11 @@ unsafe fn thaw<C: Content>(node: NonNull<ForkNode>) {
         shared.adapt.thaw();
         shared.shards().iter().for_each(|shard| shard.thaw());
     }
+}
+
+unsafe fn figures<C: Content>(node: NonNull<ForkNode>) -> Option<EvictableRow> {
+    // SAFETY: the list's nodes are added by `new`, with the functions of their own type.
+    unsafe { around::<C>(node) }.published()
 }
 
 /// In a forked child: other threads' computations and write-backs will never end, and what they were about to put in will

@@ -42,6 +42,7 @@ mod list;
 mod lookup;
 mod name;
 mod place;
+mod published;
 mod removal;
 mod room;
 mod sampling;

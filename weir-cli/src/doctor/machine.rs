@@ -1,9 +1,7 @@
-//! `weir doctor`: what works on this machine, and what Weir does without what does not.
+//! What works on this machine, and what Weir does without what does not.
 
-use crate::base::failure::Failure;
-use crate::base::output;
+use super::check::{Check, State};
 use crate::base::units::bytes;
-use serde::Serialize;
 use weir_linux::os::probe::{self, HugePages};
 use weir_linux::os::syscall::Errno;
 use weir_linux::os::{fd, mman};
@@ -11,66 +9,18 @@ use weir_linux::pressure::cgroup::{GroupDir, Membership, Version};
 use weir_linux::pressure::memcg;
 use weir_linux::pressure::psi::{self, Kind, Threshold};
 
-/// How well something works.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-enum State {
-    /// Works fully.
-    Ok,
-    /// Missing or limited; Weir works without it.
-    Limited,
-    /// Weir cannot work at all.
-    Fatal,
-}
-
-/// One property of the machine.
-#[derive(Debug, Serialize)]
-struct Check {
-    name: &'static str,
-    state: State,
-    found: String,
-    /// What Weir does about it.
-    effect: &'static str,
-}
-
 fn check(name: &'static str, good: bool, found: impl Into<String>, with: &'static str, without: &'static str) -> Check {
     let state = if good { State::Ok } else { State::Limited };
     Check { name, state, found: found.into(), effect: if good { with } else { without } }
 }
 
-/// Looks at everything and prints it; status 1 if Weir cannot work here.
-pub fn doctor(json: bool) -> Result<i32, Failure> {
-    let checks = all_checks();
-    if json {
-        let text =
-            serde_json::to_string_pretty(&checks).map_err(|e| Failure::of_weir(format!("cannot write JSON: {e}")))?;
-        output::print(&(text + "\n"))?;
-    } else {
-        output::print(&table(&checks))?;
-    }
-    Ok(i32::from(checks.iter().any(|c| c.state == State::Fatal)))
-}
-
-fn all_checks() -> Vec<Check> {
+/// Looks at everything.
+pub(super) fn checks() -> Vec<Check> {
     let mut checks = vec![kernel(), library(), rseq(), mm_cid(), membarrier(), address_space(), overcommit()];
     checks.extend([huge_pages(), khugepaged(), process_madvise(), locked_memory(), numa(), system_psi()]);
     checks.extend(group_checks());
     checks.push(descriptors());
     checks
-}
-
-fn table(checks: &[Check]) -> String {
-    let width = |pick: fn(&Check) -> usize| checks.iter().map(pick).max().unwrap_or(0);
-    let (names, founds) = (width(|c| c.name.chars().count()), width(|c| c.found.chars().count()));
-    let row = |c: &Check| {
-        let state = match c.state {
-            State::Ok => "ok",
-            State::Limited => "limited",
-            State::Fatal => "FATAL",
-        };
-        format!("{:<names$}  {state:<7}  {:<founds$}  {}\n", c.name, c.found, c.effect)
-    };
-    checks.iter().map(row).collect()
 }
 
 fn kernel() -> Check {
@@ -317,7 +267,7 @@ mod tests {
 
     #[test]
     fn everything_is_looked_at_once_and_says_what_it_means() {
-        let checks = all_checks();
+        let checks = checks();
         let mut names: Vec<_> = checks.iter().map(|c| c.name).collect();
         names.sort_unstable();
         names.dedup();

@@ -1,0 +1,37 @@
+//! `weir doctor`: what works on this machine, and whether a running process has Weir.
+
+mod check;
+mod machine;
+mod other_allocator;
+mod process;
+
+use crate::base::failure::Failure;
+use crate::base::output::{self, printable};
+use check::{Check, State};
+
+/// Looks at everything and prints it; status 1 if Weir cannot work here, or does not work in the process.
+pub fn doctor(pid: Option<i32>, json: bool) -> Result<i32, Failure> {
+    let checks = pid.map_or_else(machine::checks, process::checks);
+    if json {
+        let text =
+            serde_json::to_string_pretty(&checks).map_err(|e| Failure::of_weir(format!("cannot write JSON: {e}")))?;
+        output::print(&(text + "\n"))?;
+    } else {
+        output::print(&table(&checks))?;
+    }
+    Ok(i32::from(checks.iter().any(|c| c.state == State::Fatal)))
+}
+
+fn table(checks: &[Check]) -> String {
+    let width = |pick: fn(&Check) -> usize| checks.iter().map(pick).max().unwrap_or(0);
+    let (names, founds) = (width(|c| c.name.chars().count()), width(|c| c.found.chars().count()));
+    let row = |c: &Check| {
+        let state = match c.state {
+            State::Ok => "ok",
+            State::Limited => "limited",
+            State::Fatal => "FATAL",
+        };
+        format!("{:<names$}  {state:<7}  {:<founds$}  {}\n", c.name, printable(&c.found), c.effect)
+    };
+    checks.iter().map(row).collect()
+}

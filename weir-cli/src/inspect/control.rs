@@ -1,0 +1,121 @@
+//! A client of a process's control channel.
+
+use super::page::Page;
+use crate::base::failure::Failure;
+use crate::base::output::printable;
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketType, sockopt};
+use rustix::net::{connect, recv, send, socket};
+use std::os::fd::OwnedFd;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+use weir_core::telemetry::stats::Opening;
+use weir_linux::control::channel::socket_name;
+use weir_linux::control::{LONGEST_ANSWER, VERSION};
+
+/// How long a process may take to answer: releasing a GiB of small pages takes it some 100 ms.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A connection.
+pub struct Control {
+    socket: OwnedFd,
+    pid: i32,
+}
+
+/// Why there is no channel to connect to; `None`: there is one.
+pub fn obstacle(page: &Page) -> Option<String> {
+    let control = &page.control;
+    Some(match Opening::of(control.state.load(Relaxed)) {
+        Some(Opening::Open) => return None,
+        Some(Opening::NoThread) => {
+            "there is no background thread: the heap is still small, or `background` is not 1".into()
+        }
+        Some(Opening::Off) => "the setting `control` is 0".into(),
+        Some(Opening::Sandbox) => {
+            "the program is in a sandbox of its own (a filter of system calls, a root without /proc), where Weir opens no socket".into()
+        }
+        Some(Opening::Refused) => {
+            let error = std::io::Error::from_raw_os_error(control.error.load(Relaxed) as i32);
+            format!("the kernel refused the socket: {error}")
+        }
+        None => "it is of another version of Weir".into(),
+    })
+}
+
+impl Control {
+    /// Connects to the channel of process `pid`, whose page this is.
+    pub fn connect(pid: i32, page: &Page) -> Result<Self, Failure> {
+        let failed = |why: String| Failure::of_weir(format!("process {pid} cannot be steered: {why}"));
+        if let Some(why) = obstacle(page) {
+            return Err(failed(why));
+        }
+        enter_network_of(pid).map_err(failed)?;
+        let name = socket_name(page.control.name.each_ref().map(|word| word.load(Relaxed)));
+        let connected = socket(AddressFamily::UNIX, SocketType::SEQPACKET, None).and_then(|socket| {
+            // Of a connection as well, where many others wait for one.
+            sockopt::set_socket_timeout(&socket, sockopt::Timeout::Send, Some(PATIENCE))?;
+            connect(&socket, &SocketAddrUnix::new_abstract_name(name.as_bytes())?)?;
+            // The process may have ended, and its name be another's by now.
+            let peer = sockopt::socket_peercred(&socket)?;
+            if peer.pid.as_raw_nonzero().get() != pid {
+                return Err(rustix::io::Errno::CONNREFUSED);
+            }
+            sockopt::set_socket_timeout(&socket, sockopt::Timeout::Recv, Some(PATIENCE))?;
+            Ok(socket)
+        });
+        let socket = connected.map_err(|error| failed(format!("no connection: {error}")))?;
+        let control = Self { socket, pid };
+        match control.receive()?.trim_end() {
+            greeting if greeting == format!("weir control {VERSION}") => Ok(control),
+            refusal if refusal.starts_with("error: ") => Err(failed(refusal["error: ".len()..].into())),
+            other => Err(failed(format!(
+                "it speaks another version of the protocol ({other:?}): use the `weir` of the same release"
+            ))),
+        }
+    }
+
+    /// Sends a request; the lines of its answer, or why it was refused.
+    pub fn ask(&self, request: &str) -> Result<String, Failure> {
+        send(&self.socket, request.as_bytes(), SendFlags::NOSIGNAL).map_err(|error| self.failed(error))?;
+        let answer = self.receive()?;
+        if let Some(lines) = answer.strip_prefix("ok\n") {
+            return Ok(lines.to_owned());
+        }
+        Err(Failure::of_weir(answer.strip_prefix("error: ").unwrap_or(&answer).trim_end().to_owned()))
+    }
+
+    fn receive(&self) -> Result<String, Failure> {
+        let mut message = [0u8; LONGEST_ANSWER];
+        match recv(&self.socket, &mut message, RecvFlags::empty()) {
+            Ok((0, _)) => Err(Failure::of_weir(format!("process {} has closed the connection", self.pid))),
+            // It goes to a terminal, and the process may be hostile.
+            Ok((len, _)) => Ok(printable(&String::from_utf8_lossy(&message[..len]))),
+            Err(error) => Err(self.failed(error)),
+        }
+    }
+
+    fn failed(&self, error: rustix::io::Errno) -> Failure {
+        Failure::of_weir(match error {
+            rustix::io::Errno::AGAIN => {
+                format!("process {} has not answered for {} s: is it stopped?", self.pid, PATIENCE.as_secs())
+            }
+            error => format!("process {} does not answer: {error}", self.pid),
+        })
+    }
+}
+
+/// Names of sockets without a file belong to a network namespace: this process enters that of the other, if it is another.
+fn enter_network_of(pid: i32) -> Result<(), String> {
+    let theirs = format!("/proc/{pid}/ns/net");
+    let link = |path: &str| std::fs::read_link(path).ok();
+    if link(&theirs).is_none_or(|theirs| Some(theirs) == link("/proc/self/ns/net")) {
+        return Ok(());
+    }
+    let entered = std::fs::File::open(&theirs).and_then(|namespace| {
+        rustix::thread::move_into_link_name_space(
+            std::os::fd::AsFd::as_fd(&namespace),
+            Some(rustix::thread::LinkNameSpaceType::Network),
+        )
+        .map_err(Into::into)
+    });
+    entered.map_err(|error| format!("it is in a network namespace of its own ({error}): run this there, or as root"))
+}

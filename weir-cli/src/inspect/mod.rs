@@ -1,0 +1,6 @@
+//! Looking into a running process that has Weir: its page of statistics, and its control channel.
+
+pub mod control;
+pub mod list;
+pub mod locate;
+pub mod page;

@@ -1,0 +1,47 @@
+//! `weir trace`: the batches that a running process releases, as lines of JSON.
+
+use crate::base::failure::Failure;
+use crate::base::output;
+use crate::inspect::page::{Inspected, Missing, Page};
+use crate::processes::events::news;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+/// Time between two looks: of a process that releases more than 64 batches in this time, events are lost, and counted.
+const INTERVAL: Duration = Duration::from_millis(10);
+
+/// Prints the batches that are known still, and then each new one, until the process ends.
+pub fn trace(pid: i32) -> Result<i32, Failure> {
+    let failed = |why: Missing| Failure::of_weir(format!("process {pid}: {why}"));
+    let mut inspected = Inspected::new(pid).map_err(failed)?;
+    let mut last = inspected.page().map_err(failed)?;
+    let mut next = last.trace.recorded().saturating_sub(weir_core::telemetry::trace::EVENTS as u64);
+    loop {
+        // Its page may have been moved: to a file of its background thread, which has started meanwhile.
+        let page = match inspected.page() {
+            Ok(page) => page,
+            Err(_) => {
+                inspected = match Inspected::new(pid) {
+                    Ok(inspected) => inspected,
+                    Err(Missing::NoProcess) => return Ok(0),
+                    Err(why) => return Err(failed(why)),
+                };
+                match inspected.page() {
+                    Ok(page) => page,
+                    Err(Missing::NoProcess | Missing::NotLoaded) => return Ok(0),
+                    Err(why) => return Err(failed(why)),
+                }
+            }
+        };
+        output::print(&lines(&last, &page, &mut next))?;
+        last = page;
+        std::thread::sleep(INTERVAL);
+    }
+}
+
+/// The events of the first copy that the second has unchanged: one of the others was being written as it was copied.
+fn lines(first: &Page, second: &Page, next: &mut u64) -> String {
+    let read = |number| first.trace.read(number).filter(|event| second.trace.read(number) == Some(*event));
+    let news = news(first.pid.load(Relaxed), first.trace.recorded(), read, next);
+    news.iter().map(|line| format!("{line}\n")).collect()
+}

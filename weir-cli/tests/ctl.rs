@@ -1,0 +1,284 @@
+//! `weir ctl` and the control channel of real processes under the real library.
+
+mod subject;
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketType, connect, recv, send, socket, sockopt,
+};
+use std::os::fd::OwnedFd;
+use std::process::Command;
+use std::time::{Duration, Instant};
+use subject::{Subject, is_root, says, text, wait_for, weir};
+use weir_core::telemetry::tunables::TABLE;
+
+/// A program with 20 MiB in use, the channel of which is open.
+fn steered() -> Option<Subject> {
+    let mut subject = Subject::new(&[])?;
+    subject.tell("hold 20");
+    let pid = subject.pid().to_string();
+    wait_for("the channel", || weir(&["ctl", &pid, "get", "limit"]).status.success().then_some(()));
+    Some(subject)
+}
+
+/// The name of a process's socket, from the list of all: it is no secret.
+fn socket_name(pid: u32) -> Option<Vec<u8>> {
+    let table = std::fs::read_to_string(format!("/proc/{pid}/net/unix")).ok()?;
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).ok()?.flatten();
+    let sockets: Vec<String> = threads
+        .flat_map(|thread| std::fs::read_dir(thread.path().join("fd")).into_iter().flatten().flatten())
+        .filter_map(|entry| {
+            entry.path().read_link().ok()?.to_str()?.strip_prefix("socket:[")?.strip_suffix(']').map(String::from)
+        })
+        .collect();
+    let is_its =
+        |line: &&str| line.contains("@weir-control-") && sockets.iter().any(|inode| line.contains(inode.as_str()));
+    let line = table.lines().find(is_its)?;
+    line.rsplit_once('@').map(|(_, name)| name.as_bytes().to_vec())
+}
+
+fn connection(name: &[u8]) -> rustix::io::Result<OwnedFd> {
+    let socket = socket(AddressFamily::UNIX, SocketType::SEQPACKET, None)?;
+    sockopt::set_socket_timeout(&socket, sockopt::Timeout::Recv, Some(Duration::from_secs(10)))?;
+    sockopt::set_socket_timeout(&socket, sockopt::Timeout::Send, Some(Duration::from_secs(10)))?;
+    connect(&socket, &SocketAddrUnix::new_abstract_name(name)?)?;
+    Ok(socket)
+}
+
+fn receive(socket: &OwnedFd) -> Option<String> {
+    let mut message = [0u8; 8192];
+    match recv(socket, &mut message, RecvFlags::empty()) {
+        Ok((len, _)) if len > 0 => Some(text(&message[..len])),
+        _ => None,
+    }
+}
+
+#[test]
+fn settings_are_read_and_set_while_the_program_runs() {
+    let Some(subject) = steered() else { return };
+    let pid = subject.pid().to_string();
+    assert_eq!(says(&["ctl", &pid, "get", "limit"]), "limit 0 bytes\n");
+    assert_eq!(says(&["ctl", &pid, "set", "limit", "64M"]), "limit 67108864 bytes\n");
+    assert_eq!(says(&["ctl", &pid, "get", "limit"]), "limit 67108864 bytes\n");
+    assert_eq!(says(&["ctl", &pid, "get"]).lines().count(), TABLE.len());
+    // One that has all notifications armed anew.
+    assert_eq!(says(&["ctl", &pid, "set", "headroom_percent", "7"]), "headroom_percent 7 percent\n");
+    assert_eq!(says(&["ctl", &pid, "get", "headroom_percent"]), "headroom_percent 7 percent\n");
+    let wrong = weir(&["ctl", &pid, "set", "limit", "lots"]);
+    assert!(
+        !wrong.status.success() && text(&wrong.stderr).contains("not a size (such as 64M)"),
+        "{}",
+        text(&wrong.stderr)
+    );
+}
+
+#[test]
+fn a_limit_that_is_set_is_kept_to() {
+    let Some(mut subject) = steered() else { return };
+    let pid = subject.pid().to_string();
+    // Nothing is released by itself.
+    says(&["ctl", &pid, "set", "idle_ms", "3600000"]);
+    subject.tell("hold 100");
+    subject.tell("drop");
+    let resident = || {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/statm")).unwrap();
+        status.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 4096
+    };
+    says(&["ctl", &pid, "set", "limit", "32M"]);
+    wait_for("the resident set below the limit", || (resident() < 32 << 20).then_some(()));
+}
+
+#[test]
+fn memory_is_released_when_it_is_asked_for_and_the_amount_is_told() {
+    let Some(mut subject) = steered() else { return };
+    let pid = subject.pid().to_string();
+    says(&["ctl", &pid, "set", "idle_ms", "3600000"]);
+    subject.tell("hold 60");
+    subject.tell("drop");
+    let released = |said: &str| said.split_whitespace().nth(1).and_then(|word| word.parse::<u64>().ok()).unwrap();
+    let trimmed = released(&says(&["ctl", &pid, "trim"]));
+    let drained = released(&says(&["ctl", &pid, "drain"]));
+    assert!(trimmed + drained > 50 << 20, "{trimmed} + {drained}");
+    let report = says(&["ctl", &pid, "report"]);
+    let figure = |name: &str| {
+        let line = report.lines().find(|line| line.starts_with(name)).unwrap();
+        released(line)
+    };
+    assert!(figure("idle") < 4 << 20, "{report}");
+    assert_eq!(
+        figure("resident"),
+        figure("live") + figure("idle") + figure("fragmented") + figure("metadata") - figure("untouched")
+    );
+}
+
+#[test]
+fn switched_off_the_socket_is_gone_and_a_killed_process_leaves_none() {
+    let Some(subject) = steered() else { return };
+    let pid = subject.pid().to_string();
+    let name = socket_name(subject.pid()).expect("its socket is listed");
+    says(&["ctl", &pid, "set", "control", "0"]);
+    wait_for("the socket's end", || connection(&name).is_err().then_some(()));
+    let off = weir(&["ctl", &pid, "get"]);
+    assert!(text(&off.stderr).contains("`control` is 0"), "{}", text(&off.stderr));
+    let Some(mut other) = steered() else { return };
+    let name = socket_name(other.pid()).expect("its socket is listed");
+    assert!(connection(&name).is_ok());
+    other.kill();
+    assert!(connection(&name).is_err());
+}
+
+#[test]
+fn a_forked_child_has_a_channel_of_its_own() {
+    let Some(mut subject) = steered() else { return };
+    let child = subject.tell("fork");
+    wait_for("the child's channel", || weir(&["ctl", &child, "get", "limit"]).status.success().then_some(()));
+    says(&["ctl", &child, "set", "limit", "1G"]);
+    assert_eq!(says(&["ctl", &subject.pid().to_string(), "get", "limit"]), "limit 0 bytes\n");
+    // SAFETY: ends a process that this test made.
+    unsafe { libc::kill(child.parse().unwrap(), libc::SIGKILL) };
+}
+
+#[test]
+fn a_subscriber_hears_of_what_is_released() {
+    let Some(mut subject) = steered() else { return };
+    let client = connection(&socket_name(subject.pid()).unwrap()).unwrap();
+    assert_eq!(receive(&client).as_deref(), Some("weir control 1\n"));
+    send(&client, b"subscribe", SendFlags::empty()).unwrap();
+    assert_eq!(receive(&client).as_deref(), Some("ok\n"));
+    subject.tell("hold 40");
+    subject.tell("drop");
+    let line = receive(&client).expect("an event");
+    assert!(line.starts_with("release ") && line.split_whitespace().count() == 11, "{line}");
+}
+
+#[test]
+fn another_user_gets_one_line_that_says_no() {
+    if !is_root() {
+        return eprintln!("skipped: only root can become another user");
+    }
+    let Some(subject) = steered() else { return };
+    let name = text(&socket_name(subject.pid()).unwrap());
+    let script = format!(
+        "import socket\ns = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)\ns.connect('\\0{name}')\n\
+         print(s.recv(4096).decode(), end='')\ntry: s.send(b'drain')\nexcept OSError: pass\n\
+         try: print(s.recv(4096).decode())\nexcept OSError: pass"
+    );
+    let mut command = Command::new("setpriv");
+    command.args([
+        "--reuid=65534",
+        "--regid=65534",
+        "--clear-groups",
+        "/usr/bin/env",
+        "-i",
+        "/usr/bin/python3",
+        "-c",
+        &script,
+    ]);
+    let output = command.output();
+    let Some(output) = output.ok().filter(|output| output.status.success()) else {
+        return eprintln!("skipped: no setpriv, or no python3 that another user may run");
+    };
+    assert_eq!(text(&output.stdout).trim_end(), "error: only root and the process's own user may steer it");
+}
+
+/// The name of the socket is one of the container's network, the process's number one of its own.
+#[test]
+fn a_process_in_a_container_is_read_and_steered_from_outside() {
+    let Some(program) = subject::program(&[]) else { return };
+    let container = ["--net", "--pid", "--mount", "--ipc", "--uts", "--fork"];
+    if !Command::new("unshare").args(container).arg("true").status().is_ok_and(|status| status.success()) {
+        return eprintln!("skipped: no namespaces can be made here");
+    }
+    let mut command = Command::new("unshare");
+    command.args(container).args(["--kill-child", "--"]).arg(&program).env("LD_PRELOAD", subject::library());
+    let mut subject = Subject::start(command);
+    subject.tell("hold 20");
+    let children = std::fs::read_to_string(format!("/proc/{0}/task/{0}/children", subject.pid()));
+    let Ok(children) = children else { return eprintln!("skipped: this kernel tells of no children") };
+    let pid = children.split_whitespace().next().unwrap();
+    wait_for("the channel", || weir(&["ctl", pid, "get", "limit"]).status.success().then_some(()));
+    assert_eq!(says(&["ctl", pid, "set", "limit", "1G"]), "limit 1073741824 bytes\n");
+    wait_for("the caches", || says(&["stat", pid]).contains("malloc 24576").then_some(()));
+    let _ = std::fs::remove_file(program);
+}
+
+#[test]
+fn a_program_that_gives_up_root_has_a_channel_that_is_its_new_users() {
+    let Some(mut subject) = steered() else { return };
+    let before = socket_name(subject.pid()).unwrap();
+    if subject.tell("user 1234") != "done" {
+        return eprintln!("skipped: only root can become another user");
+    }
+    subject.tell("hold 5");
+    let after = wait_for("another socket", || socket_name(subject.pid()).filter(|name| *name != before));
+    assert!(connection(&before).is_err());
+    assert_eq!(receive(&connection(&after).unwrap()).as_deref(), Some("weir control 1\n"));
+    let pid = subject.pid().to_string();
+    wait_for("the caches", || says(&["stat", &pid]).contains("malloc 24576").then_some(()));
+}
+
+/// In a user namespace that maps no user, all are shown as one: the process itself, and whoever connects.
+#[test]
+fn users_that_a_namespace_does_not_tell_apart_are_refused() {
+    let Some(program) = subject::program(&[]) else { return };
+    if !Command::new("unshare").args(["--user", "true"]).status().is_ok_and(|status| status.success()) {
+        return eprintln!("skipped: no user namespace can be made here");
+    }
+    let mut command = Command::new("unshare");
+    command.arg("--user").arg(&program).env("LD_PRELOAD", subject::library());
+    let mut subject = Subject::start(command);
+    subject.tell("hold 20");
+    let name = wait_for("the socket", || socket_name(subject.pid()));
+    let client = connection(&name).unwrap();
+    assert_eq!(receive(&client).as_deref(), Some("error: only root and the process's own user may steer it\n"));
+    let _ = std::fs::remove_file(program);
+}
+
+/// Without a descriptor for it a connection waits; the channel is there still when there is one again.
+#[test]
+fn a_connection_for_which_there_is_no_descriptor_waits_for_one() {
+    let Some(subject) = steered() else { return };
+    let name = socket_name(subject.pid()).unwrap();
+    let limit = |descriptors: u64| {
+        let limit = libc::rlimit { rlim_cur: descriptors, rlim_max: 4096 };
+        let pid = subject.pid() as libc::pid_t;
+        // SAFETY: the kernel reads the limit, and writes none.
+        assert_eq!(unsafe { libc::prlimit(pid, libc::RLIMIT_NOFILE, &raw const limit, std::ptr::null_mut()) }, 0);
+    };
+    limit(1);
+    let client = connection(&name).unwrap();
+    sockopt::set_socket_timeout(&client, sockopt::Timeout::Recv, Some(Duration::from_millis(500))).unwrap();
+    assert_eq!(receive(&client), None);
+    limit(1024);
+    assert_eq!(wait_for("the greeting", || receive(&client)), "weir control 1\n");
+}
+
+/// Random messages to a real process from several connections for two seconds: it goes on with its work, and answers.
+#[test]
+fn garbage_harms_nothing() {
+    let Some(mut subject) = steered() else { return };
+    let name = socket_name(subject.pid()).unwrap();
+    let begun = Instant::now();
+    let mut state = u64::from(subject.pid()) | 1;
+    let mut random = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state
+    };
+    let mut connections: Vec<OwnedFd> = Vec::new();
+    while begun.elapsed() < Duration::from_secs(2) {
+        if connections.len() < 12 {
+            connections.extend(connection(&name));
+        }
+        let at = random() as usize % connections.len().max(1);
+        let length = [0, 1, 7, 255, 256, 257, 5_000, 100_000][random() as usize % 8];
+        let message: Vec<u8> = (0..length).map(|_| random() as u8).collect();
+        if let Some(connection) = connections.get(at)
+            && send(connection, &message, SendFlags::NOSIGNAL | SendFlags::DONTWAIT).is_err()
+        {
+            connections.swap_remove(at);
+        }
+    }
+    drop(connections);
+    assert_eq!(subject.tell("hold 5"), "done");
+    assert!(says(&["ctl", &subject.pid().to_string(), "get", "limit"]).starts_with("limit "));
+}

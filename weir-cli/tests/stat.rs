@@ -1,0 +1,356 @@
+//! `weir stat` and `weir doctor PID` on real processes under the real library.
+
+mod subject;
+use serde_json::Value;
+use std::process::Command;
+use subject::{Subject, is_root, library, program, says, text, wait_for, weir};
+
+fn figure(report: &Value, name: &str) -> u64 {
+    report[name].as_u64().unwrap_or_else(|| panic!("{name} in {report}"))
+}
+
+/// Whether Weir has measured so many MiB in use.
+fn holds(pid: u32, mib: std::ops::Range<u64>) -> Option<Value> {
+    let output = weir(&["stat", &pid.to_string(), "--json"]);
+    let report: Value = serde_json::from_slice(&output.stdout).ok()?;
+    let is_measured = report["measured_ns_ago"].is_u64();
+    (is_measured && mib.contains(&(figure(&report, "live_bytes") >> 20))).then_some(report)
+}
+
+#[test]
+fn the_parts_of_the_resident_set_add_up_and_follow_what_the_program_does() {
+    let Some(mut subject) = Subject::new(&[]) else { return };
+    subject.tell("hold 60");
+    let report = wait_for("60 MiB in use", || holds(subject.pid(), 58..70));
+    let parts = ["live_bytes", "idle_bytes", "fragmented_bytes", "metadata_bytes", "not_weirs_bytes"];
+    let sum: u64 = parts.iter().map(|part| figure(&report, part)).sum();
+    assert_eq!(sum, figure(&report, "resident_bytes"));
+    // Code, data and stack of so small a program: what Weir has measured explains the rest.
+    assert!(figure(&report, "not_weirs_bytes") < 8 << 20, "{report}");
+    assert!(figure(&report, "metadata_bytes") > 0);
+    let caches = report["caches"].as_array().unwrap();
+    let used = caches.iter().find(|cache| cache["size"] == 24 << 10).expect("the size that is allocated");
+    assert!(used["used"].as_u64() >= Some(2560) && used["name"] == "malloc 24576", "{used}");
+    assert!(report["zones"][0]["used"].as_u64() >= Some(60 << 20), "{}", report["zones"]);
+    subject.tell("drop");
+    let report = wait_for("all released", || {
+        let report = holds(subject.pid(), 0..3)?;
+        let released = figure(&report["released_bytes"], "idle");
+        (figure(&report, "resident_bytes") < 40 << 20 && released > 30 << 20).then_some(report)
+    });
+    assert!(report["times"][1]["count"].as_u64() > Some(0), "batches were released: {report}");
+}
+
+#[test]
+fn the_table_for_people_names_the_same_parts() {
+    let Some(mut subject) = Subject::new(&[]) else { return };
+    subject.tell("hold 20");
+    wait_for("20 MiB in use", || holds(subject.pid(), 18..30));
+    let shown = says(&["stat", &subject.pid().to_string()]);
+    for name in [
+        "live",
+        "idle",
+        "fragmented",
+        "metadata",
+        "not Weir's",
+        "resident",
+        "pressure",
+        "ZONE",
+        "CACHE",
+        "malloc 24576",
+    ] {
+        assert!(shown.contains(name), "{name} is missing:\n{shown}");
+    }
+    let list = says(&["stat"]);
+    assert!(list.lines().any(|line| line.trim_start().starts_with(&format!("{} ", subject.pid()))), "{list}");
+    let list: Value = serde_json::from_str(&says(&["stat", "--json"])).unwrap();
+    assert!(list["processes"].as_array().unwrap().iter().any(|process| process["pid"] == subject.pid()));
+}
+
+#[test]
+fn watching_prints_again_and_again_until_the_process_ends() {
+    let Some(mut subject) = Subject::new(&[]) else { return };
+    subject.tell("hold 20");
+    wait_for("20 MiB in use", || holds(subject.pid(), 18..30));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+    command.args(["stat", &subject.pid().to_string(), "--json", "--watch=50ms"]);
+    let watch = command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped()).spawn().unwrap();
+    std::thread::sleep(std::time::Duration::from_secs(1));
+    subject.kill();
+    let output = watch.wait_with_output().unwrap();
+    let lines = text(&output.stdout);
+    assert!(
+        lines.lines().count() >= 3 && lines.lines().all(|line| serde_json::from_str::<Value>(line).is_ok()),
+        "{lines}"
+    );
+    assert!(text(&output.stderr).contains("there is no such process"), "{}", text(&output.stderr));
+}
+
+#[test]
+fn a_trace_has_a_line_for_each_batch_until_the_process_ends() {
+    let Some(mut subject) = Subject::new(&[]) else { return };
+    subject.tell("hold 60");
+    wait_for("60 MiB in use", || holds(subject.pid(), 58..70));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+    let trace =
+        command.args(["trace", &subject.pid().to_string()]).stdout(std::process::Stdio::piped()).spawn().unwrap();
+    subject.tell("drop");
+    wait_for("all freed", || holds(subject.pid(), 0..3));
+    std::thread::sleep(std::time::Duration::from_secs(1));
+    subject.kill();
+    let output = trace.wait_with_output().unwrap();
+    assert!(output.status.success());
+    let events: Vec<Value> = text(&output.stdout).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let released: u64 = events.iter().filter_map(|event| event["bytes"].as_u64()).sum();
+    assert!(released > 30 << 20 && events.iter().all(|event| event["pid"] == subject.pid()), "{events:?}");
+}
+
+#[test]
+fn a_forked_child_has_a_page_of_its_own() {
+    let Some(mut subject) = Subject::new(&[]) else { return };
+    subject.tell("hold 60");
+    wait_for("60 MiB in use", || holds(subject.pid(), 58..70));
+    let child: u32 = subject.tell("fork").parse().unwrap();
+    let of_child = wait_for("the child's 30 MiB", || holds(child, 28..40));
+    assert_eq!(of_child["pid"], child);
+    // The parent's figures are its own still.
+    assert!(holds(subject.pid(), 58..70).is_some());
+    // SAFETY: ends a process that this test made.
+    unsafe { libc::kill(child as i32, libc::SIGKILL) };
+}
+
+#[test]
+fn a_program_that_closes_all_descriptors_is_read_all_the_same() {
+    let Some(mut subject) = Subject::new(&[]) else { return };
+    subject.tell("hold 20");
+    wait_for("20 MiB in use", || holds(subject.pid(), 18..30));
+    subject.tell("descriptors");
+    subject.tell("hold 30");
+    wait_for("50 MiB in use", || holds(subject.pid(), 48..60));
+    let descriptors = std::fs::read_dir(format!("/proc/{}/fd", subject.pid())).unwrap().count();
+    assert_eq!(descriptors, 3, "the program sees none of Weir's");
+}
+
+/// The numbers are those of the background thread's own table.
+#[test]
+fn descriptors_of_the_program_over_those_of_weir_and_of_what_it_executes_are_its_own() {
+    let Some(mut subject) = Subject::new(&[]) else { return };
+    let before = subject.tell("execute");
+    subject.tell("hold 20");
+    wait_for("20 MiB in use", || holds(subject.pid(), 18..30));
+    assert_eq!(subject.tell("execute"), before, "a program inherits none of Weir's");
+    subject.tell("occupy");
+    subject.tell("hold 30");
+    wait_for("50 MiB in use", || holds(subject.pid(), 48..60));
+    subject.tell("descriptors");
+    let pid = subject.pid().to_string();
+    wait_for("the channel", || weir(&["ctl", &pid, "get", "limit"]).status.success().then_some(()));
+}
+
+#[test]
+fn a_process_of_ten_thousand_threads_is_read() {
+    let Some(mut subject) = Subject::new(&[]) else { return };
+    let threads: u32 = subject.tell("threads 10000").parse().unwrap();
+    if threads < 10_000 {
+        eprintln!("only {threads} threads may be made here");
+    }
+    subject.tell("hold 20");
+    // The background thread is the last of them.
+    let report = wait_for("20 MiB in use", || holds(subject.pid(), 18..30));
+    assert_eq!(report["background_thread"], true);
+}
+
+/// Under `weir run` the page is in its file; the same command reads it.
+#[test]
+fn a_process_under_weir_run_is_read_as_well() {
+    let Some(program) = program(&[]) else { return };
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+    command.args(["run", "--quiet", "--"]).arg(&program).env("WEIR_LIB", library());
+    let mut subject = Subject::start(command);
+    subject.tell("hold 20");
+    let children = format!("/proc/{0}/task/{0}/children", subject.pid());
+    let Ok(children) = std::fs::read_to_string(children) else {
+        return eprintln!("skipped: this kernel tells of no children");
+    };
+    let pid: u32 = children.split_whitespace().next().unwrap().parse().unwrap();
+    wait_for("20 MiB in use", || holds(pid, 18..30));
+    // SAFETY: ends a process that this test made.
+    unsafe { libc::kill(pid as i32, libc::SIGKILL) };
+    let _ = std::fs::remove_file(program);
+}
+
+#[test]
+fn a_real_program_is_loaded_and_serving() {
+    let script =
+        "import time\nheld = [bytes(1000 + i % 9) for i in range(30000)]\nprint('ready', flush=True)\ntime.sleep(60)";
+    let mut command = Command::new("python3");
+    command.args(["-c", script]).env("LD_PRELOAD", library()).env("PYTHONMALLOC", "malloc");
+    let Ok(mut child) = command.stdout(std::process::Stdio::piped()).spawn() else {
+        return eprintln!("skipped: no python3");
+    };
+    let mut line = [0; 6];
+    std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut line).unwrap();
+    let pid = child.id();
+    let report = wait_for("30 MiB in use", || holds(pid, 28..80));
+    assert!(report["caches"].as_array().unwrap().len() > 10);
+    let doctor = weir(&["doctor", &pid.to_string()]);
+    assert!(doctor.status.success() && text(&doctor.stdout).contains("loaded and serving"), "{}", text(&doctor.stdout));
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+#[test]
+fn redis_with_its_own_allocator_or_without_is_told_apart() {
+    let mut command = Command::new("redis-server");
+    command.args(["--port", "0", "--save", "", "--unixsocket"]);
+    let dir = tempfile::tempdir().unwrap();
+    command.arg(dir.path().join("socket")).env("LD_PRELOAD", library()).stdout(std::process::Stdio::null());
+    let Ok(mut child) = command.spawn() else { return eprintln!("skipped: no redis-server") };
+    let pid = child.id().to_string();
+    wait_for("redis to start", || dir.path().join("socket").exists().then_some(()));
+    let doctor = weir(&["doctor", &pid, "--json"]);
+    let checks: Value = serde_json::from_slice(&doctor.stdout).unwrap();
+    let library = &checks[0];
+    assert!(library["name"] == "library" && library["found"].as_str().unwrap().starts_with("loaded: "), "{checks}");
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+#[test]
+fn doctor_says_why_a_process_has_no_weir() {
+    let Some(program) = program(&[]) else { return };
+    let subject = Subject::start(Command::new(&program));
+    let doctor = weir(&["doctor", &subject.pid().to_string()]);
+    assert_eq!(doctor.status.code(), Some(1));
+    assert!(text(&doctor.stdout).contains("was started without it"), "{}", text(&doctor.stdout));
+    let stat = weir(&["stat", &subject.pid().to_string()]);
+    assert_eq!((stat.status.code(), stat.stdout.len()), (Some(125), 0));
+    assert!(text(&stat.stderr).contains("runs without Weir"), "{}", text(&stat.stderr));
+    drop(subject);
+    let gone = weir(&["doctor", "2147483647"]);
+    assert!(
+        gone.status.code() == Some(1) && text(&gone.stdout).contains("there is no process"),
+        "{}",
+        text(&gone.stdout)
+    );
+    let _ = std::fs::remove_file(program);
+    let Some(linked) = self::program(&["-static"]) else { return };
+    let mut command = Command::new(&linked);
+    command.env("LD_PRELOAD", library());
+    let subject = Subject::start(command);
+    let doctor = weir(&["doctor", &subject.pid().to_string()]);
+    assert!(
+        doctor.status.code() == Some(1) && text(&doctor.stdout).contains("statically linked"),
+        "{}",
+        text(&doctor.stdout)
+    );
+    let _ = std::fs::remove_file(linked);
+}
+
+#[test]
+fn settings_switch_page_and_channel_off_and_doctor_says_so() {
+    let settings = [("WEIR_PUBLISH", "0"), ("WEIR_CONTROL", "0")];
+    let Some(mut subject) = Subject::new(&settings) else { return };
+    subject.tell("hold 20");
+    let maps = || std::fs::read_to_string(format!("/proc/{}/maps", subject.pid())).unwrap();
+    let pid = subject.pid().to_string();
+    let doctor = wait_for("the thread", || {
+        let doctor = text(&weir(&["doctor", &pid]).stdout);
+        (doctor.contains("the thread runs") || !is_root()).then_some(doctor)
+    });
+    assert!(!maps().contains("weir-page"));
+    if is_root() {
+        // Root reads the process's memory.
+        assert!(doctor.contains("`publish` is 0") && doctor.contains("`control` is 0"), "{doctor}");
+    }
+}
+
+/// A program that sets a filter is served, and Weir makes no call that the filter may not have.
+#[test]
+fn in_a_sandbox_of_the_programs_own_nothing_is_opened() {
+    let Some(mut subject) = Subject::new(&[]) else { return };
+    if subject.tell("filter") != "done" {
+        return eprintln!("skipped: no filter may be set here");
+    }
+    subject.tell("hold 20");
+    if !is_root() {
+        return eprintln!("skipped: only root reads the figures of such a process");
+    }
+    let pid = subject.pid().to_string();
+    let doctor = wait_for("the thread", || {
+        let doctor = text(&weir(&["doctor", &pid]).stdout);
+        doctor.contains("the thread runs").then_some(doctor)
+    });
+    assert_eq!(doctor.matches("sandbox of its own").count(), 2, "{doctor}");
+    wait_for("20 MiB in use", || holds(subject.pid(), 18..30));
+}
+
+/// There Weir cannot see whether a filter is in force.
+#[test]
+fn in_a_root_without_proc_nothing_is_opened_and_root_reads_the_page() {
+    let Some(mut subject) = Subject::new(&[]) else { return };
+    subject.tell("hold 20");
+    wait_for("20 MiB in use", || holds(subject.pid(), 18..30));
+    let dir = tempfile::tempdir().unwrap();
+    if subject.tell(&format!("chroot {}", dir.path().display())) != "done" {
+        return eprintln!("skipped: only root may change its root");
+    }
+    subject.tell("hold 30");
+    wait_for("50 MiB in use", || holds(subject.pid(), 48..60));
+    let pid = subject.pid().to_string();
+    let doctor = text(&weir(&["doctor", &pid]).stdout);
+    assert_eq!(doctor.matches("a root without /proc").count(), 2, "{doctor}");
+}
+
+/// A container's filter leaves page and channel alone; one that the program adds to it ends them.
+#[test]
+fn a_filter_of_the_programs_own_on_top_of_its_starts_is_told_from_it() {
+    let Some(mut subject) = Subject::filtered() else { return };
+    subject.tell("hold 20");
+    let pid = subject.pid().to_string();
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    if !status.contains("Seccomp_filters:") {
+        return eprintln!("skipped: this kernel does not count filters (Linux 5.9)");
+    }
+    wait_for("the channel", || weir(&["ctl", &pid, "get", "limit"]).status.success().then_some(()));
+    assert_eq!(subject.tell("filter"), "done");
+    let refused = wait_for("the channel's end", || {
+        let output = weir(&["ctl", &pid, "get", "limit"]);
+        let said = text(&output.stderr);
+        (!output.status.success() && said.contains("sandbox of its own")).then_some(said)
+    });
+    assert!(!refused.is_empty());
+    assert_eq!(subject.tell("hold 5"), "done");
+}
+
+#[test]
+fn another_user_is_refused_and_told_why() {
+    if !is_root() {
+        return eprintln!("skipped: only root can become another user");
+    }
+    let Some(mut subject) = Subject::new(&[]) else { return };
+    subject.tell("hold 20");
+    wait_for("20 MiB in use", || holds(subject.pid(), 18..30));
+    let pid = subject.pid().to_string();
+    // The build directory may not be open to others.
+    let dir = tempfile::tempdir().unwrap();
+    let copy = dir.path().join("weir");
+    std::fs::copy(env!("CARGO_BIN_EXE_weir"), &copy).unwrap();
+    std::fs::set_permissions(dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    for args in [&["stat", &pid][..], &["ctl", &pid, "trim"], &["doctor", &pid]] {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(&copy).args(args);
+        let Ok(output) = command.output() else { return eprintln!("skipped: no setpriv; Debian has it in util-linux") };
+        let said = text(&output.stdout) + &text(&output.stderr);
+        assert!(!output.status.success() && said.contains("may not be looked into"), "{args:?}: {said}");
+    }
+}
+
+#[test]
+fn a_near_miss_of_a_command_or_a_setting_is_answered_with_the_right_one() {
+    for (wrong, right) in [(&["stta"][..], "stat"), (&["doctr"], "doctor"), (&["ctl", "1", "get", "limti"], "limit")] {
+        let output = weir(wrong);
+        let said = text(&output.stderr);
+        assert!(!output.status.success() && said.contains(&format!("'{right}'")), "{wrong:?}: {said}");
+    }
+}

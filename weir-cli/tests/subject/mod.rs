@@ -1,0 +1,172 @@
+//! What the tests of running processes share: the library as it is built, and a program under it.
+#![allow(dead_code, reason = "each test file uses its part")]
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+/// The library, built in the profile of this test. Cargo does not build a cdylib for the tests of another crate.
+pub fn library() -> &'static Path {
+    static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
+    LIBRARY.get_or_init(|| {
+        let executable = std::env::current_exe().unwrap();
+        // target/PROFILE/deps/this-test
+        let directory = executable.ancestors().nth(2).unwrap();
+        let profile = match directory.file_name().unwrap().to_str().unwrap() {
+            "debug" => "dev",
+            name => name,
+        };
+        let output = Command::new(env!("CARGO"))
+            .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../weir-malloc"))
+            .args(["build", "--quiet", "--package", "weir-malloc", "--lib", "--profile", profile, "--target-dir"])
+            .arg(directory.parent().unwrap())
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "building libweir: {}", String::from_utf8_lossy(&output.stderr));
+        directory.join("libweir.so")
+    })
+}
+
+/// A program that does what it is told, with Weir or without.
+pub struct Subject {
+    child: Child,
+    stdin: ChildStdin,
+    stdout: BufReader<ChildStdout>,
+}
+
+/// The compiled program; none if this machine has no compiler.
+pub fn program(flags: &[&str]) -> Option<PathBuf> {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/subject/subject.c");
+    // Tests that run at the same time compile it each for itself.
+    let name = format!("subject-{}-{:?}", std::process::id(), std::thread::current().id());
+    let output = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name.replace(['(', ')'], ""));
+    let made = Command::new("cc")
+        .args(["-O1", "-fno-builtin", "-w", "-pthread"])
+        .args(flags)
+        .arg(&source)
+        .arg("-o")
+        .arg(&output)
+        .output();
+    match made {
+        Ok(made) if made.status.success() => Some(output),
+        Ok(made) => {
+            eprintln!("skipped: cc cannot build this: {}", String::from_utf8_lossy(&made.stderr));
+            None
+        }
+        Err(error) => {
+            eprintln!("skipped: no compiler ({error}); Debian has it in build-essential");
+            None
+        }
+    }
+}
+
+impl Subject {
+    /// One with Weir and these settings.
+    pub fn new(settings: &[(&str, &str)]) -> Option<Self> {
+        let program = program(&[])?;
+        let mut command = Command::new(&program);
+        command.env("LD_PRELOAD", library()).envs(settings.iter().copied());
+        let subject = Self::start(command);
+        let _ = std::fs::remove_file(program);
+        Some(subject)
+    }
+
+    /// One with Weir, started under a filter that allows everything, as in a container. `None` also if none may be set.
+    pub fn filtered() -> Option<Self> {
+        let program = program(&[])?;
+        let mut command = Command::new(&program);
+        command.env("LD_PRELOAD", library());
+        // SAFETY: between fork and exec it makes two system calls, which read what is on the stack.
+        unsafe {
+            std::os::unix::process::CommandExt::pre_exec(&mut command, || {
+                let allow = libc::sock_filter { code: 6, jt: 0, jf: 0, k: libc::SECCOMP_RET_ALLOW };
+                let filter = libc::sock_fprog { len: 1, filter: (&raw const allow).cast_mut() };
+                let set = libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
+                    && libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const filter) == 0;
+                if set { Ok(()) } else { Err(std::io::Error::last_os_error()) }
+            });
+        }
+        let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+        let _ = std::fs::remove_file(program);
+        match child {
+            Ok(child) => Some(Self::of(child)),
+            Err(error) => {
+                eprintln!("skipped: no filter may be set here: {error}");
+                None
+            }
+        }
+    }
+
+    /// One that is started so.
+    pub fn start(mut command: Command) -> Self {
+        Self::of(command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap())
+    }
+
+    fn of(mut child: Child) -> Self {
+        let (stdin, stdout) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
+        let mut subject = Self { child, stdin, stdout };
+        // It runs its own code when it answers.
+        subject.tell("hold 0");
+        subject
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Has it do something; its answer.
+    pub fn tell(&mut self, line: &str) -> String {
+        writeln!(self.stdin, "{line}").unwrap();
+        let mut answer = String::new();
+        self.stdout.read_line(&mut answer).unwrap();
+        assert!(!answer.is_empty(), "the program has ended");
+        answer.trim_end().to_owned()
+    }
+
+    /// Ends it at once.
+    pub fn kill(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for Subject {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// Runs `weir`.
+pub fn weir(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_weir")).args(args).output().unwrap()
+}
+
+/// Runs `weir` and demands success; its standard output.
+pub fn says(args: &[&str]) -> String {
+    let output = weir(args);
+    assert!(output.status.success(), "weir {args:?}: {}{}", text(&output.stdout), text(&output.stderr));
+    text(&output.stdout)
+}
+
+pub fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Waits until something is so, for half a minute at most.
+pub fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(Instant::now() < deadline, "waited for: {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+pub fn is_root() -> bool {
+    // SAFETY: asks for a number.
+    unsafe { libc::geteuid() == 0 }
+}

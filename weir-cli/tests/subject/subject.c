@@ -1,0 +1,113 @@
+/* A program that does what its standard input says, a line at a time, and answers each by a line. */
+#define _GNU_SOURCE
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { BLOCK = 24 << 10, MOST = 1 << 16 };
+static char *block[MOST];
+static int blocks;
+
+static void hold(long mib) {
+    for (long bytes = 0; bytes < mib << 20 && blocks < MOST; bytes += BLOCK) {
+        if (!(block[blocks] = malloc(BLOCK))) abort();
+        memset(block[blocks++], 1, BLOCK);
+    }
+}
+
+static void drop(int left) {
+    while (blocks > left) free(block[--blocks]);
+}
+
+static void drop_all(void) {
+    drop(0);
+}
+
+/* Weir's thread starts when something is freed. */
+static void hold_and_free_some(long mib) {
+    hold(mib);
+    int held = blocks;
+    hold(mib > 0 ? 8 : 0);
+    drop(held);
+}
+
+static void *sleep_for_ever(void *unused) {
+    for (;;) pause();
+    return unused;
+}
+
+static int start_threads(int count) {
+    pthread_attr_t small;
+    pthread_t thread;
+    pthread_attr_init(&small);
+    pthread_attr_setstacksize(&small, 64 << 10);
+    for (int n = 0; n < count; n++) {
+        if (pthread_create(&thread, &small, sleep_for_ever, NULL)) return n;
+    }
+    return count;
+}
+
+/* What a program that this one executes has open. */
+static void show_descriptors_of_a_child(void) {
+    char names[4000] = "";
+    FILE *list = popen("exec ls -C -w 0 /proc/self/fd", "r");
+    puts(list && fgets(names, sizeof names, list) ? strtok(names, "\n") : "none");
+    if (list) pclose(list);
+}
+
+/* A filter that allows everything: what Weir sees is that the program has set one. */
+static int filter(void) {
+    struct sock_filter allow = BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
+    struct sock_fprog program = {1, &allow};
+    return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+           syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &program) == 0;
+}
+
+int main(void) {
+    char line[100];
+    setvbuf(stdout, NULL, _IOLBF, 4096);
+    while (fgets(line, sizeof line, stdin)) {
+        if (strncmp(line, "hold ", 5) == 0) hold_and_free_some(atol(line + 5));
+        else if (strcmp(line, "drop\n") == 0) drop_all();
+        else if (strcmp(line, "filter\n") == 0) {
+            puts(filter() ? "done" : "refused");
+            continue;
+        } else if (strcmp(line, "descriptors\n") == 0) {
+            for (int fd = 3; fd < 1000; fd++) close(fd);
+        } else if (strcmp(line, "occupy\n") == 0) {
+            for (int fd = 3; fd < 1000; fd++) dup2(0, fd);
+        } else if (strncmp(line, "user ", 5) == 0) {
+            uid_t user = atoi(line + 5);
+            puts(setresuid(user, user, user) == 0 ? "done" : "refused");
+            continue;
+        } else if (strncmp(line, "chroot ", 7) == 0) {
+            strtok(line, "\n");
+            puts(chroot(line + 7) == 0 && chdir("/") == 0 ? "done" : "refused");
+            continue;
+        } else if (strcmp(line, "execute\n") == 0) {
+            show_descriptors_of_a_child();
+            continue;
+        } else if (strncmp(line, "threads ", 8) == 0) {
+            printf("%d\n", start_threads(atoi(line + 8)));
+            continue;
+        } else if (strcmp(line, "fork\n") == 0) {
+            pid_t child = fork();
+            if (child == 0) {
+                drop_all();
+                hold_and_free_some(30);
+                pause();
+            }
+            printf("%d\n", child);
+            continue;
+        } else abort();
+        puts("done");
+    }
+    return 0;
+}

@@ -1,0 +1,303 @@
+//! Tables inside the page of statistics: a row for each cache, zone and evictable cache.
+//!
+//! One thread writes a table now and then, whole; other processes read it whenever they like, by copying its bytes in
+//! ascending order. What they must not take for a table is a copy that a write changed half-way. So the writer counts
+//! `begun` up, then writes the rows, then sets `ended` to the same; a reader has the whole table if both are equal in its
+//! copy. `ended` lies before the rows and `begun` behind them: the copy has `ended` first and `begun` last, the reverse of
+//! the order in which they were written. If both lay before the rows, a write that begins after the copy has passed them
+//! would go unseen.
+
+use core::sync::atomic::{
+    AtomicU64,
+    Ordering::{Acquire, Relaxed, Release},
+    fence,
+};
+
+/// Bytes of a row's name.
+pub const NAME: usize = 32;
+const NAME_WORDS: usize = NAME / 8;
+/// The most words that a row has.
+const MOST_WORDS: usize = 28;
+
+/// What a table holds a line of.
+pub trait Row: Copy {
+    /// Its length in words of 8 bytes, at most 28.
+    const WORDS: usize;
+    /// Its words.
+    fn store(&self, words: &mut [u64]);
+    /// The row of these words, of which there are [`Row::WORDS`].
+    fn load(words: &[u64]) -> Self;
+}
+
+macro_rules! rows {
+    ($($(#[$what:meta])* $Row:ident { $($(#[$field_what:meta])* $field:ident,)* })*) => {$(
+        $(#[$what])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        pub struct $Row {
+            /// Its name, ended by zeros.
+            pub name: [u8; NAME],
+            $($(#[$field_what])* pub $field: u64,)*
+        }
+
+        impl $Row {
+            /// Its name, as far as it is text.
+            pub fn name(&self) -> &str {
+                name_text(&self.name)
+            }
+
+            /// All figures by name, in this order.
+            pub fn fields(&self) -> [(&'static str, u64); <Self as Row>::WORDS - NAME_WORDS] {
+                [$((stringify!($field), self.$field),)*]
+            }
+        }
+
+        impl Row for $Row {
+            const WORDS: usize = NAME_WORDS + [$(stringify!($field),)*].len();
+
+            fn store(&self, words: &mut [u64]) {
+                let name = name_words(&self.name);
+                let all = name.into_iter().chain([$(self.$field,)*]);
+                words.iter_mut().zip(all).for_each(|(word, value)| *word = value);
+            }
+
+            fn load(words: &[u64]) -> Self {
+                let mut figures = words[NAME_WORDS..].iter().copied();
+                let mut next = || figures.next().unwrap_or(0);
+                Self { name: name_bytes(words), $($field: next(),)* }
+            }
+        }
+
+        const _: () = assert!(<$Row as Row>::WORDS <= MOST_WORDS);
+    )*};
+}
+
+rows! {
+    /// An object cache: malloc's size classes, and those of the program. The words are those of
+    /// [`CacheStats`](crate::caches::figures::CacheStats).
+    CacheRow {
+        /// Its number.
+        number,
+        /// Object size, bytes.
+        size,
+        /// Objects that may be out at a time; the largest number: any.
+        limit,
+        /// Objects in use.
+        used,
+        /// Free objects in CPUs' buckets.
+        free_cpu,
+        /// Free objects in the depot.
+        free_depot,
+        /// Free objects in slabs.
+        free_slab,
+        /// Bytes of its slabs.
+        slab_bytes,
+        /// Allocations that succeeded.
+        requests,
+        /// Allocations that failed.
+        failures,
+        /// Visits to the depot.
+        visits,
+        /// Allocations that found bucket and depot empty.
+        misses,
+        /// Objects that were freed on another CPU than they were allocated on, at least.
+        crossed,
+        /// Objects that a CPU's bucket may hold now; 0: it has none.
+        bucket,
+        /// Objects of the depot that will be wanted again.
+        working_set,
+        /// Time since an allocation last found the depot empty, ns.
+        stale_ns,
+        /// Trims that took something.
+        trims,
+        /// Bytes that trims took from the depot.
+        trimmed_bytes,
+        /// Drains that took something.
+        drains,
+        /// Bytes that drains took from CPUs' buckets.
+        drained_bytes,
+    }
+
+    /// A zone of a node, or one of the program's own.
+    ZoneRow {
+        /// Bytes of address space in it, resident or not.
+        bytes,
+        /// Bytes handed out.
+        used,
+        /// Bytes that are free and resident.
+        idle,
+        /// What it may hold: the tightest limit; 0: nothing limits it, or nothing is known.
+        capacity,
+        /// What may still become resident below that.
+        free,
+        /// The watermarks of that: below it an allocation reclaims by itself.
+        min,
+        /// Below it the balancer wakes.
+        low,
+        /// Above it caches may grow.
+        high,
+    }
+
+    /// An evictable cache of the program's.
+    EvictableRow {
+        /// What its entries weigh, bytes.
+        bytes,
+        /// Entries.
+        entries,
+        /// What it may hold now, bytes.
+        target_bytes,
+        /// What it may hold at most, bytes.
+        max_bytes,
+        /// Look-ups that found their key.
+        hits,
+        /// Look-ups that did not.
+        misses,
+        /// Values put in.
+        insertions,
+        /// Entries evicted because another needed room.
+        evicted_for_room,
+        /// Entries evicted because memory was short.
+        evicted_for_pressure,
+        /// What is dirty and not being written back, bytes.
+        dirty_bytes,
+    }
+}
+
+/// Rows for up to `N` of something, in `WORDS` words: `N * R::WORDS`.
+#[repr(C)]
+pub struct Table<const WORDS: usize> {
+    /// The write that ended last.
+    ended: AtomicU64,
+    /// Rows that are there.
+    count: AtomicU64,
+    /// Rows that found no place.
+    left_out: AtomicU64,
+    words: [AtomicU64; WORDS],
+    /// The write that began last.
+    begun: AtomicU64,
+}
+
+impl<const WORDS: usize> Table<WORDS> {
+    /// Writes all rows anew: those that `rows` adds by the function that it is given. One thread at a time.
+    pub fn write<R: Row>(&self, rows: impl FnOnce(&mut dyn FnMut(R))) {
+        let number = self.begun.load(Relaxed).wrapping_add(1);
+        self.begun.store(number, Relaxed);
+        // What follows is not seen before `begun`.
+        fence(Release);
+        let (mut count, mut left_out) = (0, 0);
+        rows(&mut |row| {
+            let Some(place) = self.words.get(count * R::WORDS..(count + 1) * R::WORDS) else {
+                left_out += 1;
+                return;
+            };
+            let mut words = [0; MOST_WORDS];
+            row.store(&mut words[..R::WORDS]);
+            place.iter().zip(words).for_each(|(to, word)| to.store(word, Relaxed));
+            count += 1;
+        });
+        self.count.store(count as u64, Relaxed);
+        self.left_out.store(left_out, Relaxed);
+        self.ended.store(number, Release);
+    }
+
+    /// The rows, and how many found no place; `None`: this is the copy of a table that was being written.
+    pub fn read<R: Row>(&self) -> Option<(impl Iterator<Item = R>, u64)> {
+        let ended = self.ended.load(Acquire);
+        if ended != self.begun.load(Acquire) {
+            return None;
+        }
+        let count = (self.count.load(Relaxed) as usize).min(WORDS / R::WORDS);
+        let row = |place: &[AtomicU64]| {
+            let mut words = [0; MOST_WORDS];
+            words.iter_mut().zip(place).for_each(|(word, from)| *word = from.load(Relaxed));
+            R::load(&words[..R::WORDS])
+        };
+        Some((self.words[..count * R::WORDS].chunks_exact(R::WORDS).map(row), self.left_out.load(Relaxed)))
+    }
+
+    /// Forgets all rows: for a forked child.
+    pub fn clear(&self) {
+        self.count.store(0, Relaxed);
+        self.left_out.store(0, Relaxed);
+        // The parent's thread may have been writing.
+        self.ended.store(self.begun.load(Relaxed), Relaxed);
+    }
+}
+
+/// Text as a row keeps it: cut at [`NAME`] bytes.
+pub fn name_of(text: &str) -> [u8; NAME] {
+    let mut name = [0; NAME];
+    let end = (0..=text.len().min(NAME)).rev().find(|&end| text.is_char_boundary(end)).unwrap_or(0);
+    name[..end].copy_from_slice(&text.as_bytes()[..end]);
+    name
+}
+
+fn name_text(name: &[u8; NAME]) -> &str {
+    let bytes = name.split(|&byte| byte == 0).next().unwrap_or_default();
+    bytes.utf8_chunks().next().map_or("", |chunk| chunk.valid())
+}
+
+fn name_words(name: &[u8; NAME]) -> [u64; NAME_WORDS] {
+    core::array::from_fn(|word| u64::from_le_bytes(core::array::from_fn(|byte| name[word * 8 + byte])))
+}
+
+fn name_bytes(words: &[u64]) -> [u8; NAME] {
+    core::array::from_fn(|byte| words[byte / 8].to_le_bytes()[byte % 8])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::vec::Vec;
+
+    type Zones = Table<{ 2 * ZoneRow::WORDS }>;
+
+    fn empty() -> Zones {
+        // SAFETY: atomic integers alone, for which zeros are a value.
+        unsafe { core::mem::zeroed() }
+    }
+
+    fn row(number: u64) -> ZoneRow {
+        ZoneRow { name: name_of("NORMAL é"), bytes: number, high: !number, ..ZoneRow::default() }
+    }
+
+    #[test]
+    fn rows_are_read_as_they_were_written_and_those_without_a_place_are_counted() {
+        let table = empty();
+        assert_eq!(table.read::<ZoneRow>().map(|(rows, left_out)| (rows.count(), left_out)), Some((0, 0)));
+        table.write(|add| (1..=5).map(row).for_each(add));
+        let (rows, left_out) = table.read::<ZoneRow>().unwrap();
+        let rows: Vec<_> = rows.collect();
+        assert_eq!((rows.as_slice(), left_out), (&[row(1), row(2)][..], 3));
+        assert_eq!((rows[0].name(), rows[1].fields()[7]), ("NORMAL é", ("high", !2)));
+        table.write(|add| add(row(9)));
+        assert_eq!(table.read::<ZoneRow>().unwrap().0.collect::<Vec<_>>(), [row(9)]);
+        table.clear();
+        assert_eq!(table.read::<ZoneRow>().unwrap().0.count(), 0);
+    }
+
+    #[test]
+    fn a_copy_of_a_table_that_is_being_written_is_known() {
+        let table = empty();
+        table.write(|add| {
+            assert!(table.read::<ZoneRow>().is_none());
+            add(row(1));
+            assert!(table.read::<ZoneRow>().is_none());
+        });
+        assert!(table.read::<ZoneRow>().is_some());
+        // A fork while the parent's thread writes.
+        table.begun.fetch_add(1, Relaxed);
+        assert!(table.read::<ZoneRow>().is_none());
+        table.clear();
+        assert!(table.read::<ZoneRow>().is_some());
+    }
+
+    #[test]
+    fn any_bytes_are_read_without_harm() {
+        let table = empty();
+        table.count.store(u64::MAX, Relaxed);
+        table.words.iter().for_each(|word| word.store(u64::MAX, Relaxed));
+        let (rows, _) = table.read::<ZoneRow>().unwrap();
+        assert_eq!(rows.map(|row| row.name().len()).collect::<Vec<_>>(), [0, 0]);
+        assert_eq!(name_text(&name_of(&"é".repeat(20))), "é".repeat(16));
+    }
+}

@@ -1,0 +1,240 @@
+//! The socket of the control channel and its clients: who may connect, how many, and what is told to them.
+
+use arrayvec::ArrayString;
+use core::fmt::Write;
+use weir_core::telemetry::stats::Stats;
+
+use super::LONGEST_REQUEST;
+use super::answer::{Answer, Host, write_answer, write_error, write_greeting};
+use super::event::Told;
+use super::request::{BadRequest, Request};
+use crate::os::clock::monotonic_ns;
+use crate::os::socket::{self, Peer};
+use crate::os::syscall::{Errno, Result};
+use crate::os::{epoll, fd, process, random, user_namespace};
+
+/// Clients at a time.
+pub const CLIENTS: usize = 8;
+/// Requests that are answered before the thread looks at everything else again.
+const REQUESTS: usize = 16;
+/// Lines that a subscriber is sent before that.
+const LINES: usize = 64;
+/// How long no connection is taken after one that was refused, ns: another user who connects again and again costs the
+/// process ten refusals a second.
+const PAUSE_NS: u64 = 100_000_000;
+/// The listening socket's number among those that are waited for; clients have those of their places.
+const LISTENER: u64 = CLIENTS as u64;
+
+/// Who is connected.
+#[derive(Clone, Copy, Debug)]
+struct Client {
+    socket: i32,
+    /// The count of requests when it sent its last one.
+    heard_at: u64,
+    /// It is told of events.
+    told: Option<Told>,
+}
+
+/// An open channel, by one thread.
+#[derive(Debug)]
+pub struct Channel {
+    set: i32,
+    listener: i32,
+    /// When connections are taken again, ns of the monotonic clock; `None`: they are.
+    paused_until: Option<u64>,
+    clients: [Option<Client>; CLIENTS],
+    /// Requests and connections so far.
+    count: u64,
+    /// Two random numbers, of which its name is made.
+    name: [u64; 2],
+}
+
+/// A socket's name.
+pub fn socket_name([first, second]: [u64; 2]) -> ArrayString<48> {
+    let mut name = ArrayString::new();
+    // 13 and 32 bytes.
+    let _ = write!(name, "weir-control-{first:016x}{second:016x}");
+    name
+}
+
+impl Channel {
+    /// Listens, under a name that no other has.
+    pub fn open() -> Result<Self> {
+        let name = random::two_words().map(|word| word as u64);
+        let set = epoll::create()?;
+        let listener = socket::listen(socket_name(name).as_bytes());
+        let added = listener.and_then(|listener| {
+            epoll::add(set, listener, LISTENER).map(|()| listener).inspect_err(|_| {
+                let _ = fd::close(listener);
+            })
+        });
+        match added {
+            Ok(listener) => {
+                let clients = [None; CLIENTS];
+                Ok(Self { set, listener, paused_until: None, clients, count: 0, name })
+            }
+            Err(error) => {
+                let _ = fd::close(set);
+                Err(error)
+            }
+        }
+    }
+
+    /// The descriptor that is readable while there is something to do.
+    pub fn descriptor(&self) -> i32 {
+        self.set
+    }
+
+    /// Of what its name is made: see [`socket_name`].
+    pub fn name(&self) -> [u64; 2] {
+        self.name
+    }
+
+    /// Ends all connections, and the channel.
+    pub fn close(mut self) {
+        (0..CLIENTS).for_each(|place| self.drop_client(place));
+        let _ = fd::close(self.listener);
+        let _ = fd::close(self.set);
+    }
+
+    /// When it is to be served although its descriptor is not readable, ns of the monotonic clock.
+    pub fn due(&self) -> Option<u64> {
+        self.paused_until
+    }
+
+    /// Answers what came, at most 16 requests and connections. An error: the channel can take no more connections, and is to be
+    /// closed.
+    pub fn serve(&mut self, host: &mut impl Host, stats: &Stats) -> Result<()> {
+        if self.paused_until.is_some_and(|until| monotonic_ns() >= until) {
+            epoll::add(self.set, self.listener, LISTENER)?;
+            self.paused_until = None;
+        }
+        for _ in 0..REQUESTS {
+            match epoll::next_ready(self.set)? {
+                None => break,
+                Some(LISTENER) => self.accept()?,
+                Some(place) => self.hear(place as usize, host, stats),
+            }
+            self.count += 1;
+        }
+        Ok(())
+    }
+
+    /// Sends subscribers what happened since the last time.
+    pub fn tell_subscribers(&mut self, stats: &Stats) {
+        for place in 0..CLIENTS {
+            let Some(Client { socket, told: Some(told), .. }) = &mut self.clients[place] else { continue };
+            for _ in 0..LINES {
+                let (mut line, before) = (ArrayString::<256>::new(), *told);
+                if told.next_line(stats, &mut line) != Ok(true) {
+                    break;
+                }
+                match socket::send(*socket, line.as_bytes()) {
+                    Ok(()) => {}
+                    // It reads too slowly: told again later, as far as it is not overwritten by then.
+                    Err(Errno::EAGAIN) => {
+                        *told = before;
+                        break;
+                    }
+                    Err(_) => {
+                        self.drop_client(place);
+                        break;
+                    }
+                }
+            }
+        }
+    }
+
+    fn accept(&mut self) -> Result<()> {
+        let socket = match socket::accept(self.listener) {
+            Ok(socket) => socket,
+            // It has gone again.
+            Err(Errno::EAGAIN) => return Ok(()),
+            // There is no descriptor, or no memory, for now: the connection waits.
+            Err(_) => return self.pause(),
+        };
+        let mut answer = Answer::new();
+        let is_dumpable = process::dumpable();
+        let is_welcome = |peer: Peer| may_steer(&peer, process::geteuid(), is_dumpable) && !is_unknown(&peer);
+        if !socket::peer(socket).is_ok_and(is_welcome) {
+            let _ = write_error(&mut answer, "only root and the process's own user may steer it");
+            let _ = socket::send(socket, answer.as_bytes());
+            let _ = fd::close(socket);
+            return self.pause();
+        }
+        let _ = write_greeting(&mut answer);
+        let place = self.place_for_one_more();
+        let is_greeted = socket::send(socket, answer.as_bytes()).is_ok();
+        if is_greeted && epoll::add(self.set, socket, place as u64).is_ok() {
+            self.clients[place] = Some(Client { socket, heard_at: self.count, told: None });
+        } else {
+            let _ = fd::close(socket);
+        }
+        Ok(())
+    }
+
+    /// Takes no connections for a while. Clients are answered meanwhile.
+    fn pause(&mut self) -> Result<()> {
+        epoll::remove(self.set, self.listener)?;
+        self.paused_until = Some(monotonic_ns() + PAUSE_NS);
+        Ok(())
+    }
+
+    /// A free place; if there is none that of the client which was silent for longest, subscribers last.
+    fn place_for_one_more(&mut self) -> usize {
+        let silence = |client: &Option<Client>| client.map(|client| (client.told.is_some(), client.heard_at));
+        // An empty place is the least of all.
+        let place = (0..CLIENTS).min_by_key(|&place| silence(&self.clients[place])).unwrap_or(0);
+        self.drop_client(place);
+        place
+    }
+
+    fn drop_client(&mut self, place: usize) {
+        if let Some(client) = self.clients.get_mut(place).and_then(Option::take) {
+            let _ = fd::close(client.socket);
+        }
+    }
+
+    /// Takes one message of a client's and answers it.
+    fn hear(&mut self, place: usize, host: &mut impl Host, stats: &Stats) {
+        let Some(Some(client)) = self.clients.get_mut(place) else { return };
+        client.heard_at = self.count;
+        let mut message = [0; LONGEST_REQUEST];
+        let received = match socket::receive(client.socket, &mut message) {
+            Err(Errno::EAGAIN) => return,
+            Ok(0) | Err(_) => return self.drop_client(place),
+            Ok(len) => message.get(..len).ok_or(BadRequest::TooLong),
+        };
+        let mut answer = Answer::new();
+        let written = match received.and_then(Request::parse) {
+            Ok(request) => {
+                if request == Request::Subscribe {
+                    client.told = Some(Told::from_now(stats));
+                }
+                write_answer(&mut answer, request, host)
+            }
+            Err(bad) => write_error(&mut answer, bad),
+        };
+        // An answer that does not fit is one of a version to come: cut, it still begins as it should.
+        let _ = written;
+        if socket::send(client.socket, answer.as_bytes()).is_err() {
+            self.drop_client(place);
+        }
+    }
+}
+
+/// Whether who connected may look at and steer a process of this user: the user itself, unless the process is not to be
+/// looked into by it, and root.
+fn may_steer(peer: &Peer, own_user: u32, is_dumpable: bool) -> bool {
+    peer.user == 0 || (peer.user == own_user && is_dumpable)
+}
+
+/// Whether the kernel says of who connected only that it has no id in this process's user namespace: then it is another
+/// user than the process's, even if that has the id by which such users are shown.
+fn is_unknown(peer: &Peer) -> bool {
+    peer.user != 0 && user_namespace::may_be_anyone(peer.user)
+}
+
+#[cfg(test)]
+#[path = "channel_tests.rs"]
+mod tests;

@@ -1,0 +1,298 @@
+use super::*;
+use crate::os::fd::{POLLIN, PollFd, ppoll};
+use std::string::String;
+use std::time::{Duration, Instant};
+use std::vec::Vec;
+use weir_core::telemetry::tunables::{Effect, Tunables};
+
+struct Fake(Tunables);
+
+impl Host for Fake {
+    fn tunables(&self) -> &Tunables {
+        &self.0
+    }
+    fn take_effect(&mut self, _: Effect) {}
+    fn trim(&mut self) -> usize {
+        0
+    }
+    fn drain(&mut self) -> usize {
+        0
+    }
+    fn report(&mut self) -> [(&'static str, usize); 6] {
+        [("x", 0); 6]
+    }
+}
+
+/// A channel with what serves it.
+struct Bench {
+    channel: Channel,
+    host: Fake,
+    stats: std::boxed::Box<Stats>,
+}
+
+impl Bench {
+    fn new() -> Self {
+        Self {
+            channel: Channel::open().unwrap(),
+            host: Fake(Tunables::new()),
+            stats: std::boxed::Box::new(Stats::new()),
+        }
+    }
+
+    /// Serves until nothing is left to do; whether the descriptor said so each time.
+    fn serve(&mut self) {
+        loop {
+            let mut poll = [PollFd { fd: self.channel.descriptor(), events: POLLIN, revents: 0 }];
+            if ppoll(&mut poll, Some(0)) != Ok(1) {
+                return;
+            }
+            self.channel.serve(&mut self.host, &self.stats).unwrap();
+        }
+    }
+
+    fn connect(&mut self) -> TestClient {
+        let client = TestClient::new(self.channel.name()).unwrap();
+        self.serve();
+        client
+    }
+
+    fn ask(&mut self, client: &TestClient, request: &[u8]) -> Option<String> {
+        client.send(request);
+        self.serve();
+        client.receive()
+    }
+}
+
+struct TestClient(i32);
+
+impl TestClient {
+    fn new(name: [u64; 2]) -> std::io::Result<Self> {
+        let name = socket_name(name);
+        // SAFETY: a descriptor is made, and an address on the stack read with its true length.
+        unsafe {
+            let client =
+                Self(libc::socket(libc::AF_UNIX, libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK, 0));
+            let mut address: libc::sockaddr_un = std::mem::zeroed();
+            address.sun_family = libc::AF_UNIX as u16;
+            for (to, &byte) in address.sun_path[1..].iter_mut().zip(name.as_bytes()) {
+                *to = byte as libc::c_char;
+            }
+            let len = 3 + name.len() as u32;
+            match libc::connect(client.0, (&raw const address).cast(), len) {
+                0 => Ok(client),
+                _ => Err(std::io::Error::last_os_error()),
+            }
+        }
+    }
+
+    fn send(&self, message: &[u8]) {
+        // SAFETY: the message is read.
+        unsafe { libc::send(self.0, message.as_ptr().cast(), message.len(), libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT) };
+    }
+
+    /// The next message; `None`: the channel has closed the connection, or said nothing.
+    fn receive(&self) -> Option<String> {
+        let mut message = std::vec![0u8; 8192];
+        // SAFETY: as many bytes as the buffer has are written.
+        let len = unsafe { libc::recv(self.0, message.as_mut_ptr().cast(), message.len(), libc::MSG_DONTWAIT) };
+        (len > 0).then(|| String::from_utf8(message[..len as usize].to_vec()).unwrap())
+    }
+
+    fn is_closed(&self) -> bool {
+        let mut poll = [PollFd { fd: self.0, events: POLLIN, revents: 0 }];
+        ppoll(&mut poll, Some(0)) == Ok(1) && self.receive().is_none()
+    }
+}
+
+impl Drop for TestClient {
+    fn drop(&mut self) {
+        // SAFETY: the descriptor is this value's own.
+        unsafe { libc::close(self.0) };
+    }
+}
+
+#[test]
+fn a_client_is_greeted_and_answered() {
+    let mut bench = Bench::new();
+    let client = bench.connect();
+    assert_eq!(client.receive().as_deref(), Some("weir control 1\n"));
+    assert_eq!(bench.ask(&client, b"set limit 1G\n").as_deref(), Some("ok\nlimit 1073741824 bytes\n"));
+    assert_eq!(bench.host.0.limit.get(), 1 << 30);
+    let name = bench.channel.name();
+    bench.channel.close();
+    assert!(client.is_closed());
+    assert!(TestClient::new(name).is_err(), "nothing is left of it");
+}
+
+#[test]
+fn what_is_wrong_gets_one_line_that_says_so_and_the_connection_goes_on() {
+    let mut bench = Bench::new();
+    let client = bench.connect();
+    client.receive();
+    for wrong in [&b"?"[..], b"set", b"\xff\xfe", &[b'a'; 257], &[0; 100_000], b"get nothing"] {
+        let said = bench.ask(&client, wrong).unwrap();
+        assert!(said.starts_with("error: ") && said.lines().count() == 1, "{said}");
+    }
+    // Part of a request is a message of its own, and wrong.
+    assert!(bench.ask(&client, b"set lim").unwrap().starts_with("error: write: set NAME VALUE"));
+    assert!(bench.ask(&client, b"get limit").unwrap().starts_with("ok\n"));
+}
+
+#[test]
+fn the_client_that_was_silent_for_longest_makes_place_for_another() {
+    let mut bench = Bench::new();
+    let subscriber = bench.connect();
+    bench.ask(&subscriber, b"subscribe");
+    let mut clients: Vec<_> = (0..100).map(|_| bench.connect()).collect();
+    let newest = clients.pop().unwrap();
+    newest.receive();
+    assert!(bench.ask(&newest, b"get limit").unwrap().starts_with("ok\n"));
+    clients.iter().chain([&subscriber]).for_each(|client| while client.receive().is_some() {});
+    let open = clients.iter().filter(|client| !client.is_closed()).count();
+    assert_eq!(open, CLIENTS - 2);
+    assert!(!subscriber.is_closed(), "who listens is silent");
+}
+
+#[test]
+fn who_does_not_read_is_closed_and_waits_for_nobody() {
+    let mut bench = Bench::new();
+    let (deaf, other) = (bench.connect(), bench.connect());
+    other.receive();
+    for _ in 0..10_000 {
+        deaf.send(b"get");
+        bench.serve();
+    }
+    assert!(bench.ask(&other, b"get limit").is_some());
+    while deaf.receive().is_some() {}
+    assert!(deaf.is_closed());
+}
+
+#[test]
+fn a_subscriber_that_reads_slowly_loses_nothing_that_the_ring_still_has() {
+    use weir_core::telemetry::trace::Event;
+    let mut bench = Bench::new();
+    let client = bench.connect();
+    client.receive();
+    assert_eq!(bench.ask(&client, b"subscribe").as_deref(), Some("ok\n"));
+    let event = Event { end: 1, place: None, zone: 0, kind: None, cause: None, blocks: 1, bytes: 9, ns: 1, error: 0 };
+    for _ in 0..5_000 {
+        bench.stats.trace.record(&event);
+        bench.channel.tell_subscribers(&bench.stats);
+    }
+    let mut next = 0;
+    let mut read = |line: String| {
+        let words: Vec<_> = line.split_whitespace().collect();
+        match words[0] {
+            "release" => {
+                assert_eq!(words[1].parse(), Ok(next));
+                next += 1;
+            }
+            "lost" => next += words[1].parse::<u64>().unwrap(),
+            other => panic!("{other}"),
+        }
+    };
+    loop {
+        bench.channel.tell_subscribers(&bench.stats);
+        let Some(line) = client.receive() else { break };
+        read(line);
+    }
+    assert_eq!(next, 5_000);
+}
+
+#[test]
+fn only_root_and_the_own_user_may_steer() {
+    let peer = |user| Peer { process: 1, user, group: 7 };
+    assert!(may_steer(&peer(0), 1000, true) && may_steer(&peer(1000), 1000, true) && may_steer(&peer(0), 1000, false));
+    for (user, own, dumpable) in [(1001, 1000, true), (65_534, 1000, true), (1000, 1000, false), (1000, 0, true)] {
+        assert!(!may_steer(&peer(user), own, dumpable));
+    }
+}
+
+/// Connects as another user, by a thread that becomes one.
+fn connect_as(user: u32, name: [u64; 2]) -> TestClient {
+    let connect = move || {
+        // SAFETY: changes the calling thread's user alone; libc's function would change all threads'.
+        assert_eq!(unsafe { libc::syscall(libc::SYS_setresuid, -1, user, -1) }, 0);
+        TestClient::new(name).unwrap()
+    };
+    std::thread::spawn(connect).join().unwrap()
+}
+
+#[test]
+fn who_is_refused_has_others_wait_but_not_clients() {
+    // SAFETY: asks for a number.
+    if unsafe { libc::geteuid() } != 0 {
+        return std::eprintln!("skipped: only root can become another user");
+    }
+    let mut bench = Bench::new();
+    let client = bench.connect();
+    client.receive();
+    let name = bench.channel.name();
+    let strangers = [connect_as(1234, name), connect_as(1234, name)];
+    bench.serve();
+    assert_eq!(strangers[0].receive().as_deref(), Some("error: only root and the process's own user may steer it\n"));
+    assert!(strangers[0].is_closed());
+    // The second costs nothing for now.
+    assert!(strangers[1].receive().is_none() && bench.channel.due().is_some());
+    assert!(bench.ask(&client, b"get limit").unwrap().starts_with("ok\n"));
+    let friend = TestClient::new(name).unwrap();
+    let deadline = Instant::now() + Duration::from_secs(30);
+    let greeting = loop {
+        bench.channel.serve(&mut bench.host, &bench.stats).unwrap();
+        if let Some(greeting) = friend.receive() {
+            break greeting;
+        }
+        assert!(Instant::now() < deadline);
+        std::thread::sleep(Duration::from_millis(5));
+    };
+    assert_eq!(greeting, "weir control 1\n");
+    assert!(strangers[1].receive().unwrap().starts_with("error: "));
+}
+
+/// Random bytes, lengths and orders, and connections that come and go, for two seconds.
+#[test]
+fn any_traffic_leaves_the_channel_working() {
+    let mut bench = Bench::new();
+    let mut state = 0x9e37_79b9_7f4a_7c15u64;
+    let mut random = move || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state
+    };
+    let words: [&[u8]; 8] = [b"get", b"set ", b" limit", b" 64M", b"trim", b"subscribe", b"\n", b"\xff"];
+    let mut clients: Vec<TestClient> = Vec::new();
+    let begun = Instant::now();
+    let mut rounds = 0u64;
+    while begun.elapsed() < Duration::from_secs(2) {
+        rounds += 1;
+        match random() % 8 {
+            0 => clients.extend(TestClient::new(bench.channel.name())),
+            1 if !clients.is_empty() => drop(clients.swap_remove(random() as usize % clients.len())),
+            2 => bench.serve(),
+            3 => bench.channel.tell_subscribers(&bench.stats),
+            choice => {
+                let mut message = Vec::new();
+                for _ in 0..random() % 6 {
+                    message.extend(words[random() as usize % words.len()]);
+                }
+                if choice == 7 {
+                    message = (0..random() % 600).map(|_| random() as u8).collect();
+                }
+                if let Some(client) = clients.get(random() as usize % clients.len().max(1)) {
+                    client.send(&message);
+                    if random() % 2 == 0 {
+                        client.receive();
+                    }
+                }
+            }
+        }
+        clients.truncate(40);
+    }
+    clients.clear();
+    bench.serve();
+    let client = bench.connect();
+    assert_eq!(client.receive().as_deref(), Some("weir control 1\n"));
+    assert!(bench.ask(&client, b"get limit").unwrap().starts_with("ok\n"));
+    assert!(rounds > 100);
+}

@@ -1,0 +1,34 @@
+//! The control channel: the same user and root may look at the process and steer it while it runs (`weir ctl`).
+//!
+//! A Unix socket that keeps messages apart, in the background thread's own descriptor table, under an abstract name that is
+//! told on the page of counters. Each message is one line of text.
+//!
+//! | part | what it does |
+//! |---|---|
+//! | [`channel`] | the socket, who may connect, and how many |
+//! | [`request`] | what a message means |
+//! | [`answer`] | what is done, and what is said |
+//! | [`event`] | what subscribers are told |
+//!
+//! What holds:
+//! - The kernel says who connects (`SO_PEERCRED`). All but the process's own effective user and root are refused; where
+//!   the process is not to be looked into by its own user (it is not dumpable), all but root.
+//! - Nothing waits: no call blocks, a client that does not read its answers is closed, and between two requests the thread
+//!   goes on with all else that it does. There are as many clients as have places; the one that was silent for longest makes
+//!   place for another.
+//! - No lock of the heap is held while a message is received or sent.
+//! - A socket without a file leaves nothing behind, however the process ends. Neither `fork` nor `exec` takes it along: the
+//!   descriptor table is the thread's.
+//! - At rest nothing wakes: without a client there is no timer.
+
+pub mod answer;
+pub mod channel;
+pub mod event;
+pub mod request;
+
+/// The version of the protocol: the first message that a client gets says it.
+pub const VERSION: u32 = 1;
+/// Bytes of the longest request.
+pub const LONGEST_REQUEST: usize = 256;
+/// Bytes of the longest answer.
+pub const LONGEST_ANSWER: usize = 4096;
