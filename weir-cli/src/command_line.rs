@@ -1,5 +1,6 @@
 //! The command line.
 
+use crate::base::listen_address::{self, Address};
 use crate::base::units;
 use clap::{Args, Parser, Subcommand};
 use std::ffi::OsString;
@@ -41,6 +42,8 @@ pub enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Serve the figures of all processes that have Weir as metrics, for Prometheus (OpenMetrics)
+    Export(ExportOptions),
     /// Print the table of settings, as Markdown
     Settings,
     /// Write this program's man pages and shell completions
@@ -105,6 +108,27 @@ pub struct StatOptions {
     #[arg(long, value_name = "INTERVAL", num_args = 0..=1, require_equals = true, default_missing_value = "1s",
         value_parser = units::parse_interval)]
     pub watch: Option<Duration>,
+}
+
+/// Options of `weir export`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "GET /metrics has the figures, GET /healthz says that the exporter runs. Of other users' processes root \
+                        alone has figures. SIGTERM ends it."
+)]
+pub struct ExportOptions {
+    /// Where to: HOST:PORT, or unix:PATH
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:19347", value_parser = listen_address::parse)]
+    pub listen: Address,
+    /// Export the N processes with the largest resident sets at most; how many were left out is a metric
+    #[arg(long, value_name = "N", default_value_t = 1000)]
+    pub max_processes: usize,
+    /// Export each object cache as well: some 20 series for each of up to 125 caches of a process
+    #[arg(long)]
+    pub caches: bool,
+    /// Print the metrics to standard output, and end
+    #[arg(long, conflicts_with = "listen")]
+    pub once: bool,
 }
 
 /// Options of `weir ctl`.

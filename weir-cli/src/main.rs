@@ -5,6 +5,7 @@ mod base;
 mod command_line;
 mod ctl;
 mod doctor;
+mod export;
 mod generate;
 mod inspect;
 mod library;
@@ -27,6 +28,7 @@ fn main() -> ! {
         Command::Ctl(options) => ctl::ctl(&options),
         Command::Trace { pid } => trace::trace(pid),
         Command::Doctor { pid, json } => doctor::doctor(pid, json),
+        Command::Export(options) => export::export(&options),
         Command::Settings => settings::settings(),
         Command::Generate { directory } => generate::generate(&directory),
     };
