@@ -2,7 +2,7 @@
 
 use crate::base::listen_address::{self, Address};
 use crate::base::units;
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -44,6 +44,8 @@ pub enum Command {
     },
     /// Serve the figures of all processes that have Weir as metrics, for Prometheus (OpenMetrics)
     Export(ExportOptions),
+    /// Write a page about one run or several, from the files that `run`, `trace` and `stat` wrote
+    Report(ReportOptions),
     /// Print the table of settings, as Markdown
     Settings,
     /// Write this program's man pages and shell completions
@@ -129,6 +131,35 @@ pub struct ExportOptions {
     /// Print the metrics to standard output, and end
     #[arg(long, conflicts_with = "listen")]
     pub once: bool,
+}
+
+/// Options of `weir report`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "FILE is what one of these wrote: `weir run --json`, `weir run --trace`, `weir trace PID`, `weir stat PID \
+                        --json --watch`, `weir stat --json --watch`. Files of different kinds are one run; files of one kind \
+                        are runs beside each other: `weir report a.json a.trace b.json b.trace` compares a with b. The page \
+                        needs nothing but itself: no script, no network."
+)]
+pub struct ReportOptions {
+    /// The files
+    #[arg(required = true, value_name = "FILE")]
+    pub files: Vec<PathBuf>,
+    /// Where to write the page; without it, to standard output
+    #[arg(long, short, value_name = "PAGE")]
+    pub output: Option<PathBuf>,
+    /// The page's format
+    #[arg(long, value_enum, default_value_t = ReportFormat::Html)]
+    pub format: ReportFormat,
+}
+
+/// Formats of a report.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum ReportFormat {
+    /// With pictures
+    Html,
+    /// Text and tables
+    Markdown,
 }
 
 /// Options of `weir ctl`.

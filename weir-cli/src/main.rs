@@ -10,6 +10,7 @@ mod generate;
 mod inspect;
 mod library;
 mod processes;
+mod report;
 mod run;
 mod settings;
 mod stat;
@@ -29,6 +30,7 @@ fn main() -> ! {
         Command::Trace { pid } => trace::trace(pid),
         Command::Doctor { pid, json } => doctor::doctor(pid, json),
         Command::Export(options) => export::export(&options),
+        Command::Report(options) => report::report(&options),
         Command::Settings => settings::settings(),
         Command::Generate { directory } => generate::generate(&directory),
     };

@@ -82,8 +82,7 @@ pub static OF_PROCESSES: &[Family<Figures>] = &[
          data, stacks, mappings of the program's own.",
         |it, write| {
             let it = &it.memory;
-            let parts =
-                [it.live_bytes, it.idle_bytes, it.fragmented_bytes, it.metadata_bytes, it.not_weirs_bytes];
+            let parts = [it.live_bytes, it.idle_bytes, it.fragmented_bytes, it.metadata_bytes, it.not_weirs_bytes];
             each(write, "state", &["live", "idle", "fragmented", "metadata", "not_weirs"], |i| Value::Whole(parts[i]))
         },
     ),
@@ -155,9 +154,7 @@ pub static OF_PROCESSES: &[Family<Figures>] = &[
     counter("balancer_active", SECONDS, "Time from the balancer's wake-ups to its sleeps.", |it, write| {
         write(&[], time(&it.page.balancer_active_ns))
     }),
-    counter("balancer_cpu", SECONDS, "Time of that on a CPU.", |it, write| {
-        write(&[], time(&it.page.balancer_cpu_ns))
-    }),
+    counter("balancer_cpu", SECONDS, "Time of that on a CPU.", |it, write| write(&[], time(&it.page.balancer_cpu_ns))),
     counter("scanned", BYTES, "Memory that reclaim looked at, by who reclaimed.", |it, write| {
         each(write, "by", &SIDES, |i| pages(&it.page.scanned_pages[i]))
     }),
@@ -176,7 +173,9 @@ pub static OF_PROCESSES: &[Family<Figures>] = &[
             Ok(())
         },
     ),
-    counter("trims", None, "Trims of object caches that took something.", |it, write| write(&[], count(&it.page.trims))),
+    counter("trims", None, "Trims of object caches that took something.", |it, write| {
+        write(&[], count(&it.page.trims))
+    }),
     counter("drains", None, "Drains of all CPUs' buckets.", |it, write| write(&[], count(&it.page.drains))),
     counter(
         "huge_pageblocks",
@@ -217,9 +216,12 @@ pub static OF_PROCESSES: &[Family<Figures>] = &[
     gauge("buckets", BYTES, "Memory of the depots' buckets, a part of the metadata.", |it, write| {
         write(&[], count(&it.page.shell_bytes))
     }),
-    gauge("background_thread", None, "1 while the background thread runs, without which little is released.", |it, write| {
-        write(&[], Value::Whole(u64::from(it.page.background.load(Relaxed))))
-    }),
+    gauge(
+        "background_thread",
+        None,
+        "1 while the background thread runs, without which little is released.",
+        |it, write| write(&[], Value::Whole(u64::from(it.page.background.load(Relaxed)))),
+    ),
     gauge("restartable_sequences", None, "1 where the fast path runs on them, 0 where it takes locks.", |it, write| {
         write(&[], Value::Whole(u64::from(it.page.rseq.load(Relaxed))))
     }),

@@ -23,20 +23,20 @@ impl Distribution {
     /// Of times with this sum, ns. Where no sum is counted, it is estimated: each time as the middle of its bucket.
     pub fn of(counts: &[AtomicU64; BUCKETS], sum_ns: Option<u64>) -> Self {
         let counts = counts.each_ref().map(|count| count.load(Relaxed));
-        let part = |from: usize, to: usize| counts[from..to].iter().sum::<u64>();
         let mut from = 0;
+        let mut count = 0u64;
+        // The page is the process's own, which may have written anything into it: the sum of all is no number beyond u64.
+        let mut part = |to: usize| {
+            let sum = counts[from..to].iter().fold(0, |sum: u64, &part| sum.saturating_add(part)).min(u64::MAX - count);
+            (from, count) = (to, count + sum);
+            sum
+        };
         let ends = (FIRST..=LAST).step_by(STEP);
-        let mut buckets: Vec<_> = ends
-            .map(|end| {
-                let bucket = (seconds(1 << end), part(from, end));
-                from = end;
-                bucket
-            })
-            .collect();
-        buckets.push((f64::INFINITY, part(from, BUCKETS)));
+        let mut buckets: Vec<_> = ends.map(|end| (seconds(1 << end), part(end))).collect();
+        buckets.push((f64::INFINITY, part(BUCKETS)));
         let middle = |(i, &count): (usize, &u64)| 1.5 * seconds(1 << i) * count as f64;
         let estimate = || counts.iter().enumerate().map(middle).sum();
-        Self { sum: sum_ns.map_or_else(estimate, seconds), count: counts.iter().sum(), buckets }
+        Self { sum: sum_ns.map_or_else(estimate, seconds), count, buckets }
     }
 }
 
@@ -61,6 +61,14 @@ mod tests {
         assert_eq!(it.buckets[..2], [(1024e-9, 3), (4096e-9, 12)]);
         assert_eq!(it.buckets[13..], [((1u64 << 36) as f64 / 1e9, 16), (f64::INFINITY, 96)]);
         assert!(it.buckets.is_sorted_by(|(a, _), (b, _)| a < b));
+    }
+
+    #[test]
+    fn any_counts_add_up_to_a_number() {
+        let counts = [const { AtomicU64::new(u64::MAX - 1) }; BUCKETS];
+        let it = Distribution::of(&counts, None);
+        let sum = it.buckets.iter().try_fold(0u64, |sum, (_, count)| sum.checked_add(*count));
+        assert_eq!((sum, it.count), (Some(u64::MAX), u64::MAX));
     }
 
     #[test]

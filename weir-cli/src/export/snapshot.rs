@@ -78,7 +78,9 @@ impl Snapshot {
                 zones,
                 evictable_caches,
                 caches: if extent.caches { caches } else { Vec::new() },
-                rows_left_out: zones_left_out + evictable_left_out + caches_left_out,
+                rows_left_out: [zones_left_out, evictable_left_out, caches_left_out]
+                    .into_iter()
+                    .fold(0, u64::saturating_add),
             }
         });
         Self { processes: figures.collect(), extent, left_out, unreadable, took: began.elapsed() }

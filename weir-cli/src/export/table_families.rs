@@ -26,7 +26,9 @@ fn caches(it: &Figures, write: Write<'_>, figure: fn(&CacheRow) -> u64) -> fmt::
 
 /// Metrics of a process's zones and evictable caches.
 pub static OF_ZONES_AND_EVICTABLE_CACHES: &[Family<Figures>] = &[
-    gauge("zone_space", BYTES, "Address space of the zone, resident or not.", |it, write| zones(it, write, |z| z.bytes)),
+    gauge("zone_space", BYTES, "Address space of the zone, resident or not.", |it, write| {
+        zones(it, write, |z| z.bytes)
+    }),
     gauge("zone_used", BYTES, "Memory that the zone has handed out.", |it, write| zones(it, write, |z| z.used)),
     gauge("zone_idle", BYTES, "Memory of the zone that is free and resident.", |it, write| {
         zones(it, write, |z| z.idle)
@@ -52,7 +54,9 @@ pub static OF_ZONES_AND_EVICTABLE_CACHES: &[Family<Figures>] = &[
     gauge("evictable_cache", BYTES, "What the entries of the evictable cache weigh.", |it, write| {
         evictable(it, write, |c| c.bytes)
     }),
-    gauge("evictable_cache_target", BYTES, "What it may hold now.", |it, write| evictable(it, write, |c| c.target_bytes)),
+    gauge("evictable_cache_target", BYTES, "What it may hold now.", |it, write| {
+        evictable(it, write, |c| c.target_bytes)
+    }),
     gauge("evictable_cache_max", BYTES, "What it may hold at most.", |it, write| evictable(it, write, |c| c.max_bytes)),
     gauge("evictable_cache_dirty", BYTES, "What is dirty and not being written back.", |it, write| {
         evictable(it, write, |c| c.dirty_bytes)
@@ -112,9 +116,12 @@ pub static OF_CACHES: &[Family<Figures>] = &[
     counter("cache_misses", None, "Allocations that found bucket and depot empty.", |it, write| {
         caches(it, write, |c| c.misses)
     }),
-    counter("cache_crossed", None, "Objects freed on another CPU than they were allocated on, at least.", |it, write| {
-        caches(it, write, |c| c.crossed)
-    }),
+    counter(
+        "cache_crossed",
+        None,
+        "Objects freed on another CPU than they were allocated on, at least.",
+        |it, write| caches(it, write, |c| c.crossed),
+    ),
     counter("cache_trims", None, "Trims that took something.", |it, write| caches(it, write, |c| c.trims)),
     counter("cache_trimmed", BYTES, "What trims took from the depot.", |it, write| {
         caches(it, write, |c| c.trimmed_bytes)

@@ -25,7 +25,7 @@ pub fn library() -> &'static Path {
             .output()
             .unwrap();
         assert!(output.status.success(), "building libweir: {}", String::from_utf8_lossy(&output.stderr));
-        directory.join("libweir_malloc.so")
+        directory.join("libweir.so")
     })
 }
 
