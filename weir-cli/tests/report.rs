@@ -1,5 +1,6 @@
 //! `weir report`: pages made of what the other commands wrote, and of files that none of them did.
 
+use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -62,34 +63,45 @@ fn run(program: &str, pressure: u64) -> String {
 fn trace(batches: u64) -> String {
     let mut text = String::from("{\"lost\":3,\"pid\":7}\n");
     for i in 0..batches {
-        let cause = ["idle", "pressure", "limit", "asked"][i as usize % 4];
-        let at = 5_000_000_000 + i * 1_000_000;
-        writeln!(
-            text,
-            r#"{{"at_ns":{at},"blocks":16,"bytes":2097152,"cause":"{cause}","kind":"whole","ns":{},"pid":7,"result":"ok","zone":"normal/0"}}"#,
-            1000 + i
-        )
-        .unwrap();
+        let batch = json!({
+            "at_ns": 5_000_000_000 + i * 1_000_000, "blocks": 16, "bytes": 2 << 20, "kind": "whole", "ns": 1000 + i,
+            "cause": ["idle", "pressure", "limit", "asked"][i as usize % 4], "pid": 7, "result": "ok", "zone": "normal/0",
+        });
+        writeln!(text, "{batch}").unwrap();
     }
     text
 }
 
+fn memory(live: u64, idle: u64) -> Value {
+    json!({
+        "resident_bytes": live + idle + (1 << 20), "live_bytes": live, "idle_bytes": idle, "fragmented_bytes": 0,
+        "metadata_bytes": 1 << 20, "not_weirs_bytes": 0, "untouched_bytes": 0, "measured_ns_ago": 5,
+    })
+}
+
+/// Both objects in one.
+fn joined(mut one: Value, other: Value) -> Value {
+    let Value::Object(more) = other else { unreachable!() };
+    one.as_object_mut().unwrap().extend(more);
+    one
+}
+
 /// As `weir stat PID --json --watch` writes it.
 fn stat(samples: u64, command: &str) -> String {
-    let command = serde_json::to_string(command).unwrap();
-    let mut text = String::new();
-    for i in 0..samples {
-        let live = (i % 50) << 20;
-        let level = ["none", "some", "severe"][(i / 10) as usize % 3];
-        writeln!(
-            text,
-            r#"{{"pid":7,"command":{command},"at_ns":{},"resident_bytes":{},"live_bytes":{live},"idle_bytes":2097152,"fragmented_bytes":0,"metadata_bytes":1048576,"not_weirs_bytes":0,"untouched_bytes":0,"measured_ns_ago":5,"pressure":"{level}","background_thread":true,"released_bytes":{{"idle":1,"pressure":2,"limit":3,"asked":4}},"touched_again_bytes":0,"times":[{{"of":"release of a batch","count":3,"median_ns":8,"p99_ns":8,"most_ns":8,"histogram":[0,0,3]}}],"zones":[],"caches":[{{"name":"malloc 24576","size":24576,"used":9,"slab_bytes":4096,"trimmed_bytes":1,"drained_bytes":0}}],"evictable_caches":[],"left_out":0}}"#,
-            5_000_000_000 + i * 10_000_000,
-            live + (3 << 20),
-        )
-        .unwrap();
-    }
-    text
+    let sample = |i: u64| {
+        let times = json!({"of": "release of a batch", "count": 3, "median_ns": 8, "p99_ns": 8, "most_ns": 8, "histogram": [0, 0, 3]});
+        let cache = json!({
+            "name": "malloc 24576", "size": 24576, "used": 9, "slab_bytes": 4096, "trimmed_bytes": 1, "drained_bytes": 0,
+        });
+        let others = json!({
+            "pid": 7, "command": command, "at_ns": 5_000_000_000 + i * 10_000_000, "background_thread": true,
+            "pressure": ["none", "some", "severe"][(i / 10) as usize % 3],
+            "released_bytes": {"idle": 1, "pressure": 2, "limit": 3, "asked": 4}, "touched_again_bytes": 0,
+            "times": [times], "zones": [], "caches": [cache], "evictable_caches": [], "left_out": 0,
+        });
+        format!("{}\n", joined(memory((i % 50) << 20, 2 << 20), others))
+    };
+    (0..samples).map(sample).collect()
 }
 
 #[test]
@@ -254,11 +266,13 @@ fn a_large_file_makes_a_page_of_the_usual_size() {
 #[test]
 fn samples_without_times_are_numbered() {
     let files = Files::new();
-    let text = stat(30, "x").lines().map(|line| {
-        let (before, after) = line.split_once("\"at_ns\":").unwrap();
-        format!("{before}{}\n", after.split_once(',').unwrap().1)
-    });
-    let html = page(&[], &[&files.write("s", text.collect::<String>())]);
+    let without = |line: &str| {
+        let mut sample: Value = serde_json::from_str(line).unwrap();
+        sample.as_object_mut().unwrap().remove("at_ns").unwrap();
+        format!("{sample}\n")
+    };
+    let text: String = stat(30, "x").lines().map(without).collect();
+    let html = page(&[], &[&files.write("s", text)]);
     assert!(html.contains("sample 20"), "{html}");
 }
 
@@ -266,12 +280,12 @@ fn samples_without_times_are_numbered() {
 fn a_table_of_all_processes_is_one_picture() {
     let files = Files::new();
     let line = |at: u64| {
-        format!(
-            r#"{{"at_ns":{at},"processes":[{{"pid":1,"command":"a","resident_bytes":8388608,"live_bytes":8388608,"idle_bytes":0,"fragmented_bytes":0,"metadata_bytes":0,"not_weirs_bytes":0,"untouched_bytes":0,"measured_ns_ago":1,"released_bytes":9}},{{"pid":2,"command":"b","resident_bytes":8388608,"live_bytes":0,"idle_bytes":8388608,"fragmented_bytes":0,"metadata_bytes":0,"not_weirs_bytes":0,"untouched_bytes":0,"measured_ns_ago":null,"released_bytes":9}}],"unreadable":[],"not_allowed":0}}"#
-        )
+        let [a, b] = [("a", 1, memory(8 << 20, 0)), ("b", 2, memory(0, 8 << 20))]
+            .map(|(command, pid, memory)| joined(memory, json!({"pid": pid, "command": command, "released_bytes": 9})));
+        json!({"at_ns": at, "processes": [a, b], "unreadable": [], "not_allowed": 0})
     };
     let html = page(&[], &[&files.write("s", format!("{}\n{}\n", line(1), line(1_000_000_000)))]);
-    assert!(html.contains("16.0 MiB") && html.contains("b (2)"), "{html}");
+    assert!(html.contains("18.0 MiB") && html.contains("b (2)"), "{html}");
 }
 
 /// In a browser without a network: no message on its console, which would say what the page's policy refused.

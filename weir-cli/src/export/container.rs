@@ -14,8 +14,8 @@ const RUNTIMES: [&str; 4] = ["docker-", "cri-containerd-", "crio-", "libpod-"];
 /// Length of a container's ID: 32 bytes in hexadecimal digits.
 const ID: usize = 64;
 
-/// The ID of the container, or the name of the machine. A program in the container may have made groups below its own: the
-/// innermost container counts.
+/// The ID of the container, or the name of the machine. A program in the container may have made groups below its own:
+/// the innermost container counts.
 pub fn of_cgroup(path: &str) -> Option<String> {
     let parts: Vec<&str> = path.split('/').collect();
     (0..parts.len()).rev().find_map(|at| of_part(&parts[..at], parts[at]))

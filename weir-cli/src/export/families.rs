@@ -77,9 +77,9 @@ pub static OF_PROCESSES: &[Family<Figures>] = &[
     gauge(
         "memory",
         BYTES,
-        "What the resident set consists of; the states add up to it. live: in use by the program; idle: free, and can be \
-         released; fragmented: free, beside objects in use on the same pages; metadata: of Weir's own; not_weirs: code, \
-         data, stacks, mappings of the program's own.",
+        "What the resident set consists of; the states add up to it. live: in use by the program; idle: free, and can \
+         be released; fragmented: free, beside objects in use on the same pages; metadata: of Weir's own; not_weirs: \
+         code, data, stacks, mappings of the program's own.",
         |it, write| {
             let it = &it.memory;
             let parts = [it.live_bytes, it.idle_bytes, it.fragmented_bytes, it.metadata_bytes, it.not_weirs_bytes];
@@ -180,8 +180,9 @@ pub static OF_PROCESSES: &[Family<Figures>] = &[
     counter(
         "huge_pageblocks",
         None,
-        "Pageblocks backed by huge pages that were released, by what became of the huge page: kept (the whole block was \
-         released at once), split; and pageblocks that were split and filled by the kernel with a huge page: collapsed.",
+        "Pageblocks backed by huge pages that were released, by what became of the huge page: kept (the whole block \
+         was released at once), split; and pageblocks that were split and filled by the kernel with a huge page: \
+         collapsed.",
         |it, write| {
             let page = &it.page;
             let counts = [&page.huge_kept, &page.huge_split, &page.huge_collapsed];
@@ -245,14 +246,15 @@ pub static OF_THE_EXPORTER: &[Family<Snapshot>] = &[
     gauge(
         "exporter_processes_left_out",
         None,
-        "Processes with Weir beyond `--max-processes`, those with the smallest resident sets: raise it, if this is not 0.",
+        "Processes with Weir beyond `--max-processes`, those with the smallest resident sets: raise it, if this is \
+         not 0.",
         |it, write| write(&[], Value::Whole(it.left_out as u64)),
     ),
     gauge(
         "exporter_processes_unreadable",
         None,
-        "Processes without figures, by reason. not_allowed: another user's, with Weir or without; not_shared: their page of \
-         statistics is private; other_version: their Weir is of another release.",
+        "Processes without figures, by reason. not_allowed: another user's, with Weir or without; not_shared: their \
+         page of statistics is private; other_version: their Weir is of another release.",
         |it, write| {
             let mut each = it.unreadable.iter();
             each.try_for_each(|(reason, &number)| write(&[("reason", reason)], Value::Whole(number as u64)))

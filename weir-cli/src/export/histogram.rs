@@ -3,8 +3,8 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use weir_core::telemetry::histogram::BUCKETS;
 
-/// The upper ends of the buckets are powers of four from 2^10 ns (1 us) to 2^36 ns (69 s): each two of a page's buckets,
-/// which are of powers of two, are one here. Half as many series tell percentiles to a factor of four.
+/// The upper ends of the buckets are powers of four from 2^10 ns (1 us) to 2^36 ns (69 s): each two of a page's
+/// buckets, which are of powers of two, are one here. Half as many series tell percentiles to a factor of four.
 const FIRST: usize = 10;
 const LAST: usize = 36;
 const STEP: usize = 2;
@@ -27,7 +27,8 @@ impl Distribution {
         let mut count = 0u64;
         // The page is the process's own, which may have written anything into it: the sum of all is no number beyond u64.
         let mut part = |to: usize| {
-            let sum = counts[from..to].iter().fold(0, |sum: u64, &part| sum.saturating_add(part)).min(u64::MAX - count);
+            let sum = counts[from..to].iter().fold(0, |sum: u64, &part| sum.saturating_add(part));
+            let sum = sum.min(u64::MAX - count);
             (from, count) = (to, count + sum);
             sum
         };

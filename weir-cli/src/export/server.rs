@@ -1,7 +1,7 @@
 //! The HTTP server: one thread that talks, one more while the figures are read.
 //!
-//! What a client can cost is bounded: [`CONNECTIONS`] at a time, one request for each, all of which has to be over after
-//! [`PATIENCE`], and one reading of the figures in [`REUSED_FOR`].
+//! What a client can cost is bounded: [`CONNECTIONS`] at a time, one request for each, all of which has to be over
+//! after [`PATIENCE`], and one reading of the figures in [`REUSED_FOR`].
 
 use super::listen::{Listener, SocketFile};
 use super::snapshot::{Extent, Snapshot};

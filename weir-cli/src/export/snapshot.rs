@@ -78,17 +78,15 @@ impl Snapshot {
                 zones,
                 evictable_caches,
                 caches: if extent.caches { caches } else { Vec::new() },
-                rows_left_out: [zones_left_out, evictable_left_out, caches_left_out]
-                    .into_iter()
-                    .fold(0, u64::saturating_add),
+                rows_left_out: zones_left_out.saturating_add(evictable_left_out).saturating_add(caches_left_out),
             }
         });
         Self { processes: figures.collect(), extent, left_out, unreadable, took: began.elapsed() }
     }
 }
 
-/// The rows of a table, each by a name of its own, and how many it has no room for. A program may give two of its caches
-/// one name: the second is `name#2`, as two samples with the same labels would make the whole text invalid.
+/// The rows of a table, each by a name of its own, and how many it has no room for. A program may give two of its
+/// caches one name: the second is `name#2`, as two samples with the same labels would make the whole text invalid.
 fn rows<R>(table: Option<(impl Iterator<Item = R>, u64)>, name: fn(&R) -> &str) -> (Vec<(String, R)>, u64) {
     let Some((rows, left_out)) = table else { return (Vec::new(), 0) };
     let mut taken = HashSet::new();

@@ -42,8 +42,8 @@ pub static OF_ZONES_AND_EVICTABLE_CACHES: &[Family<Figures>] = &[
     gauge(
         "zone_watermark",
         BYTES,
-        "Marks of what may still become resident. Below min an allocation reclaims by itself, below low the balancer wakes, \
-         above high it sleeps.",
+        "Marks of what may still become resident. Below min an allocation reclaims by itself, below low the balancer \
+         wakes, above high it sleeps.",
         |it, write| {
             it.zones.iter().filter(|(_, row)| row.capacity > 0).try_for_each(|(name, row)| {
                 let mut marks = [("min", row.min), ("low", row.low), ("high", row.high)].into_iter();

@@ -37,7 +37,8 @@ impl Chart {
                 @for mark in self.y.marks() {
                     @let y = px(self.y(mark));
                     line.grid x1=(LEFT) x2=(px(right)) y1=(y) y2=(y) {}
-                    text.mark x=(LEFT - 6.0) y=(y) text-anchor="end" dominant-baseline="middle" { ((self.y_label)(mark)) }
+                    @let label = (self.y_label)(mark);
+                    text.mark x=(LEFT - 6.0) y=(y) text-anchor="end" dominant-baseline="middle" { (label) }
                 }
                 (inside)
                 line.axis x1=(LEFT) x2=(px(right)) y1=(px(floor)) y2=(px(floor)) {}

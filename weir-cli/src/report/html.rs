@@ -77,16 +77,23 @@ fn run(column: &Column, extent: Extent) -> Markup {
         }
         @if let Some(rows) = column.reclaim() {
             h3 { "Reclaim" }
-            div.wide { table { tbody { @for (name, value) in rows { tr { th scope="row" { (name) } td { (value) } } } } } }
+            div.wide { table { tbody {
+                @for (name, value) in rows { tr { th scope="row" { (name) } td { (value) } } }
+            } } }
         }
         @if let Some(stat) = &column.stat { (holders(stat)) }
     }
 }
 
+/// A square of a colour.
+fn swatch(class: &str) -> Markup {
+    html! { svg viewBox="0 0 10 10" aria-hidden="true" { rect class=(class) width="10" height="10" {} } }
+}
+
 fn legend(class: &str, names: &[&str]) -> Markup {
     html! {
         p.legend { @for (i, name) in names.iter().enumerate() {
-            span { svg viewBox="0 0 10 10" aria-hidden="true" { rect class=(format!("{class}{i}")) width="10" height="10" {} } (name) }
+            span { (swatch(&format!("{class}{i}"))) (name) }
         } }
     }
 }
@@ -99,10 +106,7 @@ fn memory(column: &Column, stat: &Stat, extent: Extent) -> Markup {
             (legend("part", &PARTS))
             p.legend {
                 @for level in ["some", "severe"] {
-                    span {
-                        svg viewBox="0 0 10 10" aria-hidden="true" { rect class=(format!("pressure {level}")) width="10" height="10" {} }
-                        "pressure: " (level)
-                    }
+                    span { (swatch(&format!("pressure {level}"))) "pressure: " (level) }
                 }
             }
         }
@@ -135,7 +139,8 @@ fn by_cause(released: [u64; CAUSES.len()]) -> Markup {
                 th scope="row" { (name) }
                 td { (bytes(size)) }
                 td.bar { svg viewBox="0 0 100 6" preserveAspectRatio="none" aria-hidden="true" {
-                    rect class=(format!("cause{i}")) width=(super::chart::px(size as f64 * 100.0 / most as f64)) height="6" {}
+                    @let part = size as f64 * 100.0 / most as f64;
+                    rect class=(format!("cause{i}")) width=(super::chart::px(part)) height="6" {}
                 } }
             }
         } } } }
@@ -168,7 +173,9 @@ fn holders(stat: &Stat) -> Markup {
                     tr {
                         th scope="row" { (line.command) " (" (line.pid) ")" }
                         @let it = &line.memory;
-                        @for size in [it.resident_bytes, it.live_bytes, it.idle_bytes, line.released_bytes] { td { (bytes(size)) } }
+                        @for size in [it.resident_bytes, it.live_bytes, it.idle_bytes, line.released_bytes] {
+                            td { (bytes(size)) }
+                        }
                     }
                 } }
             } }

@@ -1,6 +1,6 @@
 //! What is drawn of a run.
 
-use super::chart::Chart;
+use super::chart::{Chart, px};
 use super::column::{Column, Distribution};
 use super::reading::{Stat, Trace};
 use super::records::{CAUSES, PARTS, Pressure};
@@ -153,9 +153,10 @@ pub fn histogram(it: &Distribution) -> Markup {
         &html! {
             @for (bucket, &count) in it.counts.iter().enumerate().skip(first) {
                 @let at = (bucket - first) as f64;
-                (chart.bar("times", [at + 0.05, at + 0.95], [0.0, count as f64], &format!("{count} times {}", range(bucket))))
+                @let says = format!("{count} times {}", range(bucket));
+                (chart.bar("times", [at + 0.05, at + 0.95], [0.0, count as f64], &says))
                 @if (bucket - first).is_multiple_of(every) {
-                    text.mark x=(super::chart::px(chart.x(at))) y="232" text-anchor="start" { (nanoseconds(1 << bucket)) }
+                    text.mark x=(px(chart.x(at))) y="232" text-anchor="start" { (nanoseconds(1 << bucket)) }
                 }
             }
         },

@@ -10,8 +10,8 @@ use std::path::Path;
 use std::rc::Rc;
 use weir_core::telemetry::histogram::{BUCKETS, bucket_of};
 
-/// Bytes of a record at most. The largest is of `weir stat`, with 141 rows: 60 KiB, or 1 MiB of the table of all processes
-/// where there are thousands.
+/// Bytes of a record at most. The largest is of `weir stat`, with 141 rows: 60 KiB, or 1 MiB of the table of all
+/// processes where there are thousands.
 const LONGEST_RECORD: u64 = 64 << 20;
 /// Kinds of what was released that are told apart; there are four.
 const MOST_KINDS: usize = 16;

@@ -18,8 +18,8 @@ pub struct Point {
     pub pressure: Pressure,
 }
 
-/// Samples in the order of time. When there are too many, each two become one: that with the larger resident set, and the
-/// higher pressure of both. So no peak is lost.
+/// Samples in the order of time. When there are too many, each two become one: that with the larger resident set, and
+/// the higher pressure of both. So no peak is lost.
 #[derive(Default)]
 pub struct Samples {
     points: Vec<Point>,
