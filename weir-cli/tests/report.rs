@@ -63,9 +63,10 @@ fn run(program: &str, pressure: u64) -> String {
 fn trace(batches: u64) -> String {
     let mut text = String::from("{\"lost\":3,\"pid\":7}\n");
     for i in 0..batches {
+        let cause = ["idle", "pressure", "limit", "asked"][i as usize % 4];
         let batch = json!({
             "at_ns": 5_000_000_000 + i * 1_000_000, "blocks": 16, "bytes": 2 << 20, "kind": "whole", "ns": 1000 + i,
-            "cause": ["idle", "pressure", "limit", "asked"][i as usize % 4], "pid": 7, "result": "ok", "zone": "normal/0",
+            "cause": cause, "pid": 7, "result": "ok", "zone": "normal/0",
         });
         writeln!(text, "{batch}").unwrap();
     }
@@ -89,13 +90,14 @@ fn joined(mut one: Value, other: Value) -> Value {
 /// As `weir stat PID --json --watch` writes it.
 fn stat(samples: u64, command: &str) -> String {
     let sample = |i: u64| {
+        let level = ["none", "some", "severe"][(i / 10) as usize % 3];
         let times = json!({"of": "release of a batch", "count": 3, "median_ns": 8, "p99_ns": 8, "most_ns": 8, "histogram": [0, 0, 3]});
         let cache = json!({
             "name": "malloc 24576", "size": 24576, "used": 9, "slab_bytes": 4096, "trimmed_bytes": 1, "drained_bytes": 0,
         });
         let others = json!({
             "pid": 7, "command": command, "at_ns": 5_000_000_000 + i * 10_000_000, "background_thread": true,
-            "pressure": ["none", "some", "severe"][(i / 10) as usize % 3],
+            "pressure": level,
             "released_bytes": {"idle": 1, "pressure": 2, "limit": 3, "asked": 4}, "touched_again_bytes": 0,
             "times": [times], "zones": [], "caches": [cache], "evictable_caches": [], "left_out": 0,
         });
@@ -213,21 +215,21 @@ fn files_that_are_none_are_refused_by_one_line() {
     refused(&[&path("blank", b" \n\n")], &["is empty"]);
     refused(&[&path("text", b"hello\n")], &["damaged, or no JSON"]);
     refused(&[&path("binary", &[0x7f, b'E', b'L', b'F', 0, 0xff])], &["damaged, or no JSON"]);
-    refused(&[&path("other", b"{\"a\":1}\n")], &["line 1 is no record of `weir run --json`"]);
-    refused(&[&path("number", b"17\n")], &["is no record"]);
+    refused(&[&path("other", b"{\"a\":1}\n")], &["record 1 is none of `weir run --json`"]);
+    refused(&[&path("number", b"17\n")], &["is none of"]);
     refused(&[&path("cut", &run("x", 1).as_bytes()[..300])], &["cut short"]);
     refused(&[&path("half", &trace(1).as_bytes()[..9])], &["cut short"]);
     refused(&[&path("damaged", (trace(3) + "{\"at_ns\":}\n" + &trace(3)).as_bytes())], &["damaged", "line 5"]);
-    refused(&[&path("later", (trace(3) + "{\"x\":1}\n").as_bytes())], &["is no record"]);
+    refused(&[&path("later", (trace(3) + "{\"x\":1}\n").as_bytes())], &["is none of"]);
     refused(
         &[&path("mixed", (trace(3) + &stat(1, "x")).as_bytes())],
         &["mixes", "weir run --trace", "weir stat --json"],
     );
     refused(&[&path("runs", (run("x", 1) + &run("y", 1)).as_bytes())], &["several runs"]);
     refused(&[&path("deep", "[".repeat(100_000).as_bytes())], &["damaged"]);
-    refused(&[&path("negative", trace(1).replace("2097152", "-1").as_bytes())], &["is no record"]);
+    refused(&[&path("negative", trace(1).replace("2097152", "-1").as_bytes())], &["is none of"]);
     // A record that never ends is not kept in memory.
-    refused(&[&path("endless", [b"{\"pid\":1,\"x\":\"", &b"x".repeat(70 << 20)[..]].concat().as_slice())], &["64 MiB"]);
+    refused(&[&path("endless", [b"{\"pid\":1,\"x\":\"", &b"x".repeat(17 << 20)[..]].concat().as_slice())], &["16 MiB"]);
 }
 
 #[test]
@@ -245,7 +247,7 @@ fn any_numbers_are_drawn() {
     let files = Files::new();
     let most = u64::MAX.to_string();
     let trace = trace(40).replace("2097152", &most).replace("\"ns\":10", &format!("\"ns\":{most},\"x\":10"));
-    let stat = stat(40, "x").replace("2097152", &most).replace("[0,0,3]", &format!("[{most},{most}]"));
+    let stat = stat(20, "x").replace("2097152", &most).replace("[0,0,3]", &format!("[{most},{most}]"));
     let zeros = r#"{"at_ns":0,"cause":"new","kind":"","bytes":0,"ns":0,"pid":0,"result":"","zone":"","blocks":0}"#;
     let later = zeros.replace("\"at_ns\":0", &format!("\"at_ns\":{most}"));
     let html =
@@ -257,9 +259,9 @@ fn any_numbers_are_drawn() {
 #[test]
 fn a_large_file_makes_a_page_of_the_usual_size() {
     let files = Files::new();
-    let html = page(&[], &[&files.write("t", trace(200_000)), &files.write("s", stat(20_000, "x"))]);
+    let html = page(&[], &[&files.write("t", trace(100_000)), &files.write("s", stat(10_000, "x"))]);
     assert!(html.len() < 2 << 20, "{} bytes", html.len());
-    assert!(html.contains("<td>200000</td>"));
+    assert!(html.contains("<td>100000</td>"));
 }
 
 /// Recorded before samples had times.
@@ -296,7 +298,7 @@ fn a_browser_shows_it_and_has_nothing_to_say() {
     };
     let files = Files::new();
     let names = [
-        files.write("a.json", run("redis", 4096)),
+        files.write("a.json", run("<b>", 4096)),
         files.write("a.trace", trace(500)),
         files.write("a.stat", stat(300, "<b>")),
     ];

@@ -87,10 +87,12 @@ fn row(first: &str, others: impl IntoIterator<Item = String>) -> String {
 /// Text of a file's, so that it is text here: nothing in it is Markdown or HTML, and it stays on its line.
 fn escaped(text: &str) -> String {
     let character = |c: char| match c {
-        '\\' | '`' | '*' | '_' | '{' | '}' | '[' | ']' | '(' | ')' | '#' | '+' | '!' | '|' | '<' | '>' | '~' => {
+        '\\' | '`' | '*' | '_' | '{' | '}' | '[' | ']' | '(' | ')' | '#' | '+' | '!' | '|' | '~' => {
             format!("\\{c}")
         }
         '&' => "&amp;".into(),
+        '<' => "&lt;".into(),
+        '>' => "&gt;".into(),
         c if c.is_control() => " ".into(),
         c => c.into(),
     };
@@ -103,6 +105,6 @@ mod tests {
 
     #[test]
     fn text_of_files_stays_text() {
-        assert_eq!(escaped("a|b\n<script> [x](y) `&"), r"a\|b \<script\> \[x\]\(y\) \`&amp;");
+        assert_eq!(escaped("a|b\n<script> [x](y) `&"), r"a\|b &lt;script&gt; \[x\]\(y\) \`&amp;");
     }
 }

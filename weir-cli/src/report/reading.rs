@@ -12,7 +12,9 @@ use weir_core::telemetry::histogram::{BUCKETS, bucket_of};
 
 /// Bytes of a record at most. The largest is of `weir stat`, with 141 rows: 60 KiB, or 1 MiB of the table of all
 /// processes where there are thousands.
-const LONGEST_RECORD: u64 = 64 << 20;
+const LONGEST_RECORD: u64 = 16 << 20;
+/// Bytes that are read at a time.
+const BUFFER: usize = 64 << 10;
 /// Kinds of what was released that are told apart; there are four.
 const MOST_KINDS: usize = 16;
 
@@ -55,37 +57,37 @@ pub fn read(path: &Path) -> Result<(Contents, Option<String>), Failure> {
     let failed = |why: String| Failure::of_weir(format!("{name}: {why}"));
     let file = std::fs::File::open(path).map_err(|error| failed(format!("cannot be read: {error}")))?;
     let left = Rc::new(Cell::new(LONGEST_RECORD));
-    let reader = Rationed { inner: BufReader::new(file), left: left.clone() };
+    let reader = BufReader::with_capacity(BUFFER, Rationed { inner: file, left: left.clone() });
     let mut records = serde_json::Deserializer::from_reader(reader).into_iter::<Record>();
-    let mut contents: Option<Contents> = None;
+    let mut contents = match records.next() {
+        Some(Ok(record)) => Contents::of(record),
+        Some(Err(error)) => return Err(failed(damage(&error, 1))),
+        None => return Err(failed("is empty: the command that writes it has written nothing yet".into())),
+    };
+    let mut number = 1u64;
     loop {
+        number += 1;
         left.set(LONGEST_RECORD);
-        match (records.next(), &mut contents) {
-            (Some(Ok(record)), None) => contents = Some(Contents::of(record)),
-            (Some(Ok(record)), Some(contents)) => contents.add(record).map_err(failed)?,
-            (None, Some(_)) => return contents.map(|it| (it, None)).ok_or_else(|| failed(EMPTY.into())),
-            (None, None) => return Err(failed(EMPTY.into())),
+        match records.next() {
+            Some(Ok(record)) => contents.add(record).map_err(failed)?,
             // Its writer was ended, or writes still: what is whole is right.
-            (Some(Err(error)), Some(_)) if error.is_eof() => {
-                let note = format!("The last record of {name} is cut short, and left out.");
-                return contents.map(|it| (it, Some(note))).ok_or_else(|| failed(EMPTY.into()));
+            Some(Err(error)) if error.is_eof() => {
+                return Ok((contents, Some(format!("The last record of {name} is cut short, and left out."))));
             }
-            (Some(Err(error)), _) => return Err(failed(damage(&error))),
+            Some(Err(error)) => return Err(failed(damage(&error, number))),
+            None => return Ok((contents, None)),
         }
     }
 }
 
-const EMPTY: &str = "is empty: the command that writes it has written nothing yet";
-
-/// What is wrong with a file that serde_json cannot read.
-fn damage(error: &serde_json::Error) -> String {
+/// What is wrong with a file that serde_json cannot read from this record on.
+fn damage(error: &serde_json::Error, number: u64) -> String {
     match error.classify() {
         serde_json::error::Category::Io => format!("cannot be read: {error}"),
         serde_json::error::Category::Eof => "is cut short: there is no whole record in it".into(),
         serde_json::error::Category::Syntax => format!("is damaged, or no JSON: {error}"),
         serde_json::error::Category::Data => format!(
-            "line {} is no record of `weir run --json`, `weir run --trace`, `weir trace` or `weir stat --json`",
-            error.line().max(1)
+            "record {number} is none of `weir run --json`, `weir run --trace`, `weir trace` or `weir stat --json`"
         ),
     }
 }
