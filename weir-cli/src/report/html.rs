@@ -1,8 +1,8 @@
 //! The report as one HTML page that needs nothing else: no script, no file beside it, no network. All text that comes
 //! from a file is escaped by the templates.
 
-use super::Report;
 use super::column::{Column, FIGURES};
+use super::comparison::Comparison;
 use super::pictures::{self, Extent};
 use super::reading::{Stat, Trace};
 use super::records::{CAUSES, PARTS};
@@ -15,9 +15,9 @@ const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'n
 const CACHES: usize = 10;
 
 /// The page.
-pub fn page(report: &Report) -> String {
-    let extent = Extent::of(&report.columns);
-    let names: Vec<String> = report.columns.iter().map(Column::name).collect();
+pub fn page(runs: &Comparison) -> String {
+    let extent = Extent::of(&runs.columns);
+    let names: Vec<String> = runs.columns.iter().map(Column::name).collect();
     let page = html! {
         (DOCTYPE)
         html lang="en" {
@@ -32,11 +32,11 @@ pub fn page(report: &Report) -> String {
             body {
                 header {
                     h1 { "Weir: what was released, when, and why" }
-                    @for note in &report.notes { p.note { (note) } }
+                    @for note in &runs.notes { p.note { (note) } }
                 }
-                (compared(&report.columns, &names))
+                (compared(&runs.columns, &names))
                 div.runs {
-                    @for (column, name) in report.columns.iter().zip(&names) {
+                    @for (column, name) in runs.columns.iter().zip(&names) {
                         section { h2 { (name) } (run(column, extent)) }
                     }
                 }

@@ -1,7 +1,7 @@
 //! The report as Markdown, for a place where pictures cannot be.
 
-use super::Report;
 use super::column::{Column, FIGURES};
+use super::comparison::Comparison;
 use super::reading::Stat;
 use super::records::{CAUSES, Pressure};
 use crate::base::units::{bytes, nanoseconds};
@@ -11,17 +11,17 @@ const PLACES: usize = 60;
 const BLOCKS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
 /// The page.
-pub fn page(report: &Report) -> String {
-    let names: Vec<String> = report.columns.iter().map(|column| escaped(&column.name())).collect();
+pub fn page(runs: &Comparison) -> String {
+    let names: Vec<String> = runs.columns.iter().map(|column| escaped(&column.name())).collect();
     let mut page = String::from("# Weir: what was released, when, and why\n");
-    report.notes.iter().for_each(|note| page += &format!("\n> {}\n", escaped(note)));
+    runs.notes.iter().for_each(|note| page += &format!("\n> {}\n", escaped(note)));
     let figures = FIGURES.iter().filter_map(|(name, figure)| {
-        let values: Vec<_> = report.columns.iter().map(figure).collect();
+        let values: Vec<_> = runs.columns.iter().map(figure).collect();
         let cell = |value: Option<String>| value.map_or("-".into(), |value| escaped(&value));
         values.iter().any(Option::is_some).then(|| row(name, values.into_iter().map(cell)))
     });
     page += &format!("\n{}{}", head("", &names), figures.collect::<String>());
-    for (column, name) in report.columns.iter().zip(&names) {
+    for (column, name) in runs.columns.iter().zip(&names) {
         page += &format!("\n## {name}\n{}", run(column));
     }
     page
