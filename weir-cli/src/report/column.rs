@@ -20,6 +20,9 @@ pub struct Distribution {
     pub counts: Vec<u64>,
 }
 
+/// The times of releases, as `weir stat` calls them.
+const RELEASES: &str = "release of a batch";
+
 /// A figure, and where it comes from.
 pub type Figure = (&'static str, fn(&Column) -> Option<String>);
 
@@ -135,8 +138,9 @@ impl Column {
         let of_process = process.into_iter().flat_map(|process| &process.times);
         let mut all: Vec<_> =
             of_process.map(|times| Distribution { of: times.of.clone(), counts: cut(&times.histogram) }).collect();
-        if let Some(trace) = &self.trace {
-            all.push(Distribution { of: "release of a batch, in the trace".into(), counts: cut(&trace.times) });
+        // The trace has the same times, as far as it goes.
+        if let Some(trace) = self.trace.as_ref().filter(|_| all.iter().all(|it| it.of != RELEASES)) {
+            all.push(Distribution { of: RELEASES.into(), counts: cut(&trace.times) });
         }
         all.retain(|it| !it.counts.is_empty());
         all
