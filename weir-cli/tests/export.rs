@@ -311,13 +311,28 @@ fn http_is_spoken_as_it_should_be() {
     assert_eq!(exporter.request("GET", "/healthz").1, "ok\n");
 }
 
-/// More connections than there are slots, none of which says anything: they end after their time, and others are served.
+/// More connections than there are slots, none of which says anything: they end after their time, others are served.
 #[test]
 fn clients_that_say_nothing_keep_nobody_out_for_ever() {
     let exporter = Exporter::on_a_free_port(&[]);
     let silent: Vec<_> = (0..20).map(|_| TcpStream::connect(&exporter.address).unwrap()).collect();
     assert_eq!(exporter.request("GET", "/healthz").1, "ok\n");
     drop(silent);
+}
+
+/// Each would have a thread of its own read the figures.
+#[test]
+fn clients_that_go_away_leave_one_reading_behind() {
+    let exporter = Exporter::on_a_free_port(&[]);
+    for _ in 0..60 {
+        let mut stream = TcpStream::connect(&exporter.address).unwrap();
+        stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+    }
+    assert!(exporter.metrics().ends_with("# EOF\n"));
+    let threads = std::fs::read_dir(format!("/proc/{}/task", exporter.child.id())).unwrap().count();
+    // One that talks, one that reads, and those that help it: one for each CPU, eight at most.
+    let most = 2 + std::thread::available_parallelism().unwrap().get().min(8);
+    assert!(threads <= most, "{threads} threads");
 }
 
 #[test]

@@ -25,7 +25,7 @@ impl Distribution {
         let counts = counts.each_ref().map(|count| count.load(Relaxed));
         let mut from = 0;
         let mut count = 0u64;
-        // The page is the process's own, which may have written anything into it: the sum of all is no number beyond u64.
+        // The page is the process's own, which may have written anything into it: the sum must not overflow.
         let mut part = |to: usize| {
             let sum = counts[from..to].iter().fold(0, |sum: u64, &part| sum.saturating_add(part));
             let sum = sum.min(u64::MAX - count);

@@ -61,7 +61,7 @@ async fn run(listener: Listener, extent: Extent) -> std::io::Result<()> {
     let (sockets, _file) = Sockets::of(listener)?;
     output::say(format_args!("weir: metrics at {}\n", sockets.address()?));
     let slots = Arc::new(Semaphore::new(CONNECTIONS));
-    let metrics = Arc::new(Metrics { extent, last: Mutex::default() });
+    let metrics = Arc::new(Metrics { extent, last: Arc::default() });
     let accepting = tokio::spawn(accept(sockets, slots.clone(), metrics));
     stop.notified().await;
     // The socket is closed with the task; what was begun is ended.
@@ -175,20 +175,25 @@ fn response(status: StatusCode, kind: &'static str, body: Bytes) -> Response<Ful
 struct Metrics {
     extent: Extent,
     /// The last text, and when it was begun.
-    last: Mutex<Option<(Instant, Bytes)>>,
+    last: Arc<Mutex<Option<(Instant, Bytes)>>>,
 }
 
 impl Metrics {
     /// The text. Requests that come while it is being made wait, and get the same.
     async fn text(&self) -> Option<Bytes> {
-        let mut last = self.last.lock().await;
+        let mut last = self.last.clone().lock_owned().await;
         if let Some((_, text)) = last.as_ref().filter(|(begun, _)| begun.elapsed() < REUSED_FOR) {
             return Some(text.clone());
         }
-        let (extent, begun) = (self.extent, Instant::now());
-        let text = tokio::task::spawn_blocking(move || text::of(Snapshot::take(extent))).await.ok()?.ok()?;
-        let text = Bytes::from(text);
-        *last = Some((begun, text.clone()));
-        Some(text)
+        let extent = self.extent;
+        // The lock goes with the work, which cannot be stopped: a client that goes away meanwhile takes this call with
+        // it, and the next one would begin the same work beside it.
+        let work = move || {
+            let begun = Instant::now();
+            let text = Bytes::from(text::of(Snapshot::take(extent)).ok()?);
+            *last = Some((begun, text.clone()));
+            Some(text)
+        };
+        tokio::task::spawn_blocking(work).await.ok()?
     }
 }
