@@ -1,7 +1,8 @@
 //! The command line.
 
+use crate::base::listen_address::{self, Address};
 use crate::base::units;
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -41,6 +42,10 @@ pub enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Serve the figures of all processes that have Weir as metrics, for Prometheus (OpenMetrics)
+    Export(ExportOptions),
+    /// Write a page about one run or several, from the files that `run`, `trace` and `stat` wrote
+    Report(ReportOptions),
     /// Print the table of settings, as Markdown
     Settings,
     /// Write this program's man pages and shell completions
@@ -105,6 +110,56 @@ pub struct StatOptions {
     #[arg(long, value_name = "INTERVAL", num_args = 0..=1, require_equals = true, default_missing_value = "1s",
         value_parser = units::parse_interval)]
     pub watch: Option<Duration>,
+}
+
+/// Options of `weir export`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "GET /metrics has the figures, GET /healthz says that the exporter runs. Of other users' processes root \
+                        alone has figures. SIGTERM ends it."
+)]
+pub struct ExportOptions {
+    /// Where to: HOST:PORT, or unix:PATH
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:19347", value_parser = listen_address::parse)]
+    pub listen: Address,
+    /// Export the N processes with the largest resident sets at most; how many were left out is a metric
+    #[arg(long, value_name = "N", default_value_t = 1000)]
+    pub max_processes: usize,
+    /// Export each object cache as well: some 20 series for each of up to 125 caches of a process
+    #[arg(long)]
+    pub caches: bool,
+    /// Print the metrics to standard output, and end
+    #[arg(long, conflicts_with = "listen")]
+    pub once: bool,
+}
+
+/// Options of `weir report`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "FILE is what one of these wrote: `weir run --json`, `weir run --trace`, `weir trace PID`, `weir stat PID \
+                        --json --watch`, `weir stat --json --watch`. Files of different kinds are one run; files of one kind \
+                        are runs beside each other: `weir report a.json a.trace b.json b.trace` compares a with b. The page \
+                        needs nothing but itself: no script, no network."
+)]
+pub struct ReportOptions {
+    /// The files
+    #[arg(required = true, value_name = "FILE")]
+    pub files: Vec<PathBuf>,
+    /// Where to write the page; without it, to standard output
+    #[arg(long, short, value_name = "PAGE")]
+    pub output: Option<PathBuf>,
+    /// The page's format
+    #[arg(long, value_enum, default_value_t = ReportFormat::Html)]
+    pub format: ReportFormat,
+}
+
+/// Formats of a report.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum ReportFormat {
+    /// With pictures
+    Html,
+    /// Text and tables
+    Markdown,
 }
 
 /// Options of `weir ctl`.

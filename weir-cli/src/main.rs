@@ -5,10 +5,12 @@ mod base;
 mod command_line;
 mod ctl;
 mod doctor;
+mod export;
 mod generate;
 mod inspect;
 mod library;
 mod processes;
+mod report;
 mod run;
 mod settings;
 mod stat;
@@ -27,6 +29,8 @@ fn main() -> ! {
         Command::Ctl(options) => ctl::ctl(&options),
         Command::Trace { pid } => trace::trace(pid),
         Command::Doctor { pid, json } => doctor::doctor(pid, json),
+        Command::Export(options) => export::export(&options),
+        Command::Report(options) => report::report(&options),
         Command::Settings => settings::settings(),
         Command::Generate { directory } => generate::generate(&directory),
     };

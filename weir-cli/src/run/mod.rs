@@ -1,7 +1,7 @@
 //! `weir run`: a program with Weir as its malloc, watched from outside.
 
 mod heap_bytes;
-mod reclaim_table;
+pub mod reclaim_table;
 mod sampler;
 mod summary;
 mod trace;

@@ -2,7 +2,7 @@
 //! balancer (there kswapd) and direct reclaim scanned, reclaimed and wrote back, and what that cost.
 
 use crate::processes::stats_file::StatsFile;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use weir_core::reclaim::Side;
 use weir_core::telemetry::stats::Stats;
@@ -10,7 +10,7 @@ use weir_core::telemetry::stats::Stats;
 const NS: f64 = 1e9;
 
 /// One side's counters, added up over all processes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SideTotals {
     pub pages_scanned: u64,
     pub pages_reclaimed: u64,
@@ -21,7 +21,7 @@ pub struct SideTotals {
 }
 
 /// What all processes together reclaimed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReclaimTotals {
     pub direct_reclaims: u64,
     pub direct: SideTotals,
@@ -74,13 +74,22 @@ impl ReclaimTotals {
         }
     }
 
-    /// The table of a run that took `elapsed` seconds. Of several processes the times are sums, and so may be more than that.
+    /// The table of a run that took `elapsed` seconds.
     pub fn table(&self, elapsed: f64) -> String {
+        let lines = self.rows(elapsed).into_iter().map(|(name, value)| format!("weir: {name:<40}{value:>14}\n"));
+        String::from("weir: Reclaim Statistics\n") + &lines.collect::<String>()
+    }
+
+    /// Its rows. Of several processes the times are sums, and so may be more than `elapsed`.
+    pub fn rows(&self, elapsed: f64) -> Vec<(&'static str, String)> {
         let (direct, balancer) = (&self.direct, &self.balancer);
-        let [scanned, reclaimed] =
-            [direct.pages_scanned + balancer.pages_scanned, direct.pages_reclaimed + balancer.pages_reclaimed];
+        let [scanned, reclaimed] = [
+            direct.pages_scanned.saturating_add(balancer.pages_scanned),
+            direct.pages_reclaimed.saturating_add(balancer.pages_reclaimed),
+        ];
         let sides = [direct, balancer];
-        let written: u64 = sides.iter().map(|side| side.cache_write_async + side.cache_write_sync).sum();
+        let writes = sides.iter().flat_map(|side| [side.cache_write_async, side.cache_write_sync]);
+        let written = writes.fold(0, u64::saturating_add);
         let seconds = |ns: u64| ns as f64 / NS;
         let counts = [
             ("Direct reclaims", self.direct_reclaims),
@@ -107,16 +116,12 @@ impl ReclaimTotals {
             ("Percentage Time balancer Active", percent(seconds(self.balancer_active_ns), elapsed)),
             ("Percentage Time balancer on a CPU", percent(seconds(self.balancer_cpu_ns), elapsed)),
         ];
-        let mut text = String::from("weir: Reclaim Statistics\n");
-        let mut line = |name: &str, value: String| text += &format!("weir: {name:<40}{value:>14}\n");
-        counts.into_iter().for_each(|(name, count)| line(name, count.to_string()));
-        times.into_iter().for_each(|(name, time)| line(name, format!("{time:.2}")));
-        line("Total pages scanned", scanned.to_string());
-        line("Total pages reclaimed", reclaimed.to_string());
-        shares.into_iter().for_each(|(name, share)| line(name, format!("{share:.2}%")));
-        line("Reliefs", self.reliefs.to_string());
-        line("Allocations failed at the hard limit", self.hard_limit_failures.to_string());
-        text
+        let totals = [("Total pages scanned", scanned), ("Total pages reclaimed", reclaimed)];
+        let last = [("Reliefs", self.reliefs), ("Allocations failed at the hard limit", self.hard_limit_failures)];
+        let count = |(name, count): (&'static str, u64)| (name, count.to_string());
+        let rows = counts.map(count).into_iter().chain(times.map(|(name, time)| (name, format!("{time:.2}"))));
+        let rows = rows.chain(totals.map(count)).chain(shares.map(|(name, share)| (name, format!("{share:.2}%"))));
+        rows.chain(last.map(count)).collect()
     }
 }
 

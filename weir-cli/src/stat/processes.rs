@@ -12,6 +12,8 @@ use std::sync::atomic::Ordering::Relaxed;
 /// See the module.
 #[derive(Serialize)]
 pub struct Table {
+    /// When these figures were read, ns of the monotonic clock.
+    at_ns: u64,
     processes: Vec<Line>,
     unreadable: Vec<Unreadable>,
     /// Processes that this user may not look into.
@@ -53,7 +55,12 @@ impl Table {
             .collect();
         processes.sort_by_key(|line| std::cmp::Reverse(line.memory.resident_bytes));
         let why = |(pid, why): (i32, crate::inspect::page::Missing)| Unreadable { pid, why: why.to_string() };
-        Self { processes, unreadable: found.others.into_iter().map(why).collect(), not_allowed: found.not_allowed }
+        Self {
+            at_ns: monotonic_ns(),
+            processes,
+            unreadable: found.others.into_iter().map(why).collect(),
+            not_allowed: found.not_allowed,
+        }
     }
 }
 

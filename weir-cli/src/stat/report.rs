@@ -21,6 +21,8 @@ const LEVELS: [&str; 3] = ["none", "some", "severe"];
 pub struct Report {
     pid: i32,
     command: String,
+    /// When these figures were read, ns of the monotonic clock, as `weir trace` has it.
+    at_ns: u64,
     #[serde(flatten)]
     memory: Breakdown,
     pressure: &'static str,
@@ -93,10 +95,12 @@ impl Report {
         caches.sort_by_key(|cache| std::cmp::Reverse(cache.slab_bytes));
         let (evictable_caches, evictable_left) =
             stats.evictable_caches.read().map_or((Vec::new(), 0), |(rows, more)| (rows.collect(), more));
+        let at_ns = monotonic_ns();
         Self {
             pid: inspected.process.pid(),
             command: stat.map_or_else(String::new, |stat| stat.comm),
-            memory: Breakdown::of(page, resident, monotonic_ns()),
+            at_ns,
+            memory: Breakdown::of(page, resident, at_ns),
             pressure: LEVELS.get(page.pressure_level.load(Relaxed) as usize).copied().unwrap_or("unknown"),
             background_thread: page.background.load(Relaxed) != 0,
             released_bytes: Released { idle, pressure, limit, asked },

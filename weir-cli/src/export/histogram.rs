@@ -1,0 +1,82 @@
+//! Histograms of times, as the format has them.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use weir_core::telemetry::histogram::BUCKETS;
+
+/// The upper ends of the buckets are powers of four from 2^10 ns (1 us) to 2^36 ns (69 s): each two of a page's
+/// buckets, which are of powers of two, are one here. Half as many series tell percentiles to a factor of four.
+const FIRST: usize = 10;
+const LAST: usize = 36;
+const STEP: usize = 2;
+
+/// A histogram.
+#[derive(Debug, PartialEq)]
+pub struct Distribution {
+    /// Sum of all times, seconds.
+    pub sum: f64,
+    pub count: u64,
+    /// Upper end of each bucket, seconds, and how many times are in it and in none before it.
+    pub buckets: Vec<(f64, u64)>,
+}
+
+impl Distribution {
+    /// Of times with this sum, ns. Where no sum is counted, it is estimated: each time as the middle of its bucket.
+    pub fn of(counts: &[AtomicU64; BUCKETS], sum_ns: Option<u64>) -> Self {
+        let counts = counts.each_ref().map(|count| count.load(Relaxed));
+        let mut from = 0;
+        let mut count = 0u64;
+        // The page is the process's own, which may have written anything into it: the sum must not overflow.
+        let mut part = |to: usize| {
+            let sum = counts[from..to].iter().fold(0, |sum: u64, &part| sum.saturating_add(part));
+            let sum = sum.min(u64::MAX - count);
+            (from, count) = (to, count + sum);
+            sum
+        };
+        let ends = (FIRST..=LAST).step_by(STEP);
+        let mut buckets: Vec<_> = ends.map(|end| (seconds(1 << end), part(end))).collect();
+        buckets.push((f64::INFINITY, part(BUCKETS)));
+        let middle = |(i, &count): (usize, &u64)| 1.5 * seconds(1 << i) * count as f64;
+        let estimate = || counts.iter().enumerate().map(middle).sum();
+        Self { sum: sum_ns.map_or_else(estimate, seconds), count, buckets }
+    }
+}
+
+/// Nanoseconds in the format's unit.
+pub fn seconds(ns: u64) -> f64 {
+    ns as f64 / 1e9
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_time_is_in_one_bucket() {
+        let counts = [const { AtomicU64::new(0) }; BUCKETS];
+        for (bucket, count) in [(0, 1), (9, 2), (10, 4), (11, 8), (35, 16), (36, 32), (39, 64)] {
+            counts[bucket].store(count, Relaxed);
+        }
+        let it = Distribution::of(&counts, Some(2_500_000_000));
+        assert_eq!((it.count, it.sum), (127, 2.5));
+        assert_eq!(it.buckets.iter().map(|(_, count)| count).sum::<u64>(), 127);
+        assert_eq!(it.buckets[..2], [(1024e-9, 3), (4096e-9, 12)]);
+        assert_eq!(it.buckets[13..], [((1u64 << 36) as f64 / 1e9, 16), (f64::INFINITY, 96)]);
+        assert!(it.buckets.is_sorted_by(|(a, _), (b, _)| a < b));
+    }
+
+    #[test]
+    fn any_counts_add_up_to_a_number() {
+        let counts = [const { AtomicU64::new(u64::MAX - 1) }; BUCKETS];
+        let it = Distribution::of(&counts, None);
+        let sum = it.buckets.iter().try_fold(0u64, |sum, (_, count)| sum.checked_add(*count));
+        assert_eq!((sum, it.count), (Some(u64::MAX), u64::MAX));
+    }
+
+    #[test]
+    fn a_sum_that_was_not_counted_is_within_the_buckets() {
+        let counts = [const { AtomicU64::new(0) }; BUCKETS];
+        counts[20].store(3, Relaxed);
+        let sum = Distribution::of(&counts, None).sum;
+        assert!((3.0 * seconds(1 << 20)..3.0 * seconds(1 << 21)).contains(&sum), "{sum}");
+    }
+}

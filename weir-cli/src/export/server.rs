@@ -1,0 +1,199 @@
+//! The HTTP server: one thread that talks, one more while the figures are read.
+//!
+//! What a client can cost is bounded: [`CONNECTIONS`] at a time, one request for each, all of which has to be over
+//! after [`PATIENCE`], and one reading of the figures in [`REUSED_FOR`].
+
+use super::listen::{Listener, SocketFile};
+use super::snapshot::{Extent, Snapshot};
+use super::text;
+use crate::base::failure::Failure;
+use crate::base::listen_address::Address;
+use crate::base::output;
+use http_body_util::Full;
+use hyper::body::{Bytes, Incoming};
+use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use std::convert::Infallible;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, UnixListener};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::{Mutex, Notify, OwnedSemaphorePermit, Semaphore};
+use tokio::time::{sleep, timeout};
+
+/// Connections served at a time: others wait in the kernel's queue. A pair of Prometheus servers needs two.
+const CONNECTIONS: usize = 16;
+/// Time for a request's head.
+const HEAD_PATIENCE: Duration = Duration::from_secs(10);
+/// Bytes of a request's head at most; hyper takes no less than 8 KiB.
+const HEAD_BYTES: usize = 16 << 10;
+/// Time for a connection in all. Prometheus gives a scrape 10 s unless told otherwise.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// A text that is younger is served again: so many requests cost no more than one each second.
+const REUSED_FOR: Duration = Duration::from_secs(1);
+/// Time between two attempts to accept a connection when the kernel refuses one, such as for want of descriptors.
+const PAUSE: Duration = Duration::from_millis(100);
+/// Time that requests have to end after a signal to stop.
+const FAREWELL: Duration = Duration::from_secs(5);
+
+/// Serves until SIGTERM or SIGINT.
+pub fn serve(address: &Address, extent: Extent) -> Result<(), Failure> {
+    let failed = |error: std::io::Error| Failure::of_weir(format!("cannot serve: {error}"));
+    let listener = Listener::bind(address)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
+    runtime.block_on(run(listener, extent)).map_err(failed)
+}
+
+async fn run(listener: Listener, extent: Extent) -> std::io::Result<()> {
+    let stop = Arc::new(Notify::new());
+    for kind in [SignalKind::terminate(), SignalKind::interrupt()] {
+        let (mut caught, stop) = (signal(kind)?, stop.clone());
+        tokio::spawn(async move {
+            caught.recv().await;
+            stop.notify_one();
+        });
+    }
+    let (sockets, _file) = Sockets::of(listener)?;
+    output::say(format_args!("weir: metrics at {}\n", sockets.address()?));
+    let slots = Arc::new(Semaphore::new(CONNECTIONS));
+    let metrics = Arc::new(Metrics { extent, last: Arc::default() });
+    let accepting = tokio::spawn(accept(sockets, slots.clone(), metrics));
+    stop.notified().await;
+    // The socket is closed with the task; what was begun is ended.
+    accepting.abort();
+    let _ = accepting.await;
+    let _ = timeout(FAREWELL, slots.acquire_many(CONNECTIONS as u32)).await;
+    Ok(())
+}
+
+/// A listening socket, as the runtime has it.
+enum Sockets {
+    Tcp(TcpListener),
+    Unix(UnixListener),
+}
+
+impl Sockets {
+    fn of(listener: Listener) -> std::io::Result<(Self, Option<SocketFile>)> {
+        match listener {
+            Listener::Tcp(socket) => {
+                socket.set_nonblocking(true)?;
+                Ok((Self::Tcp(TcpListener::from_std(socket)?), None))
+            }
+            Listener::Unix(socket, file) => {
+                socket.set_nonblocking(true)?;
+                Ok((Self::Unix(UnixListener::from_std(socket)?), Some(file)))
+            }
+        }
+    }
+
+    /// With the port that the kernel chose, if it was to choose one.
+    fn address(&self) -> std::io::Result<Address> {
+        Ok(match self {
+            Self::Tcp(socket) => Address::Tcp(socket.local_addr()?),
+            Self::Unix(socket) => Address::Unix(socket.local_addr()?.as_pathname().unwrap_or(Path::new("")).into()),
+        })
+    }
+}
+
+/// Serves each connection, as long as there is a slot for it.
+async fn accept(sockets: Sockets, slots: Arc<Semaphore>, metrics: Arc<Metrics>) {
+    loop {
+        // The semaphore is never closed.
+        let Ok(slot) = slots.clone().acquire_owned().await else { return };
+        let metrics = metrics.clone();
+        let accepted = match &sockets {
+            Sockets::Tcp(socket) => {
+                socket.accept().await.map(|(stream, _)| drop(tokio::spawn(connection(stream, slot, metrics))))
+            }
+            Sockets::Unix(socket) => {
+                socket.accept().await.map(|(stream, _)| drop(tokio::spawn(connection(stream, slot, metrics))))
+            }
+        };
+        if accepted.is_err() {
+            sleep(PAUSE).await;
+        }
+    }
+}
+
+/// Answers one request.
+async fn connection<S>(stream: S, slot: OwnedSemaphorePermit, metrics: Arc<Metrics>)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let service = service_fn(|request| {
+        let metrics = metrics.clone();
+        async move { Ok::<_, Infallible>(answer(&request, &metrics).await) }
+    });
+    let served = http1::Builder::new()
+        .keep_alive(false)
+        .max_buf_size(HEAD_BYTES)
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_PATIENCE)
+        .serve_connection(TokioIo::new(stream), service);
+    // The client has gone, was too slow, or spoke no HTTP, to which hyper has answered.
+    let _ = timeout(PATIENCE, served).await;
+    drop(slot);
+}
+
+async fn answer(request: &Request<Incoming>, metrics: &Arc<Metrics>) -> Response<Full<Bytes>> {
+    let path = request.uri().path();
+    if !["/metrics", "/healthz"].contains(&path) {
+        return plain(StatusCode::NOT_FOUND, "not found: the metrics are at /metrics\n");
+    }
+    if ![Method::GET, Method::HEAD].contains(request.method()) {
+        let mut refusal = plain(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD are answered\n");
+        refusal.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
+        return refusal;
+    }
+    if path == "/healthz" {
+        return plain(StatusCode::OK, "ok\n");
+    }
+    match metrics.text().await {
+        Some(text) => response(StatusCode::OK, text::CONTENT_TYPE, text),
+        None => plain(StatusCode::INTERNAL_SERVER_ERROR, "the figures could not be read\n"),
+    }
+}
+
+fn plain(status: StatusCode, text: &'static str) -> Response<Full<Bytes>> {
+    response(status, "text/plain; charset=utf-8", Bytes::from_static(text.as_bytes()))
+}
+
+/// For HEAD hyper sends the head alone.
+fn response(status: StatusCode, kind: &'static str, body: Bytes) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(body));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    response
+}
+
+/// What is served.
+struct Metrics {
+    extent: Extent,
+    /// The last text, and when it was begun.
+    last: Arc<Mutex<Option<(Instant, Bytes)>>>,
+}
+
+impl Metrics {
+    /// The text. Requests that come while it is being made wait, and get the same.
+    async fn text(&self) -> Option<Bytes> {
+        let mut last = self.last.clone().lock_owned().await;
+        if let Some((_, text)) = last.as_ref().filter(|(begun, _)| begun.elapsed() < REUSED_FOR) {
+            return Some(text.clone());
+        }
+        let extent = self.extent;
+        // The lock goes with the work, which cannot be stopped: a client that goes away meanwhile takes this call with
+        // it, and the next one would begin the same work beside it.
+        let work = move || {
+            let begun = Instant::now();
+            let text = Bytes::from(text::of(Snapshot::take(extent)).ok()?);
+            *last = Some((begun, text.clone()));
+            Some(text)
+        };
+        tokio::task::spawn_blocking(work).await.ok()?
+    }
+}

@@ -1,0 +1,210 @@
+//! Reading a file: record after record, in bounded memory.
+
+use super::records::{Batch, CAUSES, Kind, Memory, Pressure, Process, Record, Run, Table};
+use super::timeline::{Bins, Point, Samples};
+use crate::base::failure::Failure;
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::io::{BufReader, Read};
+use std::path::Path;
+use std::rc::Rc;
+use weir_core::telemetry::histogram::{BUCKETS, bucket_of};
+
+/// Bytes of a record at most. The largest is of `weir stat`, with 141 rows: 60 KiB, or 1 MiB of the table of all
+/// processes where there are thousands.
+const LONGEST_RECORD: u64 = 16 << 20;
+/// Bytes that are read at a time.
+const BUFFER: usize = 64 << 10;
+/// Kinds of what was released that are told apart; there are four.
+const MOST_KINDS: usize = 16;
+
+/// A file's contents.
+pub enum Contents {
+    Run(Box<Run>),
+    Trace(Box<Trace>),
+    Stat(Box<Stat>),
+}
+
+/// All batches of a file.
+pub struct Trace {
+    pub bins: Bins,
+    pub batches: u64,
+    /// By cause, as [`Bins`] has them.
+    pub bytes: [u64; 5],
+    /// By what was released: batches and bytes.
+    pub kinds: BTreeMap<String, (u64, u64)>,
+    /// Counts of the times that batches took, in `[2^i, 2^(i+1))` ns.
+    pub times: [u64; BUCKETS],
+    pub refused: u64,
+    pub lost: u64,
+}
+
+/// All samples of a file.
+#[derive(Default)]
+pub struct Stat {
+    pub samples: Samples,
+    /// Whether the samples have times.
+    pub is_timed: bool,
+    count: u64,
+    /// The last of one process, or of a table.
+    pub process: Option<Box<Process>>,
+    pub table: Option<Table>,
+}
+
+/// Reads a file; what is wrong with it that does not keep it from being read.
+pub fn read(path: &Path) -> Result<(Contents, Option<String>), Failure> {
+    let name = path.display();
+    let failed = |why: String| Failure::of_weir(format!("{name}: {why}"));
+    let file = std::fs::File::open(path).map_err(|error| failed(format!("cannot be read: {error}")))?;
+    let left = Rc::new(Cell::new(LONGEST_RECORD));
+    let reader = BufReader::with_capacity(BUFFER, Rationed { inner: file, left: left.clone() });
+    let mut records = serde_json::Deserializer::from_reader(reader).into_iter::<Record>();
+    let mut contents = match records.next() {
+        Some(Ok(record)) => Contents::of(record),
+        Some(Err(error)) => return Err(failed(damage(&error, 1))),
+        None => return Err(failed("is empty: the command that writes it has written nothing yet".into())),
+    };
+    let mut number = 1u64;
+    loop {
+        number += 1;
+        left.set(LONGEST_RECORD);
+        match records.next() {
+            Some(Ok(record)) => contents.add(record).map_err(failed)?,
+            // Its writer was ended, or writes still: what is whole is right.
+            Some(Err(error)) if error.is_eof() => {
+                return Ok((contents, Some(format!("The last record of {name} is cut short, and left out."))));
+            }
+            Some(Err(error)) => return Err(failed(damage(&error, number))),
+            None => return Ok((contents, None)),
+        }
+    }
+}
+
+/// What is wrong with a file that serde_json cannot read from this record on.
+fn damage(error: &serde_json::Error, number: u64) -> String {
+    match error.classify() {
+        serde_json::error::Category::Io => format!("cannot be read: {error}"),
+        serde_json::error::Category::Eof => "is cut short: there is no whole record in it".into(),
+        serde_json::error::Category::Syntax => format!("is damaged, or no JSON: {error}"),
+        serde_json::error::Category::Data => format!(
+            "record {number} is none of `weir run --json`, `weir run --trace`, `weir trace` or `weir stat --json`"
+        ),
+    }
+}
+
+/// A file, of which a record may take so many bytes.
+struct Rationed<R> {
+    inner: R,
+    left: Rc<Cell<u64>>,
+}
+
+impl<R: Read> Read for Rationed<R> {
+    fn read(&mut self, bytes: &mut [u8]) -> std::io::Result<usize> {
+        let read = self.inner.read(bytes)?;
+        match self.left.get().checked_sub(read as u64) {
+            Some(left) => self.left.set(left),
+            None => {
+                let say = format!("a record of more than {} MiB is none of Weir's", LONGEST_RECORD >> 20);
+                return Err(std::io::Error::other(say));
+            }
+        }
+        Ok(read)
+    }
+}
+
+impl Contents {
+    fn of(first: Record) -> Self {
+        let (mut trace, mut stat) = (Box::new(Trace::new()), Box::new(Stat::default()));
+        match first {
+            Record::Run(run) => return Self::Run(run),
+            Record::Batch(batch) => trace.add(&batch),
+            Record::Lost { lost, .. } => trace.lost = lost,
+            Record::Process(process) => {
+                stat.is_timed = process.at_ns.is_some();
+                stat.add_process(process);
+                return Self::Stat(stat);
+            }
+            Record::Table(table) => {
+                stat.is_timed = table.at_ns.is_some();
+                stat.add_table(table);
+                return Self::Stat(stat);
+            }
+        }
+        Self::Trace(trace)
+    }
+
+    pub fn kind(&self) -> Kind {
+        match self {
+            Self::Run(_) => Kind::Run,
+            Self::Trace(_) => Kind::Trace,
+            Self::Stat(_) => Kind::Stat,
+        }
+    }
+
+    fn add(&mut self, record: Record) -> Result<(), String> {
+        let kind = record.kind();
+        match (&mut *self, record) {
+            (Self::Trace(trace), Record::Batch(batch)) => trace.add(&batch),
+            (Self::Trace(trace), Record::Lost { lost, .. }) => trace.lost = trace.lost.saturating_add(lost),
+            (Self::Stat(stat), Record::Process(process)) if stat.table.is_none() => stat.add_process(process),
+            (Self::Stat(stat), Record::Table(table)) if stat.process.is_none() => stat.add_table(table),
+            (Self::Run(_), Record::Run(_)) => return Err("has several runs: give each a file of its own".into()),
+            _ => return Err(format!("mixes records of `{}` and `{kind}`: give each a file of its own", self.kind())),
+        }
+        Ok(())
+    }
+}
+
+impl Trace {
+    fn new() -> Self {
+        Self {
+            bins: Bins::default(),
+            batches: 0,
+            bytes: [0; 5],
+            kinds: BTreeMap::new(),
+            times: [0; BUCKETS],
+            refused: 0,
+            lost: 0,
+        }
+    }
+
+    fn add(&mut self, batch: &Batch) {
+        self.batches += 1;
+        self.bins.add(batch.at_ns, batch.cause, batch.bytes);
+        let bytes = &mut self.bytes[batch.cause as usize];
+        *bytes = bytes.saturating_add(batch.bytes);
+        self.times[bucket_of(batch.ns)] += 1;
+        self.refused += u64::from(batch.result != "ok");
+        if self.kinds.len() < MOST_KINDS || self.kinds.contains_key(&batch.kind) {
+            let (batches, bytes) = self.kinds.entry(batch.kind.clone()).or_default();
+            (*batches, *bytes) = (*batches + 1, bytes.saturating_add(batch.bytes));
+        }
+    }
+
+    /// Bytes by the causes that have a name.
+    pub fn of_causes(&self) -> [u64; CAUSES.len()] {
+        std::array::from_fn(|cause| self.bytes[cause])
+    }
+}
+
+impl Stat {
+    fn add_process(&mut self, process: Box<Process>) {
+        let at = self.time(process.at_ns);
+        self.samples.push(Point { at, memory: process.memory, pressure: process.pressure });
+        self.process = Some(process);
+    }
+
+    /// All processes of a table are one point.
+    fn add_table(&mut self, table: Table) {
+        let at = self.time(table.at_ns);
+        let memory = table.processes.iter().fold(Memory::default(), |sum, line| sum.plus(&line.memory));
+        self.samples.push(Point { at, memory, pressure: Pressure::default() });
+        self.table = Some(table);
+    }
+
+    fn time(&mut self, at_ns: Option<u64>) -> u64 {
+        let number = self.count;
+        self.count += 1;
+        if self.is_timed { at_ns.unwrap_or_default() } else { number }
+    }
+}
