@@ -1,7 +1,7 @@
 //! `weir doctor`: what works on this machine, and whether a running process has Weir.
 
 mod machine;
-mod other_allocator;
+pub mod other_allocator;
 mod process;
 
 use crate::base::failure::Failure;

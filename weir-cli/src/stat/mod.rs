@@ -1,6 +1,6 @@
 //! `weir stat`: where the memory of running processes is.
 
-mod breakdown;
+pub mod breakdown;
 mod processes;
 mod report;
 mod watch;
