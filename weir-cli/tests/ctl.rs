@@ -179,6 +179,63 @@ fn another_user_gets_one_line_that_says_no() {
     assert_eq!(text(&output.stdout).trim_end(), "error: only root and the process's own user may steer it");
 }
 
+/// The name of the socket is one of the container's network, the process's number one of its own.
+#[test]
+fn a_process_in_a_container_is_read_and_steered_from_outside() {
+    let Some(program) = subject::program(&[]) else { return };
+    let container = ["--net", "--pid", "--mount", "--ipc", "--uts", "--fork"];
+    if !Command::new("unshare").args(container).arg("true").status().is_ok_and(|status| status.success()) {
+        return eprintln!("skipped: no namespaces can be made here");
+    }
+    let mut command = Command::new("unshare");
+    command.args(container).args(["--kill-child", "--"]).arg(&program).env("LD_PRELOAD", subject::library());
+    let mut subject = Subject::start(command);
+    subject.tell("hold 20");
+    let children = std::fs::read_to_string(format!("/proc/{0}/task/{0}/children", subject.pid()));
+    let Ok(children) = children else { return eprintln!("skipped: this kernel tells of no children") };
+    let pid = children.split_whitespace().next().unwrap();
+    wait_for("the channel", || weir(&["ctl", pid, "get", "limit"]).status.success().then_some(()));
+    assert_eq!(says(&["ctl", pid, "set", "limit", "1G"]), "limit 1073741824 bytes\n");
+    assert!(says(&["stat", pid]).contains("malloc 24576"));
+    let _ = std::fs::remove_file(program);
+}
+
+/// In a user namespace that maps no user, all are shown as one: the process itself, and whoever connects.
+#[test]
+fn users_that_a_namespace_does_not_tell_apart_are_refused() {
+    let Some(program) = subject::program(&[]) else { return };
+    if !Command::new("unshare").args(["--user", "true"]).status().is_ok_and(|status| status.success()) {
+        return eprintln!("skipped: no user namespace can be made here");
+    }
+    let mut command = Command::new("unshare");
+    command.arg("--user").arg(&program).env("LD_PRELOAD", subject::library());
+    let mut subject = Subject::start(command);
+    subject.tell("hold 20");
+    let name = wait_for("the socket", || socket_name(subject.pid()));
+    let client = connection(&name).unwrap();
+    assert_eq!(receive(&client).as_deref(), Some("error: only root and the process's own user may steer it\n"));
+    let _ = std::fs::remove_file(program);
+}
+
+/// Without a descriptor for it a connection waits; the channel is there still when there is one again.
+#[test]
+fn a_connection_for_which_there_is_no_descriptor_waits_for_one() {
+    let Some(subject) = steered() else { return };
+    let name = socket_name(subject.pid()).unwrap();
+    let limit = |descriptors: u64| {
+        let limit = libc::rlimit { rlim_cur: descriptors, rlim_max: 4096 };
+        let pid = subject.pid() as libc::pid_t;
+        // SAFETY: the kernel reads the limit, and writes none.
+        assert_eq!(unsafe { libc::prlimit(pid, libc::RLIMIT_NOFILE, &raw const limit, std::ptr::null_mut()) }, 0);
+    };
+    limit(1);
+    let client = connection(&name).unwrap();
+    sockopt::set_socket_timeout(&client, sockopt::Timeout::Recv, Some(Duration::from_millis(500))).unwrap();
+    assert_eq!(receive(&client), None);
+    limit(1024);
+    assert_eq!(wait_for("the greeting", || receive(&client)), "weir control 1\n");
+}
+
 /// Random messages to a real process from several connections for two seconds: it goes on with its work, and answers.
 #[test]
 fn garbage_harms_nothing() {

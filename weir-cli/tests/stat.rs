@@ -5,10 +5,6 @@ use serde_json::Value;
 use std::process::Command;
 use subject::{Subject, is_root, library, program, says, text, wait_for, weir};
 
-fn json(pid: u32) -> Value {
-    serde_json::from_str(&says(&["stat", &pid.to_string(), "--json"])).unwrap()
-}
-
 fn figure(report: &Value, name: &str) -> u64 {
     report[name].as_u64().unwrap_or_else(|| panic!("{name} in {report}"))
 }
@@ -135,6 +131,35 @@ fn a_program_that_closes_all_descriptors_is_read_all_the_same() {
     assert_eq!(descriptors, 3, "the program sees none of Weir's");
 }
 
+/// The numbers are those of the background thread's own table.
+#[test]
+fn descriptors_of_the_program_over_those_of_weir_and_of_what_it_executes_are_its_own() {
+    let Some(mut subject) = Subject::new(&[]) else { return };
+    let before = subject.tell("execute");
+    subject.tell("hold 20");
+    wait_for("20 MiB in use", || holds(subject.pid(), 18..30));
+    assert_eq!(subject.tell("execute"), before, "a program inherits none of Weir's");
+    subject.tell("occupy");
+    subject.tell("hold 30");
+    wait_for("50 MiB in use", || holds(subject.pid(), 48..60));
+    subject.tell("descriptors");
+    let pid = subject.pid().to_string();
+    wait_for("the channel", || weir(&["ctl", &pid, "get", "limit"]).status.success().then_some(()));
+}
+
+#[test]
+fn a_process_of_ten_thousand_threads_is_read() {
+    let Some(mut subject) = Subject::new(&[]) else { return };
+    let threads: u32 = subject.tell("threads 10000").parse().unwrap();
+    if threads < 10_000 {
+        eprintln!("only {threads} threads may be made here");
+    }
+    subject.tell("hold 20");
+    // The background thread is the last of them.
+    let report = wait_for("20 MiB in use", || holds(subject.pid(), 18..30));
+    assert_eq!(report["background_thread"], true);
+}
+
 /// Under `weir run` the page is in its file; the same command reads it.
 #[test]
 fn a_process_under_weir_run_is_read_as_well() {
@@ -258,6 +283,44 @@ fn in_a_sandbox_of_the_programs_own_nothing_is_opened() {
     });
     assert_eq!(doctor.matches("sandbox of its own").count(), 2, "{doctor}");
     wait_for("20 MiB in use", || holds(subject.pid(), 18..30));
+}
+
+/// There Weir cannot see whether a filter is in force.
+#[test]
+fn in_a_root_without_proc_nothing_is_opened_and_root_reads_the_page() {
+    let Some(mut subject) = Subject::new(&[]) else { return };
+    subject.tell("hold 20");
+    wait_for("20 MiB in use", || holds(subject.pid(), 18..30));
+    let dir = tempfile::tempdir().unwrap();
+    if subject.tell(&format!("chroot {}", dir.path().display())) != "done" {
+        return eprintln!("skipped: only root may change its root");
+    }
+    subject.tell("hold 30");
+    wait_for("50 MiB in use", || holds(subject.pid(), 48..60));
+    let pid = subject.pid().to_string();
+    let doctor = text(&weir(&["doctor", &pid]).stdout);
+    assert_eq!(doctor.matches("a root without /proc").count(), 2, "{doctor}");
+}
+
+/// A container's filter leaves page and channel alone; one that the program adds to it ends them.
+#[test]
+fn a_filter_of_the_programs_own_on_top_of_its_starts_is_told_from_it() {
+    let Some(mut subject) = Subject::filtered() else { return };
+    subject.tell("hold 20");
+    let pid = subject.pid().to_string();
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    if !status.contains("Seccomp_filters:") {
+        return eprintln!("skipped: this kernel does not count filters (Linux 5.9)");
+    }
+    wait_for("the channel", || weir(&["ctl", &pid, "get", "limit"]).status.success().then_some(()));
+    assert_eq!(subject.tell("filter"), "done");
+    let refused = wait_for("the channel's end", || {
+        let output = weir(&["ctl", &pid, "get", "limit"]);
+        let said = text(&output.stderr);
+        (!output.status.success() && said.contains("sandbox of its own")).then_some(said)
+    });
+    assert!(!refused.is_empty());
+    assert_eq!(subject.tell("hold 5"), "done");
 }
 
 #[test]

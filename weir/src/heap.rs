@@ -18,8 +18,6 @@
 //! heap::trim();
 //! ```
 
-use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use weir_linux::platform::statics::STATS;
 use weir_linux::process::calls;
 
 /// Allocates `size` bytes aligned to 16; null when memory is refused. `size` 0 gives a block of its own.
@@ -157,16 +155,15 @@ impl Usage {
 /// println!("{} KiB live, {} KiB idle", usage.live_bytes >> 10, usage.idle_bytes >> 10);
 /// ```
 pub fn usage() -> Usage {
-    let read = |counter: &AtomicU64| counter.load(Relaxed) as usize;
-    let usage = calls::usage();
+    let (usage, gauges) = (calls::usage(), calls::gauges());
     Usage {
         live_bytes: usage.live,
         idle_bytes: usage.idle,
         fragmented_bytes: usage.fragmented,
         metadata_bytes: usage.metadata,
         untouched_bytes: usage.untouched,
-        mapped_bytes: read(&STATS.mapped_bytes),
+        mapped_bytes: gauges.mapped_bytes.get() as usize,
         mapped_count: calls::mapped_count(),
-        address_space_bytes: read(&STATS.address_bytes),
+        address_space_bytes: gauges.address_bytes.get() as usize,
     }
 }

@@ -25,7 +25,17 @@ const FILES: [(&str, &str); 15] = [
     ("share/zsh/site-functions/_weir-nbd", "644"),
 ];
 
-const PAGES: [&str; 6] = ["weir", "weir-run", "weir-doctor", "weir-nbd", "weir-nbd-serve", "weir-nbd-stat"];
+const PAGES: [&str; 9] = [
+    "weir",
+    "weir-run",
+    "weir-stat",
+    "weir-ctl",
+    "weir-trace",
+    "weir-doctor",
+    "weir-nbd",
+    "weir-nbd-serve",
+    "weir-nbd-stat",
+];
 
 #[test]
 fn every_file_is_in_its_place_with_its_mode_whatever_the_umask() {

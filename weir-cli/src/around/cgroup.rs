@@ -2,7 +2,7 @@
 
 use procfs::process::Process;
 use serde::Serialize;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 /// A cgroup's memory, bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -51,7 +51,8 @@ pub fn pressure_file(process: &Process) -> Option<PathBuf> {
 /// version 1 if there is one. The root group has none.
 fn directory(process: &Process, controller: &str, or_v1: bool) -> Option<PathBuf> {
     let groups = process.cgroups().ok()?.0;
-    let mounts = process.mountinfo().ok()?.0;
+    // Both as they are seen from here: what the process itself has mounted is its own choice.
+    let mounts = Process::myself().ok()?.mountinfo().ok()?.0;
     let v1 = groups.iter().find(|group| or_v1 && group.controllers.iter().any(|it| it == controller));
     let (group, kind) = match v1 {
         Some(group) => (group, "cgroup"),
@@ -62,22 +63,16 @@ fn directory(process: &Process, controller: &str, or_v1: bool) -> Option<PathBuf
     };
     let mount = mounts.iter().find(is_there)?;
     let inside = below(&mount.root, &group.pathname)?;
-    // Where the process has a root directory of its own, so have its mounts.
-    let root = process.root().unwrap_or_else(|_| "/".into());
-    let point = if root == Path::new("/") {
-        mount.mount_point.clone()
-    } else {
-        root.join(mount.mount_point.strip_prefix("/").unwrap_or(&mount.mount_point))
-    };
-    let directory = point.join(&inside);
+    let directory = mount.mount_point.join(&inside);
     // The directory of the mount is a group of its own in a container, and the root group elsewhere.
     let is_root = inside.as_os_str().is_empty() && mount.root == "/";
     (!is_root && directory.is_dir()).then_some(directory)
 }
 
-/// The path of a group relative to what is mounted; none if it lies elsewhere.
+/// The path of a group relative to what is mounted; none if it lies elsewhere, as that of another namespace does.
 fn below(root: &str, group: &str) -> Option<PathBuf> {
-    Path::new(group).strip_prefix(root).ok().map(Path::to_path_buf)
+    let inside = Path::new(group).strip_prefix(root).ok()?;
+    inside.components().all(|part| matches!(part, Component::Normal(_))).then(|| inside.to_path_buf())
 }
 
 fn figure(stat: &str, name: &str) -> Option<u64> {
@@ -99,5 +94,6 @@ mod tests {
         assert_eq!(below("/", "/a/b"), Some("a/b".into()));
         assert_eq!(below("/docker/1", "/docker/1/x"), Some("x".into()));
         assert_eq!((below("/docker/1", "/docker/1"), below("/docker/1", "/docker/12")), (Some("".into()), None));
+        assert_eq!(below("/", "/../other"), None);
     }
 }

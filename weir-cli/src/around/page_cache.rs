@@ -10,6 +10,8 @@ use std::path::{Path, PathBuf};
 
 /// Descriptors that are looked at, at most.
 const DESCRIPTORS: usize = 1024;
+/// File systems that are left out, by the beginning of their name.
+const REMOTE: [&str; 6] = ["fuse", "nfs", "cifs", "smb", "9p", "ceph"];
 /// The number of `cachestat(2)` (Linux 6.5 and later) on x86-64.
 const CACHESTAT: libc::c_long = 451;
 
@@ -22,13 +24,30 @@ pub struct Cached {
 
 /// The open files of a process that are in the page cache, largest first. Empty where the kernel does not tell.
 pub fn of_open_files(process: &Process) -> Vec<Cached> {
-    let directory = format!("/proc/{}/fd", process.pid());
-    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten().take(DESCRIPTORS);
+    let own = Path::new("/proc").join(process.pid().to_string());
+    let entries = std::fs::read_dir(own.join("fd")).into_iter().flatten().flatten().take(DESCRIPTORS);
+    let remote: HashSet<i32> = remote_mounts(process);
     let mut seen = HashSet::new();
-    let mut found: Vec<Cached> =
-        entries.filter_map(|entry| of_link(&entry.path(), &mut seen)).filter(|file| file.bytes > 0).collect();
+    let mut found: Vec<Cached> = entries
+        .filter(|entry| mount_of(&own.join("fdinfo").join(entry.file_name())).is_some_and(|it| !remote.contains(&it)))
+        .filter_map(|entry| of_link(&entry.path(), &mut seen))
+        .filter(|file| file.bytes > 0)
+        .collect();
     found.sort_by_key(|file| std::cmp::Reverse(file.bytes));
     found
+}
+
+/// The mounts of file systems on which looking at a file can wait for a server, or for a program of the process's user.
+fn remote_mounts(process: &Process) -> HashSet<i32> {
+    let mounts = process.mountinfo().map_or(Vec::new(), |mounts| mounts.0);
+    let is_remote = |kind: &str| REMOTE.iter().any(|start| kind.starts_with(start));
+    mounts.into_iter().filter(|mount| is_remote(&mount.fs_type)).map(|mount| mount.mnt_id).collect()
+}
+
+/// The number of the mount that an open file is on.
+fn mount_of(information: &Path) -> Option<i32> {
+    let text = std::fs::read_to_string(information).ok()?;
+    text.lines().find_map(|line| line.strip_prefix("mnt_id:")?.trim().parse().ok())
 }
 
 fn of_link(link: &Path, seen: &mut HashSet<(u64, u64)>) -> Option<Cached> {

@@ -4,6 +4,16 @@ use crate::base::failure::Failure;
 use std::fmt;
 use std::io::Write;
 
+/// Text that another process chose, without what would steer a terminal; line ends stay.
+pub fn printable(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() && c != '\n' { '?' } else { c }).collect()
+}
+
+/// As [`printable`], on one line.
+pub fn printable_line(text: &str) -> String {
+    printable(text).replace('\n', "?")
+}
+
 /// Writes to standard error. A failure is ignored: there is no other place to report it.
 pub fn say(text: fmt::Arguments) {
     let _ = std::io::stderr().write_all(text.to_string().as_bytes());
@@ -16,4 +26,15 @@ pub fn print(text: &str) -> Result<(), Failure> {
     let mut out = std::io::stdout();
     let done = out.write_all(text.as_bytes()).and_then(|()| out.flush());
     done.map_err(|e| Failure::of_weir(format!("cannot write to standard output: {e}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{printable, printable_line};
+
+    #[test]
+    fn a_name_cannot_steer_the_terminal() {
+        assert_eq!(printable("a\x1b[2J\u{9b}b\n\tc\rd"), "a?[2J?b\n?c?d");
+        assert_eq!(printable_line("a\nb\x1b"), "a?b?");
+    }
 }

@@ -5,7 +5,7 @@ pub mod other_allocator;
 mod process;
 
 use crate::base::failure::Failure;
-use crate::base::output;
+use crate::base::output::{self, printable};
 use serde::Serialize;
 
 /// How well something works.
@@ -52,7 +52,7 @@ fn table(checks: &[Check]) -> String {
             State::Limited => "limited",
             State::Fatal => "FATAL",
         };
-        format!("{:<names$}  {state:<7}  {:<founds$}  {}\n", c.name, c.found, c.effect)
+        format!("{:<names$}  {state:<7}  {:<founds$}  {}\n", c.name, printable(&c.found), c.effect)
     };
     checks.iter().map(row).collect()
 }

@@ -161,9 +161,12 @@ fn figures(page: &Page) -> Check {
             check("statistics", false, "private: there is no background thread".into(), with_root)
         }
         Some(Opening::Off) => check("statistics", false, "private: the setting `publish` is 0".into(), with_root),
-        Some(Opening::Sandbox) => {
-            check("statistics", false, "private: the program is in a sandbox of its own".into(), with_root)
-        }
+        Some(Opening::Sandbox) => check(
+            "statistics",
+            false,
+            "private: the program is in a sandbox of its own (a filter, a root without /proc)".into(),
+            with_root,
+        ),
         Some(Opening::Refused) => {
             let error = std::io::Error::from_raw_os_error(page.sharing_error.load(Relaxed) as i32);
             check("statistics", false, format!("private: the kernel refused a file in memory ({error})"), with_root)

@@ -2,6 +2,7 @@
 
 use super::page::Page;
 use crate::base::failure::Failure;
+use crate::base::output::printable;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketType, sockopt};
 use rustix::net::{connect, recv, send, socket};
 use std::os::fd::OwnedFd;
@@ -29,7 +30,9 @@ pub fn obstacle(page: &Page) -> Option<String> {
             "there is no background thread: the heap is still small, or `background` is not 1".into()
         }
         Some(Opening::Off) => "the setting `control` is 0".into(),
-        Some(Opening::Sandbox) => "the program runs in a sandbox of its own, where Weir opens no socket".into(),
+        Some(Opening::Sandbox) => {
+            "the program is in a sandbox of its own (a filter of system calls, a root without /proc), where Weir opens no socket".into()
+        }
         Some(Opening::Refused) => {
             let error = std::io::Error::from_raw_os_error(control.error.load(Relaxed) as i32);
             format!("the kernel refused the socket: {error}")
@@ -84,7 +87,8 @@ impl Control {
         let mut message = [0u8; LONGEST_ANSWER];
         match recv(&self.socket, &mut message, RecvFlags::empty()) {
             Ok((0, _)) => Err(Failure::of_weir(format!("process {} has closed the connection", self.pid))),
-            Ok((len, _)) => Ok(String::from_utf8_lossy(&message[..len]).into_owned()),
+            // It goes to a terminal, and the process may be hostile.
+            Ok((len, _)) => Ok(printable(&String::from_utf8_lossy(&message[..len]))),
             Err(error) => Err(self.failed(error)),
         }
     }

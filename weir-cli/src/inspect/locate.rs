@@ -6,9 +6,10 @@
 //! recognised by its first words.
 
 use procfs::process::{MMPermissions, MMapPath, MemoryMap, MemoryMaps, Process};
+use rustix::fs::{FileType, Mode, OFlags};
 use std::fs::File;
+use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// The file of a process's own, as it is mapped.
@@ -71,9 +72,17 @@ impl SharedPage {
         self.open_if_same(Path::new(environment.get(std::ffi::OsStr::new("WEIR_STATS"))?))
     }
 
+    /// The environment and the names of descriptors are the process's to choose, and root may look at it: so what is
+    /// there is opened only once it is known to be that file. Opening another may wait for ever (a FIFO), or do
+    /// something (a device).
     fn open_if_same(&self, path: &Path) -> Option<File> {
-        let file = File::open(path).ok()?;
-        (file.metadata().ok()?.ino() == self.inode).then_some(file)
+        let found = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok()?;
+        let stat = rustix::fs::fstat(&found).ok()?;
+        let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile && stat.st_nlink == 0;
+        if !is_file || stat.st_ino != self.inode {
+            return None;
+        }
+        File::open(format!("/proc/self/fd/{}", found.as_raw_fd())).ok()
     }
 }
 
@@ -106,13 +115,40 @@ pub fn library(maps: &MemoryMaps) -> Option<PathBuf> {
 
 /// Whether a mapped file is Weir's library, under any name that it is installed by.
 fn is_library(path: &Path) -> bool {
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    ["libweir.so", "libweir_malloc"].iter().any(|start| name.starts_with(start))
+    path.file_name().is_some_and(|name| name.as_bytes().starts_with(b"libweir.so"))
 }
 
 fn name_of(map: &MemoryMap) -> Option<&str> {
     match &map.pathname {
         MMapPath::Path(path) => path.file_name()?.to_str(),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::fs::{CWD, MemfdFlags, memfd_create, mknodat};
+    use std::os::unix::fs::MetadataExt;
+
+    fn page(inode: u64) -> SharedPage {
+        SharedPage { address: 0, offset: 0, inode, is_own: false }
+    }
+
+    #[test]
+    fn only_a_file_without_a_name_is_opened_and_only_the_one_that_is_mapped() {
+        let file = File::from(memfd_create("weir-page", MemfdFlags::CLOEXEC).unwrap());
+        let inode = file.metadata().unwrap().ino();
+        let path = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
+        assert!(page(inode).open_if_same(&path).is_some());
+        assert!(page(inode + 1).open_if_same(&path).is_none());
+        let dir = tempfile::tempdir().unwrap();
+        let (fifo, named) = (dir.path().join("fifo"), dir.path().join(OWN));
+        // An `open` of it would wait for a writer.
+        mknodat(CWD, &fifo, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        std::fs::write(&named, [0; 100]).unwrap();
+        for path in [fifo, named] {
+            assert!(page(path.metadata().unwrap().ino()).open_if_same(&path).is_none());
+        }
     }
 }

@@ -25,6 +25,18 @@ const SEARCHED: u64 = 256 << 20;
 /// A copy.
 pub struct Page(Box<Stats>);
 
+#[cfg(test)]
+impl Page {
+    /// One of a process that wrote this byte everywhere.
+    pub fn filled(byte: u8) -> Self {
+        copy_by(|bytes| {
+            bytes.fill(byte);
+            Ok(())
+        })
+        .unwrap()
+    }
+}
+
 impl Deref for Page {
     type Target = Stats;
     fn deref(&self) -> &Stats {

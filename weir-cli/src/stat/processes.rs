@@ -1,6 +1,7 @@
 //! The table of all processes with Weir.
 
 use super::breakdown::Breakdown;
+use crate::base::output::printable;
 use crate::base::units::bytes;
 use crate::inspect::list::Found;
 use crate::processes::clock::monotonic_ns;
@@ -76,7 +77,7 @@ impl fmt::Display for Table {
             ];
             write!(f, "{:>8}", line.pid)?;
             parts.into_iter().try_for_each(|part| write!(f, " {:>11}", bytes(part)))?;
-            writeln!(f, "  {}", line.command)?;
+            writeln!(f, "  {}", printable(&line.command))?;
         }
         for Unreadable { pid, why } in &self.unreadable {
             writeln!(f, "{pid:>8} {why}")?;

@@ -1,6 +1,7 @@
 //! All that the page of one process says.
 
 use super::breakdown::Breakdown;
+use crate::base::output::printable;
 use crate::base::units::{bytes, nanoseconds};
 use crate::inspect::page::{Inspected, Page};
 use crate::processes::clock::monotonic_ns;
@@ -62,13 +63,13 @@ struct Times {
 impl Times {
     fn of(of: &'static str, counts: &[AtomicU64; BUCKETS]) -> Self {
         let mut histogram: Vec<u64> = counts.iter().map(|count| count.load(Relaxed)).collect();
-        let count = histogram.iter().sum();
+        let count = histogram.iter().copied().fold(0, u64::saturating_add);
         // The upper end of the bucket in which that share of the times ends.
         let below = |share: f64| {
             let rank = (count as f64 * share).ceil() as u64;
             let mut sum = 0;
             let bucket = histogram.iter().position(|part| {
-                sum += part;
+                sum = part.saturating_add(sum);
                 sum >= rank.max(1)
             })?;
             Some(1 << (bucket + 1))
@@ -108,7 +109,7 @@ impl Report {
             zones,
             caches,
             evictable_caches,
-            left_out: zones_left + caches_left + evictable_left,
+            left_out: zones_left.saturating_add(caches_left).saturating_add(evictable_left),
         }
     }
 }
@@ -139,7 +140,7 @@ impl fmt::Display for Report {
             Some(ago) => format!("measured {} ago", nanoseconds(ago)),
             None => "not measured yet: the heap is small".to_owned(),
         };
-        writeln!(f, "{} ({}), {measured}", self.command, self.pid)?;
+        writeln!(f, "{} ({}), {measured}", printable(&self.command), self.pid)?;
         write!(f, "{}", self.memory)?;
         let Released { idle, pressure, limit, asked } = self.released_bytes;
         let [i, p, l, a, again] = [idle, pressure, limit, asked, self.touched_again_bytes].map(bytes);
@@ -219,14 +220,19 @@ fn write_evictable(f: &mut fmt::Formatter<'_>, cache: &EvictableRow) -> fmt::Res
     )
 }
 
-/// A name that the process chose, without what would move a terminal's cursor.
-fn printable(name: &str) -> String {
-    name.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn any_page_is_shown_without_harm() {
+        let inspected = Inspected::new(std::process::id() as i32).unwrap();
+        for byte in [0, 1, 0x1b, 0x7f, 0x80, 0xff] {
+            let report = Report::of(&inspected, &Page::filled(byte));
+            let shown = report.to_string() + &serde_json::to_string(&report).unwrap();
+            assert!(!shown.chars().any(|c| c.is_control() && c != '\n'), "{byte}: {shown}");
+        }
+    }
 
     #[test]
     fn times_are_told_by_the_upper_end_of_their_bucket() {
@@ -237,10 +243,5 @@ mod tests {
         let times = Times::of("x", &counts);
         assert_eq!((times.count, times.median_ns, times.p99_ns), (100, Some(16), Some(2048)));
         assert_eq!(times.histogram.len(), 11);
-    }
-
-    #[test]
-    fn a_name_cannot_write_to_the_terminal() {
-        assert_eq!(printable("a\x1b[2Jb"), "a?[2Jb");
     }
 }

@@ -3,6 +3,7 @@
 use crate::around::cgroup;
 use crate::around::family::{self, Member};
 use crate::around::stall::Stall;
+use crate::base::output::printable_line;
 use crate::inspect::list;
 use crate::inspect::page::Page;
 use crate::processes::clock::monotonic_ns;
@@ -63,7 +64,7 @@ impl Sample {
             weir: with_weir.remove(&member.pid),
             pid: member.pid,
             parent: member.parent,
-            command: member.command.chars().map(|c| if c.is_control() { '?' } else { c }).collect(),
+            command: printable_line(&member.command),
             resident_bytes: member.resident_bytes,
         };
         Self {
@@ -91,6 +92,6 @@ fn machine() -> [u64; 2] {
 pub fn stall_of_group(pid: i32) -> Option<(String, Stall)> {
     let process = procfs::process::Process::new(pid).ok()?;
     let file = cgroup::pressure_file(&process)?;
-    let name = file.parent()?.file_name()?.to_string_lossy().into_owned();
+    let name = printable_line(&file.parent()?.file_name()?.to_string_lossy());
     Some((name, Stall::read(&file)?))
 }

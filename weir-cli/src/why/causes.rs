@@ -4,6 +4,7 @@ use super::growth::Growth;
 use super::look::Look;
 use super::mappings::Kind;
 use super::parts::{Name, Parts};
+use crate::base::output::printable_line;
 use crate::base::units::{bytes, nanoseconds};
 use serde::Serialize;
 
@@ -23,7 +24,10 @@ pub enum Cause {
     PageTables,
     Metadata,
     Children,
+    /// Of files that the process has open.
     PageCache,
+    /// Of all that the process's cgroup did with files.
+    CgroupPageCache,
     /// The program uses it: nothing is wrong.
     InUse,
     Files,
@@ -58,9 +62,9 @@ const LEAST_GROWTH: u64 = 64 << 10;
 
 /// All causes that apply: first what is out of the ordinary, largest first, then what the program just uses.
 pub fn find(case: &Case) -> Vec<Finding> {
-    let rules: [fn(&Case) -> Option<Finding>; 17] = [
+    let rules: [fn(&Case) -> Option<Finding>; 18] = [
         fragmentation, idle, huge_pages, other_allocator, own_mapping, locked, limit, page_tables, metadata, children,
-        page_cache, in_use, files, shared, stacks, data, growth,
+        page_cache, page_cache_of_group, in_use, files, shared, stacks, data, growth,
     ];
     let mut found: Vec<Finding> = rules.iter().filter_map(|rule| rule(case)).collect();
     found.sort_by_key(|it| (it.cause.rank(), std::cmp::Reverse(it.bytes)));
@@ -72,6 +76,7 @@ impl Cause {
     fn rank(self) -> u32 {
         match self {
             Self::Growth => 0,
+            Self::CgroupPageCache => 3,
             Self::InUse | Self::Files | Self::SharedMemory | Self::Stacks | Self::Data => 2,
             _ => 1,
         }
@@ -93,6 +98,7 @@ impl Cause {
             Self::Metadata => "metadata",
             Self::Children => "children",
             Self::PageCache => "page cache",
+            Self::CgroupPageCache => "page cache of the cgroup",
             Self::InUse => "in use",
             Self::Files => "mapped files",
             Self::SharedMemory => "shared memory",
@@ -322,7 +328,7 @@ fn children(case: &Case) -> Option<Finding> {
     let named: Vec<String> = largest
         .iter()
         .take(3)
-        .map(|it| format!("{} ({}) {}", it.command, it.pid, bytes(it.resident_bytes)))
+        .map(|it| format!("{} ({}) {}", printable_line(&it.command), it.pid, bytes(it.resident_bytes)))
         .collect();
     let says = format!(
         "its {} child processes have resident sets of {} in all, which do not count to this one (pages that they share \
@@ -337,24 +343,37 @@ fn children(case: &Case) -> Option<Finding> {
 
 /// Memory that is taken for the process's, and is the kernel's copy of files.
 fn page_cache(case: &Case) -> Option<Finding> {
-    let look = case.look;
+    let files = &case.look.cached_files;
     let mapped = case.parts.bytes(Name::Files) + case.parts.bytes(Name::Code);
-    let in_files = look.cached_files.iter().map(|file| file.bytes).sum::<u64>();
-    let in_group = look.charged.as_ref().map_or(0, |group| group.page_cache_bytes);
-    let cache = in_files.max(in_group).saturating_sub(mapped);
-    let mut says = format!("{} are the kernel's page cache of files: in no resident set, and taken back for whoever needs memory", bytes(cache));
-    if let Some(group) = look.charged.as_ref().filter(|_| in_group > 0) {
-        says += &format!("; its cgroup is charged {}, of which {} are page cache", bytes(group.bytes), bytes(in_group));
-    }
-    if let Some(file) = look.cached_files.first() {
-        says += &format!("; of its open files {} has most, {}", file.path.display(), bytes(file.bytes));
-    }
-    says.push('.');
-    let cures = vec![
+    let cached = files.iter().map(|file| file.bytes).sum::<u64>().saturating_sub(mapped);
+    let most = files.first()?;
+    let says = format!(
+        "{} are the kernel's page cache of files that it has open: in no resident set, and taken back for whoever needs \
+         memory; {} has most, {}.",
+        bytes(cached),
+        printable_line(&most.path.to_string_lossy()),
+        bytes(most.bytes)
+    );
+    case.finding(Cause::PageCache, cached, says, page_cache_cures())
+}
+
+fn page_cache_of_group(case: &Case) -> Option<Finding> {
+    let group = case.look.charged.as_ref()?;
+    let cached = group.page_cache_bytes;
+    let says = format!(
+        "of the {} that are charged to its cgroup {} are the kernel's page cache: in no resident set, and taken back for \
+         whoever needs memory.",
+        bytes(group.bytes),
+        bytes(cached)
+    );
+    case.finding(Cause::CgroupPageCache, cached, says, page_cache_cures())
+}
+
+fn page_cache_cures() -> Vec<String> {
+    vec![
         "none is needed: `free` counts it as available, and reclaim takes it first".into(),
         "the program's posix_fadvise(POSIX_FADV_DONTNEED) when it has read a file once, or O_DIRECT".into(),
-    ];
-    case.finding(Cause::PageCache, cache, says, cures)
+    ]
 }
 
 fn in_use(case: &Case) -> Option<Finding> {
@@ -372,7 +391,7 @@ fn in_use(case: &Case) -> Option<Finding> {
 fn files(case: &Case) -> Option<Finding> {
     let files = case.parts.bytes(Name::Files);
     let largest = case.look.mappings.iter().filter(|map| map.kind == Kind::File).max_by_key(|map| map.resident)?;
-    let name = largest.file.as_ref().map_or(String::new(), |file| file.display().to_string());
+    let name = largest.file.as_ref().map_or_else(String::new, |file| printable_line(&file.to_string_lossy()));
     let says = format!("{} of mapped files are resident, of {name} most, {}.", bytes(files), bytes(largest.resident));
     let cures = vec!["the kernel takes it back under pressure; the program's madvise(MADV_DONTNEED) or munmap".into()];
     case.finding(Cause::Files, files, says, cures)

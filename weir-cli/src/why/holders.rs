@@ -1,5 +1,6 @@
 //! The caches and sizes that hold most.
 
+use crate::base::output::printable_line;
 use crate::base::units::bytes;
 use crate::inspect::page::Page;
 use serde::Serialize;
@@ -41,7 +42,7 @@ pub fn all(page: &Page) -> Vec<Holder> {
     let above = |size: usize| format!("blocks of more than {}", bytes(size as u64));
     all.extend(singles.into_iter().map(|(size, held)| whole(above(size), 0, held)));
     let evictable = page.evictable_caches.read().map_or(Vec::new(), |(rows, _)| rows.collect::<Vec<EvictableRow>>());
-    all.extend(evictable.iter().map(|row| whole(format!("evictable cache {}", row.name()), row.entries, row.bytes)));
+    all.extend(evictable.iter().map(|row| whole(format!("evictable cache {}", printable_line(row.name())), row.entries, row.bytes)));
     all.retain(|holder| holder.held_bytes > 0);
     all.sort_by_key(|holder| std::cmp::Reverse(holder.held_bytes));
     all
@@ -55,7 +56,7 @@ pub fn largest(all: &[Holder]) -> Vec<Holder> {
 fn cache(row: &CacheRow) -> Holder {
     let bytes = |objects: u64| objects.saturating_mul(row.size);
     Holder {
-        name: row.name().chars().map(|c| if c.is_control() { '?' } else { c }).collect(),
+        name: printable_line(row.name()),
         object_bytes: row.size,
         objects: row.used,
         held_bytes: row.slab_bytes,

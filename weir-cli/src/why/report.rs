@@ -6,6 +6,7 @@ use super::holders::{self, Holder};
 use super::look::Look;
 use super::parts::{Part, Parts};
 use crate::around::cgroup::Charged;
+use crate::base::output::printable_line;
 use crate::base::units::{bytes, nanoseconds};
 use serde::Serialize;
 use std::fmt;
@@ -65,7 +66,7 @@ impl Report {
         let weir = look.weir.as_ref();
         Self {
             pid: look.pid,
-            command: look.command.chars().map(|c| if c.is_control() { '?' } else { c }).collect(),
+            command: printable_line(&look.command),
             resident_bytes: parts.resident_bytes(),
             within: Within {
                 huge_pages_bytes: look.mappings.iter().map(|map| map.huge).sum(),

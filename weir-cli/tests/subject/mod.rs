@@ -25,7 +25,7 @@ pub fn library() -> &'static Path {
             .output()
             .unwrap();
         assert!(output.status.success(), "building libweir: {}", String::from_utf8_lossy(&output.stderr));
-        directory.join("libweir_malloc.so")
+        directory.join("libweir.so")
     })
 }
 
@@ -42,8 +42,13 @@ pub fn program(flags: &[&str]) -> Option<PathBuf> {
     // Tests that run at the same time compile it each for itself.
     let name = format!("subject-{}-{:?}", std::process::id(), std::thread::current().id());
     let output = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name.replace(['(', ')'], ""));
-    let made =
-        Command::new("cc").args(["-O1", "-fno-builtin", "-w"]).args(flags).arg(&source).arg("-o").arg(&output).output();
+    let made = Command::new("cc")
+        .args(["-O1", "-fno-builtin", "-w", "-pthread"])
+        .args(flags)
+        .arg(&source)
+        .arg("-o")
+        .arg(&output)
+        .output();
     match made {
         Ok(made) if made.status.success() => Some(output),
         Ok(made) => {
@@ -68,9 +73,38 @@ impl Subject {
         Some(subject)
     }
 
+    /// One with Weir, started under a filter that allows everything, as in a container. `None` also if none may be set.
+    pub fn filtered() -> Option<Self> {
+        let program = program(&[])?;
+        let mut command = Command::new(&program);
+        command.env("LD_PRELOAD", library());
+        // SAFETY: between fork and exec it makes two system calls, which read what is on the stack.
+        unsafe {
+            std::os::unix::process::CommandExt::pre_exec(&mut command, || {
+                let allow = libc::sock_filter { code: 6, jt: 0, jf: 0, k: libc::SECCOMP_RET_ALLOW };
+                let filter = libc::sock_fprog { len: 1, filter: (&raw const allow).cast_mut() };
+                let set = libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
+                    && libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const filter) == 0;
+                if set { Ok(()) } else { Err(std::io::Error::last_os_error()) }
+            });
+        }
+        let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+        let _ = std::fs::remove_file(program);
+        match child {
+            Ok(child) => Some(Self::of(child)),
+            Err(error) => {
+                eprintln!("skipped: no filter may be set here: {error}");
+                None
+            }
+        }
+    }
+
     /// One that is started so.
     pub fn start(mut command: Command) -> Self {
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        Self::of(command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap())
+    }
+
+    fn of(mut child: Child) -> Self {
         let (stdin, stdout) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
         let mut subject = Self { child, stdin, stdout };
         // It runs its own code when it answers.

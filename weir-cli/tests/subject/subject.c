@@ -1,6 +1,7 @@
 /* A program that does what its standard input says, a line at a time, and answers each by a line. */
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,6 +37,30 @@ static void hold_and_free_some(long mib) {
     drop(held);
 }
 
+static void *sleep_for_ever(void *unused) {
+    for (;;) pause();
+    return unused;
+}
+
+static int start_threads(int count) {
+    pthread_attr_t small;
+    pthread_t thread;
+    pthread_attr_init(&small);
+    pthread_attr_setstacksize(&small, 64 << 10);
+    for (int n = 0; n < count; n++) {
+        if (pthread_create(&thread, &small, sleep_for_ever, NULL)) return n;
+    }
+    return count;
+}
+
+/* What a program that this one executes has open. */
+static void show_descriptors_of_a_child(void) {
+    char names[4000] = "";
+    FILE *list = popen("exec ls -C -w 0 /proc/self/fd", "r");
+    puts(list && fgets(names, sizeof names, list) ? strtok(names, "\n") : "none");
+    if (list) pclose(list);
+}
+
 /* A filter that allows everything: what Weir sees is that the program has set one. */
 static int filter(void) {
     struct sock_filter allow = BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
@@ -54,7 +79,19 @@ int main(void) {
             puts(filter() ? "done" : "refused");
             continue;
         } else if (strcmp(line, "descriptors\n") == 0) {
-            for (int fd = 3; fd < 1024; fd++) close(fd);
+            for (int fd = 3; fd < 1000; fd++) close(fd);
+        } else if (strcmp(line, "occupy\n") == 0) {
+            for (int fd = 3; fd < 1000; fd++) dup2(0, fd);
+        } else if (strncmp(line, "chroot ", 7) == 0) {
+            strtok(line, "\n");
+            puts(chroot(line + 7) == 0 && chdir("/") == 0 ? "done" : "refused");
+            continue;
+        } else if (strcmp(line, "execute\n") == 0) {
+            show_descriptors_of_a_child();
+            continue;
+        } else if (strncmp(line, "threads ", 8) == 0) {
+            printf("%d\n", start_threads(atoi(line + 8)));
+            continue;
         } else if (strcmp(line, "fork\n") == 0) {
             pid_t child = fork();
             if (child == 0) {

@@ -1,7 +1,5 @@
 //! A block is freed: it is retained for a while, if that costs no peak.
 
-use core::sync::atomic::Ordering::Relaxed;
-
 use super::block::Kept;
 use super::looks::untouched;
 use super::mapped::Mapped;
@@ -15,7 +13,8 @@ impl<P: Platform> Mapped<'_, P> {
         let Some((block, _)) = self.lock().remove(addr) else {
             return self.pages.platform.invalid_free(InvalidFree::DoubleFree, addr, 0);
         };
-        self.pages.platform.stats().mapped_bytes.fetch_sub(block.run.len as u64, Relaxed);
+        let shown = &self.pages.platform.stats().mapped_bytes;
+        self.pages.gauges.mapped_bytes.sub(block.run.len as u64, shown);
         // Of one that was resident before nothing can be learnt.
         let found = if block.is_touched { None } else { look(&self.pages.platform, block.run) };
         let resident = block.run.len - untouched(block.run.len, found);

@@ -9,7 +9,6 @@ use crate::base::run::Run;
 use crate::base::units::{MAX_RUN, PAGE, PAGEBLOCK};
 use crate::pages::{Hold, Short};
 use crate::platform::{Contents, Platform};
-use crate::telemetry::stats;
 
 /// Longest block, bytes, mapped on its own that is made zero by writing: in a longer one few samples tell too little.
 const WIPE_MAX: usize = 64 << 20;
@@ -51,7 +50,8 @@ impl<P: Platform> Mapped<'_, P> {
         self.lock().insert(block, block.run.len - resident);
         // Before the program touches it. Kept blocks that make room for others are no report.
         self.unmap_those(Cause::Idle, Blocks::drop_over);
-        stats::add(&self.pages.platform.stats().mapped_bytes, block.run.len as u64);
+        let shown = &self.pages.platform.stats().mapped_bytes;
+        self.pages.gauges.mapped_bytes.add(block.run.len as u64, shown);
         self.pages.hard_limit.recharge(resident, block.run.len);
         Ok(Fresh { addr: block.run.addr, zero, untouched: block.run.len - resident })
     }

@@ -87,8 +87,8 @@ impl<P: Platform> Mapped<'_, P> {
         self.lock().insert(block, untouched);
         self.unmap_those(Cause::Idle, Blocks::drop_over);
         self.pages.hard_limit.recharge(len + resident, now.len);
-        let stat = &self.pages.platform.stats().mapped_bytes;
-        stat.fetch_add((now.len as u64).wrapping_sub(len as u64), Relaxed);
+        let (more, shown) = ((now.len as u64).wrapping_sub(len as u64), &self.pages.platform.stats().mapped_bytes);
+        self.pages.gauges.mapped_bytes.add(more, shown);
         match remapped {
             Ok(addr) => addr as *mut u8,
             // Programs do not expect that less may be refused: the block stays as long as it is.

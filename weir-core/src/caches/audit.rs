@@ -10,7 +10,6 @@ use crate::pages::node::ZoneKind;
 use crate::pages::window::{LARGE, NOTHING};
 use crate::platform::Platform;
 use crate::reclaim::Audit;
-use core::sync::atomic::Ordering::Relaxed;
 
 /// What the pages of slabs say: of each cache with buckets, and of all others together.
 struct Sums {
@@ -63,7 +62,7 @@ impl<P: Platform> Caches<P> {
         let cached = audit.depot_objects + audit.cpu_objects;
         check(cached <= out, "objects cached twice", cached)?;
         audit.live_objects = out - cached;
-        let used = self.pages.platform.stats().page_bytes.load(Relaxed) as usize;
+        let used = self.pages.gauges.page_bytes.get() as usize;
         check(used == (audit.slab_pages + audit.run_pages) * PAGE, "page_bytes", used)?;
         Ok(())
     }

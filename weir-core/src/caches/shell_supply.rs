@@ -9,7 +9,6 @@ use crate::caches::shells::{CHUNK, GROUP, Shells};
 use crate::platform::Platform;
 use crate::platform::lock::Lock;
 use crate::platform::rank;
-use crate::telemetry::stats;
 use core::sync::atomic::Ordering::Relaxed;
 
 /// Shells that a depot gets at a time: two, as a bucket is filled and another begun.
@@ -53,7 +52,9 @@ impl<P: Platform> Caches<P> {
         let mut stash = self.stash.lock(&self.pages.platform);
         for _ in 0..SUPPLY {
             match stash.take(list, may_grow) {
-                Some(true) => stats::add(&self.pages.platform.stats().shell_bytes, CHUNK as u64),
+                Some(true) => {
+                    self.pages.gauges.shell_bytes.add(CHUNK as u64, &self.pages.platform.stats().shell_bytes);
+                }
                 Some(false) => {}
                 None => break,
             }
@@ -101,7 +102,7 @@ impl<P: Platform> Caches<P> {
             if released {
                 bytes += runs[..n].iter().map(|run| run.len).sum::<usize>();
                 let chunks = (chunks.count() * CHUNK) as u64;
-                self.pages.platform.stats().shell_bytes.fetch_sub(chunks, Relaxed);
+                self.pages.gauges.shell_bytes.sub(chunks, &self.pages.platform.stats().shell_bytes);
             }
             self.stash.lock(&self.pages.platform).put_back(chunks, released);
             last = Some(chunks);

@@ -80,7 +80,7 @@ impl<'a> Index<'a> {
     }
 
     /// Empties a place, and moves up those behind it whose search would stop there. `hash_of` gives the hash of the entry
-    /// at an address: it is wanted of those that are [`FAR`] from where their search begins.
+    /// at an address: it is wanted of those that are `FAR` from where their search begins.
     pub fn remove(&mut self, place: usize, hash_of: impl Fn(usize) -> u32) {
         let (mut hole, mut at, mask) = (place, place, self.places.len() - 1);
         loop {

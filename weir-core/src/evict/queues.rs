@@ -148,7 +148,7 @@ impl<'a> Queues<'a> {
     /// queue is never above its part when room is made before an insertion: the victims are main entries, each of which
     /// leaves room there for the next small one, without a test.)
     ///
-    /// Work is bounded by [`MOST_MOVES`], beside pinned entries.
+    /// Work is bounded by `MOST_MOVES`, beside pinned entries.
     pub fn evict(&mut self, sketch: &Sketch, incoming: usize, mut is_pinned: impl FnMut(u32) -> bool) -> Option<u32> {
         if self.is_shrinking
             && let Some(entry) = self.take_rarest(sketch, &mut is_pinned)

@@ -56,8 +56,8 @@ impl<P: Platform> Heap<P> {
 
     /// Resident pages of the heap, about.
     pub(super) fn resident_pages(&self) -> usize {
-        let stats = self.platform().stats();
-        (stats.page_bytes.load(Relaxed) + stats.mapped_bytes.load(Relaxed)) as usize / PAGE
+        let gauges = &self.pages().gauges;
+        (gauges.page_bytes.get() + gauges.mapped_bytes.get()) as usize / PAGE
     }
 }
 

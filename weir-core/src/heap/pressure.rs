@@ -11,8 +11,8 @@ use crate::base::zone_class::ZoneClass;
 use crate::platform::Platform;
 use crate::policy::scan_priority::{FIRST, LAST, LAST_BOOSTED};
 use crate::policy::watermarks::{boost_step, is_zone_balanced};
+use crate::reclaim::balancer_turn::{Next, Turn};
 use crate::reclaim::budget::Room;
-use crate::reclaim::node_balancer::{Next, Turn};
 use crate::reclaim::{Goal, Kind, Side};
 use crate::telemetry::stats;
 

@@ -68,6 +68,7 @@ impl<P: Platform> Heap<P> {
             return;
         }
         let stats = self.platform().stats();
+        self.pages().gauges.show(stats);
         let stores = [
             (&stats.live_bytes, figures.live()),
             (&stats.idle_bytes, figures.idle),

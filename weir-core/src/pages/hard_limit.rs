@@ -1,8 +1,8 @@
 //! The hard limit: what the heap may hold at most (setting `hard_limit`).
 //!
 //! What is handed out counts in full, touched or not: a program may touch it at any time, when nothing could be refused any
-//! more. Free memory counts as far as it is resident. An allocation that would exceed the limit gets [`Short`](super::Short), as where the
-//! system refuses memory, unless memory that is resident already serves it; the heap then reclaims, and tries again.
+//! more. Free memory counts as far as it is resident. An allocation that would exceed the limit gets
+//! [`Short`](super::short::Short), as where the system refuses memory, unless memory that is resident already serves it; the heap then reclaims, and tries again.
 //!
 //! # Threads at once
 //!
@@ -109,7 +109,7 @@ impl Drop for Hold<'_> {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use super::*;
+    use crate::pages::hard_limit::HardLimit;
 
     #[test]
     fn holds_do_not_share_room_and_give_it_back() {

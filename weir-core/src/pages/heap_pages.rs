@@ -11,7 +11,7 @@ use crate::base::units::{MAX_ORDER, PAGE, PAGEBLOCK, PAGEBLOCK_PAGES};
 use crate::platform::lock::Guard;
 use crate::platform::{Platform, Reach, rank};
 use crate::reclaim::Events;
-use crate::telemetry::stats;
+use crate::telemetry::gauges::Gauges;
 use crate::telemetry::trace::Place;
 
 /// The pages of a heap, on a platform.
@@ -27,6 +27,8 @@ pub struct Pages<P> {
     pub(crate) events: Events,
     pub(crate) hard_limit: HardLimit,
     pub(crate) platform: P,
+    /// What the program holds, in bytes.
+    pub gauges: Gauges,
 }
 
 impl<P: Platform> Pages<P> {
@@ -40,6 +42,7 @@ impl<P: Platform> Pages<P> {
             events: Events::new(),
             hard_limit: HardLimit::new(),
             platform,
+            gauges: Gauges::new(),
         }
     }
 
@@ -104,7 +107,7 @@ impl<P: Platform> Pages<P> {
                 self.grow(kind, if align >= MAX_ORDER - 1 { 3 } else { pages.div_ceil(PAGEBLOCK_PAGES) }, take_of)
             })
             .or_else(|_| (0..self.nodes.count()).filter(|&n| n != home).find_map(|n| take_of(n).ok()).ok_or(Short))?;
-        stats::add(&self.platform.stats().page_bytes, (pages * PAGE) as u64);
+        self.gauges.page_bytes.add((pages * PAGE) as u64, &self.platform.stats().page_bytes);
         self.note_taken(&run);
         Ok(run)
     }
@@ -126,7 +129,8 @@ impl<P: Platform> Pages<P> {
                 return Ok(run);
             }
             let (first, count) = growing.grow(blocks, home)?;
-            stats::add(&self.platform.stats().address_bytes, (count * PAGEBLOCK) as u64);
+            let bytes = (count * PAGEBLOCK) as u64;
+            self.gauges.address_bytes.add(bytes, &self.platform.stats().address_bytes);
             self.nodes.get(home).zone(kind).lock(&self.platform).add(self.window(kind), first, count);
         }
     }
@@ -143,7 +147,7 @@ impl<P: Platform> Pages<P> {
         let mut zone = self.zone_of(kind, page - 1).lock(&self.platform);
         let (again, fresh) = zone.extend(window, page, more)?;
         drop(zone);
-        stats::add(&self.platform.stats().page_bytes, (more * PAGE) as u64);
+        self.gauges.page_bytes.add((more * PAGE) as u64, &self.platform.stats().page_bytes);
         self.events.taken_again(&self.platform, again);
         self.events.fresh(fresh);
         Ok(())
@@ -167,7 +171,7 @@ impl<P: Platform> Pages<P> {
         // Both halves of a run of two pageblocks came from one zone.
         let given = give(&mut self.zone_of(kind, page).lock(&self.platform), self.window(kind));
         let bytes = pages * PAGE;
-        self.platform.stats().page_bytes.fetch_sub(bytes as u64, core::sync::atomic::Ordering::Relaxed);
+        self.gauges.page_bytes.sub(bytes as u64, &self.platform.stats().page_bytes);
         self.events.freed(&self.platform, bytes);
         given
     }

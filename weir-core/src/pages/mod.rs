@@ -14,6 +14,7 @@ pub(crate) mod releaser;
 pub mod report;
 pub mod reporter;
 mod short;
+mod sync;
 pub mod usage;
 pub mod user_zone;
 mod user_zone_calls;
@@ -24,5 +25,3 @@ pub mod zone_figures;
 pub use hard_limit::Hold;
 pub use heap_pages::Pages;
 pub use short::Short;
-
-use crate::platform::sync;

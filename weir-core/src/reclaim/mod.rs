@@ -2,7 +2,7 @@
 
 pub mod audit;
 mod balanced_node;
-mod balancer_run;
+pub mod balancer_turn;
 pub mod boost;
 pub mod budget;
 pub mod events;

@@ -3,13 +3,7 @@
 //! It is plain code over the trait [`Node`]: the engine's zones and those of deterministic tests are balanced by the same lines.
 //! Every decision to wake, to stop or to sleep is one call of [`is_balanced`].
 //!
-//! What it does between waking and sleeping, a *run*, is in `balancer_run.rs`.
-//!
-//! # Sleep
-//!
-//! Before it sleeps it sees to order 0 of all zones, clears their congested flags and lets throttled allocations go. First it
-//! dozes for 100 ms, then looks again; only then it sleeps until it is woken. After a run that failed it dozes even if a
-//! request came meanwhile: it would do no better.
+//! Here is what all threads share with it; what its own thread does is in `balancer_turn.rs`.
 
 use core::sync::atomic::{
     AtomicBool, AtomicU32,
@@ -17,7 +11,6 @@ use core::sync::atomic::{
 };
 
 pub use super::balanced_node::{Node, Scanned, ZONES, ZoneScan};
-use super::balancer_run::Run;
 use super::boost::Boost;
 use super::request::{Request, Requests};
 use crate::base::zone_class::ZoneClass;
@@ -28,48 +21,13 @@ pub const MOST_FAILURES: u32 = 16;
 /// The first, short sleep, ns (Linux: HZ/10).
 pub const DOZE_NS: u64 = 100_000_000;
 
-/// What the balancer's thread does next.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Next {
-    /// Another step, at once.
-    Again,
-    /// Another step at this time (ns), or when it is woken.
-    At(u64),
-    /// Nothing until it is woken.
-    Asleep,
-}
-
 /// What threads share with the balancer.
 pub struct NodeBalancer {
     pub(super) requests: Requests,
     pub(super) boosts: [Boost; ZONES],
     pub(super) failures: [AtomicU32; ZONES],
     /// Write-back lags behind what is to be reclaimed from the zone.
-    congested: [AtomicBool; ZONES],
-}
-
-/// What the balancer's thread keeps for itself between two steps.
-#[derive(Debug, Default)]
-pub struct Turn {
-    pub(super) phase: Phase,
-    /// What was asked for and is not yet seen to.
-    pub(super) request: Request,
-    /// Before this time its share of the CPU is used up, ns.
-    pause_until: u64,
-    /// When its time was last counted: since then it has been awake.
-    awake_since: Option<u64>,
-}
-
-#[derive(Debug, Default)]
-pub(super) enum Phase {
-    #[default]
-    Asleep,
-    Running(Run),
-    Dozing {
-        until: u64,
-        /// The run before it brought nothing: a request does not cut it short.
-        has_failed: bool,
-    },
+    pub(super) congested: [AtomicBool; ZONES],
 }
 
 impl NodeBalancer {
@@ -83,8 +41,6 @@ impl NodeBalancer {
             congested: [const { AtomicBool::new(false) }; ZONES],
         }
     }
-
-    // ---- for all threads ---------------------------------------------------------------------------------------
 
     /// The zones with their boosts.
     pub fn view(&self, node: &impl Node) -> [Zone; ZONES] {
@@ -174,51 +130,6 @@ impl NodeBalancer {
         self.failures.iter().for_each(|failures| failures.store(0, Relaxed));
     }
 
-    // ---- for the balancer's thread -----------------------------------------------------------------------------
-
-    /// Does one bounded piece of work, if there is any.
-    pub fn step(&self, node: &impl Node, turn: &mut Turn) -> Next {
-        let is_asked = self.requests.is_pending();
-        match turn.phase {
-            Phase::Asleep if !is_asked => return Next::Asleep,
-            Phase::Dozing { until, has_failed } if (has_failed || !is_asked) && node.now() < until => {
-                return Next::At(until);
-            }
-            Phase::Running(_) if !node.is_severe() && node.now() < turn.pause_until => {
-                return Next::At(turn.pause_until);
-            }
-            _ => {}
-        }
-        let (began, cpu) = (node.now(), node.cpu_time());
-        let awake_since = turn.awake_since.replace(began).unwrap_or(began);
-        let next = match core::mem::take(&mut turn.phase) {
-            Phase::Running(run) => self.pass(node, turn, run),
-            dozing_or_asleep => self.look(node, turn, matches!(dozing_or_asleep, Phase::Dozing { .. })),
-        };
-        let (now, used) = (node.now(), node.cpu_time().saturating_sub(cpu));
-        node.note_awake(now.saturating_sub(awake_since), used);
-        turn.awake_since = if next == Next::Asleep { None } else { Some(now) };
-        if !node.is_severe() {
-            // What an earlier step used is paid for as well, though its run may be over.
-            let percent = node.cpu_percent().clamp(1, 100);
-            turn.pause_until = turn.pause_until.max(now) + used * (100 - percent) / percent;
-        }
-        next
-    }
-
-    /// It was woken, or its doze is over: takes the requests, and begins a run or goes (back) to sleep.
-    fn look(&self, node: &impl Node, turn: &mut Turn, has_dozed: bool) -> Next {
-        turn.request = turn.request.merged(self.requests.take());
-        let zones = self.view(node);
-        match self.work(node, &zones, turn.request) {
-            Some(request) => {
-                turn.phase = Phase::Running(self.begin(node, request));
-                Next::Again
-            }
-            None => self.sleep(node, turn, has_dozed, false),
-        }
-    }
-
     /// What is to be done of `request`: its high orders; then order 0 of every zone; then boosts.
     pub(super) fn work(&self, node: &impl Node, zones: &[Zone; ZONES], request: Request) -> Option<Request> {
         self.note_balance(zones);
@@ -239,33 +150,5 @@ impl NodeBalancer {
     pub(super) fn note_balance(&self, zones: &[Zone; ZONES]) {
         let balanced = (0..ZONES).filter(|&zone| is_zone_balanced(zones, zone, 0, zone));
         balanced.for_each(|zone| self.failures[zone].store(0, Relaxed));
-    }
-
-    /// Goes to sleep: dozes first.
-    pub(super) fn sleep(&self, node: &impl Node, turn: &mut Turn, has_dozed: bool, has_failed: bool) -> Next {
-        self.congested.iter().for_each(|flag| flag.store(false, Release));
-        if has_failed {
-            self.requests.sleep_regardless();
-        } else if !self.requests.sleep() {
-            // It came just now.
-            turn.phase = Phase::Dozing { until: 0, has_failed: false };
-            return Next::Again;
-        }
-        node.release_throttled();
-        if has_dozed {
-            turn.request = Request::NONE;
-            turn.phase = Phase::Asleep;
-            return Next::Asleep;
-        }
-        let until = node.now() + DOZE_NS;
-        turn.phase = Phase::Dozing { until, has_failed };
-        Next::At(until)
-    }
-}
-
-impl Turn {
-    /// Whether the balancer sleeps until it is woken.
-    pub fn is_asleep(&self) -> bool {
-        matches!(self.phase, Phase::Asleep)
     }
 }

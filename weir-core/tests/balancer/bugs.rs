@@ -4,7 +4,8 @@ use crate::fake::{FakeNode, FakeZone, GIB, LARGE, SMALL, zone};
 use weir_core::base::zone_class::ZoneClass;
 use weir_core::policy::scan_priority::{FIRST, LAST};
 use weir_core::policy::watermarks::{Marks, Policy, is_balanced};
-use weir_core::reclaim::node_balancer::{MOST_FAILURES, Next, NodeBalancer, Turn};
+use weir_core::reclaim::balancer_turn::{Next, Turn};
+use weir_core::reclaim::node_balancer::{MOST_FAILURES, NodeBalancer};
 
 fn new() -> (NodeBalancer, Turn) {
     (NodeBalancer::new(), Turn::default())

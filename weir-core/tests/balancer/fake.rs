@@ -5,7 +5,8 @@ use std::cell::{Cell, RefCell};
 use weir_core::base::zone_class::ZoneClass;
 use weir_core::policy::scan_priority::window;
 use weir_core::policy::watermarks::{Policy, Zone};
-use weir_core::reclaim::node_balancer::{Next, Node, NodeBalancer, Scanned, Turn, ZONES, ZoneScan};
+use weir_core::reclaim::balancer_turn::{Next, Turn};
+use weir_core::reclaim::node_balancer::{Node, NodeBalancer, Scanned, ZONES, ZoneScan};
 
 /// The small zone, and the large one above it.
 pub const SMALL: usize = ZoneClass::Low32 as usize;

@@ -4,7 +4,8 @@ use crate::fake::{FakeNode, FakeZone, GIB, LARGE, MS, zone};
 use weir_core::base::zone_class::ZoneClass;
 use weir_core::policy::scan_priority::{FIRST, LAST, LAST_BOOSTED};
 use weir_core::policy::watermarks::{Marks, is_balanced};
-use weir_core::reclaim::node_balancer::{DOZE_NS, MOST_FAILURES, Next, Node, NodeBalancer, Turn};
+use weir_core::reclaim::balancer_turn::{Next, Turn};
+use weir_core::reclaim::node_balancer::{DOZE_NS, MOST_FAILURES, Node, NodeBalancer};
 
 fn is_node_balanced(node: &FakeNode, balancer: &NodeBalancer, order: u32, highest: usize) -> bool {
     is_balanced(&balancer.view(node), order, highest, node.policy())

@@ -4,7 +4,8 @@
 use crate::fake::{FakeNode, FakeZone, GIB, LARGE, SMALL, zone};
 use weir_core::base::zone_class::ZoneClass;
 use weir_core::policy::watermarks::{Marks, Policy, is_balanced};
-use weir_core::reclaim::node_balancer::{NodeBalancer, Turn};
+use weir_core::reclaim::balancer_turn::Turn;
+use weir_core::reclaim::node_balancer::NodeBalancer;
 
 const ORDER: u32 = 5;
 

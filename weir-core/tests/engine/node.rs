@@ -8,8 +8,8 @@ use weir_core::base::units::PAGE;
 use weir_core::pages::user_zone::MemoryKind;
 use weir_core::platform::Diagnostics;
 use weir_core::policy::watermarks::Marks;
+use weir_core::reclaim::balancer_turn::{Next, Turn};
 use weir_core::reclaim::budget::Room;
-use weir_core::reclaim::node_balancer::{Next, Turn};
 
 use crate::fake::Fake;
 use crate::held::World;

@@ -17,10 +17,13 @@ use crate::fake::{Call, Fake};
 
 const TENDED: PoolSpec<'_> = PoolSpec { name: b"tended", max_idle_pages: None, squeeze_ms: None, is_tended: true };
 
-/// A heap with pools, and the runs that are in flight from each: address, and pages and byte.
+/// The runs that are in flight from a pool: address, and pages and byte.
+type Runs = BTreeMap<usize, (usize, u8)>;
+
+/// A heap with pools.
 struct World {
     heap: Box<Heap<Fake>>,
-    pools: Vec<(Box<PagePool>, BTreeMap<usize, (usize, u8)>)>,
+    pools: Vec<(Box<PagePool>, Runs)>,
     next_byte: u8,
 }
 

@@ -8,9 +8,10 @@ use super::LONGEST_REQUEST;
 use super::answer::{Answer, Host, write_answer, write_error, write_greeting};
 use super::event::Told;
 use super::request::{BadRequest, Request};
+use crate::os::clock::monotonic_ns;
 use crate::os::socket::{self, Peer};
 use crate::os::syscall::{Errno, Result};
-use crate::os::{epoll, fd, process, random};
+use crate::os::{epoll, fd, process, random, user_namespace};
 
 /// Clients at a time.
 pub const CLIENTS: usize = 8;
@@ -18,6 +19,9 @@ pub const CLIENTS: usize = 8;
 const REQUESTS: usize = 16;
 /// Lines that a subscriber is sent before that.
 const LINES: usize = 64;
+/// How long no connection is taken after one that was refused, ns: another user who connects again and again costs the
+/// process ten refusals a second.
+const PAUSE_NS: u64 = 100_000_000;
 /// The listening socket's number among those that are waited for; clients have those of their places.
 const LISTENER: u64 = CLIENTS as u64;
 
@@ -36,6 +40,8 @@ struct Client {
 pub struct Channel {
     set: i32,
     listener: i32,
+    /// When connections are taken again, ns of the monotonic clock; `None`: they are.
+    paused_until: Option<u64>,
     clients: [Option<Client>; CLIENTS],
     /// Requests and connections so far.
     count: u64,
@@ -63,7 +69,10 @@ impl Channel {
             })
         });
         match added {
-            Ok(listener) => Ok(Self { set, listener, clients: [None; CLIENTS], count: 0, name }),
+            Ok(listener) => {
+                let clients = [None; CLIENTS];
+                Ok(Self { set, listener, paused_until: None, clients, count: 0, name })
+            }
             Err(error) => {
                 let _ = fd::close(set);
                 Err(error)
@@ -88,9 +97,18 @@ impl Channel {
         let _ = fd::close(self.set);
     }
 
+    /// When it is to be served although its descriptor is not readable, ns of the monotonic clock.
+    pub fn due(&self) -> Option<u64> {
+        self.paused_until
+    }
+
     /// Answers what came, at most [`REQUESTS`] of it. An error: the channel can take no more connections, and is to be
     /// closed.
     pub fn serve(&mut self, host: &mut impl Host, stats: &Stats) -> Result<()> {
+        if self.paused_until.is_some_and(|until| monotonic_ns() >= until) {
+            epoll::add(self.set, self.listener, LISTENER)?;
+            self.paused_until = None;
+        }
         for _ in 0..REQUESTS {
             match epoll::next_ready(self.set)? {
                 None => break,
@@ -132,14 +150,17 @@ impl Channel {
             Ok(socket) => socket,
             // It has gone again.
             Err(Errno::EAGAIN) => return Ok(()),
-            Err(error) => return Err(error),
+            // There is no descriptor, or no memory, for now: the connection waits.
+            Err(_) => return self.pause(),
         };
         let mut answer = Answer::new();
-        if !socket::peer(socket).is_ok_and(|peer| may_steer(&peer, process::geteuid(), process::dumpable())) {
+        let is_dumpable = process::dumpable();
+        let is_welcome = |peer: Peer| may_steer(&peer, process::geteuid(), is_dumpable) && !is_unknown(&peer);
+        if !socket::peer(socket).is_ok_and(is_welcome) {
             let _ = write_error(&mut answer, "only root and the process's own user may steer it");
             let _ = socket::send(socket, answer.as_bytes());
             let _ = fd::close(socket);
-            return Ok(());
+            return self.pause();
         }
         let _ = write_greeting(&mut answer);
         let place = self.place_for_one_more();
@@ -149,6 +170,13 @@ impl Channel {
         } else {
             let _ = fd::close(socket);
         }
+        Ok(())
+    }
+
+    /// Takes no connections for a while. Clients are answered meanwhile.
+    fn pause(&mut self) -> Result<()> {
+        epoll::remove(self.set, self.listener)?;
+        self.paused_until = Some(monotonic_ns() + PAUSE_NS);
         Ok(())
     }
 
@@ -196,9 +224,15 @@ impl Channel {
 }
 
 /// Whether who connected may look at and steer a process of this user: the user itself, unless the process is not to be
-/// looked into by it, and root. (Of a user namespace that does not have them, root and others come as 65534.)
+/// looked into by it, and root.
 fn may_steer(peer: &Peer, own_user: u32, is_dumpable: bool) -> bool {
     peer.user == 0 || (peer.user == own_user && is_dumpable)
+}
+
+/// Whether the kernel says of who connected only that it has no id in this process's user namespace: then it is another
+/// user than the process's, even if that has the id by which such users are shown.
+fn is_unknown(peer: &Peer) -> bool {
+    peer.user != 0 && user_namespace::may_be_anyone(peer.user)
 }
 
 #[cfg(test)]

@@ -208,6 +208,47 @@ fn only_root_and_the_own_user_may_steer() {
     }
 }
 
+/// Connects as another user, by a thread that becomes one.
+fn connect_as(user: u32, name: [u64; 2]) -> TestClient {
+    let connect = move || {
+        // SAFETY: changes the calling thread's user alone; libc's function would change all threads'.
+        assert_eq!(unsafe { libc::syscall(libc::SYS_setresuid, -1, user, -1) }, 0);
+        TestClient::new(name).unwrap()
+    };
+    std::thread::spawn(connect).join().unwrap()
+}
+
+#[test]
+fn who_is_refused_has_others_wait_but_not_clients() {
+    // SAFETY: asks for a number.
+    if unsafe { libc::geteuid() } != 0 {
+        return std::eprintln!("skipped: only root can become another user");
+    }
+    let mut bench = Bench::new();
+    let client = bench.connect();
+    client.receive();
+    let name = bench.channel.name();
+    let strangers = [connect_as(1234, name), connect_as(1234, name)];
+    bench.serve();
+    assert_eq!(strangers[0].receive().as_deref(), Some("error: only root and the process's own user may steer it\n"));
+    assert!(strangers[0].is_closed());
+    // The second costs nothing for now.
+    assert!(strangers[1].receive().is_none() && bench.channel.due().is_some());
+    assert!(bench.ask(&client, b"get limit").unwrap().starts_with("ok\n"));
+    let friend = TestClient::new(name).unwrap();
+    let deadline = Instant::now() + Duration::from_secs(30);
+    let greeting = loop {
+        bench.channel.serve(&mut bench.host, &bench.stats).unwrap();
+        if let Some(greeting) = friend.receive() {
+            break greeting;
+        }
+        assert!(Instant::now() < deadline);
+        std::thread::sleep(Duration::from_millis(5));
+    };
+    assert_eq!(greeting, "weir control 1\n");
+    assert!(strangers[1].receive().unwrap().starts_with("error: "));
+}
+
 /// Random bytes, lengths and orders, and connections that come and go, for two seconds.
 #[test]
 fn any_traffic_leaves_the_channel_working() {

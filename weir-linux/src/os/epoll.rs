@@ -4,6 +4,7 @@ use super::syscall::{Errno, Result, check, syscall1, syscall4, syscall6};
 use linux_raw_sys::general as sys;
 
 const EPOLL_CTL_ADD: usize = 1;
+const EPOLL_CTL_DEL: usize = 2;
 const EPOLLIN: u32 = 1;
 
 /// `struct epoll_event`: on x86-64 without a gap.
@@ -26,6 +27,12 @@ pub fn add(set: i32, fd: i32, number: u64) -> Result<()> {
     let at = (&raw const event) as usize;
     // SAFETY: the kernel reads one event.
     check(unsafe { syscall4(sys::__NR_epoll_ctl, set as usize, EPOLL_CTL_ADD, fd as usize, at) }).map(drop)
+}
+
+/// Takes a descriptor out again.
+pub fn remove(set: i32, fd: i32) -> Result<()> {
+    // SAFETY: to take one out, the kernel reads no event.
+    check(unsafe { syscall4(sys::__NR_epoll_ctl, set as usize, EPOLL_CTL_DEL, fd as usize, 0) }).map(drop)
 }
 
 /// The number of a descriptor that is ready, without waiting; `None`: none is.

@@ -30,4 +30,5 @@ pub mod syscall;
 pub mod tasks;
 pub mod text;
 pub mod thread_block;
+pub mod user_namespace;
 pub mod weak_symbol;

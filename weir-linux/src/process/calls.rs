@@ -11,8 +11,10 @@ use weir_core::pages::{Hold, Short};
 use weir_core::platform::{Memory, Refused};
 
 use super::heap::HEAP;
+use crate::platform::statics::STATS;
 use core::ops::Range;
 use core::ptr::NonNull;
+use weir_core::telemetry::gauges::Gauges;
 
 /// [`weir_core::heap::Heap::alloc`].
 #[inline(always)]
@@ -139,18 +141,25 @@ pub fn room_for_zone(bytes: usize) -> Result<Hold<'static>, Short> {
     HEAP.room_for_zone(bytes)
 }
 
-/// [`weir_core::heap::Heap::add_zone`].
+/// [`weir_core::heap::Heap::add_zone`], of `bytes` bytes.
 ///
 /// # Safety
 /// The zone lives, where it is, until [`remove_zone`].
-pub unsafe fn add_zone(zone: NonNull<UserZone>) {
+pub unsafe fn add_zone(zone: NonNull<UserZone>, bytes: usize) {
     // SAFETY: the caller keeps the zone where it is.
     unsafe { HEAP.add_zone(zone) }
+    HEAP.pages().gauges.zone_bytes.add(bytes as u64, &STATS.zone_bytes);
 }
 
-/// [`weir_core::pages::Pages::remove_zone`].
-pub fn remove_zone(zone: &UserZone) {
+/// [`weir_core::pages::Pages::remove_zone`], of `bytes` bytes.
+pub fn remove_zone(zone: &UserZone, bytes: usize) {
     HEAP.pages().remove_zone(zone);
+    HEAP.pages().gauges.zone_bytes.sub(bytes as u64, &STATS.zone_bytes);
+}
+
+/// Amounts of the heap now.
+pub fn gauges() -> &'static Gauges {
+    &HEAP.pages().gauges
 }
 
 /// Takes `pages` pages in a row, aligned to the order `align`; returns the address of the first, and whether

@@ -155,8 +155,9 @@ impl Background {
 
     /// Whether a thread is wanted, and the heap is worth it, or the program wants to hear of pressure.
     fn is_worth_a_thread(&self) -> bool {
-        let heap = STATS.address_bytes.load(Relaxed) + STATS.mapped_bytes.load(Relaxed);
-        let held = STATS.page_bytes.load(Relaxed).max(heap / 8).max(STATS.zone_bytes.load(Relaxed));
+        let gauges = &self.heap.pages().gauges;
+        let heap = gauges.address_bytes.get() + gauges.mapped_bytes.get();
+        let held = gauges.page_bytes.get().max(heap / 8).max(gauges.zone_bytes.get());
         is_wanted() && (held >= TUNABLES.background_start.get() || self.heap.hears_pressure())
     }
 

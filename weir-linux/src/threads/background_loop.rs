@@ -4,7 +4,7 @@
 use core::sync::atomic::Ordering::Relaxed;
 use weir_core::base::level::Level;
 use weir_core::base::zone_class::ZoneClass;
-use weir_core::reclaim::node_balancer::{Next, Turn};
+use weir_core::reclaim::balancer_turn::{Next, Turn};
 
 use crate::os::clock::monotonic_ns;
 use crate::os::credentials::MainThread;
@@ -127,6 +127,7 @@ impl Loop<'_> {
             schedule.balance_at,
             schedule.relief_at,
             self.heap.pools_due(),
+            self.steering.due(),
         ];
         let until = due.into_iter().flatten().min();
         self.sharing.follow_setting();
@@ -170,7 +171,7 @@ impl Loop<'_> {
         self.balance_zones(schedule);
         self.heap.tend_pools();
         self.look_for_relief(schedule);
-        if events.control {
+        if events.control || self.steering.due().is_some_and(|at| now >= at) {
             self.steering.serve(self.heap, self.waker, &mut self.figures, self.sources);
         }
         if schedule.window_ends.is_some_and(|end| monotonic_ns() >= end) {
@@ -263,7 +264,7 @@ impl Loop<'_> {
         }
         // What cannot notify is not worth reading for a heap that has nothing to release.
         let is_silent = schedule.rest.is_empty && self.sources.is_deaf();
-        match resident.saturating_sub(STATS.mapped_bytes.load(Relaxed)) {
+        match resident.saturating_sub(self.heap.pages().gauges.mapped_bytes.get()) {
             WORTH_HEARING.. if !is_silent => Heat::Resting,
             _ => Heat::Cold,
         }

@@ -63,6 +63,11 @@ impl Steering {
         STATS.control.state.store(state as u32, Relaxed);
     }
 
+    /// When clients are to be served although nothing reports them, ns of the monotonic clock.
+    pub fn due(&self) -> Option<u64> {
+        self.channel.as_ref()?.due()
+    }
+
     /// Answers what came.
     pub fn serve(&mut self, heap: &Engine, waker: &Waker, figures: &mut Figures, sources: &mut Sources) {
         let Some(channel) = &mut self.channel else { return };

@@ -8,12 +8,11 @@ use weir_core::base::units::{PAGE, PAGEBLOCK};
 use weir_core::pages::pageblock::Pageblock;
 use weir_core::pages::user_zone::{MemoryKind, UserZone};
 use weir_core::platform::{Contents, Host, Released};
-use weir_core::telemetry::stats;
 use weir_linux::os::mman::{self, MAP_ANONYMOUS, MAP_FIXED, MAP_HUGETLB, MAP_NORESERVE, MAP_PRIVATE, MAP_SHARED};
 use weir_linux::os::mman::{PROT_READ, PROT_WRITE};
 use weir_linux::os::syscall::Errno;
 use weir_linux::platform::release::Releaser;
-use weir_linux::platform::statics::{STATS, TUNABLES};
+use weir_linux::platform::statics::TUNABLES;
 use weir_linux::process::calls;
 
 use super::errors::{OsError, ZoneError};
@@ -156,8 +155,7 @@ impl Home {
             (&raw mut (*state).zone).write(UserZone::new(memory, blocks, below, shape));
             (&raw mut (*state).memory).write(memory);
             (&raw mut (*state).len).write(len);
-            calls::add_zone(NonNull::new_unchecked(&raw mut (*state).zone));
-            stats::add(&STATS.zone_bytes, size as u64);
+            calls::add_zone(NonNull::new_unchecked(&raw mut (*state).zone), size);
             Ok(Self(NonNull::new_unchecked(state)))
         }
     }
@@ -194,9 +192,8 @@ impl fmt::Debug for Home {
 
 impl Drop for Home {
     fn drop(&mut self) {
-        calls::remove_zone(self.zone());
         let (memory, len) = (self.memory(), self.state().len);
-        STATS.zone_bytes.fetch_sub(memory.len as u64, Relaxed);
+        calls::remove_zone(self.zone(), memory.len);
         unmap(memory);
         unmap(Run { addr: self.0.addr().get(), len });
     }

@@ -13,7 +13,8 @@ use std::collections::{BTreeSet, VecDeque};
 use weir_core::base::zone_class::ZoneClass;
 use weir_core::policy::scan_priority::BATCH;
 use weir_core::policy::watermarks::{Marks, Policy, Zone, is_zone_balanced};
-use weir_core::reclaim::node_balancer::{Next, Node, NodeBalancer, Scanned, Turn, ZONES, ZoneScan};
+use weir_core::reclaim::balancer_turn::{Next, Turn};
+use weir_core::reclaim::node_balancer::{Node, NodeBalancer, Scanned, ZONES, ZoneScan};
 
 /// Pages of the small zone (16 MiB, Linux's DMA) and of the large one (128 MiB).
 const PAGES: [usize; 2] = [16 << 8, 128 << 8];

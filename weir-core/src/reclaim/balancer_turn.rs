@@ -1,4 +1,4 @@
-//! A run of the node balancer: from the first look at a request to the pass after which nothing is missing, or nothing helps.
+//! What the node balancer's thread does: it looks, runs, dozes and sleeps, one bounded step at a time.
 //!
 //! # A run
 //!
@@ -14,19 +14,59 @@
 //!
 //! A run that reclaimed nothing from a zone is a failure of that zone; after 16 in a row it is hopeless, and no reason to wake
 //! or to stay awake until the zone is balanced again, however that came about. Runs for a boost do not count.
-//
+//!
+//! # Sleep
+//!
+//! Before it sleeps it sees to order 0 of all zones, clears their congested flags and lets throttled allocations go. First it
+//! dozes for 100 ms, then looks again; only then it sleeps until it is woken. After a run that failed it dozes even if a
+//! request came meanwhile: it would do no better.
 
-use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::Ordering::{Relaxed, Release};
 
 use super::balanced_node::{Node, Scanned, ZONES, ZoneScan};
-use super::node_balancer::{Next, NodeBalancer, Phase, Turn};
+use super::node_balancer::{DOZE_NS, NodeBalancer};
 use super::request::Request;
 use crate::policy::scan_priority::{BATCH, FIRST, LAST, LAST_BOOSTED};
 use crate::policy::watermarks::{self, Policy, Zone, is_balanced, is_eligible};
 
+/// What the balancer's thread does next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// Another step, at once.
+    Again,
+    /// Another step at this time (ns), or when it is woken.
+    At(u64),
+    /// Nothing until it is woken.
+    Asleep,
+}
+
+/// What the balancer's thread keeps for itself between two steps.
+#[derive(Debug, Default)]
+pub struct Turn {
+    phase: Phase,
+    /// What was asked for and is not yet seen to.
+    request: Request,
+    /// Before this time its share of the CPU is used up, ns.
+    pause_until: u64,
+    /// When its time was last counted: since then it has been awake.
+    awake_since: Option<u64>,
+}
+
+#[derive(Debug, Default)]
+enum Phase {
+    #[default]
+    Asleep,
+    Running(Run),
+    Dozing {
+        until: u64,
+        /// The run before it brought nothing: a request does not cut it short.
+        has_failed: bool,
+    },
+}
+
 /// What a run has done so far.
 #[derive(Debug)]
-pub(super) struct Run {
+struct Run {
     request: Request,
     priority: u32,
     /// The boosts as it began.
@@ -41,8 +81,51 @@ pub(super) struct Run {
 }
 
 impl NodeBalancer {
+    /// Does one bounded piece of work, if there is any.
+    pub fn step(&self, node: &impl Node, turn: &mut Turn) -> Next {
+        let is_asked = self.requests.is_pending();
+        match turn.phase {
+            Phase::Asleep if !is_asked => return Next::Asleep,
+            Phase::Dozing { until, has_failed } if (has_failed || !is_asked) && node.now() < until => {
+                return Next::At(until);
+            }
+            Phase::Running(_) if !node.is_severe() && node.now() < turn.pause_until => {
+                return Next::At(turn.pause_until);
+            }
+            _ => {}
+        }
+        let (began, cpu) = (node.now(), node.cpu_time());
+        let awake_since = turn.awake_since.replace(began).unwrap_or(began);
+        let next = match core::mem::take(&mut turn.phase) {
+            Phase::Running(run) => self.pass(node, turn, run),
+            dozing_or_asleep => self.look(node, turn, matches!(dozing_or_asleep, Phase::Dozing { .. })),
+        };
+        let (now, used) = (node.now(), node.cpu_time().saturating_sub(cpu));
+        node.note_awake(now.saturating_sub(awake_since), used);
+        turn.awake_since = if next == Next::Asleep { None } else { Some(now) };
+        if !node.is_severe() {
+            // What an earlier step used is paid for as well, though its run may be over.
+            let percent = node.cpu_percent().clamp(1, 100);
+            turn.pause_until = turn.pause_until.max(now) + used * (100 - percent) / percent;
+        }
+        next
+    }
+
+    /// It was woken, or its doze is over: takes the requests, and begins a run or goes (back) to sleep.
+    fn look(&self, node: &impl Node, turn: &mut Turn, has_dozed: bool) -> Next {
+        turn.request = turn.request.merged(self.requests.take());
+        let zones = self.view(node);
+        match self.work(node, &zones, turn.request) {
+            Some(request) => {
+                turn.phase = Phase::Running(self.begin(node, request));
+                Next::Again
+            }
+            None => self.sleep(node, turn, has_dozed, false),
+        }
+    }
+
     /// A run for `request` begins.
-    pub(super) fn begin(&self, node: &impl Node, request: Request) -> Run {
+    fn begin(&self, node: &impl Node, request: Request) -> Run {
         let boosts = self.view(node).map(|zone| zone.boost);
         Run {
             request,
@@ -56,7 +139,7 @@ impl NodeBalancer {
     }
 
     /// One pass of a run.
-    pub(super) fn pass(&self, node: &impl Node, turn: &mut Turn, mut run: Run) -> Next {
+    fn pass(&self, node: &impl Node, turn: &mut Turn, mut run: Run) -> Next {
         let zones = self.view(node);
         let balanced = is_request_balanced(&zones, run.request, node.policy());
         if !balanced && (run.is_boosted || run.boost_left > 0) {
@@ -149,6 +232,34 @@ impl NodeBalancer {
             }
         }
         self.sleep(node, turn, false, has_failed)
+    }
+
+    /// Goes to sleep: dozes first.
+    fn sleep(&self, node: &impl Node, turn: &mut Turn, has_dozed: bool, has_failed: bool) -> Next {
+        self.congested.iter().for_each(|flag| flag.store(false, Release));
+        if has_failed {
+            self.requests.sleep_regardless();
+        } else if !self.requests.sleep() {
+            // It came just now.
+            turn.phase = Phase::Dozing { until: 0, has_failed: false };
+            return Next::Again;
+        }
+        node.release_throttled();
+        if has_dozed {
+            turn.request = Request::NONE;
+            turn.phase = Phase::Asleep;
+            return Next::Asleep;
+        }
+        let until = node.now() + DOZE_NS;
+        turn.phase = Phase::Dozing { until, has_failed };
+        Next::At(until)
+    }
+}
+
+impl Turn {
+    /// Whether the balancer sleeps until it is woken.
+    pub fn is_asleep(&self) -> bool {
+        matches!(self.phase, Phase::Asleep)
     }
 }
 

@@ -1,0 +1,93 @@
+//! Amounts that rise and fall with what the program holds.
+//!
+//! They are counted here, and shown on the page of counters. Not counted there: the page is replaced by a copy while the
+//! program runs, when it becomes one that others may map, and what another thread counts on it in between is lost. A
+//! total that lost a count is too small by one. A gauge that lost an increase would be wrong for good, and below
+//! zero when all was given back.
+
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use crate::telemetry::stats::Stats;
+
+/// An amount now.
+#[derive(Debug)]
+pub struct Gauge(AtomicU64);
+
+impl Gauge {
+    const fn new() -> Self {
+        Self(AtomicU64::new(0))
+    }
+
+    /// The amount.
+    #[inline]
+    pub fn get(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
+
+    /// More by `by`, or less by what wraps around, and shown.
+    #[inline]
+    pub fn add(&self, by: u64, shown: &AtomicU64) {
+        shown.store(self.0.fetch_add(by, Relaxed).wrapping_add(by), Relaxed);
+    }
+
+    /// Less by `by`, and shown.
+    #[inline]
+    pub fn sub(&self, by: u64, shown: &AtomicU64) {
+        shown.store(self.0.fetch_sub(by, Relaxed).wrapping_sub(by), Relaxed);
+    }
+}
+
+/// The gauges of a heap, each shown by the counter of its name in [`Stats`].
+#[derive(Debug)]
+pub struct Gauges {
+    /// [`Stats::page_bytes`].
+    pub page_bytes: Gauge,
+    /// [`Stats::mapped_bytes`].
+    pub mapped_bytes: Gauge,
+    /// [`Stats::address_bytes`].
+    pub address_bytes: Gauge,
+    /// [`Stats::zone_bytes`].
+    pub zone_bytes: Gauge,
+    /// [`Stats::shell_bytes`].
+    pub shell_bytes: Gauge,
+}
+
+impl Gauges {
+    /// All are 0.
+    #[allow(clippy::new_without_default, reason = "const, and only ever part of a static")]
+    pub const fn new() -> Self {
+        const NONE: Gauge = Gauge::new();
+        Self { page_bytes: NONE, mapped_bytes: NONE, address_bytes: NONE, zone_bytes: NONE, shell_bytes: NONE }
+    }
+
+    /// Shows all as they are now: of two threads that change a gauge at once, the one that shows it last may have counted
+    /// first.
+    pub fn show(&self, stats: &Stats) {
+        let shown = [
+            (&self.page_bytes, &stats.page_bytes),
+            (&self.mapped_bytes, &stats.mapped_bytes),
+            (&self.address_bytes, &stats.address_bytes),
+            (&self.zone_bytes, &stats.zone_bytes),
+            (&self.shell_bytes, &stats.shell_bytes),
+        ];
+        shown.into_iter().for_each(|(gauge, stat)| stat.store(gauge.get(), Relaxed));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_that_lost_a_count_is_right_again_with_the_next() {
+        let (gauges, stats) = (Gauges::new(), Stats::new());
+        gauges.mapped_bytes.add(100, &stats.mapped_bytes);
+        // A copy of the page from before that took its place.
+        stats.mapped_bytes.store(0, Relaxed);
+        gauges.mapped_bytes.sub(30, &stats.mapped_bytes);
+        assert_eq!((gauges.mapped_bytes.get(), stats.mapped_bytes.load(Relaxed)), (70, 70));
+        stats.mapped_bytes.store(0, Relaxed);
+        gauges.show(&stats);
+        assert_eq!((stats.mapped_bytes.load(Relaxed), stats.page_bytes.load(Relaxed)), (70, 0));
+    }
+}
