@@ -46,7 +46,8 @@ mod tests {
     #[test]
     fn descendants_come_after_their_parents_and_circles_end() {
         let member = |pid, parent| Member { pid, parent, command: String::new(), resident_bytes: 1 };
-        let all = [member(1, 0), member(5, 2), member(2, 1), member(7, 5), member(9, 1), member(20, 21), member(21, 20)];
+        let all =
+            [member(1, 0), member(5, 2), member(2, 1), member(7, 5), member(9, 1), member(20, 21), member(21, 20)];
         let numbers = |pid| descendants(&all, pid).iter().map(|it| it.pid).collect::<Vec<_>>();
         assert_eq!((numbers(1), numbers(2), numbers(9)), (vec![2, 9, 5, 7], vec![5, 7], vec![]));
         assert_eq!(numbers(20), [21, 20]);

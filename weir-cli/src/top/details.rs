@@ -24,7 +24,11 @@ pub fn draw(frame: &mut Frame, model: &Model, area: Rect) {
     let [least, most] = [history.iter().min(), history.iter().max()].map(|it| bytes(it.copied().unwrap_or(0)));
     let mut lines = match &process.weir {
         Some(weir) => of_weir(weir, area.width),
-        None => vec![Line::from("without Weir: `weir why` says what the kernel tells of it"), Line::default(), Line::default()],
+        None => vec![
+            Line::from("without Weir: `weir why` says what the kernel tells of it"),
+            Line::default(),
+            Line::default(),
+        ],
     };
     lines.push(Line::from(match &model.group {
         Some((name, stall)) => stall_line(&format!("cgroup {name}"), Some(stall)),

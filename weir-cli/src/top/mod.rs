@@ -23,6 +23,8 @@ mod overlay;
 mod rows;
 mod sample;
 mod screen;
+#[cfg(test)]
+mod screen_tests;
 mod steer;
 mod view;
 
@@ -74,24 +76,30 @@ fn watch(model: &mut Model, signals: &Signals) -> std::io::Result<()> {
     let mut screen = Screen::take()?;
     let steering = Steering::new();
     let mut due = Instant::now();
+    let mut is_changed = true;
     while signals.end().is_none() {
         if Instant::now() >= due {
             model.take(Sample::now());
             // What was missed, as while it was stopped, is not made up for.
             due = Instant::now() + model.interval;
+            is_changed = true;
         }
         if let Some(answer) = steering.answer() {
             model.message = answer;
+            is_changed = true;
         }
-        follow_group(model);
-        screen.terminal.draw(|frame| view::draw(frame, model))?;
-        let effect = if signals.stop() { Effect::Suspend } else { next_key(model, due)? };
+        if is_changed {
+            follow_group(model);
+            screen.terminal.draw(|frame| view::draw(frame, model))?;
+        }
+        let effect = if signals.stop() { Some(Effect::Suspend) } else { next_effect(model, due)? };
+        is_changed = effect.is_some();
         match effect {
-            Effect::None => {}
-            Effect::Quit => break,
-            Effect::Redraw => screen.terminal.clear()?,
-            Effect::Steer(request, pids) => model.message = steering.tell(request, pids),
-            Effect::Suspend => {
+            None | Some(Effect::None) => {}
+            Some(Effect::Quit) => break,
+            Some(Effect::Redraw) => screen.terminal.clear()?,
+            Some(Effect::Steer(request, pids)) => model.message = steering.tell(request, pids),
+            Some(Effect::Suspend) => {
                 drop(screen);
                 screen::suspend()?;
                 screen = Screen::take()?;
@@ -101,16 +109,16 @@ fn watch(model: &mut Model, signals: &Signals) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Waits for a key until the next look is due, but not for long.
-fn next_key(model: &mut Model, due: Instant) -> std::io::Result<Effect> {
+/// Waits until the next look is due, but not for long. None: nothing came from the terminal.
+fn next_effect(model: &mut Model, due: Instant) -> std::io::Result<Option<Effect>> {
     if !event::poll(SLICE.min(due.saturating_duration_since(Instant::now())))? {
-        return Ok(Effect::None);
+        return Ok(None);
     }
-    Ok(match event::read()? {
+    Ok(Some(match event::read()? {
         Event::Key(key) if key.kind != KeyEventKind::Release => keys::press(model, key),
         // A new size is seen as the screen is drawn.
         _ => Effect::None,
-    })
+    }))
 }
 
 fn follow_group(model: &mut Model) {

@@ -59,8 +59,7 @@ fn window(frame: &mut Frame, area: Rect, title: &str, lines: Vec<Line>) {
     let longest = lines.iter().map(Line::width).max().unwrap_or(0).max(title.chars().count() + 2);
     let width = u16::try_from(longest + 4).unwrap_or(u16::MAX).min(area.width);
     let height = u16::try_from(lines.len() + 2).unwrap_or(u16::MAX).min(area.height);
-    let place =
-        Rect { x: area.x + (area.width - width) / 2, y: area.y + (area.height - height) / 2, width, height };
+    let place = Rect { x: area.x + (area.width - width) / 2, y: area.y + (area.height - height) / 2, width, height };
     frame.render_widget(Clear, place);
     let block = Block::new().borders(Borders::ALL).title(format!(" {title} "));
     frame.render_widget(Paragraph::new(lines).block(block), place);

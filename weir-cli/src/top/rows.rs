@@ -39,7 +39,11 @@ pub fn rows<'a>(processes: &'a [Process], order: &Order) -> Vec<Row<'a>> {
         let ordering = order.column.compare(a, b);
         if order.is_reversed { ordering.reverse() } else { ordering }
     });
-    if order.is_tree { tree(processes, &shown) } else { shown.into_iter().map(|process| Row { process, depth: 0 }).collect() }
+    if order.is_tree {
+        tree(processes, &shown)
+    } else {
+        shown.into_iter().map(|process| Row { process, depth: 0 }).collect()
+    }
 }
 
 /// Children below their nearest parent that is shown, in the order given.

@@ -50,13 +50,17 @@ fn head_lines(model: &Model) -> Vec<Line<'static>> {
     let count = with_weir.clone().count();
     let mut title = vec![
         "weir top".bold(),
-        Span::raw(format!("  {count} of {} processes have Weir   machine {used} of {total} used", sample.processes.len())),
+        Span::raw(format!(
+            "  {count} of {} processes have Weir   machine {used} of {total} used",
+            sample.processes.len()
+        )),
     ];
     if !model.order.filter.is_empty() {
         title.push(format!("   filter: {}", model.order.filter).yellow());
     }
     let released = CAUSES.iter().enumerate().map(|(place, cause)| {
-        let sum = with_weir.clone().filter_map(|it| Some(it.weir.as_ref()?.released[place])).fold(0, u64::saturating_add);
+        let sum =
+            with_weir.clone().filter_map(|it| Some(it.weir.as_ref()?.released[place])).fold(0, u64::saturating_add);
         format!("  {cause} {}", short(sum))
     });
     vec![
@@ -148,7 +152,9 @@ fn key_line(model: &Model) -> Line<'static> {
     }
     match &model.mode {
         Mode::Search(text) => return Line::from(format!("Search: {text}_   F3 the next one, Enter or Esc ends")),
-        Mode::Filter(_) => return Line::from(format!("Filter: {}_   Enter keeps it, Esc drops it", model.order.filter)),
+        Mode::Filter(_) => {
+            return Line::from(format!("Filter: {}_   Enter keeps it, Esc drops it", model.order.filter));
+        }
         _ => {}
     }
     let keys = [
@@ -161,7 +167,8 @@ fn key_line(model: &Model) -> Line<'static> {
         ("a", if model.order.shows_all { "Weir's" } else { "All" }),
         ("F10", "Quit"),
     ];
-    let spans = keys.into_iter().flat_map(|(key, what)| [Span::raw(key), Span::raw(format!("{what:<7}")).black().on_cyan()]);
+    let spans =
+        keys.into_iter().flat_map(|(key, what)| [Span::raw(key), Span::raw(format!("{what:<7}")).black().on_cyan()]);
     Line::from(spans.collect::<Vec<_>>())
 }
 

@@ -63,8 +63,24 @@ const LEAST_GROWTH: u64 = 64 << 10;
 /// All causes that apply: first what is out of the ordinary, largest first, then what the program just uses.
 pub fn find(case: &Case) -> Vec<Finding> {
     let rules: [fn(&Case) -> Option<Finding>; 18] = [
-        fragmentation, idle, huge_pages, other_allocator, own_mapping, locked, limit, page_tables, metadata, children,
-        page_cache, page_cache_of_group, in_use, files, shared, stacks, data, growth,
+        fragmentation,
+        idle,
+        huge_pages,
+        other_allocator,
+        own_mapping,
+        locked,
+        limit,
+        page_tables,
+        metadata,
+        children,
+        page_cache,
+        page_cache_of_group,
+        in_use,
+        files,
+        shared,
+        stacks,
+        data,
+        growth,
     ];
     let mut found: Vec<Finding> = rules.iter().filter_map(|rule| rule(case)).collect();
     found.sort_by_key(|it| (it.cause.rank(), std::cmp::Reverse(it.bytes)));
@@ -131,12 +147,12 @@ impl Case<'_> {
 fn fragmentation(case: &Case) -> Option<Finding> {
     let fragmented = case.parts.bytes(Name::Fragmented);
     let mut holders = case.look.weir.as_ref()?.holders.clone();
-    holders.sort_by_key(|holder| std::cmp::Reverse(holder.in_slabs_bytes));
+    holders.sort_by_key(|holder| std::cmp::Reverse(holder.beside_bytes()));
     let worst: Vec<String> = holders
         .iter()
-        .filter(|holder| holder.in_slabs_bytes > 0)
+        .filter(|holder| holder.beside_bytes() > 0)
         .take(3)
-        .map(|it| format!("{} ({} in use, {} free beside them)", it.name, bytes(it.used_bytes), bytes(it.in_slabs_bytes)))
+        .map(|it| format!("{} ({} in use of {})", it.name, bytes(it.used_bytes), bytes(it.held_bytes)))
         .collect();
     let says = format!(
         "{} are free but lie beside objects that are in use on the same pages, as after a peak of which a few objects \
@@ -162,26 +178,33 @@ fn idle(case: &Case) -> Option<Finding> {
     holders.sort_by_key(|holder| std::cmp::Reverse(holder.cached_bytes));
     let deepest = holders.first().filter(|holder| holder.cached_bytes > 0).map(|holder| &holder.name);
     let place = match deepest {
-        Some(name) => format!(", of them {} in depots and CPUs' buckets, most of it of {name}", bytes(cached.min(idle))),
+        Some(name) => {
+            format!(", of them {} in depots and CPUs' buckets, most of it of {name}", bytes(cached.min(idle)))
+        }
         None => String::new(),
     };
     let free = format!("{} are free and could be released{place}", bytes(idle));
     let setting = |name| case.look.setting(name);
     if setting("report") == Some(0) {
         let says = format!("{free}; the setting `report` is 0, so that Weir releases nothing.");
-        let cures = vec![case.ctl("set report 1", "Weir releases what is idle again; for good, leave `WEIR_REPORT=0` out")];
+        let cures =
+            vec![case.ctl("set report 1", "Weir releases what is idle again; for good, leave `WEIR_REPORT=0` out")];
         return case.finding(Cause::ReportingOff, idle, says, cures);
     }
     if setting("background").is_some_and(|mode| mode != 1) && !weir.has_thread {
+        // Without a thread much is not measured: what is free of it stays, too.
+        let unmeasured = case.parts.bytes(Name::HeapUnmeasured);
         let says = format!(
-            "{free}; the setting `background` is not 1, so that no thread releases it while the program allocates nothing, \
-             and no pressure is heard."
+            "{free}, and {} of its heap are not measured; the setting `background` is not 1, so that no thread releases \
+             what is free while the program allocates nothing, and no pressure is heard.",
+            bytes(unmeasured)
         );
         let cures = vec!["start it without `WEIR_BACKGROUND`, or let the program call `weir_trim`".into()];
-        return case.finding(Cause::ReportingOff, idle, says, cures);
+        return case.finding(Cause::ReportingOff, idle + unmeasured, says, cures);
     }
     let window = setting("idle_ms").unwrap_or(0).saturating_mul(1_000_000);
-    let mut says = format!("{free}; Weir keeps what the program used at its peak of the last {}.", nanoseconds(window.max(1)));
+    let mut says =
+        format!("{free}; Weir keeps what the program used at its peak of the last {}.", nanoseconds(window.max(1)));
     if weir.refused > 0 {
         says += &format!(" The kernel refused {} batches, as it does for locked memory.", weir.refused);
     }
@@ -198,7 +221,8 @@ fn idle(case: &Case) -> Option<Finding> {
 fn huge_pages(case: &Case) -> Option<Finding> {
     let look = case.look;
     let huge: u64 = look.mappings.iter().map(|map| map.huge).sum();
-    let where_to = if look.empty_in_heap_bytes * 2 > look.empty_bytes { "Weir's heap" } else { "the program's own mappings" };
+    let where_to =
+        if look.empty_in_heap_bytes * 2 > look.empty_bytes { "Weir's heap" } else { "the program's own mappings" };
     let says = format!(
         "about {} of the {} in huge pages hold zeros alone, most of it in {where_to}: the first touch of one byte makes \
          2 MiB resident. The machine's policy is `{}`.",
@@ -217,7 +241,9 @@ fn huge_pages(case: &Case) -> Option<Finding> {
 fn other_allocator(case: &Case) -> Option<Finding> {
     let look = case.look;
     let name = look.allocator.as_ref()?;
+    // What huge pages hold for nothing is told as such.
     let held = case.parts.bytes(Name::OwnMappings) + case.parts.bytes(Name::BrkHeap);
+    let held = held.saturating_sub(look.empty_bytes - look.empty_in_heap_bytes);
     let beside = if look.weir.is_some() { "Weir is loaded, but" } else { "the process runs without Weir:" };
     let says = format!(
         "{beside} {name} serves the program, and holds {} at most. How much of that is free it tells only to the program.",
@@ -225,10 +251,14 @@ fn other_allocator(case: &Case) -> Option<Finding> {
     );
     let mut cures = vec![format!("`weir doctor {}` says why Weir does not serve it", look.pid)];
     cures.push(match name.as_str() {
-        "glibc's malloc" | "musl's malloc" => "start it by `weir run PROGRAM`; of glibc, `malloc_trim(0)` releases it".into(),
-        "jemalloc" => "`mallctl(\"arena.4096.purge\")` releases it, `MALLOC_CONF=dirty_decay_ms:0` keeps none; or build \
+        "glibc's malloc" | "musl's malloc" => {
+            "start it by `weir run PROGRAM`; of glibc, `malloc_trim(0)` releases it".into()
+        }
+        "jemalloc" => {
+            "`mallctl(\"arena.4096.purge\")` releases it, `MALLOC_CONF=dirty_decay_ms:0` keeps none; or build \
                        the program without it"
-            .into(),
+                .into()
+        }
         _ => "link the program with Weir, or without its allocator and start it by `weir run PROGRAM`".into(),
     });
     case.finding(Cause::OtherAllocator, held, says, cures)
@@ -252,7 +282,11 @@ fn own_mapping(case: &Case) -> Option<Finding> {
         largest.address.1,
         bytes(largest.resident),
         bytes(largest.address.1 - largest.address.0),
-        if zones > 0 { format!("; {} of its mappings are zones that it gave Weir", bytes(zones)) } else { String::new() }
+        if zones > 0 {
+            format!("; {} of its mappings are zones that it gave Weir", bytes(zones))
+        } else {
+            String::new()
+        }
     );
     let cures = vec![
         "the program's madvise(MADV_DONTNEED) or munmap of what it does not need now".into(),
@@ -288,7 +322,8 @@ fn limit(case: &Case) -> Option<Finding> {
         bytes(resident - idle)
     );
     let cures = vec![
-        "let the program hold less: caches of its own as `weir::EvictableCache`, or a shrinker, shrink under the limit".into(),
+        "let the program hold less: caches of its own as `weir::EvictableCache`, or a shrinker, shrink under the limit"
+            .into(),
         format!("a limit that it can keep: `weir ctl {} set limit SIZE`", case.look.pid),
         "`hard_limit`, or the cgroup's memory.max, if allocations are to fail instead".into(),
     ];
@@ -441,4 +476,78 @@ fn growth(case: &Case) -> Option<Finding> {
         "until then a bound: `hard_limit`, or the cgroup's memory.max".into(),
     ];
     Some(Finding { cause: Cause::Growth, bytes: more, says, cures })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::why::look::OfWeir;
+    use crate::why::mappings::Mapping;
+
+    fn look(mappings: &[(Kind, u64)], measured: [u64; 5]) -> Look {
+        let mapping = |&(kind, mib): &(Kind, u64)| Mapping {
+            kind,
+            address: (0, mib << 20),
+            file: None,
+            resident: mib << 20,
+            huge: 0,
+            locked: 0,
+            swapped: 0,
+        };
+        let weir = OfWeir { measured: Some(measured.map(|mib| mib << 20)), ..OfWeir::default() };
+        Look { pid: 7, weir: Some(weir), mappings: mappings.iter().map(mapping).collect(), ..Look::default() }
+    }
+
+    fn causes(look: &Look) -> Vec<Finding> {
+        find(&Case { look, parts: &Parts::of(look), growth: None })
+    }
+
+    fn names(look: &Look) -> Vec<Cause> {
+        causes(look).iter().map(|it| it.cause).collect()
+    }
+
+    #[test]
+    fn what_is_out_of_the_ordinary_comes_first_and_what_is_small_not_at_all() {
+        let maps =
+            [(Kind::WeirHeap, 60), (Kind::WeirMetadata, 6), (Kind::Code, 3), (Kind::Stack, 1), (Kind::Anonymous, 4)];
+        let mut look = look(&maps, [40, 12, 8, 6, 0]);
+        assert_eq!(
+            names(&look),
+            [Cause::Retained, Cause::Fragmentation, Cause::Metadata, Cause::OwnMapping, Cause::InUse]
+        );
+        look.weir.as_mut().unwrap().measured = Some([60 << 20, 0, 0, 6 << 20, 0]);
+        look.mappings.truncate(2);
+        assert_eq!(names(&look), [Cause::Metadata, Cause::InUse]);
+        let metadata = &causes(&look)[0];
+        assert!(metadata.bytes == 6 << 20 && metadata.cures[0].starts_with("`weir ctl 7 drain`"), "{metadata:?}");
+    }
+
+    #[test]
+    fn a_setting_explains_why_idle_memory_stays() {
+        let mut look = look(&[(Kind::WeirHeap, 60)], [10, 50, 0, 0, 0]);
+        assert_eq!(names(&look)[0], Cause::Retained);
+        for (setting, value) in [("report", 0), ("background", 0), ("background", 2)] {
+            look.weir.as_mut().unwrap().settings = [(setting.to_owned(), value)].into();
+            assert_eq!(names(&look)[0], Cause::ReportingOff, "{setting}");
+        }
+    }
+
+    #[test]
+    fn a_limit_that_is_kept_is_no_cause() {
+        let mut look = look(&[(Kind::WeirHeap, 60)], [60, 0, 0, 0, 0]);
+        for (limit, is_missed) in [(0, false), (59 << 20, true), (60 << 20, false), (1 << 30, false)] {
+            look.weir.as_mut().unwrap().settings = [("limit".to_owned(), limit)].into();
+            assert_eq!(names(&look).contains(&Cause::Limit), is_missed, "{limit}");
+        }
+    }
+
+    #[test]
+    fn memory_is_not_explained_twice() {
+        let mut look = look(&[(Kind::Anonymous, 64)], [0; 5]);
+        assert_eq!(names(&look), [Cause::OwnMapping]);
+        look.empty_bytes = 60 << 20;
+        assert_eq!(names(&look), [Cause::HugePages, Cause::OwnMapping]);
+        look.empty_bytes = 64 << 20;
+        assert_eq!(names(&look), [Cause::HugePages]);
+    }
 }

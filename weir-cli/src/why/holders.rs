@@ -30,6 +30,13 @@ pub struct Holder {
     pub in_slabs_bytes: u64,
 }
 
+impl Holder {
+    /// Free beside what is in use or cached, and what is left over of slabs.
+    pub fn beside_bytes(&self) -> u64 {
+        self.held_bytes.saturating_sub(self.used_bytes).saturating_sub(self.cached_bytes)
+    }
+}
+
 /// All of them, largest first.
 pub fn all(page: &Page) -> Vec<Holder> {
     let rows = page.caches.read().map_or(Vec::new(), |(rows, _)| rows.collect::<Vec<CacheRow>>());
@@ -42,7 +49,11 @@ pub fn all(page: &Page) -> Vec<Holder> {
     let above = |size: usize| format!("blocks of more than {}", bytes(size as u64));
     all.extend(singles.into_iter().map(|(size, held)| whole(above(size), 0, held)));
     let evictable = page.evictable_caches.read().map_or(Vec::new(), |(rows, _)| rows.collect::<Vec<EvictableRow>>());
-    all.extend(evictable.iter().map(|row| whole(format!("evictable cache {}", printable_line(row.name())), row.entries, row.bytes)));
+    all.extend(
+        evictable
+            .iter()
+            .map(|row| whole(format!("evictable cache {}", printable_line(row.name())), row.entries, row.bytes)),
+    );
     all.retain(|holder| holder.held_bytes > 0);
     all.sort_by_key(|holder| std::cmp::Reverse(holder.held_bytes));
     all

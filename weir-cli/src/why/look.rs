@@ -22,10 +22,10 @@ use weir_core::telemetry::tunables::{TABLE, parse_size};
 /// What Weir tells.
 #[derive(Clone, Debug, Default)]
 pub struct OfWeir {
-    /// Where its memory was, if that was measured: live, idle, fragmented, metadata, untouched.
+    /// Where its memory was, if that was measured, or at least counted: live, idle, fragmented, metadata, untouched.
     pub measured: Option<[u64; 5]>,
-    /// How long ago, ns.
-    pub measured_ns_ago: u64,
+    /// How long ago it was measured, ns; none: it was only counted, at the end of the last window.
+    pub measured_ns_ago: Option<u64>,
     /// Bytes that it handed out as pages and as blocks mapped singly.
     pub handed_out: u64,
     /// Of what it handed out, what lies among the program's mappings: blocks mapped singly, and what is below 4 GiB.
@@ -81,7 +81,8 @@ impl Look {
         let maps = process.smaps().map_err(|error| failed(format!("its memory may not be looked into: {error}")))?;
         let mappings = mappings::sort(&maps.0, &mappings::stack_pointers(pid), has_weir);
         let status = process.status().ok();
-        let figure = |pick: fn(&procfs::process::Status) -> Option<u64>| status.as_ref().and_then(pick).unwrap_or(0) << 10;
+        let figure =
+            |pick: fn(&procfs::process::Status) -> Option<u64>| status.as_ref().and_then(pick).unwrap_or(0) << 10;
         let all = family::everybody();
         let mut look = Self {
             pid,
@@ -100,7 +101,9 @@ impl Look {
             mappings,
             ..Self::default()
         };
-        for mapping in look.mappings.iter().filter(|map| matches!(map.kind, Kind::Anonymous | Kind::WeirHeap | Kind::Brk)) {
+        for mapping in
+            look.mappings.iter().filter(|map| matches!(map.kind, Kind::Anonymous | Kind::WeirHeap | Kind::Brk))
+        {
             let empty = empty_pages::empty_bytes(pid, mapping);
             look.empty_bytes += empty;
             look.empty_in_heap_bytes += if mapping.kind == Kind::WeirHeap { empty } else { 0 };
@@ -128,15 +131,19 @@ fn of_weir(inspected: &Inspected, page: &Page) -> OfWeir {
     let newer = inspected.page().ok();
     let page = newer.as_ref().unwrap_or(page);
     let it = &page.measured;
-    let measured =
-        [&it.live, &it.idle, &it.fragmented, &it.metadata, &it.untouched].map(|figure| figure.load(Relaxed));
+    let measured = [&it.live, &it.idle, &it.fragmented, &it.metadata, &it.untouched].map(|figure| figure.load(Relaxed));
     let at = it.at.load(Relaxed);
-    let zones = page.zones.read().map_or(Vec::new(), |(rows, _)| rows.collect::<Vec<weir_core::telemetry::tables::ZoneRow>>());
+    let [live, idle, fragmented, metadata] =
+        [&page.live_bytes, &page.idle_bytes, &page.fragmented_bytes, &page.metadata_bytes]
+            .map(|count| count.load(Relaxed));
+    let counted = (live + idle > 0).then_some([live, idle, fragmented, metadata, 0]);
+    let zones =
+        page.zones.read().map_or(Vec::new(), |(rows, _)| rows.collect::<Vec<weir_core::telemetry::tables::ZoneRow>>());
     let low: u64 = zones.iter().filter(|zone| zone.name().starts_with("LOW32")).map(|zone| zone.bytes).sum();
     let blocks = page.mapped_bytes.load(Relaxed);
     OfWeir {
-        measured: (at > 0).then_some(measured),
-        measured_ns_ago: monotonic_ns().saturating_sub(at),
+        measured: if at > 0 { Some(measured) } else { counted },
+        measured_ns_ago: (at > 0).then(|| monotonic_ns().saturating_sub(at)),
         handed_out: page.page_bytes.load(Relaxed).saturating_add(blocks),
         elsewhere: blocks.saturating_add(low),
         zone_bytes: page.zone_bytes.load(Relaxed),
@@ -178,7 +185,8 @@ const LARGE: u64 = 1 << 20;
 
 /// The name of the allocator that the program's memory comes from, if that is not Weir.
 fn allocator(inspected: &Inspected, weir: Option<&OfWeir>, mappings: &[Mapping]) -> Option<String> {
-    let others: u64 = mappings.iter().filter(|map| matches!(map.kind, Kind::Anonymous | Kind::Brk)).map(|map| map.resident).sum();
+    let others: u64 =
+        mappings.iter().filter(|map| matches!(map.kind, Kind::Anonymous | Kind::Brk)).map(|map| map.resident).sum();
     // A program that Weir serves may have another allocator in it that it uses for other things.
     if weir.is_some_and(|weir| weir.handed_out >= others / 4 || others < LARGE) {
         return None;

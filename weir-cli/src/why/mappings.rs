@@ -12,6 +12,8 @@ pub enum Kind {
     WeirHeap,
     /// Weir's own.
     WeirMetadata,
+    /// Its pages of statistics.
+    WeirPage,
     /// Private memory without a file: the program's, an allocator's other than Weir, or blocks that Weir maps singly.
     Anonymous,
     /// The heap that `brk` grows.
@@ -61,7 +63,7 @@ pub fn sort(maps: &[MemoryMap], stacks: &[u64], has_weir: bool) -> Vec<Mapping> 
         let (resident, anonymous) = (of("Rss"), of("Anonymous").min(of("Rss")));
         let kind = match &map.pathname {
             _ if is_program => Kind::Code,
-            MMapPath::Path(path) if is_weirs(path) => Kind::WeirMetadata,
+            MMapPath::Path(path) if is_weirs(path) => Kind::WeirPage,
             MMapPath::Path(path) if is_in_memory(path) => Kind::Shared,
             MMapPath::Path(_) => Kind::File,
             MMapPath::Vsys(_) => Kind::Shared,
@@ -92,7 +94,8 @@ pub fn sort(maps: &[MemoryMap], stacks: &[u64], has_weir: bool) -> Vec<Mapping> 
             Some(kind) => {
                 let clean = resident - anonymous;
                 let locked = whole.locked.min(anonymous);
-                let rest = Mapping { resident: clean, huge: 0, locked: whole.locked - locked, swapped: 0, ..whole.clone() };
+                let rest =
+                    Mapping { resident: clean, huge: 0, locked: whole.locked - locked, swapped: 0, ..whole.clone() };
                 sorted.extend([rest, Mapping { kind, resident: anonymous, locked, ..whole }]);
             }
             None => sorted.push(whole),
@@ -192,8 +195,8 @@ Anonymous: 0 kB
         let maps = MemoryMaps::from_read(SMAPS.as_bytes()).unwrap();
         let sorted = sort(&maps.0, &[0x7f00_0000_1000], true);
         let kib = |kind| sorted.iter().filter(|map| map.kind == kind).map(|map| map.resident).sum::<u64>() >> 10;
-        let kinds = [Kind::Code, Kind::Data, Kind::Brk, Kind::WeirHeap, Kind::WeirMetadata];
-        assert_eq!(kinds.map(kib), [12, 1004, 100, 4096, 60]);
+        let kinds = [Kind::Code, Kind::Data, Kind::Brk, Kind::WeirHeap, Kind::WeirMetadata, Kind::WeirPage];
+        assert_eq!(kinds.map(kib), [12, 1004, 100, 4096, 40, 20]);
         let kinds = [Kind::Stack, Kind::Anonymous, Kind::File, Kind::Shared];
         assert_eq!(kinds.map(kib), [40, 712, 400, 60]);
         let sum: u64 = sorted.iter().map(|map| map.resident).sum();

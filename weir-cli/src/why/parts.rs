@@ -43,7 +43,9 @@ pub struct Parts(pub Vec<Part>);
 impl Parts {
     /// By one look.
     pub fn of(look: &Look) -> Self {
-        let [heap, metadata] = [Kind::WeirHeap, Kind::WeirMetadata].map(|kind| look.resident(kind));
+        // The pages of statistics are in none of the figures.
+        let [heap, metadata, page] =
+            [Kind::WeirHeap, Kind::WeirMetadata, Kind::WeirPage].map(|kind| look.resident(kind));
         let anonymous = look.resident(Kind::Anonymous);
         let weir = look.weir.as_ref();
         let mut parts = Vec::new();
@@ -64,12 +66,12 @@ impl Parts {
                 add(Name::Live, live);
                 add(Name::Idle, idle);
                 add(Name::Fragmented, fragmented);
-                add(Name::Metadata, metadata);
+                add(Name::Metadata, metadata + page);
                 add(Name::Unexplained, rest);
             }
             None => {
                 add(Name::HeapUnmeasured, heap);
-                add(Name::Metadata, metadata);
+                add(Name::Metadata, metadata + page);
             }
         }
         add(Name::OwnMappings, own);
@@ -178,7 +180,8 @@ mod tests {
 
     #[test]
     fn the_parts_are_all_that_is_resident_whatever_was_measured() {
-        let maps = [(Kind::WeirHeap, 80), (Kind::WeirMetadata, 4), (Kind::Anonymous, 50), (Kind::Stack, 3), (Kind::Code, 9)];
+        let maps =
+            [(Kind::WeirHeap, 80), (Kind::WeirMetadata, 4), (Kind::Anonymous, 50), (Kind::Stack, 3), (Kind::Code, 9)];
         for measured in [[50, 20, 5, 3, 8], [500, 20, 5, 3, 8], [0; 5], [10, 80, 0, 0, 30], [5, 900, 9, 9, 0]] {
             let parts = Parts::of(&look(&maps, Some(measured), 20));
             assert_eq!(parts.resident_bytes(), 146, "{parts:?}");

@@ -85,11 +85,9 @@ int main(int count, char **argument) {
         fill(40 * MIB, 512);
         empty(40 * MIB, 512, 8);
     } else if (strcmp(name, "idle") == 0) {
-        fill(40 * MIB, 512);
-        empty(40 * MIB, 512, 0);
-    } else if (strcmp(name, "tiny") == 0) {
-        fill(24 * MIB, 16);
-        empty(24 * MIB, 16, 0);
+        /* A depot keeps at most 1,024 objects of a size: large ones. */
+        fill(40 * MIB, 32000);
+        empty(40 * MIB, 32000, 0);
     } else if (strcmp(name, "huge") == 0) huge();
     else if (strcmp(name, "live") == 0) hold(40 * MIB);
     else if (strcmp(name, "own") == 0) own();
