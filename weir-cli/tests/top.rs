@@ -67,7 +67,7 @@ impl Terminal {
         assert!(found.is_ok(), "{part} is not on the screen:\n{}", self.shown());
     }
 
-    /// Whether the terminal is as it was: keys are echoed, lines are edited, the first screen is back, the cursor is there.
+    /// Whether the terminal is as it was: keys are echoed, lines edited, the first screen is back, the cursor shown.
     fn is_given_back(&self) -> bool {
         let modes = tcgetattr(&self.line).unwrap().local_modes;
         let guard = self.screen.lock().unwrap();

@@ -11,7 +11,7 @@ pub struct Member {
     pub resident_bytes: u64,
 }
 
-/// All processes of the machine that are visible here, by number; threads of the kernel, which have no memory, left out.
+/// All processes that are visible here, by number. Threads of the kernel, which have no memory, are left out.
 pub fn everybody() -> Vec<Member> {
     let numbers = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = numbers.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());

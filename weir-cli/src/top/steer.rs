@@ -20,8 +20,8 @@ impl Steering {
         Self { say, heard }
     }
 
-    /// Tells each of these processes, one after the other. On a thread of its own, as a connection may enter the process's
-    /// network namespace.
+    /// Tells each of these processes, one after the other. On a thread of its own, as a connection may enter the
+    /// process's network namespace.
     pub fn tell(&self, request: Request, pids: Vec<i32>) -> String {
         let say = self.say.clone();
         let count = pids.len();

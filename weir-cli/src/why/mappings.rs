@@ -41,8 +41,8 @@ pub struct Mapping {
     pub swapped: u64,
 }
 
-/// Sorts the mappings by kind. `stacks` are addresses in the stacks of threads; the addresses of Weir's heap mean something
-/// in a process that has Weir alone.
+/// Sorts the mappings by kind. `stacks` are addresses in the stacks of threads; the addresses of Weir's heap mean
+/// something in a process that has Weir alone.
 pub fn sort(maps: &[MemoryMap], stacks: &[u64], has_weir: bool) -> Vec<Mapping> {
     let path = |map: &MemoryMap| match &map.pathname {
         MMapPath::Path(path) => Some(path.clone()),
@@ -51,57 +51,74 @@ pub fn sort(maps: &[MemoryMap], stacks: &[u64], has_weir: bool) -> Vec<Mapping> 
     let is_code = |map: &&MemoryMap| map.perms.contains(MMPermissions::EXECUTE);
     let programs: HashSet<PathBuf> = maps.iter().filter(is_code).filter_map(path).collect();
     let mut sorted = Vec::new();
-    // Where the variables of a program end that were mapped last: those that are zero at first follow without a name.
+    // Where a program's or library's file ends that was mapped last: its variables that are zero at first follow, without
+    // a name.
     let mut data_end = 0;
     for map in maps {
         let file = path(map);
         let is_program = file.as_ref().is_some_and(|file| programs.contains(file) && !is_in_memory(file));
-        if is_program || (file.is_none() && map.address.0 == data_end && map.pathname == MMapPath::Anonymous) {
+        let follows_data = map.address.0 == data_end;
+        if is_program {
             data_end = map.address.1;
         }
-        let of = |name: &str| map.extension.map.get(name).copied().unwrap_or(0);
-        let (resident, anonymous) = (of("Rss"), of("Anonymous").min(of("Rss")));
         let kind = match &map.pathname {
             _ if is_program => Kind::Code,
-            MMapPath::Path(path) if is_weirs(path) => Kind::WeirPage,
-            MMapPath::Path(path) if is_in_memory(path) => Kind::Shared,
-            MMapPath::Path(_) => Kind::File,
-            MMapPath::Vsys(_) => Kind::Shared,
-            MMapPath::Other(name) if name.starts_with("anon_shmem") => Kind::Shared,
-            MMapPath::Other(name) if name.starts_with("anon:") => Kind::Anonymous,
-            MMapPath::Heap => Kind::Brk,
-            MMapPath::Stack | MMapPath::TStack(_) => Kind::Stack,
-            MMapPath::Anonymous if map.address.1 == data_end => Kind::Data,
+            MMapPath::Anonymous if follows_data => Kind::Data,
             MMapPath::Anonymous => of_address(map, stacks, has_weir),
-            _ => Kind::Code,
+            name => of_name(name),
         };
-        let whole = Mapping {
-            kind,
-            address: map.address,
-            resident,
-            huge: of("AnonHugePages") + of("ShmemPmdMapped") + of("FilePmdMapped"),
-            locked: of("Locked"),
-            swapped: of("Swap"),
-            file,
-        };
-        // Pages of a private mapping that were written are copies.
-        let copied = match kind {
-            Kind::Code if is_program => Some(Kind::Data),
-            Kind::File => Some(Kind::Anonymous),
-            _ => None,
-        };
-        match copied.filter(|_| anonymous > 0) {
-            Some(kind) => {
-                let clean = resident - anonymous;
-                let locked = whole.locked.min(anonymous);
-                let rest =
-                    Mapping { resident: clean, huge: 0, locked: whole.locked - locked, swapped: 0, ..whole.clone() };
-                sorted.extend([rest, Mapping { kind, resident: anonymous, locked, ..whole }]);
-            }
-            None => sorted.push(whole),
-        }
+        add(&mut sorted, map, kind, file);
     }
     sorted
+}
+
+/// Adds a mapping; the copied pages of a private mapping of a file as a part of its own.
+fn add(sorted: &mut Vec<Mapping>, map: &MemoryMap, kind: Kind, file: Option<PathBuf>) {
+    let of = |name: &str| map.extension.map.get(name).copied().unwrap_or(0);
+    let (resident, anonymous) = (of("Rss"), of("Anonymous").min(of("Rss")));
+    let copied = match kind {
+        Kind::Code if file.is_some() => Some(Kind::Data),
+        Kind::File => Some(Kind::Anonymous),
+        _ => None,
+    };
+    let whole = Mapping {
+        kind,
+        address: map.address,
+        resident,
+        huge: of("AnonHugePages") + of("ShmemPmdMapped") + of("FilePmdMapped"),
+        locked: of("Locked"),
+        swapped: of("Swap"),
+        file,
+    };
+    match copied.filter(|_| anonymous > 0) {
+        Some(kind) => {
+            let locked = whole.locked.min(anonymous);
+            let clean = Mapping {
+                resident: resident - anonymous,
+                huge: 0,
+                locked: whole.locked - locked,
+                swapped: 0,
+                ..whole.clone()
+            };
+            sorted.extend([clean, Mapping { kind, resident: anonymous, locked, ..whole }]);
+        }
+        None => sorted.push(whole),
+    }
+}
+
+fn of_name(name: &MMapPath) -> Kind {
+    match name {
+        MMapPath::Path(path) if is_weirs(path) => Kind::WeirPage,
+        MMapPath::Path(path) if is_in_memory(path) => Kind::Shared,
+        MMapPath::Path(_) => Kind::File,
+        MMapPath::Vsys(_) => Kind::Shared,
+        MMapPath::Other(name) if name.starts_with("anon_shmem") => Kind::Shared,
+        MMapPath::Other(name) if name.starts_with("anon:") => Kind::Anonymous,
+        MMapPath::Heap => Kind::Brk,
+        MMapPath::Stack | MMapPath::TStack(_) => Kind::Stack,
+        // What the kernel maps of its own, such as the vDSO.
+        _ => Kind::Code,
+    }
 }
 
 fn of_address(map: &MemoryMap, stacks: &[u64], has_weir: bool) -> Kind {

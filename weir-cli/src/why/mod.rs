@@ -8,15 +8,20 @@
 //! | [`holders`] | names the caches and sizes that hold most |
 //! | [`empty_pages`] | estimates what huge pages hold for nothing |
 //! | [`growth`] | compares two looks |
-//! | [`causes`] | names the causes, and what would cure each |
+//! | [`causes`] | the rules for a [`cause`] and its cures |
+//! | [`heap_causes`], [`program_causes`], [`beside_causes`] | the rules, by where the memory is |
 
+mod beside_causes;
+mod cause;
 mod causes;
 mod empty_pages;
 mod growth;
+mod heap_causes;
 mod holders;
 mod look;
 mod mappings;
 mod parts;
+mod program_causes;
 mod report;
 
 use crate::base::failure::Failure;

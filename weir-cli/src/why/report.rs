@@ -1,6 +1,7 @@
 //! What `weir why` prints.
 
-use super::causes::{self, Case, Finding};
+use super::cause::{Case, Finding};
+use super::causes;
 use super::growth::Growth;
 use super::holders::{self, Holder};
 use super::look::Look;
@@ -26,7 +27,7 @@ pub struct Report {
     within: Within,
     /// Not in the resident set.
     beside: Beside,
-    /// How long ago Weir measured its part, ns; none: it did not (its parts are counts, or `heap`), or there is no Weir.
+    /// How long ago Weir measured its part, ns; none: it did not (its parts are counts, or `heap`).
     measured_ns_ago: Option<u64>,
     /// Why it could not be told to measure now.
     not_asked: Option<String>,
@@ -111,8 +112,8 @@ impl fmt::Display for Report {
             [it.page_tables_bytes, it.swapped_bytes, it.children_resident_bytes, it.page_cache_bytes].map(bytes);
         writeln!(
             f,
-            "  beside it: page tables {tables}, swapped out {swapped}, {} child processes {children}, page cache of open \
-             files {cache}",
+            "  beside it: page tables {tables}, swapped out {swapped}, {} child processes {children}, page cache of \
+             open files {cache}",
             it.children
         )?;
         if let Some(group) = &it.cgroup {
