@@ -6,6 +6,7 @@ use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
 use std::fs::File;
 use std::io::{Read, Write};
+use std::num::NonZero;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
@@ -40,7 +41,7 @@ impl Terminal {
         }
         let top = command.spawn().unwrap();
         let keyboard = File::from(main);
-        let screen = Arc::new(Mutex::new(vt100::Parser::new(24, 80, 0)));
+        let screen = Arc::new(Mutex::new(vt100::Parser::new(cells(24), cells(80), 0)));
         let (mut output, parser) = (keyboard.try_clone().unwrap(), Arc::clone(&screen));
         std::thread::spawn(move || {
             let mut bytes = [0; 4096];
@@ -93,6 +94,10 @@ impl Drop for Terminal {
     }
 }
 
+fn cells(count: u16) -> NonZero<u16> {
+    NonZero::new(count).unwrap()
+}
+
 fn size(columns: u16, rows: u16) -> Winsize {
     Winsize { ws_col: columns, ws_row: rows, ws_xpixel: 0, ws_ypixel: 0 }
 }
@@ -125,7 +130,7 @@ fn processes_are_shown_and_steered_and_the_terminal_is_given_back() {
     terminal.shows("Help: any key ends it");
     // A larger terminal is filled, a small one too.
     for (columns, rows) in [(120, 40), (40, 12), (80, 24)] {
-        terminal.screen.lock().unwrap().screen_mut().set_size(rows, columns);
+        terminal.screen.lock().unwrap().screen_mut().set_size(cells(rows), cells(columns));
         tcsetwinsize(&terminal.line, size(columns, rows)).unwrap();
         wait_for("drawn anew", || {
             let last = terminal.shown().lines().nth(usize::from(rows) - 1).map(|line| line.contains("F1Help"));

@@ -5,6 +5,7 @@ use serde_json::Value;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 use subject::{library, says, text, wait_for, weir};
 
 /// A program that holds memory for one reason.
@@ -75,15 +76,19 @@ impl Case {
 
     /// Waits until the first cause is this one, for the most part of what was prepared; the report then.
     fn first_cause(&self, cause: &str, least_mib: u64) -> Value {
-        let found = wait_for(cause, || {
-            let report = self.report();
+        let is_so = |report: &Value| {
             let first = &report["causes"][0];
-            let is_so = first["cause"] == cause && first["bytes"].as_u64() >= Some(least_mib << 20);
-            if !is_so {
-                eprintln!("waiting for {cause}, of {least_mib} MiB: {first}");
+            first["cause"] == cause && first["bytes"].as_u64() >= Some(least_mib << 20)
+        };
+        let begun = Instant::now();
+        let found = loop {
+            let report = self.report();
+            if is_so(&report) {
+                break report;
             }
-            is_so.then_some(report)
-        });
+            assert!(begun.elapsed() < Duration::from_secs(30), "{cause} of {least_mib} MiB is not first: {report}");
+            std::thread::sleep(Duration::from_millis(100));
+        };
         let resident = found["resident_bytes"].as_u64().unwrap();
         assert!(part(&found, "unexplained") <= resident / 50, "{found}");
         // The text for people says the same.

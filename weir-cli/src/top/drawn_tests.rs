@@ -19,6 +19,7 @@ fn model() -> Model {
         sample.processes[1].resident_bytes -= (4 - grown) * (20 << 20);
         model.take(sample);
     }
+    model.select(0);
     model
 }
 

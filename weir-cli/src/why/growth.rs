@@ -24,7 +24,7 @@ impl Growth {
     pub fn between(first: &Look, second: &Look) -> Self {
         let of = |look: &Look| Parts::of(look);
         let (before, after) = (of(first), of(second));
-        let difference = |before: u64, after: u64| after as i64 - before as i64;
+        let difference = |before: u64, after: u64| (after as i64).wrapping_sub(before as i64);
         let live = |look: &Look| look.weir.as_ref().and_then(|weir| weir.measured).map_or(0, |measured| measured[0]);
         // Without Weir the allocator's memory is among these.
         let own = |parts: &Parts| parts.bytes(Name::OwnMappings) + parts.bytes(Name::BrkHeap);
@@ -49,6 +49,6 @@ impl Growth {
 
     /// What the program has more of, bytes: what counts as a leak if it goes on.
     pub fn bytes(&self) -> u64 {
-        (self.live_bytes.max(0) + self.own_mappings_bytes.max(0)) as u64
+        self.live_bytes.max(0).saturating_add(self.own_mappings_bytes.max(0)) as u64
     }
 }

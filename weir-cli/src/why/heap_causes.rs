@@ -36,7 +36,7 @@ pub fn fragmentation(case: &Case) -> Option<Finding> {
 pub fn idle(case: &Case) -> Option<Finding> {
     let weir = case.look.weir.as_ref()?;
     let idle = case.parts.bytes(Name::Idle);
-    let cached: u64 = weir.holders.iter().map(|holder| holder.cached_bytes).sum();
+    let cached = weir.holders.iter().map(|holder| holder.cached_bytes).fold(0, u64::saturating_add);
     let mut holders = weir.holders.clone();
     holders.sort_by_key(|holder| std::cmp::Reverse(holder.cached_bytes));
     let deepest = holders.first().filter(|holder| holder.cached_bytes > 0).map(|holder| &holder.name);
@@ -114,15 +114,22 @@ pub fn limit(case: &Case) -> Option<Finding> {
 }
 
 pub fn in_use(case: &Case) -> Option<Finding> {
-    let live = case.parts.bytes(Name::Live);
+    // What is not measured may be free.
+    let [live, unmeasured] = [Name::Live, Name::HeapUnmeasured].map(|name| case.parts.bytes(name));
     let most = case.look.weir.as_ref()?.holders.iter().max_by_key(|holder| holder.used_bytes);
     let most = most.map_or(String::new(), |it| format!(", most of it ({}) of {}", bytes(it.used_bytes), it.name));
-    let says = format!("the program holds {} of objects{most}.", bytes(live));
+    let says = match unmeasured {
+        0 => format!("the program holds {} of objects{most}.", bytes(live)),
+        _ => format!(
+            "Weir's heap takes {} and is not measured, as it is small or has no thread{most}.",
+            bytes(unmeasured)
+        ),
+    };
     let cures = vec![
         "the program frees it, or keeps less".into(),
         format!("`weir why {} --growth` says whether it grows, as a leak does", case.look.pid),
     ];
-    case.finding(Cause::InUse, live, says, cures)
+    case.finding(Cause::InUse, live + unmeasured, says, cures)
 }
 
 pub fn growth(case: &Case) -> Option<Finding> {

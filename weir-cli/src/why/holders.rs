@@ -41,7 +41,7 @@ impl Holder {
 pub fn all(page: &Page) -> Vec<Holder> {
     let rows = page.caches.read().map_or(Vec::new(), |(rows, _)| rows.collect::<Vec<CacheRow>>());
     let mut all: Vec<Holder> = rows.iter().map(cache).collect();
-    let slabs: u64 = rows.iter().map(|row| row.slab_bytes).sum();
+    let slabs = rows.iter().map(|row| row.slab_bytes).fold(0, u64::saturating_add);
     let singles = [
         (MAX_SIZE, page.page_bytes.load(Relaxed).saturating_sub(slabs)),
         (MAX_RUN * PAGE, page.mapped_bytes.load(Relaxed)),

@@ -22,10 +22,10 @@ use weir_core::telemetry::tunables::{TABLE, parse_size};
 /// What Weir tells.
 #[derive(Clone, Debug, Default)]
 pub struct OfWeir {
-    /// Where its memory was, if that was measured, or at least counted: live, idle, fragmented, metadata, untouched.
+    /// Where its memory was, if that was measured: live, idle, fragmented, metadata, untouched.
     pub measured: Option<[u64; 5]>,
-    /// How long ago it was measured, ns; none: it was only counted, at the end of the last window.
-    pub measured_ns_ago: Option<u64>,
+    /// How long ago, ns.
+    pub measured_ns_ago: u64,
     /// Bytes that it handed out as pages and as blocks mapped singly.
     pub handed_out: u64,
     /// Of what it handed out, what lies among the program's mappings: blocks mapped singly, and what is below 4 GiB.
@@ -133,17 +133,17 @@ fn of_weir(inspected: &Inspected, page: &Page) -> OfWeir {
     let it = &page.measured;
     let measured = [&it.live, &it.idle, &it.fragmented, &it.metadata, &it.untouched].map(|figure| figure.load(Relaxed));
     let at = it.at.load(Relaxed);
-    let [live, idle, fragmented, metadata] =
-        [&page.live_bytes, &page.idle_bytes, &page.fragmented_bytes, &page.metadata_bytes]
-            .map(|count| count.load(Relaxed));
-    let counted = (live + idle > 0).then_some([live, idle, fragmented, metadata, 0]);
     let zones =
         page.zones.read().map_or(Vec::new(), |(rows, _)| rows.collect::<Vec<weir_core::telemetry::tables::ZoneRow>>());
-    let low: u64 = zones.iter().filter(|zone| zone.name().starts_with("LOW32")).map(|zone| zone.bytes).sum();
+    let low = zones
+        .iter()
+        .filter(|zone| zone.name().starts_with("LOW32"))
+        .map(|zone| zone.bytes)
+        .fold(0, u64::saturating_add);
     let blocks = page.mapped_bytes.load(Relaxed);
     OfWeir {
-        measured: if at > 0 { Some(measured) } else { counted },
-        measured_ns_ago: (at > 0).then(|| monotonic_ns().saturating_sub(at)),
+        measured: (at > 0).then_some(measured),
+        measured_ns_ago: monotonic_ns().saturating_sub(at),
         handed_out: page.page_bytes.load(Relaxed).saturating_add(blocks),
         elsewhere: blocks.saturating_add(low),
         zone_bytes: page.zone_bytes.load(Relaxed),

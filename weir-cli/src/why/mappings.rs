@@ -163,6 +163,7 @@ mod tests {
     use procfs::FromRead;
     use procfs::process::MemoryMaps;
 
+    /// As the kernel writes them, but for the blank behind the number of a mapping without a file.
     const SMAPS: &str = "\
 55d0f0000000-55d0f0002000 r-xp 00000000 fe:00 11 /usr/bin/program
 Rss: 8 kB
@@ -209,7 +210,7 @@ Anonymous: 0 kB
 
     #[test]
     fn every_resident_page_has_one_kind() {
-        let maps = MemoryMaps::from_read(SMAPS.as_bytes()).unwrap();
+        let maps = MemoryMaps::from_read(SMAPS.replace(" 0\n", " 0 \n").as_bytes()).unwrap();
         let sorted = sort(&maps.0, &[0x7f00_0000_1000], true);
         let kib = |kind| sorted.iter().filter(|map| map.kind == kind).map(|map| map.resident).sum::<u64>() >> 10;
         let kinds = [Kind::Code, Kind::Data, Kind::Brk, Kind::WeirHeap, Kind::WeirMetadata, Kind::WeirPage];
@@ -224,7 +225,7 @@ Anonymous: 0 kB
 
     #[test]
     fn without_weir_its_addresses_mean_nothing() {
-        let maps = MemoryMaps::from_read(SMAPS.as_bytes()).unwrap();
+        let maps = MemoryMaps::from_read(SMAPS.replace(" 0\n", " 0 \n").as_bytes()).unwrap();
         let sorted = sort(&maps.0, &[], false);
         assert!(!sorted.iter().any(|map| map.kind == Kind::WeirHeap));
     }

@@ -70,7 +70,9 @@ impl Parts {
                 add(Name::Unexplained, rest);
             }
             None => {
-                add(Name::HeapUnmeasured, heap);
+                let blocks = weir.map_or(0, |weir| weir.elsewhere).min(anonymous);
+                own -= blocks;
+                add(Name::HeapUnmeasured, heap + blocks);
                 add(Name::Metadata, metadata + page);
             }
         }
@@ -100,7 +102,7 @@ impl Parts {
 
 /// What is resident of Weir, by its figures.
 fn resident([live, idle, fragmented, metadata, untouched]: [u64; 5]) -> u64 {
-    (live + idle + fragmented + metadata).saturating_sub(untouched)
+    [live, idle, fragmented, metadata].into_iter().fold(0, u64::saturating_add).saturating_sub(untouched)
 }
 
 /// Weir's figures as parts of `found`, what is resident in its mappings: live, idle, fragmented, metadata, and what no
@@ -186,7 +188,10 @@ mod tests {
             let parts = Parts::of(&look(&maps, Some(measured), 20));
             assert_eq!(parts.resident_bytes(), 146, "{parts:?}");
         }
-        assert_eq!(Parts::of(&look(&maps, None, 0)).bytes(Name::HeapUnmeasured), 80);
+        let parts = Parts::of(&look(&maps, None, 20));
+        assert_eq!([Name::HeapUnmeasured, Name::OwnMappings].map(|name| parts.bytes(name)), [100, 30]);
+        // What a process says of itself may be anything.
+        assert_eq!(Parts::of(&look(&maps, Some([u64::MAX; 5]), u64::MAX)).resident_bytes(), 146);
     }
 
     #[test]

@@ -27,7 +27,7 @@ pub struct Report {
     within: Within,
     /// Not in the resident set.
     beside: Beside,
-    /// How long ago Weir measured its part, ns; none: it did not (its parts are counts, or `heap`).
+    /// How long ago Weir measured its part, ns; none: it did not, or there is no Weir.
     measured_ns_ago: Option<u64>,
     /// Why it could not be told to measure now.
     not_asked: Option<String>,
@@ -82,7 +82,7 @@ impl Report {
                 page_cache_bytes: look.cached_files.iter().map(|file| file.bytes).sum(),
                 cgroup: look.charged.clone(),
             },
-            measured_ns_ago: weir.and_then(|weir| weir.measured_ns_ago),
+            measured_ns_ago: weir.filter(|weir| weir.measured.is_some()).map(|weir| weir.measured_ns_ago),
             not_asked: weir.and_then(|weir| weir.silent.clone()),
             without_weir: look.without_weir.clone(),
             allocator: look.allocator.clone(),

@@ -31,9 +31,9 @@ static void empty(long bytes, long size, long kept) {
 
 /* Weir's thread starts when something is freed. */
 static void hold(long bytes) {
-    fill(bytes, 10000);
-    fill(8 * MIB, 10000);
-    empty(8 * MIB, 10000, 0);
+    fill(bytes, 8192);
+    fill(8 * MIB, 8192);
+    empty(8 * MIB, 8192, 0);
 }
 
 static char *map(long bytes) {
