@@ -296,6 +296,59 @@ fn a_page_cache_that_is_not_the_processes() {
     assert!(report["causes"][0]["says"].as_str().unwrap().contains("/written has most"), "{report}");
 }
 
+/// A cgroup of this test's own; none where it cannot be made.
+struct Group(PathBuf);
+
+impl Group {
+    fn new() -> Option<Self> {
+        let name = format!("weir-why-{}", std::process::id());
+        let of_v2 = std::fs::read_to_string("/sys/fs/cgroup/cgroup.subtree_control");
+        let parent = match of_v2.is_ok_and(|controllers| controllers.split_whitespace().any(|it| it == "memory")) {
+            true => Path::new("/sys/fs/cgroup"),
+            false => Path::new("/sys/fs/cgroup/memory"),
+        };
+        let group = Self(parent.join(name));
+        std::fs::create_dir(&group.0).ok()?;
+        group.0.join("memory.stat").exists().then_some(group)
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        // Its last process may not be gone for good yet.
+        for _ in 0..100 {
+            if std::fs::remove_dir(&self.0).is_ok() {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+/// What the cgroup is charged is told apart from what the process holds, also of a file that was closed.
+#[test]
+fn a_page_cache_of_the_cgroup() {
+    let Some(program) = compile("group", &[]) else { return };
+    let Some(group) = Group::new() else {
+        let _ = std::fs::remove_file(program);
+        return eprintln!("skipped: this user cannot make a cgroup with memory figures");
+    };
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let enter = "echo $$ > \"$0/cgroup.procs\" && head -c 50331648 /dev/zero > \"$2\" && exec \"$1\" own";
+    let mut command = Command::new("sh");
+    command.args(["-c", enter]).arg(&group.0).arg(&program).arg(dir.path().join("written"));
+    let case = Case::start(command, program);
+    let report = case.report();
+    let charged = &report["beside"]["cgroup"];
+    assert_eq!(charged["directory"].as_str(), group.0.to_str(), "{report}");
+    let of = |name: &str| charged[name].as_u64().unwrap() >> 20;
+    assert!((40..64).contains(&of("page_cache_bytes")) && (70..120).contains(&of("bytes")), "{charged}");
+    let causes = report["causes"].as_array().unwrap();
+    let place = |name: &str| causes.iter().position(|cause| cause["cause"] == name);
+    assert!(place("cgroup_page_cache").unwrap() > place("other_allocator").unwrap(), "{report}");
+    drop(case);
+}
+
 #[test]
 fn who_cannot_be_looked_into_is_told_in_one_line() {
     let gone = weir(&["why", "2147483647"]);

@@ -55,8 +55,8 @@ pub fn press(model: &mut Model, key: KeyEvent) -> Effect {
         Mode::Filter(before) => in_filter(model, key.code, before),
         Mode::Sort(place) => in_sort(model, key.code, place),
         Mode::Steer(place) => in_steer(model, key.code, place),
-        Mode::Confirm(request) => match key.code {
-            KeyCode::Char('y' | 'Y') => Effect::Steer(request, model.chosen().iter().map(|it| it.pid).collect()),
+        Mode::Confirm(request, pids) => match key.code {
+            KeyCode::Char('y' | 'Y') => Effect::Steer(request, pids),
             _ => Effect::None,
         },
     }
@@ -163,7 +163,10 @@ fn in_sort(model: &mut Model, code: KeyCode, place: usize) -> Effect {
 fn in_steer(model: &mut Model, code: KeyCode, place: usize) -> Effect {
     match moved(code, place, Request::ALL.len()) {
         Menu::At(place) => model.mode = Mode::Steer(place),
-        Menu::Chosen => model.mode = Mode::Confirm(Request::ALL[place]),
+        Menu::Chosen => {
+            let pids = model.chosen().iter().map(|it| it.pid).collect();
+            model.mode = Mode::Confirm(Request::ALL[place], pids);
+        }
         Menu::Left => {}
     }
     Effect::None
@@ -263,7 +266,7 @@ mod tests {
     fn nothing_is_released_before_it_is_confirmed() {
         let mut model = model();
         assert_eq!(keys(&mut model, &[KeyCode::F(9), KeyCode::Down, KeyCode::Enter]), Effect::None);
-        assert_eq!(model.mode, Mode::Confirm(Request::Drain));
+        assert_eq!(model.mode, Mode::Confirm(Request::Drain, vec![21]));
         assert_eq!(keys(&mut model, &[KeyCode::Enter]), Effect::None);
         assert_eq!(model.mode, Mode::Table);
         let all = [KeyCode::Char('k'), KeyCode::Enter, KeyCode::Char('y')];
@@ -275,6 +278,12 @@ mod tests {
         assert_eq!(pids, [20, 21]);
         keys(&mut model, &[KeyCode::Char('U')]);
         assert_eq!(keys(&mut model, &all), Effect::Steer(Request::Trim, vec![30]));
+        // The process ends while it is asked about: no other one takes its place.
+        keys(&mut model, &[KeyCode::F(9), KeyCode::Enter]);
+        let mut sample = model.sample.clone();
+        sample.processes.retain(|it| it.pid != 30);
+        model.take(sample);
+        assert_eq!(keys(&mut model, &[KeyCode::Char('y')]), Effect::Steer(Request::Trim, vec![30]));
         model.take(Sample::default());
         keys(&mut model, &[KeyCode::F(9)]);
         assert_eq!(model.mode, Mode::Table, "there is no process to steer");

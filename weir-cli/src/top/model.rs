@@ -24,8 +24,8 @@ pub enum Mode {
     Sort(usize),
     /// Something is chosen to do: its place.
     Steer(usize),
-    /// It is to be confirmed.
-    Confirm(Request),
+    /// It is to be confirmed, for these processes: whatever the bar is on by then.
+    Confirm(Request, Vec<i32>),
 }
 
 /// What a process can be told.

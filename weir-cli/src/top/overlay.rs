@@ -26,11 +26,12 @@ pub fn draw(frame: &mut Frame, model: &Model, area: Rect) {
         }
         Mode::Steer(place) => {
             let lines = Request::ALL.iter().map(|it| format!("{:<6} {}", it.word(), it.meaning())).collect();
-            menu(frame, area, &format!("Steer {} (Enter, Esc)", named(model)), lines, *place);
+            let chosen: Vec<i32> = model.chosen().iter().map(|it| it.pid).collect();
+            menu(frame, area, &format!("Steer {} (Enter, Esc)", named(model, &chosen)), lines, *place);
         }
-        Mode::Confirm(request) => {
+        Mode::Confirm(request, pids) => {
             let lines = vec![
-                Line::from(format!("{} {}?", request.word(), named(model))),
+                Line::from(format!("{} {}?", request.word(), named(model, pids))),
                 Line::from(format!("It will {}.", request.meaning())),
                 Line::from("y: yes; any other key: no"),
             ];
@@ -39,11 +40,12 @@ pub fn draw(frame: &mut Frame, model: &Model, area: Rect) {
     }
 }
 
-/// The processes that are steered, in words.
-fn named(model: &Model) -> String {
-    let chosen = model.chosen();
-    let names: Vec<String> = chosen.iter().take(NAMED).map(|it| format!("{} ({})", it.command, it.pid)).collect();
-    match chosen.len().saturating_sub(NAMED) {
+/// Processes in words.
+fn named(model: &Model, pids: &[i32]) -> String {
+    let command = |pid| model.sample.processes.iter().find(|it| it.pid == pid).map(|it| it.command.as_str());
+    let name = |&pid: &i32| format!("{} ({pid})", command(pid).unwrap_or("ended"));
+    let names: Vec<String> = pids.iter().take(NAMED).map(name).collect();
+    match pids.len().saturating_sub(NAMED) {
         0 => names.join(", "),
         more => format!("{} and {more} more", names.join(", ")),
     }
