@@ -196,8 +196,23 @@ fn a_process_in_a_container_is_read_and_steered_from_outside() {
     let pid = children.split_whitespace().next().unwrap();
     wait_for("the channel", || weir(&["ctl", pid, "get", "limit"]).status.success().then_some(()));
     assert_eq!(says(&["ctl", pid, "set", "limit", "1G"]), "limit 1073741824 bytes\n");
-    assert!(says(&["stat", pid]).contains("malloc 24576"));
+    wait_for("the caches", || says(&["stat", pid]).contains("malloc 24576").then_some(()));
     let _ = std::fs::remove_file(program);
+}
+
+#[test]
+fn a_program_that_gives_up_root_has_a_channel_that_is_its_new_users() {
+    let Some(mut subject) = steered() else { return };
+    let before = socket_name(subject.pid()).unwrap();
+    if subject.tell("user 1234") != "done" {
+        return eprintln!("skipped: only root can become another user");
+    }
+    subject.tell("hold 5");
+    let after = wait_for("another socket", || socket_name(subject.pid()).filter(|name| *name != before));
+    assert!(connection(&before).is_err());
+    assert_eq!(receive(&connection(&after).unwrap()).as_deref(), Some("weir control 1\n"));
+    let pid = subject.pid().to_string();
+    wait_for("the caches", || says(&["stat", &pid]).contains("malloc 24576").then_some(()));
 }
 
 /// In a user namespace that maps no user, all are shown as one: the process itself, and whoever connects.

@@ -1,5 +1,5 @@
-//! A program's callbacks (`evict/callbacks.rs`): posting, calling, unregistering while one runs, and a queue that goes on
-//! past one that is late.
+//! A program's callbacks (`evict/callbacks.rs`, `evict/unregistering.rs`): posting, calling, unregistering while one runs,
+//! two that unregister each other, and a queue that goes on past one that is late.
 //!
 //! Mirrored: the list's lock is a mutex, `finished` a futex; a callback's memory is a cell that the checker watches, which
 //! running reads and disposing writes.
@@ -21,6 +21,8 @@ enum Omit {
     Nothing,
     /// Unregistering does not wait.
     Wait,
+    /// A wait that closes a circle is waited.
+    Circle,
     /// The end of a run raises `finished` before it clears `RUNNING`.
     Order,
     /// A late callback that returns takes the queue from the one that is called now.
@@ -41,6 +43,8 @@ struct List {
     entries: [Entry; 2],
     /// The entry that the queue is at.
     current: Option<usize>,
+    /// By the entry that a thread is in: the entry that the thread waits for.
+    waits: [Option<usize>; 2],
 }
 
 struct Registry {
@@ -57,7 +61,7 @@ impl Registry {
     fn new(omit: Omit) -> Arc<Self> {
         let listed = || Entry { is_listed: true, is_wanted: true, ..Entry::default() };
         Arc::new(Self {
-            list: Mutex::new(List { entries: [listed(), listed()], current: None }),
+            list: Mutex::new(List { entries: [listed(), listed()], current: None, waits: [None; 2] }),
             running: [AtomicBool::new(false), AtomicBool::new(false)],
             finished: AtomicU32::new(0),
             futex: Mutex::new(()),
@@ -121,13 +125,17 @@ impl Registry {
         self.memory[entry].with_mut(|memory| unsafe { *memory = 0 });
     }
 
-    /// `inside`: the callback does it itself.
-    fn unregister(&self, entry: usize, inside: bool) {
+    /// `inside`: the entry that the calling thread is in.
+    fn unregister(&self, entry: usize, inside: Option<usize>) {
         let mut list = self.list.lock().unwrap();
         list.entries[entry].is_listed = false;
-        if inside {
+        let leads_here = inside.is_some_and(|me| entry == me || list.waits[entry] == Some(me));
+        if leads_here && self.running[entry].load(SeqCst) && (inside == Some(entry) || self.omit != Omit::Circle) {
             list.entries[entry].is_gone = true;
             return;
+        }
+        if let Some(me) = inside {
+            list.waits[me] = Some(entry);
         }
         drop(list);
         loop {
@@ -139,6 +147,9 @@ impl Registry {
             if self.finished.load(SeqCst) == seen {
                 drop(self.sleepers.wait(futex).unwrap());
             }
+        }
+        if let Some(me) = inside {
+            self.list.lock().unwrap().waits[me] = None;
         }
         self.dispose(entry);
     }
@@ -164,7 +175,7 @@ fn run_against_unregister(omit: Omit) {
                 }
             })
         };
-        registry.unregister(0, false);
+        registry.unregister(0, None);
         server.join().unwrap();
     });
 }
@@ -200,7 +211,7 @@ fn one_that_unregisters_itself_is_disposed_of_once_after_its_return() {
                 let registry = registry.clone();
                 thread::spawn(move || {
                     let Some(entry) = registry.take(1) else { return 0 };
-                    registry.unregister(entry, true);
+                    registry.unregister(entry, Some(entry));
                     registry.call(entry);
                     registry.end(entry);
                     1
@@ -209,6 +220,43 @@ fn one_that_unregisters_itself_is_disposed_of_once_after_its_return() {
             .collect();
         assert_eq!(servers.into_iter().map(|server| server.join().unwrap()).sum::<u32>(), 1);
     });
+}
+
+fn each_unregisters_the_other(omit: Omit) {
+    loom::model(move || {
+        let registry = Registry::new(omit);
+        // As two queues took them.
+        registry.running.iter().for_each(|running| running.store(true, SeqCst));
+        let run = |registry: &Registry, me: usize| {
+            registry.call(me);
+            registry.unregister(1 - me, Some(me));
+            registry.end(me);
+        };
+        let other = {
+            let registry = registry.clone();
+            thread::spawn(move || run(&registry, 1))
+        };
+        run(&registry, 0);
+        other.join().unwrap();
+        // SAFETY: both threads have ended.
+        registry.memory.iter().for_each(|memory| memory.with(|memory| assert_eq!(unsafe { *memory }, 0, "kept")));
+    });
+}
+
+#[test]
+fn two_that_unregister_each_other_both_end() {
+    each_unregisters_the_other(Omit::Nothing);
+}
+
+#[test]
+#[ignore = "fails, as it is to: see the test below"]
+fn flaw_a_circle_is_waited_for() {
+    each_unregisters_the_other(Omit::Circle);
+}
+
+#[test]
+fn without_the_look_for_a_circle_they_wait_for_each_other() {
+    flaw::must_fail("flaw_a_circle_is_waited_for", "deadlock");
 }
 
 fn a_late_one_returns(omit: Omit) {

@@ -449,7 +449,9 @@ weir_callback *weir_shrinker_register(const struct weir_shrinker *shrinker, size
 
 /*
  * Unregisters a shrinker or a subscription. When this returns, it is not called any more: if another thread is in it,
- * that is waited for. Inside the callback itself this returns at once. Returns 0; NULL is allowed, and does nothing.
+ * that is waited for. Inside the callback itself this returns at once, and so it does where waiting would never end, as
+ * two callbacks unregister each other: the other one is then still in its call. Returns 0; NULL is allowed, and does
+ * nothing.
  */
 int weir_unregister(weir_callback *callback);
 

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Barrier, Mutex, MutexGuard, Once};
 use std::time::Duration;
 use weir::pressure::{self, Level};
 use weir::{CallbackQueue, CallbackThread, Shrinker, settings};
@@ -160,6 +160,16 @@ fn a_panic_on_the_programs_own_thread_is_the_programs() {
     drop(ballast);
 }
 
+/// What is in a slot, once it is there: a callback may be called before its registration is put there.
+fn taken(slot: &Mutex<Option<Shrinker>>) -> Shrinker {
+    loop {
+        match slot.lock().unwrap().take() {
+            Some(shrinker) => return shrinker,
+            None => std::thread::yield_now(),
+        }
+    }
+}
+
 #[test]
 fn a_callback_may_allocate_register_and_drop_its_own_shrinker() {
     let _pressure = Pressure::begin();
@@ -176,13 +186,7 @@ fn a_callback_may_allocate_register_and_drop_its_own_shrinker() {
                     called.fetch_add(1, SeqCst);
                     drop(Blocks::of(1 << 20, 100));
                     drop(Shrinker::builder("inner").register_fns(|| 0, |_, _| 0).unwrap());
-                    let own = loop {
-                        match own.lock().unwrap().take() {
-                            Some(own) => break own,
-                            None => std::thread::yield_now(),
-                        }
-                    };
-                    drop(own);
+                    drop(taken(&own));
                     bytes
                 },
             )
@@ -192,6 +196,29 @@ fn a_callback_may_allocate_register_and_drop_its_own_shrinker() {
         wait_until("the closures to be dropped", || Arc::strong_count(&calls) == 1);
         assert_eq!(calls.load(SeqCst), 1);
     }
+    drop(ballast);
+}
+
+#[test]
+fn two_callbacks_may_unregister_each_other() {
+    let _pressure = Pressure::begin();
+    let ballast = Blocks::of(16 << 20, 4000);
+    let slots: [Arc<Mutex<Option<Shrinker>>>; 2] = Default::default();
+    let (both, alive) = (Arc::new(Barrier::new(2)), Arc::new(()));
+    for mine in 0..2 {
+        let (other, both, alive, first) = (slots[1 - mine].clone(), both.clone(), alive.clone(), Once::new());
+        let scan = move |bytes, _| {
+            let _alive = &alive;
+            first.call_once(|| {
+                both.wait();
+                drop(taken(&other));
+            });
+            bytes
+        };
+        let shrinker = Shrinker::builder("pair").thread(CallbackThread::Own).register_fns(|| 100 << 20, scan).unwrap();
+        *slots[mine].lock().unwrap() = Some(shrinker);
+    }
+    wait_until("both to be unregistered", || Arc::strong_count(&alive) == 1);
     drop(ballast);
 }
 

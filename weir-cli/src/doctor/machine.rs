@@ -1,6 +1,6 @@
 //! What works on this machine, and what Weir does without what does not.
 
-use super::{Check, State};
+use super::check::{Check, State};
 use crate::base::units::bytes;
 use weir_linux::os::probe::{self, HugePages};
 use weir_linux::os::syscall::Errno;

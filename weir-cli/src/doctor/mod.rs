@@ -1,34 +1,13 @@
 //! `weir doctor`: what works on this machine, and whether a running process has Weir.
 
+mod check;
 mod machine;
 pub mod other_allocator;
 mod process;
 
 use crate::base::failure::Failure;
 use crate::base::output::{self, printable};
-use serde::Serialize;
-
-/// How well something works.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-enum State {
-    /// Works fully.
-    Ok,
-    /// Missing or limited; Weir works without it.
-    Limited,
-    /// Weir cannot work at all.
-    Fatal,
-}
-
-/// One property of the machine, or of a process.
-#[derive(Debug, Serialize)]
-struct Check {
-    name: &'static str,
-    state: State,
-    found: String,
-    /// What Weir does about it, or what the user can do.
-    effect: &'static str,
-}
+use check::{Check, State};
 
 /// Looks at everything and prints it; status 1 if Weir cannot work here, or does not work in the process.
 pub fn doctor(pid: Option<i32>, json: bool) -> Result<i32, Failure> {

@@ -1,6 +1,7 @@
 //! Whether a running process has Weir and is served by it, and why not.
 
-use super::{Check, State, other_allocator};
+use super::check::{Check, State};
+use super::other_allocator;
 use crate::base::units::bytes;
 use crate::inspect::control;
 use crate::inspect::locate;

@@ -94,7 +94,12 @@ impl Control {
     }
 
     fn failed(&self, error: rustix::io::Errno) -> Failure {
-        Failure::of_weir(format!("process {} does not answer: {error}", self.pid))
+        Failure::of_weir(match error {
+            rustix::io::Errno::AGAIN => {
+                format!("process {} has not answered for {} s: is it stopped?", self.pid, PATIENCE.as_secs())
+            }
+            error => format!("process {} does not answer: {error}", self.pid),
+        })
     }
 }
 

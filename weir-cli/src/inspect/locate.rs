@@ -90,14 +90,16 @@ impl SharedPage {
 /// program's own.
 pub fn private_ranges(maps: &MemoryMaps, program: Option<&Path>) -> Vec<(u64, u64)> {
     let mut ranges = Vec::new();
-    let mut is_ours = false;
+    let (mut is_ours, mut end) = (false, 0);
     for map in maps.iter() {
         match &map.pathname {
             MMapPath::Path(path) => is_ours = is_library(path) || program.is_some_and(|program| program == path),
-            // What follows the data of a file without a name is the part of it that is zero at first.
-            MMapPath::Anonymous => {}
+            // What follows the data of a file at once, without a name, is the part of it that is zero at first. Looking at
+            // other memory of the program's would make page tables for it.
+            MMapPath::Anonymous if map.address.0 == end => {}
             _ => is_ours = false,
         }
+        end = map.address.1;
         if is_ours && map.perms.contains(MMPermissions::WRITE) {
             ranges.push(map.address);
         }
@@ -128,8 +130,28 @@ fn name_of(map: &MemoryMap) -> Option<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use procfs::FromBufRead;
     use rustix::fs::{CWD, MemfdFlags, memfd_create, mknodat};
     use std::os::unix::fs::MetadataExt;
+
+    #[test]
+    fn a_private_page_is_looked_for_in_the_data_of_the_library_alone() {
+        let maps = "\
+            10000-11000 rw-p 00000000 08:01 5    /bin/program\n\
+            20000-30000 rw-p 00000000 00:00 0 \n\
+            40000-41000 r-xp 00000000 08:01 6    /lib/libweir.so.0.1.0\n\
+            41000-43000 rw-p 00001000 08:01 6    /lib/libweir.so.0.1.0\n\
+            43000-45000 rw-p 00000000 00:00 0 \n\
+            45000-46000 rw-p 00000000 00:00 0 \n\
+            47000-99000 rw-p 00000000 00:00 0 \n\
+            a0000-a1000 rw-p 00001000 08:01 7    /lib/libc.so.6\n\
+            a1000-a2000 rw-p 00000000 00:00 0 \n";
+        let maps = MemoryMaps::from_buf_read(maps.as_bytes()).unwrap();
+        let of_library = [(0x41000, 0x43000), (0x43000, 0x45000), (0x45000, 0x46000)];
+        assert_eq!(private_ranges(&maps, None), of_library);
+        assert_eq!(private_ranges(&maps, Some(Path::new("/bin/program")))[0], (0x10000, 0x11000));
+        assert_eq!(library(&maps).as_deref(), Some(Path::new("/lib/libweir.so.0.1.0")));
+    }
 
     fn page(inode: u64) -> SharedPage {
         SharedPage { address: 0, offset: 0, inode, is_own: false }

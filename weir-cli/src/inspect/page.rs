@@ -135,8 +135,8 @@ impl Inspected {
 
     /// Looks for the page's first words where it may begin.
     fn search(&self, ranges: &[(u64, u64)]) -> io::Result<Option<Page>> {
-        let mut places =
-            ranges.iter().flat_map(|&(begin, end)| (begin..end.min(begin + SEARCHED)).step_by(KERNEL_PAGE as usize));
+        let places = ranges.iter().flat_map(|&(begin, end)| (begin..end).step_by(KERNEL_PAGE as usize));
+        let mut places = places.take((SEARCHED / KERNEL_PAGE) as usize);
         loop {
             let batch: Vec<u64> = places.by_ref().take(BATCH).collect();
             if batch.is_empty() {

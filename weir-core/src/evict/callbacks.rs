@@ -2,18 +2,15 @@
 //!
 //! Reclaim never calls a program's code: it *posts* what is wanted to the entries, wakes the threads of their queues, and
 //! waits for a bounded time. A thread that may run a program's code *takes* an entry of its queue and *runs* it
-//! ([`super::calling`]). All state
-//! is written under one lock, under which no callback runs; a callback runs for at most one thread at a time.
+//! ([`super::calling`]). All state is written under one lock, under which no callback runs; a callback runs for at most
+//! one thread at a time.
 //!
 //! - **Posting merges.** An entry keeps what is wanted in words, not in a list: the lowest priority, the worst reason, the
 //!   latest event. A callback that is slow finds one request, however many there were.
 //! - **Late.** A queue calls one callback at a time. One that runs for longer than `callback_ms` is *late*: nothing waits
 //!   for it, nothing is posted to it but events, and another thread of the queue goes on with the next entry. After
 //!   [`super::calling::SLOW_NS`] it is named in a message, once a run.
-//! - **Unregistering** takes the entry off the list first, so that no thread takes it any more, and then waits until it
-//!   does not run. If the callback unregisters itself, the thread that runs it disposes of it after its return.
-//!   The interleaving that this excludes: a thread has taken the entry, and calls it after its memory went. It cannot:
-//!   taking sets `RUNNING` under the lock under which unregistering looks.
+//! - **Unregistering** waits until the callback does not run: `unregistering.rs`.
 //! - **Completion** clears `RUNNING` and then raises `finished`, which sleepers compare under the futex: one that saw
 //!   `RUNNING` set read `finished` before, so that its sleep ends.
 //!
@@ -26,8 +23,9 @@ use core::sync::atomic::{
 };
 
 use super::callback::{
-    BROKEN, CLASSES, Class, EVENT, Entry, GONE, LATE, NAMED, Queue, RELIEF, RING, RUNNING, SCAN, ScanReason, TOLD,
+    BROKEN, CLASSES, Class, EVENT, Entry, LATE, NAMED, Queue, RELIEF, RING, RUNNING, SCAN, ScanReason, TOLD,
 };
+use super::waits::Waits;
 use crate::base::cause::Cause;
 use crate::base::level::Level;
 use crate::base::zone_class::ZoneClass;
@@ -41,7 +39,7 @@ pub struct Callbacks {
     /// Rises when a callback has returned.
     pub(super) finished: AtomicU32,
     /// How many are registered, by class.
-    counts: [AtomicUsize; CLASSES],
+    pub(super) counts: [AtomicUsize; CLASSES],
     /// How many shrinkers there are of caches in zones of each class.
     shrinkers: [AtomicUsize; ZoneClass::COUNT],
     /// Bytes that shrinkers freed and reclaim has not counted yet, by class.
@@ -50,8 +48,10 @@ pub struct Callbacks {
 }
 
 pub(super) struct List {
-    first: *mut Entry,
+    pub(super) first: *mut Entry,
     last_number: u64,
+    /// The threads that unregister an entry that runs.
+    pub(super) waits: Waits,
     /// The number of the entry that was taken last: the next one is behind it.
     pub(super) taken: u64,
 }
@@ -72,7 +72,7 @@ impl Callbacks {
     #[allow(clippy::new_without_default, reason = "const, and only ever part of a static")]
     pub const fn new() -> Self {
         Self {
-            list: Lock::new(List { first: null_mut(), last_number: 0, taken: 0 }),
+            list: Lock::new(List { first: null_mut(), last_number: 0, waits: Waits::new(), taken: 0 }),
             finished: AtomicU32::new(0),
             counts: [const { AtomicUsize::new(0) }; CLASSES],
             shrinkers: [const { AtomicUsize::new(0) }; ZoneClass::COUNT],
@@ -130,41 +130,6 @@ impl Callbacks {
         list.first = entry.as_ptr();
         self.counts[new.class as usize].fetch_add(1, Relaxed);
         self.count_shrinker(new, |count| _ = count.fetch_add(1, Relaxed));
-    }
-
-    /// Unregisters an entry and disposes of it. Waits while it runs; if the caller is the callback itself, it returns at once,
-    /// and the entry is disposed of after the callback has returned.
-    ///
-    /// # Safety
-    /// The entry is registered, and the caller gives it up.
-    pub unsafe fn unregister<P: Wait>(&self, platform: &P, entry: NonNull<Entry>) {
-        // SAFETY: valid until it is disposed of, which is below, or after the thread that runs it sees `GONE`.
-        let old = unsafe { entry.as_ref() };
-        let mut list = self.list.lock(platform);
-        let next = old.next.load(Relaxed);
-        if list.first == entry.as_ptr() {
-            list.first = next;
-        } else if let Some(before) = list.iter().find(|other| other.next.load(Relaxed) == entry.as_ptr()) {
-            before.next.store(next, Relaxed);
-        }
-        self.counts[old.class as usize].fetch_sub(1, Relaxed);
-        if !old.is(BROKEN) {
-            self.count_shrinker(old, |count| _ = count.fetch_sub(1, Relaxed));
-        }
-        if old.is(RUNNING) && old.runner.load(Relaxed) == thread_of(platform) {
-            old.set(GONE);
-            return;
-        }
-        drop(list);
-        loop {
-            let seen = self.finished.load(SeqCst);
-            if !old.is(RUNNING) {
-                break;
-            }
-            platform.wait_for(&self.finished, seen, None);
-        }
-        // SAFETY: off the list and not running: no other thread has it.
-        unsafe { (old.dispose)(entry) };
     }
 
     /// Makes `bell` the entry that is called when something is posted to `queue`; `None`: none.
@@ -328,7 +293,8 @@ impl Callbacks {
     /// relief, as soon as a thread takes it.
     pub fn inherit<P: Wait>(&self, platform: &P) {
         let me = thread_of(platform);
-        let list = self.list.lock(platform);
+        let mut list = self.list.lock(platform);
+        list.waits = Waits::new();
         let latest = self.events.latest();
         let relief = if latest.level > Level::None { self.events.note(Level::None, latest.cause) } else { latest };
         for entry in list.iter() {

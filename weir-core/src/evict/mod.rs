@@ -27,7 +27,9 @@
 //! | file | what it is |
 //! |---|---|
 //! | [`callback`] | what a program registers, and the queue whose thread calls it |
-//! | [`callbacks`] | the registry: posting, unregistering, callbacks that are slow |
+//! | [`callbacks`] | the registry: posting, callbacks that are slow |
+//! | `unregistering` | waits until a callback has returned |
+//! | `waits` | the threads that do, so that none waits where callbacks unregister each other |
 //! | [`calling`] | what the threads do that call them |
 //! | `shrink` | one call of a shrinker: batches, and work that is deferred |
 //! | [`shrinkers`] | the shrinkers as reclaim scans them |
@@ -58,6 +60,8 @@ pub mod shrinkers;
 pub mod sketch;
 pub mod slot;
 mod sync;
+mod unregistering;
+mod waits;
 
 /// A key's hash as the policy stores it: 32 bits, every one of which depends on every bit of `hash` and of `seed`.
 ///

@@ -31,7 +31,7 @@ impl<P: Platform> Heap<P> {
                 now
             }
             Found::Run { page, pages, kind } => {
-                if (kind == ZoneKind::Low32 || !self.mapped().outgrows(pages, size))
+                if (self.is_held_low(kind, page) || !self.mapped().outgrows(pages, size))
                     && self.resize_run(kind, page, pages, size)
                 {
                     return block;
@@ -46,8 +46,7 @@ impl<P: Platform> Heap<P> {
             }
         };
         let new = match found {
-            // What had to lie below 4 GiB still has to.
-            Found::Run { kind: ZoneKind::Low32, .. } => self.alloc_low32(size),
+            Found::Run { kind, page, .. } if self.is_held_low(kind, page) => self.alloc_low32(size),
             Found::Run { .. } if size > old => match self.map_grown(size) {
                 new if new.is_null() => self.alloc(size),
                 new => new,
@@ -63,6 +62,11 @@ impl<P: Platform> Heap<P> {
             }
         }
         new
+    }
+
+    /// Whether a run was asked for below 4 GiB, where it has to stay.
+    fn is_held_low(&self, kind: ZoneKind, page: u32) -> bool {
+        kind == ZoneKind::Low32 && !self.pages().window(kind).is_fallen_back(page)
     }
 
     /// Resizes a block mapped on its own, which it stays. Where the hard limit is in the way of growth, reclaim is tried first.

@@ -42,7 +42,7 @@ impl<P: Platform> Heap<P> {
             return (null_mut(), false);
         };
         self.slow_path_ends();
-        (self.mark_run(kind, run, pages), run.zero)
+        (self.mark_run(kind, ZoneKind::Normal, run, pages), run.zero)
     }
 
     /// A block mapped on its own, and whether it is known to be zero; null when memory is refused.
@@ -68,7 +68,7 @@ impl<P: Platform> Heap<P> {
             return null_mut();
         };
         self.slow_path_ends();
-        self.mark_run(ZoneKind::Low32, run, pages)
+        self.mark_run(ZoneKind::Low32, ZoneKind::Low32, run, pages)
     }
 
     /// Takes pages that a request could have had of NORMAL from the zone below 4 GiB, if there is one and it does not need them
@@ -79,9 +79,13 @@ impl<P: Platform> Heap<P> {
         if self.keeps_low32(order) { Err(Short) } else { take() }
     }
 
-    fn mark_run(&self, kind: ZoneKind, run: PageRun, pages: usize) -> *mut u8 {
+    /// Makes pages taken from a zone of class `kind` the run of a request that `highest` was the highest zone of.
+    fn mark_run(&self, kind: ZoneKind, highest: ZoneKind, run: PageRun, pages: usize) -> *mut u8 {
         let window = self.pages().window(kind);
-        window.set_run_pages(run.page, pages);
+        match kind == highest {
+            true => window.set_run_pages(run.page, pages),
+            false => window.set_fallen_back(run.page, pages),
+        }
         window.set_class(run.page, 1, LARGE);
         window.addr_of(run.page) as *mut u8
     }
@@ -127,7 +131,7 @@ impl<P: Platform> Heap<P> {
     }
 
     fn cut(&self, kind: ZoneKind, page: u32, pages: usize, wanted: usize) -> bool {
-        self.pages().window(kind).set_run_pages(page, wanted);
+        self.pages().window(kind).resize_run(page, wanted);
         self.pages().give(kind, page + wanted as u32, pages - wanted, 0);
         true
     }
@@ -136,7 +140,7 @@ impl<P: Platform> Heap<P> {
         if self.pages().extend(kind, page + pages as u32, wanted - pages).is_err() {
             return false;
         }
-        self.pages().window(kind).set_run_pages(page, wanted);
+        self.pages().window(kind).resize_run(page, wanted);
         self.slow_path_ends();
         true
     }

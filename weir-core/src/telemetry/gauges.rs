@@ -56,8 +56,13 @@ impl Gauges {
     /// All are 0.
     #[allow(clippy::new_without_default, reason = "const, and only ever part of a static")]
     pub const fn new() -> Self {
-        const NONE: Gauge = Gauge::new();
-        Self { page_bytes: NONE, mapped_bytes: NONE, address_bytes: NONE, zone_bytes: NONE, shell_bytes: NONE }
+        Self {
+            page_bytes: Gauge::new(),
+            mapped_bytes: Gauge::new(),
+            address_bytes: Gauge::new(),
+            zone_bytes: Gauge::new(),
+            shell_bytes: Gauge::new(),
+        }
     }
 
     /// Shows all as they are now: of two threads that change a gauge at once, the one that shows it last may have counted

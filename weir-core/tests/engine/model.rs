@@ -139,7 +139,7 @@ pub fn world(v: Variant) -> World {
     World::new(fake)
 }
 
-fn run(world: &mut World, steps: &[Step]) {
+fn run_steps(world: &mut World, steps: &[Step]) {
     for (i, step) in steps.iter().enumerate() {
         apply(world, step);
         if i % 8 == 0 || matches!(step, Step::Calm(_) | Step::Pressure(_) | Step::Trim) {
@@ -174,7 +174,7 @@ proptest! {
     #[test]
     fn any_history_keeps_every_block_and_every_count(v in variant(), steps in prop::collection::vec(step(), 1..120)) {
         let mut world = world(v);
-        run(&mut world, &steps);
+        run_steps(&mut world, &steps);
         world.finish();
     }
 
@@ -189,7 +189,7 @@ proptest! {
         for (call, plan) in [Call::Window, Call::MapAt, Call::Map, Call::Remap].into_iter().zip(plans) {
             world.fake().fail(call, plan);
         }
-        run(&mut world, &steps);
+        run_steps(&mut world, &steps);
         world.finish();
     }
 
@@ -201,7 +201,28 @@ proptest! {
     ) {
         let mut world = world(v);
         world.fake().fail(Call::Release, plan);
-        run(&mut world, &steps);
+        run_steps(&mut world, &steps);
+        world.finish();
+    }
+}
+
+/// A run that lies below 4 GiB because NORMAL was short may be resized to what the zone below 4 GiB does not have: an
+/// object, a block mapped on its own.
+#[test]
+fn a_run_that_fell_back_may_go_anywhere() {
+    for size in [1, 64 << 10, 3 << 20, 8 << 20] {
+        let v = Variant { nodes: 1, lockless: false, huge: false, background: false, lazy: false, skipped: 0 };
+        let mut world = world(v);
+        let low = world.alloc_low(1).unwrap();
+        world.free(low, false);
+        world.may_fail = true;
+        world.fake().fail(Call::Window, u64::MAX);
+        let run = world.alloc(36_865).expect("of the zone below");
+        assert!(world.held[run].addr < 4 << 30);
+        world.fake().fail_nothing();
+        world.may_fail = false;
+        world.realloc(run, size);
+        run_steps(&mut world, &[Step::Calm(0)]);
         world.finish();
     }
 }

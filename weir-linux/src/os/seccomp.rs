@@ -1,7 +1,7 @@
 //! Seccomp filters: whether one is in force. What one allows cannot be read.
 
 use super::fd;
-use super::syscall::{check, syscall1};
+use super::syscall::{Result, check, syscall1};
 use super::text::number_after;
 use linux_raw_sys::general as sys;
 
@@ -13,11 +13,17 @@ pub fn is_filtered() -> bool {
     status.ok().and_then(|text| number_after(text, b"Seccomp:")) != Some(0)
 }
 
-/// Filters in force for the calling thread: those of its start, and each that was set since. `None`: the kernel does not
-/// say (before Linux 5.9 not how many). Reads a file.
-pub fn filters() -> Option<u32> {
+/// Opens the file that says which filters are in force for the calling thread.
+pub fn open_status() -> Result<i32> {
+    fd::open(c"/proc/thread-self/status", fd::O_RDONLY)
+}
+
+/// Filters in force for the thread that opened the file: those of its start, and each that was set since. `None`: the
+/// kernel does not say (before Linux 5.9 not how many).
+pub fn filters(status: i32) -> Option<u32> {
     let mut buf = [0u8; 4096];
-    let status = fd::read_file(c"/proc/thread-self/status", &mut buf).ok()?;
+    let len = fd::pread(status, &mut buf, 0).ok()?;
+    let status = buf.get(..len)?;
     match number_after(status, b"Seccomp_filters:") {
         Some(filters) => u32::try_from(filters).ok(),
         None => (number_after(status, b"Seccomp:") == Some(0)).then_some(0),
@@ -37,6 +43,8 @@ mod tests {
     #[test]
     fn both_ways_say_the_same() {
         assert_eq!(super::is_filtered(), super::is_filtered_at_start());
-        assert_eq!(super::filters().is_none_or(|filters| filters > 0), super::is_filtered());
+        let status = super::open_status().unwrap();
+        assert_eq!(super::filters(status).is_none_or(|filters| filters > 0), super::is_filtered());
+        super::fd::close(status).unwrap();
     }
 }

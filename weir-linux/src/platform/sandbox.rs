@@ -9,7 +9,7 @@
 
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-use crate::os::seccomp;
+use crate::os::{fd, seccomp};
 
 /// Filters that were in force at the start.
 static AT_START: AtomicU32 = AtomicU32::new(0);
@@ -18,11 +18,31 @@ static AT_START: AtomicU32 = AtomicU32::new(0);
 pub(crate) fn note_start() {
     // A file is read only where there is a filter.
     if seccomp::is_filtered_at_start() {
-        AT_START.store(seccomp::filters().unwrap_or(0), Relaxed);
+        let filters = Sandbox::look().and_then(|it| seccomp::filters(it.status));
+        AT_START.store(filters.unwrap_or(0), Relaxed);
     }
 }
 
-/// Whether a filter is in force for the calling thread that was not there at the start.
-pub(crate) fn is_programs_own() -> bool {
-    seccomp::filters().is_none_or(|filters| filters > AT_START.load(Relaxed))
+/// The filters of the calling thread, by a file that stays open: it can be read again where no descriptor is free.
+#[derive(Debug)]
+pub(crate) struct Sandbox {
+    status: i32,
+}
+
+impl Sandbox {
+    /// `None`: the file cannot be opened.
+    pub fn look() -> Option<Self> {
+        seccomp::open_status().ok().map(|status| Self { status })
+    }
+
+    /// Whether a filter is in force that was not there at the start, or may be.
+    pub fn is_programs_own(&self) -> bool {
+        seccomp::filters(self.status).is_none_or(|filters| filters > AT_START.load(Relaxed))
+    }
+}
+
+impl Drop for Sandbox {
+    fn drop(&mut self) {
+        let _ = fd::close(self.status);
+    }
 }

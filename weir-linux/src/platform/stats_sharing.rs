@@ -16,8 +16,9 @@ use weir_core::telemetry::stats::{Opening, PAGE_BYTES};
 use crate::os::mman::{self, MAP_SHARED, PROT_READ, PROT_WRITE};
 use crate::os::syscall::Result;
 use crate::os::{fd, memfd};
+use crate::platform::sandbox::Sandbox;
 use crate::platform::statics::{STATS, TUNABLES};
-use crate::platform::{sandbox, stats_page};
+use crate::platform::stats_page;
 
 /// What the background thread holds open: by this thread alone, whose table it is in.
 #[derive(Debug)]
@@ -49,7 +50,7 @@ impl Sharing {
         } else if stats_page::is_in_file() {
             // It is in the file of `weir run`.
             (Opening::Open, 0)
-        } else if !self.is_private || sandbox::is_programs_own() {
+        } else if !self.is_private || Sandbox::look().is_none_or(|sandbox| sandbox.is_programs_own()) {
             (Opening::Sandbox, 0)
         } else {
             match self.begin() {

@@ -8,7 +8,7 @@ use crate::control::answer::Host;
 use crate::control::channel::Channel;
 use crate::os::syscall::Errno;
 use crate::platform::linux::Engine;
-use crate::platform::sandbox;
+use crate::platform::sandbox::Sandbox;
 use crate::platform::statics::{STATS, TUNABLES};
 use crate::pressure::sources::Sources;
 use crate::pressure::wake::Waker;
@@ -18,6 +18,8 @@ use crate::threads::figures::Figures;
 #[derive(Debug, Default)]
 pub(super) struct Steering {
     channel: Option<Channel>,
+    /// While there is a channel.
+    sandbox: Option<Sandbox>,
     /// The setting, as it was followed last.
     followed: Option<u64>,
 }
@@ -31,8 +33,11 @@ impl Steering {
         }
         self.followed = Some(wanted);
         if wanted == 0 {
-            self.close(sources, Opening::Off, None);
-        } else if !sources.is_private() || sandbox::is_programs_own() {
+            return self.close(sources, Opening::Off, None);
+        }
+        // No descriptor is opened in a table that the program shares.
+        self.sandbox = sources.is_private().then(Sandbox::look).flatten();
+        if self.is_in_sandbox() {
             self.close(sources, Opening::Sandbox, None);
         } else {
             match Channel::open() {
@@ -40,6 +45,10 @@ impl Steering {
                 Err(error) => self.close(sources, Opening::Refused, Some(error)),
             }
         }
+    }
+
+    fn is_in_sandbox(&self) -> bool {
+        self.sandbox.as_ref().is_none_or(Sandbox::is_programs_own)
     }
 
     fn begin(&mut self, channel: Channel, sources: &mut Sources) {
@@ -59,6 +68,7 @@ impl Steering {
         if let Some(channel) = self.channel.take() {
             channel.close();
         }
+        self.sandbox = None;
         STATS.control.error.store(error.map_or(0, |error| error.0 as u32), Relaxed);
         STATS.control.state.store(state as u32, Relaxed);
     }
@@ -70,11 +80,11 @@ impl Steering {
 
     /// Answers what came.
     pub fn serve(&mut self, heap: &Engine, waker: &Waker, figures: &mut Figures, sources: &mut Sources) {
-        let Some(channel) = &mut self.channel else { return };
-        if sandbox::is_programs_own() {
+        if self.channel.is_some() && self.is_in_sandbox() {
             // It has put itself under a filter since: no call more than the channel's end takes.
             return self.close(sources, Opening::Sandbox, None);
         }
+        let Some(channel) = &mut self.channel else { return };
         let mut host = BackgroundHost { heap, waker, figures, sources };
         if let Err(error) = channel.serve(&mut host, &STATS) {
             self.close(sources, Opening::Refused, Some(error));

@@ -28,6 +28,8 @@ impl Server {
     pub fn spawn(folder: TempDir, options: &[&str], change: impl FnOnce(&mut Command)) -> Self {
         let log = std::fs::File::create(folder.path().join("log")).expect("a log");
         let mut command = Command::new(env!("CARGO_BIN_EXE_weir-nbd"));
+        // Stalls of the machine that the tests run on are no pressure: under it no cache grows.
+        command.env("WEIR_PSI_SOME_US", "10000000").env("WEIR_PSI_FULL_US", "10000000");
         command.args(["serve", "--listen", "unix:s", "--control", "c", "--log", "debug"]).args(options);
         command.current_dir(folder.path()).stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
         change(&mut command);

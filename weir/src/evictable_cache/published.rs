@@ -6,8 +6,12 @@ use weir_linux::process::evictable_caches::EvictableRow;
 use super::header::Content;
 use super::shared::Shared;
 
+/// How often a shard's lock is tried, about 10 us: a look-up holds it for less than one. Whoever holds it for longer may
+/// wait for the thread that reads.
+const TRIES: usize = 1000;
+
 impl<C: Content> Shared<C> {
-    /// The figures; `None`: a shard's lock is held. O(shards).
+    /// The figures; `None`: a shard's lock stays held. O(shards).
     pub fn published(&self) -> Option<EvictableRow> {
         let room = &self.room;
         let mut row = EvictableRow {
@@ -20,7 +24,13 @@ impl<C: Content> Shared<C> {
             ..EvictableRow::default()
         };
         for shard in self.shards() {
-            let counts = shard.try_lock()?.counts;
+            let counts = (0..TRIES).find_map(|_| {
+                let counts = shard.try_lock().map(|shard| shard.counts);
+                counts.or_else(|| {
+                    core::hint::spin_loop();
+                    None
+                })
+            })?;
             row.hits += counts.hits;
             row.misses += counts.misses;
             row.insertions += counts.insertions;

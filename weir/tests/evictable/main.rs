@@ -8,6 +8,7 @@ mod pressure;
 mod reclaim;
 mod removal;
 mod scan;
+mod statistics;
 mod threads;
 mod write_back;
 

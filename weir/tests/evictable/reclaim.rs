@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use weir::{ByteCache, Cause, EvictableCache, settings};
 
 #[path = "../common/mod.rs"]
-mod common;
+pub mod common;
 use common::wait_until;
 
 /// Runs the test of that name in another process, if this is not that already.

@@ -1,0 +1,25 @@
+//! What was found out about a machine or a process.
+
+use serde::Serialize;
+
+/// How well something works.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum State {
+    /// Works fully.
+    Ok,
+    /// Missing or limited; Weir works without it.
+    Limited,
+    /// Weir cannot work at all.
+    Fatal,
+}
+
+/// One property of the machine, or of a process.
+#[derive(Debug, Serialize)]
+pub struct Check {
+    pub name: &'static str,
+    pub state: State,
+    pub found: String,
+    /// What Weir does about it, or what the user can do.
+    pub effect: &'static str,
+}

@@ -1,0 +1,43 @@
+//! Caches on the page of statistics, which other processes read.
+
+use crate::reclaim::common::wait_until;
+use crate::reclaim::in_child;
+use weir::EvictableCache;
+use weir_linux::platform::statics::STATS;
+use weir_linux::process::evictable_caches::EvictableRow;
+
+/// Has the background thread start, and a calm window end.
+fn free_some() {
+    let blocks: Vec<_> = (0..1000).map(|_| weir::heap::alloc_zeroed(16 << 10)).collect();
+    for block in blocks {
+        // SAFETY: allocated above, and freed once.
+        unsafe { weir::heap::free(block) };
+    }
+}
+
+fn row() -> Option<EvictableRow> {
+    let (mut rows, _) = STATS.evictable_caches.read::<EvictableRow>()?;
+    rows.find(|row| row.name() == "shown")
+}
+
+#[test]
+fn a_cache_is_shown_with_what_it_holds_even_while_it_is_used() {
+    in_child("statistics::a_cache_is_shown_with_what_it_holds_even_while_it_is_used", || {
+        let cache = EvictableCache::<u64, u64>::builder().name("shown").max_bytes(8 << 20).build().unwrap();
+        (0..100).for_each(|key| drop(cache.insert(key, key).unwrap()));
+        wait_until("the cache is shown", || {
+            free_some();
+            // Its locks are held much of the time.
+            (0..100_000).for_each(|key| drop(cache.get(&(key % 200))));
+            row().is_some_and(|row| row.entries == 100 && row.hits > 0 && row.misses > 0)
+        });
+        let row = row().unwrap();
+        assert_eq!((row.insertions, row.max_bytes), (100, 8 << 20), "{row:?}");
+        assert!(row.bytes > 0 && row.bytes <= row.target_bytes, "{row:?}");
+        drop(cache);
+        wait_until("the cache is not shown any more", || {
+            free_some();
+            self::row().is_none()
+        });
+    });
+}
