@@ -67,6 +67,10 @@ fn of_weir(weir: &OfWeir, width: u16) -> Vec<Line<'static>> {
         figures.push(Span::styled(format!("{mark} {name} {}  ", short(held)), style));
     }
     bar.push(Span::raw("]"));
+    if it.measured_ns_ago.is_none() {
+        bar = vec![Span::raw("not measured yet: its heap is small, or its first window has not ended")];
+        figures = vec![Span::raw("`weir why` has it measured")];
+    }
     let level = LEVELS.get(weir.pressure as usize).copied().unwrap_or("unknown");
     let released: String =
         CAUSES.iter().zip(weir.released).map(|(cause, bytes)| format!("  {cause} {}", short(bytes))).collect();

@@ -102,6 +102,17 @@ fn menus_and_help_lie_over_the_table() {
     assert!(text.contains("drain redis-server (100)?") && text.contains("y: yes"), "{text}");
 }
 
+#[test]
+fn a_part_that_was_not_measured_is_not_shown_as_nothing() {
+    let mut model = model();
+    let mut sample = model.sample.clone();
+    sample.processes[1].weir.as_mut().unwrap().memory.measured_ns_ago = None;
+    model.take(sample);
+    let text = screen(&mut model);
+    assert!(text.contains("    100    96M      -      -      -      -   8.0M "), "{text}");
+    assert!(text.contains("not measured yet"), "{text}");
+}
+
 /// Whatever the terminal is resized to, and whatever lies over the table.
 #[test]
 fn every_size_can_be_drawn() {
