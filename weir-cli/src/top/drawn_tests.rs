@@ -116,9 +116,9 @@ fn a_part_that_was_not_measured_is_not_shown_as_nothing() {
 /// Whatever the terminal is resized to, and whatever lies over the table.
 #[test]
 fn every_size_can_be_drawn() {
-    for width in [1, 2, 7, 20, 79, 80, 300] {
-        for height in [1, 2, 3, 7, 8, 14, 15, 24, 100] {
-            for key in [KeyCode::Null, KeyCode::F(1), KeyCode::F(4), KeyCode::F(6), KeyCode::F(9)] {
+    for width in [1, 2, 20, 200] {
+        for height in [1, 3, 8, 15, 50] {
+            for key in [KeyCode::F(1), KeyCode::F(4), KeyCode::F(9)] {
                 let mut model = model();
                 press(&mut model, key);
                 let Ok(text) = drawn(&mut model, width, height);
