@@ -25,6 +25,10 @@ pub enum Command {
     Run(RunOptions),
     /// Show where the memory of a running process is; without PID list all processes that have Weir
     Stat(StatOptions),
+    /// Say in plain words what holds a process's memory, and what would release it
+    Why(WhyOptions),
+    /// Watch processes on a screen that is kept up to date, and steer them
+    Top(TopOptions),
     /// Read and change the settings of a running process, or have it release memory
     Ctl(CtlOptions),
     /// Print each batch of memory that a running process releases, as a line of JSON
@@ -160,6 +164,40 @@ pub enum ReportFormat {
     Html,
     /// Text and tables
     Markdown,
+}
+
+/// Options of `weir why`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "The parts add up to the resident set. A process with Weir is told to measure where its memory is, which \
+                        takes it a few milliseconds for a GiB; one without Weir, too, is looked into, as far as the kernel tells."
+)]
+pub struct WhyOptions {
+    /// The process to look at: one of your own, or as root any
+    #[arg(value_name = "PID", value_parser = clap::value_parser!(i32).range(1..))]
+    pub pid: i32,
+    /// Print JSON instead of text
+    #[arg(long)]
+    pub json: bool,
+    /// Look twice, 5 seconds or INTERVAL apart (500ms, 1m), and say what grew: a leak shows
+    #[arg(long, value_name = "INTERVAL", num_args = 0..=1, require_equals = true, default_missing_value = "5s",
+        value_parser = units::parse_interval)]
+    pub growth: Option<Duration>,
+}
+
+/// Options of `weir top`.
+#[derive(Debug, Args)]
+#[command(after_help = "Keys are those of htop: h or F1 shows them.")]
+pub struct TopOptions {
+    /// Time between two looks (500ms, 2s)
+    #[arg(long, short, value_name = "INTERVAL", default_value = "1s", value_parser = units::parse_interval)]
+    pub delay: Duration,
+    /// Also show processes without Weir
+    #[arg(long, short)]
+    pub all: bool,
+    /// Print one screen as text, and end
+    #[arg(long)]
+    pub once: bool,
 }
 
 /// Options of `weir ctl`.

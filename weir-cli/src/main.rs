@@ -1,6 +1,7 @@
 //! The `weir` command: runs programs with Weir as their malloc, shows and steers those that run, and says what works on
 //! this machine.
 
+mod around;
 mod base;
 mod command_line;
 mod ctl;
@@ -14,7 +15,9 @@ mod report;
 mod run;
 mod settings;
 mod stat;
+mod top;
 mod trace;
+mod why;
 
 use base::output;
 use clap::Parser;
@@ -26,6 +29,8 @@ fn main() -> ! {
     let result = match CommandLine::try_parse().unwrap_or_else(|error| refuse(&error)).command {
         Command::Run(options) => run::run(&options),
         Command::Stat(options) => stat::stat(&options),
+        Command::Why(options) => why::why(&options),
+        Command::Top(options) => top::top(&options),
         Command::Ctl(options) => ctl::ctl(&options),
         Command::Trace { pid } => trace::trace(pid),
         Command::Doctor { pid, json } => doctor::doctor(pid, json),

@@ -9,6 +9,11 @@ pub fn printable(text: &str) -> String {
     text.chars().map(|c| if c.is_control() && c != '\n' { '?' } else { c }).collect()
 }
 
+/// As [`printable`], on one line.
+pub fn printable_line(text: &str) -> String {
+    printable(text).replace('\n', "?")
+}
+
 /// Writes to standard error. A failure is ignored: there is no other place to report it.
 pub fn say(text: fmt::Arguments) {
     let _ = std::io::stderr().write_all(text.to_string().as_bytes());
@@ -25,10 +30,11 @@ pub fn print(text: &str) -> Result<(), Failure> {
 
 #[cfg(test)]
 mod tests {
-    use super::printable;
+    use super::{printable, printable_line};
 
     #[test]
     fn a_name_cannot_steer_the_terminal() {
         assert_eq!(printable("a\x1b[2J\u{9b}b\n\tc\rd"), "a?[2J?b\n?c?d");
+        assert_eq!(printable_line("a\nb\x1b"), "a?b?");
     }
 }

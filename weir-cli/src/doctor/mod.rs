@@ -2,7 +2,7 @@
 
 mod check;
 mod machine;
-mod other_allocator;
+pub mod other_allocator;
 mod process;
 
 use crate::base::failure::Failure;

@@ -15,7 +15,7 @@ use crate::os::syscall::Errno;
 /// and grows up. With an unlimited stack it ends at a sixth, [`LOWEST_TOP`], as five sixths are the most that the stack
 /// is left, and grows down. Programs and their brk heaps lie at the very bottom, or from two thirds on
 /// (`ELF_ET_DYN_BASE`).
-const WINDOWS: core::ops::Range<usize> = 22 << 40..42 << 40;
+pub const WINDOWS: core::ops::Range<usize> = 22 << 40..42 << 40;
 /// Addresses that a heap may grow to, and what they begin at a multiple of: 16 TiB of places, 22 bits of chance, and 6
 /// more by the page at which it begins.
 const HEAP: usize = 4 << 40;
@@ -25,7 +25,7 @@ const HEAP_ALIGN: usize = 2 * PAGEBLOCK;
 const SKIPPED: usize = 63;
 /// Where metadata lies, likewise: above programs and their brk heaps, which chance puts into the 16 TiB from two thirds
 /// of all on (`vm.mmap_rnd_bits` of 32; 1 TiB by default), and below mmap's area, which ends as much below the stack.
-const METADATA: core::ops::Range<usize> = 102 << 40..106 << 40;
+pub const METADATA: core::ops::Range<usize> = 102 << 40..106 << 40;
 /// Of that, the part in which it begins: 28 bits of chance. The arrays of a heap of 4 TiB take 37 GiB, its buckets as
 /// much as the least objects that wait in them need: 2 TiB.
 const METADATA_CHANCE: usize = 1 << 40;

@@ -1,0 +1,99 @@
+//! The cgroup of a process: where its files are, and what memory the kernel charges to it.
+
+use procfs::process::Process;
+use serde::Serialize;
+use std::path::{Component, Path, PathBuf};
+
+/// A cgroup's memory, bytes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Charged {
+    /// Its directory.
+    pub directory: PathBuf,
+    /// All that is charged.
+    pub bytes: u64,
+    /// Of that, page cache, but not what lies in memory only (tmpfs, shared memory).
+    pub page_cache_bytes: u64,
+    /// Memory of the kernel's: page tables, stacks of threads, slabs.
+    pub kernel_bytes: u64,
+    /// The limit; none: there is none.
+    pub limit_bytes: Option<u64>,
+}
+
+/// What is charged to the cgroup of a process. None in the root group, which has no figures of its own, and where the
+/// files cannot be read.
+pub fn charged(process: &Process) -> Option<Charged> {
+    let directory = directory(process, "memory", true)?;
+    let number = |file: &str| std::fs::read_to_string(directory.join(file)).ok()?.trim().parse::<u64>().ok();
+    let stat = std::fs::read_to_string(directory.join("memory.stat")).ok()?;
+    let of = |name: &str| figure(&stat, name);
+    // Version 2, then version 1.
+    let bytes = number("memory.current").or_else(|| number("memory.usage_in_bytes"))?;
+    let cache = of("file").or_else(|| of("cache")).unwrap_or(0);
+    let kernel = of("kernel").or_else(|| number("memory.kmem.usage_in_bytes")).unwrap_or(0);
+    let limit = number("memory.max").or_else(|| number("memory.limit_in_bytes"));
+    Some(Charged {
+        bytes,
+        page_cache_bytes: cache.saturating_sub(of("shmem").unwrap_or(0)),
+        kernel_bytes: kernel,
+        // Version 1 says "none" by a number that no machine reaches.
+        limit_bytes: limit.filter(|&limit| limit < 1 << 60),
+        directory,
+    })
+}
+
+/// The file with the pressure of the process's cgroup; none in the root group, where it is the machine's.
+pub fn pressure_file(process: &Process) -> Option<PathBuf> {
+    let file = directory(process, "", false)?.join("memory.pressure");
+    file.exists().then_some(file)
+}
+
+/// The directory of the process's cgroup: in the hierarchy of version 2 and, where asked for, in that of a controller
+/// of version 1 if there is one. The root group has none.
+fn directory(process: &Process, controller: &str, or_v1: bool) -> Option<PathBuf> {
+    let groups = process.cgroups().ok()?.0;
+    // Both as they are seen from here: what the process itself has mounted is its own choice.
+    let mounts = Process::myself().ok()?.mountinfo().ok()?.0;
+    let v1 = groups.iter().find(|group| or_v1 && group.controllers.iter().any(|it| it == controller));
+    let (group, kind) = match v1 {
+        Some(group) => (group, "cgroup"),
+        None => (groups.iter().find(|group| group.hierarchy == 0)?, "cgroup2"),
+    };
+    let is_there = |mount: &&procfs::process::MountInfo| {
+        mount.fs_type == kind && (kind == "cgroup2" || mount.super_options.contains_key(controller))
+    };
+    let mount = mounts.iter().find(is_there)?;
+    let inside = below(&mount.root, &group.pathname)?;
+    let directory = mount.mount_point.join(&inside);
+    // The directory of the mount is a group of its own in a container, and the root group elsewhere.
+    let is_root = inside.as_os_str().is_empty() && mount.root == "/";
+    (!is_root && directory.is_dir()).then_some(directory)
+}
+
+/// The path of a group relative to what is mounted; none if it lies elsewhere, as that of another namespace does.
+fn below(root: &str, group: &str) -> Option<PathBuf> {
+    let inside = Path::new(group).strip_prefix(root).ok()?;
+    inside.components().all(|part| matches!(part, Component::Normal(_))).then(|| inside.to_path_buf())
+}
+
+fn figure(stat: &str, name: &str) -> Option<u64> {
+    stat.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_are_found_by_their_whole_name() {
+        let stat = "file_mapped 1\nfile 77\ninactive_file 5\n";
+        assert_eq!((figure(stat, "file"), figure(stat, "fil"), figure(stat, "shmem")), (Some(77), None, None));
+    }
+
+    #[test]
+    fn a_group_is_found_below_what_is_mounted() {
+        assert_eq!(below("/", "/a/b"), Some("a/b".into()));
+        assert_eq!(below("/docker/1", "/docker/1/x"), Some("x".into()));
+        assert_eq!((below("/docker/1", "/docker/1"), below("/docker/1", "/docker/12")), (Some("".into()), None));
+        assert_eq!(below("/", "/../other"), None);
+    }
+}

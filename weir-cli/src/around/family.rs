@@ -1,0 +1,61 @@
+//! Processes by parent: a process's descendants.
+
+use std::collections::HashMap;
+
+/// A process, as far as anybody may see it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Member {
+    pub pid: i32,
+    pub parent: i32,
+    pub command: String,
+    pub resident_bytes: u64,
+}
+
+/// All processes that are visible here, by number. Threads of the kernel, which have no memory, are left out.
+pub fn everybody() -> Vec<Member> {
+    let numbers = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = numbers.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    let mut all: Vec<Member> = pids.filter_map(member).filter(|it| it.resident_bytes > 0).collect();
+    all.sort_unstable_by_key(|member| member.pid);
+    all
+}
+
+fn member(pid: i32) -> Option<Member> {
+    let stat = procfs::process::Process::new(pid).ok()?.stat().ok()?;
+    Some(Member { pid, parent: stat.ppid, command: stat.comm, resident_bytes: stat.rss * procfs::page_size() })
+}
+
+/// The descendants of process `pid`, parents before children.
+pub fn descendants(all: &[Member], pid: i32) -> Vec<&Member> {
+    let mut below: HashMap<i32, Vec<&Member>> = HashMap::new();
+    all.iter().for_each(|member| below.entry(member.parent).or_default().push(member));
+    let mut found = below.remove(&pid).unwrap_or_default();
+    let mut at = 0;
+    while let Some(&member) = found.get(at) {
+        // Each list is taken once: a circle, which numbers used again could make, ends.
+        found.extend(below.remove(&member.pid).unwrap_or_default());
+        at += 1;
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn descendants_come_after_their_parents_and_circles_end() {
+        let member = |pid, parent| Member { pid, parent, command: String::new(), resident_bytes: 1 };
+        let all =
+            [member(1, 0), member(5, 2), member(2, 1), member(7, 5), member(9, 1), member(20, 21), member(21, 20)];
+        let numbers = |pid| descendants(&all, pid).iter().map(|it| it.pid).collect::<Vec<_>>();
+        assert_eq!((numbers(1), numbers(2), numbers(9)), (vec![2, 9, 5, 7], vec![5, 7], vec![]));
+        assert_eq!(numbers(20), [21, 20]);
+    }
+
+    #[test]
+    fn this_process_is_among_them() {
+        let own = std::process::id() as i32;
+        assert!(everybody().iter().any(|it| it.pid == own && it.resident_bytes > 0));
+    }
+}

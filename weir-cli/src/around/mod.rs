@@ -1,0 +1,6 @@
+//! What is around a process: its descendants, its cgroup, the machine's pressure, the page cache of its files.
+
+pub mod cgroup;
+pub mod family;
+pub mod page_cache;
+pub mod stall;

@@ -1,0 +1,100 @@
+//! The page cache of the files that a process has open: memory of the kernel's, which is in no resident set.
+
+use procfs::process::Process;
+use serde::Serialize;
+use std::collections::HashSet;
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+/// Descriptors that are looked at, at most.
+const DESCRIPTORS: usize = 1024;
+/// File systems that are left out, by the beginning of their name.
+const REMOTE: [&str; 6] = ["fuse", "nfs", "cifs", "smb", "9p", "ceph"];
+/// The number of `cachestat(2)` (Linux 6.5 and later) on x86-64.
+const CACHESTAT: libc::c_long = 451;
+
+/// A file and how much of it the kernel keeps.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Cached {
+    pub path: PathBuf,
+    pub bytes: u64,
+}
+
+/// The open files of a process that are in the page cache, largest first. Empty where the kernel does not tell.
+pub fn of_open_files(process: &Process) -> Vec<Cached> {
+    let own = Path::new("/proc").join(process.pid().to_string());
+    let entries = std::fs::read_dir(own.join("fd")).into_iter().flatten().flatten().take(DESCRIPTORS);
+    let remote: HashSet<i32> = remote_mounts(process);
+    let mut seen = HashSet::new();
+    let mut found: Vec<Cached> = entries
+        .filter(|entry| mount_of(&own.join("fdinfo").join(entry.file_name())).is_some_and(|it| !remote.contains(&it)))
+        .filter_map(|entry| of_link(&entry.path(), &mut seen))
+        .filter(|file| file.bytes > 0)
+        .collect();
+    found.sort_by_key(|file| std::cmp::Reverse(file.bytes));
+    found
+}
+
+/// The mounts of file systems on which looking at a file can wait for a server, or for a program of the process's user.
+fn remote_mounts(process: &Process) -> HashSet<i32> {
+    let mounts = process.mountinfo().map_or(Vec::new(), |mounts| mounts.0);
+    let is_remote = |kind: &str| REMOTE.iter().any(|start| kind.starts_with(start));
+    mounts.into_iter().filter(|mount| is_remote(&mount.fs_type)).map(|mount| mount.mnt_id).collect()
+}
+
+/// The number of the mount that an open file is on.
+fn mount_of(information: &Path) -> Option<i32> {
+    let text = std::fs::read_to_string(information).ok()?;
+    text.lines().find_map(|line| line.strip_prefix("mnt_id:")?.trim().parse().ok())
+}
+
+fn of_link(link: &Path, seen: &mut HashSet<(u64, u64)>) -> Option<Cached> {
+    let meta = link.metadata().ok()?;
+    let path = link.read_link().ok()?;
+    // A memfd, and a file in a tmpfs, are memory that a process holds, not a copy of a disk's.
+    if !meta.is_file() || path.starts_with("/memfd:") || path.starts_with("/dev/shm") {
+        return None;
+    }
+    if !seen.insert((meta.dev(), meta.ino())) {
+        return None;
+    }
+    let mut options = std::fs::OpenOptions::new();
+    let file = options.read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(link).ok()?;
+    Some(Cached { path, bytes: cached_bytes(&file)? })
+}
+
+/// Bytes of a file that are in the page cache.
+fn cached_bytes(file: &File) -> Option<u64> {
+    // Of the kernel's `struct cachestat_range`: from the beginning, and 0 for all.
+    let range = [0u64; 2];
+    // `struct cachestat`: pages in the cache, dirty, being written, evicted, evicted a short time ago.
+    let mut pages = [0u64; 5];
+    // SAFETY: the kernel reads the two words of the range, and writes at most the five words of the answer.
+    let done = unsafe { libc::syscall(CACHESTAT, file.as_raw_fd(), range.as_ptr(), pages.as_mut_ptr(), 0) };
+    (done == 0).then(|| pages[0] * procfs::page_size())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    #[test]
+    fn a_file_just_written_is_in_the_cache_and_counted_once() {
+        let own = Process::myself().unwrap();
+        // On the disk that this test was built on: files in a tmpfs are another matter.
+        let disk = std::env::current_exe().unwrap();
+        let mut file = tempfile::NamedTempFile::new_in(disk.parent().unwrap()).unwrap();
+        file.write_all(&vec![7; 3 << 20]).unwrap();
+        if cached_bytes(file.as_file()).is_none() {
+            return eprintln!("skipped: this kernel has no cachestat");
+        }
+        let second = File::open(file.path()).unwrap();
+        let name = file.path().file_name();
+        let found: Vec<_> = of_open_files(&own).into_iter().filter(|it| it.path.file_name() == name).collect();
+        assert_eq!(found.iter().map(|it| it.bytes).collect::<Vec<_>>(), [3 << 20]);
+        drop(second);
+    }
+}

@@ -1,0 +1,185 @@
+//! The screen: the machine, the table, the process under the bar, and the keys.
+
+use super::column::Column;
+use super::details;
+use super::figures::{short, stall_line};
+use super::model::{Mode, Model};
+use super::overlay;
+use super::rows::Row;
+use super::sample::{CAUSES, Process};
+use ratatui::Frame;
+use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::style::{Color, Modifier, Style, Stylize};
+use ratatui::text::{Line, Span};
+use ratatui::widgets::{Cell, Paragraph, Row as TableRow, Table};
+
+/// Lines above the table, below it, and for the keys.
+const HEAD: u16 = 3;
+const KEYS: u16 = 1;
+/// Rows of a screen without the table's lines but with its head.
+pub const AROUND: u16 = HEAD + 1 + details::LINES + KEYS;
+/// Screens with fewer lines have no details; with fewer than this no head either.
+const LEAST_FOR_DETAILS: u16 = AROUND + 3;
+const LEAST_FOR_HEAD: u16 = 8;
+/// Looks that are shown beside a process.
+const SHORT_HISTORY: usize = 10;
+/// Heights of a bar in eighths of a line.
+const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+
+/// Draws all.
+pub fn draw(frame: &mut Frame, model: &mut Model) {
+    let area = frame.area();
+    let head = if area.height >= LEAST_FOR_HEAD { HEAD } else { 0 };
+    let below = if area.height >= LEAST_FOR_DETAILS { details::LINES } else { 0 };
+    let heights = [head, 0, below, KEYS.min(area.height)].map(Constraint::Length);
+    let [head, table, below, keys] =
+        Layout::vertical([heights[0], Constraint::Min(0), heights[2], heights[3]]).areas(area);
+    frame.render_widget(Paragraph::new(head_lines(model)), head);
+    draw_table(frame, model, table);
+    if below.height > 0 {
+        details::draw(frame, model, below);
+    }
+    frame.render_widget(Paragraph::new(key_line(model)), keys);
+    overlay::draw(frame, model, area);
+}
+
+fn head_lines(model: &Model) -> Vec<Line<'static>> {
+    let sample = &model.sample;
+    let with_weir = sample.processes.iter().filter(|it| it.weir.is_some());
+    let [total, used] = sample.machine.map(short);
+    let count = with_weir.clone().count();
+    let mut title = vec![
+        "weir top".bold(),
+        Span::raw(format!(
+            "  {count} of {} processes have Weir   machine {used} of {total} used",
+            sample.processes.len()
+        )),
+    ];
+    if !model.order.filter.is_empty() {
+        title.push(format!("   filter: {}", model.order.filter).yellow());
+    }
+    let released = CAUSES.iter().enumerate().map(|(place, cause)| {
+        let sum =
+            with_weir.clone().filter_map(|it| Some(it.weir.as_ref()?.released[place])).fold(0, u64::saturating_add);
+        format!("  {cause} {}", short(sum))
+    });
+    vec![
+        Line::from(title),
+        Line::from(stall_line("pressure  machine", sample.stall.as_ref())),
+        Line::from(format!("released{}", released.collect::<String>())),
+    ]
+}
+
+fn draw_table(frame: &mut Frame, model: &mut Model, area: Rect) {
+    let widths = [7, 6, 6, 6, 6, 6, 6, SHORT_HISTORY as u16].map(Constraint::Length);
+    let widths = widths.into_iter().chain([Constraint::Fill(1)]);
+    model.page = area.height.saturating_sub(1).into();
+    let heads = Column::ALL.map(|column| {
+        let mark = match (column == model.order.column, model.order.is_reversed) {
+            (false, _) => "",
+            (true, false) => "v",
+            (true, true) => "^",
+        };
+        format!("{}{mark}", column.name())
+    });
+    let [pid, resident, live, idle, fragmented, other, released, command] = heads;
+    let figures = [pid, resident, live, idle, fragmented, other, released].map(right);
+    let cells = figures.into_iter().chain([Cell::from("OVER TIME"), Cell::from(command)]);
+    let head = TableRow::new(cells).style(Style::new().add_modifier(Modifier::BOLD).fg(Color::Cyan));
+    let lines: Vec<TableRow> = model.rows().iter().map(|row| table_row(model, row)).collect();
+    let empty = lines.is_empty();
+    let table = Table::new(lines, widths)
+        .header(head)
+        .column_spacing(1)
+        .row_highlight_style(Style::new().add_modifier(Modifier::REVERSED));
+    frame.render_stateful_widget(table, area, &mut model.table);
+    if empty && area.height > 1 {
+        let say = match (model.order.filter.is_empty(), model.order.shows_all) {
+            (false, _) => "no process has that in its name: F4 changes it",
+            (true, false) => "no process with Weir was found: `weir run PROGRAM` starts one; a shows all processes",
+            (true, true) => "no process was found",
+        };
+        frame.render_widget(Paragraph::new(say), Rect { y: area.y + 1, height: 1, ..area });
+    }
+}
+
+fn right(text: String) -> Cell<'static> {
+    Cell::from(Line::from(text).right_aligned())
+}
+
+fn table_row(model: &Model, row: &Row) -> TableRow<'static> {
+    let process = row.process;
+    let figure = |column: Column| match column {
+        Column::Pid => process.pid.to_string(),
+        _ => column.bytes(process).map_or("-".into(), short),
+    };
+    let cells = Column::ALL[..7].iter().map(|&column| right(figure(column)));
+    let name = format!("{}{}", indent(row.depth), process.command);
+    let cells = cells.chain([Cell::from(bars(&model.history(process.pid))), Cell::from(name)]);
+    TableRow::new(cells).style(style(model, process))
+}
+
+fn indent(depth: usize) -> String {
+    match depth {
+        0 => String::new(),
+        // Deeper than that there would be no room for names.
+        _ => format!("{}`- ", "  ".repeat(depth.min(12) - 1)),
+    }
+}
+
+fn style(model: &Model, process: &Process) -> Style {
+    let pressure = process.weir.as_ref().map(|weir| weir.pressure);
+    match pressure {
+        _ if model.tagged.contains(&process.pid) => Style::new().fg(Color::Yellow).add_modifier(Modifier::BOLD),
+        Some(0) => Style::new(),
+        Some(1) => Style::new().fg(Color::Magenta),
+        Some(_) => Style::new().fg(Color::Red),
+        None => Style::new().add_modifier(Modifier::DIM),
+    }
+}
+
+/// The last resident sets as bars, the highest of them full.
+fn bars(history: &[u64]) -> String {
+    let last = &history[history.len().saturating_sub(SHORT_HISTORY)..];
+    let most = last.iter().max().copied().unwrap_or(0).max(1);
+    let bar = |&bytes: &u64| BARS[((u128::from(bytes) * 8).div_ceil(u128::from(most)) as usize).clamp(1, 8) - 1];
+    last.iter().map(bar).collect()
+}
+
+fn key_line(model: &Model) -> Line<'static> {
+    if !model.message.is_empty() {
+        return Line::from(model.message.clone()).bold();
+    }
+    match &model.mode {
+        Mode::Search(text) => return Line::from(format!("Search: {text}_   F3 the next one, Enter or Esc ends")),
+        Mode::Filter(_) => {
+            return Line::from(format!("Filter: {}_   Enter keeps it, Esc drops it", model.order.filter));
+        }
+        _ => {}
+    }
+    let keys = [
+        ("F1", "Help"),
+        ("F3", "Search"),
+        ("F4", "Filter"),
+        ("F5", if model.order.is_tree { "List" } else { "Tree" }),
+        ("F6", "Sort"),
+        ("F9", "Steer"),
+        ("a", if model.order.shows_all { "Weir's" } else { "All" }),
+        ("F10", "Quit"),
+    ];
+    let spans =
+        keys.into_iter().flat_map(|(key, what)| [Span::raw(key), Span::raw(format!("{what:<7}")).black().on_cyan()]);
+    Line::from(spans.collect::<Vec<_>>())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bars_rise_to_the_most() {
+        assert_eq!(bars(&[1, 50, 100]), "▁▄█");
+        assert_eq!((bars(&[]), bars(&[0, 0])), (String::new(), "▁▁".into()));
+        assert_eq!(bars(&[5; 99]).chars().count(), SHORT_HISTORY);
+    }
+}

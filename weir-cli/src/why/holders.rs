@@ -1,0 +1,83 @@
+//! The caches and sizes that hold most.
+
+use crate::base::output::printable_line;
+use crate::base::units::bytes;
+use crate::inspect::page::Page;
+use serde::Serialize;
+use std::sync::atomic::Ordering::Relaxed;
+use weir_core::base::size_class::MAX_SIZE;
+use weir_core::base::units::{MAX_RUN, PAGE};
+
+use weir_core::telemetry::tables::{CacheRow, EvictableRow};
+
+/// How many are named.
+const NAMED: usize = 5;
+
+/// Something that holds memory, bytes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Holder {
+    pub name: String,
+    /// Of one of its objects; 0: they differ.
+    pub object_bytes: u64,
+    /// Objects in use; 0: not counted.
+    pub objects: u64,
+    pub held_bytes: u64,
+    /// In use by the program.
+    pub used_bytes: u64,
+    /// Free in CPUs' buckets and the depot: can be released.
+    pub cached_bytes: u64,
+    /// Free in slabs: can be released where a whole page is free.
+    pub in_slabs_bytes: u64,
+}
+
+impl Holder {
+    /// Free beside what is in use or cached, and what is left over of slabs.
+    pub fn beside_bytes(&self) -> u64 {
+        self.held_bytes.saturating_sub(self.used_bytes).saturating_sub(self.cached_bytes)
+    }
+}
+
+/// All of them, largest first.
+pub fn all(page: &Page) -> Vec<Holder> {
+    let rows = page.caches.read().map_or(Vec::new(), |(rows, _)| rows.collect::<Vec<CacheRow>>());
+    let mut all: Vec<Holder> = rows.iter().map(cache).collect();
+    let slabs = rows.iter().map(|row| row.slab_bytes).fold(0, u64::saturating_add);
+    let singles = [
+        (MAX_SIZE, page.page_bytes.load(Relaxed).saturating_sub(slabs)),
+        (MAX_RUN * PAGE, page.mapped_bytes.load(Relaxed)),
+    ];
+    let above = |size: usize| format!("blocks of more than {}", bytes(size as u64));
+    all.extend(singles.into_iter().map(|(size, held)| whole(above(size), 0, held)));
+    let evictable = page.evictable_caches.read().map_or(Vec::new(), |(rows, _)| rows.collect::<Vec<EvictableRow>>());
+    all.extend(
+        evictable
+            .iter()
+            .map(|row| whole(format!("evictable cache {}", printable_line(row.name())), row.entries, row.bytes)),
+    );
+    all.retain(|holder| holder.held_bytes > 0);
+    all.sort_by_key(|holder| std::cmp::Reverse(holder.held_bytes));
+    all
+}
+
+/// Those that hold most.
+pub fn largest(all: &[Holder]) -> Vec<Holder> {
+    all.iter().take(NAMED).cloned().collect()
+}
+
+fn cache(row: &CacheRow) -> Holder {
+    let bytes = |objects: u64| objects.saturating_mul(row.size);
+    Holder {
+        name: printable_line(row.name()),
+        object_bytes: row.size,
+        objects: row.used,
+        held_bytes: row.slab_bytes,
+        used_bytes: bytes(row.used),
+        cached_bytes: bytes(row.free_cpu.saturating_add(row.free_depot)),
+        in_slabs_bytes: bytes(row.free_slab),
+    }
+}
+
+fn whole(name: String, objects: u64, bytes: u64) -> Holder {
+    let (held_bytes, used_bytes) = (bytes, bytes);
+    Holder { name, object_bytes: 0, objects, held_bytes, used_bytes, cached_bytes: 0, in_slabs_bytes: 0 }
+}

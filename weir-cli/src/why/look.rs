@@ -1,0 +1,222 @@
+//! One look at a process: all that its page of statistics, its control channel and `/proc` tell about its memory.
+
+use super::empty_pages;
+use super::holders::{self, Holder};
+use super::mappings::{self, Kind, Mapping};
+use crate::around::cgroup::{self, Charged};
+use crate::around::family::{self, Member};
+use crate::around::page_cache::{self, Cached};
+use crate::base::failure::Failure;
+use crate::doctor::other_allocator;
+use crate::inspect::control::Control;
+use crate::inspect::page::{Inspected, Missing, Page};
+use crate::processes::clock::monotonic_ns;
+use crate::processes::program_file;
+use procfs::process::MMapPath;
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::path::Path;
+use std::sync::atomic::Ordering::Relaxed;
+use weir_core::telemetry::tunables::{TABLE, parse_size};
+
+/// What Weir tells.
+#[derive(Clone, Debug, Default)]
+pub struct OfWeir {
+    /// Where its memory was, if that was measured: live, idle, fragmented, metadata, untouched.
+    pub measured: Option<[u64; 5]>,
+    /// How long ago, ns.
+    pub measured_ns_ago: u64,
+    /// Bytes that it handed out as pages and as blocks mapped singly.
+    pub handed_out: u64,
+    /// Of what it handed out, what lies among the program's mappings: blocks mapped singly, and what is below 4 GiB.
+    pub elsewhere: u64,
+    /// Bytes of zones that the program made.
+    pub zone_bytes: u64,
+    pub has_thread: bool,
+    /// Batches that the kernel refused to release.
+    pub refused: u64,
+    pub holders: Vec<Holder>,
+    /// Values of settings, as far as they are told.
+    pub settings: BTreeMap<String, u64>,
+    /// Why it could not be steered, and so not be told to measure.
+    pub silent: Option<String>,
+}
+
+/// See the module.
+#[derive(Clone, Debug, Default)]
+pub struct Look {
+    pub pid: i32,
+    pub command: String,
+    pub at_ns: u64,
+    pub mappings: Vec<Mapping>,
+    /// None: it has no Weir, or not one that can be read.
+    pub weir: Option<OfWeir>,
+    /// Why there is none.
+    pub without_weir: Option<String>,
+    /// The allocator that serves the program beside Weir, or instead of it.
+    pub allocator: Option<String>,
+    pub page_table_bytes: u64,
+    /// Locked by `mlock` or `mlockall`.
+    pub locked_bytes: u64,
+    /// Estimated: in huge pages, and holds zeros alone.
+    pub empty_bytes: u64,
+    /// Of that, in Weir's heap.
+    pub empty_in_heap_bytes: u64,
+    pub huge_page_policy: String,
+    pub descendants: Vec<Member>,
+    pub charged: Option<Charged>,
+    pub cached_files: Vec<Cached>,
+}
+
+impl Look {
+    /// Looks at process `pid` now.
+    pub fn at(pid: i32) -> Result<Self, Failure> {
+        let failed = |why: String| Failure::of_weir(format!("process {pid}: {why}"));
+        let inspected = Inspected::new(pid).map_err(|why| failed(why.to_string()))?;
+        let page = inspected.page();
+        let has_weir = !matches!(page, Err(Missing::NotLoaded));
+        let weir = page.as_ref().ok().map(|page| of_weir(&inspected, page));
+        let without_weir = page.err().filter(|why| *why != Missing::NotLoaded).map(|why| why.to_string());
+        let process = &inspected.process;
+        let maps = process.smaps().map_err(|error| failed(format!("its memory may not be looked into: {error}")))?;
+        let mappings = mappings::sort(&maps.0, &mappings::stack_pointers(pid), has_weir);
+        let status = process.status().ok();
+        let figure =
+            |pick: fn(&procfs::process::Status) -> Option<u64>| status.as_ref().and_then(pick).unwrap_or(0) << 10;
+        let all = family::everybody();
+        let mut look = Self {
+            pid,
+            command: process.stat().map_or_else(|_| String::new(), |stat| stat.comm),
+            at_ns: monotonic_ns(),
+            without_weir,
+            // Of one that cannot be read it is unknown what it serves.
+            allocator: if has_weir && weir.is_none() { None } else { allocator(&inspected, weir.as_ref(), &mappings) },
+            weir,
+            page_table_bytes: figure(|status| status.vmpte),
+            locked_bytes: mappings.iter().map(|map| map.locked).sum(),
+            huge_page_policy: policy(),
+            descendants: family::descendants(&all, pid).into_iter().cloned().collect(),
+            charged: cgroup::charged(process),
+            cached_files: page_cache::of_open_files(process),
+            mappings,
+            ..Self::default()
+        };
+        for mapping in
+            look.mappings.iter().filter(|map| matches!(map.kind, Kind::Anonymous | Kind::WeirHeap | Kind::Brk))
+        {
+            let empty = empty_pages::empty_bytes(pid, mapping);
+            look.empty_bytes += empty;
+            look.empty_in_heap_bytes += if mapping.kind == Kind::WeirHeap { empty } else { 0 };
+        }
+        Ok(look)
+    }
+
+    /// Resident bytes of the mappings of a kind.
+    pub fn resident(&self, kind: Kind) -> u64 {
+        self.mappings.iter().filter(|map| map.kind == kind).map(|map| map.resident).sum()
+    }
+
+    /// The value of a setting of its Weir.
+    pub fn setting(&self, name: &str) -> Option<u64> {
+        self.weir.as_ref()?.settings.get(name).copied()
+    }
+}
+
+/// Has the process measure where its memory is, if it can be told to, and reads what it says.
+fn of_weir(inspected: &Inspected, page: &Page) -> OfWeir {
+    let (settings, silent) = match ask(inspected, page) {
+        Ok(settings) => (settings, None),
+        Err(why) => (settings_of_start(inspected), Some(why)),
+    };
+    let newer = inspected.page().ok();
+    let page = newer.as_ref().unwrap_or(page);
+    let it = &page.measured;
+    let measured = [&it.live, &it.idle, &it.fragmented, &it.metadata, &it.untouched].map(|figure| figure.load(Relaxed));
+    let at = it.at.load(Relaxed);
+    let zones =
+        page.zones.read().map_or(Vec::new(), |(rows, _)| rows.collect::<Vec<weir_core::telemetry::tables::ZoneRow>>());
+    let low = zones
+        .iter()
+        .filter(|zone| zone.name().starts_with("LOW32"))
+        .map(|zone| zone.bytes)
+        .fold(0, u64::saturating_add);
+    let blocks = page.mapped_bytes.load(Relaxed);
+    OfWeir {
+        measured: (at > 0).then_some(measured),
+        measured_ns_ago: monotonic_ns().saturating_sub(at),
+        handed_out: page.page_bytes.load(Relaxed).saturating_add(blocks),
+        elsewhere: blocks.saturating_add(low),
+        zone_bytes: page.zone_bytes.load(Relaxed),
+        has_thread: page.background.load(Relaxed) != 0,
+        refused: page.report_failures.load(Relaxed),
+        holders: holders::all(page),
+        settings,
+        silent,
+    }
+}
+
+fn ask(inspected: &Inspected, page: &Page) -> Result<BTreeMap<String, u64>, String> {
+    // A stopped process would not answer.
+    if inspected.process.stat().is_ok_and(|stat| matches!(stat.state, 'T' | 't')) {
+        return Err("it is stopped".into());
+    }
+    let control = Control::connect(inspected.process.pid(), page).map_err(|why| why.to_string())?;
+    control.ask("report").map_err(|why| why.to_string())?;
+    let lines = control.ask("get").map_err(|why| why.to_string())?;
+    let setting = |line: &str| {
+        let mut words = line.split_whitespace();
+        Some((words.next()?.to_owned(), words.next()?.parse().ok()?))
+    };
+    Ok(lines.lines().filter_map(setting).collect())
+}
+
+/// The settings that the process was started with.
+fn settings_of_start(inspected: &Inspected) -> BTreeMap<String, u64> {
+    let Ok(environment) = inspected.process.environ() else { return BTreeMap::new() };
+    let value = |name: &str| {
+        let text = environment.get(OsStr::new(&format!("WEIR_{}", name.to_uppercase())))?;
+        parse_size(text.to_str()?.as_bytes())
+    };
+    TABLE.iter().map(|setting| (setting.name.to_owned(), value(setting.name).unwrap_or(setting.default))).collect()
+}
+
+/// Bytes of anonymous memory from which on it counts that little of it is Weir's.
+const LARGE: u64 = 1 << 20;
+
+/// The name of the allocator that the program's memory comes from, if that is not Weir.
+fn allocator(inspected: &Inspected, weir: Option<&OfWeir>, mappings: &[Mapping]) -> Option<String> {
+    let others: u64 =
+        mappings.iter().filter(|map| matches!(map.kind, Kind::Anonymous | Kind::Brk)).map(|map| map.resident).sum();
+    // A program that Weir serves may have another allocator in it that it uses for other things.
+    if weir.is_some_and(|weir| weir.handed_out >= others / 4 || others < LARGE) {
+        return None;
+    }
+    let program = format!("/proc/{}/exe", inspected.process.pid());
+    let program = Path::new(&program);
+    if let Some(name) = other_allocator::loaded(&inspected.maps).or_else(|| other_allocator::linked_in(program)) {
+        return Some(name.to_owned());
+    }
+    if weir.is_some() {
+        // It serves the program, which has mappings of its own.
+        return None;
+    }
+    let has = |start: &str| {
+        inspected.maps.iter().any(|map| match &map.pathname {
+            MMapPath::Path(path) => path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(start)),
+            _ => false,
+        })
+    };
+    Some(match program_file::unfitness(program) {
+        Some(why) => format!("an allocator of its own: the program {why}"),
+        None if has("ld-musl") => "musl's malloc".to_owned(),
+        None if has("libc.so.6") || has("libc-2.") => "glibc's malloc".to_owned(),
+        None => "an allocator of its own".to_owned(),
+    })
+}
+
+/// The machine's policy for huge pages, as the kernel says it: `always`, `madvise` or `never`.
+fn policy() -> String {
+    let text = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled").unwrap_or_default();
+    let chosen = text.split_once('[').and_then(|(_, rest)| rest.split_once(']'));
+    chosen.map_or_else(|| "unknown".to_owned(), |(chosen, _)| chosen.to_owned())
+}

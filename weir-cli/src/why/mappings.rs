@@ -1,0 +1,246 @@
+//! What a process has mapped, by kind: the lines of `/proc/PID/smaps`, whose resident bytes add up to the resident set.
+
+use procfs::process::{MMPermissions, MMapPath, MemoryMap};
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+use weir_linux::platform::address_layout::{METADATA, WINDOWS};
+
+/// What a mapping is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Where Weir hands out objects and runs.
+    WeirHeap,
+    /// Weir's own.
+    WeirMetadata,
+    /// Its pages of statistics.
+    WeirPage,
+    /// Private memory without a file: the program's, an allocator's other than Weir, or blocks that Weir maps singly.
+    Anonymous,
+    /// The heap that `brk` grows.
+    Brk,
+    Stack,
+    /// Code and constants of programs and libraries, and what the kernel maps of its own.
+    Code,
+    /// Variables of programs and libraries.
+    Data,
+    File,
+    /// Memory that processes share: tmpfs, memfd, System V.
+    Shared,
+}
+
+/// A part of the resident set: a mapping, or the copied pages of a private mapping of a file.
+#[derive(Clone, Debug)]
+pub struct Mapping {
+    pub kind: Kind,
+    pub address: (u64, u64),
+    pub file: Option<PathBuf>,
+    pub resident: u64,
+    /// In huge pages.
+    pub huge: u64,
+    pub locked: u64,
+    pub swapped: u64,
+}
+
+/// Sorts the mappings by kind. `stacks` are addresses in the stacks of threads; the addresses of Weir's heap mean
+/// something in a process that has Weir alone.
+pub fn sort(maps: &[MemoryMap], stacks: &[u64], has_weir: bool) -> Vec<Mapping> {
+    let path = |map: &MemoryMap| match &map.pathname {
+        MMapPath::Path(path) => Some(path.clone()),
+        _ => None,
+    };
+    let is_code = |map: &&MemoryMap| map.perms.contains(MMPermissions::EXECUTE);
+    let programs: HashSet<PathBuf> = maps.iter().filter(is_code).filter_map(path).collect();
+    let mut sorted = Vec::new();
+    // Where a program's or library's file ends that was mapped last: its variables that are zero at first follow, without
+    // a name.
+    let mut data_end = 0;
+    for map in maps {
+        let file = path(map);
+        let is_program = file.as_ref().is_some_and(|file| programs.contains(file) && !is_in_memory(file));
+        let follows_data = map.address.0 == data_end;
+        if is_program {
+            data_end = map.address.1;
+        }
+        let kind = match &map.pathname {
+            _ if is_program => Kind::Code,
+            MMapPath::Anonymous if follows_data => Kind::Data,
+            MMapPath::Anonymous => of_address(map, stacks, has_weir),
+            name => of_name(name),
+        };
+        add(&mut sorted, map, kind, file);
+    }
+    sorted
+}
+
+/// Adds a mapping; the copied pages of a private mapping of a file as a part of its own.
+fn add(sorted: &mut Vec<Mapping>, map: &MemoryMap, kind: Kind, file: Option<PathBuf>) {
+    let of = |name: &str| map.extension.map.get(name).copied().unwrap_or(0);
+    let (resident, anonymous) = (of("Rss"), of("Anonymous").min(of("Rss")));
+    let copied = match kind {
+        Kind::Code if file.is_some() => Some(Kind::Data),
+        Kind::File => Some(Kind::Anonymous),
+        _ => None,
+    };
+    let whole = Mapping {
+        kind,
+        address: map.address,
+        resident,
+        huge: of("AnonHugePages") + of("ShmemPmdMapped") + of("FilePmdMapped"),
+        locked: of("Locked"),
+        swapped: of("Swap"),
+        file,
+    };
+    match copied.filter(|_| anonymous > 0) {
+        Some(kind) => {
+            let locked = whole.locked.min(anonymous);
+            let clean = Mapping {
+                resident: resident - anonymous,
+                huge: 0,
+                locked: whole.locked - locked,
+                swapped: 0,
+                ..whole.clone()
+            };
+            sorted.extend([clean, Mapping { kind, resident: anonymous, locked, ..whole }]);
+        }
+        None => sorted.push(whole),
+    }
+}
+
+fn of_name(name: &MMapPath) -> Kind {
+    match name {
+        MMapPath::Path(path) if is_weirs(path) => Kind::WeirPage,
+        MMapPath::Path(path) if is_in_memory(path) => Kind::Shared,
+        MMapPath::Path(_) => Kind::File,
+        MMapPath::Vsys(_) => Kind::Shared,
+        MMapPath::Other(name) if name.starts_with("anon_shmem") => Kind::Shared,
+        MMapPath::Other(name) if name.starts_with("anon:") => Kind::Anonymous,
+        MMapPath::Heap => Kind::Brk,
+        MMapPath::Stack | MMapPath::TStack(_) => Kind::Stack,
+        // What the kernel maps of its own, such as the vDSO.
+        _ => Kind::Code,
+    }
+}
+
+fn of_address(map: &MemoryMap, stacks: &[u64], has_weir: bool) -> Kind {
+    let (begin, end) = map.address;
+    let is_in = |area: &std::ops::Range<usize>| has_weir && area.contains(&(begin as usize));
+    if is_in(&WINDOWS) {
+        Kind::WeirHeap
+    } else if is_in(&METADATA) {
+        Kind::WeirMetadata
+    } else if stacks.iter().any(|pointer| (begin..end).contains(pointer)) {
+        Kind::Stack
+    } else {
+        Kind::Anonymous
+    }
+}
+
+/// The pages of statistics.
+fn is_weirs(path: &Path) -> bool {
+    path.to_string_lossy().starts_with("/memfd:weir-")
+}
+
+fn is_in_memory(path: &Path) -> bool {
+    let path = path.to_string_lossy();
+    ["/memfd:", "/dev/shm/", "/dev/zero (deleted)", "/SYSV"].iter().any(|start| path.starts_with(start))
+}
+
+/// The stack pointers of a process's threads, as far as they wait in the kernel: of one that runs it is not told.
+pub fn stack_pointers(pid: i32) -> Vec<u64> {
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let pointer = |thread: std::fs::DirEntry| {
+        let text = std::fs::read_to_string(thread.path().join("syscall")).ok()?;
+        // The last two words are the stack pointer and the instruction's address.
+        let word = text.split_whitespace().rev().nth(1)?;
+        u64::from_str_radix(word.strip_prefix("0x")?, 16).ok()
+    };
+    threads.filter_map(pointer).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use procfs::FromRead;
+    use procfs::process::MemoryMaps;
+
+    /// As the kernel writes them, but for the blank behind the number of a mapping without a file.
+    const SMAPS: &str = "\
+55d0f0000000-55d0f0002000 r-xp 00000000 fe:00 11 /usr/bin/program
+Rss: 8 kB
+Anonymous: 0 kB
+55d0f0002000-55d0f0003000 rw-p 00002000 fe:00 11 /usr/bin/program
+Rss: 4 kB
+Anonymous: 4 kB
+55d0f0003000-55d0f0103000 rw-p 00000000 00:00 0
+Rss: 1000 kB
+Anonymous: 1000 kB
+55d0f1000000-55d0f1100000 rw-p 00000000 00:00 0 [heap]
+Rss: 100 kB
+Anonymous: 100 kB
+200000000000-200000400000 rw-p 00000000 00:00 0
+Rss: 4096 kB
+Anonymous: 4096 kB
+AnonHugePages: 2048 kB
+680000000000-680000400000 rw-p 00000000 00:00 0
+Rss: 40 kB
+Anonymous: 40 kB
+7f0000000000-7f0000800000 rw-p 00000000 00:00 0
+Rss: 16 kB
+Anonymous: 16 kB
+7f1000000000-7f1000800000 rw-p 00000000 00:00 0
+Rss: 512 kB
+Anonymous: 512 kB
+Locked: 512 kB
+7f2000000000-7f2000800000 rw-p 00000000 fe:00 12 /data/table
+Rss: 600 kB
+Anonymous: 200 kB
+7f3000000000-7f3000800000 rw-s 00000000 00:01 13 /memfd:frames (deleted)
+Rss: 60 kB
+Anonymous: 0 kB
+7f3100000000-7f3100008000 rw-s 00000000 00:01 14 /memfd:weir-page (deleted)
+Rss: 20 kB
+Anonymous: 0 kB
+7ffc00000000-7ffc00021000 rw-p 00000000 00:00 0 [stack]
+Rss: 24 kB
+Anonymous: 24 kB
+7ffc00100000-7ffc00102000 r-xp 00000000 00:00 0 [vdso]
+Rss: 4 kB
+Anonymous: 0 kB
+";
+
+    #[test]
+    fn every_resident_page_has_one_kind() {
+        let maps = MemoryMaps::from_read(SMAPS.replace(" 0\n", " 0 \n").as_bytes()).unwrap();
+        let sorted = sort(&maps.0, &[0x7f00_0000_1000], true);
+        let kib = |kind| sorted.iter().filter(|map| map.kind == kind).map(|map| map.resident).sum::<u64>() >> 10;
+        let kinds = [Kind::Code, Kind::Data, Kind::Brk, Kind::WeirHeap, Kind::WeirMetadata, Kind::WeirPage];
+        assert_eq!(kinds.map(kib), [12, 1004, 100, 4096, 40, 20]);
+        let kinds = [Kind::Stack, Kind::Anonymous, Kind::File, Kind::Shared];
+        assert_eq!(kinds.map(kib), [40, 712, 400, 60]);
+        let sum: u64 = sorted.iter().map(|map| map.resident).sum();
+        assert_eq!(sum, maps.iter().map(|map| map.extension.map["Rss"]).sum::<u64>());
+        assert_eq!(sorted.iter().map(|map| map.huge >> 10).sum::<u64>(), 2048);
+        assert_eq!(sorted.iter().map(|map| map.locked >> 10).sum::<u64>(), 512);
+    }
+
+    #[test]
+    fn without_weir_its_addresses_mean_nothing() {
+        let maps = MemoryMaps::from_read(SMAPS.replace(" 0\n", " 0 \n").as_bytes()).unwrap();
+        let sorted = sort(&maps.0, &[], false);
+        assert!(!sorted.iter().any(|map| map.kind == Kind::WeirHeap));
+    }
+
+    #[test]
+    fn a_waiting_thread_tells_its_stack_pointer() {
+        let (begin, wait) = std::sync::mpsc::channel::<()>();
+        let sleeper = std::thread::spawn(move || wait.recv().is_ok());
+        let own = std::process::id() as i32;
+        let found = (0..500).any(|_| {
+            std::thread::sleep(std::time::Duration::from_millis(10));
+            stack_pointers(own).len() >= 2
+        });
+        drop(begin);
+        sleeper.join().unwrap();
+        assert!(found || std::fs::read_to_string("/proc/self/syscall").is_err());
+    }
+}

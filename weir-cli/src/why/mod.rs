@@ -1,0 +1,51 @@
+//! `weir why`: in plain words what holds a process's resident set, and what would release it.
+//!
+//! | part | what it does |
+//! |---|---|
+//! | [`look`] | gathers all that is known of the process at a moment |
+//! | [`mappings`] | sorts the resident pages by kind |
+//! | [`parts`] | divides the resident set into parts that add up to it |
+//! | [`holders`] | names the caches and sizes that hold most |
+//! | [`empty_pages`] | estimates what huge pages hold for nothing |
+//! | [`growth`] | compares two looks |
+//! | [`causes`] | the rules for a [`cause`] and its cures |
+//! | [`heap_causes`], [`program_causes`], [`beside_causes`] | the rules, by where the memory is |
+
+mod beside_causes;
+mod cause;
+mod causes;
+mod empty_pages;
+mod growth;
+mod heap_causes;
+mod holders;
+mod look;
+mod mappings;
+mod parts;
+mod program_causes;
+mod report;
+
+use crate::base::failure::Failure;
+use crate::base::output;
+use crate::command_line::WhyOptions;
+use growth::Growth;
+use look::Look;
+use report::Report;
+
+/// Looks at the process, with `--growth` twice, and prints what it found.
+pub fn why(options: &WhyOptions) -> Result<i32, Failure> {
+    let mut look = Look::at(options.pid)?;
+    let mut growth = None;
+    if let Some(interval) = options.growth {
+        std::thread::sleep(interval);
+        let later = Look::at(options.pid)?;
+        growth = Some(Growth::between(&look, &later));
+        look = later;
+    }
+    let report = Report::of(&look, growth);
+    if options.json {
+        let json = serde_json::to_string_pretty(&report);
+        let json = json.map_err(|error| Failure::of_weir(format!("cannot write JSON: {error}")))?;
+        return output::print(&(json + "\n")).map(|()| 0);
+    }
+    output::print(&report.to_string()).map(|()| 0)
+}

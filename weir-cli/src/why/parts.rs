@@ -1,0 +1,212 @@
+//! The parts of the resident set, which add up to it.
+
+use super::look::Look;
+use super::mappings::Kind;
+use serde::Serialize;
+
+/// What a part is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Name {
+    Live,
+    Idle,
+    Fragmented,
+    Metadata,
+    /// Resident in Weir's mappings, and in none of its figures: it came between the measurement and the look.
+    Unexplained,
+    /// Weir's heap, which it has not measured.
+    HeapUnmeasured,
+    OwnMappings,
+    BrkHeap,
+    Stacks,
+    Code,
+    Data,
+    Files,
+    Shared,
+}
+
+/// A part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Part {
+    pub part: Name,
+    pub bytes: u64,
+    /// What it is.
+    pub what: &'static str,
+    /// What would release it.
+    pub release: &'static str,
+}
+
+/// All parts that are there, in a fixed order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Parts(pub Vec<Part>);
+
+impl Parts {
+    /// By one look.
+    pub fn of(look: &Look) -> Self {
+        // The pages of statistics are in none of the figures.
+        let [heap, metadata, page] =
+            [Kind::WeirHeap, Kind::WeirMetadata, Kind::WeirPage].map(|kind| look.resident(kind));
+        let anonymous = look.resident(Kind::Anonymous);
+        let weir = look.weir.as_ref();
+        let mut parts = Vec::new();
+        let mut add = |part, bytes| {
+            if bytes > 0 {
+                let (what, release) = words(part, look);
+                parts.push(Part { part, bytes, what, release });
+            }
+        };
+        let mut own = anonymous;
+        match weir.and_then(|weir| Some((weir, weir.measured?))) {
+            Some((weir, measured)) => {
+                // Blocks that Weir maps singly lie among the program's mappings: what Weir has beyond its own areas.
+                let resident = resident(measured);
+                let blocks = resident.saturating_sub(heap + metadata).min(weir.elsewhere).min(anonymous);
+                own -= blocks;
+                let [live, idle, fragmented, metadata, rest] = split(heap + metadata + blocks, measured);
+                add(Name::Live, live);
+                add(Name::Idle, idle);
+                add(Name::Fragmented, fragmented);
+                add(Name::Metadata, metadata + page);
+                add(Name::Unexplained, rest);
+            }
+            None => {
+                let blocks = weir.map_or(0, |weir| weir.elsewhere).min(anonymous);
+                own -= blocks;
+                add(Name::HeapUnmeasured, heap + blocks);
+                add(Name::Metadata, metadata + page);
+            }
+        }
+        add(Name::OwnMappings, own);
+        let others = [
+            (Name::BrkHeap, Kind::Brk),
+            (Name::Stacks, Kind::Stack),
+            (Name::Data, Kind::Data),
+            (Name::Code, Kind::Code),
+            (Name::Files, Kind::File),
+            (Name::Shared, Kind::Shared),
+        ];
+        others.into_iter().for_each(|(name, kind)| add(name, look.resident(kind)));
+        Self(parts)
+    }
+
+    /// The resident set.
+    pub fn resident_bytes(&self) -> u64 {
+        self.0.iter().map(|part| part.bytes).sum()
+    }
+
+    /// One of them.
+    pub fn bytes(&self, name: Name) -> u64 {
+        self.0.iter().find(|part| part.part == name).map_or(0, |part| part.bytes)
+    }
+}
+
+/// What is resident of Weir, by its figures.
+fn resident([live, idle, fragmented, metadata, untouched]: [u64; 5]) -> u64 {
+    [live, idle, fragmented, metadata].into_iter().fold(0, u64::saturating_add).saturating_sub(untouched)
+}
+
+/// Weir's figures as parts of `found`, what is resident in its mappings: live, idle, fragmented, metadata, and what no
+/// figure explains. Where the figures exceed what was found, memory went since they were gathered, which is idle first.
+fn split(found: u64, [live, idle, fragmented, metadata, untouched]: [u64; 5]) -> [u64; 5] {
+    // Objects in buckets and depots are idle; of them, too, some may never have been touched.
+    let (live, more) = (live.saturating_sub(untouched), untouched.saturating_sub(live));
+    let mut left = found;
+    let mut take = |part: u64| {
+        let taken = part.min(left);
+        left -= taken;
+        taken
+    };
+    let [metadata, live, fragmented] = [metadata, live, fragmented].map(&mut take);
+    let idle = take(idle.saturating_sub(more));
+    [live, idle, fragmented, metadata, left]
+}
+
+/// What a part is, and what would release it.
+fn words(part: Name, look: &Look) -> (&'static str, &'static str) {
+    let has_weir = look.weir.is_some();
+    match part {
+        Name::Live => ("in use by the program", "the program itself, by freeing it"),
+        Name::Idle => ("free, can be released", "weir ctl PID trim, or drain for all of it"),
+        Name::Fragmented => ("free, beside objects in use", "the program, by freeing the objects beside it"),
+        Name::Metadata => ("Weir's own", "fewer objects; weir ctl PID drain"),
+        Name::Unexplained => ("Weir's, newer than its figures", "look again"),
+        Name::HeapUnmeasured => ("Weir's heap, not measured yet", "weir ctl PID trim once its thread runs"),
+        Name::OwnMappings if has_weir => ("mappings of the program's own", "its madvise(MADV_DONTNEED) or munmap"),
+        Name::OwnMappings => ("mappings: its allocator's, its own", "the allocator's own trim; weir run PROGRAM"),
+        Name::BrkHeap if has_weir => ("grown by brk: not by Weir", "the program, or what was allocated before Weir"),
+        Name::BrkHeap => ("grown by brk: its allocator's", "glibc: malloc_trim; weir run PROGRAM"),
+        Name::Stacks => ("stacks of threads", "fewer threads, or less deep calls"),
+        Name::Data => ("variables of program and libraries", "smaller static tables"),
+        Name::Code => ("code of program and libraries", "the kernel, under pressure"),
+        Name::Files => ("files that are mapped", "the kernel, under pressure; munmap"),
+        Name::Shared => ("shared memory: tmpfs, memfd, System V", "whoever made it, by removing it"),
+    }
+}
+
+impl Name {
+    /// For people.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Live => "live",
+            Self::Idle => "idle",
+            Self::Fragmented => "fragmented",
+            Self::Metadata => "metadata",
+            Self::Unexplained => "unexplained",
+            Self::HeapUnmeasured => "heap",
+            Self::OwnMappings => "own mappings",
+            Self::BrkHeap => "brk heap",
+            Self::Stacks => "stacks",
+            Self::Data => "data",
+            Self::Code => "code",
+            Self::Files => "files",
+            Self::Shared => "shared",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::why::look::OfWeir;
+    use crate::why::mappings::Mapping;
+
+    fn mapping(kind: Kind, resident: u64) -> Mapping {
+        Mapping { kind, address: (0, 0), file: None, resident, huge: 0, locked: 0, swapped: 0 }
+    }
+
+    fn look(mappings: &[(Kind, u64)], measured: Option<[u64; 5]>, elsewhere: u64) -> Look {
+        let mappings = mappings.iter().map(|&(kind, bytes)| mapping(kind, bytes)).collect();
+        let weir = OfWeir { measured, elsewhere, ..OfWeir::default() };
+        Look { mappings, weir: Some(weir), ..Look::default() }
+    }
+
+    #[test]
+    fn the_parts_are_all_that_is_resident_whatever_was_measured() {
+        let maps =
+            [(Kind::WeirHeap, 80), (Kind::WeirMetadata, 4), (Kind::Anonymous, 50), (Kind::Stack, 3), (Kind::Code, 9)];
+        for measured in [[50, 20, 5, 3, 8], [500, 20, 5, 3, 8], [0; 5], [10, 80, 0, 0, 30], [5, 900, 9, 9, 0]] {
+            let parts = Parts::of(&look(&maps, Some(measured), 20));
+            assert_eq!(parts.resident_bytes(), 146, "{parts:?}");
+        }
+        let parts = Parts::of(&look(&maps, None, 20));
+        assert_eq!([Name::HeapUnmeasured, Name::OwnMappings].map(|name| parts.bytes(name)), [100, 30]);
+        // What a process says of itself may be anything.
+        assert_eq!(Parts::of(&look(&maps, Some([u64::MAX; 5]), u64::MAX)).resident_bytes(), 146);
+    }
+
+    #[test]
+    fn blocks_mapped_singly_are_weirs_and_the_rest_the_programs() {
+        let maps = [(Kind::WeirHeap, 80), (Kind::Anonymous, 50)];
+        let of = |elsewhere| Parts::of(&look(&maps, Some([110, 0, 0, 0, 0]), elsewhere));
+        assert_eq!([Name::Live, Name::OwnMappings].map(|name| of(100).bytes(name)), [110, 20]);
+        // Of the 30 bytes beyond its heap only 10 can be blocks: the others are not there any more.
+        assert_eq!([Name::Live, Name::OwnMappings].map(|name| of(10).bytes(name)), [90, 40]);
+    }
+
+    #[test]
+    fn what_no_figure_explains_is_told_apart() {
+        let parts = Parts::of(&look(&[(Kind::WeirHeap, 100)], Some([60, 20, 5, 0, 5]), 0));
+        let names = [Name::Live, Name::Idle, Name::Fragmented, Name::Unexplained];
+        assert_eq!(names.map(|name| parts.bytes(name)), [55, 20, 5, 20]);
+    }
+}

@@ -1,0 +1,373 @@
+//! `weir why` on programs that hold memory, each for a reason that it must name.
+
+mod subject;
+use serde_json::Value;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use subject::{library, says, text, wait_for, weir};
+
+/// A program that holds memory for one reason.
+struct Case(Child, PathBuf);
+
+impl Drop for Case {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+        let _ = std::fs::remove_file(&self.1);
+    }
+}
+
+/// The compiled program; none if this machine has no compiler, or cannot link it so.
+fn compile(name: &str, flags: &[&str]) -> Option<PathBuf> {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/why_cases/cases.c");
+    let output = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("why-{name}-{}", std::process::id()));
+    let mut command = Command::new("cc");
+    match command.args(["-O1", "-fno-builtin", "-w"]).args(flags).arg(&source).arg("-o").arg(&output).output() {
+        Ok(made) if made.status.success() => Some(output),
+        Ok(made) => {
+            eprintln!("skipped: cc cannot build this: {}", text(&made.stderr));
+            None
+        }
+        Err(error) => {
+            eprintln!("skipped: no compiler ({error}); Debian has it in build-essential");
+            None
+        }
+    }
+}
+
+impl Case {
+    /// One under Weir, with these settings.
+    fn new(name: &str, settings: &[(&str, &str)]) -> Option<Self> {
+        let program = compile(&format!("{name}{}", settings.len()), &[])?;
+        let mut command = Command::new(&program);
+        command.env("LD_PRELOAD", library()).envs(settings.iter().copied()).arg(name);
+        Some(Self::start(command, program))
+    }
+
+    fn start(mut command: Command, program: PathBuf) -> Self {
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let case = Self(child, program);
+        assert_eq!(line, "ready\n");
+        case
+    }
+
+    fn pid(&self) -> String {
+        self.0.id().to_string()
+    }
+
+    /// What is said of it; with parts that must add up to the resident set.
+    fn report(&self) -> Value {
+        let report: Value = serde_json::from_str(&says(&["why", &self.pid(), "--json"])).unwrap();
+        let resident = report["resident_bytes"].as_u64().unwrap();
+        let parts = report["parts"].as_array().unwrap();
+        assert_eq!(parts.iter().map(|part| part["bytes"].as_u64().unwrap()).sum::<u64>(), resident);
+        let mut statm = std::fs::read_to_string(format!("/proc/{}/smaps_rollup", self.0.id())).unwrap();
+        statm.retain(|c| c != '\t');
+        let rss =
+            statm.lines().find_map(|line| line.strip_prefix("Rss:")?.trim().strip_suffix(" kB")?.parse::<u64>().ok());
+        let rss = rss.unwrap() << 10;
+        assert!(resident.abs_diff(rss) <= rss / 50 + (1 << 20) || rss < resident, "{resident} of {rss}");
+        report
+    }
+
+    /// Waits until the first cause is this one, for the most part of what was prepared; the report then.
+    fn first_cause(&self, cause: &str, least_mib: u64) -> Value {
+        let is_so = |report: &Value| {
+            let first = &report["causes"][0];
+            first["cause"] == cause && first["bytes"].as_u64() >= Some(least_mib << 20)
+        };
+        let begun = Instant::now();
+        let found = loop {
+            let report = self.report();
+            if is_so(&report) {
+                break report;
+            }
+            assert!(begun.elapsed() < Duration::from_secs(30), "{cause} of {least_mib} MiB is not first: {report}");
+            std::thread::sleep(Duration::from_millis(100));
+        };
+        let resident = found["resident_bytes"].as_u64().unwrap();
+        assert!(part(&found, "unexplained") <= resident / 50, "{found}");
+        // The text for people says the same.
+        let shown = says(&["why", &self.pid()]);
+        let word = cause.replace('_', " ").to_uppercase();
+        let word = match cause {
+            "other_allocator" => "ANOTHER ALLOCATOR",
+            "own_mapping" => "THE PROGRAM'S OWN MAPPINGS",
+            "limit" => "LIMIT MISSED",
+            "locked" => "LOCKED MEMORY",
+            _ => &word,
+        };
+        assert!(shown.contains(&format!("1. {word}: ")), "{word}:\n{shown}");
+        assert!(shown.lines().all(|line| line.len() < 200), "{shown}");
+        found
+    }
+}
+
+fn part(report: &Value, name: &str) -> u64 {
+    let parts = report["parts"].as_array().unwrap();
+    parts.iter().find(|part| part["part"] == name).map_or(0, |part| part["bytes"].as_u64().unwrap())
+}
+
+/// The first cause's cures.
+fn cures(report: &Value) -> String {
+    report["causes"][0]["cures"].to_string()
+}
+
+#[test]
+fn fragmentation_after_a_peak() {
+    let Some(case) = Case::new("fragmentation", &[]) else { return };
+    let report = case.first_cause("fragmentation", 25);
+    let said = report["causes"][0]["says"].as_str().unwrap();
+    assert!(said.contains("malloc 512 (5."), "the size is named: {said}");
+    assert_eq!(report["holders"][0]["name"], "malloc 512");
+}
+
+/// What the program freed stays, as the window for it is an hour; the cure that is named cures it.
+#[test]
+fn a_retained_depot() {
+    let Some(case) = Case::new("idle", &[("WEIR_IDLE_MS", "3600000")]) else { return };
+    let report = case.first_cause("retained", 25);
+    let depot = &report["holders"][0];
+    assert!(depot["name"] == "malloc 32768" && depot["cached_bytes"].as_u64() > Some(25 << 20), "{depot}");
+    assert!(report["causes"][0]["says"].as_str().unwrap().contains("most of it of malloc 32768"), "{report}");
+    assert!(cures(&report).contains(&format!("weir ctl {} drain", case.pid())) && cures(&report).contains("idle_ms"));
+    says(&["ctl", &case.pid(), "drain"]);
+    let after = wait_for("drained", || Some(case.report()).filter(|after| part(after, "idle") < 4 << 20));
+    assert!(after["causes"].as_array().unwrap().iter().all(|cause| cause["cause"] != "retained"), "{after}");
+}
+
+#[test]
+fn a_huge_page_policy() {
+    let Some(case) = Case::new("huge", &[]) else { return };
+    let report = case.report();
+    if report["within"]["huge_pages_bytes"].as_u64() < Some(60 << 20) {
+        return eprintln!("skipped: the kernel gave no huge pages, or not for all: {}", report["within"]);
+    }
+    // 32 pages of 4 KiB were written of 64 MiB.
+    let report = case.first_cause("huge_pages", 60);
+    assert!(cures(&report).contains("MADV_NOHUGEPAGE"));
+}
+
+#[test]
+fn a_leak_shows_between_two_looks() {
+    let Some(case) = Case::new("leak", &[]) else { return };
+    wait_for("measured", || case.report()["measured_ns_ago"].is_u64().then_some(()));
+    let report: Value = serde_json::from_str(&says(&["why", &case.pid(), "--json", "--growth=3s"])).unwrap();
+    assert_eq!(report["causes"][0]["cause"], "growth", "{report}");
+    assert!(report["growth"]["live_bytes"].as_i64() > Some(64 << 10), "{}", report["growth"]);
+    // 1,000 bytes are served by the size class of 1,024.
+    assert_eq!(report["growth"]["holders"][0][0], "malloc 1024", "{}", report["growth"]);
+    let one_look = case.report();
+    assert!(one_look["causes"].as_array().unwrap().iter().all(|cause| cause["cause"] != "growth"));
+}
+
+#[test]
+fn a_program_at_rest_does_not_grow() {
+    let Some(case) = Case::new("live", &[]) else { return };
+    // Nothing is out of the ordinary.
+    case.first_cause("in_use", 38);
+    let report: Value = serde_json::from_str(&says(&["why", &case.pid(), "--json", "--growth=1s"])).unwrap();
+    assert!(report["causes"].as_array().unwrap().iter().all(|cause| cause["cause"] != "growth"), "{report}");
+}
+
+#[test]
+fn another_allocator() {
+    let Some(program) = compile("glibc", &[]) else { return };
+    let mut command = Command::new(&program);
+    command.arg("live").env_remove("LD_PRELOAD");
+    let case = Case::start(command, program);
+    let report = case.first_cause("other_allocator", 38);
+    assert_eq!(report["allocator"], "glibc's malloc");
+    assert_eq!(report["holders"].as_array().map(Vec::len), Some(0));
+}
+
+#[test]
+fn a_static_program() {
+    let Some(program) = compile("static", &["-static"]) else { return };
+    let mut command = Command::new(&program);
+    command.arg("live").env("LD_PRELOAD", library());
+    let case = Case::start(command, program);
+    let report = case.first_cause("other_allocator", 38);
+    assert!(report["allocator"].as_str().unwrap().contains("statically linked"), "{}", report["allocator"]);
+}
+
+/// Debian's redis has jemalloc linked in, and uses it whatever is preloaded.
+#[test]
+fn an_allocator_inside_the_program() {
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("socket");
+    let mut command = Command::new("redis-server");
+    command.args(["--port", "0", "--save", "", "--unixsocket"]).arg(&socket).env("LD_PRELOAD", library());
+    let Ok(child) = command.stdout(Stdio::null()).spawn() else { return eprintln!("skipped: no redis-server") };
+    let case = Case(child, dir.path().join("none"));
+    wait_for("redis to start", || socket.exists().then_some(()));
+    let report = case.report();
+    if report["allocator"].is_null() {
+        return eprintln!("skipped: this redis-server is built without an allocator of its own");
+    }
+    assert_eq!(report["allocator"], "jemalloc");
+}
+
+#[test]
+fn a_mapping_of_the_programs_own() {
+    let Some(case) = Case::new("own", &[]) else { return };
+    let report = case.first_cause("own_mapping", 31);
+    assert!((31 << 20..34 << 20).contains(&part(&report, "own_mappings")), "{report}");
+    assert!(report["causes"][0]["says"].as_str().unwrap().contains("32.0 MiB of 32.0 MiB resident"), "{report}");
+}
+
+#[test]
+fn memory_in_children() {
+    let Some(case) = Case::new("child", &[]) else { return };
+    let report = case.first_cause("children", 30);
+    assert_eq!(report["beside"]["children"], 1);
+    assert!(report["resident_bytes"].as_u64() < Some(16 << 20), "the parent is small: {report}");
+    assert!(cures(&report).contains("weir why "));
+}
+
+#[test]
+fn a_limit_missed() {
+    let Some(case) = Case::new("live", &[("WEIR_LIMIT", "16M")]) else { return };
+    let report = case.first_cause("limit", 20);
+    assert!(report["causes"][0]["says"].as_str().unwrap().contains("the limit is 16.0 MiB"), "{report}");
+}
+
+#[test]
+fn reporting_off() {
+    let Some(case) = Case::new("idle", &[("WEIR_REPORT", "0")]) else { return };
+    let report = case.first_cause("reporting_off", 25);
+    assert!(cures(&report).contains("set report 1"), "{report}");
+}
+
+/// Nothing is measured then, but the setting explains what is not released.
+#[test]
+fn no_background_thread() {
+    let Some(case) = Case::new("idle", &[("WEIR_BACKGROUND", "0")]) else { return };
+    let report = case.report();
+    assert!(report["not_asked"].as_str().is_some_and(|why| why.contains("background")), "{report}");
+    assert_eq!(report["causes"][0]["cause"], "reporting_off", "{report}");
+    assert!(report["causes"][0]["says"].as_str().unwrap().contains("`background` is not 1"), "{report}");
+}
+
+#[test]
+fn locked_memory() {
+    let Some(program) = compile("locked", &[]) else { return };
+    let mut command = Command::new(&program);
+    command.env("LD_PRELOAD", library()).arg("locked").stdout(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let case = Case(child, program);
+    if line == "refused\n" {
+        return eprintln!("skipped: this user may not lock 6 MiB (ulimit -l)");
+    }
+    let report = case.first_cause("locked", 6);
+    assert!(report["within"]["locked_bytes"].as_u64() >= Some(6 << 20) && cures(&report).contains("munlock"));
+}
+
+#[test]
+fn page_tables() {
+    let Some(case) = Case::new("sparse", &[]) else { return };
+    let report = case.report();
+    let causes = report["causes"].as_array().unwrap();
+    let found = causes.iter().position(|cause| cause["cause"] == "page_tables");
+    assert!(found.is_some_and(|place| place < 2), "beside the mapping itself: {report}");
+    assert!(report["beside"]["page_tables_bytes"].as_u64() >= Some(16 << 20), "{}", report["beside"]);
+}
+
+#[test]
+fn a_page_cache_that_is_not_the_processes() {
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let file = dir.path().join("written");
+    let Some(program) = compile("file", &[]) else { return };
+    let mut command = Command::new(&program);
+    command.env("LD_PRELOAD", library()).arg("file").arg(&file);
+    let case = Case::start(command, program);
+    let report = case.report();
+    if report["beside"]["page_cache_bytes"] == 0 {
+        return eprintln!("skipped: this kernel tells nothing of the cache of open files (Linux 6.5 does)");
+    }
+    let report = case.first_cause("page_cache", 40);
+    assert!(report["resident_bytes"].as_u64() < Some(16 << 20), "{report}");
+    assert!(report["causes"][0]["says"].as_str().unwrap().contains("/written has most"), "{report}");
+}
+
+/// A cgroup of this test's own; none where it cannot be made.
+struct Group(PathBuf);
+
+impl Group {
+    fn new() -> Option<Self> {
+        let name = format!("weir-why-{}", std::process::id());
+        let of_v2 = std::fs::read_to_string("/sys/fs/cgroup/cgroup.subtree_control");
+        let parent = match of_v2.is_ok_and(|controllers| controllers.split_whitespace().any(|it| it == "memory")) {
+            true => Path::new("/sys/fs/cgroup"),
+            false => Path::new("/sys/fs/cgroup/memory"),
+        };
+        let group = Self(parent.join(name));
+        std::fs::create_dir(&group.0).ok()?;
+        group.0.join("memory.stat").exists().then_some(group)
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        // Its last process may not be gone for good yet.
+        for _ in 0..100 {
+            if std::fs::remove_dir(&self.0).is_ok() {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+/// What the cgroup is charged is told apart from what the process holds, also of a file that was closed.
+#[test]
+fn a_page_cache_of_the_cgroup() {
+    let Some(program) = compile("group", &[]) else { return };
+    let Some(group) = Group::new() else {
+        let _ = std::fs::remove_file(program);
+        return eprintln!("skipped: this user cannot make a cgroup with memory figures");
+    };
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let enter = "echo $$ > \"$0/cgroup.procs\" && head -c 50331648 /dev/zero > \"$2\" && exec \"$1\" own";
+    let mut command = Command::new("sh");
+    command.args(["-c", enter]).arg(&group.0).arg(&program).arg(dir.path().join("written"));
+    let case = Case::start(command, program);
+    let report = case.report();
+    let charged = &report["beside"]["cgroup"];
+    assert_eq!(charged["directory"].as_str(), group.0.to_str(), "{report}");
+    let of = |name: &str| charged[name].as_u64().unwrap() >> 20;
+    assert!((40..64).contains(&of("page_cache_bytes")) && (70..120).contains(&of("bytes")), "{charged}");
+    let causes = report["causes"].as_array().unwrap();
+    let place = |name: &str| causes.iter().position(|cause| cause["cause"] == name);
+    assert!(place("cgroup_page_cache").unwrap() > place("other_allocator").unwrap(), "{report}");
+    drop(case);
+}
+
+#[test]
+fn who_cannot_be_looked_into_is_told_in_one_line() {
+    let gone = weir(&["why", "2147483647"]);
+    assert_eq!((gone.status.code(), text(&gone.stdout).len()), (Some(125), 0));
+    assert_eq!(
+        text(&gone.stderr),
+        "weir: process 2147483647: there is no such process, or it has no memory any more\n"
+    );
+}
+
+/// A stopped process answers nothing; what it last measured is shown, and it is not waited for.
+#[test]
+fn a_stopped_process_is_not_waited_for() {
+    let Some(case) = Case::new("live", &[]) else { return };
+    // SAFETY: stops, and lets go on, a process that this test made.
+    unsafe { libc::kill(case.0.id() as i32, libc::SIGSTOP) };
+    wait_for("stopped", || {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", case.0.id())).ok()?;
+        stat.contains(") T ").then_some(())
+    });
+    assert_eq!(case.report()["not_asked"], "it is stopped");
+}
