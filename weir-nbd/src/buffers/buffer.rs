@@ -1,10 +1,10 @@
 //! Memory for a request's data. Every byte that a client sends or is sent lies in one of these.
 //!
-//! On a worker's thread what is a page or more is a run of its page pool, and goes back there wherever it is dropped.
-//! What is shorter, or longer than such a run can be, and what stays for long (blocks of the cache), is memory of the
-//! heap.
+//! In a connection's task what is a page or more is a run of the connection's page pool, and goes back there wherever it
+//! is dropped. What is shorter, or longer than such a run can be, and what stays for long (blocks of the cache), is
+//! memory of the heap.
 
-use super::pools;
+use super::connection_pool;
 use std::alloc::{Layout, alloc, dealloc};
 use std::io;
 use std::ptr::NonNull;
@@ -40,7 +40,7 @@ impl Buffer {
         if !(PAGE..=weir::PagePool::MAX_PAGES * PAGE).contains(&capacity) {
             return Self::keep(capacity);
         }
-        let Some(mut run) = pools::get(capacity.div_ceil(PAGE)) else { return Self::keep(capacity) };
+        let Some(mut run) = connection_pool::get(capacity.div_ceil(PAGE)) else { return Self::keep(capacity) };
         let memory = NonNull::from(&mut *run).cast::<u8>();
         Ok(Self { memory, capacity, filled: 0, owner: Owner::Pool { _run: run } })
     }
@@ -154,6 +154,8 @@ impl Drop for Buffer {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::buffers::{ConnectionPool, Pools};
+    use futures_executor::block_on;
 
     #[test]
     fn only_what_was_filled_is_shown() {
@@ -178,28 +180,27 @@ mod tests {
     }
 
     #[test]
-    fn a_workers_requests_use_the_same_pages_in_turn() {
-        std::thread::spawn(|| {
-            let pool = weir::PagePool::new("test").expect("memory");
-            pools::use_pool(pool.clone());
+    fn a_connections_requests_use_the_same_pages_in_turn() {
+        let pools = Pools::new();
+        let connection = ConnectionPool::new(&pools, "test");
+        let now = || (pools.figures().in_flight_pages, pools.figures().idle_pages);
+        block_on(connection.run(async {
             let mut first = Buffer::take(5000).expect("memory");
             first.fill(7, 5000);
             assert_eq!(first.spare().1, 0, "no more room than was asked for, although its pages have more");
-            assert_eq!(pool.stats().in_flight_pages, 2);
+            assert_eq!(now(), (2, 0));
             let at = first.filled().as_ptr();
             // Wherever it is dropped.
             std::thread::spawn(move || drop(first)).join().expect("a thread");
-            assert_eq!((pool.stats().in_flight_pages, pool.stats().idle_pages), (0, 2));
+            assert_eq!(now(), (0, 2));
             let again = Buffer::copy_of(&[1; 8192]).expect("memory");
             assert_eq!((again.filled().as_ptr(), again.filled()), (at, &[1; 8192][..]));
             // What is short, what is long, and what stays is the heap's.
             let others =
                 [Buffer::take(4095), Buffer::take((4 << 20) + 1), Buffer::keep(4096), Buffer::kept_copy(&[0; 4096])];
             assert!(others.iter().all(Result::is_ok));
-            assert_eq!(pool.stats().in_flight_pages, 2);
-        })
-        .join()
-        .expect("the test's thread");
+            assert_eq!(now(), (2, 0));
+        }));
     }
 
     #[test]

@@ -72,7 +72,7 @@ fn open_context(settings: &Settings) -> Result<Arc<Context>, Failure> {
     if let Some(limit) = settings.limit {
         weir::settings::set_number("limit", limit).map_err(Failure::because("limit"))?;
     }
-    let pools = Pools::new(settings.workers)?;
+    let pools = Pools::new();
     pools.set(settings.pools)?;
     let open = |CacheSettings { max, writes_back }| BlockCache::new(max, writes_back);
     let cache = settings.cache.map(open).transpose()?;

@@ -35,7 +35,7 @@ pub fn start<E: From<WorkerEnd> + Send + 'static>(
                     Err(why) => return drop(opened.send(Err(why))),
                     Ok(worker) => worker,
                 };
-                Home::settle(context, number);
+                Home::settle(context);
                 // Both fail only if the main thread has ended, and with it the process.
                 let _ = opened.send(Ok(worker.remote()));
                 let _ = ends.send(WorkerEnd(worker.run()).into());
