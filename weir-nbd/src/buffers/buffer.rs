@@ -5,9 +5,11 @@
 //! memory of the heap.
 
 use super::connection_pool;
+use super::fixed_run::{FixedRun, Table};
 use std::alloc::{Layout, alloc, dealloc};
 use std::io;
 use std::ptr::NonNull;
+use std::sync::Arc;
 use weir::PoolPages;
 
 /// Alignment of runs of pages, bytes: what the kernel's direct I/O needs at most.
@@ -26,6 +28,7 @@ pub struct Buffer {
 /// What a buffer's memory goes back to.
 enum Owner {
     Pool { _run: PoolPages },
+    Fixed(FixedRun),
     Heap(Layout),
 }
 
@@ -43,6 +46,21 @@ impl Buffer {
         let Some(mut run) = connection_pool::get(capacity.div_ceil(PAGE)) else { return Self::keep(capacity) };
         let memory = NonNull::from(&mut *run).cast::<u8>();
         Ok(Self { memory, capacity, filled: 0, owner: Owner::Pool { _run: run } })
+    }
+
+    /// Room for `capacity` bytes in a registered run, which is as long at least.
+    pub fn fixed(mut run: FixedRun, capacity: usize) -> Self {
+        assert!(capacity <= run.length(), "more room than the run has");
+        let memory = NonNull::new(run.memory()).expect("a run is somewhere");
+        Self { memory, capacity, filled: 0, owner: Owner::Fixed(run) }
+    }
+
+    /// The slot of a registered run in `table`.
+    pub fn slot_in(&self, table: &Arc<Table>) -> Option<u16> {
+        match &self.owner {
+            Owner::Fixed(run) => run.slot_in(table),
+            _ => None,
+        }
     }
 
     /// Room for `capacity` bytes that stay for longer than a request; an error if there is no memory.

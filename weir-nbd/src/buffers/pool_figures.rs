@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use weir::PagePool;
 
-/// Figures of the connections' pools together. All but the first three are totals since the start of the server.
+/// Figures of the connections' pools together. All but the first four are totals since the start of the server.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PoolFigures {
     /// Pools that there are now: connections that have had a request with data lately.
@@ -12,6 +12,8 @@ pub struct PoolFigures {
     pub idle_pages: usize,
     /// Pages that requests have now.
     pub in_flight_pages: usize,
+    /// Pages that are registered with the workers' rings, for direct I/O. They are in no connection's pool.
+    pub registered_pages: usize,
     /// Buffers asked for.
     pub gets: u64,
     /// Of these, such that took new pages.

@@ -4,6 +4,7 @@ use super::pool_figures::PoolFigures;
 use super::pool_settings::{PoolSettings, SettingsAtStart};
 use crate::base::Failure;
 use slab::Slab;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use weir::PagePool;
 
@@ -13,6 +14,8 @@ pub struct Pools(Arc<Shared>);
 
 struct Shared {
     known: Mutex<Known>,
+    /// Pages that are registered with rings.
+    registered: Arc<AtomicUsize>,
     at_start: SettingsAtStart,
 }
 
@@ -27,7 +30,14 @@ impl Pools {
     /// None, with the settings as they are now.
     #[allow(clippy::new_without_default, reason = "it reads the process's settings")]
     pub fn new() -> Self {
-        Self(Arc::new(Shared { known: Mutex::default(), at_start: SettingsAtStart::read() }))
+        let (known, registered) = (Mutex::default(), Arc::default());
+        Self(Arc::new(Shared { known, registered, at_start: SettingsAtStart::read() }))
+    }
+
+    /// A pool of a worker's, for the runs that it registers with its ring, and the count of all such pages. `None`: there
+    /// is no memory.
+    pub fn registered(&self, worker: usize) -> Option<(PagePool, Arc<AtomicUsize>)> {
+        Some((PagePool::new(&format!("registered {worker}")).ok()?, self.0.registered.clone()))
     }
 
     /// Makes a pool under a name; with its number for [`Pools::remove`]. `None`: there is no memory.
@@ -54,6 +64,7 @@ impl Pools {
         let known = self.known();
         let mut sum = known.gone.clone();
         known.pools.iter().for_each(|(_, pool)| sum.add(pool));
+        sum.registered_pages = self.0.registered.load(Relaxed);
         sum
     }
 

@@ -99,10 +99,12 @@ impl Session {
             let cost = cost(&checked);
             let charge = (self.budget.take(cost).await, self.worker_budget.take(cost).await);
             let (checked, room) = match checked {
-                Ok(command @ Command::Write { length, .. }) => match Buffer::take(length as usize) {
-                    Ok(room) => (Ok(command), Some(room)),
-                    Err(why) => (Err(why.into()), None),
-                },
+                Ok(command @ Command::Write { length, .. }) => {
+                    match self.export.volume.buffer(self.stream.reactor(), length as usize) {
+                        Ok(room) => (Ok(command), Some(room)),
+                        Err(why) => (Err(why.into()), None),
+                    }
+                }
                 checked => (checked, None),
             };
             let data = match room {
