@@ -61,7 +61,7 @@ fn direct_io_uses_registered_buffers_and_quiet_ones_are_given_up() {
         return;
     }
     // Pressure from elsewhere on the machine does not count.
-    let (server, mut data) = server(&["--squeeze-ms", "0"], |_| {});
+    let (server, mut data) = server(&["--registered-buffers", "true", "--squeeze-ms", "0"], |_| {});
     assert_eq!(registered(&server), 0, "nothing is registered for a server that is not used");
     use_all(&server, &mut data, 1);
     let mut client = server.simple("f");
@@ -88,7 +88,7 @@ fn memory_pressure_empties_the_slots_and_no_request_is_hurt() {
         return;
     }
     // Below what the server has in use: pressure comes again and again.
-    let (server, mut data) = server(&["--limit", "2M"], |_| {});
+    let (server, mut data) = server(&["--registered-buffers", "true", "--limit", "2M"], |_| {});
     let mut seen = 0;
     for round in 1..=8 {
         use_all(&server, &mut data, round);
@@ -107,7 +107,7 @@ fn where_the_kernel_refuses_requests_use_plain_memory() {
     if !is_possible() {
         return;
     }
-    let (server, mut data) = server(&[], |command| {
+    let (server, mut data) = server(&["--registered-buffers", "true"], |command| {
         // SAFETY: between fork and exec: a system call, which reads a value of this closure's.
         unsafe {
             command.pre_exec(|| {
@@ -133,15 +133,15 @@ fn where_the_kernel_refuses_requests_use_plain_memory() {
 }
 
 #[test]
-fn they_can_be_switched_off_and_are_not_used_without_direct_io() {
+fn they_are_off_unless_asked_for_and_not_used_without_direct_io() {
     if !is_possible() {
         return;
     }
-    let (off, mut data) = server(&["--registered-buffers", "false"], |_| {});
+    let (off, mut data) = server(&[], |_| {});
     use_all(&off, &mut data, 1);
     assert_eq!(registered(&off), 0);
     off.stop();
-    let plain = Server::start(&["--export", "m=memory:64M", "--io", "uring", "--cache", "1M"]);
+    let plain = Server::start(&["--export", "m=memory:64M", "--io", "uring", "--cache", "1M", "--registered-buffers", "true"]);
     let mut client = plain.simple("m");
     assert_eq!(client.simple(WRITE, 0, 0, MIB as u64, &vec![1; MIB]), 0);
     assert_eq!(registered(&plain), 0);

@@ -140,7 +140,7 @@ impl Settings {
             cache,
             limit: options.limit.or(file.limit).map(|size| size.0),
             pools,
-            registers_buffers: options.registered_buffers.or(file.registered_buffers).unwrap_or(true),
+            registers_buffers: options.registered_buffers.or(file.registered_buffers).unwrap_or(false),
             stop_timeout: time(options.stop_timeout, file.stop_timeout, 30),
         })
     }
