@@ -69,8 +69,8 @@ impl World {
     /// The kernel's side of an operation by the slot.
     fn operate(&self) {
         for when in ["begins", "ends"] {
-            assert_ne!(self.memory.slot.load(SeqCst), NONE, "an operation by an empty slot {when}");
-            assert!(!self.memory.is_freed.load(SeqCst), "an operation on a run that went back {when}");
+            assert_ne!(self.memory.slot.load(SeqCst), NONE, "an operation after its run was retired {when}: an empty slot");
+            assert!(!self.memory.is_freed.load(SeqCst), "an operation after its run was retired {when}: the run went back");
         }
     }
 
@@ -147,7 +147,7 @@ fn puts_early() {
 
 #[test]
 fn a_put_before_the_operation_is_done_is_noticed() {
-    flaw::must_fail("puts_early", "an operation by an empty slot");
+    flaw::must_fail("puts_early", "an operation after its run was retired");
 }
 
 #[test]
