@@ -130,7 +130,7 @@ mod tests {
         assert!(refused("run e4 --later 5").contains("e4 has no option --later"));
         assert!(refused("run picture --runs 5").contains("picture has no option --runs"));
         assert!(parse("run e8 --later 5 --swap-dir /x").is_ok());
-        assert!(refused("run e2").contains("e2"));
+        assert!(refused("run e0").contains("e0"));
     }
 
     /// The sources of an experiment.

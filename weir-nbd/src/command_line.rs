@@ -91,12 +91,15 @@ pub struct Serve {
     /// Resident memory that the server should stay under; its cache shrinks to stay there.
     #[arg(long, value_name = "SIZE")]
     pub limit: Option<Size>,
-    /// Pages of 4 KiB that each worker keeps for its next requests [default: 1024].
+    /// Pages of 4 KiB that each connection keeps for its next requests [default: 1024].
     #[arg(long, value_name = "N")]
     pub max_idle_pages: Option<u64>,
-    /// Milliseconds after memory pressure in which workers keep no pages; 0: pressure does not count [default: 10].
+    /// Milliseconds after memory pressure in which connections keep no pages; 0: pressure does not count [default: 10].
     #[arg(long, value_name = "N")]
     pub squeeze_ms: Option<u64>,
+    /// Register memory with io_uring for direct I/O, which a server with a cache does [default: false].
+    #[arg(long, value_name = "true|false")]
+    pub registered_buffers: Option<bool>,
     /// Time for a client to choose an export [default: 30s].
     #[arg(long, value_name = "TIME")]
     pub handshake_timeout: Option<Duration>,

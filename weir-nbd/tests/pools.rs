@@ -1,4 +1,4 @@
-//! The workers' page pools: what they keep between requests, what a reload and memory pressure change.
+//! The connections' page pools: what they keep between requests, what a reload, quiet and memory pressure change.
 
 mod support;
 
@@ -8,10 +8,9 @@ use support::{engines, eventually};
 
 const MIB: usize = 1 << 20;
 
-/// A figure of all workers' pools together.
+/// A figure of all connections' pools together.
 fn figure(server: &Server, name: &str) -> u64 {
-    let pools = server.stat()["pools"].clone();
-    pools.as_array().expect("a list").iter().map(|pool| pool[name].as_u64().expect("a number")).sum()
+    server.stat()["pools"][name].as_u64().expect("a number")
 }
 
 #[test]
@@ -31,7 +30,29 @@ fn requests_use_the_same_pages_in_turn() {
         assert!(figure(&server, "misses") <= 4, "the first ones alone took new pages");
         assert!((256..=1024).contains(&figure(&server, "idle_pages")));
         let output = Server::run(&["stat", "--control", server.path("c").to_str().expect("UTF-8")]);
-        assert!(String::from_utf8_lossy(&output.stdout).contains("page pools: "));
+        assert!(String::from_utf8_lossy(&output.stdout).contains("1 page pools: "));
+        server.stop();
+    }
+}
+
+#[test]
+fn each_connection_has_a_pool_until_it_has_been_quiet() {
+    for engine in engines() {
+        let server = Server::start(&["--export", "m=memory:64M", "--workers", "1", "--io", engine]);
+        let mut clients = [server.simple("m"), server.simple("m"), server.simple("m")];
+        assert_eq!(figure(&server, "count"), 0, "no request yet: no pool");
+        clients[..2].iter_mut().for_each(|client| drop(client.read_simple(0, MIB)));
+        // Some replies have gone before their pages are put back.
+        eventually("both keep what they had", || figure(&server, "idle_pages") >= 512);
+        assert_eq!((figure(&server, "count"), figure(&server, "gets")), (2, 2), "a pool each, for those that read");
+        eventually("quiet clients keep nothing", || {
+            (figure(&server, "count"), figure(&server, "idle_pages")) == (0, 0)
+        });
+        assert_eq!(figure(&server, "gets"), 2, "totals stay");
+        assert_eq!(clients[0].read_simple(0, MIB).len(), MIB);
+        assert_eq!((figure(&server, "count"), figure(&server, "gets")), (1, 3));
+        drop(clients);
+        eventually("a client that left keeps nothing", || figure(&server, "count") == 0);
         server.stop();
     }
 }

@@ -107,6 +107,11 @@ impl<P: Platform> Heap<P> {
         pool.stats(self.platform())
     }
 
+    /// Whether a pressure event finds idle pages in pools that the balancer is the owner of.
+    pub fn has_idle_pool_pages(&self) -> bool {
+        self.pools().has_idle_pages()
+    }
+
     /// For the balancer's thread: when [`Heap::tend_pools`] is to be called next, ns.
     pub fn pools_due(&self) -> Option<u64> {
         self.page_pools.due()

@@ -28,15 +28,52 @@ pub struct PagePools {
 /// What the lock of the list is for.
 pub(super) struct PoolList {
     first: AtomicPtr<PagePool>,
+    /// Null: there is none.
+    last: AtomicPtr<PagePool>,
     last_number: u32,
 }
 
 impl PoolList {
+    const fn new() -> Self {
+        Self { first: AtomicPtr::new(null_mut()), last: AtomicPtr::new(null_mut()), last_number: 0 }
+    }
+
     /// All of them; whoever has the reference has the lock.
     pub fn iter(&self) -> impl Iterator<Item = &PagePool> {
+        self.from(&self.first)
+    }
+
+    /// Those from a link of the list on.
+    fn from<'a>(&'a self, link: &'a AtomicPtr<PagePool>) -> impl Iterator<Item = &'a PagePool> {
         // SAFETY: a pool stays where it is until it has left the list, for which it takes the lock that the caller has.
         let at = |at: &AtomicPtr<PagePool>| unsafe { at.load(Acquire).as_ref() };
-        core::iter::successors(at(&self.first), move |pool| at(&pool.next))
+        core::iter::successors(at(link), move |pool| at(&pool.next))
+    }
+
+    fn append(&self, pool: NonNull<PagePool>) {
+        // SAFETY: as in `from`: the last one has not left the list.
+        let last = unsafe { self.last.load(Relaxed).as_ref() };
+        last.map_or(&self.first, |last| &last.next).store(pool.as_ptr(), SeqCst);
+        self.last.store(pool.as_ptr(), Relaxed);
+    }
+
+    /// Takes a pool out; whether it was in. Its link leads to itself from then on, which no listed pool's does.
+    fn take_out(&self, pool: &PagePool) -> bool {
+        let mut before = None;
+        for listed in self.iter() {
+            if core::ptr::eq(listed, pool) {
+                let next = pool.next.load(Relaxed);
+                before.map_or(&self.first, |before: &PagePool| &before.next).store(next, SeqCst);
+                if next.is_null() {
+                    self.last
+                        .store(before.map_or(null_mut(), |before| core::ptr::from_ref(before).cast_mut()), Relaxed);
+                }
+                pool.next.store(core::ptr::from_ref(pool).cast_mut(), SeqCst);
+                return true;
+            }
+            before = Some(listed);
+        }
+        false
     }
 }
 
@@ -57,7 +94,7 @@ impl PagePools {
     #[allow(clippy::new_without_default, reason = "const, and only ever part of a static")]
     pub const fn new() -> Self {
         Self {
-            list: Lock::new(PoolList { first: AtomicPtr::new(null_mut()), last_number: 0 }),
+            list: Lock::new(PoolList::new()),
             departures: Departures::new(),
             squeeze: Squeeze::new(),
             due: AtomicU64::new(0),
@@ -89,47 +126,54 @@ impl PagePools {
         let new = unsafe { pool.as_ref() };
         new.number.store(list.last_number, Relaxed);
         new.inner.lock(platform).seen = self.squeeze.generation();
-        let end = list.iter().last().map_or(&list.first, |pool| &pool.next);
-        end.store(pool.as_ptr(), SeqCst);
+        list.append(pool);
         self.count.fetch_add(1, Relaxed);
     }
 
     /// Forgets a pool; when this returns, no other thread visits it.
     pub fn remove<P: Wait>(&self, platform: &P, pool: &PagePool) {
         let list = self.list.lock(platform);
-        let link = core::iter::once(&list.first).chain(list.iter().map(|pool| &pool.next));
-        if let Some(link) = link.into_iter().find(|link| core::ptr::eq(link.load(Relaxed), pool)) {
-            link.store(pool.next.load(Relaxed), SeqCst);
+        if list.take_out(pool) {
             self.count.fetch_sub(1, Relaxed);
         }
         drop(list);
         self.departures.wait_for_none(platform, &pool.visits);
     }
 
-    /// Calls `f` with each pool, without the lock of the list; begins with another one at each `turn`.
+    /// Calls `f` with each pool, without the lock of the list; begins with another one at each `turn`. A pool is left
+    /// only when the next one has been found by its link: so a walk of n pools looks at n, not at n * n.
     pub(super) fn each<P: Wait>(&self, platform: &P, turn: usize, mut f: impl FnMut(&PagePool)) {
         let count = self.count.load(Relaxed);
         if count == 0 {
             return;
         }
         let first = self.list.lock(platform).iter().nth(turn % count).map_or(0, |pool| pool.number.load(Relaxed));
-        for (mut last, end) in [(first.saturating_sub(1), u32::MAX), (0, first)] {
-            while let Some(pool) = self.enter_next(platform, last, end) {
+        for (last, end) in [(first.saturating_sub(1), u32::MAX), (0, first)] {
+            let mut next = self.enter_next(platform, None, last, end);
+            while let Some(pool) = next {
                 // SAFETY: it is visited, so that it stays until it is left.
                 let visited = unsafe { pool.as_ref() };
-                last = visited.number.load(Relaxed);
                 f(visited);
+                next = self.enter_next(platform, Some(visited), visited.number.load(Relaxed), end);
                 // A pool that is about to go may be gone after this.
                 self.departures.leave(platform, &visited.visits);
             }
         }
     }
 
-    /// Visits the next pool behind number `last` and before number `end`.
-    fn enter_next<P: Wait>(&self, platform: &P, last: u32, end: u32) -> Option<NonNull<PagePool>> {
+    /// Visits the next pool behind number `last`, which is that of `visited`, and before number `end`.
+    fn enter_next<P: Wait>(
+        &self,
+        platform: &P,
+        visited: Option<&PagePool>,
+        last: u32,
+        end: u32,
+    ) -> Option<NonNull<PagePool>> {
         let list = self.list.lock(platform);
         let is_next = |pool: &&PagePool| (last + 1..end).contains(&pool.number.load(Relaxed));
-        let pool = list.iter().find(is_next)?;
+        // Of one that has left the list meanwhile, the link leads to itself.
+        let listed = visited.filter(|visited| !core::ptr::eq(visited.next.load(Relaxed), *visited));
+        let pool = list.from(listed.map_or(&list.first, |listed| &listed.next)).find(is_next)?;
         pool.visits.enter();
         Some(NonNull::from(pool))
     }

@@ -58,6 +58,12 @@ impl<P: Platform> PoolsOn<'_, P> {
         pages * PAGE
     }
 
+    /// Whether there are idle pages in pools that the balancer is the owner of.
+    pub fn has_idle_pages(&self) -> bool {
+        let list = self.pools.list.lock(self.platform());
+        list.iter().any(|pool| !pool.is_tended && pool.inner.lock(self.platform()).idle.pages() > 0)
+    }
+
     fn idle_pages(&self) -> usize {
         let list = self.pools.list.lock(self.platform());
         list.iter().map(|pool| pool.inner.lock(self.platform()).idle.pages()).sum()

@@ -488,6 +488,27 @@ fn a_pool_does_not_end_while_pages_are_in_flight() {
 }
 
 #[test]
+fn whichever_pools_end_the_others_are_squeezed() {
+    let mut world = World::new(&[PoolSpec::default(); 6]);
+    // The first, one between others, two in a row, and the last; then one more is added behind what is left.
+    for gone in [0, 1, 1, 2] {
+        let pool = world.pools.remove(gone);
+        world.heap.remove_pool(&pool.0).unwrap();
+    }
+    world.add(&PoolSpec::default());
+    for turn in 0..4 {
+        assert!(!world.heap.has_idle_pool_pages());
+        (0..3).for_each(|pool| world.fill(pool, 10));
+        assert!(world.heap.has_idle_pool_pages());
+        world.pressure(Level::Some);
+        assert_eq!([0, 1, 2].map(|pool| world.idle(pool)), [0; 3], "turn {turn}");
+        world.fake().pass_ms(11);
+    }
+    (0..3).for_each(|pool| assert_eq!(world.stats(pool).squeezes, 4));
+    world.finish();
+}
+
+#[test]
 fn a_forked_child_has_its_pools() {
     let mut world = World::new(&[PoolSpec::default(), TENDED]);
     let run = world.get(0, 3).unwrap();

@@ -4,6 +4,8 @@ mod cgroup_v2;
 mod e10_many_threads;
 mod e12_live_shrink;
 mod e13_two;
+mod e1_page_pools;
+mod e2_squeeze_cost;
 mod e3_object_caches;
 mod e4_forwarding;
 mod e5_density;
@@ -11,6 +13,7 @@ mod e6_reporting_cost;
 mod e7_balancing;
 mod e8_neighbour;
 pub mod e9_peers;
+mod fio_servers;
 mod hitrate;
 #[cfg(target_arch = "x86_64")]
 mod instructions;
@@ -20,6 +23,7 @@ mod redis;
 mod reporting_time;
 mod scaling;
 mod soak;
+mod squeeze;
 mod sweep;
 
 use crate::harness::args::RunArgs;
@@ -54,6 +58,22 @@ impl Experiment {
 
 /// All of them, in the order of the list.
 pub const EXPERIMENTS: &[Experiment] = &[
+    Experiment {
+        name: "e1",
+        about: "page pools under pressure: pages swapped with hundreds of volumes on weir-nbd, squeezed or not (root)",
+        rounds: Some([5, 1]),
+        only: Some("milliseconds of squeezing, 0, 1, 10, 100; nbdkit, qemu-nbd"),
+        options: &["swap_dir"],
+        run: e1_page_pools::run,
+    },
+    Experiment {
+        name: "e2",
+        about: "what squeezing costs at worst: dd onto a volume in memory of weir-nbd, pools of 1,024 and of no idle pages",
+        rounds: Some([5, 1]),
+        only: None,
+        options: &[],
+        run: e2_squeeze_cost::run,
+    },
     Experiment {
         name: "e3",
         about: "object caches under back pressure: buffers of a file server, with all memory and with a twentieth",
@@ -135,6 +155,14 @@ pub const EXPERIMENTS: &[Experiment] = &[
         run: e13_two::run,
     },
     Experiment {
+        name: "fio",
+        about: "weir-nbd, nbdkit and qemu-nbd under fio: throughput, p99, processor time, resident sets",
+        rounds: Some([5, 1]),
+        only: Some("throughput, resident"),
+        options: &[],
+        run: fio_servers::run,
+    },
+    Experiment {
         name: "groups",
         about: "an idle heap in a group of cgroup v2 that comes to its limit, in a guest: is it released",
         rounds: Some([5, 1]),
@@ -206,6 +234,14 @@ pub const EXPERIMENTS: &[Experiment] = &[
         only: None,
         options: &["subject", "minutes"],
         run: soak::run,
+    },
+    Experiment {
+        name: "squeeze",
+        about: "from a pressure event to the last idle page of page pools given back, at rest and in use",
+        rounds: None,
+        only: None,
+        options: &[],
+        run: squeeze::run,
     },
     Experiment {
         name: "redis",

@@ -71,6 +71,24 @@ impl Drop for KilledOnDrop {
     }
 }
 
+/// Time for a child to come up.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Waits until `is_so`, of a child that is coming up.
+pub fn wait_until(what: &str, child: &mut KilledOnDrop, is_so: impl Fn() -> bool) -> Result<(), String> {
+    let start = Instant::now();
+    while !is_so() {
+        if let Ok(Some(status)) = child.0.try_wait() {
+            return Err(format!("{what}: it ended: {status}"));
+        }
+        if start.elapsed() > PATIENCE {
+            return Err(format!("{what}: not in {} s", PATIENCE.as_secs()));
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    Ok(())
+}
+
 /// Runs `command` to its end, `limit` at most. `what` is for the error.
 pub fn run(mut command: Command, limit: Duration, what: &str) -> Result<Finished, String> {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());

@@ -62,6 +62,12 @@ pub fn minor_faults(pid: u32) -> Result<u64, String> {
     Ok(stat.minflt + stat.cminflt)
 }
 
+/// Processor time that a process has used, all its threads and the kernel's on their behalf.
+pub fn cpu_seconds(pid: u32) -> Result<f64, String> {
+    let stat: Stat = of_process(pid, Process::stat)?;
+    Ok((stat.utime + stat.stime) as f64 / procfs::ticks_per_second() as f64)
+}
+
 /// Whether a file is mapped by a process.
 pub fn maps_file(pid: u32, is_file: impl Fn(&std::path::Path) -> bool) -> Result<bool, String> {
     use procfs::process::MMapPath;
@@ -118,6 +124,7 @@ mod tests {
         let own = std::process::id();
         assert!(memory(own).unwrap().rss > PAGE);
         assert!(minor_faults(own).unwrap() > 10);
+        assert!(cpu_seconds(own).unwrap() >= 0.0);
         assert!(peak(own).unwrap() >= anonymous(own).unwrap());
         assert!(available_memory().unwrap() > 1 << 20 && vmstat("pgfault").unwrap() > 10);
         let exe = std::env::current_exe().unwrap();

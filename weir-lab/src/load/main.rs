@@ -32,6 +32,7 @@ fn main() {
         "guest-init" => guest_init::main(args),
         "hog" => hog::main(args),
         "page-fault" => page_fault::main(args),
+        "page-pools" => page_pools::main(args),
         "report-time" => report_time::main(args),
         "scan" => scan::main(args),
         "soak" => soak::main(args),

@@ -2,7 +2,9 @@
 //!
 //! All processes of a system hear of its pressure at the same moment. Those in which something was freed lately respond
 //! at once. Those at rest take turns, the ones with most to release first, or a thousand of them would need the CPU
-//! together, just when it is needed most; and one with nothing to release does nothing.
+//! together, just when it is needed most; and one with nothing to release does nothing. A process with idle pages in page
+//! pools responds at once also at rest: pools are there to be squeezed within milliseconds, and few of a system's processes
+//! serve devices.
 
 use core::sync::atomic::Ordering::Relaxed;
 use weir_core::base::level::Level;
@@ -47,7 +49,7 @@ pub(crate) fn respond(heap: &Engine, events: &Events, waker: &Waker, rest: Optio
                 return;
             }
             // A change that ends the thread must not wait for this sleep.
-            waker.wait(Some(delay(idle, getpid())));
+            waker.wait(Some(delay(idle, heap.has_idle_pool_pages(), getpid())));
         }
         rest.is_empty = true;
     }
@@ -57,12 +59,12 @@ pub(crate) fn respond(heap: &Engine, events: &Events, waker: &Waker, rest: Optio
     STATS.note_latency(monotonic_ns() - heard);
 }
 
-/// How long a process with so many idle bytes lets others go first, ns.
-fn delay(idle: u64, process: u32) -> u64 {
+/// How long a process with so many idle bytes lets others go first, ns; `has_pools`: some of them lie in page pools.
+fn delay(idle: u64, has_pools: bool, process: u32) -> u64 {
     let halvings = (FIRST_BYTES / idle.max(1)).max(1).ilog2().min(STEPS);
     // Processes started in turn have numbers in turn: spread by the golden ratio's multiple.
     let spread = (u64::from(process.wrapping_mul(0x9e37_79b9)) * STEP_NS) >> 32;
-    if idle >= FIRST_BYTES { 0 } else { u64::from(halvings) * STEP_NS + spread }
+    if has_pools || idle >= FIRST_BYTES { 0 } else { u64::from(halvings) * STEP_NS + spread }
 }
 
 #[cfg(test)]
@@ -72,9 +74,10 @@ mod tests {
 
     #[test]
     fn the_largest_come_first_and_none_waits_long() {
-        assert_eq!(delay(FIRST_BYTES, 7), 0);
-        let longest = |idle| (1..1000).map(|process| delay(idle, process)).max().unwrap();
-        let shortest = |idle| (1..1000).map(|process| delay(idle, process)).min().unwrap();
+        assert_eq!(delay(FIRST_BYTES, false, 7), 0);
+        assert_eq!(delay(0, true, 7), 0, "idle pages of pools are squeezed at once");
+        let longest = |idle| (1..1000).map(|process| delay(idle, false, process)).max().unwrap();
+        let shortest = |idle| (1..1000).map(|process| delay(idle, false, process)).min().unwrap();
         for shift in 0..STEPS {
             let idle = (FIRST_BYTES - 1) >> shift;
             assert!(longest(idle) <= shortest(idle / 2), "{idle}");
@@ -84,9 +87,11 @@ mod tests {
 
     #[test]
     fn a_thousand_alike_do_not_respond_in_the_same_millisecond() {
-        let milliseconds: BTreeSet<u64> = (1000..2000).map(|process| delay(1 << 20, process) / 1_000_000).collect();
+        let milliseconds: BTreeSet<u64> =
+            (1000..2000).map(|process| delay(1 << 20, false, process) / 1_000_000).collect();
         assert!(milliseconds.len() >= 4, "{milliseconds:?}");
-        let tenths = |tenth: u64| (1000..2000).filter(|&process| delay(1 << 20, process) / 100_000 == tenth).count();
+        let tenths =
+            |tenth: u64| (1000..2000).filter(|&process| delay(1 << 20, false, process) / 100_000 == tenth).count();
         assert!((0..400).map(tenths).max().unwrap() <= 60, "spread evenly");
     }
 }

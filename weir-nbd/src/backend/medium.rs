@@ -32,10 +32,15 @@ impl Medium {
         }
     }
 
+    /// Room for `length` bytes to read or write: registered with the worker's ring for direct I/O, if that can be.
+    pub fn buffer(&self, reactor: &Rc<Reactor>, length: usize) -> Result<Buffer> {
+        if self.direct.is_some() { reactor.take_fixed(length) } else { Buffer::take(length) }
+    }
+
     /// The bytes of a range; or the error, and the offset at which it happened.
     pub async fn read(&self, reactor: &Rc<Reactor>, range: Range<u64>) -> std::result::Result<Buffer, (Error, u64)> {
         let length = (range.end - range.start) as usize;
-        let mut buffer = Buffer::take(length).map_err(|why| (why, range.start))?;
+        let mut buffer = self.buffer(reactor, length).map_err(|why| (why, range.start))?;
         let mut is_refused = false;
         while buffer.filled().len() < length {
             let done = buffer.filled().len();

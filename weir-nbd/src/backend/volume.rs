@@ -2,7 +2,11 @@
 
 use super::flush::Flusher;
 use super::medium::Medium;
+use crate::buffers::Buffer;
 use crate::cache::CachedFile;
+use crate::io::Reactor;
+use std::io::Result;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
@@ -46,6 +50,10 @@ impl Volume {
             Kind::BlockDevice { .. } => "block device",
             Kind::Memory => "memory",
         }
+    }
+    /// Room for `length` bytes to write.
+    pub fn buffer(&self, reactor: &Rc<Reactor>, length: usize) -> Result<Buffer> {
+        self.medium.buffer(reactor, length)
     }
     /// There may be holes.
     pub fn may_have_holes(&self) -> bool {

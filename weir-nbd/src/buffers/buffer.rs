@@ -1,13 +1,15 @@
 //! Memory for a request's data. Every byte that a client sends or is sent lies in one of these.
 //!
-//! On a worker's thread what is a page or more is a run of its page pool, and goes back there wherever it is dropped.
-//! What is shorter, or longer than such a run can be, and what stays for long (blocks of the cache), is memory of the
-//! heap.
+//! In a connection's task what is a page or more is a run of the connection's page pool, and goes back there wherever it
+//! is dropped. What is shorter, or longer than such a run can be, and what stays for long (blocks of the cache), is
+//! memory of the heap.
 
-use super::pools;
+use super::connection_pool;
+use super::fixed_run::{FixedRun, Table};
 use std::alloc::{Layout, alloc, dealloc};
 use std::io;
 use std::ptr::NonNull;
+use std::sync::Arc;
 use weir::PoolPages;
 
 /// Alignment of runs of pages, bytes: what the kernel's direct I/O needs at most.
@@ -26,6 +28,7 @@ pub struct Buffer {
 /// What a buffer's memory goes back to.
 enum Owner {
     Pool { _run: PoolPages },
+    Fixed(FixedRun),
     Heap(Layout),
 }
 
@@ -40,9 +43,24 @@ impl Buffer {
         if !(PAGE..=weir::PagePool::MAX_PAGES * PAGE).contains(&capacity) {
             return Self::keep(capacity);
         }
-        let Some(mut run) = pools::get(capacity.div_ceil(PAGE)) else { return Self::keep(capacity) };
+        let Some(mut run) = connection_pool::get(capacity.div_ceil(PAGE)) else { return Self::keep(capacity) };
         let memory = NonNull::from(&mut *run).cast::<u8>();
         Ok(Self { memory, capacity, filled: 0, owner: Owner::Pool { _run: run } })
+    }
+
+    /// Room for `capacity` bytes in a registered run, which is as long at least.
+    pub fn fixed(mut run: FixedRun, capacity: usize) -> Self {
+        assert!(capacity <= run.length(), "more room than the run has");
+        let memory = NonNull::new(run.memory()).expect("a run is somewhere");
+        Self { memory, capacity, filled: 0, owner: Owner::Fixed(run) }
+    }
+
+    /// The slot of a registered run in `table`.
+    pub fn slot_in(&self, table: &Arc<Table>) -> Option<u16> {
+        match &self.owner {
+            Owner::Fixed(run) => run.slot_in(table),
+            _ => None,
+        }
     }
 
     /// Room for `capacity` bytes that stay for longer than a request; an error if there is no memory.
@@ -154,6 +172,8 @@ impl Drop for Buffer {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::buffers::{ConnectionPool, Pools};
+    use futures_executor::block_on;
 
     #[test]
     fn only_what_was_filled_is_shown() {
@@ -178,28 +198,27 @@ mod tests {
     }
 
     #[test]
-    fn a_workers_requests_use_the_same_pages_in_turn() {
-        std::thread::spawn(|| {
-            let pool = weir::PagePool::new("test").expect("memory");
-            pools::use_pool(pool.clone());
+    fn a_connections_requests_use_the_same_pages_in_turn() {
+        let pools = Pools::new();
+        let connection = ConnectionPool::new(&pools, "test");
+        let now = || (pools.figures().in_flight_pages, pools.figures().idle_pages);
+        block_on(connection.run(async {
             let mut first = Buffer::take(5000).expect("memory");
             first.fill(7, 5000);
             assert_eq!(first.spare().1, 0, "no more room than was asked for, although its pages have more");
-            assert_eq!(pool.stats().in_flight_pages, 2);
+            assert_eq!(now(), (2, 0));
             let at = first.filled().as_ptr();
             // Wherever it is dropped.
             std::thread::spawn(move || drop(first)).join().expect("a thread");
-            assert_eq!((pool.stats().in_flight_pages, pool.stats().idle_pages), (0, 2));
+            assert_eq!(now(), (0, 2));
             let again = Buffer::copy_of(&[1; 8192]).expect("memory");
             assert_eq!((again.filled().as_ptr(), again.filled()), (at, &[1; 8192][..]));
             // What is short, what is long, and what stays is the heap's.
             let others =
                 [Buffer::take(4095), Buffer::take((4 << 20) + 1), Buffer::keep(4096), Buffer::kept_copy(&[0; 4096])];
             assert!(others.iter().all(Result::is_ok));
-            assert_eq!(pool.stats().in_flight_pages, 2);
-        })
-        .join()
-        .expect("the test's thread");
+            assert_eq!(now(), (2, 0));
+        }));
     }
 
     #[test]

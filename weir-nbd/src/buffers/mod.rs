@@ -1,7 +1,18 @@
 //! Memory for requests' data, and the page pools that it comes from.
 
 mod buffer;
+mod connection_pool;
+mod fixed_run;
+mod fixed_table;
+mod pool_figures;
+mod pool_settings;
 mod pools;
+mod sync;
 
 pub use buffer::Buffer;
-pub use pools::{PoolFigures, PoolSettings, Pools, use_pool};
+pub use connection_pool::ConnectionPool;
+pub use fixed_run::{FixedRun, Table};
+pub use fixed_table::Registered;
+pub use pool_figures::PoolFigures;
+pub use pool_settings::PoolSettings;
+pub use pools::Pools;

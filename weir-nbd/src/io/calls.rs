@@ -1,5 +1,6 @@
 //! The operations, for tasks: each takes what it uses and returns it with its result.
 
+use super::fixed;
 use super::message::Message;
 use super::operation::Operation;
 use super::reactor::Reactor;
@@ -34,7 +35,7 @@ impl Inline {
             return Self::Always;
         }
         let mut byte = 0u8;
-        let read = Operation::Read { file: file.as_raw_fd(), into: &mut byte, length: 1, offset: 0 };
+        let read = Operation::Read { file: file.as_raw_fd(), into: &mut byte, length: 1, offset: 0, slot: None };
         // SAFETY: the byte and the file outlive the call.
         let result = unsafe { read.perform_cached() };
         if result == -libc::EOPNOTSUPP { Self::Never } else { Self::IfCached }
@@ -161,7 +162,7 @@ impl Reactor {
     ) -> (io::Result<usize>, Buffer) {
         let (into, room) = buffer.spare();
         let length = room.min(length).min(MOST) as u32;
-        let operation = Operation::Read { file: file.as_raw_fd(), into, length, offset };
+        let operation = Operation::Read { file: file.as_raw_fd(), into, length, offset, slot: fixed::slot(&buffer) };
         // SAFETY: the memory is the buffer's spare room; it and the file outlive the call.
         if let Some(at_once) = unsafe { inline.attempt(operation) } {
             let read = result(at_once);
@@ -189,7 +190,7 @@ impl Reactor {
     ) -> (io::Result<usize>, Buffer) {
         let bytes = &buffer.filled()[part];
         let (from, length) = (bytes.as_ptr(), bytes.len().min(MOST) as u32);
-        let operation = Operation::Write { file: file.as_raw_fd(), from, length, offset };
+        let operation = Operation::Write { file: file.as_raw_fd(), from, length, offset, slot: fixed::slot(&buffer) };
         // SAFETY: the memory is a filled part of the buffer; it and the file outlive the call.
         if let Some(at_once) = unsafe { inline.attempt(operation) } {
             return (result(at_once), buffer);

@@ -4,6 +4,7 @@ mod calls;
 mod driver;
 mod engine;
 mod epoll;
+mod fixed;
 mod inbox;
 mod message;
 mod operation;
@@ -14,6 +15,7 @@ mod worker;
 
 pub use calls::{Acceptor, Inline};
 pub use engine::Engine;
+pub use fixed::Squeezer;
 pub use message::{MAX_PARTS, Message, Part};
 pub use pool::Pool;
 pub use reactor::{Alarm, Reactor, Remote};

@@ -17,10 +17,10 @@ pub enum Operation {
     Send { socket: RawFd, message: *const libc::msghdr },
     /// Reads the 8 bytes of an eventfd, when it is not 0.
     ReadEvent { event: RawFd, into: *mut u8 },
-    /// Reads from a file.
-    Read { file: RawFd, into: *mut u8, length: u32, offset: u64 },
-    /// Writes to a file.
-    Write { file: RawFd, from: *const u8, length: u32, offset: u64 },
+    /// Reads from a file, into registered memory if there is a slot.
+    Read { file: RawFd, into: *mut u8, length: u32, offset: u64, slot: Option<u16> },
+    /// Writes to a file, from registered memory if there is a slot.
+    Write { file: RawFd, from: *const u8, length: u32, offset: u64, slot: Option<u16> },
     /// Makes what was written to a file durable.
     Sync { file: RawFd },
     /// `fallocate`.
@@ -38,7 +38,7 @@ impl Operation {
     /// # Safety
     /// As [`Operation::perform`].
     pub unsafe fn perform_cached(self) -> i32 {
-        let Self::Read { file, into, length, offset } = self else { return -libc::EOPNOTSUPP };
+        let Self::Read { file, into, length, offset, .. } = self else { return -libc::EOPNOTSUPP };
         let part = libc::iovec { iov_base: into.cast(), iov_len: length as usize };
         // SAFETY: the caller's promise; the vector is read during the call alone.
         let result = unsafe { libc::preadv2(file, &part, 1, offset as i64, libc::RWF_NOWAIT) };
@@ -68,10 +68,10 @@ impl Operation {
                         libc::sendmsg(socket, message, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL)
                     }
                     Self::ReadEvent { event, into } => libc::read(event, into.cast(), 8),
-                    Self::Read { file, into, length, offset } => {
+                    Self::Read { file, into, length, offset, .. } => {
                         libc::pread(file, into.cast(), length as usize, offset as i64)
                     }
-                    Self::Write { file, from, length, offset } => {
+                    Self::Write { file, from, length, offset, .. } => {
                         libc::pwrite(file, from.cast(), length as usize, offset as i64)
                     }
                     Self::Sync { file } => libc::fdatasync(file) as isize,

@@ -8,7 +8,7 @@ use futures_executor::LocalSpawner;
 use futures_util::task::LocalSpawnExt;
 use slab::Slab;
 use std::any::Any;
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, RefCell, RefMut};
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::io;
@@ -160,6 +160,11 @@ impl Reactor {
             if state.0.get() { Poll::Ready(()) } else { Poll::Pending }
         })
         .await;
+    }
+
+    /// What does operations, for a call at a time.
+    pub(super) fn driver(&self) -> RefMut<'_, Box<dyn Driver>> {
+        self.driver.borrow_mut()
     }
 
     /// The way to this worker for other threads.

@@ -72,11 +72,17 @@ impl Uring {
                 opcode::SendMsg::new(Fd(socket), message).flags(libc::MSG_NOSIGNAL as u32).build()
             }
             Operation::ReadEvent { event, into } => opcode::Read::new(Fd(event), into, 8).build(),
-            Operation::Read { file, into, length, offset } => {
+            Operation::Read { file, into, length, offset, slot: None } => {
                 opcode::Read::new(Fd(file), into, length).offset(offset).build()
             }
-            Operation::Write { file, from, length, offset } => {
+            Operation::Read { file, into, length, offset, slot: Some(slot) } => {
+                opcode::ReadFixed::new(Fd(file), into, length, slot).offset(offset).build()
+            }
+            Operation::Write { file, from, length, offset, slot: None } => {
                 opcode::Write::new(Fd(file), from, length).offset(offset).build()
+            }
+            Operation::Write { file, from, length, offset, slot: Some(slot) } => {
+                opcode::WriteFixed::new(Fd(file), from, length, slot).offset(offset).build()
             }
             Operation::Sync { file } => {
                 opcode::Fsync::new(Fd(file)).flags(io_uring::types::FsyncFlags::DATASYNC).build()
@@ -107,6 +113,23 @@ impl Driver for Uring {
         let entry = opcode::AsyncCancel::new(key as u64).build().user_data(CANCELLATION);
         // SAFETY: a cancellation names no memory.
         unsafe { self.push(&entry) }
+    }
+
+    fn make_slots(&mut self, slots: u16) -> io::Result<()> {
+        // Of Linux 5.19.
+        self.ring.submitter().register_buffers_sparse(slots.into())
+    }
+
+    unsafe fn fill_slot(&mut self, slot: u16, memory: *mut u8, length: usize) -> io::Result<()> {
+        let run = libc::iovec { iov_base: memory.cast(), iov_len: length };
+        // SAFETY: the caller's promise.
+        unsafe { self.ring.submitter().register_buffers_update(slot.into(), &[run], None) }
+    }
+
+    fn empty_slot(&mut self, slot: u16) -> io::Result<()> {
+        let none = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
+        // SAFETY: nothing is registered, so that nothing has to stay valid.
+        unsafe { self.ring.submitter().register_buffers_update(slot.into(), &[none], None) }
     }
 
     fn wait(&mut self, timeout: Option<Duration>, done: &mut Vec<(usize, i32)>) -> io::Result<()> {

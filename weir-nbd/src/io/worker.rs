@@ -1,12 +1,16 @@
 //! The loop of one thread: run the tasks that can go on, then wait.
 
 use super::engine::Engine;
+use super::fixed::{self, Squeezer};
 use super::pool::Pool;
 use super::reactor::{Reactor, Remote};
 use futures_executor::LocalPool;
 use futures_util::task::LocalSpawnExt;
 use std::io;
 use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use weir::PagePool;
 
 /// A thread's worker.
 pub struct Worker {
@@ -29,6 +33,11 @@ impl Worker {
         self.remote.clone()
     }
 
+    /// See [`fixed::register_buffers`].
+    pub fn register_buffers(&self, pool: PagePool, all_pages: Arc<AtomicUsize>) -> Option<Squeezer> {
+        fixed::register_buffers(&self.reactor, pool, all_pages)
+    }
+
     /// Runs tasks until [`Reactor::stop`] was called and the last one has ended.
     pub fn run(mut self) -> io::Result<()> {
         let errands = self.reactor.clone().run_errands();
@@ -37,6 +46,7 @@ impl Worker {
         loop {
             self.tasks.run_until_stalled();
             if self.reactor.has_ended() {
+                fixed::end();
                 return Ok(());
             }
             self.reactor.turn(&mut done)?;

@@ -28,6 +28,7 @@ pub struct ConfigFile {
     pub limit: Option<Size>,
     pub max_idle_pages: Option<u64>,
     pub squeeze_ms: Option<u64>,
+    pub registered_buffers: Option<bool>,
     #[serde(deserialize_with = "duration")]
     pub handshake_timeout: Option<Duration>,
     #[serde(deserialize_with = "duration")]

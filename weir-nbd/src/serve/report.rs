@@ -32,8 +32,8 @@ pub struct Report {
     pub limit_bytes: u64,
     /// The block cache, if there is one.
     pub cache: Option<CacheFigures>,
-    /// The page pool of each worker.
-    pub pools: Vec<PoolFigures>,
+    /// The page pools of the connections.
+    pub pools: PoolFigures,
     pub exports: Vec<ExportReport>,
 }
 

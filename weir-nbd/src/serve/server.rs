@@ -22,6 +22,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 use tracing::{error, info, warn};
+use weir::pressure::{self, Level, Subscription};
 
 /// Time for sessions to end after their sockets were shut down.
 const ABORT: Duration = Duration::from_secs(5);
@@ -54,7 +55,10 @@ pub fn serve(options: &Serve) -> Result<(), Failure> {
         warn!("io_uring is refused ({why}): I/O is done by threads");
     }
     let max_connections = descriptors::allow(settings.max_connections, settings.exports.len(), settings.workers);
-    let seats = workers::start(settings.workers, engine, &context, &sender)?;
+    // Only with a cache of its own the server reads and writes past the kernel's.
+    let registers_buffers = settings.registers_buffers && settings.cache.is_some();
+    let seats = workers::start(settings.workers, engine, registers_buffers, &context, &sender)?;
+    let _subscription = squeeze_registered(&seats)?;
     let welcome = Welcome { context: context.clone(), seats: seats.clone(), max_connections };
     seats[0].remote.run(move |reactor| acceptor::start(reactor, listeners, welcome));
     let reporter = Reporter { since, workers: settings.workers, io };
@@ -72,7 +76,7 @@ fn open_context(settings: &Settings) -> Result<Arc<Context>, Failure> {
     if let Some(limit) = settings.limit {
         weir::settings::set_number("limit", limit).map_err(Failure::because("limit"))?;
     }
-    let pools = Pools::new(settings.workers)?;
+    let pools = Pools::new();
     pools.set(settings.pools)?;
     let open = |CacheSettings { max, writes_back }| BlockCache::new(max, writes_back);
     let cache = settings.cache.map(open).transpose()?;
@@ -108,6 +112,21 @@ fn listen(settings: &Settings) -> Result<(Vec<OwnedFd>, impl Sized), Failure> {
         }
     }
     Ok(listeners.into_iter().map(Listener::into_parts).unzip::<_, _, _, Vec<_>>())
+}
+
+/// Has memory pressure squeeze the registered buffers of all workers, which Weir cannot release.
+fn squeeze_registered(seats: &[Seat]) -> Result<Option<Subscription>, Failure> {
+    let squeezers: Vec<_> = seats.iter().filter_map(|seat| seat.squeezer.clone()).collect();
+    if squeezers.is_empty() {
+        return Ok(None);
+    }
+    let squeeze = move |event: pressure::Event| {
+        let ms = weir::settings::get("squeeze_ms").unwrap_or(0);
+        if event.level > Level::None && ms > 0 {
+            squeezers.iter().for_each(|squeezer| squeezer.squeeze(Duration::from_millis(ms)));
+        }
+    };
+    pressure::subscribe(Level::Some, squeeze).map(Some).map_err(Failure::because("hearing of memory pressure"))
 }
 
 fn watch_signals(events: Sender<Event>) -> Result<(), Failure> {

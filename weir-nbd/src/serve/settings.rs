@@ -38,6 +38,8 @@ pub struct Settings {
     /// Bytes that the process should stay under.
     pub limit: Option<u64>,
     pub pools: PoolSettings,
+    /// Direct I/O uses registered memory where that can be.
+    pub registers_buffers: bool,
     pub stop_timeout: Duration,
 }
 
@@ -138,6 +140,7 @@ impl Settings {
             cache,
             limit: options.limit.or(file.limit).map(|size| size.0),
             pools,
+            registers_buffers: options.registered_buffers.or(file.registered_buffers).unwrap_or(false),
             stop_timeout: time(options.stop_timeout, file.stop_timeout, 30),
         })
     }

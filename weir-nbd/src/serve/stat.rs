@@ -4,7 +4,6 @@ use super::report::Report;
 use super::settings::Control;
 use crate::base::Failure;
 use crate::base::size::Size;
-use crate::buffers::PoolFigures;
 use crate::command_line::Stat;
 use std::fmt::Write as _;
 use std::io::{Read, Write};
@@ -40,11 +39,13 @@ fn table(report: &Report) -> String {
     ));
     let (used, idle) = (report.heap_live_bytes >> 10, report.heap_idle_bytes >> 10);
     line(format_args!("heap: {used} KiB used, {idle} KiB idle"));
-    let pools = PoolFigures::sum(&report.pools);
+    let pools = &report.pools;
     line(format_args!(
-        "page pools: {} KiB idle, {} KiB in flight, {} gets, {} misses; {} squeezes ({} KiB), {} misses after them",
+        "{} page pools: {} KiB idle, {} KiB in flight, {} KiB registered, {} gets, {} misses; {} squeezes ({} KiB), {} misses after them",
+        pools.count,
         pools.idle_pages * 4,
         pools.in_flight_pages * 4,
+        pools.registered_pages * 4,
         pools.gets,
         pools.misses,
         pools.squeezes,

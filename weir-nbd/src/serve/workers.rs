@@ -1,7 +1,7 @@
 //! The threads that serve clients.
 
 use crate::base::Failure;
-use crate::io::{Engine, Pool, Remote, Worker};
+use crate::io::{Engine, Pool, Remote, Squeezer, Worker};
 use crate::session::{Context, Home};
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -14,12 +14,15 @@ pub struct Seat {
     pub remote: Remote,
     /// Its clients.
     pub load: Arc<AtomicUsize>,
+    /// To its registered buffers, if it has any.
+    pub squeezer: Option<Squeezer>,
 }
 
 /// Starts `count` workers. Each tells at its end how it was.
 pub fn start<E: From<WorkerEnd> + Send + 'static>(
     count: usize,
     engine: Engine,
+    registers_buffers: bool,
     context: &Arc<Context>,
     ends: &Sender<E>,
 ) -> Result<Vec<Seat>, Failure> {
@@ -35,15 +38,17 @@ pub fn start<E: From<WorkerEnd> + Send + 'static>(
                     Err(why) => return drop(opened.send(Err(why))),
                     Ok(worker) => worker,
                 };
-                Home::settle(context, number);
+                let registers = registers_buffers.then(|| context.pools.registered(number)).flatten();
+                let squeezer = registers.and_then(|(pool, pages)| worker.register_buffers(pool, pages));
+                Home::settle(context);
                 // Both fail only if the main thread has ended, and with it the process.
-                let _ = opened.send(Ok(worker.remote()));
+                let _ = opened.send(Ok((worker.remote(), squeezer)));
                 let _ = ends.send(WorkerEnd(worker.run()).into());
             };
             thread.spawn(work).map_err(Failure::because("a worker's thread"))?;
             let remote = open.recv().map_err(Failure::because("a worker's thread"))?;
-            let remote = remote.map_err(Failure::because("a worker"))?;
-            Ok(Seat { remote, load: Arc::default() })
+            let (remote, squeezer) = remote.map_err(Failure::because("a worker"))?;
+            Ok(Seat { remote, load: Arc::default(), squeezer })
         })
         .collect()
 }

@@ -4,6 +4,7 @@ use super::context::Context;
 use super::handshake::Handshake;
 use super::transmission::Session;
 use crate::base::Budget;
+use crate::buffers::ConnectionPool;
 use crate::transport::{Input, Stream};
 use std::io::ErrorKind;
 use std::rc::Rc;
@@ -36,7 +37,9 @@ pub async fn serve(stream: &Rc<Stream>, context: &Arc<Context>, budget: &Rc<Budg
     let tls = if stream.has_tls() { ", TLS" } else { "" };
     info!("{peer}: uses export '{name}' ({:?} replies{tls})", agreed.terms.style);
     export.counters.connect();
-    let result = Session::new(stream.clone(), agreed, context.limits.client_memory, budget.clone()).run(input).await;
+    let pool = ConnectionPool::new(&context.pools, name);
+    let session = Session::new(stream.clone(), agreed, context.limits.client_memory, budget.clone(), pool);
+    let result = session.run(input).await;
     export.counters.disconnect();
     match result {
         _ if stream.has_stalled() => info!("{peer}: disconnected, as it has not read or written for too long"),

@@ -51,7 +51,7 @@ pub struct Context {
     tls: RwLock<TlsMode>,
     /// The block cache, if the server has one.
     pub cache: Option<Arc<BlockCache>>,
-    /// The page pools of the workers.
+    /// The page pools of the connections.
     pub pools: Pools,
     /// Bounds.
     pub limits: Limits,

@@ -3,7 +3,6 @@
 use super::connection;
 use super::context::{Context, Guest};
 use crate::base::Budget;
-use crate::buffers::use_pool;
 use crate::io::Reactor;
 use crate::transport::{Stream, shut_down};
 use rustix::net::Shutdown;
@@ -26,9 +25,8 @@ pub struct Home {
 }
 
 impl Home {
-    /// Makes this thread, worker `number`, the home of sessions.
-    pub fn settle(context: Arc<Context>, number: usize) {
-        use_pool(context.pools.of(number));
+    /// Makes this thread, a worker's, the home of sessions.
+    pub fn settle(context: Arc<Context>) {
         let budget = Budget::new(context.limits.worker_memory);
         let home = Rc::new(Self { context, budget, sockets: RefCell::default() });
         HOME.with(|cell| drop(cell.set(home)));

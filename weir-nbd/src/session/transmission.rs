@@ -5,9 +5,9 @@ use super::handshake::Agreed;
 use super::output::{Charge, Output};
 use crate::backend::ZEROES_CHUNK;
 use crate::base::Budget;
-use crate::buffers::Buffer;
+use crate::buffers::{Buffer, ConnectionPool};
 use crate::export::Export;
-use crate::io::Part;
+use crate::io::{Alarm, Part};
 use crate::protocol::constants::DEFAULT_PAYLOAD;
 use crate::protocol::request::{COMPACT, EXTENDED};
 use crate::protocol::{Address, Command, Fault, Header, Style, Terms};
@@ -18,6 +18,7 @@ use std::io::{Error, ErrorKind, Result};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Poll, Waker};
+use std::time::Duration;
 
 /// What a request counts at least, bytes: its task and its reply.
 const LEAST: usize = 4096;
@@ -25,6 +26,10 @@ const LEAST: usize = 4096;
 const STATUS: usize = 64 << 10;
 /// Longest payload of a refused request that is skipped, bytes. The protocol does not let a server call less an attack.
 const MAX_SKIPPED: u64 = DEFAULT_PAYLOAD as u64;
+
+/// Between two looks whether a connection still uses its page pool: one that is quiet keeps it for so long at least, and
+/// for twice as long at most. What quiet connections keep until then, memory pressure takes at once.
+const QUIET: Duration = Duration::from_secs(5);
 
 /// A client that uses an export.
 pub struct Session {
@@ -36,6 +41,10 @@ pub struct Session {
     budget: Rc<Budget>,
     /// Of all clients of this worker.
     worker_budget: Rc<Budget>,
+    /// Its requests' data.
+    pool: Rc<ConnectionPool>,
+    /// The next look whether the pool is still used.
+    look: RefCell<Option<Alarm>>,
     /// Requests that have not been answered.
     in_flight: Cell<usize>,
     /// The task that waits for the last of them.
@@ -44,7 +53,13 @@ pub struct Session {
 
 impl Session {
     /// The session of a client after a successful handshake.
-    pub fn new(stream: Rc<Stream>, agreed: Agreed, memory: usize, worker_budget: Rc<Budget>) -> Rc<Self> {
+    pub fn new(
+        stream: Rc<Stream>,
+        agreed: Agreed,
+        memory: usize,
+        worker_budget: Rc<Budget>,
+        pool: Rc<ConnectionPool>,
+    ) -> Rc<Self> {
         Rc::new(Self {
             output: Output::new(stream.clone()),
             stream,
@@ -52,6 +67,8 @@ impl Session {
             terms: agreed.terms,
             budget: Budget::new(memory),
             worker_budget,
+            pool,
+            look: RefCell::default(),
             in_flight: Cell::new(0),
             finished: RefCell::new(None),
         })
@@ -59,7 +76,7 @@ impl Session {
 
     /// Serves requests until the client leaves, and returns when the last one has been answered.
     pub async fn run(self: Rc<Self>, mut input: Input) -> Result<()> {
-        let result = self.receive(&mut input).await;
+        let result = self.pool.run(self.receive(&mut input)).await;
         drop(input);
         poll_fn(|cx| {
             self.finished.replace(Some(cx.waker().clone()));
@@ -82,10 +99,12 @@ impl Session {
             let cost = cost(&checked);
             let charge = (self.budget.take(cost).await, self.worker_budget.take(cost).await);
             let (checked, room) = match checked {
-                Ok(command @ Command::Write { length, .. }) => match Buffer::take(length as usize) {
-                    Ok(room) => (Ok(command), Some(room)),
-                    Err(why) => (Err(why.into()), None),
-                },
+                Ok(command @ Command::Write { length, .. }) => {
+                    match self.export.volume.buffer(self.stream.reactor(), length as usize) {
+                        Ok(room) => (Ok(command), Some(room)),
+                        Err(why) => (Err(why.into()), None),
+                    }
+                }
                 checked => (checked, None),
             };
             let data = match room {
@@ -125,13 +144,29 @@ impl Session {
         self.in_flight.set(self.in_flight.get() + 1);
         let session = self.clone();
         self.stream.reactor().spawn(async move {
-            let reply = session.serve(address, checked, data).await;
+            let reply = session.pool.run(session.serve(address, checked, data)).await;
+            session.watch_pool();
             session.output.send(reply, charge).await;
             session.in_flight.set(session.in_flight.get() - 1);
             if session.in_flight.get() == 0 {
                 session.finished.take().into_iter().for_each(Waker::wake);
             }
         });
+    }
+
+    /// Has the pool, if there is one, looked at every now and then until it is given up.
+    fn watch_pool(self: &Rc<Self>) {
+        let mut look = self.look.borrow_mut();
+        if look.is_some() || !self.pool.is_there() {
+            return;
+        }
+        let session = Rc::downgrade(self);
+        *look = Some(self.stream.reactor().alarm(QUIET, move || {
+            let Some(session) = session.upgrade() else { return };
+            session.look.take();
+            session.pool.look();
+            session.watch_pool();
+        }));
     }
 
     async fn serve(

@@ -2,13 +2,13 @@
 
 use super::counters::{Counters, Line, own_seconds};
 use super::postmark::{self, Work};
-use super::requirements::find;
 use super::setting::{Size, Test};
 use super::small_zone::{self, Requests};
 use super::stage::{Ground, Stage};
 use crate::harness::args::RunArgs;
 use crate::harness::cgroup::enter;
 use crate::harness::child::{load_program, run as run_child};
+use crate::harness::programs::find;
 use crate::harness::rounds;
 use crate::harness::statistics::Sample;
 use crate::harness::swap;

@@ -2,11 +2,13 @@
 //! device (loop) and as a file system (ext4). Each thing is removed when the stage goes, however the experiment ends, in the
 //! opposite order.
 
-use super::requirements::{find, server};
 use super::setting::Size;
+use crate::harness::block_device::BlockDevice;
 use crate::harness::cgroup::{Cgroup, enter};
-use crate::harness::child::{KilledOnDrop, load_program};
+use crate::harness::child::{KilledOnDrop, load_program, wait_until};
+use crate::harness::nbd_servers::weir_nbd;
 use crate::harness::phases::PhasedProgram;
+use crate::harness::programs::run;
 use crate::harness::restore::{RestoreGuard, on_end};
 use crate::harness::stats_page::StatsPage;
 use std::fs::{self, File};
@@ -14,10 +16,6 @@ use std::io::Write;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
-
-/// Time for anything to come up.
-const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The folder and the disk's file, for all runs.
 pub struct Ground {
@@ -55,41 +53,12 @@ pub struct Stage<'a> {
     pub client: Cgroup,
     _consumer: PhasedProgram,
     _mounted: RestoreGuard,
-    _looped: RestoreGuard,
-    _fused: RestoreGuard,
-    _nbdfuse: KilledOnDrop,
+    _device: BlockDevice,
     server: KilledOnDrop,
     /// The server and the consumer.
     _shared: Cgroup,
     page: StatsPage,
     ground: &'a Ground,
-}
-
-/// Runs a program of the system to its end; what it printed.
-fn run(program: &str, arguments: &[&str]) -> Result<String, String> {
-    let path = find(program).ok_or_else(|| format!("{program} is not here"))?;
-    let output = Command::new("timeout").arg("60").arg(path).args(arguments).output();
-    let output = output.map_err(|why| format!("cannot run {program}: {why}"))?;
-    if output.status.success() {
-        return Ok(String::from_utf8_lossy(&output.stdout).trim().to_string());
-    }
-    let said = String::from_utf8_lossy(&output.stderr);
-    Err(format!("{program} {}: {}", arguments.join(" "), said.lines().next().unwrap_or("it failed")))
-}
-
-/// Waits until `is_so`.
-fn wait_for(what: &str, child: &mut KilledOnDrop, is_so: impl Fn() -> bool) -> Result<(), String> {
-    let start = Instant::now();
-    while !is_so() {
-        if let Ok(Some(status)) = child.0.try_wait() {
-            return Err(format!("{what}: it ended: {status}"));
-        }
-        if start.elapsed() > PATIENCE {
-            return Err(format!("{what}: not in {} s", PATIENCE.as_secs()));
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    Ok(())
 }
 
 fn text(path: &Path) -> &str {
@@ -102,19 +71,17 @@ impl<'a> Stage<'a> {
         let shared = Cgroup::make("e7-shared", size.limit)?;
         let page = StatsPage::make()?;
         let server = start_server(ground, &shared, &page, policy)?;
-        let (nbdfuse, fused) = mount_fuse(ground)?;
-        let (device, looped) = attach_loop(ground)?;
-        run("mkfs.ext4", &["-q", "-F", "-E", "nodiscard,lazy_itable_init=0,lazy_journal_init=0", &device])?;
-        let mounted = mount(ground, &device)?;
+        let uri = format!("nbd+unix:///disk?socket={}", ground.at("socket").display());
+        let device = BlockDevice::make(&ground.at("fuse"), &uri)?;
+        run("mkfs.ext4", &["-q", "-F", "-E", "nodiscard,lazy_itable_init=0,lazy_journal_init=0", &device.name])?;
+        let mounted = mount(ground, &device.name)?;
         let consumer = start_consumer(size, &shared)?;
         let client = Cgroup::make("e7-client", size.client_limit)?;
         Ok(Stage {
             client,
             _consumer: consumer,
             _mounted: mounted,
-            _looped: looped,
-            _fused: fused,
-            _nbdfuse: nbdfuse,
+            _device: device,
             server,
             _shared: shared,
             page,
@@ -138,7 +105,7 @@ impl<'a> Stage<'a> {
             return Err(format!("the server did not survive: {status}"));
         }
         let control = self.ground.at("control");
-        let output = Command::new(server()?).args(["stat", "--json", "--control", text(&control)]).output();
+        let output = Command::new(weir_nbd()?).args(["stat", "--json", "--control", text(&control)]).output();
         let output = output.map_err(|why| format!("cannot run weir-nbd stat: {why}"))?;
         let said: serde_json::Value =
             serde_json::from_slice(&output.stdout).map_err(|why| format!("weir-nbd stat: {why}"))?;
@@ -149,7 +116,7 @@ impl<'a> Stage<'a> {
 fn start_server(ground: &Ground, cgroup: &Cgroup, page: &StatsPage, policy: u64) -> Result<KilledOnDrop, String> {
     let (socket, disk) = (ground.at("socket"), ground.at("disk"));
     let _ = fs::remove_file(&socket);
-    let mut command = Command::new(server()?);
+    let mut command = Command::new(weir_nbd()?);
     command.args(["serve", "--cache", "auto", "--log", "warn", "--control", text(&ground.at("control"))]);
     command.arg("--listen").arg(format!("unix:{}", socket.display()));
     command.arg("--export").arg(format!("disk={}", disk.display()));
@@ -157,47 +124,8 @@ fn start_server(ground: &Ground, cgroup: &Cgroup, page: &StatsPage, policy: u64)
     page.name_to(&mut command);
     enter(&mut command, cgroup);
     let mut server = KilledOnDrop::start(command, "weir-nbd")?;
-    wait_for("the server", &mut server, || UnixStream::connect(&socket).is_ok())?;
+    wait_until("the server", &mut server, || UnixStream::connect(&socket).is_ok())?;
     Ok(server)
-}
-
-fn mount_fuse(ground: &Ground) -> Result<(KilledOnDrop, RestoreGuard), String> {
-    let folder = ground.at("fuse");
-    let undo = folder.clone();
-    let guard = on_end(move || {
-        if run("fusermount3", &["-u", text(&undo)]).is_err() {
-            let _ = run("umount", &["-l", text(&undo)]);
-        }
-    });
-    let mut command = Command::new(find("nbdfuse").ok_or("nbdfuse is not here")?);
-    command.arg("--").arg(&folder).arg(format!("nbd+unix:///disk?socket={}", ground.at("socket").display()));
-    command.stdin(Stdio::null()).stdout(Stdio::null());
-    let mut nbdfuse = KilledOnDrop::start(command, "nbdfuse")?;
-    let file = folder.join("nbd");
-    wait_for("nbdfuse", &mut nbdfuse, || file.exists())?;
-    Ok((nbdfuse, guard))
-}
-
-fn attach_loop(ground: &Ground) -> Result<(String, RestoreGuard), String> {
-    // Direct: the kernel caches the file system alone, and not the device below as well.
-    let file = ground.at("fuse").join("nbd");
-    let device = run("losetup", &["--direct-io=on", "--find", "--show", text(&file)])?;
-    let undo = device.clone();
-    let guard = on_end(move || detach(&undo));
-    Ok((device, guard))
-}
-
-/// Detaches a loop device. After an error below, the last of the file system may be busy with it for a moment.
-fn detach(device: &str) {
-    let backing = Path::new("/sys/block").join(device.trim_start_matches("/dev/")).join("loop/backing_file");
-    for _ in 0..50 {
-        let _ = run("losetup", &["--detach", device]);
-        if !backing.exists() {
-            return;
-        }
-        std::thread::sleep(Duration::from_millis(100));
-    }
-    eprintln!("weir-lab: a loop device stays behind: losetup --detach {device}");
 }
 
 fn mount(ground: &Ground, device: &str) -> Result<RestoreGuard, String> {

@@ -19,6 +19,7 @@ pub mod many_threads;
 pub mod mstress;
 pub mod neighbour;
 pub mod page_fault;
+pub mod page_pools;
 pub mod pair;
 pub mod report_time;
 pub mod rptest;

@@ -3,11 +3,7 @@
 
 use crate::base::args::read_numbers;
 use crate::base::mem::Block;
-use crate::base::process::resident_in_statm;
-use std::fs::{File, OpenOptions};
-use std::io::Write;
-use std::os::fd::AsRawFd;
-use std::os::unix::fs::OpenOptionsExt;
+use crate::base::pressure::{PressurePipe, Resident};
 use std::time::{Duration, Instant};
 
 /// Objects and runs of many sizes.
@@ -71,19 +67,14 @@ fn hold(blocks: &mut Vec<Block>, bytes: usize, sizes: &[usize]) {
 }
 
 /// Sends an event; how long the resident set fell from then on, what the other threads' work on it cost, and by how much.
-fn tell_and_watch(resident: &Resident, pipe: &mut Option<File>) -> Result<(Duration, u64, u64), String> {
-    let path = std::env::var_os("MEMORY_PRESSURE_WATCH").ok_or("MEMORY_PRESSURE_WATCH names no pipe")?;
-    let deadline = Instant::now() + Duration::from_secs(5);
-    while pipe.is_none() {
-        *pipe = OpenOptions::new().write(true).custom_flags(libc::O_NONBLOCK).open(&path).ok();
-        if Instant::now() > deadline {
-            return Err("no reader of pressure events: this needs an allocator that opens MEMORY_PRESSURE_WATCH".into());
-        }
-        std::thread::sleep(Duration::from_millis(1));
-    }
+fn tell_and_watch(resident: &Resident, pipe: &mut Option<PressurePipe>) -> Result<(Duration, u64, u64), String> {
+    let pipe = match pipe {
+        Some(pipe) => pipe,
+        none => none.insert(PressurePipe::open()?),
+    };
     let (before, cpu) = (resident.now()?, others_cpu_ns());
     let begin = Instant::now();
-    pipe.as_mut().map(|pipe| pipe.write_all(b"some 100000 1000000\0")).transpose().map_err(|why| why.to_string())?;
+    pipe.send()?;
     let (mut least, mut last) = (before, begin);
     while last.elapsed() < REST {
         let now = resident.now()?;
@@ -93,22 +84,6 @@ fn tell_and_watch(resident: &Resident, pipe: &mut Option<File>) -> Result<(Durat
         std::thread::sleep(LOOK);
     }
     Ok((last - begin, others_cpu_ns() - cpu, before - least))
-}
-
-/// `/proc/self/statm`, held open: reading it takes no lock of the address space.
-struct Resident(File);
-
-impl Resident {
-    fn open() -> Result<Resident, String> {
-        File::open("/proc/self/statm").map(Resident).map_err(|why| format!("/proc/self/statm: {why}"))
-    }
-
-    fn now(&self) -> Result<u64, String> {
-        let mut text = [0u8; 128];
-        // SAFETY: reads into `text` and no further.
-        let n = unsafe { libc::pread(self.0.as_raw_fd(), text.as_mut_ptr().cast(), text.len(), 0) };
-        resident_in_statm(&text[..n.max(0) as usize]).ok_or_else(|| "statm has no resident set".into())
-    }
 }
 
 fn huge_bytes() -> u64 {
