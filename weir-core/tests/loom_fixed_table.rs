@@ -69,8 +69,15 @@ impl World {
     /// The kernel's side of an operation by the slot.
     fn operate(&self) {
         for when in ["begins", "ends"] {
-            assert_ne!(self.memory.slot.load(SeqCst), NONE, "an operation after its run was retired {when}: an empty slot");
-            assert!(!self.memory.is_freed.load(SeqCst), "an operation after its run was retired {when}: the run went back");
+            assert_ne!(
+                self.memory.slot.load(SeqCst),
+                NONE,
+                "an operation after its run was retired {when}: an empty slot"
+            );
+            assert!(
+                !self.memory.is_freed.load(SeqCst),
+                "an operation after its run was retired {when}: the run went back"
+            );
         }
     }
 

@@ -141,7 +141,8 @@ fn they_are_off_unless_asked_for_and_not_used_without_direct_io() {
     use_all(&off, &mut data, 1);
     assert_eq!(registered(&off), 0);
     off.stop();
-    let plain = Server::start(&["--export", "m=memory:64M", "--io", "uring", "--cache", "1M", "--registered-buffers", "true"]);
+    let plain =
+        Server::start(&["--export", "m=memory:64M", "--io", "uring", "--cache", "1M", "--registered-buffers", "true"]);
     let mut client = plain.simple("m");
     assert_eq!(client.simple(WRITE, 0, 0, MIB as u64, &vec![1; MIB]), 0);
     assert_eq!(registered(&plain), 0);

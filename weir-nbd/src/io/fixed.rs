@@ -86,8 +86,7 @@ pub(super) fn register_buffers(reactor: &Reactor, pool: PagePool, all_pages: Arc
         look: RefCell::default(),
         window: RefCell::default(),
     };
-    FIXED.with(|cell| cell.set(fixed)).ok()?;
-    Some(squeezer)
+    FIXED.with(|cell| cell.set(fixed).is_ok()).then_some(squeezer)
 }
 
 /// The worker has ended: its alarms do not keep it.

@@ -52,8 +52,8 @@ fn measure(weir: &Allocator, case: (usize, usize, usize), events: usize) -> Resu
     let finished = run_child(start, LIMIT, "page-pools")?;
     let told: Value = serde_json::from_str(finished.output.trim()).map_err(|why| format!("no result: {why}"))?;
     let sorted = |name: &str| {
-        let numbers = told[name].as_array().map(|all| all.iter().filter_map(Value::as_f64).collect());
-        let mut ms: Vec<f64> = numbers.unwrap_or_else(Vec::new).into_iter().map(|ns: f64| ns / 1e6).collect();
+        let numbers = told[name].as_array().into_iter().flatten().filter_map(Value::as_f64);
+        let mut ms: Vec<f64> = numbers.map(|ns| ns / 1e6).collect();
         ms.sort_by(f64::total_cmp);
         ms
     };
