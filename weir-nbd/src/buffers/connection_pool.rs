@@ -11,7 +11,6 @@
 use super::pools::Pools;
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
-use std::pin::pin;
 use std::rc::Rc;
 use weir::{PagePool, PoolPages};
 
@@ -43,16 +42,16 @@ impl ConnectionPool {
         Rc::new(Self { pools: pools.clone(), name: name.into(), pool: RefCell::default(), is_used: Cell::new(false) })
     }
 
-    /// Runs `task`, which takes its buffers from here.
-    pub async fn run<T>(self: &Rc<Self>, task: impl Future<Output = T>) -> T {
-        let mut task = pin!(task);
-        poll_fn(|cx| {
+    /// Runs `task`, which takes its buffers from here. It is boxed: a future in an argument of an async function would lie
+    /// in the caller's twice.
+    pub fn run<T>(self: &Rc<Self>, task: impl Future<Output = T>) -> impl Future<Output = T> {
+        let mut task = Box::pin(task);
+        poll_fn(move |cx| {
             let before = CURRENT.replace(Some(self.clone()));
             let polled = task.as_mut().poll(cx);
             CURRENT.set(before);
             polled
         })
-        .await
     }
 
     fn get(&self, pages: usize) -> Option<PoolPages> {
