@@ -44,7 +44,9 @@ pub fn main(args: impl Iterator<Item = String>) -> Result<(), String> {
             let (pools, is_over, is_full) = (&pools, &is_over, &is_full);
             scope.spawn(move || use_them(pools, first, is_full, is_over));
         }
-        let times = measure(&pools, runs, events, &is_full);
+        // A thread puts a run of its own into each pool that it comes to.
+        let left = if threads > 0 { pools.len() * RUN } else { 0 };
+        let times = measure(&pools, runs, events, left, &is_full);
         is_over.store(true, Ordering::Release);
         times
     });
@@ -56,11 +58,12 @@ pub fn main(args: impl Iterator<Item = String>) -> Result<(), String> {
 /// A request after the other, each on the next pool, while the pools are full and while they are squeezed.
 fn use_them(pools: &[PagePool], first: usize, is_full: &AtomicBool, is_over: &AtomicBool) {
     for pool in pools.iter().cycle().skip(first) {
-        while !is_full.load(Ordering::Acquire) {
-            if is_over.load(Ordering::Acquire) {
-                return;
-            }
+        while !is_full.load(Ordering::Acquire) && !is_over.load(Ordering::Acquire) {
             std::thread::sleep(LOOK);
+        }
+        // Also where the measuring ended with an error, between full and empty.
+        if is_over.load(Ordering::Acquire) {
+            return;
         }
         if let Ok(run) = pool.take(RUN) {
             let begin = Instant::now();
@@ -72,7 +75,14 @@ fn use_them(pools: &[PagePool], first: usize, is_full: &AtomicBool, is_over: &At
     }
 }
 
-fn measure(pools: &[PagePool], runs: usize, events: usize, is_full: &AtomicBool) -> Result<Vec<(u64, u64)>, String> {
+/// `left`: pages that the threads put into the pools meanwhile, at most.
+fn measure(
+    pools: &[PagePool],
+    runs: usize,
+    events: usize,
+    left: usize,
+    is_full: &AtomicBool,
+) -> Result<Vec<(u64, u64)>, String> {
     let (mut pipe, resident) = (None, Resident::open()?);
     let mut times = Vec::new();
     // The first event is to settle the program itself.
@@ -89,7 +99,7 @@ fn measure(pools: &[PagePool], runs: usize, events: usize, is_full: &AtomicBool)
         is_full.store(true, Ordering::Release);
         // The threads come in.
         std::thread::sleep(PAUSE);
-        let time = tell_and_watch(pools, (idle * PAGE) as u64, &resident, pipe)?;
+        let time = tell_and_watch(pools, (idle, left), &resident, pipe)?;
         is_full.store(false, Ordering::Release);
         std::thread::sleep(PAUSE);
         if event > 0 {
@@ -103,20 +113,22 @@ fn idle_pages(pools: &[PagePool]) -> usize {
     pools.iter().map(|pool| pool.stats().idle_pages).sum()
 }
 
-/// Sends an event; after how many ns no pool had an idle page, and what was idle was not resident any more.
+/// Sends an event; after how many ns the pools had no more than `left` idle pages, and what was idle beyond these was not
+/// resident any more.
 fn tell_and_watch(
     pools: &[PagePool],
-    idle: u64,
+    (idle, left): (usize, usize),
     resident: &Resident,
     pipe: &mut PressurePipe,
 ) -> Result<(u64, u64), String> {
-    let goal = resident.now()?.saturating_sub(idle) + SLACK.min(idle / 2);
+    let goes = (idle.saturating_sub(left) * PAGE) as u64;
+    let goal = resident.now()?.saturating_sub(goes) + SLACK.min(goes / 2);
     let (mut empty, mut returned) = (None, None);
     let begin = Instant::now();
     pipe.send()?;
     while begin.elapsed() < PATIENCE && (empty.is_none() || returned.is_none()) {
         // One after another: a pool that is found empty stays so in the window.
-        if empty.is_none() && idle_pages(pools) == 0 {
+        if empty.is_none() && idle_pages(pools) <= left {
             empty = Some(begin.elapsed());
         }
         if returned.is_none() && resident.now()? <= goal {
