@@ -38,9 +38,9 @@ fn scrape(address: &str) -> usize {
 }
 
 /// Starts the processes, and measures: each of them has been told `line`.
-fn measure(what: &str, line: &str) {
+fn measure(what: &str, line: &str, count: usize) {
     let Some(program) = program(&[]) else { return };
-    let mut subjects: Vec<Subject> = (0..PROCESSES)
+    let mut subjects: Vec<Subject> = (0..count)
         .map(|_| {
             let mut command = Command::new(&program);
             command.env("LD_PRELOAD", library()).env("WEIR_IDLE_MS", "100");
@@ -52,8 +52,8 @@ fn measure(what: &str, line: &str) {
     // What was freed is released, and all is calm.
     std::thread::sleep(Duration::from_secs(5));
     let listed = says(&["stat"]).lines().filter(|line| line.contains(" subject-")).count();
-    assert_eq!(listed, PROCESSES);
-    println!("{what}: weir stat lists {PROCESSES}: {}", measured(|| timed(|| says(&["stat"])).1));
+    assert_eq!(listed, count);
+    println!("{what}: weir stat lists {count}: {}", measured(|| timed(|| says(&["stat"])).1));
     let mut exporter = Command::new(env!("CARGO_BIN_EXE_weir"));
     let exporter = exporter.args(["export", "--listen", "127.0.0.1:0"]).stderr(Stdio::piped());
     let mut exporter = exporter.spawn().unwrap();
@@ -68,7 +68,7 @@ fn measure(what: &str, line: &str) {
         bytes = length;
         time
     });
-    println!("{what}: a scrape of {PROCESSES}, {} MiB: {times}", bytes >> 20);
+    println!("{what}: a scrape of {count}, {} MiB: {times}", bytes >> 20);
     println!("{what}: the same text again: {}", measured(|| timed(|| scrape(address)).1));
     exporter.kill().unwrap();
     exporter.wait().unwrap();
@@ -79,11 +79,17 @@ fn measure(what: &str, line: &str) {
 #[test]
 #[ignore = "it measures, and starts a thousand processes"]
 fn a_thousand_processes_with_a_background_thread() {
-    measure("with a thread", "hold 1");
+    measure("with a thread", "hold 1", PROCESSES);
 }
 
 #[test]
 #[ignore = "it measures, and starts a thousand processes"]
 fn a_thousand_processes_whose_heap_is_small() {
-    measure("small", "hold 0");
+    measure("small", "hold 0", PROCESSES);
+}
+
+/// That what is measured above works: the gate runs this one.
+#[test]
+fn a_few_processes_are_listed_and_scraped() {
+    measure("a few", "hold 0", 5);
 }

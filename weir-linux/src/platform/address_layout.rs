@@ -11,8 +11,8 @@ use crate::os::syscall::Errno;
 
 /// Where windows lie: where Linux puts nothing without a requested address, whichever layout a process has (x86's
 /// `arch_pick_mmap_layout` and `mmap_base`; a process has 128 TiB). mmap's area usually lies below the stack. In the
-/// legacy layout (`setarch -L`; in older kernels an unlimited stack too) it begins at a third of all, [`LEGACY_BASE`],
-/// and grows up. With an unlimited stack it ends at a sixth, [`LOWEST_TOP`], as five sixths are the most that the stack
+/// legacy layout (`setarch -L`; in older kernels an unlimited stack too) it begins at a third of all, `LEGACY_BASE`,
+/// and grows up. With an unlimited stack it ends at a sixth, `LOWEST_TOP`, as five sixths are the most that the stack
 /// is left, and grows down. Programs and their brk heaps lie at the very bottom, or from two thirds on
 /// (`ELF_ET_DYN_BASE`).
 pub const WINDOWS: core::ops::Range<usize> = 22 << 40..42 << 40;
