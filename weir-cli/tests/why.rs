@@ -76,23 +76,7 @@ impl Case {
 
     /// Waits until the first cause is this one, for the most part of what was prepared; the report then.
     fn first_cause(&self, cause: &str, least_mib: u64) -> Value {
-        let is_so = |report: &Value| {
-            let first = &report["causes"][0];
-            first["cause"] == cause && first["bytes"].as_u64() >= Some(least_mib << 20)
-        };
-        let begun = Instant::now();
-        let found = loop {
-            let report = self.report();
-            if is_so(&report) {
-                break report;
-            }
-            assert!(begun.elapsed() < Duration::from_secs(30), "{cause} of {least_mib} MiB is not first: {report}");
-            std::thread::sleep(Duration::from_millis(100));
-        };
-        let resident = found["resident_bytes"].as_u64().unwrap();
-        assert!(part(&found, "unexplained") <= resident / 50, "{found}");
-        // The text for people says the same.
-        let shown = says(&["why", &self.pid()]);
+        // The text for people says the same. It is a look of its own: what passes may come between the two.
         let word = cause.replace('_', " ").to_uppercase();
         let word = match cause {
             "other_allocator" => "ANOTHER ALLOCATOR",
@@ -101,7 +85,21 @@ impl Case {
             "locked" => "LOCKED MEMORY",
             _ => &word,
         };
-        assert!(shown.contains(&format!("1. {word}: ")), "{word}:\n{shown}");
+        let heading = format!("1. {word}: ");
+        let begun = Instant::now();
+        let (found, shown) = loop {
+            let (report, shown) = (self.report(), says(&["why", &self.pid()]));
+            let first = &report["causes"][0];
+            let is_so = first["cause"] == cause && first["bytes"].as_u64() >= Some(least_mib << 20);
+            if is_so && shown.contains(&heading) {
+                break (report, shown);
+            }
+            let waited = begun.elapsed();
+            assert!(waited < Duration::from_secs(30), "{cause} of {least_mib} MiB is not first: {report}\n{shown}");
+            std::thread::sleep(Duration::from_millis(100));
+        };
+        let resident = found["resident_bytes"].as_u64().unwrap();
+        assert!(part(&found, "unexplained") <= resident / 50, "{found}");
         assert!(shown.lines().all(|line| line.len() < 200), "{shown}");
         found
     }

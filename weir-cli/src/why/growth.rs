@@ -11,6 +11,7 @@ pub struct Growth {
     pub resident_bytes: i64,
     /// In use by the program: objects of Weir's, at their sizes, touched or not.
     pub live_bytes: i64,
+    /// Its mappings, `brk` heap and stacks.
     pub own_mappings_bytes: i64,
     /// The sizes of which most more is in use, bytes.
     pub holders: Vec<(String, i64)>,
@@ -31,8 +32,12 @@ impl Growth {
             // Pages and blocks are counted, if nothing else is.
             _ => difference(first.handed_out, second.handed_out),
         });
-        // Without Weir the allocator's memory is among these.
-        let own = |parts: &Parts| parts.bytes(Name::OwnMappings) + parts.bytes(Name::BrkHeap);
+        // Without Weir the allocator's memory is among these. The stack of a thread that runs is not known as one: it
+        // is a mapping of the program's own at one look and a stack at the next.
+        let own = |parts: &Parts| {
+            let kinds = [Name::OwnMappings, Name::BrkHeap, Name::Stacks];
+            kinds.into_iter().map(|name| parts.bytes(name)).sum()
+        };
         // A table that was not there at the first look tells of no growth.
         let is_measured = both.is_some_and(|(first, _)| first.measured.is_some());
         let holders =
