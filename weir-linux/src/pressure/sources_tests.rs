@@ -31,6 +31,11 @@ pub(super) fn with_sources<T: Send + 'static>(
     std::thread::Builder::new().stack_size(STACK).spawn(body).unwrap().join().unwrap()
 }
 
+/// Closes what notifies: what happens on the machine meanwhile is not to be heard.
+fn hear_nothing(sources: &mut Sources) {
+    ALL.into_iter().for_each(|notifier| sources.close(notifier));
+}
+
 #[test]
 fn a_wake_up_ends_a_wait_and_a_timeout_too() {
     with_sources(&Request::Off, |sources, tunables, waker| {
@@ -70,6 +75,7 @@ fn without_a_table_of_its_own_it_still_wakes_and_reads() {
 #[test]
 fn the_users_limit_is_read_warm_and_cold() {
     with_sources(&Request::Unset, |sources, tunables, _| {
+        hear_nothing(sources);
         assert!(sources.wait(tunables, Heat::Cold, Some(MS)).timed_out);
         assert_eq!(sources.last_reading, 0, "a cold heap without a limit is not looked after");
         tunables.limit.set(1 << 20);
@@ -166,6 +172,7 @@ fn event_counts_are_compared_and_a_removed_group_is_dropped() {
 #[test]
 fn a_trigger_is_followed_by_readings_although_the_heap_rests() {
     with_sources(&Request::Unset, |sources, tunables, _| {
+        hear_nothing(sources);
         let mut events = Events::default();
         let stalls = super::follow_tests::Pressure::file("alert", 0);
         stalls.put_in(sources, Notifier::SystemStall);
