@@ -230,8 +230,8 @@ impl<C: Content> Shared<C> {
     /// The cache may grow again.
     ///
     /// Its shards' storage is made smaller now, and not while memory is short: for that it is copied to fresh pages, and who
-    /// touches one in a control group above its `memory.high` sleeps for up to 2 s. Measured so: an eviction of 28 MiB took
-    /// 20 ms, the copies after it 3.6 s.
+    /// touches one in a control group above its `memory.high` sleeps for up to 2 s. With the copies an
+    /// eviction of 28 MiB took 2.8 s, without them 0.1 s (E12).
     pub fn relieved(&self) {
         self.room.is_pressed.store(false, Relaxed);
         self.fit_storage();
