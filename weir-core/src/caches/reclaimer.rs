@@ -46,8 +46,9 @@ impl<P: Platform> Reclaimable for Caches<P> {
             }
             Step::StaleCaches => self.trim(if goal.empties_caches() { Age::Any } else { Age::Stale }, goal),
             Step::CachesAgain => {
-                let drained = if goal.kind == Kind::Severe { self.drain_all(goal.turn) } else { 0 };
-                drained + self.trim(Age::Any, goal)
+                // CPUs' buckets stay as they are: a drained one gives back its pages, and who frees the next object touches them
+                // anew, for which the kernel puts a task to sleep for up to 2 s where its group is above `memory.high`.
+                self.trim(Age::Any, goal)
             }
             Step::WarmCaches if !goal.empties_caches() => self.trim(Age::Warm, goal),
             Step::Metadata if goal.is_calm() => self.release_stale_shells(),

@@ -32,6 +32,17 @@ pub enum ScanReason {
     Shortage,
 }
 
+/// What a scan is to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Scan {
+    /// It takes size >> priority.
+    pub priority: u32,
+    /// Bytes that it takes at most.
+    pub most: usize,
+    /// Why.
+    pub reason: ScanReason,
+}
+
 /// A cache of a program's own that can be made smaller.
 ///
 /// None of these is called under a lock of the heap's, and no two of them at once for one registration. They may
@@ -162,6 +173,8 @@ pub struct Entry {
     pub(super) zone: ZoneClass,
     pub(super) wanted: AtomicU32,
     pub(super) priority: AtomicU32,
+    /// Bytes that a scan may take at most; 0: no scan is posted.
+    pub(super) most: AtomicUsize,
     pub(super) reason: AtomicU32,
     /// The event that is to be told, packed.
     pub(super) event: AtomicU64,
@@ -224,6 +237,7 @@ impl Entry {
             zone: spec.zone,
             wanted: AtomicU32::new(0),
             priority: AtomicU32::new(u32::MAX),
+            most: AtomicUsize::new(0),
             reason: AtomicU32::new(0),
             event: AtomicU64::new(0),
             state: AtomicU32::new(0),

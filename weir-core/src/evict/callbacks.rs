@@ -23,7 +23,7 @@ use core::sync::atomic::{
 };
 
 use super::callback::{
-    BROKEN, CLASSES, Class, EVENT, Entry, LATE, NAMED, Queue, RELIEF, RING, RUNNING, SCAN, ScanReason, TOLD,
+    BROKEN, CLASSES, Class, EVENT, Entry, LATE, NAMED, Queue, RELIEF, RING, RUNNING, SCAN, Scan, TOLD,
 };
 use super::waits::Waits;
 use crate::base::cause::Cause;
@@ -168,15 +168,15 @@ impl Callbacks {
         }
     }
 
-    /// Has all shrinkers of a class, of caches in zones of class `zone`, scan at `priority`, waits for them for `callback_ms` at most, and returns the bytes that
-    /// were freed since the last call. Nothing happens where a callback calls this, as it would wait for itself.
+    /// Has all shrinkers of a class, of caches in zones of class `zone`, scan, waits for them for `callback_ms` at most, and
+    /// returns the bytes that were freed since the last call. Nothing happens where a callback calls this, as it would wait for
+    /// itself.
     pub fn scan<P: Wait + Clock + Diagnostics>(
         &self,
         platform: &P,
         class: Class,
         zone: ZoneClass,
-        priority: u32,
-        reason: ScanReason,
+        scan: Scan,
     ) -> usize {
         if self.count(class) == 0 {
             return 0;
@@ -193,8 +193,9 @@ impl Callbacks {
         for entry in list.iter().filter(is_asked) {
             // What was made to shrink hears of relief.
             entry.set(TOLD);
-            entry.priority.fetch_min(priority, Relaxed);
-            entry.reason.fetch_max(reason as u32, Relaxed);
+            entry.priority.fetch_min(scan.priority, Relaxed);
+            entry.most.fetch_max(scan.most, Relaxed);
+            entry.reason.fetch_max(scan.reason as u32, Relaxed);
             self.post(platform, entry, SCAN, now);
         }
         drop(list);
@@ -305,6 +306,7 @@ impl Callbacks {
             let hears = entry.is(TOLD);
             entry.clear(LATE | TOLD);
             entry.priority.store(u32::MAX, Relaxed);
+            entry.most.store(0, Relaxed);
             entry.event.store(relief.pack(), Relaxed);
             let what = if entry.class == Class::Subscriber { EVENT } else { RELIEF };
             entry.wanted.store(if hears { what } else { 0 }, Relaxed);

@@ -5,7 +5,8 @@ use core::ptr::{NonNull, null_mut};
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 use super::callback::{
-    BROKEN, EVENT, Entry, GONE, LATE, NAMED, Panicked, Queue, RELIEF, RING, RUNNING, SCAN, ScanReason, TOLD, name_of,
+    BROKEN, EVENT, Entry, GONE, LATE, NAMED, Panicked, Queue, RELIEF, RING, RUNNING, SCAN, Scan, ScanReason, TOLD,
+    name_of,
 };
 use super::callbacks::{Callbacks, List, callback_ns, thread_of};
 use super::shrink::shrink;
@@ -32,8 +33,7 @@ pub enum Taken {
 pub struct Job {
     entry: NonNull<Entry>,
     wanted: u32,
-    priority: u32,
-    reason: ScanReason,
+    scan: Scan,
     event: Event,
 }
 
@@ -114,8 +114,7 @@ impl Callbacks {
         Job {
             entry: NonNull::from(entry),
             wanted: entry.wanted.swap(0, Relaxed),
-            priority: entry.priority.swap(u32::MAX, Relaxed),
-            reason,
+            scan: Scan { priority: entry.priority.swap(u32::MAX, Relaxed), most: entry.most.swap(0, Relaxed), reason },
             event: Event::unpack(entry.event.load(Relaxed)),
         }
     }
@@ -140,7 +139,7 @@ impl Callbacks {
             callback.event(job.event)?;
         }
         if job.wanted & SCAN != 0 && !entry.is(GONE) {
-            let (freed, result) = shrink(entry, callback, job.priority, job.reason);
+            let (freed, result) = shrink(entry, callback, job.scan);
             entry.freed.fetch_add(freed as u64, Relaxed);
             self.freed[entry.class as usize].fetch_add(freed, Relaxed);
             result?;

@@ -1,21 +1,18 @@
 //! One call of a shrinker: how much of its cache it is told to free, in batches, and what is deferred.
 
-use super::callback::{Callback, Entry, GONE, Panicked, STOP, ScanReason};
+use super::callback::{Callback, Entry, GONE, Panicked, STOP, Scan};
 use crate::policy::deferred::Plan;
 
-/// Has a shrinker scan at `priority`; returns the bytes freed, also where a panic ended it.
-pub(super) fn shrink(
-    entry: &Entry,
-    callback: &dyn Callback,
-    priority: u32,
-    reason: ScanReason,
-) -> (usize, Result<(), Panicked>) {
+/// Has a shrinker scan; returns the bytes freed, also where a panic ended it.
+pub(super) fn shrink(entry: &Entry, callback: &dyn Callback, scan: Scan) -> (usize, Result<(), Panicked>) {
     let freeable = match callback.count() {
         Ok(bytes) => bytes,
         Err(panicked) => return (0, Err(panicked)),
     };
     let deferred = entry.deferred.take();
-    let Some(plan) = Plan::new(freeable, deferred, priority, entry.seeks) else {
+    // Less than a batch is not scanned at all.
+    let most = scan.most.max(entry.batch);
+    let Some(plan) = Plan::new(freeable, deferred, scan.priority, entry.seeks, most) else {
         entry.deferred.add(deferred);
         return (0, Ok(()));
     };
@@ -25,7 +22,7 @@ pub(super) fn shrink(
         if entry.is(GONE) {
             break;
         }
-        match callback.scan(bytes, reason) {
+        match callback.scan(bytes, scan.reason) {
             Ok(STOP) => break,
             Ok(bytes_freed) => freed = freed.saturating_add(bytes_freed),
             Err(panicked) => {

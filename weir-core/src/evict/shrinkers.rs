@@ -11,7 +11,7 @@
 //!
 //! What a shrinker frees is *moved*: it lies in buckets, depots and free areas, which later steps release.
 
-use super::callback::{Class, ScanReason};
+use super::callback::{Class, Scan, ScanReason};
 use super::callbacks::Callbacks;
 use crate::base::fault::Fault;
 use crate::base::level::Level;
@@ -50,7 +50,11 @@ impl<P: Platform> Reclaimable for Shrinkers<'_, P> {
             _ if self.callbacks.events().latest().level == Level::Severe => ScanReason::Severe,
             _ => ScanReason::Pressure,
         };
-        Reclaimed::moved(self.callbacks.scan(self.platform, class, goal.zone(), goal.priority, reason))
+        // Of an evictable cache no more goes than is missing. What another cache's bytes are, only the program's code could say.
+        let is_bounded = class == Class::Cache && matches!(goal.kind, Kind::Balance { .. } | Kind::Direct);
+        let most = if is_bounded { goal.bytes } else { usize::MAX };
+        let scan = Scan { priority: goal.priority, most, reason };
+        Reclaimed::moved(self.callbacks.scan(self.platform, class, goal.zone(), scan))
     }
 
     /// How much they hold only the program's own code could say: that there are some is what counts.

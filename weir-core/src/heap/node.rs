@@ -29,7 +29,7 @@ fn zone(managed: usize, free: usize, largest: Option<u32>, scale: usize) -> Zone
 /// Of an elastic zone: any block that fits into what is free can be had, as addresses are plentiful.
 fn elastic(room: Room, scale: usize) -> Zone {
     // A limit of less than a page is one all the same; a zone of no pages would have none.
-    let (managed, free) = ((room.capacity as usize).div_ceil(PAGE), room.free as usize / PAGE);
+    let (managed, free) = ((room.capacity as usize).div_ceil(PAGE), room.free() as usize / PAGE);
     zone(managed, free, free.checked_ilog2().map(|order| order.min(MAX_ORDER - 1)), scale)
 }
 
@@ -40,7 +40,7 @@ impl<P: Platform> Heap<P> {
         let released = self.platform().stats().given_back.iter().map(|bytes| bytes.load(Relaxed)).sum();
         let budget = elastic(self.budget.room(released), scale);
         let Some(limit) = self.pages().hard_limit() else { return budget };
-        let room = Room { capacity: limit as u64, free: self.pages().hard_room() as u64 };
+        let room = Room { capacity: limit as u64, used: limit.saturating_sub(self.pages().hard_room()) as u64 };
         let hard = elastic(room, scale);
         let spare = |zone: &Zone| zone.free as isize - zone.marks.high as isize;
         if budget.managed == 0 || spare(&hard) < spare(&budget) { hard } else { budget }

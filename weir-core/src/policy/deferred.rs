@@ -31,8 +31,9 @@ pub struct Plan {
 
 impl Plan {
     /// The plan for a cache that could free `freeable` bytes and has `deferred` from before; `None` where there is
-    /// nothing to free. `seeks` 0 means that objects cost nothing to make again: half of them go.
-    pub fn new(freeable: usize, deferred: usize, priority: u32, seeks: u32) -> Option<Self> {
+    /// nothing to free. `seeks` 0 means that objects cost nothing to make again: half of them go. No more than `most` is
+    /// scanned, and nothing is deferred for what lies above that.
+    pub fn new(freeable: usize, deferred: usize, priority: u32, seeks: u32, most: usize) -> Option<Self> {
         if freeable == 0 {
             return None;
         }
@@ -41,7 +42,8 @@ impl Plan {
             0 => freeable / 2,
             _ => shifted(freeable).saturating_mul(4) / seeks as usize,
         };
-        let total = shifted(deferred).saturating_add(delta).min(freeable.saturating_mul(2));
+        let delta = delta.min(most);
+        let total = shifted(deferred).saturating_add(delta).min(freeable.saturating_mul(2)).min(most);
         Some(Self { freeable, deferred, delta, total })
     }
 
@@ -94,7 +96,7 @@ mod tests {
 
     #[test]
     fn a_scan_takes_a_part_by_priority_and_cost() {
-        let total = |priority, seeks| Plan::new(4096 * MIB, 0, priority, seeks).unwrap().total;
+        let total = |priority, seeks| Plan::new(4096 * MIB, 0, priority, seeks, usize::MAX).unwrap().total;
         assert_eq!(total(12, 4), MIB, "at a cost of 4 seeks: size >> priority");
         assert_eq!(total(12, DEFAULT_SEEKS), 2 * MIB);
         assert_eq!(total(12, 8), MIB / 2, "what costs more is scanned less");
@@ -103,56 +105,67 @@ mod tests {
     }
 
     #[test]
+    fn no_more_is_scanned_than_is_wanted_and_the_rest_is_not_deferred() {
+        let plan = Plan::new(4096 * MIB, 0, 1, DEFAULT_SEEKS, MIB).unwrap();
+        assert_eq!((plan.total, plan.left(MIB), plan.left(MIB / 4)), (MIB, 0, MIB / 4 * 3));
+        assert_eq!(Plan::new(4096 * MIB, 64 * MIB, 1, DEFAULT_SEEKS, MIB).unwrap().total, MIB);
+    }
+
+    #[test]
     fn what_costs_nothing_goes_by_half_at_any_priority() {
-        assert_eq!(Plan::new(100, 0, 12, 0).unwrap().delta, 50);
-        assert_eq!(Plan::new(100, 0, 1, 0).unwrap().delta, 50);
+        assert_eq!(Plan::new(100, 0, 12, 0, usize::MAX).unwrap().delta, 50);
+        assert_eq!(Plan::new(100, 0, 1, 0, usize::MAX).unwrap().delta, 50);
     }
 
     #[test]
     fn nothing_to_free_is_no_scan() {
-        assert_eq!(Plan::new(0, 1000, 0, DEFAULT_SEEKS), None);
+        assert_eq!(Plan::new(0, 1000, 0, DEFAULT_SEEKS, usize::MAX), None);
     }
 
     #[test]
     fn deferred_work_counts_by_priority_too() {
-        let plan = Plan::new(MIB, 2 * MIB, 4, 4).unwrap();
+        let plan = Plan::new(MIB, 2 * MIB, 4, 4, usize::MAX).unwrap();
         assert_eq!((plan.delta, plan.total), (MIB / 16, MIB / 16 + 2 * MIB / 16));
     }
 
     #[test]
     fn a_scan_takes_twice_what_there_is_at_most() {
-        assert_eq!(Plan::new(MIB, usize::MAX, 0, 1).unwrap().total, 2 * MIB);
-        assert_eq!(Plan::new(usize::MAX, usize::MAX, 0, 1).unwrap().total, usize::MAX, "nothing wraps around");
+        assert_eq!(Plan::new(MIB, usize::MAX, 0, 1, usize::MAX).unwrap().total, 2 * MIB);
+        assert_eq!(
+            Plan::new(usize::MAX, usize::MAX, 0, 1, usize::MAX).unwrap().total,
+            usize::MAX,
+            "nothing wraps around"
+        );
     }
 
     #[test]
     fn batches_go_on_while_there_is_a_whole_one_or_all_of_the_cache() {
-        let plan = Plan::new(1000, 0, 2, 4).unwrap();
+        let plan = Plan::new(1000, 0, 2, 4, usize::MAX).unwrap();
         assert_eq!(plan.total, 250);
         assert_eq!(plan.batch(0, 100), Some(100));
         assert_eq!(plan.batch(100, 100), Some(100));
         assert_eq!(plan.batch(200, 100), None, "50 bytes are less than a batch");
         assert_eq!(plan.batch(250, 1), None);
-        let small = Plan::new(60, 0, 1, DEFAULT_SEEKS).unwrap();
+        let small = Plan::new(60, 0, 1, DEFAULT_SEEKS, usize::MAX).unwrap();
         assert_eq!(small.batch(0, 100), Some(60), "less than a batch, and all that there is");
         assert_eq!(small.batch(60, 100), None);
-        assert_eq!(Plan::new(60, 0, 2, DEFAULT_SEEKS).unwrap().batch(0, 100), None);
+        assert_eq!(Plan::new(60, 0, 2, DEFAULT_SEEKS, usize::MAX).unwrap().batch(0, 100), None);
     }
 
     #[test]
     fn what_was_not_done_is_deferred_and_bounded() {
-        let plan = Plan::new(1000, 300, 2, 4).unwrap();
+        let plan = Plan::new(1000, 300, 2, 4, usize::MAX).unwrap();
         assert_eq!(plan.left(0), 550);
         assert_eq!(plan.left(200), 350);
         assert_eq!(plan.left(5000), 0);
-        assert_eq!(Plan::new(1000, 1_000_000, 2, 4).unwrap().left(0), 2000);
+        assert_eq!(Plan::new(1000, 1_000_000, 2, 4, usize::MAX).unwrap().left(0), 2000);
     }
 
     #[test]
     fn work_that_is_always_refused_does_not_grow_beyond_twice_the_cache() {
         let deferred = Deferred::new();
         for _ in 0..10_000 {
-            let plan = Plan::new(1000, deferred.take(), 1, DEFAULT_SEEKS).unwrap();
+            let plan = Plan::new(1000, deferred.take(), 1, DEFAULT_SEEKS, usize::MAX).unwrap();
             assert_eq!(deferred.get(), 0, "taken by exchange with zero");
             deferred.add(plan.left(0));
         }

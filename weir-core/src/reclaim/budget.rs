@@ -14,14 +14,21 @@ use core::sync::atomic::{
 pub struct Room {
     /// What may be resident below the limit; 0: nothing limits it, or nothing is known.
     pub capacity: u64,
+    /// What is resident, the share of others included. More than the capacity where the limit was lowered below it.
+    pub used: u64,
+}
+
+impl Room {
     /// What may still become resident.
-    pub free: u64,
+    pub fn free(&self) -> u64 {
+        self.capacity.saturating_sub(self.used)
+    }
 }
 
 /// See the module. All in bytes.
 pub struct Budget {
     capacity: AtomicU64,
-    free: AtomicU64,
+    used: AtomicU64,
     /// Released in all, as of the reading.
     released: AtomicU64,
     /// Became resident since the reading.
@@ -32,8 +39,8 @@ impl Budget {
     /// Nothing is known.
     #[allow(clippy::new_without_default, reason = "const, and only ever part of a static")]
     pub const fn new() -> Self {
-        let [capacity, free, released, fresh] = [const { AtomicU64::new(0) }; 4];
-        Self { capacity, free, released, fresh }
+        let [capacity, used, released, fresh] = [const { AtomicU64::new(0) }; 4];
+        Self { capacity, used, released, fresh }
     }
 
     /// A reading, at which `released` bytes had been released in all. A thread that reads the parts meanwhile gets an estimate
@@ -41,7 +48,7 @@ impl Budget {
     pub fn read(&self, room: Room, released: u64) {
         self.fresh.store(0, Relaxed);
         self.released.store(released, Relaxed);
-        self.free.store(room.free, Relaxed);
+        self.used.store(room.used, Relaxed);
         self.capacity.store(room.capacity, Release);
     }
 
@@ -56,8 +63,9 @@ impl Budget {
         let capacity = self.capacity.load(Relaxed);
         // A forked child counts what it released from 0 on.
         let since = released.saturating_sub(self.released.load(Relaxed));
-        let free = self.free.load(Relaxed).saturating_add(since).saturating_sub(self.fresh.load(Relaxed));
-        Room { capacity, free: free.min(capacity) }
+        // What is above a lowered limit has to go before anything is free.
+        let used = self.used.load(Relaxed).saturating_add(self.fresh.load(Relaxed)).saturating_sub(since);
+        Room { capacity, used }
     }
 
     /// In a forked child: its own thread reads anew.
@@ -74,16 +82,16 @@ mod tests {
     fn the_estimate_follows_between_readings() {
         let budget = Budget::new();
         assert_eq!(budget.room(5), Room::default());
-        budget.read(Room { capacity: 1000, free: 100 }, 5);
+        budget.read(Room { capacity: 1000, used: 900 }, 5);
         budget.fresh(60);
-        assert_eq!(budget.room(5).free, 40);
-        assert_eq!(budget.room(25).free, 60);
+        assert_eq!(budget.room(5).free(), 40);
+        assert_eq!(budget.room(25).free(), 60);
         budget.fresh(1000);
-        assert_eq!(budget.room(25).free, 0, "more than there was: nothing is left, not a wrapped number");
-        assert_eq!(budget.room(u64::MAX).free, 1000, "never more than the capacity");
-        assert_eq!(budget.room(0).free, 0, "a child's total begins anew");
-        // The limit is lowered below what is in use.
-        budget.read(Room { capacity: 500, free: 0 }, 25);
-        assert_eq!(budget.room(25), Room { capacity: 500, free: 0 });
+        assert_eq!(budget.room(25).free(), 0, "more than there was: nothing is left, not a wrapped number");
+        assert_eq!(budget.room(u64::MAX).free(), 1000, "never more than the capacity");
+        assert_eq!(budget.room(0).free(), 0, "a child's total begins anew");
+        // The limit is lowered below what is in use: what is above it goes before anything is free.
+        budget.read(Room { capacity: 500, used: 800 }, 25);
+        assert_eq!((budget.room(25).free(), budget.room(325).free(), budget.room(335).free()), (0, 0, 10));
     }
 }

@@ -130,9 +130,13 @@ impl Goal {
         }
     }
 
-    /// Whether object caches give up their working sets too.
+    /// Whether object caches give up their working sets too: before much of what the program uses is evicted.
     pub fn empties_caches(&self) -> bool {
-        matches!(self.kind, Kind::Severe | Kind::Asked | Kind::Shortage | Kind::HardLimit)
+        match self.kind {
+            Kind::Severe | Kind::Asked | Kind::Shortage | Kind::HardLimit => true,
+            Kind::Balance { .. } => self.priority < scan_priority::LAST_BOOSTED,
+            _ => false,
+        }
     }
 
     /// Whether CPUs' buckets of all caches are drained, not only of those that have been idle for long.

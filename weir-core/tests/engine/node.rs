@@ -41,18 +41,23 @@ fn balance(world: &World, turn: &mut Turn) {
     panic!("the balancer never sleeps");
 }
 
+/// A limit of `capacity` bytes, `free` of them free.
+fn room(capacity: u64, free: u64) -> Room {
+    Room { capacity, used: capacity - free }
+}
+
 #[test]
 fn a_reading_below_low_has_idle_memory_released_up_to_high() {
     let world = idle_world();
     let stats = world.fake().stats();
     let mut turn = Turn::default();
-    world.heap.read_room(Room { capacity: GIB, free: GIB / 2 });
+    world.heap.read_room(room(GIB, GIB / 2));
     assert_eq!(world.heap.balance_zones(&mut turn), Next::Asleep);
     let lacks = 10 << 20;
     let low = Marks::of(GIB as usize / PAGE, 250).low * PAGE;
-    world.heap.read_room(Room { capacity: GIB, free: (high() - lacks) as u64 });
+    world.heap.read_room(room(GIB, (high() - lacks) as u64));
     assert_eq!(stats.wakeups.load(Relaxed), 0, "between low and high it sleeps on");
-    world.heap.read_room(Room { capacity: GIB, free: low as u64 });
+    world.heap.read_room(room(GIB, low as u64));
     assert_eq!(stats.wakeups.load(Relaxed), 1);
     balance(&world, &mut turn);
     let budget = world.heap.budget_figures();
@@ -68,7 +73,7 @@ fn without_anything_to_reclaim_it_is_not_woken() {
     let world = World::new(Fake::new());
     let mut turn = Turn::default();
     for free in [0, 1, GIB / 1000] {
-        world.heap.read_room(Room { capacity: GIB, free });
+        world.heap.read_room(room(GIB, free));
         assert_eq!(world.heap.balance_zones(&mut turn), Next::Asleep);
     }
     assert_eq!(world.fake().stats().wakeups.load(Relaxed), 0);
@@ -85,7 +90,7 @@ fn allocations_wake_the_balancer_below_low_and_reclaim_by_themselves_below_min()
     world.free_all();
     assert!(world.audit().depot_objects > 5000);
     let marks = Marks::of(GIB as usize / PAGE, 250);
-    world.heap.read_room(Room { capacity: GIB, free: (marks.low * PAGE) as u64 + (3 << 20) });
+    world.heap.read_room(room(GIB, (marks.low * PAGE) as u64 + (3 << 20)));
     // Of a block that large the first pageblock counts before it is touched.
     assert!(world.alloc(5 << 20).is_some());
     assert_eq!(world.fake().stats().wake_requests.load(Relaxed), 0);
@@ -98,7 +103,7 @@ fn allocations_wake_the_balancer_below_low_and_reclaim_by_themselves_below_min()
     assert!(world.alloc(5 << 20).is_some());
     assert_eq!(counts(&world), [2, 1, 0], "it is awake");
     // There is no balancer, and the next reading is bad.
-    world.heap.read_room(Room { capacity: GIB, free: (marks.min * PAGE / 2) as u64 });
+    world.heap.read_room(room(GIB, (marks.min * PAGE / 2) as u64));
     let depots = world.audit().depot_objects;
     assert!(world.alloc(5 << 20).is_some());
     assert_eq!(counts(&world)[2], 1);
@@ -113,7 +118,7 @@ fn allocations_wake_the_balancer_below_low_and_reclaim_by_themselves_below_min()
 #[test]
 fn the_estimate_follows_what_is_released_here() {
     let world = idle_world();
-    world.heap.read_room(Room { capacity: GIB, free: GIB / 2 });
+    world.heap.read_room(room(GIB, GIB / 2));
     let before = world.heap.budget_figures();
     let released = world.heap.trim();
     assert!(released > 0);
@@ -125,9 +130,9 @@ fn the_estimate_follows_what_is_released_here() {
 fn caches_may_grow_above_high_and_not_between_pressure_and_relief() {
     let world = World::new(Fake::new());
     assert!(world.heap.may_grow(1 << 30), "nothing is known, nothing limits");
-    world.heap.read_room(Room { capacity: GIB, free: (high() + (1 << 20)) as u64 });
+    world.heap.read_room(room(GIB, (high() + (1 << 20)) as u64));
     assert!(world.heap.may_grow((1 << 20) - PAGE) && !world.heap.may_grow(1 << 20));
-    world.heap.read_room(Room { capacity: GIB, free: GIB / 2 });
+    world.heap.read_room(room(GIB, GIB / 2));
     assert!(world.heap.may_grow(1 << 20));
     world.heap.balance_pressure(Level::Some, Cause::Pressure);
     assert_eq!(world.heap.budget_figures().level, Level::Some);
@@ -140,10 +145,10 @@ fn caches_may_grow_above_high_and_not_between_pressure_and_relief() {
     assert_eq!((world.heap.budget_figures().level, world.heap.may_grow(0)), (Level::Severe, false));
     // It is over, but the balance has not returned.
     world.fake().pass_ms(1);
-    world.heap.read_room(Room { capacity: GIB, free: 0 });
+    world.heap.read_room(room(GIB, 0));
     world.heap.relieve_if_due();
     assert!(!world.heap.may_grow(0) && world.fake().stats().reliefs.load(Relaxed) == 0);
-    world.heap.read_room(Room { capacity: GIB, free: GIB / 2 });
+    world.heap.read_room(room(GIB, GIB / 2));
     world.heap.relieve_if_due();
     assert!(world.heap.may_grow(0));
     let stats = world.fake().stats();
@@ -174,10 +179,10 @@ fn the_hard_limit_is_a_budget_too_and_the_tightest_counts() {
     assert!(budget.resident >= 40 << 20 && budget.resident < 42 << 20, "{budget:?}");
     assert!(world.heap.may_grow(8 << 20) && !world.heap.may_grow(24 << 20));
     // The machine is fuller than that.
-    world.heap.read_room(Room { capacity: 4 * GIB, free: 1 << 20 });
+    world.heap.read_room(room(4 * GIB, 1 << 20));
     assert_eq!(world.heap.budget_figures().capacity, 4 << 30);
     // A limit below what is in use.
-    world.heap.read_room(Room { capacity: 4 * GIB, free: 4 * GIB });
+    world.heap.read_room(room(4 * GIB, 4 * GIB));
     world.fake().tunables().hard_limit.set(1 << 20);
     assert_eq!(world.heap.budget_figures().free, 0);
     assert!(!world.heap.may_grow(0));
@@ -224,7 +229,7 @@ fn a_large_request_falls_back_to_the_zone_below_4_gib() {
 #[test]
 fn a_limit_of_less_than_a_page_is_a_limit() {
     let world = World::new(Fake::new());
-    world.heap.read_room(Room { capacity: 1, free: 0 });
+    world.heap.read_room(room(1, 0));
     let figures = world.heap.budget_figures();
     assert_eq!((figures.capacity, figures.free), (PAGE, 0));
     assert!(!world.heap.may_grow(0), "no cache grows");

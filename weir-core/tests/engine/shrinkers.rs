@@ -204,6 +204,18 @@ fn pressure_scans_at_priorities_12_to_10_and_severe_pressure_down_to_1() {
 }
 
 #[test]
+fn of_an_evictable_cache_no_scan_takes_more_than_is_wanted() {
+    let (heap, queue) = (heap(), queue());
+    serve_always(heap, queue);
+    let (cache, told) = register(heap, queue, shrinker("cache", Class::Cache), 4 * SIZE, None);
+    pressure(heap, Level::Severe);
+    // A severe event wants 2^23 bytes: as many as priority 3 scans of 2^26, and half and a quarter of what 2 and 1 do.
+    assert_eq!(sum(&told), (1 << 24) - (1 << 14) + 2 * (1 << 23));
+    assert_eq!(cache.entry().stats().deferred, 0, "what is not wanted is not put off");
+    cache.unregister(heap);
+}
+
+#[test]
 fn evictable_caches_go_before_a_programs_own_and_free_memory_before_both() {
     let (heap, queue) = (heap(), queue());
     serve_always(heap, queue);

@@ -63,7 +63,7 @@ impl Readings {
     /// What is left below the process's own limit.
     pub fn limit_room(&self, tunables: &Tunables) -> Option<Room> {
         let limit = tunables.limit.get();
-        (limit != 0).then(|| Room { capacity: limit, free: limit.saturating_sub(self.resident().unwrap_or(0)) })
+        (limit != 0).then(|| Room { capacity: limit, used: self.resident().unwrap_or(0) })
     }
 
     /// What the machine has left without swapping.

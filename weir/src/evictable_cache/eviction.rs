@@ -220,13 +220,21 @@ impl<C: Content> Shared<C> {
             // What is held may be above the greatest weight, where it was pinned when that was lowered.
             room.target.fetch_max(room.bytes.load(Relaxed).min(held).min(room.max.load(Relaxed)), Relaxed);
         }
-        self.fit_storage();
+        if room.entries.load(Relaxed) == 0 {
+            // Nothing is copied then, only freed.
+            self.fit_storage();
+        }
         freed
     }
 
     /// The cache may grow again.
+    ///
+    /// Its shards' storage is made smaller now, and not while memory is short: for that it is copied to fresh pages, and who
+    /// touches one in a control group above its `memory.high` sleeps for up to 2 s. With the copies an
+    /// eviction of 28 MiB took 2.8 s, without them 0.1 s (E12).
     pub fn relieved(&self) {
         self.room.is_pressed.store(false, Relaxed);
+        self.fit_storage();
     }
 
     /// Sets the weight that the cache never exceeds; what is above it goes, as far as it can.
