@@ -2,7 +2,8 @@
 
 mod subject;
 use serde_json::Value;
-use std::process::Command;
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
 use subject::{Subject, is_root, library, program, says, text, wait_for, weir};
 
 fn figure(report: &Value, name: &str) -> u64 {
@@ -72,18 +73,16 @@ fn watching_prints_again_and_again_until_the_process_ends() {
     let Some(mut subject) = Subject::new(&[]) else { return };
     subject.tell("hold 20");
     wait_for("20 MiB in use", || holds(subject.pid(), 18..30));
-    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
-    command.args(["stat", &subject.pid().to_string(), "--json", "--watch=50ms"]);
-    let watch = command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped()).spawn().unwrap();
-    std::thread::sleep(std::time::Duration::from_secs(1));
+    let mut command = Command::new("timeout");
+    command.args(["60", env!("CARGO_BIN_EXE_weir"), "stat", &subject.pid().to_string(), "--json", "--watch=50ms"]);
+    let mut watch = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(watch.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let is_json = |line: &String| serde_json::from_str::<Value>(line).is_ok();
+    assert_eq!(lines.by_ref().take(3).filter(is_json).count(), 3);
     subject.kill();
-    let output = watch.wait_with_output().unwrap();
-    let lines = text(&output.stdout);
-    assert!(
-        lines.lines().count() >= 3 && lines.lines().all(|line| serde_json::from_str::<Value>(line).is_ok()),
-        "{lines}"
-    );
-    assert!(text(&output.stderr).contains("there is no such process"), "{}", text(&output.stderr));
+    assert_eq!(lines.find(|line| !is_json(line)), None);
+    let said = text(&watch.wait_with_output().unwrap().stderr);
+    assert!(said.contains("there is no such process"), "{said}");
 }
 
 #[test]
@@ -91,18 +90,20 @@ fn a_trace_has_a_line_for_each_batch_until_the_process_ends() {
     let Some(mut subject) = Subject::new(&[]) else { return };
     subject.tell("hold 60");
     wait_for("60 MiB in use", || holds(subject.pid(), 58..70));
-    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
-    let trace =
-        command.args(["trace", &subject.pid().to_string()]).stdout(std::process::Stdio::piped()).spawn().unwrap();
+    let mut command = Command::new("timeout");
+    command.args(["60", env!("CARGO_BIN_EXE_weir"), "trace", &subject.pid().to_string()]);
+    let mut trace = command.stdout(Stdio::piped()).spawn().unwrap();
     subject.tell("drop");
-    wait_for("all freed", || holds(subject.pid(), 0..3));
-    std::thread::sleep(std::time::Duration::from_secs(1));
-    subject.kill();
-    let output = trace.wait_with_output().unwrap();
-    assert!(output.status.success());
-    let events: Vec<Value> = text(&output.stdout).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    let released: u64 = events.iter().filter_map(|event| event["bytes"].as_u64()).sum();
-    assert!(released > 30 << 20 && events.iter().all(|event| event["pid"] == subject.pid()), "{events:?}");
+    let mut released = 0;
+    for line in BufReader::new(trace.stdout.take().unwrap()).lines() {
+        let event: Value = serde_json::from_str(&line.unwrap()).unwrap();
+        assert_eq!(event["pid"], subject.pid(), "{event}");
+        released += event["bytes"].as_u64().unwrap_or(0);
+        if released > 30 << 20 {
+            subject.kill();
+        }
+    }
+    assert!(trace.wait().unwrap().success() && released > 30 << 20);
 }
 
 #[test]
@@ -185,7 +186,7 @@ fn a_real_program_is_loaded_and_serving() {
         "import time\nheld = [bytes(1000 + i % 9) for i in range(30000)]\nprint('ready', flush=True)\ntime.sleep(60)";
     let mut command = Command::new("python3");
     command.args(["-c", script]).env("LD_PRELOAD", library()).env("PYTHONMALLOC", "malloc");
-    let Ok(mut child) = command.stdout(std::process::Stdio::piped()).spawn() else {
+    let Ok(mut child) = command.stdout(Stdio::piped()).spawn() else {
         return eprintln!("skipped: no python3");
     };
     let mut line = [0; 6];
@@ -204,7 +205,7 @@ fn redis_with_its_own_allocator_or_without_is_told_apart() {
     let mut command = Command::new("redis-server");
     command.args(["--port", "0", "--save", "", "--unixsocket"]);
     let dir = tempfile::tempdir().unwrap();
-    command.arg(dir.path().join("socket")).env("LD_PRELOAD", library()).stdout(std::process::Stdio::null());
+    command.arg(dir.path().join("socket")).env("LD_PRELOAD", library()).stdout(Stdio::null());
     let Ok(mut child) = command.spawn() else { return eprintln!("skipped: no redis-server") };
     let pid = child.id().to_string();
     wait_for("redis to start", || dir.path().join("socket").exists().then_some(()));
