@@ -8,11 +8,11 @@ use std::process::Command;
 use support::client::Client;
 use support::server::Server;
 use support::wire::*;
-use support::{engines, eventually};
+use support::{engines, eventually, with_engines_at_once};
 
 #[test]
 fn a_handshake_has_an_end() {
-    for engine in engines() {
+    with_engines_at_once(|engine| {
         // Long enough for what a client does at once, also where the CPUs are others' for a while.
         let server = Server::start(&["--export", "m=memory:1M", "--handshake-timeout", "3s", "--io", engine]);
         // A client that has an export may be silent for any time.
@@ -29,12 +29,12 @@ fn a_handshake_has_an_end() {
         assert_eq!(idle.read_simple(0, 512), [0; 512]);
         eventually("three failed", || server.stat()["failed_handshakes"] == 3);
         server.stop();
-    }
+    });
 }
 
 #[test]
 fn a_request_that_never_comes_whole_has_an_end() {
-    for engine in engines() {
+    with_engines_at_once(|engine| {
         let server = Server::start(&["--export", "m=memory:1M", "--client-timeout", "1s", "--io", engine]);
         let mut header = server.simple("m");
         header.send(&REQUEST.to_be_bytes());
@@ -47,12 +47,12 @@ fn a_request_that_never_comes_whole_has_an_end() {
         assert!(skipped.ends().is_empty());
         assert_eq!(server.simple("m").read_simple(0, 4096), [0; 4096], "half a write is none");
         server.stop();
-    }
+    });
 }
 
 #[test]
 fn a_client_that_does_not_read_holds_bounded_memory_and_has_an_end() {
-    for engine in engines() {
+    with_engines_at_once(|engine| {
         let bounds = ["--max-request", "1M", "--max-client-memory", "2M", "--client-timeout", "2s", "--io", engine];
         let server = Server::start(&[&["--export", "m=memory:8M"][..], &bounds].concat());
         let mut lazy = server.simple("m");
@@ -69,12 +69,12 @@ fn a_client_that_does_not_read_holds_bounded_memory_and_has_an_end() {
         assert!(lazy.ends().len() < 500 << 20);
         assert_eq!(good.read_simple(0, 1000), [0; 1000]);
         server.stop();
-    }
+    });
 }
 
 #[test]
 fn clients_that_do_not_read_cannot_keep_the_memory_of_all() {
-    let test = |engine: &str| {
+    with_engines_at_once(|engine| {
         let bounds = ["--workers", "1", "--max-request", "1M", "--max-client-memory", "1M", "--max-memory", "2M"];
         // The client that waits has to read within this time as well.
         let more = ["--client-timeout", "2s", "--io", engine, "--export", "m=memory:8M"];
@@ -88,9 +88,7 @@ fn clients_that_do_not_read_cannot_keep_the_memory_of_all() {
         // It waits for its turn, which comes when they have been disconnected.
         assert_eq!(server.simple("m").read_simple(0, 1 << 20), vec![0; 1 << 20]);
         server.stop();
-    };
-    // It mostly waits for timeouts: all engines at the same time.
-    std::thread::scope(|scope| engines().into_iter().for_each(|engine| drop(scope.spawn(move || test(engine)))));
+    });
 }
 
 #[test]

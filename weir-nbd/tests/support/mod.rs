@@ -21,6 +21,16 @@ pub fn engines() -> Vec<&'static str> {
     }
 }
 
+/// Runs a test with each of them at the same time: for tests that mostly wait.
+pub fn with_engines_at_once(test: impl Fn(&'static str) + Sync) {
+    std::thread::scope(|scope| {
+        for engine in engines() {
+            let test = &test;
+            scope.spawn(move || test(engine));
+        }
+    });
+}
+
 /// Bytes that look random and are the same every time.
 pub fn pattern(seed: u64, length: usize) -> Vec<u8> {
     let mut numbers = Numbers(seed);
