@@ -10,7 +10,7 @@ fn figure(report: &Value, name: &str) -> u64 {
     report[name].as_u64().unwrap_or_else(|| panic!("{name} in {report}"))
 }
 
-/// Whether Weir has measured so many MiB in use.
+/// Whether Weir has measured so many MiB in use. Its tables of caches and zones follow a moment later.
 fn holds(pid: u32, mib: std::ops::Range<u64>) -> Option<Value> {
     let output = weir(&["stat", &pid.to_string(), "--json"]);
     let report: Value = serde_json::from_slice(&output.stdout).ok()?;
@@ -22,17 +22,20 @@ fn holds(pid: u32, mib: std::ops::Range<u64>) -> Option<Value> {
 fn the_parts_of_the_resident_set_add_up_and_follow_what_the_program_does() {
     let Some(mut subject) = Subject::new(&[]) else { return };
     subject.tell("hold 60");
-    let report = wait_for("60 MiB in use", || holds(subject.pid(), 58..70));
+    // The size that is allocated.
+    let cache = |report: &Value| {
+        let caches = report["caches"].as_array().unwrap();
+        caches.iter().find(|cache| cache["size"] == 24 << 10 && cache["used"].as_u64() >= Some(2560)).cloned()
+    };
+    let is_complete = |report: &Value| cache(report).is_some() && report["zones"][0]["used"].as_u64() >= Some(60 << 20);
+    let report = wait_for("60 MiB in use", || holds(subject.pid(), 58..70).filter(is_complete));
     let parts = ["live_bytes", "idle_bytes", "fragmented_bytes", "metadata_bytes", "not_weirs_bytes"];
     let sum: u64 = parts.iter().map(|part| figure(&report, part)).sum();
     assert_eq!(sum, figure(&report, "resident_bytes"));
     // Code, data and stack of so small a program: what Weir has measured explains the rest.
     assert!(figure(&report, "not_weirs_bytes") < 8 << 20, "{report}");
     assert!(figure(&report, "metadata_bytes") > 0);
-    let caches = report["caches"].as_array().unwrap();
-    let used = caches.iter().find(|cache| cache["size"] == 24 << 10).expect("the size that is allocated");
-    assert!(used["used"].as_u64() >= Some(2560) && used["name"] == "malloc 24576", "{used}");
-    assert!(report["zones"][0]["used"].as_u64() >= Some(60 << 20), "{}", report["zones"]);
+    assert_eq!(cache(&report).unwrap()["name"], "malloc 24576");
     subject.tell("drop");
     let report = wait_for("all released", || {
         let report = holds(subject.pid(), 0..3)?;
@@ -47,19 +50,10 @@ fn the_table_for_people_names_the_same_parts() {
     let Some(mut subject) = Subject::new(&[]) else { return };
     subject.tell("hold 20");
     wait_for("20 MiB in use", || holds(subject.pid(), 18..30));
-    let shown = says(&["stat", &subject.pid().to_string()]);
-    for name in [
-        "live",
-        "idle",
-        "fragmented",
-        "metadata",
-        "not Weir's",
-        "resident",
-        "pressure",
-        "ZONE",
-        "CACHE",
-        "malloc 24576",
-    ] {
+    let shown = wait_for("the caches", || {
+        Some(says(&["stat", &subject.pid().to_string()])).filter(|shown| shown.contains("malloc 24576"))
+    });
+    for name in ["live", "idle", "fragmented", "metadata", "not Weir's", "resident", "pressure", "ZONE", "CACHE"] {
         assert!(shown.contains(name), "{name} is missing:\n{shown}");
     }
     let list = says(&["stat"]);
@@ -192,8 +186,8 @@ fn a_real_program_is_loaded_and_serving() {
     let mut line = [0; 6];
     std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut line).unwrap();
     let pid = child.id();
-    let report = wait_for("30 MiB in use", || holds(pid, 28..80));
-    assert!(report["caches"].as_array().unwrap().len() > 10);
+    let has_caches = |report: &Value| report["caches"].as_array().unwrap().len() > 10;
+    wait_for("30 MiB in use", || holds(pid, 28..80).filter(has_caches));
     let doctor = weir(&["doctor", &pid.to_string()]);
     assert!(doctor.status.success() && text(&doctor.stdout).contains("loaded and serving"), "{}", text(&doctor.stdout));
     child.kill().unwrap();
