@@ -37,8 +37,8 @@ fn socket_name(pid: u32) -> Option<Vec<u8>> {
 
 fn connection(name: &[u8]) -> rustix::io::Result<OwnedFd> {
     let socket = socket(AddressFamily::UNIX, SocketType::SEQPACKET, None)?;
-    sockopt::set_socket_timeout(&socket, sockopt::Timeout::Recv, Some(Duration::from_secs(10)))?;
-    sockopt::set_socket_timeout(&socket, sockopt::Timeout::Send, Some(Duration::from_secs(10)))?;
+    sockopt::set_socket_timeout(&socket, sockopt::Timeout::Recv, Some(Duration::from_secs(30)))?;
+    sockopt::set_socket_timeout(&socket, sockopt::Timeout::Send, Some(Duration::from_secs(30)))?;
     connect(&socket, &SocketAddrUnix::new_abstract_name(name)?)?;
     Ok(socket)
 }

@@ -81,12 +81,13 @@ fn once() -> String {
     says(&["export", "--once"])
 }
 
-/// Waits until the exporter tells of so many MiB in use.
+/// Waits until the exporter tells of so many MiB in use, in its tables too, which follow a moment later; the zones' last.
 fn holding(pid: u32, mib: std::ops::Range<u64>) -> String {
     wait_for("the figures in the metrics", || {
         let metrics = once();
-        let live = sample(&metrics, "weir_memory_bytes", pid, &["state=\"live\""])?;
-        mib.contains(&(live as u64 >> 20)).then_some(metrics)
+        let live = sample(&metrics, "weir_memory_bytes", pid, &["state=\"live\""])? as u64 >> 20;
+        let zone = sample(&metrics, "weir_zone_used_bytes", pid, &[])? as u64 >> 20;
+        (mib.contains(&live) && zone >= mib.start).then_some(metrics)
     })
 }
 

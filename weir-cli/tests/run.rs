@@ -1,7 +1,7 @@
 //! `weir run` from outside, with a stand-in for the library: what it preloads is not what is tested here.
 
 mod bench;
-use bench::{Bench, compile, send, start, stderr, wait_until};
+use bench::{Bench, compile, followed, send, start, stderr, wait_until};
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::Command;
@@ -158,19 +158,27 @@ fn the_peak_is_the_programs_and_not_weirs() {
 #[test]
 fn lines_come_at_intervals() {
     let Some(bench) = Bench::new() else { return };
-    let output = bench.run(&["--quiet", "--stats-interval", "100ms", "--", "sleep", "0.6"]);
-    let lines = stderr(&output).lines().filter(|l| l.contains("resident")).count();
-    assert!((2..=6).contains(&lines), "{}", stderr(&output));
+    let mut lines = 0;
+    let output = followed(bench.weir(&["--quiet", "--stats-interval", "100ms", "--", "cat"]), |line| {
+        lines += usize::from(line.contains("resident"));
+        lines >= 5
+    });
+    let said = stderr(&output);
+    let seconds = |line: &str| line.strip_prefix("weir: ")?.split_once(" s: resident ")?.0.parse::<f64>().ok();
+    let at: Vec<f64> = said.lines().map(|line| seconds(line).unwrap_or_else(|| panic!("{line}"))).collect();
+    // One for each interval that has passed, and none before.
+    assert!(at.len() >= 5 && at.iter().zip(1..).all(|(&at, line)| at > f64::from(line) * 0.1 - 0.01), "{said}");
 }
 
 #[test]
 fn where_the_memory_is_has_the_words_of_the_header() {
     let Some(bench) = Bench::new() else { return };
     let json = bench.dir.path().join("out.json");
-    let output = bench.run(&["--stats-interval", "100ms", "--json", json.to_str().unwrap(), "--", "sleep", "0.5"]);
     let words = "live 5.0 MiB, idle 6.0 MiB, fragmented 7.0 MiB, metadata 8.0 MiB";
-    let text = stderr(&output);
-    assert!(text.contains(&format!("in 1 process, {words}, given back")), "{text}");
+    let wanted = format!("in 1 process, {words}, given back");
+    let options = ["--stats-interval", "100ms", "--json", json.to_str().unwrap(), "--", "cat"];
+    let text = stderr(&followed(bench.weir(&options), |line| line.contains(&wanted)));
+    assert!(text.contains(&wanted), "{text}");
     assert!(text.contains(&format!("heap             {words} at the last sample")), "{text}");
     let value: serde_json::Value = serde_json::from_slice(&std::fs::read(json).unwrap()).unwrap();
     for heap in [&value["last_heap"], &value["peak"]["heap"]] {

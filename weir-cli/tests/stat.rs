@@ -2,14 +2,15 @@
 
 mod subject;
 use serde_json::Value;
-use std::process::Command;
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
 use subject::{Subject, is_root, library, program, says, text, wait_for, weir};
 
 fn figure(report: &Value, name: &str) -> u64 {
     report[name].as_u64().unwrap_or_else(|| panic!("{name} in {report}"))
 }
 
-/// Whether Weir has measured so many MiB in use.
+/// Whether Weir has measured so many MiB in use. Its tables of caches and zones follow a moment later.
 fn holds(pid: u32, mib: std::ops::Range<u64>) -> Option<Value> {
     let output = weir(&["stat", &pid.to_string(), "--json"]);
     let report: Value = serde_json::from_slice(&output.stdout).ok()?;
@@ -21,17 +22,20 @@ fn holds(pid: u32, mib: std::ops::Range<u64>) -> Option<Value> {
 fn the_parts_of_the_resident_set_add_up_and_follow_what_the_program_does() {
     let Some(mut subject) = Subject::new(&[]) else { return };
     subject.tell("hold 60");
-    let report = wait_for("60 MiB in use", || holds(subject.pid(), 58..70));
+    // The size that is allocated.
+    let cache = |report: &Value| {
+        let caches = report["caches"].as_array().unwrap();
+        caches.iter().find(|cache| cache["size"] == 24 << 10 && cache["used"].as_u64() >= Some(2560)).cloned()
+    };
+    let is_complete = |report: &Value| cache(report).is_some() && report["zones"][0]["used"].as_u64() >= Some(60 << 20);
+    let report = wait_for("60 MiB in use", || holds(subject.pid(), 58..70).filter(is_complete));
     let parts = ["live_bytes", "idle_bytes", "fragmented_bytes", "metadata_bytes", "not_weirs_bytes"];
     let sum: u64 = parts.iter().map(|part| figure(&report, part)).sum();
     assert_eq!(sum, figure(&report, "resident_bytes"));
     // Code, data and stack of so small a program: what Weir has measured explains the rest.
     assert!(figure(&report, "not_weirs_bytes") < 8 << 20, "{report}");
     assert!(figure(&report, "metadata_bytes") > 0);
-    let caches = report["caches"].as_array().unwrap();
-    let used = caches.iter().find(|cache| cache["size"] == 24 << 10).expect("the size that is allocated");
-    assert!(used["used"].as_u64() >= Some(2560) && used["name"] == "malloc 24576", "{used}");
-    assert!(report["zones"][0]["used"].as_u64() >= Some(60 << 20), "{}", report["zones"]);
+    assert_eq!(cache(&report).unwrap()["name"], "malloc 24576");
     subject.tell("drop");
     let report = wait_for("all released", || {
         let report = holds(subject.pid(), 0..3)?;
@@ -46,19 +50,10 @@ fn the_table_for_people_names_the_same_parts() {
     let Some(mut subject) = Subject::new(&[]) else { return };
     subject.tell("hold 20");
     wait_for("20 MiB in use", || holds(subject.pid(), 18..30));
-    let shown = says(&["stat", &subject.pid().to_string()]);
-    for name in [
-        "live",
-        "idle",
-        "fragmented",
-        "metadata",
-        "not Weir's",
-        "resident",
-        "pressure",
-        "ZONE",
-        "CACHE",
-        "malloc 24576",
-    ] {
+    let shown = wait_for("the caches", || {
+        Some(says(&["stat", &subject.pid().to_string()])).filter(|shown| shown.contains("malloc 24576"))
+    });
+    for name in ["live", "idle", "fragmented", "metadata", "not Weir's", "resident", "pressure", "ZONE", "CACHE"] {
         assert!(shown.contains(name), "{name} is missing:\n{shown}");
     }
     let list = says(&["stat"]);
@@ -72,18 +67,16 @@ fn watching_prints_again_and_again_until_the_process_ends() {
     let Some(mut subject) = Subject::new(&[]) else { return };
     subject.tell("hold 20");
     wait_for("20 MiB in use", || holds(subject.pid(), 18..30));
-    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
-    command.args(["stat", &subject.pid().to_string(), "--json", "--watch=50ms"]);
-    let watch = command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped()).spawn().unwrap();
-    std::thread::sleep(std::time::Duration::from_secs(1));
+    let mut command = Command::new("timeout");
+    command.args(["60", env!("CARGO_BIN_EXE_weir"), "stat", &subject.pid().to_string(), "--json", "--watch=50ms"]);
+    let mut watch = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(watch.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let is_json = |line: &String| serde_json::from_str::<Value>(line).is_ok();
+    assert_eq!(lines.by_ref().take(3).filter(is_json).count(), 3);
     subject.kill();
-    let output = watch.wait_with_output().unwrap();
-    let lines = text(&output.stdout);
-    assert!(
-        lines.lines().count() >= 3 && lines.lines().all(|line| serde_json::from_str::<Value>(line).is_ok()),
-        "{lines}"
-    );
-    assert!(text(&output.stderr).contains("there is no such process"), "{}", text(&output.stderr));
+    assert_eq!(lines.find(|line| !is_json(line)), None);
+    let said = text(&watch.wait_with_output().unwrap().stderr);
+    assert!(said.contains("there is no such process"), "{said}");
 }
 
 #[test]
@@ -91,18 +84,20 @@ fn a_trace_has_a_line_for_each_batch_until_the_process_ends() {
     let Some(mut subject) = Subject::new(&[]) else { return };
     subject.tell("hold 60");
     wait_for("60 MiB in use", || holds(subject.pid(), 58..70));
-    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
-    let trace =
-        command.args(["trace", &subject.pid().to_string()]).stdout(std::process::Stdio::piped()).spawn().unwrap();
+    let mut command = Command::new("timeout");
+    command.args(["60", env!("CARGO_BIN_EXE_weir"), "trace", &subject.pid().to_string()]);
+    let mut trace = command.stdout(Stdio::piped()).spawn().unwrap();
     subject.tell("drop");
-    wait_for("all freed", || holds(subject.pid(), 0..3));
-    std::thread::sleep(std::time::Duration::from_secs(1));
-    subject.kill();
-    let output = trace.wait_with_output().unwrap();
-    assert!(output.status.success());
-    let events: Vec<Value> = text(&output.stdout).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    let released: u64 = events.iter().filter_map(|event| event["bytes"].as_u64()).sum();
-    assert!(released > 30 << 20 && events.iter().all(|event| event["pid"] == subject.pid()), "{events:?}");
+    let mut released = 0;
+    for line in BufReader::new(trace.stdout.take().unwrap()).lines() {
+        let event: Value = serde_json::from_str(&line.unwrap()).unwrap();
+        assert_eq!(event["pid"], subject.pid(), "{event}");
+        released += event["bytes"].as_u64().unwrap_or(0);
+        if released > 30 << 20 {
+            subject.kill();
+        }
+    }
+    assert!(trace.wait().unwrap().success() && released > 30 << 20);
 }
 
 #[test]
@@ -185,14 +180,14 @@ fn a_real_program_is_loaded_and_serving() {
         "import time\nheld = [bytes(1000 + i % 9) for i in range(30000)]\nprint('ready', flush=True)\ntime.sleep(60)";
     let mut command = Command::new("python3");
     command.args(["-c", script]).env("LD_PRELOAD", library()).env("PYTHONMALLOC", "malloc");
-    let Ok(mut child) = command.stdout(std::process::Stdio::piped()).spawn() else {
+    let Ok(mut child) = command.stdout(Stdio::piped()).spawn() else {
         return eprintln!("skipped: no python3");
     };
     let mut line = [0; 6];
     std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut line).unwrap();
     let pid = child.id();
-    let report = wait_for("30 MiB in use", || holds(pid, 28..80));
-    assert!(report["caches"].as_array().unwrap().len() > 10);
+    let has_caches = |report: &Value| report["caches"].as_array().unwrap().len() > 10;
+    wait_for("30 MiB in use", || holds(pid, 28..80).filter(has_caches));
     let doctor = weir(&["doctor", &pid.to_string()]);
     assert!(doctor.status.success() && text(&doctor.stdout).contains("loaded and serving"), "{}", text(&doctor.stdout));
     child.kill().unwrap();
@@ -204,7 +199,7 @@ fn redis_with_its_own_allocator_or_without_is_told_apart() {
     let mut command = Command::new("redis-server");
     command.args(["--port", "0", "--save", "", "--unixsocket"]);
     let dir = tempfile::tempdir().unwrap();
-    command.arg(dir.path().join("socket")).env("LD_PRELOAD", library()).stdout(std::process::Stdio::null());
+    command.arg(dir.path().join("socket")).env("LD_PRELOAD", library()).stdout(Stdio::null());
     let Ok(mut child) = command.spawn() else { return eprintln!("skipped: no redis-server") };
     let pid = child.id().to_string();
     wait_for("redis to start", || dir.path().join("socket").exists().then_some(()));

@@ -1,9 +1,10 @@
 //! `weir run` over programs of many processes.
 
 mod bench;
-use bench::{Bench, compile, send, start, stderr, wait_until};
+use bench::{Bench, compile, followed, send, start, stderr, wait_until};
 
 use serde_json::Value;
+use std::io::Read;
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
@@ -11,37 +12,77 @@ use std::process::{Command, Output, Stdio};
 
 const MIB: u64 = 1 << 20;
 
-/// Holds memory: `hold MIB CHILDREN SECONDS_TENTHS`; the children share what the parent touched and touch as much more.
+/// Holds memory until its standard input ends: `hold MIB CHILDREN`; the children share what the parent touched and touch
+/// as much more.
 const HOLD: &str = r#"
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
+static void wait_for_end(void) {
+    char byte;
+    while (read(0, &byte, 1) > 0) {}
+}
 int main(int argc, char **argv) {
     size_t bytes = (size_t)atoi(argv[1]) << 20;
     char *shared = malloc(bytes);
     memset(shared, 1, bytes);
-    int children = atoi(argv[2]), tenths = atoi(argv[3]);
+    int children = atoi(argv[2]);
     for (int i = 0; i < children; i++) {
         if (fork() == 0) {
             char *own = malloc(bytes);
             memset(own, 2, bytes);
-            usleep(tenths * 100000);
+            wait_for_end();
             _exit(shared[9] + own[9] == 3 ? 0 : 1);
         }
     }
-    usleep(tenths * 100000);
+    wait_for_end();
     while (wait(0) > 0) {}
     return shared[9] - 1;
 }
 "#;
 
+/// What a line of `--stats-interval` says.
+struct Line {
+    resident_mib: f64,
+    processes: usize,
+}
+
+impl Line {
+    fn read(line: &str) -> Option<Self> {
+        let (_, rest) = line.split_once(" s: resident ")?;
+        let (resident, rest) = rest.split_once(" in ")?;
+        let (amount, unit) = resident.split_once(' ')?;
+        let resident_mib = if unit == "MiB" { amount.parse().ok()? } else { 0.0 };
+        Some(Self { resident_mib, processes: rest.split(' ').next()?.parse().ok()? })
+    }
+}
+
+/// Enough is so many lines of which this is so.
+fn times(count: u32, is_so: impl Fn(&Line) -> bool) -> impl FnMut(&Line) -> bool {
+    let mut seen = 0;
+    move |line| {
+        seen += u32::from(is_so(line));
+        seen >= count
+    }
+}
+
 impl Bench {
-    /// Runs with `--json -` and the program's own output elsewhere: the figures, and what was said.
-    fn figures(&self, options: &[&str], program: &[&str]) -> (Value, Output) {
+    /// Runs a program, the standard input of which ends when enough was seen of it: its figures, and what was said.
+    fn figures(&self, options: &[&str], program: &[&str], is_enough: impl FnMut(&Line) -> bool) -> (Value, Output) {
+        self.figures_of(self.weir(&[]), options, program, is_enough)
+    }
+
+    fn figures_of(
+        &self,
+        mut command: Command,
+        options: &[&str],
+        program: &[&str],
+        mut is_enough: impl FnMut(&Line) -> bool,
+    ) -> (Value, Output) {
         let json = self.dir.path().join("figures.json");
-        let options = [options, &["--json", json.to_str().unwrap(), "--"], program].concat();
-        let output = self.run(&options);
+        command.args(options).args(["--stats-interval", "50ms", "--json", json.to_str().unwrap(), "--"]).args(program);
+        let output = followed(command, |line| Line::read(line).is_some_and(|line| is_enough(&line)));
         (serde_json::from_slice(&std::fs::read(json).unwrap()).unwrap(), output)
     }
 }
@@ -55,8 +96,9 @@ fn resident_is_the_sum_and_shared_pages_count_once() {
     let Some(bench) = Bench::new() else { return };
     let Some(hold) = hold(&bench) else { return };
     // 3 children of 20 MiB each, and 20 that all four share: 80, where resident sets add up to 140 and one is 40.
-    let script = format!("{hold} 20 3 40; true");
-    let (figures, output) = bench.figures(&[], &["sh", "-c", &script]);
+    let script = format!("{hold} 20 3; true");
+    let (figures, output) =
+        bench.figures(&[], &["sh", "-c", &script], |line| line.processes == 5 && line.resident_mib > 79.0);
     let peak = figures["peak_resident_bytes"].as_u64().unwrap();
     assert!((75 * MIB..100 * MIB).contains(&peak), "{peak}: {}", stderr(&output));
     assert_eq!((figures["peak"]["processes"].as_u64(), figures["peak"]["by_rss"].as_u64()), (Some(5), Some(0)));
@@ -69,13 +111,15 @@ fn resident_is_the_sum_and_shared_pages_count_once() {
 fn the_limit_says_who_exceeded_it_and_by_how_much() {
     let Some(bench) = Bench::new() else { return };
     let Some(hold) = hold(&bench) else { return };
-    let (figures, output) = bench.figures(&["--limit", "16M"], &[&hold, "40", "0", "5"]);
+    // Ten lines at intervals of 50 ms that tell of more than the limit.
+    let is_enough = times(10, |line| line.resident_mib > 39.0);
+    let (figures, output) = bench.figures(&["--limit", "16M"], &[&hold, "40", "0"], is_enough);
     let limit = &figures["limit"];
     let over = limit["exceeded_by_bytes"].as_u64().unwrap();
     assert!((24 * MIB..30 * MIB).contains(&over), "{over}");
     assert!(limit["exceeded_seconds"].as_f64() > Some(0.2) && limit["by"]["name"] == "hold", "{limit}");
     assert!(stderr(&output).contains("16.0 MiB a process, exceeded by hold "), "{}", stderr(&output));
-    let (kept, output) = bench.figures(&["--limit", "64M"], &[&hold, "20", "0", "1"]);
+    let (kept, output) = bench.figures(&["--limit", "64M"], &[&hold, "20", "0"], |line| line.resident_mib > 19.0);
     assert_eq!(kept["limit"]["exceeded_by_bytes"], 0);
     assert!(stderr(&output).contains("never exceeded"));
 }
@@ -84,13 +128,17 @@ fn the_limit_says_who_exceeded_it_and_by_how_much() {
 fn a_daemon_is_followed_and_outlives_the_run() {
     let Some(bench) = Bench::new() else { return };
     let Some(hold) = hold(&bench) else { return };
-    // Its parent ends at once, so that it is an orphan.
-    let script = format!("(setsid {hold} 30 0 20 & echo $! >{0}/daemon); sleep 1", bench.dir.path().display());
-    let (figures, output) = bench.figures(&[], &["sh", "-c", &script]);
+    // Its parent ends at once, so that it is an orphan. It ends with the reader of the pipe.
+    let dir = bench.dir.path().display();
+    assert!(Command::new("mkfifo").arg(bench.dir.path().join("fifo")).status().unwrap().success());
+    let open = std::fs::OpenOptions::new().read(true).write(true).open(bench.dir.path().join("fifo")).unwrap();
+    let script = format!("(setsid {hold} 30 0 <{dir}/fifo >{dir}/said 2>&1 & echo $! >{dir}/daemon); cat");
+    let (figures, output) = bench.figures(&[], &["sh", "-c", &script], |line| line.resident_mib > 29.0);
     assert!(figures["peak_resident_bytes"].as_u64() > Some(30 * MIB), "{figures}");
     assert_eq!(figures["left_running"][0]["name"], "hold", "{}", stderr(&output));
     let daemon = std::fs::read_to_string(bench.dir.path().join("daemon")).unwrap();
     assert!(Path::new("/proc").join(daemon.trim()).exists(), "it was ended with the run");
+    drop(open);
 }
 
 #[test]
@@ -98,13 +146,17 @@ fn with_wait_the_run_ends_with_its_last_process() {
     let Some(bench) = Bench::new() else { return };
     let done = bench.dir.path().join("done");
     let script = format!("(setsid sh -c 'sleep 0.7; echo x >{}' &); exit 5", done.display());
-    let (figures, output) = bench.figures(&["--wait"], &["sh", "-c", &script]);
+    let (figures, output) = bench.figures(&["--wait"], &["sh", "-c", &script], |_| true);
     assert_eq!((output.status.code(), figures["exit_status"].as_i64()), (Some(5), Some(5)));
     assert!(done.exists() && figures["left_running"].as_array().unwrap().is_empty());
     let _ = std::fs::remove_file(bench.dir.path().join("ready"));
-    let mut child = start(&bench, &["--quiet", "--wait"], "(setsid sleep 60 &); READY; exit 6");
-    // The program has ended: what is left gets the signal.
-    std::thread::sleep(std::time::Duration::from_millis(300));
+    let file = bench.dir.path().join("program");
+    let script = format!("(setsid sleep 300 &); echo $$ >{}; READY; exit 6", file.display());
+    let mut child = start(&bench, &["--quiet", "--wait"], &script);
+    // Once the program has ended, what is left gets the signal.
+    let program = std::fs::read_to_string(file).unwrap();
+    let program = Path::new("/proc").join(program.trim());
+    wait_until("the program's end", || !program.exists());
     send(libc::SIGTERM, child.id());
     assert_eq!(child.wait().code(), Some(6));
 }
@@ -117,12 +169,19 @@ fn as_pid_1_orphans_are_reaped() {
         eprintln!("skipped: only root can make a PID namespace");
         return;
     }
-    let script = "for i in 1 2 3 4 5; do (setsid sh -c 'exit 0' &) ; done; sleep 0.5; \
+    // Whoever is in the file has begun. Where /proc is the outer namespace's, it tells nothing of their numbers.
+    let ended = bench.dir.path().join("ended").display().to_string();
+    let script = "for i in 1 2 3 4 5; do (setsid sh -c 'echo $$ >>ENDED' &) ; done; \
+                  is_done() { [ $(wc -l <ENDED) = 5 ] && for p in $(cat ENDED); do [ ! -e PROC/$p ] || return 1; done; }; \
+                  i=0; until is_done || [ $i = 600 ]; do sleep 0.05; i=$((i + 1)); done; \
                   echo zombies $(cat /proc/[0-9]*/stat | grep -c ') Z ') pid $$; exit 9";
     for mount_proc in [&["--mount-proc"][..], &[]] {
+        let script =
+            script.replace("ENDED", &ended).replace("PROC", if mount_proc.is_empty() { "/no" } else { "/proc" });
+        std::fs::write(&ended, "").unwrap();
         let mut command = Command::new("unshare");
         command.args(["--fork", "--pid"]).args(mount_proc).arg(env!("CARGO_BIN_EXE_weir"));
-        command.args(["run", "--", "sh", "-c", script]).env("WEIR_LIB", &bench.library);
+        command.args(["run", "--", "sh", "-c", &script]).env("WEIR_LIB", &bench.library);
         let output = command.output().unwrap();
         if output.status.code() == Some(1) {
             eprintln!("skipped: unshare is refused here: {}", stderr(&output));
@@ -156,10 +215,16 @@ fn as_pid_1_orphans_are_reaped() {
 fn killed_it_leaves_no_file_and_its_program_goes_on() {
     let Some(bench) = Bench::new() else { return };
     let went_on = bench.dir.path().join("went on");
-    let script = format!("READY; sleep 0.5; cat /dev/null; touch '{}'", went_on.display());
+    let go = bench.dir.path().join("go");
+    let script = format!(
+        "READY; until [ -e '{}' ]; do sleep 0.05; done; cat /dev/null; touch '{}'",
+        go.display(),
+        went_on.display()
+    );
     let mut child = start(&bench, &["--quiet"], &script);
     send(libc::SIGKILL, child.id());
     assert_eq!(child.wait().signal(), Some(libc::SIGKILL));
+    std::fs::write(go, "").unwrap();
     assert_eq!(bench.litter(), Vec::<std::path::PathBuf>::new());
     wait_until("the program to end by itself", || went_on.exists());
 }
@@ -182,21 +247,24 @@ fn statistics_need_no_place_to_write_and_no_program_needs_them() {
 #[test]
 fn processes_without_weir_are_named() {
     let Some(bench) = Bench::new() else { return };
-    let sleeps = "#include <unistd.h>\nint main(void) { usleep(2000000); return 0; }";
+    let waits = "#include <unistd.h>\nint main(void) { char c; while (read(0, &c, 1) > 0); return 0; }";
     let own = "#include <stddef.h>\n#include <string.h>\n#include <unistd.h>\nstatic char a[64 << 20];\nstatic size_t n;\n\
         void *malloc(size_t s) { n += (s + 15) & ~15ul; return a + n - ((s + 15) & ~15ul); }\nvoid free(void *p) {}\n\
-        int main(void) { memset(malloc(20 << 20), 1, 20 << 20); usleep(2000000); return 0; }";
+        int main(void) { char c; memset(malloc(20 << 20), 1, 20 << 20); while (read(0, &c, 1) > 0); return 0; }";
     let Some(own) = compile(bench.dir.path(), "own", own, &["-O0", "-fno-builtin"]) else { return };
-    let Some(fixed) = compile(bench.dir.path(), "fixed", sleeps, &["-static"]) else { return };
-    let script = format!("{} & {} & env -u LD_PRELOAD sleep 2 & wait; true", own.display(), fixed.display());
-    let (figures, output) = bench.figures(&[], &["sh", "-c", &script]);
+    let Some(fixed) = compile(bench.dir.path(), "fixed", waits, &["-static"]) else { return };
+    let script = "exec 3<&0; OWN <&3 & FIXED <&3 & env -u LD_PRELOAD cat <&3 >&2 & wait; true";
+    let script = script.replace("OWN", own.to_str().unwrap()).replace("FIXED", fixed.to_str().unwrap());
+    // All of them for two seconds of lines: each is judged by its first sample, and again after 200 ms.
+    let is_enough = times(40, |line| line.processes == 4 && line.resident_mib > 19.0);
+    let (figures, output) = bench.figures(&[], &["sh", "-c", &script], is_enough);
     let why = |name: &str| {
         let all = figures["without_weir"].as_array().unwrap();
         all.iter().find(|p| p["name"] == name).map_or("", |p| p["why"].as_str().unwrap()).to_owned()
     };
     assert_eq!(why("fixed"), "is statically linked", "{figures}");
     assert_eq!(why("own"), "has a malloc of its own");
-    assert!(why("sleep").starts_with("did not load it"));
+    assert!(why("cat").starts_with("did not load it"));
     assert_eq!(why("sh"), "");
     assert!(figures["verdict"].as_str().unwrap().contains("without Weir: "), "{}", stderr(&output));
 }
@@ -209,23 +277,22 @@ fn a_program_that_became_another_user_is_named() {
         eprintln!("skipped: only root can become another user");
         return;
     }
-    // Another user has to reach the library.
-    let library = std::env::temp_dir().join(format!("libstandin-{}.so", std::process::id()));
-    std::fs::copy(&bench.library, &library).unwrap();
-    let json = bench.dir.path().join("user.json");
-    let become_nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "sleep", "0.8"];
-    let options = [&["--json", json.to_str().unwrap()][..], &become_nobody].concat();
-    let output = bench.weir(&options).env("WEIR_LIB", &library).output();
-    std::fs::remove_file(&library).unwrap();
-    let output = output.unwrap();
-    if output.status.code() == Some(127) {
+    if !Command::new("setpriv").arg("--version").output().is_ok_and(|output| output.status.success()) {
         eprintln!("skipped: no setpriv");
         return;
     }
+    // Another user has to reach the library.
+    let library = std::env::temp_dir().join(format!("libstandin-{}.so", std::process::id()));
+    std::fs::copy(&bench.library, &library).unwrap();
+    let mut command = bench.weir(&[]);
+    command.env("WEIR_LIB", &library);
+    let become_nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "cat"];
+    // Two seconds of lines: it is judged by its first sample, and again after 200 ms.
+    let (figures, output) = bench.figures_of(command, &[], &become_nobody, times(40, |line| line.processes == 1));
+    std::fs::remove_file(&library).unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-    let figures: Value = serde_json::from_slice(&std::fs::read(json).unwrap()).unwrap();
-    assert_eq!(figures["uncounted"][0]["name"], "sleep", "{figures}");
-    assert!(stderr(&output).contains("on Weir, but not counted: sleep "), "{}", stderr(&output));
+    assert_eq!(figures["uncounted"][0]["name"], "cat", "{figures}");
+    assert!(stderr(&output).contains("on Weir, but not counted: cat "), "{}", stderr(&output));
 }
 
 #[test]
@@ -272,10 +339,20 @@ fn bad_units_are_refused_in_one_line() {
 fn children_of_a_former_program_are_not_counted() {
     let Some(bench) = Bench::new() else { return };
     let Some(hold) = hold(&bench) else { return };
-    let script = format!("{hold} 40 0 8 & exec {} run -q --json - sleep 0.5", env!("CARGO_BIN_EXE_weir"));
+    let script = format!(
+        "exec 3<&0; {hold} 40 0 <&3 >&2 & \
+         until [ $(cut -d ' ' -f 2 /proc/$!/statm) -gt 10240 ]; do sleep 0.05; done; \
+         exec {} run -q --json - sleep 0.5",
+        env!("CARGO_BIN_EXE_weir")
+    );
     let mut command = Command::new("sh");
-    command.args(["-c", &script]).env("WEIR_LIB", &bench.library).stderr(Stdio::inherit());
-    let figures: Value = serde_json::from_slice(&command.output().unwrap().stdout).unwrap();
+    command.args(["-c", &script]).env("WEIR_LIB", &bench.library).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let (input, mut said) = (child.stdin.take(), String::new());
+    child.stdout.take().unwrap().read_to_string(&mut said).unwrap();
+    drop(input);
+    child.wait().unwrap();
+    let figures: Value = serde_json::from_str(&said).unwrap();
     assert!(figures["peak_resident_bytes"].as_u64() < Some(20 * MIB), "{figures}");
     assert_eq!(figures["peak"]["processes"], 1);
 }

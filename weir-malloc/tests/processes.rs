@@ -1,10 +1,20 @@
 //! Threads, forks, signals and other libraries around the heap.
 
 mod common;
-use common::{Kind, Mode, compile, describe, foreign, passes, run};
+use common::{Kind, Mode, all_pass, compile, describe, foreign, passes, run};
+
+/// How much of a race is run, as a string: all of it where the heap is as programs have it, half where it does without
+/// restartable sequences, a quarter where only its reservations are smaller.
+fn share(all: u32, mode: Mode) -> String {
+    match mode {
+        Mode::Plain => all.to_string(),
+        Mode::NoRseq => all.div_ceil(2).to_string(),
+        Mode::Limited(_) => all.div_ceil(4).to_string(),
+    }
+}
 
 fn forks_and_spawns(mode: Mode) {
-    passes(Kind::C, "forks.c", &[], mode);
+    passes(Kind::C, "forks.c", &[&share(150, mode)], mode);
 }
 
 fn thread_exits(mode: Mode) {
@@ -12,7 +22,7 @@ fn thread_exits(mode: Mode) {
 }
 
 fn signal_storm(mode: Mode) {
-    passes(Kind::C, "signals.c", &[], mode);
+    passes(Kind::C, "signals.c", &[&share(4, mode)], mode);
 }
 
 fn libraries_come_and_go(mode: Mode) {
@@ -36,7 +46,7 @@ fn fork_in_a_handler(mode: Mode) {
 /// Threads allocate under locks that `fork` takes, libc's and a program's.
 fn fork_against_locks(mode: Mode) {
     for which in ["flush", "memory", "lines", "pipes", "names", "early", "late"] {
-        passes(Kind::C, "fork_locks.c", &[which], mode);
+        passes(Kind::C, "fork_locks.c", &[which, &share(1500, mode)], mode);
     }
 }
 
@@ -52,37 +62,29 @@ fn fork_against_earlier_handlers(mode: Mode) {
 }
 
 fn own_thread(mode: Mode) {
-    for which in ["vfork", "scheduling"] {
-        passes(Kind::C, "own_thread.c", &[which], mode);
-    }
+    all_pass(Kind::C, "own_thread.c", &["vfork", "scheduling"], mode);
 }
 
 /// The background thread is not there when a program becomes something else, and starts again.
 fn jails_and_rights(mode: Mode) {
-    for which in
-        ["jail-chroot", "jail-unshare", "jail-pivot", "jail-raw", "rights", "rights-raw", "groups", "namespaces"]
-    {
-        passes(Kind::C, "thread_life.c", &[which], mode);
-    }
+    let all = ["jail-chroot", "jail-unshare", "jail-pivot", "jail-raw", "rights", "rights-raw", "groups", "namespaces"];
+    all_pass(Kind::C, "thread_life.c", &all, mode);
 }
 
 fn the_thread_takes_nothing_from_the_program(mode: Mode) {
-    for which in ["urgent", "main-last", "other-last", "batch", "idle", "refused", "vfork", "handler"] {
-        passes(Kind::C, "thread_life.c", &[which], mode);
-    }
+    let all = ["urgent", "main-last", "other-last", "batch", "idle", "refused", "vfork", "handler"];
+    all_pass(Kind::C, "thread_life.c", &all, mode);
 }
 
 /// Counted, not timed: of Weir's threads none is switched to for 5 s, whoever the program is.
 #[test]
 fn at_rest_nothing_wakes() {
-    for which in ["rest-root", "rest-user"] {
-        passes(Kind::C, "thread_life.c", &[which], Mode::Plain);
-    }
+    all_pass(Kind::C, "thread_life.c", &["rest-root", "rest-user"], Mode::Plain);
 }
 
 fn stress(mode: Mode) {
     // WEIR_STRESS_SECONDS: for a long run by hand.
-    let seconds = std::env::var("WEIR_STRESS_SECONDS").unwrap_or_else(|_| "5".to_owned());
+    let seconds = std::env::var("WEIR_STRESS_SECONDS").unwrap_or_else(|_| share(5, mode));
     passes(Kind::C, "stress.c", &[&seconds], mode);
 }
 

@@ -8,12 +8,15 @@ use std::process::Command;
 use support::client::Client;
 use support::server::Server;
 use support::wire::*;
-use support::{engines, eventually};
+use support::{engines, eventually, with_engines_at_once};
 
 #[test]
 fn a_handshake_has_an_end() {
-    for engine in engines() {
-        let server = Server::start(&["--export", "m=memory:1M", "--handshake-timeout", "300ms", "--io", engine]);
+    with_engines_at_once(|engine| {
+        // Long enough for what a client does at once, also where the CPUs are others' for a while.
+        let server = Server::start(&["--export", "m=memory:1M", "--handshake-timeout", "3s", "--io", engine]);
+        // A client that has an export may be silent for any time.
+        let mut idle = server.simple("m");
         let mut silent = server.connect();
         let mut half = server.connect();
         half.greet();
@@ -23,19 +26,16 @@ fn a_handshake_has_an_end() {
         inside.send(&[&IHAVEOPT.to_be_bytes()[..], &GO.to_be_bytes(), &[0, 0, 0, 99], b"m"].concat());
         assert_eq!(silent.ends().len(), 18, "the greeting");
         assert!(half.ends().is_empty() && inside.ends().is_empty());
-        // A client that has an export may be silent for any time.
-        let mut idle = server.simple("m");
-        std::thread::sleep(std::time::Duration::from_millis(600));
         assert_eq!(idle.read_simple(0, 512), [0; 512]);
         eventually("three failed", || server.stat()["failed_handshakes"] == 3);
         server.stop();
-    }
+    });
 }
 
 #[test]
 fn a_request_that_never_comes_whole_has_an_end() {
-    for engine in engines() {
-        let server = Server::start(&["--export", "m=memory:1M", "--client-timeout", "300ms", "--io", engine]);
+    with_engines_at_once(|engine| {
+        let server = Server::start(&["--export", "m=memory:1M", "--client-timeout", "1s", "--io", engine]);
         let mut header = server.simple("m");
         header.send(&REQUEST.to_be_bytes());
         assert!(header.ends().is_empty());
@@ -47,12 +47,12 @@ fn a_request_that_never_comes_whole_has_an_end() {
         assert!(skipped.ends().is_empty());
         assert_eq!(server.simple("m").read_simple(0, 4096), [0; 4096], "half a write is none");
         server.stop();
-    }
+    });
 }
 
 #[test]
 fn a_client_that_does_not_read_holds_bounded_memory_and_has_an_end() {
-    for engine in engines() {
+    with_engines_at_once(|engine| {
         let bounds = ["--max-request", "1M", "--max-client-memory", "2M", "--client-timeout", "2s", "--io", engine];
         let server = Server::start(&[&["--export", "m=memory:8M"][..], &bounds].concat());
         let mut lazy = server.simple("m");
@@ -69,14 +69,15 @@ fn a_client_that_does_not_read_holds_bounded_memory_and_has_an_end() {
         assert!(lazy.ends().len() < 500 << 20);
         assert_eq!(good.read_simple(0, 1000), [0; 1000]);
         server.stop();
-    }
+    });
 }
 
 #[test]
 fn clients_that_do_not_read_cannot_keep_the_memory_of_all() {
-    for engine in engines() {
+    with_engines_at_once(|engine| {
         let bounds = ["--workers", "1", "--max-request", "1M", "--max-client-memory", "1M", "--max-memory", "2M"];
-        let more = ["--client-timeout", "500ms", "--io", engine, "--export", "m=memory:8M"];
+        // The client that waits has to read within this time as well.
+        let more = ["--client-timeout", "2s", "--io", engine, "--export", "m=memory:8M"];
         let server = Server::start(&[&bounds[..], &more].concat());
         let mut lazy: Vec<Client> = (0..6).map(|_| server.simple("m")).collect();
         for client in &mut lazy {
@@ -87,7 +88,7 @@ fn clients_that_do_not_read_cannot_keep_the_memory_of_all() {
         // It waits for its turn, which comes when they have been disconnected.
         assert_eq!(server.simple("m").read_simple(0, 1 << 20), vec![0; 1 << 20]);
         server.stop();
-    }
+    });
 }
 
 #[test]

@@ -4,7 +4,7 @@ mod support;
 
 use support::server::Server;
 use support::wire::*;
-use support::{engines, eventually};
+use support::{engines, eventually, with_engines_at_once};
 
 const MIB: usize = 1 << 20;
 
@@ -37,7 +37,7 @@ fn requests_use_the_same_pages_in_turn() {
 
 #[test]
 fn each_connection_has_a_pool_until_it_has_been_quiet() {
-    for engine in engines() {
+    with_engines_at_once(|engine| {
         let server = Server::start(&["--export", "m=memory:64M", "--workers", "1", "--io", engine]);
         let mut clients = [server.simple("m"), server.simple("m"), server.simple("m")];
         assert_eq!(figure(&server, "count"), 0, "no request yet: no pool");
@@ -54,7 +54,7 @@ fn each_connection_has_a_pool_until_it_has_been_quiet() {
         drop(clients);
         eventually("a client that left keeps nothing", || figure(&server, "count") == 0);
         server.stop();
-    }
+    });
 }
 
 #[test]

@@ -7,7 +7,6 @@ use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use std::io::Write;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
-use std::time::Duration;
 use support::client::{Client, export_request};
 use support::server::Server;
 use support::wire::*;
@@ -51,7 +50,7 @@ const TLS: [&str; 4] = ["--tls-certificate", "cert.pem", "--tls-key", "key.pem"]
 /// A connection with TLS, after its greeting and handshake.
 fn secured(server: &Server, roots: &RootCertStore, own: Option<&Keys>) -> std::io::Result<Client> {
     let socket = UnixStream::connect(server.socket())?;
-    socket.set_read_timeout(Some(Duration::from_secs(20)))?;
+    socket.set_read_timeout(Some(support::PATIENCE))?;
     let mut plain = Client::over(socket.try_clone()?);
     plain.greet();
     assert_eq!(plain.outcome(STARTTLS, b""), ACK);

@@ -1,25 +1,17 @@
 //! Page pools of a program's own, on the real system.
 
 use std::sync::Mutex;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use weir::{PagePool, PoolPages, settings};
+
+mod common;
+use common::wait_until;
 
 #[global_allocator]
 static HEAP: weir::Weir = weir::Weir;
 
-/// How long anything here may take; only a test that fails waits so long.
-const PATIENCE: Duration = Duration::from_secs(50);
-
 /// Settings are the whole process's: one test at a time.
 static ONE: Mutex<()> = Mutex::new(());
-
-fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
-    let until = Instant::now() + PATIENCE;
-    while !done() {
-        assert!(Instant::now() < until, "waited too long for {what}");
-        std::thread::sleep(Duration::from_millis(2));
-    }
-}
 
 /// Takes `count` pages, writes to all, and puts them back.
 fn fill(pool: &PagePool, count: usize) {

@@ -5,7 +5,8 @@
 //! process started or ended and once a second; in between the part that was shared is subtracted from the resident set,
 //! which costs little to read. Where `smaps_rollup` may not be read (a setuid program's), all of its resident set counts.
 //!
-//! Samples take at most a twentieth of one CPU's time: the longer one took, the longer until the next.
+//! Samples take at most a twentieth of one CPU's time: the more one took, the longer until the next. The time for which
+//! the CPU was others' is none of it: on a busy machine samples are as frequent as on one at rest.
 
 use super::heap_bytes::HeapBytes;
 use crate::processes::loaded::{self, LibraryState};
@@ -22,7 +23,7 @@ use std::time::{Duration, Instant};
 pub const INTERVAL: Duration = Duration::from_millis(50);
 /// Longest time between two walks over page tables, unless they cost too much.
 const WALK_INTERVAL: Duration = Duration::from_secs(1);
-/// The pause after a sample, as a multiple of the time it took.
+/// The pause after a sample, as a multiple of the CPU time it took.
 const PAUSE: u32 = 20;
 /// Resident bytes from which on it is checked whether a process allocates through Weir at all.
 const CHECKED_FROM: u64 = 8 << 20;
@@ -101,6 +102,7 @@ pub struct Sampler {
     known: HashMap<i32, ProcessRecord>,
     /// All processes of the last sample, zombies too.
     seen: HashSet<i32>,
+    /// When page tables were walked last, and the CPU time that sample took.
     walked: Option<(Instant, Duration)>,
     before: Option<Instant>,
     pub last: Option<ResidentSum>,
@@ -134,7 +136,7 @@ impl Sampler {
 
     /// Takes a sample; returns the time to wait before the next.
     pub fn sample(&mut self, stats: &StatsFile) -> Duration {
-        let began = Instant::now();
+        let (began, cpu_before) = (Instant::now(), thread_cpu_time());
         let pids = self.tree.pids();
         let seen: HashSet<i32> = pids.iter().copied().collect();
         let came_or_went = seen != self.seen;
@@ -165,7 +167,7 @@ impl Sampler {
             self.excess.time += began - before;
         }
         self.before = Some(began);
-        let took = began.elapsed();
+        let took = thread_cpu_time().saturating_sub(cpu_before);
         if walk {
             self.walked = Some((began, took));
         }
@@ -287,6 +289,12 @@ fn has_own_malloc(known: &ProcessRecord, stats: &StatsFile) -> bool {
 fn proportional(rollup: procfs::process::SmapsRollup) -> Option<(u64, u64)> {
     let fields = rollup.memory_map_rollup.0.into_iter().next()?.extension.map;
     Some((*fields.get("Rss")?, *fields.get("Pss")?))
+}
+
+/// CPU time of the calling thread so far.
+fn thread_cpu_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
 /// Whether two processes have one address space.

@@ -1,6 +1,7 @@
 //! What the tests of `weir run` share: a stand-in for the library, and a program that is watched.
 #![allow(dead_code, reason = "each test file uses its part")]
 
+use std::io::{BufRead, BufReader};
 use std::mem::offset_of;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -141,10 +142,29 @@ pub fn start(bench: &Bench, options: &[&str], script: &str) -> Running {
     running
 }
 
+/// Runs `weir` with a program that ends with its standard input, which ends after a line of standard error that is
+/// enough: however busy the machine is, what is to be sampled lasts as long as that takes, half a minute at most. What
+/// is missing then shows in what is said.
+pub fn followed(mut command: Command, mut is_enough: impl FnMut(&str) -> bool) -> Output {
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let (mut input, begun) = (child.stdin.take(), Instant::now());
+    let (mut said, mut line) = (String::new(), String::new());
+    let mut reader = BufReader::new(child.stderr.take().unwrap());
+    while reader.read_line(&mut line).unwrap() > 0 {
+        if is_enough(&line) || begun.elapsed() > Duration::from_secs(30) {
+            input = None;
+        }
+        said += &line;
+        line.clear();
+    }
+    drop(input);
+    Output { status: child.wait().unwrap(), stdout: Vec::new(), stderr: said.into_bytes() }
+}
+
 pub fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
     let started = Instant::now();
     while !done() {
-        assert!(started.elapsed() < Duration::from_secs(10), "waited too long for {what}");
+        assert!(started.elapsed() < Duration::from_secs(30), "waited too long for {what}");
         std::thread::sleep(Duration::from_millis(10));
     }
 }

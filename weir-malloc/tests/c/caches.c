@@ -98,7 +98,7 @@ static void constructed(void) {
     CHECK(inits == made && stats_of(cache).used == 0);
     CHECK(p_trim() == 1);
     /* Either this thread or the library's took them down. */
-    for (int i = 0; i < 5000 && __atomic_load_n(&finis, __ATOMIC_RELAXED) < made; i++) usleep(1000);
+    for (int i = 0; i < 30000 && __atomic_load_n(&finis, __ATOMIC_RELAXED) < made; i++) usleep(1000);
     CHECK(__atomic_load_n(&finis, __ATOMIC_RELAXED) == made);
     init_fails = 1, errno = 0;
     CHECK(!p_cache_alloc(cache) && errno == ENOMEM);

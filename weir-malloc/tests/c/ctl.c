@@ -76,7 +76,7 @@ static void figures(void) {
     CHECK(ctl("report", NULL, NULL, &on, sizeof on) == 0);
     CHECK(value_of("report") == 1);
     trim();
-    for (int i = 0; i < 5000 && value_of("stats.idle_bytes") >= (3 << 20); i++) usleep(1000);
+    for (int i = 0; i < 30000 && value_of("stats.idle_bytes") >= (3 << 20); i++) usleep(1000);
     CHECK(value_of("stats.idle_bytes") < (3 << 20));
     free(mapped);
 }

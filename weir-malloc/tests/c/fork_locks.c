@@ -1,4 +1,4 @@
-/* Threads that allocate under a lock which fork takes as well; argv[1]: which lock. fork must go on, and its children must
+/* Threads that allocate under a lock which fork takes as well; argv[1]: which lock, argv[2]: milliseconds. fork must go on, and its children must
    be able to use what the lock guards. A fork that hangs is ended by an alarm. */
 #include "check.h"
 #include <netdb.h>
@@ -8,9 +8,8 @@
 #include <time.h>
 
 #define THREADS 4
-/* Forks at most, and how long at most, but a few in any case: some locks are unfair. */
+/* Forks at most, but a few in any case: some locks are unfair. */
 #define FORKS 1500
-#define SECONDS 1
 #define A_FEW 10
 
 extern char **environ;
@@ -109,7 +108,7 @@ static void early(int argc, char **argv) {
 __attribute__((section(".preinit_array"), used)) static void (*first)(int, char **) = early;
 
 static void child(void) {
-    alarm(10);
+    alarm(60);
     /* The list of streams is whole, and its lock is open: for this thread, and for another, twice. */
     for (int i = 0; i < 2; i++) {
         pthread_t thread;
@@ -124,8 +123,14 @@ static void child(void) {
     _exit(0);
 }
 
+static long now_ms(void) {
+    struct timespec now;
+    CHECK(clock_gettime(CLOCK_MONOTONIC, &now) == 0);
+    return now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
 int main(int argc, char **argv) {
-    CHECK(argc == 2);
+    CHECK(argc == 3);
     const char *which = argv[1];
     if (strcmp(which, "flush") == 0) job = flush_to_a_function;
     else if (strcmp(which, "memory") == 0) job = flush_to_memory;
@@ -135,11 +140,11 @@ int main(int argc, char **argv) {
     else if (strcmp(which, "early") == 0) job = allocate_under_ours;
     else if (strcmp(which, "late") == 0) job = allocate_under_ours, CHECK(pthread_atfork(take, give, give) == 0);
     CHECK(job != NULL);
-    time_t end = time(NULL) + SECONDS + 1;
+    long end = now_ms() + atol(argv[2]);
     pthread_t thread[THREADS];
     for (int i = 0; i < THREADS; i++) CHECK(pthread_create(&thread[i], NULL, job, NULL) == 0);
-    for (int i = 0; i < A_FEW || (i < FORKS && time(NULL) < end); i++) {
-        alarm(20); /* what hangs ends with SIGALRM */
+    for (int i = 0; i < A_FEW || (i < FORKS && now_ms() < end); i++) {
+        alarm(60); /* what hangs ends with SIGALRM */
         int status;
         pid_t pid = fork();
         CHECK(pid >= 0);

@@ -1,4 +1,4 @@
-/* fork, vfork and posix_spawn out of a process whose threads allocate all the time. */
+/* fork, vfork and posix_spawn out of a process whose threads allocate all the time. argv[1]: forks. */
 #include "check.h"
 #include <signal.h>
 #include <spawn.h>
@@ -51,10 +51,10 @@ static void live(int generation) {
     CHECK(waitpid(pid, &status, 0) == pid && status == 0);
 }
 
-static void forks(void) {
+static void forks(int count) {
     unsigned char *kept = malloc(100000), *small = malloc(100);
     fill(kept, 100000, 1), fill(small, 100, 2);
-    for (int i = 0; i < 150; i++) {
+    for (int i = 0; i < count; i++) {
         pid_t pid = fork();
         CHECK(pid >= 0);
         if (pid == 0) {
@@ -70,7 +70,7 @@ static void forks(void) {
         CHECK(waitpid(pid, &status, 0) == pid && status == 0);
         CHECK(holds(kept, 100000, 1) && holds(small, 100, 2));
     }
-    CHECK(in_prepare == 150 && in_parent == 150 && in_child == 0);
+    CHECK(in_prepare == count && in_parent == count && in_child == 0);
     free(kept), free(small);
 }
 
@@ -93,11 +93,12 @@ static void spawns(void) {
     CHECK(pipe && fgets(line, 16, pipe) && strcmp(line, "popen\n") == 0 && pclose(pipe) == 0);
 }
 
-int main(void) {
+int main(int argc, char **argv) {
+    CHECK(argc == 2);
     pthread_t threads[4];
     alarm(250);
     for (long i = 0; i < 4; i++) CHECK(pthread_create(&threads[i], NULL, churn, (void *)i) == 0);
-    forks();
+    forks(atoi(argv[1]));
     spawns();
     stop = 1;
     for (int i = 0; i < 4; i++) CHECK(pthread_join(threads[i], NULL) == 0);

@@ -27,7 +27,7 @@ static void status(int task, const char *key, char *line, int size) {
 /* The background thread; waits for it. The listener bears the same name until it has set its own, as a thread begins
  * with the name of the one that started it. */
 static int find(void) {
-    for (int round = 0; round < 500; round++, usleep(20000)) {
+    for (int round = 0; round < 1500; round++, usleep(20000)) {
         DIR *tasks = opendir("/proc/self/task");
         CHECK(tasks != NULL);
         int found = 0, named = 0;

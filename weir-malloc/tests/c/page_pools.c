@@ -175,6 +175,7 @@ int main(int argc, char **argv) {
     FIND(ctl), FIND(trim);
     CHECK(argc == 2);
     if (!p_page_pool_create) return 0;
+    ignore_stalls();
     if (!strcmp(argv[1], "life")) life();
     else if (!strcmp(argv[1], "settings")) settings();
     else if (!strcmp(argv[1], "refused")) refused();

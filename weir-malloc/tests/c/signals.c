@@ -1,4 +1,5 @@
-/* A storm of signals while threads allocate: every restartable sequence gets interrupted somewhere. */
+/* A storm of signals while threads allocate: every restartable sequence gets interrupted somewhere. argv[1]:
+   seconds. */
 #include "check.h"
 #include <sched.h>
 #include <signal.h>
@@ -28,7 +29,8 @@ static void *churn(void *argument) {
     return NULL;
 }
 
-int main(void) {
+int main(int argc, char **argv) {
+    CHECK(argc == 2);
     alarm(250);
     struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
     sigaction(SIGPROF, &action, NULL), sigaction(SIGUSR1, &action, NULL), sigaction(SIGVTALRM, &action, NULL);
@@ -36,7 +38,7 @@ int main(void) {
     CHECK(setitimer(ITIMER_PROF, &often, NULL) == 0 && setitimer(ITIMER_VIRTUAL, &often, NULL) == 0);
     pthread_t thread[THREADS];
     for (long i = 0; i < THREADS; i++) CHECK(pthread_create(&thread[i], NULL, churn, (void *)i) == 0);
-    time_t end = time(NULL) + 4;
+    time_t end = time(NULL) + atoi(argv[1]);
     /* Until enough came, however busy the machine is. */
     for (long sent = 0; time(NULL) < end || hits <= 1000; sent++) {
         pthread_kill(thread[sent % THREADS], SIGUSR1);

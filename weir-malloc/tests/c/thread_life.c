@@ -180,12 +180,12 @@ static void urgent(void) {
     CHECK(getsockname(server, (void *)&address, &size) == 0 && connect(client, (void *)&address, size) == 0);
     int peer = accept(server, NULL, NULL);
     CHECK(peer >= 0 && fcntl(peer, F_SETOWN, getpid()) == 0);
-    struct timespec second = {1, 0};
+    struct timespec patience = {30, 0};
     siginfo_t info;
     for (int i = 0; i < 20; i++) {
         CHECK(send(client, "x", 1, MSG_OOB) == 1);
         usleep(10000); /* time for a thief */
-        CHECK(sigtimedwait(&set, &info, &second) == SIGURG && info.si_code == SI_KERNEL);
+        CHECK(sigtimedwait(&set, &info, &patience) == SIGURG && info.si_code == SI_KERNEL);
         char byte;
         recv(peer, &byte, 1, MSG_OOB);
     }
@@ -193,7 +193,7 @@ static void urgent(void) {
     if (child == 0) kill(getppid(), SIGURG), _exit(0);
     CHECK(waitpid(child, NULL, 0) == child);
     usleep(10000);
-    CHECK(sigtimedwait(&set, &info, &second) == SIGURG && info.si_code == SI_USER && info.si_pid == child);
+    CHECK(sigtimedwait(&set, &info, &patience) == SIGURG && info.si_code == SI_USER && info.si_pid == child);
 }
 
 /* How often Weir's threads were switched to, in all. */
@@ -217,6 +217,7 @@ static void rest(int is_root) {
     memset(kept, 1, 32 << 20);
     start();
     for (int round = 0; round < 2; round++) {
+        /* A look allocates, which may wake them: after it they come to rest again. */
         long before, after = switches();
         int tries = 12;
         do before = after, sleep(5), after = switches();
@@ -283,7 +284,10 @@ static void groups(void) {
     int task[MOST], found = threads(task);
     char ours[16384], theirs[16384];
     status(getpid(), "Groups:", ours, sizeof ours);
-    for (int i = 0; i < found; i++) status(task[i], "Groups:", theirs, sizeof theirs), CHECK(strcmp(ours, theirs) == 0);
+    for (int i = 0; i < found; i++) {
+        status(task[i], "Groups:", theirs, sizeof theirs);
+        CHECK(theirs[0] == 0 || strcmp(ours, theirs) == 0); /* one of them may have ended */
+    }
     usleep(1500000);
     works();
     CHECK(count() >= 1);
@@ -314,13 +318,18 @@ static void vforked(void) {
     works();
     /* Nor does a child end it by becoming something else. */
     int before[MOST], after[MOST];
-    int found = threads(before);
+    int found = threads(before), left;
     CHECK(found >= 1);
     child = vfork();
     if (child == 0) _exit(setgid(getgid()) != 0 || unshare(CLONE_FS) != 0);
     int result;
     CHECK(child > 0 && waitpid(child, &result, 0) == child && result == 0);
-    CHECK(threads(after) == found && memcmp(before, after, found * sizeof *before) == 0);
+    /* The listener may have come meanwhile. */
+    left = threads(after);
+    for (int i = 0, j; i < found; i++) {
+        for (j = 0; j < left && after[j] != before[i]; j++) {}
+        CHECK(j < left);
+    }
 }
 
 /* Whether all threads have the main thread's ids. */

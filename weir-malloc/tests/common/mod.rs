@@ -69,6 +69,15 @@ pub fn passes(kind: Kind, name: &str, arguments: &[&str], mode: Mode) {
     assert!(output.status.success(), "{name} {arguments:?} in mode {mode:?}: {}", describe(&output));
 }
 
+/// The same with each of these arguments, at the same time: for programs that mostly sleep.
+pub fn all_pass(kind: Kind, name: &str, arguments: &[&str], mode: Mode) {
+    std::thread::scope(|scope| {
+        for argument in arguments {
+            scope.spawn(|| passes(kind, name, &[argument], mode));
+        }
+    });
+}
+
 /// Runs a compiled program under the library; `extra` are further variables of its environment, and
 /// `ALSO_PRELOAD` and `PRELOAD_BEFORE` are libraries after and before it.
 pub fn run(program: &Path, arguments: &[&str], mode: Mode, extra: &[(&str, OsString)]) -> Output {

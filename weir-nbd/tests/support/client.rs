@@ -1,10 +1,10 @@
 //! A client: it sends what it is told, right or wrong, and reads what comes.
 
+use super::PATIENCE;
 use super::wire::*;
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
-use std::time::Duration;
 
 /// A stream of bytes both ways.
 pub trait Wire: Read + Write + Send {}
@@ -39,14 +39,14 @@ pub fn number(bytes: &[u8]) -> u64 {
 
 impl Client {
     pub fn new(socket: UnixStream) -> Self {
-        socket.set_read_timeout(Some(Duration::from_secs(20))).expect("a socket");
-        socket.set_write_timeout(Some(Duration::from_secs(20))).expect("a socket");
+        socket.set_read_timeout(Some(PATIENCE)).expect("a socket");
+        socket.set_write_timeout(Some(PATIENCE)).expect("a socket");
         Self::over(socket)
     }
 
     pub fn tcp(address: &str) -> Self {
         let socket = TcpStream::connect(address).expect("the server listens");
-        socket.set_read_timeout(Some(Duration::from_secs(20))).expect("a socket");
+        socket.set_read_timeout(Some(PATIENCE)).expect("a socket");
         Self::over(socket)
     }
 

@@ -5,6 +5,9 @@ pub mod client;
 pub mod server;
 pub mod wire;
 
+/// How long anything may take that is sure to come: only a test that fails waits so long.
+pub const PATIENCE: std::time::Duration = std::time::Duration::from_secs(30);
+
 /// The ways of I/O that this machine has.
 pub fn engines() -> Vec<&'static str> {
     // Errors other than a refusal are for the tests to find.
@@ -16,6 +19,16 @@ pub fn engines() -> Vec<&'static str> {
         }
         _ => vec!["uring", "threads"],
     }
+}
+
+/// Runs a test with each of them at the same time: for tests that mostly wait.
+pub fn with_engines_at_once(test: impl Fn(&'static str) + Sync) {
+    std::thread::scope(|scope| {
+        for engine in engines() {
+            let test = &test;
+            scope.spawn(move || test(engine));
+        }
+    });
 }
 
 /// Bytes that look random and are the same every time.
@@ -40,15 +53,13 @@ impl Numbers {
     }
 }
 
-/// Waits until `is_so`, at most 20 seconds.
+/// Waits until `is_so`, at most 30 seconds.
 pub fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
-    for _ in 0..2000 {
-        if is_so() {
-            return;
-        }
+    let begun = std::time::Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < PATIENCE, "{what}: not after {PATIENCE:?}");
         std::thread::sleep(std::time::Duration::from_millis(10));
     }
-    panic!("{what}: not after 20 seconds");
 }
 
 /// Is this program installed? If not, says so.
