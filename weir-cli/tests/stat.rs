@@ -4,7 +4,7 @@ mod subject;
 use serde_json::Value;
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
-use subject::{Subject, is_root, library, program, says, text, wait_for, weir};
+use subject::{Subject, is_root, library, program, says, text, wait_for, weir, weir_without_memory};
 
 fn figure(report: &Value, name: &str) -> u64 {
     report[name].as_u64().unwrap_or_else(|| panic!("{name} in {report}"))
@@ -43,6 +43,23 @@ fn the_parts_of_the_resident_set_add_up_and_follow_what_the_program_does() {
         (figure(&report, "resident_bytes") < 40 << 20 && released > 30 << 20).then_some(report)
     });
     assert!(report["times"][1]["count"].as_u64() > Some(0), "batches were released: {report}");
+}
+
+/// The page is in a file, which the kernel lets its user open where it refuses its memory.
+#[test]
+fn a_process_whose_memory_may_not_be_read_is_read_by_its_file() {
+    let Some(mut subject) = Subject::new(&[]) else { return };
+    subject.tell("hold 20");
+    wait_for("20 MiB in use", || holds(subject.pid(), 18..30));
+    let Some(output) = weir_without_memory(&["stat", &subject.pid().to_string(), "--json"]) else { return };
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(figure(&report, "live_bytes") > 18 << 20, "{report}");
+    // Its heap is small: its page is in its memory alone.
+    let Some(small) = Subject::new(&[]) else { return };
+    let Some(refused) = weir_without_memory(&["stat", &small.pid().to_string()]) else { return };
+    assert_eq!(refused.status.code(), Some(125));
+    assert!(text(&refused.stderr).contains("its figures are private"), "{}", text(&refused.stderr));
 }
 
 #[test]

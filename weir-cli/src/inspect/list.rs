@@ -65,7 +65,7 @@ fn look_at(pids: &[i32]) -> Found {
         match std::fs::read(format!("/proc/{pid}/maps")) {
             // Most processes have no mapping with the name: their maps are not taken apart.
             Ok(text) if names_weir(&text) => {
-                match Inspected::new(pid).and_then(|it| it.page().map(|page| (it, page))) {
+                match Inspected::of(pid, &text).and_then(|it| it.page().map(|page| (it, page))) {
                     Ok(pair) => found.readable.push(pair),
                     Err(Missing::NoProcess | Missing::NotLoaded) => {}
                     Err(why) => found.others.push((pid, why)),

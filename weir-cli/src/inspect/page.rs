@@ -1,8 +1,8 @@
 //! A process's page of statistics, copied: the process goes on, and does nothing for it.
 
 use super::locate;
-use procfs::ProcError;
 use procfs::process::{MemoryMaps, Process};
+use procfs::{FromBufRead, ProcError};
 use rustix::io::Errno;
 use std::fmt;
 use std::io;
@@ -84,8 +84,14 @@ pub struct Inspected {
 impl Inspected {
     /// Looks at what process `pid` has mapped.
     pub fn new(pid: i32) -> Result<Self, Missing> {
+        let text = std::fs::read(format!("/proc/{pid}/maps")).map_err(|error| of_proc(error.into()))?;
+        Self::of(pid, &text)
+    }
+
+    /// The same by the text of the process's `maps` file.
+    pub fn of(pid: i32, maps: &[u8]) -> Result<Self, Missing> {
         let process = Process::new(pid).map_err(of_proc)?;
-        let maps = process.maps().map_err(of_proc)?;
+        let maps = MemoryMaps::from_buf_read(maps).map_err(of_proc)?;
         // It has ended, and its parent has not heard of it yet; or it is a thread of the kernel.
         if maps.0.is_empty() {
             return Err(Missing::NoProcess);
@@ -112,12 +118,12 @@ impl Inspected {
 
     fn copy(&self) -> Result<Page, Missing> {
         if let Some(shared) = locate::shared_page(&self.maps) {
-            if let Some((file, offset)) = shared.open(&self.process)
-                && let Ok(page) = copy_by(|bytes| file.read_exact_at(bytes, offset))
-            {
+            // One call; but the kernel may refuse it to all but the process's debugger (Yama), and then not the file.
+            if let Some(page) = self.copy_from(shared.address) {
                 return Ok(page);
             }
-            return self.copy_from(shared.address).ok_or(Missing::NotShared);
+            let (file, offset) = shared.open(&self.process).ok_or(Missing::NotShared)?;
+            return copy_by(|bytes| file.read_exact_at(bytes, offset)).map_err(|_| Missing::NotShared);
         }
         let program = self.process.exe().ok();
         let ranges = locate::private_ranges(&self.maps, program.as_deref());

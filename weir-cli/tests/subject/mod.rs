@@ -78,16 +78,7 @@ impl Subject {
         let program = program(&[])?;
         let mut command = Command::new(&program);
         command.env("LD_PRELOAD", library());
-        // SAFETY: between fork and exec it makes two system calls, which read what is on the stack.
-        unsafe {
-            std::os::unix::process::CommandExt::pre_exec(&mut command, || {
-                let allow = libc::sock_filter { code: 6, jt: 0, jf: 0, k: libc::SECCOMP_RET_ALLOW };
-                let filter = libc::sock_fprog { len: 1, filter: (&raw const allow).cast_mut() };
-                let set = libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
-                    && libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const filter) == 0;
-                if set { Ok(()) } else { Err(std::io::Error::last_os_error()) }
-            });
-        }
+        filter(&mut command, &[ALLOW]);
         let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
         let _ = std::fs::remove_file(program);
         match child {
@@ -136,6 +127,36 @@ impl Drop for Subject {
     fn drop(&mut self) {
         self.kill();
     }
+}
+
+const ALLOW: libc::sock_filter = libc::sock_filter { code: 6, jt: 0, jf: 0, k: libc::SECCOMP_RET_ALLOW };
+
+/// Sets a filter of system calls for the program.
+fn filter(command: &mut Command, instructions: &'static [libc::sock_filter]) {
+    // SAFETY: between fork and exec it makes two system calls, which read what is constant or on the stack.
+    unsafe {
+        std::os::unix::process::CommandExt::pre_exec(command, || {
+            let filter = libc::sock_fprog { len: instructions.len() as u16, filter: instructions.as_ptr().cast_mut() };
+            let set = libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
+                && libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const filter) == 0;
+            if set { Ok(()) } else { Err(std::io::Error::last_os_error()) }
+        });
+    }
+}
+
+/// Runs `weir` where no process's memory may be read, as Yama has it; `None`: no filter may be set here.
+pub fn weir_without_memory(args: &[&str]) -> Option<Output> {
+    const REFUSE: &[libc::sock_filter] = &[
+        // The number of the call.
+        libc::sock_filter { code: 0x20, jt: 0, jf: 0, k: 0 },
+        libc::sock_filter { code: 0x15, jt: 0, jf: 1, k: libc::SYS_process_vm_readv as u32 },
+        libc::sock_filter { code: 6, jt: 0, jf: 0, k: libc::SECCOMP_RET_ERRNO | libc::EPERM as u32 },
+        ALLOW,
+    ];
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+    command.args(args);
+    filter(&mut command, REFUSE);
+    command.output().inspect_err(|error| eprintln!("skipped: no filter may be set here: {error}")).ok()
 }
 
 /// Runs `weir`.
