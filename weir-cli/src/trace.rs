@@ -23,12 +23,15 @@ pub fn trace(pid: i32) -> Result<i32, Failure> {
             Err(_) => {
                 inspected = match Inspected::new(pid) {
                     Ok(inspected) => inspected,
-                    Err(Missing::NoProcess) => return Ok(0),
+                    // What it released last, of which no second copy can be made.
+                    Err(Missing::NoProcess) => return output::print(&lines(&last, &last, &mut next)).map(|()| 0),
                     Err(why) => return Err(failed(why)),
                 };
                 match inspected.page() {
                     Ok(page) => page,
-                    Err(Missing::NoProcess | Missing::NotLoaded) => return Ok(0),
+                    Err(Missing::NoProcess | Missing::NotLoaded) => {
+                        return output::print(&lines(&last, &last, &mut next)).map(|()| 0);
+                    }
                     Err(why) => return Err(failed(why)),
                 }
             }

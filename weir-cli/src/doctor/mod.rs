@@ -6,7 +6,7 @@ pub mod other_allocator;
 mod process;
 
 use crate::base::failure::Failure;
-use crate::base::output::{self, printable};
+use crate::base::output::{self, printable_line};
 use check::{Check, State};
 
 /// Looks at everything and prints it; status 1 if Weir cannot work here, or does not work in the process.
@@ -31,7 +31,7 @@ fn table(checks: &[Check]) -> String {
             State::Limited => "limited",
             State::Fatal => "FATAL",
         };
-        format!("{:<names$}  {state:<7}  {:<founds$}  {}\n", c.name, printable(&c.found), c.effect)
+        format!("{:<names$}  {state:<7}  {:<founds$}  {}\n", c.name, printable_line(&c.found), c.effect)
     };
     checks.iter().map(row).collect()
 }

@@ -6,16 +6,21 @@
 //! recognised by its first words.
 
 use procfs::process::{MMPermissions, MMapPath, MemoryMap, MemoryMaps, Process};
-use rustix::fs::{FileType, Mode, OFlags};
+use rustix::fs::{FileType, MemfdFlags, Mode, OFlags, memfd_create};
 use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 /// The file of a process's own, as it is mapped.
 const OWN: &str = "memfd:weir-page (deleted)";
 /// The file of `weir run`, as it is mapped.
 pub const OF_RUN: &str = crate::processes::stats_file::NAME_IN_MAPS;
+/// Threads with the name of Weir's that are looked at, and descriptors of each: Weir has one, with less than 32. A process may
+/// have any number of both, to keep who looks at it busy.
+const MOST_THREADS: usize = 4;
+const MOST_DESCRIPTORS: usize = 256;
 /// The name of the background thread.
 const THREAD: &str = "weir";
 
@@ -32,7 +37,7 @@ pub struct SharedPage {
 pub fn shared_page(maps: &MemoryMaps) -> Option<SharedPage> {
     maps.iter().find_map(|map| {
         let name = name_of(map)?;
-        let is_page = map.perms.contains(MMPermissions::WRITE) && (name == OWN || name == OF_RUN);
+        let is_page = map.perms.contains(MMPermissions::WRITE) && (name == OWN || name == OF_RUN) && is_in_memory(map);
         // The first page of the file of `weir run` hands out the others.
         (is_page && (name == OWN || map.offset > 0)).then(|| SharedPage {
             address: map.address.0,
@@ -56,11 +61,11 @@ impl SharedPage {
         let threads = task.read_dir().ok()?.flatten().map(|entry| entry.path());
         let is_weirs =
             |path: &PathBuf| std::fs::read(path.join("comm")).is_ok_and(|name| name.trim_ascii() == THREAD.as_bytes());
-        threads.filter(is_weirs).find_map(|thread| self.in_table(&thread.join("fd")))
+        threads.filter(is_weirs).take(MOST_THREADS).find_map(|thread| self.in_table(&thread.join("fd")))
     }
 
     fn in_table(&self, table: &Path) -> Option<File> {
-        let entries = table.read_dir().ok()?.flatten().map(|entry| entry.path());
+        let entries = table.read_dir().ok()?.flatten().take(MOST_DESCRIPTORS).map(|entry| entry.path());
         let is_page =
             |link: &PathBuf| link.read_link().is_ok_and(|to| to.as_os_str().as_bytes().ends_with(OWN.as_bytes()));
         entries.filter(is_page).find_map(|link| self.open_if_same(&link))
@@ -82,7 +87,9 @@ impl SharedPage {
         if !is_file || stat.st_ino != self.inode {
             return None;
         }
-        File::open(format!("/proc/self/fd/{}", found.as_raw_fd())).ok()
+        // The process may hold a lease, for which an open would wait.
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+        rustix::fs::open(format!("/proc/self/fd/{}", found.as_raw_fd()), flags, Mode::empty()).ok().map(File::from)
     }
 }
 
@@ -120,6 +127,17 @@ fn is_library(path: &Path) -> bool {
     path.file_name().is_some_and(|name| name.as_bytes().starts_with(b"libweir.so"))
 }
 
+/// Whether it maps a memfd. Another file system may have a file of the same name, and let who reads the memory wait for ever.
+fn is_in_memory(map: &MemoryMap) -> bool {
+    static DEVICE: OnceLock<Option<(i32, i32)>> = OnceLock::new();
+    let device = DEVICE.get_or_init(|| {
+        let file = memfd_create("weir", MemfdFlags::CLOEXEC).ok()?;
+        let device = rustix::fs::fstat(file).ok()?.st_dev;
+        Some((rustix::fs::major(device) as i32, rustix::fs::minor(device) as i32))
+    });
+    *device == Some(map.dev)
+}
+
 fn name_of(map: &MemoryMap) -> Option<&str> {
     match &map.pathname {
         MMapPath::Path(path) => path.file_name()?.to_str(),
@@ -131,7 +149,7 @@ fn name_of(map: &MemoryMap) -> Option<&str> {
 mod tests {
     use super::*;
     use procfs::FromBufRead;
-    use rustix::fs::{CWD, MemfdFlags, memfd_create, mknodat};
+    use rustix::fs::{CWD, mknodat};
     use std::os::unix::fs::MetadataExt;
 
     #[test]

@@ -5,7 +5,8 @@ use procfs::process::{MemoryMaps, Process};
 use procfs::{FromBufRead, ProcError};
 use rustix::io::Errno;
 use std::fmt;
-use std::io;
+use std::fs::File;
+use std::io::{self, Read};
 use std::mem::MaybeUninit;
 use std::ops::Deref;
 use std::os::unix::fs::FileExt;
@@ -19,6 +20,9 @@ const TRIES: usize = 20;
 const KERNEL_PAGE: u64 = 4096;
 /// Places that are looked at by one call; the kernel takes 1024.
 const BATCH: usize = 512;
+/// Bytes of a `maps` file that are read at most: 65,530 mappings (`vm.max_map_count`) of files with paths of usual length. A
+/// process may have them with paths of any length, which are not to fill the memory of who looks at it.
+const MOST_TEXT: u64 = 16 << 20;
 /// Bytes of data that are searched at most for a page that is not shared.
 const SEARCHED: u64 = 256 << 20;
 
@@ -84,8 +88,7 @@ pub struct Inspected {
 impl Inspected {
     /// Looks at what process `pid` has mapped.
     pub fn new(pid: i32) -> Result<Self, Missing> {
-        let text = std::fs::read(format!("/proc/{pid}/maps")).map_err(|error| of_proc(error.into()))?;
-        Self::of(pid, &text)
+        Self::of(pid, &maps_of(pid).map_err(|error| of_proc(error.into()))?)
     }
 
     /// The same by the text of the process's `maps` file.
@@ -188,6 +191,13 @@ fn read_memory(pid: i32, addresses: &[u64], bytes: &mut [u8]) -> io::Result<()> 
         Ok(_) => Err(Errno::FAULT.into()),
         Err(_) => Err(io::Error::last_os_error()),
     }
+}
+
+/// The text of a process's `maps` file: its first [`MOST_TEXT`] bytes.
+pub fn maps_of(pid: i32) -> io::Result<Vec<u8>> {
+    let mut text = Vec::new();
+    File::open(format!("/proc/{pid}/maps"))?.take(MOST_TEXT).read_to_end(&mut text)?;
+    Ok(text)
 }
 
 fn of_proc(error: ProcError) -> Missing {

@@ -8,6 +8,10 @@ use weir_linux::os::syscall::Errno;
 /// The lines for events of process `pid` from `next` on, of which `recorded` were recorded in all; `read` gives one by its
 /// number, if it is there still.
 pub fn news(pid: u32, recorded: u64, read: impl Fn(u64) -> Option<Event>, next: &mut u64) -> Vec<serde_json::Value> {
+    if recorded < *next {
+        // Another program in the same process, which counts anew.
+        *next = 0;
+    }
     let oldest = recorded.saturating_sub(EVENTS as u64).max(*next);
     let mut lost = oldest.saturating_sub(*next);
     let mut lines = Vec::new();

@@ -295,7 +295,9 @@ impl Callbacks {
     pub fn inherit<P: Wait>(&self, platform: &P) {
         let me = thread_of(platform);
         let mut list = self.list.lock(platform);
-        list.waits = Waits::new();
+        list.waits.inherit(me);
+        // One that waits in the call that the fork interrupted looks again.
+        self.finished.fetch_add(1, SeqCst);
         let latest = self.events.latest();
         let relief = if latest.level > Level::None { self.events.note(Level::None, latest.cause) } else { latest };
         for entry in list.iter() {

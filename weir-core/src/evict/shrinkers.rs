@@ -17,6 +17,7 @@ use crate::base::fault::Fault;
 use crate::base::level::Level;
 use crate::base::zone_class::ZoneClass;
 use crate::platform::{Platform, rank};
+use crate::policy::scan_priority;
 use crate::reclaim::{Audit, Figures, Goal, Kind, Reclaimable, Reclaimed, Step};
 
 /// The shrinkers of a heap on its platform.
@@ -51,7 +52,11 @@ impl<P: Platform> Reclaimable for Shrinkers<'_, P> {
             _ => ScanReason::Pressure,
         };
         // Of an evictable cache no more goes than is missing. What another cache's bytes are, only the program's code could say.
-        let is_bounded = class == Class::Cache && matches!(goal.kind, Kind::Balance { .. } | Kind::Direct);
+        // At the last priority all may go: of entries that lie scattered, few free a page, and a run that released nothing counts
+        // against the zone.
+        let is_bounded = class == Class::Cache
+            && matches!(goal.kind, Kind::Balance { .. } | Kind::Direct)
+            && goal.priority > scan_priority::LAST;
         let most = if is_bounded { goal.bytes } else { usize::MAX };
         let scan = Scan { priority: goal.priority, most, reason };
         Reclaimed::moved(self.callbacks.scan(self.platform, class, goal.zone(), scan))

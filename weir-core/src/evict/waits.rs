@@ -3,7 +3,7 @@
 use core::ptr::{NonNull, null_mut};
 use core::sync::atomic::Ordering::Relaxed;
 
-use super::callback::{Entry, RUNNING};
+use super::callback::{Entry, LATE, NAMED, RUNNING};
 
 /// The threads that wait until an entry does not run. Read and written under the lock of the registry's list alone.
 pub(super) struct Waits(*mut Waiting);
@@ -47,6 +47,27 @@ impl Waits {
             entry = unsafe { wait.entry.as_ref() };
         }
         false
+    }
+
+    /// In a forked child: of the waits only those of thread `me` are there, which forked in a signal handler. What they wait for
+    /// does not run any more, unless on that thread.
+    pub(super) fn inherit(&mut self, me: usize) {
+        let mut link = &raw mut self.0;
+        // SAFETY: `link` is the head, or the link of a wait whose frame is on this thread's stack, or on the copy of another's,
+        // which is memory of this process still; the entry that a wait is for is disposed of after it.
+        unsafe {
+            while let Some(wait) = (*link).as_mut() {
+                if wait.thread != me {
+                    *link = wait.next;
+                    continue;
+                }
+                let entry = wait.entry.as_ref();
+                if entry.is(RUNNING) && entry.runner.load(Relaxed) != me {
+                    entry.clear(RUNNING | LATE | NAMED);
+                }
+                link = &raw mut wait.next;
+            }
+        }
     }
 
     /// Adds a wait.

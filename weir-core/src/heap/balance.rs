@@ -131,6 +131,9 @@ impl<P: Platform> Heap<P> {
 
     /// For a heap that has come to rest and whose memory is limited; returns bytes.
     pub fn balance_rest(&self) -> usize {
+        if !self.pages().is_reporting() {
+            return 0;
+        }
         let bytes = self.reclaim(Kind::Rest, Cause::Idle, self.pages().events.clock(), usize::MAX).released;
         self.publish();
         bytes
@@ -185,6 +188,9 @@ impl<P: Platform> Heap<P> {
     /// The same for a thread that may run none of the program's code: objects that have finalizers are left to the thread
     /// that calls these.
     pub fn drain(&self) -> usize {
+        if !self.pages().is_reporting() {
+            return 0;
+        }
         let now = self.pages().events.tick(self.platform());
         let bytes = self.reclaim(Kind::Asked, Cause::Asked, now, usize::MAX).released;
         self.publish();

@@ -131,6 +131,7 @@ pub struct Fake {
     homing: Mutex<Option<Hook>>,
     /// What runs while reclaim waits for callbacks.
     waiting: Mutex<Option<Hook>>,
+    interrupting: Mutex<Option<Hook>>,
     /// Callbacks that were named as slow, and as panicked.
     pub slow: Mutex<Vec<String>>,
     pub panicked: Mutex<Vec<String>>,
@@ -197,6 +198,7 @@ impl Fake {
             counting: Mutex::default(),
             homing: Mutex::default(),
             waiting: Mutex::default(),
+            interrupting: Mutex::default(),
             slow: Mutex::default(),
             panicked: Mutex::default(),
             pinned: Mutex::default(),
@@ -267,6 +269,11 @@ impl Fake {
     /// time passes.
     pub fn while_callbacks_are_waited_for(&self, hook: impl Fn() + Send + Sync + 'static) {
         *locked(&self.waiting) = Some(Box::new(hook));
+    }
+
+    /// Has `hook` run, as a signal's handler, on the next thread that begins to wait for as long as it takes.
+    pub fn interrupt_the_next_wait(&self, hook: impl Fn() + Send + Sync + 'static) {
+        *locked(&self.interrupting) = Some(Box::new(hook));
     }
 
     /// How many calls of kind `call` there were since its failures were last planned.
@@ -520,7 +527,11 @@ impl Wait for Fake {
 
     fn wait_for(&self, word: &AtomicU32, expected: u32, ns: Option<u64>) {
         self.outside_locks();
-        let Some(ns) = ns else { return self.wait(word, expected) };
+        let Some(ns) = ns else {
+            let hook = locked(&self.interrupting).take();
+            hook.inspect(|hook| hook());
+            return self.wait(word, expected);
+        };
         let hook = locked(&self.waiting).take();
         let Some(hook) = hook else {
             self.clock.fetch_add(ns, Relaxed);

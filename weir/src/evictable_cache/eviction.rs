@@ -220,10 +220,7 @@ impl<C: Content> Shared<C> {
             // What is held may be above the greatest weight, where it was pinned when that was lowered.
             room.target.fetch_max(room.bytes.load(Relaxed).min(held).min(room.max.load(Relaxed)), Relaxed);
         }
-        if room.entries.load(Relaxed) == 0 {
-            // Nothing is copied then, only freed.
-            self.fit_storage();
-        }
+        self.fit_sparse_storage();
         freed
     }
 

@@ -34,6 +34,20 @@ impl<C: Content> Shared<C> {
         }
     }
 
+    /// The same under pressure: where what is copied is little beside what that frees, or nothing. (More waits for relief: see
+    /// [`Shared::relieved`].)
+    pub fn fit_sparse_storage(&self) {
+        for at in 0..self.shards().len() {
+            let is_sparse = self.shards()[at].lock().storage.as_ref().is_some_and(Storage::is_sparse);
+            if is_sparse {
+                self.fit_shard(at);
+            }
+        }
+        if self.room.entries.load(Relaxed) == 0 {
+            self.adapt.stop();
+        }
+    }
+
     /// The same of one shard.
     pub fn fit_shard(&self, at: usize) {
         let shard = &self.shards()[at];

@@ -20,6 +20,8 @@ const FEWEST: usize = 16;
 const MOST: usize = 1 << 30;
 /// It is replaced by a smaller one when less than this part of it is in use.
 const SPARE: usize = 4;
+/// It is replaced by a smaller one also while memory is short when less than this part of it is in use.
+const SPARSE: usize = 16;
 /// Alignment of the arrays, which each begin with whole cache lines.
 const LINE: usize = 64;
 const SIGHTINGS: usize = size_of::<Sightings<'static>>().next_multiple_of(LINE);
@@ -114,6 +116,11 @@ impl Storage {
     /// Whether so little of it is in use that a smaller one is due.
     pub fn is_roomy(&self) -> bool {
         self.len() <= self.capacity / SPARE
+    }
+
+    /// Whether hardly any of it is in use.
+    pub fn is_sparse(&self) -> bool {
+        self.len() <= self.capacity / SPARSE
     }
 
     /// The number of entries.
