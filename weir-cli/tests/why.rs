@@ -164,6 +164,29 @@ fn a_leak_shows_between_two_looks() {
 }
 
 #[test]
+fn a_program_that_became_another_did_not_grow() {
+    let mut child = Command::new("sh").args(["-c", "read line; exec sleep 60"]).stdin(Stdio::piped()).spawn().unwrap();
+    let pid = child.id().to_string();
+    let looking = Command::new(env!("CARGO_BIN_EXE_weir"))
+        .args(["why", &pid, "--growth=5s"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // It sleeps between its looks.
+    wait_for("its sleep", || {
+        let call = std::fs::read_to_string(format!("/proc/{}/syscall", looking.id())).ok()?;
+        call.starts_with(&format!("{} ", libc::SYS_clock_nanosleep)).then_some(())
+    });
+    drop(child.stdin.take());
+    let output = looking.wait_with_output().unwrap();
+    let _ = child.kill();
+    let _ = child.wait();
+    let said = text(&output.stderr);
+    assert!(!output.status.success() && said.contains("is another program than at the first look"), "{said}");
+}
+
+#[test]
 fn a_program_at_rest_does_not_grow() {
     let Some(case) = Case::new("live", &[]) else { return };
     // Nothing is out of the ordinary.

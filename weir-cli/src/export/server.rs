@@ -27,9 +27,10 @@ use tokio::sync::{Mutex, Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::time::{sleep, timeout};
 
 /// Connections served at a time: others wait in the kernel's queue. A pair of Prometheus servers needs two.
-const CONNECTIONS: usize = 16;
-/// Time for a request's head.
-const HEAD_PATIENCE: Duration = Duration::from_secs(10);
+/// Those that say nothing are to leave some for them.
+const CONNECTIONS: usize = 64;
+/// Time for a request's head: a scraper sends it at once.
+const HEAD_PATIENCE: Duration = Duration::from_secs(2);
 /// Bytes of a request's head at most; hyper takes no less than 8 KiB.
 const HEAD_BYTES: usize = 16 << 10;
 /// Time for a connection in all. Prometheus gives a scrape 10 s unless told otherwise.

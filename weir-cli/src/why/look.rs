@@ -15,7 +15,7 @@ use crate::processes::program_file;
 use procfs::process::MMapPath;
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::Relaxed;
 use weir_core::telemetry::tunables::{TABLE, parse_size};
 
@@ -47,6 +47,8 @@ pub struct OfWeir {
 pub struct Look {
     pub pid: i32,
     pub command: String,
+    /// When it was started (ticks since the boot), and its program: a number may be another process's later.
+    pub identity: (u64, Option<PathBuf>),
     pub at_ns: u64,
     pub mappings: Vec<Mapping>,
     /// None: it has no Weir, or not one that can be read.
@@ -84,9 +86,11 @@ impl Look {
         let figure =
             |pick: fn(&procfs::process::Status) -> Option<u64>| status.as_ref().and_then(pick).unwrap_or(0) << 10;
         let all = family::everybody();
+        let stat = process.stat().map_err(|error| failed(error.to_string()))?;
         let mut look = Self {
             pid,
-            command: process.stat().map_or_else(|_| String::new(), |stat| stat.comm),
+            identity: (stat.starttime, process.exe().ok()),
+            command: stat.comm,
             at_ns: monotonic_ns(),
             without_weir,
             // Of one that cannot be read it is unknown what it serves.

@@ -38,6 +38,12 @@ pub fn why(options: &WhyOptions) -> Result<i32, Failure> {
     if let Some(interval) = options.growth {
         std::thread::sleep(interval);
         let later = Look::at(options.pid)?;
+        if look.identity != later.identity {
+            let pid = options.pid;
+            return Err(Failure::of_weir(format!(
+                "process {pid} is another program than at the first look: look again"
+            )));
+        }
         growth = Some(Growth::between(&look, &later));
         look = later;
     }
