@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Most bytes that are read in advance at a time.
-const READ_AHEAD: u64 = 1 << 20;
+pub const READ_AHEAD: u64 = 1 << 20;
 /// Most bytes of one fetch: what a worker puts in at a time, before other clients have their turn.
 const MAX_FETCH: u64 = 4 << 20;
 /// Before a block is fetched again for a write to a part of it, where another write came between.

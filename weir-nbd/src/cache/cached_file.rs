@@ -208,6 +208,13 @@ struct Begun {
     old: Option<Buffer>,
 }
 
+/// Memory of the guard of a trim or zeroing of `length` bytes at most, bytes.
+pub fn write_guard_bytes(length: u64) -> usize {
+    // A range that is not aligned touches a block more.
+    let blocks = (length.div_ceil(BLOCK as u64) + 1).min(STRIPES as u64);
+    blocks as usize * size_of::<Begun>()
+}
+
 /// A write, trim or zeroing under way. While it is, nothing of its blocks is put in.
 pub struct WriteGuard {
     file: Arc<CachedFile>,
@@ -292,6 +299,19 @@ mod tests {
         assert!(file.write_dirty(3, 0, &[8; BLOCK], None).expect("memory"), "nothing old is left of it");
         drop(zeroing);
         assert!(file.write_dirty(3, 512, b"part", None).expect("memory"));
+    }
+
+    #[test]
+    fn a_guard_takes_no_more_memory_than_is_counted() {
+        let file = Arc::new(file());
+        let all = (STRIPES * BLOCK) as u64;
+        for length in [1, 2, 4096, 4097, 1 << 20, all - 1, all, all + 1, 1 << 40] {
+            for offset in [0, 1, 4095] {
+                let guard = file.begin_write(offset..offset + length, false);
+                let (held, counted) = (guard.begun.capacity() * size_of::<Begun>(), write_guard_bytes(length));
+                assert!(held <= counted && counted <= held + 2 * size_of::<Begun>(), "{held} of {counted} bytes");
+            }
+        }
     }
 
     #[test]
