@@ -85,6 +85,24 @@ fn a_file_that_is_exported_twice_has_one_cache() {
 }
 
 #[test]
+fn a_flush_of_a_read_only_export_leaves_the_blocks_of_another_export_to_its_flush() {
+    for engine in engines() {
+        let (folder, data) = disk();
+        let server = start(folder, engine, &["--read-only-export", "e=disk", "--write-back"]);
+        let (mut one, mut other) = (server.structured("d"), server.structured("e"));
+        // Three times: now and then the server writes the block to the file by itself before the flush comes.
+        for round in 0..3 {
+            assert_eq!(one.error(WRITE, 0, 0, 3, &[round; 3]), 0);
+            assert_eq!(other.error(FLUSH, 0, 0, 0, b""), 0, "nothing of this export is dirty");
+            assert_eq!(other.read(0, 0, 4), [round, round, round, data[3]]);
+        }
+        assert_eq!(one.error(FLUSH, 0, 0, 0, b""), 0);
+        assert_eq!(read_file(&server, 0, 4), [2, 2, 2, data[3]]);
+        server.stop();
+    }
+}
+
+#[test]
 fn what_is_written_through_is_in_the_file_when_it_is_answered() {
     for engine in engines() {
         let (folder, mut data) = disk();

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Most bytes that are read in advance at a time.
-const READ_AHEAD: u64 = 1 << 20;
+pub const READ_AHEAD: u64 = 1 << 20;
 /// Most bytes of one fetch: what a worker puts in at a time, before other clients have their turn.
 const MAX_FETCH: u64 = 4 << 20;
 /// Before a block is fetched again for a write to a part of it, where another write came between.
@@ -253,6 +253,45 @@ mod tests {
             assert!(volume.is_dirty(&(0..SIZE)));
             volume.write_back(&reactor, 0..SIZE).await.expect("the file can be written");
             assert_eq!(&std::fs::read(folder.path().join("disk")).expect("a file")[99..105], b"\0part\0");
+        });
+    }
+
+    #[test]
+    fn a_write_beside_zeroes_in_one_dirty_block_does_not_undo_them() {
+        run(async |reactor| {
+            let folder = tempfile::tempdir().expect("a folder");
+            let source = Source::Path { path: folder.path().join("disk"), create: Some(Size(1 << 20)) };
+            let cache = BlockCache::new(Some(1 << 20), true).expect("a cache");
+            let mut volume = source.open(false, Some(&cache)).expect("a volume");
+            let cached = volume.cached.clone().expect("it is cached");
+            let file = volume.medium.file.clone();
+            volume.medium = Arc::new(Medium { file: file.clone(), direct: None, inline: Inline::Always });
+            let old = Buffer::copy_of(&[1; BLOCK]).expect("memory");
+            volume.write_cached(&cached, &reactor, 0, old).await.expect("the file can be read");
+            // The steps of `write_zeroes` for the first 512 bytes, up to where the block is on its way to the file.
+            let zeroing = cached.begin_write(0..512, false);
+            let dirty = cached.dirty().expect("it writes back");
+            let turn = dirty.turn().expect("none else writes");
+            let run = dirty.next_run(0, 1).expect("memory").expect("the block is dirty");
+            let noted = cached.before_writing_back(&run);
+            let zeroes = async {
+                // The write of the next 512 bytes comes now.
+                reactor.sleep(Duration::from_millis(20)).await;
+                rustix::io::pwrite(&file, run.data.filled(), 0).expect("the file can be written");
+                cached.clean(&run, &noted);
+                drop(turn);
+                rustix::io::pwrite(&file, &[0; 512], 0).expect("the file can be written");
+                drop(zeroing);
+            };
+            let new = Buffer::copy_of(&[2; 512]).expect("memory");
+            let (written, ()) =
+                futures_util::future::join(volume.write_cached(&cached, &reactor, 512, new), zeroes).await;
+            written.expect("the file can be read");
+            let expected = [[0; 512], [2; 512], [1; 512]].concat();
+            let read = volume.read(&reactor, 0..1536).await.map_err(|(why, _)| why).expect("the file can be read");
+            assert!(read.filled() == expected, "as it is read");
+            volume.write_back(&reactor, 0..SIZE).await.expect("the file can be written");
+            assert!(std::fs::read(folder.path().join("disk")).expect("a file")[..1536] == expected, "as it is kept");
         });
     }
 }

@@ -12,6 +12,7 @@ mod volume;
 mod write_back;
 mod zeroes;
 
+pub use cached::READ_AHEAD;
 pub use open::Source;
 pub use volume::Volume;
 pub use zeroes::CHUNK as ZEROES_CHUNK;

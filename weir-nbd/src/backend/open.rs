@@ -92,7 +92,9 @@ impl Volume {
         let cached = cache.filter(|_| inline != Inline::Always).map(|cache| cache.file(identity(kind, &found)));
         let direct = cached.as_ref().and_then(|_| open_direct(&file, read_only));
         let medium = Arc::new(Medium { file: Arc::new(file), direct: direct.map(Arc::new), inline });
-        let flusher = Arc::new(Flusher::new(medium.clone(), cached.clone()));
+        // Dirty blocks of this file are another export's: its flusher writes them, and this file cannot be written.
+        let written_back = cached.clone().filter(|_| !read_only);
+        let flusher = Arc::new(Flusher::new(medium.clone(), written_back));
         let may_have_holes = AtomicBool::new(is_sparse);
         Ok(Self { medium, cached, kind, size, read_only, may_have_holes, flusher })
     }

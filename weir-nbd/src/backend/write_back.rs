@@ -50,6 +50,13 @@ pub async fn write_back(medium: &Medium, cached: &CachedFile, reactor: &Rc<React
 /// The same at the server's end, without a worker.
 pub fn write_back_at_end(medium: &Medium, cached: &CachedFile) -> Result<()> {
     let Some(dirty) = cached.dirty() else { return Ok(()) };
+    // A worker has it only where its requests have not ended in time. If they hang below, this does too.
+    let _turn = loop {
+        match dirty.turn() {
+            Some(turn) => break turn,
+            None => std::thread::sleep(Duration::from_millis(1)),
+        }
+    };
     let file = std::fs::File::from(medium.file.try_clone()?);
     let mut from = 0;
     while let Some(run) = dirty.next_run(from, u64::MAX)? {

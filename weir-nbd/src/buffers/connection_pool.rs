@@ -1,7 +1,7 @@
 //! A page pool a connection.
 //!
 //! A connection is a queue: what its requests had, its next requests take again, without another connection's lock and
-//! whatever the others do. A connection that has been quiet for a while gives its pool up: the pages lie in Weir's zones
+//! whatever the others do. A connection that has been quiet for a while, and has no reply on its way, gives its pool up: the pages lie in Weir's zones
 //! then, where a busy connection finds them without a page fault, until Weir releases them. So the server keeps pages
 //! for the connections that use them, and none at rest.
 //!
@@ -68,16 +68,21 @@ impl ConnectionPool {
         self.pool.borrow().is_some()
     }
 
-    /// Gives the pool up if it was not used since the last look.
+    /// Gives the pool up if it was not used since the last look and no request has pages of it. A reply that its client
+    /// does not read holds its pages for as long: in a pool that was given up they would be in no figure.
     pub fn look(&self) {
-        if !self.is_used.replace(false) {
+        if !self.is_used.replace(false) && self.in_flight_pages() == 0 {
             self.give_up();
         }
     }
 
+    fn in_flight_pages(&self) -> usize {
+        self.pool.borrow().as_ref().map_or(0, |(_, pool)| pool.stats().in_flight_pages)
+    }
+
     fn give_up(&self) {
         if let Some((number, pool)) = self.pool.take() {
-            // What is still in flight goes on to the zones when it is put back.
+            // What is still in flight, at a connection's end, goes on to the zones when it is put back.
             pool.set_max_idle_pages(Some(0));
             pool.tend();
             self.pools.remove(number);
@@ -109,10 +114,13 @@ mod tests {
         connection.look();
         assert!(connection.is_there(), "it was used since the last look");
         connection.look();
+        let figures = pools.figures();
+        assert_eq!((figures.count, figures.in_flight_pages), (1, 2), "a reply holds pages, and they are counted");
+        drop(held);
+        connection.look();
         assert!(!connection.is_there());
         let figures = pools.figures();
         assert_eq!((figures.count, figures.gets, figures.idle_pages), (0, 2, 0));
-        drop(held);
         // And again.
         drop(block_on(connection.run(async { Buffer::take(4096) })));
         assert_eq!((pools.figures().count, pools.figures().gets), (1, 3));
@@ -129,11 +137,9 @@ mod tests {
             (inside, Buffer::take(4096))
         });
         let (inside, outside) = block_on(nested);
-        let in_flight =
-            |of: &Rc<ConnectionPool>| of.pool.borrow().as_ref().map(|(_, pool)| pool.stats().in_flight_pages);
-        assert_eq!((in_flight(&one), in_flight(&other)), (Some(1), Some(1)));
+        assert_eq!((one.in_flight_pages(), other.in_flight_pages()), (1, 1));
         drop((inside, outside));
-        assert_eq!((in_flight(&one), in_flight(&other)), (Some(0), Some(0)));
+        assert_eq!((one.in_flight_pages(), other.in_flight_pages()), (0, 0));
         // Outside of any connection's task a buffer is the heap's.
         assert!(get(1).is_none());
     }

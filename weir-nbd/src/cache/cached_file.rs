@@ -111,6 +111,10 @@ impl CachedFile {
 
     /// Writes `bytes` into a block at `at`. Where they are not all of it and the rest is not here, it needs `base`: the
     /// whole block as it was fetched; false if there is none, or a newer one is in the file.
+    ///
+    /// False too for a part of a block while a trim or zeroing of the block is under way. That writes the dirty block to
+    /// the file and then changes the file. A dirty block with this part and the old rest would be written to the file
+    /// after that, and the change would be undone. The cache may have the old rest as well, in a very long range.
     pub fn write_dirty(
         &self,
         block: u64,
@@ -122,6 +126,9 @@ impl CachedFile {
         let stripe = self.stripe(block);
         let is_fresh = |fetch: &Fetch, now: Option<u32>| now.is_some() && fetch.generations[0] == now;
         let changed = self.cache.stripes.change(stripe, |generation| {
+            if bytes.len() < BLOCK && generation.is_none() {
+                return None;
+            }
             if dirty.patch(block, at, bytes) {
                 return Some(Ok(()));
             }
@@ -201,6 +208,13 @@ struct Begun {
     old: Option<Buffer>,
 }
 
+/// Memory of the guard of a trim or zeroing of `length` bytes at most, bytes.
+pub fn write_guard_bytes(length: u64) -> usize {
+    // A range that is not aligned touches a block more.
+    let blocks = (length.div_ceil(BLOCK as u64) + 1).min(STRIPES as u64);
+    blocks as usize * size_of::<Begun>()
+}
+
 /// A write, trim or zeroing under way. While it is, nothing of its blocks is put in.
 pub struct WriteGuard {
     file: Arc<CachedFile>,
@@ -267,6 +281,37 @@ mod tests {
         let mut block = Buffer::take(BLOCK).expect("memory");
         assert!(file.copy(&(offset_of(3)..offset_of(4)), &mut block));
         assert!(block.filled().starts_with(b"first") && block.filled()[512..].starts_with(b"second"));
+    }
+
+    #[test]
+    fn a_part_of_a_block_is_not_written_during_a_zeroing_and_all_of_it_is() {
+        let file = Arc::new(file());
+        let base = || Buffer::copy_of(&[0; BLOCK]).expect("memory");
+        // A dirty block, and one that is cached and not removed yet, as in a very long range.
+        assert!(file.write_dirty(3, 0, &[7; BLOCK], None).expect("memory"));
+        let zeroing = file.begin_write(offset_of(3)..offset_of(5), false);
+        file.cache.store.insert(file.key(4), Buffer::kept_copy(&[7; BLOCK]).expect("memory"));
+        for block in [3, 4] {
+            assert!(!file.write_dirty(block, 512, b"part", None).expect("memory"));
+            let fetch = file.begin_fetch(block..block + 1);
+            assert!(!file.write_dirty(block, 512, b"part", Some((fetch, base()))).expect("memory"));
+        }
+        assert!(file.write_dirty(3, 0, &[8; BLOCK], None).expect("memory"), "nothing old is left of it");
+        drop(zeroing);
+        assert!(file.write_dirty(3, 512, b"part", None).expect("memory"));
+    }
+
+    #[test]
+    fn a_guard_takes_no_more_memory_than_is_counted() {
+        let file = Arc::new(file());
+        let all = (STRIPES * BLOCK) as u64;
+        for length in [1, 2, 4096, 4097, 1 << 20, all - 1, all, all + 1, 1 << 40] {
+            for offset in [0, 1, 4095] {
+                let guard = file.begin_write(offset..offset + length, false);
+                let (held, counted) = (guard.begun.capacity() * size_of::<Begun>(), write_guard_bytes(length));
+                assert!(held <= counted && counted <= held + 2 * size_of::<Begun>(), "{held} of {counted} bytes");
+            }
+        }
     }
 
     #[test]

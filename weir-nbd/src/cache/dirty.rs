@@ -51,7 +51,8 @@ impl DirtyBlocks {
 
     /// The turn to write them below, unless another has it.
     pub fn turn(&self) -> Option<Turn<'_>> {
-        (!self.is_writing.swap(true, Acquire)).then_some(Turn(self))
+        // A turn that is made releases it when it is dropped: none is made where another has it.
+        (!self.is_writing.swap(true, Acquire)).then(|| Turn(self))
     }
 
     /// Appends `part` of a block, if it is dirty.
@@ -130,6 +131,16 @@ mod tests {
         assert!(dirty.next_run(10, 100).expect("memory").is_none());
         assert!(dirty.next_run(6, 9).expect("memory").is_none());
         assert!(dirty.touches(5..7) && !dirty.touches(6..9) && !dirty.touches(4..4));
+    }
+
+    #[test]
+    fn a_turn_is_one_writers_until_its_end() {
+        let dirty = DirtyBlocks::default();
+        let turn = dirty.turn().expect("none has it");
+        assert!(dirty.turn().is_none());
+        assert!(dirty.turn().is_none(), "the attempt before has not released it");
+        drop(turn);
+        assert!(dirty.turn().is_some());
     }
 
     #[test]

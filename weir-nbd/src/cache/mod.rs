@@ -13,5 +13,5 @@ mod stripes;
 
 pub use block::{BLOCK, blocks_of};
 pub use block_cache::{BlockCache, FileId};
-pub use cached_file::CachedFile;
+pub use cached_file::{CachedFile, write_guard_bytes};
 pub use figures::CacheFigures;

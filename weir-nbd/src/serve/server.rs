@@ -10,8 +10,8 @@ use crate::base::Failure;
 use crate::buffers::Pools;
 use crate::cache::BlockCache;
 use crate::command_line::Serve;
-use crate::export::{Export, Exports};
-use crate::io::Engine;
+use crate::export::Exports;
+use crate::io::{Engine, Pool};
 use crate::session::{Context, Home, TlsMode};
 use crate::transport::{Address, Listener, load_tls};
 use sd_notify::NotifyState;
@@ -19,7 +19,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 use tracing::{error, info, warn};
 use weir::pressure::{self, Level, Subscription};
@@ -163,7 +163,7 @@ fn reload(options: &Serve, context: &Context) -> Result<(), Failure> {
     context.pools.set(settings.pools)
 }
 
-/// Lets sessions end, then flushes. A second signal, or the end of the time for it, ends them as they are.
+/// Lets sessions end, then flushes, whatever became of a worker.
 fn stop(
     events: &Receiver<Event>,
     seats: &[Seat],
@@ -180,18 +180,28 @@ fn stop(
             reactor.stop();
         });
     }
-    let mut left = seats.len() - usize::from(one_failed);
+    let ended = await_workers(events, seats, patience, seats.len() - usize::from(one_failed));
+    // What hangs below may do so for ever.
+    let patience = ended.is_err().then_some(patience.max(ABORT));
+    and(ended, flush(&context.exports(), patience))?;
+    info!("stopped");
+    Ok(())
+}
+
+/// Waits until `left` workers have ended. A second signal, or the end of the time for it, ends their sessions as they are.
+fn await_workers(events: &Receiver<Event>, seats: &[Seat], patience: Duration, mut left: usize) -> Result<(), Failure> {
     let mut deadline = Instant::now() + patience;
-    let mut is_aborted = false;
+    let (mut is_aborted, mut result) = (false, Ok(()));
     while left > 0 {
         match events.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
             Ok(Event::WorkerEnd(end)) => {
                 left -= 1;
-                end.map_err(Failure::because("a worker failed"))?;
+                result = and(result, end.map_err(Failure::because("a worker failed")));
             }
             Ok(Event::Signal(SIGHUP)) => {}
             _ if is_aborted => {
-                return Err(Failure::new("requests are still under way below: what they write may be lost"));
+                let why = Failure::new("requests are still under way below: what they write may be lost");
+                return and(result, Err(why));
             }
             _ => {
                 warn!("clients are disconnected before all was answered");
@@ -200,19 +210,142 @@ fn stop(
             }
         }
     }
-    // All of them, whatever became of one.
-    let flush = |export: &Arc<Export>| {
-        let what = format!("export '{}' could not be flushed", export.definition.name);
-        export.volume.flush_at_end().map_err(Failure::because(what))
-    };
-    context.exports().iter().map(flush).fold(Ok(()), Result::and)?;
-    info!("stopped");
-    Ok(())
+    result
+}
+
+/// Flushes all exports side by side: one that fails or hangs does not keep the others from it. `patience` is the time for
+/// all of them; without it, it takes as long as it takes.
+fn flush(exports: &Exports, patience: Option<Duration>) -> Result<(), Failure> {
+    let (threads, (sender, results)) = (Pool::default(), channel());
+    for export in exports.iter().cloned() {
+        let sender = sender.clone();
+        threads.run(Box::new(move || {
+            let what = format!("export '{}' could not be flushed", export.definition.name);
+            // It fails if the time was over.
+            let _ = sender.send(export.volume.flush_at_end().map_err(Failure::because(what)));
+        }));
+    }
+    drop(sender);
+    let deadline = patience.map(|patience| Instant::now() + patience);
+    let mut flushed = Ok(());
+    loop {
+        let left = deadline.map_or(Duration::MAX, |deadline| deadline.saturating_duration_since(Instant::now()));
+        match results.recv_timeout(left) {
+            Ok(result) => flushed = and(flushed, result),
+            Err(RecvTimeoutError::Disconnected) => return flushed,
+            Err(RecvTimeoutError::Timeout) => {
+                return and(flushed, Err(Failure::new("not all exports could be flushed in time")));
+            }
+        }
+    }
+}
+
+/// The first failure is how the server ends. A later one is logged.
+fn and(first: Result<(), Failure>, next: Result<(), Failure>) -> Result<(), Failure> {
+    if let (Err(_), Err(why)) = (&first, &next) {
+        error!("{why}");
+    }
+    first.and(next)
 }
 
 /// Tells the service manager, if there is one.
 fn notify(states: &[NotifyState]) {
     if let Err(why) = sd_notify::notify(states) {
         warn!("the service manager was not told: {why}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::Source;
+    use crate::base::size::Size;
+    use crate::buffers::Buffer;
+    use crate::cache::{BLOCK, CachedFile, FileId};
+    use crate::export::Definition;
+    use crate::session::Limits;
+    use std::os::unix::fs::MetadataExt;
+    use tempfile::TempDir;
+
+    /// A server of two files, `a` and `b`, each with a dirty block of ones.
+    struct Dirty {
+        folder: TempDir,
+        context: Arc<Context>,
+        seats: Vec<Seat>,
+        sender: Sender<Event>,
+        events: Receiver<Event>,
+    }
+
+    impl Dirty {
+        fn new() -> Self {
+            let folder = tempfile::tempdir().expect("a folder");
+            let definition = |name: &str| {
+                let source = Source::Path { path: folder.path().join(name), create: Some(Size(1 << 20)) };
+                Definition { name: name.into(), source, read_only: false, description: String::new(), tls_only: false }
+            };
+            let cache = BlockCache::new(Some(1 << 20), true).expect("a cache");
+            let definitions = ["a", "b"].map(definition).to_vec();
+            let exports = Exports::open(definitions, None, &Exports::default(), Some(&cache)).expect("two exports");
+            let minute = Duration::from_secs(60);
+            let limits = Limits {
+                request: 1 << 20,
+                client_memory: 1 << 20,
+                worker_memory: 1 << 20,
+                handshake: minute,
+                patience: minute,
+            };
+            let context = Context::new(exports, TlsMode::default(), limits, Some(cache), Pools::new());
+            let (sender, events) = channel();
+            let seats = workers::start(1, Engine::Threads, false, &context, &sender).expect("a worker");
+            for export in context.exports().iter().cloned() {
+                let (written, is_written) = channel();
+                seats[0].remote.run(move |reactor| {
+                    let own = reactor.clone();
+                    reactor.spawn(async move {
+                        let ones = Buffer::copy_of(&[1; BLOCK]).expect("memory");
+                        written.send(export.volume.write(&own, 0, ones).await).expect("the test listens");
+                    });
+                });
+                is_written.recv().expect("an answer").expect("it is in the cache");
+            }
+            Self { folder, context, seats, sender, events }
+        }
+
+        fn is_in_file(&self, name: &str) -> bool {
+            std::fs::read(self.folder.path().join(name)).expect("the file")[..BLOCK] == [1; BLOCK]
+        }
+
+        fn cached(&self, name: &str) -> Arc<CachedFile> {
+            let found = std::fs::metadata(self.folder.path().join(name)).expect("the file");
+            let cache = self.context.cache.as_ref().expect("a cache");
+            cache.file(FileId { device: found.dev(), inode: Some(found.ino()) })
+        }
+    }
+
+    #[test]
+    fn a_failed_worker_does_not_keep_exports_from_being_flushed() {
+        let server = Dirty::new();
+        let failed = Event::WorkerEnd(Err(std::io::Error::other("as a test")));
+        server.sender.send(failed).expect("the test listens");
+        let stopped = stop(&server.events, &server.seats, &server.context, Duration::from_secs(60), false);
+        assert_eq!(stopped.expect_err("a worker failed").to_string(), "a worker failed: as a test");
+        assert!(server.is_in_file("a") && server.is_in_file("b"));
+    }
+
+    #[test]
+    fn an_export_that_hangs_does_not_keep_others_from_being_flushed() {
+        let server = Dirty::new();
+        let cached = server.cached("a");
+        // As if a write to it did not end.
+        let turn = cached.dirty().expect("it writes back").turn();
+        assert!(turn.is_some(), "none else writes");
+        let flushed = flush(&server.context.exports(), Some(Duration::from_millis(300)));
+        assert!(flushed.expect_err("one hangs").to_string().contains("in time"));
+        let patience = Instant::now() + Duration::from_secs(60);
+        while !server.is_in_file("b") && Instant::now() < patience {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert!(server.is_in_file("b") && !server.is_in_file("a"));
+        drop(turn);
     }
 }

@@ -3,9 +3,10 @@
 use super::execute::execute;
 use super::handshake::Agreed;
 use super::output::{Charge, Output};
-use crate::backend::ZEROES_CHUNK;
+use crate::backend::{READ_AHEAD, ZEROES_CHUNK};
 use crate::base::Budget;
 use crate::buffers::{Buffer, ConnectionPool};
+use crate::cache::{BLOCK, write_guard_bytes};
 use crate::export::Export;
 use crate::io::{Alarm, Part};
 use crate::protocol::constants::DEFAULT_PAYLOAD;
@@ -28,7 +29,8 @@ const STATUS: usize = 64 << 10;
 const MAX_SKIPPED: u64 = DEFAULT_PAYLOAD as u64;
 
 /// Between two looks whether a connection still uses its page pool: one that is quiet keeps it for so long at least, and
-/// for twice as long at most. What quiet connections keep until then, memory pressure takes at once.
+/// for twice as long at most, unless a reply is on its way. What quiet connections keep until then, memory pressure takes
+/// at once.
 const QUIET: Duration = Duration::from_secs(5);
 
 /// A client that uses an export.
@@ -195,13 +197,36 @@ impl Session {
     }
 }
 
-/// The memory that a request needs, bytes.
+/// The memory that a request needs at most, bytes.
 fn cost(checked: &std::result::Result<Command, Fault>) -> usize {
-    let bytes = match checked {
-        Ok(Command::Read { length, .. } | Command::Write { length, .. }) => *length as usize,
-        Ok(Command::WriteZeroes { length, .. }) => ZEROES_CHUNK.min(usize::try_from(*length).unwrap_or(ZEROES_CHUNK)),
+    let up_to = |most: usize, length: u64| most.min(usize::try_from(length).unwrap_or(most));
+    let bytes = match *checked {
+        Ok(Command::Read { length, .. } | Command::Write { length, .. }) => length as usize,
+        Ok(Command::WriteZeroes { length, .. }) => up_to(ZEROES_CHUNK, length) + write_guard_bytes(length),
+        Ok(Command::Trim { length, .. }) => write_guard_bytes(length),
+        // Whole blocks are read: at either end more than was asked for.
+        Ok(Command::Cache { length, .. }) => up_to(READ_AHEAD as usize, length) + 2 * BLOCK,
         Ok(Command::BlockStatus { .. }) => STATUS,
-        _ => 0,
+        Ok(Command::Flush | Command::Disconnect) | Err(_) => 0,
     };
     LEAST.max(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_costs_what_it_holds() {
+        let cache = |length| cost(&Ok(Command::Cache { offset: 0, length }));
+        assert_eq!((cache(0), cache(100)), (2 * BLOCK, 100 + 2 * BLOCK));
+        assert_eq!((cache(1 << 20), cache(u64::MAX)), ((1 << 20) + 2 * BLOCK, (1 << 20) + 2 * BLOCK));
+        let zeroes =
+            |length| cost(&Ok(Command::WriteZeroes { offset: 0, length, durable: false, no_hole: false, fast: false }));
+        let trim = |length| cost(&Ok(Command::Trim { offset: 0, length, durable: false }));
+        assert_eq!((trim(512), trim(1 << 30)), (LEAST, write_guard_bytes(1 << 30)));
+        assert_eq!(zeroes(1 << 30), ZEROES_CHUNK + write_guard_bytes(1 << 30));
+        assert_eq!(cost(&Ok(Command::Flush)), LEAST);
+        assert_eq!(cost(&Ok(Command::Read { offset: 0, length: 1 << 20, unfragmented: false })), 1 << 20);
+    }
 }
