@@ -149,6 +149,30 @@ fn a_subscriber_hears_of_what_is_released() {
     assert!(line.starts_with("release ") && line.split_whitespace().count() == 11, "{line}");
 }
 
+/// It is the thread that would send the next line, without a request that has it look for a filter.
+#[test]
+fn a_subscriber_of_a_program_that_forbids_messages_is_closed_and_the_program_goes_on() {
+    let Some(mut subject) = steered() else { return };
+    let pid = subject.pid().to_string();
+    let client = connection(&socket_name(subject.pid()).unwrap()).unwrap();
+    receive(&client);
+    send(&client, b"subscribe", SendFlags::empty()).unwrap();
+    assert_eq!(receive(&client).as_deref(), Some("ok\n"));
+    if subject.tell("filter messages") != "done" {
+        return eprintln!("skipped: no filter may be set here");
+    }
+    subject.tell("hold 40");
+    subject.tell("drop");
+    let mut message = [0u8; 8192];
+    wait_for("the connection's end", || {
+        let received = recv(&client, &mut message, RecvFlags::empty());
+        matches!(received, Ok((0, _)) | Err(rustix::io::Errno::CONNRESET)).then_some(())
+    });
+    assert_eq!(subject.tell("hold 5"), "done");
+    let refused = text(&weir(&["ctl", &pid, "get"]).stderr);
+    assert!(refused.contains("sandbox of its own"), "{refused}");
+}
+
 #[test]
 fn another_user_gets_one_line_that_says_no() {
     if !is_root() {

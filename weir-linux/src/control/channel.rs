@@ -10,7 +10,7 @@ use super::event::Told;
 use super::request::{BadRequest, Request};
 use crate::os::clock::monotonic_ns;
 use crate::os::socket::{self, Peer};
-use crate::os::syscall::{Errno, Result};
+use crate::os::syscall::Errno;
 use crate::os::{epoll, fd, process, random, user_namespace};
 
 /// Clients at a time.
@@ -24,6 +24,23 @@ const LINES: usize = 64;
 const PAUSE_NS: u64 = 100_000_000;
 /// The listening socket's number among those that are waited for; clients have those of their places.
 const LISTENER: u64 = CLIENTS as u64;
+
+/// Why a channel ends by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// The program has put itself into a sandbox, where the next call may be its last.
+    Sandbox,
+    /// The kernel refuses what the channel needs.
+    Refused(Errno),
+}
+
+impl From<Errno> for End {
+    fn from(error: Errno) -> Self {
+        Self::Refused(error)
+    }
+}
+
+type Result<T> = core::result::Result<T, End>;
 
 /// Who is connected.
 #[derive(Clone, Copy, Debug)]
@@ -59,7 +76,7 @@ pub fn socket_name([first, second]: [u64; 2]) -> ArrayString<48> {
 
 impl Channel {
     /// Listens, under a name that no other has.
-    pub fn open() -> Result<Self> {
+    pub fn open() -> core::result::Result<Self, Errno> {
         let name = random::two_words().map(|word| word as u64);
         let set = epoll::create()?;
         let listener = socket::listen(socket_name(name).as_bytes());
@@ -102,26 +119,27 @@ impl Channel {
         self.paused_until
     }
 
-    /// Answers what came, at most 16 requests and connections. An error: the channel can take no more connections, and is to be
-    /// closed.
+    /// Answers what came, at most 16 requests and connections. An error: the channel is to be closed.
     pub fn serve(&mut self, host: &mut impl Host, stats: &Stats) -> Result<()> {
-        if self.paused_until.is_some_and(|until| monotonic_ns() >= until) {
-            epoll::add(self.set, self.listener, LISTENER)?;
-            self.paused_until = None;
-        }
         for _ in 0..REQUESTS {
+            end_in_sandbox(|| host.is_in_sandbox())?;
+            if self.paused_until.is_some_and(|until| monotonic_ns() >= until) {
+                epoll::add(self.set, self.listener, LISTENER)?;
+                self.paused_until = None;
+            }
             match epoll::next_ready(self.set)? {
                 None => break,
                 Some(LISTENER) => self.accept()?,
-                Some(place) => self.hear(place as usize, host, stats),
+                Some(place) => self.hear(place as usize, host, stats)?,
             }
             self.count += 1;
         }
         Ok(())
     }
 
-    /// Sends subscribers what happened since the last time.
-    pub fn tell_subscribers(&mut self, stats: &Stats) {
+    /// Sends subscribers what happened since the last time. `is_in_sandbox` is called before each line. An error: the channel is
+    /// to be closed.
+    pub fn tell_subscribers(&mut self, stats: &Stats, is_in_sandbox: impl Fn() -> bool) -> Result<()> {
         for place in 0..CLIENTS {
             let Some(Client { socket, told: Some(told), .. }) = &mut self.clients[place] else { continue };
             for _ in 0..LINES {
@@ -129,6 +147,7 @@ impl Channel {
                 if told.next_line(stats, &mut line) != Ok(true) {
                     break;
                 }
+                end_in_sandbox(&is_in_sandbox)?;
                 match socket::send(*socket, line.as_bytes()) {
                     Ok(()) => {}
                     // It reads too slowly: told again later, as far as it is not overwritten by then.
@@ -143,6 +162,7 @@ impl Channel {
                 }
             }
         }
+        Ok(())
     }
 
     fn accept(&mut self) -> Result<()> {
@@ -196,13 +216,16 @@ impl Channel {
     }
 
     /// Takes one message of a client's and answers it.
-    fn hear(&mut self, place: usize, host: &mut impl Host, stats: &Stats) {
-        let Some(Some(client)) = self.clients.get_mut(place) else { return };
+    fn hear(&mut self, place: usize, host: &mut impl Host, stats: &Stats) -> Result<()> {
+        let Some(Some(client)) = self.clients.get_mut(place) else { return Ok(()) };
         client.heard_at = self.count;
         let mut message = [0; LONGEST_REQUEST];
         let received = match socket::receive(client.socket, &mut message) {
-            Err(Errno::EAGAIN) => return,
-            Ok(0) | Err(_) => return self.drop_client(place),
+            Err(Errno::EAGAIN) => return Ok(()),
+            Ok(0) | Err(_) => {
+                self.drop_client(place);
+                return Ok(());
+            }
             Ok(len) => message.get(..len).ok_or(BadRequest::TooLong),
         };
         let mut answer = Answer::new();
@@ -217,10 +240,17 @@ impl Channel {
         };
         // An answer that does not fit is one of a version to come: cut, it still begins as it should.
         let _ = written;
+        // Releasing a GiB takes 100 ms, in which a filter may have been set.
+        end_in_sandbox(|| host.is_in_sandbox())?;
         if socket::send(client.socket, answer.as_bytes()).is_err() {
             self.drop_client(place);
         }
+        Ok(())
     }
+}
+
+fn end_in_sandbox(is_in_sandbox: impl Fn() -> bool) -> Result<()> {
+    if is_in_sandbox() { Err(End::Sandbox) } else { Ok(()) }
 }
 
 /// Whether who connected may look at and steer a process of this user: the user itself, unless the process is not to be

@@ -3,13 +3,21 @@ use crate::os::fd::{POLLIN, PollFd, ppoll};
 use std::string::String;
 use std::time::{Duration, Instant};
 use std::vec::Vec;
+use weir_core::telemetry::trace::Event;
 use weir_core::telemetry::tunables::{Effect, Tunables};
 
-struct Fake(Tunables);
+const EVENT: Event =
+    Event { end: 1, place: None, zone: 0, kind: None, cause: None, blocks: 1, bytes: 9, ns: 1, error: 0 };
+
+struct Fake {
+    tunables: Tunables,
+    /// It puts itself into a sandbox when it has been looked at so many more times.
+    looks_left: std::cell::Cell<u32>,
+}
 
 impl Host for Fake {
     fn tunables(&self) -> &Tunables {
-        &self.0
+        &self.tunables
     }
     fn take_effect(&mut self, _: Effect) {}
     fn trim(&mut self) -> usize {
@@ -20,6 +28,11 @@ impl Host for Fake {
     }
     fn report(&mut self) -> [(&'static str, usize); 6] {
         [("x", 0); 6]
+    }
+    fn is_in_sandbox(&self) -> bool {
+        let left = self.looks_left.get();
+        self.looks_left.set(left.saturating_sub(1));
+        left == 0
     }
 }
 
@@ -34,7 +47,7 @@ impl Bench {
     fn new() -> Self {
         Self {
             channel: Channel::open().unwrap(),
-            host: Fake(Tunables::new()),
+            host: Fake { tunables: Tunables::new(), looks_left: u32::MAX.into() },
             stats: std::boxed::Box::new(Stats::new()),
         }
     }
@@ -48,6 +61,10 @@ impl Bench {
             }
             self.channel.serve(&mut self.host, &self.stats).unwrap();
         }
+    }
+
+    fn tell(&mut self) -> Result<()> {
+        self.channel.tell_subscribers(&self.stats, || self.host.is_in_sandbox())
     }
 
     fn connect(&mut self) -> TestClient {
@@ -117,7 +134,7 @@ fn a_client_is_greeted_and_answered() {
     let client = bench.connect();
     assert_eq!(client.receive().as_deref(), Some("weir control 1\n"));
     assert_eq!(bench.ask(&client, b"set limit 1G\n").as_deref(), Some("ok\nlimit 1073741824 bytes\n"));
-    assert_eq!(bench.host.0.limit.get(), 1 << 30);
+    assert_eq!(bench.host.tunables.limit.get(), 1 << 30);
     let name = bench.channel.name();
     bench.channel.close();
     assert!(client.is_closed());
@@ -169,15 +186,13 @@ fn who_does_not_read_is_closed_and_waits_for_nobody() {
 
 #[test]
 fn a_subscriber_that_reads_slowly_loses_nothing_that_the_ring_still_has() {
-    use weir_core::telemetry::trace::Event;
     let mut bench = Bench::new();
     let client = bench.connect();
     client.receive();
     assert_eq!(bench.ask(&client, b"subscribe").as_deref(), Some("ok\n"));
-    let event = Event { end: 1, place: None, zone: 0, kind: None, cause: None, blocks: 1, bytes: 9, ns: 1, error: 0 };
     for _ in 0..5_000 {
-        bench.stats.trace.record(&event);
-        bench.channel.tell_subscribers(&bench.stats);
+        bench.stats.trace.record(&EVENT);
+        bench.tell().unwrap();
     }
     let mut next = 0;
     let mut read = |line: String| {
@@ -192,11 +207,39 @@ fn a_subscriber_that_reads_slowly_loses_nothing_that_the_ring_still_has() {
         }
     };
     loop {
-        bench.channel.tell_subscribers(&bench.stats);
+        bench.tell().unwrap();
         let Some(line) = client.receive() else { break };
         read(line);
     }
     assert_eq!(next, 5_000);
+}
+
+#[test]
+fn nothing_is_sent_once_the_program_is_in_a_sandbox() {
+    let mut bench = Bench::new();
+    let client = bench.connect();
+    client.receive();
+    bench.ask(&client, b"subscribe");
+    (0..3).for_each(|_| bench.stats.trace.record(&EVENT));
+    // It is looked at before each line.
+    bench.host.looks_left.set(1);
+    assert_eq!(bench.tell(), Err(End::Sandbox));
+    assert!(client.receive().is_some() && client.receive().is_none());
+    // Before each request, and before its answer.
+    for looks in 0..4 {
+        client.send(b"set limit 1G");
+        client.send(b"set limit 2G");
+        bench.host.looks_left.set(looks);
+        assert_eq!(bench.channel.serve(&mut bench.host, &bench.stats), Err(End::Sandbox));
+        assert_eq!((0..2).filter(|_| client.receive().is_some()).count(), looks as usize / 2);
+        bench.host.looks_left.set(u32::MAX);
+        bench.serve();
+        while client.receive().is_some() {}
+    }
+    // Where there is nothing to tell, there is nothing to look for.
+    bench.tell().unwrap();
+    bench.host.looks_left.set(0);
+    assert_eq!(bench.tell(), Ok(()));
 }
 
 #[test]
@@ -270,7 +313,7 @@ fn any_traffic_leaves_the_channel_working() {
             0 => clients.extend(TestClient::new(bench.channel.name())),
             1 if !clients.is_empty() => drop(clients.swap_remove(random() as usize % clients.len())),
             2 => bench.serve(),
-            3 => bench.channel.tell_subscribers(&bench.stats),
+            3 => bench.tell().unwrap(),
             choice => {
                 let mut message = Vec::new();
                 for _ in 0..random() % 6 {
