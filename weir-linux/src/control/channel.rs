@@ -2,6 +2,7 @@
 
 use arrayvec::ArrayString;
 use core::fmt::Write;
+use core::sync::atomic::Ordering::Relaxed;
 use weir_core::telemetry::stats::Stats;
 
 use super::LONGEST_REQUEST;
@@ -48,6 +49,8 @@ struct Client {
     socket: i32,
     /// The count of requests when it sent its last one.
     heard_at: u64,
+    /// It has sent the token.
+    is_admitted: bool,
     /// It is told of events.
     told: Option<Told>,
 }
@@ -74,9 +77,20 @@ pub fn socket_name([first, second]: [u64; 2]) -> ArrayString<48> {
     name
 }
 
+/// The first message of a client, by what the page of statistics tells.
+pub fn token_message([first, second]: [u64; 2]) -> ArrayString<48> {
+    let mut message = ArrayString::new();
+    // 6 and 32 bytes.
+    let _ = write!(message, "token {first:016x}{second:016x}");
+    message
+}
+
 impl Channel {
-    /// Listens, under a name that no other has.
-    pub fn open() -> core::result::Result<Self, Errno> {
+    /// Listens, under a name that no other has, and writes a new token to the page: it is kept there alone, so that the memory of a
+    /// forked child, which clears it on its own page, holds no copy.
+    pub fn open(stats: &Stats) -> core::result::Result<Self, Errno> {
+        let token = random::two_words().map(|word| word as u64);
+        stats.control.token.iter().zip(token).for_each(|(to, word)| to.store(word, Relaxed));
         let name = random::two_words().map(|word| word as u64);
         let set = epoll::create()?;
         let listener = socket::listen(socket_name(name).as_bytes());
@@ -186,7 +200,7 @@ impl Channel {
         let place = self.place_for_one_more();
         let is_greeted = socket::send(socket, answer.as_bytes()).is_ok();
         if is_greeted && epoll::add(self.set, socket, place as u64).is_ok() {
-            self.clients[place] = Some(Client { socket, heard_at: self.count, told: None });
+            self.clients[place] = Some(Client { socket, heard_at: self.count, is_admitted: false, told: None });
         } else {
             let _ = fd::close(socket);
         }
@@ -195,14 +209,19 @@ impl Channel {
 
     /// Takes no connections for a while. Clients are answered meanwhile.
     fn pause(&mut self) -> Result<()> {
+        if self.paused_until.is_some() {
+            return Ok(());
+        }
         epoll::remove(self.set, self.listener)?;
         self.paused_until = Some(monotonic_ns() + PAUSE_NS);
         Ok(())
     }
 
-    /// A free place; if there is none that of the client which was silent for longest, subscribers last.
+    /// A free place; if there is none that of the client which was silent for longest: first one without the token, subscribers
+    /// last.
     fn place_for_one_more(&mut self) -> usize {
-        let silence = |client: &Option<Client>| client.map(|client| (client.told.is_some(), client.heard_at));
+        let silence =
+            |client: &Option<Client>| client.map(|client| (client.is_admitted, client.told.is_some(), client.heard_at));
         // An empty place is the least of all.
         let place = (0..CLIENTS).min_by_key(|&place| silence(&self.clients[place])).unwrap_or(0);
         self.drop_client(place);
@@ -229,6 +248,19 @@ impl Channel {
             Ok(len) => message.get(..len).ok_or(BadRequest::TooLong),
         };
         let mut answer = Answer::new();
+        if !client.is_admitted {
+            client.is_admitted = received.is_ok_and(|message| is_token(message, stats));
+            let written = match client.is_admitted {
+                true => answer.write_str("ok\n"),
+                false => write_error(&mut answer, "the token on the page of statistics comes first"),
+            };
+            let is_sent = written.is_ok() && socket::send(client.socket, answer.as_bytes()).is_ok();
+            let is_admitted = client.is_admitted;
+            if !(is_admitted && is_sent) {
+                self.drop_client(place);
+            }
+            return if is_admitted { Ok(()) } else { self.pause() };
+        }
         let written = match received.and_then(Request::parse) {
             Ok(request) => {
                 if request == Request::Subscribe {
@@ -247,6 +279,15 @@ impl Channel {
         }
         Ok(())
     }
+}
+
+/// Whether a message is the token. All of it is compared: how long that takes tells nothing.
+fn is_token(message: &[u8], stats: &Stats) -> bool {
+    let token = stats.control.token.each_ref().map(|word| word.load(Relaxed));
+    let (message, wanted) = (message.trim_ascii(), token_message(token));
+    let differences = message.iter().zip(wanted.as_bytes()).fold(0, |all, (a, b)| all | (a ^ b));
+    // Zeros are none: those of a page on which none was written.
+    token != [0; 2] && message.len() == wanted.len() && differences == 0
 }
 
 fn end_in_sandbox(is_in_sandbox: impl Fn() -> bool) -> Result<()> {

@@ -40,7 +40,7 @@ impl Steering {
         if is_in_sandbox(self.sandbox.as_ref()) {
             self.close(sources, Opening::Sandbox, None);
         } else {
-            match Channel::open() {
+            match Channel::open(&STATS) {
                 Ok(channel) => self.begin(channel, sources),
                 Err(error) => self.close(sources, Opening::Refused, Some(error)),
             }
