@@ -4,10 +4,14 @@ mod subject;
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketType, connect, recv, send, socket, sockopt,
 };
+use std::mem::offset_of;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
 use subject::{Subject, is_root, says, text, wait_for, weir};
+use weir_core::telemetry::stats::{Control, Stats};
 use weir_core::telemetry::tunables::TABLE;
 
 /// A program with 20 MiB in use, the channel of which is open.
@@ -49,6 +53,46 @@ fn receive(socket: &OwnedFd) -> Option<String> {
         Ok((len, _)) if len > 0 => Some(text(&message[..len])),
         _ => None,
     }
+}
+
+/// The first message of a client, from the page that the process shares with who may look into it.
+fn token(pid: u32) -> Option<String> {
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).ok()?.flatten();
+    let mut files =
+        threads.flat_map(|thread| std::fs::read_dir(thread.path().join("fd")).into_iter().flatten().flatten());
+    let is_page = |path: &PathBuf| path.read_link().is_ok_and(|name| name.starts_with("/memfd:weir-page (deleted)"));
+    let page = std::fs::File::open(files.find_map(|entry| Some(entry.path()).filter(is_page))?).ok()?;
+    let mut words = [[0u8; 8]; 2];
+    let offset = (offset_of!(Stats, control) + offset_of!(Control, token)) as u64;
+    page.read_exact_at(words.as_flattened_mut(), offset).ok()?;
+    let [first, second] = words.map(u64::from_ne_bytes);
+    Some(format!("token {first:016x}{second:016x}"))
+}
+
+/// A connection that may ask.
+fn client(subject: &Subject) -> OwnedFd {
+    let client = connection(&socket_name(subject.pid()).unwrap()).unwrap();
+    assert_eq!(receive(&client).as_deref(), Some("weir control 2\n"));
+    send(&client, token(subject.pid()).unwrap().as_bytes(), SendFlags::empty()).unwrap();
+    assert_eq!(receive(&client).as_deref(), Some("ok\n"));
+    client
+}
+
+/// Of the same user, as a process in a sandbox is that may read the list of sockets, but not look into the process.
+#[test]
+fn without_the_token_of_the_page_the_same_user_is_refused() {
+    let Some(subject) = steered() else { return };
+    let name = socket_name(subject.pid()).unwrap();
+    let wrong = format!("token {:032x}", 1);
+    for first in ["set limit 1", "subscribe", wrong.as_str()] {
+        let stranger = connection(&name).unwrap();
+        assert_eq!(receive(&stranger).as_deref(), Some("weir control 2\n"));
+        send(&stranger, first.as_bytes(), SendFlags::empty()).unwrap();
+        assert_eq!(receive(&stranger).as_deref(), Some("error: the token on the page of statistics comes first\n"));
+        assert_eq!(receive(&stranger), None);
+    }
+    send(&client(&subject), b"get limit", SendFlags::empty()).unwrap();
+    assert_eq!(says(&["ctl", &subject.pid().to_string(), "get", "limit"]), "limit 0 bytes\n");
 }
 
 #[test]
@@ -139,14 +183,36 @@ fn a_forked_child_has_a_channel_of_its_own() {
 #[test]
 fn a_subscriber_hears_of_what_is_released() {
     let Some(mut subject) = steered() else { return };
-    let client = connection(&socket_name(subject.pid()).unwrap()).unwrap();
-    assert_eq!(receive(&client).as_deref(), Some("weir control 1\n"));
+    let client = client(&subject);
     send(&client, b"subscribe", SendFlags::empty()).unwrap();
     assert_eq!(receive(&client).as_deref(), Some("ok\n"));
     subject.tell("hold 40");
     subject.tell("drop");
     let line = receive(&client).expect("an event");
     assert!(line.starts_with("release ") && line.split_whitespace().count() == 11, "{line}");
+}
+
+/// It is the thread that would send the next line, without a request that has it look for a filter.
+#[test]
+fn a_subscriber_of_a_program_that_forbids_messages_is_closed_and_the_program_goes_on() {
+    let Some(mut subject) = steered() else { return };
+    let pid = subject.pid().to_string();
+    let client = client(&subject);
+    send(&client, b"subscribe", SendFlags::empty()).unwrap();
+    assert_eq!(receive(&client).as_deref(), Some("ok\n"));
+    if subject.tell("filter messages") != "done" {
+        return eprintln!("skipped: no filter may be set here");
+    }
+    subject.tell("hold 40");
+    subject.tell("drop");
+    let mut message = [0u8; 8192];
+    wait_for("the connection's end", || {
+        let received = recv(&client, &mut message, RecvFlags::empty());
+        matches!(received, Ok((0, _)) | Err(rustix::io::Errno::CONNRESET)).then_some(())
+    });
+    assert_eq!(subject.tell("hold 5"), "done");
+    let refused = text(&weir(&["ctl", &pid, "get"]).stderr);
+    assert!(refused.contains("sandbox of its own"), "{refused}");
 }
 
 #[test]
@@ -210,7 +276,7 @@ fn a_program_that_gives_up_root_has_a_channel_that_is_its_new_users() {
     subject.tell("hold 5");
     let after = wait_for("another socket", || socket_name(subject.pid()).filter(|name| *name != before));
     assert!(connection(&before).is_err());
-    assert_eq!(receive(&connection(&after).unwrap()).as_deref(), Some("weir control 1\n"));
+    assert_eq!(receive(&connection(&after).unwrap()).as_deref(), Some("weir control 2\n"));
     let pid = subject.pid().to_string();
     wait_for("the caches", || says(&["stat", &pid]).contains("malloc 24576").then_some(()));
 }
@@ -248,7 +314,7 @@ fn a_connection_for_which_there_is_no_descriptor_waits_for_one() {
     sockopt::set_socket_timeout(&client, sockopt::Timeout::Recv, Some(Duration::from_millis(500))).unwrap();
     assert_eq!(receive(&client), None);
     limit(1024);
-    assert_eq!(wait_for("the greeting", || receive(&client)), "weir control 1\n");
+    assert_eq!(wait_for("the greeting", || receive(&client)), "weir control 2\n");
 }
 
 /// Random messages to a real process from several connections for two seconds: it goes on with its work, and answers.

@@ -9,7 +9,7 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use weir_core::telemetry::stats::Opening;
-use weir_linux::control::channel::socket_name;
+use weir_linux::control::channel::{socket_name, token_message};
 use weir_linux::control::{LONGEST_ANSWER, VERSION};
 
 /// How long a process may take to answer: releasing a GiB of small pages takes it some 100 ms.
@@ -65,7 +65,10 @@ impl Control {
         let socket = connected.map_err(|error| failed(format!("no connection: {error}")))?;
         let control = Self { socket, pid };
         match control.receive()?.trim_end() {
-            greeting if greeting == format!("weir control {VERSION}") => Ok(control),
+            greeting if greeting == format!("weir control {VERSION}") => {
+                let token = page.control.token.each_ref().map(|word| word.load(Relaxed));
+                control.ask(&token_message(token)).map(|_| control)
+            }
             refusal if refusal.starts_with("error: ") => Err(failed(refusal["error: ".len()..].into())),
             other => Err(failed(format!(
                 "it speaks another version of the protocol ({other:?}): use the `weir` of the same release"

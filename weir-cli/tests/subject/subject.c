@@ -62,12 +62,27 @@ static void show_descriptors_of_a_child(void) {
     if (list) pclose(list);
 }
 
+static int set_filter(struct sock_filter *instructions, int count) {
+    struct sock_fprog program = {count, instructions};
+    return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+           syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &program) == 0;
+}
+
 /* A filter that allows everything: what Weir sees is that the program has set one. */
 static int filter(void) {
     struct sock_filter allow = BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
-    struct sock_fprog program = {1, &allow};
-    return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
-           syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &program) == 0;
+    return set_filter(&allow, 1);
+}
+
+/* A filter for all threads that ends the process when one of them sends a message. */
+static int filter_messages(void) {
+    struct sock_filter instructions[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, 0), /* the number of the call */
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_sendto, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    return set_filter(instructions, 4);
 }
 
 int main(void) {
@@ -78,6 +93,9 @@ int main(void) {
         else if (strcmp(line, "drop\n") == 0) drop_all();
         else if (strcmp(line, "filter\n") == 0) {
             puts(filter() ? "done" : "refused");
+            continue;
+        } else if (strcmp(line, "filter messages\n") == 0) {
+            puts(filter_messages() ? "done" : "refused");
             continue;
         } else if (strcmp(line, "descriptors\n") == 0) {
             for (int fd = 3; fd < 1000; fd++) close(fd);

@@ -14,7 +14,7 @@ use crate::telemetry::trace::Ring;
 /// First word of a page that a running Weir has claimed (`"weirstat"`).
 pub const MAGIC: u64 = u64::from_le_bytes(*b"weirstat");
 /// Version of the layout; a reader refuses any other.
-pub const VERSION: u32 = 6;
+pub const VERSION: u32 = 7;
 /// Bytes of one process's page, in a statistics file and elsewhere: eight pages of the kernel's, of which those that
 /// hold nothing take no memory.
 pub const PAGE_BYTES: usize = 8 * 4096;
@@ -116,6 +116,8 @@ pub struct Control {
     pub error: AtomicU32,
     /// Two random numbers, of which its socket's name is made.
     pub name: [AtomicU64; 2],
+    /// Two random numbers that a client sends first: who has read them here may look into the process.
+    pub token: [AtomicU64; 2],
 }
 
 /// The counters of one process. All are totals since the process (or its last `fork`) began, unless said otherwise.
@@ -286,6 +288,8 @@ impl Stats {
         // What the thread that is not there was to tell.
         let singles = [&self.sharing, &self.sharing_error, &self.control.state, &self.control.error, &self.background];
         singles.into_iter().for_each(|state| state.store(0, Relaxed));
+        // The parent's, which the child may not be meant to steer.
+        self.control.token.iter().for_each(|word| word.store(0, Relaxed));
         // Tables that were never written are left alone, so that a fork copies no page for them.
         if self.measured.at.swap(0, Relaxed) != 0 {
             self.caches.clear();

@@ -50,7 +50,7 @@ tunables! {
         "choice: it costs the program nothing, and whoever may read the page may read all of the process's memory";
     control = 1, 0, 1, Switch,
         "Let the same user and root steer the process from outside (`weir ctl`): the background thread listens on a Unix socket. 0: no socket.",
-        "choice: whoever may connect may also end the process, or start it with other settings";
+        "choice: whoever may steer it may also look into it: the page of figures holds the token that a client sends first";
     background_start = 4 << 20, 0, u64::MAX, Bytes,
         "Heap size at which the background thread starts.",
         "measured: short commands never reach it";

@@ -22,6 +22,8 @@ pub trait Host {
     fn drain(&mut self) -> usize;
     /// Where the memory is now, bytes by name.
     fn report(&mut self) -> [(&'static str, usize); 6];
+    /// Whether the program has put itself into a sandbox, which may end the process for a call.
+    fn is_in_sandbox(&self) -> bool;
 }
 
 /// The first message that a client gets.
@@ -106,6 +108,9 @@ mod tests {
         }
         fn report(&mut self) -> [(&'static str, usize); 6] {
             [("live", 1), ("idle", 2), ("fragmented", 3), ("metadata", 4), ("untouched", 5), ("resident", 6)]
+        }
+        fn is_in_sandbox(&self) -> bool {
+            false
         }
     }
 

@@ -2,6 +2,7 @@
 
 use arrayvec::ArrayString;
 use core::fmt::Write;
+use core::sync::atomic::Ordering::Relaxed;
 use weir_core::telemetry::stats::Stats;
 
 use super::LONGEST_REQUEST;
@@ -10,7 +11,7 @@ use super::event::Told;
 use super::request::{BadRequest, Request};
 use crate::os::clock::monotonic_ns;
 use crate::os::socket::{self, Peer};
-use crate::os::syscall::{Errno, Result};
+use crate::os::syscall::Errno;
 use crate::os::{epoll, fd, process, random, user_namespace};
 
 /// Clients at a time.
@@ -25,12 +26,31 @@ const PAUSE_NS: u64 = 100_000_000;
 /// The listening socket's number among those that are waited for; clients have those of their places.
 const LISTENER: u64 = CLIENTS as u64;
 
+/// Why a channel ends by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// The program has put itself into a sandbox, where the next call may be its last.
+    Sandbox,
+    /// The kernel refuses what the channel needs.
+    Refused(Errno),
+}
+
+impl From<Errno> for End {
+    fn from(error: Errno) -> Self {
+        Self::Refused(error)
+    }
+}
+
+type Result<T> = core::result::Result<T, End>;
+
 /// Who is connected.
 #[derive(Clone, Copy, Debug)]
 struct Client {
     socket: i32,
     /// The count of requests when it sent its last one.
     heard_at: u64,
+    /// It has sent the token.
+    is_admitted: bool,
     /// It is told of events.
     told: Option<Told>,
 }
@@ -57,9 +77,20 @@ pub fn socket_name([first, second]: [u64; 2]) -> ArrayString<48> {
     name
 }
 
+/// The first message of a client, by what the page of statistics tells.
+pub fn token_message([first, second]: [u64; 2]) -> ArrayString<48> {
+    let mut message = ArrayString::new();
+    // 6 and 32 bytes.
+    let _ = write!(message, "token {first:016x}{second:016x}");
+    message
+}
+
 impl Channel {
-    /// Listens, under a name that no other has.
-    pub fn open() -> Result<Self> {
+    /// Listens, under a name that no other has, and writes a new token to the page: it is kept there alone, so that the memory of a
+    /// forked child, which clears it on its own page, holds no copy.
+    pub fn open(stats: &Stats) -> core::result::Result<Self, Errno> {
+        let token = random::two_words().map(|word| word as u64);
+        stats.control.token.iter().zip(token).for_each(|(to, word)| to.store(word, Relaxed));
         let name = random::two_words().map(|word| word as u64);
         let set = epoll::create()?;
         let listener = socket::listen(socket_name(name).as_bytes());
@@ -102,26 +133,27 @@ impl Channel {
         self.paused_until
     }
 
-    /// Answers what came, at most 16 requests and connections. An error: the channel can take no more connections, and is to be
-    /// closed.
+    /// Answers what came, at most 16 requests and connections. An error: the channel is to be closed.
     pub fn serve(&mut self, host: &mut impl Host, stats: &Stats) -> Result<()> {
-        if self.paused_until.is_some_and(|until| monotonic_ns() >= until) {
-            epoll::add(self.set, self.listener, LISTENER)?;
-            self.paused_until = None;
-        }
         for _ in 0..REQUESTS {
+            end_in_sandbox(|| host.is_in_sandbox())?;
+            if self.paused_until.is_some_and(|until| monotonic_ns() >= until) {
+                epoll::add(self.set, self.listener, LISTENER)?;
+                self.paused_until = None;
+            }
             match epoll::next_ready(self.set)? {
                 None => break,
                 Some(LISTENER) => self.accept()?,
-                Some(place) => self.hear(place as usize, host, stats),
+                Some(place) => self.hear(place as usize, host, stats)?,
             }
             self.count += 1;
         }
         Ok(())
     }
 
-    /// Sends subscribers what happened since the last time.
-    pub fn tell_subscribers(&mut self, stats: &Stats) {
+    /// Sends subscribers what happened since the last time. `is_in_sandbox` is called before each line. An error: the channel is
+    /// to be closed.
+    pub fn tell_subscribers(&mut self, stats: &Stats, is_in_sandbox: impl Fn() -> bool) -> Result<()> {
         for place in 0..CLIENTS {
             let Some(Client { socket, told: Some(told), .. }) = &mut self.clients[place] else { continue };
             for _ in 0..LINES {
@@ -129,6 +161,7 @@ impl Channel {
                 if told.next_line(stats, &mut line) != Ok(true) {
                     break;
                 }
+                end_in_sandbox(&is_in_sandbox)?;
                 match socket::send(*socket, line.as_bytes()) {
                     Ok(()) => {}
                     // It reads too slowly: told again later, as far as it is not overwritten by then.
@@ -143,6 +176,7 @@ impl Channel {
                 }
             }
         }
+        Ok(())
     }
 
     fn accept(&mut self) -> Result<()> {
@@ -166,7 +200,7 @@ impl Channel {
         let place = self.place_for_one_more();
         let is_greeted = socket::send(socket, answer.as_bytes()).is_ok();
         if is_greeted && epoll::add(self.set, socket, place as u64).is_ok() {
-            self.clients[place] = Some(Client { socket, heard_at: self.count, told: None });
+            self.clients[place] = Some(Client { socket, heard_at: self.count, is_admitted: false, told: None });
         } else {
             let _ = fd::close(socket);
         }
@@ -175,14 +209,19 @@ impl Channel {
 
     /// Takes no connections for a while. Clients are answered meanwhile.
     fn pause(&mut self) -> Result<()> {
+        if self.paused_until.is_some() {
+            return Ok(());
+        }
         epoll::remove(self.set, self.listener)?;
         self.paused_until = Some(monotonic_ns() + PAUSE_NS);
         Ok(())
     }
 
-    /// A free place; if there is none that of the client which was silent for longest, subscribers last.
+    /// A free place; if there is none that of the client which was silent for longest: first one without the token, subscribers
+    /// last.
     fn place_for_one_more(&mut self) -> usize {
-        let silence = |client: &Option<Client>| client.map(|client| (client.told.is_some(), client.heard_at));
+        let silence =
+            |client: &Option<Client>| client.map(|client| (client.is_admitted, client.told.is_some(), client.heard_at));
         // An empty place is the least of all.
         let place = (0..CLIENTS).min_by_key(|&place| silence(&self.clients[place])).unwrap_or(0);
         self.drop_client(place);
@@ -196,16 +235,32 @@ impl Channel {
     }
 
     /// Takes one message of a client's and answers it.
-    fn hear(&mut self, place: usize, host: &mut impl Host, stats: &Stats) {
-        let Some(Some(client)) = self.clients.get_mut(place) else { return };
+    fn hear(&mut self, place: usize, host: &mut impl Host, stats: &Stats) -> Result<()> {
+        let Some(Some(client)) = self.clients.get_mut(place) else { return Ok(()) };
         client.heard_at = self.count;
         let mut message = [0; LONGEST_REQUEST];
         let received = match socket::receive(client.socket, &mut message) {
-            Err(Errno::EAGAIN) => return,
-            Ok(0) | Err(_) => return self.drop_client(place),
+            Err(Errno::EAGAIN) => return Ok(()),
+            Ok(0) | Err(_) => {
+                self.drop_client(place);
+                return Ok(());
+            }
             Ok(len) => message.get(..len).ok_or(BadRequest::TooLong),
         };
         let mut answer = Answer::new();
+        if !client.is_admitted {
+            client.is_admitted = received.is_ok_and(|message| is_token(message, stats));
+            let written = match client.is_admitted {
+                true => answer.write_str("ok\n"),
+                false => write_error(&mut answer, "the token on the page of statistics comes first"),
+            };
+            let is_sent = written.is_ok() && socket::send(client.socket, answer.as_bytes()).is_ok();
+            let is_admitted = client.is_admitted;
+            if !(is_admitted && is_sent) {
+                self.drop_client(place);
+            }
+            return if is_admitted { Ok(()) } else { self.pause() };
+        }
         let written = match received.and_then(Request::parse) {
             Ok(request) => {
                 if request == Request::Subscribe {
@@ -217,10 +272,26 @@ impl Channel {
         };
         // An answer that does not fit is one of a version to come: cut, it still begins as it should.
         let _ = written;
+        // Releasing a GiB takes 100 ms, in which a filter may have been set.
+        end_in_sandbox(|| host.is_in_sandbox())?;
         if socket::send(client.socket, answer.as_bytes()).is_err() {
             self.drop_client(place);
         }
+        Ok(())
     }
+}
+
+/// Whether a message is the token. All of it is compared: how long that takes tells nothing.
+fn is_token(message: &[u8], stats: &Stats) -> bool {
+    let token = stats.control.token.each_ref().map(|word| word.load(Relaxed));
+    let (message, wanted) = (message.trim_ascii(), token_message(token));
+    let differences = message.iter().zip(wanted.as_bytes()).fold(0, |all, (a, b)| all | (a ^ b));
+    // Zeros are none: those of a page on which none was written.
+    token != [0; 2] && message.len() == wanted.len() && differences == 0
+}
+
+fn end_in_sandbox(is_in_sandbox: impl Fn() -> bool) -> Result<()> {
+    if is_in_sandbox() { Err(End::Sandbox) } else { Ok(()) }
 }
 
 /// Whether who connected may look at and steer a process of this user: the user itself, unless the process is not to be

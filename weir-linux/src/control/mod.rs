@@ -1,7 +1,8 @@
 //! The control channel: the same user and root may look at the process and steer it while it runs (`weir ctl`).
 //!
 //! A Unix socket that keeps messages apart, in the background thread's own descriptor table, under an abstract name that is
-//! told on the page of counters. Each message is one line of text.
+//! told on the page of counters. Each message is one line of text. The channel speaks first (`weir control VERSION`); the client's
+//! first message is `token` and 32 hexadecimal digits, which the page tells too, and is answered `ok`.
 //!
 //! | part | what it does |
 //! |---|---|
@@ -13,6 +14,9 @@
 //! What holds:
 //! - The kernel says who connects (`SO_PEERCRED`). All but the process's own effective user and root are refused; where
 //!   the process is not to be looked into by its own user (it is not dumpable), all but root.
+//! - A client is answered nothing before it has sent the token; a wrong message ends the connection. The name of the socket is
+//!   listed for all in the network namespace, and a user's sandboxed processes are of the same user: the page is opened only
+//!   to who may look into the process, so that steering demands the same.
 //! - Nothing waits: no call blocks, a client that does not read its answers is closed, and between two requests the thread
 //!   goes on with all else that it does. There are as many clients as have places; the one that was silent for longest makes
 //!   place for another.
@@ -27,7 +31,7 @@ pub mod event;
 pub mod request;
 
 /// The version of the protocol: the first message that a client gets says it.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// Bytes of the longest request.
 pub const LONGEST_REQUEST: usize = 256;
 /// Bytes of the longest answer.

@@ -181,7 +181,7 @@ impl Loop<'_> {
             }
             self.figures.window_ended(self.heap, schedule.window_ends.is_none());
         }
-        self.steering.tell_subscribers();
+        self.steering.tell_subscribers(self.sources);
         Ok(())
     }
 

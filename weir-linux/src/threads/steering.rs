@@ -5,7 +5,7 @@ use weir_core::telemetry::stats::Opening;
 use weir_core::telemetry::tunables::{Effect, Tunables};
 
 use crate::control::answer::Host;
-use crate::control::channel::Channel;
+use crate::control::channel::{Channel, End};
 use crate::os::syscall::Errno;
 use crate::platform::linux::Engine;
 use crate::platform::sandbox::Sandbox;
@@ -37,18 +37,14 @@ impl Steering {
         }
         // No descriptor is opened in a table that the program shares.
         self.sandbox = sources.is_private().then(Sandbox::look).flatten();
-        if self.is_in_sandbox() {
+        if is_in_sandbox(self.sandbox.as_ref()) {
             self.close(sources, Opening::Sandbox, None);
         } else {
-            match Channel::open() {
+            match Channel::open(&STATS) {
                 Ok(channel) => self.begin(channel, sources),
                 Err(error) => self.close(sources, Opening::Refused, Some(error)),
             }
         }
-    }
-
-    fn is_in_sandbox(&self) -> bool {
-        self.sandbox.as_ref().is_none_or(Sandbox::is_programs_own)
     }
 
     fn begin(&mut self, channel: Channel, sources: &mut Sources) {
@@ -80,23 +76,34 @@ impl Steering {
 
     /// Answers what came.
     pub fn serve(&mut self, heap: &Engine, waker: &Waker, figures: &mut Figures, sources: &mut Sources) {
-        if self.channel.is_some() && self.is_in_sandbox() {
-            // It has put itself under a filter since: no call more than the channel's end takes.
-            return self.close(sources, Opening::Sandbox, None);
-        }
         let Some(channel) = &mut self.channel else { return };
-        let mut host = BackgroundHost { heap, waker, figures, sources };
-        if let Err(error) = channel.serve(&mut host, &STATS) {
-            self.close(sources, Opening::Refused, Some(error));
+        let mut host = BackgroundHost { heap, waker, figures, sources, sandbox: self.sandbox.as_ref() };
+        if let Err(end) = channel.serve(&mut host, &STATS) {
+            self.end(end, sources);
         }
     }
 
     /// Sends subscribers what happened since the last time.
-    pub fn tell_subscribers(&mut self) {
-        if let Some(channel) = &mut self.channel {
-            channel.tell_subscribers(&STATS);
+    pub fn tell_subscribers(&mut self, sources: &mut Sources) {
+        let Some(channel) = &mut self.channel else { return };
+        let sandbox = self.sandbox.as_ref();
+        if let Err(end) = channel.tell_subscribers(&STATS, || is_in_sandbox(sandbox)) {
+            self.end(end, sources);
         }
     }
+
+    /// Closes a channel that cannot go on: under a filter set since, by no call more than its end takes.
+    fn end(&mut self, end: End, sources: &mut Sources) {
+        match end {
+            End::Sandbox => self.close(sources, Opening::Sandbox, None),
+            End::Refused(error) => self.close(sources, Opening::Refused, Some(error)),
+        }
+    }
+}
+
+/// Whether the program is in a sandbox of its own, or may be.
+fn is_in_sandbox(sandbox: Option<&Sandbox>) -> bool {
+    sandbox.is_none_or(Sandbox::is_programs_own)
 }
 
 /// What requests are carried out by.
@@ -105,6 +112,7 @@ struct BackgroundHost<'a> {
     waker: &'a Waker,
     figures: &'a mut Figures,
     sources: &'a mut Sources,
+    sandbox: Option<&'a Sandbox>,
 }
 
 impl Host for BackgroundHost<'_> {
@@ -140,5 +148,8 @@ impl Host for BackgroundHost<'_> {
             ("untouched", usage.untouched),
             ("resident", usage.resident()),
         ]
+    }
+    fn is_in_sandbox(&self) -> bool {
+        is_in_sandbox(self.sandbox)
     }
 }
