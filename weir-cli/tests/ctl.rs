@@ -91,7 +91,9 @@ fn without_the_token_of_the_page_the_same_user_is_refused() {
         assert_eq!(receive(&stranger).as_deref(), Some("error: the token on the page of statistics comes first\n"));
         assert_eq!(receive(&stranger), None);
     }
-    send(&client(&subject), b"get limit", SendFlags::empty()).unwrap();
+    let client = client(&subject);
+    send(&client, b"get limit", SendFlags::empty()).unwrap();
+    assert_eq!(receive(&client).as_deref(), Some("ok\nlimit 0 bytes\n"));
     assert_eq!(says(&["ctl", &subject.pid().to_string(), "get", "limit"]), "limit 0 bytes\n");
 }
 
