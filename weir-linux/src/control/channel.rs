@@ -86,8 +86,8 @@ pub fn token_message([first, second]: [u64; 2]) -> ArrayString<48> {
 }
 
 impl Channel {
-    /// Listens, under a name that no other has, and writes a new token to the page: it is kept there alone, so that the memory of a
-    /// forked child, which clears it on its own page, holds no copy.
+    /// Listens, under a name that no other has, and writes a new token to the page: it is kept there alone, so that the
+    /// memory of a forked child, which clears it on its own page, holds no copy.
     pub fn open(stats: &Stats) -> core::result::Result<Self, Errno> {
         let token = random::two_words().map(|word| word as u64);
         stats.control.token.iter().zip(token).for_each(|(to, word)| to.store(word, Relaxed));
@@ -151,8 +151,8 @@ impl Channel {
         Ok(())
     }
 
-    /// Sends subscribers what happened since the last time. `is_in_sandbox` is called before each line. An error: the channel is
-    /// to be closed.
+    /// Sends subscribers what happened since the last time. `is_in_sandbox` is called before each line. An error: the
+    /// channel is to be closed.
     pub fn tell_subscribers(&mut self, stats: &Stats, is_in_sandbox: impl Fn() -> bool) -> Result<()> {
         for place in 0..CLIENTS {
             let Some(Client { socket, told: Some(told), .. }) = &mut self.clients[place] else { continue };
@@ -217,8 +217,8 @@ impl Channel {
         Ok(())
     }
 
-    /// A free place; if there is none that of the client which was silent for longest: first one without the token, subscribers
-    /// last.
+    /// A free place; if there is none that of the client which was silent for longest: first one without the token,
+    /// subscribers last.
     fn place_for_one_more(&mut self) -> usize {
         let silence =
             |client: &Option<Client>| client.map(|client| (client.is_admitted, client.told.is_some(), client.heard_at));

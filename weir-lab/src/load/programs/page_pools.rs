@@ -19,8 +19,9 @@ const REQUEST: Duration = Duration::from_micros(20);
 const SLACK: u64 = 1 << 20;
 /// What is not returned in so long is said to be never returned.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Between two events: longer than a squeeze window.
-const PAUSE: Duration = Duration::from_millis(15);
+/// Before and after an event: two of them are longer than a squeeze window, and than the 100 ms for which a source of pressure
+/// is not listened to after an event (an event in that time is answered at its end).
+const PAUSE: Duration = Duration::from_millis(60);
 
 /// `page-pools pools=N mib=N threads=N events=N`: prints each event's times.
 pub fn main(args: impl Iterator<Item = String>) -> Result<(), String> {
