@@ -87,9 +87,9 @@ pub fn token_message([first, second]: [u64; 2]) -> ArrayString<48> {
 
 impl Channel {
     /// Listens, under a name that no other has, and writes a new token to the page: it is kept there alone, so that the
-    /// memory of a forked child, which clears it on its own page, holds no copy.
+    /// memory of a forked child, which clears it on its own page, holds no copy. An error where no secret number is to be had.
     pub fn open(stats: &Stats) -> core::result::Result<Self, Errno> {
-        let token = random::two_words().map(|word| word as u64);
+        let token = random::two_secret_words()?.map(|word| word as u64);
         stats.control.token.iter().zip(token).for_each(|(to, word)| to.store(word, Relaxed));
         let name = random::two_words().map(|word| word as u64);
         let set = epoll::create()?;

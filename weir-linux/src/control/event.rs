@@ -3,7 +3,7 @@
 use core::fmt::{self, Write};
 use core::sync::atomic::Ordering::Relaxed;
 use weir_core::telemetry::stats::Stats;
-use weir_core::telemetry::trace::Event;
+use weir_core::telemetry::trace::{EVENTS, Event};
 
 /// How far a subscriber has been told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +43,13 @@ impl Told {
                     return write_event(line, number, &event).map(|()| true);
                 }
                 Some(_) => break,
+                // Not overwritten: it is being written, and is told the next time.
+                None if recorded - number <= EVENTS as u64 => {
+                    if lost == 0 {
+                        return Ok(false);
+                    }
+                    break;
+                }
                 None => {
                     self.next += 1;
                     lost = self.next - first;
