@@ -3,7 +3,7 @@
 use super::fd;
 use super::path::FixedPath;
 use super::syscall::{Errno, Result, check, syscall3};
-use super::text::{number, number_after, words};
+use super::text::{number, words};
 use linux_raw_sys::general as sys;
 
 /// The first thread that is not `own` and has not ended; `None`: there is no such thread. An error: the kernel
@@ -86,15 +86,6 @@ pub(crate) fn sleeps_in_futex(thread: u32) -> bool {
     words(text).next().and_then(number) == Some(u64::from(sys::__NR_futex))
 }
 
-/// Whether a thread of this process is under a tracer. Yes where the kernel does not say.
-pub(crate) fn is_traced(thread: u32) -> bool {
-    // The line is the eighth, and the lines above it are short.
-    let mut buf = [0u8; 512];
-    let Some(path) = FixedPath::format(format_args!("/proc/self/task/{thread}/status")) else { return true };
-    let Ok(text) = fd::read_file(path.as_c_str(), &mut buf) else { return true };
-    number_after(text, b"TracerPid:") != Some(0)
-}
-
 /// The state in `NUMBER (NAME) STATE ...`; the name, of at most 15 bytes, may hold anything.
 fn state(text: &[u8]) -> Option<u8> {
     let end = text.iter().take(64).rposition(|&byte| byte == b')')?;
@@ -112,7 +103,6 @@ mod tests {
         assert_ne!(other, gettid());
         assert!(!has_ended(getpid()));
         assert!(has_ended(u32::MAX >> 1));
-        assert!(!is_traced(gettid()) && is_traced(u32::MAX >> 1), "the tests are not run under a tracer");
     }
 
     #[test]

@@ -13,7 +13,6 @@ use crate::os::mman::{self, PROT_NONE};
 use crate::os::process::getpid;
 use crate::os::scheduling::sched_yield;
 use crate::os::signals::{set_signal_mask, tgkill};
-use crate::os::tasks::is_traced;
 use crate::platform::rseq;
 use core::arch::asm;
 use core::sync::atomic::{
@@ -35,9 +34,6 @@ pub type Body = extern "C" fn(usize, usize) -> !;
 
 /// Claimed, and not yet mapped.
 const CLAIMED: usize = 1;
-/// After how long it is asked whether a tracer (`strace`, `gdb`), which may do that for as long as it likes, keeps a
-/// thread that has given its memory up. The kernel removes it in less than this, unless its CPU is taken from it.
-const REMOVAL_NS: u64 = 20_000_000;
 
 /// Room for one thread: its memory and whether it is there. A static, as the kernel writes to it when the thread ends.
 pub struct RawThread {
@@ -139,12 +135,10 @@ impl RawThread {
             }
             let _ = futex_wait_shared(&self.alive, thread, deadline - now);
         }
-        let (thread, mut removed_by) = (self.id.load(Relaxed), monotonic_ns() + REMOVAL_NS);
-        while thread != 0 && tgkill(getpid(), thread, 0).is_ok() && monotonic_ns() < deadline.min(removed_by) {
+        // A few microseconds, unless its CPU is taken from it, or a tracer does not reap it.
+        let thread = self.id.load(Relaxed);
+        while thread != 0 && tgkill(getpid(), thread, 0).is_ok() && monotonic_ns() < deadline {
             sched_yield();
-            if monotonic_ns() >= removed_by && !is_traced(thread) {
-                removed_by = deadline;
-            }
         }
         // Its number may become another thread's.
         let _ = self.id.compare_exchange(thread, 0, Relaxed, Relaxed);
