@@ -2,6 +2,7 @@
 
 use super::clock::{monotonic_ns, timespec};
 use super::process::getpid;
+use super::scheduling::sched_yield;
 use super::syscall::{Errno, Result, check, syscall3, syscall4, syscall5};
 use core::sync::atomic::AtomicU32;
 use linux_raw_sys::general as sys;
@@ -16,7 +17,19 @@ pub fn futex_wait(word: &AtomicU32, expected: u32, timeout_ns: Option<u64>) -> R
     check(unsafe { syscall4(sys::__NR_futex, word.as_ptr() as usize, op, expected as usize, spec_at) }).map(drop)
 }
 
-/// The same for a word that the kernel itself clears as a thread ends, which wakes sleepers of the shared kind.
+/// Lets other threads run, between two looks at what one of them is to do: first those that wait for this CPU, and from the
+/// 20th round on all, for 200 us. A thread of a real-time class would otherwise keep its CPU from the one it waits for.
+pub fn pause(round: u32) {
+    const YIELDS: u32 = 20;
+    const SLEEP_NS: u64 = 200_000;
+    if round < YIELDS {
+        sched_yield();
+    } else {
+        let _ = futex_wait(&AtomicU32::new(0), 0, Some(SLEEP_NS));
+    }
+}
+
+/// [`futex_wait`] for a word that the kernel itself clears as a thread ends, which wakes sleepers of the shared kind.
 pub fn futex_wait_shared(word: &AtomicU32, expected: u32, timeout_ns: u64) -> Result<()> {
     let spec = timespec(timeout_ns);
     let op = sys::FUTEX_WAIT as usize;

@@ -17,8 +17,9 @@ use weir_core::base::level::Level;
 
 use crate::os::clock::monotonic_ns;
 use crate::os::credentials::{self, MainThread};
+use crate::os::futex::pause;
 use crate::os::process::{getpid, set_thread_name};
-use crate::os::scheduling::{sched_yield, unbind};
+use crate::os::scheduling::unbind;
 use crate::os::thread_block::is_own_thread;
 use crate::platform::linux::Engine;
 use crate::platform::statics::{STATS, TUNABLES};
@@ -385,8 +386,10 @@ impl Suspend for Suspended {
     fn end_before(&self, deadline: u64) {
         let background = self.0;
         // One that starts will see the change.
+        let mut round = 0;
         while background.state.load(SeqCst) == STARTING && !background.thread.is_here() && monotonic_ns() < deadline {
-            sched_yield();
+            pause(round);
+            round += 1;
         }
         background.wake();
         if !is_own_thread() {

@@ -8,10 +8,9 @@
 use weir_core::base::units::PAGE;
 
 use crate::os::clock::monotonic_ns;
-use crate::os::futex::futex_wait_shared;
+use crate::os::futex::{futex_wait_shared, pause};
 use crate::os::mman::{self, PROT_NONE};
 use crate::os::process::getpid;
-use crate::os::scheduling::sched_yield;
 use crate::os::signals::{set_signal_mask, tgkill};
 use crate::platform::rseq;
 use core::arch::asm;
@@ -137,8 +136,10 @@ impl RawThread {
         }
         // A few microseconds, unless its CPU is taken from it, or a tracer does not reap it.
         let thread = self.id.load(Relaxed);
+        let mut round = 0;
         while thread != 0 && tgkill(getpid(), thread, 0).is_ok() && monotonic_ns() < deadline {
-            sched_yield();
+            pause(round);
+            round += 1;
         }
         // Its number may become another thread's.
         let _ = self.id.compare_exchange(thread, 0, Relaxed, Relaxed);
