@@ -37,9 +37,26 @@ impl Setting {
     /// All of them, the first first.
     pub const ALL: [Self; 4] = [Self::BALANCED, Self::BURSTS, Self::RECENT, Self::FREQUENT];
 
-    /// The small queue's part of `target`, bytes.
+    /// The small queue's part of `target`, bytes: at least 1, as a cache whose entries weigh 1 each may be small, and where the
+    /// main queue had all of it, each entry would come into that without a test.
     pub const fn small(&self, target: usize) -> usize {
         // Split so that no target overflows.
-        (target >> 8) * self.small_share as usize + (((target & 255) * self.small_share as usize) >> 8)
+        let part = (target >> 8) * self.small_share as usize + (((target & 255) * self.small_share as usize) >> 8);
+        if part == 0 && target > 0 { 1 } else { part }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_small_queue_has_a_part_of_every_target() {
+        for setting in Setting::ALL {
+            assert_eq!(setting.small(0), 0);
+            assert!((1..1000).all(|target| (1..=target).contains(&setting.small(target))));
+            assert_eq!(setting.small(256 << 20), usize::from(setting.small_share) << 20);
+            assert!(setting.small(usize::MAX) < usize::MAX / 3);
+        }
     }
 }
