@@ -167,6 +167,13 @@ fn there_is_no_last_cache_and_low_numbers_are_given_first() {
         (walk, seen) = (stats.number, seen + 1);
     }
     assert_eq!(seen, numbers.len());
+    let (mut each, mut last) = (0, 0);
+    heap.each_cache(&mut |stats| {
+        assert!(stats.number > last);
+        last = stats.number;
+        each += usize::from(stats.number >= FIRST_USER);
+    });
+    assert_eq!(each, numbers.len());
     heap.audit().unwrap();
     for id in first.into_iter().chain(more) {
         assert_eq!(destroy(&heap, id), Ok(()));
