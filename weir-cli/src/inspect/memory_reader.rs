@@ -137,11 +137,12 @@ impl Reader {
         let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
         // SAFETY: a new mapping, wherever the kernel likes.
         let desk = unsafe { mmap_anonymous(null_mut(), size_of::<Desk>(), protection, flags)? }.cast::<Desk>();
-        // SAFETY: the child makes system calls alone, on its own copies of these two, and never returns.
-        let pid = match unsafe { libc::fork() } {
-            0 => unsafe { serve(end.as_raw_fd(), desk) },
-            pid => pid,
-        };
+        // SAFETY: the child does what the next block says and nothing else.
+        let pid = unsafe { libc::fork() };
+        if pid == 0 {
+            // SAFETY: the child makes system calls alone, on its own copies of these two, and never returns.
+            unsafe { serve(end.as_raw_fd(), desk) }
+        }
         if pid < 0 {
             let error = io::Error::last_os_error();
             // SAFETY: mapped above, and nothing else has it.
