@@ -133,6 +133,22 @@ fn a_limit_that_is_set_is_kept_to() {
 }
 
 #[test]
+fn with_releasing_switched_off_a_request_says_so() {
+    let Some(mut subject) = steered() else { return };
+    let pid = subject.pid().to_string();
+    subject.tell("hold 20");
+    subject.tell("drop");
+    says(&["ctl", &pid, "set", "report", "0"]);
+    for request in ["trim", "drain"] {
+        let output = weir(&["ctl", &pid, request]);
+        let said = text(&output.stderr);
+        assert!(!output.status.success() && said.contains("releasing is switched off"), "{request}: {said}");
+    }
+    says(&["ctl", &pid, "set", "report", "1"]);
+    says(&["ctl", &pid, "trim"]);
+}
+
+#[test]
 fn memory_is_released_when_it_is_asked_for_and_the_amount_is_told() {
     let Some(mut subject) = steered() else { return };
     let pid = subject.pid().to_string();

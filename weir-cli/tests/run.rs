@@ -199,6 +199,32 @@ fn signals_reach_the_program() {
     }
 }
 
+/// Of a number that only a program's own code means something by.
+#[test]
+fn signals_of_real_time_reach_the_program() {
+    let Some(bench) = Bench::new() else { return };
+    let signal = libc::SIGRTMIN() + 3;
+    let script = format!("trap 'exit 9' {signal}; READY; while :; do sleep 0.05; done");
+    let mut child = start(&bench, &["--quiet"], &script);
+    send(signal, child.id());
+    assert_eq!(child.wait().code(), Some(9));
+}
+
+/// `alarm` outlives `exec`, and a child made by `fork` does not have it.
+#[test]
+fn an_alarm_that_was_set_before_reaches_the_program() {
+    let Some(bench) = Bench::new() else { return };
+    let weir = env!("CARGO_BIN_EXE_weir");
+    let script = "trap 'exit 11' ALRM; while :; do sleep 0.05; done";
+    let exec = "import os, signal, sys; signal.alarm(1); os.execv(sys.argv[1], sys.argv[1:])";
+    let mut command = Command::new("python3");
+    command.args(["-c", exec, weir, "run", "--quiet", "--", "sh", "-c", script]).env("WEIR_LIB", &bench.library);
+    match command.output() {
+        Ok(output) => assert_eq!(output.status.code(), Some(11)),
+        Err(_) => eprintln!("skipped: no python3"),
+    }
+}
+
 #[test]
 fn a_signal_that_ends_the_program_ends_weir_and_leaves_no_file() {
     let Some(bench) = Bench::new() else { return };

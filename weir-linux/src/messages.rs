@@ -1,8 +1,8 @@
 //! Every line that Weir writes to standard error, with what the user can do about it. No allocation, no libc.
 //!
 //! [`invalid_free`] and [`wrong_call`] end the process where the setting `abort_on_misuse` is 1, and these end it
-//! always: [`torn_by_fork`], [`no_cxx_runtime`], [`no_end_of_catch`], [`internal_error`]. The others are notes, after
-//! which the program goes on.
+//! always: [`torn_by_fork`], [`counters_are_lost`], [`no_cxx_runtime`], [`no_end_of_catch`], [`internal_error`]. The others
+//! are notes, after which the program goes on.
 
 use arrayvec::ArrayVec;
 use core::fmt::{self, Write};
@@ -165,6 +165,17 @@ pub fn torn_by_fork() -> ! {
          execute a program after fork(), or fork from a thread that holds no lock of libc's"
     ));
     signals::abort()
+}
+
+/// The page of counters was unmapped by a call of Weir's that failed half way, and there is no memory for another.
+#[cold]
+pub fn counters_are_lost(why: Errno) -> ! {
+    say(format_args!(
+        "weir: no memory for the page of counters (error {}): raise the limit of memory or of mappings \
+         (vm.max_map_count), or set WEIR_PUBLISH=0",
+        why.0
+    ));
+    end()
 }
 
 /// The kernel refuses to release free memory.

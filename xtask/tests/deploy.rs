@@ -83,6 +83,20 @@ fn verify(drop_in: &str) -> String {
     describe(&output).lines().filter(of_the_unit).collect()
 }
 
+/// The calls in the table of DESIGN.md.
+fn calls_in_design() -> Vec<String> {
+    let design = read("../DESIGN.md");
+    let (_, table) = design.split_once("## System calls").expect("the list of calls");
+    let rows = table.split("\n## ").next().expect("its section").lines().filter(|line| line.starts_with("| "));
+    // What lies between two quotes.
+    let quoted = |row: &str| row.split('`').skip(1).step_by(2).map(str::to_owned).collect::<Vec<_>>();
+    let calls: Vec<String> = rows.filter_map(|row| row.split('|').nth(2)).flat_map(quoted).collect();
+    let is_call = |word: &String| word.chars().all(|c| c.is_ascii_lowercase() || "_0123456789".contains(c));
+    let calls: Vec<String> = calls.into_iter().filter(is_call).collect();
+    assert!(calls.len() > 30 && calls.iter().any(|call| call == "mincore"), "{calls:?}");
+    calls
+}
+
 /// A service whose filter kills for calls that it does not list, and which the document tells to add some.
 #[test]
 fn the_calls_that_a_systemd_filter_lacks_are_named() {
@@ -94,17 +108,37 @@ fn the_calls_that_a_systemd_filter_lacks_are_named() {
     assert!(allowed("mmap") && allowed("futex") && !allowed("reboot"), "{sets}");
     let deploy = read("DEPLOY.md");
     let added = deploy.lines().find_map(|line| line.trim().strip_prefix("SystemCallFilter=")).expect("the line");
-    let design = read("../DESIGN.md");
-    let (_, table) = design.split_once("## System calls").expect("the list of calls");
-    let rows = table.split("\n## ").next().expect("its section").lines().filter(|line| line.starts_with("| "));
-    let calls: Vec<&str> = rows.filter_map(|row| row.split('|').nth(2)).flat_map(|row| row.split('`')).collect();
-    let is_call =
-        |word: &&str| !word.is_empty() && word.chars().all(|c| c.is_ascii_lowercase() || "_0123456789".contains(c));
-    let calls: Vec<&str> = calls.into_iter().filter(is_call).collect();
-    assert!(calls.len() > 30 && calls.contains(&"mincore"), "{calls:?}");
+    let calls = calls_in_design();
     let lacking: Vec<_> =
         calls.into_iter().filter(|call| !allowed(call) && !added.split(' ').any(|name| name == *call)).collect();
     assert!(lacking.is_empty(), "{lacking:?}");
+}
+
+/// Nothing calls them but `weir doctor`.
+const OF_DOCTOR: [&str; 1] = ["uname"];
+
+#[test]
+fn each_system_call_of_the_sources_is_in_the_list_and_none_more() {
+    let mut called = std::collections::BTreeSet::new();
+    let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("../weir-linux/src")];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).expect("the sources") {
+            let path = entry.expect("an entry").path();
+            if path.is_dir() {
+                folders.push(path);
+                continue;
+            }
+            let text = std::fs::read_to_string(&path).expect("a source");
+            let is_test = path.to_string_lossy().ends_with("_tests.rs");
+            let code = text.split("#[cfg(test)]\nmod ").next().filter(|_| !is_test).unwrap_or_default();
+            let names = code.split("__NR_").skip(1);
+            let is_part = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
+            called.extend(names.map(|rest| rest[..rest.find(|c| !is_part(c)).unwrap_or(rest.len())].to_owned()));
+        }
+    }
+    OF_DOCTOR.iter().for_each(|call| assert!(called.remove(*call), "{call}"));
+    let listed = calls_in_design().into_iter().collect();
+    assert!(called.len() > 40 && called == listed, "{:?}", called.symmetric_difference(&listed).collect::<Vec<_>>());
 }
 
 /// Whether a set of system calls has this one, itself or in a set that it names.

@@ -2,10 +2,20 @@
 
 use std::collections::HashMap;
 
+/// Which process it is: the kernel gives a number again once its process has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Identity {
+    pub pid: i32,
+    /// When it was started, clock ticks since the machine was (`starttime` in proc(5)).
+    pub started: u64,
+}
+
 /// A process, as far as anybody may see it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Member {
     pub pid: i32,
+    /// As [`Identity::started`].
+    pub started: u64,
     pub parent: i32,
     pub command: String,
     pub resident_bytes: u64,
@@ -22,7 +32,8 @@ pub fn everybody() -> Vec<Member> {
 
 fn member(pid: i32) -> Option<Member> {
     let stat = procfs::process::Process::new(pid).ok()?.stat().ok()?;
-    Some(Member { pid, parent: stat.ppid, command: stat.comm, resident_bytes: stat.rss * procfs::page_size() })
+    let resident_bytes = stat.rss * procfs::page_size();
+    Some(Member { pid, started: stat.starttime, parent: stat.ppid, command: stat.comm, resident_bytes })
 }
 
 /// The descendants of process `pid`, parents before children.
@@ -45,7 +56,7 @@ mod tests {
 
     #[test]
     fn descendants_come_after_their_parents_and_circles_end() {
-        let member = |pid, parent| Member { pid, parent, command: String::new(), resident_bytes: 1 };
+        let member = |pid, parent| Member { pid, started: 0, parent, command: String::new(), resident_bytes: 1 };
         let all =
             [member(1, 0), member(5, 2), member(2, 1), member(7, 5), member(9, 1), member(20, 21), member(21, 20)];
         let numbers = |pid| descendants(&all, pid).iter().map(|it| it.pid).collect::<Vec<_>>();

@@ -5,6 +5,7 @@ use super::other_allocator;
 use crate::base::units::bytes;
 use crate::inspect::control;
 use crate::inspect::locate;
+use crate::inspect::memory_reader;
 use crate::inspect::page::{Inspected, Missing, Page};
 use crate::processes::program_file;
 use std::ffi::OsStr;
@@ -71,6 +72,9 @@ fn library(inspected: &Inspected, page: Result<&Page, &Missing>) -> Check {
             format!("of another version: its statistics are of version {version}"),
             "use the `weir` of the same release",
         ),
+        Err(why @ Missing::NotAnswering) => {
+            fatal("library", why.to_string(), "look at the program before you look into it")
+        }
         Err(_) if path.is_some() => {
             fatal("library", found.unwrap_or_default(), "it has not begun: the loader is still at work, or failed")
         }
@@ -87,9 +91,8 @@ fn why_not_loaded(inspected: &Inspected) -> (String, &'static str) {
         let name = inspected.process.exe().map_or("the program".into(), |path| path.display().to_string());
         return (format!("{name} {why}"), "a library cannot be preloaded into it: link it with Weir");
     }
-    let environment = inspected.process.environ().unwrap_or_default();
-    match environment.get(OsStr::new("LD_PRELOAD")) {
-        Some(preload) if contains_weir(preload) => (
+    match memory_reader::variable(inspected.process.pid(), "LD_PRELOAD") {
+        Some(preload) if contains_weir(&preload) => (
             format!("LD_PRELOAD names it ({})", preload.to_string_lossy()),
             "the loader did not find it, or could not load it: the program's standard error says why",
         ),

@@ -253,7 +253,8 @@ pub static OF_THE_EXPORTER: &[Family<Snapshot>] = &[
     gauge(
         "exporter_processes_unreadable",
         None,
-        "Processes without figures, by reason. not_allowed: another user's, with Weir or without; not_shared: their \
+        "Processes without figures, by reason. not_allowed: another user's, with Weir or without; not_answering: a page of its \
+         memory was not to be had in time; not_shared: their \
          page of statistics is private; other_version: their Weir is of another release.",
         |it, write| {
             let mut each = it.unreadable.iter();

@@ -100,11 +100,12 @@ fn rows<R>(table: Option<(impl Iterator<Item = R>, u64)>, name: fn(&R) -> &str) 
 
 const NOT_ALLOWED: &str = "not_allowed";
 /// Why there are no figures of a process.
-const REASONS: [&str; 3] = [NOT_ALLOWED, "not_shared", "other_version"];
+const REASONS: [&str; 4] = [NOT_ALLOWED, "not_answering", "not_shared", "other_version"];
 
 fn reason(why: &Missing) -> &'static str {
     match why {
         Missing::NotAllowed => NOT_ALLOWED,
+        Missing::NotAnswering => "not_answering",
         Missing::OtherVersion(_) => "other_version",
         // The others are no processes with Weir, and not among those found.
         Missing::NotShared | Missing::NoProcess | Missing::NotLoaded => "not_shared",

@@ -1,6 +1,7 @@
 //! All processes that have Weir.
 
-use super::page::{Inspected, Missing, Page, maps_of};
+use super::page::{Inspected, Missing, Page};
+use crate::processes::maps;
 use memchr::memmem;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
@@ -62,7 +63,7 @@ impl Found {
 fn look_at(pids: &[i32]) -> Found {
     let mut found = Found::default();
     for &pid in pids {
-        match maps_of(pid) {
+        match maps::text(pid) {
             // Most processes have no mapping with the name: their maps are not taken apart.
             Ok(text) if names_weir(&text) => {
                 match Inspected::of(pid, &text).and_then(|it| it.page().map(|page| (it, page))) {

@@ -5,8 +5,9 @@
 //! `weir run`. Without either the page is in the data of the library, or of a program that has Weir built in, and is
 //! recognised by its first words.
 
+use super::memory_reader;
 use procfs::process::{MMPermissions, MMapPath, MemoryMap, MemoryMaps, Process};
-use rustix::fs::{FileType, MemfdFlags, Mode, OFlags, memfd_create};
+use rustix::fs::{AtFlags, FileType, MemfdFlags, Mode, OFlags, StatxFlags, memfd_create};
 use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
@@ -73,8 +74,7 @@ impl SharedPage {
 
     /// Where the process's environment says.
     fn in_run(&self, process: &Process) -> Option<File> {
-        let environment = process.environ().ok()?;
-        self.open_if_same(Path::new(environment.get(std::ffi::OsStr::new("WEIR_STATS"))?))
+        self.open_if_same(Path::new(&memory_reader::variable(process.pid(), "WEIR_STATS")?))
     }
 
     /// The environment and the names of descriptors are the process's to choose, and root may look at it: so what is
@@ -82,9 +82,12 @@ impl SharedPage {
     /// something (a device).
     fn open_if_same(&self, path: &Path) -> Option<File> {
         let found = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok()?;
-        let stat = rustix::fs::fstat(&found).ok()?;
-        let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile && stat.st_nlink == 0;
-        if !is_file || stat.st_ino != self.inode {
+        // A file system in user space is not asked: it may never answer.
+        let how = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+        let stat = rustix::fs::statx(&found, "", how, StatxFlags::BASIC_STATS).ok()?;
+        let is_file = FileType::from_raw_mode(stat.stx_mode.into()) == FileType::RegularFile && stat.stx_nlink == 0;
+        let device = (stat.stx_dev_major as i32, stat.stx_dev_minor as i32);
+        if !is_file || stat.stx_ino != self.inode || memfd_device() != Some(device) {
             return None;
         }
         // The process may hold a lease, for which an open would wait.
@@ -129,13 +132,17 @@ fn is_library(path: &Path) -> bool {
 
 /// Whether it maps a memfd. Another file system may have a file of the same name, and let who reads the memory wait for ever.
 fn is_in_memory(map: &MemoryMap) -> bool {
+    memfd_device() == Some(map.dev)
+}
+
+/// The file system that memfds are in.
+fn memfd_device() -> Option<(i32, i32)> {
     static DEVICE: OnceLock<Option<(i32, i32)>> = OnceLock::new();
-    let device = DEVICE.get_or_init(|| {
+    *DEVICE.get_or_init(|| {
         let file = memfd_create("weir", MemfdFlags::CLOEXEC).ok()?;
         let device = rustix::fs::fstat(file).ok()?.st_dev;
         Some((rustix::fs::major(device) as i32, rustix::fs::minor(device) as i32))
-    });
-    *device == Some(map.dev)
+    })
 }
 
 fn name_of(map: &MemoryMap) -> Option<&str> {

@@ -3,4 +3,5 @@
 pub mod control;
 pub mod list;
 pub mod locate;
+pub mod memory_reader;
 pub mod page;

@@ -1,16 +1,17 @@
 //! A process's page of statistics, copied: the process goes on, and does nothing for it.
 
 use super::locate;
+use super::memory_reader::{MOST_PLACES, PATIENCE, read_memory};
+use crate::processes::maps;
+use procfs::ProcError;
 use procfs::process::{MemoryMaps, Process};
-use procfs::{FromBufRead, ProcError};
-use rustix::io::Errno;
 use std::fmt;
-use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::mem::MaybeUninit;
 use std::ops::Deref;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Instant;
 use weir_core::telemetry::stats::{MAGIC, PAGE_BYTES, Stats, VERSION};
 use weir_core::telemetry::tables::{CacheRow, EvictableRow, ZoneRow};
 
@@ -18,11 +19,6 @@ use weir_core::telemetry::tables::{CacheRow, EvictableRow, ZoneRow};
 const TRIES: usize = 20;
 /// Bytes of the kernel's pages: Weir's page of statistics begins at one.
 const KERNEL_PAGE: u64 = 4096;
-/// Places that are looked at by one call; the kernel takes 1024.
-const BATCH: usize = 512;
-/// Bytes of a `maps` file that are read at most: 65,530 mappings (`vm.max_map_count`) of files with paths of usual length. A
-/// process may have them with paths of any length, which are not to fill the memory of who looks at it.
-const MOST_TEXT: u64 = 16 << 20;
 /// Bytes of data that are searched at most for a page that is not shared.
 const SEARCHED: u64 = 256 << 20;
 
@@ -59,6 +55,8 @@ pub enum Missing {
     NotLoaded,
     /// Weir is there, but its page is not shared (yet), and the kernel does not let this user read the process's memory.
     NotShared,
+    /// Its memory is not to be had in time: its pages are a file system's or a thread's that does not answer.
+    NotAnswering,
     /// It is of another version of Weir.
     OtherVersion(u32),
 }
@@ -71,6 +69,11 @@ impl fmt::Display for Missing {
             Self::NotLoaded => f.write_str("it runs without Weir: `weir doctor PID` says why"),
             Self::NotShared => f.write_str(
                 "its figures are private: its heap is still small, or `publish` or `background` is 0; root can read them",
+            ),
+            Self::NotAnswering => write!(
+                f,
+                "it does not answer: a page of its memory was not there after {} s; it may be hostile",
+                PATIENCE.as_secs()
             ),
             Self::OtherVersion(version) => {
                 write!(f, "its Weir has statistics of version {version}, this command those of {VERSION}: use the `weir` of the same release")
@@ -88,13 +91,13 @@ pub struct Inspected {
 impl Inspected {
     /// Looks at what process `pid` has mapped.
     pub fn new(pid: i32) -> Result<Self, Missing> {
-        Self::of(pid, &maps_of(pid).map_err(|error| of_proc(error.into()))?)
+        Self::of(pid, &maps::text(pid).map_err(|error| of_proc(error.into()))?)
     }
 
     /// The same by the text of the process's `maps` file.
     pub fn of(pid: i32, maps: &[u8]) -> Result<Self, Missing> {
         let process = Process::new(pid).map_err(of_proc)?;
-        let maps = MemoryMaps::from_buf_read(maps).map_err(of_proc)?;
+        let maps = maps::parse(maps).map_err(of_proc)?;
         // It has ended, and its parent has not heard of it yet; or it is a thread of the kernel.
         if maps.0.is_empty() {
             return Err(Missing::NoProcess);
@@ -104,9 +107,10 @@ impl Inspected {
 
     /// Copies its page.
     pub fn page(&self) -> Result<Page, Missing> {
+        let begun = Instant::now();
         let mut page = self.copy()?;
         for _ in 0..TRIES {
-            if is_whole(&page) {
+            if is_whole(&page) || begun.elapsed() > PATIENCE {
                 break;
             }
             page = self.copy()?;
@@ -122,8 +126,10 @@ impl Inspected {
     fn copy(&self) -> Result<Page, Missing> {
         if let Some(shared) = locate::shared_page(&self.maps) {
             // One call; but the kernel may refuse it to all but the process's debugger (Yama), and then not the file.
-            if let Some(page) = self.copy_from(shared.address) {
-                return Ok(page);
+            match self.copy_from(shared.address) {
+                Ok(page) => return Ok(page),
+                Err(error) if error.kind() == io::ErrorKind::TimedOut => return Err(Missing::NotAnswering),
+                Err(_) => {}
             }
             let (file, offset) = shared.open(&self.process).ok_or(Missing::NotShared)?;
             return copy_by(|bytes| file.read_exact_at(bytes, offset)).map_err(|_| Missing::NotShared);
@@ -133,21 +139,27 @@ impl Inspected {
         match self.search(&ranges) {
             Ok(Some(page)) => Ok(page),
             Ok(None) => Err(Missing::NotLoaded),
+            Err(error) if error.kind() == io::ErrorKind::TimedOut => Err(Missing::NotAnswering),
             Err(_) if locate::library(&self.maps).is_some() => Err(Missing::NotShared),
             Err(_) => Err(Missing::NotLoaded),
         }
     }
 
-    fn copy_from(&self, address: u64) -> Option<Page> {
-        copy_by(|bytes| read_memory(self.process.pid(), &[address], bytes)).ok()
+    fn copy_from(&self, address: u64) -> io::Result<Page> {
+        copy_by(|bytes| read_memory(self.process.pid(), &[address], bytes))
     }
 
     /// Looks for the page's first words where it may begin.
     fn search(&self, ranges: &[(u64, u64)]) -> io::Result<Option<Page>> {
         let places = ranges.iter().flat_map(|&(begin, end)| (begin..end).step_by(KERNEL_PAGE as usize));
         let mut places = places.take((SEARCHED / KERNEL_PAGE) as usize);
+        let begun = Instant::now();
         loop {
-            let batch: Vec<u64> = places.by_ref().take(BATCH).collect();
+            // Each of many batches may take a little less than is waited for one.
+            if begun.elapsed() > PATIENCE {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            let batch: Vec<u64> = places.by_ref().take(MOST_PLACES).collect();
             if batch.is_empty() {
                 return Ok(None);
             }
@@ -156,7 +168,7 @@ impl Inspected {
             let is_magic = |word: &&[u8]| **word == MAGIC.to_ne_bytes();
             let found = batch.iter().zip(words.chunks_exact(8)).find(|(_, word)| is_magic(word));
             if let Some((&address, _)) = found {
-                return Ok(self.copy_from(address));
+                return self.copy_from(address).map(Some);
             }
         }
     }
@@ -175,29 +187,6 @@ fn copy_by(read: impl FnOnce(&mut [u8]) -> io::Result<()>) -> io::Result<Page> {
     read(unsafe { std::slice::from_raw_parts_mut(page.as_mut_ptr().cast(), PAGE_BYTES) })?;
     // SAFETY: it holds atomic integers alone, for which any bytes are a value.
     Ok(Page(unsafe { Box::from_raw(Box::into_raw(page).cast()) }))
-}
-
-/// Fills `bytes` with equal parts from each of the addresses in a process's memory.
-fn read_memory(pid: i32, addresses: &[u64], bytes: &mut [u8]) -> io::Result<()> {
-    let part = bytes.len() / addresses.len();
-    let local = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
-    let remote: Vec<_> =
-        addresses.iter().map(|&address| libc::iovec { iov_base: address as *mut _, iov_len: part }).collect();
-    // SAFETY: the kernel writes only inside `bytes`, and reads the two lists with the lengths given.
-    let read = unsafe { libc::process_vm_readv(pid, &raw const local, 1, remote.as_ptr(), remote.len() as u64, 0) };
-    match usize::try_from(read) {
-        Ok(read) if read == bytes.len() => Ok(()),
-        // A page of the data that cannot be read, such as one beyond the end of its file.
-        Ok(_) => Err(Errno::FAULT.into()),
-        Err(_) => Err(io::Error::last_os_error()),
-    }
-}
-
-/// The text of a process's `maps` file: its first [`MOST_TEXT`] bytes.
-pub fn maps_of(pid: i32) -> io::Result<Vec<u8>> {
-    let mut text = Vec::new();
-    File::open(format!("/proc/{pid}/maps"))?.take(MOST_TEXT).read_to_end(&mut text)?;
-    Ok(text)
 }
 
 fn of_proc(error: ProcError) -> Missing {

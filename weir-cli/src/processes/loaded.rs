@@ -1,5 +1,6 @@
 //! Whether a running process has loaded the library, and why not.
 
+use crate::processes::maps;
 use crate::processes::program_file;
 use crate::processes::stats_file;
 use procfs::ProcError;
@@ -34,7 +35,7 @@ pub fn judge(process: &Process, before: Option<&LibraryState>, library: &str) ->
     if let Some(known @ (LibraryState::Loaded | LibraryState::LoadedUncounted | LibraryState::Absent(_))) = before {
         return known.clone();
     }
-    let why = match process.maps() {
+    let why = match maps::maps(process) {
         // It has no memory any more.
         Ok(maps) if maps.0.is_empty() => return before.cloned().unwrap_or(LibraryState::MissingSince(Instant::now())),
         Ok(maps) if is_among(&maps, stats_file::NAME_IN_MAPS) => return LibraryState::Loaded,

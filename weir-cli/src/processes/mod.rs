@@ -3,6 +3,7 @@
 pub mod clock;
 pub mod events;
 pub mod loaded;
+pub mod maps;
 pub mod program_file;
 pub mod reap;
 pub mod signals;

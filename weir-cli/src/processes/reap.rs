@@ -38,7 +38,10 @@ pub fn wait(program: i32, all: bool, tree: &tree::ProcessTree, caught: &mut sign
         {
             return ended;
         }
-        for origin in caught.wait() {
+        let origins: Vec<_> = caught.wait().collect();
+        // The program may have ended before the signal that came with it: it goes to those that are left, not to a zombie.
+        ended = reap(program).0.or(ended);
+        for origin in origins {
             if origin.signal == libc::SIGCHLD {
                 continue;
             }

@@ -5,8 +5,8 @@ use signal_hook::iterator::SignalsInfo;
 use signal_hook::iterator::exfiltrator::WithOrigin;
 use signal_hook::low_level::siginfo::{Cause, Origin};
 
-/// All that can be caught and is not a fault of this process itself.
-const FORWARDED: [i32; 16] = [
+/// All that can be caught and is not a fault of this process itself, but for those of real time ([`real_time`]).
+const FORWARDED: [i32; 18] = [
     s::SIGHUP,
     s::SIGINT,
     s::SIGQUIT,
@@ -23,16 +23,36 @@ const FORWARDED: [i32; 16] = [
     s::SIGIO,
     s::SIGXCPU,
     s::SIGXFSZ,
+    libc::SIGPWR,
+    libc::SIGSTKFLT,
 ];
+
+/// The signals of real time, which libc leaves to programs: what ends a service may be one of them (systemd's `KillSignal`).
+fn real_time() -> std::ops::RangeInclusive<i32> {
+    libc::SIGRTMIN()..=libc::SIGRTMAX()
+}
 
 /// The signals caught, with their senders.
 pub type CaughtSignals = SignalsInfo<WithOrigin>;
 
 /// Catches signals to forward, and `SIGCHLD`. What is ignored (as under `nohup`) stays so, for the program as well.
 pub fn catch() -> std::io::Result<CaughtSignals> {
-    let mut caught: Vec<i32> = FORWARDED.into_iter().filter(|&signal| !is_ignored(signal)).collect();
+    let mut caught: Vec<i32> = all().filter(|&signal| !is_ignored(signal)).collect();
     caught.push(s::SIGCHLD);
     SignalsInfo::new(caught)
+}
+
+fn all() -> impl Iterator<Item = i32> {
+    FORWARDED.into_iter().chain(real_time())
+}
+
+/// After the program's end there is nothing to forward to: from now on a signal ends this process, which may wait for a reader
+/// of what it writes.
+pub fn release() {
+    for signal in [s::SIGHUP, s::SIGINT, s::SIGQUIT, s::SIGTERM].into_iter().filter(|&signal| !is_ignored(signal)) {
+        // SAFETY: sets an action of this process; no code of its own counts on the one before.
+        unsafe { libc::signal(signal, libc::SIG_DFL) };
+    }
 }
 
 fn is_ignored(signal: i32) -> bool {
@@ -43,15 +63,26 @@ fn is_ignored(signal: i32) -> bool {
     }
 }
 
-/// Forwards a signal, unless the kernel sent it: a terminal sends to the whole process group, so the programs have it.
+/// Forwards a signal, unless the programs have it already.
 pub fn forward(origin: &Origin, programs: &[i32]) {
-    if matches!(origin.cause, Cause::Kernel) {
+    if matches!(origin.cause, Cause::Kernel) && is_groups(origin.signal) {
         return;
     }
     for &program in programs {
         // SAFETY: sends a signal to a child that has not been waited for, so that its number is not another's, or to a
         // process that descends from one.
         unsafe { libc::kill(program, origin.signal) };
+    }
+}
+
+/// Whether the kernel sends a signal to the whole process group, as it does for a terminal's keys and size. Not so a timer's
+/// that was set before this program was executed (`alarm`), nor a terminal's end, of which it tells the session's leader.
+fn is_groups(signal: i32) -> bool {
+    match signal {
+        s::SIGALRM | s::SIGVTALRM | s::SIGPROF => false,
+        // SAFETY: both ask for a number.
+        s::SIGHUP | s::SIGCONT => unsafe { libc::getsid(0) != libc::getpid() },
+        _ => true,
     }
 }
 

@@ -48,6 +48,7 @@ pub fn run(options: &RunOptions) -> Result<i32, Failure> {
     let own_peak = own_peak_bytes();
     let program = spawn(options, &library, &stats)?;
     let (sampler, ended) = watch::watch(options, program, &stats, sampler, &mut caught, trace.as_mut());
+    signals::release();
     if let Some(mut trace) = trace {
         trace.follow(&stats);
         trace.finish()?;

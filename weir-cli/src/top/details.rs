@@ -20,7 +20,7 @@ pub fn draw(frame: &mut Frame, model: &Model, area: Rect) {
     let Some(process) = model.selected() else {
         return frame.render_widget(Block::new().borders(Borders::TOP), area);
     };
-    let history = model.history(process.pid);
+    let history = model.history(process);
     let [least, most] = [history.iter().min(), history.iter().max()].map(|it| bytes(it.copied().unwrap_or(0)));
     let mut lines = match &process.weir {
         Some(weir) => of_weir(weir, area.width),

@@ -2,6 +2,8 @@
 
 use super::column::Column;
 use super::model::{Mode, Model, Request};
+use super::sample::Process;
+use crate::around::family::Identity;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 /// All keys, for the help.
@@ -31,7 +33,7 @@ pub enum Effect {
     Suspend,
     Redraw,
     /// Tell these processes.
-    Steer(Request, Vec<i32>),
+    Steer(Request, Vec<Identity>),
 }
 
 /// Takes a key.
@@ -55,8 +57,8 @@ pub fn press(model: &mut Model, key: KeyEvent) -> Effect {
         Mode::Filter(before) => in_filter(model, key.code, before),
         Mode::Sort(place) => in_sort(model, key.code, place),
         Mode::Steer(place) => in_steer(model, key.code, place),
-        Mode::Confirm(request, pids) => match key.code {
-            KeyCode::Char('y' | 'Y') => Effect::Steer(request, pids),
+        Mode::Confirm(request, processes) => match key.code {
+            KeyCode::Char('y' | 'Y') => Effect::Steer(request, processes),
             _ => Effect::None,
         },
     }
@@ -90,10 +92,10 @@ fn in_table(model: &mut Model, code: KeyCode) -> Effect {
             model.keep_selected();
         }
         KeyCode::Char(' ') => {
-            if let Some(pid) = model.selected().map(|it| it.pid)
-                && !model.tagged.remove(&pid)
+            if let Some(process) = model.selected().map(Process::identity)
+                && !model.tagged.remove(&process)
             {
-                model.tagged.insert(pid);
+                model.tagged.insert(process);
             }
             model.step(1);
         }
@@ -164,8 +166,8 @@ fn in_steer(model: &mut Model, code: KeyCode, place: usize) -> Effect {
     match moved(code, place, Request::ALL.len()) {
         Menu::At(place) => model.mode = Mode::Steer(place),
         Menu::Chosen => {
-            let pids = model.chosen().iter().map(|it| it.pid).collect();
-            model.mode = Mode::Confirm(Request::ALL[place], pids);
+            let processes = model.chosen().into_iter().map(Process::identity).collect();
+            model.mode = Mode::Confirm(Request::ALL[place], processes);
         }
         Menu::Left => {}
     }
@@ -206,6 +208,10 @@ mod tests {
         ];
         model.take(Sample { processes, ..Sample::default() });
         model
+    }
+
+    fn ids(pids: &[i32]) -> Vec<Identity> {
+        pids.iter().map(|&pid| Identity { pid, started: 0 }).collect()
     }
 
     fn keys(model: &mut Model, codes: &[KeyCode]) -> Effect {
@@ -263,27 +269,41 @@ mod tests {
     }
 
     #[test]
+    fn a_process_that_got_the_number_of_one_that_ended_is_neither_tagged_nor_under_the_bar() {
+        let mut model = model();
+        keys(&mut model, &[KeyCode::Char(' '), KeyCode::Home]);
+        assert_eq!((model.chosen().len(), model.selected().map(|it| it.pid)), (1, Some(21)));
+        let mut sample = model.sample.clone();
+        let again = sample.processes.iter_mut().find(|it| it.pid == 21).unwrap();
+        (again.started, again.resident_bytes) = (1000, 1);
+        model.take(sample);
+        assert!(model.tagged.is_empty() && model.selected().map(|it| it.pid) != Some(21));
+        let again = model.sample.processes.iter().find(|it| it.pid == 21).unwrap();
+        assert_eq!(model.history(again), [1]);
+    }
+
+    #[test]
     fn nothing_is_released_before_it_is_confirmed() {
         let mut model = model();
         assert_eq!(keys(&mut model, &[KeyCode::F(9), KeyCode::Down, KeyCode::Enter]), Effect::None);
-        assert_eq!(model.mode, Mode::Confirm(Request::Drain, vec![21]));
+        assert_eq!(model.mode, Mode::Confirm(Request::Drain, ids(&[21])));
         assert_eq!(keys(&mut model, &[KeyCode::Enter]), Effect::None);
         assert_eq!(model.mode, Mode::Table);
         let all = [KeyCode::Char('k'), KeyCode::Enter, KeyCode::Char('y')];
-        assert_eq!(keys(&mut model, &all), Effect::Steer(Request::Trim, vec![21]));
+        assert_eq!(keys(&mut model, &all), Effect::Steer(Request::Trim, ids(&[21])));
         // Those that are tagged, wherever the bar is.
         keys(&mut model, &[KeyCode::Char(' '), KeyCode::Char(' '), KeyCode::End]);
-        let Effect::Steer(Request::Trim, mut pids) = keys(&mut model, &all) else { panic!() };
-        pids.sort_unstable();
-        assert_eq!(pids, [20, 21]);
+        let Effect::Steer(Request::Trim, mut chosen) = keys(&mut model, &all) else { panic!() };
+        chosen.sort_unstable_by_key(|it| it.pid);
+        assert_eq!(chosen, ids(&[20, 21]));
         keys(&mut model, &[KeyCode::Char('U')]);
-        assert_eq!(keys(&mut model, &all), Effect::Steer(Request::Trim, vec![30]));
+        assert_eq!(keys(&mut model, &all), Effect::Steer(Request::Trim, ids(&[30])));
         // The process ends while it is asked about: no other one takes its place.
         keys(&mut model, &[KeyCode::F(9), KeyCode::Enter]);
         let mut sample = model.sample.clone();
         sample.processes.retain(|it| it.pid != 30);
         model.take(sample);
-        assert_eq!(keys(&mut model, &[KeyCode::Char('y')]), Effect::Steer(Request::Trim, vec![30]));
+        assert_eq!(keys(&mut model, &[KeyCode::Char('y')]), Effect::Steer(Request::Trim, ids(&[30])));
         model.take(Sample::default());
         keys(&mut model, &[KeyCode::F(9)]);
         assert_eq!(model.mode, Mode::Table, "there is no process to steer");

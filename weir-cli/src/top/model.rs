@@ -3,6 +3,7 @@
 use super::column::Column;
 use super::rows::{self, Order, Row};
 use super::sample::{Process, Sample};
+use crate::around::family::Identity;
 use crate::around::stall::Stall;
 use ratatui::widgets::TableState;
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -25,7 +26,7 @@ pub enum Mode {
     /// Something is chosen to do: its place.
     Steer(usize),
     /// It is to be confirmed, for these processes: whatever the bar is on by then.
-    Confirm(Request, Vec<i32>),
+    Confirm(Request, Vec<Identity>),
 }
 
 /// What a process can be told.
@@ -64,14 +65,14 @@ pub struct Model {
     pub table: TableState,
     /// Rows that a page has.
     pub page: usize,
-    pub tagged: HashSet<i32>,
+    pub tagged: HashSet<Identity>,
     /// The last answer, shown until a key is pressed.
     pub message: String,
     pub interval: Duration,
     /// The pressure in the selected process's cgroup, and the cgroup's name.
     pub group: Option<(String, Stall)>,
-    selected: Option<i32>,
-    history: HashMap<i32, VecDeque<u64>>,
+    selected: Option<Identity>,
+    history: HashMap<Identity, VecDeque<u64>>,
 }
 
 impl Model {
@@ -95,11 +96,11 @@ impl Model {
 
     /// Takes a new sample. What has ended is forgotten.
     pub fn take(&mut self, sample: Sample) {
-        let there: HashSet<i32> = sample.processes.iter().map(|it| it.pid).collect();
-        self.history.retain(|pid, _| there.contains(pid));
-        self.tagged.retain(|pid| there.contains(pid));
+        let there: HashSet<Identity> = sample.processes.iter().map(Process::identity).collect();
+        self.history.retain(|process, _| there.contains(process));
+        self.tagged.retain(|process| there.contains(process));
         for process in &sample.processes {
-            let history = self.history.entry(process.pid).or_default();
+            let history = self.history.entry(process.identity()).or_default();
             history.push_back(process.resident_bytes);
             if history.len() > HISTORY {
                 history.pop_front();
@@ -115,13 +116,13 @@ impl Model {
     }
 
     /// The resident sets of a process, oldest first.
-    pub fn history(&self, pid: i32) -> Vec<u64> {
-        self.history.get(&pid).map_or(Vec::new(), |history| history.iter().copied().collect())
+    pub fn history(&self, process: &Process) -> Vec<u64> {
+        self.history.get(&process.identity()).map_or(Vec::new(), |history| history.iter().copied().collect())
     }
 
     /// The process under the bar.
     pub fn selected(&self) -> Option<&Process> {
-        self.sample.processes.iter().find(|it| Some(it.pid) == self.selected)
+        self.sample.processes.iter().find(|it| Some(it.identity()) == self.selected)
     }
 
     /// The processes that are steered: those tagged, or the one under the bar.
@@ -129,7 +130,7 @@ impl Model {
         if self.tagged.is_empty() {
             return self.selected().into_iter().collect();
         }
-        self.sample.processes.iter().filter(|it| self.tagged.contains(&it.pid)).collect()
+        self.sample.processes.iter().filter(|it| self.tagged.contains(&it.identity())).collect()
     }
 
     /// Moves the bar by so many rows.
@@ -140,7 +141,7 @@ impl Model {
 
     /// Puts the bar on a row, or on the last one.
     pub fn select(&mut self, place: usize) {
-        let numbers: Vec<i32> = self.rows().iter().map(|row| row.process.pid).collect();
+        let numbers: Vec<Identity> = self.rows().iter().map(|row| row.process.identity()).collect();
         let place = place.min(numbers.len().saturating_sub(1));
         self.selected = numbers.get(place).copied();
         self.table.select(self.selected.map(|_| place));
@@ -159,7 +160,7 @@ impl Model {
 
     /// After the rows changed: the bar stays on its process, or where it was if that is gone.
     pub fn keep_selected(&mut self) {
-        let place = self.rows().iter().position(|row| Some(row.process.pid) == self.selected);
+        let place = self.rows().iter().position(|row| Some(row.process.identity()) == self.selected);
         self.select(place.or(self.table.selected()).unwrap_or(0));
     }
 }
@@ -213,8 +214,9 @@ mod tests {
     fn history_is_bounded_and_forgotten_with_the_process() {
         let mut model = model();
         (0..300).for_each(|_| model.take(model.sample.clone()));
-        assert_eq!(model.history(1).len(), HISTORY);
+        let first = process(1, 0, "a", 30, true);
+        assert_eq!(model.history(&first).len(), HISTORY);
         model.take(Sample::default());
-        assert_eq!((model.history(1).len(), model.tagged.len()), (0, 0));
+        assert_eq!((model.history(&first).len(), model.tagged.len()), (0, 0));
     }
 }

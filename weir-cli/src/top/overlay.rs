@@ -3,6 +3,8 @@
 use super::column::Column;
 use super::keys;
 use super::model::{Mode, Model, Request};
+use super::sample::Process;
+use crate::around::family::Identity;
 use ratatui::Frame;
 use ratatui::layout::Rect;
 use ratatui::style::{Modifier, Style};
@@ -26,12 +28,12 @@ pub fn draw(frame: &mut Frame, model: &Model, area: Rect) {
         }
         Mode::Steer(place) => {
             let lines = Request::ALL.iter().map(|it| format!("{:<6} {}", it.word(), it.meaning())).collect();
-            let chosen: Vec<i32> = model.chosen().iter().map(|it| it.pid).collect();
+            let chosen: Vec<Identity> = model.chosen().into_iter().map(Process::identity).collect();
             menu(frame, area, &format!("Steer {} (Enter, Esc)", named(model, &chosen)), lines, *place);
         }
-        Mode::Confirm(request, pids) => {
+        Mode::Confirm(request, processes) => {
             let lines = vec![
-                Line::from(format!("{} {}?", request.word(), named(model, pids))),
+                Line::from(format!("{} {}?", request.word(), named(model, processes))),
                 Line::from(format!("It will {}.", request.meaning())),
                 Line::from("y: yes; any other key: no"),
             ];
@@ -41,11 +43,12 @@ pub fn draw(frame: &mut Frame, model: &Model, area: Rect) {
 }
 
 /// Processes in words.
-fn named(model: &Model, pids: &[i32]) -> String {
-    let command = |pid| model.sample.processes.iter().find(|it| it.pid == pid).map(|it| it.command.as_str());
-    let name = |&pid: &i32| format!("{} ({pid})", command(pid).unwrap_or("ended"));
-    let names: Vec<String> = pids.iter().take(NAMED).map(name).collect();
-    match pids.len().saturating_sub(NAMED) {
+fn named(model: &Model, processes: &[Identity]) -> String {
+    let of = |process| model.sample.processes.iter().find(|it| it.identity() == process);
+    let command = |process| of(process).map_or("ended", |it| it.command.as_str());
+    let name = |&process: &Identity| format!("{} ({})", command(process), process.pid);
+    let names: Vec<String> = processes.iter().take(NAMED).map(name).collect();
+    match processes.len().saturating_sub(NAMED) {
         0 => names.join(", "),
         more => format!("{} and {more} more", names.join(", ")),
     }

@@ -1,7 +1,7 @@
 //! One look at all processes and the machine.
 
 use crate::around::cgroup;
-use crate::around::family::{self, Member};
+use crate::around::family::{self, Identity, Member};
 use crate::around::stall::Stall;
 use crate::base::output::printable_line;
 use crate::inspect::list;
@@ -29,6 +29,8 @@ pub struct OfWeir {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Process {
     pub pid: i32,
+    /// As [`Identity::started`].
+    pub started: u64,
     pub parent: i32,
     pub command: String,
     pub resident_bytes: u64,
@@ -36,6 +38,11 @@ pub struct Process {
 }
 
 impl Process {
+    /// Which one it is.
+    pub fn identity(&self) -> Identity {
+        Identity { pid: self.pid, started: self.started }
+    }
+
     /// Bytes that it released, by any cause.
     pub fn released_bytes(&self) -> u64 {
         self.weir.as_ref().map_or(0, |weir| weir.released.iter().fold(0, |sum, &bytes| sum.saturating_add(bytes)))
@@ -54,15 +61,17 @@ pub struct Sample {
 impl Sample {
     /// Looks at everything now.
     pub fn now() -> Self {
-        let mut with_weir: HashMap<i32, OfWeir> = HashMap::new();
+        let mut with_weir: HashMap<Identity, OfWeir> = HashMap::new();
         for (inspected, page) in &list::all().readable {
             if let Ok(stat) = inspected.process.stat() {
-                with_weir.insert(stat.pid, of_weir(page, stat.rss * procfs::page_size()));
+                let identity = Identity { pid: stat.pid, started: stat.starttime };
+                with_weir.insert(identity, of_weir(page, stat.rss * procfs::page_size()));
             }
         }
         let process = |member: Member| Process {
-            weir: with_weir.remove(&member.pid),
+            weir: with_weir.remove(&Identity { pid: member.pid, started: member.started }),
             pid: member.pid,
+            started: member.started,
             parent: member.parent,
             command: printable_line(&member.command),
             resident_bytes: member.resident_bytes,

@@ -1,6 +1,7 @@
 //! Telling processes to release memory, beside the screen: an answer may take seconds.
 
 use super::model::Request;
+use crate::around::family::Identity;
 use crate::base::failure::Failure;
 use crate::base::units::bytes;
 use crate::inspect::control::Control;
@@ -22,13 +23,13 @@ impl Steering {
 
     /// Tells each of these processes, one after the other. On a thread of its own, as a connection may enter the
     /// process's network namespace.
-    pub fn tell(&self, request: Request, pids: Vec<i32>) -> String {
+    pub fn tell(&self, request: Request, processes: Vec<Identity>) -> String {
         let say = self.say.clone();
-        let count = pids.len();
+        let count = processes.len();
         let thread = std::thread::Builder::new().spawn(move || {
-            for pid in pids {
-                let answer = match tell_one(pid, request) {
-                    Ok(released) => format!("{pid}: {} released {}", request.word(), bytes(released)),
+            for process in processes {
+                let answer = match tell_one(process, request) {
+                    Ok(released) => format!("{}: {} released {}", process.pid, request.word(), bytes(released)),
                     Err(why) => why.to_string(),
                 };
                 // The screen may have been left meanwhile.
@@ -49,10 +50,17 @@ impl Steering {
 }
 
 /// Bytes that the process released.
-fn tell_one(pid: i32, request: Request) -> Result<u64, Failure> {
-    let page = Inspected::new(pid).and_then(|it| it.page());
-    let page = page.map_err(|why| Failure::of_weir(format!("process {pid}: {why}")))?;
-    let answer = Control::connect(pid, &page)?.ask(request.word())?;
+fn tell_one(process: Identity, request: Request) -> Result<u64, Failure> {
+    let pid = process.pid;
+    let failed = |why: String| Failure::of_weir(format!("process {pid}: {why}"));
+    let inspected = Inspected::new(pid).map_err(|why| failed(why.to_string()))?;
+    let page = inspected.page().map_err(|why| failed(why.to_string()))?;
+    let control = Control::connect(pid, &page)?;
+    // Once it is connected: the process that was chosen is there still, and so the number was its all the time.
+    if inspected.process.stat().map(|stat| stat.starttime).ok() != Some(process.started) {
+        return Err(failed("it has ended, and another one may have its number".into()));
+    }
+    let answer = control.ask(request.word())?;
     let number = answer.split_whitespace().find_map(|word| word.parse().ok());
     number.ok_or_else(|| Failure::of_weir(format!("process {pid} answers: {}", answer.trim())))
 }

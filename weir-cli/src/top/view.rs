@@ -115,7 +115,7 @@ fn table_row(model: &Model, row: &Row) -> TableRow<'static> {
     };
     let cells = Column::ALL[..7].iter().map(|&column| right(figure(column)));
     let name = format!("{}{}", indent(row.depth), process.command);
-    let cells = cells.chain([Cell::from(bars(&model.history(process.pid))), Cell::from(name)]);
+    let cells = cells.chain([Cell::from(bars(&model.history(process))), Cell::from(name)]);
     TableRow::new(cells).style(style(model, process))
 }
 
@@ -130,7 +130,7 @@ fn indent(depth: usize) -> String {
 fn style(model: &Model, process: &Process) -> Style {
     let pressure = process.weir.as_ref().map(|weir| weir.pressure);
     match pressure {
-        _ if model.tagged.contains(&process.pid) => Style::new().fg(Color::Yellow).add_modifier(Modifier::BOLD),
+        _ if model.tagged.contains(&process.identity()) => Style::new().fg(Color::Yellow).add_modifier(Modifier::BOLD),
         Some(0) => Style::new(),
         Some(1) => Style::new().fg(Color::Magenta),
         Some(_) => Style::new().fg(Color::Red),

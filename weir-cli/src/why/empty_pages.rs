@@ -4,8 +4,10 @@
 //! then on. It cannot say which of them were written since; but a page without a byte other than zero hardly was.
 
 use super::mappings::Mapping;
+use crate::inspect::memory_reader::{PATIENCE, read_memory};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
+use std::time::Instant;
 
 const PAGE: u64 = 4096;
 const HUGE: u64 = 2 << 20;
@@ -22,8 +24,7 @@ pub fn empty_bytes(pid: i32, mapping: &Mapping) -> u64 {
     if mapping.huge < HUGE || mapping.huge * 10 < mapping.resident * 9 {
         return 0;
     }
-    let open = |name: &str| File::open(format!("/proc/{pid}/{name}")).ok();
-    let (Some(memory), Some(present)) = (open("mem"), open("pagemap")) else { return 0 };
+    let Ok(present) = File::open(format!("/proc/{pid}/pagemap")) else { return 0 };
     let first = mapping.address.0.next_multiple_of(HUGE);
     let places = mapping.address.1.saturating_sub(first) / HUGE;
     let apart = places.div_ceil(PLACES).max(1);
@@ -32,8 +33,10 @@ pub fn empty_bytes(pid: i32, mapping: &Mapping) -> u64 {
     let step = whole.len().div_ceil(SAMPLE).max(1);
     let (mut read, mut empty) = (0u64, 0u64);
     let mut content = vec![0; HUGE as usize];
-    for &at in whole.iter().step_by(step) {
-        if memory.read_exact_at(&mut content, at).is_ok() {
+    let begun = Instant::now();
+    for &at in whole.iter().step_by(step).take_while(|_| begun.elapsed() < PATIENCE) {
+        // A page may have gone since, and another one not be had in time.
+        if read_memory(pid, &[at], &mut content).is_ok() {
             read += HUGE;
             empty += content.chunks_exact(PAGE as usize).filter(|page| is_zero(page)).count() as u64 * PAGE;
         }

@@ -9,12 +9,13 @@ use crate::around::page_cache::{self, Cached};
 use crate::base::failure::Failure;
 use crate::doctor::other_allocator;
 use crate::inspect::control::Control;
+use crate::inspect::memory_reader;
 use crate::inspect::page::{Inspected, Missing, Page};
 use crate::processes::clock::monotonic_ns;
+use crate::processes::maps;
 use crate::processes::program_file;
 use procfs::process::MMapPath;
 use std::collections::BTreeMap;
-use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::Relaxed;
 use weir_core::telemetry::tunables::{TABLE, parse_size};
@@ -80,8 +81,9 @@ impl Look {
         let weir = page.as_ref().ok().map(|page| of_weir(&inspected, page));
         let without_weir = page.err().filter(|why| *why != Missing::NotLoaded).map(|why| why.to_string());
         let process = &inspected.process;
-        let maps = process.smaps().map_err(|error| failed(format!("its memory may not be looked into: {error}")))?;
-        let mappings = mappings::sort(&maps.0, &mappings::stack_pointers(pid), has_weir);
+        let mapped =
+            maps::smaps(process).map_err(|error| failed(format!("its memory may not be looked into: {error}")))?;
+        let mappings = mappings::sort(&mapped.0, &mappings::stack_pointers(pid), has_weir);
         let status = process.status().ok();
         let figure =
             |pick: fn(&procfs::process::Status) -> Option<u64>| status.as_ref().and_then(pick).unwrap_or(0) << 10;
@@ -176,10 +178,10 @@ fn ask(inspected: &Inspected, page: &Page) -> Result<BTreeMap<String, u64>, Stri
 
 /// The settings that the process was started with.
 fn settings_of_start(inspected: &Inspected) -> BTreeMap<String, u64> {
-    let Ok(environment) = inspected.process.environ() else { return BTreeMap::new() };
+    let Ok(environment) = memory_reader::environment(inspected.process.pid()) else { return BTreeMap::new() };
     let value = |name: &str| {
-        let text = environment.get(OsStr::new(&format!("WEIR_{}", name.to_uppercase())))?;
-        parse_size(text.to_str()?.as_bytes())
+        let start = format!("WEIR_{}=", name.to_uppercase());
+        environment.split(|&byte| byte == 0).find_map(|entry| entry.strip_prefix(start.as_bytes())).and_then(parse_size)
     };
     TABLE.iter().map(|setting| (setting.name.to_owned(), value(setting.name).unwrap_or(setting.default))).collect()
 }

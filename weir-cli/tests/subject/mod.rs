@@ -164,6 +164,17 @@ pub fn weir(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_weir")).args(args).output().unwrap()
 }
 
+/// Runs `weir`, for so many seconds at most: then its status is 124.
+pub fn weir_within(seconds: &str, args: &[&str]) -> Output {
+    // It may wait in the kernel, where only this ends it.
+    let command = ["--signal=KILL", seconds, env!("CARGO_BIN_EXE_weir")];
+    let mut output = Command::new("timeout").args(command).args(args).output().unwrap();
+    if output.status.code() == Some(137) {
+        output.status = std::os::unix::process::ExitStatusExt::from_raw(124 << 8);
+    }
+    output
+}
+
 /// Runs `weir` and demands success; its standard output.
 pub fn says(args: &[&str]) -> String {
     let output = weir(args);

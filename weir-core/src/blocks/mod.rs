@@ -11,6 +11,6 @@ mod residence;
 mod resize;
 mod table;
 mod untouched;
-mod usage;
+pub mod usage;
 
 pub(crate) use mapped::{FIRST_MAPPED, Mapped, MappedBlocks};

@@ -10,7 +10,7 @@ use crate::pages::releaser::event;
 use crate::platform::{Platform, rank};
 use crate::policy::refault::stamp;
 use crate::reclaim::events::horizon;
-use crate::reclaim::{Audit, Cushion, Figures, Goal, Reclaimable, Reclaimed, Step, Usage};
+use crate::reclaim::{Audit, Cushion, Figures, Goal, Reclaimable, Reclaimed, Step};
 use crate::telemetry::stats;
 use crate::telemetry::trace::{Event, Kind, Place};
 
@@ -95,10 +95,6 @@ impl<P: Platform> Reclaimable for Mapped<'_, P> {
 
     fn publish(&self, figures: &mut Figures, waits: bool) {
         self.publish_figures(figures, waits);
-    }
-
-    fn add_usage(&self, usage: &mut Usage) {
-        self.add_blocks_usage(usage);
     }
 
     fn metadata(&self) -> usize {

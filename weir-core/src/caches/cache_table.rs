@@ -92,8 +92,13 @@ impl CacheTable {
 
     /// The numbers that have or ever had a cache, ascending.
     pub(crate) fn numbers(&self) -> impl Iterator<Item = usize> + use<> {
-        let end = self.end.load(Acquire) as usize;
-        (1..end.min(BUCKETED)).chain(UNBUCKETED..end)
+        self.numbers_after(0)
+    }
+
+    /// Those above `number`.
+    pub(crate) fn numbers_after(&self, number: usize) -> impl Iterator<Item = usize> + use<> {
+        let (first, end) = (number.saturating_add(1), self.end.load(Acquire) as usize);
+        (first..end.min(BUCKETED)).chain(first.max(UNBUCKETED)..end)
     }
 
     /// The caches that there are or once were.

@@ -121,12 +121,19 @@ impl core::fmt::Display for Range {
 }
 
 impl<P: Platform> Caches<P> {
-    /// The figures of the first cache with a number above `number`; `None`: there is none. O(CPUs).
+    /// The figures of the first cache with a number above `number`; `None`: there is none. O(CPUs), and numbers in between
+    /// that have no cache any more.
     pub(crate) fn next_figures(&self, number: usize) -> Option<CacheStats> {
-        let is_next = |&other: &usize| other > number && self.table.get(other).is_live();
-        let number = self.table.numbers().find(is_next)?;
+        let number = self.table.numbers_after(number).find(|&number| self.table.get(number).is_live())?;
         self.cpu.pushes();
         Some(self.figures_of(number))
+    }
+
+    /// Calls `see` with the figures of each cache, by number. O(caches * CPUs).
+    pub(crate) fn each_figures(&self, see: &mut dyn FnMut(CacheStats)) {
+        self.cpu.pushes();
+        let live = self.table.numbers().filter(|&number| self.table.get(number).is_live());
+        live.for_each(|number| see(self.figures_of(number)));
     }
 
     /// The figures of a user cache. O(CPUs).

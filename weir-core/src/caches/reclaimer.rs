@@ -13,7 +13,7 @@ use super::slab_lists::Pass;
 use super::trim::Age;
 use crate::base::fault::Fault;
 use crate::platform::{Platform, rank};
-use crate::reclaim::{Audit, Figures, Goal, Kind, Reclaimable, Reclaimed, Step, Usage};
+use crate::reclaim::{Audit, Figures, Goal, Kind, Reclaimable, Reclaimed, Step};
 
 /// Bucket shells (528 bytes each) that pressure leaves for depots to go on with: at the severe level no memory is taken
 /// for others. They are for 8,192 objects, a ninth of what all depots of malloc's classes hold at most.
@@ -107,10 +107,6 @@ impl<P: Platform> Reclaimable for Caches<P> {
 
     fn publish(&self, figures: &mut Figures, waits: bool) {
         self.publish_figures(figures, waits);
-    }
-
-    fn add_usage(&self, usage: &mut Usage) {
-        self.add_pages_usage(usage);
     }
 
     fn metadata(&self) -> usize {

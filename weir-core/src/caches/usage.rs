@@ -19,9 +19,13 @@ use crate::pages::window::{LARGE, NOTHING};
 use crate::platform::Platform;
 use crate::reclaim::{Figures, Usage};
 
-/// What a walk found, bytes.
-#[derive(Default)]
-struct Walk {
+/// A walk over all pageblocks, which may stop between any two: where it goes on, and what it has found by then, bytes.
+#[derive(Debug, Default)]
+pub(crate) struct PagesWalk {
+    /// Zones, by their place in [`ZoneKind::ALL`], that are done.
+    kinds: usize,
+    /// Pageblocks of the next one that are done.
+    blocks: u32,
     slabs: SlabUsage,
     /// Resident pages that are free.
     free: usize,
@@ -33,19 +37,31 @@ struct Walk {
 }
 
 impl<P: Platform> Caches<P> {
-    /// Adds where the memory of objects and runs is. O(pages), with one look of the platform's at each pageblock.
-    pub(super) fn add_pages_usage(&self, usage: &mut Usage) {
-        let mut walk = Walk::default();
-        for kind in ZoneKind::ALL {
-            walk.run_end = 0;
-            for block in 0..self.pages.window(kind).top() / PAGEBLOCK_PAGES as u32 {
+    /// Walks on over at most `looks` pageblocks, with one look of the platform's at each, and counts them down; whether the
+    /// walk is done. No lock is held for longer than a pageblock or a slab is looked at, and none over a system call.
+    pub(crate) fn walk_pages(&self, walk: &mut PagesWalk, looks: &mut usize) -> bool {
+        while let Some(&kind) = ZoneKind::ALL.get(walk.kinds) {
+            let end = self.pages.window(kind).top() / PAGEBLOCK_PAGES as u32;
+            while walk.blocks < end {
+                if *looks == 0 {
+                    return false;
+                }
+                *looks -= 1;
+                let block = walk.blocks;
+                walk.blocks += 1;
                 if let Some(pages) = self.pages.block_pages(kind, block) {
-                    self.walk_block(kind, block, &pages, &mut walk);
+                    self.walk_block(kind, block, &pages, walk);
                 }
             }
+            (walk.kinds, walk.blocks, walk.run_end) = (walk.kinds + 1, 0, 0);
         }
+        true
+    }
+
+    /// Adds what a whole walk has found. O(caches * CPUs).
+    pub(crate) fn add_pages_usage(&self, walk: &PagesWalk, usage: &mut Usage) {
         let cached = self.cached_bytes().min(walk.slabs.out);
-        let slabs = walk.slabs;
+        let slabs = &walk.slabs;
         let in_use = slabs.out.saturating_sub(slabs.out_untouched);
         *usage += Usage {
             live: slabs.out - cached + walk.runs,
@@ -56,7 +72,7 @@ impl<P: Platform> Caches<P> {
         };
     }
 
-    fn walk_block(&self, kind: ZoneKind, block: u32, pages: &BlockPages, walk: &mut Walk) {
+    fn walk_block(&self, kind: ZoneKind, block: u32, pages: &BlockPages, walk: &mut PagesWalk) {
         let window = self.pages.window(kind);
         let first = block * PAGEBLOCK_PAGES as u32;
         let end = first + PAGEBLOCK_PAGES as u32;

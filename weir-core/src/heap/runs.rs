@@ -137,7 +137,12 @@ impl<P: Platform> Heap<P> {
     }
 
     fn extend(&self, kind: ZoneKind, page: u32, pages: usize, wanted: usize) -> bool {
-        if self.pages().extend(kind, page + pages as u32, wanted - pages).is_err() {
+        let more = wanted - pages;
+        // A run that fell back grows by what falls back.
+        if self.pages().window(kind).is_fallen_back(page) && self.keeps_low32(order_of(more)) {
+            return false;
+        }
+        if self.pages().extend(kind, page + pages as u32, more).is_err() {
             return false;
         }
         self.pages().window(kind).resize_run(page, wanted);

@@ -3,22 +3,48 @@
 use core::sync::atomic::Ordering::Relaxed;
 
 use super::Heap;
+use crate::blocks::usage::BlocksWalk;
+use crate::caches::usage::PagesWalk;
 use crate::platform::Platform;
 use crate::reclaim::{Figures, Usage};
+
+/// A measurement of where the memory is, made in parts.
+#[derive(Debug, Default)]
+pub struct Measurement {
+    pages: PagesWalk,
+    blocks: BlocksWalk,
+}
 
 impl<P: Platform> Heap<P> {
     /// Where the memory is now. O(pages of the heap), with a system call for each pageblock (2 MiB; a few us with its
     /// slabs). No lock is held for longer than one pageblock or slab is looked at.
     pub fn usage(&self) -> Usage {
-        let mut usage = Usage::default();
-        self.with_reclaimables(|all| all.iter().for_each(|part| part.add_usage(&mut usage)));
-        usage.metadata = self.metadata();
-        usage
+        let mut measurement = Measurement::default();
+        loop {
+            if let Some(usage) = self.usage_by(&mut measurement, usize::MAX) {
+                return usage;
+            }
+        }
     }
 
-    /// Measures where the memory is now, for the page of counters. As [`Heap::usage`].
-    pub fn measure(&self) -> Usage {
-        let (usage, stats) = (self.usage(), self.platform().stats());
+    /// Goes on with a measurement by `looks` looks at pageblocks; `None`: it is not done yet.
+    fn usage_by(&self, measurement: &mut Measurement, looks: usize) -> Option<Usage> {
+        let (Measurement { pages, blocks }, mut looks) = (measurement, looks);
+        if !self.caches.walk_pages(pages, &mut looks) || !self.mapped().walk_blocks(blocks, &mut looks) {
+            return None;
+        }
+        let mut usage = Usage::default();
+        self.caches.add_pages_usage(pages, &mut usage);
+        self.mapped().add_blocks_usage(blocks, &mut usage);
+        self.with_reclaimables(|all| all.iter().for_each(|part| part.add_usage(&mut usage)));
+        usage.metadata = self.metadata();
+        Some(usage)
+    }
+
+    /// Goes on with measuring where the memory is, for the page of counters, by `looks` looks at pageblocks of 2 MiB, about
+    /// 2 us each; `None`: it is not done yet, and is to be gone on with.
+    pub fn measure(&self, measurement: &mut Measurement, looks: usize) -> Option<Usage> {
+        let (usage, stats) = (self.usage_by(measurement, looks)?, self.platform().stats());
         let to = &stats.measured;
         let stores = [
             (&to.live, usage.live),
@@ -30,7 +56,7 @@ impl<P: Platform> Heap<P> {
         ];
         stores.into_iter().for_each(|(stat, value)| stat.store(value as u64, Relaxed));
         to.at.store(self.platform().now(), Relaxed);
-        usage
+        Some(usage)
     }
 
     fn metadata(&self) -> usize {

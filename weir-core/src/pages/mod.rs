@@ -13,6 +13,7 @@ pub mod pageblock;
 pub(crate) mod releaser;
 pub mod report;
 pub mod reporter;
+mod run_word;
 mod short;
 mod sync;
 pub mod usage;

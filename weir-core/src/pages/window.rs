@@ -34,12 +34,6 @@ pub const LARGE: u8 = 255;
 /// Class-map value of a page to which no allocation belongs.
 pub const NOTHING: u8 = 0;
 
-/// In a run's first word, beside its length: its pages are a page pool's.
-const POOLED: u32 = 1 << 31;
-/// Likewise: the run lies below 4 GiB only because NORMAL was short. Resized, it may move to any zone.
-const FELL_BACK: u32 = 1 << 30;
-const RUN_FLAGS: u32 = POOLED | FELL_BACK;
-
 /// Address space that the heap may ever use (bytes); only what it has grown to is mapped.
 const WINDOW: usize = 4 << 40;
 /// Least growth of the heap's mapping, bytes.
@@ -238,45 +232,6 @@ impl Window {
         // SAFETY: descriptors are mapped for all pages that were ever handed out, and stay mapped: a release of their memory
         // makes them zero, no more.
         unsafe { &*self.descs.load(Relaxed).add(page as usize * DESC_WORDS + i) }
-    }
-
-    /// How many pages the run that `page` heads has.
-    #[inline]
-    pub fn run_pages(&self, page: u32) -> usize {
-        (self.word(page, 0).load(Relaxed) & !RUN_FLAGS) as usize
-    }
-
-    /// Whether the run that `page` heads is a page pool's.
-    #[inline]
-    pub fn is_pooled(&self, page: u32) -> bool {
-        self.word(page, 0).load(Relaxed) & POOLED != 0
-    }
-
-    /// [`Window::set_run_pages`] of a run that is a page pool's.
-    pub fn set_pooled(&self, page: u32, pages: usize) {
-        self.word(page, 0).store(pages as u32 | POOLED, Relaxed);
-    }
-
-    /// Whether the run that `page` heads fell back to the zone that it lies in.
-    pub fn is_fallen_back(&self, page: u32) -> bool {
-        self.word(page, 0).load(Relaxed) & FELL_BACK != 0
-    }
-
-    /// [`Window::set_run_pages`] of a run that fell back to a lower zone.
-    pub fn set_fallen_back(&self, page: u32, pages: usize) {
-        self.word(page, 0).store(pages as u32 | FELL_BACK, Relaxed);
-    }
-
-    /// Notes how many pages the run that `page` heads has. By the run's owner, before its class-map entry is
-    /// [`LARGE`].
-    pub fn set_run_pages(&self, page: u32, pages: usize) {
-        self.word(page, 0).store(pages as u32, Relaxed);
-    }
-
-    /// Notes the new length of a run in place. By the run's owner, which keeps others from freeing it.
-    pub fn resize_run(&self, page: u32, pages: usize) {
-        let flags = self.word(page, 0).load(Relaxed) & RUN_FLAGS;
-        self.word(page, 0).store(pages as u32 | flags, Relaxed);
     }
 
     /// Where pageblock `block` is described.

@@ -115,8 +115,7 @@ pub trait Reclaimable {
     /// Adds what its counters say. With `waits` false no lock is waited for: the process may be about to end.
     fn publish(&self, figures: &mut Figures, waits: bool);
 
-    /// Adds where its memory is, all but metadata, by a look at all of it; no lock is held for longer than a
-    /// pageblock or a slab is looked at, and none over a system call.
+    /// Corrects where the memory is, which the caches' and the blocks' walks found by then, by what it alone knows. O(1).
     fn add_usage(&self, _usage: &mut Usage) {}
 
     /// Resident bytes of its metadata.

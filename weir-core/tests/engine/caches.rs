@@ -16,6 +16,15 @@ use weir_core::platform::Diagnostics;
 
 use crate::fake::{Call, Fake, run_on, run_on_node};
 
+mod trim;
+mod unbucketed;
+
+use trim::{
+    a_reserve_is_filled_and_no_reclaim_takes_it, an_exempt_cache_keeps_all_it_has,
+    an_idle_caches_memory_returns_with_no_pressure_while_a_warm_one_keeps_its,
+    nothing_warm_is_trimmed_before_what_is_stale,
+};
+
 mod histories;
 
 const WINDOW_MS: u64 = 300;
@@ -130,133 +139,9 @@ fn objects_are_as_large_and_as_aligned_as_asked_for_and_distinct(heap: Box<Heap<
     }
 }
 
-#[test]
-fn what_cannot_be_made_is_refused_by_name() {
-    let heap = heap();
-    assert_eq!(heap.make_cache(&spec(0)), Err(MakeError::Size));
-    assert_eq!(heap.make_cache(&spec(MAX_OBJECT + 1)), Err(MakeError::Size));
-    assert_eq!(heap.make_cache(&Spec { align: 24, ..spec(8) }), Err(MakeError::Align));
-    assert_eq!(heap.make_cache(&Spec { align: 2 * PAGE, ..spec(8) }), Err(MakeError::Align));
-}
-
 /// Makes as many caches as there are numbers with buckets.
 fn use_up_buckets(heap: &Heap<Fake>) -> Vec<CacheId> {
     (FIRST_USER..BUCKETED).map(|_| heap.make_cache(&spec(64)).unwrap()).collect()
-}
-
-#[test]
-fn there_is_no_last_cache_and_low_numbers_are_given_first() {
-    let heap = heap();
-    let first = use_up_buckets(&heap);
-    let more: Vec<_> = (0..2000).map(|i| heap.make_cache(&spec(16 + i % 5000)).unwrap()).collect();
-    let numbers: Vec<_> = first.iter().chain(&more).map(|id| id.number()).collect();
-    assert_eq!(numbers, (FIRST_USER..BUCKETED).chain(UNBUCKETED..UNBUCKETED + 2000).collect::<Vec<_>>());
-    first.iter().chain(&more).for_each(|&id| demand(&heap, id, 3));
-    // What was given back is given again, those with buckets first.
-    for (id, size) in [(more[7], 100), (first[90], 4000), (more[1999], 16)] {
-        assert_eq!(destroy(&heap, id), Ok(()));
-        let again = heap.make_cache(&spec(size)).unwrap();
-        assert_eq!(again, id);
-        demand(&heap, again, 100);
-    }
-    assert_eq!([more[3], first[5]].map(|id| destroy(&heap, id)), [Ok(()), Ok(())]);
-    assert_eq!([heap.make_cache(&spec(64)), heap.make_cache(&spec(64))], [Ok(first[5]), Ok(more[3])]);
-    let mut seen = 0;
-    let mut walk = FIRST_USER - 1;
-    while let Some(stats) = heap.next_cache(walk) {
-        (walk, seen) = (stats.number, seen + 1);
-    }
-    assert_eq!(seen, numbers.len());
-    heap.audit().unwrap();
-    for id in first.into_iter().chain(more) {
-        assert_eq!(destroy(&heap, id), Ok(()));
-    }
-    assert_eq!(heap.audit().unwrap().slab_pages, 0);
-}
-
-#[test]
-fn malloc_functions_find_an_object_of_a_cache_without_buckets() {
-    let heap = heap();
-    use_up_buckets(&heap);
-    for size in [16, 24, 100, 3000, 20_000, MAX_OBJECT] {
-        let (id, other) = (heap.make_cache(&spec(size)).unwrap(), heap.make_cache(&spec(size)).unwrap());
-        let mut objects = take(&heap, id, 2000.min((8 << 20) / size));
-        objects.extend(take(&heap, other, 1));
-        let size = heap.cache_stats(id).size;
-        // SAFETY: the test's objects, each freed once.
-        unsafe {
-            assert!(objects.iter().all(|&object| heap.usable_size(object) == size));
-            objects[0].write(77);
-            let grown = heap.realloc(objects[0], size + 1);
-            assert!(grown != objects[0] && grown.read() == 77);
-            heap.free(grown);
-            objects[1..].iter().for_each(|&object| heap.free(object));
-        }
-        assert_eq!((heap.cache_stats(id).used, heap.cache_stats(other).used), (0, 0));
-        assert_eq!([destroy(&heap, id), destroy(&heap, other)], [Ok(()), Ok(())]);
-    }
-    let audit = heap.audit().unwrap();
-    assert_eq!((audit.live_objects, heap.platform().take_misuses()), (0, vec![]));
-}
-
-#[test]
-fn invalid_frees_of_a_cache_without_buckets_are_named() {
-    let heap = heap();
-    use_up_buckets(&heap);
-    let id = heap.make_cache(&spec(64)).unwrap();
-    let objects = take(&heap, id, 2);
-    // SAFETY: misuses on purpose, which the heap refuses; the objects are freed once besides.
-    unsafe {
-        heap.free(objects[0].add(8));
-        assert_eq!(heap.platform().take_misuses(), [(InvalidFree::InteriorPointer, objects[0] as usize + 8)]);
-        heap.free(objects[0]);
-        heap.free(objects[0]);
-        assert_eq!(heap.platform().take_misuses(), [(InvalidFree::DoubleFree, objects[0] as usize)]);
-        heap.free(objects[1]);
-        // Once its slab has gone, and while the page is nobody's.
-        heap.trim();
-        assert_eq!(heap.audit().unwrap().slab_pages, 0);
-        heap.free(objects[1]);
-        assert_eq!(heap.platform().take_misuses(), [(InvalidFree::DoubleFree, objects[1] as usize)]);
-    }
-    heap.audit().unwrap();
-}
-
-#[test]
-fn reclaim_takes_from_any_number_of_caches_the_stalest_first() {
-    let heap = heap();
-    use_up_buckets(&heap);
-    heap.platform().tunables().report.set(0);
-    // More than are put in order at a time.
-    let caches: Vec<_> = (0..600).map(|_| heap.make_cache(&spec(1024)).unwrap()).collect();
-    for (i, &id) in caches.iter().enumerate().rev() {
-        demand(&heap, id, 20);
-        if i % 100 == 0 {
-            heap.platform().pass_ms(WINDOW_MS);
-            heap.balance_calm();
-            heap.balance_pressure(Level::None, Cause::Pressure);
-        }
-    }
-    let held = |heap: &Heap<Fake>| caches.iter().map(|&id| heap.cache_stats(id).free_depot).collect::<Vec<_>>();
-    assert!(held(&heap).iter().all(|&held| held == 20));
-    // What an allocation is short of is taken from those that ran short longest ago, which are the last ones here.
-    heap.platform().tunables().report.set(1);
-    heap.platform().fail(Call::MapAt, u64::MAX);
-    let (mut blocks, mut left) = (Vec::new(), held(&heap));
-    while !left.contains(&0) {
-        blocks.push(heap.alloc(100_000));
-        assert!(!blocks.last().unwrap().is_null());
-        left = held(&heap);
-    }
-    let first = left.iter().position(|&held| held == 0).unwrap();
-    assert!(first >= 500, "cache {first} ran short after others that still have all: {left:?}");
-    while left[0] > 0 {
-        blocks.push(heap.alloc(100_000));
-        assert!(!blocks.last().unwrap().is_null());
-        left = held(&heap);
-    }
-    assert!(left[100..].iter().all(|&held| held == 0), "{left:?}");
-    heap.audit().unwrap();
 }
 
 #[test]
@@ -274,35 +159,6 @@ fn an_exempt_caches_finalizers_run_at_its_end_only_and_wake_no_thread() {
     assert_eq!(destroy(&heap, id), Ok(()));
     assert_eq!(hooks.finis.load(Relaxed), hooks.inits.load(Relaxed));
     assert!(hooks.finis.load(Relaxed) >= 1000);
-}
-
-#[test]
-fn a_fork_finds_caches_without_buckets_whole() {
-    let heap = heap();
-    use_up_buckets(&heap);
-    let ids: Vec<_> = (0..100).map(|_| heap.make_cache(&spec(200)).unwrap()).collect();
-    let objects: Vec<_> = ids.iter().map(|&id| take(&heap, id, 30)).collect();
-    heap.freeze();
-    // SAFETY: follows `freeze` on this thread, which is the only one.
-    unsafe { heap.thaw_child() };
-    for (&id, objects) in ids.iter().zip(objects) {
-        give(&heap, id, objects);
-        assert_eq!(destroy(&heap, id), Ok(()));
-    }
-    assert_eq!(heap.audit().unwrap().slab_pages, 0);
-}
-
-#[test]
-fn without_memory_for_the_table_a_cache_is_refused_and_nothing_is_lost() {
-    let heap = heap();
-    use_up_buckets(&heap);
-    heap.platform().fail(Call::Map, u64::MAX);
-    assert_eq!(heap.make_cache(&spec(64)), Err(MakeError::NoMemory));
-    heap.platform().fail_nothing();
-    let id = heap.make_cache(&spec(64)).unwrap();
-    assert_eq!(id.number(), UNBUCKETED);
-    demand(&heap, id, 10);
-    heap.audit().unwrap();
 }
 
 fn a_number_is_given_back_only_when_no_object_is_out(heap: Box<Heap<Fake>>) {
@@ -480,195 +336,7 @@ fn an_init_that_fails_fails_the_allocation_and_nothing_else(heap: Box<Heap<Fake>
     assert_eq!(destroy(&heap, id), Ok(()));
 }
 
-fn a_reserve_is_filled_and_no_reclaim_takes_it(heap: Box<Heap<Fake>>) {
-    let id = heap.make_cache(&spec(256)).unwrap();
-    heap.set_cache_reserve(id, 100).unwrap();
-    let reserved = |heap: &Heap<Fake>| free_objects(&heap.cache_stats(id)) >= 100;
-    assert!(reserved(&heap));
-    for _ in 0..3 {
-        demand(&heap, id, 1000);
-        heap.platform().pass_ms(10_000);
-        heap.balance_pressure(Level::Severe, Cause::Pressure);
-        (0..10).for_each(|_| calm(&heap));
-        heap.trim();
-        assert!(reserved(&heap));
-    }
-    // It is there when nothing else is.
-    heap.platform().fail(Call::MapAt, u64::MAX);
-    let mut fill = Vec::new();
-    while heap.audit().unwrap().slab_pages > 0 && fill.len() < 1 << 20 {
-        let block = heap.alloc(16 << 10);
-        if block.is_null() {
-            break;
-        }
-        fill.push(block);
-    }
-    assert_eq!(take(&heap, id, 100).len(), 100);
-    heap.platform().fail_nothing();
-    heap.set_cache_reserve(id, 0).unwrap();
-}
-
-#[test]
-fn a_reserve_beyond_all_memory_is_refused_at_once() {
-    let heap = heap();
-    let id = heap.make_cache(&spec(1000)).unwrap();
-    for objects in [usize::MAX, usize::MAX / 1000 + 1, usize::MAX / 2000 + 1] {
-        assert_eq!(heap.set_cache_reserve(id, objects), Err(LimitError::NoMemory));
-    }
-    assert_eq!(heap.platform().stats().direct_reclaims.load(Relaxed), 0);
-    give(&heap, id, take(&heap, id, 10));
-    heap.trim();
-    heap.audit().unwrap();
-}
-
-fn an_exempt_cache_keeps_all_it_has(heap: Box<Heap<Fake>>) {
-    let id = heap.make_cache(&Spec { flags: Flags { zero: false, no_reclaim: true }, ..spec(256) }).unwrap();
-    demand(&heap, id, 1000);
-    let before = heap.cache_stats(id);
-    heap.platform().pass_ms(10_000);
-    heap.balance_pressure(Level::Severe, Cause::Pressure);
-    heap.trim();
-    let after = heap.cache_stats(id);
-    assert_eq!((before.free_cpu, before.free_depot), (after.free_cpu, after.free_depot));
-    assert_eq!(destroy(&heap, id), Ok(()));
-    assert_eq!(heap.audit().unwrap().slab_pages, 0);
-}
-
 // ---- reclaim --------------------------------------------------------------------------------------------------------
-
-#[test]
-fn a_bucket_grows_with_demand_and_shrinks_where_there_is_too_much() {
-    let heap = heap();
-    let (busy, burst) = (heap.make_cache(&spec(128)).unwrap(), heap.make_cache(&spec(128)).unwrap());
-    let now = |id: CacheId| heap.cache_stats(id).bucket[0];
-    let [start, least, most] = heap.cache_stats(busy).bucket;
-    assert!(least < start && start < most);
-    demand(&heap, busy, 2000);
-    demand(&heap, burst, 2000);
-    assert_eq!((now(busy), now(burst)), (most, most));
-    // One goes on using what it holds, the other does not.
-    for _ in 0..8 {
-        demand(&heap, busy, 2000);
-        heap.platform().pass_ms(WINDOW_MS);
-        some(&heap);
-        heap.balance_calm();
-    }
-    assert_eq!(now(busy), most);
-    assert!(now(burst) < most, "{}", now(burst));
-    // Its CPU follows at its next visit.
-    demand(&heap, burst, most + 1);
-    assert!(heap.cache_stats(burst).free_cpu <= now(burst).max(start));
-    heap.audit().unwrap();
-}
-
-#[test]
-fn pressure_in_quick_succession_halves_once() {
-    let heap = heap();
-    let id = heap.make_cache(&spec(128)).unwrap();
-    (0..2).for_each(|_| demand(&heap, id, 2000));
-    calm(&heap);
-    let most = heap.cache_stats(id).bucket[0];
-    heap.platform().pass_ms(40 * WINDOW_MS);
-    (0..50).for_each(|_| some(&heap));
-    assert_eq!(heap.cache_stats(id).bucket[0], most / 2);
-}
-
-fn an_idle_caches_memory_returns_with_no_pressure_while_a_warm_one_keeps_its(heap: Box<Heap<Fake>>) {
-    let (idle, warm) = (heap.make_cache(&spec(1024)).unwrap(), heap.make_cache(&spec(1024)).unwrap());
-    demand(&heap, idle, 4000);
-    demand(&heap, warm, 4000);
-    demand(&heap, warm, 1000);
-    let before = heap.cache_stats(warm).misses;
-    for _ in 0..40 {
-        demand(&heap, warm, 1000);
-        calm(&heap);
-    }
-    let missed = heap.cache_stats(warm).misses - before;
-    let (idle, warm) = (heap.cache_stats(idle), heap.cache_stats(warm));
-    assert_eq!((free_objects(&idle), idle.slab_bytes), (0, 0), "{idle}");
-    assert!(free_objects(&warm) >= 1000 - 64, "{warm}");
-    assert!(warm.working_set >= 800, "{warm}");
-    assert_eq!(missed, 0);
-}
-
-fn nothing_warm_is_trimmed_before_what_is_stale(heap: Box<Heap<Fake>>) {
-    let caches: Vec<CacheId> = (0..6).map(|_| heap.make_cache(&spec(2048)).unwrap()).collect();
-    // Each holds far more than its working set; they ran short one after another, and nothing went back.
-    heap.platform().tunables().report.set(0);
-    for &id in &caches {
-        heap.platform().pass_ms(2 * WINDOW_MS);
-        some(&heap);
-        let objects = take(&heap, id, 3000);
-        give(&heap, id, objects);
-    }
-    heap.platform().tunables().report.set(1);
-    let held = |heap: &Heap<Fake>| caches.iter().map(|&id| heap.cache_stats(id).free_depot).collect::<Vec<_>>();
-    let before = held(&heap);
-    // When the first release is under way, the last one to run short has all it had.
-    let (stale, warm) = (caches[0], caches[5]);
-    let address = std::ptr::from_ref(&*heap) as usize;
-    let seen = std::sync::Arc::new(std::sync::Mutex::new(None));
-    let saw = seen.clone();
-    heap.platform().during_release(move || {
-        // SAFETY: the heap outlives the release.
-        let heap = unsafe { &*(address as *const Heap<Fake>) };
-        let both = (heap.cache_stats(stale).free_depot, heap.cache_stats(warm).free_depot);
-        saw.lock().unwrap().get_or_insert(both);
-    });
-    some(&heap);
-    assert_eq!(*seen.lock().unwrap(), Some((0, before[5])));
-}
-
-#[test]
-fn the_last_resort_takes_all_alike_and_not_too_often() {
-    let heap = heap();
-    let caches: Vec<CacheId> = (0..5).map(|_| heap.make_cache(&spec(512)).unwrap()).collect();
-    let fill = || {
-        for cpu in 0..3 {
-            run_on(cpu);
-            caches.iter().for_each(|&id| demand(&heap, id, 500));
-        }
-    };
-    let all = || caches.iter().map(|&id| heap.cache_stats(id)).collect::<Vec<_>>();
-    let severe = || heap.balance_pressure(Level::Severe, Cause::Pressure);
-    heap.platform().pass_ms(10_000);
-    fill();
-    let fences = heap.platform().fences.load(Relaxed);
-    severe();
-    assert_eq!(heap.platform().fences.load(Relaxed), fences + 1, "one stop for all CPUs");
-    let after = all();
-    assert!(after.iter().all(|stats| free_objects(stats) == 0 && stats.drains == 1), "{after:?}");
-    assert!(after.iter().all(|stats| stats.bucket == after[0].bucket), "all are penalised by the same measure");
-    // Ten events within the interval: working sets stay, and no CPU is stopped.
-    fill();
-    calm(&heap);
-    for _ in 0..10 {
-        fill();
-        heap.platform().pass_ms(50);
-        severe();
-    }
-    assert!(all().iter().all(|stats| stats.drains == 1 && stats.free_cpu > 0 && stats.free_depot > 0));
-    heap.audit().unwrap();
-}
-
-#[test]
-fn no_shells_are_made_until_memory_recovers() {
-    let heap = heap();
-    heap.platform().pass_ms(10_000);
-    let interval = heap.platform().tunables().severe_interval_ms.get();
-    let id = heap.make_cache(&spec(64)).unwrap();
-    heap.balance_pressure(Level::Severe, Cause::Pressure);
-    let maps = heap.platform().calls(Call::Map);
-    let objects = take(&heap, id, 20_000);
-    give(&heap, id, objects);
-    // The CPU's own slab is not a shell.
-    assert!(heap.platform().calls(Call::Map) <= maps + 1);
-    assert_eq!(heap.cache_stats(id).free_depot, 0);
-    heap.audit().unwrap();
-    heap.platform().pass_ms(interval);
-    demand(&heap, id, 20_000);
-    assert!(heap.cache_stats(id).free_depot > 10_000);
-}
 
 #[test]
 fn a_cross_cpu_free_is_local_and_its_flow_is_known() {

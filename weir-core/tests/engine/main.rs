@@ -10,6 +10,7 @@ mod goals;
 mod growth;
 mod hard_limit;
 mod held;
+mod low32;
 mod mapped;
 mod misuse;
 mod model;

@@ -10,6 +10,8 @@ use weir_core::platform::Diagnostics;
 use crate::fake::{Fake, run_on_node};
 use crate::held::World;
 
+mod nodes;
+
 pub const RUN: usize = 64 << 10;
 const RUN_PAGES: usize = RUN / PAGE;
 /// Free pages that a calm window leaves alone (see the balancer).
@@ -382,33 +384,6 @@ fn nothing_goes_back_where_reports_are_off() {
     (0..3).for_each(|_| calm(&world));
     assert_eq!(pressure(&world, Level::Severe), 0);
     assert_eq!((world.heap.trim(), released(&world)), (0, vec![]));
-    world.finish();
-}
-
-#[test]
-fn further_nodes_with_much_to_give_get_workers_under_pressure() {
-    let fake = Fake::new();
-    fake.node_count.store(3, Relaxed);
-    let mut world = World::new(fake);
-    let of_node = |world: &mut World, node, blocks| {
-        run_on_node(node);
-        runs(world, blocks * PAGEBLOCK / RUN);
-    };
-    of_node(&mut world, 0, 40);
-    of_node(&mut world, 1, 40);
-    of_node(&mut world, 2, 2);
-    free_where(&mut world, |_| true);
-    calm(&world);
-    assert_eq!(world.fake().take_summoned(), []);
-    // A worker's part is its node's alone.
-    assert_eq!(world.heap.balance_node(1, Cause::Pressure, false), 40 * PAGEBLOCK);
-    assert_eq!(world.heap.balance_node(1, Cause::Pressure, false), 0);
-    of_node(&mut world, 1, 40);
-    free_where(&mut world, |_| true);
-    assert!(pressure(&world, Level::Some) >= 80 * PAGEBLOCK);
-    // The first node's is the balancer, the third has too little.
-    let summoned = world.fake().take_summoned();
-    assert!(summoned.contains(&1) && summoned.iter().all(|&node| node == 1), "{summoned:?}");
     world.finish();
 }
 

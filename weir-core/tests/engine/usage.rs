@@ -234,6 +234,34 @@ fn isolated_memory_is_not_live() {
     assert_eq!(heap.platform().take_misuses(), []);
 }
 
+/// The background thread hears of pressure between two parts of a measurement.
+#[cfg(debug_assertions)]
+#[test]
+fn a_measurement_is_made_in_parts_of_so_many_looks() {
+    const LOOKS: usize = 8;
+    let world = World::new(Fake::new());
+    for size in [100, 5000, MIB, 5 * MIB] {
+        (0..60).for_each(|_| assert!(!world.heap.alloc(size).is_null()));
+    }
+    let usage = world.heap.usage();
+    let at = || world.fake().stats().measured.at.load(Relaxed);
+    let (mut measurement, mut parts) = (weir_core::heap::usage::Measurement::default(), 0);
+    let found = loop {
+        let visits = world.heap.pageblock_visits();
+        let found = world.heap.measure(&mut measurement, LOOKS);
+        // A part may end with a block, of which all pageblocks are looked at; and each look may be at a slab's too.
+        assert!(world.heap.pageblock_visits() - visits <= 2 * LOOKS);
+        parts += 1;
+        match found {
+            Some(found) => break found,
+            None => assert_eq!(at(), 0, "nothing is told before it is done"),
+        }
+    };
+    assert_eq!((found, at() > 0), (usage, true));
+    // 32 pageblocks and more of runs, 60 blocks of three each.
+    assert!(parts >= (32 + 60 * 3) / (LOOKS + 3), "{parts}");
+}
+
 /// Of a very long block some pageblocks are looked at, at equal distances.
 #[test]
 fn a_very_long_block_is_measured_by_samples() {

@@ -75,9 +75,10 @@ pub fn maps_file(pid: u32, is_file: impl Fn(&std::path::Path) -> bool) -> Result
     Ok(maps.iter().any(|map| matches!(&map.pathname, MMapPath::Path(path) if is_file(path))))
 }
 
-/// The children of a process's main thread. None if it has ended.
+/// The children of all threads of a process. None if it has ended.
 pub fn children(pid: u32) -> Vec<u32> {
-    of_process(pid, |process| process.task_main_thread()?.children()).unwrap_or_default()
+    let tasks = of_process(pid, Process::tasks).into_iter().flatten().flatten();
+    tasks.flat_map(|task| task.children().unwrap_or_default()).collect()
 }
 
 /// Bytes that are free or can be freed without swapping.

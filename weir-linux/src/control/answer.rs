@@ -7,6 +7,9 @@ use weir_core::telemetry::tunables::{Effect, Setting, SettingError, TABLE, Tunab
 use super::request::Request;
 use super::{LONGEST_ANSWER, VERSION};
 
+/// Why nothing is released.
+const RELEASING_IS_OFF: &str = "nothing was released: releasing is switched off: set the setting report to 1 first";
+
 /// An answer.
 pub type Answer = ArrayString<LONGEST_ANSWER>;
 
@@ -57,6 +60,7 @@ pub fn write_answer(answer: &mut Answer, request: Request<'_>, host: &mut impl H
             }
             Err(error) => write_error(answer, error),
         },
+        Request::Trim | Request::Drain if host.tunables().report.get() == 0 => write_error(answer, RELEASING_IS_OFF),
         Request::Trim => write!(answer, "ok\nreleased {} bytes\n", host.trim()),
         Request::Drain => write!(answer, "ok\nreleased {} bytes\n", host.drain()),
         Request::Report => {
@@ -141,5 +145,17 @@ mod tests {
         assert_eq!(said("trim", &mut host), "ok\nreleased 1 bytes\n");
         assert_eq!(said("drain", &mut host), "ok\nreleased 2 bytes\n");
         assert!(said("report", &mut host).ends_with("untouched 5 bytes\nresident 6 bytes\n"));
+    }
+
+    #[test]
+    fn with_releasing_switched_off_it_is_said_that_nothing_was_released() {
+        let mut host = Fake { tunables: Tunables::new(), effects: Vec::new() };
+        said("set report 0", &mut host);
+        for request in ["trim", "drain"] {
+            let answer = said(request, &mut host);
+            assert!(answer.starts_with("error: nothing was released: releasing is switched off"), "{answer}");
+        }
+        said("set report 1", &mut host);
+        assert_eq!(said("trim", &mut host), "ok\nreleased 1 bytes\n");
     }
 }

@@ -25,15 +25,19 @@ use linux_raw_sys::general::F_SEAL_SHRINK;
 use weir_core::base::units::PAGE;
 use weir_core::telemetry::stats::{COUNTER_BYTES, FILE_PAGES, Header, PAGE_BYTES};
 
+use crate::messages;
 use crate::os::fd::{self, FileKind};
-use crate::os::mman::{self, MADV_POPULATE_WRITE, MAP_SHARED, MREMAP_FIXED, MREMAP_MAYMOVE, PROT_READ, PROT_WRITE};
+use crate::os::mman::{
+    self, MADV_POPULATE_WRITE, MAP_ANONYMOUS, MAP_FIXED_NOREPLACE, MAP_PRIVATE, MAP_SHARED, MREMAP_FIXED,
+    MREMAP_MAYMOVE, PROT_READ, PROT_WRITE,
+};
 use crate::os::path::FixedPath;
 use crate::os::process;
 use crate::os::syscall::{Errno, Result};
 use crate::os::text::number;
 use crate::platform::statics::STATS;
 
-/// Where the counters are.
+/// Where the counters are; where they will be, while a page is put over them ([`put_noted`]).
 static SHARED: AtomicI32 = AtomicI32::new(PRIVATE);
 const PRIVATE: i32 = 0;
 const IN_FILE: i32 = 1;
@@ -65,7 +69,7 @@ pub(crate) fn take(named: &[u8]) {
     // SAFETY: a page of a file that cannot get shorter, of atomics only, for which any bytes are a value.
     if unsafe { (*header).is_valid() } {
         HEADER.store(header, Relaxed);
-        take_page();
+        take_page(PRIVATE);
     } else {
         // SAFETY: just mapped here.
         let _ = unsafe { mman::munmap(header.cast(), PAGE_BYTES) };
@@ -113,14 +117,31 @@ fn open_again(descriptor: i32) -> Option<i32> {
     fd::open(path.as_c_str(), fd::O_RDWR | fd::O_NONBLOCK | fd::O_NOCTTY).ok()
 }
 
-/// Makes a free page of the file, if there is one, the page of the counters.
-fn take_page() {
-    // SAFETY: null, or the file's first page, which stays mapped.
-    let Some(header) = (unsafe { HEADER.load(Relaxed).as_ref() }) else { return };
-    let Some(number) = header.take_page() else { return };
-    if map_page(header, number).is_some_and(|page| put_over_counters(page).is_ok()) {
-        SHARED.store(IN_FILE, Relaxed);
-    }
+/// Makes a free page of the file, if there is one, the page of the counters, where they are as `from` says. If that fails
+/// they stay private, and it is not tried again.
+fn take_page(from: i32) {
+    let _ = put_noted(&SHARED, Move { from, to: IN_FILE, failed: PRIVATE }, || {
+        // SAFETY: null, or the file's first page, which stays mapped.
+        let header = unsafe { HEADER.load(Relaxed).as_ref() }.ok_or(Errno::ENOENT)?;
+        let number = header.take_page().ok_or(Errno::ENOMEM)?;
+        put_over_counters(map_page(header, number).ok_or(Errno::ENOMEM)?)
+    });
+}
+
+/// Where the counters are, where they are put, and where they are if that fails.
+struct Move {
+    from: i32,
+    to: i32,
+    failed: i32,
+}
+
+/// Has a page put over the counters by `put`, if they are where they should be: of threads that try, one does.
+///
+/// It is noted before it is done. A thread that forks in between has a child that leaves a page which is private
+/// already. In the other order the child could have the shared page, take it for private, and count into its parent's.
+fn put_noted(shared: &AtomicI32, way: Move, put: impl FnOnce() -> Result<()>) -> Result<()> {
+    shared.compare_exchange(way.from, way.to, Relaxed, Relaxed).map_err(|_| Errno::EBUSY)?;
+    put().inspect_err(|_| shared.store(way.failed, Relaxed))
 }
 
 /// Maps page `number` of the file by its first page, which is enough: `mremap` of a shared mapping with an old length
@@ -167,29 +188,68 @@ pub(crate) fn prepare_tables() -> bool {
 }
 
 /// Makes a fresh page, mapped elsewhere, the page of the counters, which it begins as a copy of. An error: it is unmapped.
-/// The tables are not copied: their writer writes them anew.
 fn put_over_counters(page: *mut u8) -> Result<()> {
     let counters = (&raw const STATS).cast_mut().cast::<u8>();
-    // SAFETY: the counters are a page, the first part of which is copied to the fresh one, and which is then replaced by
-    // it: the same words for all who hold a reference. A count that another thread makes in between is lost, and no more.
-    unsafe {
-        core::ptr::copy_nonoverlapping(counters.cast::<u64>(), page.cast::<u64>(), COUNTER_BYTES / 8);
-        let flags = MREMAP_MAYMOVE | MREMAP_FIXED;
-        let moved = mman::mremap(page, PAGE_BYTES, PAGE_BYTES, flags, counters);
-        if moved.is_err() {
+    let flags = MREMAP_MAYMOVE | MREMAP_FIXED;
+    // SAFETY: the counters are a page of atomic words, which no code but theirs uses; so is the fresh one, which has the same
+    // words in it by then. The mapping is moved onto the counters' address and keeps its length.
+    let move_it = || unsafe { mman::mremap(page, PAGE_BYTES, PAGE_BYTES, flags, counters) }.map(drop);
+    // SAFETY: as above; the fresh page is this function's to unmap.
+    unsafe { put_over(counters, page, move_it) }
+}
+
+/// Puts `page` over `counters` by `move_it`, with the counts in it. The tables are not copied: their writer writes them anew.
+///
+/// # Safety
+/// Both are mappings of [`PAGE_BYTES`], of words that any number of threads may use by atomic operations (`counters`) or
+/// no thread yet (`page`), which is given up if it cannot be moved.
+unsafe fn put_over(counters: *mut u8, page: *mut u8, move_it: impl FnOnce() -> Result<()>) -> Result<()> {
+    // SAFETY: the first parts of two mappings. A count that another thread makes in between is lost, and no more.
+    unsafe { copy_counts(counters, page) };
+    let moved = move_it();
+    if moved.is_err() {
+        // SAFETY: the caller's two mappings; the fresh one is given up.
+        unsafe {
+            fill_hole(counters, page);
             let _ = mman::munmap(page, PAGE_BYTES);
         }
-        moved.map(drop)
+    }
+    moved
+}
+
+/// # Safety
+/// Both are mapped, and [`COUNTER_BYTES`] long at least.
+unsafe fn copy_counts(from: *mut u8, to: *mut u8) {
+    // SAFETY: as the caller promises; two different mappings do not overlap.
+    unsafe { core::ptr::copy_nonoverlapping(from.cast::<u64>(), to.cast::<u64>(), COUNTER_BYTES / 8) };
+}
+
+/// After a move that failed: `mremap` unmaps what lies at the new address first, and may find only then that it has no
+/// memory for the move (mm/mremap.c, `mremap_to`). Then nothing is where the counters were, and the next count would end
+/// the process: private memory goes there, with the counts of the fresh page. A thread that counts between the kernel's
+/// failure and this call cannot be helped.
+///
+/// # Safety
+/// `page` has the counts in it; `counters` is the counters' address.
+unsafe fn fill_hole(counters: *mut u8, page: *mut u8) {
+    let flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE;
+    // SAFETY: what is there is not replaced.
+    match unsafe { mman::mmap(counters, PAGE_BYTES, PROT_READ | PROT_WRITE, flags, -1, 0) } {
+        // The kernel failed before it unmapped anything.
+        Err(Errno::EEXIST) => {}
+        // SAFETY: both are mapped now.
+        Ok(filled) if filled == counters => unsafe { copy_counts(page, counters) },
+        // The same on a kernel before 4.17, which takes the address for a wish.
+        // SAFETY: mapped just now.
+        Ok(elsewhere) => drop(unsafe { mman::munmap(elsewhere, PAGE_BYTES) }),
+        Err(error) => messages::counters_are_lost(error),
     }
 }
 
 /// Puts a fresh page of the process's own file in the place of private counters, or of those in an earlier such file.
-///
-/// It is noted before it is done: a thread that forks in between has a child that takes a copy of a page which is private
-/// already. In the other order the child could have the shared page and count into its parent's.
 pub(crate) fn share(page: *mut u8) -> Result<()> {
-    let before = SHARED.swap(OWN_FILE, Relaxed);
-    put_over_counters(page).inspect_err(|_| SHARED.store(before, Relaxed))
+    let from = SHARED.load(Relaxed);
+    put_noted(&SHARED, Move { from, to: OWN_FILE, failed: from }, || put_over_counters(page))
 }
 
 /// Makes counters in the process's own file private again.
@@ -216,14 +276,56 @@ pub(crate) fn leave_parents() {
 
 /// In a forked child that does enough to be worth it: takes a page of the file. Most children only `exec`.
 pub(crate) fn take_late() {
-    if SHARED.load(Relaxed) == UNCLAIMED && SHARED.swap(PRIVATE, Relaxed) == UNCLAIMED {
-        take_page();
+    if SHARED.load(Relaxed) == UNCLAIMED {
+        take_page(UNCLAIMED);
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::is_descriptor;
+    use super::*;
+    use crate::os::mman::mmap_anonymous;
+
+    #[test]
+    fn where_the_counters_will_be_is_noted_before_a_fork_can_copy_them() {
+        let shared = AtomicI32::new(UNCLAIMED);
+        let seen_by = |result: Result<()>| {
+            let mut seen = None;
+            let way = Move { from: UNCLAIMED, to: IN_FILE, failed: PRIVATE };
+            let done = put_noted(&shared, way, || {
+                seen = Some(shared.load(Relaxed));
+                result
+            });
+            (done, seen, shared.load(Relaxed))
+        };
+        assert_eq!(seen_by(Err(Errno::ENOMEM)), (Err(Errno::ENOMEM), Some(IN_FILE), PRIVATE));
+        // Another thread has done it, or has failed.
+        assert_eq!(seen_by(Ok(())), (Err(Errno::EBUSY), None, PRIVATE));
+        shared.store(UNCLAIMED, Relaxed);
+        assert_eq!(seen_by(Ok(())), (Ok(()), Some(IN_FILE), IN_FILE));
+    }
+
+    #[test]
+    fn a_move_that_fails_half_way_leaves_counters_that_count() {
+        for is_unmapped in [true, false] {
+            let (counters, page) = (mmap_anonymous(PAGE_BYTES, 0).unwrap(), mmap_anonymous(PAGE_BYTES, 0).unwrap());
+            let move_it = || {
+                if is_unmapped {
+                    // SAFETY: only this test uses it. So the kernel does it, before it finds that it has no memory.
+                    unsafe { mman::munmap(counters, PAGE_BYTES) }.unwrap();
+                }
+                Err(Errno::ENOMEM)
+            };
+            // SAFETY: two mappings made here.
+            unsafe {
+                counters.cast::<u64>().write(7);
+                assert_eq!(put_over(counters, page, move_it), Err(Errno::ENOMEM));
+                assert_eq!(counters.cast::<u64>().read(), 7);
+                counters.add(PAGE_BYTES - 1).write(1);
+                mman::munmap(counters, PAGE_BYTES).unwrap();
+            }
+        }
+    }
 
     #[test]
     fn only_a_descriptor_of_a_process_is_opened() {

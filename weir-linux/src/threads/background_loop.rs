@@ -128,6 +128,7 @@ impl Loop<'_> {
             schedule.relief_at,
             self.heap.pools_due(),
             self.steering.due(),
+            self.figures.is_under_way().then_some(now),
         ];
         let until = due.into_iter().flatten().min();
         self.sharing.follow_setting();
@@ -179,8 +180,9 @@ impl Loop<'_> {
             if schedule.window_ends.is_none() {
                 self.come_to_rest(schedule)?;
             }
-            self.figures.window_ended(self.heap, schedule.window_ends.is_none());
+            self.figures.window_ended(schedule.window_ends.is_none());
         }
+        self.figures.go_on(self.heap);
         self.steering.tell_subscribers(self.sources);
         Ok(())
     }

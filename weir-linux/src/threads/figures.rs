@@ -4,6 +4,7 @@
 use arrayvec::ArrayVec;
 use weir_core::caches::figures::CacheStats;
 use weir_core::caches::geometry::FIRST_USER;
+use weir_core::heap::usage::Measurement;
 use weir_core::pages::zone_figures::ZoneFigures;
 use weir_core::reclaim::Usage;
 use weir_core::telemetry::tables::{CacheRow, EvictableRow, ZoneRow, name_of};
@@ -17,6 +18,9 @@ use crate::platform::stats_page;
 /// In a busy process the figures are brought up to date again only after so many times as long as it took on a CPU: at most
 /// 0.1 % of one.
 const PAUSE: u64 = 1000;
+/// Pageblocks that are looked at in one turn, 2 us each: as long as the node balancer works in one (10 ms). A heap of 1 TiB
+/// has 524,288; between two turns the thread hears of pressure.
+const LOOKS: usize = 4096;
 /// The most evictable caches that are told of.
 const EVICTABLE_CACHES: usize = 16;
 
@@ -25,41 +29,69 @@ const EVICTABLE_CACHES: usize = 16;
 pub(super) struct Figures {
     /// Not before, ns of the monotonic clock.
     due: u64,
+    /// A measurement that is being made, and how long it has taken on a CPU so far, ns.
+    under_way: Option<(Measurement, u64)>,
 }
 
 impl Figures {
     /// At the end of a calm window. At rest (`is_last`) they are brought up to date in any case, as they stay as they are:
-    /// a heap comes to rest after several quiet windows, and so seldom.
-    pub fn window_ended(&mut self, heap: &Engine, is_last: bool) {
-        if TUNABLES.publish.get() != 0 && (is_last || monotonic_ns() >= self.due) {
-            self.bring_up_to_date(heap);
+    /// a heap comes to rest after several quiet windows, and so seldom. [`Figures::go_on`] does it.
+    pub fn window_ended(&mut self, is_last: bool) {
+        let is_due = is_last || self.under_way.is_none() && monotonic_ns() >= self.due;
+        if TUNABLES.publish.get() != 0 && is_due {
+            self.under_way = Some(Default::default());
         }
     }
 
-    /// Now.
+    /// Whether a measurement is being made, which is to be gone on with at once.
+    pub fn is_under_way(&self) -> bool {
+        self.under_way.is_some()
+    }
+
+    /// Goes on with a measurement that is being made, for a bounded time.
+    pub fn go_on(&mut self, heap: &Engine) {
+        if self.is_under_way() {
+            self.measure(heap, LOOKS);
+        }
+    }
+
+    /// Brings them up to date now, however long that takes: for who asks for them.
     pub fn bring_up_to_date(&mut self, heap: &Engine) -> Usage {
+        self.under_way = None;
+        loop {
+            if let Some(usage) = self.measure(heap, usize::MAX) {
+                return usage;
+            }
+        }
+    }
+
+    fn measure(&mut self, heap: &Engine, looks: usize) -> Option<Usage> {
         let begun = thread_cpu_ns();
-        let usage = heap.measure();
+        let (measurement, took) = self.under_way.get_or_insert_default();
+        let Some(usage) = heap.measure(measurement, looks) else {
+            *took += thread_cpu_ns().saturating_sub(begun);
+            return None;
+        };
+        let took = *took;
+        self.under_way = None;
         if stats_page::prepare_tables() {
             write_caches(heap);
             write_zones(heap);
             write_evictable_caches(heap);
         }
-        let took = thread_cpu_ns().saturating_sub(begun);
+        let took = took + thread_cpu_ns().saturating_sub(begun);
         self.due = monotonic_ns() + took * PAUSE;
-        usage
+        Some(usage)
     }
 }
 
 fn write_caches(heap: &Engine) {
     STATS.caches.write(|add| {
-        let mut number = 0;
-        while let Some(cache) = heap.next_cache(number) {
-            number = cache.number;
-            if number >= FIRST_USER || cache.requests > 0 || cache.slab_bytes > 0 {
+        heap.each_cache(&mut |cache| {
+            if cache.number >= FIRST_USER || cache.requests > 0 || cache.slab_bytes > 0 {
                 add(cache_row(&cache));
             }
-        }
+        });
     });
 }
 

@@ -1,0 +1,94 @@
+//! What a process has mapped: the lines of `/proc/PID/maps` and `/proc/PID/smaps`, whatever names a process gives its files.
+
+use procfs::process::{MemoryMaps, Process};
+use procfs::{FromBufRead, ProcError};
+use std::borrow::Cow;
+use std::io::{self, Read};
+use std::path::Path;
+
+/// Bytes that are read at most: 65,530 mappings (`vm.max_map_count`) of files with paths of usual length. A process may have
+/// them with paths of any length, which are not to fill the memory of who looks at it.
+const MOST_MAPS: u64 = 16 << 20;
+/// The same with the 25 lines that `smaps` has for each, 700 bytes.
+const MOST_SMAPS: u64 = 64 << 20;
+/// How the kernel names System V shared memory: this, and a key of [`KEY`] hexadecimal digits.
+const SYSTEM_V: &str = "/SYSV";
+const KEY: usize = 8;
+
+/// The text of a process's `maps` file: its first [`MOST_MAPS`] bytes.
+pub fn text(pid: i32) -> io::Result<Vec<u8>> {
+    read(std::fs::File::open(format!("/proc/{pid}/maps"))?, MOST_MAPS)
+}
+
+/// A process's mappings.
+pub fn maps(process: &Process) -> Result<MemoryMaps, ProcError> {
+    parse(&read(process.open_relative(Path::new("maps"))?, MOST_MAPS)?)
+}
+
+/// A process's mappings, with what is resident of each.
+pub fn smaps(process: &Process) -> Result<MemoryMaps, ProcError> {
+    parse(&read(process.open_relative(Path::new("smaps"))?, MOST_SMAPS)?)
+}
+
+fn read(file: impl Read, most: u64) -> io::Result<Vec<u8>> {
+    let mut text = Vec::new();
+    file.take(most).read_to_end(&mut text)?;
+    Ok(text)
+}
+
+/// The mappings in the text of such a file.
+///
+/// The reader of procfs 0.18 refuses text that is not UTF-8 or ends within a line, and takes any file whose path begins
+/// with `/SYSV` for System V shared memory: it panics or refuses all of the text where no key follows. Any process can map
+/// such a file. So these are handed to it in another form: `//SYSV` is the same path.
+pub fn parse(text: &[u8]) -> Result<MemoryMaps, ProcError> {
+    let whole = memchr::memrchr(b'\n', text).map_or(0, |end| end + 1);
+    let mut text = String::from_utf8_lossy(&text[..whole]);
+    if text.contains(SYSTEM_V) {
+        text = Cow::Owned(text.split_inclusive('\n').map(with_plain_name).collect());
+    }
+    MemoryMaps::from_buf_read(text.as_bytes())
+}
+
+/// A line of which the name is no System V shared memory, unless it has a key.
+fn with_plain_name(line: &str) -> Cow<'_, str> {
+    // The first slash of a line begins its name.
+    let Some(at) = line.find('/') else { return Cow::Borrowed(line) };
+    let (before, name) = line.split_at(at);
+    match name.strip_prefix(SYSTEM_V) {
+        Some(rest) if !has_key(rest) => Cow::Owned(format!("{before}/{name}")),
+        _ => Cow::Borrowed(line),
+    }
+}
+
+fn has_key(rest: &str) -> bool {
+    rest.as_bytes().get(..KEY).is_some_and(|key| key.iter().all(u8::is_ascii_hexdigit))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use procfs::process::MMapPath;
+
+    fn names(names: &[&[u8]]) -> Vec<MMapPath> {
+        let line = |name: &&[u8]| [b"1000-2000 rw-s 00000000 00:01 7                          ", *name, b"\n"].concat();
+        let text: Vec<u8> = names.iter().flat_map(line).collect();
+        parse(&text).unwrap().into_iter().map(|map| map.pathname).collect()
+    }
+
+    #[test]
+    fn files_whose_names_begin_as_system_v_shared_memory_do_are_files() {
+        let path = |name: &str| MMapPath::Path(name.into());
+        let found = names(&[b"/SYSV", b"/SYSV12", b"/SYSVnothexad", "/SYSV123456é".as_bytes(), b"/a/SYSV1"]);
+        let wanted = ["//SYSV", "//SYSV12", "//SYSVnothexad", "//SYSV123456é", "/a/SYSV1"];
+        assert_eq!(found, wanted.map(path));
+        assert_eq!(names(&[b"/SYSV0000abcd (deleted)"]), [MMapPath::Vsys(0xabcd)]);
+    }
+
+    #[test]
+    fn names_of_any_bytes_and_a_text_that_was_cut_are_read() {
+        assert_eq!(names(&[b"/tmp/\xff\xfe"]), [MMapPath::Path("/tmp/\u{fffd}\u{fffd}".into())]);
+        assert_eq!(parse(b"1000-2000 rw-s 00000000 00:01 7  /a\n2000-30").unwrap().len(), 1);
+        assert_eq!(parse(b"").unwrap().len(), 0);
+    }
+}

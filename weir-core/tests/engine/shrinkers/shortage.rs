@@ -1,0 +1,119 @@
+//! What a program's callbacks do for an allocation that is short, and relief afterwards.
+
+use super::*;
+
+#[test]
+fn relief_comes_once_after_the_last_event_and_only_to_those_who_heard_of_pressure() {
+    let (heap, queue) = (heap(), queue());
+    let subscriber = |level| CallbackSpec { class: Class::Subscriber, level, ..CallbackSpec::default() };
+    let (some, some_told) = register(heap, queue, subscriber(Level::Some), 0, None);
+    let (severe, severe_told) = register(heap, queue, subscriber(Level::Severe), 0, None);
+    let (cache, cache_told) = register(heap, queue, shrinker("cache", Class::Program), SIZE, None);
+    let relief = heap.platform().tunables().relief_ms.get();
+    heap.relieve_if_due();
+    assert_eq!((heap.relief_due(), heap.pressure_events().latest().generation), (None, 0), "there was no pressure");
+    heap.note_pressure(Level::Some, Cause::Limit);
+    serve(heap, queue);
+    heap.platform().pass_ms(relief - 1);
+    heap.relieve_if_due();
+    assert!(heap.relief_due().is_some());
+    heap.note_pressure(Level::Some, Cause::Limit);
+    heap.platform().pass_ms(relief - 1);
+    heap.relieve_if_due();
+    assert!(heap.relief_due().is_some(), "counted from the last event");
+    heap.platform().pass_ms(1);
+    heap.relieve_if_due();
+    assert_eq!(heap.relief_due(), None);
+    heap.relieve_if_due();
+    serve(heap, queue);
+    serve(heap, queue);
+    // The second event was overtaken by the relief: the latest is told.
+    let levels: Vec<_> = some_told.events.lock().unwrap().iter().map(|e| (e.level, e.cause, e.generation)).collect();
+    assert_eq!(levels, [(Level::Some, Cause::Limit, 1), (Level::None, Cause::Limit, 3)]);
+    assert!(severe_told.events.lock().unwrap().is_empty());
+    assert_eq!(cache_told.relieved.load(SeqCst), 1);
+    assert_eq!(heap.pressure_events().latest().generation, 3);
+    heap.note_pressure(Level::Severe, Cause::Pressure);
+    serve(heap, queue);
+    assert_eq!(severe_told.events.lock().unwrap().len(), 1);
+    [some, severe, cache].into_iter().for_each(|registered| registered.unregister(heap));
+}
+
+#[test]
+fn after_a_shortage_there_is_relief_and_an_absurd_request_takes_nothing() {
+    let (heap, queue) = (heap(), queue());
+    serve_always(heap, queue);
+    let (cache, told) = register(heap, queue, shrinker("cache", Class::Cache), SIZE, None);
+    assert!(heap.alloc(1 << 50).is_null());
+    assert_eq!(heap.relief_due(), None, "no cache can make up for that");
+    assert!(sum(&told) <= 2 * 4096, "{}", sum(&told));
+    assert!(!heap.alloc(4096).is_null());
+    heap.platform().fail(Call::MapAt, u64::MAX);
+    heap.platform().fail(Call::Map, u64::MAX);
+    while !heap.alloc(4096).is_null() {}
+    assert!(sum(&told) > 2 * 4096 && heap.relief_due().is_some(), "{} {:?}", sum(&told), heap.relief_due());
+    serve(heap, queue);
+    assert_eq!(told.relieved.load(SeqCst), 0);
+    heap.platform().pass_ms(heap.platform().tunables().relief_ms.get());
+    heap.relieve_if_due();
+    serve(heap, queue);
+    assert_eq!((told.relieved.load(SeqCst), heap.relief_due()), (1, None));
+    cache.unregister(heap);
+}
+
+#[test]
+fn an_allocation_that_is_short_is_served_by_what_a_shrinker_frees() {
+    let (heap, queue) = (heap(), queue());
+    serve_always(heap, queue);
+    const BLOCK: usize = 1 << 20;
+    let blocks: Arc<Mutex<Vec<usize>>> = Arc::new(Mutex::new((0..64).map(|_| heap.alloc(BLOCK) as usize).collect()));
+    let freed = blocks.clone();
+    let calls = Arc::new(AtomicU32::new(0));
+    let called = calls.clone();
+    let on_scan: OnScan = Box::new(move |bytes| {
+        called.fetch_add(1, SeqCst);
+        // What the callback itself cannot have does not call it again.
+        assert!(heap.alloc(2 * BLOCK).is_null());
+        let mut blocks = freed.lock().unwrap();
+        let count = bytes.div_ceil(BLOCK).min(blocks.len());
+        for block in blocks.drain(..count) {
+            // SAFETY: allocated above, and freed once.
+            unsafe { heap.free(block as *mut u8) };
+        }
+        Ok(count * BLOCK)
+    });
+    let spec = CallbackSpec { seeks: DEFAULT_SEEKS, batch: BLOCK, ..shrinker("cache", Class::Cache) };
+    let (cache, told) = register(heap, queue, spec, 64 * BLOCK, Some(on_scan));
+    // Nothing more can be mapped: what is there is full.
+    heap.platform().fail(Call::MapAt, u64::MAX);
+    let mut more = Vec::new();
+    while calls.load(SeqCst) == 0 {
+        let block = heap.alloc(BLOCK);
+        assert!(!block.is_null(), "a shrinker has some left");
+        more.push(block);
+    }
+    assert!(!more.is_empty() && !blocks.lock().unwrap().is_empty(), "no more went than was needed");
+    assert!(told.reasons.lock().unwrap().iter().all(|&reason| reason == ScanReason::Shortage));
+    cache.unregister(heap);
+}
+
+#[test]
+fn small_objects_that_a_shrinker_frees_are_released_in_the_same_turn() {
+    let (heap, queue) = (heap(), queue());
+    serve_always(heap, queue);
+    let objects: Arc<Mutex<Vec<usize>>> =
+        Arc::new(Mutex::new((0..200_000).map(|_| heap.alloc(100) as usize).collect()));
+    let freed = objects.clone();
+    let on_scan: OnScan = Box::new(move |_| {
+        let objects = std::mem::take(&mut *freed.lock().unwrap());
+        // SAFETY: allocated above, and freed once.
+        objects.iter().for_each(|&object| unsafe { heap.free(object as *mut u8) });
+        Ok(objects.len() * 100)
+    });
+    let spec = CallbackSpec { batch: 1, seeks: 0, ..shrinker("cache", Class::Program) };
+    let (cache, told) = register(heap, queue, spec, 2, Some(on_scan));
+    let released = pressure(heap, Level::Severe);
+    assert!(!told.scans.lock().unwrap().is_empty());
+    assert!(released >= 4 * PAGEBLOCK, "as much as the marks were raised by: {released}");
+    cache.unregister(heap);
+}

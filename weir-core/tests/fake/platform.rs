@@ -1,0 +1,297 @@
+//! The fake as the engine sees it: the traits of a platform.
+
+use super::*;
+
+impl Host for Fake {
+    fn release(&self, runs: &[Run], calm: bool) -> Released {
+        let fails = self.fails(Call::Release);
+        self.check_release(runs);
+        locked(&self.released).push(runs.to_vec());
+        self.run_hook();
+        // A failing call still does a part of its work.
+        let taken = if fails { runs.len() / 2 } else { runs.len() };
+        let pinned = locked(&self.pinned).clone();
+        let free = |run: &&Run| !pinned.iter().any(|&pin| overlap(pin, **run));
+        let taken = runs[..taken].iter().take_while(free).count();
+        let lazy = calm && self.tunables.report_lazily.get() != 0;
+        if !lazy {
+            runs[..taken].iter().for_each(|&run| memory::wipe(run));
+        }
+        locked(&self.in_flight).retain(|run| !runs.contains(run));
+        locked(&self.collapsed).retain(|&huge| !runs[..taken].iter().any(|&run| overlap(huge, run)));
+        let contents = if lazy { Contents::Undefined } else { Contents::Zero };
+        Released { runs: taken, contents, error: if taken < runs.len() { 22 } else { 0 } }
+    }
+
+    fn release_unit(&self) -> usize {
+        self.unit
+    }
+}
+
+impl Memory for Fake {
+    fn window(&self, len: usize, align: usize, reach: Reach) -> Result<Run, Refused> {
+        if self.fails(Call::Window) {
+            return Err(REFUSED);
+        }
+        // The engine asks for a heap's window in terabytes and for its arrays' in what they need. Below 4 GiB is room for
+        // those of many tests at a time.
+        let len = match reach {
+            Reach::Low32 => len.min(self.window / 4),
+            _ if len > self.window * 4 => self.window,
+            _ => len,
+        };
+        let window = locked(&self.memory).reserve(len, align, reach);
+        locked(&self.windows).extend(window);
+        let skipped = if reach == Reach::Any { self.skipped * PAGE } else { 0 };
+        window.map(|Run { addr, len }| Run { addr: addr + skipped, len: len - skipped }).ok_or(REFUSED)
+    }
+
+    fn map_at(&self, run: Run, _node: usize) -> Placed {
+        if self.is_slow.load(Relaxed) {
+            std::thread::sleep(std::time::Duration::from_millis(2));
+        }
+        if self.fails(Call::MapAt) {
+            return Placed::Refused;
+        }
+        if locked(&self.memory).map_at(run) { Placed::Done } else { Placed::Occupied }
+    }
+
+    fn map(&self, len: usize, align: usize) -> Result<usize, Refused> {
+        let mapped = if self.fails(Call::Map) { None } else { locked(&self.memory).map(len, align) };
+        mapped.ok_or(REFUSED)
+    }
+
+    fn release_metadata(&self, runs: &[Run]) -> bool {
+        let fails = self.fails(Call::Release);
+        self.check_release(runs);
+        self.run_hook();
+        let keeps = self.keeps_metadata.load(Relaxed);
+        self.metadata_refusals.fetch_add(keeps.into(), Relaxed);
+        let fails = fails || keeps;
+        if !fails {
+            runs.iter().for_each(|&run| memory::wipe(run));
+            self.metadata_released.fetch_add(runs.iter().map(|run| run.len).sum(), Relaxed);
+        }
+        locked(&self.in_flight).retain(|run| !runs.contains(run));
+        !fails
+    }
+
+    fn map_metadata(&self, len: usize, align: usize) -> Result<usize, Refused> {
+        let mapped = if self.fails(Call::Map) { None } else { locked(&self.memory).map_metadata(len, align) };
+        mapped.ok_or(REFUSED)
+    }
+
+    fn unmap(&self, run: Run) {
+        self.outside_locks();
+        locked(&self.memory).unmap(run);
+    }
+
+    fn remap(&self, run: Run, len: usize) -> Result<usize, Refused> {
+        let remapped = if self.fails(Call::Remap) { None } else { locked(&self.memory).remap(run, len) };
+        remapped.ok_or(REFUSED)
+    }
+
+    fn advise_huge(&self, run: Run) {
+        locked(&self.advised).push(run);
+    }
+
+    fn cool(&self, runs: &[Run]) {
+        self.outside_locks();
+        assert!(runs.iter().all(|&run| locked(&self.memory).is_mapped(run)));
+        locked(&self.cooled).extend(runs);
+    }
+
+    /// Every page of a block counts as touched, so that it looks filled, unless `really`; of a window, those in
+    /// `collapsed`.
+    fn resident(&self, run: Run) -> Option<usize> {
+        self.outside_locks();
+        let in_window = locked(&self.windows).iter().any(|&window| overlap(window, run));
+        if !in_window {
+            locked(&self.looks).push(run);
+            if self.really.load(Relaxed) {
+                return Some(memory::resident(run));
+            }
+        }
+        let resident = !in_window || locked(&self.collapsed).contains(&run);
+        Some(if resident { run.len / PAGE } else { 0 })
+    }
+
+    /// As it really is, whatever [`Memory::resident`] says.
+    fn resident_pages(&self, run: Run) -> Option<[u64; PAGEBLOCK_PAGES / 64]> {
+        self.outside_locks();
+        (!self.is_blind.load(Relaxed)).then(|| memory::resident_pages(run))
+    }
+
+    fn huge_on_touch(&self) -> bool {
+        self.huge.load(Relaxed)
+    }
+}
+
+impl Clock for Fake {
+    fn now(&self) -> u64 {
+        self.clock.load(Relaxed)
+    }
+}
+
+impl Topology for Fake {
+    fn nodes(&self) -> usize {
+        let hook = locked(&self.counting).take();
+        hook.into_iter().for_each(|hook| hook());
+        self.node_count.load(Relaxed)
+    }
+
+    fn node(&self) -> usize {
+        let hook = locked(&self.homing).take();
+        hook.into_iter().for_each(|hook| hook());
+        NODE.get().min(self.node_count.load(Relaxed) - 1)
+    }
+}
+
+impl Wait for Fake {
+    fn wait(&self, word: &AtomicU32, expected: u32) {
+        let guard = locked(&self.sleepers.0);
+        if word.load(SeqCst) == expected {
+            drop(self.sleepers.1.wait(guard));
+        }
+    }
+
+    fn wait_for(&self, word: &AtomicU32, expected: u32, ns: Option<u64>) {
+        self.outside_locks();
+        let Some(ns) = ns else {
+            let hook = locked(&self.interrupting).take();
+            hook.inspect(|hook| hook());
+            return self.wait(word, expected);
+        };
+        let hook = locked(&self.waiting).take();
+        let Some(hook) = hook else {
+            self.clock.fetch_add(ns, Relaxed);
+            return;
+        };
+        std::thread::scope(|scope| scope.spawn(&hook).join().unwrap());
+        *locked(&self.waiting) = Some(hook);
+        if word.load(SeqCst) == expected {
+            self.clock.fetch_add(ns, Relaxed);
+        }
+    }
+
+    fn wake(&self, _word: &AtomicU32) {
+        let _guard = locked(&self.sleepers.0);
+        self.sleepers.1.notify_all();
+    }
+
+    fn held_ranks(&self) -> Option<&AtomicU32> {
+        Some(RANKS.with(|r| *r))
+    }
+}
+
+impl Workers for Fake {
+    fn freeze_evictable_caches(&self) {
+        self.cache.0.acquire(self);
+        self.cache.1.acquire(self);
+        self.cache.2.acquire(self);
+    }
+
+    unsafe fn thaw_evictable_caches(&self) {
+        // SAFETY: taken by `freeze_evictable_caches`, on this thread or the one that it plays the copy of.
+        unsafe {
+            self.cache.2.release(self);
+            self.cache.1.release(self);
+            self.cache.0.release(self);
+        }
+    }
+
+    fn wake_node_worker(&self, node: usize, _: Cause, _: bool) {
+        locked(&self.summoned).push(node);
+    }
+
+    fn wake_balancer(&self) {
+        self.outside_locks();
+        self.notices.fetch_add(1, Relaxed);
+    }
+
+    fn hard_limit_reached(&self, bytes: usize) -> bool {
+        assert_eq!(RANKS.with(|r| r.load(Relaxed)), 0, "a program's callback under a lock");
+        locked(&self.at_hard_limit).push(bytes);
+        let callback = locked(&self.hard_limit_callback).take();
+        callback.is_some_and(|callback| {
+            let is_worth_it = callback(bytes);
+            *locked(&self.hard_limit_callback) = Some(callback);
+            is_worth_it
+        })
+    }
+
+    fn wake_finalizer(&self) {
+        self.outside_locks();
+        self.finalizer_wakes.fetch_add(1, Relaxed);
+    }
+}
+
+impl Diagnostics for Fake {
+    fn invalid_free(&self, what: InvalidFree, addr: usize, _class_size: usize) {
+        self.outside_locks();
+        locked(&self.misuses).push((what, addr));
+    }
+
+    fn callback_is_slow(&self, name: &[u8], _ns: u64) {
+        self.outside_locks();
+        locked(&self.slow).push(String::from_utf8_lossy(name).into_owned());
+    }
+
+    fn callback_panicked(&self, name: &[u8]) {
+        self.outside_locks();
+        locked(&self.panicked).push(String::from_utf8_lossy(name).into_owned());
+    }
+
+    fn stats(&self) -> &Stats {
+        &self.stats
+    }
+
+    fn tunables(&self) -> &Tunables {
+        &self.tunables
+    }
+}
+
+impl CpuOps for Fake {
+    fn lockless(&self) -> bool {
+        self.lockless
+    }
+
+    fn cpu(&self) -> usize {
+        CPU.get()
+    }
+
+    unsafe fn pop(&self, table: &Table, class: usize) -> *mut u8 {
+        // SAFETY: the section's lock makes the slab this thread's; a drain fences before it touches the slab.
+        self.on_cpu(table, |slab| unsafe { CpuSlab::pop(slab, class) })
+    }
+
+    unsafe fn push(&self, table: &Table, class: usize, object: *mut u8) -> Pushed {
+        // SAFETY: as in `pop`.
+        self.on_cpu(table, |slab| unsafe { CpuSlab::push(slab, class, object) })
+    }
+
+    unsafe fn push_batch(&self, table: &Table, class: usize, objects: &[*mut u8]) -> usize {
+        // SAFETY: as in `pop`.
+        self.on_cpu(table, |slab| unsafe { CpuSlab::push_batch(slab, class, objects) })
+    }
+
+    unsafe fn pop_batch(&self, table: &Table, class: usize, objects: &mut [*mut u8]) -> usize {
+        self.on_cpu(table, |slab| {
+            for (n, slot) in objects.iter_mut().enumerate() {
+                // SAFETY: as in `pop`.
+                *slot = unsafe { CpuSlab::pop(slab, class) };
+                if slot.is_null() {
+                    return n;
+                }
+            }
+            objects.len()
+        })
+    }
+
+    fn fence(&self) -> bool {
+        self.outside_locks();
+        self.fences.fetch_add(1, Relaxed);
+        self.cpus.iter().for_each(|cpu| drop(locked(cpu)));
+        !self.no_fence.load(Relaxed)
+    }
+}
