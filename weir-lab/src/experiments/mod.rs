@@ -19,6 +19,7 @@ mod hitrate;
 mod instructions;
 mod latency;
 mod picture;
+mod power_cut;
 mod redis;
 mod reporting_time;
 mod scaling;
@@ -242,6 +243,14 @@ pub const EXPERIMENTS: &[Experiment] = &[
         only: None,
         options: &[],
         run: squeeze::run,
+    },
+    Experiment {
+        name: "power-cut",
+        about: "what weir-nbd has said is flushed is there after SIGKILL, and after a power cut of the drive below (root)",
+        rounds: Some([1000, 20]),
+        only: None,
+        options: &[],
+        run: power_cut::run,
     },
     Experiment {
         name: "redis",
