@@ -1,6 +1,7 @@
 //! The experiments: a folder each for what is run and what is printed, a file where that is little.
 
 mod cgroup_v2;
+mod demonstration;
 mod e10_many_threads;
 mod e12_live_shrink;
 mod e13_two;
@@ -243,6 +244,14 @@ pub const EXPERIMENTS: &[Experiment] = &[
         only: None,
         options: &[],
         run: squeeze::run,
+    },
+    Experiment {
+        name: "demonstration",
+        about: "redis under load with `weir top` beside it and a neighbour that needs memory, recorded and drawn (root)",
+        rounds: None,
+        only: None,
+        options: &["cast", "svg"],
+        run: demonstration::run,
     },
     Experiment {
         name: "power-cut",
