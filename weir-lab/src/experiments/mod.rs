@@ -1,6 +1,7 @@
 //! The experiments: a folder each for what is run and what is printed, a file where that is little.
 
 mod cgroup_v2;
+mod demonstration;
 mod e10_many_threads;
 mod e12_live_shrink;
 mod e13_two;
@@ -19,6 +20,7 @@ mod hitrate;
 mod instructions;
 mod latency;
 mod picture;
+mod power_cut;
 mod redis;
 mod reporting_time;
 mod scaling;
@@ -242,6 +244,22 @@ pub const EXPERIMENTS: &[Experiment] = &[
         only: None,
         options: &[],
         run: squeeze::run,
+    },
+    Experiment {
+        name: "demonstration",
+        about: "redis under load with `weir top` beside it and a neighbour that needs memory, recorded and drawn (root)",
+        rounds: None,
+        only: None,
+        options: &["cast", "svg"],
+        run: demonstration::run,
+    },
+    Experiment {
+        name: "power-cut",
+        about: "what weir-nbd has said is flushed is there after SIGKILL, and after a power cut of the drive below (root)",
+        rounds: Some([1000, 20]),
+        only: None,
+        options: &[],
+        run: power_cut::run,
     },
     Experiment {
         name: "redis",

@@ -49,6 +49,9 @@ pub struct RunArgs {
     /// Where to draw it
     #[arg(long, value_name = "FILE")]
     pub svg: Option<PathBuf>,
+    /// Where to record it, as an asciicast
+    #[arg(long, value_name = "FILE")]
+    pub cast: Option<PathBuf>,
     /// Where the swap file is made while it runs
     #[arg(long, value_name = "DIR", default_value = "/var/tmp")]
     pub swap_dir: PathBuf,

@@ -1,9 +1,9 @@
-//! An NBD export as a block device: by nbdfuse as a file, and by loop as a device. Root only.
+//! An NBD export as a file (nbdfuse), and that as a block device (loop). Root only.
 
 use crate::harness::child::{KilledOnDrop, wait_until};
 use crate::harness::programs::{command, run};
 use crate::harness::restore::{RestoreGuard, on_end};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -25,16 +25,45 @@ pub struct BlockDevice {
     /// Its name, `/dev/loopN`.
     pub name: String,
     _looped: RestoreGuard,
-    _fused: RestoreGuard,
-    _nbdfuse: KilledOnDrop,
+    _file: FuseFile,
 }
 
 impl BlockDevice {
     /// Makes a device of the export at `uri`. `folder` is an empty one, for the file between the two.
     pub fn make(folder: &Path, uri: &str) -> Result<BlockDevice, String> {
-        let (nbdfuse, fused) = mount_fuse(folder, uri)?;
-        let (name, looped) = attach_loop(&folder.join("nbd"))?;
-        Ok(BlockDevice { name, _looped: looped, _fused: fused, _nbdfuse: nbdfuse })
+        let file = FuseFile::mount(folder, uri)?;
+        let (name, looped) = attach_loop(&file.path())?;
+        Ok(BlockDevice { name, _looped: looped, _file: file })
+    }
+}
+
+/// An export as a file. Fields are dropped in their order.
+pub struct FuseFile {
+    folder: PathBuf,
+    _mounted: RestoreGuard,
+    _nbdfuse: KilledOnDrop,
+}
+
+impl FuseFile {
+    /// Makes a file of the export at `uri`, in an empty folder.
+    pub fn mount(folder: &Path, uri: &str) -> Result<FuseFile, String> {
+        let undo = folder.to_path_buf();
+        let mounted = on_end(move || {
+            if run("fusermount3", &["-u", text(&undo)]).is_err() {
+                let _ = run("umount", &["-l", text(&undo)]);
+            }
+        });
+        let mut command = command("nbdfuse")?;
+        command.arg("--").arg(folder).arg(uri).stdin(Stdio::null()).stdout(Stdio::null());
+        let mut nbdfuse = KilledOnDrop::start(command, "nbdfuse")?;
+        let file = folder.join("nbd");
+        wait_until("nbdfuse", &mut nbdfuse, || file.exists())?;
+        Ok(FuseFile { folder: folder.to_path_buf(), _mounted: mounted, _nbdfuse: nbdfuse })
+    }
+
+    /// The file.
+    pub fn path(&self) -> PathBuf {
+        self.folder.join("nbd")
     }
 }
 
@@ -42,22 +71,8 @@ fn text(path: &Path) -> &str {
     path.to_str().unwrap_or_default()
 }
 
-fn mount_fuse(folder: &Path, uri: &str) -> Result<(KilledOnDrop, RestoreGuard), String> {
-    let undo = folder.to_path_buf();
-    let guard = on_end(move || {
-        if run("fusermount3", &["-u", text(&undo)]).is_err() {
-            let _ = run("umount", &["-l", text(&undo)]);
-        }
-    });
-    let mut command = command("nbdfuse")?;
-    command.arg("--").arg(folder).arg(uri).stdin(Stdio::null()).stdout(Stdio::null());
-    let mut nbdfuse = KilledOnDrop::start(command, "nbdfuse")?;
-    let file = folder.join("nbd");
-    wait_until("nbdfuse", &mut nbdfuse, || file.exists())?;
-    Ok((nbdfuse, guard))
-}
-
-fn attach_loop(file: &Path) -> Result<(String, RestoreGuard), String> {
+/// Makes a loop device of a file; it is detached when the guard goes.
+pub fn attach_loop(file: &Path) -> Result<(String, RestoreGuard), String> {
     // Direct: the kernel caches what is on the device alone, and not the file below as well.
     let device = run("losetup", &["--direct-io=on", "--find", "--show", text(file)])?;
     let undo = device.clone();

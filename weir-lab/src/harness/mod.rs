@@ -16,6 +16,7 @@ pub mod phases;
 pub mod pressure_fifo;
 pub mod proc_files;
 pub mod programs;
+pub mod random;
 pub mod resp;
 pub mod restore;
 pub mod rounds;

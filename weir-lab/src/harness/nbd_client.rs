@@ -1,4 +1,5 @@
-//! A client of an NBD server that does as little as a client can: it is connected, and it reads when it is told to.
+//! A client of an NBD server that does as little as a client can: it is connected, and sends one request at a time when it is
+//! told to.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -13,6 +14,13 @@ const FLAGS: u32 = 3;
 const REQUEST: u32 = 0x2560_9513;
 const SIMPLE_REPLY: u32 = 0x6744_6698;
 const READ: u16 = 0;
+const WRITE: u16 = 1;
+const FLUSH: u16 = 3;
+const WRITE_ZEROES: u16 = 6;
+/// The data is safe when the answer comes.
+const FUA: u16 = 1;
+/// Zeroes need not be a hole.
+const NO_HOLE: u16 = 2;
 /// Time for the server to answer.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -45,26 +53,52 @@ impl NbdClient {
 
     /// Reads from the export, for nothing.
     pub fn read(&mut self, offset: u64, length: u32) -> Result<(), String> {
-        self.request(offset, length).map_err(|why| format!("a read from an NBD server: {why}"))
+        self.read_to(offset, length).map(|_| ())
     }
 
-    fn request(&mut self, offset: u64, length: u32) -> std::io::Result<()> {
-        let (flags, cookie) = (0u16, 0u64);
+    /// Reads from the export.
+    pub fn read_to(&mut self, offset: u64, length: u32) -> Result<Vec<u8>, String> {
+        let mut read = vec![0; length as usize];
+        let answer = self.request(READ, 0, offset, length, &[]).and_then(|()| self.0.read_exact(&mut read));
+        answer.map_err(|why| format!("a read from an NBD server: {why}"))?;
+        Ok(read)
+    }
+
+    /// Writes to the export; with `is_forced` the answer comes when the data is safe.
+    pub fn write(&mut self, offset: u64, data: &[u8], is_forced: bool) -> Result<(), String> {
+        let flags = if is_forced { FUA } else { 0 };
+        let answer = self.request(WRITE, flags, offset, data.len() as u32, data);
+        answer.map_err(|why| format!("a write to an NBD server: {why}"))
+    }
+
+    /// Makes a range zeroes, a hole if the server likes and `may_be_hole`.
+    pub fn zero(&mut self, offset: u64, length: u32, may_be_hole: bool) -> Result<(), String> {
+        let flags = if may_be_hole { 0 } else { NO_HOLE };
+        let answer = self.request(WRITE_ZEROES, flags, offset, length, &[]);
+        answer.map_err(|why| format!("zeroes to an NBD server: {why}"))
+    }
+
+    /// Has all that was answered before made safe.
+    pub fn flush(&mut self) -> Result<(), String> {
+        self.request(FLUSH, 0, 0, 0, &[]).map_err(|why| format!("a flush of an NBD server: {why}"))
+    }
+
+    /// Sends a request, and reads its answer but for the data.
+    fn request(&mut self, command: u16, flags: u16, offset: u64, length: u32, data: &[u8]) -> std::io::Result<()> {
+        let cookie = 0u64;
         let request = [
             &REQUEST.to_be_bytes()[..],
             &flags.to_be_bytes(),
-            &READ.to_be_bytes(),
+            &command.to_be_bytes(),
             &cookie.to_be_bytes(),
             &offset.to_be_bytes(),
             &length.to_be_bytes(),
+            data,
         ];
         self.0.write_all(&request.concat())?;
         let mut reply = [0; 16];
         self.0.read_exact(&mut reply)?;
-        if reply[..4] != SIMPLE_REPLY.to_be_bytes() || reply[4..8] != [0; 4] {
-            return Err(std::io::Error::other("it fails"));
-        }
-        let read = std::io::copy(&mut (&mut self.0).take(length.into()), &mut std::io::sink())?;
-        if read == u64::from(length) { Ok(()) } else { Err(std::io::ErrorKind::UnexpectedEof.into()) }
+        let is_done = reply[..4] == SIMPLE_REPLY.to_be_bytes() && reply[4..8] == [0; 4];
+        if is_done { Ok(()) } else { Err(std::io::Error::other("it fails")) }
     }
 }

@@ -2,7 +2,8 @@
 
 use super::cache::Cache;
 use super::caches::SUBJECTS;
-use super::traces::{Random, Zipf};
+use super::traces::Zipf;
+use crate::harness::random::Random;
 use crate::harness::rounds;
 use crate::harness::statistics::Sample;
 use serde_json::{Value, json};

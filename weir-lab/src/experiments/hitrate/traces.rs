@@ -1,6 +1,7 @@
 //! The traces: made from a seed, each of one family of use, or read from files.
 
 use crate::harness::args::RunArgs;
+use crate::harness::random::Random;
 use std::path::{Path, PathBuf};
 
 /// Accesses of a file that are used.
@@ -75,29 +76,6 @@ fn read(path: &Path) -> Result<Trace, String> {
     }
     let name = path.file_stem().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
     Ok(Trace { name, keys: words.iter().take(MOST_OF_A_FILE).map(|word| u64::from_le_bytes(*word)).collect() })
-}
-
-/// Numbers from a seed (xorshift64*; Vigna, 2016).
-pub struct Random(pub u64);
-
-impl Random {
-    /// The next number.
-    pub fn next(&mut self) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
-    }
-
-    /// One below `bound`.
-    pub fn below(&mut self, bound: usize) -> u64 {
-        ((u128::from(self.next()) * bound as u128) >> 64) as u64
-    }
-
-    /// One from 0 to 1.
-    fn unit(&mut self) -> f64 {
-        (self.next() >> 11) as f64 / (1_u64 << 53) as f64
-    }
 }
 
 /// Ranks by Zipf's law: rank r as often as 1/r^skew.
