@@ -178,7 +178,7 @@ fn copy_by(read: impl FnOnce(&mut [u8]) -> io::Result<()>) -> io::Result<Page> {
 }
 
 /// Fills `bytes` with equal parts from each of the addresses in a process's memory.
-fn read_memory(pid: i32, addresses: &[u64], bytes: &mut [u8]) -> io::Result<()> {
+pub fn read_memory(pid: i32, addresses: &[u64], bytes: &mut [u8]) -> io::Result<()> {
     let part = bytes.len() / addresses.len();
     let local = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
     let remote: Vec<_> =
