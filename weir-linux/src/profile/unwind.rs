@@ -1,0 +1,6 @@
+//! Stub.
+/// Return addresses from the caller outwards.
+pub fn capture(frames: &mut [usize]) -> usize {
+    let _ = frames;
+    0
+}
