@@ -1,0 +1,3 @@
+//! What a heap profile is made of: the call stacks of allocations.
+
+pub mod unwind;
