@@ -6,9 +6,9 @@
 //! | [`os`] | raw system calls, by subject |
 //! | [`messages`] | every line for standard error |
 //! | [`platform`] | the engine's platform trait: memory, release, waiting, topology, restartable sequences |
-//! | [`profile`] | the heap profile: which allocation is sampled, its call stack, the profile as text |
 //! | [`pressure`] | sources of memory pressure: PSI, cgroups, the service manager's watch |
 //! | [`control`] | the channel by which a process is looked at and steered while it runs |
+//! | [`profile`] | the heap profile: which allocation is sampled, its call stack, the profile as text |
 //! | [`threads`] | the background thread, node workers, the finalizer thread |
 //! | [`process`] | the process's heap, its start and settings, `fork` |
 #![cfg_attr(not(test), no_std)]
