@@ -60,7 +60,7 @@ pub fn record(pid: i32, options: &ProfileOptions) -> Result<Profile, Failure> {
     profile.samples = last.table.samples.saturating_sub(first.table.samples);
     (profile.began_ns, profile.duration_ns, profile.has_growth) = (began, waited.as_nanos() as u64, true);
     if mean == 0 {
-        profile.notes.push("sampling began with this profile: what was allocated before is not in it".into());
+        profile.notes.push("no samples were taken before: what was allocated then is not in it".into());
     }
     if has_ended {
         profile.notes.push("the process ended meanwhile: these are its figures of up to a second before".into());

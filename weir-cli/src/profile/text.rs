@@ -73,7 +73,7 @@ fn lines(out: &mut String, profile: &Profile, symbols: &Symbols, measure: Measur
     writeln!(out, "\nThe lines that allocate what is {word}: FLAT by themselves, CUM with what they call")?;
     write!(out, "\n{:>10} {:>6}  {:>10} {:>6}", "FLAT", "%", "CUM", "%")?;
     writeln!(out, "{}  FUNCTION", if profile.has_growth { format!("  {:>11}", "GROWN") } else { String::new() })?;
-    for line in lines.iter().take(LINES).filter(|line| line.flat > 0) {
+    for line in lines.iter().take(LINES).filter(|line| line.cumulative > 0) {
         let (flat, cumulative) = (bytes(line.flat), bytes(line.cumulative));
         let shares = [line.flat, line.cumulative].map(|part| share(part, total));
         write!(out, "{flat:>10} {:>6}  {cumulative:>10} {:>6}", shares[0], shares[1])?;
