@@ -31,6 +31,9 @@ pub fn call_of(return_address: u64) -> u64 {
     return_address.saturating_sub(1)
 }
 
+#[cfg(test)]
+type OfAddress<'a> = (u64, &'a [(&'a str, &'a str, u32)]);
+
 impl Symbols {
     /// Looks all addresses of a profile up.
     pub fn of(profile: &Profile, files: Files) -> Self {
@@ -86,8 +89,9 @@ impl Symbols {
         stack.frames.iter().filter_map(|&address| self.place(address)).flat_map(|place| &place.frames)
     }
 
+    /// Made of return addresses and of their functions, files and lines.
     #[cfg(test)]
-    pub fn for_tests(places: &[(u64, &[(&str, &str, u32)])]) -> Self {
+    pub fn for_tests(places: &[OfAddress]) -> Self {
         let frame = |&(function, file, line): &(&str, &str, u32)| Frame {
             function: function.into(),
             symbol: function.into(),
@@ -95,7 +99,7 @@ impl Symbols {
             line,
             module: "program".into(),
         };
-        let place = |&(address, frames): &(u64, &[(&str, &str, u32)])| {
+        let place = |&(address, frames): &OfAddress| {
             let frames = frames.iter().map(frame).collect();
             (call_of(address), Place { frames, is_known: true })
         };
