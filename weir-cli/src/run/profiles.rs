@@ -24,7 +24,10 @@ impl Profiles {
     /// Looks which are there already; refuses a name in a directory that does not exist: nothing would be written.
     pub fn named(name: &Path) -> Result<Self, Failure> {
         let refuse = |why: String| {
-            Failure::of_weir(format!("--profile {}: {why}: give it a name in a directory that is there", name.display()))
+            Failure::of_weir(format!(
+                "--profile {}: {why}: give it a name in a directory that is there",
+                name.display()
+            ))
         };
         // Processes may change their directory before they end.
         let absolute = std::path::absolute(name).map_err(|error| refuse(error.to_string()))?;
