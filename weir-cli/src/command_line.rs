@@ -46,6 +46,8 @@ pub enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Show which calls of a process allocated what it holds: a heap profile, sampled
+    Profile(ProfileOptions),
     /// Serve the figures of all processes that have Weir as metrics, for Prometheus (OpenMetrics)
     Export(ExportOptions),
     /// Write a page about one run or several, from the files that `run`, `trace` and `stat` wrote
@@ -83,6 +85,9 @@ pub struct RunOptions {
     /// Write every batch of memory given back to FILE, a line of JSON each
     #[arg(long, value_name = "FILE")]
     pub trace: Option<PathBuf>,
+    /// Take heap profiles: each process writes NAME.PID when it ends, which `weir profile NAME.PID` reads
+    #[arg(long, value_name = "NAME")]
+    pub profile: Option<PathBuf>,
     /// Print no summary at the end
     #[arg(long, short)]
     pub quiet: bool,
@@ -183,6 +188,52 @@ pub struct WhyOptions {
     #[arg(long, value_name = "INTERVAL", num_args = 0..=1, require_equals = true, default_missing_value = "5s",
         value_parser = units::parse_interval)]
     pub growth: Option<Duration>,
+}
+
+/// Options of `weir profile`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "If the process takes no samples, sampling is switched on for --seconds, and off again; what was allocated \
+                        before is not seen. If it does (WEIR_PROFILE_BYTES, `weir ctl PID set profile_bytes`), its profile is read \
+                        at once. Without -o text is printed. A FILE is what a process with WEIR_PROFILE=NAME wrote when it ended. \
+                        Ctrl-C ends the wait, and what there is is written."
+)]
+pub struct ProfileOptions {
+    /// The process to look at, one of your own, or as root any; or a profile in a file
+    #[arg(value_name = "PID|FILE")]
+    pub subject: PathBuf,
+    /// Where to write the profile: pprof's format, unless --format or an ending (.html, .txt, .collapsed) says otherwise
+    #[arg(long, short, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// How long to sample; of a process that samples already: show what was allocated in this time [default: 30, if
+    /// sampling is off]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=86_400))]
+    pub seconds: Option<u32>,
+    /// Mean of the bytes between two samples; less is more exact and costs more [default: 512K, if sampling is off]
+    #[arg(long, value_name = "MEAN", value_parser = units::parse_bytes)]
+    pub bytes: Option<u64>,
+    /// The format
+    #[arg(long, value_enum)]
+    pub format: Option<ProfileFormat>,
+    /// Order by what was allocated, freed or not, instead of what is live
+    #[arg(long)]
+    pub allocated: bool,
+    /// Leave sampling on
+    #[arg(long)]
+    pub keep_on: bool,
+}
+
+/// Formats of a heap profile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ProfileFormat {
+    /// pprof's, gzip around it: `go tool pprof FILE`
+    Pprof,
+    /// A page with a flame graph
+    Flame,
+    /// The lines and call stacks that hold most
+    Text,
+    /// A line for each stack, for flame graph programs
+    Collapsed,
 }
 
 /// Options of `weir top`.

@@ -11,6 +11,7 @@ mod generate;
 mod inspect;
 mod library;
 mod processes;
+mod profile;
 mod report;
 mod run;
 mod settings;
@@ -34,6 +35,7 @@ fn main() -> ! {
         Command::Ctl(options) => ctl::ctl(&options),
         Command::Trace { pid } => trace::trace(pid),
         Command::Doctor { pid, json } => doctor::doctor(pid, json),
+        Command::Profile(options) => profile::profile(&options),
         Command::Export(options) => export::export(&options),
         Command::Report(options) => report::report(&options),
         Command::Settings => settings::settings(),

@@ -11,5 +11,6 @@ pub mod pages;
 pub mod platform;
 pub mod policy;
 pub mod pools;
+pub mod profile;
 pub mod reclaim;
 pub mod telemetry;

@@ -8,6 +8,7 @@
 //! | [`platform`] | the engine's platform trait: memory, release, waiting, topology, restartable sequences |
 //! | [`pressure`] | sources of memory pressure: PSI, cgroups, the service manager's watch |
 //! | [`control`] | the channel by which a process is looked at and steered while it runs |
+//! | [`profile`] | the heap profile: which allocation is sampled, its call stack, the profile as text |
 //! | [`threads`] | the background thread, node workers, the finalizer thread |
 //! | [`process`] | the process's heap, its start and settings, `fork` |
 #![cfg_attr(not(test), no_std)]
@@ -27,5 +28,7 @@ pub mod platform;
 pub mod pressure;
 #[cfg(all(target_os = "linux", target_arch = "x86_64", target_pointer_width = "64"))]
 pub mod process;
+#[cfg(all(target_os = "linux", target_arch = "x86_64", target_pointer_width = "64"))]
+pub mod profile;
 #[cfg(all(target_os = "linux", target_arch = "x86_64", target_pointer_width = "64"))]
 pub mod threads;

@@ -21,10 +21,15 @@ pub fn say(text: fmt::Arguments) {
 
 /// Writes a command's result to standard output. If the reader closes the pipe, SIGPIPE ends the command.
 pub fn print(text: &str) -> Result<(), Failure> {
+    print_bytes(text.as_bytes())
+}
+
+/// As [`print`], of what is no text.
+pub fn print_bytes(bytes: &[u8]) -> Result<(), Failure> {
     // SAFETY: sets the default action of a signal that the standard library set to be ignored; no handler is involved.
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
     let mut out = std::io::stdout();
-    let done = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    let done = out.write_all(bytes).and_then(|()| out.flush());
     done.map_err(|e| Failure::of_weir(format!("cannot write to standard output: {e}")))
 }
 

@@ -25,15 +25,20 @@ impl ResultFile {
 
     /// Writes the result in place of what was there.
     pub fn write(&mut self, text: &str) -> Result<()> {
+        self.write_bytes(text.as_bytes())
+    }
+
+    /// As [`Self::write`], of what is no text.
+    pub fn write_bytes(&mut self, bytes: &[u8]) -> Result<()> {
         match self {
             Self::Output => {
                 let mut output = std::io::stdout();
-                output.write_all(text.as_bytes())?;
+                output.write_all(bytes)?;
                 output.flush()
             }
             Self::File(file) => {
                 empty(file)?;
-                file.write_all(text.as_bytes())
+                file.write_all(bytes)
             }
         }
     }

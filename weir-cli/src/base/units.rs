@@ -36,6 +36,12 @@ pub fn parse_limit(text: &str) -> Result<u64, String> {
     }
 }
 
+/// Reads a number of bytes, such as `512K`; without a unit it is of bytes.
+pub fn parse_bytes(text: &str) -> Result<u64, String> {
+    let size = weir_core::telemetry::tunables::parse_size(text.as_bytes()).filter(|&size| size > 0);
+    size.ok_or_else(|| format!("`{text}` is no size: write a whole number with K, M or G, such as 512K"))
+}
+
 /// Reads a time such as `500ms`, `2s` or `1m`. A number without a unit is refused.
 pub fn parse_interval(text: &str) -> Result<Duration, String> {
     if !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit()) {
@@ -74,6 +80,8 @@ mod tests {
         assert_eq!(parse_limit("64M"), Ok(64 << 20));
         assert_eq!(parse_limit("2gib"), Ok(2 << 30));
         assert_eq!(parse_limit("1048576B"), Ok(1 << 20));
+        assert_eq!([parse_bytes("512K"), parse_bytes("1000")], [Ok(512 << 10), Ok(1000)]);
+        assert!(parse_bytes("0").is_err() && parse_bytes("x").is_err());
         assert_eq!(parse_interval("500ms"), Ok(Duration::from_millis(500)));
         assert_eq!(parse_interval("1m"), Ok(Duration::from_secs(60)));
         assert_eq!(parse_interval("1m 30s"), Ok(Duration::from_secs(90)));

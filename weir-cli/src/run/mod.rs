@@ -1,6 +1,7 @@
 //! `weir run`: a program with Weir as its malloc, watched from outside.
 
 mod heap_bytes;
+mod profiles;
 pub mod reclaim_table;
 mod sampler;
 mod summary;
@@ -18,6 +19,7 @@ use crate::processes::reap::{self, ProgramEnd, ReapedProgram};
 use crate::processes::signals;
 use crate::processes::stats_file::StatsFile;
 use crate::processes::tree::ProcessTree;
+use profiles::Profiles;
 use sampler::Sampler;
 use std::io::ErrorKind;
 use std::os::unix::process::CommandExt;
@@ -29,7 +31,8 @@ use trace::Trace;
 use weir_core::telemetry::tunables::TABLE;
 
 /// What the tools read from the environment beside the settings.
-const OTHER_VARIABLES: [&str; 4] = ["WEIR_LIB", "WEIR_STATS", "WEIR_PEERS_DIR", "WEIR_GUEST_KERNEL"];
+const OTHER_VARIABLES: [&str; 5] =
+    ["WEIR_LIB", "WEIR_STATS", profiles::VARIABLE, "WEIR_PEERS_DIR", "WEIR_GUEST_KERNEL"];
 
 /// Runs the program; gives the status to exit with.
 pub fn run(options: &RunOptions) -> Result<i32, Failure> {
@@ -38,6 +41,7 @@ pub fn run(options: &RunOptions) -> Result<i32, Failure> {
     // Opened first: an unwritable file should be known before an hour's run, not after.
     let json = options.json.as_deref().map(|path| ResultFile::open("--json", path)).transpose()?;
     let mut trace = options.trace.as_deref().map(Trace::create).transpose()?;
+    let profiles = options.profile.as_deref().map(Profiles::named).transpose()?;
     warn_of_settings();
     warn_of_obstacles(Path::new(&options.program[0]));
     warn_of_silence(&stats);
@@ -46,7 +50,7 @@ pub fn run(options: &RunOptions) -> Result<i32, Failure> {
     reap::adopt_orphans();
     let started = Instant::now();
     let own_peak = own_peak_bytes();
-    let program = spawn(options, &library, &stats)?;
+    let program = spawn(options, &library, &stats, profiles.as_ref())?;
     let (sampler, ended) = watch::watch(options, program, &stats, sampler, &mut caught, trace.as_mut());
     signals::release();
     if let Some(mut trace) = trace {
@@ -56,6 +60,9 @@ pub fn run(options: &RunOptions) -> Result<i32, Failure> {
     let summary = summarise(options, &stats, sampler, ended, own_peak, started);
     if !options.quiet {
         output::say(format_args!("{summary}"));
+    }
+    if let Some(profiles) = profiles.filter(|_| !options.quiet) {
+        output::say(format_args!("{}", profiles.written()));
     }
     if options.reclaim {
         output::say(format_args!("{}", summary.totals.reclaim.table(summary.elapsed_seconds)));
@@ -143,7 +150,7 @@ fn own_peak_bytes() -> u64 {
     }
 }
 
-fn spawn(options: &RunOptions, library: &Path, stats: &StatsFile) -> Result<i32, Failure> {
+fn spawn(options: &RunOptions, library: &Path, stats: &StatsFile, profiles: Option<&Profiles>) -> Result<i32, Failure> {
     let (name, args) = (&options.program[0], &options.program[1..]);
     let mut command = Command::new(name);
     command.args(args);
@@ -152,6 +159,9 @@ fn spawn(options: &RunOptions, library: &Path, stats: &StatsFile) -> Result<i32,
         None => command.env_remove("WEIR_STATS"),
     };
     command.env("LD_PRELOAD", library::preload(library, std::env::var_os("LD_PRELOAD").as_deref()));
+    if let Some(profiles) = profiles {
+        command.env(profiles::VARIABLE, profiles.name());
+    }
     if let Some(limit) = options.limit {
         command.env("WEIR_LIMIT", limit.to_string());
     }

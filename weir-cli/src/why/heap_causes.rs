@@ -150,7 +150,7 @@ pub fn growth(case: &Case) -> Option<Finding> {
         bytes(an_hour)
     );
     let cures = vec![
-        "find what allocates these sizes and does not free them: a heap profile, or a breakpoint on malloc".into(),
+        format!("`weir profile {}` names the lines that allocate what is not freed", case.look.pid),
         "look over a longer time to be sure: `--growth=1m`".into(),
         "until then a bound: `hard_limit`, or the cgroup's memory.max".into(),
     ];

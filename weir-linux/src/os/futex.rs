@@ -3,7 +3,7 @@
 use super::clock::{monotonic_ns, timespec};
 use super::process::getpid;
 use super::scheduling::sched_yield;
-use super::syscall::{Errno, Result, check, syscall3, syscall4, syscall5};
+use super::syscall::{Errno, Result, check, syscall3, syscall4, syscall5, syscall6};
 use core::sync::atomic::AtomicU32;
 use linux_raw_sys::general as sys;
 
@@ -79,6 +79,15 @@ pub fn futex_wake_at(word: *const AtomicU32, count: u32) -> Result<usize> {
     let op = (sys::FUTEX_WAKE | sys::FUTEX_PRIVATE_FLAG) as usize;
     // SAFETY: a wake-up reads nothing but the address.
     check(unsafe { syscall3(sys::__NR_futex, word as usize, op, count.min(i32::MAX as u32) as usize) })
+}
+
+/// Whether the word at an address can be read, which must be aligned to 4: the kernel reads it for a comparison, and moves
+/// none of its sleepers, whatever comes of that. Any page may be asked of; a page that is not resident becomes so.
+pub fn is_readable(at: usize) -> bool {
+    let op = (sys::FUTEX_CMP_REQUEUE | sys::FUTEX_PRIVATE_FLAG) as usize;
+    // SAFETY: no sleeper is woken and none is moved; the kernel reads the word, and says EFAULT where it cannot.
+    let answer = check(unsafe { syscall6(sys::__NR_futex, at, op, 0, 0, at, 0) });
+    matches!(answer, Ok(_) | Err(Errno::EAGAIN))
 }
 
 #[cfg(test)]

@@ -1,0 +1,214 @@
+//! `weir profile` on programs that allocate, read again by programs that nobody here wrote.
+
+mod subject;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use subject::{library, says, text, wait_for, weir};
+
+/// Samples are taken each so many bytes on average: of a MiB that leaks some 16.
+const MEAN: &str = "65536";
+
+fn source() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/profile_cases/leak.c")
+}
+
+/// The number of the line with this mark.
+fn line_of(mark: &str) -> usize {
+    let text = std::fs::read_to_string(source()).unwrap();
+    1 + text.lines().position(|line| line.contains(&format!("/* {mark} */"))).unwrap()
+}
+
+/// A program that leaks a MiB each time that it is told to.
+struct Leak {
+    child: Child,
+    stdin: Option<ChildStdin>,
+    stdout: BufReader<ChildStdout>,
+    directory: tempfile::TempDir,
+}
+
+impl Leak {
+    /// With these settings; none if this machine has no compiler.
+    fn new(settings: &[(&str, &str)]) -> Option<Self> {
+        let directory = tempfile::tempdir().unwrap();
+        let program = compiled(&directory.path().join("leak"))?;
+        let mut command = Command::new(program);
+        command.env("LD_PRELOAD", library()).envs(settings.iter().copied());
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let (stdin, stdout) = (child.stdin.take(), BufReader::new(child.stdout.take().unwrap()));
+        let mut leak = Self { child, stdin, stdout, directory };
+        assert_eq!(leak.hears(), "ready\n");
+        Some(leak)
+    }
+
+    fn hears(&mut self) -> String {
+        let mut line = String::new();
+        self.stdout.read_line(&mut line).unwrap();
+        line
+    }
+
+    fn leaks(&mut self, times: usize) {
+        for _ in 0..times {
+            writeln!(self.stdin.as_mut().unwrap(), "leak").unwrap();
+            assert_eq!(self.hears(), "done\n");
+        }
+    }
+
+    fn pid(&self) -> String {
+        self.child.id().to_string()
+    }
+
+    fn file(&self, name: &str) -> String {
+        self.directory.path().join(name).to_str().unwrap().to_owned()
+    }
+
+    /// Waits until it listens to who would steer it.
+    fn waits_for_control(self) -> Self {
+        wait_for("its control channel", || weir(&["ctl", &self.pid(), "get", "report"]).status.success().then_some(()));
+        self
+    }
+}
+
+impl Drop for Leak {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn compiled(program: &Path) -> Option<PathBuf> {
+    let made =
+        Command::new("cc").args(["-g", "-O1", "-fno-builtin", "-w"]).arg(source()).arg("-o").arg(program).output();
+    match made {
+        Ok(made) if made.status.success() => Some(program.to_path_buf()),
+        Ok(made) => panic!("{}", text(&made.stderr)),
+        Err(error) => {
+            eprintln!("skipped: no compiler ({error}); Debian has it in build-essential");
+            None
+        }
+    }
+}
+
+/// What the leak's line and its callers are called, as text has them.
+fn names_the_leak(shown: &str) {
+    let place = |function: &str, mark: &str| format!("{function}  {}:{}", source().display(), line_of(mark));
+    let flat = shown.lines().skip_while(|line| !line.contains("FUNCTION")).nth(1).unwrap_or_default();
+    assert!(flat.contains(&place("leak_one", "LEAK")), "{shown}");
+    let stack: Vec<&str> = shown.lines().skip_while(|line| !line.starts_with("1. ")).skip(1).map(str::trim).collect();
+    let wanted = [place("leak_one", "LEAK"), place("through", "INLINED"), place("work", "CALL")];
+    assert_eq!(stack[..3], wanted, "{shown}");
+}
+
+#[test]
+fn a_leak_is_found_to_its_line_in_a_process_that_took_no_samples() {
+    let Some(leak) = Leak::new(&[]) else { return };
+    let mut leak = leak.waits_for_control();
+    let mut profile = Command::new(env!("CARGO_BIN_EXE_weir"))
+        .args(["profile", &leak.pid(), "--bytes", MEAN, "--seconds", "3600"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let is_on = || says(&["ctl", &leak.pid(), "get", "profile_bytes"]).contains(MEAN).then_some(());
+    wait_for("sampling to be on", is_on);
+    // Its first copy of the table may be made after samples have begun: all of these need not have grown since.
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    leak.leaks(20);
+    // As Ctrl-C.
+    // SAFETY: sends a signal to a child that has not been waited for.
+    unsafe { libc::kill(profile.id() as i32, libc::SIGINT) };
+    let mut shown = String::new();
+    profile.stdout.take().unwrap().read_to_string(&mut shown).unwrap();
+    assert!(profile.wait().unwrap().success());
+    names_the_leak(&shown);
+    assert!(shown.contains("note: no samples were taken before"), "{shown}");
+    // What is freed at once is not live, and has been allocated.
+    assert!(!shown.contains(&format!("leak.c:{}", line_of("FREED"))), "{shown}");
+    assert!(says(&["ctl", &leak.pid(), "get", "profile_bytes"]).contains(" 0"), "it is switched off again");
+}
+
+#[test]
+fn a_process_that_samples_is_read_at_once_in_every_format() {
+    let Some(mut leak) = Leak::new(&[("WEIR_PROFILE_BYTES", MEAN)]) else { return };
+    leak.leaks(10);
+    let pid = leak.pid();
+    names_the_leak(&says(&["profile", &pid]));
+    let allocated = says(&["profile", &pid, "--allocated"]);
+    assert!(allocated.contains(&format!("leak.c:{}", line_of("FREED"))), "{allocated}");
+    let collapsed = says(&["profile", &pid, "--format", "collapsed"]);
+    assert!(collapsed.lines().any(|line| line.contains("main;work;through;leak_one ")), "{collapsed}");
+    let page = leak.file("page.html");
+    says(&["profile", &pid, "-o", &page]);
+    let page = std::fs::read_to_string(page).unwrap();
+    assert!(page.starts_with("<!DOCTYPE html>") && page.contains("\"leak_one\""), "{page}");
+    let file = leak.file("heap.pb.gz");
+    says(&["profile", &pid, "--output", &file]);
+    let Some(top) = pprof(&["-top", "-lines", &file]) else { return };
+    let line = format!("leak_one {}:{}", source().display(), line_of("LEAK"));
+    assert!(top.lines().any(|it| it.ends_with(&line)) && top.contains("Type: inuse_space"), "{top}");
+    let allocated = pprof(&["-top", "-sample_index=alloc_space", &file]).unwrap();
+    assert!(allocated.contains("work") && allocated.contains("leak_one"), "{allocated}");
+}
+
+/// What Go's pprof says; none if there is no Go here.
+fn pprof(arguments: &[&str]) -> Option<String> {
+    let output = Command::new("go").args(["tool", "pprof"]).args(arguments).output();
+    let output = output.inspect_err(|error| eprintln!("skipped: no go ({error}); Debian has it in golang-go")).ok()?;
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    Some(text(&output.stdout))
+}
+
+#[test]
+fn a_time_of_a_process_that_samples_is_the_difference() {
+    let Some(mut leak) = Leak::new(&[("WEIR_PROFILE_BYTES", MEAN)]) else { return };
+    leak.leaks(10);
+    let shown = says(&["profile", &leak.pid(), "--seconds", "1"]);
+    // It allocates nothing meanwhile; what it leaked before is live.
+    names_the_leak(&shown);
+    assert!(shown.contains("+0 B since the beginning"), "{shown}");
+    assert!(shown.lines().any(|line| line.starts_with("allocated") && line.ends_with("0 B in 0 objects")), "{shown}");
+}
+
+#[test]
+fn the_file_that_a_process_writes_at_its_end_is_read() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(program) = compiled(&directory.path().join("leak")) else { return };
+    let name = directory.path().join("heap");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+    command.args(["run", "--profile"]).arg(&name).arg("--").arg(program);
+    command.env("WEIR_LIB", library()).env("WEIR_PROFILE_BYTES", MEAN);
+    let mut run = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    run.stdin.take().unwrap().write_all(&b"leak\n".repeat(10)).unwrap();
+    let output = run.wait_with_output().unwrap();
+    let said = text(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    let command =
+        said.lines().find_map(|line| line.split_once("read one: weir ")).unwrap_or_else(|| panic!("{said}")).1;
+    names_the_leak(&says(&command.split(' ').collect::<Vec<_>>()));
+    let file = command.split_once(' ').unwrap().1;
+    // The reader that knows this form for longest.
+    if let Some(top) = pprof(&["-top", file]) {
+        assert!(top.contains("leak_one"), "{top}");
+    }
+    let refused = weir(&["profile", file, "--seconds", "1"]);
+    assert!(text(&refused.stderr).contains("are for a running process"), "{}", text(&refused.stderr));
+}
+
+#[test]
+fn what_cannot_be_profiled_is_said_in_a_line() {
+    let refused = |args: &[&str], say: &str| {
+        let output = weir(&[&["profile"], args].concat());
+        let said = text(&output.stderr);
+        assert!(output.status.code() == Some(125) && said.contains(say) && said.lines().count() == 1, "{said}");
+    };
+    refused(&["999999999"], "there is no such process");
+    refused(&[&std::process::id().to_string()], "runs without Weir");
+    refused(&["no/such/file"], "cannot read no/such/file");
+    refused(&["Cargo.toml"], "does not begin with `heap profile:`");
+    let Some(leak) = Leak::new(&[("WEIR_CONTROL", "0")]) else { return };
+    wait_for("its page", || {
+        let said = text(&weir(&["profile", &leak.pid(), "--seconds", "1"]).stderr);
+        (said.contains("`control` is 0") && said.contains("WEIR_PROFILE_BYTES=524288")).then_some(())
+    });
+    let leak = Leak::new(&[]).unwrap().waits_for_control();
+    refused(&[&leak.pid(), "--seconds", "1", "--bytes", "1G"], "no samples in 1 s");
+}

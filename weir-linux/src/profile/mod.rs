@@ -1,0 +1,8 @@
+//! The heap profile of a process: which allocation is sampled ([`countdown`]), its call stack ([`stack`], [`unwind`]), the
+//! switch that turns it on and off, and the profile as text.
+
+pub mod countdown;
+pub mod stack;
+pub mod switch;
+pub mod text;
+pub mod unwind;
