@@ -8,7 +8,7 @@
 //! | [`platform`] | the engine's platform trait: memory, release, waiting, topology, restartable sequences |
 //! | [`pressure`] | sources of memory pressure: PSI, cgroups, the service manager's watch |
 //! | [`control`] | the channel by which a process is looked at and steered while it runs |
-//! | [`profile`] | call stacks, for the heap's profile |
+//! | [`profile`] | the heap profile: which allocation is sampled, its call stack, the profile as text |
 //! | [`threads`] | the background thread, node workers, the finalizer thread |
 //! | [`process`] | the process's heap, its start and settings, `fork` |
 #![cfg_attr(not(test), no_std)]

@@ -167,6 +167,25 @@ pub fn torn_by_fork() -> ! {
     signals::abort()
 }
 
+/// The tables of the heap profile cannot be mapped.
+#[cold]
+pub fn profile_stays_off(why: Errno) {
+    say(format_args!(
+        "weir: no heap profile: the kernel refuses 14 MiB of address space for its tables ({why}): raise the limit of address \
+         space (ulimit -v), and set profile_bytes again"
+    ));
+}
+
+/// The file of the heap profile cannot be written.
+#[cold]
+pub fn profile_not_written(path: &[u8], why: Errno) {
+    say(format_args!(
+        "weir: the heap profile is not written to {} ({why}): let WEIR_PROFILE name a file in a directory that the program may \
+         write to",
+        Bytes(path)
+    ));
+}
+
 /// The kernel refuses to release free memory.
 #[cold]
 pub fn memory_stays_resident(why: Errno) {

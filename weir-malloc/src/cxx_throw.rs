@@ -17,7 +17,7 @@
 
 use core::ffi::{c_int, c_void};
 use core::ptr::null_mut;
-use weir::heap;
+use weir_linux::process::counted_calls;
 use weir_linux::messages;
 use weir_linux::weak_symbol;
 
@@ -183,7 +183,7 @@ core::arch::global_asm!(
 );
 
 extern "C" fn retry(size: usize, align: usize) -> *mut u8 {
-    heap::alloc_aligned(align, size)
+    counted_calls::alloc_aligned(align, size)
 }
 
 /// Ends an exception that a nothrow `new` caught.

@@ -6,6 +6,9 @@
 //! full, foreign, freed twice) jumps to a slow path in Rust with the arguments untouched, which does all of it again
 //! from the start. `tests/fast_path.rs` holds them to their length.
 //!
+//! While the heap profile samples, no size is below the first bound. An allocation then jumps behind the function's end, where
+//! it counts its size off the thread's countdown, and back unless that fell below 0. A slow path finds small sizes counted.
+//!
 //! Registers: `rdi` the argument, `rsi` a free's class, `rdx` the heap's table, `rcx` an allocation's class and a
 //! free's slot, `r8` and `rax` scratch. A section that is sent back to its start finds all it needs: none of the
 //! registers set before it is written inside it.
@@ -20,7 +23,8 @@ macro_rules! allocate {
             ".cfi_startproc",
             $($($before,)*)?
             "cmp rdi, [rip + {sizes}]",
-            "jae {slow}",
+            "jae 71f",
+            "72:",
             "lea rdx, [rip + {heap} + {table}]",
             "lea ecx, [rdi + {round}]",
             "shr ecx, {shift}",
@@ -34,8 +38,19 @@ macro_rules! allocate {
             "mov dword ptr [rsi + rcx*8], r8d",
             "63:",
             "ret",
+            // Too large; or the heap profile samples, and the size is taken off the thread's countdown.
+            "71:",
+            "cmp rdi, [rip + {sampled}]",
+            "jae {slow}",
+            "mov rax, [rip + weir_thread_block@GOTTPOFF]",
+            "lea rcx, [rdi + 1]",
+            "sub qword ptr fs:[rax + {countdown}], rcx",
+            "jns 72b",
+            "jmp {slow}",
             ".cfi_endproc",
             slow = sym $slow,
+            sampled = sym weir_linux::platform::rseq::SAMPLED_SIZES,
+            countdown = const weir_linux::os::thread_block::COUNTDOWN,
             $($($operand = sym $symbol,)*)?
             heap = sym weir_linux::process::heap::HEAP,
             area = sym weir_linux::platform::rseq::AREA,

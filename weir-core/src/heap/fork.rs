@@ -28,6 +28,7 @@ impl<P: Platform> Heap<P> {
             for rank in 0..rank::COUNT {
                 all.iter().for_each(|part| part.freeze(rank));
                 self.windows.freeze(p, rank);
+                self.profile.freeze(p, rank);
             }
         });
     }
@@ -55,6 +56,7 @@ impl<P: Platform> Heap<P> {
                 // SAFETY: the caller promises that `freeze` came before, on this thread or its copy; it took all locks of this
                 // rank, without guards, as it found that the thread held none (else this function has returned above).
                 unsafe {
+                    self.profile.thaw(p, rank);
                     self.windows.thaw(p, rank);
                     all.iter().rev().for_each(|part| part.thaw(rank));
                 }

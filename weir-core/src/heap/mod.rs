@@ -3,6 +3,7 @@
 //! It owns the four parts and the platform; each part has its own state and locks. Where an allocation finds no pages, its
 //! part says so, and the heap reclaims and tries again: no part calls another one upwards.
 
+pub mod apart;
 pub mod audit;
 pub mod balance;
 pub mod callbacks;
@@ -23,7 +24,6 @@ use core::ptr::{self, null_mut};
 use core::sync::atomic::{AtomicBool, AtomicU64};
 
 use crate::base::invalid_free::InvalidFree;
-use crate::base::run::Run;
 use crate::base::size_class::{MAX_SIZE, MIN_ALIGN, SIZE, class_aligned, class_of};
 use crate::blocks::{Mapped, MappedBlocks};
 use crate::caches::Caches;
@@ -35,6 +35,7 @@ use crate::pages::{Pages, Short};
 use crate::platform::Platform;
 use crate::platform::cpu_table::Pushed;
 use crate::pools::page_pools::PagePools;
+use crate::profile::recorder::Recorder;
 use crate::reclaim::budget::Budget;
 use crate::reclaim::node_balancer::NodeBalancer;
 use crate::reclaim::pressure::Pressure;
@@ -51,6 +52,7 @@ pub struct Heap<P: Platform> {
     huge_pages: HugePages,
     page_pools: PagePools,
     callbacks: Callbacks,
+    profile: Recorder,
     windows: Windows,
     node_balancer: NodeBalancer,
     budget: Budget,
@@ -80,6 +82,7 @@ impl<P: Platform> Heap<P> {
             huge_pages: HugePages::new(),
             page_pools: PagePools::new(),
             callbacks: Callbacks::new(),
+            profile: Recorder::new(),
             windows: Windows::new(),
             node_balancer: NodeBalancer::new(),
             budget: Budget::new(),
@@ -183,14 +186,7 @@ impl<P: Platform> Heap<P> {
     #[inline]
     pub fn alloc_zeroed(&self, size: usize) -> *mut u8 {
         if size > MAX_SIZE {
-            let (block, zero) = self.alloc_large(size, MIN_ALIGN);
-            if !block.is_null() && !zero {
-                // All of it, as below: a retained block may be longer than its last page.
-                // SAFETY: the block was allocated here just now, and the caller does not have it yet.
-                let len = unsafe { self.usable_size(block) };
-                self.mapped().wipe(Run { addr: block as usize, len });
-            }
-            return block;
+            return self.alloc_large_zeroed(size, MIN_ALIGN);
         }
         let class = class_of(size);
         let object = self.alloc_class(class);
@@ -301,7 +297,8 @@ impl<P: Platform> Heap<P> {
     ///
     /// # Safety
     /// The block is not used any more; it was allocated with this size, or one of the same size class, and has not
-    /// been through [`Heap::realloc`] since, which leaves a block where it is although a smaller class would do.
+    /// been through [`Heap::realloc`] since, which leaves a block where it is although a smaller class would do. It is not from
+    /// [`Heap::alloc_sampled`], whose blocks are of no class.
     #[inline(always)]
     pub unsafe fn free_sized(&self, block: *mut u8, size: usize) {
         if size > MAX_SIZE || block.is_null() {

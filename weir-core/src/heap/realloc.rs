@@ -13,7 +13,8 @@ use crate::pages::node::ZoneKind;
 use crate::platform::Platform;
 
 impl<P: Platform> Heap<P> {
-    /// Resizes a block, in place where it can; null when memory is refused (the block is then unchanged).
+    /// Resizes a block, in place where it can; null when memory is refused (the block is then unchanged). A block of
+    /// [`Heap::alloc_sampled`] counts as freed, and the new one is not sampled.
     ///
     /// # Safety
     /// `block` was allocated here and not freed; `size` is not 0.
@@ -34,13 +35,14 @@ impl<P: Platform> Heap<P> {
                 if (self.is_held_low(kind, page) || !self.mapped().outgrows(pages, size))
                     && self.resize_run(kind, page, pages, size)
                 {
+                    self.unsample(block);
                     return block;
                 }
                 pages * PAGE
             }
             Found::Mapped(len) => {
                 if size >= FIRST_MAPPED {
-                    return self.resize_mapped(block, len, size);
+                    return self.resize_sampled(block, || self.resize_mapped(block, len, size));
                 }
                 len
             }

@@ -7,6 +7,7 @@ use super::Heap;
 use super::lookup::Found;
 use crate::base::cause::Cause;
 use crate::base::invalid_free::InvalidFree;
+use crate::base::run::Run;
 use crate::base::size_class::MAX_SIZE;
 use crate::base::units::{MAX_RUN, PAGE, PAGEBLOCK_PAGES, order_of};
 use crate::base::zone_class::ZoneClass;
@@ -43,6 +44,19 @@ impl<P: Platform> Heap<P> {
         };
         self.slow_path_ends();
         (self.mark_run(kind, ZoneKind::Normal, run, pages), run.zero)
+    }
+
+    /// [`Heap::alloc_large`], where all of the block reads as zero.
+    #[cold]
+    pub(super) fn alloc_large_zeroed(&self, size: usize, align: usize) -> *mut u8 {
+        let (block, zero) = self.alloc_large(size, align);
+        if !block.is_null() && !zero {
+            // All of it, as for objects: a retained block may be longer than its last page.
+            // SAFETY: the block was allocated here just now, and the caller does not have it yet.
+            let len = unsafe { self.usable_size(block) };
+            self.mapped().wipe(Run { addr: block as usize, len });
+        }
+        block
     }
 
     /// A block mapped on its own, and whether it is known to be zero; null when memory is refused.
@@ -99,6 +113,7 @@ impl<P: Platform> Heap<P> {
                 if !window.unmark_run(page) {
                     return self.platform().invalid_free(InvalidFree::DoubleFree, block as usize, 0);
                 }
+                self.unsample(block);
                 // Read again: the run that was found may have been freed meanwhile, by a wrong free, and another be here now.
                 let pages = window.run_pages(page);
                 let is_former_copy = self.pages().give_by(kind, page, pages, |zone, window| {
@@ -111,6 +126,7 @@ impl<P: Platform> Heap<P> {
                 self.slow_path_ends();
             }
             Some(Found::Mapped(len)) => {
+                self.unsample(block);
                 self.mapped().note_mapped_free(len);
                 self.mapped().free_mapped(block as usize);
             }

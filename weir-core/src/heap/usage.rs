@@ -34,7 +34,8 @@ impl<P: Platform> Heap<P> {
     }
 
     fn metadata(&self) -> usize {
-        self.with_reclaimables(|all| all.iter().map(|part| part.metadata()).sum())
+        let of_parts = self.with_reclaimables(|all| all.iter().map(|part| part.metadata()).sum::<usize>());
+        of_parts + self.profile.metadata(self.platform())
     }
 
     /// Frees and slow-path allocations so far.
@@ -69,6 +70,7 @@ impl<P: Platform> Heap<P> {
         }
         let stats = self.platform().stats();
         self.pages().gauges.show(stats);
+        self.profile.publish(self.platform());
         let stores = [
             (&stats.live_bytes, figures.live()),
             (&stats.idle_bytes, figures.idle),

@@ -1,7 +1,7 @@
 //! The ranks of all locks: the one table. Each kind of lock has a rank of its own; a thread takes them in ascending order
 //! only, one of each at a time ([`super::lock`] checks that in debug builds), and `fork` takes all of them in this order.
 //!
-//! No system call and no fence is made under [`DEPOT`] to [`ZONE`]: an allocation may want any of those. Under the ranks
+//! No system call and no fence is made under [`DEPOT`] to [`PROFILE`]: an allocation may want any of those. Under the ranks
 //! before them system calls are made, but an allocation waits for none of them but [`GROWTH`], whose turn is a system call.
 
 macro_rules! ranks {
@@ -53,6 +53,8 @@ ranks! {
     USER_ZONES = 17;
     /// A zone's free areas.
     ZONE = 18;
+    /// The heap profile's tables.
+    PROFILE = 19;
 }
 
 /// The name of a rank, for messages.

@@ -6,7 +6,7 @@
 //! counter is whole; two of them may be of two instants.
 //!
 //! Counters are estimates of all allocations, not counts of samples: a sample of `s` bytes, taken with mean `m`, stands for
-//! `1 / (1 - exp(-s / m))` allocations of its size, which is the reciprocal of its chance to be sampled.
+//! `1 / (1 - exp(-(s + 1) / m))` allocations of its size, which is the reciprocal of its chance to be sampled.
 
 use core::sync::atomic::{AtomicU32, AtomicU64};
 

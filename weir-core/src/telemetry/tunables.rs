@@ -126,6 +126,9 @@ tunables! {
     squeeze_ms = 10, 0, 3_600_000, Milliseconds,
         "Time after a pressure event in which a page pool keeps nothing idle, unless the pool has a time of its own; each event extends it. 0: pools are not squeezed.",
         "Linux, xen-blkback: buffer_squeeze_duration_ms, the least that worked about as well as ten times as much";
+    profile_bytes = 0, 0, 1 << 40, Bytes => Effect::Profile,
+        "Mean of the bytes that the program allocates between two samples of the heap profile, whose call stacks are kept; recommended: 512K. A thread follows a new value from its next sample on. 0: no samples.",
+        "gperftools: tcmalloc's sampling parameter of 512 KiB";
     abort_on_misuse = 1, 0, 1, Switch,
         "Abort on a double or invalid free. 0: print the message and ignore the call.",
         "choice: glibc and Scudo abort too";

@@ -28,7 +28,7 @@ const REFUSED: Refused = Refused { error: 12 };
 /// CPUs of the machine.
 pub const CPUS: usize = 1024;
 /// Locks under which no call that may be a system call is allowed.
-const QUIET_RANKS: u32 = ((1 << (rank::ZONE + 1)) - (1 << rank::DEPOT)) << 8;
+const QUIET_RANKS: u32 = ((1 << (rank::PROFILE + 1)) - (1 << rank::DEPOT)) << 8;
 /// The bit of the callbacks' list, under which none of a program's code runs.
 pub const CALLBACKS_RANK: u32 = 1 << (8 + rank::CALLBACKS);
 

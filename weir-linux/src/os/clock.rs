@@ -8,6 +8,11 @@ pub fn monotonic_ns() -> u64 {
     read(sys::CLOCK_MONOTONIC)
 }
 
+/// Nanoseconds since 1970.
+pub fn realtime_ns() -> u64 {
+    read(sys::CLOCK_REALTIME)
+}
+
 /// Nanoseconds of CPU time that the calling thread has used.
 pub fn thread_cpu_ns() -> u64 {
     read(sys::CLOCK_THREAD_CPUTIME_ID)

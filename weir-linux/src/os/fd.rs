@@ -5,7 +5,7 @@ use core::ffi::CStr;
 use linux_raw_sys::general as sys;
 
 pub use linux_raw_sys::general::{
-    O_APPEND, O_CLOEXEC, O_CREAT, O_EXCL, O_NOCTTY, O_NOFOLLOW, O_NONBLOCK, O_PATH, O_RDONLY, O_RDWR, O_WRONLY,
+    O_APPEND, O_CLOEXEC, O_CREAT, O_EXCL, O_NOCTTY, O_NOFOLLOW, O_NONBLOCK, O_PATH, O_RDONLY, O_RDWR, O_TRUNC, O_WRONLY,
 };
 
 /// Data may be read.
@@ -34,6 +34,11 @@ pub struct PollFd {
 /// Opens a file close-on-exec.
 pub fn open(path: &CStr, flags: u32) -> Result<i32> {
     openat(sys::AT_FDCWD, path, flags, 0)
+}
+
+/// The same with the permissions that a file gets if this call makes it.
+pub fn create(path: &CStr, flags: u32, mode: u32) -> Result<i32> {
+    openat(sys::AT_FDCWD, path, flags, mode)
 }
 
 /// `openat(2)`, always close-on-exec.

@@ -3,11 +3,11 @@
 //! threads that libc has no record of.
 //!
 //! It begins with 32 bytes laid out as an area of restartable sequences that says "no CPU" (`platform/rseq.rs` says
-//! what for). Behind that are the thread's lock ranks (debug builds), whether the thread is one of Weir's own, and whether it
-//! is in a callback for a limit that is reached.
+//! what for). Behind that are the thread's lock ranks (debug builds), whether the thread is one of Weir's own, whether it
+//! is in a callback for a limit that is reached, and what the heap profile keeps of it ([`Sampling`]).
 
 use core::arch::{asm, global_asm};
-use core::sync::atomic::AtomicU32;
+use core::sync::atomic::{AtomicI64, AtomicU32, AtomicU64};
 use weir_core::platform::cpu_table::NO_CPU;
 
 global_asm!(
@@ -32,6 +32,23 @@ const RANKS: usize = 32;
 const OWN: usize = 36;
 /// Where in the block it says that the thread is in the program's callback for a limit that is reached.
 const IN_LIMIT: usize = 40;
+/// Where in the block it says that the thread takes a sample of the heap profile.
+const IN_SAMPLE: usize = 44;
+/// Where in the block the bytes to the thread's next sample are: fast paths written by hand count them down.
+pub const COUNTDOWN: usize = 48;
+/// Where in the block the thread's random numbers are.
+const RANDOM: usize = 56;
+
+/// What the heap profile keeps of a thread. Each word is the thread's own: a signal handler on it may come between two
+/// accesses, another thread may not.
+pub struct Sampling {
+    /// Bytes to the next sample; below 0: an allocation was the next.
+    pub countdown: &'static AtomicI64,
+    /// State of the random numbers; 0: none was drawn yet.
+    pub random: &'static AtomicU64,
+    /// 1 while a sample is taken.
+    pub is_inside: &'static AtomicU32,
+}
 
 /// From the thread pointer to the block.
 pub fn block_distance() -> usize {
@@ -71,12 +88,24 @@ pub fn read_thread_word(distance: isize) -> u32 {
     word
 }
 
+/// Where a word of the calling thread's block is.
+fn place(offset: usize) -> usize {
+    thread_pointer().wrapping_add(block_distance()).wrapping_add(offset)
+}
+
 /// A word of the calling thread's block.
 fn word(offset: usize) -> &'static AtomicU32 {
-    let at = thread_pointer().wrapping_add(block_distance()).wrapping_add(offset);
-    // SAFETY: `offset` is one of the three above, so the word lies in the calling thread's block, is aligned, and is
+    // SAFETY: `offset` is one of the four above, so the word lies in the calling thread's block, is aligned, and is
     // accessed by atomics alone. No reference outlives the thread: callers use it at once.
-    unsafe { &*(at as *const AtomicU32) }
+    unsafe { &*(place(offset) as *const AtomicU32) }
+}
+
+/// What the heap profile keeps of the calling thread.
+pub fn sampling() -> Sampling {
+    // SAFETY: both words lie in the calling thread's block, which is aligned to 32 bytes, and are accessed by atomics, or by
+    // single instructions of this thread. No reference outlives the thread: callers use it at once.
+    let (countdown, random) = unsafe { (&*(place(COUNTDOWN) as *const AtomicI64), &*(place(RANDOM) as *const AtomicU64)) };
+    Sampling { countdown, random, is_inside: word(IN_SAMPLE) }
 }
 
 /// Marks a thread that is about to start as Weir's own.

@@ -16,7 +16,7 @@
 use core::arch::asm;
 use core::sync::atomic::{
     AtomicUsize,
-    Ordering::{Relaxed, Release},
+    Ordering::{Relaxed, SeqCst},
 };
 use linux_raw_sys::general::__NR_rseq;
 use weir_core::base::size_class::MAX_SIZE;
@@ -32,8 +32,16 @@ pub(super) static DELTA: AtomicUsize = AtomicUsize::new(0);
 /// From the thread pointer to the area in use; 0 until [`enable`] was called. No fast path uses it before: an
 /// allocation compares its size with [`FAST_SIZES`], a free finds that the window has no pages (see `Linux::window`).
 pub static AREA: AtomicUsize = AtomicUsize::new(0);
-/// Sizes below this take the fast path: none until [`enable`] found that there is one.
+/// Sizes below this take the fast path at once: none until [`enable`] found that there is one, and none while the heap
+/// profile samples.
 pub static FAST_SIZES: AtomicUsize = AtomicUsize::new(0);
+/// Sizes below this take the fast path once they are counted off the thread's countdown: those of [`FAST_SIZES`], while the
+/// heap profile samples.
+pub static SAMPLED_SIZES: AtomicUsize = AtomicUsize::new(0);
+/// [`enable`] found a fast path ([`IS_FAST`]), and the heap profile samples ([`IS_COUNTED`]).
+static STATE: AtomicUsize = AtomicUsize::new(0);
+const IS_FAST: usize = 1;
+const IS_COUNTED: usize = 2;
 /// Offset in the area of the field that holds the index.
 pub static ID: AtomicUsize = AtomicUsize::new(AREA_MM_CID);
 
@@ -114,8 +122,36 @@ pub fn enable(max_cpus: usize) -> bool {
     ID.store(id, Relaxed);
     DELTA.store((area.offset as usize).wrapping_sub(block_distance()), Relaxed);
     AREA.store(area.offset as usize, Relaxed);
-    FAST_SIZES.store(MAX_SIZE + 1, Release);
+    STATE.fetch_or(IS_FAST, SeqCst);
+    show_state();
     true
+}
+
+/// The heap profile counts the program's allocations from now on, or no longer.
+pub(crate) fn set_counted(is_counted: bool) {
+    if is_counted {
+        STATE.fetch_or(IS_COUNTED, SeqCst);
+    } else {
+        STATE.fetch_and(!IS_COUNTED, SeqCst);
+    }
+    show_state();
+}
+
+/// Sets the two sizes as the state says. Of threads that do it at once each looks at the state again behind its stores, so
+/// that the last of them leaves what the last state says; in between an allocation is not counted, or takes the slow path.
+fn show_state() {
+    let mut state = STATE.load(SeqCst);
+    loop {
+        let sizes = if state & IS_FAST != 0 { MAX_SIZE + 1 } else { 0 };
+        let is_counted = state & IS_COUNTED != 0;
+        FAST_SIZES.store(if is_counted { 0 } else { sizes }, SeqCst);
+        SAMPLED_SIZES.store(if is_counted { sizes } else { 0 }, SeqCst);
+        let now = STATE.load(SeqCst);
+        if now == state {
+            return;
+        }
+        state = now;
+    }
 }
 
 /// Restarts every section that a thread of this process is in. `false`: refused, by a sandbox that came after the

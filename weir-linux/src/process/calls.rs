@@ -12,6 +12,7 @@ use weir_core::platform::{Memory, Refused};
 
 use super::heap::HEAP;
 use crate::platform::statics::STATS;
+use crate::profile::switch;
 use core::ops::Range;
 use core::ptr::NonNull;
 use weir_core::telemetry::gauges::Gauges;
@@ -113,6 +114,11 @@ pub fn mapped_count() -> usize {
 /// [`weir_core::heap::Heap::set_reporting`].
 pub fn set_reporting(on: bool) {
     HEAP.set_reporting(on);
+}
+
+/// Switches the heap profile as the setting `profile_bytes` says.
+pub fn follow_profile_setting() {
+    switch::follow_setting(&HEAP);
 }
 
 /// [`weir_core::heap::Heap::may_grow`].

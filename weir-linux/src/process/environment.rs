@@ -1,4 +1,5 @@
-//! What the environment sets: parameters (`WEIR_` and a tunable's name), where the counters go, systemd's watch.
+//! What the environment sets: parameters (`WEIR_` and a tunable's name), where the counters and the heap profile go,
+//! systemd's watch.
 
 use core::ffi::CStr;
 use core::sync::atomic::Ordering::Relaxed;
@@ -10,6 +11,7 @@ use crate::os::process;
 use crate::platform::statics::{STATS, TUNABLES};
 use crate::platform::stats_page;
 use crate::pressure::systemd_watch;
+use crate::process::exit_profile;
 
 /// Reads the environment.
 ///
@@ -26,7 +28,10 @@ pub(crate) unsafe fn read(envp: *const *const u8) {
         let text = unsafe { CStr::from_ptr((*entry).cast()) }.to_bytes();
         match text.strip_prefix(b"WEIR_STATS=") {
             Some(named) => stats = Some(named),
-            None => setting(text),
+            None => match text.strip_prefix(b"WEIR_PROFILE=") {
+                Some(named) => exit_profile::keep_name(named),
+                None => setting(text),
+            },
         }
         at = at.wrapping_add(1);
     }

@@ -9,7 +9,7 @@ use crate::platform::linux::{Engine, Linux};
 use crate::platform::statics::TUNABLES;
 use crate::platform::stats_page;
 use crate::process::start::{Environment, environment_of_libc, read_environment_once};
-use crate::process::{evictable_list, fork, fork_freeze, limit};
+use crate::process::{evictable_list, exit_profile, fork, fork_freeze, limit};
 use crate::threads::background::Background;
 use crate::threads::callbacks::CallbackThreads;
 use crate::threads::finalizer::Finalizer;
@@ -69,7 +69,8 @@ impl Deref for Process {
     }
 }
 
-/// Reads the settings from the environment and registers for `fork`; does nothing if that was done before.
+/// Reads the settings from the environment and registers for `fork`, unless that was done before; and begins the heap profile,
+/// if the environment wants one. For a library that is a whole program's malloc.
 ///
 /// # Safety
 /// `envp` is null or a null-terminated array of C strings that stay where they are.
@@ -78,6 +79,7 @@ pub unsafe fn init(envp: *const *const u8) {
     HEAP.prepare();
     // SAFETY: libc's environment, or what the caller promises.
     unsafe { start(environment_of_libc().unwrap_or(envp)) }
+    exit_profile::begin(&HEAP);
 }
 
 /// On the first allocation: the same, if libc has been set up by then; else there is a constructor still to come.
@@ -88,11 +90,13 @@ pub fn on_first_use() {
     }
 }
 
-/// Before the process ends: brings the counters up to date, if others read them. The heap works on.
+/// Before the process ends: brings the counters up to date, if others read them, and writes the heap profile, if the
+/// environment says where. The heap works on.
 pub fn finish() {
     if stats_page::is_shared() {
         HEAP.publish_counts();
     }
+    exit_profile::write(&HEAP);
 }
 
 /// # Safety

@@ -3,9 +3,11 @@
 pub mod caches;
 pub mod callbacks;
 pub mod calls;
+pub mod counted_calls;
 mod environment;
 pub mod evictable_caches;
 mod evictable_list;
+mod exit_profile;
 mod fork;
 mod fork_freeze;
 pub mod heap;

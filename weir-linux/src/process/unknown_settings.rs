@@ -14,8 +14,8 @@ use crate::pressure::systemd_watch::{self, Request};
 const PREFIX: &[u8] = b"WEIR_";
 /// What `weir run` sets, which has looked at the names itself.
 const STATS: &[u8] = b"WEIR_STATS";
-/// Names of Weir's tools and tests, without the prefix; the tests' own begin with `TEST_`.
-const TOOLS: [&[u8]; 6] = [b"STATS", b"LIB", b"PRELOAD", b"STRESS_SECONDS", b"PEERS_DIR", b"GUEST_KERNEL"];
+/// Names that are no settings: the heap profile's file, and those of Weir's tools and tests, without the prefix; the tests' own begin with `TEST_`.
+const TOOLS: [&[u8]; 7] = [b"STATS", b"PROFILE", b"LIB", b"PRELOAD", b"STRESS_SECONDS", b"PEERS_DIR", b"GUEST_KERNEL"];
 /// Longest name that is compared with those of settings.
 const LONGEST: usize = 40;
 /// Bytes of the parent's environment that are looked at.

@@ -1,3 +1,8 @@
-//! What a heap profile is made of: the call stacks of allocations.
+//! The heap profile of a process: which allocation is sampled ([`countdown`]), its call stack ([`stack`], [`unwind`]), the
+//! switch that turns it on and off, and the profile as text.
 
+pub mod countdown;
+pub mod stack;
+pub mod switch;
+pub mod text;
 pub mod unwind;

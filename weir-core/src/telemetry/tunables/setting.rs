@@ -47,8 +47,8 @@ impl core::fmt::Display for Unit {
     }
 }
 
-/// What the platform does after a setting was stored. Nothing of this is done for values that the environment sets:
-/// they are stored before anything has begun.
+/// What the platform does after a setting was stored. Nothing of this but [`Effect::Profile`] is done for values that the
+/// environment sets: they are stored before anything has begun.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Effect {
     /// The background thread, if it sleeps, is woken: its next decision uses the value.
@@ -57,6 +57,8 @@ pub enum Effect {
     Reporting,
     /// The background thread is replaced by another, which arms all notifications anew.
     Rearm,
+    /// Sampling for the heap profile is switched on, off, or to another mean.
+    Profile,
 }
 
 /// One setting, as the documents and the command line show it.

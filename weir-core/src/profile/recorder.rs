@@ -1,0 +1,201 @@
+//! What is kept of the samples: the shared table of stacks, and the sampled blocks.
+//!
+//! Both are in one mapping, made when sampling is first switched on and kept from then on: a reader in another process may
+//! look at it at any time. Sampled blocks are kept track of until they are freed, also after sampling was switched off.
+//!
+//! One lock is over both, taken by samples and by frees of runs and mapped blocks while any block is sampled. Whether any is,
+//! a free learns from [`Recorder::live`] without the lock: the count was raised before the sampled block was handed out, and
+//! who frees it has it from there, so finds the count above 0.
+
+use core::ptr;
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize};
+
+use super::interval::Weight;
+use super::layout::{MAGIC, PROFILE_BYTES, Profile, Stack, VERSION};
+use super::samples::{SLOTS, Sample, Samples};
+use super::stacks;
+use crate::base::run::Run;
+use crate::base::units::{PAGE, PAGEBLOCK};
+use crate::platform::lock::Lock;
+use crate::platform::{Platform, Refused, Wait, rank};
+use crate::telemetry::stats;
+
+/// Bytes of the mapping: 13.2 MiB of address space, of which what was never written takes no memory.
+const BYTES: usize = PROFILE_BYTES + SLOTS * size_of::<Sample>();
+const _: () = assert!(PROFILE_BYTES.is_multiple_of(PAGE) && BYTES.is_multiple_of(PAGE));
+
+/// A sampled allocation, as its caller saw it.
+#[derive(Clone, Copy, Debug)]
+pub struct Origin<'a> {
+    /// Return addresses, from the caller of the allocation outwards.
+    pub frames: &'a [usize],
+    /// A random number, by which the count is rounded.
+    pub random: u64,
+}
+
+/// The heap's profile.
+pub struct Recorder {
+    lock: Lock<Option<Samples>, { rank::PROFILE }>,
+    /// The shared table; null until sampling was first switched on.
+    table: AtomicPtr<Profile>,
+    /// Blocks in the table of samples.
+    live: AtomicUsize,
+    /// Mean of the bytes between two samples; 0: off.
+    mean: AtomicU64,
+}
+
+impl Recorder {
+    /// Off, and nothing mapped.
+    #[allow(clippy::new_without_default, reason = "const, and only ever a field")]
+    pub const fn new() -> Self {
+        Self {
+            lock: Lock::new(None),
+            table: AtomicPtr::new(ptr::null_mut()),
+            live: AtomicUsize::new(0),
+            mean: AtomicU64::new(0),
+        }
+    }
+
+    /// The table that is shared, if sampling was ever on.
+    pub fn table(&self) -> Option<&'static Profile> {
+        // SAFETY: null, or the mapping that `install` stored with release order. It is never unmapped, consists of atomics
+        // alone, and any bytes are a value of them.
+        unsafe { self.table.load(Acquire).as_ref() }
+    }
+
+    /// Mean of the bytes between two samples; 0: sampling is off.
+    pub fn mean(&self) -> u64 {
+        self.mean.load(Relaxed)
+    }
+
+    /// Sampled blocks that are not freed yet.
+    pub fn live(&self) -> usize {
+        self.live.load(Relaxed)
+    }
+
+    /// Switches sampling to a mean, or off by 0. `now` is in ns since 1970. An error: the tables cannot be mapped, and
+    /// sampling is off.
+    pub(crate) fn switch<P: Platform>(&self, p: &P, mean: u64, now: u64) -> Result<(), Refused> {
+        if mean != 0 && self.table().is_none() {
+            let at = p.map_metadata(BYTES, PAGE)?;
+            if !self.install(p, at, now) {
+                p.unmap(Run { addr: at, len: BYTES });
+            }
+        }
+        // Under the lock, so that the two words are of one call.
+        let _lock = self.lock.lock(p);
+        self.mean.store(mean, Relaxed);
+        if let Some(table) = self.table() {
+            table.header.mean_bytes.store(mean, Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Makes the fresh mapping at `at` the tables; `false`: another thread was faster with one of its own.
+    fn install<P: Platform>(&self, p: &P, at: usize, now: u64) -> bool {
+        let mut samples = self.lock.lock(p);
+        if samples.is_some() {
+            return false;
+        }
+        // SAFETY: `BYTES` zero bytes were mapped at `at`, a page, for this call alone, and stay mapped: the table of stacks in
+        // front, of atomics for which zero is a value, and behind it the slots, for which it is too. The slots' only reference
+        // is this one.
+        let (table, slots) = unsafe {
+            let slots = (at + PROFILE_BYTES) as *mut Sample;
+            (&*(at as *const Profile), core::slice::from_raw_parts_mut(slots, SLOTS))
+        };
+        *samples = Some(Samples::new(slots));
+        table.header.version.store(VERSION, Relaxed);
+        table.header.began_ns.store(now, Relaxed);
+        table.header.magic.store(MAGIC, Release);
+        self.table.store(at as *mut Profile, Release);
+        p.stats().profile.store(at as u64, Release);
+        true
+    }
+
+    /// Counts the block, which was allocated apart with `size` bytes and was not handed out yet, and remembers it.
+    pub(crate) fn record<P: Wait>(&self, p: &P, block: *mut u8, size: usize, origin: Origin<'_>) {
+        let mut samples = self.lock.lock(p);
+        let (Some(samples), Some(table), mean @ 1..) = (&mut *samples, self.table(), self.mean()) else { return };
+        let header = &table.header;
+        stats::add(&header.samples, 1);
+        let Some((stack, entry)) = stacks::find_or_add(table, origin.frames) else {
+            return stats::add(&header.lost_stacks, 1);
+        };
+        let Weight { objects, bytes } = Weight::of(size, mean, origin.random);
+        stats::add(&entry.allocated_objects, objects);
+        stats::add(&entry.allocated_bytes, bytes);
+        let sample = Sample { block: block as usize, stack: stack as usize, objects, bytes };
+        if !self.keep(samples, entry, sample) {
+            stats::add(&header.lost_blocks, 1);
+        }
+    }
+
+    /// Under the lock: counts a sample as live; `false`: there is no place.
+    fn keep(&self, samples: &mut Samples, entry: &Stack, sample: Sample) -> bool {
+        let is_kept = samples.insert(sample);
+        if is_kept {
+            stats::add(&entry.live_objects, sample.objects);
+            stats::add(&entry.live_bytes, sample.bytes);
+            self.live.store(self.live.load(Relaxed) + 1, Relaxed);
+        }
+        is_kept
+    }
+
+    /// Takes a block that is about to be freed off the live ones, if it is sampled. To be called before another thread can be
+    /// given the block.
+    pub(crate) fn forget<P: Wait>(&self, p: &P, block: *mut u8) -> Option<Sample> {
+        if self.live() == 0 {
+            return None;
+        }
+        let mut samples = self.lock.lock(p);
+        let sample = samples.as_mut()?.remove(block as usize)?;
+        let entry = &self.table()?.stacks[sample.stack];
+        entry.live_objects.store(entry.live_objects.load(Relaxed) - sample.objects, Relaxed);
+        entry.live_bytes.store(entry.live_bytes.load(Relaxed) - sample.bytes, Relaxed);
+        self.live.store(self.live.load(Relaxed) - 1, Relaxed);
+        Some(sample)
+    }
+
+    /// Undoes [`Recorder::forget`] of a block that is not freed after all.
+    pub(crate) fn restore<P: Wait>(&self, p: &P, sample: Sample) {
+        let mut samples = self.lock.lock(p);
+        if let (Some(samples), Some(table)) = (&mut *samples, self.table())
+            && !self.keep(samples, &table.stacks[sample.stack], sample)
+        {
+            stats::add(&table.header.lost_blocks, 1);
+        }
+    }
+
+    /// Resident bytes of the tables.
+    pub(crate) fn metadata<P: Platform>(&self, p: &P) -> usize {
+        let Some(table) = self.table() else { return 0 };
+        let (begin, end) = (ptr::from_ref(table) as usize, ptr::from_ref(table) as usize + BYTES);
+        let parts = (begin..end).step_by(PAGEBLOCK).map(|addr| Run { addr, len: PAGEBLOCK.min(end - addr) });
+        parts.map(|run| p.resident(run).unwrap_or(run.len / PAGE) * PAGE).sum()
+    }
+
+    /// Shows where the table is, once more: the page of counters may have been replaced by a copy as it was first shown.
+    pub(crate) fn publish<P: Platform>(&self, p: &P) {
+        p.stats().profile.store(self.table.load(Relaxed) as u64, Relaxed);
+    }
+
+    /// Takes the lock, if it is of this rank: for `fork`.
+    pub(crate) fn freeze<P: Wait>(&self, p: &P, rank: u32) {
+        if rank == rank::PROFILE {
+            self.lock.acquire(p);
+        }
+    }
+
+    /// Undoes [`Recorder::freeze`].
+    ///
+    /// # Safety
+    /// The caller, or the parent that it was forked from, froze it.
+    pub(crate) unsafe fn thaw<P: Wait>(&self, p: &P, rank: u32) {
+        if rank == rank::PROFILE {
+            // SAFETY: `freeze` acquired the lock without a guard; the thread that did, or its copy in the child, calls this.
+            unsafe { self.lock.release(p) }
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! `WEIR_PROFILE=NAME`: samples for the heap profile from the start, and the profile in the file `NAME.PID` at the end.
+//!
+//! Each process writes a file of its own, also a forked child, and a program that it becomes by `exec`. One that is killed, or
+//! ends by `_exit`, writes none. A relative name counts from the directory that the process is in at its end.
+
+use core::cell::UnsafeCell;
+
+use crate::messages;
+use crate::os::path::FixedPath;
+use crate::os::syscall::{Errno, Result};
+use crate::os::{fd, process};
+use crate::platform::linux::Engine;
+use crate::platform::statics::TUNABLES;
+use crate::profile::{switch, text};
+
+/// Mean of the bytes between two samples, where the setting `profile_bytes` says nothing else: the mean that it recommends.
+const MEAN: u64 = 512 << 10;
+
+/// The name; empty: none.
+struct Name(UnsafeCell<FixedPath>);
+
+// SAFETY: it is written once, by the thread that reads the environment at the start of the process, and read by that thread
+// later and at the end of the process, by the thread that ends it.
+unsafe impl Sync for Name {}
+
+static NAME: Name = Name(UnsafeCell::new(FixedPath::new()));
+
+fn name() -> &'static FixedPath {
+    // SAFETY: no thread writes it any more, as said above.
+    unsafe { &*NAME.0.get() }
+}
+
+/// Keeps the name that the environment gives. To be called once, as the environment is read.
+pub(super) fn keep_name(named: &[u8]) {
+    match FixedPath::from_parts(&[named]) {
+        // SAFETY: the one thread that reads the environment, before anything else looks at the name.
+        Some(name) => unsafe { *NAME.0.get() = name },
+        None => messages::profile_not_written(named, Errno::ENAMETOOLONG),
+    }
+}
+
+/// Switches samples on, if the environment wants it.
+pub(super) fn begin(heap: &Engine) {
+    if !name().as_bytes().is_empty() && TUNABLES.profile_bytes.get() == 0 {
+        TUNABLES.profile_bytes.set(MEAN);
+    }
+    if TUNABLES.profile_bytes.get() != 0 {
+        switch::follow_setting(heap);
+    }
+}
+
+/// Writes the file, if there is a name and a profile. By system calls alone, and under no lock of the heap.
+pub(super) fn write(heap: &Engine) {
+    let (name, Some(profile)) = (name(), heap.profile().table()) else { return };
+    if name.as_bytes().is_empty() {
+        return;
+    }
+    let mut path = name.clone();
+    let fits = core::fmt::write(&mut path, format_args!(".{}", process::getpid())).is_ok();
+    let written = if fits { write_file(&path, |file| text::write(profile, file)) } else { Err(Errno::ENAMETOOLONG) };
+    if let Err(why) = written {
+        messages::profile_not_written(path.as_bytes(), why);
+    }
+}
+
+fn write_file(path: &FixedPath, write: impl FnOnce(i32) -> Result<()>) -> Result<()> {
+    // Whoever may read it learns where the process had its code and its blocks: so its owner alone.
+    let flags = fd::O_WRONLY | fd::O_CREAT | fd::O_TRUNC | fd::O_NOFOLLOW | fd::O_NOCTTY;
+    let file = fd::create(path.as_c_str(), flags, 0o600)?;
+    let written = write(file);
+    fd::close(file).and(written)
+}
