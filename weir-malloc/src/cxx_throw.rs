@@ -17,8 +17,8 @@
 
 use core::ffi::{c_int, c_void};
 use core::ptr::null_mut;
-use weir_linux::process::counted_calls;
 use weir_linux::messages;
+use weir_linux::process::counted_calls;
 use weir_linux::weak_symbol;
 
 type GetHandler = extern "C" fn() -> *mut c_void;

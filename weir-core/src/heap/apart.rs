@@ -28,8 +28,7 @@ impl<P: Platform> Heap<P> {
     #[cold]
     pub fn alloc_sampled(&self, size: usize, align: usize, is_zeroed: bool, origin: Origin<'_>) -> *mut u8 {
         let (some, align) = (size.max(1), align.max(MIN_ALIGN));
-        let block =
-            if is_zeroed { self.alloc_large_zeroed(some, align) } else { self.alloc_large(some, align).0 };
+        let block = if is_zeroed { self.alloc_large_zeroed(some, align) } else { self.alloc_large(some, align).0 };
         if !block.is_null() {
             self.profile.record(self.platform(), block, size, origin);
         }

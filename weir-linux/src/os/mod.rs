@@ -23,6 +23,7 @@ pub mod random;
 pub mod ring;
 pub mod scheduling;
 pub mod seccomp;
+pub mod signal_action;
 pub mod signals;
 pub mod socket;
 pub mod sync;

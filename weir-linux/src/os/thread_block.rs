@@ -104,7 +104,8 @@ fn word(offset: usize) -> &'static AtomicU32 {
 pub fn sampling() -> Sampling {
     // SAFETY: both words lie in the calling thread's block, which is aligned to 32 bytes, and are accessed by atomics, or by
     // single instructions of this thread. No reference outlives the thread: callers use it at once.
-    let (countdown, random) = unsafe { (&*(place(COUNTDOWN) as *const AtomicI64), &*(place(RANDOM) as *const AtomicU64)) };
+    let (countdown, random) =
+        unsafe { (&*(place(COUNTDOWN) as *const AtomicI64), &*(place(RANDOM) as *const AtomicU64)) };
     Sampling { countdown, random, is_inside: word(IN_SAMPLE) }
 }
 

@@ -13,7 +13,7 @@
 
 mod expression;
 mod frame_rule;
-mod objects;
+pub(crate) mod objects;
 mod readable;
 mod registers;
 mod table;
