@@ -1,15 +1,8 @@
 // Errors in guarded blocks, one for each argument, for tests/guard.rs; each prints the block's address first. What the
 // program does otherwise must be as without guarding.
 #include "check.h"
-#include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 static volatile char sink;
 
@@ -22,6 +15,13 @@ __attribute__((noinline)) char *allocate_here(size_t size) {
 
 __attribute__((noinline)) void free_here(void *block) {
     free(block);
+}
+
+// Guards one allocation in `every` from now on.
+static void guard(uint64_t every) {
+    typedef int (*ctl)(const char *, void *, size_t *, const void *, size_t);
+    ctl weir_ctl = (ctl)dlsym(RTLD_DEFAULT, "weir_ctl");
+    CHECK(weir_ctl && weir_ctl("guard_every", 0, 0, &every, sizeof every) == 0);
 }
 
 static sigjmp_buf back;
@@ -53,8 +53,8 @@ static void *free_in_thread(void *block) {
 
 // Blocks of all sizes and forms, used as they may be; more at a time than there are pages for.
 static void use_blocks(void) {
-    static char *blocks[400];
-    for (int round = 0; round < 30; round++) {
+    char *blocks[400];
+    for (int round = 0; round < 10; round++) {
         for (int at = 0; at < 400; at++) {
             size_t size = (size_t)(at * 37 + round) % 5000;
             char *block = at % 3 == 0 ? calloc(1, size) : at % 3 == 1 ? malloc(size) : aligned_alloc(64, size);
@@ -141,21 +141,18 @@ int main(int count, char **arguments) {
         // Set before guarding is switched on, so Weir's stands before it.
         struct sigaction action = {.sa_sigaction = handler, .sa_flags = SA_SIGINFO | SA_NODEFER};
         CHECK(sigaction(SIGSEGV, &action, 0) == 0);
-        unsigned long every = 1;
-        CHECK(weir_ctl("guard_every", 0, 0, &every, sizeof every) == 0);
+        guard(1);
         block = allocate_here(size);
         if (!sigsetjmp(back, 1)) {
             *past(block, size) = 1;
         }
         CHECK(caught == 1);
         // One of one argument, and a fault that is not Weir's to explain.
-        every = 0;
-        CHECK(weir_ctl("guard_every", 0, 0, &every, sizeof every) == 0);
+        guard(0);
         struct sigaction now;
         CHECK(sigaction(SIGSEGV, 0, &now) == 0 && now.sa_sigaction == handler);
         CHECK(signal(SIGSEGV, plain_handler) != SIG_ERR);
-        every = 1;
-        CHECK(weir_ctl("guard_every", 0, 0, &every, sizeof every) == 0);
+        guard(1);
         if (!sigsetjmp(back, 1)) {
             *(volatile char *)8 = 1;
         }
@@ -168,8 +165,7 @@ int main(int count, char **arguments) {
             *past(block, size) = 1;
         }
         CHECK(caught == 1);
-        unsigned long every = 0;
-        CHECK(weir_ctl("guard_every", 0, 0, &every, sizeof every) == 0);
+        guard(0);
         CHECK(sigaction(SIGSEGV, 0, &now) == 0 && now.sa_sigaction == handler);
     } else if (!strcmp(what, "sent")) {
         raise(SIGSEGV);
