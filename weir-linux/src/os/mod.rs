@@ -15,6 +15,7 @@ pub mod fd;
 pub mod futex;
 pub mod membarrier;
 pub mod memfd;
+pub mod memory_probes;
 pub mod mman;
 pub mod path;
 pub mod probe;
