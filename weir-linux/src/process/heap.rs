@@ -82,6 +82,11 @@ pub unsafe fn init(envp: *const *const u8) {
     unsafe { start(environment_of_libc().unwrap_or(envp)) }
     exit_profile::begin(&HEAP);
     if TUNABLES.guard_every.get() != 0 {
+        // The heap's first block makes calls of its own (where its addresses are), which a filter of the program's may forbid
+        // later; the program's own first blocks may all be guarded.
+        let block = HEAP.alloc(1);
+        // SAFETY: null, or allocated just now.
+        unsafe { HEAP.free(block) };
         guard::switch::follow_setting();
     }
 }
