@@ -16,6 +16,8 @@ mod model;
 mod node;
 mod page_pools;
 mod policy;
+mod profile;
+mod profile_model;
 mod refaults;
 mod reporting;
 mod resident;
