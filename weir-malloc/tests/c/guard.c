@@ -165,6 +165,9 @@ int main(int count, char **arguments) {
             *past(block, size) = 1;
         }
         CHECK(caught == 1);
+        // Nor is another put before it, which the program's may call as the one that it found.
+        guard(2);
+        CHECK(sigaction(SIGSEGV, 0, &now) == 0 && now.sa_sigaction == handler);
         guard(0);
         CHECK(sigaction(SIGSEGV, 0, &now) == 0 && now.sa_sigaction == handler);
     } else if (!strcmp(what, "sent")) {

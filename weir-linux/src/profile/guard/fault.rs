@@ -21,11 +21,12 @@ use crate::os::signals::tgkill;
 struct Before {
     signal: u32,
     action: UnsafeCell<Action>,
+    /// The action was kept, and the handler put before it.
     is_known: AtomicBool,
 }
 
-// SAFETY: the action is written before `is_known` is set or the handler is installed, by the one thread that switches (see
-// `TURN`), and only read after.
+// SAFETY: the action is written before the handler is installed, by the one thread that switches (see `TURN`), and only read
+// after.
 unsafe impl Sync for Before {}
 
 const fn before(signal: u32) -> Before {
@@ -65,24 +66,26 @@ fn is_ours(action: &Action) -> bool {
 }
 
 fn install(before: &Before) {
-    let Ok(now) = signal::action(before.signal) else { return };
-    if is_ours(&now) {
+    // Known: ours is in force, or the program has put one of its own in its place. That may call the one that it found, which
+    // was ours, so that ours must not come before it again.
+    if before.is_known.load(SeqCst) {
         return;
     }
-    // SAFETY: this thread alone switches, and no handler of ours is in force that reads it; one that has begun before may see
-    // either of two actions of the program's.
+    let Ok(now) = signal::action(before.signal) else { return };
+    // SAFETY: this thread alone switches. A handler of ours that began before it was taken away may read one or the other
+    // action, both of the program's.
     unsafe { *before.action.get() = now };
-    before.is_known.store(true, SeqCst);
     // As the program's would be called; on the stack for signals, if there is none.
     let flags = if matches!(now.handler, DEFAULT | IGNORE) { ON_STACK } else { now.flags & !RESET };
     let ours = Action::new(handle as *const () as usize, flags, now.mask);
     // SAFETY: the handler takes no lock and allocates nothing, so it may come at any instruction; the library stays.
-    let _ = unsafe { signal::set_action(before.signal, &ours) };
+    let is_set = unsafe { signal::set_action(before.signal, &ours) }.is_ok();
+    before.is_known.store(is_set, SeqCst);
 }
 
 fn remove(before: &Before) {
     let is_in_force = signal::action(before.signal).is_ok_and(|now| is_ours(&now));
-    if is_in_force && before.is_known.load(SeqCst) {
+    if is_in_force && before.is_known.swap(false, SeqCst) {
         // SAFETY: what the program had set.
         let _ = unsafe { signal::set_action(before.signal, &*before.action.get()) };
     }
