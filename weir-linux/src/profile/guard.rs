@@ -7,8 +7,8 @@
 //! | [`choice`] | which allocation is guarded |
 //! | [`slots`] | the pages, and what is known of each block |
 //! | [`blocks`] | allocation and free of guarded blocks |
-//! | [`report`] | what is said of an error, with the stacks of the allocation and of the free |
-//! | [`fault`] | the handler of the signal that a wrong access raises |
+//! | `report` | what is said of an error, with the stacks of the allocation and of the free |
+//! | `fault` | the handler of the signal that a wrong access raises |
 //! | [`switch`] | on and off, as the setting says |
 
 pub mod blocks;
