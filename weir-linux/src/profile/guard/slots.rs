@@ -1,6 +1,6 @@
 //! The pages of guarded blocks, and what is known of each.
 //!
-//! A pool of [`SLOTS`] pages, each between two that are never accessible. A page is accessible while a block is in it. What is
+//! A pool of `SLOTS` pages, each between two that are never accessible. A page is accessible while a block is in it. What is
 //! known of a slot stays after the free until the slot is used again, which the one that was freed longest ago is first.
 //!
 //! **Protocol.** A slot's state is one word. A thread that takes a slot (free to busy) or gives up its block (live to busy)
