@@ -4,6 +4,8 @@
 //! always: [`torn_by_fork`], [`counters_are_lost`], [`no_cxx_runtime`], [`no_end_of_catch`], [`internal_error`]. The others
 //! are notes, after which the program goes on.
 
+pub mod guarded;
+
 use arrayvec::ArrayVec;
 use core::fmt::{self, Write};
 use weir_core::base::invalid_free::InvalidFree;

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 const PROGRAM: &str = "every thread of the program";
 const STARTER: &str = "besides, with `background` = 1";
 const READER: &str = "besides, with `background` = 2";
+const GUARDING: &str = "every thread of the program, with `guard_every`";
 const BACKGROUND: &str = "besides, the background thread";
 
 /// What libc's own functions in the test fail without: nothing is Weir's to do about that.
@@ -50,11 +51,17 @@ fn program() -> Option<PathBuf> {
 }
 
 fn passes(how: &str, rest_ms: u32, calls: &[String], background: &str) {
+    passes_guarded(how, rest_ms, calls, background, "0");
+}
+
+/// The same with one allocation in `every` guarded.
+fn passes_guarded(how: &str, rest_ms: u32, calls: &[String], background: &str, every: &str) {
     let Some(program) = program() else { return };
     let rest = rest_ms.to_string();
     let arguments: Vec<&str> = [how, &rest].into_iter().chain(calls.iter().map(String::as_str)).collect();
     // A limit below what the program uses is pressure, severe and without end.
-    let extra = [("WEIR_BACKGROUND", background.into()), ("WEIR_LIMIT", "20M".into())];
+    let extra =
+        [("WEIR_BACKGROUND", background.into()), ("WEIR_LIMIT", "20M".into()), ("WEIR_GUARD_EVERY", every.into())];
     let output = run(&program, &arguments, Mode::Plain, &extra);
     assert!(output.status.success(), "background={background} {arguments:?}: {}", describe(&output));
     print!("{}", String::from_utf8_lossy(&output.stdout));
@@ -63,6 +70,11 @@ fn passes(how: &str, rest_ms: u32, calls: &[String], background: &str) {
 #[test]
 fn without_the_thread_there_are_memory_calls_alone() {
     passes("before", 500, &listed(&[PROGRAM]), "0");
+}
+
+#[test]
+fn guarding_makes_its_own_calls() {
+    passes_guarded("before", 500, &listed(&[PROGRAM, GUARDING]), "0", "10");
 }
 
 #[test]

@@ -68,6 +68,7 @@ fn take_effect(setting: &Setting) {
         Effect::Reporting => calls::set_reporting(TUNABLES.report.get() != 0),
         Effect::Rearm => return BACKGROUND.program_has_changed(),
         Effect::Profile => calls::follow_profile_setting(),
+        Effect::Guard => calls::follow_guard_setting(),
     }
     BACKGROUND.wake();
 }

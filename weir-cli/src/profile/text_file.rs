@@ -10,8 +10,6 @@
 
 use super::data::{Figures, Profile, Stack};
 use super::mappings;
-use procfs::FromBufRead;
-use procfs::process::MemoryMaps;
 
 /// What the file begins with.
 const HEAD: &str = "heap profile:";
@@ -36,7 +34,7 @@ pub fn parse(text: &str) -> Result<Profile, String> {
     let stacks = lines
         .map(|(at, line)| stack(line).ok_or_else(|| format!("line {} is no stack: `{}`", at + 1, line.trim())))
         .collect::<Result<Vec<_>, _>>()?;
-    let maps = crate::processes::maps::parse(maps.trim_start().as_bytes()).map_err(|_| "its mappings cannot be read")?;
+    let maps = maps::parse(maps.trim_start().as_bytes()).map_err(|_| "its mappings cannot be read")?;
     Ok(Profile { stacks, mappings: mappings::executable(&maps), ..Profile::default() })
 }
 

@@ -30,7 +30,7 @@ impl<P: Platform> Heap<P> {
         let (some, align) = (size.max(1), align.max(MIN_ALIGN));
         let block = if is_zeroed { self.alloc_large_zeroed(some, align) } else { self.alloc_large(some, align).0 };
         if !block.is_null() {
-            self.profile.record(self.platform(), block, size, origin);
+            self.sample(block, size, origin);
         }
         block
     }
@@ -45,7 +45,7 @@ impl<P: Platform> Heap<P> {
             // SAFETY: the caller's promise is the same.
             let new = unsafe { self.realloc(block, size) };
             if !new.is_null() && matches!(self.lookup(new as usize), Some(Found::Run { .. } | Found::Mapped(_))) {
-                self.profile.record(self.platform(), new, size, origin);
+                self.sample(new, size, origin);
             }
             return new;
         }
@@ -67,19 +67,32 @@ impl<P: Platform> Heap<P> {
         new
     }
 
+    /// Makes a block a sample.
+    fn sample(&self, block: *mut u8, size: usize, origin: Origin<'_>) {
+        if let Some(weight) = self.profile.record(self.platform(), block, size, origin) {
+            self.platform().block_is_sampled(block as usize, size, weight);
+        }
+    }
+
     /// A block is freed, or resized where it is: if it was a sample it is one no more.
     #[inline]
     pub(super) fn unsample(&self, block: *mut u8) {
-        let _ = self.profile.forget(self.platform(), block);
+        if self.profile.forget(self.platform(), block).is_some() {
+            self.platform().sample_is_freed(block as usize);
+        }
     }
 
     /// Does `resize`, which may move the block, or return null and leave it. Another thread may be given its address before
     /// `resize` returns, so the block is taken off the samples before.
     pub(super) fn resize_sampled(&self, block: *mut u8, resize: impl FnOnce() -> *mut u8) -> *mut u8 {
         let sample = self.profile.forget(self.platform(), block);
+        if sample.is_some() {
+            self.platform().sample_is_freed(block as usize);
+        }
         let new = resize();
         if let (Some(sample), true) = (sample, new.is_null()) {
             self.profile.restore(self.platform(), sample);
+            self.platform().block_is_sampled(block as usize, sample.size(), sample.weight());
         }
         new
     }

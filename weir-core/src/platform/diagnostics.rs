@@ -4,7 +4,7 @@ use crate::base::invalid_free::InvalidFree;
 use crate::telemetry::stats::Stats;
 use crate::telemetry::tunables::Tunables;
 
-/// Counters, parameters, and the report of an invalid free.
+/// Counters, parameters, the report of an invalid free, and what tracers hear of samples.
 pub trait Diagnostics {
     /// An invalid free of `addr`; the size class it was taken for has objects of `size` bytes, 0 if none. Returns only if the
     /// program is to go on as if the call had not been made.
@@ -16,6 +16,14 @@ pub trait Diagnostics {
     /// A callback of the program's panicked, and is not called again.
     fn callback_panicked(&self, name: &[u8]) {
         let _ = name;
+    }
+    /// A block of `size` bytes is a sample of the heap profile, which stands for `weight` bytes. The caller does not have it yet.
+    fn block_is_sampled(&self, block: usize, size: usize, weight: u64) {
+        let _ = (block, size, weight);
+    }
+    /// A sampled block is about to be freed, or resized.
+    fn sample_is_freed(&self, block: usize) {
+        let _ = block;
     }
     /// The page of counters.
     fn stats(&self) -> &Stats;

@@ -1,7 +1,7 @@
 //! The heap profile: which call stacks allocated what, and what of it is still live, by samples.
 //!
 //! [`interval`] says which allocation is sampled and what a sample stands for, [`recorder`] keeps what was sampled: the
-//! [`layout`] that others read, filled by [`stacks`], and the [`samples`] by their blocks' addresses.
+//! [`layout`] that others read, filled by `stacks`, and the `samples` by their blocks' addresses.
 
 pub mod interval;
 pub mod layout;

@@ -115,21 +115,25 @@ impl Recorder {
     }
 
     /// Counts the block, which was allocated apart with `size` bytes and was not handed out yet, and remembers it.
-    pub(crate) fn record<P: Wait>(&self, p: &P, block: *mut u8, size: usize, origin: Origin<'_>) {
+    /// The bytes that it stands for, if it is remembered.
+    pub(crate) fn record<P: Wait>(&self, p: &P, block: *mut u8, size: usize, origin: Origin<'_>) -> Option<u64> {
         let mut samples = self.lock.lock(p);
-        let (Some(samples), Some(table), mean @ 1..) = (&mut *samples, self.table(), self.mean()) else { return };
+        let (Some(samples), Some(table), mean @ 1..) = (&mut *samples, self.table(), self.mean()) else { return None };
         let header = &table.header;
         stats::add(&header.samples, 1);
         let Some((stack, entry)) = stacks::find_or_add(table, origin.frames) else {
-            return stats::add(&header.lost_stacks, 1);
+            stats::add(&header.lost_stacks, 1);
+            return None;
         };
         let Weight { objects, bytes } = Weight::of(size, mean, origin.random);
         stats::add(&entry.allocated_objects, objects);
         stats::add(&entry.allocated_bytes, bytes);
         let sample = Sample { block: block as usize, stack: stack as usize, objects, bytes };
-        if !self.keep(samples, entry, sample) {
+        let is_kept = self.keep(samples, entry, sample);
+        if !is_kept {
             stats::add(&header.lost_blocks, 1);
         }
+        is_kept.then_some(bytes)
     }
 
     /// Under the lock: counts a sample as live; `false`: there is no place.

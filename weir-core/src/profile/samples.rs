@@ -22,6 +22,18 @@ pub struct Sample {
     pub(super) bytes: u64,
 }
 
+impl Sample {
+    /// The bytes that it stands for.
+    pub(crate) fn weight(&self) -> u64 {
+        self.bytes
+    }
+
+    /// The bytes of the block, as they were asked for.
+    pub(crate) fn size(&self) -> usize {
+        (self.bytes / self.objects.max(1)) as usize
+    }
+}
+
 const FREE: Sample = Sample { block: 0, stack: 0, objects: 0, bytes: 0 };
 
 /// The table.

@@ -19,7 +19,7 @@ use crate::messages;
 use crate::os::clock::{monotonic_ns, thread_cpu_ns};
 use crate::os::futex::{futex_wait, futex_wake};
 use crate::os::syscall::Errno;
-use crate::os::{scheduling, thread_block};
+use crate::os::{memory_probes, scheduling, thread_block};
 use crate::platform::address_layout::AddressLayout;
 use crate::platform::hooks::{Hooks, LONG_WAIT_NS};
 use crate::platform::release::Releaser;
@@ -191,6 +191,14 @@ impl Diagnostics for Linux {
     #[cold]
     fn callback_panicked(&self, name: &[u8]) {
         messages::callback_panicked(name);
+    }
+
+    fn block_is_sampled(&self, block: usize, size: usize, weight: u64) {
+        memory_probes::alloc(block, size, weight);
+    }
+
+    fn sample_is_freed(&self, block: usize) {
+        memory_probes::free(block);
     }
 
     fn stats(&self) -> &Stats {

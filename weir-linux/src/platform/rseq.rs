@@ -42,6 +42,8 @@ pub static SAMPLED_SIZES: AtomicUsize = AtomicUsize::new(0);
 static STATE: AtomicUsize = AtomicUsize::new(0);
 const IS_FAST: usize = 1;
 const IS_COUNTED: usize = 2;
+/// One allocation in some is guarded, so that each is looked at.
+const IS_GUARDED: usize = 4;
 /// Offset in the area of the field that holds the index.
 pub static ID: AtomicUsize = AtomicUsize::new(AREA_MM_CID);
 
@@ -129,12 +131,27 @@ pub fn enable(max_cpus: usize) -> bool {
 
 /// The heap profile counts the program's allocations from now on, or no longer.
 pub(crate) fn set_counted(is_counted: bool) {
-    if is_counted {
-        STATE.fetch_or(IS_COUNTED, SeqCst);
+    set(IS_COUNTED, is_counted);
+}
+
+/// Allocations are looked at for guarding from now on, or no longer.
+pub(crate) fn set_guarded(is_guarded: bool) {
+    set(IS_GUARDED, is_guarded);
+}
+
+fn set(what: usize, is_on: bool) {
+    if is_on {
+        STATE.fetch_or(what, SeqCst);
     } else {
-        STATE.fetch_and(!IS_COUNTED, SeqCst);
+        STATE.fetch_and(!what, SeqCst);
     }
     show_state();
+}
+
+/// Whether allocations are counted for the heap profile, or looked at for guarding.
+#[inline(always)]
+pub(crate) fn is_watched() -> bool {
+    STATE.load(Relaxed) & (IS_COUNTED | IS_GUARDED) != 0
 }
 
 /// Sets the two sizes as the state says. Of threads that do it at once each looks at the state again behind its stores, so
@@ -143,9 +160,9 @@ fn show_state() {
     let mut state = STATE.load(SeqCst);
     loop {
         let sizes = if state & IS_FAST != 0 { MAX_SIZE + 1 } else { 0 };
-        let is_counted = state & IS_COUNTED != 0;
-        FAST_SIZES.store(if is_counted { 0 } else { sizes }, SeqCst);
-        SAMPLED_SIZES.store(if is_counted { sizes } else { 0 }, SeqCst);
+        let (is_counted, is_guarded) = (state & IS_COUNTED != 0, state & IS_GUARDED != 0);
+        FAST_SIZES.store(if is_counted || is_guarded { 0 } else { sizes }, SeqCst);
+        SAMPLED_SIZES.store(if is_counted && !is_guarded { sizes } else { 0 }, SeqCst);
         let now = STATE.load(SeqCst);
         if now == state {
             return;

@@ -12,9 +12,10 @@ use weir_core::platform::{Memory, Refused};
 
 use super::heap::HEAP;
 use crate::platform::statics::STATS;
+use crate::profile::guard::{self, blocks, slots};
 use crate::profile::switch;
 use core::ops::Range;
-use core::ptr::NonNull;
+use core::ptr::{NonNull, null_mut};
 use weir_core::telemetry::gauges::Gauges;
 
 /// [`weir_core::heap::Heap::alloc`].
@@ -75,6 +76,9 @@ pub unsafe fn free_sized(block: *mut u8, size: usize) {
 
 #[cold]
 fn free_slow(block: *mut u8, left: FreeLeft) {
+    if slots::owns(block.addr()) {
+        return blocks::free(block.addr());
+    }
     HEAP.free_slow(block, left);
 }
 
@@ -83,8 +87,28 @@ fn free_slow(block: *mut u8, left: FreeLeft) {
 /// # Safety
 /// The block was allocated here and not freed; `size` is not 0.
 pub unsafe fn realloc(block: *mut u8, size: usize) -> *mut u8 {
+    if slots::owns(block.addr()) {
+        // SAFETY: the caller owns the block.
+        return unsafe { realloc_guarded(block, size, || HEAP.alloc(size)) };
+    }
     // SAFETY: the caller owns the block.
     unsafe { HEAP.realloc(block, size) }
+}
+
+/// Puts a block of `size` bytes that `alloc` gives in the place of a guarded one; null if it gives none, or the pointer was wrong.
+///
+/// # Safety
+/// The caller owns the block.
+#[cold]
+pub(super) unsafe fn realloc_guarded(block: *mut u8, size: usize, alloc: impl FnOnce() -> *mut u8) -> *mut u8 {
+    let Some(old) = blocks::size_of(block.addr()) else { return null_mut() };
+    let new = alloc();
+    if !new.is_null() {
+        // SAFETY: the old block holds `old` bytes, and the new one `size`; they are distinct, as both are allocated.
+        unsafe { core::ptr::copy_nonoverlapping(block, new, old.min(size)) };
+        blocks::free(block.addr());
+    }
+    new
 }
 
 /// [`weir_core::heap::Heap::usable_size`].
@@ -92,6 +116,9 @@ pub unsafe fn realloc(block: *mut u8, size: usize) -> *mut u8 {
 /// # Safety
 /// The block is null, or was allocated here and not freed.
 pub unsafe fn usable_size(block: *mut u8) -> usize {
+    if slots::owns(block.addr()) {
+        return blocks::size_of(block.addr()).unwrap_or(0);
+    }
     // SAFETY: the caller owns the block.
     unsafe { HEAP.usable_size(block) }
 }
@@ -119,6 +146,11 @@ pub fn set_reporting(on: bool) {
 /// Switches the heap profile as the setting `profile_bytes` says.
 pub fn follow_profile_setting() {
     switch::follow_setting(&HEAP);
+}
+
+/// Switches guarding as the setting `guard_every` says.
+pub fn follow_guard_setting() {
+    guard::switch::follow_setting();
 }
 
 /// [`weir_core::heap::Heap::may_grow`].

@@ -1,10 +1,11 @@
-//! [`super::calls`] for a library that is a whole program's malloc: the same, and the heap profile counts each allocation.
+//! [`super::calls`] for a library that is a whole program's malloc: the same, the heap profile counts each allocation, and
+//! one in `guard_every` is guarded.
 //!
 //! A sampled block is a run of pages whatever its size, so none of them may be freed by its size: a Rust program's global
 //! allocator, which does that, makes the plain calls, and is not profiled. Nor are objects of caches, pages of pools and zones,
 //! and blocks below 4 GiB.
 //!
-//! While sampling is off each function costs one load and one branch more than the plain call.
+//! While both are off each function costs one load and one branch more than the plain call.
 
 use core::ptr::null_mut;
 use core::sync::atomic::Ordering::Relaxed;
@@ -12,15 +13,15 @@ use weir_core::base::size_class::MIN_ALIGN;
 use weir_core::profile::recorder::Origin;
 
 use super::heap::HEAP;
-use crate::platform::rseq::SAMPLED_SIZES;
+use crate::platform::rseq::{self, SAMPLED_SIZES};
 use crate::profile::countdown::{self, Inside};
+use crate::profile::guard::{blocks, choice, slots};
 use crate::profile::stack::CallStack;
-use crate::profile::switch;
 
-/// Whether sampling is on.
+/// Whether sampling or guarding is on.
 #[inline(always)]
 fn is_on() -> bool {
-    switch::mean() != 0
+    rseq::is_watched()
 }
 
 /// Allocates what a fast path written by hand did not: it has counted the size, if it was to.
@@ -77,6 +78,10 @@ pub fn alloc_aligned(align: usize, size: usize) -> *mut u8 {
 /// # Safety
 /// The block was allocated here and not freed; `size` is not 0.
 pub unsafe fn realloc(block: *mut u8, size: usize) -> *mut u8 {
+    if slots::owns(block.addr()) {
+        // SAFETY: the caller owns the block.
+        return unsafe { super::calls::realloc_guarded(block, size, || alloc(size)) };
+    }
     if is_on() {
         // SAFETY: the caller owns the block.
         let new = unsafe { realloc_sampled(block, size) };
@@ -88,13 +93,18 @@ pub unsafe fn realloc(block: *mut u8, size: usize) -> *mut u8 {
     unsafe { HEAP.realloc(block, size) }
 }
 
-/// A sampled block; null if this allocation is not sampled, or there is no memory for that.
+/// A sampled or a guarded block; null if this allocation is neither, or there is no memory for that.
 #[cold]
 fn sampled(size: usize, align: usize, is_zeroed: bool, is_counted: bool) -> *mut u8 {
-    let Some(random) = countdown::sample(size, is_counted) else { return null_mut() };
+    let Some(random) = countdown::sample(size, is_counted) else { return guarded(size, align) };
     let _inside = Inside::enter();
     let stack = CallStack::here();
     HEAP.alloc_sampled(size, align, is_zeroed, Origin { frames: stack.frames(), random })
+}
+
+/// A guarded block, all 0; null if this allocation is not guarded, or no page is free for it.
+fn guarded(size: usize, align: usize) -> *mut u8 {
+    if choice::is_chosen(size, align) { blocks::alloc(size, align).unwrap_or(null_mut()) } else { null_mut() }
 }
 
 /// A sampled block in the place of another; null if it is not sampled, or there is no memory for that.

@@ -10,6 +10,7 @@ use crate::platform::statics::TUNABLES;
 use crate::platform::stats_page;
 use crate::process::start::{Environment, environment_of_libc, read_environment_once};
 use crate::process::{evictable_list, exit_profile, fork, fork_freeze, limit};
+use crate::profile::guard;
 use crate::threads::background::Background;
 use crate::threads::callbacks::CallbackThreads;
 use crate::threads::finalizer::Finalizer;
@@ -80,6 +81,14 @@ pub unsafe fn init(envp: *const *const u8) {
     // SAFETY: libc's environment, or what the caller promises.
     unsafe { start(environment_of_libc().unwrap_or(envp)) }
     exit_profile::begin(&HEAP);
+    if TUNABLES.guard_every.get() != 0 {
+        // The heap's first block makes calls of its own (where its addresses are), which a filter of the program's may forbid
+        // later; the program's own first blocks may all be guarded.
+        let block = HEAP.alloc(1);
+        // SAFETY: null, or allocated just now.
+        unsafe { HEAP.free(block) };
+        guard::switch::follow_setting();
+    }
 }
 
 /// On the first allocation: the same, if libc has been set up by then; else there is a constructor still to come.

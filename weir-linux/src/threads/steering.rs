@@ -12,7 +12,7 @@ use crate::platform::sandbox::Sandbox;
 use crate::platform::statics::{STATS, TUNABLES};
 use crate::pressure::sources::Sources;
 use crate::pressure::wake::Waker;
-use crate::profile::switch;
+use crate::profile::{guard, switch};
 use crate::threads::figures::Figures;
 
 /// The channel, while the setting `control` wants one.
@@ -127,6 +127,7 @@ impl Host for BackgroundHost<'_> {
             Effect::Reporting => self.heap.set_reporting(TUNABLES.report.get() != 0),
             Effect::Rearm => self.sources.rearm(),
             Effect::Profile => switch::follow_setting(self.heap),
+            Effect::Guard => guard::switch::follow_setting(),
         }
         // The next wait ends at once: a heap at rest is looked at again.
         self.waker.wake();

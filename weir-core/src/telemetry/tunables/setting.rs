@@ -47,7 +47,7 @@ impl core::fmt::Display for Unit {
     }
 }
 
-/// What the platform does after a setting was stored. Nothing of this but [`Effect::Profile`] is done for values that the
+/// What the platform does after a setting was stored. Nothing of this but [`Effect::Profile`] and [`Effect::Guard`] is done for values that the
 /// environment sets: they are stored before anything has begun.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Effect {
@@ -59,6 +59,8 @@ pub enum Effect {
     Rearm,
     /// Sampling for the heap profile is switched on, off, or to another mean.
     Profile,
+    /// Guarding of allocations is switched on, off, or to another rate.
+    Guard,
 }
 
 /// One setting, as the documents and the command line show it.

@@ -10,10 +10,11 @@ use gimli::{
     UnwindContextStorage, UnwindExpression, UnwindSection, UnwindTableRow,
 };
 
-/// Rules of one row: of the 17 registers that are followed, and some that are not.
-const RULES: usize = 20;
-/// Rows: the one in force, and those that it is restored from. Compilers remember one at a time.
-const ROWS: usize = 3;
+/// Rules of one row: of all registers that are followed. Compilers save no others, as the ABI keeps no others.
+const RULES: usize = Registers::COUNT;
+/// Rows: the one in force, and one that it is restored from. Compilers remember one at a time, and the rules that hold from a
+/// function's start are one, of the return address, which is kept beside the rows.
+const ROWS: usize = 2;
 
 /// Where the rules of a row are kept while they are found: in place, as nothing may be allocated.
 pub(super) struct InPlace;

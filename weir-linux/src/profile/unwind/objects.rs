@@ -4,7 +4,7 @@
 //! `dl_iterate_phdr`, which all have, takes the loader's lock.
 
 use crate::os::weak_symbol::weak_symbol;
-use core::ffi::c_void;
+use core::ffi::{CStr, c_char, c_void};
 
 /// glibc's `struct dl_find_object` of x86-64 (`dlfcn.h`).
 #[repr(C)]
@@ -24,20 +24,51 @@ weak_symbol!(
 
 /// A loaded object that has an unwind table.
 pub(super) struct Object {
-    /// Where its memory ends.
-    pub end: usize,
     /// Where its memory begins.
     pub start: usize,
+    /// Where its memory ends.
+    pub end: usize,
     /// Its `.eh_frame_hdr`.
     pub header: usize,
 }
 
-/// The object that `pc` lies in.
-pub(super) fn find(pc: usize) -> Option<Object> {
+/// What `pc` lies in, as glibc knows it.
+fn found(pc: usize) -> Option<Found> {
     let mut found = Found::default();
     // SAFETY: glibc's function; it fills the structure, and only compares the address.
-    if unsafe { find_object()?(pc as *const c_void, &mut found) } != 0 || found.eh_frame == 0 {
-        return None;
-    }
+    let is_missing = unsafe { find_object()?(pc as *const c_void, &mut found) } != 0;
+    (!is_missing).then_some(found)
+}
+
+/// The object that `pc` lies in, if it has an unwind table.
+pub(super) fn find(pc: usize) -> Option<Object> {
+    let found = found(pc).filter(|found| found.eh_frame != 0)?;
     Some(Object { start: found.map_start, end: found.map_end, header: found.eh_frame })
+}
+
+/// Where in a file an address is.
+pub(crate) struct Place {
+    /// The file's name, as the loader has it.
+    pub name: &'static [u8],
+    /// The offset that the file's own addresses have there.
+    pub offset: usize,
+}
+
+/// The beginning of glibc's `struct link_map` (`link.h`).
+#[repr(C)]
+struct LinkMap {
+    load_address: usize,
+    name: *const c_char,
+}
+
+/// The place of `pc`, to be shown; `None`: in no object that is loaded now.
+pub(crate) fn place(pc: usize) -> Option<Place> {
+    let found = found(pc).filter(|found| found.link_map != 0)?;
+    // SAFETY: the loader's record of an object that is loaded. One that another thread closes just now may be gone, which a
+    // last message about the program's error takes into account as little as the loader's own do.
+    let map = unsafe { &*(found.link_map as *const LinkMap) };
+    // SAFETY: a string of the loader's, of the same object.
+    let name = if map.name.is_null() { b"" } else { unsafe { CStr::from_ptr(map.name) }.to_bytes() };
+    let name = if name.is_empty() { b"the program" } else { name };
+    Some(Place { name, offset: pc.wrapping_sub(map.load_address) })
 }

@@ -1,0 +1,141 @@
+//! A process's signal handlers, set past libc: what is there is kept exactly as it is, and libc's locks are not taken.
+
+use super::syscall::{Result, check, syscall4};
+use core::arch::global_asm;
+use linux_raw_sys::general as sys;
+
+/// A wrong access to memory.
+pub const SIGSEGV: u32 = 11;
+/// An access to memory that a file or a device does not have.
+pub const SIGBUS: u32 = 7;
+/// The default action.
+pub const DEFAULT: usize = 0;
+/// The signal is ignored.
+pub const IGNORE: usize = 1;
+/// The handler runs on the thread's stack for signals, if it has one.
+pub const ON_STACK: u64 = sys::SA_ONSTACK as u64;
+/// The handler has three arguments.
+pub const SIGINFO: u64 = sys::SA_SIGINFO as u64;
+/// The handler is called once, and then the default action is set.
+pub const RESET: u64 = sys::SA_RESETHAND as u64;
+const RESTORER: u64 = 0x0400_0000;
+
+/// The kernel's `struct sigaction` of x86-64.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Action {
+    /// The function, [`DEFAULT`] or [`IGNORE`].
+    pub handler: usize,
+    /// How it is called.
+    pub flags: u64,
+    /// Where it returns to.
+    restorer: usize,
+    /// Signals that are blocked meanwhile: bit `n - 1` is signal `n`.
+    pub mask: u64,
+}
+
+unsafe extern "C" {
+    fn weir_restore_rt();
+}
+
+// Where a handler returns to. Its unwind table says that the kernel's frame lies at the stack pointer (`struct ucontext` of
+// x86-64, the registers from byte 40 on), so that debuggers and unwinders step through. An unwinder looks at the byte before
+// a return address, so the entry begins with one instruction more.
+global_asm!(
+    ".pushsection .text",
+    ".p2align 4",
+    ".type weir_restore_rt, @function",
+    ".globl weir_restore_rt",
+    ".hidden weir_restore_rt",
+    ".cfi_startproc simple",
+    ".cfi_signal_frame",
+    ".cfi_def_cfa rsp, 0",
+    ".cfi_offset r8, 40",
+    ".cfi_offset r9, 48",
+    ".cfi_offset r10, 56",
+    ".cfi_offset r11, 64",
+    ".cfi_offset r12, 72",
+    ".cfi_offset r13, 80",
+    ".cfi_offset r14, 88",
+    ".cfi_offset r15, 96",
+    ".cfi_offset rdi, 104",
+    ".cfi_offset rsi, 112",
+    ".cfi_offset rbp, 120",
+    ".cfi_offset rbx, 128",
+    ".cfi_offset rdx, 136",
+    ".cfi_offset rax, 144",
+    ".cfi_offset rcx, 152",
+    ".cfi_offset rsp, 160",
+    ".cfi_offset rip, 168",
+    "nop",
+    "weir_restore_rt:",
+    "mov rax, {rt_sigreturn}",
+    "syscall",
+    ".size weir_restore_rt, . - weir_restore_rt",
+    ".cfi_endproc",
+    ".popsection",
+    rt_sigreturn = const sys::__NR_rt_sigreturn,
+);
+
+impl Action {
+    /// The default action, as it is at a process's start.
+    pub const NONE: Self = Self { handler: DEFAULT, flags: 0, restorer: 0, mask: 0 };
+
+    /// A handler of three arguments, which returns through Weir's own code.
+    pub fn new(handler: usize, flags: u64, mask: u64) -> Self {
+        Self { handler, flags: flags | SIGINFO | RESTORER, restorer: weir_restore_rt as *const () as usize, mask }
+    }
+}
+
+/// What happens at a signal.
+pub fn action(signal: u32) -> Result<Action> {
+    let mut now = Action::default();
+    // SAFETY: the kernel fills the structure, and changes nothing.
+    check(unsafe { rt_sigaction(signal, 0, &raw mut now as usize) })?;
+    Ok(now)
+}
+
+/// Sets what happens at a signal.
+///
+/// # Safety
+/// The handler may be called at any instruction of any thread, and stays where it is.
+pub unsafe fn set_action(signal: u32, new: &Action) -> Result<()> {
+    // SAFETY: the structure is valid for the call; the caller answers for the handler.
+    check(unsafe { rt_sigaction(signal, core::ptr::from_ref(new) as usize, 0) }).map(drop)
+}
+
+/// # Safety
+/// Both are null, or structures of the kernel's, the first with a handler that may be called.
+unsafe fn rt_sigaction(signal: u32, new: usize, old: usize) -> isize {
+    // SAFETY: the caller's structures; masks are of 8 bytes.
+    unsafe { syscall4(sys::__NR_rt_sigaction, signal as usize, new, old, size_of::<u64>()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::os::process::{getpid, gettid};
+    use crate::os::signals::tgkill;
+    use core::sync::atomic::{AtomicU32, Ordering::SeqCst};
+
+    static CALLS: AtomicU32 = AtomicU32::new(0);
+
+    extern "C" fn handler(signal: i32, _info: *mut u8, _context: *mut u8) {
+        CALLS.fetch_add(signal as u32, SeqCst);
+    }
+
+    #[test]
+    fn a_handler_is_called_and_returns() {
+        const SIGURG: u32 = 23;
+        let before = action(SIGURG).unwrap();
+        let ours = Action::new(handler as *const () as usize, 0, 0);
+        // SAFETY: the handler counts, which may be done at any time.
+        unsafe { set_action(SIGURG, &ours) }.unwrap();
+        assert_eq!(action(SIGURG).unwrap(), ours);
+        tgkill(getpid(), gettid(), SIGURG).unwrap();
+        assert_eq!(CALLS.load(SeqCst), SIGURG);
+        // SAFETY: what was there before.
+        unsafe { set_action(SIGURG, &before) }.unwrap();
+        assert_eq!(action(SIGURG).unwrap().handler, before.handler);
+    }
+}
