@@ -13,8 +13,8 @@ const FILLED: usize = 8;
 
 impl<C: Content> Shared<C> {
     /// Makes a duel when the cache is an eighth as full as it may get: its shadows begin empty, and are to have seen about what
-    /// the cache has seen. On a loop, what came first is held for good: with shadows that began at a half the duel kept a
-    /// setting that hits 39 % of it, while the cache, which had begun otherwise, hit 27.5 % by the same setting.
+    /// the cache has seen, as a loop may keep what was held first for good. Shadows that began with the half had none of the dead
+    /// entries that the cache had, and the duel kept the setting by which it hit 27.5 % in place of 37.8 (the trace lirs-ps).
     #[inline]
     pub fn adapt_if_due(&self) {
         if !self.adapt.has_duel() {
