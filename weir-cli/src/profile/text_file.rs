@@ -10,6 +10,7 @@
 
 use super::data::{Figures, Profile, Stack};
 use super::mappings;
+use crate::processes::maps;
 
 /// What the file begins with.
 const HEAD: &str = "heap profile:";

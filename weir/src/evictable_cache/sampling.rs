@@ -8,14 +8,18 @@ use super::shared::Shared;
 
 /// The fewest entries for which a duel of 80 KiB is made.
 const FEWEST: usize = 32;
+/// It is made when the cache holds this part of what it may.
+const FILLED: usize = 8;
 
 impl<C: Content> Shared<C> {
-    /// Makes a duel when the cache is half as full as it may get.
+    /// Makes a duel when the cache is an eighth as full as it may get: its shadows begin empty, and are to have seen about what
+    /// the cache has seen, as a loop may keep what was held first for good. Shadows that began with the half had none of the dead
+    /// entries that the cache had, and the duel kept the setting by which it hit 27.5 % in place of 37.8 (the trace lirs-ps).
     #[inline]
     pub fn adapt_if_due(&self) {
         if !self.adapt.has_duel() {
             let (bytes, entries) = (self.room.bytes.load(Relaxed), self.room.entries.load(Relaxed));
-            let is_due = bytes >= self.room.max.load(Relaxed) / 2 || self.room.has_replaced.load(Relaxed);
+            let is_due = bytes >= self.room.max.load(Relaxed) / FILLED || self.room.has_replaced.load(Relaxed);
             if entries >= FEWEST && is_due {
                 self.adapt.start();
             }

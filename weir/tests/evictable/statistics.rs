@@ -41,3 +41,15 @@ fn a_cache_is_shown_with_what_it_holds_even_while_it_is_used() {
         });
     });
 }
+
+#[test]
+fn a_duel_of_settings_begins_with_an_eighth_of_the_cache() {
+    // A duel that begins late compares caches with another history than the cache has. Its memory is the cache's own.
+    let builder = EvictableCache::<u64, u64>::builder().min_bytes(1000).max_bytes(1000).weigher(|_, _| 1);
+    let cache = builder.shards(1).build().unwrap();
+    (0..124).for_each(|key| drop(cache.insert(key, key).unwrap()));
+    let without = cache.stats().metadata_bytes;
+    drop(cache.insert(124, 124).unwrap());
+    let with = cache.stats().metadata_bytes;
+    assert!(without < 32 << 10 && with > without + (64 << 10), "{without} bytes, then {with}");
+}

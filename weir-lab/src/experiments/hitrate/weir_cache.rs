@@ -11,7 +11,8 @@ impl Weir {
     pub fn new(entries: usize) -> Self {
         // As many parts as foyer's: the default is by bytes, of which these weights say nothing.
         let shards = if entries < 4096 { 1 } else { 8 };
-        let builder = EvictableCache::builder().max_bytes(entries).weigher(|_, _| 1).shards(shards);
+        // Pressure of other programs on the machine takes nothing: the policy is measured.
+        let builder = EvictableCache::builder().min_bytes(entries).max_bytes(entries).weigher(|_, _| 1).shards(shards);
         Self(builder.hasher(Hash::default()).build().expect("there is memory for a cache"))
     }
 }
