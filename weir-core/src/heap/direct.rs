@@ -206,6 +206,7 @@ impl<P: Platform> Heap<P> {
     /// The same, and reclaims if next to nothing is. Under no lock.
     #[cold]
     pub(super) fn note_resident(&self, pages: usize) {
+        self.platform().heap_has_grown();
         let Some(normal) = self.note_fresh(pages) else { return };
         if normal.free < normal.marks.min && HeapNode(self).is_reclaimable(ZoneClass::Normal as usize) {
             self.stalled(|| {

@@ -8,6 +8,9 @@ use crate::base::level::Level;
 pub trait Workers: Diagnostics {
     /// Wakes the thread that runs the balancer: there is something to do.
     fn wake_balancer(&self);
+    /// Pages became resident: a heap may be worth a thread that frees nothing, as others look into the process by it. Called
+    /// under no lock of the engine's.
+    fn heap_has_grown(&self) {}
     /// Whether a thread beside the program's runs the balancer; where none does, slow paths run it.
     fn has_balancer_thread(&self) -> bool {
         self.tunables().background.get() != 0

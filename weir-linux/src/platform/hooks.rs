@@ -9,8 +9,10 @@ use weir_core::telemetry::tables::EvictableRow;
 pub struct Hooks {
     /// The heap is used for the first time.
     pub first_use: fn(),
-    /// Memory was freed, or the heap has grown: the background thread may have something to do.
+    /// Memory was freed: the background thread may have something to do.
     pub freed: fn(),
+    /// The heap has grown: it may be worth a background thread.
+    pub grown: fn(),
     /// Whether the background thread does the balancer's work, or will when there is some.
     pub has_background: fn() -> bool,
     /// The pressure that the calling thread may read by itself where there is no background thread.

@@ -148,6 +148,10 @@ impl Workers for Linux {
         (self.hooks.freed)();
     }
 
+    fn heap_has_grown(&self) {
+        (self.hooks.grown)();
+    }
+
     fn wake_finalizer(&self) {
         (self.hooks.wake_finalizer)();
     }

@@ -30,6 +30,7 @@ static NODE_WORKERS: NodeWorkers = NodeWorkers::new(&HEAP.0);
 static HOOKS: Hooks = Hooks {
     first_use: on_first_use,
     freed: || BACKGROUND.freed(),
+    grown: || BACKGROUND.grown(),
     has_background: || BACKGROUND.does_the_work(),
     read_pressure: || BACKGROUND.read_pressure(),
     start_node_worker: |node, cause, is_severe| {

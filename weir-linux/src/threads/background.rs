@@ -1,6 +1,6 @@
 //! The background thread: when it starts, when it ends, and what stands in for it where there is none.
 //!
-//! Started by the first free after the heap grew to `background_start` bytes; gone in a forked child until needed
+//! Started by the first allocation or free that finds the heap grown to `background_start` bytes; gone in a forked child until needed
 //! again there; not started, and ended, where the tunable `background` is not 1 (slow paths then do its work).
 //!
 //! It ends, and a thread of the program starts another, whenever the program changes itself as a whole (`changes.rs`,
@@ -151,6 +151,14 @@ impl Background {
             ABSENT => self.start(ABSENT, 0),
             REFUSED if monotonic_ns() >= self.retry_at.load(Relaxed) => self.start(REFUSED, 0),
             _ => {}
+        }
+    }
+
+    /// The heap has grown: starts the thread once the heap is worth it. A program that frees nothing has nothing to release, but
+    /// it is looked into and steered by that thread.
+    pub(crate) fn grown(&'static self) {
+        if self.state.load(Relaxed) == ABSENT {
+            self.freed();
         }
     }
 

@@ -129,7 +129,7 @@ mod tests {
             std::thread::sleep(std::time::Duration::from_millis(5));
         }
         terminal.tell(&["below".into()]);
-        assert!(terminal.picture().contents().ends_with("below"));
+        assert!(terminal.picture().contents().trim_end().ends_with("below"));
         let cast = terminal.finish().cast();
         let mut lines = cast.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
         assert_eq!(lines.next().unwrap()["height"], ROWS + TOLD);
