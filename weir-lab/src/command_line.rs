@@ -136,9 +136,10 @@ mod tests {
     /// The sources of an experiment.
     fn sources(name: &str) -> String {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/experiments");
+        let name = &name.replace('-', "_");
         let named = |path: &PathBuf| {
             let stem = path.file_stem().unwrap().to_string_lossy().into_owned();
-            let other = match name {
+            let other = match name.as_str() {
                 "groups" => "cgroup_v2",
                 "calls" => "instructions",
                 "report" => "reporting_time",

@@ -137,6 +137,7 @@ fn kill_descendants() {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::process::CommandExt;
     use std::process::{Command, Stdio};
 
     /// Run by the test below, as it ends by a signal.
@@ -159,6 +160,16 @@ mod tests {
         let own = std::env::current_exe().unwrap();
         let mut command = Command::new(own);
         command.args(["--exact", "--ignored", "--nocapture", "harness::restore::tests::waits_with_children"]);
+        // The test's thread is not the process's first, which would take the signal: it is blocked for all of them.
+        // SAFETY: between fork and exec only a system call is made, with a set that is plain data.
+        unsafe {
+            command.pre_exec(|| {
+                let mut set: libc::sigset_t = std::mem::zeroed();
+                libc::sigaddset(&mut set, libc::SIGTERM);
+                libc::sigprocmask(libc::SIG_BLOCK, &set, std::ptr::null_mut());
+                Ok(())
+            });
+        }
         let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         let mut lines = std::io::BufRead::lines(std::io::BufReader::new(child.stderr.take().unwrap()));
         assert!(lines.by_ref().any(|line| line.unwrap() == "ready"));
