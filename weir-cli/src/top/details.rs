@@ -32,7 +32,7 @@ pub fn draw(frame: &mut Frame, model: &Model, area: Rect) {
     };
     lines.push(Line::from(match &model.group {
         Some((name, stall)) => stall_line(&format!("cgroup {name}"), Some(stall)),
-        None => "its cgroup is the machine's".to_owned(),
+        None => "its cgroup has no pressure of its own: the machine's is above".to_owned(),
     }));
     let time = model.interval.as_secs_f64() * history.len().saturating_sub(1) as f64;
     lines.push(Line::from(format!("resident set over {time:.0} s: from {least} to {most}")));

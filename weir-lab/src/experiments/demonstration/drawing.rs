@@ -26,13 +26,18 @@ pub fn svg(pictures: &[(String, vt100::Screen)]) -> String {
     let mut out = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width:.0} {height:.0}\" width=\"{width:.0}\" \
          height=\"{height:.0}\" role=\"img\">\n<title>weir top beside redis, before and after another program needed memory\
-         </title>\n<style>text{{font:13px ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;white-space:pre;fill:{TEXT}}}\
+         </title>\n<style>text{{font:13px ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;white-space:pre}}\
          .title{{font:600 15px system-ui,sans-serif}}</style>\n<rect width=\"{width:.0}\" height=\"{height:.0}\" rx=\"8\" \
          fill=\"{BACKGROUND}\"/>\n"
     );
     for (number, (title, screen)) in pictures.iter().enumerate() {
         let top = each * number as f64;
-        let _ = writeln!(out, "<text class=\"title\" x=\"{MARGIN}\" y=\"{:.0}\">{}</text>", top + 22.0, escaped(title));
+        let _ = writeln!(
+            out,
+            "<text class=\"title\" fill=\"{TEXT}\" x=\"{MARGIN}\" y=\"{:.0}\">{}</text>",
+            top + 22.0,
+            escaped(title)
+        );
         (0..rows).for_each(|row| draw_row(&mut out, screen, row, top + TITLE + MARGIN + f64::from(row) * HEIGHT));
     }
     out + "</svg>\n"

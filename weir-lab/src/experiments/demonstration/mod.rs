@@ -46,7 +46,7 @@ pub fn run(args: &RunArgs, allocators: Vec<Allocator>) -> Result<Value, String> 
 fn print(play: &Play, told: &Told) {
     println!(
         "redis-server on Weir in a cgroup of {} MiB: {} MiB of values are written and deleted while one client sets small \
-         ones all the\ntime. For the demonstration idle memory is kept for a minute (`idle_ms=60000`), so that pressure alone \
+         ones all the\ntime. For the demonstration idle memory is kept for 12 s and more (`idle_ms=12000`), so that pressure alone \
          releases it. Then\nanother program in the cgroup takes {} MiB.\n",
         play.limit >> 20,
         play.values >> 20,
