@@ -19,7 +19,8 @@ pub enum Action {
 }
 
 /// Options that an experiment has to list to take them, as clap has their names.
-const LISTED: [&str; 10] = ["runs", "subject", "only", "mix", "minutes", "seconds", "later", "svg", "cast", "swap_dir"];
+const LISTED: [&str; 11] =
+    ["runs", "subject", "only", "mix", "minutes", "seconds", "later", "svg", "cast", "profiled", "swap_dir"];
 
 /// Reads the command line. Ends the program with a message if it is wrong, or with the help that was asked for.
 pub fn parse() -> Action {

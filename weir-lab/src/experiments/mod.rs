@@ -129,7 +129,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
         about: "peers: the standard allocator workloads and real programs; time, peak resident set, page faults",
         rounds: Some([5, 2]),
         only: Some("workloads and programs that `weir-lab list` names"),
-        options: &["subject"],
+        options: &["subject", "profiled"],
         run: e9_peers::run,
     },
     Experiment {

@@ -52,6 +52,9 @@ pub struct RunArgs {
     /// Where to record it, as an asciicast
     #[arg(long, value_name = "FILE")]
     pub cast: Option<PathBuf>,
+    /// Also Weir with its heap profile on, a sample each 512 KiB
+    #[arg(long)]
+    pub profiled: bool,
     /// Where the swap file is made while it runs
     #[arg(long, value_name = "DIR", default_value = "/var/tmp")]
     pub swap_dir: PathBuf,

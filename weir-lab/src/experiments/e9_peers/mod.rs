@@ -6,14 +6,17 @@ mod report;
 
 use crate::experiments::redis;
 use crate::harness::args::RunArgs;
-use crate::peers::Allocator;
+use crate::peers::{Allocator, WEIR};
 pub use measure::workloads;
 use measure::{Cell, Row, as_json, measure, measure_programs, rounds};
 use programs::PROGRAMS;
 use serde_json::Value;
 
 /// Runs it and prints its tables.
-pub fn run(args: &RunArgs, allocators: Vec<Allocator>) -> Result<Value, String> {
+pub fn run(args: &RunArgs, mut allocators: Vec<Allocator>) -> Result<Value, String> {
+    if args.profiled {
+        allocators.extend(profiled(&allocators));
+    }
     let runs = args.rounds;
     let known = workloads()?;
     let programs = PROGRAMS.iter().map(|program| program.name);
@@ -38,4 +41,10 @@ pub fn run(args: &RunArgs, allocators: Vec<Allocator>) -> Result<Value, String> 
         report::print("Programs. ", &names, &args.subject, &programs);
     }
     Ok(as_json(&names, &args.subject, runs, &rows, &programs))
+}
+
+/// Weir with its heap profile on, at the mean that it recommends.
+fn profiled(allocators: &[Allocator]) -> Option<Allocator> {
+    let weir = allocators.iter().find(|allocator| allocator.name == WEIR)?;
+    Some(Allocator { name: "weir, profiled".into(), env: &[("WEIR_PROFILE_BYTES", "512K")], ..weir.clone() })
 }
