@@ -27,7 +27,7 @@ static const struct { const char *name; int number; } calls[] = {
     CALL(sched_yield), CALL(mbind), CALL(kcmp), CALL(exit_group), CALL(getppid), CALL(statx), CALL(getpriority),
     CALL(setpriority), CALL(ioprio_get), CALL(ioprio_set), CALL(access), CALL(faccessat), CALL(faccessat2), CALL(lseek),
     CALL(fstatfs), CALL(fallocate), CALL(ftruncate), CALL(memfd_create), CALL(personality), CALL(uname),
-    CALL(get_robust_list), {"futex_waitv", 449}, CALL(readlinkat), CALL(rt_sigaction)};
+    CALL(get_robust_list), {"futex_waitv", 449}, CALL(readlinkat), CALL(rt_sigaction), CALL(rt_sigreturn)};
 
 /* What this program and libc call by themselves. */
 static const int own[] = {SYS_write, SYS_exit_group, SYS_clock_nanosleep, SYS_rt_sigreturn, SYS_getrusage, SYS_wait4,
