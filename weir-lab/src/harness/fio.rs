@@ -51,8 +51,13 @@ impl Fio {
             pipe.read_to_string(&mut text).map_err(|why| format!("fio's output: {why}"))?;
             Ok(text)
         };
-        let said = read(stdout.map(|pipe| Box::new(pipe) as _))?;
-        let complaint = read(stderr.map(|pipe| Box::new(pipe) as _))?;
+        // Both at once: of a server that is gone fio may say more than a pipe holds, before it says anything else.
+        let (said, complaint) = std::thread::scope(|scope| {
+            let complaint = scope.spawn(|| read(stderr.map(|pipe| Box::new(pipe) as _)));
+            let said = read(stdout.map(|pipe| Box::new(pipe) as _));
+            (said, complaint.join().map_err(|_| "a thread panicked".to_string()).flatten())
+        });
+        let (said, complaint) = (said?, complaint?);
         let status = self.0.0.wait().map_err(|why| format!("fio: {why}"))?;
         if !status.success() {
             return Err(format!("fio failed: {}", complaint.lines().next().unwrap_or("no message")));

@@ -2,6 +2,7 @@
 
 use super::load::Size;
 use super::measure::Done;
+use crate::harness::nbd_servers::Kind;
 use crate::harness::statistics::student;
 use crate::harness::tables::{Table, mib, short, spread};
 use serde_json::{Map, Value, json};
@@ -124,7 +125,8 @@ pub fn as_json(size: &Size, done: &[Done]) -> Value {
                 "held": one.held.json(), "failed": one.failed })
     };
     let subjects: Map<_, _> = done.iter().map(|done| (done.subject.name.to_string(), one(done))).collect();
-    let failed = done.iter().find_map(|one| one.failed.clone());
+    // A peer that its cgroup was too small for is a result, and no failure of the experiment's.
+    let failed = done.iter().filter(|one| one.subject.kind == Kind::Weir).find_map(|one| one.failed.clone());
     json!({ "volumes": size.volumes, "limit": size.limit, "segment": size.segment, "seconds": size.seconds,
             "subjects": subjects, "failed": failed })
 }
