@@ -162,6 +162,10 @@ impl Stage<'_> {
         let after = self.steps(calm, "Redis gave back what it did not use; neither was killed, neither swaps.")?;
         pictures.push(("After: another program has the memory, redis goes on".to_string(), self.terminal.picture()));
         let resident_after = self.resident()?;
+        // As the screen says.
+        if [memory(self.redis)?, other.memory()?].iter().any(|memory| memory.held() > memory.rss) {
+            return Err("redis or the other program was swapped out".into());
+        }
         drop(other);
         let recording = self.terminal.finish();
         Ok(Told { recording, pictures, resident_before, resident_after, released_s, before, during, after })
