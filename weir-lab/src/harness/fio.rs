@@ -3,7 +3,7 @@
 use crate::harness::child::KilledOnDrop;
 use crate::harness::programs::command;
 use serde_json::Value;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -42,19 +42,22 @@ impl Fio {
         KilledOnDrop::start(command_of(file)?, "fio").map(Fio)
     }
 
-    /// Waits for its end.
+    /// Waits for its end. A fio that complains without end is killed: of a server that died its NBD engine says so for
+    /// ever, as fast as the pipe takes it.
     pub fn outcome(mut self) -> Result<Outcome, String> {
-        let (stdout, stderr) = (self.0.0.stdout.take(), self.0.0.stderr.take());
-        let read = |pipe: Option<Box<dyn std::io::Read>>| -> Result<String, String> {
-            let mut text = String::new();
-            let mut pipe = pipe.ok_or("fio has no output")?;
-            pipe.read_to_string(&mut text).map_err(|why| format!("fio's output: {why}"))?;
-            Ok(text)
-        };
-        // Both at once: of a server that is gone fio may say more than a pipe holds, before it says anything else.
+        let child = &mut self.0.0;
+        let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+        let (stdout, stderr) = stdout.zip(stderr).ok_or("fio has no output")?;
+        // Both at once: the complaint may fill its pipe before anything else is said.
         let (said, complaint) = std::thread::scope(|scope| {
-            let complaint = scope.spawn(|| read(stderr.map(|pipe| Box::new(pipe) as _)));
-            let said = read(stdout.map(|pipe| Box::new(pipe) as _));
+            let complaint = scope.spawn(|| {
+                let complaint = read_up_to(stderr, MOST_COMPLAINT)?;
+                if complaint.len() as u64 >= MOST_COMPLAINT {
+                    child.kill().map_err(|why| format!("cannot end fio: {why}"))?;
+                }
+                Ok::<String, String>(complaint)
+            });
+            let said = read_up_to(stdout, MOST_SAID);
             (said, complaint.join().map_err(|_| "a thread panicked".to_string()).flatten())
         });
         let (said, complaint) = (said?, complaint?);
@@ -64,6 +67,18 @@ impl Fio {
         }
         parse(&said)
     }
+}
+
+/// Bytes of complaints after which fio is ended: some 1,000 lines, of which the first is told.
+const MOST_COMPLAINT: u64 = 64 << 10;
+
+/// Bytes of its figures: 200 jobs say some 1 MiB.
+const MOST_SAID: u64 = 64 << 20;
+
+fn read_up_to(pipe: impl Read, most: u64) -> Result<String, String> {
+    let mut bytes = Vec::new();
+    pipe.take(most).read_to_end(&mut bytes).map_err(|why| format!("fio's output: {why}"))?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 /// Reads fio's JSON, which lines of text may stand before.
@@ -103,5 +118,12 @@ mod tests {
         assert_eq!(parse(&said), Ok(sum));
         assert!(parse(&format!("{{\"jobs\":[{}]}}", job(5, 3, 50))).is_err_and(|why| why.contains("error 5")));
         assert!(parse("nothing").is_err());
+    }
+    #[test]
+    fn one_that_complains_without_end_is_ended() {
+        let mut complainer = Command::new("sh");
+        complainer.args(["-c", "exec yes the server is gone >&2"]).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let fio = Fio(KilledOnDrop::start(complainer, "yes").unwrap());
+        assert_eq!(fio.outcome(), Err("fio failed: the server is gone".into()));
     }
 }

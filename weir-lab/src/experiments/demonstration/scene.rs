@@ -4,7 +4,6 @@ use super::terminal::{Recording, Terminal};
 use crate::harness::cgroup::{Cgroup, enter};
 use crate::harness::child::{KilledOnDrop, command, load_program};
 use crate::harness::folder::Folder;
-use crate::harness::phases::PhasedProgram;
 use crate::harness::proc_files::memory;
 use crate::harness::programs::find;
 use crate::harness::resp::{self, Client};
@@ -55,6 +54,8 @@ const IDLE_MS: &str = "12000";
 const BATCH: usize = 16;
 const KEYS: u64 = 10_000;
 const STEP: Duration = Duration::from_millis(250);
+/// Time for the other program to have its memory.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Plays it.
 pub fn play(play: &Play, weir: &Allocator, weir_command: &Path) -> Result<Told, String> {
@@ -142,33 +143,39 @@ impl Stage<'_> {
         let before = self.steps(calm, "Deleted: for a while the memory stays with redis, idle (idle_ms=12000).")?;
         let resident_before = self.resident()?;
         let mut pictures = vec![("Before: redis holds memory that nothing uses".to_string(), self.terminal.picture())];
-        let mut other = std::process::Command::new(load_program()?);
-        other.args(["scan", &format!("bytes={need}"), "block=1048576", "pause_us=8000"]);
+        // Started by this thread, which lives as long as the play: a child in the cgroup is killed with its thread.
         let began = Instant::now();
-        let other = std::thread::scope(|scope| {
-            let start = scope.spawn(|| PhasedProgram::start("the other program", other, Some(self.cgroup)));
-            let line = format!("Another program takes {} MiB in the same group of {} MiB.", need >> 20, limit >> 20);
-            let (mut during, mut released_s) = (Sample::default(), f64::NAN);
-            while !start.is_finished() || during.len() < 8 {
-                during.push(self.step(&line)?);
-                if released_s.is_nan() && self.resident()? < resident_before / 4 {
-                    released_s = began.elapsed().as_secs_f64();
-                }
+        let other = self.start_other(need)?;
+        let line = format!("Another program takes {} MiB in the same group of {} MiB.", need >> 20, limit >> 20);
+        let (mut during, mut released_s) = (Sample::default(), f64::NAN);
+        while memory(other.0.id())?.rss < need || during.len() < 8 {
+            if began.elapsed() > PATIENCE {
+                return Err(format!("the other program has {} of its memory only", memory(other.0.id())?.rss));
             }
-            let other = start.join().map_err(|_| "a thread panicked".to_string())??;
-            Ok::<_, String>((other, during, released_s))
-        })?;
-        let (other, during, released_s) = other;
+            during.push(self.step(&line)?);
+            if released_s.is_nan() && self.resident()? < resident_before / 4 {
+                released_s = began.elapsed().as_secs_f64();
+            }
+        }
         let after = self.steps(calm, "Redis gave back what it did not use; neither was killed, neither swaps.")?;
         pictures.push(("After: another program has the memory, redis goes on".to_string(), self.terminal.picture()));
         let resident_after = self.resident()?;
         // As the screen says.
-        if [memory(self.redis)?, other.memory()?].iter().any(|memory| memory.held() > memory.rss) {
+        if [memory(self.redis)?, memory(other.0.id())?].iter().any(|memory| memory.held() > memory.rss) {
             return Err("redis or the other program was swapped out".into());
         }
         drop(other);
         let recording = self.terminal.finish();
         Ok(Told { recording, pictures, resident_before, resident_after, released_s, before, during, after })
+    }
+
+    /// A program that scans its memory again and again.
+    fn start_other(&self, bytes: u64) -> Result<KilledOnDrop, String> {
+        let mut other = std::process::Command::new(load_program()?);
+        other.args(["scan", &format!("bytes={bytes}"), "block=1048576", "pause_us=8000"]);
+        other.stdin(Stdio::piped()).stdout(Stdio::null());
+        enter(&mut other, self.cgroup);
+        KilledOnDrop::start(other, "the other program")
     }
 
     fn resident(&self) -> Result<u64, String> {
