@@ -5,7 +5,7 @@ mod support;
 use support::client::number;
 use support::server::Server;
 use support::wire::*;
-use support::{engines, pattern};
+use support::{Numbers, engines, pattern};
 
 const SIZE: u64 = 1 << 20;
 
@@ -249,4 +249,45 @@ fn what_is_no_request_ends_the_session_and_only_that_one() {
         assert_eq!(good.read_simple(0, 512), [0; 512]);
         server.stop();
     });
+}
+
+/// Writes of all of `data` from `at` on, small ones and some that are received without a copy; how many they are.
+fn as_writes(data: &[u8], at: u64, numbers: &mut Numbers) -> (Vec<u8>, usize) {
+    let (mut requests, mut done, mut count) = (Vec::new(), 0, 0);
+    while done < data.len() {
+        let most = if numbers.below(8) == 0 { 100_000 } else { 9000 };
+        let end = (done + 1 + numbers.below(most) as usize).min(data.len());
+        requests.extend([&REQUEST.to_be_bytes()[..], &[0; 2], &WRITE.to_be_bytes(), &[0; 8]].concat());
+        requests.extend((at + done as u64).to_be_bytes());
+        requests.extend(((end - done) as u32).to_be_bytes());
+        requests.extend(&data[done..end]);
+        (done, count) = (end, count + 1);
+    }
+    (requests, count)
+}
+
+#[test]
+fn writes_that_come_in_any_pieces_are_whole() {
+    // More clients than a worker has wide buffers, and each is in the midst of a request while the others go on.
+    const CLIENTS: u64 = 40;
+    const PART: u64 = 300_000;
+    for engine in engines() {
+        let server = Server::start(&["--export", "m=memory:16M", "--io", engine, "--workers", "1"]);
+        let mut clients: Vec<_> = (0..CLIENTS).map(|_| server.simple("m")).collect();
+        let all: Vec<_> = (0..CLIENTS).map(|number| pattern(number, PART as usize)).collect();
+        let mut numbers = Numbers(7);
+        let writes = |(number, data)| as_writes(data, number as u64 * PART, &mut numbers);
+        let mut writes: Vec<_> = all.iter().enumerate().map(writes).collect();
+        while writes.iter().any(|(requests, _)| !requests.is_empty()) {
+            for (client, (requests, _)) in clients.iter_mut().zip(&mut writes) {
+                let length = requests.len().min(1 + numbers.below(40_000) as usize);
+                client.send(&requests.drain(..length).collect::<Vec<_>>());
+            }
+        }
+        for (number, (client, (_, count))) in clients.iter_mut().zip(&writes).enumerate() {
+            (0..*count).for_each(|_| assert_eq!(client.simple_reply(), (0, 0)));
+            assert!(client.read_simple(number as u64 * PART, PART as usize) == all[number], "client {number}");
+        }
+        server.stop();
+    }
 }

@@ -61,6 +61,12 @@ fn result(result: i32) -> io::Result<usize> {
     usize::try_from(result).map_err(|_| io::Error::from_raw_os_error(-result))
 }
 
+/// Receives at most `most` bytes into the spare room of `buffer`.
+fn receive_into(socket: &OwnedFd, buffer: &mut Buffer, most: usize) -> Operation {
+    let (into, room) = buffer.spare();
+    Operation::Receive { socket: socket.as_raw_fd(), into, length: room.min(most).min(MOST) as u32 }
+}
+
 /// A listening socket that one task accepts from.
 pub struct Acceptor {
     listener: OwnedFd,
@@ -100,6 +106,19 @@ impl Reactor {
         result.map(|descriptor| unsafe { OwnedFd::from_raw_fd(descriptor as i32) })
     }
 
+    /// Appends what is there already, at most `most` bytes, to `buffer`. 0 is the stream's end.
+    pub fn receive_at_once(&self, socket: &OwnedFd, buffer: &mut Buffer, most: usize) -> Option<io::Result<usize>> {
+        // SAFETY: the memory is the buffer's spare room; it and the socket outlive the call.
+        let at_once = unsafe { receive_into(socket, buffer, most).perform() };
+        if at_once == -libc::EAGAIN {
+            return None;
+        }
+        let received = result(at_once);
+        // SAFETY: the kernel has written so much to the spare room.
+        unsafe { buffer.advance(*received.as_ref().unwrap_or(&0)) };
+        Some(received)
+    }
+
     /// Appends what there is, at most `most` bytes, to `buffer`. 0 is the stream's end. `is_expected`: it is probably
     /// there.
     pub async fn receive(
@@ -109,19 +128,10 @@ impl Reactor {
         most: usize,
         is_expected: bool,
     ) -> (io::Result<usize>, Buffer) {
-        let (into, room) = buffer.spare();
-        let length = room.min(most).min(MOST) as u32;
-        let operation = Operation::Receive { socket: socket.as_raw_fd(), into, length };
-        if is_expected {
-            // SAFETY: the memory is the buffer's spare room; it and the socket outlive the call.
-            let at_once = unsafe { operation.perform() };
-            if at_once != -libc::EAGAIN {
-                let received = result(at_once);
-                // SAFETY: the kernel has written so much to the spare room.
-                unsafe { buffer.advance(*received.as_ref().unwrap_or(&0)) };
-                return (received, buffer);
-            }
+        if is_expected && let Some(received) = self.receive_at_once(socket, &mut buffer, most) {
+            return (received, buffer);
         }
+        let operation = receive_into(socket, &mut buffer, most);
         // SAFETY: the memory is the buffer's spare room, at a fixed address; it and the socket go along.
         let (result, (mut buffer, _)) = unsafe { self.start(operation, (buffer, socket.clone())) }.await;
         if let Ok(received) = result {

@@ -50,6 +50,11 @@ impl Socket {
         }
     }
 
+    /// Appends what is there already to `buffer`: 0 is the end.
+    pub fn receive_at_once(&self, buffer: &mut Buffer) -> Option<Result<usize>> {
+        self.reactor.receive_at_once(&self.descriptor, buffer, usize::MAX)
+    }
+
     /// Sends all `parts`.
     pub async fn send(&self, mut parts: Vec<Part>) -> Result<()> {
         while !parts.is_empty() {

@@ -69,6 +69,14 @@ impl Stream {
         }
     }
 
+    /// Appends what is there already to `buffer`: 0 is the end. `None`: nothing is, or TLS may have to wait.
+    pub fn receive_at_once(&self, buffer: &mut Buffer) -> Option<Result<usize>> {
+        match self.tls.get() {
+            Some(_) => None,
+            None => self.socket.receive_at_once(buffer),
+        }
+    }
+
     /// Sends all `parts`.
     pub async fn send(&self, parts: Vec<Part>) -> Result<()> {
         match self.tls.get() {
