@@ -276,17 +276,17 @@ fn writes_that_come_in_any_pieces_are_whole() {
         let mut clients: Vec<_> = (0..CLIENTS).map(|_| server.simple("m")).collect();
         let all: Vec<_> = (0..CLIENTS).map(|number| pattern(number, PART as usize)).collect();
         let mut numbers = Numbers(7);
-        let writes = |(number, data)| as_writes(data, number as u64 * PART, &mut numbers);
-        let mut writes: Vec<_> = all.iter().enumerate().map(writes).collect();
+        let mut writes: Vec<_> =
+            (0..).zip(&all).map(|(number, data)| as_writes(data, number * PART, &mut numbers)).collect();
         while writes.iter().any(|(requests, _)| !requests.is_empty()) {
             for (client, (requests, _)) in clients.iter_mut().zip(&mut writes) {
                 let length = requests.len().min(1 + numbers.below(40_000) as usize);
                 client.send(&requests.drain(..length).collect::<Vec<_>>());
             }
         }
-        for (number, (client, (_, count))) in clients.iter_mut().zip(&writes).enumerate() {
+        for (number, (client, (_, count))) in (0..).zip(clients.iter_mut().zip(&writes)) {
             (0..*count).for_each(|_| assert_eq!(client.simple_reply(), (0, 0)));
-            assert!(client.read_simple(number as u64 * PART, PART as usize) == all[number], "client {number}");
+            assert!(client.read_simple(number * PART, PART as usize) == all[number as usize], "client {number}");
         }
         server.stop();
     }
