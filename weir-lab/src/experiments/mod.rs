@@ -27,6 +27,7 @@ mod scaling;
 mod soak;
 mod squeeze;
 mod sweep;
+mod watched;
 
 use crate::harness::args::RunArgs;
 use crate::peers::Allocator;
@@ -228,6 +229,14 @@ pub const EXPERIMENTS: &[Experiment] = &[
         only: None,
         options: &[],
         run: reporting_time::run,
+    },
+    Experiment {
+        name: "watched",
+        about: "what a busy process pays for being looked at ten times a second by `weir stat`",
+        rounds: Some([300, 2]),
+        only: None,
+        options: &[],
+        run: watched::run,
     },
     Experiment {
         name: "soak",

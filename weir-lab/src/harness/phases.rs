@@ -53,6 +53,11 @@ impl PhasedProgram {
         self.listen()
     }
 
+    /// Its number.
+    pub fn pid(&self) -> u32 {
+        self.child.0.id()
+    }
+
     /// What it occupies now.
     pub fn memory(&self) -> Result<ProcessMemory, String> {
         memory(self.child.0.id())

@@ -40,6 +40,7 @@ fn main() {
         "stripes" => stripes::main(args),
         "sweep" => sweep::main(args),
         "swing" => swing::main(args),
+        "watched" => watched::main(args),
         _ => measure(&name, args),
     };
     if let Err(why) = result {

@@ -33,4 +33,5 @@ pub mod stream;
 pub mod stripes;
 pub mod sweep;
 pub mod swing;
+pub mod watched;
 pub mod xmalloc;

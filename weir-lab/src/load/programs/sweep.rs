@@ -3,6 +3,7 @@
 //! `sweep pattern=NAME threads=N from=BYTES to=BYTES ms=N` goes through the sizes between the two, eight to a doubling, and
 //! prints for each a line of JSON: the processor time of an operation over all threads, and the resident set's high mark.
 
+use crate::base::clock::processor_ns;
 use crate::base::mem::{Block, PAGE, Random};
 use crate::base::run::Run;
 use std::hint::black_box;
@@ -250,14 +251,6 @@ fn aligned(size: usize) -> Block {
     let align = if size < PAGE { 64 } else { PAGE };
     // SAFETY: the alignment is a power of two, and the size a multiple of it.
     Block::checked(unsafe { libc::aligned_alloc(align, size.next_multiple_of(align)) }, size)
-}
-
-/// Processor time of the calling thread or of the whole process, ns: other programs on the machine do not count.
-fn processor_ns(clock: libc::clockid_t) -> f64 {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the kernel fills the time.
-    unsafe { libc::clock_gettime(clock, &mut time) };
-    time.tv_sec as f64 * 1e9 + time.tv_nsec as f64
 }
 
 /// The resident set's high mark begins anew; where the kernel refuses, it is that of all sizes so far.
