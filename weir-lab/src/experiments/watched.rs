@@ -17,7 +17,7 @@ use std::time::Duration;
 /// Ten looks a second.
 const INTERVAL: &str = "--watch=100ms";
 /// Of a phase: half a second of work, and so five looks.
-const STEPS: u64 = 10_000_000;
+const STEPS: u64 = 25_000_000;
 /// Time for the watcher to begin its looks.
 const BEGINNING: Duration = Duration::from_millis(500);
 
@@ -27,7 +27,7 @@ pub fn run(args: &RunArgs, allocators: Vec<Allocator>) -> Result<Value, String> 
     let beside = weir.preload.as_deref().and_then(Path::parent).map(|folder| folder.join("weir"));
     let weir_command =
         beside.filter(|file| file.exists()).ok_or("weir is not beside libweir.so: cargo build --release")?;
-    let steps = if args.quick { STEPS / 20 } else { STEPS };
+    let steps = if args.quick { STEPS / 100 } else { STEPS };
     let mut start = child::command(child::load_program()?, weir);
     start.args(["watched", &format!("steps={steps}")]);
     let mut program = PhasedProgram::start("the busy program", start, None)?;
