@@ -244,3 +244,24 @@ fn no_pageblock_is_looked_at_twice() {
         assert!(looks.len() == count && count > 0, "{len}: {looks:x?}");
     }
 }
+
+/// Blocks of which the program touches the first half.
+#[test]
+fn half_touched_blocks_replaced_at_random_are_kept_too() {
+    let (mut peaks, mut state) = (Peaks::new(), 42);
+    let mut parts = Vec::new();
+    peaks.heap.platform().fail(Call::Map, 0);
+    for i in 0..400 {
+        if parts.len() == 8 {
+            let old = parts.remove(i * 5 % 7);
+            peaks.free(old);
+        }
+        let len = 4 * MIB + random(&mut state) % (4 * MIB);
+        let mut part = peaks.alloc(len);
+        peaks.touch(&mut part, len / 2);
+        parts.push(part);
+    }
+    peaks.check("half-touched blocks replaced at random");
+    let mapped = peaks.heap.platform().calls(Call::Map);
+    assert!(mapped < 50, "{mapped} of 400 blocks mapped anew");
+}
