@@ -36,6 +36,7 @@ impl<P: Platform> Mapped<'_, P> {
             blocks.density.observe(look.filled);
         }
         blocks.filled.observe(resident, block.run.len);
+        blocks.churn.free(resident);
         blocks.note(resident);
         let doubtful = blocks.untouched.bytes > 0 && !blocks.has_room(resident);
         drop(blocks);

@@ -111,7 +111,10 @@ impl<P: Platform> Mapped<'_, P> {
         block.run.len = len;
         // A program touches a block from its beginning.
         let first = resident.min(len);
-        let rest = Kept { block: Block { run: rest, is_rest: true, constancy: Constancy::NONE, ..block }, resident: resident - first };
+        let rest = Kept {
+            block: Block { run: rest, is_rest: true, constancy: Constancy::NONE, ..block },
+            resident: resident - first,
+        };
         if rest.resident > 0 {
             self.keep_or_unmap(rest);
         } else {

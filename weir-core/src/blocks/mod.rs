@@ -2,6 +2,7 @@
 //! they are freed.
 
 mod block;
+mod churn;
 mod constancy;
 mod filled;
 mod free;

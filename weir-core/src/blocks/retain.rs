@@ -5,7 +5,8 @@
 //! old one is freed, and will be touched further while that is kept. So the peak is that of the bytes in use that were
 //! touched, as far as looks tell ([`UntouchedBlocks`](super::untouched::UntouchedBlocks)); and what is kept, together
 //! with what the program may come to touch of all bytes in use ([`Filled`](super::filled::Filled)), up to that peak,
-//! exceeds it by a twelfth at most (`Blocks::room`). Above the last window's peak nothing is kept when a window ends, and
+//! exceeds it by a twelfth at most (`Blocks::room`), or by a quarter where blocks are replaced all the time
+//! ([`Churn`](super::churn::Churn)). Above the last window's peak nothing is kept when a window ends, and
 //! nothing at all under pressure.
 
 use super::block::{Block, Kept};
@@ -44,7 +45,7 @@ impl Blocks {
     /// beyond it the program raises the peak by itself.
     fn room(&self) -> usize {
         let high = self.peak.high();
-        (high + high / RAISE - self.prospective().min(high)).max(LITTLE)
+        (high + high / self.churn.raise(RAISE) - self.prospective().min(high)).max(LITTLE)
     }
 
     /// Resident bytes that this window's peak wants again.
@@ -56,7 +57,8 @@ impl Blocks {
     /// Ends a window.
     pub fn roll(&mut self) {
         let touched = self.touched();
-        self.peak.roll(touched);
+        let high = self.peak.roll(touched);
+        self.churn.roll(high);
     }
 
     /// Whether there is room to keep a block that has `resident` bytes behind it.
@@ -67,7 +69,10 @@ impl Blocks {
     /// Keeps a freed block if there is room for it; returns one to unmap: the oldest of those kept before, or this one.
     pub fn keep(&mut self, mut kept: Kept) -> Option<Kept> {
         if !self.has_room(kept.resident) {
-            return Some(kept);
+            self.churn.drop(kept.resident, self.peak.high());
+            if !self.has_room(kept.resident) {
+                return Some(kept);
+            }
         }
         kept = self.join(kept);
         let dropped = if self.kept_count == KEPT { self.drop_oldest() } else { None };
@@ -130,7 +135,12 @@ impl Blocks {
 
     /// The oldest kept block while more is kept than there is room for; the caller unmaps it.
     pub fn drop_over(&mut self) -> Option<Kept> {
-        if self.idle > self.room() { self.drop_oldest() } else { None }
+        if self.idle <= self.room() {
+            return None;
+        }
+        let dropped = self.drop_oldest()?;
+        self.churn.drop(dropped.resident, self.peak.high());
+        Some(dropped)
     }
 
     fn drop_oldest(&mut self) -> Option<Kept> {

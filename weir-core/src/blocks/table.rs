@@ -8,6 +8,7 @@
 use crate::base::run::Run;
 use crate::base::units::PAGE;
 use crate::blocks::block::{Block, Kept};
+use crate::blocks::churn::Churn;
 use crate::blocks::filled::Filled;
 use crate::blocks::untouched::UntouchedBlocks;
 use crate::policy::huge_page_advice::Density;
@@ -39,6 +40,8 @@ pub struct Blocks {
     pub(super) peak: Peak,
     /// Which part of blocks is touched.
     pub filled: Filled,
+    /// Whether they are replaced all the time.
+    pub churn: Churn,
     /// Looks that found other than was expected of a block that had been as expected.
     pub surprises: u8,
     /// Whether huge pages pay.
@@ -67,6 +70,7 @@ impl Blocks {
             untouched: UntouchedBlocks::new(),
             peak: Peak::new(),
             filled: Filled::new(),
+            churn: Churn::new(),
             surprises: 0,
             density: Density::new(),
             recent: Recent::NONE,
