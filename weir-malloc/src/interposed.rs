@@ -109,9 +109,8 @@ pub fn hear_advice() {
     let first = lookup().map(|dlsym| unsafe { dlsym(core::ptr::null_mut(), c"madvise".as_ptr().cast()) });
     let Some(first) = first.filter(|first| !first.is_null()) else { return };
     // SAFETY: what goes by the name of libc's function has its type.
-    let first = unsafe {
-        core::mem::transmute::<*mut c_void, unsafe extern "C" fn(*mut c_void, usize, c_int) -> c_int>(first)
-    };
+    let first =
+        unsafe { core::mem::transmute::<*mut c_void, unsafe extern "C" fn(*mut c_void, usize, c_int) -> c_int>(first) };
     // SAFETY: of no memory at all: nothing is changed.
     fork_advice::find_out(|| _ = unsafe { first(core::ptr::null_mut(), 0, MADV_DONTFORK) });
 }

@@ -238,8 +238,9 @@ fn no_pageblock_is_looked_at_twice() {
             assert!(looks.len() <= most, "{looks:x?}");
         }
     }
-    let peaks = Peaks::new();
     for len in [3, 5, 6, 8, 15, 64].map(|mib| mib * MIB) {
+        let peaks = Peaks::new();
+        peaks.heap.trim();
         let align = if len < 4 * MIB { 8 * MIB } else { 16 };
         let block = peaks.heap.alloc_aligned(align, len);
         peaks.heap.platform().take_looks();
