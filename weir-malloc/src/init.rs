@@ -19,6 +19,7 @@ extern "C" fn constructor(_argc: c_int, argv: *const *const u8, envp: *const *co
     // SAFETY: `envp` is the loader's array on glibc; on musl it is not looked at, as libc's own `environ` is set.
     unsafe { weir_linux::process::heap::init(envp) };
     crate::interposed::look_up();
+    crate::interposed::hear_advice();
 }
 
 // A process that is killed, or ends by `_exit`, leaves its counters as they were published last.

@@ -1,5 +1,6 @@
 //! Functions of libc's by which a program changes what it is as a whole: its user, its root, its namespaces. Weir's
-//! background thread is not to be there then (`weir-linux/src/threads/changes.rs`). Each does what libc's own does, and
+//! background thread is not to be there then (`weir-linux/src/threads/changes.rs`). And `madvise`, by which it says what
+//! `fork` is to do with its memory (`weir-linux/src/platform/fork_advice.rs`). Each does what libc's own does, and
 //! libc's own does it: it is found as the next one of its name (`dlsym`), so that a library preloaded behind this one,
 //! or before it, keeps its say.
 //!
@@ -10,6 +11,7 @@ use core::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 
 use crate::cxx_throw::lookup;
 use crate::errno;
+use weir_linux::platform::fork_advice;
 
 /// The next function of a name; null where the process has no `dlsym`.
 fn next(name: &CStr, found: &AtomicPtr<c_void>) -> *mut c_void {
@@ -67,6 +69,7 @@ macro_rules! interpose {
         }
     };
     (@call without_for $call:ident $flags:ident) => { without_for($call, $flags) };
+    (@call hearing $call:ident $address:ident $len:ident $advice:ident) => { hearing($call, $advice) };
     (@call $around:ident $call:ident $($argument:ident)*) => { $around($call) };
 }
 
@@ -92,6 +95,26 @@ fn without_for(call: impl FnOnce() -> c_int, flags: c_int) -> c_int {
     if flags & !(CLONE_FILES | CLONE_SYSVSEM) == 0 { call() } else { without(call) }
 }
 
+/// What `fork` is to do with a part of memory: undone where that is handed out again.
+fn hearing(call: impl FnOnce() -> c_int, advice: c_int) -> c_int {
+    fork_advice::is_given(advice);
+    call()
+}
+
+/// Finds out whether the program's calls of `madvise` come here: another library may stand before this one. One that
+/// passes them on is no obstacle.
+pub fn hear_advice() {
+    const MADV_DONTFORK: c_int = 10;
+    // SAFETY: libc's function of this type, and a C string; null stands for the program's own view of names.
+    let first = lookup().map(|dlsym| unsafe { dlsym(core::ptr::null_mut(), c"madvise".as_ptr().cast()) });
+    let Some(first) = first.filter(|first| !first.is_null()) else { return };
+    // SAFETY: what goes by the name of libc's function has its type.
+    let first =
+        unsafe { core::mem::transmute::<*mut c_void, unsafe extern "C" fn(*mut c_void, usize, c_int) -> c_int>(first) };
+    // SAFETY: of no memory at all: nothing is changed.
+    fork_advice::find_out(|| _ = unsafe { first(core::ptr::null_mut(), 0, MADV_DONTFORK) });
+}
+
 interpose! {
     after setuid(user: u32);
     after setgid(group: u32);
@@ -107,5 +130,6 @@ interpose! {
     after chroot(path: *const c_char);
     after pivot_root(new: *const c_char, old: *const c_char);
     without_for unshare(flags: c_int);
+    hearing madvise(address: *mut c_void, len: usize, advice: c_int);
     without setns(descriptor: c_int, kind: c_int);
 }

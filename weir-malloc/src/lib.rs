@@ -18,7 +18,7 @@
 //! | `weir_abi`, `ctl_abi`, `cache_abi`, `cache_stats_abi`, `callback_abi`, `zone_abi`, `page_pool_abi` | `weir.h`: what is idle; settings and figures; object caches and theirs; shrinkers and pressure; zones; page pools |
 //! | `object_mark` | which objects of a cache the program holds, where a wrong free would go unnoticed |
 //! | `zone_runs` | where a zone's runs begin and end, so that only whole ones are freed |
-//! | `interposed` | `setuid`, `chroot`, `unshare` and their like, which Weir's thread makes room for |
+//! | `interposed` | `setuid`, `chroot`, `unshare` and their like, which Weir's thread makes room for; `madvise`, of which blocks of more than 4 MiB are to know |
 //! | `errno`, `text` | `errno`; text without allocating |
 //! | `misuse` | how a wrong call ends the process; the messages are [`weir_linux::messages`] |
 //! | `panic` | the end of the process, if Weir itself is at fault |

@@ -86,8 +86,8 @@ fn thread_local_storage_is_static_and_no_name_is_stray() {
     }
     let exported = |line: &&str| line.contains(" T ") || line.contains(" D ") || line.contains(" B ");
     let families = ["alloc", "free", "mall", "_Z", "weir_", "__posix_memalign", "posix_memalign", "memalign"];
-    // What is interposed, as it changes what the process is.
-    let changes = ["chroot", "pivot_root", "unshare", "setns", "capset", "setgroups", "initgroups"];
+    // What is interposed, as it changes what the process is, or what `fork` does with its memory.
+    let changes = ["chroot", "pivot_root", "unshare", "setns", "capset", "setgroups", "initgroups", "madvise"];
     let ids = |name: &str| name.starts_with("set") && (name.ends_with("id") || name.ends_with("gid"));
     for line in symbols.lines().filter(exported) {
         let name = line.rsplit(' ').next().unwrap_or_default();

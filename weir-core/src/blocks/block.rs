@@ -1,5 +1,6 @@
 //! A block mapped on its own, and a freed one that is retained.
 
+use super::constancy::Constancy;
 use crate::base::run::Run;
 
 /// A block.
@@ -13,11 +14,19 @@ pub struct Block {
     pub is_rest: bool,
     /// All of it had memory behind it when it was handed out.
     pub is_touched: bool,
+    /// What looks at it found of late.
+    pub constancy: Constancy,
 }
 
 impl Block {
     /// No block.
-    pub const NONE: Self = Self { run: Run { addr: 0, len: 0 }, huge: false, is_rest: false, is_touched: false };
+    pub const NONE: Self = Self {
+        run: Run { addr: 0, len: 0 },
+        huge: false,
+        is_rest: false,
+        is_touched: false,
+        constancy: Constancy::NONE,
+    };
 
     /// Whether this was cut off `block` or what followed it, and begins where it ends.
     pub(super) fn follows(&self, block: &Block) -> bool {

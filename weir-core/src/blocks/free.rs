@@ -1,7 +1,6 @@
 //! A block is freed: it is retained for a while, if that costs no peak.
 
 use super::block::Kept;
-use super::looks::untouched;
 use super::mapped::Mapped;
 use super::residence::look;
 use crate::base::invalid_free::InvalidFree;
@@ -10,18 +9,34 @@ use crate::platform::Platform;
 impl<P: Platform> Mapped<'_, P> {
     /// Frees a block mapped on its own: it is kept for a while, if that costs no peak.
     pub(crate) fn free_mapped(&self, addr: usize) {
-        let Some((block, _)) = self.lock().remove(addr) else {
+        let mut blocks = self.lock();
+        let Some((mut block, untouched)) = blocks.remove(addr) else {
+            drop(blocks);
             return self.pages.platform.invalid_free(InvalidFree::DoubleFree, addr, 0);
         };
+        let surprises = blocks.surprises;
+        drop(blocks);
         let shown = &self.pages.platform.stats().mapped_bytes;
         self.pages.gauges.mapped_bytes.sub(block.run.len as u64, shown);
+        let is_known = untouched > 0;
+        // What counts against a hard limit is looked at.
+        let is_sure = is_known && block.constancy.is_sure(surprises) && self.pages.hard_limit().is_none();
         // Of one that was resident before nothing can be learnt.
-        let found = if block.is_touched { None } else { look(&self.pages.platform, block.run) };
-        let resident = block.run.len - untouched(block.run.len, found);
+        let looks = !block.is_touched && !is_sure;
+        let found = if looks { look(&self.pages.platform, block.run) } else { None };
+        let resident = block.run.len - if is_sure { untouched } else { super::looks::untouched(block.run.len, found) };
         let mut blocks = self.lock();
+        if is_sure {
+            block.constancy.skip();
+        } else if looks {
+            let as_expected = is_known && resident == block.run.len - untouched;
+            blocks.surprises = blocks.surprises.wrapping_add(block.constancy.observe(as_expected, surprises).into());
+        }
         if let Some(look) = found.filter(|_| !block.huge) {
             blocks.density.observe(look.filled);
         }
+        blocks.filled.observe(resident, block.run.len);
+        blocks.churn.free(resident);
         blocks.note(resident);
         let doubtful = blocks.untouched.bytes > 0 && !blocks.has_room(resident);
         drop(blocks);

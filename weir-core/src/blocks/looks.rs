@@ -15,7 +15,10 @@ impl<P: Platform> Mapped<'_, P> {
     /// Learns from the block handed out before this one, if it is still in use: a program that fills its blocks as it
     /// gets them has filled that one.
     pub(super) fn look_at_newest(&self) {
-        let newest = self.lock().untouched.see_newest();
+        let mut blocks = self.lock();
+        let surprises = blocks.surprises;
+        let newest = blocks.untouched.see_newest().filter(|block| !block.constancy.is_sure(surprises));
+        drop(blocks);
         // It may be freed meanwhile, and its addresses be another's: then one wrong thing is learnt.
         if let Some(block) = newest
             && let Some(look) = self.look_in_use(block)
@@ -38,9 +41,14 @@ impl<P: Platform> Mapped<'_, P> {
     /// Looks at the blocks in use that may have been touched since the last look: at the youngest, which is most likely
     /// being touched now, and from time to time at all.
     pub(super) fn look_at_untouched(&self) {
+        let blocks = self.lock();
+        let (known, count) = blocks.untouched.doubtful(blocks.surprises);
+        drop(blocks);
+        if count == 0 {
+            return;
+        }
         let now = self.pages.platform.now();
         let mut blocks = self.lock();
-        let (known, count) = blocks.untouched.blocks();
         let all = now.saturating_sub(blocks.untouched.looked_at) >= LOOK_INTERVAL;
         if all {
             blocks.untouched.looked_at = now;

@@ -1,6 +1,7 @@
 //! Maps a block: a retained one if one fits, else a new mapping.
 
 use super::block::{Block, Kept};
+use super::constancy::Constancy;
 use super::looks::NEARLY_ALL;
 use super::mapped::{Mapped, moved};
 use super::table::{Blocks, table_bytes};
@@ -26,8 +27,8 @@ pub(crate) struct Fresh {
 /// Memory for a block, with its room below the hard limit.
 struct Found<'a> {
     kept: Kept,
-    /// It is known to be zero.
-    zero: bool,
+    /// Bytes at its end that are new, and so zero.
+    fresh: usize,
     _hold: Hold<'a>,
 }
 
@@ -38,7 +39,7 @@ impl<P: Platform> Mapped<'_, P> {
         // Room in the table is kept from here on.
         let reused = if align <= PAGE { self.reuse_block(len) } else { Ok(None) };
         let found = reused.and_then(|found| found.map_or_else(|| self.new_block(len, align), Ok));
-        let Found { kept: Kept { mut block, resident }, zero, _hold } =
+        let Found { kept: Kept { mut block, resident }, fresh, _hold } =
             found.inspect_err(|_| self.lock().unreserve())?;
         self.look_at_newest();
         let wants_huge = self.lock().density.wants_huge();
@@ -47,13 +48,13 @@ impl<P: Platform> Mapped<'_, P> {
             block.huge = true;
         }
         block.is_touched = resident == block.run.len;
-        self.lock().insert(block, block.run.len - resident);
+        self.lock().insert_grown(block, block.run.len - resident, fresh);
         // Before the program touches it. Kept blocks that make room for others are no report.
         self.unmap_those(Cause::Idle, Blocks::drop_over);
         let shown = &self.pages.platform.stats().mapped_bytes;
         self.pages.gauges.mapped_bytes.add(block.run.len as u64, shown);
         self.pages.hard_limit.recharge(resident, block.run.len);
-        Ok(Fresh { addr: block.run.addr, zero, untouched: block.run.len - resident })
+        Ok(Fresh { addr: block.run.addr, zero: fresh == block.run.len, untouched: block.run.len - resident })
     }
 
     /// A new mapping.
@@ -66,7 +67,7 @@ impl<P: Platform> Mapped<'_, P> {
         let align = if huge { align.max(PAGEBLOCK) } else { align };
         let addr = self.pages.platform.map(len, align)?;
         let kept = Kept { block: Block { run: Run { addr, len }, ..Block::NONE }, resident: 0 };
-        Ok(Found { kept, zero: true, _hold })
+        Ok(Found { kept, fresh: len, _hold })
     }
 
     /// Reserves room in the table for one block.
@@ -82,12 +83,12 @@ impl<P: Platform> Mapped<'_, P> {
         }
     }
 
-    /// A block freed a while ago, grown or cut to `len`; `None`: there is none. What is resident of it counts already, so that
-    /// at the hard limit only the rest is wanted.
+    /// A block freed a while ago, whole or grown or cut to `len`; `None`: there is none. What is resident of it counts
+    /// already, so that at the hard limit only the rest is wanted.
     fn reuse_block(&self, len: usize) -> Result<Option<Found<'_>>, Short> {
-        let reused = self.lock().reuse(len);
-        let Some(mut kept) = reused else { return Ok(None) };
-        if kept.block.run.len > len + len / 8 {
+        let reused = self.lock().reuse(len, self.pages.hard_limit().is_some());
+        let Some((mut kept, is_whole)) = reused else { return Ok(None) };
+        if kept.block.run.len > len && !is_whole {
             kept = self.cut_kept(kept, len);
         }
         let Kept { block, resident } = kept;
@@ -101,7 +102,7 @@ impl<P: Platform> Mapped<'_, P> {
             return Ok(None);
         };
         let kept = Kept { block: moved(block, Run { addr, len }), resident };
-        Ok(Some(Found { kept, zero: false, _hold }))
+        Ok(Some(Found { kept, fresh: len - block.run.len, _hold }))
     }
 
     /// The first `len` bytes of a kept block; the rest is kept on, as far as memory is behind it.
@@ -110,7 +111,10 @@ impl<P: Platform> Mapped<'_, P> {
         block.run.len = len;
         // A program touches a block from its beginning.
         let first = resident.min(len);
-        let rest = Kept { block: Block { run: rest, is_rest: true, ..block }, resident: resident - first };
+        let rest = Kept {
+            block: Block { run: rest, is_rest: true, constancy: Constancy::NONE, ..block },
+            resident: resident - first,
+        };
         if rest.resident > 0 {
             self.keep_or_unmap(rest);
         } else {
@@ -137,11 +141,13 @@ impl<P: Platform> Mapped<'_, P> {
 
     /// Makes a block that was used before, and has just been allocated, read as zero.
     pub(crate) fn wipe(&self, run: Run) {
-        let Run { addr, len } = run;
+        let addr = run.addr;
         // Writing zeros makes all of a block resident, of which the program may never touch more than a few pages (a
         // sparse table). Only a short block, or one that has memory behind nearly all of it, is written to; any other is
         // released, so that it is as a fresh one.
-        let untouched = self.lock().untouched.of(addr);
+        let (untouched, fresh) = self.lock().untouched.of(addr);
+        // What is new at its end is zero as it is.
+        let (len, untouched) = (run.len - fresh, untouched.saturating_sub(fresh));
         let write = len <= MAX_RUN * PAGE || len <= WIPE_MAX && untouched <= len / NEARLY_ALL;
         let zero = || {
             let released = self.pages.platform.release(&[run], false);

@@ -2,6 +2,9 @@
 //! they are freed.
 
 mod block;
+mod churn;
+mod constancy;
+mod filled;
 mod free;
 mod looks;
 mod map;
@@ -9,6 +12,7 @@ pub(crate) mod mapped;
 mod reclaimer;
 mod residence;
 mod resize;
+mod retain;
 mod table;
 mod untouched;
 pub mod usage;

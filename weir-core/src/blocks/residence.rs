@@ -25,6 +25,7 @@ pub fn look<P: Platform>(platform: &P, block: Run) -> Option<Look> {
     // A block may be here for its alignment alone.
     let last = (block.len / PAGEBLOCK).checked_sub(1)?;
     let (mut at, mut pages) = (0, pages_at(0)?);
+    let mut before = pages;
     let (mut resident, mut touched, mut filled) = (pages, usize::from(pages > 0), usize::from(pages >= FILLED));
     for sample in 1..SAMPLES {
         let next = last * sample / (SAMPLES - 1);
@@ -33,7 +34,7 @@ pub fn look<P: Platform>(platform: &P, block: Run) -> Option<Look> {
         }
         let there = pages_at(next)?;
         resident += if (pages > 0) == (there > 0) {
-            (next - at) * (pages + there) / 2
+            (next - at - 1) * (pages + there) / 2 + there
         } else {
             let (mut low, mut high) = (at, next);
             while high - low > 1 {
@@ -45,9 +46,10 @@ pub fn look<P: Platform>(platform: &P, block: Run) -> Option<Look> {
         };
         touched += usize::from(there > 0);
         filled += usize::from(there >= FILLED);
-        (at, pages) = (next, there);
+        (before, at, pages) = (pages, next, there);
     }
-    // What is behind the last whole pageblock is as that one.
-    let rest = block.len % PAGEBLOCK / PAGE * pages / PAGEBLOCK_PAGES;
+    // What is behind the last whole pageblock is as that one, unless the block was touched up to somewhere inside it.
+    let ends_inside = before >= FILLED && pages < FILLED;
+    let rest = if ends_inside { 0 } else { block.len % PAGEBLOCK / PAGE * pages / PAGEBLOCK_PAGES };
     Some(Look { resident: (resident + rest) * PAGE, filled: touched > 0 && filled == touched })
 }

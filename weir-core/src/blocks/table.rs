@@ -3,16 +3,13 @@
 //! The table is open addressing keyed by the block's address, in memory of the platform's; it doubles when it is half
 //! full and never shrinks (24 bytes for each block of more than 4 MiB).
 //!
-//! A freed block is kept for a while, since mapping and touching it anew costs far more than all else. Keeping must cost
-//! no peak, and what counts for that is what is resident: a buffer that doubles has been touched to its half when the
-//! old one is freed, and will be touched further while that is kept. So the peak is that of the bytes in use that were
-//! touched, as far as looks tell ([`UntouchedBlocks`]); and what is kept, together with all bytes in use up to that
-//! peak, as if the program touched them at once, exceeds it by a twelfth at most (`Blocks::room`). Above the last
-//! window's peak nothing is kept when a window ends, and nothing at all under pressure.
+//! Which freed blocks are kept, and which is handed out again: `retain.rs`.
 
 use crate::base::run::Run;
 use crate::base::units::PAGE;
 use crate::blocks::block::{Block, Kept};
+use crate::blocks::churn::Churn;
+use crate::blocks::filled::Filled;
 use crate::blocks::untouched::UntouchedBlocks;
 use crate::policy::huge_page_advice::Density;
 use crate::policy::refault::Recent;
@@ -22,12 +19,6 @@ use crate::policy::working_set::Peak;
 pub(super) const KEPT: usize = 16;
 /// Slots of the first table: a power of two, as every capacity is.
 const FIRST_CAPACITY: usize = 128;
-/// A kept block that is longer than wanted by at most this part of it is handed out whole.
-const SLACK: usize = 8;
-/// Kept blocks may raise the peak by this part of it. A buffer that grows by an eighth at a time, the new one beside
-/// the old, needs a sixteenth so that the old one can be kept for the step after.
-const RAISE: usize = 12;
-
 /// All blocks mapped on their own.
 pub struct Blocks {
     slots: *mut Block,
@@ -39,14 +30,20 @@ pub struct Blocks {
     /// Bytes of them.
     pub bytes: usize,
     /// Freed blocks, the oldest first.
-    kept: [Kept; KEPT],
-    kept_count: usize,
+    pub(super) kept: [Kept; KEPT],
+    pub(super) kept_count: usize,
     /// Resident bytes of those.
     pub idle: usize,
     /// What of the blocks in use was not touched.
     pub untouched: UntouchedBlocks,
     /// Peak over the last window of the bytes in use that were touched.
-    peak: Peak,
+    pub(super) peak: Peak,
+    /// Which part of blocks is touched.
+    pub filled: Filled,
+    /// Whether they are replaced all the time.
+    pub churn: Churn,
+    /// Looks that found other than was expected of a block that had been as expected.
+    pub surprises: u8,
     /// Whether huge pages pay.
     pub density: Density,
     /// Kept blocks that went back lately.
@@ -72,118 +69,12 @@ impl Blocks {
             idle: 0,
             untouched: UntouchedBlocks::new(),
             peak: Peak::new(),
+            filled: Filled::new(),
+            churn: Churn::new(),
+            surprises: 0,
             density: Density::new(),
             recent: Recent::NONE,
         }
-    }
-
-    // ---- freed blocks ------------------------------------------------------------------------------------------
-
-    /// Bytes in use that were touched, as far as is known.
-    fn touched(&self) -> usize {
-        self.bytes.saturating_sub(self.untouched.bytes)
-    }
-
-    /// Notes that the bytes in use that were touched, and `more` just freed, were resident at once.
-    pub fn note(&mut self, more: usize) {
-        let touched = self.touched() + more;
-        self.peak.note(touched);
-    }
-
-    /// Resident bytes that may be kept. The program may touch all that it holds; up to the peak that is no new peak, and
-    /// beyond it the program raises the peak by itself.
-    fn room(&self) -> usize {
-        let high = self.peak.high();
-        high + high / RAISE - self.bytes.min(high)
-    }
-
-    /// Resident bytes that this window's peak wants again.
-    pub fn wanted_again(&self) -> usize {
-        let high = self.peak.now();
-        high - self.bytes.min(high)
-    }
-
-    /// Ends a window.
-    pub fn roll(&mut self) {
-        let touched = self.touched();
-        self.peak.roll(touched);
-    }
-
-    /// Whether there is room to keep a block that has `resident` bytes behind it.
-    pub fn has_room(&self, resident: usize) -> bool {
-        self.idle + resident <= self.room()
-    }
-
-    /// Keeps a freed block if there is room for it; returns one to unmap: the oldest of those kept before, or this one.
-    pub fn keep(&mut self, mut kept: Kept) -> Option<Kept> {
-        if !self.has_room(kept.resident) {
-            return Some(kept);
-        }
-        kept = self.join(kept);
-        let dropped = if self.kept_count == KEPT { self.drop_oldest() } else { None };
-        self.kept[self.kept_count] = kept;
-        self.kept_count += 1;
-        self.idle += kept.resident;
-        dropped
-    }
-
-    /// Joins a freed block to what it was cut off, and to what was cut off it, if those are kept. Where one of the two
-    /// has moved since and another block lies in its place, the kernel has two mappings, which `mremap` refuses to
-    /// move as one: the platform then copies, or the block is not used again.
-    fn join(&mut self, mut kept: Kept) -> Kept {
-        while let Some(i) = (0..self.kept_count).find(|&i| {
-            let other = &self.kept[i].block;
-            other.follows(&kept.block) || kept.block.follows(other)
-        }) {
-            let other = self.take_kept(i);
-            let (first, second) =
-                if other.block.run.addr < kept.block.run.addr { (other, kept) } else { (kept, other) };
-            kept = first;
-            kept.block.run.len += second.block.run.len;
-            kept.resident += second.resident;
-        }
-        kept
-    }
-
-    /// What is kept of what was cut off `block`, right behind it.
-    pub fn take_rest(&mut self, block: &Block) -> Option<Kept> {
-        let i = (0..self.kept_count).find(|&i| self.kept[i].block.follows(block))?;
-        Some(self.take_kept(i))
-    }
-
-    /// A kept block for `len` bytes: one that is a little longer if there is one, else the longest that is shorter
-    /// (to be grown), else the shortest that is longer (to be cut).
-    pub fn reuse(&mut self, len: usize) -> Option<Kept> {
-        let fit = |kept: &Kept| match kept.block.run.len {
-            have if have >= len && have - len <= len / SLACK => (0, have - len),
-            have if have < len => (1, len - have),
-            have => (2, have - len),
-        };
-        let best = (0..self.kept_count).min_by_key(|&i| fit(&self.kept[i]))?;
-        Some(self.take_kept(best))
-    }
-
-    /// The oldest kept block while more than `keep` resident bytes are kept; the caller unmaps it. With 0 all go: few
-    /// looks may have missed that a block was touched.
-    pub fn drop_above(&mut self, keep: usize) -> Option<Kept> {
-        if self.idle > keep || keep == 0 { self.drop_oldest() } else { None }
-    }
-
-    /// The oldest kept block while more is kept than there is room for; the caller unmaps it.
-    pub fn drop_over(&mut self) -> Option<Kept> {
-        if self.idle > self.room() { self.drop_oldest() } else { None }
-    }
-
-    fn drop_oldest(&mut self) -> Option<Kept> {
-        (self.kept_count > 0).then(|| self.take_kept(0))
-    }
-
-    fn take_kept(&mut self, i: usize) -> Kept {
-        let kept = self.kept[i];
-        self.kept.copy_within(i + 1..self.kept_count, i);
-        self.kept_count -= 1;
-        self.idle -= kept.resident;
-        kept
     }
 
     // ---- the table ---------------------------------------------------------------------------------------------
@@ -283,13 +174,18 @@ impl Blocks {
 
     /// Adds a block, in the room that was reserved for it; `untouched` bytes of it have no memory behind them.
     pub fn insert(&mut self, block: Block, untouched: usize) {
+        self.insert_grown(block, untouched, 0);
+    }
+
+    /// The same for a block of which the last `fresh` bytes are new, and known to be zero.
+    pub fn insert_grown(&mut self, block: Block, untouched: usize, fresh: usize) {
         debug_assert!(self.reserved > 0);
         self.reserved -= 1;
         // SAFETY: room was reserved, so there is a table with an empty slot, which `find` returns.
         unsafe { *self.find(block.run.addr) = block };
         self.count += 1;
         self.bytes += block.run.len;
-        self.untouched.add(block, untouched);
+        self.untouched.add(block, untouched, fresh);
         self.note(0);
     }
 
@@ -300,7 +196,7 @@ impl Blocks {
         // SAFETY: the block is in the table, as `get` found it, so `find` returns its slot.
         unsafe { *self.find(addr) = block };
         self.untouched.remove(addr);
-        self.untouched.add(block, block.run.len);
+        self.untouched.add(block, block.run.len, 0);
     }
 
     /// Takes a block out that is to come back in another place or length: room for it is kept.

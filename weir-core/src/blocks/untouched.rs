@@ -13,6 +13,8 @@ pub struct Untouched {
     pub block: Block,
     /// Bytes of it without memory behind them when it was last looked at.
     pub bytes: usize,
+    /// Bytes at its end that were new when it was handed out, and so zero.
+    pub fresh: usize,
     /// It was looked at as the next block was wanted.
     pub seen: bool,
 }
@@ -32,13 +34,13 @@ impl UntouchedBlocks {
     /// None.
     #[allow(clippy::new_without_default, reason = "const, and only ever part of a static")]
     pub const fn new() -> Self {
-        let none = Untouched { block: Block::NONE, bytes: 0, seen: false };
+        let none = Untouched { block: Block::NONE, bytes: 0, fresh: 0, seen: false };
         Self { known: [none; KNOWN], count: 0, bytes: 0, looked_at: 0 }
     }
 
-    /// A block was handed out, `bytes` of it without memory behind them. Where too many are known, that one is forgotten
+    /// A block was handed out, `bytes` of it without memory behind them, the last `fresh` of which are new. Where too many are known, that one is forgotten
     /// of which least is untouched.
-    pub fn add(&mut self, block: Block, bytes: usize) {
+    pub fn add(&mut self, block: Block, bytes: usize, fresh: usize) {
         if bytes == 0 {
             return;
         }
@@ -46,7 +48,7 @@ impl UntouchedBlocks {
             let least = (0..KNOWN).min_by_key(|&i| self.known[i].bytes).unwrap_or(0);
             self.take(least);
         }
-        self.known[self.count] = Untouched { block, bytes, seen: false };
+        self.known[self.count] = Untouched { block, bytes, fresh, seen: false };
         self.count += 1;
         self.bytes += bytes;
     }
@@ -73,17 +75,20 @@ impl UntouchedBlocks {
         (!core::mem::replace(&mut newest.seen, true)).then_some(newest.block)
     }
 
-    /// The blocks, the youngest first; how many there are.
-    pub fn blocks(&self) -> ([Block; KNOWN], usize) {
-        let mut out = [Block::NONE; KNOWN];
-        let youngest_first = self.known[..self.count].iter().rev();
-        out.iter_mut().zip(youngest_first).for_each(|(to, from)| *to = from.block);
-        (out, self.count)
+    /// The blocks that cannot be told to be as they were, the youngest first; how many there are.
+    pub fn doubtful(&self, surprises: u8) -> ([Block; KNOWN], usize) {
+        let (mut out, mut count) = ([Block::NONE; KNOWN], 0);
+        let youngest_first = self.known[..self.count].iter().rev().map(|known| known.block);
+        for block in youngest_first.filter(|block| !block.constancy.is_sure(surprises)) {
+            out[count] = block;
+            count += 1;
+        }
+        (out, count)
     }
 
-    /// How much of the block at `addr` is untouched.
-    pub fn of(&self, addr: usize) -> usize {
-        self.position(addr).map_or(0, |i| self.known[i].bytes)
+    /// How much of the block at `addr` is untouched, and how much of its end was new when it was handed out.
+    pub fn of(&self, addr: usize) -> (usize, usize) {
+        self.position(addr).map_or((0, 0), |i| (self.known[i].bytes, self.known[i].fresh))
     }
 
     fn position(&self, addr: usize) -> Option<usize> {
@@ -111,10 +116,10 @@ mod tests {
     #[test]
     fn the_sum_is_of_those_that_are_known() {
         let mut untouched = UntouchedBlocks::new();
-        (1..=KNOWN).for_each(|i| untouched.add(block(i), i));
+        (1..=KNOWN).for_each(|i| untouched.add(block(i), i, 0));
         assert_eq!(untouched.bytes, KNOWN * (KNOWN + 1) / 2);
-        untouched.add(block(100), 7);
-        assert_eq!((untouched.of(block(1).run.addr), untouched.bytes), (0, KNOWN * (KNOWN + 1) / 2 - 1 + 7));
+        untouched.add(block(100), 7, 0);
+        assert_eq!((untouched.of(block(1).run.addr).0, untouched.bytes), (0, KNOWN * (KNOWN + 1) / 2 - 1 + 7));
         untouched.set(block(100), 3);
         assert_eq!(untouched.see_newest(), Some(block(100)));
         assert_eq!(untouched.see_newest(), None);

@@ -20,6 +20,7 @@ mod policy;
 mod profile;
 mod profile_model;
 mod refaults;
+mod replaced;
 mod reporting;
 mod resident;
 mod retained;

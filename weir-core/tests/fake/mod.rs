@@ -108,6 +108,8 @@ pub struct Fake {
     pub advised: Mutex<Vec<Run>>,
     /// Runs of blocks of their own that were looked at.
     looks: Mutex<Vec<Run>>,
+    /// Calls that unmapped.
+    pub unmapped: AtomicUsize,
     /// Of blocks of their own, what was touched is resident, as the kernel has it; else all of them are.
     pub really: AtomicBool,
     pub fences: AtomicUsize,
@@ -185,6 +187,7 @@ impl Fake {
             summoned: Mutex::default(),
             advised: Mutex::default(),
             looks: Mutex::default(),
+            unmapped: AtomicUsize::new(0),
             really: AtomicBool::new(false),
             fences: AtomicUsize::new(0),
             no_fence: AtomicBool::new(false),

@@ -83,6 +83,7 @@ impl Memory for Fake {
 
     fn unmap(&self, run: Run) {
         self.outside_locks();
+        self.unmapped.fetch_add(1, Relaxed);
         locked(&self.memory).unmap(run);
     }
 

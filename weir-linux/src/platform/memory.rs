@@ -9,6 +9,7 @@ use weir_core::platform::{Contents, CpuOps, Host, Memory, Placed, Reach, Refused
 use crate::os::mman::{self, MADV_DONTNEED, MAP_NORESERVE, MREMAP_MAYMOVE};
 use crate::os::syscall::Errno;
 use crate::platform::address_layout::{AddressLayout, Area};
+use crate::platform::fork_advice;
 use crate::platform::linux::Linux;
 use crate::platform::release;
 use crate::platform::statics::STATS;
@@ -149,7 +150,8 @@ impl Memory for Linux {
         let at = run.addr as *mut u8;
         // A former owner may have set what `fork` does with the block (leave it out, or wipe it): undone for the next
         // one. Usually there is nothing to undo.
-        for advice in [MADV_DOFORK, MADV_KEEPONFORK] {
+        let undone: &[u32] = if fork_advice::may_be_there() { &[MADV_DOFORK, MADV_KEEPONFORK] } else { &[] };
+        for &advice in undone {
             // SAFETY: the mapping is the engine's; the advice changes no contents here.
             let advised = unsafe { mman::madvise(at, run.len, advice) };
             // This is a child that lacks the block, or a part of it.

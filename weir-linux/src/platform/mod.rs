@@ -2,6 +2,7 @@
 
 pub mod address_layout;
 pub mod fast_path;
+pub mod fork_advice;
 pub mod hooks;
 pub mod linux;
 mod memory;

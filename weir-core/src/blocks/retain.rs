@@ -1,0 +1,157 @@
+//! Which freed blocks are kept, and which of them is handed out again.
+//!
+//! A freed block is kept for a while, since mapping and touching it anew costs far more than all else. Keeping must cost
+//! no peak, and what counts for that is what is resident: a buffer that doubles has been touched to its half when the
+//! old one is freed, and will be touched further while that is kept. So the peak is that of the bytes in use that were
+//! touched, as far as looks tell ([`UntouchedBlocks`](super::untouched::UntouchedBlocks)); and what is kept, together
+//! with what the program may come to touch of all bytes in use ([`Filled`](super::filled::Filled)), up to that peak,
+//! exceeds it by a twelfth at most (`Blocks::room`), or by a quarter where blocks are replaced all the time
+//! ([`Churn`](super::churn::Churn)). Above the last window's peak nothing is kept when a window ends, and
+//! nothing at all under pressure.
+
+use super::block::{Block, Kept};
+use super::table::{Blocks, KEPT};
+
+/// A kept block is handed out whole where it is longer than wanted by at most this part, or has memory behind it beyond
+/// what will be touched by at most this part of that.
+const SLACK: usize = 8;
+/// Addresses cost nothing: it is then handed out whole up to this multiple of what is wanted.
+const SPARE: usize = 2;
+/// Kept blocks may raise the peak by this part of it. A buffer that grows by an eighth at a time, the new one beside
+/// the old, needs a sixteenth so that the old one can be kept for the step after.
+const RAISE: usize = 12;
+/// Resident bytes that may be kept whatever the peak: blocks of which a page or two was touched. A tenth of what the
+/// least of processes has.
+const LITTLE: usize = 128 << 10;
+
+impl Blocks {
+    /// Bytes in use that were touched, as far as is known.
+    fn touched(&self) -> usize {
+        self.bytes.saturating_sub(self.untouched.bytes)
+    }
+
+    /// Bytes in use that the program has touched, or may touch.
+    fn prospective(&self) -> usize {
+        self.filled.of(self.bytes).max(self.touched())
+    }
+
+    /// Notes that the bytes in use that were touched, and `more` just freed, were resident at once.
+    pub fn note(&mut self, more: usize) {
+        let touched = self.touched() + more;
+        self.peak.note(touched);
+    }
+
+    /// Resident bytes that may be kept. The program may touch what it holds; up to the peak that is no new peak, and
+    /// beyond it the program raises the peak by itself.
+    fn room(&self) -> usize {
+        let high = self.peak.high();
+        (high + high / self.churn.raise(RAISE) - self.prospective().min(high)).max(LITTLE)
+    }
+
+    /// Resident bytes that this window's peak wants again.
+    pub fn wanted_again(&self) -> usize {
+        let high = self.peak.now();
+        high - self.prospective().min(high)
+    }
+
+    /// Ends a window.
+    pub fn roll(&mut self) {
+        let touched = self.touched();
+        let high = self.peak.roll(touched);
+        self.churn.roll(high);
+    }
+
+    /// Whether there is room to keep a block that has `resident` bytes behind it.
+    pub fn has_room(&self, resident: usize) -> bool {
+        self.idle + resident <= self.room()
+    }
+
+    /// Keeps a freed block if there is room for it; returns one to unmap: the oldest of those kept before, or this one.
+    pub fn keep(&mut self, mut kept: Kept) -> Option<Kept> {
+        if !self.has_room(kept.resident) {
+            self.churn.drop(kept.resident, self.peak.high());
+            if !self.has_room(kept.resident) {
+                return Some(kept);
+            }
+        }
+        kept = self.join(kept);
+        let dropped = if self.kept_count == KEPT { self.drop_oldest() } else { None };
+        self.kept[self.kept_count] = kept;
+        self.kept_count += 1;
+        self.idle += kept.resident;
+        dropped
+    }
+
+    /// Joins a freed block to what it was cut off, and to what was cut off it, if those are kept. Where one of the two
+    /// has moved since and another block lies in its place, the kernel has two mappings, which `mremap` refuses to
+    /// move as one: the platform then copies, or the block is not used again.
+    fn join(&mut self, mut kept: Kept) -> Kept {
+        while let Some(i) = (0..self.kept_count).find(|&i| {
+            let other = &self.kept[i].block;
+            other.follows(&kept.block) || kept.block.follows(other)
+        }) {
+            let other = self.take_kept(i);
+            let (first, second) =
+                if other.block.run.addr < kept.block.run.addr { (other, kept) } else { (kept, other) };
+            kept = first;
+            kept.block.run.len += second.block.run.len;
+            kept.resident += second.resident;
+        }
+        kept
+    }
+
+    /// What is kept of what was cut off `block`, right behind it.
+    pub fn take_rest(&mut self, block: &Block) -> Option<Kept> {
+        let i = (0..self.kept_count).find(|&i| self.kept[i].block.follows(block))?;
+        Some(self.take_kept(i))
+    }
+
+    /// A kept block for `len` bytes, and whether it is handed out whole. One that is, if there is one: that which fits best
+    /// what has memory behind it, and of several the youngest. Else the longest that is shorter (to be grown), else the
+    /// shortest that is longer (to be cut). Where `is_exact`, addresses without memory are dear too.
+    pub fn reuse(&mut self, len: usize, is_exact: bool) -> Option<(Kept, bool)> {
+        // What will be touched of it.
+        let wanted = self.filled.of(len);
+        let is_whole = |kept: &Kept| {
+            let have = kept.block.run.len;
+            let is_spare = !is_exact && have / SPARE <= len && kept.resident <= wanted + wanted / SLACK;
+            have >= len && (have - len <= len / SLACK || is_spare)
+        };
+        let fit = |kept: &Kept| match kept.block.run.len {
+            _ if is_whole(kept) => (0, kept.resident.abs_diff(wanted)),
+            have if have < len => (1, len - have),
+            have => (2, have - len),
+        };
+        let best = (0..self.kept_count).rev().min_by_key(|&i| fit(&self.kept[i]))?;
+        let kept = self.take_kept(best);
+        Some((kept, is_whole(&kept)))
+    }
+
+    /// The oldest kept block while more than `keep` resident bytes are kept; the caller unmaps it. With 0 all go: few
+    /// looks may have missed that a block was touched.
+    pub fn drop_above(&mut self, keep: usize) -> Option<Kept> {
+        if self.idle > keep || keep == 0 { self.drop_oldest() } else { None }
+    }
+
+    /// The oldest kept block while more is kept than there is room for; the caller unmaps it.
+    pub fn drop_over(&mut self) -> Option<Kept> {
+        if self.idle <= self.room() {
+            return None;
+        }
+        let dropped = self.drop_oldest()?;
+        self.churn.drop(dropped.resident, self.peak.high());
+        Some(dropped)
+    }
+
+    fn drop_oldest(&mut self) -> Option<Kept> {
+        (self.kept_count > 0).then(|| self.take_kept(0))
+    }
+
+    fn take_kept(&mut self, i: usize) -> Kept {
+        let kept = self.kept[i];
+        self.kept.copy_within(i + 1..self.kept_count, i);
+        self.kept_count -= 1;
+        self.idle -= kept.resident;
+        kept
+    }
+}
