@@ -13,7 +13,7 @@ use crate::pages::window::Window;
 
 impl SlabLists {
     /// Takes up to `most` free objects of the fullest slabs, ascending within each, into `out`; returns how many there
-    /// were. `most` is at most [`MAX_BATCH`].
+    /// were. `most` is at most [`MAX_BATCH`](crate::caches::geometry::MAX_BATCH).
     pub fn take(&mut self, window: &Window, g: &Geometry, most: usize, out: &mut Pieces) -> usize {
         let mut n = 0;
         while n < most {
@@ -56,8 +56,10 @@ impl SlabLists {
         n
     }
 
-    /// Takes the objects of a batch back, slab by slab. Slabs may be empty then: see
-    /// [`SlabLists::take_empty`]. Returns whether all were in use; if not, `batch` keeps those that were not.
+    /// Takes the objects of a batch back, slab by slab. Slabs may be empty then: see [`SlabLists::take_empty`]. Returns
+    /// whether all were in use; if not, `batch` keeps those that were not.
+    ///
+    /// Not inlined: it has the registers to itself.
     #[inline(never)]
     pub fn give(&mut self, window: &Window, g: &Geometry, batch: &mut Pieces) -> bool {
         let (mut given, mut is_whole) = (0, true);
@@ -109,7 +111,7 @@ impl SlabLists {
         is_whole
     }
 
-    /// What is wrong with the free of `object`, an address of the window at which no object of `g` begins.
+    /// What is wrong with the free of `object`, at which no object of `g` begins.
     pub fn fault_of(&self, window: &Window, g: &Geometry, object: *mut u8) -> InvalidFree {
         match window.page_of(object as usize) {
             None => InvalidFree::ForeignPointer,
