@@ -6,6 +6,7 @@ use crate::caches::cache::Cache;
 use crate::caches::domain_routing::visit_depot;
 use crate::caches::geometry::{Geometry, MAX_BATCH, SLAB_TAIL, UNBUCKETED};
 use crate::caches::heap_caches::Caches;
+use crate::caches::slab_pieces::Pieces;
 use crate::pages::Short;
 use crate::pages::node::ZoneKind;
 use crate::pages::zone::Purpose;
@@ -66,19 +67,26 @@ impl<P: Platform> Caches<P> {
         depot.short_at = self.pages.events.clock();
         depot.misses += 1;
         drop(depot);
-        let window = &self.pages.normal;
+        let (window, mut taken) = (&self.pages.normal, Pieces::NONE);
+        let most = out.len().min(MAX_BATCH);
         let mut slabs = domain.slabs.lock(&self.pages.platform);
-        let n = slabs.take(window, &g, out);
+        let mut n = slabs.take(window, &g, most, &mut taken);
         let again = slabs.take_again();
         drop(slabs);
         self.pages.events.taken_again(&self.pages.platform, again);
-        if n > 0 {
-            return Ok(n);
+        if n == 0 {
+            let Some(page) = self.fresh_slab(cache, &g)? else { return Ok(0) };
+            let mut slabs = self.domain_of(cache, page).slabs.lock(&self.pages.platform);
+            slabs.add(window, &g, page);
+            n = slabs.take(window, &g, most, &mut taken);
         }
-        let Some(page) = self.fresh_slab(cache, &g)? else { return Ok(0) };
-        let mut slabs = self.domain_of(cache, page).slabs.lock(&self.pages.platform);
-        slabs.add(window, &g, page);
-        Ok(slabs.take(window, &g, out))
+        let mut slots = out.iter_mut();
+        taken.for_each(window, &g, |object| {
+            if let Some(slot) = slots.next() {
+                *slot = object;
+            }
+        });
+        Ok(n)
     }
 
     /// The first page of a new slab, its objects initialised; it is on no list yet. `None`: `init` failed.

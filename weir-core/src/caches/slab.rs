@@ -8,6 +8,7 @@ pub(crate) mod audit;
 pub(crate) mod usage;
 
 use core::sync::atomic::{
+    AtomicU32,
     Ordering::{Acquire, Relaxed},
     fence,
 };
@@ -58,10 +59,10 @@ impl<'a> Slab<'a> {
     }
 
     pub(super) fn free(&self) -> u32 {
-        self.get(2) & 0xffff
+        State(self.get(2)).free()
     }
     pub(super) fn class(&self) -> u32 {
-        class_in(self.get(2))
+        State(self.get(2)).class()
     }
     /// Whether its header says that it is a slab of the cache with this geometry. One that has just been emptied is of
     /// none: its header is cleared before its pages are.
@@ -69,14 +70,17 @@ impl<'a> Slab<'a> {
         self.class() == u32::from(g.class()) && (!g.is_numbered() || self.get(NUMBER_WORD) == g.number)
     }
     pub(super) fn list(&self) -> u32 {
-        self.get(2) >> 24 & 0x1f
+        State(self.get(2)).list()
     }
     /// What the last look at its pages came to.
     pub(super) fn look(&self) -> u32 {
         self.get(2) >> 29 & 3
     }
     pub(super) fn set_state(&self, free: u32, class: u8, list: u32, look: u32) {
-        self.set(2, free | (class as u32) << 16 | list << 24 | look << 29);
+        self.state_word().store(State::new(free, class, list, look).0, Relaxed);
+    }
+    pub(super) fn state_word(&self) -> &'a AtomicU32 {
+        self.window.word(self.page, 2)
     }
     pub(super) fn reported(&self) -> u32 {
         self.get(3)
@@ -87,18 +91,23 @@ impl<'a> Slab<'a> {
 
     /// Bit i: page i of the slab is covered by free objects alone.
     pub(super) fn free_pages(&self, g: &Geometry) -> u32 {
-        let (size, pages) = (g.size as usize, usize::from(g.pages));
+        let pages = usize::from(g.pages);
         let mut used = 0u32;
         for word in 0..usize::from(g.objects).div_ceil(32) {
             let n = (usize::from(g.objects) - word * 32).min(32);
-            let mut taken = !self.get(g.header_words() + word) & (u32::MAX >> (32 - n));
-            while taken != 0 {
-                let object = word * 32 + taken.trailing_zeros() as usize;
-                taken &= taken - 1;
-                used |= page_mask(object * size, size);
-            }
+            used |= self.pages_of(g, word, !self.get(g.header_words() + word) & (u32::MAX >> (32 - n)));
         }
         !used & (u32::MAX >> (32 - pages))
+    }
+
+    /// Pages that objects of one bitmap word lie on: those in `mask`.
+    pub(super) fn pages_of(&self, g: &Geometry, word: usize, mut mask: u32) -> u32 {
+        let (size, mut pages) = (g.size as usize, 0);
+        while mask != 0 {
+            pages |= page_mask((word * 32 + mask.trailing_zeros() as usize) * size, size);
+            mask &= mask - 1;
+        }
+        pages
     }
 
     /// Calls `f` with each bitmap word and the mask of its objects that touch `pages`.
@@ -138,13 +147,27 @@ pub(super) fn number_in_header(window: &Window, page: u32) -> Option<usize> {
         pages.find(|&page| window.class_of(page) != SLAB_TAIL).filter(|&page| window.class_of(page) == SLAB_HEAD)?;
     fence(Acquire);
     let slab = Slab { window, page: first };
-    let (state, number) = (slab.get(2), slab.get(NUMBER_WORD));
-    (class_in(state) == u32::from(SLAB_HEAD)).then_some(number as usize)
+    let (class, number) = (slab.class(), slab.get(NUMBER_WORD));
+    (class == u32::from(SLAB_HEAD)).then_some(number as usize)
 }
 
-/// The class in the state word of a header.
-fn class_in(state: u32) -> u32 {
-    state >> 16 & 0xff
+/// The word of a header with the count of free objects, class, list and last look.
+#[derive(Clone, Copy)]
+pub(super) struct State(pub(super) u32);
+
+impl State {
+    pub(super) fn new(free: u32, class: u8, list: u32, look: u32) -> Self {
+        Self(free | u32::from(class) << 16 | list << 24 | look << 29)
+    }
+    pub(super) fn free(self) -> u32 {
+        self.0 & 0xffff
+    }
+    pub(super) fn class(self) -> u32 {
+        self.0 >> 16 & 0xff
+    }
+    pub(super) fn list(self) -> u32 {
+        self.0 >> 24 & 0x1f
+    }
 }
 
 const _: () = assert!(PAGE == 4096);

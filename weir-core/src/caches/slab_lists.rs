@@ -2,10 +2,9 @@
 //! that the others become empty and go back to the zone.
 
 use crate::base::backing::Backing;
-use crate::base::invalid_free::InvalidFree;
 use crate::base::units::NONE;
 use crate::caches::geometry::{Geometry, NUMBER_WORD};
-use crate::caches::slab::{Empty, Isolated, Slab, is_slab_page, page_mask};
+use crate::caches::slab::{Empty, Isolated, Slab, is_slab_page};
 use crate::pages::window::Window;
 use crate::pages::zone::ReportOutcome;
 use crate::platform::lock::Lock;
@@ -22,7 +21,7 @@ const FILLS: usize = 4;
 /// it holds back again from one of these two to the other.
 const HELD: [u32; 2] = [0, 1];
 /// Objects came back since.
-const NEW: u32 = 2;
+pub(super) const NEW: u32 = 2;
 /// Nothing was left to report.
 const DONE: u32 = 3;
 const LOOKS: usize = 4;
@@ -52,15 +51,15 @@ pub struct SlabLists {
     /// Objects isolated for a report: neither free nor in use.
     pub(crate) isolated: usize,
     /// Whether an object came back since the last look at the slabs' pages, and whether that was a window ago.
-    changed: Changed,
+    pub(super) changed: Changed,
     /// Pages of its slabs that were reported lately.
-    recent: Recent,
-    again: Refault,
+    pub(super) recent: Recent,
+    pub(super) again: Refault,
 }
 
 /// How long ago objects came back to a cache's slabs.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Changed {
+pub(super) enum Changed {
     No,
     ThisWindow,
     LastWindow,
@@ -95,24 +94,6 @@ impl SlabLists {
         }
     }
 
-    /// Fills `out` with free objects of the fullest slabs, ascending within each; returns how many there were.
-    pub fn take(&mut self, window: &Window, g: &Geometry, out: &mut [*mut u8]) -> usize {
-        let mut n = 0;
-        while n < out.len() {
-            let Some(&page) = self.heads.iter().find(|&&h| h != NONE) else { break };
-            let slab = Slab { window, page };
-            let (got, touched) = take_from(slab, g, &mut out[n..]);
-            if touched > 0 {
-                self.reported -= touched;
-                self.again = self.again.and(self.recent.taken(touched));
-            }
-            n += got;
-            self.relist(slab, g, slab.free() - got as u32, slab.look());
-        }
-        self.free -= n;
-        n
-    }
-
     /// The pages reported lately that were taken since the last call.
     pub fn take_again(&mut self) -> Refault {
         core::mem::replace(&mut self.again, Refault::NONE)
@@ -133,32 +114,6 @@ impl SlabLists {
         self.slabs += 1;
         self.free += objects;
         self.relist(slab, g, objects as u32, DONE);
-    }
-
-    /// Takes `object` back. Its slab may be empty then: see [`SlabLists::take_empty`].
-    pub fn give(&mut self, window: &Window, g: &Geometry, object: *mut u8) -> Result<(), InvalidFree> {
-        let page = window.page_of(object as usize).ok_or(InvalidFree::ForeignPointer)?;
-        if !is_slab_page(window, g, page) {
-            return Err(InvalidFree::DoubleFree);
-        }
-        let slab = Slab::of(window, g, page);
-        if !slab.is_of(g) {
-            // Another thread has just emptied the slab.
-            return Err(InvalidFree::DoubleFree);
-        }
-        let (index, rest) = g.object_at(object as usize - slab.addr());
-        if rest != 0 || index >= usize::from(g.objects) {
-            return Err(InvalidFree::InteriorPointer);
-        }
-        let (word, bit) = (g.header_words() + index / 32, 1 << (index % 32));
-        if slab.get(word) & bit != 0 {
-            return Err(InvalidFree::DoubleFree);
-        }
-        slab.set(word, slab.get(word) | bit);
-        self.free += 1;
-        self.changed = Changed::ThisWindow;
-        self.relist(slab, g, slab.free() + 1, NEW);
-        Ok(())
     }
 
     /// Takes a slab with no object in use off its list, for the zone, if `keep` free objects are left without it.
@@ -333,7 +288,7 @@ impl SlabLists {
     }
 
     /// Records the count of free objects and moves the slab to the list that it belongs on (the empty ones' too).
-    fn relist(&mut self, slab: Slab<'_>, g: &Geometry, free: u32, look: u32) {
+    pub(super) fn relist(&mut self, slab: Slab<'_>, g: &Geometry, free: u32, look: u32) {
         let list = match free {
             0 => UNLISTED,
             _ if free == u32::from(g.objects) => EMPTY,
@@ -358,30 +313,8 @@ impl SlabLists {
 
 /// The list of a partial slab with `free` objects.
 pub(super) fn list_of(g: &Geometry, free: u32, look: u32) -> u32 {
-    let fill = free as usize * FILLS / (usize::from(g.objects) + 1);
-    (fill * LOOKS) as u32 + look
-}
-
-/// Takes free objects out of `slab`'s bitmap, lowest first; pages they lie on are no longer reported. Returns how many
-/// objects those are, and how many pages of them were reported.
-fn take_from(slab: Slab<'_>, g: &Geometry, out: &mut [*mut u8]) -> (usize, usize) {
-    let (size, base) = (g.size as usize, slab.addr());
-    let (mut n, mut touched) = (0, 0);
-    for word in 0..usize::from(g.objects).div_ceil(32) {
-        let mut bits = slab.get(g.header_words() + word);
-        while bits != 0 && n < out.len() {
-            let object = word * 32 + bits.trailing_zeros() as usize;
-            bits &= bits - 1;
-            touched |= page_mask(object * size, size);
-            out[n] = (base + object * size) as *mut u8;
-            n += 1;
-        }
-        slab.set(g.header_words() + word, bits);
-        if n == out.len() {
-            break;
-        }
-    }
-    let again = slab.reported() & touched;
-    slab.set(3, slab.reported() & !touched);
-    (n, again.count_ones() as usize)
+    let (part, whole) = (free * FILLS as u32, u32::from(g.objects) + 1);
+    // `part / whole`, which is below `FILLS`, without a division.
+    let fill: u32 = (1..FILLS as u32).map(|step| u32::from(part >= step * whole)).sum();
+    fill * LOOKS as u32 + look
 }

@@ -16,6 +16,7 @@ use weir_core::platform::Diagnostics;
 
 use crate::fake::{Call, Fake, run_on, run_on_node};
 
+mod batches;
 mod trim;
 mod unbucketed;
 
