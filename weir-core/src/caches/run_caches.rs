@@ -16,9 +16,9 @@
 //! Runs in buckets are idle memory that only a request of the same class can use. Three rules keep it from making the program
 //! larger:
 //!
-//! 1. one CPU's buckets hold a budget at most ([`cpu_cache::rooms`](super::cpu_cache::rooms));
+//! 1. one CPU's buckets hold a budget at most (`cpu_cache::rooms`);
 //! 2. before pages of a zone become resident, for a run, a slab or a block mapped on its own, the CPU's runs go back to their
-//!    zones ([`Caches::take_pages`]);
+//!    zones (`take_pages`);
 //! 3. reclaim takes them from all CPUs: where memory is short, at rest, and when a class has been idle for some windows.
 
 use super::cpu_cache::PerCpu;
