@@ -82,7 +82,10 @@ impl Bench {
     /// What lies there and in shared memory with Weir's name.
     pub fn litter(&self) -> Vec<PathBuf> {
         let of = |dir: &Path| std::fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path());
-        let in_shm = of(Path::new("/dev/shm")).filter(|path| path.display().to_string().contains("weir"));
+        // Experiments have folders there too.
+        let is_weirs = |name: &str| name.contains("weir") && !name.starts_with("weir-lab-");
+        let in_shm =
+            of(Path::new("/dev/shm")).filter(|path| is_weirs(&path.file_name().unwrap_or_default().to_string_lossy()));
         of(&self.places()).chain(in_shm).collect()
     }
 
