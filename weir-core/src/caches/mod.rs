@@ -19,7 +19,6 @@ mod idle_windows;
 pub mod invalid_frees;
 pub mod reclaimer;
 pub mod refill;
-pub mod run_caches;
 pub mod shell_supply;
 pub mod shells;
 pub mod slab;

@@ -5,12 +5,10 @@
 pub struct Audit {
     /// Pages of slabs.
     pub slab_pages: usize,
-    /// Pages of large runs, in use or in buckets.
+    /// Pages of large runs.
     pub run_pages: usize,
-    /// Large runs in use.
+    /// Large runs.
     pub runs: usize,
-    /// Large runs in per-CPU buckets.
-    pub cpu_runs: usize,
     /// Free pages that are backed.
     pub idle_pages: usize,
     /// Free pages that are not.

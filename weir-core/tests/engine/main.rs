@@ -5,7 +5,6 @@
 mod fake;
 
 mod caches;
-mod class_runs;
 mod forks;
 mod goals;
 mod growth;
