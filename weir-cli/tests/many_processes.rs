@@ -7,10 +7,13 @@ mod subject;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Command, Stdio};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 use subject::{Subject, library, program, says};
 
 const PROCESSES: usize = 1000;
+/// One measurement at a time: another's processes would be listed too.
+static ALONE: Mutex<()> = Mutex::new(());
 /// How often each is measured.
 const ROUNDS: usize = 15;
 
@@ -40,6 +43,7 @@ fn scrape(address: &str) -> usize {
 /// Starts the processes, and measures: each of them has been told `line`.
 fn measure(what: &str, line: &str, count: usize) {
     let Some(program) = program(&[]) else { return };
+    let _alone = ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let mut subjects: Vec<Subject> = (0..count)
         .map(|_| {
             let mut command = Command::new(&program);
