@@ -58,22 +58,33 @@ impl Found {
         self.not_allowed += other.not_allowed;
         self
     }
+
+    fn note(&mut self, pid: i32, why: Missing) {
+        if !matches!(why, Missing::NoProcess | Missing::NotLoaded) {
+            self.others.push((pid, why));
+        }
+    }
 }
 
 fn look_at(pids: &[i32]) -> Found {
     let mut found = Found::default();
+    let mut inspected = Vec::new();
     for &pid in pids {
         match maps::text(pid) {
             // Most processes have no mapping with the name: their maps are not taken apart.
-            Ok(text) if names_weir(&text) => {
-                match Inspected::of(pid, &text).and_then(|it| it.page().map(|page| (it, page))) {
-                    Ok(pair) => found.readable.push(pair),
-                    Err(Missing::NoProcess | Missing::NotLoaded) => {}
-                    Err(why) => found.others.push((pid, why)),
-                }
-            }
+            Ok(text) if names_weir(&text) => match Inspected::of(pid, &text) {
+                Ok(it) => inspected.push(it),
+                Err(why) => found.note(pid, why),
+            },
             Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => found.not_allowed += 1,
             _ => {}
+        }
+    }
+    let pages = Inspected::pages(&inspected);
+    for (it, page) in inspected.into_iter().zip(pages) {
+        match page {
+            Ok(page) => found.readable.push((it, page)),
+            Err(why) => found.note(it.process.pid(), why),
         }
     }
     found

@@ -6,11 +6,12 @@
 //! this process never reads another one's memory itself. A child does, which lets itself be killed by a timer that it sets
 //! before each reading; the next reading has another child.
 //!
-//! A child is made by `fork` alone, so between its first step and its end it makes system calls and nothing else: another
-//! thread may hold any lock. What is asked and answered lies in memory that both share; a message of one byte each way says
-//! that it is there. A reading takes some 10 us more than the call itself. A child ends when its parent has ended, as the
-//! other end of its socket is closed then: it holds no descriptor but its own.
+//! What is asked and answered lies in memory that both share; a message of one byte each way says that it is there. A reading
+//! takes some 10 us more than the call itself, and more where the child has to be woken on another CPU, so many processes
+//! are read by one message.
 
+use super::reading_child::{Desk, MOST_PROCESSES, PATH, serve};
+pub use super::reading_child::{MOST_BYTES, MOST_PLACES, PATIENCE};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair, sockopt};
@@ -18,35 +19,12 @@ use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
-use std::ptr::{addr_of, addr_of_mut, null_mut};
+use std::ptr::{addr_of, null_mut};
 use std::sync::Mutex;
 use std::time::Duration;
 
-/// How long one reading may take: pages of a process in trouble may have to come from a slow disk first.
-pub const PATIENCE: Duration = Duration::from_secs(1);
-/// Places that one reading is of at most; the kernel takes 1024.
-pub const MOST_PLACES: usize = 512;
-/// Bytes of one reading at most: a huge page.
-pub const MOST_BYTES: usize = 2 << 20;
-/// Bytes of the path of a file in `/proc`, with the zero behind it.
-const PATH: usize = 64;
 /// Looks at a child that was killed, 5 ms apart.
 const LOOKS: usize = 20;
-
-/// What both processes share.
-#[repr(C)]
-struct Desk {
-    pid: i32,
-    /// Places to read from, as many bytes each; 0: the file is read.
-    places: usize,
-    /// Bytes wanted.
-    wanted: usize,
-    /// Bytes read; the number of an error, negative.
-    read: isize,
-    path: [u8; PATH],
-    remote: [libc::iovec; MOST_PLACES],
-    bytes: [u8; MOST_BYTES],
-}
 
 /// A child.
 struct Reader {
@@ -74,6 +52,7 @@ pub fn read_memory(pid: i32, addresses: &[u64], bytes: &mut [u8]) -> io::Result<
         unsafe {
             (*desk).pid = pid;
             (*desk).places = addresses.len();
+            (*desk).processes = 0;
             (*desk).wanted = bytes.len();
             let remote = &mut (*desk).remote;
             for (place, &address) in remote.iter_mut().zip(addresses) {
@@ -88,6 +67,30 @@ pub fn read_memory(pid: i32, addresses: &[u64], bytes: &mut [u8]) -> io::Result<
         reader.copy(bytes);
         Ok(())
     })
+}
+
+/// Reads `length` bytes of each of some processes, from an address of each, by one message to the child for many: to wake
+/// it costs as much as what it does. `take` has the place in the list, and the bytes or the error. One of kind `TimedOut` says
+/// that the patience, which all of a message share, ended there: the process is to be read alone.
+pub fn read_each(from: &[(i32, u64)], length: usize, mut take: impl FnMut(usize, io::Result<&[u8]>)) {
+    let at_once = MOST_PROCESSES.min(MOST_BYTES / length);
+    let mut begin = 0;
+    while begin < from.len() {
+        let some = &from[begin..from.len().min(begin + at_once)];
+        let mut finished = 0;
+        let asked = with_reader(|reader| {
+            let answer = reader.ask_each(some, length);
+            finished = reader.finished().min(some.len());
+            (0..finished).for_each(|place| take(begin + place, reader.of_process(place, length)));
+            answer
+        });
+        begin += finished;
+        // The one that it came to is passed over.
+        if let Err(error) = asked {
+            take(begin, Err(error));
+            begin += 1;
+        }
+    }
 }
 
 /// The value of a variable in the environment that a process was started with, which lies in its memory.
@@ -105,6 +108,7 @@ pub fn environment(pid: i32) -> io::Result<Vec<u8>> {
         // SAFETY: the desk is mapped, and the child waits for a message.
         unsafe {
             (*desk).places = 0;
+            (*desk).processes = 0;
             (*desk).wanted = MOST_BYTES;
             (*desk).path = [0; PATH];
             let to = &mut (*desk).path;
@@ -152,6 +156,43 @@ impl Reader {
         Ok(Self { pid, socket, desk })
     }
 
+    /// Has the child read from each of some processes, as [`read_each`] says.
+    fn ask_each(&self, from: &[(i32, u64)], length: usize) -> io::Result<()> {
+        let desk = self.desk;
+        // SAFETY: the desk is mapped, and the child waits for a message.
+        let (pids, remote) = unsafe {
+            (*desk).processes = from.len();
+            (*desk).wanted = length;
+            (*desk).read = 0;
+            (&mut (*desk).pids, &mut (*desk).remote)
+        };
+        for (((pid, place), &(of, address)), _) in pids.iter_mut().zip(remote).zip(from).zip(0..MOST_PROCESSES) {
+            *pid = of;
+            *place = libc::iovec { iov_base: address as *mut _, iov_len: length };
+        }
+        self.ask().map(drop)
+    }
+
+    /// How many processes the child has read from, also if it was killed at the next.
+    fn finished(&self) -> usize {
+        // SAFETY: the desk is mapped; a child that still runs writes this word whole.
+        unsafe { addr_of!((*self.desk).read).read_volatile() as usize }
+    }
+
+    /// What was read of one of several processes, of those that are finished.
+    fn of_process(&self, place: usize, length: usize) -> io::Result<&[u8]> {
+        // SAFETY: the desk has so many processes and bytes, and the child is finished with those of this place.
+        let (read, bytes) = unsafe {
+            let bytes = addr_of!((*self.desk).bytes).cast::<u8>().add(place * length);
+            (addr_of!((*self.desk).reads[place]).read(), std::slice::from_raw_parts(bytes, length))
+        };
+        match usize::try_from(read) {
+            Ok(read) if read == length => Ok(bytes),
+            Ok(_) => Err(Errno::FAULT.into()),
+            Err(_) => Err(io::Error::from_raw_os_error(-read as i32)),
+        }
+    }
+
     /// Has the child read what is on the desk; how many bytes that were.
     fn ask(&self) -> io::Result<usize> {
         let is_answered = send(&self.socket, &[0], SendFlags::NOSIGNAL).is_ok()
@@ -194,102 +235,6 @@ impl Drop for Reader {
     }
 }
 
-/// What the child does until its parent has ended.
-///
-/// # Safety
-/// By a child of `fork`, with its end of the socket and the desk, which only it works on between a message and its answer.
-unsafe fn serve(socket: i32, desk: *mut Desk) -> ! {
-    let byte = 0u8;
-    // SAFETY: system calls on this process, on the byte above and on the desk, which is mapped; none of them takes a lock of
-    // the C library's.
-    unsafe {
-        leave_parents(socket);
-        loop {
-            let got = libc::recv(socket, addr_of!(byte).cast_mut().cast(), 1, 0);
-            if got == 1 {
-                set_timer(PATIENCE);
-                let read = if (*desk).places == 0 { read_file(desk) } else { read_places(desk) };
-                (*desk).read = read;
-                set_timer(Duration::ZERO);
-                libc::send(socket, addr_of!(byte).cast(), 1, libc::MSG_NOSIGNAL);
-            } else if got == 0 || *libc::__errno_location() != libc::EINTR {
-                libc::_exit(0);
-            }
-        }
-    }
-}
-
-/// Closes what the parent had open, and has the timer's signal alone reach this process: it ends with its parent, and by
-/// no key of a terminal before.
-///
-/// # Safety
-/// By the child.
-unsafe fn leave_parents(socket: i32) {
-    // SAFETY: closes descriptors that no code of the child's uses; the sets are values of their type.
-    unsafe {
-        let close = |first: i32, last: i32| {
-            if first <= last && libc::syscall(libc::SYS_close_range, first, last, 0) != 0 {
-                // Before Linux 5.9. With more of them than this a socket of the parent's may stay open in it.
-                for number in first..last.min(4096) {
-                    libc::close(number);
-                }
-            }
-        };
-        close(0, socket - 1);
-        close(socket + 1, i32::MAX);
-        libc::signal(libc::SIGALRM, libc::SIG_DFL);
-        let mut blocked = std::mem::zeroed::<libc::sigset_t>();
-        libc::sigfillset(&raw mut blocked);
-        libc::sigdelset(&raw mut blocked, libc::SIGALRM);
-        libc::sigprocmask(libc::SIG_SETMASK, &raw const blocked, null_mut());
-    }
-}
-
-/// Has this process killed after that time; not, after none.
-fn set_timer(after: Duration) {
-    let none = libc::timeval { tv_sec: 0, tv_usec: 0 };
-    let at = libc::timeval { tv_sec: after.as_secs() as i64, tv_usec: after.subsec_micros().into() };
-    let timer = libc::itimerval { it_interval: none, it_value: at };
-    // SAFETY: reads a value of its type.
-    unsafe { libc::setitimer(libc::ITIMER_REAL, &raw const timer, null_mut()) };
-}
-
-/// # Safety
-/// By the child, with the desk.
-unsafe fn read_places(desk: *mut Desk) -> isize {
-    // SAFETY: the kernel writes only inside the desk's bytes, of which no more are wanted than there are, and reads the lists
-    // with the lengths given.
-    unsafe {
-        let local = libc::iovec { iov_base: addr_of_mut!((*desk).bytes).cast(), iov_len: (*desk).wanted };
-        let (remote, places) = (addr_of!((*desk).remote).cast(), (*desk).places as u64);
-        let read = libc::process_vm_readv((*desk).pid, &raw const local, 1, remote, places, 0);
-        if read < 0 { -(*libc::__errno_location() as isize) } else { read }
-    }
-}
-
-/// # Safety
-/// By the child, with the desk.
-unsafe fn read_file(desk: *mut Desk) -> isize {
-    // SAFETY: the path ends with a zero; the kernel writes only inside the desk's bytes.
-    unsafe {
-        let file = libc::open(addr_of!((*desk).path).cast(), libc::O_RDONLY | libc::O_CLOEXEC);
-        let mut done = 0;
-        while file >= 0 && done < (*desk).wanted {
-            let to = addr_of_mut!((*desk).bytes).cast::<u8>().add(done);
-            match libc::read(file, to.cast(), (*desk).wanted - done) {
-                more @ 1.. => done += more as usize,
-                _ => break,
-            }
-        }
-        let error = *libc::__errno_location() as isize;
-        if file < 0 {
-            return -error;
-        }
-        libc::close(file);
-        done as isize
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -307,6 +252,29 @@ mod tests {
         assert_eq!(read_memory(0, &at, &mut bytes).unwrap_err().raw_os_error(), Some(libc::ESRCH));
         assert!(environment(own).unwrap().split(|&byte| byte == 0).any(|entry| entry.starts_with(b"PATH=")));
         assert_eq!(environment(0).unwrap_err().raw_os_error(), Some(libc::ENOENT));
+    }
+
+    #[test]
+    fn many_processes_are_read_by_a_few_messages_and_each_has_its_own_error() {
+        let own = std::process::id() as i32;
+        let words: Vec<u64> = (0..100).collect();
+        let mut from: Vec<(i32, u64)> = words.iter().map(|word| (own, (word as *const u64) as u64)).collect();
+        from[40] = (0, from[40].1);
+        from[99] = (own, 8);
+        let mut seen = Vec::new();
+        read_each(&from, 8, |place, bytes| match bytes {
+            Ok(bytes) => {
+                assert_eq!(bytes, words[place].to_ne_bytes());
+                seen.push((place, None));
+            }
+            Err(error) => seen.push((place, error.raw_os_error())),
+        });
+        let error = |place| match place {
+            40 => Some(libc::ESRCH),
+            99 => Some(libc::EFAULT),
+            _ => None,
+        };
+        assert_eq!(seen, (0..100).map(|place| (place, error(place))).collect::<Vec<_>>());
     }
 
     #[test]

@@ -5,3 +5,4 @@ pub mod list;
 pub mod locate;
 pub mod memory_reader;
 pub mod page;
+mod reading_child;

@@ -1,7 +1,7 @@
 //! A process's page of statistics, copied: the process goes on, and does nothing for it.
 
 use super::locate;
-use super::memory_reader::{MOST_PLACES, PATIENCE, read_memory};
+use super::memory_reader::{MOST_PLACES, PATIENCE, read_each, read_memory};
 use crate::processes::maps;
 use procfs::ProcError;
 use procfs::process::{MemoryMaps, Process};
@@ -10,6 +10,7 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::ops::Deref;
 use std::os::unix::fs::FileExt;
+use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 use weir_core::telemetry::stats::{MAGIC, PAGE_BYTES, Stats, VERSION};
@@ -21,6 +22,9 @@ const TRIES: usize = 20;
 const KERNEL_PAGE: u64 = 4096;
 /// Bytes of data that are searched at most for a page that is not shared.
 const SEARCHED: u64 = 256 << 20;
+
+/// How far behind the beginning of the library's data the page lay that was searched for last.
+static USUAL_PLACE: AtomicU64 = AtomicU64::new(u64::MAX);
 
 /// A copy.
 pub struct Page(Box<Stats>);
@@ -123,6 +127,33 @@ impl Inspected {
         }
     }
 
+    /// Copies the pages of some processes: by one reading of all, and one by one of what that did not find.
+    pub fn pages(some: &[Self]) -> Vec<Result<Page, Missing>> {
+        let mut pages: Vec<_> = some.iter().map(|_| None).collect();
+        let places = some.iter().enumerate().filter_map(|(nth, it)| Some((nth, it.process.pid(), it.likely_place()?)));
+        let (nths, from): (Vec<_>, Vec<_>) = places.map(|(nth, pid, address)| (nth, (pid, address))).unzip();
+        read_each(&from, PAGE_BYTES, |place, bytes| {
+            pages[nths[place]] = bytes.ok().and_then(copy_of).filter(is_good);
+        });
+        pages.into_iter().zip(some).map(|(page, it)| page.map_or_else(|| it.page(), Ok)).collect()
+    }
+
+    /// Where the page lies, if it is shared; or where it lies if this process has the library and the place in it that the
+    /// last one had that was searched.
+    fn likely_place(&self) -> Option<u64> {
+        if let Some(shared) = locate::shared_page(&self.maps) {
+            return Some(shared.address);
+        }
+        let address = self.library_data()?.checked_add(USUAL_PLACE.load(Relaxed))?;
+        let ranges = locate::private_ranges(&self.maps, None);
+        ranges.iter().any(|&(begin, end)| begin <= address && address < end).then_some(address)
+    }
+
+    /// Where the library's data begin.
+    fn library_data(&self) -> Option<u64> {
+        Some(locate::private_ranges(&self.maps, None).first()?.0)
+    }
+
     fn copy(&self) -> Result<Page, Missing> {
         if let Some(shared) = locate::shared_page(&self.maps) {
             // One call; but the kernel may refuse it to all but the process's debugger (Yama), and then not the file.
@@ -168,10 +199,18 @@ impl Inspected {
             let is_magic = |word: &&[u8]| **word == MAGIC.to_ne_bytes();
             let found = batch.iter().zip(words.chunks_exact(8)).find(|(_, word)| is_magic(word));
             if let Some((&address, _)) = found {
+                if let Some(place) = self.library_data().and_then(|begin| address.checked_sub(begin)) {
+                    USUAL_PLACE.store(place, Relaxed);
+                }
                 return self.copy_from(address).map(Some);
             }
         }
     }
+}
+
+/// Whether it is a page of this version, of which no table was being written.
+fn is_good(page: &Page) -> bool {
+    page.magic.load(Relaxed) == MAGIC && page.version.load(Relaxed) == VERSION && is_whole(page)
 }
 
 /// Whether no table of it was being written.
@@ -179,6 +218,14 @@ fn is_whole(page: &Stats) -> bool {
     page.caches.read::<CacheRow>().is_some()
         && page.zones.read::<ZoneRow>().is_some()
         && page.evictable_caches.read::<EvictableRow>().is_some()
+}
+
+fn copy_of(bytes: &[u8]) -> Option<Page> {
+    let copied = |to: &mut [u8]| {
+        to.copy_from_slice(bytes);
+        Ok(())
+    };
+    copy_by(copied).ok()
 }
 
 fn copy_by(read: impl FnOnce(&mut [u8]) -> io::Result<()>) -> io::Result<Page> {

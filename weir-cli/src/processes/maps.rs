@@ -11,6 +11,8 @@ use std::path::Path;
 const MOST_MAPS: u64 = 16 << 20;
 /// The same with the 25 lines that `smaps` has for each, 700 bytes.
 const MOST_SMAPS: u64 = 64 << 20;
+/// Bytes of the usual process's `maps`, so that its reading does not begin in small steps.
+const USUAL: usize = 16 << 10;
 /// How the kernel names System V shared memory: this, and a key of [`KEY`] hexadecimal digits.
 const SYSTEM_V: &str = "/SYSV";
 const KEY: usize = 8;
@@ -31,7 +33,7 @@ pub fn smaps(process: &Process) -> Result<MemoryMaps, ProcError> {
 }
 
 fn read(file: impl Read, most: u64) -> io::Result<Vec<u8>> {
-    let mut text = Vec::new();
+    let mut text = Vec::with_capacity(USUAL);
     file.take(most).read_to_end(&mut text)?;
     Ok(text)
 }
