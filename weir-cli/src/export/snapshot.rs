@@ -1,7 +1,7 @@
 //! What a scrape has to tell: the figures of all processes with Weir, as they are now.
 
 use super::labels::Labels;
-use crate::inspect::list;
+use crate::inspect::list::{self, Seen};
 use crate::inspect::page::{Missing, Page};
 use crate::processes::clock::monotonic_ns;
 use crate::stat::breakdown::Breakdown;
@@ -55,18 +55,13 @@ impl Snapshot {
         let mut unreadable = BTreeMap::from(REASONS.map(|reason| (reason, 0)));
         found.others.iter().for_each(|(_, why)| *unreadable.entry(reason(why)).or_default() += 1);
         *unreadable.entry(NOT_ALLOWED).or_default() += found.not_allowed;
-        let mut readable: Vec<_> = found
-            .readable
-            .into_iter()
-            // One that has ended meanwhile is left out.
-            .filter_map(|(inspected, page)| Some((inspected.process.stat().ok()?, inspected.process, page)))
-            .collect();
-        readable.sort_by_key(|(stat, ..)| std::cmp::Reverse(stat.rss));
+        let mut readable = found.readable;
+        readable.sort_by_key(|seen| std::cmp::Reverse(seen.stat.rss));
         let left_out = readable.len().saturating_sub(extent.processes);
         readable.truncate(extent.processes);
         let boot = procfs::boot_time_secs().ok();
         let started = |ticks: u64| Some(boot? as f64 + ticks as f64 / procfs::ticks_per_second() as f64);
-        let figures = readable.into_iter().map(|(stat, process, page)| {
+        let figures = readable.into_iter().map(|Seen { process, stat, page }| {
             let (zones, zones_left_out) = rows(page.zones.read(), ZoneRow::name);
             let (evictable_caches, evictable_left_out) = rows(page.evictable_caches.read(), EvictableRow::name);
             let (caches, caches_left_out) = rows(page.caches.read(), CacheRow::name);

@@ -3,6 +3,7 @@
 use super::page::{Inspected, Missing, Page};
 use crate::processes::maps;
 use memchr::memmem;
+use procfs::process::{Process, Stat};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 /// Processes that a worker takes at a time.
@@ -10,11 +11,18 @@ const BATCH: usize = 16;
 /// Threads at most: with more the kernel's locks are what is waited for.
 const MOST_WORKERS: usize = 8;
 
+/// A process whose page was read.
+pub struct Seen {
+    pub process: Process,
+    pub stat: Stat,
+    pub page: Page,
+}
+
 /// The processes found.
 #[derive(Default)]
 pub struct Found {
     /// Those whose page could be read.
-    pub readable: Vec<(Inspected, Page)>,
+    pub readable: Vec<Seen>,
     /// Those with Weir whose page could not be read, and why.
     pub others: Vec<(i32, Missing)>,
     /// Processes that this user may not look into.
@@ -27,7 +35,7 @@ pub fn all() -> Found {
     let numbers = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids: Vec<i32> = numbers.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
     let mut found = if pids.len() > BATCH { by_workers(&pids) } else { look_at(&pids) };
-    found.readable.sort_by_key(|(inspected, _)| inspected.process.pid());
+    found.readable.sort_by_key(|seen| seen.process.pid());
     found.others.sort_by_key(|(pid, _)| *pid);
     found
 }
@@ -81,10 +89,11 @@ fn look_at(pids: &[i32]) -> Found {
         }
     }
     let pages = Inspected::pages(&inspected);
-    for (it, page) in inspected.into_iter().zip(pages) {
-        match page {
-            Ok(page) => found.readable.push((it, page)),
-            Err(why) => found.note(it.process.pid(), why),
+    for (Inspected { process, .. }, page) in inspected.into_iter().zip(pages) {
+        // One that has ended meanwhile is left out.
+        match page.and_then(|page| Ok((page, process.stat().map_err(|_| Missing::NoProcess)?))) {
+            Ok((page, stat)) => found.readable.push(Seen { process, stat, page }),
+            Err(why) => found.note(process.pid(), why),
         }
     }
     found

@@ -3,7 +3,7 @@
 use super::breakdown::Breakdown;
 use crate::base::output::printable;
 use crate::base::units::bytes;
-use crate::inspect::list::Found;
+use crate::inspect::list::{Found, Seen};
 use crate::processes::clock::monotonic_ns;
 use serde::Serialize;
 use std::fmt;
@@ -41,16 +41,15 @@ impl Table {
         let mut processes: Vec<Line> = found
             .readable
             .iter()
-            .filter_map(|(inspected, page)| {
-                let stat = inspected.process.stat().ok()?;
+            .map(|Seen { stat, page, .. }| {
                 let resident = stat.rss * procfs::page_size();
                 let released = page.given_back.iter().map(|bytes| bytes.load(Relaxed));
-                Some(Line {
+                Line {
                     pid: stat.pid,
-                    command: stat.comm,
+                    command: stat.comm.clone(),
                     memory: Breakdown::of(page, resident, monotonic_ns()),
                     released_bytes: released.fold(0, u64::saturating_add),
-                })
+                }
             })
             .collect();
         processes.sort_by_key(|line| std::cmp::Reverse(line.memory.resident_bytes));

@@ -4,7 +4,7 @@ use crate::around::cgroup;
 use crate::around::family::{self, Identity, Member};
 use crate::around::stall::Stall;
 use crate::base::output::printable_line;
-use crate::inspect::list;
+use crate::inspect::list::{self, Seen};
 use crate::inspect::page::Page;
 use crate::processes::clock::monotonic_ns;
 use crate::stat::breakdown::Breakdown;
@@ -62,11 +62,9 @@ impl Sample {
     /// Looks at everything now.
     pub fn now() -> Self {
         let mut with_weir: HashMap<Identity, OfWeir> = HashMap::new();
-        for (inspected, page) in &list::all().readable {
-            if let Ok(stat) = inspected.process.stat() {
-                let identity = Identity { pid: stat.pid, started: stat.starttime };
-                with_weir.insert(identity, of_weir(page, stat.rss * procfs::page_size()));
-            }
+        for Seen { stat, page, .. } in &list::all().readable {
+            let identity = Identity { pid: stat.pid, started: stat.starttime };
+            with_weir.insert(identity, of_weir(page, stat.rss * procfs::page_size()));
         }
         let process = |member: Member| Process {
             weir: with_weir.remove(&Identity { pid: member.pid, started: member.started }),
