@@ -34,8 +34,11 @@ impl<D: Device> GuestMemory<D> {
         Self { frames: Frames::new(0, &[]), arrays: Run { addr: 0, len: 0 }, reporter: None }
     }
 
-    /// With frames of which the free ones are mapped at their addresses, and nobody uses them.
-    pub fn new(frames: Frames, reporter: Option<Reporter<D>>) -> Self {
+    /// With frames, and who reports them.
+    ///
+    /// # Safety
+    /// The free pages of `frames` are mapped at their addresses, and nobody uses them.
+    pub unsafe fn new(frames: Frames, reporter: Option<Reporter<D>>) -> Self {
         Self { frames, arrays: Run::default(), reporter }
     }
 

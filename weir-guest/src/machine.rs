@@ -60,7 +60,8 @@ impl<D: Device> Machine<D> {
         self.tunables.report.set(reporter.is_some().into());
         // The balancer runs where the guest's loop says so, never inside an allocation.
         self.tunables.background.set(1);
-        *self.memory.get() = GuestMemory::new(frames, reporter);
+        // SAFETY: as the caller promises.
+        *self.memory.get() = unsafe { GuestMemory::new(frames, reporter) };
     }
 
     /// The reporter's totals.

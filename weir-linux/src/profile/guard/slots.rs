@@ -3,7 +3,7 @@
 //! A pool of `SLOTS` pages, each between two that are never accessible. A page is accessible while a block is in it. What is
 //! known of a slot stays after the free until the slot is used again, which the one that was freed longest ago is first.
 //!
-//! **Protocol.** A slot's state is one word ([`super::word`]), by which one thread at a time writes the slot and changes its
+//! **Protocol.** A slot's state is one word (`word.rs`), by which one thread at a time writes the slot and changes its
 //! page. No thread ever waits, so a signal handler may come anywhere, and a child of `fork` lacks at
 //! most the slots that other threads were working on: they stay busy in it. A reader who wants to report an error reads the
 //! words of a slot as they are; if another thread uses the slot anew at that time, the report mixes two blocks.
