@@ -10,7 +10,7 @@ pub fn settings() -> Result<i32, Failure> {
 }
 
 fn markdown() -> String {
-    let head = "# Settings\n\nMade by `weir settings` from the one table in `weir-core/src/tunables.rs`. Each is an \
+    let head = "# Settings\n\nMade by `weir settings` from the one table in `weir-core/src/telemetry/tunables.rs`. Each is an \
                 environment variable, `WEIR_` and the name in capitals; sizes take K, M, G or T.\n\n\
                 | name | default | range | unit | what it does | where the default is from |\n|---|--:|---|---|---|---|\n";
     settings::all().map(row).fold(head.to_owned(), |text, row| text + &row)

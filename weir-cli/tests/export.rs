@@ -6,7 +6,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use subject::{Subject, library, program, says, text, wait_for};
 
 /// The exporter, listening.
@@ -91,6 +91,18 @@ fn holding(pid: u32, mib: std::ops::Range<u64>) -> String {
     })
 }
 
+/// What `python` prints as it runs `script` with `input` to read; none if it cannot be started.
+fn fed(python: &str, script: &str, input: &str) -> Option<Output> {
+    let mut command = Command::new(python);
+    command.args(["-c", script]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().ok()?;
+    let (mut pipe, bytes) = (child.stdin.take().unwrap(), input.to_owned());
+    let writer = std::thread::spawn(move || pipe.write_all(bytes.as_bytes()));
+    let output = child.wait_with_output().unwrap();
+    let _ = writer.join();
+    Some(output)
+}
+
 /// What a parser that is not ours reads from the text: its families, as JSON; none without it.
 fn parsed(metrics: &str) -> Option<Value> {
     const SCRIPT: &str = "
@@ -101,23 +113,19 @@ except ImportError:
     sys.exit(77)
 print(json.dumps([dict(name=f.name, unit=f.unit, type=f.type, help=f.documentation,
     samples=[[s.name, s.labels, s.value] for s in f.samples]) for f in parse(sys.stdin.read())]))";
-    let mut command = Command::new("python3");
-    command.args(["-c", SCRIPT]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let Ok(mut child) = command.spawn() else {
+    // The system's own has what is installed as a package, though another may come first on the path.
+    let outputs: Vec<_> =
+        ["python3", "/usr/bin/python3"].into_iter().filter_map(|python| fed(python, SCRIPT, metrics)).collect();
+    if outputs.is_empty() {
         eprintln!("skipped: no python3, the parser of which would read the metrics");
         return None;
-    };
-    let mut input = child.stdin.take().unwrap();
-    let bytes = metrics.to_owned();
-    let writer = std::thread::spawn(move || input.write_all(bytes.as_bytes()));
-    let output = child.wait_with_output().unwrap();
-    let _ = writer.join();
-    if output.status.code() == Some(77) {
+    }
+    let Some(output) = outputs.into_iter().find(|output| output.status.code() != Some(77)) else {
         eprintln!(
-            "skipped: python3 has no prometheus_client, which would read the metrics (pip install prometheus-client)"
+            "skipped: python3 has no prometheus_client, which would read the metrics (Debian has it in python3-prometheus-client)"
         );
         return None;
-    }
+    };
     assert!(output.status.success(), "{}", text(&output.stderr));
     Some(serde_json::from_slice(&output.stdout).unwrap())
 }

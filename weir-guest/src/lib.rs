@@ -3,6 +3,7 @@
 //! | floor | file | what it is |
 //! |---|---|---|
 //! | 4 | [`machine`] | the engine's `Platform` over physical memory |
+//! | 3 | [`guest_memory`] | physical memory as the engine takes it and gives it back |
 //! | 3 | [`reporter`] | fills free blocks and reports them, and counts what that took |
 //! | 2 | [`balloon`] | the virtio-balloon's reporting queue: negotiation, one request, its acknowledgement |
 //! | 2 | [`virtio_pci`] | a virtio device on PCI, by its registers in memory |
@@ -18,6 +19,7 @@
 pub mod balloon;
 pub mod boot_info;
 pub mod frames;
+pub mod guest_memory;
 pub mod machine;
 pub mod one_cpu;
 pub mod pci;

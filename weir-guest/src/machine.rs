@@ -1,8 +1,6 @@
 //! The engine's platform on bare metal: one CPU without interrupts, physical memory at its own addresses.
 //!
-//! Memory is never unmapped here, only free or taken ([`crate::frames`]); what "gives it back" is a report. Where the
-//! engine asks for zero memory it gets memory that was looked at and zeroed where it was not ([`crate::zero`]), so
-//! that growing the heap makes nothing resident in the host.
+//! Its memory is [`crate::guest_memory`].
 
 use core::sync::atomic::{
     AtomicBool, AtomicU32,
@@ -11,24 +9,19 @@ use core::sync::atomic::{
 
 use crate::balloon::ReportError;
 use crate::frames::Frames;
+use crate::guest_memory::{GuestMemory, NO_FRAMES};
 use crate::one_cpu::OneCpu;
 use crate::reporter::{Counters, Reporter};
 use crate::virtio::Device;
-use crate::zero::make_zero;
 use weir_core::base::invalid_free::InvalidFree;
 use weir_core::base::run::Run;
-use weir_core::base::units::{PAGE, PAGEBLOCK};
+use weir_core::base::units::PAGEBLOCK;
 use weir_core::platform::cpu_table::{CpuSlab, Pushed, Table};
 use weir_core::platform::{
     Clock, Contents, CpuOps, Diagnostics, Host, Memory, Placed, Reach, Refused, Released, Topology, Wait, Workers,
 };
 use weir_core::telemetry::stats::Stats;
 use weir_core::telemetry::tunables::Tunables;
-
-/// The engine's arrays take at most this part of the memory they describe (0.92 %, see [`weir_core::pages::window`]), ...
-const ARRAYS_PART: usize = 64;
-/// ... and the guards between them and around them: four pageblocks, and as much for rounding.
-const ARRAYS_GUARDS: usize = 8 * PAGEBLOCK;
 
 /// The platform.
 pub struct Machine<D: Device> {
@@ -41,23 +34,13 @@ pub struct Machine<D: Device> {
     tunables: Tunables,
 }
 
-/// There are no frames left; this platform has no error numbers.
-const NO_FRAMES: Refused = Refused { error: 0 };
-
-struct GuestMemory<D: Device> {
-    frames: Frames,
-    /// The window of the engine's arrays: taken as a whole, usable as far as it was mapped.
-    arrays: Run,
-    reporter: Option<Reporter<D>>,
-}
-
 impl<D: Device> Machine<D> {
     /// A machine without memory; `clock` gives nanoseconds.
     ///
     /// # Safety
     /// Only one thread of execution uses it.
     pub const unsafe fn new(clock: fn() -> u64) -> Self {
-        let memory = GuestMemory { frames: Frames::new(0, &[]), arrays: Run { addr: 0, len: 0 }, reporter: None };
+        let memory = GuestMemory::none();
         Self {
             // SAFETY: as the caller promises.
             memory: unsafe { OneCpu::new(memory) },
@@ -77,17 +60,18 @@ impl<D: Device> Machine<D> {
         self.tunables.report.set(reporter.is_some().into());
         // The balancer runs where the guest's loop says so, never inside an allocation.
         self.tunables.background.set(1);
-        *self.memory.get() = GuestMemory { frames, arrays: Run::default(), reporter };
+        // SAFETY: as the caller promises.
+        *self.memory.get() = unsafe { GuestMemory::new(frames, reporter) };
     }
 
     /// The reporter's totals.
     pub fn counters(&self) -> Counters {
-        self.memory.get().reporter.as_ref().map_or_else(Counters::default, Reporter::counters)
+        self.memory.get().reporter().map_or_else(Counters::default, Reporter::counters)
     }
 
     /// Why reporting ended, if it did.
     pub fn failure(&self) -> Option<ReportError> {
-        self.memory.get().reporter.as_ref().and_then(Reporter::failure)
+        self.memory.get().reporter().and_then(Reporter::failure)
     }
 
     /// Whether the engine asked for its balancer since the last call.
@@ -96,37 +80,10 @@ impl<D: Device> Machine<D> {
     }
 }
 
-impl<D: Device> GuestMemory<D> {
-    /// Takes memory from the high end, zero.
-    fn map(&mut self, len: usize, align: usize) -> Option<usize> {
-        let addr = self.frames.take(len, align)?;
-        // SAFETY: just taken, so nobody uses it.
-        unsafe { make_zero(Run { addr, len }) };
-        Some(addr)
-    }
-
-    /// Frees memory; its whole blocks of report order go to the host first, while nobody can take them.
-    fn unmap(&mut self, run: Run) {
-        let first = run.addr.next_multiple_of(PAGEBLOCK);
-        let end = (run.addr + run.len) / PAGEBLOCK * PAGEBLOCK;
-        if let Some(reporter) = &mut self.reporter
-            && first < end
-        {
-            // SAFETY: the engine gave the memory up, and it is not free yet.
-            unsafe { reporter.report(&[Run { addr: first, len: end - first }]) };
-        }
-        self.frames.give(run);
-    }
-}
-
-fn contains(outer: Run, inner: Run) -> bool {
-    outer.addr <= inner.addr && inner.addr + inner.len <= outer.addr + outer.len
-}
-
 impl<D: Device> Host for Machine<D> {
     fn release(&self, runs: &[Run], _calm: bool) -> Released {
         let mut memory = self.memory.get();
-        let Some(reporter) = &mut memory.reporter else {
+        let Some(reporter) = memory.reporter_mut() else {
             return Released { runs: 0, contents: Contents::Zero, error: 0 };
         };
         // SAFETY: the engine isolated the runs: nobody uses them until this returns.
@@ -144,37 +101,17 @@ impl<D: Device> Host for Machine<D> {
 }
 
 impl<D: Device> Memory for Machine<D> {
-    /// What is longer than memory is the heap's window: the longest stretch there is, shared with everybody, but for
-    /// a part at its end. That is for the arrays, which are asked for next and get a window of their own: an address
-    /// can be of one window only, as [`Memory::map_at`] does not say for which it is called.
     fn window(&self, len: usize, align: usize, reach: Reach) -> Result<Run, Refused> {
-        let mut memory = self.memory.get();
-        if reach == Reach::Low32 {
-            return Err(NO_FRAMES); // Nothing here wants short pointers.
-        }
-        let longest = memory.frames.longest(align);
-        if len > longest.len {
-            let kept_back = longest.len / ARRAYS_PART + ARRAYS_GUARDS;
-            let len = longest.len.checked_sub(kept_back).ok_or(NO_FRAMES)? / align * align;
-            return if len > 0 { Ok(Run { addr: longest.addr, len }) } else { Err(NO_FRAMES) };
-        }
-        let addr = memory.frames.take(len.next_multiple_of(PAGE), align).ok_or(NO_FRAMES)?;
-        memory.arrays = Run { addr, len };
-        Ok(memory.arrays)
+        // Nothing here wants short pointers.
+        if reach == Reach::Low32 { Err(NO_FRAMES) } else { self.memory.get().window(len, align) }
     }
 
     fn map_at(&self, run: Run, _node: usize) -> Placed {
-        let mut memory = self.memory.get();
-        let ours = contains(memory.arrays, run) || memory.frames.take_at(run);
-        if ours {
-            // SAFETY: just taken, or of the arrays' window and not mapped before; so nobody uses it.
-            unsafe { make_zero(run) };
-        }
-        if ours { Placed::Done } else { Placed::Occupied }
+        if self.memory.get().map_at(run) { Placed::Done } else { Placed::Occupied }
     }
 
     fn map(&self, len: usize, align: usize) -> Result<usize, Refused> {
-        self.memory.get().map(len, align).ok_or(NO_FRAMES)
+        self.memory.get().map(len, align)
     }
 
     fn unmap(&self, run: Run) {
@@ -182,22 +119,7 @@ impl<D: Device> Memory for Machine<D> {
     }
 
     fn remap(&self, run: Run, len: usize) -> Result<usize, Refused> {
-        let mut memory = self.memory.get();
-        if len <= run.len {
-            memory.unmap(Run { addr: run.addr + len, len: run.len - len });
-            return Ok(run.addr);
-        }
-        let behind = Run { addr: run.addr + run.len, len: len - run.len };
-        if memory.frames.take_at(behind) {
-            // SAFETY: just taken, so nobody uses it.
-            unsafe { make_zero(behind) };
-            return Ok(run.addr);
-        }
-        let addr = memory.map(len, PAGE.max(1 << run.addr.trailing_zeros().min(PAGEBLOCK.ilog2()))).ok_or(NO_FRAMES)?;
-        // SAFETY: the old block is the engine's, the new one was just taken.
-        unsafe { core::ptr::copy_nonoverlapping(run.addr as *const u8, addr as *mut u8, run.len) };
-        memory.unmap(run);
-        Ok(addr)
+        self.memory.get().remap(run, len)
     }
 
     fn advise_huge(&self, _run: Run) {}
@@ -311,6 +233,7 @@ mod tests {
     use core::sync::atomic::AtomicU64;
     use weir_core::base::cause::Cause;
     use weir_core::base::level::Level;
+    use weir_core::base::units::PAGE;
     use weir_core::heap::Heap;
 
     const ALL: u64 = VERSION_1 | feature::PAGE_REPORTING | feature::PAGE_POISON | feature::STATS_QUEUE;

@@ -11,7 +11,7 @@ use experiments::e9_peers::{self, programs};
 use experiments::{EXPERIMENTS, Experiment};
 use guest::kernel as guest_kernel;
 use harness::args::RunArgs;
-use harness::{machine, restore};
+use harness::{exclusive, machine, restore};
 use peers::build as peer_build;
 use std::fs::File;
 use std::io::Write;
@@ -46,6 +46,7 @@ fn run(experiment: &Experiment, args: &RunArgs) -> Result<(), String> {
     println!("{}\n", allocators.iter().map(|a| format!("{} {}", a.name, a.version)).collect::<Vec<_>>().join("; "));
     // Before the run, so that a file that cannot be written is an error at once and not an hour later.
     let file = args.json.as_ref().map(|path| open_json(path)).transpose()?;
+    exclusive::clear_leftovers()?;
     let result = (experiment.run)(args, allocators.clone())?;
     if let Some(mut file) = file {
         let versions: serde_json::Map<_, _> = allocators.into_iter().map(|a| (a.name, a.version.into())).collect();

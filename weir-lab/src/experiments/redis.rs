@@ -7,6 +7,7 @@
 
 use crate::harness::args::RunArgs;
 use crate::harness::child::{KilledOnDrop, command};
+use crate::harness::owner;
 use crate::harness::phases::sleep_until;
 use crate::harness::proc_files::memory;
 use crate::harness::resp::{self, Client};
@@ -82,7 +83,7 @@ pub fn with_glibc_by_name(mut allocators: Vec<Allocator>) -> Result<Vec<Allocato
 }
 
 fn one(server: &Path, allocator: &Allocator, bytes: usize, looks: &[f64]) -> Result<Run, String> {
-    let directory = std::env::temp_dir().join(format!("weir-lab-{}-redis", std::process::id()));
+    let directory = std::env::temp_dir().join(owner::name("-redis"));
     let undo = directory.clone();
     let _gone = crate::harness::restore::on_end(move || drop(std::fs::remove_dir_all(undo)));
     std::fs::create_dir_all(&directory).map_err(|why| format!("cannot make {}: {why}", directory.display()))?;

@@ -4,6 +4,7 @@ mod initramfs;
 pub mod kernel;
 
 use crate::harness::child::load_program;
+use crate::harness::owner;
 use crate::harness::restore::{RestoreGuard, on_end};
 use crate::peers::Allocator;
 pub use initramfs::Initramfs;
@@ -68,7 +69,7 @@ impl Image {
             let name = module.file_name().unwrap_or_default().to_string_lossy();
             image.copy(module, &Path::new("/modules").join(format!("{number}-{name}")))?;
         }
-        let path = std::env::temp_dir().join(format!("weir-lab-{}.initramfs", std::process::id()));
+        let path = std::env::temp_dir().join(owner::name(".initramfs"));
         let undo = path.clone();
         let guard = on_end(move || drop(std::fs::remove_file(undo)));
         std::fs::write(&path, image.finish()).map_err(|why| format!("cannot write {}: {why}", path.display()))?;

@@ -1,5 +1,6 @@
 //! A memory cgroup of one's own, version 1 or 2, removed when it goes.
 
+use crate::harness::owner;
 use crate::harness::restore::{RestoreGuard, on_end};
 use std::fs;
 use std::os::unix::process::CommandExt;
@@ -14,16 +15,18 @@ pub struct Cgroup {
     _guard: RestoreGuard,
 }
 
+/// Where groups of version 2 are, and those of version 1 that have the memory controller.
+pub const ROOTS: [&str; 2] = ["/sys/fs/cgroup", "/sys/fs/cgroup/memory"];
+
 /// Where cgroups with a memory controller can be made, and of which version they are.
-fn root() -> Result<(PathBuf, u8), String> {
-    let unified = Path::new("/sys/fs/cgroup");
+pub fn root() -> Result<(PathBuf, u8), String> {
+    let [unified, memory] = ROOTS.map(Path::new);
     if fs::read_to_string(unified.join("cgroup.controllers")).is_ok_and(|c| c.split_whitespace().any(|c| c == "memory"))
     {
         return Ok((unified.to_path_buf(), 2));
     }
-    let memory = unified.join("memory");
     if memory.join("memory.limit_in_bytes").exists() {
-        Ok((memory, 1))
+        Ok((memory.to_path_buf(), 1))
     } else {
         Err("no memory cgroups are mounted".into())
     }
@@ -42,9 +45,13 @@ impl Cgroup {
             // Refused if there are processes in the root of a delegated tree; then writing the limit fails below.
             let _ = fs::write(root.join("cgroup.subtree_control"), "+memory");
         }
-        let path = root.join(format!("weir-lab-{}-{name}", std::process::id()));
+        let path = root.join(owner::name(&format!("-{name}")));
         let undo = path.clone();
-        let guard = on_end(move || remove(&undo));
+        let guard = on_end(move || {
+            if !remove(&undo) {
+                eprintln!("weir-lab: a cgroup stays behind: rmdir {}", undo.display());
+            }
+        });
         fs::create_dir(&path).map_err(|why| format!("cannot make a memory cgroup (needs root): {why}"))?;
         let cgroup = Cgroup { path, version, _guard: guard };
         cgroup.limit(bytes)?;
@@ -133,18 +140,18 @@ pub fn enter(command: &mut Command, cgroup: &Cgroup) {
     }
 }
 
-/// Ends what is inside, then removes it.
-fn remove(path: &Path) {
+/// Ends what is inside, then removes it; whether it is gone.
+pub fn remove(path: &Path) -> bool {
     for _ in 0..100 {
         let inside = fs::read_to_string(path.join("cgroup.procs")).unwrap_or_default();
         for pid in inside.lines().filter_map(|line| line.parse::<libc::pid_t>().ok()) {
-            // SAFETY: sends a signal to a process of this very cgroup, which only our children join.
+            // SAFETY: sends a signal to a process of this very cgroup, which only weir-lab's children join.
             unsafe { libc::kill(pid, libc::SIGKILL) };
         }
         if fs::remove_dir(path).is_ok() || !path.exists() {
-            return;
+            return true;
         }
         std::thread::sleep(Duration::from_millis(20));
     }
-    eprintln!("weir-lab: a cgroup stays behind: rmdir {}", path.display());
+    false
 }

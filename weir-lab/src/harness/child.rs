@@ -1,5 +1,6 @@
 //! Starts a program under an allocator and measures it from outside.
 
+use crate::harness::{owner, restore};
 use crate::peers::Allocator;
 use std::io::Read;
 use std::os::fd::AsRawFd;
@@ -60,7 +61,8 @@ pub struct KilledOnDrop(pub Child);
 impl KilledOnDrop {
     /// Starts it. `what` is for the error.
     pub fn start(mut command: Command, what: &str) -> Result<KilledOnDrop, String> {
-        command.spawn().map(KilledOnDrop).map_err(|why| format!("cannot start {what}: {why}"))
+        owner::mark(&mut command);
+        restore::start(&mut command).map(KilledOnDrop).map_err(|why| format!("cannot start {what}: {why}"))
     }
 }
 

@@ -1,5 +1,6 @@
 //! A folder of an experiment's own, removed when it goes.
 
+use crate::harness::owner;
 use crate::harness::restore::{RestoreGuard, on_end};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,7 +14,7 @@ pub struct Folder {
 impl Folder {
     /// Makes one, empty, in the folder `at`.
     pub fn make(at: &Path, name: &str) -> Result<Folder, String> {
-        let path = at.join(format!("weir-lab-{}-{name}", std::process::id()));
+        let path = at.join(owner::name(&format!("-{name}")));
         let undo = path.clone();
         let guard = on_end(move || drop(fs::remove_dir_all(undo)));
         fs::create_dir(&path).map_err(|why| format!("cannot make {}: {why}", path.display()))?;

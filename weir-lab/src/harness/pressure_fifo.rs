@@ -1,5 +1,6 @@
 //! A pressure event by systemd's protocol: bytes in the FIFO that `MEMORY_PRESSURE_WATCH` names.
 
+use crate::harness::owner;
 use crate::harness::restore::{RestoreGuard, on_end};
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -12,7 +13,7 @@ pub struct PressureFifo(PathBuf, #[allow(dead_code, reason = "removes the pipe w
 impl PressureFifo {
     /// Makes it.
     pub fn make() -> Result<PressureFifo, String> {
-        let path = std::env::temp_dir().join(format!("weir-lab-{}.pressure", std::process::id()));
+        let path = std::env::temp_dir().join(owner::name(".pressure"));
         let name = std::ffi::CString::new(path.clone().into_os_string().into_encoded_bytes()).unwrap_or_default();
         let undo = path.clone();
         let guard = on_end(move || drop(std::fs::remove_file(undo)));

@@ -3,6 +3,7 @@
 
 use crate::harness::proc_files;
 use std::collections::BTreeMap;
+use std::process::{Child, Command};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -16,6 +17,10 @@ static UNDOS: Mutex<(u64, BTreeMap<u64, RestoreAction>)> = Mutex::new((0, BTreeM
 
 /// Set by a signal: from then on one thread restores everything and ends the process, and no other changes anything.
 static ENDING: AtomicBool = AtomicBool::new(false);
+
+/// Held while a child is started, and while [`ENDING`] is set: a child is either there when children are killed, or is
+/// never started.
+static STARTING: Mutex<()> = Mutex::new(());
 
 /// Puts one thing back when dropped.
 #[must_use = "dropping the guard puts the change back at once"]
@@ -39,6 +44,18 @@ impl Drop for RestoreGuard {
             undo();
         }
     }
+}
+
+/// Starts a child that a signal to end is to kill. Without this a thread of which the child was killed could start
+/// the next one after the last look for children, which would outlive this process.
+pub fn start(command: &mut Command) -> std::io::Result<Child> {
+    stop_if_ending();
+    let starting = STARTING.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    if ENDING.load(Ordering::Acquire) {
+        drop(starting);
+        stop_if_ending();
+    }
+    command.spawn()
 }
 
 /// Puts everything back, last change first.
@@ -102,7 +119,10 @@ fn wait_for(set: &libc::sigset_t) {
     // SAFETY: waits for a signal of the set and writes its number.
     unsafe { libc::sigwait(set, &mut signal) };
     eprintln!("weir-lab: signal {signal}: putting everything back");
-    ENDING.store(true, Ordering::Release);
+    {
+        let _none_is_starting = STARTING.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        ENDING.store(true, Ordering::Release);
+    }
     // First, as they use what is put back; and again, as other threads went on until they came to a guard.
     kill_descendants();
     undo_all();

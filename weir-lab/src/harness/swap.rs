@@ -1,5 +1,6 @@
 //! A swap file that is made for an experiment and removed after it.
 
+use crate::harness::owner;
 use crate::harness::proc_files::PAGE;
 use crate::harness::restore::{RestoreGuard, on_end};
 use std::ffi::CString;
@@ -11,23 +12,29 @@ use std::path::{Path, PathBuf};
 
 /// Makes `bytes` of swap in `directory`, on until the guard goes.
 pub fn make(directory: &Path, bytes: u64) -> Result<RestoreGuard, String> {
-    let path = directory.join(format!("weir-lab-{}.swap", std::process::id()));
+    let path = directory.join(owner::name(".swap"));
+    let undo = path.clone();
+    let guard = on_end(move || _ = remove(&undo));
+    switch_on(&path, bytes)?;
+    Ok(guard)
+}
+
+/// Writes the file and has the kernel swap to it.
+pub fn switch_on(path: &Path, bytes: u64) -> Result<(), String> {
     let name = CString::new(path.as_os_str().as_bytes()).map_err(|_| "the swap file's path has a zero byte")?;
-    let undo = (name.clone(), path.clone());
-    let guard = on_end(move || remove(&undo.0, &undo.1));
-    write_file(&path, bytes).map_err(|why| format!("cannot write the swap file {}: {why}", path.display()))?;
+    write_file(path, bytes).map_err(|why| format!("cannot write the swap file {}: {why}", path.display()))?;
     // SAFETY: a C string; the kernel checks the rest.
     if unsafe { libc::swapon(name.as_ptr(), 0) } != 0 {
         let why = std::io::Error::last_os_error();
         return Err(format!("cannot swap to {} (needs root and a file system that can): {why}", path.display()));
     }
-    Ok(guard)
+    Ok(())
 }
 
 /// Makes a file of `bytes` that a guest can swap to, as its disk, until the guard goes. It takes room only as it is
 /// written to.
 pub fn make_for_guest(bytes: u64) -> Result<(PathBuf, RestoreGuard), String> {
-    let path = std::env::temp_dir().join(format!("weir-lab-{}.guest-swap", std::process::id()));
+    let path = std::env::temp_dir().join(owner::name(".guest-swap"));
     let undo = path.clone();
     let guard = on_end(move || drop(std::fs::remove_file(undo)));
     let write = || {
@@ -40,7 +47,7 @@ pub fn make_for_guest(bytes: u64) -> Result<(PathBuf, RestoreGuard), String> {
 }
 
 /// Every block is written: a file with holes cannot be swapped to. Then the header that mkswap writes.
-fn write_file(path: &PathBuf, bytes: u64) -> std::io::Result<()> {
+fn write_file(path: &Path, bytes: u64) -> std::io::Result<()> {
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
     let pages = bytes / PAGE;
     file.write_all(&header(pages))?;
@@ -63,10 +70,12 @@ fn header(pages: u64) -> Vec<u8> {
     page
 }
 
-fn remove(name: &CString, path: &Path) {
+/// Switches it off and removes it; whether it is gone.
+pub fn remove(path: &Path) -> bool {
+    let name = CString::new(path.as_os_str().as_bytes()).unwrap_or_default();
     // SAFETY: a C string. That it was never switched on is no error here.
     unsafe { libc::swapoff(name.as_ptr()) };
-    let _ = std::fs::remove_file(path);
+    std::fs::remove_file(path).is_ok()
 }
 
 #[cfg(test)]

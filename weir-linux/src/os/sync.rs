@@ -2,7 +2,7 @@
 //! under the same files (`weir-core/tests/loom_*`).
 
 use core::cell::UnsafeCell;
-pub(crate) use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicUsize};
+pub(crate) use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsize};
 
 /// A static; a model checker makes one for each interleaving.
 macro_rules! shared {

@@ -6,6 +6,7 @@
 //! |---|---|
 //! | [`choice`] | which allocation is guarded |
 //! | [`slots`] | the pages, and what is known of each block |
+//! | `word` | which thread may use a slot |
 //! | [`blocks`] | allocation and free of guarded blocks |
 //! | `report` | what is said of an error, with the stacks of the allocation and of the free |
 //! | `fault` | the handler of the signal that a wrong access raises |
@@ -17,3 +18,4 @@ mod fault;
 mod report;
 pub mod slots;
 pub mod switch;
+mod word;

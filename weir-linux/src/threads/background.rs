@@ -4,7 +4,7 @@
 //! again there; not started, and ended, where the tunable `background` is not 1 (slow paths then do its work).
 //!
 //! It ends, and a thread of the program starts another, whenever the program changes itself as a whole (`changes.rs`,
-//! `os/credentials.rs`), so that it never keeps rights that the program gave up, and never stands outside of a jail. It
+//! `suspension.rs`, `os/credentials.rs`), so that it never keeps rights that the program gave up, and never stands outside of a jail. It
 //! starts and ends the listener (`pressure/wake.rs`). What it does while it runs is in `background_loop.rs`.
 
 use core::cell::UnsafeCell;
@@ -17,10 +17,8 @@ use weir_core::base::level::Level;
 
 use crate::os::clock::monotonic_ns;
 use crate::os::credentials::{self, MainThread};
-use crate::os::futex::pause;
 use crate::os::process::{getpid, set_thread_name};
 use crate::os::scheduling::unbind;
-use crate::os::thread_block::is_own_thread;
 use crate::platform::linux::Engine;
 use crate::platform::statics::{STATS, TUNABLES};
 use crate::platform::stats_sharing::Sharing;
@@ -30,7 +28,7 @@ use crate::pressure::systemd_watch;
 use crate::pressure::wake::{Listener, Waker};
 use crate::threads::background_loop::{End, Loop, is_wanted};
 use crate::threads::callbacks::CallbackThreads;
-use crate::threads::changes::{Changes, Suspend};
+use crate::threads::changes::Changes;
 use crate::threads::figures::Figures;
 use crate::threads::finalizer::Finalizer;
 use crate::threads::memory_owner::MemoryOwner;
@@ -38,8 +36,8 @@ use crate::threads::node_workers::NodeWorkers;
 use crate::threads::raw_thread::RawThread;
 use crate::threads::steering::Steering;
 
-const ABSENT: u32 = 0;
-const STARTING: u32 = 1;
+pub(super) const ABSENT: u32 = 0;
+pub(super) const STARTING: u32 = 1;
 const RUNNING: u32 = 2;
 /// It could not be started, which is tried again later; until then slow paths do its work.
 const REFUSED: u32 = 3;
@@ -51,7 +49,7 @@ const RETRY_NS: u64 = 10_000_000_000;
 /// its user for each request, and changes itself by several calls in a row.
 const REPLACEMENT_NS: u64 = 100_000_000;
 /// Beside the count of changes in what a thread is started with: it is such a replacement.
-const REPLACEMENT: usize = 1 << 32;
+pub(super) const REPLACEMENT: usize = 1 << 32;
 /// How long the listener may take to end.
 const LISTENER_NS: u64 = 1_000_000_000;
 /// Value of the tunable `background`: no thread; the program's own threads read files (limits, stalls) on slow paths.
@@ -62,11 +60,11 @@ pub struct Background {
     heap: &'static Engine,
     finalizer: &'static Finalizer,
     callback_threads: &'static CallbackThreads,
-    node_workers: &'static NodeWorkers,
-    state: AtomicU32,
-    thread: RawThread,
-    owner: MemoryOwner,
-    changes: Changes,
+    pub(super) node_workers: &'static NodeWorkers,
+    pub(super) state: AtomicU32,
+    pub(super) thread: RawThread,
+    pub(super) owner: MemoryOwner,
+    pub(super) changes: Changes,
     waker: Waker,
     listener: Listener,
     listener_thread: RawThread,
@@ -109,21 +107,6 @@ impl Background {
     pub(crate) fn settle(&self) {
         // Where there is no memory for that, the thread is refused.
         let _ = self.owner.set(getpid());
-    }
-
-    /// Makes a call of the program's while there is no background thread.
-    ///
-    /// ```
-    /// assert_eq!(weir_linux::process::heap::BACKGROUND.without_thread(|| 2 + 2), 4);
-    /// ```
-    pub fn without_thread<R>(&'static self, call: impl FnOnce() -> R) -> R {
-        self.changes.without_thread(&Suspended(self), call)
-    }
-
-    /// After the program has changed itself as a whole: the background thread is gone when this returns, and another
-    /// one there, which the calling thread started.
-    pub fn program_has_changed(&'static self) {
-        self.without_thread(|| ());
     }
 
     /// Something was freed: wakes the thread, or starts it once the heap is worth it.
@@ -248,7 +231,7 @@ impl Background {
 
     /// `replacement`: 0 or [`REPLACEMENT`].
     #[cold]
-    fn start(&'static self, from: u32, replacement: usize) {
+    pub(super) fn start(&'static self, from: u32, replacement: usize) {
         if !self.is_worth_a_thread()
             // One that was made to end may not be gone, or gone just now.
             || self.thread.is_alive()
@@ -378,38 +361,6 @@ impl Background {
         self.state.store(state, Release);
         self.heap.forget_notice();
         leaving.end(status)
-    }
-}
-
-/// The background thread as [`Changes`] suspends it.
-struct Suspended(&'static Background);
-
-impl Suspend for Suspended {
-    fn is_of_this_process(&self) -> bool {
-        self.0.owner.get() == getpid()
-    }
-
-    /// A program may call from a signal handler that interrupted what the thread waits for; then the thread ends as
-    /// soon as it can.
-    fn end_before(&self, deadline: u64) {
-        let background = self.0;
-        // One that starts will see the change.
-        let mut round = 0;
-        while background.state.load(SeqCst) == STARTING && !background.thread.is_here() && monotonic_ns() < deadline {
-            pause(round);
-            round += 1;
-        }
-        background.wake();
-        if !is_own_thread() {
-            background.thread.wait_gone(deadline);
-            background.node_workers.wait_gone(deadline);
-        }
-    }
-
-    fn start_again(&self) {
-        if self.0.state.load(SeqCst) == ABSENT {
-            self.0.start(ABSENT, REPLACEMENT);
-        }
     }
 }
 

@@ -12,3 +12,4 @@ pub mod node_workers;
 mod raw_thread;
 mod response;
 mod steering;
+mod suspension;

@@ -11,3 +11,4 @@ mod scan;
 mod statistics;
 mod threads;
 mod write_back;
+mod write_back_failures;

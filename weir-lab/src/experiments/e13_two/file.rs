@@ -1,5 +1,6 @@
 //! The file whose blocks the program with a cache serves.
 
+use crate::harness::owner;
 use crate::harness::restore::{RestoreGuard, on_end};
 use std::fs::OpenOptions;
 use std::io::{BufWriter, Write};
@@ -10,7 +11,7 @@ pub struct BlockFile(PathBuf, #[allow(dead_code, reason = "held for its drop")] 
 
 /// Makes it: each block begins with its number.
 pub fn make(directory: &Path, block: u64, blocks: u64) -> Result<BlockFile, String> {
-    let path = directory.join(format!("weir-lab-{}.blocks", std::process::id()));
+    let path = directory.join(owner::name(".blocks"));
     let undo = path.clone();
     let guard = on_end(move || drop(std::fs::remove_file(undo)));
     let write = || {

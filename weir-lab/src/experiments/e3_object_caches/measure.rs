@@ -3,6 +3,7 @@
 use crate::harness::args::RunArgs;
 use crate::harness::cgroup::Cgroup;
 use crate::harness::child::{command, load_program, run as run_child};
+use crate::harness::owner;
 use crate::harness::phases::{PhasedProgram, load};
 use crate::harness::restore::{RestoreGuard, on_end};
 use crate::harness::rounds;
@@ -198,7 +199,7 @@ fn list(said: &Value, key: &str) -> Vec<f64> {
 
 impl Stage {
     pub(super) fn make() -> Result<Stage, String> {
-        let directory = std::env::temp_dir().join(format!("weir-lab-{}-files", std::process::id()));
+        let directory = std::env::temp_dir().join(owner::name("-files"));
         let undo = directory.clone();
         let guard = on_end(move || drop(std::fs::remove_dir_all(undo)));
         let told = |why: std::io::Error| format!("cannot make the file to serve: {why}");

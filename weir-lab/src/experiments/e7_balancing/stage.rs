@@ -7,6 +7,7 @@ use crate::harness::block_device::BlockDevice;
 use crate::harness::cgroup::{Cgroup, enter};
 use crate::harness::child::{KilledOnDrop, load_program, wait_until};
 use crate::harness::nbd_servers::weir_nbd;
+use crate::harness::owner;
 use crate::harness::phases::PhasedProgram;
 use crate::harness::programs::run;
 use crate::harness::restore::{RestoreGuard, on_end};
@@ -26,7 +27,7 @@ pub struct Ground {
 impl Ground {
     /// Makes the folder and a disk of `bytes`, all of them written, so that no run has to allocate blocks below.
     pub fn make(at: &Path, bytes: u64) -> Result<Ground, String> {
-        let folder = at.join(format!("weir-lab-{}-e7", std::process::id()));
+        let folder = at.join(owner::name("-e7"));
         let undo = folder.clone();
         let guard = on_end(move || drop(fs::remove_dir_all(undo)));
         let told = |why: std::io::Error| format!("cannot make the disk in {}: {why}", folder.display());

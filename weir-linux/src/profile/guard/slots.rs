@@ -3,9 +3,8 @@
 //! A pool of `SLOTS` pages, each between two that are never accessible. A page is accessible while a block is in it. What is
 //! known of a slot stays after the free until the slot is used again, which the one that was freed longest ago is first.
 //!
-//! **Protocol.** A slot's state is one word. A thread that takes a slot (free to busy) or gives up its block (live to busy)
-//! changes the word by one exchange, which one thread wins, and is the only one that writes the slot and changes its page
-//! until it stores the next state. No thread ever waits, so a signal handler may come anywhere, and a child of `fork` lacks at
+//! **Protocol.** A slot's state is one word (`word.rs`), by which one thread at a time writes the slot and changes its
+//! page. No thread ever waits, so a signal handler may come anywhere, and a child of `fork` lacks at
 //! most the slots that other threads were working on: they stay busy in it. A reader who wants to report an error reads the
 //! words of a slot as they are; if another thread uses the slot anew at that time, the report mixes two blocks.
 
@@ -17,6 +16,7 @@ use core::sync::atomic::{
 use crate::os::mman::{self, MAP_ANONYMOUS, MAP_FIXED, MAP_NORESERVE, MAP_PRIVATE, PROT_NONE, PROT_READ, PROT_WRITE};
 use crate::os::process::gettid;
 use crate::os::syscall::Result;
+use crate::profile::guard::word::Word;
 use crate::profile::stack::CallStack;
 
 /// A page.
@@ -30,12 +30,6 @@ const FRAMES: usize = 32;
 const POOL: usize = (2 * SLOTS + 1) * PAGE;
 /// No user address is near: the pool's place before there is one.
 const NOWHERE: usize = 1 << 63;
-
-/// In a slot's word, below the number of the free that came last.
-const STATE: u64 = 3;
-const FREE: u64 = 0;
-const BUSY: u64 = 1;
-const LIVE: u64 = 2;
 
 static BASE: AtomicUsize = AtomicUsize::new(NOWHERE);
 static ALL: AtomicUsize = AtomicUsize::new(0);
@@ -73,7 +67,7 @@ impl Trace {
 
 /// What is known of a block: the one in the slot, or the last that was.
 pub(super) struct Slot {
-    word: AtomicU64,
+    word: Word,
     block: AtomicUsize,
     size: AtomicUsize,
     /// Of the allocation.
@@ -94,7 +88,7 @@ impl Slot {
     }
 
     pub fn is_live(&self) -> bool {
-        self.word.load(Acquire) & STATE == LIVE
+        self.word.is_live()
     }
 
     /// Gives the slot, which the caller took, a block.
@@ -103,12 +97,12 @@ impl Slot {
         self.size.store(size, Relaxed);
         self.allocated.take();
         self.freed.clear();
-        self.word.store(LIVE, Release);
+        self.word.make_live();
     }
 
     /// Takes the block out of the program's hands; `false`: it is in nobody's, or another thread was faster.
     pub fn take_live(&self) -> bool {
-        let is_taken = self.word.compare_exchange(LIVE, BUSY, AcqRel, Relaxed).is_ok();
+        let is_taken = self.word.take_live();
         if is_taken {
             self.freed.take();
         }
@@ -117,8 +111,7 @@ impl Slot {
 
     /// The caller, who took the slot, gives it to the next.
     pub fn give(&self) {
-        let number = FREES.fetch_add(1, Relaxed) + 1;
-        self.word.store(number << 2 | FREE, Release);
+        self.word.give(FREES.fetch_add(1, Relaxed) + 1);
     }
 }
 
@@ -155,11 +148,9 @@ fn all() -> &'static [Slot] {
 
 /// Takes the slot that was freed longest ago, with its number; `None`: all hold blocks, or other threads are faster.
 pub(super) fn take_oldest() -> Option<(usize, &'static Slot)> {
-    let word = |slot: &Slot| slot.word.load(Relaxed);
-    let free = all().iter().enumerate().filter(|(_, slot)| word(slot) & STATE == FREE);
-    let (number, slot, seen) = free.map(|(number, slot)| (number, slot, word(slot))).min_by_key(|found| found.2)?;
-    let is_taken = seen & STATE == FREE && slot.word.compare_exchange(seen, BUSY, AcqRel, Relaxed).is_ok();
-    is_taken.then_some((number, slot))
+    let free = all().iter().enumerate().filter_map(|(number, slot)| Some((number, slot, slot.word.free()?)));
+    let (number, slot, seen) = free.min_by_key(|found| found.2)?;
+    slot.word.take(seen).then_some((number, slot))
 }
 
 /// Where a slot's page is.

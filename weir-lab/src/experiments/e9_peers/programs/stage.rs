@@ -1,6 +1,7 @@
 //! Where programs run, how they are found and started, and what one run comes to.
 
 use crate::harness::child::KilledOnDrop;
+use crate::harness::owner;
 use crate::harness::proc_files;
 use crate::harness::restore::{RestoreGuard, on_end};
 use crate::peers::Allocator;
@@ -30,7 +31,7 @@ pub struct Stage {
 impl Stage {
     /// Makes the directory.
     pub fn make(quick: bool) -> Result<Stage, String> {
-        let directory = std::env::temp_dir().join(format!("weir-lab-{}-programs", std::process::id()));
+        let directory = std::env::temp_dir().join(owner::name("-programs"));
         let undo = directory.clone();
         let gone = on_end(move || drop(std::fs::remove_dir_all(undo)));
         std::fs::create_dir_all(&directory).map_err(|why| format!("cannot make {}: {why}", directory.display()))?;
