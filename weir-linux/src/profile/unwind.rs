@@ -4,7 +4,9 @@
 //! and libgcc's unwinder do none of the three: they load a library at their first call, and before glibc 2.35 they take
 //! the dynamic loader's lock, which a program holds that calls `malloc` from inside `dlopen`.
 //!
-//! A frame is stepped over by the unwind table of the object that its code is in (`.eh_frame`, by `frame_rule`). Where
+//! A frame is stepped over by the unwind table of the object that its code is in (`.eh_frame`, by `frame_rule`); a rule that
+//! was found before, and has the form that most have (`plain_rule`), is kept (`known_rules`) and used while the entry that it
+//! is from has the same bytes. Where
 //! there is none (code that was made at run time, Go, a libc without `_dl_find_object`) the frame pointer leads on, if it
 //! points up the stack and can be read. An end that is reached too early gives a short stack, never a fault.
 //!
@@ -13,14 +15,19 @@
 
 mod expression;
 mod frame_rule;
+mod known_rules;
 pub(crate) mod objects;
+mod plain_rule;
 mod readable;
 mod registers;
+mod rule_slot;
 mod table;
 
 use frame_rule::Context;
+use plain_rule::PlainRule;
 use readable::Readable;
 use registers::Registers;
+use table::Lines;
 
 /// Addresses below are no code: the first page is never mapped.
 const LOWEST_CODE: usize = 1 << 12;
@@ -64,14 +71,41 @@ unsafe extern "C" fn walk(frames: *mut usize, capacity: usize, registers: &mut R
 /// nothing. `None`: the stack ends, or cannot be followed.
 fn step(registers: &mut Registers, pc: usize, context: &mut Context, memory: &mut Readable) -> Option<bool> {
     let sp = registers.sp();
-    let entry = objects::find(pc).and_then(|object| table::entry(&object, pc));
-    let is_signal = match entry {
-        Some(entry) => frame_rule::step(registers, &entry, pc, context, memory)?,
+    let object = objects::find(pc);
+    let lines = object.as_ref().and_then(Lines::of);
+    let is_signal = match lines.as_ref().and_then(|lines| Some((lines, line_of(lines, pc)?))) {
+        Some((lines, (line, rule))) => by_table(registers, (lines, line, rule), pc, context, memory)?,
         None => by_frame_pointer(registers, memory)?,
     };
     // A signal's handler may run on a stack of its own, anywhere. All other callers lie further up.
     let goes_up = registers.sp() > sp && registers.sp() - sp <= MOST_FRAME_BYTES;
     (is_signal || goes_up).then_some(is_signal)
+}
+
+/// The line of `pc` in its object's table; with the rule that may be known, and its tag.
+fn line_of(lines: &Lines, pc: usize) -> Option<(usize, (u64, u64))> {
+    let known = known_rules::find(pc);
+    let line = PlainRule::from_word(known.0).line();
+    let line = if lines.is_of(line, pc) { line } else { lines.find(pc)? };
+    Some((line, known))
+}
+
+/// By the rule of a line: the known one, if it is of this line's entry as it is now.
+fn by_table(
+    registers: &mut Registers,
+    (lines, line, (rule, tag)): (&Lines, usize, (u64, u64)),
+    pc: usize,
+    context: &mut Context,
+    memory: &mut Readable,
+) -> Option<bool> {
+    let Some(entry) = lines.entry(line) else { return by_frame_pointer(registers, memory) };
+    let now = entry.tag(pc);
+    if now == Some(tag) {
+        PlainRule::from_word(rule).apply(registers, memory)?;
+        return Some(false);
+    }
+    let keep = |rule: PlainRule| now.into_iter().for_each(|tag| known_rules::keep(pc, rule.word(), tag));
+    frame_rule::step(registers, &entry, (pc, line), context, memory, keep)
 }
 
 /// The frame pointer's convention: it points to the caller's, and the return address lies behind that.

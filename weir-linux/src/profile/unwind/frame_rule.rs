@@ -2,6 +2,7 @@
 //! registers were saved.
 
 use super::expression::evaluate;
+use super::plain_rule::PlainRule;
 use super::readable::Readable;
 use super::registers::Registers;
 use super::table::Entry;
@@ -39,14 +40,15 @@ impl Context {
 }
 
 /// Makes `registers` the caller's; true if the frame is one that the kernel made for a signal. `None`: the stack ends here,
-/// or the entry is not of this address, or asks for what is not done.
+/// or the entry is not of this address, or asks for what is not done. A rule that has the plain form `keep` is given; `line` is the entry's.
 #[inline(never)]
 pub(super) fn step(
     registers: &mut Registers,
     entry: &Entry,
-    pc: usize,
+    (pc, line): (usize, usize),
     context: &mut Context,
     memory: &mut Readable,
+    keep: impl FnOnce(PlainRule),
 ) -> Option<bool> {
     let section = Section::new(entry.bytes, LittleEndian);
     let bases = BaseAddresses::default().set_eh_frame(entry.bytes.as_ptr() as u64);
@@ -55,10 +57,32 @@ pub(super) fn step(
         return None;
     }
     let row = description.unwind_info_for_address(&section, &bases, &mut context.0, pc as u64).ok()?;
+    if !description.is_signal_trampoline()
+        && let Some(rule) = plain(row, line)
+    {
+        keep(rule);
+    }
     let encoding = description.cie().encoding();
     let expression = |at: &UnwindExpression<usize>| Some((at.get(&section).ok()?, encoding));
     apply(registers, row, expression, memory)?;
     Some(description.is_signal_trampoline())
+}
+
+/// The row as a plain rule, if it has that form.
+fn plain(row: &UnwindTableRow<usize, InPlace>, line: usize) -> Option<PlainRule> {
+    let CfaRule::RegisterAndOffset { register, offset } = row.cfa() else { return None };
+    let mut rule = PlainRule::new(line, register.0, *offset)?;
+    let mut has_return_address = false;
+    for (register, of) in row.registers() {
+        match of {
+            RegisterRule::Offset(-8) if register.0 == Registers::RIP as u16 => has_return_address = true,
+            RegisterRule::Undefined if register.0 == Registers::RIP as u16 => return PlainRule::end(line),
+            RegisterRule::Undefined | RegisterRule::SameValue if register.0 != Registers::RIP as u16 => {}
+            RegisterRule::Offset(offset) => rule = rule.with_saved(register.0, *offset)?,
+            _ => return None,
+        }
+    }
+    has_return_address.then_some(rule)
 }
 
 type Expression = (gimli::Expression<EndianSlice<'static, LittleEndian>>, gimli::Encoding);
