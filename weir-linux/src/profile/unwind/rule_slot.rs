@@ -1,4 +1,4 @@
-//! A slot of [`super::known_rules`]: two words, written one after the other without an order: the rule, and its tag xored with
+//! A slot of the cache of rules: two words, written one after the other without an order: the rule, and its tag xored with
 //! the rule. A reader takes a rule only if the two give the tag that it expects, so words of two writers are no rule (but by a
 //! chance of 2^-64), whatever the order that they are seen in.
 
