@@ -6,9 +6,9 @@
 //!
 //! A frame is stepped over by the unwind table of the object that its code is in (`.eh_frame`, by `frame_rule`); a rule that
 //! was found before, and has the form that most have (`plain_rule`), is kept (`known_rules`) and used while the entry that it
-//! is from has the same bytes. Where
-//! there is none (code that was made at run time, Go, a libc without `_dl_find_object`) the frame pointer leads on, if it
-//! points up the stack and can be read. An end that is reached too early gives a short stack, never a fault.
+//! is from has the same bytes. Where there is no table (code that was made at run time, Go, a libc without
+//! `_dl_find_object`) the frame pointer leads on, if it points up the stack and can be read. An end that is reached too early
+//! gives a short stack, never a fault.
 //!
 //! The need of stack is one `frame_rule::Context` and what its evaluation takes: less than 4 KiB in all in an optimised build (7
 //! without), so that a thread of `PTHREAD_STACK_MIN` can be sampled (a test runs in 16 KiB).
@@ -117,4 +117,38 @@ fn by_frame_pointer(registers: &mut Registers, memory: &mut Readable) -> Option<
     let (caller, pc) = (memory.read(frame)?, memory.read(frame + 8)?);
     registers.set_frame(pc, frame + 16, caller);
     Some(false)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::hint::black_box;
+    use std::vec::Vec;
+
+    #[inline(never)]
+    fn stack_below(calls: usize) -> Vec<usize> {
+        if calls > 0 {
+            return black_box(stack_below(black_box(calls - 1)));
+        }
+        let mut frames = [0; 64];
+        let depth = capture(&mut frames);
+        frames[..depth].to_vec()
+    }
+
+    #[test]
+    fn a_kept_rule_is_used_if_its_tag_is_the_entrys_and_replaced_if_not() {
+        let all = stack_below(5);
+        assert!(all.len() > 6, "{all:x?}");
+        let pc = all[4] - 1;
+        let (rule, tag) = known_rules::find(pc);
+        assert_ne!(tag, 0, "none is kept");
+        let end = PlainRule::end(PlainRule::from_word(rule).line()).unwrap().word();
+        known_rules::keep(pc, end, tag);
+        // All five calls return to one address.
+        assert_eq!(stack_below(5).len(), 2, "by a rule that says that the stack ends");
+        known_rules::keep(pc, end, tag ^ 1);
+        let again = stack_below(5);
+        assert_eq!(again[1..6], all[1..6]);
+        assert_eq!(known_rules::find(pc), (rule, tag));
+    }
 }

@@ -89,7 +89,9 @@ impl<'a> Lines<'a> {
         from.checked_sub(1)
     }
 
-    /// Whether [`Lines::find`] would give this line.
+    /// Whether [`Lines::find`] would give this line of a table that is sorted, as linkers write it. In one that is not, this may
+    /// accept another line of a function that begins below `pc`; the entry's own range decides in both cases, as the tag of a
+    /// kept rule is of an entry that was found to reach `pc`.
     pub fn is_of(&self, line: usize, pc: usize) -> bool {
         let begins = |line| self.start_of(line).is_some_and(|start| start <= pc);
         line < self.count && begins(line) && (line + 1 == self.count || !begins(line + 1))
