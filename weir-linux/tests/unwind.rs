@@ -3,7 +3,7 @@
 
 use std::cell::RefCell;
 use std::ffi::{CString, c_void};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 use weir_linux::profile::unwind::capture;
@@ -44,29 +44,44 @@ extern "C" fn look_alone() {
 fn function(name: &str) -> Option<*mut c_void> {
     static LIBRARY: OnceLock<Option<usize>> = OnceLock::new();
     let library = (*LIBRARY.get_or_init(open))?;
+    Some(symbol(library, name))
+}
+
+fn symbol(library: usize, name: &str) -> *mut c_void {
     let name = CString::new(name).unwrap();
     // SAFETY: a handle that dlopen gave, and a string.
     let at = unsafe { libc::dlsym(library as *mut c_void, name.as_ptr()) };
     assert!(!at.is_null(), "{name:?}");
-    Some(at)
+    at
 }
 
 fn open() -> Option<usize> {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c/frames.c");
-    let library = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("frames.{}.so", std::process::id()));
+    build("frames.c", &["-pthread"]).map(|library| load(&library))
+}
+
+/// Builds a library of a file in `tests/c`; `None`: there is no compiler, which is said.
+fn build(file: &str, more: &[&str]) -> Option<PathBuf> {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c").join(file);
+    let name = format!("{file}{}.{}.so", more.concat(), std::process::id());
+    let library = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     let mut command = Command::new("cc");
-    command.args(["-O2", "-fomit-frame-pointer", "-fno-optimize-sibling-calls", "-w", "-shared", "-fPIC", "-pthread"]);
-    let Ok(output) = command.arg(&source).arg("-o").arg(&library).output() else {
-        println!("SKIPPED: tests/c/frames.c needs the compiler cc; Debian has it in build-essential");
+    command.args(["-O2", "-fomit-frame-pointer", "-fno-optimize-sibling-calls", "-w", "-shared", "-fPIC"]);
+    let Ok(output) = command.args(more).arg(&source).arg("-o").arg(&library).output() else {
+        println!("SKIPPED: tests/c/{file} needs the compiler cc; Debian has it in build-essential");
         return None;
     };
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    Some(library)
+}
+
+/// Loads it, and removes its file.
+fn load(library: &Path) -> usize {
     let name = CString::new(library.to_str().unwrap()).unwrap();
     // SAFETY: a library without constructors.
     let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW) };
     assert!(!handle.is_null());
-    std::fs::remove_file(&library).unwrap();
-    Some(handle as usize)
+    std::fs::remove_file(library).unwrap();
+    handle as usize
 }
 
 /// Calls a function of `(callback, number)`, and gives both stacks that were found in it.
@@ -132,4 +147,32 @@ fn stacks_that_were_written_over_end() {
         let (ours, _) = stacks_in("frame_pointer", look_alone, value).unwrap();
         assert!((1..=64).contains(&ours.len()), "{value:x}: {ours:x?}");
     }
+}
+
+/// Another library lies where one lay that was walked through: its frames have another size.
+#[test]
+fn a_library_in_the_place_of_another() {
+    let mut addresses = Vec::new();
+    // Another thread of this test program may map something in between, so more than one pair is tried.
+    for bytes in ["-DBYTES=24", "-DBYTES=56"].repeat(10) {
+        let Some(library) = build("replaced.c", &[bytes]) else { return };
+        let handle = load(&library);
+        let enter = symbol(handle, "enter");
+        // SAFETY: the function has this signature.
+        let enter: extern "C" fn(Callback) = unsafe { std::mem::transmute(enter) };
+        // The second time by the rules that the first one kept.
+        for _ in 0..2 {
+            enter(look);
+            let (ours, theirs) = FOUND.take();
+            assert!(ours.len() > 3, "{bytes}: {ours:x?}");
+            assert_eq!(ours[1..], theirs[1..], "{bytes}: {ours:x?} {theirs:x?}");
+        }
+        addresses.push(enter as usize);
+        // SAFETY: nothing of the library is used any more.
+        assert_eq!(unsafe { libc::dlclose(handle as *mut c_void) }, 0);
+        if addresses.len() % 2 == 0 && addresses[addresses.len() - 2] == enter as usize {
+            return;
+        }
+    }
+    panic!("no library was loaded in the place of the one before: {addresses:x?}");
 }

@@ -3,6 +3,7 @@
 //! [`interval`] says which allocation is sampled and what a sample stands for, [`recorder`] keeps what was sampled: the
 //! [`layout`] that others read, filled by `stacks`, and the `samples` by their blocks' addresses.
 
+mod filter;
 pub mod interval;
 pub mod layout;
 pub mod recorder;

@@ -3,14 +3,15 @@
 //! Both are in one mapping, made when sampling is first switched on and kept from then on: a reader in another process may
 //! look at it at any time. Sampled blocks are kept track of until they are freed, also after sampling was switched off.
 //!
-//! One lock is over both, taken by samples and by frees of runs and mapped blocks while any block is sampled. Whether any is,
-//! a free learns from [`Recorder::live`] without the lock: the count was raised before the sampled block was handed out, and
-//! who frees it has it from there, so finds the count above 0.
+//! One lock is over both, taken by samples and by frees of sampled blocks. A free of a run or a mapped block learns without
+//! the lock that none is sampled from [`Recorder::live`], or that its own is not from the filter: both were raised before the
+//! sampled block was handed out, and who frees it has it from there, so finds them above 0.
 
 use core::ptr;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize};
 
+use super::filter::Filter;
 use super::interval::Weight;
 use super::layout::{MAGIC, PROFILE_BYTES, Profile, Stack, VERSION};
 use super::samples::{SLOTS, Sample, Samples};
@@ -21,8 +22,10 @@ use crate::platform::lock::Lock;
 use crate::platform::{Platform, Refused, Wait, rank};
 use crate::telemetry::stats;
 
-/// Bytes of the mapping: 13.2 MiB of address space, of which what was never written takes no memory.
-const BYTES: usize = PROFILE_BYTES + SLOTS * size_of::<Sample>();
+/// Bytes of the mapping: 13.3 MiB of address space, of which what was never written takes no memory.
+const BYTES: usize = PROFILE_BYTES + SAMPLES_BYTES + size_of::<Filter>();
+/// Bytes of the table of samples.
+const SAMPLES_BYTES: usize = SLOTS * size_of::<Sample>();
 const _: () = assert!(PROFILE_BYTES.is_multiple_of(PAGE) && BYTES.is_multiple_of(PAGE));
 
 /// A sampled allocation, as its caller saw it.
@@ -64,6 +67,14 @@ impl Recorder {
         unsafe { self.table.load(Acquire).as_ref() }
     }
 
+    /// The filter of the blocks, if sampling was ever on.
+    fn filter(&self) -> Option<&'static Filter> {
+        let table = ptr::from_ref(self.table()?).cast::<u8>();
+        // SAFETY: the mapping of `BYTES` that the table begins, which is never unmapped, ends in the filter: atomics alone, for
+        // which any bytes are a value. The mapping's address was exposed as it was made.
+        Some(unsafe { &*((table.addr() + PROFILE_BYTES + SAMPLES_BYTES) as *const Filter) })
+    }
+
     /// Mean of the bytes between two samples; 0: sampling is off.
     pub fn mean(&self) -> u64 {
         self.mean.load(Relaxed)
@@ -99,8 +110,8 @@ impl Recorder {
             return false;
         }
         // SAFETY: `BYTES` zero bytes were mapped at `at`, a page, for this call alone, and stay mapped: the table of stacks in
-        // front, of atomics for which zero is a value, and behind it the slots, for which it is too. The slots' only reference
-        // is this one.
+        // front, of atomics for which zero is a value, behind it the slots, for which it is too, and the filter, of atomics
+        // as well. The slots' only reference is this one.
         let (table, slots) = unsafe {
             let slots = (at + PROFILE_BYTES) as *mut Sample;
             (&*(at as *const Profile), core::slice::from_raw_parts_mut(slots, SLOTS))
@@ -143,6 +154,7 @@ impl Recorder {
             stats::add(&entry.live_objects, sample.objects);
             stats::add(&entry.live_bytes, sample.bytes);
             self.live.store(self.live.load(Relaxed) + 1, Relaxed);
+            self.filter().inspect(|filter| filter.add(sample.block));
         }
         is_kept
     }
@@ -150,7 +162,7 @@ impl Recorder {
     /// Takes a block that is about to be freed off the live ones, if it is sampled. To be called before another thread can be
     /// given the block.
     pub(crate) fn forget<P: Wait>(&self, p: &P, block: *mut u8) -> Option<Sample> {
-        if self.live() == 0 {
+        if self.live() == 0 || !self.filter()?.may_have(block as usize) {
             return None;
         }
         let mut samples = self.lock.lock(p);
@@ -159,6 +171,7 @@ impl Recorder {
         entry.live_objects.store(entry.live_objects.load(Relaxed) - sample.objects, Relaxed);
         entry.live_bytes.store(entry.live_bytes.load(Relaxed) - sample.bytes, Relaxed);
         self.live.store(self.live.load(Relaxed) - 1, Relaxed);
+        self.filter()?.remove(block as usize);
         Some(sample)
     }
 

@@ -4,23 +4,30 @@
 //! and libgcc's unwinder do none of the three: they load a library at their first call, and before glibc 2.35 they take
 //! the dynamic loader's lock, which a program holds that calls `malloc` from inside `dlopen`.
 //!
-//! A frame is stepped over by the unwind table of the object that its code is in (`.eh_frame`, by `frame_rule`). Where
-//! there is none (code that was made at run time, Go, a libc without `_dl_find_object`) the frame pointer leads on, if it
-//! points up the stack and can be read. An end that is reached too early gives a short stack, never a fault.
+//! A frame is stepped over by the unwind table of the object that its code is in (`.eh_frame`, by `frame_rule`); a rule that
+//! was found before, and has the form that most have (`plain_rule`), is kept (`known_rules`) and used while the entry that it
+//! is from has the same bytes. Where there is no table (code that was made at run time, Go, a libc without
+//! `_dl_find_object`) the frame pointer leads on, if it points up the stack and can be read. An end that is reached too early
+//! gives a short stack, never a fault.
 //!
 //! The need of stack is one `frame_rule::Context` and what its evaluation takes: less than 4 KiB in all in an optimised build (7
 //! without), so that a thread of `PTHREAD_STACK_MIN` can be sampled (a test runs in 16 KiB).
 
 mod expression;
 mod frame_rule;
+mod known_rules;
 pub(crate) mod objects;
+mod plain_rule;
 mod readable;
 mod registers;
+mod rule_slot;
 mod table;
 
 use frame_rule::Context;
+use plain_rule::PlainRule;
 use readable::Readable;
 use registers::Registers;
+use table::Lines;
 
 /// Addresses below are no code: the first page is never mapped.
 const LOWEST_CODE: usize = 1 << 12;
@@ -64,14 +71,41 @@ unsafe extern "C" fn walk(frames: *mut usize, capacity: usize, registers: &mut R
 /// nothing. `None`: the stack ends, or cannot be followed.
 fn step(registers: &mut Registers, pc: usize, context: &mut Context, memory: &mut Readable) -> Option<bool> {
     let sp = registers.sp();
-    let entry = objects::find(pc).and_then(|object| table::entry(&object, pc));
-    let is_signal = match entry {
-        Some(entry) => frame_rule::step(registers, &entry, pc, context, memory)?,
+    let object = objects::find(pc);
+    let lines = object.as_ref().and_then(Lines::of);
+    let is_signal = match lines.as_ref().and_then(|lines| Some((lines, line_of(lines, pc)?))) {
+        Some((lines, (line, rule))) => by_table(registers, (lines, line, rule), pc, context, memory)?,
         None => by_frame_pointer(registers, memory)?,
     };
     // A signal's handler may run on a stack of its own, anywhere. All other callers lie further up.
     let goes_up = registers.sp() > sp && registers.sp() - sp <= MOST_FRAME_BYTES;
     (is_signal || goes_up).then_some(is_signal)
+}
+
+/// The line of `pc` in its object's table; with the rule that may be known, and its tag.
+fn line_of(lines: &Lines, pc: usize) -> Option<(usize, (u64, u64))> {
+    let known = known_rules::find(pc);
+    let line = PlainRule::from_word(known.0).line();
+    let line = if lines.is_of(line, pc) { line } else { lines.find(pc)? };
+    Some((line, known))
+}
+
+/// By the rule of a line: the known one, if it is of this line's entry as it is now.
+fn by_table(
+    registers: &mut Registers,
+    (lines, line, (rule, tag)): (&Lines, usize, (u64, u64)),
+    pc: usize,
+    context: &mut Context,
+    memory: &mut Readable,
+) -> Option<bool> {
+    let Some(entry) = lines.entry(line) else { return by_frame_pointer(registers, memory) };
+    let now = entry.tag(pc);
+    if now == Some(tag) {
+        PlainRule::from_word(rule).apply(registers, memory)?;
+        return Some(false);
+    }
+    let keep = |rule: PlainRule| now.into_iter().for_each(|tag| known_rules::keep(pc, rule.word(), tag));
+    frame_rule::step(registers, &entry, (pc, line), context, memory, keep)
 }
 
 /// The frame pointer's convention: it points to the caller's, and the return address lies behind that.
@@ -83,4 +117,38 @@ fn by_frame_pointer(registers: &mut Registers, memory: &mut Readable) -> Option<
     let (caller, pc) = (memory.read(frame)?, memory.read(frame + 8)?);
     registers.set_frame(pc, frame + 16, caller);
     Some(false)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::hint::black_box;
+    use std::vec::Vec;
+
+    #[inline(never)]
+    fn stack_below(calls: usize) -> Vec<usize> {
+        if calls > 0 {
+            return black_box(stack_below(black_box(calls - 1)));
+        }
+        let mut frames = [0; 64];
+        let depth = capture(&mut frames);
+        frames[..depth].to_vec()
+    }
+
+    #[test]
+    fn a_kept_rule_is_used_if_its_tag_is_the_entrys_and_replaced_if_not() {
+        let all = stack_below(5);
+        assert!(all.len() > 6, "{all:x?}");
+        let pc = all[4] - 1;
+        let (rule, tag) = known_rules::find(pc);
+        assert_ne!(tag, 0, "none is kept");
+        let end = PlainRule::end(PlainRule::from_word(rule).line()).unwrap().word();
+        known_rules::keep(pc, end, tag);
+        // All five calls return to one address.
+        assert_eq!(stack_below(5).len(), 2, "by a rule that says that the stack ends");
+        known_rules::keep(pc, end, tag ^ 1);
+        let again = stack_below(5);
+        assert_eq!(again[1..6], all[1..6]);
+        assert_eq!(known_rules::find(pc), (rule, tag));
+    }
 }

@@ -12,6 +12,14 @@ impl Registers {
     pub const RSP: usize = 7;
     pub const RIP: usize = 16;
 
+    /// Those of a frame of which these three are known, and 0 for the others.
+    #[cfg(test)]
+    pub fn of(pc: usize, sp: usize, frame_pointer: usize) -> Self {
+        let mut registers = Self([0; Self::COUNT]);
+        registers.set_frame(pc, sp, frame_pointer);
+        registers
+    }
+
     pub fn sp(&self) -> usize {
         self.0[Self::RSP]
     }
