@@ -4,6 +4,7 @@
 //! - `live`, the sampled blocks there are. A free that finds 0 looks no further. It is raised under the lock before the
 //!   block is handed out; who frees the block has it from there, so reads that value or a later one, and each later one
 //!   counts the block until it is forgotten. So a free of a sampled block never finds 0, though the word is relaxed.
+//! - The filter's counts (`profile/filter.rs`), which are to the blocks of one hash what `live` is to all.
 //! - `table`, where the shared table is. It is stored once, with release order, after the table's header was written, so
 //!   who finds it finds the header. Of two threads that make one at a time the second finds the samples there, under the
 //!   lock, and gives its own mapping back.
@@ -47,6 +48,8 @@ struct Recorder {
     table: AtomicUsize,
     live: AtomicUsize,
     mean: AtomicUsize,
+    /// The filter: a count for each block's hash.
+    filter: [AtomicUsize; MOST],
     /// In the header of each mapping: what says that it is a table, and the copy of the mean.
     magic: [UnsafeCell<u32>; MOST],
     copied_mean: [AtomicUsize; MOST],
@@ -61,6 +64,7 @@ impl Recorder {
             table: AtomicUsize::new(0),
             live: AtomicUsize::new(0),
             mean: AtomicUsize::new(0),
+            filter: core::array::from_fn(zero),
             magic: core::array::from_fn(|_| UnsafeCell::new(0)),
             copied_mean: core::array::from_fn(zero),
         })
@@ -113,25 +117,27 @@ impl Recorder {
         }
         assert!(self.table().is_some(), "there are samples, and no table");
         kept.push(block);
-        self.count(samples, |live| live + 1);
+        self.count(samples, block, |count| count + 1);
         true
     }
 
     fn forget(&self, block: usize) -> bool {
-        if self.live.load(Relaxed) == 0 {
+        if self.live.load(Relaxed) == 0 || self.filter[block % MOST].load(Relaxed) == 0 {
             return false;
         }
         let mut samples = self.lock();
         let Some(kept) = samples.as_mut() else { return false };
         let Some(at) = kept.iter().position(|&sample| sample == block) else { return false };
         kept.swap_remove(at);
-        self.count(samples, |live| live - 1);
+        self.count(samples, block, |count| count - 1);
         true
     }
 
-    fn count(&self, lock: MutexGuard<'_, Option<Vec<usize>>>, change: impl Fn(usize) -> usize) {
+    fn count(&self, lock: MutexGuard<'_, Option<Vec<usize>>>, block: usize, change: impl Fn(usize) -> usize) {
         let lock = (self.flaw != Flaw::CountedOutside).then_some(lock);
-        self.live.store(change(self.live.load(Relaxed)), Relaxed);
+        for word in [&self.live, &self.filter[block % MOST]] {
+            word.store(change(word.load(Relaxed)), Relaxed);
+        }
         drop(lock);
     }
 }
