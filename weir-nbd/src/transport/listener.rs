@@ -80,8 +80,8 @@ impl Listener {
     }
 }
 
-/// Bytes that a local client's socket holds, of which it is told twice as many (`net.core.wmem_max` permitting), as the
-/// kernel counts its own records too. TCP sizes its buffers itself.
+/// What the socket of a local client is asked to hold, bytes. The kernel makes it at most `net.core.wmem_max`, and then doubles
+/// it, as it counts its own records too: 1 MiB, a long read. TCP sizes its buffers itself.
 const LOCAL_SEND_BUFFER: usize = 512 << 10;
 
 /// Sets an accepted connection up, and names the peer.
