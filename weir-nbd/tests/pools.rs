@@ -36,6 +36,37 @@ fn requests_use_the_same_pages_in_turn() {
 }
 
 #[test]
+fn long_reads_of_memory_are_copied_as_they_are_sent() {
+    for engine in engines() {
+        let server = Server::start(&["--export", "m=memory:16M", "--workers", "1", "--io", engine]);
+        let mut client = server.simple("m");
+        for at in 0..16 {
+            assert_eq!(client.simple(WRITE, 0, at * MIB as u64, MIB as u64, &vec![at as u8 + 1; MIB]), 0);
+        }
+        eventually("the writes' pages are back", || figure(&server, "in_flight_pages") == 0);
+        for at in 0..16 {
+            client.request(READ, 0, at * MIB as u64, MIB as u64, b"");
+        }
+        // The socket holds one or two of them.
+        eventually("one waits to be sent", || figure(&server, "in_flight_pages") == 256);
+        for _ in 0..50 {
+            assert!(figure(&server, "in_flight_pages") <= 256, "the others have no pages yet");
+        }
+        let mut seen: Vec<u8> = (0..16)
+            .map(|_| {
+                assert_eq!(client.simple_reply().0, 0);
+                let data = client.receive(MIB);
+                assert!(data.iter().all(|byte| *byte == data[0]));
+                data[0]
+            })
+            .collect();
+        seen.sort_unstable();
+        assert!(seen.into_iter().eq(1..=16));
+        server.stop();
+    }
+}
+
+#[test]
 fn each_connection_has_a_pool_until_it_has_been_quiet() {
     with_engines_at_once(|engine| {
         let server = Server::start(&["--export", "m=memory:64M", "--workers", "1", "--io", engine]);

@@ -4,7 +4,7 @@ use super::flush::Flusher;
 use super::medium::Medium;
 use crate::buffers::Buffer;
 use crate::cache::CachedFile;
-use crate::io::Reactor;
+use crate::io::{Inline, Reactor};
 use std::io::Result;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -42,6 +42,10 @@ impl Volume {
     /// Opened for reading only.
     pub fn is_read_only(&self) -> bool {
         self.read_only
+    }
+    /// The bytes are in memory: a read is a copy, and never waits for a disk.
+    pub fn is_in_memory(&self) -> bool {
+        self.medium.inline == Inline::Always
     }
     /// What is behind it, in a word.
     pub fn kind(&self) -> &'static str {

@@ -10,8 +10,8 @@ use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::Poll;
 
-/// The memory that a request holds until its reply has been sent.
-pub type Charge = (Permit, Permit);
+/// The memory that a request holds until its reply has been sent: its client's, its worker's, and what was read ahead.
+pub type Charge = (Permit, Permit, Option<Permit>);
 
 /// A session's replies.
 pub struct Output {

@@ -4,7 +4,7 @@ use super::execute::execute;
 use super::handshake::Agreed;
 use super::output::{Charge, Output};
 use crate::backend::{READ_AHEAD, ZEROES_CHUNK};
-use crate::base::Budget;
+use crate::base::{Budget, Permit};
 use crate::buffers::{Buffer, ConnectionPool};
 use crate::cache::{BLOCK, write_guard_bytes};
 use crate::export::Export;
@@ -25,6 +25,11 @@ use std::time::Duration;
 const LEAST: usize = 4096;
 /// What the status of blocks counts, bytes: the extents of [`super::execute::MAX_EXTENTS`], twice.
 const STATUS: usize = 64 << 10;
+/// What is copied of a volume in memory before it is sent, bytes of a client. A CPU's second cache holds as much (512 KiB to
+/// 2 MiB today): what lies there is sent without a way to memory and back. A longer read is one at a time.
+const AHEAD: usize = 1 << 20;
+/// Reads from this length on wait for that, bytes: of shorter ones a client seldom has so many under way.
+const WORTH_A_WAIT: u32 = 64 << 10;
 /// Longest payload of a refused request that is skipped, bytes. The protocol does not let a server call less an attack.
 const MAX_SKIPPED: u64 = DEFAULT_PAYLOAD as u64;
 
@@ -43,6 +48,8 @@ pub struct Session {
     budget: Rc<Budget>,
     /// Of all clients of this worker.
     worker_budget: Rc<Budget>,
+    /// What was read of a volume in memory and has not been sent.
+    ahead: Rc<Budget>,
     /// Its requests' data.
     pool: Rc<ConnectionPool>,
     /// The next look whether the pool is still used.
@@ -69,6 +76,7 @@ impl Session {
             terms: agreed.terms,
             budget: Budget::new(memory),
             worker_budget,
+            ahead: Budget::new(AHEAD),
             pool,
             look: RefCell::default(),
             in_flight: Cell::new(0),
@@ -99,7 +107,7 @@ impl Session {
             }
             // Before its data is received: there is no memory for it else.
             let cost = cost(&checked);
-            let charge = (self.budget.take(cost).await, self.worker_budget.take(cost).await);
+            let charge = (self.budget.take(cost).await, self.worker_budget.take(cost).await, None);
             let (checked, room) = match checked {
                 Ok(command @ Command::Write { length, .. }) => {
                     match self.export.volume.buffer(self.stream.reactor(), length as usize) {
@@ -140,12 +148,13 @@ impl Session {
         header: Header,
         checked: std::result::Result<Command, Fault>,
         data: Option<Buffer>,
-        charge: Charge,
+        mut charge: Charge,
     ) {
         let address = Address { style: self.terms.style, cookie: header.cookie, offset: header.offset };
         self.in_flight.set(self.in_flight.get() + 1);
         let session = self.clone();
         self.stream.reactor().spawn(async move {
+            charge.2 = session.turn(&checked).await;
             let reply = session.pool.run(session.serve(address, checked, data)).await;
             session.watch_pool();
             session.output.send(reply, charge).await;
@@ -154,6 +163,17 @@ impl Session {
                 session.finished.take().into_iter().for_each(Waker::wake);
             }
         });
+    }
+
+    /// Waits until a long read of memory may begin: not before those ahead of it have been sent. What sends never waits
+    /// here, so that the line moves on, or the client is disconnected.
+    async fn turn(&self, checked: &std::result::Result<Command, Fault>) -> Option<Permit> {
+        match *checked {
+            Ok(Command::Read { length, .. }) if length >= WORTH_A_WAIT && self.export.volume.is_in_memory() => {
+                Some(self.ahead.take(length as usize).await)
+            }
+            _ => None,
+        }
     }
 
     /// Has the pool, if there is one, looked at every now and then until it is given up.

@@ -80,6 +80,10 @@ impl Listener {
     }
 }
 
+/// What the socket of a local client is asked to hold, bytes. The kernel makes it at most `net.core.wmem_max`, and then doubles
+/// it, as it counts its own records too: 1 MiB, a long read. TCP sizes its buffers itself.
+const LOCAL_SEND_BUFFER: usize = 512 << 10;
+
 /// Sets an accepted connection up, and names the peer.
 pub(super) fn prepare(socket: &Rc<OwnedFd>) -> String {
     let peer = net::getpeername(socket.as_fd()).ok().flatten();
@@ -91,7 +95,11 @@ pub(super) fn prepare(socket: &Rc<OwnedFd>) -> String {
             let _ = sockopt::set_socket_keepalive(socket, true);
             peer.to_string()
         }
-        None => "a local client".into(),
+        None => {
+            // The connection works with the system's size too.
+            let _ = sockopt::set_socket_send_buffer_size(socket, LOCAL_SEND_BUFFER);
+            "a local client".into()
+        }
     }
 }
 
