@@ -8,8 +8,8 @@ use crate::base::mem::{Block, Random};
 
 /// Live blocks at most, as far as [`LIVE_BYTES`] allows.
 const SLOTS: usize = 64;
-/// Bytes of all live blocks at most: 16 of the smallest blocks that are mapped on their own (Weir looks at all pages of more
-/// of them at each free, 17 to 35 thousand instructions by size, which takes a minute to step through).
+/// Bytes of all live blocks at most: 16 of the smallest that are mapped on their own, each some ten thousand instructions where
+/// its pages are looked at.
 const LIVE_BYTES: usize = 64 << 20;
 /// Replacements before counting begins. Retained blocks need some hundreds until it is known how they are used.
 const WARM_UP: usize = 2_000;
