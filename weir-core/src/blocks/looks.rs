@@ -7,9 +7,10 @@ use crate::platform::Platform;
 
 /// A block of which at most this part is untouched counts as touched all over.
 pub(super) const NEARLY_ALL: usize = 16;
-/// Shortest time, ns, between two looks at all blocks that are not known to be touched: 16 looks of a few us each are
-/// then at most 1 % of a CPU.
+/// Shortest time, ns, between two looks at all blocks that are not known to be touched, for each so many of them: 16 looks of a
+/// few us each are then at most 1 % of a CPU.
 const LOOK_INTERVAL: u64 = 10_000_000;
+const LOOKS: u64 = 16;
 
 impl<P: Platform> Mapped<'_, P> {
     /// Learns from the block handed out before this one, if it is still in use: a program that fills its blocks as it
@@ -49,7 +50,8 @@ impl<P: Platform> Mapped<'_, P> {
         }
         let now = self.pages.platform.now();
         let mut blocks = self.lock();
-        let all = now.saturating_sub(blocks.untouched.looked_at) >= LOOK_INTERVAL;
+        let interval = LOOK_INTERVAL * (count as u64).div_ceil(LOOKS);
+        let all = now.saturating_sub(blocks.untouched.looked_at) >= interval;
         if all {
             blocks.untouched.looked_at = now;
         }

@@ -3,8 +3,8 @@
 
 use crate::blocks::block::Block;
 
-/// Blocks known at most: as many as are kept.
-const KNOWN: usize = 16;
+/// Blocks known at most. Of a program that holds more, each free of one that is not known costs a look at all of its pages.
+const KNOWN: usize = 64;
 
 /// A block in use.
 #[derive(Clone, Copy, Debug, Default)]

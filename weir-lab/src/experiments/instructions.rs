@@ -1,16 +1,14 @@
 //! How many instructions a call of malloc and of free is, counted one by one.
 
 use crate::harness::args::RunArgs;
-use crate::harness::child::{KilledOnDrop, command, load_program};
+use crate::harness::child::{command, load_program};
 use crate::harness::json::by_name;
 use crate::harness::rounds;
-use crate::harness::single_step::{InstructionCounts, StoppedThread};
+use crate::harness::single_step::{Call, Counting};
 use crate::harness::statistics::{Sample, student};
 use crate::harness::tables::{Table, short};
 use crate::peers::Allocator;
 use serde_json::{Value, json};
-use std::io::{BufRead, BufReader};
-use std::process::Stdio;
 
 /// The sizes of the blocks; the quick run counts the first alone, as a step can cost 50 us.
 const SIZES: [u64; 4] = [64, 16, 512, 4096];
@@ -50,16 +48,13 @@ pub fn run(args: &RunArgs, allocators: Vec<Allocator>) -> Result<Value, String> 
 fn measure(allocator: &Allocator, quick: bool, cell: &mut Cell) -> Result<(), String> {
     for (size, by_manner) in SIZES.iter().zip(&mut cell.counted).take(sizes(quick)) {
         for ((manner, _), samples) in MANNERS.iter().zip(by_manner) {
-            // On a thread of its own: the one that started a child is the one that may trace it, and it is pinned.
-            let counts = std::thread::scope(|scope| {
-                let counting = scope.spawn(|| count(allocator, *size, manner));
-                counting.join().unwrap_or_else(|_| Err("the counting panicked".into()))
-            })?;
-            for (sample, calls) in samples.iter_mut().zip(&counts) {
-                if calls.is_empty() {
+            let counted = count(allocator, *size, manner)?;
+            for (function, sample) in samples.iter_mut().enumerate() {
+                let of_this = counted.iter().filter(|(called, _)| *called == function);
+                let calls: Sample = of_this.map(|&(_, instructions)| instructions as f64).collect();
+                if calls.len() == 0 {
                     return Err("its malloc or free was never entered".into());
                 }
-                let calls: Sample = calls.iter().map(|&instructions| instructions as f64).collect();
                 sample.push(if *manner == "few" { calls.median() } else { calls.mean() });
             }
         }
@@ -72,29 +67,10 @@ fn sizes(quick: bool) -> usize {
     if quick { 1 } else { SIZES.len() }
 }
 
-fn count(allocator: &Allocator, size: u64, manner: &str) -> Result<InstructionCounts, String> {
+fn count(allocator: &Allocator, size: u64, manner: &str) -> Result<Vec<Call>, String> {
     let mut start = command(load_program()?, allocator);
     start.args(["calls", &size.to_string(), manner]);
-    start.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::inherit());
-    let mut child = KilledOnDrop::start(start, "weir-lab-load")?;
-    let mut line = String::new();
-    let pipe = child.0.stdout.take().ok_or("no output to read")?;
-    BufReader::new(pipe).read_line(&mut line).map_err(|why| format!("cannot read its output: {why}"))?;
-    let told: Value = serde_json::from_str(line.trim()).map_err(|why| format!("no addresses: {why}"))?;
-    let address = |name: &str| told[name].as_u64().ok_or_else(|| format!("no address of {name}"));
-    // A wake-up on the same CPU costs a tenth of one on another.
-    pin(told["cpu"].as_u64().ok_or("no CPU")?);
-    StoppedThread::wait_for(child.0.id())?.count([address(CALLS[0])?, address(CALLS[1])?])
-}
-
-/// Keeps this thread on a CPU; that it cannot be kept there only costs time.
-fn pin(cpu: u64) {
-    // SAFETY: the set is plain data, of the size that is passed.
-    unsafe {
-        let mut set: libc::cpu_set_t = std::mem::zeroed();
-        libc::CPU_SET(cpu as usize, &mut set);
-        libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &set);
-    }
+    Counting { functions: &CALLS, copies: &[], system_call: 1, enough: u64::MAX, least: 0 }.count(start)
 }
 
 fn print(names: &[&str], subject: &str, cells: &[Cell], sizes: usize) {

@@ -208,9 +208,9 @@ pub const EXPERIMENTS: &[Experiment] = &[
     },
     Experiment {
         name: "sweep",
-        about: "what free and malloc cost at every size from 8 B to 64 MiB, in eight patterns",
+        about: "what free and malloc cost at every size from 8 B to 64 MiB; fails at a cliff by instructions",
         rounds: Some([3, 1]),
-        only: Some("untouched, first-byte, whole, calloc, aligned, steps, doubling, handover"),
+        only: Some("instructions, untouched, first-byte, whole, calloc, aligned, steps, doubling, handover"),
         options: &["subject", "svg"],
         run: sweep::run,
     },

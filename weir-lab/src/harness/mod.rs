@@ -29,3 +29,5 @@ pub mod stats_page;
 pub mod swap;
 pub mod tables;
 pub mod thread_limit;
+#[cfg(target_arch = "x86_64")]
+pub mod traced_thread;

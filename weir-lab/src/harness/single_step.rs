@@ -1,188 +1,126 @@
-//! Steps through a child instruction by instruction and counts those of the given functions.
+//! Counts the instructions of calls, of a child that is stepped through one by one.
 //!
-//! Exact, and possible where no performance counter is (virtual machines). A restartable sequence would never end
-//! under it: each step is a stop, and each stop makes the kernel abort the sequence and rewrite the CPU's number, over
-//! which Google's tcmalloc keeps a pointer. So the child's thread is first taken off the kernel's list, by a system
-//! call made in its name, and its rseq area is filled again with what it held: true as long as it stays on its CPU.
+//! Exact, and possible where no performance counter is (virtual machines); a step takes 10 to 40 us there. So what libc
+//! copies and clears is not stepped through where that is asked for: it runs to its end, and counts by its length.
 
-use std::io::Error;
-
-/// Instructions of each call, by function.
-pub type InstructionCounts = [Vec<u64>; 2];
+use crate::harness::child::KilledOnDrop;
+use crate::harness::traced_thread::StoppedThread;
+use serde_json::Value;
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
 
 /// A runaway child is not followed for ever.
 const MOST_STEPS: u64 = 20_000_000;
-const GET_RSEQ_CONFIGURATION: libc::c_uint = 0x420f;
-const UNREGISTER: u64 = 1;
-/// The words of the kernel's `struct rseq`, of which the second points to the sequence under way.
-const AREA_WORDS: usize = 4;
-const RSEQ_CS: usize = 1;
-/// The instruction `syscall`.
+/// Bytes that libc copies or clears by an instruction: a vector of AVX2.
+const BYTES_AN_INSTRUCTION: u64 = 32;
+/// The instruction `syscall`, and its length.
 const SYSCALL: i64 = 0x050f;
+const SYSCALL_LEN: u64 = 2;
 
-/// A traced thread that is stopped.
-pub struct StoppedThread(libc::pid_t);
-
-/// The kernel's `struct ptrace_rseq_configuration`.
-#[repr(C)]
-#[derive(Default)]
-struct RseqConfiguration {
-    pointer: u64,
-    size: u32,
-    signature: u32,
-    flags: u32,
-    pad: u32,
+/// What is counted of a child, and how.
+///
+/// The child prints a line of JSON with the addresses of the functions that are named here and its CPU, and stops itself
+/// before and after the calls that are counted.
+pub struct Counting<'a> {
+    /// Counted from their entry up to the return to the caller, both included.
+    pub functions: &'a [&'a str],
+    /// Of libc, with a length as their third argument: `memcpy` and its like.
+    pub copies: &'a [&'a str],
+    /// What a system call counts as, instructions.
+    pub system_call: u64,
+    /// After so many steps no further call is counted, if there are so many calls.
+    pub enough: u64,
+    pub least: usize,
 }
 
-impl StoppedThread {
-    /// Waits until the child, which called `PTRACE_TRACEME`, has stopped itself.
-    pub fn wait_for(pid: u32) -> Result<StoppedThread, String> {
-        let pid = pid as libc::pid_t;
-        match wait(pid)? {
-            status if libc::WIFSTOPPED(status) && libc::WSTOPSIG(status) == libc::SIGSTOP => Ok(StoppedThread(pid)),
-            status => Err(format!("it did not stop as it should (status {status:#x})")),
-        }
+/// A counted call: the place of its function in [`Counting::functions`], and its instructions.
+pub type Call = (usize, u64);
+
+impl Counting<'_> {
+    /// Starts the child and counts its calls until it stops itself again, or until there are enough.
+    pub fn count(&self, start: Command) -> Result<Vec<Call>, String> {
+        // On a thread of its own: the one that started a child is the one that may trace it, and it is pinned.
+        std::thread::scope(|scope| {
+            let counting = scope.spawn(|| self.count_here(start));
+            counting.join().unwrap_or_else(|_| Err("the counting panicked".into()))
+        })
     }
 
-    /// Steps until the child stops itself again; counts from each entry of `functions` to the return to its caller,
-    /// both included.
-    pub fn count(self, functions: [u64; 2]) -> Result<InstructionCounts, String> {
-        self.leave_rseq()?;
-        let mut counts = InstructionCounts::default();
-        let mut call: Option<CountedCall> = None;
-        let mut before = self.registers()?;
-        for _ in 0..MOST_STEPS {
-            if !self.step()? {
-                return Ok(counts);
+    fn count_here(&self, mut start: Command) -> Result<Vec<Call>, String> {
+        start.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::inherit());
+        let mut child = KilledOnDrop::start(start, "weir-lab-load")?;
+        let mut line = String::new();
+        let pipe = child.0.stdout.take().ok_or("no output to read")?;
+        BufReader::new(pipe).read_line(&mut line).map_err(|why| format!("cannot read its output: {why}"))?;
+        let told: Value = serde_json::from_str(line.trim()).map_err(|why| format!("no addresses: {why}"))?;
+        let number = |name: &&str| told[*name].as_u64().ok_or_else(|| format!("no address of {name}"));
+        let functions: Vec<u64> = self.functions.iter().map(number).collect::<Result<_, _>>()?;
+        let copies: Vec<u64> = self.copies.iter().map(number).collect::<Result<_, _>>()?;
+        // A wake-up on the same CPU costs a tenth of one on another.
+        pin(told["cpu"].as_u64().ok_or("no CPU")?);
+        self.step_through(&StoppedThread::wait_for(child.0.id())?, &functions, &copies)
+    }
+
+    fn step_through(&self, child: &StoppedThread, functions: &[u64], copies: &[u64]) -> Result<Vec<Call>, String> {
+        child.leave_rseq()?;
+        let mut counted = Vec::new();
+        let mut call: Option<OpenCall> = None;
+        let mut before = child.registers()?;
+        for step in 0..MOST_STEPS {
+            let enough = call.is_none() && step >= self.enough && counted.len() >= self.least;
+            if enough || !child.step()? {
+                return Ok(counted);
             }
-            let now = self.registers()?;
-            match &mut call {
+            let mut now = child.registers()?;
+            if let Some(call) = &mut call {
                 // A repeated instruction stops at every repetition, and is one.
-                Some(call) if now.rip != before.rip => call.instructions += 1,
-                _ => {}
+                call.instructions += u64::from(now.rip != before.rip);
+                if self.system_call > 1 && is_behind_system_call(child, &before, &now)? {
+                    call.instructions += self.system_call - 1;
+                }
+                if copies.contains(&now.rip) {
+                    call.instructions += now.rdx / BYTES_AN_INSTRUCTION;
+                    child.run_to(child.read(now.rsp)? as u64)?;
+                    now = child.registers()?;
+                }
             }
             if let Some(ended) = call.take_if(|call| now.rsp > call.stack) {
-                counts[ended.function].push(ended.instructions);
+                counted.push((ended.function, ended.instructions));
             }
             if call.is_none()
                 && let Some(function) = functions.iter().position(|&entry| entry == now.rip)
             {
-                call = Some(CountedCall { function, stack: now.rsp, instructions: 0 });
+                call = Some(OpenCall { function, stack: now.rsp, instructions: 0 });
             }
             before = now;
         }
         Err(format!("it is not done after {MOST_STEPS} instructions"))
     }
-
-    /// Has the kernel forget this thread's rseq area, and leaves the area as it is.
-    fn leave_rseq(&self) -> Result<(), String> {
-        let mut rseq = RseqConfiguration::default();
-        let size = size_of::<RseqConfiguration>();
-        // SAFETY: the kernel writes at most `size` bytes to `rseq`.
-        if unsafe { libc::ptrace(GET_RSEQ_CONFIGURATION, self.0, size, &raw mut rseq) } < 0 {
-            return Err(failed("ask for its rseq area (Linux 5.13)"));
-        }
-        if rseq.pointer == 0 {
-            return Ok(());
-        }
-        let mut held = [0; AREA_WORDS];
-        for (word, address) in held.iter_mut().zip((rseq.pointer..).step_by(8)) {
-            *word = self.read(address)?;
-        }
-        held[RSEQ_CS] = 0;
-        self.system_call(libc::SYS_rseq, [rseq.pointer, rseq.size.into(), UNREGISTER, rseq.signature.into()])?;
-        for (word, address) in held.into_iter().zip((rseq.pointer..).step_by(8)) {
-            self.write(address, word)?;
-        }
-        Ok(())
-    }
-
-    /// Makes a system call in the child's name. It has just made the one that stopped it, so the instruction is there.
-    fn system_call(&self, number: i64, arguments: [u64; 4]) -> Result<(), String> {
-        let registers = self.registers()?;
-        let instruction = registers.rip - 2;
-        if self.read(instruction)? & 0xffff != SYSCALL {
-            return Err("it did not stop behind a system call".into());
-        }
-        let [rdi, rsi, rdx, r10] = arguments;
-        // No system call is in progress, so the kernel restarts none.
-        let orig_rax = u64::MAX;
-        self.set_registers(&libc::user_regs_struct {
-            rip: instruction,
-            rax: number as u64,
-            orig_rax,
-            rdi,
-            rsi,
-            rdx,
-            r10,
-            ..registers
-        })?;
-        self.step()?;
-        let answer = self.registers()?.rax as i64;
-        self.set_registers(&libc::user_regs_struct { orig_rax, ..registers })?;
-        if answer == 0 { Ok(()) } else { Err(format!("its rseq area stays registered: error {}", -answer)) }
-    }
-
-    fn read(&self, address: u64) -> Result<i64, String> {
-        // SAFETY: reads a word of the child's memory, or fails and sets errno, which is this thread's.
-        let (word, errno) = unsafe {
-            *libc::__errno_location() = 0;
-            (libc::ptrace(libc::PTRACE_PEEKDATA, self.0, address, 0), *libc::__errno_location())
-        };
-        if errno == 0 { Ok(word) } else { Err(failed("read its memory")) }
-    }
-
-    fn write(&self, address: u64, word: i64) -> Result<(), String> {
-        // SAFETY: writes a word of the child's memory, or fails.
-        let done = unsafe { libc::ptrace(libc::PTRACE_POKEDATA, self.0, address, word) };
-        if done == 0 { Ok(()) } else { Err(failed("write its memory")) }
-    }
-
-    /// One instruction on; whether the child goes on after it.
-    fn step(&self) -> Result<bool, String> {
-        // SAFETY: lets the stopped child run one instruction, without a signal.
-        if unsafe { libc::ptrace(libc::PTRACE_SINGLESTEP, self.0, 0, 0) } != 0 {
-            return Err(failed("step"));
-        }
-        match wait(self.0)? {
-            status if libc::WIFSTOPPED(status) => match libc::WSTOPSIG(status) {
-                libc::SIGTRAP => Ok(true),
-                libc::SIGSTOP => Ok(false),
-                signal => Err(format!("signal {signal} came in between")),
-            },
-            status => Err(format!("it ended in between (status {status:#x})")),
-        }
-    }
-
-    fn set_registers(&self, registers: &libc::user_regs_struct) -> Result<(), String> {
-        // SAFETY: the kernel reads the registers, and refuses what may not be set.
-        let done = unsafe { libc::ptrace(libc::PTRACE_SETREGS, self.0, 0, registers) };
-        if done == 0 { Ok(()) } else { Err(failed("set its registers")) }
-    }
-
-    fn registers(&self) -> Result<libc::user_regs_struct, String> {
-        // SAFETY: plain data, which the kernel fills.
-        let (got, registers) = unsafe {
-            let mut registers: libc::user_regs_struct = std::mem::zeroed();
-            (libc::ptrace(libc::PTRACE_GETREGS, self.0, 0, &raw mut registers), registers)
-        };
-        if got == 0 { Ok(registers) } else { Err(failed("read its registers")) }
-    }
 }
 
 /// A call under way: which function, the stack at its entry, instructions so far.
-struct CountedCall {
+struct OpenCall {
     function: usize,
     stack: u64,
     instructions: u64,
 }
 
-fn wait(pid: libc::pid_t) -> Result<libc::c_int, String> {
-    let mut status = 0;
-    // SAFETY: waitpid fills `status`.
-    if unsafe { libc::waitpid(pid, &mut status, 0) } == pid { Ok(status) } else { Err(failed("wait for it")) }
+/// Whether the last step was a system call, which leaves in `rcx` where it returned to.
+fn is_behind_system_call(
+    child: &StoppedThread,
+    before: &libc::user_regs_struct,
+    now: &libc::user_regs_struct,
+) -> Result<bool, String> {
+    let may_be = now.rip == before.rip + SYSCALL_LEN && now.rcx == now.rip;
+    Ok(may_be && child.read(before.rip)? & 0xffff == SYSCALL)
 }
 
-fn failed(what: &str) -> String {
-    format!("cannot {what}: {}", Error::last_os_error())
+/// Keeps this thread on a CPU; that it cannot be kept there only costs time.
+fn pin(cpu: u64) {
+    // SAFETY: the set is plain data, of the size that is passed.
+    unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        libc::CPU_SET(cpu as usize, &mut set);
+        libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &set);
+    }
 }

@@ -39,6 +39,7 @@ fn main() {
         "stream" => stream::main(args),
         "stripes" => stripes::main(args),
         "sweep" => sweep::main(args),
+        "sweep-calls" => sweep_calls::main(args),
         "swing" => swing::main(args),
         "watched" => watched::main(args),
         _ => measure(&name, args),

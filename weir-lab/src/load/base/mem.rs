@@ -34,6 +34,13 @@ impl Block {
         Block::checked(raw, size)
     }
 
+    /// A block aligned to 64 bytes, or to a page from a page on.
+    pub fn aligned(size: usize) -> Block {
+        let align = if size < PAGE { 64 } else { PAGE };
+        // SAFETY: the alignment is a power of two, and the size a multiple of it.
+        Block::checked(unsafe { libc::aligned_alloc(align, size.next_multiple_of(align)) }, size)
+    }
+
     /// A block from elsewhere (operator new), checked alike.
     #[inline]
     pub fn checked(raw: *mut libc::c_void, size: usize) -> Block {

@@ -1,5 +1,6 @@
 //! The calls of malloc and free that the harness steps through to count their instructions.
 
+use crate::base::counted::{between_stops, stay_on_this_cpu};
 use crate::base::mem::Block;
 use std::hint::black_box;
 
@@ -28,23 +29,7 @@ pub fn main(mut args: impl Iterator<Item = String>) -> Result<(), String> {
     for _ in 0..WARM_UP / live {
         once(&mut blocks, size);
     }
-    // SAFETY: dlsym with C strings; the answers are only printed.
-    let (malloc, free) = unsafe {
-        (libc::dlsym(libc::RTLD_DEFAULT, c"malloc".as_ptr()), libc::dlsym(libc::RTLD_DEFAULT, c"free".as_ptr()))
-    };
-    println!("{{\"malloc\":{},\"free\":{},\"cpu\":{cpu}}}", malloc as usize, free as usize);
-    // SAFETY: asks the parent to trace this process, and stops it twice; no memory is involved.
-    unsafe {
-        if libc::ptrace(libc::PTRACE_TRACEME, 0, 0, 0) != 0 {
-            return Err("may not be traced".into());
-        }
-        libc::raise(libc::SIGSTOP);
-        for _ in 0..times {
-            once(&mut blocks, size);
-        }
-        libc::raise(libc::SIGSTOP);
-        libc::_exit(0)
-    }
+    between_stops(&[c"malloc", c"free"], cpu, || (0..times).for_each(|_| once(&mut blocks, size)))
 }
 
 #[inline(never)]
@@ -53,16 +38,4 @@ fn once(blocks: &mut [Block], size: usize) {
         *block = Block::new(black_box(size));
     }
     blocks.iter().for_each(|block| block.free());
-}
-
-/// A thread that is moved would find another CPU's caches, cold. Answers which CPU that is.
-fn stay_on_this_cpu() -> usize {
-    // SAFETY: the set is plain data, of the size that is passed.
-    unsafe {
-        let cpu = libc::sched_getcpu() as usize;
-        let mut set: libc::cpu_set_t = std::mem::zeroed();
-        libc::CPU_SET(cpu, &mut set);
-        libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &set);
-        cpu
-    }
 }

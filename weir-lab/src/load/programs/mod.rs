@@ -32,6 +32,7 @@ pub mod soak_kinds;
 pub mod stream;
 pub mod stripes;
 pub mod sweep;
+pub mod sweep_calls;
 pub mod swing;
 pub mod watched;
 pub mod xmalloc;

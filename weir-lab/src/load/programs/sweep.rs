@@ -4,7 +4,7 @@
 //! prints for each a line of JSON: the processor time of an operation over all threads, and the resident set's high mark.
 
 use crate::base::clock::processor_ns;
-use crate::base::mem::{Block, PAGE, Random};
+use crate::base::mem::{Block, Random};
 use crate::base::run::Run;
 use std::hint::black_box;
 use std::sync::Barrier;
@@ -86,7 +86,7 @@ const PATTERNS: &[(&str, Pattern)] = &[
         })
     }),
     ("calloc", |worker| replace(worker, Block::zeroed)),
-    ("aligned", |worker| replace(worker, aligned)),
+    ("aligned", |worker| replace(worker, Block::aligned)),
     ("steps", grow_by_steps),
     ("doubling", grow_by_doubling),
     (HANDOVER, |_| 0),
@@ -244,13 +244,6 @@ fn hand_over(run: &Run, size: usize) -> (u64, f64) {
 fn malloc(size: usize) -> Block {
     // SAFETY: malloc takes any size; its result is not used as memory here.
     Block::from_address(black_box(unsafe { libc::malloc(size) }).cast())
-}
-
-/// A block aligned to 64 bytes, or to a page from a page on.
-fn aligned(size: usize) -> Block {
-    let align = if size < PAGE { 64 } else { PAGE };
-    // SAFETY: the alignment is a power of two, and the size a multiple of it.
-    Block::checked(unsafe { libc::aligned_alloc(align, size.next_multiple_of(align)) }, size)
 }
 
 /// The resident set's high mark begins anew; where the kernel refuses, it is that of all sizes so far.

@@ -1,0 +1,20 @@
+//! The cliffs that Weir has, as they were when they were last looked at. One that is new, has grown, or is no more, fails the
+//! sweep: then its row is changed here, or the allocator.
+
+use super::cliffs::Known;
+
+const ZONE: &str = "above 32 KiB runs of a zone, under its lock; below, a CPU's bucket";
+const MOVED: &str = "whether a run grows where it lies, or is copied, is for its place in its pageblocks to say";
+const REMAPPED: &str = "both lengths above 4 MiB: mapped on its own, grows without a copy";
+
+/// The rows, by pattern and size.
+pub const KNOWN: &[Known] = &[
+    Known { pattern: "malloc", size: 38_960, factor: 57.0, why: ZONE },
+    Known { pattern: "calloc", size: 38_960, factor: 3.6, why: ZONE },
+    Known { pattern: "aligned", size: 38_960, factor: 29.0, why: ZONE },
+    Known { pattern: "doubled", size: 38_960, factor: 5.0, why: ZONE },
+    Known { pattern: "doubled", size: 2_097_152, factor: 8.5, why: MOVED },
+    Known { pattern: "doubled", size: 2_493_944, factor: 0.14, why: MOVED },
+    Known { pattern: "doubled", size: 2_965_816, factor: 9.8, why: MOVED },
+    Known { pattern: "doubled", size: 9_975_792, factor: 0.022, why: REMAPPED },
+];
