@@ -36,11 +36,14 @@
 //! cache whose ceiling falls has all its CPUs' buckets resized at once. A new CPU's buckets have room for nothing until
 //! the first visit.
 //!
+//! Buckets of run classes have no ceiling: what each may hold is decided CPU by CPU (`rooms`).
+//!
 //! Where the platform has no restartable sections, the table holds nothing but `DUMMY` and the same slabs are used
 //! behind a lock each ([`PerCpu::locked`]).
 
 mod audit;
 mod counts;
+pub(crate) mod rooms;
 
 use core::sync::atomic::{
     AtomicPtr, AtomicU8, AtomicU32, AtomicU64,

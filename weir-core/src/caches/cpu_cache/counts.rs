@@ -38,6 +38,13 @@ impl PerCpu {
         (held, crossed)
     }
 
+    /// Objects of `class` that came from below buckets, all CPUs together, less those that went there: those of the program, and
+    /// those in buckets, if none came or went past a CPU without buckets.
+    pub fn came(&self, class: usize) -> usize {
+        let sum = self.all().fold(0u32, |sum, slab| sum.wrapping_add(slab.came[class].load(Relaxed)));
+        (sum as i32).max(0) as usize
+    }
+
     /// Forgets what was counted of `class`, which is about to be another cache's number.
     pub fn forget(&self, class: usize) {
         self.all().filter_map(|slab| slab.came.get(class)).for_each(|came| came.store(0, Relaxed));

@@ -1,0 +1,255 @@
+//! Run classes: runs of pages that CPUs' buckets hold, in front of the zones.
+//!
+//! A run of a class ([`crate::base::run_class`]) is a run like any other, with its length in its first page's descriptor; but
+//! its class-map entry is the number of its class in place of [`LARGE`]. So the fast path of a free pushes it on its CPU's
+//! bucket, and an allocation pops it there. Behind the buckets are the zones alone: slabs there are none, and a depot would hold
+//! what no CPU wants, megabytes of it.
+//!
+//! A run has just the pages that were asked for, so that classes waste none: those of a class differ by an eighth at most, and one
+//! from a bucket that is too short for its request goes to its zone. (With all runs of a class as long as its longest, programs
+//! of many sizes became up to a tenth larger.)
+//!
+//! A run that is sampled, aligned or below 4 GiB, is of no class: its entry is [`LARGE`].
+//!
+//! # What is held
+//!
+//! Runs in buckets are idle memory that only a request of the same class can use. Three rules keep it from making the program
+//! larger:
+//!
+//! 1. one CPU's buckets hold a budget at most (`cpu_cache::rooms`);
+//! 2. before pages of a zone become resident, for a run, a slab or a block mapped on its own, the CPU's runs go back to their
+//!    zones (`take_pages`);
+//! 3. reclaim takes them from all CPUs: where memory is short, at rest, and when a class has been idle for some windows.
+
+use super::cpu_cache::PerCpu;
+use super::cpu_cache::rooms::Room;
+use super::heap_caches::Caches;
+use crate::base::invalid_free::InvalidFree;
+use crate::base::run_class;
+use crate::base::units::PAGE;
+use crate::pages::Short;
+use crate::pages::node::ZoneKind;
+use crate::pages::window::{LARGE, Window};
+use crate::pages::zone::{FreeAreas, PageRun, Purpose};
+use crate::platform::Platform;
+use crate::platform::cpu_table::{CpuSlab, Pushed};
+use crate::telemetry::stats;
+
+/// Bytes that one CPU's buckets may hold of all run classes, at least: two runs of the longest.
+const LEAST_BUDGET: usize = 2 * run_class::MAX_CLASS_RUN;
+/// The same at most: below it frees and allocations in random order seldom go past the buckets.
+const MOST_BUDGET: usize = 4 * LEAST_BUDGET;
+/// Between the two, this part of what slabs and runs have, over all CPUs: less than the tenth by which a heap may be larger than
+/// glibc's.
+const BUDGET_PART: usize = 16;
+/// Runs that leave a bucket at a time.
+const AT_A_TIME: usize = 8;
+
+/// What became of a run that a program freed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kept {
+    /// It is in the CPU's bucket.
+    Done,
+    /// It is on top of the bucket already: it was freed twice.
+    Twice,
+    /// There is no room for it.
+    Full,
+    /// There would be room, but it is not worth it.
+    Waste,
+}
+
+impl<P: Platform> Caches<P> {
+    /// A run of `class` from the current CPU's bucket that holds `size` bytes; null: there is none. One that is too short goes to
+    /// its zone.
+    #[inline]
+    pub(crate) fn pop_run(&self, class: usize, size: usize) -> *mut u8 {
+        let run = if self.pages.platform.lockless() {
+            // SAFETY: what the table's entries point to, CPUs' slabs and the dummy, is there for good.
+            unsafe { self.pages.platform.pop(&self.cpu.table, class) }
+        } else {
+            self.pop_locked(class).unwrap_or(core::ptr::null_mut())
+        };
+        let is_long_enough = |page| self.pages.normal.run_pages(page) * PAGE >= size;
+        if !run.is_null() && !self.pages.normal.page_of(run as usize).is_some_and(is_long_enough) {
+            self.cpu.note_came(&self.pages.platform, class, -1);
+            self.give_run(class, run);
+            return core::ptr::null_mut();
+        }
+        run
+    }
+
+    /// What one CPU's buckets may hold of run classes, bytes.
+    fn run_budget(&self) -> usize {
+        let held = self.pages.gauges.page_bytes.get() as usize;
+        (held / BUDGET_PART / self.cpu.cpus()).clamp(LEAST_BUDGET, MOST_BUDGET)
+    }
+
+    /// Keeps a run of `class` that a program freed in the current CPU's bucket, which had no room for it. Full: there is none. Asks
+    /// before room is made use of whether the run `is_waste`, which is not kept.
+    pub(crate) fn keep_run(&self, class: usize, run: *mut u8, is_waste: impl FnOnce() -> bool) -> Kept {
+        let p = &self.pages.platform;
+        let has_bucket = !p.lockless() || self.cpu.install(p);
+        // Without restartable sections each free comes here first.
+        match if has_bucket { self.push_run(class, run) } else { Pushed::Full } {
+            Pushed::Full => stats::add(&p.stats().free_misses, 1),
+            Pushed::Done => return Kept::Done,
+            Pushed::Twice => return Kept::Twice,
+        }
+        if !has_bucket {
+            return Kept::Full;
+        }
+        let room = match self.make_room(class) {
+            Room::After(other) => {
+                self.flush_runs(other);
+                self.make_room(class)
+            }
+            room => room,
+        };
+        if room != Room::Made {
+            return Kept::Full;
+        }
+        if is_waste() {
+            return Kept::Waste;
+        }
+        match self.push_run(class, run) {
+            Pushed::Full => Kept::Full,
+            Pushed::Twice => Kept::Twice,
+            Pushed::Done => {
+                // After a drain, as before the balancer sleeps, no bucket has room: so what comes to be idle does not escape it.
+                self.pages.events.freed(p, run_class::size_of_class(class));
+                Kept::Done
+            }
+        }
+    }
+
+    fn make_room(&self, class: usize) -> Room {
+        let (p, budget) = (&self.pages.platform, self.run_budget());
+        if p.lockless() {
+            return self.cpu.make_room(p, class, budget);
+        }
+        let Some((_guard, slab)) = self.cpu.locked(p, p.cpu()) else { return Room::Refused };
+        // SAFETY: the slab is never unmapped, and a `CpuSlab` is atomics alone.
+        PerCpu::make_room_locked(unsafe { &*slab }, class, budget)
+    }
+
+    fn push_run(&self, class: usize, run: *mut u8) -> Pushed {
+        let p = &self.pages.platform;
+        if p.lockless() {
+            // SAFETY: what the table's entries point to is never unmapped, `class` has a bucket, and the program gave the run up.
+            return unsafe { p.push(&self.cpu.table, class, run) };
+        }
+        let Some((_guard, slab)) = self.cpu.locked(p, p.cpu()) else { return Pushed::Full };
+        // SAFETY: where there are no restartable sections, a slab is worked on under its lock alone, and the guard holds that
+        // lock. The program gave the run up.
+        unsafe { CpuSlab::push(slab, class, run) }
+    }
+
+    /// Gives the runs in the current CPU's bucket of `class` to their zones.
+    fn flush_runs(&self, class: usize) {
+        loop {
+            let mut runs = [core::ptr::null_mut(); AT_A_TIME];
+            let n = self.pop_runs(class, &mut runs);
+            self.cpu.note_came(&self.pages.platform, class, -(n as i32));
+            runs[..n].iter().for_each(|&run| self.give_run(class, run));
+            if n < AT_A_TIME {
+                return;
+            }
+        }
+    }
+
+    fn pop_runs(&self, class: usize, out: &mut [*mut u8]) -> usize {
+        let p = &self.pages.platform;
+        if p.lockless() {
+            // SAFETY: what the table's entries point to is never unmapped, and `class` has a bucket.
+            return unsafe { p.pop_batch(&self.cpu.table, class, out) };
+        }
+        let Some((_guard, slab)) = self.cpu.locked(p, p.cpu()) else { return 0 };
+        // SAFETY: where there are no restartable sections, a slab is worked on under its lock alone, and the guard holds that
+        // lock.
+        let popped = core::iter::repeat_with(|| unsafe { CpuSlab::pop(slab, class) }).take_while(|run| !run.is_null());
+        out.iter_mut().zip(popped).map(|(out, run)| *out = run).count()
+    }
+
+    /// Gives the runs in all of the current CPU's buckets to their zones; whether there were any.
+    pub(crate) fn flush_runs_here(&self) -> bool {
+        let mut some = false;
+        for class in self.cpu.classes_here(&self.pages.platform) {
+            self.flush_runs(class);
+            some = true;
+        }
+        some
+    }
+
+    /// A run of `class` that a program freed, for which there is no room in a bucket, goes to its zone; whether `is_waste` says of
+    /// it, under the zone's lock, that it is of no use there either.
+    pub(crate) fn give_freed(&self, class: usize, run: *mut u8, is_waste: impl FnOnce(&mut FreeAreas) -> bool) -> bool {
+        self.cpu.note_came(&self.pages.platform, class, -1);
+        stats::add(&self.table.get(class).counts.slow_frees, 1);
+        let given = self.give_by_class(class, run, |zone, window, page, pages| {
+            zone.give(window, page, pages, 0);
+            is_waste(zone)
+        });
+        given == Some(true)
+    }
+
+    /// Gives a run of `class`, which is in no bucket, to its zone.
+    pub(crate) fn give_run(&self, class: usize, run: *mut u8) {
+        self.give_by_class(class, run, |zone, window, page, pages| zone.give(window, page, pages, 0));
+    }
+
+    /// Gives a run of `class` to its zone by `give`. One that is there already was freed twice: it is named, and `None`.
+    fn give_by_class<T>(
+        &self,
+        class: usize,
+        run: *mut u8,
+        give: impl FnOnce(&mut FreeAreas, &Window, u32, usize) -> T,
+    ) -> Option<T> {
+        let (p, window) = (&self.pages.platform, &self.pages.normal);
+        let is_whole = (run as usize).is_multiple_of(PAGE);
+        let page = window.page_of(run as usize).filter(|&page| is_whole && window.unmark_run(page, class as u8));
+        let Some(page) = page else {
+            let what = if is_whole { InvalidFree::DoubleFree } else { InvalidFree::InteriorPointer };
+            p.invalid_free(what, run as usize, run_class::size_of_class(class));
+            return None;
+        };
+        let pages = window.run_pages(page);
+        Some(self.pages.give_by(ZoneKind::Normal, page, pages, |zone, window| give(zone, window, page, pages)))
+    }
+
+    /// Makes a run of the caller's, which is of no class, one of the class of its length, if there is one.
+    pub(crate) fn join_class(&self, kind: ZoneKind, page: u32) {
+        let window = self.pages.window(kind);
+        let class = run_class::class_of_run(window.run_pages(page) * PAGE);
+        if let Some(class) = class.filter(|_| kind == ZoneKind::Normal) {
+            self.cpu.note_came(&self.pages.platform, class, 1);
+            window.set_class(page, 1, class as u8);
+        }
+    }
+
+    /// Makes a run of the caller's one of no class, if it is of one.
+    pub(crate) fn leave_class(&self, kind: ZoneKind, page: u32) {
+        let window = self.pages.window(kind);
+        let class = usize::from(window.class_of(page));
+        if run_class::contains(class) {
+            self.cpu.note_came(&self.pages.platform, class, -1);
+            window.set_class(page, 1, LARGE);
+        }
+    }
+
+    /// [`Pages::take`](crate::pages::Pages) of NORMAL. Before pages become resident, the runs in the CPU's buckets go back.
+    pub(crate) fn take_pages(&self, pages: usize, align: u32, purpose: Purpose) -> Result<PageRun, Short> {
+        if self.cpu.classes_here(&self.pages.platform).next().is_some() {
+            if let Ok(run) = self.pages.take_idle(ZoneKind::Normal, pages, align, purpose) {
+                return Ok(run);
+            }
+            self.flush_runs_here();
+        }
+        self.pages.take(ZoneKind::Normal, pages, align, purpose)
+    }
+
+    /// Bytes of runs in CPUs' buckets, as if each were as long as the mean of its class: what they are is off by a sixteenth at
+    /// most. O(CPUs).
+    pub(crate) fn cached_runs(&self) -> usize {
+        run_class::ALL.map(|class| self.cpu.held(class).0 * run_class::mean_of_class(class)).sum()
+    }
+}
