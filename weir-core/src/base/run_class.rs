@@ -32,12 +32,6 @@ pub const fn size_of_class(class: usize) -> usize {
     (MAX_SIZE << doubling) + (PAGE << doubling) * step
 }
 
-/// Bytes half way between the shortest and the longest run of `class`.
-pub const fn mean_of_class(class: usize) -> usize {
-    let before = if class == FIRST { MAX_SIZE } else { size_of_class(class - 1) };
-    (before + PAGE + size_of_class(class)) / 2
-}
-
 /// The class of runs for `size` bytes; `None`: none does, or a size class serves it.
 #[inline]
 pub fn class_of_run(size: usize) -> Option<usize> {
@@ -64,7 +58,6 @@ mod tests {
             let pages = size.next_multiple_of(PAGE);
             assert!(if size <= 2 * MAX_SIZE { of_class == pages } else { (of_class - pages) * 8 < size }, "{size}");
         }
-        assert_eq!((mean_of_class(FIRST), mean_of_class(FIRST + 8)), (36 << 10, 70 << 10));
         assert_eq!((class_of_run(MAX_SIZE), class_of_run(MAX_CLASS_RUN)), (None, Some(LAST)));
         assert_eq!((class_of_run(MAX_CLASS_RUN + 1), size_of_class(LAST)), (None, MAX_CLASS_RUN));
     }

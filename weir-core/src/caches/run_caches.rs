@@ -13,16 +13,16 @@
 //!
 //! # What is held
 //!
-//! Runs in buckets are idle memory that only a request of the same class can use. Three rules keep it from making the program
+//! Runs in buckets are idle memory that only a request of the same class can use. Four rules keep it from making the program
 //! larger:
 //!
-//! 1. one CPU's buckets hold a budget at most (`cpu_cache::rooms`);
-//! 2. before pages of a zone become resident, for a run, a slab or a block mapped on its own, the CPU's runs go back to their
-//!    zones (`take_pages`);
-//! 3. reclaim takes them from all CPUs: where memory is short, at rest, and when a class has been idle for some windows.
+//! 1. a run is kept only if one as long was the last that buckets did not have (`cpu_cache::rooms`);
+//! 2. all CPUs' buckets together have room for a part of what slabs and runs have, in small heaps too (`BUDGET_PART`);
+//! 3. before pages of a zone become resident, for a run, a slab or a block mapped on its own, the CPU's runs go back to their
+//!    zones, and those of all CPUs once for each `FRESH_PART` of the heap that became so (`take_pages`);
+//! 4. reclaim takes them from all CPUs: where memory is short, at rest, and when a class has been idle for some windows.
 
-use super::cpu_cache::PerCpu;
-use super::cpu_cache::rooms::Room;
+use super::cpu_cache::rooms::Budget;
 use super::heap_caches::Caches;
 use crate::base::invalid_free::InvalidFree;
 use crate::base::run_class;
@@ -34,14 +34,18 @@ use crate::pages::zone::{FreeAreas, PageRun, Purpose};
 use crate::platform::Platform;
 use crate::platform::cpu_table::{CpuSlab, Pushed};
 use crate::telemetry::stats;
+use core::sync::atomic::Ordering::Relaxed;
 
-/// Bytes that one CPU's buckets may hold of all run classes, at least: two runs of the longest.
-const LEAST_BUDGET: usize = 2 * run_class::MAX_CLASS_RUN;
-/// The same at most: below it frees and allocations in random order seldom go past the buckets.
-const MOST_BUDGET: usize = 4 * LEAST_BUDGET;
-/// Between the two, this part of what slabs and runs have, over all CPUs: less than the tenth by which a heap may be larger than
-/// glibc's.
+/// CPUs' buckets together have room for this part of what slabs and runs have. A CPU may have its share of that if others have more
+/// than theirs: so it is twice this part at most, near the tenth by which a heap may be larger than glibc's.
 const BUDGET_PART: usize = 16;
+/// Bytes that one CPU's buckets have room for at most: with that, frees and allocations in random order seldom go past them.
+const MOST_OF_CPU: usize = 8 * run_class::MAX_CLASS_RUN;
+/// All CPUs' runs go back each time as this part of what slabs and runs have became resident: a heap that grows tenfold takes them
+/// some 150 times, each time by a fence.
+const FRESH_PART: usize = 64;
+/// The same at least, bytes: what it takes to touch 16 pages is more than what a fence does.
+const LEAST_FRESH: usize = 64 << 10;
 /// Runs that leave a bucket at a time.
 const AT_A_TIME: usize = 8;
 
@@ -54,8 +58,6 @@ pub(crate) enum Kept {
     Twice,
     /// There is no room for it.
     Full,
-    /// There would be room, but it is not worth it.
-    Waste,
 }
 
 impl<P: Platform> Caches<P> {
@@ -78,58 +80,43 @@ impl<P: Platform> Caches<P> {
         run
     }
 
-    /// What one CPU's buckets may hold of run classes, bytes.
-    fn run_budget(&self) -> usize {
-        let held = self.pages.gauges.page_bytes.get() as usize;
-        (held / BUDGET_PART / self.cpu.cpus()).clamp(LEAST_BUDGET, MOST_BUDGET)
+    fn run_budget(&self) -> Budget {
+        let all = self.page_bytes() / PAGE / BUDGET_PART;
+        Budget { all, share: all / self.cpu.cpus(), most: MOST_OF_CPU / PAGE }
     }
 
-    /// Keeps a run of `class` that a program freed in the current CPU's bucket, which had no room for it. Full: there is none. Asks
-    /// before room is made use of whether the run `is_waste`, which is not kept.
-    pub(crate) fn keep_run(&self, class: usize, run: *mut u8, is_waste: impl FnOnce() -> bool) -> Kept {
+    fn page_bytes(&self) -> usize {
+        self.pages.gauges.page_bytes.get() as usize
+    }
+
+    /// Keeps a run of `class` that a program freed, `pages` pages, in the current CPU's bucket, which had no room for it. Full: there
+    /// is none.
+    pub(crate) fn keep_run(&self, class: usize, run: *mut u8, pages: usize) -> Kept {
         let p = &self.pages.platform;
-        let has_bucket = !p.lockless() || self.cpu.install(p);
-        // Without restartable sections each free comes here first.
-        match if has_bucket { self.push_run(class, run) } else { Pushed::Full } {
-            Pushed::Full => stats::add(&p.stats().free_misses, 1),
-            Pushed::Done => return Kept::Done,
-            Pushed::Twice => return Kept::Twice,
-        }
-        if !has_bucket {
-            return Kept::Full;
-        }
-        let room = match self.make_room(class) {
-            Room::After(other) => {
-                self.flush_runs(other);
-                self.make_room(class)
+        if !p.lockless() {
+            // Without restartable sections each free comes here first.
+            match self.push_run(class, run) {
+                Pushed::Full => {}
+                Pushed::Done => return Kept::Done,
+                Pushed::Twice => return Kept::Twice,
             }
-            room => room,
-        };
-        if room != Room::Made {
+        }
+        stats::add(&p.stats().free_misses, 1);
+        if p.lockless() && !self.cpu.install(p) || !self.cpu.wants_room(p, class, pages) {
             return Kept::Full;
         }
-        if is_waste() {
-            return Kept::Waste;
+        if !self.cpu.make_room(p, class, &self.run_budget(), |other| self.flush_runs(other)) {
+            return Kept::Full;
         }
         match self.push_run(class, run) {
             Pushed::Full => Kept::Full,
             Pushed::Twice => Kept::Twice,
             Pushed::Done => {
                 // After a drain, as before the balancer sleeps, no bucket has room: so what comes to be idle does not escape it.
-                self.pages.events.freed(p, run_class::size_of_class(class));
+                self.pages.events.freed(p, pages * PAGE);
                 Kept::Done
             }
         }
-    }
-
-    fn make_room(&self, class: usize) -> Room {
-        let (p, budget) = (&self.pages.platform, self.run_budget());
-        if p.lockless() {
-            return self.cpu.make_room(p, class, budget);
-        }
-        let Some((_guard, slab)) = self.cpu.locked(p, p.cpu()) else { return Room::Refused };
-        // SAFETY: the slab is never unmapped, and a `CpuSlab` is atomics alone.
-        PerCpu::make_room_locked(unsafe { &*slab }, class, budget)
     }
 
     fn push_run(&self, class: usize, run: *mut u8) -> Pushed {
@@ -170,14 +157,20 @@ impl<P: Platform> Caches<P> {
         out.iter_mut().zip(popped).map(|(out, run)| *out = run).count()
     }
 
-    /// Gives the runs in all of the current CPU's buckets to their zones; whether there were any.
-    pub(crate) fn flush_runs_here(&self) -> bool {
-        let mut some = false;
-        for class in self.cpu.classes_here(&self.pages.platform) {
-            self.flush_runs(class);
-            some = true;
+    /// Gives runs in buckets to their zones before `bytes` become resident: the current CPU's, and, each time as enough became so,
+    /// those of all CPUs.
+    pub(crate) fn flush_before(&self, bytes: usize) {
+        if !self.cpu.has_rooms() {
+            return;
         }
-        some
+        let p = &self.pages.platform;
+        self.cpu.take_rooms(p, |class| self.flush_runs(class));
+        let fresh = self.fresh_beside_runs.fetch_add(bytes, Relaxed) + bytes;
+        if self.cpu.has_rooms() && fresh >= (self.page_bytes() / FRESH_PART).max(LEAST_FRESH) {
+            self.fresh_beside_runs.store(0, Relaxed);
+            // While another drain goes on, which may wait for the system, this does not wait: the next time does it.
+            self.cpu.try_drain_runs(p, |class, run| self.give_run(class, run));
+        }
     }
 
     /// A run of `class` that a program freed, for which there is no room in a bucket, goes to its zone; whether `is_waste` says of
@@ -236,20 +229,26 @@ impl<P: Platform> Caches<P> {
         }
     }
 
-    /// [`Pages::take`](crate::pages::Pages) of NORMAL. Before pages become resident, the runs in the CPU's buckets go back.
+    /// [`Pages::take`](crate::pages::Pages) of NORMAL. Before pages become resident, runs in buckets go back.
     pub(crate) fn take_pages(&self, pages: usize, align: u32, purpose: Purpose) -> Result<PageRun, Short> {
-        if self.cpu.classes_here(&self.pages.platform).next().is_some() {
+        if self.cpu.has_rooms() {
             if let Ok(run) = self.pages.take_idle(ZoneKind::Normal, pages, align, purpose) {
                 return Ok(run);
             }
-            self.flush_runs_here();
+            self.flush_before(pages * PAGE);
         }
         self.pages.take(ZoneKind::Normal, pages, align, purpose)
     }
 
-    /// Bytes of runs in CPUs' buckets, as if each were as long as the mean of its class: what they are is off by a sixteenth at
-    /// most. O(CPUs).
+    /// Bytes of runs in CPUs' buckets. O(CPUs).
     pub(crate) fn cached_runs(&self) -> usize {
-        run_class::ALL.map(|class| self.cpu.held(class).0 * run_class::mean_of_class(class)).sum()
+        let window = &self.pages.normal;
+        let mut sum = 0;
+        self.cpu.each_run(|class, run| {
+            // Taken and freed meanwhile, it may be of another length, or none: these are figures.
+            let page = window.page_of(run).filter(|&page| usize::from(window.class_of(page)) == class);
+            sum += page.map_or(0, |page| (window.run_pages(page) * PAGE).min(run_class::size_of_class(class)));
+        });
+        sum
     }
 }

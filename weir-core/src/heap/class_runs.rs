@@ -10,14 +10,16 @@ use crate::caches::run_caches::Kept;
 use crate::pages::node::ZoneKind;
 use crate::platform::Platform;
 use crate::platform::cpu_table::Pushed;
-use crate::policy::growing_buffer;
 use crate::telemetry::stats;
 
 impl<P: Platform> Heap<P> {
     /// A block of more than a size class holds, and whether it is known to be zero; null when memory is refused.
     pub(super) fn alloc_run(&self, size: usize, align: usize) -> (*mut u8, bool) {
         let class = if align <= PAGE { class_of_run(size) } else { None };
-        let Some(class) = class else { return self.alloc_large(size, align) };
+        let Some(class) = class else {
+            self.caches.cpu.note_missed(0);
+            return self.alloc_large(size, align);
+        };
         let run = self.caches.pop_run(class, size);
         if run.is_null() { self.take_class_run(class, size.div_ceil(PAGE)) } else { (run, false) }
     }
@@ -25,6 +27,7 @@ impl<P: Platform> Heap<P> {
     #[cold]
     fn take_class_run(&self, class: usize, pages: usize) -> (*mut u8, bool) {
         stats::add(&self.platform().stats().large_allocs, 1);
+        self.caches.cpu.note_missed(pages);
         let Ok((kind, run)) = self.take_run(pages, 0) else {
             self.caches.note_failures(class, 1);
             return (null_mut(), false);
@@ -50,22 +53,14 @@ impl<P: Platform> Heap<P> {
             return invalid(InvalidFree::DoubleFree);
         }
         let pages = self.pages().normal.run_pages(page);
-        let is_former_copy = match self.caches.keep_run(class, block, || self.is_former_copy(page, pages)) {
+        let is_former_copy = match self.caches.keep_run(class, block, pages) {
             Kept::Done => return,
             Kept::Twice => return invalid(InvalidFree::DoubleFree),
             Kept::Full => self.caches.give_freed(class, block, |zone| zone.growth.give(pages)),
-            Kept::Waste => self.caches.give_freed(class, block, |_| true),
         };
         if is_former_copy {
             self.release_run(ZoneKind::Normal, page, pages);
         }
         self.slow_path_ends();
-    }
-
-    /// Whether a run that is freed is the former copy of a buffer that grows. Such a buffer frees longer and longer runs, each the
-    /// first of its class for a while, so that its bucket has no room: no such free is missed for the fast path.
-    fn is_former_copy(&self, page: u32, pages: usize) -> bool {
-        pages >= growing_buffer::LEAST
-            && self.pages().zone_of(ZoneKind::Normal, page).lock(self.platform()).growth.give(pages)
     }
 }

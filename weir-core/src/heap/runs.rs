@@ -67,7 +67,7 @@ impl<P: Platform> Heap<P> {
         let Ok(block) = map().or_else(|_| self.reclaim_for(len, map)) else { return (null_mut(), false) };
         // Before the program touches it.
         if block.untouched > 0 {
-            self.caches.flush_runs_here();
+            self.caches.flush_before(block.untouched);
         }
         self.make_room(Kind::RoomForBlock, block.untouched / PAGE);
         // Most of a large block may never be touched: readings tell what is.

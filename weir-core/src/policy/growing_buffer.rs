@@ -9,7 +9,7 @@
 use crate::base::units::PAGE;
 
 /// Shortest run that counts, pages (256 KiB): releasing shorter ones saves less than it costs.
-pub(crate) const LEAST: usize = (256 << 10) / PAGE;
+const LEAST: usize = (256 << 10) / PAGE;
 /// Such frees in a row after which they are no chance.
 const STREAK: u8 = 3;
 /// Runs in a row that find resident memory, after which a buffer that grows by small steps is let alone: its holes in a row
