@@ -58,26 +58,24 @@ fn truth(world: &World) -> Truth {
     Truth { live, untouched, beside, resident, metadata }
 }
 
-/// Holds the figures against the truth; they are exact where no object is in a bucket or a depot.
-fn check(world: &World) -> Usage {
+/// Holds the figures against the truth; they are exact where no object and no run is in a bucket or a depot.
+pub fn check(world: &World) -> Usage {
     let (usage, truth) = (world.heap.usage(), truth(world));
     world.heap.publish();
     let stats = world.fake().stats();
-    let live_bytes = stats.live_bytes.load(Relaxed) as usize;
+    assert_eq!(stats.live_bytes.load(Relaxed) as usize, truth.live);
     assert_eq!(stats.metadata_bytes.load(Relaxed) as usize, truth.metadata);
     // It reads metadata that was never written, so that it is resident from then on.
     let audit = world.audit();
-    // Runs in buckets count as the mean of their class.
-    let vague = audit.cpu_runs * MIB / 16;
-    assert!(usage.live.abs_diff(truth.live) <= vague, "{usage:?} {}", truth.live);
-    assert_eq!((live_bytes, usage.metadata), (usage.live, truth.metadata));
+    assert_eq!(usage.live, truth.live);
+    assert_eq!(usage.metadata, truth.metadata);
     assert_eq!(usage.resident(), truth.resident, "{usage:?}");
     assert!(usage.untouched >= truth.untouched, "{usage:?}, untouched {}", truth.untouched);
     if audit.cpu_objects + audit.depot_objects + audit.cpu_runs == 0 {
         assert_eq!((usage.untouched, usage.fragmented), (truth.untouched, truth.beside));
     } else {
         // The rest is of cached objects and runs, which count as idle.
-        assert!(usage.untouched - truth.untouched <= usage.idle + vague, "{usage:?}");
+        assert!(usage.untouched - truth.untouched <= usage.idle, "{usage:?}");
     }
     usage
 }

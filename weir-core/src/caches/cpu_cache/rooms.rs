@@ -117,7 +117,8 @@ impl PerCpu {
         let Some(slab) = self.here(platform) else { return false };
         let more = PAGES[class - FIRST] as usize;
         let others = ALL.filter(|&other| other != class).map(|other| pages_of(slab, other)).sum::<usize>();
-        let mut over = budget.over(self.room_pages.load(Relaxed) as usize + more, pages_of(slab, class) + others + more);
+        let mut over =
+            budget.over(self.room_pages.load(Relaxed) as usize + more, pages_of(slab, class) + others + more);
         if over > 0 {
             let refused = slab.came[REFUSED].fetch_add(1, Relaxed);
             if over > others {
