@@ -15,8 +15,7 @@
 //!
 //! The figures are gathered on demand. The program goes on meanwhile, so that they are exact only while it allocates
 //! and frees nothing; else each is off by what moved between the first look and the last, and a batch of up to 64
-//! objects on its way between a CPU's bucket and a slab counts as live. Runs in CPUs' buckets are counted, and taken to be as
-//! long as the mean of their class: a sixteenth of them at most counts as live, or as much of live ones as idle. A block of more than 8 GiB is measured by
+//! objects on its way between a CPU's bucket and a slab counts as live. A block of more than 8 GiB is measured by
 //! samples.
 
 use core::ops::{Add, AddAssign};
