@@ -198,9 +198,12 @@ pub static OF_PROCESSES: &[Family<Figures>] = &[
     counter("allocation_misses", None, "Allocations that found the CPU's bucket empty.", |it, write| {
         write(&[], count(&it.page.alloc_misses))
     }),
-    counter("large_allocations", None, "Allocations larger than the largest size class.", |it, write| {
-        write(&[], count(&it.page.large_allocs))
-    }),
+    counter(
+        "large_allocations",
+        None,
+        "Allocations larger than the largest size class that no bucket served.",
+        |it, write| write(&[], count(&it.page.large_allocs)),
+    ),
     gauge("objects", None, "Small objects in use or waiting in a bucket.", |it, write| {
         write(&[], count(&it.page.objects_out))
     }),

@@ -8,6 +8,7 @@ pub mod id_set;
 pub mod invalid_free;
 pub mod level;
 pub mod run;
+pub mod run_class;
 pub mod size_class;
 pub mod units;
 pub mod unwind;

@@ -3,11 +3,12 @@
 
 use super::heap_caches::Caches;
 use crate::base::fault::{Fault, check};
+use crate::base::run_class;
 use crate::base::units::{PAGE, PAGEBLOCK_PAGES};
 use crate::caches::geometry::{BUCKETED, UNBUCKETED};
 use crate::caches::slab::{self, audit::Sum};
 use crate::pages::node::ZoneKind;
-use crate::pages::window::{LARGE, NOTHING};
+use crate::pages::window::{NOTHING, heads_run};
 use crate::platform::Platform;
 use crate::reclaim::Audit;
 
@@ -15,13 +16,19 @@ use crate::reclaim::Audit;
 struct Sums {
     bucketed: [Sum; BUCKETED],
     others: Sum,
+    /// Runs of each run class.
+    class_runs: [usize; run_class::RUN_CLASSES],
 }
 
 impl<P: Platform> Caches<P> {
     /// Checks all caches and pages. To be called while no other thread uses them: what a thread works on counts as held
     /// by the program, or is found to be missing; and with every batch lock taken.
     pub(super) fn audit_all(&self, audit: &mut Audit) -> Result<(), Fault> {
-        let mut sums = Sums { bucketed: [Sum::default(); BUCKETED], others: Sum::default() };
+        let mut sums = Sums {
+            bucketed: [Sum::default(); BUCKETED],
+            others: Sum::default(),
+            class_runs: [0; run_class::RUN_CLASSES],
+        };
         for kind in ZoneKind::ALL {
             self.audit_zones(kind, audit, &mut sums)?;
         }
@@ -54,7 +61,16 @@ impl<P: Platform> Caches<P> {
         check(others == sums.others, "what lists and pages say of caches without buckets", UNBUCKETED)?;
         let stash = self.stash.lock(&self.pages.platform).audit();
         check(stash == Some(shells), "shells that depots have", shells)?;
+        for class in run_class::ALL {
+            check(self.cpu.held(class).0 <= sums.class_runs[class - run_class::FIRST], "runs of a class", class)?;
+        }
         self.cpu.audit(|number, addr| {
+            if run_class::contains(number) {
+                audit.cpu_runs += 1;
+                let heads = |page| usize::from(self.pages.normal.class_of(page)) == number;
+                let is_run = addr.is_multiple_of(PAGE) && self.pages.normal.page_of(addr).is_some_and(heads);
+                return check(is_run, "a run of a bucket", addr);
+            }
             audit.cpu_objects += 1;
             let g = self.table.get(number).shape.get();
             check(slab::audit::is_out(&self.pages.normal, &g, addr), "an object of a bucket", addr)
@@ -62,6 +78,7 @@ impl<P: Platform> Caches<P> {
         let cached = audit.depot_objects + audit.cpu_objects;
         check(cached <= out, "objects cached twice", cached)?;
         audit.live_objects = out - cached;
+        audit.runs -= audit.cpu_runs;
         let used = self.pages.gauges.page_bytes.get() as usize;
         check(used == (audit.slab_pages + audit.run_pages) * PAGE, "page_bytes", used)?;
         Ok(())
@@ -103,8 +120,13 @@ impl<P: Platform> Caches<P> {
                     page += 1;
                     continue;
                 }
-                LARGE => {
-                    let len = window.run_pages(page) as u32;
+                class if heads_run(class) => {
+                    let (len, number) = (window.run_pages(page) as u32, usize::from(class));
+                    if run_class::contains(number) {
+                        sums.class_runs[number - run_class::FIRST] += 1;
+                        let class = run_class::class_of_run(len as usize * PAGE);
+                        check(class == Some(number), "the length of a run of a class", page as usize)?;
+                    }
                     audit.runs += 1;
                     audit.run_pages += len as usize;
                     len
@@ -123,7 +145,11 @@ impl<P: Platform> Caches<P> {
             };
             for p in page..page + len {
                 check(!is_free(p), "a page both free and held", p as usize)?;
-                check(class != LARGE || p == page || window.class_of(p) == NOTHING, "a page of two runs", p as usize)?;
+                check(
+                    !heads_run(class) || p == page || window.class_of(p) == NOTHING,
+                    "a page of two runs",
+                    p as usize,
+                )?;
             }
             page += len;
         }

@@ -8,6 +8,7 @@ use core::sync::atomic::{
 };
 
 use crate::base::run::Run;
+use crate::base::run_class;
 use crate::base::size_class::COUNT;
 use crate::base::units::PAGE;
 use crate::caches::cache::{Cache, FREE, LIVE, MAKING};
@@ -47,12 +48,16 @@ fn chunk_bytes(chunk: usize) -> usize {
     ((FIRST_CHUNK << chunk) * size_of::<Cache>()).next_multiple_of(PAGE)
 }
 
-/// malloc's caches, and room for user caches.
+/// malloc's caches, the run classes, and room for user caches.
 const fn bucketed() -> [Cache; BUCKETED] {
     let mut out = [const { Cache::new(Geometry::NONE, FREE) }; BUCKETED];
     let mut class = 1;
     while class <= COUNT {
         out[class] = Cache::new(MALLOC[class], LIVE);
+        class += 1;
+    }
+    while class <= run_class::LAST {
+        out[class] = Cache::new(Geometry::of_runs(class), LIVE);
         class += 1;
     }
     out

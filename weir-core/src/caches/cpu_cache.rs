@@ -36,11 +36,15 @@
 //! cache whose ceiling falls has all its CPUs' buckets resized at once. A new CPU's buckets have room for nothing until
 //! the first visit.
 //!
+//! Buckets of run classes have no ceiling: what each may hold is decided CPU by CPU (`rooms`).
+//!
 //! Where the platform has no restartable sections, the table holds nothing but `DUMMY` and the same slabs are used
 //! behind a lock each ([`PerCpu::locked`]).
 
 mod audit;
 mod counts;
+mod drain;
+pub(crate) mod rooms;
 
 use core::sync::atomic::{
     AtomicPtr, AtomicU8, AtomicU32, AtomicU64,
@@ -48,12 +52,11 @@ use core::sync::atomic::{
 };
 
 use crate::base::backoff::Backoff;
-use crate::base::id_set::IdSet;
 use crate::base::run::Run;
 use crate::base::units::PAGE;
 use crate::caches::geometry::{BUCKETED, slots};
 use crate::platform::Platform;
-use crate::platform::cpu_table::{CLASSES, CpuSlab, DUMMY_SLOT, FIRST_SLOT, MAX_CPUS, NO_CPU, SLOTS, Table, dummy};
+use crate::platform::cpu_table::{CLASSES, CpuSlab, DUMMY_SLOT, FIRST_SLOT, MAX_CPUS, NO_CPU, Table};
 use crate::platform::lock::{Guard, Lock};
 use crate::platform::rank;
 
@@ -122,6 +125,10 @@ pub struct PerCpu {
     asking: Backoff,
     /// Pushes already counted, by class (see [`PerCpu::pushes`]).
     retired: [AtomicU64; CLASSES],
+    /// Pages that all buckets of run classes have room for (see [`rooms`]).
+    room_pages: AtomicU32,
+    /// Lengths of the last four runs that buckets were asked for and did not have, the last in the lowest byte: pages less one.
+    missed: AtomicU32,
 }
 
 impl PerCpu {
@@ -137,6 +144,8 @@ impl PerCpu {
             draining: Lock::new(()),
             asking: Backoff::new(),
             retired: [const { AtomicU64::new(0) }; CLASSES],
+            room_pages: AtomicU32::new(0),
+            missed: AtomicU32::new(0),
         }
     }
 
@@ -247,51 +256,6 @@ impl PerCpu {
         self.slabs.get(cpu).and_then(|slab| unsafe { slab.load(Acquire).as_ref() })
     }
 
-    /// Takes every CPU's buckets of the caches in `set` over, one fence for all of them, and hands each object to
-    /// `sink` (class, object): the CPU loop outside, the cache loop inside, beginning with the first cache of the set
-    /// at or after `first`. Each bucket may hold `room(class)` objects afterwards. With `release`, the memory behind
-    /// slabs all of whose buckets are empty then goes back.
-    pub fn drain<P: Platform>(
-        &self,
-        platform: &P,
-        set: IdSet,
-        first: usize,
-        room: impl Fn(usize) -> usize,
-        release: bool,
-        mut sink: impl FnMut(usize, *mut u8),
-    ) {
-        let release = release && platform.release_unit() == PAGE;
-        let _one = self.draining.lock(platform);
-        let seen = self.seen.load(Acquire) as usize;
-        if !platform.lockless() {
-            for index in (0..seen).filter(|&i| !self.slabs[i].load(Acquire).is_null()) {
-                if let Some((_guard, slab)) = self.locked(platform, index) {
-                    empty(slab, set, first, &room, &mut sink);
-                    if release {
-                        release_slots(platform, slab);
-                    }
-                }
-            }
-            return;
-        }
-        let claim = |cpu: &usize| self.state[*cpu].compare_exchange(ACTIVE, STOPPED, AcqRel, Relaxed).is_ok();
-        for cpu in (0..seen).filter(claim) {
-            self.table.entry(cpu).store(dummy(), Release);
-        }
-        let ours = platform.fence();
-        for cpu in (0..seen).filter(|&cpu| self.state[cpu].load(Relaxed) == STOPPED) {
-            let slab = self.slabs[cpu].load(Acquire);
-            if ours {
-                empty(slab, set, first, &room, &mut sink);
-                if release {
-                    release_slots(platform, slab);
-                }
-            }
-            self.table.entry(cpu).store(slab, Release);
-            self.state[cpu].store(ACTIVE, Release);
-        }
-    }
-
     /// The slabs that there are.
     pub(crate) fn all(&self) -> impl Iterator<Item = &CpuSlab> {
         let seen = self.seen.load(Acquire) as usize;
@@ -323,40 +287,5 @@ impl PerCpu {
                 _ => {}
             }
         }
-    }
-}
-
-fn empty(
-    slab: *mut CpuSlab,
-    set: IdSet,
-    first: usize,
-    room: &impl Fn(usize) -> usize,
-    sink: &mut impl FnMut(usize, *mut u8),
-) {
-    for class in set.from(first) {
-        let mut taken = 0;
-        loop {
-            // SAFETY: only this thread works on the slab: its CPU was stopped and fenced, or its lock is held.
-            let object = unsafe { CpuSlab::pop(slab, class) };
-            if object.is_null() {
-                break;
-            }
-            taken += 1;
-            sink(class, object);
-        }
-        // SAFETY: the slab is never unmapped, and a `CpuSlab` is atomics alone: the slots, which are not, lie behind
-        // it.
-        let slab = unsafe { &*slab };
-        slab.came[class].fetch_sub(taken, Relaxed);
-        resize(slab, class, room(class));
-    }
-}
-
-/// Releases the memory of the slots of `slab`, which is the caller's alone, if all its buckets are empty.
-fn release_slots<P: Platform>(platform: &P, slab: *mut CpuSlab) {
-    // SAFETY: the slab is never unmapped, and what is read of it are atomics.
-    let is_empty = (1..BUCKETED).all(|class| unsafe { in_bucket(&*slab, class) } == 0);
-    if is_empty {
-        platform.release_metadata(&[Run { addr: slab as usize + SLOTS, len: SLAB_BYTES - SLOTS }]);
     }
 }

@@ -5,6 +5,7 @@ use super::domain::Domain;
 use super::geometry::{BUCKETED, MAX_BATCH};
 use super::heap_caches::Caches;
 use crate::base::id_set::IdSet;
+use crate::base::run_class;
 use crate::platform::Platform;
 use crate::telemetry::stats;
 
@@ -21,7 +22,8 @@ impl<P: Platform> Caches<P> {
     pub(super) fn sink_and_drain(&self, turn: usize) -> usize {
         let _in_flight = self.pages.batch(0);
         let set = self.drainable();
-        for cache in set.from(0).map(|number| self.table.get(number)) {
+        let caches = set.from(0).filter(|&number| !run_class::contains(number));
+        for cache in caches.map(|number| self.table.get(number)) {
             cache.tuning.sink(&cache.shape.get());
         }
         self.drain_set(set, turn, false)
@@ -40,7 +42,9 @@ impl<P: Platform> Caches<P> {
         let mut set = IdSet::EMPTY;
         for class in self.drainable().from(0) {
             let visits = |domain: &Domain| domain.depot.lock(&self.pages.platform).visits;
-            let seen = self.cpu.pushes_of(class) + self.table.get(class).domains().map(visits).sum::<u64>();
+            let cache = if run_class::contains(class) { None } else { Some(self.table.get(class)) };
+            let visits = cache.map_or(0, |cache| cache.domains().map(visits).sum::<u64>());
+            let seen = self.cpu.pushes_of(class) + visits;
             let moved = core::mem::replace(&mut idle.seen[class], seen) != seen;
             idle.windows[class] = if moved { 0 } else { idle.windows[class].saturating_add(1) };
             if u64::from(idle.windows[class]) >= enough && self.cpu.held(class).0 > 0 {
@@ -51,10 +55,28 @@ impl<P: Platform> Caches<P> {
         if set.is_empty() { 0 } else { self.drain_set(set, turn, false) }
     }
 
-    /// The caches that have buckets and that reclaim may look at.
+    /// Takes every CPU's runs back; returns bytes.
+    pub(super) fn drain_runs(&self, turn: usize) -> usize {
+        let _in_flight = self.pages.batch(0);
+        let mut set = IdSet::EMPTY;
+        run_class::ALL.filter(|&class| self.cpu.held(class).0 > 0).for_each(|class| set.insert(class));
+        if set.is_empty() { 0 } else { self.drain_set(set, turn, false) }
+    }
+
+    /// Puts drained objects into their slabs, and runs into their zones.
+    fn put_back(&self, number: usize, objects: &[*mut u8]) {
+        if run_class::contains(number) {
+            objects.iter().for_each(|&run| self.give_run(number, run));
+        } else {
+            self.to_slabs(number, objects);
+        }
+    }
+
+    /// The caches that have buckets and that reclaim may look at, and the run classes.
     fn drainable(&self) -> IdSet {
         let mut set = IdSet::EMPTY;
-        self.reclaimable().take_while(|&number| number < BUCKETED).for_each(|number| set.insert(number));
+        let caches = self.reclaimable().take_while(|&number| number < BUCKETED);
+        caches.chain(run_class::ALL).for_each(|number| set.insert(number));
         set
     }
 
@@ -70,7 +92,7 @@ impl<P: Platform> Caches<P> {
             bytes: 0,
             counted: IdSet::EMPTY,
         };
-        let room = |class: usize| self.table.get(class).tuning.ceiling();
+        let room = |class| if run_class::contains(class) { 0 } else { self.table.get(class).tuning.ceiling() };
         let first = set.nth(turn);
         self.cpu.drain(&self.pages.platform, set, first, room, release, |class, object| sink.take(class, object));
         sink.flush();
@@ -101,6 +123,10 @@ impl<P: Platform> Sink<'_, P> {
         }
         self.batch[self.n] = object;
         self.n += 1;
+        if run_class::contains(class) {
+            // A megabyte on its way is in no count.
+            self.flush();
+        }
     }
 
     fn counts(&self, class: usize) -> &Counts {
@@ -111,7 +137,7 @@ impl<P: Platform> Sink<'_, P> {
         if self.n > 0 {
             let bytes = self.n * self.caches.size_of(self.class);
             stats::add(&self.counts(self.class).drained, bytes as u64);
-            self.caches.to_slabs(self.class, &self.batch[..self.n]);
+            self.caches.put_back(self.class, &self.batch[..self.n]);
             self.bytes += bytes;
             self.n = 0;
         }

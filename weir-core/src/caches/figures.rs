@@ -12,7 +12,8 @@ use crate::platform::Platform;
 pub struct CacheStats {
     /// Its name, ended by zeros; malloc's size classes are `malloc` and their size.
     pub name: [u8; NAME_BYTES],
-    /// Its number: 1 to 72 are malloc's, up to 252 user caches with per-CPU buckets, from 256 on user caches without.
+    /// Its number: 1 to 72 are malloc's, 73 to 112 runs of malloc's, up to 252 user caches with per-CPU buckets, from 256
+    /// on user caches without.
     pub number: usize,
     /// Object size, bytes.
     pub size: usize,
@@ -161,8 +162,8 @@ impl<P: Platform> Caches<P> {
             drained_bytes: counts.drained.load(Relaxed),
             ..CacheStats::default()
         };
-        let (mut out, mut short_at) = (0, 0);
-        for domain in cache.domains() {
+        let (mut out, mut short_at) = (if g.is_of_runs() { self.cpu.came(number) } else { 0 }, 0);
+        for domain in cache.domains().filter(|_| !g.is_of_runs()) {
             let depot = domain.depot.lock(&self.pages.platform);
             stats.visits += depot.visits;
             stats.misses += depot.misses;

@@ -6,7 +6,8 @@
 //! # Numbers and class-map values
 //!
 //! The class map has a byte a page, and a CPU's slab a bucket for each value of it. Numbers below [`BUCKETED`] are such
-//! values themselves: malloc's 1 to 72, and the user caches that were made first. Any further user cache has a number
+//! values themselves: malloc's 1 to 72, the run classes 73 to 112 ([`crate::base::run_class`]: they have buckets, and no slabs),
+//! and the user caches that were made first. Any further user cache has a number
 //! from [`UNBUCKETED`] on and no per-CPU buckets. All these caches share two values, [`SLAB_HEAD`] and [`SLAB_TAIL`],
 //! and the bucket of either is empty and full at once: so the fast path of a free needs no check of its own, fails to
 //! push, and the slow path reads the number in the header of the slab. Which page that header belongs to, the two
@@ -14,12 +15,13 @@
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use crate::base::run_class;
 use crate::base::size_class::{COUNT, SIZE};
 use crate::base::units::PAGE;
 use crate::pages::window::DESC_WORDS;
 
 /// Number of the first user cache.
-pub const FIRST_USER: usize = COUNT + 1;
+pub const FIRST_USER: usize = run_class::LAST + 1;
 /// Numbers below this have per-CPU buckets; number 0 is no cache.
 pub const BUCKETED: usize = 253;
 /// Class-map value of the pages, but for the first, of a slab of a cache without buckets.
@@ -47,6 +49,10 @@ pub(crate) const MAX_PAGES: usize = 32;
 const MAX_MALLOC_BUCKET: usize = 256;
 /// Bytes that one CPU holds of a cache at most, if that is more than a few objects.
 const MAX_CPU_BYTES: usize = 64 << 10;
+/// Bytes that one CPU holds of a run class at most, if that is more than one run.
+const MAX_CPU_RUN_BYTES: usize = 512 << 10;
+/// Runs that one CPU holds of a run class at most.
+const MAX_RUN_BUCKET: usize = 8;
 /// Objects that one CPU may hold of any cache.
 const FEW: usize = 4;
 /// How much smaller than its largest a bucket is at the start.
@@ -105,6 +111,19 @@ impl Geometry {
         }
     }
 
+    /// That of run class `class`. What a CPU's bucket may hold of it is decided CPU by CPU, not by the cache's ceiling.
+    pub const fn of_runs(class: usize) -> Self {
+        let size = run_class::size_of_class(class);
+        let most = clamp(MAX_CPU_RUN_BYTES / size, 1, MAX_RUN_BUCKET);
+        Self { number: class as u32, bucket: [0, 0, most as u16], batch: 1, size: size as u32, ..Self::NONE }
+    }
+
+    /// Whether it is of runs, which have no slabs.
+    #[inline]
+    pub const fn is_of_runs(&self) -> bool {
+        run_class::contains(self.number as usize)
+    }
+
     /// Class-map value of the first page of its slabs.
     #[inline]
     pub const fn class(&self) -> u8 {
@@ -145,7 +164,13 @@ impl Geometry {
 
 /// Objects of cache `number` that a CPU's slab has slots for.
 pub const fn slots(number: usize) -> usize {
-    if number <= COUNT { MALLOC[number].bucket[2] as usize } else { MAX_USER_BUCKET }
+    if number <= COUNT {
+        MALLOC[number].bucket[2] as usize
+    } else if run_class::contains(number) {
+        Geometry::of_runs(number).bucket[2] as usize
+    } else {
+        MAX_USER_BUCKET
+    }
 }
 
 /// Class-map value of the first page of the slabs of cache `number`; the bucket that CPUs have for it.

@@ -1,6 +1,6 @@
 //! All caches of a heap.
 
-use core::sync::atomic::AtomicU64;
+use core::sync::atomic::{AtomicU64, AtomicUsize};
 
 use super::cache_table::CacheTable;
 use super::cpu_cache::PerCpu;
@@ -28,6 +28,8 @@ pub struct Caches<P> {
     /// No memory for shells before this time, ns.
     pub(crate) shells_from: AtomicU64,
     pub(crate) idle: Lock<Idle, { rank::CACHE_WINDOWS }>,
+    /// Bytes that became resident, since all CPUs' runs went back, while some were in buckets.
+    pub(crate) fresh_beside_runs: AtomicUsize,
 }
 
 impl<P: Platform> Caches<P> {
@@ -41,6 +43,7 @@ impl<P: Platform> Caches<P> {
             shells: Backoff::new(),
             shells_from: AtomicU64::new(0),
             idle: Lock::new(Idle::new()),
+            fresh_beside_runs: AtomicUsize::new(0),
         }
     }
 }

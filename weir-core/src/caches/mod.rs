@@ -19,6 +19,7 @@ mod idle_windows;
 pub mod invalid_frees;
 pub mod reclaimer;
 pub mod refill;
+pub mod run_caches;
 pub mod shell_supply;
 pub mod shells;
 pub mod slab;

@@ -3,10 +3,11 @@
 //! | goal | depots | CPUs' buckets | ceilings |
 //! |---|---|---|---|
 //! | a calm window | to the working set | of caches idle for `cache_idle_windows`; all, after two quiet windows | |
-//! | pressure | the same at once; stalest first, warm ones last | of idle caches | halved, where there was too much |
+//! | pressure | the same at once; stalest first, warm ones last | of idle caches, and of runs | halved, where there was too much |
 //! | severe pressure, once in `severe_interval_ms` | to nothing | all | all half of the way to the least |
 //! | `malloc_trim` | to nothing | all | |
-//! | an allocation short of memory | to nothing, until it is served | | |
+//! | an allocation short of memory | to nothing, until it is served | of runs | |
+//! | a program at rest | | of idle caches, and of runs | |
 
 use super::heap_caches::Caches;
 use super::slab_lists::Pass;
@@ -24,6 +25,7 @@ impl<P: Platform> Caches<P> {
         match goal.kind {
             Kind::Severe => self.sink_and_drain(goal.turn),
             _ if goal.drains_all() => self.drain_all(goal.turn),
+            Kind::Pressure | Kind::Rest => self.drain_runs(goal.turn),
             _ => 0,
         }
     }
@@ -44,6 +46,7 @@ impl<P: Platform> Reclaimable for Caches<P> {
                 let drained = self.drain(goal);
                 drained + if goal.kind == Kind::Severe { 0 } else { self.drain_idle(goal.now, goal.turn) }
             }
+            Step::StaleCaches if goal.kind == Kind::Shortage => self.drain_runs(goal.turn) + self.trim(Age::Any, goal),
             Step::StaleCaches => self.trim(if goal.empties_caches() { Age::Any } else { Age::Stale }, goal),
             Step::CachesAgain => {
                 // CPUs' buckets stay as they are: a drained one gives back its pages, and who frees the next object touches them

@@ -93,7 +93,7 @@ impl<P: Platform> Caches<P> {
     pub(crate) fn fresh_slab(&self, cache: &Cache, g: &Geometry) -> Result<Option<u32>, Short> {
         let pages = usize::from(g.pages);
         let align = pages.next_power_of_two().trailing_zeros();
-        let run = self.pages.take(ZoneKind::Normal, pages, align, Purpose::Slab)?;
+        let run = self.take_pages(pages, align, Purpose::Slab)?;
         // Dropped on unwinding, and where `init` failed: the pages go back.
         let undo = OnUnwind(|| self.pages.give(ZoneKind::Normal, run.page, pages, 0));
         if !cache.user.init_objects(self.pages.normal.addr_of(run.page) as *mut u8, g) {

@@ -12,10 +12,11 @@ use super::heap_caches::Caches;
 use super::shells::GROUP;
 use super::slab::usage::SlabUsage;
 use crate::base::run::Run;
+use crate::base::run_class;
 use crate::base::units::{MAX_RUN, PAGE, PAGEBLOCK_PAGES};
 use crate::pages::node::ZoneKind;
 use crate::pages::usage::{BlockPages, resident_bytes};
-use crate::pages::window::{LARGE, NOTHING};
+use crate::pages::window::{NOTHING, heads_run};
 use crate::platform::Platform;
 use crate::reclaim::{Figures, Usage};
 
@@ -61,11 +62,12 @@ impl<P: Platform> Caches<P> {
     /// Adds what a whole walk has found. O(caches * CPUs).
     pub(crate) fn add_pages_usage(&self, walk: &PagesWalk, usage: &mut Usage) {
         let cached = self.cached_bytes().min(walk.slabs.out);
+        let cached_runs = self.cached_runs().min(walk.runs);
         let slabs = &walk.slabs;
         let in_use = slabs.out.saturating_sub(slabs.out_untouched);
         *usage += Usage {
-            live: slabs.out - cached + walk.runs,
-            idle: walk.free + slabs.free_resident + cached,
+            live: slabs.out - cached + walk.runs - cached_runs,
+            idle: walk.free + slabs.free_resident + cached + cached_runs,
             fragmented: (slabs.resident - slabs.free_resident).saturating_sub(in_use),
             metadata: 0,
             untouched: slabs.out_untouched + walk.runs_untouched,
@@ -92,7 +94,7 @@ impl<P: Platform> Caches<P> {
                 continue;
             }
             match window.class_of(page) {
-                LARGE => {
+                class if heads_run(class) => {
                     // If it has just been freed, that is an old length or another's: these are figures.
                     let len = window.run_pages(page) as u32;
                     walk.run_end = page + len.clamp(1, MAX_RUN as u32);
@@ -146,13 +148,17 @@ impl<P: Platform> Caches<P> {
             });
             (domains.sum::<usize>() + self.in_buckets(number)) * cache.shape.get().size as usize
         };
-        self.table.numbers().map(|number| of(number, self.table.get(number))).sum()
+        let has_slabs = |&number: &usize| !run_class::contains(number);
+        self.table.numbers().filter(has_slabs).map(|number| of(number, self.table.get(number))).sum()
     }
 
     /// Adds what the counters say.
     pub(super) fn publish_figures(&self, figures: &mut Figures, waits: bool) {
         let p = &self.pages.platform;
-        for number in self.table.numbers() {
+        let cached_runs = self.cached_runs();
+        figures.idle += cached_runs;
+        figures.cached_runs += cached_runs;
+        for number in self.table.numbers().filter(|&number| !run_class::contains(number)) {
             let cache = self.table.get(number);
             let (g, mut cached) = (cache.shape.get(), self.in_buckets(number));
             let (mut out, mut resident, mut empty) = (0, 0, 0);

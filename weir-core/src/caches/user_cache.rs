@@ -166,7 +166,8 @@ impl<P: Platform> Caches<P> {
 
     // ---- which caches there are --------------------------------------------------------------------------------
 
-    /// The numbers of the caches that reclaim may look at: malloc's and live ones. Unless a batch lock is held, another
+    /// The numbers of the caches that reclaim may look at: malloc's and live ones. Run classes have neither depots nor slabs for
+    /// it to look at, and what describes them is not touched where a program has no runs. Unless a batch lock is held, another
     /// thread may destroy one that was found: before a cache is changed, [`Caches::is_reclaimable`] is called under one.
     pub(crate) fn reclaimable(&self) -> impl Iterator<Item = usize> {
         self.table.numbers().filter(|&number| self.is_reclaimable(number))
@@ -181,7 +182,7 @@ impl<P: Platform> Caches<P> {
     /// Whether reclaim may look at cache `number` now; so it stays while a batch lock is held.
     pub(crate) fn is_reclaimable(&self, number: usize) -> bool {
         let cache = self.table.get(number);
-        number <= COUNT || cache.is_live() && !cache.user.is_exempt()
+        number <= COUNT || number >= FIRST_USER && cache.is_live() && !cache.user.is_exempt()
     }
 
     /// The user cache that has `addr` in one of its slabs: at an object's start or anywhere else. `None` for all other

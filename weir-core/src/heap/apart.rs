@@ -28,7 +28,9 @@ impl<P: Platform> Heap<P> {
     #[cold]
     pub fn alloc_sampled(&self, size: usize, align: usize, is_zeroed: bool, origin: Origin<'_>) -> *mut u8 {
         let (some, align) = (size.max(1), align.max(MIN_ALIGN));
-        let block = if is_zeroed { self.alloc_large_zeroed(some, align) } else { self.alloc_large(some, align).0 };
+        // Of no run class: its free is not to end in a bucket.
+        let large = self.alloc_large(some, align);
+        let block = if is_zeroed { self.zeroed(large) } else { large.0 };
         if !block.is_null() {
             self.sample(block, size, origin);
         }
@@ -44,7 +46,14 @@ impl<P: Platform> Heap<P> {
         if size > MAX_SIZE {
             // SAFETY: the caller's promise is the same.
             let new = unsafe { self.realloc(block, size) };
-            if !new.is_null() && matches!(self.lookup(new as usize), Some(Found::Run { .. } | Found::Mapped(_))) {
+            if new.is_null() {
+                return new;
+            }
+            let found = self.lookup(new as usize);
+            if let Some(Found::Run { page, kind, .. }) = found {
+                self.caches.leave_class(kind, page);
+            }
+            if matches!(found, Some(Found::Run { .. } | Found::Mapped(_))) {
                 self.sample(new, size, origin);
             }
             return new;

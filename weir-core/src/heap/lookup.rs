@@ -4,7 +4,7 @@ use super::Heap;
 use crate::base::invalid_free::InvalidFree;
 use crate::base::units::{MAX_RUN, PAGE, PAGEBLOCK_PAGES};
 use crate::pages::node::ZoneKind;
-use crate::pages::window::{LARGE, NOTHING};
+use crate::pages::window::{NOTHING, heads_run};
 use crate::platform::Platform;
 
 /// What begins at an address.
@@ -45,11 +45,11 @@ impl<P: Platform> Heap<P> {
             return match window.class_of(page) {
                 // Perhaps the heap grew past a block that is mapped on its own.
                 NOTHING => break,
-                LARGE if addr.is_multiple_of(PAGE) && !window.is_pooled(page) => {
+                class if heads_run(class) && addr.is_multiple_of(PAGE) && !window.is_pooled(page) => {
                     // The run's owner, who asks, keeps its length from changing; by a wrong pointer it may be an old one.
                     Some(Found::Run { page, pages: window.run_pages(page), kind })
                 }
-                LARGE => None,
+                class if heads_run(class) => None,
                 class => self.caches.number_of(class.into(), page).map(Found::Object),
             };
         }
@@ -64,7 +64,7 @@ impl<P: Platform> Heap<P> {
         let zone = self.pages().zone_of(kind, page).lock(self.platform());
         let head = (page.saturating_sub(MAX_RUN as u32 - 1)..=page).rev().find(|&p| window.class_of(p) != NOTHING);
         if let Some(head) = head
-            && window.class_of(head) == LARGE
+            && heads_run(window.class_of(head))
             // The program's threads may free that run meanwhile: then the length is an old one, and the answer one of two
             // that are both right.
             && ((page - head) as usize) < window.run_pages(head)

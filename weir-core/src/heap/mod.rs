@@ -7,6 +7,7 @@ pub mod apart;
 pub mod audit;
 pub mod balance;
 pub mod callbacks;
+mod class_runs;
 mod direct;
 pub mod fork;
 pub mod lookup;
@@ -24,6 +25,7 @@ use core::ptr::{self, null_mut};
 use core::sync::atomic::{AtomicBool, AtomicU64};
 
 use crate::base::invalid_free::InvalidFree;
+use crate::base::run_class;
 use crate::base::size_class::{MAX_SIZE, MIN_ALIGN, SIZE, class_aligned, class_of};
 use crate::blocks::{Mapped, MappedBlocks};
 use crate::caches::Caches;
@@ -144,7 +146,7 @@ impl<P: Platform> Heap<P> {
     #[cold]
     #[inline(never)]
     pub fn alloc_slow(&self, size: usize) -> *mut u8 {
-        if size > MAX_SIZE { self.alloc_large(size, MIN_ALIGN).0 } else { self.refill(class_of(size)) }
+        if size > MAX_SIZE { self.alloc_run(size, MIN_ALIGN).0 } else { self.refill(class_of(size)) }
     }
 
     /// An object of a class whose bucket is empty; null when memory is refused.
@@ -186,7 +188,7 @@ impl<P: Platform> Heap<P> {
     #[inline]
     pub fn alloc_zeroed(&self, size: usize) -> *mut u8 {
         if size > MAX_SIZE {
-            return self.alloc_large_zeroed(size, MIN_ALIGN);
+            return self.zeroed(self.alloc_run(size, MIN_ALIGN));
         }
         let class = class_of(size);
         let object = self.alloc_class(class);
@@ -205,7 +207,7 @@ impl<P: Platform> Heap<P> {
         }
         match class_aligned(size.max(1), align) {
             Some(class) => self.alloc_class(class),
-            None => self.alloc_large(size.max(1), align).0,
+            None => self.alloc_run(size.max(1), align).0,
         }
     }
 
@@ -275,6 +277,9 @@ impl<P: Platform> Heap<P> {
                 self.free_run(block);
             }
             return;
+        }
+        if run_class::contains(left.class) {
+            return self.free_class_run(block, left.class, left.pushed);
         }
         let Some(number) = self.number_of(left.class, block) else {
             return self.platform().invalid_free(InvalidFree::DoubleFree, block as usize, 0);

@@ -1,5 +1,5 @@
 //! Runs of pages: what is larger than a size class and no longer than 4 MiB. A run grows in place as long as the pages behind
-//! it are free.
+//! it are free. Most runs up to 1 MiB are of a run class (`class_runs`).
 
 use core::ptr::null_mut;
 
@@ -35,22 +35,24 @@ impl<P: Platform> Heap<P> {
             return self.map_block(pages * PAGE, align.max(PAGE));
         }
         let order = order_of(align.div_ceil(PAGE));
-        let take_of = |kind| self.pages().take(kind, pages, order, Purpose::Run).map(|run| (kind, run));
-        let take = || take_of(ZoneKind::Normal);
-        let found = take().or_else(|_| self.reclaim_for(pages * PAGE, take));
-        // NORMAL is the highest zone of such a request; it falls back to the next lower one.
-        let Ok((kind, run)) = found.or_else(|_| self.fall_back(pages, order, || take_of(ZoneKind::Low32))) else {
-            return (null_mut(), false);
-        };
-        self.slow_path_ends();
+        let Ok((kind, run)) = self.take_run(pages, order) else { return (null_mut(), false) };
         (self.mark_run(kind, ZoneKind::Normal, run, pages), run.zero)
     }
 
-    /// [`Heap::alloc_large`], where all of the block reads as zero.
+    /// Takes a run of pages of NORMAL, the highest zone of such a request; it falls back to the next lower one.
+    pub(super) fn take_run(&self, pages: usize, order: u32) -> Result<(ZoneKind, PageRun), Short> {
+        let take = || self.caches.take_pages(pages, order, Purpose::Run).map(|run| (ZoneKind::Normal, run));
+        let low = || self.pages().take(ZoneKind::Low32, pages, order, Purpose::Run).map(|run| (ZoneKind::Low32, run));
+        let found = take().or_else(|_| self.reclaim_for(pages * PAGE, take));
+        let found = found.or_else(|_| self.fall_back(pages, order, low))?;
+        self.slow_path_ends();
+        Ok(found)
+    }
+
+    /// Makes all of a fresh block read as zero, which it does already if `is_zero`.
     #[cold]
-    pub(super) fn alloc_large_zeroed(&self, size: usize, align: usize) -> *mut u8 {
-        let (block, zero) = self.alloc_large(size, align);
-        if !block.is_null() && !zero {
+    pub(super) fn zeroed(&self, (block, is_zero): (*mut u8, bool)) -> *mut u8 {
+        if !block.is_null() && !is_zero {
             // All of it, as for objects: a retained block may be longer than its last page.
             // SAFETY: the block was allocated here just now, and the caller does not have it yet.
             let len = unsafe { self.usable_size(block) };
@@ -64,6 +66,9 @@ impl<P: Platform> Heap<P> {
         let map = || self.mapped().map_block(len, align);
         let Ok(block) = map().or_else(|_| self.reclaim_for(len, map)) else { return (null_mut(), false) };
         // Before the program touches it.
+        if block.untouched > 0 {
+            self.caches.flush_before(block.untouched);
+        }
         self.make_room(Kind::RoomForBlock, block.untouched / PAGE);
         // Most of a large block may never be touched: readings tell what is.
         self.note_resident((block.untouched / PAGE).min(PAGEBLOCK_PAGES));
@@ -94,7 +99,7 @@ impl<P: Platform> Heap<P> {
     }
 
     /// Makes pages taken from a zone of class `kind` the run of a request that `highest` was the highest zone of.
-    fn mark_run(&self, kind: ZoneKind, highest: ZoneKind, run: PageRun, pages: usize) -> *mut u8 {
+    pub(super) fn mark_run(&self, kind: ZoneKind, highest: ZoneKind, run: PageRun, pages: usize) -> *mut u8 {
         let window = self.pages().window(kind);
         match kind == highest {
             true => window.set_run_pages(run.page, pages),
@@ -110,7 +115,7 @@ impl<P: Platform> Heap<P> {
             Some(Found::Run { page, kind, .. }) => {
                 let window = self.pages().window(kind);
                 // Of two threads that free it at once, one clears the mark.
-                if !window.unmark_run(page) {
+                if !window.unmark_run(page, LARGE) {
                     return self.platform().invalid_free(InvalidFree::DoubleFree, block as usize, 0);
                 }
                 self.unsample(block);
@@ -147,7 +152,9 @@ impl<P: Platform> Heap<P> {
     }
 
     fn cut(&self, kind: ZoneKind, page: u32, pages: usize, wanted: usize) -> bool {
+        self.caches.leave_class(kind, page);
         self.pages().window(kind).resize_run(page, wanted);
+        self.caches.join_class(kind, page);
         self.pages().give(kind, page + wanted as u32, pages - wanted, 0);
         true
     }
@@ -161,14 +168,16 @@ impl<P: Platform> Heap<P> {
         if self.pages().extend(kind, page + pages as u32, more).is_err() {
             return false;
         }
+        self.caches.leave_class(kind, page);
         self.pages().window(kind).resize_run(page, wanted);
+        self.caches.join_class(kind, page);
         self.slow_path_ends();
         true
     }
 
     /// Releases what is idle of the pageblocks that a run was in, which has just been freed. No huge page is split.
     #[cold]
-    fn release_run(&self, kind: ZoneKind, page: u32, pages: usize) {
+    pub(super) fn release_run(&self, kind: ZoneKind, page: u32, pages: usize) {
         let goal = Goal::new(Kind::Room, Cause::Idle, 0, 0);
         let blocks = page / PAGEBLOCK_PAGES as u32..=(page + pages as u32 - 1) / PAGEBLOCK_PAGES as u32;
         for block in blocks {

@@ -16,7 +16,7 @@ use crate::base::units::{PAGEBLOCK, PAGEBLOCK_PAGES};
 use crate::caches::slab_lists::Pass;
 use crate::pages::node::ZoneKind;
 use crate::pages::pageblock::SPARSE;
-use crate::pages::window::{LARGE, NOTHING};
+use crate::pages::window::{NOTHING, heads_run};
 use crate::platform::{Contents, Platform};
 use crate::reclaim::Goal;
 use crate::telemetry::stats;
@@ -101,7 +101,7 @@ impl<P: Platform> Watch<'_, P> {
         let (mut page, mut pages) = (first, 0);
         while page < first + PAGEBLOCK_PAGES as u32 {
             let number = match window.class_of(page) {
-                NOTHING | LARGE => None,
+                class if class == NOTHING || heads_run(class) => None,
                 class => self.caches.number_of(class.into(), page),
             };
             let cache = number.filter(|&number| self.caches.is_reclaimable(number)).map(|n| self.caches.table.get(n));

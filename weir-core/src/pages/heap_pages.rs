@@ -112,6 +112,24 @@ impl<P: Platform> Pages<P> {
         Ok(run)
     }
 
+    /// The same of pages that are resident, of the caller's node, which does not grow.
+    pub(crate) fn take_idle(
+        &self,
+        kind: ZoneKind,
+        pages: usize,
+        align: u32,
+        purpose: Purpose,
+    ) -> Result<PageRun, Short> {
+        let huge = self.platform.huge_on_touch();
+        let mut zone = self.nodes.get(self.home()).zone(kind).lock(&self.platform);
+        // What is resident counts against the hard limit already.
+        let run = zone.take(self.window(kind), pages, align, purpose, huge, 0)?;
+        drop(zone);
+        self.gauges.page_bytes.add((pages * PAGE) as u64, &self.platform.stats().page_bytes);
+        self.note_taken(&run);
+        Ok(run)
+    }
+
     /// Grows the caller's node until `take_of` finds what it wants; the thread that had the turn before may have brought
     /// that.
     #[cold]

@@ -95,17 +95,27 @@ impl PageSet {
 
     /// The first page of the shortest run of at least `pages`.
     pub fn best_run(&self, pages: usize) -> Option<usize> {
-        let (mut at, mut best) = (0, None);
-        while let Some((first, len)) = self.next_run(at) {
-            if len == pages {
-                return Some(first);
+        let (mut carry, mut first, mut best) = (0, 0, u32::MAX);
+        // The bits at which a run begins, or has just ended, one after the other; behind the last page ends what is left.
+        for (i, &word) in self.0.iter().chain(&[0]).enumerate() {
+            let mut edges = word ^ (word << 1 | carry);
+            carry = word >> 63;
+            while edges != 0 {
+                let bit = edges.trailing_zeros();
+                edges &= edges - 1;
+                let at = i as u32 * 64 + bit;
+                if word >> bit & 1 == 1 {
+                    first = at;
+                } else if (at - first) as usize >= pages {
+                    // The shortest, and of those the first.
+                    best = best.min((at - first) << 16 | first);
+                    if (at - first) as usize == pages {
+                        return Some(first as usize);
+                    }
+                }
             }
-            if len > pages && best.is_none_or(|(_, shortest)| len < shortest) {
-                best = Some((first, len));
-            }
-            at = first + len;
         }
-        best.map(|(first, _)| first)
+        (best != u32::MAX).then_some((best & 0xffff) as usize)
     }
 
     fn next_bit(&self, from: usize, inverted: bool) -> Option<usize> {
@@ -251,6 +261,11 @@ mod tests {
                 at = first + n + 1;
             }
             prop_assert_eq!(rebuilt, set);
+            let runs = || core::iter::successors(set.next_run(0), |&(first, n)| set.next_run(first + n));
+            for pages in 1..=PAGEBLOCK_PAGES {
+                let best = runs().filter(|&(_, n)| n >= pages).min_by_key(|&(_, n)| n).map(|(first, _)| first);
+                prop_assert_eq!(set.best_run(pages), best);
+            }
         }
     }
 }

@@ -39,7 +39,7 @@ impl Window {
     }
 
     /// Notes how many pages the run that `page` heads has. By the run's owner, before its class-map entry is
-    /// [`LARGE`](crate::pages::window::LARGE).
+    /// [`LARGE`](crate::pages::window::LARGE) or its run class.
     pub fn set_run_pages(&self, page: u32, pages: usize) {
         self.word(page, 0).store(pages as u32, Relaxed);
     }

@@ -16,6 +16,7 @@ use core::sync::atomic::{
 };
 
 use crate::base::run::Run;
+use crate::base::run_class;
 use crate::base::units::{PAGE, PAGE_SHIFT, PAGEBLOCK, PAGEBLOCK_PAGES};
 use crate::pages::pageblock::{Pageblock, State};
 use crate::pages::short::Short;
@@ -29,10 +30,16 @@ pub const DESC_WORDS: usize = 9;
 /// whole pages: one and 36.
 pub const DESCRIBED_TOGETHER: u32 = 8;
 
-/// Class-map value of the first page of a large run.
+/// Class-map value of the first page of a large run that is of no run class.
 pub const LARGE: u8 = 255;
 /// Class-map value of a page to which no allocation belongs.
 pub const NOTHING: u8 = 0;
+
+/// Whether a page with class-map value `class` heads a run.
+#[inline]
+pub const fn heads_run(class: u8) -> bool {
+    class == LARGE || run_class::contains(class as usize)
+}
 
 /// Address space that the heap may ever use (bytes); only what it has grown to is mapped.
 const WINDOW: usize = 4 << 40;
@@ -212,13 +219,14 @@ impl Window {
         }
     }
 
-    /// Clears the class-map entry of `page` if it heads a run; whether it did. Of several threads that free a run at
-    /// once, one gets `true`. The entry is left alone otherwise: by now it may be that of a slab.
-    pub fn unmark_run(&self, page: u32) -> bool {
+    /// Clears the class-map entry of `page` if it heads a run marked `mark`, that is [`LARGE`] or its run class; whether it did.
+    /// Of several threads that free a run at once, one gets `true`. The entry is left alone otherwise: by now it may be that of
+    /// a slab.
+    pub fn unmark_run(&self, page: u32, mark: u8) -> bool {
         // SAFETY: the caller has the page from `page_of`, so it is below `top`; there the class map stays mapped, and its
         // entries are reached as atomics alone.
         let entry = unsafe { &*self.class_map.load(Relaxed).add(page as usize) };
-        entry.compare_exchange(LARGE, NOTHING, AcqRel, Relaxed).is_ok()
+        entry.compare_exchange(mark, NOTHING, AcqRel, Relaxed).is_ok()
     }
 
     /// Word `i` of the descriptor of `page`, which must be below the top and in use; the words of the pages after it follow.

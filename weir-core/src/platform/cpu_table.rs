@@ -116,6 +116,15 @@ impl CpuSlab {
         slab.cast::<*mut u8>().cast_mut().wrapping_add(word as usize)
     }
 
+    /// Stores `object` at `word`, in one piece: figures read slots while their CPU goes on.
+    ///
+    /// # Safety
+    /// `word` names a slot of the slab.
+    unsafe fn put(slab: *const Self, word: u32, object: *mut u8) {
+        // SAFETY: the caller says that the slot is there; it is aligned, and what reads it meanwhile does so by atomics.
+        unsafe { AtomicPtr::from_ptr(Self::slot(slab, word)) }.store(object, Relaxed);
+    }
+
     /// Pops without restartable sections.
     ///
     /// # Safety
@@ -147,7 +156,7 @@ impl CpuSlab {
             let current = header.current.load(Relaxed);
             let n = objects.len().min(header.end.load(Relaxed).saturating_sub(current) as usize);
             for (i, &object) in objects[..n].iter().enumerate() {
-                *Self::slot(slab, current + i as u32) = object;
+                Self::put(slab, current + i as u32, object);
             }
             header.current.store(current + n as u32, Relaxed);
             n
@@ -170,7 +179,7 @@ impl CpuSlab {
             if current >= header.end.load(Relaxed) {
                 return Pushed::Full;
             }
-            *Self::slot(slab, current) = object;
+            Self::put(slab, current, object);
             (*slab).pushes[class].store((*slab).pushes[class].load(Relaxed).wrapping_add(1), Relaxed);
             header.current.store(current + 1, Relaxed);
             Pushed::Done

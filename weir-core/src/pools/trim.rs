@@ -4,6 +4,7 @@ use super::idle::pages_of;
 use super::page_pool::{Inner, PagePool};
 use super::page_pools::PoolsOn;
 use crate::pages::node::ZoneKind;
+use crate::pages::window::LARGE;
 use crate::platform::Platform;
 
 /// Runs that are taken at a time, as many as pageblocks are isolated at a time.
@@ -39,7 +40,7 @@ impl<P: Platform> PoolsOn<'_, P> {
             }
             for &(page, length) in &batch[..count] {
                 // Off the pool's list: this thread alone has it.
-                window.unmark_run(page);
+                window.unmark_run(page, LARGE);
                 self.pages.give(ZoneKind::Normal, page, pages_of(length), 0);
             }
             sum += pages;

@@ -5,10 +5,12 @@
 pub struct Audit {
     /// Pages of slabs.
     pub slab_pages: usize,
-    /// Pages of large runs.
+    /// Pages of large runs, in use or in buckets.
     pub run_pages: usize,
-    /// Large runs.
+    /// Large runs in use.
     pub runs: usize,
+    /// Large runs in per-CPU buckets.
+    pub cpu_runs: usize,
     /// Free pages that are backed.
     pub idle_pages: usize,
     /// Free pages that are not.

@@ -4,7 +4,7 @@
 //! | word | what it counts |
 //! |---|---|
 //! | **live** | objects, runs and blocks that the program holds, at their usable sizes |
-//! | **idle** | free and resident, and can be released: free pages (also whole ones inside slabs), objects in CPUs' buckets and depots, retained blocks |
+//! | **idle** | free and resident, and can be released: free pages (also whole ones inside slabs), objects and runs in CPUs' buckets and depots, retained blocks |
 //! | **fragmented** | free and resident, and cannot be released: free objects on pages that also hold an object in use (or in a bucket or depot), and what is left over of such pages |
 //! | **metadata** | resident and Weir's own: class maps, descriptors, pageblocks, CPUs' buckets, the memory of depots' buckets, tables |
 //! | **untouched** | of *live*, and of objects in buckets and depots: bytes on pages that are not resident: the program never touched them, or they were swapped out |
@@ -77,6 +77,8 @@ pub struct Figures {
     pub pages: usize,
     /// Those that slabs have.
     pub slabs: usize,
+    /// Those of runs in CPUs' buckets.
+    pub cached_runs: usize,
     /// Objects (a number) that are in no slab: handed out, or in a bucket.
     pub objects_out: usize,
     /// A lock was held that was not to be waited for: something is missing.
@@ -86,6 +88,6 @@ pub struct Figures {
 impl Figures {
     /// Bytes of all that the program holds: [`Usage::live`].
     pub fn live(&self) -> usize {
-        self.live + self.pages.saturating_sub(self.slabs)
+        self.live + self.pages.saturating_sub(self.slabs + self.cached_runs)
     }
 }

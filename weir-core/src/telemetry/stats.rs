@@ -24,7 +24,7 @@ pub const COUNTER_BYTES: usize = core::mem::offset_of!(Stats, zones);
 const ZONES: usize = 16;
 /// Places for evictable caches.
 const EVICTABLE_CACHES: usize = 16;
-/// Places for caches: malloc's 72 and 53 of the program's.
+/// Places for caches: malloc's 72 and 53 of the program's, or of its run classes.
 const CACHES: usize = 125;
 /// First word of a statistics file (`"weirfile"`).
 pub const FILE_MAGIC: u64 = u64::from_le_bytes(*b"weirfile");
@@ -169,7 +169,7 @@ pub struct Stats {
     pub free_misses: AtomicU64,
     /// Objects now handed out or waiting in a bucket, that is, not in a slab.
     pub objects_out: AtomicU64,
-    /// Allocations of page runs (larger than the largest size class).
+    /// Allocations larger than the largest size class that no bucket served.
     pub large_allocs: AtomicU64,
     /// Bytes of objects, runs and blocks that the program holds, as of the last window's end
     /// ([`Usage::live`](crate::reclaim::Usage::live)); so are the next three.

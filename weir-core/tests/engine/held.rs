@@ -6,7 +6,7 @@ use weir_core::base::size_class::{MAX_SIZE, class_aligned};
 use weir_core::heap::Heap;
 use weir_core::reclaim::Audit;
 
-use crate::fake::Fake;
+use crate::fake::{Fake, run_on, run_on_none};
 
 /// Largest run that comes from a zone, bytes.
 pub const MAX_RUN: usize = 4 << 20;
@@ -180,6 +180,14 @@ impl World {
     fn resized(&self, addr: usize, size: usize) -> Kind {
         let kind = Kind::of(size, 16);
         if kind == Kind::Run && self.fake().is_block(addr) { Kind::Mapped } else { kind }
+    }
+
+    /// Does `work` on no CPU: what is freed goes past buckets, to the zones.
+    pub fn past_buckets(&mut self, work: impl FnOnce(&mut Self)) {
+        run_on_none();
+        work(self);
+        run_on(0);
+        assert_eq!(self.audit().cpu_runs, 0);
     }
 
     pub fn free_all(&mut self) {

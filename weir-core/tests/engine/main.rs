@@ -5,6 +5,7 @@
 mod fake;
 
 mod caches;
+mod class_runs;
 mod forks;
 mod goals;
 mod growth;

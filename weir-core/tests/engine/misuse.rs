@@ -209,8 +209,8 @@ fn a_late_free_of_a_run_leaves_a_slab_in_its_place_alone() {
     let (first, _) = window.growing(&fake).grow(1, 0).unwrap();
     let page = first * PAGEBLOCK_PAGES as u32;
     window.set_class(page, 1, LARGE);
-    assert!(window.unmark_run(page) && !window.unmark_run(page), "one of two is the first");
+    assert!(window.unmark_run(page, LARGE) && !window.unmark_run(page, LARGE), "one of two is the first");
     window.set_class(page, 1, 7);
-    assert!(!window.unmark_run(page));
+    assert!(!window.unmark_run(page, LARGE));
     assert_eq!(window.class_of(page), 7);
 }

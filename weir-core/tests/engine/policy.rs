@@ -336,12 +336,8 @@ fn an_allocation_goes_to_the_fullest_pageblock() {
     let base = world.held.iter().map(|block| block.addr).min().unwrap();
     let place = move |addr: usize| ((addr - base) / PAGEBLOCK, (addr - base) % PAGEBLOCK / RUN);
     // Of 32 runs, pageblock 1 has 10 free, pageblock 3 has 20, pageblock 0 has 31; pageblock 2 is full.
-    free_where(&mut world, |addr| match place(addr) {
-        (0, run) => run != 5,
-        (1, run) => run >= 22,
-        (3, run) => run < 20,
-        _ => false,
-    });
+    let is_freed = |(block, run): (usize, usize)| [run != 5, run >= 22, false, run < 20][block];
+    world.past_buckets(|world| free_where(world, |addr| is_freed(place(addr))));
     let order: Vec<usize> = (0..61).map(|_| world.alloc(RUN).map(|i| place(world.held[i].addr).0).unwrap()).collect();
     let expected: Vec<usize> = [(1, 10), (3, 20), (0, 31)].iter().flat_map(|&(b, n)| vec![b; n]).collect();
     assert_eq!(order, expected);
@@ -367,7 +363,7 @@ fn no_more_than_a_batch_is_isolated() {
     for batch in [1usize, 3, 16] {
         let mut world = full_pageblocks(false, 40);
         world.fake().tunables().report_batch.set(batch as u64);
-        free_where(&mut world, |_| true);
+        world.past_buckets(|world| free_where(world, |_| true));
         pressure(&world, Level::Some);
         let calls = world.fake().take_released();
         assert!(calls.iter().all(|runs| bytes(runs) <= batch * PAGEBLOCK));

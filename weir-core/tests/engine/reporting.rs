@@ -212,7 +212,7 @@ fn where_only_whole_pageblocks_are_taken_no_others_are_offered() {
 #[test]
 fn every_batch_leaves_an_event() {
     let mut world = full_pageblocks(false, 40);
-    free_where(&mut world, |_| true);
+    world.past_buckets(|world| free_where(world, |_| true));
     pressure(&world, Level::Some);
     let events = events(&world);
     assert_eq!(events.iter().map(|e| e.bytes).sum::<u64>(), 40 * PAGEBLOCK as u64);

@@ -13,7 +13,7 @@ use weir_core::platform::{Diagnostics, Memory};
 use weir_core::reclaim::Usage;
 use weir_core::telemetry::stats::Stats;
 
-use crate::fake::{Fake, run_on};
+use crate::fake::{Fake, run_on, run_on_none};
 use crate::held::World;
 use crate::model::{Step, apply, config, step, variant, world};
 
@@ -58,8 +58,8 @@ fn truth(world: &World) -> Truth {
     Truth { live, untouched, beside, resident, metadata }
 }
 
-/// Holds the figures against the truth; they are exact where no object is in a bucket or a depot.
-fn check(world: &World) -> Usage {
+/// Holds the figures against the truth; they are exact where no object and no run is in a bucket or a depot.
+pub fn check(world: &World) -> Usage {
     let (usage, truth) = (world.heap.usage(), truth(world));
     world.heap.publish();
     let stats = world.fake().stats();
@@ -71,10 +71,10 @@ fn check(world: &World) -> Usage {
     assert_eq!(usage.metadata, truth.metadata);
     assert_eq!(usage.resident(), truth.resident, "{usage:?}");
     assert!(usage.untouched >= truth.untouched, "{usage:?}, untouched {}", truth.untouched);
-    if audit.cpu_objects + audit.depot_objects == 0 {
+    if audit.cpu_objects + audit.depot_objects + audit.cpu_runs == 0 {
         assert_eq!((usage.untouched, usage.fragmented), (truth.untouched, truth.beside));
     } else {
-        // The rest is of cached objects, which count as idle.
+        // The rest is of cached objects and runs, which count as idle.
         assert!(usage.untouched - truth.untouched <= usage.idle, "{usage:?}");
     }
     usage
@@ -159,8 +159,11 @@ fn what_is_not_touched_is_not_resident() {
         let touched = 2 * ((400_000usize.next_multiple_of(PAGE)) - 300_000 / PAGE * PAGE);
         assert_eq!((usage.live, usage.untouched), (65 * MIB, 65 * MIB - touched));
         assert_eq!(usage.resident(), world.fake().resident_bytes().0);
+        // The run goes past its CPU's bucket.
+        run_on_none();
         // SAFETY: allocated above, not used any more.
         blocks.into_iter().for_each(|block| unsafe { world.heap.free(block) });
+        run_on(0);
         let usage = world.heap.usage();
         assert_eq!((usage.live, usage.untouched, usage.idle), (0, 0, touched));
         world.finish();
@@ -219,7 +222,7 @@ fn the_page_of_counters_has_the_same_sum() {
 fn isolated_memory_is_not_live() {
     let mut world = thinned(Fake::new(), 20_000, 1000);
     let runs: Vec<_> = (0..40).map(|_| world.alloc(MIB).unwrap()).collect();
-    runs.into_iter().rev().step_by(2).for_each(|i| world.free(i, false));
+    world.past_buckets(|world| runs.into_iter().rev().step_by(2).for_each(|i| world.free(i, false)));
     let before = check(&world);
     let heap: &'static weir_core::heap::Heap<Fake> = Box::leak(world.heap);
     let seen: &'static Mutex<Vec<Usage>> = Box::leak(Box::default());

@@ -16,7 +16,7 @@ use weir_core::base::cause::Cause;
 use weir_core::base::invalid_free::InvalidFree;
 use weir_core::base::run::Run;
 use weir_core::base::units::{PAGE, PAGEBLOCK_PAGES};
-use weir_core::platform::cpu_table::{CpuSlab, Pushed, Table};
+use weir_core::platform::cpu_table::{CpuSlab, NO_CPU, Pushed, Table};
 use weir_core::platform::lock::Lock;
 use weir_core::platform::{
     Clock, Contents, CpuOps, Diagnostics, Host, Memory, Placed, Reach, Refused, Released, Topology, Wait, Workers, rank,
@@ -42,6 +42,11 @@ thread_local! {
 /// Moves the calling thread to `cpu`.
 pub fn run_on(cpu: usize) {
     CPU.set(cpu % CPUS);
+}
+
+/// Moves the calling thread to no CPU, as if the platform knew none: it has no buckets.
+pub fn run_on_none() {
+    CPU.set(NO_CPU);
 }
 
 /// Moves the calling thread to `node`.
@@ -178,7 +183,7 @@ impl Fake {
             lockless: true,
             window: 1 << 30,
             skipped: 0,
-            cpus: (0..CPUS).map(|_| Mutex::default()).collect(),
+            cpus: (0..=NO_CPU).map(|_| Mutex::default()).collect(),
             sleepers: Default::default(),
             notices: AtomicUsize::new(0),
             finalizer_wakes: AtomicUsize::new(0),

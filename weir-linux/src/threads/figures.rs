@@ -2,6 +2,7 @@
 //! and evictable caches. The background thread brings them up to date at the end of calm windows, and when it is asked to.
 
 use arrayvec::ArrayVec;
+use weir_core::base::run_class;
 use weir_core::caches::figures::CacheStats;
 use weir_core::caches::geometry::FIRST_USER;
 use weir_core::heap::usage::Measurement;
@@ -87,11 +88,15 @@ impl Figures {
 
 fn write_caches(heap: &Engine) {
     STATS.caches.write(|add| {
-        heap.each_cache(&mut |cache| {
-            if cache.number >= FIRST_USER || cache.requests > 0 || cache.slab_bytes > 0 {
-                add(cache_row(&cache));
-            }
-        });
+        // Run classes last: where there are more caches than places, they are what is left out.
+        for are_runs in [false, true] {
+            heap.each_cache(&mut |cache| {
+                let is_used = cache.number >= FIRST_USER || cache.requests > 0 || cache.slab_bytes > 0;
+                if is_used && run_class::contains(cache.number) == are_runs {
+                    add(cache_row(&cache));
+                }
+            });
+        }
     });
 }
 

@@ -1,11 +1,15 @@
 //! What CPUs' buckets hold and served, by class. The fast path counts its pushes only; the rest is derived.
 
-use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::{
+    AtomicPtr,
+    Ordering::{Acquire, Relaxed},
+};
 
-use super::{PerCpu, in_bucket};
-use crate::caches::geometry::{BUCKETED, UNBUCKETED};
+use super::{BEGIN, PerCpu, in_bucket};
+use crate::base::run_class;
+use crate::caches::geometry::{BUCKETED, UNBUCKETED, slots};
 use crate::platform::Platform;
-use crate::platform::cpu_table::CLASSES;
+use crate::platform::cpu_table::{CLASSES, CpuSlab};
 
 // What is counted by class has a place for every number with buckets, and none for those without.
 const _: () = assert!(BUCKETED < CLASSES && CLASSES == UNBUCKETED);
@@ -36,6 +40,30 @@ impl PerCpu {
             crossed += surplus.max(0) as usize;
         }
         (held, crossed)
+    }
+
+    /// Calls `f` with class and address of each run in buckets. What moves meanwhile may be missed, or told twice.
+    pub(crate) fn each_run(&self, mut f: impl FnMut(usize, usize)) {
+        let seen = self.seen.load(Acquire) as usize;
+        for slab in self.slabs[..seen].iter().map(|slab| slab.load(Acquire)).filter(|slab| !slab.is_null()) {
+            for class in run_class::ALL {
+                // SAFETY: a slab is never unmapped, and what is read of it here are atomics.
+                let runs = unsafe { in_bucket(&*slab, class) };
+                for word in (BEGIN[class]..).take(runs.min(slots(class))) {
+                    // SAFETY: it names a slot of the class, which is aligned and never unmapped. Its CPU writes it in one piece: by an
+                    // instruction of a restartable section, or by `CpuSlab`'s atomic stores.
+                    let run = unsafe { AtomicPtr::from_ptr(CpuSlab::slot(slab, word)) }.load(Relaxed);
+                    f(class, run as usize);
+                }
+            }
+        }
+    }
+
+    /// Objects of `class` that came from below buckets, all CPUs together, less those that went there: those of the program, and
+    /// those in buckets, if none came or went past a CPU without buckets.
+    pub fn came(&self, class: usize) -> usize {
+        let sum = self.all().fold(0u32, |sum, slab| sum.wrapping_add(slab.came[class].load(Relaxed)));
+        (sum as i32).max(0) as usize
     }
 
     /// Forgets what was counted of `class`, which is about to be another cache's number.

@@ -1,0 +1,126 @@
+//! How all CPUs' buckets are taken over: the protocol is [`super`]'s.
+
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+
+use super::{ACTIVE, PerCpu, SLAB_BYTES, STOPPED, in_bucket, resize};
+use crate::base::id_set::IdSet;
+use crate::base::run::Run;
+use crate::base::run_class;
+use crate::base::units::PAGE;
+use crate::caches::geometry::BUCKETED;
+use crate::platform::Platform;
+use crate::platform::cpu_table::{CpuSlab, SLOTS, dummy};
+use crate::platform::lock::Guard;
+use crate::platform::rank;
+
+impl PerCpu {
+    /// Takes every CPU's buckets of the caches in `set` over, one fence for all of them, and hands each object to
+    /// `sink` (class, object): the CPU loop outside, the cache loop inside, beginning with the first cache of the set
+    /// at or after `first`. Each bucket may hold `room(class)` objects afterwards. With `release`, the memory behind
+    /// slabs all of whose buckets are empty then goes back.
+    pub fn drain<P: Platform>(
+        &self,
+        platform: &P,
+        set: IdSet,
+        first: usize,
+        room: impl Fn(usize) -> usize,
+        release: bool,
+        mut sink: impl FnMut(usize, *mut u8),
+    ) {
+        let one = self.draining.lock(platform);
+        self.drain_all(platform, &one, set, first, room, release, &mut sink);
+    }
+
+    /// Takes every CPU's runs over, as [`PerCpu::drain`] does, unless a drain goes on; whether it did.
+    pub(crate) fn try_drain_runs<P: Platform>(&self, platform: &P, mut sink: impl FnMut(usize, *mut u8)) -> bool {
+        let Some(one) = self.draining.try_lock(platform) else { return false };
+        let mut set = IdSet::EMPTY;
+        run_class::ALL.for_each(|class| set.insert(class));
+        self.drain_all(platform, &one, set, run_class::FIRST, |_| 0, false, &mut sink);
+        true
+    }
+
+    #[allow(clippy::too_many_arguments, reason = "those of `drain`, and its lock")]
+    fn drain_all<P: Platform>(
+        &self,
+        platform: &P,
+        _one: &Guard<'_, (), P, { rank::DRAIN }>,
+        set: IdSet,
+        first: usize,
+        room: impl Fn(usize) -> usize,
+        release: bool,
+        mut sink: impl FnMut(usize, *mut u8),
+    ) {
+        let release = release && platform.release_unit() == PAGE;
+        let seen = self.seen.load(Acquire) as usize;
+        if !platform.lockless() {
+            for index in (0..seen).filter(|&i| !self.slabs[i].load(Acquire).is_null()) {
+                if let Some((_guard, slab)) = self.locked(platform, index) {
+                    self.empty(slab, set, first, &room, &mut sink);
+                    if release {
+                        release_slots(platform, slab);
+                    }
+                }
+            }
+            return;
+        }
+        let claim = |cpu: &usize| self.state[*cpu].compare_exchange(ACTIVE, STOPPED, AcqRel, Relaxed).is_ok();
+        for cpu in (0..seen).filter(claim) {
+            self.table.entry(cpu).store(dummy(), Release);
+        }
+        let ours = platform.fence();
+        for cpu in (0..seen).filter(|&cpu| self.state[cpu].load(Relaxed) == STOPPED) {
+            let slab = self.slabs[cpu].load(Acquire);
+            if ours {
+                self.empty(slab, set, first, &room, &mut sink);
+                if release {
+                    release_slots(platform, slab);
+                }
+            }
+            self.table.entry(cpu).store(slab, Release);
+            self.state[cpu].store(ACTIVE, Release);
+        }
+    }
+
+    /// Hands the objects of `slab`'s buckets of the caches in `set` to `sink`, and gives each bucket its new room. The slab is the
+    /// caller's alone.
+    fn empty(
+        &self,
+        slab: *mut CpuSlab,
+        set: IdSet,
+        first: usize,
+        room: &impl Fn(usize) -> usize,
+        sink: &mut impl FnMut(usize, *mut u8),
+    ) {
+        for class in set.from(first) {
+            let mut taken = 0;
+            loop {
+                // SAFETY: only this thread works on the slab: its CPU was stopped and fenced, or its lock is held.
+                let object = unsafe { CpuSlab::pop(slab, class) };
+                if object.is_null() {
+                    break;
+                }
+                taken += 1;
+                sink(class, object);
+            }
+            // SAFETY: the slab is never unmapped, and a `CpuSlab` is atomics alone: the slots, which are not, lie behind
+            // it.
+            let slab = unsafe { &*slab };
+            slab.came[class].fetch_sub(taken, Relaxed);
+            if run_class::contains(class) {
+                self.set_room(slab, class, room(class));
+            } else {
+                resize(slab, class, room(class));
+            }
+        }
+    }
+}
+
+/// Releases the memory of the slots of `slab`, which is the caller's alone, if all its buckets are empty.
+fn release_slots<P: Platform>(platform: &P, slab: *mut CpuSlab) {
+    // SAFETY: the slab is never unmapped, and what is read of it are atomics.
+    let is_empty = (1..BUCKETED).all(|class| unsafe { in_bucket(&*slab, class) } == 0);
+    if is_empty {
+        platform.release_metadata(&[Run { addr: slab as usize + SLOTS, len: SLAB_BYTES - SLOTS }]);
+    }
+}

@@ -1,0 +1,155 @@
+//! How many runs of each run class a CPU's buckets may hold: all of them together no more bytes than a budget.
+//!
+//! An object cache's ceiling is the same on all CPUs, as its buckets are small. Runs are not: one of each class is 12 MiB. So
+//! a bucket of a run class has room for nothing until it is worth it. A bucket gets room for one run more when a run is freed
+//! that is as long as the last one that any CPU's buckets were asked for and did not have (one of the last few, if it is short):
+//! then one like it will be wanted again. (Noted for each CPU, it would be old where a thread comes back to one.) Where lengths are random, that is seldom so, and the buckets stay out of the way; and the
+//! former copy of a buffer that grows is never as long as the next one. When the budget is used up, a class that goes on so takes
+//! the room of others, in turn.
+//!
+//! The same words change as where buckets are resized ([`super`]), under the same protocol: `end` alone, by any thread; but by
+//! exchanges, so that the sum of all rooms is exact. A bucket that loses its room and is emptied then may be pushed on once more
+//! by a section of its CPU that had read the old `end`: that run stays until its class is asked for, or until the next drain.
+
+use core::sync::atomic::Ordering::Relaxed;
+
+use super::{BEGIN, PerCpu};
+use crate::base::run_class::{ALL, FIRST, MAX_CLASS_RUN, RUN_CLASSES, size_of_class};
+use crate::base::units::PAGE;
+use crate::caches::geometry::slots;
+use crate::pages::window::LARGE;
+use crate::platform::Platform;
+use crate::platform::cpu_table::CpuSlab;
+
+/// Frees on a CPU that find no room, of which one looks for some, and displaces other classes: the others cost a displaced one as
+/// much as they gain.
+const DISPLACES: u32 = 8;
+/// Where a CPU counts them: no class has this number.
+const REFUSED: usize = LARGE as usize;
+const _: () = assert!(MAX_CLASS_RUN / PAGE == 1 << u8::BITS, "`PerCpu::missed` has a byte for each length");
+/// Of longer runs, pages (64 KiB), the last one missed counts alone: where buffers grow by copies, those missed before are as long as
+/// their former copies, which are never wanted again, and were a sixth of twenty such buffers.
+const SHORT: usize = (64 << 10) / PAGE;
+
+/// How many pages buckets may have room for.
+pub(crate) struct Budget {
+    /// Those of all CPUs together, but that each may have its share of them whatever the others have.
+    pub(crate) all: usize,
+    /// A CPU's share.
+    pub(crate) share: usize,
+    /// Those of one CPU, whatever there is.
+    pub(crate) most: usize,
+}
+
+impl Budget {
+    /// By how many pages too much it is if all CPUs have room for `all` and one of them for `own`.
+    fn over(&self, all: usize, own: usize) -> usize {
+        all.saturating_sub(self.all).min(own.saturating_sub(self.share)).max(own.saturating_sub(self.most))
+    }
+}
+
+/// Pages of a run of each class.
+const PAGES: [u32; RUN_CLASSES] = {
+    let mut out = [0; RUN_CLASSES];
+    let mut i = 0;
+    while i < RUN_CLASSES {
+        out[i] = (size_of_class(FIRST + i) / PAGE) as u32;
+        i += 1;
+    }
+    out
+};
+
+fn room_of(slab: &CpuSlab, class: usize) -> usize {
+    (slab.headers[class].end.load(Relaxed) - BEGIN[class]) as usize
+}
+
+/// Pages that a CPU's bucket of `class` has room for.
+fn pages_of(slab: &CpuSlab, class: usize) -> usize {
+    room_of(slab, class) * PAGES[class - FIRST] as usize
+}
+
+impl PerCpu {
+    /// Lets a bucket of run class `class` hold `room` runs.
+    pub(super) fn set_room(&self, slab: &CpuSlab, class: usize, room: usize) {
+        let end = BEGIN[class] + room as u32;
+        let before = slab.headers[class].end.swap(end, Relaxed);
+        self.room_pages.fetch_add(end.wrapping_sub(before).wrapping_mul(PAGES[class - FIRST]), Relaxed);
+    }
+
+    /// Whether any CPU has room for runs: if none has, none holds any (but for one on its way).
+    #[inline]
+    pub(crate) fn has_rooms(&self) -> bool {
+        self.room_pages.load(Relaxed) != 0
+    }
+
+    /// A CPU's buckets were asked for a run of `pages` pages and had none; 0: what was wanted is of no class.
+    pub(crate) fn note_missed(&self, pages: usize) {
+        // What two threads note at once may become one: that is a hint. No run of a class is so short as what 0 stands for then.
+        self.missed.store(self.missed.load(Relaxed) << u8::BITS | pages.saturating_sub(1) as u32, Relaxed);
+    }
+
+    /// Whether room is to be looked for in the current CPU's bucket of `class`, which is full, for a run of `pages` pages: one like
+    /// it was missed last.
+    pub(crate) fn wants_room<P: Platform>(&self, platform: &P, class: usize, pages: usize) -> bool {
+        let Some(slab) = self.here(platform) else { return false };
+        let last = self.missed.load(Relaxed).to_le_bytes();
+        let last = if pages <= SHORT { &last[..] } else { &last[..1] };
+        if !last.iter().any(|&less| usize::from(less) + 1 == pages) || room_of(slab, class) >= slots(class) {
+            return false;
+        }
+        let refused = slab.came[REFUSED].load(Relaxed);
+        if !refused.is_multiple_of(DISPLACES) {
+            slab.came[REFUSED].store(refused.wrapping_add(1), Relaxed);
+            return false;
+        }
+        true
+    }
+
+    /// Lets the current CPU's bucket of `class` hold one run more, if `budget` allows for it then; whether it may. Other classes, as
+    /// each has its turn, lose their room for it and are told to `displaced`: the runs in their buckets are to leave them.
+    pub(crate) fn make_room<P: Platform>(
+        &self,
+        platform: &P,
+        class: usize,
+        budget: &Budget,
+        mut displaced: impl FnMut(usize),
+    ) -> bool {
+        let Some(slab) = self.here(platform) else { return false };
+        let more = PAGES[class - FIRST] as usize;
+        let others = ALL.filter(|&other| other != class).map(|other| pages_of(slab, other)).sum::<usize>();
+        let mut over =
+            budget.over(self.room_pages.load(Relaxed) as usize + more, pages_of(slab, class) + others + more);
+        if over > 0 {
+            let refused = slab.came[REFUSED].fetch_add(1, Relaxed);
+            if over > others {
+                return false;
+            }
+            let turn = (refused / DISPLACES) as usize;
+            let in_turn = (0..RUN_CLASSES).map(|i| FIRST + (turn + i) % RUN_CLASSES);
+            for loser in in_turn.filter(|&other| other != class) {
+                let pages = pages_of(slab, loser);
+                if over > 0 && pages > 0 {
+                    self.set_room(slab, loser, 0);
+                    displaced(loser);
+                    over = over.saturating_sub(pages);
+                }
+            }
+        }
+        self.set_room(slab, class, room_of(slab, class).min(slots(class) - 1) + 1);
+        true
+    }
+
+    /// Takes the room of the current CPU's buckets of runs; calls `f` with each class that had some.
+    pub(crate) fn take_rooms<P: Platform>(&self, platform: &P, mut f: impl FnMut(usize)) {
+        let Some(slab) = self.here(platform) else { return };
+        for class in ALL.filter(|&class| room_of(slab, class) > 0) {
+            self.set_room(slab, class, 0);
+            f(class);
+        }
+    }
+
+    /// CPUs that have had buckets so far, one at least.
+    pub(crate) fn cpus(&self) -> usize {
+        (self.seen.load(Relaxed) as usize).max(1)
+    }
+}

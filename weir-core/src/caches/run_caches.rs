@@ -1,0 +1,254 @@
+//! Run classes: runs of pages that CPUs' buckets hold, in front of the zones.
+//!
+//! A run of a class ([`crate::base::run_class`]) is a run like any other, with its length in its first page's descriptor; but
+//! its class-map entry is the number of its class in place of [`LARGE`]. So the fast path of a free pushes it on its CPU's
+//! bucket, and an allocation pops it there. Behind the buckets are the zones alone: slabs there are none, and a depot would hold
+//! what no CPU wants, megabytes of it.
+//!
+//! A run has just the pages that were asked for, so that classes waste none: those of a class differ by an eighth at most, and one
+//! from a bucket that is too short for its request goes to its zone. (With all runs of a class as long as its longest, programs
+//! of many sizes became up to a tenth larger.)
+//!
+//! A run that is sampled, aligned or below 4 GiB, is of no class: its entry is [`LARGE`].
+//!
+//! # What is held
+//!
+//! Runs in buckets are idle memory that only a request of the same class can use. Four rules keep it from making the program
+//! larger:
+//!
+//! 1. a run is kept only if one as long was the last that buckets did not have (`cpu_cache::rooms`);
+//! 2. all CPUs' buckets together have room for a part of what slabs and runs have, in small heaps too (`BUDGET_PART`);
+//! 3. before pages of a zone become resident, for a run, a slab or a block mapped on its own, the CPU's runs go back to their
+//!    zones, and those of all CPUs once for each `FRESH_PART` of the heap that became so (`take_pages`);
+//! 4. reclaim takes them from all CPUs: where memory is short, at rest, and when a class has been idle for some windows.
+
+use super::cpu_cache::rooms::Budget;
+use super::heap_caches::Caches;
+use crate::base::invalid_free::InvalidFree;
+use crate::base::run_class;
+use crate::base::units::PAGE;
+use crate::pages::Short;
+use crate::pages::node::ZoneKind;
+use crate::pages::window::{LARGE, Window};
+use crate::pages::zone::{FreeAreas, PageRun, Purpose};
+use crate::platform::Platform;
+use crate::platform::cpu_table::{CpuSlab, Pushed};
+use crate::telemetry::stats;
+use core::sync::atomic::Ordering::Relaxed;
+
+/// CPUs' buckets together have room for this part of what slabs and runs have. A CPU may have its share of that if others have more
+/// than theirs: so it is twice this part at most, near the tenth by which a heap may be larger than glibc's.
+const BUDGET_PART: usize = 16;
+/// Bytes that one CPU's buckets have room for at most: with that, frees and allocations in random order seldom go past them.
+const MOST_OF_CPU: usize = 8 * run_class::MAX_CLASS_RUN;
+/// All CPUs' runs go back each time as this part of what slabs and runs have became resident: a heap that grows tenfold takes them
+/// some 150 times, each time by a fence.
+const FRESH_PART: usize = 64;
+/// The same at least, bytes: what it takes to touch 16 pages is more than what a fence does.
+const LEAST_FRESH: usize = 64 << 10;
+/// Runs that leave a bucket at a time.
+const AT_A_TIME: usize = 8;
+
+/// What became of a run that a program freed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kept {
+    /// It is in the CPU's bucket.
+    Done,
+    /// It is on top of the bucket already: it was freed twice.
+    Twice,
+    /// There is no room for it.
+    Full,
+}
+
+impl<P: Platform> Caches<P> {
+    /// A run of `class` from the current CPU's bucket that holds `size` bytes; null: there is none. One that is too short goes to
+    /// its zone.
+    #[inline]
+    pub(crate) fn pop_run(&self, class: usize, size: usize) -> *mut u8 {
+        let run = if self.pages.platform.lockless() {
+            // SAFETY: what the table's entries point to, CPUs' slabs and the dummy, is there for good.
+            unsafe { self.pages.platform.pop(&self.cpu.table, class) }
+        } else {
+            self.pop_locked(class).unwrap_or(core::ptr::null_mut())
+        };
+        let is_long_enough = |page| self.pages.normal.run_pages(page) * PAGE >= size;
+        if !run.is_null() && !self.pages.normal.page_of(run as usize).is_some_and(is_long_enough) {
+            self.cpu.note_came(&self.pages.platform, class, -1);
+            self.give_run(class, run);
+            return core::ptr::null_mut();
+        }
+        run
+    }
+
+    fn run_budget(&self) -> Budget {
+        let all = self.page_bytes() / PAGE / BUDGET_PART;
+        Budget { all, share: all / self.cpu.cpus(), most: MOST_OF_CPU / PAGE }
+    }
+
+    fn page_bytes(&self) -> usize {
+        self.pages.gauges.page_bytes.get() as usize
+    }
+
+    /// Keeps a run of `class` that a program freed, `pages` pages, in the current CPU's bucket, which had no room for it. Full: there
+    /// is none.
+    pub(crate) fn keep_run(&self, class: usize, run: *mut u8, pages: usize) -> Kept {
+        let p = &self.pages.platform;
+        if !p.lockless() {
+            // Without restartable sections each free comes here first.
+            match self.push_run(class, run) {
+                Pushed::Full => {}
+                Pushed::Done => return Kept::Done,
+                Pushed::Twice => return Kept::Twice,
+            }
+        }
+        stats::add(&p.stats().free_misses, 1);
+        if p.lockless() && !self.cpu.install(p) || !self.cpu.wants_room(p, class, pages) {
+            return Kept::Full;
+        }
+        if !self.cpu.make_room(p, class, &self.run_budget(), |other| self.flush_runs(other)) {
+            return Kept::Full;
+        }
+        match self.push_run(class, run) {
+            Pushed::Full => Kept::Full,
+            Pushed::Twice => Kept::Twice,
+            Pushed::Done => {
+                // After a drain, as before the balancer sleeps, no bucket has room: so what comes to be idle does not escape it.
+                self.pages.events.freed(p, pages * PAGE);
+                Kept::Done
+            }
+        }
+    }
+
+    fn push_run(&self, class: usize, run: *mut u8) -> Pushed {
+        let p = &self.pages.platform;
+        if p.lockless() {
+            // SAFETY: what the table's entries point to is never unmapped, `class` has a bucket, and the program gave the run up.
+            return unsafe { p.push(&self.cpu.table, class, run) };
+        }
+        let Some((_guard, slab)) = self.cpu.locked(p, p.cpu()) else { return Pushed::Full };
+        // SAFETY: where there are no restartable sections, a slab is worked on under its lock alone, and the guard holds that
+        // lock. The program gave the run up.
+        unsafe { CpuSlab::push(slab, class, run) }
+    }
+
+    /// Gives the runs in the current CPU's bucket of `class` to their zones.
+    fn flush_runs(&self, class: usize) {
+        loop {
+            let mut runs = [core::ptr::null_mut(); AT_A_TIME];
+            let n = self.pop_runs(class, &mut runs);
+            self.cpu.note_came(&self.pages.platform, class, -(n as i32));
+            runs[..n].iter().for_each(|&run| self.give_run(class, run));
+            if n < AT_A_TIME {
+                return;
+            }
+        }
+    }
+
+    fn pop_runs(&self, class: usize, out: &mut [*mut u8]) -> usize {
+        let p = &self.pages.platform;
+        if p.lockless() {
+            // SAFETY: what the table's entries point to is never unmapped, and `class` has a bucket.
+            return unsafe { p.pop_batch(&self.cpu.table, class, out) };
+        }
+        let Some((_guard, slab)) = self.cpu.locked(p, p.cpu()) else { return 0 };
+        // SAFETY: where there are no restartable sections, a slab is worked on under its lock alone, and the guard holds that
+        // lock.
+        let popped = core::iter::repeat_with(|| unsafe { CpuSlab::pop(slab, class) }).take_while(|run| !run.is_null());
+        out.iter_mut().zip(popped).map(|(out, run)| *out = run).count()
+    }
+
+    /// Gives runs in buckets to their zones before `bytes` become resident: the current CPU's, and, each time as enough became so,
+    /// those of all CPUs.
+    pub(crate) fn flush_before(&self, bytes: usize) {
+        if !self.cpu.has_rooms() {
+            return;
+        }
+        let p = &self.pages.platform;
+        self.cpu.take_rooms(p, |class| self.flush_runs(class));
+        let fresh = self.fresh_beside_runs.fetch_add(bytes, Relaxed) + bytes;
+        if self.cpu.has_rooms() && fresh >= (self.page_bytes() / FRESH_PART).max(LEAST_FRESH) {
+            self.fresh_beside_runs.store(0, Relaxed);
+            // While another drain goes on, which may wait for the system, this does not wait: the next time does it.
+            self.cpu.try_drain_runs(p, |class, run| self.give_run(class, run));
+        }
+    }
+
+    /// A run of `class` that a program freed, for which there is no room in a bucket, goes to its zone; whether `is_waste` says of
+    /// it, under the zone's lock, that it is of no use there either.
+    pub(crate) fn give_freed(&self, class: usize, run: *mut u8, is_waste: impl FnOnce(&mut FreeAreas) -> bool) -> bool {
+        self.cpu.note_came(&self.pages.platform, class, -1);
+        stats::add(&self.table.get(class).counts.slow_frees, 1);
+        let given = self.give_by_class(class, run, |zone, window, page, pages| {
+            zone.give(window, page, pages, 0);
+            is_waste(zone)
+        });
+        given == Some(true)
+    }
+
+    /// Gives a run of `class`, which is in no bucket, to its zone.
+    pub(crate) fn give_run(&self, class: usize, run: *mut u8) {
+        self.give_by_class(class, run, |zone, window, page, pages| zone.give(window, page, pages, 0));
+    }
+
+    /// Gives a run of `class` to its zone by `give`. One that is there already was freed twice: it is named, and `None`.
+    fn give_by_class<T>(
+        &self,
+        class: usize,
+        run: *mut u8,
+        give: impl FnOnce(&mut FreeAreas, &Window, u32, usize) -> T,
+    ) -> Option<T> {
+        let (p, window) = (&self.pages.platform, &self.pages.normal);
+        let is_whole = (run as usize).is_multiple_of(PAGE);
+        let page = window.page_of(run as usize).filter(|&page| is_whole && window.unmark_run(page, class as u8));
+        let Some(page) = page else {
+            let what = if is_whole { InvalidFree::DoubleFree } else { InvalidFree::InteriorPointer };
+            p.invalid_free(what, run as usize, run_class::size_of_class(class));
+            return None;
+        };
+        let pages = window.run_pages(page);
+        Some(self.pages.give_by(ZoneKind::Normal, page, pages, |zone, window| give(zone, window, page, pages)))
+    }
+
+    /// Makes a run of the caller's, which is of no class, one of the class of its length, if there is one.
+    pub(crate) fn join_class(&self, kind: ZoneKind, page: u32) {
+        let window = self.pages.window(kind);
+        let class = run_class::class_of_run(window.run_pages(page) * PAGE);
+        if let Some(class) = class.filter(|_| kind == ZoneKind::Normal) {
+            self.cpu.note_came(&self.pages.platform, class, 1);
+            window.set_class(page, 1, class as u8);
+        }
+    }
+
+    /// Makes a run of the caller's one of no class, if it is of one.
+    pub(crate) fn leave_class(&self, kind: ZoneKind, page: u32) {
+        let window = self.pages.window(kind);
+        let class = usize::from(window.class_of(page));
+        if run_class::contains(class) {
+            self.cpu.note_came(&self.pages.platform, class, -1);
+            window.set_class(page, 1, LARGE);
+        }
+    }
+
+    /// [`Pages::take`](crate::pages::Pages) of NORMAL. Before pages become resident, runs in buckets go back.
+    pub(crate) fn take_pages(&self, pages: usize, align: u32, purpose: Purpose) -> Result<PageRun, Short> {
+        if self.cpu.has_rooms() {
+            if let Ok(run) = self.pages.take_idle(ZoneKind::Normal, pages, align, purpose) {
+                return Ok(run);
+            }
+            self.flush_before(pages * PAGE);
+        }
+        self.pages.take(ZoneKind::Normal, pages, align, purpose)
+    }
+
+    /// Bytes of runs in CPUs' buckets. O(CPUs).
+    pub(crate) fn cached_runs(&self) -> usize {
+        let window = &self.pages.normal;
+        let mut sum = 0;
+        self.cpu.each_run(|class, run| {
+            // Taken and freed meanwhile, it may be of another length, or none: these are figures.
+            let page = window.page_of(run).filter(|&page| usize::from(window.class_of(page)) == class);
+            sum += page.map_or(0, |page| (window.run_pages(page) * PAGE).min(run_class::size_of_class(class)));
+        });
+        sum
+    }
+}

@@ -1,0 +1,364 @@
+//! Run classes: what a CPU's buckets hold of runs, what they give up and when, and what is wrong in a free.
+
+use std::sync::atomic::Ordering::Relaxed;
+use weir_core::base::cause::Cause;
+use weir_core::base::invalid_free::InvalidFree::{DoubleFree, InteriorPointer};
+use weir_core::base::level::Level;
+use weir_core::base::run_class::{ALL, size_of_class};
+use weir_core::base::units::PAGE;
+use weir_core::platform::Diagnostics;
+
+use crate::fake::{Fake, run_on};
+use crate::held::World;
+use crate::policy::calm;
+use crate::usage;
+
+const KIB: usize = 1 << 10;
+const MIB: usize = 1 << 20;
+/// Part of a heap that all buckets have room for; if others have more than their share, a CPU's share is beside that.
+const PART: usize = 16;
+/// A run that stays: of no class.
+const BALLAST: usize = 4 * MIB;
+
+/// Worlds in which `mib` MiB are in use, so that buckets may hold a sixteenth of it.
+fn worlds(mib: usize) -> impl Iterator<Item = World> {
+    [true, false].into_iter().map(move |lockless| {
+        let mut fake = Fake::new();
+        fake.lockless = lockless;
+        loaded(fake, mib)
+    })
+}
+
+fn loaded(fake: Fake, mib: usize) -> World {
+    run_on(0);
+    let mut world = World::new(fake);
+    (0..mib * MIB / BALLAST).for_each(|_| assert!(world.alloc(BALLAST).is_some()));
+    world
+}
+
+/// Frees all but what stays.
+fn free_rest(world: &mut World) {
+    while let Some(i) = world.held.iter().position(|block| block.len != BALLAST) {
+        world.free(i, false);
+    }
+}
+
+/// Bytes of pages in use and in buckets.
+fn pages(world: &World) -> usize {
+    let audit = world.audit();
+    (audit.run_pages + audit.slab_pages) * PAGE
+}
+
+/// Bytes in buckets.
+fn held(world: &World) -> usize {
+    world.heap.publish();
+    world.fake().stats().idle_bytes.load(Relaxed) as usize - world.audit().idle_pages * PAGE
+}
+
+/// Allocates `size` bytes and frees them; the address.
+fn passing(world: &mut World, size: usize) -> usize {
+    let i = world.alloc(size).unwrap();
+    let addr = world.held[i].addr;
+    world.free(i, false);
+    addr
+}
+
+fn taken(world: &World) -> u64 {
+    world.fake().stats().large_allocs.load(Relaxed)
+}
+
+#[test]
+fn a_freed_run_serves_the_next_request_of_its_class() {
+    for mut world in worlds(32) {
+        let addr = passing(&mut world, 100 * KIB);
+        assert_eq!(world.audit().cpu_runs, 1);
+        let before = taken(&world);
+        // 100 KiB are of the class up to 104.
+        for size in [97 * KIB, 100 * KIB - 1, 100 * KIB] {
+            assert_eq!(passing(&mut world, size), addr);
+        }
+        assert_eq!(taken(&world), before, "no zone was asked");
+        // SAFETY: it is in a bucket: its length can be told.
+        assert_eq!(unsafe { world.heap.usable_size(addr as *mut u8) }, 100 * KIB);
+        let i = world.alloc_aligned(PAGE, 100 * KIB).unwrap();
+        assert_eq!((world.held[i].addr, taken(&world)), (addr, before));
+        world.free(i, false);
+        passing(&mut world, 96 * KIB);
+        assert_eq!(taken(&world), before + 1, "of another class");
+        passing(&mut world, 98 * KIB);
+        let before = taken(&world);
+        passing(&mut world, 104 * KIB);
+        assert_eq!(taken(&world), before + 1, "of the class, but too long for what there is");
+        assert_eq!(passing(&mut world, 104 * KIB), passing(&mut world, 98 * KIB), "a longer one does");
+        world.finish();
+    }
+}
+
+#[test]
+fn a_run_from_a_bucket_is_wiped_where_zeros_are_asked_for() {
+    for mut world in worlds(32) {
+        // Its contents are checked there, to the end of the class.
+        let addr = passing(&mut world, 200 * KIB);
+        let i = world.alloc_zeroed(200 * KIB - 100).unwrap();
+        assert_eq!(world.held[i].addr, addr);
+        world.finish();
+    }
+}
+
+#[test]
+fn a_run_that_is_resized_in_place_is_of_the_class_of_its_new_length() {
+    for mut world in worlds(8) {
+        let mut in_place = 0;
+        for size in [300 * KIB, 70 * KIB] {
+            for wanted in [size + 1, size * 3 / 4, size * 2] {
+                let i = world.alloc(size).unwrap();
+                let addr = world.held[i].addr;
+                world.realloc(i, wanted);
+                // The audit knows how long runs of a class are.
+                world.audit();
+                in_place += usize::from(world.held.iter().any(|block| block.addr == addr));
+                free_rest(&mut world);
+                world.audit();
+                world.heap.trim();
+                assert_eq!(passing(&mut world, size), addr, "the lowest there is");
+                world.heap.trim();
+            }
+        }
+        assert!(in_place >= 5);
+        world.finish();
+    }
+}
+
+#[test]
+fn what_cpus_hold_is_bounded() {
+    for mut world in worlds(32) {
+        for cpu in 0..3 {
+            run_on(cpu);
+            // One after the other, upwards and downwards; the first CPU has all of it, each further one its share.
+            for class in ALL.chain(ALL.rev()) {
+                passing(&mut world, size_of_class(class));
+                let (held, all) = (held(&world), pages(&world) / PART);
+                assert!(held <= if cpu == 0 { all } else { 2 * all }, "{held} of {all}");
+            }
+            assert!(held(&world) > 0);
+        }
+        run_on(0);
+        (0..100).for_each(|_| assert!(world.alloc(40 * KIB).is_some()));
+        free_rest(&mut world);
+        assert!(held(&world) <= 2 * pages(&world) / PART);
+        world.finish();
+    }
+}
+
+/// A sixteenth of little is less than a run.
+#[test]
+fn a_small_heap_keeps_nothing() {
+    for mut world in worlds(0) {
+        ALL.for_each(|class| assert!(passing(&mut world, size_of_class(class)) > 0));
+        assert_eq!(world.audit().cpu_runs, 0);
+        world.finish();
+    }
+}
+
+/// Where lengths are random, what one is freed is seldom wanted next.
+#[test]
+fn what_was_not_missed_is_not_kept() {
+    for mut world in worlds(32) {
+        for size in (100..200).map(|pages| pages * PAGE) {
+            let [first, _] = [size, size + PAGE].map(|size| world.alloc(size).unwrap());
+            world.free(first, false);
+        }
+        assert_eq!(world.audit().cpu_runs, 0);
+        let kept = passing(&mut world, 100 * PAGE);
+        assert_eq!((world.audit().cpu_runs, kept), (1, passing(&mut world, 100 * PAGE)));
+        world.finish();
+    }
+}
+
+/// Bytes in buckets are those of the runs there, on all CPUs.
+#[test]
+fn figures_have_their_lengths() {
+    for mut world in worlds(32) {
+        let mut sum = 0;
+        for (cpu, pages) in [9, 37, 33, 20, 11].into_iter().enumerate() {
+            run_on(cpu);
+            passing(&mut world, pages * PAGE - 100);
+            sum += pages * PAGE;
+            assert_eq!((world.audit().cpu_runs, held(&world)), (cpu + 1, sum));
+            usage::check(&world);
+        }
+        run_on(0);
+        world.finish();
+    }
+}
+
+#[test]
+fn a_class_that_frees_on_displaces_others() {
+    for mut world in worlds(32) {
+        // The budget is used up by others.
+        ALL.for_each(|class| assert!(passing(&mut world, size_of_class(class)) > 0));
+        (0..1000).for_each(|_| assert!(passing(&mut world, 900 * KIB) > 0));
+        let before = taken(&world);
+        (0..100).for_each(|_| assert!(passing(&mut world, 900 * KIB) > 0));
+        assert_eq!(taken(&world), before);
+        world.finish();
+    }
+}
+
+/// A program that has one block at a time, of many sizes, needs no more memory than for the longest.
+#[test]
+fn runs_in_buckets_go_before_memory_becomes_resident() {
+    for mut world in worlds(32) {
+        let resident = |world: &World| pages(world) + world.audit().idle_pages * PAGE - 32 * MIB;
+        for size in (1..=256).rev().map(|pages| pages * PAGE).filter(|&size| size > 32 * KIB) {
+            passing(&mut world, size);
+            assert!(resident(&world) <= MIB, "{} KiB after {} KiB", resident(&world) / KIB, size / KIB);
+        }
+        assert!(world.audit().cpu_runs > 0);
+        // Slabs of objects are put where they were.
+        while world.audit().cpu_runs > 0 {
+            world.alloc(32 * KIB).unwrap();
+        }
+        let slabs = world.audit().slab_pages * PAGE;
+        assert!(resident(&world) <= MIB + slabs, "{} KiB", resident(&world) / KIB);
+        free_rest(&mut world);
+        // And so where a block is mapped on its own.
+        passing(&mut world, MIB);
+        assert_eq!(world.audit().cpu_runs, 1);
+        world.alloc(8 * MIB).unwrap();
+        assert_eq!(world.audit().cpu_runs, 0);
+        world.finish();
+    }
+}
+
+/// Those of a CPU that the program has left, too: but not by each little that becomes resident.
+#[test]
+fn runs_of_other_cpus_go_before_much_becomes_resident() {
+    for mut world in worlds(32) {
+        passing(&mut world, MIB);
+        run_on(1);
+        let part = (32 * MIB + MIB) / 64;
+        let mut fresh = 0;
+        while world.audit().cpu_runs > 0 {
+            world.alloc(100 * KIB).unwrap();
+            fresh += 100 * KIB;
+            assert!(fresh <= part + 200 * KIB, "{fresh} bytes, and a run is kept");
+        }
+        assert!(fresh >= part - 100 * KIB, "{fresh} bytes");
+        run_on(0);
+        world.finish();
+    }
+}
+
+#[test]
+fn reclaim_takes_them_from_all_cpus() {
+    for (why, mut world) in (0..4).flat_map(|why| worlds(8).map(move |world| (why, world))) {
+        for cpu in 0..3 {
+            run_on(cpu);
+            passing(&mut world, 40 * KIB);
+        }
+        run_on(0);
+        assert_eq!(world.audit().cpu_runs, 3, "{why}");
+        match why {
+            0 => drop(world.heap.balance_pressure(Level::Some, Cause::Pressure)),
+            1 => drop(world.heap.balance_pressure(Level::Severe, Cause::Pressure)),
+            2 => drop(world.heap.trim()),
+            // Of classes that are idle for long, while the program goes on otherwise.
+            _ => (0..20).for_each(|_| {
+                passing(&mut world, 100);
+                calm(&world);
+            }),
+        }
+        assert_eq!(world.audit().cpu_runs, 0, "{why}");
+        world.finish();
+    }
+}
+
+#[test]
+fn an_allocation_short_of_memory_takes_them_from_all_cpus() {
+    for lockless in [true, false] {
+        let mut fake = Fake::new();
+        (fake.lockless, fake.window) = (lockless, 32 * MIB);
+        let mut world = loaded(fake, 16);
+        run_on(1);
+        passing(&mut world, MIB);
+        assert_eq!(world.audit().cpu_runs, 1);
+        run_on(0);
+        world.may_fail = true;
+        let whole = (0..).take_while(|_| world.alloc(MIB).is_some()).count();
+        assert_eq!(world.audit().cpu_runs, 0, "{whole} MiB");
+        world.finish();
+    }
+}
+
+#[test]
+fn wrong_frees_of_runs_in_buckets_are_named() {
+    for mut world in worlds(32) {
+        let free = |world: &World, addr: usize| {
+            // SAFETY: it is not: that is what is tested. The engine must not touch what is held.
+            unsafe { world.heap.free(addr as *mut u8) }
+        };
+        let [first, second] = [0; 2].map(|_| world.alloc(40 * KIB).unwrap());
+        let [first, second] = [first, second].map(|i| world.held[i].addr);
+        free(&world, first + 64);
+        assert_eq!(world.fake().take_misuses(), [(InteriorPointer, first + 64)]);
+        free(&world, first + PAGE);
+        assert_eq!(world.fake().take_misuses(), [(InteriorPointer, first + PAGE)]);
+        free_rest(&mut world);
+        let (top, below) = if world.heap.alloc(40 * KIB) as usize == first { (first, second) } else { (second, first) };
+        free(&world, top);
+        free(&world, top);
+        assert_eq!(world.fake().take_misuses(), [(DoubleFree, top)]);
+        // The second of two in a bucket shows when the bucket is emptied.
+        free(&world, below);
+        world.heap.trim();
+        assert_eq!(world.fake().take_misuses(), [(DoubleFree, below)]);
+        free(&world, below);
+        assert_eq!(world.fake().take_misuses(), [(DoubleFree, below)]);
+        world.finish();
+    }
+}
+
+/// The former copies of a buffer that grows are of no use to it: they are not kept in buckets.
+#[test]
+fn former_copies_are_not_kept() {
+    for mut world in worlds(32) {
+        let mut size = 100 * KIB;
+        let mut buffer = world.heap.alloc(size);
+        while size < 2 * MIB {
+            size += size / 5;
+            let longer = world.heap.alloc(size);
+            // SAFETY: allocated here, and given up for the longer one.
+            unsafe { world.heap.free(buffer) };
+            buffer = longer;
+            assert_eq!(world.heap.audit().unwrap().cpu_runs, 0, "{size}");
+        }
+        // SAFETY: allocated here.
+        unsafe { world.heap.free(buffer) };
+        passing(&mut world, 300 * KIB);
+        assert_eq!(world.audit().cpu_runs, 1);
+        world.finish();
+    }
+}
+
+/// A sample's free is to be seen: it ends in no bucket.
+#[test]
+fn a_sampled_run_is_of_no_class() {
+    for world in worlds(8) {
+        let heap = &world.heap;
+        heap.switch_profile(1, 0).unwrap();
+        let origin = || weir_core::profile::recorder::Origin { frames: &[1], random: 0 };
+        let block = heap.alloc_sampled(100 * KIB, 16, false, origin());
+        // SAFETY: allocated here; so in what follows.
+        unsafe { heap.free(block) };
+        assert_eq!(heap.audit().unwrap().cpu_runs, 0);
+        let block = heap.alloc(100 * KIB);
+        // SAFETY: as above.
+        let block = unsafe { heap.realloc_sampled(block, 120 * KIB, origin()) };
+        // SAFETY: as above.
+        unsafe { heap.free(block) };
+        let audit = heap.audit().unwrap();
+        assert!(audit.runs == 2 && audit.cpu_runs <= 1, "the one that was copied, if it was");
+        world.finish();
+    }
+}
