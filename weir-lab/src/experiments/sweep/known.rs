@@ -3,16 +3,16 @@
 
 use super::cliffs::Known;
 
-const ZONE: &str = "above 32 KiB runs of a zone, under its lock; below, a CPU's bucket";
+const ZONE: &str = "above 1 MiB runs of a zone, under its lock; below, a CPU's bucket";
+const FIRST: &str = "above 32 KiB a run that was not asked for before is of a zone, under its lock";
 const MOVED: &str = "whether a run grows where it lies, or is copied, is for its place in its pageblocks to say";
 const REMAPPED: &str = "both lengths above 4 MiB: mapped on its own, grows without a copy";
 
 /// The rows, by pattern and size.
 pub const KNOWN: &[Known] = &[
-    Known { pattern: "malloc", size: 38_960, factor: 57.0, why: ZONE },
-    Known { pattern: "calloc", size: 38_960, factor: 3.6, why: ZONE },
-    Known { pattern: "aligned", size: 38_960, factor: 29.0, why: ZONE },
-    Known { pattern: "doubled", size: 38_960, factor: 5.0, why: ZONE },
+    Known { pattern: "malloc", size: 1_246_968, factor: 31.0, why: ZONE },
+    Known { pattern: "aligned", size: 1_246_968, factor: 27.0, why: ZONE },
+    Known { pattern: "doubled", size: 38_960, factor: 6.0, why: FIRST },
     Known { pattern: "doubled", size: 2_097_152, factor: 8.5, why: MOVED },
     Known { pattern: "doubled", size: 2_493_944, factor: 0.14, why: MOVED },
     Known { pattern: "doubled", size: 2_965_816, factor: 9.8, why: MOVED },
