@@ -1,5 +1,6 @@
 //! Operations of the kernel for tasks: a worker a thread, by io_uring or by epoll and threads.
 
+mod busy_poll;
 mod calls;
 mod driver;
 mod engine;

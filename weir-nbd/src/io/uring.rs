@@ -1,11 +1,12 @@
 //! Operations by io_uring.
 
+use super::busy_poll::BusyPoll;
 use super::driver::Driver;
 use super::operation::Operation;
 use io_uring::types::{Fd, SubmitArgs, Timespec};
 use io_uring::{IoUring, Probe, opcode, squeue};
 use std::io;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Entries of the submission queue. More operations than this may be under way: a full queue is handed in early.
 const ENTRIES: u32 = 256;
@@ -16,15 +17,25 @@ const CANCELLATION: u64 = u64::MAX;
 /// One worker's ring.
 pub struct Uring {
     ring: IoUring,
+    busy_poll: BusyPoll,
 }
 
 impl Uring {
     /// A ring for one thread. Kernels before 6.1 do not have the cheaper way of completion, and get a plain ring.
     pub fn new() -> io::Result<Self> {
-        let single = IoUring::builder().setup_single_issuer().setup_defer_taskrun().dontfork().build(ENTRIES);
+        let single = IoUring::builder()
+            .setup_single_issuer()
+            .setup_defer_taskrun()
+            .setup_taskrun_flag()
+            .dontfork()
+            .build(ENTRIES);
         let ring = single.or_else(|_| IoUring::builder().dontfork().build(ENTRIES))?;
         // Waiting with a timeout is of 5.11.
-        if ring.params().is_feature_ext_arg() { Ok(Self { ring }) } else { Err(unsupported()) }
+        if ring.params().is_feature_ext_arg() {
+            Ok(Self { ring, busy_poll: BusyPoll::default() })
+        } else {
+            Err(unsupported())
+        }
     }
 
     /// Does this kernel let this process use all that is needed?
@@ -54,11 +65,35 @@ impl Uring {
             if unsafe { self.ring.submission().push(entry) }.is_ok() {
                 return Ok(());
             }
-            match self.ring.submit() {
-                Err(why) if !is_early(&why) => return Err(why),
-                _ => {}
-            }
+            self.hand_in()?;
         }
+    }
+
+    /// Hands in what is queued and looks for results before it is worth sleeping; whether some are there.
+    fn look(&mut self, timeout: Option<Duration>) -> io::Result<bool> {
+        if !self.busy_poll.is_worth_it() {
+            return Ok(false);
+        }
+        self.hand_in()?;
+        let ring = &mut self.ring;
+        // What came for a socket is there when the next call asks for it.
+        Ok(self.busy_poll.look(timeout, || ring.submission().taskrun() || !ring.completion().is_empty()))
+    }
+
+    fn sleep(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+        let waited = match timeout {
+            None => self.ring.submit_and_wait(1),
+            Some(timeout) => {
+                let time = Timespec::from(timeout);
+                self.ring.submitter().submit_with_args(1, &SubmitArgs::new().timespec(&time))
+            }
+        };
+        unless_early(waited)
+    }
+
+    /// Hands in what is queued, and takes what has come for sockets.
+    fn hand_in(&self) -> io::Result<()> {
+        unless_early(self.ring.submit())
     }
 
     fn entry(operation: Operation) -> squeue::Entry {
@@ -98,9 +133,14 @@ fn unsupported() -> io::Error {
     io::Error::new(io::ErrorKind::Unsupported, "this kernel's io_uring is too old (5.11 is needed)")
 }
 
-/// Errors of a wait that only end it early: a signal, the timeout, or results that have to be taken first.
-fn is_early(why: &io::Error) -> bool {
-    matches!(why.raw_os_error(), Some(libc::EINTR | libc::ETIME | libc::EBUSY | libc::EAGAIN))
+/// A call that a signal, the timeout, or results that have to be taken first have ended early has not failed.
+fn unless_early(called: io::Result<usize>) -> io::Result<()> {
+    match called {
+        Err(why) if matches!(why.raw_os_error(), Some(libc::EINTR | libc::ETIME | libc::EBUSY | libc::EAGAIN)) => {
+            Ok(())
+        }
+        other => other.map(drop),
+    }
 }
 
 impl Driver for Uring {
@@ -133,16 +173,12 @@ impl Driver for Uring {
     }
 
     fn wait(&mut self, timeout: Option<Duration>, done: &mut Vec<(usize, i32)>) -> io::Result<()> {
-        let waited = match timeout {
-            None => self.ring.submit_and_wait(1),
-            Some(timeout) => {
-                let time = Timespec::from(timeout);
-                self.ring.submitter().submit_with_args(1, &SubmitArgs::new().timespec(&time))
-            }
-        };
-        match waited {
-            Err(why) if !is_early(&why) => return Err(why),
-            _ => {}
+        if self.look(timeout)? {
+            self.hand_in()?;
+        } else {
+            let began = Instant::now();
+            self.sleep(timeout)?;
+            self.busy_poll.slept(began.elapsed());
         }
         let results = self.ring.completion().filter(|entry| entry.user_data() != CANCELLATION);
         done.extend(results.map(|entry| (entry.user_data() as usize, entry.result())));
