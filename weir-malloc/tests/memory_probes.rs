@@ -53,7 +53,7 @@ fn they_are_reached_once_a_tracer_is_there() {
     let library = library().expect("the notes were of it");
     // The library's base is known once it is loaded: the program stops there by itself.
     let script = format!(
-        "set breakpoint pending on\nset env LD_PRELOAD {}\nset env WEIR_PROFILE_BYTES 1\nset env EXPECT_WEIR 1\n\
+        "set breakpoint pending on\nset env LD_PRELOAD {}\nset env WEIR_PROFILE_BYTES 1\nset env WEIR_PROFILE_PERCENT 0\nset env EXPECT_WEIR 1\n\
          break ready\nrun\n\
          python\n\
          import gdb\n\

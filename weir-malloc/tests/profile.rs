@@ -79,17 +79,24 @@ impl Profile {
     }
 }
 
-/// Runs the program's part `what` and gives the files that it and its children left, in the order of their process ids.
+/// Runs the program's part `what` and gives the files that it and its children left, in the order of their process ids. Samples
+/// take what time they take.
 fn profiles(what: &str, mode: Mode, mean: &str) -> Option<(PathBuf, Vec<PathBuf>)> {
+    profiles_at(what, mode, mean, "0")
+}
+
+/// The same where samples may take so many per cent of a thread's time.
+fn profiles_at(what: &str, mode: Mode, mean: &str, percent: &str) -> Option<(PathBuf, Vec<PathBuf>)> {
     if foreign() {
         return None;
     }
     let program = compile(Kind::C, "profile.c")?;
-    let directory =
-        Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("profile-{}-{what}-{mode:?}", std::process::id()));
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR"))
+        .join(format!("profile-{}-{what}-{mode:?}-{percent}", std::process::id()));
     let _ = fs::remove_dir_all(&directory);
     fs::create_dir_all(&directory).expect("the target directory can be written");
     let mut extra = vec![("WEIR_PROFILE", directory.join("heap").into_os_string())];
+    extra.push(("WEIR_PROFILE_PERCENT", OsString::from(percent)));
     if !mean.is_empty() {
         extra.push(("WEIR_PROFILE_BYTES", OsString::from(mean)));
     }
@@ -155,6 +162,16 @@ fn estimates_are_near_the_truth() {
         let [.., objects, bytes] = profile.of("make_malloc");
         assert!(objects.abs_diff(64_000) < 6400 && bytes.abs_diff(64_000_000) < 6_400_000, "{objects}, {bytes}");
     }
+}
+
+/// Of a program that does nothing but allocate, samples are farther apart, and count for as much more: for 64,000 allocations
+/// together, by some 20 samples or more.
+#[test]
+fn samples_that_are_farther_apart_count_for_more() {
+    let Some((program, files)) = profiles_at("many", Mode::Plain, "16K", "1") else { return };
+    let Some(profile) = Profile::read(&files[0], &program) else { return };
+    let [.., objects, bytes] = profile.of("make_malloc");
+    assert!((8_000..256_000).contains(&objects) && (8_000_000..256_000_000).contains(&bytes), "{objects}, {bytes}");
 }
 
 /// With a name and no mean there is the recommended one, of 512 KiB: a block of 5 MiB is missed once in 22000 times, and two

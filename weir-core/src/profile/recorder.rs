@@ -33,6 +33,8 @@ const _: () = assert!(PROFILE_BYTES.is_multiple_of(PAGE) && BYTES.is_multiple_of
 pub struct Origin<'a> {
     /// Return addresses, from the caller of the allocation outwards.
     pub frames: &'a [usize],
+    /// The mean with which the allocation was drawn, 1 or more.
+    pub mean: u64,
     /// A random number, by which the count is rounded.
     pub random: u64,
 }
@@ -129,14 +131,14 @@ impl Recorder {
     /// The bytes that it stands for, if it is remembered.
     pub(crate) fn record<P: Wait>(&self, p: &P, block: *mut u8, size: usize, origin: Origin<'_>) -> Option<u64> {
         let mut samples = self.lock.lock(p);
-        let (Some(samples), Some(table), mean @ 1..) = (&mut *samples, self.table(), self.mean()) else { return None };
+        let (Some(samples), Some(table), 1..) = (&mut *samples, self.table(), self.mean()) else { return None };
         let header = &table.header;
         stats::add(&header.samples, 1);
         let Some((stack, entry)) = stacks::find_or_add(table, origin.frames) else {
             stats::add(&header.lost_stacks, 1);
             return None;
         };
-        let Weight { objects, bytes } = Weight::of(size, mean, origin.random);
+        let Weight { objects, bytes } = Weight::of(size, origin.mean, origin.random);
         stats::add(&entry.allocated_objects, objects);
         stats::add(&entry.allocated_bytes, bytes);
         let sample = Sample { block: block as usize, stack: stack as usize, objects, bytes };

@@ -347,7 +347,7 @@ fn a_sampled_run_is_of_no_class() {
     for world in worlds(8) {
         let heap = &world.heap;
         heap.switch_profile(1, 0).unwrap();
-        let origin = || weir_core::profile::recorder::Origin { frames: &[1], random: 0 };
+        let origin = || weir_core::profile::recorder::Origin { frames: &[1], mean: 1, random: 0 };
         let block = heap.alloc_sampled(100 * KIB, 16, false, origin());
         // SAFETY: allocated here; so in what follows.
         unsafe { heap.free(block) };

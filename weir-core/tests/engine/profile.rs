@@ -46,7 +46,7 @@ pub fn live(heap: &Heap<Fake>) -> [u64; 2] {
 }
 
 fn sampled(heap: &Heap<Fake>, size: usize, frames: &[usize]) -> *mut u8 {
-    heap.alloc_sampled(size, 16, false, Origin { frames, random: u64::MAX })
+    heap.alloc_sampled(size, 16, false, Origin { frames, mean: heap.profile().mean().max(1), random: u64::MAX })
 }
 
 #[test]
@@ -63,7 +63,7 @@ fn what_samples_stand_for_is_what_was_allocated() {
             let addr = if left < 0 {
                 left = draw(next_random(&mut state), MEAN);
                 let random = next_random(&mut state);
-                heap.alloc_sampled(size, 16, false, Origin { frames: &[stack + 1], random })
+                heap.alloc_sampled(size, 16, false, Origin { frames: &[stack + 1], mean: MEAN, random })
             } else {
                 heap.alloc(size)
             };

@@ -75,7 +75,7 @@ impl Program {
         let (size, stack) = (self.size(), self.random(9));
         let (frames, align) = (frames_of(stack), 16 << self.random(12));
         let random = next_random(&mut self.state);
-        let origin = Origin { frames: &frames, random };
+        let origin = Origin { frames: &frames, mean: 1, random };
         let is_zeroed = random.is_multiple_of(2);
         if self.random(2) == 0 {
             let addr = self.heap.alloc_sampled(size, align, is_zeroed, origin);
@@ -103,7 +103,7 @@ impl Program {
         let (size, stack) = (self.size(), self.random(9));
         let frames = frames_of(stack);
         let Some((addr, block)) = self.remove() else { return };
-        let origin = Origin { frames: &frames, random: 1 };
+        let origin = Origin { frames: &frames, mean: 1, random: 1 };
         let is_sampled = self.random(2) == 0;
         // SAFETY: a live block, given up for the new one.
         let new = unsafe {

@@ -1,4 +1,4 @@
-//! The library's thread-local block: 64 bytes in each thread, found from the thread pointer by an offset that the
+//! The library's thread-local block: 96 bytes in each thread, found from the thread pointer by an offset that the
 //! loader fills in. It needs no TLS destructor and no call, so it works in signal handlers, in forked children and in
 //! threads that libc has no record of.
 //!
@@ -16,16 +16,16 @@ global_asm!(
     ".hidden weir_thread_block",
     ".globl weir_thread_block",
     ".type weir_thread_block, @object",
-    ".size weir_thread_block, 64",
+    ".size weir_thread_block, 96",
     "weir_thread_block:",
     // cpu_id_start, cpu_id (not registered), rseq_cs, flags, node_id, mm_cid
     ".long {no_cpu}, -1, 0, 0, 0, 0, {no_cpu}, 0",
-    ".zero 32",
+    ".zero 64",
     ".popsection",
     no_cpu = const NO_CPU,
 );
 /// Bytes of the block.
-pub const BLOCK: isize = 64;
+pub const BLOCK: isize = 96;
 /// Where in the block the lock ranks are.
 const RANKS: usize = 32;
 /// Where in the block the mark of Weir's own threads is.
@@ -38,6 +38,12 @@ const IN_SAMPLE: usize = 44;
 pub const COUNTDOWN: usize = 48;
 /// Where in the block the thread's random numbers are.
 const RANDOM: usize = 56;
+/// Where in the block the mean is with which the bytes to the thread's next sample were drawn.
+const MEAN: usize = 64;
+/// Where in the block it says when the thread's last sample ended.
+const SAMPLED: usize = 72;
+/// Where in the block the thread's credit of time for samples is.
+const CREDIT: usize = 80;
 
 /// What the heap profile keeps of a thread. Each word is the thread's own: a signal handler on it may come between two
 /// accesses, another thread may not.
@@ -46,6 +52,12 @@ pub struct Sampling {
     pub countdown: &'static AtomicI64,
     /// State of the random numbers; 0: none was drawn yet.
     pub random: &'static AtomicU64,
+    /// The mean with which `countdown` was drawn.
+    pub mean: &'static AtomicU64,
+    /// When the last sample ended, ns of the monotonic clock.
+    pub sampled: &'static AtomicU64,
+    /// Time that samples may take, ns ([`weir_core::profile::pace`]).
+    pub credit: &'static AtomicU64,
     /// 1 while a sample is taken.
     pub is_inside: &'static AtomicU32,
 }
@@ -102,11 +114,19 @@ fn word(offset: usize) -> &'static AtomicU32 {
 
 /// What the heap profile keeps of the calling thread.
 pub fn sampling() -> Sampling {
-    // SAFETY: both words lie in the calling thread's block, which is aligned to 32 bytes, and are accessed by atomics, or by
+    // SAFETY: the word lies in the calling thread's block, which is aligned to 32 bytes, and is accessed by atomics, or by
     // single instructions of this thread. No reference outlives the thread: callers use it at once.
-    let (countdown, random) =
-        unsafe { (&*(place(COUNTDOWN) as *const AtomicI64), &*(place(RANDOM) as *const AtomicU64)) };
-    Sampling { countdown, random, is_inside: word(IN_SAMPLE) }
+    let countdown = unsafe { &*(place(COUNTDOWN) as *const AtomicI64) };
+    // SAFETY: the same; `offset` is one of the four below.
+    let long = |offset: usize| unsafe { &*(place(offset) as *const AtomicU64) };
+    Sampling {
+        countdown,
+        random: long(RANDOM),
+        mean: long(MEAN),
+        sampled: long(SAMPLED),
+        credit: long(CREDIT),
+        is_inside: word(IN_SAMPLE),
+    }
 }
 
 /// Marks a thread that is about to start as Weir's own.

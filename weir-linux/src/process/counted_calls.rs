@@ -14,7 +14,7 @@ use weir_core::profile::recorder::Origin;
 
 use super::heap::HEAP;
 use crate::platform::rseq::{self, SAMPLED_SIZES};
-use crate::profile::countdown::{self, Inside};
+use crate::profile::countdown;
 use crate::profile::guard::{blocks, choice, slots};
 use crate::profile::stack::CallStack;
 
@@ -96,10 +96,14 @@ pub unsafe fn realloc(block: *mut u8, size: usize) -> *mut u8 {
 /// A sampled or a guarded block; null if this allocation is neither, or there is no memory for that.
 #[cold]
 fn sampled(size: usize, align: usize, is_zeroed: bool, is_counted: bool) -> *mut u8 {
-    let Some(random) = countdown::sample(size, is_counted) else { return guarded(size, align) };
-    let _inside = Inside::enter();
+    let Some(drawn) = countdown::sample(size, is_counted) else { return guarded(size, align) };
     let stack = CallStack::here();
-    HEAP.alloc_sampled(size, align, is_zeroed, Origin { frames: stack.frames(), random })
+    HEAP.alloc_sampled(
+        size,
+        align,
+        is_zeroed,
+        Origin { frames: stack.frames(), mean: drawn.mean, random: drawn.random },
+    )
 }
 
 /// A guarded block, all 0; null if this allocation is not guarded, or no page is free for it.
@@ -113,9 +117,9 @@ fn guarded(size: usize, align: usize) -> *mut u8 {
 /// As for [`realloc`].
 #[cold]
 unsafe fn realloc_sampled(block: *mut u8, size: usize) -> *mut u8 {
-    let Some(random) = countdown::sample(size, false) else { return null_mut() };
-    let _inside = Inside::enter();
+    let Some(drawn) = countdown::sample(size, false) else { return null_mut() };
     let stack = CallStack::here();
+    let origin = Origin { frames: stack.frames(), mean: drawn.mean, random: drawn.random };
     // SAFETY: the caller owns the block.
-    unsafe { HEAP.realloc_sampled(block, size, Origin { frames: stack.frames(), random }) }
+    unsafe { HEAP.realloc_sampled(block, size, origin) }
 }

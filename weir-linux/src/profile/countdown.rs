@@ -5,27 +5,43 @@
 //! its bytes forgotten: a sample comes a few bytes later, no more.
 //!
 //! A count goes on after sampling was switched off and on again, or to another mean: the thread follows the new mean from its
-//! next sample on.
+//! next sample on. Until then its samples have the weights of the mean with which they were drawn.
 
 use core::sync::atomic::Ordering::Relaxed;
 use weir_core::profile::interval::{charge, draw, next_random};
+use weir_core::profile::pace;
 
 use crate::os::clock;
 use crate::os::thread_block::{self, Sampling};
+use crate::platform::statics::TUNABLES;
 use crate::profile::switch;
 
-/// Counts an allocation, unless a fast path has (`is_counted`). A random number if it is to be sampled.
+/// An allocation that is to be sampled. Until this is dropped, what the thread allocates is not.
+pub struct Drawn {
+    thread: Sampling,
+    /// The mean with which it was drawn.
+    pub mean: u64,
+    /// A random number.
+    pub random: u64,
+    began: u64,
+}
+
+/// Counts an allocation, unless a fast path has (`is_counted`); whether it is to be sampled.
 #[cold]
-pub fn sample(size: usize, is_counted: bool) -> Option<u64> {
-    let (thread, mean) = (thread_block::sampling(), switch::mean());
-    if mean == 0 || thread.is_inside.load(Relaxed) != 0 || thread_block::is_own_thread() {
+pub fn sample(size: usize, is_counted: bool) -> Option<Drawn> {
+    let (thread, setting) = (thread_block::sampling(), switch::mean());
+    if setting == 0 || thread.is_inside.load(Relaxed) != 0 || thread_block::is_own_thread() {
         return None;
     }
     let mut state = thread.random.load(Relaxed);
     if state == 0 {
         // The thread's first: the count has been 0 so far, and means nothing.
-        state = seed();
-        thread.countdown.store(draw(next_random(&mut state), mean).saturating_sub(charge(size)), Relaxed);
+        let now = clock::monotonic_ns();
+        state = seed(now);
+        thread.mean.store(setting, Relaxed);
+        thread.sampled.store(now, Relaxed);
+        thread.credit.store(pace::BURST, Relaxed);
+        thread.countdown.store(draw(next_random(&mut state), setting).saturating_sub(charge(size)), Relaxed);
         thread.random.store(state, Relaxed);
     } else if !is_counted {
         thread.countdown.store(thread.countdown.load(Relaxed).saturating_sub(charge(size)), Relaxed);
@@ -33,36 +49,39 @@ pub fn sample(size: usize, is_counted: bool) -> Option<u64> {
     if thread.countdown.load(Relaxed) >= 0 {
         return None;
     }
-    thread.countdown.store(draw(next_random(&mut state), mean), Relaxed);
+    thread.is_inside.store(1, Relaxed);
     let random = next_random(&mut state);
     thread.random.store(state, Relaxed);
-    Some(random)
+    let mean = thread.mean.load(Relaxed);
+    Some(Drawn { thread, mean, random, began: clock::monotonic_ns() })
+}
+
+impl Drop for Drawn {
+    /// Draws the next one.
+    fn drop(&mut self) {
+        let Self { thread, mean, began, .. } = self;
+        // Samples may have been switched off meanwhile.
+        let setting = Some(switch::mean()).filter(|&setting| setting != 0).unwrap_or(*mean);
+        let (now, last) = (clock::monotonic_ns(), thread.sampled.load(Relaxed));
+        let (took, since) = (now.saturating_sub(*began), began.saturating_sub(last));
+        let credit = pace::credit_after(thread.credit.load(Relaxed), TUNABLES.profile_percent.get(), took, since);
+        let next = pace::mean(setting, credit);
+        let mut state = thread.random.load(Relaxed);
+        thread.countdown.store(draw(next_random(&mut state), next), Relaxed);
+        thread.random.store(state, Relaxed);
+        thread.mean.store(next, Relaxed);
+        thread.sampled.store(now, Relaxed);
+        thread.credit.store(credit, Relaxed);
+        thread.is_inside.store(0, Relaxed);
+    }
 }
 
 /// A state that is another for each thread.
-fn seed() -> u64 {
+fn seed(now: u64) -> u64 {
     // Two rounds of a product and a shift spread both numbers over all bits (the factor is 2^64 over the golden ratio).
     let mix = |number: u64| {
         let product = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         product ^ product >> 32
     };
-    mix(mix(clock::monotonic_ns()) ^ thread_block::thread_pointer() as u64).max(1)
-}
-
-/// Marks the calling thread while it takes a sample: what it allocates until the mark is dropped is not sampled.
-pub struct Inside(Sampling);
-
-impl Inside {
-    /// Marks the thread.
-    pub fn enter() -> Self {
-        let thread = thread_block::sampling();
-        thread.is_inside.store(1, Relaxed);
-        Self(thread)
-    }
-}
-
-impl Drop for Inside {
-    fn drop(&mut self) {
-        self.0.is_inside.store(0, Relaxed);
-    }
+    mix(mix(now) ^ thread_block::thread_pointer() as u64).max(1)
 }

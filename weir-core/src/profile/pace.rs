@@ -1,0 +1,70 @@
+//! How far samples are apart: as far as the setting says, or farther for a thread that would spend too much of its time on them.
+//!
+//! A thread that allocates gigabytes a second takes a sample of each 512 KiB every few microseconds, as long as a sample takes.
+//! So a thread has a *credit* of time for samples. It grows by the part of the time between samples that the setting
+//! `profile_percent` allows, up to [`BURST`], and each sample takes off what it took. While at least half of it is left samples
+//! are as close as the setting says; below that their mean is doubled, step by step. So bursts, and programs that run for a
+//! moment, are sampled in full.
+//!
+//! The mean that a sample was drawn with gives its weight ([`super::interval::Weight`]), and follows from what came before: the
+//! estimates stay unbiased. The busiest thread still takes thousands of samples a second.
+
+/// The most credit of a thread, and what it begins with: 4 ms, some 2,000 samples of 2 us.
+pub const BURST: u64 = 4_000_000;
+/// The mean is at most the setting times two to this power: 128 MiB where the setting is 512 KiB.
+const MOST_DOUBLINGS: u64 = 8;
+
+/// A thread's credit after a sample that `took` so long and came so long after the one before (`since`), ns; `percent` of a
+/// thread's time may go to samples, 0: any.
+pub fn credit_after(credit: u64, percent: u64, took: u64, since: u64) -> u64 {
+    let more = if percent == 0 { BURST } else { since.min(100 * BURST) * percent / 100 };
+    credit.saturating_add(more).saturating_sub(took).min(BURST)
+}
+
+/// The mean of the bytes to the next sample; `setting` is the least.
+pub fn mean(setting: u64, credit: u64) -> u64 {
+    let lacking = (BURST / 2).saturating_sub(credit);
+    setting.saturating_mul(1 << (lacking * MOST_DOUBLINGS).div_ceil(BURST / 2))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::interval::{draw, next_random};
+    use super::*;
+
+    const SETTING: u64 = 512 << 10;
+
+    #[test]
+    fn half_of_the_credit_is_spent_before_samples_are_farther_apart() {
+        assert_eq!([BURST, BURST / 2].map(|credit| mean(SETTING, credit)), [SETTING; 2]);
+        assert_eq!(mean(SETTING, BURST / 2 - 1), 2 * SETTING);
+        assert_eq!(mean(SETTING, BURST / 4), SETTING << 4);
+        assert_eq!(mean(SETTING, 0), SETTING << 8);
+        assert_eq!((mean(1, 0), mean(1 << 63, 0)), (256, u64::MAX));
+    }
+
+    #[test]
+    fn credit_grows_with_time_and_each_sample_takes_its_own_off() {
+        assert_eq!(credit_after(1000, 1, 300, 10_000), 800);
+        assert_eq!(credit_after(1000, 2, 1300, 10_000), 0);
+        assert_eq!(credit_after(BURST, 100, 0, u64::MAX), BURST);
+        assert_eq!(credit_after(0, 1, u64::MAX, 0), 0);
+        // No bound.
+        assert_eq!(credit_after(0, 0, 700, 0), BURST - 700);
+    }
+
+    #[test]
+    fn samples_take_the_part_that_is_allowed() {
+        // A thread that allocates 8 GiB a second, and samples that take 2 us.
+        let (took, mut credit, mut state) = (2_000, BURST, 5);
+        let (mut sampling, mut all) = (0, 0);
+        for _ in 0..100_000 {
+            let since = draw(next_random(&mut state), mean(SETTING, credit)) as u64 / 8;
+            credit = credit_after(credit, 1, took, since);
+            sampling += took;
+            all += took + since;
+        }
+        assert!(sampling * 99 < all, "{sampling} of {all}");
+        assert!(sampling * 110 > all, "{sampling} of {all}");
+    }
+}
