@@ -1,9 +1,12 @@
-//! Runs in buckets where something is wrong or short: wrong frees that the fast path let in, a hard limit, a fork.
+//! Runs in buckets where something is wrong or short: wrong frees that the fast path let in, low memory, a hard limit, a fork.
 
 use std::sync::atomic::Ordering::Relaxed;
 use weir_core::base::invalid_free::InvalidFree::{DoubleFree, InteriorPointer};
 use weir_core::base::units::PAGE;
 use weir_core::platform::Diagnostics;
+use weir_core::policy::watermarks::Marks;
+use weir_core::reclaim::balancer_turn::{Next, Turn};
+use weir_core::reclaim::budget::Room;
 
 use crate::class_runs::{KIB, MIB, passing, worlds};
 use crate::fake::run_on;
@@ -66,6 +69,32 @@ fn a_run_in_a_bucket_that_is_free_by_now_is_not_handed_out() {
         (0..3).for_each(|_| assert!(world.alloc(size).is_some()));
         assert_eq!(world.fake().take_misuses(), [(DoubleFree, twice)]);
         world.audit();
+        world.finish();
+    }
+}
+
+/// What is idle in buckets goes before the balancer, which is woken for it alone, takes what is in use.
+#[test]
+fn the_balancer_takes_runs_where_little_is_left() {
+    for mut world in worlds(32) {
+        run_on(1);
+        passing(&mut world, MIB);
+        run_on(0);
+        passing(&mut world, 40 * KIB);
+        assert_eq!(world.audit().cpu_runs, 2);
+        let capacity = 1 << 30;
+        let mut turn = Turn::default();
+        let low = Marks::of(capacity / PAGE, 250).low * PAGE;
+        world.heap.read_room(Room { capacity: capacity as u64, used: (capacity - low) as u64 });
+        let woken = world.fake().stats().wakeups.load(Relaxed);
+        for _ in 0..100 {
+            match world.heap.balance_zones(&mut turn) {
+                Next::Again => {}
+                Next::At(_) => world.fake().pass_ms(100),
+                Next::Asleep => break,
+            }
+        }
+        assert_eq!((woken, world.audit().cpu_runs), (1, 0));
         world.finish();
     }
 }
