@@ -1,15 +1,17 @@
-//! Runs in buckets where something is wrong or short: wrong frees that the fast path let in, low memory, a hard limit, a fork.
+//! Runs in buckets where something is wrong or short: wrong frees that the fast path let in, drains, low memory, a hard limit, a fork.
 
+use std::ptr::NonNull;
 use std::sync::atomic::Ordering::Relaxed;
 use weir_core::base::invalid_free::InvalidFree::{DoubleFree, InteriorPointer};
 use weir_core::base::units::PAGE;
+use weir_core::heap::Heap;
 use weir_core::platform::Diagnostics;
 use weir_core::policy::watermarks::Marks;
 use weir_core::reclaim::balancer_turn::{Next, Turn};
 use weir_core::reclaim::budget::Room;
 
-use crate::class_runs::{KIB, MIB, passing, worlds};
-use crate::fake::run_on;
+use crate::class_runs::{KIB, MIB, loaded, passing, worlds};
+use crate::fake::{Fake, run_on};
 use crate::held::World;
 
 /// Frees an address as a wrong program would.
@@ -123,6 +125,36 @@ fn the_hard_limit_takes_runs_before_the_program_is_told() {
             world.finish();
         }
     }
+}
+
+/// A drain of runs leaves a CPU that has none its other buckets, whatever is drained meanwhile.
+#[test]
+fn a_drain_of_runs_leaves_cpus_without_runs_alone() {
+    let mut world = loaded(Fake::new(), 32);
+    run_on(1);
+    passing(&mut world, 100);
+    run_on(2);
+    passing(&mut world, MIB);
+    let heap = NonNull::from(&*world.heap).addr().get();
+    world.fake().after_each_fence(move || {
+        run_on(1);
+        // SAFETY: the heap outlives the hook, which runs inside one of its calls.
+        let heap = unsafe { &*(heap as *const Heap<Fake>) };
+        let misses = || heap.platform().stats().alloc_misses.load(Relaxed);
+        let before = misses();
+        let object = heap.alloc(100);
+        assert_eq!(misses(), before, "its bucket was taken over");
+        // SAFETY: allocated just now.
+        unsafe { heap.free(object) };
+        run_on(0);
+    });
+    run_on(0);
+    while world.audit().cpu_runs > 0 {
+        world.alloc(100 * KIB).unwrap();
+    }
+    assert_eq!(world.fake().fences.load(Relaxed), 1);
+    world.fake().after_each_fence(|| {});
+    world.finish();
 }
 
 /// What buckets hold across a fork is the child's too.
