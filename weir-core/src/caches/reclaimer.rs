@@ -7,6 +7,7 @@
 //! | severe pressure, once in `severe_interval_ms` | to nothing | all | all half of the way to the least |
 //! | `malloc_trim` | to nothing | all | |
 //! | an allocation short of memory | to nothing, until it is served | of runs | |
+//! | NORMAL is low | stalest first, down to the working set; then all | of idle caches, and of runs | |
 //! | a program at rest | | of idle caches, and of runs | |
 
 use super::heap_caches::Caches;
@@ -25,7 +26,7 @@ impl<P: Platform> Caches<P> {
         match goal.kind {
             Kind::Severe => self.sink_and_drain(goal.turn),
             _ if goal.drains_all() => self.drain_all(goal.turn),
-            Kind::Pressure | Kind::Rest => self.drain_runs(goal.turn),
+            Kind::Pressure | Kind::Rest | Kind::Balance { .. } => self.drain_runs(goal.turn),
             _ => 0,
         }
     }

@@ -62,7 +62,7 @@ pub(crate) enum Kept {
 
 impl<P: Platform> Caches<P> {
     /// A run of `class` from the current CPU's bucket that holds `size` bytes; null: there is none. One that is too short goes to
-    /// its zone.
+    /// its zone; what a wrong free put there is named.
     #[inline]
     pub(crate) fn pop_run(&self, class: usize, size: usize) -> *mut u8 {
         let run = if self.pages.platform.lockless() {
@@ -71,13 +71,30 @@ impl<P: Platform> Caches<P> {
         } else {
             self.pop_locked(class).unwrap_or(core::ptr::null_mut())
         };
-        let is_long_enough = |page| self.pages.normal.run_pages(page) * PAGE >= size;
-        if !run.is_null() && !self.pages.normal.page_of(run as usize).is_some_and(is_long_enough) {
-            self.cpu.note_came(&self.pages.platform, class, -1);
-            self.give_run(class, run);
-            return core::ptr::null_mut();
+        if run.is_null() {
+            return run;
         }
-        run
+        let p = &self.pages.platform;
+        if self.cpu.holds(p, class, run) {
+            // The other one stays: it is that of the free that was right.
+            p.invalid_free(InvalidFree::DoubleFree, run as usize, run_class::size_of_class(class));
+        } else if self.is_run_of(class, run, size) {
+            return run;
+        } else {
+            self.cpu.note_came(p, class, -1);
+            self.give_run(class, run);
+        }
+        core::ptr::null_mut()
+    }
+
+    /// Whether `run`, which a bucket had, is still one of `class`, from its beginning, and holds `size` bytes. A push compares with
+    /// the bucket's top alone: it may be a pointer into a run's first page, or one that another CPU's bucket had too, and gave to
+    /// its zone.
+    #[inline]
+    fn is_run_of(&self, class: usize, run: *mut u8, size: usize) -> bool {
+        let window = &self.pages.normal;
+        let is_run = |page| usize::from(window.class_of(page)) == class && window.run_pages(page) * PAGE >= size;
+        (run as usize).is_multiple_of(PAGE) && window.page_of(run as usize).is_some_and(is_run)
     }
 
     fn run_budget(&self) -> Budget {

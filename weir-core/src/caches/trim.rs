@@ -140,7 +140,7 @@ impl<P: Platform> Caches<P> {
         bytes
     }
 
-    /// Bytes in depots beyond what `goal` leaves there, as of the last estimate.
+    /// Bytes in depots beyond what `goal` leaves there, as of the last estimate, and of runs in buckets. For the goal of a zone that is low.
     pub(super) fn surplus(&self, goal: &Goal) -> usize {
         let of = |number: usize| {
             let surplus = |domain: &Domain| {
@@ -150,7 +150,8 @@ impl<P: Platform> Caches<P> {
             };
             self.table.get(number).domains().map(surplus).sum::<usize>() * self.size_of(number)
         };
-        self.reclaimable().map(of).sum()
+        let runs = if self.cpu.has_rooms() { self.cached_runs() } else { 0 };
+        self.reclaimable().map(of).sum::<usize>() + runs
     }
 }
 

@@ -13,15 +13,15 @@ use crate::held::World;
 use crate::policy::calm;
 use crate::usage;
 
-const KIB: usize = 1 << 10;
-const MIB: usize = 1 << 20;
+pub const KIB: usize = 1 << 10;
+pub const MIB: usize = 1 << 20;
 /// Part of a heap that all buckets have room for; if others have more than their share, a CPU's share is beside that.
 const PART: usize = 16;
 /// A run that stays: of no class.
 const BALLAST: usize = 4 * MIB;
 
 /// Worlds in which `mib` MiB are in use, so that buckets may hold a sixteenth of it.
-fn worlds(mib: usize) -> impl Iterator<Item = World> {
+pub fn worlds(mib: usize) -> impl Iterator<Item = World> {
     [true, false].into_iter().map(move |lockless| {
         let mut fake = Fake::new();
         fake.lockless = lockless;
@@ -29,7 +29,7 @@ fn worlds(mib: usize) -> impl Iterator<Item = World> {
     })
 }
 
-fn loaded(fake: Fake, mib: usize) -> World {
+pub fn loaded(fake: Fake, mib: usize) -> World {
     run_on(0);
     let mut world = World::new(fake);
     (0..mib * MIB / BALLAST).for_each(|_| assert!(world.alloc(BALLAST).is_some()));
@@ -56,7 +56,7 @@ fn held(world: &World) -> usize {
 }
 
 /// Allocates `size` bytes and frees them; the address.
-fn passing(world: &mut World, size: usize) -> usize {
+pub fn passing(world: &mut World, size: usize) -> usize {
     let i = world.alloc(size).unwrap();
     let addr = world.held[i].addr;
     world.free(i, false);

@@ -25,6 +25,7 @@ mod replaced;
 mod reporting;
 mod resident;
 mod retained;
+mod run_buckets;
 mod scale;
 mod shrinkers;
 mod sparse;

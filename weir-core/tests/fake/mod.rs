@@ -120,6 +120,8 @@ pub struct Fake {
     pub fences: AtomicUsize,
     /// Fences are refused.
     pub no_fence: AtomicBool,
+    /// What runs after each fence.
+    fencing: Mutex<Option<Hook>>,
     misuses: Mutex<Vec<(InvalidFree, usize)>>,
     /// Every call of release so far.
     released: Mutex<Vec<Vec<Run>>>,
@@ -196,6 +198,7 @@ impl Fake {
             really: AtomicBool::new(false),
             fences: AtomicUsize::new(0),
             no_fence: AtomicBool::new(false),
+            fencing: Mutex::default(),
             misuses: Mutex::default(),
             released: Mutex::default(),
             metadata_released: AtomicUsize::new(0),
@@ -261,6 +264,11 @@ impl Fake {
     /// Has `hook` run during each release that is not made by the hook itself.
     pub fn during_release(&self, hook: impl Fn() + Send + Sync + 'static) {
         *locked(&self.hook) = Some(Box::new(hook));
+    }
+
+    /// Has `hook` run, on the thread that fences, after each fence.
+    pub fn after_each_fence(&self, hook: impl Fn() + Send + Sync + 'static) {
+        *locked(&self.fencing) = Some(Box::new(hook));
     }
 
     /// Has `hook` run while the nodes are counted for the next time.

@@ -293,6 +293,9 @@ impl CpuOps for Fake {
         self.outside_locks();
         self.fences.fetch_add(1, Relaxed);
         self.cpus.iter().for_each(|cpu| drop(locked(cpu)));
+        if let Some(hook) = &*locked(&self.fencing) {
+            hook();
+        }
         !self.no_fence.load(Relaxed)
     }
 }

@@ -2,6 +2,7 @@
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
+use super::rooms::has_runs;
 use super::{ACTIVE, PerCpu, SLAB_BYTES, STOPPED, in_bucket, resize};
 use crate::base::id_set::IdSet;
 use crate::base::run::Run;
@@ -28,23 +29,26 @@ impl PerCpu {
         mut sink: impl FnMut(usize, *mut u8),
     ) {
         let one = self.draining.lock(platform);
-        self.drain_all(platform, &one, set, first, room, release, &mut sink);
+        self.drain_all(platform, &one, |_| true, set, first, room, release, &mut sink);
     }
 
-    /// Takes every CPU's runs over, as [`PerCpu::drain`] does, unless a drain goes on; whether it did.
+    /// Takes every CPU's runs over, as [`PerCpu::drain`] does, unless a drain goes on; whether it did. A CPU that has none keeps all
+    /// its buckets meanwhile: this is done each time that a heap has grown by a small part.
     pub(crate) fn try_drain_runs<P: Platform>(&self, platform: &P, mut sink: impl FnMut(usize, *mut u8)) -> bool {
         let Some(one) = self.draining.try_lock(platform) else { return false };
         let mut set = IdSet::EMPTY;
         run_class::ALL.for_each(|class| set.insert(class));
-        self.drain_all(platform, &one, set, run_class::FIRST, |_| 0, false, &mut sink);
+        self.drain_all(platform, &one, has_runs, set, run_class::FIRST, |_| 0, false, &mut sink);
         true
     }
 
-    #[allow(clippy::too_many_arguments, reason = "those of `drain`, and its lock")]
+    /// [`PerCpu::drain`] of the CPUs that are `wanted`.
+    #[allow(clippy::too_many_arguments, reason = "those of `drain`, its lock, and which CPUs")]
     fn drain_all<P: Platform>(
         &self,
         platform: &P,
         _one: &Guard<'_, (), P, { rank::DRAIN }>,
+        wanted: impl Fn(&CpuSlab) -> bool,
         set: IdSet,
         first: usize,
         room: impl Fn(usize) -> usize,
@@ -53,8 +57,11 @@ impl PerCpu {
     ) {
         let release = release && platform.release_unit() == PAGE;
         let seen = self.seen.load(Acquire) as usize;
+        // SAFETY: each pointer is null or a slab that was initialised before it was stored and is never unmapped; a
+        // `CpuSlab` is atomics alone, so its CPU may work on it meanwhile.
+        let is_wanted = |&cpu: &usize| unsafe { self.slabs[cpu].load(Acquire).as_ref() }.is_some_and(&wanted);
         if !platform.lockless() {
-            for index in (0..seen).filter(|&i| !self.slabs[i].load(Acquire).is_null()) {
+            for index in (0..seen).filter(is_wanted) {
                 if let Some((_guard, slab)) = self.locked(platform, index) {
                     self.empty(slab, set, first, &room, &mut sink);
                     if release {
@@ -65,7 +72,7 @@ impl PerCpu {
             return;
         }
         let claim = |cpu: &usize| self.state[*cpu].compare_exchange(ACTIVE, STOPPED, AcqRel, Relaxed).is_ok();
-        for cpu in (0..seen).filter(claim) {
+        for cpu in (0..seen).filter(is_wanted).filter(claim) {
             self.table.entry(cpu).store(dummy(), Release);
         }
         let ours = platform.fence();

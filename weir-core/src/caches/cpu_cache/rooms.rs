@@ -13,7 +13,7 @@
 
 use core::sync::atomic::Ordering::Relaxed;
 
-use super::{BEGIN, PerCpu};
+use super::{BEGIN, PerCpu, in_bucket};
 use crate::base::run_class::{ALL, FIRST, MAX_CLASS_RUN, RUN_CLASSES, size_of_class};
 use crate::base::units::PAGE;
 use crate::caches::geometry::slots;
@@ -66,6 +66,16 @@ fn room_of(slab: &CpuSlab, class: usize) -> usize {
 /// Pages that a CPU's bucket of `class` has room for.
 fn pages_of(slab: &CpuSlab, class: usize) -> usize {
     room_of(slab, class) * PAGES[class - FIRST] as usize
+}
+
+/// Whether a CPU's bucket of `class` has room for runs, or one that came past its room.
+fn is_used(slab: &CpuSlab, class: usize) -> bool {
+    room_of(slab, class) > 0 || in_bucket(slab, class) > 0
+}
+
+/// Whether one of a CPU's buckets of runs does.
+pub(super) fn has_runs(slab: &CpuSlab) -> bool {
+    ALL.into_iter().any(|class| is_used(slab, class))
 }
 
 impl PerCpu {
@@ -139,10 +149,11 @@ impl PerCpu {
         true
     }
 
-    /// Takes the room of the current CPU's buckets of runs; calls `f` with each class that had some.
+    /// Takes the room of the current CPU's buckets of runs; calls `f` with each class that had some, or runs without: those that a
+    /// thread left which was moved to another CPU in the middle of this.
     pub(crate) fn take_rooms<P: Platform>(&self, platform: &P, mut f: impl FnMut(usize)) {
         let Some(slab) = self.here(platform) else { return };
-        for class in ALL.filter(|&class| room_of(slab, class) > 0) {
+        for class in ALL.filter(|&class| is_used(slab, class)) {
             self.set_room(slab, class, 0);
             f(class);
         }
