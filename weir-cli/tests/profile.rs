@@ -33,7 +33,8 @@ impl Leak {
         let directory = tempfile::tempdir().unwrap();
         let program = compiled(&directory.path().join("leak"))?;
         let mut command = Command::new(program);
-        command.env("LD_PRELOAD", library()).envs(settings.iter().copied());
+        // Each sample, however slow a library it is that was built for tests.
+        command.env("LD_PRELOAD", library()).env("WEIR_PROFILE_PERCENT", "0").envs(settings.iter().copied());
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let (stdin, stdout) = (child.stdin.take(), BufReader::new(child.stdout.take().unwrap()));
         let mut leak = Self { child, stdin, stdout, directory };
@@ -175,7 +176,7 @@ fn the_file_that_a_process_writes_at_its_end_is_read() {
     let name = directory.path().join("heap");
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
     command.args(["run", "--profile"]).arg(&name).arg("--").arg(program);
-    command.env("WEIR_LIB", library()).env("WEIR_PROFILE_BYTES", MEAN);
+    command.env("WEIR_LIB", library()).env("WEIR_PROFILE_BYTES", MEAN).env("WEIR_PROFILE_PERCENT", "0");
     let mut run = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     run.stdin.take().unwrap().write_all(&b"leak\n".repeat(10)).unwrap();
     let output = run.wait_with_output().unwrap();

@@ -1,21 +1,20 @@
-//! How far samples are apart: as far as the setting says, or farther for a thread that would spend too much of its time on them.
+//! How far samples are apart: as far as the setting says, or farther where they would take too much of the process's time.
 //!
 //! A thread that allocates gigabytes a second takes a sample of each 512 KiB every few microseconds, as long as a sample takes.
-//! So a thread has a *credit* of time for samples. It grows by the part of the time between samples that the setting
-//! `profile_percent` allows, up to [`BURST`], and each sample takes off what it took. While at least half of it is left samples
-//! are as close as the setting says; below that their mean is doubled, step by step. So bursts, and programs that run for a
-//! moment, are sampled in full.
+//! So a process has a *credit* of processor time for samples. It grows by the part of a thread's time between two samples that the
+//! setting `profile_percent` allows, up to [`BURST`], and each sample takes off what it took. While at least half of it is left
+//! samples are as close as the setting says; below that their mean is doubled, step by step. So bursts are sampled in full.
 //!
 //! The mean that a sample was drawn with gives its weight ([`super::interval::Weight`]), and follows from what came before: the
-//! estimates stay unbiased. The busiest thread still takes thousands of samples a second.
+//! estimates stay unbiased. The busiest process still takes thousands of samples a second.
 
-/// The most credit of a thread, and what it begins with: 4 ms, some 2,000 samples of 2 us.
-pub const BURST: u64 = 4_000_000;
+/// The most credit of a process, and what it begins with: 1 ms, some 500 samples of 2 us.
+pub const BURST: u64 = 1_000_000;
 /// The mean is at most the setting times two to this power: 128 MiB where the setting is 512 KiB.
 const MOST_DOUBLINGS: u64 = 8;
 
-/// A thread's credit after a sample that `took` so long and came so long after the one before (`since`), ns; `percent` of a
-/// thread's time may go to samples, 0: any.
+/// The credit after a sample that `took` so long and came so long after the thread's one before (`since`), ns of the thread's
+/// processor time; `percent` of that may go to samples, 0: any.
 pub fn credit_after(credit: u64, percent: u64, took: u64, since: u64) -> u64 {
     let more = if percent == 0 { BURST } else { since.min(100 * BURST) * percent / 100 };
     credit.saturating_add(more).saturating_sub(took).min(BURST)

@@ -130,7 +130,7 @@ tunables! {
         "Mean of the bytes that the program allocates between two samples of the heap profile, whose call stacks are kept; recommended: 512K. A thread follows a new value from its next sample on. 0: no samples.",
         "gperftools: tcmalloc's sampling parameter of 512 KiB";
     profile_percent = 1, 0, 100, Percent,
-        "Share of a thread's time that samples of the heap profile may take, after the first 4 ms of them: a thread that allocates so fast that they would take more takes them farther apart, up to 256 times `profile_bytes`. 0: all of it.",
+        "Share of the program's processor time that samples of the heap profile may take, after the first millisecond of them: where they would take more they are farther apart, up to 256 times `profile_bytes`. 0: all of it.",
         "choice: with what counting costs, a program loses 2 % at most";
     guard_every = 0, 0, 1 << 31, Count => Effect::Guard,
         "Guard one allocation in so many, of those of at most 4 KiB: it gets a page of its own between two that cannot be touched, and a write past it, or a use after its free, is named with the stacks of its allocation and its free; recommended: 5000. 0: none.",

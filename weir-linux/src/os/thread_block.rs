@@ -40,10 +40,8 @@ pub const COUNTDOWN: usize = 48;
 const RANDOM: usize = 56;
 /// Where in the block the mean is with which the bytes to the thread's next sample were drawn.
 const MEAN: usize = 64;
-/// Where in the block it says when the thread's last sample ended.
+/// Where in the block the thread's processor time is at which its last sample ended.
 const SAMPLED: usize = 72;
-/// Where in the block the thread's credit of time for samples is.
-const CREDIT: usize = 80;
 
 /// What the heap profile keeps of a thread. Each word is the thread's own: a signal handler on it may come between two
 /// accesses, another thread may not.
@@ -54,10 +52,8 @@ pub struct Sampling {
     pub random: &'static AtomicU64,
     /// The mean with which `countdown` was drawn.
     pub mean: &'static AtomicU64,
-    /// When the last sample ended, ns of the monotonic clock.
+    /// The thread's processor time when its last sample ended, ns.
     pub sampled: &'static AtomicU64,
-    /// Time that samples may take, ns ([`weir_core::profile::pace`]).
-    pub credit: &'static AtomicU64,
     /// 1 while a sample is taken.
     pub is_inside: &'static AtomicU32,
 }
@@ -117,16 +113,9 @@ pub fn sampling() -> Sampling {
     // SAFETY: the word lies in the calling thread's block, which is aligned to 32 bytes, and is accessed by atomics, or by
     // single instructions of this thread. No reference outlives the thread: callers use it at once.
     let countdown = unsafe { &*(place(COUNTDOWN) as *const AtomicI64) };
-    // SAFETY: the same; `offset` is one of the four below.
+    // SAFETY: the same; `offset` is one of the three below.
     let long = |offset: usize| unsafe { &*(place(offset) as *const AtomicU64) };
-    Sampling {
-        countdown,
-        random: long(RANDOM),
-        mean: long(MEAN),
-        sampled: long(SAMPLED),
-        credit: long(CREDIT),
-        is_inside: word(IN_SAMPLE),
-    }
+    Sampling { countdown, random: long(RANDOM), mean: long(MEAN), sampled: long(SAMPLED), is_inside: word(IN_SAMPLE) }
 }
 
 /// Marks a thread that is about to start as Weir's own.
