@@ -3,7 +3,7 @@
 use super::syscall::syscall2;
 use linux_raw_sys::general as sys;
 
-/// Nanoseconds of `CLOCK_MONOTONIC`, by system call: libc's vDSO is out of reach here.
+/// Nanoseconds of `CLOCK_MONOTONIC`, by system call: libc's vDSO is out of reach here. 0: the kernel refuses it.
 pub fn monotonic_ns() -> u64 {
     read(sys::CLOCK_MONOTONIC)
 }

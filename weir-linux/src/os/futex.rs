@@ -39,7 +39,7 @@ pub fn futex_wait_shared(word: &AtomicU32, expected: u32, timeout_ns: u64) -> Re
 }
 
 /// Sleeps while a word of this process's is `expected` and another, which the kernel itself clears, is `alive`.
-/// `ENOSYS` before Linux 5.16.
+/// `ENOSYS` before Linux 5.16, and where there is no clock: this call wants the end of the sleep, not how long it is.
 pub fn futex_wait_two(word: &AtomicU32, expected: u32, other: (usize, u32), timeout_ns: Option<u64>) -> Result<()> {
     /// Words of 32 bits.
     const SIZE_U32: u64 = 2;
@@ -47,7 +47,11 @@ pub fn futex_wait_two(word: &AtomicU32, expected: u32, other: (usize, u32), time
         [u64::from(expected), word.as_ptr() as u64, SIZE_U32 | u64::from(sys::FUTEX_PRIVATE_FLAG)],
         [u64::from(other.1), other.0 as u64, SIZE_U32],
     ];
-    let spec = timeout_ns.map(|timeout| timespec(monotonic_ns().saturating_add(timeout).min(i64::MAX as u64)));
+    let end = match timeout_ns.map(|timeout| (monotonic_ns(), timeout)) {
+        Some((0, _)) => return Err(Errno::ENOSYS),
+        sleep => sleep.map(|(now, timeout)| now.saturating_add(timeout)),
+    };
+    let spec = end.map(|end| timespec(end.min(i64::MAX as u64)));
     let spec_at = spec.as_ref().map_or(0, |s| core::ptr::from_ref(s) as usize);
     let (at, clock) = (words.as_ptr() as usize, sys::CLOCK_MONOTONIC as usize);
     // SAFETY: the kernel reads two descriptions and the time, and the words that they name, if they are there.
