@@ -249,16 +249,11 @@ impl PerCpu {
 
     /// The current CPU's slab, if it has one; the thread may be on another CPU at once.
     fn here<P: Platform>(&self, platform: &P) -> Option<&CpuSlab> {
-        // SAFETY: the pointer is null or a slab that was initialised before it was stored and is never unmapped; a
-        // `CpuSlab` is atomics alone, so other threads may work on it meanwhile.
-        unsafe { self.slab_here(platform).as_ref() }
-    }
-
-    /// The same with its slots, which lie behind the `CpuSlab`; null: it has none.
-    fn slab_here<P: Platform>(&self, platform: &P) -> *mut CpuSlab {
         let cpu = platform.cpu();
         let cpu = if platform.lockless() { cpu } else { cpu % LOCKED_SLABS };
-        self.slabs.get(cpu).map_or(core::ptr::null_mut(), |slab| slab.load(Acquire))
+        // SAFETY: the pointer is null or a slab that was initialised before it was stored and is never unmapped; a
+        // `CpuSlab` is atomics alone, so other threads may work on it meanwhile.
+        self.slabs.get(cpu).and_then(|slab| unsafe { slab.load(Acquire).as_ref() })
     }
 
     /// The slabs that there are.

@@ -74,16 +74,11 @@ impl<P: Platform> Caches<P> {
         if run.is_null() {
             return run;
         }
-        let p = &self.pages.platform;
-        if self.cpu.holds(p, class, run) {
-            // The other one stays: it is that of the free that was right.
-            p.invalid_free(InvalidFree::DoubleFree, run as usize, run_class::size_of_class(class));
-        } else if self.is_run_of(class, run, size) {
+        if self.is_run_of(class, run, size) {
             return run;
-        } else {
-            self.cpu.note_came(p, class, -1);
-            self.give_run(class, run);
         }
+        self.cpu.note_came(&self.pages.platform, class, -1);
+        self.give_run(class, run);
         core::ptr::null_mut()
     }
 

@@ -54,21 +54,6 @@ fn a_pointer_into_a_run_is_handed_out_to_nobody() {
     }
 }
 
-#[test]
-fn a_run_that_a_bucket_has_twice_is_handed_out_once() {
-    for mut world in worlds(32) {
-        let size = 40 * KIB;
-        filled(&mut world, size, 4);
-        let held = [0; 3].map(|_| world.alloc(size).unwrap()).map(|i| world.held[i].addr);
-        free_of(&mut world, size);
-        free(&world, held[0]);
-        (0..5).for_each(|_| assert!(world.alloc(size).is_some()));
-        assert_eq!(world.fake().take_misuses(), [(DoubleFree, held[0])]);
-        world.audit();
-        world.finish();
-    }
-}
-
 /// Two CPUs have it, and one gives it to its zone.
 #[test]
 fn a_run_in_a_bucket_that_is_free_by_now_is_not_handed_out() {

@@ -59,28 +59,6 @@ impl PerCpu {
         }
     }
 
-    /// Whether the current CPU's bucket of run class `class` holds `run`, which the caller has just popped: then it was freed twice.
-    #[inline]
-    pub(crate) fn holds<P: Platform>(&self, platform: &P, class: usize, run: *mut u8) -> bool {
-        let slab = self.slab_here(platform);
-        if slab.is_null() {
-            return false;
-        }
-        // Freed once, it is the caller's alone: of whichever CPU the slab is, it is in no slot below the `current` that is read
-        // here, and is pushed on none meanwhile.
-        // SAFETY: an initialised slab, which is never unmapped; what is read of it here are atomics.
-        let mut word = unsafe { &(*slab).headers[class].current }.load(Relaxed);
-        loop {
-            word -= 1;
-            // SAFETY: it names a slot of the class, or the word before them, which is zero for good and ends the loop. Its CPU writes
-            // a slot in one piece: by an instruction of a restartable section, or by `CpuSlab`'s atomic stores.
-            let other = unsafe { AtomicPtr::from_ptr(CpuSlab::slot(slab, word)) }.load(Relaxed);
-            if other.is_null() || other == run {
-                return !other.is_null();
-            }
-        }
-    }
-
     /// Objects of `class` that came from below buckets, all CPUs together, less those that went there: those of the program, and
     /// those in buckets, if none came or went past a CPU without buckets.
     pub fn came(&self, class: usize) -> usize {
