@@ -46,28 +46,39 @@ impl<P: Platform> PoolsOn<'_, P> {
         Ok(window.addr_of(run.page))
     }
 
-    /// Takes runs back, whole ones; null is allowed. Those that are not in flight are named and left alone.
+    /// Takes runs back, whole ones; null is allowed. Those that are not in flight are named and left alone. A put of
+    /// none looks at what is idle as any other: `max_idle_pages` may have been lowered since the last one.
     pub fn put(&self, pool: &PagePool, runs: &[*mut u8]) {
-        let (mut idle, mut in_flight) = (0, 0);
-        for runs in runs.chunks(BATCH) {
-            let (mut found, mut count) = ([(0, 0); BATCH], 0);
-            for run in runs.iter().map(|run| run.addr()).filter(|&run| run != 0) {
-                match self.claim(pool, run) {
-                    Ok(run) => {
-                        found[count] = run;
-                        count += 1;
-                    }
-                    Err(why) => self.platform().invalid_free(why, run, 0),
-                }
+        let mut rest = runs;
+        let (idle, in_flight) = loop {
+            let (batch, after) = rest.split_at(rest.len().min(BATCH));
+            let now = self.put_some(pool, batch);
+            if after.is_empty() {
+                break now;
             }
-            let mut inner = pool.inner.lock(self.platform());
-            for &(page, length) in &found[..count] {
-                inner.idle.put(self.window(), page, length);
-                inner.in_flight -= pages_of(length);
-            }
-            (idle, in_flight) = (inner.idle.pages(), inner.in_flight);
-        }
+            rest = after;
+        };
         self.after_put(pool, idle, in_flight);
+    }
+
+    /// The same for at most [`BATCH`] of them; returns the pages that are idle and in flight then.
+    fn put_some(&self, pool: &PagePool, runs: &[*mut u8]) -> (usize, usize) {
+        let (mut found, mut count) = ([(0, 0); BATCH], 0);
+        for run in runs.iter().map(|run| run.addr()).filter(|&run| run != 0) {
+            match self.claim(pool, run) {
+                Ok(run) => {
+                    found[count] = run;
+                    count += 1;
+                }
+                Err(why) => self.platform().invalid_free(why, run, 0),
+            }
+        }
+        let mut inner = pool.inner.lock(self.platform());
+        for &(page, length) in &found[..count] {
+            inner.idle.put(self.window(), page, length);
+            inner.in_flight -= pages_of(length);
+        }
+        (inner.idle.pages(), inner.in_flight)
     }
 
     /// A run that is put: its first page and its length.

@@ -142,6 +142,12 @@ fn run(acts: &[Act]) {
     world.finish();
 }
 
+/// Found by a history of the kind below, one in some thousands: a put of none left what a lowered bound made too much.
+#[test]
+fn a_put_of_none_looks_at_a_bound_that_was_lowered() {
+    run(&[Act::Get(1, 150), Act::PutAll(1), Act::MaxIdle(1, Some(144)), Act::PutAll(1)]);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 
