@@ -93,27 +93,31 @@ impl PageSet {
         Some((first, end - first))
     }
 
-    /// The first page of the shortest run of at least `pages`.
+    /// The first page of the shortest run of at least `pages`, and of those the first. Runs are of any length, so that
+    /// no branch depends on what is found: one for each run would be predicted wrong too often.
     pub fn best_run(&self, pages: usize) -> Option<usize> {
         let (mut carry, mut first, mut best) = (0, 0, u32::MAX);
-        // The bits at which a run begins, or has just ended, one after the other; behind the last page ends what is left.
+        // Behind the last page ends what is left.
         for (i, &word) in self.0.iter().chain(&[0]).enumerate() {
-            let mut edges = word ^ (word << 1 | carry);
-            carry = word >> 63;
-            while edges != 0 {
-                let bit = edges.trailing_zeros();
-                edges &= edges - 1;
-                let at = i as u32 * 64 + bit;
-                if word >> bit & 1 == 1 {
-                    first = at;
-                } else if (at - first) as usize >= pages {
-                    // The shortest, and of those the first.
-                    best = best.min((at - first) << 16 | first);
-                    if (at - first) as usize == pages {
-                        return Some(first as usize);
-                    }
-                }
+            let (base, before) = (i as u32 * 64, word << 1 | carry);
+            let (mut starts, mut ends) = (word & !before, before & !word);
+            // Where the next run begins. What is no page, as none begins in this word, is not looked at.
+            let mut next = || {
+                let first = base + starts.trailing_zeros();
+                starts &= starts.wrapping_sub(1);
+                first
+            };
+            if carry == 0 {
+                first = next();
             }
+            while ends != 0 {
+                let len = base + ends.trailing_zeros() - first;
+                let run = if len as usize >= pages { len << 16 | first } else { u32::MAX };
+                best = best.min(run);
+                ends &= ends - 1;
+                first = next();
+            }
+            carry = word >> 63;
         }
         (best != u32::MAX).then_some((best & 0xffff) as usize)
     }
@@ -146,17 +150,40 @@ impl PageSet {
     /// The largest order of which a whole aligned block lies in the set; `None` when it is empty.
     #[inline]
     pub fn max_order(&self) -> Option<u32> {
-        // Bit 8 * j + i: byte j of word i is all ones. So one word tells all orders from 3 on.
-        let mut blocks = self.0.iter().enumerate().fold(0, |bytes, (i, &word)| bytes | aligned_blocks(word, 3) << i);
+        // One word tells all orders from 3 on.
+        let mut blocks = self.whole_bytes();
         if blocks == 0 {
             return (0..3).rev().find(|&order| self.0.iter().any(|&word| aligned_blocks(word, order) != 0));
         }
         let mut order = 3;
-        for (step, starts) in DOUBLINGS {
-            blocks &= blocks >> step & starts;
+        for (step, starts) in STARTS[1..].iter().enumerate() {
+            blocks &= blocks >> (1 << step) & starts;
             order += u32::from(blocks != 0);
         }
         Some(order)
+    }
+
+    /// Bit i: all of pages 8 * i to 8 * i + 7 are in the set.
+    #[cfg(target_arch = "x86_64")]
+    fn whole_bytes(&self) -> u64 {
+        use core::arch::x86_64::{_mm_cmpeq_epi8, _mm_movemask_epi8, _mm_set_epi64x, _mm_set1_epi8};
+        // SSE2, which each processor of this kind has.
+        let of = |pair: usize| {
+            let (low, high) = (self.0[2 * pair] as i64, self.0[2 * pair + 1] as i64);
+            // SAFETY: they compute with registers alone, by SSE2.
+            unsafe { _mm_movemask_epi8(_mm_cmpeq_epi8(_mm_set_epi64x(high, low), _mm_set1_epi8(-1))) as u64 }
+        };
+        of(0) | of(1) << 16 | of(2) << 32 | of(3) << 48
+    }
+
+    /// The same on other processors.
+    #[cfg(not(target_arch = "x86_64"))]
+    fn whole_bytes(&self) -> u64 {
+        self.0
+            .iter()
+            .rev()
+            .flat_map(|word| word.to_le_bytes().into_iter().rev())
+            .fold(0, |bits, byte| bits << 1 | u64::from(byte == u8::MAX))
     }
 
     /// Whether every page is in the set.
@@ -186,17 +213,6 @@ const STARTS: [u64; 7] = [
     0x0001_0001_0001_0001,
     0x0000_0001_0000_0001,
     1,
-];
-
-/// Of blocks of an order from 3 on, with bit 8 * j + i for that at byte j of word i: how far the other half of the next
-/// larger block is, and where such begin.
-const DOUBLINGS: [(u32, u64); 6] = [
-    (8, 0x00ff_00ff_00ff_00ff),
-    (16, 0x0000_00ff_0000_00ff),
-    (32, 0x0000_0000_0000_00ff),
-    (1, 0x55),
-    (2, 0x11),
-    (4, 0x01),
 ];
 
 /// Bits of `word` at which an aligned block of `order` (at most 6) begins that is all ones.

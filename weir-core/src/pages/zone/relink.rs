@@ -50,17 +50,24 @@ impl FreeAreas {
         let Some(order) = block.free.max_order().filter(|_| !block.offline) else {
             return [0; 2];
         };
-        let level = match (order, block.backed.is_empty()) {
-            (REPORT_ORDER, true) if block.bare => WHOLE_BARE,
-            (REPORT_ORDER, true) => WHOLE_REPORTED,
-            (REPORT_ORDER, false) if block.refused => WHOLE_REFUSED,
-            (REPORT_ORDER, false) => WHOLE_BACKED,
+        let level = match order {
+            REPORT_ORDER => Self::whole_level(block),
             _ => usize::from(block.slabs) * FILLS + (PAGEBLOCK_PAGES - block.free.len()) * FILLS / PAGEBLOCK_PAGES,
         };
         let list = |order: u32| (level * ORDERS) as u8 + order as u8 + 1;
         let all_idle = block.huge || block.free.minus(&block.backed).is_empty();
         let idle = if all_idle { Some(order) } else { block.idle().max_order() };
         [list(order), idle.map_or(0, list)]
+    }
+
+    /// The level of a whole free pageblock.
+    fn whole_level(block: &State) -> usize {
+        match (block.backed.is_empty(), block.bare, block.refused) {
+            (true, true, _) => WHOLE_BARE,
+            (true, false, _) => WHOLE_REPORTED,
+            (false, _, true) => WHOLE_REFUSED,
+            (false, _, false) => WHOLE_BACKED,
+        }
     }
 
     /// Puts `block`, which has changed, on the lists that it belongs on now: of the hint list's it becomes the last.
