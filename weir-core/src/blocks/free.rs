@@ -15,17 +15,18 @@ impl<P: Platform> Mapped<'_, P> {
             return self.pages.platform.invalid_free(InvalidFree::DoubleFree, addr, 0);
         };
         let surprises = blocks.surprises;
-        drop(blocks);
-        let shown = &self.pages.platform.stats().mapped_bytes;
-        self.pages.gauges.mapped_bytes.sub(block.run.len as u64, shown);
         let is_known = untouched > 0;
         // What counts against a hard limit is looked at.
         let is_sure = is_known && block.constancy.is_sure(surprises) && self.pages.hard_limit().is_none();
         // Of one that was resident before nothing can be learnt.
         let looks = !block.is_touched && !is_sure;
-        let found = if looks { look(&self.pages.platform, block.run) } else { None };
+        let mut found = None;
+        if looks {
+            drop(blocks);
+            found = look(&self.pages.platform, block.run);
+            blocks = self.lock();
+        }
         let resident = block.run.len - if is_sure { untouched } else { super::looks::untouched(block.run.len, found) };
-        let mut blocks = self.lock();
         if is_sure {
             block.constancy.skip();
         } else if looks {
@@ -35,18 +36,23 @@ impl<P: Platform> Mapped<'_, P> {
         if let Some(look) = found.filter(|_| !block.huge) {
             blocks.density.observe(look.filled);
         }
-        blocks.filled.observe(resident, block.run.len);
-        blocks.churn.free(resident);
-        blocks.note(resident);
-        let doubtful = blocks.untouched.bytes > 0 && !blocks.has_room(resident);
-        drop(blocks);
-        if doubtful {
+        blocks.note_freed(resident, block.run.len);
+        if blocks.untouched.bytes > 0 && !blocks.has_room(resident) {
+            drop(blocks);
             self.look_at_untouched();
-            self.lock().note(resident);
+            blocks = self.lock();
+            blocks.note(resident);
         }
         self.pages.hard_limit.recharge(block.run.len, resident);
-        self.keep_or_unmap(Kept { block, resident });
-        self.pages.events.freed(&self.pages.platform, block.run.len);
+        let gone = blocks.keep(Kept { block, resident });
+        drop(blocks);
+        if let Some(kept) = gone {
+            self.unmap_kept(kept);
+        }
+        let shown = &self.pages.platform.stats().mapped_bytes;
+        self.pages.gauges.mapped_bytes.sub(block.run.len as u64, shown);
+        // What is not resident can not be released.
+        self.pages.events.freed(&self.pages.platform, resident);
     }
 
     pub(super) fn keep_or_unmap(&self, kept: Kept) {

@@ -3,7 +3,9 @@
 use super::block::Block;
 use super::mapped::Mapped;
 use super::residence::{Look, look};
-use crate::platform::Platform;
+use super::table::Blocks;
+use crate::platform::lock::Guard;
+use crate::platform::{Platform, rank};
 
 /// A block of which at most this part is untouched counts as touched all over.
 pub(super) const NEARLY_ALL: usize = 16;
@@ -14,19 +16,21 @@ const LOOKS: u64 = 16;
 
 impl<P: Platform> Mapped<'_, P> {
     /// Learns from the block handed out before this one, if it is still in use: a program that fills its blocks as it
-    /// gets them has filled that one.
-    pub(super) fn look_at_newest(&self) {
+    /// gets them has filled that one. Returns the table.
+    pub(super) fn look_at_newest(&self) -> Guard<'_, Blocks, P, { rank::BLOCKS }> {
         let mut blocks = self.lock();
         let surprises = blocks.surprises;
         let newest = blocks.untouched.see_newest().filter(|block| !block.constancy.is_sure(surprises));
-        drop(blocks);
         // It may be freed meanwhile, and its addresses be another's: then one wrong thing is learnt.
-        if let Some(block) = newest
-            && let Some(look) = self.look_in_use(block)
-            && !block.huge
-        {
-            self.lock().density.observe_in_use(look.filled);
+        if let Some(block) = newest {
+            drop(blocks);
+            let look = self.look_in_use(block);
+            blocks = self.lock();
+            if let Some(look) = look.filter(|_| !block.huge) {
+                blocks.density.observe_in_use(look.filled);
+            }
         }
+        blocks
     }
 
     /// Looks at a block in use, and notes what of it is untouched.

@@ -9,7 +9,8 @@ use crate::base::cause::Cause;
 use crate::base::run::Run;
 use crate::base::units::{MAX_RUN, PAGE, PAGEBLOCK};
 use crate::pages::{Hold, Short};
-use crate::platform::{Contents, Platform};
+use crate::platform::lock::Guard;
+use crate::platform::{Contents, Platform, rank};
 
 /// Longest block, bytes, mapped on its own that is made zero by writing: in a longer one few samples tell too little.
 const WIPE_MAX: usize = 64 << 20;
@@ -20,8 +21,9 @@ pub(crate) struct Fresh {
     pub(crate) addr: usize,
     /// It is known to be zero.
     pub(crate) zero: bool,
-    /// Bytes that have no memory behind them yet.
-    pub(crate) untouched: usize,
+    /// Bytes that are expected to become resident, of this block and those before it, once they are enough to be worth a
+    /// release elsewhere; else 0.
+    pub(crate) expected: usize,
 }
 
 /// Memory for a block, with its room below the hard limit.
@@ -35,26 +37,42 @@ struct Found<'a> {
 impl<P: Platform> Mapped<'_, P> {
     /// Maps a block of its own.
     pub(crate) fn map_block(&self, len: usize, align: usize) -> Result<Fresh, Short> {
-        self.mapped_room()?;
+        let is_exact = self.pages.hard_limit().is_some();
+        let mut blocks = self.mapped_room()?;
         // Room in the table is kept from here on.
-        let reused = if align <= PAGE { self.reuse_block(len) } else { Ok(None) };
+        let reused = if align <= PAGE { blocks.reuse(len, is_exact) } else { None };
+        drop(blocks);
+        let reused = reused.map_or(Ok(None), |(kept, is_whole)| self.reuse_block(len, kept, is_whole));
         let found = reused.and_then(|found| found.map_or_else(|| self.new_block(len, align), Ok));
-        let Found { kept: Kept { mut block, resident }, fresh, _hold } =
-            found.inspect_err(|_| self.lock().unreserve())?;
-        self.look_at_newest();
-        let wants_huge = self.lock().density.wants_huge();
-        if wants_huge && !block.huge && self.pages.platform.tunables().huge_blocks.get() != 0 {
+        let Found { kept: Kept { block, resident }, fresh, _hold } = found.inspect_err(|_| self.lock().unreserve())?;
+        let (run, expected) = self.hand_out(block, resident, fresh);
+        let shown = &self.pages.platform.stats().mapped_bytes;
+        self.pages.gauges.mapped_bytes.add(run.len as u64, shown);
+        self.pages.hard_limit.recharge(resident, run.len);
+        Ok(Fresh { addr: run.addr, zero: fresh == run.len, expected })
+    }
+
+    /// Puts a block into the table, of which the last `fresh` bytes are new; returns where it is, and what is expected to
+    /// become resident, as [`Fresh`] has it.
+    fn hand_out(&self, mut block: Block, resident: usize, fresh: usize) -> (Run, usize) {
+        let mut blocks = self.look_at_newest();
+        let wants_huge = blocks.density.wants_huge() && !block.huge;
+        if wants_huge && self.pages.platform.tunables().huge_blocks.get() != 0 {
+            drop(blocks);
             self.pages.platform.advise_huge(block.run);
             block.huge = true;
+            blocks = self.lock();
         }
         block.is_touched = resident == block.run.len;
-        self.lock().insert_grown(block, block.run.len - resident, fresh);
-        // Before the program touches it. Kept blocks that make room for others are no report.
-        self.unmap_those(Cause::Idle, Blocks::drop_over);
-        let shown = &self.pages.platform.stats().mapped_bytes;
-        self.pages.gauges.mapped_bytes.add(block.run.len as u64, shown);
-        self.pages.hard_limit.recharge(resident, block.run.len);
-        Ok(Fresh { addr: block.run.addr, zero: fresh == block.run.len, untouched: block.run.len - resident })
+        blocks.insert_grown(block, block.run.len - resident, fresh);
+        let expected = blocks.filled.of(block.run.len).saturating_sub(resident);
+        let (expected, is_over) = (blocks.expected.add(expected), blocks.is_over());
+        drop(blocks);
+        if is_over {
+            // Before the program touches it. Kept blocks that make room for others are no report.
+            self.unmap_those(Cause::Idle, Blocks::drop_over);
+        }
+        (block.run, expected)
     }
 
     /// A new mapping.
@@ -70,11 +88,12 @@ impl<P: Platform> Mapped<'_, P> {
         Ok(Found { kept, fresh: len, _hold })
     }
 
-    /// Reserves room in the table for one block.
-    fn mapped_room(&self) -> Result<(), Short> {
+    /// Reserves room in the table for one block; returns the table.
+    fn mapped_room(&self) -> Result<Guard<'_, Blocks, P, { rank::BLOCKS }>, Short> {
         loop {
-            let reserved = self.lock().reserve();
-            let Err(capacity) = reserved else { return Ok(()) };
+            let mut blocks = self.lock();
+            let Err(capacity) = blocks.reserve() else { return Ok(blocks) };
+            drop(blocks);
             let table = self.pages.platform.map_metadata(table_bytes(capacity), PAGE)?;
             let old = self.lock().rehash(table, capacity);
             if let Some(run) = old {
@@ -83,11 +102,9 @@ impl<P: Platform> Mapped<'_, P> {
         }
     }
 
-    /// A block freed a while ago, whole or grown or cut to `len`; `None`: there is none. What is resident of it counts
-    /// already, so that at the hard limit only the rest is wanted.
-    fn reuse_block(&self, len: usize) -> Result<Option<Found<'_>>, Short> {
-        let reused = self.lock().reuse(len, self.pages.hard_limit().is_some());
-        let Some((mut kept, is_whole)) = reused else { return Ok(None) };
+    /// A block freed a while ago, which was taken out of those that are kept, whole or grown or cut to `len`; `None`: it
+    /// could not be had. What is resident of it counts already, so that at the hard limit only the rest is wanted.
+    fn reuse_block(&self, len: usize, mut kept: Kept, is_whole: bool) -> Result<Option<Found<'_>>, Short> {
         if kept.block.run.len > len && !is_whole {
             kept = self.cut_kept(kept, len);
         }

@@ -4,6 +4,7 @@
 mod block;
 mod churn;
 mod constancy;
+mod expected;
 mod filled;
 mod free;
 mod looks;

@@ -22,7 +22,7 @@ impl<P: Platform> Mapped<'_, P> {
         left.max(blocks.idle.saturating_sub(goal.bytes))
     }
 
-    /// Unmaps the kept blocks that `next` names; returns their bytes.
+    /// Unmaps the kept blocks that `next` names; returns the bytes of them that were resident.
     fn unmap_while(&self, cause: Cause, next: impl Fn(&mut Blocks) -> Option<Kept>) -> usize {
         let (bytes, blocks, ns) = self.unmap_those(cause, next);
         if blocks > 0 {
@@ -36,7 +36,7 @@ impl<P: Platform> Mapped<'_, P> {
         bytes
     }
 
-    /// The same unrecorded; returns bytes, blocks and ns.
+    /// The same unrecorded; returns resident bytes, blocks and ns.
     pub(super) fn unmap_those(&self, cause: Cause, next: impl Fn(&mut Blocks) -> Option<Kept>) -> (usize, usize, u64) {
         let (mut bytes, mut blocks, mut begin) = (0, 0, 0);
         loop {
@@ -46,7 +46,7 @@ impl<P: Platform> Mapped<'_, P> {
                 begin = self.pages.platform.now();
             }
             self.unmap_kept(kept);
-            (bytes, blocks) = (bytes + kept.block.run.len, blocks + 1);
+            (bytes, blocks) = (bytes + kept.resident, blocks + 1);
         }
         if blocks == 0 {
             return (0, 0, 0);

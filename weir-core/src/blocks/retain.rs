@@ -41,6 +41,14 @@ impl Blocks {
         self.peak.note(touched);
     }
 
+    /// A block of `len` bytes was freed, `resident` of which have memory behind them.
+    pub fn note_freed(&mut self, resident: usize, len: usize) {
+        self.expected.sub(self.filled.of(len).saturating_sub(resident));
+        self.filled.observe(resident, len);
+        self.churn.free(resident);
+        self.note(resident);
+    }
+
     /// Resident bytes that may be kept. The program may touch what it holds; up to the peak that is no new peak, and
     /// beyond it the program raises the peak by itself.
     fn room(&self) -> usize {
@@ -133,9 +141,14 @@ impl Blocks {
         if self.idle > keep || keep == 0 { self.drop_oldest() } else { None }
     }
 
+    /// Whether more is kept than there is room for.
+    pub fn is_over(&self) -> bool {
+        self.idle > self.room()
+    }
+
     /// The oldest kept block while more is kept than there is room for; the caller unmaps it.
     pub fn drop_over(&mut self) -> Option<Kept> {
-        if self.idle <= self.room() {
+        if !self.is_over() {
             return None;
         }
         let dropped = self.drop_oldest()?;

@@ -9,6 +9,7 @@ use crate::base::run::Run;
 use crate::base::units::PAGE;
 use crate::blocks::block::{Block, Kept};
 use crate::blocks::churn::Churn;
+use crate::blocks::expected::Expected;
 use crate::blocks::filled::Filled;
 use crate::blocks::untouched::UntouchedBlocks;
 use crate::policy::huge_page_advice::Density;
@@ -40,6 +41,8 @@ pub struct Blocks {
     pub(super) peak: Peak,
     /// Which part of blocks is touched.
     pub filled: Filled,
+    /// What of those handed out is expected to become resident.
+    pub expected: Expected,
     /// Whether they are replaced all the time.
     pub churn: Churn,
     /// Looks that found other than was expected of a block that had been as expected.
@@ -70,6 +73,7 @@ impl Blocks {
             untouched: UntouchedBlocks::new(),
             peak: Peak::new(),
             filled: Filled::new(),
+            expected: Expected::new(),
             churn: Churn::new(),
             surprises: 0,
             density: Density::new(),

@@ -65,13 +65,13 @@ impl<P: Platform> Heap<P> {
     pub(super) fn map_block(&self, len: usize, align: usize) -> (*mut u8, bool) {
         let map = || self.mapped().map_block(len, align);
         let Ok(block) = map().or_else(|_| self.reclaim_for(len, map)) else { return (null_mut(), false) };
-        // Before the program touches it.
-        if block.untouched > 0 {
-            self.caches.flush_before(block.untouched);
+        if block.expected > 0 {
+            // Before the program touches it.
+            self.caches.flush_before(block.expected);
+            self.make_room(Kind::RoomForBlock, block.expected / PAGE);
+            // Most of a large block may never be touched: readings tell what is.
+            self.note_resident((block.expected / PAGE).min(PAGEBLOCK_PAGES));
         }
-        self.make_room(Kind::RoomForBlock, block.untouched / PAGE);
-        // Most of a large block may never be touched: readings tell what is.
-        self.note_resident((block.untouched / PAGE).min(PAGEBLOCK_PAGES));
         (block.addr as *mut u8, block.zero)
     }
 
