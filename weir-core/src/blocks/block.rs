@@ -16,6 +16,11 @@ pub struct Block {
     pub is_touched: bool,
     /// What looks at it found of late.
     pub constancy: Constancy,
+    /// In use: bytes of it without memory behind them when it was last looked at. One of which nothing was untouched then
+    /// counts as touched.
+    pub untouched: usize,
+    /// In use: bytes at its end that were new when it was handed out, and so zero.
+    pub fresh: usize,
 }
 
 impl Block {
@@ -26,6 +31,8 @@ impl Block {
         is_rest: false,
         is_touched: false,
         constancy: Constancy::NONE,
+        untouched: 0,
+        fresh: 0,
     };
 
     /// Whether this was cut off `block` or what followed it, and begins where it ends.

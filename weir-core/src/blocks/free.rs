@@ -10,12 +10,12 @@ impl<P: Platform> Mapped<'_, P> {
     /// Frees a block mapped on its own: it is kept for a while, if that costs no peak.
     pub(crate) fn free_mapped(&self, addr: usize) {
         let mut blocks = self.lock();
-        let Some((mut block, untouched)) = blocks.remove(addr) else {
+        let Some(mut block) = blocks.remove(addr) else {
             drop(blocks);
             return self.pages.platform.invalid_free(InvalidFree::DoubleFree, addr, 0);
         };
         let surprises = blocks.surprises;
-        let is_known = untouched > 0;
+        let (untouched, is_known) = (block.untouched, block.untouched > 0);
         // What counts against a hard limit is looked at.
         let is_sure = is_known && block.constancy.is_sure(surprises) && self.pages.hard_limit().is_none();
         // Of one that was resident before nothing can be learnt.
@@ -37,7 +37,7 @@ impl<P: Platform> Mapped<'_, P> {
             blocks.density.observe(look.filled);
         }
         blocks.note_freed(resident, block.run.len);
-        if blocks.untouched.bytes > 0 && !blocks.has_room(resident) {
+        if blocks.untouched > 0 && !blocks.has_room(resident) {
             drop(blocks);
             self.look_at_untouched();
             blocks = self.lock();

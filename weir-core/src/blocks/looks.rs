@@ -9,20 +9,18 @@ use crate::platform::{Platform, rank};
 
 /// A block of which at most this part is untouched counts as touched all over.
 pub(super) const NEARLY_ALL: usize = 16;
-/// Shortest time, ns, between two looks at all blocks that are not known to be touched, for each so many of them: 16 looks of a
-/// few us each are then at most 1 % of a CPU.
+/// Shortest time, ns, between two looks at many blocks that are not known to be touched, for each so many of them: 16 looks
+/// of a few us each are then at most 1 % of a CPU.
 const LOOK_INTERVAL: u64 = 10_000_000;
-const LOOKS: u64 = 16;
+const LOOKS: usize = 16;
 
 impl<P: Platform> Mapped<'_, P> {
     /// Learns from the block handed out before this one, if it is still in use: a program that fills its blocks as it
     /// gets them has filled that one. Returns the table.
     pub(super) fn look_at_newest(&self) -> Guard<'_, Blocks, P, { rank::BLOCKS }> {
         let mut blocks = self.lock();
-        let surprises = blocks.surprises;
-        let newest = blocks.untouched.see_newest().filter(|block| !block.constancy.is_sure(surprises));
         // It may be freed meanwhile, and its addresses be another's: then one wrong thing is learnt.
-        if let Some(block) = newest {
+        if let Some(block) = blocks.see_newest() {
             drop(blocks);
             let look = self.look_in_use(block);
             blocks = self.lock();
@@ -38,29 +36,33 @@ impl<P: Platform> Mapped<'_, P> {
         let found = look(&self.pages.platform, block.run);
         let untouched = untouched(block.run.len, found);
         let mut blocks = self.lock();
-        blocks.untouched.set(block, untouched);
+        blocks.set_untouched(&block, untouched);
         blocks.note(0);
         found
     }
 
-    /// Looks at the blocks in use that may have been touched since the last look: at the youngest, which is most likely
-    /// being touched now, and from time to time at all.
+    /// Looks at blocks in use that may have been touched since the last look: at the youngest, which is most likely being
+    /// touched now, and from time to time at many.
     pub(super) fn look_at_untouched(&self) {
-        let blocks = self.lock();
-        let (known, count) = blocks.untouched.doubtful(blocks.surprises);
-        drop(blocks);
-        if count == 0 {
-            return;
-        }
         let now = self.pages.platform.now();
-        let mut blocks = self.lock();
-        let interval = LOOK_INTERVAL * (count as u64).div_ceil(LOOKS);
-        let all = now.saturating_sub(blocks.untouched.looked_at) >= interval;
-        if all {
-            blocks.untouched.looked_at = now;
-        }
+        let blocks = self.lock();
+        let (newest, is_due) = (blocks.newest(), now >= blocks.looks.due);
         drop(blocks);
-        for &block in &known[..if all { count } else { count.min(1) }] {
+        if let Some(block) = newest {
+            self.look_in_use(block);
+        }
+        if is_due {
+            self.look_at_many(now);
+        }
+    }
+
+    #[inline(never)]
+    fn look_at_many(&self, now: u64) {
+        let mut blocks = self.lock();
+        let (found, count) = blocks.doubtful();
+        blocks.looks.due = now + LOOK_INTERVAL * count.div_ceil(LOOKS).max(1) as u64;
+        drop(blocks);
+        for &block in &found[..count] {
             self.look_in_use(block);
         }
     }

@@ -63,8 +63,8 @@ impl<P: Platform> Mapped<'_, P> {
             block.huge = true;
             blocks = self.lock();
         }
-        block.is_touched = resident == block.run.len;
-        blocks.insert_grown(block, block.run.len - resident, fresh);
+        let untouched = block.run.len - resident;
+        blocks.insert(Block { is_touched: untouched == 0, untouched, fresh, ..block });
         let expected = blocks.filled.of(block.run.len).saturating_sub(resident);
         let (expected, is_over) = (blocks.expected.add(expected), blocks.is_over());
         drop(blocks);
@@ -162,7 +162,7 @@ impl<P: Platform> Mapped<'_, P> {
         // Writing zeros makes all of a block resident, of which the program may never touch more than a few pages (a
         // sparse table). Only a short block, or one that has memory behind nearly all of it, is written to; any other is
         // released, so that it is as a fresh one.
-        let (untouched, fresh) = self.lock().untouched.of(addr);
+        let (untouched, fresh) = self.lock().get(addr).map_or((0, 0), |block| (block.untouched, block.fresh));
         // What is new at its end is zero as it is.
         let (len, untouched) = (run.len - fresh, untouched.saturating_sub(fresh));
         let write = len <= MAX_RUN * PAGE || len <= WIPE_MAX && untouched <= len / NEARLY_ALL;

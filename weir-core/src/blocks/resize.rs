@@ -73,7 +73,7 @@ impl<P: Platform> Mapped<'_, P> {
         // What is retained behind the block, and absorbed, counts already: where only that is missing, reclaim makes the room.
         let Some(_hold) = self.pages.hold(new_len.saturating_sub(len)) else { return null_mut() };
         // Out of the table first: once moved, the old addresses may be another thread's new block.
-        let Some((block, untouched)) = self.lock().lift(addr) else {
+        let Some(block) = self.lock().lift(addr) else {
             self.pages.platform.invalid_free(InvalidFree::DoubleFree, addr, 0);
             return null_mut();
         };
@@ -82,9 +82,9 @@ impl<P: Platform> Mapped<'_, P> {
         let is_enough = before.len == new_len;
         let remapped = if is_enough { Ok(addr) } else { self.pages.platform.remap(before, new_len) };
         let now = remapped.map_or(before, |addr| Run { addr, len: new_len });
-        let untouched = (untouched + now.len).saturating_sub(len + resident);
-        let block = Block { is_touched: block.is_touched && untouched == 0, ..moved(block, now) };
-        self.lock().insert(block, untouched);
+        let untouched = (block.untouched + now.len).saturating_sub(len + resident);
+        let is_touched = block.is_touched && untouched == 0;
+        self.lock().insert(Block { is_touched, untouched, fresh: 0, ..moved(block, now) });
         self.unmap_those(Cause::Idle, Blocks::drop_over);
         self.pages.hard_limit.recharge(len + resident, now.len);
         let (more, shown) = ((now.len as u64).wrapping_sub(len as u64), &self.pages.platform.stats().mapped_bytes);

@@ -3,7 +3,7 @@
 //! A freed block is kept for a while, since mapping and touching it anew costs far more than all else. Keeping must cost
 //! no peak, and what counts for that is what is resident: a buffer that doubles has been touched to its half when the
 //! old one is freed, and will be touched further while that is kept. So the peak is that of the bytes in use that were
-//! touched, as far as looks tell ([`UntouchedBlocks`](super::untouched::UntouchedBlocks)); and what is kept, together
+//! touched, as far as looks tell ([`Blocks::untouched`]); and what is kept, together
 //! with what the program may come to touch of all bytes in use ([`Filled`](super::filled::Filled)), up to that peak,
 //! exceeds it by a twelfth at most (`Blocks::room`), or by a quarter where blocks are replaced all the time
 //! ([`Churn`](super::churn::Churn)). Above the last window's peak nothing is kept when a window ends, and
@@ -27,7 +27,7 @@ const LITTLE: usize = 128 << 10;
 impl Blocks {
     /// Bytes in use that were touched, as far as is known.
     fn touched(&self) -> usize {
-        self.bytes.saturating_sub(self.untouched.bytes)
+        self.bytes.saturating_sub(self.untouched)
     }
 
     /// Bytes in use that the program has touched, or may touch.

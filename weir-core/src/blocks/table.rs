@@ -1,7 +1,7 @@
 //! Blocks beyond the largest order, mapped on their own: where each begins, how long it is; and those lately freed.
 //!
 //! The table is open addressing keyed by the block's address, in memory of the platform's; it doubles when it is half
-//! full and never shrinks (24 bytes for each block of more than 4 MiB).
+//! full and never shrinks (40 bytes for each block of more than 4 MiB).
 //!
 //! Which freed blocks are kept, and which is handed out again: `retain.rs`.
 
@@ -11,7 +11,7 @@ use crate::blocks::block::{Block, Kept};
 use crate::blocks::churn::Churn;
 use crate::blocks::expected::Expected;
 use crate::blocks::filled::Filled;
-use crate::blocks::untouched::UntouchedBlocks;
+use crate::blocks::untouched::Looks;
 use crate::policy::huge_page_advice::Density;
 use crate::policy::refault::Recent;
 use crate::policy::working_set::Peak;
@@ -19,7 +19,7 @@ use crate::policy::working_set::Peak;
 /// Freed blocks kept at most.
 pub(super) const KEPT: usize = 16;
 /// Slots of the first table: a power of two, as every capacity is.
-const FIRST_CAPACITY: usize = 128;
+const FIRST_CAPACITY: usize = 64;
 /// All blocks mapped on their own.
 pub struct Blocks {
     slots: *mut Block,
@@ -35,8 +35,10 @@ pub struct Blocks {
     pub(super) kept_count: usize,
     /// Resident bytes of those.
     pub idle: usize,
-    /// What of the blocks in use was not touched.
-    pub untouched: UntouchedBlocks,
+    /// Bytes of the blocks in use that were not touched, as far as is known.
+    pub untouched: usize,
+    /// When those are looked at.
+    pub looks: Looks,
     /// Peak over the last window of the bytes in use that were touched.
     pub(super) peak: Peak,
     /// Which part of blocks is touched.
@@ -70,7 +72,8 @@ impl Blocks {
             kept: [Kept { block: Block::NONE, resident: 0 }; KEPT],
             kept_count: 0,
             idle: 0,
-            untouched: UntouchedBlocks::new(),
+            untouched: 0,
+            looks: Looks::new(),
             peak: Peak::new(),
             filled: Filled::new(),
             expected: Expected::new(),
@@ -176,42 +179,54 @@ impl Blocks {
         (len != 0).then_some(Run { addr: old as usize, len })
     }
 
-    /// Adds a block, in the room that was reserved for it; `untouched` bytes of it have no memory behind them.
-    pub fn insert(&mut self, block: Block, untouched: usize) {
-        self.insert_grown(block, untouched, 0);
+    /// Slots of the table.
+    pub(super) fn capacity(&self) -> usize {
+        self.capacity
     }
 
-    /// The same for a block of which the last `fresh` bytes are new, and known to be zero.
-    pub fn insert_grown(&mut self, block: Block, untouched: usize, fresh: usize) {
+    /// The block in slot `i`, modulo the capacity, which is not 0.
+    pub(super) fn at(&self, i: usize) -> Block {
+        debug_assert!(self.capacity > 0);
+        // SAFETY: there is a table, and `slot` masks the index, so the slot is inside it.
+        unsafe { *self.slot(i) }
+    }
+
+    /// Writes what is known of a block that is in the table.
+    pub(super) fn put(&mut self, block: Block) {
+        debug_assert!(self.get(block.run.addr).is_some());
+        // SAFETY: the block is in the table, so there is one, and `find` returns its slot.
+        unsafe { *self.find(block.run.addr) = block };
+    }
+
+    /// Adds a block that is handed out, in the room that was reserved for it.
+    pub fn insert(&mut self, block: Block) {
         debug_assert!(self.reserved > 0);
         self.reserved -= 1;
         // SAFETY: room was reserved, so there is a table with an empty slot, which `find` returns.
         unsafe { *self.find(block.run.addr) = block };
         self.count += 1;
         self.bytes += block.run.len;
-        self.untouched.add(block, untouched, fresh);
+        self.untouched += block.untouched;
+        self.looks.note_newest(block.run.addr);
         self.note(0);
     }
 
     /// The block at `addr` has no memory behind it any more.
     pub fn released(&mut self, addr: usize) {
-        let Some(mut block) = self.get(addr) else { return };
-        block.is_touched = false;
-        // SAFETY: the block is in the table, as `get` found it, so `find` returns its slot.
-        unsafe { *self.find(addr) = block };
-        self.untouched.remove(addr);
-        self.untouched.add(block, block.run.len, 0);
+        let Some(block) = self.get(addr) else { return };
+        self.untouched = self.untouched - block.untouched + block.run.len;
+        self.put(Block { is_touched: false, untouched: block.run.len, fresh: 0, ..block });
     }
 
     /// Takes a block out that is to come back in another place or length: room for it is kept.
-    pub fn lift(&mut self, addr: usize) -> Option<(Block, usize)> {
+    pub fn lift(&mut self, addr: usize) -> Option<Block> {
         let lifted = self.remove(addr)?;
         self.reserved += 1;
         Some(lifted)
     }
 
-    /// Takes a block out, and says how many bytes of it were untouched as far as is known.
-    pub fn remove(&mut self, addr: usize) -> Option<(Block, usize)> {
+    /// Takes a block out.
+    pub fn remove(&mut self, addr: usize) -> Option<Block> {
         let gone = self.get(addr)?;
         let mut hole = (self.find(addr) as usize - self.slots as usize) / size_of::<Block>();
         let mut at = hole;
@@ -234,7 +249,8 @@ impl Blocks {
         unsafe { *self.slot(hole) = Block::NONE };
         self.count -= 1;
         self.bytes -= gone.run.len;
-        Some((gone, self.untouched.remove(addr)))
+        self.untouched -= gone.untouched;
+        Some(gone)
     }
 }
 
@@ -267,11 +283,11 @@ mod tests {
         (0..1000).for_each(|_| reserve(&mut blocks));
         blocks.unreserve();
         let run = |i: usize| Run { addr: i << 22, len: 1 << 22 };
-        (1..1000).for_each(|i| blocks.insert(Block { run: run(i), ..Block::NONE }, 0));
+        (1..1000).for_each(|i| blocks.insert(Block { run: run(i), ..Block::NONE }));
         assert_eq!((blocks.count, blocks.reserved), (999, 0));
-        let (lifted, untouched) = blocks.lift(run(7).addr).unwrap();
+        let lifted = blocks.lift(run(7).addr).unwrap();
         reserve(&mut blocks);
-        blocks.insert(lifted, untouched);
+        blocks.insert(lifted);
         blocks.unreserve();
         assert!((1..1000).all(|i| blocks.get(run(i).addr).is_some()));
     }

@@ -1,106 +1,73 @@
 //! Blocks in use that were handed out without memory behind all of them: how much of them has not been touched since,
 //! as far as is known. What is not resident is in no peak.
 
-use crate::blocks::block::Block;
+use super::block::Block;
+use super::table::Blocks;
 
-/// Blocks known at most. Of a program that holds more, each free of one that is not known costs a look at all of its pages.
-const KNOWN: usize = 64;
+/// Slots of the table that are gone through at a time for blocks to look at. Where there are more, all have their turn.
+const AT_A_TIME: usize = 64;
 
-/// A block in use.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Untouched {
-    /// The block.
-    pub block: Block,
-    /// Bytes of it without memory behind them when it was last looked at.
-    pub bytes: usize,
-    /// Bytes at its end that were new when it was handed out, and so zero.
-    pub fresh: usize,
-    /// It was looked at as the next block was wanted.
-    pub seen: bool,
-}
-
-/// The blocks, the oldest first. Of one that is not here everything counts as touched.
+/// When blocks are looked at.
 #[derive(Debug)]
-pub struct UntouchedBlocks {
-    known: [Untouched; KNOWN],
-    count: usize,
-    /// Sum of their untouched bytes.
-    pub bytes: usize,
-    /// When all of them were last looked at, ns.
-    pub looked_at: u64,
+pub struct Looks {
+    /// The block that was handed out last; 0: none.
+    newest: usize,
+    /// It was looked at as the next one was wanted.
+    is_seen: bool,
+    /// The slot of the table that the next look at many begins at.
+    next: usize,
+    /// When that may be, ns.
+    pub due: u64,
 }
 
-impl UntouchedBlocks {
-    /// None.
-    #[allow(clippy::new_without_default, reason = "const, and only ever part of a static")]
+impl Looks {
+    /// None so far.
     pub const fn new() -> Self {
-        let none = Untouched { block: Block::NONE, bytes: 0, fresh: 0, seen: false };
-        Self { known: [none; KNOWN], count: 0, bytes: 0, looked_at: 0 }
+        Self { newest: 0, is_seen: true, next: 0, due: 0 }
     }
 
-    /// A block was handed out, `bytes` of it without memory behind them, the last `fresh` of which are new. Where too many are known, that one is forgotten
-    /// of which least is untouched.
-    pub fn add(&mut self, block: Block, bytes: usize, fresh: usize) {
-        if bytes == 0 {
-            return;
-        }
-        if self.count == KNOWN {
-            let least = (0..KNOWN).min_by_key(|&i| self.known[i].bytes).unwrap_or(0);
-            self.take(least);
-        }
-        self.known[self.count] = Untouched { block, bytes, fresh, seen: false };
-        self.count += 1;
-        self.bytes += bytes;
+    /// A block is handed out.
+    pub(super) fn note_newest(&mut self, addr: usize) {
+        (self.newest, self.is_seen) = (addr, false);
     }
+}
 
-    /// The block at `addr` is no longer in use, or elsewhere; how much of it was untouched.
-    pub fn remove(&mut self, addr: usize) -> usize {
-        self.position(addr).map_or(0, |i| self.take(i))
-    }
-
-    /// A look at the block found `bytes` untouched.
-    pub fn set(&mut self, block: Block, bytes: usize) {
-        if let Some(i) = self.position(block.run.addr).filter(|&i| self.known[i].block == block) {
-            self.bytes = self.bytes - self.known[i].bytes + bytes;
-            self.known[i].bytes = bytes;
-            if bytes == 0 {
-                self.take(i);
-            }
-        }
-    }
-
+impl Blocks {
     /// The block that was handed out last, if it was not looked at since; it counts as looked at from now on.
     pub fn see_newest(&mut self) -> Option<Block> {
-        let newest = self.known[..self.count].last_mut()?;
-        (!core::mem::replace(&mut newest.seen, true)).then_some(newest.block)
+        if core::mem::replace(&mut self.looks.is_seen, true) { None } else { self.newest() }
     }
 
-    /// The blocks that cannot be told to be as they were, the youngest first; how many there are.
-    pub fn doubtful(&self, surprises: u8) -> ([Block; KNOWN], usize) {
-        let (mut out, mut count) = ([Block::NONE; KNOWN], 0);
-        let youngest_first = self.known[..self.count].iter().rev().map(|known| known.block);
-        for block in youngest_first.filter(|block| !block.constancy.is_sure(surprises)) {
-            out[count] = block;
-            count += 1;
+    /// The block that was handed out last, if it is in use still and it cannot be told to be as it was.
+    pub fn newest(&self) -> Option<Block> {
+        self.get(self.looks.newest).filter(|block| self.is_doubtful(block))
+    }
+
+    /// Blocks that cannot be told to be as they were, of the slots that have their turn; how many there are.
+    pub fn doubtful(&mut self) -> ([Block; AT_A_TIME], usize) {
+        let (mut out, mut count) = ([Block::NONE; AT_A_TIME], 0);
+        let (from, slots) = (self.looks.next, self.capacity().min(AT_A_TIME));
+        for block in (from..from + slots).map(|i| self.at(i)) {
+            if block.run.addr != 0 && self.is_doubtful(&block) {
+                out[count] = block;
+                count += 1;
+            }
         }
+        self.looks.next = from + slots;
         (out, count)
     }
 
-    /// How much of the block at `addr` is untouched, and how much of its end was new when it was handed out.
-    pub fn of(&self, addr: usize) -> (usize, usize) {
-        self.position(addr).map_or((0, 0), |i| (self.known[i].bytes, self.known[i].fresh))
+    /// A look at the block found `bytes` untouched.
+    pub fn set_untouched(&mut self, block: &Block, bytes: usize) {
+        let is_same = |there: &Block| there.run == block.run && there.untouched > 0;
+        if let Some(there) = self.get(block.run.addr).filter(is_same) {
+            self.untouched = self.untouched - there.untouched + bytes;
+            self.put(Block { untouched: bytes, ..there });
+        }
     }
 
-    fn position(&self, addr: usize) -> Option<usize> {
-        (0..self.count).find(|&i| self.known[i].block.run.addr == addr)
-    }
-
-    fn take(&mut self, i: usize) -> usize {
-        let bytes = self.known[i].bytes;
-        self.known.copy_within(i + 1..self.count, i);
-        self.count -= 1;
-        self.bytes -= bytes;
-        bytes
+    fn is_doubtful(&self, block: &Block) -> bool {
+        block.untouched > 0 && !block.constancy.is_sure(self.surprises)
     }
 }
 
@@ -109,25 +76,48 @@ mod tests {
     use super::*;
     use crate::base::run::Run;
 
-    fn block(i: usize) -> Block {
-        Block { run: Run { addr: i << 24, len: 1 << 24 }, ..Block::NONE }
+    const COUNT: usize = 3 * AT_A_TIME;
+    const SLOTS: usize = 8 * AT_A_TIME;
+
+    fn block(i: usize, untouched: usize) -> Block {
+        Block { run: Run { addr: i << 24, len: 1 << 24 }, untouched, ..Block::NONE }
+    }
+
+    fn blocks(table: &mut [Block]) -> Blocks {
+        let mut blocks = Blocks::new();
+        assert_eq!(blocks.rehash(table.as_mut_ptr() as usize, table.len()), None);
+        for i in 1..=COUNT {
+            assert_eq!(blocks.reserve(), Ok(()));
+            blocks.insert(block(i, i));
+        }
+        blocks
     }
 
     #[test]
-    fn the_sum_is_of_those_that_are_known() {
-        let mut untouched = UntouchedBlocks::new();
-        (1..=KNOWN).for_each(|i| untouched.add(block(i), i, 0));
-        assert_eq!(untouched.bytes, KNOWN * (KNOWN + 1) / 2);
-        untouched.add(block(100), 7, 0);
-        assert_eq!((untouched.of(block(1).run.addr).0, untouched.bytes), (0, KNOWN * (KNOWN + 1) / 2 - 1 + 7));
-        untouched.set(block(100), 3);
-        assert_eq!(untouched.see_newest(), Some(block(100)));
-        assert_eq!(untouched.see_newest(), None);
-        untouched.set(block(100), 0);
-        assert_eq!((untouched.remove(block(100).run.addr), untouched.remove(block(5).run.addr)), (0, 5));
-        for i in 1..=KNOWN {
-            untouched.remove(block(i).run.addr);
+    fn the_sum_is_of_all_blocks() {
+        let mut table = [Block::NONE; SLOTS];
+        let mut blocks = blocks(&mut table);
+        assert_eq!(blocks.untouched, COUNT * (COUNT + 1) / 2);
+        assert_eq!(blocks.see_newest().map(|newest| newest.run), Some(block(COUNT, 0).run));
+        assert_eq!(blocks.see_newest(), None);
+        blocks.set_untouched(&block(7, 7), 0);
+        blocks.set_untouched(&block(7, 7), 5);
+        assert_eq!(blocks.untouched, COUNT * (COUNT + 1) / 2 - 7, "all of it was touched: nothing more is learnt");
+        for i in 1..=COUNT {
+            assert_eq!(blocks.remove(block(i, 0).run.addr).unwrap().untouched, if i == 7 { 0 } else { i });
         }
-        assert_eq!((untouched.bytes, untouched.count), (0, 0));
+        assert_eq!((blocks.untouched, blocks.newest()), (0, None));
+    }
+
+    #[test]
+    fn all_blocks_have_their_turn() {
+        let mut table = [Block::NONE; SLOTS];
+        let mut blocks = blocks(&mut table);
+        let mut seen = std::collections::BTreeSet::new();
+        for _ in 0..SLOTS / AT_A_TIME {
+            let (found, count) = blocks.doubtful();
+            seen.extend(found[..count].iter().map(|block| block.run.addr >> 24));
+        }
+        assert_eq!(seen, (1..=COUNT).collect());
     }
 }

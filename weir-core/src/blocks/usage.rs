@@ -61,7 +61,7 @@ impl<P: Platform> Mapped<'_, P> {
         let platform = &self.pages.platform;
         usage.live += walk.live;
         // Where the platform cannot say what is resident: what earlier looks found.
-        usage.untouched += walk.untouched + if walk.is_blind { self.lock().untouched.bytes } else { 0 };
+        usage.untouched += walk.untouched + if walk.is_blind { self.lock().untouched } else { 0 };
         let mut retained = [Kept::default(); KEPT];
         let n = self.lock().copy_kept(&mut retained);
         let resident = |kept: &Kept| resident_bytes(platform, kept.block.run).unwrap_or(kept.resident);

@@ -3,6 +3,8 @@
 use std::sync::atomic::Ordering::Relaxed;
 use weir_core::base::units::PAGE;
 use weir_core::heap::Heap;
+use weir_core::platform::Diagnostics;
+use weir_core::reclaim::budget::Room;
 
 use crate::fake::{Call, Fake};
 
@@ -204,6 +206,28 @@ fn a_buffer_that_grows_again_takes_back_what_was_cut_off() {
             }
         }
     }
+}
+
+/// Blocks that are replaced, and of which little is touched, take no more memory however often that happens: by the time of
+/// the next reading all of it would seem to be gone else, and each allocation would search for something to release.
+#[test]
+fn blocks_replaced_untouched_take_nothing_from_the_budget() {
+    let mut peaks = Peaks::new();
+    const GIB: u64 = 1 << 30;
+    let mut parts: Vec<Part> = (0..100).map(|_| peaks.alloc(5 * MIB)).collect();
+    parts.iter_mut().for_each(|part| peaks.touch(part, PAGE));
+    peaks.heap.read_room(Room { capacity: GIB, used: GIB / 2 });
+    for i in 0..2_000 {
+        peaks.free(parts.swap_remove(i * 7 % 100));
+        parts.push(peaks.alloc(5 * MIB));
+        peaks.touch(parts.last_mut().unwrap(), PAGE);
+    }
+    let left = peaks.heap.budget_figures().free;
+    assert!(left >= GIB as usize / 2 - 40 * MIB, "{left} bytes seem to be left");
+    let released = &peaks.heap.platform().stats().given_back;
+    let released: u64 = released.iter().map(|bytes| bytes.load(Relaxed)).sum();
+    assert!(released <= 100 * PAGE as u64, "{released} bytes were released of which nothing was resident");
+    parts.into_iter().for_each(|part| peaks.free(part));
 }
 
 /// What few looks missed goes too where everything is to go.
