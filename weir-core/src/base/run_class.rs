@@ -7,14 +7,14 @@ use super::size_class::{COUNT, MAX_SIZE};
 use super::units::PAGE;
 
 /// Number of run classes.
-pub const RUN_CLASSES: usize = 40;
+pub const RUN_CLASSES: usize = 56;
 /// The first run class: the numbers of caches go on behind malloc's size classes.
 pub const FIRST: usize = COUNT + 1;
 /// The last run class.
 pub const LAST: usize = COUNT + RUN_CLASSES;
 /// All run classes.
 pub const ALL: core::ops::RangeInclusive<usize> = FIRST..=LAST;
-/// Largest size that a run class serves, bytes (1 MiB).
+/// Largest size that a run class serves, bytes (4 MiB).
 pub const MAX_CLASS_RUN: usize = MAX_SIZE << (RUN_CLASSES / PER_DOUBLING);
 /// Classes from a power of two to the next.
 const PER_DOUBLING: usize = 8;

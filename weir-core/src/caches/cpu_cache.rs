@@ -127,8 +127,8 @@ pub struct PerCpu {
     retired: [AtomicU64; CLASSES],
     /// Pages that all buckets of run classes have room for (see [`rooms`]).
     room_pages: AtomicU32,
-    /// Lengths of the last four runs that buckets were asked for and did not have, the last in the lowest byte: pages less one.
-    missed: AtomicU32,
+    /// Lengths, pages, of the last four runs that buckets were asked for and did not have, the last in the lowest bits.
+    missed: AtomicU64,
 }
 
 impl PerCpu {
@@ -145,7 +145,7 @@ impl PerCpu {
             asking: Backoff::new(),
             retired: [const { AtomicU64::new(0) }; CLASSES],
             room_pages: AtomicU32::new(0),
-            missed: AtomicU32::new(0),
+            missed: AtomicU64::new(0),
         }
     }
 

@@ -12,7 +12,7 @@ use crate::platform::Platform;
 pub struct CacheStats {
     /// Its name, ended by zeros; malloc's size classes are `malloc` and their size.
     pub name: [u8; NAME_BYTES],
-    /// Its number: 1 to 72 are malloc's, 73 to 112 runs of malloc's, up to 252 user caches with per-CPU buckets, from 256
+    /// Its number: 1 to 72 are malloc's, 73 to 128 runs of malloc's, up to 252 user caches with per-CPU buckets, from 256
     /// on user caches without.
     pub number: usize,
     /// Object size, bytes.

@@ -6,7 +6,7 @@
 //! # Numbers and class-map values
 //!
 //! The class map has a byte a page, and a CPU's slab a bucket for each value of it. Numbers below [`BUCKETED`] are such
-//! values themselves: malloc's 1 to 72, the run classes 73 to 112 ([`crate::base::run_class`]: they have buckets, and no slabs),
+//! values themselves: malloc's 1 to 72, the run classes 73 to 128 ([`crate::base::run_class`]: they have buckets, and no slabs),
 //! and the user caches that were made first. Any further user cache has a number
 //! from [`UNBUCKETED`] on and no per-CPU buckets. All these caches share two values, [`SLAB_HEAD`] and [`SLAB_TAIL`],
 //! and the bucket of either is empty and full at once: so the fast path of a free needs no check of its own, fails to

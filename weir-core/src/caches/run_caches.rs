@@ -40,7 +40,7 @@ use core::sync::atomic::Ordering::Relaxed;
 /// than theirs: so it is twice this part at most, near the tenth by which a heap may be larger than glibc's.
 const BUDGET_PART: usize = 16;
 /// Bytes that one CPU's buckets have room for at most: with that, frees and allocations in random order seldom go past them.
-const MOST_OF_CPU: usize = 8 * run_class::MAX_CLASS_RUN;
+const MOST_OF_CPU: usize = 8 << 20;
 /// All CPUs' runs go back each time as this part of what slabs and runs have became resident: a heap that grows tenfold takes them
 /// some 150 times, each time by a fence.
 const FRESH_PART: usize = 64;

@@ -1,5 +1,5 @@
 //! Runs of pages: what is larger than a size class and no longer than 4 MiB. A run grows in place as long as the pages behind
-//! it are free. Most runs up to 1 MiB are of a run class (`class_runs`).
+//! it are free. Most runs are of a run class (`class_runs`).
 
 use core::ptr::null_mut;
 

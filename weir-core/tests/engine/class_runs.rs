@@ -325,7 +325,7 @@ fn former_copies_are_not_kept() {
     for mut world in worlds(32) {
         let mut size = 100 * KIB;
         let mut buffer = world.heap.alloc(size);
-        while size < 2 * MIB {
+        while size < 5 * MIB {
             size += size / 5;
             let longer = world.heap.alloc(size);
             // SAFETY: allocated here, and given up for the longer one.

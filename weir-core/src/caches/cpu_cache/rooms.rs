@@ -1,6 +1,6 @@
 //! How many runs of each run class a CPU's buckets may hold: all of them together no more bytes than a budget.
 //!
-//! An object cache's ceiling is the same on all CPUs, as its buckets are small. Runs are not: one of each class is 12 MiB. So
+//! An object cache's ceiling is the same on all CPUs, as its buckets are small. Runs are not: one of each class is 50 MiB. So
 //! a bucket of a run class has room for nothing until it is worth it. A bucket gets room for one run more when a run is freed
 //! that is as long as the last one that any CPU's buckets were asked for and did not have (one of the last few, if it is short):
 //! then one like it will be wanted again. (Noted for each CPU, it would be old where a thread comes back to one.) Where lengths are random, that is seldom so, and the buckets stay out of the way; and the
@@ -26,7 +26,11 @@ use crate::platform::cpu_table::CpuSlab;
 const DISPLACES: u32 = 8;
 /// Where a CPU counts them: no class has this number.
 const REFUSED: usize = LARGE as usize;
-const _: () = assert!(MAX_CLASS_RUN / PAGE == 1 << u8::BITS, "`PerCpu::missed` has a byte for each length");
+const _: () = assert!(MAX_CLASS_RUN / PAGE < 1 << LENGTH_BITS);
+/// Bits of each length in `PerCpu::missed`.
+const LENGTH_BITS: u32 = 16;
+/// Lengths in it.
+const LENGTHS: u32 = u64::BITS / LENGTH_BITS;
 /// Of longer runs, pages (64 KiB), the last one missed counts alone: where buffers grow by copies, those missed before are as long as
 /// their former copies, which are never wanted again, and were a sixth of twenty such buffers.
 const SHORT: usize = (64 << 10) / PAGE;
@@ -94,17 +98,17 @@ impl PerCpu {
 
     /// A CPU's buckets were asked for a run of `pages` pages and had none; 0: what was wanted is of no class.
     pub(crate) fn note_missed(&self, pages: usize) {
-        // What two threads note at once may become one: that is a hint. No run of a class is so short as what 0 stands for then.
-        self.missed.store(self.missed.load(Relaxed) << u8::BITS | pages.saturating_sub(1) as u32, Relaxed);
+        // What two threads note at once may become one: that is a hint.
+        self.missed.store(self.missed.load(Relaxed) << LENGTH_BITS | pages as u64, Relaxed);
     }
 
     /// Whether room is to be looked for in the current CPU's bucket of `class`, which is full, for a run of `pages` pages: one like
     /// it was missed last.
     pub(crate) fn wants_room<P: Platform>(&self, platform: &P, class: usize, pages: usize) -> bool {
         let Some(slab) = self.here(platform) else { return false };
-        let last = self.missed.load(Relaxed).to_le_bytes();
-        let last = if pages <= SHORT { &last[..] } else { &last[..1] };
-        if !last.iter().any(|&less| usize::from(less) + 1 == pages) || room_of(slab, class) >= slots(class) {
+        let (missed, looked_at) = (self.missed.load(Relaxed), if pages <= SHORT { LENGTHS } else { 1 });
+        let is_as_long = |i: u32| (missed >> (i * LENGTH_BITS)) as u16 as usize == pages;
+        if !(0..looked_at).any(is_as_long) || room_of(slab, class) >= slots(class) {
             return false;
         }
         let refused = slab.came[REFUSED].load(Relaxed);
