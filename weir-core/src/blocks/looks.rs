@@ -46,7 +46,7 @@ impl<P: Platform> Mapped<'_, P> {
     pub(super) fn look_at_untouched(&self) {
         let now = self.pages.platform.now();
         let blocks = self.lock();
-        let (newest, is_due) = (blocks.newest(), now >= blocks.looks.due);
+        let (newest, is_due) = (blocks.newest(), now >= blocks.watch.due);
         drop(blocks);
         if let Some(block) = newest {
             self.look_in_use(block);
@@ -60,7 +60,7 @@ impl<P: Platform> Mapped<'_, P> {
     fn look_at_many(&self, now: u64) {
         let mut blocks = self.lock();
         let (found, count) = blocks.doubtful();
-        blocks.looks.due = now + LOOK_INTERVAL * count.div_ceil(LOOKS).max(1) as u64;
+        blocks.watch.due = now + LOOK_INTERVAL * count.div_ceil(LOOKS).max(1) as u64;
         drop(blocks);
         for &block in &found[..count] {
             self.look_in_use(block);

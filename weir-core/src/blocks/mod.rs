@@ -17,5 +17,6 @@ mod retain;
 mod table;
 mod untouched;
 pub mod usage;
+mod watch;
 
 pub(crate) use mapped::{FIRST_MAPPED, Mapped, MappedBlocks};

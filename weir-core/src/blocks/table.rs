@@ -11,7 +11,7 @@ use crate::blocks::block::{Block, Kept};
 use crate::blocks::churn::Churn;
 use crate::blocks::expected::Expected;
 use crate::blocks::filled::Filled;
-use crate::blocks::untouched::Looks;
+use crate::blocks::watch::Watch;
 use crate::policy::huge_page_advice::Density;
 use crate::policy::refault::Recent;
 use crate::policy::working_set::Peak;
@@ -38,7 +38,7 @@ pub struct Blocks {
     /// Bytes of the blocks in use that were not touched, as far as is known.
     pub untouched: usize,
     /// When those are looked at.
-    pub looks: Looks,
+    pub watch: Watch,
     /// Peak over the last window of the bytes in use that were touched.
     pub(super) peak: Peak,
     /// Which part of blocks is touched.
@@ -73,7 +73,7 @@ impl Blocks {
             kept_count: 0,
             idle: 0,
             untouched: 0,
-            looks: Looks::new(),
+            watch: Watch::new(),
             peak: Peak::new(),
             filled: Filled::new(),
             expected: Expected::new(),
@@ -207,7 +207,7 @@ impl Blocks {
         self.count += 1;
         self.bytes += block.run.len;
         self.untouched += block.untouched;
-        self.looks.note_newest(block.run.addr);
+        self.watch.note_newest(block.run.addr);
         self.note(0);
     }
 

@@ -7,53 +7,28 @@ use super::table::Blocks;
 /// Slots of the table that are gone through at a time for blocks to look at. Where there are more, all have their turn.
 const AT_A_TIME: usize = 64;
 
-/// When blocks are looked at.
-#[derive(Debug)]
-pub struct Looks {
-    /// The block that was handed out last; 0: none.
-    newest: usize,
-    /// It was looked at as the next one was wanted.
-    is_seen: bool,
-    /// The slot of the table that the next look at many begins at.
-    next: usize,
-    /// When that may be, ns.
-    pub due: u64,
-}
-
-impl Looks {
-    /// None so far.
-    pub const fn new() -> Self {
-        Self { newest: 0, is_seen: true, next: 0, due: 0 }
-    }
-
-    /// A block is handed out.
-    pub(super) fn note_newest(&mut self, addr: usize) {
-        (self.newest, self.is_seen) = (addr, false);
-    }
-}
-
 impl Blocks {
     /// The block that was handed out last, if it was not looked at since; it counts as looked at from now on.
     pub fn see_newest(&mut self) -> Option<Block> {
-        if core::mem::replace(&mut self.looks.is_seen, true) { None } else { self.newest() }
+        if core::mem::replace(&mut self.watch.is_seen, true) { None } else { self.newest() }
     }
 
     /// The block that was handed out last, if it is in use still and it cannot be told to be as it was.
     pub fn newest(&self) -> Option<Block> {
-        self.get(self.looks.newest).filter(|block| self.is_doubtful(block))
+        self.get(self.watch.newest).filter(|block| self.is_doubtful(block))
     }
 
     /// Blocks that cannot be told to be as they were, of the slots that have their turn; how many there are.
     pub fn doubtful(&mut self) -> ([Block; AT_A_TIME], usize) {
         let (mut out, mut count) = ([Block::NONE; AT_A_TIME], 0);
-        let (from, slots) = (self.looks.next, self.capacity().min(AT_A_TIME));
+        let (from, slots) = (self.watch.next, self.capacity().min(AT_A_TIME));
         for block in (from..from + slots).map(|i| self.at(i)) {
             if block.run.addr != 0 && self.is_doubtful(&block) {
                 out[count] = block;
                 count += 1;
             }
         }
-        self.looks.next = from + slots;
+        self.watch.next = from + slots;
         (out, count)
     }
 
