@@ -16,6 +16,7 @@ mod e8_neighbour;
 pub mod e9_peers;
 mod fio_servers;
 mod hitrate;
+mod huge_pages;
 #[cfg(target_arch = "x86_64")]
 mod instructions;
 mod latency;
@@ -180,6 +181,14 @@ pub const EXPERIMENTS: &[Experiment] = &[
         only: Some("the traces that it makes"),
         options: &["trace"],
         run: hitrate::run,
+    },
+    Experiment {
+        name: "huge-pages",
+        about: "4 GiB of one size of block: its share in huge pages, a random walk's step, what filling costs (root for both modes)",
+        rounds: Some([5, 1]),
+        only: Some("objects, slabs, runs, blocks; madvise, always"),
+        options: &["subject"],
+        run: huge_pages::run,
     },
     #[cfg(target_arch = "x86_64")]
     Experiment {

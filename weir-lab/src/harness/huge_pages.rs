@@ -16,8 +16,21 @@ fn chosen(text: &str) -> Option<String> {
 }
 
 /// Whether this process may change it.
-pub fn can_be_set() -> bool {
+fn can_be_set() -> bool {
     fs::OpenOptions::new().write(true).open(ENABLED).is_ok()
+}
+
+/// The settings that distributions ship.
+pub const MODES: [&str; 2] = ["madvise", "always"];
+
+/// Those of [`MODES`] that can be measured: both, or the present setting if it cannot be changed, which is then said.
+pub fn modes() -> Result<Vec<String>, String> {
+    if can_be_set() {
+        return Ok(MODES.map(String::from).into());
+    }
+    let found = found()?;
+    println!("Huge pages stay '{found}': changing the setting needs root.\n");
+    Ok(vec![found])
 }
 
 /// Sets it to `word` until the guard goes.

@@ -31,6 +31,7 @@ fn main() {
         "forward" => forward::main(args),
         "guest-init" => guest_init::main(args),
         "hog" => hog::main(args),
+        "huge-heap" => huge_heap::main(args),
         "page-fault" => page_fault::main(args),
         "page-pools" => page_pools::main(args),
         "report-time" => report_time::main(args),

@@ -21,8 +21,6 @@ const STEP: Duration = Duration::from_millis(25);
 /// Before and after the frees. Most of what happens later than at once happens within 10 s (decay times, calm windows).
 const BEFORE: Duration = Duration::from_millis(500);
 const AFTER: Duration = Duration::from_secs(12);
-/// The settings of huge pages that distributions ship.
-const MODES: [&str; 2] = ["madvise", "always"];
 
 /// Runs A once under each allocator and setting, and draws the curves.
 pub fn run(args: &RunArgs, allocators: Vec<Allocator>) -> Result<Value, String> {
@@ -51,18 +49,10 @@ pub fn run(args: &RunArgs, allocators: Vec<Allocator>) -> Result<Value, String> 
 
 /// The settings to draw: those named, or both; or the present one if it cannot be changed.
 fn modes(args: &RunArgs) -> Result<Vec<String>, String> {
-    if let Some(unknown) = args.only.iter().find(|mode| !MODES.contains(&mode.as_str())) {
-        return Err(format!("'{unknown}' is no setting of huge pages: {}", MODES.join(", ")));
+    if let Some(unknown) = args.only.iter().find(|mode| !huge_pages::MODES.contains(&mode.as_str())) {
+        return Err(format!("'{unknown}' is no setting of huge pages: {}", huge_pages::MODES.join(", ")));
     }
-    if !args.only.is_empty() {
-        return Ok(args.only.clone());
-    }
-    if huge_pages::can_be_set() {
-        return Ok(MODES.map(String::from).into());
-    }
-    let found = huge_pages::found()?;
-    eprintln!("picture: huge pages stay {found}: changing the setting needs root");
-    Ok(vec![found])
+    if args.only.is_empty() { huge_pages::modes() } else { Ok(args.only.clone()) }
 }
 
 fn print_table(mode: &str, curves: &[(String, Curve)]) {

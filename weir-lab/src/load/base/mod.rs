@@ -4,6 +4,7 @@ pub mod args;
 pub mod cgroup_v2;
 pub mod clock;
 pub mod counted;
+pub mod kernel_words;
 pub mod mem;
 pub mod pressure;
 pub mod process;

@@ -1,16 +1,19 @@
-//! Process B of experiment E8: needs memory, straight from the kernel, so that no allocator is in its time.
+//! Process B of experiment E8: needs memory, straight from the kernel, so that no allocator is in its time. Of `huge-pages`,
+//! the process that has the machine hold memory.
 
 use crate::base::args::read_numbers;
 use crate::base::mem::PAGE;
 use std::time::Instant;
 
-/// `hog bytes=N times=N`: maps and writes N bytes, reads them again, unmaps; prints each turn's time.
+/// `hog bytes=N times=N [huge=1]`: maps and writes N bytes, in huge pages if asked to, reads them again, unmaps; prints each
+/// turn's time.
 pub fn main(args: impl Iterator<Item = String>) -> Result<(), String> {
-    let (mut bytes, mut times) = (0usize, 1);
-    read_numbers(args, "bytes, times", |key, number| {
+    let (mut bytes, mut times, mut huge) = (0usize, 1, false);
+    read_numbers(args, "bytes, times, huge (0 or 1)", |key, number| {
         match key {
             "bytes" => bytes = number as usize,
             "times" => times = number,
+            "huge" => huge = number != 0,
             _ => return false,
         }
         true
@@ -21,14 +24,14 @@ pub fn main(args: impl Iterator<Item = String>) -> Result<(), String> {
     let mut turns = Vec::new();
     for _ in 0..times {
         let start = Instant::now();
-        turn(bytes)?;
+        turn(bytes, huge)?;
         turns.push(start.elapsed().as_nanos().to_string());
     }
     println!("{{\"turns_ns\":[{}]}}", turns.join(","));
     Ok(())
 }
 
-fn turn(bytes: usize) -> Result<(), String> {
+fn turn(bytes: usize, huge: bool) -> Result<(), String> {
     // SAFETY: a fresh private anonymous mapping, chosen by the kernel.
     let base = unsafe {
         libc::mmap(
@@ -42,6 +45,10 @@ fn turn(bytes: usize) -> Result<(), String> {
     };
     if base == libc::MAP_FAILED {
         return Err(format!("cannot map {bytes} bytes: {}", std::io::Error::last_os_error()));
+    }
+    if huge {
+        // SAFETY: advice on the mapping made above; a kernel without huge pages refuses it, and nothing changes.
+        unsafe { libc::madvise(base, bytes, libc::MADV_HUGEPAGE) };
     }
     let first = base.cast::<u8>();
     for pass in 0..2u8 {

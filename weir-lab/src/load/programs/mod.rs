@@ -12,6 +12,7 @@ pub mod glibc_bench;
 pub mod groups;
 pub mod guest_init;
 pub mod hog;
+pub mod huge_heap;
 pub mod larson;
 pub mod latency;
 pub mod live_shrink;
