@@ -16,8 +16,8 @@ use crate::policy::huge_page_advice::Density;
 use crate::policy::refault::Recent;
 use crate::policy::working_set::Peak;
 
-/// Freed blocks kept at most.
-pub(super) const KEPT: usize = 16;
+/// Freed blocks kept at most: as many as a program may free and want again in one phase of its work.
+pub(super) const KEPT: usize = 64;
 /// Slots of the first table: a power of two, as every capacity is.
 const FIRST_CAPACITY: usize = 64;
 /// All blocks mapped on their own.
