@@ -45,8 +45,9 @@ fn metadata_lies_apart(mode: Mode) {
 
 in_all_modes! { metadata_lies_apart }
 
-/// Addresses of a run of pages, of a block mapped on its own, and of metadata, in each of some processes.
-fn places(processes: usize) -> Option<Vec<[u64; 3]>> {
+/// Addresses of a run of pages, of a block mapped on its own, of metadata and of a mapping of the program's, in each of some
+/// processes.
+fn places(processes: usize) -> Option<Vec<[u64; 4]>> {
     let program = compile(Kind::C, "placement.c")?;
     let place = |_| {
         let output = run(&program, &[], Mode::Plain, &[]);
@@ -59,7 +60,7 @@ fn places(processes: usize) -> Option<Vec<[u64; 3]>> {
 }
 
 /// Bits of an address that are 0 in some processes and 1 in others. With 40 processes chance misses one in 2^39.
-fn changing(places: &[[u64; 3]], which: usize) -> u32 {
+fn changing(places: &[[u64; 4]], which: usize) -> u32 {
     let (ones, zeros) = places.iter().fold((0, 0), |(ones, zeros), place| (ones | place[which], zeros | !place[which]));
     (ones & zeros).count_ones()
 }
@@ -75,6 +76,8 @@ fn chance_places_the_heap_blocks_and_metadata() {
         let huge = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled").unwrap_or_default();
         // A block that is to have huge pages begins at one: 9 bits less than mmap's area has.
         let bits = if which == 1 && huge.contains("[always]") { 18 } else { 27 };
+        // Below a library of 2 MiB and more, which Linux begins at such an address, all mappings follow each other.
+        let bits = if which == 1 { bits.min(changing(&places, 3)) } else { bits };
         let got = changing(&places, which);
         assert!(got >= bits, "{what}: {got} bits change: {places:x?}");
     }

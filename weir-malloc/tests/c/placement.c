@@ -1,6 +1,7 @@
-/* Where things lie: `placement` prints the addresses of what chance places; `placement beside` looks for what lies beside
- * blocks mapped on their own, which a program may write past the end of. */
+/* Where things lie: `placement` prints the addresses of what chance places, and of a mapping of its own; `placement beside`
+ * looks for what lies beside blocks mapped on their own, which a program may write past the end of. */
 #include "check.h"
+#include <sys/mman.h>
 #include "weir.h"
 
 #define MIB ((size_t)1 << 20)
@@ -10,7 +11,8 @@ static __typeof__(&weir_cache_create) p_create;
 static __typeof__(&weir_cache_alloc) p_alloc;
 static __typeof__(&weir_cache_free) p_free;
 
-/* The end of the mappings without a gap that `address` lies in, as far as they can be read. */
+/* The end of the mappings without a gap that `address` lies in, as far as they can be written to: a library may follow,
+ * which begins with a part that can only be read. */
 static uintptr_t end_of(uintptr_t address) {
     char line[400];
     FILE *maps = fopen("/proc/self/maps", "r");
@@ -18,9 +20,9 @@ static uintptr_t end_of(uintptr_t address) {
     uintptr_t end = address;
     while (fgets(line, sizeof line, maps)) {
         uintptr_t from, to;
-        char rights;
-        CHECK(sscanf(line, "%lx-%lx %c", &from, &to, &rights) == 3);
-        if (rights == 'r' && from <= end && end < to) end = to;
+        char rights[5];
+        CHECK(sscanf(line, "%lx-%lx %4s", &from, &to, rights) == 3);
+        if (rights[0] == 'r' && rights[1] == 'w' && from <= end && end < to) end = to;
     }
     fclose(maps);
     return end;
@@ -73,7 +75,8 @@ int main(int count, char **arguments) {
         return 0;
     }
     void *heap = malloc(40000), *own = malloc(8 * MIB);
-    CHECK(heap && own);
-    printf("%p %p 0x%lx\n", heap, own, (unsigned long)metadata());
+    void *mapped = mmap(NULL, 8 * MIB, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CHECK(heap && own && mapped != MAP_FAILED);
+    printf("%p %p 0x%lx %p\n", heap, own, (unsigned long)metadata(), mapped);
     return 0;
 }
