@@ -184,17 +184,21 @@ impl Blocks {
         self.capacity
     }
 
-    /// The block in slot `i`, modulo the capacity, which is not 0.
+    /// The block in slot `i`, modulo the capacity.
     pub(super) fn at(&self, i: usize) -> Block {
-        debug_assert!(self.capacity > 0);
+        if self.capacity == 0 {
+            return Block::NONE;
+        }
         // SAFETY: there is a table, and `slot` masks the index, so the slot is inside it.
         unsafe { *self.slot(i) }
     }
 
-    /// Writes what is known of a block that is in the table.
+    /// Writes what is known of a block, if it is in the table.
     pub(super) fn put(&mut self, block: Block) {
-        debug_assert!(self.get(block.run.addr).is_some());
-        // SAFETY: the block is in the table, so there is one, and `find` returns its slot.
+        if self.get(block.run.addr).is_none() {
+            return;
+        }
+        // SAFETY: the block is in the table, as `get` found it, so there is one, and `find` returns its slot.
         unsafe { *self.find(block.run.addr) = block };
     }
 
