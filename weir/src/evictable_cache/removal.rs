@@ -13,6 +13,9 @@ impl<C: Content> Shared<C> {
     /// Takes a key's entry out. One that is dirty is written back first; false also where that fails.
     pub fn remove(&self, hash: u64, mut is_it: impl FnMut(&C::Key) -> bool, is_kept_if_dirty: bool) -> bool {
         let home = self.home(hash);
+        // Held until it is taken out: what is clean is evicted as soon as nobody holds it, and a removal that finds nothing says
+        // that nothing was there. It is given up after the lock.
+        let mut written;
         loop {
             let mut guard = self.shards()[home].lock();
             let state = &mut *guard;
@@ -22,7 +25,8 @@ impl<C: Content> Shared<C> {
             if is_kept_if_dirty && (header.is_dirty() || header.is_writing()) {
                 header.pins.pin();
                 drop(guard);
-                if !self.write_one_back(&Hold { shared: self, entry }) {
+                written = Hold { shared: self, entry };
+                if !self.write_one_back(&written) {
                     return false;
                 }
                 continue;

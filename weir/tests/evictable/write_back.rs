@@ -217,9 +217,10 @@ fn a_removal_goes_on_although_other_write_backs_take_each_others_place() {
     assert_eq!(handles.len(), 4);
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
-        scope.spawn(|| {
-            assert!(cache.remove(&0));
+        let removal = scope.spawn(|| {
+            let is_removed = cache.remove(&0);
             is_over.store(true, SeqCst);
+            is_removed
         });
         while cache.stats().pinned == 0 {
             thread::yield_now();
@@ -237,9 +238,33 @@ fn a_removal_goes_on_although_other_write_backs_take_each_others_place() {
             handles.extend(entries.try_iter());
         }
         handles.into_iter().for_each(DirtyEntry::written);
+        assert!(removal.join().unwrap());
     });
     entries.try_iter().for_each(DirtyEntry::written);
     assert!(!cache.contains(&0));
+    drop(entries);
+}
+
+#[test]
+fn what_a_removal_wrote_back_is_not_evicted_before_it_is_taken_out() {
+    // It would say that there was no such entry.
+    let (cache, entries) = later(10_000);
+    for key in 0..300 {
+        put(&cache, key, key);
+        let is_removed = thread::scope(|scope| {
+            let removal = scope.spawn(|| cache.remove(&key));
+            while cache.stats().pinned == 0 && !removal.is_finished() {
+                thread::yield_now();
+            }
+            entries.recv().unwrap().written();
+            while !removal.is_finished() {
+                cache.evict(10_000);
+                cache.relieved();
+            }
+            removal.join().unwrap()
+        });
+        assert!(is_removed, "in round {key}");
+    }
     drop(entries);
 }
 
