@@ -55,8 +55,12 @@ fn measure(what: &str, line: &str, count: usize) {
         .collect();
     // What was freed is released, and all is calm.
     std::thread::sleep(Duration::from_secs(5));
-    let listed = says(&["stat"]).lines().filter(|line| line.contains(" subject-")).count();
-    assert_eq!(listed, count);
+    let all = says(&["stat"]);
+    let is_listed = |subject: &&Subject| {
+        let pid = subject.pid().to_string();
+        all.lines().any(|line| line.contains(" subject-") && line.split_whitespace().any(|word| word == pid))
+    };
+    assert_eq!(subjects.iter().filter(is_listed).count(), count, "{all}");
     println!("{what}: weir stat lists {count}: {}", measured(|| timed(|| says(&["stat"])).1));
     let mut exporter = Command::new(env!("CARGO_BIN_EXE_weir"));
     let exporter = exporter.args(["export", "--listen", "127.0.0.1:0"]).stderr(Stdio::piped());

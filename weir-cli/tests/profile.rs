@@ -111,9 +111,11 @@ fn a_leak_is_found_to_its_line_in_a_process_that_took_no_samples() {
         .unwrap();
     let is_on = || says(&["ctl", &leak.pid(), "get", "profile_bytes"]).contains(MEAN).then_some(());
     wait_for("sampling to be on", is_on);
-    // Its first copy of the table may be made after samples have begun: all of these need not have grown since.
-    std::thread::sleep(std::time::Duration::from_millis(500));
-    leak.leaks(20);
+    // Its first copy of the table may be made after samples have begun: what leaks before it has not grown since.
+    for _ in 0..6 {
+        std::thread::sleep(std::time::Duration::from_millis(500));
+        leak.leaks(20);
+    }
     // As Ctrl-C.
     // SAFETY: sends a signal to a child that has not been waited for.
     unsafe { libc::kill(profile.id() as i32, libc::SIGINT) };

@@ -3,7 +3,7 @@
 use super::*;
 use crate::os::fd::{FileKind, POLLERR, POLLPRI};
 use std::io::Write;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Stack of the test threads: less than the background thread's, although these frames are not optimised.
 const STACK: usize = 56 << 10;
@@ -48,9 +48,7 @@ fn a_wake_up_ends_a_wait_and_a_timeout_too() {
             std::thread::sleep(Duration::from_millis(30));
             waker.wake();
         });
-        let started = Instant::now();
-        assert!(sources.wait(tunables, Heat::Cold, Some(10_000 * MS)).woken);
-        assert!(started.elapsed() < Duration::from_secs(5));
+        assert!(sources.wait(tunables, Heat::Cold, Some(60_000 * MS)).woken);
         other.join().unwrap();
     });
 }
