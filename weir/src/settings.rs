@@ -66,6 +66,7 @@ fn take_effect(setting: &Setting) {
     match setting.effect() {
         Effect::Wake => {}
         Effect::Reporting => calls::set_reporting(TUNABLES.report.get() != 0),
+        Effect::HugeHeap => calls::follow_huge_heap(),
         Effect::Rearm => return BACKGROUND.program_has_changed(),
         Effect::Profile => calls::follow_profile_setting(),
         Effect::Guard => calls::follow_guard_setting(),

@@ -135,7 +135,12 @@ fn huge_pages() -> Check {
         "huge pages",
         good,
         found,
-        "used for blocks of more than 4 MiB; whole huge pages are released first",
+        match mode {
+            HugePages::Always => "behind all of the heap; whole huge pages are released first",
+            _ => {
+                "behind blocks of more than 4 MiB that are filled; WEIR_HUGE_HEAP=1 asks for them behind all of the heap"
+            }
+        },
         "small pages only; releasing takes more calls",
     )
 }

@@ -6,11 +6,13 @@ use super::parts::Name;
 use crate::base::output::printable_line;
 use crate::base::units::bytes;
 
+/// Whose the empty huge pages are.
+const HEAP: &str = "Weir's heap";
+
 pub fn huge_pages(case: &Case) -> Option<Finding> {
     let look = case.look;
     let huge: u64 = look.mappings.iter().map(|map| map.huge).sum();
-    let where_to =
-        if look.empty_in_heap_bytes * 2 > look.empty_bytes { "Weir's heap" } else { "the program's own mappings" };
+    let where_to = if look.empty_in_heap_bytes * 2 > look.empty_bytes { HEAP } else { "the program's own mappings" };
     let says = format!(
         "about {} of the {} in huge pages hold zeros alone, most of it in {where_to}: the first touch of one byte \
          makes 2 MiB resident. The machine's policy is `{}`.",
@@ -18,11 +20,14 @@ pub fn huge_pages(case: &Case) -> Option<Finding> {
         bytes(huge),
         look.huge_page_policy
     );
-    let cures = vec![
+    let asks = look.huge_page_policy == "madvise" && where_to == HEAP;
+    let ours = asks.then(|| "`weir ctl PID set huge_heap 0`, if the heap asks for huge pages".to_string());
+    let program = vec![
         "the program's madvise(MADV_NOHUGEPAGE) for what it touches here and there, or no MADV_HUGEPAGE".into(),
         "for this program alone: prctl(PR_SET_THP_DISABLE) before it starts".into(),
         "for the machine: `echo madvise > /sys/kernel/mm/transparent_hugepage/enabled`, as root".into(),
     ];
+    let cures = ours.into_iter().chain(program).collect();
     case.finding(Cause::HugePages, look.empty_bytes, says, cures)
 }
 

@@ -197,6 +197,11 @@ impl<P: Platform> Heap<P> {
         bytes
     }
 
+    /// Makes the heap ask for huge pages as the tunable `huge_heap` says. Of calls at once the last value holds.
+    pub fn follow_huge_heap(&self) {
+        self.pages().follow_huge_heap();
+    }
+
     /// Switches reports on or off, as the tunable `report` does; but when this returns, nothing is in flight that was
     /// begun before it was switched off, and nothing will be: all that is free can be allocated, and only what was
     /// taken below is marked so.

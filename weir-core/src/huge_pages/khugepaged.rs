@@ -28,7 +28,7 @@ impl<P: Platform> Watch<'_, P> {
     /// Looks at up to `count` pageblocks that no huge page is known to back, and reports again what the kernel filled and
     /// is mostly free; returns bytes.
     pub(crate) fn report_filled(&self, goal: &Goal, count: usize) -> usize {
-        if !self.caches.pages.platform.huge_on_touch() {
+        if !self.caches.pages.platform.may_have_huge() {
             return 0;
         }
         let blocks = self.caches.pages.normal.top() / PAGEBLOCK_PAGES as u32;

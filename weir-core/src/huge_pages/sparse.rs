@@ -85,7 +85,7 @@ impl<P: Platform> Watch<'_, P> {
     /// Used pages up to which a huge page is in little use. `None`: huge pages are not split in calm times.
     fn sparse_limit(&self) -> Option<usize> {
         let percent = self.caches.pages.platform.tunables().sparse_percent.get() as usize;
-        let may_split = self.caches.pages.platform.huge_on_touch() && self.caches.pages.platform.release_unit() == PAGE;
+        let may_split = self.caches.pages.platform.may_have_huge() && self.caches.pages.platform.release_unit() == PAGE;
         (percent > 0 && may_split).then_some(PAGEBLOCK_PAGES * percent / 100)
     }
 

@@ -7,6 +7,7 @@ pub(crate) mod cool;
 pub mod descriptions;
 mod hard_limit;
 mod heap_pages;
+mod huge_advice;
 pub mod node;
 pub mod page_set;
 pub mod pageblock;

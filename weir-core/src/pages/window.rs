@@ -86,8 +86,8 @@ struct Growth {
 
 /// The turn to grow a window.
 pub struct Growing<'a, P: Platform> {
-    window: &'a Window,
-    platform: &'a P,
+    pub(super) window: &'a Window,
+    pub(super) platform: &'a P,
     growth: Guard<'a, Growth, P, { rank::GROWTH }>,
 }
 
@@ -140,6 +140,9 @@ impl<P: Platform> Growing<'_, P> {
         let run = Run { addr: window.base.load(Relaxed) + first * PAGEBLOCK, len: count * PAGEBLOCK };
         let placed = self.platform.map_at(run, node);
         if placed == Placed::Done {
+            if self.asks_for_huge() {
+                self.platform.advise_huge(run);
+            }
             // Before they are below the top: then any thread may read their node, which never changes.
             for block in first..end {
                 // SAFETY: `describe` has mapped the array as far as `end`; `self` is the turn to grow; the pageblocks are in no

@@ -66,8 +66,25 @@ pub trait Memory: Host {
     }
     /// Whether a fresh pageblock is backed by one huge page at its first touch.
     fn huge_on_touch(&self) -> bool;
+    /// Whether memory gets huge pages at its first touch where they were asked for, and only there.
+    fn huge_on_advice(&self) -> bool {
+        false
+    }
+    /// All of the heap has asked for huge pages, or asks no more: what [`Memory::huge_on_touch`] says from now on, where
+    /// [`Memory::huge_on_advice`].
+    fn set_huge_on_touch(&self, on: bool) {
+        let _ = on;
+    }
+    /// Whether huge pages may be behind the heap: [`Memory::huge_on_touch`] is so, or was.
+    fn may_have_huge(&self) -> bool {
+        self.huge_on_touch()
+    }
     /// Asks for huge pages behind `run`; a wish only.
     fn advise_huge(&self, run: Run);
+    /// Asks for them no more; a wish only.
+    fn advise_small(&self, run: Run) {
+        let _ = run;
+    }
     /// The memory of pages inside each of `runs`, whole pageblocks, was released. Splits the huge pages that may still be
     /// behind the rest, so that the released part serves others at once, and marks the rest as not used of late, so that
     /// no huge page is put there until it is used. A wish only.

@@ -11,6 +11,7 @@ mod goals;
 mod growth;
 mod hard_limit;
 mod held;
+mod huge_heap;
 mod low32;
 mod mapped;
 mod misuse;

@@ -92,6 +92,8 @@ pub struct Fake {
     plans: [Plan; 5],
     pub node_count: AtomicUsize,
     pub huge: AtomicBool,
+    /// They come to what asked for them.
+    pub huge_on_advice: AtomicBool,
     /// Mapping memory takes its time.
     pub is_slow: AtomicBool,
     pub lockless: bool,
@@ -111,6 +113,8 @@ pub struct Fake {
     summoned: Mutex<Vec<usize>>,
     /// Runs that huge pages were asked for.
     pub advised: Mutex<Vec<Run>>,
+    /// Runs that ask for huge pages no more.
+    pub advised_small: Mutex<Vec<Run>>,
     /// Runs of blocks of their own that were looked at.
     looks: Mutex<Vec<Run>>,
     /// Calls that unmapped.
@@ -165,7 +169,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(|e| e.into_inner())
 }
 
-fn overlap(a: Run, b: Run) -> bool {
+pub fn overlap(a: Run, b: Run) -> bool {
     a.addr < b.addr + b.len && b.addr < a.addr + a.len
 }
 
@@ -181,6 +185,7 @@ impl Fake {
             plans: Default::default(),
             node_count: AtomicUsize::new(1),
             huge: AtomicBool::new(false),
+            huge_on_advice: AtomicBool::new(false),
             is_slow: AtomicBool::new(false),
             lockless: true,
             window: 1 << 30,
@@ -193,6 +198,7 @@ impl Fake {
             hard_limit_callback: Mutex::default(),
             summoned: Mutex::default(),
             advised: Mutex::default(),
+            advised_small: Mutex::default(),
             looks: Mutex::default(),
             unmapped: AtomicUsize::new(0),
             really: AtomicBool::new(false),
@@ -366,6 +372,11 @@ impl Fake {
     /// Somebody else maps `len` bytes right behind the mapped part that `addr` lies in.
     pub fn put_behind(&self, addr: usize, len: usize) -> Run {
         locked(&self.memory).put_behind(addr, len)
+    }
+
+    /// Whether the engine has mapped all of `run`.
+    pub fn is_mapped(&self, run: Run) -> bool {
+        locked(&self.memory).is_mapped(run)
     }
 
     /// The next block of its own is mapped right behind the mapped part of a window that `addr` lies in.

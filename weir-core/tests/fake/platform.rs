@@ -96,6 +96,10 @@ impl Memory for Fake {
         locked(&self.advised).push(run);
     }
 
+    fn advise_small(&self, run: Run) {
+        locked(&self.advised_small).push(run);
+    }
+
     fn cool(&self, runs: &[Run]) {
         self.outside_locks();
         assert!(runs.iter().all(|&run| locked(&self.memory).is_mapped(run)));
@@ -125,6 +129,14 @@ impl Memory for Fake {
 
     fn huge_on_touch(&self) -> bool {
         self.huge.load(Relaxed)
+    }
+
+    fn huge_on_advice(&self) -> bool {
+        self.huge_on_advice.load(Relaxed)
+    }
+
+    fn set_huge_on_touch(&self, on: bool) {
+        self.huge.store(on, Relaxed);
     }
 }
 

@@ -10,7 +10,7 @@ use weir_core::base::level::Level;
 use weir_core::base::run::Run;
 use weir_core::heap::Heap;
 use weir_core::platform::cpu_table::{MAX_CPUS, Pushed, Table};
-use weir_core::platform::{Clock, CpuOps, Diagnostics, Host, Released, Topology, Wait, Workers};
+use weir_core::platform::{Clock, CpuOps, Diagnostics, Host, Memory, Released, Topology, Wait, Workers};
 use weir_core::telemetry::stats::Stats;
 use weir_core::telemetry::tables::EvictableRow;
 use weir_core::telemetry::tunables::Tunables;
@@ -18,6 +18,7 @@ use weir_core::telemetry::tunables::Tunables;
 use crate::messages;
 use crate::os::clock::{monotonic_ns, thread_cpu_ns};
 use crate::os::futex::{futex_wait, futex_wake};
+use crate::os::probe::{self, HugePages};
 use crate::os::syscall::Errno;
 use crate::os::{memory_probes, scheduling, thread_block};
 use crate::platform::address_layout::AddressLayout;
@@ -38,7 +39,10 @@ pub struct Linux {
     /// Whether the fast path runs on restartable sequences.
     mode: AtomicU8,
     nodes: AtomicUsize,
+    /// Whether fresh memory of the heap comes as huge pages, whether it gets them if it asks, and whether it ever did.
     pub(super) huge_on_touch: AtomicBool,
+    pub(super) huge_on_advice: AtomicBool,
+    pub(super) may_have_huge: AtomicBool,
     /// Where the heap and its metadata lie.
     pub(super) addresses: AddressLayout,
     /// How memory is released.
@@ -54,6 +58,8 @@ impl Linux {
             mode: AtomicU8::new(UNKNOWN),
             nodes: AtomicUsize::new(1),
             huge_on_touch: AtomicBool::new(false),
+            huge_on_advice: AtomicBool::new(false),
+            may_have_huge: AtomicBool::new(false),
             addresses: AddressLayout::new(),
             releaser: Releaser::new(),
             hooks,
@@ -71,7 +77,11 @@ impl Linux {
     fn probe(&self) -> bool {
         let lockless = rseq::enable(MAX_CPUS);
         STATS.rseq.store(lockless.into(), Relaxed);
-        self.huge_on_touch.store(topology::has_huge_pages_on_touch(), Relaxed);
+        match probe::huge_pages() {
+            HugePages::Always => self.set_huge_on_touch(true),
+            HugePages::Madvise => self.huge_on_advice.store(true, Relaxed),
+            HugePages::Never | HugePages::Absent => {}
+        }
         self.nodes.store(topology::node_count(), Relaxed);
         self.mode.store(if lockless { LOCKLESS } else { LOCKED }, Release);
         (self.hooks.first_use)();

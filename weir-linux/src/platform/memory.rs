@@ -196,7 +196,25 @@ impl Memory for Linux {
         Some(words)
     }
 
+    fn advise_small(&self, run: Run) {
+        // SAFETY: the mapping is the engine's; the advice changes no contents.
+        let _ = unsafe { mman::madvise(run.addr as *mut u8, run.len, mman::MADV_NOHUGEPAGE) };
+    }
+
     fn huge_on_touch(&self) -> bool {
         self.huge_on_touch.load(Relaxed)
+    }
+
+    fn huge_on_advice(&self) -> bool {
+        self.huge_on_advice.load(Relaxed)
+    }
+
+    fn set_huge_on_touch(&self, on: bool) {
+        self.huge_on_touch.store(on, Relaxed);
+        self.may_have_huge.fetch_or(on, Relaxed);
+    }
+
+    fn may_have_huge(&self) -> bool {
+        self.may_have_huge.load(Relaxed)
     }
 }

@@ -1,12 +1,7 @@
 //! What the platform must find out about the machine before the first allocation, by as few calls as possible.
 
-use crate::os::probe::{self, HugePages};
+use crate::os::probe;
 use crate::os::{fd, scheduling};
-
-/// Whether a fresh pageblock becomes one huge page at its first touch.
-pub(crate) fn has_huge_pages_on_touch() -> bool {
-    probe::huge_pages() == HugePages::Always
-}
 
 /// One more than the highest number of a NUMA node; 1 where there is one node or the kernel does not say.
 pub(crate) fn node_count() -> usize {

@@ -143,6 +143,11 @@ pub fn set_reporting(on: bool) {
     HEAP.set_reporting(on);
 }
 
+/// [`weir_core::heap::Heap::follow_huge_heap`].
+pub fn follow_huge_heap() {
+    HEAP.follow_huge_heap();
+}
+
 /// Switches the heap profile as the setting `profile_bytes` says.
 pub fn follow_profile_setting() {
     switch::follow_setting(&HEAP);

@@ -115,6 +115,9 @@ unsafe fn start(envp: Environment) {
     // SAFETY: the caller's environment.
     if unsafe { read_environment_once(envp) } {
         BACKGROUND.settle();
+        if TUNABLES.huge_heap.get() != 0 {
+            HEAP.follow_huge_heap();
+        }
         // SAFETY: functions of this library, which is never unloaded (`weir-malloc` is linked with `-z nodelete`; in a
         // program they are its own).
         unsafe { fork::register(before_fork, after_fork_in_parent, after_fork_in_child) }

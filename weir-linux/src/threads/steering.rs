@@ -125,6 +125,7 @@ impl Host for BackgroundHost<'_> {
         match effect {
             Effect::Wake => {}
             Effect::Reporting => self.heap.set_reporting(TUNABLES.report.get() != 0),
+            Effect::HugeHeap => self.heap.follow_huge_heap(),
             Effect::Rearm => self.sources.rearm(),
             Effect::Profile => switch::follow_setting(self.heap),
             Effect::Guard => guard::switch::follow_setting(),

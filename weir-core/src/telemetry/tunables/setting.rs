@@ -47,14 +47,16 @@ impl core::fmt::Display for Unit {
     }
 }
 
-/// What the platform does after a setting was stored. Nothing of this but [`Effect::Profile`] and [`Effect::Guard`] is done for values that the
-/// environment sets: they are stored before anything has begun.
+/// What the platform does after a setting was stored. Of this only [`Effect::HugeHeap`], [`Effect::Profile`] and
+/// [`Effect::Guard`] are done for values that the environment sets: they are stored before anything else has begun.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Effect {
     /// The background thread, if it sleeps, is woken: its next decision uses the value.
     Wake,
     /// The engine's switch is set (`set_reporting`): switching off waits for the batch in flight.
     Reporting,
+    /// What is mapped of the heap asks for huge pages, or asks no more (`follow_huge_heap`).
+    HugeHeap,
     /// The background thread is replaced by another, which arms all notifications anew.
     Rearm,
     /// Sampling for the heap profile is switched on, off, or to another mean.

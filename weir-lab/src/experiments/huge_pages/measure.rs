@@ -71,6 +71,14 @@ pub struct Row {
     pub cells: Vec<Cell>,
 }
 
+/// The name of [`asking`] in tables.
+pub const ASKING: &str = "weir, huge_heap";
+
+/// Weir with a heap that asks for huge pages. In `always`, where it changes nothing, it shows by how much runs differ.
+pub fn asking(weir: &Allocator) -> Allocator {
+    Allocator { name: ASKING.to_string(), env: &[("WEIR_HUGE_HEAP", "1")], ..weir.clone() }
+}
+
 /// One run: fill, free, fill, free three of four.
 pub fn measure(kind: &Kind, size: Size, allocator: &Allocator, cell: &mut Cell) -> Result<(), String> {
     let words = [

@@ -7,18 +7,20 @@ mod report;
 
 use crate::harness::args::RunArgs;
 use crate::harness::{exclusive, huge_pages, rounds};
-use crate::peers::Allocator;
-use measure::{Cell, KINDS, Kind, Row, Size, as_json, measure};
+use crate::peers::{Allocator, WEIR};
+use measure::{Cell, KINDS, Kind, Row, Size, as_json, asking, measure};
 use serde_json::Value;
 
 /// Runs it and prints its tables.
-pub fn run(args: &RunArgs, allocators: Vec<Allocator>) -> Result<Value, String> {
+pub fn run(args: &RunArgs, mut allocators: Vec<Allocator>) -> Result<Value, String> {
     let kinds = KINDS.iter().map(|kind| kind.name);
     let known = || kinds.clone().chain(huge_pages::MODES);
     if let Some(unknown) = args.only.iter().find(|only| known().all(|name| name != only.as_str())) {
         let names: Vec<&str> = known().collect();
         return Err(format!("'{unknown}' is no kind of block and no setting of huge pages: {}", names.join(", ")));
     }
+    let asking = allocators.iter().find(|allocator| allocator.name == WEIR).map(asking);
+    allocators.extend(asking);
     let _lock = exclusive::lock()?;
     let size = Size::of(args.quick);
     let mut rows: Vec<Row> = Vec::new();

@@ -1,7 +1,7 @@
 //! The tables: one a setting and kind of block, and the subject against the best peer in each cost.
 
 use super::figures::FIGURES;
-use super::measure::{Cell, Row, Size};
+use super::measure::{ASKING, Cell, Row, Size};
 use crate::harness::statistics::student;
 use crate::harness::tables::{Table, spread};
 
@@ -41,8 +41,10 @@ fn verdicts(names: &[&str], at: usize, rows: &[Row]) -> Table {
     let costs = || FIGURES.iter().enumerate().filter(|(_, figure)| figure.is_cost);
     let header = ["huge pages", "blocks"].into_iter().chain(costs().map(|(_, figure)| figure.title));
     let mut table = Table::new(header);
+    // The subject in another setting is no peer of its own; it is the last.
+    let peers = names.len() - usize::from(names.contains(&ASKING));
     for row in rows {
-        let verdict = |figure: usize| match best_peer(&row.cells, at, figure) {
+        let verdict = |figure: usize| match best_peer(&row.cells[..peers], at, figure) {
             Some(best) if row.cells[at].failed.is_none() => {
                 let of = |index: usize| &row.cells[index].samples[figure];
                 format!("{}: {}", names[best], student(of(at), of(best)))

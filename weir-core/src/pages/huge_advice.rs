@@ -1,0 +1,75 @@
+//! Huge pages behind the heap where the system gives them to those who ask (`madvise`): the setting `huge_heap`.
+//!
+//! A part of a window that is new asks as it is mapped. What is mapped already asks, or asks no more, when the setting
+//! changes, in the window's turn to grow; the value is read in that turn, so that of several changes at once the last
+//! one holds in the end, for the windows and for what is counted.
+
+use super::heap_pages::Pages;
+use super::node::ZoneKind;
+use super::window::Growing;
+use crate::base::run::Run;
+use crate::base::units::{PAGE, PAGEBLOCK_PAGES};
+use crate::platform::Platform;
+
+impl<P: Platform> Growing<'_, P> {
+    /// Whether memory of the window is to ask for huge pages.
+    pub(super) fn asks_for_huge(&self) -> bool {
+        self.platform.huge_on_advice() && self.platform.tunables().huge_heap.get() != 0
+    }
+}
+
+impl<P: Platform> Pages<P> {
+    /// Makes all of the heap ask for huge pages, or ask no more, as the setting says.
+    ///
+    /// What comes as a huge page and counts as single pages is found later, as what khugepaged made is; what counts as a
+    /// huge page and is none would stay a wrong figure. So they count from after the last question on, and up to before
+    /// the first answer is taken back.
+    pub(crate) fn follow_huge_heap(&self) {
+        if !self.platform.huge_on_advice() {
+            return;
+        }
+        self.count_huge(|asks| !asks);
+        for kind in ZoneKind::ALL {
+            self.advise_window(kind);
+        }
+        self.count_huge(|asks| asks);
+    }
+
+    /// Counts huge pages as the setting says, if that is the case for it.
+    fn count_huge(&self, is_case: impl FnOnce(bool) -> bool) {
+        let growing = self.normal.growing(&self.platform);
+        let asks = growing.asks_for_huge();
+        if is_case(asks) {
+            self.platform.set_huge_on_touch(asks);
+        }
+    }
+
+    /// Advises the window's mapped part, row by row: what lies in its holes is not the heap's.
+    fn advise_window(&self, kind: ZoneKind) {
+        let growing = self.window(kind).growing(&self.platform);
+        let advise = |row: Run| {
+            if growing.asks_for_huge() { self.platform.advise_huge(row) } else { self.platform.advise_small(row) }
+        };
+        let mut row: Option<Run> = None;
+        for block in 0..growing.window.top() / PAGEBLOCK_PAGES as u32 {
+            let Some(run) = self.mapped_of(kind, block) else { continue };
+            row = match row {
+                Some(row) if row.addr + row.len == run.addr => Some(Run { len: row.len + run.len, ..row }),
+                before => {
+                    before.into_iter().for_each(advise);
+                    Some(run)
+                }
+            };
+        }
+        row.into_iter().for_each(advise);
+    }
+
+    /// The mapped part of a pageblock: the first one of a window may lack pages, and a hole has none.
+    fn mapped_of(&self, kind: ZoneKind, block: u32) -> Option<Run> {
+        let (window, page) = (self.window(kind), block * PAGEBLOCK_PAGES as u32);
+        let ours = self.zone_of(kind, page).lock(&self.platform).page_states(window, block)?.ours;
+        let (first, _) = ours.next_run(0)?;
+        let first = if block == 0 { first } else { 0 };
+        Some(Run { addr: window.addr_of(page) + first * PAGE, len: (PAGEBLOCK_PAGES - first) * PAGE })
+    }
+}
