@@ -2,23 +2,41 @@
 
 mod common;
 use common::{Kind, Mode, compile, describe, foreign, run};
+use std::path::{Path, PathBuf};
 
-#[test]
-fn the_heap_is_in_huge_pages_while_it_asks() {
+/// The program, where the system gives huge pages to those who ask.
+fn program() -> Option<PathBuf> {
     let mode = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled").unwrap_or_default();
     if !mode.contains("[madvise]") || foreign() {
         println!("SKIPPED: needs the library, and huge pages that are `madvise` (mode: {})", mode.trim());
-        return;
+        return None;
     }
-    let Some(program) = compile(Kind::C, "huge_heap.c") else { return };
+    compile(Kind::C, "huge_heap.c")
+}
+
+/// The numbers that it says.
+fn said(program: &Path, arguments: &[&str], at_start: &str) -> Vec<i64> {
+    let output = run(program, arguments, Mode::Plain, &[("WEIR_HUGE_HEAP", at_start.into())]);
+    assert!(output.status.success(), "{}", describe(&output));
+    let said = String::from_utf8_lossy(&output.stdout);
+    said.split_whitespace().map(|word| word.parse().expect("a number")).collect()
+}
+
+#[test]
+fn the_heap_is_in_huge_pages_while_it_asks() {
+    let Some(program) = program() else { return };
     for (at_start, first) in [("1", true), ("0", false)] {
-        let output = run(&program, &[], Mode::Plain, &[("WEIR_HUGE_HEAP", at_start.into())]);
-        assert!(output.status.success(), "{}", describe(&output));
-        let said = String::from_utf8_lossy(&output.stdout);
-        let parts: Vec<i64> = said.split_whitespace().map(|word| word.parse().expect("a number")).collect();
+        let parts = said(&program, &[], at_start);
         // Of 48 MiB. A part ends in the pageblock in which the next one begins, and the machine may be out of huge pages for a
         // moment.
         let are_huge: Vec<bool> = parts.iter().map(|&kib| kib > 24 << 10).collect();
         assert_eq!(are_huge, [first, false, true], "{parts:?} KiB with {at_start} at the start");
     }
+}
+
+#[test]
+fn a_program_that_switches_huge_pages_off_gets_its_free_pages_released() {
+    let Some(program) = program() else { return };
+    let [peak, rest] = said(&program, &["off"], "1")[..] else { panic!("two numbers") };
+    assert!(peak > 60_000 && rest <= peak / 4 * 3, "{rest} of {peak} KiB are left of a half");
 }

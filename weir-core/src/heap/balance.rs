@@ -202,6 +202,11 @@ impl<P: Platform> Heap<P> {
         self.pages().follow_huge_heap();
     }
 
+    /// The program has switched huge pages off for itself.
+    pub fn forget_huge(&self) {
+        self.watch().forget_huge();
+    }
+
     /// Switches reports on or off, as the tunable `report` does; but when this returns, nothing is in flight that was
     /// begun before it was switched off, and nothing will be: all that is free can be allocated, and only what was
     /// taken below is marked so.

@@ -70,8 +70,8 @@ pub trait Memory: Host {
     fn huge_on_advice(&self) -> bool {
         false
     }
-    /// All of the heap has asked for huge pages, or asks no more: what [`Memory::huge_on_touch`] says from now on, where
-    /// [`Memory::huge_on_advice`].
+    /// All of the heap has asked for huge pages, or asks no more, or the program has switched them off for itself: what
+    /// [`Memory::huge_on_touch`] says from now on.
     fn set_huge_on_touch(&self, on: bool) {
         let _ = on;
     }

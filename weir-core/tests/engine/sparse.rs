@@ -257,3 +257,17 @@ fn a_growing_heap_splits_no_huge_page() {
     assert_eq!(splits(&world), 0);
     assert_eq!(world.fake().stats().refault_bytes.load(Relaxed), 0);
 }
+
+#[test]
+fn a_program_that_switches_them_off_is_given_back_by_single_pages() {
+    let (world, free) = sparse(2);
+    wait(&world, 2 * world.fake().tunables().sparse_ms.get() + 600);
+    assert_eq!(bytes(&released(&world)), 0, "in good use");
+    // In truth its memory has come in single pages since before the heap grew.
+    world.heap.forget_huge();
+    assert!(!world.fake().huge.load(Relaxed));
+    world.audit();
+    wait_for_rest(&world);
+    assert_eq!((bytes(&released(&world)), splits(&world)), (free, 0));
+    world.finish();
+}

@@ -1,6 +1,6 @@
 //! The process and the calling thread: ids, names, limits, their end.
 
-use super::syscall::{Result, check, syscall0, syscall1, syscall2, syscall3, syscall4};
+use super::syscall::{Result, check, syscall0, syscall1, syscall2, syscall3, syscall4, syscall5};
 use linux_raw_sys::general as sys;
 
 pub use linux_raw_sys::general::{RLIMIT_AS, RLIMIT_CORE, RLIMIT_DATA, RLIMIT_NOFILE};
@@ -75,6 +75,19 @@ pub fn set_thread_name(name: &core::ffi::CStr) -> Result<()> {
     const PR_SET_NAME: usize = 15;
     // SAFETY: the kernel copies at most 16 bytes of the C string, up to its end.
     check(unsafe { syscall2(sys::__NR_prctl, PR_SET_NAME, name.as_ptr() as usize) }).map(drop)
+}
+
+/// Whether the process has switched transparent huge pages off for itself (`PR_SET_THP_DISABLE`), where they were asked for
+/// or not. Since Linux 6.18 it may switch off those alone that were not asked for.
+pub fn has_no_huge_pages(were_asked_for: bool) -> bool {
+    const PR_GET_THP_DISABLE: usize = 42;
+    const DISABLED: usize = 1;
+    const BUT_ADVISED: usize = 3;
+    // SAFETY: touches no memory.
+    match check(unsafe { syscall5(sys::__NR_prctl, PR_GET_THP_DISABLE, 0, 0, 0, 0) }) {
+        Ok(mode) => mode == DISABLED || (mode == BUT_ADVISED && !were_asked_for),
+        Err(_) => false,
+    }
 }
 
 /// Whether this process may dump core and be debugged by its own user.

@@ -4,11 +4,12 @@
 use core::sync::atomic::Ordering::Relaxed;
 use weir_core::base::level::Level;
 use weir_core::base::zone_class::ZoneClass;
+use weir_core::platform::Memory;
 use weir_core::reclaim::balancer_turn::{Next, Turn};
 
 use crate::os::clock::monotonic_ns;
 use crate::os::credentials::MainThread;
-use crate::os::process::getpid;
+use crate::os::process::{getpid, has_no_huge_pages};
 use crate::os::tasks;
 use crate::platform::linux::Engine;
 use crate::platform::statics::{STATS, TUNABLES};
@@ -176,6 +177,7 @@ impl Loop<'_> {
             self.steering.serve(self.heap, self.waker, &mut self.figures, self.sources);
         }
         if schedule.window_ends.is_some_and(|end| monotonic_ns() >= end) {
+            self.look_for_huge_pages();
             schedule.window_ends = self.heap.balance_calm().then(|| self.next_window());
             if schedule.window_ends.is_none() {
                 self.come_to_rest(schedule)?;
@@ -185,6 +187,14 @@ impl Loop<'_> {
         self.figures.go_on(self.heap);
         self.steering.tell_subscribers(self.sources);
         Ok(())
+    }
+
+    /// The program may have switched huge pages off for itself since memory began to come in such.
+    fn look_for_huge_pages(&self) {
+        let platform = self.heap.platform();
+        if platform.huge_on_touch() && has_no_huge_pages(platform.huge_on_advice()) {
+            self.heap.forget_huge();
+        }
     }
 
     /// The node balancer's work, as long as there is some, [`SLICE_NS`] at a time. Before each step the limits are read: what

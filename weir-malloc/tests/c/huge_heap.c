@@ -1,5 +1,6 @@
 /* Which part of a heap is in huge pages, as the setting huge_heap says: a part filled with it, one without, one with it. */
 #include "check.h"
+#include <sys/prctl.h>
 
 #define SIZE 4000
 #define PART (48 << 20)
@@ -31,7 +32,42 @@ static void set(uint64_t value) {
     CHECK(weir_ctl("huge_heap", NULL, NULL, &value, sizeof value) == 0);
 }
 
-int main(void) {
+static long rss_kib(void) {
+    long size = 0, pages = 0;
+    FILE *file = fopen("/proc/self/statm", "r");
+    CHECK(file);
+    CHECK(fscanf(file, "%ld %ld", &size, &pages) == 2);
+    fclose(file);
+    return pages * 4;
+}
+
+/* A program that switches huge pages off for itself, and frees every other of its blocks: what it still has after a minute
+   at most, or less once three quarters are reached. */
+static void without_huge_pages(void) {
+    enum { BLOCKS = 1000, BLOCK = 60 << 10 };
+    static char *blocks[BLOCKS];
+    free(malloc(1));
+    CHECK(prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0) == 0);
+    for (int i = 0; i < BLOCKS; i++) {
+        CHECK(blocks[i] = malloc(BLOCK));
+        memset(blocks[i], 1, BLOCK);
+    }
+    long peak = rss_kib();
+    sleep(1); /* of calm, in which it is noticed */
+    for (int i = 0; i < BLOCKS; i += 2) free(blocks[i]);
+    long now = rss_kib();
+    for (int i = 0; i < 600 && now > peak / 4 * 3; i++) {
+        usleep(100000);
+        now = rss_kib();
+    }
+    printf("%ld %ld\n", peak, now);
+}
+
+int main(int count, char **words) {
+    if (count > 1 && !strcmp(words[1], "off")) {
+        without_huge_pages();
+        return 0;
+    }
     long parts[4] = {huge_kib()};
     for (int i = 1; i < 4; i++) {
         if (i > 1) set(i == 3);

@@ -89,6 +89,21 @@ impl FreeAreas {
         any
     }
 
+    /// None of `blocks` counts as a huge page any more: what was not handed out of them counts as not resident.
+    pub(crate) fn forget_huge(&mut self, window: &Window, mut blocks: Range<u32>) {
+        let next = |zone: &Self, blocks: Range<u32>| {
+            zone.each(window, blocks).find(|(_, pageblock)| pageblock.huge).map(|(block, _)| block)
+        };
+        while let Some(block) = next(self, blocks.clone()) {
+            blocks.start = block + 1;
+            let pageblock = self.blocks.at_mut(window, block);
+            let idle = pageblock.idle().len();
+            pageblock.huge = false;
+            self.idle = self.idle + pageblock.idle().len() - idle;
+            self.relink(window, block);
+        }
+    }
+
     /// The first of `blocks` that is in use and that no huge page is known to back; some of its pages may be reported.
     pub(crate) fn next_small(&self, window: &Window, blocks: Range<u32>) -> Option<u32> {
         let is_small = |pageblock: &State| pageblock.is_in_use() && !pageblock.huge && !pageblock.dirty;
