@@ -14,11 +14,15 @@ fn program() -> Option<PathBuf> {
     compile(Kind::C, "huge_heap.c")
 }
 
-/// The numbers that it says.
+/// The numbers that it says; none where there are no huge pages.
 fn said(program: &Path, arguments: &[&str], at_start: &str) -> Vec<i64> {
     let output = run(program, arguments, Mode::Plain, &[("WEIR_HUGE_HEAP", at_start.into())]);
     assert!(output.status.success(), "{}", describe(&output));
     let said = String::from_utf8_lossy(&output.stdout);
+    if said == "none\n" {
+        println!("SKIPPED: the system gives no huge pages to who asks for them");
+        return Vec::new();
+    }
     said.split_whitespace().map(|word| word.parse().expect("a number")).collect()
 }
 
@@ -27,6 +31,9 @@ fn the_heap_is_in_huge_pages_while_it_asks() {
     let Some(program) = program() else { return };
     for (at_start, first) in [("1", true), ("0", false)] {
         let parts = said(&program, &[], at_start);
+        if parts.is_empty() {
+            return;
+        }
         // Of 48 MiB. A part ends in the pageblock in which the next one begins, and the machine may be out of huge pages for a
         // moment.
         let are_huge: Vec<bool> = parts.iter().map(|&kib| kib > 24 << 10).collect();
