@@ -4,8 +4,9 @@ use anyhow::{Context, Result, ensure};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The packages that are installed.
-const PACKAGES: [&str; 3] = ["weir-malloc", "weir-cli", "weir-nbd"];
+/// The packages that are installed, those of one call of Cargo together. The library by itself, as its tests build it:
+/// beside the programs its dependencies have more features, and each of the two would be linked anew after the other.
+const PACKAGES: [&[&str]; 2] = [&["weir-malloc"], &["weir-cli", "weir-nbd"]];
 
 /// The files that Cargo builds with one profile.
 pub struct Artifacts {
@@ -27,10 +28,12 @@ impl Artifacts {
     /// Builds them.
     pub fn build(&self) -> Result<()> {
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-        let mut command = Command::new(cargo);
-        command.current_dir(&self.sources).args(["build", "--locked", "--profile", &self.profile, "--target-dir"]);
-        command.arg(&self.target).args(PACKAGES.iter().flat_map(|name| ["--package", name]));
-        ensure!(command.status().context("cannot start cargo")?.success(), "the build failed");
+        for packages in PACKAGES {
+            let mut command = Command::new(&cargo);
+            command.current_dir(&self.sources).args(["build", "--locked", "--profile", &self.profile, "--target-dir"]);
+            command.arg(&self.target).args(packages.iter().flat_map(|name| ["--package", name]));
+            ensure!(command.status().context("cannot start cargo")?.success(), "the build failed");
+        }
         Ok(())
     }
 

@@ -113,7 +113,9 @@ fn a_program_that_runs_keeps_its_library() {
     let library = place.file("lib/libweir.so.0");
     let inode = || library.metadata().expect("the library").ino();
     let first = inode();
-    let mut sleeper = Command::new("sleep").arg("100").env("LD_PRELOAD", &library).spawn().expect("sleep");
+    let mut sleeper = Command::new("sleep").arg("3600").env("LD_PRELOAD", &library).spawn().expect("sleep");
+    let maps = || std::fs::read_to_string(format!("/proc/{}/maps", sleeper.id())).unwrap_or_default();
+    weir_testing::wait_until("the library in the program", || maps().contains(library.to_str().expect("its name")));
     place.install(&[]);
     let ended = sleeper.try_wait().expect("its state");
     sleeper.kill().expect("it runs");

@@ -126,7 +126,7 @@ pub fn has(program: &str) -> bool {
     let there = Command::new("sh").args(["-c", &format!("command -v {program}")]).output();
     let there = there.is_ok_and(|output| output.status.success());
     if !there {
-        eprintln!("skipped: no {program} here");
+        weir_testing::skip!("no {program} here");
     }
     there
 }

@@ -14,9 +14,7 @@ pub const KNOWN: &[Known] = &[
     Known { pattern: "malloc", size: 4_987_896, factor: 10.0, why: MAPPED },
     Known { pattern: "aligned", size: 4_987_896, factor: 8.7, why: MAPPED },
     Known { pattern: "doubled", size: 38_960, factor: 6.0, why: FIRST },
-    Known { pattern: "doubled", size: 2_097_152, factor: 8.5, why: MOVED },
-    Known { pattern: "doubled", size: 2_493_944, factor: 0.14, why: MOVED },
-    Known { pattern: "doubled", size: 2_965_816, factor: 9.8, why: MOVED },
+    Known { pattern: "doubled", size: 4_194_304, factor: 10.0, why: MOVED },
     Known { pattern: "doubled", size: 9_975_792, factor: 0.0098, why: REMAPPED },
     Known { pattern: "doubled", size: 16_777_216, factor: 6.8, why: LOOKED_AT },
 ];

@@ -1,7 +1,7 @@
 //! The public items of the crate `weir`, held against a list: an item that is added, renamed or taken away by accident
 //! fails here, and one that is meant is a line of the list in the same change.
 //!
-//! `WEIR_TEST_WRITE_API=1 cargo test -p weir-lab --test public_api` writes the list anew.
+//! `WEIR_TEST_WRITE_API=1 cargo test -p xtask --test public_api` writes the list anew.
 
 use serde_json::Value;
 use std::collections::BTreeSet;
