@@ -1,5 +1,7 @@
 //! The engine of Weir: a memory manager all of whose caches can be reclaimed.
 #![cfg_attr(not(test), no_std)]
+// Most of the engine is private, and its pages are for those who work on it.
+#![allow(rustdoc::private_intra_doc_links)]
 
 pub mod base;
 pub mod blocks;

@@ -1,9 +1,9 @@
 //! What every layer needs: units, sets, levels, causes.
 
-pub mod backing;
+pub(crate) mod backing;
 pub mod backoff;
 pub mod cause;
-pub mod fault;
+pub(crate) mod fault;
 pub mod id_set;
 pub mod invalid_free;
 pub mod level;
@@ -11,5 +11,5 @@ pub mod run;
 pub mod run_class;
 pub mod size_class;
 pub mod units;
-pub mod unwind;
+pub(crate) mod unwind;
 pub mod zone_class;

@@ -34,7 +34,7 @@ pub const fn size_of_class(class: usize) -> usize {
 
 /// The class of runs for `size` bytes; `None`: none does, or a size class serves it.
 #[inline]
-pub fn class_of_run(size: usize) -> Option<usize> {
+pub(crate) fn class_of_run(size: usize) -> Option<usize> {
     if size <= MAX_SIZE || size > MAX_CLASS_RUN {
         return None;
     }

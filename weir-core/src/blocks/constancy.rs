@@ -22,7 +22,7 @@ impl Constancy {
 
     /// Whether the block is as it was when it was looked at last, as far as can be told: no look is due. A surprise at
     /// any block is one at all.
-    pub fn is_sure(self, surprises: u8) -> bool {
+    pub(crate) fn is_sure(self, surprises: u8) -> bool {
         self.agreed > 0 && self.surprises == surprises && self.unlooked + 1 < 1 << (self.agreed - 1)
     }
 
@@ -32,7 +32,7 @@ impl Constancy {
     }
 
     /// The block is freed, and was looked at: it was as expected, or not. Whether that is a surprise.
-    pub fn observe(&mut self, as_expected: bool, surprises: u8) -> bool {
+    pub(crate) fn observe(&mut self, as_expected: bool, surprises: u8) -> bool {
         let is_surprise = !as_expected && self.agreed > 0;
         let before = if as_expected && self.surprises == surprises { self.agreed } else { 0 };
         let agreed = if as_expected { (before + 1).min(MOST_AGREED) } else { 0 };

@@ -19,7 +19,7 @@ impl Filled {
     }
 
     /// A block of `len` bytes was freed, `resident` of which have memory behind them.
-    pub fn observe(&mut self, resident: usize, len: usize) {
+    pub(crate) fn observe(&mut self, resident: usize, len: usize) {
         self.parts[self.next as usize] = (resident.min(len) / (len / WHOLE).max(1) + 1).min(WHOLE) as u8;
         self.next = (self.next + 1) % REMEMBERED as u8;
     }

@@ -62,8 +62,10 @@ impl<P: Platform> Mapped<'_, P> {
         let (found, count) = blocks.doubtful();
         blocks.watch.due = now + LOOK_INTERVAL * count.div_ceil(LOOKS).max(1) as u64;
         drop(blocks);
-        for &block in &found[..count] {
-            self.look_in_use(block);
+        for &addr in &found[..count] {
+            // It may be freed meanwhile.
+            let block = self.lock().get(addr);
+            block.into_iter().for_each(|block| _ = self.look_in_use(block));
         }
     }
 }

@@ -157,7 +157,10 @@ impl<P: Platform> Mapped<'_, P> {
     }
 
     /// Makes a block that was used before, and has just been allocated, read as zero.
-    pub(crate) fn wipe(&self, run: Run) {
+    ///
+    /// # Safety
+    /// All of `run` is a block's, and nobody else has its address.
+    pub(crate) unsafe fn wipe(&self, run: Run) {
         let addr = run.addr;
         // Writing zeros makes all of a block resident, of which the program may never touch more than a few pages (a
         // sparse table). Only a short block, or one that has memory behind nearly all of it, is written to; any other is
@@ -171,7 +174,7 @@ impl<P: Platform> Mapped<'_, P> {
             released.runs == 1 && released.contents == Contents::Zero
         };
         if write || !zero() {
-            // SAFETY: the caller has just allocated the block, all `len` bytes of it, and no one else has its address.
+            // SAFETY: at most all of the caller's block, of which nobody else has the address.
             unsafe { core::ptr::write_bytes(addr as *mut u8, 0, len) };
             return;
         }

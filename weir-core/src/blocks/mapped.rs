@@ -4,6 +4,7 @@ use core::sync::atomic::AtomicUsize;
 
 use super::block::{Block, Kept};
 use super::table::Blocks;
+use crate::base::cause::Cause;
 use crate::base::run::Run;
 use crate::pages::Pages;
 use crate::platform::lock::{Guard, Lock};
@@ -51,6 +52,16 @@ impl<'a, P: Platform> Mapped<'a, P> {
     /// Blocks in use.
     pub(crate) fn count(&self) -> usize {
         self.lock().count
+    }
+
+    /// Bytes of retained blocks, resident or not.
+    pub(crate) fn retained(&self) -> usize {
+        self.lock().retained()
+    }
+
+    /// Unmaps all retained blocks.
+    pub(crate) fn unmap_retained(&self) {
+        self.unmap_those(Cause::Limit, |blocks| blocks.drop_above(0));
     }
 
     /// Length of the block in use that begins at `addr`.

@@ -16,7 +16,7 @@ mod resize;
 mod retain;
 mod table;
 mod untouched;
-pub mod usage;
+pub(crate) mod usage;
 mod watch;
 
 pub(crate) use mapped::{FIRST_MAPPED, Mapped, MappedBlocks};

@@ -35,6 +35,11 @@ impl Blocks {
         self.filled.of(self.bytes).max(self.touched())
     }
 
+    /// Bytes of kept blocks, resident or not.
+    pub fn retained(&self) -> usize {
+        self.kept[..self.kept_count].iter().map(|kept| kept.block.run.len).sum()
+    }
+
     /// Notes that the bytes in use that were touched, and `more` just freed, were resident at once.
     pub fn note(&mut self, more: usize) {
         let touched = self.touched() + more;
@@ -42,7 +47,7 @@ impl Blocks {
     }
 
     /// A block of `len` bytes was freed, `resident` of which have memory behind them.
-    pub fn note_freed(&mut self, resident: usize, len: usize) {
+    pub(crate) fn note_freed(&mut self, resident: usize, len: usize) {
         self.expected.sub(self.filled.of(len).saturating_sub(resident));
         self.filled.observe(resident, len);
         self.churn.free(resident);
@@ -57,7 +62,7 @@ impl Blocks {
     }
 
     /// Resident bytes that this window's peak wants again.
-    pub fn wanted_again(&self) -> usize {
+    pub(crate) fn wanted_again(&self) -> usize {
         let high = self.peak.now();
         high - self.prospective().min(high)
     }
@@ -70,7 +75,7 @@ impl Blocks {
     }
 
     /// Whether there is room to keep a block that has `resident` bytes behind it.
-    pub fn has_room(&self, resident: usize) -> bool {
+    pub(crate) fn has_room(&self, resident: usize) -> bool {
         self.idle + resident <= self.room()
     }
 
@@ -117,7 +122,7 @@ impl Blocks {
     /// A kept block for `len` bytes, and whether it is handed out whole. One that is, if there is one: that which fits best
     /// what has memory behind it, and of several the youngest. Else the longest that is shorter (to be grown), else the
     /// shortest that is longer (to be cut). Where `is_exact`, addresses without memory are dear too.
-    pub fn reuse(&mut self, len: usize, is_exact: bool) -> Option<(Kept, bool)> {
+    pub(crate) fn reuse(&mut self, len: usize, is_exact: bool) -> Option<(Kept, bool)> {
         // What will be touched of it.
         let wanted = self.filled.of(len);
         let is_whole = |kept: &Kept| {
@@ -137,7 +142,7 @@ impl Blocks {
 
     /// The oldest kept block while more than `keep` resident bytes are kept; the caller unmaps it. With 0 all go: few
     /// looks may have missed that a block was touched.
-    pub fn drop_above(&mut self, keep: usize) -> Option<Kept> {
+    pub(crate) fn drop_above(&mut self, keep: usize) -> Option<Kept> {
         if self.idle > keep || keep == 0 { self.drop_oldest() } else { None }
     }
 
@@ -147,7 +152,7 @@ impl Blocks {
     }
 
     /// The oldest kept block while more is kept than there is room for; the caller unmaps it.
-    pub fn drop_over(&mut self) -> Option<Kept> {
+    pub(crate) fn drop_over(&mut self) -> Option<Kept> {
         if !self.is_over() {
             return None;
         }

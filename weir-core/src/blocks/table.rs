@@ -117,7 +117,7 @@ impl Blocks {
 
     /// Copies the runs of blocks in use to `out`, from slot `from` on, which is then the one to go on from; returns how
     /// many.
-    pub fn runs_from(&self, from: &mut usize, out: &mut [Run]) -> usize {
+    pub(crate) fn runs_from(&self, from: &mut usize, out: &mut [Run]) -> usize {
         let mut n = 0;
         while n < out.len() && *from < self.capacity {
             // SAFETY: a slot below the capacity, and the caller holds the lock that the table is reached through.
@@ -132,7 +132,7 @@ impl Blocks {
     }
 
     /// Copies the freed blocks to `out`; returns how many there are.
-    pub fn copy_kept(&self, out: &mut [Kept; KEPT]) -> usize {
+    pub(crate) fn copy_kept(&self, out: &mut [Kept; KEPT]) -> usize {
         *out = self.kept;
         self.kept_count
     }
@@ -153,13 +153,13 @@ impl Blocks {
     }
 
     /// Gives up the room that [`Blocks::reserve`] kept.
-    pub fn unreserve(&mut self) {
+    pub(crate) fn unreserve(&mut self) {
         self.reserved -= 1;
     }
 
     /// Moves to a zeroed table of `capacity` slots at `table`; returns the memory to unmap: the old table, or the new
     /// one if another thread was quicker.
-    pub fn rehash(&mut self, table: usize, capacity: usize) -> Option<Run> {
+    pub(crate) fn rehash(&mut self, table: usize, capacity: usize) -> Option<Run> {
         if capacity <= self.capacity {
             return Some(Run { addr: table, len: table_bytes(capacity) });
         }
@@ -223,7 +223,7 @@ impl Blocks {
     }
 
     /// Takes a block out that is to come back in another place or length: room for it is kept.
-    pub fn lift(&mut self, addr: usize) -> Option<Block> {
+    pub(crate) fn lift(&mut self, addr: usize) -> Option<Block> {
         let lifted = self.remove(addr)?;
         self.reserved += 1;
         Some(lifted)
@@ -259,7 +259,7 @@ impl Blocks {
 }
 
 /// Bytes of a table of `capacity` slots, whole pages.
-pub const fn table_bytes(capacity: usize) -> usize {
+pub(crate) const fn table_bytes(capacity: usize) -> usize {
     (capacity * size_of::<Block>()).next_multiple_of(PAGE)
 }
 

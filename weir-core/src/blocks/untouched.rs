@@ -9,22 +9,22 @@ const AT_A_TIME: usize = 64;
 
 impl Blocks {
     /// The block that was handed out last, if it was not looked at since; it counts as looked at from now on.
-    pub fn see_newest(&mut self) -> Option<Block> {
+    pub(crate) fn see_newest(&mut self) -> Option<Block> {
         if core::mem::replace(&mut self.watch.is_seen, true) { None } else { self.newest() }
     }
 
     /// The block that was handed out last, if it is in use still and it cannot be told to be as it was.
-    pub fn newest(&self) -> Option<Block> {
+    pub(crate) fn newest(&self) -> Option<Block> {
         self.get(self.watch.newest).filter(|block| self.is_doubtful(block))
     }
 
-    /// Blocks that cannot be told to be as they were, of the slots that have their turn; how many there are.
-    pub fn doubtful(&mut self) -> ([Block; AT_A_TIME], usize) {
-        let (mut out, mut count) = ([Block::NONE; AT_A_TIME], 0);
+    /// Where blocks begin that cannot be told to be as they were, of the slots that have their turn; how many there are.
+    pub fn doubtful(&mut self) -> ([usize; AT_A_TIME], usize) {
+        let (mut out, mut count) = ([0; AT_A_TIME], 0);
         let (from, slots) = (self.watch.next, self.capacity().min(AT_A_TIME));
         for block in (from..from + slots).map(|i| self.at(i)) {
             if block.run.addr != 0 && self.is_doubtful(&block) {
-                out[count] = block;
+                out[count] = block.run.addr;
                 count += 1;
             }
         }
@@ -33,7 +33,7 @@ impl Blocks {
     }
 
     /// A look at the block found `bytes` untouched.
-    pub fn set_untouched(&mut self, block: &Block, bytes: usize) {
+    pub(crate) fn set_untouched(&mut self, block: &Block, bytes: usize) {
         let is_same = |there: &Block| there.run == block.run && there.untouched > 0;
         if let Some(there) = self.get(block.run.addr).filter(is_same) {
             self.untouched = self.untouched - there.untouched + bytes;
@@ -91,7 +91,7 @@ mod tests {
         let mut seen = std::collections::BTreeSet::new();
         for _ in 0..SLOTS / AT_A_TIME {
             let (found, count) = blocks.doubtful();
-            seen.extend(found[..count].iter().map(|block| block.run.addr >> 24));
+            seen.extend(found[..count].iter().map(|addr| addr >> 24));
         }
         assert_eq!(seen, (1..=COUNT).collect());
     }

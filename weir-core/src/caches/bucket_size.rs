@@ -45,7 +45,7 @@ impl Points {
     }
 
     /// A window ended.
-    pub fn end_window(&mut self) {
+    pub(crate) fn end_window(&mut self) {
         self.0 = 0;
     }
 }
@@ -64,7 +64,7 @@ impl Tuning {
 
     /// Objects that a CPU's bucket may hold now.
     #[inline]
-    pub fn ceiling(&self) -> usize {
+    pub(crate) fn ceiling(&self) -> usize {
         self.ceiling.load(Relaxed) as usize
     }
 
@@ -84,7 +84,7 @@ impl Tuning {
     }
 
     /// Soft pressure found more in the cache than it uses.
-    pub fn halve(&self, geometry: &Geometry) {
+    pub(crate) fn halve(&self, geometry: &Geometry) {
         if !self.halved.swap(true, Relaxed) {
             let half = (self.ceiling.load(Relaxed) / 2).max(geometry.bucket[0].into());
             self.ceiling.store(half, Relaxed);
@@ -98,7 +98,7 @@ impl Tuning {
     }
 
     /// A window ended.
-    pub fn end_window(&self) {
+    pub(crate) fn end_window(&self) {
         self.halved.store(false, Relaxed);
     }
 }

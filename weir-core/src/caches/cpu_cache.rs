@@ -152,7 +152,7 @@ impl PerCpu {
     /// Gives the current CPU buckets if it has none yet. `false`: there is no memory for them, or they are stopped.
     pub fn install<P: Platform>(&self, platform: &P) -> bool {
         let cpu = platform.cpu();
-        if cpu == NO_CPU {
+        if cpu == NO_CPU || platform.checks_all() {
             return false;
         }
         if self.state[cpu].load(Acquire) != ABSENT {
@@ -176,7 +176,7 @@ impl PerCpu {
     /// In a forked child, which has one thread: completes what threads of the parent had begun. One that had placed a
     /// slab and not yet made it `ACTIVE` will never do so here, and in the parent no other thread may (it might be
     /// asleep).
-    pub fn finish_installs<P: Platform>(&self, platform: &P) {
+    pub(crate) fn finish_installs<P: Platform>(&self, platform: &P) {
         if !platform.lockless() {
             return;
         }
@@ -207,8 +207,17 @@ impl PerCpu {
         Some(slab)
     }
 
-    /// The locked slab for slot `index`, where the platform has no restartable sections.
+    /// The locked slab for slot `index`, where the platform has no restartable sections; none where each free is checked.
     pub fn locked<'a, P: Platform>(
+        &'a self,
+        platform: &'a P,
+        index: usize,
+    ) -> Option<(Guard<'a, (), P, { rank::BUCKETS }>, *mut CpuSlab)> {
+        if platform.checks_all() { None } else { self.locked_always(platform, index) }
+    }
+
+    /// The same, also where each free is checked.
+    fn locked_always<'a, P: Platform>(
         &'a self,
         platform: &'a P,
         index: usize,
@@ -234,13 +243,13 @@ impl PerCpu {
     }
 
     /// The same of the slab that the caller holds the lock of.
-    pub fn resize_locked(slab: &CpuSlab, class: usize, room: usize) -> bool {
+    pub(crate) fn resize_locked(slab: &CpuSlab, class: usize, room: usize) -> bool {
         resize(slab, class, room);
         in_bucket(slab, class) <= room
     }
 
     /// Lets every CPU's bucket of `class`, if it has buckets, hold `room` objects.
-    pub fn resize_all(&self, class: usize, room: usize) {
+    pub(crate) fn resize_all(&self, class: usize, room: usize) {
         if class >= BUCKETED {
             return;
         }

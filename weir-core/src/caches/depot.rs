@@ -99,7 +99,7 @@ impl Depot {
     }
 
     /// Takes its spare shells from it.
-    pub fn take_spare(&mut self) -> Shells {
+    pub(crate) fn take_spare(&mut self) -> Shells {
         core::mem::replace(&mut self.spare, Shells::new())
     }
 

@@ -131,15 +131,20 @@ impl<P: Platform> Caches<P> {
         }
     }
 
-    /// [`Caches::flush`] of what a program freed: some of the batches are checked for invalid frees first.
+    /// [`Caches::flush`] of what a program freed: each object is to begin where one does, and some of the batches are checked for
+    /// double frees as well.
     pub(crate) fn flush_freed(&self, number: usize, objects: &mut [*mut u8]) {
+        if self.pages.platform.checks_all() {
+            self.to_slabs(number, objects);
+            return self.pages.events.freed(&self.pages.platform, objects.len() * self.size_of(number));
+        }
         let cache = self.table.get(number);
         // Two threads may count the same batch: then the one after it is checked, or not, in its place.
         let before = cache.counts.batches.load(Relaxed);
         cache.counts.batches.store(before.wrapping_add(1), Relaxed);
         let mut kept = objects.len();
-        if invalid_frees::is_due(before) {
-            let g = cache.shape.get();
+        let g = cache.shape.get();
+        if invalid_frees::is_due(before) || !invalid_frees::all_begin(&g, objects) {
             let wrong = |what, object| self.pages.platform.invalid_free(what, object as usize, g.size as usize);
             kept = invalid_frees::check(&g, objects, wrong);
         }

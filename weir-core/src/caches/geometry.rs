@@ -112,7 +112,7 @@ impl Geometry {
     }
 
     /// That of run class `class`. What a CPU's bucket may hold of it is decided CPU by CPU, not by the cache's ceiling.
-    pub const fn of_runs(class: usize) -> Self {
+    pub(crate) const fn of_runs(class: usize) -> Self {
         let size = run_class::size_of_class(class);
         let most = clamp(MAX_CPU_RUN_BYTES / size, 1, MAX_RUN_BUCKET);
         Self { number: class as u32, bucket: [0, 0, most as u16], batch: 1, size: size as u32, ..Self::NONE }
@@ -120,7 +120,7 @@ impl Geometry {
 
     /// Whether it is of runs, which have no slabs.
     #[inline]
-    pub const fn is_of_runs(&self) -> bool {
+    pub(crate) const fn is_of_runs(&self) -> bool {
         run_class::contains(self.number as usize)
     }
 
@@ -138,22 +138,29 @@ impl Geometry {
 
     /// Words of a slab's header: the bitmap begins after them.
     #[inline]
-    pub const fn header_words(&self) -> usize {
+    pub(crate) const fn header_words(&self) -> usize {
         header_words(self.number as usize)
     }
 
     /// Which object of its slab the byte at `offset` belongs to, and how far into it.
     #[inline]
-    pub fn object_at(&self, offset: usize) -> (usize, usize) {
+    pub(crate) fn object_at(&self, offset: usize) -> (usize, usize) {
         // A slab is at most 32 pages, so offsets stay below 2^17, and 2^17 / 2^40 below 1 / size: exact.
         let index = ((offset as u64 * self.reciprocal) >> 40) as usize;
         (index, offset - index * self.size as usize)
     }
 
+    /// A mask and a factor: an address that, masked and multiplied (modulo 2^64), is below the factor is a whole number of objects
+    /// behind the beginning of its slab. It is the fraction of [`Geometry::begins_object`], without what is above it.
+    #[inline]
+    pub fn remainders(&self) -> (u64, u64) {
+        ((usize::from(self.pages).next_power_of_two() * PAGE - 1) as u64, self.reciprocal << 24)
+    }
+
     /// Whether an object of a slab of this geometry begins at `addr`: no load, no division. Slabs begin at a multiple
     /// of the power of two above their length.
     #[inline]
-    pub fn begins_object(&self, addr: usize) -> bool {
+    pub(crate) fn begins_object(&self, addr: usize) -> bool {
         let offset = addr & (usize::from(self.pages).next_power_of_two() * PAGE - 1);
         // The quotient, and 40 bits of fraction: less than one step of the reciprocal where nothing is left over
         // (Lemire, Kaser, Kurz: Faster remainder by direct computation, 2019).
@@ -175,7 +182,7 @@ pub const fn slots(number: usize) -> usize {
 
 /// Class-map value of the first page of the slabs of cache `number`; the bucket that CPUs have for it.
 #[inline]
-pub const fn class_of_number(number: usize) -> usize {
+pub(crate) const fn class_of_number(number: usize) -> usize {
     if number < BUCKETED { number } else { SLAB_HEAD as usize }
 }
 
@@ -289,6 +296,9 @@ mod tests {
                 assert_eq!(g.object_at(offset), (offset / size, offset % size));
                 let begins = offset % size == 0 && offset / size < usize::from(g.objects);
                 assert_eq!(g.begins_object((7 << 30) + offset), begins);
+                let (mask, step) = g.remainders();
+                let is_multiple = (((7 << 30) + offset) as u64 & mask).wrapping_mul(step) < step;
+                assert_eq!(is_multiple, offset % size == 0);
             }
         }
     }

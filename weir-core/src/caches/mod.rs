@@ -1,38 +1,40 @@
 //! Object caches: per-CPU buckets over depots of full buckets over slabs over pages.
 
-pub mod audit;
+pub(crate) mod audit;
 mod bucket;
-pub mod bucket_size;
-pub mod cache;
-pub mod cache_table;
-pub mod cpu_cache;
-pub mod depot;
-pub mod domain;
-pub mod domain_routing;
-pub mod drain;
+pub(crate) mod bucket_size;
+pub(crate) mod cache;
+pub(crate) mod cache_table;
+pub(crate) mod cpu_cache;
+pub(crate) mod depot;
+pub(crate) mod domain;
+pub(crate) mod domain_routing;
+pub(crate) mod drain;
 pub mod figures;
-pub mod finalizers;
-pub mod flush;
+pub(crate) mod finalizers;
+pub(crate) mod flush;
 pub mod geometry;
 mod heap_caches;
 mod idle_windows;
-pub mod invalid_frees;
-pub mod reclaimer;
-pub mod refill;
-pub mod run_caches;
-pub mod shell_supply;
-pub mod shells;
-pub mod slab;
+pub(crate) mod invalid_frees;
+pub(crate) mod reclaimer;
+pub(crate) mod refill;
+pub(crate) mod run_caches;
+pub(crate) mod shell_supply;
+pub(crate) mod shells;
+pub(crate) mod slab;
+#[doc(hidden)]
 pub mod slab_lists;
-pub mod slab_objects;
-pub mod slab_pages;
+pub(crate) mod slab_objects;
+pub(crate) mod slab_pages;
+#[doc(hidden)]
 pub mod slab_pieces;
-pub mod spec;
-pub mod trim;
-pub mod unbucketed;
-pub mod usage;
-pub mod user_alloc;
+pub(crate) mod spec;
+pub(crate) mod trim;
+pub(crate) mod unbucketed;
+pub(crate) mod usage;
+pub(crate) mod user_alloc;
 pub mod user_cache;
-pub mod user_part;
+pub(crate) mod user_part;
 
 pub use heap_caches::Caches;

@@ -37,7 +37,8 @@ impl<P: Platform> Caches<P> {
         }
         let mut objects = [core::ptr::null_mut(); MAX_BATCH];
         let cache = self.table.get(number);
-        let batch = cache.tuning.batch(&cache.shape.get());
+        let checks_all = self.pages.platform.checks_all();
+        let batch = if checks_all { 1 } else { cache.tuning.batch(&cache.shape.get()) };
         let n = self.fetch(number, &mut objects[..batch])?;
         if n == 0 {
             self.note_failures(number, 1);

@@ -248,7 +248,7 @@ impl Stash {
     }
 
     /// Ends a window: free shells that its peak says are soon wanted again.
-    pub fn end_window(&mut self) -> usize {
+    pub(crate) fn end_window(&mut self) -> usize {
         self.peak.roll(self.used) - self.used
     }
 

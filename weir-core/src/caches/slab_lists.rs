@@ -95,7 +95,7 @@ impl SlabLists {
     }
 
     /// The pages reported lately that were taken since the last call.
-    pub fn take_again(&mut self) -> Refault {
+    pub(crate) fn take_again(&mut self) -> Refault {
         core::mem::replace(&mut self.again, Refault::NONE)
     }
 
@@ -158,7 +158,7 @@ impl SlabLists {
 
     /// Goes on with a pass over the slabs whose free pages were kept: calls `f` with the first page of each and how
     /// many of its pages are free and not reported, and keeps them. Returns whether there is more to look at.
-    pub fn walk_held(&mut self, window: &Window, g: &Geometry, mut f: impl FnMut(u32, usize)) -> bool {
+    pub(crate) fn walk_held(&mut self, window: &Window, g: &Geometry, mut f: impl FnMut(u32, usize)) -> bool {
         let look = HELD[self.held ^ 1] as usize;
         for _ in 0..LOOKS_AT_A_TIME {
             let heads = self.heads[look..EMPTY as usize].iter().step_by(LOOKS);
@@ -172,7 +172,7 @@ impl SlabLists {
 
     /// The kernel put memory behind the reported pages of the slab that `page` is of, if it is one of these: they wait
     /// to be reported again, by a pass over what was kept. Returns how many pages those are.
-    pub fn refilled(&mut self, window: &Window, g: &Geometry, page: u32) -> usize {
+    pub(crate) fn refilled(&mut self, window: &Window, g: &Geometry, page: u32) -> usize {
         let slab = Slab::of(window, g, page);
         if !is_slab_page(window, g, page) || !slab.is_of(g) {
             return 0;

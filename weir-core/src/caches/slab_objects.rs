@@ -112,7 +112,7 @@ impl SlabLists {
     }
 
     /// What is wrong with the free of `object`, at which no object of `g` begins.
-    pub fn fault_of(&self, window: &Window, g: &Geometry, object: *mut u8) -> InvalidFree {
+    pub(crate) fn fault_of(&self, window: &Window, g: &Geometry, object: *mut u8) -> InvalidFree {
         match window.page_of(object as usize) {
             None => InvalidFree::ForeignPointer,
             Some(page) if is_slab_page(window, g, page) && Slab::of(window, g, page).is_of(g) => {

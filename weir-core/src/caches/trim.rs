@@ -14,8 +14,8 @@ use crate::telemetry::stats;
 
 /// Windows since the last shortage from which on a cache is stale.
 const STALE_WINDOWS: u64 = 2;
-/// Caches that are put in order at a time; where there are more, the next that many follow.
-const ORDERED: usize = 256;
+/// Caches that are put in order at a time, on a stack that may be the program's; where there are more, the next that many follow.
+const ORDERED: usize = 16;
 
 /// Which caches a trim is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,6 +8,7 @@ use core::sync::atomic::{
 
 use crate::base::level::Level;
 use crate::base::zone_class::ZoneClass;
+use crate::platform::Clock;
 use crate::policy::deferred::{DEFAULT_SEEKS, Deferred};
 use crate::reclaim::Event;
 
@@ -134,6 +135,9 @@ impl Default for CallbackSpec<'_> {
     }
 }
 
+/// How long one call runs before the callback is named in a message, ns.
+pub const SLOW_NS: u64 = 1_000_000_000;
+
 /// What is posted to an entry, in [`Entry::wanted`].
 pub(super) const SCAN: u32 = 1;
 pub(super) const RELIEF: u32 = 2;
@@ -154,6 +158,8 @@ pub(super) const BROKEN: u32 = 8;
 pub(super) const GONE: u32 = 16;
 /// It was told of pressure, and not yet of relief.
 pub(super) const TOLD: u32 = 32;
+/// A thread waits to unregister it: a run that goes on in batches ends after this one.
+pub(super) const LEAVING: u32 = 64;
 
 /// A registered callback. It stays where it is until it is disposed of.
 ///
@@ -183,6 +189,8 @@ pub struct Entry {
     pub(super) runner: AtomicUsize,
     /// When something was posted first, or when it was called last, ns.
     pub(super) since: AtomicU64,
+    /// When the call began that its run is in now, ns: a run calls it several times. 0: it is between two, in Weir's code.
+    pub(super) called: AtomicU64,
     pub(super) deferred: Deferred,
     pub(super) calls: AtomicU64,
     pub(super) freed: AtomicU64,
@@ -205,7 +213,7 @@ pub struct CallbackStats {
     pub deferred: usize,
     /// It has run for longer than `callback_ms`, or has waited that long to be called.
     pub is_late: bool,
-    /// It panicked and is not called any more.
+    /// It panicked and is not called any more. Not so an evictable cache, which pressure goes on to reach.
     pub is_disabled: bool,
 }
 
@@ -243,6 +251,7 @@ impl Entry {
             state: AtomicU32::new(0),
             runner: AtomicUsize::new(0),
             since: AtomicU64::new(0),
+            called: AtomicU64::new(0),
             deferred: Deferred::new(),
             calls: AtomicU64::new(0),
             freed: AtomicU64::new(0),
@@ -281,6 +290,20 @@ impl Entry {
 
     pub(super) fn clear(&self, state: u32) {
         self.state.fetch_and(!state, AcqRel);
+    }
+
+    /// Calls the program's code by `f`, and notes for how long.
+    pub(super) fn timed<T>(&self, clock: &impl Clock, f: impl FnOnce() -> T) -> T {
+        self.called.store(clock.now().max(1), Relaxed);
+        let result = f();
+        self.called.store(0, Relaxed);
+        result
+    }
+
+    /// When it is to be named, ns, if the program's code runs and goes on to; `None`: it was, or is not called now.
+    pub(super) fn named_at(&self) -> Option<u64> {
+        let called = self.called.load(Relaxed);
+        (called != 0 && self.is(RUNNING) && !self.is(NAMED)).then(|| called.saturating_add(SLOW_NS))
     }
 
     /// Whether something waits to be done that may be done now.

@@ -104,7 +104,7 @@ impl Callbacks {
     }
 
     /// Whether the calling thread is in a callback.
-    pub fn runs_here<P: Wait>(&self, platform: &P) -> bool {
+    pub(crate) fn runs_here<P: Wait>(&self, platform: &P) -> bool {
         let me = thread_of(platform);
         self.list.lock(platform).iter().any(|entry| entry.is(RUNNING) && entry.runner.load(Relaxed) == me)
     }
@@ -259,7 +259,7 @@ impl Callbacks {
     }
 
     /// Tells of relief all that were told of pressure.
-    pub fn relieve<P: Wait + Clock>(&self, platform: &P) {
+    pub(crate) fn relieve<P: Wait + Clock>(&self, platform: &P) {
         let now = platform.now();
         let list = self.list.lock(platform);
         let event = self.events.note(Level::None, self.events.latest().cause);
@@ -314,6 +314,13 @@ impl Callbacks {
             entry.wanted.store(if hears { what } else { 0 }, Relaxed);
         }
         self.events.inherit();
+    }
+
+    /// As [`Callbacks::each`], unless the lock is held: in the child of a fork that took none, it is for good.
+    pub fn try_each<P: Wait>(&self, platform: &P, f: impl FnMut(&Entry)) {
+        if let Some(list) = self.list.try_lock(platform) {
+            list.iter().for_each(f);
+        }
     }
 
     /// Calls `f` with each entry, under the lock.

@@ -5,8 +5,8 @@ use core::ptr::{NonNull, null_mut};
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 use super::callback::{
-    BROKEN, EVENT, Entry, GONE, LATE, NAMED, Panicked, Queue, RELIEF, RING, RUNNING, SCAN, Scan, ScanReason, TOLD,
-    name_of,
+    BROKEN, Class, EVENT, Entry, GONE, LATE, LEAVING, NAMED, Panicked, Queue, RELIEF, RING, RUNNING, SCAN, Scan,
+    ScanReason, TOLD, name_of,
 };
 use super::callbacks::{Callbacks, List, callback_ns, thread_of};
 use super::shrink::shrink;
@@ -14,8 +14,7 @@ use crate::platform::lock::Guard;
 use crate::platform::{Clock, Diagnostics, Wait, rank};
 use crate::reclaim::Event;
 
-/// How long a callback runs before it is named in a message, ns.
-pub const SLOW_NS: u64 = 1_000_000_000;
+pub use super::callback::SLOW_NS;
 
 /// What a thread of a queue does next.
 #[derive(Debug)]
@@ -40,7 +39,7 @@ pub struct Job {
 /// What a run came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ran {
-    /// The callback panicked; it will not be called again.
+    /// The callback panicked. Unless it is an evictable cache's it will not be called again.
     pub panicked: bool,
     /// The entry was disposed of, and with it perhaps its queue.
     pub gone: bool,
@@ -56,10 +55,10 @@ impl Callbacks {
     pub fn take<P: Wait + Clock + Diagnostics>(&self, platform: &P, queue: &Queue) -> Taken {
         let now = platform.now();
         let mut list = self.list.lock(platform);
-        let slow = |entry: &&Entry| entry.is(RUNNING) && !entry.is(NAMED) && now >= entry.since.load(Relaxed) + SLOW_NS;
+        let slow = |entry: &&Entry| entry.named_at().is_some_and(|at| now >= at);
         let named = list.iter().find(slow).map(|entry| {
             entry.set(NAMED);
-            (entry.name, now - entry.since.load(Relaxed))
+            (entry.name, now.saturating_sub(entry.called.load(Relaxed)))
         });
         if let Some((name, ns)) = named {
             drop(list);
@@ -90,9 +89,10 @@ impl Callbacks {
         // The next moment at which there is something to do unless more is posted: a callback is late, or to be named.
         let mut wake_at: Option<u64> = None;
         for entry in list.iter().filter(|entry| entry.is(RUNNING) || entry.wanted.load(Relaxed) != 0) {
-            let since = entry.since.load(Relaxed);
             let late_at = Some(late_at(entry)).filter(|&at| at > now && core::ptr::eq(entry.queue(), queue));
-            let name_at = Some(since + SLOW_NS).filter(|&at| at > now && !entry.is(NAMED));
+            // Between two of its calls: the next one begins now at the earliest.
+            let next = || (entry.is(RUNNING) && !entry.is(NAMED)).then_some(now + SLOW_NS);
+            let name_at = entry.named_at().or_else(next).filter(|&at| at > now);
             wake_at = [wake_at, late_at, name_at].into_iter().flatten().min();
         }
         Taken::Sleep(wake_at)
@@ -124,28 +124,28 @@ impl Callbacks {
         // SAFETY: an entry that runs is not disposed of before `end` has cleared that.
         let entry = unsafe { job.entry.as_ref() };
         let mut end = End { callbacks: self, platform, entry: job.entry, ran: None };
-        let result = self.call(entry, &job);
+        let result = self.call(platform, entry, &job);
         end.finish(result.is_err())
     }
 
-    fn call(&self, entry: &Entry, job: &Job) -> Result<(), Panicked> {
+    fn call<P: Clock>(&self, platform: &P, entry: &Entry, job: &Job) -> Result<(), Panicked> {
         // SAFETY: the callback lives as long as its entry, as `Entry::new` demands.
         let callback = unsafe { entry.callback.as_ref() };
         entry.calls.fetch_add(1, Relaxed);
         if job.wanted & RING != 0 {
-            callback.ring();
+            entry.timed(platform, || callback.ring());
         }
         if job.wanted & EVENT != 0 {
-            callback.event(job.event)?;
+            entry.timed(platform, || callback.event(job.event))?;
         }
         if job.wanted & SCAN != 0 && !entry.is(GONE) {
-            let (freed, result) = shrink(entry, callback, job.scan);
+            let (freed, result) = shrink(platform, entry, callback, job.scan);
             entry.freed.fetch_add(freed as u64, Relaxed);
             self.freed[entry.class as usize].fetch_add(freed, Relaxed);
             result?;
         }
-        if job.wanted & RELIEF != 0 && !entry.is(TOLD | GONE) {
-            callback.relieved()?;
+        if job.wanted & RELIEF != 0 && !entry.is(TOLD | GONE | LEAVING) {
+            entry.timed(platform, || callback.relieved())?;
         }
         Ok(())
     }
@@ -169,7 +169,9 @@ impl<P: Wait + Diagnostics> End<'_, P> {
         if !replaced {
             queue.current.store(null_mut(), Relaxed);
         }
-        if panicked {
+        // An evictable cache is Weir's own: what panicked is a listener or a value's drop, and the next may do well.
+        let is_disabled = panicked && entry.class != Class::Cache;
+        if is_disabled {
             // Unless it was unregistered, and is counted out already.
             if list.iter().any(|other| core::ptr::eq(other, entry)) {
                 self.callbacks.count_shrinker(entry, |count| _ = count.fetch_sub(1, Relaxed));
@@ -177,13 +179,14 @@ impl<P: Wait + Diagnostics> End<'_, P> {
             entry.set(BROKEN);
         }
         let (gone, name) = (entry.is(GONE), entry.name);
+        entry.called.store(0, Relaxed);
         entry.clear(RUNNING | LATE | NAMED);
         // From here on the entry is another thread's to dispose of, unless it is this one's.
         drop(list);
         self.callbacks.finished.fetch_add(1, SeqCst);
         self.platform.wake_all(&self.callbacks.finished);
         if panicked {
-            self.platform.callback_panicked(name_of(&name));
+            self.platform.callback_panicked(name_of(&name), is_disabled);
         }
         if gone {
             // SAFETY: off the list, and its run has ended: this thread alone has it, as the callback gave it up.

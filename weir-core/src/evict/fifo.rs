@@ -35,7 +35,7 @@ impl Fifo {
     }
 
     /// The entry that came first, pinned or not.
-    pub fn oldest(&self) -> Option<u32> {
+    pub(crate) fn oldest(&self) -> Option<u32> {
         Some(self.oldest).filter(|&entry| entry != NONE)
     }
 
@@ -103,7 +103,11 @@ impl Fifo {
     }
 
     /// As [`Self::oldest_unpinned`], but `None` also where all entries were pinned a short while ago.
-    pub fn oldest_likely_unpinned(&mut self, slots: &[Slot], is_pinned: &mut impl FnMut(u32) -> bool) -> Option<u32> {
+    pub(crate) fn oldest_likely_unpinned(
+        &mut self,
+        slots: &[Slot],
+        is_pinned: &mut impl FnMut(u32) -> bool,
+    ) -> Option<u32> {
         if self.spared > 0 {
             self.spared -= 1;
             return None;
@@ -112,7 +116,7 @@ impl Fifo {
     }
 
     /// The oldest entry from the hand on that is not pinned, then from the front up to the hand; `None`: all are pinned.
-    pub fn oldest_unpinned(&mut self, slots: &[Slot], is_pinned: &mut impl FnMut(u32) -> bool) -> Option<u32> {
+    pub(crate) fn oldest_unpinned(&mut self, slots: &[Slot], is_pinned: &mut impl FnMut(u32) -> bool) -> Option<u32> {
         let start = if self.hand == NONE { self.oldest } else { self.hand };
         for (from, until) in [(start, NONE), (self.oldest, start)] {
             let mut at = from;

@@ -41,23 +41,23 @@
 //! was tried.
 
 pub mod callback;
-pub mod callbacks;
+pub(crate) mod callbacks;
 pub mod calling;
 pub mod duel;
-pub mod fifo;
-pub mod ghost;
-pub mod hits;
+pub(crate) mod fifo;
+pub(crate) mod ghost;
+pub(crate) mod hits;
 pub mod index;
 pub mod landings;
 pub mod pins;
 pub mod policy;
-pub mod prefetch;
-pub mod queues;
+pub(crate) mod prefetch;
+pub(crate) mod queues;
 pub mod setting;
-pub mod shadow;
+pub(crate) mod shadow;
 mod shrink;
-pub mod shrinkers;
-pub mod sketch;
+pub(crate) mod shrinkers;
+pub(crate) mod sketch;
 pub mod slot;
 mod sync;
 mod unregistering;

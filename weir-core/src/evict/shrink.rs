@@ -1,11 +1,17 @@
 //! One call of a shrinker: how much of its cache it is told to free, in batches, and what is deferred.
 
-use super::callback::{Callback, Entry, GONE, Panicked, STOP, Scan};
+use super::callback::{Callback, Entry, GONE, LEAVING, Panicked, STOP, Scan};
+use crate::platform::Clock;
 use crate::policy::deferred::Plan;
 
 /// Has a shrinker scan; returns the bytes freed, also where a panic ended it.
-pub(super) fn shrink(entry: &Entry, callback: &dyn Callback, scan: Scan) -> (usize, Result<(), Panicked>) {
-    let freeable = match callback.count() {
+pub(super) fn shrink(
+    clock: &impl Clock,
+    entry: &Entry,
+    callback: &dyn Callback,
+    scan: Scan,
+) -> (usize, Result<(), Panicked>) {
+    let freeable = match entry.timed(clock, || callback.count()) {
         Ok(bytes) => bytes,
         Err(panicked) => return (0, Err(panicked)),
     };
@@ -18,11 +24,11 @@ pub(super) fn shrink(entry: &Entry, callback: &dyn Callback, scan: Scan) -> (usi
     };
     let (mut scanned, mut freed, mut result) = (0, 0usize, Ok(()));
     while let Some(bytes) = plan.batch(scanned, entry.batch) {
-        // It unregistered itself in the batch before: it is not called again.
-        if entry.is(GONE) {
+        // It unregistered itself in the batch before, or another thread waits to: it is not called again.
+        if entry.is(GONE | LEAVING) {
             break;
         }
-        match callback.scan(bytes, scan.reason) {
+        match entry.timed(clock, || callback.scan(bytes, scan.reason)) {
             Ok(STOP) => break,
             Ok(bytes_freed) => freed = freed.saturating_add(bytes_freed),
             Err(panicked) => {

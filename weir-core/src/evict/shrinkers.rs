@@ -18,18 +18,29 @@ use crate::base::level::Level;
 use crate::base::zone_class::ZoneClass;
 use crate::platform::{Platform, rank};
 use crate::policy::scan_priority;
+use crate::reclaim::budget::Room;
 use crate::reclaim::{Audit, Figures, Goal, Kind, Reclaimable, Reclaimed, Step};
+
+/// What a scan takes at most where no limit is known: more than any cache has.
+const UNKNOWN: usize = 1 << 40;
 
 /// The shrinkers of a heap on its platform.
 pub struct Shrinkers<'a, P: Platform> {
     callbacks: &'a Callbacks,
     platform: &'a P,
+    /// Bytes that a scan takes at most.
+    most: usize,
 }
 
 impl Callbacks {
-    /// The shrinkers among the callbacks, for reclaim.
-    pub fn on<'a, P: Platform>(&'a self, platform: &'a P) -> Shrinkers<'a, P> {
-        Shrinkers { callbacks: self, platform }
+    /// The shrinkers among the callbacks, for reclaim, where there is room for so much memory.
+    ///
+    /// A scan takes twice what a cache says it could free at most, and twice what can be resident: a cache that says
+    /// `SIZE_MAX` is not scanned for ever.
+    pub fn on<'a, P: Platform>(&'a self, platform: &'a P, room: Room) -> Shrinkers<'a, P> {
+        let resident = room.capacity.max(room.used);
+        let most = if room.capacity == 0 { UNKNOWN } else { usize::try_from(resident).unwrap_or(UNKNOWN) };
+        Shrinkers { callbacks: self, platform, most: most.saturating_mul(2) }
     }
 }
 
@@ -57,7 +68,7 @@ impl<P: Platform> Reclaimable for Shrinkers<'_, P> {
         let is_bounded = class == Class::Cache
             && matches!(goal.kind, Kind::Balance { .. } | Kind::Direct)
             && goal.priority > scan_priority::LAST;
-        let most = if is_bounded { goal.bytes } else { usize::MAX };
+        let most = if is_bounded { goal.bytes } else { self.most };
         let scan = Scan { priority: goal.priority, most, reason };
         Reclaimed::moved(self.callbacks.scan(self.platform, class, goal.zone(), scan))
     }

@@ -84,7 +84,7 @@ impl<'a> Sketch<'a> {
     }
 
     /// How often the key of `hash` was seen lately, 0 to 15.
-    pub fn frequency(&self, hash: u32) -> u64 {
+    pub(crate) fn frequency(&self, hash: u32) -> u64 {
         let Some((block, mut which)) = self.place(hash) else { return 0 };
         let mut least = MOST;
         for row in 0..4 {

@@ -3,6 +3,8 @@
 //! - The entry leaves the list first, so that no thread takes it any more. Then the caller waits until it does not run, and
 //!   disposes of it. The interleaving that this excludes: a thread has taken the entry, and calls it after its memory went.
 //!   It cannot: taking sets `RUNNING` under the lock under which unregistering looks.
+//! - A run may call a callback many times, one batch after another. It ends after the batch in which somebody begins to
+//!   wait, so that the wait is for one call, whatever the callback says that it holds.
 //! - A callback that unregisters itself would wait for itself, and two that unregister each other for each other, as would
 //!   a longer circle. So each wait is listed under the lock, and a caller that would close a circle returns at once: the
 //!   entry is marked `GONE`, and the thread that runs it disposes of it after its return.
@@ -12,7 +14,7 @@
 use core::ptr::NonNull;
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 
-use super::callback::{BROKEN, Entry, GONE, RUNNING};
+use super::callback::{BROKEN, Entry, GONE, LEAVING, RUNNING};
 use super::callbacks::{Callbacks, thread_of};
 use super::waits::Waiting;
 use crate::platform::Wait;
@@ -43,6 +45,7 @@ impl Callbacks {
             return;
         }
         if old.is(RUNNING) {
+            old.set(LEAVING);
             let mut wait = Waiting::new(me, entry);
             let wait = &raw mut wait;
             // SAFETY: it stays until it is taken off, below.

@@ -30,7 +30,8 @@ impl<P: Platform> Heap<P> {
         let (some, align) = (size.max(1), align.max(MIN_ALIGN));
         // Of no run class: its free is not to end in a bucket.
         let large = self.alloc_large(some, align);
-        let block = if is_zeroed { self.zeroed(large) } else { large.0 };
+        // SAFETY: allocated just now.
+        let block = if is_zeroed { unsafe { self.zeroed(large) } } else { large.0 };
         if !block.is_null() {
             self.sample(block, size, origin);
         }

@@ -20,7 +20,7 @@ const CALLS_PER_LOOK: u32 = 256;
 impl<P: Platform> Heap<P> {
     /// Calls `f` with all that can be reclaimed. Whoever adds a mechanism adds a line here.
     pub(super) fn with_reclaimables<T>(&self, f: impl FnOnce(&[&dyn Reclaimable]) -> T) -> T {
-        let (pools, callbacks) = (self.pools(), self.callbacks.on(self.platform()));
+        let (pools, callbacks) = (self.pools(), self.callbacks.on(self.platform(), self.budget_room()));
         f(&[self.pages(), &self.caches, &self.mapped(), &self.watch(), &pools, &callbacks])
     }
 

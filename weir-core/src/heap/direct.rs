@@ -36,7 +36,7 @@ impl<P: Platform> Heap<P> {
     }
 
     /// Does `work` of an allocation's and counts the time as stalled.
-    fn stalled<T>(&self, work: impl FnOnce() -> T) -> T {
+    pub(super) fn stalled<T>(&self, work: impl FnOnce() -> T) -> T {
         let (stats, begin) = (self.platform().stats(), self.platform().now());
         stats::add(&stats.direct_reclaims, 1);
         let result = work();
@@ -58,7 +58,7 @@ impl<P: Platform> Heap<P> {
     }
 
     /// Reclaims towards a goal of `kind` until `attempt` succeeds.
-    fn reclaim_and_try<T>(
+    pub(super) fn reclaim_and_try<T>(
         &self,
         kind: Kind,
         bytes: usize,

@@ -38,6 +38,11 @@ impl<P: Platform> Heap<P> {
         self.platform().held_ranks().is_some_and(|held| held.load(Relaxed) & SKIPPED_COUNT != 0)
     }
 
+    /// Whether that one, which took nothing, came in the middle of another fork of this thread: a signal handler's.
+    pub fn is_fork_in_fork(&self) -> bool {
+        self.is_nested_fork() && self.platform().held_ranks().is_some_and(|held| held.load(Relaxed) & FROZEN != 0)
+    }
+
     /// Undoes [`Heap::freeze`], in the parent or in the child; whether there was something to undo.
     ///
     /// # Safety
@@ -78,10 +83,15 @@ impl<P: Platform> Heap<P> {
         self.pages().inherit_zones();
         // SAFETY: the caller promises that this thread is the copy of the one that froze the heap.
         if unsafe { self.thaw() } {
-            self.callbacks.inherit(self.platform());
-            self.page_pools.inherit(self.platform());
-            self.caches.inherit();
-            self.inherit_pressure();
+            self.inherit();
         }
+    }
+
+    /// In a forked child, when the locks are given back: ends what the parent's other threads had begun.
+    pub fn inherit(&self) {
+        self.callbacks.inherit(self.platform());
+        self.page_pools.inherit(self.platform());
+        self.caches.inherit();
+        self.inherit_pressure();
     }
 }

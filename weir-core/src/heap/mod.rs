@@ -3,22 +3,23 @@
 //! It owns the four parts and the platform; each part has its own state and locks. Where an allocation finds no pages, its
 //! part says so, and the heap reclaims and tries again: no part calls another one upwards.
 
-pub mod apart;
-pub mod audit;
-pub mod balance;
-pub mod callbacks;
+mod address_space;
+pub(crate) mod apart;
+pub(crate) mod audit;
+pub(crate) mod balance;
+pub(crate) mod callbacks;
 mod class_runs;
 mod direct;
-pub mod fork;
-pub mod lookup;
+pub(crate) mod fork;
+pub(crate) mod lookup;
 mod measure_pause;
 mod node;
 pub mod page_pools;
 pub mod pressure;
-pub mod realloc;
-pub mod runs;
+pub(crate) mod realloc;
+pub(crate) mod runs;
 pub mod usage;
-pub mod user_caches;
+pub(crate) mod user_caches;
 
 use core::mem::offset_of;
 use core::ptr::{self, null_mut};
@@ -175,7 +176,7 @@ impl<P: Platform> Heap<P> {
 
     /// Allocates an object of a size class.
     #[inline(always)]
-    pub fn alloc_class(&self, class: usize) -> *mut u8 {
+    pub(crate) fn alloc_class(&self, class: usize) -> *mut u8 {
         // SAFETY: what the table's entries point to, CPUs' slabs and the dummy, is there for good.
         let object = unsafe { self.platform().pop(&self.caches.cpu.table, class) };
         if !object.is_null() {
@@ -188,7 +189,8 @@ impl<P: Platform> Heap<P> {
     #[inline]
     pub fn alloc_zeroed(&self, size: usize) -> *mut u8 {
         if size > MAX_SIZE {
-            return self.zeroed(self.alloc_run(size, MIN_ALIGN));
+            // SAFETY: allocated just now.
+            return unsafe { self.zeroed(self.alloc_run(size, MIN_ALIGN)) };
         }
         let class = class_of(size);
         let object = self.alloc_class(class);

@@ -37,13 +37,17 @@ impl<P: Platform> Heap<P> {
     /// NORMAL: what may still become resident below the tightest limit, the hard limit included.
     pub(super) fn normal_zone(&self) -> Zone {
         let scale = self.platform().tunables().watermark_scale.get() as usize;
-        let released = self.platform().stats().given_back.iter().map(|bytes| bytes.load(Relaxed)).sum();
-        let budget = elastic(self.budget.room(released), scale);
+        let budget = elastic(self.budget_room(), scale);
         let Some(limit) = self.pages().hard_limit() else { return budget };
         let room = Room { capacity: limit as u64, used: limit.saturating_sub(self.pages().hard_room()) as u64 };
         let hard = elastic(room, scale);
         let spare = |zone: &Zone| zone.free as isize - zone.marks.high as isize;
         if budget.managed == 0 || spare(&hard) < spare(&budget) { hard } else { budget }
+    }
+
+    /// What the tightest limit but the hard one leaves.
+    pub(super) fn budget_room(&self) -> Room {
+        self.budget.room(self.platform().stats().given_back.iter().map(|bytes| bytes.load(Relaxed)).sum())
     }
 
     /// Whether the zone below 4 GiB has nothing for requests of `order` that could have used NORMAL: what it keeps for others is

@@ -3,6 +3,7 @@
 use core::ptr::{self, null_mut};
 
 use super::Heap;
+use super::address_space::MOST;
 use super::lookup::Found;
 use crate::base::invalid_free::InvalidFree;
 use crate::base::size_class::{MAX_SIZE, class_of};
@@ -71,14 +72,16 @@ impl<P: Platform> Heap<P> {
         kind == ZoneKind::Low32 && !self.pages().window(kind).is_fallen_back(page)
     }
 
-    /// Resizes a block mapped on its own, which it stays. Where the hard limit is in the way of growth, reclaim is tried first.
+    /// Resizes a block mapped on its own, which it stays. Where growth is refused, memory is given back and reclaimed first.
     fn resize_mapped(&self, block: *mut u8, len: usize, size: usize) -> *mut u8 {
+        if size > MOST {
+            return null_mut();
+        }
         let resize = || match self.mapped().resize_mapped(block, len, size) {
             new if new.is_null() => Err(Short),
             new => Ok(new),
         };
-        let retries = size > len && self.pages().hard_limit().is_some();
-        let new = resize().or_else(|Short| if retries { self.reclaim_for(size - len, resize) } else { Err(Short) });
+        let new = resize().or_else(|Short| if size > len { self.map_again(size - len, resize) } else { Err(Short) });
         if new.is_ok() {
             self.note_resident((size.saturating_sub(len) / PAGE).min(PAGEBLOCK_PAGES));
         }

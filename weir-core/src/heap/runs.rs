@@ -4,6 +4,7 @@
 use core::ptr::null_mut;
 
 use super::Heap;
+use super::address_space::MOST;
 use super::lookup::Found;
 use crate::base::cause::Cause;
 use crate::base::invalid_free::InvalidFree;
@@ -25,7 +26,7 @@ impl<P: Platform> Heap<P> {
     #[inline(never)]
     pub(super) fn alloc_large(&self, size: usize, align: usize) -> (*mut u8, bool) {
         stats::add(&self.platform().stats().large_allocs, 1);
-        if size > isize::MAX as usize - PAGE || align > isize::MAX as usize / 2 {
+        if size > MOST || align > MOST {
             return (null_mut(), false);
         }
         let pages = size.div_ceil(PAGE);
@@ -50,13 +51,18 @@ impl<P: Platform> Heap<P> {
     }
 
     /// Makes all of a fresh block read as zero, which it does already if `is_zero`.
+    ///
+    /// # Safety
+    /// The block was allocated here just now, or is null, and nobody has it yet.
     #[cold]
-    pub(super) fn zeroed(&self, (block, is_zero): (*mut u8, bool)) -> *mut u8 {
+    pub(super) unsafe fn zeroed(&self, (block, is_zero): (*mut u8, bool)) -> *mut u8 {
         if !block.is_null() && !is_zero {
             // All of it, as for objects: a retained block may be longer than its last page.
             // SAFETY: the block was allocated here just now, and the caller does not have it yet.
-            let len = unsafe { self.usable_size(block) };
-            self.mapped().wipe(Run { addr: block as usize, len });
+            unsafe {
+                let len = self.usable_size(block);
+                self.mapped().wipe(Run { addr: block as usize, len });
+            }
         }
         block
     }
@@ -64,7 +70,7 @@ impl<P: Platform> Heap<P> {
     /// A block mapped on its own, and whether it is known to be zero; null when memory is refused.
     pub(super) fn map_block(&self, len: usize, align: usize) -> (*mut u8, bool) {
         let map = || self.mapped().map_block(len, align);
-        let Ok(block) = map().or_else(|_| self.reclaim_for(len, map)) else { return (null_mut(), false) };
+        let Ok(block) = map().or_else(|_| self.map_again(len, map)) else { return (null_mut(), false) };
         if block.expected > 0 {
             // Before the program touches it.
             self.caches.flush_before(block.expected);

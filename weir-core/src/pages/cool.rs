@@ -1,7 +1,8 @@
 //! Split huge pages are cooled: what is left of each is split for good, and the kernel does not fill it up while it is not
 //! used.
 
-use super::report::{BATCH, ReportSite};
+use super::node::BATCH;
+use super::report::ReportSite;
 use super::window::Window;
 use crate::base::run::Run;
 use crate::base::units::{PAGEBLOCK, PAGEBLOCK_PAGES};

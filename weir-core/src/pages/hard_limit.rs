@@ -48,7 +48,7 @@ impl HardLimit {
     }
 
     /// A block counts `after` bytes in place of `before`.
-    pub fn recharge(&self, before: usize, after: usize) {
+    pub(crate) fn recharge(&self, before: usize, after: usize) {
         self.blocks.fetch_add(after.wrapping_sub(before), SeqCst);
     }
 
@@ -68,7 +68,7 @@ impl HardLimit {
     }
 
     /// A hold of nothing, where there is no limit.
-    pub fn hold_nothing(&self) -> Hold<'_> {
+    pub(crate) fn hold_nothing(&self) -> Hold<'_> {
         Hold { of: self, bytes: 0 }
     }
 

@@ -1,7 +1,7 @@
 //! The pages of a heap: taken from the caller's node first, which grows for it, and given back; the sites of reports.
 
 use super::hard_limit::HardLimit;
-use super::node::{Node, Nodes, ZoneKind};
+use super::node::{Isolated, Node, Nodes, ZoneKind};
 use super::report::ReportSite;
 use super::short::Short;
 use super::user_zone::UserZones;
@@ -72,7 +72,7 @@ impl<P: Platform> Pages<P> {
     }
 
     /// Holds batches of `node` off, after the one in flight.
-    pub(crate) fn batch(&self, node: usize) -> Guard<'_, (), P, { rank::BATCH }> {
+    pub(crate) fn batch(&self, node: usize) -> Guard<'_, Isolated, P, { rank::BATCH }> {
         self.nodes.get(node).batch.lock(&self.platform)
     }
 
@@ -145,6 +145,9 @@ impl<P: Platform> Pages<P> {
         loop {
             if let Ok(run) = take_of(home) {
                 return Ok(run);
+            }
+            if self.map_again(&mut growing, kind, blocks, home) {
+                continue;
             }
             let (first, count) = growing.grow(blocks, home)?;
             let bytes = (count * PAGEBLOCK) as u64;

@@ -4,23 +4,28 @@
 mod charge;
 pub(crate) mod class_totals;
 pub(crate) mod cool;
-pub mod descriptions;
+pub(crate) mod descriptions;
 mod hard_limit;
 mod heap_pages;
 mod huge_advice;
-pub mod node;
+pub(crate) mod node;
+#[doc(hidden)]
 pub mod page_set;
 pub mod pageblock;
 pub(crate) mod releaser;
 pub mod report;
-pub mod reporter;
+pub(crate) mod reporter;
 mod run_word;
 mod short;
 mod sync;
-pub mod usage;
+#[doc(hidden)]
+pub mod unchecked;
+mod unmapped;
+pub(crate) mod usage;
 pub mod user_zone;
 mod user_zone_calls;
 pub mod window;
+#[doc(hidden)]
 pub mod zone;
 pub mod zone_figures;
 

@@ -5,10 +5,14 @@ use core::sync::atomic::{
     Ordering::{Acquire, Relaxed, Release},
 };
 
+use super::page_set::PageSet;
 use super::zone::{FreeAreas, Zone};
 use crate::base::units::PAGE;
 use crate::platform::lock::Lock;
 use crate::platform::{Platform, rank};
+
+/// Pageblocks isolated from a zone at a time (Linux page hinting: 16).
+pub const BATCH: usize = 16;
 
 /// A class of pages of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,7 +29,21 @@ impl ZoneKind {
 }
 
 /// Held while a batch of a node's pages is isolated: one at a time, and none across a fork.
-pub type Batch = Lock<(), { rank::BATCH }>;
+pub type Batch = Lock<Isolated, { rank::BATCH }>;
+
+/// What a batch is about: not on the stack, which may be the program's.
+pub struct Isolated {
+    /// Pageblocks, and which of their pages are isolated.
+    pub(super) blocks: [(u32, PageSet); BATCH],
+    /// Of these, the pages that the platform did not take.
+    pub(super) kept: [PageSet; BATCH],
+}
+
+impl Isolated {
+    const fn new() -> Self {
+        Self { blocks: [(0, PageSet::EMPTY); BATCH], kept: [PageSet::EMPTY; BATCH] }
+    }
+}
 
 /// A node.
 pub struct Node {
@@ -36,7 +54,10 @@ pub struct Node {
 
 impl Node {
     const fn new(number: u16) -> Self {
-        Self { zones: [Lock::new(FreeAreas::new(number)), Lock::new(FreeAreas::new(number))], batch: Lock::new(()) }
+        Self {
+            zones: [Lock::new(FreeAreas::new(number)), Lock::new(FreeAreas::new(number))],
+            batch: Lock::new(Isolated::new()),
+        }
     }
 
     /// Its zone of a kind.
@@ -65,16 +86,18 @@ impl Nodes {
         (self.count.load(Acquire) as usize).max(1)
     }
 
-    /// The node `number`, below the count.
+    /// The node `number`.
+    ///
+    /// # Panics
+    /// If there is none of that number.
     #[inline]
     pub fn get(&self, number: usize) -> &Node {
         if number == 0 {
             return &self.first;
         }
-        debug_assert!(number < self.count());
+        assert!(number < self.count(), "node {number}: there is no such node");
         // SAFETY: `more` points to as many nodes as `count` says, but for the first, and was stored before `count` was; they
-        // are there for good. The caller's number is below a count that it has read, or that was read by the thread which
-        // stored the number.
+        // are there for good.
         unsafe { &*self.more.load(Acquire).add(number - 1) }
     }
 
@@ -97,10 +120,18 @@ impl Nodes {
         if self.count.load(Relaxed) > 0 {
             return;
         }
-        let count = platform.nodes().clamp(1, usize::from(u16::MAX));
+        match platform.nodes().clamp(1, usize::from(u16::MAX)) {
+            1 => self.count.store(1, Release),
+            count => self.map_more(platform, count),
+        }
+    }
+
+    /// Maps the nodes from the second on. Not inlined: a node comes into being on the stack.
+    #[cold]
+    #[inline(never)]
+    fn map_more<P: Platform>(&self, platform: &P, count: usize) {
         let bytes = ((count - 1) * size_of::<Node>()).next_multiple_of(PAGE);
-        let mapped = if count > 1 { platform.map_metadata(bytes, PAGE).ok() } else { None };
-        let Some(addr) = mapped else { return self.count.store(1, Release) };
+        let Ok(addr) = platform.map_metadata(bytes, PAGE) else { return self.count.store(1, Release) };
         let nodes = addr as *mut Node;
         for number in 1..count {
             // SAFETY: `bytes` bytes were mapped just now, which no other thread has the address of: room for `count - 1`

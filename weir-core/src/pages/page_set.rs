@@ -11,6 +11,8 @@ pub struct PageSet(pub [u64; WORDS]);
 impl PageSet {
     /// No page.
     pub const EMPTY: Self = Self([0; WORDS]);
+    /// All of them.
+    pub const FULL: Self = Self([u64::MAX; WORDS]);
 
     /// `pages` pages from page `first`.
     pub fn range(first: usize, pages: usize) -> Self {
@@ -40,12 +42,12 @@ impl PageSet {
     }
 
     /// Whether all pages of a range are in the set.
-    pub fn has_range(&self, first: usize, pages: usize) -> bool {
+    pub(crate) fn has_range(&self, first: usize, pages: usize) -> bool {
         Self::words(first, pages).fold(0, |missing, (i, mask)| missing | mask & !self.0[i]) == 0
     }
 
     /// How many pages of a range are in the set.
-    pub fn count_range(&self, first: usize, pages: usize) -> usize {
+    pub(crate) fn count_range(&self, first: usize, pages: usize) -> usize {
         self.and(&Self::range(first, pages)).len()
     }
 
@@ -60,7 +62,7 @@ impl PageSet {
     }
 
     /// Every page moved up by `by`; those that leave the pageblock are dropped.
-    pub fn shifted(&self, by: usize) -> Self {
+    pub(crate) fn shifted(&self, by: usize) -> Self {
         let (mut set, mut at) = (Self::EMPTY, 0);
         while let Some((first, len)) = self.next_run(at)
             && first + by < PAGEBLOCK_PAGES
@@ -82,7 +84,7 @@ impl PageSet {
     }
 
     /// Pages in this set and not in `other`.
-    pub fn minus(&self, other: &Self) -> Self {
+    pub(crate) fn minus(&self, other: &Self) -> Self {
         Self(core::array::from_fn(|i| self.0[i] & !other.0[i]))
     }
 
@@ -95,7 +97,7 @@ impl PageSet {
 
     /// The first page of the shortest run of at least `pages`, and of those the first. Runs are of any length, so that
     /// no branch depends on what is found: one for each run would be predicted wrong too often.
-    pub fn best_run(&self, pages: usize) -> Option<usize> {
+    pub(crate) fn best_run(&self, pages: usize) -> Option<usize> {
         let (mut carry, mut first, mut best) = (0, 0, u32::MAX);
         // Behind the last page ends what is left.
         for (i, &word) in self.0.iter().chain(&[0]).enumerate() {
@@ -135,7 +137,7 @@ impl PageSet {
     }
 
     /// The first page of the first aligned block of `order` (at most 8 here) that lies whole in the set.
-    pub fn find_block(&self, order: u32) -> Option<usize> {
+    pub(crate) fn find_block(&self, order: u32) -> Option<usize> {
         if order > 6 {
             let words = 1 << (order - 6);
             let at = (0..WORDS).step_by(words).find(|&w| self.0[w..w + words].iter().all(|&x| x == u64::MAX))?;
@@ -149,7 +151,7 @@ impl PageSet {
 
     /// The largest order of which a whole aligned block lies in the set; `None` when it is empty.
     #[inline]
-    pub fn max_order(&self) -> Option<u32> {
+    pub(crate) fn max_order(&self) -> Option<u32> {
         // One word tells all orders from 3 on.
         let mut blocks = self.whole_bytes();
         if blocks == 0 {
@@ -192,12 +194,12 @@ impl PageSet {
     }
 
     /// Pages in a row from the first on.
-    pub fn len_at_start(&self) -> usize {
+    pub(crate) fn len_at_start(&self) -> usize {
         self.next_bit(0, true).unwrap_or(PAGEBLOCK_PAGES)
     }
 
     /// Pages in a row up to the last.
-    pub fn len_at_end(&self) -> usize {
+    pub(crate) fn len_at_end(&self) -> usize {
         let full = self.0.iter().rev().take_while(|&&w| w == u64::MAX).count();
         let rest = self.0.iter().rev().nth(full).map_or(0, |w| w.leading_ones() as usize);
         full * 64 + rest

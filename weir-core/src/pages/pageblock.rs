@@ -5,13 +5,13 @@
 //! leaves the block's tail free, so a run of any length costs just its pages.
 
 use core::sync::atomic::{
-    AtomicU16,
-    Ordering::{Acquire, Release},
+    AtomicBool, AtomicU16,
+    Ordering::{Acquire, Relaxed, Release},
 };
 
 use crate::base::backing::Backing;
 use crate::base::units::{NONE, PAGEBLOCK_PAGES};
-use crate::pages::page_set::{PageSet, WORDS};
+use crate::pages::page_set::PageSet;
 use crate::policy::refault::Recent;
 
 /// Used pages up to which a huge page is sparse: a quarter of it (measured: E8 with huge pages `always`).
@@ -50,6 +50,8 @@ pub struct Link {
 pub struct Pageblock {
     state: State,
     node: AtomicU16,
+    /// It was unmapped, and may be mapped again. Under the window's growth lock.
+    is_unmapped: AtomicBool,
 }
 
 const _: () = assert!(size_of::<Pageblock>() == 192);
@@ -57,7 +59,7 @@ const _: () = assert!(size_of::<Pageblock>() == 192);
 impl Pageblock {
     /// A pageblock of node `node`.
     pub const fn new(node: u16, state: State) -> Self {
-        Self { state, node: AtomicU16::new(node) }
+        Self { state, node: AtomicU16::new(node), is_unmapped: AtomicBool::new(false) }
     }
 
     /// Makes the pageblock at `at`, in memory that is all zero, a fresh one of node `node`. Threads may read its node
@@ -83,6 +85,24 @@ impl Pageblock {
     pub(super) unsafe fn node(at: *const Self) -> u16 {
         // SAFETY: mapped; only the atomic is borrowed, not the state beside it.
         unsafe { (*at).node.load(Acquire) }
+    }
+
+    /// Whether the pageblock at `at` was unmapped.
+    ///
+    /// # Safety
+    /// As for [`Pageblock::node`].
+    pub(super) unsafe fn is_unmapped(at: *const Self) -> bool {
+        // SAFETY: mapped; only the atomic is borrowed.
+        unsafe { (*at).is_unmapped.load(Relaxed) }
+    }
+
+    /// Notes that it was, or no longer is.
+    ///
+    /// # Safety
+    /// As for [`Pageblock::node`].
+    pub(super) unsafe fn set_unmapped(at: *const Self, is_unmapped: bool) {
+        // SAFETY: mapped; only the atomic is borrowed.
+        unsafe { (*at).is_unmapped.store(is_unmapped, Relaxed) }
     }
 
     /// Where the state of the pageblock at `at` is. Not dereferenced here: that takes the lock of its zone.
@@ -132,7 +152,7 @@ impl State {
     /// must not grow into it: its pages would be taken before they were counted.
     pub const fn fresh() -> Self {
         Self {
-            free: PageSet([u64::MAX; WORDS]),
+            free: PageSet::FULL,
             backed: PageSet::EMPTY,
             links: [Link { next: NONE, prev: NONE, list: 0 }; 2],
             huge: false,
@@ -172,7 +192,7 @@ impl State {
     }
 
     /// How many of the `pages` free pages from `first` are idle.
-    pub fn idle_in(&self, first: usize, pages: usize) -> usize {
+    pub(crate) fn idle_in(&self, first: usize, pages: usize) -> usize {
         if self.offline {
             0
         } else if self.huge {
@@ -194,7 +214,7 @@ impl State {
     }
 
     /// A page of it is handed out, or comes back: what the last look made of it no longer holds.
-    pub fn forget_look(&mut self) {
+    pub(crate) fn forget_look(&mut self) {
         if self.look != Look::Torn {
             self.look = Look::None;
         }

@@ -7,13 +7,13 @@ use super::zone::ReportOutcome;
 use crate::base::cause::Cause;
 use crate::base::run::Run;
 use crate::base::units::PAGEBLOCK;
-use crate::platform::{Contents, Host, Platform};
+use crate::platform::{Contents, Host, Platform, Released};
 use crate::policy::refault::stamp;
 use crate::telemetry::stats;
 use crate::telemetry::trace::{Event, Kind, Place};
 
-/// Runs handed to the platform in one call.
-pub(crate) const RUNS: usize = 128;
+/// Runs handed to the platform in one call, of which there is an array on a stack that may be the program's.
+pub(crate) const RUNS: usize = 32;
 /// Refusals in a batch after which nothing more of it is tried.
 const GIVE_UP: usize = 8;
 
@@ -54,39 +54,44 @@ impl<'a, P: Platform, B: Host + ?Sized, F: FnMut(Run)> Releaser<'a, P, B, F> {
     }
 
     fn flush(&mut self) {
-        let runs = self.runs;
-        let mut left = &runs[..core::mem::take(&mut self.len)];
-        if left.is_empty() {
+        let (mut at, len) = (0, core::mem::take(&mut self.len));
+        if len == 0 {
             return;
         }
         let begin = self.platform.now();
-        while !left.is_empty() {
-            left = &left[self.release(left)..];
-            if let Some((&run, rest)) = left.split_first() {
-                self.release_by_pageblock(run);
-                left = rest;
+        while at < len {
+            at += self.release(at, len);
+            if at < len {
+                self.release_by_pageblock(self.runs[at]);
+                at += 1;
             }
         }
         self.ns += self.platform.now().saturating_sub(begin);
     }
 
-    /// Releases `runs` up to the first that is refused; returns how many went.
-    fn release(&mut self, runs: &[Run]) -> usize {
+    /// Releases the runs from `at` up to the first that is refused; returns how many went.
+    fn release(&mut self, at: usize, end: usize) -> usize {
         if self.refusals >= GIVE_UP {
             return 0;
         }
+        let released = self.below.release(&self.runs[at..end], self.calm);
+        let bytes = self.runs[at..at + released.runs].iter().map(|run| run.len as u64).sum();
+        self.note(&released, bytes, end - at);
+        released.runs
+    }
+
+    /// Notes what became of `wanted` runs.
+    fn note(&mut self, released: &Released, bytes: u64, wanted: usize) {
         let stats = self.platform.stats();
         stats::add(&stats.reports, 1);
-        let released = self.below.release(runs, self.calm);
-        self.bytes += runs[..released.runs].iter().map(|run| run.len as u64).sum::<u64>();
+        self.bytes += bytes;
         if released.contents == Contents::Undefined {
             self.contents = Contents::Undefined;
         }
-        if released.runs < runs.len() {
+        if released.runs < wanted {
             stats::add(&stats.report_failures, 1);
             (self.error, self.refusals) = (released.error, self.refusals + 1);
         }
-        released.runs
     }
 
     /// A run over many pageblocks was refused: those of them that are not go nevertheless.
@@ -95,15 +100,24 @@ impl<'a, P: Platform, B: Host + ?Sized, F: FnMut(Run)> Releaser<'a, P, B, F> {
         while addr < end {
             let len = (PAGEBLOCK - addr % PAGEBLOCK).min(end - addr);
             let part = Run { addr, len };
-            if len == run.len || self.release(&[part]) == 0 {
+            if len == run.len || !self.release_part(part) {
                 (self.refused)(part);
             }
             addr += len;
         }
     }
 
+    fn release_part(&mut self, part: Run) -> bool {
+        if self.refusals >= GIVE_UP {
+            return false;
+        }
+        let released = self.below.release(&[part], self.calm);
+        self.note(&released, (released.runs * part.len) as u64, 1);
+        released.runs == 1
+    }
+
     /// What the batch came to, and what the system below makes of its pages.
-    pub(crate) fn finish(mut self, event: Event, horizon: u64) -> (Event, ReportOutcome) {
+    pub(crate) fn finish(&mut self, event: Event, horizon: u64) -> (Event, ReportOutcome) {
         self.flush();
         let end = self.platform.now();
         let stats = self.platform.stats();

@@ -17,7 +17,7 @@
 //! What is refused (`releaser`) stays as it was, on a list apart, so that the others are not held up. It is tried
 //! again after it was handed out, or under pressure.
 
-use super::node::Batch;
+use super::node::{BATCH, Batch, Isolated};
 use super::page_set::PageSet;
 use super::releaser::{Releaser, event};
 use super::window::Window;
@@ -30,9 +30,6 @@ use crate::reclaim::Goal;
 use crate::reclaim::events::horizon;
 use crate::telemetry::stats;
 use crate::telemetry::trace::{Event, Kind, Place};
-
-/// Pageblocks isolated from a zone at a time (Linux page hinting: 16).
-pub const BATCH: usize = 16;
 
 /// A zone, and all that a report of it needs.
 pub(crate) struct ReportSite<'a, P: Platform, B: Host + ?Sized> {
@@ -84,12 +81,12 @@ impl<P: Platform, B: Host + ?Sized> ReportSite<'_, P, B> {
     }
 
     fn report_batch(&self, goal: &Goal, kind: Kind, limit: usize, next: impl Fn(&FreeAreas) -> Option<u32>) -> usize {
-        let _in_flight = self.in_flight.lock(self.platform);
+        let mut in_flight = self.in_flight.lock(self.platform);
         let tunables = self.platform.tunables();
         if tunables.report.get() == 0 {
             return 0;
         }
-        let mut batch = [(0u32, PageSet::EMPTY); BATCH];
+        let Isolated { blocks: batch, kept } = &mut *in_flight;
         let (mut n, mut pages) = (0, 0);
         let max = (tunables.report_batch.get() as usize).clamp(1, BATCH);
         let mut areas = self.zone.lock(self.platform);
@@ -103,12 +100,12 @@ impl<P: Platform, B: Host + ?Sized> ReportSite<'_, P, B> {
         if n == 0 {
             return 0;
         }
-        self.release_batch(goal, kind, &batch[..n])
+        self.release_batch(goal, kind, &batch[..n], kept)
     }
 
     /// Releases what is isolated, and puts it back.
-    fn release_batch(&self, goal: &Goal, kind: Kind, batch: &[(u32, PageSet)]) -> usize {
-        let mut kept = [PageSet::EMPTY; BATCH];
+    fn release_batch(&self, goal: &Goal, kind: Kind, batch: &[(u32, PageSet)], kept: &mut [PageSet; BATCH]) -> usize {
+        *kept = [PageSet::EMPTY; BATCH];
         let page_of = |addr: usize| self.window.page_of(addr).unwrap_or(0);
         let refused = |run: Run| {
             let (page, n) = (page_of(run.addr) as usize, run.len / PAGE);
@@ -128,7 +125,7 @@ impl<P: Platform, B: Host + ?Sized> ReportSite<'_, P, B> {
         let stats = self.platform.stats();
         stats::add(&stats.given_back[goal.cause as usize], event.bytes);
         let mut areas = self.zone.lock(self.platform);
-        for ((block, set), kept) in batch.iter().zip(&kept) {
+        for ((block, set), kept) in batch.iter().zip(&*kept) {
             let gone = set.minus(kept);
             let huge = areas.put_back(self.window, *block, set, &gone, how);
             if huge && !gone.is_empty() {

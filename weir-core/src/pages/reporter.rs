@@ -2,8 +2,9 @@
 //! own are treated alike, and take turns.
 
 use super::heap_pages::Pages;
+use super::node::BATCH;
 use super::node::ZoneKind;
-use super::report::{BATCH, ReportSite};
+use super::report::ReportSite;
 use crate::base::fault::Fault;
 use crate::base::units::{PAGE, PAGEBLOCK_PAGES};
 use crate::platform::{Host, Platform, rank};

@@ -19,33 +19,33 @@ impl Window {
 
     /// Whether the run that `page` heads is a page pool's.
     #[inline]
-    pub fn is_pooled(&self, page: u32) -> bool {
+    pub(crate) fn is_pooled(&self, page: u32) -> bool {
         self.word(page, 0).load(Relaxed) & POOLED != 0
     }
 
     /// [`Window::set_run_pages`] of a run that is a page pool's.
-    pub fn set_pooled(&self, page: u32, pages: usize) {
+    pub(crate) fn set_pooled(&self, page: u32, pages: usize) {
         self.word(page, 0).store(pages as u32 | POOLED, Relaxed);
     }
 
     /// Whether the run that `page` heads fell back to the zone that it lies in.
-    pub fn is_fallen_back(&self, page: u32) -> bool {
+    pub(crate) fn is_fallen_back(&self, page: u32) -> bool {
         self.word(page, 0).load(Relaxed) & FELL_BACK != 0
     }
 
     /// [`Window::set_run_pages`] of a run that fell back to a lower zone.
-    pub fn set_fallen_back(&self, page: u32, pages: usize) {
+    pub(crate) fn set_fallen_back(&self, page: u32, pages: usize) {
         self.word(page, 0).store(pages as u32 | FELL_BACK, Relaxed);
     }
 
     /// Notes how many pages the run that `page` heads has. By the run's owner, before its class-map entry is
     /// [`LARGE`](crate::pages::window::LARGE) or its run class.
-    pub fn set_run_pages(&self, page: u32, pages: usize) {
+    pub(crate) fn set_run_pages(&self, page: u32, pages: usize) {
         self.word(page, 0).store(pages as u32, Relaxed);
     }
 
     /// Notes the new length of a run in place. By the run's owner, which keeps others from freeing it.
-    pub fn resize_run(&self, page: u32, pages: usize) {
+    pub(crate) fn resize_run(&self, page: u32, pages: usize) {
         let flags = self.word(page, 0).load(Relaxed) & RUN_FLAGS;
         self.word(page, 0).store(pages as u32 | flags, Relaxed);
     }

@@ -37,13 +37,14 @@ pub const NOTHING: u8 = 0;
 
 /// Whether a page with class-map value `class` heads a run.
 #[inline]
-pub const fn heads_run(class: u8) -> bool {
+pub(crate) const fn heads_run(class: u8) -> bool {
     class == LARGE || run_class::contains(class as usize)
 }
 
 /// Address space that the heap may ever use (bytes); only what it has grown to is mapped.
 const WINDOW: usize = 4 << 40;
-/// Least growth of the heap's mapping, bytes.
+/// Least growth of the heap's mapping, bytes, once it has so much; before that it doubles. A small program stays within what
+/// `mlockall` may lock (8 MiB, mostly).
 const GROW_MIN: usize = 8 << 20;
 /// Most growth of the heap's mapping, bytes.
 const GROW_MAX: usize = 1 << 30;
@@ -55,6 +56,15 @@ const SKIP_PART: usize = 64;
 const DESCS: usize = 2;
 
 /// A range of addresses for heap pages, and the arrays that describe them.
+///
+/// What it says of a page is for who knows that the page is there; safe code of others cannot ask:
+///
+/// ```compile_fail,E0624
+/// use weir_core::pages::window::Window;
+/// use weir_core::platform::Reach;
+///
+/// Window::new(Reach::Any).class_of(0);
+/// ```
 #[repr(C, align(64))]
 pub struct Window {
     /// Address of page 0.
@@ -74,12 +84,15 @@ pub struct Window {
 }
 
 /// How far each array is mapped.
-struct Growth {
+pub(super) struct Growth {
     pages_max: usize,
     /// Pages of the first pageblock that lie before the window.
     skipped: usize,
-    /// Pageblocks mapped so far: those below the top but for the holes.
-    blocks: usize,
+    /// Pageblocks mapped now: those below the top but for the holes.
+    pub(super) blocks: usize,
+    /// Pageblocks that were unmapped and may be mapped again; none lies before the first.
+    pub(super) unmapped: usize,
+    pub(super) first_unmapped: u32,
     /// Bytes as far as which the class map, the pageblocks and the descriptors are mapped, in this order.
     mapped: [usize; 3],
 }
@@ -88,7 +101,7 @@ struct Growth {
 pub struct Growing<'a, P: Platform> {
     pub(super) window: &'a Window,
     pub(super) platform: &'a P,
-    growth: Guard<'a, Growth, P, { rank::GROWTH }>,
+    pub(super) growth: Guard<'a, Growth, P, { rank::GROWTH }>,
 }
 
 impl<P: Platform> Growing<'_, P> {
@@ -106,7 +119,7 @@ impl<P: Platform> Growing<'_, P> {
             self.window.place(self.platform, &mut self.growth)?;
         }
         let end = self.growth.pages_max / PAGEBLOCK_PAGES;
-        let wanted = (self.growth.blocks * PAGEBLOCK / 8).clamp(GROW_MIN, GROW_MAX) / PAGEBLOCK;
+        let wanted = self.wanted();
         let mut first = self.window.top.load(Relaxed) / PAGEBLOCK_PAGES;
         let mut step = blocks;
         loop {
@@ -125,6 +138,12 @@ impl<P: Platform> Growing<'_, P> {
             first = (first + step).min(last);
             step = (step * 2).min((end / SKIP_PART).max(blocks));
         }
+    }
+
+    /// Pageblocks to grow by at a time.
+    pub(super) fn wanted(&self) -> usize {
+        let have = self.growth.blocks * PAGEBLOCK;
+        (have / 8).clamp(have.clamp(PAGEBLOCK, GROW_MIN), GROW_MAX) / PAGEBLOCK
     }
 
     /// Maps pageblocks and what describes them.
@@ -173,7 +192,14 @@ impl Window {
             class_map: AtomicPtr::new(core::ptr::null_mut()),
             descs: AtomicPtr::new(core::ptr::null_mut()),
             blocks: AtomicPtr::new(core::ptr::null_mut()),
-            growth: Lock::new(Growth { pages_max: 0, skipped: 0, blocks: 0, mapped: [0; 3] }),
+            growth: Lock::new(Growth {
+                pages_max: 0,
+                skipped: 0,
+                blocks: 0,
+                unmapped: 0,
+                first_unmapped: 0,
+                mapped: [0; 3],
+            }),
             growable: AtomicUsize::new(0),
             reach,
             #[cfg(debug_assertions)]
@@ -195,7 +221,7 @@ impl Window {
 
     /// The page that `addr` lies in, if the window has grown that far.
     #[inline]
-    pub fn page_of(&self, addr: usize) -> Option<u32> {
+    pub(crate) fn page_of(&self, addr: usize) -> Option<u32> {
         let page = addr.wrapping_sub(self.base.load(Relaxed)) >> PAGE_SHIFT;
         (page < self.top.load(Relaxed)).then_some(page as u32)
     }
@@ -208,14 +234,14 @@ impl Window {
 
     /// The class-map entry of `page`, which must be below the top.
     #[inline]
-    pub fn class_of(&self, page: u32) -> u8 {
+    pub(crate) fn class_of(&self, page: u32) -> u8 {
         // SAFETY: callers pass a page that `page_of` found, or that a zone handed out: below `top`, as far as which the class
         // map is mapped for good. Entries are atomics to all.
         unsafe { (*self.class_map.load(Relaxed).add(page as usize)).load(Relaxed) }
     }
 
     /// Sets the class-map entries of `pages` pages from `first`.
-    pub fn set_class(&self, first: u32, pages: usize, class: u8) {
+    pub(crate) fn set_class(&self, first: u32, pages: usize, class: u8) {
         for page in first as usize..first as usize + pages {
             // SAFETY: a zone handed the pages out to the caller, so they lie below `top`, where the class map is mapped.
             unsafe { (*self.class_map.load(Relaxed).add(page)).store(class, Release) }
@@ -225,7 +251,7 @@ impl Window {
     /// Clears the class-map entry of `page` if it heads a run marked `mark`, that is [`LARGE`] or its run class; whether it did.
     /// Of several threads that free a run at once, one gets `true`. The entry is left alone otherwise: by now it may be that of
     /// a slab.
-    pub fn unmark_run(&self, page: u32, mark: u8) -> bool {
+    pub(crate) fn unmark_run(&self, page: u32, mark: u8) -> bool {
         // SAFETY: the caller has the page from `page_of`, so it is below `top`; there the class map stays mapped, and its
         // entries are reached as atomics alone.
         let entry = unsafe { &*self.class_map.load(Relaxed).add(page as usize) };
@@ -239,7 +265,7 @@ impl Window {
     /// Such a reader gets an old word or a new one, each of which makes it call the pointer invalid; what a right pointer
     /// leads to was written before the program got that pointer.
     #[inline]
-    pub fn word(&self, page: u32, i: usize) -> &AtomicU32 {
+    pub(crate) fn word(&self, page: u32, i: usize) -> &AtomicU32 {
         // SAFETY: descriptors are mapped for all pages that were ever handed out, and stay mapped: a release of their memory
         // makes them zero, no more.
         unsafe { &*self.descs.load(Relaxed).add(page as usize * DESC_WORDS + i) }
@@ -247,7 +273,7 @@ impl Window {
 
     /// Where pageblock `block` is described.
     #[inline]
-    fn block(&self, block: u32) -> *mut Pageblock {
+    pub(super) fn block(&self, block: u32) -> *mut Pageblock {
         self.blocks.load(Acquire).wrapping_add(block as usize)
     }
 

@@ -14,6 +14,7 @@ mod place;
 mod purpose;
 mod relink;
 mod sparse;
+mod unmapped;
 mod usage;
 
 use crate::base::units::{NONE, PAGEBLOCK_PAGES};
@@ -193,7 +194,7 @@ impl FreeAreas {
 
     /// Idle pages that the zone's own peak does not explain: with them more is resident than was ever in use at a time,
     /// by more than a small part, and more than the rest of two huge pages if memory comes in such.
-    pub fn surplus(&self, huge_on_touch: bool) -> usize {
+    pub(crate) fn surplus(&self, huge_on_touch: bool) -> usize {
         let (peak, rest) = (self.peak.high(), if huge_on_touch { 2 * PAGEBLOCK_PAGES } else { 0 });
         self.idle.saturating_sub(peak - self.used + peak / SURPLUS_PART + rest)
     }
@@ -293,7 +294,7 @@ impl FreeAreas {
     }
 
     /// Gives up to `count` pageblocks whose release was refused another try.
-    pub fn forgive(&mut self, window: &Window, count: usize) {
+    pub(crate) fn forgive(&mut self, window: &Window, count: usize) {
         for _ in 0..count {
             let block = self.hints[HINT_REFUSED][0];
             if block == NONE {

@@ -141,6 +141,11 @@ impl<T, P: Wait, const RANK: u32> Drop for Guard<'_, T, P, RANK> {
     }
 }
 
+/// Whether the calling thread holds a lock of `rank`.
+pub fn holds<P: Wait>(platform: &P, rank: u32) -> bool {
+    platform.held_ranks().is_some_and(|held| held.load(Relaxed) & RANK_0 << rank != 0)
+}
+
 /// Panics in debug builds if the thread holds a lock of rank `limit` or above as it is about to wait for one of `rank`.
 #[inline]
 fn check_order<P: Wait>(platform: &P, rank: u32, limit: u32) {

@@ -42,6 +42,12 @@ pub trait Memory: Host {
     fn window(&self, len: usize, align: usize, reach: Reach) -> Result<Run, Refused>;
     /// Makes `run` usable and zero, on NUMA node `node`; all of it or nothing.
     fn map_at(&self, run: Run, node: usize) -> Placed;
+    /// Unmaps whole pageblocks that [`Memory::map_at`] made usable, which it may be asked for again. `false`: nothing has
+    /// changed.
+    fn unmap_at(&self, run: Run) -> bool {
+        let _ = run;
+        false
+    }
     /// Maps `len` zero bytes anywhere, aligned to `align`.
     fn map(&self, len: usize, align: usize) -> Result<usize, Refused>;
     /// The same for metadata, which is better mapped apart from blocks of programs.

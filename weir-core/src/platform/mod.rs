@@ -1,17 +1,17 @@
 //! What the engine needs from below, by concern: implemented by Linux, by a bare-metal guest, by a simulation.
 
-pub mod clock;
-pub mod cpu;
+pub(crate) mod clock;
+pub(crate) mod cpu;
 pub mod cpu_table;
-pub mod diagnostics;
+pub(crate) mod diagnostics;
 pub mod lock;
-pub mod memory;
+pub(crate) mod memory;
 pub mod rank;
-pub mod release;
+pub(crate) mod release;
 pub(crate) mod sync;
-pub mod topology;
-pub mod wait;
-pub mod workers;
+pub(crate) mod topology;
+pub(crate) mod wait;
+pub(crate) mod workers;
 
 pub use clock::Clock;
 pub use cpu::CpuOps;

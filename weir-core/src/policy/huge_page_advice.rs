@@ -26,7 +26,7 @@ impl Density {
     }
 
     /// A block without huge pages was freed; `filled` is what a look at it found.
-    pub fn observe(&mut self, filled: bool) {
+    pub(crate) fn observe(&mut self, filled: bool) {
         self.history = self.history << 1 | u8::from(filled);
         if !filled {
             self.at_once = 0;
@@ -34,7 +34,7 @@ impl Density {
     }
 
     /// The block handed out last, without huge pages, was looked at as the next is wanted.
-    pub fn observe_in_use(&mut self, filled: bool) {
+    pub(crate) fn observe_in_use(&mut self, filled: bool) {
         self.at_once = if filled { self.at_once.saturating_add(1) } else { 0 };
     }
 
@@ -44,7 +44,7 @@ impl Density {
     }
 
     /// Whether the next block should have huge pages.
-    pub fn wants_huge(&mut self) -> bool {
+    pub(crate) fn wants_huge(&mut self) -> bool {
         self.handed_out = self.handed_out.wrapping_add(1);
         self.pays() && !self.handed_out.is_multiple_of(PROBE)
     }

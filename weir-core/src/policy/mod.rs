@@ -1,8 +1,8 @@
 //! Decisions as pure functions of what they are given: no lock, no clock, no heap.
 
 pub mod deferred;
-pub mod growing_buffer;
-pub mod huge_page_advice;
+pub(crate) mod growing_buffer;
+pub(crate) mod huge_page_advice;
 pub mod refault;
 pub mod scan_priority;
 pub mod watermarks;

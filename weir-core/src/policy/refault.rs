@@ -18,7 +18,7 @@ const STAMP_SHIFT: u32 = 24;
 const EVIDENCE: u64 = 1 << 20;
 
 /// A coarse point in time, of a clock in ns. It wraps after two years.
-pub const fn stamp(now: u64) -> u32 {
+pub(crate) const fn stamp(now: u64) -> u32 {
     (now >> STAMP_SHIFT) as u32
 }
 
@@ -82,7 +82,7 @@ impl Refault {
     }
 
     /// Whether it was at most `horizon` stamps ago.
-    pub fn is_soon(&self, now: u32, horizon: u32) -> bool {
+    pub(crate) fn is_soon(&self, now: u32, horizon: u32) -> bool {
         self.pages > 0 && now.wrapping_sub(self.at) <= horizon
     }
 }
@@ -141,7 +141,7 @@ impl Patience {
     }
 
     /// Keeps the level at `max` at most.
-    pub fn cap(&mut self, max: u32) {
+    pub(crate) fn cap(&mut self, max: u32) {
         self.level = self.level.min(max);
     }
 }

@@ -98,7 +98,7 @@ impl Policy {
 }
 
 /// Whether a request of `order` whose highest zone is `highest` can use zone `zone`, if that has as many pages at all.
-pub fn is_eligible(zones: &[Zone], zone: usize, order: u32, highest: usize) -> bool {
+pub(crate) fn is_eligible(zones: &[Zone], zone: usize, order: u32, highest: usize) -> bool {
     let is_usable =
         if zones[highest].is_exclusive { zone == highest } else { zone <= highest && !zones[zone].is_exclusive };
     is_usable && zones[zone].managed >> order > 0
@@ -106,7 +106,7 @@ pub fn is_eligible(zones: &[Zone], zone: usize, order: u32, highest: usize) -> b
 
 /// Pages of `zone` that are kept from requests whose highest zone is `highest`: a part of the pages above it that those could
 /// use instead.
-pub fn lowmem_reserve(zones: &[Zone], zone: usize, highest: usize) -> usize {
+pub(crate) fn lowmem_reserve(zones: &[Zone], zone: usize, highest: usize) -> usize {
     if zones[zone].is_exclusive {
         return 0;
     }
@@ -116,7 +116,13 @@ pub fn lowmem_reserve(zones: &[Zone], zone: usize, highest: usize) -> usize {
 
 /// Whether one zone is above `mark` for a request. For order 0, of which every zone has requests that can use no other, its
 /// marks alone count.
-pub fn is_zone_above(zones: &[Zone], zone: usize, order: u32, highest: usize, mark: impl Fn(&Marks) -> usize) -> bool {
+pub(crate) fn is_zone_above(
+    zones: &[Zone],
+    zone: usize,
+    order: u32,
+    highest: usize,
+    mark: impl Fn(&Marks) -> usize,
+) -> bool {
     zones[zone].is_above(mark(&zones[zone].marks), reserve(zones, zone, order, highest), order)
 }
 
@@ -150,14 +156,14 @@ pub fn is_balanced(zones: &[Zone], order: u32, highest: usize, policy: Policy) -
 }
 
 /// Whether a request finds no more than `mark` says: of order 0 in one of the zones that it can use, of a higher one in all.
-pub fn is_below(zones: &[Zone], order: u32, highest: usize, mark: impl Fn(&Marks) -> usize) -> bool {
+pub(crate) fn is_below(zones: &[Zone], order: u32, highest: usize, mark: impl Fn(&Marks) -> usize) -> bool {
     let mut eligible = (0..zones.len()).filter(|&zone| is_eligible(zones, zone, order, highest)).peekable();
     let is_above = |zone| is_zone_above(zones, zone, order, highest, &mark);
     if order == 0 { !eligible.all(is_above) } else { eligible.peek().is_some() && !eligible.any(is_above) }
 }
 
 /// Pages that a zone lacks of being balanced for a request; 0 where it is.
-pub fn shortfall(zones: &[Zone], zone: usize, order: u32, highest: usize) -> usize {
+pub(crate) fn shortfall(zones: &[Zone], zone: usize, order: u32, highest: usize) -> usize {
     if is_zone_balanced(zones, zone, order, highest) {
         return 0;
     }
@@ -167,23 +173,23 @@ pub fn shortfall(zones: &[Zone], zone: usize, order: u32, highest: usize) -> usi
 }
 
 /// The most that the boost of a zone of `managed` pages comes to, where one event adds `step`.
-pub fn boost_cap(managed: usize, marks: Marks, step: usize) -> usize {
+pub(crate) fn boost_cap(managed: usize, marks: Marks, step: usize) -> usize {
     (marks.high * BOOST_PERCENT / 100).max(PAGEBLOCK_PAGES).max(step).min(most_boost(managed))
 }
 
 /// No boost exceeds half of the zone: high is three eighths at most, so that a small zone can be balanced while it is boosted.
 /// (Else all that is in use would be evicted for it.) Where no limit is known, what is to be reclaimed is bounded by the step.
-pub fn most_boost(managed: usize) -> usize {
+pub(crate) fn most_boost(managed: usize) -> usize {
     if managed == 0 { usize::MAX } else { managed / 2 }
 }
 
 /// What one pressure event adds to a zone's boost in a process that holds `resident` pages.
-pub fn boost_step(resident: usize, is_severe: bool) -> usize {
+pub(crate) fn boost_step(resident: usize, is_severe: bool) -> usize {
     (resident / BOOST_PART).max(PAGEBLOCK_PAGES) * if is_severe { 4 } else { 1 }
 }
 
 /// A boost of `pages` that was made `age` ago, of which nothing is left after `life`.
-pub fn decayed(pages: usize, age: u64, life: u64) -> usize {
+pub(crate) fn decayed(pages: usize, age: u64, life: u64) -> usize {
     if age >= life { 0 } else { (pages as u128 * u128::from(life - age) / u128::from(life)) as usize }
 }
 

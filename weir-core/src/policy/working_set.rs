@@ -111,7 +111,7 @@ impl WorkingSet {
     /// [`WorkingSet::size`] at `now`, of windows that are `window` long (both ns). For each window that has ended
     /// since the last call the estimate fades by a quarter, but not below the batch just seen; then the bounds close
     /// in on `items`.
-    pub fn update(&mut self, now: u64, window: u64) -> u32 {
+    pub(crate) fn update(&mut self, now: u64, window: u64) -> u32 {
         let ended = now.saturating_sub(self.since) / window.max(1);
         if ended > 0 {
             self.since = now;

@@ -19,7 +19,7 @@ const OWNER: usize = 2;
 const _: () = assert!(pages_of(LENGTHS - 1) == MAX_RUN && length_of(MAX_RUN) == LENGTHS - 1);
 
 /// The length that `pages` pages (1 to [`MAX_RUN`]) are handed out as.
-pub const fn length_of(pages: usize) -> usize {
+pub(crate) const fn length_of(pages: usize) -> usize {
     if pages <= 4 {
         return pages - 1;
     }
@@ -28,7 +28,7 @@ pub const fn length_of(pages: usize) -> usize {
 }
 
 /// The pages of a length.
-pub const fn pages_of(length: usize) -> usize {
+pub(crate) const fn pages_of(length: usize) -> usize {
     if length < 4 {
         return length + 1;
     }
@@ -128,7 +128,7 @@ pub fn claim(window: &Window, page: u32, number: u32) -> Result<(), NotInFlight>
 }
 
 /// Whether a run is pool `number`'s, and idle.
-pub fn is_idle(window: &Window, page: u32, number: u32) -> bool {
+pub(crate) fn is_idle(window: &Window, page: u32, number: u32) -> bool {
     window.word(page, OWNER).load(Acquire) == number << 1 | 1
 }
 

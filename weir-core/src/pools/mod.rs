@@ -55,13 +55,13 @@
 //!
 //! The model is `tests/loom_page_pools.rs`.
 
-pub mod idle;
+pub(crate) mod idle;
 pub mod page_pool;
-pub mod page_pools;
-pub mod reclaimer;
-pub mod squeeze;
-pub mod traffic;
-pub mod trim;
-pub mod visits;
+pub(crate) mod page_pools;
+pub(crate) mod reclaimer;
+pub(crate) mod squeeze;
+pub(crate) mod traffic;
+pub(crate) mod trim;
+pub(crate) mod visits;
 
 use crate::platform::{sync, wait};

@@ -79,7 +79,7 @@ pub(super) struct Inner {
 
 impl Inner {
     /// A run of `pages` pages is asked for, of which none is idle if it `is_miss`.
-    pub fn note_get(&mut self, pages: usize, is_miss: bool) {
+    pub(crate) fn note_get(&mut self, pages: usize, is_miss: bool) {
         self.gets += 1;
         if is_miss {
             self.misses += 1;
@@ -89,7 +89,7 @@ impl Inner {
     }
 
     /// `pages` idle pages were given up for the pressure event `event`.
-    pub fn note_squeezed(&mut self, pages: usize, event: u32) {
+    pub(crate) fn note_squeezed(&mut self, pages: usize, event: u32) {
         if pages > 0 {
             self.squeezes += u64::from(self.squeezes == 0 || self.squeezed_for != event);
             self.squeezed_for = event;

@@ -191,7 +191,7 @@ impl PagePools {
     }
 
     /// Takes the pages that the balancer is to release.
-    pub fn take_squeezed(&self) -> usize {
+    pub(crate) fn take_squeezed(&self) -> usize {
         self.squeezed.swap(0, Relaxed)
     }
 
@@ -209,7 +209,7 @@ impl PagePools {
     }
 
     /// Whether the pools are to be tended now; then nothing is due any more.
-    pub fn take_due(&self, now: u64) -> bool {
+    pub(crate) fn take_due(&self, now: u64) -> bool {
         self.due.fetch_update(SeqCst, SeqCst, |due| (due != 0 && due <= now).then_some(0)).is_ok()
     }
 

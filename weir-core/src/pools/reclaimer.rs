@@ -59,7 +59,7 @@ impl<P: Platform> PoolsOn<'_, P> {
     }
 
     /// Whether there are idle pages in pools that the balancer is the owner of.
-    pub fn has_idle_pages(&self) -> bool {
+    pub(crate) fn has_idle_pages(&self) -> bool {
         let list = self.pools.list.lock(self.platform());
         list.iter().any(|pool| !pool.is_tended && pool.inner.lock(self.platform()).idle.pages() > 0)
     }

@@ -24,7 +24,7 @@ impl<P: Platform> PoolsOn<'_, P> {
     }
 
     /// An idle run of at least `pages` pages (1 to [`crate::base::units::MAX_RUN`]).
-    pub fn get_idle(&self, pool: &PagePool, pages: usize) -> Option<usize> {
+    pub(crate) fn get_idle(&self, pool: &PagePool, pages: usize) -> Option<usize> {
         let length = length_of(pages);
         let mut inner = pool.inner.lock(self.platform());
         let page = inner.idle.get(self.window(), length);
@@ -35,7 +35,7 @@ impl<P: Platform> PoolsOn<'_, P> {
     }
 
     /// A run of at least `pages` pages of the zones, where none is idle in the pool.
-    pub fn get_fresh(&self, pool: &PagePool, pages: usize) -> Result<usize, Short> {
+    pub(crate) fn get_fresh(&self, pool: &PagePool, pages: usize) -> Result<usize, Short> {
         let pages = pages_of(length_of(pages));
         let run = self.pages.take(ZoneKind::Normal, pages, 0, Purpose::Run)?;
         let window = self.window();

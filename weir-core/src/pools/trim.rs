@@ -66,7 +66,7 @@ impl<P: Platform> PoolsOn<'_, P> {
     }
 
     /// [`PoolsOn::tend`] by a thread of the program's; the balancer then releases what it gave up.
-    pub fn tend_and_release(&self, pool: &PagePool) -> usize {
+    pub(crate) fn tend_and_release(&self, pool: &PagePool) -> usize {
         let pages = self.tend(pool);
         if pages > 0 {
             self.pools.tend_at(self.platform(), self.platform().now());
@@ -75,7 +75,7 @@ impl<P: Platform> PoolsOn<'_, P> {
     }
 
     /// Tends the pools that the balancer is the owner of.
-    pub fn tend_all(&self) {
+    pub(crate) fn tend_all(&self) {
         self.pools.each(self.platform(), 0, |pool| {
             if !pool.is_tended {
                 self.tend(pool);

@@ -33,7 +33,7 @@ impl Boost {
     }
 
     /// Takes `pages` off.
-    pub fn subtract(&self, pages: usize, now: u64, life: u64) {
+    pub(crate) fn subtract(&self, pages: usize, now: u64, life: u64) {
         if pages > 0 {
             self.update(now, life, |before| before.saturating_sub(pages));
         }

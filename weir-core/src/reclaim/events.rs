@@ -67,13 +67,13 @@ impl Events {
 
     /// The pages that became resident since the last call.
     #[inline]
-    pub fn take_fresh(&self) -> usize {
+    pub(crate) fn take_fresh(&self) -> usize {
         if self.fresh.load(Relaxed) == 0 { 0 } else { self.fresh.swap(0, Relaxed) }
     }
 
     /// Pages that were reported are taken again: counts them if that was soon. To be called under no lock.
     #[inline]
-    pub fn taken_again<P: Workers + Clock>(&self, platform: &P, again: Refault) {
+    pub(crate) fn taken_again<P: Workers + Clock>(&self, platform: &P, again: Refault) {
         if again.pages > 0 {
             count_again(platform, again);
         }
@@ -81,7 +81,7 @@ impl Events {
 
     /// A slow path ends; true for one in `every`.
     #[inline]
-    pub fn slow_path(&self, every: u32) -> bool {
+    pub(crate) fn slow_path(&self, every: u32) -> bool {
         self.slow_paths.fetch_add(1, Relaxed).is_multiple_of(every)
     }
 
@@ -92,7 +92,7 @@ impl Events {
     }
 
     /// Reads the clock for the others.
-    pub fn tick<P: Clock>(&self, platform: &P) -> u64 {
+    pub(crate) fn tick<P: Clock>(&self, platform: &P) -> u64 {
         let now = platform.now();
         self.clock.store(now, Relaxed);
         now
@@ -111,6 +111,6 @@ fn count_again<P: Workers + Clock>(platform: &P, again: Refault) {
 }
 
 /// For how long a report is recent, ns.
-pub fn horizon(tunables: &Tunables) -> u64 {
+pub(crate) fn horizon(tunables: &Tunables) -> u64 {
     tunables.refault_ms.get() * 1_000_000
 }

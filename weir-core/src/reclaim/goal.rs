@@ -122,7 +122,7 @@ impl Goal {
     }
 
     /// What is left idle.
-    pub fn cushion(&self) -> Cushion {
+    pub(crate) fn cushion(&self) -> Cushion {
         match self.kind {
             Kind::Calm { .. } => Cushion::Peak,
             Kind::Room => Cushion::Surplus,
@@ -131,7 +131,7 @@ impl Goal {
     }
 
     /// Whether object caches give up their working sets too: before much of what the program uses is evicted.
-    pub fn empties_caches(&self) -> bool {
+    pub(crate) fn empties_caches(&self) -> bool {
         match self.kind {
             Kind::Severe | Kind::Asked | Kind::Shortage | Kind::HardLimit => true,
             Kind::Balance { .. } => self.priority < scan_priority::LAST_BOOSTED,
@@ -140,17 +140,17 @@ impl Goal {
     }
 
     /// Whether CPUs' buckets of all caches are drained, not only of those that have been idle for long.
-    pub fn drains_all(&self) -> bool {
+    pub(crate) fn drains_all(&self) -> bool {
         matches!(self.kind, Kind::Severe | Kind::Asked | Kind::HardLimit | Kind::Calm { drain: true, .. })
     }
 
     /// Whether it answers a shortage of the system's.
-    pub fn is_pressure(&self) -> bool {
+    pub(crate) fn is_pressure(&self) -> bool {
         matches!(self.kind, Kind::Pressure | Kind::Severe)
     }
 
     /// Whether it is the end of a calm window.
-    pub fn is_calm(&self) -> bool {
+    pub(crate) fn is_calm(&self) -> bool {
         matches!(self.kind, Kind::Calm { .. })
     }
 
@@ -160,7 +160,7 @@ impl Goal {
     }
 
     /// Whether an allocation waits for it: then it waits for no batch of another's.
-    pub fn is_for_allocation(&self) -> bool {
+    pub(crate) fn is_for_allocation(&self) -> bool {
         matches!(self.kind, Kind::Room | Kind::RoomForBlock | Kind::Direct)
     }
 }

@@ -1,22 +1,22 @@
 //! Reclaim: who is scanned, in which order, how far, and when to stop. What can be reclaimed is reached by one trait alone.
 
-pub mod audit;
+pub(crate) mod audit;
 mod balanced_node;
 pub mod balancer_turn;
-pub mod boost;
+pub(crate) mod boost;
 pub mod budget;
-pub mod events;
-pub mod goal;
+pub(crate) mod events;
+pub(crate) mod goal;
 pub mod node_balancer;
-pub mod order;
-pub mod pressure;
-pub mod pressure_event;
-pub mod reclaimable;
-pub mod request;
-pub mod step;
-pub mod throttle;
-pub mod usage;
-pub mod windows;
+pub(crate) mod order;
+pub(crate) mod pressure;
+pub(crate) mod pressure_event;
+pub(crate) mod reclaimable;
+pub(crate) mod request;
+pub(crate) mod step;
+pub(crate) mod throttle;
+pub(crate) mod usage;
+pub(crate) mod windows;
 
 pub use audit::Audit;
 pub use events::Events;

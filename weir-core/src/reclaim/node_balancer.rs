@@ -91,7 +91,7 @@ impl NodeBalancer {
     }
 
     /// The balancer could not be woken, or is gone: the next request wakes it again.
-    pub fn forget_thread(&self) {
+    pub(crate) fn forget_thread(&self) {
         self.requests.sleep_regardless();
     }
 
@@ -136,8 +136,11 @@ impl NodeBalancer {
         let policy = node.policy();
         let is_worth = |zone: usize| !self.is_hopeless(zone) && node.is_reclaimable(zone);
         let is_high = |order, highest| {
-            let is_any_worth = || (0..ZONES).any(|zone| is_eligible(zones, zone, order, highest) && is_worth(zone));
-            order > 0 && !is_balanced(zones, order, highest, policy) && is_any_worth()
+            // A zone that is balanced lacks nothing: what could be reclaimed of it is no reason to try.
+            let lacks = |&zone: &usize| {
+                is_eligible(zones, zone, order, highest) && !is_zone_balanced(zones, zone, order, highest)
+            };
+            order > 0 && !is_balanced(zones, order, highest, policy) && (0..ZONES).filter(lacks).any(is_worth)
         };
         let all = (0..ZONES).fold(Request::NONE, |all, zone| all.merged(Request::new(0, zone)));
         let is_low = |_, zone: usize| !is_zone_balanced(zones, zone, 0, zone) && is_worth(zone);

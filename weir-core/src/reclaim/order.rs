@@ -160,6 +160,29 @@ mod tests {
     }
 
     #[test]
+    fn what_is_free_goes_before_what_caches_hold_and_that_before_what_is_in_use() {
+        let tiers: &[&[Step]] = &[
+            &[Step::Refused, Step::OldMetadata, Step::Retained, Step::Blocks],
+            &[Step::Pools],
+            &[Step::Buckets],
+            &[Step::StaleCaches],
+            &[Step::WarmCaches],
+            &[Step::Evict],
+            &[Step::Shrink],
+            // Dear for what they bring: single pages, and pages inside slabs.
+            &[Step::CachesAgain, Step::Runs, Step::SlabPages, Step::Filled, Step::Sparse, Step::Cool],
+            // It describes what all the others released.
+            &[Step::Metadata],
+        ];
+        let rest: std::vec::Vec<_> = ORDER.into_iter().filter(|&step| step != Step::BlocksAgain).collect();
+        assert_eq!(rest, tiers.concat());
+        // What caches and a program gave up lies in whole pageblocks by then.
+        for (at, _) in ORDER.iter().enumerate().filter(|&(_, &step)| step == Step::BlocksAgain) {
+            assert!(matches!(ORDER[at - 1], Step::StaleCaches | Step::WarmCaches | Step::CachesAgain));
+        }
+    }
+
+    #[test]
     fn a_shortage_ends_as_soon_as_the_allocation_is_served() {
         let scans = RefCell::default();
         let caches = Held { name: 1, steps: &[Step::StaleCaches], bytes: Cell::new(100), bite: 10, scans: &scans };

@@ -47,7 +47,7 @@ impl Pressure {
     }
 
     /// Ends the pressure if no event came for `hold` ns before `now` and `is_balanced` says so; whether it did.
-    pub fn relieve(&self, now: u64, hold: u64, is_balanced: impl FnOnce() -> bool) -> bool {
+    pub(crate) fn relieve(&self, now: u64, hold: u64, is_balanced: impl FnOnce() -> bool) -> bool {
         let word = self.0.load(Acquire);
         level_of(word) > Level::None
             && now >= (word >> LEVEL_BITS) + hold

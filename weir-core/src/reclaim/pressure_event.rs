@@ -27,12 +27,12 @@ pub struct Event {
 
 impl Event {
     /// All of it in a word; 0 only before the first event.
-    pub fn pack(self) -> u64 {
+    pub(crate) fn pack(self) -> u64 {
         u64::from(self.generation) << 32 | (self.cause as u64) << 8 | self.level as u64
     }
 
     /// Undoes [`Event::pack`].
-    pub fn unpack(word: u64) -> Self {
+    pub(crate) fn unpack(word: u64) -> Self {
         let level = match word & 0xff {
             0 => Level::None,
             1 => Level::Some,
@@ -87,7 +87,7 @@ impl PressureEvents {
     }
 
     /// Whether anybody reads the level.
-    pub fn is_read(&self) -> bool {
+    pub(crate) fn is_read(&self) -> bool {
         self.readers.load(Relaxed) > 0
     }
 

@@ -38,7 +38,7 @@ impl Reclaimed {
     }
 
     /// Whether there was nothing.
-    pub fn is_nothing(&self) -> bool {
+    pub(crate) fn is_nothing(&self) -> bool {
         self.total() == 0
     }
 

@@ -43,7 +43,7 @@ pub enum Step {
 
 impl Step {
     /// Whether the step takes from what is in use, and so goes by the goal's priority.
-    pub fn is_by_priority(self) -> bool {
+    pub(crate) fn is_by_priority(self) -> bool {
         matches!(self, Self::Evict | Self::Shrink)
     }
 }

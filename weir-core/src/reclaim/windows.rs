@@ -58,14 +58,14 @@ impl Windows {
     }
 
     /// Whether the window is over at `now`, where slow paths end it; then the next begins, for one caller.
-    pub fn is_window_over<P: Diagnostics>(&self, platform: &P, now: u64) -> bool {
+    pub(crate) fn is_window_over<P: Diagnostics>(&self, platform: &P, now: u64) -> bool {
         let due = self.next_window.load(Relaxed);
         let next = now + self.window(platform);
         now >= due && self.next_window.compare_exchange(due, next, Acquire, Relaxed).is_ok()
     }
 
     /// A window ends with `activity` in all: whether there was none in it, and how many such there were in a row before.
-    pub fn end_window(&self, activity: u64) -> (bool, u32) {
+    pub(crate) fn end_window(&self, activity: u64) -> (bool, u32) {
         let quiet = self.seen.swap(activity, Relaxed) == activity;
         let before = self.quiet_windows.load(Relaxed);
         self.quiet_windows.store(if quiet { before.saturating_add(1) } else { 0 }, Relaxed);
@@ -73,12 +73,12 @@ impl Windows {
     }
 
     /// Quiet windows in a row.
-    pub fn quiet_windows(&self) -> u32 {
+    pub(crate) fn quiet_windows(&self) -> u32 {
         self.quiet_windows.load(Relaxed)
     }
 
     /// Whether caches may be emptied at `now`: once in `severe_interval_ms`, as that costs a program its caches.
-    pub fn may_empty_caches<P: Diagnostics>(&self, platform: &P, now: u64) -> bool {
+    pub(crate) fn may_empty_caches<P: Diagnostics>(&self, platform: &P, now: u64) -> bool {
         let last = self.last_drain.load(Relaxed);
         let may = last == 0 || now >= last + platform.tunables().severe_interval_ms.get() * 1_000_000;
         if may {
@@ -88,7 +88,7 @@ impl Windows {
     }
 
     /// Takes in how much of what calm windows released was touched again, and sets the length of the next ones.
-    pub fn learn<P: Diagnostics + Clock + Wait>(&self, platform: &P) {
+    pub(crate) fn learn<P: Diagnostics + Clock + Wait>(&self, platform: &P) {
         let (stats, tunables) = (platform.stats(), platform.tunables());
         let since = |i: usize, total: &AtomicU64| {
             let now = total.load(Relaxed);

@@ -138,9 +138,15 @@ tunables! {
     guard_every = 0, 0, 1 << 31, Count => Effect::Guard,
         "Guard one allocation in so many, of those of at most 4 KiB: it gets a page of its own between two that cannot be touched, and a write past it, or a use after its free, is named with the stacks of its allocation and its free; recommended: 5000. 0: none.",
         "GWP-ASan: one in 5000 where it is on by default";
+    check = 0, 0, 1, Switch => Effect::Check,
+        "Check every free: no CPU keeps buckets, each block goes back to its slab at once, and a double free, a pointer into a block and a misaligned one are named where they happen. Not found: a block that was freed, and handed out again, before it is freed a second time. A small allocation and its free take ten times as long, and 3 us where it is the only block of its size.",
+        "choice: what the checks that cost nothing miss waits in CPUs' buckets";
     abort_on_misuse = 1, 0, 1, Switch,
         "Abort on a double or invalid free. 0: print the message and ignore the call.",
         "choice: glibc and Scudo abort too";
+    deepbind = 0, 0, 1, Switch,
+        "Leave RTLD_DEEPBIND to `dlopen` as the program says it. A library that is opened so takes `malloc` and `free` from libc, not from Weir: the first block that passes between it and the program ends the process. 0: the bit is cleared. For `libweir.so` only.",
+        "choice: PHP opens its extensions so, and a program that needs the bit is not known, and one that passes blocks dies with it";
 }
 
 /// A setting's current value.

@@ -200,3 +200,23 @@ fn cve_2024_57884_an_allocation_is_throttled_only_while_the_balancer_may_make_pr
     let empty = FakeNode::new(&[]);
     assert!(!balancer.is_throttled(&empty, ZoneClass::Normal));
 }
+
+/// Found here: where all zones must be balanced, a balanced zone that had something to reclaim kept the balancer trying for
+/// another that had nothing, ten times a second, for good.
+#[test]
+fn found_here_what_a_balanced_zone_holds_is_no_reason_to_try_for_another() {
+    for policy in [Policy::All, Policy::Quarter] {
+        let (balancer, mut turn) = new();
+        let (low, high) = (FakeZone { cached: 0, ..zone(4 * GIB, 0) }, FakeZone { cached: 1000, ..zone(GIB, GIB / 2) });
+        let node = FakeNode::new(&[(SMALL, low), (LARGE, high)]);
+        node.policy.set(policy);
+        assert!(!balancer.wake(&node, 3, ZoneClass::Normal, true), "nothing can be done for what lacks");
+        assert_eq!(node.settle(&balancer, &mut turn).0, Next::Asleep);
+        // The same once it is awake for something else.
+        node.change(LARGE, |zone| zone.free = 0);
+        assert!(balancer.wake(&node, 3, ZoneClass::Normal, true));
+        node.change(LARGE, |zone| zone.free = GIB / 2);
+        node.sleep(&balancer, &mut turn);
+        assert!(node.scans.borrow().is_empty());
+    }
+}

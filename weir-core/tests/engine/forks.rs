@@ -15,6 +15,9 @@ use weir_core::pools::page_pool::{PagePool, PoolSpec};
 use crate::fake::{Fake, run_on_node};
 use crate::zones::{PRIVATE, zone_of};
 
+/// Only a wait without an end takes so long, however busy the machine is.
+const PATIENCE: Duration = Duration::from_secs(300);
+
 /// The locks that this thread is noted to hold.
 fn held(heap: &Heap<Fake>) -> u32 {
     heap.platform().held_ranks().unwrap().load(Relaxed)
@@ -64,7 +67,8 @@ fn nodes_are_not_found_while_a_fork_takes_the_locks() {
     let counts = std::sync::Mutex::new(counts);
     heap.platform().while_nodes_are_counted(move || {
         counts.lock().unwrap().send(()).unwrap();
-        // The other thread begins to fork meanwhile, as far as it can.
+        // The other thread begins to fork meanwhile, as far as it can. If it has no CPU in this time, it begins later, and
+        // nothing fails.
         std::thread::sleep(Duration::from_millis(50));
     });
     std::thread::scope(|scope| {
@@ -109,5 +113,5 @@ fn a_zone_can_be_removed_in_a_child_that_a_handler_forked_within_a_batch() {
         heap.pages().remove_zone(zone);
         let _ = say.send(());
     });
-    said.recv_timeout(Duration::from_secs(20)).expect("the zone counts as pinned for good");
+    said.recv_timeout(PATIENCE).expect("the zone counts as pinned for good");
 }

@@ -2,12 +2,12 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 use weir_core::base::level::Level;
-use weir_core::base::units::PAGEBLOCK;
+use weir_core::base::units::{PAGE, PAGEBLOCK, PAGEBLOCK_PAGES};
 use weir_core::platform::Diagnostics;
 
 use crate::fake::Call;
 use crate::held::World;
-use crate::policy::{calm, full_pageblocks, pressure};
+use crate::policy::{RUN, calm, full_pageblocks, pressure, runs};
 
 /// Bytes of the block that is retained.
 const RETAINED: usize = 5 * PAGEBLOCK;
@@ -71,5 +71,27 @@ fn an_allocation_that_is_short_takes_no_more_from_caches_than_it_needs() {
     }
     assert!(world.audit().depot_objects > 1000, "one cache was enough");
     world.fake().fail_nothing();
+    world.finish();
+}
+
+#[test]
+fn whole_pageblocks_are_released_before_what_cpus_hold_is_taken() {
+    let mut world = idle_of_each_kind();
+    runs(&mut world, 8 * PAGEBLOCK / RUN);
+    (0..2000).for_each(|_| assert!(world.alloc(100).is_some()));
+    world.free_all();
+    let before = world.audit();
+    assert!(
+        before.cpu_objects > 0 && before.depot_objects > 0 && before.idle_pages >= 4 * PAGEBLOCK_PAGES,
+        "{before:?}"
+    );
+    // A block below 4 GiB cannot use what is idle in NORMAL, and the limit leaves no room beside it.
+    let held = before.slab_pages + before.run_pages + before.idle_pages;
+    world.fake().tunables().hard_limit.set((held * PAGE) as u64);
+    world.alloc_low(2 * PAGEBLOCK).unwrap();
+    let after = world.audit();
+    assert!(after.idle_pages < before.idle_pages, "something had to go");
+    assert_eq!((after.cpu_objects, after.depot_objects), (before.cpu_objects, before.depot_objects));
+    world.fake().tunables().hard_limit.set(0);
     world.finish();
 }

@@ -245,6 +245,11 @@ fn allocations_that_find_less_than_they_could_need_do_not_share_it() {
     heap.platform().node_count.store(2, Relaxed);
     heap.platform().huge.store(true, Relaxed);
     heap.prepare();
+    // The heap does not grow while room is held: it has addresses enough.
+    let long = heap.alloc(PAGEBLOCK * 2 - PAGE);
+    // SAFETY: allocated just now.
+    unsafe { heap.free(long) };
+    heap.trim();
     assert!(!heap.alloc(PAGES * PAGE).is_null());
     let metadata = heap.platform().stats().metadata_bytes.load(Relaxed) as usize;
     let limit = charged(&heap) + metadata + PAGEBLOCK + PAGEBLOCK / 2;
@@ -328,4 +333,38 @@ fn the_budget_hears_of_a_zone_that_is_resident_from_the_start() {
         assert_eq!(heap.budget_figures().free, free - taken);
         heap.pages().remove_zone(&zone);
     }
+}
+
+#[test]
+fn what_fits_just_below_the_limit_is_served_and_a_page_more_is_not() {
+    const BLOCK: usize = 5 << 20;
+    for (short, is_served) in [(0, true), (1, false)] {
+        let mut world = world();
+        // The first one maps what describes blocks.
+        world.alloc(BLOCK).unwrap();
+        world.free_all();
+        world.heap.trim();
+        let metadata = world.fake().stats().metadata_bytes.load(Relaxed) as usize;
+        let limit = charged(&world.heap) + metadata + BLOCK - short;
+        world.fake().tunables().hard_limit.set(limit as u64);
+        assert_eq!(world.alloc(BLOCK).is_some(), is_served, "{short} bytes too few");
+        assert_eq!(failures(&world), u64::from(!is_served));
+        world.finish();
+    }
+}
+
+#[test]
+fn what_exceeds_the_limit_by_itself_takes_nothing_from_anybody() {
+    let mut world = world();
+    world.alloc(1 << 20).unwrap();
+    world.free_all();
+    let idle = world.audit().idle_pages;
+    assert!(idle > 0);
+    assert!(world.alloc(LIMIT + PAGE).is_none());
+    assert_eq!((world.audit().idle_pages, failures(&world)), (idle, 1));
+    assert!(world.fake().at_hard_limit.lock().unwrap().is_empty());
+    // A block of just the limit can be had once nothing else is held.
+    assert!(world.alloc(LIMIT).is_some());
+    assert_eq!((world.audit().idle_pages, failures(&world)), (0, 1));
+    world.finish();
 }

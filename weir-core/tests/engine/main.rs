@@ -4,6 +4,7 @@
 #[path = "../fake/mod.rs"]
 mod fake;
 
+mod address_space;
 mod caches;
 mod class_runs;
 mod forks;
@@ -27,6 +28,7 @@ mod reporting;
 mod resident;
 mod retained;
 mod run_buckets;
+mod runs;
 mod scale;
 mod shrinkers;
 mod sparse;

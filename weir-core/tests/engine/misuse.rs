@@ -1,10 +1,13 @@
 //! Wrong frees: each is named, none is obeyed, and the heap is whole afterwards.
 
+use std::sync::atomic::Ordering::Relaxed;
+
 use weir_core::base::invalid_free::InvalidFree::{self, DoubleFree, ForeignPointer, InteriorPointer};
 use weir_core::base::units::PAGEBLOCK_PAGES;
 use weir_core::caches::user_cache::Spec;
+use weir_core::pages::unchecked;
 use weir_core::pages::window::{LARGE, Window};
-use weir_core::platform::Reach;
+use weir_core::platform::{Diagnostics, Reach};
 
 use crate::fake::Fake;
 use crate::held::World;
@@ -208,9 +211,87 @@ fn a_late_free_of_a_run_leaves_a_slab_in_its_place_alone() {
     let (fake, window) = (Fake::new(), Window::new(Reach::Any));
     let (first, _) = window.growing(&fake).grow(1, 0).unwrap();
     let page = first * PAGEBLOCK_PAGES as u32;
-    window.set_class(page, 1, LARGE);
-    assert!(window.unmark_run(page, LARGE) && !window.unmark_run(page, LARGE), "one of two is the first");
-    window.set_class(page, 1, 7);
-    assert!(!window.unmark_run(page, LARGE));
-    assert_eq!(window.class_of(page), 7);
+    // SAFETY: the window has grown by this page's block, and nobody else uses it.
+    unsafe {
+        unchecked::set_class(&window, page, 1, LARGE);
+        let unmark = || unchecked::unmark_run(&window, page, LARGE);
+        assert!(unmark() && !unmark(), "one of two is the first");
+        unchecked::set_class(&window, page, 1, 7);
+        assert!(!unmark());
+        assert_eq!(unchecked::class_of(&window, page), 7);
+    }
+}
+
+/// However much a cache has flushed, no batch leaves a bucket with a pointer into an object.
+#[test]
+fn a_pointer_into_an_object_leaves_no_bucket() {
+    const OBJECTS: usize = 1000;
+    for lockless in MODES {
+        let mut world = world(lockless);
+        let inside = world.alloc(100).map(|i| world.held[i].addr + 16).unwrap();
+        for round in 0..120 {
+            for _ in 0..OBJECTS {
+                world.alloc(100);
+            }
+            for freed in 0..OBJECTS {
+                world.free(world.held.len() - 1, false);
+                // The bucket is full by then: it is flushed each batch, and its upper part goes.
+                if round >= 100 && freed % 64 == 7 && (400..900).contains(&freed) {
+                    free(&world, inside);
+                }
+            }
+            let seen = world.fake().take_misuses();
+            assert!(seen.iter().all(|&misuse| misuse == (InteriorPointer, inside)), "{seen:?}");
+            assert!(round < 100 || seen.len() == 7, "{} in round {round}", seen.len());
+        }
+        world.check_contents();
+        world.finish();
+    }
+}
+
+/// With the setting `check` each wrong free is named where it happens.
+#[test]
+fn every_free_is_checked_if_asked_for() {
+    for (lockless, size) in
+        MODES.into_iter().flat_map(|mode| [(mode, 100), (mode, 3000), (mode, 30_000), (mode, 50_000)])
+    {
+        let mut world = world(lockless);
+        // Buckets that were filled before are emptied.
+        for _ in 0..100 {
+            world.alloc(size);
+        }
+        (0..50).for_each(|_| world.free(world.held.len() - 1, false));
+        world.fake().tunables().check.set(1);
+        world.heap.trim();
+        for _ in 0..20 {
+            let [a, b] = [0, 1].map(|_| world.alloc(size).unwrap());
+            let (b, a) = (world.give_up(b).addr, world.give_up(a).addr);
+            free(&world, a);
+            free(&world, b);
+            assert_eq!(world.fake().take_misuses(), []);
+            for again in [a, b] {
+                free(&world, again);
+                assert_eq!(world.fake().take_misuses(), [(DoubleFree, again)], "of {size} bytes");
+            }
+            let held = world.alloc(size).map(|i| world.held[i].addr).unwrap();
+            for inside in [1, 8, 16] {
+                free(&world, held + inside);
+                assert_eq!(world.fake().take_misuses(), [(InteriorPointer, held + inside)], "of {size} bytes");
+            }
+        }
+        world.check_contents();
+        world.audit();
+        // And back: a CPU keeps buckets again.
+        world.fake().tunables().check.set(0);
+        world.heap.trim();
+        let before = world.fake().stats().free_misses.load(Relaxed);
+        (0..100).for_each(|_| {
+            let block = world.alloc(100).unwrap();
+            world.free(block, false);
+        });
+        if lockless {
+            assert!(world.fake().stats().free_misses.load(Relaxed) - before < 50);
+        }
+        world.finish();
+    }
 }

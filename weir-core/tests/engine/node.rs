@@ -248,3 +248,45 @@ fn what_no_zone_can_serve_is_refused_without_reclaim() {
     assert_eq!((stats.direct_reclaims.load(Relaxed), stats.wake_requests.load(Relaxed)), (0, 0));
     heap.pages().remove_zone(&zone);
 }
+
+#[test]
+fn the_policy_of_balance_is_the_one_that_is_set() {
+    let mut world = idle_world();
+    let (zone, _) = zone_of(&world.heap, 1, PRIVATE, NonNull::from(world.fake()));
+    let run = world.heap.zone_take(&zone, 512, 0).unwrap();
+    world.alloc_low(1 << 20).unwrap();
+    let mut turn = Turn::default();
+    // The zone of 256 MiB below 4 GiB is balanced. NORMAL is for one page, and not for a block of eight: of a large one the
+    // other is less than a quarter of all pages, of a small one a third.
+    let (large, small) = (16 * GIB, GIB / 2);
+    for (policy, capacity, wakes) in [(0, large, 0), (1, large, 1), (2, large, 1), (2, small, 0), (1, small, 1)] {
+        world.fake().tunables().balance_policy.set(policy);
+        let high = Marks::of(capacity as usize / PAGE, 250).high * PAGE;
+        world.heap.read_room(room(capacity, (high + 4 * PAGE) as u64));
+        let before = world.fake().stats().wakeups.load(Relaxed);
+        // A full zone of the program's asks for a block of its order.
+        assert!(world.heap.zone_take(&zone, 8, 0).is_err());
+        assert_eq!(world.fake().stats().wakeups.load(Relaxed) - before, wakes, "policy {policy} of {capacity} bytes");
+        balance(&world, &mut turn);
+    }
+    world.heap.pages().zone_give(&zone, world.heap.pages().zone_addr(&zone, run), 512).unwrap();
+    world.heap.pages().remove_zone(&zone);
+    world.finish();
+}
+
+#[test]
+fn what_normal_gains_is_what_was_released_and_not_what_moved() {
+    // What is idle lies in depots: it moves to the zones first.
+    let mut world = World::new(Fake::new());
+    for size in [100, 200, 400, 800, 1600, 3200] {
+        (0..2000).for_each(|_| assert!(world.alloc(size).is_some()));
+    }
+    world.free_all();
+    world.heap.read_room(room(GIB, 0));
+    balance(&world, &mut Turn::default());
+    let stats = world.fake().stats();
+    let released = stats.given_back.iter().map(|bytes| bytes.load(Relaxed)).sum::<u64>();
+    assert!(released > 0);
+    assert_eq!(stats.reclaimed_pages[0].load(Relaxed), released / PAGE as u64);
+    world.finish();
+}

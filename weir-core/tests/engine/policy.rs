@@ -199,7 +199,7 @@ fn a_look_at_slabs_costs_what_has_changed() {
         world.heap.pageblock_visits() - before
     };
     for huge in [false, true] {
-        let costs = [2, 16].map(|blocks| {
+        let costs = [4, 16].map(|blocks| {
             let mut world = half_free_slabs(huge, blocks);
             // Looks for huge pages in little use go over pageblocks, not slabs.
             world.fake().tunables().sparse_percent.set(0);

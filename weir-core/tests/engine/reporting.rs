@@ -38,6 +38,34 @@ fn a_locked_page_keeps_its_pageblock_and_no_other() {
 }
 
 #[test]
+fn what_was_refused_is_not_tried_again_until_it_was_handed_out_or_memory_is_short() {
+    let mut world = full_pageblocks(false, 4);
+    let base = world.held.iter().map(|block| block.addr).min().unwrap();
+    *world.fake().pinned.lock().unwrap() = vec![Run { addr: base + 5 * PAGE, len: PAGE }];
+    let tries =
+        |world: &World| released(world).iter().filter(|run| run.addr <= base && base < run.addr + run.len).count();
+    free_where(&mut world, |_| true);
+    calm(&world);
+    calm(&world);
+    assert!(tries(&world) > 0);
+    assert_eq!(world.audit().idle_pages, PAGEBLOCK_PAGES);
+    (0..5).for_each(|_| calm(&world));
+    assert_eq!(tries(&world), 0, "it was refused, and nothing has changed since");
+    let i = world.alloc(PAGEBLOCK).unwrap();
+    assert_eq!(world.held[i].addr, base);
+    world.free(i, false);
+    calm(&world);
+    calm(&world);
+    assert!(tries(&world) > 0, "it was handed out");
+    calm(&world);
+    assert_eq!(tries(&world), 0);
+    pressure(&world, Level::Some);
+    assert!(tries(&world) > 0, "memory is short");
+    world.fake().pinned.lock().unwrap().clear();
+    world.finish();
+}
+
+#[test]
 fn a_locked_page_keeps_its_run_and_no_other() {
     let mut world = full_pageblocks(false, 3);
     let base = world.held.iter().map(|block| block.addr).min().unwrap();
@@ -121,6 +149,7 @@ fn switching_off_waits_for_the_batch_in_flight_and_there_is_no_other() {
             REPORTS.store(heap.platform().stats().reports.load(SeqCst), SeqCst);
             OFF.store(true, SeqCst);
         });
+        // Time for it to be switched off too early; a thread that has no CPU in this time is not.
         std::thread::sleep(std::time::Duration::from_millis(50));
         assert!(!OFF.load(SeqCst), "switched off, with a batch in flight");
     };

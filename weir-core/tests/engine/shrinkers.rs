@@ -20,8 +20,10 @@ use weir_core::reclaim::Event;
 
 use crate::fake::{CALLBACKS_RANK, Call, Fake};
 
+mod bounds;
 mod forks;
 mod shortage;
+mod throttled;
 mod unregister;
 
 type TheHeap = &'static Heap<Fake>;

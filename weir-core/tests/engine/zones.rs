@@ -161,6 +161,7 @@ fn an_allocation_waits_for_the_batch_in_flight_and_does_not_fail() {
             let got = heap.pages().zone_take(zone, 512, 0);
             by.store(1 + usize::from(got.is_ok()), std::sync::atomic::Ordering::SeqCst);
         });
+        // Time to fail with the batch in flight; a thread that has no CPU in this time allocates after it.
         std::thread::sleep(std::time::Duration::from_millis(30));
     });
     assert_eq!(world.pressure(), PAGEBLOCK);

@@ -26,6 +26,8 @@ pub struct Memory {
     foreign: Vec<Run>,
     /// Where the next block of its own goes: inside a window.
     next_block: Option<usize>,
+    /// Bytes that may be mapped in all, but for the arrays that describe a window.
+    pub limit: Option<usize>,
 }
 
 fn mmap(at: usize, len: usize, prot: i32, flags: i32) -> Option<usize> {
@@ -100,7 +102,12 @@ impl Memory {
 
     /// Somebody else maps `len` bytes right behind the mapped part that `addr` lies in.
     pub fn put_behind(&mut self, addr: usize, len: usize) -> Run {
-        let run = Run { addr: self.end_of(addr), len };
+        self.put_at(self.end_of(addr), len)
+    }
+
+    /// Somebody else maps `len` bytes at `addr`.
+    pub fn put_at(&mut self, addr: usize, len: usize) -> Run {
+        let run = Run { addr, len };
         self.foreign.push(run);
         run
     }
@@ -112,6 +119,45 @@ impl Memory {
 
     fn in_window(&self, run: Run) -> bool {
         self.windows.iter().any(|&window| super::overlap(window, run))
+    }
+
+    /// Whether `more` bytes are too many.
+    fn is_over(&self, more: usize) -> bool {
+        let is_heaps = |addr: usize| {
+            !self
+                .windows
+                .iter()
+                .any(|window| self.metadata.contains(&window.addr) && super::overlap(*window, Run { addr, len: 1 }))
+        };
+        let parts = self.parts.iter().filter(|&(&addr, _)| is_heaps(addr)).map(|(_, len)| len);
+        self.limit.is_some_and(|limit| parts.chain(self.blocks.values()).sum::<usize>() + more > limit)
+    }
+
+    /// Undoes `map_at` of a part, of which others may have been made usable in one go.
+    pub fn unmap_at(&mut self, run: Run) {
+        assert!(self.is_mapped(run), "{run:?} is not mapped");
+        wipe(run);
+        // SAFETY: reserved address space of this platform.
+        assert_eq!(unsafe { libc::mprotect(run.addr as *mut _, run.len, PROT_NONE) }, 0);
+        let end = run.addr + run.len;
+        let over: Vec<_> =
+            self.parts.range(..end).map(|(&at, &len)| (at, len)).filter(|&(at, len)| at + len > run.addr).collect();
+        for (at, len) in over {
+            self.parts.remove(&at);
+            if at < run.addr {
+                self.parts.insert(at, run.addr - at);
+            }
+            if at + len > end {
+                self.parts.insert(end, at + len - end);
+            }
+        }
+    }
+
+    /// Whether there is room below the limit for a part of a window.
+    pub fn allows(&self, run: Run) -> bool {
+        let is_array =
+            self.windows.iter().any(|window| self.metadata.contains(&window.addr) && super::overlap(*window, run));
+        is_array || !self.is_over(run.len)
     }
 
     pub fn map_at(&mut self, run: Run) -> bool {
@@ -150,7 +196,7 @@ impl Memory {
 
     pub fn map(&mut self, len: usize, align: usize) -> Option<usize> {
         assert!(len.is_multiple_of(PAGE) && len > 0 && align.is_power_of_two());
-        if len > 1 << 40 || align > 1 << 40 {
+        if len > 1 << 40 || align > 1 << 40 || self.is_over(len) {
             return None;
         }
         if let Some(addr) = self.next_block.take() {

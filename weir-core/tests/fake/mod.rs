@@ -62,6 +62,7 @@ pub enum Call {
     Map,
     Remap,
     Release,
+    UnmapAt,
 }
 
 /// When calls of one kind fail: call number `n` does when bit `n % 64` is set.
@@ -89,7 +90,7 @@ pub struct Fake {
         (Lock<(), { rank::EVICTABLE_CACHES }>, Lock<(), { rank::EVICTABLE_SHARD }>, Lock<(), { rank::EVICTABLE_DUEL }>),
     memory: Mutex<memory::Memory>,
     clock: AtomicU64,
-    plans: [Plan; 5],
+    plans: [Plan; 6],
     pub node_count: AtomicUsize,
     pub huge: AtomicBool,
     /// They come to what asked for them.
@@ -374,6 +375,16 @@ impl Fake {
         locked(&self.memory).put_behind(addr, len)
     }
 
+    /// Somebody else maps `len` bytes at `addr`, in a window.
+    pub fn put_at(&self, addr: usize, len: usize) -> Run {
+        locked(&self.memory).put_at(addr, len)
+    }
+
+    /// Whether the engine has mapped the page at `addr`.
+    pub fn is_mapped_at(&self, addr: usize) -> bool {
+        self.is_mapped(Run { addr, len: PAGE })
+    }
+
     /// Whether the engine has mapped all of `run`.
     pub fn is_mapped(&self, run: Run) -> bool {
         locked(&self.memory).is_mapped(run)
@@ -382,6 +393,11 @@ impl Fake {
     /// The next block of its own is mapped right behind the mapped part of a window that `addr` lies in.
     pub fn map_next_behind(&self, addr: usize) {
         locked(&self.memory).map_next_behind(addr);
+    }
+
+    /// At most `bytes` may be mapped from now on, but for what describes the heap.
+    pub fn limit(&self, bytes: usize) {
+        locked(&self.memory).limit = Some(bytes);
     }
 
     /// Whether a block of its own begins at `addr`.

@@ -47,13 +47,22 @@ impl Memory for Fake {
     }
 
     fn map_at(&self, run: Run, _node: usize) -> Placed {
+        // So that other threads run short meanwhile, as a rule.
         if self.is_slow.load(Relaxed) {
             std::thread::sleep(std::time::Duration::from_millis(2));
         }
-        if self.fails(Call::MapAt) {
+        if self.fails(Call::MapAt) || !locked(&self.memory).allows(run) {
             return Placed::Refused;
         }
         if locked(&self.memory).map_at(run) { Placed::Done } else { Placed::Occupied }
+    }
+
+    fn unmap_at(&self, run: Run) -> bool {
+        let fails = self.fails(Call::UnmapAt);
+        if !fails {
+            locked(&self.memory).unmap_at(run);
+        }
+        !fails
     }
 
     fn map(&self, len: usize, align: usize) -> Result<usize, Refused> {
@@ -250,7 +259,7 @@ impl Diagnostics for Fake {
         locked(&self.slow).push(String::from_utf8_lossy(name).into_owned());
     }
 
-    fn callback_panicked(&self, name: &[u8]) {
+    fn callback_panicked(&self, name: &[u8], _is_disabled: bool) {
         self.outside_locks();
         locked(&self.panicked).push(String::from_utf8_lossy(name).into_owned());
     }

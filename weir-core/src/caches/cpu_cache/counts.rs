@@ -14,10 +14,13 @@ use crate::platform::cpu_table::{CLASSES, CpuSlab};
 // What is counted by class has a place for every number with buckets, and none for those without.
 const _: () = assert!(BUCKETED < CLASSES && CLASSES == UNBUCKETED);
 
+/// Classes that are summed up at a time.
+const SUMMED: usize = 32;
+
 impl PerCpu {
     /// Counts objects that came from the depot to the current CPU (or went there, if negative). A thread that has just
     /// moved counts them on the wrong CPU: these are statistics.
-    pub fn note_came<P: Platform>(&self, platform: &P, class: usize, objects: i32) {
+    pub(crate) fn note_came<P: Platform>(&self, platform: &P, class: usize, objects: i32) {
         if let Some(slab) = self.here(platform)
             && let Some(came) = slab.came.get(class)
         {
@@ -73,25 +76,29 @@ impl PerCpu {
     }
 
     /// Frees of `class` that the fast path served, as of the last [`PerCpu::pushes`].
-    pub fn pushes_of(&self, class: usize) -> u64 {
+    pub(crate) fn pushes_of(&self, class: usize) -> u64 {
         self.retired.get(class).map_or(0, |retired| retired.load(Relaxed))
     }
 
     /// Frees that the fast path served since the start, over all CPUs and classes (32-bit counters: read often enough).
-    pub fn pushes(&self) -> u64 {
-        let mut sums = [0u32; CLASSES];
-        for slab in self.all() {
-            sums.iter_mut().zip(&slab.pushes).for_each(|(sum, p)| *sum = sum.wrapping_add(p.load(Relaxed)));
-        }
+    pub(crate) fn pushes(&self) -> u64 {
         let mut total = 0;
-        for (sum, retired) in sums.into_iter().zip(&self.retired) {
-            let before = retired.load(Relaxed);
-            // The 32-bit counters wrap: only what the sum grew by (modulo 2^32) since the last reading is added.
-            // Another reader may have been later with its sum and quicker to store it: then this sum is the older.
-            let grown = sum.wrapping_sub(before as u32);
-            let now = before + u64::from(if grown > i32::MAX as u32 { 0 } else { grown });
-            retired.store(now, Relaxed);
-            total += now;
+        // A few classes at a time: the sums are on a stack that may be the program's.
+        for (first, retired) in (0..).step_by(SUMMED).zip(self.retired.chunks(SUMMED)) {
+            let mut sums = [0u32; SUMMED];
+            for slab in self.all() {
+                let pushes = &slab.pushes[first..];
+                sums.iter_mut().zip(pushes).for_each(|(sum, p)| *sum = sum.wrapping_add(p.load(Relaxed)));
+            }
+            for (sum, retired) in sums.into_iter().zip(retired) {
+                let before = retired.load(Relaxed);
+                // The 32-bit counters wrap: only what the sum grew by (modulo 2^32) since the last reading is added.
+                // Another reader may have been later with its sum and quicker to store it: then this sum is the older.
+                let grown = sum.wrapping_sub(before as u32);
+                let now = before + u64::from(if grown > i32::MAX as u32 { 0 } else { grown });
+                retired.store(now, Relaxed);
+                total += now;
+            }
         }
         total
     }

@@ -62,7 +62,7 @@ impl PerCpu {
         let is_wanted = |&cpu: &usize| unsafe { self.slabs[cpu].load(Acquire).as_ref() }.is_some_and(&wanted);
         if !platform.lockless() {
             for index in (0..seen).filter(is_wanted) {
-                if let Some((_guard, slab)) = self.locked(platform, index) {
+                if let Some((_guard, slab)) = self.locked_always(platform, index) {
                     self.empty(slab, set, first, &room, &mut sink);
                     if release {
                         release_slots(platform, slab);
@@ -83,6 +83,10 @@ impl PerCpu {
                 if release {
                     release_slots(platform, slab);
                 }
+            }
+            if platform.checks_all() && ours {
+                // It stays stopped until a drain finds that not all frees are checked any more.
+                continue;
             }
             self.table.entry(cpu).store(slab, Release);
             self.state[cpu].store(ACTIVE, Release);

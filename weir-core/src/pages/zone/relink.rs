@@ -9,12 +9,12 @@ use crate::pages::window::Window;
 
 impl FreeAreas {
     /// The whole free backed pageblock to report next.
-    pub fn whole_idle(&self) -> Option<u32> {
+    pub(crate) fn whole_idle(&self) -> Option<u32> {
         let block = self.lists[By::Free as usize].heads[WHOLE_BACKED][REPORT_ORDER as usize];
         (block != NONE).then_some(block)
     }
 
-    /// Whether `block` is a hole in the window: no page of it was ever handed out, and none can be.
+    /// Whether `block` is a hole in the window: none of its pages can be handed out. It is not the heap's, or is unmapped.
     pub fn is_hole(&self, window: &Window, block: u32) -> bool {
         let block = self.blocks.at(window, block);
         block.free.is_empty() && block.backed.is_empty()
@@ -26,20 +26,20 @@ impl FreeAreas {
     }
 
     /// Whether a huge page is behind `block`, of which pages are in use: a report of the others would split it.
-    pub fn is_shared_huge(&self, window: &Window, block: u32) -> bool {
+    pub(crate) fn is_shared_huge(&self, window: &Window, block: u32) -> bool {
         let block = self.blocks.at(window, block);
         block.huge && !block.free.is_full()
     }
 
     /// Whether `block` has free backed pages that may be reported.
-    pub fn has_idle(&self, window: &Window, block: u32) -> bool {
+    pub(crate) fn has_idle(&self, window: &Window, block: u32) -> bool {
         let block = self.blocks.at(window, block);
         block.hint != 0 && !block.refused
     }
 
     /// The pageblock to report next: that with free backed pages which has not changed for the longest, among those
     /// with this backing.
-    pub fn next_hint(&self, backing: Backing) -> Option<u32> {
+    pub(crate) fn next_hint(&self, backing: Backing) -> Option<u32> {
         let block = self.hints[backing as usize][0];
         (block != NONE).then_some(block)
     }

@@ -47,8 +47,8 @@ impl core::fmt::Display for Unit {
     }
 }
 
-/// What the platform does after a setting was stored. Of this only [`Effect::HugeHeap`], [`Effect::Profile`] and
-/// [`Effect::Guard`] are done for values that the environment sets: they are stored before anything else has begun.
+/// What the platform does after a setting was stored. Of this only [`Effect::HugeHeap`], [`Effect::Profile`],
+/// [`Effect::Guard`] and [`Effect::Check`] are done for values that the environment sets: they are stored before anything else has begun.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Effect {
     /// The background thread, if it sleeps, is woken: its next decision uses the value.
@@ -63,6 +63,8 @@ pub enum Effect {
     Profile,
     /// Guarding of allocations is switched on, off, or to another rate.
     Guard,
+    /// CPUs' buckets are emptied, and are no more, or are again.
+    Check,
 }
 
 /// One setting, as the documents and the command line show it.
@@ -105,7 +107,8 @@ impl Setting {
 /// A number with an optional binary suffix K, M, G or T (either case, an `iB` or `B` after it allowed).
 pub fn parse_size(text: &[u8]) -> Option<u64> {
     let digits = text.iter().take_while(|b| b.is_ascii_digit()).count();
-    if digits == 0 {
+    // Below a zero stands for the end of the suffix.
+    if digits == 0 || text.contains(&0) {
         return None;
     }
     let mut value: u64 = 0;
@@ -158,6 +161,7 @@ mod tests {
         assert_eq!(parse_size(b""), None);
         assert_eq!(parse_size(b"G"), None);
         assert_eq!(parse_size(b"1Gx"), None);
+        assert_eq!((parse_size(b"1\0"), parse_size(b"1K\0"), parse_size(b"1K\0B")), (None, None, None));
         assert_eq!(parse_size(b"99999999999999999999"), None);
         assert_eq!(parse_size(b"99999999999T"), None);
     }

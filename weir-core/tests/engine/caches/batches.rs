@@ -6,6 +6,7 @@ use weir_core::base::units::PAGEBLOCK_PAGES;
 use weir_core::caches::geometry::{Geometry, MALLOC, MAX_BATCH, SLAB_TAIL};
 use weir_core::caches::slab_lists::SlabLists;
 use weir_core::caches::slab_pieces::{Faults, Pieces};
+use weir_core::pages::unchecked;
 use weir_core::pages::window::Window;
 use weir_core::platform::Reach;
 
@@ -74,8 +75,11 @@ impl Slabs<'_> {
     fn add(&mut self) {
         let Some(page) = self.fresh.pop() else { return };
         let tail = if self.g.is_numbered() { SLAB_TAIL } else { self.g.class() };
-        self.window.set_class(page, self.g.pages.into(), tail);
-        self.window.set_class(page, 1, self.g.class());
+        // SAFETY: pages of a slab that was taken from the window.
+        unsafe {
+            unchecked::set_class(self.window, page, self.g.pages.into(), tail);
+            unchecked::set_class(self.window, page, 1, self.g.class());
+        }
         self.lists.add(self.window, &self.g, page);
         let first = self.window.addr_of(page);
         self.free.extend((0..usize::from(self.g.objects)).map(|i| first + i * self.g.size as usize));
@@ -137,7 +141,8 @@ impl Slabs<'_> {
                     for i in 0..objects {
                         assert!(self.free.remove(&(first + i * self.g.size as usize)), "a slab in use was given up");
                     }
-                    self.window.set_class(slab.page, self.g.pages.into(), 0);
+                    // SAFETY: pages of a slab that was taken from the window.
+                    unsafe { unchecked::set_class(self.window, slab.page, self.g.pages.into(), 0) };
                     self.fresh.push(slab.page);
                 }
             }

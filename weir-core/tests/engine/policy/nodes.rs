@@ -28,3 +28,28 @@ fn further_nodes_with_much_to_give_get_workers_under_pressure() {
     assert!(summoned.contains(&1) && summoned.iter().all(|&node| node == 1), "{summoned:?}");
     world.finish();
 }
+
+#[test]
+fn nodes_take_turns_in_what_is_released_for_a_block() {
+    let fake = Fake::new();
+    fake.node_count.store(2, Relaxed);
+    let mut world = World::new(fake);
+    let mut nodes = [Vec::new(), Vec::new()];
+    for (node, addresses) in nodes.iter_mut().enumerate() {
+        run_on_node(node);
+        runs(&mut world, 40 * PAGEBLOCK / RUN);
+        let before = world.held.len() - 40 * PAGEBLOCK / RUN;
+        addresses.extend(world.held[before..].iter().map(|block| block.addr));
+    }
+    free_where(&mut world, |_| true);
+    run_on_node(0);
+    world.fake().take_released();
+    // Each block is given three idle pageblocks in exchange: either node alone has enough for all of them.
+    (0..10).for_each(|_| assert!(world.alloc(3 * PAGEBLOCK).is_some()));
+    let gone = released(&world);
+    let is_of = |node: usize, run: &Run| nodes[node].iter().any(|&addr| run.addr <= addr && addr < run.addr + run.len);
+    for node in 0..2 {
+        assert!(gone.iter().any(|run| is_of(node, run)), "node {node} gave nothing: {gone:x?}");
+    }
+    world.finish();
+}

@@ -1,0 +1,143 @@
+//! Whole free pageblocks that are unmapped, as the system refuses a mapping: `RLIMIT_AS`, `RLIMIT_DATA` and a strict
+//! overcommit count what is mapped, used or not. Until the heap grows again they are holes of its window, and those it grows
+//! into first.
+//!
+//! A pageblock leaves its zone before it is unmapped, and is in it again after it was mapped; both under the window's turn to
+//! grow, so that no two threads have to do with one. Its node never changes, nor does what describes it lose its place.
+
+use super::heap_pages::Pages;
+use super::node::ZoneKind;
+use super::pageblock::Pageblock;
+use super::window::Growing;
+use super::zone::FreeAreas;
+use crate::base::run::Run;
+use crate::base::units::{PAGE, PAGEBLOCK, PAGEBLOCK_PAGES};
+use crate::platform::{Placed, Platform};
+
+/// Pageblocks that leave a zone at a time, under its lock.
+const BATCH: usize = 16;
+
+impl<P: Platform> Pages<P> {
+    /// Free bytes of the heap's window, in whole pageblocks or not: what [`Pages::unmap_free`] may give, at most.
+    pub(crate) fn free_bytes(&self) -> usize {
+        let free = |zone: &FreeAreas| (zone.pages - zone.used) * PAGE;
+        self.nodes.iter().map(|node| free(&node.zone(ZoneKind::Normal).lock(&self.platform))).sum()
+    }
+
+    /// Unmaps whole free pageblocks of at least `bytes` bytes, if there are so many; returns how many bytes.
+    pub(crate) fn unmap_free(&self, bytes: usize) -> usize {
+        let mut growing = self.normal.growing(&self.platform);
+        let (mut unmapped, mut batch) = (0, [0; BATCH]);
+        for node in self.nodes.iter() {
+            while unmapped < bytes {
+                let most = (bytes - unmapped).div_ceil(PAGEBLOCK).min(BATCH);
+                let n = node.zone(ZoneKind::Normal).lock(&self.platform).take_out(&self.normal, &mut batch[..most]);
+                if n == 0 {
+                    break;
+                }
+                let gone = growing.unmap(&mut batch[..n]);
+                unmapped += gone * PAGEBLOCK;
+                let kept = batch[gone..n].iter().copied();
+                node.zone(ZoneKind::Normal).lock(&self.platform).put_in(&self.normal, kept, true);
+                if gone < n {
+                    break;
+                }
+            }
+        }
+        self.gauges.address_bytes.sub(unmapped as u64, &self.platform.stats().address_bytes);
+        unmapped
+    }
+
+    /// Maps unmapped pageblocks of node `node` again, at least `blocks` in a row; whether there were such.
+    pub(crate) fn map_again(&self, growing: &mut Growing<'_, P>, kind: ZoneKind, blocks: usize, node: usize) -> bool {
+        let Some((first, count)) = growing.map_again(blocks, node) else { return false };
+        let bytes = (count * PAGEBLOCK) as u64;
+        self.gauges.address_bytes.add(bytes, &self.platform.stats().address_bytes);
+        let all = first..first + count as u32;
+        self.nodes.get(node).zone(kind).lock(&self.platform).put_in(self.window(kind), all, false);
+        true
+    }
+}
+
+impl<P: Platform> Growing<'_, P> {
+    /// Unmaps pageblocks that are in no zone, row by row, up to the first that the system refuses to: returns how many went,
+    /// which are the first of `blocks` then.
+    fn unmap(&mut self, blocks: &mut [u32]) -> usize {
+        blocks.sort_unstable();
+        let mut gone = 0;
+        for row in blocks.chunk_by(|before, block| before + 1 == *block) {
+            let addr = self.window.addr_of(row[0] * PAGEBLOCK_PAGES as u32);
+            if !self.platform.unmap_at(Run { addr, len: row.len() * PAGEBLOCK }) {
+                break;
+            }
+            row.iter().for_each(|&block| self.mark(block, true));
+            gone += row.len();
+        }
+        gone
+    }
+
+    /// See [`Pages::map_again`].
+    fn map_again(&mut self, blocks: usize, node: usize) -> Option<(u32, usize)> {
+        let mut from = self.growth.first_unmapped;
+        while self.growth.unmapped >= blocks {
+            let most = self.wanted().max(blocks);
+            let (first, count) = self.unmapped_row(from, blocks, most, node)?;
+            let run = |count| Run { addr: self.window.addr_of(first * PAGEBLOCK_PAGES as u32), len: count * PAGEBLOCK };
+            let mapped = [count, blocks].into_iter().find_map(|count| match self.platform.map_at(run(count), node) {
+                Placed::Refused if count > blocks => None,
+                placed => Some((placed, count)),
+            });
+            let (placed, count) = mapped?;
+            if placed == Placed::Refused {
+                return None;
+            }
+            // Whatever lies there now: if it is another's mapping, this is a hole for good.
+            (first..first + count as u32).for_each(|block| self.mark(block, false));
+            if placed == Placed::Done {
+                if self.asks_for_huge() {
+                    self.platform.advise_huge(run(count));
+                }
+                return Some((first, count));
+            }
+            self.growth.blocks -= count;
+            from = first + count as u32;
+        }
+        None
+    }
+
+    /// A row of at least `least` and at most `most` unmapped pageblocks of node `node`, from `from` on.
+    fn unmapped_row(&self, from: u32, least: usize, most: usize, node: usize) -> Option<(u32, usize)> {
+        let end = self.window.top() / PAGEBLOCK_PAGES as u32;
+        let (mut first, mut count) = (from, 0);
+        for block in from..end {
+            // SAFETY: a pageblock below the top.
+            let is_unmapped = unsafe { Pageblock::is_unmapped(self.window.block(block)) };
+            if is_unmapped && self.window.node_of_block(block) as usize == node {
+                count += 1;
+                if count == most {
+                    break;
+                }
+                continue;
+            }
+            if count >= least {
+                break;
+            }
+            (first, count) = (block + 1, 0);
+        }
+        (count >= least).then_some((first, count))
+    }
+
+    /// Notes that a pageblock is unmapped, or is so no more.
+    fn mark(&mut self, block: u32, is_unmapped: bool) {
+        // SAFETY: a pageblock below the top.
+        unsafe { Pageblock::set_unmapped(self.window.block(block), is_unmapped) };
+        let growth = &mut *self.growth;
+        if is_unmapped {
+            growth.first_unmapped = if growth.unmapped == 0 { block } else { growth.first_unmapped.min(block) };
+            (growth.unmapped, growth.blocks) = (growth.unmapped + 1, growth.blocks - 1);
+        } else {
+            growth.first_unmapped += u32::from(growth.first_unmapped == block);
+            (growth.unmapped, growth.blocks) = (growth.unmapped - 1, growth.blocks + 1);
+        }
+    }
+}

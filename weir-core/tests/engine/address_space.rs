@@ -1,0 +1,102 @@
+//! The system maps no more: what the heap has mapped and does not use serves blocks of any size.
+
+use std::sync::atomic::Ordering::Relaxed;
+use weir_core::platform::Diagnostics;
+
+use crate::fake::{Call, Fake};
+use crate::held::World;
+
+const MIB: usize = 1 << 20;
+const LIMIT: usize = 100 * MIB;
+
+/// A heap that was filled up to the limit, and freed.
+fn filled(nodes: usize, size: usize) -> World {
+    let fake = Fake::new();
+    fake.node_count.store(nodes, Relaxed);
+    let mut world = World::new(fake);
+    world.may_fail = true;
+    world.fake().limit(LIMIT);
+    while world.alloc(size).is_some() {}
+    while !world.held.is_empty() {
+        world.free(world.held.len() - 1, false);
+    }
+    world.audit();
+    world
+}
+
+/// Allocates blocks until none is served; how many were.
+fn served(world: &mut World, size: usize) -> usize {
+    let before = world.held.len();
+    while world.alloc(size).is_some() {}
+    world.audit();
+    world.held.len() - before
+}
+
+#[test]
+fn a_heap_that_was_filled_and_freed_serves_large_blocks() {
+    for (nodes, size) in [(1, 1000), (1, 100_000), (1, MIB), (2, MIB)] {
+        let mut world = filled(nodes, size);
+        let large = served(&mut world, 5 * MIB);
+        assert!(large >= 18, "{large} of 20, after blocks of {size}");
+        while !world.held.is_empty() {
+            world.free(world.held.len() - 1, false);
+        }
+        // And the other way round: the heap grows into what it gave back.
+        let small = served(&mut world, MIB);
+        assert!(small >= 90, "{small} of 100");
+        assert_eq!(world.fake().take_misuses(), []);
+        world.finish();
+    }
+}
+
+/// What is in use stays, and what the system refuses to unmap is used as before.
+#[test]
+fn only_free_pageblocks_are_unmapped() {
+    for refused in [0, u64::MAX, 0b1010_1010] {
+        let mut world = filled(1, MIB);
+        let kept: Vec<_> = (0..40).map(|_| world.alloc(MIB).unwrap()).collect();
+        world.fake().fail(Call::UnmapAt, refused);
+        let large = served(&mut world, 5 * MIB);
+        assert_eq!(large == 0, refused == u64::MAX, "{large}");
+        world.check_contents();
+        world.fake().fail_nothing();
+        assert!(kept.len() == 40 && served(&mut world, 10_000) > 0);
+        world.audit();
+        world.finish();
+    }
+}
+
+/// A mapping of another's that came into the gap stays there, and the heap grows elsewhere.
+#[test]
+fn a_gap_that_another_took_is_left_to_it() {
+    let mut world = filled(1, MIB);
+    let low = world.fake().windows()[0];
+    served(&mut world, 5 * MIB);
+    let gap = (low.addr..low.addr + LIMIT).step_by(2 * MIB).find(|&addr| !world.fake().is_mapped_at(addr)).unwrap();
+    let foreign = world.fake().put_at(gap, MIB);
+    while !world.held.is_empty() {
+        world.free(world.held.len() - 1, false);
+    }
+    assert!(served(&mut world, MIB) >= 80);
+    assert!(
+        world.held.iter().all(|held| held.addr + held.len <= foreign.addr || held.addr >= foreign.addr + foreign.len)
+    );
+    world.finish();
+}
+
+/// A size that can never succeed asks the system a few times at most, and costs the heap nothing.
+#[test]
+fn a_size_beyond_everything_fails_at_once() {
+    let mut world = filled(1, MIB);
+    let block = world.alloc(6 * MIB).unwrap();
+    world.free(block, false);
+    let before = world.fake().stats().address_bytes.load(Relaxed);
+    for size in [LIMIT * 3, 1 << 39, 1 << 46, 1 << 50, isize::MAX as usize - 8192] {
+        world.fake().fail(Call::Map, 0);
+        assert!(world.heap.alloc(size).is_null() && world.heap.alloc_zeroed(size).is_null());
+        let calls = world.fake().calls(Call::Map);
+        assert!(calls <= 4, "{calls} calls for {size:#x}");
+    }
+    assert_eq!(world.fake().stats().address_bytes.load(Relaxed), before);
+    world.finish();
+}

@@ -1,0 +1,85 @@
+//! How long a run of a callback goes on: no longer than there is memory to free, nor than anybody waits for its end.
+
+use super::*;
+use weir_core::reclaim::budget::Room;
+
+/// Calls after which a run that knows no bound is ended, so that the test fails and does not go on for ever.
+const TOO_MANY: usize = 100_000;
+
+fn endless(calls: Arc<AtomicUsize>) -> OnScan {
+    Box::new(move |bytes| if calls.fetch_add(1, SeqCst) < TOO_MANY { Ok(bytes) } else { Ok(STOP) })
+}
+
+#[test]
+fn a_scan_takes_no_more_than_can_be_resident() {
+    let (heap, queue) = (heap(), queue());
+    serve_always(heap, queue);
+    let calls: Arc<AtomicUsize> = Arc::default();
+    let (liar, told) =
+        register(heap, queue, shrinker("liar", Class::Program), usize::MAX, Some(endless(calls.clone())));
+    heap.read_room(Room { capacity: 16 << 20, used: 4 << 20 });
+    pressure(heap, Level::Severe);
+    // Priorities 12 to 1, twice 16 MiB each.
+    assert!((1..=12 * (32 << 20)).contains(&sum(&told)), "{} bytes", sum(&told));
+    assert!(calls.load(SeqCst) < TOO_MANY);
+    liar.unregister(heap);
+}
+
+#[test]
+fn a_run_ends_after_the_batch_in_which_somebody_unregisters_it() {
+    let (heap, queue) = (heap(), queue());
+    let (entered, is_in) = channel();
+    let calls: Arc<AtomicUsize> = Arc::default();
+    let called = calls.clone();
+    let on_scan: OnScan = Box::new(move |bytes| {
+        if called.fetch_add(1, SeqCst) == 0 {
+            entered.send(()).unwrap();
+            while heap.callbacks().count(Class::Program) > 0 {
+                thread::yield_now();
+            }
+            // Whoever unregisters has given the lock back, and waits.
+            heap.callbacks().each(heap.platform(), |_| ());
+        }
+        if called.load(SeqCst) < TOO_MANY { Ok(bytes) } else { Ok(STOP) }
+    });
+    let (long, _) = register(heap, queue, shrinker("long", Class::Program), 1 << 40, Some(on_scan));
+    pressure(heap, Level::Some);
+    let runs = thread::spawn(move || serve(heap, queue));
+    is_in.recv().unwrap();
+    long.unregister(heap);
+    runs.join().unwrap();
+    assert_eq!(calls.load(SeqCst), 1);
+}
+
+#[test]
+fn many_short_calls_are_not_a_long_one() {
+    let (heap, queue) = (heap(), queue());
+    let on_scan: OnScan = Box::new(move |bytes| {
+        heap.platform().pass_ms(SLOW_NS / 1_000_000 / 4);
+        // Another thread of the queue's looks.
+        thread::spawn(move || serve(heap, queue)).join().unwrap();
+        Ok(bytes)
+    });
+    let (short, told) = register(heap, queue, shrinker("short", Class::Program), SIZE, Some(on_scan));
+    pressure(heap, Level::Severe);
+    serve(heap, queue);
+    assert!(told.scans.lock().unwrap().len() > 8);
+    assert!(heap.platform().slow.lock().unwrap().is_empty(), "no call took more than a quarter of the time");
+    short.unregister(heap);
+}
+
+#[test]
+fn an_evictable_cache_of_which_a_listener_panicked_is_scanned_again() {
+    let (heap, queue) = (heap(), queue());
+    serve_always(heap, queue);
+    let is_first = AtomicBool::new(true);
+    let on_scan: OnScan = Box::new(move |bytes| if is_first.swap(false, SeqCst) { Err(Panicked) } else { Ok(bytes) });
+    let (cache, told) = register(heap, queue, shrinker("cache", Class::Cache), SIZE, Some(on_scan));
+    pressure(heap, Level::Severe);
+    assert_eq!(*heap.platform().panicked.lock().unwrap(), ["cache"]);
+    assert!(told.scans.lock().unwrap().len() > 1 && !cache.entry().stats().is_disabled);
+    assert_eq!(heap.callbacks().shrinkers(ZoneClass::Normal), 1);
+    heap.note_pressure(Level::None, Cause::Pressure);
+    cache.unregister(heap);
+    assert_eq!(heap.callbacks().shrinkers(ZoneClass::Normal), 0);
+}

@@ -1,0 +1,69 @@
+//! An allocation that waits for the balancer: only while that is awake, half of min is not free, and for a bounded time.
+
+use super::*;
+use weir_core::policy::watermarks::Marks;
+use weir_core::reclaim::budget::Room;
+
+const GIB: u64 = 1 << 30;
+/// What an allocation waits for progress of the balancer, ns.
+const WAIT_NS: u64 = 25_000_000;
+
+/// A heap that reads how much is free, and whose program has a cache, but nothing idle.
+fn short(free: u64) -> (TheHeap, &'static Queue, Registered) {
+    let (heap, queue) = (heap(), queue());
+    heap.platform().tunables().background.set(1);
+    serve_always(heap, queue);
+    let keeps: OnScan = Box::new(|_| Ok(0));
+    let (cache, _) = register(heap, queue, shrinker("cache", Class::Cache), SIZE, Some(keeps));
+    heap.read_room(Room { capacity: GIB, used: GIB - free });
+    (heap, queue, cache)
+}
+
+fn half_of_min() -> u64 {
+    Marks::of((GIB / 4096) as usize, 250).min as u64 * 4096 / 2
+}
+
+/// How long an allocation of a block waits, ns. (Callbacks are served at once, which takes no time.)
+fn waits(heap: TheHeap) -> u64 {
+    let (stats, before) = (heap.platform().stats(), heap.platform().now());
+    let reclaims = stats.direct_reclaims.load(SeqCst);
+    let block = heap.alloc(5 << 20);
+    assert!(!block.is_null());
+    assert_eq!(stats.direct_reclaims.load(SeqCst), reclaims + 1, "below min it reclaims by itself");
+    heap.platform().now() - before
+}
+
+#[test]
+fn it_waits_once_for_a_balancer_that_makes_no_progress() {
+    let (heap, _, cache) = short(half_of_min() / 2);
+    assert_eq!(waits(heap), WAIT_NS);
+    cache.unregister(heap);
+}
+
+#[test]
+fn it_does_not_wait_while_half_of_min_is_free() {
+    // A block takes a pageblock before it is touched: what is left is just below min.
+    let (heap, _, cache) = short(2 * half_of_min() - 4096 + PAGEBLOCK as u64);
+    assert_eq!(waits(heap), 0);
+    cache.unregister(heap);
+}
+
+#[test]
+fn it_goes_on_as_soon_as_the_balancer_sleeps() {
+    let (heap, queue, cache) = short(half_of_min() / 2);
+    heap.platform().while_callbacks_are_waited_for(move || {
+        if serve(heap, queue) == 0 {
+            heap.forget_notice();
+        }
+    });
+    assert_eq!(waits(heap), 0);
+    cache.unregister(heap);
+}
+
+#[test]
+fn without_a_balancers_thread_none_waits() {
+    let (heap, _, cache) = short(half_of_min() / 2);
+    heap.platform().tunables().background.set(0);
+    assert_eq!(waits(heap), 0);
+    cache.unregister(heap);
+}
