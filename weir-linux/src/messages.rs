@@ -240,7 +240,7 @@ pub fn runs_without_weir(sanitizer: &str) {
     say(format_args!("weir: this program has a malloc of {sanitizer}'s, which finds errors: it runs without Weir"));
 }
 
-/// A callback that the program registered has run for `ns`.
+/// One call of a callback that the program registered has run for `ns`.
 #[cold]
 pub fn callback_is_slow(name: &[u8], ns: u64) {
     let seconds = ns / 1_000_000_000;
@@ -251,10 +251,18 @@ pub fn callback_is_slow(name: &[u8], ns: u64) {
     ));
 }
 
-/// A callback that the program registered panicked, or threw an exception.
+/// A callback that the program registered panicked, or threw an exception. An evictable cache's, a listener or the drop of
+/// a value, goes on to be called.
 #[cold]
-pub fn callback_panicked(name: &[u8]) {
-    say(format_args!("weir: the callback \"{}\" panicked: it is not called any more", Bytes(name)));
+pub fn callback_panicked(name: &[u8], is_disabled: bool) {
+    match is_disabled {
+        true => say(format_args!("weir: the callback \"{}\" panicked: it is not called any more", Bytes(name))),
+        false => say(format_args!(
+            "weir: a listener of the cache \"{}\", or the drop of one of its values, panicked as memory was taken from it: \
+             what left the cache is freed, and it goes on",
+            Bytes(name)
+        )),
+    }
 }
 
 /// A line of at most 255 bytes and its end; what is longer is cut.

@@ -222,7 +222,8 @@ fn model(sleeper: impl Fn(&Pair) + Sync + Send + 'static, outside: impl Fn(&Pair
     builder.preemption_bound = Some(3);
     builder.check(move || {
         let pair = Arc::new(Pair { listener: Listener::new(), waker: Waker::new() });
-        pair.listener.open().unwrap();
+        // SAFETY: it is new, and no other thread runs yet.
+        unsafe { pair.listener.open().unwrap() };
         let (listening, other) = (pair.clone(), pair.clone());
         let listening = thread::spawn(move || listening.listener.listen(&listening.waker));
         let other = thread::spawn(move || outside(&other));

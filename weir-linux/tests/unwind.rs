@@ -67,7 +67,7 @@ fn build(file: &str, more: &[&str]) -> Option<PathBuf> {
     let mut command = Command::new("cc");
     command.args(["-O2", "-fomit-frame-pointer", "-fno-optimize-sibling-calls", "-w", "-shared", "-fPIC"]);
     let Ok(output) = command.args(more).arg(&source).arg("-o").arg(&library).output() else {
-        println!("SKIPPED: tests/c/{file} needs the compiler cc; Debian has it in build-essential");
+        weir_testing::skip!("tests/c/{file} needs the compiler cc; Debian has it in build-essential");
         return None;
     };
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

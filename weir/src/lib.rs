@@ -18,6 +18,8 @@
 #![cfg_attr(not(test), no_std)]
 
 mod evictable_cache;
+mod fd;
+mod filling;
 mod global;
 pub mod heap;
 mod object_cache;
@@ -33,6 +35,7 @@ pub use evictable_cache::{
     DirtyEntry, Entry, EvictableCache, EvictableCacheBuilder, EvictableStats, InsertError, Refusal, SeededHash,
     WriteBackError, WriteBatch,
 };
+pub use fd::Fd;
 pub use global::Weir;
 pub use object_cache::{
     AllocError, CacheBox, CacheError, ObjectCache, ObjectCacheBuilder, PerUse, Retained, ValueLifetime,

@@ -70,6 +70,7 @@ fn take_effect(setting: &Setting) {
         Effect::Rearm => return BACKGROUND.program_has_changed(),
         Effect::Profile => calls::follow_profile_setting(),
         Effect::Guard => calls::follow_guard_setting(),
+        Effect::Check => _ = calls::trim(),
     }
     BACKGROUND.wake();
 }

@@ -44,8 +44,9 @@
 //! that waits for a lock which a shrinker needs, and allocates meanwhile, is not waited for longer than `callback_ms`
 //! (a [setting](crate::settings)).
 //!
-//! - A callback that takes longer than `callback_ms` goes on while the others are called by another thread; after a second
-//!   it is named on standard error. It is not called again before it has returned.
+//! - A callback that takes longer than `callback_ms` goes on while the others are called by another thread; a call of a
+//!   second is named on standard error. It is not called again before it has returned.
+//! - A scan is called in batches for twice what `count` says at most, and for twice what can be resident.
 //! - One that panics is named too, and not called any more. On a thread of the program's own the panic goes on to whoever
 //!   called [`CallbackQueue::serve`].
 //! - In a forked child there is no thread to call anything, until it registers something or calls
@@ -57,11 +58,13 @@ use core::time::Duration;
 use weir_linux::process::callbacks::{self, CallbackSpec, Class, DEFAULT_BATCH, DEFAULT_SEEKS};
 use weir_linux::process::program_queue::ProgramQueue;
 
+use crate::fd::Fd;
+
 pub use weir_linux::process::callbacks::{CallbackStats, STOP, ScanReason, Shrink};
 
 /// A registered shrinker; dropping it unregisters. See the [module](self).
 ///
-/// A drop waits while another thread is in the callback. Inside the callback itself it returns at once.
+/// A drop waits while another thread is in the callback, for the one call. Inside the callback itself it returns at once.
 pub struct Shrinker {
     registration: ManuallyDrop<callbacks::Registration>,
 }
@@ -270,10 +273,11 @@ impl CallbackQueue {
     }
 
     /// A file descriptor that is readable while a callback may wait: for an event loop, which then calls
-    /// [`CallbackQueue::serve`]. The queue's own: it is closed when the queue is, and a program only polls it. `-1` where the
-    /// system refuses it.
-    pub fn raw_fd(&self) -> i32 {
-        self.0.fd().unwrap_or(-1)
+    /// [`CallbackQueue::serve`]. The queue's own: it is closed when the queue is, and a program only polls it. `None` where
+    /// the system refuses it.
+    pub fn fd(&self) -> Option<Fd<'_>> {
+        // SAFETY: it is open for as long as the queue lives, which is borrowed.
+        self.0.fd().ok().map(|number| unsafe { Fd::borrow_raw(number) })
     }
 
     /// Sleeps until a callback waits, for `timeout` at most (for ever without one), and calls those that do; returns how

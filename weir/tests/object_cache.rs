@@ -2,9 +2,11 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc;
-use std::time::{Duration, Instant};
 
 use weir::{AllocError, CacheBox, CacheError, ObjectCache, Retained};
+use weir_testing::wait_until;
+
+mod common;
 
 /// Counts itself.
 struct Counted<'a>(&'a AtomicUsize);
@@ -114,11 +116,7 @@ fn kept_values_are_made_once_and_dropped_when_their_slab_goes() {
     cache.free_batch(places.into_iter().flatten());
     // What is not in use is taken down, by this thread or the library's.
     weir::heap::trim();
-    let until = Instant::now() + Duration::from_secs(60);
-    while ALIVE.load(Relaxed) > 0 && Instant::now() < until {
-        std::thread::sleep(Duration::from_millis(1));
-    }
-    assert_eq!(ALIVE.load(Relaxed), 0);
+    wait_until("the last value to be dropped", || ALIVE.load(Relaxed) == 0);
     drop(cache.alloc().unwrap());
     drop(cache);
     assert_eq!(ALIVE.load(Relaxed), 0);
@@ -140,8 +138,9 @@ fn objects_go_from_thread_to_thread() {
     drop(send);
     assert!(consumer.join().unwrap());
     let stats = cache.stats();
-    // A free that was interrupted between its count and its commit is counted twice.
-    assert!(stats.used == 0 && (100_000..101_000).contains(&stats.allocations), "{stats}");
+    // A free that was interrupted between its count and its commit is counted twice: some are, however busy the machine
+    // is, and not all.
+    assert!(stats.used == 0 && (100_000..200_000).contains(&stats.allocations), "{stats}");
 }
 
 #[test]

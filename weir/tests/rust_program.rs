@@ -8,7 +8,7 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard};
-use std::time::{Duration, Instant};
+use weir_testing::{skip, wait_until};
 
 #[global_allocator]
 static HEAP: weir::Weir = weir::Weir;
@@ -34,7 +34,7 @@ fn in_a_child(body: impl FnOnce()) {
         let pid = libc::fork();
         assert!(pid >= 0);
         if pid == 0 {
-            libc::alarm(60);
+            libc::alarm(weir_testing::PATIENCE.as_secs() as u32);
             body();
             libc::_exit(0);
         }
@@ -52,14 +52,6 @@ fn resident() -> usize {
 fn has_background_thread() -> bool {
     let tasks = std::fs::read_dir("/proc/self/task").unwrap();
     tasks.flatten().any(|task| std::fs::read(task.path().join("comm")).is_ok_and(|name| name == b"weir\n"))
-}
-
-fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
-    let started = Instant::now();
-    while !done() {
-        assert!(started.elapsed() < Duration::from_secs(50), "waited too long for {what}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
 }
 
 /// Fills memory with small objects and frees them: it must come back with no call of the program's.
@@ -149,24 +141,23 @@ fn the_background_thread_can_be_sent_away_and_had_back() {
     burst_comes_back();
 }
 
-/// Not a test by itself: tells what this process was told.
-#[test]
-#[ignore = "is run by the tests below, in a process of its own"]
-fn says_its_settings() {
-    // SAFETY: no arguments.
-    let secure = unsafe { libc::getauxval(libc::AT_SECURE) };
-    println!("idle_ms={} secure={secure}", weir::settings::get("idle_ms").unwrap());
-}
+/// Has the process that [`settings_of`] starts tell its settings.
+const IS_ASKED: &str = "WEIR_TEST_SAYS_ITS_SETTINGS";
 
 fn settings_of(program: &std::path::Path, change: impl FnOnce(&mut Command)) -> String {
     let mut command = Command::new(program);
-    command.args(["--ignored", "--exact", "--nocapture", "says_its_settings"]).env("WEIR_IDLE_MS", "777");
+    command.args(["--exact", "--nocapture", "the_environment_is_read"]).env(IS_ASKED, "1").env("WEIR_IDLE_MS", "777");
     change(&mut command);
     String::from_utf8(command.output().unwrap().stdout).unwrap()
 }
 
 #[test]
 fn the_environment_is_read() {
+    if std::env::var_os(IS_ASKED).is_some() {
+        // SAFETY: no arguments.
+        let secure = unsafe { libc::getauxval(libc::AT_SECURE) };
+        return println!("idle_ms={} secure={secure}", weir::settings::get("idle_ms").unwrap());
+    }
     let _alone = alone();
     let said = settings_of(&std::env::current_exe().unwrap(), |_| {});
     assert!(said.contains("idle_ms=777 secure=0"), "{said}");
@@ -202,8 +193,7 @@ fn a_setuid_program_does_not_trust_the_environment() {
     let _alone = alone();
     // SAFETY: no arguments.
     if unsafe { libc::geteuid() } != 0 {
-        println!("SKIPPED: only root can make a program of root's");
-        return;
+        return skip!("only root can make a program of root's");
     }
     let dir = std::env::temp_dir().join(format!("weir-setuid-{}", std::process::id()));
     std::fs::create_dir(&dir).unwrap();
@@ -229,8 +219,7 @@ fn a_setuid_program_does_not_trust_the_environment() {
     assert_eq!(next(), 2, "root takes a page");
     std::fs::remove_dir_all(&dir).unwrap();
     if !said.contains("secure=1") {
-        println!("SKIPPED: setuid has no effect in {}: {said}", dir.display());
-        return;
+        return skip!("setuid has no effect in {}: {said}", dir.display());
     }
     assert!(said.contains("idle_ms=300"), "{said}");
     assert_eq!(asked_by_secure, 1, "the file was written to");

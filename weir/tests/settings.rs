@@ -2,8 +2,8 @@
 //! call returns.
 
 use std::sync::{Mutex, MutexGuard};
-use std::time::{Duration, Instant};
 use weir::settings::{self, SettingErrorKind, Unit};
+use weir_testing::wait_until;
 
 #[global_allocator]
 static HEAP: weir::Weir = weir::Weir;
@@ -20,14 +20,6 @@ fn background_threads() -> Vec<String> {
     let is_ours =
         |task: &std::fs::DirEntry| std::fs::read(task.path().join("comm")).is_ok_and(|name| name == b"weir\n");
     tasks.filter(is_ours).map(|task| task.file_name().to_string_lossy().into_owned()).collect()
-}
-
-fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
-    let until = Instant::now() + Duration::from_secs(50);
-    while !done() {
-        assert!(Instant::now() < until, "waited too long for {what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
 }
 
 /// Enough memory for the background thread to be worth it.

@@ -1,9 +1,13 @@
 //! The figures of the process and of its caches.
 
-use weir::ObjectCache;
+use weir::{ObjectCache, settings};
+
+mod common;
 
 #[test]
 fn a_trim_is_counted_as_one() {
+    // Nothing else releases anything meanwhile: no window ends, and the machine's stalls are not heard.
+    settings::set("idle_ms", "3600000").unwrap();
     let before = weir::stats::process();
     let usage = weir::heap::usage();
     let blocks: Vec<_> = (0..1000).map(|_| weir::heap::alloc_zeroed(16 << 10)).collect();
@@ -14,8 +18,11 @@ fn a_trim_is_counted_as_one() {
     }
     while weir::heap::trim() {}
     let after = weir::stats::process();
-    let released = |stats: &weir::stats::ProcessStats| stats.released_trim_bytes + stats.released_idle_bytes;
-    assert!(released(&after) > released(&before), "{before:?} {after:?}");
+    assert!(after.released_trim_bytes >= before.released_trim_bytes + (15 << 20), "{before:?} {after:?}");
+    let others = |stats: &weir::stats::ProcessStats| {
+        [stats.released_idle_bytes, stats.released_pressure_bytes, stats.released_limit_bytes]
+    };
+    assert_eq!(others(&after), others(&before), "{after:?}");
 }
 
 #[test]
@@ -29,7 +36,7 @@ fn caches_are_listed_by_number_with_what_they_hold() {
     assert_eq!(found.slab_bytes / 80 / (found.used + found.free()), 1, "{found:?}");
     assert!(weir::stats::caches().any(|cache| cache.name() == "malloc 64" && cache.object_bytes == 64));
     drop(held);
-    // A free that was interrupted between its count and its commit is counted twice.
-    assert!(cache.stats().used == 0 && (100..120).contains(&cache.stats().allocations));
+    // A free that was interrupted between its count and its commit is counted twice: not all are.
+    assert!(cache.stats().used == 0 && (100..200).contains(&cache.stats().allocations));
     assert!(cache.stats().to_string().starts_with("listed"));
 }

@@ -20,8 +20,10 @@ pub const CLIENTS: usize = 8;
 const REQUESTS: usize = 16;
 /// Lines that a subscriber is sent before that.
 const LINES: usize = 64;
-/// How long no connection is taken after one that was refused, ns: another user who connects again and again costs the
-/// process ten refusals a second.
+/// Strangers that are refused in one turn: twice as many as can wait, so that none of them has a friend wait longer.
+const REFUSALS: usize = 2 * socket::BACKLOG;
+/// How long no connection is taken after some were refused, ns: another user who connects again and again wakes the process
+/// ten times a second at most.
 const PAUSE_NS: u64 = 100_000_000;
 /// The listening socket's number among those that are waited for; clients have those of their places.
 const LISTENER: u64 = CLIENTS as u64;
@@ -143,7 +145,7 @@ impl Channel {
             }
             match epoll::next_ready(self.set)? {
                 None => break,
-                Some(LISTENER) => self.accept()?,
+                Some(LISTENER) => self.accept(host)?,
                 Some(place) => self.hear(place as usize, host, stats)?,
             }
             self.count += 1;
@@ -179,23 +181,34 @@ impl Channel {
         Ok(())
     }
 
-    fn accept(&mut self) -> Result<()> {
-        let socket = match socket::accept(self.listener) {
-            Ok(socket) => socket,
-            // It has gone again.
-            Err(Errno::EAGAIN) => return Ok(()),
-            // There is no descriptor, or no memory, for now: the connection waits.
-            Err(_) => return self.pause(),
-        };
-        let mut answer = Answer::new();
+    /// Takes one connection of a user who may steer, and refuses all strangers that wait before it.
+    fn accept(&mut self, host: &impl Host) -> Result<()> {
         let is_dumpable = process::dumpable();
         let is_welcome = |peer: Peer| may_steer(&peer, process::geteuid(), is_dumpable) && !is_unknown(&peer);
-        if !socket::peer(socket).is_ok_and(is_welcome) {
+        for refused in 0..REFUSALS {
+            end_in_sandbox(|| host.is_in_sandbox())?;
+            let socket = match socket::accept(self.listener) {
+                Ok(socket) => socket,
+                // It has gone again.
+                Err(Errno::EAGAIN) if refused == 0 => return Ok(()),
+                // All were strangers; or there is no descriptor, or no memory, for now: the connection waits.
+                Err(_) => break,
+            };
+            if socket::peer(socket).is_ok_and(is_welcome) {
+                self.admit(socket);
+                return if refused == 0 { Ok(()) } else { self.pause() };
+            }
+            let mut answer = Answer::new();
             let _ = write_error(&mut answer, "only root and the process's own user may steer it");
             let _ = socket::send(socket, answer.as_bytes());
             let _ = fd::close(socket);
-            return self.pause();
         }
+        self.pause()
+    }
+
+    /// Greets who connected.
+    fn admit(&mut self, socket: i32) {
+        let mut answer = Answer::new();
         let _ = write_greeting(&mut answer);
         let place = self.place_for_one_more();
         let is_greeted = socket::send(socket, answer.as_bytes()).is_ok();
@@ -204,7 +217,6 @@ impl Channel {
         } else {
             let _ = fd::close(socket);
         }
-        Ok(())
     }
 
     /// Takes no connections for a while. Clients are answered meanwhile.

@@ -261,7 +261,7 @@ mod tests {
         assert!(main.is_visible() && !main.has_changed());
         assert!(MainThread::note(false).is_some_and(|main| !main.has_changed()));
         if !std::thread::spawn(has_rights).join().unwrap() {
-            std::eprintln!("skipped: only root may have a thread that differs");
+            weir_testing::skip!("only root may have a thread that differs");
             return;
         }
         std::thread::spawn(|| {

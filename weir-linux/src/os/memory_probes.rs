@@ -91,17 +91,59 @@ pub fn free(block: usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use core::sync::atomic::AtomicUsize;
+
+    /// What a breakpoint at each probe found: how often it was reached, and the registers of its arguments.
+    static REACHED: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
+    static SEEN: [AtomicUsize; 4] = [const { AtomicUsize::new(0) }; 4];
+
+    extern "C" fn on_breakpoint(_: i32, _: *mut libc::siginfo_t, context: *mut libc::c_void) {
+        // SAFETY: the kernel's description of where this thread was.
+        let registers = unsafe { &(*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs };
+        let register = |which: i32| registers[which as usize] as usize;
+        // The breakpoint is the byte before.
+        let is_free = register(libc::REG_RIP) - 1 == weir_probe_free as *const () as usize;
+        REACHED[usize::from(is_free)].fetch_add(1, Relaxed);
+        let seen = [libc::REG_RDI, libc::REG_RSI, libc::REG_RDX].map(register);
+        let found: &[usize] = if is_free { &seen[..1] } else { &seen };
+        let place = if is_free { &SEEN[3..] } else { &SEEN[..3] };
+        place.iter().zip(found).for_each(|(place, &found)| place.store(found, Relaxed));
+    }
+
+    /// Puts a breakpoint in the place of a probe's `nop`, as a tracer does.
+    fn trace(probe: usize) {
+        let page = (probe & !4095) as *mut u8;
+        // SAFETY: the code stays executable for all threads, and only the byte of the `nop` changes.
+        unsafe {
+            assert_eq!(libc::mprotect(page.cast(), 4096, libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC), 0);
+            assert_eq!(core::mem::replace(&mut *(probe as *mut u8), 0xcc), 0x90, "a nop");
+        }
+    }
 
     #[test]
-    fn probes_return_with_and_without_a_tracer() {
-        for count in [0, 1, 0] {
+    fn probes_are_reached_with_a_tracer_and_return_and_not_without_one() {
+        // SAFETY: zeros are a structure of no flags; the handler is of the form that SA_SIGINFO says.
+        unsafe {
+            let mut action: libc::sigaction = core::mem::zeroed();
+            action.sa_sigaction = on_breakpoint as *const () as usize;
+            action.sa_flags = libc::SA_SIGINFO;
+            assert_eq!(libc::sigaction(libc::SIGTRAP, &raw const action, core::ptr::null_mut()), 0);
+        }
+        trace(weir_probe_alloc as *const () as usize);
+        trace(weir_probe_free as *const () as usize);
+        for (allocs, frees) in [(0, 0), (1, 0), (0, 1), (1, 1), (0, 0)] {
             // SAFETY: words of this library's; only this test writes them.
             unsafe {
-                otel_memory_alloc_semaphore.store(count, Relaxed);
-                otel_memory_free_semaphore.store(count, Relaxed);
+                otel_memory_alloc_semaphore.store(allocs, Relaxed);
+                otel_memory_free_semaphore.store(frees, Relaxed);
             }
+            REACHED.iter().chain(&SEEN).for_each(|word| word.store(0, Relaxed));
             alloc(4096, 100, 512 << 10);
-            free(4096);
+            free(8192);
+            let (allocs, frees) = (usize::from(allocs), usize::from(frees));
+            assert_eq!(REACHED.each_ref().map(|count| count.load(Relaxed)), [allocs, frees]);
+            let wanted = [allocs * 4096, allocs * 100, allocs * (512 << 10), frees * 8192];
+            assert_eq!(SEEN.each_ref().map(|seen| seen.load(Relaxed)), wanted);
         }
     }
 }

@@ -13,6 +13,7 @@ pub mod epoll;
 pub mod exec;
 pub mod fd;
 pub mod futex;
+pub mod libc_symbol;
 pub mod membarrier;
 pub mod memfd;
 pub mod memory_probes;

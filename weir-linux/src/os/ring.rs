@@ -46,7 +46,7 @@ mod tests {
         let ring = match hold(&[std::os::fd::AsRawFd::as_raw_fd(&writer)]) {
             Ok(ring) => ring,
             Err(why) => {
-                std::eprintln!("skipped: no io_uring here: {why}");
+                weir_testing::skip!("no io_uring here: {why}");
                 return;
             }
         };

@@ -12,8 +12,8 @@ const SO_PEERCRED: usize = 17;
 const MSG_DONTWAIT: usize = 0x40;
 const MSG_TRUNC: usize = 0x20;
 const MSG_NOSIGNAL: usize = 0x4000;
-/// Connections that may wait to be accepted: those of others, which are refused one by one, are to leave places.
-const BACKLOG: usize = 128;
+/// Connections that may wait to be accepted: those of others are to leave places.
+pub const BACKLOG: usize = 128;
 /// Bytes of the longest name.
 const NAME: usize = 107;
 

@@ -77,6 +77,26 @@ pub fn has_ended(thread: u32) -> bool {
     }
 }
 
+/// Whether a thread is on its way out, or gone: the kernel has begun to end it, and it is listed with its last state until
+/// that is done.
+pub(crate) fn is_ending(thread: u32) -> bool {
+    let mut buf = [0u8; 256];
+    let Some(path) = FixedPath::format(format_args!("/proc/self/task/{thread}/stat")) else { return false };
+    match fd::read_file(path.as_c_str(), &mut buf) {
+        Ok(text) => flags(text).is_some_and(|flags| flags & PF_EXITING != 0),
+        Err(why) => matches!(why, Errno::ENOENT | Errno::ESRCH),
+    }
+}
+
+/// The kernel's flag of a task that ends (`include/linux/sched.h`).
+const PF_EXITING: u64 = 4;
+
+/// The flags in `NUMBER (NAME) STATE ...`: the ninth field.
+fn flags(text: &[u8]) -> Option<u64> {
+    const FROM_STATE: usize = 6;
+    words(text.get(state_at(text)?..)?).nth(FROM_STATE).and_then(number)
+}
+
 /// Whether a thread of this process is in a `futex` call. No where the kernel does not say.
 pub(crate) fn sleeps_in_futex(thread: u32) -> bool {
     let mut buf = [0u8; 64];
@@ -86,10 +106,15 @@ pub(crate) fn sleeps_in_futex(thread: u32) -> bool {
     words(text).next().and_then(number) == Some(u64::from(sys::__NR_futex))
 }
 
-/// The state in `NUMBER (NAME) STATE ...`; the name, of at most 15 bytes, may hold anything.
+/// The state in `NUMBER (NAME) STATE ...`.
 fn state(text: &[u8]) -> Option<u8> {
+    text.get(state_at(text)?).copied()
+}
+
+/// Where the state is; the name before it, of at most 15 bytes, may hold anything.
+fn state_at(text: &[u8]) -> Option<usize> {
     let end = text.iter().take(64).rposition(|&byte| byte == b')')?;
-    text.get(end + 2).copied()
+    Some(end + 2)
 }
 
 #[cfg(test)]
@@ -103,12 +128,16 @@ mod tests {
         assert_ne!(other, gettid());
         assert!(!has_ended(getpid()));
         assert!(has_ended(u32::MAX >> 1));
+        assert!(!is_ending(getpid()));
+        assert!(is_ending(u32::MAX >> 1));
     }
 
     #[test]
     fn the_state_of_a_thread() {
         assert_eq!(state(b"12 (a) b)) Z 1 2"), Some(b'Z'));
         assert_eq!(state(b"12 (a"), None);
+        assert_eq!(flags(b"12 (a b) R 1 2 3 4 5 4194308 6"), Some(0x40_0004));
+        assert_eq!(flags(b"12 (a b) R 1 2 3 4 5"), None);
         assert_eq!(entry(b"short"), None);
         assert_eq!(exit_status(b"12 (a b) Z 1 2 768\n"), Some(3));
         assert_eq!(exit_status(b""), None);

@@ -4,7 +4,8 @@
 //!
 //! It begins with 32 bytes laid out as an area of restartable sequences that says "no CPU" (`platform/rseq.rs` says
 //! what for). Behind that are the thread's lock ranks (debug builds), whether the thread is one of Weir's own, whether it
-//! is in a callback for a limit that is reached, and what the heap profile keeps of it ([`Sampling`]).
+//! is in a callback for a limit that is reached, what the heap profile keeps of it ([`Sampling`]), and the count of its
+//! aborted sections.
 
 use core::arch::{asm, global_asm};
 use core::sync::atomic::{AtomicI64, AtomicU32, AtomicU64};
@@ -42,6 +43,8 @@ const RANDOM: usize = 56;
 const MEAN: usize = 64;
 /// Where in the block the thread's processor time is at which its last sample ended.
 const SAMPLED: usize = 72;
+/// Where in the block the thread's aborted sections are counted (`platform/rseq_sections.rs`).
+pub const ABORTS: usize = 80;
 
 /// What the heap profile keeps of a thread. Each word is the thread's own: a signal handler on it may come between two
 /// accesses, another thread may not.

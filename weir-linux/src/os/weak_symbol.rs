@@ -3,9 +3,13 @@
 //! Stable Rust has no weak linkage, so each name gets a slot of its own in relocated read-only data: the
 //! dynamic loader fills it before the first instruction of the library runs, with zero if no library defines the name.
 //! No `dlsym` is needed, which may allocate.
+//!
+//! The linker notes the *version* of each symbol that its libc has, and the loader demands all versions that were noted,
+//! of absent symbols too. So a name that glibc gave a second version (the functions of threads and of the loader, when
+//! they moved into libc) is asked for by its first. What only newer releases have: `libc_symbol.rs`.
 
 /// Declares `fn NAME() -> Option<TYPE>`: what the symbol `"name"` stands for, if anybody has it. The type is a
-/// function pointer, or `NonNull` to a variable's type.
+/// function pointer, or `NonNull` to a variable's type. `"name" of "GLIBC_x.y"` asks for that version where libc is glibc.
 ///
 /// ```
 /// weir_linux::weak_symbol!(getpid = "getpid": extern "C" fn() -> i32);
@@ -18,6 +22,11 @@
 /// ```
 #[macro_export]
 macro_rules! weak_symbol {
+    ($(#[$doc:meta])* $name:ident = $symbol:literal of $version:literal: $type:ty) => {
+        #[cfg(target_env = "gnu")]
+        core::arch::global_asm!(concat!(".symver ", $symbol, ", ", $symbol, "@", $version));
+        $crate::os::weak_symbol::weak_symbol!($(#[$doc])* $name = $symbol: $type);
+    };
     ($(#[$doc:meta])* $name:ident = $symbol:literal: $type:ty) => {
         core::arch::global_asm!(
             concat!(".weak ", $symbol),
@@ -43,4 +52,4 @@ macro_rules! weak_symbol {
         }
     };
 }
-pub(crate) use weak_symbol;
+pub use weak_symbol;

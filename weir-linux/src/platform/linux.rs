@@ -203,8 +203,8 @@ impl Diagnostics for Linux {
     }
 
     #[cold]
-    fn callback_panicked(&self, name: &[u8]) {
-        messages::callback_panicked(name);
+    fn callback_panicked(&self, name: &[u8], is_disabled: bool) {
+        messages::callback_panicked(name, is_disabled);
     }
 
     fn block_is_sampled(&self, block: usize, size: usize, weight: u64) {

@@ -6,7 +6,7 @@ use weir_core::base::run::Run;
 use weir_core::base::units::{PAGE, PAGEBLOCK, PAGEBLOCK_PAGES};
 use weir_core::platform::{Contents, CpuOps, Host, Memory, Placed, Reach, Refused, Topology};
 
-use crate::os::mman::{self, MADV_DONTNEED, MAP_NORESERVE, MREMAP_MAYMOVE};
+use crate::os::mman::{self, MADV_DONTNEED, MREMAP_MAYMOVE};
 use crate::os::syscall::Errno;
 use crate::platform::address_layout::{AddressLayout, Area};
 use crate::platform::fork_advice;
@@ -26,11 +26,12 @@ const fn refused(error: Errno) -> Refused {
 }
 
 impl Linux {
-    /// `len` bytes at any page. Kernels from 6.7 on align what may have huge pages, and leave less to chance, unless an
+    /// `len` bytes at any page, which count as what other allocators map does (no `MAP_NORESERVE`): a size beyond all memory
+    /// is refused where the kernel's heuristic refuses it. Kernels from 6.7 on align what may have huge pages, and leave less to chance, unless an
     /// address is requested: here one that is taken.
     fn map_anywhere(len: usize) -> Result<usize, Refused> {
         use mman::{MAP_ANONYMOUS, MAP_PRIVATE, PROT_READ, PROT_WRITE};
-        let (hint, flags) = ((&raw const STATS).cast_mut().cast(), MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE);
+        let (hint, flags) = ((&raw const STATS).cast_mut().cast(), MAP_PRIVATE | MAP_ANONYMOUS);
         // SAFETY: without MAP_FIXED nothing that exists is replaced.
         let at = unsafe { mman::mmap(hint, len, PROT_READ | PROT_WRITE, flags, -1, 0) };
         at.map(|at| at as usize).map_err(refused)
@@ -39,7 +40,7 @@ impl Linux {
     fn map_aligned(len: usize, align: usize) -> Result<usize, Refused> {
         // Kernels since 6.7 align mappings of whole huge pages by themselves.
         let whole = if align == PAGEBLOCK { len.checked_next_multiple_of(align).ok_or(NO_ADDRESSES)? } else { len };
-        let at = mman::mmap_anonymous(whole, MAP_NORESERVE).map_err(refused)? as usize;
+        let at = mman::mmap_anonymous(whole, 0).map_err(refused)? as usize;
         if at.is_multiple_of(align) {
             Self::unmap_ends(at, whole, at, len);
             return Ok(at);
@@ -48,7 +49,7 @@ impl Linux {
         // SAFETY: just mapped, and no other code has the address yet.
         let _ = unsafe { mman::munmap(at as *mut u8, whole) };
         let total = len.checked_add(align).ok_or(NO_ADDRESSES)?;
-        let at = mman::mmap_anonymous(total, MAP_NORESERVE).map_err(refused)? as usize;
+        let at = mman::mmap_anonymous(total, 0).map_err(refused)? as usize;
         let start = at.next_multiple_of(align);
         Self::unmap_ends(at, total, start, len);
         Ok(start)
@@ -103,6 +104,11 @@ impl Memory for Linux {
             let _ = mman::mbind_preferred(run.addr as *mut u8, run.len, &mask);
         }
         placed
+    }
+
+    fn unmap_at(&self, run: Run) -> bool {
+        // SAFETY: the engine gives a part of its window up.
+        unsafe { mman::munmap(run.addr as *mut u8, run.len) }.is_ok()
     }
 
     fn map(&self, len: usize, align: usize) -> Result<usize, Refused> {

@@ -193,7 +193,7 @@ mod tests {
         let (at, runs) = memory(64);
         let locked = (at + 20 * PAGE) as *mut u8;
         if let Err(why) = mman::mlock(locked, PAGE) {
-            std::eprintln!("skipped: mlock says {why} (ulimit -l)");
+            weir_testing::skip!("mlock says {why} (ulimit -l)");
             return;
         }
         let give_back = Releaser::new();

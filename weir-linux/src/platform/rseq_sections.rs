@@ -2,41 +2,81 @@
 //!
 //! Each section reads the CPU's index and everything derived from it inside, and ends with its one committing store. It
 //! never writes the area's read-only fields and keeps nothing derived from them. `rseq.rs` says where the index is.
+//!
+//! A section that is aborted begins again, but each thread's fourth abort makes it give up: it ends as on a bucket that is
+//! empty or full, and the slow path does without that bucket. A debugger that steps through a section (`stepi`, `record`,
+//! a watchpoint in software) aborts it at each instruction, so that it would never end. Elsewhere a section in thousands
+//! is aborted, and one in four of those takes the slow path, which costs less than the switch that aborted it.
 
 use core::arch::asm;
 use weir_core::platform::cpu_table::{END_OFFSET, PUSHES_OFFSET, Pushed, Table};
 
+use crate::os::thread_block::ABORTS;
 use crate::platform::rseq::{DELTA, ID};
 
 /// The beginning of every section, here and in fast paths written by hand: announces it and leaves the CPU's slab in
 /// the second register. Given are: the instructions that set the first register to the area's distance from the thread
-/// pointer, the two registers, the second's lower half, the register with the table's address. The text needs an
-/// operand `id` (the symbol [`ID`]); the section ends at the label `63`, where the caller puts it.
+/// pointer, the two registers, the second's lower half, the register with the table's address, and what is done where the
+/// section gives up, with all that it was given untouched. The text needs two operands: `id` (the symbol [`ID`]) and
+/// `aborts` (the number [`ABORTS`]); the section ends at the label `63`, where the caller puts it.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! section {
-    ($area:literal, $scratch:literal, $slab:literal, $slab32:literal, $table:literal) => {
+    ($area:literal, $scratch:literal, $slab:literal, $slab32:literal, $table:literal, $give_up:literal) => {
         concat!(
             ".pushsection __rseq_cs, \"aw\"\n.balign 32\n66:\n.long 0, 0\n.quad 62f, 63f - 62f, 64f\n.popsection\n",
             // The signature that the kernel requires before an abort address, made the operand of a trapping `ud1`.
-            ".pushsection __rseq_failure, \"ax\"\n.byte 0x0f, 0xb9, 0x3d\n.long 0x53053053\n64:\njmp 65f\n.popsection\n",
-            "65:\n", $area, "\n",
-            "lea ", $slab, ", [rip + 66b]\nmov fs:[", $scratch, " + 8], ", $slab, "\n",
-            "62:\nmov ", $slab, ", [rip + {id}]\nmov ", $slab32, ", fs:[", $scratch, " + ", $slab, "]\n",
-            "mov ", $slab, ", [", $table, " + ", $slab, "*8]\n"
+            ".pushsection __rseq_failure, \"ax\"\n.byte 0x0f, 0xb9, 0x3d\n.long 0x53053053\n64:\n",
+            "mov ",
+            $scratch,
+            ", [rip + weir_thread_block@GOTTPOFF]\ninc dword ptr fs:[",
+            $scratch,
+            " + {aborts}]\n",
+            "test byte ptr fs:[",
+            $scratch,
+            " + {aborts}], 3\njnz 65f\n",
+            $give_up,
+            "\n.popsection\n",
+            "65:\n",
+            $area,
+            "\n",
+            "lea ",
+            $slab,
+            ", [rip + 66b]\nmov fs:[",
+            $scratch,
+            " + 8], ",
+            $slab,
+            "\n",
+            "62:\nmov ",
+            $slab,
+            ", [rip + {id}]\nmov ",
+            $slab32,
+            ", fs:[",
+            $scratch,
+            " + ",
+            $slab,
+            "]\n",
+            "mov ",
+            $slab,
+            ", [",
+            $table,
+            " + ",
+            $slab,
+            "*8]\n"
         )
     };
 }
 
 /// [`section!`] of the sections here. Register names: `c` is scratch, `t` the CPU's slab.
 macro_rules! begin {
-    () => {
+    ($give_up:literal) => {
         section!(
             "mov {c}, [rip + weir_thread_block@GOTTPOFF]\nadd {c}, [rip + {delta}]",
             "{c}",
             "{t}",
             "{t:e}",
-            "{table}"
+            "{table}",
+            $give_up
         )
     };
 }
@@ -51,7 +91,7 @@ pub unsafe fn pop(table: &Table, class: usize) -> *mut u8 {
     // SAFETY: a section as described above; the slot below `current` is an object or the zero word.
     unsafe {
         asm!(
-            begin!(),
+            begin!("xor {object:e}, {object:e}\njmp 63f"),
             "mov {c:e}, dword ptr [{t} + {class}*8]",
             "mov {object}, [{t} + {c}*8 - 8]",
             "test {object}, {object}",
@@ -61,7 +101,7 @@ pub unsafe fn pop(table: &Table, class: usize) -> *mut u8 {
             "63:",
             t = out(reg) _, c = out(reg) _, object = out(reg) object,
             table = in(reg) table, class = in(reg) class,
-            delta = sym DELTA, id = sym ID,
+            delta = sym DELTA, id = sym ID, aborts = const ABORTS,
             options(nostack),
         );
     }
@@ -78,7 +118,7 @@ pub unsafe fn push(table: &Table, class: usize, object: *mut u8) -> Pushed {
     // the section before anything is written.
     unsafe {
         asm!(
-            begin!(),
+            begin!("jmp {full}"),
             "mov {c:e}, dword ptr [{t} + {class}*8]",
             "cmp [{t} + {c}*8 - 8], {object}",
             "je {twice}",
@@ -94,7 +134,7 @@ pub unsafe fn push(table: &Table, class: usize, object: *mut u8) -> Pushed {
             pushes = const PUSHES_OFFSET, end = const END_OFFSET,
             twice = label { return Pushed::Twice },
             full = label { return Pushed::Full },
-            delta = sym DELTA, id = sym ID,
+            delta = sym DELTA, id = sym ID, aborts = const ABORTS,
             options(nostack),
         );
     }
@@ -111,7 +151,7 @@ pub unsafe fn pop_batch(table: &Table, class: usize, objects: &mut [*mut u8]) ->
     // most `objects.len()` of them to the caller's array.
     unsafe {
         asm!(
-            begin!(),
+            begin!("xor {n:e}, {n:e}\njmp 63f"),
             "mov {c:e}, dword ptr [{t} + {class}*8]",
             "xor {n:e}, {n:e}",
             "67:",
@@ -131,7 +171,7 @@ pub unsafe fn pop_batch(table: &Table, class: usize, objects: &mut [*mut u8]) ->
             "63:",
             t = out(reg) _, c = out(reg) _, object = out(reg) _, n = out(reg) n,
             table = in(reg) table, class = in(reg) class, out = in(reg) objects.as_mut_ptr(), max = in(reg) objects.len(),
-            delta = sym DELTA, id = sym ID,
+            delta = sym DELTA, id = sym ID, aborts = const ABORTS,
             options(nostack),
         );
     }
@@ -148,7 +188,7 @@ pub unsafe fn push_batch(table: &Table, class: usize, objects: &[*mut u8]) -> us
     // and reads at most `objects.len()` objects.
     unsafe {
         asm!(
-            begin!(),
+            begin!("xor {n:e}, {n:e}\njmp 63f"),
             "mov {c:e}, dword ptr [{t} + {class}*8]",
             "mov {end:e}, dword ptr [{t} + {class}*8 + {end_at}]",
             "xor {n:e}, {n:e}",
@@ -169,7 +209,7 @@ pub unsafe fn push_batch(table: &Table, class: usize, objects: &[*mut u8]) -> us
             "63:",
             t = out(reg) _, c = out(reg) _, end = out(reg) _, object = out(reg) _, n = out(reg) n,
             table = in(reg) table, class = in(reg) class, from = in(reg) objects.as_ptr(), max = in(reg) objects.len(),
-            end_at = const END_OFFSET, delta = sym DELTA, id = sym ID,
+            end_at = const END_OFFSET, delta = sym DELTA, id = sym ID, aborts = const ABORTS,
             options(nostack),
         );
     }

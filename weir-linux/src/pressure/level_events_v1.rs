@@ -94,7 +94,7 @@ mod tests {
     #[test]
     fn a_group_that_reclaims_says_so() {
         let Some(groups) = Groups::make("level") else {
-            std::eprintln!("skipped: no v1 memory group can be made here");
+            weir_testing::skip!("no v1 memory group can be made here");
             return;
         };
         let group = groups.open("small");
@@ -112,7 +112,7 @@ mod tests {
     #[test]
     fn an_ancestor_hears_of_a_group_beside() {
         let Some(groups) = Groups::make("hint") else {
-            std::eprintln!("skipped: no v1 memory group can be made here");
+            weir_testing::skip!("no v1 memory group can be made here");
             return;
         };
         let (here, there) = (groups.open("other"), groups.open("small"));

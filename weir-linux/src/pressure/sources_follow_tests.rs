@@ -1,12 +1,13 @@
 //! Tests of [`super`]: events without cause, and moves to another group.
 
 use super::heard::MUTE_HINT_NS;
-use super::tests::with_sources;
+use super::tests::{PATIENCE_NS, with_sources};
 use super::*;
 use crate::os::fd::POLLPRI;
 use crate::pressure::notifiers::MUTE_NS;
 use crate::pressure::psi::Growth;
 use std::path::PathBuf;
+use weir_testing::wait_until;
 
 /// A file with the text of a pressure file, opened where it is put in.
 pub(super) struct Pressure(PathBuf);
@@ -78,21 +79,25 @@ fn a_process_that_is_moved_is_followed_at_the_next_reading_and_event() {
             fd::eventfd_signal(fd).unwrap();
         };
         event(sources);
-        let heard = sources.wait(tunables, Heat::Cold, Some(1000 * MS));
+        let heard = sources.wait(tunables, Heat::Cold, Some(PATIENCE_NS));
         assert_eq!((heard.level, heard.source), (Level::Some, Some(Source::GroupEvent)), "not moved");
         // At rest: the event of the group that was left counts for nothing, and the new group's sources are opened.
         std::fs::write(&path, "4:memory:/there\n0::/\n").unwrap();
         assert!(sources.groups.have_changed());
         sources.last_reading = 0;
         event(sources);
-        assert_ne!(sources.wait(tunables, Heat::Cold, Some(50 * MS)).source, Some(Source::GroupEvent));
-        assert!(!sources.groups.have_changed());
+        wait_until("the move to be noticed by the event", || {
+            assert_ne!(sources.wait(tunables, Heat::Cold, Some(50 * MS)).source, Some(Source::GroupEvent));
+            !sources.groups.have_changed()
+        });
         assert_ne!(sources.last_reading, 0, "its room is read at once");
         assert_eq!(sources.reopen_at, u64::MAX, "and is listened to");
         // Warm: at the next reading, with no event at all.
         std::fs::write(&path, "4:memory:/elsewhere\n0::/\n").unwrap();
-        sources.wait(tunables, Heat::Warm, Some(400 * MS));
-        assert!(!sources.groups.have_changed());
+        wait_until("the move to be noticed without an event", || {
+            sources.wait(tunables, Heat::Warm, Some(400 * MS));
+            !sources.groups.have_changed()
+        });
         std::fs::remove_file(path).unwrap();
     });
 }
@@ -155,7 +160,7 @@ fn triggers_are_held_so_that_nobody_waits_for_their_end() {
             probe.is_ok_and(|ring| fd::close(ring).is_ok())
         };
         if !is_armed || !is_possible {
-            std::eprintln!("skipped: no trigger, or no io_uring here");
+            weir_testing::skip!("no trigger, or no io_uring here");
             return;
         }
         assert!(sources.ring >= 0);

@@ -2,9 +2,11 @@
 
 use super::*;
 use crate::os::fd::{FileKind, POLLERR, POLLPRI};
+use crate::os::process::gettid;
 use std::io::Write;
-use std::time::Duration;
 
+/// The bound of a wait for what is sure to come.
+pub const PATIENCE_NS: u64 = weir_testing::PATIENCE.as_nanos() as u64;
 /// Stack of the test threads: less than the background thread's, although these frames are not optimised.
 const STACK: usize = 56 << 10;
 
@@ -19,7 +21,8 @@ pub(super) fn with_sources<T: Send + 'static>(
         let tunables = Tunables::new();
         sources.open(waker, request, &tunables);
         let listener: &'static Listener = std::boxed::Box::leak(std::boxed::Box::new(Listener::new()));
-        listener.open().unwrap();
+        // SAFETY: there is no listener yet.
+        unsafe { listener.open() }.unwrap();
         // A thread started here shares the table.
         let thread = std::thread::spawn(|| listener.listen(waker));
         sources.listen_with(listener);
@@ -36,6 +39,19 @@ fn hear_nothing(sources: &mut Sources) {
     ALL.into_iter().for_each(|notifier| sources.close(notifier));
 }
 
+/// A thread that wakes the calling one as soon as that sleeps.
+fn wake_once_asleep(waker: &'static Waker) -> std::thread::JoinHandle<()> {
+    let stat = std::format!("/proc/self/task/{}/stat", gettid());
+    let is_asleep = move || {
+        let text = std::fs::read_to_string(&stat).unwrap();
+        text.rsplit_once(") ").unwrap().1.starts_with('S')
+    };
+    std::thread::spawn(move || {
+        weir_testing::wait_until("the sleep", is_asleep);
+        waker.wake();
+    })
+}
+
 #[test]
 fn a_wake_up_ends_a_wait_and_a_timeout_too() {
     with_sources(&Request::Off, |sources, tunables, waker| {
@@ -43,12 +59,9 @@ fn a_wake_up_ends_a_wait_and_a_timeout_too() {
         let quiet = sources.wait(tunables, Heat::Cold, Some(5 * MS));
         assert_eq!(quiet, Events { timed_out: true, ..Events::default() });
         waker.wake();
-        assert!(sources.wait(tunables, Heat::Cold, None).woken);
-        let other = std::thread::spawn(move || {
-            std::thread::sleep(Duration::from_millis(30));
-            waker.wake();
-        });
-        assert!(sources.wait(tunables, Heat::Cold, Some(60_000 * MS)).woken);
+        assert!(sources.wait(tunables, Heat::Cold, Some(PATIENCE_NS)).woken);
+        let other = wake_once_asleep(waker);
+        assert!(sources.wait(tunables, Heat::Cold, Some(PATIENCE_NS)).woken);
         other.join().unwrap();
     });
 }
@@ -58,15 +71,16 @@ fn without_a_table_of_its_own_it_still_wakes_and_reads() {
     with_sources(&Request::Off, |sources, tunables, waker| {
         sources.private = false;
         assert!(sources.wait(tunables, Heat::Warm, Some(5 * MS)).timed_out);
-        let other = std::thread::spawn(move || {
-            std::thread::sleep(Duration::from_millis(30));
-            waker.wake();
-        });
-        assert!(sources.wait(tunables, Heat::Warm, Some(10_000 * MS)).woken);
+        let other = wake_once_asleep(waker);
+        // While it is warm, readings end waits too.
+        while !sources.wait(tunables, Heat::Warm, Some(PATIENCE_NS)).woken {}
         other.join().unwrap();
         sources.off = false;
         sources.last_reading = 0;
-        sources.wait(tunables, Heat::Warm, Some(300 * MS));
+        tunables.limit.set(1 << 20);
+        let near = sources.wait(tunables, Heat::Warm, Some(PATIENCE_NS));
+        assert_eq!((near.level, near.source), (Level::Severe, Some(Source::Limit)));
+        assert!(sources.last_reading != 0 && sources.take_room().is_some_and(|room| room.capacity == 1 << 20));
     });
 }
 
@@ -127,6 +141,7 @@ fn the_service_managers_socket_is_heard_and_its_end_does_not_spin() {
         let _ = is_to_end.recv();
     });
     with_sources(request, move |sources, tunables, _| {
+        ALL.into_iter().filter(|it| *it != Notifier::Watch).for_each(|notifier| sources.close(notifier));
         let heard = sources.wait(tunables, Heat::Cold, None);
         assert_eq!((heard.level, heard.source), (Level::Severe, Some(Source::ServiceManager)));
         // The other end goes: one event is taken, the source dropped, a new try put off. Each wait of this loop ends by
@@ -197,15 +212,17 @@ fn the_room_is_followed_as_limits_change() {
     let (mut sources, tunables) = (Sources::new(), Tunables::new());
     let machine = sources.measure(&tunables);
     assert!(machine.capacity >= 1 << 20 && machine.free() <= machine.capacity, "{machine:?}");
-    // A limit of its own, a little above what the test holds.
-    let limit = sources.readings.resident().unwrap() + (8 << 20);
-    tunables.limit.set(limit);
-    let own = sources.measure(&tunables);
-    assert!(own.capacity == limit && own.free() <= 9 << 20, "{own:?}");
-    // Below it.
-    tunables.limit.set(1 << 20);
-    let below = sources.measure(&tunables);
-    assert!(below.capacity == 1 << 20 && below.used > limit - (9 << 20), "{below:?}");
+    // A limit of its own, a little above what the process holds, and one below: other tests of it come and go.
+    weir_testing::wait_until("the room below a limit", || {
+        let held = sources.readings.resident().unwrap();
+        tunables.limit.set(held + (8 << 20));
+        let above = sources.measure(&tunables);
+        assert_eq!(above.capacity, held + (8 << 20));
+        tunables.limit.set(1 << 20);
+        let below = sources.measure(&tunables);
+        assert_eq!(below.capacity, 1 << 20);
+        above.free() <= 9 << 20 && below.used.abs_diff(held) < 1 << 20
+    });
     tunables.limit.set(0);
     assert_eq!(sources.measure(&tunables).capacity, machine.capacity);
     // A reading leaves it to be taken, once.

@@ -151,11 +151,14 @@ impl Listener {
         }
     }
 
-    /// Prepares for a listener that shares the calling thread's descriptor table. There must be none.
-    pub fn open(&self) -> Result<()> {
+    /// Prepares for a listener that shares the calling thread's descriptor table.
+    ///
+    /// # Safety
+    /// There is none, and no other thread opens it meanwhile.
+    pub unsafe fn open(&self) -> Result<()> {
         let kick = fd::eventfd()?;
         self.kick.store(kick, Relaxed);
-        // SAFETY: there is no listener, as the caller says.
+        // SAFETY: there is no listener, as the caller promises.
         self.array.with_mut(|array| unsafe { *array = [NONE; MOST + 1] });
         self.failed.store(0, Relaxed);
         self.opened_by.store(gettid(), Relaxed);

@@ -5,7 +5,8 @@ use crate::os::fd::{eventfd, eventfd_signal, eventfd_take};
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
-const LONG_NS: u64 = 10_000_000_000;
+/// Only a wait whose wake-up was lost takes so long, however busy the machine is.
+const LONG_NS: u64 = weir_testing::PATIENCE.as_nanos() as u64;
 
 #[test]
 fn each_wake_up_arrives_however_it_races() {
@@ -40,7 +41,8 @@ fn each_wake_up_arrives_however_it_races() {
 /// Runs `test` beside a listener.
 fn with_listener(test: impl FnOnce(&Listener, &Waker)) {
     let (listener, waker) = (Listener::new(), Waker::new());
-    listener.open().unwrap();
+    // SAFETY: there is no listener yet.
+    unsafe { listener.open() }.unwrap();
     std::thread::scope(|scope| {
         scope.spawn(|| listener.listen(&waker));
         test(&listener, &waker);
@@ -111,7 +113,7 @@ fn a_wake_up_and_an_event_may_race() {
             while heard < 1001 || woken == 0 {
                 let mut fds = [PollFd { fd, events: POLLIN, revents: 0 }];
                 listener.wait(waker, &mut fds, Some(LONG_NS)).unwrap();
-                assert!(monotonic_ns() - before < 6 * LONG_NS, "heard {heard}, woken {woken}");
+                assert!(monotonic_ns() - before < 2 * LONG_NS, "heard {heard}, woken {woken}");
                 woken += usize::from(waker.take());
                 if fds[0].revents != 0 {
                     heard += eventfd_take(fd).unwrap();
@@ -122,12 +124,22 @@ fn a_wake_up_and_an_event_may_race() {
     });
 }
 
+fn sleeps_of_this_thread() -> i64 {
+    // SAFETY: zeros are such a structure, and the call fills it.
+    unsafe {
+        let mut usage: libc::rusage = core::mem::zeroed();
+        assert_eq!(libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage), 0);
+        usage.ru_nvcsw
+    }
+}
+
 /// A sleeper that a sandbox ended leaves its listener in `ppoll`, whose eventfd is another file in the next sleeper's
 /// table.
 #[test]
 fn a_listener_that_another_sleeper_opened_is_left_alone() {
     let (listener, waker) = (Listener::new(), Waker::new());
-    listener.open().unwrap();
+    // SAFETY: there is no listener yet.
+    unsafe { listener.open() }.unwrap();
     std::thread::scope(|scope| {
         scope.spawn(|| listener.listen(&waker));
         let fd = eventfd().unwrap();
@@ -136,15 +148,22 @@ fn a_listener_that_another_sleeper_opened_is_left_alone() {
         listener.wait(&waker, &mut fds, Some(LONG_NS)).unwrap();
         let (listener, kick) = (&listener, listener.kick.load(Relaxed));
         let other = move || {
-            let before = monotonic_ns();
             listener.kick.store(fd, Relaxed);
-            assert!(!listener.end());
-            assert!(monotonic_ns() - before < TURN_NS, "nothing is waited for");
-            assert_eq!(eventfd_take(fd), Ok(0), "nothing is written to a file of that number");
+            // Counted, not timed: whether it sleeps. The machine may stop the whole process in the middle of a try.
+            let ends_at_once = || {
+                let before = sleeps_of_this_thread();
+                (listener.end(), sleeps_of_this_thread() == before)
+            };
+            let tries: [_; 20] = core::array::from_fn(|_| ends_at_once());
             listener.kick.store(kick, Relaxed);
+            (tries, eventfd_take(fd))
         };
-        scope.spawn(other).join().unwrap();
+        let (tries, written) = scope.spawn(other).join().unwrap();
+        // Before what was found is looked at: a test that fails must not wait for it.
         assert!(listener.end());
+        assert!(tries.iter().all(|(is_ended, _)| !is_ended));
+        assert!(tries.iter().any(|(_, is_at_once)| *is_at_once), "nothing is waited for");
+        assert_eq!(written, Ok(0), "nothing is written to a file of that number");
         fd::close(fd).unwrap();
     });
 }

@@ -2,7 +2,7 @@
 
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
-use weir_core::platform::lock::{Guard, Lock};
+use weir_core::platform::lock::{Guard, Lock, holds};
 use weir_core::platform::rank;
 
 use super::evictable_list;
@@ -54,6 +54,17 @@ pub fn this_thread() -> usize {
 /// Sleeps while `word` is `seen`, or for no reason.
 pub fn sleep(word: &AtomicU32, seen: u32) {
     let _ = futex_wait(word, seen, None);
+}
+
+/// [`sleep`], for what the thread `runner` ([`this_thread`]) computes. `false`: that thread waits for this one, directly or
+/// through others, and the call returns at once.
+pub fn sleep_for(word: &AtomicU32, seen: u32, runner: usize) -> bool {
+    evictable_list::wait_for(platform(), word, seen, runner)
+}
+
+/// Whether the calling thread holds a shard's lock.
+pub fn holds_shard() -> bool {
+    holds(platform(), EVICTABLE_SHARD)
 }
 
 /// Wakes all who sleep on `word`.

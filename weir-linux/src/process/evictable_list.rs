@@ -3,10 +3,14 @@
 
 use core::cell::UnsafeCell;
 use core::ptr::NonNull;
+use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use weir_core::platform::lock::Lock;
 use weir_core::platform::rank;
 use weir_core::telemetry::tables::EvictableRow;
 
+use super::evictable_waits::{Waiting, Waits};
+use crate::os::futex::futex_wait;
+use crate::os::thread_block::thread_pointer;
 use crate::platform::linux::Linux;
 
 /// What is done to a cache around a fork, and what is read of it.
@@ -42,17 +46,20 @@ impl ForkNode {
     }
 }
 
-/// The first cache.
-struct List(Option<NonNull<ForkNode>>);
+/// The first cache, and the threads that wait for values that others compute.
+struct List {
+    first: Option<NonNull<ForkNode>>,
+    waits: Waits,
+}
 
 // SAFETY: nodes stay where they are until they leave the list, and any thread may call their functions.
 unsafe impl Send for List {}
 
-static LIST: Lock<List, { rank::EVICTABLE_CACHES }> = Lock::new(List(None));
+static LIST: Lock<List, { rank::EVICTABLE_CACHES }> = Lock::new(List { first: None, waits: Waits::new() });
 
 impl List {
     fn each(&self, mut work: impl FnMut(NonNull<ForkNode>)) {
-        let mut at = self.0;
+        let mut at = self.first;
         while let Some(node) = at {
             // SAFETY: a node in the list is valid, and the list's lock is held by this thread.
             at = unsafe { (*node.as_ref().links.get())[1] };
@@ -69,12 +76,12 @@ pub unsafe fn add(platform: &Linux, node: NonNull<ForkNode>) {
     let mut list = LIST.lock(platform);
     // SAFETY: the caller's node, in no list yet, and nodes of the list, all valid; their links are this lock's.
     unsafe {
-        *node.as_ref().links.get() = [None, list.0];
-        if let Some(next) = list.0 {
+        *node.as_ref().links.get() = [None, list.first];
+        if let Some(next) = list.first {
             (*next.as_ref().links.get())[0] = Some(node);
         }
     }
-    list.0 = Some(node);
+    list.first = Some(node);
 }
 
 /// Takes a cache out.
@@ -88,12 +95,33 @@ pub unsafe fn remove(platform: &Linux, node: NonNull<ForkNode>) {
         let [previous, next] = *node.as_ref().links.get();
         match previous {
             Some(previous) => (*previous.as_ref().links.get())[1] = next,
-            None => list.0 = next,
+            None => list.first = next,
         }
         if let Some(next) = next {
             (*next.as_ref().links.get())[0] = previous;
         }
     }
+}
+
+/// Sleeps while `word`, of a cache in the list, is `seen`, or for no reason, for what the thread `runner` computes. `false`:
+/// that thread waits for this one, directly or through others, and the call returns at once.
+pub(super) fn wait_for(platform: &Linux, word: &AtomicU32, seen: u32, runner: usize) -> bool {
+    let me = thread_pointer();
+    let mut list = LIST.lock(platform);
+    if word.load(Relaxed) != seen {
+        return true;
+    }
+    if list.waits.lead_to(runner, me) {
+        return false;
+    }
+    let mut wait = Waiting::new(me, runner, word, seen);
+    let wait = &raw mut wait;
+    // SAFETY: it is taken off below, before this frame ends, and the word is the caller's until then.
+    unsafe { list.waits.add(wait) };
+    drop(list);
+    let _ = futex_wait(word, seen, None);
+    LIST.lock(platform).waits.remove(wait);
+    true
 }
 
 /// Takes the list's lock and all of the caches'.
@@ -118,7 +146,8 @@ pub(super) unsafe fn thaw(platform: &Linux) {
 /// In the child, when the locks are given back: what other threads of the parent's had begun is ended.
 pub(super) fn inherit(platform: &Linux) {
     // A fork that took no locks may have left the list's lock held.
-    if let Some(list) = LIST.try_lock(platform) {
+    if let Some(mut list) = LIST.try_lock(platform) {
+        list.waits = Waits::new();
         // SAFETY: a node in the list is valid, and its cache's calls expect it.
         list.each(|node| unsafe { (node.as_ref().calls.inherit)(node) });
     }

@@ -18,9 +18,10 @@
 //!   of others in the child. Neither it nor musl's list of streams can be taken from outside: see `fork_freeze.rs`.
 
 use core::ffi::{c_int, c_void};
-use core::ptr::{NonNull, null_mut};
+use core::ptr::null_mut;
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
+use crate::os::libc_symbol::LibcSymbol;
 use crate::os::weak_symbol::weak_symbol;
 
 /// What libc calls.
@@ -42,10 +43,9 @@ weak_symbol!(
     /// Releases the lock, whichever thread held it and however often.
     list_reset = "_IO_list_resetlock": unsafe extern "C" fn()
 );
-weak_symbol!(
-    /// glibc's variable since 2.32: not zero while the process has had one thread only.
-    single_threaded = "__libc_single_threaded": NonNull<u8>
-);
+
+/// glibc's variable since 2.32: not zero while the process has had one thread only.
+static SINGLE_THREADED: LibcSymbol = LibcSymbol::new(c"__libc_single_threaded");
 
 /// glibc's list of streams: how often `prepare` holds its lock, which is more than once where a signal handler forks
 /// that interrupted a fork. Only its holder writes it.
@@ -58,7 +58,7 @@ impl Streams {
     /// (A signal handler that forks may have interrupted its holder, which goes on in the child and releases it there.)
     fn lock(&self) {
         // SAFETY: libc's variable of this type.
-        let alone = single_threaded().is_some_and(|at| unsafe { at.as_ptr().read_volatile() } != 0);
+        let alone = SINGLE_THREADED.address().is_some_and(|at| unsafe { (at as *const u8).read_volatile() } != 0);
         if let (Some(lock), Some(_), Some(_), false) = (list_lock(), list_unlock(), list_reset(), alone) {
             // SAFETY: libc's function of this type; the lock is recursive.
             unsafe { lock() };

@@ -2,6 +2,7 @@
 //! ([`Hooks`]), what libc calls around `fork`, and the start and end of the process.
 
 use core::ops::Deref;
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use weir_core::heap::Heap;
 
 use crate::platform::hooks::Hooks;
@@ -115,6 +116,10 @@ unsafe fn start(envp: Environment) {
     // SAFETY: the caller's environment.
     if unsafe { read_environment_once(envp) } {
         BACKGROUND.settle();
+        if TUNABLES.check.get() != 0 {
+            // Blocks that were freed before the environment could be read may wait in buckets.
+            HEAP.trim();
+        }
         if TUNABLES.huge_heap.get() != 0 {
             HEAP.follow_huge_heap();
         }
@@ -132,21 +137,37 @@ extern "C" fn before_fork() {
     fork_freeze::freeze(&HEAP.0, TUNABLES.background.get() != 0);
 }
 
+/// This process is the child of a fork in a signal handler that interrupted another fork. The locks are that one's, which goes
+/// on here as in its parent, so that what takes locks waits for its end. Set and read by one thread.
+static IS_INHERITANCE_LEFT: AtomicBool = AtomicBool::new(false);
+
 extern "C" fn after_fork_in_parent() {
+    let is_nested = HEAP.is_nested_fork();
     // SAFETY: follows `before_fork` on the same thread, in the parent.
     unsafe { fork_freeze::thaw(&HEAP.0) };
     fork::unlock_streams();
+    if !is_nested && IS_INHERITANCE_LEFT.swap(false, Relaxed) {
+        HEAP.inherit();
+        inherit();
+    }
 }
 
 /// In the child there is none of Weir's threads, and the counters are to be a page of its own.
 extern "C" fn after_fork_in_child() {
+    IS_INHERITANCE_LEFT.store(HEAP.is_fork_in_fork(), Relaxed);
     stats_page::leave_parents();
     // SAFETY: follows `before_fork`, and this is the child's only thread.
     unsafe { fork_freeze::thaw_child(&HEAP.0) }
-    evictable_list::inherit(HEAP.platform());
     fork::reset_streams();
     BACKGROUND.forget();
-    NODE_WORKERS.forget();
+    // SAFETY: this is a forked child, which has started none yet.
+    unsafe { NODE_WORKERS.forget() };
     FINALIZER.forget();
+    inherit();
+}
+
+/// What is done under locks, as far as they are free.
+fn inherit() {
+    evictable_list::inherit(HEAP.platform());
     CALLBACK_THREADS.forget();
 }

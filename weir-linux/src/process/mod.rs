@@ -7,6 +7,7 @@ pub mod counted_calls;
 mod environment;
 pub mod evictable_caches;
 mod evictable_list;
+mod evictable_waits;
 mod exit_profile;
 mod fork;
 mod fork_freeze;

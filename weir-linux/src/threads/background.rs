@@ -214,17 +214,25 @@ impl Background {
         }
     }
 
+    /// Prepares for the listener, of which there is none.
+    fn open_listener(&self) -> bool {
+        // SAFETY: no listener's thread is alive, as was asked, and this thread alone starts one.
+        !self.listener_thread.is_alive() && unsafe { self.listener.open() }.is_ok()
+    }
+
     /// The thread is not there; nor is its listener, if `with_listener` says so.
     fn clear(&self, with_listener: bool) {
         self.waker.forget();
         if with_listener {
             self.listener.reset();
-            self.listener_thread.forget();
+            // SAFETY: no listener is there, as the caller says.
+            unsafe { self.listener_thread.forget() };
         }
         STATS.background.store(0, Relaxed);
         // SAFETY: this process has no background thread, and another one cannot start before `state` is stored below.
         unsafe { *self.sources.get() = Sources::new() };
-        self.thread.forget();
+        // SAFETY: this process has no background thread, as above.
+        unsafe { self.thread.forget() };
         self.state.store(ABSENT, Release);
         self.heap.forget_notice();
     }
@@ -280,7 +288,7 @@ impl Background {
         let has_rights = credentials::has_rights();
         credentials::give_up_rights();
         // After that, as the listener begins with what this thread has.
-        if sources.is_private() && !self.listener_thread.is_alive() && self.listener.open().is_ok() {
+        if sources.is_private() && self.open_listener() {
             if self.listener_thread.spawn(listen, core::ptr::from_ref(self) as usize, 0).is_some() {
                 sources.listen_with(&self.listener);
             } else {

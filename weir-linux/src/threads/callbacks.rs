@@ -163,7 +163,7 @@ impl CallbackThreads {
         self.forks.fetch_add(1, Relaxed);
         self.free.store(0, Relaxed);
         self.ids.iter().for_each(|id| id.store(0, Relaxed));
-        self.heap.callbacks().each(self.heap.platform(), |entry| entry.queue().server.store(0, Relaxed));
+        self.heap.callbacks().try_each(self.heap.platform(), |entry| entry.queue().server.store(0, Relaxed));
     }
 
     /// Whether a thread is one of these.

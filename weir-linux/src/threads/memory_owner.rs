@@ -74,7 +74,7 @@ mod tests {
             status
         };
         if status >> 8 == 7 {
-            std::eprintln!("skipped: the kernel knows no MADV_WIPEONFORK");
+            weir_testing::skip!("the kernel knows no MADV_WIPEONFORK");
             return;
         }
         assert_eq!(status, 0);

@@ -48,8 +48,12 @@ impl NodeWorkers {
     }
 
     /// In a forked child: no worker is there.
-    pub(crate) fn forget(&self) {
-        self.workers.iter().for_each(|worker| worker.thread.forget());
+    ///
+    /// # Safety
+    /// It is one, and no worker was started since the fork.
+    pub(crate) unsafe fn forget(&self) {
+        // SAFETY: the workers are the parent's.
+        self.workers.iter().for_each(|worker| unsafe { worker.thread.forget() });
     }
 
     /// Waits until no worker is there, at most until `deadline`.

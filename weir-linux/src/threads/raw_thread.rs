@@ -87,7 +87,8 @@ impl RawThread {
         let _ = set_signal_mask(mask);
         self.id.store(started.unwrap_or(0), Relaxed);
         if started.is_none() {
-            self.forget();
+            // SAFETY: the thread was refused.
+            unsafe { self.forget() };
         }
         started
     }
@@ -146,12 +147,15 @@ impl RawThread {
     }
 
     /// Unmaps the memory of a thread that is not there: it was refused, or is the parent's of a forked child.
-    pub fn forget(&self) {
+    ///
+    /// # Safety
+    /// The thread is not there.
+    pub unsafe fn forget(&self) {
         self.alive.store(0, Release);
         self.id.store(0, Relaxed);
         let memory = self.memory.swap(0, Acquire);
         if memory > CLAIMED {
-            // SAFETY: mapped by `lay_out`, and no thread runs on it, as the caller says.
+            // SAFETY: mapped by `lay_out`, and no thread runs on it, as the caller promises.
             let _ = unsafe { mman::munmap(memory as *mut u8, self.length.load(Relaxed)) };
         }
     }

@@ -129,6 +129,7 @@ impl Host for BackgroundHost<'_> {
             Effect::Rearm => self.sources.rearm(),
             Effect::Profile => switch::follow_setting(self.heap),
             Effect::Guard => guard::switch::follow_setting(),
+            Effect::Check => _ = self.heap.trim(),
         }
         // The next wait ends at once: a heap at rest is looked at again.
         self.waker.wake();

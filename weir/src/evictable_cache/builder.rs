@@ -94,7 +94,7 @@ impl<K: Eq + Hash + Send + Sync + 'static, V: Send + Sync + 'static, S> Evictabl
     /// Makes the cache.
     ///
     /// # Errors
-    /// [`CacheError::OutOfMemory`].
+    /// [`CacheError::OutOfMemory`], [`CacheError::Shards`].
     pub fn build(self) -> Result<EvictableCache<K, V, S>, CacheError> {
         if self.is_short {
             return Err(CacheError::OutOfMemory);

@@ -59,7 +59,7 @@ impl ByteCacheBuilder {
     /// Makes the cache.
     ///
     /// # Errors
-    /// [`CacheError::OutOfMemory`].
+    /// [`CacheError::OutOfMemory`], [`CacheError::Shards`].
     pub fn build(self) -> Result<ByteCache, CacheError> {
         if self.is_short {
             return Err(CacheError::OutOfMemory);

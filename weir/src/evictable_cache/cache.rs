@@ -64,8 +64,9 @@ use core::alloc::Layout;
 ///
 /// # Locks
 /// No lock of the cache is held while code of the program's runs (closures, weigher, listener, `Drop`, write-back), but
-/// for `Eq` of keys, which runs under a shard's lock: it must not use the cache. A panic in any of them leaves the cache
-/// whole.
+/// for `Eq` of keys, which runs under a shard's lock: it must not use an evictable cache, nor wait for a thread that does. A
+/// debug build panics where it does; else it may wait for itself. A panic in any of them leaves the cache
+/// whole; one as it is dropped drops the rest, of which the listener is not told.
 ///
 /// # fork
 /// A forked child has the cache as it was. Values that other threads of the parent were computing are computed by who
@@ -173,7 +174,8 @@ impl<K: Eq + Hash + 'static, V: 'static, S: BuildHasher> EvictableCache<K, V, S>
     /// As [`EvictableCache::insert`].
     ///
     /// # Panics
-    /// If `compute` gets or computes the same key by this function.
+    /// If `compute` gets or computes the same key by this function; or one whose value another thread computes that waits,
+    /// directly or through others, for this one.
     pub fn get_or_insert_with(&self, key: K, compute: impl FnOnce() -> V) -> Result<Entry<'_, K, V>, InsertError<V>> {
         match self.try_get_or_insert_with(key, || Ok::<V, Infallible>(compute())) {
             Ok(entry) => Ok(entry),
@@ -188,7 +190,8 @@ impl<K: Eq + Hash + 'static, V: 'static, S: BuildHasher> EvictableCache<K, V, S>
     /// The closure's, or as [`EvictableCache::insert`].
     ///
     /// # Panics
-    /// If `compute` gets or computes the same key by this function.
+    /// If `compute` gets or computes the same key by this function; or one whose value another thread computes that waits,
+    /// directly or through others, for this one.
     pub fn try_get_or_insert_with<E>(
         &self,
         key: K,

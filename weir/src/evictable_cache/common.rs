@@ -87,8 +87,8 @@ macro_rules! common_options {
             self
         }
 
-        /// The number of parts with a lock of their own, rounded up to a power of two, at most 1,024; four for each CPU
-        /// if it is not called, and fewer where the cache has less than 1 MiB for each.
+        /// The number of parts with a lock of their own, rounded up to a power of two; more than 1,024 are an error. Four
+        /// for each CPU if it is not called, and fewer where the cache has less than 1 MiB for each.
         pub fn shards(mut self, shards: usize) -> Self {
             self.options.shards = shards;
             self

@@ -68,14 +68,20 @@ impl State {
 /// The flight is linked in the shard whose lock is given.
 ///
 /// # Panics
-/// If the flight is the calling thread's: its closure uses the key that it computes.
+/// If the flight is the calling thread's, or that of one that waits for the calling thread: its closure wants the key that
+/// it computes, directly or through others.
 pub unsafe fn wait(shard: &Shard, state: Guard<'_>, flight: NonNull<Flight>) {
     // SAFETY: a linked flight is valid while the lock is held, which it is as long as this reference is used.
     let flight = unsafe { flight.as_ref() };
-    let is_own = flight.thread == process::this_thread();
+    let runner = flight.thread;
     flight.is_awaited.set(true);
     let seen = shard.landings.seen();
     drop(state);
-    assert!(!is_own, "a closure of get_or_insert_with asks for the key whose value it computes");
-    shard.landings.wait(seen, process::sleep);
+    assert!(
+        runner != process::this_thread(),
+        "a closure of get_or_insert_with asks for the key whose value it computes"
+    );
+    let mut is_circle = false;
+    shard.landings.wait(seen, |word, seen| is_circle = !process::sleep_for(word, seen, runner));
+    assert!(!is_circle, "closures of get_or_insert_with ask for the keys whose values each other's threads compute");
 }

@@ -145,9 +145,12 @@ impl<'a, C: Content> Fresh<'a, C> {
                 return (Lacks::Room, victims);
             }
             victims = Victims::new(shared, Cause::Replaced);
-            let old = storage.replace(place, entry);
+            // SAFETY: the entry has its key and value, and is the cache's from now on; the old one is held until the victims
+            // are dropped, and both are this shard's, whose lock is held.
+            let old = unsafe { storage.replace(place, entry) };
             state.counts.replaced += 1;
-            shared.inherit_dirt(state, old, entry);
+            // SAFETY: the same.
+            unsafe { shared.inherit_dirt(state, old, entry) };
             victims.push(old);
         } else {
             if self.reserved > 0 {
@@ -166,7 +169,8 @@ impl<'a, C: Content> Fresh<'a, C> {
                 shared.room.entries.fetch_sub(victims.len(), Relaxed);
                 return (Lacks::Storage, victims);
             }
-            storage.add(entry);
+            // SAFETY: the entry has its key and value, and is the cache's from now on.
+            unsafe { storage.add(entry) };
         }
         // One more entry, less those that left for it.
         match victims.len() {

@@ -28,7 +28,8 @@ impl<C: Content> Shared<C> {
         let most = (SHARDS_PER_CPU * process::cpus()).next_power_of_two().min(MOST_SHARDS);
         let count = match options.shards {
             0 => (options.max / SHARD_BYTES).clamp(1, most),
-            count => count.next_power_of_two().min(MOST_SHARDS),
+            count if count > MOST_SHARDS => return Err(CacheError::Shards { shards: count, max: MOST_SHARDS }),
+            count => count.next_power_of_two(),
         };
         // Down to a power of two.
         let count = 1 << count.ilog2();
@@ -100,7 +101,21 @@ impl<C: Content> Shared<C> {
         if let Some(registration) = registration {
             registration.end();
         }
+        let _end = End(this);
         shared.clear();
+    }
+}
+
+/// The end of a cache whose entries are dropped, also where one of them panicked: then the others are dropped and the listener
+/// is told no more, as with the elements of a `Vec`.
+struct End<C: Content>(NonNull<Shared<C>>);
+
+impl<C: Content> Drop for End<C> {
+    fn drop(&mut self) {
+        let this = self.0;
+        // SAFETY: valid until the end of this function; the maker of this gave it up.
+        let shared = unsafe { this.as_ref() };
+        shared.drop_all();
         // SAFETY: `new` added it.
         unsafe { process::remove(NonNull::from(&shared.fork)) };
         // An entry is left where a guard was forgotten, or where this runs inside reclaim's own scan: a listener, or the

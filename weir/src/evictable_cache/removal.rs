@@ -32,7 +32,8 @@ impl<C: Content> Shared<C> {
                 continue;
             }
             let mut victims = Victims::new(self, Cause::Removed);
-            self.take(state, entry, &mut victims);
+            // SAFETY: found in the index under this lock.
+            unsafe { self.take(state, entry, &mut victims) };
             let is_roomy = state.storage.as_ref().is_some_and(Storage::is_roomy);
             drop(guard);
             victims.tell_and_drop();
@@ -43,10 +44,14 @@ impl<C: Content> Shared<C> {
         }
     }
 
-    fn take(&self, state: &mut State, entry: NonNull<Header>, victims: &mut Victims<'_, C>) {
-        self.forget_dirt(state, entry);
+    /// # Safety
+    /// The entry is in the index of the shard whose state this is.
+    unsafe fn take(&self, state: &mut State, entry: NonNull<Header>, victims: &mut Victims<'_, C>) {
+        // SAFETY: as the caller promises.
+        unsafe { self.forget_dirt(state, entry) };
         if let Some(storage) = &mut state.storage {
-            storage.take(entry);
+            // SAFETY: the same.
+            unsafe { storage.take(entry) };
         }
         state.counts.removed += 1;
         let before = victims.weight();
@@ -57,6 +62,16 @@ impl<C: Content> Shared<C> {
     /// Writes back what is dirty, and takes all entries out.
     pub fn clear(&self) {
         let _ = self.flush();
+        self.take_all(Victims::tell_and_drop);
+        self.fit_storage();
+    }
+
+    /// Takes all entries out, and tells nobody.
+    pub fn drop_all(&self) {
+        self.take_all(drop);
+    }
+
+    fn take_all<'a>(&'a self, end: impl Fn(Victims<'a, C>)) {
         for shard in self.shards() {
             loop {
                 let mut victims = Victims::new(self, Cause::Removed);
@@ -66,15 +81,15 @@ impl<C: Content> Shared<C> {
                     && let Some(number) = storage.policy.iter().next()
                 {
                     let entry = storage.entry(number);
-                    self.take(&mut state, entry, &mut victims);
+                    // SAFETY: the policy has its number, so it is in the index too.
+                    unsafe { self.take(&mut state, entry, &mut victims) };
                 }
                 drop(state);
                 if victims.is_empty() {
                     break;
                 }
-                victims.tell_and_drop();
+                end(victims);
             }
         }
-        self.fit_storage();
     }
 }

@@ -66,8 +66,12 @@ impl Shard {
     }
 
     /// Takes the lock.
+    ///
+    /// # Panics
+    /// In debug builds, if the thread has a shard's lock: it compares keys.
     #[inline]
     pub fn lock(&self) -> Guard<'_> {
+        debug_assert!(!process::holds_shard(), "`Eq` of a key uses an evictable cache, under whose lock it is called");
         self.state.lock(process::platform())
     }
 

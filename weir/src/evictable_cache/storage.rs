@@ -192,8 +192,11 @@ impl Storage {
     }
 
     /// Adds an entry of a key that is not there; there is room for it.
-    pub fn add(&mut self, entry: NonNull<Header>) {
-        // SAFETY: the caller has a valid entry, and the shard's lock.
+    ///
+    /// # Safety
+    /// The entry is valid until it is out of here again, and in no other storage.
+    pub unsafe fn add(&mut self, entry: NonNull<Header>) {
+        // SAFETY: valid, as the caller promises.
         let header = unsafe { entry.as_ref() };
         let number = if self.free == NONE {
             self.fresh += 1;
@@ -210,11 +213,14 @@ impl Storage {
     }
 
     /// Puts `new` in the place of the entry at `place` of the index, which has the same key; that counts as a use.
-    pub fn replace(&mut self, place: usize, new: NonNull<Header>) -> NonNull<Header> {
-        // SAFETY: the caller has a valid entry, and the shard's lock.
+    ///
+    /// # Safety
+    /// As of [`Storage::add`].
+    pub unsafe fn replace(&mut self, place: usize, new: NonNull<Header>) -> NonNull<Header> {
+        // SAFETY: valid, as the caller promises.
         let header = unsafe { new.as_ref() };
         let old = self.at(place);
-        // SAFETY: an entry in the index is valid, and the lock is held.
+        // SAFETY: an entry in the index is valid.
         let number = unsafe { old.as_ref() }.number.get();
         header.number.set(number);
         self.index.replace(place, new.as_ptr().expose_provenance());
@@ -225,10 +231,15 @@ impl Storage {
     }
 
     /// Takes an entry out that the policy has still.
-    pub fn take(&mut self, entry: NonNull<Header>) {
-        // SAFETY: the caller has an entry of this shard, and its lock.
-        self.policy.remove(unsafe { entry.as_ref() }.number.get());
-        self.forget(entry);
+    ///
+    /// # Safety
+    /// The entry is in here.
+    pub unsafe fn take(&mut self, entry: NonNull<Header>) {
+        // SAFETY: the caller's entry is in here, so it is valid.
+        let number = unsafe { entry.as_ref() }.number.get();
+        self.policy.remove(number);
+        // SAFETY: as the caller promises.
+        unsafe { self.forget(entry) };
     }
 
     /// Takes out an entry that only the cache holds, for `incoming` bytes; where `is_fair`, only as far as the policy's target
@@ -242,14 +253,18 @@ impl Storage {
             false => self.policy.evict_any(incoming, is_pinned),
         }?;
         let entry = self.entry(number);
-        self.forget(entry);
+        // SAFETY: in here, as the policy had its number.
+        unsafe { self.forget(entry) };
         Some(entry)
     }
 
     /// Takes an entry out that the policy has evicted.
-    fn forget(&mut self, entry: NonNull<Header>) {
+    ///
+    /// # Safety
+    /// The entry is in here.
+    unsafe fn forget(&mut self, entry: NonNull<Header>) {
         let address = entry.addr().get();
-        // SAFETY: the caller has an entry of this shard, and its lock.
+        // SAFETY: the caller's entry is in here, so it is valid.
         let header = unsafe { entry.as_ref() };
         if let Some(place) = self.index.find(short(header.hash), |at| at == address) {
             // SAFETY: what is in the index are entries of the shard, whose hashes do not change.

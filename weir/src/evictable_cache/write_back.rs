@@ -44,7 +44,8 @@ impl<C: Content> Shared<C> {
         if header.is_out() {
             return false;
         }
-        self.add_dirt(&mut state, hold.entry);
+        // SAFETY: held, and of this shard.
+        unsafe { self.add_dirt(&mut state, hold.entry) };
         drop(state);
         for _ in 0..MOST_BATCHES {
             let is_much = self.write_back.dirty_bytes.load(Relaxed) > self.room.target.load(Relaxed) / DIRTY_SHARE;
@@ -55,8 +56,10 @@ impl<C: Content> Shared<C> {
         true
     }
 
-    fn add_dirt(&self, state: &mut State, entry: NonNull<Header>) {
-        // SAFETY: the caller has an entry of this shard, held, and its lock.
+    /// # Safety
+    /// The entry is in the cache, of the shard whose state this is.
+    unsafe fn add_dirt(&self, state: &mut State, entry: NonNull<Header>) {
+        // SAFETY: an entry in the cache is valid while its shard's lock is held.
         let header = unsafe { entry.as_ref() };
         if !header.is_dirty() {
             self.write_back.set_dirty(header, true);
@@ -69,8 +72,11 @@ impl<C: Content> Shared<C> {
     }
 
     /// Ends the dirtiness of an entry that leaves the cache by the owner's wish.
-    pub fn forget_dirt(&self, state: &mut State, entry: NonNull<Header>) {
-        // SAFETY: the caller has an entry of this shard, held by the cache, and its lock.
+    ///
+    /// # Safety
+    /// The entry is the cache's still, of the shard whose state this is.
+    pub unsafe fn forget_dirt(&self, state: &mut State, entry: NonNull<Header>) {
+        // SAFETY: the cache holds the entry.
         let header = unsafe { entry.as_ref() };
         if header.is_dirty() {
             self.write_back.set_dirty(header, false);
@@ -84,11 +90,16 @@ impl<C: Content> Shared<C> {
     }
 
     /// `new` takes the place of `old`: if that was dirty, `new` is, as the store behind the cache has neither.
-    pub fn inherit_dirt(&self, state: &mut State, old: NonNull<Header>, new: NonNull<Header>) {
-        // SAFETY: the caller has an entry of this shard, held by the cache, and its lock.
-        if unsafe { old.as_ref() }.is_dirty() {
-            self.forget_dirt(state, old);
-            self.add_dirt(state, new);
+    ///
+    /// # Safety
+    /// Both are the cache's, of the shard whose state this is.
+    pub unsafe fn inherit_dirt(&self, state: &mut State, old: NonNull<Header>, new: NonNull<Header>) {
+        // SAFETY: as the caller promises, of all three.
+        unsafe {
+            if old.as_ref().is_dirty() {
+                self.forget_dirt(state, old);
+                self.add_dirt(state, new);
+            }
         }
     }
 
@@ -98,7 +109,7 @@ impl<C: Content> Shared<C> {
     }
 
     /// Hands out a batch, or one entry; returns how many.
-    fn hand_out(&self, only: Option<NonNull<Header>>) -> usize {
+    fn hand_out(&self, only: Option<&Hold<'_, C>>) -> usize {
         let Some(writer) = &self.write_back.writer else { return 0 };
         if self.write_back.dirty_entries.load(Relaxed) == 0 || self.write_back.is_in_callback() {
             return 0;
@@ -106,13 +117,12 @@ impl<C: Content> Shared<C> {
         let Some(_caller) = self.write_back.enter() else { return 0 };
         let mut batch = Out { entries: [NonNull::from(self).cast(); BATCH], len: 0 };
         match only {
-            Some(entry) => {
-                // SAFETY: the caller holds the entry.
-                let header = unsafe { entry.as_ref() };
+            Some(hold) => {
+                let header = hold.header();
                 let mut state = self.shards()[self.home(header.hash)].lock();
                 // In the list of dirty entries: under the lock it can be taken out without a search.
                 if header.is_dirty() && !header.is_writing() && may_write(&state, header) {
-                    self.collect_one(&mut state, &mut batch, entry);
+                    self.collect_one(&mut state, &mut batch, hold.entry);
                 }
             }
             None => {
@@ -208,7 +218,8 @@ impl<C: Content> Shared<C> {
     fn pass_dirt_on(&self, state: &mut State, old: &Hold<'_, C>) {
         let place = state.find::<C>(old.header().hash, |key| C::is_same(key, old.key()));
         if let Some(entry) = place.and_then(|place| state.at(place)) {
-            self.add_dirt(state, entry);
+            // SAFETY: in the index, under the lock.
+            unsafe { self.add_dirt(state, entry) };
         }
     }
 
@@ -272,7 +283,7 @@ impl<C: Content> Shared<C> {
                 continue;
             }
             drop(state);
-            if self.hand_out(Some(hold.entry)) > 0 {
+            if self.hand_out(Some(hold)) > 0 {
                 is_tried = true;
             } else {
                 // As many threads as may be are in the callback, or another one was first.

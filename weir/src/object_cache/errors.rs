@@ -23,6 +23,13 @@ pub enum CacheError {
         /// The largest there can be.
         max: usize,
     },
+    /// An evictable cache of more shards than there can be.
+    Shards {
+        /// The number that was wanted.
+        shards: usize,
+        /// The most there can be.
+        max: usize,
+    },
     /// There is no memory for the cache's state, or for all of its reserve (what could be had of it is kept).
     OutOfMemory,
     /// The cache was made without a limit, so its objects are not counted, and it cannot have one later.
@@ -53,6 +60,7 @@ impl fmt::Display for CacheError {
             Self::Alignment { align, max } => {
                 write!(f, "alignment of {align} bytes: must be a power of two, 1 to {max}")
             }
+            Self::Shards { shards, max } => write!(f, "{shards} shards: a cache has {max} at most"),
             Self::OutOfMemory => f.write_str("no memory for the cache or its reserve"),
             Self::NotLimited => f.write_str("the cache was made without a limit, and cannot have one later"),
         }

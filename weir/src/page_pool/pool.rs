@@ -21,7 +21,7 @@ const BATCH: usize = 16;
 ///
 /// let pool = PagePool::new("disk 0")?;
 /// let mut buffer = pool.get_run(16).ok_or("no memory")?; // 64 KiB, page-aligned
-/// buffer[..5].copy_from_slice(b"hello");
+/// assert_eq!(buffer.append(b"hello"), 5);
 /// assert_eq!(pool.stats().in_flight_pages, 16);
 /// drop(buffer); // back into the pool, for the next request
 /// assert_eq!((pool.stats().in_flight_pages, pool.stats().idle_pages), (0, 16));
@@ -43,7 +43,7 @@ impl PagePool {
         core::str::from_utf8(self.0.pool().name()).unwrap_or_default()
     }
 
-    /// One page; `None` where memory is refused. What it holds is undefined, but never another process's.
+    /// One page; `None` where memory is refused. Nothing of it is filled.
     pub fn get(&self) -> Option<PoolPages> {
         self.get_run(1)
     }
@@ -107,15 +107,18 @@ impl PagePool {
 
     fn pages(&self, run: NonNull<u8>, pages: usize) -> PoolPages {
         let len = page_pools::run_pages(pages) * PAGE;
-        PoolPages::new(self.0.clone(), NonNull::slice_from_raw_parts(run, len))
+        // SAFETY: the engine has just handed it out, at that length.
+        unsafe { PoolPages::new(self.0.clone(), NonNull::slice_from_raw_parts(run, len)) }
     }
 
-    /// Turns a run back into a value that [`PoolPages::into_raw`] gave up.
+    /// Turns a run back into a value that [`PoolPages::into_raw`] gave up. Nothing of it counts as filled;
+    /// [`PoolPages::advance`] says what is.
     ///
     /// # Safety
     /// The run is one of this pool's, from `into_raw`, and is turned back once.
     pub unsafe fn pages_from_raw(&self, run: NonNull<[u8]>) -> PoolPages {
-        PoolPages::new(self.0.clone(), run)
+        // SAFETY: in flight, and this value's from now on, as the caller promises.
+        unsafe { PoolPages::new(self.0.clone(), run) }
     }
 
     /// Sets how many pages the pool keeps idle; `None`: what the setting `max_idle_pages` says. It counts from the next

@@ -169,6 +169,12 @@ impl Home {
         &self.state().zone
     }
 
+    /// Takes a run back, which is not used any more.
+    pub(super) fn give(&self, run: NonNull<[u8]>) {
+        let given = calls::zone_give(self.zone(), run.addr().get(), run.len() / PAGE);
+        debug_assert_eq!(given, Ok(()));
+    }
+
     pub(super) fn memory(&self) -> Run {
         self.state().memory
     }

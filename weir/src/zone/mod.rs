@@ -21,7 +21,7 @@
 //! // 16 MiB for I/O buffers, a part of which is in use at a time.
 //! let zone = Zone::anonymous(16 << 20)?;
 //! let mut buffer = zone.alloc(64 << 10).ok_or("the zone is full")?;
-//! buffer[..5].copy_from_slice(b"hello");
+//! assert_eq!((buffer.append(b"hello"), buffer.filled()), (5, &b"hello"[..]));
 //! assert_eq!(zone.usage().used_bytes, 64 << 10);
 //! drop(buffer);
 //! weir::heap::trim();
@@ -33,7 +33,9 @@ mod backing;
 mod errors;
 mod geometry;
 mod pages;
+mod run;
 
 pub use errors::{OfflineError, OsError, ZoneError};
 pub use geometry::{BLOCK, MAX_RUN};
-pub use pages::{Pages, Zone, ZoneUsage};
+pub use pages::{Zone, ZoneUsage};
+pub use run::Pages;

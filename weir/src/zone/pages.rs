@@ -1,7 +1,6 @@
-//! Zones, and the runs of pages that they hand out.
+//! Zones.
 
-use core::mem::ManuallyDrop;
-use core::ops::{Deref, DerefMut, Range};
+use core::ops::Range;
 use core::ptr::NonNull;
 use weir_core::base::run::Run;
 use weir_core::base::units::{PAGE, PAGEBLOCK, order_of};
@@ -13,6 +12,8 @@ use weir_linux::process::calls;
 use super::backing::{Home, Kind};
 use super::errors::{OfflineError, OsError, ZoneError};
 use super::geometry::{BLOCK, MAX_RUN};
+use super::run::Pages;
+use crate::fd::Fd;
 
 /// What a zone holds, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -49,6 +50,23 @@ impl Zone {
     /// A file in huge pages (`MFD_HUGETLB`, hugetlbfs) takes them from the system's pool as [`Zone::hugetlb`] does.
     /// Only those of 2 MiB: larger ones are refused with `EINVAL`.
     ///
+    /// # Safety
+    /// For as long as the zone lives:
+    ///
+    /// - The file does not become shorter: a touch of what is missing then ends the process (`SIGBUS`).
+    /// - What others write to the file's first `size` bytes, another process, another mapping or another zone, lies in
+    ///   runs that this zone has handed out to them, and no slice of such a run is borrowed meanwhile:
+    ///   [`Pages::filled`], [`Pages::filled_mut`] and the values of a cache whose entries lie in the zone. Bytes that
+    ///   others write are read and written by [`Pages::as_ptr`], with volatile or atomic accesses.
+    ///
+    /// Of a safe function two zones could be made of one file, and two `&mut [u8]` of one page:
+    ///
+    /// ```compile_fail,E0133
+    /// # fn zone(file: weir::Fd<'_>) {
+    /// let zone = weir::zone::Zone::from_memfd(file, 8 << 20);
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// [`ZoneError::Size`], [`ZoneError::FileTooShort`], or [`ZoneError::Os`] where the descriptor cannot be mapped.
     ///
@@ -62,14 +80,16 @@ impl Zone {
     /// # }
     /// let file = memfd(); // shared with another process
     /// file.set_len(8 << 20)?;
-    /// let zone = weir::zone::Zone::from_memfd(file.as_raw_fd(), 8 << 20)?;
+    /// // SAFETY: the file is open; its length is sealed, and the other process writes only where it is told to.
+    /// let zone = unsafe { weir::zone::Zone::from_memfd(weir::Fd::borrow_raw(file.as_raw_fd()), 8 << 20)? };
     /// let frame = zone.alloc(1 << 20).unwrap();
     /// // The offset in the file, to tell the other process.
     /// let offset = frame.as_ptr() as usize - zone.as_ptr().as_ptr() as usize;
     /// assert!(offset < 8 << 20);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn from_memfd(fd: i32, size: usize) -> Result<Self, ZoneError> {
+    pub unsafe fn from_memfd(fd: Fd<'_>, size: usize) -> Result<Self, ZoneError> {
+        let fd = fd.as_raw();
         let file = fd::size(fd).map_err(OsError::new)?;
         if file < size as u64 {
             // A touch beyond its end would end the process.
@@ -122,7 +142,7 @@ impl Zone {
     /// ```
     /// let zone = weir::zone::Zone::anonymous(8 << 20)?;
     /// let pages = zone.alloc_aligned(100, 2 << 20).unwrap();
-    /// assert_eq!((pages.len(), pages.as_ptr() as usize % (2 << 20)), (4096, 0));
+    /// assert_eq!((pages.capacity(), pages.as_ptr() as usize % (2 << 20)), (4096, 0));
     /// # Ok::<(), weir::zone::ZoneError>(())
     /// ```
     pub fn alloc_aligned(&self, bytes: usize, align: usize) -> Option<Pages<'_>> {
@@ -139,15 +159,18 @@ impl Zone {
             return None;
         }
         let at = NonNull::new(addr as *mut u8)?;
-        Some(Pages::new(self, NonNull::slice_from_raw_parts(at, len), zero))
+        // SAFETY: the engine has just handed it out, at that length, and says truly whether it is zero.
+        Some(unsafe { Pages::new(&self.0, NonNull::slice_from_raw_parts(at, len), zero) })
     }
 
-    /// Turns a run back into a value that [`Pages::into_raw`] gave up.
+    /// Turns a run back into a value that [`Pages::into_raw`] gave up. Nothing of it counts as filled;
+    /// [`Pages::advance`] says what is.
     ///
     /// # Safety
     /// The run is one of this zone's, whole, from `into_raw`, and is turned back once.
     pub unsafe fn pages_from_raw(&self, run: NonNull<[u8]>) -> Pages<'_> {
-        Pages::new(self, run, false)
+        // SAFETY: in use, and this value's from now on, as the caller promises.
+        unsafe { Pages::new(&self.0, run, false) }
     }
 
     /// Whether free memory of the zone is released. False for a locked zone, always; false where the file refused it (a
@@ -256,68 +279,5 @@ fn populate(run: Run) -> bool {
             Err(Errno::EINTR | Errno::EAGAIN) => {}
             done => return done.is_ok(),
         }
-    }
-}
-
-/// A run of pages of a [`Zone`], freed when dropped. It reads and writes as a slice of bytes.
-#[derive(Debug)]
-pub struct Pages<'a> {
-    zone: &'a Zone,
-    run: NonNull<[u8]>,
-    zero: bool,
-}
-
-// SAFETY: the pages are this value's alone.
-unsafe impl Send for Pages<'_> {}
-// SAFETY: a shared reference reads only.
-unsafe impl Sync for Pages<'_> {}
-
-impl<'a> Pages<'a> {
-    fn new(zone: &'a Zone, run: NonNull<[u8]>, zero: bool) -> Self {
-        Self { zone, run, zero }
-    }
-
-    /// Whether all of it read as zero when it was handed out. If not, it holds anything.
-    pub fn was_zero(&self) -> bool {
-        self.zero
-    }
-
-    /// Gives the run up without freeing it: for C, for a device, or for a ring of pointers. See
-    /// [`Zone::pages_from_raw`].
-    ///
-    /// ```
-    /// let zone = weir::zone::Zone::anonymous(2 << 20)?;
-    /// let run = zone.alloc(8192).unwrap().into_raw();
-    /// assert_eq!((run.len(), zone.usage().used_bytes), (8192, 8192));
-    /// // SAFETY: the run is that of `into_raw`, turned back once.
-    /// drop(unsafe { zone.pages_from_raw(run) });
-    /// assert_eq!(zone.usage().used_bytes, 0);
-    /// # Ok::<(), weir::zone::ZoneError>(())
-    /// ```
-    pub fn into_raw(self) -> NonNull<[u8]> {
-        ManuallyDrop::new(self).run
-    }
-}
-
-impl Deref for Pages<'_> {
-    type Target = [u8];
-    fn deref(&self) -> &[u8] {
-        // SAFETY: mapped memory of that length, this value's alone; mapped bytes always have a value.
-        unsafe { self.run.as_ref() }
-    }
-}
-
-impl DerefMut for Pages<'_> {
-    fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: mapped memory of that length, this value's alone, and the value is borrowed exclusively.
-        unsafe { self.run.as_mut() }
-    }
-}
-
-impl Drop for Pages<'_> {
-    fn drop(&mut self) {
-        let (addr, pages) = (self.run.addr().get(), self.run.len() / PAGE);
-        let given = calls::zone_give(self.zone.0.zone(), addr, pages);
-        debug_assert_eq!(given, Ok(()));
     }
 }

@@ -83,6 +83,37 @@ fn a_closure_that_wants_its_own_key_panics_and_others_go_on() {
 }
 
 #[test]
+fn closures_that_wait_for_each_other_are_told() {
+    // In one cache or in two, and in circles of two and three.
+    for threads in [2, 3] {
+        let caches = [cache(), cache()];
+        let (start, told) = (Barrier::new(threads), AtomicUsize::new(0));
+        thread::scope(|scope| {
+            for me in 0..threads as u64 {
+                let (caches, start, told) = (&caches, &start, &told);
+                scope.spawn(move || {
+                    let next = (me + 1) % threads as u64;
+                    let value = catch_unwind(AssertUnwindSafe(|| {
+                        let own = || {
+                            start.wait();
+                            *caches[next as usize % 2].get_or_insert_with(next, || next).unwrap()
+                        };
+                        *caches[me as usize % 2].get_or_insert_with(me, own).unwrap()
+                    }));
+                    if let Err(said) = value {
+                        let said = said.downcast_ref::<&str>().unwrap();
+                        assert!(said.contains("whose values each other's threads compute"), "{said}");
+                        told.fetch_add(1, SeqCst);
+                    }
+                });
+            }
+        });
+        // The others went on: what they waited for is computed by whoever wants it next.
+        assert_eq!(told.load(SeqCst), 1, "of {threads}");
+    }
+}
+
+#[test]
 fn a_closure_may_use_the_cache_in_every_other_way() {
     let cache = cache();
     let value = cache.get_or_insert_with(1, || {

@@ -173,3 +173,75 @@ fn an_insertion_without_memory_leaves_figures_and_values_as_they_were() {
         assert_eq!((cache.bytes(), live.get()), (cache.len() * 100, cache.len() as isize));
     });
 }
+
+#[test]
+fn a_panic_as_a_cache_ends_leaves_nothing_behind() {
+    let used = heap::usage().live_bytes;
+    for bad in ["listener", "value", "write-back"] {
+        let live = Count::default();
+        let is_armed = std::sync::Arc::new(AtomicBool::new(true));
+        struct Value(#[allow(dead_code, reason = "held")] crate::counted::Counted, Option<std::sync::Arc<AtomicBool>>);
+        impl Drop for Value {
+            fn drop(&mut self) {
+                let is_bad = self.1.as_ref().is_some_and(|armed| armed.swap(false, SeqCst));
+                assert!(!is_bad, "on purpose");
+            }
+        }
+        let armed = is_armed.clone();
+        let writes = is_armed.clone();
+        let cache = EvictableCache::<u64, Value>::builder()
+            .shards(4)
+            .on_evict(move |_, _, _| assert!(bad != "listener" || !armed.swap(false, SeqCst), "on purpose"))
+            .write_back(move |_| assert!(bad != "write-back" || !writes.swap(false, SeqCst), "on purpose"))
+            .build()
+            .unwrap();
+        for key in 0..1_000 {
+            let arm = (bad == "value" && key == 500).then(|| is_armed.clone());
+            let entry = cache.insert(key, Value(live.make(key), arm)).map_err(|_| ()).unwrap();
+            if bad == "write-back" && key == 500 {
+                entry.mark_dirty();
+            }
+        }
+        assert!(catch_unwind(AssertUnwindSafe(|| drop(cache))).is_err(), "{bad}");
+        assert_eq!((live.get(), std::sync::Arc::strong_count(&is_armed)), (0, 1), "{bad}");
+    }
+    assert!(heap::usage().live_bytes < used + (64 << 10), "the cache's own memory stayed");
+}
+
+#[test]
+fn an_eq_that_uses_the_cache_is_told_in_debug_builds() {
+    if !cfg!(debug_assertions) {
+        return weir_testing::skip!("without debug assertions it waits for itself");
+    }
+    static CACHE: OnceLock<EvictableCache<Key, u64>> = OnceLock::new();
+    #[allow(
+        clippy::derived_hash_with_manual_eq,
+        reason = "what is equal has equal hashes; the rest of `eq` is the defect"
+    )]
+    #[derive(Hash)]
+    struct Key(u64);
+    impl PartialEq for Key {
+        fn eq(&self, other: &Self) -> bool {
+            CACHE.get().unwrap().len() > 5 && CACHE.get().unwrap().contains(&Key(other.0 + 1)) || self.0 == other.0
+        }
+    }
+    impl Eq for Key {}
+    let cache = CACHE.get_or_init(|| EvictableCache::builder().build().unwrap());
+    (0..6).for_each(|key| drop(cache.insert(Key(key), key)));
+    let said = catch_unwind(AssertUnwindSafe(|| cache.contains(&Key(3)))).unwrap_err();
+    let said = said.downcast_ref::<&str>().unwrap();
+    assert!(said.contains("`Eq` of a key uses an evictable cache"), "{said}");
+    // The lock was given back.
+    cache.clear();
+    assert!(!cache.contains(&Key(3)));
+}
+
+#[test]
+fn more_shards_than_there_can_be_are_an_error() {
+    for shards in [1_025, usize::MAX / 2 + 2, usize::MAX] {
+        let refused = EvictableCache::<u64, u64>::builder().shards(shards).build().err().unwrap();
+        assert_eq!(refused.to_string(), format!("{shards} shards: a cache has 1024 at most"));
+        assert_eq!(weir::ByteCache::builder().shards(shards).build().err(), Some(refused));
+    }
+    assert!(EvictableCache::<u64, u64>::builder().shards(1_000).build().is_ok());
+}

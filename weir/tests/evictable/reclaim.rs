@@ -4,10 +4,10 @@ use std::process::Command;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use weir::{ByteCache, Cause, EvictableCache, settings};
+use weir_testing::wait_until;
 
 #[path = "../common/mod.rs"]
-pub mod common;
-use common::wait_until;
+mod common;
 
 /// Runs the test of that name in another process, if this is not that already.
 pub fn in_child(test: &str, work: impl FnOnce()) {

@@ -1,10 +1,10 @@
 //! Caches on the page of statistics, which other processes read.
 
-use crate::reclaim::common::wait_until;
 use crate::reclaim::in_child;
 use weir::EvictableCache;
 use weir_linux::platform::statics::STATS;
 use weir_linux::process::evictable_caches::EvictableRow;
+use weir_testing::wait_until;
 
 /// Has the background thread start, and a calm window end.
 fn free_some() {

@@ -28,12 +28,16 @@ fn threads_that_do_all_at_once_find_true_values_and_leave_none_behind() {
             .collect();
         let (cache, is_done) = (&cache, &is_done);
         let presser = scope.spawn(move || {
-            while !is_done.load(SeqCst) {
+            // Once at least, also where the others are done before this thread begins.
+            loop {
                 cache.evict(MAX / 3);
                 assert!(cache.bytes() <= MAX);
                 thread::yield_now();
                 cache.relieved();
                 cache.stats();
+                if is_done.load(SeqCst) {
+                    break;
+                }
             }
         });
         workers.into_iter().for_each(|worker| worker.join().unwrap());

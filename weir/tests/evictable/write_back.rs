@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use weir::{DirtyEntry, EvictableCache, EvictableCacheBuilder};
+use weir_testing::wait_until;
 
 pub(super) type Value = AtomicU64;
 pub(super) type Store = Arc<Mutex<HashMap<u64, u64>>>;
@@ -222,9 +223,7 @@ fn a_removal_goes_on_although_other_write_backs_take_each_others_place() {
             is_over.store(true, SeqCst);
             is_removed
         });
-        while cache.stats().pinned == 0 {
-            thread::yield_now();
-        }
+        wait_until("the removal to hold its entry", || cache.stats().pinned > 0);
         let at = handles.iter().position(|entry| *entry.key() == 0).unwrap();
         handles.swap_remove(at).written();
         while !is_over.load(SeqCst) {
@@ -287,8 +286,11 @@ fn what_is_being_written_back_is_no_use_of_the_programs() {
         assert!(!entries.is_empty());
         thread::scope(|scope| {
             let writer = scope.spawn(|| entries.into_iter().for_each(weir::DirtyBytes::written));
-            while !writer.is_finished() {
+            loop {
                 assert!(!cache.is_in_use(), "no guard is there, and no value is being filled");
+                if writer.is_finished() {
+                    break;
+                }
             }
         });
         handles.try_iter().for_each(weir::DirtyBytes::written);

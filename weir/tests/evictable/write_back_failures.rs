@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, OnceLock, mpsc};
 use std::thread;
 use weir::{DirtyEntry, EvictableCache, WriteBackError};
+use weir_testing::wait_until;
 
 #[test]
 fn a_clean_value_in_place_of_one_whose_write_back_fails_is_dirty() {
@@ -119,9 +120,7 @@ fn a_removal_fails_by_the_write_back_of_its_own_entry_alone() {
         thread::scope(|scope| {
             let removal = scope.spawn(|| cache.remove(&1));
             // It holds the entry while it waits.
-            while cache.stats().pinned == 0 {
-                thread::yield_now();
-            }
+            wait_until("the removal to hold its entry", || cache.stats().pinned > 0);
             second.failed();
             if is_written {
                 first.written()

@@ -3,7 +3,7 @@
 //! glibc answers since 2.35 without a lock (`_dl_find_object`, made for unwinders, safe in signal handlers).
 //! `dl_iterate_phdr`, which all have, takes the loader's lock.
 
-use crate::os::weak_symbol::weak_symbol;
+use crate::os::libc_symbol::LibcSymbol;
 use core::ffi::{CStr, c_char, c_void};
 
 /// glibc's `struct dl_find_object` of x86-64 (`dlfcn.h`).
@@ -18,15 +18,13 @@ pub struct Found {
     reserved: [u64; 7],
 }
 
-weak_symbol!(
-    find_object = "_dl_find_object": unsafe extern "C" fn(*const c_void, *mut Found) -> i32
-);
+static FIND_OBJECT: LibcSymbol = LibcSymbol::new(c"_dl_find_object");
 
 /// A loaded object that has an unwind table.
 pub(super) struct Object {
-    /// Where its memory begins.
+    /// Where the memory begins that its unwind tables lie in.
     pub start: usize,
-    /// Where its memory ends.
+    /// Where that memory ends.
     pub end: usize,
     /// Its `.eh_frame_hdr`.
     pub header: usize,
@@ -35,15 +33,25 @@ pub(super) struct Object {
 /// What `pc` lies in, as glibc knows it.
 fn found(pc: usize) -> Option<Found> {
     let mut found = Found::default();
-    // SAFETY: glibc's function; it fills the structure, and only compares the address.
-    let is_missing = unsafe { find_object()?(pc as *const c_void, &mut found) } != 0;
+    // SAFETY: glibc's function of this name has this type.
+    let find = unsafe {
+        core::mem::transmute::<usize, unsafe extern "C" fn(*const c_void, *mut Found) -> i32>(FIND_OBJECT.address()?)
+    };
+    // SAFETY: the function fills the structure, and only compares the address.
+    let is_missing = unsafe { find(pc as *const c_void, &mut found) } != 0;
     (!is_missing).then_some(found)
 }
 
 /// The object that `pc` lies in, if it has an unwind table.
+///
+/// Where there is a hole between a program's segments, glibc tells of the segment alone that the address is in. The unwind
+/// tables lie in another one then, and it is that one which counts: nothing but the tables is read.
 pub(super) fn find(pc: usize) -> Option<Object> {
-    let found = found(pc).filter(|found| found.eh_frame != 0)?;
-    Some(Object { start: found.map_start, end: found.map_end, header: found.eh_frame })
+    let of_code = found(pc).filter(|found| found.eh_frame != 0)?;
+    let header = of_code.eh_frame;
+    let is_whole = (of_code.map_start..of_code.map_end).contains(&header);
+    let of_tables = if is_whole { of_code } else { found(header).filter(|found| found.eh_frame == header)? };
+    Some(Object { start: of_tables.map_start, end: of_tables.map_end, header })
 }
 
 /// Where in a file an address is.
