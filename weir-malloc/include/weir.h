@@ -18,6 +18,7 @@
 #define WEIR_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 #define WEIR_VERSION_MAJOR 0
 #define WEIR_VERSION_MINOR 1
@@ -490,7 +491,7 @@ weir_callback *weir_pressure_subscribe(unsigned level, weir_pressure_callback *c
 /*
  * A file descriptor that is readable when there was an event of `level` or above, or the relief after it:
  *
- *     struct weir_pressure_event event;
+ *     struct weir_pressure_event event;   // read() is in <unistd.h>
  *     if (read(fd, &event, sizeof event) == sizeof event) ...
  *
  * gives the latest one. It is close-on-exec and blocks. The program closes it, and ends Weir's side by weir_unregister()
@@ -574,7 +575,7 @@ struct weir_evictable_options {
 
 /*
  * Makes a cache; `size` is sizeof(struct weir_evictable_options), which may grow at its end. NULL options are all
- * defaults. Returns NULL with errno ENOMEM, or EINVAL for a zone that is none.
+ * defaults. Returns NULL with errno ENOMEM, or EINVAL for a zone that is none and for more than 1,024 shards.
  */
 weir_evictable *weir_evictable_create(const struct weir_evictable_options *options, size_t size);
 

@@ -15,6 +15,7 @@
 //! `libstdc++` is never linked: its functions are looked up weakly by the loader, and, for a C++ library that was
 //! opened at run time into a scope of its own, by `dlsym` in the moment of failure.
 
+use crate::next_symbol::{lookup, next_dlopen};
 use core::ffi::{c_int, c_void};
 use core::ptr::null_mut;
 use weir_linux::messages;
@@ -37,8 +38,6 @@ weak_symbol!(
 );
 weak_symbol!(begin_catch = "__cxa_begin_catch": unsafe extern "C" fn(*mut c_void) -> *mut c_void);
 weak_symbol!(end_catch = "__cxa_end_catch": unsafe extern "C" fn());
-weak_symbol!(open = "dlopen": unsafe extern "C" fn(*const u8, c_int) -> *mut c_void);
-weak_symbol!(lookup = "dlsym": unsafe extern "C" fn(*mut c_void, *const u8) -> *mut c_void);
 
 unsafe extern "C" {
     /// The slow path of a throwing `new`: returns a block, or leaves by an exception, or ends the process.
@@ -228,7 +227,7 @@ extern "C" fn thrower() -> *const c_void {
 fn in_local_scope(name: &[u8]) -> *mut c_void {
     const RTLD_LAZY: c_int = 1;
     const RTLD_NOLOAD: c_int = 4;
-    let (Some(open), Some(lookup)) = (open(), lookup()) else { return null_mut() };
+    let (Some(open), Some(lookup)) = (next_dlopen(), lookup()) else { return null_mut() };
     for runtime in [c"libstdc++.so.6", c"libc++.so.1"] {
         // SAFETY: both strings end in zero, and NOLOAD only finds what is loaded. The handle is kept: an exception
         // is about to run in that library. No lock of the heap is held, so the loader may allocate.

@@ -108,10 +108,14 @@ pub unsafe fn create(options: *const Options, size: usize) -> *mut Cache {
         builder = builder.write_back(move |batch| hand_over(batch, write_back, data));
     }
     let home = NonNull::new(heap::alloc(size_of::<Cache>()).cast::<Cache>());
-    let (Some(home), Ok(cache)) = (home, builder.build()) else {
-        // SAFETY: this function's, or null.
-        unsafe { heap::free(home.map_or(core::ptr::null_mut(), |at| at.as_ptr().cast())) };
-        return fail(ENOMEM).cast();
+    let (home, cache) = match (home, builder.build()) {
+        (Some(home), Ok(cache)) => (home, cache),
+        (home, made) => {
+            // SAFETY: this function's, or null.
+            unsafe { heap::free(home.map_or(core::ptr::null_mut(), |at| at.as_ptr().cast())) };
+            let is_wrong = matches!(made, Err(weir::CacheError::Shards { .. }));
+            return fail(if is_wrong { EINVAL } else { ENOMEM }).cast();
+        }
     };
     // SAFETY: fresh, and of that size.
     unsafe { home.write(Cache(cache)) };

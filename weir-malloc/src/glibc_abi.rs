@@ -220,8 +220,9 @@ const CHECK_AND_ABORT: c_int = 3;
 /// (`weir settings`), and none of these changes it.
 pub fn mallopt(parameter: c_int, value: c_int) -> c_int {
     let holds = match parameter {
-        // Small blocks come from fast lists. glibc refuses more than it has room for.
-        M_MXFAST => (1..=MAX_FAST).contains(&value),
+        // Small blocks come from fast lists. glibc refuses more than it has room for; of none (0) it promises no more than
+        // that free blocks are joined with their neighbours, as they are here once their page has no other.
+        M_MXFAST => (0..=MAX_FAST).contains(&value),
         // Free memory beyond this much is released by itself; so is what is below. Keeping it (-1) is not possible.
         M_TRIM_THRESHOLD => value >= 0,
         // Nothing is added to what is asked of the system.

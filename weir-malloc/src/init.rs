@@ -19,6 +19,7 @@ extern "C" fn constructor(_argc: c_int, argv: *const *const u8, envp: *const *co
     // SAFETY: `envp` is the loader's array on glibc; on musl it is not looked at, as libc's own `environ` is set.
     unsafe { weir_linux::process::heap::init(envp) };
     crate::interposed::look_up();
+    let _ = crate::next_symbol::next_dlopen();
     crate::interposed::hear_advice();
 }
 

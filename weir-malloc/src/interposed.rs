@@ -7,24 +7,10 @@
 //! Nothing here is part of allocating: these are called by the program, as rarely as they are, and may call libc.
 
 use core::ffi::{CStr, c_char, c_int, c_void};
-use core::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 
-use crate::cxx_throw::lookup;
 use crate::errno;
+use crate::next_symbol::{lookup, next};
 use weir_linux::platform::fork_advice;
-
-/// The next function of a name; null where the process has no `dlsym`.
-fn next(name: &CStr, found: &AtomicPtr<c_void>) -> *mut c_void {
-    const RTLD_NEXT: *mut c_void = -1isize as *mut c_void;
-    let known = found.load(Relaxed);
-    if !known.is_null() {
-        return known;
-    }
-    // SAFETY: libc's function of this type, and a C string.
-    let next = lookup().map_or(core::ptr::null_mut(), |dlsym| unsafe { dlsym(RTLD_NEXT, name.as_ptr().cast()) });
-    found.store(next, Relaxed);
-    next
-}
 
 /// Defines each function as `around(call of the next one)`.
 macro_rules! interpose {

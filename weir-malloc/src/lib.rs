@@ -19,6 +19,8 @@
 //! | `object_mark` | which objects of a cache the program holds, where a wrong free would go unnoticed |
 //! | `zone_runs` | where a zone's runs begin and end, so that only whole ones are freed |
 //! | `interposed` | `setuid`, `chroot`, `unshare` and their like, which Weir's thread makes room for; `madvise`, of which blocks of more than 4 MiB are to know |
+//! | `deepbind` | `dlopen` without `RTLD_DEEPBIND`, with which a library would take libc's `free` |
+//! | `next_symbol` | what stands behind a function of the library's own that libc has too |
 //! | `errno`, `text` | `errno`; text without allocating |
 //! | `misuse` | how a wrong call ends the process; the messages are [`weir_linux::messages`] |
 //! | `panic` | the end of the process, if Weir itself is at fault |
@@ -38,6 +40,7 @@ mod ctl_abi;
 mod cxx_delete;
 mod cxx_new;
 mod cxx_throw;
+mod deepbind;
 mod errno;
 mod evictable_abi;
 mod evictable_stats_abi;
@@ -48,6 +51,7 @@ mod init;
 mod interposed;
 mod misuse;
 mod names;
+mod next_symbol;
 mod object_mark;
 mod page_pool_abi;
 mod panic;

@@ -8,6 +8,7 @@ use core::ffi::{c_int, c_uint, c_void};
 use core::mem::size_of;
 use core::ptr::{NonNull, null_mut};
 use core::sync::atomic::AtomicU64;
+use weir::Fd;
 use weir::heap;
 use weir::zone::{self, MAX_RUN, OfflineError, ZoneError};
 
@@ -37,7 +38,9 @@ pub struct Usage {
 pub unsafe fn create(kind: c_uint, len: usize, fd: c_int) -> *mut Zone {
     let made = match kind {
         0 => zone::Zone::anonymous(len),
-        1 => zone::Zone::from_memfd(fd, len),
+        // SAFETY: the caller's promises: the descriptor is open, or is refused (EBADF); C sees the zone's memory by pointers
+        // alone.
+        1 => unsafe { zone::Zone::from_memfd(Fd::borrow_raw(fd), len) },
         2 => zone::Zone::hugetlb(len),
         3 => zone::Zone::locked(len),
         _ => return fail(EINVAL).cast(),

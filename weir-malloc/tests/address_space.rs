@@ -1,7 +1,7 @@
 //! Blocks mapped on their own, and where in the address space they and the heap come to lie.
 
 mod common;
-use common::{Kind, Mode, compile, describe, passes, run};
+use common::{Kind, Mode, compile, describe, passes, run, succeeded};
 
 /// The program gave the kernel advice on a part of a block, which made several mappings of one.
 fn advised_blocks(mode: Mode) {
@@ -20,12 +20,7 @@ fn unlimited_stack(mode: Mode) {
 
 fn layout(name: &str, mode: Mode) {
     let Some(program) = compile(Kind::C, "layouts.c") else { return };
-    let output = run(&program, &[name], mode, &[]);
-    if output.status.code() == Some(77) {
-        println!("SKIPPED: {}", String::from_utf8_lossy(&output.stdout).trim());
-        return;
-    }
-    assert!(output.status.success(), "layouts.c {name} in mode {mode:?}: {}", describe(&output));
+    succeeded(&format!("layouts.c {name} in mode {mode:?}"), &run(&program, &[name], mode, &[]));
 }
 
 in_all_modes! { advised_blocks legacy_layout unlimited_stack }
@@ -45,9 +40,9 @@ fn metadata_lies_apart(mode: Mode) {
 
 in_all_modes! { metadata_lies_apart }
 
-/// Addresses of a run of pages, of a block mapped on its own, of metadata and of a mapping of the program's, in each of some
-/// processes.
-fn places(processes: usize) -> Option<Vec<[u64; 4]>> {
+/// Addresses of a run of pages, of a block mapped on its own, of metadata, of a small block and of a mapping of the program's,
+/// in each of some processes.
+fn places(processes: usize) -> Option<Vec<[u64; 5]>> {
     let program = compile(Kind::C, "placement.c")?;
     let place = |_| {
         let output = run(&program, &[], Mode::Plain, &[]);
@@ -60,7 +55,7 @@ fn places(processes: usize) -> Option<Vec<[u64; 4]>> {
 }
 
 /// Bits of an address that are 0 in some processes and 1 in others. With 40 processes chance misses one in 2^39.
-fn changing(places: &[[u64; 4]], which: usize) -> u32 {
+fn changing(places: &[[u64; 5]], which: usize) -> u32 {
     let (ones, zeros) = places.iter().fold((0, 0), |(ones, zeros), place| (ones | place[which], zeros | !place[which]));
     (ones & zeros).count_ones()
 }
@@ -69,15 +64,15 @@ fn changing(places: &[[u64; 4]], which: usize) -> u32 {
 fn chance_places_the_heap_blocks_and_metadata() {
     let randomized = std::fs::read_to_string("/proc/sys/kernel/randomize_va_space");
     if common::foreign() || randomized.is_ok_and(|on| on.trim() == "0") {
-        return println!("SKIPPED: nothing is placed by chance");
+        return weir_testing::skip!("nothing is placed by chance");
     }
     let Some(places) = places(40) else { return };
-    for (which, what) in ["the heap", "blocks of their own", "metadata"].into_iter().enumerate() {
+    for (which, what) in ["the heap", "blocks of their own", "metadata", "small blocks"].into_iter().enumerate() {
         let huge = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled").unwrap_or_default();
         // A block that is to have huge pages begins at one: 9 bits less than mmap's area has.
         let bits = if which == 1 && huge.contains("[always]") { 18 } else { 27 };
         // Below a library of 2 MiB and more, which Linux begins at such an address, all mappings follow each other.
-        let bits = if which == 1 { bits.min(changing(&places, 3)) } else { bits };
+        let bits = if which == 1 { bits.min(changing(&places, 4)) } else { bits };
         let got = changing(&places, which);
         assert!(got >= bits, "{what}: {got} bits change: {places:x?}");
     }

@@ -8,7 +8,7 @@ use std::path::Path;
 /// What `sh -c script` and its children say on standard error, under the library.
 fn said(script: &str, variables: &[(&str, &str)]) -> Option<Vec<String>> {
     if foreign() {
-        println!("SKIPPED: the messages are Weir's");
+        weir_testing::skip!("the messages are Weir's");
         return None;
     }
     let variables: Vec<(&str, OsString)> = variables.iter().map(|&(name, value)| (name, value.into())).collect();

@@ -1,7 +1,8 @@
 //! What the fast path is made of: instructions, loads, stores and branches of `malloc` and `free` up to their return,
 //! read off the finished library and held against `fast_path.golden`, so that a regression shows.
 
-use std::path::PathBuf;
+mod common;
+use common::{describe, optimised};
 use std::process::Command;
 
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -45,13 +46,14 @@ fn golden(name: &str) -> Mix {
 
 #[test]
 fn no_longer_than_the_golden_one() {
-    let library = release();
+    let Some(library) = optimised() else { return };
     let read = |tool: &str, arguments: &[&str]| {
         let output = Command::new(tool).args(arguments).arg(&library).output();
         let Ok(output) = output else {
-            println!("SKIPPED: no {tool}; Debian has it in binutils");
+            weir_testing::skip!("no {tool}; Debian has it in binutils");
             return None;
         };
+        assert!(output.status.success(), "{tool}: {}", describe(&output));
         Some(String::from_utf8_lossy(&output.stdout).into_owned())
     };
     let Some(symbols) = read("nm", &["-D", "--defined-only"]) else { return };
@@ -65,19 +67,4 @@ fn no_longer_than_the_golden_one() {
         assert!(worse.iter().all(|(now, was)| now <= was), "{name} became {now:?}, was {was:?}");
         assert!(now.branches <= was.branches, "{name} became {now:?}, was {was:?}");
     }
-}
-
-/// The optimised library, built if it is not there yet.
-fn release() -> PathBuf {
-    let executable = std::env::current_exe().expect("a running test has a path");
-    // target/PROFILE/deps/this-test
-    let target = executable.ancestors().nth(3).expect("tests run from target/PROFILE/deps");
-    let build = Command::new(env!("CARGO"))
-        .current_dir(env!("CARGO_MANIFEST_DIR"))
-        .args(["build", "--quiet", "--release", "--package", "weir-malloc", "--lib", "--target-dir"])
-        .arg(target)
-        .status()
-        .expect("cargo runs");
-    assert!(build.success(), "building the library");
-    target.join("release/libweir.so")
 }

@@ -12,7 +12,7 @@ const SIGSEGV: i32 = 11;
 /// Runs an error with one allocation in `every` guarded; `None`: it cannot be run here, which was said.
 fn guarded(what: &str, every: &str, mode: Mode, more: &[(&str, &str)]) -> Option<Output> {
     if foreign() {
-        println!("SKIPPED: {what}: guarding is Weir's");
+        weir_testing::skip!("{what}: guarding is Weir's");
         return None;
     }
     let program = compile(Kind::C, "guard.c")?;

@@ -1,14 +1,14 @@
 //! Beyond `WEIR_HARD_LIMIT` allocations fail with ENOMEM, and the program lives.
 
 mod common;
-use common::{Kind, Mode, compile, describe, run};
+use common::{Kind, Mode, compile, run, succeeded};
 
 fn at(mode: Mode, background: &str) {
     let Some(program) = compile(Kind::C, "hard_limit.c") else { return };
     let limit = (32 << 20).to_string();
     let environment = [("WEIR_HARD_LIMIT", limit.into()), ("WEIR_BACKGROUND", background.into())];
     let output = run(&program, &[], mode, &environment);
-    assert!(output.status.success(), "background {background}: {}", describe(&output));
+    succeeded(&format!("background {background}"), &output);
 }
 
 #[test]

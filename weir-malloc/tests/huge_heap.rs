@@ -1,29 +1,26 @@
 //! Huge pages behind the heap of a program that asks for them (`huge_heap`), where the system gives them when asked.
 
 mod common;
-use common::{Kind, Mode, compile, describe, foreign, run};
+use common::{Kind, Mode, compile, foreign, run, succeeded};
 use std::path::{Path, PathBuf};
 
 /// The program, where the system gives huge pages to those who ask.
 fn program() -> Option<PathBuf> {
     let mode = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled").unwrap_or_default();
     if !mode.contains("[madvise]") || foreign() {
-        println!("SKIPPED: needs the library, and huge pages that are `madvise` (mode: {})", mode.trim());
+        weir_testing::skip!("needs the library, and huge pages that are `madvise` (mode: {})", mode.trim());
         return None;
     }
     compile(Kind::C, "huge_heap.c")
 }
 
-/// The numbers that it says; none where there are no huge pages.
+/// The numbers that it says; none where there are no huge pages, which is said.
 fn said(program: &Path, arguments: &[&str], at_start: &str) -> Vec<i64> {
     let output = run(program, arguments, Mode::Plain, &[("WEIR_HUGE_HEAP", at_start.into())]);
-    assert!(output.status.success(), "{}", describe(&output));
-    let said = String::from_utf8_lossy(&output.stdout);
-    if said == "none\n" {
-        println!("SKIPPED: the system gives no huge pages to who asks for them");
+    if !succeeded("huge_heap.c", &output) {
         return Vec::new();
     }
-    said.split_whitespace().map(|word| word.parse().expect("a number")).collect()
+    String::from_utf8_lossy(&output.stdout).split_whitespace().map(|word| word.parse().expect("a number")).collect()
 }
 
 #[test]
@@ -44,6 +41,7 @@ fn the_heap_is_in_huge_pages_while_it_asks() {
 #[test]
 fn a_program_that_switches_huge_pages_off_gets_its_free_pages_released() {
     let Some(program) = program() else { return };
-    let [peak, rest] = said(&program, &["off"], "1")[..] else { panic!("two numbers") };
-    assert!(peak > 60_000 && rest <= peak / 4 * 3, "{rest} of {peak} KiB are left of a half");
+    // It waits until a quarter is released.
+    let [peak] = said(&program, &["off"], "1")[..] else { panic!("a number") };
+    assert!(peak > 60_000, "{peak} KiB at the peak");
 }

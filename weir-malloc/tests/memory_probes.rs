@@ -9,11 +9,11 @@ use std::process::Command;
 /// What `readelf -n` says of the library; `None`: there is no readelf, which is said.
 fn notes() -> Option<String> {
     if foreign() {
-        println!("SKIPPED: the probes are Weir's");
+        weir_testing::skip!("the probes are Weir's");
         return None;
     }
     let Ok(output) = Command::new("readelf").args(["-n", "-W"]).arg(library()?).output() else {
-        println!("SKIPPED: the notes are read by readelf; Debian has it in binutils");
+        weir_testing::skip!("the notes are read by readelf; Debian has it in binutils");
         return None;
     };
     Some(String::from_utf8(output.stdout).expect("readelf's text"))
@@ -53,7 +53,7 @@ fn they_are_reached_once_a_tracer_is_there() {
     let library = library().expect("the notes were of it");
     // The library's base is known once it is loaded: the program stops there by itself.
     let script = format!(
-        "set breakpoint pending on\nset env LD_PRELOAD {}\nset env WEIR_PROFILE_BYTES 1\nset env WEIR_PROFILE_PERCENT 0\nset env EXPECT_WEIR 1\n\
+        "set breakpoint pending on\nhandle SIGSTOP SIGCONT nostop noprint nopass\nset env LD_PRELOAD {}\nset env WEIR_PROFILE_BYTES 1\nset env WEIR_PROFILE_PERCENT 0\nset env EXPECT_WEIR 1\n\
          break ready\nrun\n\
          python\n\
          import gdb\n\
@@ -70,7 +70,17 @@ fn they_are_reached_once_a_tracer_is_there() {
         free.1
     );
     let output = Command::new("timeout")
-        .args(["60", "gdb", "-nx", "-batch", "-ex", "set pagination off", "-ex", "set debuginfod enabled off", "-x"])
+        .args([
+            common::PATIENCE_S,
+            "gdb",
+            "-nx",
+            "-batch",
+            "-ex",
+            "set pagination off",
+            "-ex",
+            "set debuginfod enabled off",
+            "-x",
+        ])
         .arg(written("probes.gdb", &script))
         .arg(&program)
         .output()
@@ -78,7 +88,7 @@ fn they_are_reached_once_a_tracer_is_there() {
     let text = String::from_utf8_lossy(&output.stdout);
     let words = String::from_utf8_lossy(&output.stderr);
     if !output.status.success() && !text.contains("Breakpoint 1") {
-        println!("SKIPPED: this needs gdb, and that it may trace: {words}");
+        weir_testing::skip!("this needs gdb, and that it may trace: {words}");
         return;
     }
     let values: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix('$')?.split(" = ").nth(1)).collect();

@@ -26,7 +26,7 @@ in_all_modes! { refused_with_errno settings_and_figures_by_name what_is_right_is
 fn is_named(which: &str, words: &[&str]) {
     let Some(program) = compile(Kind::C, "wrong_object.c") else { return };
     if foreign() {
-        println!("SKIPPED: {which}: the functions are Weir's");
+        weir_testing::skip!("{which}: the functions are Weir's");
         return;
     }
     for mode in [Mode::Plain, Mode::NoRseq] {
@@ -102,7 +102,7 @@ fn the_header_compiles_with_every_warning() {
         command.args(["-x", language, standard, "-fsyntax-only", "-I", include]);
         command.args(warnings.iter().filter(|&&warning| warning != other));
         match command.arg(&source).output() {
-            Err(error) => println!("SKIPPED: no {compiler} ({error}); Debian has it in build-essential"),
+            Err(error) => weir_testing::skip!("no {compiler} ({error}); Debian has it in build-essential"),
             Ok(output) => assert!(output.status.success(), "{compiler} {standard}: {}", describe(&output)),
         }
     }
@@ -112,12 +112,12 @@ fn the_header_compiles_with_every_warning() {
 #[test]
 fn the_header_declares_what_the_library_exports() {
     if foreign() {
-        println!("SKIPPED: the functions are Weir's");
+        weir_testing::skip!("the functions are Weir's");
         return;
     }
     let library = common::library().expect("Weir's own");
     let Ok(output) = std::process::Command::new("nm").args(["-D", "--defined-only"]).arg(library).output() else {
-        println!("SKIPPED: no nm; Debian has it in binutils");
+        weir_testing::skip!("no nm; Debian has it in binutils");
         return;
     };
     let names = |text: &str| -> std::collections::BTreeSet<String> {

@@ -1,7 +1,7 @@
 //! The end of memory is an answer, not an accident.
 
 mod common;
-use common::{Kind, Mode, compile, describe, passes, run};
+use common::{Kind, Mode, compile, passes, run, succeeded};
 
 /// The limit is there from the start: the heap reserves less.
 #[test]
@@ -14,7 +14,7 @@ fn limited_from_the_start() {
 fn limited_later() {
     let Some(program) = compile(Kind::C, "no_memory.c") else { return };
     let output = run(&program, &[], LATER, &[("TIGHT", "1".into())]);
-    assert!(output.status.success(), "{}", describe(&output));
+    succeeded("limited later", &output);
 }
 
 const LATER: Mode = Mode::Limited(4 << 20);

@@ -43,7 +43,7 @@ fn wrong_puts_and_pools_are_named() {
         let output = run(&program, &[which], Mode::Plain, &[]);
         let message = String::from_utf8_lossy(&output.stderr);
         if foreign() {
-            return println!("SKIPPED: {which}: the messages are Weir's");
+            return weir_testing::skip!("{which}: the messages are Weir's");
         }
         assert!(!output.status.success() && message.contains(words), "{which}: {}", describe(&output));
         assert!(!message.contains("survived"), "{which}: {}", describe(&output));

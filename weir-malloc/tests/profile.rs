@@ -21,7 +21,7 @@ struct Profile {
 /// The functions of a program that has no debugging information read: each name's range.
 fn functions(program: &Path) -> Option<Vec<(u64, u64, String)>> {
     let Ok(output) = Command::new("nm").arg("-S").arg(program).output() else {
-        println!("SKIPPED: no nm; Debian has it in binutils");
+        weir_testing::skip!("no nm; Debian has it in binutils");
         return None;
     };
     let hex = |text: &str| u64::from_str_radix(text, 16).ok();
@@ -88,6 +88,7 @@ fn profiles(what: &str, mode: Mode, mean: &str) -> Option<(PathBuf, Vec<PathBuf>
 /// The same where samples may take so many per cent of a thread's time.
 fn profiles_at(what: &str, mode: Mode, mean: &str, percent: &str) -> Option<(PathBuf, Vec<PathBuf>)> {
     if foreign() {
+        weir_testing::skip!("{what}: the profile is Weir's");
         return None;
     }
     let program = compile(Kind::C, "profile.c")?;
@@ -186,6 +187,7 @@ fn a_name_alone_switches_it_on() {
 
 fn run_named(name: &str) -> Option<Output> {
     if foreign() {
+        weir_testing::skip!("the profile is Weir's");
         return None;
     }
     let program = compile(Kind::C, "profile.c")?;

@@ -30,7 +30,7 @@ fn huge_pages_come_unasked() -> bool {
     let mode = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled").unwrap_or_default();
     let is = mode.contains("[always]");
     if is || foreign() {
-        println!("SKIPPED: needs the library, and huge pages that are not `always` (mode: {})", mode.trim());
+        weir_testing::skip!("needs the library, and huge pages that are not `always` (mode: {})", mode.trim());
     }
     is || foreign()
 }

@@ -13,21 +13,21 @@ fn runs(flags: &[&str], goes: bool) {
         Command::new("cc").args(flags).args(["-g", "-O1", "-pthread", "-o"]).arg(&program).arg(source).output();
     match compiler {
         Ok(output) if output.status.success() => {}
-        _ => return println!("SKIPPED: no compiler with {flags:?}; Debian has them in gcc"),
+        _ => return weir_testing::skip!("no compiler with {flags:?}; Debian has them in gcc"),
     }
     let Some(library) = library().filter(|_| !foreign()) else {
-        return println!("SKIPPED: the C library steps aside by itself");
+        return weir_testing::skip!("the C library steps aside by itself");
     };
     let run = |preload: &Path| {
         let mut command = Command::new("timeout");
-        command.args(["60", "env"]).arg(format!("LD_PRELOAD={}", preload.display()));
+        command.args([common::PATIENCE_S, "env"]).arg(format!("LD_PRELOAD={}", preload.display()));
         // Where a sanitizer cannot see other threads' registers (a container without ptrace) it finds no leaks, but fails.
         command.env("SAID", "this").env("ASAN_OPTIONS", "detect_leaks=0").env("LSAN_OPTIONS", "detect_leaks=0");
         command.arg(&program).args(["one", "two words"]).output().expect("timeout and env are there")
     };
     let (plain, preloaded) = (run(Path::new("")), run(library));
     if !plain.status.success() {
-        return println!("SKIPPED: {flags:?} does not run here: {}", describe(&plain));
+        return weir_testing::skip!("{flags:?} does not run here: {}", describe(&plain));
     }
     assert!(preloaded.status.success(), "{flags:?}: {}", describe(&preloaded));
     assert_eq!(preloaded.stdout, plain.stdout, "{flags:?}: {}", describe(&preloaded));

@@ -150,7 +150,7 @@ fn memfds_that_are_not_right_are_left_alone() {
     if is_root() {
         fchown(&wrong[8].1, Some(65_534), None).unwrap();
     } else {
-        println!("SKIPPED: a foreign owner: only root can make one");
+        weir_testing::skip!("a foreign owner: only root can make one");
         count -= 1;
     }
     for (what, file) in &wrong[..count] {
@@ -164,7 +164,7 @@ fn memfds_that_are_not_right_are_left_alone() {
 #[test]
 fn another_user_goes_without() {
     if !is_root() {
-        println!("SKIPPED: only root can become another user");
+        weir_testing::skip!("only root can become another user");
         return;
     }
     let file = right_one();
@@ -172,7 +172,7 @@ fn another_user_goes_without() {
     let set = ["--reuid=65534", "--regid=65534", "--clear-groups", "sh", "-c", "exit 7"];
     let output = run(Path::new("setpriv"), &set, Mode::Plain, &name);
     if output.status.code() == Some(127) {
-        println!("SKIPPED: no setpriv; Debian has it in util-linux");
+        weir_testing::skip!("no setpriv; Debian has it in util-linux");
         return;
     }
     assert_eq!(output.status.code(), Some(7), "{}", describe(&output));
@@ -187,7 +187,7 @@ fn a_page_is_taken_and_a_forked_child_takes_its_own_by_memory_calls_alone() {
     let output = run(&program, &[root], Mode::Plain, &[("WEIR_STATS", link(&file).into())]);
     assert!(output.status.success(), "{}", describe(&output));
     if foreign() {
-        return;
+        return weir_testing::skip!("the statistics are Weir's");
     }
     let page = PAGE_BYTES as u64;
     assert_eq!(word(&file, NEXT), 3, "two pages were taken");

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 static inline void check_failed(const char *file, int line, const char *condition) {
@@ -16,6 +17,37 @@ static inline void check_failed(const char *file, int line, const char *conditio
     _exit(1);
 }
 #define CHECK(condition) ((condition) ? (void)0 : check_failed(__FILE__, __LINE__, #condition))
+
+/* Bounds that only a program that hangs comes to, however slow the machine is, s: of one wait, and of a process, which
+   sets it by alarm(). The harness's own bound is beyond them. */
+enum { PATIENCE = 300, LIFETIME = 550 };
+
+static inline double now(void) {
+    struct timespec time;
+    CHECK(clock_gettime(CLOCK_MONOTONIC, &time) == 0);
+    return time.tv_sec + time.tv_nsec / 1e9;
+}
+
+/* Waits for an event that is sure to come. It is looked for once more after the bound, as the machine may have stood still
+   meanwhile. */
+#define WAIT_FOR(condition)                                                                                            \
+    do {                                                                                                               \
+        double begin_ = now();                                                                                         \
+        int is_late_ = 0;                                                                                              \
+        while (!(condition)) {                                                                                         \
+            if (is_late_) check_failed(__FILE__, __LINE__, "waited too long for " #condition);                         \
+            is_late_ = now() - begin_ >= PATIENCE;                                                                     \
+            usleep(2000);                                                                                              \
+        }                                                                                                              \
+    } while (0)
+
+/* A test that cannot be made here, or a part of it: `why` goes into the gate's list of skips. The program's end by
+   skip_all() is no success. */
+static inline void skip_part(const char *why) { dprintf(1, "SKIPPED: %s\n", why); }
+__attribute__((noreturn)) static inline void skip_all(const char *why) {
+    skip_part(why);
+    _exit(77);
+}
 
 /* Whether Weir is under test: where the standards leave a choice, other libraries chose otherwise. */
 static inline int is_weir(void) {

@@ -197,7 +197,7 @@ static void forks(void) {
         pid_t child = fork();
         CHECK(child >= 0);
         if (child == 0) {
-            alarm(60);
+            alarm(PATIENCE);
             reader(cache);
             struct weir_evictable_stats stats = stats_of(cache);
             CHECK(stats.bytes <= 8 << 10 && stats.entries > 10);
@@ -233,6 +233,9 @@ static void limited(void) {
         size_t failures = 0;
         for (uint64_t key = 0; key < 6000; key++) {
             weir_entry *entry = p_evictable_prepare(cache, &key, sizeof key, 300000);
+            /* While memory is short the cache may hold less than this entry: it grows again afterwards. */
+            if (!entry && errno == EFBIG)
+                WAIT_FOR((entry = p_evictable_prepare(cache, &key, sizeof key, 300000)) || errno != EFBIG);
             if (!entry || p_evictable_publish(cache, entry) != 0) {
                 CHECK(errno == ENOMEM);
                 p_evictable_cancel(cache, entry), failures++;
@@ -254,7 +257,8 @@ static void limited(void) {
 int main(void) {
 #define FIND(name) p_##name = (__typeof__(p_##name))dlsym(RTLD_DEFAULT, "weir_" #name);
     FOR_EACH(FIND)
-    if (!p_evictable_create) return 0;
+    if (!p_evictable_create && !is_weir()) skip_all("it is of Weir's own");
+    CHECK(p_evictable_create);
     CHECK(!p_evictable_get(NULL, "a", 1) && errno == EINVAL);
     ignore_stalls();
     CHECK(p_evictable_destroy(NULL) == 0 && p_evictable_evict(NULL, 1) == 0);

@@ -13,7 +13,7 @@ static void handler(int signal) {
 }
 
 int main(void) {
-    alarm(100);
+    alarm(LIFETIME);
     struct sigaction action = {.sa_handler = handler, .sa_flags = SA_RESTART};
     CHECK(sigaction(SIGVTALRM, &action, NULL) == 0);
     struct itimerval often = {{0, 2000}, {0, 2000}};

@@ -5,7 +5,6 @@
 #include <pwd.h>
 #include <signal.h>
 #include <spawn.h>
-#include <time.h>
 
 #define THREADS 4
 /* Forks at most, but a few in any case: some locks are unfair. */
@@ -96,7 +95,7 @@ static void *allocate_under_ours(void *unused) {
         for (int i = 0; i < 50; i++) block[i] = malloc(next_random(&seed) % 200000);
         for (int i = 0; i < 50; i++) free(block[i]);
         give();
-        usleep(200);
+        usleep(200); /* the lock is unfair: others get it meanwhile */
     }
     return NULL;
 }
@@ -108,7 +107,7 @@ static void early(int argc, char **argv) {
 __attribute__((section(".preinit_array"), used)) static void (*first)(int, char **) = early;
 
 static void child(void) {
-    alarm(60);
+    alarm(PATIENCE);
     /* The list of streams is whole, and its lock is open: for this thread, and for another, twice. */
     for (int i = 0; i < 2; i++) {
         pthread_t thread;
@@ -123,12 +122,6 @@ static void child(void) {
     _exit(0);
 }
 
-static long now_ms(void) {
-    struct timespec now;
-    CHECK(clock_gettime(CLOCK_MONOTONIC, &now) == 0);
-    return now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
-
 int main(int argc, char **argv) {
     CHECK(argc == 3);
     const char *which = argv[1];
@@ -140,11 +133,11 @@ int main(int argc, char **argv) {
     else if (strcmp(which, "early") == 0) job = allocate_under_ours;
     else if (strcmp(which, "late") == 0) job = allocate_under_ours, CHECK(pthread_atfork(take, give, give) == 0);
     CHECK(job != NULL);
-    long end = now_ms() + atol(argv[2]);
+    double end = now() + atol(argv[2]) / 1e3;
     pthread_t thread[THREADS];
     for (int i = 0; i < THREADS; i++) CHECK(pthread_create(&thread[i], NULL, job, NULL) == 0);
-    for (int i = 0; i < A_FEW || (i < FORKS && now_ms() < end); i++) {
-        alarm(60); /* what hangs ends with SIGALRM */
+    for (int i = 0; i < A_FEW || (i < FORKS && now() < end); i++) {
+        alarm(PATIENCE); /* what hangs ends with SIGALRM */
         int status;
         pid_t pid = fork();
         CHECK(pid >= 0);

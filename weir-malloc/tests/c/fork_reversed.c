@@ -1,6 +1,5 @@
 /* fork waits, with the heap's locks, for a lock (handlers_first.c) whose holder allocates: both must go on. */
 #include "check.h"
-#include <time.h>
 
 static volatile int stop;
 static int (*is_forking)(void);
@@ -23,8 +22,8 @@ static void allocate(void) {
 static void *hold(void *unused) {
     while (!stop) {
         take_lock();
-        /* Until fork waits for the lock, and then a little longer. */
-        for (int i = 0; i < 1000 && !is_forking(); i++) usleep(1000);
+        /* Until fork waits for the lock, and then a little longer, so that it also waits with the heap's locks: as a rule. */
+        for (int i = 0; i < 1000 && !stop && !is_forking(); i++) usleep(1000);
         usleep(20000);
         allocate();
         give_lock();
@@ -47,7 +46,7 @@ int main(void) {
     pthread_t thread[3];
     for (int i = 0; i < 3; i++) CHECK(pthread_create(&thread[i], NULL, i == 0 ? hold : bystander, NULL) == 0);
     for (int i = 0; i < 3; i++) {
-        alarm(60); /* what hangs ends with SIGALRM */
+        alarm(PATIENCE); /* what hangs ends with SIGALRM */
         int status;
         pid_t pid = fork();
         CHECK(pid >= 0);
@@ -66,7 +65,7 @@ int main(void) {
         pid_t pid = fork();
         CHECK(pid >= 0);
         if (pid == 0) {
-            alarm(60);
+            alarm(PATIENCE);
             allocate();
             _exit(0);
         }

@@ -58,7 +58,7 @@ static void forks(int count) {
         pid_t pid = fork();
         CHECK(pid >= 0);
         if (pid == 0) {
-            alarm(60); /* a child that deadlocks fails, rather than hangs */
+            alarm(PATIENCE); /* a child that deadlocks fails, rather than hangs */
             CHECK(holds(kept, 100000, 1) && holds(small, 100, 2));
             free(kept), free(small); /* the parent's blocks are the child's */
             if (i % 10 == 0) live(1);
@@ -96,7 +96,7 @@ static void spawns(void) {
 int main(int argc, char **argv) {
     CHECK(argc == 2);
     pthread_t threads[4];
-    alarm(250);
+    alarm(LIFETIME);
     for (long i = 0; i < 4; i++) CHECK(pthread_create(&threads[i], NULL, churn, (void *)i) == 0);
     forks(atoi(argv[1]));
     spawns();

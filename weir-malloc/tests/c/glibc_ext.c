@@ -105,7 +105,7 @@ static void tuning(int weir) {
     CHECK(mallopt(M_TRIM_THRESHOLD, 1 << 20) == 1);
     CHECK(mallopt(M_ARENA_MAX, 1) == 1 && mallopt(M_ARENA_TEST, 8) == 1);
     CHECK(mallopt(M_TOP_PAD, 0) == 1);
-    CHECK(mallopt(M_MXFAST, 64) == 1 && mallopt(M_MXFAST, 1 << 20) == 0);
+    CHECK(mallopt(M_MXFAST, 64) == 1 && mallopt(M_MXFAST, 0) == 1 && mallopt(M_MXFAST, 1 << 20) == 0);
     CHECK(mallopt(M_CHECK_ACTION, 3) == 1 && mallopt(M_PERTURB, 0) == 1);
     if (!weir) return;
     CHECK(mallopt(M_TRIM_THRESHOLD, -1) == 0 && mallopt(M_TOP_PAD, 1 << 20) == 0);

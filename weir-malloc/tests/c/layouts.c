@@ -6,22 +6,16 @@
 
 #define MIB ((size_t)1 << 20)
 
-static void skip(const char *why) {
-    printf("%s (errno %d)\n", why, errno);
-    fflush(stdout);
-    _exit(77);
-}
-
 static void again(const char *layout) {
     if (strcmp(layout, "legacy") == 0) {
         int now = personality(0xffffffff);
-        if (now == -1 || personality(now | ADDR_COMPAT_LAYOUT) == -1) skip("the layout may not be chosen");
+        if (now == -1 || personality(now | ADDR_COMPAT_LAYOUT) == -1) skip_all("the layout may not be chosen");
     } else {
         struct rlimit stack = {RLIM_INFINITY, RLIM_INFINITY};
-        if (setrlimit(RLIMIT_STACK, &stack) != 0) skip("the stack's limit may not be raised");
+        if (setrlimit(RLIMIT_STACK, &stack) != 0) skip_all("the stack's limit may not be raised");
     }
     execl("/proc/self/exe", "layouts", layout, "chosen", NULL);
-    skip("no program can be executed");
+    skip_all("no program can be executed");
 }
 
 static void apart(void) {
@@ -30,7 +24,7 @@ static void apart(void) {
     char *mapped = mmap(NULL, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     CHECK(mapped != MAP_FAILED);
     /* 20.3 and less, or 42.7 and more, or below the stack; the heap between them, in 4 TiB. */
-    uintptr_t others[] = {(uintptr_t)own, (uintptr_t)mapped, (uintptr_t)&skip, (uintptr_t)&small};
+    uintptr_t others[] = {(uintptr_t)own, (uintptr_t)mapped, (uintptr_t)&apart, (uintptr_t)&small};
     uintptr_t heap[] = {(uintptr_t)small, (uintptr_t)run};
     for (int i = 0; is_weir() && i < 2; i++) {
         CHECK(heap[i] >> 40 >= 22 && heap[i] >> 40 < 42);

@@ -23,7 +23,7 @@ static size_t exhaust(size_t size) {
 }
 
 int main(void) {
-    alarm(250);
+    alarm(LIFETIME);
     struct rlimit limit = {400u << 20, 400u << 20};
     if (getenv("TIGHT")) CHECK(setrlimit(RLIMIT_AS, &limit) == 0); /* set now, after the heap chose its region */
     static const size_t sizes[] = {20 << 20, 300000, 5000, 700, 1 << 20, 400};

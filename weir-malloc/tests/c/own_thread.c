@@ -1,6 +1,6 @@
 /* What the background thread is bound to, and whose it is. argv[1] says which. */
 #include "check.h"
-#include <dirent.h>
+#include "tasks.h"
 #include <sched.h>
 
 enum { BLOCKS = 64, SIZE = 1 << 20 };
@@ -14,47 +14,34 @@ static void give(void) {
     for (int i = 0; i < BLOCKS; i++) free(block[i]);
 }
 
-/* The line of a task's status that begins with `key`, without it; empty if the task is gone. */
-static void status(int task, const char *key, char *line, int size) {
-    char path[64];
-    snprintf(path, sizeof path, "/proc/self/task/%d/status", task);
-    FILE *file = fopen(path, "r");
-    line[0] = 0;
-    while (file && fgets(line, size, file) && strncmp(line, key, strlen(key)) != 0) line[0] = 0;
-    if (file) fclose(file);
-}
-
 /* The background thread; waits for it. The listener bears the same name until it has set its own, as a thread begins
  * with the name of the one that started it. */
 static int find(void) {
-    for (int round = 0; round < 1500; round++, usleep(20000)) {
-        DIR *tasks = opendir("/proc/self/task");
-        CHECK(tasks != NULL);
-        int found = 0, named = 0;
-        for (struct dirent *entry; (entry = readdir(tasks));) {
+    int found = 0, named = 0;
+    WAIT_FOR(({
+        int task[MOST_TASKS], count = threads(task);
+        named = 0;
+        for (int i = 0; i < count; i++) {
             char name[64];
-            if (entry->d_name[0] == '.') continue;
-            status(atoi(entry->d_name), "Name:", name, sizeof name);
-            if (strcmp(name, "Name:\tweir\n") == 0) found = atoi(entry->d_name), named++;
+            status(task[i], "Name:", name, sizeof name);
+            if (strcmp(name, "Name:\tweir\n") == 0) found = task[i], named++;
         }
-        closedir(tasks);
-        if (named == 1) return found;
-    }
-    CHECK(!"there is a background thread");
-    return 0;
+        named == 1;
+    }));
+    return found;
 }
 
 /* A child of vfork has its parent's memory, and not its threads. POSIX forbids it to free anything. */
 static void in_vfork(void) {
     take(), give();
     int task = find();
-    usleep(1500000); /* it sleeps, and the next free is to wake it */
+    usleep(1500000); /* it sleeps, as a rule, and the next free is to wake it */
     char *late = malloc(2 * SIZE);
     memset(late, 1, 2 * SIZE);
     pid_t child = vfork();
     if (child == 0) free(late), _exit(0);
     CHECK(child > 0 && waitpid(child, NULL, 0) == child);
-    for (int i = 0; i < 5; i++) take(), give(), usleep(100000);
+    for (int i = 0; i < 5; i++) take(), give(), usleep(100000); /* time to start another one, if it did */
     CHECK(find() == task);
 }
 
@@ -73,7 +60,7 @@ static void scheduling(void) {
     pthread_t thread;
     void *refused;
     CHECK(pthread_create(&thread, NULL, start_it, NULL) == 0 && pthread_join(thread, &refused) == 0);
-    if (refused) return (void)printf("SKIPPED: a real-time class is %s\n", (char *)refused);
+    if (refused) skip_all("a real-time class is not permitted");
     int task = find();
     CHECK(sched_getscheduler(task) == SCHED_OTHER);
     cpu_set_t theirs, ours;
@@ -82,9 +69,9 @@ static void scheduling(void) {
 }
 
 int main(int argc, char **argv) {
-    alarm(100);
+    alarm(LIFETIME);
     CHECK(argc == 2);
-    if (!is_weir()) return 0;
+    if (!is_weir()) skip_all("it is of Weir's own");
     if (strcmp(argv[1], "vfork") == 0) in_vfork();
     if (strcmp(argv[1], "scheduling") == 0) scheduling();
     return 0;

@@ -77,6 +77,6 @@ int main(int count, char **arguments) {
     void *heap = malloc(40000), *own = malloc(8 * MIB);
     void *mapped = mmap(NULL, 8 * MIB, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     CHECK(heap && own && mapped != MAP_FAILED);
-    printf("%p %p 0x%lx %p\n", heap, own, (unsigned long)metadata(), mapped);
+    printf("%p %p 0x%lx %p %p\n", heap, own, (unsigned long)metadata(), malloc(48), mapped);
     return 0;
 }

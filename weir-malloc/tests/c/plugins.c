@@ -9,7 +9,7 @@ static void *churn(void *argument) {
 
 int main(int argc, char **argv) {
     CHECK(argc == 2);
-    alarm(250);
+    alarm(LIFETIME);
     pthread_t thread;
     CHECK(pthread_create(&thread, NULL, churn, NULL) == 0);
     void *outliving[200];

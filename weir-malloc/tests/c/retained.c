@@ -13,7 +13,7 @@ static long resident_kib(void) {
 }
 
 int main(void) {
-    if (!is_weir()) return 0;
+    if (!is_weir()) skip_all("it is of Weir's own");
     __typeof__(&weir_cache_create) create = (__typeof__(create))dlsym(RTLD_DEFAULT, "weir_cache_create");
     __typeof__(&weir_cache_destroy) destroy = (__typeof__(destroy))dlsym(RTLD_DEFAULT, "weir_cache_destroy");
     __typeof__(&weir_cache_alloc) alloc = (__typeof__(alloc))dlsym(RTLD_DEFAULT, "weir_cache_alloc");

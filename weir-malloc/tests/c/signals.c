@@ -4,7 +4,6 @@
 #include <sched.h>
 #include <signal.h>
 #include <sys/time.h>
-#include <time.h>
 
 enum { THREADS = 4 };
 static volatile long hits;
@@ -31,16 +30,16 @@ static void *churn(void *argument) {
 
 int main(int argc, char **argv) {
     CHECK(argc == 2);
-    alarm(250);
+    alarm(LIFETIME);
     struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
     sigaction(SIGPROF, &action, NULL), sigaction(SIGUSR1, &action, NULL), sigaction(SIGVTALRM, &action, NULL);
     struct itimerval often = {{0, 1000}, {0, 1000}};
     CHECK(setitimer(ITIMER_PROF, &often, NULL) == 0 && setitimer(ITIMER_VIRTUAL, &often, NULL) == 0);
     pthread_t thread[THREADS];
     for (long i = 0; i < THREADS; i++) CHECK(pthread_create(&thread[i], NULL, churn, (void *)i) == 0);
-    time_t end = time(NULL) + atoi(argv[1]);
+    double end = now() + atoi(argv[1]);
     /* Until enough came, however busy the machine is. */
-    for (long sent = 0; time(NULL) < end || hits <= 1000; sent++) {
+    for (long sent = 0; now() < end || hits <= 1000; sent++) {
         pthread_kill(thread[sent % THREADS], SIGUSR1);
         if (sent % 64 == 0) {
             /* Moves between CPUs abort sequences as well. */

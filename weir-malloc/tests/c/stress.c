@@ -1,15 +1,15 @@
 /* Everything at once, and every byte checked: more threads than CPUs, frees by others through queues, realloc,
- * calloc, aligned blocks, trims, forks and signals. argv[1]: seconds. */
+ * calloc, aligned blocks, trims, forks and signals. argv[1]: seconds; argv[2]: the seed, which is printed. */
 #include "check.h"
 #include <signal.h>
 #include <sys/time.h>
-#include <time.h>
 
 enum { THREADS = 8, QUEUE = 512, SLOTS = 300 };
 struct block { unsigned char *bytes; size_t size; uint64_t seed; };
 static struct { pthread_mutex_t lock; struct block ring[QUEUE]; unsigned head, tail; } queue[THREADS];
 static volatile int stop;
-static long done, checked, ticks;
+static long done, ticks;
+static uint64_t seed;
 
 static void on_tick(int number) { __atomic_add_fetch(&ticks, 1, __ATOMIC_RELAXED); }
 
@@ -87,11 +87,10 @@ static void drain(int mine) {
 
 static void *work(void *argument) {
     int mine = (int)(intptr_t)argument;
-    uint64_t random = time(NULL) * 1000 + mine * 7919 + 1;
+    uint64_t random = seed * 1000 + mine * 7919 + 1;
     struct block slot[SLOTS] = {0};
-    long count = 0;
     while (!stop) {
-        for (int turn = 0; turn < 200; turn++, count++) {
+        for (int turn = 0; turn < 200; turn++) {
             struct block *block = &slot[next_random(&random) % SLOTS];
             if (!block->bytes) *block = make(&random);
             else switch (next_random(&random) % 4) {
@@ -100,20 +99,24 @@ static void *work(void *argument) {
                 default: drop(block);
             }
         }
+        __atomic_add_fetch(&done, 200, __ATOMIC_RELAXED);
         drain(mine);
         if (next_random(&random) % 400 == 0) malloc_trim(0);
     }
     for (int i = 0; i < SLOTS; i++) if (slot[i].bytes) drop(&slot[i]);
-    __atomic_add_fetch(&done, count, __ATOMIC_RELAXED);
     return NULL;
 }
 
-static void fork_once(void) {
+static int is_enough(void) {
+    return __atomic_load_n(&done, __ATOMIC_RELAXED) > 1000 && __atomic_load_n(&ticks, __ATOMIC_RELAXED) > 10;
+}
+
+static void fork_once(int round) {
     pid_t pid = fork();
     CHECK(pid >= 0);
     if (pid == 0) {
-        alarm(60);
-        uint64_t random = time(NULL) + 5;
+        alarm(PATIENCE);
+        uint64_t random = seed * 1000 + 100000 + round;
         for (int i = 0; i < 300; i++) {
             struct block block = make(&random);
             drop(&block);
@@ -128,8 +131,11 @@ static void fork_once(void) {
 }
 
 int main(int argc, char **argv) {
-    int seconds = argc > 1 ? atoi(argv[1]) : 5;
-    alarm(280);
+    CHECK(argc == 3);
+    double end = now() + atoi(argv[1]);
+    seed = strtoull(argv[2], NULL, 10);
+    dprintf(1, "seed %llu\n", (unsigned long long)seed);
+    alarm(atoi(argv[1]) + LIFETIME);
     struct sigaction action = {.sa_handler = on_tick, .sa_flags = SA_RESTART};
     sigaction(SIGPROF, &action, NULL);
     struct itimerval often = {{0, 3000}, {0, 3000}};
@@ -137,14 +143,14 @@ int main(int argc, char **argv) {
     for (int i = 0; i < THREADS; i++) pthread_mutex_init(&queue[i].lock, NULL);
     CHECK(setitimer(ITIMER_PROF, &often, NULL) == 0);
     for (intptr_t i = 0; i < THREADS; i++) CHECK(pthread_create(&thread[i], NULL, work, (void *)i) == 0);
-    for (time_t end = time(NULL) + seconds; time(NULL) < end;) {
-        fork_once();
+    /* For that long, and until enough was done, however busy the machine is. */
+    for (int round = 0; now() < end || !is_enough(); round++) {
+        fork_once(round);
         malloc_trim(0);
-        usleep(50000);
+        usleep(50000); /* in which the threads run without forks */
     }
     stop = 1;
     for (int i = 0; i < THREADS; i++) CHECK(pthread_join(thread[i], NULL) == 0);
     for (int i = 0; i < THREADS; i++) drain(i);
-    CHECK(done > 1000 && ticks > 10);
     return 0;
 }

@@ -37,7 +37,7 @@ static void *live(void *handed) {
 }
 
 int main(void) {
-    alarm(250);
+    alarm(LIFETIME);
     for (int i = 0; i < KEYS; i++) CHECK(pthread_key_create(&keys[i], destroy) == 0);
     CHECK(pthread_key_create(&again, destroy_last) == 0);
     void *passed[AT_ONCE] = {0};

@@ -1,7 +1,7 @@
 /* When the background thread ends and starts again, and that it is not there when a program becomes something else.
    argv[1] says which. */
 #include "check.h"
-#include <dirent.h>
+#include "tasks.h"
 #include <fcntl.h>
 #include <grp.h>
 #include <linux/filter.h>
@@ -17,7 +17,6 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <time.h>
 
 enum { BLOCKS = 64, SIZE = 1 << 20 };
 static char *block[BLOCKS];
@@ -27,42 +26,15 @@ static void burst(void) {
     for (int i = 0; i < BLOCKS; i++) free(block[i]);
 }
 
-/* The line of a task's status that begins with `key`; empty if there is none. */
-static void status(int task, const char *key, char *line, int size) {
-    char path[64];
-    snprintf(path, sizeof path, "/proc/self/task/%d/status", task);
-    FILE *file = fopen(path, "r");
-    line[0] = 0;
-    while (file && fgets(line, size, file) && strncmp(line, key, strlen(key)) != 0) line[0] = 0;
-    if (file) fclose(file);
-}
-
-/* Weir's threads; how many. */
-enum { MOST = 16 };
-static int threads(int task[MOST]) {
-    DIR *tasks = opendir("/proc/self/task");
-    CHECK(tasks != NULL);
-    int count = 0;
-    for (struct dirent *entry; (entry = readdir(tasks));) {
-        char name[64];
-        if (entry->d_name[0] == '.') continue;
-        status(atoi(entry->d_name), "Name:", name, sizeof name);
-        if (strncmp(name, "Name:\tweir", 10) == 0 && count < MOST) task[count++] = atoi(entry->d_name);
-    }
-    closedir(tasks);
-    return count;
-}
-
 static int count(void) {
-    int task[MOST];
+    int task[MOST_TASKS];
     return threads(task);
 }
 
-/* Frees until the background thread runs, and its listener (which may be refused). */
+/* Frees until the background thread runs. Its listener may be refused: it is waited for a little, and what follows may come
+   before it or after. */
 static void start(void) {
-    int found = 0;
-    for (int round = 0; round < 1000 && found < 1; round++) burst(), usleep(20000), found = count();
-    CHECK(found >= 1);
+    WAIT_FOR((burst(), usleep(20000), count() >= 1));
     for (int round = 0; round < 10 && count() < 2; round++) usleep(10000);
 }
 
@@ -73,10 +45,8 @@ static int gave_up_rights(int task) {
     return line[0] == 0 || (strtoul(line + 7, NULL, 16) & ~(1ul << 24)) == 0;
 }
 
-static int needs_root(void) {
-    if (getuid() == 0) return 1;
-    puts("SKIPPED: needs root");
-    return 0;
+static void need_root(void) {
+    if (getuid() != 0) skip_all("only root may");
 }
 
 /* Whether a path that leads through a thread's links shows the file outside of the jail. */
@@ -114,34 +84,27 @@ static int is_closed(const char *file) {
     return closed;
 }
 
-static double now(void) {
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return time.tv_sec + time.tv_nsec / 1e9;
-}
-
 /* What holds as soon as a change that was begun at `since` returns. Weir waits for its thread's end for 1 s: where the
    machine takes the CPUs away for longer than that, it may hold later. */
 #define CHECK_CHANGED(since, condition)                                                                                \
     do {                                                                                                               \
-        int was_late = now() - (since) >= 1;                                                                           \
-        for (int round = 0; was_late && !(condition); round++, usleep(20000)) CHECK(round < 1000);                     \
+        if (now() - (since) >= 1) WAIT_FOR(condition);                                                                 \
         CHECK(condition);                                                                                              \
     } while (0)
 
 /* A jail by `how`: "chroot", "unshare" before it, "pivot"; "raw" makes the system call past libc. */
 static void jail(const char *how) {
-    if (!needs_root()) return;
+    need_root();
     char outside[] = "/tmp/weir-outside-XXXXXX", place[] = "/tmp/weir-jail-XXXXXX";
     CHECK(mkdtemp(outside) && mkdtemp(place));
     char proc[100], old[100];
     snprintf(proc, sizeof proc, "%s/proc", place), snprintf(old, sizeof old, "%s/old", place);
     pid_t child = fork(); /* so that what is mounted goes with its namespace, and the folders can be removed */
     if (child == 0) {
-        if (unshare(CLONE_NEWNS) != 0) puts("SKIPPED: no mount namespace may be made here"), _exit(0);
+        if (unshare(CLONE_NEWNS) != 0) skip_all("no mount namespace may be made here");
         CHECK(mount("none", "/", 0, MS_REC | MS_PRIVATE, 0) == 0 && mount("tmpfs", place, "tmpfs", 0, 0) == 0);
         CHECK(mkdir(proc, 0755) == 0 && mkdir(old, 0755) == 0);
-        if (mount("proc", proc, "proc", 0, 0) != 0) puts("SKIPPED: no /proc may be mounted here"), fflush(stdout), _exit(0);
+        if (mount("proc", proc, "proc", 0, 0) != 0) skip_all("no /proc may be mounted here");
         start();
         double since = now();
         if (strcmp(how, "pivot") == 0) {
@@ -151,7 +114,7 @@ static void jail(const char *how) {
             CHECK(syscall(SYS_unshare, CLONE_FS) == 0);
             CHECK(syscall(SYS_chroot, place) == 0 && chdir("/") == 0);
             /* Nothing tells of it: the thread sees it when it is woken next. */
-            for (int round = 0; round < 1000 && !is_closed(outside); round++) burst(), usleep(20000);
+            WAIT_FOR((burst(), usleep(20000), is_closed(outside)));
         } else {
             if (strcmp(how, "unshare") == 0) CHECK(unshare(CLONE_FS) == 0);
             CHECK(chroot(place) == 0 && chdir("/") == 0);
@@ -165,22 +128,29 @@ static void jail(const char *how) {
     int result;
     CHECK(waitpid(child, &result, 0) == child);
     rmdir(outside), rmdir(place);
-    CHECK(WIFEXITED(result) && WEXITSTATUS(result) == 0);
+    CHECK(WIFEXITED(result));
+    if (WEXITSTATUS(result) == 77) exit(77);
+    CHECK(WEXITSTATUS(result) == 0);
 }
 
 /* What the kernel refuses to a process of several threads works, and again and again. */
 static void namespaces(void) {
     start();
-    if (unshare(CLONE_NEWUSER) != 0) {
-        CHECK(errno != EINVAL);
-        return (void)puts("SKIPPED: no user namespace may be made here");
-    }
-    CHECK(count() <= 2); /* another one, and its listener where that was quick */
+    /* Refused while Weir's thread is there, which it waits for 1 s to end. */
+    int is_made;
+    double since;
+    do since = now(), is_made = unshare(CLONE_NEWUSER) == 0;
+    while (!is_made && errno == EINVAL && now() - since >= 1);
+    CHECK(is_made || errno != EINVAL);
+    if (!is_made) skip_all("no user namespace may be made here");
+    CHECK_CHANGED(since, count() <= 2); /* another one, and its listener where that was quick */
     start();
     long before = 0;
     for (int i = 0; i < 1000; i++) {
-        CHECK(unshare(CLONE_FS) == 0 && count() <= 2);
-        if (i % 50 == 0) burst(), usleep(120000);
+        since = now();
+        CHECK(unshare(CLONE_FS) == 0);
+        CHECK_CHANGED(since, count() <= 2);
+        if (i % 50 == 0) start();
         if (i == 100 || i == 999) {
             long size, unused;
             FILE *file = fopen("/proc/self/statm", "r");
@@ -204,11 +174,11 @@ static void urgent(void) {
     CHECK(getsockname(server, (void *)&address, &size) == 0 && connect(client, (void *)&address, size) == 0);
     int peer = accept(server, NULL, NULL);
     CHECK(peer >= 0 && fcntl(peer, F_SETOWN, getpid()) == 0);
-    struct timespec patience = {30, 0};
+    struct timespec patience = {PATIENCE, 0};
     siginfo_t info;
     for (int i = 0; i < 20; i++) {
         CHECK(send(client, "x", 1, MSG_OOB) == 1);
-        usleep(10000); /* time for a thief */
+        usleep(10000); /* time for a thief; one that comes later finds nothing */
         CHECK(sigtimedwait(&set, &info, &patience) == SIGURG && info.si_code == SI_KERNEL);
         char byte;
         recv(peer, &byte, 1, MSG_OOB);
@@ -216,45 +186,55 @@ static void urgent(void) {
     pid_t child = fork();
     if (child == 0) kill(getppid(), SIGURG), _exit(0);
     CHECK(waitpid(child, NULL, 0) == child);
-    usleep(10000);
+    usleep(10000); /* the same */
     CHECK(sigtimedwait(&set, &info, &patience) == SIGURG && info.si_code == SI_USER && info.si_pid == child);
 }
 
-/* How often Weir's threads were switched to, in all. */
-static long switches(void) {
-    int task[MOST], found = threads(task);
-    long sum = found > 0 ? 0 : -1;
-    for (int i = 0; i < found; i++) {
-        char line[100];
-        status(task[i], "voluntary_ctxt_switches:", line, sizeof line);
-        sum += atol(line + strcspn(line, "\t"));
-    }
-    return sum;
+/* How often a thread was switched to after it had slept; 0 if it is gone. */
+static long switches(int task) {
+    char line[100];
+    status(task, "voluntary_ctxt_switches:", line, sizeof line);
+    return atol(line + strcspn(line, "\t"));
 }
 
-/* At rest there is no wake-up, whoever the program is, and whatever signal it leaves pending. */
-static void rest(int is_root) {
+static volatile int idler;
+static void *wait_for_nothing(void *unused) {
+    for (idler = (int)syscall(SYS_gettid);;) pause();
+}
+
+/* At rest there is no wake-up for 5 s, whoever the program is, and whatever signal it leaves pending: Weir's threads are
+   switched to no more often than one that waits for nothing, which only who stops and continues the process wakes. A look
+   allocates, which may wake Weir's: after it they come to rest again, and then are looked at once more. */
+static void rest(int is_root, int is_pending) {
     sigset_t all;
     sigfillset(&all), sigprocmask(SIG_BLOCK, &all, NULL);
-    if (is_root ? getuid() != 0 : getuid() == 0 && setuid(65534) != 0) return (void)puts("SKIPPED: another user");
+    if (is_root ? getuid() != 0 : getuid() == 0 && setuid(65534) != 0) skip_all("this user may not be another");
     char *kept = malloc(32 << 20);
     memset(kept, 1, 32 << 20);
     start();
-    for (int round = 0; round < 2; round++) {
-        /* A look allocates, which may wake them: after it they come to rest again. */
-        long before, after = switches();
-        int tries = 12;
-        do before = after, sleep(5), after = switches();
-        while (before != after && --tries > 0);
-        CHECK(tries > 0 && before > 0);
-        kill(getpid(), SIGURG);
+    if (is_pending) kill(getpid(), SIGURG);
+    pthread_t thread;
+    CHECK(pthread_create(&thread, NULL, wait_for_nothing, NULL) == 0);
+    WAIT_FOR(idler);
+    int is_quiet = 0;
+    for (double begin = now(); !is_quiet;) {
+        CHECK(now() - begin < PATIENCE);
+        int task[MOST_TASKS], found = threads(task);
+        long before[MOST_TASKS], idle = switches(idler);
+        for (int i = 0; i < found; i++) before[i] = switches(task[i]);
+        sleep(5);
+        is_quiet = found > 0;
+        for (int i = 0; i < found; i++) {
+            long after = switches(task[i]);
+            is_quiet &= before[i] > 0 && after >= before[i] && after - before[i] <= switches(idler) - idle;
+        }
     }
     free(kept);
 }
 
 /* The main thread ends by the bare system call, and so does the last thread of the program. */
 static void *end_late(void *argument) {
-    usleep(200000);
+    usleep(200000); /* so that the main thread ends first, as a rule: both orders must go well */
     return (void *)syscall(SYS_exit, 5);
 }
 static void last_thread(int is_main_last) {
@@ -266,8 +246,22 @@ static void last_thread(int is_main_last) {
         syscall(SYS_exit, 3);
     }
     int result;
-    CHECK(waitpid(child, &result, 0) == child && WIFEXITED(result));
+    CHECK(ends(child, &result) && WIFEXITED(result));
     if (is_main_last) CHECK(WEXITSTATUS(result) == 3);
+}
+
+/* The same as Weir's threads are just beginning: at one moment or another of their first milliseconds. */
+static void last_at_start(void) {
+    for (int round = 0; round < 24; round++) {
+        pid_t child = fork();
+        if (child == 0) {
+            WAIT_FOR((burst(), count() >= 1));
+            usleep(round * 250);
+            syscall(SYS_exit, 3);
+        }
+        int result;
+        CHECK(ends(child, &result) && WIFEXITED(result) && WEXITSTATUS(result) == 3);
+    }
 }
 
 /* A class that takes what others leave is the background thread's too. */
@@ -275,7 +269,7 @@ static void class(int wanted) {
     struct sched_param none = {0};
     CHECK(sched_setscheduler(0, wanted, &none) == 0);
     start();
-    int task[MOST], found = threads(task);
+    int task[MOST_TASKS], found = threads(task);
     for (int i = 0; i < found; i++) CHECK(sched_getscheduler(task[i]) == wanted);
 }
 
@@ -291,28 +285,28 @@ static long resident(void) {
 static void works(void) {
     start();
     long before = resident();
-    for (int round = 0; round < 1000 && resident() >= before + (8 << 20); round++) usleep(20000);
+    WAIT_FOR(resident() < before + (8 << 20));
     burst();
-    int round = 0;
-    while (resident() > 24 << 20 && ++round < 1000) usleep(20000);
-    CHECK(round < 1000);
+    WAIT_FOR(resident() <= 24 << 20);
 }
 
 static void groups(void) {
-    if (!needs_root()) return;
+    need_root();
     gid_t group[2000];
     for (int i = 0; i < 2000; i++) group[i] = 100000 + i * 7;
     start();
-    CHECK(setgroups(2000, group) == 0 && count() <= 2);
-    usleep(300000);
-    int task[MOST], found = threads(task);
+    double since = now();
+    CHECK(setgroups(2000, group) == 0);
+    CHECK_CHANGED(since, count() <= 2);
+    start();
+    int task[MOST_TASKS], found = threads(task);
     char ours[16384], theirs[16384];
     status(getpid(), "Groups:", ours, sizeof ours);
     for (int i = 0; i < found; i++) {
         status(task[i], "Groups:", theirs, sizeof theirs);
         CHECK(theirs[0] == 0 || strcmp(ours, theirs) == 0); /* one of them may have ended */
     }
-    usleep(1500000);
+    usleep(1500000); /* it rests, as a rule */
     works();
     CHECK(count() >= 1);
 }
@@ -327,10 +321,10 @@ static void refused(void) {
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
     };
     struct sock_fprog program = {sizeof lines / sizeof *lines, lines};
-    usleep(3000000); /* it rests */
+    usleep(3000000); /* it rests, as a rule: it may be at work as well */
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program))
-        return (void)puts("SKIPPED: no filter may be set here");
-    for (int round = 0; round < 3; round++) works(), usleep(1000000);
+        skip_all("no filter may be set here");
+    for (int round = 0; round < 3; round++) works(), usleep(1000000); /* between them it rests, as a rule */
 }
 
 /* A child of vfork that is the first to free so much does not start its parent's thread, nor one that ends with it. */
@@ -341,7 +335,7 @@ static void vforked(void) {
     CHECK(child > 0 && waitpid(child, NULL, 0) == child);
     works();
     /* Nor does a child end it by becoming something else. */
-    int before[MOST], after[MOST];
+    int before[MOST_TASKS], after[MOST_TASKS];
     int found = threads(before), left;
     CHECK(found >= 1);
     child = vfork();
@@ -374,26 +368,26 @@ static int all_alike(void) {
 
 /* A program that changes its user: in the moment that the call returns, no thread has the old one's rights. */
 static void rights(int is_raw) {
-    if (!needs_root()) return;
+    need_root();
     start();
-    int task[MOST], found = threads(task);
+    int task[MOST_TASKS], found = threads(task);
     /* It has the program's until it has opened what it listens to. */
     for (int i = 0; i < found; i++)
-        for (int round = 0; !gave_up_rights(task[i]); round++, usleep(20000)) CHECK(round < 1000);
+        WAIT_FOR(gave_up_rights(task[i]));
     if (is_raw) {
-        usleep(1500000); /* it rests, and nothing tells of this */
+        usleep(1500000); /* it rests, as a rule, and nothing tells of this */
         CHECK(syscall(SYS_setresgid, 65534, 65534, 65534) == 0 && syscall(SYS_setresuid, 65534, 65534, 65534) == 0);
     } else {
         double since = now();
         CHECK(setresgid(65534, 65534, 65534) == 0);
         CHECK_CHANGED(since, all_alike());
-        usleep(300000);
+        start();
         since = now();
         CHECK(setresuid(65534, 65534, 65534) == 0);
         CHECK_CHANGED(since, all_alike());
         start();
     }
-    for (int round = 0; is_raw && !all_alike(); round++, burst(), usleep(20000)) CHECK(round < 1000);
+    if (is_raw) WAIT_FOR((burst(), usleep(20000), all_alike()));
     CHECK(all_alike());
 }
 
@@ -419,17 +413,17 @@ static void in_handler(void) {
 }
 
 int main(int argc, char **argv) {
-    alarm(200);
+    alarm(LIFETIME);
     CHECK(argc == 2);
     const char *which = argv[1];
-    if (!is_weir()) return 0;
+    if (!is_weir()) skip_all("it is of Weir's own");
     if (strncmp(which, "jail-", 5) == 0) jail(which + 5);
     else if (strcmp(which, "namespaces") == 0) namespaces();
     else if (strcmp(which, "urgent") == 0) urgent();
-    else if (strcmp(which, "rest-root") == 0) rest(1);
-    else if (strcmp(which, "rest-user") == 0) rest(0);
+    else if (strncmp(which, "rest-", 5) == 0) rest(strstr(which, "root") != NULL, strstr(which, "pending") != NULL);
     else if (strcmp(which, "main-last") == 0) last_thread(1);
     else if (strcmp(which, "other-last") == 0) last_thread(0);
+    else if (strcmp(which, "last-at-start") == 0) last_at_start();
     else if (strcmp(which, "batch") == 0) class(SCHED_BATCH);
     else if (strcmp(which, "idle") == 0) class(SCHED_IDLE);
     else if (strcmp(which, "groups") == 0) groups();

@@ -2,7 +2,6 @@
    all its threads block it and one asks for it. */
 #include "check.h"
 #include <signal.h>
-#include <time.h>
 
 enum { COUNT = 60000, SIZE = 1000 };
 static char *block[COUNT];
@@ -13,7 +12,7 @@ static void burst(void) {
 }
 
 int main(void) {
-    alarm(100);
+    alarm(LIFETIME);
     sigset_t set;
     sigemptyset(&set), sigaddset(&set, SIGURG);
     CHECK(pthread_sigmask(SIG_BLOCK, &set, NULL) == 0);

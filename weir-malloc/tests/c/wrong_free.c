@@ -19,6 +19,7 @@ static void stir(void) {
 
 int main(int argc, char **argv) {
     CHECK(argc == 2);
+    alarm(LIFETIME);
     const char *which = argv[1];
     void *keep[64], *p;
     for (int i = 0; i < 64; i++) keep[i] = malloc(100);
@@ -40,6 +41,25 @@ int main(int argc, char **argv) {
             free(others[i]);
             if (i % 7 == 0) free(p);
         }
+    } else if (strcmp(which, "twice-between") == 0) {
+        /* Never leaves the bucket: only WEIR_CHECK=1 sees it. */
+        free(keep[9]), free(keep[10]);
+        wrong(keep[9]);
+    } else if (strcmp(which, "inside-at-once") == 0) {
+        wrong((char *)keep[9] + 16);
+    } else if (strcmp(which, "unaligned-at-once") == 0) {
+        wrong((char *)keep[9] + 1);
+    } else if (strcmp(which, "inside-late") == 0) {
+        /* After so many batches that only some are looked at for double frees. */
+        static void *many[1000];
+        for (int round = 0; round < 200; round++) {
+            for (int i = 0; i < 1000; i++) many[i] = malloc(100);
+            for (int i = 0; i < 1000; i++) {
+                free(many[i]);
+                if (round == 150 && i == 455) wrong((char *)keep[9] + 16);
+            }
+            if (round == 150) break;
+        }
     } else if (strcmp(which, "twice-after-trim") == 0) {
         for (int i = 0; i < 64; i++) free(keep[i]);
         malloc_trim(0);
@@ -53,7 +73,7 @@ int main(int argc, char **argv) {
         for (int i = 0; i < 64; i++) free(large[i]);
         free(keep[9]), free(keep[10]);
         wrong(keep[9]);
-        for (int i = 0; i < 100; i++) usleep(100000);
+        for (;;) pause();
     } else if (strcmp(which, "twice-large") == 0) {
         free(p = malloc(300000));
         wrong(p);

@@ -14,6 +14,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::{Mutex, OnceLock};
+use std::time::SystemTime;
 
 /// The ways in which every program is run.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -25,6 +26,9 @@ pub enum Mode {
     /// With a limited address space, in KiB: Weir's reservations have to shrink.
     Limited(u64),
 }
+
+/// How long a program may take, s: only one that hangs is ended. Its own alarms, in `check.h`, come before it.
+pub const PATIENCE_S: &str = "600";
 
 /// Four GiB of address space: less than the heap would like to reserve.
 pub const LIMITED: Mode = Mode::Limited(4 << 20);
@@ -65,15 +69,27 @@ pub enum Kind {
 /// Runs `tests/c/NAME` under the library and demands success.
 pub fn passes(kind: Kind, name: &str, arguments: &[&str], mode: Mode) {
     let Some(program) = compile(kind, name) else { return };
-    let output = run(&program, arguments, mode, &[]);
-    assert!(output.status.success(), "{name} {arguments:?} in mode {mode:?}: {}", describe(&output));
+    succeeded(&format!("{name} {arguments:?} in mode {mode:?}"), &run(&program, arguments, mode, &[]));
+}
+
+/// Demands that a program ended well. Whether it did what it is for: it may have skipped, which is said.
+#[track_caller]
+pub fn succeeded(what: &str, output: &Output) -> bool {
+    if weir_testing::program_skipped(what, output) {
+        return false;
+    }
+    assert!(output.status.success(), "{what}: {}", describe(output));
+    true
 }
 
 /// The same with each of these arguments, at the same time: for programs that mostly sleep.
 pub fn all_pass(kind: Kind, name: &str, arguments: &[&str], mode: Mode) {
+    // Under the test's name, by which a skip is said.
+    let test = std::thread::current().name().unwrap_or("main").to_owned();
     std::thread::scope(|scope| {
         for argument in arguments {
-            scope.spawn(|| passes(kind, name, &[argument], mode));
+            let thread = std::thread::Builder::new().name(test.clone());
+            thread.spawn_scoped(scope, || passes(kind, name, &[argument], mode)).expect("a thread");
         }
     });
 }
@@ -81,14 +97,25 @@ pub fn all_pass(kind: Kind, name: &str, arguments: &[&str], mode: Mode) {
 /// Runs a compiled program under the library; `extra` are further variables of its environment, and
 /// `ALSO_PRELOAD` and `PRELOAD_BEFORE` are libraries after and before it.
 pub fn run(program: &Path, arguments: &[&str], mode: Mode, extra: &[(&str, OsString)]) -> Output {
+    run_under(library(), program, arguments, mode, extra)
+}
+
+/// The same under this library, or under none.
+pub fn run_under(
+    library: Option<&Path>,
+    program: &Path,
+    arguments: &[&str],
+    mode: Mode,
+    extra: &[(&str, OsString)],
+) -> Output {
     let mut preload = OsString::new();
     let mut command = Command::new("timeout");
     // The shell sets the limit and then becomes the program, so that only the program is preloaded.
-    command.args(["-k", "5", "300", "sh", "-c"]);
+    command.args(["-k", "5", PATIENCE_S, "sh", "-c"]);
     let limit = if let Mode::Limited(kib) = mode { format!("ulimit -v {kib}; ") } else { String::new() };
     command.arg(format!("{limit}LD_PRELOAD=$WEIR_PRELOAD exec \"$0\" \"$@\""));
     command.arg(program).args(arguments);
-    if let Some(library) = library() {
+    if let Some(library) = library {
         preload.push(library);
         command.env("EXPECT_WEIR", if env::var_os("WEIR_TEST_LIBRARY").is_some() { "0" } else { "1" });
     }
@@ -144,6 +171,47 @@ pub fn library() -> Option<&'static Path> {
         .as_deref()
 }
 
+/// The library as it is installed: the one that `WEIR_TEST_RELEASE` names, or what a release build left if it is newer than
+/// each file that it is made of. None otherwise, which is said: a build takes minutes, and is no test's to make.
+pub fn optimised() -> Option<PathBuf> {
+    if foreign() {
+        weir_testing::skip!("another library is under test");
+        return None;
+    }
+    if let Some(path) = env::var_os("WEIR_TEST_RELEASE") {
+        let path = PathBuf::from(path);
+        assert!(path.is_file(), "WEIR_TEST_RELEASE: there is no {}", path.display());
+        return Some(path);
+    }
+    if env::var_os("WEIR_TEST_PROFILE").is_some_and(|profile| profile == "release") {
+        return library().map(Path::to_owned);
+    }
+    let executable = env::current_exe().expect("a running test has a path");
+    // target/PROFILE/deps/this-test
+    let target = executable.ancestors().nth(3).expect("tests run from target/PROFILE/deps");
+    let (library, manifest) = (target.join("release/libweir.so"), Path::new(env!("CARGO_MANIFEST_DIR")));
+    let root = manifest.parent().expect("the crates lie beside each other");
+    let parts = ["Cargo.toml", "Cargo.lock", "weir-core/src", "weir-linux/src", "weir/src", "weir-malloc/src"];
+    let newest = parts.iter().filter_map(|part| newest(&root.join(part))).max();
+    let built = modified(&library);
+    if built.is_none() || built < newest {
+        let why = if built.is_none() { "there is no" } else { "older than its source is" };
+        weir_testing::skip!("{why} {}: cargo build --release -p weir-malloc", library.display());
+        return None;
+    }
+    Some(library)
+}
+
+fn modified(path: &Path) -> Option<SystemTime> {
+    std::fs::metadata(path).and_then(|file| file.modified()).ok()
+}
+
+/// When the newest file at or below a path was modified.
+fn newest(path: &Path) -> Option<SystemTime> {
+    let Ok(entries) = std::fs::read_dir(path) else { return modified(path) };
+    entries.filter_map(|entry| newest(&entry.ok()?.path())).max()
+}
+
 fn build() -> PathBuf {
     // target/PROFILE/deps/this-test
     let executable = env::current_exe().expect("a running test has a path");
@@ -195,7 +263,7 @@ fn compile_now(kind: Kind, name: &str) -> Option<PathBuf> {
     }
     match command.output() {
         Err(error) => {
-            println!("SKIPPED: {name} needs the compiler {compiler} ({error}); Debian has it in build-essential");
+            weir_testing::skip!("{name} needs the compiler {compiler} ({error}); Debian has it in build-essential");
             None
         }
         Ok(result) => {
