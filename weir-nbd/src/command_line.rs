@@ -103,7 +103,7 @@ pub struct Serve {
     /// Time for a client to choose an export [default: 30s].
     #[arg(long, value_name = "TIME")]
     pub handshake_timeout: Option<Duration>,
-    /// Time for a client to go on with what it sends or has to read [default: 1m].
+    /// Time for the rest of what a client sends or has to read, or 1 KiB for each second of it [default: 1m].
     #[arg(long, value_name = "TIME")]
     pub client_timeout: Option<Duration>,
     /// Time for requests in flight when the server is stopped [default: 30s].

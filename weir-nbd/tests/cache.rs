@@ -214,6 +214,32 @@ fn what_cannot_be_written_below_is_an_error_and_is_not_lost() {
 }
 
 #[test]
+fn what_was_trimmed_or_zeroed_need_not_be_written_first() {
+    for engine in engines() {
+        let server = start_short(engine, "64M");
+        let mut client = server.structured("d");
+        let (far, length) = (2 << 20, 16 * BLOCK as u64);
+        for kind in [TRIM, ZEROES] {
+            assert_eq!(client.error(WRITE, 0, far, length, &[7; 16 * BLOCK]), 0, "it is in the cache");
+            assert_eq!(client.error(FLUSH, 0, 0, 0, b""), ENOSPC);
+            assert_eq!(client.error(kind, 0, far, length, b""), 0);
+            assert_eq!(client.read(0, far, 16 * BLOCK), [0; 16 * BLOCK]);
+            assert_eq!((counted(&server, "dirty_bytes"), client.error(FLUSH, 0, 0, 0, b"")), (0, 0));
+        }
+        // Of blocks that are covered in part, the rest stays to be written.
+        assert_eq!(client.error(WRITE, 0, far, length, &[7; 16 * BLOCK]), 0);
+        assert_eq!(client.error(ZEROES, 0, far + 100, 2 * BLOCK as u64, b""), 0);
+        assert_eq!(counted(&server, "dirty_bytes"), length - BLOCK as u64);
+        let expected = [&[7; 100][..], &[0; 2 * BLOCK], &[7; 14 * BLOCK - 100]].concat();
+        assert_eq!(client.read(0, far, 16 * BLOCK), expected);
+        lengthen(&server);
+        assert_eq!(client.error(FLUSH, 0, 0, 0, b""), 0);
+        assert_eq!(read_file(&server, far as usize, 16 * BLOCK), expected);
+        server.stop();
+    }
+}
+
+#[test]
 fn what_waits_to_be_written_below_has_a_bound() {
     for engine in engines() {
         let server = start_short(engine, "1M");

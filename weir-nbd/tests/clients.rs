@@ -86,6 +86,7 @@ fn nbdcopy_copies_both_ways() {
 }
 
 #[test]
+#[ignore = "nightly: needs nbdkit, and qemu-nbd of qemu-utils"]
 fn nbdcopy_copies_to_and_from_other_servers() {
     if !has("nbdcopy") || !has("nbdkit") || !has("qemu-nbd") {
         return;
@@ -110,7 +111,7 @@ fn nbdsh_finds_the_rules_kept() {
     // The distribution's own: another Python that comes first on the path does not have the module.
     let python = "/usr/bin/python3";
     if !Command::new(python).args(["-c", "import nbd"]).output().is_ok_and(|output| output.status.success()) {
-        return eprintln!("skipped: python3-libnbd is not installed");
+        return weir_testing::skip!("python3-libnbd is not installed");
     }
     for options in ways() {
         let server = Server::start_in(disks(), &options);
@@ -149,6 +150,7 @@ h.shutdown()
 }
 
 #[test]
+#[ignore = "nightly: needs qemu-utils"]
 fn qemu_img_and_qemu_io_use_it() {
     if !has("qemu-img") || !has("qemu-io") {
         return;
@@ -174,12 +176,13 @@ fn qemu_img_and_qemu_io_use_it() {
 }
 
 #[test]
+#[ignore = "nightly: needs fio"]
 fn fio_verifies_what_it_wrote() {
     if !has("fio") {
         return;
     }
     if !run(Path::new("/"), "fio", &["--enghelp"]).contains("nbd") {
-        return eprintln!("skipped: this fio has no engine for NBD");
+        return weir_testing::skip!("this fio has no engine for NBD");
     }
     for options in ways() {
         let server = Server::start_in(disks(), &options);

@@ -245,6 +245,17 @@ fn a_context_is_set_by_its_whole_name_and_for_one_export() {
 }
 
 #[test]
+fn a_handshake_has_a_most_of_options() {
+    let server = server();
+    let mut client = greeted(&server);
+    for _ in 0..1024 {
+        assert_eq!(client.outcome(99, b""), ERR_UNSUP);
+    }
+    assert!(client.ends().is_empty());
+    server.stop();
+}
+
+#[test]
 fn too_many_queries_are_refused() {
     let server = server();
     let mut client = greeted(&server);

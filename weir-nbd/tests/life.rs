@@ -8,7 +8,6 @@ use std::os::unix::fs::FileExt;
 use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
-use std::time::{Duration, Instant};
 use support::client::Client;
 use support::server::Server;
 use support::wire::*;
@@ -43,13 +42,12 @@ fn a_stop_finishes_what_is_in_flight_and_keeps_what_was_acknowledged() {
 #[test]
 fn a_stop_does_not_wait_for_clients_that_do_nothing() {
     for engine in engines() {
-        let server = Server::start(&["--export", "m=memory:1M", "--stop-timeout", "60s", "--io", engine]);
+        let mut server = Server::start(&["--export", "m=memory:1M", "--stop-timeout", "1h", "--io", engine]);
         let mut clients = [server.simple("m"), server.connect(), server.connect()];
         clients[2].greet();
         clients[2].send(&[1, 2, 3]);
-        let since = Instant::now();
-        server.stop();
-        assert!(since.elapsed() < Duration::from_secs(40), "not after a timeout");
+        server.signal(libc::SIGTERM);
+        assert!(server.wait().success(), "within less than the hour that it may take");
         clients.iter_mut().for_each(|client| drop(client.ends()));
     }
 }

@@ -2,6 +2,7 @@
 
 mod support;
 
+use std::io::Write;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
@@ -91,6 +92,85 @@ fn clients_that_do_not_read_cannot_keep_the_memory_of_all() {
     });
 }
 
+/// A server with one worker and little memory, and clients that may be slow for an hour.
+fn patient(engine: &str, bounds: &[&str]) -> Server {
+    let options = ["--workers", "1", "--client-timeout", "1h", "--io", engine, "--export", "m=memory:64M"];
+    Server::start(&[&options, bounds].concat())
+}
+
+/// Begins a write of `length` bytes, and sends the first `sent` of them.
+fn begin_write(server: &Server, length: u64, sent: usize) -> Client {
+    let mut client = server.simple("m");
+    client.request(WRITE, 0, 0, length, &vec![1; sent]);
+    client
+}
+
+#[test]
+fn clients_that_promise_data_and_do_not_send_it_keep_nobody_from_anything() {
+    with_engines_at_once(|engine| {
+        let server = patient(engine, &["--max-request", "4M", "--max-client-memory", "4M", "--max-memory", "16M"]);
+        let mut slow: Vec<Client> = (0..16).map(|_| begin_write(&server, 4 << 20, 1)).collect();
+        let mut good = server.simple("m");
+        for length in [512, 4096, 1 << 20] {
+            assert_eq!(good.read_simple(32 << 20, length), vec![0; length]);
+            assert_eq!(good.simple(WRITE, 0, 32 << 20, length as u64, &vec![0; length]), 0);
+            slow.iter_mut().for_each(|client| drop(client.wire.write_all(b"x")));
+        }
+        assert_eq!(good.simple(FLUSH, 0, 0, 0, b""), 0);
+        server.stop();
+    });
+}
+
+#[test]
+fn clients_that_do_not_read_leave_a_share_to_others() {
+    with_engines_at_once(|engine| {
+        let server = patient(engine, &["--max-request", "1M", "--max-client-memory", "64M", "--max-memory", "64M"]);
+        let lazy: Vec<Client> = (0..8)
+            .map(|_| {
+                let mut client = server.simple("m");
+                for at in 0..64 {
+                    client.request(READ, 0, at << 20, 1 << 20, b"");
+                }
+                client
+            })
+            .collect();
+        let mut good = server.simple("m");
+        for length in [512, 4096, 100_000] {
+            assert_eq!(good.read_simple(0, length), vec![0; length]);
+        }
+        assert_eq!(good.simple(FLUSH, 0, 0, 0, b""), 0);
+        drop(lazy);
+        server.stop();
+    });
+}
+
+#[test]
+fn who_stops_with_more_than_a_share_is_disconnected_when_others_wait() {
+    with_engines_at_once(|engine| {
+        let server = patient(engine, &["--max-request", "4M", "--max-client-memory", "8M", "--max-memory", "10M"]);
+        eventually("the first look is over", || server.stat()["connections"] == 0);
+        // Both get all the memory that their requests need, and together most of what there is.
+        let stopped = [begin_write(&server, 4 << 20, 3 << 20), begin_write(&server, 4 << 20, 3 << 20)];
+        assert_eq!(server.simple("m").simple(WRITE, 0, 0, 4 << 20, &vec![2; 4 << 20]), 0);
+        eventually("one of them had to go", || server.stat()["connections"] == 1);
+        drop(stopped);
+        server.stop();
+    });
+}
+
+#[test]
+fn a_byte_now_and_then_is_not_enough() {
+    with_engines_at_once(|engine| {
+        let server = Server::start(&["--export", "m=memory:1M", "--client-timeout", "1s", "--io", engine]);
+        let mut slow = begin_write(&server, 1 << 20, 1);
+        eventually("it is disconnected", || {
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            slow.wire.write_all(b"x").is_err()
+        });
+        server.stop();
+    });
+}
+
 #[test]
 fn one_client_too_many_is_refused_and_told_of_once() {
     for engine in engines() {
@@ -152,7 +232,7 @@ fn descriptors() -> u64 {
 #[test]
 fn ten_thousand_clients_are_served() {
     if descriptors() < 10_300 {
-        return eprintln!("skipped: the limit of open files is {}", descriptors());
+        return weir_testing::skip!("the limit of open files is {}", descriptors());
     }
     for engine in engines() {
         let options = ["--export", "m=memory:1M", "--io", engine];

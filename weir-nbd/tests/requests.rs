@@ -123,6 +123,10 @@ fn an_error_says_what_is_wrong() {
         let payload = &chunks[0].payload;
         assert_eq!(number(&payload[4..6]) as usize, payload.len() - 6);
         assert_eq!(&payload[6..], b"the range ends beyond the export's end");
+        let log = server.log();
+        let refused = log.lines().find(|line| line.contains("is refused")).expect("a line about it");
+        let expected = ["DEBUG", "export 'm'", "offset: 1048576", "length: 512", "the range ends beyond"];
+        assert!(expected.iter().all(|part| refused.contains(part)), "{refused}");
     });
 }
 

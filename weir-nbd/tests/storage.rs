@@ -48,6 +48,99 @@ fn a_file_is_written_in_place_and_gives_its_blocks_back() {
     }
 }
 
+/// Where the server's descriptors of files whose name contains `name` stand: a look for data or holes moves them.
+fn positions(server: &Server, name: &str) -> Vec<String> {
+    let folder = format!("/proc/{}", server.pid());
+    let all = std::fs::read_dir(format!("{folder}/fd")).expect("descriptors").map(|entry| entry.expect("an entry"));
+    let is_its = |path: &Path| std::fs::read_link(path).is_ok_and(|to| to.to_string_lossy().contains(name));
+    all.filter(|entry| is_its(&entry.path()))
+        .map(|entry| {
+            let info = format!("{folder}/fdinfo/{}", entry.file_name().to_string_lossy());
+            let info = std::fs::read_to_string(info).expect("a descriptor");
+            info.lines().next().expect("its position").to_string()
+        })
+        .collect()
+}
+
+#[test]
+fn what_is_known_to_be_data_is_not_looked_for() {
+    for engine in engines() {
+        // The server has written it itself.
+        let server = Server::start(&["--export", "m=memory:4M", "--io", engine]);
+        let mut client = server.structured("m");
+        let data = pattern(5, 1 << 20);
+        assert_eq!(client.error(WRITE, 0, 1 << 20, 1 << 20, &data), 0);
+        assert!(client.read(0, 1 << 20, 1 << 20) == data);
+        assert_eq!(positions(&server, "memfd:weir-nbd"), ["pos:\t0"]);
+        assert!(client.read(0, 0, 1 << 20) == vec![0; 1 << 20]);
+        assert_eq!(positions(&server, "memfd:weir-nbd"), ["pos:\t1048576"], "what is not known is asked about");
+        server.stop();
+        // A trim makes one hole, and all else stays known.
+        let folder = tempfile::tempdir().expect("a folder");
+        std::fs::write(folder.path().join("disk"), pattern(6, 4 << 20)).expect("a file");
+        File::open(folder.path().join("disk")).and_then(|file| file.sync_all()).expect("it has its blocks");
+        let server = Server::start_in(folder, &["--export", "d=disk", "--io", engine]);
+        let mut client = server.structured("d");
+        assert_eq!(client.error(TRIM, 0, 0, 4096, b""), 0);
+        assert!(client.read(0, 1 << 20, 1 << 20) == pattern(6, 4 << 20)[1 << 20..2 << 20]);
+        assert!(positions(&server, "/disk").iter().all(|position| position == "pos:\t0"));
+        assert_eq!(
+            client.chunks(READ, 0, 0, 1 << 20, b"").iter().map(|chunk| chunk.kind).collect::<Vec<_>>(),
+            [HOLE, DATA]
+        );
+        server.stop();
+    }
+}
+
+#[test]
+fn a_volume_that_grew_is_seen_by_the_next_client_and_at_a_reload() {
+    for engine in engines() {
+        for cache in [&[][..], &["--cache", "4M"]] {
+            let server = Server::start_in(sparse(10_000), &[&["--export", "d=disk", "--io", engine], cache].concat());
+            let mut early = server.structured("d");
+            let disk = File::options().write(true).open(server.path("disk")).expect("the file");
+            disk.set_len(1 << 20).expect("longer");
+            assert_eq!(early.error(READ, 0, 10_000, 512, b""), EINVAL, "a session keeps the size that it was told");
+            let mut late = server.structured("d");
+            assert_eq!(late.error(WRITE, 0, 9000, 5000, &pattern(3, 5000)), 0);
+            assert_eq!(late.read(0, 9000, 5000), pattern(3, 5000));
+            assert_eq!(early.read(0, 9000, 1000), pattern(3, 5000)[..1000]);
+            assert_eq!(server.stat()["exports"][0]["size_bytes"], 1 << 20);
+            disk.set_len(2 << 20).expect("longer");
+            server.signal(libc::SIGHUP);
+            support::eventually("it is seen", || server.stat()["exports"][0]["size_bytes"] == 2 << 20);
+            server.stop();
+        }
+    }
+}
+
+#[test]
+fn two_servers_with_caches_do_not_write_one_volume() {
+    let disk = |server: &Server| format!("d={}", server.path("disk").display());
+    let second = |export: &str, cache: &[&str]| {
+        let options = ["20", env!("CARGO_BIN_EXE_weir-nbd"), "serve", "--listen", "127.0.0.1:0", "--control", "none"];
+        let mut command = Command::new("timeout");
+        command.args(options).args(["--log", "error", "--export", export]).args(cache);
+        let output = command.output().expect("it runs");
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let first = Server::start_in(sparse(1 << 20), &["--export", "d=disk", "--export", "e=disk", "--cache", "4M"]);
+    for cache in [&[][..], &["--cache", "4M"]] {
+        let (status, said) = second(&disk(&first), cache);
+        assert_eq!(status, Some(1), "{said}");
+        assert!(said.contains("'d'") && said.contains("another program") && said.lines().count() == 1, "{said}");
+    }
+    first.stop();
+    // Without caches they see each other's data.
+    let first = Server::start_in(sparse(1 << 20), &["--export", "d=disk"]);
+    let other = Server::start(&["--export", &disk(&first)]);
+    assert_eq!(first.structured("d").error(WRITE, 0, 0, 3, b"abc"), 0);
+    assert_eq!(other.structured("d").read(0, 0, 3), b"abc");
+    assert_eq!(second(&disk(&first), &["--cache", "4M"]).0, Some(1));
+    other.stop();
+    first.stop();
+}
+
 #[test]
 fn a_file_that_shrinks_is_an_io_error_and_recovers() {
     for engine in engines() {
@@ -77,7 +170,7 @@ fn a_full_disk_is_told_as_such() {
     let folder = tempfile::tempdir().expect("a folder");
     let at = folder.path().to_str().expect("UTF-8");
     if let Err(why) = run("mount", &["-t", "tmpfs", "-o", "size=1M", "none", at]) {
-        return eprintln!("skipped: no file system can be mounted: {why}");
+        return weir_testing::skip!("no file system can be mounted: {why}");
     }
     let unmounted = Unmount(at.into());
     for engine in engines() {
@@ -137,11 +230,11 @@ fn loop_device(file: &Path) -> Option<LoopDevice> {
         Ok(device) if Path::new(&device).exists() => Some(LoopDevice(device)),
         Ok(device) => {
             drop(LoopDevice(device));
-            eprintln!("skipped: loop devices have no nodes here");
+            weir_testing::skip!("loop devices have no nodes here");
             None
         }
         Err(why) => {
-            eprintln!("skipped: no loop device: {why}");
+            weir_testing::skip!("no loop device: {why}");
             None
         }
     }

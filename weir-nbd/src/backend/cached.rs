@@ -4,7 +4,7 @@
 
 use super::volume::Volume;
 use crate::buffers::Buffer;
-use crate::cache::{BLOCK, CachedFile, blocks_of};
+use crate::cache::{BLOCK, CachedFile, Turn, WriteGuard, blocks_of};
 use crate::io::Reactor;
 use std::io::{Error, Result};
 use std::ops::Range;
@@ -26,7 +26,7 @@ const SIZE: u64 = BLOCK as u64;
 impl Volume {
     /// The end of the last whole block.
     fn cacheable(&self) -> u64 {
-        self.size / SIZE * SIZE
+        self.size() / SIZE * SIZE
     }
 
     /// Reads a range: what is here is copied, and what is missing is fetched run by run, and put in.
@@ -166,13 +166,9 @@ impl Volume {
         Ok(())
     }
 
-    /// Before a range is trimmed or zeroed: nothing of it is in the cache, or comes to the file later.
-    pub(super) async fn begin_change(
-        &self,
-        reactor: &Rc<Reactor>,
-        range: Range<u64>,
-    ) -> Result<Option<impl Sized + use<>>> {
-        let Some(cached) = &self.cached else { return Ok(None) };
+    /// Before a range is trimmed or zeroed below: nothing of it is in the cache, but for what waits to be written.
+    pub(super) async fn begin_change(&self, reactor: &Rc<Reactor>, range: Range<u64>) -> Option<Change<'_>> {
+        let cached = self.cached.as_ref()?;
         let guard = cached.begin_write(range.clone(), false);
         let mut rest = guard.rest();
         while !rest.is_empty() {
@@ -181,8 +177,15 @@ impl Volume {
             cached.remove(some);
             reactor.sleep(Duration::ZERO).await;
         }
-        self.write_back(reactor, range).await?;
-        Ok(Some(guard))
+        let mut turn = None;
+        // What is on its way to the file could come there after the change.
+        while self.is_dirty(&range) && turn.is_none() {
+            turn = cached.dirty().and_then(|dirty| dirty.turn());
+            if turn.is_none() {
+                reactor.sleep(PAUSE).await;
+            }
+        }
+        Some(Change { cached, range, turn, _guard: guard })
     }
 
     /// Writes what is dirty in a range below: the file is then all that matters there.
@@ -217,6 +220,24 @@ impl Volume {
             }
         }
         Ok(())
+    }
+}
+
+/// A trim or zeroing of a range below, under way. If it fails, what waits to be written there still does.
+pub(super) struct Change<'a> {
+    cached: &'a CachedFile,
+    range: Range<u64>,
+    /// Nothing is written below meanwhile. None where nothing was dirty.
+    turn: Option<Turn<'a>>,
+    _guard: WriteGuard,
+}
+
+impl Change<'_> {
+    /// The range is zeroes below: what was to be written there before is out of date.
+    pub fn finish(self) {
+        if self.turn.is_some() {
+            self.cached.zero_dirty(&self.range);
+        }
     }
 }
 

@@ -21,6 +21,7 @@ impl Volume {
     /// Writes all of `buffer` at `offset`.
     pub async fn write(&self, reactor: &Rc<Reactor>, offset: u64, buffer: Buffer) -> Result<()> {
         let length = buffer.filled().len();
+        self.becomes_data(offset..offset + length as u64);
         match &self.cached {
             Some(cached) => self.write_cached(cached, reactor, offset, buffer).await,
             None => self.medium.write(reactor, offset, buffer, 0..length).await.map(drop),

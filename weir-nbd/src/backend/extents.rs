@@ -1,6 +1,7 @@
 //! Which parts of a volume are holes.
 
-use super::volume::{Kind, Volume};
+use super::data_map::DataMap;
+use super::volume::Volume;
 use crate::io::Reactor;
 use crate::protocol::Extent;
 use rustix::fs::{SeekFrom, fstat, seek};
@@ -13,28 +14,46 @@ impl Volume {
     /// The extents of a range, from its start on: all of it, or the first `most` of them. What is dirty is written below
     /// first; where it cannot be, all of the range is called data.
     pub async fn extents(&self, reactor: &Rc<Reactor>, range: Range<u64>, most: usize) -> Vec<Extent> {
-        if matches!(self.kind, Kind::BlockDevice { .. }) {
-            return vec![Extent { length: range.end - range.start, is_hole: false }];
-        }
+        let whole = Extent { length: range.end - range.start, is_hole: false };
+        let Some(known) = self.data.clone().filter(|_| !self.is_data(&range)) else { return vec![whole] };
         if self.is_dirty(&range) && (self.is_read_only() || self.write_back(reactor, range.clone()).await.is_err()) {
-            return vec![Extent { length: range.end - range.start, is_hole: false }];
+            return vec![whole];
         }
         let file = self.medium.file.clone();
         // Not by the worker itself: the file system may have to read its own tables first.
-        reactor.blocking(move || extents(&file, range, most)).await
+        reactor.blocking(move || extents(&file, &known, range, most)).await
     }
 }
 
-/// Where it cannot be said, there is data: true of every range.
-fn extents(file: &OwnedFd, range: Range<u64>, most: usize) -> Vec<Extent> {
-    let (mut at, mut out) = (range.start, Vec::new());
-    while at < range.end && out.len() < most {
-        let (end, is_hole) = extent(file, at).unwrap_or((range.end, false));
+/// Where it cannot be said, there is data: true of every range. What is found to be data is added to `known`.
+fn extents(file: &OwnedFd, known: &DataMap, range: Range<u64>, most: usize) -> Vec<Extent> {
+    let (mut at, mut out) = (range.start, Vec::<Extent>::new());
+    while at < range.end {
+        let (end, is_hole) = match known.end(at) {
+            end if end > at => (end, false),
+            _ => ask(file, known, at).unwrap_or((range.end, false)),
+        };
+        let is_full = out.len() == most;
         let end = end.clamp(at + 1, range.end);
-        out.push(Extent { length: end - at, is_hole });
+        match out.last_mut() {
+            // What was known, and what is behind it.
+            Some(last) if last.is_hole == is_hole => last.length += end - at,
+            _ if is_full => break,
+            _ => out.push(Extent { length: end - at, is_hole }),
+        }
         at = end;
     }
     out
+}
+
+/// The extent at `at`, as the file system says. Data is remembered.
+fn ask(file: &OwnedFd, known: &DataMap, at: u64) -> rustix::io::Result<(u64, bool)> {
+    let (end, is_hole) = extent(file, at)?;
+    // Behind the end of a file that has become shorter there is neither.
+    if !is_hole && end < u64::MAX {
+        known.add(at..end);
+    }
+    Ok((end, is_hole))
 }
 
 /// The end of the extent at `at`, and whether it is a hole.
@@ -60,6 +79,9 @@ mod tests {
     fn hole(length: u64) -> Extent {
         Extent { length, is_hole: true }
     }
+    fn unknown() -> DataMap {
+        DataMap::new(1 << 20, false)
+    }
     fn data(length: u64) -> Extent {
         Extent { length, is_hole: false }
     }
@@ -68,24 +90,42 @@ mod tests {
     fn holes_and_data_take_turns() {
         let file = memfd_create("test", MemfdFlags::CLOEXEC).expect("a memfd");
         ftruncate(&file, 1 << 20).expect("a length");
-        assert_eq!(extents(&file, 0..1 << 20, 9), [hole(1 << 20)]);
+        assert_eq!(extents(&file, &unknown(), 0..1 << 20, 9), [hole(1 << 20)]);
         rustix::io::pwrite(&file, &[1; 8192], 65536).expect("memory");
-        assert_eq!(extents(&file, 0..1 << 20, 9), [hole(65536), data(8192), hole((1 << 20) - 73728)]);
-        assert_eq!(extents(&file, 0..1 << 20, 2), [hole(65536), data(8192)]);
-        assert_eq!(extents(&file, 65540..65550, 9), [data(10)]);
-        assert_eq!(extents(&file, 100..200, 9), [hole(100)]);
+        assert_eq!(extents(&file, &unknown(), 0..1 << 20, 9), [hole(65536), data(8192), hole((1 << 20) - 73728)]);
+        assert_eq!(extents(&file, &unknown(), 0..1 << 20, 2), [hole(65536), data(8192)]);
+        assert_eq!(extents(&file, &unknown(), 65540..65550, 9), [data(10)]);
+        assert_eq!(extents(&file, &unknown(), 100..200, 9), [hole(100)]);
     }
 
     #[test]
     fn behind_the_end_of_a_file_that_shrank_is_no_hole() {
         let file = memfd_create("test", MemfdFlags::CLOEXEC).expect("a memfd");
         ftruncate(&file, 4096).expect("a length");
-        assert_eq!(extents(&file, 0..8192, 9), [hole(4096), data(4096)]);
+        assert_eq!(extents(&file, &unknown(), 0..8192, 9), [hole(4096), data(4096)]);
     }
 
     #[test]
     fn where_there_are_no_extents_all_is_data() {
         let (reader, _writer) = std::io::pipe().expect("a pipe");
-        assert_eq!(extents(&reader.into(), 5..105, 9), [data(100)]);
+        assert_eq!(extents(&reader.into(), &unknown(), 5..105, 9), [data(100)]);
+    }
+
+    #[test]
+    fn what_is_known_to_be_data_is_not_asked_about() {
+        let file = memfd_create("test", MemfdFlags::CLOEXEC).expect("a memfd");
+        ftruncate(&file, 1 << 20).expect("a length");
+        rustix::io::pwrite(&file, &[1; 8192], 65536).expect("memory");
+        let known = unknown();
+        let expected = [hole(65536), data(8192), hole((1 << 20) - 73728)];
+        assert_eq!(extents(&file, &known, 0..1 << 20, 9), expected);
+        assert_eq!((known.end(0), known.end(65536)), (0, 73728), "data is remembered, and holes are not");
+        // As if it were all data: only what is not known is asked about.
+        known.add(0..1 << 19);
+        assert_eq!(extents(&file, &known, 0..1 << 20, 9), [data(1 << 19), hole(1 << 19)]);
+        rustix::io::pwrite(&file, &[1; 4096], 1 << 19).expect("memory");
+        let expected = [data((1 << 19) + 4096), hole((1 << 19) - 4096)];
+        assert_eq!(extents(&file, &known, 0..1 << 20, 9), expected, "one extent");
+        assert_eq!(extents(&file, &known, 0..1 << 20, 1), expected[..1]);
     }
 }

@@ -2,6 +2,7 @@
 
 mod cached;
 mod data;
+mod data_map;
 mod extents;
 mod flush;
 mod medium;
@@ -9,6 +10,7 @@ mod open;
 #[cfg(test)]
 mod testing;
 mod volume;
+mod volume_lock;
 mod write_back;
 mod zeroes;
 

@@ -1,8 +1,10 @@
 //! Opening volumes.
 
+use super::data_map::DataMap;
 use super::flush::Flusher;
 use super::medium::{ALIGNMENT, Medium};
 use super::volume::{Kind, Volume};
+use super::volume_lock::VolumeLock;
 use crate::base::Failure;
 use crate::base::size::Size;
 use crate::buffers::Buffer;
@@ -13,7 +15,7 @@ use std::fmt;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Where a volume is found.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,6 +36,15 @@ impl fmt::Display for Source {
 }
 
 impl Source {
+    /// Descriptors that it needs at most.
+    pub fn descriptors(&self) -> usize {
+        match self {
+            // The file, the same for direct I/O, and for its lock.
+            Self::Path { .. } => 3,
+            Self::Memory(_) => 1,
+        }
+    }
+
     /// Opens it. Files and block devices use `cache`, if there is one; memory has nothing to gain by it.
     pub fn open(&self, read_only: bool, cache: Option<&Arc<BlockCache>>) -> Result<Volume, Failure> {
         match self {
@@ -45,12 +56,12 @@ impl Source {
                     (Err(rustix::io::Errno::NOENT), Some(size)) => self.create(flags, size.0),
                     (opened, _) => opened.map_err(Failure::because(self)),
                 };
-                Volume::new(opened?, read_only, cache).map_err(Failure::because(self))
+                Volume::new(opened?, read_only, cache, true).map_err(Failure::because(self))
             }
             Self::Memory(size) => {
                 let file = fs::memfd_create("weir-nbd", MemfdFlags::CLOEXEC).map_err(Failure::because(self))?;
                 fs::ftruncate(&file, size.0).map_err(Failure::because(self))?;
-                let volume = Volume::new(file, read_only, None).map_err(Failure::because(self))?;
+                let volume = Volume::new(file, read_only, None, false).map_err(Failure::because(self))?;
                 Ok(Volume { kind: Kind::Memory, ..volume })
             }
         }
@@ -76,27 +87,39 @@ impl Source {
 }
 
 impl Volume {
-    fn new(file: OwnedFd, read_only: bool, cache: Option<&Arc<BlockCache>>) -> rustix::io::Result<Self> {
-        let found = fs::fstat(&file)?;
-        let (kind, size) = match FileType::from_raw_mode(found.st_mode) {
-            FileType::BlockDevice => {
-                let sector = fs::ioctl_blksszget(&file)?;
-                (Kind::BlockDevice { sector }, fs::seek(&file, fs::SeekFrom::End(0))?)
-            }
-            _ => (Kind::File, found.st_size as u64),
-        };
+    /// `is_shared`: others can open the file too.
+    fn new(file: OwnedFd, read_only: bool, cache: Option<&Arc<BlockCache>>, is_shared: bool) -> Result<Self, Failure> {
+        let unknown = Failure::because::<rustix::io::Errno>("its size");
+        let (found, kind, size) = Self::inspect(&file).map_err(unknown)?;
         // `st_blocks` counts units of 512 bytes on every file system.
-        let is_sparse = kind == Kind::File && (found.st_blocks as u64) < size.div_ceil(512);
+        let is_sparse = (found.st_blocks as u64) < size.div_ceil(512);
+        let data = (kind == Kind::File).then(|| Arc::new(DataMap::new(size, !is_sparse)));
         let inline = Inline::probe(&file);
         // A file that is in memory is not copied there once more.
         let cached = cache.filter(|_| inline != Inline::Always).map(|cache| cache.file(identity(kind, &found)));
+        let takes_lock = is_shared && !read_only;
+        let lock = takes_lock.then(|| VolumeLock::take(&file, identity(kind, &found), cached.is_some())).transpose()?;
         let direct = cached.as_ref().and_then(|_| open_direct(&file, read_only));
         let medium = Arc::new(Medium { file: Arc::new(file), direct: direct.map(Arc::new), inline });
         // Dirty blocks of this file are another export's: its flusher writes them, and this file cannot be written.
         let written_back = cached.clone().filter(|_| !read_only);
         let flusher = Arc::new(Flusher::new(medium.clone(), written_back));
-        let may_have_holes = AtomicBool::new(is_sparse);
-        Ok(Self { medium, cached, kind, size, read_only, may_have_holes, flusher })
+        let known = cached.as_ref().map_or_else(Arc::<AtomicU64>::default, |cached| cached.size().clone());
+        known.fetch_max(size, Relaxed);
+        Ok(Self { medium, cached, kind, size: known, read_only, data, flusher, _lock: lock.flatten() })
+    }
+
+    /// What the file is, and how large.
+    fn inspect(file: &OwnedFd) -> rustix::io::Result<(fs::Stat, Kind, u64)> {
+        let found = fs::fstat(file)?;
+        let (kind, size) = match FileType::from_raw_mode(found.st_mode) {
+            FileType::BlockDevice => {
+                let sector = fs::ioctl_blksszget(file)?;
+                (Kind::BlockDevice { sector }, fs::seek(file, fs::SeekFrom::End(0))?)
+            }
+            _ => (Kind::File, found.st_size as u64),
+        };
+        Ok((found, kind, size))
     }
 }
 

@@ -1,14 +1,18 @@
 //! A volume: an open file, block device or memory file of a fixed size.
 
+use super::data_map::DataMap;
 use super::flush::Flusher;
 use super::medium::Medium;
+use super::volume_lock::VolumeLock;
 use crate::buffers::Buffer;
 use crate::cache::CachedFile;
 use crate::io::{Inline, Reactor};
+use rustix::fs::{SeekFrom, fstat, seek};
 use std::io::Result;
+use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// What is behind a volume's descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,17 +31,30 @@ pub struct Volume {
     /// Its part of the block cache; none without one, and where the bytes are in memory already.
     pub(super) cached: Option<Arc<CachedFile>>,
     pub(super) kind: Kind,
-    pub(super) size: u64,
+    /// Bytes; one number for all that have the file open with a cache.
+    pub(super) size: Arc<AtomicU64>,
     pub(super) read_only: bool,
-    /// There may be holes: a look is worth a system call.
-    pub(super) may_have_holes: AtomicBool,
+    /// What needs no look for holes; none of a block device, which has no holes.
+    pub(super) data: Option<Arc<DataMap>>,
     pub(super) flusher: Arc<Flusher>,
+    /// Of a file or block device that may be written.
+    pub(super) _lock: Option<Arc<VolumeLock>>,
 }
 
 impl Volume {
-    /// Bytes. It stays what it was when the volume was opened.
+    /// Bytes, as many as were found last.
     pub fn size(&self) -> u64 {
-        self.size
+        self.size.load(Relaxed)
+    }
+    /// Looks whether the volume has grown, and to how many bytes. One that has become shorter keeps its size: clients rely
+    /// on it, and find out where something is missing.
+    pub fn grow(&self) -> Result<Option<u64>> {
+        let found = match self.kind {
+            Kind::File => fstat(&self.medium.file)?.st_size as u64,
+            Kind::BlockDevice { .. } => seek(&self.medium.file, SeekFrom::End(0))?,
+            Kind::Memory => return Ok(None),
+        };
+        Ok((self.size.fetch_max(found, Relaxed) < found).then_some(found))
     }
     /// Opened for reading only.
     pub fn is_read_only(&self) -> bool {
@@ -59,8 +76,14 @@ impl Volume {
     pub fn buffer(&self, reactor: &Rc<Reactor>, length: usize) -> Result<Buffer> {
         self.medium.buffer(reactor, length)
     }
-    /// There may be holes.
-    pub fn may_have_holes(&self) -> bool {
-        self.may_have_holes.load(Relaxed)
+    /// There is no hole in the range, as far as is known without a look.
+    pub fn is_data(&self, range: &Range<u64>) -> bool {
+        self.data.as_ref().is_none_or(|data| data.end(range.start) >= range.end)
+    }
+    /// The range is data from now on.
+    pub(super) fn becomes_data(&self, range: Range<u64>) {
+        if let Some(data) = &self.data {
+            data.add(range);
+        }
     }
 }

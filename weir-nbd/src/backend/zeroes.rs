@@ -1,5 +1,6 @@
 //! Trimming and writing zeroes: by the file system or the device where it can, else as data.
 
+use super::cached::Change;
 use super::volume::{Kind, Volume};
 use crate::buffers::Buffer;
 use crate::io::Reactor;
@@ -7,7 +8,6 @@ use crate::protocol::{ErrorCode, Fault};
 use std::io;
 use std::ops::Range;
 use std::rc::Rc;
-use std::sync::atomic::Ordering::Relaxed;
 
 /// Zeroes are written in pieces of this many bytes: few calls, and little memory.
 pub const CHUNK: usize = 256 << 10;
@@ -18,11 +18,13 @@ const ZERO: i32 = libc::FALLOC_FL_ZERO_RANGE | libc::FALLOC_FL_KEEP_SIZE;
 impl Volume {
     /// Gives a range's storage back, if what is below can. It is a hint: no error where it cannot.
     pub async fn trim(&self, reactor: &Rc<Reactor>, range: Range<u64>) -> io::Result<()> {
-        let _guard = self.begin_change(reactor, range.clone()).await?;
+        let change = self.begin_change(reactor, range.clone()).await;
         match self.allocate(reactor, PUNCH, self.whole_sectors(range)).await {
-            Err(why) if is_unsupported(&why) => Ok(()),
-            result => result,
+            Err(why) if is_unsupported(&why) => return Ok(()),
+            result => result?,
         }
+        change.into_iter().for_each(Change::finish);
+        Ok(())
     }
 
     /// Makes a range read as zeroes. With `no_hole` it keeps its storage; with `fast` it fails, and changes nothing,
@@ -34,18 +36,20 @@ impl Volume {
         no_hole: bool,
         fast: bool,
     ) -> Result<(), Fault> {
-        let _guard = self.begin_change(reactor, range.clone()).await?;
+        let change = self.begin_change(reactor, range.clone()).await;
         let inner = self.whole_sectors(range.clone());
         match self.zero(reactor, inner.clone(), no_hole, fast).await {
             Ok(()) => {
                 // Parts of sectors at either end, which only a block device has.
                 self.write_as_data(reactor, range.start..inner.start).await?;
-                Ok(self.write_as_data(reactor, inner.end..range.end).await?)
+                self.write_as_data(reactor, inner.end..range.end).await?;
             }
-            Err(why) if !is_unsupported(&why) => Err(why.into()),
-            Err(_) if fast => Err(Fault::new(ErrorCode::NotSupported, "zeroes are written as data here")),
-            Err(_) => Ok(self.write_as_data(reactor, range).await?),
+            Err(why) if !is_unsupported(&why) => return Err(why.into()),
+            Err(_) if fast => return Err(Fault::new(ErrorCode::NotSupported, "zeroes are written as data here")),
+            Err(_) => self.write_as_data(reactor, range).await?,
         }
+        change.into_iter().for_each(Change::finish);
+        Ok(())
     }
 
     /// Zeroes by one call.
@@ -68,16 +72,20 @@ impl Volume {
         if range.is_empty() {
             return Ok(());
         }
-        self.may_have_holes.store(true, Relaxed);
-        loop {
+        let result = loop {
             match reactor.allocate(&self.medium.file, mode, range.clone()).await {
                 Err(why) if matches!(why.raw_os_error(), Some(libc::EINTR | libc::EAGAIN)) => {}
-                result => return result,
+                result => break result,
             }
+        };
+        if let Some(data) = &self.data {
+            data.remove(range);
         }
+        result
     }
 
     async fn write_as_data(&self, reactor: &Rc<Reactor>, range: Range<u64>) -> io::Result<()> {
+        self.becomes_data(range.clone());
         let (mut at, mut zeroes) = (range.start, None);
         while at < range.end {
             let length = (range.end - at).min(CHUNK as u64) as usize;

@@ -1,4 +1,4 @@
-//! A bound on memory in flight, for the tasks of one worker: when it is used up they wait, first come, first served.
+//! A bound on memory in flight, for the tasks of one client: when it is used up they wait, first come, first served.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -58,6 +58,18 @@ impl Budget {
     fn wake_first(&self) {
         if let Some((_, waker)) = self.waiting.borrow().front() {
             waker.wake_by_ref();
+        }
+    }
+}
+
+impl Permit {
+    /// Gives all but `bytes` back.
+    pub fn shrink(&mut self, bytes: usize) {
+        let less = self.bytes.saturating_sub(bytes);
+        if less > 0 {
+            self.bytes -= less;
+            self.budget.used.set(self.budget.used.get() - less);
+            self.budget.wake_first();
         }
     }
 }

@@ -2,6 +2,7 @@
 
 pub mod budget;
 pub mod failure;
+pub mod shares;
 pub mod size;
 
 pub use budget::{Budget, Permit};

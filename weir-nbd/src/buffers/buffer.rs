@@ -44,7 +44,7 @@ impl Buffer {
             return Self::keep(capacity);
         }
         let Some(mut run) = connection_pool::get(capacity.div_ceil(PAGE)) else { return Self::keep(capacity) };
-        let memory = NonNull::from(&mut *run).cast::<u8>();
+        let memory = NonNull::new(run.as_mut_ptr()).expect("a run is somewhere");
         Ok(Self { memory, capacity, filled: 0, owner: Owner::Pool { _run: run } })
     }
 

@@ -32,7 +32,7 @@ impl FixedRun {
 
     /// Bytes of it.
     pub fn length(&self) -> usize {
-        self.registered.run.len()
+        self.registered.run.capacity()
     }
 }
 

@@ -8,12 +8,14 @@ use crate::buffers::Buffer;
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// A file in the cache.
 pub struct CachedFile {
     cache: Arc<Shared>,
     number: u32,
+    /// Bytes of the file, as far as they are known to those that have it open.
+    size: Arc<AtomicU64>,
     /// Blocks to be written below; none where writes are not answered before they are there.
     dirty: Option<DirtyBlocks>,
 }
@@ -31,7 +33,12 @@ fn part_of(block: u64, range: &Range<u64>) -> Range<usize> {
 
 impl CachedFile {
     pub(super) fn new(cache: Arc<Shared>, number: u32, writes_back: bool) -> Self {
-        Self { cache, number, dirty: writes_back.then(DirtyBlocks::default) }
+        Self { cache, number, size: Arc::default(), dirty: writes_back.then(DirtyBlocks::default) }
+    }
+
+    /// The file's size, bytes: one number, so that all agree on what its last whole block is.
+    pub fn size(&self) -> &Arc<AtomicU64> {
+        &self.size
     }
 
     /// Writes have to wait for some to be written below.
@@ -151,6 +158,23 @@ impl CachedFile {
             Some(Ok(()))
         });
         changed.transpose().map(|done| done.is_some())
+    }
+
+    /// A range has become zeroes below: what waits to be written there is dropped, and of a block that the range covers in
+    /// part, that part is zeroes. The caller has the turn to write below, and the range is guarded.
+    pub fn zero_dirty(&self, range: &Range<u64>) {
+        let Some(dirty) = &self.dirty else { return };
+        for block in dirty.numbers(blocks_of(range)) {
+            let part = part_of(block, range);
+            self.cache.stripes.change(self.stripe(block), |_| {
+                if part.len() < BLOCK {
+                    dirty.patch(block, part.start, &[0; BLOCK][..part.len()]);
+                } else if dirty.remove(block) {
+                    self.cache.dirty_bytes.fetch_sub(BLOCK as u64, Relaxed);
+                }
+                Some(())
+            });
+        }
     }
 
     /// Before a run is written below: what [`CachedFile::clean`] needs.

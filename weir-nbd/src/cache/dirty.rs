@@ -73,6 +73,16 @@ impl DirtyBlocks {
         !blocks.is_empty() && self.lock().range(blocks).next().is_some()
     }
 
+    /// Which of them are dirty.
+    pub fn numbers(&self, blocks: Range<u64>) -> Vec<u64> {
+        if blocks.is_empty() { Vec::new() } else { self.lock().range(blocks).map(|(block, _)| *block).collect() }
+    }
+
+    /// Drops a block; false if it is not dirty.
+    pub fn remove(&self, block: u64) -> bool {
+        self.lock().remove(&block).is_some()
+    }
+
     /// Writes `bytes` at `at` in a dirty block; false if it is not dirty.
     pub fn patch(&self, block: u64, at: usize, bytes: &[u8]) -> bool {
         let mut blocks = self.lock();

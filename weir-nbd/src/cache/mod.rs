@@ -13,5 +13,6 @@ mod stripes;
 
 pub use block::{BLOCK, blocks_of};
 pub use block_cache::{BlockCache, FileId};
-pub use cached_file::{CachedFile, write_guard_bytes};
+pub use cached_file::{CachedFile, WriteGuard, write_guard_bytes};
+pub use dirty::Turn;
 pub use figures::CacheFigures;

@@ -53,6 +53,15 @@ impl Export {
         Ok(Self { volume, counters: Counters::default(), definition })
     }
 
+    /// Finds out whether its volume has grown. Clients that come from then on may use all of it.
+    pub fn look_at_size(&self) {
+        match self.volume.grow() {
+            Ok(Some(size)) => tracing::info!("export '{}' has grown to {size} bytes", self.definition.name),
+            Ok(None) => {}
+            Err(why) => tracing::warn!("export '{}': its size is not known: {why}", self.definition.name),
+        }
+    }
+
     /// What the client is told that this export can do. All its connections share one volume and one cache, so that a
     /// flush of one is a flush of all: `CAN_MULTI_CONN`.
     pub fn transmission_flags(&self, style: Style) -> u16 {

@@ -191,13 +191,13 @@ impl Fixed {
         let mut run = self.pool.get_run(pages)?;
         // SAFETY: the run stays where it is, and is not given back before the slot has been emptied: it lies in the table
         // or in a `FixedRun`, which puts it there, until `empty_slots` has it.
-        if let Err(why) = unsafe { reactor.driver().fill_slot(slot, run.as_mut_ptr(), run.len()) } {
+        if let Err(why) = unsafe { reactor.driver().fill_slot(slot, run.as_mut_ptr(), run.capacity()) } {
             tracing::debug!("the kernel registers no more buffers ({why}): requests use plain memory");
             self.is_refused.set(true);
             return None;
         }
         self.empty.borrow_mut().pop();
-        let pages = run.len() / PAGE;
+        let pages = run.capacity() / PAGE;
         self.count(self.pages.get() + pages);
         Some(Registered { slot, run, pages })
     }

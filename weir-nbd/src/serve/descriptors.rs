@@ -2,19 +2,19 @@
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Descriptors that are not clients' at most, beside those of exports and workers: logs, listeners, the control socket.
+/// Descriptors that are not clients' at most, beside those of volumes and workers: logs, listeners, the control socket.
 const SPARE: usize = 32;
 /// Descriptors of one worker: its ring or epoll instance, and its event.
 const WORKER: usize = 2;
 
 /// Raises the limit to what this process may have, and returns how many of `wanted` clients it allows. A limit that is
 /// too low is told once, now.
-pub fn allow(wanted: usize, exports: usize, workers: usize) -> usize {
+pub fn allow(wanted: usize, volumes: usize, workers: usize) -> usize {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     // It can only be refused if the limit was lowered meanwhile: then the old one holds.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
     let limit = getrlimit(Resource::Nofile).current.or(current);
-    let own = SPARE + exports + WORKER * workers;
+    let own = SPARE + volumes + WORKER * workers;
     let allowed = limit.map_or(usize::MAX, |limit| limit as usize).saturating_sub(own).max(1);
     if allowed < wanted {
         let limit = limit.unwrap_or_default();

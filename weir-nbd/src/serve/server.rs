@@ -54,7 +54,8 @@ pub fn serve(options: &Serve) -> Result<(), Failure> {
     if let Some(why) = refused {
         warn!("io_uring is refused ({why}): I/O is done by threads");
     }
-    let max_connections = descriptors::allow(settings.max_connections, settings.exports.len(), settings.workers);
+    let volumes = settings.exports.iter().map(|export| export.source.descriptors()).sum();
+    let max_connections = descriptors::allow(settings.max_connections, volumes, settings.workers);
     // Only with a cache of its own the server reads and writes past the kernel's.
     let registers_buffers = settings.registers_buffers && settings.cache.is_some();
     let seats = workers::start(settings.workers, engine, registers_buffers, &context, &sender)?;
@@ -159,6 +160,7 @@ fn reload(options: &Serve, context: &Context) -> Result<(), Failure> {
     let settings = Settings::load(options)?;
     let (definitions, default) = (settings.exports.clone(), settings.default.clone());
     let exports = Exports::open(definitions, default, &context.exports(), context.cache.as_ref())?;
+    exports.iter().for_each(|export| export.look_at_size());
     context.replace(exports, open_tls(&settings)?);
     context.pools.set(settings.pools)
 }

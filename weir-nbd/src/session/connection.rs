@@ -3,7 +3,7 @@
 use super::context::Context;
 use super::handshake::Handshake;
 use super::transmission::Session;
-use crate::base::Budget;
+use crate::base::shares::Shares;
 use crate::buffers::ConnectionPool;
 use crate::transport::{Input, Stream};
 use std::io::ErrorKind;
@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use tracing::{debug, info};
 
 /// Serves a client until it has gone.
-pub async fn serve(stream: &Rc<Stream>, context: &Arc<Context>, budget: &Rc<Budget>) {
+pub async fn serve(stream: &Rc<Stream>, context: &Arc<Context>, memory: &Rc<Shares>) {
     let peer = stream.peer();
     debug!("{peer}: connected");
     let shaken = async {
@@ -38,11 +38,12 @@ pub async fn serve(stream: &Rc<Stream>, context: &Arc<Context>, budget: &Rc<Budg
     info!("{peer}: uses export '{name}' ({:?} replies{tls})", agreed.terms.style);
     export.counters.connect();
     let pool = ConnectionPool::new(&context.pools, name);
-    let session = Session::new(stream.clone(), agreed, context.limits.client_memory, budget.clone(), pool);
+    let member = memory.join(stream.clone());
+    let session = Session::new(stream.clone(), agreed, context.limits.client_memory, member, pool);
     let result = session.run(input).await;
     export.counters.disconnect();
     match result {
-        _ if stream.has_stalled() => info!("{peer}: disconnected, as it has not read or written for too long"),
+        _ if stream.has_stalled() => info!("{peer}: disconnected, as it has not read or written, or too slowly"),
         Ok(()) => info!("{peer}: left export '{name}'"),
         Err(why) => info!("{peer}: lost: {why}"),
     }

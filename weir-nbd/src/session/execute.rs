@@ -84,7 +84,7 @@ async fn read(
     let length = range.end - range.start;
     let may_split = address.style != Style::Simple && !unfragmented;
     let mut extents = Vec::new();
-    if may_split && length >= WORTH_A_LOOK && volume.may_have_holes() && !volume.is_dirty(&range) {
+    if may_split && length >= WORTH_A_LOOK && !volume.is_data(&range) && !volume.is_dirty(&range) {
         extents = volume.extents(reactor, range.clone(), MAX_CHUNKS).await;
     }
     let covered: u64 = extents.iter().map(|extent| extent.length).sum();

@@ -15,6 +15,8 @@ use std::sync::Arc;
 
 /// Longest option that is skipped, bytes. A longer one is an attack.
 const MAX_SKIPPED: u32 = DEFAULT_PAYLOAD;
+/// Most options of a handshake. Clients send a handful; one that asks about each of many exports, some for each.
+const MAX_OPTIONS: usize = 1024;
 /// Blocks that a client should use, bytes: a page of the kernel's cache.
 const PREFERRED_BLOCK: u32 = 4096;
 
@@ -43,8 +45,8 @@ pub struct Handshake<'a> {
 enum Next {
     /// These replies, and another option.
     Reply(Vec<u8>),
-    /// These bytes, and requests.
-    Transmit(Vec<u8>, Arc<Export>),
+    /// These bytes, and requests for an export of so many bytes.
+    Transmit(Vec<u8>, Arc<Export>, u64),
     /// These bytes, and the end.
     End(Vec<u8>),
 }
@@ -67,14 +69,14 @@ impl<'a> Handshake<'a> {
         }
         self.is_fixed = flags & u32::from(handshake_flag::FIXED_NEWSTYLE) != 0;
         self.no_zeroes = flags & u32::from(handshake_flag::NO_ZEROES) != 0;
-        loop {
+        for _ in 0..MAX_OPTIONS {
             let Some(header) = self.input.message::<HEADER>().await? else { return Ok(None) };
             let header = OptionHeader::parse(&header).ok_or_else(|| violation("no option"))?;
             match self.answer(header).await? {
                 Next::Reply(bytes) => self.send(bytes).await?,
-                Next::Transmit(bytes, export) => {
+                Next::Transmit(bytes, export, size) => {
                     self.send(bytes).await?;
-                    return Ok(Some(self.agree(export)));
+                    return Ok(Some(self.agree(export, size)));
                 }
                 Next::End(bytes) => {
                     self.send(bytes).await?;
@@ -82,6 +84,7 @@ impl<'a> Handshake<'a> {
                 }
             }
         }
+        Err(violation("too many options"))
     }
 
     async fn answer(&mut self, header: OptionHeader) -> Result<Next> {
@@ -95,7 +98,7 @@ impl<'a> Handshake<'a> {
                 return Err(violation("a name that is too long"));
             }
             let data = self.input.data(Buffer::take(length as usize)?).await?;
-            return self.export_name(data.filled());
+            return self.export_name(data.filled()).await;
         }
         if length > MAX_OPTION {
             if length > MAX_SKIPPED {
@@ -126,13 +129,13 @@ impl<'a> Handshake<'a> {
             }
             option::STRUCTURED_REPLY => self.set_style(option, Style::Structured),
             option::EXTENDED_HEADERS => self.set_style(option, Style::Extended),
-            option::INFO | option::GO => self.info(option, data),
+            option::INFO | option::GO => self.info(option, data).await,
             option::LIST_META_CONTEXT | option::SET_META_CONTEXT => self.contexts(option, data),
             _ => refuse(option, kind::ERR_UNSUP, "unknown option"),
         })
     }
 
-    fn export_name(&self, name: &[u8]) -> Result<Next> {
+    async fn export_name(&self, name: &[u8]) -> Result<Next> {
         if self.tls.required && !self.stream.has_tls() {
             return Err(violation("no TLS"));
         }
@@ -144,8 +147,8 @@ impl<'a> Handshake<'a> {
         }
         let found = std::str::from_utf8(name).ok().and_then(|name| self.find(name).ok());
         let export = found.ok_or_else(|| violation("an export that is not there"))?;
-        let flags = export.transmission_flags(self.style);
-        Ok(Next::Transmit(option_reply::export_name(export.volume.size(), flags, self.no_zeroes), export))
+        let (flags, size) = (export.transmission_flags(self.style), self.size(&export).await);
+        Ok(Next::Transmit(option_reply::export_name(size, flags, self.no_zeroes), export, size))
     }
 
     async fn start_tls(&mut self, data: &[u8]) -> Result<Next> {
@@ -181,7 +184,7 @@ impl<'a> Handshake<'a> {
         Next::Reply(reply(option, kind::ACK, b""))
     }
 
-    fn info(&self, option: u32, data: &[u8]) -> Next {
+    async fn info(&self, option: u32, data: &[u8]) -> Next {
         let Some(request) = ExportRequest::parse(data) else {
             return refuse(option, kind::ERR_INVALID, "malformed data");
         };
@@ -189,8 +192,8 @@ impl<'a> Handshake<'a> {
             Ok(export) => export,
             Err((kind, message)) => return refuse(option, kind, message),
         };
-        let (mut out, definition) = (Vec::new(), &export.definition);
-        option_reply::export_info(&mut out, option, export.volume.size(), export.transmission_flags(self.style));
+        let (mut out, definition, size) = (Vec::new(), &export.definition, self.size(&export).await);
+        option_reply::export_info(&mut out, option, size, export.transmission_flags(self.style));
         let is_wanted = |what: u16| request.wanted.contains(&what);
         if is_wanted(info::NAME) || request.name != definition.name {
             option_reply::text_info(&mut out, option, info::NAME, &definition.name);
@@ -203,7 +206,7 @@ impl<'a> Handshake<'a> {
             option_reply::block_size_info(&mut out, option, 1, PREFERRED_BLOCK, most);
         }
         option_reply::reply(&mut out, option, kind::ACK, b"");
-        if option == option::GO { Next::Transmit(out, export) } else { Next::Reply(out) }
+        if option == option::GO { Next::Transmit(out, export, size) } else { Next::Reply(out) }
     }
 
     fn contexts(&mut self, option: u32, data: &[u8]) -> Next {
@@ -249,11 +252,19 @@ impl<'a> Handshake<'a> {
         self.stream.has_tls() || !export.definition.tls_only
     }
 
-    fn agree(self, export: Arc<Export>) -> Agreed {
+    /// An export's size, as it is now.
+    async fn size(&self, export: &Arc<Export>) -> u64 {
+        let own = export.clone();
+        // Not by the worker itself: what is below may hang.
+        self.stream.reactor().blocking(move || own.look_at_size()).await;
+        export.volume.size()
+    }
+
+    fn agree(self, export: Arc<Export>, size: u64) -> Agreed {
         let flags = export.transmission_flags(self.style);
         let terms = Terms {
             style: self.style,
-            size: export.volume.size(),
+            size,
             read_only: flags & transmission_flag::READ_ONLY != 0,
             has_allocation: self.allocation.is_some_and(|chosen| Arc::ptr_eq(&chosen, &export)),
             max_payload: self.context.limits.request,

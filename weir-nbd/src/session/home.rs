@@ -2,7 +2,7 @@
 
 use super::connection;
 use super::context::{Context, Guest};
-use crate::base::Budget;
+use crate::base::shares::Shares;
 use crate::io::Reactor;
 use crate::transport::{Stream, shut_down};
 use rustix::net::Shutdown;
@@ -20,15 +20,15 @@ thread_local! {
 /// One worker's sessions.
 pub struct Home {
     context: Arc<Context>,
-    budget: Rc<Budget>,
+    memory: Rc<Shares>,
     sockets: RefCell<Slab<Rc<OwnedFd>>>,
 }
 
 impl Home {
     /// Makes this thread, a worker's, the home of sessions.
     pub fn settle(context: Arc<Context>) {
-        let budget = Budget::new(context.limits.worker_memory);
-        let home = Rc::new(Self { context, budget, sockets: RefCell::default() });
+        let memory = Shares::new(context.limits.worker_memory);
+        let home = Rc::new(Self { context, memory, sockets: RefCell::default() });
         HOME.with(|cell| drop(cell.set(home)));
     }
 
@@ -38,7 +38,7 @@ impl Home {
         let stream = Stream::new(reactor.clone(), socket, home.context.limits.patience);
         let place = home.sockets.borrow_mut().insert(stream.descriptor().clone());
         reactor.spawn(async move {
-            connection::serve(&stream, &home.context, &home.budget).await;
+            connection::serve(&stream, &home.context, &home.memory).await;
             stream.close().await;
             home.sockets.borrow_mut().remove(place);
             load.fetch_sub(1, Relaxed);

@@ -5,6 +5,7 @@ mod context;
 mod execute;
 mod handshake;
 mod home;
+mod memory;
 mod output;
 mod transmission;
 

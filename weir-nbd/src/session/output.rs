@@ -1,6 +1,6 @@
 //! Replies on their way to the client. A task with a reply, while no other task sends, sends until there are no more.
 
-use crate::base::Permit;
+use super::memory::Charge;
 use crate::io::{MAX_PARTS, Part};
 use crate::transport::{Stream, shut_down};
 use rustix::net::Shutdown;
@@ -9,9 +9,6 @@ use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::Poll;
-
-/// The memory that a request holds until its reply has been sent: its client's, its worker's, and what was read ahead.
-pub type Charge = (Permit, Permit, Option<Permit>);
 
 /// A session's replies.
 pub struct Output {

@@ -2,8 +2,10 @@
 
 use super::execute::execute;
 use super::handshake::Agreed;
-use super::output::{Charge, Output};
+use super::memory::{Charge, Memory};
+use super::output::Output;
 use crate::backend::{READ_AHEAD, ZEROES_CHUNK};
+use crate::base::shares::{FIRST, Member};
 use crate::base::{Budget, Permit};
 use crate::buffers::{Buffer, ConnectionPool};
 use crate::cache::{BLOCK, write_guard_bytes};
@@ -44,10 +46,7 @@ pub struct Session {
     export: Arc<Export>,
     terms: Terms,
     output: Output,
-    /// Of this client.
-    budget: Rc<Budget>,
-    /// Of all clients of this worker.
-    worker_budget: Rc<Budget>,
+    memory: Memory,
     /// What was read of a volume in memory and has not been sent.
     ahead: Rc<Budget>,
     /// Its requests' data.
@@ -66,16 +65,15 @@ impl Session {
         stream: Rc<Stream>,
         agreed: Agreed,
         memory: usize,
-        worker_budget: Rc<Budget>,
+        member: Rc<Member>,
         pool: Rc<ConnectionPool>,
     ) -> Rc<Self> {
         Rc::new(Self {
             output: Output::new(stream.clone()),
+            memory: Memory::new(stream.reactor().clone(), memory, member),
             stream,
             export: agreed.export,
             terms: agreed.terms,
-            budget: Budget::new(memory),
-            worker_budget,
             ahead: Budget::new(AHEAD),
             pool,
             look: RefCell::default(),
@@ -107,21 +105,27 @@ impl Session {
             }
             // Before its data is received: there is no memory for it else.
             let cost = cost(&checked);
-            let charge = (self.budget.take(cost).await, self.worker_budget.take(cost).await, None);
-            let (checked, room) = match checked {
+            let (charge, checked, data) = match checked {
                 Ok(command @ Command::Write { length, .. }) => {
+                    let (mut charge, has_rest) = self.memory.take_first(cost).await;
                     match self.export.volume.buffer(self.stream.reactor(), length as usize) {
-                        Ok(room) => (Ok(command), Some(room)),
-                        Err(why) => (Err(why.into()), None),
+                        Ok(mut room) => {
+                            if has_rest {
+                                room = input.data_up_to(room, FIRST).await?;
+                                self.memory.take_rest(&mut charge, cost).await;
+                            }
+                            (charge, Ok(command), Some(input.data(room).await?))
+                        }
+                        Err(why) => {
+                            input.skip(header.payload).await?;
+                            (charge, Err(why.into()), None)
+                        }
                     }
                 }
-                checked => (checked, None),
-            };
-            let data = match room {
-                Some(room) => Some(input.data(room).await?),
-                None => {
+                checked => {
+                    let charge = self.memory.take(cost).await;
                     input.skip(header.payload).await?;
-                    None
+                    (charge, checked, None)
                 }
             };
             self.start(header, checked, data, charge);
@@ -154,8 +158,12 @@ impl Session {
         self.in_flight.set(self.in_flight.get() + 1);
         let session = self.clone();
         self.stream.reactor().spawn(async move {
-            charge.2 = session.turn(&checked).await;
-            let reply = session.pool.run(session.serve(address, checked, data)).await;
+            charge.ahead = session.turn(&checked).await;
+            let reply = session.pool.run(session.serve(header, address, &checked, data)).await;
+            if !matches!(checked, Ok(Command::Read { .. } | Command::BlockStatus { .. })) {
+                // Its reply is short.
+                charge.shrink(LEAST);
+            }
             session.watch_pool();
             session.output.send(reply, charge).await;
             session.in_flight.set(session.in_flight.get() - 1);
@@ -193,12 +201,13 @@ impl Session {
 
     async fn serve(
         &self,
+        header: Header,
         address: Address,
-        checked: std::result::Result<Command, Fault>,
+        checked: &std::result::Result<Command, Fault>,
         data: Option<Buffer>,
     ) -> Vec<Part> {
         let counters = &self.export.counters;
-        let (fault, at) = match checked {
+        let (fault, at) = match checked.clone() {
             Ok(command) => {
                 counters.request(&command);
                 match execute(self.stream.reactor(), &self.export, address, command, data).await {
@@ -210,7 +219,11 @@ impl Session {
                     }
                 }
             }
-            Err(fault) => (fault, None),
+            Err(fault) => {
+                let (peer, name, message) = (self.stream.peer(), &self.export.definition.name, &fault.message);
+                tracing::debug!("{peer}: export '{name}': {header:?} is refused: {message}");
+                (fault, None)
+            }
         };
         counters.error();
         vec![Part::Bytes(address.failure(&fault, at))]

@@ -5,6 +5,7 @@
 //! with their data, and their data is copied: for 4 KiB that costs a fraction of a call. It goes back as soon as the client
 //! has nothing more to be received: a client at rest has its KiB alone.
 
+use super::pace::Pace;
 use super::stream::Stream;
 use crate::buffers::Buffer;
 use std::cell::Cell;
@@ -63,11 +64,15 @@ impl Input {
     /// The next `N` bytes; `None` if the stream ends before the first.
     pub async fn message<const N: usize>(&mut self) -> Result<Option<[u8; N]>> {
         const { assert!(N <= SIZE, "a message fits into the buffer") };
+        let mut pace = None;
         while self.ready().len() < N {
             let is_inside = !self.ready().is_empty();
+            if is_inside && pace.is_none() {
+                pace = Some(self.stream.pace());
+            }
             let received = match self.fill_at_once() {
                 Some(received) => received?,
-                None => self.fill(is_inside).await?,
+                None => self.fill(pace.as_mut()).await?,
             };
             if received == 0 {
                 return if is_inside { Err(ErrorKind::UnexpectedEof.into()) } else { Ok(None) };
@@ -80,17 +85,24 @@ impl Input {
 
     /// The next bytes, as many as `data` has room for, into it.
     pub async fn data(&mut self, mut data: Buffer) -> Result<Buffer> {
+        let all = data.filled().len() + data.spare().1;
+        self.data_up_to(data, all).await
+    }
+
+    /// The next bytes into `data`, until it holds `least` of them: it may hold more.
+    pub async fn data_up_to(&mut self, mut data: Buffer, least: usize) -> Result<Buffer> {
         self.taken += data.append(self.ready());
-        while data.spare().1 > 0 {
+        let mut pace = (data.filled().len() < least).then(|| self.stream.pace());
+        while data.filled().len() < least {
             let most = data.spare().1;
             if most <= WORTH_A_COPY && self.widen() {
-                if self.fill(true).await? == 0 {
+                if self.fill(pace.as_mut()).await? == 0 {
                     return Err(ErrorKind::UnexpectedEof.into());
                 }
                 self.taken += data.append(self.ready());
                 continue;
             }
-            let (received, returned) = self.stream.receive(data, most, true).await;
+            let (received, returned) = self.stream.receive(data, most, pace.as_mut()).await;
             data = returned;
             if received? == 0 {
                 return Err(ErrorKind::UnexpectedEof.into());
@@ -101,6 +113,7 @@ impl Input {
 
     /// Takes the next `length` bytes for nothing.
     pub async fn skip(&mut self, mut length: u64) -> Result<()> {
+        let mut pace = None;
         loop {
             let now = length.min(self.ready().len() as u64);
             self.taken += now as usize;
@@ -108,7 +121,8 @@ impl Input {
             if length == 0 {
                 return Ok(());
             }
-            if self.fill(true).await? == 0 {
+            let pace = pace.get_or_insert_with(|| self.stream.pace());
+            if self.fill(Some(pace)).await? == 0 {
                 return Err(ErrorKind::UnexpectedEof.into());
             }
         }
@@ -158,14 +172,14 @@ impl Input {
         received
     }
 
-    async fn fill(&mut self, is_inside: bool) -> Result<usize> {
+    async fn fill(&mut self, pace: Option<&mut Pace>) -> Result<usize> {
         let rest = self.take_rest();
         let mut buffer = self.buffer.take().ok_or_else(|| Error::other("the connection failed before"))?;
         buffer.clear();
         buffer.append(&rest);
         self.taken = 0;
         let most = buffer.spare().1;
-        let (received, buffer) = self.stream.receive(buffer, most, is_inside).await;
+        let (received, buffer) = self.stream.receive(buffer, most, pace).await;
         self.buffer = Some(buffer);
         received
     }

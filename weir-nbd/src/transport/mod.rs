@@ -3,6 +3,7 @@
 mod address;
 mod input;
 mod listener;
+mod pace;
 mod socket;
 mod stream;
 mod tls_config;
@@ -11,6 +12,6 @@ mod tls_stream;
 pub use address::Address;
 pub use input::Input;
 pub use listener::{Listener, control_socket};
-pub use socket::shut_down;
+pub use pace::shut_down;
 pub use stream::Stream;
 pub use tls_config::{TlsFiles, load as load_tls};

@@ -1,7 +1,10 @@
 //! A connection's bytes, with TLS or without.
 
-use super::socket::{Socket, shut_down};
+use super::pace::Pace;
+use super::pace::shut_down;
+use super::socket::Socket;
 use super::tls_stream::Tls;
+use crate::base::shares::Client;
 use crate::buffers::Buffer;
 use crate::io::{Alarm, Part, Reactor};
 use rustix::net::Shutdown;
@@ -19,7 +22,8 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// A connection that has just been accepted. A client may take `patience` to read or write when it is its turn.
+    /// A connection that has just been accepted. A client may take `patience` for a
+    /// stretch of a message ([`super::pace`]).
     pub fn new(reactor: Rc<Reactor>, socket: OwnedFd, patience: Duration) -> Rc<Self> {
         Rc::new(Self { socket: Socket::new(reactor, socket, patience), tls: OnceCell::new() })
     }
@@ -46,12 +50,12 @@ impl Stream {
 
     /// The client was disconnected because it took too long.
     pub fn has_stalled(&self) -> bool {
-        self.socket.stalled.get()
+        self.socket.turns.is_over()
     }
 
     /// Ends the connection after `patience`, unless the alarm is dropped before.
     pub fn watch(&self, patience: Duration) -> Alarm {
-        self.socket.watch(patience)
+        self.socket.turns.watch(patience)
     }
 
     /// Starts TLS as the server. `early` is what was received behind the option that asked for it.
@@ -59,14 +63,21 @@ impl Stream {
         self.tls.get_or_init(|| Tls::new(config)).handshake(&self.socket, early).await
     }
 
-    /// Appends what there is, at most `most` bytes, to `buffer`: 0 is the end. In the middle of a message a client may
-    /// not take longer than its time.
-    pub async fn receive(&self, buffer: Buffer, most: usize, is_inside: bool) -> (Result<usize>, Buffer) {
-        let _alarm = is_inside.then(|| self.watch(self.socket.patience));
-        match self.tls.get() {
+    /// The client's turn to write the rest of a message.
+    pub fn pace(&self) -> Pace {
+        Pace::new(&self.socket.turns)
+    }
+
+    /// Appends what there is, at most `most` bytes, to `buffer`: 0 is the end. `pace`: in the middle of a message.
+    pub async fn receive(&self, buffer: Buffer, most: usize, pace: Option<&mut Pace>) -> (Result<usize>, Buffer) {
+        let (received, buffer) = match self.tls.get() {
             Some(tls) => tls.receive(&self.socket, buffer, most).await,
-            None => self.socket.receive(buffer, most, is_inside).await,
+            None => self.socket.receive(buffer, most, pace.is_some()).await,
+        };
+        if let (Some(pace), Ok(received)) = (pace, &received) {
+            pace.count(*received);
         }
+        (received, buffer)
     }
 
     /// Appends what is there already to `buffer`: 0 is the end. `None`: nothing is, or TLS may have to wait.
@@ -92,5 +103,17 @@ impl Stream {
             let _ = tls.close(&self.socket).await;
         }
         shut_down(self.descriptor(), Shutdown::Both);
+    }
+}
+
+impl Client for Stream {
+    fn moved(&self) -> u64 {
+        self.socket.turns.moved()
+    }
+    fn is_its_turn(&self) -> bool {
+        self.socket.turns.is_clients()
+    }
+    fn cut_off(&self) {
+        self.socket.turns.end();
     }
 }

@@ -5,8 +5,7 @@ pub mod client;
 pub mod server;
 pub mod wire;
 
-/// How long anything may take that is sure to come: only a test that fails waits so long.
-pub const PATIENCE: std::time::Duration = std::time::Duration::from_secs(30);
+pub use weir_testing::{PATIENCE, wait_until as eventually};
 
 /// The ways of I/O that this machine has.
 pub fn engines() -> Vec<&'static str> {
@@ -14,7 +13,7 @@ pub fn engines() -> Vec<&'static str> {
     let refused = io_uring::IoUring::new(2).err().and_then(|why| why.raw_os_error());
     match refused {
         Some(libc::EPERM | libc::EACCES | libc::ENOSYS) => {
-            eprintln!("skipped with io_uring: it is refused here");
+            weir_testing::skip!("with io_uring: it is refused here");
             vec!["threads"]
         }
         _ => vec!["uring", "threads"],
@@ -53,21 +52,12 @@ impl Numbers {
     }
 }
 
-/// Waits until `is_so`, at most 30 seconds.
-pub fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
-    let begun = std::time::Instant::now();
-    while !is_so() {
-        assert!(begun.elapsed() < PATIENCE, "{what}: not after {PATIENCE:?}");
-        std::thread::sleep(std::time::Duration::from_millis(10));
-    }
-}
-
 /// Is this program installed? If not, says so.
 pub fn has(program: &str) -> bool {
     let found =
         std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()).any(|at| at.join(program).exists());
     if !found {
-        eprintln!("skipped: {program} is not installed");
+        weir_testing::skip!("{program} is not installed");
     }
     found
 }

@@ -1,0 +1,114 @@
+//! Which parts of a file are known to be data.
+//!
+//! `SEEK_HOLE` has no end: in memory (tmpfs, memfd) it looks at every page from where it begins to the next hole, 15 ms for
+//! each GiB. So what it has found is remembered, and what the server itself writes is not asked about.
+//!
+//! That something is data may always be said: a hole that is taken for data reads as zeroes. That something is a hole is asked
+//! anew each time. So no order between this and reads, writes and trims is needed.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// Smallest unit that is known, bytes: a page.
+const UNIT: u32 = 12;
+/// Most units of a file: 2 MiB of bits. A file of more than 64 GiB has larger ones.
+const MOST: u64 = 1 << 24;
+const BITS: u64 = u64::BITS as u64;
+
+/// A bit for each unit: set where it is known to be data.
+pub struct DataMap {
+    /// Bytes of a unit, as a power of 2.
+    shift: u32,
+    words: Box<[AtomicU64]>,
+}
+
+impl DataMap {
+    /// Of a file of `size` bytes: all of it data, or nothing known.
+    pub fn new(size: u64, is_data: bool) -> Self {
+        let shift = (UNIT..).find(|shift| size.div_ceil(1 << shift) <= MOST).expect("a size has 64 bits");
+        let words = size.div_ceil(1 << shift).div_ceil(BITS);
+        let all = if is_data { u64::MAX } else { 0 };
+        Self { shift, words: (0..words).map(|_| AtomicU64::new(all)).collect() }
+    }
+
+    /// A range is data. Of units that it covers in part only pages count: they are data as a whole.
+    pub fn add(&self, range: Range<u64>) {
+        let unit = 1 << self.shift;
+        let units = match self.shift {
+            UNIT => range.start >> UNIT..range.end.div_ceil(unit),
+            shift => range.start.div_ceil(unit)..range.end >> shift,
+        };
+        self.change(units, |word, mask| {
+            // Most often it is known: then the line stays shared between CPUs.
+            if word.load(Relaxed) & mask != mask {
+                word.fetch_or(mask, Relaxed);
+            }
+        });
+    }
+
+    /// A range may have become a hole.
+    pub fn remove(&self, range: Range<u64>) {
+        let units = range.start >> self.shift..range.end.div_ceil(1 << self.shift);
+        self.change(units, |word, mask| _ = word.fetch_and(!mask, Relaxed));
+    }
+
+    /// Where the data that begins at `at` ends, as far as it is known; `at` if nothing is.
+    pub fn end(&self, at: u64) -> u64 {
+        let mut unit = at >> self.shift;
+        while let Some(word) = self.words.get((unit / BITS) as usize) {
+            let left = BITS - unit % BITS;
+            let ones = u64::from((word.load(Relaxed) >> (unit % BITS)).trailing_ones());
+            unit += ones;
+            if ones < left {
+                break;
+            }
+        }
+        at.max(unit << self.shift)
+    }
+
+    fn change(&self, units: Range<u64>, change: impl Fn(&AtomicU64, u64)) {
+        let end = units.end.min(self.words.len() as u64 * BITS);
+        let mut at = units.start;
+        while at < end {
+            let (bit, word) = (at % BITS, &self.words[(at / BITS) as usize]);
+            let count = (BITS - bit).min(end - at);
+            change(word, (u64::MAX >> (BITS - count)) << bit);
+            at += count;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PAGE: u64 = 4096;
+
+    #[test]
+    fn what_was_added_is_known_until_it_is_removed() {
+        let map = DataMap::new(1000 * PAGE, false);
+        assert_eq!(map.end(0), 0);
+        map.add(10 * PAGE..300 * PAGE);
+        assert_eq!((map.end(0), map.end(10 * PAGE), map.end(299 * PAGE + 5)), (0, 300 * PAGE, 300 * PAGE));
+        assert_eq!(map.end(300 * PAGE), 300 * PAGE);
+        map.remove(100 * PAGE + 1..101 * PAGE);
+        assert_eq!((map.end(10 * PAGE), map.end(101 * PAGE)), (100 * PAGE, 300 * PAGE));
+        map.add(100 * PAGE + 7..100 * PAGE + 8);
+        assert_eq!(map.end(10 * PAGE), 300 * PAGE, "a page is data as a whole");
+        // Behind the end, as of a file that has grown.
+        map.add(999 * PAGE..5000 * PAGE);
+        assert_eq!(map.end(4000 * PAGE), 4000 * PAGE);
+    }
+
+    #[test]
+    fn large_files_have_large_units() {
+        let map = DataMap::new(1 << 40, true);
+        assert_eq!((map.shift, map.words.len() as u64 * BITS), (16, MOST));
+        assert_eq!(map.end(5), 1 << 40);
+        map.remove(1 << 20..(1 << 20) + 1);
+        map.add(1 << 20..(1 << 20) + PAGE);
+        assert_eq!(map.end(0), 1 << 20, "a page is not the unit");
+        map.add(1 << 20..(1 << 20) + (1 << 16));
+        assert_eq!(map.end(0), 1 << 40);
+    }
+}

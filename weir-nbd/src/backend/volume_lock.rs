@@ -1,0 +1,90 @@
+//! Locks on volumes, so that two programs do not write one without knowing of each other.
+//!
+//! They are QEMU's, which locks single bytes of an image: who writes holds one, and who cannot bear that others write holds
+//! another. A server with a block cache cannot: it would not see what others change. A lock is advice, to programs that ask;
+//! a file system that has no locks does without. The kernel drops them when the process ends, however it does.
+
+use crate::base::Failure;
+use crate::cache::FileId;
+use rustix::fs::{self, Mode, OFlags};
+use std::collections::HashMap;
+use std::io::{Error, Result};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+/// The byte of those who write (`RAW_LOCK_PERM_BASE` and `BLK_PERM_WRITE` of QEMU).
+const WRITES: i64 = 101;
+/// The byte of those who do not let others write (`RAW_LOCK_SHARED_BASE`).
+const ALONE: i64 = 201;
+
+/// The locks that this process holds: exports of the same file share one.
+static HELD: Mutex<Option<HashMap<FileId, Weak<VolumeLock>>>> = Mutex::new(None);
+
+/// A volume that this process writes, locked until this is dropped.
+pub struct VolumeLock {
+    /// Opened for the lock alone: it belongs to what was opened, and not to the process.
+    _file: OwnedFd,
+}
+
+impl VolumeLock {
+    /// Locks an open file, known as `id`, that will be written. `is_alone`: nobody else may write it.
+    pub fn take(file: &OwnedFd, id: FileId, is_alone: bool) -> std::result::Result<Option<Arc<Self>>, Failure> {
+        let mut held = HELD.lock().unwrap_or_else(PoisonError::into_inner);
+        let held = held.get_or_insert_default();
+        if let Some(lock) = held.get(&id).and_then(Weak::upgrade) {
+            return Ok(Some(lock));
+        }
+        held.retain(|_, lock| lock.strong_count() > 0);
+        match open(file, is_alone) {
+            Ok(Some(file)) => {
+                let lock = Arc::new(Self { _file: file });
+                held.insert(id, Arc::downgrade(&lock));
+                Ok(Some(lock))
+            }
+            Ok(None) => Err(Failure::new(
+                "another program has locked it for writing: a second server, or QEMU; a server without --cache can \
+                 share it with another without",
+            )),
+            Err(why) => {
+                tracing::debug!("no lock: {why}");
+                Ok(None)
+            }
+        }
+    }
+}
+
+/// Opens the file once more, with locks; `None` if another's are in the way.
+fn open(file: &OwnedFd, is_alone: bool) -> Result<Option<OwnedFd>> {
+    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+    let own = fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+    // First its own, then a look at others': of two at the same time at least one sees the other.
+    own_lock(&own, WRITES)?;
+    if is_alone {
+        own_lock(&own, ALONE)?;
+    }
+    let is_taken = is_others(&own, ALONE)? || is_alone && is_others(&own, WRITES)?;
+    Ok((!is_taken).then_some(own))
+}
+
+fn own_lock(file: &OwnedFd, byte: i64) -> Result<()> {
+    control(file, libc::F_OFD_SETLK, libc::F_RDLCK, byte).map(drop)
+}
+
+/// Does another hold the byte?
+fn is_others(file: &OwnedFd, byte: i64) -> Result<bool> {
+    Ok(control(file, libc::F_OFD_GETLK, libc::F_WRLCK, byte)? != libc::F_UNLCK)
+}
+
+/// A call for a lock of one byte; the kind of lock that it returns.
+fn control(file: &OwnedFd, command: i32, kind: i32, byte: i64) -> Result<i32> {
+    // SAFETY: the structure is numbers, for which zero is a value.
+    let mut lock: libc::flock = unsafe { std::mem::zeroed() };
+    lock.l_type = kind as i16;
+    lock.l_whence = libc::SEEK_SET as i16;
+    (lock.l_start, lock.l_len) = (byte, 1);
+    // SAFETY: the descriptor is open, and the call reads and writes the structure alone.
+    match unsafe { libc::fcntl(file.as_raw_fd(), command, &mut lock) } {
+        0 => Ok(lock.l_type.into()),
+        _ => Err(Error::last_os_error()),
+    }
+}

@@ -1,0 +1,344 @@
+//! The memory of one worker for requests, divided among its clients while they need it.
+//!
+//! A client may hold as much as it leaves free: alone half, of n greedy ones each 1/(n+1), and as much is left for the next
+//! that comes (a dynamic threshold, as in the buffers of switches). Small requests have a reserve, divided by the same rule.
+//! Who asks for more waits. Others that ask for less may pass the first in line, but not for ever.
+//!
+//! While clients wait, memory has to come back. Who holds more than an equal share, whose turn it is to read or write, and
+//! who is slower than a floor, is cut off: see [`Shares::look`].
+//!
+//! **No deadlock.** What holds memory never waits for more, with one exception: a long write holds its first bytes, of the
+//! reserve, and waits for the rest, of the other memory. So each that holds a part of the other memory goes on to its end.
+
+use slab::Slab;
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::rc::{Rc, Weak};
+use std::task::{Poll, Waker};
+use std::time::Duration;
+
+/// Most bytes of a request that the reserve is for: a flush, a page, a long status.
+const SMALL: usize = 64 << 10;
+/// Most bytes that a write is charged before they have arrived.
+pub const FIRST: usize = 256 << 10;
+/// The reserve is this part of all memory: 16 MiB of 256.
+const RESERVE: usize = 16;
+/// Requests that may pass the first in line.
+const MOST_PASSED: u32 = 64;
+
+/// Time between two looks.
+pub const LOOK: Duration = Duration::from_millis(100);
+/// Who moves fewer bytes than this between two looks is slow: 64 KiB a second.
+const FLOOR: u64 = (64 << 10) / 10;
+/// Looks in a row at which a client was slow, and at which the first in line waited, before one is cut off: half a second.
+/// A packet that was lost on its way is sent again within that time.
+const LOOKS: u32 = 5;
+
+/// A client, as far as its memory goes.
+pub trait Client {
+    /// Bytes that it has read and written, as far as the server waited for them.
+    fn moved(&self) -> u64;
+    /// The server waits for it to read or write.
+    fn is_its_turn(&self) -> bool;
+    /// Ends its connection. What it holds is free soon.
+    fn cut_off(&self);
+}
+
+/// A part of the memory.
+struct Part {
+    limit: usize,
+    used: Cell<usize>,
+}
+
+impl Part {
+    fn new(limit: usize) -> Self {
+        Self { limit, used: Cell::new(0) }
+    }
+
+    /// A client that holds `held` bytes of it may have `bytes` more. `is_due`: it has waited for long.
+    fn allows(&self, bytes: usize, held: usize, is_due: bool) -> bool {
+        let (used, free) = (self.used.get(), self.limit - self.used.get());
+        bytes <= free && (used == 0 || is_due || held + bytes <= free)
+    }
+}
+
+/// Which part of the memory bytes are of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    General,
+    Reserve,
+}
+
+/// The memory of one worker.
+pub struct Shares {
+    general: Part,
+    reserve: Part,
+    members: RefCell<Slab<Weak<Member>>>,
+    waiting: RefCell<VecDeque<Rc<Waiter>>>,
+    is_watched: Cell<bool>,
+}
+
+/// A client's account.
+pub struct Member {
+    shares: Rc<Shares>,
+    number: usize,
+    client: Rc<dyn Client>,
+    general: Cell<usize>,
+    reserve: Cell<usize>,
+    /// What it had moved at the last look, and at how many in a row it was slow.
+    moved: Cell<u64>,
+    slow: Cell<u32>,
+}
+
+/// Bytes that a client holds. They are free again when this is dropped.
+pub struct Share {
+    member: Rc<Member>,
+    kind: Kind,
+    bytes: usize,
+}
+
+/// A request in line.
+struct Waiter {
+    member: Rc<Member>,
+    bytes: usize,
+    /// Requests that have passed it, and looks that it has waited for.
+    passed: Cell<u32>,
+    looks: Cell<u32>,
+    granted: Cell<Option<Kind>>,
+    waker: RefCell<Option<Waker>>,
+}
+
+impl Shares {
+    /// The memory of a worker, bytes.
+    pub fn new(limit: usize) -> Rc<Self> {
+        let reserve = limit / RESERVE;
+        Rc::new(Self {
+            general: Part::new(limit - reserve),
+            reserve: Part::new(reserve),
+            members: RefCell::default(),
+            waiting: RefCell::default(),
+            is_watched: Cell::new(false),
+        })
+    }
+
+    /// An account for a client.
+    pub fn join(self: &Rc<Self>, client: Rc<dyn Client>) -> Rc<Member> {
+        Rc::new_cyclic(|own| Member {
+            number: self.members.borrow_mut().insert(own.clone()),
+            shares: self.clone(),
+            client,
+            general: Cell::new(0),
+            reserve: Cell::new(0),
+            moved: Cell::new(0),
+            slow: Cell::new(0),
+        })
+    }
+
+    /// A look at who keeps memory that others wait for; false when nobody waits any more.
+    pub fn look(&self) -> bool {
+        let Some(first) = self.waiting.borrow().front().cloned() else {
+            self.is_watched.set(false);
+            return false;
+        };
+        first.looks.set(first.looks.get() + 1);
+        let members: Vec<_> = self.members.borrow().iter().filter_map(|(_, member)| member.upgrade()).collect();
+        let holding = members.iter().filter(|member| member.held() > 0).count();
+        let share = (self.general.limit + self.reserve.limit) / (holding + 1);
+        let is_slow = |member: &Member| member.look() >= LOOKS && member.held() > share;
+        let mut slow: Vec<_> = members.into_iter().filter(|member| is_slow(member)).collect();
+        slow.sort_by_key(|member| std::cmp::Reverse(member.held()));
+        if first.looks.get() < LOOKS {
+            return true;
+        }
+        // Not more of them than the first in line needs.
+        let mut missing = first.bytes;
+        for member in slow {
+            member.slow.set(0);
+            member.client.cut_off();
+            missing = missing.saturating_sub(member.held());
+            if missing == 0 {
+                break;
+            }
+        }
+        true
+    }
+
+    fn part(&self, kind: Kind) -> &Part {
+        match kind {
+            Kind::General => &self.general,
+            Kind::Reserve => &self.reserve,
+        }
+    }
+
+    /// Where `bytes` of a request can come from now.
+    fn find(&self, member: &Member, bytes: usize, is_blocked: bool, is_due: bool) -> Option<Kind> {
+        if bytes <= SMALL && self.reserve.allows(bytes, member.reserve.get(), false) {
+            return Some(Kind::Reserve);
+        }
+        let is_free = !is_blocked && self.general.allows(bytes, member.general.get(), is_due);
+        is_free.then_some(Kind::General)
+    }
+
+    /// Serves the line, after something has become free.
+    fn serve_line(&self) {
+        if self.waiting.borrow().is_empty() {
+            return;
+        }
+        let mut waiting = self.waiting.borrow_mut();
+        let mut at = 0;
+        while at < waiting.len() {
+            let (first, waiter) = (&waiting[0], &waiting[at]);
+            let is_due = first.passed.get() >= MOST_PASSED;
+            let found = self.find(&waiter.member, waiter.bytes, at > 0 && is_due, at == 0 && is_due);
+            let Some(kind) = found else {
+                at += 1;
+                continue;
+            };
+            if at > 0 && kind == Kind::General {
+                first.passed.set(first.passed.get() + 1);
+            }
+            waiter.member.add(kind, waiter.bytes);
+            waiter.granted.set(Some(kind));
+            waiter.waker.take().into_iter().for_each(Waker::wake);
+            waiting.remove(at);
+        }
+    }
+
+    /// Bytes that are held.
+    #[cfg(test)]
+    pub fn used(&self) -> usize {
+        self.general.used.get() + self.reserve.used.get()
+    }
+}
+
+impl Member {
+    /// `bytes`, if the client can have them now. More than there is at most counts as all.
+    pub fn try_take(self: &Rc<Self>, bytes: usize) -> Option<Share> {
+        let bytes = bytes.min(self.shares.general.limit);
+        let waiting = self.shares.waiting.borrow();
+        let is_blocked = waiting.front().is_some_and(|first| first.passed.get() >= MOST_PASSED);
+        let kind = self.shares.find(self, bytes, is_blocked, false)?;
+        if let (Some(first), Kind::General) = (waiting.front(), kind) {
+            first.passed.set(first.passed.get() + 1);
+        }
+        self.add(kind, bytes);
+        Some(Share { member: self.clone(), kind, bytes })
+    }
+
+    /// The first bytes of a long write: they may be taken while it waits for the rest. `None`: it has to take all at once.
+    pub fn try_first(self: &Rc<Self>) -> Option<Share> {
+        let reserve = &self.shares.reserve;
+        // Half of it stays for small requests.
+        let has_room = reserve.used.get() + FIRST <= reserve.limit / 2;
+        has_room.then(|| {
+            self.add(Kind::Reserve, FIRST);
+            Share { member: self.clone(), kind: Kind::Reserve, bytes: FIRST }
+        })
+    }
+
+    /// The same, waiting for it. `watch` is called if nobody waits yet: it has [`Shares::look`] called, until that says no.
+    pub async fn wait(self: &Rc<Self>, bytes: usize, watch: impl FnOnce()) -> Share {
+        let waiter = Rc::new(Waiter {
+            member: self.clone(),
+            bytes: bytes.min(self.shares.general.limit),
+            passed: Cell::new(0),
+            looks: Cell::new(0),
+            granted: Cell::new(None),
+            waker: RefCell::new(None),
+        });
+        self.shares.waiting.borrow_mut().push_back(waiter.clone());
+        if !self.shares.is_watched.replace(true) {
+            watch();
+        }
+        let place = Place(waiter);
+        poll_fn(|cx| match place.0.granted.take() {
+            Some(kind) => Poll::Ready(Share { member: self.clone(), kind, bytes: place.0.bytes }),
+            None => {
+                place.0.waker.replace(Some(cx.waker().clone()));
+                Poll::Pending
+            }
+        })
+        .await
+    }
+
+    /// The memory of its worker.
+    pub fn shares(&self) -> &Rc<Shares> {
+        &self.shares
+    }
+
+    fn held(&self) -> usize {
+        self.general.get() + self.reserve.get()
+    }
+
+    fn own(&self, kind: Kind) -> &Cell<usize> {
+        match kind {
+            Kind::General => &self.general,
+            Kind::Reserve => &self.reserve,
+        }
+    }
+
+    fn add(&self, kind: Kind, bytes: usize) {
+        for count in [self.own(kind), &self.shares.part(kind).used] {
+            count.set(count.get() + bytes);
+        }
+    }
+
+    fn give_back(&self, kind: Kind, bytes: usize) {
+        for count in [self.own(kind), &self.shares.part(kind).used] {
+            count.set(count.get() - bytes);
+        }
+        self.shares.serve_line();
+    }
+
+    /// At how many looks in a row, with this one, it was slow.
+    fn look(&self) -> u32 {
+        let now = self.client.moved();
+        let moved = now - self.moved.replace(now);
+        let is_slow = self.client.is_its_turn() && moved < FLOOR;
+        self.slow.set(if is_slow { self.slow.get() + 1 } else { 0 });
+        self.slow.get()
+    }
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        self.shares.members.borrow_mut().remove(self.number);
+    }
+}
+
+impl Share {
+    /// Gives all but `bytes` back.
+    pub fn shrink(&mut self, bytes: usize) {
+        let less = self.bytes.saturating_sub(bytes);
+        if less > 0 {
+            self.bytes -= less;
+            self.member.give_back(self.kind, less);
+        }
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        self.member.give_back(self.kind, self.bytes);
+    }
+}
+
+/// A place in line, left when this is dropped.
+struct Place(Rc<Waiter>);
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let Waiter { member, bytes, granted, .. } = &*self.0;
+        member.shares.waiting.borrow_mut().retain(|waiter| !Rc::ptr_eq(waiter, &self.0));
+        // Granted, and not taken any more.
+        match granted.take() {
+            Some(kind) => member.give_back(kind, *bytes),
+            None => member.shares.serve_line(),
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "shares_tests.rs"]
+mod tests;
