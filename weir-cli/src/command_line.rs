@@ -1,5 +1,6 @@
 //! The command line.
 
+use crate::base::failure::STATUSES;
 use crate::base::listen_address::{self, Address};
 use crate::base::units;
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -13,7 +14,7 @@ const LONGEST_VALUE: usize = 100;
 
 /// A memory manager for Linux programs in which every cache can be reclaimed under memory pressure.
 #[derive(Debug, Parser)]
-#[command(name = "weir", version, about)]
+#[command(name = "weir", version, about, after_help = STATUSES)]
 pub struct CommandLine {
     #[command(subcommand)]
     pub command: Command,
@@ -85,12 +86,18 @@ pub struct RunOptions {
     /// Write every batch of memory given back to FILE, a line of JSON each
     #[arg(long, value_name = "FILE")]
     pub trace: Option<PathBuf>,
+    /// Also write a page about the run to FILE: the curve of the resident set, and what was released
+    #[arg(long, value_name = "FILE")]
+    pub report: Option<PathBuf>,
     /// Take heap profiles: each process writes NAME.PID when it ends, which `weir profile NAME.PID` reads
     #[arg(long, value_name = "NAME")]
     pub profile: Option<PathBuf>,
     /// Print no summary at the end
     #[arg(long, short)]
     pub quiet: bool,
+    /// Print all figures at the end, not the verdict and what is out of the ordinary alone
+    #[arg(long, short, conflicts_with = "quiet")]
+    pub verbose: bool,
     /// Print a line of counters each D (500ms, 2s, 1m)
     #[arg(long, value_name = "D", value_parser = units::parse_interval)]
     pub stats_interval: Option<Duration>,
@@ -105,8 +112,9 @@ pub struct RunOptions {
 /// Options of `weir stat`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "The figures are read from a page that the process shares with its own user and root; it goes on \
-                        meanwhile, and does nothing for it. Their meaning is defined in weir.h and in the documentation of `weir::heap::Usage`."
+    after_help = "The figures are read from a page that the process shares with its own user and root. One that is \
+                        named is told to measure where its memory is now, which takes it a few milliseconds for a GiB; without PID \
+                        the processes do nothing for it, and what is known no more is `unknown`. Their meaning is defined in weir.h and in the documentation of `weir::heap::Usage`."
 )]
 pub struct StatOptions {
     /// The process to look at
@@ -115,6 +123,9 @@ pub struct StatOptions {
     /// Print JSON; with --watch one line each time
     #[arg(long)]
     pub json: bool,
+    /// Print all rows of a process's tables: not the ten largest alone, and also those of what holds nothing
+    #[arg(long)]
+    pub all: bool,
     /// Print again and again, every second or every INTERVAL (500ms, 2s, 1m)
     #[arg(long, value_name = "INTERVAL", num_args = 0..=1, require_equals = true, default_missing_value = "1s",
         value_parser = units::parse_interval)]
@@ -257,6 +268,9 @@ pub struct CtlOptions {
     /// The process to steer: one of your own, or as root any
     #[arg(value_name = "PID", value_parser = clap::value_parser!(i32).range(1..))]
     pub pid: i32,
+    /// Print JSON, with all numbers in the settings' units and in bytes
+    #[arg(long, global = true)]
+    pub json: bool,
     #[command(subcommand)]
     pub action: CtlAction,
 }
@@ -274,7 +288,7 @@ pub enum CtlAction {
         /// See `weir settings`
         #[arg(value_parser = setting_name())]
         name: String,
-        /// A number in the setting's unit; of bytes also one such as 64M
+        /// A number in the setting's unit; of bytes also one such as 64M, of times also one such as 5s
         #[arg(value_parser = setting_value)]
         value: String,
     },

@@ -1,24 +1,107 @@
 //! `weir ctl`: a running process's settings, and what it is told to release.
 
-use crate::base::failure::Failure;
-use crate::base::output;
+use crate::base::failure::{Failure, Kind};
+use crate::base::units::{exact_bytes, parse_duration};
+use crate::base::{json, output};
 use crate::command_line::{CtlAction, CtlOptions};
 use crate::inspect::control::Control;
 use crate::inspect::page::Inspected;
+use std::collections::BTreeMap;
+use std::time::Duration;
+use weir_core::telemetry::tunables::{TABLE, Unit};
 
 /// Carries the action out and prints the answer.
 pub fn ctl(options: &CtlOptions) -> Result<i32, Failure> {
+    let request = request(&options.action)?;
     let pid = options.pid;
-    let page = Inspected::new(pid).and_then(|it| it.page());
-    let page = page.map_err(|why| Failure::of_weir(format!("process {pid}: {why}")))?;
-    let control = Control::connect(pid, &page)?;
-    let request = match &options.action {
+    let page = Inspected::new(pid).and_then(|it| it.page()).map_err(|why| why.of(pid))?;
+    let answer = Control::connect(pid, &page)?.ask(&request)?;
+    let text = match options.json {
+        true => json::pretty(&answer.lines().filter_map(figure).collect::<BTreeMap<_, _>>())?,
+        false => answer.lines().map(|line| for_people(line) + "\n").collect(),
+    };
+    output::print(&text).map(|()| 0)
+}
+
+/// The request as the process reads it.
+fn request(action: &CtlAction) -> Result<String, Failure> {
+    Ok(match action {
         CtlAction::Get { name: None } => "get".to_owned(),
         CtlAction::Get { name: Some(name) } => format!("get {name}"),
-        CtlAction::Set { name, value } => format!("set {name} {value}"),
+        CtlAction::Set { name, value } => format!("set {name} {}", in_unit(name, value)?),
         CtlAction::Trim => "trim".to_owned(),
         CtlAction::Drain => "drain".to_owned(),
         CtlAction::Report => "report".to_owned(),
+    })
+}
+
+/// A time with a unit, such as `5s`, as a number in the setting's own; all else as it is.
+fn in_unit(name: &str, value: &str) -> Result<String, Failure> {
+    let unit = TABLE.iter().find(|setting| setting.name == name).map(|setting| setting.unit);
+    let one = match unit {
+        Some(Unit::Milliseconds) => Duration::from_millis(1),
+        Some(Unit::Microseconds) => Duration::from_micros(1),
+        _ => return Ok(value.to_owned()),
     };
-    output::print(&control.ask(&request)?).map(|()| 0)
+    if value.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Ok(value.to_owned());
+    }
+    let refused = |why| Failure::of(Kind::Usage, format!("{name}={value}: {why}"));
+    let time = parse_duration(value).map_err(refused)?;
+    if time.as_nanos() % one.as_nanos() != 0 {
+        return Err(refused(format!(
+            "the setting is in {}: write a multiple of that",
+            humantime::format_duration(one)
+        )));
+    }
+    Ok((time.as_nanos() / one.as_nanos()).to_string())
+}
+
+/// The name and the number of a line such as `limit 67108864 bytes`.
+fn figure(line: &str) -> Option<(String, u64)> {
+    let mut words = line.split_whitespace();
+    Some((words.next()?.to_owned(), words.next()?.parse().ok()?))
+}
+
+/// The line with the number in a unit that is read at a glance.
+fn for_people(line: &str) -> String {
+    let (Some((name, number)), Some(unit)) = (figure(line), line.split_whitespace().nth(2)) else {
+        return line.to_owned();
+    };
+    match unit {
+        "bytes" => format!("{name} {}", exact_bytes(number)),
+        "ms" => format!("{name} {}", humantime::format_duration(Duration::from_millis(number))),
+        "us" => format!("{name} {}", humantime::format_duration(Duration::from_micros(number))),
+        _ => line.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_have_a_unit_that_is_read_at_a_glance() {
+        for (line, shown) in [
+            ("limit 536870912 bytes", "limit 512 MiB"),
+            ("released 1234567 bytes", "released 1.2 MiB (1234567 bytes)"),
+            ("limit 0 bytes", "limit 0 B"),
+            ("idle_ms 5000 ms", "idle_ms 5s"),
+            ("psi_some_us 1500 us", "psi_some_us 1ms 500us"),
+            ("headroom_percent 7 percent", "headroom_percent 7 percent"),
+            ("of another version", "of another version"),
+        ] {
+            assert_eq!(for_people(line), shown);
+        }
+    }
+
+    #[test]
+    fn times_are_written_with_a_unit_or_in_that_of_the_setting() {
+        for (name, value, sent) in [("idle_ms", "5s", "5000"), ("idle_ms", "5", "5"), ("limit", "64M", "64M")] {
+            assert_eq!(in_unit(name, value).unwrap(), sent);
+        }
+        for value in ["x", "1us", "5 monkeys"] {
+            assert_eq!(in_unit("idle_ms", value).map_err(|why| why.status), Err(2));
+        }
+    }
 }

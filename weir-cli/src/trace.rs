@@ -12,7 +12,7 @@ const INTERVAL: Duration = Duration::from_millis(10);
 
 /// Prints the batches that are known still, and then each new one, until the process ends.
 pub fn trace(pid: i32) -> Result<i32, Failure> {
-    let failed = |why: Missing| Failure::of_weir(format!("process {pid}: {why}"));
+    let failed = |why: Missing| why.of(pid);
     let mut inspected = Inspected::new(pid).map_err(failed)?;
     let mut last = inspected.page().map_err(failed)?;
     let mut next = last.trace.recorded().saturating_sub(weir_core::telemetry::trace::EVENTS as u64);

@@ -20,12 +20,20 @@ fn the_table_is_aligned_and_names_the_mechanisms() {
 
 #[test]
 fn json_says_the_same() {
-    let (status, text) = doctor(&["--json"]);
+    let (status, json) = doctor(&["--json"]);
     assert_eq!(status, Some(0));
-    let value: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let value: serde_json::Value = serde_json::from_str(&json).unwrap();
     let checks = value.as_array().unwrap();
-    assert!(checks.len() >= 12);
-    assert!(checks.iter().all(|c| c["name"].is_string() && c["state"].is_string() && c["effect"].is_string()));
+    let (_, text) = doctor(&[]);
+    assert_eq!((checks.len(), text.lines().count() >= 12), (text.lines().count(), true), "{json}\n{text}");
+    for (check, line) in checks.iter().zip(text.lines()) {
+        let of = |name: &str| check[name].as_str().unwrap();
+        // Columns are apart by two blanks.
+        let rest = line.strip_prefix(of("name")).unwrap_or_else(|| panic!("{check}: {line}"));
+        let rest = rest.trim_start().strip_prefix(of("state")).unwrap_or_else(|| panic!("{check}: {line}"));
+        let rest = rest.trim_start().strip_prefix(of("found")).unwrap_or_else(|| panic!("{check}: {line}"));
+        assert_eq!(rest.trim(), of("effect"), "{line}");
+    }
 }
 
 #[test]

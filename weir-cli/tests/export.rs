@@ -8,6 +8,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use subject::{Subject, library, program, says, text, wait_for};
+use weir_testing::skip;
 
 /// The exporter, listening.
 struct Exporter {
@@ -33,6 +34,7 @@ impl Exporter {
     /// Sends these bytes; the head and the body of what is answered.
     fn send(&self, request: &str) -> (String, String) {
         let mut stream = TcpStream::connect(&self.address).unwrap();
+        stream.set_read_timeout(Some(weir_testing::PATIENCE)).unwrap();
         // It may be refused before all of it is read.
         let _ = stream.write_all(request.as_bytes());
         answer(&mut stream)
@@ -117,12 +119,12 @@ print(json.dumps([dict(name=f.name, unit=f.unit, type=f.type, help=f.documentati
     let outputs: Vec<_> =
         ["python3", "/usr/bin/python3"].into_iter().filter_map(|python| fed(python, SCRIPT, metrics)).collect();
     if outputs.is_empty() {
-        eprintln!("skipped: no python3, the parser of which would read the metrics");
+        skip!("no python3, the parser of which would read the metrics");
         return None;
     }
     let Some(output) = outputs.into_iter().find(|output| output.status.code() != Some(77)) else {
-        eprintln!(
-            "skipped: python3 has no prometheus_client, which would read the metrics (Debian has it in python3-prometheus-client)"
+        skip!(
+            "python3 has no prometheus_client, which would read the metrics (Debian has it in python3-prometheus-client)"
         );
         return None;
     };
@@ -144,7 +146,7 @@ fn the_metrics_say_what_weir_stat_says() {
     assert_eq!(sum, of("weir_resident_bytes", &[]));
     assert!(of("weir_zone_used_bytes", &[]) >= (60 << 20) as f64);
     assert_eq!(of("weir_background_thread", &[]), 1.0);
-    assert!(of("weir_measured_age_seconds", &[]) < 60.0);
+    assert!((0.0..600.0).contains(&of("weir_measured_age_seconds", &[])));
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs_f64();
     assert!((0.0..600.0).contains(&(now - of("weir_start_time_seconds", &[]))));
     // The kernel cuts names at 15 bytes.
@@ -231,7 +233,7 @@ fn the_group_and_the_container_are_labels() {
     // Version 1 has the memory's groups in a place of their own.
     let mounted = ["/sys/fs/cgroup/memory", "/sys/fs/cgroup"].map(Path::new);
     let Some(root) = mounted.into_iter().find(|root| root.join("cgroup.procs").exists()) else {
-        return eprintln!("skipped: no cgroups are mounted in /sys/fs/cgroup");
+        return skip!("no cgroups are mounted in /sys/fs/cgroup");
     };
     let above = root.join(format!("weir-export-{}", std::process::id()));
     let group = above.join(format!("docker-{id}.scope"));
@@ -252,7 +254,7 @@ fn the_group_and_the_container_are_labels() {
                 "{metrics}"
             );
         }
-        Err(why) => eprintln!("skipped: no group can be made here: {why}"),
+        Err(why) => skip!("no group can be made here: {why}"),
     }
 }
 
@@ -324,7 +326,7 @@ fn http_is_spoken_as_it_should_be() {
 #[test]
 fn clients_that_say_nothing_keep_nobody_out_for_ever() {
     let exporter = Exporter::on_a_free_port(&[]);
-    let silent: Vec<_> = (0..20).map(|_| TcpStream::connect(&exporter.address).unwrap()).collect();
+    let silent: Vec<_> = (0..80).map(|_| TcpStream::connect(&exporter.address).unwrap()).collect();
     assert_eq!(exporter.request("GET", "/healthz").1, "ok\n");
     drop(silent);
 }

@@ -1,19 +1,16 @@
-//! How long it takes to list a thousand processes with Weir, and to scrape them. It measures, and takes some GiB, so it
-//! runs only when asked:
+//! Many processes with Weir are listed, and scraped. How long that takes of a thousand is measured, which takes some GiB,
+//! so that this runs only when asked:
 //!
 //!     cargo test --release -p weir-cli --test many_processes -- --ignored --nocapture
 
 mod subject;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
-use std::process::{Command, Stdio};
-use std::sync::Mutex;
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use subject::{Subject, library, program, says};
 
 const PROCESSES: usize = 1000;
-/// One measurement at a time: another's processes would be listed too.
-static ALONE: Mutex<()> = Mutex::new(());
 /// How often each is measured.
 const ROUNDS: usize = 15;
 
@@ -30,74 +27,104 @@ fn timed<T>(what: impl FnOnce() -> T) -> (T, Duration) {
     (done, began.elapsed())
 }
 
-/// The length of a scrape.
-fn scrape(address: &str) -> usize {
+/// The metrics.
+fn scrape(address: &str) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer).unwrap();
     assert!(answer.starts_with(b"HTTP/1.1 200 ") && answer.ends_with(b"# EOF\n"));
-    answer.len()
+    String::from_utf8(answer).unwrap()
 }
 
-/// Starts the processes, and measures: each of them has been told `line`.
-fn measure(what: &str, line: &str, count: usize) {
-    let Some(program) = program(&[]) else { return };
-    let _alone = ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    let mut subjects: Vec<Subject> = (0..count)
-        .map(|_| {
+/// So many processes, each of which has been told `line`, and an exporter.
+struct Many {
+    subjects: Vec<Subject>,
+    exporter: Child,
+    address: String,
+    /// Others' processes would be listed too, and take the time of theirs.
+    _alone: weir_testing::Lock,
+}
+
+impl Many {
+    fn start(line: &str, count: usize) -> Option<Self> {
+        let program = program(&[])?;
+        let alone = weir_testing::lock("processes");
+        let subject = || {
             let mut command = Command::new(&program);
             command.env("LD_PRELOAD", library()).env("WEIR_IDLE_MS", "100");
             let mut subject = Subject::start(command);
             subject.tell(line);
             subject
-        })
-        .collect();
+        };
+        let subjects = (0..count).map(|_| subject()).collect();
+        let _ = std::fs::remove_file(program);
+        let mut exporter = Command::new(env!("CARGO_BIN_EXE_weir"));
+        let exporter = exporter.args(["export", "--listen", "127.0.0.1:0"]).stderr(Stdio::piped());
+        let mut exporter = exporter.spawn().unwrap();
+        let mut said = String::new();
+        BufReader::new(exporter.stderr.take().unwrap()).read_line(&mut said).unwrap();
+        let address = said.trim_end().trim_start_matches("weir: metrics at http://").trim_end_matches("/metrics");
+        Some(Self { subjects, exporter, address: address.to_owned(), _alone: alone })
+    }
+
+    /// Demands that each is in the list, and in the metrics.
+    fn are_listed_and_scraped(&self) {
+        let (all, metrics) = (says(&["stat"]), scrape(&self.address));
+        for subject in &self.subjects {
+            let pid = subject.pid().to_string();
+            let is_its = |line: &str| line.contains(" subject-") && line.split_whitespace().any(|word| word == pid);
+            assert!(all.lines().any(is_its), "{pid}: {all}");
+            assert!(metrics.contains(&format!("weir_resident_bytes{{pid=\"{pid}\"")), "{pid}: {metrics}");
+        }
+    }
+
+    /// Prints how long each takes.
+    fn measure(&self, what: &str) {
+        let count = self.subjects.len();
+        println!("{what}: weir stat lists {count}: {}", measured(|| timed(|| says(&["stat"])).1));
+        let mut bytes = 0;
+        let times = measured(|| {
+            // A text that is younger than a second is served again.
+            std::thread::sleep(Duration::from_millis(1100));
+            let (text, time) = timed(|| scrape(&self.address));
+            bytes = text.len();
+            time
+        });
+        println!("{what}: a scrape of {count}, {} MiB: {times}", bytes >> 20);
+        println!("{what}: the same text again: {}", measured(|| timed(|| scrape(&self.address)).1));
+    }
+}
+
+impl Drop for Many {
+    fn drop(&mut self) {
+        let _ = self.exporter.kill();
+        let _ = self.exporter.wait();
+    }
+}
+
+#[test]
+#[ignore = "nightly: it measures, and starts a thousand processes"]
+fn a_thousand_processes_with_a_background_thread() {
+    measure("with a thread", "hold 1");
+}
+
+#[test]
+#[ignore = "nightly: it measures, and starts a thousand processes"]
+fn a_thousand_processes_whose_heap_is_small() {
+    measure("small", "hold 0");
+}
+
+fn measure(what: &str, line: &str) {
+    let Some(many) = Many::start(line, PROCESSES) else { return };
     // What was freed is released, and all is calm.
     std::thread::sleep(Duration::from_secs(5));
-    let all = says(&["stat"]);
-    let is_listed = |subject: &&Subject| {
-        let pid = subject.pid().to_string();
-        all.lines().any(|line| line.contains(" subject-") && line.split_whitespace().any(|word| word == pid))
-    };
-    assert_eq!(subjects.iter().filter(is_listed).count(), count, "{all}");
-    println!("{what}: weir stat lists {count}: {}", measured(|| timed(|| says(&["stat"])).1));
-    let mut exporter = Command::new(env!("CARGO_BIN_EXE_weir"));
-    let exporter = exporter.args(["export", "--listen", "127.0.0.1:0"]).stderr(Stdio::piped());
-    let mut exporter = exporter.spawn().unwrap();
-    let mut said = String::new();
-    BufReader::new(exporter.stderr.take().unwrap()).read_line(&mut said).unwrap();
-    let address = said.trim_end().trim_start_matches("weir: metrics at http://").trim_end_matches("/metrics");
-    let mut bytes = 0;
-    let times = measured(|| {
-        // A text that is younger than a second is served again.
-        std::thread::sleep(Duration::from_millis(1100));
-        let (length, time) = timed(|| scrape(address));
-        bytes = length;
-        time
-    });
-    println!("{what}: a scrape of {count}, {} MiB: {times}", bytes >> 20);
-    println!("{what}: the same text again: {}", measured(|| timed(|| scrape(address)).1));
-    exporter.kill().unwrap();
-    exporter.wait().unwrap();
-    subjects.iter_mut().for_each(Subject::kill);
-    let _ = std::fs::remove_file(program);
+    many.are_listed_and_scraped();
+    many.measure(what);
 }
 
-#[test]
-#[ignore = "it measures, and starts a thousand processes"]
-fn a_thousand_processes_with_a_background_thread() {
-    measure("with a thread", "hold 1", PROCESSES);
-}
-
-#[test]
-#[ignore = "it measures, and starts a thousand processes"]
-fn a_thousand_processes_whose_heap_is_small() {
-    measure("small", "hold 0", PROCESSES);
-}
-
-/// That what is measured above works: the gate runs this one.
 #[test]
 fn a_few_processes_are_listed_and_scraped() {
-    measure("a few", "hold 0", 5);
+    let Some(many) = Many::start("hold 0", 5) else { return };
+    many.are_listed_and_scraped();
 }

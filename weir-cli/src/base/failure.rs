@@ -10,6 +10,26 @@ pub struct Failure {
     message: String,
 }
 
+/// What an exit status says of what went wrong, for scripts. `weir run` leaves all but [`WEIR_FAILED`] to the program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// The command line is wrong, or a value in it.
+    Usage = 2,
+    /// There is no such process, or no such file.
+    NotFound = 3,
+    /// The process has no Weir, or one of another version.
+    NoWeir = 4,
+    /// The kernel, the process or one of its settings does not allow it.
+    Refused = 5,
+    /// The process does not answer in time.
+    NotAnswering = 6,
+}
+
+/// The same for the end of each command's help.
+pub const STATUSES: &str = "Exit status: 0 done; 1 `doctor` found that Weir cannot work; 2 wrong options or values; 3 no such \
+                            process or file; 4 the process has no Weir, or another version of it; 5 not allowed, by the kernel, \
+                            the process or its settings; 6 the process does not answer; 125 anything else.";
+
 /// Exit status if Weir itself fails: 125, as of `env` and `timeout`, which leaves 126 and 127 to the program.
 pub const WEIR_FAILED: i32 = 125;
 
@@ -17,6 +37,14 @@ impl Failure {
     /// Weir itself fails.
     pub fn of_weir(message: String) -> Self {
         Self { status: WEIR_FAILED, message }
+    }
+    /// Of that kind.
+    pub fn of(kind: Kind, message: String) -> Self {
+        Self { status: kind as i32, message }
+    }
+    /// Of the same kind, in other words.
+    pub fn saying(&self, message: String) -> Self {
+        Self { status: self.status, message }
     }
     /// The program is there but cannot be executed.
     pub fn not_executable(message: String) -> Self {

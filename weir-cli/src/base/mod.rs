@@ -1,6 +1,7 @@
 //! What every command needs: errors, sizes and times, addresses, results in files, output.
 
 pub mod failure;
+pub mod json;
 pub mod listen_address;
 pub mod output;
 pub mod sink;

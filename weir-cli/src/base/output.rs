@@ -4,9 +4,15 @@ use crate::base::failure::Failure;
 use std::fmt;
 use std::io::Write;
 
-/// Text that another process chose, without what would steer a terminal; line ends stay.
+/// Text that another process chose, without what would steer a terminal or show its parts in another order; line ends
+/// stay.
 pub fn printable(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() && c != '\n' { '?' } else { c }).collect()
+    text.chars().map(|c| if c != '\n' && (c.is_control() || is_direction(c)) { '?' } else { c }).collect()
+}
+
+/// Whether it is one of Unicode's controls of the direction of writing, or ends a line in some programs.
+fn is_direction(c: char) -> bool {
+    matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 /// As [`printable`], on one line.
@@ -41,5 +47,6 @@ mod tests {
     fn a_name_cannot_steer_the_terminal() {
         assert_eq!(printable("a\x1b[2J\u{9b}b\n\tc\rd"), "a?[2J?b\n?c?d");
         assert_eq!(printable_line("a\nb\x1b"), "a?b?");
+        assert_eq!(printable("\u{202e}gnp.exe\u{2069}\u{7f}\u{61c}\u{2028}é"), "?gnp.exe????é");
     }
 }

@@ -42,13 +42,18 @@ pub fn parse_bytes(text: &str) -> Result<u64, String> {
     size.ok_or_else(|| format!("`{text}` is no size: write a whole number with K, M or G, such as 512K"))
 }
 
-/// Reads a time such as `500ms`, `2s` or `1m`. A number without a unit is refused.
+/// Reads a time such as `500ms`, `2s` or `1m`.
+pub fn parse_duration(text: &str) -> Result<Duration, String> {
+    humantime::parse_duration(text)
+        .map_err(|e| format!("`{text}` is no time ({e}): write a whole number with ms, s or m, such as 500ms"))
+}
+
+/// As [`parse_duration`], for the time between two lines. A number without a unit is refused.
 pub fn parse_interval(text: &str) -> Result<Duration, String> {
     if !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit()) {
         return Err(format!("{text} what? write {text}s for seconds, or {text}ms"));
     }
-    let time = humantime::parse_duration(text)
-        .map_err(|e| format!("`{text}` is no time ({e}): write a whole number with ms, s or m, such as 500ms"))?;
+    let time = parse_duration(text)?;
     if (INTERVALS[0]..=INTERVALS[1]).contains(&time) {
         return Ok(time);
     }
@@ -59,6 +64,17 @@ pub fn parse_interval(text: &str) -> Result<Duration, String> {
 /// Bytes with a binary unit and one decimal.
 pub fn bytes(count: u64) -> String {
     ByteSize::b(count).display().iec().to_string()
+}
+
+/// Bytes in a unit that loses none of them; where there is no such but bytes, in one that is read at a glance as well.
+pub fn exact_bytes(count: u64) -> String {
+    const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
+    let steps = (count.trailing_zeros() as usize / 10).min(UNITS.len() - 1);
+    match count {
+        0..1024 => format!("{count} B"),
+        _ if steps == 0 => format!("{} ({count} bytes)", bytes(count)),
+        _ => format!("{} {}", count >> (10 * steps), UNITS[steps]),
+    }
 }
 
 /// Nanoseconds in one fitting unit; `humantime` writes all digits, such as `2ms 512us 37ns`.
@@ -124,6 +140,9 @@ mod tests {
     fn sizes_and_times_are_written() {
         assert_eq!([bytes(0), bytes(1023), bytes(1536), bytes(5 << 30)], ["0 B", "1023 B", "1.5 KiB", "5.0 GiB"]);
         assert_eq!(bytes(u64::MAX), "16.0 EiB");
+        let exact = [0, 1000, 1024, 1025, 1536 << 20, 512 << 30, 1 << 60].map(exact_bytes);
+        assert_eq!(exact[..4], ["0 B", "1000 B", "1 KiB", "1.0 KiB (1025 bytes)"]);
+        assert_eq!(exact[4..], ["1536 MiB", "512 GiB", "1048576 TiB"]);
         assert_eq!([nanoseconds(5), nanoseconds(1_500), nanoseconds(2_500_000)], ["5 ns", "1.5 us", "2.5 ms"]);
         assert_eq!(nanoseconds(1_500_000_000), "1.50 s");
     }

@@ -19,8 +19,20 @@ pub(super) fn checks() -> Vec<Check> {
     let mut checks = vec![kernel(), library(), rseq(), mm_cid(), membarrier(), address_space(), overcommit()];
     checks.extend([huge_pages(), khugepaged(), process_madvise(), locked_memory(), numa(), system_psi()]);
     checks.extend(group_checks());
-    checks.push(descriptors());
+    checks.extend([descriptors(), deepbind()]);
     checks
+}
+
+/// What becomes of libraries that a program opens with `RTLD_DEEPBIND`.
+fn deepbind() -> Check {
+    let is_left = std::env::var("WEIR_DEEPBIND").is_ok_and(|value| value != "0");
+    check(
+        "RTLD_DEEPBIND",
+        !is_left,
+        if is_left { "left to `dlopen` (WEIR_DEEPBIND)" } else { "cleared by `dlopen`" },
+        "libraries opened so (PHP's extensions) share the heap; WEIR_DEEPBIND=1 leaves the bit",
+        "a library opened so takes libc's `free`: the first block it frees of the program's ends the process",
+    )
 }
 
 fn kernel() -> Check {

@@ -4,18 +4,18 @@ mod check;
 mod machine;
 pub mod other_allocator;
 mod process;
+pub mod pymalloc;
 
 use crate::base::failure::Failure;
+use crate::base::json;
 use crate::base::output::{self, printable_line};
 use check::{Check, State};
 
 /// Looks at everything and prints it; status 1 if Weir cannot work here, or does not work in the process.
-pub fn doctor(pid: Option<i32>, json: bool) -> Result<i32, Failure> {
+pub fn doctor(pid: Option<i32>, is_json: bool) -> Result<i32, Failure> {
     let checks = pid.map_or_else(machine::checks, process::checks);
-    if json {
-        let text =
-            serde_json::to_string_pretty(&checks).map_err(|e| Failure::of_weir(format!("cannot write JSON: {e}")))?;
-        output::print(&(text + "\n"))?;
+    if is_json {
+        output::print(&json::pretty(&checks)?)?;
     } else {
         output::print(&table(&checks))?;
     }

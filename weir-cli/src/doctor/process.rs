@@ -1,7 +1,7 @@
 //! Whether a running process has Weir and is served by it, and why not.
 
 use super::check::{Check, State};
-use super::other_allocator;
+use super::{other_allocator, pymalloc};
 use crate::base::units::bytes;
 use crate::inspect::control;
 use crate::inspect::locate;
@@ -30,6 +30,10 @@ pub(super) fn checks(pid: i32) -> Vec<Check> {
     let mut checks = vec![library(&inspected, page.as_ref())];
     let Ok(page) = page else { return checks };
     checks.push(serving(&inspected, &page));
+    if pymalloc::serves(pid, &inspected.maps, inspected.process.exe().ok().as_deref()) {
+        let found = format!("{} serves objects of up to 512 bytes", pymalloc::NAME.trim_end_matches(','));
+        checks.push(check("python", false, found, pymalloc::CURE));
+    }
     checks.extend([fast_path(&page), thread(&page), figures(&page), channel(&page)]);
     checks
 }

@@ -77,17 +77,20 @@ pub static OF_PROCESSES: &[Family<Figures>] = &[
     gauge(
         "memory",
         BYTES,
-        "What the resident set consists of; the states add up to it. live: in use by the program; idle: free, and can \
+        "What the resident set consists of; the states add up to it; no samples while that is unknown. live: in use by the program; idle: free, and can \
          be released; fragmented: free, beside objects in use on the same pages; metadata: of Weir's own; not_weirs: \
          code, data, stacks, mappings of the program's own.",
         |it, write| {
             let it = &it.memory;
+            if it.is_stale {
+                return Ok(());
+            }
             let parts = [it.live_bytes, it.idle_bytes, it.fragmented_bytes, it.metadata_bytes, it.not_weirs_bytes];
             each(write, "state", &["live", "idle", "fragmented", "metadata", "not_weirs"], |i| Value::Whole(parts[i]))
         },
     ),
     gauge("untouched", BYTES, "In use by the program and not resident: never touched, or swapped out.", |it, write| {
-        write(&[], Value::Whole(it.memory.untouched_bytes))
+        it.memory.known(it.memory.untouched_bytes).map_or(Ok(()), |bytes| write(&[], Value::Whole(bytes)))
     }),
     gauge(
         "measured_age",

@@ -1,8 +1,9 @@
 //! A client of a process's control channel.
 
 use super::page::Page;
-use crate::base::failure::Failure;
+use crate::base::failure::{Failure, Kind};
 use crate::base::output::printable;
+use rustix::io::{Errno, retry_on_intr};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketType, sockopt};
 use rustix::net::{connect, recv, send, socket};
 use std::os::fd::OwnedFd;
@@ -19,6 +20,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 pub struct Control {
     socket: OwnedFd,
     pid: i32,
+    patience: Duration,
 }
 
 /// Why there is no channel to connect to; `None`: there is one.
@@ -44,7 +46,12 @@ pub fn obstacle(page: &Page) -> Option<String> {
 impl Control {
     /// Connects to the channel of process `pid`, whose page this is.
     pub fn connect(pid: i32, page: &Page) -> Result<Self, Failure> {
-        let failed = |why: String| Failure::of_weir(format!("process {pid} cannot be steered: {why}"));
+        Self::connect_within(pid, page, PATIENCE)
+    }
+
+    /// The same, with another time for each answer.
+    pub fn connect_within(pid: i32, page: &Page, patience: Duration) -> Result<Self, Failure> {
+        let failed = |why: String| Failure::of(Kind::Refused, format!("process {pid} cannot be steered: {why}"));
         if let Some(why) = obstacle(page) {
             return Err(failed(why));
         }
@@ -52,18 +59,22 @@ impl Control {
         let name = socket_name(page.control.name.each_ref().map(|word| word.load(Relaxed)));
         let connected = socket(AddressFamily::UNIX, SocketType::SEQPACKET, None).and_then(|socket| {
             // Of a connection as well, where many others wait for one.
-            sockopt::set_socket_timeout(&socket, sockopt::Timeout::Send, Some(PATIENCE))?;
-            connect(&socket, &SocketAddrUnix::new_abstract_name(name.as_bytes())?)?;
+            sockopt::set_socket_timeout(&socket, sockopt::Timeout::Send, Some(patience))?;
+            let address = SocketAddrUnix::new_abstract_name(name.as_bytes())?;
+            retry_on_intr(|| connect(&socket, &address))?;
             // The process may have ended, and its name be another's by now.
             let peer = sockopt::socket_peercred(&socket)?;
             if peer.pid.as_raw_nonzero().get() != pid {
-                return Err(rustix::io::Errno::CONNREFUSED);
+                return Err(Errno::CONNREFUSED);
             }
-            sockopt::set_socket_timeout(&socket, sockopt::Timeout::Recv, Some(PATIENCE))?;
+            sockopt::set_socket_timeout(&socket, sockopt::Timeout::Recv, Some(patience))?;
             Ok(socket)
         });
-        let socket = connected.map_err(|error| failed(format!("no connection: {error}")))?;
-        let control = Self { socket, pid };
+        let socket = connected.map_err(|error| match error {
+            Errno::AGAIN => late(pid, patience),
+            error => failed(format!("no connection: {error}")),
+        })?;
+        let control = Self { socket, pid, patience };
         match control.receive()?.trim_end() {
             greeting if greeting == format!("weir control {VERSION}") => {
                 let token = page.control.token.each_ref().map(|word| word.load(Relaxed));
@@ -78,32 +89,39 @@ impl Control {
 
     /// Sends a request; the lines of its answer, or why it was refused.
     pub fn ask(&self, request: &str) -> Result<String, Failure> {
-        send(&self.socket, request.as_bytes(), SendFlags::NOSIGNAL).map_err(|error| self.failed(error))?;
+        let sent = retry_on_intr(|| send(&self.socket, request.as_bytes(), SendFlags::NOSIGNAL));
+        sent.map_err(|error| self.failed(error))?;
         let answer = self.receive()?;
         if let Some(lines) = answer.strip_prefix("ok\n") {
             return Ok(lines.to_owned());
         }
-        Err(Failure::of_weir(answer.strip_prefix("error: ").unwrap_or(&answer).trim_end().to_owned()))
+        Err(Failure::of(Kind::Refused, answer.strip_prefix("error: ").unwrap_or(&answer).trim_end().to_owned()))
     }
 
     fn receive(&self) -> Result<String, Failure> {
         let mut message = [0u8; LONGEST_ANSWER];
-        match recv(&self.socket, &mut message, RecvFlags::empty()) {
-            Ok((0, _)) => Err(Failure::of_weir(format!("process {} has closed the connection", self.pid))),
+        // A wait with a bound ends also where this process was stopped, or frozen with its group, and goes on.
+        match retry_on_intr(|| recv(&self.socket, &mut message, RecvFlags::empty())) {
+            Ok((0, _)) => {
+                Err(Failure::of(Kind::NotAnswering, format!("process {} has closed the connection", self.pid)))
+            }
             // It goes to a terminal, and the process may be hostile.
             Ok((len, _)) => Ok(printable(&String::from_utf8_lossy(&message[..len]))),
             Err(error) => Err(self.failed(error)),
         }
     }
 
-    fn failed(&self, error: rustix::io::Errno) -> Failure {
-        Failure::of_weir(match error {
-            rustix::io::Errno::AGAIN => {
-                format!("process {} has not answered for {} s: is it stopped?", self.pid, PATIENCE.as_secs())
-            }
-            error => format!("process {} does not answer: {error}", self.pid),
-        })
+    fn failed(&self, error: Errno) -> Failure {
+        match error {
+            Errno::AGAIN => late(self.pid, self.patience),
+            error => Failure::of(Kind::NotAnswering, format!("process {} does not answer: {error}", self.pid)),
+        }
     }
+}
+
+fn late(pid: i32, patience: Duration) -> Failure {
+    let seconds = patience.as_secs();
+    Failure::of(Kind::NotAnswering, format!("process {pid} has not answered for {seconds} s: is it stopped?"))
 }
 
 /// Names of sockets without a file belong to a network namespace: this process enters that of the other, if it is another.

@@ -21,7 +21,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::ptr::{addr_of, null_mut};
 use std::sync::Mutex;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Looks at a child that was killed, 5 ms apart.
 const LOOKS: usize = 20;
@@ -195,11 +195,14 @@ impl Reader {
 
     /// Has the child read what is on the desk; how many bytes that were.
     fn ask(&self) -> io::Result<usize> {
+        let begun = Instant::now();
         let is_answered = send(&self.socket, &[0], SendFlags::NOSIGNAL).is_ok()
             && loop {
                 match recv(&self.socket, &mut [0; 1], RecvFlags::empty()) {
                     Ok((read, _)) => break read == 1,
-                    Err(Errno::INTR) => {}
+                    // Each interruption (a stop, a freeze of the group) begins the socket's time anew, and one that comes to
+                    // the child as well keeps its timer from killing it.
+                    Err(Errno::INTR) if begun.elapsed() < 2 * PATIENCE => {}
                     Err(_) => break false,
                 }
             };

@@ -1,6 +1,7 @@
 //! Looking into a running process that has Weir: its page of statistics, and its control channel.
 
 pub mod control;
+pub mod idle_window;
 pub mod list;
 pub mod locate;
 pub mod memory_reader;

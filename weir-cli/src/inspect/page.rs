@@ -2,6 +2,7 @@
 
 use super::locate;
 use super::memory_reader::{MOST_PLACES, PATIENCE, read_each, read_memory};
+use crate::base::failure::{Failure, Kind};
 use crate::processes::maps;
 use procfs::ProcError;
 use procfs::process::{MemoryMaps, Process};
@@ -76,13 +77,26 @@ impl fmt::Display for Missing {
             ),
             Self::NotAnswering => write!(
                 f,
-                "it does not answer: a page of its memory was not there after {} s; it may be hostile",
+                "a page of its memory was not there after {} s: the machine is busy, or what that page comes from is slow",
                 PATIENCE.as_secs()
             ),
             Self::OtherVersion(version) => {
                 write!(f, "its Weir has statistics of version {version}, this command those of {VERSION}: use the `weir` of the same release")
             }
         }
+    }
+}
+
+impl Missing {
+    /// The error of a command on process `pid`.
+    pub fn of(&self, pid: i32) -> Failure {
+        let kind = match self {
+            Self::NoProcess => Kind::NotFound,
+            Self::NotAllowed | Self::NotShared => Kind::Refused,
+            Self::NotLoaded | Self::OtherVersion(_) => Kind::NoWeir,
+            Self::NotAnswering => Kind::NotAnswering,
+        };
+        Failure::of(kind, format!("process {pid}: {self}"))
     }
 }
 

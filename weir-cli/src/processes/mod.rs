@@ -6,6 +6,7 @@ pub mod loaded;
 pub mod maps;
 pub mod program_file;
 pub mod reap;
+pub mod reclaim_table;
 pub mod signals;
 pub mod stats_file;
 pub mod tree;

@@ -89,13 +89,10 @@ mod tests {
     #[test]
     fn descendants_are_found_in_both_ways() {
         let tree = ProcessTree::new();
-        let mut shell = std::process::Command::new("sh").args(["-c", "sleep 10 & wait"]).spawn().unwrap();
+        let mut shell = std::process::Command::new("sh").args(["-c", "sleep 3600 & wait"]).spawn().unwrap();
         let (own, pid) = (own_pid().unwrap(), shell.id() as i32);
-        let grandchild = loop {
-            if let [child] = children(pid)[..] {
-                break child;
-            }
-        };
+        weir_testing::wait_until("the shell's child", || children(pid).len() == 1);
+        let grandchild = children(pid)[0];
         for found in [tree.pids(), tree.pids_by_parents(own)] {
             assert!(found.contains(&pid) && found.contains(&grandchild), "{found:?}");
         }

@@ -5,19 +5,24 @@
 //! | [`recording`] | takes the profile of a running process: [`switch`]es sampling on, waits, copies the [`table`] |
 //! | [`text_file`] | reads the profile that a process wrote when it ended |
 //! | [`data`], [`mappings`] | the profile: stacks of addresses, and the files that they are in |
-//! | [`symbols`], [`object_file`], [`files`] | the functions and lines of addresses |
+//! | [`symbols`], [`object_file`], [`section`], [`files`] | the functions and lines of addresses |
+//! | [`budget`] | how much memory that may take |
+//! | [`folding`] | which functions of a stack are shown, in all formats but pprof's |
 //! | [`pprof`], [`text`], [`flame`], [`collapsed`] | the formats |
 
+mod budget;
 mod collapsed;
 mod data;
 mod files;
 mod flame;
+mod folding;
 mod mappings;
 mod measure;
 mod messages;
 mod object_file;
 mod pprof;
 mod recording;
+mod section;
 mod switch;
 mod symbols;
 mod table;
@@ -25,7 +30,7 @@ mod text;
 mod text_file;
 mod tree;
 
-use crate::base::failure::Failure;
+use crate::base::failure::{Failure, Kind};
 use crate::base::output;
 use crate::base::sink::ResultFile;
 use crate::base::units::bytes;
@@ -34,7 +39,7 @@ use data::Profile;
 use files::Files;
 use measure::Measure;
 use std::fs::File;
-use std::io::{IsTerminal, Read};
+use std::io::{ErrorKind, IsTerminal, Read};
 use std::path::Path;
 use symbols::Symbols;
 
@@ -61,7 +66,8 @@ fn format(options: &ProfileOptions) -> Result<ProfileFormat, Failure> {
     let Some(path) = &options.output else {
         let format = options.format.unwrap_or(ProfileFormat::Text);
         if format == ProfileFormat::Pprof && std::io::stdout().is_terminal() {
-            return Err(Failure::of_weir(
+            return Err(Failure::of(
+                Kind::Usage,
                 "pprof's format is no text for a terminal: give it a file with -o FILE".into(),
             ));
         }
@@ -80,14 +86,23 @@ fn format(options: &ProfileOptions) -> Result<ProfileFormat, Failure> {
 fn read(options: &ProfileOptions) -> Result<Profile, Failure> {
     let name = options.subject.display();
     if options.seconds.is_some() || options.bytes.is_some() || options.keep_on {
-        return Err(Failure::of_weir(format!(
-            "{name} is a file: --seconds, --bytes and --keep-on are for a running process: leave them out, or give a PID"
-        )));
+        return Err(Failure::of(
+            Kind::Usage,
+            format!(
+                "{name} is a file: --seconds, --bytes and --keep-on are for a running process: leave them out, or give a PID"
+            ),
+        ));
     }
     let text = text_of(&options.subject).map_err(|error| {
-        Failure::of_weir(format!("cannot read {name}: {error}: give a PID, or the file of a profile"))
+        let kind = match error.kind() {
+            ErrorKind::NotFound => Kind::NotFound,
+            ErrorKind::PermissionDenied => Kind::Refused,
+            _ => Kind::Usage,
+        };
+        Failure::of(kind, format!("cannot read {name}: {error}: give a PID, or the file of a profile"))
     })?;
-    let mut profile = text_file::parse(&text).map_err(|why| Failure::of_weir(format!("cannot use {name}: {why}")))?;
+    let mut profile =
+        text_file::parse(&text).map_err(|why| Failure::of(Kind::Usage, format!("cannot use {name}: {why}")))?;
     profile.subject = name.to_string();
     Ok(profile)
 }

@@ -1,23 +1,20 @@
 //! A program or library: where its addresses lie in the file, and the functions and lines that they belong to.
 
+use super::budget::{Bounded, Budget, Charged};
 use super::files::Files;
+use super::section;
 use addr2line::Context;
 use gimli::{DwLang, Dwarf, EndianArcSlice, LittleEndian, SectionId};
 use object::read::ReadCache;
-use object::{Object, ObjectSection, ObjectSegment, ObjectSymbol, SymbolKind};
+use object::{Object, ObjectSegment, ObjectSymbol, SymbolKind};
 use std::borrow::Cow;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::Arc;
-
-/// Bytes of a section that are read at most: those of the largest programs' debug information are below it. What a file
-/// claims of itself is not to fill the memory of who looks at it.
-const MOST_SECTION: u64 = 4 << 30;
 
 type Data = EndianArcSlice<LittleEndian>;
-type Parsed<'a> = object::File<'a, &'a ReadCache<File>>;
+type Parsed<'a> = object::File<'a, Bounded<'a>>;
 
 /// A function, or a place in one. Where functions are inlined an address is in several.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -51,6 +48,28 @@ pub struct ObjectFile {
     symbols: Vec<Symbol>,
     context: Option<Context<Data>>,
     pub build_id: Vec<u8>,
+    /// More would have been read of it than its [`Budget`] is.
+    pub is_partial: bool,
+}
+
+/// A file that is read, within its budget.
+struct Opened {
+    /// For what is not to go through the cache.
+    file: File,
+    cache: ReadCache<Charged>,
+    budget: Budget,
+}
+
+impl Opened {
+    fn new(file: File) -> Option<Self> {
+        let budget = Budget::for_length(file.metadata().ok()?.len());
+        let cache = ReadCache::new(Charged::new(file.try_clone().ok()?, budget.clone()));
+        Some(Self { file, cache, budget })
+    }
+
+    fn parsed(&self) -> Option<Parsed<'_>> {
+        Parsed::parse(Bounded { cache: &self.cache, budget: &self.budget }).ok()
+    }
 }
 
 /// A part of the file that is mapped.
@@ -70,11 +89,17 @@ struct Symbol {
 impl ObjectFile {
     /// Reads a file; `None`: it is no ELF file.
     pub fn read(file: File, files: Files) -> Option<Self> {
-        let cache = ReadCache::new(file);
-        let parsed = Parsed::parse(&cache).ok()?;
+        let opened = Opened::new(file)?;
+        let parsed = opened.parsed()?;
         let build_id = parsed.build_id().ok().flatten().unwrap_or_default().to_vec();
-        let mut found =
-            Self { segments: segments(&parsed), symbols: symbols(&parsed), context: context(&parsed, files), build_id };
+        let mut found = Self {
+            segments: segments(&parsed),
+            symbols: symbols(&parsed, &opened.budget),
+            context: context(&opened, &parsed, files),
+            build_id,
+            is_partial: false,
+        };
+        found.is_partial = opened.budget.is_exceeded();
         if found.context.is_none() || parsed.symbols().next().is_none() {
             found.add_separate(files);
         }
@@ -84,14 +109,15 @@ impl ObjectFile {
 
     /// Takes from a separate file what this one has not.
     fn add_separate(&mut self, files: Files) {
-        let Some(cache) = files.debug(&self.build_id).map(ReadCache::new) else { return };
-        let Ok(parsed) = Parsed::parse(&cache) else { return };
+        let Some(opened) = files.debug(&self.build_id).and_then(Opened::new) else { return };
+        let Some(parsed) = opened.parsed() else { return };
         // The name of the file promises it.
         if parsed.build_id().ok().flatten() != Some(self.build_id.as_slice()) {
             return;
         }
-        self.context = self.context.take().or_else(|| context(&parsed, files));
-        self.symbols.extend(symbols(&parsed));
+        self.context = self.context.take().or_else(|| context(&opened, &parsed, files));
+        self.symbols.extend(symbols(&parsed, &opened.budget));
+        self.is_partial |= opened.budget.is_exceeded();
     }
 
     /// The address, as the file has it, of an offset in the file.
@@ -151,7 +177,7 @@ fn frame(symbol: &str, language: Option<DwLang>) -> Frame {
 }
 
 fn segments(parsed: &Parsed) -> Vec<Segment> {
-    let of = |segment: object::Segment<'_, '_, &ReadCache<File>>| {
+    let of = |segment: object::Segment<'_, '_, Bounded<'_>>| {
         let (offset, len) = segment.file_range();
         Segment { address: segment.address(), offset, len }
     };
@@ -159,10 +185,12 @@ fn segments(parsed: &Parsed) -> Vec<Segment> {
 }
 
 /// Functions of the symbol table; of that for the loader, if there is no other.
-fn symbols(parsed: &Parsed) -> Vec<Symbol> {
-    let of = |symbol: object::Symbol<'_, '_, &ReadCache<File>>| {
+fn symbols(parsed: &Parsed, budget: &Budget) -> Vec<Symbol> {
+    let of = |symbol: object::Symbol<'_, '_, Bounded<'_>>| {
         let is_function = symbol.is_definition() && symbol.kind() == SymbolKind::Text;
         let name = symbol.name().ok().filter(|name| is_function && !name.is_empty())?;
+        // Any number of symbols may have one name.
+        budget.take((size_of::<Symbol>() + name.len()) as u64)?;
         Some(Symbol { address: symbol.address(), len: symbol.size(), name: name.to_owned() })
     };
     let all: Vec<Symbol> = parsed.symbols().filter_map(of).collect();
@@ -170,9 +198,9 @@ fn symbols(parsed: &Parsed) -> Vec<Symbol> {
 }
 
 /// The debug information, if it has any.
-fn context(parsed: &Parsed, files: Files) -> Option<Context<Data>> {
+fn context(opened: &Opened, parsed: &Parsed, files: Files) -> Option<Context<Data>> {
     parsed.section_by_name(".debug_info")?;
-    let mut dwarf = dwarf(parsed)?;
+    let mut dwarf = dwarf(opened, parsed)?;
     if let Ok(Some((path, build_id))) = parsed.gnu_debugaltlink() {
         add_common(&mut dwarf, Path::new(OsStr::from_bytes(path)), build_id, files);
     }
@@ -180,19 +208,18 @@ fn context(parsed: &Parsed, files: Files) -> Option<Context<Data>> {
 }
 
 fn add_common(dwarf: &mut Dwarf<Data>, path: &Path, build_id: &[u8], files: Files) {
-    let Some(cache) = files.debug(build_id).or_else(|| files.common_debug(path)).map(ReadCache::new) else { return };
-    if let Some(common) = Parsed::parse(&cache).ok().and_then(|parsed| self::dwarf(&parsed)) {
+    let found = files.debug(build_id).or_else(|| files.common_debug(path)).and_then(Opened::new);
+    let Some(opened) = found else { return };
+    if let Some(common) = opened.parsed().and_then(|parsed| self::dwarf(&opened, &parsed)) {
         dwarf.set_sup(common);
     }
 }
 
-fn dwarf(parsed: &Parsed) -> Option<Dwarf<Data>> {
+fn dwarf(opened: &Opened, parsed: &Parsed) -> Option<Dwarf<Data>> {
     let section = |id: SectionId| {
-        let bytes = parsed.section_by_name(id.name()).and_then(|section| {
-            let range = section.compressed_file_range().ok()?;
-            (range.uncompressed_size <= MOST_SECTION).then(|| section.uncompressed_data().ok())?
-        });
-        Ok::<_, ()>(Data::new(Arc::from(bytes.unwrap_or_default().as_ref()), LittleEndian))
+        let bytes =
+            parsed.section_by_name(id.name()).and_then(|section| section::read(&section, &opened.file, &opened.budget));
+        Ok::<_, ()>(Data::new(bytes.unwrap_or_default(), LittleEndian))
     };
     Dwarf::load(section).ok()
 }
@@ -231,5 +258,56 @@ mod tests {
         assert_eq!(frame("_ZN3foo3barEi", None).function, "foo::bar(int)");
         assert_eq!(frame("main", None).function, "main");
         assert!(ObjectFile::read(tempfile::tempfile().unwrap(), Files::Own).is_none());
+    }
+
+    /// An ELF file with a compressed section of `size` zeros, which a number of names share.
+    fn bomb(size: u64, names: &[&str]) -> File {
+        let mut zlib = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::best());
+        std::io::copy(&mut std::io::Read::take(std::io::repeat(0), size), &mut zlib).unwrap();
+        let words = |words: &[u64]| words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>();
+        // Format 1 is zlib.
+        let stored = [words(&[1, size, 1]), zlib.finish().unwrap()].concat();
+        let mut text = vec![0];
+        let mut offsets = Vec::new();
+        for name in names.iter().chain(&[".shstrtab"]) {
+            offsets.push(text.len() as u64);
+            text.extend(name.bytes().chain([0]));
+        }
+        let (of_names, of_headers) = (64 + stored.len(), (64 + stored.len() + text.len()).next_multiple_of(8));
+        let mut file = b"\x7fELF\x02\x01\x01".to_vec();
+        file.resize(16, 0);
+        file.extend(words(&[3 | 62 << 16 | 1 << 32, 0, 0, of_headers as u64]));
+        // 64 bytes each of this header and of a section's.
+        let count = names.len() as u64 + 2;
+        file.extend(words(&[64 << 32, 64 << 16 | count << 32 | (count - 1) << 48]));
+        assert_eq!(file.len(), 64);
+        file.extend([stored.as_slice(), &text].concat());
+        file.resize(of_headers, 0);
+        file.extend(words(&[0; 8]));
+        for &offset in &offsets[..names.len()] {
+            file.extend(words(&[offset | 1 << 32, 0x800, 0, 64, stored.len() as u64, 0, 1, 0]));
+        }
+        file.extend(words(&[offsets[names.len()] | 3 << 32, 0, 0, of_names as u64, text.len() as u64, 0, 1, 0]));
+        let mut made = tempfile::tempfile().unwrap();
+        std::io::Write::write_all(&mut made, &file).unwrap();
+        made
+    }
+
+    #[test]
+    fn a_small_file_cannot_take_much_memory() {
+        let names = [".debug_info", ".debug_abbrev", ".debug_str", ".debug_line", ".debug_ranges", ".debug_loc"];
+        // All of this is within the budget of a small file, and then the last one is not.
+        for (size, is_partial) in [(1 << 20, false), (8 << 20, true)] {
+            let object = ObjectFile::read(bomb(size, &names), Files::Own).unwrap();
+            assert_eq!(object.is_partial, is_partial, "{size} bytes");
+        }
+    }
+
+    #[test]
+    fn a_section_is_what_was_compressed() {
+        let opened = Opened::new(bomb(1000, &[".debug_str"])).unwrap();
+        let parsed = opened.parsed().unwrap();
+        let found = parsed.section_by_name(".debug_str").unwrap();
+        assert_eq!(section::read(&found, &opened.file, &opened.budget).unwrap()[..], [0; 1000]);
     }
 }

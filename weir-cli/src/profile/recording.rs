@@ -4,10 +4,11 @@ use super::data::Profile;
 use super::mappings::{self, Mapping};
 use super::switch::Switch;
 use super::table::{self, NoTable, Table};
-use crate::base::failure::Failure;
+use crate::base::failure::{Failure, Kind};
 use crate::base::output;
 use crate::base::units::bytes;
 use crate::command_line::ProfileOptions;
+use crate::inspect::locate;
 use crate::inspect::page::{Inspected, Missing, Page};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
@@ -35,13 +36,23 @@ struct Copy {
 
 /// Takes the profile of process `pid`.
 pub fn record(pid: i32, options: &ProfileOptions) -> Result<Profile, Failure> {
-    let (inspected, page) = look(pid).map_err(|why| failed(pid, why))?;
+    let (inspected, page) = look(pid).map_err(|why| why.of(pid))?;
     let subject = subject(pid, &inspected);
     let present = match table::read(pid, page.profile.load(Relaxed)) {
         Ok(table) => Some(table),
         Err(NoTable::NeverOn) => None,
         Err(why) => return Err(failed(pid, why)),
     };
+    let has_samples = present.as_ref().is_some_and(|table| table.samples > 0);
+    if !has_samples && locate::library(&inspected.maps).is_none() {
+        return Err(Failure::of(
+            Kind::Refused,
+            format!(
+                "process {pid}: Weir is built into the program (`#[global_allocator]`), and samples only what goes through \
+                 libweir.so: build the program without it, and start it by `weir run --profile NAME`"
+            ),
+        ));
+    }
     let mean = present.as_ref().map_or(0, |table| table.mean_bytes);
     let wanted = options.bytes.unwrap_or(if mean == 0 { MEAN_BYTES } else { mean });
     let switch = (mean != wanted).then(|| Switch::set(pid, &page, wanted, options.keep_on)).transpose()?;
@@ -112,7 +123,7 @@ fn look(pid: i32) -> Result<(Inspected, Page), Missing> {
 
 /// A copy of the table as it is now, and what is mapped.
 fn copy(pid: i32) -> Result<Copy, Failure> {
-    let (inspected, page) = look(pid).map_err(|why| failed(pid, why))?;
+    let (inspected, page) = look(pid).map_err(|why| why.of(pid))?;
     let table = table::read(pid, page.profile.load(Relaxed)).map_err(|why| failed(pid, why))?;
     Ok(Copy { table, mappings: mappings::executable(&inspected.maps) })
 }

@@ -44,10 +44,11 @@ impl Drop for Switch {
 }
 
 fn refused(pid: i32, bytes: u64, why: &Failure) -> Failure {
-    Failure::of_weir(format!(
+    let says = format!(
         "process {pid} takes no samples, and they cannot be switched on: {why}; or start the program with \
          WEIR_PROFILE_BYTES={bytes} in its environment"
-    ))
+    );
+    why.saying(says)
 }
 
 /// The number in an answer such as `profile_bytes 0`.

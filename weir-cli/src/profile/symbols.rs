@@ -2,6 +2,7 @@
 
 use super::data::{Profile, Stack};
 use super::files::{self, Files};
+use super::folding::folded;
 use super::mappings::{self, Mapping};
 use super::object_file::{Frame, ObjectFile};
 use std::collections::{BTreeSet, HashMap};
@@ -22,7 +23,7 @@ pub struct Symbols {
     places: HashMap<u64, Place>,
     /// Of each mapping; empty: not known.
     pub build_ids: Vec<Vec<u8>>,
-    /// Names of files that could not be read, or are not those that were mapped.
+    /// Names of files that could not be read, or not as a whole, or are not those that were mapped.
     pub doubtful: Vec<String>,
 }
 
@@ -60,7 +61,7 @@ impl Symbols {
         let file = files.mapped(mapping);
         let is_other = matches!((&file, files), (Some(file), Files::Own) if !files::is(file, mapping.inode));
         let object = file.and_then(|file| ObjectFile::read(file, files));
-        if object.is_none() || is_other {
+        if object.as_ref().is_none_or(|object| object.is_partial) || is_other {
             self.doubtful.push(mapping.path.to_string_lossy().into_owned());
         }
         for &(at, call) in calls {
@@ -84,9 +85,10 @@ impl Symbols {
         self.places.get(&call_of(return_address))
     }
 
-    /// The functions of a stack, the innermost first, with those that were inlined.
+    /// The functions of a stack that are shown, the innermost first, with those that were inlined.
     pub fn frames<'a>(&'a self, stack: &'a Stack) -> impl DoubleEndedIterator<Item = &'a Frame> {
-        stack.frames.iter().filter_map(|&address| self.place(address)).flat_map(|place| &place.frames)
+        let all = stack.frames.iter().filter_map(|&address| self.place(address)).flat_map(|place| &place.frames);
+        folded(all.collect()).into_iter()
     }
 
     /// Made of return addresses and of their functions, files and lines.

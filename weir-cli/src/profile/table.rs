@@ -1,12 +1,22 @@
 //! The table of a process's profile, copied out of its memory: the process goes on, and does nothing for it.
 
 use super::data::{Figures, Stack};
-use crate::inspect::memory_reader::{MOST_BYTES, read_memory};
+use crate::inspect::memory_reader::{MOST_PLACES, read_memory};
 use rustix::io::Errno;
 use std::collections::HashMap;
 use std::fmt;
 use std::mem::offset_of;
+use std::os::unix::fs::FileExt;
 use weir_core::profile::layout::{self, FRAMES, Header, MAGIC, PROFILE_BYTES, VERSION};
+
+/// Bytes of the kernel's pages, and how many of them the table is.
+const PAGE: u64 = 4096;
+const PAGES: u64 = (PROFILE_BYTES as u64).div_ceil(PAGE);
+/// Bytes of an entry of `/proc/PID/pagemap`, of a page each; the bits that say that there is one.
+const ENTRY: usize = 8;
+const PRESENT: u64 = 1 << 63;
+const SWAPPED: u64 = 1 << 62;
+const _: () = assert!(PROFILE_BYTES.is_multiple_of(PAGE as usize), "a table of whole pages");
 
 /// A copy.
 #[derive(Clone, Debug, Default)]
@@ -60,6 +70,9 @@ pub fn read(pid: i32, address: u64) -> Result<Table, NoTable> {
     if address == 0 {
         return Err(NoTable::NeverOn);
     }
+    if !address.is_multiple_of(PAGE) {
+        return Err(NoTable::Strange);
+    }
     let mut bytes = vec![0; PROFILE_BYTES];
     let why = |error: std::io::Error| match Errno::from_io_error(&error) {
         Some(Errno::PERM | Errno::ACCESS) => NoTable::NotAllowed,
@@ -67,10 +80,28 @@ pub fn read(pid: i32, address: u64) -> Result<Table, NoTable> {
         _ if error.kind() == std::io::ErrorKind::TimedOut => NoTable::NotAnswering,
         _ => NoTable::Strange,
     };
-    for (part, at) in bytes.chunks_mut(MOST_BYTES).zip((address..).step_by(MOST_BYTES)) {
-        read_memory(pid, &[at], part).map_err(why)?;
+    for batch in written_pages(pid, address).chunks(MOST_PLACES) {
+        let addresses: Vec<u64> = batch.iter().map(|page| address + page * PAGE).collect();
+        let mut copied = vec![0; batch.len() * PAGE as usize];
+        read_memory(pid, &addresses, &mut copied).map_err(why)?;
+        for (page, from) in batch.iter().zip(copied.chunks_exact(PAGE as usize)) {
+            let at = (page * PAGE) as usize;
+            bytes[at..at + from.len()].copy_from_slice(from);
+        }
     }
     parse(&bytes)
+}
+
+/// The pages of the table that the process has written to, by number; the others hold zeros. To read one of those would
+/// map it: it would count as resident in the process's figures from then on. Where the kernel does not tell, all of them.
+fn written_pages(pid: i32, address: u64) -> Vec<u64> {
+    let mut entries = vec![0; PAGES as usize * ENTRY];
+    let read = std::fs::File::open(format!("/proc/{pid}/pagemap"))
+        .and_then(|pagemap| pagemap.read_exact_at(&mut entries, address / PAGE * ENTRY as u64));
+    let is_unknown = read.is_err();
+    let is_there = |entry: &[u8]| is_unknown || word(entry, 0) & (PRESENT | SWAPPED) != 0;
+    let pages = (0..PAGES).zip(entries.chunks_exact(ENTRY));
+    pages.filter(|(_, entry)| is_there(entry)).map(|(page, _)| page).collect()
 }
 
 fn parse(bytes: &[u8]) -> Result<Table, NoTable> {

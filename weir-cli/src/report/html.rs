@@ -34,12 +34,18 @@ pub fn page(runs: &Comparison) -> String {
                     h1 { "Weir: what was released, when, and why" }
                     @for note in &runs.notes { p.note { (note) } }
                 }
-                (compared(&runs.columns, &names))
+                @let figures = compared(&runs.columns, &names);
                 div.runs {
                     @for (column, name) in runs.columns.iter().zip(&names) {
-                        section { h2 { (name) } (run(column, extent)) }
+                        section {
+                            h2 { (name) }
+                            @if let Some(stat) = &column.stat { (memory(column, stat, extent)) }
+                            @if names.len() == 1 { (figures) }
+                            (run(column, extent))
+                        }
                     }
                 }
+                @if names.len() != 1 { (figures) }
                 footer { "weir " (env!("CARGO_PKG_VERSION")) }
             }
         }
@@ -50,7 +56,7 @@ pub fn page(runs: &Comparison) -> String {
 /// The figures, a column for each run.
 fn compared(columns: &[Column], names: &[String]) -> Markup {
     let rows = FIGURES.map(|(name, figure)| (name, columns.iter().map(figure).collect::<Vec<_>>()));
-    let told = |(_, values): &(_, Vec<Option<String>>)| values.iter().any(Option::is_some);
+    let told = |(_, values): &(_, Vec<Option<String>>)| values.iter().flatten().any(|value| !is_zero(value));
     html! {
         div.wide { table {
             thead { tr { th {} @for name in names { th { (name) } } } }
@@ -61,11 +67,20 @@ fn compared(columns: &[Column], names: &[String]) -> Markup {
     }
 }
 
+/// Whether a figure says that there was nothing.
+fn is_zero(value: &str) -> bool {
+    value.split([' ', ',']).all(|word| matches!(word, "" | "0" | "0.0" | "B" | "ns" | "s"))
+}
+
+fn without_zeros(mut rows: Vec<(&'static str, String)>) -> Vec<(&'static str, String)> {
+    rows.retain(|(_, value)| !is_zero(value));
+    rows
+}
+
 fn run(column: &Column, extent: Extent) -> Markup {
     html! {
-        @if let Some(stat) = &column.stat { (memory(column, stat, extent)) }
         @if let Some(trace) = &column.trace { (batches(column, trace, extent)) }
-        @if let Some(bytes) = column.released() { (by_cause(bytes)) }
+        @if let Some(bytes) = column.released().filter(|bytes| bytes.iter().any(|&part| part > 0)) { (by_cause(bytes)) }
         @for it in column.distributions() {
             figure {
                 figcaption {
@@ -75,7 +90,7 @@ fn run(column: &Column, extent: Extent) -> Markup {
                 (pictures::histogram(&it))
             }
         }
-        @if let Some(rows) = column.reclaim() {
+        @if let Some(rows) = column.reclaim().map(without_zeros).filter(|rows| !rows.is_empty()) {
             h3 { "Reclaim" }
             div.wide { table { tbody {
                 @for (name, value) in rows { tr { th scope="row" { (name) } td { (value) } } }
@@ -122,7 +137,7 @@ fn batches(column: &Column, trace: &Trace, extent: Extent) -> Markup {
         }
         div.wide { table {
             thead { tr { th { "what was released" } th { "batches" } th { "bytes" } } }
-            tbody { @for (kind, (batches, size)) in &trace.kinds {
+            tbody { @for (kind, (batches, size)) in trace.kinds.iter().filter(|(_, (batches, _))| *batches > 0) {
                 tr { th scope="row" { (kind) } td { (batches) } td { (bytes(*size)) } }
             } }
         } }
@@ -134,7 +149,7 @@ fn by_cause(released: [u64; CAUSES.len()]) -> Markup {
     let most = released.into_iter().max().unwrap_or(0).max(1);
     html! {
         h3 { "Released by cause" }
-        div.wide { table.bars { tbody { @for (i, (name, size)) in CAUSES.iter().zip(released).enumerate() {
+        div.wide { table.bars { tbody { @for (i, (name, size)) in CAUSES.iter().zip(released).enumerate().filter(|(_, (_, size))| *size > 0) {
             tr {
                 th scope="row" { (name) }
                 td { (bytes(size)) }
@@ -150,11 +165,11 @@ fn by_cause(released: [u64; CAUSES.len()]) -> Markup {
 /// What holds the memory at the last sample.
 fn holders(stat: &Stat) -> Markup {
     html! {
-        @if let Some(process) = stat.process.as_ref().filter(|process| !process.caches.is_empty()) {
+        @if let Some(process) = stat.process.as_ref().filter(|process| process.caches.iter().any(|cache| cache.slab_bytes > 0)) {
             h3 { "The caches with the most memory, at the end" }
             div.wide { table {
                 thead { tr { th { "cache" } th { "object" } th { "in use" } th { "slabs" } th { "released" } } }
-                tbody { @for cache in process.caches.iter().take(CACHES) {
+                tbody { @for cache in process.caches.iter().filter(|cache| cache.slab_bytes > 0).take(CACHES) {
                     tr {
                         th scope="row" { (cache.name) }
                         td { (bytes(cache.size)) }

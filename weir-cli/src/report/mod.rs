@@ -5,6 +5,7 @@ mod column;
 mod comparison;
 mod html;
 mod markdown;
+pub mod of_run;
 mod pictures;
 mod reading;
 mod records;

@@ -68,6 +68,7 @@ pub fn resident(column: &Column, stat: &Stat, extent: Extent) -> Markup {
     };
     let chart = Chart { x, y: Scale::of_bytes(extent.resident), x_label, y_label: of_bytes };
     let xs: Vec<f64> = points.iter().map(|point| place(point.at)).collect();
+    let whole: Vec<f64> = points.iter().map(|point| point.memory.resident_bytes as f64).collect();
     let mut low = vec![0.0; points.len()];
     let areas: Vec<Markup> = PARTS
         .iter()
@@ -86,6 +87,8 @@ pub fn resident(column: &Column, stat: &Stat, extent: Extent) -> Markup {
             @for (from, to, level) in pressed(&xs, points.iter().map(|point| point.pressure), x.end) {
                 (chart.bar(level, [from, to], [0.0, chart.y.end], level))
             }
+            // Behind the parts, which may be unknown.
+            (chart.area("whole", &xs, &vec![0.0; xs.len()], &whole, "resident set"))
             @for area in areas { (area) }
         },
     )

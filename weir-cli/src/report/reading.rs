@@ -45,7 +45,7 @@ pub struct Stat {
     pub samples: Samples,
     /// Whether the samples have times.
     pub is_timed: bool,
-    count: u64,
+    pub(super) count: u64,
     /// The last of one process, or of a table.
     pub process: Option<Box<Process>>,
     pub table: Option<Table>,

@@ -1,6 +1,6 @@
 //! What the other commands write, as it is read back: the fields that a report needs, and no others.
 
-use crate::run::reclaim_table::ReclaimTotals;
+use crate::processes::reclaim_table::ReclaimTotals;
 use serde::Deserialize;
 use std::fmt;
 
@@ -94,15 +94,24 @@ impl Bytes {
     }
 }
 
-/// What a resident set consists of, bytes.
+/// What a resident set consists of, bytes. Parts that are unknown are 0.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq)]
 pub struct Memory {
     pub resident_bytes: u64,
+    #[serde(deserialize_with = "or_none")]
     pub live_bytes: u64,
+    #[serde(deserialize_with = "or_none")]
     pub idle_bytes: u64,
+    #[serde(deserialize_with = "or_none")]
     pub fragmented_bytes: u64,
+    #[serde(deserialize_with = "or_none")]
     pub metadata_bytes: u64,
+    #[serde(deserialize_with = "or_none")]
     pub not_weirs_bytes: u64,
+}
+
+fn or_none<'de, D: serde::Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
+    Option::deserialize(from).map(Option::unwrap_or_default)
 }
 
 impl Memory {

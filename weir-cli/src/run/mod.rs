@@ -2,16 +2,15 @@
 
 mod heap_bytes;
 mod profiles;
-pub mod reclaim_table;
 mod sampler;
-mod summary;
+pub mod summary;
 mod trace;
 mod verdict;
 mod watch;
 
 use crate::base::failure::Failure;
-use crate::base::output;
 use crate::base::sink::ResultFile;
+use crate::base::{json, output};
 use crate::command_line::RunOptions;
 use crate::library;
 use crate::processes::program_file;
@@ -19,6 +18,7 @@ use crate::processes::reap::{self, ProgramEnd, ReapedProgram};
 use crate::processes::signals;
 use crate::processes::stats_file::StatsFile;
 use crate::processes::tree::ProcessTree;
+use crate::report::of_run;
 use profiles::Profiles;
 use sampler::Sampler;
 use std::io::ErrorKind;
@@ -39,7 +39,8 @@ pub fn run(options: &RunOptions) -> Result<i32, Failure> {
     let library = library::find()?;
     let stats = StatsFile::create().map_err(|e| Failure::of_weir(format!("no memory for statistics: {e}")))?;
     // Opened first: an unwritable file should be known before an hour's run, not after.
-    let json = options.json.as_deref().map(|path| ResultFile::open("--json", path)).transpose()?;
+    let json_file = options.json.as_deref().map(|path| ResultFile::open("--json", path)).transpose()?;
+    let page_file = options.report.as_deref().map(|path| ResultFile::open("--report", path)).transpose()?;
     let mut trace = options.trace.as_deref().map(Trace::create).transpose()?;
     let profiles = options.profile.as_deref().map(Profiles::named).transpose()?;
     warn_of_settings();
@@ -57,9 +58,12 @@ pub fn run(options: &RunOptions) -> Result<i32, Failure> {
         trace.follow(&stats);
         trace.finish()?;
     }
+    let mut sampler = sampler;
+    let curve = std::mem::take(&mut sampler.curve);
     let summary = summarise(options, &stats, sampler, ended, own_peak, started);
     if !options.quiet {
-        output::say(format_args!("{summary}"));
+        let text = if options.verbose { summary.to_string() } else { summary.brief() };
+        output::say(format_args!("{}", output::printable(&text)));
     }
     if let Some(profiles) = profiles.filter(|_| !options.quiet) {
         output::say(format_args!("{}", profiles.written()));
@@ -67,9 +71,13 @@ pub fn run(options: &RunOptions) -> Result<i32, Failure> {
     if options.reclaim {
         output::say(format_args!("{}", summary.totals.reclaim.table(summary.elapsed_seconds)));
     }
-    if let (Some(mut sink), Some(path)) = (json, options.json.as_deref()) {
-        let text = serde_json::to_string_pretty(&summary).unwrap_or_default() + "\n";
+    if let (Some(mut sink), Some(path)) = (json_file, options.json.as_deref()) {
+        let text = json::pretty(&summary)?;
         sink.write(&text)
+            .map_err(|e| Failure::of_weir(format!("cannot write {}: {e}: is its disk full?", path.display())))?;
+    }
+    if let (Some(mut sink), Some(path)) = (page_file, options.report.as_deref()) {
+        sink.write(&of_run::page(&summary, curve)?)
             .map_err(|e| Failure::of_weir(format!("cannot write {}: {e}: is its disk full?", path.display())))?;
     }
     Ok(match ended.end {

@@ -9,9 +9,11 @@
 //! the CPU was others' is none of it: on a busy machine samples are as frequent as on one at rest.
 
 use super::heap_bytes::HeapBytes;
+use crate::processes::clock::monotonic_ns;
 use crate::processes::loaded::{self, LibraryState};
 use crate::processes::stats_file::StatsFile;
 use crate::processes::tree::{ProcessMemory, ProcessTree};
+use crate::report::of_run::{Curve, Sampled};
 use procfs::process::Process;
 use serde::Serialize;
 use std::collections::{HashMap, HashSet};
@@ -108,6 +110,8 @@ pub struct Sampler {
     pub last: Option<ResidentSum>,
     pub peak: Option<ResidentSum>,
     pub excess: LimitExcess,
+    /// All samples, in bounded memory.
+    pub curve: Curve,
     pub without: Vec<ExcludedProcess>,
     /// Processes on Weir of which no counters can be read.
     pub uncounted: Vec<ExcludedProcess>,
@@ -128,6 +132,7 @@ impl Sampler {
             last: None,
             peak: None,
             excess: LimitExcess::default(),
+            curve: Curve::default(),
             without: Vec::new(),
             uncounted: Vec::new(),
             most_shared: 0,
@@ -161,6 +166,9 @@ impl Sampler {
         if sum.processes > 0 {
             sum.largest = self.largest();
             sum.heap = HeapBytes::of(stats, &self.inner_pids());
+            let HeapBytes { live_bytes, idle_bytes, fragmented_bytes, metadata_bytes } = sum.heap;
+            let heap = [live_bytes, idle_bytes, fragmented_bytes, metadata_bytes];
+            self.curve.add(Sampled { at_ns: monotonic_ns(), resident_bytes: sum.bytes, heap });
             self.note_sum(sum, risen);
         }
         if above && let Some(before) = self.before {

@@ -1,9 +1,9 @@
 //! The result of a run: the counters of all its processes, added up.
 
 use super::heap_bytes::HeapBytes;
-use super::reclaim_table::ReclaimTotals;
 use super::sampler::{ExcludedProcess, LimitReport, ResidentSum};
 use crate::base::units::{bytes, nanoseconds};
+use crate::processes::reclaim_table::ReclaimTotals;
 use crate::processes::stats_file::StatsFile;
 use crate::processes::tree::ProcessMemory;
 use serde::Serialize;
@@ -201,22 +201,45 @@ impl Summary {
     }
 }
 
+/// A line of the summary.
+fn line(name: &str, value: &str) -> String {
+    format!("weir: {name:<17}{value}\n")
+}
+
+fn named(process: &ProcessMemory) -> String {
+    format!("{} {} {}", process.name, process.pid, bytes(process.bytes))
+}
+
+impl Summary {
+    /// The verdict, the resident set and the processes; a limit, and processes that were left, where there are any.
+    pub fn brief(&self) -> String {
+        let used = match self.totals.processes {
+            0 => "none that used Weir".into(),
+            count => format!("{count} used Weir; `weir run --verbose` prints all figures"),
+        };
+        format!("weir: {}\n", self.verdict)
+            + &line("resident", &self.resident())
+            + &self.out_of_the_ordinary()
+            + &line("processes", &used)
+    }
+
+    fn out_of_the_ordinary(&self) -> String {
+        let limit = self.limit.as_ref().map(|limit| line("limit", &self.limit(limit)));
+        let left = (!self.left_running.is_empty()).then(|| line("left running", &names(&self.left_running, named)));
+        limit.unwrap_or_default() + &left.unwrap_or_default()
+    }
+}
+
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let t = &self.totals;
-        let line = |f: &mut fmt::Formatter<'_>, name: &str, value: String| writeln!(f, "weir: {name:<17}{value}");
+        let line = |f: &mut fmt::Formatter<'_>, name: &str, value: String| f.write_str(&line(name, &value));
         writeln!(f, "weir: {}", self.verdict)?;
         line(f, "resident", self.resident())?;
-        let named = |p: &ProcessMemory| format!("{} {} {}", p.name, p.pid, bytes(p.bytes));
         if self.peak.processes > 1 {
             line(f, "largest", names(&self.peak.largest, named) + " at the peak")?;
         }
-        if let Some(limit) = &self.limit {
-            line(f, "limit", self.limit(limit))?;
-        }
-        if !self.left_running.is_empty() {
-            line(f, "left running", names(&self.left_running, named))?;
-        }
+        f.write_str(&self.out_of_the_ordinary())?;
         if t.processes == 0 {
             return line(f, "processes", "none that used Weir".into());
         }

@@ -72,17 +72,11 @@ impl fmt::Display for Table {
         )?;
         for line in &self.processes {
             let it = &line.memory;
-            let parts = [
-                it.resident_bytes,
-                it.live_bytes,
-                it.idle_bytes,
-                it.fragmented_bytes,
-                it.metadata_bytes,
-                it.not_weirs_bytes,
-                line.released_bytes,
-            ];
-            write!(f, "{:>8}", line.pid)?;
-            parts.into_iter().try_for_each(|part| write!(f, " {:>11}", bytes(part)))?;
+            let parts = [it.live_bytes, it.idle_bytes, it.fragmented_bytes, it.metadata_bytes, it.not_weirs_bytes];
+            let parts = parts.map(|part| it.known(part).map_or("unknown".into(), bytes));
+            write!(f, "{:>8} {:>11}", line.pid, bytes(it.resident_bytes))?;
+            parts.into_iter().try_for_each(|part| write!(f, " {part:>11}"))?;
+            write!(f, " {:>11}", bytes(line.released_bytes))?;
             writeln!(f, "  {}", printable(&line.command))?;
         }
         for Unreadable { pid, why } in &self.unreadable {

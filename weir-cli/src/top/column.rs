@@ -57,9 +57,11 @@ impl Column {
         }
     }
 
-    /// Its bytes; none: the column has none, or the process has no Weir, or one that has not measured its part yet.
+    /// Its bytes; none: the column has none, or the process has no Weir, or one of which the parts are not
+    /// known (yet).
     pub fn bytes(self, process: &Process) -> Option<u64> {
-        let memory = process.weir.as_ref().map(|weir| &weir.memory).filter(|it| it.measured_ns_ago.is_some());
+        let memory =
+            process.weir.as_ref().map(|weir| &weir.memory).filter(|it| it.measured_ns_ago.is_some() && !it.is_stale);
         match self {
             Self::Resident => Some(process.resident_bytes),
             Self::Live => memory.map(|memory| memory.live_bytes),

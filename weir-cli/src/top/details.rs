@@ -3,7 +3,7 @@
 use super::figures::{short, stall_line};
 use super::model::Model;
 use super::sample::{CAUSES, OfWeir};
-use crate::base::units::bytes;
+use crate::base::units::{bytes, nanoseconds};
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Style};
@@ -69,6 +69,10 @@ fn of_weir(weir: &OfWeir, width: u16) -> Vec<Line<'static>> {
     bar.push(Span::raw("]"));
     if it.measured_ns_ago.is_none() {
         bar = vec![Span::raw("not measured yet: its heap is small, or its first window has not ended")];
+        figures = vec![Span::raw("`weir why` has it measured")];
+    }
+    if let Some(ago) = it.measured_ns_ago.filter(|_| it.is_stale) {
+        bar = vec![Span::raw(format!("unknown: measured {} ago, and changed since", nanoseconds(ago)))];
         figures = vec![Span::raw("`weir why` has it measured")];
     }
     let level = LEVELS.get(weir.pressure as usize).copied().unwrap_or("unknown");

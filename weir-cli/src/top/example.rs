@@ -14,6 +14,7 @@ pub fn process(pid: i32, parent: i32, command: &str, resident_bytes: u64, has_we
         not_weirs_bytes: resident_bytes / 8,
         untouched_bytes: 0,
         measured_ns_ago: Some(1),
+        is_stale: false,
     };
     let weir = has_weir.then_some(OfWeir { memory, released: [5 << 20, 1 << 20, 0, 2 << 20], pressure: 1 });
     Process { pid, started: 0, parent, command: command.to_owned(), resident_bytes, weir }

@@ -8,6 +8,7 @@
 //! | [`keys`] | what each key does |
 //! | [`view`], [`details`], [`overlay`], [`figures`] | draw |
 //! | [`screen`] | takes the terminal over, and gives it back |
+//! | [`hangup`] | ends the program with its terminal, and by a signal that the loop does not come to |
 //! | [`steer`] | tells processes to release memory |
 
 mod column;
@@ -17,6 +18,7 @@ mod drawn_tests;
 #[cfg(test)]
 mod example;
 mod figures;
+mod hangup;
 mod keys;
 mod model;
 mod overlay;
@@ -64,10 +66,12 @@ pub fn top(options: &TopOptions) -> Result<i32, Failure> {
     }
     let failed = |error: std::io::Error| Failure::of_weir(format!("top: the terminal cannot be used: {error}"));
     let signals = Signals::new().map_err(failed)?;
-    let ended = watch(&mut model, &signals).map_err(failed);
-    match signals.end() {
+    hangup::watch(&signals).map_err(failed)?;
+    let ended = watch(&mut model, &signals);
+    let has_gone = ended.as_ref().is_err_and(|error| error.raw_os_error() == Some(libc::EIO));
+    match signals.end().or(has_gone.then_some(libc::SIGHUP)) {
         Some(signal) => screen::end_by(signal),
-        None => ended.map(|()| 0),
+        None => ended.map(|()| 0).map_err(failed),
     }
 }
 

@@ -2,7 +2,8 @@
 //!
 //! - The program ends, or fails: [`Screen`] is dropped.
 //! - It panics: a hook gives the terminal back before the message is printed.
-//! - A signal ends it: the handler only counts; the loop sees it, drops the screen, and ends by the same signal.
+//! - A signal ends it: the handler only counts; the loop sees it, drops the screen, and ends by the same signal. [`super::hangup`]
+//!   sees to it where the loop does not come that far.
 //! - It is stopped (Ctrl-Z, `SIGTSTP`): the terminal is given back before, and taken again after.
 
 use ratatui::Terminal;
@@ -12,13 +13,15 @@ use ratatui::crossterm::execute;
 use ratatui::crossterm::terminal::{EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode};
 use signal_hook::consts::signal::{SIGHUP, SIGINT, SIGQUIT, SIGSTOP, SIGTERM, SIGTSTP};
 use std::io::{Result, Stdout, stdout};
+use std::mem::ManuallyDrop;
 use std::sync::Arc;
 use std::sync::Once;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
 /// The screen, as long as it is taken over.
 pub struct Screen {
-    pub terminal: Terminal<CrosstermBackend<Stdout>>,
+    /// Its own end would show the cursor again, and where the terminal has gone panic as it says that it cannot.
+    pub terminal: ManuallyDrop<Terminal<CrosstermBackend<Stdout>>>,
 }
 
 impl Screen {
@@ -35,7 +38,7 @@ impl Screen {
         enable_raw_mode()?;
         let entered = execute!(stdout(), EnterAlternateScreen);
         let made = entered.and_then(|()| Terminal::new(CrosstermBackend::new(stdout())));
-        made.map(|terminal| Self { terminal }).inspect_err(|_| give_back())
+        made.map(|terminal| Self { terminal: ManuallyDrop::new(terminal) }).inspect_err(|_| give_back())
     }
 }
 
@@ -51,7 +54,13 @@ fn give_back() {
     let _ = disable_raw_mode();
 }
 
+/// The modes alone, for an end in which a write may wait for ever: the terminal takes no output now.
+pub fn give_back_modes() {
+    let _ = disable_raw_mode();
+}
+
 /// The signals that end a program or stop it, as far as they have come.
+#[derive(Clone)]
 pub struct Signals {
     /// The last one that ends it; 0: none.
     end: Arc<AtomicUsize>,
@@ -62,7 +71,7 @@ impl Signals {
     /// From now on they are only counted.
     pub fn new() -> Result<Self> {
         let it = Self { end: Arc::default(), stop: Arc::default() };
-        for signal in [SIGHUP, SIGINT, SIGQUIT, SIGTERM] {
+        for signal in ENDING {
             signal_hook::flag::register_usize(signal, Arc::clone(&it.end), signal as usize)?;
         }
         signal_hook::flag::register_usize(SIGTSTP, Arc::clone(&it.stop), SIGTSTP as usize)?;
@@ -84,6 +93,9 @@ impl Signals {
 pub fn suspend() -> Result<()> {
     signal_hook::low_level::raise(SIGSTOP)
 }
+
+/// The signals that end it, for who waits for them by a descriptor.
+pub const ENDING: [i32; 4] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM];
 
 /// Ends this program as a signal does, so that its parent sees which.
 pub fn end_by(signal: i32) -> ! {

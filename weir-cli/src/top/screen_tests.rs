@@ -2,21 +2,23 @@
 
 use super::screen::Screen;
 use std::process::{Command, Stdio};
+use weir_testing::skip;
 
-#[test]
-#[ignore = "the test below runs it, on a terminal of its own"]
-fn panics() {
-    let _screen = Screen::take().unwrap();
-    panic!("told on the first screen");
-}
+/// Has the process that the test starts, on a terminal of its own, panic.
+const IS_TO_PANIC: &str = "WEIR_TEST_PANICS_ON_THE_SCREEN";
 
 #[test]
 fn a_panic_gives_the_terminal_back_before_it_is_told() {
-    let own = std::env::current_exe().unwrap();
-    let run = format!("'{}' --exact top::screen_tests::panics --ignored --nocapture; stty -a", own.display());
+    if std::env::var_os(IS_TO_PANIC).is_some() {
+        let _screen = Screen::take().unwrap();
+        panic!("told on the first screen");
+    }
+    let (own, thread) = (std::env::current_exe().unwrap(), std::thread::current());
+    let run = format!("'{}' --exact {} --nocapture; stty -a", own.display(), thread.name().unwrap());
     let mut command = Command::new("script");
-    let Ok(output) = command.args(["-qec", &run, "/dev/null"]).stdin(Stdio::null()).output() else {
-        return eprintln!("skipped: no `script`; Debian has it in bsdutils");
+    command.args(["-qec", &run, "/dev/null"]).env(IS_TO_PANIC, "1").stdin(Stdio::null());
+    let Ok(output) = command.output() else {
+        return skip!("no `script`; Debian has it in bsdutils");
     };
     let shown = String::from_utf8_lossy(&output.stdout).into_owned();
     let place = |part: &str| shown.find(part).unwrap_or_else(|| panic!("{part:?} is missing: {shown:?}"));

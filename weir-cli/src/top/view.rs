@@ -23,6 +23,13 @@ const LEAST_FOR_DETAILS: u16 = AROUND + 3;
 const LEAST_FOR_HEAD: u16 = 8;
 /// Looks that are shown beside a process.
 const SHORT_HISTORY: usize = 10;
+/// Columns that the columns before the name take, by their places in [`Column::ALL`]; behind them the looks.
+const WIDTHS: [u16; 8] = [7, 6, 6, 6, 6, 6, 6, SHORT_HISTORY as u16];
+const HISTORY: usize = 7;
+/// Which of them go first where there is no room: the looks, what is not Weir's, fragmented, released, idle, live.
+const DROPPED: [usize; 6] = [HISTORY, 5, 4, 6, 3, 2];
+/// Columns that the name is to have.
+const LEAST_FOR_NAME: u16 = 8;
 /// Heights of a bar in eighths of a line.
 const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
@@ -71,8 +78,8 @@ fn head_lines(model: &Model) -> Vec<Line<'static>> {
 }
 
 fn draw_table(frame: &mut Frame, model: &mut Model, area: Rect) {
-    let widths = [7, 6, 6, 6, 6, 6, 6, SHORT_HISTORY as u16].map(Constraint::Length);
-    let widths = widths.into_iter().chain([Constraint::Fill(1)]);
+    let shown = shown(area.width);
+    let widths = shown.iter().map(|&place| Constraint::Length(WIDTHS[place])).chain([Constraint::Fill(1)]);
     model.page = area.height.saturating_sub(1).into();
     let heads = Column::ALL.map(|column| {
         let mark = match (column == model.order.column, model.order.is_reversed) {
@@ -83,10 +90,11 @@ fn draw_table(frame: &mut Frame, model: &mut Model, area: Rect) {
         format!("{}{mark}", column.name())
     });
     let [pid, resident, live, idle, fragmented, other, released, command] = heads;
-    let figures = [pid, resident, live, idle, fragmented, other, released].map(right);
-    let cells = figures.into_iter().chain([Cell::from("OVER TIME"), Cell::from(command)]);
+    let mut cells = [pid, resident, live, idle, fragmented, other, released].map(right).to_vec();
+    cells.push(Cell::from("OVER TIME"));
+    let cells = shown.iter().map(|&place| cells[place].clone()).chain([Cell::from(command)]);
     let head = TableRow::new(cells).style(Style::new().add_modifier(Modifier::BOLD).fg(Color::Cyan));
-    let lines: Vec<TableRow> = model.rows().iter().map(|row| table_row(model, row)).collect();
+    let lines: Vec<TableRow> = model.rows().iter().map(|row| table_row(model, row, &shown)).collect();
     let empty = lines.is_empty();
     let table = Table::new(lines, widths)
         .header(head)
@@ -103,19 +111,35 @@ fn draw_table(frame: &mut Frame, model: &mut Model, area: Rect) {
     }
 }
 
+/// The places of the columns before the name that a screen of this width has room for: a number is never cut.
+fn shown(width: u16) -> Vec<usize> {
+    let mut shown: Vec<usize> = (0..WIDTHS.len()).collect();
+    for dropped in DROPPED {
+        let needed: u16 = shown.iter().map(|&place| WIDTHS[place] + 1).sum::<u16>() + LEAST_FOR_NAME;
+        if needed <= width {
+            break;
+        }
+        shown.retain(|&place| place != dropped);
+    }
+    shown
+}
+
 fn right(text: String) -> Cell<'static> {
     Cell::from(Line::from(text).right_aligned())
 }
 
-fn table_row(model: &Model, row: &Row) -> TableRow<'static> {
+fn table_row(model: &Model, row: &Row, shown: &[usize]) -> TableRow<'static> {
     let process = row.process;
     let figure = |column: Column| match column {
         Column::Pid => process.pid.to_string(),
         _ => column.bytes(process).map_or("-".into(), short),
     };
-    let cells = Column::ALL[..7].iter().map(|&column| right(figure(column)));
+    let cell = |&place: &usize| match place {
+        HISTORY => Cell::from(bars(&model.history(process))),
+        _ => right(figure(Column::ALL[place])),
+    };
     let name = format!("{}{}", indent(row.depth), process.command);
-    let cells = cells.chain([Cell::from(bars(&model.history(process))), Cell::from(name)]);
+    let cells = shown.iter().map(cell).chain([Cell::from(name)]);
     TableRow::new(cells).style(style(model, process))
 }
 
@@ -175,6 +199,12 @@ fn key_line(model: &Model) -> Line<'static> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_narrow_screen_has_fewer_columns_and_whole_ones() {
+        assert_eq!([shown(200).len(), shown(80).len(), shown(40).len()], [8, 8, 4]);
+        assert_eq!((shown(40), shown(20)), (vec![0, 1, 2, 3], vec![0, 1]));
+    }
 
     #[test]
     fn bars_rise_to_the_most() {

@@ -89,6 +89,16 @@ mod tests {
     }
 
     #[test]
+    fn the_window_that_is_named_is_the_one_in_force() {
+        let mut look = look(&[(Kind::WeirHeap, 60)], [10, 50, 0, 0, 0]);
+        let weir = look.weir.as_mut().unwrap();
+        (weir.settings, weir.doublings) = ([("idle_ms".to_owned(), 300)].into(), 7);
+        let found = &causes(&look)[0];
+        assert!(found.says.contains("a window of 38.40 s: `idle_ms` is 300.0 ms, doubled 7 times"), "{found:?}");
+        assert!(found.cures.iter().any(|cure| cure.contains("set refault_percent 100")), "{found:?}");
+    }
+
+    #[test]
     fn a_limit_that_is_kept_is_no_cause() {
         let mut look = look(&[(Kind::WeirHeap, 60)], [60, 0, 0, 0, 0]);
         for (limit, is_missed) in [(0, false), (59 << 20, true), (60 << 20, false), (1 << 30, false)] {

@@ -7,7 +7,7 @@ use crate::around::cgroup::{self, Charged};
 use crate::around::family::{self, Member};
 use crate::around::page_cache::{self, Cached};
 use crate::base::failure::Failure;
-use crate::doctor::other_allocator;
+use crate::doctor::{other_allocator, pymalloc};
 use crate::inspect::control::Control;
 use crate::inspect::memory_reader;
 use crate::inspect::page::{Inspected, Missing, Page};
@@ -16,6 +16,8 @@ use crate::processes::maps;
 use crate::processes::program_file;
 use procfs::process::MMapPath;
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::Relaxed;
 use weir_core::telemetry::tunables::{TABLE, parse_size};
@@ -39,6 +41,8 @@ pub struct OfWeir {
     pub holders: Vec<Holder>,
     /// Values of settings, as far as they are told.
     pub settings: BTreeMap<String, u64>,
+    /// How often the setting `idle_ms` is doubled now.
+    pub doublings: u64,
     /// Why it could not be steered, and so not be told to measure.
     pub silent: Option<String>,
 }
@@ -71,27 +75,33 @@ pub struct Look {
     pub cached_files: Vec<Cached>,
 }
 
+/// A program's path as it was when it began: the kernel adds to it where the file was removed or replaced since.
+fn without_deletion(path: PathBuf) -> PathBuf {
+    match path.as_os_str().as_encoded_bytes().strip_suffix(b" (deleted)") {
+        Some(path) => PathBuf::from(OsStr::from_bytes(path)),
+        None => path,
+    }
+}
+
 impl Look {
     /// Looks at process `pid` now.
     pub fn at(pid: i32) -> Result<Self, Failure> {
-        let failed = |why: String| Failure::of_weir(format!("process {pid}: {why}"));
-        let inspected = Inspected::new(pid).map_err(|why| failed(why.to_string()))?;
+        let inspected = Inspected::new(pid).map_err(|why| why.of(pid))?;
         let page = inspected.page();
         let has_weir = !matches!(page, Err(Missing::NotLoaded));
         let weir = page.as_ref().ok().map(|page| of_weir(&inspected, page));
         let without_weir = page.err().filter(|why| *why != Missing::NotLoaded).map(|why| why.to_string());
         let process = &inspected.process;
-        let mapped =
-            maps::smaps(process).map_err(|error| failed(format!("its memory may not be looked into: {error}")))?;
+        let mapped = maps::smaps(process).map_err(|_| Missing::NotAllowed.of(pid))?;
         let mappings = mappings::sort(&mapped.0, &mappings::stack_pointers(pid), has_weir);
         let status = process.status().ok();
         let figure =
             |pick: fn(&procfs::process::Status) -> Option<u64>| status.as_ref().and_then(pick).unwrap_or(0) << 10;
         let all = family::everybody();
-        let stat = process.stat().map_err(|error| failed(error.to_string()))?;
+        let stat = process.stat().map_err(|_| Missing::NoProcess.of(pid))?;
         let mut look = Self {
             pid,
-            identity: (stat.starttime, process.exe().ok()),
+            identity: (stat.starttime, process.exe().ok().map(without_deletion)),
             command: stat.comm,
             at_ns: monotonic_ns(),
             without_weir,
@@ -157,6 +167,7 @@ fn of_weir(inspected: &Inspected, page: &Page) -> OfWeir {
         refused: page.report_failures.load(Relaxed),
         holders: holders::all(page),
         settings,
+        doublings: page.patience.load(Relaxed),
         silent,
     }
 }
@@ -193,6 +204,11 @@ const LARGE: u64 = 1 << 20;
 fn allocator(inspected: &Inspected, weir: Option<&OfWeir>, mappings: &[Mapping]) -> Option<String> {
     let others: u64 =
         mappings.iter().filter(|map| matches!(map.kind, Kind::Anonymous | Kind::Brk)).map(|map| map.resident).sum();
+    if others >= LARGE
+        && pymalloc::serves(inspected.process.pid(), &inspected.maps, inspected.process.exe().ok().as_deref())
+    {
+        return Some(pymalloc::NAME.to_owned());
+    }
     // A program that Weir serves may have another allocator in it that it uses for other things.
     if weir.is_some_and(|weir| weir.handed_out >= others / 4 || others < LARGE) {
         return None;

@@ -25,7 +25,7 @@ mod program_causes;
 mod report;
 
 use crate::base::failure::Failure;
-use crate::base::output;
+use crate::base::{json, output};
 use crate::command_line::WhyOptions;
 use growth::Growth;
 use look::Look;
@@ -49,9 +49,7 @@ pub fn why(options: &WhyOptions) -> Result<i32, Failure> {
     }
     let report = Report::of(&look, growth);
     if options.json {
-        let json = serde_json::to_string_pretty(&report);
-        let json = json.map_err(|error| Failure::of_weir(format!("cannot write JSON: {error}")))?;
-        return output::print(&(json + "\n")).map(|()| 0);
+        return output::print(&json::pretty(&report)?).map(|()| 0);
     }
     output::print(&report.to_string()).map(|()| 0)
 }

@@ -5,6 +5,7 @@ use super::mappings::Kind;
 use super::parts::Name;
 use crate::base::output::printable_line;
 use crate::base::units::bytes;
+use crate::doctor::pymalloc;
 
 /// Whose the empty huge pages are.
 const HEAP: &str = "Weir's heap";
@@ -44,6 +45,8 @@ pub fn other_allocator(case: &Case) -> Option<Finding> {
     );
     let mut cures = vec![format!("`weir doctor {}` says why Weir does not serve it", look.pid)];
     cures.push(match name.as_str() {
+        pymalloc::NAME if look.weir.is_some() => pymalloc::CURE.into(),
+        pymalloc::NAME => format!("start it by `weir run`, and {}", pymalloc::CURE.trim_start_matches("start it ")),
         "glibc's malloc" | "musl's malloc" => {
             "start it by `weir run PROGRAM`; of glibc, `malloc_trim(0)` releases it".into()
         }

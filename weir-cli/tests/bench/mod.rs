@@ -6,8 +6,9 @@ use std::mem::offset_of;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use weir_core::telemetry::stats::{PAGE_BYTES, Stats, VERSION};
+pub use weir_testing::wait_until;
 
 /// A directory with a shared library that does nothing, or with one that takes a statistics page.
 pub struct Bench {
@@ -50,7 +51,7 @@ pub fn compile(dir: &Path, name: &str, source: &str, flags: &[&str]) -> Option<P
     let gcc = Command::new("gcc").arg(&c).arg("-o").arg(&out).args(flags).stderr(Stdio::null()).status();
     let made = gcc.is_ok_and(|status| status.success());
     if !made {
-        eprintln!("skipped: gcc cannot build {name} here");
+        weir_testing::skip!("gcc cannot build {name} here");
     }
     made.then_some(out)
 }
@@ -79,13 +80,13 @@ impl Bench {
         places
     }
 
-    /// What lies there and in shared memory with Weir's name.
-    pub fn litter(&self) -> Vec<PathBuf> {
+    /// What lies there, and in shared memory with Weir's name and this number of a process.
+    pub fn litter(&self, pid: u32) -> Vec<PathBuf> {
         let of = |dir: &Path| std::fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path());
-        // Experiments have folders there too.
-        let is_weirs = |name: &str| name.contains("weir") && !name.starts_with("weir-lab-");
+        // Others have files there too.
+        let is_its = |name: &str| name.contains("weir") && name.contains(&pid.to_string());
         let in_shm =
-            of(Path::new("/dev/shm")).filter(|path| is_weirs(&path.file_name().unwrap_or_default().to_string_lossy()));
+            of(Path::new("/dev/shm")).filter(|path| is_its(&path.file_name().unwrap_or_default().to_string_lossy()));
         of(&self.places()).chain(in_shm).collect()
     }
 
@@ -146,15 +147,15 @@ pub fn start(bench: &Bench, options: &[&str], script: &str) -> Running {
 }
 
 /// Runs `weir` with a program that ends with its standard input, which ends after a line of standard error that is
-/// enough: however busy the machine is, what is to be sampled lasts as long as that takes, half a minute at most. What
-/// is missing then shows in what is said.
+/// enough: however busy the machine is, what is to be sampled lasts as long as that takes, five minutes at most. What is
+/// missing then shows in what is said.
 pub fn followed(mut command: Command, mut is_enough: impl FnMut(&str) -> bool) -> Output {
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     let (mut input, begun) = (child.stdin.take(), Instant::now());
     let (mut said, mut line) = (String::new(), String::new());
     let mut reader = BufReader::new(child.stderr.take().unwrap());
     while reader.read_line(&mut line).unwrap() > 0 {
-        if is_enough(&line) || begun.elapsed() > Duration::from_secs(30) {
+        if is_enough(&line) || begun.elapsed() > weir_testing::PATIENCE {
             input = None;
         }
         said += &line;
@@ -162,14 +163,6 @@ pub fn followed(mut command: Command, mut is_enough: impl FnMut(&str) -> bool) -
     }
     drop(input);
     Output { status: child.wait().unwrap(), stdout: Vec::new(), stderr: said.into_bytes() }
-}
-
-pub fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
-    let started = Instant::now();
-    while !done() {
-        assert!(started.elapsed() < Duration::from_secs(30), "waited too long for {what}");
-        std::thread::sleep(Duration::from_millis(10));
-    }
 }
 
 pub fn send(signal: i32, pid: u32) {

@@ -2,10 +2,11 @@
 #![allow(dead_code, reason = "each test file uses its part")]
 
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
 use std::sync::OnceLock;
-use std::time::{Duration, Instant};
+use weir_testing::{skip, wait_until};
 
 /// The library, built in the profile of this test. Cargo does not build a cdylib for the tests of another crate.
 pub fn library() -> &'static Path {
@@ -52,22 +53,25 @@ pub fn program(flags: &[&str]) -> Option<PathBuf> {
     match made {
         Ok(made) if made.status.success() => Some(output),
         Ok(made) => {
-            eprintln!("skipped: cc cannot build this: {}", String::from_utf8_lossy(&made.stderr));
+            skip!("cc cannot build this: {}", String::from_utf8_lossy(&made.stderr));
             None
         }
         Err(error) => {
-            eprintln!("skipped: no compiler ({error}); Debian has it in build-essential");
+            skip!("no compiler ({error}); Debian has it in build-essential");
             None
         }
     }
 }
+
+/// Stalls of the machine that the tests run on are no pressure, which would release what a test has released.
+pub const NO_STALLS: [(&str, &str); 2] = [("WEIR_PSI_SOME_US", "10000000"), ("WEIR_PSI_FULL_US", "10000000")];
 
 impl Subject {
     /// One with Weir and these settings.
     pub fn new(settings: &[(&str, &str)]) -> Option<Self> {
         let program = program(&[])?;
         let mut command = Command::new(&program);
-        command.env("LD_PRELOAD", library()).envs(settings.iter().copied());
+        command.env("LD_PRELOAD", library()).envs(NO_STALLS).envs(settings.iter().copied());
         let subject = Self::start(command);
         let _ = std::fs::remove_file(program);
         Some(subject)
@@ -84,7 +88,7 @@ impl Subject {
         match child {
             Ok(child) => Some(Self::of(child)),
             Err(error) => {
-                eprintln!("skipped: no filter may be set here: {error}");
+                skip!("no filter may be set here: {error}");
                 None
             }
         }
@@ -156,7 +160,7 @@ pub fn weir_without_memory(args: &[&str]) -> Option<Output> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
     command.args(args);
     filter(&mut command, REFUSE);
-    command.output().inspect_err(|error| eprintln!("skipped: no filter may be set here: {error}")).ok()
+    command.output().inspect_err(|error| skip!("no filter may be set here: {error}")).ok()
 }
 
 /// Runs `weir`.
@@ -169,8 +173,9 @@ pub fn weir_within(seconds: &str, args: &[&str]) -> Output {
     // It may wait in the kernel, where only this ends it.
     let command = ["--signal=KILL", seconds, env!("CARGO_BIN_EXE_weir")];
     let mut output = Command::new("timeout").args(command).args(args).output().unwrap();
-    if output.status.code() == Some(137) {
-        output.status = std::os::unix::process::ExitStatusExt::from_raw(124 << 8);
+    // `timeout` ends by the same signal.
+    if output.status.signal() == Some(libc::SIGKILL) || output.status.code() == Some(128 + libc::SIGKILL) {
+        output.status = ExitStatusExt::from_raw(124 << 8);
     }
     output
 }
@@ -186,16 +191,15 @@ pub fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Waits until something is so, for half a minute at most.
+/// Waits until there is something to be seen.
+#[track_caller]
 pub fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + Duration::from_secs(30);
-    loop {
-        if let Some(found) = look() {
-            return found;
-        }
-        assert!(Instant::now() < deadline, "waited for: {what}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    let mut found = None;
+    wait_until(what, || {
+        found = look();
+        found.is_some()
+    });
+    found.unwrap()
 }
 
 pub fn is_root() -> bool {

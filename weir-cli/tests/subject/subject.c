@@ -10,6 +10,9 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#ifdef OWN_ALLOCATOR
+#include "own_allocator.h"
+#endif
 
 enum { BLOCK = 24 << 10, MOST = 1 << 16 };
 static char *block[MOST];

@@ -8,6 +8,9 @@
 #include <sys/prctl.h>
 #include <signal.h>
 #include <unistd.h>
+#ifdef OWN_ALLOCATOR
+#include "../subject/own_allocator.h"
+#endif
 
 enum { MIB = 1 << 20, HUGE = 2 << 20 };
 static char **object;
@@ -103,10 +106,9 @@ int main(int count, char **argument) {
     } else if (strcmp(name, "leak") == 0) {
         hold(8 * MIB);
         puts("ready");
-        for (;;) {
-            memset(malloc(1000), 1, 1000);
-            usleep(1000);
-        }
+        getchar();
+        fill(2 * MIB, 1000);
+        pause();
     } else abort();
     puts("ready");
     pause();

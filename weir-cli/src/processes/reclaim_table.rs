@@ -1,7 +1,7 @@
 //! The table of reclaim, with the rows and words of the Linux kernel's reclaim statistics where the two mean the same: what the
 //! balancer (there kswapd) and direct reclaim scanned, reclaimed and wrote back, and what that cost.
 
-use crate::processes::stats_file::StatsFile;
+use super::stats_file::StatsFile;
 use serde::{Deserialize, Serialize};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use weir_core::reclaim::Side;
