@@ -30,7 +30,7 @@
 //! a section that read the old `end` before has still read one that lies within the class's slots. What can come of it
 //! is a bucket that holds more than it may: it takes no more, pops bring it down, and the CPU's next flush moves the
 //! surplus to the depot. (When both words were halves of one, a store of `end` from another CPU would have stored back
-//! an old `current`: an object popped twice, or one that is lost. `loom_resize` shows both.)
+//! an old `current`: an object popped twice, or one that is lost. `weir-models/tests/resize.rs` shows both.)
 //!
 //! A cache has a ceiling ([`super::bucket_size`]), and each CPU's bucket gets it when that CPU next visits the depot; a
 //! cache whose ceiling falls has all its CPUs' buckets resized at once. A new CPU's buckets have room for nothing until

@@ -11,7 +11,7 @@
 //! finalizers that run outside the lock (`finalizing`), empties the CPUs' buckets and the depots, and gives the slabs
 //! back. What this excludes: reclaim has taken objects out of a bucket, the destroyer finds all slabs that it sees
 //! empty and frees the number, another cache gets it, and reclaim puts the objects into slabs of another geometry. If
-//! objects are still out, the cache is `LIVE` again, and nothing has happened. `loom_destroy` has the model.
+//! objects are still out, the cache is `LIVE` again, and nothing has happened. `weir-models/tests/destroy.rs` has the model.
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 

@@ -14,7 +14,7 @@
 //! - **Completion** clears `RUNNING` and then raises `finished`, which sleepers compare under the futex: one that saw
 //!   `RUNNING` set read `finished` before, so that its sleep ends.
 //!
-//! The model is `tests/loom_callbacks.rs`.
+//! The model is `weir-models/tests/callbacks.rs`.
 
 use core::ptr::{NonNull, null_mut};
 use core::sync::atomic::{

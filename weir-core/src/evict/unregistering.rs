@@ -9,7 +9,7 @@
 //!   a longer circle. So each wait is listed under the lock, and a caller that would close a circle returns at once: the
 //!   entry is marked `GONE`, and the thread that runs it disposes of it after its return.
 //!
-//! The model is `tests/loom_callbacks.rs`.
+//! The model is `weir-models/tests/callbacks.rs`.
 
 use core::ptr::NonNull;
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};

@@ -53,7 +53,7 @@
 //!   words alone after it is no longer counted. The interleaving that this excludes: the balancer has found a pool; its
 //!   owner frees the pool's memory; the balancer takes its lock.
 //!
-//! The model is `tests/loom_page_pools.rs`.
+//! The model is `weir-models/tests/page_pools.rs`.
 
 pub(crate) mod idle;
 pub mod page_pool;

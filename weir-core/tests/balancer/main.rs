@@ -1,5 +1,4 @@
 //! The node balancer on made-up zones: each invariant of Linux's kswapd, and each bug that was found in it, is a test.
-#![cfg(not(loom))]
 
 mod bugs;
 mod fake;

@@ -1,5 +1,4 @@
 //! The whole engine on a fake platform: every decision on a clock, CPUs, nodes and failures that the test sets.
-#![cfg(not(loom))]
 
 #[path = "../fake/mod.rs"]
 mod fake;

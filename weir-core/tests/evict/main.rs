@@ -1,5 +1,4 @@
 //! The policy of evictable caches: what always holds, against a model; and what it is for, on traces.
-#![cfg(not(loom))]
 
 mod cache;
 mod concurrent;

@@ -3,7 +3,6 @@
 //!
 //! Addresses are numbers in the engine, so pointers are made of exposed ones: strict provenance does not hold, and
 //! `-Zmiri-permissive-provenance` says so.
-#![cfg(not(loom))]
 
 mod platform;
 

@@ -18,7 +18,7 @@
 //!   slot, and drops the run after that. The interleaving that this excludes: the run's pages are released and its
 //!   addresses get other pages, while the slot still names the old ones.
 //!
-//! The model is `weir-core/tests/loom_fixed_table.rs`.
+//! The model is `weir-models/tests/fixed_table.rs`.
 
 use super::sync::{Mutex, MutexGuard, PoisonError};
 

@@ -2,7 +2,7 @@
 
 use super::cliffs::{Step, faults, is_cliff, steps};
 use super::instructions::{PATTERNS, Series, count};
-use super::known::KNOWN;
+use super::known::{BY_CHANCE, KNOWN};
 use crate::harness::tables::{Table, short};
 use crate::peers::{Allocator, WEIR};
 
@@ -18,7 +18,10 @@ pub fn judge(subject: &Allocator) -> Result<Judged, String> {
     let counted: Vec<(&str, Series)> = PATTERNS.into_iter().map(|(name, _)| name).zip(count(subject)?).collect();
     println!("## Cliffs of {}, by instructions\n", subject.name);
     print(&counted);
-    let of_pattern = |(pattern, series): &(&str, Series)| faults(pattern, series, KNOWN);
+    let of_pattern = |(pattern, series): &(&str, Series)| {
+        let by_chance = |size| BY_CHANCE.iter().any(|(of, sizes)| of == pattern && sizes.contains(&size));
+        faults(pattern, series, KNOWN, by_chance)
+    };
     let faults: Vec<String> = counted.iter().flat_map(of_pattern).filter(|_| subject.name == WEIR).collect();
     faults.iter().for_each(|fault| println!("{fault}"));
     let failed = (!faults.is_empty()).then(|| format!("cliffs are not those of sweep/known.rs: {}", faults.join("; ")));
@@ -33,7 +36,7 @@ fn print(counted: &[(&str, Series)]) {
             if row.is_none() && !is_cliff(step) {
                 continue;
             }
-            let Step { size, factor } = step;
+            let Step { size, factor, .. } = step;
             let (known, why) = row.map_or(("-".into(), ""), |row| (short(row.factor), row.why));
             table.row([pattern.to_string(), size.to_string(), short(series[&size]), short(factor), known, why.into()]);
         }

@@ -2,10 +2,10 @@
 //! sweep: then its row is changed here, or the allocator.
 
 use super::cliffs::Known;
+use std::ops::RangeInclusive;
 
 const MAPPED: &str = "above 4 MiB mapped on their own, under the lock of their table; below, a CPU's bucket";
 const FIRST: &str = "above 32 KiB a run that was not asked for before is of a zone, under its lock";
-const MOVED: &str = "whether a run grows where it lies, or is copied, is for its place in its pageblocks to say";
 const REMAPPED: &str = "both lengths above 4 MiB: mapped on its own, grows without a copy";
 const LOOKED_AT: &str = "from here on a grown block is looked at when it is freed: system calls";
 
@@ -13,8 +13,11 @@ const LOOKED_AT: &str = "from here on a grown block is looked at when it is free
 pub const KNOWN: &[Known] = &[
     Known { pattern: "malloc", size: 4_987_896, factor: 10.0, why: MAPPED },
     Known { pattern: "aligned", size: 4_987_896, factor: 8.7, why: MAPPED },
-    Known { pattern: "doubled", size: 38_960, factor: 6.0, why: FIRST },
-    Known { pattern: "doubled", size: 4_194_304, factor: 10.0, why: MOVED },
+    Known { pattern: "doubled", size: 38_960, factor: 6.7, why: FIRST },
     Known { pattern: "doubled", size: 9_975_792, factor: 0.0098, why: REMAPPED },
     Known { pattern: "doubled", size: 16_777_216, factor: 6.8, why: LOOKED_AT },
 ];
+
+/// Sizes that are counted and not judged, by pattern: whether a run of these grows where it lies, or is copied, is for its
+/// place in its pageblocks to say, which differs from run to run.
+pub const BY_CHANCE: &[(&str, RangeInclusive<u64>)] = &[("doubled", 1_048_577..=4_194_304)];

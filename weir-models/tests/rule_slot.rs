@@ -5,9 +5,6 @@
 use loom::sync::Arc;
 use loom::thread;
 
-#[path = "../../weir-core/tests/loom/flaw.rs"]
-mod flaw;
-
 mod os {
     pub mod sync {
         pub use loom::sync::atomic::AtomicUsize;
@@ -18,7 +15,7 @@ mod os {
     }
 }
 
-#[path = "../src/profile/unwind/rule_slot.rs"]
+#[path = "../../weir-linux/src/profile/unwind/rule_slot.rs"]
 mod rule_slot;
 
 use rule_slot::RuleSlot;
@@ -67,5 +64,5 @@ fn a_bare_tag() {
 
 #[test]
 fn a_bare_tag_is_found_to_be_wrong() {
-    flaw::must_fail("a_bare_tag", "with the tag of");
+    weir_models::must_fail("a_bare_tag", "with the tag of");
 }

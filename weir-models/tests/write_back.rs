@@ -6,7 +6,7 @@
 //! counts a landing and wakes. What must not happen: the removal sleeps on although its entry has landed; it takes an entry
 //! out that is dirty; bytes are subtracted twice of an entry that was taken out while it was written.
 //!
-//! `RUSTFLAGS="--cfg loom" cargo test -p weir-core --release --test 'loom_*'`
+//! `RUSTFLAGS="--cfg loom" cargo test -p weir-models --release`
 #![cfg(loom)]
 
 /// What `landings.rs` is made of, here.
@@ -18,11 +18,8 @@ mod sync {
     pub(crate) use constructor;
 }
 
-#[path = "../src/evict/landings.rs"]
+#[path = "../../weir-core/src/evict/landings.rs"]
 mod landings;
-
-#[path = "loom/flaw.rs"]
-mod flaw;
 
 use landings::Landings;
 use loom::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -192,7 +189,7 @@ fn early() {
 
 #[test]
 fn a_note_taken_too_early_is_noticed() {
-    flaw::must_fail("early", "deadlock");
+    weir_models::must_fail("early", "deadlock");
 }
 
 #[test]
@@ -203,5 +200,5 @@ fn twice() {
 
 #[test]
 fn a_second_subtraction_is_noticed() {
-    flaw::must_fail("twice", "left == right");
+    weir_models::must_fail("twice", "left == right");
 }

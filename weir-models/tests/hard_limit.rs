@@ -1,11 +1,8 @@
 //! Threads that allocate at once below a hard limit (`pages/hard_limit.rs`), its own source, on a model checker's atomics: what
 //! they take together stays below the limit.
 //!
-//! `RUSTFLAGS="--cfg loom" cargo test -p weir-core --release --test 'loom_*'`
+//! `RUSTFLAGS="--cfg loom" cargo test -p weir-models --release`
 #![cfg(loom)]
-
-#[path = "loom/flaw.rs"]
-mod flaw;
 
 /// What `hard_limit.rs` is made of, here.
 mod sync {
@@ -17,7 +14,7 @@ mod sync {
 }
 
 #[allow(dead_code, missing_docs, clippy::new_without_default, reason = "a part of it is used here")]
-#[path = "../src/pages/hard_limit.rs"]
+#[path = "../../weir-core/src/pages/hard_limit.rs"]
 mod hard_limit;
 
 use hard_limit::HardLimit;
@@ -91,5 +88,5 @@ fn late() {
 
 #[test]
 fn a_charge_that_comes_late_is_noticed() {
-    flaw::must_fail("late", "over the limit");
+    weir_models::must_fail("late", "over the limit");
 }

@@ -14,9 +14,6 @@
 //! Mirrored from `recorder.rs`: `switch`, `install`, `record` and `forget`. Each model is run with a flaw as well.
 #![cfg(loom)]
 
-#[path = "loom/flaw.rs"]
-mod flaw;
-
 use loom::cell::UnsafeCell;
 use loom::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use loom::sync::atomic::{AtomicUsize, Ordering};
@@ -220,7 +217,7 @@ fn handed_out_first() {
 
 #[test]
 fn a_block_that_is_handed_out_too_early_is_noticed() {
-    flaw::must_fail("handed_out_first", "a free misses its sample");
+    weir_models::must_fail("handed_out_first", "a free misses its sample");
 }
 
 #[test]
@@ -232,7 +229,7 @@ fn counted_outside() {
 #[test]
 fn a_count_outside_of_the_lock_is_noticed() {
     // Which of its assertions fails first is the checker's choice: both say what is wrong with the count.
-    flaw::must_fail("counted_outside", "panicked");
+    weir_models::must_fail("counted_outside", "panicked");
 }
 
 #[test]
@@ -243,7 +240,7 @@ fn shown_relaxed() {
 
 #[test]
 fn a_table_that_is_shown_too_early_is_noticed() {
-    flaw::must_fail("shown_relaxed", "Causality violation");
+    weir_models::must_fail("shown_relaxed", "Causality violation");
 }
 
 #[test]
@@ -254,5 +251,5 @@ fn set_outside() {
 
 #[test]
 fn means_of_two_calls_are_noticed() {
-    flaw::must_fail("set_outside", "the two words are of two calls");
+    weir_models::must_fail("set_outside", "the two words are of two calls");
 }

@@ -1,7 +1,7 @@
 //! An entry of an evictable cache: pinned, evicted, removed and freed by several threads. The source itself on a model
 //! checker's atomics.
 //!
-//! `RUSTFLAGS="--cfg loom" cargo test -p weir-core --release --test 'loom_*'`
+//! `RUSTFLAGS="--cfg loom" cargo test -p weir-models --release`
 #![cfg(loom)]
 
 /// What `pins.rs` is made of, here.
@@ -13,11 +13,8 @@ mod sync {
     pub(crate) use constructor;
 }
 
-#[path = "../src/evict/pins.rs"]
+#[path = "../../weir-core/src/evict/pins.rs"]
 mod pins;
-
-#[path = "loom/flaw.rs"]
-mod flaw;
 
 use loom::cell::UnsafeCell;
 use loom::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -128,5 +125,5 @@ fn looks_without_the_lock() {
 
 #[test]
 fn a_look_without_the_lock_is_noticed() {
-    flaw::must_fail("looks_without_the_lock", "an eviction took an entry that is pinned");
+    weir_models::must_fail("looks_without_the_lock", "an eviction took an entry that is pinned");
 }

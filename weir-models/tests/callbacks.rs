@@ -4,16 +4,13 @@
 //! Mirrored: the list's lock is a mutex, `finished` a futex; a callback's memory is a cell that the checker watches, which
 //! running reads and disposing writes.
 //!
-//! `RUSTFLAGS="--cfg loom" cargo test -p weir-core --release --test 'loom_*'`
+//! `RUSTFLAGS="--cfg loom" cargo test -p weir-models --release`
 #![cfg(loom)]
 
 use loom::cell::UnsafeCell;
 use loom::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
 use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
-
-#[path = "loom/flaw.rs"]
-mod flaw;
 
 /// What is left out, to see that the checker notices.
 #[derive(Clone, Copy, PartialEq)]
@@ -199,7 +196,7 @@ fn flaw_finished_is_raised_early() {
 
 #[test]
 fn raised_before_the_run_has_ended_it_is_slept_through() {
-    flaw::must_fail("flaw_finished_is_raised_early", "deadlock");
+    weir_models::must_fail("flaw_finished_is_raised_early", "deadlock");
 }
 
 #[test]
@@ -256,7 +253,7 @@ fn flaw_a_circle_is_waited_for() {
 
 #[test]
 fn without_the_look_for_a_circle_they_wait_for_each_other() {
-    flaw::must_fail("flaw_a_circle_is_waited_for", "deadlock");
+    weir_models::must_fail("flaw_a_circle_is_waited_for", "deadlock");
 }
 
 fn a_late_one_returns(omit: Omit) {

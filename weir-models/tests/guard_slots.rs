@@ -11,9 +11,6 @@
 //! shows and hides. Each model is run with a flaw as well, and must notice it.
 #![cfg(loom)]
 
-#[path = "../../weir-core/tests/loom/flaw.rs"]
-mod flaw;
-
 mod os {
     pub mod sync {
         /// Zero at first, as the kernel maps it.
@@ -22,7 +19,7 @@ mod os {
 }
 
 #[allow(dead_code, reason = "a part of it is used here")]
-#[path = "../src/profile/guard"]
+#[path = "../../weir-linux/src/profile/guard"]
 mod guard {
     pub mod word;
 
@@ -184,7 +181,7 @@ fn given_first() {
 
 #[test]
 fn a_slot_given_before_its_page_is_hidden_is_noticed() {
-    flaw::must_fail("given_first", "Causality violation");
+    weir_models::must_fail("given_first", "Causality violation");
 }
 
 #[test]
@@ -195,7 +192,7 @@ fn looked() {
 
 #[test]
 fn a_free_that_only_looks_is_noticed() {
-    flaw::must_fail("looked", "Causality violation");
+    weir_models::must_fail("looked", "Causality violation");
 }
 
 #[test]
@@ -206,5 +203,5 @@ fn live_first() {
 
 #[test]
 fn a_block_that_is_live_before_its_page_is_shown_is_noticed() {
-    flaw::must_fail("live_first", "Causality violation");
+    weir_models::must_fail("live_first", "Causality violation");
 }

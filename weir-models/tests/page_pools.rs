@@ -2,11 +2,8 @@
 //! owners and the visits are their own source (`pools/squeeze.rs`, `pools/visits.rs`) on a model checker's atomics, and
 //! a futex without a timeout; the idle runs are a count behind a lock.
 //!
-//! `RUSTFLAGS="--cfg loom" cargo test -p weir-core --release --test 'loom_*'`
+//! `RUSTFLAGS="--cfg loom" cargo test -p weir-models --release`
 #![cfg(loom)]
-
-#[path = "loom/flaw.rs"]
-mod flaw;
 
 /// What the two are made of, here.
 mod sync {
@@ -26,10 +23,10 @@ mod wait {
 }
 
 #[allow(dead_code, missing_docs, clippy::new_without_default, reason = "a part of it is used here")]
-#[path = "../src/pools/squeeze.rs"]
+#[path = "../../weir-core/src/pools/squeeze.rs"]
 mod squeeze;
 #[allow(dead_code, missing_docs, clippy::new_without_default, reason = "a part of it is used here")]
-#[path = "../src/pools/visits.rs"]
+#[path = "../../weir-core/src/pools/visits.rs"]
 mod visits;
 
 use loom::cell::UnsafeCell;
@@ -165,7 +162,7 @@ fn looks_first() {
 
 #[test]
 fn a_put_that_looks_first_is_noticed() {
-    flaw::must_fail("looks_first", "a page stays idle in the window");
+    weir_models::must_fail("looks_first", "a page stays idle in the window");
 }
 
 /// The idle pages are there before the events; no put is there to squeeze in the owner's place.
@@ -196,7 +193,7 @@ fn reads_last() {
 
 #[test]
 fn an_owner_that_reads_the_event_last_is_noticed() {
-    flaw::must_fail("reads_last", "the owner has missed an event");
+    weir_models::must_fail("reads_last", "the owner has missed an event");
 }
 
 /// A pool in a list of one, and its memory: the checker reports whoever looks at it after it went.
@@ -269,5 +266,5 @@ fn does_not_wait() {
 
 #[test]
 fn an_end_that_does_not_wait_is_noticed() {
-    flaw::must_fail("does_not_wait", "");
+    weir_models::must_fail("does_not_wait", "");
 }

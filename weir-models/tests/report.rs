@@ -5,7 +5,7 @@
 //! checker reports a race if a page is wiped while somebody has it.
 #![cfg(loom)]
 
-#[path = "fake/mod.rs"]
+#[path = "../../weir-core/tests/fake/mod.rs"]
 mod fake;
 
 use fake::Fake;

@@ -5,9 +5,6 @@
 
 use std::sync::atomic::{AtomicU32 as Plain, Ordering::Relaxed};
 
-#[path = "../../weir-core/tests/loom/flaw.rs"]
-mod flaw;
-
 /// What `fork_freeze.rs` is made of, here.
 mod sync {
     use super::{FLAW, Relaxed, TORN_EXCHANGE, UNNOTED};
@@ -187,7 +184,7 @@ mod heap {
 }
 
 #[allow(dead_code, missing_docs, reason = "a part of it is used here")]
-#[path = "../src/process/fork_freeze.rs"]
+#[path = "../../weir-linux/src/process/fork_freeze.rs"]
 mod fork_freeze;
 
 use heap::HEAP;
@@ -286,6 +283,6 @@ fn unnoted() {
 
 #[test]
 fn flaws_are_noticed() {
-    flaw::must_fail("torn_exchange", "Concurrent write accesses");
-    flaw::must_fail("unnoted", "the look was at another fork");
+    weir_models::must_fail("torn_exchange", "Concurrent write accesses");
+    weir_models::must_fail("unnoted", "the look was at another fork");
 }

@@ -2,11 +2,8 @@
 //! its own source (`weir-nbd/src/buffers/fixed_table.rs`) on a model checker's lock; the ring is a slot that the kernel reads.
 //! The model stands here, beside the others, as a test of `weir-nbd` would have the whole server built for the checker.
 //!
-//! `RUSTFLAGS="--cfg loom" cargo test -p weir-core --release --test 'loom_*'`
+//! `RUSTFLAGS="--cfg loom" cargo test -p weir-models --release`
 #![cfg(loom)]
-
-#[path = "loom/flaw.rs"]
-mod flaw;
 
 /// What the table is made of, here.
 mod sync {
@@ -154,7 +151,7 @@ fn puts_early() {
 
 #[test]
 fn a_put_before_the_operation_is_done_is_noticed() {
-    flaw::must_fail("puts_early", "an operation after its run was retired");
+    weir_models::must_fail("puts_early", "an operation after its run was retired");
 }
 
 #[test]
@@ -165,5 +162,5 @@ fn frees_first() {
 
 #[test]
 fn a_run_that_is_freed_first_is_noticed() {
-    flaw::must_fail("frees_first", "a run goes back while a slot names it");
+    weir_models::must_fail("frees_first", "a run goes back while a slot names it");
 }

@@ -1,4 +1,5 @@
-//! What a model shows of a protocol with a flaw.
+//! Models of the lock-free protocols, one for each in `tests`, most of them over the product's own source file: the model
+//! checker `loom` runs every interleaving. `RUSTFLAGS="--cfg loom" cargo test -p weir-models --release`
 
 /// Runs the ignored test `name` of this binary, which must fail and say `why`. In a process of its own: the checker cannot
 /// unwind threads that sleep, and aborts.

@@ -7,9 +7,6 @@
 
 use std::sync::atomic::{AtomicU32 as Plain, Ordering::Relaxed};
 
-#[path = "../../weir-core/tests/loom/flaw.rs"]
-mod flaw;
-
 /// What `changes.rs` is made of, here. The checker takes `SeqCst` for less than it is: a fence at each access makes it
 /// that.
 mod sync {
@@ -232,7 +229,7 @@ mod background {
 }
 
 #[allow(dead_code, missing_docs, reason = "a part of it is used here")]
-#[path = "../src/threads/changes.rs"]
+#[path = "../../weir-linux/src/threads/changes.rs"]
 mod changes;
 
 use background::{CHANGES, Thread};
@@ -326,7 +323,7 @@ fn noted_late() {
 
 #[test]
 fn flaws_are_noticed() {
-    flaw::must_fail("noted_late", "there is no thread after the last change");
-    flaw::must_fail("held_first", "deadlock");
-    flaw::must_fail("unordered", "a thread is there during a change");
+    weir_models::must_fail("noted_late", "there is no thread after the last change");
+    weir_models::must_fail("held_first", "deadlock");
+    weir_models::must_fail("unordered", "a thread is there during a change");
 }

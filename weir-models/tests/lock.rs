@@ -1,6 +1,6 @@
 //! The engine's lock, its own source, on a model checker's atomics: exclusion, no lost wake-up.
 //!
-//! `RUSTFLAGS="--cfg loom" cargo test -p weir-core --release --test 'loom_*'`
+//! `RUSTFLAGS="--cfg loom" cargo test -p weir-models --release`
 #![cfg(loom)]
 
 /// What `lock.rs` is made of, here.
@@ -26,11 +26,11 @@ mod wait {
 }
 
 #[allow(dead_code, reason = "a part of it is used here")]
-#[path = "../src/platform/rank.rs"]
+#[path = "../../weir-core/src/platform/rank.rs"]
 mod rank;
 
 #[allow(dead_code, missing_docs, reason = "a part of it is used here")]
-#[path = "../src/platform/lock.rs"]
+#[path = "../../weir-core/src/platform/lock.rs"]
 mod lock;
 
 use lock::Lock;

@@ -1,7 +1,7 @@
 //! Values of an evictable cache that are computed once while others wait. The source itself on a model checker's atomics;
 //! the kernel's sleep is one that compares and sleeps in one step.
 //!
-//! `RUSTFLAGS="--cfg loom" cargo test -p weir-core --release --test 'loom_*'`
+//! `RUSTFLAGS="--cfg loom" cargo test -p weir-models --release`
 #![cfg(loom)]
 
 /// What `landings.rs` is made of, here.
@@ -13,11 +13,8 @@ mod sync {
     pub(crate) use constructor;
 }
 
-#[path = "../src/evict/landings.rs"]
+#[path = "../../weir-core/src/evict/landings.rs"]
 mod landings;
-
-#[path = "loom/flaw.rs"]
-mod flaw;
 
 use landings::Landings;
 use loom::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -121,5 +118,5 @@ fn late() {
 
 #[test]
 fn a_count_read_too_late_is_noticed() {
-    flaw::must_fail("late", "deadlock");
+    weir_models::must_fail("late", "deadlock");
 }

@@ -1,11 +1,8 @@
 //! A throttled allocation against a balancer that goes to sleep (`reclaim/throttle.rs` and `reclaim/request.rs`), their own
 //! source, on a model checker's atomics and a futex without a timeout: none waits for a balancer that sleeps.
 //!
-//! `RUSTFLAGS="--cfg loom" cargo test -p weir-core --release --test 'loom_*'`
+//! `RUSTFLAGS="--cfg loom" cargo test -p weir-models --release`
 #![cfg(loom)]
-
-#[path = "loom/flaw.rs"]
-mod flaw;
 
 /// What the two are made of, here.
 mod sync {
@@ -25,10 +22,10 @@ mod wait {
 }
 
 #[allow(dead_code, missing_docs, clippy::new_without_default, reason = "a part of it is used here")]
-#[path = "../src/reclaim/request.rs"]
+#[path = "../../weir-core/src/reclaim/request.rs"]
 mod request;
 #[allow(dead_code, missing_docs, clippy::new_without_default, reason = "a part of it is used here")]
-#[path = "../src/reclaim/throttle.rs"]
+#[path = "../../weir-core/src/reclaim/throttle.rs"]
 mod throttle;
 
 use loom::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -130,5 +127,5 @@ fn early() {
 
 #[test]
 fn waiters_let_go_too_early_are_noticed() {
-    flaw::must_fail("early", "deadlock");
+    weir_models::must_fail("early", "deadlock");
 }

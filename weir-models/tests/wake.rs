@@ -5,9 +5,6 @@
 
 use std::sync::atomic::{AtomicU32 as Plain, Ordering::Relaxed};
 
-#[path = "../../weir-core/tests/loom/flaw.rs"]
-mod flaw;
-
 /// What `wake.rs` is made of, here.
 mod sync {
     pub use loom::sync::atomic::{AtomicI32, AtomicU32, AtomicUsize};
@@ -163,7 +160,7 @@ mod clock {
 }
 
 #[allow(dead_code, missing_docs, reason = "a part of it is used here")]
-#[path = "../src/pressure/wake.rs"]
+#[path = "../../weir-linux/src/pressure/wake.rs"]
 mod wake;
 
 use fd::{POLLIN, PollFd, eventfd_signal, eventfd_take};
@@ -324,8 +321,8 @@ fn remembered() {
 
 #[test]
 fn flaws_are_noticed() {
-    flaw::must_fail("deaf", "deadlock");
-    flaw::must_fail("lost_kick", "deadlock");
-    flaw::must_fail("seized", "currently writing to cell");
-    flaw::must_fail("remembered", "an old event is told");
+    weir_models::must_fail("deaf", "deadlock");
+    weir_models::must_fail("lost_kick", "deadlock");
+    weir_models::must_fail("seized", "currently writing to cell");
+    weir_models::must_fail("remembered", "an old event is told");
 }

@@ -1,6 +1,6 @@
 //! A bucket's `end` changes while its CPU's threads pop and push and a drain takes the bucket over (`percpu`, resizing).
 //!
-//! A restartable section is modelled as in `loom_drain`: the CPU is held, the table is read once, the bucket is used.
+//! A restartable section is modelled as in `weir-models/tests/drain.rs`: the CPU is held, the table is read once, the bucket is used.
 //! Slots are cells, so that the checker sees two users at once.
 #![cfg(loom)]
 

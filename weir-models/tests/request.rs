@@ -1,11 +1,8 @@
 //! Requests to the node balancer against its sleep (`reclaim/request.rs`), its own source, on a model checker's atomics: no
 //! request is slept on, requests merge, and each is taken once.
 //!
-//! `RUSTFLAGS="--cfg loom" cargo test -p weir-core --release --test 'loom_*'`
+//! `RUSTFLAGS="--cfg loom" cargo test -p weir-models --release`
 #![cfg(loom)]
-
-#[path = "loom/flaw.rs"]
-mod flaw;
 
 /// What `request.rs` is made of, here.
 mod sync {
@@ -17,7 +14,7 @@ mod sync {
 }
 
 #[allow(dead_code, missing_docs, clippy::new_without_default, reason = "a part of it is used here")]
-#[path = "../src/reclaim/request.rs"]
+#[path = "../../weir-core/src/reclaim/request.rs"]
 mod request;
 
 use loom::sync::{Arc, Condvar, Mutex};
@@ -98,7 +95,7 @@ fn flawed() {
 
 #[test]
 fn a_sleep_that_does_not_look_at_the_word_is_noticed() {
-    flaw::must_fail("flawed", "deadlock");
+    weir_models::must_fail("flawed", "deadlock");
 }
 
 /// Two highest zones: what is merged is what was asked for, neither more nor less.
