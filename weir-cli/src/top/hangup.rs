@@ -20,13 +20,12 @@ const GRACE: Duration = Duration::from_secs(3);
 /// Watches the terminals of this program from now on.
 pub fn watch(counted: &Signals) -> Result<()> {
     let counted = counted.clone();
-    let terminals = [Some(stdout().as_fd().try_clone_to_owned()?), keyboard()];
+    let terminals = terminals()?;
     let (mut signalled, signals) = UnixStream::pair()?;
     for signal in ENDING {
         pipe::register(signal, signals.try_clone()?)?;
     }
     std::thread::Builder::new().name("hangup".into()).spawn(move || {
-        let terminals: Vec<OwnedFd> = terminals.into_iter().flatten().collect();
         if is_hung_up(&terminals, signalled.as_raw_fd()) {
             // There is nothing to give back.
             end_by(SIGHUP);
@@ -39,6 +38,23 @@ pub fn watch(counted: &Signals) -> Result<()> {
     Ok(())
 }
 
+/// Whether one of the terminals has gone.
+pub fn has_gone() -> bool {
+    let Ok(terminals) = terminals() else { return true };
+    let mut all = waited_for(&terminals);
+    // SAFETY: the kernel reads and writes so many entries of the list, which is this function's.
+    unsafe { libc::poll(all.as_mut_ptr(), all.len() as libc::nfds_t, 0) > 0 }
+}
+
+fn terminals() -> Result<Vec<OwnedFd>> {
+    Ok([Some(stdout().as_fd().try_clone_to_owned()?), keyboard()].into_iter().flatten().collect())
+}
+
+/// The kernel tells a hang-up whether it is asked for or not.
+fn waited_for(terminals: &[OwnedFd]) -> Vec<libc::pollfd> {
+    terminals.iter().map(|fd| libc::pollfd { fd: fd.as_raw_fd(), events: 0, revents: 0 }).collect()
+}
+
 /// Where keys come from, as the reader of keys has it.
 fn keyboard() -> Option<OwnedFd> {
     if stdin().is_terminal() {
@@ -49,10 +65,8 @@ fn keyboard() -> Option<OwnedFd> {
 
 /// Waits until one of the terminals has gone (`true`), or a signal has come.
 fn is_hung_up(terminals: &[OwnedFd], signals: RawFd) -> bool {
-    // The kernel tells a hang-up whether it is asked for or not.
-    let waited_for = |fd: RawFd, events| libc::pollfd { fd, events, revents: 0 };
-    let mut all: Vec<libc::pollfd> = terminals.iter().map(|fd| waited_for(fd.as_raw_fd(), 0)).collect();
-    all.push(waited_for(signals, libc::POLLIN));
+    let mut all = waited_for(terminals);
+    all.push(libc::pollfd { fd: signals, events: libc::POLLIN, revents: 0 });
     loop {
         // SAFETY: the kernel reads and writes so many entries of the list, which is this function's.
         let ready = unsafe { libc::poll(all.as_mut_ptr(), all.len() as libc::nfds_t, -1) };

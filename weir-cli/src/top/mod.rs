@@ -68,7 +68,8 @@ pub fn top(options: &TopOptions) -> Result<i32, Failure> {
     let signals = Signals::new().map_err(failed)?;
     hangup::watch(&signals).map_err(failed)?;
     let ended = watch(&mut model, &signals);
-    let has_gone = ended.as_ref().is_err_and(|error| error.raw_os_error() == Some(libc::EIO));
+    // What fails first on a terminal that has gone, and with which error, differs from run to run.
+    let has_gone = ended.is_err() && hangup::has_gone();
     match signals.end().or(has_gone.then_some(libc::SIGHUP)) {
         Some(signal) => screen::end_by(signal),
         None => ended.map(|()| 0).map_err(failed),
