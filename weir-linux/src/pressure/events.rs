@@ -6,6 +6,8 @@ use weir_core::base::level::Level;
 /// How much there may be to release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Heat {
+    /// Nothing to give: pressure is not heard until a slow path ends the rest.
+    Empty,
     /// Nothing worth a look.
     Cold,
     /// Nothing that goes without pressure, but a heap worth the question.

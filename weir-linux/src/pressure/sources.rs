@@ -60,6 +60,8 @@ pub struct Sources {
     room: Option<Room>,
     /// An event was heard whose reason is to be read at once.
     doubt: bool,
+    /// Pressure was not heard at the last wait, as there was nothing to give.
+    is_silenced: bool,
     /// The directory of the system's pressure files, which a `chroot` does not hide.
     pressure_dir: i32,
     /// What the service manager asked for: nothing to watch, or not to react at all.
@@ -96,6 +98,7 @@ impl Sources {
             last_reading: 0,
             room: None,
             doubt: false,
+            is_silenced: false,
             pressure_dir: -1,
             off: false,
             watch: WatchRequest { path: FixedPath::new(), write: FixedPath::new() },
@@ -166,13 +169,15 @@ impl Sources {
     }
 
     /// Waits for pressure, a wake-up, or the timeout. What cannot notify is read at intervals, which depend on the
-    /// heap's `heat`; a cold one with no limit of its own sleeps undisturbed.
+    /// heap's `heat`; a cold one with no limit of its own sleeps undisturbed. For an empty one no pressure but the service
+    /// manager's is heard at all.
     pub fn wait(&mut self, tunables: &Tunables, heat: Heat, timeout_ns: Option<u64>) -> Events {
         let deadline = timeout_ns.map(|t| monotonic_ns().saturating_add(t));
         loop {
             let mut events = Events { woken: self.waker.is_some_and(Waker::take), ..Events::default() };
             let now = monotonic_ns();
             self.tend(tunables, heat, now);
+            self.silence(heat == Heat::Empty, now);
             let until = if events.woken {
                 Some(now)
             } else {
@@ -227,18 +232,19 @@ impl Sources {
     /// The next moment at which something is to be done without an event.
     fn next_stop(&self, deadline: Option<u64>, reading: Option<u64>, heat: Heat, now: u64) -> Option<u64> {
         let reading = reading.map(|at| at.max(now));
-        let muted = self.slots.iter().filter(|s| s.fd >= 0 && s.mute_until > now).map(|s| s.mute_until).min();
-        let triggers = if heat == Heat::Warm { u64::MAX } else { self.triggers_at };
+        let heard = ALL.into_iter().filter(|&notifier| self.is_heard(notifier)).map(|n| &self.slots[n as usize]);
+        let muted = heard.filter(|s| s.fd >= 0 && s.mute_until > now).map(|s| s.mute_until).min();
+        let triggers = if wants_triggers(heat) { self.triggers_at } else { u64::MAX };
         let reopen = Some(self.reopen_at.min(triggers)).filter(|&at| at != u64::MAX);
         [deadline, reading, muted, reopen].into_iter().flatten().min()
     }
 
     /// Sleeps until an event or the timeout, and takes the events.
     fn sleep(&mut self, timeout_ns: Option<u64>, now: u64, events: &mut Events) {
-        let mut polled = self.slots.map(|slot| PollFd {
-            fd: if slot.mute_until > now { -1 } else { slot.fd },
-            events: slot.events,
-            revents: 0,
+        let mut polled = ALL.map(|notifier| {
+            let slot = &self.slots[notifier as usize];
+            let waits = self.is_heard(notifier) && slot.mute_until <= now;
+            PollFd { fd: if waits { slot.fd } else { -1 }, events: slot.events, revents: 0 }
         });
         let Some(waker) = self.waker else { return };
         let heard = self.listener.map(|listener| listener.wait(waker, &mut polled, timeout_ns));
@@ -333,6 +339,11 @@ impl Default for Sources {
     fn default() -> Self {
         Self::new()
     }
+}
+
+/// Whether triggers are worth their price: a warm heap is read for anyway, and an empty one has nothing to give.
+fn wants_triggers(heat: Heat) -> bool {
+    !matches!(heat, Heat::Warm | Heat::Empty)
 }
 
 fn thresholds(tunables: &Tunables) -> (Threshold, Threshold) {

@@ -6,7 +6,7 @@ use super::super::events::Heat;
 use super::super::memcg::{EventCounts, tightest_room};
 use super::super::notifiers::{ALL, Notifier};
 use super::super::{level_events_v1, psi, systemd_watch};
-use super::{REOPEN_MOST_NS, REOPEN_NS, Sources, thresholds};
+use super::{REOPEN_MOST_NS, REOPEN_NS, Sources, thresholds, wants_triggers};
 use crate::os::clock::monotonic_ns;
 use crate::os::fd::{self, FileKind, POLLIN, POLLPRI};
 use crate::os::{ring, seccomp};
@@ -26,8 +26,7 @@ impl Sources {
                 self.triggers_at = now;
             }
         }
-        // A heap that is warm is read for anyway.
-        if now >= self.triggers_at && heat != Heat::Warm {
+        if now >= self.triggers_at && wants_triggers(heat) {
             self.triggers_at = u64::MAX;
             self.arm_triggers(tunables);
         }

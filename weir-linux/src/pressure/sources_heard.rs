@@ -1,10 +1,10 @@
 //! What follows from one source's event: a level of pressure, a doubt that is settled by reading, or that the source has ended.
 
 use super::{MS, Sources};
-use crate::os::fd::{self, POLLERR, POLLHUP, POLLIN, POLLNVAL};
+use crate::os::fd::{self, POLLERR, POLLHUP, POLLIN, POLLNVAL, PollFd};
 use crate::pressure::events::{Events, Source};
 use crate::pressure::memcg::EventCounts;
-use crate::pressure::notifiers::{MUTE_NS, Notifier};
+use crate::pressure::notifiers::{ALL, MUTE_NS, Notifier};
 use crate::pressure::systemd_watch;
 use weir_core::base::level::Level;
 
@@ -15,6 +15,32 @@ pub(super) const MUTE_HINT_NS: u64 = 600_000 * MS;
 const ALERT_NS: u64 = 2_000 * MS;
 
 impl Sources {
+    /// Whether a notifier's events are waited for.
+    pub(super) fn is_heard(&self, notifier: Notifier) -> bool {
+        !self.is_silenced || !notifier.is_of_pressure() || notifier == Notifier::Watch
+    }
+
+    /// Whether pressure is not to be heard from now on. What came while it was not is forgotten: it was another moment's, and
+    /// a warm heap reads how things are now.
+    pub(super) fn silence(&mut self, is_silenced: bool, now: u64) {
+        if core::mem::replace(&mut self.is_silenced, is_silenced) <= is_silenced {
+            return;
+        }
+        let pressure = |notifier: Notifier| notifier.is_of_pressure() && notifier != Notifier::Watch;
+        let mut polled = ALL.map(|notifier| {
+            let slot = &self.slots[notifier as usize];
+            PollFd { fd: if pressure(notifier) { slot.fd } else { -1 }, events: slot.events, revents: 0 }
+        });
+        if fd::ppoll(&mut polled, Some(0)).is_err() {
+            return;
+        }
+        let mut missed = Events::default();
+        for (notifier, poll) in ALL.into_iter().zip(polled).filter(|(_, poll)| poll.revents != 0) {
+            self.take(notifier, poll.revents, now, &mut missed);
+        }
+        self.alert_until = 0;
+    }
+
     /// Takes one source's event.
     pub(super) fn take(&mut self, notifier: Notifier, revents: i16, now: u64, events: &mut Events) {
         let slot = &mut self.slots[notifier as usize];

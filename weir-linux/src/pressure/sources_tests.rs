@@ -112,6 +112,29 @@ fn a_resting_heap_reads_what_does_not_notify() {
 }
 
 #[test]
+fn an_empty_heap_hears_nothing_and_later_nothing_old() {
+    with_sources(&Request::Unset, |sources, tunables, waker| {
+        hear_nothing(sources);
+        let event = fd::eventfd().unwrap();
+        sources.set(Notifier::LowLevel, event, POLLIN);
+        // Neither is a trigger armed for it.
+        sources.triggers_at = 0;
+        fd::eventfd_signal(event).unwrap();
+        assert_eq!(sources.wait(tunables, Heat::Empty, Some(5 * MS)), Events { timed_out: true, ..Events::default() });
+        assert_eq!((sources.last_reading, sources.triggers_at), (0, 0));
+        let other = wake_once_asleep(waker);
+        assert!(sources.wait(tunables, Heat::Empty, Some(PATIENCE_NS)).woken, "what is not pressure is heard");
+        other.join().unwrap();
+        // With something to give again: what came in between is forgotten, what comes now is heard.
+        sources.triggers_at = u64::MAX;
+        assert!(sources.wait(tunables, Heat::Cold, Some(5 * MS)).timed_out);
+        fd::eventfd_signal(event).unwrap();
+        let heard = sources.wait(tunables, Heat::Cold, Some(PATIENCE_NS));
+        assert_eq!((heard.level, heard.source), (Level::Some, Some(Source::GroupEvent)));
+    });
+}
+
+#[test]
 fn thresholds_may_change_while_waiting() {
     with_sources(&Request::Unset, |sources, tunables, _| {
         sources.triggers_at = 0;

@@ -19,7 +19,7 @@ use crate::pressure::sources::Sources;
 use crate::pressure::wake::Waker;
 use crate::threads::changes::Changes;
 use crate::threads::figures::Figures;
-use crate::threads::response::{Rest, respond};
+use crate::threads::response::{Rest, WORTH_BYTES, respond};
 use crate::threads::steering::Steering;
 
 /// Between two comparisons of the main thread's rights, while the heap is warm and there are rights to give up.
@@ -237,7 +237,8 @@ impl Loop<'_> {
             self.heap.balance_rest();
             schedule.rest.is_empty = true;
         }
-        schedule.rest.ends_at = self.sources.is_deaf().then(|| monotonic_ns() + REST_NS);
+        let may_hear = self.sources.is_deaf() && !self.is_empty();
+        schedule.rest.ends_at = may_hear.then(|| monotonic_ns() + REST_NS);
         // Asleep it compares nothing. If it cannot see the main thread's rights, it must not sleep with rights that the
         // main thread may give up.
         if self.has_rights && (!self.main_thread.is_visible() || self.main_thread.has_changed()) {
@@ -271,6 +272,9 @@ impl Loop<'_> {
         if schedule.window_ends.is_some() {
             return Heat::Warm;
         }
+        if self.is_empty() {
+            return Heat::Empty;
+        }
         // What counts as resident, but for blocks mapped on their own that are in use.
         let resident = [&STATS.live_bytes, &STATS.idle_bytes, &STATS.fragmented_bytes];
         let resident = resident.iter().map(|bytes| bytes.load(Relaxed)).sum::<u64>();
@@ -285,6 +289,13 @@ impl Loop<'_> {
             WORTH_HEARING.. if !is_silent => Heat::Resting,
             _ => Heat::Cold,
         }
+    }
+
+    /// Whether a heap at rest has nothing to give: each pressure event of the machine would wake all processes for nothing, a
+    /// thousand of them when it is worst. The next slow path that frees enough to be worth it ends the rest.
+    fn is_empty(&self) -> bool {
+        let wakes_early = TUNABLES.report_threshold.get() <= WORTH_BYTES;
+        wakes_early && STATS.idle_bytes.load(Relaxed) < WORTH_BYTES && !self.heap.hears_pressure()
     }
 
     fn next_window(&self) -> u64 {

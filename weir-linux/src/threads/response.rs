@@ -24,8 +24,8 @@ const STEPS: u32 = 8;
 /// latest response comes after 36 ms.
 const STEP_NS: u64 = 4_000_000;
 /// Idle bytes below which a response costs more than it saves: it takes some 50 us of CPU, and the kernel reclaims a
-/// page by itself in 1 us.
-const WORTH_BYTES: u64 = 256 << 10;
+/// page by itself in 1 us. Below them a heap at rest does not hear of pressure.
+pub(super) const WORTH_BYTES: u64 = 256 << 10;
 
 /// What is known of a heap at rest.
 #[derive(Clone, Copy, Debug, Default)]
