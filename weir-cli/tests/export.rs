@@ -206,7 +206,8 @@ fn a_parser_of_openmetrics_reads_all_of_it() {
 #[test]
 fn names_that_a_user_chose_are_escaped() {
     let Some(made) = program(&[]) else { return };
-    let folder = tempfile::tempdir().unwrap();
+    // On the same file system, as /tmp may not be.
+    let folder = tempfile::tempdir_in(made.parent().unwrap()).unwrap();
     let name = "q\"\\\n{é}, x=\"";
     let path = folder.path().join(name);
     std::fs::rename(made, &path).unwrap();

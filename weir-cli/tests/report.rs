@@ -169,6 +169,8 @@ fn markdown_has_the_same_figures() {
     for words in ["| Direct reclaims | 2565 |", "█", "#", "| whole | 500 |", "Times: release of a batch. 3 in all"] {
         assert!(markdown.contains(words), "{words}: {markdown}");
     }
+    let is_zero = |line: &str| ["| 0 |", "| 0 B |", "| 0.0 s |"].iter().any(|end| line.ends_with(end));
+    assert!(!markdown.lines().any(is_zero), "a row says that there was nothing: {markdown}");
     // The trace has the same times, which are shown where nothing else has them.
     let markdown = page(&["--format", "markdown"], &[&all[1]]);
     assert!(markdown.contains("Times: release of a batch. 500 in all"), "{markdown}");

@@ -16,6 +16,7 @@ mod data;
 mod files;
 mod flame;
 mod folding;
+mod function_name;
 mod mappings;
 mod measure;
 mod messages;

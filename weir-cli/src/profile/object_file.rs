@@ -2,12 +2,12 @@
 
 use super::budget::{Bounded, Budget, Charged};
 use super::files::Files;
+use super::function_name::readable;
 use super::section;
 use addr2line::Context;
-use gimli::{DwLang, Dwarf, EndianArcSlice, LittleEndian, SectionId};
+use gimli::{Dwarf, EndianArcSlice, LittleEndian, SectionId};
 use object::read::ReadCache;
 use object::{Object, ObjectSegment, ObjectSymbol, SymbolKind};
-use std::borrow::Cow;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
@@ -132,13 +132,13 @@ impl ObjectFile {
         let symbol = self.symbol(address).map(|symbol| symbol.name.as_str());
         let mut frames = self.by_debug_information(address).unwrap_or_default();
         if frames.is_empty() {
-            frames.extend(symbol.map(|name| frame(name, None)));
+            frames.extend(symbol.map(frame));
         }
         // Lines without a function: of assembly, or where the information is of lines alone.
         if let (Some(outermost), Some(name)) = (frames.last_mut(), symbol)
             && outermost.function.is_empty()
         {
-            let of_symbol = frame(name, None);
+            let of_symbol = frame(name);
             (outermost.function, outermost.symbol) = (of_symbol.function, of_symbol.symbol);
         }
         frames.retain(|frame| !frame.function.is_empty());
@@ -149,8 +149,8 @@ impl ObjectFile {
         let mut found = self.context.as_ref()?.find_frames(address).skip_all_loads().ok()?;
         let mut frames = Vec::new();
         while let Ok(Some(next)) = found.next() {
-            let name = next.function.as_ref().and_then(|function| Some((function.raw_name().ok()?, function.language)));
-            let mut read = name.map_or_else(Frame::default, |(name, language)| frame(&name, language));
+            let name = next.function.as_ref().and_then(|function| function.raw_name().ok());
+            let mut read = name.map_or_else(Frame::default, |name| frame(&name));
             if let Some(location) = next.location {
                 read.file = location.file.unwrap_or_default().to_owned();
                 read.line = location.line.unwrap_or(0);
@@ -167,13 +167,8 @@ impl ObjectFile {
     }
 }
 
-fn frame(symbol: &str, language: Option<DwLang>) -> Frame {
-    let function = match addr2line::demangle_auto(Cow::Borrowed(symbol), language) {
-        // C++'s functions with C's names are in units of C++.
-        Cow::Borrowed(name) if language.is_some() => addr2line::demangle_auto(Cow::Borrowed(name), None),
-        other => other,
-    };
-    Frame { function: function.into_owned(), symbol: symbol.to_owned(), ..Frame::default() }
+fn frame(symbol: &str) -> Frame {
+    Frame { function: readable(symbol), symbol: symbol.to_owned(), ..Frame::default() }
 }
 
 fn segments(parsed: &Parsed) -> Vec<Segment> {
@@ -254,9 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_read_as_they_were_written() {
-        assert_eq!(frame("_ZN3foo3barEi", None).function, "foo::bar(int)");
-        assert_eq!(frame("main", None).function, "main");
+    fn what_is_no_object_file_is_none() {
         assert!(ObjectFile::read(tempfile::tempfile().unwrap(), Files::Own).is_none());
     }
 

@@ -24,10 +24,10 @@ pub struct Distribution {
 const RELEASES: &str = "release of a batch";
 
 /// A figure, and where it comes from.
-pub type Figure = (&'static str, fn(&Column) -> Option<String>);
+type Figure = (&'static str, fn(&Column) -> Option<String>);
 
 /// The figures that are compared.
-pub const FIGURES: [Figure; 21] = [
+const FIGURES: [Figure; 21] = [
     ("program", Column::program),
     ("outcome", |it| it.run.as_ref().map(|run| run.verdict.clone())),
     ("ended", |it| it.run.as_ref().map(|run| ending(run))),
@@ -63,6 +63,17 @@ fn ending(run: &Run) -> String {
         (_, Some(signal)) => format!("signal {signal}"),
         _ => "unknown".into(),
     }
+}
+
+/// The rows of [`FIGURES`] that say something of one of the runs at least: a name, and a value for each run.
+pub fn compared(columns: &[Column]) -> impl Iterator<Item = (&'static str, Vec<Option<String>>)> {
+    let rows = FIGURES.iter().map(|(name, figure)| (*name, columns.iter().map(figure).collect::<Vec<_>>()));
+    rows.filter(|(_, values)| values.iter().flatten().any(|value| !is_zero(value)))
+}
+
+/// Whether a figure says that there was nothing.
+fn is_zero(value: &str) -> bool {
+    value.split([' ', ',']).all(|word| matches!(word, "" | "0" | "0.0" | "B" | "ns" | "s"))
 }
 
 impl Column {
@@ -127,9 +138,12 @@ impl Column {
         self.run.as_ref().map(|run| run.report_failures).or_else(traced).map(|n| n.to_string())
     }
 
-    /// The rows of the table of reclaim.
+    /// The rows of the table of reclaim that say something; `None`: there are none.
     pub fn reclaim(&self) -> Option<Vec<(&'static str, String)>> {
-        self.run.as_ref().map(|run| run.reclaim.rows(run.elapsed_seconds))
+        let run = self.run.as_ref()?;
+        let mut rows = run.reclaim.rows(run.elapsed_seconds);
+        rows.retain(|(_, value)| !is_zero(value));
+        (!rows.is_empty()).then_some(rows)
     }
 
     /// The histograms that have a time in them.

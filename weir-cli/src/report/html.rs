@@ -1,7 +1,7 @@
 //! The report as one HTML page that needs nothing else: no script, no file beside it, no network. All text that comes
 //! from a file is escaped by the templates.
 
-use super::column::{Column, FIGURES};
+use super::column::{self, Column};
 use super::comparison::Comparison;
 use super::pictures::{self, Extent};
 use super::reading::{Stat, Trace};
@@ -55,26 +55,14 @@ pub fn page(runs: &Comparison) -> String {
 
 /// The figures, a column for each run.
 fn compared(columns: &[Column], names: &[String]) -> Markup {
-    let rows = FIGURES.map(|(name, figure)| (name, columns.iter().map(figure).collect::<Vec<_>>()));
-    let told = |(_, values): &(_, Vec<Option<String>>)| values.iter().flatten().any(|value| !is_zero(value));
     html! {
         div.wide { table {
             thead { tr { th {} @for name in names { th { (name) } } } }
-            tbody { @for (name, values) in rows.iter().filter(|row| told(row)) {
+            tbody { @for (name, values) in column::compared(columns) {
                 tr { th scope="row" { (name) } @for value in values { td { (value.as_deref().unwrap_or("-")) } } }
             } }
         } }
     }
-}
-
-/// Whether a figure says that there was nothing.
-fn is_zero(value: &str) -> bool {
-    value.split([' ', ',']).all(|word| matches!(word, "" | "0" | "0.0" | "B" | "ns" | "s"))
-}
-
-fn without_zeros(mut rows: Vec<(&'static str, String)>) -> Vec<(&'static str, String)> {
-    rows.retain(|(_, value)| !is_zero(value));
-    rows
 }
 
 fn run(column: &Column, extent: Extent) -> Markup {
@@ -90,7 +78,7 @@ fn run(column: &Column, extent: Extent) -> Markup {
                 (pictures::histogram(&it))
             }
         }
-        @if let Some(rows) = column.reclaim().map(without_zeros).filter(|rows| !rows.is_empty()) {
+        @if let Some(rows) = column.reclaim() {
             h3 { "Reclaim" }
             div.wide { table { tbody {
                 @for (name, value) in rows { tr { th scope="row" { (name) } td { (value) } } }

@@ -1,6 +1,6 @@
 //! The report as Markdown, for a place where pictures cannot be.
 
-use super::column::{Column, FIGURES};
+use super::column::{self, Column};
 use super::comparison::Comparison;
 use super::reading::Stat;
 use super::records::{CAUSES, Pressure};
@@ -15,11 +15,8 @@ pub fn page(runs: &Comparison) -> String {
     let names: Vec<String> = runs.columns.iter().map(|column| escaped(&column.name())).collect();
     let mut page = String::from("# Weir: what was released, when, and why\n");
     runs.notes.iter().for_each(|note| page += &format!("\n> {}\n", escaped(note)));
-    let figures = FIGURES.iter().filter_map(|(name, figure)| {
-        let values: Vec<_> = runs.columns.iter().map(figure).collect();
-        let cell = |value: Option<String>| value.map_or("-".into(), |value| escaped(&value));
-        values.iter().any(Option::is_some).then(|| row(name, values.into_iter().map(cell)))
-    });
+    let cell = |value: Option<String>| value.map_or("-".into(), |value| escaped(&value));
+    let figures = column::compared(&runs.columns).map(|(name, values)| row(name, values.into_iter().map(cell)));
     page += &format!("\n{}{}", head("", &names), figures.collect::<String>());
     for (column, name) in runs.columns.iter().zip(&names) {
         page += &format!("\n## {name}\n{}", run(column));
@@ -36,7 +33,8 @@ fn run(column: &Column) -> String {
         text += &format!("\n{table}{}", rows.collect::<String>());
     }
     if let Some(released) = column.released() {
-        let rows = CAUSES.iter().zip(released).map(|(cause, size)| row(cause, [bytes(size)]));
+        let rows =
+            CAUSES.iter().zip(released).filter(|(_, size)| *size > 0).map(|(cause, size)| row(cause, [bytes(size)]));
         text += &format!("\n{}{}", head("cause", &["released".into()]), rows.collect::<String>());
     }
     for it in column.distributions() {

@@ -122,7 +122,10 @@ impl Server {
 
 fn weir_command(socket: &Path, options: &[String]) -> Result<Command, String> {
     let mut command = Command::new(weir_nbd()?);
-    command.args(["serve", "--log", "warn", "--control", "none", "--max-connections", CLIENTS]);
+    command.args(["serve", "--log", "warn", "--max-connections", CLIENTS]);
+    if !options.iter().any(|option| option.starts_with("--control=")) {
+        command.arg("--control=none");
+    }
     command.arg("--listen").arg(format!("unix:{}", socket.display())).args(options);
     Ok(command)
 }

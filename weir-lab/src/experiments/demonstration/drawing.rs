@@ -19,10 +19,10 @@ const PALETTE: [&str; 16] = [
 
 /// Draws them.
 pub fn svg(pictures: &[(String, vt100::Screen)]) -> String {
-    let (rows, columns) = pictures.first().map_or((1, 1), |(_, screen)| (screen.size().0.get(), screen.size().1.get()));
+    let columns = pictures.first().map_or(1, |(_, screen)| screen.size().1.get());
     let width = f64::from(columns) * WIDTH + 2.0 * MARGIN;
-    let each = f64::from(rows) * HEIGHT + 2.0 * MARGIN + TITLE;
-    let height = each * pictures.len() as f64;
+    let high = |rows: usize| rows as f64 * HEIGHT + 2.0 * MARGIN + TITLE;
+    let height: f64 = pictures.iter().map(|(_, screen)| high(drawn_rows(screen).len())).sum();
     let mut out = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width:.0} {height:.0}\" width=\"{width:.0}\" \
          height=\"{height:.0}\" role=\"img\">\n<title>weir top beside redis, before and after another program needed memory\
@@ -30,17 +30,30 @@ pub fn svg(pictures: &[(String, vt100::Screen)]) -> String {
          .title{{font:600 15px system-ui,sans-serif}}</style>\n<rect width=\"{width:.0}\" height=\"{height:.0}\" rx=\"8\" \
          fill=\"{BACKGROUND}\"/>\n"
     );
-    for (number, (title, screen)) in pictures.iter().enumerate() {
-        let top = each * number as f64;
+    let mut top = 0.0;
+    for (title, screen) in pictures {
         let _ = writeln!(
             out,
             "<text class=\"title\" fill=\"{TEXT}\" x=\"{MARGIN}\" y=\"{:.0}\">{}</text>",
             top + 22.0,
             escaped(title)
         );
-        (0..rows).for_each(|row| draw_row(&mut out, screen, row, top + TITLE + MARGIN + f64::from(row) * HEIGHT));
+        let rows = drawn_rows(screen);
+        for (at, &row) in rows.iter().enumerate() {
+            draw_row(&mut out, screen, row, top + TITLE + MARGIN + at as f64 * HEIGHT);
+        }
+        top += high(rows.len());
     }
     out + "</svg>\n"
+}
+
+/// The rows of a screen but for blank ones after a blank one: a long list with few lines is a black box on the page.
+fn drawn_rows(screen: &vt100::Screen) -> Vec<u16> {
+    let is_blank = |row: u16| {
+        let cells = (0..screen.size().1.get()).filter_map(|column| screen.cell(row, column));
+        cells.into_iter().all(|cell| cell.contents().trim().is_empty() && !cell.inverse())
+    };
+    (0..screen.size().0.get()).filter(|&row| row == 0 || !is_blank(row) || !is_blank(row - 1)).collect()
 }
 
 /// What a stretch of characters looks like.
@@ -124,6 +137,10 @@ mod tests {
         let mut parser = vt100::Parser::new(cells(2), cells(10), 0);
         parser.process(b"a<b\x1b[31mred\x1b[0;7minv");
         let drawn = svg(&[("one & all".into(), parser.screen().clone())]);
+        assert_eq!(drawn_rows(parser.screen()), [0, 1]);
+        parser.screen_mut().set_size(cells(5), cells(10));
+        parser.process(b"\x1b[5;1Hend");
+        assert_eq!(drawn_rows(parser.screen()), [0, 1, 4], "of three blank rows one");
         for part in ["a&lt;b", "one &amp; all", "fill=\"#ff6b6b\">red", "<rect x=\"58.8\"", "fill=\"#0d1117\">inv"] {
             assert!(drawn.contains(part), "{part}: {drawn}");
         }

@@ -22,20 +22,31 @@ pub struct Subject {
     pub kind: Kind,
     /// Of weir-nbd.
     pub squeeze_ms: Option<u64>,
+    /// Of weir-nbd: pools keep no page. It shows what pools cost and earn under this load.
+    pub keeps_nothing: bool,
+    /// Between two bursts of a client, if it is another pause than the others have.
+    pub pause_ms: Option<u32>,
 }
 
 const fn squeezed(name: &'static str, ms: u64) -> Subject {
-    Subject { name, kind: Kind::Weir, squeeze_ms: Some(ms) }
+    Subject { name, kind: Kind::Weir, squeeze_ms: Some(ms), keeps_nothing: false, pause_ms: None }
 }
 
-/// All of them: weir-nbd without squeezing, then by its duration; the others.
-pub const SUBJECTS: [Subject; 6] = [
+/// A pause in which weir-nbd's connections give their pools up (after 5 to 10 s of quiet), so that there is little to squeeze.
+const LONG_PAUSE_MS: u32 = 12_000;
+
+/// All of them: weir-nbd without squeezing, then by its duration; without pools; with pauses in which pools are given up; the
+/// others.
+pub const SUBJECTS: [Subject; 9] = [
     squeezed("0", 0),
     squeezed("1", 1),
     squeezed("10", 10),
     squeezed("100", 100),
-    Subject { name: "nbdkit", kind: Kind::Nbdkit, squeeze_ms: None },
-    Subject { name: "qemu-nbd", kind: Kind::Qemu, squeeze_ms: None },
+    Subject { keeps_nothing: true, ..squeezed("no-pools", 10) },
+    Subject { pause_ms: Some(LONG_PAUSE_MS), ..squeezed("0-long-pauses", 0) },
+    Subject { pause_ms: Some(LONG_PAUSE_MS), ..squeezed("10-long-pauses", 10) },
+    Subject { kind: Kind::Nbdkit, squeeze_ms: None, ..squeezed("nbdkit", 0) },
+    Subject { kind: Kind::Qemu, squeeze_ms: None, ..squeezed("qemu-nbd", 0) },
 ];
 
 /// What a subject came to.
@@ -117,10 +128,18 @@ struct Run {
 }
 
 fn one(folder: &Folder, size: &Size, subject: Subject) -> Result<Run, String> {
+    let size = &match subject.pause_ms {
+        // So long that each client reads some bursts beside the other program.
+        Some(pause_ms) => Size { pause_ms, seconds: size.seconds.max(pause_ms * 5 / 1000), ..*size },
+        None => Size { ..*size },
+    };
     let cgroup = Cgroup::make("e1", size.limit)?;
     let (volumes, names) = (folder.at("volumes"), size.names());
     let exports = Exports { folder: &volumes, names: &names };
-    let options = subject.squeeze_ms.map_or(Vec::new(), |ms| options(size, ms));
+    let mut options = subject.squeeze_ms.map_or(Vec::new(), |ms| options(size, ms));
+    if subject.keeps_nothing {
+        options.push("--max-idle-pages=0".into());
+    }
     let mut server = Server::start(subject.kind, &exports, &folder.at("socket"), &options, Some(&cgroup))?;
     let before = SwapTraffic::now()?;
     // The clients first, so that the pools are full when the other program comes.

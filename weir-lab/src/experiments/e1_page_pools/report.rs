@@ -30,6 +30,11 @@ pub fn print(size: &Size, done: &[Done]) {
     if let Some(verdict) = verdict(done) {
         println!("{verdict}\n");
     }
+    println!(
+        "## What the load is fitted to\n\nThe bursts come from the connection's own pool, and the pauses are just below the time after \
+         which it is given up.\nSo here is weir-nbd with pools that keep nothing, and with pauses longer than that time.\n\n{}",
+        fits(done)
+    );
     println!("## The same load on each server\n\n{}", servers(done));
     for one in done {
         if let Some(why) = &one.failed {
@@ -98,17 +103,41 @@ fn verdict(done: &[Done]) -> Option<String> {
     Some(format!("10 ms over off, means: in {pages_in}; out {pages_out}. Goal: both at least 98 % lower."))
 }
 
+/// weir-nbd as it is, and what the load is fitted to: bursts from one pool, and pauses just below the time after which pools
+/// are given up.
+fn fits(done: &[Done]) -> Table {
+    let mut table = Table::new(["weir-nbd", "pswpin", "pswpout", "served, MiB/s", "server at the end, MiB"]);
+    let rows = [
+        ("0", "not squeezed"),
+        ("10", "squeezed for 10 ms"),
+        ("no-pools", "pools keep nothing"),
+        ("0-long-pauses", "long pauses, not squeezed"),
+        ("10-long-pauses", "long pauses, squeezed for 10 ms"),
+    ];
+    for (name, said) in rows {
+        let Some(one) = named(done, name).filter(|one| one.served.len() > 0) else { continue };
+        table.row([
+            said.to_string(),
+            spread(&one.pages_in, whole),
+            spread(&one.pages_out, whole),
+            short(one.served.median()),
+            mib(one.held.median()),
+        ]);
+    }
+    table
+}
+
 fn servers(done: &[Done]) -> Table {
     let mut table = Table::new(["server", "pswpin", "pswpout", "served, MiB/s", "server at the end, MiB"]);
     for one in done {
-        let name = match one.subject.squeeze_ms {
-            Some(0) => "weir-nbd, not squeezed".to_string(),
-            Some(10) => "weir-nbd".to_string(),
-            Some(_) => continue,
-            None => one.subject.name.to_string(),
+        let name = match one.subject.name {
+            "0" => "weir-nbd, not squeezed",
+            "10" => "weir-nbd",
+            _ if one.subject.kind == Kind::Weir => continue,
+            other => other,
         };
         table.row([
-            name,
+            name.to_string(),
             spread(&one.pages_in, whole),
             spread(&one.pages_out, whole),
             short(one.served.median()),

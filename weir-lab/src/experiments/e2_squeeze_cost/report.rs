@@ -1,42 +1,63 @@
 //! E2's table: the document's, with this run's figures.
 
-use super::client::Client;
-use super::measure::LIMITS;
-use crate::harness::statistics::{Sample, student};
+use super::client::REQUEST;
+use super::measure::{Arm, Done, LIMITS, SEEN};
+use crate::harness::statistics::Paired;
 use crate::harness::tables::Table;
 use serde_json::{Value, json};
 
-/// The document's figures: Min, Max, Median, Avg, Stddev.
-const DOCUMENT: [[f64; 5]; 2] = [[417.0, 423.0, 420.0, 419.4, 2.509_980_1], [414.0, 425.0, 416.0, 417.8, 4.438_468_2]];
+/// The document's figures: Median, Avg.
+const DOCUMENT: [[f64; 2]; 2] = [[420.0, 419.4], [416.0, 417.8]];
 
 /// Prints it.
-pub fn print(client: Client, bytes: u64, done: &[Sample; 2]) {
+pub fn print(bytes: u64, done: &Done) {
     println!(
-        "{} MiB of zeroes in blocks of 4 KiB onto a volume in memory of weir-nbd, to the end of the flush; MB/s.\n\
-         Client: {}. The volume's pages are new in every run, as a server is started for each.\n",
+        "{} MiB in blocks of {REQUEST} B, one at a time, onto a volume in memory of weir-nbd, to the end of the flush; MB/s.\n\
+         Client: fio's nbd engine (libnbd). A server is started for each run, and the volume's pages are there before the\n\
+         time counts. Missed: of the runs of pages asked of the pool, the part that it had not.\n",
         bytes >> 20,
-        client.name()
     );
-    println!("{}", table(done));
-    println!("0 over 1024: {}. Document: no difference proven at 95.0 % confidence.\n", student(&done[0], &done[1]));
+    println!("{}", table(&done.arms));
+    println!(
+        "0 over 1024, by {} rounds: {}. Rounds go on until a difference of {:.0} % would be seen. Document: no difference \
+         proven at 95.0 % confidence.\n",
+        done.ratios.len(),
+        Paired::of(&done.ratios),
+        SEEN * 100.0
+    );
 }
 
-fn table(done: &[Sample; 2]) -> Table {
-    let mut table = Table::new(["max_idle_pages", "Min", "Max", "Median", "Avg", "Stddev", "document: Median", "Avg"]);
-    for ((limit, sample), document) in LIMITS.iter().zip(done).zip(DOCUMENT) {
-        let figures = [sample.min(), sample.max(), sample.median(), sample.mean(), sample.stddev()];
+fn table(arms: &[Arm; 2]) -> Table {
+    let mut table = Table::new([
+        "max_idle_pages",
+        "requests",
+        "missed",
+        "Min",
+        "Max",
+        "Median",
+        "Avg",
+        "Stddev",
+        "document: Median",
+        "Avg",
+    ]);
+    for ((limit, arm), document) in LIMITS.iter().zip(arms).zip(DOCUMENT) {
+        let rate = &arm.rate;
+        let figures = [rate.min(), rate.max(), rate.median(), rate.mean(), rate.stddev()];
         let shown = |value: f64| if value.is_nan() { "-".into() } else { format!("{value:.1}") };
-        let document = [document[2], document[3]];
-        table.row(std::iter::once(limit.to_string()).chain(figures.into_iter().chain(document).map(shown)));
+        let counts = [format!("{:.0}", arm.requests.median()), format!("{:.2} %", arm.missed.median() * 100.0)];
+        let cells = std::iter::once(limit.to_string()).chain(counts);
+        table.row(cells.chain(figures.into_iter().chain(document).map(shown)));
     }
     table
 }
 
 /// Everything that was measured.
-pub fn as_json(client: Client, bytes: u64, done: &[Sample; 2]) -> Value {
-    let [squeezed, kept] = done.each_ref().map(Sample::json);
-    json!({ "client": client.name(), "bytes": bytes, "mb_s": { "0": squeezed, "1024": kept },
-            "verdict": student(&done[0], &done[1]).to_string() })
+pub fn as_json(bytes: u64, done: &Done) -> Value {
+    let [squeezed, kept] = done
+        .arms
+        .each_ref()
+        .map(|arm| json!({ "mb_s": arm.rate.json(), "requests": arm.requests.json(), "missed": arm.missed.json() }));
+    json!({ "bytes": bytes, "arms": { "0": squeezed, "1024": kept }, "verdict": Paired::of(&done.ratios).to_string() })
 }
 
 #[cfg(test)]
@@ -44,10 +65,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_row_has_the_five_figures_and_the_documents_two() {
-        let done = [[1.0, 2.0, 6.0].into_iter().collect(), Sample::default()];
-        let text = table(&done).to_string();
+    fn a_row_has_the_counts_the_five_figures_and_the_documents_two() {
+        let sample = |values: &[f64]| values.iter().copied().collect();
+        let arm = Arm { rate: sample(&[1.0, 2.0, 6.0]), requests: sample(&[8.0]), missed: sample(&[0.5]) };
+        let text = table(&[arm, Arm::default()]).to_string();
         let cells: Vec<&str> = text.lines().nth(2).unwrap_or_default().split('|').map(str::trim).collect();
-        assert_eq!(cells[1..9], ["0", "1.0", "6.0", "2.0", "3.0", "2.6", "420.0", "419.4"]);
+        assert_eq!(cells[1..11], ["0", "8", "50.00 %", "1.0", "6.0", "2.0", "3.0", "2.6", "420.0", "419.4"]);
     }
 }
