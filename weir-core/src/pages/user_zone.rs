@@ -7,7 +7,7 @@
 //! # Hot-unplug
 //!
 //! A range of pageblocks is *closed*: its free pages are on no list any more, what is freed there joins them, and once
-//! none is in use the range is out of use and may be unmapped. [`crate::pages::Pages::zone_offline`] opens it again if some are.
+//! none is in use the range is out of use and may be unmapped. [`crate::pages::Pages::zone_offline`] closes it only if none is.
 //!
 //! # How it is found
 //!

@@ -122,12 +122,16 @@ impl<P: Platform> Pages<P> {
 
     /// Takes `blocks` out of use if none of their pages is in use; else all stays as it was. O(their number).
     pub fn zone_offline(&self, zone: &UserZone, blocks: Range<u32>) -> Result<(), InUse> {
-        match self.zone_close(zone, blocks.clone()) {
-            0 => Ok(()),
-            pages => {
-                self.zone_open(zone, blocks);
-                Err(InUse { pages })
+        // As in `zone_close`.
+        let _none_in_flight = self.batch(0);
+        let mut areas = zone.areas.lock(&self.platform);
+        // Looked at first: opened again, blocks that were closed before would be handed out, and they may be unmapped.
+        match areas.used_in(&zone.window, blocks.clone()) {
+            0 => {
+                areas.close(&zone.window, blocks);
+                Ok(())
             }
+            pages => Err(InUse { pages }),
         }
     }
 

@@ -195,6 +195,22 @@ fn a_range_goes_out_of_use_only_if_none_of_it_is_in_use() {
     (0..3).for_each(|_| assert!(world.take(PAGEBLOCK_PAGES).is_some()));
 }
 
+/// Its memory may be unmapped: it is not handed out again because a later call over more of the zone fails.
+#[test]
+fn a_range_that_is_out_of_use_stays_so_when_a_wider_one_is_in_use() {
+    let mut world = World::new(3, PRIVATE);
+    (0..3).for_each(|_| assert!(world.take(PAGEBLOCK_PAGES).is_some()));
+    for block in 0..2 {
+        let held = world.held.iter().position(|held| (held.0 - world.base) / PAGEBLOCK == block);
+        world.give(held.unwrap());
+    }
+    assert_eq!(world.heap.pages().zone_offline(&world.zone, 0..1), Ok(()));
+    assert_eq!(world.heap.pages().zone_offline(&world.zone, 0..3), Err(InUse { pages: PAGEBLOCK_PAGES }));
+    assert_eq!(world.heap.pages().zone_usage(&world.zone).closed, PAGEBLOCK_PAGES);
+    assert_eq!(world.take(1).map(|addr| (addr - world.base) / PAGEBLOCK), Some(1));
+    world.check();
+}
+
 #[test]
 fn a_child_leaves_its_parents_shared_zone_alone() {
     for shared in [false, true] {

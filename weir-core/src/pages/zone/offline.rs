@@ -21,6 +21,12 @@ impl FreeAreas {
         used
     }
 
+    /// Pages of `blocks` that are in use. No batch is in flight.
+    pub fn used_in(&self, window: &Window, blocks: Range<u32>) -> usize {
+        let used = |block| PAGEBLOCK_PAGES - self.blocks.at(window, block).free.len();
+        self.blocks.own(window, blocks).map(used).sum()
+    }
+
     /// Undoes [`FreeAreas::close`].
     pub fn open(&mut self, window: &Window, blocks: Range<u32>) {
         for block in self.blocks.own(window, blocks) {

@@ -1,0 +1,125 @@
+//! The policy of evictable caches against a model of weights and pins: an entry goes only above the target and never while
+//! it is pinned, weights add up, each entry is in one queue, and the duel's choice is one of the settings.
+
+#![no_main]
+
+use arbitrary::{Result, Unstructured};
+use libfuzzer_sys::fuzz_target;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicU8, AtomicU64};
+use weir_core::evict::duel::{Duel, DuelStorage, Held};
+use weir_core::evict::mix;
+use weir_core::evict::policy::{Policy, Sightings};
+use weir_core::evict::setting::Setting;
+use weir_core::evict::slot::Slot;
+
+/// Steps of a history at most.
+const STEPS: usize = 600;
+
+/// Entries with their weights, and those pinned, as the owner sees them.
+#[derive(Default)]
+struct Model {
+    held: BTreeMap<u32, usize>,
+    pinned: BTreeSet<u32>,
+}
+
+fuzz_target!(|data: &[u8]| {
+    // It ends where the input does.
+    let _ = history(&mut Unstructured::new(data));
+});
+
+fn history(u: &mut Unstructured) -> Result<()> {
+    let entries = u.int_in_range(1..=80u32)?;
+    let slots: Vec<Slot> = (0..entries).map(|_| Slot::default()).collect();
+    let hits: Vec<AtomicU8> = (0..entries).map(|_| AtomicU8::new(0)).collect();
+    let sketch: Vec<AtomicU64> = (0..4 * entries.max(2)).map(|_| AtomicU64::new(0)).collect();
+    let mut ghost = vec![0; 2 * entries.max(4) as usize];
+    let sightings = Sightings::new(&slots, &hits, &sketch);
+    let mut policy = Policy::new(&sightings, &mut ghost);
+    let mut storage = Box::new(DuelStorage::empty());
+    let mut duel = Duel::new(&mut storage);
+    let mut model = Model::default();
+    for _ in 0..STEPS {
+        if u.is_empty() {
+            break;
+        }
+        let entry = u.int_in_range(0..=entries - 1)?;
+        match u.int_in_range(0..=14u8)? {
+            0..=4 => {
+                let (key, weight) = (u.int_in_range(0..=120u64)?, weight(u)?);
+                let held = Held { entries: policy.len(), weight: policy.weight(), target: policy.target() };
+                if duel.access(mix(key, 12), weight, held) {
+                    assert!(Setting::ALL.contains(&duel.setting()));
+                    policy.set_setting(duel.setting());
+                }
+                if !model.held.contains_key(&entry) {
+                    policy.insert(entry, mix(key, 11), weight);
+                    model.held.insert(entry, weight);
+                }
+            }
+            // Also of a number not in use: a hit may come after the eviction.
+            5 | 6 => sightings.hit(entry, mix(u.int_in_range(0..=120u64)?, 11)),
+            7 => assert_eq!(policy.remove(entry), model.held.remove(&entry).is_some()),
+            8 => {
+                let weight = weight(u)?;
+                let is_held = model.held.get_mut(&entry).map(|held| *held = weight).is_some();
+                assert_eq!(policy.set_weight(entry, weight), is_held);
+            }
+            9 => policy.set_target(if u.ratio(1, 8)? { usize::MAX } else { u.int_in_range(0..=3000)? }),
+            10 => drop(model.pinned.insert(entry)),
+            11 => drop(model.pinned.remove(&entry)),
+            12 => policy.set_setting(Setting::ALL[u.choose_index(Setting::ALL.len())?]),
+            13 => drop(model.evict(&mut policy)),
+            _ => while model.evict(&mut policy) {},
+        }
+        model.check(&policy);
+    }
+    // Nothing is pinned any more: all of it goes, each entry once.
+    model.pinned.clear();
+    model.held.keys().for_each(|&entry| assert!(policy.set_weight(entry, 1)));
+    model.held.values_mut().for_each(|weight| *weight = 1);
+    policy.set_target(0);
+    while model.evict(&mut policy) {}
+    assert!(policy.is_empty() && model.held.is_empty());
+    Ok(())
+}
+
+/// Weights that do not overflow a sum of 80.
+fn weight(u: &mut Unstructured) -> Result<usize> {
+    Ok(match u.int_in_range(0..=9u8)? {
+        0 => 0,
+        1 => u.int_in_range(500..=3000)?,
+        2 => u.int_in_range(0..=1 << 50)?,
+        _ => u.int_in_range(1..=99)?,
+    })
+}
+
+impl Model {
+    /// Evicts one entry, and holds it against the model.
+    fn evict(&mut self, policy: &mut Policy) -> bool {
+        let is_above = policy.weight() > policy.target();
+        let victim = policy.evict(|entry| self.pinned.contains(&entry));
+        match victim {
+            Some(victim) => {
+                assert!(is_above, "evicts only above the target");
+                assert!(!self.pinned.contains(&victim), "{victim} is pinned");
+                assert!(self.held.remove(&victim).is_some(), "{victim} is not held");
+            }
+            None => {
+                let all_pinned = self.held.keys().all(|entry| self.pinned.contains(entry));
+                assert!(!is_above || all_pinned, "above the target with entries that could go");
+            }
+        }
+        victim.is_some()
+    }
+
+    fn check(&self, policy: &Policy) {
+        assert_eq!(policy.weight(), self.held.values().sum::<usize>(), "the weights add up");
+        assert_eq!(policy.len(), self.held.len());
+        let mut listed: Vec<u32> = policy.iter().collect();
+        listed.sort_unstable();
+        assert!(listed.iter().eq(self.held.keys()), "each entry is in one queue, once");
+    }
+}
+
+fn drop<T>(_: T) {}
