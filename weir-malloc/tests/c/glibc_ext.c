@@ -49,6 +49,8 @@ static void sums(int weir) {
         CHECK(all[i].arena == all[i].uordblks + all[i].fordblks);
         CHECK(all[i].fsmblks <= all[i].fordblks && all[i].keepcost <= all[i].fordblks);
         CHECK((all[i].hblks == 0) == (all[i].hblkhd == 0));
+        /* No block is in a fastbin, also not while CPUs' buckets are full. */
+        CHECK(!weir || (all[i].smblks == 0 && all[i].fsmblks == 0));
     }
     CHECK(full.uordblks >= before.uordblks + COUNT * SIZE && full.arena >= full.uordblks);
     CHECK(half.uordblks <= full.uordblks - COUNT / 2 * SIZE * 9 / 10);
