@@ -40,28 +40,24 @@ pub type MallInfo2 = MallInfoOf<usize>;
 
 /// Says the heap's usage in glibc's words, which add up as glibc's do: `arena` is `uordblks` and `fordblks`; what is
 /// live is `uordblks` and `hblkhd`, in blocks that have no mapping of their own and in those that have. `fordblks` is
-/// what is idle or fragmented. Objects that wait in a CPU's bucket are counted as glibc counts its fastbins: in
-/// `smblks` and `fsmblks`, and in `fordblks` too. Free pages count as one block.
+/// what is idle or fragmented. Objects that wait in a CPU's bucket count in `ordblks` as those of depots and slabs do:
+/// `smblks` and `fsmblks` are glibc's fastbins, whose blocks stay apart from free neighbours; Weir has none. Free pages count
+/// as one block.
 fn describe<T>(convert: impl Fn(usize) -> T) -> MallInfoOf<T> {
     let usage = heap::usage();
-    // In one bucket of a CPU or another, blocks and bytes; in depots and slabs, blocks.
-    let (mut fast, mut fast_bytes, mut rest) = (0, 0, 0);
-    each_used(|cache| {
-        fast += cache.free_cpu;
-        fast_bytes += cache.free_cpu * cache.size;
-        rest += cache.free_depot + cache.free_slab;
-    });
+    let mut objects = 0;
+    each_used(|cache| objects += cache.free_cpu + cache.free_depot + cache.free_slab);
     let free = usage.idle_bytes + usage.fragmented_bytes;
     // Other threads may have gone on between one number and the next.
     let used = usage.live_bytes.saturating_sub(usage.mapped_bytes);
     MallInfoOf {
         arena: convert(used + free),
-        ordblks: convert(rest + usize::from(usage.idle_bytes > 0)),
-        smblks: convert(fast),
+        ordblks: convert(objects + usize::from(usage.idle_bytes > 0)),
+        smblks: convert(0),
         hblks: convert(usage.mapped_count),
         hblkhd: convert(usage.mapped_bytes),
         usmblks: convert(0),
-        fsmblks: convert(fast_bytes.min(free)),
+        fsmblks: convert(0),
         uordblks: convert(used),
         fordblks: convert(free),
         // What a trim would release: here, unlike in glibc, all that is idle.

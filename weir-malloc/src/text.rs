@@ -1,10 +1,6 @@
 //! Text without allocating or formatting: what diagnostics are made of.
 
-use core::ffi::{c_int, c_void};
-
-unsafe extern "C" {
-    fn write(descriptor: c_int, bytes: *const c_void, length: usize) -> isize;
-}
+use weir_linux::os::fd;
 
 /// A line or a small document in a buffer of `N` bytes. What does not fit is left out.
 pub struct Text<const N: usize> {
@@ -74,9 +70,9 @@ impl<const N: usize> Text<N> {
         self.bytes.as_ptr()
     }
 
-    /// Writes the text to standard error, as it is: a half-written or refused message changes nothing.
+    /// Writes the text to standard error, as it is: a half-written or refused message changes nothing. Not by libc's
+    /// `write`: a thread that was cancelled would end there.
     pub fn to_stderr(&self) {
-        // SAFETY: the first `length` bytes of the buffer are initialised, and `write` only reads them.
-        unsafe { write(2, self.bytes.as_ptr().cast(), self.length) };
+        let _ = fd::write(2, &self.bytes[..self.length]);
     }
 }

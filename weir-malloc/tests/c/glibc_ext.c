@@ -1,6 +1,7 @@
 /* glibc's extensions, and Weir's own header. */
 #include "check.h"
 #include "weir.h"
+#include <fcntl.h>
 
 static void trims(int weir) {
     enum { COUNT = 20000 };
@@ -49,6 +50,8 @@ static void sums(int weir) {
         CHECK(all[i].arena == all[i].uordblks + all[i].fordblks);
         CHECK(all[i].fsmblks <= all[i].fordblks && all[i].keepcost <= all[i].fordblks);
         CHECK((all[i].hblks == 0) == (all[i].hblkhd == 0));
+        /* No block is in a fastbin, also not while CPUs' buckets are full. */
+        CHECK(!weir || (all[i].smblks == 0 && all[i].fsmblks == 0));
     }
     CHECK(full.uordblks >= before.uordblks + COUNT * SIZE && full.arena >= full.uordblks);
     CHECK(half.uordblks <= full.uordblks - COUNT / 2 * SIZE * 9 / 10);
@@ -98,6 +101,37 @@ static void reports(void) {
     dup2(saved, 2), close(ends[1]);
     char said[4096] = {0};
     CHECK(read(ends[0], said, sizeof said - 1) > 0 && strstr(said, "live bytes"));
+}
+
+static void *prints(void *gate) {
+    pthread_barrier_wait(gate);
+    malloc_stats();
+    pthread_testcancel();
+    return NULL;
+}
+
+/* malloc_stats is no cancellation point: a thread that is to be cancelled prints all of it, and ends after it. */
+static void cancelled(int weir) {
+    pthread_barrier_t gate;
+    pthread_t thread;
+    int pipes[2], standard = dup(2);
+    CHECK(standard >= 0 && pipe(pipes) == 0 && fcntl(pipes[1], F_SETPIPE_SZ, 1 << 20) > 0 && dup2(pipes[1], 2) == 2);
+    close(pipes[1]);
+    pthread_barrier_init(&gate, NULL, 2);
+    int made = pthread_create(&thread, NULL, prints, &gate);
+    int asked = made == 0 ? pthread_cancel(thread) : 0;
+    void *result = NULL;
+    if (made == 0) {
+        pthread_barrier_wait(&gate);
+        pthread_join(thread, &result);
+    }
+    dup2(standard, 2), close(standard);
+    CHECK(made == 0 && asked == 0 && result == PTHREAD_CANCELED);
+    static char text[1 << 20];
+    ssize_t length = 0, more;
+    while ((more = read(pipes[0], text + length, sizeof text - 1 - length)) > 0) length += more;
+    close(pipes[0]);
+    CHECK(strstr(text, weir ? "ITEM" : "max mmap bytes") != NULL);
 }
 
 /* 1 where what is asked for holds. */
@@ -163,6 +197,7 @@ int main(void) {
     sums(weir);
     trims(weir);
     reports();
+    cancelled(weir);
     tuning(weir);
     aliases();
     if (weir) own_header();
