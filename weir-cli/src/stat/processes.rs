@@ -1,7 +1,7 @@
 //! The table of all processes with Weir.
 
 use super::breakdown::Breakdown;
-use crate::base::output::printable;
+use crate::base::output::printable_line;
 use crate::base::units::bytes;
 use crate::inspect::list::{Found, Seen};
 use crate::processes::clock::monotonic_ns;
@@ -77,7 +77,7 @@ impl fmt::Display for Table {
             write!(f, "{:>8} {:>11}", line.pid, bytes(it.resident_bytes))?;
             parts.into_iter().try_for_each(|part| write!(f, " {part:>11}"))?;
             write!(f, " {:>11}", bytes(line.released_bytes))?;
-            writeln!(f, "  {}", printable(&line.command))?;
+            writeln!(f, "  {}", printable_line(&line.command))?;
         }
         for Unreadable { pid, why } in &self.unreadable {
             writeln!(f, "{pid:>8} {why}")?;

@@ -2,7 +2,7 @@
 
 use super::asked::Told;
 use super::breakdown::Breakdown;
-use crate::base::output::printable;
+use crate::base::output::printable_line;
 use crate::base::units::{bytes, nanoseconds};
 use crate::inspect::idle_window::IdleWindow;
 use crate::inspect::page::Inspected;
@@ -165,9 +165,9 @@ impl Report {
             Some(ago) => format!("measured {} ago", nanoseconds(ago)),
             None => "not measured yet: the heap is small".to_owned(),
         };
-        writeln!(f, "{} ({}), {measured}", printable(&self.command), self.pid)?;
+        writeln!(f, "{} ({}), {measured}", printable_line(&self.command), self.pid)?;
         if let Some(why) = &self.not_asked {
-            writeln!(f, "it could not be told to measure now: {}", printable(why))?;
+            writeln!(f, "it could not be told to measure now: {}", printable_line(why))?;
         }
         write!(f, "{}", self.memory)?;
         if let Some(window) = &self.window {
@@ -263,7 +263,7 @@ fn write_zone(f: &mut String, zone: &ZoneRow) -> fmt::Result {
     let [space, used, idle] = [zone.bytes, zone.used, zone.idle].map(bytes);
     let known = |figure: u64| if zone.capacity == 0 { "-".to_owned() } else { bytes(figure) };
     let (limit, free) = (known(zone.capacity), known(zone.free));
-    writeln!(f, "{:<24} {space:>10} {used:>10} {idle:>10} {limit:>10} {free:>10}", printable(zone.name()))
+    writeln!(f, "{:<24} {space:>10} {used:>10} {idle:>10} {limit:>10} {free:>10}", printable_line(zone.name()))
 }
 
 fn write_cache(f: &mut String, cache: &CacheRow) -> fmt::Result {
@@ -272,7 +272,7 @@ fn write_cache(f: &mut String, cache: &CacheRow) -> fmt::Result {
     writeln!(
         f,
         "{:<24} {slabs:>10} {size:>7} {used:>9} {free_cpu:>9} {free_depot:>9} {free_slab:>9} {requests:>13} {failures:>6} {back:>10}",
-        printable(cache.name())
+        printable_line(cache.name())
     )
 }
 
@@ -284,7 +284,7 @@ fn write_evictable(f: &mut String, cache: &EvictableRow) -> fmt::Result {
     writeln!(
         f,
         "{:<24} {held:>10} {target:>10} {most:>10} {entries:>9} {hits:>8} {evicted:>9} {pressure:>9}",
-        printable(cache.name())
+        printable_line(cache.name())
     )
 }
 
@@ -302,6 +302,17 @@ mod tests {
             assert!(serde_json::to_string(&report).is_ok());
             assert!(!report.text(true).chars().any(|c| c.is_control() && c != '\n'), "{byte}");
         }
+    }
+
+    /// The process chose it: it cannot add lines of its own.
+    #[test]
+    fn a_name_stays_on_its_line() {
+        let name = weir_core::telemetry::tables::name_of("a\nb");
+        let mut text = String::new();
+        write_zone(&mut text, &ZoneRow { name, ..ZoneRow::default() }).unwrap();
+        write_cache(&mut text, &CacheRow { name, ..CacheRow::default() }).unwrap();
+        write_evictable(&mut text, &EvictableRow { name, ..EvictableRow::default() }).unwrap();
+        assert_eq!(text.lines().count(), 3, "{text}");
     }
 
     #[test]
