@@ -5,8 +5,6 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 export CARGO_TERM_COLOR=never RUST_BACKTRACE=1 DEBIAN_FRONTEND=noninteractive
-# A fresh clone is built once: what would make a second build quicker costs it a fifth.
-[ -z "${CI:-}" ] || export CARGO_INCREMENTAL=0
 
 target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
 library=$target/release/libweir.so
