@@ -139,6 +139,10 @@ first_command() { # README's first, as it stands: it builds the library and the 
     grep -qx 'ran under Weir' "$records/first"
 }
 
+in_laboratory() { # COMMAND...: in its workspace, with the product's target directory
+    (cd lab && CARGO_TARGET_DIR=$target "$@")
+}
+
 build() { # what is installed, as it is
     first_command
     cargo build --locked --release -p weir-nbd

@@ -3,9 +3,9 @@
 
 #![no_main]
 
-#[path = "../../weir-core/tests/fake/mod.rs"]
+#[path = "../../crates/weir-core/tests/fake/mod.rs"]
 mod fake;
-#[path = "../../weir-core/tests/engine/held.rs"]
+#[path = "../../crates/weir-core/tests/engine/held.rs"]
 #[allow(dead_code, reason = "the tests use more of it")]
 mod held;
 

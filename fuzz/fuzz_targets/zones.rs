@@ -3,7 +3,7 @@
 
 #![no_main]
 
-#[path = "../../weir-core/tests/fake/mod.rs"]
+#[path = "../../crates/weir-core/tests/fake/mod.rs"]
 mod fake;
 
 use arbitrary::{Result, Unstructured};

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The library's name for the loader, which `weir-malloc/build.rs` writes into it.
+/// The library's name for the loader, which `crates/weir-malloc/build.rs` writes into it.
 const LIBRARY: &str = concat!("libweir.so.", env!("CARGO_PKG_VERSION_MAJOR"));
 
 /// One file of an installed Weir.
@@ -41,7 +41,7 @@ pub fn entries(artifacts: &Artifacts, options: &InstallOptions) -> Result<Vec<En
     entries.push(Entry { path: libdir.join("libweir.so"), content: Content::Link(LIBRARY) });
     let description = pkg_config(&options.place.prefix, libdir).into_bytes();
     entries.push(plain(libdir.join("pkgconfig/weir.pc"), description));
-    entries.push(copy("include/weir.h".into(), &artifacts.source("weir-malloc/include/weir.h"), PLAIN)?);
+    entries.push(copy("include/weir.h".into(), &artifacts.source("crates/weir-malloc/include/weir.h"), PLAIN)?);
     for name in ["LICENSE-APACHE", "LICENSE-MIT"] {
         entries.push(copy(Path::new("share/doc/weir").join(name), &artifacts.source(name), PLAIN)?);
     }

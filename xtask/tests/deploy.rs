@@ -127,7 +127,7 @@ const OF_DOCTOR: [&str; 1] = ["uname"];
 #[test]
 fn each_system_call_of_the_sources_is_in_the_list_and_none_more() {
     let mut called = std::collections::BTreeSet::new();
-    let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("../weir-linux/src")];
+    let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/weir-linux/src")];
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(folder).expect("the sources") {
             let path = entry.expect("an entry").path();

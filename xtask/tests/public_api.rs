@@ -136,7 +136,7 @@ fn the_public_items_are_those_of_the_list() {
     let mut api = Api { index: &documentation["index"], items: BTreeSet::new() };
     let root = api.get(&documentation["root"]).expect("the crate itself");
     api.add(root, "");
-    let path = workspace().join("weir/public-api.txt");
+    let path = workspace().join("crates/weir/public-api.txt");
     let list = api.items.iter().map(|item| format!("{item}\n")).collect::<String>();
     if std::env::var_os(WRITE).is_some() {
         std::fs::write(&path, &list).expect("the list can be written");

@@ -102,7 +102,7 @@ fn a_program_linked_in_the_build_tree_runs() {
     let place = Place::with_prefix();
     place.install(&[]);
     let tree = Path::new(env!("CARGO_BIN_EXE_xtask")).parent().expect("target/PROFILE").display().to_string();
-    let header = concat!("-I", env!("CARGO_MANIFEST_DIR"), "/../weir-malloc/include");
+    let header = concat!("-I", env!("CARGO_MANIFEST_DIR"), "/../crates/weir-malloc/include");
     let flags = [header, &format!("-L{tree}"), "-lweir", &format!("-Wl,-rpath,{tree}")];
     let program = compile(place.root.path(), flags.into_iter());
     let used = run(Command::new(program).env_remove("LD_LIBRARY_PATH"));

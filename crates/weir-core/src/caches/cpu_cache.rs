@@ -1,0 +1,300 @@
+//! The per-CPU buckets, and how another CPU's are taken over.
+//!
+//! # The protocol
+//!
+//! `table[cpu]` points to that CPU's [`CpuSlab`], or to `DUMMY`, whose buckets are all empty and full at once. A
+//! pop or push runs as one restartable section: read the CPU's index, read the table, read the bucket's `current`
+//! index, read or write a slot, and commit by one store of `current`. If the thread is preempted, migrated or
+//! signalled before that store, the section starts over and nothing has happened.
+//!
+//! To take CPU `c`'s buckets over (a *drain*):
+//!
+//! 1. claim `c`: its state goes from `ACTIVE` to `STOPPED` by one compare-and-swap, so one drain at a time;
+//! 2. store `DUMMY` to `table[c]`;
+//! 3. fence: every thread inside a section restarts it, and reads the table again;
+//! 4. the slab is the drainer's alone: empty it, and release the memory of its slots if all of them are empty (zeros
+//!    are what the words below first slots must hold);
+//! 5. store the slab back to `table[c]` with release order, then the state to `ACTIVE`.
+//!
+//! The interleaving this excludes: a thread reads `table[c]` before step 2, sleeps, and commits its pop in the
+//! middle of step 4, so that one object is both popped and drained. After step 3 such a section has either
+//! committed (and step 4 sees it) or restarts (and finds `DUMMY`). The engine never waits for step 3 on an
+//! allocation path: a thread that finds `DUMMY` goes to the depot.
+//!
+//! Should the fence be refused (a sandbox that came later), step 4 is left out: the slab is put back as it was.
+//!
+//! # Resizing a bucket
+//!
+//! A bucket's `end` says how much it may hold, and any thread may store a new one at any time, on any CPU's slab
+//! ([`PerCpu::resize`]). It is a word of its own: a thread of that CPU stores `current` only, so no commit is lost, and
+//! a section that read the old `end` before has still read one that lies within the class's slots. What can come of it
+//! is a bucket that holds more than it may: it takes no more, pops bring it down, and the CPU's next flush moves the
+//! surplus to the depot. (When both words were halves of one, a store of `end` from another CPU would have stored back
+//! an old `current`: an object popped twice, or one that is lost. `crates/weir-models/tests/resize.rs` shows both.)
+//!
+//! A cache has a ceiling ([`super::bucket_size`]), and each CPU's bucket gets it when that CPU next visits the depot; a
+//! cache whose ceiling falls has all its CPUs' buckets resized at once. A new CPU's buckets have room for nothing until
+//! the first visit.
+//!
+//! Buckets of run classes have no ceiling: what each may hold is decided CPU by CPU (`rooms`).
+//!
+//! Where the platform has no restartable sections, the table holds nothing but `DUMMY` and the same slabs are used
+//! behind a lock each ([`PerCpu::locked`]).
+
+mod audit;
+mod counts;
+mod drain;
+pub(crate) mod rooms;
+
+use core::sync::atomic::{
+    AtomicPtr, AtomicU8, AtomicU32, AtomicU64,
+    Ordering::{AcqRel, Acquire, Relaxed, Release},
+};
+
+use crate::base::backoff::Backoff;
+use crate::base::run::Run;
+use crate::base::units::PAGE;
+use crate::caches::geometry::{BUCKETED, slots};
+use crate::platform::Platform;
+use crate::platform::cpu_table::{CLASSES, CpuSlab, DUMMY_SLOT, FIRST_SLOT, MAX_CPUS, NO_CPU, Table};
+use crate::platform::lock::{Guard, Lock};
+use crate::platform::rank;
+
+/// Slabs used where the platform has no restartable sections.
+pub const LOCKED_SLABS: usize = 32;
+
+/// Word index of each class's first slot; the word before it is always zero.
+const BEGIN: [u32; BUCKETED + 1] = {
+    let mut out = [0; BUCKETED + 1];
+    let (mut at, mut class) = (FIRST_SLOT + 1, 1);
+    while class < BUCKETED {
+        out[class] = at as u32;
+        at += slots(class) + 1;
+        class += 1;
+    }
+    out[BUCKETED] = at as u32;
+    out
+};
+/// Bytes of a CPU's slab; only what its buckets reach is ever touched.
+pub const SLAB_BYTES: usize = (BEGIN[BUCKETED] as usize * 8).next_multiple_of(PAGE);
+
+const ABSENT: u8 = 0;
+const ACTIVE: u8 = 1;
+const STOPPED: u8 = 2;
+
+/// Sets every bucket to empty. The memory is zero, so the words before the first slots are.
+///
+/// # Safety
+/// `slab` points to [`SLAB_BYTES`] zero bytes that are the caller's alone.
+unsafe fn init(slab: *mut CpuSlab) {
+    // SAFETY: the caller gives a mapped slab of zeros, for which headers, which are atomics, have a value.
+    let headers = unsafe { &(*slab).headers };
+    // What is no number (a large run's pages, free pages, slabs of caches without buckets) has a bucket that is empty
+    // and full at once, so that the fast path of a free needs no check of its own.
+    for (class, header) in headers.iter().enumerate() {
+        let begin = if (1..BUCKETED).contains(&class) { BEGIN[class] } else { DUMMY_SLOT };
+        header.current.store(begin, Relaxed);
+        header.end.store(begin, Relaxed);
+    }
+}
+
+/// Lets the bucket of `class` hold `room` objects from now on.
+fn resize(slab: &CpuSlab, class: usize, room: usize) {
+    debug_assert!(room <= slots(class));
+    slab.headers[class].end.store(BEGIN[class] + room as u32, Relaxed);
+}
+
+/// Objects in the bucket of `class`.
+fn in_bucket(slab: &CpuSlab, class: usize) -> usize {
+    (slab.headers[class].current.load(Relaxed) - BEGIN[class]) as usize
+}
+
+/// The CPUs' slabs.
+#[repr(C)]
+pub struct PerCpu {
+    /// Read by the fast path.
+    pub table: Table,
+    state: [AtomicU8; MAX_CPUS],
+    slabs: [AtomicPtr<CpuSlab>; MAX_CPUS],
+    /// CPU indices seen so far, plus one.
+    seen: AtomicU32,
+    locks: [Lock<(), { rank::BUCKETS }>; LOCKED_SLABS],
+    /// One drain at a time, and none across a fork.
+    draining: Lock<(), { rank::DRAIN }>,
+    /// Memory for slabs is asked for.
+    asking: Backoff,
+    /// Pushes already counted, by class (see [`PerCpu::pushes`]).
+    retired: [AtomicU64; CLASSES],
+    /// Pages that all buckets of run classes have room for (see [`rooms`]).
+    room_pages: AtomicU32,
+    /// Lengths, pages, of the last four runs that buckets were asked for and did not have, the last in the lowest bits.
+    missed: AtomicU64,
+}
+
+impl PerCpu {
+    /// No CPU has buckets yet.
+    #[allow(clippy::new_without_default, reason = "const, and only ever part of a static")]
+    pub const fn new() -> Self {
+        Self {
+            table: Table::new(),
+            state: [const { AtomicU8::new(ABSENT) }; MAX_CPUS],
+            slabs: [const { AtomicPtr::new(core::ptr::null_mut()) }; MAX_CPUS],
+            seen: AtomicU32::new(0),
+            locks: [const { Lock::new(()) }; LOCKED_SLABS],
+            draining: Lock::new(()),
+            asking: Backoff::new(),
+            retired: [const { AtomicU64::new(0) }; CLASSES],
+            room_pages: AtomicU32::new(0),
+            missed: AtomicU64::new(0),
+        }
+    }
+
+    /// Gives the current CPU buckets if it has none yet. `false`: there is no memory for them, or they are stopped.
+    pub fn install<P: Platform>(&self, platform: &P) -> bool {
+        let cpu = platform.cpu();
+        if cpu == NO_CPU || platform.checks_all() {
+            return false;
+        }
+        if self.state[cpu].load(Acquire) != ABSENT {
+            return self.state[cpu].load(Relaxed) == ACTIVE;
+        }
+        if !self.asking.ready() {
+            return false;
+        }
+        let Some(slab) = Self::make(platform) else {
+            self.asking.refused();
+            return false;
+        };
+        if !self.place(platform, cpu, slab) {
+            return false;
+        }
+        self.table.entry(cpu).store(slab, Release);
+        self.state[cpu].store(ACTIVE, Release);
+        true
+    }
+
+    /// In a forked child, which has one thread: completes what threads of the parent had begun. One that had placed a
+    /// slab and not yet made it `ACTIVE` will never do so here, and in the parent no other thread may (it might be
+    /// asleep).
+    pub(crate) fn finish_installs<P: Platform>(&self, platform: &P) {
+        if !platform.lockless() {
+            return;
+        }
+        for cpu in 0..MAX_CPUS {
+            let slab = self.slabs[cpu].load(Relaxed);
+            if !slab.is_null() && self.state[cpu].load(Relaxed) == ABSENT {
+                self.seen.fetch_max(cpu as u32 + 1, Relaxed);
+                self.table.entry(cpu).store(slab, Relaxed);
+                self.state[cpu].store(ACTIVE, Relaxed);
+            }
+        }
+    }
+
+    /// Makes `slab` the one of `index`, unless another thread was quicker.
+    fn place<P: Platform>(&self, platform: &P, index: usize, slab: *mut CpuSlab) -> bool {
+        if self.slabs[index].compare_exchange(core::ptr::null_mut(), slab, AcqRel, Acquire).is_err() {
+            platform.unmap(Run { addr: slab as usize, len: SLAB_BYTES });
+            return false;
+        }
+        self.seen.fetch_max(index as u32 + 1, Relaxed);
+        true
+    }
+
+    fn make<P: Platform>(platform: &P) -> Option<*mut CpuSlab> {
+        let slab = platform.map_metadata(SLAB_BYTES, PAGE).ok()? as *mut CpuSlab;
+        // SAFETY: mapped just now, of that size, all zero, and no other thread has its address yet.
+        unsafe { init(slab) };
+        Some(slab)
+    }
+
+    /// The locked slab for slot `index`, where the platform has no restartable sections; none where each free is checked.
+    pub fn locked<'a, P: Platform>(
+        &'a self,
+        platform: &'a P,
+        index: usize,
+    ) -> Option<(Guard<'a, (), P, { rank::BUCKETS }>, *mut CpuSlab)> {
+        if platform.checks_all() { None } else { self.locked_always(platform, index) }
+    }
+
+    /// The same, also where each free is checked.
+    fn locked_always<'a, P: Platform>(
+        &'a self,
+        platform: &'a P,
+        index: usize,
+    ) -> Option<(Guard<'a, (), P, { rank::BUCKETS }>, *mut CpuSlab)> {
+        let index = index % LOCKED_SLABS;
+        if self.slabs[index].load(Acquire).is_null() {
+            if !self.asking.ready() {
+                return None;
+            }
+            let Some(slab) = Self::make(platform) else {
+                self.asking.refused();
+                return None;
+            };
+            self.place(platform, index, slab);
+        }
+        let guard = self.locks[index].lock(platform);
+        Some((guard, self.slabs[index].load(Acquire)))
+    }
+
+    /// Lets the current CPU's bucket of `class` hold `room` objects; whether it holds no more than that now.
+    pub fn resize<P: Platform>(&self, platform: &P, class: usize, room: usize) -> bool {
+        self.here(platform).is_none_or(|slab| Self::resize_locked(slab, class, room))
+    }
+
+    /// The same of the slab that the caller holds the lock of.
+    pub(crate) fn resize_locked(slab: &CpuSlab, class: usize, room: usize) -> bool {
+        resize(slab, class, room);
+        in_bucket(slab, class) <= room
+    }
+
+    /// Lets every CPU's bucket of `class`, if it has buckets, hold `room` objects.
+    pub(crate) fn resize_all(&self, class: usize, room: usize) {
+        if class >= BUCKETED {
+            return;
+        }
+        self.all().for_each(|slab| resize(slab, class, room));
+    }
+
+    /// The current CPU's slab, if it has one; the thread may be on another CPU at once.
+    fn here<P: Platform>(&self, platform: &P) -> Option<&CpuSlab> {
+        let cpu = platform.cpu();
+        let cpu = if platform.lockless() { cpu } else { cpu % LOCKED_SLABS };
+        // SAFETY: the pointer is null or a slab that was initialised before it was stored and is never unmapped; a
+        // `CpuSlab` is atomics alone, so other threads may work on it meanwhile.
+        self.slabs.get(cpu).and_then(|slab| unsafe { slab.load(Acquire).as_ref() })
+    }
+
+    /// The slabs that there are.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &CpuSlab> {
+        let seen = self.seen.load(Acquire) as usize;
+        // SAFETY: each pointer is null or a slab that was initialised before it was stored and is never unmapped; a
+        // `CpuSlab` is atomics alone, so its CPU may work on it meanwhile.
+        (0..seen).filter_map(|cpu| unsafe { self.slabs[cpu].load(Acquire).as_ref() })
+    }
+
+    /// Takes the locks of rank `rank`: for `fork`.
+    pub fn freeze<P: Platform>(&self, platform: &P, rank: u32) {
+        match rank {
+            rank::DRAIN => self.draining.acquire(platform),
+            rank::BUCKETS => self.locks.iter().for_each(|lock| lock.acquire(platform)),
+            _ => {}
+        }
+    }
+
+    /// Undoes [`PerCpu::freeze`].
+    ///
+    /// # Safety
+    /// The caller, or the parent that it was forked from, froze it.
+    pub unsafe fn thaw<P: Platform>(&self, platform: &P, rank: u32) {
+        // SAFETY: the caller says that `freeze` of this rank acquired these locks; it made no guards, so nothing else
+        // will release them.
+        unsafe {
+            match rank {
+                rank::DRAIN => self.draining.release(platform),
+                rank::BUCKETS => self.locks.iter().rev().for_each(|lock| lock.release(platform)),
+                _ => {}
+            }
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! Functions of libc's by which a program changes what it is as a whole: its user, its root, its namespaces. Weir's
+//! background thread is not to be there then (`crates/weir-linux/src/threads/changes.rs`). And `madvise`, by which it says what
+//! `fork` is to do with its memory (`crates/weir-linux/src/platform/fork_advice.rs`). Each does what libc's own does, and
+//! libc's own does it: it is found as the next one of its name (`dlsym`), so that a library preloaded behind this one,
+//! or before it, keeps its say.
+//!
+//! Nothing here is part of allocating: these are called by the program, as rarely as they are, and may call libc.
+
+use core::ffi::{CStr, c_char, c_int, c_void};
+
+use crate::errno;
+use crate::next_symbol::{lookup, next};
+use weir_linux::platform::fork_advice;
+
+/// Defines each function as `around(call of the next one)`.
+macro_rules! interpose {
+    ($($around:ident $name:ident($($argument:ident: $type:ty),*);)*) => {
+    /// The next functions, once they were looked for.
+    #[allow(non_upper_case_globals, reason = "named as the functions are")]
+    mod found {
+        $(pub(super) static $name: core::sync::atomic::AtomicPtr<core::ffi::c_void> =
+            core::sync::atomic::AtomicPtr::new(core::ptr::null_mut());)*
+    }
+
+    /// Looks all of them up, while there is one thread. A child that was forked from a process of several threads may
+    /// not: the loader's lock may be held there, by a thread that the child does not have; and such children change
+    /// their user.
+    pub fn look_up() {
+        $(next(interpose!(@name $name), &found::$name);)*
+    }
+
+    $(
+        #[doc = concat!("`", stringify!($name), "`, as libc has it.")]
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name($($argument: $type),*) -> c_int {
+            let next = next(interpose!(@name $name), &found::$name);
+            if next.is_null() {
+                errno::set(errno::ENOSYS);
+                return -1;
+            }
+            // SAFETY: the function of this name and type, by its library's ABI; the caller's promise is that
+            // function's.
+            let next = unsafe { core::mem::transmute::<*mut c_void, unsafe extern "C" fn($($type),*) -> c_int>(next) };
+            // SAFETY: the next function of this name and type, called with what the caller promised for it.
+            let call = || unsafe { next($($argument),*) };
+            interpose!(@call $around call $($argument)*)
+        }
+    )*};
+    (@name $name:ident) => {
+        const {
+            match CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
+                Ok(name) => name,
+                Err(_) => panic!("a C string"),
+            }
+        }
+    };
+    (@call without_for $call:ident $flags:ident) => { without_for($call, $flags) };
+    (@call hearing $call:ident $address:ident $len:ident $advice:ident) => { hearing($call, $advice) };
+    (@call $around:ident $call:ident $($argument:ident)*) => { $around($call) };
+}
+
+/// For what binds the calling thread, or the threads that libc has made, and no other: the background thread ends after
+/// it.
+fn after(call: impl FnOnce() -> c_int) -> c_int {
+    let result = call();
+    if result == 0 {
+        weir_linux::process::heap::BACKGROUND.program_has_changed();
+    }
+    result
+}
+
+/// For what is refused to a process of several threads: there is no background thread meanwhile.
+fn without(call: impl FnOnce() -> c_int) -> c_int {
+    weir_linux::process::heap::BACKGROUND.without_thread(call)
+}
+
+/// As [`without`], unless nothing that is kept apart by threads is asked for: descriptors and semaphores alone.
+fn without_for(call: impl FnOnce() -> c_int, flags: c_int) -> c_int {
+    const CLONE_FILES: c_int = 0x400;
+    const CLONE_SYSVSEM: c_int = 0x40000;
+    if flags & !(CLONE_FILES | CLONE_SYSVSEM) == 0 { call() } else { without(call) }
+}
+
+/// What `fork` is to do with a part of memory: undone where that is handed out again.
+fn hearing(call: impl FnOnce() -> c_int, advice: c_int) -> c_int {
+    fork_advice::is_given(advice);
+    call()
+}
+
+/// Finds out whether the program's calls of `madvise` come here: another library may stand before this one. One that
+/// passes them on is no obstacle.
+pub fn hear_advice() {
+    const MADV_DONTFORK: c_int = 10;
+    // SAFETY: libc's function of this type, and a C string; null stands for the program's own view of names.
+    let first = lookup().map(|dlsym| unsafe { dlsym(core::ptr::null_mut(), c"madvise".as_ptr().cast()) });
+    let Some(first) = first.filter(|first| !first.is_null()) else { return };
+    // SAFETY: what goes by the name of libc's function has its type.
+    let first =
+        unsafe { core::mem::transmute::<*mut c_void, unsafe extern "C" fn(*mut c_void, usize, c_int) -> c_int>(first) };
+    // SAFETY: of no memory at all: nothing is changed.
+    fork_advice::find_out(|| _ = unsafe { first(core::ptr::null_mut(), 0, MADV_DONTFORK) });
+}
+
+interpose! {
+    after setuid(user: u32);
+    after setgid(group: u32);
+    after seteuid(user: u32);
+    after setegid(group: u32);
+    after setreuid(real: u32, effective: u32);
+    after setregid(real: u32, effective: u32);
+    after setresuid(real: u32, effective: u32, saved: u32);
+    after setresgid(real: u32, effective: u32, saved: u32);
+    after setgroups(count: usize, groups: *const u32);
+    after initgroups(user: *const c_char, group: u32);
+    after capset(header: *mut c_void, data: *const c_void);
+    after chroot(path: *const c_char);
+    after pivot_root(new: *const c_char, old: *const c_char);
+    without_for unshare(flags: c_int);
+    hearing madvise(address: *mut c_void, len: usize, advice: c_int);
+    without setns(descriptor: c_int, kind: c_int);
+}

@@ -1,0 +1,275 @@
+//! What every test here does: build the library, compile a small program, run it with the library preloaded.
+//!
+//! Malloc is replaced from outside, as users do it. The library is never linked into the tests: their own malloc
+//! stays the system's, so a broken heap fails a test rather than the harness.
+//!
+//! `WEIR_TEST_LIBRARY=/path/to/lib.so` tests another library, and `WEIR_TEST_LIBRARY=system` the C library itself:
+//! that is how the tests are tested.
+#![allow(dead_code, reason = "each test file uses its part")]
+
+use std::collections::HashMap;
+use std::env;
+use std::ffi::OsString;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::{Mutex, OnceLock};
+use std::time::SystemTime;
+
+/// The ways in which every program is run.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Mode {
+    /// As it is.
+    Plain,
+    /// glibc does not register restartable sequences: Weir has to do without.
+    NoRseq,
+    /// With a limited address space, in KiB: Weir's reservations have to shrink.
+    Limited(u64),
+}
+
+/// How long a program may take, s: only one that hangs is ended. Its own alarms, in `check.h`, come before it.
+pub const PATIENCE_S: &str = "600";
+
+/// Four GiB of address space: less than the heap would like to reserve.
+pub const LIMITED: Mode = Mode::Limited(4 << 20);
+
+/// Makes a module of three tests, one for each mode, of a function that takes one.
+#[macro_export]
+macro_rules! in_all_modes {
+    ($($name:ident)*) => {$(
+        mod $name {
+            #[test]
+            fn plain() {
+                super::$name($crate::common::Mode::Plain);
+            }
+            #[test]
+            fn no_rseq() {
+                super::$name($crate::common::Mode::NoRseq);
+            }
+            #[test]
+            fn limited() {
+                super::$name($crate::common::LIMITED);
+            }
+        }
+    )*};
+}
+
+/// How a program is compiled.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Kind {
+    C,
+    Cxx,
+    /// A shared library in C, to be opened or preloaded by a program.
+    CLibrary,
+    /// One that asks to be initialised before all others, and preloaded after another of that kind is.
+    CLibraryFirst,
+    CxxLibrary,
+}
+
+/// Runs `tests/c/NAME` under the library and demands success.
+pub fn passes(kind: Kind, name: &str, arguments: &[&str], mode: Mode) {
+    let Some(program) = compile(kind, name) else { return };
+    succeeded(&format!("{name} {arguments:?} in mode {mode:?}"), &run(&program, arguments, mode, &[]));
+}
+
+/// Demands that a program ended well. Whether it did what it is for: it may have skipped, which is said.
+#[track_caller]
+pub fn succeeded(what: &str, output: &Output) -> bool {
+    if weir_testing::program_skipped(what, output) {
+        return false;
+    }
+    assert!(output.status.success(), "{what}: {}", describe(output));
+    true
+}
+
+/// The same with each of these arguments, at the same time: for programs that mostly sleep.
+pub fn all_pass(kind: Kind, name: &str, arguments: &[&str], mode: Mode) {
+    // Under the test's name, by which a skip is said.
+    let test = std::thread::current().name().unwrap_or("main").to_owned();
+    std::thread::scope(|scope| {
+        for argument in arguments {
+            let thread = std::thread::Builder::new().name(test.clone());
+            thread.spawn_scoped(scope, || passes(kind, name, &[argument], mode)).expect("a thread");
+        }
+    });
+}
+
+/// Runs a compiled program under the library; `extra` are further variables of its environment, and
+/// `ALSO_PRELOAD` and `PRELOAD_BEFORE` are libraries after and before it.
+pub fn run(program: &Path, arguments: &[&str], mode: Mode, extra: &[(&str, OsString)]) -> Output {
+    run_under(library(), program, arguments, mode, extra)
+}
+
+/// The same under this library, or under none.
+pub fn run_under(
+    library: Option<&Path>,
+    program: &Path,
+    arguments: &[&str],
+    mode: Mode,
+    extra: &[(&str, OsString)],
+) -> Output {
+    let mut preload = OsString::new();
+    let mut command = Command::new("timeout");
+    // The shell sets the limit and then becomes the program, so that only the program is preloaded.
+    command.args(["-k", "5", PATIENCE_S, "sh", "-c"]);
+    let limit = if let Mode::Limited(kib) = mode { format!("ulimit -v {kib}; ") } else { String::new() };
+    command.arg(format!("{limit}LD_PRELOAD=$WEIR_PRELOAD exec \"$0\" \"$@\""));
+    command.arg(program).args(arguments);
+    if let Some(library) = library {
+        preload.push(library);
+        command.env("EXPECT_WEIR", if env::var_os("WEIR_TEST_LIBRARY").is_some() { "0" } else { "1" });
+    }
+    for (name, value) in extra {
+        match *name {
+            "ALSO_PRELOAD" => {
+                preload.push(":");
+                preload.push(value);
+            }
+            "PRELOAD_BEFORE" => {
+                let weir = std::mem::replace(&mut preload, value.clone());
+                preload.push(":");
+                preload.push(weir);
+            }
+            _ => {
+                command.env(name, value);
+            }
+        }
+    }
+    if mode == Mode::NoRseq {
+        command.env("GLIBC_TUNABLES", "glibc.pthread.rseq=0");
+    }
+    command.env("WEIR_PRELOAD", preload);
+    command.output().expect("timeout and sh are there")
+}
+
+/// What a failed run says.
+pub fn describe(output: &Output) -> String {
+    format!(
+        "{}{}\n--- stdout\n{}\n--- stderr\n{}",
+        output.status,
+        output.status.signal().map(|signal| format!(" (signal {signal})")).unwrap_or_default(),
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    )
+}
+
+/// Whether the tests run on the C library's own malloc, where Weir's own messages cannot be expected.
+pub fn foreign() -> bool {
+    env::var_os("WEIR_TEST_LIBRARY").is_some()
+}
+
+/// The library under test, built in the profile of this test, or in the one that `WEIR_TEST_PROFILE` names. Cargo does
+/// not build a cdylib for its integration tests, so they ask for it; when it is fresh, that costs nothing.
+pub fn library() -> Option<&'static Path> {
+    static LIBRARY: OnceLock<Option<PathBuf>> = OnceLock::new();
+    LIBRARY
+        .get_or_init(|| match env::var_os("WEIR_TEST_LIBRARY") {
+            Some(name) if name == "system" => None,
+            Some(path) => Some(path.into()),
+            None => Some(build()),
+        })
+        .as_deref()
+}
+
+/// The library as it is installed: the one that `WEIR_TEST_RELEASE` names, or what a release build left if it is newer than
+/// each file that it is made of. None otherwise, which is said: a build takes minutes, and is no test's to make.
+pub fn optimised() -> Option<PathBuf> {
+    if foreign() {
+        weir_testing::skip!("another library is under test");
+        return None;
+    }
+    if let Some(path) = env::var_os("WEIR_TEST_RELEASE") {
+        let path = PathBuf::from(path);
+        assert!(path.is_file(), "WEIR_TEST_RELEASE: there is no {}", path.display());
+        return Some(path);
+    }
+    if env::var_os("WEIR_TEST_PROFILE").is_some_and(|profile| profile == "release") {
+        return library().map(Path::to_owned);
+    }
+    let executable = env::current_exe().expect("a running test has a path");
+    // target/PROFILE/deps/this-test
+    let target = executable.ancestors().nth(3).expect("tests run from target/PROFILE/deps");
+    let (library, manifest) = (target.join("release/libweir.so"), Path::new(env!("CARGO_MANIFEST_DIR")));
+    let root = manifest.ancestors().nth(2).expect("the crates lie in one folder of the workspace");
+    let parts = ["Cargo.toml", "Cargo.lock", "crates/weir-core/src", "crates/weir-linux/src", "crates/weir/src", "crates/weir-malloc/src"];
+    let newest = parts.iter().filter_map(|part| newest(&root.join(part))).max();
+    let built = modified(&library);
+    if built.is_none() || built < newest {
+        let why = if built.is_none() { "there is no" } else { "older than its source is" };
+        weir_testing::skip!("{why} {}: cargo build --release -p weir-malloc", library.display());
+        return None;
+    }
+    Some(library)
+}
+
+fn modified(path: &Path) -> Option<SystemTime> {
+    std::fs::metadata(path).and_then(|file| file.modified()).ok()
+}
+
+/// When the newest file at or below a path was modified.
+fn newest(path: &Path) -> Option<SystemTime> {
+    let Ok(entries) = std::fs::read_dir(path) else { return modified(path) };
+    entries.filter_map(|entry| newest(&entry.ok()?.path())).max()
+}
+
+fn build() -> PathBuf {
+    // target/PROFILE/deps/this-test
+    let executable = env::current_exe().expect("a running test has a path");
+    let own = executable.ancestors().nth(2).expect("tests run from target/PROFILE/deps");
+    let target = own.parent().expect("a profile's directory is inside the target directory");
+    let directory = env::var_os("WEIR_TEST_PROFILE").map_or_else(|| own.to_owned(), |profile| target.join(profile));
+    let profile = match directory.file_name().and_then(|name| name.to_str()) {
+        Some("debug") | None => "dev",
+        Some(name) => name,
+    };
+    let output = Command::new(env!("CARGO"))
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .args(["build", "--quiet", "--package", "weir-malloc", "--lib", "--profile", profile, "--target-dir"])
+        .arg(target)
+        .output()
+        .expect("cargo runs");
+    assert!(output.status.success(), "building libweir: {}", describe(&output));
+    directory.join("libweir.so")
+}
+
+/// Compiles `tests/c/NAME` once; none if this machine has no compiler, which is said.
+pub fn compile(kind: Kind, name: &str) -> Option<PathBuf> {
+    static DONE: OnceLock<Mutex<HashMap<String, Option<PathBuf>>>> = OnceLock::new();
+    let mut done = DONE.get_or_init(Mutex::default).lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    done.entry(name.to_owned()).or_insert_with(|| compile_now(kind, name)).clone()
+}
+
+fn compile_now(kind: Kind, name: &str) -> Option<PathBuf> {
+    let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let source = manifest.join("tests/c").join(name);
+    // Processes of one test run may compile the same file: each to a name of its own, and the last rename wins.
+    let output = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name.replace('.', "_"));
+    let unique = output.with_extension(std::process::id().to_string());
+    let (compiler, standard) = match kind {
+        Kind::C | Kind::CLibrary | Kind::CLibraryFirst => ("cc", "-std=gnu11"),
+        Kind::Cxx | Kind::CxxLibrary => ("g++", "-std=c++17"),
+    };
+    let mut command = Command::new(compiler);
+    // Without builtins the compiler may neither drop an allocation nor reason about what malloc returns.
+    command.args([standard, "-O1", "-g", "-fno-builtin", "-pthread", "-w", "-I"]);
+    command.arg(manifest.join("include")).arg(&source).arg("-o").arg(&unique);
+    if matches!(kind, Kind::CLibrary | Kind::CLibraryFirst | Kind::CxxLibrary) {
+        command.args(["-shared", "-fPIC"]);
+        if kind == Kind::CLibraryFirst {
+            command.arg("-Wl,-z,initfirst");
+        }
+    } else {
+        command.args(["-rdynamic", "-ldl"]);
+    }
+    match command.output() {
+        Err(error) => {
+            weir_testing::skip!("{name} needs the compiler {compiler} ({error}); Debian has it in build-essential");
+            None
+        }
+        Ok(result) => {
+            assert!(result.status.success(), "compiling {name}: {}", describe(&result));
+            std::fs::rename(&unique, &output).expect("the target directory can be written");
+            Some(output)
+        }
+    }
+}
