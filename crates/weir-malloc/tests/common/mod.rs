@@ -191,7 +191,14 @@ pub fn optimised() -> Option<PathBuf> {
     let target = executable.ancestors().nth(3).expect("tests run from target/PROFILE/deps");
     let (library, manifest) = (target.join("release/libweir.so"), Path::new(env!("CARGO_MANIFEST_DIR")));
     let root = manifest.ancestors().nth(2).expect("the crates lie in one folder of the workspace");
-    let parts = ["Cargo.toml", "Cargo.lock", "crates/weir-core/src", "crates/weir-linux/src", "crates/weir/src", "crates/weir-malloc/src"];
+    let parts = [
+        "Cargo.toml",
+        "Cargo.lock",
+        "crates/weir-core/src",
+        "crates/weir-linux/src",
+        "crates/weir/src",
+        "crates/weir-malloc/src",
+    ];
     let newest = parts.iter().filter_map(|part| newest(&root.join(part))).max();
     let built = modified(&library);
     if built.is_none() || built < newest {
