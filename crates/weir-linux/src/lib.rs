@@ -13,22 +13,21 @@
 //! | [`process`] | the process's heap, its start and settings, `fork` |
 #![cfg_attr(not(test), no_std)]
 
-#[cfg(not(all(target_os = "linux", target_arch = "x86_64", target_pointer_width = "64")))]
-compile_error!("Weir runs on 64-bit x86-64 Linux only: its system calls, threads and fast path are written for it");
+// Not the ABIs with pointers of 32 bits that these processors have too.
+#[cfg(not(all(
+    target_os = "linux",
+    any(target_arch = "x86_64", target_arch = "aarch64"),
+    target_endian = "little",
+    target_pointer_width = "64"
+)))]
+compile_error!("Weir runs on 64-bit Linux on x86-64 and arm64: `arch` has a folder for each processor");
 
-#[cfg(all(target_os = "linux", target_arch = "x86_64", target_pointer_width = "64"))]
+pub mod arch;
 pub mod control;
-#[cfg(all(target_os = "linux", target_arch = "x86_64", target_pointer_width = "64"))]
 pub mod messages;
-#[cfg(all(target_os = "linux", target_arch = "x86_64", target_pointer_width = "64"))]
 pub mod os;
-#[cfg(all(target_os = "linux", target_arch = "x86_64", target_pointer_width = "64"))]
 pub mod platform;
-#[cfg(all(target_os = "linux", target_arch = "x86_64", target_pointer_width = "64"))]
 pub mod pressure;
-#[cfg(all(target_os = "linux", target_arch = "x86_64", target_pointer_width = "64"))]
 pub mod process;
-#[cfg(all(target_os = "linux", target_arch = "x86_64", target_pointer_width = "64"))]
 pub mod profile;
-#[cfg(all(target_os = "linux", target_arch = "x86_64", target_pointer_width = "64"))]
 pub mod threads;

@@ -3,7 +3,8 @@
 //! Two forms free the block; each other one jumps to the form that the standard says it calls, which may be the
 //! program's own: see `cxx_new`.
 
-use crate::fast_path::free;
+use crate::arch::fast_path::free;
+use crate::arch::jump::{jump_by_table, third_to_second};
 use core::ffi::c_void;
 
 /// Exports one form of `operator delete` that frees the block, whatever else it is passed.
@@ -20,20 +21,12 @@ macro_rules! delete {
 
 /// Exports one form of `operator delete` that goes on to another, after the instructions in brackets, if any.
 macro_rules! delete_as {
-    ($($doc:literal $name:ident($($argument:ident: $type:ty),*) -> $next:ident $([$before:literal])?;)*) => {$(
+    ($($doc:literal $name:ident($($argument:ident: $type:ty),*) -> $next:ident $([$before:expr])?;)*) => {$(
         #[doc = $doc]
         #[unsafe(naked)]
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name(block: *mut u8, $($argument: $type),*) {
-            core::arch::naked_asm!(
-                // All of it in one line of the cache.
-                ".p2align 4",
-                ".cfi_startproc",
-                $($before,)?
-                "jmp qword ptr [rip + {next}@GOTPCREL]",
-                ".cfi_endproc",
-                next = sym $next,
-            )
+            jump_by_table!($next $(, [$before])?)
         }
     )*};
 }
@@ -63,7 +56,7 @@ delete_as! {
     "`operator delete[](void*, std::align_val_t, const std::nothrow_t&)`"
     _ZdaPvSt11align_val_tRKSt9nothrow_t(_align: usize, _tag: *const c_void) -> _ZdaPvSt11align_val_t;
     "`operator delete(void*, std::size_t, std::align_val_t)`"
-    _ZdlPvmSt11align_val_t(_size: usize, _align: usize) -> _ZdlPvSt11align_val_t ["mov rsi, rdx"];
+    _ZdlPvmSt11align_val_t(_size: usize, _align: usize) -> _ZdlPvSt11align_val_t [third_to_second!()];
     "`operator delete[](void*, std::size_t, std::align_val_t)`"
-    _ZdaPvmSt11align_val_t(_size: usize, _align: usize) -> _ZdaPvSt11align_val_t ["mov rsi, rdx"];
+    _ZdaPvmSt11align_val_t(_size: usize, _align: usize) -> _ZdaPvSt11align_val_t [third_to_second!()];
 }

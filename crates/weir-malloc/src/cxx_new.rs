@@ -11,8 +11,9 @@
 //! (A program at a fixed address that takes an operator's address puts a stub of its own there, and is taken for one
 //! that replaces it: ours then throws, and is caught.)
 
+use crate::arch::fast_path::allocate;
+use crate::arch::jump::{jump, jump_by_table, unless_ours};
 use crate::cxx_throw::{weir_call_or_null, weir_new_or_null, weir_new_or_throw};
-use crate::fast_path::allocate;
 use core::ffi::c_void;
 use weir_linux::process::counted_calls;
 
@@ -43,27 +44,17 @@ extern "C" fn nothrow_aligned(size: usize, align: usize) -> *mut u8 {
     if block.is_null() { weir_new_or_null(size, align) } else { block }
 }
 
+unsafe extern "C" {
+    // Second names of functions here, where `ours` puts them.
+    fn weir_ours_new_nothrow();
+    fn weir_ours_new_aligned_nothrow();
+}
+
 /// Within a function: a second name for its beginning, which means this one, also where another library has the first
 /// name.
 macro_rules! ours {
     ($name:literal) => {
         concat!(".globl ", $name, "\n.hidden ", $name, "\n", $name, ":")
-    };
-}
-
-/// Goes on to the form `$form`, catching what it throws, unless it is ours, that is `$ours`. The arguments are kept.
-macro_rules! unless_ours {
-    ($form:literal, $ours:literal) => {
-        concat!(
-            "mov rax, [rip + ",
-            $form,
-            "@GOTPCREL]\n",
-            "lea rdx, [rip + ",
-            $ours,
-            "]\n",
-            "cmp rax, rdx\n",
-            "jne {call_or_null}",
-        )
     };
 }
 
@@ -78,14 +69,7 @@ pub extern "C" fn _Znwm(size: usize) -> *mut u8 {
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
 pub extern "C" fn _Znam(size: usize) -> *mut u8 {
-    core::arch::naked_asm!(
-        // All of it in one cache line, as for `operator delete`.
-        ".p2align 4",
-        ".cfi_startproc",
-        ours!("weir_ours_new_array"),
-        "jmp qword ptr [rip + _Znwm@GOTPCREL]",
-        ".cfi_endproc",
-    )
+    jump_by_table!(_Znwm, [ours!("weir_ours_new_array")])
 }
 
 /// `operator new(std::size_t, const std::nothrow_t&)`
@@ -103,54 +87,32 @@ pub extern "C" fn _ZnwmRKSt9nothrow_t(size: usize, _tag: *const c_void) -> *mut 
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
 pub extern "C" fn _ZnamRKSt9nothrow_t(size: usize, _tag: *const c_void) -> *mut u8 {
-    core::arch::naked_asm!(
-        ".cfi_startproc",
-        unless_ours!("_Znam", "weir_ours_new_array"),
-        // The array form is ours, and goes on to the plain one, as the plain nothrow form does.
-        "jmp weir_ours_new_nothrow",
-        ".cfi_endproc",
-        call_or_null = sym weir_call_or_null,
-    )
+    // The array form is ours, and goes on to the plain one, as the plain nothrow form does.
+    jump!(weir_ours_new_nothrow, [unless_ours!("_Znam", "weir_ours_new_array")], call_or_null = sym weir_call_or_null)
 }
 
 /// `operator new(std::size_t, std::align_val_t)`
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
 pub extern "C" fn _ZnwmSt11align_val_t(size: usize, align: usize) -> *mut u8 {
-    core::arch::naked_asm!(
-        ".cfi_startproc",
-        ours!("weir_ours_new_aligned"),
-        "jmp {allocate}",
-        ".cfi_endproc",
-        allocate = sym throwing_aligned,
-    )
+    jump!(throwing_aligned, [ours!("weir_ours_new_aligned")])
 }
 
 /// `operator new[](std::size_t, std::align_val_t)`
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
 pub extern "C" fn _ZnamSt11align_val_t(size: usize, align: usize) -> *mut u8 {
-    core::arch::naked_asm!(
-        ".p2align 4",
-        ".cfi_startproc",
-        ours!("weir_ours_new_array_aligned"),
-        "jmp qword ptr [rip + _ZnwmSt11align_val_t@GOTPCREL]",
-        ".cfi_endproc",
-    )
+    jump_by_table!(_ZnwmSt11align_val_t, [ours!("weir_ours_new_array_aligned")])
 }
 
 /// `operator new(std::size_t, std::align_val_t, const std::nothrow_t&)`
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
 pub extern "C" fn _ZnwmSt11align_val_tRKSt9nothrow_t(size: usize, align: usize, _tag: *const c_void) -> *mut u8 {
-    core::arch::naked_asm!(
-        ".cfi_startproc",
-        ours!("weir_ours_new_aligned_nothrow"),
-        unless_ours!("_ZnwmSt11align_val_t", "weir_ours_new_aligned"),
-        "jmp {allocate}",
-        ".cfi_endproc",
-        call_or_null = sym weir_call_or_null,
-        allocate = sym nothrow_aligned,
+    jump!(
+        nothrow_aligned,
+        [ours!("weir_ours_new_aligned_nothrow"), unless_ours!("_ZnwmSt11align_val_t", "weir_ours_new_aligned")],
+        call_or_null = sym weir_call_or_null
     )
 }
 
@@ -158,11 +120,9 @@ pub extern "C" fn _ZnwmSt11align_val_tRKSt9nothrow_t(size: usize, align: usize, 
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
 pub extern "C" fn _ZnamSt11align_val_tRKSt9nothrow_t(size: usize, align: usize, _tag: *const c_void) -> *mut u8 {
-    core::arch::naked_asm!(
-        ".cfi_startproc",
-        unless_ours!("_ZnamSt11align_val_t", "weir_ours_new_array_aligned"),
-        "jmp weir_ours_new_aligned_nothrow",
-        ".cfi_endproc",
-        call_or_null = sym weir_call_or_null,
+    jump!(
+        weir_ours_new_aligned_nothrow,
+        [unless_ours!("_ZnamSt11align_val_t", "weir_ours_new_array_aligned")],
+        call_or_null = sym weir_call_or_null
     )
 }

@@ -15,6 +15,7 @@
 //! `libstdc++` is never linked: its functions are looked up weakly by the loader, and, for a C++ library that was
 //! opened at run time into a scope of its own, by `dlsym` in the moment of failure.
 
+use crate::arch::throw::define_throwing;
 use crate::next_symbol::{lookup, next_dlopen};
 use core::ffi::{c_int, c_void};
 use core::ptr::null_mut;
@@ -45,141 +46,12 @@ unsafe extern "C" {
     /// The slow path of a nothrow `new`: returns a block, or null, also where a handler throws. (Only where the C++
     /// runtime was opened into a scope of its own, out of the loader's sight, does its exception pass through.)
     pub safe fn weir_new_or_null(size: usize, align: usize) -> *mut u8;
-    /// Calls the throwing `new` whose address is in `rax` with the arguments it finds, and returns null where it
+    /// Calls the throwing `new` whose address is in `rax` (`x16`) with the arguments it finds, and returns null where it
     /// throws. Only for assembly to jump to.
     pub fn weir_call_or_null();
 }
 
-// rbx = size, r12 = align; a third push keeps the stack 16-byte aligned for the calls. The `.cfi` lines are what lets
-// an exception through, or says where it ends: `frame` names who is to be asked, `giveup` is what to do without a
-// handler.
-core::arch::global_asm!(
-    ".macro weir_new_loop name, frame, giveup",
-    ".globl \\name",
-    ".hidden \\name",
-    ".type \\name, @function",
-    ".p2align 4",
-    "\\name:",
-    ".cfi_startproc",
-    "\\frame \\name",
-    "push rbx",
-    ".cfi_def_cfa_offset 16",
-    ".cfi_offset rbx, -16",
-    "push r12",
-    ".cfi_def_cfa_offset 24",
-    ".cfi_offset r12, -24",
-    "push r13",
-    ".cfi_def_cfa_offset 32",
-    ".cfi_offset r13, -32",
-    "mov rbx, rdi",
-    "mov r12, rsi",
-    "2: call {handler}",
-    "test rax, rax",
-    "jz 3f",
-    "call rax",
-    "mov rdi, rbx",
-    "mov rsi, r12",
-    "call {retry}",
-    "test rax, rax",
-    "jz 2b",
-    "pop r13",
-    ".cfi_remember_state",
-    ".cfi_def_cfa_offset 24",
-    "pop r12",
-    ".cfi_def_cfa_offset 16",
-    "pop rbx",
-    ".cfi_def_cfa_offset 8",
-    "ret",
-    ".cfi_restore_state",
-    "3: \\giveup",
-    ".cfi_endproc",
-    ".size \\name, . - \\name",
-    ".endm",
-    ".macro weir_open name",
-    ".endm",
-    // Both are found through 32-bit distances, the routine by way of its slot.
-    ".macro weir_closed name",
-    ".cfi_personality 0x9b, weir_weak___gxx_personality_v0",
-    ".cfi_lsda 0x1b, .Lcatch_all_\\name",
-    ".endm",
-    // One call site, from the function's begin to its landing pad, the last label 4, with one action: catch everything.
-    ".macro weir_catch_all name",
-    ".pushsection .gcc_except_table, \"a\", @progbits",
-    ".balign 4",
-    ".Lcatch_all_\\name: .byte 0xff, 0x03",
-    ".uleb128 9f - 6f",
-    "6: .byte 0x01",
-    ".uleb128 8f - 7f",
-    "7: .uleb128 0",
-    ".uleb128 4b - \\name",
-    ".uleb128 4b - \\name",
-    ".uleb128 1",
-    "8: .byte 1, 0",
-    ".balign 4",
-    ".long 0",
-    "9:",
-    ".popsection",
-    ".endm",
-    ".macro weir_throw",
-    "call {thrower}",
-    "call rax",
-    "ud2",
-    ".endm",
-    ".macro weir_null",
-    "xor eax, eax",
-    "pop r13",
-    ".cfi_def_cfa_offset 24",
-    "pop r12",
-    ".cfi_def_cfa_offset 16",
-    "pop rbx",
-    ".cfi_def_cfa_offset 8",
-    "ret",
-    // The landing pad: the exception is in rax, all else is as it was at the call that threw.
-    "4: .cfi_def_cfa_offset 32",
-    "mov rdi, rax",
-    "call {caught}",
-    "xor eax, eax",
-    "pop r13",
-    ".cfi_def_cfa_offset 24",
-    "pop r12",
-    ".cfi_def_cfa_offset 16",
-    "pop rbx",
-    ".cfi_def_cfa_offset 8",
-    "ret",
-    ".endm",
-    "weir_new_loop weir_new_or_throw, weir_open, weir_throw",
-    "weir_new_loop weir_new_or_null, weir_closed, weir_null",
-    "weir_catch_all weir_new_or_null",
-    // Its one push keeps the stack 16-byte aligned for the calls; what is pushed does not matter.
-    ".globl weir_call_or_null",
-    ".hidden weir_call_or_null",
-    ".type weir_call_or_null, @function",
-    ".p2align 4",
-    "weir_call_or_null:",
-    ".cfi_startproc",
-    "weir_closed weir_call_or_null",
-    "push rax",
-    ".cfi_def_cfa_offset 16",
-    "call rax",
-    "pop rcx",
-    ".cfi_remember_state",
-    ".cfi_def_cfa_offset 8",
-    "ret",
-    ".cfi_restore_state",
-    "4: mov rdi, rax",
-    "call {caught}",
-    "xor eax, eax",
-    "pop rcx",
-    ".cfi_def_cfa_offset 8",
-    "ret",
-    ".cfi_endproc",
-    ".size weir_call_or_null, . - weir_call_or_null",
-    "weir_catch_all weir_call_or_null",
-    caught = sym caught,
-    handler = sym current_handler,
-    retry = sym retry,
-    thrower = sym thrower,
-);
+define_throwing!(caught, current_handler, retry, thrower);
 
 extern "C" fn retry(size: usize, align: usize) -> *mut u8 {
     counted_calls::alloc_aligned(align, size)

@@ -11,6 +11,7 @@ use core::ffi::{c_int, c_void};
 use core::mem::transmute;
 use core::ptr::null_mut;
 
+use crate::arch::dlopen::go_on;
 use crate::next_symbol::{Open, next_dlopen};
 use weir_linux::os::libc_symbol::LibcSymbol;
 use weir_linux::platform::statics::TUNABLES;
@@ -21,30 +22,10 @@ const RTLD_DEEPBIND: c_int = 8;
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dlopen(file: *const u8, mode: c_int) -> *mut c_void {
-    core::arch::naked_asm!(
-        ".cfi_startproc",
-        "push rdi",
-        ".cfi_def_cfa_offset 16",
-        "push rsi",
-        ".cfi_def_cfa_offset 24",
-        "sub rsp, 8",
-        ".cfi_def_cfa_offset 32",
-        "mov edi, esi",
-        "call {choose}",
-        "add rsp, 8",
-        ".cfi_def_cfa_offset 24",
-        "pop rsi",
-        ".cfi_def_cfa_offset 16",
-        "pop rdi",
-        ".cfi_def_cfa_offset 8",
-        "mov esi, edx",
-        "jmp rax",
-        ".cfi_endproc",
-        choose = sym choose,
-    )
+    go_on!(choose)
 }
 
-/// What is jumped to, in `rax`, and the mode that it is given, in `rdx`.
+/// What is jumped to, and the mode that it is given: two words, which a function returns in registers.
 #[repr(C)]
 struct Choice {
     open: Open,

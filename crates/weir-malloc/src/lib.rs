@@ -11,7 +11,7 @@
 //! | `init` | the constructor |
 //! | `c_abi` | ISO C, POSIX and the aligned forms |
 //! | `glibc_abi` | glibc's extensions: statistics, tuning, trim |
-//! | `fast_path` | `malloc` and `free` when nothing is missing, by hand |
+//! | `arch` | what is written for each processor: `malloc` and `free` when nothing is missing, by hand, and C++'s jumps |
 //! | `names` | the names under which C finds those two, glibc's second names among them |
 //! | `cxx_new`, `cxx_delete` | C++ `operator new` and `operator delete`; which form calls which |
 //! | `cxx_throw` | how a failed `new` throws from a library that cannot |
@@ -32,6 +32,7 @@
 #[cfg(panic = "unwind")]
 extern crate std;
 
+mod arch;
 mod c_abi;
 mod cache_abi;
 mod cache_stats_abi;
@@ -45,7 +46,6 @@ mod errno;
 mod evictable_abi;
 mod evictable_stats_abi;
 mod evictable_write_back_abi;
-mod fast_path;
 mod glibc_abi;
 mod init;
 mod interposed;

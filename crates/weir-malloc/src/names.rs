@@ -5,7 +5,7 @@
 //! definition in the process, such as that very wrapper, and never return. (The operators of C++ are the exception:
 //! there the standard says who calls whom by name, and programs count on it: see `cxx_new`.)
 
-use crate::fast_path::{allocate, free};
+use crate::arch::fast_path::{allocate, free};
 use crate::glibc_abi::{self, MallInfo, MallInfo2};
 use crate::{
     c_abi, cache_abi, cache_stats_abi, callback_abi, ctl_abi, evictable_abi, evictable_stats_abi,

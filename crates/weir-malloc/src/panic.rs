@@ -18,4 +18,9 @@ fn panic(info: &PanicInfo<'_>) -> ! {
 // Unoptimised, the prebuilt `core` refers to the personality routine of Rust's unwinder. It is never called
 // (`panic = "abort"`), and it must not be exported: a program that links Rust's own `std` dynamically has the
 // real one.
-core::arch::global_asm!(".globl rust_eh_personality", ".hidden rust_eh_personality", "rust_eh_personality:", "ud2");
+core::arch::global_asm!(
+    ".globl rust_eh_personality",
+    ".hidden rust_eh_personality",
+    "rust_eh_personality:",
+    crate::arch::panic::trap!()
+);

@@ -31,43 +31,7 @@ unsafe extern "C-unwind" {
     fn weir_catch_landing();
 }
 
-core::arch::global_asm!(
-    ".text",
-    ".globl weir_catch",
-    ".hidden weir_catch",
-    ".type weir_catch, @function",
-    ".p2align 4",
-    "weir_catch:",
-    ".cfi_startproc",
-    // DW_EH_PE_pcrel | DW_EH_PE_sdata4
-    ".cfi_personality 0x1b, {personality}",
-    "push rbx",
-    ".cfi_def_cfa_offset 16",
-    ".cfi_offset rbx, -16",
-    "mov rbx, r8",
-    "mov rax, rdi",
-    "mov rdi, rsi",
-    "mov rsi, rdx",
-    "mov rdx, rcx",
-    "call rax",
-    "mov [rbx], rax",
-    "xor eax, eax",
-    "pop rbx",
-    ".cfi_remember_state",
-    ".cfi_def_cfa_offset 8",
-    "ret",
-    ".cfi_restore_state",
-    ".globl weir_catch_landing",
-    ".hidden weir_catch_landing",
-    "weir_catch_landing:",
-    "mov eax, 1",
-    "pop rbx",
-    ".cfi_def_cfa_offset 8",
-    "ret",
-    ".cfi_endproc",
-    ".size weir_catch, . - weir_catch",
-    personality = sym personality,
-);
+crate::arch::catch::define_catch!(personality);
 
 /// What the unwinder asks for the frame of `weir_catch`: in its first pass whether what is thrown ends here, in the
 /// second to go there.

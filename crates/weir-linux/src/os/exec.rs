@@ -1,6 +1,7 @@
 //! The program of this process: which it is, and another in its place.
 
-use super::syscall::{Errno, Result, check, syscall3};
+use super::syscall::{Errno, Result, check, syscall3, syscall4};
+use crate::arch::system_call;
 use core::convert::Infallible;
 use core::ffi::CStr;
 use linux_raw_sys::general as sys;
@@ -8,8 +9,9 @@ use linux_raw_sys::general as sys;
 /// The path of the program that the process runs.
 pub fn program(buf: &mut [u8; 4096]) -> Result<&CStr> {
     let (path, room) = (c"/proc/self/exe".as_ptr() as usize, buf.len() - 1);
+    let (nr, [a, b, c, d]) = system_call::readlink(path, buf.as_mut_ptr() as usize, room);
     // SAFETY: the kernel writes at most that many bytes of the buffer.
-    let n = check(unsafe { syscall3(sys::__NR_readlink, path, buf.as_mut_ptr() as usize, room) })?;
+    let n = check(unsafe { syscall4(nr, a, b, c, d) })?;
     buf[n] = 0;
     CStr::from_bytes_until_nul(buf).map_err(|_| Errno::EINVAL)
 }

@@ -1,6 +1,7 @@
 //! File descriptors: open, read, write, poll, eventfd.
 
 use super::syscall::{Errno, Result, check, retry, syscall1, syscall2, syscall3, syscall4, syscall5};
+use crate::arch::system_call;
 use core::ffi::CStr;
 use linux_raw_sys::general as sys;
 
@@ -149,8 +150,9 @@ fn fstat_whole(fd: i32) -> Result<sys::stat> {
 /// `stat(2)`, links followed.
 fn stat_whole(path: &CStr) -> Result<sys::stat> {
     let mut stat = core::mem::MaybeUninit::<sys::stat>::zeroed();
+    let (nr, [a, b, c, d]) = system_call::stat(path.as_ptr() as usize, stat.as_mut_ptr() as usize);
     // SAFETY: the path is a C string and the kernel fills one `struct stat`.
-    check(unsafe { syscall2(sys::__NR_stat, path.as_ptr() as usize, stat.as_mut_ptr() as usize) })?;
+    check(unsafe { syscall4(nr, a, b, c, d) })?;
     // SAFETY: zero is a value of every field, and the kernel filled them.
     Ok(unsafe { stat.assume_init() })
 }
@@ -219,7 +221,7 @@ pub struct Identity {
 pub fn identity(fd: i32) -> Result<Identity> {
     let stat = fstat_whole(fd)?;
     let (kind, mode) = (kind_of(&stat), stat.st_mode & 0o7777);
-    Ok(Identity { kind, owner: stat.st_uid, mode, links: stat.st_nlink, size: stat.st_size as u64 })
+    Ok(Identity { kind, owner: stat.st_uid, mode, links: u64::from(stat.st_nlink), size: stat.st_size as u64 })
 }
 
 /// The seals of a memfd (`F_SEAL_*`). A file that cannot be sealed fails with `EINVAL`.

@@ -50,8 +50,14 @@ global_asm!(
     ".popsection",
 );
 
+#[cfg(target_arch = "x86_64")]
 note!("weir_probe_alloc", "otel_memory_alloc_semaphore", "alloc", "8@%rdi 8@%rsi 8@%rdx");
+#[cfg(target_arch = "x86_64")]
 note!("weir_probe_free", "otel_memory_free_semaphore", "free", "8@%rdi");
+#[cfg(target_arch = "aarch64")]
+note!("weir_probe_alloc", "otel_memory_alloc_semaphore", "alloc", "8@x0 8@x1 8@x2");
+#[cfg(target_arch = "aarch64")]
+note!("weir_probe_free", "otel_memory_free_semaphore", "free", "8@x0");
 
 unsafe extern "C" {
     static otel_memory_alloc_semaphore: AtomicU16;

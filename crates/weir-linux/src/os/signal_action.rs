@@ -1,7 +1,7 @@
 //! A process's signal handlers, set past libc: what is there is kept exactly as it is, and libc's locks are not taken.
 
 use super::syscall::{Result, check, syscall4};
-use core::arch::global_asm;
+use crate::arch::signal;
 use linux_raw_sys::general as sys;
 
 /// A wrong access to memory.
@@ -18,9 +18,8 @@ pub const ON_STACK: u64 = sys::SA_ONSTACK as u64;
 pub const SIGINFO: u64 = sys::SA_SIGINFO as u64;
 /// The handler is called once, and then the default action is set.
 pub const RESET: u64 = sys::SA_RESETHAND as u64;
-const RESTORER: u64 = 0x0400_0000;
 
-/// The kernel's `struct sigaction` of x86-64.
+/// The kernel's `struct sigaction`: the same on x86-64 and arm64.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Action {
@@ -34,56 +33,14 @@ pub struct Action {
     pub mask: u64,
 }
 
-unsafe extern "C" {
-    fn weir_restore_rt();
-}
-
-// Where a handler returns to. Its unwind table says that the kernel's frame lies at the stack pointer (`struct ucontext` of
-// x86-64, the registers from byte 40 on), so that debuggers and unwinders step through. An unwinder looks at the byte before
-// a return address, so the entry begins with one instruction more.
-global_asm!(
-    ".pushsection .text",
-    ".p2align 4",
-    ".type weir_restore_rt, @function",
-    ".globl weir_restore_rt",
-    ".hidden weir_restore_rt",
-    ".cfi_startproc simple",
-    ".cfi_signal_frame",
-    ".cfi_def_cfa rsp, 0",
-    ".cfi_offset r8, 40",
-    ".cfi_offset r9, 48",
-    ".cfi_offset r10, 56",
-    ".cfi_offset r11, 64",
-    ".cfi_offset r12, 72",
-    ".cfi_offset r13, 80",
-    ".cfi_offset r14, 88",
-    ".cfi_offset r15, 96",
-    ".cfi_offset rdi, 104",
-    ".cfi_offset rsi, 112",
-    ".cfi_offset rbp, 120",
-    ".cfi_offset rbx, 128",
-    ".cfi_offset rdx, 136",
-    ".cfi_offset rax, 144",
-    ".cfi_offset rcx, 152",
-    ".cfi_offset rsp, 160",
-    ".cfi_offset rip, 168",
-    "nop",
-    "weir_restore_rt:",
-    "mov rax, {rt_sigreturn}",
-    "syscall",
-    ".size weir_restore_rt, . - weir_restore_rt",
-    ".cfi_endproc",
-    ".popsection",
-    rt_sigreturn = const sys::__NR_rt_sigreturn,
-);
-
 impl Action {
     /// The default action, as it is at a process's start.
     pub const NONE: Self = Self { handler: DEFAULT, flags: 0, restorer: 0, mask: 0 };
 
-    /// A handler of three arguments, which returns through Weir's own code.
+    /// A handler of three arguments.
     pub fn new(handler: usize, flags: u64, mask: u64) -> Self {
-        Self { handler, flags: flags | SIGINFO | RESTORER, restorer: weir_restore_rt as *const () as usize, mask }
+        let (more, restorer) = signal::restorer();
+        Self { handler, flags: flags | SIGINFO | more, restorer, mask }
     }
 }
 

@@ -1,6 +1,6 @@
-//! The system call instruction, error numbers, and the hook by which tests make a call fail.
+//! System calls by number, error numbers, and the hook by which tests make a call fail.
 
-use core::arch::asm;
+use crate::arch::system_call;
 
 /// A kernel error number, as `errno(3)` names them.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -95,7 +95,7 @@ pub fn retry<T>(mut call: impl FnMut() -> Result<T>) -> Result<T> {
 }
 
 macro_rules! syscalls {
-    ($($name:ident($($arg:ident in $reg:tt),*);)*) => {$(
+    ($($name:ident = $call:ident($($arg:ident),*);)*) => {$(
         /// A system call by number, with the kernel's raw return value.
         ///
         /// # Safety
@@ -106,25 +106,20 @@ macro_rules! syscalls {
             if let Some(errno) = fault::take(nr) {
                 return -(errno.0 as isize);
             }
-            let ret: isize;
-            // SAFETY: the caller answers for the call; the instruction itself clobbers rcx and r11 and no stack.
-            unsafe {
-                asm!("syscall", inlateout("rax") nr as isize => ret, $(in($reg) $arg,)*
-                    lateout("rcx") _, lateout("r11") _, options(nostack, preserves_flags));
-            }
-            ret
+            // SAFETY: the caller answers for the call.
+            unsafe { system_call::$call(nr $(, $arg)*) }
         }
     )*};
 }
 
 syscalls! {
-    syscall0();
-    syscall1(a in "rdi");
-    syscall2(a in "rdi", b in "rsi");
-    syscall3(a in "rdi", b in "rsi", c in "rdx");
-    syscall4(a in "rdi", b in "rsi", c in "rdx", d in "r10");
-    syscall5(a in "rdi", b in "rsi", c in "rdx", d in "r10", e in "r8");
-    syscall6(a in "rdi", b in "rsi", c in "rdx", d in "r10", e in "r8", f in "r9");
+    syscall0 = call0();
+    syscall1 = call1(a);
+    syscall2 = call2(a, b);
+    syscall3 = call3(a, b, c);
+    syscall4 = call4(a, b, c, d);
+    syscall5 = call5(a, b, c, d, e);
+    syscall6 = call6(a, b, c, d, e, f);
 }
 
 /// Makes one system call of the process fail on demand, so that each failure path can be tested in turn.

@@ -7,7 +7,8 @@
 //! is in a callback for a limit that is reached, what the heap profile keeps of it ([`Sampling`]), and the count of its
 //! aborted sections.
 
-use core::arch::{asm, global_asm};
+use crate::arch::thread::{block_distance, thread_pointer};
+use core::arch::global_asm;
 use core::sync::atomic::{AtomicI64, AtomicU32, AtomicU64};
 use weir_core::platform::cpu_table::NO_CPU;
 
@@ -43,7 +44,7 @@ const RANDOM: usize = 56;
 const MEAN: usize = 64;
 /// Where in the block the thread's processor time is at which its last sample ended.
 const SAMPLED: usize = 72;
-/// Where in the block the thread's aborted sections are counted (`platform/rseq_sections.rs`).
+/// Where in the block the thread's aborted sections are counted (`arch/*/sections.rs`).
 pub const ABORTS: usize = 80;
 
 /// What the heap profile keeps of a thread. Each word is the thread's own: a signal handler on it may come between two
@@ -61,17 +62,6 @@ pub struct Sampling {
     pub is_inside: &'static AtomicU32,
 }
 
-/// From the thread pointer to the block.
-pub fn block_distance() -> usize {
-    let distance: usize;
-    // SAFETY: a word of the global offset table, which the loader has filled.
-    unsafe {
-        asm!("mov {d}, [rip + weir_thread_block@GOTTPOFF]", d = out(reg) distance,
-            options(nostack, pure, readonly, preserves_flags));
-    }
-    distance
-}
-
 /// The calling thread's lock ranks.
 pub fn ranks() -> &'static AtomicU32 {
     word(RANKS)
@@ -81,22 +71,6 @@ pub fn ranks() -> &'static AtomicU32 {
 pub fn thread_number() -> usize {
     let pointer = thread_pointer();
     pointer >> 12 ^ pointer >> 20
-}
-
-/// Where the calling thread's thread pointer points.
-pub fn thread_pointer() -> usize {
-    let pointer: usize;
-    // SAFETY: the thread pointer, which x86-64's ABI keeps at distance 0 of itself.
-    unsafe { asm!("mov {p}, fs:[0]", p = out(reg) pointer, options(nostack, pure, readonly, preserves_flags)) };
-    pointer
-}
-
-/// The word at `distance` from the thread pointer, which lies in libc's area or in the block.
-pub fn read_thread_word(distance: isize) -> u32 {
-    let word: u32;
-    // SAFETY: inside libc's area or this library's block.
-    unsafe { asm!("mov {w:e}, fs:[{d}]", w = out(reg) word, d = in(reg) distance, options(nostack, readonly)) };
-    word
 }
 
 /// Where a word of the calling thread's block is.

@@ -23,8 +23,11 @@
 #[macro_export]
 macro_rules! weak_symbol {
     ($(#[$doc:meta])* $name:ident = $symbol:literal of $version:literal: $type:ty) => {
-        #[cfg(target_env = "gnu")]
+        #[cfg(all(target_env = "gnu", target_arch = "x86_64"))]
         core::arch::global_asm!(concat!(".symver ", $symbol, ", ", $symbol, "@", $version));
+        // On arm64 the first version of all is that of the release that brought it there.
+        #[cfg(all(target_env = "gnu", target_arch = "aarch64"))]
+        core::arch::global_asm!(concat!(".symver ", $symbol, ", ", $symbol, "@GLIBC_2.17"));
         $crate::os::weak_symbol::weak_symbol!($(#[$doc])* $name = $symbol: $type);
     };
     ($(#[$doc:meta])* $name:ident = $symbol:literal: $type:ty) => {

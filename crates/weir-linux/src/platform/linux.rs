@@ -15,6 +15,7 @@ use weir_core::telemetry::stats::Stats;
 use weir_core::telemetry::tables::EvictableRow;
 use weir_core::telemetry::tunables::Tunables;
 
+use crate::arch::sections;
 use crate::messages;
 use crate::os::clock::{monotonic_ns, thread_cpu_ns};
 use crate::os::futex::{futex_wait, futex_wake};
@@ -25,7 +26,7 @@ use crate::platform::address_layout::AddressLayout;
 use crate::platform::hooks::{Hooks, LONG_WAIT_NS};
 use crate::platform::release::Releaser;
 use crate::platform::statics::{STATS, TUNABLES};
-use crate::platform::{rseq, rseq_sections, topology};
+use crate::platform::{rseq, topology};
 
 const UNKNOWN: u8 = 0;
 const LOCKLESS: u8 = 1;
@@ -239,23 +240,23 @@ impl CpuOps for Linux {
     #[inline(always)]
     unsafe fn pop(&self, table: &Table, class: usize) -> *mut u8 {
         // SAFETY: the caller keeps to the trait's contract, which is the section's.
-        unsafe { rseq_sections::pop(table, class) }
+        unsafe { sections::pop(table, class) }
     }
 
     #[inline(always)]
     unsafe fn push(&self, table: &Table, class: usize, object: *mut u8) -> Pushed {
         // SAFETY: the caller keeps to the trait's contract, which is the section's.
-        unsafe { rseq_sections::push(table, class, object) }
+        unsafe { sections::push(table, class, object) }
     }
 
     unsafe fn push_batch(&self, table: &Table, class: usize, objects: &[*mut u8]) -> usize {
         // SAFETY: the caller keeps to the trait's contract, which is the section's.
-        unsafe { rseq_sections::push_batch(table, class, objects) }
+        unsafe { sections::push_batch(table, class, objects) }
     }
 
     unsafe fn pop_batch(&self, table: &Table, class: usize, objects: &mut [*mut u8]) -> usize {
         // SAFETY: the caller keeps to the trait's contract, which is the section's.
-        unsafe { rseq_sections::pop_batch(table, class, objects) }
+        unsafe { sections::pop_batch(table, class, objects) }
     }
 
     fn fence(&self) -> bool {

@@ -8,7 +8,6 @@ pub mod linux;
 mod memory;
 pub mod release;
 pub mod rseq;
-pub mod rseq_sections;
 pub mod sandbox;
 pub mod statics;
 pub mod stats_page;

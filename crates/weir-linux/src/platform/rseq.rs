@@ -1,4 +1,4 @@
-//! Restartable sequences on x86-64: the area that libc registers for each thread, and whether the fast path can use it.
+//! Restartable sequences: the area that libc registers for each thread, and whether the fast path can use it.
 //!
 //! A *section* is a stretch of instructions that the kernel sends back to its start if the thread was preempted,
 //! migrated or signalled inside it. A thread announces one by storing the address of its descriptor (start, length,
@@ -6,14 +6,14 @@
 //! fixed distance from the thread pointer.
 //!
 //! The library has a thread-local block of its own (`os/thread_block.rs`), laid out as an area with the index
-//! [`NO_CPU`]: that table entry is always the empty dummy. The sections (`rseq_sections.rs`) address that block plus
+//! [`NO_CPU`]: that table entry is always the empty dummy. The sections (`arch/*/sections.rs`) address that block plus
 //! `DELTA`, which is 0 until libc's area has been found to work and is then the distance to it. So they are safe before
 //! anything was set up, also for a thread that is inside a section at that moment, and where there are no restartable
 //! sequences, without a check of their own. Fast paths written by hand address [`AREA`] and save an addition; what
 //! keeps them out until that is set is said there. [`ID`] is the field with the index: `mm_cid` where the kernel has it
 //! (dense: bounded by the number of threads), or `cpu_id_start`.
 
-use core::arch::asm;
+use core::ptr::NonNull;
 use core::sync::atomic::{
     AtomicUsize,
     Ordering::{Relaxed, SeqCst},
@@ -22,13 +22,17 @@ use linux_raw_sys::general::__NR_rseq;
 use weir_core::base::size_class::MAX_SIZE;
 use weir_core::platform::cpu_table::NO_CPU;
 
+use crate::arch::sections;
+use crate::arch::thread::{block_distance, read_thread_word, thread_pointer};
+use crate::os::auxv::getauxval;
 use crate::os::membarrier::{command, membarrier};
 use crate::os::syscall::{check, syscall4};
-use crate::os::thread_block::{self, BLOCK, block_distance, read_thread_word, thread_pointer};
+use crate::os::thread_block::{self, BLOCK};
+use crate::os::weak_symbol::weak_symbol;
 use crate::platform::topology;
 
 /// From the library's block to the area in use.
-pub(super) static DELTA: AtomicUsize = AtomicUsize::new(0);
+pub static DELTA: AtomicUsize = AtomicUsize::new(0);
 /// From the thread pointer to the area in use; 0 until [`enable`] was called. No fast path uses it before: an
 /// allocation compares its size with [`FAST_SIZES`], a free finds that the window has no pages (see `Linux::window`).
 pub static AREA: AtomicUsize = AtomicUsize::new(0);
@@ -60,8 +64,6 @@ const AREA_MM_CID: usize = 24;
 const AT_RSEQ_FEATURE_SIZE: usize = 27;
 /// Bytes of an area that every kernel takes, and its alignment.
 const AREA_BYTES: usize = 32;
-/// What the kernel finds before an abort address.
-const SIGNATURE: usize = 0x5305_3053;
 
 /// What restartable sequences this thread's libc and kernel offer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,35 +78,27 @@ pub struct Area {
     pub node_id: bool,
 }
 
+weak_symbol!(
+    /// Where libc's area lies, from the thread pointer.
+    rseq_offset = "__rseq_offset": NonNull<isize>
+);
+weak_symbol!(
+    /// Bytes of it that are filled; 0: it is not registered.
+    rseq_size = "__rseq_size": NonNull<u32>
+);
+
 /// The area that libc registered for the calling thread, if it did.
 pub fn area() -> Option<Area> {
-    let (offset, size): (*const isize, *const u32);
-    let getauxval: *const ();
-    // SAFETY: three addresses from the global offset table, null where libc lacks the symbol.
-    unsafe {
-        asm!(
-            ".weak __rseq_offset", ".weak __rseq_size", ".weak getauxval",
-            "mov {offset}, [rip + __rseq_offset@GOTPCREL]",
-            "mov {size}, [rip + __rseq_size@GOTPCREL]",
-            "mov {getauxval}, [rip + getauxval@GOTPCREL]",
-            offset = out(reg) offset, size = out(reg) size, getauxval = out(reg) getauxval,
-            options(nostack, preserves_flags, pure, readonly),
-        );
-    }
     // SAFETY: libc's variables, when they exist, are set before any code of this library runs.
-    let (offset, size) = unsafe { (*offset.as_ref()?, *size.as_ref()? as usize) };
-    if size == 0 || (read_thread_word(offset.wrapping_add_unsigned(AREA_CPU_ID)) as i32) < 0 {
+    let (offset, size) = unsafe { (rseq_offset()?.read(), rseq_size()?.read() as usize) };
+    // SAFETY: libc's area of the calling thread.
+    if size == 0 || (unsafe { read_thread_word(offset.wrapping_add_unsigned(AREA_CPU_ID)) } as i32) < 0 {
         return None;
     }
     // 20 and 32 are what a libc reports that does not read the kernel's size; it is in the auxiliary vector then.
-    let filled = match (size, getauxval.is_null()) {
-        (20 | 32, false) => {
-            // SAFETY: libc's function of this type; any argument is allowed.
-            let getauxval =
-                unsafe { core::mem::transmute::<*const (), unsafe extern "C" fn(usize) -> usize>(getauxval) };
-            // SAFETY: libc's function, which takes any argument and has no effect.
-            unsafe { getauxval(AT_RSEQ_FEATURE_SIZE) }.clamp(16, 32)
-        }
+    let filled = match (size, getauxval()) {
+        // SAFETY: libc's function, which takes any argument and has no effect.
+        (20 | 32, Some(getauxval)) => unsafe { getauxval(AT_RSEQ_FEATURE_SIZE) }.clamp(16, 32),
         _ => size,
     };
     Some(Area { offset, features: filled, mm_cid: filled >= AREA_MM_CID + 4, node_id: filled >= AREA_NODE_ID + 4 })
@@ -116,6 +110,9 @@ pub fn area() -> Option<Area> {
 /// A section that another thread has begun on its block before ends there, on the dummy.
 pub fn enable(max_cpus: usize) -> bool {
     AREA.store(block_distance(), Relaxed);
+    if !sections::THERE_ARE_ANY {
+        return false;
+    }
     let Some(area) = area() else { return false };
     if topology::cpus_bound() > max_cpus || membarrier(command::REGISTER_PRIVATE_EXPEDITED_RSEQ, 0, 0).is_err() {
         return false;
@@ -214,17 +211,22 @@ pub(crate) fn register(keep: bool) -> bool {
     }
     let area = thread_pointer().wrapping_add(block_distance()).wrapping_add(delta);
     // SAFETY: the area is the calling thread's own, and lives until it is unregistered.
-    check(unsafe { syscall4(__NR_rseq, area, AREA_BYTES, if keep { 0 } else { UNREGISTER }, SIGNATURE) }).is_ok()
+    check(unsafe {
+        syscall4(__NR_rseq, area, AREA_BYTES, if keep { 0 } else { UNREGISTER }, sections::SIGNATURE as usize)
+    })
+    .is_ok()
 }
 
 /// The current index; it may be stale at once.
 #[inline]
 pub fn index() -> usize {
     let distance = block_distance().wrapping_add(DELTA.load(Relaxed)).wrapping_add(ID.load(Relaxed));
-    read_thread_word(distance as isize) as usize
+    // SAFETY: a word of the area in use, which is libc's or this library's.
+    unsafe { read_thread_word(distance as isize) as usize }
 }
 
 /// The current NUMA node, where the area has it.
 pub fn node(area: Area) -> usize {
-    read_thread_word(area.offset.wrapping_add_unsigned(AREA_NODE_ID)) as usize
+    // SAFETY: a word of libc's area.
+    unsafe { read_thread_word(area.offset.wrapping_add_unsigned(AREA_NODE_ID)) as usize }
 }

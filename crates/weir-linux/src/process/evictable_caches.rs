@@ -7,9 +7,10 @@ use weir_core::platform::rank;
 
 use super::evictable_list;
 use super::heap::HEAP;
+use crate::arch::thread;
 use crate::os::futex::{futex_wait, futex_wake_at};
 use crate::os::scheduling::sched_yield;
-use crate::os::{probe, random, thread_block};
+use crate::os::{probe, random};
 use crate::platform::linux::Linux;
 
 pub use super::evictable_list::{ForkCalls, ForkNode};
@@ -48,7 +49,7 @@ pub fn platform() -> &'static Linux {
 /// A number of the calling thread that no other living thread has; a forked child's thread keeps it.
 #[inline]
 pub fn this_thread() -> usize {
-    thread_block::thread_pointer()
+    thread::thread_pointer()
 }
 
 /// Sleeps while `word` is `seen`, or for no reason.

@@ -9,8 +9,8 @@ use weir_core::platform::rank;
 use weir_core::telemetry::tables::EvictableRow;
 
 use super::evictable_waits::{Waiting, Waits};
+use crate::arch::thread::thread_pointer;
 use crate::os::futex::futex_wait;
-use crate::os::thread_block::thread_pointer;
 use crate::platform::linux::Linux;
 
 /// What is done to a cache around a fork, and what is read of it.

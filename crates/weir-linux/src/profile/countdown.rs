@@ -11,6 +11,7 @@ use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use weir_core::profile::interval::{charge, draw, next_random};
 use weir_core::profile::pace;
 
+use crate::arch::thread;
 use crate::os::clock;
 use crate::os::thread_block::{self, Sampling};
 use crate::platform::statics::TUNABLES;
@@ -92,5 +93,5 @@ fn seed() -> u64 {
         let product = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         product ^ product >> 32
     };
-    mix(mix(clock::monotonic_ns()) ^ thread_block::thread_pointer() as u64).max(1)
+    mix(mix(clock::monotonic_ns()) ^ thread::thread_pointer() as u64).max(1)
 }

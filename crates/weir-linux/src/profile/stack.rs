@@ -1,9 +1,9 @@
 //! The call stack of an allocation, without Weir's own frames.
 
-use core::arch::asm;
 use core::ops::Range;
 use weir_core::profile::layout::FRAMES;
 
+use crate::arch::registers::own_code;
 use crate::profile::unwind;
 
 /// Frames of Weir's own between the program's call and the walk: at most, in builds without optimisation.
@@ -32,22 +32,6 @@ impl CallStack {
     pub fn frames(&self) -> &[usize] {
         &self.frames[self.used.clone()]
     }
-}
-
-/// The code of the library, or of the program that it is linked into, by the linker's own symbols.
-fn own_code() -> Range<usize> {
-    let (begin, end): (usize, usize);
-    // SAFETY: two addresses; the symbols are hidden, so that they are this library's and not the program's.
-    unsafe {
-        asm!(
-            ".hidden __ehdr_start", ".hidden etext",
-            "lea {begin}, [rip + __ehdr_start]",
-            "lea {end}, [rip + etext]",
-            begin = out(reg) begin, end = out(reg) end,
-            options(nomem, nostack, pure, preserves_flags),
-        );
-    }
-    begin..end
 }
 
 #[cfg(test)]

@@ -23,6 +23,7 @@ mod registers;
 mod rule_slot;
 mod table;
 
+use crate::arch::registers::{END_OF_CODE, with_registers};
 use frame_rule::Context;
 use plain_rule::PlainRule;
 use readable::Readable;
@@ -31,8 +32,6 @@ use table::Lines;
 
 /// Addresses below are no code: the first page is never mapped.
 const LOWEST_CODE: usize = 1 << 12;
-/// Addresses of programs end here on x86-64 with page tables of four levels; code lies below with five as well.
-const END_OF_CODE: usize = 1 << 47;
 /// No frame is longer: a pointer that leads further is taken for something else. The whole stack is 8 MiB by default.
 const MOST_FRAME_BYTES: usize = 1 << 20;
 
@@ -42,14 +41,16 @@ const MOST_FRAME_BYTES: usize = 1 << 20;
 #[inline(always)]
 pub fn capture(frames: &mut [usize]) -> usize {
     // SAFETY: the slice is writable for its length, and `walk` writes no further.
-    unsafe { registers::with_registers(frames.as_mut_ptr(), frames.len(), walk) }
+    unsafe { with_registers(frames.as_mut_ptr(), frames.len(), walk) }
 }
 
 /// Walks outwards from `registers`.
 ///
 /// # Safety
-/// `frames` is writable for `capacity` words, and `registers` are those of a frame of the calling thread.
-unsafe extern "C" fn walk(frames: *mut usize, capacity: usize, registers: &mut Registers) -> usize {
+/// `frames` is writable for `capacity` words; `registers` has the words of a frame of the calling thread.
+unsafe extern "C" fn walk(frames: *mut usize, capacity: usize, registers: *mut usize) -> usize {
+    // SAFETY: as many words as there are registers, which nobody else uses.
+    let registers = unsafe { &mut *registers.cast::<Registers>() };
     let mut context = Context::new();
     let mut memory = Readable::around(registers.sp());
     let (mut depth, mut is_interrupted) = (0, false);

@@ -7,13 +7,13 @@
 
 use weir_core::base::units::PAGE;
 
+use crate::arch::thread;
 use crate::os::clock::monotonic_ns;
 use crate::os::futex::{futex_wait_shared, pause};
 use crate::os::mman::{self, PROT_NONE};
 use crate::os::process::getpid;
 use crate::os::signals::{set_signal_mask, tgkill};
 use crate::platform::rseq;
-use core::arch::asm;
 use core::sync::atomic::{
     AtomicU32, AtomicUsize,
     Ordering::{AcqRel, Acquire, Relaxed, Release},
@@ -81,7 +81,8 @@ impl RawThread {
         let started = self.lay_out().and_then(|(top, pointer)| {
             // SAFETY: the child runs on its own stack and never returns from `body`; the parent goes on as if nothing
             // was. The kernel writes the id to a word that stays: a `RawThread` is a static.
-            let thread = unsafe { clone(flags as usize, top, &self.alive, pointer, body, owner, number) };
+            let thread =
+                unsafe { thread::clone(flags as usize, top, self.alive.as_ptr(), pointer, body, owner, number) };
             u32::try_from(thread).ok()
         });
         let _ = set_signal_mask(mask);
@@ -102,11 +103,10 @@ impl RawThread {
         let memory = mman::mmap_anonymous(length, 0).ok()?;
         let top = memory as usize + GUARD + STACK;
         let pointer = top + below;
-        // SAFETY: fresh memory of this function's; the first word at the thread pointer is its own address, by the ABI.
+        // SAFETY: fresh memory of this function's.
         unsafe {
             let _ = mman::mprotect(memory, GUARD, PROT_NONE);
-            (pointer as *mut usize).write(pointer);
-            (pointer as *mut usize).add(2).write(pointer);
+            thread::lay_out_header(pointer);
             rseq::lay_out(pointer);
         }
         self.length.store(length, Relaxed);
@@ -188,49 +188,9 @@ impl Exit {
             // The kernel may still write to the area: then its memory stays.
             crate::os::process::exit(status);
         }
-        // SAFETY: nothing of the memory is used any more: two system calls, between which there is no stack, and all
-        // signals are blocked.
-        unsafe {
-            asm!("syscall", "mov edi, r12d", "mov eax, {exit}", "syscall", "ud2",
-                in("rax") sys::__NR_munmap, in("rdi") self.memory, in("rsi") self.length, in("r12") status,
-                exit = const sys::__NR_exit, options(noreturn, nostack));
-        }
+        // SAFETY: nothing of the memory is used any more, and all signals are blocked.
+        unsafe { thread::unmap_and_exit(self.memory, self.length, status) }
     }
-}
-
-/// # Safety
-/// `top` is the upper end of a fresh stack, aligned to 16; `pointer` a thread pointer's block; `alive` stays for as
-/// long as the thread.
-unsafe fn clone(
-    flags: usize,
-    top: usize,
-    alive: &AtomicU32,
-    pointer: usize,
-    body: Body,
-    owner: usize,
-    number: usize,
-) -> isize {
-    let ret: isize;
-    // SAFETY: stack, thread pointer and word are the caller's and valid for the new thread. In the child (rax = 0),
-    // which begins with its parent's registers, the stack is empty: call `body`, which never returns.
-    unsafe {
-        asm!(
-            "syscall",
-            "test rax, rax",
-            "jnz 60f",
-            "xor ebp, ebp",
-            "mov rdi, r12",
-            "mov rsi, r13",
-            "call r9",
-            "ud2",
-            "60:",
-            inlateout("rax") sys::__NR_clone as isize => ret,
-            in("rdi") flags, in("rsi") top, in("rdx") alive.as_ptr(), in("r10") alive.as_ptr(), in("r8") pointer,
-            in("r9") body, in("r12") owner, in("r13") number,
-            lateout("rcx") _, lateout("r11") _,
-        );
-    }
-    ret
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ use super::plain_rule::PlainRule;
 use super::readable::Readable;
 use super::registers::Registers;
 use super::table::Entry;
+use crate::arch::registers;
 use gimli::{
     BaseAddresses, CfaRule, EhFrame, EhFrameOffset, EndianSlice, LittleEndian, Register, RegisterRule, UnwindContext,
     UnwindContextStorage, UnwindExpression, UnwindSection, UnwindTableRow,
@@ -50,10 +51,11 @@ pub(super) fn step(
     memory: &mut Readable,
     keep: impl FnOnce(PlainRule),
 ) -> Option<bool> {
-    let section = Section::new(entry.bytes, LittleEndian);
+    let mut section = Section::new(entry.bytes, LittleEndian);
+    section.set_vendor(registers::VENDOR);
     let bases = BaseAddresses::default().set_eh_frame(entry.bytes.as_ptr() as u64);
     let description = section.fde_from_offset(&bases, EhFrameOffset(entry.offset), Section::cie_from_offset).ok()?;
-    if description.cie().return_address_register() != Register(Registers::RIP as u16) {
+    if description.cie().return_address_register() != Register(Registers::PC as u16) {
         return None;
     }
     let row = description.unwind_info_for_address(&section, &bases, &mut context.0, pc as u64).ok()?;
@@ -70,16 +72,19 @@ pub(super) fn step(
 
 /// The row as a plain rule, if it has that form: what follows from that is the same as by [`apply`].
 fn plain(row: &UnwindTableRow<usize, InPlace>, line: usize) -> Option<PlainRule> {
+    if !registers::RETURN_ADDRESS_IS_BELOW_FRAME {
+        return None;
+    }
     let CfaRule::RegisterAndOffset { register, offset } = row.cfa() else { return None };
     let mut rule = PlainRule::new(line, register.0, *offset)?;
     let mut has_return_address = false;
     for (register, of) in row.registers() {
         match of {
-            RegisterRule::Offset(-8) if register.0 == Registers::RIP as u16 => has_return_address = true,
-            RegisterRule::Undefined if register.0 == Registers::RIP as u16 => return PlainRule::end(line),
+            RegisterRule::Offset(-8) if register.0 == Registers::PC as u16 => has_return_address = true,
+            RegisterRule::Undefined if register.0 == Registers::PC as u16 => return PlainRule::end(line),
             RegisterRule::Undefined => {}
             // Of a register that is not followed the value is not known.
-            RegisterRule::SameValue if register.0 < Registers::RIP as u16 => {}
+            RegisterRule::SameValue if register.0 < Registers::PC as u16 => {}
             RegisterRule::Offset(offset) => rule = rule.with_saved(register.0, *offset)?,
             _ => return None,
         }
@@ -90,38 +95,37 @@ fn plain(row: &UnwindTableRow<usize, InPlace>, line: usize) -> Option<PlainRule>
 type Expression = (gimli::Expression<EndianSlice<'static, LittleEndian>>, gimli::Encoding);
 
 fn apply(
-    registers: &mut Registers,
+    frame: &mut Registers,
     row: &UnwindTableRow<usize, InPlace>,
     expression: impl Fn(&UnwindExpression<usize>) -> Option<Expression>,
     memory: &mut Readable,
 ) -> Option<()> {
     let cfa = match row.cfa() {
-        CfaRule::RegisterAndOffset { register, offset } => {
-            registers.get(register.0)?.wrapping_add_signed(*offset as isize)
-        }
-        CfaRule::Expression(at) => evaluate(expression(at)?, None, registers, memory)?,
+        CfaRule::RegisterAndOffset { register, offset } => frame.get(register.0)?.wrapping_add_signed(*offset as isize),
+        CfaRule::Expression(at) => evaluate(expression(at)?, None, frame, memory)?,
     };
-    let mut caller = *registers;
+    let mut caller = *frame;
     // A caller without a rule for its address is none: the outermost function.
-    caller.set_frame(0, cfa, registers.frame_pointer());
+    caller.set_frame(0, cfa, frame.frame_pointer());
     for (register, rule) in row.registers() {
         let value = match rule {
-            RegisterRule::SameValue => registers.get(register.0),
+            RegisterRule::SameValue => frame.get(register.0),
             RegisterRule::Offset(offset) => memory.read(cfa.wrapping_add_signed(*offset as isize)),
             RegisterRule::ValOffset(offset) => Some(cfa.wrapping_add_signed(*offset as isize)),
-            RegisterRule::Register(other) => registers.get(other.0),
+            RegisterRule::Register(other) => frame.get(other.0),
             RegisterRule::Expression(at) => {
-                let at = evaluate(expression(at)?, Some(cfa), registers, memory)?;
+                let at = evaluate(expression(at)?, Some(cfa), frame, memory)?;
                 memory.read(at)
             }
-            RegisterRule::ValExpression(at) => evaluate(expression(at)?, Some(cfa), registers, memory),
+            RegisterRule::ValExpression(at) => evaluate(expression(at)?, Some(cfa), frame, memory),
             RegisterRule::Constant(value) => Some(*value as usize),
-            _ if register.0 == Registers::RIP as u16 => return None,
+            _ if register.0 == Registers::PC as u16 => return None,
             _ => continue,
         };
         caller.set(register.0, value?);
     }
-    *registers = caller;
+    caller.set(Registers::PC as u16, registers::plain_address(caller.pc()));
+    *frame = caller;
     Some(())
 }
 
@@ -134,8 +138,8 @@ mod tests {
     const OFFSET: u8 = 0x80;
     const SAME_VALUE: u8 = 0x08;
     const UNDEFINED: u8 = 0x07;
-    const RSP: u8 = Registers::RSP as u8;
-    const RIP: u8 = Registers::RIP as u8;
+    const RSP: u8 = Registers::SP as u8;
+    const RIP: u8 = Registers::PC as u8;
 
     /// An entry of a function of 16 bytes at 0x1000 with these instructions, in the form of DWARF's `.eh_frame`; its common
     /// part puts the return address below the caller's frame, 8 bytes above the stack pointer.
@@ -179,7 +183,7 @@ mod tests {
     #[test]
     fn a_kept_rule_does_what_the_entry_says() {
         let stack: [usize; 16] = core::array::from_fn(|at| 1000 + at);
-        let rbp = Registers::RBP as u8;
+        let rbp = Registers::FRAME_POINTER as u8;
         let plain: [&[u8]; 6] = [
             &[],
             &[DEF_CFA, RSP, 32, OFFSET | 3, 2, OFFSET | rbp, 3],

@@ -7,15 +7,19 @@
 
 use super::readable::Readable;
 use super::registers::Registers;
+use crate::arch::registers;
 
 const WORD: usize = size_of::<usize>();
 const LINE_BITS: u32 = 24;
 const LENGTH_BITS: u32 = 15;
-const FROM_RBP: u32 = LINE_BITS + LENGTH_BITS;
-const FIRST_SAVED: u32 = FROM_RBP + 1;
+const FROM_FRAME_POINTER: u32 = LINE_BITS + LENGTH_BITS;
+const FIRST_SAVED: u32 = FROM_FRAME_POINTER + 1;
 const SAVED_BITS: u32 = 4;
-/// What the ABI keeps over calls, by DWARF's numbers: rbx, rbp, r12 to r15.
-const SAVED: [u16; 6] = [3, Registers::RBP as u16, 12, 13, 14, 15];
+/// Registers that the ABI keeps over calls, by DWARF's numbers: five of them, and the frame pointer.
+const SAVED: [u16; 6] = {
+    let [a, b, c, d, e] = registers::KEPT;
+    [a, Registers::FRAME_POINTER as u16, b, c, d, e]
+};
 const _: () = assert!(FIRST_SAVED + SAVED_BITS * SAVED.len() as u32 == u64::BITS);
 
 /// A rule in a word.
@@ -26,10 +30,11 @@ impl PlainRule {
     /// A rule of no saved registers: the caller's frame begins `offset` bytes above `register`. `None`: it has no such form.
     pub fn new(line: usize, register: u16, offset: i64) -> Option<Self> {
         let length = usize::try_from(offset).ok().filter(|length| length.is_multiple_of(WORD))? / WORD;
-        let is_rbp = register == Registers::RBP as u16;
+        let is_frame_pointer = register == Registers::FRAME_POINTER as u16;
         let fits = line < 1 << LINE_BITS && (1..1 << LENGTH_BITS).contains(&length);
-        (fits && (is_rbp || register == Registers::RSP as u16))
-            .then(|| Self(line as u64 | (length as u64) << LINE_BITS | u64::from(is_rbp) << FROM_RBP))
+        (fits && (is_frame_pointer || register == Registers::SP as u16)).then(|| {
+            Self(line as u64 | (length as u64) << LINE_BITS | u64::from(is_frame_pointer) << FROM_FRAME_POINTER)
+        })
     }
 
     /// The stack ends in this function.
@@ -63,8 +68,8 @@ impl PlainRule {
         if length == 0 {
             return None;
         }
-        let is_rbp = self.0 >> FROM_RBP & 1 != 0;
-        let base = if is_rbp { registers.frame_pointer() } else { registers.sp() };
+        let is_frame_pointer = self.0 >> FROM_FRAME_POINTER & 1 != 0;
+        let base = if is_frame_pointer { registers.frame_pointer() } else { registers.sp() };
         let begin = base.wrapping_add(length * WORD);
         let pc = memory.read(begin.wrapping_sub(WORD))?;
         let mut saved = self.0 >> FIRST_SAVED;
@@ -84,21 +89,24 @@ impl PlainRule {
 mod tests {
     use super::*;
 
-    const RSP: u16 = Registers::RSP as u16;
+    const RSP: u16 = Registers::SP as u16;
 
     #[test]
     fn a_rule_leads_to_the_caller() {
         let stack: [usize; 8] = [1, 2, 3, 4, 5, 6, 7, 8];
         let at = stack.as_ptr() as usize;
         let mut registers = Registers::of(0, at, 99);
-        let rule = PlainRule::new(77, RSP, 48).unwrap().with_saved(Registers::RBP as u16, -16).unwrap();
+        let rule = PlainRule::new(77, RSP, 48).unwrap().with_saved(Registers::FRAME_POINTER as u16, -16).unwrap();
         let rule = rule.with_saved(15, -48).unwrap();
         assert_eq!((rule.line(), PlainRule::from_word(rule.word()).line()), (77, 77));
         rule.apply(&mut registers, &mut Readable::around(at)).unwrap();
         assert_eq!((registers.pc(), registers.sp(), registers.frame_pointer()), (6, at + 48, 5));
         assert_eq!((registers.get(15), registers.get(14), registers.get(3)), (Some(1), Some(0), Some(0)));
         let mut registers = Registers::of(0, 0, at);
-        PlainRule::new(0, Registers::RBP as u16, 16).unwrap().apply(&mut registers, &mut Readable::around(at)).unwrap();
+        PlainRule::new(0, Registers::FRAME_POINTER as u16, 16)
+            .unwrap()
+            .apply(&mut registers, &mut Readable::around(at))
+            .unwrap();
         assert_eq!((registers.pc(), registers.sp(), registers.frame_pointer()), (2, at + 16, at));
         assert!(PlainRule::end(3).unwrap().apply(&mut registers, &mut Readable::around(at)).is_none());
     }

@@ -14,6 +14,11 @@ use weir_core::platform::cpu_table::{END_OFFSET, PUSHES_OFFSET, Pushed, Table};
 use crate::os::thread_block::ABORTS;
 use crate::platform::rseq::{DELTA, ID};
 
+/// What the kernel finds before an abort address.
+pub const SIGNATURE: u32 = 0x5305_3053;
+/// Sections are written for this processor.
+pub const THERE_ARE_ANY: bool = true;
+
 /// The beginning of every section, here and in fast paths written by hand: announces it and leaves the CPU's slab in
 /// the second register. Given are: the instructions that set the first register to the area's distance from the thread
 /// pointer, the two registers, the second's lower half, the register with the table's address, and what is done where the

@@ -1,0 +1,9 @@
+//! arm64.
+
+pub mod catch;
+pub mod registers;
+pub mod sections;
+pub mod signal;
+#[macro_use]
+pub mod system_call;
+pub mod thread;

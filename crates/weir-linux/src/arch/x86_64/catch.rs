@@ -1,0 +1,45 @@
+//! A call of a function that may unwind.
+
+/// Defines `weir_catch` and `weir_catch_landing` (`os/catch.rs`), whose frame `$personality` is asked about.
+macro_rules! define_catch {
+    ($personality:path) => {
+        core::arch::global_asm!(
+            ".text",
+            ".globl weir_catch",
+            ".hidden weir_catch",
+            ".type weir_catch, @function",
+            ".p2align 4",
+            "weir_catch:",
+            ".cfi_startproc",
+            // DW_EH_PE_pcrel | DW_EH_PE_sdata4
+            ".cfi_personality 0x1b, {personality}",
+            "push rbx",
+            ".cfi_def_cfa_offset 16",
+            ".cfi_offset rbx, -16",
+            "mov rbx, r8",
+            "mov rax, rdi",
+            "mov rdi, rsi",
+            "mov rsi, rdx",
+            "mov rdx, rcx",
+            "call rax",
+            "mov [rbx], rax",
+            "xor eax, eax",
+            "pop rbx",
+            ".cfi_remember_state",
+            ".cfi_def_cfa_offset 8",
+            "ret",
+            ".cfi_restore_state",
+            ".globl weir_catch_landing",
+            ".hidden weir_catch_landing",
+            "weir_catch_landing:",
+            "mov eax, 1",
+            "pop rbx",
+            ".cfi_def_cfa_offset 8",
+            "ret",
+            ".cfi_endproc",
+            ".size weir_catch, . - weir_catch",
+            personality = sym $personality,
+        );
+    };
+}
+pub(crate) use define_catch;

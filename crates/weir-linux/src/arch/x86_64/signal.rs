@@ -1,0 +1,53 @@
+//! Where a signal's handler returns to.
+
+use core::arch::global_asm;
+use linux_raw_sys::general::__NR_rt_sigreturn;
+
+unsafe extern "C" {
+    fn weir_restore_rt();
+}
+
+// Its unwind table says that the kernel's frame lies at the stack pointer (`struct ucontext`, the registers from byte 40 on),
+// so that debuggers and unwinders step through. An unwinder looks at the byte before a return address, so the entry begins
+// with one instruction more.
+global_asm!(
+    ".pushsection .text",
+    ".p2align 4",
+    ".type weir_restore_rt, @function",
+    ".globl weir_restore_rt",
+    ".hidden weir_restore_rt",
+    ".cfi_startproc simple",
+    ".cfi_signal_frame",
+    ".cfi_def_cfa rsp, 0",
+    ".cfi_offset r8, 40",
+    ".cfi_offset r9, 48",
+    ".cfi_offset r10, 56",
+    ".cfi_offset r11, 64",
+    ".cfi_offset r12, 72",
+    ".cfi_offset r13, 80",
+    ".cfi_offset r14, 88",
+    ".cfi_offset r15, 96",
+    ".cfi_offset rdi, 104",
+    ".cfi_offset rsi, 112",
+    ".cfi_offset rbp, 120",
+    ".cfi_offset rbx, 128",
+    ".cfi_offset rdx, 136",
+    ".cfi_offset rax, 144",
+    ".cfi_offset rcx, 152",
+    ".cfi_offset rsp, 160",
+    ".cfi_offset rip, 168",
+    "nop",
+    "weir_restore_rt:",
+    "mov rax, {rt_sigreturn}",
+    "syscall",
+    ".size weir_restore_rt, . - weir_restore_rt",
+    ".cfi_endproc",
+    ".popsection",
+    rt_sigreturn = const __NR_rt_sigreturn,
+);
+
+/// Flags by which a handler's structure says where it returns to, and that place.
+pub fn restorer() -> (u64, usize) {
+    const SA_RESTORER: u64 = 0x0400_0000;
+    (SA_RESTORER, weir_restore_rt as *const () as usize)
+}

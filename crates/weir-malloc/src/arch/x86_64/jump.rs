@@ -1,0 +1,56 @@
+//! Jumps to other forms of C++'s operators, and `dlopen`'s.
+
+/// The body of a function that goes on to `$next` with its arguments, by way of the global offset table, where the loader put
+/// the first definition in the process. In brackets what comes first: assembly.
+macro_rules! jump_by_table {
+    ($next:path $(, [$($before:expr),*])?) => {
+        core::arch::naked_asm!(
+            // All of it in one line of the cache.
+            ".p2align 4",
+            ".cfi_startproc",
+            $($($before,)*)?
+            "jmp qword ptr [rip + {next}@GOTPCREL]",
+            ".cfi_endproc",
+            next = sym $next,
+        )
+    };
+}
+
+/// The body of a function that goes on to `$next`, of this library. In brackets what comes first, and its operands.
+macro_rules! jump {
+    ($next:path, [$($before:expr),*] $(, $operand:ident = sym $symbol:path)*) => {
+        core::arch::naked_asm!(
+            ".cfi_startproc",
+            $($before,)*
+            "jmp {next}",
+            ".cfi_endproc",
+            next = sym $next,
+            $($operand = sym $symbol,)*
+        )
+    };
+}
+
+/// Goes on to the form `$form`, catching what it throws, unless it is ours, that is `$ours`. The arguments are kept.
+macro_rules! unless_ours {
+    ($form:literal, $ours:literal) => {
+        concat!(
+            "mov rax, [rip + ",
+            $form,
+            "@GOTPCREL]\n",
+            "lea rdx, [rip + ",
+            $ours,
+            "]\n",
+            "cmp rax, rdx\n",
+            "jne {call_or_null}",
+        )
+    };
+}
+
+/// Puts the third argument into the second's place.
+macro_rules! third_to_second {
+    () => {
+        "mov rsi, rdx"
+    };
+}
+
+pub(crate) use {jump, jump_by_table, third_to_second, unless_ours};
