@@ -132,7 +132,8 @@ fn each_system_call_of_the_sources_is_in_the_list_and_none_more() {
         for entry in std::fs::read_dir(folder).expect("the sources") {
             let path = entry.expect("an entry").path();
             if path.is_dir() {
-                folders.push(path);
+                // The list is of x86-64; below it stands what arm64 has in place of two of its calls.
+                folders.extend((!path.ends_with("arch/aarch64")).then_some(path));
                 continue;
             }
             let text = std::fs::read_to_string(&path).expect("a source");

@@ -8,6 +8,10 @@
 //! | `signal` | where a signal's handler returns to |
 //! | `registers` | a frame's registers by the numbers that unwind tables use; the library's own code |
 //! | `sections` | restartable sections: pops from and pushes to a CPU's buckets |
+//!
+//! `words` is the same on all: what sections read.
+
+pub mod words;
 
 #[cfg(target_arch = "aarch64")]
 mod aarch64;

@@ -221,7 +221,9 @@ pub struct Identity {
 pub fn identity(fd: i32) -> Result<Identity> {
     let stat = fstat_whole(fd)?;
     let (kind, mode) = (kind_of(&stat), stat.st_mode & 0o7777);
-    Ok(Identity { kind, owner: stat.st_uid, mode, links: u64::from(stat.st_nlink), size: stat.st_size as u64 })
+    #[allow(clippy::useless_conversion, reason = "arm64 has 32 bits")]
+    let links = u64::from(stat.st_nlink);
+    Ok(Identity { kind, owner: stat.st_uid, mode, links, size: stat.st_size as u64 })
 }
 
 /// The seals of a memfd (`F_SEAL_*`). A file that cannot be sealed fails with `EINVAL`.

@@ -94,7 +94,8 @@ pub fn free(block: usize) {
     }
 }
 
-#[cfg(test)]
+// The registers of x86-64.
+#[cfg(all(test, target_arch = "x86_64"))]
 mod tests {
     use super::*;
     use core::sync::atomic::AtomicUsize;

@@ -8,6 +8,7 @@
 //! aborted sections.
 
 use crate::arch::thread::{block_distance, thread_pointer};
+pub use crate::arch::words::ABORTS;
 use core::arch::global_asm;
 use core::sync::atomic::{AtomicI64, AtomicU32, AtomicU64};
 use weir_core::platform::cpu_table::NO_CPU;
@@ -44,8 +45,6 @@ const RANDOM: usize = 56;
 const MEAN: usize = 64;
 /// Where in the block the thread's processor time is at which its last sample ended.
 const SAMPLED: usize = 72;
-/// Where in the block the thread's aborted sections are counted (`arch/*/sections.rs`).
-pub const ABORTS: usize = 80;
 
 /// What the heap profile keeps of a thread. Each word is the thread's own: a signal handler on it may come between two
 /// accesses, another thread may not.

@@ -24,6 +24,8 @@ use weir_core::platform::cpu_table::NO_CPU;
 
 use crate::arch::sections;
 use crate::arch::thread::{block_distance, read_thread_word, thread_pointer};
+use crate::arch::words::AREA_MM_CID;
+pub use crate::arch::words::{DELTA, ID};
 use crate::os::auxv::getauxval;
 use crate::os::membarrier::{command, membarrier};
 use crate::os::syscall::{check, syscall4};
@@ -31,8 +33,6 @@ use crate::os::thread_block::{self, BLOCK};
 use crate::os::weak_symbol::weak_symbol;
 use crate::platform::topology;
 
-/// From the library's block to the area in use.
-pub static DELTA: AtomicUsize = AtomicUsize::new(0);
 /// From the thread pointer to the area in use; 0 until [`enable`] was called. No fast path uses it before: an
 /// allocation compares its size with [`FAST_SIZES`], a free finds that the window has no pages (see `Linux::window`).
 pub static AREA: AtomicUsize = AtomicUsize::new(0);
@@ -48,8 +48,6 @@ const IS_FAST: usize = 1;
 const IS_COUNTED: usize = 2;
 /// One allocation in some is guarded, so that each is looked at.
 const IS_GUARDED: usize = 4;
-/// Offset in the area of the field that holds the index.
-pub static ID: AtomicUsize = AtomicUsize::new(AREA_MM_CID);
 
 // Offsets in the area (Linux, `include/uapi/linux/rseq.h`); `rseq_cs` is at 8.
 /// Offset of `cpu_id_start`.
@@ -58,8 +56,6 @@ const AREA_CPU_ID_START: usize = 0;
 const AREA_CPU_ID: usize = 4;
 /// Offset of `node_id`.
 const AREA_NODE_ID: usize = 20;
-/// Offset of `mm_cid`.
-const AREA_MM_CID: usize = 24;
 /// Auxiliary vector entry: bytes of the rseq area that the kernel fills.
 const AT_RSEQ_FEATURE_SIZE: usize = 27;
 /// Bytes of an area that every kernel takes, and its alignment.

@@ -155,6 +155,9 @@ mod tests {
 
     #[test]
     fn a_kept_rule_is_used_if_its_tag_is_the_entrys_and_replaced_if_not() {
-        assert!((0..100).any(|_| is_used_and_replaced()));
+        // Elsewhere no rule has the plain form.
+        if crate::arch::registers::RETURN_ADDRESS_IS_BELOW_FRAME {
+            assert!((0..100).any(|_| is_used_and_replaced()));
+        }
     }
 }

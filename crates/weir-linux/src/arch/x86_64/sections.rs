@@ -11,8 +11,7 @@
 use core::arch::asm;
 use weir_core::platform::cpu_table::{END_OFFSET, PUSHES_OFFSET, Pushed, Table};
 
-use crate::os::thread_block::ABORTS;
-use crate::platform::rseq::{DELTA, ID};
+use crate::arch::words::{ABORTS, DELTA, ID};
 
 /// What the kernel finds before an abort address.
 pub const SIGNATURE: u32 = 0x5305_3053;

@@ -129,7 +129,8 @@ fn apply(
     Some(())
 }
 
-#[cfg(test)]
+// The registers of x86-64.
+#[cfg(all(test, target_arch = "x86_64"))]
 mod tests {
     use super::*;
     use std::vec::Vec;

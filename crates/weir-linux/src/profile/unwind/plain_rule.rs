@@ -85,7 +85,8 @@ impl PlainRule {
     }
 }
 
-#[cfg(test)]
+// The registers of x86-64.
+#[cfg(all(test, target_arch = "x86_64"))]
 mod tests {
     use super::*;
 

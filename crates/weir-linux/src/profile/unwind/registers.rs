@@ -14,7 +14,7 @@ impl Registers {
     pub const PC: usize = registers::PC;
 
     /// Those of a frame of which these three are known, and 0 for the others.
-    #[cfg(test)]
+    #[cfg(all(test, target_arch = "x86_64"))]
     pub fn of(pc: usize, sp: usize, frame_pointer: usize) -> Self {
         let mut registers = Self([0; Self::COUNT]);
         registers.set_frame(pc, sp, frame_pointer);
