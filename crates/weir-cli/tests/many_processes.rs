@@ -60,7 +60,9 @@ impl Many {
         let subjects = (0..count).map(|_| subject()).collect();
         let _ = std::fs::remove_file(program);
         let mut exporter = Command::new(env!("CARGO_BIN_EXE_weir"));
-        let exporter = exporter.args(["export", "--listen", "127.0.0.1:0"]).stderr(Stdio::piped());
+        // More than there are: the machine may have others with Weir, and those that are left out are the smallest.
+        let exporter = exporter.args(["export", "--listen", "127.0.0.1:0", "--max-processes", "1000000"]);
+        exporter.stderr(Stdio::piped());
         let mut exporter = exporter.spawn().unwrap();
         let mut said = String::new();
         BufReader::new(exporter.stderr.take().unwrap()).read_line(&mut said).unwrap();

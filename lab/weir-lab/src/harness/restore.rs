@@ -162,7 +162,7 @@ mod tests {
 
     /// Run by the test below, as it ends by a signal.
     #[test]
-    #[ignore = "the test below runs it, in a process of its own"]
+    #[ignore = "run by the test below, in a process of its own"]
     fn waits_with_children() {
         install().unwrap();
         let mut shell = Command::new("timeout").args(["100", "sh", "-c", "sleep 100 & sleep 100"]).spawn().unwrap();
