@@ -12,7 +12,7 @@
 //! that replaces it: ours then throws, and is caught.)
 
 use crate::cxx_throw::{weir_call_or_null, weir_new_or_null, weir_new_or_throw};
-use crate::fast_path::allocate;
+use crate::fast_path::{allocate, round_up};
 use core::ffi::c_void;
 use weir_linux::process::counted_calls;
 
@@ -120,9 +120,12 @@ pub extern "C" fn _ZnwmSt11align_val_t(size: usize, align: usize) -> *mut u8 {
     core::arch::naked_asm!(
         ".cfi_startproc",
         ours!("weir_ours_new_aligned"),
-        "jmp {allocate}",
+        // Its own form without an alignment, not by name: the standard has no such call.
+        round_up!("rsi", "rdi", "1", []),
+        "jmp weir_ours_new",
         ".cfi_endproc",
-        allocate = sym throwing_aligned,
+        other = sym throwing_aligned,
+        sizes = sym weir_linux::platform::rseq::FAST_SIZES,
     )
 }
 

@@ -5,7 +5,7 @@
 //! definition in the process, such as that very wrapper, and never return. (The operators of C++ are the exception:
 //! there the standard says who calls whom by name, and programs count on it: see `cxx_new`.)
 
-use crate::fast_path::{allocate, free};
+use crate::fast_path::{allocate, free, round_up};
 use crate::glibc_abi::{self, MallInfo, MallInfo2};
 use crate::{
     c_abi, cache_abi, cache_stats_abi, callback_abi, ctl_abi, evictable_abi, evictable_stats_abi,
@@ -32,19 +32,79 @@ macro_rules! export {
     };
 }
 
-/// Exports `malloc` under each of the names given.
+/// Exports `malloc` under each of the names given, and with a hidden name each, by which it is this one, whatever else a
+/// process has.
 macro_rules! export_malloc {
-    ($($name:ident)*) => {$(
+    ($($name:ident $hidden:literal)*) => {$(
         /// `malloc`. Of no bytes: a block of its own.
         #[unsafe(naked)]
         #[unsafe(no_mangle)]
         pub extern "C" fn $name(size: usize) -> *mut u8 {
-            allocate!(c_abi::malloc_slow)
+            allocate!(c_abi::malloc_slow, [concat!(".globl ", $hidden, "\n.hidden ", $hidden, "\n", $hidden, ":")])
         }
     )*};
 }
 
-export_malloc!(malloc __libc_malloc);
+export_malloc!(malloc "weir_ours_malloc" __libc_malloc "weir_ours_libc_malloc");
+
+/// Exports `memalign` under the names given, with `$other` for what its fast path leaves: that of an alignment which a size class
+/// gives is that of `malloc`.
+macro_rules! export_memalign {
+    ($($name:ident = $other:ident;)*) => {$(
+        #[doc = concat!("See `c_abi::", stringify!($other), "`.")]
+        #[unsafe(naked)]
+        #[unsafe(no_mangle)]
+        pub extern "C" fn $name(align: usize, size: usize) -> *mut u8 {
+            core::arch::naked_asm!(
+                ".p2align 5",
+                ".cfi_startproc",
+                round_up!("rdi", "rsi", "1", []),
+                "jmp weir_ours_malloc",
+                ".cfi_endproc",
+                other = sym c_abi::$other,
+                sizes = sym weir_linux::platform::rseq::FAST_SIZES,
+            )
+        }
+    )*};
+}
+
+export_memalign! {
+    aligned_alloc = aligned_alloc;
+    memalign = memalign;
+    __libc_memalign = memalign;
+}
+
+/// Exports `posix_memalign` under the names given.
+macro_rules! export_posix_memalign {
+    ($($name:ident)*) => {$(
+        /// See `c_abi::posix_memalign`.
+        #[unsafe(naked)]
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name(out: *mut *mut u8, align: usize, size: usize) -> c_int {
+            allocate!(
+                posix_memalign_slow,
+                // The fast path leaves `r9` alone.
+                [round_up!("rsi", "rdx", "8", ["mov r9, rdi"])],
+                other = sym c_abi::posix_memalign;
+                "mov [r9], rax", "xor eax, eax"
+            )
+        }
+    )*};
+}
+
+export_posix_memalign!(posix_memalign __posix_memalign);
+
+/// `posix_memalign`, when its fast path failed: the size is rounded up in `rdi`, `out` is in `r9`.
+#[unsafe(naked)]
+extern "C" fn posix_memalign_slow(size: usize) -> *mut u8 {
+    core::arch::naked_asm!(
+        ".cfi_startproc",
+        "mov rsi, r9",
+        "jmp {slow}",
+        ".cfi_endproc",
+        slow = sym c_abi::posix_memalign_slow,
+    )
+}
 
 /// Exports `free` under each of the names given. What else a form is passed is not used: a program that Weir is
 /// preloaded into was never tested with a malloc that relies on it.
@@ -71,9 +131,6 @@ export! {
     calloc __libc_calloc = c_abi::calloc [(count: usize, size: usize) -> *mut u8];
     realloc __libc_realloc = c_abi::realloc [(block: *mut u8, size: usize) -> *mut u8];
     reallocarray __libc_reallocarray = c_abi::reallocarray [(block: *mut u8, count: usize, size: usize) -> *mut u8];
-    aligned_alloc = c_abi::aligned_alloc [(align: usize, size: usize) -> *mut u8];
-    memalign __libc_memalign = c_abi::memalign [(align: usize, size: usize) -> *mut u8];
-    posix_memalign __posix_memalign = c_abi::posix_memalign [(out: *mut *mut u8, align: usize, size: usize) -> c_int];
     valloc __libc_valloc = c_abi::valloc [(size: usize) -> *mut u8];
     pvalloc __libc_pvalloc = c_abi::pvalloc [(size: usize) -> *mut u8];
     malloc_usable_size __malloc_usable_size = c_abi::malloc_usable_size [(block: *mut u8) -> usize];
