@@ -129,6 +129,31 @@ fn a_run_that_is_resized_in_place_is_of_the_class_of_its_new_length() {
     }
 }
 
+/// What a resize leaves as it is, as far as that is told without a look-up.
+#[test]
+fn objects_and_runs_of_a_class_stay_as_they_are_and_nothing_else_does() {
+    for mut world in worlds(8) {
+        let cases = [(16, 1..=16), (1000, 513..=1024), (100 * KIB, 96 * KIB + 1..=100 * KIB)];
+        for (size, sizes) in cases {
+            let block = world.alloc(size).unwrap();
+            let block = world.held[block].addr as *mut u8;
+            for size in [0, 1, 16, 17, 512, 513, 1024, 1025, 96 * KIB, 96 * KIB + 1, 100 * KIB, 100 * KIB + 1] {
+                assert_eq!(world.heap.stays(block, size), sizes.contains(&size), "{sizes:?} {size}");
+            }
+        }
+        let run = world.heap.alloc(100 * KIB);
+        let origin = weir_core::profile::recorder::Origin { frames: &[1], mean: 1, random: 0 };
+        world.heap.switch_profile(1, 0).unwrap();
+        let sample = world.heap.alloc_sampled(100 * KIB, 16, false, origin);
+        let low = world.heap.alloc_low32(100 * KIB);
+        let others = [run.wrapping_add(PAGE), run.wrapping_add(16), sample, low, std::ptr::null_mut()];
+        assert!(others.into_iter().all(|other| !world.heap.stays(other, 100 * KIB)));
+        // SAFETY: allocated here.
+        [run, sample, low].into_iter().for_each(|block| unsafe { world.heap.free(block) });
+        world.finish();
+    }
+}
+
 #[test]
 fn what_cpus_hold_is_bounded() {
     for mut world in worlds(32) {
