@@ -48,6 +48,17 @@ pub fn calloc(count: usize, size: usize) -> *mut u8 {
 /// `realloc`. Of null: `malloc`. To no bytes: `free`, and null, as glibc does.
 #[inline(always)]
 pub unsafe fn realloc(block: *mut u8, size: usize) -> *mut u8 {
+    if counted_calls::stays(block, size) {
+        return block;
+    }
+    // SAFETY: the caller's promise is the same.
+    unsafe { resize(block, size) }
+}
+
+/// `realloc` of what does not stay as it is.
+#[cold]
+#[inline(never)]
+unsafe fn resize(block: *mut u8, size: usize) -> *mut u8 {
     if block.is_null() {
         return malloc(size);
     }
@@ -76,8 +87,8 @@ pub unsafe fn reallocarray(block: *mut u8, count: usize, size: usize) -> *mut u8
 
 /// `aligned_alloc` (C17): any power of two, and the size need not be a multiple of it. glibc refuses the rest since
 /// 2.38.
-#[inline(always)]
-pub fn aligned_alloc(align: usize, size: usize) -> *mut u8 {
+#[cold]
+pub extern "C" fn aligned_alloc(align: usize, size: usize) -> *mut u8 {
     if !align.is_power_of_two() {
         return fail(EINVAL);
     }
@@ -85,8 +96,8 @@ pub fn aligned_alloc(align: usize, size: usize) -> *mut u8 {
 }
 
 /// `memalign`: as `aligned_alloc`, but glibc rounds an odd alignment up to the next power of two.
-#[inline(always)]
-pub fn memalign(align: usize, size: usize) -> *mut u8 {
+#[cold]
+pub extern "C" fn memalign(align: usize, size: usize) -> *mut u8 {
     match align.checked_next_power_of_two() {
         Some(align) => or_enomem(counted_calls::alloc_aligned(align, size)),
         None => fail(EINVAL),
@@ -96,13 +107,26 @@ pub fn memalign(align: usize, size: usize) -> *mut u8 {
 /// `posix_memalign`: returns the error and, on failure, leaves `*out` alone. `errno` is set where there is no memory,
 /// as glibc's is (the standard leaves it open, and programs print it); a wrong alignment leaves it alone, there and
 /// here.
-#[inline(always)]
-pub unsafe fn posix_memalign(out: *mut *mut u8, align: usize, size: usize) -> c_int {
+#[cold]
+pub unsafe extern "C" fn posix_memalign(out: *mut *mut u8, align: usize, size: usize) -> c_int {
     if !align.is_power_of_two() || align < size_of::<*mut c_void>() {
         return EINVAL;
     }
-    let block = or_enomem(counted_calls::alloc_aligned(align, size));
-    if block.is_null() {
+    // SAFETY: the caller's promise: `out` may be written.
+    unsafe { answer_in(out, counted_calls::alloc_aligned(align, size)) }
+}
+
+/// `posix_memalign`, when its fast path failed, where there is one. All objects of the size's class are aligned as was asked for.
+#[cold]
+#[allow(dead_code, reason = "not every processor has a fast path")]
+pub unsafe extern "C" fn posix_memalign_slow(size: usize, out: *mut *mut u8) -> c_int {
+    // SAFETY: the caller's promise: `out` may be written.
+    unsafe { answer_in(out, counted_calls::alloc_slow(size)) }
+}
+
+/// Stores `block` in `out`, unless it is null; the error.
+unsafe fn answer_in(out: *mut *mut u8, block: *mut u8) -> c_int {
+    if or_enomem(block).is_null() {
         return ENOMEM;
     }
     // SAFETY: the caller's promise: `out` may be written.

@@ -11,7 +11,7 @@
 //! (A program at a fixed address that takes an operator's address puts a stub of its own there, and is taken for one
 //! that replaces it: ours then throws, and is caught.)
 
-use crate::arch::fast_path::allocate;
+use crate::arch::fast_path::{allocate, allocate_aligned};
 use crate::arch::jump::{jump, jump_by_table, unless_ours};
 use crate::cxx_throw::{weir_call_or_null, weir_new_or_null, weir_new_or_throw};
 use core::ffi::c_void;
@@ -95,7 +95,8 @@ pub extern "C" fn _ZnamRKSt9nothrow_t(size: usize, _tag: *const c_void) -> *mut 
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
 pub extern "C" fn _ZnwmSt11align_val_t(size: usize, align: usize) -> *mut u8 {
-    jump!(throwing_aligned, [ours!("weir_ours_new_aligned")])
+    // Its own form without an alignment, not by name: the standard has no such call.
+    allocate_aligned!(size, align, throwing_aligned, "weir_ours_new", [ours!("weir_ours_new_aligned")])
 }
 
 /// `operator new[](std::size_t, std::align_val_t)`

@@ -5,7 +5,7 @@
 //! definition in the process, such as that very wrapper, and never return. (The operators of C++ are the exception:
 //! there the standard says who calls whom by name, and programs count on it: see `cxx_new`.)
 
-use crate::arch::fast_path::{allocate, free};
+use crate::arch::fast_path::{allocate, allocate_aligned, free, store_aligned};
 use crate::glibc_abi::{self, MallInfo, MallInfo2};
 use crate::{
     c_abi, cache_abi, cache_stats_abi, callback_abi, ctl_abi, evictable_abi, evictable_stats_abi,
@@ -32,19 +32,53 @@ macro_rules! export {
     };
 }
 
-/// Exports `malloc` under each of the names given.
+/// Exports `malloc` under each of the names given, and with a hidden name each, by which it is this one, whatever else a
+/// process has.
 macro_rules! export_malloc {
-    ($($name:ident)*) => {$(
+    ($($name:ident $hidden:literal)*) => {$(
         /// `malloc`. Of no bytes: a block of its own.
         #[unsafe(naked)]
         #[unsafe(no_mangle)]
         pub extern "C" fn $name(size: usize) -> *mut u8 {
-            allocate!(c_abi::malloc_slow)
+            allocate!(c_abi::malloc_slow, [concat!(".globl ", $hidden, "\n.hidden ", $hidden, "\n", $hidden, ":")])
         }
     )*};
 }
 
-export_malloc!(malloc __libc_malloc);
+export_malloc!(malloc "weir_ours_malloc" __libc_malloc "weir_ours_libc_malloc");
+
+/// Exports `memalign` under the names given, with `$other` for what its fast path leaves: that of an alignment which a size class
+/// gives is that of `malloc`.
+macro_rules! export_memalign {
+    ($($name:ident = $other:ident;)*) => {$(
+        #[doc = concat!("See `c_abi::", stringify!($other), "`.")]
+        #[unsafe(naked)]
+        #[unsafe(no_mangle)]
+        pub extern "C" fn $name(align: usize, size: usize) -> *mut u8 {
+            allocate_aligned!(align, size, c_abi::$other, "weir_ours_malloc", [".p2align 5"])
+        }
+    )*};
+}
+
+export_memalign! {
+    aligned_alloc = aligned_alloc;
+    memalign = memalign;
+    __libc_memalign = memalign;
+}
+
+/// Exports `posix_memalign` under the names given.
+macro_rules! export_posix_memalign {
+    ($($name:ident)*) => {$(
+        /// See `c_abi::posix_memalign`.
+        #[unsafe(naked)]
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name(out: *mut *mut u8, align: usize, size: usize) -> c_int {
+            store_aligned!()
+        }
+    )*};
+}
+
+export_posix_memalign!(posix_memalign __posix_memalign);
 
 /// Exports `free` under each of the names given. What else a form is passed is not used: a program that Weir is
 /// preloaded into was never tested with a malloc that relies on it.
@@ -71,9 +105,6 @@ export! {
     calloc __libc_calloc = c_abi::calloc [(count: usize, size: usize) -> *mut u8];
     realloc __libc_realloc = c_abi::realloc [(block: *mut u8, size: usize) -> *mut u8];
     reallocarray __libc_reallocarray = c_abi::reallocarray [(block: *mut u8, count: usize, size: usize) -> *mut u8];
-    aligned_alloc = c_abi::aligned_alloc [(align: usize, size: usize) -> *mut u8];
-    memalign __libc_memalign = c_abi::memalign [(align: usize, size: usize) -> *mut u8];
-    posix_memalign __posix_memalign = c_abi::posix_memalign [(out: *mut *mut u8, align: usize, size: usize) -> c_int];
     valloc __libc_valloc = c_abi::valloc [(size: usize) -> *mut u8];
     pvalloc __libc_pvalloc = c_abi::pvalloc [(size: usize) -> *mut u8];
     malloc_usable_size __malloc_usable_size = c_abi::malloc_usable_size [(block: *mut u8) -> usize];

@@ -129,6 +129,8 @@ pub struct PerCpu {
     room_pages: AtomicU32,
     /// Lengths, pages, of the last four runs that buckets were asked for and did not have, the last in the lowest bits.
     missed: AtomicU64,
+    /// The CPU that missed the last of them.
+    missed_on: AtomicU32,
 }
 
 impl PerCpu {
@@ -146,6 +148,7 @@ impl PerCpu {
             retired: [const { AtomicU64::new(0) }; CLASSES],
             room_pages: AtomicU32::new(0),
             missed: AtomicU64::new(0),
+            missed_on: AtomicU32::new(NO_CPU as u32),
         }
     }
 

@@ -2,7 +2,7 @@
 //!
 //! | goal | depots | CPUs' buckets | ceilings |
 //! |---|---|---|---|
-//! | a calm window | to the working set | of caches idle for `cache_idle_windows`; all, after two quiet windows | |
+//! | a calm window | to the working set, and by what lay unused in it | of caches idle for `cache_idle_windows`; all, after two quiet windows | |
 //! | pressure | the same at once; stalest first, warm ones last | of idle caches, and of runs | halved, where there was too much |
 //! | severe pressure, once in `severe_interval_ms` | to nothing | all | all half of the way to the least |
 //! | `malloc_trim` | to nothing | all | |
@@ -32,6 +32,11 @@ impl<P: Platform> Caches<P> {
     }
 }
 
+/// Whether a goal takes from stale and warm caches at once, the stalest first all the same.
+fn takes_all_ages(goal: &Goal) -> bool {
+    goal.empties_caches() || goal.is_calm()
+}
+
 impl<P: Platform> Reclaimable for Caches<P> {
     fn steps(&self) -> &'static [Step] {
         &[Step::Buckets, Step::StaleCaches, Step::WarmCaches, Step::CachesAgain, Step::SlabPages, Step::Metadata]
@@ -48,13 +53,13 @@ impl<P: Platform> Reclaimable for Caches<P> {
                 drained + if goal.kind == Kind::Severe { 0 } else { self.drain_idle(goal.now, goal.turn) }
             }
             Step::StaleCaches if goal.kind == Kind::Shortage => self.drain_runs(goal.turn) + self.trim(Age::Any, goal),
-            Step::StaleCaches => self.trim(if goal.empties_caches() { Age::Any } else { Age::Stale }, goal),
+            Step::StaleCaches => self.trim(if takes_all_ages(goal) { Age::Any } else { Age::Stale }, goal),
             Step::CachesAgain => {
                 // CPUs' buckets stay as they are: a drained one gives back its pages, and who frees the next object touches them
                 // anew, for which the kernel puts a task to sleep for up to 2 s where its group is above `memory.high`.
                 self.trim(Age::Any, goal)
             }
-            Step::WarmCaches if !goal.empties_caches() => self.trim(Age::Warm, goal),
+            Step::WarmCaches if !takes_all_ages(goal) => self.trim(Age::Warm, goal),
             Step::Metadata if goal.is_calm() => self.release_stale_shells(),
             Step::Metadata => self.release_shells(if goal.is_pressure() { SHELLS_UNDER_PRESSURE } else { 0 }),
             _ => 0,

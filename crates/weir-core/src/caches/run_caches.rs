@@ -16,8 +16,9 @@
 //! Runs in buckets are idle memory that only a request of the same class can use. Four rules keep it from making the program
 //! larger:
 //!
-//! 1. a run is kept only if one as long was the last that buckets did not have (`cpu_cache::rooms`);
-//! 2. all CPUs' buckets together have room for a part of what slabs and runs have, in small heaps too (`BUDGET_PART`);
+//! 1. a run is kept only if one of its class was the last that buckets did not have (`cpu_cache::rooms`);
+//! 2. all CPUs' buckets together have room for a part of what slabs and runs have (`BUDGET_PART`), and a CPU for one run, or for
+//!    its share of a little (`LEAST_BUDGET`), if it was the last that missed one: what it handed out was in use just now;
 //! 3. before pages of a zone become resident, for a run, a slab or a block mapped on its own, the CPU's runs go back to their
 //!    zones, and those of all CPUs once for each `FRESH_PART` of the heap that became so (`take_pages`);
 //! 4. reclaim takes them from all CPUs: where memory is short, at rest, and when a class has been idle for some windows.
@@ -39,6 +40,8 @@ use core::sync::atomic::Ordering::Relaxed;
 /// CPUs' buckets together have room for this part of what slabs and runs have. A CPU may have its share of that if others have more
 /// than theirs: so it is twice this part at most, near the tenth by which a heap may be larger than glibc's.
 const BUDGET_PART: usize = 16;
+/// Bytes that buckets have room for at least, where a CPU takes back what it handed out: a buffer of up to 1 MiB on each of two CPUs.
+const LEAST_BUDGET: usize = 2 << 20;
 /// Bytes that one CPU's buckets have room for at most: with that, frees and allocations in random order seldom go past them.
 const MOST_OF_CPU: usize = 8 << 20;
 /// All CPUs' runs go back each time as this part of what slabs and runs have became resident: a heap that grows tenfold takes them
@@ -93,8 +96,10 @@ impl<P: Platform> Caches<P> {
     }
 
     fn run_budget(&self) -> Budget {
-        let all = self.page_bytes() / PAGE / BUDGET_PART;
-        Budget { all, share: all / self.cpu.cpus(), most: MOST_OF_CPU / PAGE }
+        let is_own = self.cpu.is_missed_here(&self.pages.platform);
+        let least = if is_own { LEAST_BUDGET / PAGE } else { 0 };
+        let all = (self.page_bytes() / PAGE / BUDGET_PART).max(least);
+        Budget { all, share: all / self.cpu.cpus(), most: MOST_OF_CPU / PAGE, one_beyond: is_own }
     }
 
     fn page_bytes(&self) -> usize {

@@ -1,6 +1,10 @@
 //! Depots are trimmed: down to the working set, or to nothing. A slab whose last object comes back gives its pages to the
 //! zone.
 //!
+//! At a window's end, however busy the program is, what lay in a depot for all of that window goes too, whatever the estimate:
+//! it fades over 5 s, in which a program may have gone through a hundred sizes. tcmalloc's transfer caches are plundered by the
+//! same low-water mark.
+//!
 //! A cache is *stale* by the time since it last ran short: since an allocation found its depot empty. UMA lets a cache
 //! give up a quarter of its long-term minimum after 15 minutes without a shortage; here each calm window trims to the
 //! working set anyway, so that what is left to give up without any pressure are the CPUs' buckets of idle caches.
@@ -14,6 +18,8 @@ use crate::telemetry::stats;
 
 /// Windows since the last shortage from which on a cache is stale.
 const STALE_WINDOWS: u64 = 2;
+/// How long depots may take to give up what lay unused in a window, ns: of `idle_ms`, 300 ms, less than a hundredth.
+const UNUSED_NS: u64 = 2_000_000;
 /// Caches that are put in order at a time, on a stack that may be the program's; where there are more, the next that many follow.
 const ORDERED: usize = 16;
 
@@ -51,13 +57,15 @@ impl<P: Platform> Caches<P> {
     /// Trims the depots of the caches of `age`, until `goal.bytes` are moved; returns bytes.
     pub(super) fn trim(&self, age: Age, goal: &Goal) -> usize {
         let (mut bytes, mut after) = (0, None);
+        // A goal of its own reason takes what it wants, and no more.
+        let unused_until = if goal.is_calm() { self.pages.platform.now() + UNUSED_NS } else { 0 };
         loop {
             let next = self.next_by_age(age, goal, after);
             for place in next.iter() {
                 if bytes >= goal.bytes {
                     break;
                 }
-                bytes += self.trim_cache(place.number, goal, goal.bytes - bytes);
+                bytes += self.trim_cache(place.number, goal, goal.bytes - bytes, unused_until);
             }
             after = next.iter().last().copied();
             if next.len < ORDERED || bytes >= goal.bytes {
@@ -86,10 +94,10 @@ impl<P: Platform> Caches<P> {
         next
     }
 
-    fn trim_cache(&self, number: usize, goal: &Goal, most: usize) -> usize {
+    fn trim_cache(&self, number: usize, goal: &Goal, most: usize, unused_until: u64) -> usize {
         let mut bytes = 0;
         for domain in self.table.get(number).domains() {
-            bytes += self.trim_domain(number, domain, goal, most.saturating_sub(bytes));
+            bytes += self.trim_domain(number, domain, goal, most.saturating_sub(bytes), unused_until);
         }
         if bytes > 0 {
             self.note_trimmed(number, goal, bytes);
@@ -114,8 +122,9 @@ impl<P: Platform> Caches<P> {
         }
     }
 
-    fn trim_domain(&self, number: usize, domain: &Domain, goal: &Goal, most: usize) -> usize {
-        let mut bytes = 0;
+    /// Trims a depot, until `most` bytes are moved; what lay unused in the window goes until `unused_until`, ns.
+    fn trim_domain(&self, number: usize, domain: &Domain, goal: &Goal, most: usize, unused_until: u64) -> usize {
+        let (mut bytes, mut unused) = (0, None);
         while bytes < most {
             let mut objects = [core::ptr::null_mut(); MAX_BATCH];
             let _in_flight = self.pages.batch(0);
@@ -123,9 +132,12 @@ impl<P: Platform> Caches<P> {
                 break;
             }
             let mut depot = domain.depot.lock(&self.pages.platform);
+            let unused = unused.get_or_insert(depot.working_set.unused(goal.now, self.window_ns()) as usize);
             let wanted = depot.working_set.update(goal.now, self.window_ns());
             let left = if goal.empties_caches() { 0 } else { wanted as usize };
-            let surplus = depot.objects.saturating_sub(left).min(MAX_BATCH);
+            let is_in_time = *unused > 0 && self.pages.platform.now() < unused_until;
+            let gone = if is_in_time { *unused } else { 0 };
+            let surplus = depot.objects.saturating_sub(left).max(gone).min(depot.objects).min(MAX_BATCH);
             if surplus == 0 {
                 let spare = depot.take_spare();
                 drop(depot);
@@ -134,6 +146,7 @@ impl<P: Platform> Caches<P> {
             }
             let n = depot.reclaim(&mut objects[..surplus]);
             drop(depot);
+            *unused = unused.saturating_sub(n);
             self.to_slabs(number, &objects[..n]);
             bytes += n * self.size_of(number);
         }

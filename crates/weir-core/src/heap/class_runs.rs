@@ -17,7 +17,7 @@ impl<P: Platform> Heap<P> {
     pub(super) fn alloc_run(&self, size: usize, align: usize) -> (*mut u8, bool) {
         let class = if align <= PAGE { class_of_run(size) } else { None };
         let Some(class) = class else {
-            self.caches.cpu.note_missed(0);
+            self.caches.cpu.note_missed(self.platform(), 0);
             return self.alloc_large(size, align);
         };
         let run = self.caches.pop_run(class, size);
@@ -27,7 +27,7 @@ impl<P: Platform> Heap<P> {
     #[cold]
     fn take_class_run(&self, class: usize, pages: usize) -> (*mut u8, bool) {
         stats::add(&self.platform().stats().large_allocs, 1);
-        self.caches.cpu.note_missed(pages);
+        self.caches.cpu.note_missed(self.platform(), pages);
         let Ok((kind, run)) = self.take_run(pages, 0) else {
             self.caches.note_failures(class, 1);
             return (null_mut(), false);

@@ -6,7 +6,8 @@ use super::Heap;
 use super::address_space::MOST;
 use super::lookup::Found;
 use crate::base::invalid_free::InvalidFree;
-use crate::base::size_class::{MAX_SIZE, class_of};
+use crate::base::run_class;
+use crate::base::size_class::{MAX_SIZE, SIZE};
 use crate::base::units::{PAGE, PAGEBLOCK_PAGES};
 use crate::blocks::FIRST_MAPPED;
 use crate::pages::Short;
@@ -20,6 +21,9 @@ impl<P: Platform> Heap<P> {
     /// # Safety
     /// `block` was allocated here and not freed; `size` is not 0.
     pub unsafe fn realloc(&self, block: *mut u8, size: usize) -> *mut u8 {
+        if self.stays(block, size) {
+            return block;
+        }
         let Some(found) = self.lookup(block as usize) else {
             self.platform().invalid_free(InvalidFree::ForeignPointer, block as usize, 0);
             return null_mut();
@@ -27,7 +31,8 @@ impl<P: Platform> Heap<P> {
         let old = match found {
             Found::Object(class) => {
                 let now = self.caches.size_of(class);
-                if size <= now && size > now / 2 || size <= MAX_SIZE && class_of(size) == class {
+                if size <= now && size > now / 2 {
+                    // Of a cache of the program's.
                     return block;
                 }
                 now
@@ -65,6 +70,24 @@ impl<P: Platform> Heap<P> {
             }
         }
         new
+    }
+
+    /// Whether a resize to `size` bytes leaves the block as it is: its size class serves that too, or its pages are as many. Told
+    /// by the class map and a run's length. Of what is told otherwise (samples, which are of no class, objects of caches, blocks
+    /// mapped on their own, wrong pointers) it says no.
+    #[inline(always)]
+    pub fn stays(&self, block: *mut u8, size: usize) -> bool {
+        let window = &self.pages().normal;
+        let Some(page) = window.page_of(block as usize) else { return false };
+        let class = usize::from(window.class_of(page));
+        match SIZE.get(class) {
+            Some(&now) => size.wrapping_sub(1) < now as usize && (size > now as usize / 2 || class == 1),
+            None if run_class::contains(class) => {
+                let is_whole = (block as usize).is_multiple_of(PAGE);
+                is_whole && size > MAX_SIZE && size.div_ceil(PAGE) == window.run_pages(page)
+            }
+            None => false,
+        }
     }
 
     /// Whether a run was asked for below 4 GiB, where it has to stay.

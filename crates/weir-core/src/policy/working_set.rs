@@ -108,6 +108,12 @@ impl WorkingSet {
         self.size.max(self.max - self.batch_min)
     }
 
+    /// How many items nobody took in a window, `window` long, that ends at `now` (both ns); 0: it is not over. To be asked before
+    /// [`WorkingSet::update`] begins the next one.
+    pub(crate) fn unused(&self, now: u64, window: u64) -> u32 {
+        if now.saturating_sub(self.since) >= window.max(1) { self.min } else { 0 }
+    }
+
     /// [`WorkingSet::size`] at `now`, of windows that are `window` long (both ns). For each window that has ended
     /// since the last call the estimate fades by a quarter, but not below the batch just seen; then the bounds close
     /// in on `items`.
@@ -189,5 +195,19 @@ mod tests {
         assert_eq!(update(&mut ws, 0), 30);
         assert_eq!(update(&mut ws, 2), 16);
         assert_eq!(update(&mut ws, 100), 0);
+    }
+
+    #[test]
+    fn unused_is_what_was_there_all_the_window() {
+        let mut ws = WorkingSet::new();
+        ws.put(100);
+        assert_eq!(ws.unused(WINDOW, WINDOW), 0, "they came in this window");
+        ws.update(WINDOW, WINDOW);
+        ws.get(40);
+        ws.put(90);
+        assert_eq!((ws.unused(2 * WINDOW - 1, WINDOW), ws.unused(2 * WINDOW, WINDOW)), (0, 60));
+        ws.update(2 * WINDOW, WINDOW);
+        ws.shift(60);
+        assert_eq!(ws.unused(3 * WINDOW, WINDOW), 90);
     }
 }

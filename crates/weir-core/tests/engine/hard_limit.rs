@@ -356,7 +356,8 @@ fn what_fits_just_below_the_limit_is_served_and_a_page_more_is_not() {
 #[test]
 fn what_exceeds_the_limit_by_itself_takes_nothing_from_anybody() {
     let mut world = world();
-    world.alloc(1 << 20).unwrap();
+    // Of no class, so that it is not kept in a bucket.
+    world.alloc_aligned(2 * PAGE, 1 << 20).unwrap();
     world.free_all();
     let idle = world.audit().idle_pages;
     assert!(idle > 0);

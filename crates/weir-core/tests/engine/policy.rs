@@ -250,10 +250,14 @@ fn a_depot_keeps_the_batch_that_was_wanted() {
     let kept = world.audit().depot_objects;
     // What the CPU's own bucket served of the batch (256 objects) is not the depot's.
     assert!((1000 - 256..=1000 + 64).contains(&kept), "{kept} kept");
-    // The estimate fades by a quarter a window.
+    // What nobody takes in a window goes at its end.
+    (0..600).for_each(|_| assert!(world.alloc(64).is_some()));
+    world.free_all();
     calm(&world);
-    let faded = world.audit().depot_objects;
-    assert!(faded < kept && faded >= kept / 2, "{faded} of {kept} kept");
+    let kept = world.audit().depot_objects;
+    assert!((600 - 256..=600 + 64).contains(&kept), "{kept} kept");
+    calm(&world);
+    assert_eq!(world.audit().depot_objects, 0);
     world.finish();
 }
 

@@ -216,8 +216,8 @@ fn a_program_that_goes_on_wakes_the_balancer_after_a_while_and_one_at_rest_does_
     let notices = |world: &World| world.fake().notices.load(Relaxed);
     let churn = |world: &mut World| {
         for _ in 0..600 {
-            // Longer than what CPUs' buckets hold.
-            let block = world.alloc(PAGEBLOCK).unwrap();
+            // Of no class, so that CPUs' buckets do not hold it.
+            let block = world.alloc_aligned(2 * PAGE, PAGEBLOCK).unwrap();
             world.free(block, false);
         }
     };

@@ -90,6 +90,8 @@ pub struct Fake {
         (Lock<(), { rank::EVICTABLE_CACHES }>, Lock<(), { rank::EVICTABLE_SHARD }>, Lock<(), { rank::EVICTABLE_DUEL }>),
     memory: Mutex<memory::Memory>,
     clock: AtomicU64,
+    /// What each look at the clock takes, ns.
+    pub clock_step: AtomicU64,
     plans: [Plan; 6],
     pub node_count: AtomicUsize,
     pub huge: AtomicBool,
@@ -183,6 +185,7 @@ impl Fake {
             cache: (Lock::new(()), Lock::new(()), Lock::new(())),
             memory: Mutex::default(),
             clock: AtomicU64::new(1_000_000_000),
+            clock_step: AtomicU64::new(0),
             plans: Default::default(),
             node_count: AtomicUsize::new(1),
             huge: AtomicBool::new(false),

@@ -151,7 +151,7 @@ impl Memory for Fake {
 
 impl Clock for Fake {
     fn now(&self) -> u64 {
-        self.clock.load(Relaxed)
+        self.clock.fetch_add(self.clock_step.load(Relaxed), Relaxed)
     }
 }
 

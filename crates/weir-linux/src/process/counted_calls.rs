@@ -72,6 +72,12 @@ pub fn alloc_aligned(align: usize, size: usize) -> *mut u8 {
     HEAP.alloc_aligned(align, size)
 }
 
+/// Whether a resize to `size` bytes leaves the block as it is, and nothing has to be counted.
+#[inline(always)]
+pub fn stays(block: *mut u8, size: usize) -> bool {
+    !is_on() && HEAP.stays(block, size)
+}
+
 /// [`super::calls::realloc`]. It counts as a free of the old block and an allocation of the new one, also where the block stays
 /// in its place: so what is live of each stack stays an unbiased estimate.
 ///

@@ -2,10 +2,14 @@
 //!
 //! An object cache's ceiling is the same on all CPUs, as its buckets are small. Runs are not: one of each class is 50 MiB. So
 //! a bucket of a run class has room for nothing until it is worth it. A bucket gets room for one run more when a run is freed
-//! that is as long as the last one that any CPU's buckets were asked for and did not have (one of the last few, if it is short):
-//! then one like it will be wanted again. (Noted for each CPU, it would be old where a thread comes back to one.) Where lengths are random, that is seldom so, and the buckets stay out of the way; and the
-//! former copy of a buffer that grows is never as long as the next one. When the budget is used up, a class that goes on so takes
-//! the room of others, in turn.
+//! that is of the class of the last one that any CPU's buckets were asked for and did not have (one of the last few, if it is
+//! short): then one like it will be wanted again. (Noted for each CPU, it would be old where a thread comes back to one.) Where
+//! lengths are random, that is seldom so, and the buckets stay out of the way. When the budget is used up, a class that goes on
+//! so takes the room of others, in turn.
+//!
+//! A CPU that takes back what it has handed out makes the program no larger: so it may keep one run whatever the budget is, and
+//! more within a least budget. A CPU that frees what others asked for may not: each of their requests would take it back by a
+//! fence.
 //!
 //! The same words change as where buckets are resized ([`super`]), under the same protocol: `end` alone, by any thread; but by
 //! exchanges, so that the sum of all rooms is exact. A bucket that loses its room and is emptied then may be pushed on once more
@@ -14,7 +18,7 @@
 use core::sync::atomic::Ordering::Relaxed;
 
 use super::{BEGIN, PerCpu, in_bucket};
-use crate::base::run_class::{ALL, FIRST, MAX_CLASS_RUN, RUN_CLASSES, size_of_class};
+use crate::base::run_class::{ALL, FIRST, MAX_CLASS_RUN, RUN_CLASSES, class_of_run, size_of_class};
 use crate::base::units::PAGE;
 use crate::caches::geometry::slots;
 use crate::pages::window::LARGE;
@@ -43,6 +47,8 @@ pub(crate) struct Budget {
     pub(crate) share: usize,
     /// Those of one CPU, whatever there is.
     pub(crate) most: usize,
+    /// Whether a CPU may keep one run beyond all that.
+    pub(crate) one_beyond: bool,
 }
 
 impl Budget {
@@ -96,19 +102,25 @@ impl PerCpu {
         self.room_pages.load(Relaxed) != 0
     }
 
-    /// A CPU's buckets were asked for a run of `pages` pages and had none; 0: what was wanted is of no class.
-    pub(crate) fn note_missed(&self, pages: usize) {
+    /// The current CPU's buckets were asked for a run of `pages` pages and had none; 0: what was wanted is of no class.
+    pub(crate) fn note_missed<P: Platform>(&self, platform: &P, pages: usize) {
         // What two threads note at once may become one: that is a hint.
         self.missed.store(self.missed.load(Relaxed) << LENGTH_BITS | pages as u64, Relaxed);
+        self.missed_on.store(platform.cpu() as u32, Relaxed);
     }
 
-    /// Whether room is to be looked for in the current CPU's bucket of `class`, which is full, for a run of `pages` pages: one like
-    /// it was missed last.
+    /// Whether the run that was missed last was missed on the current CPU.
+    pub(crate) fn is_missed_here<P: Platform>(&self, platform: &P) -> bool {
+        self.missed_on.load(Relaxed) == platform.cpu() as u32
+    }
+
+    /// Whether room is to be looked for in the current CPU's bucket of `class`, which is full, for a run of `pages` pages: one of
+    /// the class was missed last.
     pub(crate) fn wants_room<P: Platform>(&self, platform: &P, class: usize, pages: usize) -> bool {
         let Some(slab) = self.here(platform) else { return false };
         let (missed, looked_at) = (self.missed.load(Relaxed), if pages <= SHORT { LENGTHS } else { 1 });
-        let is_as_long = |i: u32| (missed >> (i * LENGTH_BITS)) as u16 as usize == pages;
-        if !(0..looked_at).any(is_as_long) || room_of(slab, class) >= slots(class) {
+        let is_of_class = |i: u32| class_of_run((missed >> (i * LENGTH_BITS)) as u16 as usize * PAGE) == Some(class);
+        if !(0..looked_at).any(is_of_class) || room_of(slab, class) >= slots(class) {
             return false;
         }
         let refused = slab.came[REFUSED].load(Relaxed);
@@ -135,7 +147,8 @@ impl PerCpu {
             budget.over(self.room_pages.load(Relaxed) as usize + more, pages_of(slab, class) + others + more);
         if over > 0 {
             let refused = slab.came[REFUSED].fetch_add(1, Relaxed);
-            if over > others {
+            let is_one = budget.one_beyond && room_of(slab, class) == 0;
+            if over > others && !is_one {
                 return false;
             }
             let turn = (refused / DISPLACES) as usize;

@@ -111,6 +111,49 @@ pub(super) fn an_idle_caches_memory_returns_with_no_pressure_while_a_warm_one_ke
     assert_eq!(missed, 0);
 }
 
+/// Two windows, not the 5 s in which estimates fade; and a cache in use loses nothing that it uses.
+#[test]
+fn what_a_program_left_behind_goes_while_it_is_busy() {
+    let heap = heap();
+    let (left, warm) = (heap.make_cache(&spec(512)).unwrap(), heap.make_cache(&spec(512)).unwrap());
+    (0..2).for_each(|_| demand(&heap, left, 4000));
+    (0..2).for_each(|_| demand(&heap, warm, 1000));
+    let depot = |id: CacheId| heap.cache_stats(id).free_depot;
+    let misses = heap.cache_stats(warm).misses;
+    for window in 0..12 {
+        demand(&heap, warm, 1000);
+        calm(&heap);
+        // The first window is the one in which they were used.
+        assert!(if window == 0 { depot(left) > 3000 } else { depot(left) == 0 }, "{} at {window}", depot(left));
+    }
+    assert_eq!(heap.cache_stats(warm).misses, misses);
+    heap.audit().unwrap();
+}
+
+/// The stalest first.
+#[test]
+fn a_windows_end_takes_unused_objects_for_two_milliseconds() {
+    let heap = heap();
+    let caches: Vec<CacheId> = (0..3).map(|_| heap.make_cache(&spec(512)).unwrap()).collect();
+    // They run short one after another, and nothing goes back.
+    heap.platform().tunables().report.set(0);
+    for &id in &caches {
+        calm(&heap);
+        (0..2).for_each(|_| demand(&heap, id, 4000));
+    }
+    heap.platform().tunables().report.set(1);
+    let depots = || caches.iter().map(|&id| heap.cache_stats(id).free_depot).collect::<Vec<_>>();
+    calm(&heap);
+    assert!(depots().iter().all(|&objects| objects > 3000), "{:?}", depots());
+    // A batch of 64 each time that the clock is looked at: a hundred of them.
+    heap.platform().clock_step.store(20_000, Relaxed);
+    calm(&heap);
+    let left = depots();
+    assert!(left[0] == 0 && left[2] > 2500, "the estimate of the last one faded, and there was no more time: {left:?}");
+    calm(&heap);
+    assert_eq!(depots(), [0; 3]);
+}
+
 pub(super) fn nothing_warm_is_trimmed_before_what_is_stale(heap: Box<Heap<Fake>>) {
     let caches: Vec<CacheId> = (0..6).map(|_| heap.make_cache(&spec(2048)).unwrap()).collect();
     // Each holds far more than its working set; they ran short one after another, and nothing went back.

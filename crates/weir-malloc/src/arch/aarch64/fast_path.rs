@@ -23,4 +23,21 @@ macro_rules! free {
     };
 }
 
-pub(crate) use {allocate, free};
+/// The body of a function of a size and an alignment, in either order: `$other` does it. In brackets assembly to begin with.
+macro_rules! allocate_aligned {
+    ($first:ident, $second:ident, $other:path, $next:literal, [$($before:expr),*]) => {
+        core::arch::naked_asm!($($before,)* ".cfi_startproc", "b {other}", ".cfi_endproc", other = sym $other)
+    };
+}
+
+/// The body of `posix_memalign`.
+macro_rules! store_aligned {
+    () => {
+        core::arch::naked_asm!(
+            ".cfi_startproc", "b {slow}", ".cfi_endproc",
+            slow = sym $crate::c_abi::posix_memalign,
+        )
+    };
+}
+
+pub(crate) use {allocate, allocate_aligned, free, store_aligned};

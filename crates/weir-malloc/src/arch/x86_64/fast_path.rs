@@ -14,9 +14,10 @@
 //! registers set before it is written inside it.
 
 /// The body of a function `(size, ...) -> block`; `$slow` has the signature `extern "C" fn(usize) -> *mut u8`. What
-/// follows it is assembly to begin with, which leaves the size alone, and that assembly's operands.
+/// follows it is assembly to begin with, which leaves the size alone, that assembly's operands, and what to end with: the block
+/// is in `rax` there.
 macro_rules! allocate {
-    ($slow:path $(, [$($before:expr),*] $(, $operand:ident = sym $symbol:path)*)?) => {
+    ($slow:path $(, [$($before:expr),*] $(, $operand:ident = sym $symbol:path)* $(; $($end:literal),*)?)?) => {
         core::arch::naked_asm!(
             // The function's section, and so its beginning, is aligned as its strictest part.
             ".p2align 5",
@@ -37,6 +38,7 @@ macro_rules! allocate {
             "dec r8d",
             "mov dword ptr [rsi + rcx*8], r8d",
             "63:",
+            $($($($end,)*)?)?
             "ret",
             // Too large; or the heap profile samples, and the size is taken off the thread's countdown.
             "71:",
@@ -109,4 +111,71 @@ macro_rules! free {
     };
 }
 
-pub(crate) use {allocate, free};
+/// Assembly that makes of a size in `$size`, and an alignment in `$align` that is at most a page and a power of two, a size whose
+/// class is aligned so, in `rdi`: the size, rounded up to a multiple of the alignment. For a class's objects are all multiples of
+/// a power of two, and those of a class whose power is the smaller one have just that size. Whatever else goes to `{other}` as it
+/// came: other alignments, no size, sizes without a fast path (all of them, while allocations are counted). `$least` is the least
+/// alignment; `rax` is scratch, `$align` is lost.
+macro_rules! round_up {
+    ($align:literal, $size:literal, $least:literal, [$($before_loss:literal),*]) => {
+        concat!(
+            // From the least to a page.
+            "lea rax, [", $align, " - ", $least, "]\ncmp rax, 4096 - ", $least, "\nja {other}\n",
+            // A power of two.
+            "lea rax, [", $align, " - 1]\ntest ", $align, ", rax\njnz {other}\n",
+            "test ", $size, ", ", $size, "\njz {other}\n",
+            "cmp ", $size, ", [rip + {sizes}]\njae {other}\n",
+            $($before_loss, "\n",)*
+            "add rax, ", $size, "\nneg ", $align, "\nand rax, ", $align, "\nmov rdi, rax",
+        )
+    };
+}
+
+/// The body of a function of a size and an alignment, in the order that is named. What `malloc`'s fast path can do goes on to
+/// `$next`, a name of this library's of a function of a size; all else to `$other`. In brackets assembly to begin with.
+macro_rules! allocate_aligned {
+    (align, size, $($rest:tt)*) => {
+        $crate::arch::fast_path::allocate_aligned!("rdi", "rsi", $($rest)*)
+    };
+    (size, align, $($rest:tt)*) => {
+        $crate::arch::fast_path::allocate_aligned!("rsi", "rdi", $($rest)*)
+    };
+    ($align:literal, $size:literal, $other:path, $next:literal, [$($before:expr),*]) => {
+        core::arch::naked_asm!(
+            $($before,)*
+            ".cfi_startproc",
+            $crate::arch::fast_path::round_up!($align, $size, "1", []),
+            concat!("jmp ", $next),
+            ".cfi_endproc",
+            other = sym $other,
+            sizes = sym weir_linux::platform::rseq::FAST_SIZES,
+        )
+    };
+}
+
+/// The body of `posix_memalign`.
+macro_rules! store_aligned {
+    () => {
+        $crate::arch::fast_path::allocate!(
+            $crate::arch::fast_path::posix_memalign_slow,
+            // The fast path leaves `r9` alone.
+            [$crate::arch::fast_path::round_up!("rsi", "rdx", "8", ["mov r9, rdi"])],
+            other = sym $crate::c_abi::posix_memalign;
+            "mov [r9], rax", "xor eax, eax"
+        )
+    };
+}
+
+/// `posix_memalign`, when its fast path failed: the size is rounded up in `rdi`, `out` is in `r9`.
+#[unsafe(naked)]
+pub extern "C" fn posix_memalign_slow(size: usize) -> *mut u8 {
+    core::arch::naked_asm!(
+        ".cfi_startproc",
+        "mov rsi, r9",
+        "jmp {slow}",
+        ".cfi_endproc",
+        slow = sym crate::c_abi::posix_memalign_slow,
+    )
+}
+
+pub(crate) use {allocate, allocate_aligned, free, round_up, store_aligned};
