@@ -9,7 +9,7 @@ use core::ptr::NonNull;
 
 use super::common::common_methods;
 use super::entry::Entry;
-use super::errors::{ComputeError, InsertError, Refusal};
+use super::errors::{InsertError, Refusal};
 use super::fresh::Fresh;
 use super::hasher::SeededHash;
 use super::shared::Shared;
@@ -28,7 +28,7 @@ use core::alloc::Layout;
 ///     .weigher(|url, page| url.len() + page.len())
 ///     .build()
 ///     .unwrap();
-/// let page = pages.get_or_insert_with("/index".to_string(), || b"<html>".to_vec()).unwrap();
+/// let page = pages.get_or_insert_with("/index".to_string(), || b"<html>".to_vec());
 /// assert_eq!(&page[..], b"<html>");
 /// drop(page);
 /// assert!(pages.get("/index").is_some() && pages.get("/other").is_none());
@@ -170,16 +170,23 @@ impl<K: Eq + Hash + 'static, V: 'static, S: BuildHasher> EvictableCache<K, V, S>
     /// The entry of a key, or that of the value that `compute` returns. Who wants the same key meanwhile waits for it; if
     /// `compute` panics, the next of them computes.
     ///
-    /// # Errors
-    /// As [`EvictableCache::insert`].
+    /// It gives an entry in every case. One that the cache does not keep ([`Refusal`] says why that may be) is held by its guard
+    /// alone, and the next who asks for the key computes it again. In a cache with a
+    /// [`write_back`](crate::EvictableCacheBuilder::write_back) it is kept all the same, above the bound if need be, as a change
+    /// of it is to be seen by all and to be written back.
     ///
     /// # Panics
     /// If `compute` gets or computes the same key by this function; or one whose value another thread computes that waits,
     /// directly or through others, for this one.
-    pub fn get_or_insert_with(&self, key: K, compute: impl FnOnce() -> V) -> Result<Entry<'_, K, V>, InsertError<V>> {
+    ///
+    /// ```
+    /// let cache = weir::EvictableCache::<u32, Vec<u8>>::builder().max_bytes(1000).weigher(|_, v| v.len()).build().unwrap();
+    /// let large = cache.get_or_insert_with(1, || vec![7; 2000]);
+    /// assert_eq!((large[1999], cache.contains(&1)), (7, false));
+    /// ```
+    pub fn get_or_insert_with(&self, key: K, compute: impl FnOnce() -> V) -> Entry<'_, K, V> {
         match self.try_get_or_insert_with(key, || Ok::<V, Infallible>(compute())) {
-            Ok(entry) => Ok(entry),
-            Err(ComputeError::Refused(why)) => Err(why),
+            Ok(entry) => entry,
         }
     }
 
@@ -187,7 +194,7 @@ impl<K: Eq + Hash + 'static, V: 'static, S: BuildHasher> EvictableCache<K, V, S>
     /// the next who waits computes.
     ///
     /// # Errors
-    /// The closure's, or as [`EvictableCache::insert`].
+    /// The closure's own.
     ///
     /// # Panics
     /// If `compute` gets or computes the same key by this function; or one whose value another thread computes that waits,
@@ -196,30 +203,19 @@ impl<K: Eq + Hash + 'static, V: 'static, S: BuildHasher> EvictableCache<K, V, S>
         &self,
         key: K,
         compute: impl FnOnce() -> Result<V, E>,
-    ) -> Result<Entry<'_, K, V>, ComputeError<V, E>> {
+    ) -> Result<Entry<'_, K, V>, E> {
         let hash = self.hash(&key);
         if let Some(hold) = self.shared().get(hash, |other| *other == key) {
             return Ok(Entry(hold));
         }
-        let fresh = match self.fresh(hash, key) {
-            Ok(fresh) => fresh,
-            Err(key) => {
-                // There is no memory to note who computes.
-                let value = compute().map_err(ComputeError::Failed)?;
-                return Err(ComputeError::Refused(self.refused(&key, value)));
-            }
-        };
+        let fresh = self.fresh(hash, key).unwrap_or_else(|key| self.spare(hash, key));
         let fill = |fresh: &mut Fresh<'_, Typed<K, V>>| {
             let value = compute()?;
             // SAFETY: the block has a place for the value, where there is none yet.
             unsafe { Typed::<K, V>::value_at(fresh.entry).write(value) };
             Ok(())
         };
-        match self.shared().get_or_compute(fresh, fill) {
-            Ok(Ok(hold)) => Ok(Entry(hold)),
-            Ok(Err((fresh, refusal))) => Err(ComputeError::Refused(Self::give_back(fresh, refusal))),
-            Err(why) => Err(ComputeError::Failed(why)),
-        }
+        self.shared().get_or_compute(fresh, fill).map(Entry)
     }
 
     /// Takes a key's entry out; whether there was one. Guards of it stay valid. A dirty one is written back first, which
@@ -255,6 +251,18 @@ impl<K: Eq + Hash + 'static, V: 'static, S: BuildHasher> EvictableCache<K, V, S>
         unsafe { Typed::<K, V>::key_at(entry).write(key) };
         // SAFETY: from `alloc`, with its key.
         Ok(unsafe { Fresh::new(self.shared(), entry) })
+    }
+
+    /// The same where the cache's place has no memory; without any, the process ends as by every `Box`.
+    #[cold]
+    fn spare(&self, hash: u64, key: K) -> Fresh<'_, Typed<K, V>> {
+        let layout = Layout::new::<Block<K, V>>();
+        let entry = Fresh::<Typed<K, V>>::alloc_spare(hash, layout);
+        let entry = entry.unwrap_or_else(|| alloc::alloc::handle_alloc_error(layout));
+        // SAFETY: the block is of this layout, and has no key yet.
+        unsafe { Typed::<K, V>::key_at(entry).write(key) };
+        // SAFETY: from `alloc_spare`, with its key.
+        unsafe { Fresh::new(self.shared(), entry) }
     }
 
     /// There was no block for a value.

@@ -75,13 +75,14 @@ macro_rules! common_options {
             self
         }
 
-        /// What the entries never exceed, bytes as they are weighed; no bound but memory if it is not called.
+        /// What the entries never exceed, bytes as they are weighed; no bound but memory if it is not called. (Loads into a cache
+        /// with a write-back exceed it, by as much as is pinned or dirty.)
         pub fn max_bytes(mut self, bytes: usize) -> Self {
             self.options.max = bytes;
             self
         }
 
-        /// What pressure leaves of the entries, bytes; nothing if it is not called.
+        /// What pressure leaves of the entries, bytes; one entry of each thread that inserts if it is not called.
         pub fn min_bytes(mut self, bytes: usize) -> Self {
             self.options.min = bytes;
             self

@@ -29,7 +29,7 @@ impl<K: Eq + 'static, V: 'static> Entry<'_, K, V> {
 
     /// Says that the value was changed (through a lock or a cell in it) since it was last written back: it is written back
     /// by the cache's callback before it can be evicted. A change made before this call is in what is written. Returns
-    /// `false` if the entry was removed or replaced, and so will not be written back.
+    /// `false` if the entry was removed or replaced, or there was no memory to keep it, and so will not be written back.
     ///
     /// May call the callback, when much is dirty.
     ///

@@ -80,7 +80,8 @@ pub unsafe fn free<C: Content>(shared: &Shared<C>, entry: NonNull<Header>, has_v
     }
     // SAFETY: the caller's promise.
     unsafe {
-        let _block = Block(shared.place, entry, C::layout(entry));
+        let place = if entry.as_ref().is_spare() { Place::Program } else { shared.place };
+        let _block = Block(place, entry, C::layout(entry));
         /// Drops the key also where the drop of the value panics.
         struct Key<C: Content>(NonNull<Header>, PhantomData<C>);
         impl<C: Content> Drop for Key<C> {

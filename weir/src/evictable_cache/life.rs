@@ -137,7 +137,7 @@ impl<C: Content> Drop for End<C> {
 
 impl<C: Content> Shrink for Shared<C> {
     fn count(&self) -> usize {
-        self.room.bytes.load(Relaxed).saturating_sub(self.room.min).saturating_sub(self.write_back.bytes())
+        self.room.bytes.load(Relaxed).saturating_sub(self.room.least()).saturating_sub(self.write_back.bytes())
     }
 
     fn scan(&self, bytes: usize, may_write: bool) -> usize {
@@ -210,5 +210,6 @@ unsafe fn inherit<C: Content>(node: NonNull<ForkNode>) {
     }
     // The relief of the parent's pressure comes to the parent alone.
     shared.room.is_pressed.store(false, Relaxed);
+    shared.room.forget_inserters();
     shared.write_back.inherit();
 }

@@ -2,7 +2,6 @@
 
 use core::ptr::NonNull;
 
-use super::errors::Refusal;
 use super::flight::Flight;
 use super::flights;
 use super::fresh::{Fresh, Landing};
@@ -10,9 +9,6 @@ use super::header::{Content, Header};
 use super::hold::Hold;
 use super::shard::State;
 use super::shared::Shared;
-
-/// An entry, or the one that was refused.
-pub type Put<'a, C> = Result<Hold<'a, C>, (Fresh<'a, C>, Refusal)>;
 
 impl<C: Content> Shared<C> {
     /// A key's entry, held; that counts as a use.
@@ -70,8 +66,8 @@ impl<C: Content> Shared<C> {
         self.shards()[self.home(hash)].lock().find::<C>(hash, is_it).is_some()
     }
 
-    /// The entry of `fresh`'s key, or `fresh` with what `compute` puts in as its value. Who wants the same key meanwhile
-    /// waits.
+    /// The entry of `fresh`'s key, or `fresh` with what `compute` puts in as its value, whether the cache keeps it or not. Who
+    /// wants the same key meanwhile waits.
     ///
     /// # Panics
     /// If the closure wants the key itself.
@@ -79,7 +75,7 @@ impl<C: Content> Shared<C> {
         &'a self,
         mut fresh: Fresh<'a, C>,
         compute: impl FnOnce(&mut Fresh<'a, C>) -> Result<(), E>,
-    ) -> Result<Put<'a, C>, E> {
+    ) -> Result<Hold<'a, C>, E> {
         let hash = fresh.hash();
         let shard = &self.shards()[self.home(hash)];
         let flight = Flight::new(hash, fresh.entry);
@@ -90,7 +86,7 @@ impl<C: Content> Shared<C> {
             {
                 // SAFETY: in the index, under the lock: the cache holds it.
                 unsafe { entry.as_ref() }.pins.pin();
-                return Ok(Ok(Hold { shared: self, entry }));
+                return Ok(Hold { shared: self, entry });
             }
             let Some(other) = state.flight_of::<C>(hash, |key| C::is_same(key, fresh.key())) else {
                 // SAFETY: the flight and `fresh` with its key stay until `landing` is dropped, or has landed.
@@ -104,6 +100,6 @@ impl<C: Content> Shared<C> {
         let landing = Landing::new(shard, &flight);
         compute(&mut fresh)?;
         fresh.has_value = true;
-        Ok(fresh.put(Some(landing)))
+        Ok(fresh.put_or_hold(landing))
     }
 }

@@ -61,6 +61,6 @@ pub use byte_cache::ByteCache;
 pub use byte_entry::{ByteEntry, ByteFill, ByteWriteBatch, DirtyBytes};
 pub use cache::EvictableCache;
 pub use entry::{DirtyEntry, Entry, WriteBatch};
-pub use errors::{ComputeError, InsertError, Refusal, WriteBackError};
+pub use errors::{InsertError, Refusal, WriteBackError};
 pub use hasher::{CacheHasher, SeededHash};
 pub use stats::{Cause, EvictableStats};

@@ -3,6 +3,7 @@
 mod compute;
 mod counted;
 mod hostile;
+mod loads;
 mod model;
 mod pressure;
 mod reclaim;
