@@ -18,6 +18,8 @@
 //! heap::trim();
 //! ```
 
+use core::alloc::Layout;
+use weir_linux::os::other_malloc;
 use weir_linux::process::calls;
 
 /// Allocates `size` bytes aligned to 16; null when memory is refused. `size` 0 gives a block of its own.
@@ -108,6 +110,22 @@ pub unsafe fn usable_size(block: *mut u8) -> usize {
 /// ```
 pub fn trim() -> bool {
     calls::trim() > 0
+}
+
+/// Asks once whether what the program allocates comes from this heap: what its caches evict goes to another allocator else,
+/// which has to be told to release it.
+pub(crate) fn note_program_allocator() {
+    other_malloc::note(|| {
+        let layout = Layout::new::<u64>();
+        // SAFETY: the layout is not empty.
+        let block = unsafe { alloc::alloc::alloc(layout) };
+        let is_ours = calls::is_block(block.addr());
+        if !block.is_null() {
+            // SAFETY: allocated above, of this layout.
+            unsafe { alloc::alloc::dealloc(block, layout) };
+        }
+        is_ours
+    });
 }
 
 /// Where the memory is, in bytes (and the number of blocks mapped on their own). The figures are gathered while other

@@ -17,7 +17,11 @@ use super::typed::{Block, Typed};
 use core::alloc::Layout;
 
 /// A cache of values by key that shares the process's memory with everything else: it grows while memory is free, and
-/// yields when it is short. See the [module's text](crate#evictable-caches) for an overview.
+/// yields when it is short. It is best where [`Weir`](crate::Weir) is the program's global allocator: what is evicted is released at
+/// once, and what values take is known to the byte. On glibc's malloc and on jemalloc evictions are followed by that allocator's
+/// own trim, which costs it time while memory is short. Other allocators release what they like: there a
+/// [bound](crate::EvictableCacheBuilder::max_bytes) belongs to the cache. What has no memory of its own (and all of a
+/// [`ByteCache`](crate::ByteCache)) lies in Weir's heap whichever allocator the program has.
 ///
 /// ```
 /// use weir::EvictableCache;

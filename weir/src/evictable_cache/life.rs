@@ -148,6 +148,11 @@ impl<C: Content> Shrink for Shared<C> {
         freed
     }
 
+    /// Entries that a weigher weighs are more than their blocks.
+    fn is_of_program(&self) -> bool {
+        self.weigher.is_some()
+    }
+
     fn relieved(&self) {
         Self::relieved(self);
     }
