@@ -34,8 +34,8 @@ pub mod zone;
 
 pub use evictable_cache::{
     ByteCache, ByteCacheBuilder, ByteEntry, ByteFill, ByteWriteBatch, CacheHasher, Cause, DirtyBytes, DirtyEntry,
-    Entry, EvictableCache, EvictableCacheBuilder, EvictableStats, InsertError, Refusal, SeededHash, WriteBackError,
-    WriteBatch,
+    Entry, EvictableCache, EvictableCacheBuilder, EvictableStats, InsertError, Refusal, SeededHash, Weigh,
+    WriteBackError, WriteBatch,
 };
 pub use fd::Fd;
 pub use global::Weir;

@@ -14,6 +14,7 @@
 //! | `shard`, `storage`, `sizing`, `list` | a shard; its policy, index and entries by number; their size; a list of entries |
 //! | `adapt`, `sampling` | the duel that chooses how the policy is run; what it sees |
 //! | `place`, `closure`, `hasher` | where entries lie; closures on Weir's heap; the hash function |
+//! | `weigh` | what values own of the heap |
 //! | `seams` | how reclaim reaches caches |
 
 mod adapt;
@@ -53,6 +54,7 @@ mod sizing;
 mod stats;
 mod storage;
 mod typed;
+mod weigh;
 mod write_back;
 
 pub use builder::EvictableCacheBuilder;
@@ -64,3 +66,4 @@ pub use entry::{DirtyEntry, Entry, WriteBatch};
 pub use errors::{InsertError, Refusal, WriteBackError};
 pub use hasher::{CacheHasher, SeededHash};
 pub use stats::{Cause, EvictableStats};
+pub use weigh::Weigh;

@@ -4,7 +4,6 @@
 use alloc::alloc as program;
 use core::alloc::Layout;
 use core::ptr::NonNull;
-use weir_core::base::size_class::{MAX_SIZE, SIZE, class_aligned, class_of};
 use weir_core::base::units::PAGE;
 use weir_core::base::zone_class::ZoneClass;
 
@@ -23,11 +22,6 @@ pub enum Place {
     Zone(&'static Zone),
     /// The program's global allocator. No cache lies there: it is for entries for which its place has no memory.
     Program,
-}
-
-/// Bytes of the pages that a block of that layout takes by itself.
-fn whole_pages(layout: Layout) -> usize {
-    layout.size().div_ceil(PAGE).saturating_mul(PAGE)
 }
 
 impl Place {
@@ -65,15 +59,9 @@ impl Place {
     /// Bytes that a block of that layout takes.
     pub fn size(self, layout: Layout) -> usize {
         match self {
-            Self::Heap => {
-                let class = match layout.align() <= HEAP_ALIGN {
-                    true => (layout.size() <= MAX_SIZE).then(|| class_of(layout.size())),
-                    false => class_aligned(layout.size(), layout.align()),
-                };
-                class.map_or(whole_pages(layout), |class| SIZE[class] as usize)
-            }
-            Self::Zone(_) => whole_pages(layout),
-            Self::Program => layout.size(),
+            Self::Heap => heap::block_size(layout),
+            Self::Zone(_) => layout.size().div_ceil(PAGE).saturating_mul(PAGE),
+            Self::Program => heap::program_block_size(layout),
         }
     }
 

@@ -191,6 +191,7 @@ fn a_panic_as_a_cache_ends_leaves_nothing_behind() {
         let writes = is_armed.clone();
         let cache = EvictableCache::<u64, Value>::builder()
             .shards(4)
+            .weigher(|_, _| 100)
             .on_evict(move |_, _, _| assert!(bad != "listener" || !armed.swap(false, SeqCst), "on purpose"))
             .write_back(move |_| assert!(bad != "write-back" || !writes.swap(false, SeqCst), "on purpose"))
             .build()

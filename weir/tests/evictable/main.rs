@@ -11,5 +11,6 @@ mod removal;
 mod scan;
 mod statistics;
 mod threads;
+mod weight;
 mod write_back;
 mod write_back_failures;
