@@ -34,7 +34,7 @@ pub mod zone;
 
 pub use evictable_cache::{
     ByteCache, ByteCacheBuilder, ByteEntry, ByteFill, ByteWriteBatch, CacheHasher, Cause, DirtyBytes, DirtyEntry,
-    Entry, EvictableCache, EvictableCacheBuilder, EvictableStats, InsertError, Refusal, SeededHash, Weigh,
+    Entry, EvictableCache, EvictableCacheBuilder, EvictableStats, Expiry, InsertError, Refusal, SeededHash, Weigh,
     WriteBackError, WriteBatch,
 };
 pub use fd::Fd;

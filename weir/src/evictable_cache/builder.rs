@@ -5,6 +5,7 @@ use core::any::type_name;
 use core::hash::{BuildHasher, Hash};
 use core::ptr::NonNull;
 
+use super::ages::Expiry;
 use super::cache::EvictableCache;
 use super::closure::Closure;
 use super::common::common_options;
@@ -100,6 +101,31 @@ impl<K: Eq + Hash + Send + Sync + 'static, V: Send + Sync + 'static, S> Evictabl
         let Some(owned) = owned else { return Ok(self) };
         let block = self.options.place.size(Layout::new::<Block<K, V>>());
         Ok(self.weigher(move |key, value| block.saturating_add(owned(key, value))))
+    }
+
+    /// How long each entry lives, where it is not as [`Self::time_to_live`] and [`Self::time_to_idle`] say. Called once for
+    /// each insertion.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use weir::{EvictableCache, Expiry};
+    ///
+    /// /// What a name server answered, and for how long that holds.
+    /// struct Answer { seconds: u32 }
+    ///
+    /// let live = |answer: &Answer| Some(Duration::from_secs(answer.seconds.into()));
+    /// let cache = EvictableCache::<u32, Answer>::builder()
+    ///     .expire_after(move |_, answer| Expiry { live: live(answer), ..Expiry::default() })
+    ///     .build()
+    ///     .unwrap();
+    /// drop(cache.insert(1, Answer { seconds: 3600 }));
+    /// drop(cache.insert(2, Answer { seconds: 0 }));
+    /// assert!(cache.contains(&1) && !cache.contains(&2));
+    /// ```
+    pub fn expire_after(mut self, time: impl Fn(&K, &V) -> Expiry + Send + Sync + 'static) -> Self {
+        self.options.ages.by_entry = Closure::new(time, |at| at as *mut _);
+        self.is_short |= self.options.ages.by_entry.is_none();
+        self
     }
 
     /// Is told of every entry that leaves the cache, and of values that are refused, before they are dropped or returned;

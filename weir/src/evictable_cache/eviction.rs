@@ -218,6 +218,8 @@ impl<C: Content> Shared<C> {
         let _scan = Scan::begin(&self.scans);
         // Before the target falls: see `Room::grow`.
         room.is_pressed.store(true, Relaxed);
+        let over = self.sweep_for_pressure();
+        let bytes = bytes.saturating_sub(over);
         let held = room.bytes.load(Relaxed);
         let goal = held.saturating_sub(bytes).max(room.least());
         room.target.fetch_min(goal, Relaxed);
@@ -231,7 +233,7 @@ impl<C: Content> Shared<C> {
             room.target.fetch_max(room.bytes.load(Relaxed).min(held).min(room.max.load(Relaxed)), Relaxed);
         }
         self.fit_sparse_storage();
-        freed
+        freed + over
     }
 
     /// The cache may grow again.

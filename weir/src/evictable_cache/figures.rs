@@ -35,6 +35,7 @@ impl<C: Content> Shared<C> {
             stats.evicted_for_room += counts.for_room;
             stats.evicted_for_pressure += counts.for_pressure;
             stats.removed += counts.removed;
+            stats.expired += counts.expired;
             stats.replaced += counts.replaced;
             if let Some(storage) = &state.storage {
                 stats.metadata_bytes += storage.bytes();

@@ -12,6 +12,7 @@ use super::place::Place;
 use super::shard::{Shard, State};
 use super::shared::Shared;
 use super::stats::Cause;
+use weir_core::evict::lifetime::Times;
 use weir_linux::process::evictable_caches as process;
 
 /// A block with a key, and perhaps a value. Dropping it drops them and frees the block.
@@ -24,6 +25,8 @@ pub struct Fresh<'a, C: Content> {
     pub is_load: bool,
     /// Bytes that are counted for it.
     reserved: usize,
+    /// Until when it lives.
+    times: Option<Times>,
 }
 
 impl<'a, C: Content> Fresh<'a, C> {
@@ -52,7 +55,7 @@ impl<'a, C: Content> Fresh<'a, C> {
     /// # Safety
     /// The entry is from [`Fresh::alloc`], and its key was written.
     pub unsafe fn new(shared: &'a Shared<C>, entry: NonNull<Header>) -> Self {
-        Self { shared, entry, has_value: false, is_load: false, reserved: 0 }
+        Self { shared, entry, has_value: false, is_load: false, reserved: 0, times: None }
     }
 
     /// The hash of its key.
@@ -113,7 +116,7 @@ impl<'a, C: Content> Fresh<'a, C> {
         !unsafe { self.entry.as_ref() }.is_spare()
     }
 
-    /// Its weight, which is noted in it.
+    /// Its weight, which is noted in it, and its times.
     fn weigh(&mut self) -> usize {
         let shared = self.shared;
         // SAFETY: key and value are there.
@@ -122,6 +125,7 @@ impl<'a, C: Content> Fresh<'a, C> {
             Some(weigh) => weigh(key, value).max(1),
             None => shared.place.size(layout),
         };
+        self.times = shared.ages.as_ref().map(|ages| ages.times_of(key, value));
         // SAFETY: this is all that refers to the entry.
         unsafe { (*self.entry.as_ptr()).weight = weight };
         weight
@@ -165,6 +169,9 @@ impl<'a, C: Content> Fresh<'a, C> {
                 return Err(self.reject(why));
             }
         };
+        if shared.ages.is_some() {
+            shared.sweep_some(home);
+        }
         shared.adapt_if_due();
         if shared.adapt.is_sampled(hash) {
             shared.note_sampled(hash, weight);
@@ -235,6 +242,10 @@ impl<'a, C: Content> Fresh<'a, C> {
             }
             // SAFETY: the entry has its key and value, and is the cache's from now on.
             unsafe { storage.add(entry) };
+        }
+        if let (Some(times), Some(storage)) = (self.times, &mut state.storage) {
+            // SAFETY: the cache's since now, whose lock is held.
+            storage.set_times(unsafe { entry.as_ref() }, times);
         }
         // One more entry, less those that left for it.
         match victims.len() {

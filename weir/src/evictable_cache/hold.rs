@@ -121,6 +121,11 @@ impl<'a, C: Content> Victims<'a, C> {
         Self { shared, cause, entries: [None; BATCH], begin: 0, end: 0, weight: 0 }
     }
 
+    /// Why they left.
+    pub fn cause(&self) -> Cause {
+        self.cause
+    }
+
     fn are_held_once(&self) -> bool {
         matches!(self.cause, Cause::Room | Cause::Pressure)
     }

@@ -48,7 +48,7 @@ impl<C: Content> Shared<C> {
             unsafe { shards.add(at).write(Shard::new()) };
         }
         let [seed, _] = process::random();
-        let Options { name, min, max, place, weigher, listener, writer, .. } = options;
+        let Options { name, min, max, place, ages, weigher, listener, writer, .. } = options;
         // SAFETY: fresh, and of that layout.
         unsafe {
             home.write(Self {
@@ -65,6 +65,7 @@ impl<C: Content> Shared<C> {
                 place,
                 room: Room::new(min.min(max), max),
                 adapt: Adaptation::new(),
+                ages: ages.are_there().then_some(ages),
                 write_back: Dirt::new(writer),
                 weigher,
                 listener,

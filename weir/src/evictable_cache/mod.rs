@@ -15,9 +15,11 @@
 //! | `adapt`, `sampling` | the duel that chooses how the policy is run; what it sees |
 //! | `place`, `closure`, `hasher` | where entries lie; closures on Weir's heap; the hash function |
 //! | `weigh` | what values own of the heap |
+//! | `ages` | until when entries live |
 //! | `seams` | how reclaim reaches caches |
 
 mod adapt;
+mod ages;
 mod builder;
 mod byte_builder;
 mod byte_cache;
@@ -57,6 +59,7 @@ mod typed;
 mod weigh;
 mod write_back;
 
+pub use ages::Expiry;
 pub use builder::EvictableCacheBuilder;
 pub use byte_builder::ByteCacheBuilder;
 pub use byte_cache::ByteCache;

@@ -44,16 +44,21 @@ impl<C: Content> Shared<C> {
         }
     }
 
+    /// Takes an entry out, for the victims' cause: removed, or its time is over.
+    ///
     /// # Safety
     /// The entry is in the index of the shard whose state this is.
-    unsafe fn take(&self, state: &mut State, entry: NonNull<Header>, victims: &mut Victims<'_, C>) {
+    pub unsafe fn take(&self, state: &mut State, entry: NonNull<Header>, victims: &mut Victims<'_, C>) {
         // SAFETY: as the caller promises.
         unsafe { self.forget_dirt(state, entry) };
         if let Some(storage) = &mut state.storage {
             // SAFETY: the same.
             unsafe { storage.take(entry) };
         }
-        state.counts.removed += 1;
+        match victims.cause() {
+            Cause::Expired => state.counts.expired += 1,
+            _ => state.counts.removed += 1,
+        }
         let before = victims.weight();
         victims.push(entry);
         self.count_out(1, victims.weight() - before);

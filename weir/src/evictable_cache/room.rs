@@ -93,8 +93,11 @@ impl Room {
             if wanted <= target {
                 return true;
             }
+            if wanted > max {
+                return false;
+            }
             let least = self.least();
-            if wanted > max || (self.is_pressed.load(Relaxed) && wanted > least) {
+            if self.is_pressed.load(Relaxed) && wanted > least {
                 return false;
             }
             let step = (target / STEP_SHARE).clamp(LEAST_STEP, MOST_STEP);

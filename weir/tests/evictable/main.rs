@@ -2,6 +2,7 @@
 
 mod compute;
 mod counted;
+mod expiry;
 mod hostile;
 mod loads;
 mod model;
