@@ -6,7 +6,7 @@ use core::panic::{RefUnwindSafe, UnwindSafe};
 use core::ptr::NonNull;
 use core::sync::atomic::Ordering::Relaxed;
 
-use super::byte_entry::{ByteEntry, ByteFill, DirtyBytes};
+use super::byte_entry::{ByteEntries, ByteEntry, ByteFill, DirtyBytes};
 use super::bytes::Bytes;
 use super::common::common_methods;
 use super::errors::Refusal;
@@ -135,6 +135,19 @@ impl ByteCache {
         self.shared().remove(self.hash(key), |other| other == key, false)
     }
 
+    /// As [`EvictableCache::retain`](crate::EvictableCache::retain).
+    ///
+    /// # Panics
+    /// In the write-back callback, for a dirty entry: it would wait for itself.
+    pub fn retain(&self, is_kept: impl FnMut(&[u8], &[u8]) -> bool) {
+        self.shared().retain(is_kept);
+    }
+
+    /// As [`EvictableCache::iter`](crate::EvictableCache::iter).
+    pub fn iter(&self) -> ByteEntries<'_> {
+        ByteEntries(self.shared().walk())
+    }
+
     /// Whether guards pin entries, in the cache or out of it, or values are being filled that were given up for C
     /// ([`ByteFill::into_raw`]). What reclaim evicts or has written back meanwhile is no use.
     pub fn is_in_use(&self) -> bool {
@@ -207,6 +220,14 @@ impl ByteCache {
             Bytes::value_of(entry).cast::<u8>().write_bytes(0, len);
             Fresh::new(self.shared(), entry)
         }
+    }
+}
+
+impl<'c> IntoIterator for &'c ByteCache {
+    type Item = ByteEntry<'c>;
+    type IntoIter = ByteEntries<'c>;
+    fn into_iter(self) -> ByteEntries<'c> {
+        self.iter()
     }
 }
 

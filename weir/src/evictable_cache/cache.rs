@@ -1,6 +1,5 @@
 //! The typed cache.
 
-use core::borrow::Borrow;
 use core::convert::Infallible;
 use core::fmt;
 use core::hash::{BuildHasher, Hash};
@@ -8,10 +7,10 @@ use core::panic::{RefUnwindSafe, UnwindSafe};
 use core::ptr::NonNull;
 
 use super::common::common_methods;
-use super::entry::Entry;
+use super::entry::{Entries, Entry};
 use super::errors::{InsertError, Refusal};
 use super::fresh::Fresh;
-use super::hasher::SeededHash;
+use super::hasher::{Equivalent, SeededHash};
 use super::shared::Shared;
 use super::typed::{Block, Typed};
 use core::alloc::Layout;
@@ -114,10 +113,24 @@ impl<K: Eq + Hash + 'static, V: 'static, S: BuildHasher> EvictableCache<K, V, S>
     #[inline]
     pub fn get<Q>(&self, key: &Q) -> Option<Entry<'_, K, V>>
     where
-        K: Borrow<Q>,
-        Q: Eq + Hash + ?Sized,
+        Q: Equivalent<K> + Hash + ?Sized,
     {
-        self.shared().get(self.hash(key), |other| other.borrow() == key).map(Entry)
+        self.shared().get(self.hash(key), |other| key.equivalent(other)).map(Entry)
+    }
+
+    /// The entries of several keys, each as by [`EvictableCache::get`].
+    ///
+    /// ```
+    /// let cache = weir::EvictableCache::<String, u32>::builder().build().unwrap();
+    /// drop(cache.insert("one".into(), 1));
+    /// let found = cache.get_many(["one", "two"]).map(|entry| entry.map(|entry| *entry));
+    /// assert_eq!(found, [Some(1), None]);
+    /// ```
+    pub fn get_many<Q, const N: usize>(&self, keys: [&Q; N]) -> [Option<Entry<'_, K, V>>; N]
+    where
+        Q: Equivalent<K> + Hash + ?Sized,
+    {
+        keys.map(|key| self.get(key))
     }
 
     /// A copy of a key's value; that counts as a use. For values that are small it is the cheapest look-up, as nothing is
@@ -131,22 +144,20 @@ impl<K: Eq + Hash + 'static, V: 'static, S: BuildHasher> EvictableCache<K, V, S>
     #[inline]
     pub fn get_copied<Q>(&self, key: &Q) -> Option<V>
     where
-        K: Borrow<Q>,
-        Q: Eq + Hash + ?Sized,
+        Q: Equivalent<K> + Hash + ?Sized,
         V: Copy,
     {
         // SAFETY: an entry of the cache, under its shard's lock: it has a value, to which nothing has an exclusive reference.
         let copy = |entry| unsafe { *Typed::<K, V>::value_at(entry) };
-        self.shared().look_up(self.hash(key), |other| other.borrow() == key, copy)
+        self.shared().look_up(self.hash(key), |other| key.equivalent(other), copy)
     }
 
     /// Whether a key is there; that counts as nothing.
     pub fn contains<Q>(&self, key: &Q) -> bool
     where
-        K: Borrow<Q>,
-        Q: Eq + Hash + ?Sized,
+        Q: Equivalent<K> + Hash + ?Sized,
     {
-        self.shared().contains(self.hash(key), |other| other.borrow() == key)
+        self.shared().contains(self.hash(key), |other| key.equivalent(other))
     }
 
     /// Puts a value in, in the place of the key's former one, if there is one: whoever pins that keeps it, and if it was
@@ -229,19 +240,40 @@ impl<K: Eq + Hash + 'static, V: 'static, S: BuildHasher> EvictableCache<K, V, S>
     /// In the write-back callback, for a dirty entry: it would wait for itself.
     pub fn remove<Q>(&self, key: &Q) -> bool
     where
-        K: Borrow<Q>,
-        Q: Eq + Hash + ?Sized,
+        Q: Equivalent<K> + Hash + ?Sized,
     {
-        self.shared().remove(self.hash(key), |other| other.borrow() == key, true)
+        self.shared().remove(self.hash(key), |other| key.equivalent(other), true)
     }
 
     /// [`EvictableCache::remove`], without a write-back: for what is not wanted any more, dirty or not.
     pub fn discard<Q>(&self, key: &Q) -> bool
     where
-        K: Borrow<Q>,
-        Q: Eq + Hash + ?Sized,
+        Q: Equivalent<K> + Hash + ?Sized,
     {
-        self.shared().remove(self.hash(key), |other| other.borrow() == key, false)
+        self.shared().remove(self.hash(key), |other| key.equivalent(other), false)
+    }
+
+    /// Takes out the entries for which `is_kept` does not hold. It is called under no lock, and may use the cache; entries that are
+    /// put in meanwhile may come or not. Dirty entries are written back before they go, and stay where that fails.
+    ///
+    /// # Panics
+    /// In the write-back callback, for a dirty entry: it would wait for itself.
+    ///
+    /// ```
+    /// let cache = weir::EvictableCache::<u32, u32>::builder().build().unwrap();
+    /// (0..100).for_each(|key| drop(cache.insert(key, key * key)));
+    /// cache.retain(|key, _| key % 10 == 0);
+    /// assert_eq!(cache.iter().map(|entry| *entry).sum::<u32>(), 28_500);
+    /// ```
+    #[doc(alias = "invalidate_entries_if")]
+    pub fn retain(&self, is_kept: impl FnMut(&K, &V) -> bool) {
+        self.shared().retain(is_kept);
+    }
+
+    /// All entries, pinned as they come, in no particular order; that counts as no use of them. What is there all the time comes
+    /// once, what is put in or removed meanwhile may come or not. Up to 16 entries are pinned at a time.
+    pub fn iter(&self) -> Entries<'_, K, V> {
+        Entries(self.shared().walk())
     }
 
     /// A block with the key in it; the key, where there is no memory.
@@ -290,6 +322,14 @@ impl<K: Eq + Hash + 'static, V: 'static, S: BuildHasher> EvictableCache<K, V, S>
         // SAFETY: the value is there, and is not dropped with the entry any more.
         let value = unsafe { Typed::<K, V>::value_at(fresh.entry).read() };
         InsertError { refusal, value }
+    }
+}
+
+impl<'c, K: Eq + Hash + 'static, V: 'static, S: BuildHasher> IntoIterator for &'c EvictableCache<K, V, S> {
+    type Item = Entry<'c, K, V>;
+    type IntoIter = Entries<'c, K, V>;
+    fn into_iter(self) -> Entries<'c, K, V> {
+        self.iter()
     }
 }
 

@@ -8,6 +8,7 @@ macro_rules! common_methods {
             $crate::evictable_cache::name::text(&self.shared().name)
         }
 
+        #[doc(alias = "invalidate_all")]
         /// Writes back what is dirty, waits for it, and takes out all entries; what could not be written back is lost.
         pub fn clear(&self) {
             self.shared().clear();

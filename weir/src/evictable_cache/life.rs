@@ -205,6 +205,7 @@ unsafe fn inherit<C: Content>(node: NonNull<ForkNode>) {
             continue;
         };
         state.inherit_flights();
+        state.walks = 0;
         shared.take_writes_back(&mut state);
         let policy = state.storage.as_ref().map(|storage| &storage.policy);
         bytes += policy.map_or(0, |policy| policy.weight());

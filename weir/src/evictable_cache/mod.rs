@@ -6,7 +6,7 @@
 //! | `byte_cache`, `byte_builder`, `byte_entry`, `bytes` | the same for the cache of bytes |
 //! | `common`, `name` | what the two have alike, as methods; names |
 //! | `shared`, `life`, `figures` | the state of both; its beginning, its end and `fork`; its figures |
-//! | `lookup`, `removal` | entries by key; entries taken out |
+//! | `lookup`, `removal`, `walk` | entries by key; entries taken out; all entries in turn |
 //! | `fresh`, `flight`, `flights` | an entry on its way in; values that are being computed |
 //! | `room`, `eviction` | how much is held, growth; eviction, the target under pressure |
 //! | `dirt`, `write_back`, `handle` | what is dirty; how it is written back; the entries that are under way |
@@ -56,6 +56,7 @@ mod sizing;
 mod stats;
 mod storage;
 mod typed;
+mod walk;
 mod weigh;
 mod write_back;
 
@@ -63,10 +64,10 @@ pub use ages::Expiry;
 pub use builder::EvictableCacheBuilder;
 pub use byte_builder::ByteCacheBuilder;
 pub use byte_cache::ByteCache;
-pub use byte_entry::{ByteEntry, ByteFill, ByteWriteBatch, DirtyBytes};
+pub use byte_entry::{ByteEntries, ByteEntry, ByteFill, ByteWriteBatch, DirtyBytes};
 pub use cache::EvictableCache;
-pub use entry::{DirtyEntry, Entry, WriteBatch};
+pub use entry::{DirtyEntry, Entries, Entry, WriteBatch};
 pub use errors::{InsertError, Refusal, WriteBackError};
-pub use hasher::{CacheHasher, SeededHash};
+pub use hasher::{CacheHasher, Equivalent, SeededHash};
 pub use stats::{Cause, EvictableStats};
 pub use weigh::Weigh;

@@ -44,6 +44,31 @@ impl<C: Content> Shared<C> {
         }
     }
 
+    /// Takes an entry out that is held, if it is in the cache still. One that is dirty is written back first, and stays where
+    /// that fails.
+    pub fn remove_held(&self, hold: &Hold<'_, C>) {
+        let header = hold.header();
+        let home = self.home(header.hash);
+        loop {
+            let mut state = self.shards()[home].lock();
+            if header.is_out() {
+                return;
+            }
+            if header.is_dirty() || header.is_writing() {
+                drop(state);
+                if !self.write_one_back(hold) {
+                    return;
+                }
+                continue;
+            }
+            let mut victims = Victims::new(self, Cause::Removed);
+            // SAFETY: not out, so in the index of its shard, whose lock is held.
+            unsafe { self.take(&mut state, hold.entry, &mut victims) };
+            drop(state);
+            return victims.tell_and_drop();
+        }
+    }
+
     /// Takes an entry out, for the victims' cause: removed, or its time is over.
     ///
     /// # Safety

@@ -34,6 +34,8 @@ pub struct State {
     pub writing: List,
     /// A thread waits until one of those ends.
     pub is_write_back_awaited: bool,
+    /// Walks that are in the shard: its entries keep their numbers.
+    pub walks: u32,
     pub counts: Counts,
 }
 
@@ -61,6 +63,7 @@ impl Shard {
             dirty: List::new(),
             writing: List::new(),
             is_write_back_awaited: false,
+            walks: 0,
             counts: Counts {
                 hits: 0,
                 misses: 0,

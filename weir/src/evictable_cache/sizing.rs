@@ -53,8 +53,11 @@ impl<C: Content> Shared<C> {
     pub fn fit_shard(&self, at: usize) {
         let shard = &self.shards()[at];
         let state = shard.lock();
-        let Some((len, capacity)) =
-            state.storage.as_ref().filter(|now| now.is_roomy()).map(|now| (now.len(), now.capacity()))
+        let Some((len, capacity)) = state
+            .storage
+            .as_ref()
+            .filter(|now| now.is_roomy() && state.walks == 0)
+            .map(|now| (now.len(), now.capacity()))
         else {
             return;
         };
@@ -66,6 +69,7 @@ impl<C: Content> Shared<C> {
         let mut state = shard.lock();
         let now = state.storage.as_ref().map_or(0, Storage::len);
         let old = match smaller {
+            other if state.walks > 0 => other,
             None if now == 0 => state.storage.take(),
             Some(smaller) if now < smaller.capacity() => exchange(&mut state, smaller),
             other => other,

@@ -209,6 +209,13 @@ impl Storage {
         self.times[header.number.get() as usize].is_over(now) && !header.is_dirty() && !header.is_writing()
     }
 
+    /// The first entry of a number from `at` on, which becomes the next one.
+    pub fn next_in_use(&self, at: &mut u32) -> Option<NonNull<Header>> {
+        let number = (*at..self.fresh).find(|&number| self.policy.has(number));
+        *at = number.map_or(self.fresh, |number| number + 1);
+        number.map(|number| self.entry(number))
+    }
+
     /// Looks at entries in turn, at `left` at most and at each once, for one whose time is over.
     pub fn next_over(&mut self, now: u64, left: &mut u32) -> Option<NonNull<Header>> {
         *left = (*left).min(self.fresh);

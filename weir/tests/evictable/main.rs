@@ -12,6 +12,7 @@ mod removal;
 mod scan;
 mod statistics;
 mod threads;
+mod walks;
 mod weight;
 mod write_back;
 mod write_back_failures;
