@@ -45,7 +45,6 @@ mod list;
 mod lookup;
 mod name;
 mod place;
-mod published;
 mod removal;
 mod room;
 mod sampling;

@@ -121,7 +121,11 @@ fn a_load_returns_although_the_caches_place_has_no_memory() {
             .join()
             .unwrap();
         let bytes = ByteCache::builder().zone(zone).max_bytes(64).build().unwrap();
-        let found = bytes.get_or_fill(b"key", 8 << 20, |value| Ok::<(), ()>(value.fill(3))).unwrap().unwrap();
+        let fill = |value: &mut [u8]| {
+            value.fill(3);
+            Ok::<(), ()>(())
+        };
+        let found = bytes.get_or_fill(b"key", 8 << 20, fill).unwrap().unwrap();
         assert_eq!((found[(8 << 20) - 1], found.key(), bytes.len()), (3, &b"key"[..], 0));
         drop(found);
         let absurd = bytes.get_or_fill(b"key", usize::MAX / 4, |_| Ok::<(), ()>(())).unwrap().map(drop);
