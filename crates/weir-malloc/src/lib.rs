@@ -32,6 +32,10 @@
 #[cfg(panic = "unwind")]
 extern crate std;
 
+/// What `weir` allocates as any Rust program does: for entries of its caches for which their own place has no memory.
+#[global_allocator]
+static HEAP: weir::Weir = weir::Weir;
+
 mod arch;
 mod c_abi;
 mod cache_abi;

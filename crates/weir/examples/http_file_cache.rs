@@ -18,7 +18,7 @@ use std::time::SystemTime;
 use std::{env, fs, process, thread};
 
 use tiny_http::{Header, Method, Request, Response, Server};
-use weir::{ComputeError, Entry, EvictableCache, InsertError};
+use weir::{Entry, EvictableCache};
 
 #[global_allocator]
 static HEAP: weir::Weir = weir::Weir;
@@ -64,8 +64,8 @@ impl Files {
 
     /// A file from the cache, read if it is not there or has changed since. Of several requests for a file that is not
     /// there one reads it, and the others wait.
-    fn get(&self, path: &Path) -> Result<Entry<'_, PathBuf, File>, ComputeError<File, io::Error>> {
-        let changed = fs::metadata(path).and_then(|now| now.modified()).map_err(ComputeError::Failed)?;
+    fn get(&self, path: &Path) -> io::Result<Entry<'_, PathBuf, File>> {
+        let changed = fs::metadata(path)?.modified()?;
         match self.cache.get(path) {
             Some(file) if file.changed == changed => return Ok(file),
             Some(_) => drop(self.cache.remove(path)),
@@ -83,14 +83,10 @@ impl Files {
         }
         let Some(path) = self.path_of(request.url()) else { return refuse(request, 404, "no such file") };
         match self.get(&path) {
-            // The guard keeps the file in memory until it is sent.
+            // The guard keeps the file in memory until it is sent, also where the cache has no room for it.
             Ok(file) => send(request, &file.body),
-            // Too large for the cache, or no memory for it there: it is sent, and not kept.
-            Err(ComputeError::Refused(InsertError { value, .. })) => send(request, &value.body),
-            Err(ComputeError::Failed(why)) if why.kind() == io::ErrorKind::PermissionDenied => {
-                refuse(request, 403, "not readable")
-            }
-            Err(ComputeError::Failed(_)) => refuse(request, 404, "no such file"),
+            Err(why) if why.kind() == io::ErrorKind::PermissionDenied => refuse(request, 403, "not readable"),
+            Err(_) => refuse(request, 404, "no such file"),
         }
     }
 

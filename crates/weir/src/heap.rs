@@ -18,6 +18,10 @@
 //! heap::trim();
 //! ```
 
+use core::alloc::Layout;
+use weir_core::base::size_class::{MAX_SIZE, MIN_ALIGN, SIZE, class_aligned, class_of};
+use weir_core::base::units::PAGE;
+use weir_linux::os::other_malloc;
 use weir_linux::process::calls;
 
 /// Allocates `size` bytes aligned to 16; null when memory is refused. `size` 0 gives a block of its own.
@@ -98,6 +102,40 @@ pub unsafe fn usable_size(block: *mut u8) -> usize {
     unsafe { calls::usable_size(block) }
 }
 
+/// Bytes of the block that [`alloc_aligned`] gives for a layout: those of its size class, or whole pages.
+///
+/// ```
+/// use std::alloc::Layout;
+/// use weir::heap;
+///
+/// let layout = Layout::array::<u8>(1000).unwrap();
+/// let block = heap::alloc(1000);
+/// // SAFETY: allocated here, and not used any more.
+/// unsafe {
+///     assert_eq!(heap::block_size(layout), heap::usable_size(block));
+///     heap::free(block);
+/// }
+/// ```
+pub fn block_size(layout: Layout) -> usize {
+    let class = match layout.align() <= MIN_ALIGN {
+        true => (layout.size() <= MAX_SIZE).then(|| class_of(layout.size())),
+        false => class_aligned(layout.size(), layout.align()),
+    };
+    class.map_or(layout.size().div_ceil(PAGE).saturating_mul(PAGE), |class| SIZE[class] as usize)
+}
+
+/// Bytes that a block of this layout takes of the program's global allocator; an empty one takes none. Where that is
+/// [`Weir`](crate::Weir), it is what [`block_size`] says; of another it is taken as glibc's `malloc` has it: 8 bytes for itself, in
+/// steps of 16, and 32 at least.
+pub fn program_block_size(layout: Layout) -> usize {
+    note_program_allocator();
+    match layout.size() {
+        0 => 0,
+        _ if other_malloc::is_weir() => block_size(layout),
+        size => size.saturating_add(8).checked_next_multiple_of(16).unwrap_or(usize::MAX).max(32),
+    }
+}
+
 /// Releases everything idle now, whatever the pressure: caches down to nothing, free blocks, free pages. Returns
 /// whether anything was released.
 ///
@@ -108,6 +146,22 @@ pub unsafe fn usable_size(block: *mut u8) -> usize {
 /// ```
 pub fn trim() -> bool {
     calls::trim() > 0
+}
+
+/// Asks once whether what the program allocates comes from this heap: what its caches evict goes to another allocator else,
+/// which has to be told to release it.
+pub(crate) fn note_program_allocator() {
+    other_malloc::note(|| {
+        let layout = Layout::new::<u64>();
+        // SAFETY: the layout is not empty.
+        let block = unsafe { alloc::alloc::alloc(layout) };
+        let is_ours = calls::is_block(block.addr());
+        if !block.is_null() {
+            // SAFETY: allocated above, of this layout.
+            unsafe { alloc::alloc::dealloc(block, layout) };
+        }
+        is_ours
+    });
 }
 
 /// Where the memory is, in bytes (and the number of blocks mapped on their own). The figures are gathered while other

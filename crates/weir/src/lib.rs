@@ -17,6 +17,8 @@
 //! | what was released, and why; figures of caches | [`stats`] |
 #![cfg_attr(not(test), no_std)]
 
+extern crate alloc;
+
 mod evictable_cache;
 mod fd;
 mod filling;
@@ -31,9 +33,9 @@ pub mod stats;
 pub mod zone;
 
 pub use evictable_cache::{
-    ByteCache, ByteCacheBuilder, ByteEntry, ByteFill, ByteWriteBatch, CacheHasher, Cause, ComputeError, DirtyBytes,
-    DirtyEntry, Entry, EvictableCache, EvictableCacheBuilder, EvictableStats, InsertError, Refusal, SeededHash,
-    WriteBackError, WriteBatch,
+    ByteCache, ByteCacheBuilder, ByteEntries, ByteEntry, ByteFill, ByteWriteBatch, CacheHasher, Cause, DirtyBytes,
+    DirtyEntry, Entries, Entry, Equivalent, EvictableCache, EvictableCacheBuilder, EvictableStats, Expiry, InsertError,
+    Refusal, SeededHash, Weigh, WriteBackError, WriteBatch,
 };
 pub use fd::Fd;
 pub use global::Weir;

@@ -39,7 +39,8 @@
 //!
 //! ## On which thread
 //!
-//! [`CallbackThread`] says. None is called under a lock of Weir's, nor inside an allocation, and one registration is
+//! [`CallbackThread`] says. Where the program's allocator is not [`Weir`](crate::Weir), what a shrinker freed is released by that
+//! allocator's own trim (glibc's, jemalloc's) after each scan. None is called under a lock of Weir's, nor inside an allocation, and one registration is
 //! never called by two threads at once. So a callback may allocate, free, lock, and register or drop shrinkers. A thread
 //! that waits for a lock which a shrinker needs, and allocates meanwhile, is not waited for longer than `callback_ms`
 //! (a [setting](crate::settings)).
@@ -59,6 +60,7 @@ use weir_linux::process::callbacks::{self, CallbackSpec, Class, DEFAULT_BATCH, D
 use weir_linux::process::program_queue::ProgramQueue;
 
 use crate::fd::Fd;
+use crate::heap;
 
 pub use weir_linux::process::callbacks::{CallbackStats, STOP, ScanReason, Shrink};
 
@@ -161,6 +163,7 @@ impl<'a> ShrinkerBuilder<'a> {
     /// assert_eq!(shrinker.stats().freed, 0);
     /// ```
     pub fn register<S: Shrink + Send + 'static>(self, shrink: S) -> Result<Shrinker, RegisterError> {
+        heap::note_program_allocator();
         let (name, seeks, batch) = (self.name.as_bytes(), self.seeks, self.batch);
         let spec = CallbackSpec { name, class: Class::Program, seeks, batch, ..CallbackSpec::default() };
         let registration = callbacks::register_shrink(&spec, shrink, self.thread.inner())?;

@@ -75,6 +75,8 @@ pub trait Callback: Sync {
         let _ = (bytes, reason);
         Ok(STOP)
     }
+    /// A run of scans is over that freed something.
+    fn scanned(&self) {}
     /// [`Shrink::relieved`].
     fn relieved(&self) -> Result<(), Panicked> {
         Ok(())

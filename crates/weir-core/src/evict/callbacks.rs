@@ -5,8 +5,8 @@
 //! ([`super::calling`]). All state is written under one lock, under which no callback runs; a callback runs for at most
 //! one thread at a time.
 //!
-//! - **Posting merges.** An entry keeps what is wanted in words, not in a list: the lowest priority, the worst reason, the
-//!   latest event. A callback that is slow finds one request, however many there were.
+//! - **Posting merges.** An entry keeps what is wanted in words, not in a list: the lowest priority (of an evictable cache that was
+//!   not called yet the first, unless an allocation fails), the worst reason, the latest event. A callback that is slow finds one request, however many there were.
 //! - **Late.** A queue calls one callback at a time. One that runs for longer than `callback_ms` is *late*: nothing waits
 //!   for it, nothing is posted to it but events, and another thread of the queue goes on with the next entry. After
 //!   [`super::calling::SLOW_NS`] it is named in a message, once a run.
@@ -23,7 +23,7 @@ use core::sync::atomic::{
 };
 
 use super::callback::{
-    BROKEN, CLASSES, Class, EVENT, Entry, LATE, NAMED, Queue, RELIEF, RING, RUNNING, SCAN, Scan, TOLD,
+    BROKEN, CLASSES, Class, EVENT, Entry, LATE, NAMED, Queue, RELIEF, RING, RUNNING, SCAN, Scan, ScanReason, TOLD,
 };
 use super::waits::Waits;
 use crate::base::cause::Cause;
@@ -193,8 +193,13 @@ impl Callbacks {
         for entry in list.iter().filter(is_asked) {
             // What was made to shrink hears of relief.
             entry.set(TOLD);
-            entry.priority.fetch_min(scan.priority, Relaxed);
-            entry.most.fetch_max(scan.most, Relaxed);
+            // A cache that was not called yet is not asked for more, or a thread that gets no CPU would empty it at once when it
+            // does: what was asked for first says what was missing.
+            let is_waiting = entry.class == Class::Cache && entry.wanted.load(Relaxed) & SCAN != 0;
+            if !is_waiting || scan.reason == ScanReason::Shortage {
+                entry.priority.fetch_min(scan.priority, Relaxed);
+                entry.most.fetch_max(scan.most, Relaxed);
+            }
             entry.reason.fetch_max(scan.reason as u32, Relaxed);
             self.post(platform, entry, SCAN, now);
         }

@@ -17,6 +17,7 @@
 //! | [`queues`] | the small and the main queue, and the search for a victim |
 //! | [`policy`] | a shard's policy: what hits write without a lock, and the queues with their target |
 //! | [`index`] | from hashes to entries |
+//! | [`lifetime`] | until when an entry lives |
 //! | [`landings`] | waiting for a value that another thread computes |
 //! | [`pins`] | how many hold an entry, so that none is freed in use |
 //! | [`shadow`] | a miniature cache without values, which shows what one setting would do |
@@ -49,6 +50,7 @@ pub(crate) mod ghost;
 pub(crate) mod hits;
 pub mod index;
 pub mod landings;
+pub mod lifetime;
 pub mod pins;
 pub mod policy;
 pub(crate) mod prefetch;

@@ -113,6 +113,11 @@ impl<'a> Policy<'a> {
         self.sightings.prefetch(hash);
     }
 
+    /// Whether `entry` is the number of an entry in the shard.
+    pub fn has(&self, entry: u32) -> bool {
+        self.queues.slots()[entry as usize].place() != Place::Nowhere
+    }
+
     /// The mixed hash of `entry`'s key.
     pub fn hash_of(&self, entry: u32) -> u32 {
         self.queues.slots()[entry as usize].hash()

@@ -38,6 +38,9 @@ pub(super) fn shrink(
         }
         scanned += bytes;
     }
+    if freed > 0 {
+        callback.scanned();
+    }
     entry.deferred.add(plan.left(scanned));
     (freed, result)
 }

@@ -64,10 +64,10 @@ impl<P: Platform> Reclaimable for Shrinkers<'_, P> {
         };
         // Of an evictable cache no more goes than is missing. What another cache's bytes are, only the program's code could say.
         // At the last priority all may go: of entries that lie scattered, few free a page, and a run that released nothing counts
-        // against the zone.
+        // against the zone. Not so where another allocator has the values: it may release them later.
         let is_bounded = class == Class::Cache
             && matches!(goal.kind, Kind::Balance { .. } | Kind::Direct)
-            && goal.priority > scan_priority::LAST;
+            && (goal.priority > scan_priority::LAST || self.platform.evicted_elsewhere() > 0);
         let most = if is_bounded { goal.bytes } else { self.most };
         let scan = Scan { priority: goal.priority, most, reason };
         Reclaimed::moved(self.callbacks.scan(self.platform, class, goal.zone(), scan))

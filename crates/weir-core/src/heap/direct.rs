@@ -31,7 +31,8 @@ const WAITS: u32 = 4;
 impl<P: Platform> Heap<P> {
     /// Counts what one side reclaimed.
     pub(super) fn note_bytes(&self, side: Side, got: Reclaimed) {
-        let pages = Scanned { scanned: got.scanned.div_ceil(PAGE), reclaimed: got.released.div_ceil(PAGE) };
+        let pages =
+            Scanned { scanned: got.scanned.div_ceil(PAGE), reclaimed: got.released.div_ceil(PAGE), elsewhere: 0 };
         self.note_scan(side, pages);
     }
 
@@ -178,7 +179,8 @@ impl<P: Platform> Heap<P> {
         self.zone_is_short(zone);
         for priority in (0..=FIRST).rev().take_while(|_| self.evictable(zone) > 0) {
             let got = self.reclaim_by(|goal| Goal { bytes, priority, ..goal }, Kind::Balance { zone });
-            let pages = Scanned { scanned: got.scanned.div_ceil(PAGE), reclaimed: got.total().div_ceil(PAGE) };
+            let reclaimed = got.total().div_ceil(PAGE);
+            let pages = Scanned { scanned: got.scanned.div_ceil(PAGE), reclaimed, elsewhere: 0 };
             self.note_scan(Side::Direct, pages);
             if let Ok(found) = attempt() {
                 return Ok(found);
@@ -221,18 +223,20 @@ impl<P: Platform> Heap<P> {
         if self.platform().now() < self.fruitless_until.load(Relaxed) {
             return;
         }
-        let mut left = bytes;
+        let (mut left, evicted) = (bytes, self.platform().evicted_elsewhere());
+        let evicted_since = || self.platform().evicted_elsewhere().saturating_sub(evicted) as usize;
         self.zone_is_short(ZoneClass::Normal);
         for priority in (LAST..=FIRST).rev() {
             let got = self.reclaim_by(|goal| Goal { bytes: left, priority, ..goal }, Kind::Direct);
             self.note_bytes(Side::Direct, got);
             left = left.saturating_sub(got.released);
-            // A lower priority takes more of what is in use, and of nothing else.
-            if left == 0 || self.evictable(ZoneClass::Normal) == 0 {
+            // A lower priority takes more of what is in use, and of nothing else. What lies in another allocator's memory is
+            // released by that, and shows in the balancer's next reading.
+            if left == 0 || evicted_since() >= bytes || self.evictable(ZoneClass::Normal) == 0 {
                 break;
             }
         }
-        if left == bytes {
+        if left == bytes && evicted_since() == 0 {
             // There was nothing. Other allocations do not search again at once.
             self.fruitless_until.store(self.platform().now() + DOZE_NS, Relaxed);
         }

@@ -37,6 +37,11 @@ impl<P: Platform> Heap<P> {
         }
     }
 
+    /// Whether a block of this heap begins at `addr`.
+    pub fn is_block(&self, addr: usize) -> bool {
+        self.lookup(addr).is_some()
+    }
+
     /// What begins at `addr`; `None`: no block does.
     pub(super) fn lookup(&self, addr: usize) -> Option<Found> {
         for kind in ZoneKind::ALL {

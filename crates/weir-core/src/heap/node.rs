@@ -65,6 +65,30 @@ impl<P: Platform> Heap<P> {
     }
 }
 
+/// What caches had evicted into another allocator's memory, and what the process had resident, at one moment; bytes.
+pub(super) struct Elsewhere {
+    evicted: u64,
+    resident: u64,
+}
+
+impl Elsewhere {
+    /// What was evicted since, and by how much the process became smaller. Nothing was, or it is not known: 0.
+    fn until(&self, platform: &impl Platform) -> (usize, usize) {
+        let evicted = platform.evicted_elsewhere().saturating_sub(self.evicted) as usize;
+        let resident = if evicted > 0 { platform.process_resident() } else { None };
+        (evicted, resident.map_or(0, |now| self.resident.saturating_sub(now)) as usize)
+    }
+}
+
+impl<P: Platform> Heap<P> {
+    /// To compare with: what is resident now of all that the process holds; `None` where there is no cache in such zones.
+    fn elsewhere(&self, zone: ZoneClass) -> Option<Elsewhere> {
+        let has_caches = zone == ZoneClass::Normal && self.evictable(zone) > 0;
+        let evicted = self.platform().evicted_elsewhere();
+        has_caches.then(|| Elsewhere { evicted, resident: self.platform().process_resident().unwrap_or(0) })
+    }
+}
+
 impl<P: Platform> Node for HeapNode<'_, P> {
     fn zones(&self) -> [Zone; ZONES] {
         let (normal, pages) = (self.0.normal_zone(), self.0.pages());
@@ -122,11 +146,15 @@ impl<P: Platform> Node for HeapNode<'_, P> {
             // Otherwise it is a boost, of pressure that was heard.
             self.0.zone_is_short(class);
         }
+        let before = self.0.elsewhere(class);
         let got =
             self.0.reclaim_by(|goal| Goal { bytes, priority: scan.priority, may_write: scan.may_write, ..goal }, kind);
-        // What NORMAL gains is what was released; in a zone that is not elastic what was moved is free for others.
-        let reclaimed = if class == ZoneClass::Normal { got.released } else { got.total() };
-        let scanned = Scanned { scanned: got.scanned.div_ceil(PAGE), reclaimed: reclaimed.div_ceil(PAGE) };
+        let (elsewhere, fell) = before.map_or((0, 0), |before| before.until(self.0.platform()));
+        // What NORMAL gains is what was released, here or by another allocator; in a zone that is not elastic what was moved is
+        // free for others.
+        let reclaimed = if class == ZoneClass::Normal { got.released.max(fell) } else { got.total() };
+        let [scanned, reclaimed, elsewhere] = [got.scanned, reclaimed, elsewhere].map(|bytes| bytes.div_ceil(PAGE));
+        let scanned = Scanned { scanned, reclaimed, elsewhere };
         self.0.note_scan(Side::Balancer, scanned);
         scanned
     }

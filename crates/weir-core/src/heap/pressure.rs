@@ -136,9 +136,11 @@ impl<P: Platform> Heap<P> {
         let (may_write, mut left) = (level == Level::Severe, pages * PAGE);
         for priority in (if may_write { LAST } else { LAST_BOOSTED }..=FIRST).rev() {
             let kind = Kind::Balance { zone: ZoneClass::Normal };
+            let before = self.platform().evicted_elsewhere();
             let got = self.reclaim_by(|goal| Goal { bytes: left, priority, may_write, ..goal }, kind);
             self.note_bytes(Side::Balancer, got);
-            left = left.saturating_sub(got.released);
+            let elsewhere = self.platform().evicted_elsewhere().saturating_sub(before) as usize;
+            left = left.saturating_sub(got.released.max(elsewhere));
             if left == 0 {
                 break;
             }

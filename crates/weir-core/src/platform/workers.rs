@@ -44,4 +44,12 @@ pub trait Workers: Diagnostics {
     fn poll_pressure(&self) -> (Level, Cause) {
         (Level::None, Cause::Idle)
     }
+    /// Bytes that caches of the program's evicted so far and that lie in another allocator's memory.
+    fn evicted_elsewhere(&self) -> u64 {
+        0
+    }
+    /// Bytes that the process has resident, whoever manages them, if that is known. A few microseconds.
+    fn process_resident(&self) -> Option<u64> {
+        None
+    }
 }

@@ -53,4 +53,6 @@ pub struct Scanned {
     pub scanned: usize,
     /// Reclaimed.
     pub reclaimed: usize,
+    /// Evicted into another allocator's memory: it is free for the zone as that allocator releases it.
+    pub elsewhere: usize,
 }

@@ -5,6 +5,7 @@
 //! The boosts are noted. Priority 12: a pass over the zones that the request can use and that are not balanced, the highest
 //! first. The predicate is looked at before each pass and between zones, so that a zone which another one spares the work
 //! loses nothing. A pass that scanned less than it wanted, or reclaimed nothing, lowers the priority; at 1 the run is over.
+//! Not so where as much was evicted as is missing, and lies in another allocator's memory: that has been told to release it.
 //! Once twice as much was reclaimed as the order asks for (`compact_gap`), the order falls to 0: what is missing then is
 //! a contiguous block, which more of the same does not bring. A balanced node that outside pressure has boosted gets a gentle
 //! run: as much as the boost is reclaimed, without write-back and not below priority 10. At the end only what the run began
@@ -164,7 +165,9 @@ impl NodeBalancer {
         }
         // Below: a run that was severe as it began, and is gentle since there was relief.
         let is_last = run.priority <= if is_gentle { LAST_BOOSTED } else { LAST };
-        let falls = got.scanned < wanted || got.reclaimed == 0;
+        // What was evicted into another allocator's memory is on its way. While that is as much as is missing, more of what is in
+        // use would go in vain.
+        let falls = got.elsewhere < wanted && (got.scanned < wanted || got.reclaimed == 0);
         if wanted == 0 || is_gentle && got.reclaimed == 0 && is_last || falls && is_last && !is_gentle {
             return self.end(node, turn, run);
         }
@@ -202,8 +205,13 @@ impl NodeBalancer {
             let pages = lacks.max(BATCH);
             let got = node.scan(&ZoneScan { zone, order, pages, priority: run.priority, may_write: !is_gentle });
             wanted += pages;
-            all = Scanned { scanned: all.scanned + got.scanned, reclaimed: all.reclaimed + got.reclaimed };
-            run.reclaimed[zone] += got.reclaimed;
+            all = Scanned {
+                scanned: all.scanned + got.scanned,
+                reclaimed: all.reclaimed + got.reclaimed,
+                elsewhere: all.elsewhere + got.elsewhere,
+            };
+            // What lies elsewhere is no failure, though it may not show yet.
+            run.reclaimed[zone] += got.reclaimed.max(got.elsewhere);
             run.tried[zone] = true;
         }
         (wanted, all)

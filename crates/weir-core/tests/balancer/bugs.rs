@@ -220,3 +220,22 @@ fn found_here_what_a_balanced_zone_holds_is_no_reason_to_try_for_another() {
         assert!(node.scans.borrow().is_empty());
     }
 }
+
+/// What a cache evicted into another allocator's memory was no release of the heap's: each pass lowered the priority until the
+/// cache was empty, and after 16 runs the zone was hopeless.
+#[test]
+fn evictions_elsewhere_stop_at_what_is_missing() {
+    let (balancer, mut turn) = new();
+    let node = FakeNode::new(&[(LARGE, FakeZone { is_elsewhere: true, ..zone(GIB, 0) })]);
+    for _ in 0..2 * MOST_FAILURES {
+        node.change(LARGE, |zone| (zone.cached, zone.free) = (GIB, 0));
+        balancer.wake(&node, 0, ZoneClass::Normal, false);
+        node.sleep(&balancer, &mut turn);
+        let (taken, lacks) = (GIB - node.zone(LARGE).cached, Marks::of(GIB, 10).high);
+        assert!((3 * lacks..6 * lacks).contains(&taken), "{taken} pages went for {lacks}");
+        assert!(is_balanced(&balancer.view(&node), 0, LARGE, Policy::Any) && !balancer.is_hopeless(LARGE));
+    }
+    // A scan of a higher priority takes less than is missing.
+    let lowest = node.scans.borrow().iter().map(|scan| scan.priority).min().unwrap();
+    assert!(lowest >= FIRST - 6, "{lowest}");
+}

@@ -30,6 +30,8 @@ pub struct FakeZone {
     /// Pages reclaimed until a block of the order that was scanned for is free.
     pub until_block: usize,
     pub is_exclusive: bool,
+    /// What goes lies in another allocator's memory: a quarter of it is free then, and nothing is a release of the heap's.
+    pub is_elsewhere: bool,
 }
 
 pub struct FakeNode {
@@ -157,7 +159,7 @@ impl Node for FakeNode {
         let scanned = if of.yields > 0 { most.min(scan.pages * of.yields) } else { most };
         let reclaimed = scanned.checked_div(of.yields).unwrap_or(0);
         of.cached -= reclaimed;
-        of.free += reclaimed;
+        of.free += if of.is_elsewhere { reclaimed / 4 } else { reclaimed };
         of.until_block = of.until_block.saturating_sub(reclaimed);
         if of.until_block == 0 && reclaimed > 0 {
             of.largest = of.largest.max(scan.order);
@@ -171,7 +173,10 @@ impl Node for FakeNode {
             during(self);
             *self.during.borrow_mut() = Some(during);
         }
-        Scanned { scanned, reclaimed }
+        match of.is_elsewhere {
+            true => Scanned { scanned, reclaimed: 0, elsewhere: reclaimed },
+            false => Scanned { scanned, reclaimed, elsewhere: 0 },
+        }
     }
 
     fn release_throttled(&self) {

@@ -18,6 +18,7 @@ pub mod membarrier;
 pub mod memfd;
 pub mod memory_probes;
 pub mod mman;
+pub mod other_malloc;
 pub mod path;
 pub mod probe;
 pub mod process;

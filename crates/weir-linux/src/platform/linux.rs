@@ -21,7 +21,7 @@ use crate::os::clock::{monotonic_ns, thread_cpu_ns};
 use crate::os::futex::{futex_wait, futex_wake};
 use crate::os::probe::{self, HugePages};
 use crate::os::syscall::Errno;
-use crate::os::{memory_probes, scheduling, thread_block};
+use crate::os::{memory_probes, other_malloc, scheduling, thread_block};
 use crate::platform::address_layout::AddressLayout;
 use crate::platform::hooks::{Hooks, LONG_WAIT_NS};
 use crate::platform::release::Releaser;
@@ -189,6 +189,15 @@ impl Workers for Linux {
 
     fn poll_pressure(&self) -> (Level, Cause) {
         (self.hooks.read_pressure)()
+    }
+
+    fn evicted_elsewhere(&self) -> u64 {
+        other_malloc::evicted()
+    }
+
+    fn process_resident(&self) -> Option<u64> {
+        // Read only where it makes a difference.
+        if other_malloc::is_other() { other_malloc::resident() } else { None }
     }
 }
 

@@ -9,6 +9,7 @@ pub use weir_core::evict::callback::{Entry, Queue};
 pub use weir_core::policy::deferred::DEFAULT_SEEKS;
 
 use crate::os::catch::catch_closure;
+use crate::os::other_malloc;
 use crate::process::calls;
 use crate::process::heap::{BACKGROUND, CALLBACK_THREADS, HEAP, on_first_use};
 use crate::process::program_queue::ProgramQueue;
@@ -126,6 +127,8 @@ impl Guard {
 struct Guarded<S> {
     shrink: S,
     guard: Guard,
+    /// A cache of the program's own: what it frees lies where the program allocates.
+    is_program: bool,
 }
 
 impl<S: Shrink> Callback for Guarded<S> {
@@ -133,7 +136,16 @@ impl<S: Shrink> Callback for Guarded<S> {
         self.guard.call(|| self.shrink.count())
     }
     fn scan(&self, bytes: usize, reason: ScanReason) -> Result<usize, Panicked> {
-        self.guard.call(|| self.shrink.scan(bytes, reason))
+        let freed = self.guard.call(|| self.shrink.scan(bytes, reason));
+        if let Ok(bytes @ 1..STOP) = freed
+            && self.is_program
+        {
+            other_malloc::evict(bytes);
+        }
+        freed
+    }
+    fn scanned(&self) {
+        other_malloc::settle();
     }
     fn relieved(&self) -> Result<(), Panicked> {
         self.guard.call(|| self.shrink.relieved())
@@ -146,7 +158,8 @@ pub fn register_shrink<S: Shrink + Send + 'static>(
     shrink: S,
     thread: Thread<'_>,
 ) -> Result<Registration, RegisterError> {
-    register(spec, Guarded { shrink, guard: Guard::new(thread) }, thread)
+    let is_program = spec.class == Class::Program;
+    register(spec, Guarded { shrink, guard: Guard::new(thread), is_program }, thread)
 }
 
 /// In a forked child that goes on with the callbacks of its parent: makes the threads that call them, which are the

@@ -123,6 +123,11 @@ pub unsafe fn usable_size(block: *mut u8) -> usize {
     unsafe { HEAP.usable_size(block) }
 }
 
+/// Whether a block of this heap begins at `addr`.
+pub fn is_block(addr: usize) -> bool {
+    slots::owns(addr) || HEAP.is_block(addr)
+}
+
 /// [`weir_core::heap::Heap::trim`].
 pub fn trim() -> usize {
     HEAP.trim()

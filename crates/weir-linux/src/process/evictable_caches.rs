@@ -8,6 +8,7 @@ use weir_core::platform::rank;
 use super::evictable_list;
 use super::heap::HEAP;
 use crate::arch::thread;
+use crate::os::clock::coarse_ns;
 use crate::os::futex::{futex_wait, futex_wake_at};
 use crate::os::scheduling::sched_yield;
 use crate::os::{probe, random};
@@ -71,6 +72,11 @@ pub fn holds_shard() -> bool {
 /// Wakes all who sleep on `word`.
 pub fn wake_all(word: &AtomicU32) {
     wake(word);
+}
+
+/// The time by which entries end, ns: that of the platform's clock, as of its last tick.
+pub fn now() -> u64 {
+    coarse_ns()
 }
 
 /// Two random numbers.

@@ -5,6 +5,7 @@ use core::ops::Deref;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use weir_core::heap::Heap;
 
+use crate::os::other_malloc;
 use crate::platform::hooks::Hooks;
 use crate::platform::linux::{Engine, Linux};
 use crate::platform::statics::TUNABLES;
@@ -168,6 +169,7 @@ extern "C" fn after_fork_in_child() {
 
 /// What is done under locks, as far as they are free.
 fn inherit() {
+    other_malloc::inherit();
     evictable_list::inherit(HEAP.platform());
     CALLBACK_THREADS.forget();
 }

@@ -2,6 +2,7 @@
 
 use core::ptr::NonNull;
 
+use super::ages::Expiry;
 use super::byte_cache::ByteCache;
 use super::byte_entry::ByteWriteBatch;
 use super::bytes::Bytes;
@@ -33,6 +34,14 @@ impl ByteCacheBuilder {
     }
 
     common_options!();
+
+    /// How long each entry lives; see
+    /// [`EvictableCacheBuilder::expire_after`](crate::EvictableCacheBuilder::expire_after).
+    pub fn expire_after(mut self, time: impl Fn(&[u8], &[u8]) -> Expiry + Send + Sync + 'static) -> Self {
+        self.options.ages.by_entry = Closure::new(time, |at| at as *mut _);
+        self.is_short |= self.options.ages.by_entry.is_none();
+        self
+    }
 
     /// Is told of every entry that leaves the cache, by key and value, and of values that are refused; see
     /// [`EvictableCacheBuilder::on_evict`](crate::EvictableCacheBuilder::on_evict).

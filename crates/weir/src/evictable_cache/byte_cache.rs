@@ -6,7 +6,7 @@ use core::panic::{RefUnwindSafe, UnwindSafe};
 use core::ptr::NonNull;
 use core::sync::atomic::Ordering::Relaxed;
 
-use super::byte_entry::{ByteEntry, ByteFill, DirtyBytes};
+use super::byte_entry::{ByteEntries, ByteEntry, ByteFill, DirtyBytes};
 use super::bytes::Bytes;
 use super::common::common_methods;
 use super::errors::Refusal;
@@ -95,8 +95,11 @@ impl ByteCache {
     /// The entry of a key, or that of a value of `len` bytes that `fill` fills: once for all who want the key, as
     /// [`EvictableCache::try_get_or_insert_with`](crate::EvictableCache::try_get_or_insert_with) does.
     ///
+    /// As there, what the cache does not keep is held by its guard alone.
+    ///
     /// # Errors
-    /// The closure's own outside; inside why the value was not taken.
+    /// The closure's own outside; inside that there is no memory for so many bytes, neither in the cache's place nor for the
+    /// program.
     ///
     /// # Panics
     /// If `fill` wants the same key by this function.
@@ -110,14 +113,13 @@ impl ByteCache {
         if let Some(hold) = self.shared().get(hash, |other| other == key) {
             return Ok(Ok(ByteEntry(hold)));
         }
-        let fresh = match self.begin(hash, key, len) {
+        let fresh = match self.begin(hash, key, len).or_else(|_| self.begin_spare(hash, key, len)) {
             Ok(fresh) => fresh,
             Err(why) => return Ok(Err(why)),
         };
         // SAFETY: the block is the fresh entry's alone, and every byte of it was written.
         let fill = |fresh: &mut Fresh<'_, Bytes>| fill(unsafe { Bytes::value_of(fresh.entry).as_mut() });
-        let found = self.shared().get_or_compute(fresh, fill)?;
-        Ok(found.map(ByteEntry).map_err(|(_, why)| why))
+        Ok(Ok(ByteEntry(self.shared().get_or_compute(fresh, fill)?)))
     }
 
     /// As [`EvictableCache::remove`](crate::EvictableCache::remove).
@@ -131,6 +133,19 @@ impl ByteCache {
     /// As [`EvictableCache::discard`](crate::EvictableCache::discard).
     pub fn discard(&self, key: &[u8]) -> bool {
         self.shared().remove(self.hash(key), |other| other == key, false)
+    }
+
+    /// As [`EvictableCache::retain`](crate::EvictableCache::retain).
+    ///
+    /// # Panics
+    /// In the write-back callback, for a dirty entry: it would wait for itself.
+    pub fn retain(&self, is_kept: impl FnMut(&[u8], &[u8]) -> bool) {
+        self.shared().retain(is_kept);
+    }
+
+    /// As [`EvictableCache::iter`](crate::EvictableCache::iter).
+    pub fn iter(&self) -> ByteEntries<'_> {
+        ByteEntries(self.shared().walk())
     }
 
     /// Whether guards pin entries, in the cache or out of it, or values are being filled that were given up for C
@@ -183,12 +198,36 @@ impl ByteCache {
         let layout = layout.filter(|_| weight <= most).ok_or(Refusal::TooLarge { weight, target: most })?;
         let entry = Fresh::alloc(shared, hash, layout).ok_or(Refusal::OutOfMemory)?;
         // SAFETY: fresh, and of that layout.
+        Ok(unsafe { self.begin_in(entry, key, len) })
+    }
+
+    /// The same for what is wanted in any case, where the cache or its place has no room.
+    #[cold]
+    fn begin_spare(&self, hash: u64, key: &[u8], len: usize) -> Result<Fresh<'_, Bytes>, Refusal> {
+        let layout = Bytes::layout_of(key.len(), len).ok_or(Refusal::OutOfMemory)?;
+        let entry = Fresh::<Bytes>::alloc_spare(hash, layout).ok_or(Refusal::OutOfMemory)?;
+        // SAFETY: fresh, and of that layout.
+        Ok(unsafe { self.begin_in(entry, key, len) })
+    }
+
+    /// # Safety
+    /// The block is fresh, and of [`Bytes::layout_of`] these lengths.
+    unsafe fn begin_in(&self, entry: NonNull<Header>, key: &[u8], len: usize) -> Fresh<'_, Bytes> {
+        // SAFETY: the caller's promise.
         unsafe {
             Bytes::begin(entry, key, len);
             // So that every byte has a value.
             Bytes::value_of(entry).cast::<u8>().write_bytes(0, len);
-            Ok(Fresh::new(shared, entry))
+            Fresh::new(self.shared(), entry)
         }
+    }
+}
+
+impl<'c> IntoIterator for &'c ByteCache {
+    type Item = ByteEntry<'c>;
+    type IntoIter = ByteEntries<'c>;
+    fn into_iter(self) -> ByteEntries<'c> {
+        self.iter()
     }
 }
 

@@ -12,6 +12,7 @@ use super::fresh::Fresh;
 use super::handle;
 use super::header::Content;
 use super::hold::Hold;
+use super::walk::Walk;
 
 /// An entry of a [`ByteCache`](crate::ByteCache), pinned; see [`Entry`](crate::Entry).
 pub struct ByteEntry<'c>(pub(super) Hold<'c, Bytes>);
@@ -70,6 +71,22 @@ impl Deref for ByteEntry<'_> {
 impl fmt::Debug for ByteEntry<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ByteEntry").field("key", &self.key()).field("len", &self.len()).finish_non_exhaustive()
+    }
+}
+
+/// All entries of a cache ([`ByteCache::iter`](crate::ByteCache::iter)).
+pub struct ByteEntries<'c>(pub(super) Walk<'c, Bytes>);
+
+impl<'c> Iterator for ByteEntries<'c> {
+    type Item = ByteEntry<'c>;
+    fn next(&mut self) -> Option<ByteEntry<'c>> {
+        self.0.next().map(ByteEntry)
+    }
+}
+
+impl fmt::Debug for ByteEntries<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ByteEntries").finish_non_exhaustive()
     }
 }
 

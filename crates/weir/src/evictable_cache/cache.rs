@@ -1,6 +1,5 @@
 //! The typed cache.
 
-use core::borrow::Borrow;
 use core::convert::Infallible;
 use core::fmt;
 use core::hash::{BuildHasher, Hash};
@@ -8,16 +7,20 @@ use core::panic::{RefUnwindSafe, UnwindSafe};
 use core::ptr::NonNull;
 
 use super::common::common_methods;
-use super::entry::Entry;
-use super::errors::{ComputeError, InsertError, Refusal};
+use super::entry::{Entries, Entry};
+use super::errors::{InsertError, Refusal};
 use super::fresh::Fresh;
-use super::hasher::SeededHash;
+use super::hasher::{Equivalent, SeededHash};
 use super::shared::Shared;
 use super::typed::{Block, Typed};
 use core::alloc::Layout;
 
 /// A cache of values by key that shares the process's memory with everything else: it grows while memory is free, and
-/// yields when it is short. See the [module's text](crate#evictable-caches) for an overview.
+/// yields when it is short. It is best where [`Weir`](crate::Weir) is the program's global allocator: what is evicted is released at
+/// once, and what values take is known to the byte. On glibc's malloc and on jemalloc evictions are followed by that allocator's
+/// own trim, which costs it time while memory is short. Other allocators release what they like: there a
+/// [bound](crate::EvictableCacheBuilder::max_bytes) belongs to the cache. What has no memory of its own (and all of a
+/// [`ByteCache`](crate::ByteCache)) lies in Weir's heap whichever allocator the program has.
 ///
 /// ```
 /// use weir::EvictableCache;
@@ -28,7 +31,7 @@ use core::alloc::Layout;
 ///     .weigher(|url, page| url.len() + page.len())
 ///     .build()
 ///     .unwrap();
-/// let page = pages.get_or_insert_with("/index".to_string(), || b"<html>".to_vec()).unwrap();
+/// let page = pages.get_or_insert_with("/index".to_string(), || b"<html>".to_vec());
 /// assert_eq!(&page[..], b"<html>");
 /// drop(page);
 /// assert!(pages.get("/index").is_some() && pages.get("/other").is_none());
@@ -110,10 +113,24 @@ impl<K: Eq + Hash + 'static, V: 'static, S: BuildHasher> EvictableCache<K, V, S>
     #[inline]
     pub fn get<Q>(&self, key: &Q) -> Option<Entry<'_, K, V>>
     where
-        K: Borrow<Q>,
-        Q: Eq + Hash + ?Sized,
+        Q: Equivalent<K> + Hash + ?Sized,
     {
-        self.shared().get(self.hash(key), |other| other.borrow() == key).map(Entry)
+        self.shared().get(self.hash(key), |other| key.equivalent(other)).map(Entry)
+    }
+
+    /// The entries of several keys, each as by [`EvictableCache::get`].
+    ///
+    /// ```
+    /// let cache = weir::EvictableCache::<String, u32>::builder().build().unwrap();
+    /// drop(cache.insert("one".into(), 1));
+    /// let found = cache.get_many(["one", "two"]).map(|entry| entry.map(|entry| *entry));
+    /// assert_eq!(found, [Some(1), None]);
+    /// ```
+    pub fn get_many<Q, const N: usize>(&self, keys: [&Q; N]) -> [Option<Entry<'_, K, V>>; N]
+    where
+        Q: Equivalent<K> + Hash + ?Sized,
+    {
+        keys.map(|key| self.get(key))
     }
 
     /// A copy of a key's value; that counts as a use. For values that are small it is the cheapest look-up, as nothing is
@@ -127,22 +144,20 @@ impl<K: Eq + Hash + 'static, V: 'static, S: BuildHasher> EvictableCache<K, V, S>
     #[inline]
     pub fn get_copied<Q>(&self, key: &Q) -> Option<V>
     where
-        K: Borrow<Q>,
-        Q: Eq + Hash + ?Sized,
+        Q: Equivalent<K> + Hash + ?Sized,
         V: Copy,
     {
         // SAFETY: an entry of the cache, under its shard's lock: it has a value, to which nothing has an exclusive reference.
         let copy = |entry| unsafe { *Typed::<K, V>::value_at(entry) };
-        self.shared().look_up(self.hash(key), |other| other.borrow() == key, copy)
+        self.shared().look_up(self.hash(key), |other| key.equivalent(other), copy)
     }
 
     /// Whether a key is there; that counts as nothing.
     pub fn contains<Q>(&self, key: &Q) -> bool
     where
-        K: Borrow<Q>,
-        Q: Eq + Hash + ?Sized,
+        Q: Equivalent<K> + Hash + ?Sized,
     {
-        self.shared().contains(self.hash(key), |other| other.borrow() == key)
+        self.shared().contains(self.hash(key), |other| key.equivalent(other))
     }
 
     /// Puts a value in, in the place of the key's former one, if there is one: whoever pins that keeps it, and if it was
@@ -170,16 +185,23 @@ impl<K: Eq + Hash + 'static, V: 'static, S: BuildHasher> EvictableCache<K, V, S>
     /// The entry of a key, or that of the value that `compute` returns. Who wants the same key meanwhile waits for it; if
     /// `compute` panics, the next of them computes.
     ///
-    /// # Errors
-    /// As [`EvictableCache::insert`].
+    /// It gives an entry in every case. One that the cache does not keep ([`Refusal`] says why that may be) is held by its guard
+    /// alone, and the next who asks for the key computes it again. In a cache with a
+    /// [`write_back`](crate::EvictableCacheBuilder::write_back) it is kept all the same, above the bound if need be, as a change
+    /// of it is to be seen by all and to be written back.
     ///
     /// # Panics
     /// If `compute` gets or computes the same key by this function; or one whose value another thread computes that waits,
     /// directly or through others, for this one.
-    pub fn get_or_insert_with(&self, key: K, compute: impl FnOnce() -> V) -> Result<Entry<'_, K, V>, InsertError<V>> {
+    ///
+    /// ```
+    /// let cache = weir::EvictableCache::<u32, Vec<u8>>::builder().max_bytes(1000).weigher(|_, v| v.len()).build().unwrap();
+    /// let large = cache.get_or_insert_with(1, || vec![7; 2000]);
+    /// assert_eq!((large[1999], cache.contains(&1)), (7, false));
+    /// ```
+    pub fn get_or_insert_with(&self, key: K, compute: impl FnOnce() -> V) -> Entry<'_, K, V> {
         match self.try_get_or_insert_with(key, || Ok::<V, Infallible>(compute())) {
-            Ok(entry) => Ok(entry),
-            Err(ComputeError::Refused(why)) => Err(why),
+            Ok(entry) => entry,
         }
     }
 
@@ -187,7 +209,7 @@ impl<K: Eq + Hash + 'static, V: 'static, S: BuildHasher> EvictableCache<K, V, S>
     /// the next who waits computes.
     ///
     /// # Errors
-    /// The closure's, or as [`EvictableCache::insert`].
+    /// The closure's own.
     ///
     /// # Panics
     /// If `compute` gets or computes the same key by this function; or one whose value another thread computes that waits,
@@ -196,30 +218,19 @@ impl<K: Eq + Hash + 'static, V: 'static, S: BuildHasher> EvictableCache<K, V, S>
         &self,
         key: K,
         compute: impl FnOnce() -> Result<V, E>,
-    ) -> Result<Entry<'_, K, V>, ComputeError<V, E>> {
+    ) -> Result<Entry<'_, K, V>, E> {
         let hash = self.hash(&key);
         if let Some(hold) = self.shared().get(hash, |other| *other == key) {
             return Ok(Entry(hold));
         }
-        let fresh = match self.fresh(hash, key) {
-            Ok(fresh) => fresh,
-            Err(key) => {
-                // There is no memory to note who computes.
-                let value = compute().map_err(ComputeError::Failed)?;
-                return Err(ComputeError::Refused(self.refused(&key, value)));
-            }
-        };
+        let fresh = self.fresh(hash, key).unwrap_or_else(|key| self.spare(hash, key));
         let fill = |fresh: &mut Fresh<'_, Typed<K, V>>| {
             let value = compute()?;
             // SAFETY: the block has a place for the value, where there is none yet.
             unsafe { Typed::<K, V>::value_at(fresh.entry).write(value) };
             Ok(())
         };
-        match self.shared().get_or_compute(fresh, fill) {
-            Ok(Ok(hold)) => Ok(Entry(hold)),
-            Ok(Err((fresh, refusal))) => Err(ComputeError::Refused(Self::give_back(fresh, refusal))),
-            Err(why) => Err(ComputeError::Failed(why)),
-        }
+        self.shared().get_or_compute(fresh, fill).map(Entry)
     }
 
     /// Takes a key's entry out; whether there was one. Guards of it stay valid. A dirty one is written back first, which
@@ -229,19 +240,40 @@ impl<K: Eq + Hash + 'static, V: 'static, S: BuildHasher> EvictableCache<K, V, S>
     /// In the write-back callback, for a dirty entry: it would wait for itself.
     pub fn remove<Q>(&self, key: &Q) -> bool
     where
-        K: Borrow<Q>,
-        Q: Eq + Hash + ?Sized,
+        Q: Equivalent<K> + Hash + ?Sized,
     {
-        self.shared().remove(self.hash(key), |other| other.borrow() == key, true)
+        self.shared().remove(self.hash(key), |other| key.equivalent(other), true)
     }
 
     /// [`EvictableCache::remove`], without a write-back: for what is not wanted any more, dirty or not.
     pub fn discard<Q>(&self, key: &Q) -> bool
     where
-        K: Borrow<Q>,
-        Q: Eq + Hash + ?Sized,
+        Q: Equivalent<K> + Hash + ?Sized,
     {
-        self.shared().remove(self.hash(key), |other| other.borrow() == key, false)
+        self.shared().remove(self.hash(key), |other| key.equivalent(other), false)
+    }
+
+    /// Takes out the entries for which `is_kept` does not hold. It is called under no lock, and may use the cache; entries that are
+    /// put in meanwhile may come or not. Dirty entries are written back before they go, and stay where that fails.
+    ///
+    /// # Panics
+    /// In the write-back callback, for a dirty entry: it would wait for itself.
+    ///
+    /// ```
+    /// let cache = weir::EvictableCache::<u32, u32>::builder().build().unwrap();
+    /// (0..100).for_each(|key| drop(cache.insert(key, key * key)));
+    /// cache.retain(|key, _| key % 10 == 0);
+    /// assert_eq!(cache.iter().map(|entry| *entry).sum::<u32>(), 28_500);
+    /// ```
+    #[doc(alias = "invalidate_entries_if")]
+    pub fn retain(&self, is_kept: impl FnMut(&K, &V) -> bool) {
+        self.shared().retain(is_kept);
+    }
+
+    /// All entries, pinned as they come, in no particular order; that counts as no use of them. What is there all the time comes
+    /// once, what is put in or removed meanwhile may come or not. Up to 16 entries are pinned at a time.
+    pub fn iter(&self) -> Entries<'_, K, V> {
+        Entries(self.shared().walk())
     }
 
     /// A block with the key in it; the key, where there is no memory.
@@ -255,6 +287,18 @@ impl<K: Eq + Hash + 'static, V: 'static, S: BuildHasher> EvictableCache<K, V, S>
         unsafe { Typed::<K, V>::key_at(entry).write(key) };
         // SAFETY: from `alloc`, with its key.
         Ok(unsafe { Fresh::new(self.shared(), entry) })
+    }
+
+    /// The same where the cache's place has no memory; without any, the process ends as by every `Box`.
+    #[cold]
+    fn spare(&self, hash: u64, key: K) -> Fresh<'_, Typed<K, V>> {
+        let layout = Layout::new::<Block<K, V>>();
+        let entry = Fresh::<Typed<K, V>>::alloc_spare(hash, layout);
+        let entry = entry.unwrap_or_else(|| alloc::alloc::handle_alloc_error(layout));
+        // SAFETY: the block is of this layout, and has no key yet.
+        unsafe { Typed::<K, V>::key_at(entry).write(key) };
+        // SAFETY: from `alloc_spare`, with its key.
+        unsafe { Fresh::new(self.shared(), entry) }
     }
 
     /// There was no block for a value.
@@ -278,6 +322,14 @@ impl<K: Eq + Hash + 'static, V: 'static, S: BuildHasher> EvictableCache<K, V, S>
         // SAFETY: the value is there, and is not dropped with the entry any more.
         let value = unsafe { Typed::<K, V>::value_at(fresh.entry).read() };
         InsertError { refusal, value }
+    }
+}
+
+impl<'c, K: Eq + Hash + 'static, V: 'static, S: BuildHasher> IntoIterator for &'c EvictableCache<K, V, S> {
+    type Item = Entry<'c, K, V>;
+    type IntoIter = Entries<'c, K, V>;
+    fn into_iter(self) -> Entries<'c, K, V> {
+        self.iter()
     }
 }
 

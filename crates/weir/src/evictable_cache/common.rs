@@ -8,6 +8,7 @@ macro_rules! common_methods {
             $crate::evictable_cache::name::text(&self.shared().name)
         }
 
+        #[doc(alias = "invalidate_all")]
         /// Writes back what is dirty, waits for it, and takes out all entries; what could not be written back is lost.
         pub fn clear(&self) {
             self.shared().clear();
@@ -47,6 +48,11 @@ macro_rules! common_methods {
             self.shared().relieved();
         }
 
+        /// Takes out all entries whose time is over; how many there were. O(entries).
+        pub fn expire(&self) -> usize {
+            self.shared().sweep_all()
+        }
+
         /// Sets what the cache never exceeds; entries above it are evicted, as far as they are clean and not pinned.
         pub fn set_max_bytes(&self, bytes: usize) {
             self.shared().set_max(bytes);
@@ -75,15 +81,40 @@ macro_rules! common_options {
             self
         }
 
-        /// What the entries never exceed, bytes as they are weighed; no bound but memory if it is not called.
+        /// What the entries never exceed, bytes as they are weighed; no bound but memory if it is not called. (Loads into a cache
+        /// with a write-back exceed it, by as much as is pinned or dirty.)
         pub fn max_bytes(mut self, bytes: usize) -> Self {
             self.options.max = bytes;
             self
         }
 
-        /// What pressure leaves of the entries, bytes; nothing if it is not called.
+        /// What pressure leaves of the entries, bytes; one entry of each thread that inserts if it is not called.
         pub fn min_bytes(mut self, bytes: usize) -> Self {
             self.options.min = bytes;
+            self
+        }
+
+        /// How long an entry is there from its insertion on, whether it is used or not; for ever if it is not called.
+        ///
+        /// What is over is no hit, and its memory goes back as it is found: by a look-up, by insertions, which each look at a
+        /// few entries, under pressure, or by `expire`. An entry that is dirty stays until it is written back.
+        pub fn time_to_live(mut self, time: core::time::Duration) -> Self {
+            self.options.ages.live = $crate::evictable_cache::ages::nanoseconds(time);
+            self
+        }
+
+        /// How long an entry is there after it was used last; for ever if it is not called.
+        pub fn time_to_idle(mut self, time: core::time::Duration) -> Self {
+            self.options.ages.idle = $crate::evictable_cache::ages::nanoseconds(time);
+            self
+        }
+
+        /// What time it is, since any moment in the past, for caches whose entries have an end: for tests. If it is not
+        /// called, it is the system's monotonic time as of its last tick, some milliseconds ago.
+        pub fn clock(mut self, clock: impl Fn() -> core::time::Duration + Send + Sync + 'static) -> Self {
+            let clock = move || $crate::evictable_cache::ages::nanoseconds(clock());
+            self.options.ages.clock = $crate::evictable_cache::closure::Closure::new(clock, |at| at as *mut _);
+            self.is_short |= self.options.ages.clock.is_none();
             self
         }
 

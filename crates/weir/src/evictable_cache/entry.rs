@@ -6,6 +6,7 @@ use core::ops::Deref;
 use super::handle;
 use super::hold::Hold;
 use super::typed::Typed;
+use super::walk::Walk;
 
 /// An entry of an [`EvictableCache`](crate::EvictableCache), pinned: it is not evicted while a guard is there, and if it is
 /// removed or replaced it lives until its last guard is dropped.
@@ -29,7 +30,7 @@ impl<K: Eq + 'static, V: 'static> Entry<'_, K, V> {
 
     /// Says that the value was changed (through a lock or a cell in it) since it was last written back: it is written back
     /// by the cache's callback before it can be evicted. A change made before this call is in what is written. Returns
-    /// `false` if the entry was removed or replaced, and so will not be written back.
+    /// `false` if the entry was removed or replaced, or there was no memory to keep it, and so will not be written back.
     ///
     /// May call the callback, when much is dirty.
     ///
@@ -57,6 +58,22 @@ impl<K: Eq + 'static, V: 'static> Deref for Entry<'_, K, V> {
 impl<K: Eq + fmt::Debug + 'static, V: fmt::Debug + 'static> fmt::Debug for Entry<'_, K, V> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Entry").field("key", self.key()).field("value", &**self).finish()
+    }
+}
+
+/// All entries of a cache ([`EvictableCache::iter`](crate::EvictableCache::iter)).
+pub struct Entries<'c, K: Eq + 'static, V: 'static>(pub(super) Walk<'c, Typed<K, V>>);
+
+impl<'c, K: Eq + 'static, V: 'static> Iterator for Entries<'c, K, V> {
+    type Item = Entry<'c, K, V>;
+    fn next(&mut self) -> Option<Entry<'c, K, V>> {
+        self.0.next().map(Entry)
+    }
+}
+
+impl<K: Eq + 'static, V: 'static> fmt::Debug for Entries<'_, K, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Entries").finish_non_exhaustive()
     }
 }
 

@@ -2,7 +2,8 @@
 
 use core::fmt;
 
-/// Why a cache did not take a value.
+/// Why a cache did not take a value. A load ([`EvictableCache::get_or_insert_with`](crate::EvictableCache::get_or_insert_with))
+/// gives its value all the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Refusal {
@@ -62,35 +63,6 @@ impl<V> fmt::Display for InsertError<V> {
 }
 
 impl<V> core::error::Error for InsertError<V> {}
-
-/// Why there is no entry after [`EvictableCache::try_get_or_insert_with`](crate::EvictableCache::try_get_or_insert_with).
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum ComputeError<V, E> {
-    /// The closure's own error.
-    Failed(E),
-    /// The closure's value was not taken; here it is.
-    Refused(InsertError<V>),
-}
-
-impl<V, E: fmt::Debug> fmt::Debug for ComputeError<V, E> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Failed(why) => f.debug_tuple("Failed").field(why).finish(),
-            Self::Refused(why) => f.debug_tuple("Refused").field(why).finish(),
-        }
-    }
-}
-
-impl<V, E: fmt::Display> fmt::Display for ComputeError<V, E> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Failed(why) => why.fmt(f),
-            Self::Refused(why) => why.fmt(f),
-        }
-    }
-}
-
-impl<V, E: core::error::Error> core::error::Error for ComputeError<V, E> {}
 
 /// Entries could not be written back. They are kept, dirty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

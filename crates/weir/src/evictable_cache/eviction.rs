@@ -12,6 +12,7 @@ use super::room::{LEAST_STEP, Room};
 use super::shared::Shared;
 use super::stats::Cause;
 use super::storage::Storage;
+use weir_linux::process::evictable_caches as process;
 
 /// Tries to get memory for an entry, each after an eviction.
 const TRIES: usize = 4;
@@ -66,13 +67,22 @@ impl<C: Content> Shared<C> {
     /// Evicts what is missing for an entry, as far as there is.
     fn room_for(&self, home: usize, weight: usize, kept: &mut Kept<'_>, is_written: &mut bool) -> Result<(), Refusal> {
         let room = &self.room;
+        let max = room.max.load(Relaxed);
+        if let Some(wanted) = room.bytes.load(Relaxed).checked_add(weight)
+            && wanted <= max
+        {
+            // It is memory that is short, not the cache that is full.
+            room.note_inserter(process::this_thread(), weight);
+            if room.grow(wanted) {
+                return Ok(());
+            }
+        }
         let target = room.target.load(Relaxed);
         if weight > target {
             // Whatever goes, it will not fit, unless the target grows for it alone.
             if room.grow(weight) {
                 return Ok(());
             }
-            let max = room.max.load(Relaxed);
             return Err(Refusal::TooLarge { weight, target: if weight > max { max } else { target } });
         }
         let over = room.bytes.load(Relaxed).saturating_sub(target - weight).saturating_sub(kept.bytes);
@@ -208,8 +218,10 @@ impl<C: Content> Shared<C> {
         let _scan = Scan::begin(&self.scans);
         // Before the target falls: see `Room::grow`.
         room.is_pressed.store(true, Relaxed);
+        let over = self.sweep_for_pressure();
+        let bytes = bytes.saturating_sub(over);
         let held = room.bytes.load(Relaxed);
-        let goal = held.saturating_sub(bytes).max(room.min);
+        let goal = held.saturating_sub(bytes).max(room.least());
         room.target.fetch_min(goal, Relaxed);
         let wanted = held.saturating_sub(goal);
         let freed = self.make_room(self.next_turn(), 0, wanted, Cause::Pressure, None);
@@ -221,7 +233,7 @@ impl<C: Content> Shared<C> {
             room.target.fetch_max(room.bytes.load(Relaxed).min(held).min(room.max.load(Relaxed)), Relaxed);
         }
         self.fit_sparse_storage();
-        freed
+        freed + over
     }
 
     /// The cache may grow again.
@@ -231,6 +243,7 @@ impl<C: Content> Shared<C> {
     /// eviction of 28 MiB took 2.8 s, without them 0.1 s (E12).
     pub fn relieved(&self) {
         self.room.is_pressed.store(false, Relaxed);
+        self.room.forget_inserters();
         self.fit_storage();
     }
 
@@ -258,7 +271,7 @@ impl<C: Content> Shared<C> {
                 return None;
             }
             // What could not be had is not to be tried for at once again.
-            self.room.target.fetch_min(self.room.bytes.load(Relaxed).max(self.room.min), Relaxed);
+            self.room.target.fetch_min(self.room.bytes.load(Relaxed).max(self.room.least()), Relaxed);
             if self.make_room(home, 0, size.max(LEAST_STEP), Cause::Room, None) == 0 {
                 return None;
             }

@@ -8,9 +8,11 @@ use super::errors::Refusal;
 use super::flight::Flight;
 use super::header::{Content, Header};
 use super::hold::{self, Hold, Victims};
+use super::place::Place;
 use super::shard::{Shard, State};
 use super::shared::Shared;
 use super::stats::Cause;
+use weir_core::evict::lifetime::Times;
 use weir_linux::process::evictable_caches as process;
 
 /// A block with a key, and perhaps a value. Dropping it drops them and frees the block.
@@ -19,8 +21,12 @@ pub struct Fresh<'a, C: Content> {
     pub entry: NonNull<Header>,
     /// Whether the value is there.
     pub has_value: bool,
+    /// Whoever asked gets it in any case, in the cache or not.
+    pub is_load: bool,
     /// Bytes that are counted for it.
     reserved: usize,
+    /// Until when it lives.
+    times: Option<Times>,
 }
 
 impl<'a, C: Content> Fresh<'a, C> {
@@ -33,12 +39,23 @@ impl<'a, C: Content> Fresh<'a, C> {
         Some(block)
     }
 
+    /// The same where the cache's place has no memory: a block of the program's allocator.
+    #[cold]
+    pub fn alloc_spare(hash: u64, layout: Layout) -> Option<NonNull<Header>> {
+        let block = Place::Program.alloc(layout)?.cast::<Header>();
+        let header = Header::new(hash);
+        header.set_spare(true);
+        // SAFETY: a fresh block, which is larger than a header and aligned for one.
+        unsafe { block.write(header) };
+        Some(block)
+    }
+
     /// One whose block has its key.
     ///
     /// # Safety
     /// The entry is from [`Fresh::alloc`], and its key was written.
     pub unsafe fn new(shared: &'a Shared<C>, entry: NonNull<Header>) -> Self {
-        Self { shared, entry, has_value: false, reserved: 0 }
+        Self { shared, entry, has_value: false, is_load: false, reserved: 0, times: None }
     }
 
     /// The hash of its key.
@@ -66,7 +83,40 @@ impl<'a, C: Content> Fresh<'a, C> {
         self.publish(weight, landing)
     }
 
-    /// Its weight, which is noted in it.
+    /// [`Fresh::put`] of what a load found: what the cache does not take is held by the guard alone.
+    pub fn put_or_hold(mut self, landing: Landing<'_>) -> Hold<'a, C> {
+        self.is_load = true;
+        match self.put(Some(landing)) {
+            Ok(hold) => hold,
+            Err((refused, _)) => refused.hold_alone(),
+        }
+    }
+
+    /// The entry is not in the cache: who has the guard holds it alone.
+    #[cold]
+    fn hold_alone(self) -> Hold<'a, C> {
+        let hold = Hold { shared: self.shared, entry: core::mem::ManuallyDrop::new(self).entry };
+        let header = hold.header();
+        header.set_out(true);
+        hold.shared.outside.fetch_add(1, Relaxed);
+        let is_last = header.pins.unpin();
+        debug_assert!(!is_last, "the guard holds it");
+        hold
+    }
+
+    /// Whether it comes in also above the bound. A value that may be changed and written back has to be the same for all who
+    /// use it, and is found by the write-back in the cache alone.
+    fn must_come_in(&self) -> bool {
+        self.is_load && self.shared.write_back.is_possible()
+    }
+
+    /// Whether its block is the cache's to keep.
+    fn is_of_place(&self) -> bool {
+        // SAFETY: the block has a header.
+        !unsafe { self.entry.as_ref() }.is_spare()
+    }
+
+    /// Its weight, which is noted in it, and its times.
     fn weigh(&mut self) -> usize {
         let shared = self.shared;
         // SAFETY: key and value are there.
@@ -75,6 +125,7 @@ impl<'a, C: Content> Fresh<'a, C> {
             Some(weigh) => weigh(key, value).max(1),
             None => shared.place.size(layout),
         };
+        self.times = shared.ages.as_ref().map(|ages| ages.times_of(key, value));
         // SAFETY: this is all that refers to the entry.
         unsafe { (*self.entry.as_ptr()).weight = weight };
         weight
@@ -91,6 +142,10 @@ impl<'a, C: Content> Fresh<'a, C> {
 
     /// Adds the entry to its shard, or puts it in the place of the one of the same key.
     fn publish(mut self, weight: usize, mut landing: Option<Landing<'_>>) -> Result<Hold<'a, C>, (Self, Refusal)> {
+        if !self.is_of_place() && !self.must_come_in() {
+            drop(landing);
+            return Err(self.reject(Refusal::OutOfMemory));
+        }
         let (shared, hash) = (self.shared, self.hash());
         let home = shared.home(hash);
         let hold = loop {
@@ -105,7 +160,7 @@ impl<'a, C: Content> Fresh<'a, C> {
             victims.tell_and_drop();
             let obstacle = match lacks {
                 Lacks::Nothing => Ok(()),
-                Lacks::Room => shared.reserve(home, weight).map(|()| self.reserved = weight),
+                Lacks::Room => self.reserve(home, weight),
                 Lacks::Storage if shared.enlarge_storage(home) => Ok(()),
                 Lacks::Storage => Err(Refusal::OutOfMemory),
             };
@@ -114,11 +169,27 @@ impl<'a, C: Content> Fresh<'a, C> {
                 return Err(self.reject(why));
             }
         };
+        if shared.ages.is_some() {
+            shared.sweep_some(home);
+        }
         shared.adapt_if_due();
         if shared.adapt.is_sampled(hash) {
             shared.note_sampled(hash, weight);
         }
         Ok(hold)
+    }
+
+    /// Counts its bytes as held, once there is room; without, where it has to come in.
+    fn reserve(&mut self, home: usize, weight: usize) -> Result<(), Refusal> {
+        let reserved = self.shared.reserve(home, weight);
+        if reserved.is_err() && !self.must_come_in() {
+            return reserved;
+        }
+        if reserved.is_err() {
+            self.shared.room.force(weight);
+        }
+        self.reserved = weight;
+        Ok(())
     }
 
     /// The same under the shard's lock, taken once: room that is not reserved is made in the shard itself, as far as a few
@@ -171,6 +242,10 @@ impl<'a, C: Content> Fresh<'a, C> {
             }
             // SAFETY: the entry has its key and value, and is the cache's from now on.
             unsafe { storage.add(entry) };
+        }
+        if let (Some(times), Some(storage)) = (self.times, &mut state.storage) {
+            // SAFETY: the cache's since now, whose lock is held.
+            storage.set_times(unsafe { entry.as_ref() }, times);
         }
         // One more entry, less those that left for it.
         match victims.len() {

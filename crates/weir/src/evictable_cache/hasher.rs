@@ -1,11 +1,45 @@
-//! The hash function of evictable caches, unless the program brings its own: a product of 128 bits folded for each word,
+//! What keys are looked up by, and the hash function of evictable caches, unless the program brings its own: a product of 128 bits folded for each word,
 //! with a seed that differs from cache to cache.
 
+use core::borrow::Borrow;
 use core::hash::{BuildHasher, Hasher};
 use weir_linux::process::evictable_caches as process;
 
 /// 2^64 over the golden ratio, made odd.
 const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// What a key may be looked up by: what it borrows as, and what a program says is the same.
+///
+/// ```
+/// use weir::{Equivalent, EvictableCache};
+///
+/// /// A key of two parts, one of them borrowed.
+/// #[derive(Hash)]
+/// struct Part<'a>(&'a str, u32);
+///
+/// impl Equivalent<(String, u32)> for Part<'_> {
+///     fn equivalent(&self, key: &(String, u32)) -> bool {
+///         self.0 == key.0 && self.1 == key.1
+///     }
+/// }
+///
+/// let cache = EvictableCache::<(String, u32), u32>::builder().build().unwrap();
+/// drop(cache.insert(("a".into(), 1), 7));
+/// assert_eq!((cache.get_copied(&Part("a", 1)), cache.get_copied(&Part("a", 2))), (Some(7), None));
+/// ```
+///
+/// What is equivalent has the same hash.
+pub trait Equivalent<K: ?Sized> {
+    /// Whether this and the key are the same.
+    fn equivalent(&self, key: &K) -> bool;
+}
+
+impl<Q: Eq + ?Sized, K: Borrow<Q> + ?Sized> Equivalent<K> for Q {
+    #[inline]
+    fn equivalent(&self, key: &K) -> bool {
+        self == key.borrow()
+    }
+}
 
 /// Makes [`CacheHasher`]s of one seed.
 #[derive(Clone, Copy, Debug)]

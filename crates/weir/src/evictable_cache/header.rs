@@ -13,6 +13,8 @@ const WRITING: u8 = 2;
 const OUT: u8 = 4;
 /// Its last write-back failed.
 const FAILED: u8 = 8;
+/// Its block is of the program's allocator.
+const SPARE: u8 = 16;
 
 /// The beginning of an entry's block. The cells are read and written under the lock of the entry's shard.
 #[derive(Debug)]
@@ -61,6 +63,8 @@ impl Header {
         is_out set_out OUT;
         /// Whether its last write-back failed.
         is_failed set_failed FAILED;
+        /// Whether its block is of the program's allocator, as the cache's place had none. Set before the entry is shared.
+        is_spare set_spare SPARE;
     }
 }
 

@@ -80,7 +80,8 @@ pub unsafe fn free<C: Content>(shared: &Shared<C>, entry: NonNull<Header>, has_v
     }
     // SAFETY: the caller's promise.
     unsafe {
-        let _block = Block(shared.place, entry, C::layout(entry));
+        let place = if entry.as_ref().is_spare() { Place::Program } else { shared.place };
+        let _block = Block(place, entry, C::layout(entry));
         /// Drops the key also where the drop of the value panics.
         struct Key<C: Content>(NonNull<Header>, PhantomData<C>);
         impl<C: Content> Drop for Key<C> {
@@ -118,6 +119,11 @@ impl<'a, C: Content> Victims<'a, C> {
     #[inline]
     pub fn new(shared: &'a Shared<C>, cause: Cause) -> Self {
         Self { shared, cause, entries: [None; BATCH], begin: 0, end: 0, weight: 0 }
+    }
+
+    /// Why they left.
+    pub fn cause(&self) -> Cause {
+        self.cause
     }
 
     fn are_held_once(&self) -> bool {

@@ -48,7 +48,7 @@ impl<C: Content> Shared<C> {
             unsafe { shards.add(at).write(Shard::new()) };
         }
         let [seed, _] = process::random();
-        let Options { name, min, max, place, weigher, listener, writer, .. } = options;
+        let Options { name, min, max, place, ages, weigher, listener, writer, .. } = options;
         // SAFETY: fresh, and of that layout.
         unsafe {
             home.write(Self {
@@ -65,6 +65,7 @@ impl<C: Content> Shared<C> {
                 place,
                 room: Room::new(min.min(max), max),
                 adapt: Adaptation::new(),
+                ages: ages.are_there().then_some(ages),
                 write_back: Dirt::new(writer),
                 weigher,
                 listener,
@@ -137,7 +138,7 @@ impl<C: Content> Drop for End<C> {
 
 impl<C: Content> Shrink for Shared<C> {
     fn count(&self) -> usize {
-        self.room.bytes.load(Relaxed).saturating_sub(self.room.min).saturating_sub(self.write_back.bytes())
+        self.room.bytes.load(Relaxed).saturating_sub(self.room.least()).saturating_sub(self.write_back.bytes())
     }
 
     fn scan(&self, bytes: usize, may_write: bool) -> usize {
@@ -146,6 +147,11 @@ impl<C: Content> Shrink for Shared<C> {
             seams::set_congested(self.place.class());
         }
         freed
+    }
+
+    /// Entries that a weigher weighs are more than their blocks.
+    fn is_of_program(&self) -> bool {
+        self.weigher.is_some()
     }
 
     fn relieved(&self) {
@@ -199,6 +205,7 @@ unsafe fn inherit<C: Content>(node: NonNull<ForkNode>) {
             continue;
         };
         state.inherit_flights();
+        state.walks = 0;
         shared.take_writes_back(&mut state);
         let policy = state.storage.as_ref().map(|storage| &storage.policy);
         bytes += policy.map_or(0, |policy| policy.weight());
@@ -210,5 +217,6 @@ unsafe fn inherit<C: Content>(node: NonNull<ForkNode>) {
     }
     // The relief of the parent's pressure comes to the parent alone.
     shared.room.is_pressed.store(false, Relaxed);
+    shared.room.forget_inserters();
     shared.write_back.inherit();
 }

@@ -2,7 +2,6 @@
 
 use core::ptr::NonNull;
 
-use super::errors::Refusal;
 use super::flight::Flight;
 use super::flights;
 use super::fresh::{Fresh, Landing};
@@ -10,9 +9,6 @@ use super::header::{Content, Header};
 use super::hold::Hold;
 use super::shard::State;
 use super::shared::Shared;
-
-/// An entry, or the one that was refused.
-pub type Put<'a, C> = Result<Hold<'a, C>, (Fresh<'a, C>, Refusal)>;
 
 impl<C: Content> Shared<C> {
     /// A key's entry, held; that counts as a use.
@@ -30,18 +26,59 @@ impl<C: Content> Shared<C> {
     pub fn look_up<T>(
         &self,
         hash: u64,
+        mut is_it: impl FnMut(&C::Key) -> bool,
+        take: impl FnOnce(NonNull<Header>) -> T,
+    ) -> Option<T> {
+        if self.ages.is_some() {
+            return self.look_up_in_time(hash, is_it, take);
+        }
+        let mut state = self.shards()[self.home(hash)].lock();
+        let found = state.storage.as_ref().and_then(|storage| {
+            storage.prefetch(hash);
+            // SAFETY: what is in the index is an entry of the cache, with its key, as long as the lock is held.
+            let place = storage.find(hash, |entry| is_it(unsafe { C::key(entry) }))?;
+            let entry = storage.at(place);
+            // SAFETY: in the index, under the lock: the cache holds it. The hit is counted under the lock: that is needed for
+            // what is taken anyway, and the storage that counts may move.
+            storage.hit(unsafe { entry.as_ref() });
+            Some(entry)
+        });
+        let Some(entry) = found else {
+            state.counts.misses += 1;
+            return None;
+        };
+        state.counts.hits += 1;
+        let taken = take(entry);
+        // SAFETY: in the index, under the lock: the cache holds it.
+        let weight = unsafe { entry.as_ref() }.weight;
+        drop(state);
+        if self.adapt.is_sampled(hash) {
+            self.note_sampled(hash, weight);
+        }
+        Some(taken)
+    }
+
+    /// The same where entries have an end: what is over is not there.
+    #[inline(never)]
+    fn look_up_in_time<T>(
+        &self,
+        hash: u64,
         is_it: impl FnMut(&C::Key) -> bool,
         take: impl FnOnce(NonNull<Header>) -> T,
     ) -> Option<T> {
+        let now = self.time();
         let mut state = self.shards()[self.home(hash)].lock();
-        if let Some(storage) = &state.storage {
-            storage.prefetch(hash);
-        }
         let Some(place) = state.find::<C>(hash, is_it) else {
             state.counts.misses += 1;
             return None;
         };
-        let entry = Self::hit(&mut state, place)?;
+        if let Some(over) = now.and_then(|now| self.take_if_over(&mut state, place, now)) {
+            state.counts.misses += 1;
+            drop(state);
+            over.tell_and_drop();
+            return None;
+        }
+        let entry = Self::hit(&mut state, place, now)?;
         let taken = take(entry);
         // SAFETY: in the index, under the lock: the cache holds it.
         let weight = unsafe { entry.as_ref() }.weight;
@@ -53,25 +90,29 @@ impl<C: Content> Shared<C> {
     }
 
     /// Counts a hit of the entry at a place.
-    ///
-    /// The hit is counted under the lock: it is needed for what is taken anyway, and the storage that counts may move.
-    #[inline]
-    fn hit(state: &mut State, place: usize) -> Option<NonNull<Header>> {
+    fn hit(state: &mut State, place: usize, now: Option<u64>) -> Option<NonNull<Header>> {
         state.counts.hits += 1;
-        let storage = state.storage.as_ref()?;
+        let storage = state.storage.as_mut()?;
         let entry = storage.at(place);
         // SAFETY: in the index, under the lock: the cache holds it.
-        storage.hit(unsafe { entry.as_ref() });
+        let header = unsafe { entry.as_ref() };
+        storage.hit(header);
+        if let Some(now) = now {
+            storage.use_at(header, now);
+        }
         Some(entry)
     }
 
     /// Whether a key is there; that counts as nothing.
     pub fn contains(&self, hash: u64, is_it: impl FnMut(&C::Key) -> bool) -> bool {
-        self.shards()[self.home(hash)].lock().find::<C>(hash, is_it).is_some()
+        let now = self.time();
+        let state = self.shards()[self.home(hash)].lock();
+        let is_over = |entry| now.zip(state.storage.as_ref()).is_some_and(|(now, storage)| storage.is_over(entry, now));
+        state.find::<C>(hash, is_it).and_then(|place| state.at(place)).is_some_and(|entry| !is_over(entry))
     }
 
-    /// The entry of `fresh`'s key, or `fresh` with what `compute` puts in as its value. Who wants the same key meanwhile
-    /// waits.
+    /// The entry of `fresh`'s key, or `fresh` with what `compute` puts in as its value, whether the cache keeps it or not. Who
+    /// wants the same key meanwhile waits.
     ///
     /// # Panics
     /// If the closure wants the key itself.
@@ -79,18 +120,26 @@ impl<C: Content> Shared<C> {
         &'a self,
         mut fresh: Fresh<'a, C>,
         compute: impl FnOnce(&mut Fresh<'a, C>) -> Result<(), E>,
-    ) -> Result<Put<'a, C>, E> {
+    ) -> Result<Hold<'a, C>, E> {
         let hash = fresh.hash();
         let shard = &self.shards()[self.home(hash)];
         let flight = Flight::new(hash, fresh.entry);
         loop {
+            let now = self.time();
             let mut state = shard.lock();
-            if let Some(place) = state.find::<C>(hash, |key| C::is_same(key, fresh.key()))
-                && let Some(entry) = Self::hit(&mut state, place)
+            let place = state.find::<C>(hash, |key| C::is_same(key, fresh.key()));
+            let over = place.zip(now).and_then(|(place, now)| self.take_if_over(&mut state, place, now));
+            if let Some(over) = over {
+                drop(state);
+                over.tell_and_drop();
+                continue;
+            }
+            if let Some(place) = place
+                && let Some(entry) = Self::hit(&mut state, place, now)
             {
                 // SAFETY: in the index, under the lock: the cache holds it.
                 unsafe { entry.as_ref() }.pins.pin();
-                return Ok(Ok(Hold { shared: self, entry }));
+                return Ok(Hold { shared: self, entry });
             }
             let Some(other) = state.flight_of::<C>(hash, |key| C::is_same(key, fresh.key())) else {
                 // SAFETY: the flight and `fresh` with its key stay until `landing` is dropped, or has landed.
@@ -104,6 +153,6 @@ impl<C: Content> Shared<C> {
         let landing = Landing::new(shard, &flight);
         compute(&mut fresh)?;
         fresh.has_value = true;
-        Ok(fresh.put(Some(landing)))
+        Ok(fresh.put_or_hold(landing))
     }
 }

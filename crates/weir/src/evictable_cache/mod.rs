@@ -6,7 +6,7 @@
 //! | `byte_cache`, `byte_builder`, `byte_entry`, `bytes` | the same for the cache of bytes |
 //! | `common`, `name` | what the two have alike, as methods; names |
 //! | `shared`, `life`, `figures` | the state of both; its beginning, its end and `fork`; its figures |
-//! | `lookup`, `removal` | entries by key; entries taken out |
+//! | `lookup`, `removal`, `walk` | entries by key; entries taken out; all entries in turn |
 //! | `fresh`, `flight`, `flights` | an entry on its way in; values that are being computed |
 //! | `room`, `eviction` | how much is held, growth; eviction, the target under pressure |
 //! | `dirt`, `write_back`, `handle` | what is dirty; how it is written back; the entries that are under way |
@@ -14,9 +14,12 @@
 //! | `shard`, `storage`, `sizing`, `list` | a shard; its policy, index and entries by number; their size; a list of entries |
 //! | `adapt`, `sampling` | the duel that chooses how the policy is run; what it sees |
 //! | `place`, `closure`, `hasher` | where entries lie; closures on Weir's heap; the hash function |
+//! | `weigh` | what values own of the heap |
+//! | `ages` | until when entries live |
 //! | `seams` | how reclaim reaches caches |
 
 mod adapt;
+mod ages;
 mod builder;
 mod byte_builder;
 mod byte_cache;
@@ -42,7 +45,6 @@ mod list;
 mod lookup;
 mod name;
 mod place;
-mod published;
 mod removal;
 mod room;
 mod sampling;
@@ -53,14 +55,18 @@ mod sizing;
 mod stats;
 mod storage;
 mod typed;
+mod walk;
+mod weigh;
 mod write_back;
 
+pub use ages::Expiry;
 pub use builder::EvictableCacheBuilder;
 pub use byte_builder::ByteCacheBuilder;
 pub use byte_cache::ByteCache;
-pub use byte_entry::{ByteEntry, ByteFill, ByteWriteBatch, DirtyBytes};
+pub use byte_entry::{ByteEntries, ByteEntry, ByteFill, ByteWriteBatch, DirtyBytes};
 pub use cache::EvictableCache;
-pub use entry::{DirtyEntry, Entry, WriteBatch};
-pub use errors::{ComputeError, InsertError, Refusal, WriteBackError};
-pub use hasher::{CacheHasher, SeededHash};
+pub use entry::{DirtyEntry, Entries, Entry, WriteBatch};
+pub use errors::{InsertError, Refusal, WriteBackError};
+pub use hasher::{CacheHasher, Equivalent, SeededHash};
 pub use stats::{Cause, EvictableStats};
+pub use weigh::Weigh;

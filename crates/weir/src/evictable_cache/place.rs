@@ -1,8 +1,9 @@
-//! Where entries lie: in the process's heap, or in a zone of the program's own.
+//! Where entries lie: in the process's heap, or in a zone of the program's own; where neither has memory, what a load found
+//! lies where the program's other values lie.
 
+use alloc::alloc as program;
 use core::alloc::Layout;
 use core::ptr::NonNull;
-use weir_core::base::size_class::{MAX_SIZE, SIZE, class_aligned, class_of};
 use weir_core::base::units::PAGE;
 use weir_core::base::zone_class::ZoneClass;
 
@@ -12,18 +13,15 @@ use crate::zone::{MAX_RUN, Zone};
 /// Alignment of every block of the heap.
 const HEAP_ALIGN: usize = 16;
 
-/// The heap, or a zone.
+/// The heap, a zone, or the program's allocator.
 #[derive(Clone, Copy, Debug)]
 pub enum Place {
     /// Weir's heap, whichever global allocator the program has.
     Heap,
     /// Runs of whole pages of this zone.
     Zone(&'static Zone),
-}
-
-/// Bytes of the pages that a block of that layout takes by itself.
-fn whole_pages(layout: Layout) -> usize {
-    layout.size().div_ceil(PAGE).saturating_mul(PAGE)
+    /// The program's global allocator. No cache lies there: it is for entries for which its place has no memory.
+    Program,
 }
 
 impl Place {
@@ -33,6 +31,8 @@ impl Place {
             Self::Heap if layout.align() <= HEAP_ALIGN => NonNull::new(heap::alloc(layout.size())),
             Self::Heap => NonNull::new(heap::alloc_aligned(layout.align(), layout.size())),
             Self::Zone(zone) => Some(zone.alloc_aligned(layout.size(), layout.align().max(PAGE))?.into_raw().cast()),
+            // SAFETY: an entry's layout, which has a header and so is not empty.
+            Self::Program => NonNull::new(unsafe { program::alloc(layout) }),
         }
     }
 
@@ -51,27 +51,24 @@ impl Place {
                 // SAFETY: a run of the zone, whole, as `alloc` got it: it rounds up as `size` does.
                 drop(unsafe { zone.pages_from_raw(run) });
             }
+            // SAFETY: from `alloc` with this layout, and given up by the caller.
+            Self::Program => unsafe { program::dealloc(block.as_ptr(), layout) },
         }
     }
 
     /// Bytes that a block of that layout takes.
     pub fn size(self, layout: Layout) -> usize {
         match self {
-            Self::Heap => {
-                let class = match layout.align() <= HEAP_ALIGN {
-                    true => (layout.size() <= MAX_SIZE).then(|| class_of(layout.size())),
-                    false => class_aligned(layout.size(), layout.align()),
-                };
-                class.map_or(whole_pages(layout), |class| SIZE[class] as usize)
-            }
-            Self::Zone(_) => whole_pages(layout),
+            Self::Heap => heap::block_size(layout),
+            Self::Zone(_) => layout.size().div_ceil(PAGE).saturating_mul(PAGE),
+            Self::Program => heap::program_block_size(layout),
         }
     }
 
     /// The class of zones that entries lie in.
     pub fn class(self) -> ZoneClass {
         match self {
-            Self::Heap => ZoneClass::Normal,
+            Self::Heap | Self::Program => ZoneClass::Normal,
             Self::Zone(zone) => zone.class(),
         }
     }
@@ -79,7 +76,7 @@ impl Place {
     /// Bytes of the largest block.
     pub fn largest(self) -> usize {
         match self {
-            Self::Heap => isize::MAX as usize - PAGE,
+            Self::Heap | Self::Program => isize::MAX as usize - PAGE,
             Self::Zone(_) => MAX_RUN,
         }
     }

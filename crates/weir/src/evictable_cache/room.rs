@@ -12,6 +12,8 @@ use super::seams;
 const STEP_SHARE: usize = 16;
 pub const LEAST_STEP: usize = 64 << 10;
 const MOST_STEP: usize = 16 << 20;
+/// Threads whose insertions are told apart while memory is short; of more, two may count as one.
+const INSERTERS: usize = 16;
 
 /// What is held, and what may be. On cache lines of its own: insertions write it, and what lies beside it every look-up
 /// reads.
@@ -32,6 +34,8 @@ pub struct Room {
     pub has_replaced: AtomicBool,
     /// Pressure has lowered the target, and is not over.
     pub is_pressed: AtomicBool,
+    /// What each thread inserted last that found no room as memory was short, bytes.
+    inserters: [AtomicUsize; INSERTERS],
 }
 
 impl Room {
@@ -45,6 +49,7 @@ impl Room {
             min,
             has_replaced: AtomicBool::new(false),
             is_pressed: AtomicBool::new(false),
+            inserters: [const { AtomicUsize::new(0) }; INSERTERS],
         }
     }
 
@@ -53,6 +58,30 @@ impl Room {
     pub fn take(&self, weight: usize) -> bool {
         let take = |bytes: usize| bytes.checked_add(weight).filter(|&sum| sum <= self.target.load(Relaxed));
         self.bytes.fetch_update(Relaxed, Relaxed, take).is_ok()
+    }
+
+    /// What pressure leaves of the target: the least that the program asked for, and one entry of each thread that inserts.
+    /// Without that a thread under pressure could keep nothing, not even what it is at work on.
+    pub fn least(&self) -> usize {
+        let inserted = self.inserters.iter().map(|weight| weight.load(Relaxed)).fold(0, usize::saturating_add);
+        self.min.max(inserted).min(self.max.load(Relaxed))
+    }
+
+    /// Notes that a thread inserts so much and finds no room; `thread` is any number of its own.
+    pub fn note_inserter(&self, thread: usize, weight: usize) {
+        // The top bits of Fibonacci hashing: numbers of threads are addresses, which differ in the middle.
+        let at = (thread as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (u64::BITS - INSERTERS.ilog2());
+        self.inserters[at as usize].store(weight, Relaxed);
+    }
+
+    /// Memory is free again: no thread needs a part of the target for itself.
+    pub fn forget_inserters(&self) {
+        self.inserters.iter().for_each(|weight| weight.store(0, Relaxed));
+    }
+
+    /// Counts bytes as held whatever the target is.
+    pub fn force(&self, weight: usize) {
+        self.bytes.fetch_add(weight, Relaxed);
     }
 
     /// Raises the target to have room for `wanted` bytes in all, if it may.
@@ -64,12 +93,17 @@ impl Room {
             if wanted <= target {
                 return true;
             }
-            if wanted > max || (self.is_pressed.load(Relaxed) && wanted > self.min) {
+            if wanted > max {
+                return false;
+            }
+            let least = self.least();
+            if self.is_pressed.load(Relaxed) && wanted > least {
                 return false;
             }
             let step = (target / STEP_SHARE).clamp(LEAST_STEP, MOST_STEP);
-            let goal = target.saturating_add(step).max(wanted).min(max);
-            if goal > self.min && !seams::may_grow(goal - target) {
+            let far = target.saturating_add(step).max(wanted).min(max);
+            let goal = if wanted <= least { far.min(least) } else { far };
+            if goal > least && !seams::may_grow(goal - target) {
                 return false;
             }
             if self.target.compare_exchange(target, goal, SeqCst, Relaxed).is_ok() {

@@ -3,8 +3,11 @@
 use core::ptr::NonNull;
 
 use weir_core::base::zone_class::ZoneClass;
+use weir_linux::os::other_malloc;
 use weir_linux::process::callbacks::{self, CallbackSpec, Class, ScanReason, Thread};
 use weir_linux::process::calls;
+
+use crate::heap;
 
 /// What reclaim calls.
 pub trait Shrink: Sync {
@@ -13,6 +16,10 @@ pub trait Shrink: Sync {
     /// Frees at least so many bytes, if there are; returns how many went. The cache does not grow again until
     /// [`Shrink::relieved`]. Only with `may_write` are dirty entries written back for it.
     fn scan(&self, bytes: usize, may_write: bool) -> usize;
+    /// Whether what goes lies where the program allocates, and not in blocks of the cache's.
+    fn is_of_program(&self) -> bool {
+        false
+    }
     /// The pressure is over.
     fn relieved(&self);
 }
@@ -41,6 +48,9 @@ impl<S: Shrink> callbacks::Shrink for Registered<S> {
     fn scan(&self, bytes: usize, reason: ScanReason) -> usize {
         let before = self.cache().count();
         let freed = self.cache().scan(bytes, reason > ScanReason::Mild);
+        if self.cache().is_of_program() {
+            other_malloc::evict(freed);
+        }
         // All that is left is pinned or dirty, and no write-back made any of it clean: the batches of this run that are
         // left would search in vain.
         if freed == 0 && self.cache().count() <= before { callbacks::STOP } else { freed }
@@ -66,6 +76,7 @@ impl Registration {
 /// # Safety
 /// The cache stays where it is until the registration is ended.
 pub unsafe fn register<S: Shrink + 'static>(cache: NonNull<S>, name: &[u8], zone: ZoneClass) -> Option<Registration> {
+    heap::note_program_allocator();
     let spec = CallbackSpec { name, class: Class::Cache, zone, ..CallbackSpec::default() };
     let registered = callbacks::register_shrink(&spec, Registered(cache), Thread::Shared);
     registered.ok().map(Registration)

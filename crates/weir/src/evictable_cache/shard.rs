@@ -18,6 +18,7 @@ pub struct Counts {
     pub for_room: u64,
     pub for_pressure: u64,
     pub removed: u64,
+    pub expired: u64,
     pub replaced: u64,
 }
 
@@ -33,6 +34,8 @@ pub struct State {
     pub writing: List,
     /// A thread waits until one of those ends.
     pub is_write_back_awaited: bool,
+    /// Walks that are in the shard: its entries keep their numbers.
+    pub walks: u32,
     pub counts: Counts,
 }
 
@@ -60,7 +63,17 @@ impl Shard {
             dirty: List::new(),
             writing: List::new(),
             is_write_back_awaited: false,
-            counts: Counts { hits: 0, misses: 0, insertions: 0, for_room: 0, for_pressure: 0, removed: 0, replaced: 0 },
+            walks: 0,
+            counts: Counts {
+                hits: 0,
+                misses: 0,
+                insertions: 0,
+                for_room: 0,
+                for_pressure: 0,
+                removed: 0,
+                expired: 0,
+                replaced: 0,
+            },
         };
         Self { state: CacheLock::new(state), landings: Landings::new() }
     }

@@ -7,6 +7,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use weir_linux::process::evictable_caches::ForkNode;
 
 use super::adapt::Adaptation;
+use super::ages::Ages;
 use super::closure::Closure;
 use super::dirt::{Dirt, Writer};
 use super::header::Content;
@@ -28,6 +29,7 @@ pub struct Options<C: Content> {
     /// 0: by CPUs and size.
     pub shards: usize,
     pub place: Place,
+    pub ages: Ages<C>,
     pub weigher: Option<Closure<Weigher<C>>>,
     pub listener: Option<Closure<Listener<C>>>,
     pub writer: Option<Closure<Writer>>,
@@ -42,6 +44,7 @@ impl<C: Content> Options<C> {
             max: usize::MAX,
             shards: 0,
             place: Place::Heap,
+            ages: Ages::new(),
             weigher: None,
             listener: None,
             writer: None,
@@ -64,6 +67,8 @@ pub struct Shared<C: Content> {
     pub place: Place,
     pub room: Room,
     pub adapt: Adaptation,
+    /// `None`: entries have no end.
+    pub ages: Option<Ages<C>>,
     pub write_back: Dirt,
     pub weigher: Option<Closure<Weigher<C>>>,
     pub listener: Option<Closure<Listener<C>>>,

@@ -12,8 +12,9 @@ impl<C: Content> Shared<C> {
     pub fn enlarge_storage(&self, home: usize) -> bool {
         let shard = &self.shards()[home];
         let capacity = shard.lock().storage.as_ref().map_or(0, Storage::capacity);
-        let size = Storage::bytes_for(capacity + 1);
-        let Some(larger) = self.with_memory(home, size, || Storage::new(capacity + 1)) else { return false };
+        let is_timed = self.ages.is_some();
+        let size = Storage::bytes_for(capacity + 1, is_timed);
+        let Some(larger) = self.with_memory(home, size, || Storage::new(capacity + 1, is_timed)) else { return false };
         let mut state = shard.lock();
         let is_due = state.storage.as_ref().is_none_or(|now| now.len() == now.capacity());
         let old = if is_due && larger.capacity() > state.storage.as_ref().map_or(0, Storage::len) {
@@ -52,19 +53,23 @@ impl<C: Content> Shared<C> {
     pub fn fit_shard(&self, at: usize) {
         let shard = &self.shards()[at];
         let state = shard.lock();
-        let Some((len, capacity)) =
-            state.storage.as_ref().filter(|now| now.is_roomy()).map(|now| (now.len(), now.capacity()))
+        let Some((len, capacity)) = state
+            .storage
+            .as_ref()
+            .filter(|now| now.is_roomy() && state.walks == 0)
+            .map(|now| (now.len(), now.capacity()))
         else {
             return;
         };
         drop(state);
-        let smaller = if len == 0 { None } else { Storage::new(2 * len) };
+        let smaller = if len == 0 { None } else { Storage::new(2 * len, self.ages.is_some()) };
         if len > 0 && smaller.as_ref().is_none_or(|smaller| smaller.capacity() >= capacity) {
             return;
         }
         let mut state = shard.lock();
         let now = state.storage.as_ref().map_or(0, Storage::len);
         let old = match smaller {
+            other if state.walks > 0 => other,
             None if now == 0 => state.storage.take(),
             Some(smaller) if now < smaller.capacity() => exchange(&mut state, smaller),
             other => other,

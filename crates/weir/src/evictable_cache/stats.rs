@@ -12,6 +12,8 @@ pub enum Cause {
     Removed,
     /// Another value was inserted under its key.
     Replaced,
+    /// Its time was over.
+    Expired,
     /// It was not taken ([`Refusal`](crate::Refusal)).
     Rejected,
 }
@@ -33,6 +35,8 @@ pub struct EvictableStats {
     pub evicted_for_pressure: u64,
     /// Entries that the program removed.
     pub removed: u64,
+    /// Entries whose time was over.
+    pub expired: u64,
     /// Entries whose key got another value.
     pub replaced: u64,
     /// Values that were not taken.

@@ -2,11 +2,12 @@
 //!
 //! The block is replaced by one of another size as the number of entries changes. For each entry that it has room for it
 //! takes 73 bytes: 24 of the policy's slot, 16 of sketch, 8 of ghosts, 16 of index (two places), 8 for the address, 1 for
-//! hits.
+//! hits. Where entries have an end, 24 more.
 
 use core::ptr::{NonNull, with_exposed_provenance_mut, without_provenance_mut};
 use core::sync::atomic::{AtomicU8, AtomicU64};
 use weir_core::evict::index::Index;
+use weir_core::evict::lifetime::Times;
 use weir_core::evict::policy::{Policy, Sightings};
 use weir_core::evict::setting::Setting;
 use weir_core::evict::slot::{NONE, Slot};
@@ -38,6 +39,10 @@ pub struct Storage {
     index: Index<'static>,
     /// Entries by number; of a number not in use, the next such number.
     entries: &'static mut [*mut Header],
+    /// Until when each entry lives, by number; empty where entries have no end.
+    times: &'static mut [Times],
+    /// The number that is looked at next for its time.
+    swept: u32,
     /// A number not in use, of those that were.
     free: u32,
     /// The lowest number that was never used.
@@ -72,21 +77,22 @@ fn entry_at(address: usize) -> NonNull<Header> {
 }
 
 impl Storage {
-    /// For at least `entries`, empty. `None`: there is no memory, or no block for so many.
-    pub fn new(entries: usize) -> Option<Self> {
+    /// For at least `entries`, empty; with times for them if it `is_timed`. `None`: there is no memory, or no block for so many.
+    pub fn new(entries: usize, is_timed: bool) -> Option<Self> {
         let capacity = entries.max(FEWEST).checked_next_power_of_two().filter(|&capacity| capacity <= MOST)?;
-        let block = NonNull::new(heap::alloc_zeroed(Self::bytes_for(capacity)))?;
+        let block = NonNull::new(heap::alloc_zeroed(Self::bytes_for(capacity, is_timed)))?;
         // SAFETY: the first bytes of the block are for the sightings.
         let mut at = unsafe { block.add(SIGHTINGS) };
         // SAFETY: the arrays lie one behind the other in a fresh block of zeros, and fill it; the capacity is a multiple of
         // 16 and the block aligned to 16, so each is aligned. `drop` frees the block after the last use.
-        let (slots, sketch, ghost, index, entries, hits) = unsafe {
+        let (slots, sketch, ghost, index, entries, hits, times) = unsafe {
             let slots: &'static [Slot] = slice(&mut at, capacity);
             let sketch: &'static [AtomicU64] = slice(&mut at, 2 * capacity);
             let (ghost, index) = (slice(&mut at, capacity), slice(&mut at, 2 * capacity));
             let entries: &'static mut [*mut Header] = slice(&mut at, capacity);
             let hits: &'static [AtomicU8] = slice(&mut at, capacity);
-            (slots, sketch, ghost, index, entries, hits)
+            let times: &'static mut [Times] = slice(&mut at, if is_timed { capacity } else { 0 });
+            (slots, sketch, ghost, index, entries, hits, times)
         };
         let sightings = block.cast::<Sightings<'static>>();
         // SAFETY: in the block, and large enough; nothing else refers to it.
@@ -95,17 +101,18 @@ impl Storage {
             sightings.as_ref()
         };
         let (policy, index) = (Policy::new(sightings, ghost), Index::new(index));
-        Some(Self { block, capacity, policy, index, entries, free: NONE, fresh: 0 })
+        Some(Self { block, capacity, policy, index, entries, times, swept: 0, free: NONE, fresh: 0 })
     }
 
-    /// Bytes of a block for so many entries.
-    pub fn bytes_for(entries: usize) -> usize {
-        SIGHTINGS + entries.max(FEWEST).next_power_of_two() * PER_ENTRY
+    /// Bytes of a block for so many entries, with times for them if it `is_timed`.
+    pub fn bytes_for(entries: usize, is_timed: bool) -> usize {
+        let times = if is_timed { size_of::<Times>() } else { 0 };
+        SIGHTINGS + entries.max(FEWEST).next_power_of_two() * (PER_ENTRY + times)
     }
 
     /// Bytes of the block.
     pub fn bytes(&self) -> usize {
-        Self::bytes_for(self.capacity)
+        Self::bytes_for(self.capacity, !self.times.is_empty())
     }
 
     /// The entries that there is room for.
@@ -131,11 +138,12 @@ impl Storage {
     /// Moves all that `other` has here, where nothing is yet. Where there is room for as many entries they keep their
     /// numbers, and none of them is looked at: in a large cache, growth takes some ns an entry then.
     pub fn take_over(&mut self, other: &Self) {
-        let Self { policy, index, entries, fresh, .. } = self;
+        let Self { policy, index, entries, times, fresh, .. } = self;
         if self.capacity >= other.capacity {
             policy.grow_from(&other.policy);
             (self.free, self.fresh) = (other.free, other.fresh);
             entries[..other.entries.len()].copy_from_slice(other.entries);
+            times[..other.times.len()].copy_from_slice(other.times);
             for number in policy.iter() {
                 index.insert(policy.hash_of(number), entries[number as usize].expose_provenance());
             }
@@ -144,6 +152,9 @@ impl Storage {
         policy.take_over(&other.policy, |old, new| {
             let entry = other.entries[old as usize];
             entries[new as usize] = entry;
+            if let Some(time) = times.get_mut(new as usize) {
+                *time = other.times[old as usize];
+            }
             // SAFETY: an entry in the cache; the shard's lock is held.
             unsafe { &*entry }.number.set(new);
             index.insert(other.policy.hash_of(old), entry.expose_provenance());
@@ -179,6 +190,44 @@ impl Storage {
     #[inline]
     pub fn hit(&self, header: &Header) {
         self.policy.hit(header.number.get(), short(header.hash));
+    }
+
+    /// An entry of a storage with times, in here, has these.
+    pub fn set_times(&mut self, header: &Header, times: Times) {
+        self.times[header.number.get() as usize] = times;
+    }
+
+    /// Notes a use of an entry at this time.
+    pub fn use_at(&mut self, header: &Header, now: u64) {
+        self.times[header.number.get() as usize].use_at(now);
+    }
+
+    /// Whether an entry in here has had its time, and may go.
+    pub fn is_over(&self, entry: NonNull<Header>, now: u64) -> bool {
+        // SAFETY: an entry in here is valid; the shard's lock is held.
+        let header = unsafe { entry.as_ref() };
+        self.times[header.number.get() as usize].is_over(now) && !header.is_dirty() && !header.is_writing()
+    }
+
+    /// The first entry of a number from `at` on, which becomes the next one.
+    pub fn next_in_use(&self, at: &mut u32) -> Option<NonNull<Header>> {
+        let number = (*at..self.fresh).find(|&number| self.policy.has(number));
+        *at = number.map_or(self.fresh, |number| number + 1);
+        number.map(|number| self.entry(number))
+    }
+
+    /// Looks at entries in turn, at `left` at most and at each once, for one whose time is over.
+    pub fn next_over(&mut self, now: u64, left: &mut u32) -> Option<NonNull<Header>> {
+        *left = (*left).min(self.fresh);
+        while *left > 0 {
+            *left -= 1;
+            let number = if self.swept < self.fresh { self.swept } else { 0 };
+            self.swept = number + 1;
+            if self.policy.has(number) && self.is_over(self.entry(number), now) {
+                return Some(self.entry(number));
+            }
+        }
+        None
     }
 
     /// Which entry goes next is decided by this setting, for this weight, from now on.

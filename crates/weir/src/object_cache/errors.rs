@@ -30,6 +30,13 @@ pub enum CacheError {
         /// The most there can be.
         max: usize,
     },
+    /// An evictable cache without bound or weigher, of values that own memory which it cannot see.
+    Unweighed {
+        /// The type of its keys.
+        key: &'static str,
+        /// The type of its values.
+        value: &'static str,
+    },
     /// There is no memory for the cache's state, or for all of its reserve (what could be had of it is kept).
     OutOfMemory,
     /// The cache was made without a limit, so its objects are not counted, and it cannot have one later.
@@ -61,6 +68,11 @@ impl fmt::Display for CacheError {
                 write!(f, "alignment of {align} bytes: must be a power of two, 1 to {max}")
             }
             Self::Shards { shards, max } => write!(f, "{shards} shards: a cache has {max} at most"),
+            Self::Unweighed { key, value } => write!(
+                f,
+                "a cache of {key} and {value}, which own memory that it cannot see: call weighed() where both implement \
+                 weir::Weigh, or weigher(|key, value| bytes), or max_bytes()"
+            ),
             Self::OutOfMemory => f.write_str("no memory for the cache or its reserve"),
             Self::NotLimited => f.write_str("the cache was made without a limit, and cannot have one later"),
         }

@@ -2,7 +2,9 @@
 
 mod compute;
 mod counted;
+mod expiry;
 mod hostile;
+mod loads;
 mod model;
 mod pressure;
 mod reclaim;
@@ -10,5 +12,7 @@ mod removal;
 mod scan;
 mod statistics;
 mod threads;
+mod walks;
+mod weight;
 mod write_back;
 mod write_back_failures;

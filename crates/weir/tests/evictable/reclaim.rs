@@ -66,3 +66,25 @@ fn the_last_handle_may_go_in_a_listener_under_reclaim() {
         assert_eq!(next.len(), 500);
     });
 }
+
+/// Bytes of this process that are resident.
+fn resident() -> usize {
+    weir_linux::os::other_malloc::resident().unwrap() as usize
+}
+
+#[test]
+fn values_of_another_allocator_go_as_far_as_memory_is_missing_and_it_releases_them() {
+    in_child("reclaim::values_of_another_allocator_go_as_far_as_memory_is_missing_and_it_releases_them", || {
+        // This program's allocator is glibc's, which keeps what is freed below its heap's top.
+        let cache = EvictableCache::<u64, Vec<u8>>::builder().weigher(|_, value| value.capacity()).build().unwrap();
+        (0..8_000).for_each(|key| drop(cache.insert(key, vec![1; 16 << 10]).unwrap()));
+        let (held, limit) = (cache.bytes(), resident() - (32 << 20));
+        assert!(held > 120 << 20, "{held}");
+        settings::set("limit", &limit.to_string()).unwrap();
+        wait_until("the process to be smaller than its limit", || resident() < limit);
+        wait_until("relief", || weir::pressure::latest().level == weir::pressure::Level::None);
+        settings::set("limit", "0").unwrap();
+        assert!(cache.bytes() > held / 2, "{} of {held} bytes are left, and a quarter was to go", cache.bytes());
+        assert!(weir_linux::os::other_malloc::trims() > 0);
+    });
+}

@@ -9,7 +9,7 @@ use weir::EvictableCache;
 #[test]
 fn what_is_pinned_lives_until_its_last_guard_is_dropped() {
     let live = Count::default();
-    let cache = EvictableCache::<u64, _>::builder().build().unwrap();
+    let cache = EvictableCache::<u64, _>::builder().weigher(|_, _| 1).build().unwrap();
     let removed = cache.insert(1, live.make(10)).unwrap();
     let second = removed.clone();
     let replaced = cache.insert(2, live.make(20)).unwrap();
@@ -129,7 +129,7 @@ fn a_comparison_that_panics_gives_the_lock_back() {
     }
     impl Eq for Key {}
     let live = Count::default();
-    let cache = EvictableCache::<Key, _>::builder().hasher(crate::model::Constant).build().unwrap();
+    let cache = EvictableCache::<Key, _>::builder().weigher(|_, _| 1).hasher(crate::model::Constant).build().unwrap();
     drop(cache.insert(Key(1, false), live.make(1)).unwrap());
     assert!(catch_unwind(AssertUnwindSafe(|| drop(cache.insert(Key(2, true), live.make(2))))).is_err());
     assert!(catch_unwind(AssertUnwindSafe(|| drop(cache.get_or_insert_with(Key(2, true), || live.make(2))))).is_err());

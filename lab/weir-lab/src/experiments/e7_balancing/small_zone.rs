@@ -196,7 +196,7 @@ impl Node for Model {
         if scan.zone == SMALL && is_enough {
             add(&self.needless, reclaimed);
         }
-        Scanned { scanned: reclaimed, reclaimed }
+        Scanned { scanned: reclaimed, reclaimed, elsewhere: 0 }
     }
     fn release_throttled(&self) {}
     fn note_awake(&self, _ns: u64, _cpu_ns: u64) {}

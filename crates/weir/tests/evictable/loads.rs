@@ -1,0 +1,150 @@
+//! A load always returns: what the cache does not keep is its guard's alone.
+
+use crate::counted::{Count, Counted};
+use crate::reclaim::in_child;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Barrier};
+use std::thread;
+use weir::zone::Zone;
+use weir::{ByteCache, Cause, EvictableCache, Refusal, heap, settings};
+
+#[test]
+fn what_is_larger_than_the_cache_is_held_by_its_guard() {
+    let (live, told) = (Count::default(), Arc::new(AtomicUsize::new(0)));
+    let heard = told.clone();
+    let cache = EvictableCache::<u64, Counted>::builder()
+        .max_bytes(100)
+        .weigher(|_, value| value.number as usize)
+        .on_evict(move |_, _, cause| {
+            assert_eq!(cause, Cause::Rejected);
+            heard.fetch_add(1, SeqCst);
+        })
+        .build()
+        .unwrap();
+    let start = Barrier::new(2);
+    thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                start.wait();
+                let found = cache.get_or_insert_with(1, || live.make(1000));
+                assert_eq!((found.check(), *found.key(), found.weight()), (1000, 1, 1000));
+                assert_eq!(found.clone().check(), 1000);
+            });
+        }
+    });
+    assert_eq!((live.get(), cache.len(), cache.bytes()), (0, 0, 0));
+    assert_eq!((cache.stats().rejected, told.load(SeqCst)), (2, 2));
+    assert_eq!(cache.try_get_or_insert_with(1, || Err(5)).map(drop), Err(5), "errors are the loader's own");
+}
+
+#[test]
+fn a_guard_that_is_all_that_holds_an_entry_keeps_the_cache_from_being_freed() {
+    let live = Count::default();
+    let cache = EvictableCache::<u64, Counted>::builder().max_bytes(1).weigher(|_, _| 2).build().unwrap();
+    let found = cache.get_or_insert_with(1, || live.make(1));
+    std::mem::forget(found.clone());
+    drop(found);
+    drop(cache);
+    assert_eq!(live.get(), 1, "a guard that is forgotten costs its entry, and no other memory is touched");
+}
+
+#[test]
+fn pressure_leaves_one_entry_of_each_thread_that_inserts() {
+    let cache = EvictableCache::<u64, [u8; 1000]>::builder().weigher(|_, _| 1000).build().unwrap();
+    (0..100).for_each(|key| drop(cache.insert(key, [0; 1000]).unwrap()));
+    cache.evict(usize::MAX);
+    assert_eq!((cache.bytes(), cache.stats().target_bytes), (0, 0));
+    // Not relieved: no memory is free. Each thread's own entry comes in, and goes for its next one.
+    for key in 0..10 {
+        drop(cache.insert(key, [1; 1000]).unwrap());
+        assert_eq!((cache.bytes(), cache.stats().target_bytes), (1000, 1000));
+        assert_eq!(cache.evict(usize::MAX), 0, "what the thread is at work on stays");
+    }
+    let own = cache.get_or_insert_with(50, || [2; 1000]);
+    assert!(cache.contains(&50));
+    // It is pinned, so that a second one of this thread finds no room: the load returns all the same.
+    assert_eq!(cache.insert(51, [3; 1000]).unwrap_err().refusal, Refusal::Full);
+    let second = cache.get_or_insert_with(51, || [3; 1000]);
+    assert_eq!((own[999], second[999], cache.contains(&51)), (2, 3, false));
+    cache.relieved();
+    drop((own, second));
+    assert_eq!(cache.evict(usize::MAX), 1000, "after relief no thread has a part for itself");
+}
+
+#[test]
+fn a_load_into_a_cache_with_a_write_back_comes_in_above_the_bound() {
+    let written = Arc::new(AtomicU64::new(0));
+    let to = written.clone();
+    let cache = EvictableCache::<u64, AtomicU64>::builder()
+        .max_bytes(150)
+        .weigher(|_, _| 100)
+        .write_back(move |batch| {
+            for entry in batch {
+                to.fetch_add(entry.load(SeqCst), SeqCst);
+                entry.written();
+            }
+        })
+        .build()
+        .unwrap();
+    let pinned: Vec<_> = (0..8).map(|key| cache.get_or_insert_with(key, || AtomicU64::new(0))).collect();
+    for (key, entry) in pinned.iter().enumerate() {
+        let other = cache.get_or_insert_with(key as u64, || panic!("one value of each key that is in use"));
+        other.store(1, SeqCst);
+        assert!(entry.mark_dirty(), "what is changed is written back");
+    }
+    cache.flush().unwrap();
+    assert_eq!((written.load(SeqCst), cache.bytes()), (8, 800));
+    drop(pinned);
+    drop(cache.insert(100, AtomicU64::new(0)).unwrap());
+    assert!(cache.bytes() <= 150, "the bound holds again once nothing is pinned");
+}
+
+#[test]
+fn a_load_returns_although_the_caches_place_has_no_memory() {
+    in_child("loads::a_load_returns_although_the_caches_place_has_no_memory", || {
+        static LIVE: std::sync::LazyLock<Count> = std::sync::LazyLock::new(Count::default);
+        let zone: &'static Zone = Box::leak(Box::new(Zone::anonymous(4 << 20).unwrap()));
+        let cache =
+            EvictableCache::<u64, (Counted, [u8; 4096])>::builder().weigher(|_, _| 1).zone(zone).build().unwrap();
+        let held: Vec<_> =
+            (0..2_000).map(|key| cache.get_or_insert_with(key, || (LIVE.make(key), [7; 4096]))).collect();
+        assert!(cache.len() < 2_000, "the zone has no room for all");
+        assert!(held.iter().all(|entry| entry.0.check() == *entry.key() && entry.1[4095] == 7));
+        drop(held);
+        assert_eq!(LIVE.get(), cache.len() as isize);
+        // Larger than a run of any zone.
+        let large = EvictableCache::<u64, [u8; 8 << 20]>::builder().zone(zone).build().unwrap();
+        thread::Builder::new()
+            .stack_size(64 << 20)
+            .spawn(move || assert_eq!(large.get_or_insert_with(1, || [5; 8 << 20])[8_000_000], 5))
+            .unwrap()
+            .join()
+            .unwrap();
+        let bytes = ByteCache::builder().zone(zone).max_bytes(64).build().unwrap();
+        let fill = |value: &mut [u8]| {
+            value.fill(3);
+            Ok::<(), ()>(())
+        };
+        let found = bytes.get_or_fill(b"key", 8 << 20, fill).unwrap().unwrap();
+        assert_eq!((found[(8 << 20) - 1], found.key(), bytes.len()), (3, &b"key"[..], 0));
+        drop(found);
+        let absurd = bytes.get_or_fill(b"key", usize::MAX / 4, |_| Ok::<(), ()>(())).unwrap().map(drop);
+        assert_eq!(absurd, Err(Refusal::OutOfMemory));
+    });
+}
+
+#[test]
+fn a_load_returns_under_a_hard_limit() {
+    in_child("loads::a_load_returns_under_a_hard_limit", || {
+        let cache = EvictableCache::<u64, [u8; 1000]>::builder().shards(1).build().unwrap();
+        let limit = heap::usage().resident_bytes() + (1 << 20);
+        settings::set("hard_limit", &limit.to_string()).unwrap();
+        // The values are in this program's own memory, which has no such limit.
+        let held: Vec<_> = (0..10_000).map(|key| cache.get_or_insert_with(key, || [key as u8; 1000])).collect();
+        assert!(held.iter().all(|entry| entry[999] == *entry.key() as u8));
+        assert!(cache.len() < 10_000);
+        drop(held);
+        settings::set("hard_limit", "0").unwrap();
+        assert!(cache.insert(1, [1; 1000]).is_ok());
+    });
+}

@@ -1,0 +1,122 @@
+//! All entries in turn: iteration, and `retain`.
+
+use crate::counted::{Count, Counted};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use weir::{ByteCache, Cause, EvictableCache};
+
+fn filled(live: &Count, entries: u64) -> EvictableCache<u64, Counted> {
+    let cache = EvictableCache::builder().weigher(|_, _| 100).shards(4).build().unwrap();
+    (0..entries).for_each(|key| drop(cache.insert(key, live.make(key))));
+    cache
+}
+
+#[test]
+fn each_entry_comes_once_and_stays_with_its_guard() {
+    let live = Count::default();
+    let cache = filled(&live, 1_000);
+    let hits = cache.stats().hits;
+    let mut keys: Vec<u64> = cache.iter().map(|entry| entry.check()).collect();
+    keys.sort_unstable();
+    assert!(keys.into_iter().eq(0..1_000));
+    assert_eq!((cache.stats().hits, cache.stats().pinned), (hits, 0), "it counts as no use");
+    let mut few = cache.iter();
+    let guards: Vec<_> = few.by_ref().take(40).collect();
+    cache.clear();
+    assert!(guards.iter().all(|guard| guard.check() == *guard.key()));
+    assert_eq!((&cache).into_iter().count(), 0);
+    drop((few, guards));
+    assert_eq!(live.get(), 0);
+    let bytes = ByteCache::builder().build().unwrap();
+    (0..100u8).for_each(|key| drop(bytes.insert(&[key], &[key; 9]).unwrap()));
+    bytes.retain(|key, value| key[0] < 50 && value[8] == key[0]);
+    assert_eq!(bytes.iter().map(|entry| usize::from(entry[0])).sum::<usize>(), 49 * 25);
+}
+
+#[test]
+fn what_is_there_all_the_time_comes_once_whatever_else_comes_and_goes() {
+    let live = Count::default();
+    let cache = filled(&live, 20_000);
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            // The storage of shards grows, and is due to become smaller again and again.
+            while !is_over.load(SeqCst) {
+                (100..20_000).for_each(|key| _ = cache.remove(&key));
+                cache.evict(1);
+                cache.relieved();
+                (100..20_000).for_each(|key| drop(cache.insert(key, live.make(key))));
+            }
+        });
+        for round in 0..60 {
+            let mut seen = [0u8; 100];
+            for entry in cache.iter() {
+                if let Some(seen) = seen.get_mut(entry.check() as usize) {
+                    *seen += 1;
+                }
+                // One in a hundred is pinned while the other thread works on.
+                if round % 10 == 0 && *entry.key() % 100 == 0 {
+                    thread::yield_now();
+                }
+            }
+            // An eviction takes the coldest: the walk itself is no use of an entry.
+            let lost = (0..100).filter(|key| !cache.contains(key)).count();
+            let once = seen.iter().filter(|&&seen| seen == 1).count();
+            assert!(seen.iter().all(|&seen| seen <= 1) && once + lost >= 100, "{seen:?}");
+        }
+        is_over.store(true, SeqCst);
+    });
+    let entries = cache.len();
+    assert_eq!((cache.iter().count(), live.get()), (entries, entries as isize));
+    cache.clear();
+    assert_eq!(live.get(), 0);
+}
+
+#[test]
+fn retain_takes_out_what_it_is_told_to_and_may_use_the_cache() {
+    let (live, told) = (Count::default(), Arc::new(Mutex::new(0)));
+    let heard = told.clone();
+    let cache = EvictableCache::<u64, Counted>::builder().weigher(|_, _| 100).on_evict(move |key, value, cause| {
+        assert_eq!((value.check(), cause), (*key, Cause::Removed));
+        *heard.lock().unwrap() += 1;
+    });
+    let cache = cache.build().unwrap();
+    (0..500).for_each(|key| drop(cache.insert(key, live.make(key))));
+    let pinned = cache.get(&3).unwrap();
+    cache.retain(|key, value| {
+        assert_eq!(value.check(), *key);
+        // Gone already when it is to be taken out.
+        if *key % 10 == 9 {
+            cache.remove(key);
+        }
+        *key % 10 == 0
+    });
+    assert_eq!((cache.len(), live.get(), *told.lock().unwrap()), (50, 51, 450));
+    assert_eq!(pinned.check(), 3);
+    cache.retain(|_, _| true);
+    assert_eq!((cache.len(), cache.stats().removed), (50, 450));
+}
+
+#[test]
+fn retain_writes_back_what_is_dirty_before_it_goes() {
+    let (written, fails) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(true)));
+    let (to, is_bad) = (written.clone(), fails.clone());
+    let cache = EvictableCache::<u64, AtomicU64>::builder().write_back(move |batch| {
+        for entry in batch {
+            if is_bad.load(SeqCst) {
+                entry.failed();
+            } else {
+                to.fetch_add(entry.load(SeqCst), SeqCst);
+                entry.written();
+            }
+        }
+    });
+    let cache = cache.build().unwrap();
+    assert!(cache.insert(1, AtomicU64::new(7)).unwrap().mark_dirty());
+    cache.retain(|_, _| false);
+    assert_eq!(cache.len(), 1, "it could not be written back");
+    fails.store(false, SeqCst);
+    cache.retain(|_, _| false);
+    assert_eq!((cache.len(), written.load(SeqCst)), (0, 7));
+}

@@ -1,0 +1,79 @@
+//! Weight by itself: what common types own counts, what says so counts, and what says nothing has to be bounded.
+
+use std::alloc::Layout;
+use std::collections::HashMap;
+use std::sync::Arc;
+use weir::{EvictableCache, Weigh, heap};
+
+/// What an entry of these weighs in a cache that was told nothing.
+fn weight<K: std::hash::Hash + Eq + Send + Sync + 'static, V: Send + Sync + 'static>(key: K, value: V) -> usize {
+    let cache = EvictableCache::<K, V>::builder().build().unwrap();
+    let entry = cache.insert(key, value).map_err(drop).unwrap();
+    assert_eq!(cache.bytes(), entry.weight());
+    entry.weight()
+}
+
+#[test]
+fn common_types_are_weighed_by_themselves() {
+    // 48 bytes of header, the key of 8, and what is said of the value; in blocks of their sizes' classes.
+    assert_eq!(weight(1u64, 2u64), 64);
+    let vector = weight(1u64, vec![0u8; 100_000]);
+    assert!((100_080..101_000).contains(&vector), "{vector}");
+    let mut roomy = Vec::with_capacity(100_000);
+    roomy.push(1u8);
+    assert_eq!(weight(1u64, roomy), vector, "what is reserved is taken");
+    assert_eq!(weight("k".repeat(1000), String::new()), weight("k".repeat(1000), Vec::<u8>::new()));
+    assert!(weight("k".repeat(1000), vec![String::new(), "v".repeat(2000)]) > 3000);
+    let shared: Arc<[u8]> = vec![0; 5000].into();
+    assert!(weight(1u8, shared.clone()) > 5016 && weight(1u8, Some(shared)) > 5016);
+    assert!(weight(1u8, None::<String>) < 150);
+}
+
+#[test]
+fn what_says_what_it_owns_is_weighed_by_that() {
+    struct Page(Vec<u8>);
+    impl Weigh for Page {
+        fn heap_bytes(&self) -> usize {
+            self.0.heap_bytes()
+        }
+    }
+    let cache = EvictableCache::<(u32, String), Page>::builder().weighed().build().unwrap();
+    let entry = cache.insert((1, "k".repeat(100)), Page(vec![0; 3000])).map_err(drop).unwrap();
+    assert!((3200..3400).contains(&entry.weight()), "{}", entry.weight());
+    let nested: Vec<Option<Box<[Arc<str>]>>> = vec![None, Some(vec!["x".repeat(700).into(); 2].into())];
+    assert!((1400 + 64..1700).contains(&nested.heap_bytes()), "{}", nested.heap_bytes());
+    assert_eq!(([1u64; 4], Ok::<&str, u8>("borrowed"), Some(1.5f32)).heap_bytes(), 0);
+}
+
+#[test]
+fn what_owns_memory_that_nobody_weighs_does_not_build_without_a_bound() {
+    type Cache = EvictableCache<u64, HashMap<u64, u64>>;
+    let said = Cache::builder().build().err().unwrap().to_string();
+    for part in ["HashMap", "weighed()", "weigher(|key, value| bytes)", "max_bytes()"] {
+        assert!(said.contains(part), "{said}");
+    }
+    assert!(Cache::builder().max_bytes(1 << 20).build().is_ok());
+    assert!(Cache::builder().weigher(|_, map| map.capacity() * 17).build().is_ok());
+    assert!(
+        EvictableCache::<std::collections::BTreeMap<u8, u8>, u64>::builder().build().is_err(),
+        "keys own memory, too"
+    );
+    // Nothing to drop: nothing is owned.
+    assert!(EvictableCache::<u64, [(u32, &str); 5]>::builder().build().is_ok());
+}
+
+#[test]
+fn the_true_size_of_blocks_is_told() {
+    for (size, align) in [(1, 1), (100, 8), (100, 64), (5000, 16), (40_000, 16), (40_000, 4096), (9 << 20, 16)] {
+        let layout = Layout::from_size_align(size, align).unwrap();
+        let block = heap::alloc_aligned(align, size);
+        // SAFETY: allocated here, freed once, and not used afterwards.
+        unsafe {
+            assert_eq!(heap::block_size(layout), heap::usable_size(block), "{layout:?}");
+            heap::free(block);
+        }
+    }
+    // This program's allocator is glibc's.
+    let sizes = [0, 1, 24, 25, 1000].map(|size| heap::program_block_size(Layout::from_size_align(size, 1).unwrap()));
+    assert_eq!(sizes, [0, 32, 32, 48, 1008]);
+}
