@@ -10,7 +10,7 @@ use crate::pages::releaser::event;
 use crate::platform::{Platform, rank};
 use crate::policy::refault::stamp;
 use crate::reclaim::events::horizon;
-use crate::reclaim::{Audit, Cushion, Figures, Goal, Reclaimable, Reclaimed, Step};
+use crate::reclaim::{Audit, Cushion, Ended, Figures, Goal, Reclaimable, Reclaimed, Step};
 use crate::telemetry::stats;
 use crate::telemetry::trace::{Event, Kind, Place};
 
@@ -18,7 +18,7 @@ impl<P: Platform> Mapped<'_, P> {
     /// Resident bytes of retained blocks that `goal` leaves.
     fn retain(&self, goal: &Goal) -> usize {
         let blocks = self.lock();
-        let left = if goal.cushion() == Cushion::Peak { blocks.wanted_again() } else { 0 };
+        let left = if goal.cushion() == Cushion::Peak { blocks.wanted_again(goal.is_quiet()) } else { 0 };
         left.max(blocks.idle.saturating_sub(goal.bytes))
     }
 
@@ -71,8 +71,8 @@ impl<P: Platform> Reclaimable for Mapped<'_, P> {
         Reclaimed::released(self.unmap_while(goal.cause, |blocks| blocks.drop_above(keep)))
     }
 
-    fn end_window(&self) {
-        self.lock().roll();
+    fn end_window(&self, ended: Ended) {
+        self.lock().roll(ended);
     }
 
     fn freeze(&self, rank: u32) {

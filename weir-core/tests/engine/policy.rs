@@ -250,10 +250,16 @@ fn a_depot_keeps_the_batch_that_was_wanted() {
     let kept = world.audit().depot_objects;
     // What the CPU's own bucket served of the batch (256 objects) is not the depot's.
     assert!((1000 - 256..=1000 + 64).contains(&kept), "{kept} kept");
-    // The estimate fades by a quarter a window.
+    // The estimate fades by a quarter a window, in which something else was used.
+    let other = world.alloc(1000).unwrap();
+    world.free(other, false);
     calm(&world);
     let faded = world.audit().depot_objects;
     assert!(faded < kept && faded >= kept / 2, "{faded} of {kept} kept");
+    // In a quiet window nothing is wanted.
+    calm(&world);
+    let audit = world.audit();
+    assert_eq!((audit.depot_objects, audit.cpu_objects), (0, 0));
     world.finish();
 }
 
