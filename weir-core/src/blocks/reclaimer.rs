@@ -18,7 +18,7 @@ impl<P: Platform> Mapped<'_, P> {
     /// Resident bytes of retained blocks that `goal` leaves.
     fn retain(&self, goal: &Goal) -> usize {
         let blocks = self.lock();
-        let left = if goal.cushion() == Cushion::Peak { blocks.wanted_again(goal.is_quiet()) } else { 0 };
+        let left = if goal.cushion() == Cushion::Peak { blocks.wanted_again() } else { 0 };
         left.max(blocks.idle.saturating_sub(goal.bytes))
     }
 

@@ -62,9 +62,9 @@ impl Blocks {
         (high + high / self.churn.raise(RAISE) - self.prospective().min(high)).max(LITTLE)
     }
 
-    /// Resident bytes that the last windows' peak wants again; `quiet`: nothing was used in the one that ends.
-    pub(crate) fn wanted_again(&self, quiet: bool) -> usize {
-        let high = self.peak.wanted(quiet);
+    /// Resident bytes that the last windows' peak wants again.
+    pub(crate) fn wanted_again(&self) -> usize {
+        let high = self.peak.wanted();
         high - self.prospective().min(high)
     }
 

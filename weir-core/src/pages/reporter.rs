@@ -19,7 +19,7 @@ impl<P: Platform, B: Host + ?Sized> ReportSite<'_, P, B> {
         let huge = self.platform.huge_on_touch();
         let zone = self.zone.lock(self.platform);
         let left = match goal.cushion() {
-            Cushion::Peak => zone.peak.wanted(goal.is_quiet()).saturating_sub(zone.used) + WORTH_PAGES,
+            Cushion::Peak => zone.peak.wanted() - zone.used + WORTH_PAGES,
             Cushion::Surplus => zone.idle - zone.surplus(huge).min(zone.idle),
             Cushion::Nothing => 0,
         };
@@ -116,7 +116,7 @@ impl<P: Platform> Reclaimable for Pages<P> {
             }
             // Nothing will be wanted soon of what describes the free memory of a quiet program, and the next window may be
             // long.
-            Step::Metadata if goal.is_calm() && !goal.is_quiet() => 0,
+            Step::Metadata if matches!(goal.kind, Kind::Calm(Ended { quiet: false, .. })) => 0,
             Step::OldMetadata | Step::Metadata => {
                 return Reclaimed::moved(self.sites().map(|site| site.release_descriptions()).sum());
             }

@@ -7,9 +7,9 @@ use super::hold::MOST_WINDOWS;
 /// ```
 /// let mut peak = weir_core::policy::working_set::Peak::new();
 /// peak.note(10);
-/// assert_eq!(peak.wanted(false), 10); // 10 was seen in the window that ends here
+/// assert_eq!(peak.wanted(), 10); // 10 was seen in the window that ends here
 /// peak.roll(3, 1, false);
-/// assert_eq!(peak.wanted(false), 3); // and not in this one
+/// assert_eq!(peak.wanted(), 3); // and not in this one
 /// ```
 #[derive(Debug)]
 pub struct Peak {
@@ -42,10 +42,9 @@ impl Peak {
     }
 
     /// What may be wanted again at the end of this window: the highest value of the windows over which what was used is
-    /// kept. Of a quiet one that is not rolled yet nothing counts.
-    pub fn wanted(&self, quiet: bool) -> usize {
-        let before = self.before(self.windows - 1);
-        if quiet { before } else { before.max(self.now) }
+    /// kept.
+    pub fn wanted(&self) -> usize {
+        self.before(self.windows - 1).max(self.now)
     }
 
     /// The same with one window more: of late so much was used at a time.
@@ -161,7 +160,7 @@ mod tests {
             peak.roll(0, windows, true);
             peak.note(10);
             let ends = |peak: &mut Peak| {
-                let wanted = peak.wanted(false);
+                let wanted = peak.wanted();
                 peak.roll(0, windows, false);
                 wanted
             };
@@ -175,9 +174,8 @@ mod tests {
         let mut peak = Peak::new();
         peak.note(10);
         peak.roll(10, 2, false);
-        assert_eq!(peak.wanted(true), 10, "it was used in the window before");
         peak.roll(4, 2, true);
-        assert_eq!((peak.wanted(true), peak.wanted(false), peak.high()), (4, 4, 10));
+        assert_eq!((peak.wanted(), peak.high()), (4, 10), "10 was used in the window before");
     }
 
     proptest! {

@@ -162,11 +162,6 @@ impl Goal {
         matches!(self.kind, Kind::Calm(_))
     }
 
-    /// Whether it is the end of a calm window in which nothing was used.
-    pub(crate) fn is_quiet(&self) -> bool {
-        matches!(self.kind, Kind::Calm(Ended { quiet: true, .. }))
-    }
-
     /// The one node it is for; `None`: all.
     pub fn node(&self) -> Option<usize> {
         if let Kind::Node { node, .. } = self.kind { Some(node) } else { None }
