@@ -120,6 +120,23 @@ fn idle_memory_goes_first_then_caches_and_who_is_not_on_weir_is_left_alone() {
 }
 
 #[test]
+fn what_evictable_caches_hold_says_who_is_asked() {
+    let group = group!();
+    let (Some(live), Some(cache)) = (group.start(true), group.start(true)) else { return };
+    let (mut live, cache) = (steered(live, "hold 80"), steered(cache, "evictable 80"));
+    let before = resident(cache.pid());
+    assert!(before > 80 * MIB, "{before}");
+    let (status, said, outcome) = shrink(&group.0, "150M");
+    assert_eq!((status, said.as_str(), group.limit()), (Some(0), "", 150 * MIB), "{outcome}");
+    assert!(
+        (8 * MIB..80 * MIB).contains(&process(&outcome, cache.pid())["given_bytes"].as_u64().unwrap()),
+        "{outcome}"
+    );
+    assert!(resident(live.pid()) > 80 * MIB, "{outcome}");
+    assert_eq!(live.tell("hold 1"), "done");
+}
+
+#[test]
 fn where_too_little_is_given_the_limit_stays_and_it_is_said_who_holds_what() {
     let group = group!();
     let (Some(live), Some(other)) = (group.start(true), group.start(false)) else { return };
@@ -196,6 +213,20 @@ fn a_group_of_version_2_and_those_below_it() {
     assert_eq!(subject.tell("hold 100"), "done");
     thread::sleep(Duration::from_millis(600));
     assert!(resident(subject.pid()) > 100 * MIB, "nothing is asked of it any more");
+}
+
+#[test]
+fn a_program_asks_by_a_call() {
+    let Some(subject) = Subject::new(&[]) else { return };
+    let subject = steered(subject, "cache 60");
+    let fake = Fake::of(&subject, &[]);
+    let call = || weir_cli::shrink::shrink(fake.directory.path(), 40 * MIB, Duration::from_secs(120));
+    let outcome = fake.while_charged(&subject, call).unwrap();
+    assert_eq!((outcome.missing_bytes, fake.limit().as_str()), (0, "41943040"), "{outcome}");
+    assert!(outcome.processes[0].given_bytes > 20 * MIB, "{outcome}");
+    let nothing = tempfile::tempdir().unwrap();
+    let why = weir_cli::shrink::shrink(nothing.path(), MIB, Duration::ZERO).unwrap_err();
+    assert_eq!(why.status, 3, "{why}");
 }
 
 #[test]

@@ -79,12 +79,13 @@ impl Group {
         Ok(if self.is_v2() { charged } else { charged.saturating_sub(self.droppable()) })
     }
 
-    /// Has the kernel drop file pages, where it can be told to (version 2, Linux 6.9). Nothing is swapped out for it.
+    /// Has the kernel drop file pages, where it can be told to (version 2, Linux 5.19). Nothing is swapped out for it: where
+    /// there is swap, the kernel has to know the word (6.9).
     pub fn drop_files(&self, bytes: u64) {
-        let bytes = bytes.min(self.droppable());
-        if self.is_v2() && bytes > 0 && self.directory.join("memory.reclaim").exists() {
-            // It may find less, or not know the word.
-            let _ = fs::write(self.directory.join("memory.reclaim"), format!("{bytes} swappiness=0"));
+        let (file, bytes) = (self.directory.join("memory.reclaim"), bytes.min(self.droppable()));
+        if self.is_v2() && bytes > 0 && file.exists() {
+            // It may find less.
+            let _ = fs::write(file, format!("{bytes}{}", if has_swap() { " swappiness=0" } else { "" }));
         }
     }
 
@@ -112,6 +113,11 @@ impl Group {
     }
 }
 
+/// Whether the machine swaps: the list has a line beside its head.
+fn has_swap() -> bool {
+    fs::read_to_string("/proc/swaps").is_ok_and(|list| list.lines().nth(1).is_some())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -134,10 +140,14 @@ mod tests {
             ("memory.stat", "anon 5\ninactive_file 300\n"),
             ("cgroup.procs", "7\n0\n"),
             ("below/cgroup.procs", "9\n7\n"),
+            ("memory.reclaim", ""),
         ]);
         let group = Group::of(v2.path()).unwrap();
         assert_eq!((group.limit(), group.counted().unwrap(), group.droppable()), (None, 1000, 300));
         assert_eq!(group.processes(), [7, 9]);
+        group.drop_files(1 << 20);
+        let asked = fs::read_to_string(v2.path().join("memory.reclaim")).unwrap();
+        assert_eq!(asked.split(' ').next(), Some("300"), "no more than what was not used lately");
         assert!(group.set_limit(2000).unwrap());
         assert_eq!(group.limit(), Some(2000));
         let v1 = tree(&[

@@ -131,16 +131,17 @@ impl<'a> Handshake<'a> {
             return true;
         }
         let owed: u64 = self.members.iter_mut().map(Member::owes).sum();
+        let may_come: u64 = self.members.iter().filter(|member| member.may_give()).map(Member::resident).sum();
+        if above > may_come {
+            // All of it would not do: no cache is emptied in vain.
+            return false;
+        }
         let wanted = (above + self.to / MARGIN).saturating_sub(owed);
         if wanted == 0 {
             return true;
         }
         let mut able: Vec<&mut Member> = self.members.iter_mut().filter(|member| member.is_able()).collect();
         let resident: Vec<u64> = able.iter().map(|member| member.resident()).collect();
-        if above > owed + resident.iter().sum::<u64>() {
-            // All of it would not do: no cache is emptied in vain.
-            return false;
-        }
         let evictable: Vec<u64> = able.iter_mut().map(|member| member.evictable()).collect();
         let weights = if evictable.iter().any(|&bytes| bytes > 0) { evictable } else { resident };
         let parts = parts(wanted, &weights);

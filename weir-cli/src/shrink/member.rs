@@ -84,16 +84,17 @@ impl Member {
     pub fn owes(&mut self) -> u64 {
         let above = self.target.map_or(0, |target| self.resident().saturating_sub(target));
         self.missed = if above == 0 { 0 } else { self.missed.saturating_add(1) };
-        if self.is_stuck() || self.channel.is_err() { 0 } else { above }
+        if self.may_give() { above } else { 0 }
+    }
+
+    /// Whether anything is expected of it: it can be asked, and gets on.
+    pub fn may_give(&self) -> bool {
+        self.channel.is_ok() && self.missed < ROUNDS
     }
 
     /// Whether it may be asked for more: it can be asked, and has given what it was asked for.
     pub fn is_able(&self) -> bool {
         self.channel.is_ok() && self.missed == 0
-    }
-
-    fn is_stuck(&self) -> bool {
-        self.missed >= ROUNDS
     }
 
     /// What it might give: bytes of its evictable caches.

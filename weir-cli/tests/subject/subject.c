@@ -85,6 +85,28 @@ static int cache(long mib) {
     return add && add(&shrinker, sizeof shrinker);
 }
 
+/* An evictable cache of Weir's with so many MiB. */
+static int evictable(long mib) {
+    static const char *const names[] = {"create", "prepare", "value", "publish", "release"};
+    void *call[5];
+    for (int i = 0; i < 5; i++) {
+        char name[40];
+        snprintf(name, sizeof name, "weir_evictable_%s", names[i]);
+        if (!(call[i] = dlsym(RTLD_DEFAULT, name))) return 0;
+    }
+    void *cache = ((void *(*)(void *, size_t))call[0])(NULL, 0);
+    for (long key = 0; cache && key < mib * 16; key++) {
+        size_t size;
+        void *entry = ((void *(*)(void *, void *, size_t, size_t))call[1])(cache, &key, sizeof key, 64 << 10);
+        if (!entry) return 0;
+        void *value = ((void *(*)(void *, void *, size_t *))call[2])(cache, entry, &size);
+        memset(value, 1, size);
+        ((int (*)(void *, void *))call[3])(cache, entry);
+        ((void (*)(void *, void *))call[4])(cache, entry);
+    }
+    return cache != NULL;
+}
+
 static void *sleep_for_ever(void *unused) {
     for (;;) pause();
     return unused;
@@ -140,6 +162,9 @@ int main(void) {
         else if (strcmp(line, "drop\n") == 0) drop_all();
         else if (strncmp(line, "cache ", 6) == 0) {
             puts(cache(atol(line + 6)) ? "done" : "refused");
+            continue;
+        } else if (strncmp(line, "evictable ", 10) == 0) {
+            puts(evictable(atol(line + 10)) ? "done" : "refused");
             continue;
         } else if (strcmp(line, "filter\n") == 0) {
             puts(filter() ? "done" : "refused");
