@@ -32,6 +32,8 @@ pub enum Command {
     Top(TopOptions),
     /// Read and change the settings of a running process, or have it release memory
     Ctl(CtlOptions),
+    /// Lower the memory limit of a cgroup once its processes have given back what is too much
+    Shrink(ShrinkOptions),
     /// Print each batch of memory that a running process releases, as a line of JSON
     Trace {
         /// The process to look at
@@ -273,6 +275,28 @@ pub struct CtlOptions {
     pub json: bool,
     #[command(subcommand)]
     pub action: CtlAction,
+}
+
+/// Options of `weir shrink`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Each process of the group that has Weir releases what is free, then what its caches hold, until the group is \
+                        below SIZE; when it has been for 100 ms the limit is set (memory.max, memory.limit_in_bytes). If too little \
+                        is given the limit stays, caches may grow again, status is 1, and the table says who holds what."
+)]
+pub struct ShrinkOptions {
+    /// The directory of the group: version 1 or 2
+    #[arg(long, value_name = "PATH")]
+    pub cgroup: PathBuf,
+    /// The limit (64M, 1G)
+    #[arg(long, value_name = "SIZE", allow_hyphen_values = true, value_parser = units::parse_limit)]
+    pub to: u64,
+    /// How long the processes may take (500ms, 10s, 1m)
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = units::parse_interval)]
+    pub timeout: Duration,
+    /// Print JSON instead of a table
+    #[arg(long)]
+    pub json: bool,
 }
 
 #[derive(Debug, Subcommand)]

@@ -13,6 +13,8 @@ pub struct Failure {
 /// What an exit status says of what went wrong, for scripts. `weir run` leaves all but [`WEIR_FAILED`] to the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
+    /// `weir shrink` did not get enough memory.
+    NotEnough = 1,
     /// The command line is wrong, or a value in it.
     Usage = 2,
     /// There is no such process, or no such file.
@@ -26,8 +28,8 @@ pub enum Kind {
 }
 
 /// The same for the end of each command's help.
-pub const STATUSES: &str = "Exit status: 0 done; 1 `doctor` found that Weir cannot work; 2 wrong options or values; 3 no such \
-                            process or file; 4 the process has no Weir, or another version of it; 5 not allowed, by the kernel, \
+pub const STATUSES: &str = "Exit status: 0 done; 1 `doctor` found that Weir cannot work, `shrink` that too little is given; 2 \
+                            wrong options or values; 3 no such process or file; 4 the process has no Weir, or another version of it; 5 not allowed, by the kernel, \
                             the process or its settings; 6 the process does not answer; 125 anything else.";
 
 /// Exit status if Weir itself fails: 125, as of `env` and `timeout`, which leaves 126 and 127 to the program.
@@ -55,6 +57,8 @@ impl Failure {
         Self { status: 127, message }
     }
 }
+
+impl std::error::Error for Failure {}
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

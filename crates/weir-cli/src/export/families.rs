@@ -114,7 +114,7 @@ pub static OF_PROCESSES: &[Family<Figures>] = &[
     counter(
         "touched_again_after_calm",
         BYTES,
-        "The part of it that was released for being idle, without pressure.",
+        "Memory that was released for being idle, and touched again so soon that it might have been kept.",
         |it, write| write(&[], count(&it.page.calm_refault_bytes)),
     ),
     gauge(

@@ -128,7 +128,7 @@ fn late(pid: i32, patience: Duration) -> Failure {
 fn enter_network_of(pid: i32) -> Result<(), String> {
     let theirs = format!("/proc/{pid}/ns/net");
     let link = |path: &str| std::fs::read_link(path).ok();
-    if link(&theirs).is_none_or(|theirs| Some(theirs) == link("/proc/self/ns/net")) {
+    if link(&theirs).is_none_or(|theirs| Some(theirs) == link("/proc/thread-self/ns/net")) {
         return Ok(());
     }
     let entered = std::fs::File::open(&theirs).and_then(|namespace| {

@@ -33,6 +33,7 @@ pub fn find(case: &Case) -> Vec<Finding> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::inspect::idle_window::IdleWindow;
     use crate::why::cause::Cause;
     use crate::why::look::Look;
     use crate::why::look::OfWeir;
@@ -92,9 +93,10 @@ mod tests {
     fn the_window_that_is_named_is_the_one_in_force() {
         let mut look = look(&[(Kind::WeirHeap, 60)], [10, 50, 0, 0, 0]);
         let weir = look.weir.as_mut().unwrap();
-        (weir.settings, weir.doublings) = ([("idle_ms".to_owned(), 300)].into(), 7);
+        weir.window = Some(IdleWindow::new(300, 2, 500 << 20, 400 << 20));
         let found = &causes(&look)[0];
-        assert!(found.says.contains("a window of 38.40 s: `idle_ms` is 300.0 ms, doubled 7 times"), "{found:?}");
+        assert!(found.says.contains("for 1.20 s after its last use, and gone 1.80 s after it"), "{found:?}");
+        assert!(found.says.contains("400.0 MiB of 500.0 MiB released were touched again"), "{found:?}");
         assert!(found.cures.iter().any(|cure| cure.contains("set refault_percent 100")), "{found:?}");
     }
 

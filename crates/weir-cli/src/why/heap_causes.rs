@@ -3,7 +3,6 @@
 use super::cause::{Case, Cause, Finding};
 use super::parts::Name;
 use crate::base::units::{bytes, nanoseconds};
-use crate::inspect::idle_window::IdleWindow;
 
 /// The least growth between two looks that is told, bytes: what a program at rest moves is less.
 const LEAST_GROWTH: u64 = 64 << 10;
@@ -66,8 +65,10 @@ pub fn idle(case: &Case) -> Option<Finding> {
         let cures = vec!["start it without `WEIR_BACKGROUND`, or let the program call `weir_trim`".into()];
         return case.finding(Cause::ReportingOff, idle + unmeasured, says, cures);
     }
-    let window = IdleWindow::new(setting("idle_ms").unwrap_or(0), weir.doublings);
-    let mut says = format!("{free}; Weir keeps what the program used at its peak of a window of {window}.");
+    let mut says = match &weir.window {
+        Some(window) => format!("{free}; Weir keeps what the program used at its peak for {window}."),
+        None => format!("{free}; Weir keeps what the program used at its peak of late."),
+    };
     if weir.refused > 0 {
         says += &format!(" The kernel refused {} batches, as it does for locked memory.", weir.refused);
     }
@@ -75,13 +76,13 @@ pub fn idle(case: &Case) -> Option<Finding> {
         case.ctl("trim", "releases what is idle, and caches down to what they will want again"),
         case.ctl("drain", "releases all that is free"),
     ];
-    if window.doublings > 0 {
+    if weir.window.is_some_and(|window| window.doublings > 0) {
         cures.push(case.ctl(
             "set refault_percent 100",
-            "the window is `idle_ms` again, and what is released is touched again as often as before",
+            "it is kept for `idle_ms` again, and what is released is touched again as often as before",
         ));
     }
-    if window.ns >> window.doublings > 10_000_000_000 {
+    if setting("idle_ms").is_some_and(|idle_ms| idle_ms > 10_000) {
         cures.push(case.ctl("set idle_ms 300", "releases it by itself within a second; that is the default"));
     }
     case.finding(Cause::Retained, idle, says, cures)

@@ -9,6 +9,7 @@ use crate::around::page_cache::{self, Cached};
 use crate::base::failure::Failure;
 use crate::doctor::{other_allocator, pymalloc};
 use crate::inspect::control::Control;
+use crate::inspect::idle_window::IdleWindow;
 use crate::inspect::memory_reader;
 use crate::inspect::page::{Inspected, Missing, Page};
 use crate::processes::clock::monotonic_ns;
@@ -41,8 +42,8 @@ pub struct OfWeir {
     pub holders: Vec<Holder>,
     /// Values of settings, as far as they are told.
     pub settings: BTreeMap<String, u64>,
-    /// How often the setting `idle_ms` is doubled now.
-    pub doublings: u64,
+    /// For how long idle memory is kept now, if `idle_ms` is told.
+    pub window: Option<IdleWindow>,
     /// Why it could not be steered, and so not be told to measure.
     pub silent: Option<String>,
 }
@@ -166,8 +167,8 @@ fn of_weir(inspected: &Inspected, page: &Page) -> OfWeir {
         has_thread: page.background.load(Relaxed) != 0,
         refused: page.report_failures.load(Relaxed),
         holders: holders::all(page),
+        window: settings.get("idle_ms").map(|&idle_ms| IdleWindow::of(idle_ms, page)),
         settings,
-        doublings: page.patience.load(Relaxed),
         silent,
     }
 }

@@ -1,5 +1,6 @@
 /* A program that does what its standard input says, a line at a time, and answers each by a line. */
 #define _GNU_SOURCE
+#include <dlfcn.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <pthread.h>
@@ -17,16 +18,23 @@
 enum { BLOCK = 24 << 10, MOST = 1 << 16 };
 static char *block[MOST];
 static int blocks;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 static void hold(long mib) {
     for (long bytes = 0; bytes < mib << 20 && blocks < MOST; bytes += BLOCK) {
-        if (!(block[blocks] = malloc(BLOCK))) abort();
-        memset(block[blocks++], 1, BLOCK);
+        char *fresh = malloc(BLOCK);
+        if (!fresh) abort();
+        memset(fresh, 1, BLOCK);
+        pthread_mutex_lock(&lock);
+        block[blocks++] = fresh;
+        pthread_mutex_unlock(&lock);
     }
 }
 
 static void drop(int left) {
+    pthread_mutex_lock(&lock);
     while (blocks > left) free(block[--blocks]);
+    pthread_mutex_unlock(&lock);
 }
 
 static void drop_all(void) {
@@ -39,6 +47,64 @@ static void hold_and_free_some(long mib) {
     int held = blocks;
     hold(mib > 0 ? 8 : 0);
     drop(held);
+}
+
+/* What is held from here on is a cache of the program's, which frees what came last. */
+static int cache_from;
+
+static size_t cached(void *unused) {
+    pthread_mutex_lock(&lock);
+    size_t bytes = (size_t)(blocks - cache_from) * BLOCK;
+    pthread_mutex_unlock(&lock);
+    return bytes;
+}
+
+static size_t evict(size_t bytes, int reason, void *unused) {
+    size_t done = 0;
+    pthread_mutex_lock(&lock);
+    for (; done < bytes && blocks > cache_from; done += BLOCK) free(block[--blocks]);
+    pthread_mutex_unlock(&lock);
+    return done;
+}
+
+static int cache(long mib) {
+    /* As weir.h has it. */
+    struct shrinker {
+        const char *name;
+        size_t (*count)(void *);
+        size_t (*scan)(size_t, int, void *);
+        void (*relieved)(void *);
+        void *data;
+        size_t batch;
+        unsigned seeks, thread;
+        void *queue;
+    } shrinker = {.name = "subject", .count = cached, .scan = evict};
+    void *(*add)(const void *, size_t) = (void *(*)(const void *, size_t))dlsym(RTLD_DEFAULT, "weir_shrinker_register");
+    cache_from = blocks;
+    hold(mib);
+    return add && add(&shrinker, sizeof shrinker);
+}
+
+/* An evictable cache of Weir's with so many MiB. */
+static int evictable(long mib) {
+    static const char *const names[] = {"create", "prepare", "value", "publish", "release"};
+    void *call[5];
+    for (int i = 0; i < 5; i++) {
+        char name[40];
+        snprintf(name, sizeof name, "weir_evictable_%s", names[i]);
+        if (!(call[i] = dlsym(RTLD_DEFAULT, name))) return 0;
+    }
+    void *cache = ((void *(*)(void *, size_t))call[0])(NULL, 0);
+    for (long key = 0; cache && key < mib * 16; key++) {
+        size_t size;
+        void *entry = ((void *(*)(void *, void *, size_t, size_t))call[1])(cache, &key, sizeof key, 64 << 10);
+        if (!entry) return 0;
+        void *value = ((void *(*)(void *, void *, size_t *))call[2])(cache, entry, &size);
+        memset(value, 1, size);
+        ((int (*)(void *, void *))call[3])(cache, entry);
+        ((void (*)(void *, void *))call[4])(cache, entry);
+    }
+    return cache != NULL;
 }
 
 static void *sleep_for_ever(void *unused) {
@@ -94,7 +160,13 @@ int main(void) {
     while (fgets(line, sizeof line, stdin)) {
         if (strncmp(line, "hold ", 5) == 0) hold_and_free_some(atol(line + 5));
         else if (strcmp(line, "drop\n") == 0) drop_all();
-        else if (strcmp(line, "filter\n") == 0) {
+        else if (strncmp(line, "cache ", 6) == 0) {
+            puts(cache(atol(line + 6)) ? "done" : "refused");
+            continue;
+        } else if (strncmp(line, "evictable ", 10) == 0) {
+            puts(evictable(atol(line + 10)) ? "done" : "refused");
+            continue;
+        } else if (strcmp(line, "filter\n") == 0) {
             puts(filter() ? "done" : "refused");
             continue;
         } else if (strcmp(line, "filter messages\n") == 0) {

@@ -10,7 +10,7 @@ use crate::pages::releaser::event;
 use crate::platform::{Platform, rank};
 use crate::policy::refault::stamp;
 use crate::reclaim::events::horizon;
-use crate::reclaim::{Audit, Cushion, Figures, Goal, Reclaimable, Reclaimed, Step};
+use crate::reclaim::{Audit, Cushion, Ended, Figures, Goal, Reclaimable, Reclaimed, Step};
 use crate::telemetry::stats;
 use crate::telemetry::trace::{Event, Kind, Place};
 
@@ -71,8 +71,8 @@ impl<P: Platform> Reclaimable for Mapped<'_, P> {
         Reclaimed::released(self.unmap_while(goal.cause, |blocks| blocks.drop_above(keep)))
     }
 
-    fn end_window(&self) {
-        self.lock().roll();
+    fn end_window(&self, ended: Ended) {
+        self.lock().roll(ended);
     }
 
     fn freeze(&self, rank: u32) {

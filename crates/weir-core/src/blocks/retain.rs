@@ -6,11 +6,12 @@
 //! touched, as far as looks tell ([`Blocks::untouched`]); and what is kept, together
 //! with what the program may come to touch of all bytes in use ([`Filled`](super::filled::Filled)), up to that peak,
 //! exceeds it by a twelfth at most (`Blocks::room`), or by a quarter where blocks are replaced all the time
-//! ([`Churn`](super::churn::Churn)). Above the last window's peak nothing is kept when a window ends, and
+//! ([`Churn`](super::churn::Churn)). Above the last windows' peak nothing is kept when a window ends, and
 //! nothing at all under pressure.
 
 use super::block::{Block, Kept};
 use super::table::{Blocks, KEPT};
+use crate::reclaim::Ended;
 
 /// A kept block is handed out whole where it is longer than wanted by at most this part, or has memory behind it beyond
 /// what will be touched by at most this part of that.
@@ -61,16 +62,16 @@ impl Blocks {
         (high + high / self.churn.raise(RAISE) - self.prospective().min(high)).max(LITTLE)
     }
 
-    /// Resident bytes that this window's peak wants again.
+    /// Resident bytes that the last windows' peak wants again.
     pub(crate) fn wanted_again(&self) -> usize {
-        let high = self.peak.now();
+        let high = self.peak.wanted();
         high - self.prospective().min(high)
     }
 
     /// Ends a window.
-    pub fn roll(&mut self) {
+    pub(crate) fn roll(&mut self, ended: Ended) {
         let touched = self.touched();
-        let high = self.peak.roll(touched);
+        let high = self.peak.roll(touched, ended.windows, ended.quiet);
         self.churn.roll(high);
     }
 

@@ -39,7 +39,7 @@ pub struct Blocks {
     pub untouched: usize,
     /// When those are looked at.
     pub watch: Watch,
-    /// Peak over the last window of the bytes in use that were touched.
+    /// Peak over the last windows of the bytes in use that were touched.
     pub(super) peak: Peak,
     /// Which part of blocks is touched.
     pub filled: Filled,

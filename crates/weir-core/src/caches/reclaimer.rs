@@ -2,7 +2,7 @@
 //!
 //! | goal | depots | CPUs' buckets | ceilings |
 //! |---|---|---|---|
-//! | a calm window | to the working set, and by what lay unused in it | of caches idle for `cache_idle_windows`; all, after two quiet windows | |
+//! | a calm window | to the working set, and by what lay unused in it; to nothing, in the first quiet one | of caches idle for `cache_idle_windows`; all, in the first quiet one | |
 //! | pressure | the same at once; stalest first, warm ones last | of idle caches, and of runs | halved, where there was too much |
 //! | severe pressure, once in `severe_interval_ms` | to nothing | all | all half of the way to the least |
 //! | `malloc_trim` | to nothing | all | |
@@ -15,7 +15,7 @@ use super::slab_lists::Pass;
 use super::trim::Age;
 use crate::base::fault::Fault;
 use crate::platform::{Platform, rank};
-use crate::reclaim::{Audit, Figures, Goal, Kind, Reclaimable, Reclaimed, Step};
+use crate::reclaim::{Audit, Ended, Figures, Goal, Kind, Reclaimable, Reclaimed, Step};
 
 /// Bucket shells (528 bytes each) that pressure leaves for depots to go on with: at the severe level no memory is taken
 /// for others. They are for 8,192 objects, a ninth of what all depots of malloc's classes hold at most.
@@ -66,7 +66,10 @@ impl<P: Platform> Reclaimable for Caches<P> {
         };
         let released = match step {
             Step::SlabPages => {
-                let pass = if goal.is_calm() { Pass::Changed } else { Pass::All };
+                let pass = match goal.kind {
+                    Kind::Calm(ended) => Pass::Changed(ended),
+                    _ => Pass::All,
+                };
                 let nodes = goal.node().map_or(0..self.pages.nodes.count(), |node| node..node + 1);
                 nodes.map(|node| self.report_slabs_of(node, goal, pass)).sum()
             }
@@ -75,7 +78,7 @@ impl<P: Platform> Reclaimable for Caches<P> {
         Reclaimed::released(released) + Reclaimed::moved(moved)
     }
 
-    fn end_window(&self) {
+    fn end_window(&self, _ended: Ended) {
         for cache in self.reclaimable().map(|number| self.table.get(number)) {
             cache.tuning.end_window();
             cache.domains().for_each(|domain| domain.depot.lock(&self.pages.platform).points.end_window());

@@ -249,7 +249,7 @@ impl Stash {
 
     /// Ends a window: free shells that its peak says are soon wanted again.
     pub(crate) fn end_window(&mut self) -> usize {
-        self.peak.roll(self.used) - self.used
+        self.peak.roll(self.used, 1, false) - self.used
     }
 
     /// Isolates the free chunks of the next group after `after` that has some with memory behind them, but for those

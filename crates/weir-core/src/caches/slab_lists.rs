@@ -10,6 +10,7 @@ use crate::pages::zone::ReportOutcome;
 use crate::platform::lock::Lock;
 use crate::platform::rank;
 use crate::policy::refault::{Recent, Refault};
+use crate::reclaim::Ended;
 
 /// Steps of fullness told apart among partial slabs; step 0 is the fullest.
 const FILLS: usize = 4;
@@ -50,26 +51,18 @@ pub struct SlabLists {
     pub(crate) reported: usize,
     /// Objects isolated for a report: neither free nor in use.
     pub(crate) isolated: usize,
-    /// Whether an object came back since the last look at the slabs' pages, and whether that was a window ago.
-    pub(super) changed: Changed,
+    /// Windows that have ended since an object came back, if one did since the last look at the slabs' pages.
+    pub(super) changed: Option<u32>,
     /// Pages of its slabs that were reported lately.
     pub(super) recent: Recent,
     pub(super) again: Refault,
 }
 
-/// How long ago objects came back to a cache's slabs.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Changed {
-    No,
-    ThisWindow,
-    LastWindow,
-}
-
 /// Which slabs a pass over free pages looks at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pass {
-    /// Those to which objects came back, a window ago at least.
-    Changed,
+    /// A calm window ends: those to which objects came back, but to none of the cache's in so many windows before.
+    Changed(Ended),
     /// Those whose free pages were kept for the sake of a huge page.
     Held,
     /// All that have some to give.
@@ -88,7 +81,7 @@ impl SlabLists {
             empty: 0,
             reported: 0,
             isolated: 0,
-            changed: Changed::No,
+            changed: None,
             recent: Recent::NONE,
             again: Refault::NONE,
         }
@@ -142,13 +135,16 @@ impl SlabLists {
 
     /// Begins a pass over pages inside slabs, if it has any to look at. O(1).
     pub fn due(&mut self, pass: Pass) -> bool {
-        let before = self.changed;
-        if pass != Pass::Held {
-            let waits = before == Changed::ThisWindow && pass == Pass::Changed;
-            self.changed = if waits { Changed::LastWindow } else { Changed::No };
-        }
-        if pass == Pass::Changed {
-            return before == Changed::LastWindow;
+        match pass {
+            Pass::Changed(Ended { quiet, windows, .. }) => {
+                // What came back in a quiet window, reclaim took from where it was idle: it was used before that.
+                let ended = self.changed.map(|before| before + if quiet && before == 0 { 2 } else { 1 });
+                let is_due = ended.is_some_and(|ended| ended as usize > windows);
+                self.changed = if is_due { None } else { ended };
+                return is_due;
+            }
+            Pass::All => self.changed = None,
+            Pass::Held => {}
         }
         if self.is_clear(HELD[self.held ^ 1]) {
             self.held ^= 1;

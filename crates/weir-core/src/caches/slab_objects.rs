@@ -7,7 +7,7 @@ use crate::base::invalid_free::InvalidFree;
 use crate::base::units::NONE;
 use crate::caches::geometry::{Geometry, NUMBER_WORD};
 use crate::caches::slab::{Slab, State, is_slab_page};
-use crate::caches::slab_lists::{Changed, NEW, SlabLists, list_of};
+use crate::caches::slab_lists::{NEW, SlabLists, list_of};
 use crate::caches::slab_pieces::{Piece, Pieces};
 use crate::pages::window::Window;
 
@@ -106,7 +106,7 @@ impl SlabLists {
         }
         if given > 0 {
             self.free += given;
-            self.changed = Changed::ThisWindow;
+            self.changed = Some(0);
         }
         is_whole
     }

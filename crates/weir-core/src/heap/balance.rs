@@ -1,7 +1,7 @@
 //! When reclaim runs, and towards which goal: at the end of a calm window, at rest, under pressure, when the program asks for
 //! it, when an allocation is short. And what is registered with it.
 //!
-//! What calm windows released too early makes them longer ([`crate::policy::refault`]). Severe pressure costs a program its
+//! What calm windows released too early makes them keep more ([`crate::policy::refault`]). Severe pressure costs a program its
 //! caches, so it happens once in `severe_interval_ms` at most; a severe event before that is answered as any other.
 
 use super::Heap;
@@ -11,7 +11,7 @@ use crate::base::units::PAGE;
 use crate::platform::Platform;
 use crate::reclaim::node_balancer::Scanned;
 use crate::reclaim::windows::IDLE_WINDOWS;
-use crate::reclaim::{Goal, Kind, Reclaimable, Reclaimed, Side, run};
+use crate::reclaim::{Ended, Goal, Kind, Reclaimable, Reclaimed, Side, run};
 use crate::telemetry::stats;
 
 /// Slow-path calls between two looks at the clock where there is no background thread, or it may have to be woken.
@@ -119,14 +119,17 @@ impl<P: Platform> Heap<P> {
         }
         self.windows.learn(self.platform());
         let (quiet, quiet_before) = self.windows.end_window(self.activity());
-        let kind = Kind::Calm { quiet, drain: quiet && quiet_before == 0 };
-        let moved = !self.reclaim(kind, Cause::Idle, now, usize::MAX).is_nothing();
+        let windows = self.windows.hold(self.platform()).windows;
+        let ended = Ended { quiet, drain: quiet && quiet_before == 0, windows };
+        let moved = !self.reclaim(Kind::Calm(ended), Cause::Idle, now, usize::MAX).is_nothing();
         if moved || !quiet {
             self.watch().look_again();
         }
-        self.with_reclaimables(|all| all.iter().for_each(|part| part.end_window()));
+        self.with_reclaimables(|all| all.iter().for_each(|part| part.end_window(ended)));
         self.publish();
-        moved || !quiet || self.watch().has_looks_left() || self.windows.quiet_windows() < IDLE_WINDOWS
+        // What was used in the last windows goes when as many quiet ones have passed.
+        let least = IDLE_WINDOWS.max(windows as u32 + 1);
+        moved || !quiet || self.watch().has_looks_left() || self.windows.quiet_windows() < least
     }
 
     /// For a heap that has come to rest and whose memory is limited; returns bytes.

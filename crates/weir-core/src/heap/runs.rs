@@ -117,6 +117,7 @@ impl<P: Platform> Heap<P> {
 
     /// A free of a block on a page that is no slab's, or outside the window.
     pub(super) fn free_run(&self, block: *mut u8) {
+        stats::add(&self.platform().stats().free_misses, 1);
         match self.lookup(block as usize) {
             Some(Found::Run { page, kind, .. }) => {
                 let window = self.pages().window(kind);

@@ -23,9 +23,9 @@ impl<P: Platform> Reclaimable for Watch<'_, P> {
 
     fn scan(&self, step: Step, goal: &Goal) -> Reclaimed {
         Reclaimed::released(match (step, goal.kind) {
-            (Step::Filled, Kind::Calm { .. }) => self.report_filled(goal, FILLED_CALM),
+            (Step::Filled, Kind::Calm(_)) => self.report_filled(goal, FILLED_CALM),
             (Step::Filled, _) => self.report_filled(goal, FILLED_PRESSURE),
-            (Step::Sparse, Kind::Calm { quiet, .. }) => self.report_sparse(goal, quiet),
+            (Step::Sparse, Kind::Calm(ended)) => self.report_sparse(goal, ended.quiet),
             _ => 0,
         })
     }

@@ -181,7 +181,7 @@ impl<P: Platform> Watch<'_, P> {
     fn split_due(&self, site: &ReportSite<'_, P, P>, goal: &Goal) -> (usize, usize) {
         let (mut bytes, mut split) = (0, 0);
         let zone = site.zone.lock(&self.caches.pages.platform);
-        let mut left = zone.idle.saturating_sub(zone.peak.now() - zone.used);
+        let mut left = zone.idle.saturating_sub(zone.peak.wanted() - zone.used);
         drop(zone);
         for mut blocks in slices(site.window) {
             loop {

@@ -8,7 +8,7 @@ use super::report::ReportSite;
 use crate::base::fault::Fault;
 use crate::base::units::{PAGE, PAGEBLOCK_PAGES};
 use crate::platform::{Host, Platform, rank};
-use crate::reclaim::{Audit, Cushion, Figures, Goal, Kind, Reclaimable, Reclaimed, Step};
+use crate::reclaim::{Audit, Cushion, Ended, Figures, Goal, Kind, Reclaimable, Reclaimed, Step};
 
 /// Free pages too few to be worth a report in calm times: one call costs about as much as 16 pages' refaults.
 const WORTH_PAGES: usize = 16;
@@ -19,7 +19,7 @@ impl<P: Platform, B: Host + ?Sized> ReportSite<'_, P, B> {
         let huge = self.platform.huge_on_touch();
         let zone = self.zone.lock(self.platform);
         let left = match goal.cushion() {
-            Cushion::Peak => zone.peak.now() - zone.used + WORTH_PAGES,
+            Cushion::Peak => zone.peak.wanted() - zone.used + WORTH_PAGES,
             Cushion::Surplus => zone.idle - zone.surplus(huge).min(zone.idle),
             Cushion::Nothing => 0,
         };
@@ -116,7 +116,7 @@ impl<P: Platform> Reclaimable for Pages<P> {
             }
             // Nothing will be wanted soon of what describes the free memory of a quiet program, and the next window may be
             // long.
-            Step::Metadata if matches!(goal.kind, Kind::Calm { quiet: false, .. }) => 0,
+            Step::Metadata if matches!(goal.kind, Kind::Calm(Ended { quiet: false, .. })) => 0,
             Step::OldMetadata | Step::Metadata => {
                 return Reclaimed::moved(self.sites().map(|site| site.release_descriptions()).sum());
             }
@@ -125,11 +125,11 @@ impl<P: Platform> Reclaimable for Pages<P> {
         Reclaimed::released(bytes)
     }
 
-    fn end_window(&self) {
+    fn end_window(&self, ended: Ended) {
         let roll = |zone: &super::zone::Zone| {
             let mut zone = zone.lock(&self.platform);
             let used = zone.used;
-            zone.peak.roll(used);
+            zone.peak.roll(used, ended.windows, ended.quiet);
         };
         self.sites().for_each(|site| roll(site.zone));
         self.each_user_zone(|site| {

@@ -9,6 +9,7 @@ use crate::pages::short::Short;
 use crate::pages::zone::{PageRun, Purpose};
 use crate::platform::{Host, Platform};
 use crate::policy::refault::Refault;
+use crate::telemetry::stats;
 use crate::telemetry::trace::Place;
 use core::ops::Range;
 use core::ptr::NonNull;
@@ -91,6 +92,7 @@ impl<P: Platform> Pages<P> {
         }
         areas.give(&zone.window, page, pages, 0);
         drop(areas);
+        stats::add(&self.platform.stats().free_misses, 1);
         self.events.freed(&self.platform, pages * PAGE);
         Ok(())
     }

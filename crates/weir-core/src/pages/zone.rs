@@ -86,7 +86,7 @@ pub struct FreeAreas {
     pub used: usize,
     /// Free pages that are backed.
     pub idle: usize,
-    /// Peak of `used` over the last window: what the working set may want again.
+    /// Peak of `used` over the last windows: what the working set may want again.
     pub peak: Peak,
     /// Some of its pageblocks may be [`Look::Torn`].
     torn: bool,

@@ -2,6 +2,7 @@
 
 pub mod deferred;
 pub(crate) mod growing_buffer;
+pub mod hold;
 pub(crate) mod huge_page_advice;
 pub mod refault;
 pub mod scan_priority;

@@ -41,6 +41,13 @@ impl Marks {
         let gap = (min / 4).max((managed as u128 * scale as u128 / SCALE as u128) as usize).min(managed / 8);
         Self { min, low: min + gap, high: min + 2 * gap }
     }
+
+    /// The size of a zone that is balanced as soon as no more than `used` of its pages are: high lies as far above them.
+    pub fn managed_for(used: usize, scale: usize) -> usize {
+        let next = |managed: &usize| Some(used.saturating_add(Self::of(*managed, scale).high + 1));
+        // High is three eighths of a zone at most: each step is less than half as far from the end as the one before.
+        core::iter::successors(Some(used), next).take(usize::BITS as usize).last().unwrap_or(used)
+    }
 }
 
 /// What the predicate is told of a zone.
@@ -218,6 +225,18 @@ mod tests {
             let marks = Marks::of(managed, 1000);
             assert!(marks.high < managed, "{managed}: {marks:?}");
             assert!(is_balanced(&[Zone::new(managed, managed, Some(0), 1000)], 0, 0, Policy::Any));
+        }
+    }
+
+    #[test]
+    fn a_zone_made_for_what_is_used_is_balanced_by_it_and_by_no_page_more() {
+        for used in [0, 1, 100, 12_345, GIB, 300 * GIB] {
+            let managed = Marks::managed_for(used, 250);
+            let is_balanced = |used: usize| {
+                is_balanced(&[Zone::new(managed, managed.saturating_sub(used), Some(0), 250)], 0, 0, Policy::Any)
+            };
+            assert!(is_balanced(used) && !is_balanced(used + 2), "{used} of {managed}");
+            assert!(managed <= used + used / 9 + 256, "{used} of {managed}");
         }
     }
 

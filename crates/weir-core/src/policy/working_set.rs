@@ -1,23 +1,29 @@
 //! How much of what is free will be wanted again: two estimates, one for pages and one for caches.
 
-/// The highest value over the last one to two windows.
+use super::hold::MOST_WINDOWS;
+
+/// The highest value over the last windows, as many as idle memory is kept for.
 ///
 /// ```
 /// let mut peak = weir_core::policy::working_set::Peak::new();
 /// peak.note(10);
-/// assert_eq!(peak.roll(3), 10); // 10 was seen in the window that ends here
-/// assert_eq!(peak.roll(3), 3); // and not in this one
+/// assert_eq!(peak.wanted(), 10); // 10 was seen in the window that ends here
+/// peak.roll(3, 1, false);
+/// assert_eq!(peak.wanted(), 3); // and not in this one
 /// ```
 #[derive(Debug)]
 pub struct Peak {
     now: usize,
-    last: usize,
+    /// Those of the windows before, the last one first.
+    last: [usize; MOST_WINDOWS],
+    /// Over how many windows what was used is kept.
+    windows: usize,
 }
 
 impl Peak {
     /// Nothing seen yet.
     pub const fn new() -> Self {
-        Self { now: 0, last: 0 }
+        Self { now: 0, last: [0; MOST_WINDOWS], windows: 1 }
     }
 
     /// Notes a value.
@@ -26,20 +32,28 @@ impl Peak {
         self.now = self.now.max(value);
     }
 
-    /// Ends the window; returns its peak. The next begins at `value`.
-    pub fn roll(&mut self, value: usize) -> usize {
-        self.last = core::mem::replace(&mut self.now, value);
-        self.last
+    /// Ends the window; returns its peak. The next begins at `value`, and what was used is kept over `windows` from now on.
+    /// In a quiet window nothing was used but what is used at its end: what fell meanwhile, reclaim has taken.
+    pub fn roll(&mut self, value: usize, windows: usize, quiet: bool) -> usize {
+        self.last.copy_within(..MOST_WINDOWS - 1, 1);
+        self.last[0] = if quiet { value } else { self.now };
+        (self.now, self.windows) = (value, windows.clamp(1, MOST_WINDOWS));
+        self.last[0]
     }
 
-    /// The highest value of this window so far.
-    pub fn now(&self) -> usize {
-        self.now
+    /// What may be wanted again at the end of this window: the highest value of the windows over which what was used is
+    /// kept.
+    pub fn wanted(&self) -> usize {
+        self.before(self.windows - 1).max(self.now)
     }
 
-    /// The highest value of the last window and of this one so far.
+    /// The same with one window more: of late so much was used at a time.
     pub fn high(&self) -> usize {
-        self.now.max(self.last)
+        self.before(self.windows).max(self.now)
+    }
+
+    fn before(&self, windows: usize) -> usize {
+        self.last[..windows].iter().copied().max().unwrap_or(0)
     }
 }
 
@@ -144,6 +158,31 @@ mod tests {
     use proptest::prelude::*;
 
     const WINDOW: u64 = 1000;
+
+    #[test]
+    fn a_peak_is_wanted_for_as_many_windows_as_it_is_kept() {
+        for windows in 1..=MOST_WINDOWS {
+            let mut peak = Peak::new();
+            peak.roll(0, windows, true);
+            peak.note(10);
+            let ends = |peak: &mut Peak| {
+                let wanted = peak.wanted();
+                peak.roll(0, windows, false);
+                wanted
+            };
+            let wanted: Vec<_> = (0..=windows).map(|_| ends(&mut peak)).collect();
+            assert!(wanted[..windows].iter().all(|&value| value == 10) && wanted[windows] == 0, "{wanted:?}");
+        }
+    }
+
+    #[test]
+    fn what_falls_in_a_quiet_window_was_not_used_in_it() {
+        let mut peak = Peak::new();
+        peak.note(10);
+        peak.roll(10, 2, false);
+        peak.roll(4, 2, true);
+        assert_eq!((peak.wanted(), peak.high()), (4, 10), "10 was used in the window before");
+    }
 
     proptest! {
         #[test]

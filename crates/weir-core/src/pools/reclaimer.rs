@@ -25,7 +25,7 @@ enum Wanted {
 fn wanted(goal: &Goal) -> Wanted {
     match goal.kind {
         Kind::Asked | Kind::Shortage | Kind::HardLimit => Wanted::Idle,
-        Kind::Calm { .. } => Wanted::Surplus,
+        Kind::Calm(_) => Wanted::Surplus,
         _ => Wanted::Squeeze,
     }
 }

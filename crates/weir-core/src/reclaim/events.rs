@@ -8,6 +8,7 @@ use core::sync::atomic::{
 
 use crate::base::units::PAGE;
 use crate::platform::{Clock, Workers};
+use crate::policy::hold::Hold;
 use crate::policy::refault::{Refault, stamp};
 use crate::telemetry::stats;
 use crate::telemetry::tunables::Tunables;
@@ -101,12 +102,15 @@ impl Events {
 
 #[cold]
 fn count_again<P: Workers + Clock>(platform: &P, again: Refault) {
-    if again.is_soon(stamp(platform.now()), stamp(horizon(platform.tunables()))) {
-        let (stats, bytes) = (platform.stats(), u64::from(again.pages) * PAGE as u64);
+    let (stats, tunables, now) = (platform.stats(), platform.tunables(), stamp(platform.now()));
+    let bytes = u64::from(again.pages) * PAGE as u64;
+    if again.is_soon(now, stamp(horizon(tunables))) {
         stats::add(&stats.refault_bytes, bytes);
-        if again.calm {
-            stats::add(&stats.calm_refault_bytes, bytes);
-        }
+    }
+    let (idle, longest) = (tunables.idle_ms.get() * 1_000_000, tunables.hold_ms.get() * 1_000_000);
+    let hold = Hold::of(stats.patience.load(Relaxed) as u32, idle);
+    if again.calm && again.is_soon(now, stamp(hold.spared_ns(idle, longest))) {
+        stats::add(&stats.calm_refault_bytes, bytes);
     }
 }
 

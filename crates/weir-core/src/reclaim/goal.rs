@@ -6,16 +6,22 @@ use crate::base::cause::Cause;
 use crate::base::zone_class::ZoneClass;
 use crate::policy::scan_priority;
 
+/// A calm window that ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ended {
+    /// Nothing was allocated or freed in it.
+    pub quiet: bool,
+    /// It is the first such: what CPUs and depots hold goes to the slabs and zones.
+    pub drain: bool,
+    /// What was used in so many windows is kept, this one included.
+    pub windows: usize,
+}
+
 /// What reclaim is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A calm window ends: what the working set does not need.
-    Calm {
-        /// Nothing was allocated or freed in this window.
-        quiet: bool,
-        /// It is the first such: CPUs' buckets go too.
-        drain: bool,
-    },
+    Calm(Ended),
     /// The program is at rest and its memory is limited. A limit without swap kills the moment it is met, before anybody
     /// could be told: so what calm windows keep goes too.
     Rest,
@@ -52,7 +58,7 @@ pub enum Kind {
 /// How much idle memory is left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cushion {
-    /// As much as the peak of the last window wants again.
+    /// As much as the peak of the last windows wants again.
     Peak,
     /// As much as was in use at a time of late, and a small part more.
     Surplus,
@@ -113,7 +119,7 @@ impl Goal {
     /// The dearest backing whose free pages are released one by one.
     pub fn split(&self) -> Backing {
         match self.kind {
-            Kind::Calm { .. } | Kind::Room | Kind::RoomForBlock | Kind::Shortage | Kind::Direct => Backing::Small,
+            Kind::Calm(_) | Kind::Room | Kind::RoomForBlock | Kind::Shortage | Kind::Direct => Backing::Small,
             Kind::Rest | Kind::Pressure | Kind::Balance { .. } | Kind::Node { severe: false, .. } => {
                 Backing::SparseHuge
             }
@@ -124,16 +130,18 @@ impl Goal {
     /// What is left idle.
     pub(crate) fn cushion(&self) -> Cushion {
         match self.kind {
-            Kind::Calm { .. } => Cushion::Peak,
+            Kind::Calm(_) => Cushion::Peak,
             Kind::Room => Cushion::Surplus,
             _ => Cushion::Nothing,
         }
     }
 
-    /// Whether object caches give up their working sets too: before much of what the program uses is evicted.
+    /// Whether object caches give up their working sets too: before much of what the program uses is evicted, and where it
+    /// uses none of them.
     pub(crate) fn empties_caches(&self) -> bool {
         match self.kind {
             Kind::Severe | Kind::Asked | Kind::Shortage | Kind::HardLimit => true,
+            Kind::Calm(ended) => ended.drain,
             Kind::Balance { .. } => self.priority < scan_priority::LAST_BOOSTED,
             _ => false,
         }
@@ -141,7 +149,7 @@ impl Goal {
 
     /// Whether CPUs' buckets of all caches are drained, not only of those that have been idle for long.
     pub(crate) fn drains_all(&self) -> bool {
-        matches!(self.kind, Kind::Severe | Kind::Asked | Kind::HardLimit | Kind::Calm { drain: true, .. })
+        matches!(self.kind, Kind::Severe | Kind::Asked | Kind::HardLimit | Kind::Calm(Ended { drain: true, .. }))
     }
 
     /// Whether it answers a shortage of the system's.
@@ -151,7 +159,7 @@ impl Goal {
 
     /// Whether it is the end of a calm window.
     pub(crate) fn is_calm(&self) -> bool {
-        matches!(self.kind, Kind::Calm { .. })
+        matches!(self.kind, Kind::Calm(_))
     }
 
     /// The one node it is for; `None`: all.

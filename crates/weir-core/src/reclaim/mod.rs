@@ -20,7 +20,7 @@ pub(crate) mod windows;
 
 pub use audit::Audit;
 pub use events::Events;
-pub use goal::{Cushion, Goal, Kind, Side};
+pub use goal::{Cushion, Ended, Goal, Kind, Side};
 pub use order::run;
 pub use pressure_event::{Event, PressureEvents};
 pub use reclaimable::{Reclaimable, Reclaimed};

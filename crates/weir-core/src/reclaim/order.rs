@@ -38,7 +38,7 @@ fn takes(kind: Kind, step: Step) -> bool {
     }
     match step {
         Step::Refused => matches!(kind, Pressure | Severe | Asked | HardLimit),
-        Step::OldMetadata | Step::Sparse => matches!(kind, Calm { .. }),
+        Step::OldMetadata | Step::Sparse => matches!(kind, Calm(_)),
         Step::Retained => !matches!(kind, Node { .. } | RoomForBlock),
         Step::Blocks | Step::Runs => kind != Shortage,
         Step::Pools => !matches!(kind, Node { .. } | Room | RoomForBlock),
@@ -51,7 +51,7 @@ fn takes(kind: Kind, step: Step) -> bool {
         }
         Step::SlabPages => !matches!(kind, Room | RoomForBlock | Shortage | Direct),
         Step::Cool => matches!(kind, Rest | Pressure | Severe | Asked | HardLimit | Node { .. }),
-        Step::Metadata => matches!(kind, Calm { .. } | Rest | Pressure | Severe | Asked | HardLimit),
+        Step::Metadata => matches!(kind, Calm(_) | Rest | Pressure | Severe | Asked | HardLimit),
     }
 }
 
@@ -96,6 +96,7 @@ mod tests {
     use super::*;
     use crate::base::cause::Cause;
     use crate::base::fault::Fault;
+    use crate::reclaim::Ended;
     use crate::reclaim::audit::Audit;
     use crate::reclaim::usage::Figures;
     use core::cell::{Cell, RefCell};
@@ -193,7 +194,7 @@ mod tests {
     #[test]
     fn every_step_belongs_to_a_goal_and_every_goal_has_a_step() {
         let kinds = [
-            Kind::Calm { quiet: true, drain: false },
+            Kind::Calm(Ended { quiet: true, drain: false, windows: 1 }),
             Kind::Rest,
             Kind::Pressure,
             Kind::Severe,

@@ -1,7 +1,7 @@
 //! What holds idle memory: the one trait that reclaim, `fork`, the audit and the figures know it by.
 
 use super::audit::Audit;
-use super::goal::Goal;
+use super::goal::{Ended, Goal};
 use super::step::Step;
 use super::usage::{Figures, Usage};
 use crate::base::fault::Fault;
@@ -97,7 +97,7 @@ pub trait Reclaimable {
     fn pressure_changed(&self, _level: Level) {}
 
     /// A calm window ends: estimates of working sets are brought up to date.
-    fn end_window(&self) {}
+    fn end_window(&self, _ended: Ended) {}
 
     /// Takes the locks of rank `rank` that belong to it: for `fork`, which takes all ranks in turn.
     fn freeze(&self, rank: u32);

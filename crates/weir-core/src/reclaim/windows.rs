@@ -1,5 +1,5 @@
 //! Calm windows: how long they are, how quiet the program is, when caches may be emptied again, and
-//! what the refault meter makes of the length of a window.
+//! over how many windows the refault meter has idle memory kept.
 
 use core::sync::atomic::{
     AtomicU32, AtomicU64,
@@ -9,6 +9,7 @@ use core::sync::atomic::{
 use crate::base::cause::Cause;
 use crate::platform::lock::Lock;
 use crate::platform::{Clock, Diagnostics, Wait, rank};
+use crate::policy::hold::Hold;
 use crate::policy::refault::Patience;
 
 /// Calm windows without any progress after which the balancer sleeps until something is freed again.
@@ -27,7 +28,7 @@ pub struct Windows {
     patience: Lock<Patience, { rank::PATIENCE }>,
     /// Calm reports and their refaults that were taken in, bytes.
     taken_in: [AtomicU64; 2],
-    /// Doublings of the calm window.
+    /// Doublings of the time for which idle memory is kept.
     doublings: AtomicU32,
 }
 
@@ -54,7 +55,12 @@ impl Windows {
 
     /// Length of a calm window now, ns.
     pub fn window<P: Diagnostics>(&self, platform: &P) -> u64 {
-        (platform.tunables().idle_ms.get() * 1_000_000) << self.doublings.load(Relaxed)
+        self.hold(platform).window_ns
+    }
+
+    /// For how long idle memory is kept now.
+    pub(crate) fn hold<P: Diagnostics>(&self, platform: &P) -> Hold {
+        Hold::of(self.doublings.load(Relaxed), platform.tunables().idle_ms.get() * 1_000_000)
     }
 
     /// Whether the window is over at `now`, where slow paths end it; then the next begins, for one caller.
@@ -87,7 +93,7 @@ impl Windows {
         may
     }
 
-    /// Takes in how much of what calm windows released was touched again, and sets the length of the next ones.
+    /// Takes in how much of what calm windows released was touched again, and sets for how long the next ones keep it.
     pub(crate) fn learn<P: Diagnostics + Clock + Wait>(&self, platform: &P) {
         let (stats, tunables) = (platform.stats(), platform.tunables());
         let since = |i: usize, total: &AtomicU64| {
@@ -96,13 +102,10 @@ impl Windows {
             now.saturating_sub(self.taken_in[i].swap(now, Relaxed))
         };
         let news = (since(0, &stats.given_back[Cause::Idle as usize]), since(1, &stats.calm_refault_bytes));
-        let (idle, horizon) = (tunables.idle_ms.get().max(1), tunables.refault_ms.get());
-        // The longest window is the first that is as long as the horizon: nothing comes back sooner than that then.
-        let most = horizon.div_ceil(idle).max(1).next_power_of_two().trailing_zeros();
         let now = platform.now();
         let mut patience = self.patience.lock(platform);
-        patience.update(now, news, tunables.refault_percent.get(), horizon * 1_000_000);
-        patience.cap(most);
+        patience.update(now, news, tunables.refault_percent.get(), tunables.refault_ms.get() * 1_000_000);
+        patience.cap(Hold::most_doublings(tunables.idle_ms.get() * 1_000_000, tunables.hold_ms.get() * 1_000_000));
         let doublings = patience.level();
         drop(patience);
         self.doublings.store(doublings, Relaxed);

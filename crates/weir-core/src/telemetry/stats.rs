@@ -151,9 +151,10 @@ pub struct Stats {
     pub report_ns: AtomicU64,
     /// Bytes touched again within `refault_ms` of being reported.
     pub refault_bytes: AtomicU64,
-    /// The same of those that calm windows reported.
+    /// Bytes that calm windows reported, and that were touched again so soon that a longer hold would have kept them.
     pub calm_refault_bytes: AtomicU64,
-    /// How often the calm window is doubled now, since too much of what it gave back was touched again.
+    /// How often the time for which calm windows keep idle memory is doubled now, since too much was touched again
+    /// ([`Hold`](crate::policy::hold::Hold)).
     pub patience: AtomicU64,
     /// Huge-backed pageblocks given back whole.
     pub huge_kept: AtomicU64,
@@ -165,7 +166,7 @@ pub struct Stats {
     pub fast_frees: AtomicU64,
     /// Allocations that found the CPU's bucket empty.
     pub alloc_misses: AtomicU64,
-    /// Frees that found the CPU's bucket full.
+    /// Frees that no CPU's bucket took.
     pub free_misses: AtomicU64,
     /// Objects now handed out or waiting in a bucket, that is, not in a slab.
     pub objects_out: AtomicU64,

@@ -55,7 +55,7 @@ tunables! {
         "Heap size at which the background thread starts.",
         "measured: short commands never reach it";
     idle_ms = 300, 10, 3_600_000, Milliseconds,
-        "Window over which the working set's peak is taken; free memory above the peak is released when it closes.",
+        "Window over which the working set's peak is taken; free memory above the peak is released when it closes. Where a program comes back for it, the peak is taken over up to four of them (hold_ms).",
         "choice: idle memory is gone within about a second; free page reporting in Linux waits 2 s";
     report_batch = 16, 1, 16, Pageblocks,
         "Pageblocks isolated at a time by a report.",
@@ -70,11 +70,14 @@ tunables! {
         "Release memory by MADV_FREE where there is no pressure: it costs less, but the resident set falls only once the kernel needs the memory.",
         "Linux page hinting, v10, leaves it open; measured: DESIGN.md, Reporting";
     refault_ms = 10_000, 0, 3_600_000, Milliseconds,
-        "Memory touched again within this time of its release counts as released too early.",
+        "Memory touched again within this time of its release counts as touched again; after so long without harm idle memory is kept for half as long (refault_percent).",
         "choice; measured: DESIGN.md, the refault meter";
     refault_percent = 10, 0, 100, Percent,
-        "Share of the memory released in calm times that may be touched again early; above it the window idle_ms is doubled, up to refault_ms. 100: never.",
+        "Share of the memory released in calm times that may be touched again soon after; above it idle memory is kept for twice as long, up to hold_ms. 100: never.",
         "choice; measured: DESIGN.md, the refault meter";
+    hold_ms = 2_000, 0, 3_600_000, Milliseconds,
+        "Time after its last use in which idle memory is gone in any case, where the program comes back for it again and again and it is kept for longer than idle_ms. Who comes back more rarely than after three fifths of it pays page faults each time.",
+        "choice: who frees memory and rests sees it gone after two seconds; pauses of a second between bursts cost nothing";
     sparse_percent = 25, 0, 100, Percent,
         "Share of a huge page up to which it counts as in little use where huge pages are always on: for sparse_ms, and it is split and what is free of it released. 0: never in calm times.",
         "measured: E8 with huge pages always (DESIGN.md, Reporting)";

@@ -39,7 +39,7 @@ pub fn write_error(answer: &mut Answer, why: impl fmt::Display) -> fmt::Result {
     writeln!(answer, "error: {why}")
 }
 
-/// Carries a request out. [`Request::Subscribe`] is the channel's.
+/// Carries a request out. [`Request::Subscribe`] and [`Request::Target`] are the channel's.
 pub fn write_answer(answer: &mut Answer, request: Request<'_>, host: &mut impl Host) -> fmt::Result {
     match request {
         Request::Get(None) => {
@@ -67,7 +67,7 @@ pub fn write_answer(answer: &mut Answer, request: Request<'_>, host: &mut impl H
             answer.write_str("ok\n")?;
             host.report().into_iter().try_for_each(|(name, bytes)| writeln!(answer, "{name} {bytes} bytes"))
         }
-        Request::Subscribe => answer.write_str("ok\n"),
+        Request::Subscribe | Request::Target(_) => answer.write_str("ok\n"),
     }
 }
 

@@ -55,6 +55,8 @@ struct Client {
     is_admitted: bool,
     /// It is told of events.
     told: Option<Told>,
+    /// What it wants resident at most, bytes.
+    target: Option<u64>,
 }
 
 /// An open channel, by one thread.
@@ -213,7 +215,8 @@ impl Channel {
         let place = self.place_for_one_more();
         let is_greeted = socket::send(socket, answer.as_bytes()).is_ok();
         if is_greeted && epoll::add(self.set, socket, place as u64).is_ok() {
-            self.clients[place] = Some(Client { socket, heard_at: self.count, is_admitted: false, told: None });
+            self.clients[place] =
+                Some(Client { socket, heard_at: self.count, is_admitted: false, told: None, target: None });
         } else {
             let _ = fd::close(socket);
         }
@@ -229,11 +232,17 @@ impl Channel {
         Ok(())
     }
 
+    /// What may be resident at most, bytes: the least that a client wants which is connected now.
+    pub fn target(&self) -> Option<u64> {
+        self.clients.iter().flatten().filter_map(|client| client.target).min()
+    }
+
     /// A free place; if there is none that of the client which was silent for longest: first one without the token,
-    /// subscribers last.
+    /// those that wait for something to happen last.
     fn place_for_one_more(&mut self) -> usize {
-        let silence =
-            |client: &Option<Client>| client.map(|client| (client.is_admitted, client.told.is_some(), client.heard_at));
+        let silence = |client: &Option<Client>| {
+            client.map(|it| (it.is_admitted, it.told.is_some() || it.target.is_some(), it.heard_at))
+        };
         // An empty place is the least of all.
         let place = (0..CLIENTS).min_by_key(|&place| silence(&self.clients[place])).unwrap_or(0);
         self.drop_client(place);
@@ -275,8 +284,10 @@ impl Channel {
         }
         let written = match received.and_then(Request::parse) {
             Ok(request) => {
-                if request == Request::Subscribe {
-                    client.told = Some(Told::from_now(stats));
+                match request {
+                    Request::Subscribe => client.told = Some(Told::from_now(stats)),
+                    Request::Target(bytes) => client.target = (bytes > 0).then_some(bytes),
+                    _ => {}
                 }
                 write_answer(&mut answer, request, host)
             }

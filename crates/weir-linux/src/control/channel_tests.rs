@@ -389,3 +389,28 @@ fn any_traffic_leaves_the_channel_working() {
     let client = bench.connect();
     assert!(bench.ask(&client, b"get limit").unwrap().starts_with("ok\n"));
 }
+
+#[test]
+fn a_target_ends_with_its_client() {
+    let mut bench = Bench::new();
+    assert_eq!(bench.channel.target(), None);
+    let (first, second) = (bench.connect(), bench.connect());
+    assert_eq!(bench.ask(&first, b"target 3000000").as_deref(), Some("ok\n"));
+    assert_eq!(bench.ask(&second, b"target 2000000").as_deref(), Some("ok\n"));
+    assert_eq!(bench.channel.target(), Some(2_000_000), "the least of all holds");
+    drop(second);
+    bench.serve();
+    assert_eq!(bench.channel.target(), Some(3_000_000));
+    assert_eq!(bench.ask(&first, b"target 0").as_deref(), Some("ok\n"));
+    assert_eq!(bench.channel.target(), None);
+}
+
+#[test]
+fn a_client_with_a_target_keeps_its_place_before_one_that_is_silent() {
+    let mut bench = Bench::new();
+    let first = bench.connect();
+    assert_eq!(bench.ask(&first, b"target 3000000").as_deref(), Some("ok\n"));
+    let others: Vec<_> = (1..CLIENTS + 1).map(|_| bench.connect()).collect();
+    assert!(others[0].is_closed() && !first.is_closed());
+    assert_eq!(bench.channel.target(), Some(3_000_000));
+}

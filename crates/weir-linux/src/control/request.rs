@@ -17,6 +17,8 @@ pub enum Request<'a> {
     Report,
     /// `subscribe`: from now on the client is sent events.
     Subscribe,
+    /// `target BYTES`: as long as the client is connected no more is to be resident; 0 takes that back.
+    Target(u64),
 }
 
 /// Why a message is no request.
@@ -37,7 +39,7 @@ impl fmt::Display for BadRequest {
         match self {
             Self::TooLong => write!(f, "the request is longer than {} bytes", super::LONGEST_REQUEST),
             Self::NotText => f.write_str("the request is not one line of ASCII text"),
-            Self::Unknown => f.write_str("no such command: get, set, trim, drain, report, subscribe"),
+            Self::Unknown => f.write_str("no such command: get, set, trim, drain, report, subscribe, target"),
             Self::WrongWords(form) => write!(f, "write: {form}"),
         }
     }
@@ -65,6 +67,10 @@ impl<'a> Request<'a> {
             ("drain", _) => alone(Self::Drain, "drain"),
             ("report", _) => alone(Self::Report, "report"),
             ("subscribe", _) => alone(Self::Subscribe, "subscribe"),
+            ("target", [Some(bytes), None, None]) => {
+                bytes.parse().map(Self::Target).map_err(|_| BadRequest::WrongWords("target BYTES"))
+            }
+            ("target", _) => Err(BadRequest::WrongWords("target BYTES")),
             _ => Err(BadRequest::Unknown),
         }
     }
@@ -86,6 +92,7 @@ mod tests {
             (b"drain", Request::Drain),
             (b"report\n", Request::Report),
             (b"subscribe", Request::Subscribe),
+            (b"target 4096", Request::Target(4096)),
         ] {
             assert_eq!(Request::parse(message), Ok(request));
         }
@@ -101,6 +108,9 @@ mod tests {
             (b"set limit", BadRequest::WrongWords("set NAME VALUE")),
             (b"set limit 1 2", BadRequest::WrongWords("set NAME VALUE")),
             (b"trim now", BadRequest::WrongWords("trim")),
+            (b"target", BadRequest::WrongWords("target BYTES")),
+            (b"target 4K", BadRequest::WrongWords("target BYTES")),
+            (b"target -1", BadRequest::WrongWords("target BYTES")),
             (b"get a\nget b", BadRequest::NotText),
             (b"get \0", BadRequest::NotText),
             (b"get \xc3\xa9", BadRequest::NotText),

@@ -10,6 +10,7 @@ use crate::os::text::{number, words};
 use core::ffi::CStr;
 use weir_core::base::level::Level;
 use weir_core::base::units::PAGE;
+use weir_core::policy::watermarks::Marks;
 use weir_core::reclaim::budget::Room;
 use weir_core::telemetry::tunables::Tunables;
 
@@ -23,6 +24,15 @@ pub struct Readings {
     meminfo: i32,
     system: Meter,
     group: Meter,
+    target: Option<Target>,
+}
+
+/// What a client of the control channel wants resident at most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Target {
+    bytes: u64,
+    /// Readings at which more was.
+    missed: u32,
 }
 
 impl Default for Readings {
@@ -34,7 +44,7 @@ impl Default for Readings {
 impl Readings {
     /// Nothing open, nothing read.
     pub const fn new() -> Self {
-        Self { statm: -1, pressure: -1, meminfo: -1, system: Meter::new(), group: Meter::new() }
+        Self { statm: -1, pressure: -1, meminfo: -1, system: Meter::new(), group: Meter::new(), target: None }
     }
 
     /// Opens what is to be kept open. Only for a thread with a descriptor table of its own.
@@ -64,6 +74,34 @@ impl Readings {
     pub fn limit_room(&self, tunables: &Tunables) -> Option<Room> {
         let limit = tunables.limit.get();
         (limit != 0).then(|| Room { capacity: limit, used: self.resident().unwrap_or(0) })
+    }
+
+    /// Sets the target; whether it is another one than before.
+    pub(super) fn set_target(&mut self, bytes: Option<u64>) -> bool {
+        let before = self.target.map(|target| target.bytes);
+        if before != bytes {
+            self.target = bytes.map(|bytes| Target { bytes, missed: 0 });
+        }
+        before != bytes
+    }
+
+    /// Whether there is a target.
+    pub(super) fn has_target(&self) -> bool {
+        self.target.is_some()
+    }
+
+    /// Above the target? The first reading is answered gently: what is idle goes, and caches begin to.
+    pub(super) fn target(&mut self) -> Level {
+        let resident = self.resident().unwrap_or(0);
+        let Some(target) = self.target.as_mut().filter(|target| resident > target.bytes) else { return Level::None };
+        target.missed = target.missed.saturating_add(1);
+        if target.missed == 1 { Level::Some } else { Level::Severe }
+    }
+
+    /// What is left below a limit that the balancer keeps to by having no more resident than the target.
+    pub(super) fn target_room(&self, scale: u64) -> Option<Room> {
+        let pages = Marks::managed_for((self.target?.bytes / PAGE as u64) as usize, scale as usize);
+        Some(Room { capacity: (pages * PAGE) as u64, used: self.resident().unwrap_or(0) })
     }
 
     /// What the machine has left without swapping.
@@ -139,6 +177,25 @@ mod tests {
         fd::close(readings.statm).unwrap();
         let _ = fd::close(readings.pressure);
         let _ = fd::close(readings.meminfo);
+    }
+
+    #[test]
+    fn a_target_is_answered_gently_first_and_gone_with_the_client() {
+        let mut readings = Readings::new();
+        assert_eq!((readings.target(), readings.target_room(250)), (Level::None, None));
+        let resident = readings.resident().unwrap();
+        assert!(readings.set_target(Some(resident / 2)));
+        assert_eq!(
+            [readings.target(), readings.target(), readings.target()],
+            [Level::Some, Level::Severe, Level::Severe]
+        );
+        assert!(!readings.set_target(Some(resident / 2)), "it is the same");
+        assert_eq!(readings.target(), Level::Severe);
+        let room = readings.target_room(250).unwrap();
+        assert!(room.capacity > resident / 2 && room.capacity < resident, "{room:?} of {resident}");
+        assert!(readings.set_target(Some(resident * 100)));
+        assert_eq!(readings.target(), Level::None);
+        assert!(readings.set_target(None) && !readings.has_target());
     }
 
     #[test]

@@ -151,6 +151,16 @@ impl Sources {
         self.listener.is_some()
     }
 
+    /// Sets what may be resident at most, bytes, until it is set anew; the next wait looks at once. Whether it is another one
+    /// than before.
+    pub fn set_target(&mut self, bytes: Option<u64>) -> bool {
+        let has_changed = self.readings.set_target(bytes);
+        if has_changed {
+            self.last_reading = 0;
+        }
+        has_changed
+    }
+
     /// Whether the calling thread has a descriptor table of its own, and may keep descriptors.
     pub fn is_private(&self) -> bool {
         self.private
@@ -200,7 +210,7 @@ impl Sources {
     /// When to read next, if at all.
     fn next_reading(&self, tunables: &Tunables, heat: Heat, now: u64) -> Option<u64> {
         let is_alert = heat == Heat::Resting && now < self.alert_until;
-        let interval = if matches!(heat, Heat::Warm | Heat::Caching) {
+        let interval = if matches!(heat, Heat::Warm | Heat::Caching) || self.readings.has_target() {
             READ_INTERVAL_NS
         } else if tunables.limit.get() != 0 || is_alert {
             LIMIT_INTERVAL_NS
@@ -268,15 +278,16 @@ impl Sources {
 
     /// How much may still become resident below the tightest limit, read now.
     pub fn measure(&self, tunables: &Tunables) -> Room {
-        let own = self.readings.limit_room(tunables);
+        let scale = tunables.watermark_scale.get();
+        let own = || self.readings.limit_room(tunables).into_iter().chain(self.readings.target_room(scale));
         if self.off {
-            return own.unwrap_or_default();
+            return room::tightest(own(), scale).unwrap_or_default();
         }
         let transient = if self.private { None } else { open_groups().0 };
         let memory = self.groups.memory.as_ref().or(transient.as_ref());
         let of_group = memory.into_iter().flat_map(room::of_group);
-        let rooms = own.into_iter().chain(self.readings.machine_room()).chain(of_group);
-        let tightest = room::tightest(rooms, tunables.watermark_scale.get());
+        let rooms = own().chain(self.readings.machine_room()).chain(of_group);
+        let tightest = room::tightest(rooms, scale);
         transient.into_iter().for_each(GroupDir::close);
         tightest.unwrap_or_default()
     }
@@ -291,6 +302,7 @@ impl Sources {
         self.follow();
         self.room = Some(self.measure(tunables));
         events.raise(self.readings.limit(tunables), Source::Limit);
+        events.raise(self.readings.target(), Source::Limit);
         if self.off {
             return;
         }

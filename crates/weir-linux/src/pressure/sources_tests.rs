@@ -99,6 +99,24 @@ fn the_users_limit_is_read_warm_and_cold() {
 }
 
 #[test]
+fn a_target_is_looked_at_at_once_and_until_it_is_met() {
+    with_sources(&Request::Unset, |sources, tunables, _| {
+        hear_nothing(sources);
+        sources.last_reading = monotonic_ns();
+        assert!(sources.set_target(Some(1 << 20)) && !sources.set_target(Some(1 << 20)));
+        assert_eq!(sources.next_reading(tunables, Heat::Empty, 0), Some(READ_INTERVAL_NS));
+        for level in [Level::Some, Level::Severe, Level::Severe] {
+            let near = sources.wait(tunables, Heat::Empty, None);
+            assert_eq!((near.level, near.source), (level, Some(Source::Limit)));
+            assert!(sources.take_room().is_some_and(|room| room.used > room.capacity), "the balancer has a limit");
+        }
+        assert!(sources.set_target(None));
+        assert!(sources.wait(tunables, Heat::Empty, Some(MS)).timed_out);
+        assert_eq!(sources.next_reading(tunables, Heat::Empty, u64::MAX), None);
+    });
+}
+
+#[test]
 fn a_resting_heap_reads_what_does_not_notify() {
     with_sources(&Request::Unset, |sources, tunables, _| {
         sources.wait(tunables, Heat::Resting, Some(MS));

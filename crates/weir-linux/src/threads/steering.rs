@@ -62,6 +62,7 @@ impl Steering {
 
     fn close(&mut self, sources: &mut Sources, state: Opening, error: Option<Errno>) {
         sources.watch_control(None);
+        let _ = sources.set_target(None);
         if let Some(channel) = self.channel.take() {
             channel.close();
         }
@@ -79,7 +80,12 @@ impl Steering {
     pub fn serve(&mut self, heap: &Engine, waker: &Waker, figures: &mut Figures, sources: &mut Sources) {
         let Some(channel) = &mut self.channel else { return };
         let mut host = BackgroundHost { heap, waker, figures, sources, sandbox: self.sandbox.as_ref() };
-        if let Err(end) = channel.serve(&mut host, &STATS) {
+        let served = channel.serve(&mut host, &STATS);
+        // A client that has gone leaves no target behind. What limits are is read anew.
+        if sources.set_target(channel.target()) {
+            waker.wake();
+        }
+        if let Err(end) = served {
             self.end(end, sources);
         }
     }

@@ -1,0 +1,69 @@
+//! The `weir` command: runs programs with Weir as their malloc, shows and steers those that run, and says what works on
+//! this machine. For programs, [`shrink`].
+
+mod around;
+mod base;
+mod command_line;
+mod ctl;
+mod doctor;
+mod export;
+mod generate;
+mod inspect;
+mod library;
+mod processes;
+mod profile;
+mod report;
+mod run;
+mod settings;
+pub mod shrink;
+mod stat;
+mod top;
+mod trace;
+mod why;
+
+pub use base::failure::Failure;
+
+use base::output;
+use clap::Parser;
+use clap::error::{ContextKind, ErrorKind};
+use command_line::{Command, CommandLine};
+use std::error::Error;
+
+/// The command, by the arguments of this process; ends it.
+pub fn main() -> ! {
+    let result = match CommandLine::try_parse().unwrap_or_else(|error| refuse(&error)).command {
+        Command::Run(options) => run::run(&options),
+        Command::Stat(options) => stat::stat(&options),
+        Command::Why(options) => why::why(&options),
+        Command::Top(options) => top::top(&options),
+        Command::Ctl(options) => ctl::ctl(&options),
+        Command::Shrink(options) => shrink::command(&options),
+        Command::Trace { pid } => trace::trace(pid),
+        Command::Doctor { pid, json } => doctor::doctor(pid, json),
+        Command::Profile(options) => profile::profile(&options),
+        Command::Export(options) => export::export(&options),
+        Command::Report(options) => report::report(&options),
+        Command::Settings => settings::settings(),
+        Command::Generate { directory } => generate::generate(&directory),
+    };
+    std::process::exit(result.unwrap_or_else(|failure| {
+        output::say(format_args!("weir: {failure}\n"));
+        failure.status
+    }))
+}
+
+/// Prints what is wrong with the command line, or the help that was asked for. `weir run` leaves all statuses but its own
+/// to the program.
+fn refuse(error: &clap::Error) -> ! {
+    let is_run = std::env::args_os().nth(1).is_some_and(|command| command == "run");
+    match (error.kind(), error.get(ContextKind::InvalidArg), error.source()) {
+        // One line, which says what to write.
+        (ErrorKind::ValueValidation, Some(option), Some(why)) => output::say(format_args!("weir: {option}: {why}\n")),
+        _ => drop(error.print()),
+    }
+    std::process::exit(match error.exit_code() {
+        0 => 0,
+        _ if is_run => base::failure::WEIR_FAILED,
+        status => status,
+    })
+}

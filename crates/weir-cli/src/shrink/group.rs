@@ -1,0 +1,169 @@
+//! A memory cgroup whose limit is to be lowered, version 1 or 2: its files and its processes.
+
+use crate::base::failure::{Failure, Kind};
+use std::collections::BTreeSet;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// The names of a version's files.
+struct Names {
+    limit: &'static str,
+    used: &'static str,
+    /// The line of `memory.stat` with file pages that were not used lately, of the group and those below it.
+    inactive_file: &'static str,
+}
+
+/// Version 2 first.
+const VERSIONS: [Names; 2] = [
+    Names { limit: "memory.max", used: "memory.current", inactive_file: "inactive_file " },
+    Names { limit: "memory.limit_in_bytes", used: "memory.usage_in_bytes", inactive_file: "total_inactive_file " },
+];
+/// Version 1 says "none" by a number that no machine reaches.
+const NO_LIMIT: u64 = 1 << 60;
+
+/// See the module.
+pub struct Group {
+    directory: PathBuf,
+    names: &'static Names,
+}
+
+impl Group {
+    /// The group of a directory whose limit this process may change.
+    pub fn of(directory: &Path) -> Result<Self, Failure> {
+        let names = VERSIONS.iter().find(|names| directory.join(names.limit).exists());
+        let Some(names) = names else {
+            let [v2, v1] = VERSIONS.each_ref().map(|names| names.limit);
+            let why = format!("{} is no memory cgroup with a limit: it has neither {v2} nor {v1}", directory.display());
+            return Err(Failure::of(Kind::NotFound, why));
+        };
+        let group = Self { directory: directory.to_owned(), names };
+        let limit = group.directory.join(names.limit);
+        // Asked before anybody gives anything.
+        let opened = fs::OpenOptions::new().write(true).open(&limit);
+        opened.map_err(|why| Failure::of(Kind::Refused, format!("cannot set {}: {why}", limit.display())))?;
+        Ok(group)
+    }
+
+    fn is_v2(&self) -> bool {
+        std::ptr::eq(self.names, &VERSIONS[0])
+    }
+
+    fn number(&self, file: &str) -> Option<u64> {
+        fs::read_to_string(self.directory.join(file)).ok()?.trim().parse().ok()
+    }
+
+    /// The limit, bytes; none: there is none.
+    pub fn limit(&self) -> Option<u64> {
+        self.number(self.names.limit).filter(|&limit| limit < NO_LIMIT)
+    }
+
+    /// What is charged to the group, bytes.
+    pub fn charged(&self) -> Result<u64, Failure> {
+        let file = self.directory.join(self.names.used);
+        self.number(self.names.used)
+            .ok_or_else(|| Failure::of(Kind::NotFound, format!("cannot read {}", file.display())))
+    }
+
+    /// Of that, file pages that were not used lately: the kernel drops those by itself.
+    pub fn droppable(&self) -> u64 {
+        let stat = fs::read_to_string(self.directory.join("memory.stat")).unwrap_or_default();
+        let line = stat.lines().find_map(|line| line.strip_prefix(self.names.inactive_file));
+        line.and_then(|number| number.trim().parse().ok()).unwrap_or(0)
+    }
+
+    /// What stands against a limit. Version 1 refuses a limit that it cannot reach by dropping file pages; version 2 kills, so
+    /// that there all that is charged counts.
+    pub fn counted(&self) -> Result<u64, Failure> {
+        let charged = self.charged()?;
+        Ok(if self.is_v2() { charged } else { charged.saturating_sub(self.droppable()) })
+    }
+
+    /// Has the kernel drop file pages, where it can be told to (version 2, Linux 5.19). Nothing is swapped out for it: where
+    /// there is swap, the kernel has to know the word (6.9).
+    pub fn drop_files(&self, bytes: u64) {
+        let (file, bytes) = (self.directory.join("memory.reclaim"), bytes.min(self.droppable()));
+        if self.is_v2() && bytes > 0 && file.exists() {
+            // It may find less.
+            let _ = fs::write(file, format!("{bytes}{}", if has_swap() { " swappiness=0" } else { "" }));
+        }
+    }
+
+    /// Sets the limit. `false`: the kernel does not get below it (version 1).
+    pub fn set_limit(&self, bytes: u64) -> Result<bool, Failure> {
+        let file = self.directory.join(self.names.limit);
+        match fs::write(&file, bytes.to_string()) {
+            Ok(()) => Ok(true),
+            Err(why) if why.kind() == io::ErrorKind::ResourceBusy => Ok(false),
+            Err(why) => Err(Failure::of(Kind::Refused, format!("cannot set {}: {why}", file.display()))),
+        }
+    }
+
+    /// The processes of the group and of those below it, by number.
+    pub fn processes(&self) -> Vec<i32> {
+        let (mut found, mut waiting) = (BTreeSet::new(), vec![self.directory.clone()]);
+        while let Some(directory) = waiting.pop() {
+            let text = fs::read_to_string(directory.join("cgroup.procs")).unwrap_or_default();
+            // 0: one of another PID namespace.
+            found.extend(text.lines().filter_map(|line| line.trim().parse::<i32>().ok()).filter(|&pid| pid > 0));
+            let entries = fs::read_dir(&directory).into_iter().flatten().flatten();
+            waiting.extend(entries.filter(|it| it.file_type().is_ok_and(|it| it.is_dir())).map(|it| it.path()));
+        }
+        found.into_iter().collect()
+    }
+}
+
+/// Whether the machine swaps: the list has a line beside its head.
+fn has_swap() -> bool {
+    fs::read_to_string("/proc/swaps").is_ok_and(|list| list.lines().nth(1).is_some())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tree(files: &[(&str, &str)]) -> tempfile::TempDir {
+        let directory = tempfile::tempdir().unwrap();
+        for (name, text) in files {
+            let file = directory.path().join(name);
+            fs::create_dir_all(file.parent().unwrap()).unwrap();
+            fs::write(file, text).unwrap();
+        }
+        directory
+    }
+
+    #[test]
+    fn both_versions_are_read() {
+        let v2 = tree(&[
+            ("memory.max", "max\n"),
+            ("memory.current", "1000\n"),
+            ("memory.stat", "anon 5\ninactive_file 300\n"),
+            ("cgroup.procs", "7\n0\n"),
+            ("below/cgroup.procs", "9\n7\n"),
+            ("memory.reclaim", ""),
+        ]);
+        let group = Group::of(v2.path()).unwrap();
+        assert_eq!((group.limit(), group.counted().unwrap(), group.droppable()), (None, 1000, 300));
+        assert_eq!(group.processes(), [7, 9]);
+        group.drop_files(1 << 20);
+        let asked = fs::read_to_string(v2.path().join("memory.reclaim")).unwrap();
+        assert_eq!(asked.split(' ').next(), Some("300"), "no more than what was not used lately");
+        assert!(group.set_limit(2000).unwrap());
+        assert_eq!(group.limit(), Some(2000));
+        let v1 = tree(&[
+            ("memory.limit_in_bytes", "9223372036854771712\n"),
+            ("memory.usage_in_bytes", "1000\n"),
+            ("memory.stat", "inactive_file 7\ntotal_inactive_file 300\n"),
+        ]);
+        let group = Group::of(v1.path()).unwrap();
+        assert_eq!((group.limit(), group.charged().unwrap(), group.counted().unwrap()), (None, 1000, 700));
+    }
+
+    #[test]
+    fn what_is_no_group_is_named() {
+        let empty = tree(&[]);
+        let why = Group::of(empty.path()).err().unwrap();
+        assert_eq!(why.status, Kind::NotFound as i32);
+        assert!(why.to_string().ends_with("it has neither memory.max nor memory.limit_in_bytes"), "{why}");
+    }
+}

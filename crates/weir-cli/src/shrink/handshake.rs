@@ -1,0 +1,180 @@
+//! The handshake: the processes of a group give memory back first, and the limit is set when they have.
+//!
+//! First each process with Weir releases what is free. While that is not enough each gets a target by its control channel,
+//! and reclaims below it in the order of cost; what is missing is taken by what their evictable caches hold, or where
+//! there are none by what they hold. A target ends with its connection: with this process at the latest.
+
+use super::group::Group;
+use super::member::{Holder, Member};
+use crate::base::failure::Failure;
+use serde::Serialize;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// For so long the group must have been below the limit that is to be.
+const STEADY: Duration = Duration::from_millis(100);
+/// Between two looks at what the group uses.
+const LOOK: Duration = Duration::from_millis(10);
+/// Between two rounds of requests: a process looks at its target once in that time.
+const ROUND: Duration = Duration::from_millis(250);
+/// The part of the limit by which more is asked for than is missing.
+const MARGIN: u64 = 64;
+
+/// What came of it.
+#[derive(Clone, Debug, Serialize)]
+pub struct Outcome {
+    /// The group.
+    pub directory: PathBuf,
+    /// The limit that was asked for, bytes.
+    pub to_bytes: u64,
+    /// The limit before; none: there was none.
+    pub limit_before_bytes: Option<u64>,
+    /// What is charged to the group now.
+    pub charged_bytes: u64,
+    /// Of that, file pages that the kernel drops by itself.
+    pub droppable_bytes: u64,
+    /// What still had to go, and was not given: the limit is as it was. 0: it is set.
+    pub missing_bytes: u64,
+    /// How long it took.
+    pub took_ns: u64,
+    /// The group's processes, those that hold most first.
+    pub processes: Vec<Holder>,
+}
+
+/// Lowers the limit of the cgroup of `directory` to `to` bytes once its processes have given enough back, for which they have
+/// `patience`. Otherwise what was asked of them is taken back, and the outcome says how much is missing and who holds it.
+pub fn shrink(directory: &Path, to: u64, patience: Duration) -> Result<Outcome, Failure> {
+    let group = Group::of(directory)?;
+    // A thread of its own enters the network namespaces of processes, in which their channels have names.
+    let done = thread::scope(|scope| scope.spawn(|| Handshake::begin(&group, to).run(patience)).join());
+    let (missing_bytes, took, limit_before_bytes, processes) =
+        done.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+    Ok(Outcome {
+        directory: directory.to_owned(),
+        to_bytes: to,
+        limit_before_bytes,
+        charged_bytes: group.charged()?,
+        droppable_bytes: group.droppable(),
+        missing_bytes,
+        took_ns: took.as_nanos() as u64,
+        processes,
+    })
+}
+
+struct Handshake<'a> {
+    group: &'a Group,
+    to: u64,
+    begun: Instant,
+    members: Vec<Member>,
+    is_drained: bool,
+    /// Since when the group has been below.
+    below_since: Option<Instant>,
+}
+
+impl<'a> Handshake<'a> {
+    fn begin(group: &'a Group, to: u64) -> Self {
+        let members = group.processes().into_iter().filter_map(Member::of).collect();
+        Self { group, to, begun: Instant::now(), members, is_drained: false, below_since: None }
+    }
+
+    /// What is missing, how long it took, the limit before, and who holds what.
+    fn run(mut self, patience: Duration) -> Result<(u64, Duration, Option<u64>, Vec<Holder>), Failure> {
+        let limit_before = self.group.limit();
+        let mut next_round = self.begun;
+        let missing = loop {
+            let now = Instant::now();
+            let above = self.above()?;
+            if above == 0 && self.is_steady(now) && self.group.set_limit(self.to)? {
+                break 0;
+            }
+            if above > 0 {
+                self.below_since = None;
+            }
+            let is_late = now.duration_since(self.begun) >= patience;
+            if above > 0 && (is_late || now >= next_round && !self.round(above)) {
+                break above;
+            }
+            if is_late && self.below_since.is_none_or(|since| now.duration_since(since) >= 2 * STEADY) {
+                // The kernel does not get below it.
+                break self.group.charged()?.saturating_sub(self.to).max(1);
+            }
+            if now >= next_round {
+                next_round = Instant::now() + ROUND;
+            }
+            thread::sleep(LOOK);
+        };
+        let took = self.begun.elapsed();
+        let mut processes: Vec<Holder> = self.members.iter_mut().map(Member::holder).collect();
+        processes.sort_by_key(|holder| std::cmp::Reverse(holder.resident_bytes));
+        Ok((missing, took, limit_before, processes))
+    }
+
+    /// Bytes that the group has to lose to be below.
+    fn above(&self) -> Result<u64, Failure> {
+        Ok((self.group.counted()? + 1).saturating_sub(self.to))
+    }
+
+    fn is_steady(&mut self, now: Instant) -> bool {
+        now.duration_since(*self.below_since.get_or_insert(now)) >= STEADY
+    }
+
+    /// Asks for what is missing. `false`: nobody is left who might give it.
+    fn round(&mut self, above: u64) -> bool {
+        self.group.drop_files(above);
+        self.add_newcomers();
+        if !self.is_drained {
+            self.is_drained = true;
+            thread::scope(|scope| {
+                self.members.iter_mut().for_each(|member| drop(scope.spawn(move || member.drain())));
+            });
+            return true;
+        }
+        let owed: u64 = self.members.iter_mut().map(Member::owes).sum();
+        let may_come: u64 = self.members.iter().filter(|member| member.may_give()).map(Member::resident).sum();
+        if above > may_come {
+            // All of it would not do: no cache is emptied in vain.
+            return false;
+        }
+        let wanted = (above + self.to / MARGIN).saturating_sub(owed);
+        if wanted == 0 {
+            return true;
+        }
+        let mut able: Vec<&mut Member> = self.members.iter_mut().filter(|member| member.is_able()).collect();
+        let resident: Vec<u64> = able.iter().map(|member| member.resident()).collect();
+        let evictable: Vec<u64> = able.iter_mut().map(|member| member.evictable()).collect();
+        let weights = if evictable.iter().any(|&bytes| bytes > 0) { evictable } else { resident };
+        let parts = parts(wanted, &weights);
+        let has_asked = parts.iter().any(|&part| part > 0);
+        able.iter_mut().zip(parts).filter(|(_, part)| *part > 0).for_each(|(member, part)| member.take(part));
+        owed > 0 || has_asked
+    }
+
+    /// Processes that came into the group since.
+    fn add_newcomers(&mut self) {
+        let known: Vec<i32> = self.members.iter().map(Member::pid).collect();
+        let new = self.group.processes().into_iter().filter(|pid| !known.contains(pid));
+        self.members.extend(new.filter_map(Member::of));
+    }
+}
+
+/// `wanted` in parts that are as the weights.
+fn parts(wanted: u64, weights: &[u64]) -> Vec<u64> {
+    let sum: u128 = weights.iter().map(|&weight| u128::from(weight)).sum();
+    let part = |&weight: &u64| (u128::from(wanted) * u128::from(weight)).div_ceil(sum.max(1)) as u64;
+    weights.iter().map(part).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_missing_is_taken_by_what_each_holds() {
+        assert_eq!(parts(100, &[300, 100, 0]), [75, 25, 0]);
+        assert_eq!(parts(u64::MAX, &[u64::MAX, u64::MAX]), [u64::MAX / 2 + 1; 2]);
+        assert_eq!(parts(0, &[1, 2]), [0, 0]);
+        assert_eq!(parts(5, &[]), [0; 0]);
+        assert_eq!(parts(5, &[0]), [0]);
+    }
+}

@@ -1,0 +1,151 @@
+//! A process of a group: what it holds, and what it can be asked for.
+
+use crate::base::failure::Failure;
+use crate::inspect::control::Control;
+use crate::inspect::page::{Inspected, Page};
+use serde::Serialize;
+use std::time::Duration;
+use weir_core::telemetry::tables::EvictableRow;
+
+/// How long a process may take for an answer: releasing a GiB of small pages takes a tenth of it.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// Rounds in which a process stays above its target, after which nothing more is expected of it.
+const ROUNDS: u32 = 4;
+/// The least target, bytes: none asks a process to go away.
+const LEAST: u64 = 1 << 20;
+
+/// What a process holds, bytes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Holder {
+    /// Its number.
+    pub pid: i32,
+    /// Its name.
+    pub command: String,
+    /// Resident now.
+    pub resident_bytes: u64,
+    /// Less than when it was asked first.
+    pub given_bytes: u64,
+    /// Of Weir's heap: in use by the program; none where it cannot be asked.
+    pub live_bytes: Option<u64>,
+    /// Of Weir's heap: free.
+    pub idle_bytes: Option<u64>,
+    /// Why it gives nothing: it has no Weir, or does not answer.
+    pub not_asked: Option<String>,
+}
+
+/// See the module.
+pub struct Member {
+    pid: i32,
+    command: String,
+    /// Resident when it was asked first.
+    before: u64,
+    inspected: Option<Inspected>,
+    channel: Result<Control, String>,
+    target: Option<u64>,
+    /// Rounds in which it was above its target.
+    missed: u32,
+}
+
+impl Member {
+    /// None: it has ended, or has no memory.
+    pub fn of(pid: i32) -> Option<Self> {
+        let command = procfs::process::Process::new(pid).ok()?.stat().ok()?.comm;
+        let before = resident(pid);
+        let inspected = Inspected::new(pid);
+        let channel = match &inspected {
+            Ok(inspected) => connect(pid, inspected),
+            Err(why) => Err(why.to_string()),
+        };
+        let member = Self { pid, command, before, inspected: inspected.ok(), channel, target: None, missed: 0 };
+        (before > 0).then_some(member)
+    }
+
+    pub fn pid(&self) -> i32 {
+        self.pid
+    }
+
+    pub fn resident(&self) -> u64 {
+        resident(self.pid)
+    }
+
+    /// Has it release all that is free.
+    pub fn drain(&mut self) {
+        self.ask("drain");
+    }
+
+    /// It is to have `bytes` less than now.
+    pub fn take(&mut self, bytes: u64) {
+        let target = self.resident().saturating_sub(bytes).max(LEAST);
+        self.ask(&format!("target {target}"));
+        (self.target, self.missed) = (Some(target), 0);
+    }
+
+    /// A round ends: bytes that it is still to give of what it was asked for. Of one that does not get on nothing is expected.
+    pub fn owes(&mut self) -> u64 {
+        let above = self.target.map_or(0, |target| self.resident().saturating_sub(target));
+        self.missed = if above == 0 { 0 } else { self.missed.saturating_add(1) };
+        if self.may_give() { above } else { 0 }
+    }
+
+    /// Whether anything is expected of it: it can be asked, and gets on.
+    pub fn may_give(&self) -> bool {
+        self.channel.is_ok() && self.missed < ROUNDS
+    }
+
+    /// Whether it may be asked for more: it can be asked, and has given what it was asked for.
+    pub fn is_able(&self) -> bool {
+        self.channel.is_ok() && self.missed == 0
+    }
+
+    /// What it might give: bytes of its evictable caches.
+    pub fn evictable(&mut self) -> u64 {
+        self.ask("report");
+        let page = self.inspected.as_ref().and_then(|inspected| inspected.page().ok());
+        page.map_or(0, |page: Page| {
+            let rows = page.evictable_caches.read().map_or(Vec::new(), |(rows, _)| rows.collect::<Vec<EvictableRow>>());
+            rows.iter().fold(0, |sum, row| sum.saturating_add(row.bytes))
+        })
+    }
+
+    /// What it holds now.
+    pub fn holder(&mut self) -> Holder {
+        let report = self.ask("report").unwrap_or_default();
+        let figure =
+            |name: &str| report.lines().find_map(|line| line.strip_prefix(name)?.split(' ').nth(1)?.parse().ok());
+        let resident_bytes = self.resident();
+        Holder {
+            pid: self.pid,
+            command: self.command.clone(),
+            resident_bytes,
+            given_bytes: self.before.saturating_sub(resident_bytes),
+            live_bytes: figure("live"),
+            idle_bytes: figure("idle"),
+            not_asked: self.channel.as_ref().err().cloned(),
+        }
+    }
+
+    /// One that does not answer, or refuses, is asked no more.
+    fn ask(&mut self, request: &str) -> Option<String> {
+        match self.channel.as_ref().ok()?.ask(request) {
+            Ok(answer) => Some(answer),
+            Err(why) => {
+                self.channel = Err(why.to_string());
+                None
+            }
+        }
+    }
+}
+
+fn connect(pid: i32, inspected: &Inspected) -> Result<Control, String> {
+    let page = inspected.page().map_err(|why| why.to_string())?;
+    // A stopped process would not answer.
+    if inspected.process.stat().is_ok_and(|stat| matches!(stat.state, 'T' | 't')) {
+        return Err("it is stopped".into());
+    }
+    Control::connect_within(pid, &page, PATIENCE).map_err(|why: Failure| why.to_string())
+}
+
+fn resident(pid: i32) -> u64 {
+    let stat = procfs::process::Process::new(pid).and_then(|process| process.statm());
+    stat.map_or(0, |stat| stat.resident * procfs::page_size())
+}

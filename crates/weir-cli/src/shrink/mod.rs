@@ -1,0 +1,72 @@
+//! `weir shrink`: the limit of a cgroup is lowered once its processes have given memory back, and not before.
+
+mod group;
+mod handshake;
+mod member;
+
+pub use handshake::{Outcome, shrink};
+pub use member::Holder;
+
+use crate::base::failure::{Failure, Kind};
+use crate::base::output::printable_line;
+use crate::base::units::{bytes, nanoseconds};
+use crate::base::{json, output};
+use crate::command_line::ShrinkOptions;
+use std::fmt;
+
+/// Processes that are printed, those that hold most.
+const MOST_LINES: usize = 20;
+
+/// Carries it out, and prints what came of it.
+pub(crate) fn command(options: &ShrinkOptions) -> Result<i32, Failure> {
+    let outcome = shrink(&options.cgroup, options.to, options.timeout)?;
+    output::print(&if options.json { json::pretty(&outcome)? } else { outcome.to_string() })?;
+    if outcome.missing_bytes == 0 {
+        return Ok(0);
+    }
+    let why = format!(
+        "{} are missing below {}: the limit of {} is as it was",
+        bytes(outcome.missing_bytes),
+        bytes(outcome.to_bytes),
+        outcome.directory.display()
+    );
+    Err(Failure::of(Kind::NotEnough, why))
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let given = self.processes.iter().fold(0, |sum: u64, it| sum.saturating_add(it.given_bytes));
+        let [charged, droppable, to, given] =
+            [self.charged_bytes, self.droppable_bytes, self.to_bytes, given].map(bytes);
+        let limit = match (self.missing_bytes, self.limit_before_bytes) {
+            (0, _) => to,
+            (_, Some(before)) => format!("{}, not {to}", bytes(before)),
+            (_, None) => format!("none, not {to}"),
+        };
+        writeln!(
+            f,
+            "limit {limit}; used {charged}, of it {droppable} of files that the kernel drops; given {given} in {}",
+            nanoseconds(self.took_ns)
+        )?;
+        writeln!(f, "{:>8} {:>11} {:>11} {:>11} {:>11}  COMMAND", "PID", "RESIDENT", "GIVEN", "LIVE", "IDLE")?;
+        for it in self.processes.iter().take(MOST_LINES) {
+            let known = |figure: Option<u64>| figure.map_or("-".to_owned(), bytes);
+            let [resident, given] = [it.resident_bytes, it.given_bytes].map(bytes);
+            let (live, idle) = (known(it.live_bytes), known(it.idle_bytes));
+            write!(
+                f,
+                "{:>8} {resident:>11} {given:>11} {live:>11} {idle:>11}  {}",
+                it.pid,
+                printable_line(&it.command)
+            )?;
+            match &it.not_asked {
+                Some(why) => writeln!(f, " ({})", printable_line(why))?,
+                None => writeln!(f)?,
+            }
+        }
+        match self.processes.len().saturating_sub(MOST_LINES) {
+            0 => Ok(()),
+            more => writeln!(f, "and {more} more that hold less"),
+        }
+    }
+}
