@@ -26,6 +26,9 @@ use clap::error::{ContextKind, ErrorKind};
 use command_line::{Command, CommandLine};
 use std::error::Error;
 
+#[global_allocator]
+static HEAP: base::counted::Counted = base::counted::Counted;
+
 fn main() -> ! {
     let result = match CommandLine::try_parse().unwrap_or_else(|error| refuse(&error)).command {
         Command::Run(options) => run::run(&options),

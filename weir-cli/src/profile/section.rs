@@ -11,7 +11,9 @@ pub fn read<'a>(section: &Section<'a, '_, Bounded<'a>>, mut file: &File, budget:
     let range = section.compressed_file_range().ok()?;
     budget.take(range.uncompressed_size)?;
     if range.format == CompressionFormat::Zstandard {
+        // As it is stored, and once more to be shared.
         budget.take(range.compressed_size)?;
+        budget.take(range.uncompressed_size)?;
         return Some(section.uncompressed_data().ok()?.into());
     }
     let length = usize::try_from(range.uncompressed_size).ok()?;
