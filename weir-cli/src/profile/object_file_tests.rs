@@ -13,7 +13,9 @@ fn elf(sections: &[(&str, Vec<u8>)]) -> File {
     let mut add = |name: &str, kind: u64, bytes: &[u8]| {
         let at = names.len() as u64;
         names.extend(name.bytes().chain([0]));
-        headers.extend(words(&[at | kind << 32, 0, 0, 120 + contents.len() as u64, bytes.len() as u64, 0, 1, 0]));
+        // How it is compressed comes first.
+        let flags = if bytes.starts_with(&2u64.to_le_bytes()) { 0x800 } else { 0 };
+        headers.extend(words(&[at | kind << 32, flags, 0, 120 + contents.len() as u64, bytes.len() as u64, 0, 1, 0]));
         contents.extend(bytes);
         names.clone()
     };
@@ -117,6 +119,28 @@ fn a_long_folder_of_many_files_is_within_the_budget() {
     let (many, before) = of(10_000);
     assert!(many.frames(16).is_empty() && many.is_partial());
     assert!(held() - before < BUDGET, "{} bytes", held() - before);
+}
+
+/// One frame of 1000 bytes, which says that it needs a window of any size.
+#[test]
+fn a_window_of_zstd_is_within_the_budget() {
+    for (exponent, is_read) in [(10, true), (16, false)] {
+        // The last block, one byte so many times.
+        let [low, high, ..] = (1000u32 << 3 | 1 << 1 | 1).to_le_bytes();
+        let block = [low, high, 0, 7];
+        let frame = [&[0x28, 0xb5, 0x2f, 0xfd, 0, exponent << 3][..], &block].concat();
+        let header: Vec<u8> = [2u64, 1000, 1].iter().flat_map(|word| word.to_le_bytes()).collect();
+        let opened = Opened::new(elf(&[(".debug_str", [header, frame].concat())])).unwrap();
+        let parsed = opened.parsed().unwrap();
+        let found = parsed.section_by_name(".debug_str").unwrap();
+        let bytes = section::read(&found, &opened.file, &opened.budget);
+        assert_eq!(
+            bytes.is_some_and(|bytes| bytes[..] == [7; 1000]),
+            is_read,
+            "a window of {} bytes",
+            1024 << exponent
+        );
+    }
 }
 
 #[test]
