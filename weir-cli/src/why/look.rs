@@ -7,6 +7,7 @@ use crate::around::cgroup::{self, Charged};
 use crate::around::family::{self, Member};
 use crate::around::page_cache::{self, Cached};
 use crate::base::failure::Failure;
+use crate::base::output::printable_line;
 use crate::doctor::{other_allocator, pymalloc};
 use crate::inspect::control::Control;
 use crate::inspect::memory_reader;
@@ -170,7 +171,8 @@ impl OfWeir {
             holders: holders::all(page),
             settings,
             doublings: page.patience.load(Relaxed),
-            silent,
+            // The process may have said it, and is to add no line.
+            silent: silent.map(|why| printable_line(&why)),
         }
     }
 }
@@ -244,4 +246,17 @@ fn policy() -> String {
     let text = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled").unwrap_or_default();
     let chosen = text.split_once('[').and_then(|(_, rest)| rest.split_once(']'));
     chosen.map_or_else(|| "unknown".to_owned(), |(chosen, _)| chosen.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir_core::telemetry::stats::PAGE_BYTES;
+
+    #[test]
+    fn a_process_that_refuses_to_be_told_adds_no_line() {
+        let page = Page::of(&[0; PAGE_BYTES]).unwrap();
+        let weir = OfWeir::told(&page, BTreeMap::new(), Some("not\nnow\u{1b}".into()));
+        assert_eq!(weir.silent.as_deref(), Some("not?now?"));
+    }
 }
