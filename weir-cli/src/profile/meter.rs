@@ -205,6 +205,17 @@ mod tests {
     }
 
     #[test]
+    fn a_file_is_read_for_so_long_and_no_longer() {
+        let meter = Meter::new();
+        let mut bytes = Metered::new([1; 8].into(), &meter);
+        meter.begin();
+        assert_eq!(bytes.read_u8(), Ok(1));
+        meter.until.set(Instant::now().checked_sub(Duration::from_millis(1)).unwrap());
+        let is_over = (0..=STEPS).any(|_| bytes.find(1).is_err());
+        assert!(is_over && meter.is_over(), "it looks at the clock every now and then");
+    }
+
+    #[test]
     fn what_is_taken_between_two_readings_does_not_count() {
         let (budget, meter) = (Budget::for_length(0), Meter::new());
         let mut bytes = Metered::new([1; 8].into(), &meter);
