@@ -5,6 +5,7 @@
 
 use arbitrary::{Result, Unstructured};
 use libfuzzer_sys::fuzz_target;
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU8, AtomicU64};
 use weir_core::evict::duel::{Duel, DuelStorage, Held};
@@ -52,9 +53,9 @@ fn history(u: &mut Unstructured) -> Result<()> {
                     assert!(Setting::ALL.contains(&duel.setting()));
                     policy.set_setting(duel.setting());
                 }
-                if !model.held.contains_key(&entry) {
+                if let Entry::Vacant(place) = model.held.entry(entry) {
                     policy.insert(entry, mix(key, 11), weight);
-                    model.held.insert(entry, weight);
+                    place.insert(weight);
                 }
             }
             // Also of a number not in use: a hit may come after the eviction.

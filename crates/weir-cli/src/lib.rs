@@ -21,6 +21,7 @@ mod top;
 mod trace;
 mod why;
 
+pub use base::counted::Counted;
 pub use base::failure::Failure;
 
 use base::output;
@@ -28,6 +29,11 @@ use clap::Parser;
 use clap::error::{ContextKind, ErrorKind};
 use command_line::{Command, CommandLine};
 use std::error::Error;
+
+/// As in the command: tests hold the bounds.
+#[cfg(test)]
+#[global_allocator]
+static HEAP: Counted = Counted;
 
 /// The command, by the arguments of this process; ends it.
 pub fn main() -> ! {

@@ -43,7 +43,7 @@ pub fn trace(pid: i32) -> Result<i32, Failure> {
 }
 
 /// The events of the first copy that the second has unchanged: one of the others was being written as it was copied.
-fn lines(first: &Page, second: &Page, next: &mut u64) -> String {
+pub fn lines(first: &Page, second: &Page, next: &mut u64) -> String {
     let read = |number| first.trace.read(number).filter(|event| second.trace.read(number) == Some(*event));
     let news = news(first.pid.load(Relaxed), first.trace.recorded(), read, next);
     news.iter().map(|line| format!("{line}\n")).collect()

@@ -1,5 +1,6 @@
 //! What every command needs: errors, sizes and times, addresses, results in files, output.
 
+pub mod counted;
 pub mod failure;
 pub mod json;
 pub mod listen_address;

@@ -30,15 +30,19 @@ static USUAL_PLACE: AtomicU64 = AtomicU64::new(u64::MAX);
 /// A copy.
 pub struct Page(Box<Stats>);
 
-#[cfg(test)]
 impl Page {
-    /// One of a process that wrote this byte everywhere.
-    pub fn filled(byte: u8) -> Self {
-        copy_by(|bytes| {
-            bytes.fill(byte);
+    /// One of so many bytes; `None`: there is no memory.
+    pub fn of(bytes: &[u8]) -> Option<Self> {
+        let copied = |to: &mut [u8]| {
+            to.copy_from_slice(bytes);
             Ok(())
-        })
-        .unwrap()
+        };
+        copy_by(copied).ok()
+    }
+
+    /// Whether it is a page of this version, of which no table was being written.
+    pub fn is_good(&self) -> bool {
+        self.magic.load(Relaxed) == MAGIC && self.version.load(Relaxed) == VERSION && is_whole(self)
     }
 }
 
@@ -147,7 +151,7 @@ impl Inspected {
         let places = some.iter().enumerate().filter_map(|(nth, it)| Some((nth, it.process.pid(), it.likely_place()?)));
         let (nths, from): (Vec<_>, Vec<_>) = places.map(|(nth, pid, address)| (nth, (pid, address))).unzip();
         read_each(&from, PAGE_BYTES, |place, bytes| {
-            pages[nths[place]] = bytes.ok().and_then(copy_of).filter(is_good);
+            pages[nths[place]] = bytes.ok().and_then(Page::of).filter(Page::is_good);
         });
         pages.into_iter().zip(some).map(|(page, it)| page.map_or_else(|| it.page(), Ok)).collect()
     }
@@ -222,24 +226,11 @@ impl Inspected {
     }
 }
 
-/// Whether it is a page of this version, of which no table was being written.
-fn is_good(page: &Page) -> bool {
-    page.magic.load(Relaxed) == MAGIC && page.version.load(Relaxed) == VERSION && is_whole(page)
-}
-
 /// Whether no table of it was being written.
 fn is_whole(page: &Stats) -> bool {
     page.caches.read::<CacheRow>().is_some()
         && page.zones.read::<ZoneRow>().is_some()
         && page.evictable_caches.read::<EvictableRow>().is_some()
-}
-
-fn copy_of(bytes: &[u8]) -> Option<Page> {
-    let copied = |to: &mut [u8]| {
-        to.copy_from_slice(bytes);
-        Ok(())
-    };
-    copy_by(copied).ok()
 }
 
 fn copy_by(read: impl FnOnce(&mut [u8]) -> io::Result<()>) -> io::Result<Page> {

@@ -47,6 +47,11 @@ impl Budget {
         left.map(|left| self.0.left.set(left))
     }
 
+    /// Bytes that are left.
+    pub fn left(&self) -> u64 {
+        self.0.left.get()
+    }
+
     /// Whether more was wanted than there was.
     pub fn is_exceeded(&self) -> bool {
         self.0.is_exceeded.get()
@@ -67,7 +72,7 @@ impl<'a> ReadRef<'a> for Bounded<'a> {
 
     /// The cache makes room for all of it before it reads the first byte.
     fn read_bytes_at(self, offset: u64, size: u64) -> Result<&'a [u8], ()> {
-        if size > self.budget.0.left.get() {
+        if size > self.budget.left() {
             self.budget.0.is_exceeded.set(true);
             return Err(());
         }

@@ -30,7 +30,8 @@ fn of_cpp(symbol: &str) -> Option<String> {
     Some(out.0)
 }
 
-fn cut(symbol: &str) -> &str {
+/// A text up to as many bytes as a name has at most.
+pub fn cut(symbol: &str) -> &str {
     &symbol[..symbol.floor_char_boundary(MOST)]
 }
 

@@ -6,7 +6,7 @@
 //! | [`text_file`] | reads the profile that a process wrote when it ended |
 //! | [`data`], [`mappings`] | the profile: stacks of addresses, and the files that they are in |
 //! | [`symbols`], [`object_file`], [`section`], [`files`] | the functions and lines of addresses |
-//! | [`budget`] | how much memory that may take |
+//! | [`budget`], [`meter`] | how much memory and time that may take |
 //! | [`folding`] | which functions of a stack are shown, in all formats but pprof's |
 //! | [`pprof`], [`text`], [`flame`], [`collapsed`] | the formats |
 
@@ -20,6 +20,7 @@ mod function_name;
 mod mappings;
 mod measure;
 mod messages;
+mod meter;
 mod object_file;
 mod pprof;
 mod recording;

@@ -2,19 +2,23 @@
 
 use super::budget::{Bounded, Budget, Charged};
 use super::files::Files;
-use super::function_name::readable;
+use super::function_name::{cut, readable};
+use super::meter::{Meter, Metered};
 use super::section;
 use addr2line::Context;
-use gimli::{Dwarf, EndianArcSlice, LittleEndian, SectionId};
+use gimli::{AbbreviationsCacheStrategy, Dwarf, SectionId};
 use object::read::ReadCache;
 use object::{Object, ObjectSegment, ObjectSymbol, SymbolKind};
 use std::ffi::OsStr;
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::rc::Rc;
 
-type Data = EndianArcSlice<LittleEndian>;
 type Parsed<'a> = object::File<'a, Bounded<'a>>;
+
+/// Bytes of an address's frames that nobody counts.
+const FREE: usize = 1024;
 
 /// A function, or a place in one. Where functions are inlined an address is in several.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -46,10 +50,12 @@ pub struct ObjectFile {
     segments: Vec<Segment>,
     /// Sorted by address.
     symbols: Vec<Symbol>,
-    context: Option<Context<Data>>,
+    context: Option<Context<Metered>>,
+    /// Of the file with the context.
+    meter: Rc<Meter>,
     pub build_id: Vec<u8>,
-    /// More would have been read of it than its [`Budget`] is.
-    pub is_partial: bool,
+    /// Of the file, and of the separate one if there is one.
+    budgets: Vec<Budget>,
 }
 
 /// A file that is read, within its budget.
@@ -92,14 +98,15 @@ impl ObjectFile {
         let opened = Opened::new(file)?;
         let parsed = opened.parsed()?;
         let build_id = parsed.build_id().ok().flatten().unwrap_or_default().to_vec();
+        let meter = Meter::new();
         let mut found = Self {
             segments: segments(&parsed),
             symbols: symbols(&parsed, &opened.budget),
-            context: context(&opened, &parsed, files),
+            context: context(&opened, &parsed, files, &meter),
+            meter,
             build_id,
-            is_partial: false,
+            budgets: vec![opened.budget.clone()],
         };
-        found.is_partial = opened.budget.is_exceeded();
         if found.context.is_none() || parsed.symbols().next().is_none() {
             found.add_separate(files);
         }
@@ -115,9 +122,16 @@ impl ObjectFile {
         if parsed.build_id().ok().flatten() != Some(self.build_id.as_slice()) {
             return;
         }
-        self.context = self.context.take().or_else(|| context(&opened, &parsed, files));
         self.symbols.extend(symbols(&parsed, &opened.budget));
-        self.is_partial |= opened.budget.is_exceeded();
+        if self.context.is_none() {
+            self.context = context(&opened, &parsed, files, &self.meter);
+        }
+        self.budgets.push(opened.budget.clone());
+    }
+
+    /// Whether more was wanted of it than its budget is.
+    pub fn is_partial(&self) -> bool {
+        self.meter.is_over() || self.budgets.iter().any(Budget::is_exceeded)
     }
 
     /// The address, as the file has it, of an offset in the file.
@@ -146,17 +160,29 @@ impl ObjectFile {
     }
 
     fn by_debug_information(&self, address: u64) -> Option<Vec<Frame>> {
-        let mut found = self.context.as_ref()?.find_frames(address).skip_all_loads().ok()?;
-        let mut frames = Vec::new();
+        self.meter.begin();
+        let frames = self.metered_frames(address);
+        self.meter.end();
+        frames
+    }
+
+    fn metered_frames(&self, address: u64) -> Option<Vec<Frame>> {
+        // The reader looks at the byte behind the address as well.
+        let context = self.context.as_ref().filter(|_| !self.meter.is_over() && address < u64::MAX)?;
+        let mut found = context.find_frames(address).skip_all_loads().ok()?;
+        let (mut frames, mut bytes) = (Vec::new(), 0);
         while let Ok(Some(next)) = found.next() {
             let name = next.function.as_ref().and_then(|function| function.raw_name().ok());
             let mut read = name.map_or_else(Frame::default, |name| frame(&name));
             if let Some(location) = next.location {
-                read.file = location.file.unwrap_or_default().to_owned();
+                read.file = cut(location.file.unwrap_or_default()).to_owned();
                 read.line = location.line.unwrap_or(0);
             }
+            bytes += size_of::<Frame>() + read.function.len() + read.symbol.len() + read.file.len();
             frames.push(read);
         }
+        // A few long names may be those of all addresses.
+        self.budgets.last()?.take(bytes.saturating_sub(FREE) as u64)?;
         Some(frames)
     }
 
@@ -168,7 +194,7 @@ impl ObjectFile {
 }
 
 fn frame(symbol: &str) -> Frame {
-    Frame { function: readable(symbol), symbol: symbol.to_owned(), ..Frame::default() }
+    Frame { function: readable(symbol), symbol: cut(symbol).to_owned(), ..Frame::default() }
 }
 
 fn segments(parsed: &Parsed) -> Vec<Segment> {
@@ -193,31 +219,41 @@ fn symbols(parsed: &Parsed, budget: &Budget) -> Vec<Symbol> {
 }
 
 /// The debug information, if it has any.
-fn context(opened: &Opened, parsed: &Parsed, files: Files) -> Option<Context<Data>> {
+fn context(opened: &Opened, parsed: &Parsed, files: Files, meter: &Rc<Meter>) -> Option<Context<Metered>> {
     parsed.section_by_name(".debug_info")?;
-    let mut dwarf = dwarf(opened, parsed)?;
+    let mut dwarf = dwarf(opened, parsed, meter)?;
     if let Ok(Some((path, build_id))) = parsed.gnu_debugaltlink() {
-        add_common(&mut dwarf, Path::new(OsStr::from_bytes(path)), build_id, files);
+        add_common(&mut dwarf, Path::new(OsStr::from_bytes(path)), build_id, files, meter);
     }
-    Context::from_dwarf(dwarf).ok()
+    meter.bound_by(&opened.budget);
+    meter.begin();
+    // Where units share a table it is read once.
+    dwarf.populate_abbreviations_cache(AbbreviationsCacheStrategy::Duplicates);
+    let context = Context::from_dwarf(dwarf).ok();
+    meter.end();
+    context
 }
 
-fn add_common(dwarf: &mut Dwarf<Data>, path: &Path, build_id: &[u8], files: Files) {
+fn add_common(dwarf: &mut Dwarf<Metered>, path: &Path, build_id: &[u8], files: Files, meter: &Rc<Meter>) {
     let found = files.debug(build_id).or_else(|| files.common_debug(path)).and_then(Opened::new);
     let Some(opened) = found else { return };
-    if let Some(common) = opened.parsed().and_then(|parsed| self::dwarf(&opened, &parsed)) {
+    if let Some(common) = opened.parsed().and_then(|parsed| self::dwarf(&opened, &parsed, meter)) {
         dwarf.set_sup(common);
     }
 }
 
-fn dwarf(opened: &Opened, parsed: &Parsed) -> Option<Dwarf<Data>> {
+fn dwarf(opened: &Opened, parsed: &Parsed, meter: &Rc<Meter>) -> Option<Dwarf<Metered>> {
     let section = |id: SectionId| {
         let bytes =
             parsed.section_by_name(id.name()).and_then(|section| section::read(&section, &opened.file, &opened.budget));
-        Ok::<_, ()>(Data::new(bytes.unwrap_or_default(), LittleEndian))
+        Ok::<_, ()>(Metered::new(bytes.unwrap_or_default(), meter))
     };
     Dwarf::load(section).ok()
 }
+
+#[cfg(test)]
+#[path = "object_file_tests.rs"]
+mod hostile_tests;
 
 #[cfg(test)]
 mod tests {
@@ -292,7 +328,7 @@ mod tests {
         // All of this is within the budget of a small file, and then the last one is not.
         for (size, is_partial) in [(1 << 20, false), (8 << 20, true)] {
             let object = ObjectFile::read(bomb(size, &names), Files::Own).unwrap();
-            assert_eq!(object.is_partial, is_partial, "{size} bytes");
+            assert_eq!(object.is_partial(), is_partial, "{size} bytes");
         }
     }
 

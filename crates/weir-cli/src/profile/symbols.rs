@@ -61,9 +61,6 @@ impl Symbols {
         let file = files.mapped(mapping);
         let is_other = matches!((&file, files), (Some(file), Files::Own) if !files::is(file, mapping.inode));
         let object = file.and_then(|file| ObjectFile::read(file, files));
-        if object.as_ref().is_none_or(|object| object.is_partial) || is_other {
-            self.doubtful.push(mapping.path.to_string_lossy().into_owned());
-        }
         for &(at, call) in calls {
             let offset = mappings[at].file_offset(call);
             let address = object.as_ref().and_then(|object| object.address_of(offset));
@@ -77,6 +74,9 @@ impl Symbols {
             if let Some(object) = &object {
                 self.build_ids[at].clone_from(&object.build_id);
             }
+        }
+        if object.is_none_or(|object| object.is_partial()) || is_other {
+            self.doubtful.push(mapping.path.to_string_lossy().into_owned());
         }
     }
 

@@ -1,9 +1,9 @@
 //! `weir stat`: where the memory of running processes is.
 
-mod asked;
+pub mod asked;
 pub mod breakdown;
-mod processes;
-mod report;
+pub mod processes;
+pub mod report;
 mod watch;
 
 use crate::base::failure::Failure;

@@ -292,12 +292,13 @@ fn write_evictable(f: &mut String, cache: &EvictableRow) -> fmt::Result {
 mod tests {
     use super::*;
     use crate::inspect::page::Page;
+    use weir_core::telemetry::stats::PAGE_BYTES;
 
     #[test]
     fn any_page_is_shown_without_harm() {
         let inspected = Inspected::new(std::process::id() as i32).unwrap();
         for byte in [0, 1, 0x1b, 0x7f, 0x80, 0xff] {
-            let told = Told { page: Page::filled(byte), idle_ms: Some(u64::MAX), silent: None };
+            let told = Told { page: Page::of(&[byte; PAGE_BYTES]).unwrap(), idle_ms: Some(u64::MAX), silent: None };
             let report = Report::of(&inspected, told);
             assert!(serde_json::to_string(&report).is_ok());
             assert!(!report.text(true).chars().any(|c| c.is_control() && c != '\n'), "{byte}");

@@ -11,7 +11,7 @@
 //! | [`hangup`] | ends the program with its terminal, and by a signal that the loop does not come to |
 //! | [`steer`] | tells processes to release memory |
 
-mod column;
+pub mod column;
 mod details;
 #[cfg(test)]
 mod drawn_tests;
@@ -20,10 +20,10 @@ mod example;
 mod figures;
 mod hangup;
 mod keys;
-mod model;
+pub mod model;
 mod overlay;
 mod rows;
-mod sample;
+pub mod sample;
 mod screen;
 #[cfg(test)]
 mod screen_tests;
@@ -140,7 +140,7 @@ fn text(model: &mut Model) -> Result<String, Failure> {
 }
 
 /// The screen of this size as text.
-fn drawn(model: &mut Model, width: u16, height: u16) -> Result<String, std::convert::Infallible> {
+pub fn drawn(model: &mut Model, width: u16, height: u16) -> Result<String, std::convert::Infallible> {
     let mut terminal = Terminal::new(TestBackend::new(width, height))?;
     terminal.draw(|frame| view::draw(frame, model))?;
     let buffer = terminal.backend().buffer();

@@ -82,7 +82,8 @@ impl Sample {
     }
 }
 
-fn of_weir(page: &Page, resident_bytes: u64) -> OfWeir {
+/// What its page tells, of a process with so many resident bytes.
+pub fn of_weir(page: &Page, resident_bytes: u64) -> OfWeir {
     OfWeir {
         memory: Breakdown::of(page, resident_bytes, monotonic_ns()),
         released: page.given_back.each_ref().map(|bytes| bytes.load(Relaxed)),

@@ -7,6 +7,7 @@ use crate::around::cgroup::{self, Charged};
 use crate::around::family::{self, Member};
 use crate::around::page_cache::{self, Cached};
 use crate::base::failure::Failure;
+use crate::base::output::printable_line;
 use crate::doctor::{other_allocator, pymalloc};
 use crate::inspect::control::Control;
 use crate::inspect::idle_window::IdleWindow;
@@ -21,6 +22,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::Relaxed;
+use weir_core::telemetry::tables::ZoneRow;
 use weir_core::telemetry::tunables::{TABLE, parse_size};
 
 /// What Weir tells.
@@ -146,30 +148,33 @@ fn of_weir(inspected: &Inspected, page: &Page) -> OfWeir {
         Err(why) => (settings_of_start(inspected), Some(why)),
     };
     let newer = inspected.page().ok();
-    let page = newer.as_ref().unwrap_or(page);
-    let it = &page.measured;
-    let measured = [&it.live, &it.idle, &it.fragmented, &it.metadata, &it.untouched].map(|figure| figure.load(Relaxed));
-    let at = it.at.load(Relaxed);
-    let zones =
-        page.zones.read().map_or(Vec::new(), |(rows, _)| rows.collect::<Vec<weir_core::telemetry::tables::ZoneRow>>());
-    let low = zones
-        .iter()
-        .filter(|zone| zone.name().starts_with("LOW32"))
-        .map(|zone| zone.bytes)
-        .fold(0, u64::saturating_add);
-    let blocks = page.mapped_bytes.load(Relaxed);
-    OfWeir {
-        measured: (at > 0).then_some(measured),
-        measured_ns_ago: monotonic_ns().saturating_sub(at),
-        handed_out: page.page_bytes.load(Relaxed).saturating_add(blocks),
-        elsewhere: blocks.saturating_add(low),
-        zone_bytes: page.zone_bytes.load(Relaxed),
-        has_thread: page.background.load(Relaxed) != 0,
-        refused: page.report_failures.load(Relaxed),
-        holders: holders::all(page),
-        window: settings.get("idle_ms").map(|&idle_ms| IdleWindow::of(idle_ms, page)),
-        settings,
-        silent,
+    OfWeir::told(newer.as_ref().unwrap_or(page), settings, silent)
+}
+
+impl OfWeir {
+    /// What a page tells, beside the values of settings, and why the process was not told to measure.
+    pub fn told(page: &Page, settings: BTreeMap<String, u64>, silent: Option<String>) -> Self {
+        let it = &page.measured;
+        let measured =
+            [&it.live, &it.idle, &it.fragmented, &it.metadata, &it.untouched].map(|figure| figure.load(Relaxed));
+        let at = it.at.load(Relaxed);
+        let zones = page.zones.read().map_or(Vec::new(), |(rows, _)| rows.collect::<Vec<ZoneRow>>());
+        let low = zones.iter().filter(|zone| zone.name().starts_with("LOW32")).map(|zone| zone.bytes);
+        let blocks = page.mapped_bytes.load(Relaxed);
+        Self {
+            measured: (at > 0).then_some(measured),
+            measured_ns_ago: monotonic_ns().saturating_sub(at),
+            handed_out: page.page_bytes.load(Relaxed).saturating_add(blocks),
+            elsewhere: low.fold(blocks, u64::saturating_add),
+            zone_bytes: page.zone_bytes.load(Relaxed),
+            has_thread: page.background.load(Relaxed) != 0,
+            refused: page.report_failures.load(Relaxed),
+            holders: holders::all(page),
+            window: settings.get("idle_ms").map(|&idle_ms| IdleWindow::of(idle_ms, page)),
+            settings,
+            // The process may have said it, and is to add no line.
+            silent: silent.map(|why| printable_line(&why)),
+        }
     }
 }
 
@@ -242,4 +247,17 @@ fn policy() -> String {
     let text = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled").unwrap_or_default();
     let chosen = text.split_once('[').and_then(|(_, rest)| rest.split_once(']'));
     chosen.map_or_else(|| "unknown".to_owned(), |(chosen, _)| chosen.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir_core::telemetry::stats::PAGE_BYTES;
+
+    #[test]
+    fn a_process_that_refuses_to_be_told_adds_no_line() {
+        let page = Page::of(&[0; PAGE_BYTES]).unwrap();
+        let weir = OfWeir::told(&page, BTreeMap::new(), Some("not\nnow\u{1b}".into()));
+        assert_eq!(weir.silent.as_deref(), Some("not?now?"));
+    }
 }

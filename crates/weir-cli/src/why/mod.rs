@@ -15,14 +15,14 @@ mod beside_causes;
 mod cause;
 mod causes;
 mod empty_pages;
-mod growth;
+pub mod growth;
 mod heap_causes;
 mod holders;
-mod look;
-mod mappings;
+pub mod look;
+pub mod mappings;
 mod parts;
 mod program_causes;
-mod report;
+pub mod report;
 
 use crate::base::failure::Failure;
 use crate::base::{json, output};
