@@ -167,8 +167,10 @@ fn rest(world: &mut World, beat: Option<u64>) -> u64 {
     let mut next = 0;
     while idle(world) > REST {
         assert!(passed(world) <= 10_000, "{} bytes are idle after 10 s", idle(world));
-        if beat.is_some() && passed(world) >= next {
-            next = passed(world) + beat.unwrap();
+        if let Some(beat) = beat
+            && passed(world) >= next
+        {
+            next = passed(world) + beat;
             let block = world.alloc(100).unwrap();
             world.free(block, false);
         }
