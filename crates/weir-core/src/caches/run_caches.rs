@@ -177,14 +177,22 @@ impl<P: Platform> Caches<P> {
         out.iter_mut().zip(popped).map(|(out, run)| *out = run).count()
     }
 
+    /// Gives the runs in the current CPU's buckets to their zones; whether there may have been any.
+    pub(crate) fn flush_own_runs(&self) -> bool {
+        let has_rooms = self.cpu.has_rooms();
+        if has_rooms {
+            self.cpu.take_rooms(&self.pages.platform, |class| self.flush_runs(class));
+        }
+        has_rooms
+    }
+
     /// Gives runs in buckets to their zones before `bytes` become resident: the current CPU's, and, each time as enough became so,
     /// those of all CPUs.
     pub(crate) fn flush_before(&self, bytes: usize) {
-        if !self.cpu.has_rooms() {
+        if !self.flush_own_runs() {
             return;
         }
         let p = &self.pages.platform;
-        self.cpu.take_rooms(p, |class| self.flush_runs(class));
         let fresh = self.fresh_beside_runs.fetch_add(bytes, Relaxed) + bytes;
         if self.cpu.has_rooms() && fresh >= (self.page_bytes() / FRESH_PART).max(LEAST_FRESH) {
             self.fresh_beside_runs.store(0, Relaxed);

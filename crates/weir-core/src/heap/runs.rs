@@ -172,7 +172,10 @@ impl<P: Platform> Heap<P> {
         if self.pages().window(kind).is_fallen_back(page) && self.keeps_low32(order_of(more)) {
             return false;
         }
-        if self.pages().extend(kind, page + pages as u32, more).is_err() {
+        let extend = || self.pages().extend(kind, page + pages as u32, more).is_ok();
+        // What lies behind may be in a bucket; a copy costs more than to take it from there.
+        let is_extended = extend() || self.caches.flush_own_runs() && extend();
+        if !is_extended {
             return false;
         }
         self.caches.leave_class(kind, page);

@@ -129,6 +129,22 @@ fn a_run_that_is_resized_in_place_is_of_the_class_of_its_new_length() {
     }
 }
 
+/// A buffer that grows takes what lies behind it out of the bucket, and is not copied.
+#[test]
+fn a_run_grows_into_one_that_a_bucket_has() {
+    for mut world in worlds(32) {
+        let [first, second] = [100 * KIB; 2].map(|size| world.alloc(size).unwrap());
+        let [first_addr, second_addr] = [first, second].map(|i| world.held[i].addr);
+        assert_eq!(second_addr, first_addr + 100 * KIB, "one behind the other");
+        world.free(second, false);
+        assert_eq!(world.audit().cpu_runs, 1);
+        world.realloc(first, 120 * KIB);
+        assert!(world.held.iter().any(|block| block.addr == first_addr && block.len == 120 * KIB));
+        assert_eq!(world.audit().cpu_runs, 0);
+        world.finish();
+    }
+}
+
 /// What a resize leaves as it is, as far as that is told without a look-up.
 #[test]
 fn objects_and_runs_of_a_class_stay_as_they_are_and_nothing_else_does() {
