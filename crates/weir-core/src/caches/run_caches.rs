@@ -81,7 +81,7 @@ impl<P: Platform> Caches<P> {
             return run;
         }
         self.cpu.note_came(&self.pages.platform, class, -1);
-        self.give_run(class, run);
+        self.give_late(class, run);
         core::ptr::null_mut()
     }
 
@@ -153,11 +153,16 @@ impl<P: Platform> Caches<P> {
 
     /// Gives the runs in the current CPU's bucket of `class` to their zones.
     fn flush_runs(&self, class: usize) {
+        self.flush_runs_by(class, |run| self.give_run(class, run));
+    }
+
+    /// Takes the runs of `class` out of the current CPU's bucket, and calls `give` with each.
+    fn flush_runs_by(&self, class: usize, give: impl Fn(*mut u8)) {
         loop {
             let mut runs = [core::ptr::null_mut(); AT_A_TIME];
             let n = self.pop_runs(class, &mut runs);
             self.cpu.note_came(&self.pages.platform, class, -(n as i32));
-            runs[..n].iter().for_each(|&run| self.give_run(class, run));
+            runs[..n].iter().for_each(|&run| give(run));
             if n < AT_A_TIME {
                 return;
             }
@@ -181,7 +186,8 @@ impl<P: Platform> Caches<P> {
     pub(crate) fn flush_own_runs(&self) -> bool {
         let has_rooms = self.cpu.has_rooms();
         if has_rooms {
-            self.cpu.take_rooms(&self.pages.platform, |class| self.flush_runs(class));
+            self.cpu
+                .take_rooms(&self.pages.platform, |class| self.flush_runs_by(class, |run| self.give_late(class, run)));
         }
         has_rooms
     }
@@ -201,16 +207,23 @@ impl<P: Platform> Caches<P> {
         }
     }
 
-    /// A run of `class` that a program freed, for which there is no room in a bucket, goes to its zone; whether `is_waste` says of
-    /// it, under the zone's lock, that it is of no use there either.
-    pub(crate) fn give_freed(&self, class: usize, run: *mut u8, is_waste: impl FnOnce(&mut FreeAreas) -> bool) -> bool {
+    /// A run of `class` that a program freed, for which there is no room in a bucket, goes to its zone.
+    pub(crate) fn give_freed(&self, class: usize, run: *mut u8) {
         self.cpu.note_came(&self.pages.platform, class, -1);
         stats::add(&self.table.get(class).counts.slow_frees, 1);
+        self.give_late(class, run);
+    }
+
+    /// Gives a run of `class` that a program freed to its zone, which hears of the free only now. The former copy of a buffer that
+    /// grows is of no use to the zone, and released.
+    fn give_late(&self, class: usize, run: *mut u8) {
         let given = self.give_by_class(class, run, |zone, window, page, pages| {
             zone.give(window, page, pages, 0);
-            is_waste(zone)
+            zone.growth.give(pages).then_some((page, pages))
         });
-        given == Some(true)
+        if let Some(Some((page, pages))) = given {
+            self.pages.release_run(ZoneKind::Normal, page, pages);
+        }
     }
 
     /// Gives a run of `class`, which is in no bucket, to its zone.

@@ -53,13 +53,10 @@ impl<P: Platform> Heap<P> {
             return invalid(InvalidFree::DoubleFree);
         }
         let pages = self.pages().normal.run_pages(page);
-        let is_former_copy = match self.caches.keep_run(class, block, pages) {
+        match self.caches.keep_run(class, block, pages) {
             Kept::Done => return,
             Kept::Twice => return invalid(InvalidFree::DoubleFree),
-            Kept::Full => self.caches.give_freed(class, block, |zone| zone.growth.give(pages)),
-        };
-        if is_former_copy {
-            self.release_run(ZoneKind::Normal, page, pages);
+            Kept::Full => self.caches.give_freed(class, block),
         }
         self.slow_path_ends();
     }

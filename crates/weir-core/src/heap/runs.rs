@@ -6,7 +6,6 @@ use core::ptr::null_mut;
 use super::Heap;
 use super::address_space::MOST;
 use super::lookup::Found;
-use crate::base::cause::Cause;
 use crate::base::invalid_free::InvalidFree;
 use crate::base::run::Run;
 use crate::base::size_class::MAX_SIZE;
@@ -17,7 +16,7 @@ use crate::pages::node::ZoneKind;
 use crate::pages::window::LARGE;
 use crate::pages::zone::{PageRun, Purpose};
 use crate::platform::Platform;
-use crate::reclaim::{Goal, Kind};
+use crate::reclaim::Kind;
 use crate::telemetry::stats;
 
 impl<P: Platform> Heap<P> {
@@ -133,7 +132,7 @@ impl<P: Platform> Heap<P> {
                     zone.growth.give(pages)
                 });
                 if is_former_copy {
-                    self.release_run(kind, page, pages);
+                    self.pages().release_run(kind, page, pages);
                 }
                 self.slow_path_ends();
             }
@@ -183,21 +182,5 @@ impl<P: Platform> Heap<P> {
         self.caches.join_class(kind, page);
         self.slow_path_ends();
         true
-    }
-
-    /// Releases what is idle of the pageblocks that a run was in, which has just been freed. No huge page is split.
-    #[cold]
-    pub(super) fn release_run(&self, kind: ZoneKind, page: u32, pages: usize) {
-        let goal = Goal::new(Kind::Room, Cause::Idle, 0, 0);
-        let blocks = page / PAGEBLOCK_PAGES as u32..=(page + pages as u32 - 1) / PAGEBLOCK_PAGES as u32;
-        for block in blocks {
-            let node = self.pages().window(kind).node_of(block * PAGEBLOCK_PAGES as u32);
-            let site = self.pages().site(kind, node);
-            let is_shared = site.zone.lock(self.platform()).is_shared_huge(site.window, block);
-            // A free does not wait for the balancer's batch, which may hold much more than this.
-            if !is_shared && site.in_flight.try_lock(self.platform()).is_some() {
-                site.report_block(&goal, block);
-            }
-        }
     }
 }

@@ -7,10 +7,11 @@ use super::short::Short;
 use super::user_zone::UserZones;
 use super::window::Window;
 use super::zone::{FreeAreas, PageRun, Purpose, Zone};
+use crate::base::cause::Cause;
 use crate::base::units::{MAX_ORDER, PAGE, PAGEBLOCK, PAGEBLOCK_PAGES};
 use crate::platform::lock::Guard;
 use crate::platform::{Platform, Reach, rank};
-use crate::reclaim::Events;
+use crate::reclaim::{Events, Goal, Kind};
 use crate::telemetry::gauges::Gauges;
 use crate::telemetry::trace::Place;
 
@@ -215,6 +216,22 @@ impl<P: Platform> Pages<P> {
             zone: node.zone(kind),
             place: if kind == ZoneKind::Normal { Place::Normal } else { Place::Low32 },
             number: number as u16,
+        }
+    }
+
+    /// Releases what is idle of the pageblocks that a run was in, which has just been freed. No huge page is split.
+    #[cold]
+    pub(crate) fn release_run(&self, kind: ZoneKind, page: u32, pages: usize) {
+        let goal = Goal::new(Kind::Room, Cause::Idle, 0, 0);
+        let blocks = page / PAGEBLOCK_PAGES as u32..=(page + pages as u32 - 1) / PAGEBLOCK_PAGES as u32;
+        for block in blocks {
+            let node = self.window(kind).node_of(block * PAGEBLOCK_PAGES as u32);
+            let site = self.site(kind, node);
+            let is_shared = site.zone.lock(&self.platform).is_shared_huge(site.window, block);
+            // A free does not wait for the balancer's batch, which may hold much more than this.
+            if !is_shared && site.in_flight.try_lock(&self.platform).is_some() {
+                site.report_block(&goal, block);
+            }
         }
     }
 

@@ -422,6 +422,29 @@ fn former_copies_are_not_kept() {
     }
 }
 
+/// By small steps many copies are of one class, and the last one lies in a bucket: the zone hears of its free when it is given
+/// back, so that it is released as others are.
+#[test]
+fn former_copies_by_small_steps_are_released() {
+    for world in worlds(32) {
+        let mut size = 256 * KIB;
+        let mut buffer = world.heap.alloc(size);
+        let mut most = 0;
+        while size < 2 * MIB {
+            size += 24 * KIB;
+            let longer = world.heap.alloc(size);
+            most = most.max(world.heap.usage().idle * 100 / size);
+            // SAFETY: allocated here, and given up for the longer one.
+            unsafe { world.heap.free(buffer) };
+            buffer = longer;
+        }
+        // SAFETY: allocated here.
+        unsafe { world.heap.free(buffer) };
+        assert!(most < 50, "{most} % of a copy are idle beside it");
+        world.finish();
+    }
+}
+
 /// A sample's free is to be seen: it ends in no bucket.
 #[test]
 fn a_sampled_run_is_of_no_class() {

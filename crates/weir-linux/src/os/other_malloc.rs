@@ -20,6 +20,7 @@ use weir_core::base::units::PAGE;
 use crate::os::clock::monotonic_ns;
 use crate::os::fd;
 use crate::os::futex::futex_wait;
+use crate::os::libc_symbol::LibcSymbol;
 use crate::os::text::{number, words};
 use crate::os::weak_symbol::weak_symbol;
 
@@ -28,10 +29,9 @@ const MOST_PAUSE_NS: u64 = 20_000_000;
 /// Bytes that are worth a trim: a batch of a shrinker's.
 const WORTH: u64 = 64 << 10;
 
-weak_symbol!(
-    /// glibc's.
-    malloc_trim = "malloc_trim": extern "C" fn(usize) -> c_int
-);
+/// That of the first object which has one, as the loader finds it. No weak reference: the preloaded library defines the name.
+static MALLOC_TRIM: LibcSymbol = LibcSymbol::new(c"malloc_trim");
+
 weak_symbol!(
     /// jemalloc's, as it is named by itself.
     mallctl = "mallctl": Mallctl
@@ -137,7 +137,9 @@ fn trim() {
         // SAFETY: jemalloc's function, by its name: a string, and nothing to read or write.
         unsafe { purge(PURGE_ALL.as_ptr(), null_mut(), null_mut(), null_mut(), 0) };
     }
-    if let Some(trim) = malloc_trim() {
+    if let Some(trim) = MALLOC_TRIM.address() {
+        // SAFETY: the name is that of a function of this type, in glibc and in whatever takes its place.
+        let trim = unsafe { core::mem::transmute::<usize, extern "C" fn(usize) -> c_int>(trim) };
         trim(0);
     }
 }
