@@ -91,7 +91,7 @@ impl Replies {
         let length = self::number(&header[size - if is_extended { 8 } else { 4 }..]) as usize;
         let request = &self.model.requests[number];
         assert!(!is_extended || self::number(&header[16..24]) == request.offset, "the request's offset");
-        assert!(flags <= 1 && length <= 8 + (request.length as usize).max(64 << 10), "{length} bytes");
+        assert!(flags <= 1 && length <= 8 + request.length.clamp(64 << 10, crate::SIZE) as usize, "{length} bytes");
         let payload = self.heard.get(at + size..at + size + length)?;
         let done = self.read[number].expect("it was answered before");
         let read = done + check_chunk(request, kind, payload, done);
