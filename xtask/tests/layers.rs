@@ -1,4 +1,4 @@
-//! Who may use what, in every crate: DESIGN.md's table of layers, held against the sources.
+//! Who may use what, in every crate: the table of docs/design/layers.md, held against the sources.
 //!
 //! Every path that a file writes out (`use crate::…`, `super::…`, a child module's name, in code and in macros) is an arrow
 //! to the file that it names. An arrow to a folder that the table does not allow fails, and so does a circle of files. What
@@ -190,12 +190,12 @@ fn circles(arrows: &Arrows) -> Vec<&Vec<String>> {
     arrows.keys().filter(reaches_itself).collect()
 }
 
-/// DESIGN.md's table: of each program or library its layers, and the layers that each may use.
+/// The table: of each program or library its layers, and the layers that each may use.
 type Table = BTreeMap<String, BTreeMap<String, BTreeSet<String>>>;
 
 fn table() -> Table {
-    let text = std::fs::read_to_string(workspace().join("DESIGN.md")).expect("DESIGN.md");
-    let block = text.split("```layers\n").nth(1).expect("DESIGN.md has a block of layers");
+    let text = std::fs::read_to_string(workspace().join("docs/design/layers.md")).expect("layers.md");
+    let block = text.split("```layers\n").nth(1).expect("layers.md has a block of layers");
     let (mut out, mut root) = (Table::new(), String::new());
     for line in block.split("```").next().unwrap_or_default().lines() {
         let mut words = line.split_whitespace().map(|word| word.trim_end_matches('/').to_string());
@@ -238,7 +238,7 @@ fn every_layer_uses_only_what_the_table_allows_and_no_files_use_each_other() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// Not in the table yet, as DESIGN.md says.
+/// Not in the table yet, as docs/design/layers.md says.
 const LATER: [&str; 1] = ["lab/weir-guest/src/image/main.rs"];
 
 #[test]
@@ -256,7 +256,7 @@ fn the_table_names_every_program_and_library() {
             }
         }
     }
-    assert!(missing.is_empty(), "DESIGN.md's layers lack {}", missing.join(", "));
+    assert!(missing.is_empty(), "docs/design/layers.md lacks {}", missing.join(", "));
 }
 
 #[test]
@@ -287,7 +287,7 @@ fn circles_are_found() {
 
 #[test]
 fn the_files_that_answer_questions_exist() {
-    let design = std::fs::read_to_string(workspace().join("DESIGN.md")).expect("DESIGN.md");
+    let design = std::fs::read_to_string(workspace().join("docs/design.md")).expect("design.md");
     let (_, after) = design.split_once("## Where is it?").expect("the table of questions");
     let table = after.split("\n## ").next().unwrap_or_default();
     let files: Vec<&str> = table.split('`').filter(|word| word.ends_with(".rs") && word.contains("/src/")).collect();

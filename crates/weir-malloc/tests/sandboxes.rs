@@ -1,4 +1,4 @@
-//! Seccomp filters of exactly the calls that DESIGN.md lists, and the lack of each of them.
+//! Seccomp filters of exactly the calls that docs/design/being-malloc.md lists, and the lack of each of them.
 
 mod common;
 use common::{Kind, Mode, compile, foreign, run, succeeded};
@@ -28,13 +28,13 @@ const NEW: [&str; 9] = [
 
 /// The calls of the table's rows of these names.
 fn listed(rows: &[&str]) -> Vec<String> {
-    let design = concat!(env!("CARGO_MANIFEST_DIR"), "/../../DESIGN.md");
-    let text = std::fs::read_to_string(design).expect("DESIGN.md lies beside the crates");
+    let design = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/design/being-malloc.md");
+    let text = std::fs::read_to_string(design).expect("being-malloc.md lies beside the crates");
     let mut calls: Vec<String> = Vec::new();
     for row in rows {
         let start = format!("| {row} | ");
         let line = text.lines().find_map(|line| line.strip_prefix(&start));
-        let line = line.unwrap_or_else(|| panic!("DESIGN.md has no row {row:?} under System calls"));
+        let line = line.unwrap_or_else(|| panic!("being-malloc.md has no row {row:?} under System calls"));
         calls.extend(line.split('`').skip(1).step_by(2).map(str::to_owned));
     }
     calls.sort();

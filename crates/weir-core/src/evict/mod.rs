@@ -38,7 +38,7 @@
 //! A new entry joins the small queue. A hit raises a counter of two bits and moves nothing. When the cache is above its
 //! target, the oldest small entry either moves to the main queue or is evicted; the oldest main entry is evicted once its
 //! counter is zero, and goes round again otherwise. What falls out while the target falls is the one seen least of five
-//! entries drawn at random. DESIGN.md, "Evictable caches: the policy", says why, and what else
+//! entries drawn at random. docs/design/evictable-caches.md says why, and what else
 //! was tried.
 
 pub mod callback;

@@ -68,25 +68,25 @@ tunables! {
         "Linux page hinting, v10: a worker starts when a threshold of free memory is met; the amount is a choice, 64 pages";
     report_lazily = 0, 0, 1, Switch,
         "Release memory by MADV_FREE where there is no pressure: it costs less, but the resident set falls only once the kernel needs the memory.",
-        "Linux page hinting, v10, leaves it open; measured: DESIGN.md, Reporting";
+        "Linux page hinting, v10, leaves it open; measured: docs/design/reclaim.md";
     refault_ms = 10_000, 0, 3_600_000, Milliseconds,
         "Memory touched again within this time of its release counts as touched again; after so long without harm idle memory is kept for half as long (refault_percent).",
-        "choice; measured: DESIGN.md, the refault meter";
+        "choice; measured: docs/design/reclaim.md, the refault meter";
     refault_percent = 10, 0, 100, Percent,
         "Share of the memory released in calm times that may be touched again soon after; above it idle memory is kept for twice as long, up to hold_ms. 100: never.",
-        "choice; measured: DESIGN.md, the refault meter";
+        "choice; measured: docs/design/reclaim.md, the refault meter";
     hold_ms = 2_000, 0, 3_600_000, Milliseconds,
         "Time after its last use in which idle memory is gone in any case, where the program comes back for it again and again and it is kept for longer than idle_ms. Who comes back more rarely than after three fifths of it pays page faults each time.",
         "choice: who frees memory and rests sees it gone after two seconds; pauses of a second between bursts cost nothing";
     sparse_percent = 25, 0, 100, Percent,
         "Share of a huge page up to which it counts as in little use where huge pages are always on: for sparse_ms, and it is split and what is free of it released. 0: never in calm times.",
-        "measured: E8 with huge pages always (DESIGN.md, Reporting)";
+        "measured: E8 with huge pages always (docs/design/reclaim.md)";
     sparse_ms = 3_000, 100, 3_600_000, Milliseconds,
         "Time for which a huge page must be in little use, with no page of it handed out or freed, before calm windows split it; at most twice that in a program at rest, ten times in a busy one.",
         "choice: idle memory is gone within 10 s, and a pause of a second between two bursts costs no huge page";
     huge_heap = 0, 0, 1, Switch => Effect::HugeHeap,
         "Ask for huge pages behind the heap where the system gives them to those who ask (`madvise`): a large heap is filled in a quarter to half of the time, and walks over it are a third faster; what is left of a peak goes back later, some seconds instead of one. Without effect where they are `always` or `never`.",
-        "choice: `madvise` is the setting of those who want huge pages where a program asks for them (DESIGN.md, Which blocks get huge pages)";
+        "choice: `madvise` is the setting of those who want huge pages where a program asks for them (docs/design/reclaim.md, Which blocks get huge pages)";
     huge_blocks = 1, 0, 1, Switch,
         "Ask for huge pages behind blocks of more than 4 MiB, while the program fills such blocks.",
         "measured: malloc-large of E9 takes a fifth of the time";

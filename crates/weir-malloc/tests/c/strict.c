@@ -1,4 +1,4 @@
-/* A seccomp filter that knows exactly the calls that are named (DESIGN.md's list) and those of this program itself.
+/* A seccomp filter that knows exactly the calls that are named (the list in docs/design/being-malloc.md) and those of this program itself.
    argv[1] says what happens:
      before   the filter comes before the background thread, and binds it; it kills for any other call
      tsync    the thread is there, and the filter is put on all threads
