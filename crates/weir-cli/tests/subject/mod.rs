@@ -116,7 +116,7 @@ impl Subject {
         writeln!(self.stdin, "{line}").unwrap();
         let mut answer = String::new();
         self.stdout.read_line(&mut answer).unwrap();
-        assert!(!answer.is_empty(), "the program has ended");
+        assert!(!answer.is_empty(), "the program has ended: {:?}", self.child.wait());
         answer.trim_end().to_owned()
     }
 
