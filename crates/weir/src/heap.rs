@@ -30,13 +30,13 @@ pub fn alloc(size: usize) -> *mut u8 {
     calls::alloc(size)
 }
 
-/// [`alloc`], where the whole usable size reads as zero.
+/// [`alloc()`], where the whole usable size reads as zero.
 #[inline]
 pub fn alloc_zeroed(size: usize) -> *mut u8 {
     calls::alloc_zeroed(size)
 }
 
-/// [`alloc`], aligned to `align`; null also where that is not a power of two.
+/// [`alloc()`], aligned to `align`; null also where that is not a power of two.
 ///
 /// ```
 /// let block = weir::heap::alloc_aligned(4096, 100);

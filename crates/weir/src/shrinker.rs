@@ -35,7 +35,7 @@
 //! than a batch is deferred, and so is what was not done; a later scan adds a part of it. Pressure from
 //! elsewhere scans at the priorities 12 to 10; where this process's own limit is near, or pressure is severe, scans go on to 1
 //! until enough went; so does an allocation for which the system has no memory left. A trim
-//! ([`heap::trim`](crate::heap::trim)) leaves caches alone: it releases what is free.
+//! ([`crate::heap::trim`]) leaves caches alone: it releases what is free.
 //!
 //! ## On which thread
 //!

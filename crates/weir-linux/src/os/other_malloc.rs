@@ -6,7 +6,7 @@
 //! from the process's resident memory, by which reclaim goes.
 //!
 //! A trim visits all that is free, under the lock of one arena after the other. So the next one begins no earlier after the end of
-//! the last one than that took, or [`MOST_PAUSE_NS`].
+//! the last one than that took, or `MOST_PAUSE_NS`.
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::ptr::null_mut;
