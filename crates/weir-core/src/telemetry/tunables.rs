@@ -147,6 +147,9 @@ tunables! {
     abort_on_misuse = 1, 0, 1, Switch,
         "Abort on a double or invalid free. 0: print the message and ignore the call.",
         "choice: glibc and Scudo abort too";
+    rseq = 1, 0, 1, Switch,
+        "Where libc does not register threads for restartable sequences (musl, glibc before 2.35), have each do it at its first allocation: a call takes a few nanoseconds then. 0: threads that start from now on do not, and each of their calls takes a slow path: for a program that registers by itself, or whose own filter kills at `rseq`.",
+        "Linux: a thread has one area at most. A glibc that is told not to register (glibc.pthread.rseq=0) is followed in any case";
     deepbind = 0, 0, 1, Switch,
         "Leave RTLD_DEEPBIND to `dlopen` as the program says it. A library that is opened so takes `malloc` and `free` from libc, not from Weir: the first block that passes between it and the program ends the process. 0: the bit is cleared. For `libweir.so` only.",
         "choice: PHP opens its extensions so, and a program that needs the bit is not known, and one that passes blocks dies with it";

@@ -3,7 +3,7 @@
 use super::fd;
 use crate::os::weak_symbol::weak_symbol;
 
-weak_symbol!(getauxval = "getauxval": unsafe extern "C" fn(usize) -> usize);
+weak_symbol!(getauxval = "getauxval" in libc: unsafe extern "C" fn(usize) -> usize);
 
 /// A value of the vector, from libc or, where libc lacks the function, from the kernel.
 pub fn value(kind: u32) -> Option<usize> {

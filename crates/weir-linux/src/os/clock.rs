@@ -6,7 +6,7 @@ use linux_raw_sys::general as sys;
 
 weak_symbol!(
     /// libc's, which reads most clocks without a system call.
-    clock_gettime = "clock_gettime" of "GLIBC_2.2.5": unsafe extern "C" fn(i32, *mut sys::__kernel_timespec) -> i32
+    clock_gettime = "clock_gettime" in libc of "GLIBC_2.2.5": unsafe extern "C" fn(i32, *mut sys::__kernel_timespec) -> i32
 );
 
 /// Nanoseconds of `CLOCK_MONOTONIC`, by system call: libc's vDSO is out of reach here. 0: the kernel refuses it.

@@ -4,8 +4,8 @@
 //!
 //! It begins with 32 bytes laid out as an area of restartable sequences that says "no CPU" (`platform/rseq.rs` says
 //! what for). Behind that are the thread's lock ranks (debug builds), whether the thread is one of Weir's own, whether it
-//! is in a callback for a limit that is reached, what the heap profile keeps of it ([`Sampling`]), and the count of its
-//! aborted sections.
+//! is in a callback for a limit that is reached, what the heap profile keeps of it ([`Sampling`]), the count of its
+//! aborted sections, and whether the thread has registered its area ([`Registration`]).
 
 use crate::arch::thread::{block_distance, thread_pointer};
 pub use crate::arch::words::ABORTS;
@@ -45,6 +45,18 @@ const RANDOM: usize = 56;
 const MEAN: usize = 64;
 /// Where in the block the thread's processor time is at which its last sample ended.
 const SAMPLED: usize = 72;
+/// Where in the block the thread's [`Registration`] is.
+const REGISTRATION: usize = 84;
+
+/// Whether a thread registered its area by itself.
+pub struct Registration;
+
+impl Registration {
+    /// It was not tried yet.
+    pub const NEW: u32 = 0;
+    /// It was tried, whatever came of it: it is not tried again.
+    pub const TRIED: u32 = 1;
+}
 
 /// What the heap profile keeps of a thread. Each word is the thread's own: a signal handler on it may come between two
 /// accesses, another thread may not.
@@ -66,6 +78,11 @@ pub fn ranks() -> &'static AtomicU32 {
     word(RANKS)
 }
 
+/// The calling thread's [`Registration`].
+pub fn registration() -> &'static AtomicU32 {
+    word(REGISTRATION)
+}
+
 /// A number that tells threads apart, for where there is no CPU index.
 pub fn thread_number() -> usize {
     let pointer = thread_pointer();
@@ -79,7 +96,7 @@ fn place(offset: usize) -> usize {
 
 /// A word of the calling thread's block.
 fn word(offset: usize) -> &'static AtomicU32 {
-    // SAFETY: `offset` is one of the four above, so the word lies in the calling thread's block, is aligned, and is
+    // SAFETY: `offset` is one of those above, so the word lies in the calling thread's block, is aligned, and is
     // accessed by atomics alone. No reference outlives the thread: callers use it at once.
     unsafe { &*(place(offset) as *const AtomicU32) }
 }
@@ -94,14 +111,16 @@ pub fn sampling() -> Sampling {
     Sampling { countdown, random: long(RANDOM), mean: long(MEAN), sampled: long(SAMPLED), is_inside: word(IN_SAMPLE) }
 }
 
-/// Marks a thread that is about to start as Weir's own.
+/// Marks a thread that is about to start as Weir's own, which registers its area itself.
 ///
 /// # Safety
 /// `pointer` is the new thread's thread pointer; the block at its distance is mapped, writable and unused.
 pub unsafe fn mark_own(pointer: usize) {
-    let at = pointer.wrapping_add(block_distance()).wrapping_add(OWN) as *mut u32;
-    // SAFETY: the caller says that the block is there; the word is aligned, as the block is to 32 bytes.
-    unsafe { at.write(1) };
+    for (word, value) in [(OWN, 1), (REGISTRATION, Registration::TRIED)] {
+        let at = pointer.wrapping_add(block_distance()).wrapping_add(word) as *mut u32;
+        // SAFETY: the caller says that the block is there; the word is aligned, as the block is to 32 bytes.
+        unsafe { at.write(value) };
+    }
 }
 
 /// The calling thread enters the callback for a limit that is reached; `false`: it is there already.

@@ -6,6 +6,7 @@ pub mod fork_advice;
 pub mod hooks;
 pub mod linux;
 mod memory;
+mod own_registration;
 pub mod release;
 pub mod rseq;
 pub mod sandbox;

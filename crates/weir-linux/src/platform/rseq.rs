@@ -3,7 +3,7 @@
 //! A *section* is a stretch of instructions that the kernel sends back to its start if the thread was preempted,
 //! migrated or signalled inside it. A thread announces one by storing the address of its descriptor (start, length,
 //! abort address) in its rseq area; every libc thread has such an area, registered by glibc (2.35 and later) at a
-//! fixed distance from the thread pointer.
+//! fixed distance from the thread pointer. Where libc registers none, the library does (`own_registration.rs`).
 //!
 //! The library has a thread-local block of its own (`os/thread_block.rs`), laid out as an area with the index
 //! [`NO_CPU`]: that table entry is always the empty dummy. The sections (`arch/*/sections.rs`) address that block plus
@@ -31,7 +31,7 @@ use crate::os::membarrier::{command, membarrier};
 use crate::os::syscall::{check, syscall4};
 use crate::os::thread_block::{self, BLOCK};
 use crate::os::weak_symbol::weak_symbol;
-use crate::platform::topology;
+use crate::platform::{own_registration, topology};
 
 /// From the thread pointer to the area in use; 0 until [`enable`] was called. No fast path uses it before: an
 /// allocation compares its size with [`FAST_SIZES`], a free finds that the window has no pages (see `Linux::window`).
@@ -59,7 +59,7 @@ const AREA_NODE_ID: usize = 20;
 /// Auxiliary vector entry: bytes of the rseq area that the kernel fills.
 const AT_RSEQ_FEATURE_SIZE: usize = 27;
 /// Bytes of an area that every kernel takes, and its alignment.
-const AREA_BYTES: usize = 32;
+pub(super) const AREA_BYTES: usize = 32;
 
 /// What restartable sequences this thread's libc and kernel offer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,6 +83,14 @@ weak_symbol!(
     rseq_size = "__rseq_size": NonNull<u32>
 );
 
+impl Area {
+    /// An area of which the kernel fills that many bytes.
+    pub(super) fn new(offset: isize, features: usize) -> Self {
+        let has = |field: usize| features >= field + 4;
+        Self { offset, features, mm_cid: has(AREA_MM_CID), node_id: has(AREA_NODE_ID) }
+    }
+}
+
 /// The area that libc registered for the calling thread, if it did.
 pub fn area() -> Option<Area> {
     // SAFETY: libc's variables, when they exist, are set before any code of this library runs.
@@ -97,7 +105,7 @@ pub fn area() -> Option<Area> {
         (20 | 32, Some(getauxval)) => unsafe { getauxval(AT_RSEQ_FEATURE_SIZE) }.clamp(16, 32),
         _ => size,
     };
-    Some(Area { offset, features: filled, mm_cid: filled >= AREA_MM_CID + 4, node_id: filled >= AREA_NODE_ID + 4 })
+    Some(Area::new(offset, filled))
 }
 
 /// Puts the fast path on restartable sequences if all it needs is there: an area, a table big enough for every
@@ -109,10 +117,14 @@ pub fn enable(max_cpus: usize) -> bool {
     if !sections::THERE_ARE_ANY {
         return false;
     }
-    let Some(area) = area() else { return false };
+    let of_libc = area();
+    if of_libc.is_none() && rseq_size().is_some() {
+        return false; // libc was told to leave it
+    }
     if topology::cpus_bound() > max_cpus || membarrier(command::REGISTER_PRIVATE_EXPEDITED_RSEQ, 0, 0).is_err() {
         return false;
     }
+    let Some(area) = of_libc.or_else(own_registration::begin) else { return false };
     let id = if area.mm_cid { AREA_MM_CID } else { AREA_CPU_ID_START };
     ID.store(id, Relaxed);
     DELTA.store((area.offset as usize).wrapping_sub(block_distance()), Relaxed);
@@ -187,13 +199,21 @@ pub(crate) unsafe fn lay_out(pointer: usize) {
     // SAFETY: the block lies in the bytes that `reach` names, which the caller says are mapped and unused.
     unsafe { thread_block::mark_own(pointer) };
     for area in [block, block.wrapping_add(DELTA.load(Relaxed))] {
-        // SAFETY: both areas lie in the bytes that `reach` names, which are the caller's; the words are aligned in
-        // them.
-        unsafe {
-            ((area + AREA_CPU_ID_START) as *mut u32).write(NO_CPU as u32);
-            ((area + AREA_CPU_ID) as *mut i32).write(-1);
-            ((area + AREA_MM_CID) as *mut u32).write(NO_CPU as u32);
-        }
+        // SAFETY: both areas lie in the bytes that `reach` names, which are the caller's.
+        unsafe { write_no_cpu(area) };
+    }
+}
+
+/// Makes the area at this address one of a thread that is not registered.
+///
+/// # Safety
+/// The bytes of an area there are the caller's, aligned as one, and the kernel does not keep them.
+pub(super) unsafe fn write_no_cpu(area: usize) {
+    // SAFETY: the caller's bytes.
+    unsafe {
+        ((area + AREA_CPU_ID_START) as *mut u32).write(NO_CPU as u32);
+        ((area + AREA_CPU_ID) as *mut i32).write(-1);
+        ((area + AREA_MM_CID) as *mut u32).write(NO_CPU as u32);
     }
 }
 
@@ -202,7 +222,7 @@ pub(crate) unsafe fn lay_out(pointer: usize) {
 pub(crate) fn register(keep: bool) -> bool {
     const UNREGISTER: usize = 1;
     let delta = DELTA.load(Relaxed);
-    if delta == 0 {
+    if delta == 0 && !own_registration::is_on() {
         return true;
     }
     let area = thread_pointer().wrapping_add(block_distance()).wrapping_add(delta);
@@ -213,9 +233,15 @@ pub(crate) fn register(keep: bool) -> bool {
     .is_ok()
 }
 
-/// The current index; it may be stale at once.
+/// The current index; it may be stale at once. A thread that libc does not register is registered first.
 #[inline]
 pub fn index() -> usize {
+    let index = index_now();
+    if index == NO_CPU && own_registration::is_on() && own_registration::register_once() { index_now() } else { index }
+}
+
+#[inline]
+fn index_now() -> usize {
     let distance = block_distance().wrapping_add(DELTA.load(Relaxed)).wrapping_add(ID.load(Relaxed));
     // SAFETY: a word of the area in use, which is libc's or this library's.
     unsafe { read_thread_word(distance as isize) as usize }

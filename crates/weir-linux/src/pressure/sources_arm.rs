@@ -141,7 +141,7 @@ impl Sources {
 
     fn arm_levels(&mut self, memory: &GroupDir) {
         for (notifier, level) in [(Notifier::LowLevel, "low"), (Notifier::CriticalLevel, "critical")] {
-            if let Ok(event) = level_events_v1::arm(memory, 0, level) {
+            if let Ok(event) = level_events_v1::arm_own(memory, level) {
                 self.set(notifier, event, POLLIN);
             }
         }

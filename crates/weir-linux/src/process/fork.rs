@@ -34,7 +34,7 @@ weak_symbol!(
 );
 weak_symbol!(
     /// The standard's name, which musl exports.
-    posix_register = "pthread_atfork": unsafe extern "C" fn(Handler, Handler, Handler) -> c_int
+    posix_register = "pthread_atfork" in libc: unsafe extern "C" fn(Handler, Handler, Handler) -> c_int
 );
 
 weak_symbol!(list_lock = "_IO_list_lock": unsafe extern "C" fn());

@@ -19,7 +19,7 @@ pub(super) type Environment = *const *const u8;
 
 weak_symbol!(
     /// The process's environment, in every libc. Null before libc's own initialiser has run.
-    environ = "environ": NonNull<Environment>
+    environ = "environ" in libc: NonNull<Environment>
 );
 
 /// libc's environment, once libc has set it up.

@@ -8,12 +8,12 @@ use crate::os::weak_symbol::weak_symbol;
 
 weak_symbol!(
     /// libc's function, if the program has it.
-    pthread_create = "pthread_create" of "GLIBC_2.2.5":
+    pthread_create = "pthread_create" in libc of "GLIBC_2.2.5":
         unsafe extern "C" fn(*mut usize, *const u8, extern "C" fn(*mut u8) -> *mut u8, *mut u8) -> i32
 );
 weak_symbol!(
     /// libc's function: the thread's memory is freed when it ends, and nothing joins it.
-    pthread_detach = "pthread_detach" of "GLIBC_2.2.5": unsafe extern "C" fn(usize) -> i32
+    pthread_detach = "pthread_detach" in libc of "GLIBC_2.2.5": unsafe extern "C" fn(usize) -> i32
 );
 
 /// What a thread runs.
