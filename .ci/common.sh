@@ -139,6 +139,11 @@ first_command() { # README's first, as it stands: it builds the library and the 
     grep -qx 'ran under Weir' "$records/first"
 }
 
+documentation() ( # arguments of `cargo doc`; examples are run by the tests, here links and their targets
+    export RUSTDOCFLAGS="-D warnings"
+    cargo doc --locked --no-deps --quiet "$@"
+)
+
 in_laboratory() { # COMMAND...: in its workspace, with the product's target directory
     (cd lab && CARGO_TARGET_DIR=$target "$@")
 }
