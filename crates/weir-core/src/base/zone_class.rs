@@ -21,7 +21,7 @@ impl ZoneClass {
     pub const ALL: [Self; Self::COUNT] = [Self::Low32, Self::Normal, Self::Pinned, Self::Hugetlb];
 
     /// Whether only requests that name this class use it, and these use no other.
-    pub fn is_exclusive(self) -> bool {
+    pub(crate) fn is_exclusive(self) -> bool {
         matches!(self, Self::Pinned | Self::Hugetlb)
     }
 }

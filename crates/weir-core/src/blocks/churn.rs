@@ -22,29 +22,29 @@ pub struct Churn {
 
 impl Churn {
     /// None.
-    pub const fn new() -> Self {
+    pub(crate) const fn new() -> Self {
         Self { dropped: 0, freed: 0, is_on: false }
     }
 
     /// A block with `resident` bytes was freed.
-    pub fn free(&mut self, resident: usize) {
+    pub(crate) fn free(&mut self, resident: usize) {
         self.freed = self.freed.saturating_add(resident);
     }
 
     /// `resident` bytes were dropped for lack of room, at a peak of `high`.
-    pub fn drop(&mut self, resident: usize, high: usize) {
+    pub(crate) fn drop(&mut self, resident: usize, high: usize) {
         self.dropped = self.dropped.saturating_add(resident);
         self.is_on |= self.dropped / ENTER >= high;
     }
 
     /// A window ends, of which `high` was the peak.
-    pub fn roll(&mut self, high: usize) {
+    pub(crate) fn roll(&mut self, high: usize) {
         self.is_on &= self.freed / STAY >= high;
         (self.dropped, self.freed) = (self.dropped / 2, 0);
     }
 
     /// The part of the peak that kept blocks may raise it by: one in so many, `usual` where there is no churn.
-    pub fn raise(&self, usual: usize) -> usize {
+    pub(crate) fn raise(&self, usual: usize) -> usize {
         if self.is_on { RAISE } else { usual }
     }
 }

@@ -27,7 +27,7 @@ impl Constancy {
     }
 
     /// The block is freed, and not looked at.
-    pub fn skip(&mut self) {
+    pub(crate) fn skip(&mut self) {
         self.unlooked += 1;
     }
 

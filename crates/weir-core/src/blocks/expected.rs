@@ -17,18 +17,18 @@ pub struct Expected(usize);
 
 impl Expected {
     /// None.
-    pub const fn new() -> Self {
+    pub(crate) const fn new() -> Self {
         Self(0)
     }
 
     /// A block is handed out, of which `bytes` are expected; all that are, once they are enough, else 0.
-    pub fn add(&mut self, bytes: usize) -> usize {
+    pub(crate) fn add(&mut self, bytes: usize) -> usize {
         self.0 = self.0.saturating_add(bytes);
         if self.0 < ENOUGH { 0 } else { core::mem::take(&mut self.0) }
     }
 
     /// A block is freed, of which `bytes` were expected and did not come.
-    pub fn sub(&mut self, bytes: usize) {
+    pub(crate) fn sub(&mut self, bytes: usize) {
         self.0 = self.0.saturating_sub(bytes);
     }
 }

@@ -14,7 +14,7 @@ pub struct Filled {
 
 impl Filled {
     /// Nothing was freed yet: all of a block is taken to be touched.
-    pub const fn new() -> Self {
+    pub(crate) const fn new() -> Self {
         Self { parts: [WHOLE as u8; REMEMBERED], next: 0 }
     }
 
@@ -25,7 +25,7 @@ impl Filled {
     }
 
     /// Of `bytes` in use, those that will have been touched when they are freed, at most.
-    pub fn of(&self, bytes: usize) -> usize {
+    pub(crate) fn of(&self, bytes: usize) -> usize {
         let part = usize::from(self.parts.iter().copied().max().unwrap_or(WHOLE as u8));
         if part == WHOLE { bytes } else { bytes / WHOLE * part }
     }

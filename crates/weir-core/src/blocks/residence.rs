@@ -20,7 +20,7 @@ pub struct Look {
 /// Looks at a few pageblocks of `block`, each once; `None` where the platform cannot say. What lies between two of them
 /// is taken to be as they are. Where one was touched and the other was not, the border is searched for: a buffer that
 /// grows is touched up to somewhere.
-pub fn look<P: Platform>(platform: &P, block: Run) -> Option<Look> {
+pub(crate) fn look<P: Platform>(platform: &P, block: Run) -> Option<Look> {
     let pages_at = |i: usize| platform.resident(Run { addr: block.addr + i * PAGEBLOCK, len: PAGEBLOCK });
     // A block may be here for its alignment alone.
     let last = (block.len / PAGEBLOCK).checked_sub(1)?;

@@ -37,12 +37,12 @@ impl Blocks {
     }
 
     /// Bytes of kept blocks, resident or not.
-    pub fn retained(&self) -> usize {
+    pub(crate) fn retained(&self) -> usize {
         self.kept[..self.kept_count].iter().map(|kept| kept.block.run.len).sum()
     }
 
     /// Notes that the bytes in use that were touched, and `more` just freed, were resident at once.
-    pub fn note(&mut self, more: usize) {
+    pub(crate) fn note(&mut self, more: usize) {
         let touched = self.touched() + more;
         self.peak.note(touched);
     }
@@ -81,7 +81,7 @@ impl Blocks {
     }
 
     /// Keeps a freed block if there is room for it; returns one to unmap: the oldest of those kept before, or this one.
-    pub fn keep(&mut self, mut kept: Kept) -> Option<Kept> {
+    pub(crate) fn keep(&mut self, mut kept: Kept) -> Option<Kept> {
         if !self.has_room(kept.resident) {
             self.churn.drop(kept.resident, self.peak.high());
             if !self.has_room(kept.resident) {
@@ -115,7 +115,7 @@ impl Blocks {
     }
 
     /// What is kept of what was cut off `block`, right behind it.
-    pub fn take_rest(&mut self, block: &Block) -> Option<Kept> {
+    pub(crate) fn take_rest(&mut self, block: &Block) -> Option<Kept> {
         let i = (0..self.kept_count).find(|&i| self.kept[i].block.follows(block))?;
         Some(self.take_kept(i))
     }
@@ -148,7 +148,7 @@ impl Blocks {
     }
 
     /// Whether more is kept than there is room for.
-    pub fn is_over(&self) -> bool {
+    pub(crate) fn is_over(&self) -> bool {
         self.idle > self.room()
     }
 

@@ -61,8 +61,7 @@ unsafe impl Send for Blocks {}
 
 impl Blocks {
     /// No blocks.
-    #[allow(clippy::new_without_default, reason = "const, and only ever part of a static")]
-    pub const fn new() -> Self {
+    pub(crate) const fn new() -> Self {
         Self {
             slots: core::ptr::null_mut(),
             capacity: 0,
@@ -106,7 +105,7 @@ impl Blocks {
     }
 
     /// The block that begins at `addr`.
-    pub fn get(&self, addr: usize) -> Option<Block> {
+    pub(crate) fn get(&self, addr: usize) -> Option<Block> {
         if self.capacity == 0 {
             return None;
         }
@@ -138,13 +137,13 @@ impl Blocks {
     }
 
     /// The memory of the table.
-    pub fn memory(&self) -> Run {
+    pub(crate) fn memory(&self) -> Run {
         Run { addr: self.slots as usize, len: table_bytes(self.capacity) }
     }
 
     /// Keeps room for one block that is to be inserted; `Err`: there is none, and the capacity of the table to pass to
     /// [`Blocks::rehash`]. Any number of threads may be between this and their insertion, each in a slow system call.
-    pub fn reserve(&mut self) -> Result<(), usize> {
+    pub(crate) fn reserve(&mut self) -> Result<(), usize> {
         if (self.count + self.reserved + 1) * 2 > self.capacity {
             return Err((self.capacity * 2).max(FIRST_CAPACITY));
         }
@@ -203,7 +202,7 @@ impl Blocks {
     }
 
     /// Adds a block that is handed out, in the room that was reserved for it.
-    pub fn insert(&mut self, block: Block) {
+    pub(crate) fn insert(&mut self, block: Block) {
         debug_assert!(self.reserved > 0);
         self.reserved -= 1;
         // SAFETY: room was reserved, so there is a table with an empty slot, which `find` returns.
@@ -216,7 +215,7 @@ impl Blocks {
     }
 
     /// The block at `addr` has no memory behind it any more.
-    pub fn released(&mut self, addr: usize) {
+    pub(crate) fn released(&mut self, addr: usize) {
         let Some(block) = self.get(addr) else { return };
         self.untouched = self.untouched - block.untouched + block.run.len;
         self.put(Block { is_touched: false, untouched: block.run.len, fresh: 0, ..block });
@@ -230,7 +229,7 @@ impl Blocks {
     }
 
     /// Takes a block out.
-    pub fn remove(&mut self, addr: usize) -> Option<Block> {
+    pub(crate) fn remove(&mut self, addr: usize) -> Option<Block> {
         let gone = self.get(addr)?;
         let mut hole = (self.find(addr) as usize - self.slots as usize) / size_of::<Block>();
         let mut at = hole;

@@ -19,7 +19,7 @@ impl Blocks {
     }
 
     /// Where blocks begin that cannot be told to be as they were, of the slots that have their turn; how many there are.
-    pub fn doubtful(&mut self) -> ([usize; AT_A_TIME], usize) {
+    pub(crate) fn doubtful(&mut self) -> ([usize; AT_A_TIME], usize) {
         let (mut out, mut count) = ([0; AT_A_TIME], 0);
         let (from, slots) = (self.watch.next, self.capacity().min(AT_A_TIME));
         for block in (from..from + slots).map(|i| self.at(i)) {

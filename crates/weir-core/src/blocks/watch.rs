@@ -15,7 +15,7 @@ pub struct Watch {
 
 impl Watch {
     /// No block yet.
-    pub const fn new() -> Self {
+    pub(crate) const fn new() -> Self {
         Self { newest: 0, is_seen: true, next: 0, due: 0 }
     }
 

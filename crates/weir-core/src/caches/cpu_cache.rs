@@ -135,8 +135,7 @@ pub struct PerCpu {
 
 impl PerCpu {
     /// No CPU has buckets yet.
-    #[allow(clippy::new_without_default, reason = "const, and only ever part of a static")]
-    pub const fn new() -> Self {
+    pub(crate) const fn new() -> Self {
         Self {
             table: Table::new(),
             state: [const { AtomicU8::new(ABSENT) }; MAX_CPUS],
@@ -153,7 +152,7 @@ impl PerCpu {
     }
 
     /// Gives the current CPU buckets if it has none yet. `false`: there is no memory for them, or they are stopped.
-    pub fn install<P: Platform>(&self, platform: &P) -> bool {
+    pub(crate) fn install<P: Platform>(&self, platform: &P) -> bool {
         let cpu = platform.cpu();
         if cpu == NO_CPU || platform.checks_all() {
             return false;
@@ -211,7 +210,7 @@ impl PerCpu {
     }
 
     /// The locked slab for slot `index`, where the platform has no restartable sections; none where each free is checked.
-    pub fn locked<'a, P: Platform>(
+    pub(crate) fn locked<'a, P: Platform>(
         &'a self,
         platform: &'a P,
         index: usize,
@@ -241,7 +240,7 @@ impl PerCpu {
     }
 
     /// Lets the current CPU's bucket of `class` hold `room` objects; whether it holds no more than that now.
-    pub fn resize<P: Platform>(&self, platform: &P, class: usize, room: usize) -> bool {
+    pub(crate) fn resize<P: Platform>(&self, platform: &P, class: usize, room: usize) -> bool {
         self.here(platform).is_none_or(|slab| Self::resize_locked(slab, class, room))
     }
 
@@ -277,7 +276,7 @@ impl PerCpu {
     }
 
     /// Takes the locks of rank `rank`: for `fork`.
-    pub fn freeze<P: Platform>(&self, platform: &P, rank: u32) {
+    pub(crate) fn freeze<P: Platform>(&self, platform: &P, rank: u32) {
         match rank {
             rank::DRAIN => self.draining.acquire(platform),
             rank::BUCKETS => self.locks.iter().for_each(|lock| lock.acquire(platform)),
@@ -289,7 +288,7 @@ impl PerCpu {
     ///
     /// # Safety
     /// The caller, or the parent that it was forked from, froze it.
-    pub unsafe fn thaw<P: Platform>(&self, platform: &P, rank: u32) {
+    pub(crate) unsafe fn thaw<P: Platform>(&self, platform: &P, rank: u32) {
         // SAFETY: the caller says that `freeze` of this rank acquired these locks; it made no guards, so nothing else
         // will release them.
         unsafe {

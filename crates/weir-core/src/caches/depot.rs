@@ -37,7 +37,7 @@ unsafe impl Send for Depot {}
 
 impl Depot {
     /// An empty depot.
-    pub const fn new() -> Self {
+    pub(crate) const fn new() -> Self {
         Self {
             full: null_mut(),
             spare: Shells::new(),
@@ -51,13 +51,13 @@ impl Depot {
     }
 
     /// Starts again for another cache, but retains the spare shells.
-    pub fn reset(&mut self, now: u64) {
+    pub(crate) fn reset(&mut self, now: u64) {
         let spare = self.take_spare();
         *self = Self { spare, short_at: now, ..Self::new() };
     }
 
     /// Puts `objects` in buckets; returns how many there were shells for.
-    pub fn put(&mut self, objects: &[*mut u8]) -> usize {
+    pub(crate) fn put(&mut self, objects: &[*mut u8]) -> usize {
         let mut done = 0;
         while done < objects.len() {
             // SAFETY: buckets on the list are shells that this depot alone has, mapped for good, and `pop` yields such
@@ -83,7 +83,7 @@ impl Depot {
     }
 
     /// The object that came last.
-    pub fn top(&self) -> Option<*mut u8> {
+    pub(crate) fn top(&self) -> Option<*mut u8> {
         // SAFETY: `full` is null or a shell that this depot alone has, mapped for good and zero or written in all its
         // bytes.
         let bucket = unsafe { self.full.as_ref() }?;
@@ -92,7 +92,7 @@ impl Depot {
     }
 
     /// Takes up to `out.len()` objects, those that came last, for an allocation; returns how many.
-    pub fn get(&mut self, out: &mut [*mut u8]) -> usize {
+    pub(crate) fn get(&mut self, out: &mut [*mut u8]) -> usize {
         let n = self.pop(out);
         self.working_set.get(n as u32);
         n
@@ -104,7 +104,7 @@ impl Depot {
     }
 
     /// Takes objects for reclaim, which is no demand.
-    pub fn reclaim(&mut self, out: &mut [*mut u8]) -> usize {
+    pub(crate) fn reclaim(&mut self, out: &mut [*mut u8]) -> usize {
         let n = self.pop(out);
         self.working_set.shift(n as u32);
         n

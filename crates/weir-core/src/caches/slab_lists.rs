@@ -134,7 +134,7 @@ impl SlabLists {
     }
 
     /// Begins a pass over pages inside slabs, if it has any to look at. O(1).
-    pub fn due(&mut self, pass: Pass) -> bool {
+    pub(crate) fn due(&mut self, pass: Pass) -> bool {
         match pass {
             Pass::Changed(Ended { quiet, windows, .. }) => {
                 // What came back in a quiet window, reclaim took from where it was idle: it was used before that.
@@ -192,7 +192,7 @@ impl SlabLists {
     /// more than `split`, its pages are kept. Returns how many slabs, and whether there is more to look at.
     ///
     /// At most `LOOKS_AT_A_TIME` slabs are looked at, and each leaves its list: a pass comes to an end.
-    pub fn isolate(
+    pub(crate) fn isolate(
         &mut self,
         window: &Window,
         g: &Geometry,
@@ -249,7 +249,14 @@ impl SlabLists {
 
     /// Returns isolated objects to their slab, those of their pages that are in `gone` reported. The slab may be empty
     /// then: the objects that were in use may have come back meanwhile.
-    pub fn put_back(&mut self, window: &Window, g: &Geometry, isolated: Isolated, gone: u32, how: ReportOutcome) {
+    pub(crate) fn put_back(
+        &mut self,
+        window: &Window,
+        g: &Geometry,
+        isolated: Isolated,
+        gone: u32,
+        how: ReportOutcome,
+    ) {
         let slab = Slab { window, page: isolated.page };
         let mut freed = 0;
         slab.for_objects_in(g, isolated.pages, |word, mask| {

@@ -43,7 +43,7 @@ impl HardLimit {
     }
 
     /// What blocks mapped on their own count.
-    pub fn blocks(&self) -> usize {
+    pub(crate) fn blocks(&self) -> usize {
         self.blocks.load(SeqCst)
     }
 
@@ -53,12 +53,12 @@ impl HardLimit {
     }
 
     /// Held now. To be read before what is charged.
-    pub fn held(&self) -> usize {
+    pub(crate) fn held(&self) -> usize {
         self.held.load(SeqCst)
     }
 
     /// Holds `bytes`, or as many of them as there is room for below `limit`; `charged` says what counts already.
-    pub fn hold(&self, bytes: usize, limit: usize, charged: impl FnOnce() -> usize) -> Hold<'_> {
+    pub(crate) fn hold(&self, bytes: usize, limit: usize, charged: impl FnOnce() -> usize) -> Hold<'_> {
         let wanted = bytes.min(limit);
         let others = self.held.fetch_add(wanted, SeqCst);
         let mut hold = Hold { of: self, bytes: wanted };
@@ -73,7 +73,7 @@ impl HardLimit {
     }
 
     /// In a forked child: the threads that held something are not there.
-    pub fn inherit(&self) {
+    pub(crate) fn inherit(&self) {
         self.held.store(0, SeqCst);
     }
 }
@@ -86,7 +86,7 @@ pub struct Hold<'a> {
 
 impl Hold<'_> {
     /// How much there is.
-    pub fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 

@@ -61,7 +61,7 @@ impl Node {
     }
 
     /// Its zone of a kind.
-    pub fn zone(&self, kind: ZoneKind) -> &Zone {
+    pub(crate) fn zone(&self, kind: ZoneKind) -> &Zone {
         &self.zones[kind as usize]
     }
 }
@@ -82,7 +82,7 @@ impl Nodes {
 
     /// How many there are.
     #[inline]
-    pub fn count(&self) -> usize {
+    pub(crate) fn count(&self) -> usize {
         (self.count.load(Acquire) as usize).max(1)
     }
 
@@ -91,7 +91,7 @@ impl Nodes {
     /// # Panics
     /// If there is none of that number.
     #[inline]
-    pub fn get(&self, number: usize) -> &Node {
+    pub(crate) fn get(&self, number: usize) -> &Node {
         if number == 0 {
             return &self.first;
         }
@@ -102,7 +102,7 @@ impl Nodes {
     }
 
     /// All of them.
-    pub fn iter(&self) -> impl Iterator<Item = &Node> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Node> {
         (0..self.count()).map(|number| self.get(number))
     }
 

@@ -58,7 +58,7 @@ const _: () = assert!(size_of::<Pageblock>() == 192);
 
 impl Pageblock {
     /// A pageblock of node `node`.
-    pub const fn new(node: u16, state: State) -> Self {
+    pub(crate) const fn new(node: u16, state: State) -> Self {
         Self { state, node: AtomicU16::new(node), is_unmapped: AtomicBool::new(false) }
     }
 
@@ -150,7 +150,7 @@ pub struct State {
 impl State {
     /// All pages are free and none is backed; out of use until [`super::zone::FreeAreas::add`]. Before that a neighbour's run
     /// must not grow into it: its pages would be taken before they were counted.
-    pub const fn fresh() -> Self {
+    pub(crate) const fn fresh() -> Self {
         Self {
             free: PageSet::FULL,
             backed: PageSet::EMPTY,
@@ -170,7 +170,7 @@ impl State {
     }
 
     /// What a report of its free pages would cost.
-    pub fn backing(&self) -> Backing {
+    pub(crate) fn backing(&self) -> Backing {
         if !self.huge {
             Backing::Small
         } else if PAGEBLOCK_PAGES - self.free.len() <= SPARSE {
@@ -181,7 +181,7 @@ impl State {
     }
 
     /// Free pages that memory is behind and that can be handed out: where a huge page is, all of them, touched or not.
-    pub fn idle(&self) -> PageSet {
+    pub(crate) fn idle(&self) -> PageSet {
         if self.offline {
             PageSet::EMPTY
         } else if self.huge {
@@ -209,7 +209,7 @@ impl State {
 
     /// Whether any of its pages is in use. One of which none was ever handed out may be a hole in the window: memory
     /// that is not the heap's.
-    pub fn is_in_use(&self) -> bool {
+    pub(crate) fn is_in_use(&self) -> bool {
         self.free.len() < PAGEBLOCK_PAGES && !self.backed.is_empty()
     }
 
@@ -221,7 +221,7 @@ impl State {
     }
 
     /// Takes `pages` free pages from `first`; returns how many of them were backed. All count as backed from now on.
-    pub fn take_at(&mut self, first: usize, pages: usize) -> usize {
+    pub(crate) fn take_at(&mut self, first: usize, pages: usize) -> usize {
         let backed = self.backed_in(first, pages);
         self.free.remove(first, pages);
         if backed < pages {

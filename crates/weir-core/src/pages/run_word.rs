@@ -13,7 +13,7 @@ const RUN_FLAGS: u32 = POOLED | FELL_BACK;
 impl Window {
     /// How many pages the run that `page` heads has.
     #[inline]
-    pub fn run_pages(&self, page: u32) -> usize {
+    pub(crate) fn run_pages(&self, page: u32) -> usize {
         (self.word(page, 0).load(Relaxed) & !RUN_FLAGS) as usize
     }
 

@@ -92,8 +92,7 @@ pub struct UserZones {
 
 impl UserZones {
     /// None.
-    #[allow(clippy::new_without_default, reason = "const, and only ever part of a static")]
-    pub const fn new() -> Self {
+    pub(crate) const fn new() -> Self {
         Self { first: AtomicPtr::new(core::ptr::null_mut()), lock: Lock::new(0) }
     }
 
@@ -189,7 +188,7 @@ impl UserZone {
     }
 
     /// Its number, from 1, which its events in the trace have; after 65,535 zones numbers come again.
-    pub fn number(&self) -> u16 {
+    pub(crate) fn number(&self) -> u16 {
         self.number.load(Relaxed) as u16
     }
 

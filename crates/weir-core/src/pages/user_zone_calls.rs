@@ -24,7 +24,7 @@ impl<P: Platform> Pages<P> {
     /// # Safety
     /// It lives, where it is, until [`Pages::remove_zone`] returns, is added once, and is used through shared references alone
     /// meanwhile; `zone` may come from one.
-    pub unsafe fn add_zone(&self, zone: NonNull<UserZone>) {
+    pub(crate) unsafe fn add_zone(&self, zone: NonNull<UserZone>) {
         let mut last = self.user.lock.lock(&self.platform);
         *last += 1;
         // SAFETY: the caller promises that the zone lives and is used through shared references alone; this is another.

@@ -211,7 +211,7 @@ impl Window {
     ///
     /// # Safety
     /// `run` is whole pageblocks, and `blocks` describes each of them, as long as the window is there.
-    pub unsafe fn over(run: Run, blocks: *mut Pageblock) -> Self {
+    pub(crate) unsafe fn over(run: Run, blocks: *mut Pageblock) -> Self {
         let window = Self::new(Reach::Any);
         window.base.store(run.addr, Relaxed);
         window.blocks.store(blocks, Relaxed);
@@ -280,7 +280,7 @@ impl Window {
     /// Where the state of pageblock `block` is. Dereferenced under the lock of its zone alone
     /// ([`crate::pages::zone::FreeAreas`] does that), or while no other thread uses the heap.
     #[inline]
-    pub fn state(&self, block: u32) -> *mut State {
+    pub(crate) fn state(&self, block: u32) -> *mut State {
         #[cfg(debug_assertions)]
         self.visits.fetch_add(1, Relaxed);
         Pageblock::state(self.block(block))
@@ -393,7 +393,7 @@ impl Window {
     }
 
     /// Holds the growth lock until [`Window::thaw`]: for `fork`.
-    pub fn freeze<P: Platform>(&self, platform: &P) {
+    pub(crate) fn freeze<P: Platform>(&self, platform: &P) {
         self.growth.acquire(platform);
     }
 
@@ -401,7 +401,7 @@ impl Window {
     ///
     /// # Safety
     /// The caller froze the window.
-    pub unsafe fn thaw<P: Platform>(&self, platform: &P) {
+    pub(crate) unsafe fn thaw<P: Platform>(&self, platform: &P) {
         // SAFETY: `freeze` took the growth lock, on this thread or the one that it was forked from, and made no guard.
         unsafe { self.growth.release(platform) }
     }

@@ -200,7 +200,7 @@ impl FreeAreas {
     }
 
     /// Takes back `pages` pages from `page`. Those in `unbacked` (bit i: page `page + i`) are known to be reported.
-    pub fn give(&mut self, window: &Window, page: u32, pages: usize, unbacked: u32) {
+    pub(crate) fn give(&mut self, window: &Window, page: u32, pages: usize, unbacked: u32) {
         self.used -= pages;
         if pages >= HOLE_PAGES {
             self.holes[pages % HOLES] = (page, pages as u32);
@@ -248,7 +248,7 @@ impl FreeAreas {
     // ---- reporting ---------------------------------------------------------------------------------------------
 
     /// Isolates a pageblock's free backed pages for a report: they are not free until [`FreeAreas::put_back`].
-    pub fn isolate(&mut self, window: &Window, block: u32) -> PageSet {
+    pub(crate) fn isolate(&mut self, window: &Window, block: u32) -> PageSet {
         let pageblock = self.blocks.at_mut(window, block);
         let idle = pageblock.idle();
         pageblock.free = pageblock.free.minus(&idle);
@@ -258,7 +258,7 @@ impl FreeAreas {
 
     /// Returns isolated `pages` to the free areas, of which those in `gone` went below. Returns whether a huge page was
     /// behind them.
-    pub fn put_back(
+    pub(crate) fn put_back(
         &mut self,
         window: &Window,
         block: u32,
@@ -307,7 +307,7 @@ impl FreeAreas {
 
     /// Notes that pages in use by a slab were reported out of `block`: its huge page, if there was one, is split, and
     /// what was free in it is backed by small pages now. Returns whether there was one.
-    pub fn split(&mut self, window: &Window, block: u32, contents: Contents) -> bool {
+    pub(crate) fn split(&mut self, window: &Window, block: u32, contents: Contents) -> bool {
         let pageblock = self.blocks.at_mut(window, block);
         pageblock.dirty |= contents == Contents::Undefined;
         if !pageblock.huge {

@@ -96,7 +96,7 @@ impl Table {
 
     /// The class of objects of `size` bytes, at most [`MAX_SIZE`](crate::base::size_class::MAX_SIZE).
     #[inline(always)]
-    pub fn class_of(&self, size: usize) -> usize {
+    pub(crate) fn class_of(&self, size: usize) -> usize {
         self.classes[size.div_ceil(MIN_ALIGN)] as usize
     }
 

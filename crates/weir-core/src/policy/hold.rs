@@ -50,14 +50,14 @@ impl Hold {
     }
 
     /// The doublings of windows of `idle_ns` after which memory of a program at rest goes within `longest_ns` yet.
-    pub fn most_doublings(idle_ns: u64, longest_ns: u64) -> u32 {
+    pub(crate) fn most_doublings(idle_ns: u64, longest_ns: u64) -> u32 {
         let fits = |&doublings: &u32| Self::of(doublings, idle_ns).most_ns() <= longest_ns;
         (1..=MOST_DOUBLINGS).take_while(fits).last().unwrap_or(0)
     }
 
     /// Within so many ns of its release memory is touched that a longer hold, of at most `longest_ns`, would have kept:
     /// about that, as the release came up to a window later than it might have.
-    pub fn spared_ns(&self, idle_ns: u64, longest_ns: u64) -> u64 {
+    pub(crate) fn spared_ns(&self, idle_ns: u64, longest_ns: u64) -> u64 {
         let most = Self::of(Self::most_doublings(idle_ns, longest_ns), idle_ns);
         most.least_ns().saturating_sub(self.least_ns()).saturating_add(self.window_ns)
     }

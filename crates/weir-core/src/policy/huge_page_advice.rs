@@ -21,7 +21,7 @@ pub struct Density {
 
 impl Density {
     /// Nothing seen: no huge pages yet.
-    pub const fn new() -> Self {
+    pub(crate) const fn new() -> Self {
         Self { history: 0, at_once: 0, handed_out: 0 }
     }
 
@@ -39,7 +39,7 @@ impl Density {
     }
 
     /// Whether huge pages pay.
-    pub fn pays(&self) -> bool {
+    pub(crate) fn pays(&self) -> bool {
         self.history.count_ones() >= FILLED_BLOCKS || self.at_once >= FILLED_AT_ONCE
     }
 

@@ -166,7 +166,7 @@ impl PagePool {
     }
 
     /// Idle pages that are kept outside of a squeeze window.
-    pub fn max_idle_pages<P: Diagnostics>(&self, platform: &P) -> usize {
+    pub(crate) fn max_idle_pages<P: Diagnostics>(&self, platform: &P) -> usize {
         let own = self.max_idle_pages.load(Relaxed);
         (if own == COMMON { platform.tunables().max_idle_pages.get() } else { own }) as usize
     }
@@ -178,7 +178,7 @@ impl PagePool {
     }
 
     /// Its figures.
-    pub fn stats<P: Wait>(&self, platform: &P) -> PoolStats {
+    pub(crate) fn stats<P: Wait>(&self, platform: &P) -> PoolStats {
         self.inner.lock(platform).stats()
     }
 }

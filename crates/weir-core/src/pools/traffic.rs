@@ -48,7 +48,7 @@ impl<P: Platform> PoolsOn<'_, P> {
 
     /// Takes runs back, whole ones; null is allowed. Those that are not in flight are named and left alone. A put of
     /// none looks at what is idle as any other: `max_idle_pages` may have been lowered since the last one.
-    pub fn put(&self, pool: &PagePool, runs: &[*mut u8]) {
+    pub(crate) fn put(&self, pool: &PagePool, runs: &[*mut u8]) {
         let mut rest = runs;
         let (idle, in_flight) = loop {
             let (batch, after) = rest.split_at(rest.len().min(BATCH));

@@ -50,7 +50,7 @@ impl<P: Platform> PoolsOn<'_, P> {
     /// What the owner of a pool does: squeezes it in a window, or for one that has passed since the last time; else
     /// trims it to
     /// `max_idle_pages`. Returns the pages squeezed, which the balancer is to release.
-    pub fn tend(&self, pool: &PagePool) -> usize {
+    pub(crate) fn tend(&self, pool: &PagePool) -> usize {
         let p = self.platform();
         // Read before the idle runs are looked at (`mod.rs`).
         let event = self.pools.squeeze.generation();
@@ -84,13 +84,13 @@ impl<P: Platform> PoolsOn<'_, P> {
     }
 
     /// Sleeps until there is a pressure event that the pool was not tended for, for `ns` at most, or for no reason.
-    pub fn wait(&self, pool: &PagePool, ns: Option<u64>) {
+    pub(crate) fn wait(&self, pool: &PagePool, ns: Option<u64>) {
         let seen = pool.inner.lock(self.platform()).seen;
         self.pools.squeeze.wait(self.platform(), seen, ns);
     }
 
     /// Gives all idle runs up, for the end of a pool.
-    pub fn empty(&self, pool: &PagePool) {
+    pub(crate) fn empty(&self, pool: &PagePool) {
         self.trim(pool, 0);
     }
 }

@@ -41,7 +41,7 @@ pub struct Weight {
 impl Weight {
     /// The weight of a sample of `size` bytes that was taken with this mean. Counts are whole, and rounded up with a chance
     /// of what is cut off otherwise, so that they stay unbiased.
-    pub fn of(size: usize, mean: u64, random: u64) -> Self {
+    pub(crate) fn of(size: usize, mean: u64, random: u64) -> Self {
         let chance = -libm::expm1(-(charge(size) as f64) / mean as f64);
         if chance == 1.0 {
             return Self { objects: 1, bytes: size as u64 };

@@ -52,8 +52,7 @@ pub struct Recorder {
 
 impl Recorder {
     /// Off, and nothing mapped.
-    #[allow(clippy::new_without_default, reason = "const, and only ever a field")]
-    pub const fn new() -> Self {
+    pub(crate) const fn new() -> Self {
         Self {
             lock: Lock::new(None),
             table: AtomicPtr::new(ptr::null_mut()),

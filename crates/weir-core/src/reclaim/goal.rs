@@ -362,7 +362,7 @@ pub enum Side {
 
 impl Kind {
     /// The goal of the node balancer that reclaims for zones of class `zone`.
-    pub fn balance(zone: ZoneClass) -> Self {
+    pub(crate) fn balance(zone: ZoneClass) -> Self {
         if zone == ZoneClass::Normal { Self::Balance } else { Self::BalanceFixed }
     }
 
@@ -373,7 +373,7 @@ impl Kind {
 
 impl Goal {
     /// A goal of `kind`, which takes all that the kind lets go; of what is in use as much as the kind says.
-    pub fn new(kind: Kind, cause: Cause, now: u64, turn: usize) -> Self {
+    pub(crate) fn new(kind: Kind, cause: Cause, now: u64, turn: usize) -> Self {
         let (bytes, priority) = (usize::MAX, kind.row().priority);
         let zone = ZoneClass::Normal;
         Self { kind, cause, now, turn, bytes, priority, may_write: true, ended: None, node: None, zone }

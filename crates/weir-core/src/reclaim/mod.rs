@@ -22,7 +22,7 @@ pub use audit::Audit;
 pub use events::Events;
 pub use goal::{Cushion, Ended, Goal, Kind, Side};
 pub(crate) use goal::{Drains, Need, Pools};
-pub use order::run;
+pub(crate) use order::run;
 pub use pressure_event::{Event, PressureEvents};
 pub use reclaimable::{Audited, Freeze, Measured, Reclaimable, Reclaimed};
 pub use step::Step;

@@ -29,7 +29,7 @@ pub const ORDER: [Step; 20] = [
 ];
 
 /// Works towards `goal` until `is_enough` of what was reclaimed, or the goal's bytes are reached, or nothing is left.
-pub fn run(goal: &Goal, all: &[&dyn Reclaimable], mut is_enough: impl FnMut(Reclaimed) -> bool) -> Reclaimed {
+pub(crate) fn run(goal: &Goal, all: &[&dyn Reclaimable], mut is_enough: impl FnMut(Reclaimed) -> bool) -> Reclaimed {
     let (mut sum, mut moved, mut shrunk) = (Reclaimed::default(), 0, 0);
     // A shortage is over when the allocation is served: what is released is no use to it.
     let is_counted = goal.kind != Kind::Shortage;

@@ -61,8 +61,7 @@ pub struct PressureEvents {
 
 impl PressureEvents {
     /// No pressure.
-    #[allow(clippy::new_without_default, reason = "const, and only ever part of a static")]
-    pub const fn new() -> Self {
+    pub(crate) const fn new() -> Self {
         Self {
             latest: AtomicU64::new(0),
             generation: AtomicU32::new(0),

@@ -22,19 +22,13 @@ pub struct Reclaimed {
 
 impl Reclaimed {
     /// Released.
-    pub fn released(bytes: usize) -> Self {
+    pub(crate) fn released(bytes: usize) -> Self {
         Self { released: bytes, moved: 0, scanned: bytes }
     }
 
     /// Moved.
-    pub fn moved(bytes: usize) -> Self {
+    pub(crate) fn moved(bytes: usize) -> Self {
         Self { released: 0, moved: bytes, scanned: bytes }
-    }
-
-    /// The same, where `bytes` were looked at for it.
-    #[must_use]
-    pub fn of(self, bytes: usize) -> Self {
-        Self { scanned: bytes.max(self.total()), ..self }
     }
 
     /// Whether there was nothing.
@@ -43,7 +37,7 @@ impl Reclaimed {
     }
 
     /// Both.
-    pub fn total(&self) -> usize {
+    pub(crate) fn total(&self) -> usize {
         self.released + self.moved
     }
 }

@@ -87,7 +87,7 @@ pub struct Figures {
 
 impl Figures {
     /// Bytes of all that the program holds: [`Usage::live`].
-    pub fn live(&self) -> usize {
+    pub(crate) fn live(&self) -> usize {
         self.live + self.pages.saturating_sub(self.slabs + self.cached_runs)
     }
 }

@@ -215,7 +215,7 @@ impl<const WORDS: usize> Table<WORDS> {
     }
 
     /// Forgets all rows: for a forked child.
-    pub fn clear(&self) {
+    pub(crate) fn clear(&self) {
         self.count.store(0, Relaxed);
         self.left_out.store(0, Relaxed);
         // The parent's thread may have been writing.

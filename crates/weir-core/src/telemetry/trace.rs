@@ -109,7 +109,7 @@ impl Ring {
     }
 
     /// Forgets everything: for a forked child, whose events are its own.
-    pub fn clear(&self) {
+    pub(crate) fn clear(&self) {
         self.slots.iter().for_each(|slot| slot.number.store(0, Relaxed));
         self.next.store(0, Release);
     }

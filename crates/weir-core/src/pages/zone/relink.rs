@@ -15,13 +15,13 @@ impl FreeAreas {
     }
 
     /// Whether `block` is a hole in the window: none of its pages can be handed out. It is not the heap's, or is unmapped.
-    pub fn is_hole(&self, window: &Window, block: u32) -> bool {
+    pub(crate) fn is_hole(&self, window: &Window, block: u32) -> bool {
         let block = self.blocks.at(window, block);
         block.free.is_empty() && block.backed.is_empty()
     }
 
     /// What is behind `block`.
-    pub fn backing(&self, window: &Window, block: u32) -> Backing {
+    pub(crate) fn backing(&self, window: &Window, block: u32) -> Backing {
         self.blocks.at(window, block).backing()
     }
 

@@ -13,7 +13,7 @@ const LEVELS: [usize; 4] = [WHOLE_BARE, WHOLE_REPORTED, WHOLE_BACKED, WHOLE_REFU
 impl FreeAreas {
     /// Takes whole free pageblocks out of the zone, as many as `out` has room for; returns how many. They are holes of the
     /// window from now on.
-    pub fn take_out(&mut self, window: &Window, out: &mut [u32]) -> usize {
+    pub(crate) fn take_out(&mut self, window: &Window, out: &mut [u32]) -> usize {
         let mut taken = 0;
         for level in LEVELS {
             while taken < out.len() {
@@ -36,7 +36,7 @@ impl FreeAreas {
     }
 
     /// Puts pageblocks that were taken out into the zone again: freshly mapped ones, or, if `is_old`, with what they held.
-    pub fn put_in(&mut self, window: &Window, blocks: impl DoubleEndedIterator<Item = u32>, is_old: bool) {
+    pub(crate) fn put_in(&mut self, window: &Window, blocks: impl DoubleEndedIterator<Item = u32>, is_old: bool) {
         // Backwards, so that the list hands out ascending addresses.
         for block in blocks.rev() {
             let pageblock = self.blocks.at_mut(window, block);
