@@ -4,9 +4,9 @@
 //! no peak, and what counts for that is what is resident: a buffer that doubles has been touched to its half when the
 //! old one is freed, and will be touched further while that is kept. So the peak is that of the bytes in use that were
 //! touched, as far as looks tell ([`Blocks::untouched`]); and what is kept, together
-//! with what the program may come to touch of all bytes in use ([`Filled`](super::filled::Filled)), up to that peak,
+//! with what the program may come to touch of all bytes in use ([`Filled`](super::habits::Filled)), up to that peak,
 //! exceeds it by a twelfth at most (`Blocks::room`), or by a quarter where blocks are replaced all the time
-//! ([`Churn`](super::churn::Churn)). Above the last windows' peak nothing is kept when a window ends, and
+//! ([`Churn`](super::habits::Churn)). Above the last windows' peak nothing is kept when a window ends, and
 //! nothing at all under pressure.
 
 use super::block::{Block, Kept};

@@ -8,10 +8,9 @@
 use crate::base::run::Run;
 use crate::base::units::PAGE;
 use crate::blocks::block::{Block, Kept};
-use crate::blocks::churn::Churn;
-use crate::blocks::expected::Expected;
-use crate::blocks::filled::Filled;
-use crate::blocks::watch::Watch;
+use crate::blocks::habits::Churn;
+use crate::blocks::habits::Expected;
+use crate::blocks::habits::Filled;
 use crate::policy::huge_page_advice::Density;
 use crate::policy::refault::Recent;
 use crate::policy::working_set::Peak;
@@ -265,6 +264,33 @@ pub(crate) const fn table_bytes(capacity: usize) -> usize {
 /// Where in the table a search for `addr` begins (multiplicative hashing; the capacity's mask is applied later).
 fn home(addr: usize) -> usize {
     (addr / PAGE).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32
+}
+
+// Which blocks in use were looked at last, and when others are.
+
+/// See the module.
+#[derive(Debug)]
+pub struct Watch {
+    /// The block that was handed out last; 0: none.
+    pub(super) newest: usize,
+    /// It was looked at as the next one was wanted.
+    pub(super) is_seen: bool,
+    /// The slot of the table that the next look at many begins at.
+    pub(super) next: usize,
+    /// When that may be, ns.
+    pub(super) due: u64,
+}
+
+impl Watch {
+    /// No block yet.
+    pub(crate) const fn new() -> Self {
+        Self { newest: 0, is_seen: true, next: 0, due: 0 }
+    }
+
+    /// A block is handed out.
+    pub(super) fn note_newest(&mut self, addr: usize) {
+        (self.newest, self.is_seen) = (addr, false);
+    }
 }
 
 #[cfg(test)]

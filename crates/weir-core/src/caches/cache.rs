@@ -12,7 +12,7 @@ use core::sync::atomic::{
 use crate::caches::bucket_size::Tuning;
 use crate::caches::domain::{Domain, Domains};
 use crate::caches::geometry::{Geometry, Shape};
-use crate::caches::user_part::UserPart;
+use crate::caches::spec::UserPart;
 
 // Where in its life a cache is: see [`super::user_cache`].
 pub(crate) const FREE: u8 = 0;

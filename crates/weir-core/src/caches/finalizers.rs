@@ -17,8 +17,8 @@ use crate::caches::domain::Domain;
 use crate::caches::geometry::{FIRST_USER, Geometry};
 use crate::caches::heap_caches::Caches;
 use crate::caches::slab::Empty;
+use crate::caches::spec::UserPart;
 use crate::caches::spec::{Fini, Init};
-use crate::caches::user_part::UserPart;
 use crate::platform::Platform;
 
 impl UserPart {

@@ -12,8 +12,16 @@ use core::ptr::null_mut;
 
 use crate::base::run::Run;
 use crate::base::units::PAGE;
-use crate::caches::bucket::Bucket;
+use crate::caches::geometry::MAX_BATCH;
 use crate::policy::working_set::Peak;
+
+/// A bucket: `len` pointers.
+#[repr(C)]
+pub(crate) struct Bucket {
+    pub(crate) next: *mut Bucket,
+    pub(super) len: usize,
+    pub(super) slots: [*mut u8; MAX_BATCH],
+}
 
 /// Bytes of a group, which is aligned to as many.
 pub const GROUP: usize = 1 << 20;

@@ -3,7 +3,7 @@
 use core::sync::atomic::Ordering::Relaxed;
 
 use super::Heap;
-use crate::blocks::usage::BlocksWalk;
+use crate::blocks::reclaimer::BlocksWalk;
 use crate::caches::usage::PagesWalk;
 use crate::platform::Platform;
 use crate::reclaim::{Figures, Usage};

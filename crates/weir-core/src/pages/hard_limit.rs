@@ -2,7 +2,7 @@
 //!
 //! What is handed out counts in full, touched or not: a program may touch it at any time, when nothing could be refused any
 //! more. Free memory counts as far as it is resident. An allocation that would exceed the limit gets
-//! [`Short`](super::short::Short), as where the system refuses memory, unless memory that is resident already serves it; the heap then reclaims, and tries again.
+//! [`Short`](super::request::Short), as where the system refuses memory, unless memory that is resident already serves it; the heap then reclaims, and tries again.
 //!
 //! # Threads at once
 //!

@@ -3,7 +3,7 @@
 use super::hard_limit::HardLimit;
 use super::node::{Isolated, Node, Nodes, ZoneKind};
 use super::report::ReportSite;
-use super::short::Short;
+use super::request::Short;
 use super::user_zone::UserZones;
 use super::window::Window;
 use super::zone::{FreeAreas, PageRun, Purpose, Zone};

@@ -5,7 +5,7 @@ use crate::base::invalid_free::InvalidFree;
 use crate::base::units::{PAGE, PAGEBLOCK, PAGEBLOCK_PAGES};
 use crate::pages::heap_pages::Pages;
 use crate::pages::report::ReportSite;
-use crate::pages::short::Short;
+use crate::pages::request::Short;
 use crate::pages::zone::{PageRun, Purpose};
 use crate::platform::{Host, Platform};
 use crate::policy::refault::Refault;

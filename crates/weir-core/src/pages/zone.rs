@@ -6,21 +6,17 @@
 //! next one to report costs the same whatever the heap's size), the longest unchanged first.
 
 mod audit;
-mod bare;
 mod lists;
-mod offline;
+mod out_of_use;
 mod pageblocks;
 mod place;
-mod purpose;
 mod relink;
 mod sparse;
-mod unmapped;
-mod usage;
 
 use crate::base::units::{NONE, PAGEBLOCK_PAGES};
 use crate::pages::page_set::PageSet;
 use crate::pages::pageblock::Look;
-use crate::pages::short::Short;
+use crate::pages::request::Short;
 use crate::pages::window::Window;
 use crate::platform::Contents;
 use crate::platform::lock::Lock;
@@ -28,10 +24,10 @@ use crate::platform::rank;
 use crate::policy::refault::Refault;
 use crate::policy::working_set::Peak;
 
+pub use crate::pages::request::Purpose;
 use crate::policy::growing_buffer::Growth;
 use lists::{HINT_REFUSED, Lists};
 use pageblocks::Pageblocks;
-pub use purpose::Purpose;
 
 /// Fresh pages handed out after which a zone says so: what releases elsewhere are made for at a time (2 MiB).
 const FRESH_PAGES: usize = PAGEBLOCK_PAGES;

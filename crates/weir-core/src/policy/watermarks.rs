@@ -95,7 +95,7 @@ pub enum Policy {
 
 impl Policy {
     /// By the number that the setting `balance_policy` has.
-    pub(crate) fn of_number(number: u64) -> Self {
+    pub fn of_number(number: u64) -> Self {
         match number {
             0 => Self::Any,
             1 => Self::All,
@@ -138,7 +138,7 @@ fn reserve(zones: &[Zone], zone: usize, order: u32, highest: usize) -> usize {
 }
 
 /// Whether one zone is above its high mark for a request. One of no pages is not looked at.
-pub(crate) fn is_zone_balanced(zones: &[Zone], zone: usize, order: u32, highest: usize) -> bool {
+pub fn is_zone_balanced(zones: &[Zone], zone: usize, order: u32, highest: usize) -> bool {
     zones[zone].managed == 0 || is_zone_above(zones, zone, order, highest, |marks| marks.high)
 }
 

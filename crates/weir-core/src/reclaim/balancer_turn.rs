@@ -24,8 +24,8 @@
 
 use core::sync::atomic::Ordering::{Relaxed, Release};
 
-use super::balanced_node::{Node, Scanned, ZONES, ZoneScan};
 use super::node_balancer::{DOZE_NS, NodeBalancer};
+use super::node_balancer::{Node, Scanned, ZONES, ZoneScan};
 use super::request::Request;
 use crate::policy::scan_priority::{BATCH, FIRST, LAST, LAST_BOOSTED};
 use crate::policy::watermarks::{self, Policy, Zone, is_balanced, is_eligible};

@@ -1,8 +1,8 @@
 //! What the parts of a heap are to reclaim, to `fork`, to the audit and to the figures: a trait each.
 
-use super::audit::Audit;
 use super::goal::{Ended, Goal};
 use super::step::Step;
+use super::usage::Audit;
 use super::usage::{Figures, Usage};
 use crate::base::fault::Fault;
 use crate::base::level::Level;

@@ -28,7 +28,7 @@ macro_rules! tunables {
             #[allow(clippy::new_without_default, reason = "const, and only ever a static or a field")]
             pub const fn new() -> Self { Self { $($name: Value(AtomicU64::new($default)),)* } }
             /// The values in the order of [`TABLE`].
-            pub(crate) fn values(&self) -> [&Value; TABLE.len()] { [$(&self.$name,)*] }
+            pub fn values(&self) -> [&Value; TABLE.len()] { [$(&self.$name,)*] }
         }
     };
     (@effect) => { Effect::Wake };

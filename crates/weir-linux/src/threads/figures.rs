@@ -6,7 +6,7 @@ use weir_core::base::run_class;
 use weir_core::caches::figures::CacheStats;
 use weir_core::caches::geometry::FIRST_USER;
 use weir_core::heap::figures::Measurement;
-use weir_core::pages::zone_figures::ZoneFigures;
+use weir_core::pages::figures::ZoneFigures;
 use weir_core::reclaim::Usage;
 use weir_core::telemetry::tables::{CacheRow, EvictableRow, ZoneRow, name_of};
 use weir_core::telemetry::trace::Place;

@@ -10,7 +10,7 @@ use crate::base::cause::Cause;
 use crate::base::level::Level;
 use crate::base::units::{MAX_ORDER, PAGE};
 use crate::base::zone_class::ZoneClass;
-use crate::pages::class_totals::ClassTotals;
+use crate::pages::figures::ClassTotals;
 use crate::platform::Platform;
 use crate::policy::watermarks::{Policy, Zone, is_zone_above};
 use crate::reclaim::budget::Room;

@@ -1,8 +1,8 @@
 //! What a zone's lists are made of: pageblocks are listed by the largest block that is free in each, by the largest that is idle (free
 //! and backed), and, for the reporter, by what a report of their idle pages costs.
 
-use super::purpose::Purpose;
 use crate::base::units::{MAX_ORDER, NONE, PAGEBLOCK_PAGES};
+use crate::pages::request::Purpose;
 
 /// Steps of fullness told apart among pageblocks that are neither full nor empty.
 pub(super) const FILLS: usize = 8;
