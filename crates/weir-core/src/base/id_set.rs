@@ -13,7 +13,7 @@
 pub struct IdSet([u64; 4]);
 
 impl IdSet {
-    /// None.
+    /// The empty set.
     pub const EMPTY: Self = Self([0; 4]);
 
     /// The one.
@@ -48,7 +48,7 @@ impl IdSet {
         self.from(0).nth(turn % self.len().max(1)).unwrap_or(0)
     }
 
-    /// Its members, ascending from the first that is at least `first`, then the others.
+    /// Members, ascending from the first that is at least `first`, then the others.
     pub(crate) fn from(self, first: usize) -> impl Iterator<Item = usize> {
         (0..256).map(move |i| (first + i) % 256).filter(move |&class| self.contains(class))
     }

@@ -17,7 +17,7 @@ pub enum ZoneClass {
 impl ZoneClass {
     /// How many there are.
     pub const COUNT: usize = 4;
-    /// All of them, by number.
+    /// All classes, by number.
     pub const ALL: [Self; Self::COUNT] = [Self::Low32, Self::Normal, Self::Pinned, Self::Hugetlb];
 
     /// Whether only requests that name this class use it, and these use no other.

@@ -9,11 +9,11 @@ pub struct Block {
     pub run: Run,
     /// Huge pages were asked for.
     pub huge: bool,
-    /// It was cut off the block before it, to which it is joined again once both are kept.
+    /// The block was cut off the one before it, and is joined to that again once both are kept.
     pub is_rest: bool,
     /// All of it had memory behind it when it was handed out.
     pub is_touched: bool,
-    /// What looks at it found of late.
+    /// Findings of the last looks at the block.
     pub constancy: Constancy,
     /// In use: bytes of it without memory behind them when it was last looked at. One of which nothing was untouched then
     /// counts as touched.
@@ -56,7 +56,7 @@ pub struct Kept {
 /// look of a few us is then some ten ns a free.
 const MOST_AGREED: u8 = 9;
 
-/// What looks at a block found of late.
+/// Findings of the last looks at a block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Constancy {
     /// Looks one after another that found what was expected.

@@ -30,7 +30,7 @@ impl Filled {
         self.next = (self.next + 1) % REMEMBERED as u8;
     }
 
-    /// Of `bytes` in use, those that will have been touched when they are freed, at most.
+    /// Bytes, of `bytes` in use, that will have been touched when they are freed, at most.
     pub(crate) fn of(&self, bytes: usize) -> usize {
         let part = usize::from(self.parts.iter().copied().max().unwrap_or(WHOLE as u8));
         if part == WHOLE { bytes } else { bytes / WHOLE * part }
@@ -53,7 +53,7 @@ const ENOUGH: usize = PAGEBLOCK;
 pub struct Expected(usize);
 
 impl Expected {
-    /// None.
+    /// Nothing was seen yet.
     pub(crate) const fn new() -> Self {
         Self(0)
     }
@@ -91,15 +91,15 @@ mod expected_tests {
 // that went for lack of room is touched anew at once, which costs far more than all else; and a heap that joins free
 // memory, as the C library's, has holes of about a third of what is in use there. So more may be kept.
 
-/// What was dropped for lack of room, in peaks, that makes it churn: a program that grows buffers by steps, and frees
+/// Peaks dropped for lack of room that make it churn: a program that grows buffers by steps, and frees
 /// them, drops half a peak each time.
 const ENTER: usize = 8;
-/// What must be freed in a window, in peaks, for it to go on.
+/// Peaks that must be freed in a window for the churn to go on.
 const STAY: usize = 8;
 /// Part of the peak that kept blocks may raise it by meanwhile.
 const RAISE: usize = 4;
 
-/// What came and went.
+/// Tells whether blocks come and go all the time.
 #[derive(Debug)]
 pub struct Churn {
     /// Bytes with memory behind them that were dropped for lack of room: in this window, and half of those before.
@@ -110,7 +110,7 @@ pub struct Churn {
 }
 
 impl Churn {
-    /// None.
+    /// Nothing was seen yet.
     pub(crate) const fn new() -> Self {
         Self { dropped: 0, freed: 0, is_on: false }
     }

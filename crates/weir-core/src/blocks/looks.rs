@@ -71,7 +71,7 @@ impl<P: Platform> Mapped<'_, P> {
     }
 }
 
-/// Of a block of `len` bytes, those untouched by what a look found; none where the platform cannot say.
+/// Untouched bytes of a block of `len` bytes, by what a look found; 0 where the platform cannot say.
 pub(super) fn untouched(len: usize, found: Option<Look>) -> usize {
     let untouched = found.map_or(0, |look| len.saturating_sub(look.resident));
     if untouched <= len / NEARLY_ALL { 0 } else { untouched }
@@ -81,9 +81,9 @@ pub(super) fn untouched(len: usize, found: Option<Look>) -> usize {
 
 /// Pageblocks of a block that are looked at, where it is touched all over or nowhere.
 const SAMPLES: usize = 4;
-/// Of a touched pageblock's pages, those that must be resident for it to count as filled: seven eighths.
+/// Resident pages, seven eighths, from which on a touched pageblock counts as filled.
 const FILLED: usize = PAGEBLOCK_PAGES / 8 * 7;
-/// What a few pageblocks of a block tell of all of it.
+/// Estimate of a block's residence, by a few of its pageblocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Look {
     /// Bytes resident.

@@ -21,7 +21,7 @@ const WIPE_MAX: usize = 64 << 20;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fresh {
     pub(crate) addr: usize,
-    /// It is known to be zero.
+    /// The block is known to be zero.
     pub(crate) zero: bool,
     /// Bytes that are expected to become resident, of this block and those before it, once they are enough to be worth a
     /// release elsewhere; else 0.

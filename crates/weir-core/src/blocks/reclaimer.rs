@@ -40,7 +40,7 @@ impl<P: Platform> Mapped<'_, P> {
         bytes
     }
 
-    /// The same unrecorded; returns resident bytes, blocks and ns.
+    /// Unmaps the kept blocks that `next` names, without a record in the trace; returns resident bytes, blocks and ns.
     pub(super) fn unmap_those(&self, cause: Cause, next: impl Fn(&mut Blocks) -> Option<Kept>) -> (usize, usize, u64) {
         let (mut bytes, mut blocks, mut begin) = (0, 0, 0);
         loop {
@@ -126,7 +126,7 @@ pub(crate) struct BlocksWalk {
     slots: usize,
     /// Bytes of the blocks.
     live: usize,
-    /// Of these, what is not resident.
+    /// Bytes of the blocks that are not resident.
     untouched: usize,
     /// The platform could not say what is resident of one of them.
     is_blind: bool,

@@ -114,7 +114,7 @@ impl Blocks {
         kept
     }
 
-    /// What is kept of what was cut off `block`, right behind it.
+    /// Takes the kept rest that was cut off `block`, right behind it.
     pub(crate) fn take_rest(&mut self, block: &Block) -> Option<Kept> {
         let i = (0..self.kept_count).find(|&i| self.kept[i].block.follows(block))?;
         Some(self.take_kept(i))

@@ -42,7 +42,7 @@ pub struct Blocks {
     pub(super) peak: Peak,
     /// Which part of blocks is touched.
     pub filled: Filled,
-    /// What of those handed out is expected to become resident.
+    /// Bytes of blocks handed out that are expected to become resident.
     pub expected: Expected,
     /// Whether they are replaced all the time.
     pub churn: Churn,
@@ -273,7 +273,7 @@ fn home(addr: usize) -> usize {
 pub struct Watch {
     /// The block that was handed out last; 0: none.
     pub(super) newest: usize,
-    /// It was looked at as the next one was wanted.
+    /// The newest block was looked at as the next one was wanted.
     pub(super) is_seen: bool,
     /// The slot of the table that the next look at many begins at.
     pub(super) next: usize,

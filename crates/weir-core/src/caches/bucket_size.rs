@@ -19,7 +19,7 @@ pub const CONTENDED: u32 = 4;
 /// The ceiling of a cache's buckets, in objects.
 pub struct Tuning {
     ceiling: AtomicU32,
-    /// It was halved in this window.
+    /// The ceiling was halved in this window.
     halved: AtomicBool,
 }
 
@@ -28,7 +28,7 @@ pub struct Tuning {
 pub struct Points(u32);
 
 impl Points {
-    /// None.
+    /// No points.
     pub(crate) const fn new() -> Self {
         Self(0)
     }

@@ -215,7 +215,7 @@ impl PerCpu {
         if platform.checks_all() { None } else { self.locked_always(platform, index) }
     }
 
-    /// The same, also where each free is checked.
+    /// [`PerCpu::locked`], also where each free is checked.
     fn locked_always<'a, P: Platform>(
         &'a self,
         platform: &'a P,
@@ -241,7 +241,7 @@ impl PerCpu {
         self.here(platform).is_none_or(|slab| Self::resize_locked(slab, class, room))
     }
 
-    /// The same of the slab that the caller holds the lock of.
+    /// [`PerCpu::resize`] of the slab that the caller holds the lock of.
     pub(crate) fn resize_locked(slab: &CpuSlab, class: usize, room: usize) -> bool {
         resize(slab, class, room);
         in_bucket(slab, class) <= room

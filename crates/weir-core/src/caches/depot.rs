@@ -140,7 +140,7 @@ impl Default for Depot {
 }
 
 impl Depot {
-    /// Its shells, those of buckets and spare ones.
+    /// Number of shells, those of buckets and spare ones.
     pub(crate) fn shells(&self) -> usize {
         let count = |mut shell: *mut Bucket| {
             let mut count = 0;

@@ -239,7 +239,7 @@ impl Shape {
         self.0.iter().zip(pack(geometry)).for_each(|(word, value)| word.store(value, Relaxed));
     }
 
-    /// What it holds.
+    /// The geometry that is set.
     #[inline]
     pub(crate) fn get(&self) -> Geometry {
         let [a, b, c] = [&self.0[0], &self.0[1], &self.0[2]].map(|word| word.load(Relaxed));

@@ -67,7 +67,7 @@ impl<P: Platform> Caches<P> {
 
 // For how many windows each cache has been idle.
 
-/// What the last window's end saw of each cache with buckets: for telling idle ones.
+/// Activity of each cache with buckets as of the last window's end, for telling idle ones.
 pub(crate) struct Idle {
     /// Frees and visits so far.
     pub(super) seen: [u64; BUCKETED],

@@ -32,10 +32,10 @@ const CHUNKS: usize = GROUP / CHUNK;
 const SHELLS: usize = CHUNK / size_of::<Bucket>();
 /// A chunk all of whose shells are free.
 const ALL: u32 = (1 << SHELLS) - 1;
-/// The same of a group's first chunk, whose first shell's place is the header's.
+/// [`ALL`] of a group's first chunk, whose first shell's place is the header's.
 const ALL_BUT_HEADER: u32 = ALL & !1;
 
-/// What a group begins with.
+/// Header that a group begins with.
 #[repr(C)]
 struct Header {
     next: *mut Header,
@@ -58,7 +58,7 @@ pub struct Shells {
 unsafe impl Send for Shells {}
 
 impl Shells {
-    /// None.
+    /// No shells.
     pub(crate) const fn new() -> Self {
         Self { head: null_mut() }
     }
@@ -149,7 +149,7 @@ fn all(i: usize) -> u32 {
 }
 
 impl Stash {
-    /// None.
+    /// No shells.
     pub(crate) const fn new() -> Self {
         Self { first: null_mut(), last: null_mut(), current: null_mut(), free: 0, used: 0, peak: Peak::new() }
     }

@@ -14,7 +14,7 @@ use crate::reclaim::Ended;
 
 /// Steps of fullness told apart among partial slabs; step 0 is the fullest.
 const FILLS: usize = 4;
-/// What the last look at a slab's free pages came to, in the order in which allocation prefers slabs of one fullness
+/// Results of the last look at a slab's free pages, in the order in which allocation prefers slabs of one fullness
 /// (those whose pages are there first). There is a list for each step of fullness and each of these, so that a report
 /// finds what it has not seen yet without a walk past what it has.
 ///
@@ -63,7 +63,7 @@ pub struct SlabLists {
 pub enum Pass {
     /// A calm window ends: those to which objects came back, but to none of the cache's in so many windows before.
     Changed(Ended),
-    /// Those whose free pages were kept for the sake of a huge page.
+    /// Slabs whose free pages were kept for the sake of a huge page.
     Held,
     /// All that have some to give.
     All,

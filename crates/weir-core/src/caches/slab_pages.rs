@@ -25,7 +25,7 @@ impl<P: Platform> Caches<P> {
         (0..self.pages.nodes.count()).map(|node| self.report_slabs_of(node, goal, pass)).sum()
     }
 
-    /// The same of one node's slabs.
+    /// [`Caches::report_slabs`] of one node's slabs.
     pub(crate) fn report_slabs_of(&self, node: usize, goal: &Goal, pass: Pass) -> usize {
         let mut bytes = 0;
         if self.pages.platform.release_unit() > PAGE {

@@ -16,7 +16,7 @@ pub type Init = unsafe extern "C-unwind" fn(*mut u8, usize, *mut u8) -> bool;
 /// to pass a panic to.
 pub type Fini = unsafe extern "C" fn(*mut u8, usize, *mut u8);
 
-/// What a cache does beyond handing out objects.
+/// Traits of a cache beyond handing out objects.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Flags {
     /// Objects are zero when they are handed out.
@@ -25,16 +25,16 @@ pub struct Flags {
     pub no_reclaim: bool,
 }
 
-/// What a new cache is to be.
+/// Specification of a new cache.
 #[derive(Clone, Copy, Debug)]
 pub struct Spec<'a> {
-    /// Its name in statistics; cut at 31 bytes.
+    /// Name in statistics; cut at 31 bytes.
     pub name: &'a [u8],
     /// Object size, bytes: 1 to [`MAX_OBJECT`]; rounded up to the alignment, and to 16.
     pub size: usize,
     /// Alignment of objects, a power of two up to a page; at least 8.
     pub align: usize,
-    /// What it does beyond that.
+    /// Traits of the cache.
     pub flags: Flags,
     /// For each object of a new slab.
     pub init: Option<Init>,
@@ -164,7 +164,7 @@ impl UserPart {
         }
     }
 
-    /// Its name, ended by zeros.
+    /// Name, ended by zeros.
     pub(crate) fn name(&self) -> [u8; NAME_BYTES] {
         let mut name = [0; NAME_BYTES];
         for (bytes, word) in name.chunks_exact_mut(8).zip(&self.name) {
@@ -173,7 +173,7 @@ impl UserPart {
         name
     }
 
-    /// Its free objects are finalized before their slabs go back.
+    /// Whether free objects are finalized before their slabs go back.
     pub(crate) fn has_finalizer(&self) -> bool {
         self.fini.load(Relaxed) != 0
     }

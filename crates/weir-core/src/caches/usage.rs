@@ -117,7 +117,7 @@ impl<P: Platform> Caches<P> {
         }
     }
 
-    /// What the slab that begins at `page` holds, and its pages.
+    /// Usage of the slab that begins at `page`, and its pages.
     fn slab_usage(&self, page: u32, class: usize, pages: &BlockPages) -> Option<(SlabUsage, u32)> {
         let number = self.number_of(class, page).filter(|&number| self.table.contains(number))?;
         let cache = self.table.get(number);

@@ -173,7 +173,7 @@ impl<P: Platform> Caches<P> {
         self.table.numbers().filter(|&number| self.is_reclaimable(number))
     }
 
-    /// The same, beginning with the one that is `turn`th, counted round and round.
+    /// [`Caches::reclaimable`], beginning with the one that is `turn`th, counted round and round.
     pub(crate) fn reclaimable_from(&self, turn: usize) -> impl Iterator<Item = usize> {
         let first = turn % self.reclaimable().count().max(1);
         self.reclaimable().skip(first).chain(self.reclaimable().take(first))

@@ -7,7 +7,7 @@ use super::Heap;
 use crate::platform::lock::{FROZEN, SKIPPED, SKIPPED_COUNT};
 use crate::platform::{Platform, rank};
 
-/// What is done before and after a fork.
+/// Calls before and after a fork.
 pub struct Fork<'a, P: Platform> {
     heap: &'a Heap<P>,
 }

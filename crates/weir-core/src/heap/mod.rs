@@ -44,7 +44,7 @@ use state::State;
 /// A heap on a platform. All methods may be called from any thread at any time.
 #[repr(C)]
 pub struct Heap<P: Platform> {
-    /// They stand on the pages, and these on the platform: each owns the one below.
+    /// Caches stand on the pages, and these on the platform: each owns the one below.
     caches: Caches<P>,
     blocks: MappedBlocks,
     huge_pages: HugePages,
@@ -129,7 +129,7 @@ impl<P: Platform> Heap<P> {
         unsafe { self.platform().pop(&self.caches.cpu.table, self.caches.cpu.table.class_of(size)) }
     }
 
-    /// What [`Heap::alloc_fast`] left to do.
+    /// Allocates where [`Heap::alloc_fast`] found more to do.
     #[cold]
     #[inline(never)]
     pub fn alloc_slow(&self, size: usize) -> *mut u8 {
@@ -318,7 +318,7 @@ impl<P: Platform> Heap<P> {
     }
 }
 
-/// What a fast free has left to do.
+/// Rest of a free that the fast path did not do.
 #[derive(Clone, Copy, Debug)]
 pub struct FreeLeft {
     /// The value of the class map for the block's page, or a cache's number; 0 outside the window.

@@ -13,7 +13,7 @@ use crate::reclaim::{Goal, Kind};
 /// A pool cannot end while pages of it are in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InFlight {
-    /// So many.
+    /// Pages in flight.
     pub pages: usize,
 }
 
@@ -97,7 +97,7 @@ impl<P: Platform> HeapPools<'_, P> {
         self.pools().put(pool, runs);
     }
 
-    /// What the thread of the program's does that is the owner of a pool: gives up what is idle in a squeeze window, or
+    /// For the thread of the program's that is the owner of a pool: gives up what is idle in a squeeze window, or
     /// above
     /// `max_idle_pages`. Returns the pages given up for pressure.
     pub fn tend(&self, pool: &PagePool) -> usize {

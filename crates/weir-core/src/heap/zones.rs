@@ -10,7 +10,7 @@ use crate::pages::zone::PageRun;
 use crate::pages::{Hold, Short};
 use crate::platform::Platform;
 
-/// What a program does with its zones and reclaim has to do with; all else is [`crate::pages::Pages`]'s.
+/// Calls for zones that reclaim has to do with; all others are [`crate::pages::Pages`]'s.
 pub struct Zones<'a, P: Platform> {
     heap: &'a Heap<P>,
 }

@@ -29,7 +29,7 @@ impl Looks {
     }
 }
 
-/// What is remembered of them.
+/// Memory of the watch over huge pages.
 pub struct HugePages {
     pub(super) looks: Looks,
     /// Where the next search for filled pageblocks begins.
@@ -42,7 +42,7 @@ impl HugePages {
         Self { looks: Looks::new(), filled_from: AtomicU32::new(0) }
     }
 
-    /// They, in the caches and pages of a heap.
+    /// The watch over the caches and pages of a heap.
     pub(crate) fn on<'a, P: Platform>(&'a self, caches: &'a Caches<P>) -> Watch<'a, P> {
         Watch { state: self, caches }
     }
@@ -82,7 +82,7 @@ impl<P: Platform> Watch<'_, P> {
 /// Pageblocks looked at for whether the kernel filled them up: in a calm window (khugepaged itself goes through 8 in 10 s
 /// by default), and under pressure (about 2 us each).
 const FILLED_CALM: usize = 16;
-/// See above.
+/// Pageblocks looked at under pressure, at about 2 us each.
 const FILLED_PRESSURE: usize = 1024;
 
 impl<P: Platform> Reclaimable for Watch<'_, P> {

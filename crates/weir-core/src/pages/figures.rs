@@ -19,9 +19,9 @@ pub const MEASURED: usize = 8 << 30;
 
 /// The pages of a pageblock of the heap.
 pub(crate) struct BlockPages {
-    /// All of them are free: none has a class.
+    /// Whether all pages are free: none has a class.
     pub is_free: bool,
-    /// Those that are resident.
+    /// Pages that are resident.
     pub resident: PageSet,
     /// The kernel was asked which are; else these are those that count as resident.
     pub is_measured: bool,
@@ -114,9 +114,9 @@ impl<P: Platform> Pages<P> {
 /// Zones of a class. All in pages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ClassTotals {
-    /// What they have, or may grow to.
+    /// Pages that the zones have, or may grow to.
     pub(crate) pages: usize,
-    /// What is not handed out.
+    /// Pages that are not handed out.
     pub(crate) free: usize,
     /// Order of the largest free block.
     pub(crate) largest: Option<u32>,

@@ -24,7 +24,7 @@
 use super::sync::{AtomicUsize, constructor};
 use core::sync::atomic::Ordering::SeqCst;
 
-/// What counts beside what zones and statistics say, bytes.
+/// Bytes that count beside what zones and statistics say.
 pub struct HardLimit {
     /// Blocks mapped on their own: one in use in full, a retained one as far as it is resident. A block on its way from one
     /// to the other counts as before until the change is over, so that it is missing at no time.
@@ -42,7 +42,7 @@ impl HardLimit {
         }
     }
 
-    /// What blocks mapped on their own count.
+    /// Bytes that blocks mapped on their own count.
     pub(crate) fn blocks(&self) -> usize {
         self.blocks.load(SeqCst)
     }

@@ -24,18 +24,18 @@ pub enum ZoneKind {
 }
 
 impl ZoneKind {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [Self; 2] = [Self::Normal, Self::Low32];
 }
 
 /// Held while a batch of a node's pages is isolated: one at a time, and none across a fork.
 pub type Batch = Lock<Isolated, { rank::BATCH }>;
 
-/// What a batch is about: not on the stack, which may be the program's.
+/// Contents of a batch: not on the stack, which may be the program's.
 pub struct Isolated {
     /// Pageblocks, and which of their pages are isolated.
     pub(super) blocks: [(u32, PageSet); BATCH],
-    /// Of these, the pages that the platform did not take.
+    /// Pages of the batch that the platform did not take.
     pub(super) kept: [PageSet; BATCH],
 }
 
@@ -48,7 +48,7 @@ impl Isolated {
 /// A node.
 pub struct Node {
     zones: [Zone; 2],
-    /// What is of all nodes or of none (drains, a program's own zones) goes under the first node's.
+    /// Work on all nodes or on none (drains, a program's own zones) goes under the first node's lock.
     pub(crate) batch: Batch,
 }
 
@@ -60,7 +60,7 @@ impl Node {
         }
     }
 
-    /// Its zone of a kind.
+    /// The node's zone of a kind.
     pub(crate) fn zone(&self, kind: ZoneKind) -> &Zone {
         &self.zones[kind as usize]
     }
@@ -101,7 +101,7 @@ impl Nodes {
         unsafe { &*self.more.load(Acquire).add(number - 1) }
     }
 
-    /// All of them.
+    /// All nodes.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Node> {
         (0..self.count()).map(|number| self.get(number))
     }

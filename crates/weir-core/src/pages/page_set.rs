@@ -11,7 +11,7 @@ pub struct PageSet(pub [u64; WORDS]);
 impl PageSet {
     /// No page.
     pub const EMPTY: Self = Self([0; WORDS]);
-    /// All of them.
+    /// All pages of a pageblock.
     pub const FULL: Self = Self([u64::MAX; WORDS]);
 
     /// `pages` pages from page `first`.
@@ -178,7 +178,7 @@ impl PageSet {
         of(0) | of(1) << 16 | of(2) << 32 | of(3) << 48
     }
 
-    /// The same on other processors.
+    /// [`PageSet::whole_bytes`] on other processors.
     #[cfg(not(target_arch = "x86_64"))]
     fn whole_bytes(&self) -> u64 {
         self.0

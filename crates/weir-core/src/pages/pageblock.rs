@@ -17,7 +17,7 @@ use crate::policy::refault::Recent;
 /// Used pages up to which a huge page is sparse: a quarter of it (measured: E8 with huge pages `always`).
 pub(crate) const SPARSE: usize = PAGEBLOCK_PAGES / 4;
 
-/// What the looks for huge pages in little use made of a pageblock (`huge_pages::sparse`).
+/// Result of the looks for huge pages in little use (`huge_pages::sparse`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Look {
     /// Nothing: it is in good use, or a page of it was handed out or came back since.
@@ -27,7 +27,7 @@ pub enum Look {
     Seen = 1,
     /// So did the one before, and no page was handed out or came back between them.
     Due = 2,
-    /// Its huge page is split as far as the page table goes; the platform is to be told ([`crate::platform::Memory::cool`]).
+    /// The pageblock's huge page is split as far as the page table goes; the platform is to be told ([`crate::platform::Memory::cool`]).
     Torn = 3,
 }
 
@@ -50,7 +50,7 @@ pub struct Link {
 pub struct Pageblock {
     state: State,
     node: AtomicU16,
-    /// It was unmapped, and may be mapped again. Under the window's growth lock.
+    /// The pageblock was unmapped, and may be mapped again. Under the window's growth lock.
     is_unmapped: AtomicBool,
 }
 
@@ -113,7 +113,7 @@ impl Pageblock {
     }
 }
 
-/// What is known of one pageblock, under the lock of its zone. All zero: nothing free, nothing backed, on no list.
+/// State of one pageblock, under the lock of its zone. All zero: nothing free, nothing backed, on no list.
 #[repr(C)]
 pub struct State {
     /// Free pages.
@@ -121,7 +121,7 @@ pub struct State {
     /// Pages handed out since they were fresh or reported. A free page that is not among them reads as zero, unless
     /// the pageblock is `dirty`.
     pub backed: PageSet,
-    /// Its places on the zone's lists, by what is free and by what is idle.
+    /// Places on the zone's lists, by what is free and by what is idle.
     pub links: [Link; 2],
     /// One huge page is behind it.
     pub huge: bool,
@@ -131,7 +131,7 @@ pub struct State {
     pub hint_next: u32,
     /// See `hint_next`.
     pub hint_prev: u32,
-    /// What was reported of it lately.
+    /// Pages that were reported lately.
     pub recent: Recent,
     /// Reported pages may hold anything, so that no free page is known to be zero.
     pub dirty: bool,
@@ -139,7 +139,7 @@ pub struct State {
     pub refused: bool,
     /// Out of use, or not yet in use: its free pages are on no list.
     pub offline: bool,
-    /// What the looks for huge pages in little use made of it.
+    /// Result of the looks for huge pages in little use.
     pub look: Look,
     /// No memory is behind the whole pages of what describes it (or none goes back): not since it was handed out last.
     pub bare: bool,
@@ -169,7 +169,7 @@ impl State {
         }
     }
 
-    /// What a report of its free pages would cost.
+    /// Cost of a report of the free pages.
     pub(crate) fn backing(&self) -> Backing {
         if !self.huge {
             Backing::Small

@@ -48,7 +48,7 @@ impl<P: Platform, B: Host + ?Sized> ReportSite<'_, P, B> {
         self.report_blocks(goal, Kind::Whole, keep, |zone| zone.whole_idle())
     }
 
-    /// The same of the free runs of partly free pageblocks, those unchanged for longest first.
+    /// Reports free runs of partly free pageblocks, those unchanged for longest first, until at most `keep` idle pages are left.
     pub(crate) fn report_runs(&self, goal: &Goal, keep: usize) -> usize {
         if self.below.release_unit() > PAGE {
             return 0;

@@ -102,7 +102,7 @@ impl<P: Platform> Pages<P> {
         zone.window.addr_of(run.page)
     }
 
-    /// What the zone holds now. O(its pageblocks).
+    /// Usage of the zone now. O(its pageblocks).
     pub fn zone_usage(&self, zone: &UserZone) -> ZoneUsage {
         let areas = zone.areas.lock(&self.platform);
         let closed = areas.closed(&zone.window);

@@ -45,7 +45,7 @@ const WINDOW: usize = 4 << 40;
 const GROW_MIN: usize = 8 << 20;
 /// Most growth of the heap's mapping, bytes.
 const GROW_MAX: usize = 1 << 30;
-/// Of the window, the longest part that a step over another mapping takes. Steps double up to it; so any
+/// Longest part of the window that a step over another mapping takes. Steps double up to it; so any
 /// mapping is got over in few tries, and no more than this is lost behind it.
 const SKIP_PART: usize = 64;
 

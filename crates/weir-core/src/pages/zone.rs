@@ -45,7 +45,7 @@ pub struct PageRun {
     pub page: u32,
     /// All its pages read as zero: none was backed.
     pub zero: bool,
-    /// Those of its pages that were reported lately.
+    /// Pages of the run that were reported lately.
     pub again: Refault,
     /// Pages with no memory behind them, nor lately, that the zone has handed out since it said so last; 0 as long as
     /// they are few.
@@ -55,7 +55,7 @@ pub struct PageRun {
 /// How a report went.
 #[derive(Clone, Copy, Debug)]
 pub struct ReportOutcome {
-    /// What the pages hold now.
+    /// Contents of the pages now.
     pub contents: Contents,
     /// When, as a [`crate::policy::refault::stamp`].
     pub at: u32,
@@ -74,7 +74,7 @@ pub struct FreeAreas {
     lists: [Lists; 2],
     /// Head and tail of the hint lists, one for each [`Backing`] and one for what was refused.
     hints: [[u32; 2]; 4],
-    /// Its pageblocks, which lie in the window's array.
+    /// Pageblocks of the zone, which lie in the window's array.
     blocks: Pageblocks,
     /// Pages mapped into the zone.
     pub pages: usize,

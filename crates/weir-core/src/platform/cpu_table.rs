@@ -66,14 +66,14 @@ static DUMMY: DummySlab = DummySlab(
     [0; 2],
 );
 
-/// What a push did.
+/// Outcome of a push.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pushed {
-    /// It is in the bucket.
+    /// The object is in the bucket.
     Done,
     /// The bucket is full.
     Full,
-    /// The same object is on the bucket's top already: it was freed twice.
+    /// This object is on the bucket's top already: it was freed twice.
     Twice,
 }
 

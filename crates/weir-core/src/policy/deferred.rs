@@ -14,16 +14,16 @@ use core::sync::atomic::{
 /// Cost of an object that takes one access to storage and one to find it again. (`DEFAULT_SEEKS`, Linux.)
 pub const DEFAULT_SEEKS: u32 = 2;
 
-/// What one scan is to do, bytes.
+/// Plan of one scan, bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// What could be freed as the scan began; not 0.
+    /// Bytes that could be freed as the scan began; not 0.
     pub freeable: usize,
-    /// What was deferred before.
+    /// Bytes deferred before.
     pub deferred: usize,
-    /// What this scan adds.
+    /// Bytes that this scan adds.
     pub delta: usize,
-    /// What this scan may take in all.
+    /// Bytes that this scan may take in all.
     pub total: usize,
 }
 
@@ -52,7 +52,7 @@ impl Plan {
         (left > 0 && (left >= batch || left >= self.freeable)).then(|| left.min(batch.max(1)))
     }
 
-    /// What is deferred after `scanned` bytes.
+    /// Bytes deferred after `scanned` bytes.
     pub(crate) fn left(&self, scanned: usize) -> usize {
         let left = self.deferred.saturating_add(self.delta).saturating_sub(scanned);
         left.min(self.freeable.saturating_mul(2))
@@ -64,7 +64,7 @@ impl Plan {
 pub struct Deferred(AtomicUsize);
 
 impl Deferred {
-    /// None.
+    /// Nothing is deferred.
     pub(crate) const fn new() -> Self {
         Self(AtomicUsize::new(0))
     }

@@ -68,7 +68,7 @@ impl Refault {
     /// No pages.
     pub const NONE: Self = Self { pages: 0, at: 0, calm: false };
 
-    /// Both together.
+    /// This refault and another one together.
     pub(crate) fn and(self, other: Self) -> Self {
         if self.pages == 0 {
             return other;

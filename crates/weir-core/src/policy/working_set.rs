@@ -14,7 +14,7 @@ use super::hold::MOST_WINDOWS;
 #[derive(Debug)]
 pub struct Peak {
     now: usize,
-    /// Those of the windows before, the last one first.
+    /// Peaks of the windows before, the last one first.
     last: [usize; MOST_WINDOWS],
     /// Over how many windows what was used is kept.
     windows: usize,
@@ -41,13 +41,13 @@ impl Peak {
         self.last[0]
     }
 
-    /// What may be wanted again at the end of this window: the highest value of the windows over which what was used is
+    /// Demand that may come again at the end of this window: the highest value of the windows over which what was used is
     /// kept.
     pub(crate) fn wanted(&self) -> usize {
         self.before(self.windows - 1).max(self.now)
     }
 
-    /// The same with one window more: of late so much was used at a time.
+    /// Highest value of late: that of one window more than [`Peak::wanted`] takes.
     pub(crate) fn high(&self) -> usize {
         self.before(self.windows).max(self.now)
     }

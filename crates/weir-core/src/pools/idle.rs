@@ -36,26 +36,26 @@ pub(crate) const fn pages_of(length: usize) -> usize {
     (1 << order) + ((length % 4 + 1) << (order - 2))
 }
 
-/// What keeps a run of another pool, or one that is idle already, from being put.
+/// Refusal of a run that is another pool's, or idle already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotInFlight {
-    /// It is idle: it was put twice.
+    /// The run is idle: it was put twice.
     Idle,
-    /// It is another pool's.
+    /// The run is another pool's.
     Foreign,
 }
 
 /// See the module.
 pub struct IdleRuns {
     first: [u32; LENGTHS],
-    /// As of which get of the pool each length was asked for last.
+    /// Number of the pool's get that asked for each length last.
     asked: [u64; LENGTHS],
     gets: u64,
     pages: usize,
 }
 
 impl IdleRuns {
-    /// None.
+    /// No idle runs.
     pub(crate) const fn new() -> Self {
         Self { first: [NONE; LENGTHS], asked: [0; LENGTHS], gets: 0, pages: 0 }
     }
@@ -116,7 +116,7 @@ pub(crate) fn own(window: &Window, page: u32, number: u32) {
     window.word(page, OWNER).store(number << 1, Release);
 }
 
-/// Of several threads that put a run at once, one gets `Ok`: the run was in flight and is idle from now on.
+/// Claims a run that is put. One of several threads that do so at once gets `Ok`: the run was in flight and is idle from now on.
 pub(crate) fn claim(window: &Window, page: u32, number: u32) -> Result<(), NotInFlight> {
     let (in_flight, idle) = (number << 1, number << 1 | 1);
     match window.word(page, OWNER).compare_exchange(in_flight, idle, AcqRel, Acquire) {

@@ -36,7 +36,7 @@ pub struct PoolStats {
     pub in_flight_pages: usize,
     /// Runs asked for.
     pub gets: u64,
-    /// Of these, runs that took new pages, as none of their length was idle.
+    /// Runs that took new pages, as none of their length was idle.
     pub misses: u64,
     /// Pressure events for which idle pages were given up.
     pub squeezes: u64,
@@ -60,7 +60,7 @@ pub struct PagePool {
     pub(super) inner: Lock<Inner, { rank::PAGE_POOL }>,
 }
 
-/// What the lock of a pool is for.
+/// State of a pool, under its lock.
 pub(super) struct Inner {
     pub idle: IdleRuns,
     pub in_flight: usize,
@@ -146,7 +146,7 @@ impl PagePool {
         pages_of(length_of(pages))
     }
 
-    /// Its name.
+    /// Name of the pool.
     pub fn name(&self) -> &[u8] {
         &self.name[..self.name.iter().position(|&byte| byte == 0).unwrap_or(NAME)]
     }
@@ -177,7 +177,7 @@ impl PagePool {
         (if own == COMMON { platform.tunables().squeeze_ms.get() } else { own }).saturating_mul(1_000_000)
     }
 
-    /// Its figures.
+    /// Figures of the pool.
     pub(crate) fn stats<P: Wait>(&self, platform: &P) -> PoolStats {
         self.inner.lock(platform).stats()
     }

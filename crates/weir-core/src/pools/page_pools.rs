@@ -25,7 +25,7 @@ pub struct PagePools {
     count: AtomicUsize,
 }
 
-/// What the lock of the list is for.
+/// List of pools, under its lock.
 pub(super) struct PoolList {
     first: AtomicPtr<PagePool>,
     /// Null: there is none.
@@ -38,12 +38,12 @@ impl PoolList {
         Self { first: AtomicPtr::new(null_mut()), last: AtomicPtr::new(null_mut()), last_number: 0 }
     }
 
-    /// All of them; whoever has the reference has the lock.
+    /// All pools; whoever has the reference has the lock.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &PagePool> {
         self.from(&self.first)
     }
 
-    /// Those from a link of the list on.
+    /// Pools from a link of the list on.
     fn from<'a>(&'a self, link: &'a AtomicPtr<PagePool>) -> impl Iterator<Item = &'a PagePool> {
         // SAFETY: a pool stays where it is until it has left the list, for which it takes the lock that the caller has.
         let at = |at: &AtomicPtr<PagePool>| unsafe { at.load(Acquire).as_ref() };
@@ -90,7 +90,7 @@ impl<P: Platform> PoolsOn<'_, P> {
 }
 
 impl PagePools {
-    /// None.
+    /// No pools.
     pub(crate) const fn new() -> Self {
         Self {
             list: Lock::new(PoolList::new()),

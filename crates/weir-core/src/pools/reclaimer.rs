@@ -35,7 +35,7 @@ impl<P: Platform> PoolsOn<'_, P> {
             inner.seen = event;
         }
         drop(inner);
-        let pages = if is_squeeze { self.squeeze(pool, keep) } else { self.trim(pool, keep) };
+        let pages = if is_squeeze { self.squeeze(pool, keep) } else { self.give_above(pool, keep) };
         pages * PAGE
     }
 
@@ -65,7 +65,7 @@ impl<P: Platform> Reclaimable for PoolsOn<'_, P> {
         list.iter().filter_map(of).sum()
     }
 
-    /// What it finds is *moved*: it lies in free areas, which later steps release.
+    /// Counts what it finds as *moved*: it lies in free areas, which later steps release.
     fn scan(&self, _step: Step, goal: &Goal) -> Reclaimed {
         // A zone that is low is a pressure event as any other. Those that are heard come by `Reclaim::note_pressure`.
         if goal.row().need == Need::LowZone && self.pools.are_there() {

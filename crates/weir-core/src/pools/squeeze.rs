@@ -12,7 +12,7 @@ pub struct Closed(AtomicU64);
 
 impl Closed {
     constructor! {
-        /// None.
+        /// No window was found closed.
         #[allow(clippy::new_without_default, reason = "const, as the part of a pool that it is")]
         pub fn new() -> Self {
             Self(AtomicU64::new(0))

@@ -61,7 +61,7 @@ impl<P: Platform> PoolsOn<'_, P> {
         self.after_put(pool, idle, in_flight);
     }
 
-    /// The same for at most [`BATCH`] of them; returns the pages that are idle and in flight then.
+    /// Takes at most [`BATCH`] runs back; returns the pages that are idle and in flight then.
     fn put_some(&self, pool: &PagePool, runs: &[*mut u8]) -> (usize, usize) {
         let (mut found, mut count) = ([(0, 0); BATCH], 0);
         for run in runs.iter().map(|run| run.addr()).filter(|&run| run != 0) {
@@ -98,7 +98,7 @@ impl<P: Platform> PoolsOn<'_, P> {
         })
     }
 
-    /// What a put left is too much in a window, or if no run is in flight any more. The window is looked at after the
+    /// Ends a put: what it left is too much in a window, or if no run is in flight any more. The window is looked at after the
     /// runs were added (`mod.rs`).
     fn after_put(&self, pool: &PagePool, idle: usize, in_flight: usize) {
         let p = self.platform();
@@ -116,7 +116,7 @@ impl<P: Platform> PoolsOn<'_, P> {
             return;
         }
         if in_flight == 0 {
-            self.trim(pool, most);
+            self.give_above(pool, most);
         } else if !pool.is_tended && self.pools.due().is_none() {
             self.pools.tend_at(p, p.now() + OVERSHOOT_NS);
         }
@@ -130,17 +130,17 @@ pub(super) const BATCH: usize = 16;
 
 impl<P: Platform> PoolsOn<'_, P> {
     /// Gives idle runs to the zones until at most `keep` idle pages are left; returns the pages.
-    pub(super) fn trim(&self, pool: &PagePool, keep: usize) -> usize {
-        self.trim_noting(pool, keep, |_, _| ())
+    pub(super) fn give_above(&self, pool: &PagePool, keep: usize) -> usize {
+        self.give_noting(pool, keep, |_, _| ())
     }
 
-    /// The same for a pressure event.
+    /// [`PoolsOn::give_above`] for a pressure event.
     pub(super) fn squeeze(&self, pool: &PagePool, keep: usize) -> usize {
         let event = self.pools.squeeze.generation();
-        self.trim_noting(pool, keep, |inner, pages| inner.note_squeezed(pages, event))
+        self.give_noting(pool, keep, |inner, pages| inner.note_squeezed(pages, event))
     }
 
-    fn trim_noting(&self, pool: &PagePool, keep: usize, note: impl Fn(&mut Inner, usize)) -> usize {
+    fn give_noting(&self, pool: &PagePool, keep: usize, note: impl Fn(&mut Inner, usize)) -> usize {
         let (window, mut sum) = (self.window(), 0);
         loop {
             let (mut batch, mut count, mut pages) = ([(0, 0); BATCH], 0, 0);
@@ -165,8 +165,8 @@ impl<P: Platform> PoolsOn<'_, P> {
         }
     }
 
-    /// What the owner of a pool does: squeezes it in a window, or for one that has passed since the last time; else
-    /// trims it to
+    /// Work of a pool's owner: squeezes it in a window, or for one that has passed since the last time; else
+    /// gives up all above
     /// `max_idle_pages`. Returns the pages squeezed, which the balancer is to release.
     pub(crate) fn tend(&self, pool: &PagePool) -> usize {
         let p = self.platform();
@@ -179,7 +179,7 @@ impl<P: Platform> PoolsOn<'_, P> {
             self.pools.note_squeezed(pages);
             return pages;
         }
-        self.trim(pool, pool.max_idle_pages(p));
+        self.give_above(pool, pool.max_idle_pages(p));
         0
     }
 
@@ -209,6 +209,6 @@ impl<P: Platform> PoolsOn<'_, P> {
 
     /// Gives all idle runs up, for the end of a pool.
     pub(crate) fn empty(&self, pool: &PagePool) {
-        self.trim(pool, 0);
+        self.give_above(pool, 0);
     }
 }

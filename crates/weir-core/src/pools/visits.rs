@@ -11,7 +11,7 @@ pub struct Visits(AtomicU32);
 
 impl Visits {
     constructor! {
-        /// None.
+        /// No visitors.
         #[allow(clippy::new_without_default, reason = "const, as the part of a pool that it is")]
         pub fn new() -> Self {
             Self(AtomicU32::new(0))

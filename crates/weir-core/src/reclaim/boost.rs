@@ -16,7 +16,7 @@ const MOST: usize = (1 << (u64::BITS - TIME_BITS)) - 1;
 pub struct Boost(AtomicU64);
 
 impl Boost {
-    /// None.
+    /// No boost.
     pub(crate) const fn new() -> Self {
         Self(AtomicU64::new(0))
     }

@@ -12,14 +12,14 @@ use core::sync::atomic::{
 /// A reading: the tightest limit, bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Room {
-    /// What may be resident below the limit; 0: nothing limits it, or nothing is known.
+    /// Bytes that may be resident below the limit; 0: nothing limits it, or nothing is known.
     pub capacity: u64,
-    /// What is resident, the share of others included. More than the capacity where the limit was lowered below it.
+    /// Bytes that are resident, the share of others included. More than the capacity where the limit was lowered below it.
     pub used: u64,
 }
 
 impl Room {
-    /// What may still become resident.
+    /// Bytes that may still become resident.
     pub fn free(&self) -> u64 {
         self.capacity.saturating_sub(self.used)
     }

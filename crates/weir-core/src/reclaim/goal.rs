@@ -12,13 +12,13 @@ use crate::policy::scan_priority::{FIRST, LAST_BOOSTED};
 pub struct Ended {
     /// Nothing was allocated or freed in it.
     pub quiet: bool,
-    /// It is the first such: what CPUs and depots hold goes to the slabs and zones.
-    pub drain: bool,
-    /// What was used in so many windows is kept, this one included.
+    /// The window is the first quiet one: what CPUs and depots hold goes to the slabs and zones.
+    pub first_quiet: bool,
+    /// Windows over which what was used is kept, this one included.
     pub windows: usize,
 }
 
-/// What reclaim is for.
+/// Reasons for reclaim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A calm window ends: what the working set does not need.
@@ -36,13 +36,13 @@ pub enum Kind {
     Purge,
     /// Memory is short, and one node's free pages are released by that node's worker.
     Node,
-    /// The same at the severe level.
+    /// [`Kind::Node`] at the severe level.
     SevereNode,
     /// An allocation was refused memory: caches give up all they hold, to the zones.
     Shortage,
     /// A program's pages became resident beyond what peaks explain: what others keep idle goes in exchange.
     Room,
-    /// The same for a block mapped on its own, which cannot use what is idle in zones.
+    /// [`Kind::Room`] for a block mapped on its own, which cannot use what is idle in zones.
     RoomForBlock,
     /// NORMAL is low, and the node balancer reclaims for it.
     Balance,
@@ -57,22 +57,22 @@ pub enum Kind {
 /// How much idle memory is left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cushion {
-    /// As much as the peak of the last windows wants again.
+    /// So much as the peak of the last windows wants again.
     Peak,
-    /// As much as was in use at a time of late, and a small part more.
+    /// So much as was in use at a time of late, and a small part more.
     Surplus,
-    /// None.
+    /// Nothing is left.
     Nothing,
 }
 
-/// What a goal drains of CPUs' buckets, where it takes that step.
+/// Buckets of CPUs that a goal drains, where it takes that step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Drains {
     /// Runs.
     Runs,
-    /// Those of caches that have been idle for long.
+    /// Buckets of caches that have been idle for long.
     Idle,
-    /// Both.
+    /// Runs, and buckets of idle caches.
     IdleAndRuns,
     /// All.
     All,
@@ -80,20 +80,20 @@ pub(crate) enum Drains {
     AllAndSink,
 }
 
-/// What a goal wants of page pools, where it takes that step.
+/// Pages that a goal wants of page pools, where it takes that step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pools {
-    /// What they have above `max_idle_pages`, unless a thread of the program's is the owner.
+    /// Idle pages above `max_idle_pages`, unless a thread of the program's is the owner.
     Surplus,
-    /// Their idle pages, unless a thread of the program's is the owner.
+    /// Idle pages, unless a thread of the program's is the owner.
     Idle,
-    /// The same for a pressure event, which is counted.
+    /// [`Pools::Idle`] for a pressure event, which is counted.
     Squeeze,
-    /// Their idle pages, whoever the owner is.
+    /// Idle pages, whoever the owner is.
     IdleOfAll,
 }
 
-/// What makes a goal urgent.
+/// Urgency of a goal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Need {
     /// Nothing.
@@ -109,7 +109,7 @@ pub(crate) enum Need {
 /// A goal's constants.
 pub(crate) struct Row {
     kind: Kind,
-    /// What is scanned, in the order of [`super::order::ORDER`].
+    /// Steps that are taken, in the order of [`super::order::ORDER`].
     pub steps: &'static [Step],
     pub cushion: Cushion,
     /// The dearest backing whose free pages are released one by one.
@@ -121,7 +121,7 @@ pub(crate) struct Row {
     pub need: Need,
     /// An allocation waits for it, so that it waits for no batch of another's.
     pub is_awaited: bool,
-    /// What it takes of what is in use: size >> priority.
+    /// Scans of what is in use take size >> priority.
     priority: u32,
 }
 
@@ -329,7 +329,7 @@ const _: () = {
 /// A goal of [`super::run`].
 #[derive(Clone, Copy, Debug)]
 pub struct Goal {
-    /// What it is for.
+    /// Reason.
     pub kind: Kind,
     /// Who is told to have caused it.
     pub cause: Cause,
@@ -379,7 +379,7 @@ impl Goal {
         Self { kind, cause, now, turn, bytes, priority, may_write: true, ended: None, node: None, zone }
     }
 
-    /// Its constants.
+    /// Constants of the goal.
     pub(crate) fn row(&self) -> &'static Row {
         self.kind.row()
     }

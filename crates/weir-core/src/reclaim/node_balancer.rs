@@ -18,7 +18,7 @@ pub const MOST_FAILURES: u32 = 16;
 /// The first, short sleep, ns (Linux: HZ/10).
 pub const DOZE_NS: u64 = 100_000_000;
 
-/// What threads share with the balancer.
+/// State that threads share with the balancer.
 pub struct NodeBalancer {
     pub(super) requests: Requests,
     pub(super) boosts: [Boost; ZONES],
@@ -127,7 +127,7 @@ impl NodeBalancer {
         self.failures.iter().for_each(|failures| failures.store(0, Relaxed));
     }
 
-    /// What is to be done of `request`: its high orders; then order 0 of every zone; then boosts.
+    /// Work that is to be done of `request`: its high orders; then order 0 of every zone; then boosts.
     pub(super) fn work(&self, node: &impl Node, zones: &[Zone; ZONES], request: Request) -> Option<Request> {
         self.note_balance(zones);
         let policy = node.policy();
@@ -157,7 +157,7 @@ impl NodeBalancer {
 
 /// Zones of a node.
 pub const ZONES: usize = ZoneClass::COUNT;
-/// What the balancer balances.
+/// A node that the balancer balances.
 pub trait Node {
     /// The zones, by class, without boosts.
     fn zones(&self) -> [Zone; ZONES];
@@ -183,7 +183,7 @@ pub trait Node {
     fn note_awake(&self, ns: u64, cpu_ns: u64);
 }
 
-/// What one scan is to do.
+/// Order for one scan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ZoneScan {
     /// The zone that lacks memory.
@@ -192,13 +192,13 @@ pub struct ZoneScan {
     pub order: u32,
     /// Pages that the zone lacks: no more is reclaimed.
     pub pages: usize,
-    /// What is in use is scanned by size >> priority.
+    /// Scans of what is in use take size >> priority.
     pub priority: u32,
     /// Whether dirty entries may be written back.
     pub may_write: bool,
 }
 
-/// What a scan came to, pages.
+/// Outcome of a scan, pages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Scanned {
     /// Looked at.

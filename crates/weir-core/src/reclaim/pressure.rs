@@ -18,7 +18,7 @@ const LEVEL_BITS: u32 = 2;
 pub struct Pressure(AtomicU64);
 
 impl Pressure {
-    /// None.
+    /// No pressure.
     pub(crate) const fn new() -> Self {
         Self(AtomicU64::new(0))
     }

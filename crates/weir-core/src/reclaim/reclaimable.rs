@@ -9,7 +9,7 @@ use crate::base::level::Level;
 use crate::base::zone_class::ZoneClass;
 use core::ops::{Add, AddAssign};
 
-/// What a scan came to, bytes.
+/// Outcome of a scan, bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reclaimed {
     /// Released to what is below.
@@ -36,7 +36,7 @@ impl Reclaimed {
         self.total() == 0
     }
 
-    /// Both.
+    /// Bytes released and moved together.
     pub(crate) fn total(&self) -> usize {
         self.released + self.moved
     }

@@ -42,7 +42,7 @@ impl Request {
         (self.0 >> (highest as u32 * BITS) & MASK).checked_sub(1)
     }
 
-    /// Both: the larger order for each highest zone.
+    /// This request and another one merged: the larger order for each highest zone.
     #[must_use]
     pub(crate) fn merged(self, other: Self) -> Self {
         let larger = |zone: usize| self.order(zone).max(other.order(zone));

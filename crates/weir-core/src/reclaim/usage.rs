@@ -32,12 +32,12 @@ pub struct Usage {
     pub fragmented: usize,
     /// Resident, and Weir's own.
     pub metadata: usize,
-    /// Of what is live (or in a bucket): not resident, as it was never touched or was swapped out.
+    /// Bytes that are live (or in a bucket) and not resident, as it was never touched or was swapped out.
     pub untouched: usize,
 }
 
 impl Usage {
-    /// What is resident of Weir.
+    /// Resident bytes of Weir.
     pub fn resident(&self) -> usize {
         (self.live + self.idle + self.fragmented + self.metadata).saturating_sub(self.untouched)
     }
@@ -62,7 +62,7 @@ impl AddAssign for Usage {
     }
 }
 
-/// What counters alone say of a moment: O(caches * CPUs), no system call. `idle` and `fragmented` are as [`Usage`]
+/// Figures that counters alone say of a moment: O(caches * CPUs), no system call. `idle` and `fragmented` are as [`Usage`]
 /// has them, but for whole free pages inside slabs that are in use, which count as fragmented here. What was handed
 /// out once counts as resident.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -75,9 +75,9 @@ pub struct Figures {
     pub fragmented: usize,
     /// Pages that zones handed out, to slabs and runs.
     pub pages: usize,
-    /// Those that slabs have.
+    /// Bytes of pages that slabs have.
     pub slabs: usize,
-    /// Those of runs in CPUs' buckets.
+    /// Bytes of runs in CPUs' buckets.
     pub cached_runs: usize,
     /// Objects (a number) that are in no slab: handed out, or in a bucket.
     pub objects_out: usize,
@@ -94,7 +94,7 @@ impl Figures {
 
 // What an audit counts.
 
-/// What an audit counted.
+/// Counts of an audit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Audit {
     /// Pages of slabs.

@@ -71,8 +71,8 @@ impl<P: Platform> Reclaim<'_, P> {
         self.heap.reclaim.windows.learn(self.heap.platform());
         let (quiet, quiet_before) = self.heap.reclaim.windows.end_window(self.heap.figures().activity());
         let windows = self.heap.reclaim.windows.hold(self.heap.platform()).windows;
-        let ended = Ended { quiet, drain: quiet && quiet_before == 0, windows };
-        let kind = if ended.drain { Kind::FirstQuiet } else { Kind::Calm };
+        let ended = Ended { quiet, first_quiet: quiet && quiet_before == 0, windows };
+        let kind = if ended.first_quiet { Kind::FirstQuiet } else { Kind::Calm };
         let moved = !self.run(&Goal { ended: Some(ended), ..self.goal(kind, Cause::Idle) }).is_nothing();
         if moved || !quiet {
             self.heap.watch().look_again();
@@ -116,7 +116,7 @@ impl<P: Platform> Reclaim<'_, P> {
         got.released + of_caches
     }
 
-    /// What is free of one node is released; returns bytes. For that node's worker
+    /// Releases the free pages of one node; returns bytes. For that node's worker
     /// ([`crate::platform::Workers::wake_node_worker`]).
     pub fn balance_node(&self, node: usize, cause: Cause, severe: bool) -> usize {
         if node >= self.heap.pages().nodes.count() {
@@ -126,7 +126,7 @@ impl<P: Platform> Reclaim<'_, P> {
         self.run(&Goal { node: Some(node), ..self.goal(kind, cause) }).released
     }
 
-    /// The same for a thread that may run none of the program's code: objects that have finalizers are left to the thread
+    /// [`Heap::purge`](crate::heap::Heap::purge) for a thread that may run none of the program's code: objects that have finalizers are left to the thread
     /// that calls these.
     pub fn purge(&self) -> usize {
         if !self.heap.pages().is_reporting() {

@@ -27,7 +27,7 @@ const WAIT_NS: u64 = 25_000_000;
 /// How often, while there is progress: at most 100 ms in all (Linux: HZ/10).
 const WAITS: u32 = 4;
 
-/// What an allocation does for itself, on slow paths.
+/// Reclaim that an allocation does for itself, on slow paths.
 pub(crate) struct Direct<'a, P: Platform> {
     heap: &'a Heap<P>,
 }
@@ -208,7 +208,7 @@ impl<P: Platform> Direct<'_, P> {
         Some(normal)
     }
 
-    /// The same, and reclaims if next to nothing is. Under no lock.
+    /// [`Direct::note_fresh`], which also reclaims if next to nothing is left. Under no lock.
     #[cold]
     pub(crate) fn note_resident(&self, pages: usize) {
         self.heap.platform().heap_has_grown();

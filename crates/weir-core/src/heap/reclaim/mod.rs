@@ -9,7 +9,7 @@ pub mod pressure;
 use super::Heap;
 use crate::platform::Platform;
 
-/// What the threads beside the program do: the balancer, those that hear of pressure, and the program where it asks for it.
+/// Reclaim by the threads beside the program: the balancer, those that hear of pressure, and the program where it asks for it.
 pub struct Reclaim<'a, P: Platform> {
     pub(super) heap: &'a Heap<P>,
 }

@@ -23,7 +23,7 @@ fn zone(managed: usize, free: usize, largest: Option<u32>, scale: usize) -> Zone
     Zone::new(managed, free.min(managed), largest.filter(|_| free > 0), scale)
 }
 
-/// Of an elastic zone: any block that fits into what is free can be had, as addresses are plentiful.
+/// An elastic zone: any block that fits into what is free can be had, as addresses are plentiful.
 fn elastic(room: Room, scale: usize) -> Zone {
     // A limit of less than a page is one all the same; a zone of no pages would have none.
     let (managed, free) = ((room.capacity as usize).div_ceil(PAGE), room.free() as usize / PAGE);
@@ -42,7 +42,7 @@ impl<P: Platform> Reclaim<'_, P> {
         if budget.managed == 0 || spare(&hard) < spare(&budget) { hard } else { budget }
     }
 
-    /// What the tightest limit but the hard one leaves.
+    /// Room below the tightest limit but the hard one.
     pub(crate) fn budget_room(&self) -> Room {
         self.heap
             .reclaim
@@ -72,14 +72,14 @@ impl<P: Platform> Reclaim<'_, P> {
     }
 }
 
-/// What caches had evicted into another allocator's memory, and what the process had resident, at one moment; bytes.
+/// Bytes that caches had evicted into another allocator's memory, and those resident of the process, at one moment.
 pub(crate) struct Elsewhere {
     evicted: u64,
     resident: u64,
 }
 
 impl Elsewhere {
-    /// What was evicted since, and by how much the process became smaller. Nothing was, or it is not known: 0.
+    /// Bytes evicted since, and by how much the process became smaller. Nothing was, or it is not known: 0.
     fn until(&self, platform: &impl Platform) -> (usize, usize) {
         let evicted = platform.evicted_elsewhere().saturating_sub(self.evicted) as usize;
         let resident = if evicted > 0 { platform.process_resident() } else { None };

@@ -34,22 +34,22 @@ impl<P: Platform> Heap<P> {
 }
 
 impl<P: Platform> Parts<'_, P> {
-    /// What holds memory that may be idle.
+    /// Parts that hold memory which may be idle.
     pub(crate) fn reclaimable(&self) -> [&dyn Reclaimable; 6] {
         [self.pages, self.caches, &self.blocks, &self.huge_pages, &self.pools, &self.shrinkers]
     }
 
-    /// What has locks.
+    /// Parts that have locks.
     pub(crate) fn frozen(&self) -> [&dyn Freeze; 5] {
         [self.pages, self.caches, &self.blocks, &self.pools, &self.shrinkers]
     }
 
-    /// What has lists and counts.
+    /// Parts that have lists and counts.
     pub(crate) fn audited(&self) -> [&dyn Audited; 4] {
         [self.pages, self.caches, &self.blocks, &self.pools]
     }
 
-    /// What has figures.
+    /// Parts that have figures.
     pub(crate) fn measured(&self) -> [&dyn Measured; 4] {
         [self.pages, self.caches, &self.blocks, &self.pools]
     }

@@ -15,14 +15,14 @@ use crate::reclaim::budget::Room;
 use crate::reclaim::{Goal, Kind, Side};
 use crate::telemetry::stats;
 
-/// What NORMAL may hold and holds, bytes; 0 in `capacity`: nothing limits it, or nothing is known.
+/// Budget of NORMAL, bytes; 0 in `capacity`: nothing limits it, or nothing is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BudgetFigures {
-    /// What may be resident below the tightest limit.
+    /// Bytes that may be resident below the tightest limit.
     pub capacity: usize,
-    /// What is, the share of others included.
+    /// Bytes that are resident, the share of others included.
     pub resident: usize,
-    /// What may still become resident.
+    /// Bytes that may still become resident.
     pub free: usize,
     /// Below it an allocation reclaims by itself.
     pub min: usize,
@@ -194,7 +194,7 @@ impl<P: Platform> Reclaim<'_, P> {
         self.heap.reclaim.node_balancer.set_congested(zone);
     }
 
-    /// What NORMAL may hold, and holds.
+    /// The budget of NORMAL now.
     pub fn budget_figures(&self) -> BudgetFigures {
         let normal = self.normal_zone();
         let marks = normal.marks;

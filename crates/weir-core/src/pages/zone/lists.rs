@@ -19,12 +19,12 @@ pub(super) const ORDERS: usize = MAX_ORDER as usize - 1;
 /// The hint list, beside those of each [`Backing`], of pageblocks whose release was refused.
 pub(super) const HINT_REFUSED: usize = 3;
 
-/// What a pageblock is listed by.
+/// Keys that a pageblock is listed by.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum By {
-    /// Its largest free block.
+    /// Largest free block.
     Free = 0,
-    /// Its largest idle block.
+    /// Largest idle block.
     Idle = 1,
 }
 

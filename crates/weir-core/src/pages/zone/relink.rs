@@ -21,7 +21,7 @@ impl FreeAreas {
         block.free.is_empty() && block.backed.is_empty()
     }
 
-    /// What is behind `block`.
+    /// Backing of `block`.
     pub(crate) fn backing(&self, window: &Window, block: u32) -> Backing {
         self.blocks.at(window, block).backing()
     }
@@ -162,11 +162,11 @@ impl FreeAreas {
 
 /// The pages of a pageblock.
 pub(crate) struct PageStates {
-    /// All of them are free.
+    /// Whether all pages are free.
     pub is_free: bool,
-    /// Those that are the zone's: not a hole's, nor before the window's first page.
+    /// Pages that are the zone's: not a hole's, nor before the window's first page.
     pub ours: PageSet,
-    /// Those that count as resident: handed out since they were last released, or behind a huge page.
+    /// Pages that count as resident: handed out since they were last released, or behind a huge page.
     pub backed: PageSet,
 }
 
@@ -176,7 +176,7 @@ impl FreeAreas {
         self.lists[By::Free as usize].largest()
     }
 
-    /// What is known of the pages of `block`; `None`: it is a hole.
+    /// States of the pages of `block`; `None`: it is a hole.
     pub(crate) fn page_states(&self, window: &Window, block: u32) -> Option<PageStates> {
         if self.is_hole(window, block) {
             return None;
