@@ -1,6 +1,6 @@
 //! What is behind a pageblock.
 
-/// What a pageblock's free pages cost to report: whether a huge page is lost by it, and how well used that is.
+/// Cost of a report of a pageblock's free pages: whether a huge page is lost by it, and how well used that is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Backing {
     /// No huge page.

@@ -4,7 +4,7 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub enum Cause {
-    /// It lay idle above the working set.
+    /// Memory lay idle above the working set.
     Idle = 0,
     /// Somebody signalled memory pressure.
     Pressure = 1,

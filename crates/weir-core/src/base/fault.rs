@@ -1,9 +1,9 @@
 //! What an audit finds wrong.
 
-/// What an audit found wrong.
+/// Finding of an audit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// What does not add up.
+    /// Description of what does not add up.
     pub what: &'static str,
     /// The page, pageblock, class or count where it does not.
     pub at: usize,

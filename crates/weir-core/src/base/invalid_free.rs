@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-/// What is wrong with a pointer, as far as the engine can tell cheaply.
+/// Fault of a pointer that was freed, as far as the engine can tell cheaply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InvalidFree {
     /// The object was already free.

@@ -17,11 +17,11 @@ pub enum ZoneClass {
 impl ZoneClass {
     /// How many there are.
     pub const COUNT: usize = 4;
-    /// All of them, by number.
+    /// All classes, by number.
     pub const ALL: [Self; Self::COUNT] = [Self::Low32, Self::Normal, Self::Pinned, Self::Hugetlb];
 
     /// Whether only requests that name this class use it, and these use no other.
-    pub fn is_exclusive(self) -> bool {
+    pub(crate) fn is_exclusive(self) -> bool {
         matches!(self, Self::Pinned | Self::Hugetlb)
     }
 }

@@ -1,6 +1,5 @@
-//! A block mapped on its own, and a freed one that is retained.
+//! A block mapped on its own, a freed one that is retained, and what looks at a block found.
 
-use super::constancy::Constancy;
 use crate::base::run::Run;
 
 /// A block.
@@ -10,11 +9,11 @@ pub struct Block {
     pub run: Run,
     /// Huge pages were asked for.
     pub huge: bool,
-    /// It was cut off the block before it, to which it is joined again once both are kept.
+    /// The block was cut off the one before it, and is joined to that again once both are kept.
     pub is_rest: bool,
     /// All of it had memory behind it when it was handed out.
     pub is_touched: bool,
-    /// What looks at it found of late.
+    /// Findings of the last looks at the block.
     pub constancy: Constancy,
     /// In use: bytes of it without memory behind them when it was last looked at. One of which nothing was untouched then
     /// counts as touched.
@@ -48,4 +47,85 @@ pub struct Kept {
     pub block: Block,
     /// Bytes of it that have memory behind them.
     pub resident: usize,
+}
+
+// Whether it can be told without a look what of a block is resident: the blocks of most programs are touched, each time that
+// they are handed out, as they were the time before.
+
+/// A block that was found n times as it was expected is not looked at the next 2^(n - 1) - 1 times, for n up to this: a
+/// look of a few us is then some ten ns a free.
+const MOST_AGREED: u8 = 9;
+
+/// Findings of the last looks at a block.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Constancy {
+    /// Looks one after another that found what was expected.
+    agreed: u8,
+    /// The number of surprises, of all blocks, when the last of them was made.
+    surprises: u8,
+    /// Frees without a look since then.
+    unlooked: u16,
+}
+
+impl Constancy {
+    /// No look yet.
+    pub const NONE: Self = Self { agreed: 0, surprises: 0, unlooked: 0 };
+
+    /// Whether the block is as it was when it was looked at last, as far as can be told: no look is due. A surprise at
+    /// any block is one at all.
+    pub(crate) fn is_sure(self, surprises: u8) -> bool {
+        self.agreed > 0 && self.surprises == surprises && self.unlooked + 1 < 1 << (self.agreed - 1)
+    }
+
+    /// The block is freed, and not looked at.
+    pub(crate) fn skip(&mut self) {
+        self.unlooked += 1;
+    }
+
+    /// The block is freed, and was looked at: it was as expected, or not. Whether that is a surprise.
+    pub(crate) fn observe(&mut self, as_expected: bool, surprises: u8) -> bool {
+        let is_surprise = !as_expected && self.agreed > 0;
+        let before = if as_expected && self.surprises == surprises { self.agreed } else { 0 };
+        let agreed = if as_expected { (before + 1).min(MOST_AGREED) } else { 0 };
+        *self = Self { agreed, surprises, unlooked: 0 };
+        is_surprise
+    }
+}
+
+#[cfg(test)]
+mod constancy_tests {
+    use super::*;
+
+    /// Looks among so many frees of a block that is always as it was.
+    fn looks(constancy: &mut Constancy, frees: usize) -> usize {
+        let mut looks = 0;
+        for _ in 0..frees {
+            if constancy.is_sure(0) {
+                constancy.skip();
+            } else {
+                assert!(!constancy.observe(true, 0));
+                looks += 1;
+            }
+        }
+        looks
+    }
+
+    #[test]
+    fn what_does_not_change_is_looked_at_ever_more_rarely() {
+        let mut constancy = Constancy::default();
+        let found = [1, 1, 2, 4, 100, 4096].map(|frees| looks(&mut constancy, frees));
+        assert_eq!(found, [1, 1, 1, 1, 3, 17], "at frees 1, 2, 4 and so on to 256, then at each 256th");
+    }
+
+    #[test]
+    fn a_surprise_ends_it() {
+        let mut constancy = Constancy::default();
+        looks(&mut constancy, 100);
+        assert!(!constancy.is_sure(1), "another block surprised");
+        assert!(constancy.observe(false, 0));
+        assert!(!constancy.is_sure(0));
+        assert!(!constancy.observe(false, 0), "nothing was expected any more");
+        looks(&mut constancy, 2);
+        assert!(constancy.is_sure(0));
+    }
 }

@@ -1,11 +1,13 @@
-//! Maps a block: a retained one if one fits, else a new mapping.
+//! A block is mapped: a retained one if one fits, else a new mapping. And it is freed.
 
+use super::block::Constancy;
 use super::block::{Block, Kept};
-use super::constancy::Constancy;
 use super::looks::NEARLY_ALL;
+use super::looks::look;
 use super::mapped::{Mapped, moved};
 use super::table::{Blocks, table_bytes};
 use crate::base::cause::Cause;
+use crate::base::invalid_free::InvalidFree;
 use crate::base::run::Run;
 use crate::base::units::{MAX_RUN, PAGE, PAGEBLOCK};
 use crate::pages::{Hold, Short};
@@ -19,7 +21,7 @@ const WIPE_MAX: usize = 64 << 20;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fresh {
     pub(crate) addr: usize,
-    /// It is known to be zero.
+    /// The block is known to be zero.
     pub(crate) zero: bool,
     /// Bytes that are expected to become resident, of this block and those before it, once they are enough to be worth a
     /// release elsewhere; else 0.
@@ -180,5 +182,64 @@ impl<P: Platform> Mapped<'_, P> {
         }
         let mut blocks = self.lock();
         blocks.released(addr);
+    }
+}
+
+// A block is freed: it is retained for a while, if that costs no peak.
+
+impl<P: Platform> Mapped<'_, P> {
+    /// Frees a block mapped on its own: it is kept for a while, if that costs no peak.
+    pub(crate) fn free_mapped(&self, addr: usize) {
+        let mut blocks = self.lock();
+        let Some(mut block) = blocks.remove(addr) else {
+            drop(blocks);
+            return self.pages.platform.invalid_free(InvalidFree::DoubleFree, addr, 0);
+        };
+        let surprises = blocks.surprises;
+        let (untouched, is_known) = (block.untouched, block.untouched > 0);
+        // What counts against a hard limit is looked at.
+        let is_sure = is_known && block.constancy.is_sure(surprises) && self.pages.hard_limit().is_none();
+        // Of one that was resident before nothing can be learnt.
+        let looks = !block.is_touched && !is_sure;
+        let mut found = None;
+        if looks {
+            drop(blocks);
+            found = look(&self.pages.platform, block.run);
+            blocks = self.lock();
+        }
+        let resident = block.run.len - if is_sure { untouched } else { super::looks::untouched(block.run.len, found) };
+        if is_sure {
+            block.constancy.skip();
+        } else if looks {
+            let as_expected = is_known && resident == block.run.len - untouched;
+            blocks.surprises = blocks.surprises.wrapping_add(block.constancy.observe(as_expected, surprises).into());
+        }
+        if let Some(look) = found.filter(|_| !block.huge) {
+            blocks.density.observe(look.filled);
+        }
+        blocks.note_freed(resident, block.run.len);
+        if blocks.untouched > 0 && !blocks.has_room(resident) {
+            drop(blocks);
+            self.look_at_untouched();
+            blocks = self.lock();
+            blocks.note(resident);
+        }
+        self.pages.hard_limit.recharge(block.run.len, resident);
+        let gone = blocks.keep(Kept { block, resident });
+        drop(blocks);
+        if let Some(kept) = gone {
+            self.unmap_kept(kept);
+        }
+        let shown = &self.pages.platform.stats().mapped_bytes;
+        self.pages.gauges.mapped_bytes.sub(block.run.len as u64, shown);
+        // What is not resident can not be released.
+        self.pages.events.freed(&self.pages.platform, resident);
+    }
+
+    pub(super) fn keep_or_unmap(&self, kept: Kept) {
+        let gone = self.lock().keep(kept);
+        if let Some(kept) = gone {
+            self.unmap_kept(kept);
+        }
     }
 }

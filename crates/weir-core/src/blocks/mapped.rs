@@ -21,12 +21,12 @@ pub struct MappedBlocks {
 }
 
 impl MappedBlocks {
-    /// None.
+    /// No blocks.
     pub(crate) const fn new() -> Self {
         Self { table: Lock::new(Blocks::new()), mapped_from: AtomicUsize::new(FIRST_MAPPED) }
     }
 
-    /// They, and the pages of the heap, the platform of which maps them.
+    /// The blocks with the pages of their heap, whose platform maps them.
     pub(crate) fn on<'a, P: Platform>(&'a self, pages: &'a Pages<P>) -> Mapped<'a, P> {
         Mapped { blocks: self, pages }
     }

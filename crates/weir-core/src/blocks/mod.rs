@@ -2,21 +2,13 @@
 //! they are freed.
 
 mod block;
-mod churn;
-mod constancy;
-mod expected;
-mod filled;
-mod free;
+mod habits;
 mod looks;
 mod map;
 pub(crate) mod mapped;
-mod reclaimer;
-mod residence;
+pub(crate) mod reclaimer;
 mod resize;
 mod retain;
 mod table;
-mod untouched;
-pub(crate) mod usage;
-mod watch;
 
 pub(crate) use mapped::{FIRST_MAPPED, Mapped, MappedBlocks};

@@ -4,9 +4,9 @@
 //! no peak, and what counts for that is what is resident: a buffer that doubles has been touched to its half when the
 //! old one is freed, and will be touched further while that is kept. So the peak is that of the bytes in use that were
 //! touched, as far as looks tell ([`Blocks::untouched`]); and what is kept, together
-//! with what the program may come to touch of all bytes in use ([`Filled`](super::filled::Filled)), up to that peak,
+//! with what the program may come to touch of all bytes in use ([`Filled`](super::habits::Filled)), up to that peak,
 //! exceeds it by a twelfth at most (`Blocks::room`), or by a quarter where blocks are replaced all the time
-//! ([`Churn`](super::churn::Churn)). Above the last windows' peak nothing is kept when a window ends, and
+//! ([`Churn`](super::habits::Churn)). Above the last windows' peak nothing is kept when a window ends, and
 //! nothing at all under pressure.
 
 use super::block::{Block, Kept};
@@ -37,12 +37,12 @@ impl Blocks {
     }
 
     /// Bytes of kept blocks, resident or not.
-    pub fn retained(&self) -> usize {
+    pub(crate) fn retained(&self) -> usize {
         self.kept[..self.kept_count].iter().map(|kept| kept.block.run.len).sum()
     }
 
     /// Notes that the bytes in use that were touched, and `more` just freed, were resident at once.
-    pub fn note(&mut self, more: usize) {
+    pub(crate) fn note(&mut self, more: usize) {
         let touched = self.touched() + more;
         self.peak.note(touched);
     }
@@ -81,7 +81,7 @@ impl Blocks {
     }
 
     /// Keeps a freed block if there is room for it; returns one to unmap: the oldest of those kept before, or this one.
-    pub fn keep(&mut self, mut kept: Kept) -> Option<Kept> {
+    pub(crate) fn keep(&mut self, mut kept: Kept) -> Option<Kept> {
         if !self.has_room(kept.resident) {
             self.churn.drop(kept.resident, self.peak.high());
             if !self.has_room(kept.resident) {
@@ -114,8 +114,8 @@ impl Blocks {
         kept
     }
 
-    /// What is kept of what was cut off `block`, right behind it.
-    pub fn take_rest(&mut self, block: &Block) -> Option<Kept> {
+    /// Takes the kept rest that was cut off `block`, right behind it.
+    pub(crate) fn take_rest(&mut self, block: &Block) -> Option<Kept> {
         let i = (0..self.kept_count).find(|&i| self.kept[i].block.follows(block))?;
         Some(self.take_kept(i))
     }
@@ -148,7 +148,7 @@ impl Blocks {
     }
 
     /// Whether more is kept than there is room for.
-    pub fn is_over(&self) -> bool {
+    pub(crate) fn is_over(&self) -> bool {
         self.idle > self.room()
     }
 

@@ -8,10 +8,9 @@
 use crate::base::run::Run;
 use crate::base::units::PAGE;
 use crate::blocks::block::{Block, Kept};
-use crate::blocks::churn::Churn;
-use crate::blocks::expected::Expected;
-use crate::blocks::filled::Filled;
-use crate::blocks::watch::Watch;
+use crate::blocks::habits::Churn;
+use crate::blocks::habits::Expected;
+use crate::blocks::habits::Filled;
 use crate::policy::huge_page_advice::Density;
 use crate::policy::refault::Recent;
 use crate::policy::working_set::Peak;
@@ -43,7 +42,7 @@ pub struct Blocks {
     pub(super) peak: Peak,
     /// Which part of blocks is touched.
     pub filled: Filled,
-    /// What of those handed out is expected to become resident.
+    /// Bytes of blocks handed out that are expected to become resident.
     pub expected: Expected,
     /// Whether they are replaced all the time.
     pub churn: Churn,
@@ -61,8 +60,7 @@ unsafe impl Send for Blocks {}
 
 impl Blocks {
     /// No blocks.
-    #[allow(clippy::new_without_default, reason = "const, and only ever part of a static")]
-    pub const fn new() -> Self {
+    pub(crate) const fn new() -> Self {
         Self {
             slots: core::ptr::null_mut(),
             capacity: 0,
@@ -106,7 +104,7 @@ impl Blocks {
     }
 
     /// The block that begins at `addr`.
-    pub fn get(&self, addr: usize) -> Option<Block> {
+    pub(crate) fn get(&self, addr: usize) -> Option<Block> {
         if self.capacity == 0 {
             return None;
         }
@@ -138,13 +136,13 @@ impl Blocks {
     }
 
     /// The memory of the table.
-    pub fn memory(&self) -> Run {
+    pub(crate) fn memory(&self) -> Run {
         Run { addr: self.slots as usize, len: table_bytes(self.capacity) }
     }
 
     /// Keeps room for one block that is to be inserted; `Err`: there is none, and the capacity of the table to pass to
     /// [`Blocks::rehash`]. Any number of threads may be between this and their insertion, each in a slow system call.
-    pub fn reserve(&mut self) -> Result<(), usize> {
+    pub(crate) fn reserve(&mut self) -> Result<(), usize> {
         if (self.count + self.reserved + 1) * 2 > self.capacity {
             return Err((self.capacity * 2).max(FIRST_CAPACITY));
         }
@@ -203,7 +201,7 @@ impl Blocks {
     }
 
     /// Adds a block that is handed out, in the room that was reserved for it.
-    pub fn insert(&mut self, block: Block) {
+    pub(crate) fn insert(&mut self, block: Block) {
         debug_assert!(self.reserved > 0);
         self.reserved -= 1;
         // SAFETY: room was reserved, so there is a table with an empty slot, which `find` returns.
@@ -216,7 +214,7 @@ impl Blocks {
     }
 
     /// The block at `addr` has no memory behind it any more.
-    pub fn released(&mut self, addr: usize) {
+    pub(crate) fn released(&mut self, addr: usize) {
         let Some(block) = self.get(addr) else { return };
         self.untouched = self.untouched - block.untouched + block.run.len;
         self.put(Block { is_touched: false, untouched: block.run.len, fresh: 0, ..block });
@@ -230,7 +228,7 @@ impl Blocks {
     }
 
     /// Takes a block out.
-    pub fn remove(&mut self, addr: usize) -> Option<Block> {
+    pub(crate) fn remove(&mut self, addr: usize) -> Option<Block> {
         let gone = self.get(addr)?;
         let mut hole = (self.find(addr) as usize - self.slots as usize) / size_of::<Block>();
         let mut at = hole;
@@ -266,6 +264,33 @@ pub(crate) const fn table_bytes(capacity: usize) -> usize {
 /// Where in the table a search for `addr` begins (multiplicative hashing; the capacity's mask is applied later).
 fn home(addr: usize) -> usize {
     (addr / PAGE).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32
+}
+
+// Which blocks in use were looked at last, and when others are.
+
+/// See the module.
+#[derive(Debug)]
+pub struct Watch {
+    /// The block that was handed out last; 0: none.
+    pub(super) newest: usize,
+    /// The newest block was looked at as the next one was wanted.
+    pub(super) is_seen: bool,
+    /// The slot of the table that the next look at many begins at.
+    pub(super) next: usize,
+    /// When that may be, ns.
+    pub(super) due: u64,
+}
+
+impl Watch {
+    /// No block yet.
+    pub(crate) const fn new() -> Self {
+        Self { newest: 0, is_seen: true, next: 0, due: 0 }
+    }
+
+    /// A block is handed out.
+    pub(super) fn note_newest(&mut self, addr: usize) {
+        (self.newest, self.is_seen) = (addr, false);
+    }
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use crate::pages::window::{NOTHING, heads_run};
 use crate::platform::Platform;
 use crate::reclaim::Audit;
 
-/// What the pages of slabs say: of each cache with buckets, and of all others together.
+/// Sums over the pages of slabs: of each cache with buckets, and of all others together.
 struct Sums {
     bucketed: [Sum; BUCKETED],
     others: Sum,

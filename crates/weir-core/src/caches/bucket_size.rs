@@ -19,7 +19,7 @@ pub const CONTENDED: u32 = 4;
 /// The ceiling of a cache's buckets, in objects.
 pub struct Tuning {
     ceiling: AtomicU32,
-    /// It was halved in this window.
+    /// The ceiling was halved in this window.
     halved: AtomicBool,
 }
 
@@ -28,14 +28,14 @@ pub struct Tuning {
 pub struct Points(u32);
 
 impl Points {
-    /// None.
-    pub const fn new() -> Self {
+    /// No points.
+    pub(crate) const fn new() -> Self {
         Self(0)
     }
 
     /// A visit. Whether there have been `enough` points, so that the ceiling should double.
     #[inline]
-    pub fn visit(&mut self, contended: bool, enough: u64) -> bool {
+    pub(crate) fn visit(&mut self, contended: bool, enough: u64) -> bool {
         self.0 += if contended { CONTENDED } else { 1 };
         let enough = u64::from(self.0) >= enough;
         if enough {
@@ -52,12 +52,12 @@ impl Points {
 
 impl Tuning {
     /// At its start.
-    pub const fn new(geometry: &Geometry) -> Self {
+    pub(crate) const fn new(geometry: &Geometry) -> Self {
         Self { ceiling: AtomicU32::new(geometry.bucket[1] as u32), halved: AtomicBool::new(false) }
     }
 
     /// Starts again, for another cache.
-    pub fn reset(&self, geometry: &Geometry) {
+    pub(crate) fn reset(&self, geometry: &Geometry) {
         self.ceiling.store(geometry.bucket[1].into(), Relaxed);
         self.halved.store(false, Relaxed);
     }
@@ -70,13 +70,13 @@ impl Tuning {
 
     /// Objects to be moved at a time now.
     #[inline]
-    pub fn batch(&self, geometry: &Geometry) -> usize {
+    pub(crate) fn batch(&self, geometry: &Geometry) -> usize {
         (self.ceiling() / 2).clamp(1, geometry.batch.into())
     }
 
     /// Demand is such that it doubles.
     #[inline]
-    pub fn grow(&self, geometry: &Geometry) {
+    pub(crate) fn grow(&self, geometry: &Geometry) {
         let (ceiling, most) = (self.ceiling.load(Relaxed), u32::from(geometry.bucket[2]));
         if ceiling < most {
             self.ceiling.store((ceiling * 2).min(most), Relaxed);
@@ -92,7 +92,7 @@ impl Tuning {
     }
 
     /// Severe pressure: half of the way to the least.
-    pub fn sink(&self, geometry: &Geometry) {
+    pub(crate) fn sink(&self, geometry: &Geometry) {
         let least = u32::from(geometry.bucket[0]);
         self.ceiling.store((self.ceiling.load(Relaxed) + least) / 2, Relaxed);
     }

@@ -12,7 +12,7 @@ use core::sync::atomic::{
 use crate::caches::bucket_size::Tuning;
 use crate::caches::domain::{Domain, Domains};
 use crate::caches::geometry::{Geometry, Shape};
-use crate::caches::user_part::UserPart;
+use crate::caches::spec::UserPart;
 
 // Where in its life a cache is: see [`super::user_cache`].
 pub(crate) const FREE: u8 = 0;
@@ -20,7 +20,7 @@ pub(crate) const MAKING: u8 = 1;
 pub(crate) const LIVE: u8 = 2;
 pub(crate) const DYING: u8 = 3;
 
-/// What happened to a cache, counted where that is rare; the rest its depots count.
+/// Counters of rare events of a cache; frequent ones are counted by its depots.
 pub(crate) struct Counts {
     /// Allocations that failed.
     pub failures: AtomicU64,
@@ -85,7 +85,7 @@ impl Cache {
         }
     }
 
-    /// Its domains, the first node's first.
+    /// Domains of the cache, the first node's first.
     pub(crate) fn domains(&self) -> impl Iterator<Item = &Domain> {
         self.domains.iter()
     }

@@ -100,7 +100,7 @@ impl CacheTable {
         self.numbers_after(0)
     }
 
-    /// Those above `number`.
+    /// Numbers above `number` that have or ever had a cache, ascending.
     pub(crate) fn numbers_after(&self, number: usize) -> impl Iterator<Item = usize> + use<> {
         let (first, end) = (number.saturating_add(1), self.end.load(Acquire) as usize);
         (first..end.min(BUCKETED)).chain(first.max(UNBUCKETED)..end)

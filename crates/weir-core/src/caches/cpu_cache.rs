@@ -41,24 +41,21 @@
 //! Where the platform has no restartable sections, the table holds nothing but `DUMMY` and the same slabs are used
 //! behind a lock each ([`PerCpu::locked`]).
 
-mod audit;
 mod counts;
 mod drain;
 pub(crate) mod rooms;
 
-use core::sync::atomic::{
-    AtomicPtr, AtomicU8, AtomicU32, AtomicU64,
-    Ordering::{AcqRel, Acquire, Relaxed, Release},
-};
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64};
 
 use crate::base::backoff::Backoff;
+use crate::base::fault::{Fault, check};
 use crate::base::run::Run;
 use crate::base::units::PAGE;
 use crate::caches::geometry::{BUCKETED, slots};
-use crate::platform::Platform;
 use crate::platform::cpu_table::{CLASSES, CpuSlab, DUMMY_SLOT, FIRST_SLOT, MAX_CPUS, NO_CPU, Table};
 use crate::platform::lock::{Guard, Lock};
-use crate::platform::rank;
+use crate::platform::{Platform, rank};
 
 /// Slabs used where the platform has no restartable sections.
 pub const LOCKED_SLABS: usize = 32;
@@ -135,8 +132,7 @@ pub struct PerCpu {
 
 impl PerCpu {
     /// No CPU has buckets yet.
-    #[allow(clippy::new_without_default, reason = "const, and only ever part of a static")]
-    pub const fn new() -> Self {
+    pub(crate) const fn new() -> Self {
         Self {
             table: Table::new(),
             state: [const { AtomicU8::new(ABSENT) }; MAX_CPUS],
@@ -153,7 +149,7 @@ impl PerCpu {
     }
 
     /// Gives the current CPU buckets if it has none yet. `false`: there is no memory for them, or they are stopped.
-    pub fn install<P: Platform>(&self, platform: &P) -> bool {
+    pub(crate) fn install<P: Platform>(&self, platform: &P) -> bool {
         let cpu = platform.cpu();
         if cpu == NO_CPU || platform.checks_all() {
             return false;
@@ -211,7 +207,7 @@ impl PerCpu {
     }
 
     /// The locked slab for slot `index`, where the platform has no restartable sections; none where each free is checked.
-    pub fn locked<'a, P: Platform>(
+    pub(crate) fn locked<'a, P: Platform>(
         &'a self,
         platform: &'a P,
         index: usize,
@@ -219,7 +215,7 @@ impl PerCpu {
         if platform.checks_all() { None } else { self.locked_always(platform, index) }
     }
 
-    /// The same, also where each free is checked.
+    /// [`PerCpu::locked`], also where each free is checked.
     fn locked_always<'a, P: Platform>(
         &'a self,
         platform: &'a P,
@@ -241,11 +237,11 @@ impl PerCpu {
     }
 
     /// Lets the current CPU's bucket of `class` hold `room` objects; whether it holds no more than that now.
-    pub fn resize<P: Platform>(&self, platform: &P, class: usize, room: usize) -> bool {
+    pub(crate) fn resize<P: Platform>(&self, platform: &P, class: usize, room: usize) -> bool {
         self.here(platform).is_none_or(|slab| Self::resize_locked(slab, class, room))
     }
 
-    /// The same of the slab that the caller holds the lock of.
+    /// [`PerCpu::resize`] of the slab that the caller holds the lock of.
     pub(crate) fn resize_locked(slab: &CpuSlab, class: usize, room: usize) -> bool {
         resize(slab, class, room);
         in_bucket(slab, class) <= room
@@ -277,7 +273,7 @@ impl PerCpu {
     }
 
     /// Takes the locks of rank `rank`: for `fork`.
-    pub fn freeze<P: Platform>(&self, platform: &P, rank: u32) {
+    pub(crate) fn freeze<P: Platform>(&self, platform: &P, rank: u32) {
         match rank {
             rank::DRAIN => self.draining.acquire(platform),
             rank::BUCKETS => self.locks.iter().for_each(|lock| lock.acquire(platform)),
@@ -289,7 +285,7 @@ impl PerCpu {
     ///
     /// # Safety
     /// The caller, or the parent that it was forked from, froze it.
-    pub unsafe fn thaw<P: Platform>(&self, platform: &P, rank: u32) {
+    pub(crate) unsafe fn thaw<P: Platform>(&self, platform: &P, rank: u32) {
         // SAFETY: the caller says that `freeze` of this rank acquired these locks; it made no guards, so nothing else
         // will release them.
         unsafe {
@@ -299,5 +295,35 @@ impl PerCpu {
                 _ => {}
             }
         }
+    }
+}
+
+// What the per-CPU buckets hold, while no thread uses them.
+
+impl PerCpu {
+    /// Checks every CPU's buckets; calls `f` with class and object of each object in them.
+    pub(crate) fn audit(&self, mut f: impl FnMut(usize, usize) -> Result<(), Fault>) -> Result<(), Fault> {
+        let seen = self.seen.load(Acquire) as usize;
+        for slab in self.slabs[..seen].iter().map(|s| s.load(Acquire)).filter(|s| !s.is_null()) {
+            for (class, &begin) in BEGIN.iter().enumerate().take(BUCKETED).skip(1) {
+                // SAFETY: a slab is never unmapped, and what is read of it here are atomics.
+                let header = unsafe { &(*slab).headers[class] };
+                let within = begin..=begin + slots(class) as u32;
+                let current = header.current.load(Relaxed);
+                let right = within.contains(&current) && within.contains(&header.end.load(Relaxed));
+                check(right, "a bucket's header", class)?;
+                for word in begin - 1..current {
+                    // SAFETY: `current` lies within the class's slots, as was just checked, and the word before the
+                    // first of them is the slab's too. No thread uses the caches during an audit, so nothing writes it
+                    // now.
+                    let object = unsafe { *CpuSlab::slot(slab, word) } as usize;
+                    check((object == 0) == (word < begin), "a bucket's slot", class)?;
+                    if object != 0 {
+                        f(class, object)?;
+                    }
+                }
+            }
+        }
+        Ok(())
     }
 }

@@ -3,14 +3,12 @@
 //! A bucket is metadata: freed objects are never written to. Its memory is a *shell* ([`crate::caches::shells`]). A
 //! depot retains the shells of buckets that became empty until its next trim.
 
-mod audit;
-
 use core::ptr::null_mut;
 
-use crate::caches::bucket::Bucket;
+use crate::base::fault::{Fault, check};
 use crate::caches::bucket_size::Points;
 use crate::caches::geometry::MAX_BATCH;
-use crate::caches::shells::Shells;
+use crate::caches::shells::{Bucket, Shells};
 use crate::policy::working_set::WorkingSet;
 
 /// A depot: the buckets of one cache that no CPU has, and spare shells.
@@ -37,7 +35,7 @@ unsafe impl Send for Depot {}
 
 impl Depot {
     /// An empty depot.
-    pub const fn new() -> Self {
+    pub(crate) const fn new() -> Self {
         Self {
             full: null_mut(),
             spare: Shells::new(),
@@ -51,13 +49,13 @@ impl Depot {
     }
 
     /// Starts again for another cache, but retains the spare shells.
-    pub fn reset(&mut self, now: u64) {
+    pub(crate) fn reset(&mut self, now: u64) {
         let spare = self.take_spare();
         *self = Self { spare, short_at: now, ..Self::new() };
     }
 
     /// Puts `objects` in buckets; returns how many there were shells for.
-    pub fn put(&mut self, objects: &[*mut u8]) -> usize {
+    pub(crate) fn put(&mut self, objects: &[*mut u8]) -> usize {
         let mut done = 0;
         while done < objects.len() {
             // SAFETY: buckets on the list are shells that this depot alone has, mapped for good, and `pop` yields such
@@ -83,7 +81,7 @@ impl Depot {
     }
 
     /// The object that came last.
-    pub fn top(&self) -> Option<*mut u8> {
+    pub(crate) fn top(&self) -> Option<*mut u8> {
         // SAFETY: `full` is null or a shell that this depot alone has, mapped for good and zero or written in all its
         // bytes.
         let bucket = unsafe { self.full.as_ref() }?;
@@ -92,7 +90,7 @@ impl Depot {
     }
 
     /// Takes up to `out.len()` objects, those that came last, for an allocation; returns how many.
-    pub fn get(&mut self, out: &mut [*mut u8]) -> usize {
+    pub(crate) fn get(&mut self, out: &mut [*mut u8]) -> usize {
         let n = self.pop(out);
         self.working_set.get(n as u32);
         n
@@ -104,7 +102,7 @@ impl Depot {
     }
 
     /// Takes objects for reclaim, which is no demand.
-    pub fn reclaim(&mut self, out: &mut [*mut u8]) -> usize {
+    pub(crate) fn reclaim(&mut self, out: &mut [*mut u8]) -> usize {
         let n = self.pop(out);
         self.working_set.shift(n as u32);
         n
@@ -138,5 +136,44 @@ impl Depot {
 impl Default for Depot {
     fn default() -> Self {
         Self::new()
+    }
+}
+
+impl Depot {
+    /// Number of shells, those of buckets and spare ones.
+    pub(crate) fn shells(&self) -> usize {
+        let count = |mut shell: *mut Bucket| {
+            let mut count = 0;
+            while !shell.is_null() {
+                count += 1;
+                // SAFETY: the list holds shells that this depot alone has, mapped for good; `&self` excludes writers.
+                shell = unsafe { (*shell).next };
+            }
+            count
+        };
+        count(self.full) + count(self.spare.first())
+    }
+
+    /// Checks the counts; calls `f` with each object.
+    pub(crate) fn audit(&self, class: usize, mut f: impl FnMut(usize) -> Result<(), Fault>) -> Result<(), Fault> {
+        let mut objects = 0;
+        let mut bucket = self.full;
+        while !bucket.is_null() {
+            // SAFETY: the list holds shells that this depot alone has, mapped for good; `&self` excludes writers, and
+            // the length is checked before that many slots are read.
+            let held = unsafe {
+                let len = (*bucket).len;
+                check(len > 0 && len <= MAX_BATCH, "the length of a bucket", class)?;
+                &(&(*bucket).slots)[..len]
+            };
+            held.iter().try_for_each(|&object| f(object as usize))?;
+            objects += held.len();
+            // SAFETY: `bucket` is not null, so it is a shell on this depot's list, mapped for good; `&self` excludes
+            // writers.
+            bucket = unsafe { (*bucket).next };
+        }
+        let ws = &self.working_set;
+        check(self.objects == objects && ws.items as usize == objects, "objects of a depot", class)?;
+        check(ws.max >= ws.items && ws.items >= ws.batch_min && ws.batch_min >= ws.min, "a working set", class)
     }
 }

@@ -11,7 +11,7 @@ use crate::caches::slab_lists::{SlabLists, Slabs};
 use crate::platform::lock::Lock;
 use crate::platform::rank;
 
-/// What a cache has on one NUMA node.
+/// A cache's depot and slabs on one NUMA node.
 #[repr(align(64))]
 pub struct Domain {
     /// Full buckets.
@@ -50,7 +50,7 @@ impl Domains {
         ((self.iter().count() - 1) * size_of::<Domain>()).next_multiple_of(PAGE)
     }
 
-    /// All of them, the first node's first.
+    /// All domains, the first node's first.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Domain> {
         let more = self.more.load(Acquire);
         let count = if more.is_null() || more == unavailable() { 0 } else { self.more_count.load(Relaxed) as usize };

@@ -17,7 +17,7 @@ impl<P: Platform> Caches<P> {
         self.drain_set(self.drainable(), turn, true)
     }
 
-    /// The same at the severe level: all ceilings sink first, by the same measure. CPUs are busy, and stopped as
+    /// [`Caches::drain_all`] at the severe level: all ceilings sink first, by one measure. CPUs are busy, and stopped as
     /// shortly as can be.
     pub(super) fn sink_and_drain(&self, turn: usize) -> usize {
         let _in_flight = self.pages.batch(0);

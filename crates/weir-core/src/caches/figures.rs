@@ -10,9 +10,9 @@ use crate::platform::Platform;
 /// One cache's figures. They are read one after another while other threads go on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CacheStats {
-    /// Its name, ended by zeros; malloc's size classes are `malloc` and their size.
+    /// Name, ended by zeros; malloc's size classes are `malloc` and their size.
     pub name: [u8; NAME_BYTES],
-    /// Its number: 1 to 72 are malloc's, 73 to 128 runs of malloc's, up to 252 user caches with per-CPU buckets, from 256
+    /// Number: 1 to 72 are malloc's, 73 to 128 runs of malloc's, up to 252 user caches with per-CPU buckets, from 256
     /// on user caches without.
     pub number: usize,
     /// Object size, bytes.
@@ -60,7 +60,7 @@ pub struct CacheStats {
 }
 
 impl CacheStats {
-    /// Its name as text, as far as it is text.
+    /// Name as text, as far as it is text.
     ///
     /// ```
     /// let mut stats = weir_core::caches::figures::CacheStats::default();

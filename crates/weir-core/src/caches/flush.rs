@@ -189,7 +189,7 @@ impl<P: Platform> Caches<P> {
                 let has_empty = slabs.empty > 0;
                 drop(slabs);
                 if !is_whole || faults != Faults::default() {
-                    self.report(&g, domain, part, (&batch, faults));
+                    self.name_faults(&g, domain, part, (&batch, faults));
                 }
                 if has_empty {
                     self.give_empty(cache, domain);
@@ -200,7 +200,7 @@ impl<P: Platform> Caches<P> {
 
     /// Names what was wrong with a batch that went to slabs: what these refused is left in its pieces.
     #[cold]
-    fn report(&self, g: &Geometry, domain: &Domain, objects: &[*mut u8], (refused, faults): (&Pieces, Faults)) {
+    fn name_faults(&self, g: &Geometry, domain: &Domain, objects: &[*mut u8], (refused, faults): (&Pieces, Faults)) {
         let (window, platform) = (&self.pages.normal, &self.pages.platform);
         let wrong = |what, object| platform.invalid_free(what, object as usize, g.size as usize);
         refused.for_each(window, g, |object| wrong(InvalidFree::DoubleFree, object));

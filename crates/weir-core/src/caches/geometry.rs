@@ -153,7 +153,7 @@ impl Geometry {
     /// A mask and a factor: an address that, masked and multiplied (modulo 2^64), is below the factor is a whole number of objects
     /// behind the beginning of its slab. It is the fraction of [`Geometry::begins_object`], without what is above it.
     #[inline]
-    pub fn remainders(&self) -> (u64, u64) {
+    pub(crate) fn remainders(&self) -> (u64, u64) {
         ((usize::from(self.pages).next_power_of_two() * PAGE - 1) as u64, self.reciprocal << 24)
     }
 
@@ -170,7 +170,7 @@ impl Geometry {
 }
 
 /// Objects of cache `number` that a CPU's slab has slots for.
-pub const fn slots(number: usize) -> usize {
+pub(crate) const fn slots(number: usize) -> usize {
     if number <= COUNT {
         MALLOC[number].bucket[2] as usize
     } else if run_class::contains(number) {
@@ -229,19 +229,19 @@ pub struct Shape([AtomicU64; 3]);
 
 impl Shape {
     /// Holds `geometry`.
-    pub const fn new(geometry: Geometry) -> Self {
+    pub(crate) const fn new(geometry: Geometry) -> Self {
         let [a, b, c] = pack(geometry);
         Self([AtomicU64::new(a), AtomicU64::new(b), AtomicU64::new(c)])
     }
 
     /// Holds `geometry` from now on.
-    pub fn set(&self, geometry: Geometry) {
+    pub(crate) fn set(&self, geometry: Geometry) {
         self.0.iter().zip(pack(geometry)).for_each(|(word, value)| word.store(value, Relaxed));
     }
 
-    /// What it holds.
+    /// The geometry that is set.
     #[inline]
-    pub fn get(&self) -> Geometry {
+    pub(crate) fn get(&self) -> Geometry {
         let [a, b, c] = [&self.0[0], &self.0[1], &self.0[2]].map(|word| word.load(Relaxed));
         Geometry {
             size: a as u32,

@@ -4,7 +4,7 @@ use core::sync::atomic::{AtomicU64, AtomicUsize};
 
 use super::cache_table::CacheTable;
 use super::cpu_cache::PerCpu;
-use super::idle_windows::Idle;
+use super::geometry::BUCKETED;
 use super::shells::Stash;
 use crate::base::backoff::Backoff;
 use crate::base::units::PAGE;
@@ -62,5 +62,21 @@ impl<P: Platform> Caches<P> {
     /// `n` allocations of cache `number` failed.
     pub(crate) fn note_failures(&self, number: usize, n: usize) {
         stats::add(&self.table.get(number).counts.failures, n as u64);
+    }
+}
+
+// For how many windows each cache has been idle.
+
+/// Activity of each cache with buckets as of the last window's end, for telling idle ones.
+pub(crate) struct Idle {
+    /// Frees and visits so far.
+    pub(super) seen: [u64; BUCKETED],
+    pub(super) windows: [u32; BUCKETED],
+    pub(super) ended: u64,
+}
+
+impl Idle {
+    pub(crate) const fn new() -> Self {
+        Self { seen: [0; BUCKETED], windows: [0; BUCKETED], ended: 0 }
     }
 }

@@ -1,7 +1,6 @@
 //! Object caches: per-CPU buckets over depots of full buckets over slabs over pages.
 
 pub(crate) mod audit;
-mod bucket;
 pub(crate) mod bucket_size;
 pub(crate) mod cache;
 pub(crate) mod cache_table;
@@ -15,7 +14,6 @@ pub(crate) mod finalizers;
 pub(crate) mod flush;
 pub mod geometry;
 mod heap_caches;
-mod idle_windows;
 pub(crate) mod invalid_frees;
 pub(crate) mod reclaimer;
 pub(crate) mod refill;
@@ -35,6 +33,5 @@ pub(crate) mod unbucketed;
 pub(crate) mod usage;
 pub(crate) mod user_alloc;
 pub mod user_cache;
-pub(crate) mod user_part;
 
 pub use heap_caches::Caches;

@@ -55,9 +55,9 @@ const AT_A_TIME: usize = 8;
 /// What became of a run that a program freed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kept {
-    /// It is in the CPU's bucket.
+    /// The run is in the CPU's bucket.
     Done,
-    /// It is on top of the bucket already: it was freed twice.
+    /// The run is on top of the bucket already: it was freed twice.
     Twice,
     /// There is no room for it.
     Full,

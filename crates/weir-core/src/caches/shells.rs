@@ -12,8 +12,16 @@ use core::ptr::null_mut;
 
 use crate::base::run::Run;
 use crate::base::units::PAGE;
-use crate::caches::bucket::Bucket;
+use crate::caches::geometry::MAX_BATCH;
 use crate::policy::working_set::Peak;
+
+/// A bucket: `len` pointers.
+#[repr(C)]
+pub(crate) struct Bucket {
+    pub(crate) next: *mut Bucket,
+    pub(super) len: usize,
+    pub(super) slots: [*mut u8; MAX_BATCH],
+}
 
 /// Bytes of a group, which is aligned to as many.
 pub const GROUP: usize = 1 << 20;
@@ -24,10 +32,10 @@ const CHUNKS: usize = GROUP / CHUNK;
 const SHELLS: usize = CHUNK / size_of::<Bucket>();
 /// A chunk all of whose shells are free.
 const ALL: u32 = (1 << SHELLS) - 1;
-/// The same of a group's first chunk, whose first shell's place is the header's.
+/// [`ALL`] of a group's first chunk, whose first shell's place is the header's.
 const ALL_BUT_HEADER: u32 = ALL & !1;
 
-/// What a group begins with.
+/// Header that a group begins with.
 #[repr(C)]
 struct Header {
     next: *mut Header,
@@ -50,9 +58,8 @@ pub struct Shells {
 unsafe impl Send for Shells {}
 
 impl Shells {
-    /// None.
-    #[allow(clippy::new_without_default, reason = "const, and only ever part of a static")]
-    pub const fn new() -> Self {
+    /// No shells.
+    pub(crate) const fn new() -> Self {
         Self { head: null_mut() }
     }
 
@@ -62,7 +69,7 @@ impl Shells {
     }
 
     /// Whether there is none.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.head.is_null()
     }
 
@@ -122,12 +129,12 @@ pub struct Chunks {
 
 impl Chunks {
     /// How many they are.
-    pub fn count(self) -> usize {
+    pub(crate) fn count(self) -> usize {
         self.set.count_ones() as usize
     }
 
     /// The memory of each, but for the header's page.
-    pub fn runs(self) -> impl Iterator<Item = Run> {
+    pub(crate) fn runs(self) -> impl Iterator<Item = Run> {
         let (addr, set) = (self.group as usize, self.set);
         (0..CHUNKS).filter(move |i| set >> i & 1 == 1).map(move |i| {
             let kept = if i == 0 { PAGE } else { 0 };
@@ -142,9 +149,8 @@ fn all(i: usize) -> u32 {
 }
 
 impl Stash {
-    /// None.
-    #[allow(clippy::new_without_default, reason = "const, and only ever part of a static")]
-    pub const fn new() -> Self {
+    /// No shells.
+    pub(crate) const fn new() -> Self {
         Self { first: null_mut(), last: null_mut(), current: null_mut(), free: 0, used: 0, peak: Peak::new() }
     }
 
@@ -173,7 +179,7 @@ impl Stash {
     ///
     /// # Safety
     /// It is [`GROUP`] zero bytes, aligned to as many, that nothing else uses and that are never unmapped.
-    pub unsafe fn add(&mut self, group: usize) {
+    pub(crate) unsafe fn add(&mut self, group: usize) {
         let group = group as *mut Header;
         // SAFETY: the caller gives a whole group that nothing else uses, and its first bytes are room for a header, for
         // which zeros are a value; `last`, if there is one, is a group's header too.
@@ -188,7 +194,7 @@ impl Stash {
 
     /// Moves a free shell to `list`; one with memory behind it unless it `may_grow`. `None`: there is none. Else
     /// whether it is the first of its chunk, behind which there was no memory.
-    pub fn take(&mut self, list: &mut Shells, may_grow: bool) -> Option<bool> {
+    pub(crate) fn take(&mut self, list: &mut Shells, may_grow: bool) -> Option<bool> {
         let (group, chunk) = self.find(may_grow)?;
         // SAFETY: `find` returns a group of this stash: mapped for good, and its header is used under the stash's lock
         // alone, of which `&mut self` is the proof; no other reference to it is alive.
@@ -231,7 +237,7 @@ impl Stash {
     }
 
     /// Takes up to `count` shells of `list` back.
-    pub fn give(&mut self, list: &mut Shells, count: usize) {
+    pub(crate) fn give(&mut self, list: &mut Shells, count: usize) {
         for _ in 0..count {
             let Some(shell) = list.pop() else { return };
             let (group, offset) = ((shell as usize & !(GROUP - 1)) as *mut Header, shell as usize % GROUP);
@@ -254,7 +260,7 @@ impl Stash {
 
     /// Isolates the free chunks of the next group after `after` that has some with memory behind them, but for those
     /// that hold the first `keep` shells, which are counted down. Shells are taken from the first groups from now on.
-    pub fn isolate(&mut self, after: Option<Chunks>, keep: &mut usize) -> Option<Chunks> {
+    pub(crate) fn isolate(&mut self, after: Option<Chunks>, keep: &mut usize) -> Option<Chunks> {
         self.current = self.first;
         // SAFETY: isolated chunks are of a group of this stash, mapped for good; its header is used under the stash's
         // lock alone, of which `&mut self` is the proof.
@@ -289,7 +295,7 @@ impl Stash {
     }
 
     /// Returns isolated chunks, with no memory behind them if they are `released`.
-    pub fn put_back(&mut self, chunks: Chunks, released: bool) {
+    pub(crate) fn put_back(&mut self, chunks: Chunks, released: bool) {
         // SAFETY: isolated chunks are of a group of this stash, mapped for good; its header is used under the stash's
         // lock alone, of which `&mut self` is the proof, and no other reference to it is alive.
         let header = unsafe { &mut *chunks.group };

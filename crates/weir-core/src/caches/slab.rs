@@ -20,7 +20,7 @@ use crate::pages::window::Window;
 /// An empty slab on its way back to the zone.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Empty {
-    /// Its first page.
+    /// First page of the slab.
     pub page: u32,
     /// Bit i: page i of it is reported.
     pub reported: u32,
@@ -39,7 +39,7 @@ pub struct Isolated {
 #[derive(Clone, Copy)]
 pub(super) struct Slab<'a> {
     pub(super) window: &'a Window,
-    /// Its first page.
+    /// First page of the slab.
     pub(super) page: u32,
 }
 
@@ -72,7 +72,7 @@ impl<'a> Slab<'a> {
     pub(super) fn list(&self) -> u32 {
         State(self.get(2)).list()
     }
-    /// What the last look at its pages came to.
+    /// Result of the last look at the slab's pages.
     pub(super) fn look(&self) -> u32 {
         self.get(2) >> 29 & 3
     }

@@ -14,7 +14,7 @@ use crate::reclaim::Ended;
 
 /// Steps of fullness told apart among partial slabs; step 0 is the fullest.
 const FILLS: usize = 4;
-/// What the last look at a slab's free pages came to, in the order in which allocation prefers slabs of one fullness
+/// Results of the last look at a slab's free pages, in the order in which allocation prefers slabs of one fullness
 /// (those whose pages are there first). There is a list for each step of fullness and each of these, so that a report
 /// finds what it has not seen yet without a walk past what it has.
 ///
@@ -63,7 +63,7 @@ pub struct SlabLists {
 pub enum Pass {
     /// A calm window ends: those to which objects came back, but to none of the cache's in so many windows before.
     Changed(Ended),
-    /// Those whose free pages were kept for the sake of a huge page.
+    /// Slabs whose free pages were kept for the sake of a huge page.
     Held,
     /// All that have some to give.
     All,
@@ -134,7 +134,7 @@ impl SlabLists {
     }
 
     /// Begins a pass over pages inside slabs, if it has any to look at. O(1).
-    pub fn due(&mut self, pass: Pass) -> bool {
+    pub(crate) fn due(&mut self, pass: Pass) -> bool {
         match pass {
             Pass::Changed(Ended { quiet, windows, .. }) => {
                 // What came back in a quiet window, reclaim took from where it was idle: it was used before that.
@@ -192,7 +192,7 @@ impl SlabLists {
     /// more than `split`, its pages are kept. Returns how many slabs, and whether there is more to look at.
     ///
     /// At most `LOOKS_AT_A_TIME` slabs are looked at, and each leaves its list: a pass comes to an end.
-    pub fn isolate(
+    pub(crate) fn isolate(
         &mut self,
         window: &Window,
         g: &Geometry,
@@ -249,7 +249,14 @@ impl SlabLists {
 
     /// Returns isolated objects to their slab, those of their pages that are in `gone` reported. The slab may be empty
     /// then: the objects that were in use may have come back meanwhile.
-    pub fn put_back(&mut self, window: &Window, g: &Geometry, isolated: Isolated, gone: u32, how: ReportOutcome) {
+    pub(crate) fn put_back(
+        &mut self,
+        window: &Window,
+        g: &Geometry,
+        isolated: Isolated,
+        gone: u32,
+        how: ReportOutcome,
+    ) {
         let slab = Slab { window, page: isolated.page };
         let mut freed = 0;
         slab.for_objects_in(g, isolated.pages, |word, mask| {

@@ -111,7 +111,7 @@ impl SlabLists {
         is_whole
     }
 
-    /// What is wrong with the free of `object`, at which no object of `g` begins.
+    /// Fault of the free of `object`, at which no object of `g` begins.
     pub(crate) fn fault_of(&self, window: &Window, g: &Geometry, object: *mut u8) -> InvalidFree {
         match window.page_of(object as usize) {
             None => InvalidFree::ForeignPointer,

@@ -25,7 +25,7 @@ impl<P: Platform> Caches<P> {
         (0..self.pages.nodes.count()).map(|node| self.report_slabs_of(node, goal, pass)).sum()
     }
 
-    /// The same of one node's slabs.
+    /// [`Caches::report_slabs`] of one node's slabs.
     pub(crate) fn report_slabs_of(&self, node: usize, goal: &Goal, pass: Pass) -> usize {
         let mut bytes = 0;
         if self.pages.platform.release_unit() > PAGE {
@@ -77,7 +77,7 @@ impl<P: Platform> Caches<P> {
             zone.backing(window, page / PAGEBLOCK_PAGES as u32)
         };
         let (n, more) =
-            domain.slabs.lock(&self.pages.platform).isolate(window, &g, &mut batch, (goal.split(), pass), backing);
+            domain.slabs.lock(&self.pages.platform).isolate(window, &g, &mut batch, (goal.row().splits, pass), backing);
         let batch = &batch[..n];
         if n == 0 {
             return (0, more);

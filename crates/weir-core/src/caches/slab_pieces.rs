@@ -28,14 +28,14 @@ pub struct Pieces {
 /// Objects of a batch that are in no piece: bit i stands for object i.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Faults {
-    /// They begin where no object of a slab does, or lie outside of the window.
+    /// Objects of the batch that begin where no object of a slab does, or lie outside of the window.
     pub odd: u64,
-    /// They are in the piece of an object before them.
+    /// Objects of the batch that are in the piece of one before them.
     pub twice: u64,
 }
 
 impl Pieces {
-    /// None.
+    /// No pieces.
     pub const NONE: Self = Self { list: [Piece { page: NONE, mask: 0, word: 0, count: 0 }; MAX_BATCH], len: 0 };
 
     /// Takes apart at most [`MAX_BATCH`] objects of `g`, into pieces, of which there are none yet.
@@ -83,7 +83,7 @@ impl Pieces {
         self.len += 1;
     }
 
-    /// All of them.
+    /// All pieces.
     pub(super) fn all(&mut self) -> &mut [Piece] {
         let len = self.len.min(MAX_BATCH);
         &mut self.list[..len]

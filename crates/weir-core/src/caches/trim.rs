@@ -26,9 +26,9 @@ const ORDERED: usize = 16;
 /// Which caches a trim is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Age {
-    /// Those that did not run short lately.
+    /// Caches that did not run short lately.
     Stale,
-    /// Those that did.
+    /// Caches that ran short lately.
     Warm,
     /// All.
     Any,

@@ -14,8 +14,8 @@ use super::slab::usage::SlabUsage;
 use crate::base::run::Run;
 use crate::base::run_class;
 use crate::base::units::{MAX_RUN, PAGE, PAGEBLOCK_PAGES};
+use crate::pages::figures::{BlockPages, resident_bytes};
 use crate::pages::node::ZoneKind;
-use crate::pages::usage::{BlockPages, resident_bytes};
 use crate::pages::window::{NOTHING, heads_run};
 use crate::platform::Platform;
 use crate::reclaim::{Figures, Usage};
@@ -117,7 +117,7 @@ impl<P: Platform> Caches<P> {
         }
     }
 
-    /// What the slab that begins at `page` holds, and its pages.
+    /// Usage of the slab that begins at `page`, and its pages.
     fn slab_usage(&self, page: u32, class: usize, pages: &BlockPages) -> Option<(SlabUsage, u32)> {
         let number = self.number_of(class, page).filter(|&number| self.table.contains(number))?;
         let cache = self.table.get(number);

@@ -7,7 +7,7 @@ use crate::pages::node::ZoneKind;
 use crate::pages::window::{NOTHING, heads_run};
 use crate::platform::Platform;
 
-/// What begins at an address.
+/// Block that begins at an address.
 pub(super) enum Found {
     /// An object of a cache, by the cache's number.
     Object(usize),
@@ -42,7 +42,7 @@ impl<P: Platform> Heap<P> {
         self.lookup(addr).is_some()
     }
 
-    /// What begins at `addr`; `None`: no block does.
+    /// Finds the block that begins at `addr`; `None`: no block does.
     pub(super) fn lookup(&self, addr: usize) -> Option<Found> {
         for kind in ZoneKind::ALL {
             let window = self.pages().window(kind);

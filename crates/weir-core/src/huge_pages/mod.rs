@@ -1,8 +1,6 @@
 //! Huge pages behind the heap, watched over time: those in little use are split, those that the kernel filled up are found.
 
 mod khugepaged;
-mod off;
-mod reclaimer;
 mod sparse;
 mod watch;
 

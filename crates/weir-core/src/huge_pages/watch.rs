@@ -1,9 +1,12 @@
-//! The watch over a heap's huge pages, and what it remembers.
+//! The watch over a heap's huge pages, what it remembers, and what reclaim asks of it.
 
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::{AtomicU32, AtomicU64};
 
 use crate::caches::Caches;
+use crate::pages::report::slices;
 use crate::platform::Platform;
+use crate::reclaim::{Goal, Reclaimable, Reclaimed, Step};
 
 /// When to look, and how often yet.
 pub(crate) struct Looks {
@@ -26,7 +29,7 @@ impl Looks {
     }
 }
 
-/// What is remembered of them.
+/// Memory of the watch over huge pages.
 pub struct HugePages {
     pub(super) looks: Looks,
     /// Where the next search for filled pageblocks begins.
@@ -39,7 +42,7 @@ impl HugePages {
         Self { looks: Looks::new(), filled_from: AtomicU32::new(0) }
     }
 
-    /// They, in the caches and pages of a heap.
+    /// The watch over the caches and pages of a heap.
     pub(crate) fn on<'a, P: Platform>(&'a self, caches: &'a Caches<P>) -> Watch<'a, P> {
         Watch { state: self, caches }
     }
@@ -55,4 +58,49 @@ impl HugePages {
 pub(crate) struct Watch<'a, P> {
     pub(super) state: &'a HugePages,
     pub(super) caches: &'a Caches<P>,
+}
+
+// A program that switches huge pages off for itself while it runs, as redis does (`PR_SET_THP_DISABLE`).
+
+impl<P: Platform> Watch<'_, P> {
+    /// Memory comes in single pages from now on, and no pageblock counts as a huge page any more. Those that are huge pages
+    /// from before are found as what khugepaged fills is; the other way round, free pages that are not there would count as
+    /// resident, and those that are would be kept together for a huge page's sake.
+    pub(crate) fn forget_huge(&self) {
+        self.caches.pages.platform.set_huge_on_touch(false);
+        for site in self.caches.pages.sites() {
+            for blocks in slices(site.window) {
+                site.zone.lock(&self.caches.pages.platform).forget_huge(site.window, blocks);
+            }
+        }
+        self.look_again();
+    }
+}
+
+// What reclaim asks of the watch.
+
+/// Pageblocks looked at for whether the kernel filled them up: in a calm window (khugepaged itself goes through 8 in 10 s
+/// by default), and under pressure (about 2 us each).
+const FILLED_CALM: usize = 16;
+/// Pageblocks looked at under pressure, at about 2 us each.
+const FILLED_PRESSURE: usize = 1024;
+
+impl<P: Platform> Reclaimable for Watch<'_, P> {
+    fn steps(&self) -> &'static [Step] {
+        &[Step::Filled, Step::Sparse]
+    }
+
+    fn count(&self, _goal: &Goal) -> usize {
+        // What is free behind huge pages is counted where it is free.
+        0
+    }
+
+    fn scan(&self, step: Step, goal: &Goal) -> Reclaimed {
+        Reclaimed::released(match (step, goal.ended) {
+            (Step::Filled, Some(_)) => self.report_filled(goal, FILLED_CALM),
+            (Step::Filled, None) => self.report_filled(goal, FILLED_PRESSURE),
+            (Step::Sparse, Some(ended)) => self.report_sparse(goal, ended.quiet),
+            _ => 0,
+        })
+    }
 }

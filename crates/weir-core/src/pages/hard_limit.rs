@@ -2,7 +2,7 @@
 //!
 //! What is handed out counts in full, touched or not: a program may touch it at any time, when nothing could be refused any
 //! more. Free memory counts as far as it is resident. An allocation that would exceed the limit gets
-//! [`Short`](super::short::Short), as where the system refuses memory, unless memory that is resident already serves it; the heap then reclaims, and tries again.
+//! [`Short`](super::request::Short), as where the system refuses memory, unless memory that is resident already serves it; the heap then reclaims, and tries again.
 //!
 //! # Threads at once
 //!
@@ -24,7 +24,7 @@
 use super::sync::{AtomicUsize, constructor};
 use core::sync::atomic::Ordering::SeqCst;
 
-/// What counts beside what zones and statistics say, bytes.
+/// Bytes that count beside what zones and statistics say.
 pub struct HardLimit {
     /// Blocks mapped on their own: one in use in full, a retained one as far as it is resident. A block on its way from one
     /// to the other counts as before until the change is over, so that it is missing at no time.
@@ -42,8 +42,8 @@ impl HardLimit {
         }
     }
 
-    /// What blocks mapped on their own count.
-    pub fn blocks(&self) -> usize {
+    /// Bytes that blocks mapped on their own count.
+    pub(crate) fn blocks(&self) -> usize {
         self.blocks.load(SeqCst)
     }
 
@@ -53,12 +53,12 @@ impl HardLimit {
     }
 
     /// Held now. To be read before what is charged.
-    pub fn held(&self) -> usize {
+    pub(crate) fn held(&self) -> usize {
         self.held.load(SeqCst)
     }
 
     /// Holds `bytes`, or as many of them as there is room for below `limit`; `charged` says what counts already.
-    pub fn hold(&self, bytes: usize, limit: usize, charged: impl FnOnce() -> usize) -> Hold<'_> {
+    pub(crate) fn hold(&self, bytes: usize, limit: usize, charged: impl FnOnce() -> usize) -> Hold<'_> {
         let wanted = bytes.min(limit);
         let others = self.held.fetch_add(wanted, SeqCst);
         let mut hold = Hold { of: self, bytes: wanted };
@@ -73,7 +73,7 @@ impl HardLimit {
     }
 
     /// In a forked child: the threads that held something are not there.
-    pub fn inherit(&self) {
+    pub(crate) fn inherit(&self) {
         self.held.store(0, SeqCst);
     }
 }
@@ -86,7 +86,7 @@ pub struct Hold<'a> {
 
 impl Hold<'_> {
     /// How much there is.
-    pub fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 

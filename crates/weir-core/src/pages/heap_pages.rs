@@ -3,7 +3,7 @@
 use super::hard_limit::HardLimit;
 use super::node::{Isolated, Node, Nodes, ZoneKind};
 use super::report::ReportSite;
-use super::short::Short;
+use super::request::Short;
 use super::user_zone::UserZones;
 use super::window::Window;
 use super::zone::{FreeAreas, PageRun, Purpose, Zone};
@@ -28,7 +28,7 @@ pub struct Pages<P> {
     pub(crate) events: Events,
     pub(crate) hard_limit: HardLimit,
     pub(crate) platform: P,
-    /// What the program holds, in bytes.
+    /// Bytes that the program holds.
     pub gauges: Gauges,
 }
 
@@ -113,7 +113,7 @@ impl<P: Platform> Pages<P> {
         Ok(run)
     }
 
-    /// The same of pages that are resident, of the caller's node, which does not grow.
+    /// Takes `pages` pages that are resident, of the caller's node, which does not grow.
     pub(crate) fn take_idle(
         &self,
         kind: ZoneKind,

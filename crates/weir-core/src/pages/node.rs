@@ -24,18 +24,18 @@ pub enum ZoneKind {
 }
 
 impl ZoneKind {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [Self; 2] = [Self::Normal, Self::Low32];
 }
 
 /// Held while a batch of a node's pages is isolated: one at a time, and none across a fork.
 pub type Batch = Lock<Isolated, { rank::BATCH }>;
 
-/// What a batch is about: not on the stack, which may be the program's.
+/// Contents of a batch: not on the stack, which may be the program's.
 pub struct Isolated {
     /// Pageblocks, and which of their pages are isolated.
     pub(super) blocks: [(u32, PageSet); BATCH],
-    /// Of these, the pages that the platform did not take.
+    /// Pages of the batch that the platform did not take.
     pub(super) kept: [PageSet; BATCH],
 }
 
@@ -48,7 +48,7 @@ impl Isolated {
 /// A node.
 pub struct Node {
     zones: [Zone; 2],
-    /// What is of all nodes or of none (drains, a program's own zones) goes under the first node's.
+    /// Work on all nodes or on none (drains, a program's own zones) goes under the first node's lock.
     pub(crate) batch: Batch,
 }
 
@@ -60,8 +60,8 @@ impl Node {
         }
     }
 
-    /// Its zone of a kind.
-    pub fn zone(&self, kind: ZoneKind) -> &Zone {
+    /// The node's zone of a kind.
+    pub(crate) fn zone(&self, kind: ZoneKind) -> &Zone {
         &self.zones[kind as usize]
     }
 }
@@ -82,7 +82,7 @@ impl Nodes {
 
     /// How many there are.
     #[inline]
-    pub fn count(&self) -> usize {
+    pub(crate) fn count(&self) -> usize {
         (self.count.load(Acquire) as usize).max(1)
     }
 
@@ -91,7 +91,7 @@ impl Nodes {
     /// # Panics
     /// If there is none of that number.
     #[inline]
-    pub fn get(&self, number: usize) -> &Node {
+    pub(crate) fn get(&self, number: usize) -> &Node {
         if number == 0 {
             return &self.first;
         }
@@ -101,8 +101,8 @@ impl Nodes {
         unsafe { &*self.more.load(Acquire).add(number - 1) }
     }
 
-    /// All of them.
-    pub fn iter(&self) -> impl Iterator<Item = &Node> {
+    /// All nodes.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Node> {
         (0..self.count()).map(|number| self.get(number))
     }
 

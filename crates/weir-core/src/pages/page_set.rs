@@ -11,11 +11,11 @@ pub struct PageSet(pub [u64; WORDS]);
 impl PageSet {
     /// No page.
     pub const EMPTY: Self = Self([0; WORDS]);
-    /// All of them.
+    /// All pages of a pageblock.
     pub const FULL: Self = Self([u64::MAX; WORDS]);
 
     /// `pages` pages from page `first`.
-    pub fn range(first: usize, pages: usize) -> Self {
+    pub(crate) fn range(first: usize, pages: usize) -> Self {
         let mut set = Self::EMPTY;
         set.insert(first, pages);
         set
@@ -32,12 +32,12 @@ impl PageSet {
     }
 
     /// Adds a range.
-    pub fn insert(&mut self, first: usize, pages: usize) {
+    pub(crate) fn insert(&mut self, first: usize, pages: usize) {
         Self::words(first, pages).for_each(|(i, mask)| self.0[i] |= mask);
     }
 
     /// Takes a range out.
-    pub fn remove(&mut self, first: usize, pages: usize) {
+    pub(crate) fn remove(&mut self, first: usize, pages: usize) {
         Self::words(first, pages).for_each(|(i, mask)| self.0[i] &= !mask);
     }
 
@@ -52,12 +52,12 @@ impl PageSet {
     }
 
     /// Pages in the set.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.0.iter().map(|w| w.count_ones() as usize).sum()
     }
 
     /// Whether the set is empty.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.0.iter().all(|&w| w == 0)
     }
 
@@ -74,12 +74,12 @@ impl PageSet {
     }
 
     /// Pages in both.
-    pub fn and(&self, other: &Self) -> Self {
+    pub(crate) fn and(&self, other: &Self) -> Self {
         Self(core::array::from_fn(|i| self.0[i] & other.0[i]))
     }
 
     /// Pages in either.
-    pub fn or(&self, other: &Self) -> Self {
+    pub(crate) fn or(&self, other: &Self) -> Self {
         Self(core::array::from_fn(|i| self.0[i] | other.0[i]))
     }
 
@@ -89,7 +89,7 @@ impl PageSet {
     }
 
     /// The first run of pages at or after `from`: first page and length.
-    pub fn next_run(&self, from: usize) -> Option<(usize, usize)> {
+    pub(crate) fn next_run(&self, from: usize) -> Option<(usize, usize)> {
         let first = self.next_bit(from, false)?;
         let end = self.next_bit(first, true).unwrap_or(PAGEBLOCK_PAGES);
         Some((first, end - first))
@@ -178,7 +178,7 @@ impl PageSet {
         of(0) | of(1) << 16 | of(2) << 32 | of(3) << 48
     }
 
-    /// The same on other processors.
+    /// [`PageSet::whole_bytes`] on other processors.
     #[cfg(not(target_arch = "x86_64"))]
     fn whole_bytes(&self) -> u64 {
         self.0
@@ -189,7 +189,7 @@ impl PageSet {
     }
 
     /// Whether every page is in the set.
-    pub fn is_full(&self) -> bool {
+    pub(crate) fn is_full(&self) -> bool {
         self.0.iter().all(|&w| w == u64::MAX)
     }
 

@@ -17,7 +17,7 @@ use crate::policy::refault::Recent;
 /// Used pages up to which a huge page is sparse: a quarter of it (measured: E8 with huge pages `always`).
 pub(crate) const SPARSE: usize = PAGEBLOCK_PAGES / 4;
 
-/// What the looks for huge pages in little use made of a pageblock (`huge_pages::sparse`).
+/// Result of the looks for huge pages in little use (`huge_pages::sparse`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Look {
     /// Nothing: it is in good use, or a page of it was handed out or came back since.
@@ -27,7 +27,7 @@ pub enum Look {
     Seen = 1,
     /// So did the one before, and no page was handed out or came back between them.
     Due = 2,
-    /// Its huge page is split as far as the page table goes; the platform is to be told ([`crate::platform::Memory::cool`]).
+    /// The pageblock's huge page is split as far as the page table goes; the platform is to be told ([`crate::platform::Memory::cool`]).
     Torn = 3,
 }
 
@@ -50,7 +50,7 @@ pub struct Link {
 pub struct Pageblock {
     state: State,
     node: AtomicU16,
-    /// It was unmapped, and may be mapped again. Under the window's growth lock.
+    /// The pageblock was unmapped, and may be mapped again. Under the window's growth lock.
     is_unmapped: AtomicBool,
 }
 
@@ -58,7 +58,7 @@ const _: () = assert!(size_of::<Pageblock>() == 192);
 
 impl Pageblock {
     /// A pageblock of node `node`.
-    pub const fn new(node: u16, state: State) -> Self {
+    pub(crate) const fn new(node: u16, state: State) -> Self {
         Self { state, node: AtomicU16::new(node), is_unmapped: AtomicBool::new(false) }
     }
 
@@ -113,7 +113,7 @@ impl Pageblock {
     }
 }
 
-/// What is known of one pageblock, under the lock of its zone. All zero: nothing free, nothing backed, on no list.
+/// State of one pageblock, under the lock of its zone. All zero: nothing free, nothing backed, on no list.
 #[repr(C)]
 pub struct State {
     /// Free pages.
@@ -121,7 +121,7 @@ pub struct State {
     /// Pages handed out since they were fresh or reported. A free page that is not among them reads as zero, unless
     /// the pageblock is `dirty`.
     pub backed: PageSet,
-    /// Its places on the zone's lists, by what is free and by what is idle.
+    /// Places on the zone's lists, by what is free and by what is idle.
     pub links: [Link; 2],
     /// One huge page is behind it.
     pub huge: bool,
@@ -131,7 +131,7 @@ pub struct State {
     pub hint_next: u32,
     /// See `hint_next`.
     pub hint_prev: u32,
-    /// What was reported of it lately.
+    /// Pages that were reported lately.
     pub recent: Recent,
     /// Reported pages may hold anything, so that no free page is known to be zero.
     pub dirty: bool,
@@ -139,7 +139,7 @@ pub struct State {
     pub refused: bool,
     /// Out of use, or not yet in use: its free pages are on no list.
     pub offline: bool,
-    /// What the looks for huge pages in little use made of it.
+    /// Result of the looks for huge pages in little use.
     pub look: Look,
     /// No memory is behind the whole pages of what describes it (or none goes back): not since it was handed out last.
     pub bare: bool,
@@ -150,7 +150,7 @@ pub struct State {
 impl State {
     /// All pages are free and none is backed; out of use until [`super::zone::FreeAreas::add`]. Before that a neighbour's run
     /// must not grow into it: its pages would be taken before they were counted.
-    pub const fn fresh() -> Self {
+    pub(crate) const fn fresh() -> Self {
         Self {
             free: PageSet::FULL,
             backed: PageSet::EMPTY,
@@ -169,8 +169,8 @@ impl State {
         }
     }
 
-    /// What a report of its free pages would cost.
-    pub fn backing(&self) -> Backing {
+    /// Cost of a report of the free pages.
+    pub(crate) fn backing(&self) -> Backing {
         if !self.huge {
             Backing::Small
         } else if PAGEBLOCK_PAGES - self.free.len() <= SPARSE {
@@ -181,7 +181,7 @@ impl State {
     }
 
     /// Free pages that memory is behind and that can be handed out: where a huge page is, all of them, touched or not.
-    pub fn idle(&self) -> PageSet {
+    pub(crate) fn idle(&self) -> PageSet {
         if self.offline {
             PageSet::EMPTY
         } else if self.huge {
@@ -209,7 +209,7 @@ impl State {
 
     /// Whether any of its pages is in use. One of which none was ever handed out may be a hole in the window: memory
     /// that is not the heap's.
-    pub fn is_in_use(&self) -> bool {
+    pub(crate) fn is_in_use(&self) -> bool {
         self.free.len() < PAGEBLOCK_PAGES && !self.backed.is_empty()
     }
 
@@ -221,7 +221,7 @@ impl State {
     }
 
     /// Takes `pages` free pages from `first`; returns how many of them were backed. All count as backed from now on.
-    pub fn take_at(&mut self, first: usize, pages: usize) -> usize {
+    pub(crate) fn take_at(&mut self, first: usize, pages: usize) -> usize {
         let backed = self.backed_in(first, pages);
         self.free.remove(first, pages);
         if backed < pages {

@@ -116,7 +116,7 @@ impl<'a, P: Platform, B: Host + ?Sized, F: FnMut(Run)> Releaser<'a, P, B, F> {
         released.runs == 1
     }
 
-    /// What the batch came to, and what the system below makes of its pages.
+    /// Ends the batch; returns its event, and what the system below made of its pages.
     pub(crate) fn finish(&mut self, event: Event, horizon: u64) -> (Event, ReportOutcome) {
         self.flush();
         let end = self.platform.now();

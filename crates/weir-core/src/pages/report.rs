@@ -10,7 +10,7 @@
 //! then the release wipes it. Isolated pages cannot be taken; and as an allocation that finds nothing else grows the
 //! zone, isolation never makes one fail. A fork waits for the batches in flight, one a node at most
 //! ([`super::node::Node`] has its lock), so no child is born with pages isolated for good. Whoever switches reports
-//! off waits for them too ([`crate::heap::Heap::set_reporting`]): each batch looks at the switch under its lock.
+//! off waits for them too ([`crate::heap::reclaim::Reclaim::set_reporting`]): each batch looks at the switch under its lock.
 //!
 //! # What is refused
 //!
@@ -24,7 +24,7 @@ use super::window::Window;
 use super::zone::{FreeAreas, Zone};
 use crate::base::backing::Backing;
 use crate::base::run::Run;
-use crate::base::units::{PAGE, PAGEBLOCK_PAGES};
+use crate::base::units::{PAGE, PAGEBLOCK, PAGEBLOCK_PAGES};
 use crate::platform::{Host, Platform};
 use crate::reclaim::Goal;
 use crate::reclaim::events::horizon;
@@ -48,14 +48,14 @@ impl<P: Platform, B: Host + ?Sized> ReportSite<'_, P, B> {
         self.report_blocks(goal, Kind::Whole, keep, |zone| zone.whole_idle())
     }
 
-    /// The same of the free runs of partly free pageblocks, those unchanged for longest first.
+    /// Reports free runs of partly free pageblocks, those unchanged for longest first, until at most `keep` idle pages are left.
     pub(crate) fn report_runs(&self, goal: &Goal, keep: usize) -> usize {
         if self.below.release_unit() > PAGE {
             return 0;
         }
         let all = [Backing::Small, Backing::SparseHuge, Backing::Huge];
         let of = |&backing| self.report_blocks(goal, Kind::Runs, keep, |zone| zone.next_hint(backing));
-        all[..=goal.split() as usize].iter().map(of).sum()
+        all[..=goal.row().splits as usize].iter().map(of).sum()
     }
 
     /// Reports the free pages of pageblock `block` alone.
@@ -139,4 +139,41 @@ impl<P: Platform, B: Host + ?Sized> ReportSite<'_, P, B> {
     fn event(&self, goal: &Goal, kind: Kind, blocks: usize) -> Event {
         event(self.place, self.number, goal.cause, kind, blocks)
     }
+}
+
+// Split huge pages are cooled: what is left of each is split for good, and the kernel does not fill it up while it is not
+// used.
+
+/// Pageblocks gone over under one hold of a zone's lock.
+const SLICE: u32 = 256;
+
+impl<P: Platform, B: Host + ?Sized> ReportSite<'_, P, B> {
+    /// Cools what was split of this zone since the last call.
+    pub(crate) fn cool_split(&self) {
+        if !self.zone.lock(self.platform).has_torn() {
+            return;
+        }
+        for blocks in slices(self.window) {
+            loop {
+                let (mut torn, mut runs) = ([0u32; BATCH], [Run::default(); BATCH]);
+                let n = self.zone.lock(self.platform).take_torn(self.window, blocks.clone(), &mut torn);
+                for (run, block) in runs.iter_mut().zip(&torn[..n]) {
+                    let addr = self.window.addr_of(block * PAGEBLOCK_PAGES as u32);
+                    *run = Run { addr, len: PAGEBLOCK };
+                }
+                if n > 0 {
+                    self.platform.cool(&runs[..n]);
+                }
+                if n < BATCH {
+                    break;
+                }
+            }
+        }
+    }
+}
+
+/// All pageblocks of a window, a hold of a zone's lock at a time.
+pub(crate) fn slices(window: &Window) -> impl Iterator<Item = core::ops::Range<u32>> + use<> {
+    let end = window.top() / PAGEBLOCK_PAGES as u32;
+    (0..end).step_by(SLICE as usize).map(move |from| from..end.min(from + SLICE))
 }

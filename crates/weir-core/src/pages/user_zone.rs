@@ -33,17 +33,17 @@ use crate::platform::{Host, Platform};
 /// How the memory of a zone behaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryKind {
-    /// It reads as zero where it was not used yet.
+    /// The memory reads as zero where it was not used yet.
     pub zero: bool,
     /// A whole pageblock becomes resident at the first touch.
     pub huge: bool,
     /// Free memory may be handed below; where not (it is locked, or a device was told of it), it never is.
     pub reported: bool,
-    /// It is the same memory in a forked child, who may then not use the zone.
+    /// A forked child has this memory too, and may then not use the zone.
     pub shared: bool,
 }
 
-/// What a zone holds, in pages.
+/// Usage of a zone, in pages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ZoneUsage {
     /// In all.
@@ -71,7 +71,7 @@ pub struct UserZone {
     pub(super) memory: MemoryKind,
     /// Written once, by [`Pages::add_zone`]; 0 before.
     pub(super) number: AtomicU64,
-    /// It is another process's: this one was forked from it.
+    /// The zone is another process's, from which this one was forked.
     pub(super) foreign: AtomicBool,
     pub(super) pins: AtomicU32,
     pub(super) next: AtomicPtr<UserZone>,
@@ -91,13 +91,12 @@ pub struct UserZones {
 }
 
 impl UserZones {
-    /// None.
-    #[allow(clippy::new_without_default, reason = "const, and only ever part of a static")]
-    pub const fn new() -> Self {
+    /// No zones.
+    pub(crate) const fn new() -> Self {
         Self { first: AtomicPtr::new(core::ptr::null_mut()), lock: Lock::new(0) }
     }
 
-    /// All of them; the caller holds the lock, or is the only thread.
+    /// All zones; the caller holds the lock, or is the only thread.
     pub(super) fn iter(&self) -> impl Iterator<Item = &UserZone> {
         // SAFETY: `add_zone` promises that a zone lives, where it is, until it is removed from the list, and the caller keeps
         // that from happening: it holds the list's lock, or is the only thread.
@@ -188,8 +187,8 @@ impl UserZone {
         if self.memory.reported { 0 } else { self.window.top() as usize }
     }
 
-    /// Its number, from 1, which its events in the trace have; after 65,535 zones numbers come again.
-    pub fn number(&self) -> u16 {
+    /// Number of the zone, from 1, which its events in the trace have; after 65,535 zones numbers come again.
+    pub(crate) fn number(&self) -> u16 {
         self.number.load(Relaxed) as u16
     }
 

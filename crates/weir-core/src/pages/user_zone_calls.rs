@@ -5,7 +5,7 @@ use crate::base::invalid_free::InvalidFree;
 use crate::base::units::{PAGE, PAGEBLOCK, PAGEBLOCK_PAGES};
 use crate::pages::heap_pages::Pages;
 use crate::pages::report::ReportSite;
-use crate::pages::short::Short;
+use crate::pages::request::Short;
 use crate::pages::zone::{PageRun, Purpose};
 use crate::platform::{Host, Platform};
 use crate::policy::refault::Refault;
@@ -19,12 +19,12 @@ use super::user_zone::{InUse, UserZone, ZoneUsage};
 
 impl<P: Platform> Pages<P> {
     /// Makes a zone known, so that reclaim scans it as all else. One that is never reported counts in full against the hard
-    /// limit from now on ([`crate::heap::Heap::room_for_zone`]).
+    /// limit from now on ([`crate::heap::zones::Zones::room`]).
     ///
     /// # Safety
     /// It lives, where it is, until [`Pages::remove_zone`] returns, is added once, and is used through shared references alone
     /// meanwhile; `zone` may come from one.
-    pub unsafe fn add_zone(&self, zone: NonNull<UserZone>) {
+    pub(crate) unsafe fn add_zone(&self, zone: NonNull<UserZone>) {
         let mut last = self.user.lock.lock(&self.platform);
         *last += 1;
         // SAFETY: the caller promises that the zone lives and is used through shared references alone; this is another.
@@ -102,7 +102,7 @@ impl<P: Platform> Pages<P> {
         zone.window.addr_of(run.page)
     }
 
-    /// What the zone holds now. O(its pageblocks).
+    /// Usage of the zone now. O(its pageblocks).
     pub fn zone_usage(&self, zone: &UserZone) -> ZoneUsage {
         let areas = zone.areas.lock(&self.platform);
         let closed = areas.closed(&zone.window);

@@ -10,19 +10,16 @@
 //! what makes 36 bytes enough for 16-byte objects (256 bits a page from four pages on).
 
 use core::mem::offset_of;
-use core::sync::atomic::{
-    AtomicPtr, AtomicU8, AtomicU32, AtomicUsize,
-    Ordering::{AcqRel, Acquire, Relaxed, Release},
-};
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicUsize};
 
 use crate::base::run::Run;
 use crate::base::run_class;
 use crate::base::units::{PAGE, PAGE_SHIFT, PAGEBLOCK, PAGEBLOCK_PAGES};
 use crate::pages::pageblock::{Pageblock, State};
-use crate::pages::short::Short;
+use crate::pages::request::Short;
 use crate::platform::lock::{Guard, Lock};
-use crate::platform::rank;
-use crate::platform::{Placed, Platform, Reach};
+use crate::platform::{Placed, Platform, Reach, rank};
 
 /// Words of 32 bits in a page's descriptor.
 pub const DESC_WORDS: usize = 9;
@@ -48,7 +45,7 @@ const WINDOW: usize = 4 << 40;
 const GROW_MIN: usize = 8 << 20;
 /// Most growth of the heap's mapping, bytes.
 const GROW_MAX: usize = 1 << 30;
-/// Of the window, the longest part that a step over another mapping takes. Steps double up to it; so any
+/// Longest part of the window that a step over another mapping takes. Steps double up to it; so any
 /// mapping is got over in few tries, and no more than this is lost behind it.
 const SKIP_PART: usize = 64;
 
@@ -211,7 +208,7 @@ impl Window {
     ///
     /// # Safety
     /// `run` is whole pageblocks, and `blocks` describes each of them, as long as the window is there.
-    pub unsafe fn over(run: Run, blocks: *mut Pageblock) -> Self {
+    pub(crate) unsafe fn over(run: Run, blocks: *mut Pageblock) -> Self {
         let window = Self::new(Reach::Any);
         window.base.store(run.addr, Relaxed);
         window.blocks.store(blocks, Relaxed);
@@ -280,7 +277,7 @@ impl Window {
     /// Where the state of pageblock `block` is. Dereferenced under the lock of its zone alone
     /// ([`crate::pages::zone::FreeAreas`] does that), or while no other thread uses the heap.
     #[inline]
-    pub fn state(&self, block: u32) -> *mut State {
+    pub(crate) fn state(&self, block: u32) -> *mut State {
         #[cfg(debug_assertions)]
         self.visits.fetch_add(1, Relaxed);
         Pageblock::state(self.block(block))
@@ -393,7 +390,7 @@ impl Window {
     }
 
     /// Holds the growth lock until [`Window::thaw`]: for `fork`.
-    pub fn freeze<P: Platform>(&self, platform: &P) {
+    pub(crate) fn freeze<P: Platform>(&self, platform: &P) {
         self.growth.acquire(platform);
     }
 
@@ -401,8 +398,57 @@ impl Window {
     ///
     /// # Safety
     /// The caller froze the window.
-    pub unsafe fn thaw<P: Platform>(&self, platform: &P) {
+    pub(crate) unsafe fn thaw<P: Platform>(&self, platform: &P) {
         // SAFETY: `freeze` took the growth lock, on this thread or the one that it was forked from, and made no guard.
         unsafe { self.growth.release(platform) }
+    }
+}
+
+// What the first word of a run's descriptor says: how many pages the run has, and whose it is.
+
+/// In a run's first word, beside its length: its pages are a page pool's.
+const POOLED: u32 = 1 << 31;
+/// Likewise: the run lies below 4 GiB only because NORMAL was short. Resized, it may move to any zone.
+const FELL_BACK: u32 = 1 << 30;
+const RUN_FLAGS: u32 = POOLED | FELL_BACK;
+
+impl Window {
+    /// How many pages the run that `page` heads has.
+    #[inline]
+    pub(crate) fn run_pages(&self, page: u32) -> usize {
+        (self.word(page, 0).load(Relaxed) & !RUN_FLAGS) as usize
+    }
+
+    /// Whether the run that `page` heads is a page pool's.
+    #[inline]
+    pub(crate) fn is_pooled(&self, page: u32) -> bool {
+        self.word(page, 0).load(Relaxed) & POOLED != 0
+    }
+
+    /// [`Window::set_run_pages`] of a run that is a page pool's.
+    pub(crate) fn set_pooled(&self, page: u32, pages: usize) {
+        self.word(page, 0).store(pages as u32 | POOLED, Relaxed);
+    }
+
+    /// Whether the run that `page` heads fell back to the zone that it lies in.
+    pub(crate) fn is_fallen_back(&self, page: u32) -> bool {
+        self.word(page, 0).load(Relaxed) & FELL_BACK != 0
+    }
+
+    /// [`Window::set_run_pages`] of a run that fell back to a lower zone.
+    pub(crate) fn set_fallen_back(&self, page: u32, pages: usize) {
+        self.word(page, 0).store(pages as u32 | FELL_BACK, Relaxed);
+    }
+
+    /// Notes how many pages the run that `page` heads has. By the run's owner, before its class-map entry is
+    /// [`LARGE`](crate::pages::window::LARGE) or its run class.
+    pub(crate) fn set_run_pages(&self, page: u32, pages: usize) {
+        self.word(page, 0).store(pages as u32, Relaxed);
+    }
+
+    /// Notes the new length of a run in place. By the run's owner, which keeps others from freeing it.
+    pub(crate) fn resize_run(&self, page: u32, pages: usize) {
+        let flags = self.word(page, 0).load(Relaxed) & RUN_FLAGS;
+        self.word(page, 0).store(pages as u32 | flags, Relaxed);
     }
 }

@@ -6,21 +6,17 @@
 //! next one to report costs the same whatever the heap's size), the longest unchanged first.
 
 mod audit;
-mod bare;
 mod lists;
-mod offline;
+mod out_of_use;
 mod pageblocks;
 mod place;
-mod purpose;
 mod relink;
 mod sparse;
-mod unmapped;
-mod usage;
 
 use crate::base::units::{NONE, PAGEBLOCK_PAGES};
 use crate::pages::page_set::PageSet;
 use crate::pages::pageblock::Look;
-use crate::pages::short::Short;
+use crate::pages::request::Short;
 use crate::pages::window::Window;
 use crate::platform::Contents;
 use crate::platform::lock::Lock;
@@ -28,10 +24,10 @@ use crate::platform::rank;
 use crate::policy::refault::Refault;
 use crate::policy::working_set::Peak;
 
+pub use crate::pages::request::Purpose;
 use crate::policy::growing_buffer::Growth;
 use lists::{HINT_REFUSED, Lists};
 use pageblocks::Pageblocks;
-pub use purpose::Purpose;
 
 /// Fresh pages handed out after which a zone says so: what releases elsewhere are made for at a time (2 MiB).
 const FRESH_PAGES: usize = PAGEBLOCK_PAGES;
@@ -49,7 +45,7 @@ pub struct PageRun {
     pub page: u32,
     /// All its pages read as zero: none was backed.
     pub zero: bool,
-    /// Those of its pages that were reported lately.
+    /// Pages of the run that were reported lately.
     pub again: Refault,
     /// Pages with no memory behind them, nor lately, that the zone has handed out since it said so last; 0 as long as
     /// they are few.
@@ -59,7 +55,7 @@ pub struct PageRun {
 /// How a report went.
 #[derive(Clone, Copy, Debug)]
 pub struct ReportOutcome {
-    /// What the pages hold now.
+    /// Contents of the pages now.
     pub contents: Contents,
     /// When, as a [`crate::policy::refault::stamp`].
     pub at: u32,
@@ -78,7 +74,7 @@ pub struct FreeAreas {
     lists: [Lists; 2],
     /// Head and tail of the hint lists, one for each [`Backing`] and one for what was refused.
     hints: [[u32; 2]; 4],
-    /// Its pageblocks, which lie in the window's array.
+    /// Pageblocks of the zone, which lie in the window's array.
     blocks: Pageblocks,
     /// Pages mapped into the zone.
     pub pages: usize,
@@ -200,7 +196,7 @@ impl FreeAreas {
     }
 
     /// Takes back `pages` pages from `page`. Those in `unbacked` (bit i: page `page + i`) are known to be reported.
-    pub fn give(&mut self, window: &Window, page: u32, pages: usize, unbacked: u32) {
+    pub(crate) fn give(&mut self, window: &Window, page: u32, pages: usize, unbacked: u32) {
         self.used -= pages;
         if pages >= HOLE_PAGES {
             self.holes[pages % HOLES] = (page, pages as u32);
@@ -248,7 +244,7 @@ impl FreeAreas {
     // ---- reporting ---------------------------------------------------------------------------------------------
 
     /// Isolates a pageblock's free backed pages for a report: they are not free until [`FreeAreas::put_back`].
-    pub fn isolate(&mut self, window: &Window, block: u32) -> PageSet {
+    pub(crate) fn isolate(&mut self, window: &Window, block: u32) -> PageSet {
         let pageblock = self.blocks.at_mut(window, block);
         let idle = pageblock.idle();
         pageblock.free = pageblock.free.minus(&idle);
@@ -258,7 +254,7 @@ impl FreeAreas {
 
     /// Returns isolated `pages` to the free areas, of which those in `gone` went below. Returns whether a huge page was
     /// behind them.
-    pub fn put_back(
+    pub(crate) fn put_back(
         &mut self,
         window: &Window,
         block: u32,
@@ -307,7 +303,7 @@ impl FreeAreas {
 
     /// Notes that pages in use by a slab were reported out of `block`: its huge page, if there was one, is split, and
     /// what was free in it is backed by small pages now. Returns whether there was one.
-    pub fn split(&mut self, window: &Window, block: u32, contents: Contents) -> bool {
+    pub(crate) fn split(&mut self, window: &Window, block: u32, contents: Contents) -> bool {
         let pageblock = self.blocks.at_mut(window, block);
         pageblock.dirty |= contents == Contents::Undefined;
         if !pageblock.huge {

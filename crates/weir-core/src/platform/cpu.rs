@@ -7,7 +7,7 @@ use super::cpu_table::{Pushed, Table};
 pub trait CpuOps {
     /// Whether they work on this platform. Where not, buckets are locked.
     fn lockless(&self) -> bool;
-    /// The caller's index into the table now; it may be stale at once. Release [`MAX_CPUS`](super::cpu_table::MAX_CPUS), or
+    /// The caller's index into the table now; it may be stale at once. Below [`MAX_CPUS`](super::cpu_table::MAX_CPUS), or
     /// [`NO_CPU`](super::cpu_table::NO_CPU).
     fn cpu(&self) -> usize;
     /// Pops one object of `class` from the current CPU's buckets; null when there is none.

@@ -66,14 +66,14 @@ static DUMMY: DummySlab = DummySlab(
     [0; 2],
 );
 
-/// What a push did.
+/// Outcome of a push.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pushed {
-    /// It is in the bucket.
+    /// The object is in the bucket.
     Done,
     /// The bucket is full.
     Full,
-    /// The same object is on the bucket's top already: it was freed twice.
+    /// This object is on the bucket's top already: it was freed twice.
     Twice,
 }
 
@@ -96,7 +96,7 @@ impl Table {
 
     /// The class of objects of `size` bytes, at most [`MAX_SIZE`](crate::base::size_class::MAX_SIZE).
     #[inline(always)]
-    pub fn class_of(&self, size: usize) -> usize {
+    pub(crate) fn class_of(&self, size: usize) -> usize {
         self.classes[size.div_ceil(MIN_ALIGN)] as usize
     }
 

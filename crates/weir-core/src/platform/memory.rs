@@ -9,16 +9,16 @@ use crate::base::units::PAGEBLOCK_PAGES;
 pub enum Reach {
     /// Anywhere.
     Any,
-    /// Release 4 GiB, for compressed pointers and JITs.
+    /// Below 4 GiB, for compressed pointers and JITs.
     Low32,
     /// Anywhere, apart from blocks of programs: for metadata.
     Apart,
 }
 
-/// What came of a mapping that was wanted at one place.
+/// Outcome of a mapping that was wanted at one place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Placed {
-    /// It is there.
+    /// The mapping is there.
     Done,
     /// Another mapping covers a part of it: another place may do.
     Occupied,
@@ -50,7 +50,7 @@ pub trait Memory: Host {
     }
     /// Maps `len` zero bytes anywhere, aligned to `align`.
     fn map(&self, len: usize, align: usize) -> Result<usize, Refused>;
-    /// The same for metadata, which is better mapped apart from blocks of programs.
+    /// Maps metadata, which is better mapped apart from blocks of programs.
     fn map_metadata(&self, len: usize, align: usize) -> Result<usize, Refused> {
         self.map(len, align)
     }

@@ -3,7 +3,7 @@
 use crate::base::run::Run;
 use crate::base::units::PAGE;
 
-/// What released memory holds when it is touched again.
+/// Contents of released memory when it is touched again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Contents {
     /// Zero bytes.
@@ -12,18 +12,18 @@ pub enum Contents {
     Undefined,
 }
 
-/// What became of a release.
+/// Outcome of a release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Released {
     /// How many of the runs were taken, from the first.
     pub runs: usize,
-    /// What those hold from now on.
+    /// Contents of the released runs from now on.
     pub contents: Contents,
     /// Why the next one was not, in the platform's own numbers (Linux: errno). 0: all were taken, or the cause is unknown.
     pub error: u32,
 }
 
-/// What released memory goes to.
+/// The system that released memory goes to.
 pub trait Host: Sync {
     /// Takes the memory of `runs`, which are not used until this returns. In `calm` times there is no hurry: the cheapest
     /// way will do, even if the memory is only marked as free to take. Never called under a lock that an allocation may

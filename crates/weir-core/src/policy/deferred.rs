@@ -11,21 +11,19 @@ use core::sync::atomic::{
     Ordering::{AcqRel, Acquire, Relaxed},
 };
 
-/// Priority of the first scan: a 4096th of what is in use. (`DEF_PRIORITY`, Linux.)
-pub const DEF_PRIORITY: u32 = 12;
 /// Cost of an object that takes one access to storage and one to find it again. (`DEFAULT_SEEKS`, Linux.)
 pub const DEFAULT_SEEKS: u32 = 2;
 
-/// What one scan is to do, bytes.
+/// Plan of one scan, bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// What could be freed as the scan began; not 0.
+    /// Bytes that could be freed as the scan began; not 0.
     pub freeable: usize,
-    /// What was deferred before.
+    /// Bytes deferred before.
     pub deferred: usize,
-    /// What this scan adds.
+    /// Bytes that this scan adds.
     pub delta: usize,
-    /// What this scan may take in all.
+    /// Bytes that this scan may take in all.
     pub total: usize,
 }
 
@@ -33,7 +31,7 @@ impl Plan {
     /// The plan for a cache that could free `freeable` bytes and has `deferred` from before; `None` where there is
     /// nothing to free. `seeks` 0 means that objects cost nothing to make again: half of them go. No more than `most` is
     /// scanned, and nothing is deferred for what lies above that.
-    pub fn new(freeable: usize, deferred: usize, priority: u32, seeks: u32, most: usize) -> Option<Self> {
+    pub(crate) fn new(freeable: usize, deferred: usize, priority: u32, seeks: u32, most: usize) -> Option<Self> {
         if freeable == 0 {
             return None;
         }
@@ -49,13 +47,13 @@ impl Plan {
 
     /// Bytes of the next batch, after `scanned` bytes; `None`: what is left is less than a batch, and less than all that
     /// the cache could free.
-    pub fn batch(&self, scanned: usize, batch: usize) -> Option<usize> {
+    pub(crate) fn batch(&self, scanned: usize, batch: usize) -> Option<usize> {
         let left = self.total.saturating_sub(scanned);
         (left > 0 && (left >= batch || left >= self.freeable)).then(|| left.min(batch.max(1)))
     }
 
-    /// What is deferred after `scanned` bytes.
-    pub fn left(&self, scanned: usize) -> usize {
+    /// Bytes deferred after `scanned` bytes.
+    pub(crate) fn left(&self, scanned: usize) -> usize {
         let left = self.deferred.saturating_add(self.delta).saturating_sub(scanned);
         left.min(self.freeable.saturating_mul(2))
     }
@@ -66,24 +64,24 @@ impl Plan {
 pub struct Deferred(AtomicUsize);
 
 impl Deferred {
-    /// None.
-    pub const fn new() -> Self {
+    /// Nothing is deferred.
+    pub(crate) const fn new() -> Self {
         Self(AtomicUsize::new(0))
     }
 
     /// Takes all of it, for one scan: two scans at once do not do the same work twice.
-    pub fn take(&self) -> usize {
+    pub(crate) fn take(&self) -> usize {
         self.0.swap(0, AcqRel)
     }
 
     /// Gives back what was not done, beside what others gave back meanwhile.
-    pub fn add(&self, bytes: usize) {
+    pub(crate) fn add(&self, bytes: usize) {
         // Bounded by what each scan gives back; a sum that would wrap around stays at the top.
         let _ = self.0.fetch_update(AcqRel, Acquire, |before| Some(before.saturating_add(bytes)));
     }
 
     /// How much there is.
-    pub fn get(&self) -> usize {
+    pub(crate) fn get(&self) -> usize {
         self.0.load(Relaxed)
     }
 }

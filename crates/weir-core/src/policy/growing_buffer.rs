@@ -10,13 +10,13 @@ use crate::base::units::PAGE;
 
 /// Shortest run that counts, pages (256 KiB): releasing shorter ones saves less than it costs.
 const LEAST: usize = (256 << 10) / PAGE;
-/// Such frees in a row after which they are no chance.
+/// Frees of former copies in a row after which they are no chance.
 const STREAK: u8 = 3;
 /// Runs in a row that find resident memory, after which a buffer that grows by small steps is let alone: its holes in a row
 /// serve one copy in three, and so would stay.
 const IDLE: u8 = 4;
 
-/// What the last runs that were taken and freed say.
+/// Tells, by the last runs taken and freed, whether a buffer grows.
 #[derive(Debug)]
 pub(crate) struct Growth {
     /// Pages of the run taken last, if nothing was freed since; else 0.

@@ -7,7 +7,7 @@
 
 /// Windows over which what was used is kept, at most: of so many each place remembers its peak.
 pub const MOST_WINDOWS: usize = 4;
-/// What may pass beyond that until memory goes: the rest of the window of its last use, and the one in which what CPUs and
+/// Windows that may pass beyond the hold until memory goes: the rest of the window of its last use, and the one in which what CPUs and
 /// depots hold is still counted as used.
 const BEYOND: u64 = 2;
 /// Doublings at most: those of the longest `idle_ms` fit into 64 bits.
@@ -39,25 +39,25 @@ impl Hold {
         Self { windows: 1 << of_windows, window_ns: idle_ns.saturating_mul(1 << of_length) }
     }
 
-    /// What is used again within this time, ns, is always kept.
+    /// Time, ns, within which memory that is used again is always kept.
     pub fn least_ns(&self) -> u64 {
         self.window_ns.saturating_mul(self.windows as u64)
     }
 
-    /// What was not used for this time, ns, has gone in a program at rest.
+    /// Time, ns, after which unused memory has gone in a program at rest.
     pub fn most_ns(&self) -> u64 {
         self.window_ns.saturating_mul(self.windows as u64 + BEYOND)
     }
 
     /// The doublings of windows of `idle_ns` after which memory of a program at rest goes within `longest_ns` yet.
-    pub fn most_doublings(idle_ns: u64, longest_ns: u64) -> u32 {
+    pub(crate) fn most_doublings(idle_ns: u64, longest_ns: u64) -> u32 {
         let fits = |&doublings: &u32| Self::of(doublings, idle_ns).most_ns() <= longest_ns;
         (1..=MOST_DOUBLINGS).take_while(fits).last().unwrap_or(0)
     }
 
     /// Within so many ns of its release memory is touched that a longer hold, of at most `longest_ns`, would have kept:
     /// about that, as the release came up to a window later than it might have.
-    pub fn spared_ns(&self, idle_ns: u64, longest_ns: u64) -> u64 {
+    pub(crate) fn spared_ns(&self, idle_ns: u64, longest_ns: u64) -> u64 {
         let most = Self::of(Self::most_doublings(idle_ns, longest_ns), idle_ns);
         most.least_ns().saturating_sub(self.least_ns()).saturating_add(self.window_ns)
     }

@@ -2,14 +2,14 @@
 //! behind those that are sparse, so they are asked for only where the blocks of late were filled: those that were freed,
 //! and those that were full by the time that the next was asked for.
 
-/// Of the last eight blocks freed, those that must have been filled.
+/// Blocks that must have been filled of the last eight freed.
 const FILLED_BLOCKS: u32 = 7;
 /// Or blocks one after another that were full by the time that the next was asked for.
 const FILLED_AT_ONCE: u8 = 3;
 /// One block in so many goes without huge pages although they pay: behind huge pages nothing can be learnt.
 const PROBE: u32 = 16;
 
-/// What was seen of the last eight blocks freed, of those in use, and of how many.
+/// Notes on the last eight blocks freed, of those in use, and of how many.
 #[derive(Debug, Default)]
 pub struct Density {
     /// Bit i: the block freed i observations ago was filled.
@@ -21,7 +21,7 @@ pub struct Density {
 
 impl Density {
     /// Nothing seen: no huge pages yet.
-    pub const fn new() -> Self {
+    pub(crate) const fn new() -> Self {
         Self { history: 0, at_once: 0, handed_out: 0 }
     }
 
@@ -39,7 +39,7 @@ impl Density {
     }
 
     /// Whether huge pages pay.
-    pub fn pays(&self) -> bool {
+    pub(crate) fn pays(&self) -> bool {
         self.history.count_ones() >= FILLED_BLOCKS || self.at_once >= FILLED_AT_ONCE
     }
 

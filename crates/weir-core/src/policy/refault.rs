@@ -50,14 +50,14 @@ impl Recent {
     pub const NONE: Self = Self { at: 0, pages_calm: 0 };
 
     /// `pages` more were reported at `at`; those before count on only if that was less than `horizon` stamps ago.
-    pub fn reported(&mut self, pages: usize, at: u32, calm: bool, horizon: u32) {
+    pub(crate) fn reported(&mut self, pages: usize, at: u32, calm: bool, horizon: u32) {
         let before = if at.wrapping_sub(self.at) <= horizon { self.pages_calm >> 1 } else { 0 };
         let pages = (before as usize + pages).min((u32::MAX >> 1) as usize) as u32;
         *self = Self { at, pages_calm: pages << 1 | u32::from(calm) };
     }
 
     /// `pages` without memory behind them were taken.
-    pub fn taken(&mut self, pages: usize) -> Refault {
+    pub(crate) fn taken(&mut self, pages: usize) -> Refault {
         let again = pages.min((self.pages_calm >> 1) as usize) as u32;
         self.pages_calm -= again << 1;
         Refault { pages: again, at: self.at, calm: self.pages_calm & 1 == 1 }
@@ -68,8 +68,8 @@ impl Refault {
     /// No pages.
     pub const NONE: Self = Self { pages: 0, at: 0, calm: false };
 
-    /// Both together.
-    pub fn and(self, other: Self) -> Self {
+    /// This refault and another one together.
+    pub(crate) fn and(self, other: Self) -> Self {
         if self.pages == 0 {
             return other;
         }
@@ -109,18 +109,18 @@ pub struct Patience {
 
 impl Patience {
     /// No need for any.
-    pub const fn new() -> Self {
+    pub(crate) const fn new() -> Self {
         Self { level: 0, since: 0, sums: [(0, 0); 2], epoch: 0 }
     }
 
     /// Doublings of the calm window now.
-    pub fn level(&self) -> u32 {
+    pub(crate) fn level(&self) -> u32 {
         self.level
     }
 
     /// Takes in what calm windows reported since the last call and what of their reports was touched again, in bytes;
     /// returns the level. `percent`: the share that is no harm (100: none is); `horizon`: what "again" means, ns.
-    pub fn update(&mut self, now: u64, (reported, again): (u64, u64), percent: u64, horizon: u64) -> u32 {
+    pub(crate) fn update(&mut self, now: u64, (reported, again): (u64, u64), percent: u64, horizon: u64) -> u32 {
         if now.saturating_sub(self.epoch) >= horizon {
             let lately = now.saturating_sub(self.epoch) < 2 * horizon;
             self.sums = [(0, 0), if lately { self.sums[0] } else { (0, 0) }];

@@ -9,7 +9,7 @@ use crate::base::units::{PAGE, PAGEBLOCK_PAGES};
 const MIN_KIB: (usize, usize) = (128, 262_144);
 /// A KiB's part of a page.
 const PAGE_KIB: usize = PAGE / 1024;
-/// What a scale factor is a part of.
+/// The whole that a scale factor is a part of.
 const SCALE: usize = 10_000;
 /// The part of the pages above a zone that it keeps from requests which could use those (Linux: `lowmem_reserve_ratio`, 256
 /// for DMA32).
@@ -50,7 +50,7 @@ impl Marks {
     }
 }
 
-/// What the predicate is told of a zone.
+/// A zone's figures, as the predicate takes them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Zone {
     /// Pages that it may hold; a zone of none is not looked at.
@@ -59,9 +59,9 @@ pub struct Zone {
     pub free: usize,
     /// Order of its largest free block; `None`: no page is free.
     pub largest: Option<u32>,
-    /// Its marks.
+    /// Watermarks of the zone.
     pub marks: Marks,
-    /// What outside pressure adds to them for a time.
+    /// Pages that outside pressure adds to the marks for a time.
     pub boost: usize,
     /// Only requests that name it can use it, and these can use no other.
     pub is_exclusive: bool,
@@ -190,7 +190,7 @@ pub(crate) fn most_boost(managed: usize) -> usize {
     if managed == 0 { usize::MAX } else { managed / 2 }
 }
 
-/// What one pressure event adds to a zone's boost in a process that holds `resident` pages.
+/// Pages that one pressure event adds to a zone's boost in a process that holds `resident` pages.
 pub(crate) fn boost_step(resident: usize, is_severe: bool) -> usize {
     (resident / BOOST_PART).max(PAGEBLOCK_PAGES) * if is_severe { 4 } else { 1 }
 }

@@ -14,7 +14,7 @@ use super::hold::MOST_WINDOWS;
 #[derive(Debug)]
 pub struct Peak {
     now: usize,
-    /// Those of the windows before, the last one first.
+    /// Peaks of the windows before, the last one first.
     last: [usize; MOST_WINDOWS],
     /// Over how many windows what was used is kept.
     windows: usize,
@@ -22,33 +22,33 @@ pub struct Peak {
 
 impl Peak {
     /// Nothing seen yet.
-    pub const fn new() -> Self {
+    pub(crate) const fn new() -> Self {
         Self { now: 0, last: [0; MOST_WINDOWS], windows: 1 }
     }
 
     /// Notes a value.
     #[inline]
-    pub fn note(&mut self, value: usize) {
+    pub(crate) fn note(&mut self, value: usize) {
         self.now = self.now.max(value);
     }
 
     /// Ends the window; returns its peak. The next begins at `value`, and what was used is kept over `windows` from now on.
     /// In a quiet window nothing was used but what is used at its end: what fell meanwhile, reclaim has taken.
-    pub fn roll(&mut self, value: usize, windows: usize, quiet: bool) -> usize {
+    pub(crate) fn roll(&mut self, value: usize, windows: usize, quiet: bool) -> usize {
         self.last.copy_within(..MOST_WINDOWS - 1, 1);
         self.last[0] = if quiet { value } else { self.now };
         (self.now, self.windows) = (value, windows.clamp(1, MOST_WINDOWS));
         self.last[0]
     }
 
-    /// What may be wanted again at the end of this window: the highest value of the windows over which what was used is
+    /// Demand that may come again at the end of this window: the highest value of the windows over which what was used is
     /// kept.
-    pub fn wanted(&self) -> usize {
+    pub(crate) fn wanted(&self) -> usize {
         self.before(self.windows - 1).max(self.now)
     }
 
-    /// The same with one window more: of late so much was used at a time.
-    pub fn high(&self) -> usize {
+    /// Highest value of late: that of one window more than [`Peak::wanted`] takes.
+    pub(crate) fn high(&self) -> usize {
         self.before(self.windows).max(self.now)
     }
 
@@ -87,12 +87,12 @@ pub struct WorkingSet {
 
 impl WorkingSet {
     /// An empty cache without any demand yet.
-    pub const fn new() -> Self {
+    pub(crate) const fn new() -> Self {
         Self { items: 0, max: 0, min: 0, batch_min: 0, size: 0, since: 0 }
     }
 
     /// `n` items came in.
-    pub fn put(&mut self, n: u32) {
+    pub(crate) fn put(&mut self, n: u32) {
         self.items += n;
         if self.items > self.max {
             // A new maximum ends the batch that fell from the last one.
@@ -103,14 +103,14 @@ impl WorkingSet {
     }
 
     /// `n` items were taken by demand.
-    pub fn get(&mut self, n: u32) {
+    pub(crate) fn get(&mut self, n: u32) {
         self.items -= n;
         self.batch_min = self.batch_min.min(self.items);
         self.min = self.min.min(self.items);
     }
 
     /// Reclaim took `n` items.
-    pub fn shift(&mut self, n: u32) {
+    pub(crate) fn shift(&mut self, n: u32) {
         self.items -= n;
         self.max = self.max.saturating_sub(n).max(self.items);
         self.min = self.min.saturating_sub(n);
@@ -118,7 +118,7 @@ impl WorkingSet {
     }
 
     /// How many items will be wanted again, as far as is known now.
-    pub fn size(&self) -> u32 {
+    pub(crate) fn size(&self) -> u32 {
         self.size.max(self.max - self.batch_min)
     }
 

@@ -36,38 +36,37 @@ pub(crate) const fn pages_of(length: usize) -> usize {
     (1 << order) + ((length % 4 + 1) << (order - 2))
 }
 
-/// What keeps a run of another pool, or one that is idle already, from being put.
+/// Refusal of a run that is another pool's, or idle already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotInFlight {
-    /// It is idle: it was put twice.
+    /// The run is idle: it was put twice.
     Idle,
-    /// It is another pool's.
+    /// The run is another pool's.
     Foreign,
 }
 
 /// See the module.
 pub struct IdleRuns {
     first: [u32; LENGTHS],
-    /// As of which get of the pool each length was asked for last.
+    /// Number of the pool's get that asked for each length last.
     asked: [u64; LENGTHS],
     gets: u64,
     pages: usize,
 }
 
 impl IdleRuns {
-    /// None.
-    #[allow(clippy::new_without_default, reason = "const, as the part of a pool that it is")]
-    pub const fn new() -> Self {
+    /// No idle runs.
+    pub(crate) const fn new() -> Self {
         Self { first: [NONE; LENGTHS], asked: [0; LENGTHS], gets: 0, pages: 0 }
     }
 
     /// Pages of all idle runs.
-    pub fn pages(&self) -> usize {
+    pub(crate) fn pages(&self) -> usize {
         self.pages
     }
 
     /// Takes the run of a length that was put last; notes that the length was asked for.
-    pub fn get(&mut self, window: &Window, length: usize) -> Option<u32> {
+    pub(crate) fn get(&mut self, window: &Window, length: usize) -> Option<u32> {
         self.gets += 1;
         self.asked[length] = self.gets;
         let page = self.pop(window, length)?;
@@ -76,14 +75,14 @@ impl IdleRuns {
     }
 
     /// Adds a run, which [`claim`] has found to be in flight.
-    pub fn put(&mut self, window: &Window, page: u32, length: usize) {
+    pub(crate) fn put(&mut self, window: &Window, page: u32, length: usize) {
         window.word(page, NEXT).store(self.first[length], Relaxed);
         self.first[length] = page;
         self.pages += pages_of(length);
     }
 
     /// Takes a run to give it back: of the length that was asked for longest ago.
-    pub fn give_up(&mut self, window: &Window) -> Option<(u32, usize)> {
+    pub(crate) fn give_up(&mut self, window: &Window) -> Option<(u32, usize)> {
         let idle = (0..LENGTHS).filter(|&length| self.first[length] != NONE);
         // Of lengths that were asked for at the same time, which are those that never were, the longest.
         let length = idle.min_by_key(|&length| (self.asked[length], LENGTHS - length))?;
@@ -103,7 +102,7 @@ impl IdleRuns {
     }
 
     /// The first pages of all idle runs, with their lengths.
-    pub fn iter<'a>(&'a self, window: &'a Window) -> impl Iterator<Item = (u32, usize)> + 'a {
+    pub(crate) fn iter<'a>(&'a self, window: &'a Window) -> impl Iterator<Item = (u32, usize)> + 'a {
         (0..LENGTHS).flat_map(move |length| {
             let some = |page: u32| (page != NONE).then_some(page);
             let next = move |&page: &u32| some(window.word(page, NEXT).load(Relaxed));
@@ -113,12 +112,12 @@ impl IdleRuns {
 }
 
 /// Makes a run that was taken from a zone one of pool `number`, in flight.
-pub fn own(window: &Window, page: u32, number: u32) {
+pub(crate) fn own(window: &Window, page: u32, number: u32) {
     window.word(page, OWNER).store(number << 1, Release);
 }
 
-/// Of several threads that put a run at once, one gets `Ok`: the run was in flight and is idle from now on.
-pub fn claim(window: &Window, page: u32, number: u32) -> Result<(), NotInFlight> {
+/// Claims a run that is put. One of several threads that do so at once gets `Ok`: the run was in flight and is idle from now on.
+pub(crate) fn claim(window: &Window, page: u32, number: u32) -> Result<(), NotInFlight> {
     let (in_flight, idle) = (number << 1, number << 1 | 1);
     match window.word(page, OWNER).compare_exchange(in_flight, idle, AcqRel, Acquire) {
         Ok(_) => Ok(()),

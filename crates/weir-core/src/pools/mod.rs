@@ -21,8 +21,7 @@
 //! | [`idle`] | the idle runs of a pool |
 //! | [`page_pool`] | a pool: its settings and figures |
 //! | [`page_pools`] | the pools of a heap, and the time at which they are tended next |
-//! | [`traffic`] | get and put |
-//! | [`trim`] | idle runs go back to the zones |
+//! | [`traffic`] | get and put; idle runs go back to the zones |
 //! | [`reclaimer`] | what reclaim asks |
 //!
 //! # Who frees
@@ -61,7 +60,6 @@ pub(crate) mod page_pools;
 pub(crate) mod reclaimer;
 pub(crate) mod squeeze;
 pub(crate) mod traffic;
-pub(crate) mod trim;
 pub(crate) mod visits;
 
 use crate::platform::{sync, wait};

@@ -2,7 +2,7 @@
 
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering::Relaxed};
 
-use super::idle::IdleRuns;
+use super::idle::{IdleRuns, length_of, pages_of};
 use super::squeeze::Closed;
 use super::visits::Visits;
 use crate::platform::lock::Lock;
@@ -22,7 +22,7 @@ pub struct PoolSpec<'a> {
     pub max_idle_pages: Option<usize>,
     /// How long the pool is squeezed after a pressure event, ms; 0: never; `None`: what the setting `squeeze_ms` says.
     pub squeeze_ms: Option<u64>,
-    /// A thread of the program's is its owner, and calls [`crate::heap::Heap::tend_pool`]. The balancer then takes idle
+    /// A thread of the program's is its owner, and calls [`crate::heap::page_pools::HeapPools::tend`]. The balancer then takes idle
     /// pages only where an allocation would fail otherwise, or the program asks for it.
     pub is_tended: bool,
 }
@@ -36,7 +36,7 @@ pub struct PoolStats {
     pub in_flight_pages: usize,
     /// Runs asked for.
     pub gets: u64,
-    /// Of these, runs that took new pages, as none of their length was idle.
+    /// Runs that took new pages, as none of their length was idle.
     pub misses: u64,
     /// Pressure events for which idle pages were given up.
     pub squeezes: u64,
@@ -46,7 +46,7 @@ pub struct PoolStats {
     pub misses_after_squeeze: u64,
 }
 
-/// See the module. It stays where it is from [`crate::heap::Heap::add_pool`] to [`crate::heap::Heap::remove_pool`].
+/// See the module. It stays where it is from [`crate::heap::page_pools::HeapPools::add`] to [`crate::heap::page_pools::HeapPools::remove`].
 pub struct PagePool {
     name: [u8; NAME],
     pub(super) is_tended: bool,
@@ -60,7 +60,7 @@ pub struct PagePool {
     pub(super) inner: Lock<Inner, { rank::PAGE_POOL }>,
 }
 
-/// What the lock of a pool is for.
+/// State of a pool, under its lock.
 pub(super) struct Inner {
     pub idle: IdleRuns,
     pub in_flight: usize,
@@ -141,7 +141,12 @@ impl PagePool {
         }
     }
 
-    /// Its name.
+    /// Pages of a run that is handed out for `pages` pages (1 to [`MAX_RUN`](crate::base::units::MAX_RUN)).
+    pub fn run_pages(pages: usize) -> usize {
+        pages_of(length_of(pages))
+    }
+
+    /// Name of the pool.
     pub fn name(&self) -> &[u8] {
         &self.name[..self.name.iter().position(|&byte| byte == 0).unwrap_or(NAME)]
     }
@@ -161,7 +166,7 @@ impl PagePool {
     }
 
     /// Idle pages that are kept outside of a squeeze window.
-    pub fn max_idle_pages<P: Diagnostics>(&self, platform: &P) -> usize {
+    pub(crate) fn max_idle_pages<P: Diagnostics>(&self, platform: &P) -> usize {
         let own = self.max_idle_pages.load(Relaxed);
         (if own == COMMON { platform.tunables().max_idle_pages.get() } else { own }) as usize
     }
@@ -172,8 +177,8 @@ impl PagePool {
         (if own == COMMON { platform.tunables().squeeze_ms.get() } else { own }).saturating_mul(1_000_000)
     }
 
-    /// Its figures.
-    pub fn stats<P: Wait>(&self, platform: &P) -> PoolStats {
+    /// Figures of the pool.
+    pub(crate) fn stats<P: Wait>(&self, platform: &P) -> PoolStats {
         self.inner.lock(platform).stats()
     }
 }

@@ -25,7 +25,7 @@ pub struct PagePools {
     count: AtomicUsize,
 }
 
-/// What the lock of the list is for.
+/// List of pools, under its lock.
 pub(super) struct PoolList {
     first: AtomicPtr<PagePool>,
     /// Null: there is none.
@@ -38,12 +38,12 @@ impl PoolList {
         Self { first: AtomicPtr::new(null_mut()), last: AtomicPtr::new(null_mut()), last_number: 0 }
     }
 
-    /// All of them; whoever has the reference has the lock.
-    pub fn iter(&self) -> impl Iterator<Item = &PagePool> {
+    /// All pools; whoever has the reference has the lock.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &PagePool> {
         self.from(&self.first)
     }
 
-    /// Those from a link of the list on.
+    /// Pools from a link of the list on.
     fn from<'a>(&'a self, link: &'a AtomicPtr<PagePool>) -> impl Iterator<Item = &'a PagePool> {
         // SAFETY: a pool stays where it is until it has left the list, for which it takes the lock that the caller has.
         let at = |at: &AtomicPtr<PagePool>| unsafe { at.load(Acquire).as_ref() };
@@ -90,9 +90,8 @@ impl<P: Platform> PoolsOn<'_, P> {
 }
 
 impl PagePools {
-    /// None.
-    #[allow(clippy::new_without_default, reason = "const, and only ever part of a static")]
-    pub const fn new() -> Self {
+    /// No pools.
+    pub(crate) const fn new() -> Self {
         Self {
             list: Lock::new(PoolList::new()),
             departures: Departures::new(),
@@ -104,12 +103,12 @@ impl PagePools {
     }
 
     /// The pools on the pages of a heap.
-    pub fn on<'a, P: Platform>(&'a self, pages: &'a Pages<P>) -> PoolsOn<'a, P> {
+    pub(crate) fn on<'a, P: Platform>(&'a self, pages: &'a Pages<P>) -> PoolsOn<'a, P> {
         PoolsOn { pools: self, pages }
     }
 
     /// Whether there are any.
-    pub fn are_there(&self) -> bool {
+    pub(crate) fn are_there(&self) -> bool {
         self.count.load(Relaxed) > 0
     }
 
@@ -118,7 +117,7 @@ impl PagePools {
     /// # Safety
     /// It lives, where it is, until [`PagePools::remove`] returns, is added once, and is used through shared references
     /// alone meanwhile.
-    pub unsafe fn add<P: Wait>(&self, platform: &P, pool: NonNull<PagePool>) {
+    pub(crate) unsafe fn add<P: Wait>(&self, platform: &P, pool: NonNull<PagePool>) {
         let mut list = self.list.lock(platform);
         // A number is half of a descriptor's word, and never 0.
         list.last_number = list.last_number % (u32::MAX >> 1) + 1;
@@ -131,7 +130,7 @@ impl PagePools {
     }
 
     /// Forgets a pool; when this returns, no other thread visits it.
-    pub fn remove<P: Wait>(&self, platform: &P, pool: &PagePool) {
+    pub(crate) fn remove<P: Wait>(&self, platform: &P, pool: &PagePool) {
         let list = self.list.lock(platform);
         if list.take_out(pool) {
             self.count.fetch_sub(1, Relaxed);
@@ -181,7 +180,7 @@ impl PagePools {
     // ---- pressure, and the time --------------------------------------------------------------------------------
 
     /// A pressure event at `now`: see [`Squeeze::signal`].
-    pub fn signal<P: Wait>(&self, platform: &P, now: u64) {
+    pub(crate) fn signal<P: Wait>(&self, platform: &P, now: u64) {
         self.squeeze.signal(platform, now);
     }
 
@@ -204,7 +203,7 @@ impl PagePools {
     }
 
     /// When the balancer is to tend the pools, ns.
-    pub fn due(&self) -> Option<u64> {
+    pub(crate) fn due(&self) -> Option<u64> {
         Some(self.due.load(SeqCst)).filter(|&due| due != 0)
     }
 
@@ -242,7 +241,7 @@ impl PagePools {
     }
 
     /// In a forked child: no other thread visits a pool, sleeps or waits here, and nothing is due.
-    pub fn inherit<P: Wait>(&self, platform: &P) {
+    pub(crate) fn inherit<P: Wait>(&self, platform: &P) {
         self.list.lock(platform).iter().for_each(|pool| pool.visits.inherit());
         self.departures.inherit();
         self.squeeze.inherit();

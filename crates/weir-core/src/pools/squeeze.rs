@@ -12,7 +12,7 @@ pub struct Closed(AtomicU64);
 
 impl Closed {
     constructor! {
-        /// None.
+        /// No window was found closed.
         #[allow(clippy::new_without_default, reason = "const, as the part of a pool that it is")]
         pub fn new() -> Self {
             Self(AtomicU64::new(0))
@@ -20,7 +20,7 @@ impl Closed {
     }
 
     /// The pool's windows are of another length from now on: what was closed may be open.
-    pub fn forget(&self) {
+    pub(crate) fn forget(&self) {
         self.0.store(0, SeqCst);
     }
 }
@@ -45,7 +45,7 @@ impl Squeeze {
 
     /// A pressure event at `now`: opens the window or extends it, and wakes owners that sleep. Takes no lock; makes a
     /// system call only where an owner sleeps.
-    pub fn signal<P: Wait>(&self, platform: &P, now: u64) {
+    pub(crate) fn signal<P: Wait>(&self, platform: &P, now: u64) {
         self.event.fetch_max(now.max(1), SeqCst);
         self.generation.fetch_add(1, SeqCst);
         // A write, so that of this and a sleeper's own one comes second and sees what was written before the other.
@@ -55,13 +55,13 @@ impl Squeeze {
     }
 
     /// Number of the last event.
-    pub fn generation(&self) -> u32 {
+    pub(crate) fn generation(&self) -> u32 {
         self.generation.load(SeqCst)
     }
 
     /// Whether the window is open for a pool that is squeezed for `ns` after an event. Reads the clock only if there
     /// was an event whose window the pool has not found closed.
-    pub fn is_open(&self, closed: &Closed, ns: u64, now: impl FnOnce() -> u64) -> bool {
+    pub(crate) fn is_open(&self, closed: &Closed, ns: u64, now: impl FnOnce() -> u64) -> bool {
         // Before the time of the event, which is written before: the window that is found closed is this one's or a
         // later one's.
         let window = u64::from(self.generation()) + 1;
@@ -78,7 +78,7 @@ impl Squeeze {
 
     /// Sleeps until the generation is no longer `seen`, for `ns` at most (for ever where that is `None`), or for no
     /// reason.
-    pub fn wait<P: Wait>(&self, platform: &P, seen: u32, ns: Option<u64>) {
+    pub(crate) fn wait<P: Wait>(&self, platform: &P, seen: u32, ns: Option<u64>) {
         self.sleepers.fetch_add(1, SeqCst);
         if self.generation() == seen {
             platform.wait_for(&self.generation, seen, ns);
@@ -87,7 +87,7 @@ impl Squeeze {
     }
 
     /// In a forked child: the sleepers are not there.
-    pub fn inherit(&self) {
+    pub(crate) fn inherit(&self) {
         self.sleepers.store(0, SeqCst);
     }
 }

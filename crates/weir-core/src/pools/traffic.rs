@@ -1,9 +1,10 @@
-//! Get and put: runs go out of a pool and come back.
+//! Runs go out of a pool and come back (get, put), and idle ones go back to the zones.
+
+use core::sync::atomic::Ordering::Relaxed;
 
 use super::idle::{self, NotInFlight, length_of, pages_of};
-use super::page_pool::PagePool;
+use super::page_pool::{Inner, PagePool};
 use super::page_pools::PoolsOn;
-use super::trim::BATCH;
 use crate::base::invalid_free::InvalidFree;
 use crate::base::units::PAGE;
 use crate::pages::Short;
@@ -11,7 +12,6 @@ use crate::pages::node::ZoneKind;
 use crate::pages::window::{LARGE, Window};
 use crate::pages::zone::Purpose;
 use crate::platform::Platform;
-use core::sync::atomic::Ordering::Relaxed;
 
 /// How long a pool with runs in flight may have more than `max_idle_pages` idle (blkback's `LRU_INTERVAL`), ns.
 const OVERSHOOT_NS: u64 = 100_000_000;
@@ -48,7 +48,7 @@ impl<P: Platform> PoolsOn<'_, P> {
 
     /// Takes runs back, whole ones; null is allowed. Those that are not in flight are named and left alone. A put of
     /// none looks at what is idle as any other: `max_idle_pages` may have been lowered since the last one.
-    pub fn put(&self, pool: &PagePool, runs: &[*mut u8]) {
+    pub(crate) fn put(&self, pool: &PagePool, runs: &[*mut u8]) {
         let mut rest = runs;
         let (idle, in_flight) = loop {
             let (batch, after) = rest.split_at(rest.len().min(BATCH));
@@ -61,7 +61,7 @@ impl<P: Platform> PoolsOn<'_, P> {
         self.after_put(pool, idle, in_flight);
     }
 
-    /// The same for at most [`BATCH`] of them; returns the pages that are idle and in flight then.
+    /// Takes at most [`BATCH`] runs back; returns the pages that are idle and in flight then.
     fn put_some(&self, pool: &PagePool, runs: &[*mut u8]) -> (usize, usize) {
         let (mut found, mut count) = ([(0, 0); BATCH], 0);
         for run in runs.iter().map(|run| run.addr()).filter(|&run| run != 0) {
@@ -98,7 +98,7 @@ impl<P: Platform> PoolsOn<'_, P> {
         })
     }
 
-    /// What a put left is too much in a window, or if no run is in flight any more. The window is looked at after the
+    /// Ends a put: what it left is too much in a window, or if no run is in flight any more. The window is looked at after the
     /// runs were added (`mod.rs`).
     fn after_put(&self, pool: &PagePool, idle: usize, in_flight: usize) {
         let p = self.platform();
@@ -116,9 +116,99 @@ impl<P: Platform> PoolsOn<'_, P> {
             return;
         }
         if in_flight == 0 {
-            self.trim(pool, most);
+            self.give_above(pool, most);
         } else if !pool.is_tended && self.pools.due().is_none() {
             self.pools.tend_at(p, p.now() + OVERSHOOT_NS);
         }
+    }
+}
+
+// Idle runs go back to the zones, a batch at a time, with no lock held while they do.
+
+/// Runs that are taken at a time, as many as pageblocks are isolated at a time.
+pub(super) const BATCH: usize = 16;
+
+impl<P: Platform> PoolsOn<'_, P> {
+    /// Gives idle runs to the zones until at most `keep` idle pages are left; returns the pages.
+    pub(super) fn give_above(&self, pool: &PagePool, keep: usize) -> usize {
+        self.give_noting(pool, keep, |_, _| ())
+    }
+
+    /// [`PoolsOn::give_above`] for a pressure event.
+    pub(super) fn squeeze(&self, pool: &PagePool, keep: usize) -> usize {
+        let event = self.pools.squeeze.generation();
+        self.give_noting(pool, keep, |inner, pages| inner.note_squeezed(pages, event))
+    }
+
+    fn give_noting(&self, pool: &PagePool, keep: usize, note: impl Fn(&mut Inner, usize)) -> usize {
+        let (window, mut sum) = (self.window(), 0);
+        loop {
+            let (mut batch, mut count, mut pages) = ([(0, 0); BATCH], 0, 0);
+            let mut inner = pool.inner.lock(self.platform());
+            while count < BATCH && inner.idle.pages() > keep {
+                let Some(run) = inner.idle.give_up(window) else { break };
+                batch[count] = run;
+                pages += pages_of(run.1);
+                count += 1;
+            }
+            note(&mut inner, pages);
+            drop(inner);
+            if count == 0 {
+                return sum;
+            }
+            for &(page, length) in &batch[..count] {
+                // Off the pool's list: this thread alone has it.
+                window.unmark_run(page, LARGE);
+                self.pages.give(ZoneKind::Normal, page, pages_of(length), 0);
+            }
+            sum += pages;
+        }
+    }
+
+    /// Work of a pool's owner: squeezes it in a window, or for one that has passed since the last time; else
+    /// gives up all above
+    /// `max_idle_pages`. Returns the pages squeezed, which the balancer is to release.
+    pub(crate) fn tend(&self, pool: &PagePool) -> usize {
+        let p = self.platform();
+        // Read before the idle runs are looked at (`mod.rs`).
+        let event = self.pools.squeeze.generation();
+        let is_new = core::mem::replace(&mut pool.inner.lock(p).seen, event) != event;
+        let ns = pool.squeeze_ns(p);
+        if ns > 0 && (is_new || self.pools.squeeze.is_open(&pool.closed, ns, || p.now())) {
+            let pages = self.squeeze(pool, 0);
+            self.pools.note_squeezed(pages);
+            return pages;
+        }
+        self.give_above(pool, pool.max_idle_pages(p));
+        0
+    }
+
+    /// [`PoolsOn::tend`] by a thread of the program's; the balancer then releases what it gave up.
+    pub(crate) fn tend_and_release(&self, pool: &PagePool) -> usize {
+        let pages = self.tend(pool);
+        if pages > 0 {
+            self.pools.tend_at(self.platform(), self.platform().now());
+        }
+        pages
+    }
+
+    /// Tends the pools that the balancer is the owner of.
+    pub(crate) fn tend_all(&self) {
+        self.pools.each(self.platform(), 0, |pool| {
+            if !pool.is_tended {
+                self.tend(pool);
+            }
+        });
+    }
+
+    /// Sleeps until there is a pressure event that the pool was not tended for, for `ns` at most, or for no reason.
+    pub(crate) fn wait(&self, pool: &PagePool, ns: Option<u64>) {
+        let seen = pool.inner.lock(self.platform()).seen;
+        self.pools.squeeze.wait(self.platform(), seen, ns);
+    }
+
+    /// Gives all idle runs up, for the end of a pool.
+    pub(crate) fn empty(&self, pool: &PagePool) {
+        self.give_above(pool, 0);
     }
 }

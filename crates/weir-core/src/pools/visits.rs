@@ -11,7 +11,7 @@ pub struct Visits(AtomicU32);
 
 impl Visits {
     constructor! {
-        /// None.
+        /// No visitors.
         #[allow(clippy::new_without_default, reason = "const, as the part of a pool that it is")]
         pub fn new() -> Self {
             Self(AtomicU32::new(0))
@@ -19,12 +19,12 @@ impl Visits {
     }
 
     /// One more, under the lock of the list.
-    pub fn enter(&self) {
+    pub(crate) fn enter(&self) {
         self.0.fetch_add(1, SeqCst);
     }
 
     /// In a forked child: no visitor is there.
-    pub fn inherit(&self) {
+    pub(crate) fn inherit(&self) {
         self.0.store(0, SeqCst);
     }
 }
@@ -46,7 +46,7 @@ impl Departures {
     }
 
     /// A visitor leaves; the pool may be gone when this returns.
-    pub fn leave<P: Wait>(&self, platform: &P, visits: &Visits) {
+    pub(crate) fn leave<P: Wait>(&self, platform: &P, visits: &Visits) {
         visits.0.fetch_sub(1, SeqCst);
         // A write, so that of this and the waiter's own one comes second and sees what was written before the other.
         if self.waiting.fetch_add(0, SeqCst) > 0 {
@@ -56,7 +56,7 @@ impl Departures {
     }
 
     /// Waits until no visitor is left of a pool that none can find any more.
-    pub fn wait_for_none<P: Wait>(&self, platform: &P, visits: &Visits) {
+    pub(crate) fn wait_for_none<P: Wait>(&self, platform: &P, visits: &Visits) {
         self.waiting.fetch_add(1, SeqCst);
         loop {
             let left = self.left.load(SeqCst);
@@ -69,7 +69,7 @@ impl Departures {
     }
 
     /// In a forked child: nobody else waits.
-    pub fn inherit(&self) {
+    pub(crate) fn inherit(&self) {
         self.waiting.store(0, SeqCst);
     }
 }

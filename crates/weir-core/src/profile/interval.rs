@@ -5,7 +5,7 @@
 //! `1 - exp(-c / mean)` whatever came before it, where `c` is its [`charge`]. A sample that counts for the reciprocal of that
 //! chance makes the sums unbiased.
 
-/// What an allocation of `size` bytes takes off a countdown: a byte more than its size, so that blocks of no bytes are
+/// Bytes that an allocation of `size` bytes takes off a countdown: a byte more than its size, so that blocks of no bytes are
 /// sampled too.
 pub fn charge(size: usize) -> i64 {
     i64::try_from(size).map_or(i64::MAX, |size| size.saturating_add(1))
@@ -29,7 +29,7 @@ pub fn draw(random: u64, mean: u64) -> i64 {
     (-libm::log(unit(random)) * mean as f64) as i64
 }
 
-/// What a sample counts for.
+/// Weight of a sample: the objects and bytes that it stands for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Weight {
     /// Allocations of its size.
@@ -41,7 +41,7 @@ pub struct Weight {
 impl Weight {
     /// The weight of a sample of `size` bytes that was taken with this mean. Counts are whole, and rounded up with a chance
     /// of what is cut off otherwise, so that they stay unbiased.
-    pub fn of(size: usize, mean: u64, random: u64) -> Self {
+    pub(crate) fn of(size: usize, mean: u64, random: u64) -> Self {
         let chance = -libm::expm1(-(charge(size) as f64) / mean as f64);
         if chance == 1.0 {
             return Self { objects: 1, bytes: size as u64 };

@@ -21,7 +21,7 @@ pub const FRAMES: usize = 64;
 /// has some thousands.
 pub const STACKS: usize = 1 << 14;
 
-/// What is said of the whole table.
+/// Header of the table.
 #[repr(C, align(4096))]
 pub struct Header {
     /// [`MAGIC`], written last.
@@ -65,7 +65,7 @@ pub struct Stack {
 /// The whole table.
 #[repr(C)]
 pub struct Profile {
-    /// What is said of all.
+    /// Header of the table.
     pub header: Header,
     /// The stacks, each at a place that its hash leads to.
     pub stacks: [Stack; STACKS],

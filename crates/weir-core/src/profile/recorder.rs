@@ -52,8 +52,7 @@ pub struct Recorder {
 
 impl Recorder {
     /// Off, and nothing mapped.
-    #[allow(clippy::new_without_default, reason = "const, and only ever a field")]
-    pub const fn new() -> Self {
+    pub(crate) const fn new() -> Self {
         Self {
             lock: Lock::new(None),
             table: AtomicPtr::new(ptr::null_mut()),
@@ -89,7 +88,7 @@ impl Recorder {
 
     /// Switches sampling to a mean, or off by 0. `now` is in ns since 1970. An error: the tables cannot be mapped, and
     /// sampling is off.
-    pub(crate) fn switch<P: Platform>(&self, p: &P, mean: u64, now: u64) -> Result<(), Refused> {
+    pub fn switch<P: Platform>(&self, p: &P, mean: u64, now: u64) -> Result<(), Refused> {
         if mean != 0 && self.table().is_none() {
             let at = p.map_metadata(BYTES, PAGE)?;
             if !self.install(p, at, now) {

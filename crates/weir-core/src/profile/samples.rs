@@ -12,13 +12,13 @@ pub(super) const SLOTS: usize = 1 << 17;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Sample {
-    /// Its address; 0: the slot is free.
+    /// Address of the block; 0: the slot is free.
     pub(super) block: usize,
-    /// Its stack's place in the table of stacks.
+    /// Place of the stack in the table of stacks.
     pub(super) stack: usize,
-    /// What it was counted for.
+    /// Objects that the sample stands for.
     pub(super) objects: u64,
-    /// The same in bytes.
+    /// Bytes that the sample stands for.
     pub(super) bytes: u64,
 }
 

@@ -24,13 +24,13 @@
 
 use core::sync::atomic::Ordering::{Relaxed, Release};
 
-use super::balanced_node::{Node, Scanned, ZONES, ZoneScan};
 use super::node_balancer::{DOZE_NS, NodeBalancer};
+use super::node_balancer::{Node, Scanned, ZONES, ZoneScan};
 use super::request::Request;
 use crate::policy::scan_priority::{BATCH, FIRST, LAST, LAST_BOOSTED};
 use crate::policy::watermarks::{self, Policy, Zone, is_balanced, is_eligible};
 
-/// What the balancer's thread does next.
+/// The balancer's next step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
     /// Another step, at once.
@@ -41,11 +41,11 @@ pub enum Next {
     Asleep,
 }
 
-/// What the balancer's thread keeps for itself between two steps.
+/// State that the balancer's thread keeps for itself between two steps.
 #[derive(Debug, Default)]
 pub struct Turn {
     phase: Phase,
-    /// What was asked for and is not yet seen to.
+    /// Request that is not yet seen to.
     request: Request,
     /// Before this time its share of the CPU is used up, ns.
     pause_until: u64,
@@ -65,7 +65,7 @@ enum Phase {
     },
 }
 
-/// What a run has done so far.
+/// Progress of a run.
 #[derive(Debug)]
 struct Run {
     request: Request,
@@ -74,7 +74,7 @@ struct Run {
     boosts: [usize; ZONES],
     /// Pages that are still to be reclaimed for them; 0 in a run for a node that is not balanced.
     boost_left: usize,
-    /// It was for a boost to its end.
+    /// The run is for a boost, up to its end.
     is_boosted: bool,
     reclaimed: [usize; ZONES],
     /// Zones that were scanned.
@@ -112,7 +112,7 @@ impl NodeBalancer {
         next
     }
 
-    /// It was woken, or its doze is over: takes the requests, and begins a run or goes (back) to sleep.
+    /// Looks after a wake-up or a doze: takes the requests, and begins a run or goes (back) to sleep.
     fn look(&self, node: &impl Node, turn: &mut Turn, has_dozed: bool) -> Next {
         turn.request = turn.request.merged(self.requests.take());
         let zones = self.view(node);

@@ -16,19 +16,18 @@ const MOST: usize = (1 << (u64::BITS - TIME_BITS)) - 1;
 pub struct Boost(AtomicU64);
 
 impl Boost {
-    /// None.
-    #[allow(clippy::new_without_default, reason = "const, and only ever part of a static")]
-    pub const fn new() -> Self {
+    /// No boost.
+    pub(crate) const fn new() -> Self {
         Self(AtomicU64::new(0))
     }
 
     /// The boost at `now` (ns), of which nothing is left `life` ns after it was last raised.
-    pub fn pages(&self, now: u64, life: u64) -> usize {
+    pub(crate) fn pages(&self, now: u64, life: u64) -> usize {
         pages_of(self.0.load(Relaxed), now, life)
     }
 
     /// Adds `pages`, up to `cap` in all.
-    pub fn add(&self, pages: usize, cap: usize, now: u64, life: u64) {
+    pub(crate) fn add(&self, pages: usize, cap: usize, now: u64, life: u64) {
         self.update(now, life, |before| before.saturating_add(pages).min(cap.max(before)));
     }
 
@@ -40,7 +39,7 @@ impl Boost {
     }
 
     /// In a forked child: the pressure was its parent's.
-    pub fn inherit(&self) {
+    pub(crate) fn inherit(&self) {
         self.0.store(0, Relaxed);
     }
 

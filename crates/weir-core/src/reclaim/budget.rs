@@ -12,14 +12,14 @@ use core::sync::atomic::{
 /// A reading: the tightest limit, bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Room {
-    /// What may be resident below the limit; 0: nothing limits it, or nothing is known.
+    /// Bytes that may be resident below the limit; 0: nothing limits it, or nothing is known.
     pub capacity: u64,
-    /// What is resident, the share of others included. More than the capacity where the limit was lowered below it.
+    /// Bytes that are resident, the share of others included. More than the capacity where the limit was lowered below it.
     pub used: u64,
 }
 
 impl Room {
-    /// What may still become resident.
+    /// Bytes that may still become resident.
     pub fn free(&self) -> u64 {
         self.capacity.saturating_sub(self.used)
     }
@@ -37,15 +37,14 @@ pub struct Budget {
 
 impl Budget {
     /// Nothing is known.
-    #[allow(clippy::new_without_default, reason = "const, and only ever part of a static")]
-    pub const fn new() -> Self {
+    pub(crate) const fn new() -> Self {
         let [capacity, used, released, fresh] = [const { AtomicU64::new(0) }; 4];
         Self { capacity, used, released, fresh }
     }
 
     /// A reading, at which `released` bytes had been released in all. A thread that reads the parts meanwhile gets an estimate
     /// between the old one and the new.
-    pub fn read(&self, room: Room, released: u64) {
+    pub(crate) fn read(&self, room: Room, released: u64) {
         self.fresh.store(0, Relaxed);
         self.released.store(released, Relaxed);
         self.used.store(room.used, Relaxed);
@@ -54,12 +53,12 @@ impl Budget {
 
     /// `bytes` became resident.
     #[inline]
-    pub fn fresh(&self, bytes: u64) {
+    pub(crate) fn fresh(&self, bytes: u64) {
         self.fresh.fetch_add(bytes, Relaxed);
     }
 
     /// The estimate now; `released` bytes have been released in all.
-    pub fn room(&self, released: u64) -> Room {
+    pub(crate) fn room(&self, released: u64) -> Room {
         let capacity = self.capacity.load(Relaxed);
         // A forked child counts what it released from 0 on.
         let since = released.saturating_sub(self.released.load(Relaxed));
@@ -69,7 +68,7 @@ impl Budget {
     }
 
     /// In a forked child: its own thread reads anew.
-    pub fn inherit(&self) {
+    pub(crate) fn inherit(&self) {
         self.read(Room::default(), 0);
     }
 }

@@ -29,8 +29,7 @@ pub struct Events {
 
 impl Events {
     /// Nothing happened yet.
-    #[allow(clippy::new_without_default, reason = "const, and only ever part of a static")]
-    pub const fn new() -> Self {
+    pub(crate) const fn new() -> Self {
         Self {
             pending: AtomicBool::new(false),
             freed: AtomicU64::new(0),
@@ -42,7 +41,7 @@ impl Events {
 
     /// `bytes` more may be released. `report_threshold` of them wake the balancer, once until it has looked.
     #[inline]
-    pub fn freed<P: Workers>(&self, platform: &P, bytes: usize) {
+    pub(crate) fn freed<P: Workers>(&self, platform: &P, bytes: usize) {
         if !self.pending.load(Relaxed) {
             // A threshold may be so high that the sum wraps around before it: then nothing is woken, as is wished.
             let freed = self.freed.fetch_add(bytes as u64, Relaxed).wrapping_add(bytes as u64);
@@ -54,13 +53,13 @@ impl Events {
     }
 
     /// The balancer looks now, or could not be woken: the next free may wake it.
-    pub fn seen(&self) {
+    pub(crate) fn seen(&self) {
         self.pending.store(false, Release);
     }
 
     /// `pages` became resident.
     #[inline]
-    pub fn fresh(&self, pages: usize) {
+    pub(crate) fn fresh(&self, pages: usize) {
         if pages > 0 {
             self.fresh.fetch_add(pages, Relaxed);
         }
@@ -88,7 +87,7 @@ impl Events {
 
     /// The time as of the last [`Events::tick`], ns.
     #[inline]
-    pub fn clock(&self) -> u64 {
+    pub(crate) fn clock(&self) -> u64 {
         self.clock.load(Relaxed)
     }
 

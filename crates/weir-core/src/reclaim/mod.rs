@@ -1,7 +1,5 @@
 //! Reclaim: who is scanned, in which order, how far, and when to stop. What can be reclaimed is reached by one trait alone.
 
-pub(crate) mod audit;
-mod balanced_node;
 pub mod balancer_turn;
 pub(crate) mod boost;
 pub mod budget;
@@ -18,13 +16,13 @@ pub(crate) mod throttle;
 pub(crate) mod usage;
 pub(crate) mod windows;
 
-pub use audit::Audit;
 pub use events::Events;
 pub use goal::{Cushion, Ended, Goal, Kind, Side};
-pub use order::run;
+pub(crate) use goal::{Drains, Need, Pools};
+pub(crate) use order::run;
 pub use pressure_event::{Event, PressureEvents};
-pub use reclaimable::{Reclaimable, Reclaimed};
+pub use reclaimable::{Audited, Freeze, Measured, Reclaimable, Reclaimed};
 pub use step::Step;
-pub use usage::{Figures, Usage};
+pub use usage::{Audit, Figures, Usage};
 
 use crate::platform::{sync, wait};

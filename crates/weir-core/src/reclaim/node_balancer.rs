@@ -5,23 +5,20 @@
 //!
 //! Here is what all threads share with it; what its own thread does is in `balancer_turn.rs`.
 
-use core::sync::atomic::{
-    AtomicBool, AtomicU32,
-    Ordering::{Acquire, Relaxed, Release},
-};
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use core::sync::atomic::{AtomicBool, AtomicU32};
 
-pub use super::balanced_node::{Node, Scanned, ZONES, ZoneScan};
 use super::boost::Boost;
 use super::request::{Request, Requests};
 use crate::base::zone_class::ZoneClass;
-use crate::policy::watermarks::{self, Zone, is_balanced, is_below, is_eligible, is_zone_balanced};
+use crate::policy::watermarks::{self, Policy, Zone, is_balanced, is_below, is_eligible, is_zone_balanced};
 
 /// Fruitless runs after which a zone is hopeless (`MAX_RECLAIM_RETRIES`).
 pub const MOST_FAILURES: u32 = 16;
 /// The first, short sleep, ns (Linux: HZ/10).
 pub const DOZE_NS: u64 = 100_000_000;
 
-/// What threads share with the balancer.
+/// State that threads share with the balancer.
 pub struct NodeBalancer {
     pub(super) requests: Requests,
     pub(super) boosts: [Boost; ZONES],
@@ -130,7 +127,7 @@ impl NodeBalancer {
         self.failures.iter().for_each(|failures| failures.store(0, Relaxed));
     }
 
-    /// What is to be done of `request`: its high orders; then order 0 of every zone; then boosts.
+    /// Work that is to be done of `request`: its high orders; then order 0 of every zone; then boosts.
     pub(super) fn work(&self, node: &impl Node, zones: &[Zone; ZONES], request: Request) -> Option<Request> {
         self.note_balance(zones);
         let policy = node.policy();
@@ -154,4 +151,60 @@ impl NodeBalancer {
         let balanced = (0..ZONES).filter(|&zone| is_zone_balanced(zones, zone, 0, zone));
         balanced.for_each(|zone| self.failures[zone].store(0, Relaxed));
     }
+}
+
+// What the node balancer balances: the zones of a node, and how they are scanned. The heap is one node, a test makes up others.
+
+/// Zones of a node.
+pub const ZONES: usize = ZoneClass::COUNT;
+/// A node that the balancer balances.
+pub trait Node {
+    /// The zones, by class, without boosts.
+    fn zones(&self) -> [Zone; ZONES];
+    /// When the node is balanced for high orders.
+    fn policy(&self) -> Policy;
+    /// The time, ns.
+    fn now(&self) -> u64;
+    /// CPU time that the calling thread has used, ns.
+    fn cpu_time(&self) -> u64;
+    /// The balancer's share of a CPU, percent. Not kept to at the severe level.
+    fn cpu_percent(&self) -> u64;
+    /// Whether pressure is severe.
+    fn is_severe(&self) -> bool;
+    /// For how long a boost lasts, ns.
+    fn boost_life(&self) -> u64;
+    /// Whether anything could be reclaimed for zone `zone`. Where not, it is left out and no failure.
+    fn is_reclaimable(&self, zone: usize) -> bool;
+    /// Reclaims for one zone.
+    fn scan(&self, scan: &ZoneScan) -> Scanned;
+    /// Lets throttled allocations look again.
+    fn release_throttled(&self);
+    /// The balancer was awake for `ns` more, `cpu_ns` of it on a CPU.
+    fn note_awake(&self, ns: u64, cpu_ns: u64);
+}
+
+/// Order for one scan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ZoneScan {
+    /// The zone that lacks memory.
+    pub zone: usize,
+    /// The order that is wanted.
+    pub order: u32,
+    /// Pages that the zone lacks: no more is reclaimed.
+    pub pages: usize,
+    /// Scans of what is in use take size >> priority.
+    pub priority: u32,
+    /// Whether dirty entries may be written back.
+    pub may_write: bool,
+}
+
+/// Outcome of a scan, pages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Scanned {
+    /// Looked at.
+    pub scanned: usize,
+    /// Reclaimed.
+    pub reclaimed: usize,
+    /// Evicted into another allocator's memory: it is free for the zone as that allocator releases it.
+    pub elsewhere: usize,
 }

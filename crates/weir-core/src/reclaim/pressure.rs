@@ -18,19 +18,18 @@ const LEVEL_BITS: u32 = 2;
 pub struct Pressure(AtomicU64);
 
 impl Pressure {
-    /// None.
-    #[allow(clippy::new_without_default, reason = "const, and only ever part of a static")]
-    pub const fn new() -> Self {
+    /// No pressure.
+    pub(crate) const fn new() -> Self {
         Self(AtomicU64::new(0))
     }
 
     /// The level now.
-    pub fn level(&self) -> Level {
+    pub(crate) fn level(&self) -> Level {
         level_of(self.0.load(Acquire))
     }
 
     /// An event at `now`; the level before. A lower level than that of the last event does not lower it: relief does.
-    pub fn raise(&self, level: Level, now: u64) -> Level {
+    pub(crate) fn raise(&self, level: Level, now: u64) -> Level {
         let raised = |before: u64| Some(now << LEVEL_BITS | level_of(before).max(level) as u64);
         self.0.fetch_update(SeqCst, Acquire, raised).map_or(Level::None, level_of)
     }
@@ -41,7 +40,7 @@ impl Pressure {
     }
 
     /// When relief may come at the earliest, ns; `None`: there is no pressure.
-    pub fn relief_due(&self, hold: u64) -> Option<u64> {
+    pub(crate) fn relief_due(&self, hold: u64) -> Option<u64> {
         let word = self.0.load(Acquire);
         (level_of(word) > Level::None).then_some((word >> LEVEL_BITS) + hold)
     }

@@ -19,7 +19,7 @@ use crate::platform::Wait;
 pub struct Event {
     /// How short memory is; [`Level::None`] is relief: pressure has ended.
     pub level: Level,
-    /// What it is about; of relief, what the last pressure was about.
+    /// Cause of the pressure; of relief, that of the last pressure.
     pub cause: Cause,
     /// Number of the event: each is 1 above the one before, and wraps around. 0: there was none yet.
     pub generation: u32,
@@ -52,7 +52,7 @@ impl Event {
 pub struct PressureEvents {
     /// The latest event, packed.
     latest: AtomicU64,
-    /// Its generation, to sleep on.
+    /// Generation of the latest event, to sleep on.
     generation: AtomicU32,
     sleepers: AtomicU32,
     /// Who reads the level now and then, and wants it to be true.
@@ -61,8 +61,7 @@ pub struct PressureEvents {
 
 impl PressureEvents {
     /// No pressure.
-    #[allow(clippy::new_without_default, reason = "const, and only ever part of a static")]
-    pub const fn new() -> Self {
+    pub(crate) const fn new() -> Self {
         Self {
             latest: AtomicU64::new(0),
             generation: AtomicU32::new(0),

@@ -1,15 +1,15 @@
-//! What holds idle memory: the one trait that reclaim, `fork`, the audit and the figures know it by.
+//! What the parts of a heap are to reclaim, to `fork`, to the audit and to the figures: a trait each.
 
-use super::audit::Audit;
 use super::goal::{Ended, Goal};
 use super::step::Step;
+use super::usage::Audit;
 use super::usage::{Figures, Usage};
 use crate::base::fault::Fault;
 use crate::base::level::Level;
 use crate::base::zone_class::ZoneClass;
 use core::ops::{Add, AddAssign};
 
-/// What a scan came to, bytes.
+/// Outcome of a scan, bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reclaimed {
     /// Released to what is below.
@@ -22,19 +22,13 @@ pub struct Reclaimed {
 
 impl Reclaimed {
     /// Released.
-    pub fn released(bytes: usize) -> Self {
+    pub(crate) fn released(bytes: usize) -> Self {
         Self { released: bytes, moved: 0, scanned: bytes }
     }
 
     /// Moved.
-    pub fn moved(bytes: usize) -> Self {
+    pub(crate) fn moved(bytes: usize) -> Self {
         Self { released: 0, moved: bytes, scanned: bytes }
-    }
-
-    /// The same, where `bytes` were looked at for it.
-    #[must_use]
-    pub fn of(self, bytes: usize) -> Self {
-        Self { scanned: bytes.max(self.total()), ..self }
     }
 
     /// Whether there was nothing.
@@ -42,8 +36,8 @@ impl Reclaimed {
         self.total() == 0
     }
 
-    /// Both.
-    pub fn total(&self) -> usize {
+    /// Bytes released and moved together.
+    pub(crate) fn total(&self) -> usize {
         self.released + self.moved
     }
 }
@@ -98,20 +92,29 @@ pub trait Reclaimable {
 
     /// A calm window ends: estimates of working sets are brought up to date.
     fn end_window(&self, _ended: Ended) {}
+}
 
+/// Something that has locks, which a fork takes.
+pub trait Freeze {
     /// Takes the locks of rank `rank` that belong to it: for `fork`, which takes all ranks in turn.
     fn freeze(&self, rank: u32);
 
-    /// Undoes [`Reclaimable::freeze`].
+    /// Undoes [`Freeze::freeze`].
     ///
     /// # Safety
     /// The caller, or the parent that it was forked from, froze it.
     unsafe fn thaw(&self, rank: u32);
+}
 
+/// Something that has lists and counts, which an audit checks.
+pub trait Audited {
     /// Checks that every list and count is right, and adds what it counts. To be called while no other thread uses the heap,
     /// with every batch lock taken.
     fn audit(&self, audit: &mut Audit) -> Result<(), Fault>;
+}
 
+/// Something that knows where memory is.
+pub trait Measured {
     /// Adds what its counters say. With `waits` false no lock is waited for: the process may be about to end.
     fn publish(&self, figures: &mut Figures, waits: bool);
 

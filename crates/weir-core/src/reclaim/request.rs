@@ -28,23 +28,23 @@ impl Request {
     pub const NONE: Self = Self(0);
 
     /// A request for a block of `order` (at most 10).
-    pub fn new(order: u32, highest: usize) -> Self {
+    pub(crate) fn new(order: u32, highest: usize) -> Self {
         Self((order + 1) << (highest as u32 * BITS))
     }
 
     /// Whether there is none.
-    pub fn is_none(self) -> bool {
+    pub(crate) fn is_none(self) -> bool {
         self.0 == 0
     }
 
     /// The order that is wanted of requests with this highest zone.
-    pub fn order(self, highest: usize) -> Option<u32> {
+    pub(crate) fn order(self, highest: usize) -> Option<u32> {
         (self.0 >> (highest as u32 * BITS) & MASK).checked_sub(1)
     }
 
-    /// Both: the larger order for each highest zone.
+    /// This request and another one merged: the larger order for each highest zone.
     #[must_use]
-    pub fn merged(self, other: Self) -> Self {
+    pub(crate) fn merged(self, other: Self) -> Self {
         let larger = |zone: usize| self.order(zone).max(other.order(zone));
         (0..ZONES).fold(Self::NONE, |all, zone| match larger(zone) {
             Some(order) => Self(all.0 | Self::new(order, zone).0),
@@ -54,14 +54,14 @@ impl Request {
 
     /// The parts of it that `is_kept` says, given order and highest zone.
     #[must_use]
-    pub fn filter(self, is_kept: impl Fn(u32, usize) -> bool) -> Self {
+    pub(crate) fn filter(self, is_kept: impl Fn(u32, usize) -> bool) -> Self {
         self.parts()
             .filter(|&(order, zone)| is_kept(order, zone))
             .fold(Self::NONE, |all, (order, zone)| Self(all.0 | Self::new(order, zone).0))
     }
 
     /// Orders and highest zones.
-    pub fn parts(self) -> impl Iterator<Item = (u32, usize)> {
+    pub(crate) fn parts(self) -> impl Iterator<Item = (u32, usize)> {
         (0..ZONES).filter_map(move |zone| Some((self.order(zone)?, zone)))
     }
 }
@@ -79,7 +79,7 @@ impl Requests {
     }
 
     /// Adds a request; whether the balancer slept, and is to be woken by the caller.
-    pub fn add(&self, request: Request) -> bool {
+    pub(crate) fn add(&self, request: Request) -> bool {
         let mut before = self.0.load(Acquire);
         loop {
             let merged = Request(before & !ASLEEP).merged(request).0;
@@ -91,28 +91,28 @@ impl Requests {
     }
 
     /// All requests, which are the caller's from now on. By the balancer, which is awake.
-    pub fn take(&self) -> Request {
+    pub(crate) fn take(&self) -> Request {
         Request(self.0.swap(0, AcqRel) & !ASLEEP)
     }
 
     /// Whether there are any.
-    pub fn is_pending(&self) -> bool {
+    pub(crate) fn is_pending(&self) -> bool {
         self.0.load(Acquire) & !ASLEEP != 0
     }
 
     /// The balancer is about to sleep; `false`: there is a request, and it must not.
-    pub fn sleep(&self) -> bool {
+    pub(crate) fn sleep(&self) -> bool {
         self.0.compare_exchange(0, ASLEEP, AcqRel, Acquire).is_ok() || self.0.load(Acquire) == ASLEEP
     }
 
     /// The balancer is about to sleep for a bounded time whatever was requested, as reclaim failed; or it was not there to be
     /// woken. The requests stay, and the next one wakes it.
-    pub fn sleep_regardless(&self) {
+    pub(crate) fn sleep_regardless(&self) {
         self.0.fetch_or(ASLEEP, AcqRel);
     }
 
     /// Whether the balancer is awake, or was just woken.
-    pub fn is_awake(&self) -> bool {
+    pub(crate) fn is_awake(&self) -> bool {
         self.0.load(Acquire) & ASLEEP == 0
     }
 }

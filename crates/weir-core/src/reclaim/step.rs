@@ -1,9 +1,9 @@
 //! The steps of reclaim. Their order is in [`super::order`].
 
-/// What is scanned in one go.
+/// Steps of reclaim, each scanned in one go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// What the system refused to take gets another try.
+    /// Memory that the system refused to take gets another try.
     Refused,
     /// Metadata of memory that was released in the window before, and is not wanted since.
     OldMetadata,
@@ -17,7 +17,7 @@ pub enum Step {
     Buckets,
     /// Depots of caches that did not run short lately, down to their working sets; the longest ago first.
     StaleCaches,
-    /// The same of those that did.
+    /// Depots of caches that ran short lately.
     WarmCaches,
     /// Whole free pageblocks again, if caches gave any.
     BlocksAgain,
@@ -31,7 +31,7 @@ pub enum Step {
     Runs,
     /// Free pages inside slabs.
     SlabPages,
-    /// What the kernel filled with a huge page behind the engine's back.
+    /// Pageblocks that the kernel filled with a huge page behind the engine's back.
     Filled,
     /// Huge pages that have been in little use for long.
     Sparse,

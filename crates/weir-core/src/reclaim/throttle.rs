@@ -26,7 +26,7 @@ impl Throttle {
 
     /// Waits once, unless `is_over`: until the balancer lets the waiters go, for `ns` at most, or for no reason. The caller
     /// looks again, a bounded number of times.
-    pub fn wait<P: Wait>(&self, platform: &P, ns: u64, is_over: impl Fn() -> bool) {
+    pub(crate) fn wait<P: Wait>(&self, platform: &P, ns: u64, is_over: impl Fn() -> bool) {
         let epoch = self.epoch.load(SeqCst);
         if is_over() {
             return;
@@ -38,7 +38,7 @@ impl Throttle {
     }
 
     /// Lets all waiters look again. By the balancer, when it has made progress, and when it goes to sleep.
-    pub fn release<P: Wait>(&self, platform: &P) {
+    pub(crate) fn release<P: Wait>(&self, platform: &P) {
         self.epoch.fetch_add(1, SeqCst);
         // A write, so that of this and a waiter's own one comes second and sees what was written before the other.
         if self.waiters.fetch_add(0, SeqCst) > 0 {
@@ -47,7 +47,7 @@ impl Throttle {
     }
 
     /// In a forked child: the waiters are not there.
-    pub fn inherit(&self) {
+    pub(crate) fn inherit(&self) {
         self.waiters.store(0, SeqCst);
     }
 }

@@ -32,12 +32,12 @@ pub struct Usage {
     pub fragmented: usize,
     /// Resident, and Weir's own.
     pub metadata: usize,
-    /// Of what is live (or in a bucket): not resident, as it was never touched or was swapped out.
+    /// Bytes that are live (or in a bucket) and not resident, as it was never touched or was swapped out.
     pub untouched: usize,
 }
 
 impl Usage {
-    /// What is resident of Weir.
+    /// Resident bytes of Weir.
     pub fn resident(&self) -> usize {
         (self.live + self.idle + self.fragmented + self.metadata).saturating_sub(self.untouched)
     }
@@ -62,7 +62,7 @@ impl AddAssign for Usage {
     }
 }
 
-/// What counters alone say of a moment: O(caches * CPUs), no system call. `idle` and `fragmented` are as [`Usage`]
+/// Figures that counters alone say of a moment: O(caches * CPUs), no system call. `idle` and `fragmented` are as [`Usage`]
 /// has them, but for whole free pages inside slabs that are in use, which count as fragmented here. What was handed
 /// out once counts as resident.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -75,9 +75,9 @@ pub struct Figures {
     pub fragmented: usize,
     /// Pages that zones handed out, to slabs and runs.
     pub pages: usize,
-    /// Those that slabs have.
+    /// Bytes of pages that slabs have.
     pub slabs: usize,
-    /// Those of runs in CPUs' buckets.
+    /// Bytes of runs in CPUs' buckets.
     pub cached_runs: usize,
     /// Objects (a number) that are in no slab: handed out, or in a bucket.
     pub objects_out: usize,
@@ -87,7 +87,36 @@ pub struct Figures {
 
 impl Figures {
     /// Bytes of all that the program holds: [`Usage::live`].
-    pub fn live(&self) -> usize {
+    pub(crate) fn live(&self) -> usize {
         self.live + self.pages.saturating_sub(self.slabs + self.cached_runs)
     }
+}
+
+// What an audit counts.
+
+/// Counts of an audit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Audit {
+    /// Pages of slabs.
+    pub slab_pages: usize,
+    /// Pages of large runs, in use or in buckets.
+    pub run_pages: usize,
+    /// Large runs in use.
+    pub runs: usize,
+    /// Large runs in per-CPU buckets.
+    pub cpu_runs: usize,
+    /// Free pages that are backed.
+    pub idle_pages: usize,
+    /// Free pages that are not.
+    pub reported_pages: usize,
+    /// Pages of address space that belong to no zone: another mapping was in the way.
+    pub hole_pages: usize,
+    /// Objects in use.
+    pub live_objects: usize,
+    /// Objects in depots.
+    pub depot_objects: usize,
+    /// Objects in per-CPU buckets.
+    pub cpu_objects: usize,
+    /// Blocks mapped on their own.
+    pub mapped: usize,
 }

@@ -34,8 +34,7 @@ pub struct Windows {
 
 impl Windows {
     /// At rest.
-    #[allow(clippy::new_without_default, reason = "const, and only ever part of a static")]
-    pub const fn new() -> Self {
+    pub(crate) const fn new() -> Self {
         Self {
             turns: AtomicU32::new(0),
             seen: AtomicU64::new(0),
@@ -49,12 +48,12 @@ impl Windows {
     }
 
     /// The number of the next goal.
-    pub fn next_turn(&self) -> usize {
+    pub(crate) fn next_turn(&self) -> usize {
         self.turns.fetch_add(1, Relaxed) as usize
     }
 
     /// Length of a calm window now, ns.
-    pub fn window<P: Diagnostics>(&self, platform: &P) -> u64 {
+    pub(crate) fn window<P: Diagnostics>(&self, platform: &P) -> u64 {
         self.hold(platform).window_ns
     }
 
@@ -113,7 +112,7 @@ impl Windows {
     }
 
     /// Takes the lock, for `fork`.
-    pub fn freeze<P: Wait>(&self, platform: &P, rank: u32) {
+    pub(crate) fn freeze<P: Wait>(&self, platform: &P, rank: u32) {
         if rank == rank::PATIENCE {
             self.patience.acquire(platform);
         }
@@ -123,7 +122,7 @@ impl Windows {
     ///
     /// # Safety
     /// The caller, or the parent that it was forked from, froze it.
-    pub unsafe fn thaw<P: Wait>(&self, platform: &P, rank: u32) {
+    pub(crate) unsafe fn thaw<P: Wait>(&self, platform: &P, rank: u32) {
         if rank == rank::PATIENCE {
             // SAFETY: `freeze` acquired the lock without a guard; the thread that did, or its copy in the child, calls this.
             unsafe { self.patience.release(platform) }

@@ -54,8 +54,7 @@ pub struct Gauges {
 
 impl Gauges {
     /// All are 0.
-    #[allow(clippy::new_without_default, reason = "const, and only ever part of a static")]
-    pub const fn new() -> Self {
+    pub(crate) const fn new() -> Self {
         Self {
             page_bytes: Gauge::new(),
             mapped_bytes: Gauge::new(),
@@ -67,7 +66,7 @@ impl Gauges {
 
     /// Shows all as they are now: of two threads that change a gauge at once, the one that shows it last may have counted
     /// first.
-    pub fn show(&self, stats: &Stats) {
+    pub(crate) fn show(&self, stats: &Stats) {
         let shown = [
             (&self.page_bytes, &stats.page_bytes),
             (&self.mapped_bytes, &stats.mapped_bytes),

@@ -14,19 +14,13 @@ pub struct Histogram {
 }
 
 impl Histogram {
-    /// Nothing was measured yet.
-    #[allow(clippy::new_without_default, reason = "const, and only ever part of a static")]
-    pub const fn new() -> Self {
-        Self { counts: [const { AtomicU64::new(0) }; BUCKETS] }
-    }
-
     /// Adds one time.
-    pub fn note(&self, ns: u64) {
+    pub(crate) fn note(&self, ns: u64) {
         self.counts[bucket_of(ns)].fetch_add(1, Relaxed);
     }
 
     /// Forgets all.
-    pub fn clear(&self) {
+    pub(crate) fn clear(&self) {
         self.counts.iter().for_each(|count| count.store(0, Relaxed));
     }
 }
@@ -43,7 +37,7 @@ mod tests {
 
     #[test]
     fn each_time_is_in_the_bucket_of_its_power_of_two() {
-        let histogram = Histogram::new();
+        let histogram = Histogram { counts: [const { AtomicU64::new(0) }; BUCKETS] };
         for (ns, bucket) in [(0, 0), (1, 0), (2, 1), (3, 1), (1 << 20, 20), ((1 << 21) - 1, 20), (u64::MAX >> 1, 39)] {
             assert_eq!(bucket_of(ns), bucket, "{ns}");
             histogram.note(ns);

@@ -72,7 +72,7 @@ impl Header {
 pub enum Opening {
     /// There is no background thread, which opens it.
     NoThread = 0,
-    /// It is open.
+    /// The page is open to readers.
     Open = 1,
     /// A setting switches it off.
     Off = 2,
@@ -206,7 +206,7 @@ pub struct Stats {
     pub reclaimed_pages: [AtomicU64; 2],
     /// Entries of caches that were dirty, and written back by a callback that returned before they were clean.
     pub async_writes: [AtomicU64; 2],
-    /// The same by a callback that returned when they were clean.
+    /// Of synchronous writes, those by a callback that returned when they were clean.
     pub sync_writes: [AtomicU64; 2],
     /// Times an allocation, or pressure, had something for the balancer to do.
     pub wake_requests: AtomicU64,

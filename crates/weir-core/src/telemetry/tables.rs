@@ -19,11 +19,11 @@ const NAME_WORDS: usize = NAME / 8;
 /// The most words that a row has.
 const MOST_WORDS: usize = 28;
 
-/// What a table holds a line of.
+/// A line of a table.
 pub trait Row: Copy {
-    /// Its length in words of 8 bytes, at most 28.
+    /// Length of a line in words of 8 bytes, at most 28.
     const WORDS: usize;
-    /// Its words.
+    /// Stores the line's words.
     fn store(&self, words: &mut [u64]);
     /// The row of these words, of which there are [`Row::WORDS`].
     fn load(words: &[u64]) -> Self;
@@ -34,13 +34,13 @@ macro_rules! rows {
         $(#[$what])*
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         pub struct $Row {
-            /// Its name, ended by zeros.
+            /// Name, ended by zeros.
             pub name: [u8; NAME],
             $($(#[$field_what])* pub $field: u64,)*
         }
 
         impl $Row {
-            /// Its name, as far as it is text.
+            /// Name, as far as it is text.
             pub fn name(&self) -> &str {
                 name_text(&self.name)
             }
@@ -75,7 +75,7 @@ rows! {
     /// An object cache: malloc's size classes, and those of the program. The words are those of
     /// [`CacheStats`](crate::caches::figures::CacheStats).
     CacheRow {
-        /// Its number.
+        /// Number.
         number,
         /// Object size, bytes.
         size,
@@ -125,9 +125,9 @@ rows! {
         used,
         /// Bytes that are free and resident.
         idle,
-        /// What it may hold: the tightest limit; 0: nothing limits it, or nothing is known.
+        /// Capacity, by the tightest limit; 0: nothing limits it, or nothing is known.
         capacity,
-        /// What may still become resident below that.
+        /// Bytes that may still become resident below the limit.
         free,
         /// The watermarks of that: below it an allocation reclaims by itself.
         min,
@@ -139,13 +139,13 @@ rows! {
 
     /// An evictable cache of the program's.
     EvictableRow {
-        /// What its entries weigh, bytes.
+        /// Weight of the entries, bytes.
         bytes,
         /// Entries.
         entries,
-        /// What it may hold now, bytes.
+        /// Bytes that the cache may hold now.
         target_bytes,
-        /// What it may hold at most, bytes.
+        /// Bytes that the cache may hold at most.
         max_bytes,
         /// Look-ups that found their key.
         hits,
@@ -157,7 +157,7 @@ rows! {
         evicted_for_room,
         /// Entries evicted because memory was short.
         evicted_for_pressure,
-        /// What is dirty and not being written back, bytes.
+        /// Bytes that are dirty and not being written back.
         dirty_bytes,
     }
 }
@@ -215,7 +215,7 @@ impl<const WORDS: usize> Table<WORDS> {
     }
 
     /// Forgets all rows: for a forked child.
-    pub fn clear(&self) {
+    pub(crate) fn clear(&self) {
         self.count.store(0, Relaxed);
         self.left_out.store(0, Relaxed);
         // The parent's thread may have been writing.

@@ -14,7 +14,7 @@ use crate::base::cause::Cause;
 /// Events that the ring holds.
 pub const EVENTS: usize = 64;
 
-/// What was released.
+/// Kinds of memory that a batch releases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Kind {
@@ -49,7 +49,7 @@ pub struct Event {
     pub place: Option<Place>,
     /// The node of a zone of the heap, or the number of one that the program made.
     pub zone: u16,
-    /// What was released; `None`: a kind that this version does not have.
+    /// Kind of memory; `None`: a kind that this version does not have.
     pub kind: Option<Kind>,
     /// Why; `None`: a cause that this version does not have.
     pub cause: Option<Cause>,
@@ -109,7 +109,7 @@ impl Ring {
     }
 
     /// Forgets everything: for a forked child, whose events are its own.
-    pub fn clear(&self) {
+    pub(crate) fn clear(&self) {
         self.slots.iter().for_each(|slot| slot.number.store(0, Relaxed));
         self.next.store(0, Release);
     }

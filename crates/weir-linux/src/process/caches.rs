@@ -15,7 +15,7 @@ pub fn make(spec: &Spec<'_>) -> Result<CacheId, MakeError> {
     if spec.fini.is_some() {
         FINALIZER.start();
     }
-    HEAP.make_cache(spec)
+    HEAP.user_caches().make(spec)
 }
 
 /// Destroys a cache; fails if objects of it are still out, and then nothing has happened. Calls `fini` for the rest,
@@ -25,20 +25,20 @@ pub fn make(spec: &Spec<'_>) -> Result<CacheId, MakeError> {
 /// No other code uses the cache meanwhile, nor afterwards if this succeeds.
 pub unsafe fn destroy(id: CacheId) -> Result<(), Busy> {
     // SAFETY: as the caller promises.
-    unsafe { HEAP.destroy_cache(id) }
+    unsafe { HEAP.user_caches().destroy(id) }
 }
 
 /// An object; null when memory is refused, the limit is reached or an `init` failed. O(1), a few nanoseconds, but for
 /// refills.
 #[inline(always)]
 pub fn alloc(id: CacheId) -> *mut u8 {
-    let object = HEAP.cache_alloc_fast(id);
+    let object = HEAP.user_caches().alloc_fast(id);
     if object.is_null() { alloc_slow(id) } else { object }
 }
 
 #[cold]
 fn alloc_slow(id: CacheId) -> *mut u8 {
-    HEAP.cache_alloc(id)
+    HEAP.user_caches().alloc(id)
 }
 
 /// Takes an object back, on whatever CPU: O(1), a few nanoseconds, but for overflows.
@@ -48,7 +48,7 @@ fn alloc_slow(id: CacheId) -> *mut u8 {
 #[inline(always)]
 pub unsafe fn free(id: CacheId, object: *mut u8) {
     // SAFETY: the caller gives the object up.
-    if !unsafe { HEAP.cache_free_fast(id, object) } {
+    if !unsafe { HEAP.user_caches().free_fast(id, object) } {
         // SAFETY: it was not taken back.
         unsafe { free_slow(id, object) }
     }
@@ -59,12 +59,12 @@ pub unsafe fn free(id: CacheId, object: *mut u8) {
 #[cold]
 unsafe fn free_slow(id: CacheId, object: *mut u8) {
     // SAFETY: the caller gives the object up.
-    unsafe { HEAP.cache_free(id, object) }
+    unsafe { HEAP.user_caches().free(id, object) }
 }
 
 /// Fills `out` with objects, as many as can be had; returns how many.
 pub fn alloc_batch(id: CacheId, out: &mut [*mut u8]) -> usize {
-    HEAP.cache_alloc_batch(id, out)
+    HEAP.user_caches().alloc_batch(id, out)
 }
 
 /// Takes objects back.
@@ -73,27 +73,27 @@ pub fn alloc_batch(id: CacheId, out: &mut [*mut u8]) -> usize {
 /// As [`free`], for each.
 pub unsafe fn free_batch(id: CacheId, objects: &[*mut u8]) {
     // SAFETY: as the caller promises.
-    unsafe { HEAP.cache_free_batch(id, objects) }
+    unsafe { HEAP.user_caches().free_batch(id, objects) }
 }
 
 /// Sets how many objects may be out at a time, for a cache that was made with a limit.
 pub fn set_limit(id: CacheId, limit: usize) -> Result<(), LimitError> {
-    HEAP.set_cache_limit(id, limit)
+    HEAP.user_caches().set_limit(id, limit)
 }
 
 /// Sets how many free objects reclaim leaves to the cache (on each NUMA node), and fills them up.
 pub fn set_reserve(id: CacheId, objects: usize) -> Result<(), LimitError> {
-    HEAP.set_cache_reserve(id, objects)
+    HEAP.user_caches().set_reserve(id, objects)
 }
 
 /// The cache, of those that the program made, that has `addr` in one of its slabs.
 pub fn at(addr: usize) -> Option<CacheId> {
-    HEAP.cache_at(addr)
+    HEAP.user_caches().at(addr)
 }
 
 /// A cache's figures.
 pub fn stats(id: CacheId) -> CacheStats {
-    HEAP.cache_stats(id)
+    HEAP.user_caches().stats(id)
 }
 
 /// The figures of the first cache, malloc's size classes among them, whose number is above `number`; from 0 on they
@@ -108,5 +108,5 @@ pub fn stats(id: CacheId) -> CacheStats {
 /// assert!(number >= 72);
 /// ```
 pub fn next(number: usize) -> Option<CacheStats> {
-    HEAP.next_cache(number)
+    HEAP.user_caches().next(number)
 }

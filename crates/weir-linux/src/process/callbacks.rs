@@ -83,7 +83,7 @@ pub fn register<C: Callback + Send + 'static>(
         return Err(RegisterError::NoThread);
     }
     // SAFETY: new, in a block that stays until `dispose`.
-    unsafe { HEAP.register_callback(entry) };
+    unsafe { HEAP.callbacks().register(HEAP.platform(), entry) };
     BACKGROUND.listen();
     // SAFETY: registered here, once.
     Ok(unsafe { Registration::from_raw(entry) })

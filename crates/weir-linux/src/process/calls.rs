@@ -5,7 +5,7 @@ use weir_core::base::invalid_free::InvalidFree;
 use weir_core::base::size_class::MAX_SIZE;
 use weir_core::base::zone_class::ZoneClass;
 use weir_core::heap::FreeLeft;
-pub use weir_core::heap::pressure::BudgetFigures as Budget;
+pub use weir_core::heap::reclaim::pressure::BudgetFigures as Budget;
 use weir_core::pages::user_zone::{InUse, UserZone, ZoneUsage};
 use weir_core::pages::{Hold, Short};
 use weir_core::platform::{Memory, Refused};
@@ -128,29 +128,29 @@ pub fn is_block(addr: usize) -> bool {
     slots::owns(addr) || HEAP.is_block(addr)
 }
 
-/// [`weir_core::heap::Heap::trim`].
+/// [`weir_core::heap::Heap::purge`].
 pub fn trim() -> usize {
-    HEAP.trim()
+    HEAP.purge()
 }
 
-/// [`weir_core::heap::Heap::usage`].
+/// [`weir_core::heap::figures::MemoryFigures::usage`].
 pub fn usage() -> weir_core::reclaim::Usage {
-    HEAP.usage()
+    HEAP.figures().usage()
 }
 
-/// [`weir_core::heap::Heap::mapped_count`].
+/// [`weir_core::heap::figures::MemoryFigures::mapped_count`].
 pub fn mapped_count() -> usize {
-    HEAP.mapped_count()
+    HEAP.figures().mapped_count()
 }
 
-/// [`weir_core::heap::Heap::set_reporting`].
+/// [`weir_core::heap::reclaim::Reclaim::set_reporting`].
 pub fn set_reporting(on: bool) {
-    HEAP.set_reporting(on);
+    HEAP.reclaim().set_reporting(on);
 }
 
-/// [`weir_core::heap::Heap::follow_huge_heap`].
+/// [`weir_core::heap::reclaim::Reclaim::follow_huge_heap`].
 pub fn follow_huge_heap() {
-    HEAP.follow_huge_heap();
+    HEAP.reclaim().follow_huge_heap();
 }
 
 /// Switches the heap profile as the setting `profile_bytes` says.
@@ -163,19 +163,19 @@ pub fn follow_guard_setting() {
     guard::switch::follow_setting();
 }
 
-/// [`weir_core::heap::Heap::may_grow`].
+/// [`weir_core::heap::reclaim::Reclaim::may_grow`].
 pub fn may_grow(bytes: usize) -> bool {
-    HEAP.may_grow(bytes)
+    HEAP.reclaim().may_grow(bytes)
 }
 
-/// [`weir_core::heap::Heap::budget_figures`].
+/// [`weir_core::heap::reclaim::Reclaim::budget_figures`].
 pub fn budget() -> Budget {
-    HEAP.budget_figures()
+    HEAP.reclaim().budget_figures()
 }
 
-/// [`weir_core::heap::Heap::set_congested`].
+/// [`weir_core::heap::reclaim::Reclaim::set_congested`].
 pub fn set_congested(zone: ZoneClass) {
-    HEAP.set_congested(zone);
+    HEAP.reclaim().set_congested(zone);
 }
 
 /// Sets the fast path up and maps `len` bytes of metadata, aligned to a page.
@@ -184,18 +184,18 @@ pub fn map_metadata(len: usize) -> Result<usize, Refused> {
     HEAP.platform().map_metadata(len, weir_core::base::units::PAGE)
 }
 
-/// [`weir_core::heap::Heap::room_for_zone`].
+/// [`weir_core::heap::zones::Zones::room`].
 pub fn room_for_zone(bytes: usize) -> Result<Hold<'static>, Short> {
-    HEAP.room_for_zone(bytes)
+    HEAP.zones().room(bytes)
 }
 
-/// [`weir_core::heap::Heap::add_zone`], of `bytes` bytes.
+/// [`weir_core::heap::zones::Zones::add`], of `bytes` bytes.
 ///
 /// # Safety
 /// The zone lives, where it is, until [`remove_zone`].
 pub unsafe fn add_zone(zone: NonNull<UserZone>, bytes: usize) {
     // SAFETY: the caller keeps the zone where it is.
-    unsafe { HEAP.add_zone(zone) }
+    unsafe { HEAP.zones().add(zone) }
     HEAP.pages().gauges.zone_bytes.add(bytes as u64, &STATS.zone_bytes);
 }
 
@@ -213,7 +213,7 @@ pub fn gauges() -> &'static Gauges {
 /// Takes `pages` pages in a row, aligned to the order `align`; returns the address of the first, and whether
 /// all are known to be zero.
 pub fn zone_take(zone: &UserZone, pages: usize, align: u32) -> Result<(usize, bool), Short> {
-    let run = HEAP.zone_take(zone, pages, align)?;
+    let run = HEAP.zones().take(zone, pages, align)?;
     Ok((HEAP.pages().zone_addr(zone, run), run.zero))
 }
 

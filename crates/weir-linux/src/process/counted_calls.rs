@@ -104,7 +104,7 @@ pub unsafe fn realloc(block: *mut u8, size: usize) -> *mut u8 {
 fn sampled(size: usize, align: usize, is_zeroed: bool, is_counted: bool) -> *mut u8 {
     let Some(drawn) = countdown::sample(size, is_counted) else { return guarded(size, align) };
     let stack = CallStack::here();
-    HEAP.alloc_sampled(
+    HEAP.samples().alloc(
         size,
         align,
         is_zeroed,
@@ -127,5 +127,5 @@ unsafe fn realloc_sampled(block: *mut u8, size: usize) -> *mut u8 {
     let stack = CallStack::here();
     let origin = Origin { frames: stack.frames(), mean: drawn.mean, random: drawn.random };
     // SAFETY: the caller owns the block.
-    unsafe { HEAP.realloc_sampled(block, size, origin) }
+    unsafe { HEAP.samples().realloc(block, size, origin) }
 }

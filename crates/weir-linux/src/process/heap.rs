@@ -106,7 +106,7 @@ pub fn on_first_use() {
 /// environment says where. The heap works on.
 pub fn finish() {
     if stats_page::is_shared() {
-        HEAP.publish_counts();
+        HEAP.figures().publish_counts();
     }
     exit_profile::write(&HEAP);
 }
@@ -119,10 +119,10 @@ unsafe fn start(envp: Environment) {
         BACKGROUND.settle();
         if TUNABLES.check.get() != 0 {
             // Blocks that were freed before the environment could be read may wait in buckets.
-            HEAP.trim();
+            HEAP.purge();
         }
         if TUNABLES.huge_heap.get() != 0 {
-            HEAP.follow_huge_heap();
+            HEAP.reclaim().follow_huge_heap();
         }
         // SAFETY: functions of this library, which is never unloaded (`weir-malloc` is linked with `-z nodelete`; in a
         // program they are its own).
@@ -143,19 +143,19 @@ extern "C" fn before_fork() {
 static IS_INHERITANCE_LEFT: AtomicBool = AtomicBool::new(false);
 
 extern "C" fn after_fork_in_parent() {
-    let is_nested = HEAP.is_nested_fork();
+    let is_nested = HEAP.fork().is_nested();
     // SAFETY: follows `before_fork` on the same thread, in the parent.
     unsafe { fork_freeze::thaw(&HEAP.0) };
     fork::unlock_streams();
     if !is_nested && IS_INHERITANCE_LEFT.swap(false, Relaxed) {
-        HEAP.inherit();
+        HEAP.fork().inherit();
         inherit();
     }
 }
 
 /// In the child there is none of Weir's threads, and the counters are to be a page of its own.
 extern "C" fn after_fork_in_child() {
-    IS_INHERITANCE_LEFT.store(HEAP.is_fork_in_fork(), Relaxed);
+    IS_INHERITANCE_LEFT.store(HEAP.fork().is_in_fork(), Relaxed);
     stats_page::leave_parents();
     // SAFETY: follows `before_fork`, and this is the child's only thread.
     unsafe { fork_freeze::thaw_child(&HEAP.0) }

@@ -71,11 +71,11 @@ impl ProgramQueue {
             let _ = bell::take(fd);
         }
         loop {
-            match HEAP.take_callback(self.queue()) {
+            match HEAP.callbacks().take(HEAP.platform(), self.queue()) {
                 Taken::Again => {}
                 Taken::Sleep(_) => return calls,
                 Taken::Job(job) => {
-                    HEAP.run_callback(job);
+                    HEAP.callbacks().run(HEAP.platform(), job);
                     calls += 1;
                 }
             }

@@ -19,7 +19,7 @@ impl Registration {
     /// returns at once, and the callback is dropped after its return.
     pub fn unregister(self) {
         // SAFETY: registered, as `from_raw` demands, and given up here.
-        unsafe { HEAP.unregister_callback(self.0) }
+        unsafe { HEAP.callbacks().unregister(HEAP.platform(), self.0) }
     }
 
     /// Its figures.

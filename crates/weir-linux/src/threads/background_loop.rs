@@ -130,7 +130,7 @@ impl Loop<'_> {
             schedule.rest.ends_at,
             schedule.balance_at,
             schedule.relief_at,
-            self.heap.pools_due(),
+            self.heap.page_pools().due(),
             self.steering.due(),
             self.figures.is_under_way().then_some(now),
         ];
@@ -163,7 +163,7 @@ impl Loop<'_> {
         if schedule.rest.ends_at.is_some_and(|at| now >= at) {
             schedule.rest.ends_at = None;
             if self.sources.is_deaf() {
-                self.heap.balance_rest();
+                self.heap.reclaim().balance_rest();
                 schedule.rest.is_empty = true;
             }
         }
@@ -171,17 +171,17 @@ impl Loop<'_> {
             respond(self.heap, &events, self.waker, schedule.window_ends.is_none().then_some(&mut schedule.rest));
         }
         if let Some(room) = self.sources.take_room() {
-            self.heap.read_room(room);
+            self.heap.reclaim().read_room(room);
         }
         self.balance_zones(schedule);
-        self.heap.tend_pools();
+        self.heap.page_pools().tend_due();
         self.look_for_relief(schedule);
         if events.control || self.steering.due().is_some_and(|at| now >= at) {
             self.steering.serve(self.heap, self.waker, &mut self.figures, self.sources);
         }
         if schedule.window_ends.is_some_and(|end| monotonic_ns() >= end) {
             self.look_for_huge_pages();
-            schedule.window_ends = self.heap.balance_calm().then(|| self.next_window());
+            schedule.window_ends = self.heap.reclaim().balance_calm().then(|| self.next_window());
             if schedule.window_ends.is_none() {
                 self.come_to_rest(schedule)?;
             }
@@ -196,7 +196,7 @@ impl Loop<'_> {
     fn look_for_huge_pages(&self) {
         let platform = self.heap.platform();
         if platform.huge_on_touch() && has_no_huge_pages(platform.huge_on_advice()) {
-            self.heap.forget_huge();
+            self.heap.reclaim().forget_huge();
         }
     }
 
@@ -204,12 +204,12 @@ impl Loop<'_> {
     /// others take and give back is in no estimate.
     fn balance_zones(&mut self, schedule: &mut Schedule) {
         let begin = monotonic_ns();
-        if !self.heap.is_balancer_asked() && schedule.balance_at.is_none_or(|at| begin < at) {
+        if !self.heap.reclaim().is_balancer_asked() && schedule.balance_at.is_none_or(|at| begin < at) {
             return;
         }
         schedule.balance_at = loop {
-            self.heap.read_room(self.sources.measure(&TUNABLES));
-            match self.heap.balance_zones(&mut schedule.turn) {
+            self.heap.reclaim().read_room(self.sources.measure(&TUNABLES));
+            match self.heap.reclaim().balance_zones(&mut schedule.turn) {
                 Next::Asleep => break None,
                 Next::At(at) => break Some(at),
                 Next::Again if monotonic_ns() >= begin + SLICE_NS => break Some(begin),
@@ -221,11 +221,11 @@ impl Loop<'_> {
     /// Relief ends what pressure began: it is looked for when it is due, even at rest, if a cache or a subscriber waits for it.
     fn look_for_relief(&self, schedule: &mut Schedule) {
         let now = monotonic_ns();
-        let Some(due) = self.heap.relief_due() else { return schedule.relief_at = None };
+        let Some(due) = self.heap.reclaim().relief_due() else { return schedule.relief_at = None };
         if now >= due && schedule.relief_at.is_none_or(|at| now >= at) {
-            self.heap.read_room(self.sources.measure(&TUNABLES));
-            self.heap.relieve_if_due();
-            schedule.relief_at = self.heap.relief_due().map(|at| at.max(now + RELIEF_NS));
+            self.heap.reclaim().read_room(self.sources.measure(&TUNABLES));
+            self.heap.reclaim().relieve_if_due();
+            schedule.relief_at = self.heap.reclaim().relief_due().map(|at| at.max(now + RELIEF_NS));
         } else {
             schedule.relief_at = Some(due.max(schedule.relief_at.unwrap_or(0)));
         }
@@ -234,7 +234,7 @@ impl Loop<'_> {
     /// Nothing moves any more: the thread is about to sleep until it is woken.
     fn come_to_rest(&self, schedule: &mut Schedule) -> Result<(), End> {
         if TUNABLES.limit.get() != 0 || self.sources.is_limited() {
-            self.heap.balance_rest();
+            self.heap.reclaim().balance_rest();
             schedule.rest.is_empty = true;
         }
         let may_hear = self.sources.is_deaf() && !self.is_empty();
@@ -278,7 +278,7 @@ impl Loop<'_> {
         // What counts as resident, but for blocks mapped on their own that are in use.
         let resident = [&STATS.live_bytes, &STATS.idle_bytes, &STATS.fragmented_bytes];
         let resident = resident.iter().map(|bytes| bytes.load(Relaxed)).sum::<u64>();
-        if self.heap.hears_pressure() {
+        if self.heap.reclaim().hears_pressure() {
             // Blocks mapped on their own may be caches.
             let has_caches = self.heap.callbacks().shrinkers(ZoneClass::Normal) > 0;
             return if has_caches && resident >= WORTH_HEARING { Heat::Caching } else { Heat::Resting };
@@ -295,10 +295,10 @@ impl Loop<'_> {
     /// thousand of them when it is worst. The next slow path that frees enough to be worth it ends the rest.
     fn is_empty(&self) -> bool {
         let wakes_early = TUNABLES.report_threshold.get() <= WORTH_BYTES;
-        wakes_early && STATS.idle_bytes.load(Relaxed) < WORTH_BYTES && !self.heap.hears_pressure()
+        wakes_early && STATS.idle_bytes.load(Relaxed) < WORTH_BYTES && !self.heap.reclaim().hears_pressure()
     }
 
     fn next_window(&self) -> u64 {
-        monotonic_ns() + self.heap.calm_window()
+        monotonic_ns() + self.heap.reclaim().calm_window()
     }
 }

@@ -130,23 +130,23 @@ impl Host for BackgroundHost<'_> {
     fn take_effect(&mut self, effect: Effect) {
         match effect {
             Effect::Wake => {}
-            Effect::Reporting => self.heap.set_reporting(TUNABLES.report.get() != 0),
-            Effect::HugeHeap => self.heap.follow_huge_heap(),
+            Effect::Reporting => self.heap.reclaim().set_reporting(TUNABLES.report.get() != 0),
+            Effect::HugeHeap => self.heap.reclaim().follow_huge_heap(),
             Effect::Rearm => self.sources.rearm(),
             Effect::Profile => switch::follow_setting(self.heap),
             Effect::Guard => guard::switch::follow_setting(),
-            Effect::Check => _ = self.heap.trim(),
+            Effect::Check => _ = self.heap.purge(),
         }
         // The next wait ends at once: a heap at rest is looked at again.
         self.waker.wake();
     }
 
     fn trim(&mut self) -> usize {
-        self.heap.balance_rest()
+        self.heap.reclaim().balance_rest()
     }
 
     fn drain(&mut self) -> usize {
-        self.heap.drain()
+        self.heap.reclaim().purge()
     }
 
     fn report(&mut self) -> [(&'static str, usize); 6] {

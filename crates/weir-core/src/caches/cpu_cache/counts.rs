@@ -31,7 +31,7 @@ impl PerCpu {
     /// Objects of `class` in buckets now, and how many of them, at least, were freed on another CPU than they were
     /// allocated on: a CPU that took fewer objects from the depot than it gave there and still holds got the
     /// difference from elsewhere. What went one way and as much the other is not seen.
-    pub fn held(&self, class: usize) -> (usize, usize) {
+    pub(crate) fn held(&self, class: usize) -> (usize, usize) {
         let (mut held, mut crossed) = (0, 0);
         if class >= BUCKETED {
             return (held, crossed);
@@ -64,13 +64,13 @@ impl PerCpu {
 
     /// Objects of `class` that came from below buckets, all CPUs together, less those that went there: those of the program, and
     /// those in buckets, if none came or went past a CPU without buckets.
-    pub fn came(&self, class: usize) -> usize {
+    pub(crate) fn came(&self, class: usize) -> usize {
         let sum = self.all().fold(0u32, |sum, slab| sum.wrapping_add(slab.came[class].load(Relaxed)));
         (sum as i32).max(0) as usize
     }
 
     /// Forgets what was counted of `class`, which is about to be another cache's number.
-    pub fn forget(&self, class: usize) {
+    pub(crate) fn forget(&self, class: usize) {
         self.all().filter_map(|slab| slab.came.get(class)).for_each(|came| came.store(0, Relaxed));
         self.pushes();
     }

@@ -19,7 +19,7 @@ impl PerCpu {
     /// `sink` (class, object): the CPU loop outside, the cache loop inside, beginning with the first cache of the set
     /// at or after `first`. Each bucket may hold `room(class)` objects afterwards. With `release`, the memory behind
     /// slabs all of whose buckets are empty then goes back.
-    pub fn drain<P: Platform>(
+    pub(crate) fn drain<P: Platform>(
         &self,
         platform: &P,
         set: IdSet,

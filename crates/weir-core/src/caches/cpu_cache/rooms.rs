@@ -35,17 +35,17 @@ const _: () = assert!(MAX_CLASS_RUN / PAGE < 1 << LENGTH_BITS);
 const LENGTH_BITS: u32 = 16;
 /// Lengths in it.
 const LENGTHS: u32 = u64::BITS / LENGTH_BITS;
-/// Of longer runs, pages (64 KiB), the last one missed counts alone: where buffers grow by copies, those missed before are as long as
+/// Pages (64 KiB): of longer runs the last one missed counts alone: where buffers grow by copies, those missed before are as long as
 /// their former copies, which are never wanted again, and were a sixth of twenty such buffers.
 const SHORT: usize = (64 << 10) / PAGE;
 
 /// How many pages buckets may have room for.
 pub(crate) struct Budget {
-    /// Those of all CPUs together, but that each may have its share of them whatever the others have.
+    /// Pages of all CPUs together, but that each may have its share of them whatever the others have.
     pub(crate) all: usize,
     /// A CPU's share.
     pub(crate) share: usize,
-    /// Those of one CPU, whatever there is.
+    /// Pages of one CPU, whatever there is.
     pub(crate) most: usize,
     /// Whether a CPU may keep one run beyond all that.
     pub(crate) one_beyond: bool,

@@ -7,7 +7,7 @@ use crate::caches::geometry::{Geometry, SLAB_TAIL};
 use crate::caches::slab_lists::{EMPTY, SlabLists, UNLISTED, list_of};
 use crate::pages::window::Window;
 
-/// What a cache's slabs hold, found by walking the pages.
+/// Contents of a cache's slabs, found by a walk over the pages.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Sum {
     pub(crate) slabs: usize,

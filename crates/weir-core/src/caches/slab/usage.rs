@@ -6,12 +6,12 @@ use crate::caches::geometry::Geometry;
 use crate::caches::slab_lists::SlabLists;
 use crate::pages::window::Window;
 
-/// What one slab holds, bytes.
+/// Usage of one slab, bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SlabUsage {
     /// Objects that are not free in the slab: the program's, those in a bucket or depot, and isolated ones.
     pub out: usize,
-    /// Of those, what lies on pages that are not resident.
+    /// Bytes of objects out that lie on pages that are not resident.
     pub out_untouched: usize,
     /// Resident pages.
     pub resident: usize,
@@ -37,7 +37,7 @@ impl Slab<'_> {
 }
 
 impl SlabLists {
-    /// What the slab that begins at `page` holds, of whose pages those in `resident` are; `None` for that: all are
+    /// Usage of the slab that begins at `page`, of whose pages those in `resident` are; `None` for that: all are
     /// that are not reported. `None`: no slab of this cache begins there, or it is on its way from or to the zone.
     pub(crate) fn usage_of(
         &self,

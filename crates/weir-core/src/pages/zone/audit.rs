@@ -6,7 +6,7 @@ use crate::base::fault::{Fault, check};
 use crate::base::units::{NONE, PAGEBLOCK_PAGES};
 use crate::pages::window::Window;
 
-/// What a zone's pageblocks hold, in pages.
+/// Sums over a zone's pageblocks, in pages.
 #[derive(Default)]
 pub(crate) struct Sum {
     pub(crate) free: usize,

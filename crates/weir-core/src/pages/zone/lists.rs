@@ -1,8 +1,8 @@
 //! What a zone's lists are made of: pageblocks are listed by the largest block that is free in each, by the largest that is idle (free
 //! and backed), and, for the reporter, by what a report of their idle pages costs.
 
-use super::purpose::Purpose;
 use crate::base::units::{MAX_ORDER, NONE, PAGEBLOCK_PAGES};
+use crate::pages::request::Purpose;
 
 /// Steps of fullness told apart among pageblocks that are neither full nor empty.
 pub(super) const FILLS: usize = 8;
@@ -19,12 +19,12 @@ pub(super) const ORDERS: usize = MAX_ORDER as usize - 1;
 /// The hint list, beside those of each [`Backing`], of pageblocks whose release was refused.
 pub(super) const HINT_REFUSED: usize = 3;
 
-/// What a pageblock is listed by.
+/// Keys that a pageblock is listed by.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum By {
-    /// Its largest free block.
+    /// Largest free block.
     Free = 0,
-    /// Its largest idle block.
+    /// Largest idle block.
     Idle = 1,
 }
 

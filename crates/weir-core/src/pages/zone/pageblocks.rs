@@ -19,7 +19,7 @@ pub(super) struct Pageblocks {
 }
 
 impl Pageblocks {
-    /// Those of node `node`.
+    /// Pageblocks of node `node`.
     pub(super) const fn new(node: u16) -> Self {
         Self { node }
     }
@@ -39,7 +39,7 @@ impl Pageblocks {
         unsafe { &*window.state(block) }
     }
 
-    /// The same to change it.
+    /// The state of `block`, which is the zone's, to change it.
     #[inline]
     pub(super) fn at_mut<'a>(&'a mut self, window: &'a Window, block: u32) -> &'a mut State {
         debug_assert!(self.is_own(window, block));
@@ -57,7 +57,7 @@ impl Pageblocks {
         Some(self.at(window, block)).filter(|pageblock| !pageblock.offline)
     }
 
-    /// Those of `blocks` that are the zone's.
+    /// Pageblocks of `blocks` that are the zone's.
     pub(super) fn own<'a>(&self, window: &'a Window, blocks: Range<u32>) -> impl Iterator<Item = u32> + use<'a> {
         let (node, top) = (self.node, window.top() / PAGEBLOCK_PAGES as u32);
         (blocks.start..blocks.end.min(top)).filter(move |&block| window.node_of_block(block) == node)

@@ -29,7 +29,7 @@ const LOOSE_TRIES: usize = 8;
 /// Whole free pageblocks of each list looked at for enough neighbours before the zone grows instead.
 const WIDE_TRIES: usize = 64;
 
-/// What is asked for: `pages` pages aligned to `align`, which a free block of `order` is sure to hold.
+/// Request for `pages` pages aligned to `align`, which a free block of `order` is sure to hold.
 #[derive(Clone, Copy)]
 struct Ask {
     pages: usize,

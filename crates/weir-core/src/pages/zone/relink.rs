@@ -4,6 +4,7 @@ use super::FreeAreas;
 use super::lists::{By, FILLS, HINT_REFUSED, ORDERS, WHOLE_BACKED, WHOLE_BARE, WHOLE_REFUSED, WHOLE_REPORTED};
 use crate::base::backing::Backing;
 use crate::base::units::{NONE, PAGEBLOCK_PAGES, REPORT_ORDER};
+use crate::pages::page_set::PageSet;
 use crate::pages::pageblock::State;
 use crate::pages::window::Window;
 
@@ -15,13 +16,13 @@ impl FreeAreas {
     }
 
     /// Whether `block` is a hole in the window: none of its pages can be handed out. It is not the heap's, or is unmapped.
-    pub fn is_hole(&self, window: &Window, block: u32) -> bool {
+    pub(crate) fn is_hole(&self, window: &Window, block: u32) -> bool {
         let block = self.blocks.at(window, block);
         block.free.is_empty() && block.backed.is_empty()
     }
 
-    /// What is behind `block`.
-    pub fn backing(&self, window: &Window, block: u32) -> Backing {
+    /// Backing of `block`.
+    pub(crate) fn backing(&self, window: &Window, block: u32) -> Backing {
         self.blocks.at(window, block).backing()
     }
 
@@ -154,5 +155,39 @@ impl FreeAreas {
         } else {
             self.hints[list][0] = next;
         }
+    }
+}
+
+// What a zone says of one pageblock's pages, for figures.
+
+/// The pages of a pageblock.
+pub(crate) struct PageStates {
+    /// Whether all pages are free.
+    pub is_free: bool,
+    /// Pages that are the zone's: not a hole's, nor before the window's first page.
+    pub ours: PageSet,
+    /// Pages that count as resident: handed out since they were last released, or behind a huge page.
+    pub backed: PageSet,
+}
+
+impl FreeAreas {
+    /// The order of the largest free block; `None`: no page is free.
+    pub(crate) fn largest_free(&self) -> Option<u32> {
+        self.lists[By::Free as usize].largest()
+    }
+
+    /// States of the pages of `block`; `None`: it is a hole.
+    pub(crate) fn page_states(&self, window: &Window, block: u32) -> Option<PageStates> {
+        if self.is_hole(window, block) {
+            return None;
+        }
+        let pageblock = self.blocks.at(window, block);
+        // Isolated pages are not free, but backed.
+        let ours = pageblock.free.or(&pageblock.backed);
+        Some(PageStates {
+            is_free: pageblock.free.is_full(),
+            ours,
+            backed: if pageblock.huge { ours } else { pageblock.backed },
+        })
     }
 }

@@ -9,7 +9,7 @@ use crate::pages::pageblock::{Look, State};
 use crate::pages::window::Window;
 
 impl FreeAreas {
-    /// Those of `blocks` that are this zone's and in use.
+    /// Pageblocks of `blocks` that are this zone's and in use.
     fn each<'a>(&'a self, window: &'a Window, blocks: Range<u32>) -> impl Iterator<Item = (u32, &'a State)> {
         let end = blocks.end.min(window.top() / PAGEBLOCK_PAGES as u32);
         (blocks.start..end).filter_map(|block| Some((block, self.blocks.get(window, block)?)))

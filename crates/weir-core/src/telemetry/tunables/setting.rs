@@ -1,6 +1,6 @@
 //! What an entry of the table of settings says, and how the text of a value is read.
 
-/// What a setting's value counts.
+/// Unit of a setting's value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Unit {
@@ -25,7 +25,7 @@ pub enum Unit {
 }
 
 impl Unit {
-    /// Its short name, as the document of settings has it.
+    /// Short name, as the document of settings has it.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Bytes => "bytes",
@@ -81,7 +81,7 @@ pub struct Setting {
     pub max: u64,
     /// Unit of the value.
     pub unit: Unit,
-    /// What it does.
+    /// Description: what the setting does.
     pub what: &'static str,
     /// Where the default comes from.
     pub source: &'static str,
@@ -89,7 +89,7 @@ pub struct Setting {
 }
 
 impl Setting {
-    /// What follows when it is set: for the platform, which does it.
+    /// The effect of a change, for the platform, which brings it about.
     #[doc(hidden)]
     pub fn effect(&self) -> Effect {
         self.effect

@@ -51,7 +51,7 @@ impl SettingError {
         Self { value: digits, ..Self::out_of_range(setting, b"") }
     }
 
-    /// What is wrong.
+    /// Kind of the error.
     pub fn kind(&self) -> SettingErrorKind {
         self.kind
     }
@@ -61,7 +61,7 @@ impl SettingError {
         self.setting
     }
 
-    /// What is wrong, without the name and the value: for a message that shows them in a form of its own.
+    /// Says what is wrong without the name and the value: for a message that shows them in a form of its own.
     pub fn reason(&self) -> impl fmt::Display {
         Reason(*self)
     }

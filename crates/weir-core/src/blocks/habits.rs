@@ -1,0 +1,186 @@
+//! What a program does with its blocks, as far as the last of them tell: which part of a block it touches ([`Filled`]), what of those
+//! handed out will become resident ([`Expected`]), and whether it replaces them all the time ([`Churn`]).
+//!
+//! Each bounds one cost. Without the first a buffer that is half touched costs a peak of its whole length; without the second a
+//! block that is handed out again seems to take memory anew; without the third blocks of changing lengths are faulted in each time.
+
+use crate::base::units::PAGEBLOCK;
+
+/// Freed blocks that are remembered.
+const REMEMBERED: usize = 16;
+/// A part is told in this many of the whole.
+const WHOLE: usize = 255;
+
+/// The parts.
+#[derive(Debug)]
+pub struct Filled {
+    parts: [u8; REMEMBERED],
+    next: u8,
+}
+
+impl Filled {
+    /// Nothing was freed yet: all of a block is taken to be touched.
+    pub(crate) const fn new() -> Self {
+        Self { parts: [WHOLE as u8; REMEMBERED], next: 0 }
+    }
+
+    /// A block of `len` bytes was freed, `resident` of which have memory behind them.
+    pub(crate) fn observe(&mut self, resident: usize, len: usize) {
+        self.parts[self.next as usize] = (resident.min(len) / (len / WHOLE).max(1) + 1).min(WHOLE) as u8;
+        self.next = (self.next + 1) % REMEMBERED as u8;
+    }
+
+    /// Bytes, of `bytes` in use, that will have been touched when they are freed, at most.
+    pub(crate) fn of(&self, bytes: usize) -> usize {
+        let part = usize::from(self.parts.iter().copied().max().unwrap_or(WHOLE as u8));
+        if part == WHOLE { bytes } else { bytes / WHOLE * part }
+    }
+}
+
+// What is expected to become resident of the blocks that are handed out, until there is enough of it to be worth a
+// release elsewhere.
+//
+// Most of a block may never be touched, and a kept block is handed out again and again. If each time all of it counted, a
+// program that takes and frees blocks and touches little of them would seem to take gigabytes in a moment, memory would
+// seem to be short, and each allocation would search for something to release. So what counts is the part that blocks
+// are touched to ([`Filled`](super::habits::Filled)), and what did not come true counts no longer once the block is freed.
+
+/// Bytes that are worth a release elsewhere: as much as zones hand out between two of them.
+const ENOUGH: usize = PAGEBLOCK;
+
+/// Bytes expected since the last time that there were enough.
+#[derive(Debug)]
+pub struct Expected(usize);
+
+impl Expected {
+    /// Nothing was seen yet.
+    pub(crate) const fn new() -> Self {
+        Self(0)
+    }
+
+    /// A block is handed out, of which `bytes` are expected; all that are, once they are enough, else 0.
+    pub(crate) fn add(&mut self, bytes: usize) -> usize {
+        self.0 = self.0.saturating_add(bytes);
+        if self.0 < ENOUGH { 0 } else { core::mem::take(&mut self.0) }
+    }
+
+    /// A block is freed, of which `bytes` were expected and did not come.
+    pub(crate) fn sub(&mut self, bytes: usize) {
+        self.0 = self.0.saturating_sub(bytes);
+    }
+}
+
+#[cfg(test)]
+mod expected_tests {
+    use super::*;
+
+    #[test]
+    fn what_does_not_come_true_is_never_enough() {
+        let mut expected = Expected::new();
+        for _ in 0..1000 {
+            assert_eq!(expected.add(ENOUGH / 2), 0);
+            expected.sub(ENOUGH / 2);
+        }
+        assert_eq!((expected.add(ENOUGH - 1), expected.add(5), expected.add(4)), (0, ENOUGH + 4, 0));
+        expected.sub(ENOUGH);
+        assert_eq!(expected.add(ENOUGH), ENOUGH, "of what was told already nothing is taken back");
+    }
+}
+
+// Whether a program replaces its blocks by blocks of other lengths, again and again. Where it does, the memory of those
+// that went for lack of room is touched anew at once, which costs far more than all else; and a heap that joins free
+// memory, as the C library's, has holes of about a third of what is in use there. So more may be kept.
+
+/// Peaks dropped for lack of room that make it churn: a program that grows buffers by steps, and frees
+/// them, drops half a peak each time.
+const ENTER: usize = 8;
+/// Peaks that must be freed in a window for the churn to go on.
+const STAY: usize = 8;
+/// Part of the peak that kept blocks may raise it by meanwhile.
+const RAISE: usize = 4;
+
+/// Tells whether blocks come and go all the time.
+#[derive(Debug)]
+pub struct Churn {
+    /// Bytes with memory behind them that were dropped for lack of room: in this window, and half of those before.
+    dropped: usize,
+    /// And that were freed in this window.
+    freed: usize,
+    is_on: bool,
+}
+
+impl Churn {
+    /// Nothing was seen yet.
+    pub(crate) const fn new() -> Self {
+        Self { dropped: 0, freed: 0, is_on: false }
+    }
+
+    /// A block with `resident` bytes was freed.
+    pub(crate) fn free(&mut self, resident: usize) {
+        self.freed = self.freed.saturating_add(resident);
+    }
+
+    /// `resident` bytes were dropped for lack of room, at a peak of `high`.
+    pub(crate) fn drop(&mut self, resident: usize, high: usize) {
+        self.dropped = self.dropped.saturating_add(resident);
+        self.is_on |= self.dropped / ENTER >= high;
+    }
+
+    /// A window ends, of which `high` was the peak.
+    pub(crate) fn roll(&mut self, high: usize) {
+        self.is_on &= self.freed / STAY >= high;
+        (self.dropped, self.freed) = (self.dropped / 2, 0);
+    }
+
+    /// The part of the peak that kept blocks may raise it by: one in so many, `usual` where there is no churn.
+    pub(crate) fn raise(&self, usual: usize) -> usize {
+        if self.is_on { RAISE } else { usual }
+    }
+}
+
+#[cfg(test)]
+mod churn_tests {
+    use super::*;
+
+    #[test]
+    fn it_takes_many_peaks_to_begin_and_a_quiet_window_to_end() {
+        let mut churn = Churn::new();
+        for _ in 0..100 {
+            churn.free(1000);
+            churn.drop(500, 1000);
+            churn.roll(1000);
+            assert_eq!(churn.raise(12), 12, "half a peak a window");
+        }
+        (0..ENTER).for_each(|_| churn.drop(1000, 1000));
+        assert_eq!(churn.raise(12), RAISE);
+        for _ in 0..3 {
+            churn.free(STAY * 1000);
+            churn.roll(1000);
+            assert_eq!(churn.raise(12), RAISE, "nothing needs to be dropped any more");
+        }
+        churn.free(STAY * 1000 - 1);
+        churn.roll(1000);
+        assert_eq!(churn.raise(12), 12);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_fullest_of_the_last_blocks_counts() {
+        const LEN: usize = 6 << 20;
+        let mut filled = Filled::new();
+        for _ in 0..REMEMBERED {
+            assert_eq!(filled.of(LEN + 7), LEN + 7);
+            filled.observe(LEN / 2, LEN);
+        }
+        assert!((LEN / 2..LEN / 100 * 51).contains(&filled.of(LEN)), "{}", filled.of(LEN));
+        filled.observe(LEN, LEN);
+        (1..REMEMBERED).for_each(|_| filled.observe(0, LEN));
+        assert_eq!(filled.of(LEN), LEN);
+        filled.observe(0, LEN);
+        assert!(filled.of(LEN) <= LEN / 100, "nothing was touched");
+    }
+}
