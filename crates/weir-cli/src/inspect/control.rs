@@ -14,7 +14,7 @@ use weir_linux::control::channel::{socket_name, token_message};
 use weir_linux::control::{LONGEST_ANSWER, VERSION};
 
 /// How long a process may take to answer: releasing a GiB of small pages takes it some 100 ms.
-const PATIENCE: Duration = Duration::from_secs(30);
+pub const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A connection.
 pub struct Control {

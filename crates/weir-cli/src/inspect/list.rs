@@ -1,6 +1,8 @@
 //! All processes that have Weir.
 
 use super::page::{Inspected, Missing, Page};
+use crate::base::units::monotonic_ns;
+use crate::figures::memory::Memory;
 use crate::processes::maps;
 use memchr::memmem;
 use procfs::process::{Process, Stat};
@@ -16,6 +18,13 @@ pub struct Seen {
     pub process: Process,
     pub stat: Stat,
     pub page: Page,
+}
+
+impl Seen {
+    /// What its resident set consists of.
+    pub fn memory(&self) -> Memory {
+        Memory::of(&self.page, self.stat.rss * procfs::page_size(), monotonic_ns())
+    }
 }
 
 /// The processes found.

@@ -116,6 +116,13 @@ impl Inspected {
         Self::of(pid, &maps::text(pid).map_err(|error| of_proc(error.into()))?)
     }
 
+    /// With a copy of its page.
+    pub fn with_page(pid: i32) -> Result<(Self, Page), Missing> {
+        let inspected = Self::new(pid)?;
+        let page = inspected.page()?;
+        Ok((inspected, page))
+    }
+
     /// The same by the text of the process's `maps` file.
     pub fn of(pid: i32, maps: &[u8]) -> Result<Self, Missing> {
         let process = Process::new(pid).map_err(of_proc)?;
@@ -152,6 +159,7 @@ impl Inspected {
         let (nths, from): (Vec<_>, Vec<_>) = places.map(|(nth, pid, address)| (nth, (pid, address))).unzip();
         read_each(&from, PAGE_BYTES, |place, bytes| {
             pages[nths[place]] = bytes.ok().and_then(Page::of).filter(Page::is_good);
+            true
         });
         pages.into_iter().zip(some).map(|(page, it)| page.map_or_else(|| it.page(), Ok)).collect()
     }

@@ -1,6 +1,6 @@
 //! A heap profile, as all formats are made from it.
 
-use super::mappings::Mapping;
+use super::symbols::mappings::Mapping;
 
 /// What one stack, or all, allocated. All are estimates from samples.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -9,6 +9,30 @@ pub struct Figures {
     pub allocated_bytes: u64,
     pub live_objects: u64,
     pub live_bytes: u64,
+}
+
+/// By what stacks are ordered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Measure {
+    Live,
+    Allocated,
+}
+
+impl Measure {
+    /// Its bytes.
+    pub fn bytes(self, figures: &Figures) -> u64 {
+        if self == Self::Live { figures.live_bytes } else { figures.allocated_bytes }
+    }
+
+    /// Its objects.
+    pub fn objects(self, figures: &Figures) -> u64 {
+        if self == Self::Live { figures.live_objects } else { figures.allocated_objects }
+    }
+
+    /// The word for it.
+    pub fn word(self) -> &'static str {
+        if self == Self::Live { "live" } else { "allocated" }
+    }
 }
 
 /// A call stack with its figures.

@@ -2,48 +2,29 @@
 //!
 //! | part | what it does |
 //! |---|---|
-//! | [`recording`] | takes the profile of a running process: [`switch`]es sampling on, waits, copies the [`table`] |
-//! | [`text_file`] | reads the profile that a process wrote when it ended |
-//! | [`data`], [`mappings`] | the profile: stacks of addresses, and the files that they are in |
-//! | [`symbols`], [`object_file`], [`section`], [`files`] | the functions and lines of addresses |
-//! | [`budget`], [`meter`] | how much memory and time that may take |
-//! | [`folding`] | which functions of a stack are shown, in all formats but pprof's |
-//! | [`pprof`], [`text`], [`flame`], [`collapsed`] | the formats |
+//! | [`taking`] | takes the profile of a running process: switches sampling on, waits, copies the table; or reads a file |
+//! | [`data`] | the profile: stacks of addresses, and the files that they are in |
+//! | [`symbols`] | the functions and lines of addresses, and which of them are shown |
+//! | [`formats`] | writes it: pprof's, flame graphs, lines, text |
 
-mod budget;
-mod collapsed;
 mod data;
-mod files;
-mod flame;
-mod folding;
-mod function_name;
-mod mappings;
-mod measure;
-mod messages;
-mod meter;
-mod object_file;
-mod pprof;
-mod recording;
-mod section;
-mod switch;
+mod formats;
 mod symbols;
-mod table;
-mod text;
-mod text_file;
-mod tree;
+mod taking;
 
 use crate::base::failure::{Failure, Kind};
 use crate::base::output;
 use crate::base::sink::ResultFile;
 use crate::base::units::bytes;
 use crate::command_line::{ProfileFormat, ProfileOptions};
-use data::Profile;
-use files::Files;
-use measure::Measure;
+use data::{Measure, Profile};
+use formats::{folded, pprof, text};
 use std::fs::File;
 use std::io::{ErrorKind, IsTerminal, Read};
 use std::path::Path;
 use symbols::Symbols;
+use symbols::files::Files;
+use taking::{recording, text_file};
 
 /// Bytes of a profile's file that are read at most: its table, as text, is below it many times.
 const MOST_TEXT: u64 = 256 << 20;
@@ -60,7 +41,8 @@ pub fn profile(options: &ProfileOptions) -> Result<i32, Failure> {
     };
     refuse_empty(&profile, options)?;
     let symbols = Symbols::of(&profile, files);
-    write(options, format, sink, &rendered(&profile, &symbols, format, options.allocated)?)
+    let measure = if options.allocated { Measure::Allocated } else { Measure::Live };
+    write(options, format, sink, &rendered(&profile, &symbols, format, measure)?)
 }
 
 /// The format that is asked for, by its name or by that of the file; text for people, pprof's for files.
@@ -136,19 +118,13 @@ fn refuse_empty(profile: &Profile, options: &ProfileOptions) -> Result<(), Failu
 }
 
 /// The bytes of the file.
-fn rendered(
-    profile: &Profile,
-    symbols: &Symbols,
-    format: ProfileFormat,
-    is_of_allocated: bool,
-) -> Result<Vec<u8>, Failure> {
-    let measure = if is_of_allocated { Measure::Allocated } else { Measure::Live };
+fn rendered(profile: &Profile, symbols: &Symbols, format: ProfileFormat, measure: Measure) -> Result<Vec<u8>, Failure> {
     Ok(match format {
-        ProfileFormat::Pprof => pprof::file(profile, symbols, is_of_allocated)
+        ProfileFormat::Pprof => pprof::file(profile, symbols, measure)
             .map_err(|error| Failure::of_weir(format!("cannot compress the profile: {error}")))?,
-        ProfileFormat::Flame => flame::page(profile, symbols, measure).into_bytes(),
+        ProfileFormat::Flame => folded::page(profile, symbols, measure)?.into_bytes(),
         ProfileFormat::Text => text::text(profile, symbols, measure).into_bytes(),
-        ProfileFormat::Collapsed => collapsed::text(profile, symbols, measure).into_bytes(),
+        ProfileFormat::Collapsed => folded::text(profile, symbols, measure).into_bytes(),
     })
 }
 
@@ -158,9 +134,9 @@ fn write(
     sink: Option<ResultFile>,
     bytes: &[u8],
 ) -> Result<i32, Failure> {
-    let (Some(mut sink), Some(path)) = (sink, &options.output) else { return output::print_bytes(bytes).map(|()| 0) };
+    let (Some(sink), Some(path)) = (sink, &options.output) else { return output::print_bytes(bytes).map(|()| 0) };
+    sink.write(bytes)?;
     let name = path.display();
-    sink.write_bytes(bytes).map_err(|e| Failure::of_weir(format!("cannot write {name}: {e}: is its disk full?")))?;
     if path != Path::new("-") {
         let how = match format {
             ProfileFormat::Pprof => format!("; read it with `go tool pprof {name}`"),

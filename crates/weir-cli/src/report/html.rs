@@ -1,12 +1,11 @@
 //! The report as one HTML page that needs nothing else: no script, no file beside it, no network. All text that comes
 //! from a file is escaped by the templates.
 
-use super::column::{self, Column};
-use super::comparison::Comparison;
-use super::pictures::{self, Extent};
+use super::column::{self, Column, Comparison};
+use super::pictures::{self, Extent, PARTS};
 use super::reading::{Stat, Trace};
-use super::records::{CAUSES, PARTS};
 use crate::base::units::{bytes, nanoseconds};
+use crate::figures::released::{CAUSES, Released};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 /// The browser loads nothing and runs nothing, whatever the page has in it.
@@ -68,14 +67,14 @@ fn compared(columns: &[Column], names: &[String]) -> Markup {
 fn run(column: &Column, extent: Extent) -> Markup {
     html! {
         @if let Some(trace) = &column.trace { (batches(column, trace, extent)) }
-        @if let Some(bytes) = column.released().filter(|bytes| bytes.iter().any(|&part| part > 0)) { (by_cause(bytes)) }
-        @for it in column.distributions() {
+        @if let Some(released) = column.released().filter(|all| all.total() > 0) { (by_cause(released)) }
+        @for (of, times) in column.times() {
             figure {
+                @let below = |share| nanoseconds(times.below(share).unwrap_or(0));
                 figcaption {
-                    "Times: " (it.of) ". " (it.count()) " in all, half below " (nanoseconds(it.below(0.5)))
-                    ", 99 % below " (nanoseconds(it.below(0.99))) "."
+                    "Times: " (of) ". " (times.count()) " in all, half below " (below(0.5)) ", 99 % below " (below(0.99)) "."
                 }
-                (pictures::histogram(&it))
+                (pictures::histogram(&of, &times))
             }
         }
         @if let Some(rows) = column.reclaim() {
@@ -133,11 +132,11 @@ fn batches(column: &Column, trace: &Trace, extent: Extent) -> Markup {
 }
 
 /// A bar for each cause, as long as its part of all.
-fn by_cause(released: [u64; CAUSES.len()]) -> Markup {
-    let most = released.into_iter().max().unwrap_or(0).max(1);
+fn by_cause(released: Released) -> Markup {
+    let most = released.all().into_iter().max().unwrap_or(0).max(1);
     html! {
         h3 { "Released by cause" }
-        div.wide { table.bars { tbody { @for (i, (name, size)) in CAUSES.iter().zip(released).enumerate().filter(|(_, (_, size))| *size > 0) {
+        div.wide { table.bars { tbody { @for (i, (name, size)) in CAUSES.iter().zip(released.all()).enumerate().filter(|(_, (_, size))| *size > 0) {
             tr {
                 th scope="row" { (name) }
                 td { (bytes(size)) }
@@ -176,8 +175,8 @@ fn holders(stat: &Stat) -> Markup {
                     tr {
                         th scope="row" { (line.command) " (" (line.pid) ")" }
                         @let it = &line.memory;
-                        @for size in [it.resident_bytes, it.live_bytes, it.idle_bytes, line.released_bytes] {
-                            td { (bytes(size)) }
+                        @for size in [Some(it.resident_bytes), it.live_bytes, it.idle_bytes, Some(line.released_bytes)] {
+                            td { (bytes(size.unwrap_or(0))) }
                         }
                     }
                 } }

@@ -1,10 +1,10 @@
 //! The report as Markdown, for a place where pictures cannot be.
 
-use super::column::{self, Column};
-use super::comparison::Comparison;
+use super::column::{self, Column, Comparison};
 use super::reading::Stat;
-use super::records::{CAUSES, Pressure};
+use super::records::Pressure;
 use crate::base::units::{bytes, nanoseconds};
+use crate::figures::released::CAUSES;
 
 /// Places of the line of blocks that stands for the picture of the resident set.
 const PLACES: usize = 60;
@@ -33,15 +33,18 @@ fn run(column: &Column) -> String {
         text += &format!("\n{table}{}", rows.collect::<String>());
     }
     if let Some(released) = column.released() {
-        let rows =
-            CAUSES.iter().zip(released).filter(|(_, size)| *size > 0).map(|(cause, size)| row(cause, [bytes(size)]));
+        let rows = CAUSES
+            .iter()
+            .zip(released.all())
+            .filter(|(_, size)| *size > 0)
+            .map(|(cause, size)| row(cause, [bytes(size)]));
         text += &format!("\n{}{}", head("cause", &["released".into()]), rows.collect::<String>());
     }
-    for it in column.distributions() {
-        let below = [0.5, 0.99].map(|share| nanoseconds(it.below(share)));
-        let times = format!("{} in all, half below {}, 99 % below {}", it.count(), below[0], below[1]);
-        text += &format!("\nTimes: {}. {times}.\n\n{}", escaped(&it.of), head("below", &["times".into()]));
-        let counted = it.counts.iter().enumerate().filter(|(_, count)| **count > 0);
+    for (of, times) in column.times() {
+        let below = [0.5, 0.99].map(|share| nanoseconds(times.below(share).unwrap_or(0)));
+        let said = format!("{} in all, half below {}, 99 % below {}", times.count(), below[0], below[1]);
+        text += &format!("\nTimes: {}. {said}.\n\n{}", escaped(&of), head("below", &["times".into()]));
+        let counted = times.counts().iter().enumerate().filter(|(_, count)| **count > 0);
         counted.for_each(|(bucket, count)| text += &row(&nanoseconds(2 << bucket), [count.to_string()]));
     }
     if let Some(rows) = column.reclaim() {

@@ -1,7 +1,7 @@
 //! What each key does: the keys of htop.
 
-use super::column::Column;
 use super::model::{Mode, Model, Request};
+use super::rows::Column;
 use super::sample::Process;
 use crate::around::family::Identity;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
@@ -194,8 +194,8 @@ fn moved(code: KeyCode, place: usize, lines: usize) -> Menu {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::top::example::process;
     use crate::top::sample::Sample;
+    use crate::top::sample::example::process;
     use std::time::Duration;
 
     fn model() -> Model {

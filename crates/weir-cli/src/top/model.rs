@@ -1,7 +1,6 @@
 //! What is shown: the last sample, what came before it, and what the user has chosen.
 
-use super::column::Column;
-use super::rows::{self, Order, Row};
+use super::rows::{self, Column, Order, Row};
 use super::sample::{Process, Sample};
 use crate::around::family::Identity;
 use crate::around::stall::Stall;
@@ -40,19 +39,11 @@ impl Request {
     /// In the order of the menu.
     pub const ALL: [Self; 2] = [Self::Trim, Self::Drain];
 
-    /// As the control channel has it.
-    pub fn word(self) -> &'static str {
+    /// As the control channel has it, and what it does.
+    pub fn words(self) -> (&'static str, &'static str) {
         match self {
-            Self::Trim => "trim",
-            Self::Drain => "drain",
-        }
-    }
-
-    /// What it does.
-    pub fn meaning(self) -> &'static str {
-        match self {
-            Self::Trim => "release what is idle, keep what will be wanted again",
-            Self::Drain => "release all that is free, whatever it costs to get it again",
+            Self::Trim => ("trim", "release what is idle, keep what will be wanted again"),
+            Self::Drain => ("drain", "release all that is free, whatever it costs to get it again"),
         }
     }
 }
@@ -168,7 +159,7 @@ impl Model {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::top::example::process;
+    use crate::top::sample::example::process;
 
     fn model() -> Model {
         let mut model = Model::new(Duration::from_secs(1), true);

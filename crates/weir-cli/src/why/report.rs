@@ -1,7 +1,7 @@
 //! What `weir why` prints.
 
-use super::cause::{Case, Finding};
 use super::causes;
+use super::causes::cause::{Case, Finding};
 use super::growth::Growth;
 use super::holders::{self, Holder};
 use super::look::Look;

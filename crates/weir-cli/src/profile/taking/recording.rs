@@ -1,0 +1,215 @@
+//! A running process's profile: sampling is switched on if it is off, waited for, read, and switched back.
+
+use super::switch::Switch;
+use super::table::{self, NoTable, Table};
+use crate::base::failure::{Failure, Kind};
+use crate::base::output;
+use crate::base::units::bytes;
+use crate::command_line::ProfileOptions;
+use crate::inspect::locate;
+use crate::inspect::page::Inspected;
+use crate::profile::data::Profile;
+use crate::profile::symbols::mappings::{self, Mapping};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::flag;
+use std::io::IsTerminal;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// The mean that sampling is switched on with, bytes: the same as that of gperftools and Go, which cost little with it.
+const MEAN_BYTES: u64 = 512 << 10;
+/// How long it is waited, if sampling was off: of a leak of 1 MiB/s there are some 60 samples then.
+const SECONDS: u32 = 30;
+/// How long a process may take from the answer of its control channel to a table with samples on.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Time between two looks whether the wait is over.
+const TICK: Duration = Duration::from_millis(100);
+/// Looks between two copies of the table: what there is of a process that ends meanwhile.
+const TICKS_A_COPY: u32 = 10;
+
+/// What is known of the process at a moment.
+struct Copy {
+    table: Table,
+    mappings: Vec<Mapping>,
+}
+
+/// Takes the profile of process `pid`.
+pub fn record(pid: i32, options: &ProfileOptions) -> Result<Profile, Failure> {
+    let (inspected, page) = Inspected::with_page(pid).map_err(|why| why.of(pid))?;
+    let subject = subject(pid, &inspected);
+    let present = match table::read(pid, page.profile.load(Relaxed)) {
+        Ok(table) => Some(table),
+        Err(NoTable::NeverOn) => None,
+        Err(why) => return Err(failed(pid, why)),
+    };
+    let has_samples = present.as_ref().is_some_and(|table| table.samples > 0);
+    if !has_samples && locate::library(&inspected.maps).is_none() {
+        return Err(Failure::of(
+            Kind::Refused,
+            format!(
+                "process {pid}: Weir is built into the program (`#[global_allocator]`), and samples only what goes through \
+                 libweir.so: build the program without it, and start it by `weir run --profile NAME`"
+            ),
+        ));
+    }
+    let mean = present.as_ref().map_or(0, |table| table.mean_bytes);
+    let wanted = options.bytes.unwrap_or(if mean == 0 { MEAN_BYTES } else { mean });
+    let switch = (mean != wanted).then(|| Switch::set(pid, &page, wanted, options.keep_on)).transpose()?;
+    let first = if switch.is_some() { begun(pid)? } else { copy(pid)? };
+    let seconds = options.seconds.unwrap_or(if mean == 0 { SECONDS } else { 0 });
+    if seconds == 0 {
+        return Ok(whole(first, subject));
+    }
+    let wait = Wait::new(pid, Duration::from_secs(seconds.into()))?;
+    // What sampling found before it was switched on now is of another time: what is live of it has not grown since.
+    let began = now_ns();
+    let (last, waited, has_ended) = wait.until_over(&first)?;
+    drop(switch);
+    let mut profile = of(&last, subject);
+    profile.stacks = table::since(&first.table, &last.table);
+    profile.samples = last.table.samples.saturating_sub(first.table.samples);
+    (profile.began_ns, profile.duration_ns, profile.has_growth) = (began, waited.as_nanos() as u64, true);
+    if mean == 0 {
+        profile.notes.push("no samples were taken before: what was allocated then is not in it".into());
+    }
+    if has_ended {
+        profile.notes.push("the process ended meanwhile: these are its figures of up to a second before".into());
+    }
+    Ok(profile)
+}
+
+/// The profile since sampling began, of a process that samples already.
+fn whole(copy: Copy, subject: String) -> Profile {
+    let mut profile = of(&copy, subject);
+    profile.began_ns = copy.table.began_ns;
+    profile.duration_ns = now_ns().saturating_sub(copy.table.began_ns);
+    profile.samples = copy.table.samples;
+    profile.stacks = copy.table.stacks;
+    profile
+}
+
+fn of(copy: &Copy, subject: String) -> Profile {
+    let mut notes = Vec::new();
+    let Table { lost_stacks, lost_blocks, .. } = copy.table;
+    if lost_stacks > 0 {
+        notes.push(format!(
+            "{lost_stacks} samples are not in it: the process has more call stacks than there is room for"
+        ));
+    }
+    if lost_blocks > 0 {
+        notes.push(format!(
+            "{lost_blocks} samples count as allocated alone: the process has more live blocks than there is room for"
+        ));
+    }
+    Profile { subject, mappings: copy.mappings.clone(), mean_bytes: copy.table.mean_bytes, notes, ..Profile::default() }
+}
+
+/// The time of the day, ns since 1970.
+fn now_ns() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64)
+}
+
+fn failed(pid: i32, why: impl std::fmt::Display) -> Failure {
+    Failure::of_weir(format!("process {pid}: {why}"))
+}
+
+fn subject(pid: i32, inspected: &Inspected) -> String {
+    let command = inspected.process.stat().map_or_else(|_| "?".into(), |stat| stat.comm);
+    format!("process {pid} ({})", output::printable_line(&command))
+}
+
+/// A copy of the table as it is now, and what is mapped.
+fn copy(pid: i32) -> Result<Copy, Failure> {
+    let (inspected, page) = Inspected::with_page(pid).map_err(|why| why.of(pid))?;
+    let table = table::read(pid, page.profile.load(Relaxed)).map_err(|why| failed(pid, why))?;
+    Ok(Copy { table, mappings: mappings::executable(&inspected.maps) })
+}
+
+/// The first copy in which sampling is on.
+fn begun(pid: i32) -> Result<Copy, Failure> {
+    let asked = Instant::now();
+    loop {
+        let copy = copy(pid);
+        match copy {
+            Ok(copy) if copy.table.mean_bytes > 0 => return Ok(copy),
+            Err(why) if asked.elapsed() > PATIENCE => return Err(why),
+            Ok(_) if asked.elapsed() > PATIENCE => {
+                return Err(failed(pid, "it was told to take samples, and takes none: `weir doctor PID` may say why"));
+            }
+            _ => std::thread::sleep(TICK),
+        }
+    }
+}
+
+/// The wait for samples, which Ctrl-C ends.
+struct Wait {
+    pid: i32,
+    time: Duration,
+    is_ended: Arc<AtomicBool>,
+}
+
+impl Wait {
+    fn new(pid: i32, time: Duration) -> Result<Self, Failure> {
+        let is_ended = Arc::new(AtomicBool::new(false));
+        for signal in [SIGINT, SIGTERM] {
+            // The second one ends this command.
+            flag::register_conditional_default(signal, is_ended.clone())
+                .and_then(|_| flag::register(signal, is_ended.clone()))
+                .map_err(|error| Failure::of_weir(format!("cannot catch signals: {error}")))?;
+        }
+        Ok(Self { pid, time, is_ended })
+    }
+
+    /// The last copy, how long it took, and whether the process has ended.
+    fn until_over(&self, first: &Copy) -> Result<(Copy, Duration, bool), Failure> {
+        let began = Instant::now();
+        let mut last = (None, Duration::ZERO);
+        let mut is_over = false;
+        for tick in 1.. {
+            let left = self.time.saturating_sub(began.elapsed());
+            std::thread::sleep(TICK.min(left));
+            is_over |= left <= TICK || self.is_ended.load(Relaxed);
+            if !is_over && tick % TICKS_A_COPY != 0 {
+                continue;
+            }
+            let waited = began.elapsed();
+            match copy(self.pid) {
+                Ok(copy) if copy.table.began_ns != first.table.began_ns => {
+                    self.clear();
+                    return Err(failed(self.pid, "it has begun another program meanwhile: profile it again"));
+                }
+                Ok(copy) => last = (Some(copy), waited),
+                Err(why) => {
+                    self.clear();
+                    // It has ended, and with it its memory.
+                    return last.0.map(|copy| (copy, last.1, true)).ok_or(why);
+                }
+            }
+            self.show(first, last.0.as_ref(), waited);
+            if is_over {
+                break;
+            }
+        }
+        self.clear();
+        last.0.map(|copy| (copy, last.1, false)).ok_or_else(|| failed(self.pid, "nothing was read"))
+    }
+
+    fn show(&self, first: &Copy, last: Option<&Copy>, waited: Duration) {
+        if !std::io::stderr().is_terminal() {
+            return;
+        }
+        let samples = last.map_or(0, |last| last.table.samples).saturating_sub(first.table.samples);
+        let (pid, mean) = (self.pid, bytes(first.table.mean_bytes));
+        let [waited, all] = [waited, self.time].map(|time| time.as_secs());
+        output::say(format_args!(
+            "\r\x1b[Kprocess {pid}: {waited} of {all} s, {samples} samples, one each {mean} (Ctrl-C ends it early) "
+        ));
+    }
+
+    fn clear(&self) {
+        if std::io::stderr().is_terminal() {
+            output::say(format_args!("\r\x1b[K"));
+        }
+    }
+}
