@@ -5,7 +5,7 @@ use serde_json::Value;
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 use subject::{Subject, is_root, library, program, says, text, wait_for, weir, weir_without_memory};
-use weir_testing::skip;
+use weir_testing::{skip, wait_until};
 
 fn figure(report: &Value, name: &str) -> u64 {
     report[name].as_u64().unwrap_or_else(|| panic!("{name} in {report}"))
@@ -391,4 +391,35 @@ fn a_near_miss_of_a_command_or_a_setting_is_answered_with_the_right_one() {
         let said = text(&output.stderr);
         assert!(!output.status.success() && said.contains(&format!("'{right}'")), "{wrong:?}: {said}");
     }
+}
+
+fn stat(pid: &str) -> Value {
+    serde_json::from_str(&says(&["stat", pid, "--json"])).unwrap()
+}
+
+/// What is idle stays for an hour, so that the process comes to rest with the figures of its peak, and is told to release it.
+#[test]
+fn the_process_measures_again_before_it_is_shown() {
+    let Some(mut subject) = Subject::new(&[("WEIR_IDLE_MS", "3600000")]) else { return };
+    let pid = subject.pid().to_string();
+    subject.tell("hold 60");
+    wait_until("the channel", || weir(&["ctl", &pid, "get", "limit"]).status.success());
+    says(&["ctl", &pid, "report"]);
+    subject.tell("drop");
+    let report = stat(&pid);
+    let of = |name: &str| report[name].as_u64().unwrap_or_else(|| panic!("{report}"));
+    assert!(of("live_bytes") < 8 << 20 && of("idle_bytes") > 40 << 20, "{report}");
+    assert_eq!(of("idle_window_ns"), 3_600_000_000_000);
+}
+
+#[test]
+fn a_process_that_is_stopped_is_not_waited_for() {
+    let Some(mut subject) = Subject::new(&[]) else { return };
+    let pid = subject.pid().to_string();
+    subject.tell("hold 60");
+    wait_until("the channel", || weir(&["ctl", &pid, "get", "limit"]).status.success());
+    let stopped = rustix::process::Pid::from_raw(subject.pid() as i32).unwrap();
+    rustix::process::kill_process(stopped, rustix::process::Signal::STOP).unwrap();
+    wait_until("it to be stopped", || stat(&pid)["not_asked"] == "it is stopped");
+    rustix::process::kill_process(stopped, rustix::process::Signal::CONT).unwrap();
 }

@@ -419,3 +419,26 @@ fn a_stopped_process_is_not_waited_for() {
     });
     assert_eq!(case.report()["not_asked"], "it is stopped");
 }
+
+/// What Python's own allocator holds is named with its cure.
+#[test]
+fn pythons_own_allocator() {
+    let python = |malloc: Option<&str>| {
+        let mut command = Command::new("python3");
+        command.args(["-c", "a = [[i] for i in range(1 << 19)]\nprint('ready', flush=True)\ninput()"]);
+        command.env("LD_PRELOAD", library()).env_remove("PYTHONMALLOC").envs(malloc.map(|it| ("PYTHONMALLOC", it)));
+        command.stdin(Stdio::piped());
+        command
+    };
+    if python(None).arg("--version").output().is_err() {
+        return skip!("no python3");
+    }
+    let own = Case::start(python(None), PathBuf::new());
+    let cured = Case::start(python(Some("malloc")), PathBuf::new());
+    for command in ["why", "doctor"] {
+        let said = |case: &Case| text(&weir(&[command, &case.pid(), "--json"]).stdout);
+        let shown = said(&own);
+        assert!(shown.contains("pymalloc, Python's own allocator") && shown.contains("PYTHONMALLOC=malloc"), "{shown}");
+        assert!(!said(&cured).contains("pymalloc"));
+    }
+}

@@ -23,3 +23,15 @@ pub struct Check {
     /// What Weir does about it, or what the user can do.
     pub effect: &'static str,
 }
+
+impl Check {
+    /// One that works fully, or not.
+    pub fn of(name: &'static str, good: bool, found: impl Into<String>, effect: &'static str) -> Self {
+        Self { name, state: if good { State::Ok } else { State::Limited }, found: found.into(), effect }
+    }
+
+    /// One without which nothing works.
+    pub fn fatal(name: &'static str, found: impl Into<String>, effect: &'static str) -> Self {
+        Self { name, state: State::Fatal, found: found.into(), effect }
+    }
+}

@@ -73,7 +73,7 @@ pub fn run(options: &RunOptions) -> Result<i32, Failure> {
         sink.write(&json::pretty(&summary)?)?;
     }
     if let Some(sink) = page_file {
-        sink.write(&report::of_run(summary, curve))?;
+        sink.write(report::of_run(summary, curve))?;
     }
     Ok(match ended.end {
         ProgramEnd::Exited(status) => status,

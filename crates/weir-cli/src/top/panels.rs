@@ -43,10 +43,11 @@ pub fn details(frame: &mut Frame, model: &Model, area: Rect) {
     let time = model.interval.as_secs_f64() * history.len().saturating_sub(1) as f64;
     lines.push(Line::from(format!("resident set over {time:.0} s: from {least} to {most}")));
     let title = format!(" {} ({}) {} resident ", process.command, process.pid, bytes(process.resident_bytes));
-    let block = Block::new().borders(Borders::TOP).title(title);
+    let block = Block::new().borders(Borders::TOP).title(fitted(title.into(), area.width));
     let inner = block.inner(area);
     frame.render_widget(block, area);
     let [text, graph] = Layout::vertical([Constraint::Length(5), Constraint::Min(0)]).areas(inner);
+    let lines: Vec<Line> = lines.into_iter().map(|line| fitted(line, text.width)).collect();
     frame.render_widget(Paragraph::new(lines), text);
     let begin = history.len().saturating_sub(graph.width.into());
     frame.render_widget(Sparkline::default().data(&history[begin..]).style(Style::new().fg(Color::Green)), graph);
@@ -87,6 +88,25 @@ pub fn stall_line(name: &str, stall: Option<&Stall>) -> String {
     let Some(Stall { some, full }) = stall else { return format!("{name}: the kernel tells of none") };
     let three = |shares: &[f64; 3]| shares.map(|share| format!("{share:.1}")).join(" ");
     format!("{name}  some {} %  full {} %  (10 s, 1 min, 5 min)", three(some), three(full))
+}
+
+/// A line that has room for all of it; else its last column says that it is cut, so that no number looks like a smaller one.
+pub fn fitted(mut line: Line<'static>, width: u16) -> Line<'static> {
+    let room = usize::from(width);
+    if line.width() <= room {
+        return line;
+    }
+    let (mut taken, mut fits) = (1, Vec::new());
+    for span in std::mem::take(&mut line.spans) {
+        let is_room = |c: &char| {
+            taken += Span::raw(c.to_string()).width();
+            taken <= room
+        };
+        let text: String = span.content.chars().take_while(is_room).collect();
+        fits.push(Span::styled(text, span.style));
+    }
+    fits.push(Span::raw("…"));
+    line.spans(fits)
 }
 
 /// Bytes in at most five columns: three digits and a unit.
@@ -163,6 +183,13 @@ fn window(frame: &mut Frame, area: Rect, title: &str, lines: Vec<Line>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_line_that_is_cut_says_so() {
+        let line = Line::from(vec![Span::raw("released "), Span::raw("128M"), Span::raw(" é")]);
+        let cut = |width| fitted(line.clone(), width).to_string();
+        assert_eq!([cut(15), cut(12), cut(11), cut(1)], ["released 128M é", "released 12…", "released 1…", "…"]);
+    }
 
     #[test]
     fn bytes_take_four_columns() {

@@ -38,12 +38,13 @@ pub fn draw(frame: &mut Frame, model: &mut Model) {
     let heights = [head, 0, below, KEYS.min(area.height)].map(Constraint::Length);
     let [head, table, below, keys] =
         Layout::vertical([heights[0], Constraint::Min(0), heights[2], heights[3]]).areas(area);
-    frame.render_widget(Paragraph::new(head_lines(model)), head);
+    let lines: Vec<Line> = head_lines(model).into_iter().map(|line| panels::fitted(line, head.width)).collect();
+    frame.render_widget(Paragraph::new(lines), head);
     draw_table(frame, model, table);
     if below.height > 0 {
         panels::details(frame, model, below);
     }
-    frame.render_widget(Paragraph::new(key_line(model)), keys);
+    frame.render_widget(Paragraph::new(panels::fitted(key_line(model), keys.width)), keys);
     panels::overlay(frame, model, area);
 }
 

@@ -8,12 +8,15 @@ use super::look::Look;
 use super::parts::{Part, Parts};
 use crate::around::cgroup::Charged;
 use crate::base::output::printable_line;
+use crate::base::table::{head, row};
 use crate::base::units::{bytes, nanoseconds};
 use serde::Serialize;
 use std::fmt;
 
 /// Columns of a line of text.
 const WIDTH: usize = 100;
+/// The widths of a holder's columns, behind a blank.
+const HOLDERS: [isize; 7] = [1, -32, 10, 10, 10, 10, 10];
 
 /// See the module.
 #[derive(Serialize)]
@@ -152,18 +155,14 @@ impl Report {
         if self.holders.is_empty() {
             return Ok(());
         }
-        writeln!(
-            f,
-            "\n  {:<32} {:>10} {:>10} {:>10} {:>10} {:>10}",
-            "HELD MOST BY", "BYTES", "IN USE", "CACHED", "IN SLABS", "OBJECTS"
-        )?;
-        for it in &self.holders {
+        let names = ["", "HELD MOST BY", "BYTES", "IN USE", "CACHED", "IN SLABS", "OBJECTS"];
+        write!(f, "\n{}", head(HOLDERS, names))?;
+        self.holders.iter().try_for_each(|it| {
             let [held, used, cached, slabs] =
                 [it.held_bytes, it.used_bytes, it.cached_bytes, it.in_slabs_bytes].map(bytes);
             let objects = if it.objects == 0 { "-".to_owned() } else { it.objects.to_string() };
-            writeln!(f, "  {:<32} {held:>10} {used:>10} {cached:>10} {slabs:>10} {objects:>10}", it.name)?;
-        }
-        Ok(())
+            f.write_str(&row(HOLDERS, [String::new(), it.name.clone(), held, used, cached, slabs, objects]))
+        })
     }
 }
 

@@ -7,13 +7,16 @@ use crate::base::units::bytes;
 use crate::profile::data::{Measure, Profile};
 use crate::profile::symbols::Symbols;
 use crate::profile::symbols::object_file::Frame;
-use inferno::flamegraph::{self, Options};
+use inferno::flamegraph::{self, Options, TextTruncateDirection};
 use maud::{DOCTYPE, PreEscaped, html};
 use std::collections::BTreeMap;
 
 /// The browser loads nothing, and runs what is in the page alone.
 const POLICY: &str =
     "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; base-uri 'none'; form-action 'none'";
+/// Width of a graph, and what a frame around it has more, pixels.
+const WIDTH: usize = 1200;
+const AROUND: usize = 20;
 /// Name of what has no stack.
 const NO_STACK: &str = "no call stack";
 
@@ -55,6 +58,7 @@ fn graph(profile: &Profile, symbols: &Symbols, measure: Measure) -> Result<Strin
     let mut options = Options::default();
     options.title = format!("{}: {}", measure.word(), bytes(measure.bytes(&profile.total())));
     (options.count_name, options.name_type) = ("bytes".into(), "Function:".into());
+    (options.image_width, options.text_truncate_direction) = (Some(WIDTH), TextTruncateDirection::Right);
     let mut svg = Vec::new();
     if lines.is_empty() {
         return Ok(format!("nothing is {}", measure.word()));
@@ -62,6 +66,12 @@ fn graph(profile: &Profile, symbols: &Symbols, measure: Measure) -> Result<Strin
     flamegraph::from_lines(&mut options, lines.iter().map(String::as_str), &mut svg)
         .map_err(|error| Failure::of_weir(format!("the graph cannot be drawn: {error}")))?;
     Ok(String::from_utf8_lossy(&svg).into_owned())
+}
+
+/// The height that it says of itself, pixels.
+fn height(svg: &str) -> usize {
+    let said = svg.split_once(" height=\"").and_then(|(_, rest)| rest.split('"').next()?.parse().ok());
+    said.unwrap_or(0)
 }
 
 /// The page: a graph of what is live and one of what was allocated, that of `measure` first. Each is a document of its own.
@@ -91,7 +101,9 @@ pub fn page(profile: &Profile, symbols: &Symbols, measure: Measure) -> Result<St
                     @if profile.has_growth { "Red is what grew, blue what shrank." }
                 }
                 @for note in profile.notes.iter().cloned().chain(symbols.doubts()) { p.note { (note) } }
-                @for (word, svg) in graphs { iframe title=(word) srcdoc=(svg) {} }
+                @for (word, svg) in graphs {
+                    iframe title=(word) srcdoc=(svg) width=(WIDTH + AROUND) height=(height(&svg) + AROUND) {}
+                }
                 footer { "weir " (env!("CARGO_PKG_VERSION")) }
             }
         }

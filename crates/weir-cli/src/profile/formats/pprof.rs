@@ -1,6 +1,7 @@
 //! A profile in pprof's format, gzip around it, which `go tool pprof` and most viewers of profiles read.
 
 use super::messages as out;
+use crate::base::failure::Failure;
 use crate::profile::data::{Measure, Profile, Stack};
 use crate::profile::symbols::files::hex;
 use crate::profile::symbols::object_file::Frame;
@@ -9,17 +10,17 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use prost::Message;
 use std::collections::HashMap;
-use std::io::{Result, Write};
+use std::io::Write;
 
 /// What is counted of each stack: names and units that pprof's readers know from Go's heap profiles.
 const SAMPLE_TYPES: [(&str, &str); 4] =
     [("alloc_objects", "count"), ("alloc_space", "bytes"), ("inuse_objects", "count"), ("inuse_space", "bytes")];
 
 /// The file.
-pub fn file(profile: &Profile, symbols: &Symbols, measure: Measure) -> Result<Vec<u8>> {
+pub fn file(profile: &Profile, symbols: &Symbols, measure: Measure) -> Result<Vec<u8>, Failure> {
     let mut gzip = GzEncoder::new(Vec::new(), Compression::default());
-    gzip.write_all(&message(profile, symbols, measure).encode_to_vec())?;
-    gzip.finish()
+    let packed = gzip.write_all(&message(profile, symbols, measure).encode_to_vec()).and_then(|()| gzip.finish());
+    packed.map_err(|error| Failure::of_weir(format!("cannot compress the profile: {error}")))
 }
 
 fn message(profile: &Profile, symbols: &Symbols, measure: Measure) -> out::Profile {

@@ -368,7 +368,8 @@ mod tests {
 
     #[test]
     fn a_hostile_file_takes_no_more_memory_and_stack_than_it_may() {
-        let all: [(&str, fn(usize) -> File, usize, usize); 4] = [
+        type Made = fn(usize) -> File;
+        let all: [(&str, Made, usize, usize); 4] = [
             ("zeros", zeros, 1, 300),
             ("units", units, 1000, 1_000_000),
             ("inlined", inlined, 50, 4_000_000),

@@ -61,10 +61,9 @@ pub fn record(pid: i32, options: &ProfileOptions) -> Result<Profile, Failure> {
     if seconds == 0 {
         return Ok(whole(first, subject));
     }
-    let wait = Wait::new(pid, Duration::from_secs(seconds.into()))?;
     // What sampling found before it was switched on now is of another time: what is live of it has not grown since.
     let began = now_ns();
-    let (last, waited, has_ended) = wait.until_over(&first)?;
+    let (last, waited, has_ended) = wait(pid, Duration::from_secs(seconds.into()), &first)?;
     drop(switch);
     let mut profile = of(&last, subject);
     profile.stacks = table::since(&first.table, &last.table);
@@ -142,74 +141,55 @@ fn begun(pid: i32) -> Result<Copy, Failure> {
     }
 }
 
-/// The wait for samples, which Ctrl-C ends.
-struct Wait {
-    pid: i32,
-    time: Duration,
-    is_ended: Arc<AtomicBool>,
+/// Waits for samples, which Ctrl-C ends; the last copy, how long it took, and whether the process has ended.
+fn wait(pid: i32, time: Duration, first: &Copy) -> Result<(Copy, Duration, bool), Failure> {
+    let is_ended = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        // The second one ends this command.
+        flag::register_conditional_default(signal, is_ended.clone())
+            .and_then(|_| flag::register(signal, is_ended.clone()))
+            .map_err(|error| Failure::of_weir(format!("cannot catch signals: {error}")))?;
+    }
+    let last = copies(pid, time, first, &is_ended);
+    show(format_args!(""));
+    last
 }
 
-impl Wait {
-    fn new(pid: i32, time: Duration) -> Result<Self, Failure> {
-        let is_ended = Arc::new(AtomicBool::new(false));
-        for signal in [SIGINT, SIGTERM] {
-            // The second one ends this command.
-            flag::register_conditional_default(signal, is_ended.clone())
-                .and_then(|_| flag::register(signal, is_ended.clone()))
-                .map_err(|error| Failure::of_weir(format!("cannot catch signals: {error}")))?;
+fn copies(pid: i32, time: Duration, first: &Copy, is_ended: &AtomicBool) -> Result<(Copy, Duration, bool), Failure> {
+    let began = Instant::now();
+    let mut last = None;
+    for tick in 1.. {
+        let left = time.saturating_sub(began.elapsed());
+        std::thread::sleep(TICK.min(left));
+        let is_over = left <= TICK || is_ended.load(Relaxed);
+        if !is_over && tick % TICKS_A_COPY != 0 {
+            continue;
         }
-        Ok(Self { pid, time, is_ended })
-    }
-
-    /// The last copy, how long it took, and whether the process has ended.
-    fn until_over(&self, first: &Copy) -> Result<(Copy, Duration, bool), Failure> {
-        let began = Instant::now();
-        let mut last = (None, Duration::ZERO);
-        let mut is_over = false;
-        for tick in 1.. {
-            let left = self.time.saturating_sub(began.elapsed());
-            std::thread::sleep(TICK.min(left));
-            is_over |= left <= TICK || self.is_ended.load(Relaxed);
-            if !is_over && tick % TICKS_A_COPY != 0 {
-                continue;
+        let waited = began.elapsed();
+        let copy = match copy(pid) {
+            Ok(copy) if copy.table.began_ns != first.table.began_ns => {
+                return Err(failed(pid, "it has begun another program meanwhile: profile it again"));
             }
-            let waited = began.elapsed();
-            match copy(self.pid) {
-                Ok(copy) if copy.table.began_ns != first.table.began_ns => {
-                    self.clear();
-                    return Err(failed(self.pid, "it has begun another program meanwhile: profile it again"));
-                }
-                Ok(copy) => last = (Some(copy), waited),
-                Err(why) => {
-                    self.clear();
-                    // It has ended, and with it its memory.
-                    return last.0.map(|copy| (copy, last.1, true)).ok_or(why);
-                }
-            }
-            self.show(first, last.0.as_ref(), waited);
-            if is_over {
-                break;
-            }
+            Ok(copy) => copy,
+            // It has ended, and with it its memory.
+            Err(why) => return last.map(|(copy, waited)| (copy, waited, true)).ok_or(why),
+        };
+        if is_over {
+            return Ok((copy, waited, false));
         }
-        self.clear();
-        last.0.map(|copy| (copy, last.1, false)).ok_or_else(|| failed(self.pid, "nothing was read"))
-    }
-
-    fn show(&self, first: &Copy, last: Option<&Copy>, waited: Duration) {
-        if !std::io::stderr().is_terminal() {
-            return;
-        }
-        let samples = last.map_or(0, |last| last.table.samples).saturating_sub(first.table.samples);
-        let (pid, mean) = (self.pid, bytes(first.table.mean_bytes));
-        let [waited, all] = [waited, self.time].map(|time| time.as_secs());
-        output::say(format_args!(
-            "\r\x1b[Kprocess {pid}: {waited} of {all} s, {samples} samples, one each {mean} (Ctrl-C ends it early) "
+        let (samples, mean) = (copy.table.samples.saturating_sub(first.table.samples), bytes(first.table.mean_bytes));
+        let [seconds, all] = [waited, time].map(|time| time.as_secs());
+        show(format_args!(
+            "process {pid}: {seconds} of {all} s, {samples} samples, one each {mean} (Ctrl-C ends it early) "
         ));
+        last = Some((copy, waited));
     }
+    Err(failed(pid, "nothing was read"))
+}
 
-    fn clear(&self) {
-        if std::io::stderr().is_terminal() {
-            output::say(format_args!("\r\x1b[K"));
-        }
+/// A line in place of the last one, on a terminal.
+fn show(line: std::fmt::Arguments) {
+    if std::io::stderr().is_terminal() {
+        output::say(format_args!("\r\x1b[K{line}"));
     }
 }

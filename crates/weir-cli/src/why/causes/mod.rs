@@ -7,13 +7,16 @@ mod program;
 
 use cause::{Case, Finding};
 
+/// A rule, which looks for one cause.
+type Rule = fn(&Case) -> Option<Finding>;
+
 /// All causes that apply: first what is out of the ordinary, largest first, then what the program just uses.
 pub fn find(case: &Case) -> Vec<Finding> {
     use {beside::*, heap::*, program::*};
     let of_heap = [fragmentation, idle, limit, metadata, in_use, growth];
     let of_program = [huge_pages, other_allocator, own_mapping, locked, files, shared, stacks, data];
     let beside = [page_tables, children, page_cache, page_cache_of_group];
-    let rules: [&[fn(&Case) -> Option<Finding>]; 3] = [&of_heap, &of_program, &beside];
+    let rules: [&[Rule]; 3] = [&of_heap, &of_program, &beside];
     let mut found: Vec<Finding> = rules.concat().iter().filter_map(|rule| rule(case)).collect();
     found.sort_by_key(|it| (it.cause.rank(), std::cmp::Reverse(it.bytes)));
     found
