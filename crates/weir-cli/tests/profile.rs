@@ -4,7 +4,7 @@ mod subject;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use subject::{Subject, library, says, text, wait_for, weir};
+use subject::{Subject, library, says, send, text, wait_for, weir};
 use weir_testing::skip;
 
 /// Samples are taken each so many bytes on average: of a MiB that leaks some 16.
@@ -120,8 +120,7 @@ fn a_leak_is_found_to_its_line_in_a_process_that_took_no_samples() {
     assert!(says(&["ctl", &leak.pid(), "--json", "get", "profile_bytes"]).contains(MEAN));
     leak.leaks(60);
     // As Ctrl-C.
-    // SAFETY: sends a signal to a child that has not been waited for.
-    unsafe { libc::kill(profile.id() as i32, libc::SIGINT) };
+    send(libc::SIGINT, profile.id());
     let mut shown = String::new();
     profile.stdout.take().unwrap().read_to_string(&mut shown).unwrap();
     assert!(profile.wait().unwrap().success());

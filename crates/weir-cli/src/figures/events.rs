@@ -1,7 +1,7 @@
 //! The batches that a process released, as lines of JSON, from the ring in its page of statistics.
 
+use super::released::CAUSES;
 use serde_json::json;
-use weir_core::base::cause::Cause;
 use weir_core::telemetry::trace::{EVENTS, Event, Kind, Place};
 use weir_linux::os::syscall::Errno;
 
@@ -42,13 +42,7 @@ fn line(pid: u32, event: &Event) -> serde_json::Value {
         Some(Kind::Mapped) => "mapped",
         None => "unknown",
     };
-    let cause = match event.cause {
-        Some(Cause::Idle) => "idle",
-        Some(Cause::Pressure) => "pressure",
-        Some(Cause::Limit) => "limit",
-        Some(Cause::Asked) => "asked",
-        None => "unknown",
-    };
+    let cause = event.cause.map_or("unknown", |cause| CAUSES[cause as usize]);
     let result = if event.error == 0 { "ok".to_owned() } else { Errno(event.error as i32).to_string() };
     json!({
         "pid": pid, "at_ns": event.end, "zone": format!("{place}/{}", event.zone), "kind": kind, "cause": cause,
@@ -59,6 +53,7 @@ fn line(pid: u32, event: &Event) -> serde_json::Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use weir_core::base::cause::Cause;
     use weir_core::telemetry::stats::Stats;
 
     fn event(n: u64) -> Event {

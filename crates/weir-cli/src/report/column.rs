@@ -1,7 +1,7 @@
 //! The runs that a page is about: of each what its files say, put together.
 
 use super::reading::{self, Contents, Stat, Trace};
-use super::records::Kind;
+use super::records::{Cache, Line};
 use crate::base::failure::Failure;
 use crate::base::units::{bytes, nanoseconds};
 use crate::figures::released::Released;
@@ -25,14 +25,11 @@ impl Comparison {
             let (contents, note) = reading::read(path)?;
             runs.notes.extend(note);
             let file = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
-            match runs.columns.iter_mut().find(|column| column.lacks(contents.kind())) {
-                Some(column) => column.take(file, contents),
-                None => {
-                    let mut column = Column::default();
-                    column.take(file, contents);
-                    runs.columns.push(column);
-                }
+            let place = runs.columns.iter().position(|column| column.lacks(&contents)).unwrap_or(runs.columns.len());
+            if place == runs.columns.len() {
+                runs.columns.push(Column::default());
             }
+            runs.columns[place].take(file, contents);
         }
         let lost: u64 =
             runs.columns.iter().filter_map(|it| it.trace.as_ref()).fold(0, |sum, it| sum.saturating_add(it.lost));
@@ -51,6 +48,16 @@ pub struct Column {
     pub trace: Option<Box<Trace>>,
     pub stat: Option<Box<Stat>>,
 }
+
+/// A table for both formats: what it is of, the names of its columns, and its rows.
+pub struct Table {
+    pub title: &'static str,
+    pub names: Vec<&'static str>,
+    pub rows: Vec<(String, Vec<String>)>,
+}
+
+/// Caches and processes that are listed.
+const LISTED: usize = 10;
 
 /// The times of releases, as `weir stat` calls them.
 const RELEASES: &str = "release of a batch";
@@ -110,15 +117,15 @@ fn is_zero(value: &str) -> bool {
 
 impl Column {
     /// Whether it has nothing of this kind yet.
-    pub fn lacks(&self, kind: Kind) -> bool {
-        match kind {
-            Kind::Run => self.run.is_none(),
-            Kind::Trace => self.trace.is_none(),
-            Kind::Stat => self.stat.is_none(),
+    fn lacks(&self, contents: &Contents) -> bool {
+        match contents {
+            Contents::Run(_) => self.run.is_none(),
+            Contents::Trace(_) => self.trace.is_none(),
+            Contents::Stat(_) => self.stat.is_none(),
         }
     }
 
-    pub fn take(&mut self, file: String, contents: Contents) {
+    fn take(&mut self, file: String, contents: Contents) {
         self.files.push(file);
         match contents {
             Contents::Run(run) => self.run = Some(run),
@@ -170,12 +177,48 @@ impl Column {
         self.run.as_ref().map(|run| run.totals.report_failures).or_else(traced).map(|n| n.to_string())
     }
 
+    /// What kinds of memory were released.
+    pub fn kinds(&self) -> Option<Table> {
+        let kinds = self.trace.as_ref()?.kinds.iter().filter(|(_, (batches, _))| *batches > 0);
+        let rows = kinds.map(|(kind, (batches, size))| (kind.clone(), vec![batches.to_string(), bytes(*size)]));
+        Some(Table { title: "", names: vec!["what was released", "batches", "bytes"], rows: rows.collect() })
+    }
+
     /// The rows of the table of reclaim that say something; `None`: there are none.
-    pub fn reclaim(&self) -> Option<Vec<(&'static str, String)>> {
+    pub fn reclaim(&self) -> Option<Table> {
         let run = self.run.as_ref()?;
         let mut rows = run.totals.reclaim.rows(run.elapsed_seconds);
         rows.retain(|(_, value)| !is_zero(value));
-        (!rows.is_empty()).then_some(rows)
+        let rows: Vec<_> = rows.into_iter().map(|(name, value)| (name.to_owned(), vec![value])).collect();
+        (!rows.is_empty()).then_some(Table { title: "Reclaim", names: vec!["reclaim", ""], rows })
+    }
+
+    /// What holds the memory at the last sample: caches of a process, or processes.
+    pub fn holders(&self) -> Option<Table> {
+        let stat = self.stat.as_ref()?;
+        if let Some(table) = &stat.table {
+            let row = |line: &Line| {
+                let sizes = [Some(line.memory.resident_bytes), line.memory.live_bytes, line.memory.idle_bytes];
+                let sizes = sizes.map(|size| bytes(size.unwrap_or(0))).into_iter();
+                (format!("{} ({})", line.command, line.pid), sizes.chain([bytes(line.released_bytes)]).collect())
+            };
+            let rows = table.processes.iter().take(LISTED).map(row).collect();
+            let title = "The processes with the largest resident sets, at the end";
+            return Some(Table { title, names: vec!["process", "resident", "live", "idle", "released"], rows });
+        }
+        let row = |cache: &Cache| {
+            let released = cache.trimmed_bytes.saturating_add(cache.drained_bytes);
+            let figures = [bytes(cache.size), cache.used.to_string(), bytes(cache.slab_bytes), bytes(released)];
+            (cache.name.clone(), figures.to_vec())
+        };
+        let caches = stat.process.as_ref()?.caches.iter().filter(|cache| cache.slab_bytes > 0);
+        let rows: Vec<_> = caches.take(LISTED).map(row).collect();
+        let title = "The caches with the most memory, at the end";
+        (!rows.is_empty()).then_some(Table {
+            title,
+            names: vec!["cache", "object", "in use", "slabs", "released"],
+            rows,
+        })
     }
 
     /// The histograms that have a time in them, and what they are of.

@@ -1,6 +1,6 @@
 //! The report as Markdown, for a place where pictures cannot be.
 
-use super::column::{self, Column, Comparison};
+use super::column::{self, Column, Comparison, Table};
 use super::reading::Stat;
 use super::records::Pressure;
 use crate::base::units::{bytes, nanoseconds};
@@ -26,12 +26,7 @@ pub fn page(runs: &Comparison) -> String {
 
 fn run(column: &Column) -> String {
     let mut text = column.stat.as_ref().map_or_else(String::new, |stat| resident(stat));
-    if let Some(trace) = &column.trace {
-        let rows =
-            trace.kinds.iter().map(|(kind, (batches, size))| row(&escaped(kind), [batches.to_string(), bytes(*size)]));
-        let table = head("what was released", &["batches".into(), "bytes".into()]);
-        text += &format!("\n{table}{}", rows.collect::<String>());
-    }
+    text += &column.kinds().map_or_else(String::new, |kinds| table(&kinds));
     if let Some(released) = column.released() {
         let rows = CAUSES
             .iter()
@@ -47,11 +42,14 @@ fn run(column: &Column) -> String {
         let counted = times.counts().iter().enumerate().filter(|(_, count)| **count > 0);
         counted.for_each(|(bucket, count)| text += &row(&nanoseconds(2 << bucket), [count.to_string()]));
     }
-    if let Some(rows) = column.reclaim() {
-        let rows: String = rows.into_iter().map(|(name, value)| row(name, [value])).collect();
-        text += &format!("\n{}{rows}", head("reclaim", &["".into()]));
-    }
+    [column.reclaim(), column.holders()].iter().flatten().for_each(|it| text += &table(it));
     text
+}
+
+fn table(it: &Table) -> String {
+    let names: Vec<String> = it.names[1..].iter().map(ToString::to_string).collect();
+    let line = |(name, values): &(String, Vec<String>)| row(&escaped(name), values.iter().cloned());
+    format!("\n{}{}", head(it.names[0], &names), it.rows.iter().map(line).collect::<String>())
 }
 
 /// The resident set over time as a line of blocks, and the pressure below it.

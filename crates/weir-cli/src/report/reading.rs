@@ -1,6 +1,6 @@
 //! Reading a file: record after record, in bounded memory.
 
-use super::records::{Batch, Kind, Process, Record, Table};
+use super::records::{Batch, Process, RUN, Record, STAT, TRACE, Table};
 use super::timeline::{Bins, Point, Samples};
 use crate::base::failure::Failure;
 use crate::figures::memory::Memory;
@@ -130,11 +130,12 @@ impl Contents {
         contents
     }
 
-    pub fn kind(&self) -> Kind {
+    /// As [`Record::kind`].
+    pub fn kind(&self) -> &'static str {
         match self {
-            Self::Run(_) => Kind::Run,
-            Self::Trace(_) => Kind::Trace,
-            Self::Stat(_) => Kind::Stat,
+            Self::Run(_) => RUN,
+            Self::Trace(_) => TRACE,
+            Self::Stat(_) => STAT,
         }
     }
 

@@ -5,7 +5,6 @@ use crate::figures::released::Released;
 use crate::figures::run::Summary;
 use crate::figures::times::Times;
 use serde::Deserialize;
-use std::fmt;
 
 /// One record of a file.
 #[derive(Deserialize)]
@@ -27,31 +26,18 @@ pub enum Record {
     Run(Box<Summary>),
 }
 
-/// What a file consists of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    Run,
-    Trace,
-    Stat,
-}
+/// What a file consists of: the commands that write it.
+pub const RUN: &str = "weir run --json";
+pub const TRACE: &str = "weir run --trace";
+pub const STAT: &str = "weir stat --json";
 
 impl Record {
-    pub fn kind(&self) -> Kind {
+    pub fn kind(&self) -> &'static str {
         match self {
-            Self::Batch(_) | Self::Lost { .. } => Kind::Trace,
-            Self::Process(_) | Self::Table(_) => Kind::Stat,
-            Self::Run(_) => Kind::Run,
+            Self::Batch(_) | Self::Lost { .. } => TRACE,
+            Self::Process(_) | Self::Table(_) => STAT,
+            Self::Run(_) => RUN,
         }
-    }
-}
-
-impl fmt::Display for Kind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Run => "weir run --json",
-            Self::Trace => "weir run --trace",
-            Self::Stat => "weir stat --json",
-        })
     }
 }
 

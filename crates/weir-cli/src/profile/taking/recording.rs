@@ -1,7 +1,7 @@
 //! A running process's profile: sampling is switched on if it is off, waited for, read, and switched back.
 
 use super::switch::Switch;
-use super::table::{self, NoTable, Table};
+use super::table::{self, Table};
 use crate::base::failure::{Failure, Kind};
 use crate::base::output;
 use crate::base::units::bytes;
@@ -38,11 +38,7 @@ struct Copy {
 pub fn record(pid: i32, options: &ProfileOptions) -> Result<Profile, Failure> {
     let (inspected, page) = Inspected::with_page(pid).map_err(|why| why.of(pid))?;
     let subject = subject(pid, &inspected);
-    let present = match table::read(pid, page.profile.load(Relaxed)) {
-        Ok(table) => Some(table),
-        Err(NoTable::NeverOn) => None,
-        Err(why) => return Err(failed(pid, why)),
-    };
+    let present = table::read(pid, page.profile.load(Relaxed)).map_err(|why| failed(pid, why))?;
     let has_samples = present.as_ref().is_some_and(|table| table.samples > 0);
     if !has_samples && locate::library(&inspected.maps).is_none() {
         return Err(Failure::of(
@@ -122,6 +118,7 @@ fn subject(pid: i32, inspected: &Inspected) -> String {
 fn copy(pid: i32) -> Result<Copy, Failure> {
     let (inspected, page) = Inspected::with_page(pid).map_err(|why| why.of(pid))?;
     let table = table::read(pid, page.profile.load(Relaxed)).map_err(|why| failed(pid, why))?;
+    let table = table.ok_or_else(|| failed(pid, "it has taken no samples yet"))?;
     Ok(Copy { table, mappings: mappings::executable(&inspected.maps) })
 }
 

@@ -4,7 +4,6 @@ use crate::inspect::memory_reader::{MOST_PLACES, read_memory};
 use crate::profile::data::{Figures, Stack};
 use rustix::io::Errno;
 use std::collections::HashMap;
-use std::fmt;
 use std::mem::offset_of;
 use std::os::unix::fs::FileExt;
 use weir_core::profile::layout::{self, FRAMES, Header, MAGIC, PROFILE_BYTES, VERSION};
@@ -31,54 +30,25 @@ pub struct Table {
     pub stacks: Vec<Stack>,
 }
 
-/// Why there is none.
-#[derive(Debug)]
-pub enum NoTable {
-    /// The process has not sampled yet.
-    NeverOn,
-    /// The kernel does not let this user read the process's memory.
-    NotAllowed,
-    /// The process has ended.
-    NoProcess,
-    /// It is of another version of Weir.
-    OtherVersion(u32),
-    /// The process has its memory be read slowly, or not at all.
-    NotAnswering,
-    /// What is there is no table.
-    Strange,
-}
+/// What is there instead of a table.
+const STRANGE: &str = "there is no profile where its statistics say: they were overwritten";
 
-impl fmt::Display for NoTable {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NeverOn => f.write_str("it has taken no samples yet"),
-            Self::NotAllowed => f.write_str(
-                "the kernel keeps its memory from you: run this as root, or set /proc/sys/kernel/yama/ptrace_scope to 0",
-            ),
-            Self::NoProcess => f.write_str("it has ended"),
-            Self::NotAnswering => f.write_str("it does not let its memory be read in time"),
-            Self::OtherVersion(version) => {
-                write!(f, "its profile has version {version}, this command reads {VERSION}: use the `weir` of the same release")
-            }
-            Self::Strange => f.write_str("there is no profile where its statistics say: they were overwritten"),
-        }
-    }
-}
-
-/// Copies the table at `address` of process `pid`; 0: there is none.
-pub fn read(pid: i32, address: u64) -> Result<Table, NoTable> {
+/// Copies the table at `address` of process `pid`; none: it has not sampled yet. Else why it cannot be had.
+pub fn read(pid: i32, address: u64) -> Result<Option<Table>, String> {
     if address == 0 {
-        return Err(NoTable::NeverOn);
+        return Ok(None);
     }
     if !address.is_multiple_of(PAGE) {
-        return Err(NoTable::Strange);
+        return Err(STRANGE.into());
     }
     let mut bytes = vec![0; PROFILE_BYTES];
     let why = |error: std::io::Error| match Errno::from_io_error(&error) {
-        Some(Errno::PERM | Errno::ACCESS) => NoTable::NotAllowed,
-        Some(Errno::SRCH) => NoTable::NoProcess,
-        _ if error.kind() == std::io::ErrorKind::TimedOut => NoTable::NotAnswering,
-        _ => NoTable::Strange,
+        Some(Errno::PERM | Errno::ACCESS) => {
+            "the kernel keeps its memory from you: run this as root, or set /proc/sys/kernel/yama/ptrace_scope to 0"
+        }
+        Some(Errno::SRCH) => "it has ended",
+        _ if error.kind() == std::io::ErrorKind::TimedOut => "it does not let its memory be read in time",
+        _ => STRANGE,
     };
     for batch in written_pages(pid, address).chunks(MOST_PLACES) {
         let addresses: Vec<u64> = batch.iter().map(|page| address + page * PAGE).collect();
@@ -89,7 +59,7 @@ pub fn read(pid: i32, address: u64) -> Result<Table, NoTable> {
             bytes[at..at + from.len()].copy_from_slice(from);
         }
     }
-    parse(&bytes)
+    parse(&bytes).map(Some)
 }
 
 /// The pages of the table that the process has written to, by number; the others hold zeros. To read one of those would
@@ -104,15 +74,16 @@ fn written_pages(pid: i32, address: u64) -> Vec<u64> {
     pages.filter(|(_, entry)| is_there(entry)).map(|(page, _)| page).collect()
 }
 
-fn parse(bytes: &[u8]) -> Result<Table, NoTable> {
+fn parse(bytes: &[u8]) -> Result<Table, String> {
     let (header, entries) = bytes.split_at(size_of::<Header>());
     if word(header, offset_of!(Header, magic)) != MAGIC {
-        return Err(NoTable::Strange);
+        return Err(STRANGE.into());
     }
     // A number of 32 bits, and another beside it.
     let version = word(header, offset_of!(Header, version)) as u32;
     if version != VERSION {
-        return Err(NoTable::OtherVersion(version));
+        let why = "use the `weir` of the same release";
+        return Err(format!("its profile has version {version}, this command reads {VERSION}: {why}"));
     }
     let of = |at: usize| word(header, at);
     Ok(Table {
@@ -180,9 +151,9 @@ mod tests {
     #[test]
     fn entries_in_use_are_read_and_no_others() {
         let mut bytes = vec![0; PROFILE_BYTES];
-        assert!(matches!(parse(&bytes), Err(NoTable::Strange)));
+        assert_eq!(parse(&bytes).err().as_deref(), Some(STRANGE));
         set(&mut bytes, 0, MAGIC);
-        assert!(matches!(parse(&bytes), Err(NoTable::OtherVersion(0))));
+        assert!(parse(&bytes).unwrap_err().starts_with("its profile has version 0, "));
         set(&mut bytes, offset_of!(Header, version), u64::from(VERSION) | 7 << 32);
         set(&mut bytes, offset_of!(Header, mean_bytes), 1 << 19);
         let entry = |number: usize| size_of::<Header>() + number * size_of::<layout::Stack>();
