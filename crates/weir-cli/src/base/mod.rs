@@ -1,4 +1,4 @@
-//! What every command needs: errors, sizes and times, addresses, results in files, output.
+//! Tools that every command needs: errors, sizes and times, addresses, results in files, output.
 
 pub mod failure;
 pub mod json;

@@ -1,4 +1,4 @@
-//! What was found out about a machine or a process.
+//! A finding about a machine or a process.
 
 use serde::Serialize;
 
@@ -20,7 +20,7 @@ pub struct Check {
     pub name: &'static str,
     pub state: State,
     pub found: String,
-    /// What Weir does about it, or what the user can do.
+    /// The effect: what Weir does about it, or what the user can do.
     pub effect: &'static str,
 }
 

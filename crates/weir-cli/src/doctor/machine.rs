@@ -1,4 +1,4 @@
-//! What works on this machine, and what Weir does without what does not.
+//! Checks of this machine: what works on it, and what Weir does without what does not.
 
 use super::check::Check;
 use crate::base::units::bytes;
@@ -22,7 +22,7 @@ pub(super) fn checks() -> Vec<Check> {
     checks
 }
 
-/// What becomes of libraries that a program opens with `RTLD_DEEPBIND`.
+/// The fate of libraries that a program opens with `RTLD_DEEPBIND`.
 fn deepbind() -> Check {
     let is_left = std::env::var("WEIR_DEEPBIND").is_ok_and(|value| value != "0");
     let found = if is_left { "left to `dlopen` (WEIR_DEEPBIND)" } else { "cleared by `dlopen`" };

@@ -20,7 +20,7 @@ pub struct Distribution {
 }
 
 impl Distribution {
-    /// Of times with this sum, ns. Where no sum is counted, it is estimated: each time as the middle of its bucket.
+    /// A histogram of times with this sum, ns. Where no sum is counted, it is estimated: each time as the middle of its bucket.
     pub fn of(times: &Times, sum_ns: Option<u64>) -> Self {
         let counts = times.counts();
         let (mut from, mut count) = (0, 0u64);

@@ -1,6 +1,6 @@
 //! The HTTP server: one thread that talks, one more while the figures are read.
 //!
-//! What a client can cost is bounded: [`CONNECTIONS`] at a time, one request for each, all of which has to be over
+//! The cost of a client is bounded: [`CONNECTIONS`] at a time, one request for each, all of which has to be over
 //! after [`PATIENCE`], and one reading of the figures in [`REUSED_FOR`].
 
 use super::listen::{Listener, Stream};
@@ -25,7 +25,7 @@ use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
 use tokio::time::{sleep, timeout};
 
 /// Connections served at a time: others wait in the kernel's queue. A pair of Prometheus servers needs two.
-/// Those that say nothing are to leave some for them.
+/// Silent connections are to leave some for them.
 const CONNECTIONS: usize = 64;
 /// Time for a request's head: a scraper sends it at once.
 const HEAD_PATIENCE: Duration = Duration::from_secs(2);
@@ -128,7 +128,7 @@ fn response(status: StatusCode, kind: &'static str, body: Bytes) -> Response<Ful
     response
 }
 
-/// What is served.
+/// The served text and its age.
 struct Metrics {
     extent: Extent,
     /// The last text, and when it was begun.

@@ -1,4 +1,4 @@
-//! What a scrape has to tell: the figures of all processes with Weir, as they are now.
+//! The contents of a scrape: the figures of all processes with Weir, as they are now.
 
 use super::container;
 use crate::figures::memory::Memory;
@@ -95,7 +95,7 @@ pub struct Labels {
 }
 
 impl Labels {
-    /// Of a process with this name.
+    /// The labels of a process with this name.
     pub fn of(process: &Process, comm: String) -> Self {
         let cgroup = cgroup_of(process);
         let container = container::of_cgroup(&cgroup).unwrap_or_default();

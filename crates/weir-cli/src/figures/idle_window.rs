@@ -11,7 +11,7 @@ use weir_core::telemetry::stats::Stats;
 /// See the module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct IdleWindow {
-    /// What is used again within this time is kept.
+    /// Memory that is used again within this time is kept.
     #[serde(rename = "idle_window_ns")]
     pub ns: u64,
     /// In a program at rest what was not used for this time is gone.
@@ -22,7 +22,7 @@ pub struct IdleWindow {
     /// Bytes that were released for being idle, since the start.
     #[serde(rename = "released_idle_bytes")]
     released: u64,
-    /// Of these, bytes that were touched again so soon that a longer window would have kept them.
+    /// Bytes among these that were touched again so soon that a longer window would have kept them.
     #[serde(rename = "released_too_early_bytes")]
     again: u64,
 }

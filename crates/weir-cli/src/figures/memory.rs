@@ -1,4 +1,4 @@
-//! What a process's resident set consists of: the one place that divides it.
+//! The parts of a process's resident set: the one place that divides it.
 
 use crate::base::units::{bytes, nanoseconds};
 use serde::{Deserialize, Serialize};
@@ -21,7 +21,7 @@ pub const PARTS: [&str; 5] = ["live", "idle", "fragmented", "metadata", "not Wei
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Memory {
     pub resident_bytes: u64,
-    /// Of what the program holds, what is resident.
+    /// The resident part of what the program holds.
     pub live_bytes: Option<u64>,
     pub idle_bytes: Option<u64>,
     pub fragmented_bytes: Option<u64>,
@@ -34,7 +34,7 @@ pub struct Memory {
     pub measured_ns_ago: Option<u64>,
 }
 
-/// What Weir measured of itself, bytes.
+/// Weir's measurement of its own memory, bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Measured {
     pub live: u64,
@@ -54,7 +54,7 @@ impl Measured {
         (at > 0).then_some((Self { live, idle, fragmented, metadata, untouched }, at))
     }
 
-    /// What is resident of Weir.
+    /// Resident bytes of Weir's.
     pub fn resident(&self) -> u64 {
         let all = [self.live, self.idle, self.fragmented, self.metadata];
         all.into_iter().fold(0, u64::saturating_add).saturating_sub(self.untouched)
@@ -85,7 +85,7 @@ impl Measured {
 }
 
 impl Memory {
-    /// Of a process with so many resident bytes, by its page.
+    /// The parts of a process with so many resident bytes, by its page.
     pub fn of(page: &Stats, resident_bytes: u64, now_ns: u64) -> Self {
         match Measured::of(page) {
             Some((measured, at)) => Self::part(resident_bytes, measured, Some(now_ns.saturating_sub(at))),
@@ -113,7 +113,7 @@ impl Memory {
         Some([live_bytes?, idle_bytes?, fragmented_bytes?, metadata_bytes?, not_weirs_bytes?])
     }
 
-    /// Of both processes together; parts that are unknown are left out.
+    /// The sum of two processes; parts that are unknown are left out.
     pub fn and(&self, other: &Self) -> Self {
         let [one, two] = [self, other].map(|it| it.parts().unwrap_or_default());
         let resident_bytes = self.resident_bytes.saturating_add(other.resident_bytes);

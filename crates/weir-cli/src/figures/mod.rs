@@ -1,4 +1,4 @@
-//! What a page of statistics tells, each figure in one place: where the memory is, what was released, how long it took.
+//! The figures of a page of statistics, each in one place: where the memory is, what was released, how long it took.
 
 pub mod events;
 pub mod idle_window;

@@ -19,7 +19,7 @@ pub struct SideTotals {
     pub cache_write_sync: u64,
 }
 
-/// What all processes together reclaimed.
+/// Reclaim of all processes together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReclaimTotals {
     pub direct_reclaims: u64,
@@ -30,7 +30,7 @@ pub struct ReclaimTotals {
     pub direct_stall_ns: u64,
     /// From the balancers' wake-ups to their sleeps.
     pub balancer_active_ns: u64,
-    /// Of that, on a CPU.
+    /// The part of that on a CPU.
     pub balancer_cpu_ns: u64,
     /// Allocations that the hard limit made fail.
     pub hard_limit_failures: u64,
@@ -71,7 +71,7 @@ impl ReclaimTotals {
         String::from("weir: Reclaim Statistics\n") + &lines.collect::<String>()
     }
 
-    /// Its rows. Of several processes the times are sums, and so may be more than `elapsed`.
+    /// The table's rows. Of several processes the times are sums, and so may be more than `elapsed`.
     pub fn rows(&self, elapsed: f64) -> Vec<(&'static str, String)> {
         let (direct, balancer) = (&self.direct, &self.balancer);
         let scanned = direct.pages_scanned.saturating_add(balancer.pages_scanned);

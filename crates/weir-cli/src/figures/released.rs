@@ -1,4 +1,4 @@
-//! What was released, by cause.
+//! Bytes released, by cause.
 
 use crate::base::units::bytes;
 use serde::{Deserialize, Serialize};

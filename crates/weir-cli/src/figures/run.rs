@@ -13,7 +13,7 @@ pub struct ProcessMemory {
     pub bytes: u64,
 }
 
-/// What all processes held at one moment.
+/// Memory of all processes at one moment.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct ResidentSum {
     pub bytes: u64,
@@ -21,7 +21,7 @@ pub struct ResidentSum {
     /// Processes among them of which all that is resident counts, shared or not.
     pub by_rss: usize,
     pub largest: Vec<ProcessMemory>,
-    /// Of those on Weir, by their counters.
+    /// Heaps of the processes on Weir, by their counters.
     pub heap: Heap,
 }
 
@@ -67,14 +67,14 @@ pub struct Totals {
     pub reclaim: ReclaimTotals,
     /// Part of the frees of small objects that the fast path served; none if no process lived to count them.
     pub free_hit_rate: Option<f64>,
-    /// The same of allocations.
+    /// The part of the allocations of small objects that the fast path served.
     pub alloc_hit_rate: Option<f64>,
 }
 
 /// A finished run. Resident bytes are sums over all processes of the program, pages that they share counted once.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Summary {
-    /// What happened, in words.
+    /// The outcome in words.
     pub verdict: String,
     pub program: String,
     /// The program's exit status, if it ended by itself.
@@ -84,7 +84,7 @@ pub struct Summary {
     pub elapsed_seconds: f64,
     /// Most that all processes held at one time; none of a small program that ended before a sample.
     pub peak_resident_bytes: Option<u64>,
-    /// What no single process was above.
+    /// The bound that no single process was above.
     pub peak_resident_bound_bytes: u64,
     /// The processes at the peak, as far as samples show.
     #[serde(default)]

@@ -24,7 +24,7 @@ impl From<&[AtomicU64; BUCKETS]> for Times {
 }
 
 impl Times {
-    /// Of several processes together.
+    /// The sum over several processes.
     pub fn sum<'a>(all: impl Iterator<Item = &'a [AtomicU64; BUCKETS]>) -> Self {
         let mut sums = vec![0u64; BUCKETS];
         for counts in all {

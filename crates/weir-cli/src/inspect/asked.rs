@@ -6,10 +6,10 @@ use crate::figures::idle_window::IdleWindow;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// What a process tells.
+/// The answer of a process.
 pub struct Told {
     pub page: Page,
-    /// Its settings now; none: it could not be asked.
+    /// The process's settings now; none: it could not be asked.
     pub settings: BTreeMap<String, u64>,
     /// Why it could not be asked.
     pub silent: Option<String>,

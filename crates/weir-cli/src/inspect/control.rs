@@ -55,7 +55,7 @@ impl Control {
         Self::connect_within(pid, page, PATIENCE)
     }
 
-    /// The same, with another time for each answer.
+    /// Connects with another time for each answer than [`PATIENCE`].
     pub fn connect_within(pid: i32, page: &Page, patience: Duration) -> Result<Self, Failure> {
         let failed = |why: String| Failure::of(Kind::Refused, format!("process {pid} cannot be steered: {why}"));
         if let Some(why) = obstacle(page) {

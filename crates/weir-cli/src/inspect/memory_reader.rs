@@ -6,7 +6,7 @@
 //! this process never reads another one's memory itself. A child does, which lets itself be killed by a timer that it sets
 //! before each reading; the next reading has another child.
 //!
-//! What is asked and answered lies in memory that both share; a message of one byte each way says that it is there. A reading
+//! Questions and answers lie in memory that both share; a message of one byte each way says that it is there. A reading
 //! takes some 10 us more than the call itself, and more where the child has to be woken on another CPU, so many places
 //! are read by one message.
 //!
@@ -36,7 +36,7 @@ const PATH: usize = 64;
 /// Looks at a child that was killed, 5 ms apart.
 const LOOKS: usize = 20;
 
-/// What both processes share.
+/// The memory that both processes share.
 #[repr(C)]
 struct Desk {
     /// Places to read from; 0: the file at `path` is read.
@@ -45,7 +45,7 @@ struct Desk {
     length: usize,
     /// How many places the child is finished with.
     finished: usize,
-    /// Of each place its process, where it begins there, and how many bytes were read; the number of an error, negative.
+    /// The process of each place, where it begins there, and how many bytes were read; the number of an error, negative.
     pids: [i32; MOST_PLACES],
     addresses: [u64; MOST_PLACES],
     reads: [isize; MOST_PLACES],
@@ -185,7 +185,7 @@ impl Reader {
         unsafe { addr_of!((*self.desk).finished).read_volatile() }
     }
 
-    /// What was read of a place that is finished.
+    /// The bytes read of a place that is finished.
     fn of_place(&self, place: usize, length: usize) -> io::Result<&[u8]> {
         // SAFETY: the desk is mapped, and the child is finished with this place.
         let read = unsafe { addr_of!((*self.desk).reads[place]).read() };
@@ -237,7 +237,7 @@ impl Drop for Reader {
     }
 }
 
-/// What the child does until its parent has ended.
+/// The child's loop, until its parent has ended.
 ///
 /// # Safety
 /// By a child of `fork`, with its end of the socket and the desk, which only it works on between a message and its answer.

@@ -64,9 +64,9 @@ pub enum Missing {
     NotLoaded,
     /// Weir is there, but its page is not shared (yet), and the kernel does not let this user read the process's memory.
     NotShared,
-    /// Its memory is not to be had in time: its pages are a file system's or a thread's that does not answer.
+    /// The process's memory is not to be had in time: its pages are a file system's or a thread's that does not answer.
     NotAnswering,
-    /// It is of another version of Weir.
+    /// The process has another version of Weir.
     OtherVersion(u32),
 }
 
@@ -123,7 +123,7 @@ impl Inspected {
         Ok((inspected, page))
     }
 
-    /// The same by the text of the process's `maps` file.
+    /// Takes the process's mappings from the text of its `maps` file.
     pub fn of(pid: i32, maps: &[u8]) -> Result<Self, Missing> {
         let process = Process::new(pid).map_err(of_proc)?;
         let maps = maps::parse(maps).map_err(of_proc)?;

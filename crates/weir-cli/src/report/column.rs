@@ -13,7 +13,7 @@ use std::path::PathBuf;
 pub struct Comparison {
     /// A run each.
     pub columns: Vec<Column>,
-    /// What was wrong with a file.
+    /// Notes on files that were damaged.
     pub notes: Vec<String>,
 }
 
@@ -134,7 +134,7 @@ impl Column {
         }
     }
 
-    /// What it is called: its files.
+    /// The run's name: its files.
     pub fn name(&self) -> String {
         self.files.join(", ")
     }
@@ -155,7 +155,7 @@ impl Column {
         self.run.as_ref().and_then(|run| run.last_resident_bytes).or_else(sampled)
     }
 
-    /// What was released: of the run, which counts all; else of the process; else as far as the trace has it.
+    /// The bytes released: of the run, which counts all; else of the process; else as far as the trace has it.
     pub fn released(&self) -> Option<Released> {
         let process = || self.stat.as_ref()?.process.as_ref().map(|it| it.released_bytes);
         let traced = || self.trace.as_ref().map(|trace| trace.of_causes());
@@ -177,7 +177,7 @@ impl Column {
         self.run.as_ref().map(|run| run.totals.report_failures).or_else(traced).map(|n| n.to_string())
     }
 
-    /// What kinds of memory were released.
+    /// A table of the kinds of memory that were released.
     pub fn kinds(&self) -> Option<Table> {
         let kinds = self.trace.as_ref()?.kinds.iter().filter(|(_, (batches, _))| *batches > 0);
         let rows = kinds.map(|(kind, (batches, size))| (kind.clone(), vec![batches.to_string(), bytes(*size)]));
@@ -193,7 +193,7 @@ impl Column {
         (!rows.is_empty()).then_some(Table { title: "Reclaim", names: vec!["reclaim", ""], rows })
     }
 
-    /// What holds the memory at the last sample: caches of a process, or processes.
+    /// A table of the holders of memory at the last sample: caches of a process, or processes.
     pub fn holders(&self) -> Option<Table> {
         let stat = self.stat.as_ref()?;
         if let Some(table) = &stat.table {

@@ -1,4 +1,4 @@
-//! What is drawn of a run.
+//! The pictures of a run.
 
 use super::chart::{Chart, Scale, px};
 use super::column::Column;
@@ -123,7 +123,7 @@ fn pressed(xs: &[f64], levels: impl Iterator<Item = Pressure>, end: f64) -> Vec<
     spans.into_iter().filter_map(named).collect()
 }
 
-/// What was released when, by cause.
+/// A picture of the bytes released over time, by cause.
 pub fn released(column: &Column, trace: &Trace, extent: Extent) -> Markup {
     let after = trace.bins.start_ns.saturating_sub(column.start_ns().unwrap_or(0));
     let chart = Chart {

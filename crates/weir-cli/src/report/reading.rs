@@ -84,7 +84,7 @@ pub fn read(path: &Path) -> Result<(Contents, Option<String>), Failure> {
     }
 }
 
-/// What is wrong with a file that serde_json cannot read from this record on.
+/// The error of a file that serde_json cannot read from this record on.
 fn damage(error: &serde_json::Error, number: u64) -> String {
     match error.classify() {
         serde_json::error::Category::Io => format!("cannot be read: {error}"),
@@ -175,7 +175,7 @@ impl Trace {
 }
 
 impl Stat {
-    /// Of samples with times.
+    /// A file of samples with times.
     pub fn of(samples: Samples) -> Self {
         Self { samples, is_timed: true, ..Self::default() }
     }

@@ -1,4 +1,4 @@
-//! What the other commands write, as it is read back: the fields that a report needs, and no others.
+//! The records of the other commands, as they are read back: the fields that a report needs, and no others.
 
 use crate::figures::memory::Memory;
 use crate::figures::released::Released;
@@ -10,23 +10,23 @@ use serde::Deserialize;
 #[derive(Deserialize)]
 #[serde(untagged)]
 pub enum Record {
-    /// Of `weir run --trace` and `weir trace`: a batch of memory that was released.
+    /// A line of `weir run --trace` and `weir trace`: a batch of memory that was released.
     Batch(Batch),
-    /// Of the same: events that the writer was too slow for.
+    /// A line of the same commands: events that the writer was too slow for.
     Lost {
         #[serde(rename = "pid")]
         _pid: u32,
         lost: u64,
     },
-    /// Of `weir stat PID --json`.
+    /// The answer of `weir stat PID --json`.
     Process(Box<Process>),
-    /// Of `weir stat --json`.
+    /// The answer of `weir stat --json`.
     Table(Table),
-    /// Of `weir run --json`: the result of a run.
+    /// The answer of `weir run --json`: the result of a run.
     Run(Box<Summary>),
 }
 
-/// What a file consists of: the commands that write it.
+/// The kinds of files, named by the commands that write them.
 pub const RUN: &str = "weir run --json";
 pub const TRACE: &str = "weir run --trace";
 pub const STAT: &str = "weir stat --json";

@@ -1,4 +1,4 @@
-//! What happened when, in bounded memory however long it went on.
+//! Events and samples over time, in bounded memory however long it went on.
 
 use super::records::{Cause, Pressure};
 use crate::figures::memory::Memory;

@@ -29,7 +29,7 @@ use std::time::Instant;
 use trace::Trace;
 use weir_core::telemetry::tunables::TABLE;
 
-/// What the tools read from the environment beside the settings.
+/// Variables that the tools read beside the settings.
 const OTHER_VARIABLES: [&str; 5] =
     ["WEIR_LIB", "WEIR_STATS", profiles::VARIABLE, "WEIR_PEERS_DIR", "WEIR_GUEST_KERNEL"];
 

@@ -16,20 +16,20 @@ const ROUNDS: u32 = 4;
 /// The least target, bytes: none asks a process to go away.
 const LEAST: u64 = 1 << 20;
 
-/// What a process holds, bytes.
+/// The memory of a process, bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Holder {
-    /// Its number.
+    /// The process's number.
     pub pid: i32,
-    /// Its name.
+    /// The process's name.
     pub command: String,
     /// Resident now.
     pub resident_bytes: u64,
     /// Less than when it was asked first.
     pub given_bytes: u64,
-    /// Of Weir's heap: in use by the program; none where it cannot be asked.
+    /// Weir's heap: in use by the program; none where it cannot be asked.
     pub live_bytes: Option<u64>,
-    /// Of Weir's heap: free.
+    /// Weir's heap: free.
     pub idle_bytes: Option<u64>,
     /// Why it gives nothing: it has no Weir, or does not answer.
     pub not_asked: Option<String>,
@@ -75,7 +75,7 @@ impl Member {
         self.ask("drain");
     }
 
-    /// It is to have `bytes` less than now.
+    /// Asks for `bytes` less than now.
     pub fn take(&mut self, bytes: u64) {
         let target = self.resident().saturating_sub(bytes).max(LEAST);
         self.ask(&format!("target {target}"));
@@ -99,7 +99,7 @@ impl Member {
         self.channel.is_ok() && self.missed == 0
     }
 
-    /// What it might give: bytes of its evictable caches.
+    /// Memory that it might give: bytes of its evictable caches.
     pub fn evictable(&mut self) -> u64 {
         self.ask("report");
         let page = self.inspected.as_ref().and_then(|inspected| inspected.page().ok());
@@ -107,7 +107,7 @@ impl Member {
         caches.iter().fold(0, |sum, row| sum.saturating_add(row.bytes))
     }
 
-    /// What it holds now.
+    /// The memory that it holds now.
     pub fn holder(&mut self) -> Holder {
         let report = self.ask("report").unwrap_or_default();
         let figures: BTreeMap<String, u64> = report.lines().filter_map(figure).collect();

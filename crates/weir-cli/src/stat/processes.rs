@@ -37,7 +37,7 @@ struct Unreadable {
 }
 
 impl Table {
-    /// Of what was found, largest first.
+    /// The table of the processes found, largest first.
     pub fn of(found: Found) -> Self {
         let line = |seen: &Seen| Line {
             pid: seen.stat.pid,

@@ -80,7 +80,7 @@ macro_rules! written {
 written! { zones: ZoneRow, caches: CacheRow, evictable_caches: EvictableRow, }
 
 impl Report {
-    /// Of a process and what it tells.
+    /// The report of a process, by its answer.
     pub fn of(inspected: &Inspected, told: Told) -> Self {
         let (page, window) = (&told.page, told.window());
         let stat = inspected.process.stat().ok();

@@ -1,4 +1,4 @@
-//! What each key does: the keys of htop.
+//! The effect of each key: the keys of htop.
 
 use super::model::{Mode, Model, Request};
 use super::rows::Column;
@@ -25,7 +25,7 @@ pub const HELP: [(&str, &str); 15] = [
     ("LIVE IDLE FRAG", "in use; free; free beside objects in use. OTHER: not Weir's"),
 ];
 
-/// What is to be done beside changing the model.
+/// A thing to do beside changing the model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
     None,
@@ -180,7 +180,7 @@ enum Menu {
     Left,
 }
 
-/// What a key does in a menu of so many lines.
+/// The effect of a key in a menu of so many lines.
 fn moved(code: KeyCode, place: usize, lines: usize) -> Menu {
     match code {
         KeyCode::Up => Menu::At(place.saturating_sub(1)),

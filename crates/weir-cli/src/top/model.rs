@@ -1,4 +1,4 @@
-//! What is shown: the last sample, what came before it, and what the user has chosen.
+//! The state of the screen: the last sample, what came before it, and what the user has chosen.
 
 use super::rows::{self, Column, Order, Row};
 use super::sample::{Process, Sample};
@@ -11,7 +11,7 @@ use std::time::Duration;
 /// Resident sets that are kept of each process.
 const HISTORY: usize = 240;
 
-/// What the keys do now.
+/// The meaning of the keys now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Mode {
     Table,
@@ -24,11 +24,11 @@ pub enum Mode {
     Sort(usize),
     /// Something is chosen to do: its place.
     Steer(usize),
-    /// It is to be confirmed, for these processes: whatever the bar is on by then.
+    /// A request is to be confirmed, for these processes: whatever the bar is on by then.
     Confirm(Request, Vec<Identity>),
 }
 
-/// What a process can be told.
+/// A request to a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Request {
     Trim,

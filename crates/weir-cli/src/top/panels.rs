@@ -1,4 +1,4 @@
-//! What lies below the table and over it: the process under the bar, help, menus, and the question whether something is to
+//! The parts of the screen below the table and over it: the process under the bar, help, menus, and the question whether something is to
 //! be done.
 
 use super::keys;
@@ -77,7 +77,7 @@ fn of_weir(weir: &OfWeir, width: u16) -> Vec<Line<'static>> {
     vec![Line::from(bar), Line::from(figures), Line::from(format!("{released}   pressure {}", level(weir.pressure)))]
 }
 
-/// What was released, by cause.
+/// A line of the bytes released, by cause.
 pub fn released_line(all: [u64; 4]) -> String {
     let each = CAUSES.iter().zip(all).map(|(cause, bytes)| format!("  {cause} {}", short(bytes)));
     format!("released{}", each.collect::<String>())

@@ -4,7 +4,7 @@ use super::sample::Process;
 use std::cmp::{Ordering, Reverse};
 use std::collections::{HashMap, HashSet};
 
-/// What processes can be sorted by: a column of the table.
+/// A column of the table, by which processes can be sorted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Column {
     Pid,
@@ -24,7 +24,7 @@ impl Column {
         [Pid, Resident, Live, Idle, Fragmented, NotWeirs, Released, Command]
     };
 
-    /// Its head, and what it is, for the menu.
+    /// The column's head, and its meaning for the menu.
     pub fn words(self) -> (&'static str, &'static str) {
         match self {
             Self::Pid => ("PID", "process number"),
@@ -38,7 +38,7 @@ impl Column {
         }
     }
 
-    /// Its bytes; none: the column has none, or the process has no Weir, or one of which the parts are not known (yet).
+    /// The bytes in the column; none: the column has none, or the process has no Weir, or one of which the parts are not known (yet).
     pub fn bytes(self, process: &Process) -> Option<u64> {
         let weir = process.weir.as_ref();
         let memory = weir.map(|weir| &weir.memory).filter(|it| it.measured_ns_ago.is_some());

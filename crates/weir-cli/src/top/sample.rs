@@ -13,7 +13,7 @@ use procfs::Current;
 use std::collections::HashMap;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// What Weir tells of a process, bytes.
+/// Figures that Weir tells of a process, bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OfWeir {
     pub memory: Memory,
@@ -76,7 +76,7 @@ impl Sample {
     }
 }
 
-/// What its page tells, of a process with so many resident bytes.
+/// Figures from the page of a process with so many resident bytes.
 pub fn of_weir(page: &Page, resident_bytes: u64) -> OfWeir {
     OfWeir {
         memory: Memory::of(page, resident_bytes, monotonic_ns()),

@@ -27,7 +27,7 @@ const GRACE: Duration = Duration::from_secs(3);
 
 /// The screen, as long as it is taken over.
 pub struct Screen {
-    /// Its own end would show the cursor again, and where the terminal has gone panic as it says that it cannot.
+    /// The terminal's own end would show the cursor again, and where the terminal has gone panic as it says that it cannot.
     pub terminal: ManuallyDrop<Terminal<CrosstermBackend<Stdout>>>,
 }
 

@@ -1,4 +1,4 @@
-//! What grew between two looks.
+//! Growth between two looks.
 
 use super::look::Look;
 use super::parts::{Name, Parts};
@@ -11,7 +11,7 @@ pub struct Growth {
     pub resident_bytes: i64,
     /// In use by the program: objects of Weir's, at their sizes, touched or not.
     pub live_bytes: i64,
-    /// Its mappings, `brk` heap and stacks.
+    /// The program's mappings, `brk` heap and stacks.
     pub own_mappings_bytes: i64,
     /// The sizes of which most more is in use, bytes.
     pub holders: Vec<(String, i64)>,
@@ -60,7 +60,7 @@ impl Growth {
         }
     }
 
-    /// What the program has more of, bytes: what counts as a leak if it goes on.
+    /// Bytes that the program has more: growth that counts as a leak if it goes on.
     pub fn bytes(&self) -> u64 {
         self.live_bytes.max(0).saturating_add(self.own_mappings_bytes.max(0)) as u64
     }

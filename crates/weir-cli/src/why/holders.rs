@@ -17,7 +17,7 @@ const NAMED: usize = 5;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Holder {
     pub name: String,
-    /// Of one of its objects; 0: they differ.
+    /// The size of one of its objects; 0: they differ.
     pub object_bytes: u64,
     /// Objects in use; 0: not counted.
     pub objects: u64,
@@ -59,7 +59,7 @@ pub fn all(page: &Page) -> Vec<Holder> {
     all
 }
 
-/// Those that hold most.
+/// The holders of most memory.
 pub fn largest(all: &[Holder]) -> Vec<Holder> {
     all.iter().take(NAMED).cloned().collect()
 }

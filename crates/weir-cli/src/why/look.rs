@@ -28,7 +28,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use weir_core::telemetry::tables::ZoneRow;
 use weir_core::telemetry::tunables::{TABLE, parse_size};
 
-/// What Weir tells.
+/// Figures and settings that Weir tells.
 #[derive(Clone, Debug, Default)]
 pub struct OfWeir {
     /// Where its memory was, if that was measured.
@@ -37,7 +37,7 @@ pub struct OfWeir {
     pub measured_ns_ago: u64,
     /// Bytes that it handed out as pages and as blocks mapped singly.
     pub handed_out: u64,
-    /// Of what it handed out, what lies among the program's mappings: blocks mapped singly, and what is below 4 GiB.
+    /// Handed-out memory that lies among the program's mappings: blocks mapped singly, and what is below 4 GiB.
     pub elsewhere: u64,
     /// Bytes of zones that the program made.
     pub zone_bytes: u64,
@@ -73,7 +73,7 @@ pub struct Look {
     pub locked_bytes: u64,
     /// Estimated: in huge pages, and holds zeros alone.
     pub empty_bytes: u64,
-    /// Of that, in Weir's heap.
+    /// The part of that in Weir's heap.
     pub empty_in_heap_bytes: u64,
     pub huge_page_policy: String,
     pub descendants: Vec<Member>,
@@ -148,7 +148,7 @@ impl Look {
 }
 
 impl OfWeir {
-    /// What a process tells; its settings may have to be those of its start.
+    /// The figures in a process's answer; its settings may have to be those of its start.
     pub fn of(told: Told) -> Self {
         let (page, window) = (&told.page, told.window());
         let measured = Measured::of(page);

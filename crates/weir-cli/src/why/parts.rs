@@ -4,10 +4,10 @@ use super::look::Look;
 use super::mappings::Kind;
 use serde::Serialize;
 
-/// Of each part its name for people, what it is, and what would release it; and the last two in a process without Weir.
+/// The words for each part: its name for people, what it is, and what would release it; and the last two in a process without Weir.
 macro_rules! names {
     ($($(#[$doc:meta])* $Name:ident $word:literal $what:literal $release:literal $(, $other:literal $by:literal)?;)*) => {
-        /// What a part is.
+        /// A kind of memory.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
         #[serde(rename_all = "snake_case")]
         pub enum Name {
@@ -20,7 +20,7 @@ macro_rules! names {
                 match self { $(Self::$Name => $word,)* }
             }
 
-            /// What it is, and what would release it.
+            /// The meaning of the part, and what would release it.
             fn words(self, has_weir: bool) -> (&'static str, &'static str) {
                 match self {
                     $($(Self::$Name if !has_weir => ($other, $by),)? Self::$Name => ($what, $release),)*
@@ -55,9 +55,9 @@ names! {
 pub struct Part {
     pub part: Name,
     pub bytes: u64,
-    /// What it is.
+    /// The part's meaning.
     pub what: &'static str,
-    /// What would release it.
+    /// The way to release it.
     pub release: &'static str,
 }
 

@@ -1,4 +1,4 @@
-//! What `weir why` prints.
+//! The report that `weir why` prints.
 
 use super::causes;
 use super::causes::cause::{Case, Finding};
@@ -26,7 +26,7 @@ pub struct Report {
     /// The sum of the parts.
     resident_bytes: u64,
     parts: Vec<Part>,
-    /// Of the resident set.
+    /// Figures within the resident set.
     within: Within,
     /// Not in the resident set.
     beside: Beside,
@@ -57,13 +57,13 @@ struct Beside {
     swapped_bytes: u64,
     children: usize,
     children_resident_bytes: u64,
-    /// Of files that it has open.
+    /// Page cache of files that it has open.
     page_cache_bytes: u64,
     cgroup: Option<Charged>,
 }
 
 impl Report {
-    /// Of a look, and what grew up to it.
+    /// The report of a look, and of what grew up to it.
     pub fn of(look: &Look, growth: Option<Growth>) -> Self {
         let parts = Parts::of(look);
         let causes = causes::find(&Case { look, parts: &parts, growth: growth.as_ref() });

@@ -3,7 +3,7 @@
 
 use prost::Message;
 
-/// Of each message its fields: name, type in Rust, tag, and what prost calls the type.
+/// The fields of each message: name, type in Rust, tag, and what prost calls the type.
 macro_rules! messages {
     ($($Name:ident { $($field:ident: $kind:ty = $tag:tt [$($how:tt)+];)* })*) => {$(
         #[derive(Clone, PartialEq, Message)]

@@ -12,7 +12,7 @@ use prost::Message;
 use std::collections::HashMap;
 use std::io::Write;
 
-/// What is counted of each stack: names and units that pprof's readers know from Go's heap profiles.
+/// The counts of each stack: names and units that pprof's readers know from Go's heap profiles.
 const SAMPLE_TYPES: [(&str, &str); 4] =
     [("alloc_objects", "count"), ("alloc_space", "bytes"), ("inuse_objects", "count"), ("inuse_space", "bytes")];
 

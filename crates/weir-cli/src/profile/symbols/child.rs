@@ -7,7 +7,7 @@ use std::io::{Read, Write, pipe};
 use std::os::fd::AsRawFd;
 use std::time::Duration;
 
-/// What a child told.
+/// The answer of a child.
 pub struct Told<T> {
     pub all: Vec<T>,
     /// Whether it came to its end.

@@ -15,9 +15,9 @@ const DEBUG: &str = "/usr/lib/debug";
 /// The directory that paths begin at.
 #[derive(Clone, Copy, Debug)]
 pub enum Files {
-    /// That of a process.
+    /// The root of a process.
     Of(i32),
-    /// That of this command.
+    /// The root of this command.
     Own,
 }
 
@@ -47,7 +47,7 @@ impl Files {
         [self, Self::Own].into_iter().find_map(|files| regular(files.find(&path)?))
     }
 
-    /// What several files' debug information has in common (`dwz`), by its path.
+    /// The file, by its path, with debug information that several files share (`dwz`).
     pub fn common_debug(self, path: &Path) -> Option<File> {
         [self, Self::Own].into_iter().find_map(|files| regular(files.find(path)?))
     }

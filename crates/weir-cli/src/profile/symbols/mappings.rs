@@ -1,10 +1,10 @@
-//! What is executable in a process: the files that its call stacks lead through.
+//! The executable mappings of a process: the files that its call stacks lead through.
 
 use procfs::process::{MMPermissions, MMapPath, MemoryMap, MemoryMaps};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-/// What the kernel writes behind the name of a file that has none any more.
+/// The words that the kernel writes behind the name of a file that has none any more.
 const DELETED: &[u8] = b" (deleted)";
 
 /// An executable mapping of a file.

@@ -16,7 +16,7 @@ use object_file::{Frame, Located, look_up};
 use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
 
-/// What is known of an address.
+/// The functions of an address.
 #[derive(Clone, Debug, Default)]
 pub struct Place {
     /// The functions that it is in, the innermost first; never empty.
@@ -29,7 +29,7 @@ pub struct Place {
 #[derive(Default)]
 pub struct Symbols {
     places: HashMap<u64, Place>,
-    /// Of each mapping; empty: not known.
+    /// The build ID of each mapping; empty: not known.
     pub build_ids: Vec<Vec<u8>>,
     /// Names of files that could not be read, or not as a whole, or are not those that were mapped.
     doubtful: Vec<String>,
@@ -86,13 +86,13 @@ impl Symbols {
         }
     }
 
-    /// What a reader must know of files whose functions are not to be relied on, a sentence each.
+    /// Notes on files whose functions are not to be relied on, a sentence each.
     pub fn doubts(&self) -> impl Iterator<Item = String> {
         let says = "cannot be read, or is not the file that was mapped: do not rely on its functions";
         self.doubtful.iter().map(move |file| format!("{} {says}", printable_line(file)))
     }
 
-    /// What is known of the call that a return address belongs to.
+    /// The place of the call that a return address belongs to.
     pub fn place(&self, return_address: u64) -> Option<&Place> {
         self.places.get(&call_of(return_address))
     }

@@ -69,23 +69,23 @@ impl Frame {
 /// A place in a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Located {
-    /// Its address, as the file has it.
+    /// The place's address, as the file has it.
     pub address: u64,
     /// The functions that it is in, the innermost first; none: not known.
     pub frames: Vec<Frame>,
 }
 
-/// What is known of a file.
+/// The answer about a file.
 #[derive(Debug, Default)]
 pub struct Found {
     pub build_id: Vec<u8>,
-    /// Of each offset that was asked for, in their order; none: it lies nowhere in memory, or was not come to.
+    /// The place of each offset that was asked for, in their order; none: it lies nowhere in memory, or was not come to.
     pub places: Vec<Option<Located>>,
     /// Whether all was read: it is an object file, and took no more than it may.
     pub is_whole: bool,
 }
 
-/// What the child tells.
+/// A line that the child tells.
 #[derive(Serialize, Deserialize)]
 enum Line {
     BuildId(Vec<u8>),
@@ -114,7 +114,7 @@ pub fn look_up(file: File, files: Files, offsets: &[u64]) -> Found {
     found
 }
 
-/// What the child does. It frees nothing, as it ends with it.
+/// The child's work. All that is taken for it is freed with the child's end.
 fn read(file: File, files: Files, offsets: &[u64], tell: &mut dyn FnMut(&Line)) {
     let Some(parsed) = parse(file) else { return };
     let build_id = parsed.build_id().ok().flatten().unwrap_or_default().to_vec();

@@ -28,7 +28,7 @@ const TICK: Duration = Duration::from_millis(100);
 /// Looks between two copies of the table: what there is of a process that ends meanwhile.
 const TICKS_A_COPY: u32 = 10;
 
-/// What is known of the process at a moment.
+/// A copy of the process's table and mappings.
 struct Copy {
     table: Table,
     mappings: Vec<Mapping>,

@@ -30,7 +30,7 @@ pub struct Table {
     pub stacks: Vec<Stack>,
 }
 
-/// What is there instead of a table.
+/// The error where no table is found.
 const STRANGE: &str = "there is no profile where its statistics say: they were overwritten";
 
 /// Copies the table at `address` of process `pid`; none: it has not sampled yet. Else why it cannot be had.

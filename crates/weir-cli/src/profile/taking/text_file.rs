@@ -12,7 +12,7 @@ use crate::processes::maps;
 use crate::profile::data::{Figures, Profile, Stack};
 use crate::profile::symbols::mappings;
 
-/// What the file begins with.
+/// The first words of the file.
 const HEAD: &str = "heap profile:";
 const MAPS: &str = "MAPPED_LIBRARIES:";
 

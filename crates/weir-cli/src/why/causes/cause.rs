@@ -5,10 +5,10 @@ use crate::why::look::Look;
 use crate::why::parts::Parts;
 use serde::Serialize;
 
-/// Of each cause its rank and its name for people.
+/// The words for each cause: its rank and its name for people.
 macro_rules! causes {
     ($($(#[$what:meta])* $Cause:ident $rank:literal $word:literal,)*) => {
-        /// What can hold memory.
+        /// A reason why memory is held.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
         #[serde(rename_all = "snake_case")]
         pub enum Cause {
@@ -42,9 +42,9 @@ causes! {
     PageTables 1 "page tables",
     Metadata 1 "metadata",
     Children 1 "children",
-    /// Of files that the process has open.
+    /// The cache of files that the process has open.
     PageCache 1 "page cache",
-    /// Of all that the process's cgroup did with files.
+    /// The cache of all files that the process's cgroup used.
     CgroupPageCache 3 "page cache of the cgroup",
     /// The program uses it: nothing is wrong.
     InUse 2 "in use",
@@ -61,11 +61,11 @@ pub struct Finding {
     pub bytes: u64,
     /// In plain words.
     pub says: String,
-    /// What would release the memory: commands, settings, calls.
+    /// The ways to release the memory: commands, settings, calls.
     pub cures: Vec<String>,
 }
 
-/// What the rules go by.
+/// The facts that the rules go by.
 pub struct Case<'a> {
     pub look: &'a Look,
     pub parts: &'a Parts,
