@@ -12,6 +12,8 @@ mod base;
 mod command_line;
 #[path = "../../crates/weir-cli/src/doctor/mod.rs"]
 mod doctor;
+#[path = "../../crates/weir-cli/src/figures/mod.rs"]
+mod figures;
 #[path = "../../crates/weir-cli/src/inspect/mod.rs"]
 mod inspect;
 #[path = "../../crates/weir-cli/src/library.rs"]
@@ -28,14 +30,15 @@ mod trace;
 mod why;
 
 use arbitrary::{Result, Unstructured};
-use inspect::idle_window::IdleWindow;
+use figures::idle_window::IdleWindow;
+use inspect::asked::Told;
 use inspect::list::{Found, Seen};
 use inspect::page::{Inspected, Page};
 use libfuzzer_sys::fuzz_target;
 use serde_json::Value;
 use std::mem::offset_of;
 use std::time::Duration;
-use top::column::Column;
+use top::rows::Column;
 use weir_core::telemetry::stats::{MAGIC, PAGE_BYTES, Stats, VERSION};
 use weir_core::telemetry::tables::NAME;
 
@@ -181,11 +184,15 @@ thread_local! {
     static OWN: Inspected = inspected();
 }
 
+fn told(page: Page, idle_ms: Option<u64>, why: &str) -> Told {
+    let settings = idle_ms.map(|ms| ("idle_ms".to_owned(), ms)).into_iter().collect();
+    Told { page, settings, silent: Some(why.to_owned()) }
+}
+
 fn stat(bytes: &[u8], idle_ms: Option<u64>, command: &str) {
     let report = |bytes: &[u8]| {
         let page = Page::of(bytes).expect("it was one");
-        let told = stat::asked::Told { page, idle_ms, silent: Some(command.to_owned()) };
-        OWN.with(|own| stat::report::Report::of(own, told))
+        OWN.with(|own| stat::report::Report::of(own, told(page, idle_ms, command)))
     };
     let shown = report(bytes);
     for has_all in [false, true] {
@@ -198,10 +205,8 @@ fn stat(bytes: &[u8], idle_ms: Option<u64>, command: &str) {
 }
 
 fn list(page: Page, resident: u64, command: &str) {
-    let memory = stat::breakdown::Breakdown::of(&page, resident, 1 << 40);
-    let parts =
-        [memory.live_bytes, memory.idle_bytes, memory.fragmented_bytes, memory.metadata_bytes, memory.not_weirs_bytes];
-    assert_eq!(parts.iter().sum::<u64>(), resident);
+    let memory = figures::memory::Memory::of(&page, resident, 1 << 40);
+    assert!(memory.parts().is_none_or(|parts| parts.iter().sum::<u64>() == resident));
     check_text(&memory.to_string());
     check_text(&IdleWindow::of(resident, &page).to_string());
     let process = procfs::process::Process::new(std::process::id() as i32).expect("it is there");
@@ -247,7 +252,6 @@ fn top(page: &Page, column: Column, (width, height): (u16, u16), command: &str) 
 fn why(first: &[u8], second: &[u8], idle_ms: Option<u64>, resident: u64, command: &str) {
     let look = |bytes: &[u8]| {
         let page = Page::of(bytes).filter(Page::is_good)?;
-        let settings = idle_ms.map(|ms| ("idle_ms".to_owned(), ms)).into_iter().collect();
         let kinds = [why::mappings::Kind::WeirHeap, why::mappings::Kind::Anonymous, why::mappings::Kind::WeirMetadata];
         let mapping = |(nth, kind): (usize, why::mappings::Kind)| why::mappings::Mapping {
             kind,
@@ -264,7 +268,7 @@ fn why(first: &[u8], second: &[u8], idle_ms: Option<u64>, resident: u64, command
             command: command.to_owned(),
             at_ns: resident,
             mappings: kinds.into_iter().enumerate().map(mapping).collect(),
-            weir: Some(why::look::OfWeir::told(&page, settings, Some(command.to_owned()))),
+            weir: Some(why::look::OfWeir::of(told(page, idle_ms, command))),
             ..why::look::Look::default()
         })
     };

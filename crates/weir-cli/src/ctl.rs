@@ -4,6 +4,7 @@ use crate::base::failure::{Failure, Kind};
 use crate::base::units::{exact_bytes, parse_duration};
 use crate::base::{json, output};
 use crate::command_line::{CtlAction, CtlOptions};
+use crate::inspect::asked::figure;
 use crate::inspect::control::Control;
 use crate::inspect::page::Inspected;
 use std::collections::BTreeMap;
@@ -14,7 +15,7 @@ use weir_core::telemetry::tunables::{TABLE, Unit};
 pub fn ctl(options: &CtlOptions) -> Result<i32, Failure> {
     let request = request(&options.action)?;
     let pid = options.pid;
-    let page = Inspected::new(pid).and_then(|it| it.page()).map_err(|why| why.of(pid))?;
+    let (_, page) = Inspected::with_page(pid).map_err(|why| why.of(pid))?;
     let answer = Control::connect(pid, &page)?.ask(&request)?;
     let text = match options.json {
         true => json::pretty(&answer.lines().filter_map(figure).collect::<BTreeMap<_, _>>())?,
@@ -26,12 +27,12 @@ pub fn ctl(options: &CtlOptions) -> Result<i32, Failure> {
 /// The request as the process reads it.
 fn request(action: &CtlAction) -> Result<String, Failure> {
     Ok(match action {
-        CtlAction::Get { name: None } => "get".to_owned(),
+        CtlAction::Get { name: None } => "get".into(),
         CtlAction::Get { name: Some(name) } => format!("get {name}"),
         CtlAction::Set { name, value } => format!("set {name} {}", in_unit(name, value)?),
-        CtlAction::Trim => "trim".to_owned(),
-        CtlAction::Drain => "drain".to_owned(),
-        CtlAction::Report => "report".to_owned(),
+        CtlAction::Trim => "trim".into(),
+        CtlAction::Drain => "drain".into(),
+        CtlAction::Report => "report".into(),
     })
 }
 
@@ -55,12 +56,6 @@ fn in_unit(name: &str, value: &str) -> Result<String, Failure> {
         )));
     }
     Ok((time.as_nanos() / one.as_nanos()).to_string())
-}
-
-/// The name and the number of a line such as `limit 67108864 bytes`.
-fn figure(line: &str) -> Option<(String, u64)> {
-    let mut words = line.split_whitespace();
-    Some((words.next()?.to_owned(), words.next()?.parse().ok()?))
 }
 
 /// The line with the number in a unit that is read at a glance.

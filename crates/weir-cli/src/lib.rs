@@ -7,6 +7,7 @@ mod command_line;
 mod ctl;
 mod doctor;
 mod export;
+mod figures;
 mod generate;
 mod inspect;
 mod library;
@@ -21,7 +22,6 @@ mod top;
 mod trace;
 mod why;
 
-pub use base::counted::Counted;
 pub use base::failure::Failure;
 
 use base::output;
@@ -29,11 +29,6 @@ use clap::Parser;
 use clap::error::{ContextKind, ErrorKind};
 use command_line::{Command, CommandLine};
 use std::error::Error;
-
-/// As in the command: tests hold the bounds.
-#[cfg(test)]
-#[global_allocator]
-static HEAP: Counted = Counted;
 
 /// The command, by the arguments of this process; ends it.
 pub fn main() -> ! {

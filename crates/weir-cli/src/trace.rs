@@ -2,8 +2,8 @@
 
 use crate::base::failure::Failure;
 use crate::base::output;
+use crate::figures::events::news;
 use crate::inspect::page::{Inspected, Missing, Page};
-use crate::processes::events::news;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
@@ -13,28 +13,21 @@ const INTERVAL: Duration = Duration::from_millis(10);
 /// Prints the batches that are known still, and then each new one, until the process ends.
 pub fn trace(pid: i32) -> Result<i32, Failure> {
     let failed = |why: Missing| why.of(pid);
-    let mut inspected = Inspected::new(pid).map_err(failed)?;
-    let mut last = inspected.page().map_err(failed)?;
+    let (mut inspected, mut last) = Inspected::with_page(pid).map_err(failed)?;
     let mut next = last.trace.recorded().saturating_sub(weir_core::telemetry::trace::EVENTS as u64);
     loop {
         // Its page may have been moved: to a file of its background thread, which has started meanwhile.
-        let page = match inspected.page() {
+        let page = inspected.page().or_else(|_| {
+            inspected = Inspected::new(pid)?;
+            inspected.page()
+        });
+        let page = match page {
             Ok(page) => page,
-            Err(_) => {
-                inspected = match Inspected::new(pid) {
-                    Ok(inspected) => inspected,
-                    // What it released last, of which no second copy can be made.
-                    Err(Missing::NoProcess) => return output::print(&lines(&last, &last, &mut next)).map(|()| 0),
-                    Err(why) => return Err(failed(why)),
-                };
-                match inspected.page() {
-                    Ok(page) => page,
-                    Err(Missing::NoProcess | Missing::NotLoaded) => {
-                        return output::print(&lines(&last, &last, &mut next)).map(|()| 0);
-                    }
-                    Err(why) => return Err(failed(why)),
-                }
+            // What it released last, of which no second copy can be made.
+            Err(Missing::NoProcess | Missing::NotLoaded) => {
+                return output::print(&lines(&last, &last, &mut next)).map(|()| 0);
             }
+            Err(why) => return Err(failed(why)),
         };
         output::print(&lines(&last, &page, &mut next))?;
         last = page;

@@ -11,7 +11,7 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Duration;
-use subject::{Subject, is_root, says, text, wait_for, weir};
+use subject::{Subject, is_in_state, is_root, resident, says, text, wait_for, weir};
 use weir_core::telemetry::stats::{Control, Stats};
 use weir_core::telemetry::tunables::TABLE;
 use weir_testing::{PATIENCE, skip, wait_until};
@@ -104,22 +104,17 @@ fn without_the_token_of_the_page_the_same_user_is_refused() {
 #[test]
 fn stopped_while_it_waits_for_its_answer_it_has_it_when_it_goes_on() {
     let Some(subject) = steered() else { return };
-    let signal = |pid: u32, signal| {
-        // SAFETY: sends a signal to a process that this test made and has not waited for.
-        assert_eq!(unsafe { libc::kill(pid as i32, signal) }, 0);
-    };
-    let is_stopped = |pid: u32| std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap().contains(") T ");
-    signal(subject.pid(), libc::SIGSTOP);
-    wait_until("the program's stop", || is_stopped(subject.pid()));
+    subject::send(libc::SIGSTOP, subject.pid());
+    wait_until("the program's stop", || is_in_state(subject.pid(), 'T'));
     let mut ctl = Command::new(env!("CARGO_BIN_EXE_weir"));
     ctl.args(["ctl", &subject.pid().to_string(), "get", "limit"]).stdout(Stdio::piped()).stderr(Stdio::piped());
     let ctl = ctl.spawn().unwrap();
     let call = || std::fs::read_to_string(format!("/proc/{}/syscall", ctl.id())).unwrap();
     wait_until("its wait", || call().starts_with(&format!("{} ", libc::SYS_recvfrom)));
-    signal(ctl.id(), libc::SIGSTOP);
-    wait_until("its stop", || is_stopped(ctl.id()));
-    signal(ctl.id(), libc::SIGCONT);
-    signal(subject.pid(), libc::SIGCONT);
+    subject::send(libc::SIGSTOP, ctl.id());
+    wait_until("its stop", || is_in_state(ctl.id(), 'T'));
+    subject::send(libc::SIGCONT, ctl.id());
+    subject::send(libc::SIGCONT, subject.pid());
     let output = ctl.wait_with_output().unwrap();
     assert_eq!((text(&output.stdout).as_str(), text(&output.stderr).as_str()), ("limit 0 B\n", ""));
 }
@@ -151,12 +146,8 @@ fn a_limit_that_is_set_is_kept_to() {
     says(&["ctl", &pid, "set", "idle_ms", "3600000"]);
     subject.tell("hold 100");
     subject.tell("drop");
-    let resident = || {
-        let status = std::fs::read_to_string(format!("/proc/{pid}/statm")).unwrap();
-        status.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 4096
-    };
     says(&["ctl", &pid, "set", "limit", "32M"]);
-    wait_for("the resident set below the limit", || (resident() < 32 << 20).then_some(()));
+    wait_until("the resident set below the limit", || resident(subject.pid()) < 32 << 20);
 }
 
 #[test]
@@ -222,8 +213,7 @@ fn a_forked_child_has_a_channel_of_its_own() {
     wait_for("the child's channel", || weir(&["ctl", &child, "get", "limit"]).status.success().then_some(()));
     says(&["ctl", &child, "set", "limit", "1G"]);
     assert_eq!(says(&["ctl", &subject.pid().to_string(), "get", "limit"]), "limit 0 B\n");
-    // SAFETY: ends a process that this test made.
-    unsafe { libc::kill(child.parse().unwrap(), libc::SIGKILL) };
+    subject::send(libc::SIGKILL, child.parse().unwrap());
 }
 
 #[test]

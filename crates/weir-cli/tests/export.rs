@@ -49,11 +49,6 @@ impl Exporter {
         assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
         body
     }
-
-    fn terminate(&self) {
-        // SAFETY: signals a child that has not been waited for.
-        unsafe { libc::kill(self.child.id() as i32, libc::SIGTERM) };
-    }
 }
 
 impl Drop for Exporter {
@@ -356,7 +351,7 @@ fn a_signal_ends_it_and_its_socket_is_gone() {
     assert_eq!(exporter.address, listen);
     let mut stream = UnixStream::connect(&path).unwrap();
     stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
-    exporter.terminate();
+    subject::send(libc::SIGTERM, exporter.child.id());
     // What was asked before is answered still.
     let (head, body) = answer(&mut stream);
     assert!(head.is_empty() || body.ends_with("# EOF\n"), "{head}");

@@ -1,5 +1,6 @@
 //! `weir report`: pages made of what the other commands wrote, and of files that none of them did.
 
+mod subject;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -347,4 +348,40 @@ fn what_a_real_run_wrote_is_read() {
     assert_eq!(html.matches("<section>").count(), 2);
 }
 
-mod subject;
+#[test]
+fn the_curve_is_first_and_there_are_no_rows_of_zeros() {
+    let files = Files::new();
+    let cache = |name: &str, size: u64, slab_bytes: u64| json!({"name": name, "size": size, "used": 9, "slab_bytes": slab_bytes, "trimmed_bytes": 0, "drained_bytes": 0});
+    let sample = |at: u64, resident: u64| {
+        json!({
+            "pid": 7, "command": "server", "at_ns": at, "resident_bytes": resident, "live_bytes": resident / 2,
+            "idle_bytes": resident / 2, "fragmented_bytes": 0, "metadata_bytes": 0, "not_weirs_bytes": 0,
+            "pressure": "none", "released_bytes": {"idle": 5 << 20, "pressure": 0, "limit": 0, "asked": 0},
+            "touched_again_bytes": 0, "times": [], "caches": [cache("malloc 64", 64, 1 << 20), cache("malloc 80", 80, 0)],
+        })
+        .to_string()
+    };
+    // Of the second one no parts are known.
+    let unknown =
+        sample(2_000_000_000, 9 << 20).replace(&format!("\"live_bytes\":{}", (9 << 20) / 2), "\"live_bytes\":null");
+    let html = page(&[], &[&files.write("stat.json", [sample(1_000_000_000, 30 << 20), unknown].join("\n"))]);
+    let place = |part: &str| html.find(part).unwrap_or_else(|| panic!("{part}: {html}"));
+    assert!(place("Resident set over time") < place("<table"), "{html}");
+    assert!(html.contains("5.0 MiB") && html.contains("malloc 64"), "{html}");
+    for zero in ["malloc 80", "under pressure", "at a limit", "when asked", "touched again soon after"] {
+        assert!(!html.contains(zero), "{zero}: {html}");
+    }
+}
+
+#[test]
+fn a_run_writes_its_page_by_itself() {
+    let files = Files::new();
+    let [page, json] = ["page.html", "run.json"].map(|name| files.0.path().join(name));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+    command.args(["run", "--quiet", "--report"]).arg(&page).arg("--json").arg(&json).args(["--", "sleep", "0.5"]);
+    assert!(command.env("WEIR_LIB", subject::library()).status().unwrap().success());
+    let html = std::fs::read_to_string(page).unwrap();
+    let run: Value = serde_json::from_slice(&std::fs::read(json).unwrap()).unwrap();
+    assert!(html.contains("Resident set over time") && html.contains("<path class=\"whole\""), "{html}");
+    assert!(html.contains(run["verdict"].as_str().unwrap()), "{run} {html}");
+}

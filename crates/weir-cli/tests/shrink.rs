@@ -3,42 +3,27 @@
 mod subject;
 use serde_json::Value;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 use std::time::Duration;
-use subject::{NO_STALLS, Subject, library, program, text, wait_for, weir};
-use weir_testing::{skip, wait_until};
+use subject::{Group, NO_STALLS, Subject, library, program, resident, text, wait_for, weir};
+use weir_testing::skip;
 
 const MIB: u64 = 1 << 20;
 /// Bounds are no part of what is tested: a busy machine takes its time.
 const TIMEOUT: &str = "2m";
 
-/// A memory cgroup of this test's own; none where it cannot be made.
-struct Group(PathBuf);
+/// A group with a limit.
+struct Limited(Group);
 
-impl Group {
-    fn new() -> Option<Self> {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let name = format!("weir-shrink-{}-{}", std::process::id(), COUNT.fetch_add(1, Relaxed));
-        let of_v2 = fs::read_to_string("/sys/fs/cgroup/cgroup.subtree_control");
-        let parent = match of_v2.is_ok_and(|controllers| controllers.split_whitespace().any(|it| it == "memory")) {
-            true => Path::new("/sys/fs/cgroup"),
-            false => Path::new("/sys/fs/cgroup/memory"),
-        };
-        let group = parent.join(name);
-        fs::create_dir(&group).ok()?;
-        let group = Self(group);
-        let has_memory = ["memory.max", "memory.limit_in_bytes"].iter().any(|file| group.0.join(file).exists());
-        if has_memory { Some(group) } else { None }
-    }
-
+impl Limited {
     /// Starts the program of these tests inside.
     fn start(&self, with_weir: bool) -> Option<Subject> {
         let program = program(&[])?;
         let mut command = Command::new("sh");
-        command.args(["-c", "echo $$ > \"$0/cgroup.procs\" && exec \"$1\""]).arg(&self.0).arg(&program);
+        command.args(["-c", "echo $$ > \"$0/cgroup.procs\" && exec \"$1\""]).arg(&self.0.0).arg(&program);
         if with_weir {
             command.envs(NO_STALLS).env("LD_PRELOAD", library());
         }
@@ -48,22 +33,16 @@ impl Group {
     }
 
     fn limit(&self) -> u64 {
-        let limit =
-            ["memory.max", "memory.limit_in_bytes"].iter().find_map(|file| fs::read_to_string(self.0.join(file)).ok());
+        let limit = ["memory.max", "memory.limit_in_bytes"]
+            .iter()
+            .find_map(|file| fs::read_to_string(self.0.0.join(file)).ok());
         limit.unwrap().trim().parse().unwrap_or(u64::MAX)
-    }
-}
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        // Its last process may not be gone for good yet.
-        wait_until("the group to be empty", || fs::remove_dir(&self.0).is_ok());
     }
 }
 
 macro_rules! group {
     () => {
-        match Group::new() {
+        match Group::new(&["memory.max", "memory.limit_in_bytes"]).map(Limited) {
             Some(group) => group,
             None => return skip!("this user cannot make a cgroup with a memory limit"),
         }
@@ -90,11 +69,6 @@ fn process(outcome: &Value, pid: u32) -> &Value {
     processes.iter().find(|it| it["pid"] == pid).unwrap_or_else(|| panic!("{pid} is missing: {outcome}"))
 }
 
-fn resident(pid: u32) -> u64 {
-    let text = fs::read_to_string(format!("/proc/{pid}/statm")).unwrap();
-    text.split(' ').nth(1).unwrap().parse::<u64>().unwrap() * 4096
-}
-
 #[test]
 fn idle_memory_goes_first_then_caches_and_who_is_not_on_weir_is_left_alone() {
     let group = group!();
@@ -104,12 +78,12 @@ fn idle_memory_goes_first_then_caches_and_who_is_not_on_weir_is_left_alone() {
     let (mut idle, mut cache, mut other) = (steered(idle, "hold 100"), steered(cache, "cache 100"), other);
     assert_eq!((idle.tell("drop"), other.tell("hold 40")), ("done".into(), "done".into()));
     // What is idle is enough.
-    let (status, said, outcome) = shrink(&group.0, "220M");
+    let (status, said, outcome) = shrink(&group.0.0, "220M");
     assert_eq!((status, said.as_str(), group.limit()), (Some(0), "", 220 * MIB), "{outcome}");
     assert!(process(&outcome, idle.pid())["given_bytes"].as_u64() > Some(90 * MIB), "{outcome}");
     assert!(resident(cache.pid()) > 100 * MIB, "its cache was not needed: {outcome}");
     // Then the cache has to give.
-    let (status, said, outcome) = shrink(&group.0, "110M");
+    let (status, said, outcome) = shrink(&group.0.0, "110M");
     assert_eq!((status, said.as_str(), group.limit()), (Some(0), "", 110 * MIB), "{outcome}");
     assert!(resident(cache.pid()) < 80 * MIB, "{outcome}");
     let told = process(&outcome, other.pid());
@@ -126,7 +100,7 @@ fn what_evictable_caches_hold_says_who_is_asked() {
     let (mut live, cache) = (steered(live, "hold 80"), steered(cache, "evictable 80"));
     let before = resident(cache.pid());
     assert!(before > 80 * MIB, "{before}");
-    let (status, said, outcome) = shrink(&group.0, "150M");
+    let (status, said, outcome) = shrink(&group.0.0, "150M");
     assert_eq!((status, said.as_str(), group.limit()), (Some(0), "", 150 * MIB), "{outcome}");
     assert!(
         (8 * MIB..80 * MIB).contains(&process(&outcome, cache.pid())["given_bytes"].as_u64().unwrap()),
@@ -143,7 +117,7 @@ fn where_too_little_is_given_the_limit_stays_and_it_is_said_who_holds_what() {
     let (live, mut other) = (steered(live, "hold 60"), other);
     assert_eq!(other.tell("hold 60"), "done");
     let before = group.limit();
-    let (status, said, outcome) = shrink(&group.0, "64M");
+    let (status, said, outcome) = shrink(&group.0.0, "64M");
     assert_eq!((status, group.limit()), (Some(1), before), "{outcome}");
     assert!(said.starts_with("weir: ") && said.contains(" are missing below 64.0 MiB: the limit of "), "{said}");
     assert_eq!(said.lines().count(), 1, "{said}");

@@ -4,8 +4,8 @@ mod subject;
 use serde_json::Value;
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
-use subject::{Subject, is_root, library, program, says, text, wait_for, weir, weir_without_memory};
-use weir_testing::skip;
+use subject::{Subject, is_root, library, program, says, send, text, wait_for, weir, weir_without_memory};
+use weir_testing::{skip, wait_until};
 
 fn figure(report: &Value, name: &str) -> u64 {
     report[name].as_u64().unwrap_or_else(|| panic!("{name} in {report}"))
@@ -17,6 +17,14 @@ fn holds(pid: u32, mib: std::ops::Range<u64>) -> Option<Value> {
     let report: Value = serde_json::from_slice(&output.stdout).ok()?;
     let is_measured = report["measured_ns_ago"].is_u64();
     (is_measured && mib.contains(&(figure(&report, "live_bytes") >> 20))).then_some(report)
+}
+
+/// A process that holds so many MiB, which it has measured.
+fn holding(mib: u64) -> Option<Subject> {
+    let mut subject = Subject::new(&[])?;
+    subject.tell(&format!("hold {mib}"));
+    wait_for("its memory in use", || holds(subject.pid(), mib - 2..mib + 10));
+    Some(subject)
 }
 
 #[test]
@@ -49,9 +57,7 @@ fn the_parts_of_the_resident_set_add_up_and_follow_what_the_program_does() {
 /// The page is in a file, which the kernel lets its user open where it refuses its memory.
 #[test]
 fn a_process_whose_memory_may_not_be_read_is_read_by_its_file() {
-    let Some(mut subject) = Subject::new(&[]) else { return };
-    subject.tell("hold 20");
-    wait_for("20 MiB in use", || holds(subject.pid(), 18..30));
+    let Some(subject) = holding(20) else { return };
     let Some(output) = weir_without_memory(&["stat", &subject.pid().to_string(), "--json"]) else { return };
     assert!(output.status.success(), "{}", text(&output.stderr));
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -65,9 +71,7 @@ fn a_process_whose_memory_may_not_be_read_is_read_by_its_file() {
 
 #[test]
 fn the_table_for_people_names_the_same_parts() {
-    let Some(mut subject) = Subject::new(&[]) else { return };
-    subject.tell("hold 20");
-    wait_for("20 MiB in use", || holds(subject.pid(), 18..30));
+    let Some(subject) = holding(20) else { return };
     let shown = wait_for("the caches", || {
         Some(says(&["stat", &subject.pid().to_string()])).filter(|shown| shown.contains("malloc 24576"))
     });
@@ -82,9 +86,7 @@ fn the_table_for_people_names_the_same_parts() {
 
 #[test]
 fn watching_prints_again_and_again_until_the_process_ends() {
-    let Some(mut subject) = Subject::new(&[]) else { return };
-    subject.tell("hold 20");
-    wait_for("20 MiB in use", || holds(subject.pid(), 18..30));
+    let Some(mut subject) = holding(20) else { return };
     let mut command = Command::new("timeout");
     command.args(["300", env!("CARGO_BIN_EXE_weir"), "stat", &subject.pid().to_string(), "--json", "--watch=50ms"]);
     let mut watch = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -99,9 +101,7 @@ fn watching_prints_again_and_again_until_the_process_ends() {
 
 #[test]
 fn a_trace_has_a_line_for_each_batch_until_the_process_ends() {
-    let Some(mut subject) = Subject::new(&[]) else { return };
-    subject.tell("hold 60");
-    wait_for("60 MiB in use", || holds(subject.pid(), 58..70));
+    let Some(mut subject) = holding(60) else { return };
     let mut command = Command::new("timeout");
     command.args(["300", env!("CARGO_BIN_EXE_weir"), "trace", &subject.pid().to_string()]);
     let mut trace = command.stdout(Stdio::piped()).spawn().unwrap();
@@ -120,23 +120,18 @@ fn a_trace_has_a_line_for_each_batch_until_the_process_ends() {
 
 #[test]
 fn a_forked_child_has_a_page_of_its_own() {
-    let Some(mut subject) = Subject::new(&[]) else { return };
-    subject.tell("hold 60");
-    wait_for("60 MiB in use", || holds(subject.pid(), 58..70));
+    let Some(mut subject) = holding(60) else { return };
     let child: u32 = subject.tell("fork").parse().unwrap();
     let of_child = wait_for("the child's 30 MiB", || holds(child, 28..40));
     assert_eq!(of_child["pid"], child);
     // The parent's figures are its own still.
     assert!(holds(subject.pid(), 58..70).is_some());
-    // SAFETY: ends a process that this test made.
-    unsafe { libc::kill(child as i32, libc::SIGKILL) };
+    send(libc::SIGKILL, child);
 }
 
 #[test]
 fn a_program_that_closes_all_descriptors_is_read_all_the_same() {
-    let Some(mut subject) = Subject::new(&[]) else { return };
-    subject.tell("hold 20");
-    wait_for("20 MiB in use", || holds(subject.pid(), 18..30));
+    let Some(mut subject) = holding(20) else { return };
     subject.tell("descriptors");
     subject.tell("hold 30");
     wait_for("50 MiB in use", || holds(subject.pid(), 48..60));
@@ -187,8 +182,7 @@ fn a_process_under_weir_run_is_read_as_well() {
     };
     let pid: u32 = children.split_whitespace().next().unwrap().parse().unwrap();
     wait_for("20 MiB in use", || holds(pid, 18..30));
-    // SAFETY: ends a process that this test made.
-    unsafe { libc::kill(pid as i32, libc::SIGKILL) };
+    send(libc::SIGKILL, pid);
     let _ = std::fs::remove_file(program);
 }
 
@@ -326,9 +320,7 @@ fn in_a_sandbox_of_the_programs_own_nothing_is_opened() {
 /// There Weir cannot see whether a filter is in force.
 #[test]
 fn in_a_root_without_proc_nothing_is_opened_and_root_reads_the_page() {
-    let Some(mut subject) = Subject::new(&[]) else { return };
-    subject.tell("hold 20");
-    wait_for("20 MiB in use", || holds(subject.pid(), 18..30));
+    let Some(mut subject) = holding(20) else { return };
     let dir = tempfile::tempdir().unwrap();
     if subject.tell(&format!("chroot {}", dir.path().display())) != "done" {
         return skip!("only root may change its root");
@@ -366,9 +358,7 @@ fn another_user_is_refused_and_told_why() {
     if !is_root() {
         return skip!("only root can become another user");
     }
-    let Some(mut subject) = Subject::new(&[]) else { return };
-    subject.tell("hold 20");
-    wait_for("20 MiB in use", || holds(subject.pid(), 18..30));
+    let Some(subject) = holding(20) else { return };
     let pid = subject.pid().to_string();
     // The build directory may not be open to others.
     let dir = tempfile::tempdir().unwrap();
@@ -391,4 +381,27 @@ fn a_near_miss_of_a_command_or_a_setting_is_answered_with_the_right_one() {
         let said = text(&output.stderr);
         assert!(!output.status.success() && said.contains(&format!("'{right}'")), "{wrong:?}: {said}");
     }
+}
+
+fn stat(pid: &str) -> Value {
+    serde_json::from_str(&says(&["stat", pid, "--json"])).unwrap()
+}
+
+/// `weir stat PID` says what is true now, not what was measured before the memory changed. What is idle stays for an hour, so that
+/// the process comes to rest with the figures of its peak. One that is stopped is not waited for.
+#[test]
+fn the_process_measures_again_before_it_is_shown() {
+    let Some(mut subject) = Subject::new(&[("WEIR_IDLE_MS", "3600000")]) else { return };
+    let pid = subject.pid().to_string();
+    subject.tell("hold 60");
+    wait_until("the channel", || weir(&["ctl", &pid, "get", "limit"]).status.success());
+    says(&["ctl", &pid, "report"]);
+    subject.tell("drop");
+    let report = stat(&pid);
+    let of = |name: &str| report[name].as_u64().unwrap_or_else(|| panic!("{report}"));
+    assert!(of("live_bytes") < 8 << 20 && of("idle_bytes") > 40 << 20, "{report}");
+    assert_eq!(of("idle_window_ns"), 3_600_000_000_000);
+    send(libc::SIGSTOP, subject.pid());
+    wait_until("it to be stopped", || stat(&pid)["not_asked"] == "it is stopped");
+    send(libc::SIGCONT, subject.pid());
 }

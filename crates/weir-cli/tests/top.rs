@@ -1,9 +1,10 @@
 //! `weir top` on a real terminal (a pseudo-terminal), and as text.
 
 mod subject;
+use rustix::fs::{Mode, OFlags};
 use rustix::process::Signal;
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
-use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
+use rustix::termios::{Action, LocalModes, Winsize, tcflow, tcgetattr, tcsetwinsize};
 use std::fs::File;
 use std::io::{Read, Write};
 use std::num::NonZero;
@@ -12,9 +13,54 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
 use subject::{Subject, says, text, wait_for, weir};
 
+/// `weir top`, which ends with the test whatever becomes of it.
+struct Top(Child);
+
+impl Top {
+    /// On a new terminal, which may be its session's; the terminal's outer and inner end.
+    fn start(arguments: &[&str], is_sessions: bool) -> (Self, File, File) {
+        let outer = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
+        grantpt(&outer).unwrap();
+        unlockpt(&outer).unwrap();
+        let name = ptsname(&outer, Vec::new()).unwrap();
+        let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let inner = File::from(rustix::fs::open(name.as_c_str(), flags, Mode::empty()).unwrap());
+        tcsetwinsize(&inner, size(80, 24)).unwrap();
+        let end = || Stdio::from(inner.try_clone().unwrap());
+        let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+        command.arg("top").args(arguments).env("TERM", "xterm").stdin(end()).stdout(end()).stderr(end());
+        // SAFETY: two system calls that a child may make between fork and exec.
+        unsafe {
+            command.pre_exec(move || {
+                rustix::process::setsid()?;
+                if is_sessions {
+                    rustix::process::ioctl_tiocsctty(rustix::stdio::stdin())?;
+                }
+                Ok(())
+            });
+        }
+        (Self(command.spawn().unwrap()), File::from(outer), inner)
+    }
+
+    fn kill(&self, signal: Signal) {
+        rustix::process::kill_process(rustix::process::Pid::from_child(&self.0), signal).unwrap();
+    }
+
+    fn ended(&mut self) -> ExitStatus {
+        wait_for("the end of top", || self.0.try_wait().unwrap())
+    }
+}
+
+impl Drop for Top {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 /// `weir top` on a terminal of its own, of which the screen is read as a person sees it.
 struct Terminal {
-    top: Child,
+    top: Top,
     keyboard: File,
     screen: Arc<Mutex<vt100::Parser>>,
     /// The terminal as the program sees it.
@@ -23,24 +69,7 @@ struct Terminal {
 
 impl Terminal {
     fn new(arguments: &[&str]) -> Self {
-        let main = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
-        grantpt(&main).unwrap();
-        unlockpt(&main).unwrap();
-        let name = ptsname(&main, Vec::new()).unwrap();
-        let line = File::options().read(true).write(true).open(name.to_str().unwrap()).unwrap();
-        tcsetwinsize(&line, size(80, 24)).unwrap();
-        let end = || Stdio::from(line.try_clone().unwrap());
-        let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
-        command.arg("top").args(arguments).env("TERM", "xterm").stdin(end()).stdout(end()).stderr(end());
-        // SAFETY: two system calls that a child may make between fork and exec.
-        unsafe {
-            command.pre_exec(|| {
-                rustix::process::setsid()?;
-                Ok(rustix::process::ioctl_tiocsctty(rustix::stdio::stdin())?)
-            });
-        }
-        let top = command.spawn().unwrap();
-        let keyboard = File::from(main);
+        let (top, keyboard, line) = Top::start(arguments, true);
         let screen = Arc::new(Mutex::new(vt100::Parser::new(cells(24), cells(80), 0)));
         let (mut output, parser) = (keyboard.try_clone().unwrap(), Arc::clone(&screen));
         std::thread::spawn(move || {
@@ -76,21 +105,6 @@ impl Terminal {
         modes.contains(LocalModes::ECHO | LocalModes::ICANON | LocalModes::ISIG)
             && !screen.alternate_screen()
             && !screen.hide_cursor()
-    }
-
-    fn kill(&self, signal: Signal) {
-        rustix::process::kill_process(rustix::process::Pid::from_child(&self.top), signal).unwrap();
-    }
-
-    fn ended(&mut self) -> ExitStatus {
-        wait_for("the end of top", || self.top.try_wait().unwrap())
-    }
-}
-
-impl Drop for Terminal {
-    fn drop(&mut self) {
-        let _ = self.top.kill();
-        let _ = self.top.wait();
     }
 }
 
@@ -140,7 +154,7 @@ fn processes_are_shown_and_steered_and_the_terminal_is_given_back() {
         });
     }
     terminal.press("q");
-    assert_eq!(terminal.ended().code(), Some(0));
+    assert_eq!(terminal.top.ended().code(), Some(0));
     wait_for("given back", || terminal.is_given_back().then_some(()));
 }
 
@@ -150,8 +164,8 @@ fn a_signal_ends_it_and_the_terminal_is_given_back() {
         let mut terminal = Terminal::new(&[]);
         terminal.shows("F10Quit");
         assert!(!terminal.is_given_back());
-        terminal.kill(signal);
-        assert_eq!(terminal.ended().signal(), Some(signal.as_raw()));
+        terminal.top.kill(signal);
+        assert_eq!(terminal.top.ended().signal(), Some(signal.as_raw()));
         wait_for("given back", || terminal.is_given_back().then_some(()));
     }
 }
@@ -162,23 +176,23 @@ fn it_can_be_stopped_and_goes_on() {
     let mut terminal = Terminal::new(&["--delay=200ms"]);
     terminal.shows("F10Quit");
     let is_stopped = |terminal: &Terminal| {
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", terminal.top.id())).ok()?;
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", terminal.top.0.id())).ok()?;
         stat.contains(") T ").then_some(())
     };
     for by_key in [true, false] {
         if by_key {
             terminal.press("\x1a")
         } else {
-            terminal.kill(Signal::TSTP)
+            terminal.top.kill(Signal::TSTP)
         };
         wait_for("stopped", || is_stopped(&terminal));
         wait_for("given back", || terminal.is_given_back().then_some(()));
-        terminal.kill(Signal::CONT);
+        terminal.top.kill(Signal::CONT);
         wait_for("taken again", || (!terminal.is_given_back()).then_some(()));
         terminal.shows("F10Quit");
     }
     terminal.press("q");
-    assert_eq!(terminal.ended().code(), Some(0));
+    assert_eq!(terminal.top.ended().code(), Some(0));
 }
 
 #[test]
@@ -186,7 +200,7 @@ fn control_c_quits_as_q_does() {
     let mut terminal = Terminal::new(&["--delay=200ms"]);
     terminal.shows("F10Quit");
     terminal.press("\x03");
-    assert_eq!(terminal.ended().code(), Some(0));
+    assert_eq!(terminal.top.ended().code(), Some(0));
     wait_for("given back", || terminal.is_given_back().then_some(()));
 }
 
@@ -216,4 +230,36 @@ fn one_screen_is_printed_as_text() {
     let own = std::process::id().to_string();
     let has = |text: &str| text.lines().any(|line| line.split_whitespace().next() == Some(&own));
     assert!(!has(&without) && has(&says(&["top", "--once", "--all"])), "this test has no Weir");
+}
+
+/// `weir top` once it has drawn.
+fn drawn(is_sessions: bool) -> (Top, File, File) {
+    let (top, mut outer, inner) = Top::start(&["--delay=100ms"], is_sessions);
+    let (mut drawn, mut bytes) = (Vec::new(), [0; 4096]);
+    while !drawn.windows(4).any(|part| part == b"Quit") {
+        let read = outer.read(&mut bytes).unwrap();
+        drawn.extend_from_slice(&bytes[..read]);
+    }
+    (top, outer, inner)
+}
+
+/// With the signal that the kernel sends a session's leader, and without: of a terminal that is not the session's.
+#[test]
+fn it_ends_with_its_terminal() {
+    for is_sessions in [true, false] {
+        let (mut top, outer, inner) = drawn(is_sessions);
+        drop((outer, inner));
+        assert_eq!(top.ended().signal(), Some(Signal::HUP.as_raw()), "session's: {is_sessions}");
+    }
+}
+
+/// As after Ctrl-S, or with a multiplexer that is stopped: a write waits for ever.
+#[test]
+fn a_signal_ends_it_on_a_terminal_that_takes_no_output() {
+    let (mut top, _outer, inner) = drawn(true);
+    tcflow(&inner, Action::OOff).unwrap();
+    top.kill(Signal::TERM);
+    assert_eq!(top.ended().signal(), Some(Signal::TERM.as_raw()));
+    let modes = tcgetattr(&inner).unwrap().local_modes;
+    assert!(modes.contains(LocalModes::ECHO | LocalModes::ICANON | LocalModes::ISIG));
 }

@@ -5,7 +5,7 @@ use serde_json::Value;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use subject::{NO_STALLS, library, says, text, wait_for, weir};
+use subject::{Group, NO_STALLS, is_in_state, library, says, send, text, wait_for, weir};
 use weir_testing::{skip, wait_until};
 
 /// A program that holds memory for one reason.
@@ -165,18 +165,16 @@ fn looked_at_twice(pid: &str, change: impl FnOnce()) -> Output {
         let mut why = Command::new(env!("CARGO_BIN_EXE_weir"));
         why.args(["why", pid, "--json", &format!("--growth={seconds}s")]).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut why = why.spawn().unwrap();
-        let of = |name: &str| std::fs::read_to_string(format!("/proc/{}/{name}", why.id())).unwrap();
+        let call = || std::fs::read_to_string(format!("/proc/{}/syscall", why.id())).unwrap();
         // It sleeps between its looks.
-        let sleeps = || of("syscall").starts_with(&format!("{} ", libc::SYS_clock_nanosleep));
-        let has_ended = || of("stat").contains(") Z ");
+        let sleeps = || call().starts_with(&format!("{} ", libc::SYS_clock_nanosleep));
+        let has_ended = || is_in_state(why.id(), 'Z');
         wait_until("its sleep", || sleeps() || has_ended());
-        // SAFETY: stops, and lets go on, a process that this test made and has not waited for.
-        let send = |signal| assert_eq!(unsafe { libc::kill(why.id() as i32, signal) }, 0);
-        send(libc::SIGSTOP);
-        wait_until("its stop", || of("stat").contains(") T ") || has_ended());
+        send(libc::SIGSTOP, why.id());
+        wait_until("its stop", || is_in_state(why.id(), 'T') || has_ended());
         if sleeps() {
             change();
-            send(libc::SIGCONT);
+            send(libc::SIGCONT, why.id());
             return why.wait_with_output().unwrap();
         }
         // So busy is the machine that it has looked again already.
@@ -348,36 +346,11 @@ fn a_page_cache_that_is_not_the_processes() {
     assert!(report["causes"][0]["says"].as_str().unwrap().contains("/written has most"), "{report}");
 }
 
-/// A cgroup of this test's own; none where it cannot be made.
-struct Group(PathBuf);
-
-impl Group {
-    fn new() -> Option<Self> {
-        let name = format!("weir-why-{}", std::process::id());
-        let of_v2 = std::fs::read_to_string("/sys/fs/cgroup/cgroup.subtree_control");
-        let parent = match of_v2.is_ok_and(|controllers| controllers.split_whitespace().any(|it| it == "memory")) {
-            true => Path::new("/sys/fs/cgroup"),
-            false => Path::new("/sys/fs/cgroup/memory"),
-        };
-        let group = parent.join(name);
-        std::fs::create_dir(&group).ok()?;
-        let group = Self(group);
-        group.0.join("memory.stat").exists().then_some(group)
-    }
-}
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        // Its last process may not be gone for good yet.
-        wait_until("the group to be empty", || std::fs::remove_dir(&self.0).is_ok());
-    }
-}
-
 /// What the cgroup is charged is told apart from what the process holds, also of a file that was closed.
 #[test]
 fn a_page_cache_of_the_cgroup() {
     let Some(program) = compile("group", &[]) else { return };
-    let Some(group) = Group::new() else {
+    let Some(group) = Group::new(&["memory.stat"]) else {
         let _ = std::fs::remove_file(program);
         return skip!("this user cannot make a cgroup with memory figures");
     };
@@ -411,11 +384,30 @@ fn who_cannot_be_looked_into_is_told_in_one_line() {
 #[test]
 fn a_stopped_process_is_not_waited_for() {
     let Some(case) = Case::new("live", &[]) else { return };
-    // SAFETY: stops, and lets go on, a process that this test made.
-    unsafe { libc::kill(case.0.id() as i32, libc::SIGSTOP) };
-    wait_for("stopped", || {
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", case.0.id())).ok()?;
-        stat.contains(") T ").then_some(())
-    });
+    send(libc::SIGSTOP, case.0.id());
+    wait_until("its stop", || is_in_state(case.0.id(), 'T'));
     assert_eq!(case.report()["not_asked"], "it is stopped");
+}
+
+/// What Python's own allocator holds is named with its cure.
+#[test]
+fn pythons_own_allocator() {
+    let python = |malloc: Option<&str>| {
+        let mut command = Command::new("python3");
+        command.args(["-c", "a = [[i] for i in range(1 << 19)]\nprint('ready', flush=True)\ninput()"]);
+        command.env("LD_PRELOAD", library()).env_remove("PYTHONMALLOC").envs(malloc.map(|it| ("PYTHONMALLOC", it)));
+        command.stdin(Stdio::piped());
+        command
+    };
+    if python(None).arg("--version").output().is_err() {
+        return skip!("no python3");
+    }
+    let own = Case::start(python(None), PathBuf::new());
+    let cured = Case::start(python(Some("malloc")), PathBuf::new());
+    for command in ["why", "doctor"] {
+        let said = |case: &Case| text(&weir(&[command, &case.pid(), "--json"]).stdout);
+        let shown = said(&own);
+        assert!(shown.contains("pymalloc, Python's own allocator") && shown.contains("PYTHONMALLOC=malloc"), "{shown}");
+        assert!(!said(&cured).contains("pymalloc"));
+    }
 }

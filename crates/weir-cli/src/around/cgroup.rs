@@ -7,11 +7,11 @@ use std::path::{Component, Path, PathBuf};
 /// A cgroup's memory, bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Charged {
-    /// Its directory.
+    /// The cgroup's directory.
     pub directory: PathBuf,
     /// All that is charged.
     pub bytes: u64,
-    /// Of that, page cache, but not what lies in memory only (tmpfs, shared memory).
+    /// Page cache in it, but not what lies in memory only (tmpfs, shared memory).
     pub page_cache_bytes: u64,
     /// Memory of the kernel's: page tables, stacks of threads, slabs.
     pub kernel_bytes: u64,
@@ -19,7 +19,7 @@ pub struct Charged {
     pub limit_bytes: Option<u64>,
 }
 
-/// What is charged to the cgroup of a process. None in the root group, which has no figures of its own, and where the
+/// Memory that is charged to the cgroup of a process. None in the root group, which has no figures of its own, and where the
 /// files cannot be read.
 pub fn charged(process: &Process) -> Option<Charged> {
     let directory = directory(process, "memory", true)?;

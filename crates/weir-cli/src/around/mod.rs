@@ -1,4 +1,4 @@
-//! What is around a process: its descendants, its cgroup, the machine's pressure, the page cache of its files.
+//! The surroundings of a process: its descendants, its cgroup, the machine's pressure, the page cache of its files.
 
 pub mod cgroup;
 pub mod family;

@@ -13,7 +13,7 @@ pub struct Stall {
 }
 
 impl Stall {
-    /// Of the whole machine; none where the kernel has no PSI.
+    /// Stalls of the whole machine; none where the kernel has no PSI.
     pub fn of_machine() -> Option<Self> {
         Self::read(Path::new("/proc/pressure/memory"))
     }

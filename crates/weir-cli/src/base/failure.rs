@@ -10,7 +10,7 @@ pub struct Failure {
     message: String,
 }
 
-/// What an exit status says of what went wrong, for scripts. `weir run` leaves all but [`WEIR_FAILED`] to the program.
+/// The kinds of failures that exit statuses tell scripts. `weir run` leaves all but [`WEIR_FAILED`] to the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// `weir shrink` did not get enough memory.
@@ -27,7 +27,7 @@ pub enum Kind {
     NotAnswering = 6,
 }
 
-/// The same for the end of each command's help.
+/// The exit statuses, for the end of the help.
 pub const STATUSES: &str = "Exit status: 0 done; 1 `doctor` found that Weir cannot work, `shrink` that too little is given; 2 \
                             wrong options or values; 3 no such process or file; 4 the process has no Weir, or another version of it; 5 not allowed, by the kernel, \
                             the process or its settings; 6 the process does not answer; 125 anything else.";
@@ -40,11 +40,11 @@ impl Failure {
     pub fn of_weir(message: String) -> Self {
         Self { status: WEIR_FAILED, message }
     }
-    /// Of that kind.
+    /// A failure of that kind.
     pub fn of(kind: Kind, message: String) -> Self {
         Self { status: kind as i32, message }
     }
-    /// Of the same kind, in other words.
+    /// This failure in other words.
     pub fn saying(&self, message: String) -> Self {
         Self { status: self.status, message }
     }

@@ -4,63 +4,34 @@
 use super::failure::Failure;
 use super::output::printable;
 use serde::Serialize;
-use serde_json::ser::{CharEscape, CompactFormatter, Formatter, PrettyFormatter, Serializer};
-use std::io::{Result, Write};
 
 /// On one line, without its end.
-pub fn line(value: &impl Serialize) -> std::result::Result<String, Failure> {
-    written(value, CompactFormatter)
+pub fn line(value: &impl Serialize) -> Result<String, Failure> {
+    plain(serde_json::to_string(value))
 }
 
 /// Over several lines, with the last one's end.
-pub fn pretty(value: &impl Serialize) -> std::result::Result<String, Failure> {
-    written(value, PrettyFormatter::new()).map(|text| text + "\n")
+pub fn pretty(value: &impl Serialize) -> Result<String, Failure> {
+    plain(serde_json::to_string_pretty(value)).map(|text| text + "\n")
 }
 
-fn written(value: &impl Serialize, form: impl Formatter) -> std::result::Result<String, Failure> {
-    let mut bytes = Vec::new();
-    let done = value.serialize(&mut Serializer::with_formatter(&mut bytes, Plain(form)));
-    done.map_err(|error| Failure::of_weir(format!("cannot write JSON: {error}")))?;
-    Ok(String::from_utf8_lossy(&bytes).into_owned())
-}
-
-/// Of that form, with what could steer a terminal replaced in texts; a line's end is written as `\n`.
-struct Plain<F>(F);
-
-/// Calls that are handed on.
-macro_rules! handed_on {
-    ($($name:ident($($argument:ident: $kind:ty),*);)*) => {
-        $(fn $name<W: ?Sized + Write>(&mut self, to: &mut W $(, $argument: $kind)*) -> Result<()> {
-            self.0.$name(to $(, $argument)*)
-        })*
-    };
-}
-
-impl<F: Formatter> Formatter for Plain<F> {
-    handed_on! {
-        begin_array();
-        end_array();
-        begin_array_value(is_first: bool);
-        end_array_value();
-        begin_object();
-        end_object();
-        begin_object_key(is_first: bool);
-        end_object_key();
-        begin_object_value();
-        end_object_value();
-    }
-
-    fn write_string_fragment<W: ?Sized + Write>(&mut self, to: &mut W, text: &str) -> Result<()> {
-        to.write_all(printable(text).as_bytes())
-    }
-
-    fn write_char_escape<W: ?Sized + Write>(&mut self, to: &mut W, escape: CharEscape) -> Result<()> {
-        use CharEscape::{AsciiControl, Backspace, CarriageReturn, FormFeed, Tab};
-        match escape {
-            AsciiControl(_) | Backspace | CarriageReturn | FormFeed | Tab => to.write_all(b"?"),
-            other => self.0.write_char_escape(to, other),
+/// With what could steer a terminal replaced in texts; a line's end stays `\n`.
+fn plain(written: serde_json::Result<String>) -> Result<String, Failure> {
+    let text = written.map_err(|error| Failure::of_weir(format!("cannot write JSON: {error}")))?;
+    let (mut out, mut chars) = (String::with_capacity(text.len()), text.chars());
+    while let Some(c) = chars.next() {
+        match if c == '\\' { chars.next() } else { None } {
+            // Control characters alone are written so, as `\u001b`.
+            Some('u') => {
+                chars.by_ref().take(4).for_each(drop);
+                out.push('?');
+            }
+            Some('b' | 'f' | 'r' | 't') => out.push('?'),
+            Some(escaped) => out.extend([c, escaped]),
+            None => out.push(c),
         }
     }
+    Ok(printable(&out))
 }
 
 #[cfg(test)]
@@ -70,11 +41,12 @@ mod tests {
 
     #[test]
     fn a_text_cannot_steer_the_terminal_and_all_else_is_as_ever() {
-        let hostile = "\"a\\\n\t\r\u{8}\u{c}\u{1b}[31m\u{7f}\u{9b}31m\u{202e}gnp.exe\u{2066}\u{61c}é\u{1f980}";
+        let hostile =
+            "\"a\\\n\t\r\u{8}\u{c}\u{1b}[31m\u{7f}\u{9b}31m\u{202e}gnp.exe\u{2066}\u{61c}é\u{1f980}\\t\\u0041";
         let value = BTreeMap::from([(hostile, vec![1, 2]), ("b", Vec::new())]);
         for text in [line(&value).unwrap(), pretty(&value).unwrap()] {
             let read: BTreeMap<String, Vec<u8>> = serde_json::from_str(&text).unwrap();
-            let name = "\"a\\\n?????[31m??31m?gnp.exe??é\u{1f980}";
+            let name = "\"a\\\n?????[31m??31m?gnp.exe??é\u{1f980}\\t\\u0041";
             assert_eq!(read.keys().collect::<Vec<_>>(), [name, "b"], "{text}");
         }
         assert_eq!(pretty(&vec![1]).unwrap(), serde_json::to_string_pretty(&vec![1]).unwrap() + "\n");

@@ -1,9 +1,9 @@
-//! What every command needs: errors, sizes and times, addresses, results in files, output.
+//! Tools that every command needs: errors, sizes and times, addresses, results in files, output.
 
-pub mod counted;
 pub mod failure;
 pub mod json;
 pub mod listen_address;
 pub mod output;
 pub mod sink;
+pub mod table;
 pub mod units;

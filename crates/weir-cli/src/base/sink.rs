@@ -9,38 +9,28 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 /// The destination of a result: standard output for `-`, else a file.
-pub enum ResultFile {
-    Output,
-    File(File),
+pub struct ResultFile {
+    /// None: standard output.
+    file: Option<File>,
+    name: String,
 }
 
 impl ResultFile {
     /// Opens what `option` names, without truncating it: an earlier result is kept if the program cannot be run.
     pub fn open(option: &str, path: &Path) -> std::result::Result<Self, Failure> {
-        if path == Path::new("-") {
-            return Ok(Self::Output);
-        }
-        open(path).map(Self::File).map_err(|e| refusal(option, path, &e))
+        let opened = (path != Path::new("-")).then(|| open(path)).transpose();
+        let file = opened.map_err(|error| refusal(option, path, &error))?;
+        Ok(Self { file, name: path.display().to_string() })
     }
 
     /// Writes the result in place of what was there.
-    pub fn write(&mut self, text: &str) -> Result<()> {
-        self.write_bytes(text.as_bytes())
-    }
-
-    /// As [`Self::write`], of what is no text.
-    pub fn write_bytes(&mut self, bytes: &[u8]) -> Result<()> {
-        match self {
-            Self::Output => {
-                let mut output = std::io::stdout();
-                output.write_all(bytes)?;
-                output.flush()
-            }
-            Self::File(file) => {
-                empty(file)?;
-                file.write_all(bytes)
-            }
-        }
+    pub fn write(self, bytes: impl AsRef<[u8]>) -> std::result::Result<(), Failure> {
+        let Self { file, name } = self;
+        let written = match file {
+            None => std::io::stdout().write_all(bytes.as_ref()).and_then(|()| std::io::stdout().flush()),
+            Some(mut file) => empty(&file).and_then(|()| file.write_all(bytes.as_ref())),
+        };
+        written.map_err(|why| Failure::of_weir(format!("cannot write {name}: {why}: is its disk full?")))
     }
 }
 

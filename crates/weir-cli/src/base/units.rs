@@ -77,6 +77,12 @@ pub fn exact_bytes(count: u64) -> String {
     }
 }
 
+/// The clock by which processes tell times, ns.
+pub fn monotonic_ns() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
 /// Nanoseconds in one fitting unit; `humantime` writes all digits, such as `2ms 512us 37ns`.
 pub fn nanoseconds(ns: u64) -> String {
     match ns {

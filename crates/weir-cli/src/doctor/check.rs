@@ -1,4 +1,4 @@
-//! What was found out about a machine or a process.
+//! A finding about a machine or a process.
 
 use serde::Serialize;
 
@@ -20,6 +20,18 @@ pub struct Check {
     pub name: &'static str,
     pub state: State,
     pub found: String,
-    /// What Weir does about it, or what the user can do.
+    /// The effect: what Weir does about it, or what the user can do.
     pub effect: &'static str,
+}
+
+impl Check {
+    /// One that works fully, or not.
+    pub fn of(name: &'static str, good: bool, found: impl Into<String>, effect: &'static str) -> Self {
+        Self { name, state: if good { State::Ok } else { State::Limited }, found: found.into(), effect }
+    }
+
+    /// One without which nothing works.
+    pub fn fatal(name: &'static str, found: impl Into<String>, effect: &'static str) -> Self {
+        Self { name, state: State::Fatal, found: found.into(), effect }
+    }
 }

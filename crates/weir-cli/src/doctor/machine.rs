@@ -1,6 +1,6 @@
-//! What works on this machine, and what Weir does without what does not.
+//! Checks of this machine: what works on it, and what Weir does without what does not.
 
-use super::check::{Check, State};
+use super::check::Check;
 use crate::base::units::bytes;
 use weir_linux::os::probe::{self, HugePages};
 use weir_linux::os::syscall::Errno;
@@ -10,8 +10,7 @@ use weir_linux::pressure::memcg;
 use weir_linux::pressure::psi::{self, Kind, Threshold};
 
 fn check(name: &'static str, good: bool, found: impl Into<String>, with: &'static str, without: &'static str) -> Check {
-    let state = if good { State::Ok } else { State::Limited };
-    Check { name, state, found: found.into(), effect: if good { with } else { without } }
+    Check::of(name, good, found, if good { with } else { without })
 }
 
 /// Looks at everything.
@@ -23,43 +22,28 @@ pub(super) fn checks() -> Vec<Check> {
     checks
 }
 
-/// What becomes of libraries that a program opens with `RTLD_DEEPBIND`.
+/// The fate of libraries that a program opens with `RTLD_DEEPBIND`.
 fn deepbind() -> Check {
     let is_left = std::env::var("WEIR_DEEPBIND").is_ok_and(|value| value != "0");
-    check(
-        "RTLD_DEEPBIND",
-        !is_left,
-        if is_left { "left to `dlopen` (WEIR_DEEPBIND)" } else { "cleared by `dlopen`" },
-        "libraries opened so (PHP's extensions) share the heap; WEIR_DEEPBIND=1 leaves the bit",
-        "a library opened so takes libc's `free`: the first block it frees of the program's ends the process",
-    )
+    let found = if is_left { "left to `dlopen` (WEIR_DEEPBIND)" } else { "cleared by `dlopen`" };
+    let with = "libraries opened so (PHP's extensions) share the heap; WEIR_DEEPBIND=1 leaves the bit";
+    let without = "a library opened so takes libc's `free`: the first block it frees of the program's ends the process";
+    check("RTLD_DEEPBIND", !is_left, found, with, without)
 }
 
 fn kernel() -> Check {
     let version = probe::kernel_version();
     let found = version.map_or("unknown".into(), |(major, minor)| format!("Linux {major}.{minor}"));
     let place = if probe::in_container() { ", in a container" } else { "" };
-    let with = "all that Weir uses is in it";
-    check(
-        "kernel",
-        version >= Some((6, 13)),
-        found + place,
-        with,
-        "older than 6.13: some of what is below is slower or absent",
-    )
+    let without = "older than 6.13: some of what is below is slower or absent";
+    check("kernel", version >= Some((6, 13)), found + place, "all that Weir uses is in it", without)
 }
 
 fn library() -> Check {
-    match crate::library::find() {
-        Ok(path) => check("libweir.so", true, path.display().to_string(), "`weir run` preloads it", ""),
-        Err(_) => check(
-            "libweir.so",
-            false,
-            "not found",
-            "",
-            "`weir run` fails: install it (`cargo xtask install`), or set WEIR_LIB",
-        ),
-    }
+    let path = crate::library::find();
+    let found = path.as_ref().map_or("not found".into(), |path| path.display().to_string());
+    let without = "`weir run` fails: install it (`cargo xtask install`), or set WEIR_LIB";
+    check("libweir.so", path.is_ok(), found, "`weir run` preloads it", without)
 }
 
 /// The registration made by glibc: offset from the thread pointer, and size.
@@ -110,8 +94,7 @@ fn address_space() -> Check {
     } else if reserves(LEAST) {
         check("address space", false, found, "", "smaller reservations, chained; they all count towards the limit")
     } else {
-        let effect = "not even 64 MiB can be reserved: raise `ulimit -v`";
-        Check { name: "address space", state: State::Fatal, found, effect }
+        Check::fatal("address space", found, "not even 64 MiB can be reserved: raise `ulimit -v`")
     }
 }
 
@@ -127,34 +110,22 @@ fn reserves(len: usize) -> bool {
 fn overcommit() -> Check {
     let mode = probe::overcommit();
     let found = mode.map_or("unknown".into(), |m| format!("vm.overcommit_memory={m}"));
-    let with = "mappings are charged as they are touched";
-    check(
-        "overcommit",
-        mode.is_some_and(|m| m < 2),
-        found,
-        with,
-        "reserved without access and opened in steps, which count",
-    )
+    let (with, without) =
+        ("mappings are charged as they are touched", "reserved without access and opened in steps, which count");
+    check("overcommit", mode.is_some_and(|m| m < 2), found, with, without)
 }
 
 fn huge_pages() -> Check {
     let mode = probe::huge_pages();
     let mut buf = [0; 64];
     let defrag = probe::huge_page_defrag(&mut buf).map(String::from_utf8_lossy).unwrap_or_default();
-    let good = matches!(mode, HugePages::Always | HugePages::Madvise);
     let found = format!("{mode:?}, defrag {defrag}").to_lowercase();
-    check(
-        "huge pages",
-        good,
-        found,
-        match mode {
-            HugePages::Always => "behind all of the heap; whole huge pages are released first",
-            _ => {
-                "behind blocks of more than 4 MiB that are filled; WEIR_HUGE_HEAP=1 asks for them behind all of the heap"
-            }
-        },
-        "small pages only; releasing takes more calls",
-    )
+    let with = match mode {
+        HugePages::Always => "behind all of the heap; whole huge pages are released first",
+        _ => "behind blocks of more than 4 MiB that are filled; WEIR_HUGE_HEAP=1 asks for them behind all of the heap",
+    };
+    let good = matches!(mode, HugePages::Always | HugePages::Madvise);
+    check("huge pages", good, found, with, "small pages only; releasing takes more calls")
 }
 
 fn khugepaged() -> Check {
@@ -168,13 +139,8 @@ fn khugepaged() -> Check {
 fn process_madvise() -> Check {
     let good = probe::process_madvise();
     let found = if good { "works on oneself" } else { "refused (before Linux 6.13, or a sandbox)" };
-    check(
-        "process_madvise",
-        good,
-        found,
-        "many ranges released by one call",
-        "one madvise a range: 5 times the cost for single pages",
-    )
+    let without = "one madvise a range: 5 times the cost for single pages";
+    check("process_madvise", good, found, "many ranges released by one call", without)
 }
 
 /// Whether locked memory can be released: tried on a page of this process.
@@ -188,25 +154,20 @@ fn locked_memory() -> Check {
         let _ = unsafe { mman::munmap(at, LEN) };
         (locked, taken)
     });
-    let (state, found) = match tried {
-        Ok((Ok(()), Err(e))) => (State::Ok, format!("not released ({e})")),
-        Ok((Ok(()), Ok(()))) => (State::Ok, "released all the same".into()),
-        Ok((Err(e), _)) | Err(e) => (State::Limited, format!("cannot be tried ({e})")),
+    let (is_tried, found) = match tried {
+        Ok((Ok(()), Err(e))) => (true, format!("not released ({e})")),
+        Ok((Ok(()), Ok(()))) => (true, "released all the same".into()),
+        Ok((Err(e), _)) | Err(e) => (false, format!("cannot be tried ({e})")),
     };
     let effect =
         "a program that locks its memory (mlockall) keeps all of it: nothing is released, and that is said once";
-    Check { name: "locked memory", state, found, effect }
+    Check::of("locked memory", is_tried, found, effect)
 }
 
 fn numa() -> Check {
     let nodes = probe::numa_nodes();
-    check(
-        "NUMA",
-        true,
-        format!("{nodes} node{}", if nodes == 1 { "" } else { "s" }),
-        "a heap and a balancer a node",
-        "",
-    )
+    let found = format!("{nodes} node{}", if nodes == 1 { "" } else { "s" });
+    check("NUMA", true, found, "a heap and a balancer a node", "")
 }
 
 const WITHOUT_PSI: &str = "no stalls are reported: limits and their headroom are read instead";

@@ -15,7 +15,7 @@ const LIBRARIES: [(&str, &str); 5] = [
     ("libhoard", "Hoard"),
 ];
 
-/// What is found in the file of a program that has an allocator linked into it: the beginning of its messages, which are
+/// Text found in the file of a program that has an allocator linked into it: the beginning of its messages, which are
 /// there even if its symbols are not.
 const MESSAGES: [(&[u8], &str); 3] =
     [(b"<jemalloc>: ", "jemalloc"), (b"tcmalloc: large alloc", "tcmalloc"), (b"mimalloc: ", "mimalloc")];

@@ -1,6 +1,6 @@
 //! Whether a running process has Weir and is served by it, and why not.
 
-use super::check::{Check, State};
+use super::check::Check;
 use super::{other_allocator, pymalloc};
 use crate::base::units::bytes;
 use crate::inspect::control;
@@ -13,7 +13,6 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering::Relaxed;
-use weir_core::telemetry::stats::Opening;
 
 /// Resident bytes from which on it is told that little of them is Weir's.
 const LARGE: u64 = 16 << 20;
@@ -32,59 +31,48 @@ pub(super) fn checks(pid: i32) -> Vec<Check> {
     checks.push(serving(&inspected, &page));
     if pymalloc::serves(pid, &inspected.maps, inspected.process.exe().ok().as_deref()) {
         let found = format!("{} serves objects of up to 512 bytes", pymalloc::NAME.trim_end_matches(','));
-        checks.push(check("python", false, found, pymalloc::CURE));
+        checks.push(Check::of("python", false, found, pymalloc::CURE));
     }
     checks.extend([fast_path(&page), thread(&page), figures(&page), channel(&page)]);
     checks
-}
-
-fn fatal(name: &'static str, found: String, effect: &'static str) -> Check {
-    Check { name, state: State::Fatal, found, effect }
-}
-
-fn check(name: &'static str, good: bool, found: String, effect: &'static str) -> Check {
-    Check { name, state: if good { State::Ok } else { State::Limited }, found, effect }
 }
 
 /// A process that cannot be looked into.
 fn unseen(pid: i32, why: &Missing) -> Check {
     let owner = std::fs::metadata(format!("/proc/{pid}")).map(|meta| meta.uid());
     match (why, owner) {
-        (Missing::NotAllowed, Ok(owner)) => fatal(
-            "process",
-            format!("may not be looked into: it is user {owner}'s, or guards itself"),
-            "run this as root",
-        ),
-        _ => fatal("process", format!("there is no process {pid}"), "check its number"),
+        (Missing::NotAllowed, Ok(owner)) => {
+            let found = format!("may not be looked into: it is user {owner}'s, or guards itself");
+            Check::fatal("process", found, "run this as root")
+        }
+        _ => Check::fatal("process", format!("there is no process {pid}"), "check its number"),
     }
 }
 
 fn library(inspected: &Inspected, page: Result<&Page, &Missing>) -> Check {
+    const NAME: &str = "library";
     let path = locate::library(&inspected.maps);
-    let found = path.as_ref().map(|path| format!("loaded: {}", path.display()));
+    let found = path.as_ref().map_or("built into the program".into(), |path| format!("loaded: {}", path.display()));
     match page {
-        Ok(_) => check("library", true, found.unwrap_or("built into the program".into()), "the process has Weir"),
-        Err(Missing::NotShared) => check(
-            "library",
-            false,
-            found.unwrap_or("built into the program".into()),
-            "its figures are private (a small heap, or `publish` or `background` is 0): root can read them",
-        ),
-        Err(Missing::OtherVersion(version)) => check(
-            "library",
-            false,
-            format!("of another version: its statistics are of version {version}"),
-            "use the `weir` of the same release",
-        ),
+        Ok(_) => Check::of(NAME, true, found, "the process has Weir"),
+        Err(Missing::NotShared) => {
+            let effect =
+                "its figures are private (a small heap, or `publish` or `background` is 0): root can read them";
+            Check::of(NAME, false, found, effect)
+        }
+        Err(Missing::OtherVersion(version)) => {
+            let found = format!("of another version: its statistics are of version {version}");
+            Check::of(NAME, false, found, "use the `weir` of the same release")
+        }
         Err(why @ Missing::NotAnswering) => {
-            fatal("library", why.to_string(), "look at the program before you look into it")
+            Check::fatal(NAME, why.to_string(), "look at the program before you look into it")
         }
         Err(_) if path.is_some() => {
-            fatal("library", found.unwrap_or_default(), "it has not begun: the loader is still at work, or failed")
+            Check::fatal(NAME, found, "it has not begun: the loader is still at work, or failed")
         }
         Err(_) => {
             let (found, effect) = why_not_loaded(inspected);
-            fatal("library", format!("not loaded: {found}"), effect)
+            Check::fatal(NAME, format!("not loaded: {found}"), effect)
         }
     }
 }
@@ -114,78 +102,58 @@ fn contains_weir(preload: &OsStr) -> bool {
 
 /// Whether the program's allocations come to Weir.
 fn serving(inspected: &Inspected, page: &Page) -> Check {
+    const NAME: &str = "allocations";
     let resident = inspected.process.stat().map_or(0, |stat| stat.rss * procfs::page_size());
     let handed_out = page.page_bytes.load(Relaxed).saturating_add(page.mapped_bytes.load(Relaxed));
     let found = format!("{} handed out, {} resident", bytes(handed_out), bytes(resident));
     if handed_out == 0 {
-        return fatal(
-            "allocations",
-            found,
-            "none has come to Weir: the program has an allocator of its own, or did not allocate yet",
-        );
+        let effect = "none has come to Weir: the program has an allocator of its own, or did not allocate yet";
+        return Check::fatal(NAME, found, effect);
     }
-    let other = other_allocator::linked_in(&PathBuf::from(format!("/proc/{}/exe", inspected.process.pid())));
-    let other = other.or_else(|| other_allocator::loaded(&inspected.maps));
-    if resident >= LARGE && handed_out < resident / SHARE {
-        return match other {
-            Some(name) => fatal(
-                "allocations",
-                format!("{found}; the program has {name} in it"),
-                "another allocator serves the program: build it without, so that it uses malloc",
-            ),
-            None => check(
-                "allocations",
-                false,
-                found,
-                "most of the memory is not allocated by malloc: mappings of the program's own",
-            ),
-        };
+    if resident < LARGE || handed_out >= resident / SHARE {
+        return Check::of(NAME, true, found, "loaded and serving");
     }
-    check("allocations", true, found, "loaded and serving")
+    let program = PathBuf::from(format!("/proc/{}/exe", inspected.process.pid()));
+    match other_allocator::linked_in(&program).or_else(|| other_allocator::loaded(&inspected.maps)) {
+        Some(name) => {
+            let effect = "another allocator serves the program: build it without, so that it uses malloc";
+            Check::fatal(NAME, format!("{found}; the program has {name} in it"), effect)
+        }
+        None => {
+            let effect = "most of the memory is not allocated by malloc: mappings of the program's own";
+            Check::of(NAME, false, found, effect)
+        }
+    }
 }
 
 fn fast_path(page: &Page) -> Check {
     if page.rseq.load(Relaxed) != 0 {
-        return check("fast path", true, "restartable sequences".into(), "per-CPU buckets without locks");
+        return Check::of("fast path", true, "restartable sequences", "per-CPU buckets without locks");
     }
     let effect = "per-CPU buckets behind a lock: about 25 ns more for a malloc and free; `weir doctor` says why";
-    check("fast path", false, "no restartable sequences".into(), effect)
+    Check::of("fast path", false, "no restartable sequences", effect)
 }
 
 fn thread(page: &Page) -> Check {
     if page.background.load(Relaxed) != 0 {
-        return check("background", true, "the thread runs".into(), "idle memory is released, and pressure is heard");
+        let effect = "idle memory is released, and pressure is heard";
+        return Check::of("background", true, "the thread runs", effect);
     }
     let effect = "the program's own threads release idle memory; pressure is not heard";
-    check("background", false, "no thread: the heap is still small, or `background` is not 1".into(), effect)
+    Check::of("background", false, "no thread: the heap is still small, or `background` is not 1", effect)
 }
 
 fn figures(page: &Page) -> Check {
-    let effect = "the same user and root read them: `weir stat PID`";
-    let with_root = "root reads them: `weir stat PID`";
-    match Opening::of(page.sharing.load(Relaxed)) {
-        Some(Opening::Open) => check("statistics", true, "shared".into(), effect),
-        Some(Opening::NoThread) => {
-            check("statistics", false, "private: there is no background thread".into(), with_root)
-        }
-        Some(Opening::Off) => check("statistics", false, "private: the setting `publish` is 0".into(), with_root),
-        Some(Opening::Sandbox) => check(
-            "statistics",
-            false,
-            "private: the program is in a sandbox of its own (a filter, a root without /proc)".into(),
-            with_root,
-        ),
-        Some(Opening::Refused) => {
-            let error = std::io::Error::from_raw_os_error(page.sharing_error.load(Relaxed) as i32);
-            check("statistics", false, format!("private: the kernel refused a file in memory ({error})"), with_root)
-        }
-        None => check("statistics", false, "of another version".into(), with_root),
+    let (sharing, error) = (page.sharing.load(Relaxed), page.sharing_error.load(Relaxed));
+    match control::closed(sharing, error, "publish", "a file in memory") {
+        None => Check::of("statistics", true, "shared", "the same user and root read them: `weir stat PID`"),
+        Some(why) => Check::of("statistics", false, format!("private: {why}"), "root reads them: `weir stat PID`"),
     }
 }
 
 fn channel(page: &Page) -> Check {
     match control::obstacle(page) {
-        None => check("control", true, "open".into(), "the same user and root steer it: `weir ctl PID`"),
-        Some(why) => check("control", false, format!("closed: {why}"), "settings are those of its start"),
+        None => Check::of("control", true, "open", "the same user and root steer it: `weir ctl PID`"),
+        Some(why) => Check::of("control", false, format!("closed: {why}"), "settings are those of its start"),
     }
 }

@@ -7,7 +7,7 @@ use std::path::Path;
 
 /// How it is called.
 pub const NAME: &str = "pymalloc, Python's own allocator,";
-/// What has Python use malloc in its place.
+/// The advice that has Python use malloc in its place.
 pub const CURE: &str =
     "start it with `PYTHONMALLOC=malloc` in its environment: all of Python's objects come from malloc then";
 

@@ -1,12 +1,15 @@
-//! The metrics: name, unit, type, help, and where the samples come from.
+//! The metrics: what each is called, and where its samples come from.
 
 use super::histogram::{Distribution, seconds};
 use super::snapshot::{Figures, Snapshot};
+use crate::figures::released::CAUSES;
+use crate::figures::times::Times;
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Unit;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use weir_core::base::units::PAGE;
+use weir_core::telemetry::tables::{CacheRow, EvictableRow, ZoneRow};
 
 /// A sample's value.
 pub enum Value {
@@ -25,252 +28,262 @@ pub struct Family<T> {
     pub unit: Option<Unit>,
     pub kind: MetricType,
     pub help: &'static str,
-    pub samples: Samples<T>,
+    /// Writes the samples of one `T`.
+    pub samples: fn(&T, Write<'_>) -> fmt::Result,
 }
 
-/// Writes the samples of one `T`.
-pub type Samples<T> = fn(&T, Write<'_>) -> fmt::Result;
+const BYTES: Option<Unit> = Some(Unit::Bytes);
+const SECONDS: Option<Unit> = Some(Unit::Seconds);
+const NONE: Option<Unit> = None;
 
-pub const fn gauge<T>(name: &'static str, unit: Option<Unit>, help: &'static str, samples: Samples<T>) -> Family<T> {
-    Family { name, unit, kind: MetricType::Gauge, help, samples }
-}
+/// As [`Side`](weir_core::reclaim::Side) numbers them.
+const SIDES: [&str; 2] = ["balancer", "direct"];
 
-pub const fn counter<T>(name: &'static str, unit: Option<Unit>, help: &'static str, samples: Samples<T>) -> Family<T> {
-    Family { name, unit, kind: MetricType::Counter, help, samples }
-}
-
-const fn histogram<T>(name: &'static str, help: &'static str, samples: Samples<T>) -> Family<T> {
-    Family { name, unit: SECONDS, kind: MetricType::Histogram, help, samples }
-}
-
-pub const BYTES: Option<Unit> = Some(Unit::Bytes);
-pub const SECONDS: Option<Unit> = Some(Unit::Seconds);
-
-/// A counter of the page.
+/// A counter of the page; one of nanoseconds; one of pages.
 fn count(counter: &AtomicU64) -> Value {
     Value::Whole(counter.load(Relaxed))
 }
 
-/// A counter of nanoseconds.
 fn time(counter: &AtomicU64) -> Value {
     Value::Real(seconds(counter.load(Relaxed)))
 }
-
-/// A sample for each of an array's counters, with a label that says which it is.
-fn each(write: Write<'_>, label: &'static str, names: &[&str], value: impl Fn(usize) -> Value) -> fmt::Result {
-    names.iter().enumerate().try_for_each(|(i, name)| write(&[(label, name)], value(i)))
-}
-
-/// As [`Side`](weir_core::reclaim::Side) numbers them.
-const SIDES: [&str; 2] = ["balancer", "direct"];
-/// As [`Cause`](weir_core::base::cause::Cause) numbers them.
-const CAUSES: [&str; 4] = ["idle", "pressure", "limit", "asked"];
-
-/// Metrics of processes.
-pub static OF_PROCESSES: &[Family<Figures>] = &[
-    gauge("start_time", SECONDS, "When the process was started, since 1970.", |it, write| {
-        it.started.map_or(Ok(()), |at| write(&[], Value::Real(at)))
-    }),
-    gauge("resident", BYTES, "Resident set of the process.", |it, write| {
-        write(&[], Value::Whole(it.memory.resident_bytes))
-    }),
-    gauge(
-        "memory",
-        BYTES,
-        "What the resident set consists of; the states add up to it; no samples while that is unknown. live: in use by the program; idle: free, and can \
-         be released; fragmented: free, beside objects in use on the same pages; metadata: of Weir's own; not_weirs: \
-         code, data, stacks, mappings of the program's own.",
-        |it, write| {
-            let it = &it.memory;
-            if it.is_stale {
-                return Ok(());
-            }
-            let parts = [it.live_bytes, it.idle_bytes, it.fragmented_bytes, it.metadata_bytes, it.not_weirs_bytes];
-            each(write, "state", &["live", "idle", "fragmented", "metadata", "not_weirs"], |i| Value::Whole(parts[i]))
-        },
-    ),
-    gauge("untouched", BYTES, "In use by the program and not resident: never touched, or swapped out.", |it, write| {
-        it.memory.known(it.memory.untouched_bytes).map_or(Ok(()), |bytes| write(&[], Value::Whole(bytes)))
-    }),
-    gauge(
-        "measured_age",
-        SECONDS,
-        "Time since Weir measured its part of the resident set; no sample while its heap is too small for that.",
-        |it, write| it.memory.measured_ns_ago.map_or(Ok(()), |ago| write(&[], Value::Real(seconds(ago)))),
-    ),
-    gauge("pressure_level", None, "Memory pressure as the process sees it: 0 none, 1 some, 2 severe.", |it, write| {
-        write(&[], count(&it.page.pressure_level))
-    }),
-    counter("pressure_events", None, "Times that memory pressure was heard of.", |it, write| {
-        write(&[], count(&it.page.pressure_events))
-    }),
-    counter("reliefs", None, "Times that memory pressure was over.", |it, write| write(&[], count(&it.page.reliefs))),
-    counter("released", BYTES, "Memory released to the kernel, by cause.", |it, write| {
-        each(write, "cause", &CAUSES, |i| count(&it.page.given_back[i]))
-    }),
-    counter("touched_again", BYTES, "Memory that was touched again soon after it was released.", |it, write| {
-        write(&[], count(&it.page.refault_bytes))
-    }),
-    counter(
-        "touched_again_after_calm",
-        BYTES,
-        "Memory that was released for being idle, and touched again so soon that it might have been kept.",
-        |it, write| write(&[], count(&it.page.calm_refault_bytes)),
-    ),
-    gauge(
-        "calm_window_doublings",
-        None,
-        "How often the time after which idle memory is released is doubled now, as too much of it was touched again.",
-        |it, write| write(&[], count(&it.page.patience)),
-    ),
-    counter("release_failures", None, "Batches of memory that the kernel refused to take.", |it, write| {
-        write(&[], count(&it.page.report_failures))
-    }),
-    histogram("release", "Time that the release of a batch took.", |it, write| {
-        let sum = it.page.report_ns.load(Relaxed);
-        write(&[], Value::Histogram(Distribution::of(&it.page.release_times.counts, Some(sum))))
-    }),
-    histogram(
-        "pressure_response",
-        "Time from a pressure event to the last idle byte released. The sum is estimated from the buckets.",
-        |it, write| write(&[], Value::Histogram(Distribution::of(&it.page.pressure_latency, None))),
-    ),
-    gauge("pressure_response_max", SECONDS, "The longest such time since the start.", |it, write| {
-        write(&[], time(&it.page.pressure_latency_max))
-    }),
-    histogram("direct_stall", "Time of allocations that reclaimed by themselves, or waited for it.", |it, write| {
-        let sum = it.page.direct_stall_ns.load(Relaxed);
-        write(&[], Value::Histogram(Distribution::of(&it.page.direct_stalls.counts, Some(sum))))
-    }),
-    counter("direct_reclaims", None, "Times that an allocation reclaimed by itself.", |it, write| {
-        write(&[], count(&it.page.direct_reclaims))
-    }),
-    counter("hard_limit_failures", None, "Allocations that failed because of `hard_limit`.", |it, write| {
-        write(&[], count(&it.page.hard_limit_failures))
-    }),
-    counter("balancer_wake_requests", None, "Times that there was work for the balancer.", |it, write| {
-        write(&[], count(&it.page.wake_requests))
-    }),
-    counter("balancer_wakeups", None, "Times that the balancer woke for work.", |it, write| {
-        write(&[], count(&it.page.wakeups))
-    }),
-    counter("balancer_active", SECONDS, "Time from the balancer's wake-ups to its sleeps.", |it, write| {
-        write(&[], time(&it.page.balancer_active_ns))
-    }),
-    counter("balancer_cpu", SECONDS, "Time of that on a CPU.", |it, write| write(&[], time(&it.page.balancer_cpu_ns))),
-    counter("scanned", BYTES, "Memory that reclaim looked at, by who reclaimed.", |it, write| {
-        each(write, "by", &SIDES, |i| pages(&it.page.scanned_pages[i]))
-    }),
-    counter("reclaimed", BYTES, "Memory that reclaim got, by who reclaimed.", |it, write| {
-        each(write, "by", &SIDES, |i| pages(&it.page.reclaimed_pages[i]))
-    }),
-    counter(
-        "cache_writes",
-        None,
-        "Dirty entries of evictable caches written back, by who reclaimed, and by whether the callback waited.",
-        |it, write| {
-            for (i, by) in SIDES.iter().enumerate() {
-                write(&[("by", by), ("mode", "async")], count(&it.page.async_writes[i]))?;
-                write(&[("by", by), ("mode", "sync")], count(&it.page.sync_writes[i]))?;
-            }
-            Ok(())
-        },
-    ),
-    counter("trims", None, "Trims of object caches that took something.", |it, write| {
-        write(&[], count(&it.page.trims))
-    }),
-    counter("drains", None, "Drains of all CPUs' buckets.", |it, write| write(&[], count(&it.page.drains))),
-    counter(
-        "huge_pageblocks",
-        None,
-        "Pageblocks backed by huge pages that were released, by what became of the huge page: kept (the whole block \
-         was released at once), split; and pageblocks that were split and filled by the kernel with a huge page: \
-         collapsed.",
-        |it, write| {
-            let page = &it.page;
-            let counts = [&page.huge_kept, &page.huge_split, &page.huge_collapsed];
-            each(write, "outcome", &["kept", "split", "collapsed"], |i| count(counts[i]))
-        },
-    ),
-    counter("fast_frees", None, "Frees of small objects that the fast path served.", |it, write| {
-        write(&[], count(&it.page.fast_frees))
-    }),
-    counter("free_misses", None, "Frees that found the CPU's bucket full.", |it, write| {
-        write(&[], count(&it.page.free_misses))
-    }),
-    counter("allocation_misses", None, "Allocations that found the CPU's bucket empty.", |it, write| {
-        write(&[], count(&it.page.alloc_misses))
-    }),
-    counter(
-        "large_allocations",
-        None,
-        "Allocations larger than the largest size class that no bucket served.",
-        |it, write| write(&[], count(&it.page.large_allocs)),
-    ),
-    gauge("objects", None, "Small objects in use or waiting in a bucket.", |it, write| {
-        write(&[], count(&it.page.objects_out))
-    }),
-    gauge("heap_pages", BYTES, "Pages handed out by the zones, to slabs and large allocations.", |it, write| {
-        write(&[], count(&it.page.page_bytes))
-    }),
-    gauge("mapped_blocks", BYTES, "Blocks that are mapped on their own.", |it, write| {
-        write(&[], count(&it.page.mapped_bytes))
-    }),
-    gauge("address_space", BYTES, "Address space of the heap, resident or not.", |it, write| {
-        write(&[], count(&it.page.address_bytes))
-    }),
-    gauge("program_zones", BYTES, "Zones that the program made.", |it, write| write(&[], count(&it.page.zone_bytes))),
-    gauge("buckets", BYTES, "Memory of the depots' buckets, a part of the metadata.", |it, write| {
-        write(&[], count(&it.page.shell_bytes))
-    }),
-    gauge(
-        "background_thread",
-        None,
-        "1 while the background thread runs, without which little is released.",
-        |it, write| write(&[], Value::Whole(u64::from(it.page.background.load(Relaxed)))),
-    ),
-    gauge("restartable_sequences", None, "1 where the fast path runs on them, 0 where it takes locks.", |it, write| {
-        write(&[], Value::Whole(u64::from(it.page.rseq.load(Relaxed))))
-    }),
-    gauge("rows_left_out", None, "Caches and zones for which the page of statistics has no room.", |it, write| {
-        write(&[], Value::Whole(it.rows_left_out))
-    }),
-];
 
 fn pages(counter: &AtomicU64) -> Value {
     Value::Whole(counter.load(Relaxed).saturating_mul(PAGE as u64))
 }
 
+/// A sample for each of some values, with a label that says which it is.
+fn each(write: Write<'_>, label: &'static str, names: &[&str], value: impl Fn(usize) -> Value) -> fmt::Result {
+    names.iter().enumerate().try_for_each(|(i, name)| write(&[(label, name)], value(i)))
+}
+
+/// A sample for each row of a table, with its name.
+fn of_rows<R>(
+    table: &[(String, R)],
+    label: &'static str,
+    write: Write<'_>,
+    value: fn(&R) -> Option<Value>,
+) -> fmt::Result {
+    table.iter().try_for_each(|(name, row)| value(row).map_or(Ok(()), |value| write(&[(label, name)], value)))
+}
+
+/// Samples for each row of a table, with its name and a label that says which they are.
+fn each_of_rows<R, const N: usize>(
+    (table, label): (&[(String, R)], &'static str),
+    (which, names): (&'static str, [&str; N]),
+    write: Write<'_>,
+    values: fn(&R) -> Option<[u64; N]>,
+) -> fmt::Result {
+    table.iter().try_for_each(|(row_name, row)| {
+        let mut all = names.iter().zip(values(row).into_iter().flatten());
+        all.try_for_each(|(name, value)| write(&[(label, row_name), (which, name)], Value::Whole(value)))
+    })
+}
+
+/// Where samples come from: a counter of the page, a column of a table, or a function.
+macro_rules! samples {
+    (page $field:ident) => {
+        |it, write| write(&[], count(&it.page.$field))
+    };
+    (page seconds $field:ident) => {
+        |it, write| write(&[], time(&it.page.$field))
+    };
+    (page sides $field:ident) => {
+        |it, write| each(write, "by", &SIDES, |i| pages(&it.page.$field[i]))
+    };
+    (zone $field:ident) => {
+        |it, write| of_rows(&it.zones, "zone", write, |z| Some(Value::Whole(z.$field)))
+    };
+    (limited zone $field:ident) => {
+        |it, write| of_rows(&it.zones, "zone", write, |z| (z.capacity > 0).then_some(Value::Whole(z.$field)))
+    };
+    (evictable $field:ident) => {
+        |it, write| of_rows(&it.evictable_caches, "cache", write, |c| Some(Value::Whole(c.$field)))
+    };
+    (cache $field:ident) => {
+        |it, write| of_rows(&it.caches, "cache", write, |c| Some(Value::Whole(c.$field)))
+    };
+    ($samples:expr) => {
+        $samples
+    };
+}
+
+macro_rules! families {
+    ($($kind:ident $name:literal $unit:ident [$($source:tt)+] $help:literal)*) => {
+        &[$(Family {
+            name: $name,
+            unit: $unit,
+            kind: MetricType::$kind,
+            help: $help,
+            samples: samples!($($source)+),
+        },)*]
+    };
+}
+
+/// Metrics of processes.
+pub static OF_PROCESSES: &[Family<Figures>] = families! {
+    Gauge "start_time" SECONDS [|it, write| it.started.map_or(Ok(()), |at| write(&[], Value::Real(at)))]
+        "When the process was started, since 1970."
+    Gauge "resident" BYTES [|it, write| write(&[], Value::Whole(it.memory.resident_bytes))] "Resident set of the process."
+    Gauge "memory" BYTES [|it, write| {
+        let states = ["live", "idle", "fragmented", "metadata", "not_weirs"];
+        it.memory.parts().map_or(Ok(()), |parts| each(write, "state", &states, |i| Value::Whole(parts[i])))
+    }]
+        "What the resident set consists of; the states add up to it; no samples while that is unknown. live: in use by the program; idle: free, and can \
+         be released; fragmented: free, beside objects in use on the same pages; metadata: of Weir's own; not_weirs: \
+         code, data, stacks, mappings of the program's own."
+    Gauge "untouched" BYTES [|it, write| it.memory.untouched_bytes.map_or(Ok(()), |size| write(&[], Value::Whole(size)))]
+        "In use by the program and not resident: never touched, or swapped out."
+    Gauge "measured_age" SECONDS
+        [|it, write| it.memory.measured_ns_ago.map_or(Ok(()), |ago| write(&[], Value::Real(seconds(ago))))]
+        "Time since Weir measured its part of the resident set; no sample while its heap is too small for that."
+    Gauge "pressure_level" NONE [page pressure_level]
+        "Memory pressure as the process sees it: 0 none, 1 some, 2 severe."
+    Counter "pressure_events" NONE [page pressure_events] "Times that memory pressure was heard of."
+    Counter "reliefs" NONE [page reliefs] "Times that memory pressure was over."
+    Counter "released" BYTES [|it, write| each(write, "cause", &CAUSES, |i| count(&it.page.given_back[i]))]
+        "Memory released to the kernel, by cause."
+    Counter "touched_again" BYTES [page refault_bytes] "Memory that was touched again soon after it was released."
+    Counter "touched_again_after_calm" BYTES [page calm_refault_bytes]
+        "Memory that was released for being idle, and touched again so soon that it might have been kept."
+    Gauge "calm_window_doublings" NONE [page patience]
+        "How often the time after which idle memory is released is doubled now, as too much of it was touched again."
+    Counter "release_failures" NONE [page report_failures] "Batches of memory that the kernel refused to take."
+    Histogram "release" SECONDS [|it, write| {
+        let times = Times::from(&it.page.release_times.counts);
+        write(&[], Value::Histogram(Distribution::of(&times, Some(it.page.report_ns.load(Relaxed)))))
+    }]
+        "Time that the release of a batch took."
+    Histogram "pressure_response" SECONDS
+        [|it, write| write(&[], Value::Histogram(Distribution::of(&Times::from(&it.page.pressure_latency), None)))]
+        "Time from a pressure event to the last idle byte released. The sum is estimated from the buckets."
+    Gauge "pressure_response_max" SECONDS [page seconds pressure_latency_max] "The longest such time since the start."
+    Histogram "direct_stall" SECONDS [|it, write| {
+        let times = Times::from(&it.page.direct_stalls.counts);
+        write(&[], Value::Histogram(Distribution::of(&times, Some(it.page.direct_stall_ns.load(Relaxed)))))
+    }]
+        "Time of allocations that reclaimed by themselves, or waited for it."
+    Counter "direct_reclaims" NONE [page direct_reclaims] "Times that an allocation reclaimed by itself."
+    Counter "hard_limit_failures" NONE [page hard_limit_failures] "Allocations that failed because of `hard_limit`."
+    Counter "balancer_wake_requests" NONE [page wake_requests] "Times that there was work for the balancer."
+    Counter "balancer_wakeups" NONE [page wakeups] "Times that the balancer woke for work."
+    Counter "balancer_active" SECONDS [page seconds balancer_active_ns]
+        "Time from the balancer's wake-ups to its sleeps."
+    Counter "balancer_cpu" SECONDS [page seconds balancer_cpu_ns] "Time of that on a CPU."
+    Counter "scanned" BYTES [page sides scanned_pages] "Memory that reclaim looked at, by who reclaimed."
+    Counter "reclaimed" BYTES [page sides reclaimed_pages] "Memory that reclaim got, by who reclaimed."
+    Counter "cache_writes" NONE [|it, write| {
+        SIDES.iter().enumerate().try_for_each(|(i, by)| {
+            write(&[("by", by), ("mode", "async")], count(&it.page.async_writes[i]))?;
+            write(&[("by", by), ("mode", "sync")], count(&it.page.sync_writes[i]))
+        })
+    }]
+        "Dirty entries of evictable caches written back, by who reclaimed, and by whether the callback waited."
+    Counter "trims" NONE [page trims] "Trims of object caches that took something."
+    Counter "drains" NONE [page drains] "Drains of all CPUs' buckets."
+    Counter "huge_pageblocks" NONE [|it, write| {
+        let counts = [&it.page.huge_kept, &it.page.huge_split, &it.page.huge_collapsed];
+        each(write, "outcome", &["kept", "split", "collapsed"], |i| count(counts[i]))
+    }]
+        "Pageblocks backed by huge pages that were released, by what became of the huge page: kept (the whole block \
+         was released at once), split; and pageblocks that were split and filled by the kernel with a huge page: \
+         collapsed."
+    Counter "fast_frees" NONE [page fast_frees] "Frees of small objects that the fast path served."
+    Counter "free_misses" NONE [page free_misses] "Frees that found the CPU's bucket full."
+    Counter "allocation_misses" NONE [page alloc_misses] "Allocations that found the CPU's bucket empty."
+    Counter "large_allocations" NONE [page large_allocs]
+        "Allocations larger than the largest size class that no bucket served."
+    Gauge "objects" NONE [page objects_out] "Small objects in use or waiting in a bucket."
+    Gauge "heap_pages" BYTES [page page_bytes] "Pages handed out by the zones, to slabs and large allocations."
+    Gauge "mapped_blocks" BYTES [page mapped_bytes] "Blocks that are mapped on their own."
+    Gauge "address_space" BYTES [page address_bytes] "Address space of the heap, resident or not."
+    Gauge "program_zones" BYTES [page zone_bytes] "Zones that the program made."
+    Gauge "buckets" BYTES [page shell_bytes] "Memory of the depots' buckets, a part of the metadata."
+    Gauge "background_thread" NONE [|it, write| write(&[], Value::Whole(it.page.background.load(Relaxed).into()))]
+        "1 while the background thread runs, without which little is released."
+    Gauge "restartable_sequences" NONE [|it, write| write(&[], Value::Whole(it.page.rseq.load(Relaxed).into()))]
+        "1 where the fast path runs on them, 0 where it takes locks."
+    Gauge "rows_left_out" NONE [|it, write| write(&[], Value::Whole(it.rows_left_out))]
+        "Caches and zones for which the page of statistics has no room."
+
+    Gauge "zone_space" BYTES [zone bytes] "Address space of the zone, resident or not."
+    Gauge "zone_used" BYTES [zone used] "Memory that the zone has handed out."
+    Gauge "zone_idle" BYTES [zone idle] "Memory of the zone that is free and resident."
+    Gauge "zone_capacity" BYTES [limited zone capacity]
+        "What the zone may hold: the tightest limit; no sample without one."
+    Gauge "zone_free" BYTES [limited zone free] "What may still become resident below that limit."
+    Gauge "zone_watermark" BYTES [|it, write| {
+        let marks = ("mark", ["min", "low", "high"]);
+        let limited = |z: &ZoneRow| (z.capacity > 0).then_some([z.min, z.low, z.high]);
+        each_of_rows((&it.zones, "zone"), marks, write, limited)
+    }]
+        "Marks of what may still become resident. Below min an allocation reclaims by itself, below low the balancer \
+         wakes, above high it sleeps."
+
+    Gauge "evictable_cache" BYTES [evictable bytes] "What the entries of the evictable cache weigh."
+    Gauge "evictable_cache_target" BYTES [evictable target_bytes] "What it may hold now."
+    Gauge "evictable_cache_max" BYTES [evictable max_bytes] "What it may hold at most."
+    Gauge "evictable_cache_dirty" BYTES [evictable dirty_bytes] "What is dirty and not being written back."
+    Gauge "evictable_cache_entries" NONE [evictable entries] "Entries."
+    Counter "evictable_cache_hits" NONE [evictable hits] "Look-ups that found their key."
+    Counter "evictable_cache_misses" NONE [evictable misses] "Look-ups that did not."
+    Counter "evictable_cache_insertions" NONE [evictable insertions] "Values put in."
+    Counter "evictable_cache_evictions" NONE [|it, write| {
+        let evicted = ("cause", ["room", "pressure"]);
+        let values = |c: &EvictableRow| Some([c.evicted_for_room, c.evicted_for_pressure]);
+        each_of_rows((&it.evictable_caches, "cache"), evicted, write, values)
+    }]
+        "Entries evicted, by cause: another entry needed the room, or memory was short."
+};
+
+/// Metrics of a process's object caches, malloc's size classes among them.
+pub static OF_CACHES: &[Family<Figures>] = families! {
+    Gauge "cache_object" BYTES [cache size] "Size of an object."
+    Gauge "cache_limit_objects" NONE [|it, write| {
+        of_rows(&it.caches, "cache", write, |c| (c.limit != u64::MAX).then_some(Value::Whole(c.limit)))
+    }]
+        "Objects that may be in use at a time; no sample: any number."
+    Gauge "cache_objects" NONE [|it, write| {
+        let states = ("state", ["used", "cpu", "depot", "slab"]);
+        let values = |c: &CacheRow| Some([c.used, c.free_cpu, c.free_depot, c.free_slab]);
+        each_of_rows((&it.caches, "cache"), states, write, values)
+    }]
+        "Objects by state. used: in use; cpu: free in CPUs' buckets; depot: free in the depot; slab: free in slabs."
+    Gauge "cache_slabs" BYTES [cache slab_bytes] "Memory of the slabs."
+    Gauge "cache_bucket_objects" NONE [cache bucket] "Objects that a CPU's bucket may hold now; 0: it has none."
+    Gauge "cache_working_set_objects" NONE [cache working_set] "Objects of the depot that will be wanted again."
+    Gauge "cache_stale" SECONDS
+        [|it, write| of_rows(&it.caches, "cache", write, |c| Some(Value::Real(seconds(c.stale_ns))))]
+        "Time since an allocation last found the depot empty."
+    Counter "cache_requests" NONE [cache requests] "Allocations that succeeded."
+    Counter "cache_failures" NONE [cache failures] "Allocations that failed."
+    Counter "cache_depot_visits" NONE [cache visits] "Visits to the depot."
+    Counter "cache_misses" NONE [cache misses] "Allocations that found bucket and depot empty."
+    Counter "cache_crossed" NONE [cache crossed] "Objects freed on another CPU than they were allocated on, at least."
+    Counter "cache_trims" NONE [cache trims] "Trims that took something."
+    Counter "cache_trimmed" BYTES [cache trimmed_bytes] "What trims took from the depot."
+    Counter "cache_drains" NONE [cache drains] "Drains that took something."
+    Counter "cache_drained" BYTES [cache drained_bytes] "What drains took from CPUs' buckets."
+};
+
 /// Metrics of the exporter.
-pub static OF_THE_EXPORTER: &[Family<Snapshot>] = &[
-    gauge("exporter_build", None, "1; the label is the version of the exporter.", |_, write| {
-        write(&[("version", env!("CARGO_PKG_VERSION"))], Value::Whole(1))
-    }),
-    gauge("exporter_processes", None, "Processes with Weir whose figures are here.", |it, write| {
-        write(&[], Value::Whole(it.processes.len() as u64))
-    }),
-    gauge(
-        "exporter_processes_left_out",
-        None,
+pub static OF_THE_EXPORTER: &[Family<Snapshot>] = families! {
+    Gauge "exporter_build" NONE [|_, write| write(&[("version", env!("CARGO_PKG_VERSION"))], Value::Whole(1))]
+        "1; the label is the version of the exporter."
+    Gauge "exporter_processes" NONE [|it, write| write(&[], Value::Whole(it.processes.len() as u64))]
+        "Processes with Weir whose figures are here."
+    Gauge "exporter_processes_left_out" NONE [|it, write| write(&[], Value::Whole(it.left_out as u64))]
         "Processes with Weir beyond `--max-processes`, those with the smallest resident sets: raise it, if this is \
-         not 0.",
-        |it, write| write(&[], Value::Whole(it.left_out as u64)),
-    ),
-    gauge(
-        "exporter_processes_unreadable",
-        None,
+         not 0."
+    Gauge "exporter_processes_unreadable" NONE [|it, write| {
+        let mut each = it.unreadable.iter();
+        each.try_for_each(|(reason, &number)| write(&[("reason", reason)], Value::Whole(number as u64)))
+    }]
         "Processes without figures, by reason. not_allowed: another user's, with Weir or without; not_answering: a page of its \
          memory was not to be had in time; not_shared: their \
-         page of statistics is private; other_version: their Weir is of another release.",
-        |it, write| {
-            let mut each = it.unreadable.iter();
-            each.try_for_each(|(reason, &number)| write(&[("reason", reason)], Value::Whole(number as u64)))
-        },
-    ),
-    gauge("exporter_max_processes", None, "Processes that are exported at most.", |it, write| {
-        write(&[], Value::Whole(it.extent.processes as u64))
-    }),
-    gauge("exporter_duration", SECONDS, "Time that it took to read the figures of all processes.", |it, write| {
-        write(&[], Value::Real(it.took.as_secs_f64()))
-    }),
-];
+         page of statistics is private; other_version: their Weir is of another release."
+    Gauge "exporter_max_processes" NONE [|it, write| write(&[], Value::Whole(it.extent.processes as u64))]
+        "Processes that are exported at most."
+    Gauge "exporter_duration" SECONDS [|it, write| write(&[], Value::Real(it.took.as_secs_f64()))]
+        "Time that it took to read the figures of all processes."
+};

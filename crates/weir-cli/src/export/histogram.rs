@@ -1,6 +1,6 @@
 //! Histograms of times, as the format has them.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use crate::figures::times::Times;
 use weir_core::telemetry::histogram::BUCKETS;
 
 /// The upper ends of the buckets are powers of four from 2^10 ns (1 us) to 2^36 ns (69 s): each two of a page's
@@ -20,15 +20,14 @@ pub struct Distribution {
 }
 
 impl Distribution {
-    /// Of times with this sum, ns. Where no sum is counted, it is estimated: each time as the middle of its bucket.
-    pub fn of(counts: &[AtomicU64; BUCKETS], sum_ns: Option<u64>) -> Self {
-        let counts = counts.each_ref().map(|count| count.load(Relaxed));
-        let mut from = 0;
-        let mut count = 0u64;
+    /// A histogram of times with this sum, ns. Where no sum is counted, it is estimated: each time as the middle of its bucket.
+    pub fn of(times: &Times, sum_ns: Option<u64>) -> Self {
+        let counts = times.counts();
+        let (mut from, mut count) = (0, 0u64);
         // The page is the process's own, which may have written anything into it: the sum must not overflow.
         let mut part = |to: usize| {
-            let sum = counts[from..to].iter().fold(0, |sum: u64, &part| sum.saturating_add(part));
-            let sum = sum.min(u64::MAX - count);
+            let all = counts.iter().take(to).skip(from);
+            let sum = all.fold(0, |sum: u64, &part| sum.saturating_add(part)).min(u64::MAX - count);
             (from, count) = (to, count + sum);
             sum
         };
@@ -50,13 +49,16 @@ pub fn seconds(ns: u64) -> f64 {
 mod tests {
     use super::*;
 
+    fn times(counts: &[(usize, u64)]) -> Times {
+        let mut all = vec![0; BUCKETS];
+        counts.iter().for_each(|&(bucket, count)| all[bucket] = count);
+        Times::from(all)
+    }
+
     #[test]
     fn every_time_is_in_one_bucket() {
-        let counts = [const { AtomicU64::new(0) }; BUCKETS];
-        for (bucket, count) in [(0, 1), (9, 2), (10, 4), (11, 8), (35, 16), (36, 32), (39, 64)] {
-            counts[bucket].store(count, Relaxed);
-        }
-        let it = Distribution::of(&counts, Some(2_500_000_000));
+        let all = [(0, 1), (9, 2), (10, 4), (11, 8), (35, 16), (36, 32), (39, 64)];
+        let it = Distribution::of(&times(&all), Some(2_500_000_000));
         assert_eq!((it.count, it.sum), (127, 2.5));
         assert_eq!(it.buckets.iter().map(|(_, count)| count).sum::<u64>(), 127);
         assert_eq!(it.buckets[..2], [(1024e-9, 3), (4096e-9, 12)]);
@@ -65,18 +67,11 @@ mod tests {
     }
 
     #[test]
-    fn any_counts_add_up_to_a_number() {
-        let counts = [const { AtomicU64::new(u64::MAX - 1) }; BUCKETS];
-        let it = Distribution::of(&counts, None);
+    fn any_counts_add_up_to_a_number_and_an_estimated_sum_is_within_the_buckets() {
+        let it = Distribution::of(&Times::from(vec![u64::MAX - 1; BUCKETS]), None);
         let sum = it.buckets.iter().try_fold(0u64, |sum, (_, count)| sum.checked_add(*count));
         assert_eq!((sum, it.count), (Some(u64::MAX), u64::MAX));
-    }
-
-    #[test]
-    fn a_sum_that_was_not_counted_is_within_the_buckets() {
-        let counts = [const { AtomicU64::new(0) }; BUCKETS];
-        counts[20].store(3, Relaxed);
-        let sum = Distribution::of(&counts, None).sum;
+        let sum = Distribution::of(&times(&[(20, 3)]), None).sum;
         assert!((3.0 * seconds(1 << 20)..3.0 * seconds(1 << 21)).contains(&sum), "{sum}");
     }
 }

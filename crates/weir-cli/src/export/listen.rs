@@ -2,14 +2,16 @@
 
 use crate::base::failure::Failure;
 use crate::base::listen_address::Address;
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Result};
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, UnixListener};
 
 /// A socket that listens.
 pub enum Listener {
-    Tcp(std::net::TcpListener),
-    Unix(std::os::unix::net::UnixListener, SocketFile),
+    Tcp(TcpListener),
+    Unix(UnixListener, SocketFile),
 }
 
 /// The file of a Unix socket, removed at the end.
@@ -21,24 +23,45 @@ impl Drop for SocketFile {
     }
 }
 
+/// A connection of either kind.
+pub trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
+
+impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
+
 impl Listener {
     /// Listens at an address.
-    pub fn bind(address: &Address) -> Result<Self, Failure> {
+    pub async fn bind(address: &Address) -> std::result::Result<Self, Failure> {
         let bound = match address {
-            Address::Tcp(address) => std::net::TcpListener::bind(address).map(Self::Tcp),
+            Address::Tcp(address) => TcpListener::bind(address).await.map(Self::Tcp),
             Address::Unix(path) => bind_unix(path),
         };
         bound.map_err(|error| Failure::of_weir(format!("cannot listen at {address}: {error}")))
+    }
+
+    /// The address, with the port that the kernel chose, if it was to choose one.
+    pub fn address(&self) -> Result<Address> {
+        Ok(match self {
+            Self::Tcp(socket) => Address::Tcp(socket.local_addr()?),
+            Self::Unix(_, SocketFile(path)) => Address::Unix(path.clone()),
+        })
+    }
+
+    /// Waits for a connection.
+    pub async fn accept(&self) -> Result<Box<dyn Stream>> {
+        Ok(match self {
+            Self::Tcp(socket) => Box::new(socket.accept().await?.0),
+            Self::Unix(socket, _) => Box::new(socket.accept().await?.0),
+        })
     }
 }
 
 /// A socket that the owner and the group may connect to. A file that an exporter left behind when it was killed is
 /// replaced; one at which something listens is not, and neither is any other file.
-fn bind_unix(path: &Path) -> std::io::Result<Listener> {
-    use std::os::unix::net::{UnixListener, UnixStream};
+fn bind_unix(path: &Path) -> Result<Listener> {
     let bound = UnixListener::bind(path).or_else(|error| {
         let is_socket = || path.symlink_metadata().is_ok_and(|file| file.file_type().is_socket());
-        let is_stale = || UnixStream::connect(path).is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused);
+        let connected = || std::os::unix::net::UnixStream::connect(path);
+        let is_stale = || connected().is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused);
         if error.kind() != ErrorKind::AddrInUse || !is_socket() || !is_stale() {
             return Err(error);
         }
@@ -58,15 +81,16 @@ mod tests {
     fn a_socket_left_behind_is_replaced_and_nothing_else() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("s");
-        let address = Address::Unix(path.clone());
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let bind = || runtime.block_on(Listener::bind(&Address::Unix(path.clone())));
         drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
-        let listener = Listener::bind(&address).unwrap();
+        let listener = bind().unwrap();
         assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o660);
-        assert!(Listener::bind(&address).is_err(), "something listens there");
+        assert!(bind().is_err(), "something listens there");
         drop(listener);
         assert!(!path.exists());
         std::fs::write(&path, "text").unwrap();
-        assert!(Listener::bind(&address).is_err());
+        assert!(bind().is_err());
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "text");
     }
 }

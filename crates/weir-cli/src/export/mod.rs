@@ -3,11 +3,9 @@
 mod container;
 mod families;
 mod histogram;
-mod labels;
 mod listen;
 mod server;
 mod snapshot;
-mod table_families;
 mod text;
 
 use crate::base::failure::Failure;

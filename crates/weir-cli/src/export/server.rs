@@ -1,9 +1,9 @@
 //! The HTTP server: one thread that talks, one more while the figures are read.
 //!
-//! What a client can cost is bounded: [`CONNECTIONS`] at a time, one request for each, all of which has to be over
+//! The cost of a client is bounded: [`CONNECTIONS`] at a time, one request for each, all of which has to be over
 //! after [`PATIENCE`], and one reading of the figures in [`REUSED_FOR`].
 
-use super::listen::{Listener, SocketFile};
+use super::listen::{Listener, Stream};
 use super::snapshot::{Extent, Snapshot};
 use super::text;
 use crate::base::failure::Failure;
@@ -17,17 +17,15 @@ use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use std::convert::Infallible;
-use std::path::Path;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::{Duration, Instant};
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, UnixListener};
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::{Mutex, Notify, OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
 use tokio::time::{sleep, timeout};
 
 /// Connections served at a time: others wait in the kernel's queue. A pair of Prometheus servers needs two.
-/// Those that say nothing are to leave some for them.
+/// Silent connections are to leave some for them.
 const CONNECTIONS: usize = 64;
 /// Time for a request's head: a scraper sends it at once.
 const HEAD_PATIENCE: Duration = Duration::from_secs(2);
@@ -45,26 +43,24 @@ const FAREWELL: Duration = Duration::from_secs(5);
 /// Serves until SIGTERM or SIGINT.
 pub fn serve(address: &Address, extent: Extent) -> Result<(), Failure> {
     let failed = |error: std::io::Error| Failure::of_weir(format!("cannot serve: {error}"));
-    let listener = Listener::bind(address)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
-    runtime.block_on(run(listener, extent)).map_err(failed)
+    runtime.block_on(async {
+        let listener = Listener::bind(address).await?;
+        run(listener, extent).await.map_err(failed)
+    })
 }
 
 async fn run(listener: Listener, extent: Extent) -> std::io::Result<()> {
-    let stop = Arc::new(Notify::new());
-    for kind in [SignalKind::terminate(), SignalKind::interrupt()] {
-        let (mut caught, stop) = (signal(kind)?, stop.clone());
-        tokio::spawn(async move {
-            caught.recv().await;
-            stop.notify_one();
-        });
-    }
-    let (sockets, _file) = Sockets::of(listener)?;
-    output::say(format_args!("weir: metrics at {}\n", sockets.address()?));
+    let (mut terminated, mut interrupted) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    output::say(format_args!("weir: metrics at {}\n", listener.address()?));
     let slots = Arc::new(Semaphore::new(CONNECTIONS));
     let metrics = Arc::new(Metrics { extent, last: Arc::default() });
-    let accepting = tokio::spawn(accept(sockets, slots.clone(), metrics));
-    stop.notified().await;
+    let accepting = tokio::spawn(accept(listener, slots.clone(), metrics));
+    std::future::poll_fn(|context| {
+        let stops = [&mut terminated, &mut interrupted].map(|signal| signal.poll_recv(context).is_ready());
+        if stops.contains(&true) { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
     // The socket is closed with the task; what was begun is ended.
     accepting.abort();
     let _ = accepting.await;
@@ -72,60 +68,20 @@ async fn run(listener: Listener, extent: Extent) -> std::io::Result<()> {
     Ok(())
 }
 
-/// A listening socket, as the runtime has it.
-enum Sockets {
-    Tcp(TcpListener),
-    Unix(UnixListener),
-}
-
-impl Sockets {
-    fn of(listener: Listener) -> std::io::Result<(Self, Option<SocketFile>)> {
-        match listener {
-            Listener::Tcp(socket) => {
-                socket.set_nonblocking(true)?;
-                Ok((Self::Tcp(TcpListener::from_std(socket)?), None))
-            }
-            Listener::Unix(socket, file) => {
-                socket.set_nonblocking(true)?;
-                Ok((Self::Unix(UnixListener::from_std(socket)?), Some(file)))
-            }
-        }
-    }
-
-    /// With the port that the kernel chose, if it was to choose one.
-    fn address(&self) -> std::io::Result<Address> {
-        Ok(match self {
-            Self::Tcp(socket) => Address::Tcp(socket.local_addr()?),
-            Self::Unix(socket) => Address::Unix(socket.local_addr()?.as_pathname().unwrap_or(Path::new("")).into()),
-        })
-    }
-}
-
 /// Serves each connection, as long as there is a slot for it.
-async fn accept(sockets: Sockets, slots: Arc<Semaphore>, metrics: Arc<Metrics>) {
+async fn accept(listener: Listener, slots: Arc<Semaphore>, metrics: Arc<Metrics>) {
     loop {
         // The semaphore is never closed.
         let Ok(slot) = slots.clone().acquire_owned().await else { return };
-        let metrics = metrics.clone();
-        let accepted = match &sockets {
-            Sockets::Tcp(socket) => {
-                socket.accept().await.map(|(stream, _)| drop(tokio::spawn(connection(stream, slot, metrics))))
-            }
-            Sockets::Unix(socket) => {
-                socket.accept().await.map(|(stream, _)| drop(tokio::spawn(connection(stream, slot, metrics))))
-            }
-        };
-        if accepted.is_err() {
-            sleep(PAUSE).await;
+        match listener.accept().await {
+            Ok(stream) => drop(tokio::spawn(connection(stream, slot, metrics.clone()))),
+            Err(_) => sleep(PAUSE).await,
         }
     }
 }
 
 /// Answers one request.
-async fn connection<S>(stream: S, slot: OwnedSemaphorePermit, metrics: Arc<Metrics>)
-where
-    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-{
+async fn connection(stream: Box<dyn Stream>, slot: OwnedSemaphorePermit, metrics: Arc<Metrics>) {
     let service = service_fn(|request| {
         let metrics = metrics.clone();
         async move { Ok::<_, Infallible>(answer(&request, &metrics).await) }
@@ -172,7 +128,7 @@ fn response(status: StatusCode, kind: &'static str, body: Bytes) -> Response<Ful
     response
 }
 
-/// What is served.
+/// The served text and its age.
 struct Metrics {
     extent: Extent,
     /// The last text, and when it was begun.

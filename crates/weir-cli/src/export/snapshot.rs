@@ -1,18 +1,21 @@
-//! What a scrape has to tell: the figures of all processes with Weir, as they are now.
+//! The contents of a scrape: the figures of all processes with Weir, as they are now.
 
-use super::labels::Labels;
+use super::container;
+use crate::figures::memory::Memory;
+use crate::figures::rows;
 use crate::inspect::list::{self, Seen};
 use crate::inspect::page::{Missing, Page};
-use crate::processes::clock::monotonic_ns;
-use crate::stat::breakdown::Breakdown;
+use procfs::process::Process;
+use prometheus_client::encoding::{EncodeLabel, EncodeLabelSet, LabelSetEncoder};
 use std::collections::{BTreeMap, HashSet};
+use std::fmt;
 use std::time::{Duration, Instant};
 use weir_core::telemetry::tables::{CacheRow, EvictableRow, ZoneRow};
 
 /// One process.
 pub struct Figures {
     pub labels: Labels,
-    pub memory: Breakdown,
+    pub memory: Memory,
     /// When it was started, seconds since 1970; none if the kernel does not tell when it was booted.
     pub started: Option<f64>,
     pub page: Page,
@@ -61,36 +64,84 @@ impl Snapshot {
         readable.truncate(extent.processes);
         let boot = procfs::boot_time_secs().ok();
         let started = |ticks: u64| Some(boot? as f64 + ticks as f64 / procfs::ticks_per_second() as f64);
-        let figures = readable.into_iter().map(|Seen { process, stat, page }| {
-            let (zones, zones_left_out) = rows(page.zones.read(), ZoneRow::name);
-            let (evictable_caches, evictable_left_out) = rows(page.evictable_caches.read(), EvictableRow::name);
-            let (caches, caches_left_out) = rows(page.caches.read(), CacheRow::name);
+        let figures = readable.into_iter().map(|seen| {
+            let memory = seen.memory();
+            let Seen { process, stat, page } = seen;
+            let (zones, zones_left) = rows(&page.zones);
+            let (evictable, evictable_left) = rows(&page.evictable_caches);
+            let (caches, caches_left) = rows(&page.caches);
             Figures {
-                memory: Breakdown::of(&page, stat.rss * procfs::page_size(), monotonic_ns()),
+                memory,
                 started: started(stat.starttime),
                 labels: Labels::of(&process, stat.comm),
                 page,
-                zones,
-                evictable_caches,
-                caches: if extent.caches { caches } else { Vec::new() },
-                rows_left_out: zones_left_out.saturating_add(evictable_left_out).saturating_add(caches_left_out),
+                zones: named(zones, ZoneRow::name),
+                evictable_caches: named(evictable, EvictableRow::name),
+                caches: if extent.caches { named(caches, CacheRow::name) } else { Vec::new() },
+                rows_left_out: zones_left.saturating_add(evictable_left).saturating_add(caches_left),
             }
         });
         Self { processes: figures.collect(), extent, left_out, unreadable, took: began.elapsed() }
     }
 }
 
-/// The rows of a table, each by a name of its own, and how many it has no room for. A program may give two of its
-/// caches one name: the second is `name#2`, as two samples with the same labels would make the whole text invalid.
-fn rows<R>(table: Option<(impl Iterator<Item = R>, u64)>, name: fn(&R) -> &str) -> (Vec<(String, R)>, u64) {
-    let Some((rows, left_out)) = table else { return (Vec::new(), 0) };
+/// Who a sample is of.
+pub struct Labels {
+    pid: String,
+    comm: String,
+    cgroup: String,
+    /// Empty, which is the same as no label, where the process is in none.
+    container: String,
+}
+
+impl Labels {
+    /// The labels of a process with this name.
+    pub fn of(process: &Process, comm: String) -> Self {
+        let cgroup = cgroup_of(process);
+        let container = container::of_cgroup(&cgroup).unwrap_or_default();
+        Self { pid: process.pid().to_string(), comm, cgroup, container }
+    }
+
+    /// These, and those of one of the process's samples.
+    pub fn with<'a>(&'a self, of_sample: &'a [(&'static str, &'a str)]) -> SampleLabels<'a> {
+        SampleLabels { process: self, of_sample }
+    }
+}
+
+/// All labels of a sample.
+pub struct SampleLabels<'a> {
+    process: &'a Labels,
+    of_sample: &'a [(&'static str, &'a str)],
+}
+
+impl EncodeLabelSet for SampleLabels<'_> {
+    fn encode(&self, encoder: &mut LabelSetEncoder) -> fmt::Result {
+        let Labels { pid, comm, cgroup, container } = self.process;
+        let of_process = [("pid", pid), ("comm", comm), ("cgroup", cgroup), ("container", container)];
+        let mut of_process = of_process.into_iter().filter(|(_, value)| !value.is_empty());
+        of_process.try_for_each(|(name, value)| (name, value.as_str()).encode(encoder.encode_label()))?;
+        self.of_sample.iter().try_for_each(|label| label.encode(encoder.encode_label()))
+    }
+}
+
+/// The path of the group that accounts the process's memory: of version 1's memory controller where it is in use, else
+/// of version 2. Empty if the kernel tells none.
+fn cgroup_of(process: &Process) -> String {
+    let groups = process.cgroups().map(|groups| groups.0).unwrap_or_default();
+    let memory = groups.iter().find(|group| group.controllers.iter().any(|controller| controller == "memory"));
+    memory.or(groups.iter().find(|group| group.hierarchy == 0)).map_or_else(String::new, |group| group.pathname.clone())
+}
+
+/// Rows of a table, each by a name of its own. A program may give two of its caches one name: the second is `name#2`, as two
+/// samples with the same labels would make the whole text invalid.
+fn named<R>(rows: Vec<R>, name: fn(&R) -> &str) -> Vec<(String, R)> {
     let mut taken = HashSet::new();
-    let named = rows.map(|row| {
+    let named = rows.into_iter().map(|row| {
         let names = std::iter::once(name(&row).to_owned()).chain((2..).map(|n| format!("{}#{n}", name(&row))));
         let free = names.into_iter().find(|name| taken.insert(name.clone()));
         (free.unwrap_or_default(), row)
     });
-    (named.collect(), left_out)
+    named.collect()
 }
 
 const NOT_ALLOWED: &str = "not_allowed";
@@ -115,9 +166,8 @@ mod tests {
     #[test]
     fn rows_of_one_name_are_told_apart() {
         let row = |name: &str| ZoneRow { name: name_of(name), ..ZoneRow::default() };
-        let table = ["a", "a#2", "a", "b", "a"].map(row).into_iter();
-        let (rows, left_out) = rows(Some((table, 3)), ZoneRow::name);
+        let rows = named(["a", "a#2", "a", "b", "a"].map(row).to_vec(), ZoneRow::name);
         let names: Vec<_> = rows.iter().map(|(name, _)| name.as_str()).collect();
-        assert_eq!((names, left_out), (vec!["a", "a#2", "a#3", "b", "a#4"], 3));
+        assert_eq!(names, ["a", "a#2", "a#3", "b", "a#4"]);
     }
 }

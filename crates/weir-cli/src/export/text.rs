@@ -1,8 +1,7 @@
 //! A snapshot in the OpenMetrics text format.
 
-use super::families::{Family, OF_PROCESSES, OF_THE_EXPORTER, Value};
+use super::families::{Family, OF_CACHES, OF_PROCESSES, OF_THE_EXPORTER, Value};
 use super::snapshot::Snapshot;
-use super::table_families::{OF_CACHES, OF_ZONES_AND_EVICTABLE_CACHES};
 use crate::base::failure::Failure;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text;
@@ -11,7 +10,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 use std::fmt;
 
-/// What HTTP calls the format.
+/// The format's name in HTTP.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 /// Begins the names of all metrics.
 const PREFIX: &str = "weir";
@@ -35,7 +34,7 @@ impl Collector for Snapshot {
             })?;
         }
         let of_caches = if self.extent.caches { OF_CACHES } else { &[] };
-        for family in OF_PROCESSES.iter().chain(OF_ZONES_AND_EVICTABLE_CACHES).chain(of_caches) {
+        for family in OF_PROCESSES.iter().chain(of_caches) {
             let mut metric = begin(&mut encoder, family)?;
             for process in &self.processes {
                 (family.samples)(process, &mut |labels, value| {

@@ -14,7 +14,7 @@ use weir_linux::control::channel::{socket_name, token_message};
 use weir_linux::control::{LONGEST_ANSWER, VERSION};
 
 /// How long a process may take to answer: releasing a GiB of small pages takes it some 100 ms.
-const PATIENCE: Duration = Duration::from_secs(30);
+pub const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A connection.
 pub struct Control {
@@ -26,18 +26,24 @@ pub struct Control {
 /// Why there is no channel to connect to; `None`: there is one.
 pub fn obstacle(page: &Page) -> Option<String> {
     let control = &page.control;
-    Some(match Opening::of(control.state.load(Relaxed)) {
+    closed(control.state.load(Relaxed), control.error.load(Relaxed), "control", "a socket")
+}
+
+/// Why something of a process that this setting switches is not open to others; `None`: it is.
+pub fn closed(opening: u32, error: u32, setting: &str, what: &str) -> Option<String> {
+    Some(match Opening::of(opening) {
         Some(Opening::Open) => return None,
         Some(Opening::NoThread) => {
             "there is no background thread: the heap is still small, or `background` is not 1".into()
         }
-        Some(Opening::Off) => "the setting `control` is 0".into(),
+        Some(Opening::Off) => format!("the setting `{setting}` is 0"),
         Some(Opening::Sandbox) => {
-            "the program is in a sandbox of its own (a filter of system calls, a root without /proc), where Weir opens no socket".into()
+            "the program is in a sandbox of its own (a filter of system calls, a root without /proc), \
+                                   where Weir opens nothing"
+                .into()
         }
         Some(Opening::Refused) => {
-            let error = std::io::Error::from_raw_os_error(control.error.load(Relaxed) as i32);
-            format!("the kernel refused the socket: {error}")
+            format!("the kernel refused {what}: {}", std::io::Error::from_raw_os_error(error as i32))
         }
         None => "it is of another version of Weir".into(),
     })
@@ -49,7 +55,7 @@ impl Control {
         Self::connect_within(pid, page, PATIENCE)
     }
 
-    /// The same, with another time for each answer.
+    /// Connects with another time for each answer than [`PATIENCE`].
     pub fn connect_within(pid: i32, page: &Page, patience: Duration) -> Result<Self, Failure> {
         let failed = |why: String| Failure::of(Kind::Refused, format!("process {pid} cannot be steered: {why}"));
         if let Some(why) = obstacle(page) {

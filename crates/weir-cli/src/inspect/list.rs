@@ -1,6 +1,8 @@
 //! All processes that have Weir.
 
 use super::page::{Inspected, Missing, Page};
+use crate::base::units::monotonic_ns;
+use crate::figures::memory::Memory;
 use crate::processes::maps;
 use memchr::memmem;
 use procfs::process::{Process, Stat};
@@ -18,12 +20,19 @@ pub struct Seen {
     pub page: Page,
 }
 
+impl Seen {
+    /// The parts of the process's resident set.
+    pub fn memory(&self) -> Memory {
+        Memory::of(&self.page, self.stat.rss * procfs::page_size(), monotonic_ns())
+    }
+}
+
 /// The processes found.
 #[derive(Default)]
 pub struct Found {
-    /// Those whose page could be read.
+    /// Processes whose page could be read.
     pub readable: Vec<Seen>,
-    /// Those with Weir whose page could not be read, and why.
+    /// Processes with Weir whose page could not be read, and why.
     pub others: Vec<(i32, Missing)>,
     /// Processes that this user may not look into.
     pub not_allowed: usize,
@@ -40,7 +49,7 @@ pub fn all() -> Found {
     found
 }
 
-/// The same by a thread for each CPU: the time goes into the kernel's writing of maps, 0.1 ms for a process.
+/// Looks at them by a thread for each CPU: the time goes into the kernel's writing of maps, 0.1 ms for a process.
 fn by_workers(pids: &[i32]) -> Found {
     let workers = std::thread::available_parallelism().map_or(1, usize::from).min(MOST_WORKERS);
     let next = AtomicUsize::new(0);

@@ -6,12 +6,14 @@
 //! this process never reads another one's memory itself. A child does, which lets itself be killed by a timer that it sets
 //! before each reading; the next reading has another child.
 //!
-//! What is asked and answered lies in memory that both share; a message of one byte each way says that it is there. A reading
-//! takes some 10 us more than the call itself, and more where the child has to be woken on another CPU, so many processes
+//! Questions and answers lie in memory that both share; a message of one byte each way says that it is there. A reading
+//! takes some 10 us more than the call itself, and more where the child has to be woken on another CPU, so many places
 //! are read by one message.
+//!
+//! A child is made by `fork` alone, so between its first step and its end it makes system calls and nothing else: another
+//! thread may hold any lock. It ends when its parent has ended, as the other end of its socket is closed then: it holds no
+//! descriptor but its own.
 
-use super::reading_child::{Desk, MOST_PROCESSES, PATH, serve};
-pub use super::reading_child::{MOST_BYTES, MOST_PLACES, PATIENCE};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair, sockopt};
@@ -19,12 +21,37 @@ use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
-use std::ptr::{addr_of, null_mut};
+use std::ptr::{addr_of, addr_of_mut, null_mut};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
+/// How long one message may take: pages of a process in trouble may have to come from a slow disk first.
+pub const PATIENCE: Duration = Duration::from_secs(1);
+/// Places that one message is of at most.
+pub const MOST_PLACES: usize = 512;
+/// Bytes of one message at most: a huge page.
+const MOST_BYTES: usize = 2 << 20;
+/// Bytes of the path of a file in `/proc`, with the zero behind it.
+const PATH: usize = 64;
 /// Looks at a child that was killed, 5 ms apart.
 const LOOKS: usize = 20;
+
+/// The memory that both processes share.
+#[repr(C)]
+struct Desk {
+    /// Places to read from; 0: the file at `path` is read.
+    places: usize,
+    /// Bytes wanted of each place, or of the file.
+    length: usize,
+    /// How many places the child is finished with.
+    finished: usize,
+    /// The process of each place, where it begins there, and how many bytes were read; the number of an error, negative.
+    pids: [i32; MOST_PLACES],
+    addresses: [u64; MOST_PLACES],
+    reads: [isize; MOST_PLACES],
+    path: [u8; PATH],
+    bytes: [u8; MOST_BYTES],
+}
 
 /// A child.
 struct Reader {
@@ -42,52 +69,36 @@ static IDLE: Mutex<Vec<Reader>> = Mutex::new(Vec::new());
 /// Fills `bytes` with equal parts from each of the addresses in a process's memory. An error of kind `TimedOut`: the process
 /// does not let it be read in time.
 pub fn read_memory(pid: i32, addresses: &[u64], bytes: &mut [u8]) -> io::Result<()> {
-    if addresses.is_empty() || addresses.len() > MOST_PLACES || bytes.len() > MOST_BYTES {
-        return Err(Errno::INVAL.into());
-    }
-    let part = bytes.len() / addresses.len();
-    with_reader(|reader| {
-        let desk = reader.desk;
-        // SAFETY: the desk is mapped, and the child waits for a message.
-        unsafe {
-            (*desk).pid = pid;
-            (*desk).places = addresses.len();
-            (*desk).processes = 0;
-            (*desk).wanted = bytes.len();
-            let remote = &mut (*desk).remote;
-            for (place, &address) in remote.iter_mut().zip(addresses) {
-                *place = libc::iovec { iov_base: address as *mut _, iov_len: part };
-            }
-        }
-        // A part that cannot be read, such as one beyond the end of its file, ends the reading before its end.
-        let read = reader.ask()?;
-        if read != bytes.len() {
-            return Err(Errno::FAULT.into());
-        }
-        reader.copy(bytes);
-        Ok(())
-    })
+    let length = bytes.len() / addresses.len().max(1);
+    let from: Vec<(i32, u64)> = addresses.iter().map(|&address| (pid, address)).collect();
+    // Of no place, or of more bytes than a message has.
+    let mut done = Err(Errno::INVAL.into());
+    read_each(&from, length, |place, read| {
+        done = read.map(|read| bytes[place * length..][..length].copy_from_slice(read));
+        done.is_ok()
+    });
+    done
 }
 
-/// Reads `length` bytes of each of some processes, from an address of each, by one message to the child for many: to wake
-/// it costs as much as what it does. `take` has the place in the list, and the bytes or the error. One of kind `TimedOut` says
-/// that the patience, which all of a message share, ended there: the process is to be read alone.
-pub fn read_each(from: &[(i32, u64)], length: usize, mut take: impl FnMut(usize, io::Result<&[u8]>)) {
-    let at_once = MOST_PROCESSES.min(MOST_BYTES / length);
-    let mut begin = 0;
-    while begin < from.len() {
+/// Reads `length` bytes from each of some places in processes' memory, by one message to the child for many: to wake it costs
+/// as much as what it does. `take` has the place in the list, and the bytes or the error, and says whether to go on. An error
+/// of kind `TimedOut` says that the patience, which all of a message share, ended there: the process is to be read alone.
+pub fn read_each(from: &[(i32, u64)], length: usize, mut take: impl FnMut(usize, io::Result<&[u8]>) -> bool) {
+    let at_once = MOST_PLACES.min(MOST_BYTES / length.max(1));
+    let (mut begin, mut goes_on) = (0, at_once > 0);
+    while goes_on && begin < from.len() {
         let some = &from[begin..from.len().min(begin + at_once)];
         let mut finished = 0;
         let asked = with_reader(|reader| {
-            let answer = reader.ask_each(some, length);
+            let answer = reader.ask_places(some, length);
             finished = reader.finished().min(some.len());
-            (0..finished).for_each(|place| take(begin + place, reader.of_process(place, length)));
+            goes_on = (0..finished).all(|place| take(begin + place, reader.of_place(place, length)));
             answer
         });
         begin += finished;
         // The one that it came to is passed over.
-        if let Err(error) = asked {
-            take(begin, Err(error));
+        if let (true, Err(error)) = (goes_on, asked) {
+            goes_on = take(begin, Err(error));
             begin += 1;
         }
     }
@@ -102,22 +113,20 @@ pub fn variable(pid: i32, name: &str) -> Option<OsString> {
 
 /// The beginning of a process's environment, [`MOST_BYTES`].
 pub fn environment(pid: i32) -> io::Result<Vec<u8>> {
-    let path = format!("/proc/{pid}/environ");
     with_reader(|reader| {
         let desk = reader.desk;
         // SAFETY: the desk is mapped, and the child waits for a message.
-        unsafe {
-            (*desk).places = 0;
-            (*desk).processes = 0;
-            (*desk).wanted = MOST_BYTES;
-            (*desk).path = [0; PATH];
-            let to = &mut (*desk).path;
-            // One byte stays zero.
-            to.iter_mut().take(PATH - 1).zip(path.bytes()).for_each(|(to, byte)| *to = byte);
-        }
-        let mut bytes = vec![0; reader.ask()?.min(MOST_BYTES)];
-        reader.copy(&mut bytes);
-        Ok(bytes)
+        let path = unsafe {
+            ((*desk).places, (*desk).length, (*desk).path) = (0, MOST_BYTES, [0; PATH]);
+            &mut (*desk).path
+        };
+        // One byte stays zero.
+        path.iter_mut().take(PATH - 1).zip(format!("/proc/{pid}/environ").bytes()).for_each(|(to, byte)| *to = byte);
+        reader.ask()?;
+        // SAFETY: the desk is mapped, and the child has finished with it.
+        let read = unsafe { (*desk).reads[0] };
+        let read = usize::try_from(read).map_err(|_| io::Error::from_raw_os_error(-read as i32))?;
+        Ok(reader.bytes(0, read.min(MOST_BYTES)).to_vec())
     })
 }
 
@@ -156,45 +165,46 @@ impl Reader {
         Ok(Self { pid, socket, desk })
     }
 
-    /// Has the child read from each of some processes, as [`read_each`] says.
-    fn ask_each(&self, from: &[(i32, u64)], length: usize) -> io::Result<()> {
+    /// Has the child read so many bytes from each place.
+    fn ask_places(&self, from: &[(i32, u64)], length: usize) -> io::Result<()> {
         let desk = self.desk;
         // SAFETY: the desk is mapped, and the child waits for a message.
-        let (pids, remote) = unsafe {
-            (*desk).processes = from.len();
-            (*desk).wanted = length;
-            (*desk).read = 0;
-            (&mut (*desk).pids, &mut (*desk).remote)
+        let (pids, addresses) = unsafe {
+            ((*desk).places, (*desk).length, (*desk).finished) = (from.len(), length, 0);
+            (&mut (*desk).pids, &mut (*desk).addresses)
         };
-        for (((pid, place), &(of, address)), _) in pids.iter_mut().zip(remote).zip(from).zip(0..MOST_PROCESSES) {
-            *pid = of;
-            *place = libc::iovec { iov_base: address as *mut _, iov_len: length };
+        for ((pid, address), &place) in pids.iter_mut().zip(addresses).zip(from) {
+            (*pid, *address) = place;
         }
-        self.ask().map(drop)
+        self.ask()
     }
 
-    /// How many processes the child has read from, also if it was killed at the next.
+    /// How many places the child has read from, also if it was killed at the next.
     fn finished(&self) -> usize {
         // SAFETY: the desk is mapped; a child that still runs writes this word whole.
-        unsafe { addr_of!((*self.desk).read).read_volatile() as usize }
+        unsafe { addr_of!((*self.desk).finished).read_volatile() }
     }
 
-    /// What was read of one of several processes, of those that are finished.
-    fn of_process(&self, place: usize, length: usize) -> io::Result<&[u8]> {
-        // SAFETY: the desk has so many processes and bytes, and the child is finished with those of this place.
-        let (read, bytes) = unsafe {
-            let bytes = addr_of!((*self.desk).bytes).cast::<u8>().add(place * length);
-            (addr_of!((*self.desk).reads[place]).read(), std::slice::from_raw_parts(bytes, length))
-        };
+    /// The bytes read of a place that is finished.
+    fn of_place(&self, place: usize, length: usize) -> io::Result<&[u8]> {
+        // SAFETY: the desk is mapped, and the child is finished with this place.
+        let read = unsafe { addr_of!((*self.desk).reads[place]).read() };
         match usize::try_from(read) {
-            Ok(read) if read == length => Ok(bytes),
+            Ok(read) if read == length => Ok(self.bytes(place * length, length)),
+            // A part that cannot be read, such as one beyond the end of its file, ends the reading before its end.
             Ok(_) => Err(Errno::FAULT.into()),
             Err(_) => Err(io::Error::from_raw_os_error(-read as i32)),
         }
     }
 
-    /// Has the child read what is on the desk; how many bytes that were.
-    fn ask(&self) -> io::Result<usize> {
+    fn bytes(&self, begin: usize, length: usize) -> &[u8] {
+        assert!(begin.checked_add(length).is_some_and(|end| end <= MOST_BYTES));
+        // SAFETY: the desk has so many bytes, and the child is finished with these.
+        unsafe { std::slice::from_raw_parts(addr_of!((*self.desk).bytes).cast::<u8>().add(begin), length) }
+    }
+
+    /// Has the child read what is on the desk.
+    fn ask(&self) -> io::Result<()> {
         let begun = Instant::now();
         let is_answered = send(&self.socket, &[0], SendFlags::NOSIGNAL).is_ok()
             && loop {
@@ -206,18 +216,7 @@ impl Reader {
                     Err(_) => break false,
                 }
             };
-        if !is_answered {
-            return Err(io::Error::from(io::ErrorKind::TimedOut));
-        }
-        // SAFETY: the desk is mapped, and the child has finished with it.
-        let read = unsafe { addr_of!((*self.desk).read).read() };
-        usize::try_from(read).map_err(|_| io::Error::from_raw_os_error(-read as i32))
-    }
-
-    /// Copies what was read.
-    fn copy(&self, bytes: &mut [u8]) {
-        // SAFETY: the desk has so many bytes, and the child has finished with them.
-        unsafe { addr_of!((*self.desk).bytes).cast::<u8>().copy_to_nonoverlapping(bytes.as_mut_ptr(), bytes.len()) };
+        if is_answered { Ok(()) } else { Err(io::ErrorKind::TimedOut.into()) }
     }
 }
 
@@ -235,6 +234,109 @@ impl Drop for Reader {
             }
             let _ = munmap(self.desk.cast(), size_of::<Desk>());
         }
+    }
+}
+
+/// The child's loop, until its parent has ended.
+///
+/// # Safety
+/// By a child of `fork`, with its end of the socket and the desk, which only it works on between a message and its answer.
+unsafe fn serve(socket: i32, desk: *mut Desk) -> ! {
+    let byte = 0u8;
+    // SAFETY: system calls on this process, on the byte above and on the desk, which is mapped; none of them takes a lock of
+    // the C library's.
+    unsafe {
+        leave_parents(socket);
+        loop {
+            let got = libc::recv(socket, addr_of!(byte).cast_mut().cast(), 1, 0);
+            if got == 1 {
+                set_timer(PATIENCE);
+                match (*desk).places {
+                    0 => (*desk).reads[0] = read_file(desk),
+                    _ => read_places(desk),
+                }
+                set_timer(Duration::ZERO);
+                libc::send(socket, addr_of!(byte).cast(), 1, libc::MSG_NOSIGNAL);
+            } else if got == 0 || *libc::__errno_location() != libc::EINTR {
+                libc::_exit(0);
+            }
+        }
+    }
+}
+
+/// Closes what the parent had open, and has the timer's signal alone reach this process: it ends with its parent, and by
+/// no key of a terminal before.
+///
+/// # Safety
+/// By the child.
+unsafe fn leave_parents(socket: i32) {
+    // SAFETY: closes descriptors that no code of the child's uses; the sets are values of their type.
+    unsafe {
+        let close = |first: i32, last: i32| {
+            if first <= last && libc::syscall(libc::SYS_close_range, first, last, 0) != 0 {
+                // Before Linux 5.9. With more of them than this a socket of the parent's may stay open in it.
+                for number in first..last.min(4096) {
+                    libc::close(number);
+                }
+            }
+        };
+        close(0, socket - 1);
+        close(socket + 1, i32::MAX);
+        libc::signal(libc::SIGALRM, libc::SIG_DFL);
+        let mut blocked = std::mem::zeroed::<libc::sigset_t>();
+        libc::sigfillset(&raw mut blocked);
+        libc::sigdelset(&raw mut blocked, libc::SIGALRM);
+        libc::sigprocmask(libc::SIG_SETMASK, &raw const blocked, null_mut());
+    }
+}
+
+/// Has this process killed after that time; not, after none.
+fn set_timer(after: Duration) {
+    let none = libc::timeval { tv_sec: 0, tv_usec: 0 };
+    let at = libc::timeval { tv_sec: after.as_secs() as i64, tv_usec: after.subsec_micros().into() };
+    let timer = libc::itimerval { it_interval: none, it_value: at };
+    // SAFETY: reads a value of its type.
+    unsafe { libc::setitimer(libc::ITIMER_REAL, &raw const timer, null_mut()) };
+}
+
+/// A place is counted once its bytes are there.
+///
+/// # Safety
+/// By the child, with the desk.
+unsafe fn read_places(desk: *mut Desk) {
+    // SAFETY: the kernel writes only inside the desk's bytes, which have room for what is wanted of each place.
+    unsafe {
+        let length = (*desk).length;
+        for place in 0..(*desk).places {
+            let to = addr_of_mut!((*desk).bytes).cast::<u8>().add(place * length);
+            let local = libc::iovec { iov_base: to.cast(), iov_len: length };
+            let remote = libc::iovec { iov_base: (*desk).addresses[place] as *mut _, iov_len: length };
+            let read = libc::process_vm_readv((*desk).pids[place], &raw const local, 1, &raw const remote, 1, 0);
+            (*desk).reads[place] = if read < 0 { -(*libc::__errno_location() as isize) } else { read };
+            addr_of_mut!((*desk).finished).write_volatile(place + 1);
+        }
+    }
+}
+
+/// # Safety
+/// By the child, with the desk.
+unsafe fn read_file(desk: *mut Desk) -> isize {
+    // SAFETY: the path ends with a zero; the kernel writes only inside the desk's bytes.
+    unsafe {
+        let file = libc::open(addr_of!((*desk).path).cast(), libc::O_RDONLY | libc::O_CLOEXEC);
+        if file < 0 {
+            return -(*libc::__errno_location() as isize);
+        }
+        let mut done = 0;
+        while done < (*desk).length {
+            let to = addr_of_mut!((*desk).bytes).cast::<u8>().add(done);
+            match libc::read(file, to.cast(), (*desk).length - done) {
+                more @ 1.. => done += more as usize,
+                _ => break,
+            }
+        }
+        libc::close(file);
+        done as isize
     }
 }
 
@@ -265,12 +367,10 @@ mod tests {
         from[40] = (0, from[40].1);
         from[99] = (own, 8);
         let mut seen = Vec::new();
-        read_each(&from, 8, |place, bytes| match bytes {
-            Ok(bytes) => {
-                assert_eq!(bytes, words[place].to_ne_bytes());
-                seen.push((place, None));
-            }
-            Err(error) => seen.push((place, error.raw_os_error())),
+        read_each(&from, 8, |place, bytes| {
+            assert!(bytes.as_ref().map_or(true, |bytes| *bytes == words[place].to_ne_bytes()));
+            seen.push((place, bytes.err().and_then(|error| error.raw_os_error())));
+            true
         });
         let error = |place| match place {
             40 => Some(libc::ESRCH),

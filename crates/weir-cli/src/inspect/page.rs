@@ -64,9 +64,9 @@ pub enum Missing {
     NotLoaded,
     /// Weir is there, but its page is not shared (yet), and the kernel does not let this user read the process's memory.
     NotShared,
-    /// Its memory is not to be had in time: its pages are a file system's or a thread's that does not answer.
+    /// The process's memory is not to be had in time: its pages are a file system's or a thread's that does not answer.
     NotAnswering,
-    /// It is of another version of Weir.
+    /// The process has another version of Weir.
     OtherVersion(u32),
 }
 
@@ -116,7 +116,14 @@ impl Inspected {
         Self::of(pid, &maps::text(pid).map_err(|error| of_proc(error.into()))?)
     }
 
-    /// The same by the text of the process's `maps` file.
+    /// With a copy of its page.
+    pub fn with_page(pid: i32) -> Result<(Self, Page), Missing> {
+        let inspected = Self::new(pid)?;
+        let page = inspected.page()?;
+        Ok((inspected, page))
+    }
+
+    /// Takes the process's mappings from the text of its `maps` file.
     pub fn of(pid: i32, maps: &[u8]) -> Result<Self, Missing> {
         let process = Process::new(pid).map_err(of_proc)?;
         let maps = maps::parse(maps).map_err(of_proc)?;
@@ -152,6 +159,7 @@ impl Inspected {
         let (nths, from): (Vec<_>, Vec<_>) = places.map(|(nth, pid, address)| (nth, (pid, address))).unzip();
         read_each(&from, PAGE_BYTES, |place, bytes| {
             pages[nths[place]] = bytes.ok().and_then(Page::of).filter(Page::is_good);
+            true
         });
         pages.into_iter().zip(some).map(|(page, it)| page.map_or_else(|| it.page(), Ok)).collect()
     }

@@ -1,4 +1,4 @@
-//! What a process has mapped: the lines of `/proc/PID/maps` and `/proc/PID/smaps`, whatever names a process gives its files.
+//! The mappings of a process: the lines of `/proc/PID/maps` and `/proc/PID/smaps`, whatever names a process gives its files.
 
 use procfs::process::{MemoryMaps, Process};
 use procfs::{FromBufRead, ProcError};
@@ -9,7 +9,7 @@ use std::path::Path;
 /// Bytes that are read at most: 65,530 mappings (`vm.max_map_count`) of files with paths of usual length. A process may have
 /// them with paths of any length, which are not to fill the memory of who looks at it.
 const MOST_MAPS: u64 = 16 << 20;
-/// The same with the 25 lines that `smaps` has for each, 700 bytes.
+/// The bound of `smaps`, with the 25 lines that `smaps` has for each, 700 bytes.
 const MOST_SMAPS: u64 = 64 << 20;
 /// Bytes of the usual process's `maps`, so that its reading does not begin in small steps.
 const USUAL: usize = 16 << 10;

@@ -1,12 +1,9 @@
 //! The processes of a program: which there are, whether Weir is in them, what they count, how they end.
 
-pub mod clock;
-pub mod events;
 pub mod loaded;
 pub mod maps;
 pub mod program_file;
 pub mod reap;
-pub mod reclaim_table;
 pub mod signals;
 pub mod stats_file;
 pub mod tree;

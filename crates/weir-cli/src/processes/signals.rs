@@ -1,30 +1,15 @@
 //! Signals that are forwarded to the program, and ending as the program ended.
 
-use signal_hook::consts::signal as s;
+use libc::{SIGPWR, SIGSTKFLT};
+use signal_hook::consts::*;
 use signal_hook::iterator::SignalsInfo;
 use signal_hook::iterator::exfiltrator::WithOrigin;
 use signal_hook::low_level::siginfo::{Cause, Origin};
 
 /// All that can be caught and is not a fault of this process itself, but for those of real time ([`real_time`]).
 const FORWARDED: [i32; 18] = [
-    s::SIGHUP,
-    s::SIGINT,
-    s::SIGQUIT,
-    s::SIGTERM,
-    s::SIGUSR1,
-    s::SIGUSR2,
-    s::SIGALRM,
-    s::SIGVTALRM,
-    s::SIGPROF,
-    s::SIGWINCH,
-    s::SIGCONT,
-    s::SIGTSTP,
-    s::SIGURG,
-    s::SIGIO,
-    s::SIGXCPU,
-    s::SIGXFSZ,
-    libc::SIGPWR,
-    libc::SIGSTKFLT,
+    SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGALRM, SIGVTALRM, SIGPROF, SIGWINCH, SIGCONT, SIGTSTP,
+    SIGURG, SIGIO, SIGXCPU, SIGXFSZ, SIGPWR, SIGSTKFLT,
 ];
 
 /// The signals of real time, which libc leaves to programs: what ends a service may be one of them (systemd's `KillSignal`).
@@ -38,7 +23,7 @@ pub type CaughtSignals = SignalsInfo<WithOrigin>;
 /// Catches signals to forward, and `SIGCHLD`. What is ignored (as under `nohup`) stays so, for the program as well.
 pub fn catch() -> std::io::Result<CaughtSignals> {
     let mut caught: Vec<i32> = all().filter(|&signal| !is_ignored(signal)).collect();
-    caught.push(s::SIGCHLD);
+    caught.push(SIGCHLD);
     SignalsInfo::new(caught)
 }
 
@@ -49,7 +34,7 @@ fn all() -> impl Iterator<Item = i32> {
 /// After the program's end there is nothing to forward to: from now on a signal ends this process, which may wait for a reader
 /// of what it writes.
 pub fn release() {
-    for signal in [s::SIGHUP, s::SIGINT, s::SIGQUIT, s::SIGTERM].into_iter().filter(|&signal| !is_ignored(signal)) {
+    for signal in [SIGHUP, SIGINT, SIGQUIT, SIGTERM].into_iter().filter(|&signal| !is_ignored(signal)) {
         // SAFETY: sets an action of this process; no code of its own counts on the one before.
         unsafe { libc::signal(signal, libc::SIG_DFL) };
     }
@@ -79,9 +64,9 @@ pub fn forward(origin: &Origin, programs: &[i32]) {
 /// that was set before this program was executed (`alarm`), nor a terminal's end, of which it tells the session's leader.
 fn is_groups(signal: i32) -> bool {
     match signal {
-        s::SIGALRM | s::SIGVTALRM | s::SIGPROF => false,
+        SIGALRM | SIGVTALRM | SIGPROF => false,
         // SAFETY: both ask for a number.
-        s::SIGHUP | s::SIGCONT => unsafe { libc::getsid(0) != libc::getpid() },
+        SIGHUP | SIGCONT => unsafe { libc::getsid(0) != libc::getpid() },
         _ => true,
     }
 }

@@ -1,8 +1,8 @@
 //! The processes that the program consists of: all that descend from this one, also those that let their parents die
 //! (this process adopts them, see `reap.rs`).
 
+use crate::figures::run::ProcessMemory;
 use procfs::process::{Process, all_processes};
-use serde::Serialize;
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
@@ -10,14 +10,6 @@ use std::path::Path;
 /// `/proc`.
 pub fn own_pid() -> Option<i32> {
     std::fs::read_link("/proc/self").ok()?.to_str()?.parse().ok()
-}
-
-/// A process with its memory, for messages and results.
-#[derive(Clone, Debug, Serialize)]
-pub struct ProcessMemory {
-    pub name: String,
-    pub pid: i32,
-    pub bytes: u64,
 }
 
 /// The tree below this process.

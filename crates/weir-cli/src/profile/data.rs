@@ -1,8 +1,8 @@
 //! A heap profile, as all formats are made from it.
 
-use super::mappings::Mapping;
+use super::symbols::mappings::Mapping;
 
-/// What one stack, or all, allocated. All are estimates from samples.
+/// Allocations of one stack or of all: estimates from samples.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Figures {
     pub allocated_objects: u64,
@@ -11,23 +11,47 @@ pub struct Figures {
     pub live_bytes: u64,
 }
 
+/// By what stacks are ordered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Measure {
+    Live,
+    Allocated,
+}
+
+impl Measure {
+    /// The bytes by this measure.
+    pub fn bytes(self, figures: &Figures) -> u64 {
+        if self == Self::Live { figures.live_bytes } else { figures.allocated_bytes }
+    }
+
+    /// The objects by this measure.
+    pub fn objects(self, figures: &Figures) -> u64 {
+        if self == Self::Live { figures.live_objects } else { figures.allocated_objects }
+    }
+
+    /// The word for it.
+    pub fn word(self) -> &'static str {
+        if self == Self::Live { "live" } else { "allocated" }
+    }
+}
+
 /// A call stack with its figures.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stack {
     /// Return addresses, the innermost first.
     pub frames: Vec<u64>,
     pub figures: Figures,
-    /// What is live more than when the profile began, bytes.
+    /// Bytes that are live beyond those when the profile began, bytes.
     pub grown_bytes: i64,
 }
 
 /// See the module.
 #[derive(Clone, Debug, Default)]
 pub struct Profile {
-    /// Of what it is: a process with its name, or a file.
+    /// The subject: a process with its name, or a file.
     pub subject: String,
     pub stacks: Vec<Stack>,
-    /// What was executable in the process.
+    /// The executable mappings of the process.
     pub mappings: Vec<Mapping>,
     /// Mean of the bytes between two samples; 0: not known.
     pub mean_bytes: u64,
@@ -39,7 +63,7 @@ pub struct Profile {
     pub duration_ns: u64,
     /// Whether [`Stack::grown_bytes`] is known.
     pub has_growth: bool,
-    /// What a reader must know to read the figures right, a sentence each.
+    /// Notes that a reader needs to read the figures right, a sentence each.
     pub notes: Vec<String>,
 }
 
@@ -70,7 +94,7 @@ impl Profile {
         total
     }
 
-    /// What is live more than at the beginning, bytes; `None`: not known.
+    /// Bytes that are live beyond those at the beginning, bytes; `None`: not known.
     pub fn grown_bytes(&self) -> Option<i64> {
         let sum = || self.stacks.iter().fold(0i64, |sum, stack| sum.saturating_add(stack.grown_bytes));
         self.has_growth.then(sum)

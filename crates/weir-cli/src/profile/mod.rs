@@ -2,48 +2,29 @@
 //!
 //! | part | what it does |
 //! |---|---|
-//! | [`recording`] | takes the profile of a running process: [`switch`]es sampling on, waits, copies the [`table`] |
-//! | [`text_file`] | reads the profile that a process wrote when it ended |
-//! | [`data`], [`mappings`] | the profile: stacks of addresses, and the files that they are in |
-//! | [`symbols`], [`object_file`], [`section`], [`files`] | the functions and lines of addresses |
-//! | [`budget`], [`meter`] | how much memory and time that may take |
-//! | [`folding`] | which functions of a stack are shown, in all formats but pprof's |
-//! | [`pprof`], [`text`], [`flame`], [`collapsed`] | the formats |
+//! | [`taking`] | takes the profile of a running process: switches sampling on, waits, copies the table; or reads a file |
+//! | [`data`] | the profile: stacks of addresses, and the files that they are in |
+//! | [`symbols`] | the functions and lines of addresses, and which of them are shown |
+//! | [`formats`] | writes it: pprof's, flame graphs, lines, text |
 
-mod budget;
-mod collapsed;
 mod data;
-mod files;
-mod flame;
-mod folding;
-mod function_name;
-mod mappings;
-mod measure;
-mod messages;
-mod meter;
-mod object_file;
-mod pprof;
-mod recording;
-mod section;
-mod switch;
+mod formats;
 mod symbols;
-mod table;
-mod text;
-mod text_file;
-mod tree;
+mod taking;
 
 use crate::base::failure::{Failure, Kind};
 use crate::base::output;
 use crate::base::sink::ResultFile;
 use crate::base::units::bytes;
 use crate::command_line::{ProfileFormat, ProfileOptions};
-use data::Profile;
-use files::Files;
-use measure::Measure;
+use data::{Measure, Profile};
+use formats::{folded, pprof, text};
 use std::fs::File;
 use std::io::{ErrorKind, IsTerminal, Read};
 use std::path::Path;
 use symbols::Symbols;
+use symbols::files::Files;
+use taking::{recording, text_file};
 
 /// Bytes of a profile's file that are read at most: its table, as text, is below it many times.
 const MOST_TEXT: u64 = 256 << 20;
@@ -59,43 +40,49 @@ pub fn profile(options: &ProfileOptions) -> Result<i32, Failure> {
         None => (read(options)?, Files::Own),
     };
     refuse_empty(&profile, options)?;
-    let symbols = Symbols::of(&profile, files);
-    write(options, format, sink, &rendered(&profile, &symbols, format, options.allocated)?)
+    let (symbols, measure) =
+        (Symbols::of(&profile, files), if options.allocated { Measure::Allocated } else { Measure::Live });
+    let (bytes, how) = match format {
+        ProfileFormat::Pprof => (pprof::file(&profile, &symbols, measure)?, "; read it with `go tool pprof FILE`"),
+        ProfileFormat::Flame => (folded::page(&profile, &symbols, measure)?.into(), "; open it in a browser"),
+        ProfileFormat::Text => (text::text(&profile, &symbols, measure).into(), ""),
+        ProfileFormat::Collapsed => (folded::text(&profile, &symbols, measure).into(), ""),
+    };
+    let (Some(sink), Some(path)) = (sink, &options.output) else { return output::print_bytes(&bytes).map(|()| 0) };
+    sink.write(bytes)?;
+    if path != Path::new("-") {
+        let name = path.display().to_string();
+        output::say(format_args!("weir: wrote {name}{}\n", how.replace("FILE", &name)));
+    }
+    Ok(0)
 }
 
 /// The format that is asked for, by its name or by that of the file; text for people, pprof's for files.
 fn format(options: &ProfileOptions) -> Result<ProfileFormat, Failure> {
-    let Some(path) = &options.output else {
-        let format = options.format.unwrap_or(ProfileFormat::Text);
-        if format == ProfileFormat::Pprof && std::io::stdout().is_terminal() {
-            return Err(Failure::of(
-                Kind::Usage,
-                "pprof's format is no text for a terminal: give it a file with -o FILE".into(),
-            ));
-        }
-        return Ok(format);
-    };
-    let of_ending = match path.extension().and_then(|ending| ending.to_str()) {
-        Some("html" | "htm") => ProfileFormat::Flame,
-        Some("txt") => ProfileFormat::Text,
-        Some("collapsed" | "folded") => ProfileFormat::Collapsed,
-        _ => ProfileFormat::Pprof,
-    };
-    Ok(options.format.unwrap_or(of_ending))
+    let ending = options.output.as_deref().map(|path| path.extension().and_then(|ending| ending.to_str()));
+    let format = options.format.unwrap_or(match ending {
+        None | Some(Some("txt")) => ProfileFormat::Text,
+        Some(Some("html" | "htm")) => ProfileFormat::Flame,
+        Some(Some("collapsed" | "folded")) => ProfileFormat::Collapsed,
+        Some(_) => ProfileFormat::Pprof,
+    });
+    if format == ProfileFormat::Pprof && ending.is_none() && std::io::stdout().is_terminal() {
+        let why = "pprof's format is no text for a terminal: give it a file with -o FILE";
+        return Err(Failure::of(Kind::Usage, why.into()));
+    }
+    Ok(format)
 }
 
 /// Reads the profile in a file.
 fn read(options: &ProfileOptions) -> Result<Profile, Failure> {
     let name = options.subject.display();
     if options.seconds.is_some() || options.bytes.is_some() || options.keep_on {
-        return Err(Failure::of(
-            Kind::Usage,
-            format!(
-                "{name} is a file: --seconds, --bytes and --keep-on are for a running process: leave them out, or give a PID"
-            ),
-        ));
+        let why = "--seconds, --bytes and --keep-on are for a running process: leave them out, or give a PID";
+        return Err(Failure::of(Kind::Usage, format!("{name} is a file: {why}")));
     }
-    let text = text_of(&options.subject).map_err(|error| {
+    let mut bytes = Vec::new();
+    let read = File::open(&options.subject).and_then(|file| file.take(MOST_TEXT).read_to_end(&mut bytes));
+    read.map_err(|error| {
         let kind = match error.kind() {
             ErrorKind::NotFound => Kind::NotFound,
             ErrorKind::PermissionDenied => Kind::Refused,
@@ -103,71 +90,25 @@ fn read(options: &ProfileOptions) -> Result<Profile, Failure> {
         };
         Failure::of(kind, format!("cannot read {name}: {error}: give a PID, or the file of a profile"))
     })?;
-    let mut profile =
-        text_file::parse(&text).map_err(|why| Failure::of(Kind::Usage, format!("cannot use {name}: {why}")))?;
-    profile.subject = name.to_string();
-    Ok(profile)
-}
-
-fn text_of(path: &Path) -> std::io::Result<String> {
-    let mut bytes = Vec::new();
-    File::open(path)?.take(MOST_TEXT).read_to_end(&mut bytes)?;
-    Ok(String::from_utf8_lossy(&bytes).into_owned())
+    let profile = text_file::parse(&String::from_utf8_lossy(&bytes));
+    let profile = profile.map_err(|why| Failure::of(Kind::Usage, format!("cannot use {name}: {why}")))?;
+    Ok(Profile { subject: name.to_string(), ..profile })
 }
 
 /// Nothing was sampled: an empty page would be read as if nothing were allocated.
 fn refuse_empty(profile: &Profile, options: &ProfileOptions) -> Result<(), Failure> {
-    if !profile.stacks.is_empty() {
-        return Ok(());
-    }
-    let subject = &profile.subject;
-    Err(Failure::of_weir(if profile.mean_bytes == 0 {
-        format!(
-            "{subject}: the profile is empty: the process allocated too little to be sampled; set WEIR_PROFILE_BYTES lower"
-        )
-    } else {
-        let (mean, time) = (bytes(profile.mean_bytes), profile.duration_ns / 1_000_000_000);
-        let less = options.bytes.unwrap_or(profile.mean_bytes) / 16;
-        format!(
-            "{subject}: no samples in {time} s, one each {mean}: it allocates little; try longer --seconds, or --bytes {}",
-            less.max(1)
-        )
-    }))
-}
-
-/// The bytes of the file.
-fn rendered(
-    profile: &Profile,
-    symbols: &Symbols,
-    format: ProfileFormat,
-    is_of_allocated: bool,
-) -> Result<Vec<u8>, Failure> {
-    let measure = if is_of_allocated { Measure::Allocated } else { Measure::Live };
-    Ok(match format {
-        ProfileFormat::Pprof => pprof::file(profile, symbols, is_of_allocated)
-            .map_err(|error| Failure::of_weir(format!("cannot compress the profile: {error}")))?,
-        ProfileFormat::Flame => flame::page(profile, symbols, measure).into_bytes(),
-        ProfileFormat::Text => text::text(profile, symbols, measure).into_bytes(),
-        ProfileFormat::Collapsed => collapsed::text(profile, symbols, measure).into_bytes(),
-    })
-}
-
-fn write(
-    options: &ProfileOptions,
-    format: ProfileFormat,
-    sink: Option<ResultFile>,
-    bytes: &[u8],
-) -> Result<i32, Failure> {
-    let (Some(mut sink), Some(path)) = (sink, &options.output) else { return output::print_bytes(bytes).map(|()| 0) };
-    let name = path.display();
-    sink.write_bytes(bytes).map_err(|e| Failure::of_weir(format!("cannot write {name}: {e}: is its disk full?")))?;
-    if path != Path::new("-") {
-        let how = match format {
-            ProfileFormat::Pprof => format!("; read it with `go tool pprof {name}`"),
-            ProfileFormat::Flame => "; open it in a browser".into(),
-            ProfileFormat::Text | ProfileFormat::Collapsed => String::new(),
-        };
-        output::say(format_args!("weir: wrote {name}{how}\n"));
-    }
-    Ok(0)
+    let Profile { subject, mean_bytes, duration_ns, .. } = profile;
+    let why = match (profile.stacks.is_empty(), *mean_bytes) {
+        (false, _) => return Ok(()),
+        (true, 0) => {
+            "the profile is empty: the process allocated too little to be sampled; set WEIR_PROFILE_BYTES lower".into()
+        }
+        (true, mean) => format!(
+            "no samples in {} s, one each {}: it allocates little; try longer --seconds, or --bytes {}",
+            duration_ns / 1_000_000_000,
+            bytes(mean),
+            (options.bytes.unwrap_or(mean) / 16).max(1)
+        ),
+    };
+    Err(Failure::of_weir(format!("{subject}: {why}")))
 }

@@ -1,24 +1,63 @@
-//! One run: what its files say, put together.
+//! The runs that a page is about: of each what its files say, put together.
 
-use super::reading::{Contents, Stat, Trace};
-use super::records::{CAUSES, Kind, Run};
+use super::reading::{self, Contents, Stat, Trace};
+use super::records::{Cache, Line};
+use crate::base::failure::Failure;
 use crate::base::units::{bytes, nanoseconds};
-use weir_core::telemetry::histogram::BUCKETS;
+use crate::figures::released::Released;
+use crate::figures::run::Summary;
+use crate::figures::times::Times;
+use std::path::PathBuf;
 
-/// See the module.
+/// All that a report tells.
+pub struct Comparison {
+    /// A run each.
+    pub columns: Vec<Column>,
+    /// Notes on files that were damaged.
+    pub notes: Vec<String>,
+}
+
+impl Comparison {
+    /// Files of different kinds are one run; of one kind, runs beside each other, in the order in which they are given.
+    pub fn read(files: &[PathBuf]) -> Result<Self, Failure> {
+        let mut runs = Self { columns: Vec::new(), notes: Vec::new() };
+        for path in files {
+            let (contents, note) = reading::read(path)?;
+            runs.notes.extend(note);
+            let file = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
+            let place = runs.columns.iter().position(|column| column.lacks(&contents)).unwrap_or(runs.columns.len());
+            if place == runs.columns.len() {
+                runs.columns.push(Column::default());
+            }
+            runs.columns[place].take(file, contents);
+        }
+        let lost: u64 =
+            runs.columns.iter().filter_map(|it| it.trace.as_ref()).fold(0, |sum, it| sum.saturating_add(it.lost));
+        if lost > 0 {
+            runs.notes.push(format!("{lost} batches are not in the traces: they came faster than they were read."));
+        }
+        Ok(runs)
+    }
+}
+
+/// One run.
 #[derive(Default)]
 pub struct Column {
     pub files: Vec<String>,
-    pub run: Option<Box<Run>>,
+    pub run: Option<Box<Summary>>,
     pub trace: Option<Box<Trace>>,
     pub stat: Option<Box<Stat>>,
 }
 
-/// A histogram of times: what they are of, and how many are in `[2^i, 2^(i+1))` ns.
-pub struct Distribution {
-    pub of: String,
-    pub counts: Vec<u64>,
+/// A table for both formats: what it is of, the names of its columns, and its rows.
+pub struct Table {
+    pub title: &'static str,
+    pub names: Vec<&'static str>,
+    pub rows: Vec<(String, Vec<String>)>,
 }
+
+/// Caches and processes that are listed.
+const LISTED: usize = 10;
 
 /// The times of releases, as `weir stat` calls them.
 const RELEASES: &str = "release of a batch";
@@ -32,32 +71,32 @@ const FIGURES: [Figure; 21] = [
     ("outcome", |it| it.run.as_ref().map(|run| run.verdict.clone())),
     ("ended", |it| it.run.as_ref().map(|run| ending(run))),
     ("time", |it| it.run.as_ref().map(|run| format!("{:.1} s", run.elapsed_seconds))),
-    ("processes with Weir", |it| it.run.as_ref().map(|run| run.processes.to_string())),
+    ("processes with Weir", |it| it.run.as_ref().map(|run| run.totals.processes.to_string())),
     ("largest resident set", |it| it.peak().map(bytes)),
     ("last resident set", |it| it.last().map(bytes)),
-    ("released", |it| it.released().map(|all| bytes(all.iter().fold(0, |sum, part| sum.saturating_add(*part))))),
-    ("for being idle", |it| it.released().map(|all| bytes(all[0]))),
-    ("under pressure", |it| it.released().map(|all| bytes(all[1]))),
-    ("at a limit", |it| it.released().map(|all| bytes(all[2]))),
-    ("when asked", |it| it.released().map(|all| bytes(all[3]))),
+    ("released", |it| it.released().map(|all| bytes(all.total()))),
+    ("for being idle", |it| it.released().map(|all| bytes(all.idle))),
+    ("under pressure", |it| it.released().map(|all| bytes(all.pressure))),
+    ("at a limit", |it| it.released().map(|all| bytes(all.limit))),
+    ("when asked", |it| it.released().map(|all| bytes(all.asked))),
     ("touched again soon after", Column::touched_again),
-    ("pressure events", |it| it.run.as_ref().map(|run| run.pressure_events.to_string())),
-    ("half answered within", |it| it.run.as_ref()?.pressure_latency_p50_ns.map(nanoseconds)),
-    ("all answered within", |it| it.run.as_ref()?.pressure_latency_max_ns.map(nanoseconds)),
+    ("pressure events", |it| it.run.as_ref().map(|run| run.totals.pressure_events.to_string())),
+    ("half answered within", |it| it.run.as_ref()?.totals.pressure_latency_p50_ns.map(nanoseconds)),
+    ("all answered within", |it| it.run.as_ref()?.totals.pressure_latency_max_ns.map(nanoseconds)),
     ("batches released", Column::batches),
     ("batches refused by the kernel", Column::refused),
     ("huge pages kept, split", |it| {
-        it.run.as_ref().map(|run| format!("{}, {}", run.huge_pages_given_whole, run.huge_pages_split))
+        it.run.as_ref().map(|run| format!("{}, {}", run.totals.huge_pages_given_whole, run.totals.huge_pages_split))
     }),
-    ("fast path: allocations", |it| it.run.as_ref()?.alloc_hit_rate.map(percent)),
-    ("fast path: frees", |it| it.run.as_ref()?.free_hit_rate.map(percent)),
+    ("fast path: allocations", |it| it.run.as_ref()?.totals.alloc_hit_rate.map(percent)),
+    ("fast path: frees", |it| it.run.as_ref()?.totals.free_hit_rate.map(percent)),
 ];
 
 fn percent(part: f64) -> String {
     format!("{:.2} %", part * 100.0)
 }
 
-fn ending(run: &Run) -> String {
+fn ending(run: &Summary) -> String {
     match (run.exit_status, run.signal) {
         (Some(status), _) => format!("exit status {status}"),
         (_, Some(signal)) => format!("signal {signal}"),
@@ -78,15 +117,15 @@ fn is_zero(value: &str) -> bool {
 
 impl Column {
     /// Whether it has nothing of this kind yet.
-    pub fn lacks(&self, kind: Kind) -> bool {
-        match kind {
-            Kind::Run => self.run.is_none(),
-            Kind::Trace => self.trace.is_none(),
-            Kind::Stat => self.stat.is_none(),
+    fn lacks(&self, contents: &Contents) -> bool {
+        match contents {
+            Contents::Run(_) => self.run.is_none(),
+            Contents::Trace(_) => self.trace.is_none(),
+            Contents::Stat(_) => self.stat.is_none(),
         }
     }
 
-    pub fn take(&mut self, file: String, contents: Contents) {
+    fn take(&mut self, file: String, contents: Contents) {
         self.files.push(file);
         match contents {
             Contents::Run(run) => self.run = Some(run),
@@ -95,7 +134,7 @@ impl Column {
         }
     }
 
-    /// What it is called: its files.
+    /// The run's name: its files.
     pub fn name(&self) -> String {
         self.files.join(", ")
     }
@@ -116,47 +155,82 @@ impl Column {
         self.run.as_ref().and_then(|run| run.last_resident_bytes).or_else(sampled)
     }
 
-    /// Bytes released by cause: of the run, which counts all; else of the process; else as far as the trace has them.
-    pub fn released(&self) -> Option<[u64; CAUSES.len()]> {
-        let process = || self.stat.as_ref()?.process.as_ref().map(|it| it.released_bytes.all());
+    /// The bytes released: of the run, which counts all; else of the process; else as far as the trace has it.
+    pub fn released(&self) -> Option<Released> {
+        let process = || self.stat.as_ref()?.process.as_ref().map(|it| it.released_bytes);
         let traced = || self.trace.as_ref().map(|trace| trace.of_causes());
-        self.run.as_ref().map(|run| run.given_back_bytes.all()).or_else(process).or_else(traced)
+        self.run.as_ref().map(|run| run.totals.given_back_bytes).or_else(process).or_else(traced)
     }
 
     fn touched_again(&self) -> Option<String> {
         let process = || self.stat.as_ref()?.process.as_ref().map(|it| it.touched_again_bytes);
-        self.run.as_ref().map(|run| run.refault_bytes).or_else(process).map(bytes)
+        self.run.as_ref().map(|run| run.totals.refault_bytes).or_else(process).map(bytes)
     }
 
     fn batches(&self) -> Option<String> {
         let traced = || self.trace.as_ref().map(|trace| trace.batches);
-        self.run.as_ref().map(|run| run.reports).or_else(traced).map(|n| n.to_string())
+        self.run.as_ref().map(|run| run.totals.reports).or_else(traced).map(|n| n.to_string())
     }
 
     fn refused(&self) -> Option<String> {
         let traced = || self.trace.as_ref().map(|trace| trace.refused);
-        self.run.as_ref().map(|run| run.report_failures).or_else(traced).map(|n| n.to_string())
+        self.run.as_ref().map(|run| run.totals.report_failures).or_else(traced).map(|n| n.to_string())
+    }
+
+    /// A table of the kinds of memory that were released.
+    pub fn kinds(&self) -> Option<Table> {
+        let kinds = self.trace.as_ref()?.kinds.iter().filter(|(_, (batches, _))| *batches > 0);
+        let rows = kinds.map(|(kind, (batches, size))| (kind.clone(), vec![batches.to_string(), bytes(*size)]));
+        Some(Table { title: "", names: vec!["what was released", "batches", "bytes"], rows: rows.collect() })
     }
 
     /// The rows of the table of reclaim that say something; `None`: there are none.
-    pub fn reclaim(&self) -> Option<Vec<(&'static str, String)>> {
+    pub fn reclaim(&self) -> Option<Table> {
         let run = self.run.as_ref()?;
-        let mut rows = run.reclaim.rows(run.elapsed_seconds);
+        let mut rows = run.totals.reclaim.rows(run.elapsed_seconds);
         rows.retain(|(_, value)| !is_zero(value));
-        (!rows.is_empty()).then_some(rows)
+        let rows: Vec<_> = rows.into_iter().map(|(name, value)| (name.to_owned(), vec![value])).collect();
+        (!rows.is_empty()).then_some(Table { title: "Reclaim", names: vec!["reclaim", ""], rows })
     }
 
-    /// The histograms that have a time in them.
-    pub fn distributions(&self) -> Vec<Distribution> {
+    /// A table of the holders of memory at the last sample: caches of a process, or processes.
+    pub fn holders(&self) -> Option<Table> {
+        let stat = self.stat.as_ref()?;
+        if let Some(table) = &stat.table {
+            let row = |line: &Line| {
+                let sizes = [Some(line.memory.resident_bytes), line.memory.live_bytes, line.memory.idle_bytes];
+                let sizes = sizes.map(|size| bytes(size.unwrap_or(0))).into_iter();
+                (format!("{} ({})", line.command, line.pid), sizes.chain([bytes(line.released_bytes)]).collect())
+            };
+            let rows = table.processes.iter().take(LISTED).map(row).collect();
+            let title = "The processes with the largest resident sets, at the end";
+            return Some(Table { title, names: vec!["process", "resident", "live", "idle", "released"], rows });
+        }
+        let row = |cache: &Cache| {
+            let released = cache.trimmed_bytes.saturating_add(cache.drained_bytes);
+            let figures = [bytes(cache.size), cache.used.to_string(), bytes(cache.slab_bytes), bytes(released)];
+            (cache.name.clone(), figures.to_vec())
+        };
+        let caches = stat.process.as_ref()?.caches.iter().filter(|cache| cache.slab_bytes > 0);
+        let rows: Vec<_> = caches.take(LISTED).map(row).collect();
+        let title = "The caches with the most memory, at the end";
+        (!rows.is_empty()).then_some(Table {
+            title,
+            names: vec!["cache", "object", "in use", "slabs", "released"],
+            rows,
+        })
+    }
+
+    /// The histograms that have a time in them, and what they are of.
+    pub fn times(&self) -> Vec<(String, Times)> {
         let process = self.stat.as_ref().and_then(|stat| stat.process.as_ref());
         let of_process = process.into_iter().flat_map(|process| &process.times);
-        let mut all: Vec<_> =
-            of_process.map(|times| Distribution { of: times.of.clone(), counts: cut(&times.histogram) }).collect();
+        let mut all: Vec<_> = of_process.map(|times| (times.of.clone(), times.histogram.clone())).collect();
         // The trace has the same times, as far as it goes.
-        if let Some(trace) = self.trace.as_ref().filter(|_| all.iter().all(|it| it.of != RELEASES)) {
-            all.push(Distribution { of: RELEASES.into(), counts: cut(&trace.times) });
+        if let Some(trace) = self.trace.as_ref().filter(|_| all.iter().all(|(of, _)| of != RELEASES)) {
+            all.push((RELEASES.into(), Times::from(trace.times.clone())));
         }
-        all.retain(|it| !it.counts.is_empty());
+        all.retain(|(_, times)| !times.counts().is_empty());
         all
     }
 
@@ -166,44 +240,5 @@ impl Column {
         let sample = stat.and_then(|stat| stat.samples.points().first()).map(|point| point.at);
         let batch = self.trace.as_ref().filter(|trace| !trace.bins.is_empty()).map(|trace| trace.bins.start_ns);
         [sample, batch].into_iter().flatten().min()
-    }
-}
-
-/// A histogram up to its last time.
-fn cut(counts: &[u64]) -> Vec<u64> {
-    let counts = &counts[..counts.len().min(BUCKETS)];
-    counts[..counts.iter().rposition(|&count| count > 0).map_or(0, |last| last + 1)].to_vec()
-}
-
-impl Distribution {
-    /// Times in all.
-    pub fn count(&self) -> u64 {
-        self.counts.iter().fold(0, |sum, count| sum.saturating_add(*count))
-    }
-
-    /// The upper end of the bucket in which this share of the times ends, ns.
-    pub fn below(&self, share: f64) -> u64 {
-        // As real numbers, of which no sum is too large.
-        let all: f64 = self.counts.iter().map(|&count| count as f64).sum();
-        let (rank, mut sum) = (all * share, 0.0);
-        let is_it = |count: &u64| {
-            sum += *count as f64;
-            sum >= rank
-        };
-        let last = self.counts.len().saturating_sub(1);
-        2 << self.counts.iter().position(is_it).unwrap_or(last)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn shares_end_at_the_end_of_their_bucket() {
-        let it = Distribution { of: String::new(), counts: cut(&[0, 0, 0, 98, 0, 2, 0]) };
-        assert_eq!((it.counts.len(), it.count(), it.below(0.5), it.below(0.99)), (6, 100, 16, 64));
-        let any = Distribution { of: String::new(), counts: cut(&[u64::MAX; 70]) };
-        assert_eq!((any.counts.len(), any.count(), any.below(1.0)), (BUCKETS, u64::MAX, 2 << (BUCKETS - 1)));
     }
 }

@@ -1,18 +1,15 @@
 //! The report as one HTML page that needs nothing else: no script, no file beside it, no network. All text that comes
 //! from a file is escaped by the templates.
 
-use super::column::{self, Column};
-use super::comparison::Comparison;
-use super::pictures::{self, Extent};
+use super::column::{self, Column, Comparison};
+use super::pictures::{self, Extent, PARTS};
 use super::reading::{Stat, Trace};
-use super::records::{CAUSES, PARTS};
 use crate::base::units::{bytes, nanoseconds};
+use crate::figures::released::{CAUSES, Released};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 /// The browser loads nothing and runs nothing, whatever the page has in it.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'";
-/// Caches that are listed.
-const CACHES: usize = 10;
 
 /// The page.
 pub fn page(runs: &Comparison) -> String {
@@ -55,11 +52,18 @@ pub fn page(runs: &Comparison) -> String {
 
 /// The figures, a column for each run.
 fn compared(columns: &[Column], names: &[String]) -> Markup {
+    let names: Vec<&str> = [""].into_iter().chain(names.iter().map(String::as_str)).collect();
+    let cell = |value: Option<String>| value.unwrap_or_else(|| "-".into());
+    let row = |(name, values): (&str, Vec<_>)| (name.to_owned(), values.into_iter().map(cell).collect());
+    table(&names, &column::compared(columns).map(row).collect::<Vec<_>>())
+}
+
+fn table(names: &[&str], rows: &[(String, Vec<String>)]) -> Markup {
     html! {
         div.wide { table {
-            thead { tr { th {} @for name in names { th { (name) } } } }
-            tbody { @for (name, values) in column::compared(columns) {
-                tr { th scope="row" { (name) } @for value in values { td { (value.as_deref().unwrap_or("-")) } } }
+            thead { tr { @for name in names { th { (name) } } } }
+            tbody { @for (name, values) in rows {
+                tr { th scope="row" { (name) } @for value in values { td { (value) } } }
             } }
         } }
     }
@@ -68,23 +72,20 @@ fn compared(columns: &[Column], names: &[String]) -> Markup {
 fn run(column: &Column, extent: Extent) -> Markup {
     html! {
         @if let Some(trace) = &column.trace { (batches(column, trace, extent)) }
-        @if let Some(bytes) = column.released().filter(|bytes| bytes.iter().any(|&part| part > 0)) { (by_cause(bytes)) }
-        @for it in column.distributions() {
+        @if let Some(released) = column.released().filter(|all| all.total() > 0) { (by_cause(released)) }
+        @for (of, times) in column.times() {
             figure {
+                @let below = |share| nanoseconds(times.below(share).unwrap_or(0));
                 figcaption {
-                    "Times: " (it.of) ". " (it.count()) " in all, half below " (nanoseconds(it.below(0.5)))
-                    ", 99 % below " (nanoseconds(it.below(0.99))) "."
+                    "Times: " (of) ". " (times.count()) " in all, half below " (below(0.5)) ", 99 % below " (below(0.99)) "."
                 }
-                (pictures::histogram(&it))
+                (pictures::histogram(&of, &times))
             }
         }
-        @if let Some(rows) = column.reclaim() {
-            h3 { "Reclaim" }
-            div.wide { table { tbody {
-                @for (name, value) in rows { tr { th scope="row" { (name) } td { (value) } } }
-            } } }
+        @for it in [column.reclaim(), column.holders()].iter().flatten() {
+            h3 { (it.title) }
+            (table(&it.names, &it.rows))
         }
-        @if let Some(stat) = &column.stat { (holders(stat)) }
     }
 }
 
@@ -123,21 +124,16 @@ fn batches(column: &Column, trace: &Trace, extent: Extent) -> Markup {
             (pictures::released(column, trace, extent))
             (legend("cause", &CAUSES))
         }
-        div.wide { table {
-            thead { tr { th { "what was released" } th { "batches" } th { "bytes" } } }
-            tbody { @for (kind, (batches, size)) in trace.kinds.iter().filter(|(_, (batches, _))| *batches > 0) {
-                tr { th scope="row" { (kind) } td { (batches) } td { (bytes(*size)) } }
-            } }
-        } }
+        @if let Some(kinds) = column.kinds() { (table(&kinds.names, &kinds.rows)) }
     }
 }
 
 /// A bar for each cause, as long as its part of all.
-fn by_cause(released: [u64; CAUSES.len()]) -> Markup {
-    let most = released.into_iter().max().unwrap_or(0).max(1);
+fn by_cause(released: Released) -> Markup {
+    let most = released.all().into_iter().max().unwrap_or(0).max(1);
     html! {
         h3 { "Released by cause" }
-        div.wide { table.bars { tbody { @for (i, (name, size)) in CAUSES.iter().zip(released).enumerate().filter(|(_, (_, size))| *size > 0) {
+        div.wide { table.bars { tbody { @for (i, (name, size)) in CAUSES.iter().zip(released.all()).enumerate().filter(|(_, (_, size))| *size > 0) {
             tr {
                 th scope="row" { (name) }
                 td { (bytes(size)) }
@@ -147,41 +143,5 @@ fn by_cause(released: [u64; CAUSES.len()]) -> Markup {
                 } }
             }
         } } } }
-    }
-}
-
-/// What holds the memory at the last sample.
-fn holders(stat: &Stat) -> Markup {
-    html! {
-        @if let Some(process) = stat.process.as_ref().filter(|process| process.caches.iter().any(|cache| cache.slab_bytes > 0)) {
-            h3 { "The caches with the most memory, at the end" }
-            div.wide { table {
-                thead { tr { th { "cache" } th { "object" } th { "in use" } th { "slabs" } th { "released" } } }
-                tbody { @for cache in process.caches.iter().filter(|cache| cache.slab_bytes > 0).take(CACHES) {
-                    tr {
-                        th scope="row" { (cache.name) }
-                        td { (bytes(cache.size)) }
-                        td { (cache.used) }
-                        td { (bytes(cache.slab_bytes)) }
-                        td { (bytes(cache.trimmed_bytes.saturating_add(cache.drained_bytes))) }
-                    }
-                } }
-            } }
-        }
-        @if let Some(table) = &stat.table {
-            h3 { "The processes with the largest resident sets, at the end" }
-            div.wide { table {
-                thead { tr { th { "process" } th { "resident" } th { "live" } th { "idle" } th { "released" } } }
-                tbody { @for line in table.processes.iter().take(CACHES) {
-                    tr {
-                        th scope="row" { (line.command) " (" (line.pid) ")" }
-                        @let it = &line.memory;
-                        @for size in [it.resident_bytes, it.live_bytes, it.idle_bytes, line.released_bytes] {
-                            td { (bytes(size)) }
-                        }
-                    }
-                } }
-            } }
-        }
     }
 }

@@ -1,10 +1,10 @@
 //! The report as Markdown, for a place where pictures cannot be.
 
-use super::column::{self, Column};
-use super::comparison::Comparison;
+use super::column::{self, Column, Comparison, Table};
 use super::reading::Stat;
-use super::records::{CAUSES, Pressure};
+use super::records::Pressure;
 use crate::base::units::{bytes, nanoseconds};
+use crate::figures::released::CAUSES;
 
 /// Places of the line of blocks that stands for the picture of the resident set.
 const PLACES: usize = 60;
@@ -26,29 +26,30 @@ pub fn page(runs: &Comparison) -> String {
 
 fn run(column: &Column) -> String {
     let mut text = column.stat.as_ref().map_or_else(String::new, |stat| resident(stat));
-    if let Some(trace) = &column.trace {
-        let rows =
-            trace.kinds.iter().map(|(kind, (batches, size))| row(&escaped(kind), [batches.to_string(), bytes(*size)]));
-        let table = head("what was released", &["batches".into(), "bytes".into()]);
-        text += &format!("\n{table}{}", rows.collect::<String>());
-    }
+    text += &column.kinds().map_or_else(String::new, |kinds| table(&kinds));
     if let Some(released) = column.released() {
-        let rows =
-            CAUSES.iter().zip(released).filter(|(_, size)| *size > 0).map(|(cause, size)| row(cause, [bytes(size)]));
+        let rows = CAUSES
+            .iter()
+            .zip(released.all())
+            .filter(|(_, size)| *size > 0)
+            .map(|(cause, size)| row(cause, [bytes(size)]));
         text += &format!("\n{}{}", head("cause", &["released".into()]), rows.collect::<String>());
     }
-    for it in column.distributions() {
-        let below = [0.5, 0.99].map(|share| nanoseconds(it.below(share)));
-        let times = format!("{} in all, half below {}, 99 % below {}", it.count(), below[0], below[1]);
-        text += &format!("\nTimes: {}. {times}.\n\n{}", escaped(&it.of), head("below", &["times".into()]));
-        let counted = it.counts.iter().enumerate().filter(|(_, count)| **count > 0);
+    for (of, times) in column.times() {
+        let below = [0.5, 0.99].map(|share| nanoseconds(times.below(share).unwrap_or(0)));
+        let said = format!("{} in all, half below {}, 99 % below {}", times.count(), below[0], below[1]);
+        text += &format!("\nTimes: {}. {said}.\n\n{}", escaped(&of), head("below", &["times".into()]));
+        let counted = times.counts().iter().enumerate().filter(|(_, count)| **count > 0);
         counted.for_each(|(bucket, count)| text += &row(&nanoseconds(2 << bucket), [count.to_string()]));
     }
-    if let Some(rows) = column.reclaim() {
-        let rows: String = rows.into_iter().map(|(name, value)| row(name, [value])).collect();
-        text += &format!("\n{}{rows}", head("reclaim", &["".into()]));
-    }
+    [column.reclaim(), column.holders()].iter().flatten().for_each(|it| text += &table(it));
     text
+}
+
+fn table(it: &Table) -> String {
+    let names: Vec<String> = it.names[1..].iter().map(ToString::to_string).collect();
+    let line = |(name, values): &(String, Vec<String>)| row(&escaped(name), values.iter().cloned());
+    format!("\n{}{}", head(it.names[0], &names), it.rows.iter().map(line).collect::<String>())
 }
 
 /// The resident set over time as a line of blocks, and the pressure below it.

@@ -2,21 +2,21 @@
 
 mod chart;
 mod column;
-mod comparison;
 mod html;
 mod markdown;
-pub mod of_run;
 mod pictures;
 mod reading;
 mod records;
-mod scale;
-mod timeline;
+pub mod timeline;
 
 use crate::base::failure::Failure;
 use crate::base::output;
 use crate::base::sink::ResultFile;
 use crate::command_line::{ReportFormat, ReportOptions};
-use comparison::Comparison;
+use crate::figures::run::Summary;
+use column::{Column, Comparison};
+use reading::Stat;
+use timeline::Samples;
 
 /// Reads the files, and writes the page.
 pub fn report(options: &ReportOptions) -> Result<i32, Failure> {
@@ -25,7 +25,16 @@ pub fn report(options: &ReportOptions) -> Result<i32, Failure> {
         ReportFormat::Html => html::page(&runs),
         ReportFormat::Markdown => markdown::page(&runs),
     };
-    let Some(path) = &options.output else { return output::print(&page).map(|()| 0) };
-    let written = ResultFile::open("--output", path)?.write(&page);
-    written.map(|()| 0).map_err(|error| Failure::of_weir(format!("cannot write {}: {error}", path.display())))
+    match &options.output {
+        Some(path) => ResultFile::open("--output", path)?.write(&page)?,
+        None => output::print(&page)?,
+    }
+    Ok(0)
+}
+
+/// The page of `weir run --report`: a run that has just ended, with what was sampled of it.
+pub fn of_run(run: Summary, samples: Samples) -> String {
+    let (files, stat) = (vec![run.program.clone()], Stat::of(samples));
+    let column = Column { files, run: Some(Box::new(run)), stat: Some(Box::new(stat)), trace: None };
+    html::page(&Comparison { columns: vec![column], notes: Vec::new() })
 }

@@ -1,11 +1,13 @@
-//! What is drawn of a run.
+//! The pictures of a run.
 
-use super::chart::{Chart, px};
-use super::column::{Column, Distribution};
+use super::chart::{Chart, Scale, px};
+use super::column::Column;
 use super::reading::{Stat, Trace};
-use super::records::{CAUSES, PARTS, Pressure};
-use super::scale::Scale;
+use super::records::Pressure;
 use crate::base::units::{bytes, nanoseconds};
+use crate::figures::memory::Memory;
+use crate::figures::released::CAUSES;
+use crate::figures::times::Times;
 use maud::{Markup, html};
 
 /// Ends of the axes that all runs share, so that their pictures can be compared.
@@ -19,6 +21,15 @@ pub struct Extent {
 
 const NS: f64 = 1e9;
 
+/// The names of the parts of a resident set, in the order in which they are drawn on each other.
+pub const PARTS: [&str; 5] = ["not Weir's", "metadata", "live", "fragmented", "idle"];
+
+/// The parts in that order; 0 where they are unknown.
+fn parts(memory: &Memory) -> [u64; 5] {
+    let [live, idle, fragmented, metadata, others] = memory.parts().unwrap_or_default();
+    [others, metadata, live, fragmented, idle]
+}
+
 impl Extent {
     pub fn of(columns: &[Column]) -> Self {
         columns.iter().fold(Self::default(), |mut most, column| {
@@ -28,7 +39,7 @@ impl Extent {
                 let last = points.iter().map(|point| point.at).max().unwrap_or(0);
                 let end = if stat.is_timed { &mut most.seconds } else { &mut most.samples };
                 *end = end.max(if stat.is_timed { last.saturating_sub(start) as f64 / NS } else { last as f64 });
-                let resident = points.iter().map(|point| point.memory.resident_bytes.max(sum(&point.memory.parts())));
+                let resident = points.iter().map(|point| point.memory.resident_bytes.max(sum(&parts(&point.memory))));
                 most.resident = most.resident.max(resident.max().unwrap_or(0) as f64);
             }
             for (_, to, parts) in column.trace.iter().flat_map(|trace| trace.bins.iter()) {
@@ -74,8 +85,8 @@ pub fn resident(column: &Column, stat: &Stat, extent: Extent) -> Markup {
         .iter()
         .enumerate()
         .map(|(part, name)| {
-            let parts = points.iter().zip(&low).map(|(point, low)| low + point.memory.parts()[part] as f64);
-            let high: Vec<f64> = parts.collect();
+            let raised = points.iter().zip(&low).map(|(point, low)| low + parts(&point.memory)[part] as f64);
+            let high: Vec<f64> = raised.collect();
             let area = chart.area(&format!("part{part}"), &xs, &low, &high, name);
             low = high;
             area
@@ -112,7 +123,7 @@ fn pressed(xs: &[f64], levels: impl Iterator<Item = Pressure>, end: f64) -> Vec<
     spans.into_iter().filter_map(named).collect()
 }
 
-/// What was released when, by cause.
+/// A picture of the bytes released over time, by cause.
 pub fn released(column: &Column, trace: &Trace, extent: Extent) -> Markup {
     let after = trace.bins.start_ns.saturating_sub(column.start_ns().unwrap_or(0));
     let chart = Chart {
@@ -139,22 +150,23 @@ pub fn released(column: &Column, trace: &Trace, extent: Extent) -> Markup {
 }
 
 /// How many times fell where.
-pub fn histogram(it: &Distribution) -> Markup {
-    let first = it.counts.iter().position(|&count| count > 0).unwrap_or(0);
-    let most = it.counts.iter().copied().max().unwrap_or(0) as f64;
+pub fn histogram(of: &str, times: &Times) -> Markup {
+    let counts = times.counts();
+    let first = counts.iter().position(|&count| count > 0).unwrap_or(0);
+    let most = counts.iter().copied().max().unwrap_or(0) as f64;
     let chart = Chart {
-        x: Scale { end: (it.counts.len() - first) as f64, step: 1.0 },
+        x: Scale { end: (counts.len() - first) as f64, step: 1.0 },
         y: Scale::of_numbers(most),
         x_label: |_| String::new(),
         y_label: |count| count.round().to_string(),
     };
     let range = |bucket: usize| format!("{} to {}", nanoseconds(1 << bucket), nanoseconds(2 << bucket));
     // A label for each, as long as they do not touch.
-    let every = (it.counts.len() - first).div_ceil(8);
+    let every = (counts.len() - first).div_ceil(8);
     chart.draw(
-        &format!("histogram of times: {}", it.of),
+        &format!("histogram of times: {}", of),
         &html! {
-            @for (bucket, &count) in it.counts.iter().enumerate().skip(first) {
+            @for (bucket, &count) in counts.iter().enumerate().skip(first) {
                 @let at = (bucket - first) as f64;
                 @let says = format!("{count} times {}", range(bucket));
                 (chart.bar("times", [at + 0.05, at + 0.95], [0.0, count as f64], &says))

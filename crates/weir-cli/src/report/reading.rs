@@ -1,8 +1,11 @@
 //! Reading a file: record after record, in bounded memory.
 
-use super::records::{Batch, CAUSES, Kind, Memory, Pressure, Process, Record, Run, Table};
+use super::records::{Batch, Process, RUN, Record, STAT, TRACE, Table};
 use super::timeline::{Bins, Point, Samples};
 use crate::base::failure::Failure;
+use crate::figures::memory::Memory;
+use crate::figures::released::Released;
+use crate::figures::run::Summary;
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::io::{BufReader, Read};
@@ -20,12 +23,13 @@ const MOST_KINDS: usize = 16;
 
 /// A file's contents.
 pub enum Contents {
-    Run(Box<Run>),
+    Run(Box<Summary>),
     Trace(Box<Trace>),
     Stat(Box<Stat>),
 }
 
 /// All batches of a file.
+#[derive(Default)]
 pub struct Trace {
     pub bins: Bins,
     pub batches: u64,
@@ -34,7 +38,7 @@ pub struct Trace {
     /// By what was released: batches and bytes.
     pub kinds: BTreeMap<String, (u64, u64)>,
     /// Counts of the times that batches took, in `[2^i, 2^(i+1))` ns.
-    pub times: [u64; BUCKETS],
+    pub times: Vec<u64>,
     pub refused: u64,
     pub lost: u64,
 }
@@ -45,7 +49,7 @@ pub struct Stat {
     pub samples: Samples,
     /// Whether the samples have times.
     pub is_timed: bool,
-    pub(super) count: u64,
+    count: u64,
     /// The last of one process, or of a table.
     pub process: Option<Box<Process>>,
     pub table: Option<Table>,
@@ -80,7 +84,7 @@ pub fn read(path: &Path) -> Result<(Contents, Option<String>), Failure> {
     }
 }
 
-/// What is wrong with a file that serde_json cannot read from this record on.
+/// The error of a file that serde_json cannot read from this record on.
 fn damage(error: &serde_json::Error, number: u64) -> String {
     match error.classify() {
         serde_json::error::Category::Io => format!("cannot be read: {error}"),
@@ -114,30 +118,24 @@ impl<R: Read> Read for Rationed<R> {
 
 impl Contents {
     fn of(first: Record) -> Self {
-        let (mut trace, mut stat) = (Box::new(Trace::new()), Box::new(Stat::default()));
-        match first {
-            Record::Run(run) => return Self::Run(run),
-            Record::Batch(batch) => trace.add(&batch),
-            Record::Lost { lost, .. } => trace.lost = lost,
-            Record::Process(process) => {
-                stat.is_timed = process.at_ns.is_some();
-                stat.add_process(process);
-                return Self::Stat(stat);
-            }
-            Record::Table(table) => {
-                stat.is_timed = table.at_ns.is_some();
-                stat.add_table(table);
-                return Self::Stat(stat);
-            }
-        }
-        Self::Trace(trace)
+        let is_timed = |at_ns: Option<u64>| Box::new(Stat { is_timed: at_ns.is_some(), ..Stat::default() });
+        let mut contents = match &first {
+            Record::Batch(_) | Record::Lost { .. } => Self::Trace(Box::default()),
+            Record::Process(process) => Self::Stat(is_timed(process.at_ns)),
+            Record::Table(table) => Self::Stat(is_timed(table.at_ns)),
+            Record::Run(run) => return Self::Run(run.clone()),
+        };
+        // A record of its own kind is never refused.
+        let _ = contents.add(first);
+        contents
     }
 
-    pub fn kind(&self) -> Kind {
+    /// As [`Record::kind`].
+    pub fn kind(&self) -> &'static str {
         match self {
-            Self::Run(_) => Kind::Run,
-            Self::Trace(_) => Kind::Trace,
-            Self::Stat(_) => Kind::Stat,
+            Self::Run(_) => RUN,
+            Self::Trace(_) => TRACE,
+            Self::Stat(_) => STAT,
         }
     }
 
@@ -156,23 +154,12 @@ impl Contents {
 }
 
 impl Trace {
-    fn new() -> Self {
-        Self {
-            bins: Bins::default(),
-            batches: 0,
-            bytes: [0; 5],
-            kinds: BTreeMap::new(),
-            times: [0; BUCKETS],
-            refused: 0,
-            lost: 0,
-        }
-    }
-
     fn add(&mut self, batch: &Batch) {
         self.batches += 1;
         self.bins.add(batch.at_ns, batch.cause, batch.bytes);
         let bytes = &mut self.bytes[batch.cause as usize];
         *bytes = bytes.saturating_add(batch.bytes);
+        self.times.resize(BUCKETS, 0);
         self.times[bucket_of(batch.ns)] += 1;
         self.refused += u64::from(batch.result != "ok");
         if self.kinds.len() < MOST_KINDS || self.kinds.contains_key(&batch.kind) {
@@ -182,12 +169,17 @@ impl Trace {
     }
 
     /// Bytes by the causes that have a name.
-    pub fn of_causes(&self) -> [u64; CAUSES.len()] {
-        std::array::from_fn(|cause| self.bytes[cause])
+    pub fn of_causes(&self) -> Released {
+        Released::from(std::array::from_fn(|cause| self.bytes[cause]))
     }
 }
 
 impl Stat {
+    /// A file of samples with times.
+    pub fn of(samples: Samples) -> Self {
+        Self { samples, is_timed: true, ..Self::default() }
+    }
+
     fn add_process(&mut self, process: Box<Process>) {
         let at = self.time(process.at_ns);
         self.samples.push(Point { at, memory: process.memory, pressure: process.pressure });
@@ -197,8 +189,8 @@ impl Stat {
     /// All processes of a table are one point.
     fn add_table(&mut self, table: Table) {
         let at = self.time(table.at_ns);
-        let memory = table.processes.iter().fold(Memory::default(), |sum, line| sum.plus(&line.memory));
-        self.samples.push(Point { at, memory, pressure: Pressure::default() });
+        let memory = table.processes.iter().fold(Memory::default(), |sum, line| sum.and(&line.memory));
+        self.samples.add(at, memory);
         self.table = Some(table);
     }
 

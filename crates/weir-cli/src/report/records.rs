@@ -1,54 +1,43 @@
-//! What the other commands write, as it is read back: the fields that a report needs, and no others.
+//! The records of the other commands, as they are read back: the fields that a report needs, and no others.
 
-use crate::processes::reclaim_table::ReclaimTotals;
+use crate::figures::memory::Memory;
+use crate::figures::released::Released;
+use crate::figures::run::Summary;
+use crate::figures::times::Times;
 use serde::Deserialize;
-use std::fmt;
 
 /// One record of a file.
 #[derive(Deserialize)]
 #[serde(untagged)]
 pub enum Record {
-    /// Of `weir run --trace` and `weir trace`: a batch of memory that was released.
+    /// A line of `weir run --trace` and `weir trace`: a batch of memory that was released.
     Batch(Batch),
-    /// Of the same: events that the writer was too slow for.
+    /// A line of the same commands: events that the writer was too slow for.
     Lost {
         #[serde(rename = "pid")]
         _pid: u32,
         lost: u64,
     },
-    /// Of `weir stat PID --json`.
+    /// The answer of `weir stat PID --json`.
     Process(Box<Process>),
-    /// Of `weir stat --json`.
+    /// The answer of `weir stat --json`.
     Table(Table),
-    /// Of `weir run --json`: the result of a run.
-    Run(Box<Run>),
+    /// The answer of `weir run --json`: the result of a run.
+    Run(Box<Summary>),
 }
 
-/// What a file consists of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    Run,
-    Trace,
-    Stat,
-}
+/// The kinds of files, named by the commands that write them.
+pub const RUN: &str = "weir run --json";
+pub const TRACE: &str = "weir run --trace";
+pub const STAT: &str = "weir stat --json";
 
 impl Record {
-    pub fn kind(&self) -> Kind {
+    pub fn kind(&self) -> &'static str {
         match self {
-            Self::Batch(_) | Self::Lost { .. } => Kind::Trace,
-            Self::Process(_) | Self::Table(_) => Kind::Stat,
-            Self::Run(_) => Kind::Run,
+            Self::Batch(_) | Self::Lost { .. } => TRACE,
+            Self::Process(_) | Self::Table(_) => STAT,
+            Self::Run(_) => RUN,
         }
-    }
-}
-
-impl fmt::Display for Kind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Run => "weir run --json",
-            Self::Trace => "weir run --trace",
-            Self::Stat => "weir stat --json",
-        })
     }
 }
 
@@ -65,9 +54,6 @@ pub enum Cause {
     Unknown,
 }
 
-/// The names of the causes, in the order of [`Bytes::all`].
-pub const CAUSES: [&str; 4] = ["idle", "pressure", "limit", "asked"];
-
 #[derive(Deserialize)]
 pub struct Batch {
     pub at_ns: u64,
@@ -78,62 +64,6 @@ pub struct Batch {
     /// `ok`, or why the kernel refused a part.
     pub result: String,
 }
-
-/// Bytes released, by cause.
-#[derive(Clone, Copy, Debug, Default, Deserialize)]
-pub struct Bytes {
-    pub idle: u64,
-    pub pressure: u64,
-    pub limit: u64,
-    pub asked: u64,
-}
-
-impl Bytes {
-    pub fn all(&self) -> [u64; 4] {
-        [self.idle, self.pressure, self.limit, self.asked]
-    }
-}
-
-/// What a resident set consists of, bytes. Parts that are unknown are 0.
-#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq)]
-pub struct Memory {
-    pub resident_bytes: u64,
-    #[serde(deserialize_with = "or_none")]
-    pub live_bytes: u64,
-    #[serde(deserialize_with = "or_none")]
-    pub idle_bytes: u64,
-    #[serde(deserialize_with = "or_none")]
-    pub fragmented_bytes: u64,
-    #[serde(deserialize_with = "or_none")]
-    pub metadata_bytes: u64,
-    #[serde(deserialize_with = "or_none")]
-    pub not_weirs_bytes: u64,
-}
-
-fn or_none<'de, D: serde::Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
-    Option::deserialize(from).map(Option::unwrap_or_default)
-}
-
-impl Memory {
-    /// The parts, in the order in which they are stacked.
-    pub fn parts(&self) -> [u64; 5] {
-        [self.not_weirs_bytes, self.metadata_bytes, self.live_bytes, self.fragmented_bytes, self.idle_bytes]
-    }
-
-    pub fn plus(&self, other: &Self) -> Self {
-        Self {
-            resident_bytes: self.resident_bytes.saturating_add(other.resident_bytes),
-            live_bytes: self.live_bytes.saturating_add(other.live_bytes),
-            idle_bytes: self.idle_bytes.saturating_add(other.idle_bytes),
-            fragmented_bytes: self.fragmented_bytes.saturating_add(other.fragmented_bytes),
-            metadata_bytes: self.metadata_bytes.saturating_add(other.metadata_bytes),
-            not_weirs_bytes: self.not_weirs_bytes.saturating_add(other.not_weirs_bytes),
-        }
-    }
-}
-
-/// The names of [`Memory::parts`].
-pub const PARTS: [&str; 5] = ["not Weir's", "metadata", "live", "fragmented", "idle"];
 
 /// The level of pressure.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq, PartialOrd, Ord)]
@@ -164,16 +94,16 @@ pub struct Process {
     #[serde(flatten)]
     pub memory: Memory,
     pub pressure: Pressure,
-    pub released_bytes: Bytes,
+    pub released_bytes: Released,
     pub touched_again_bytes: u64,
-    pub times: Vec<Times>,
+    pub times: Vec<TimesOf>,
     pub caches: Vec<Cache>,
 }
 
 #[derive(Deserialize)]
-pub struct Times {
+pub struct TimesOf {
     pub of: String,
-    pub histogram: Vec<u64>,
+    pub histogram: Times,
 }
 
 #[derive(Deserialize)]
@@ -201,28 +131,4 @@ pub struct Line {
     #[serde(flatten)]
     pub memory: Memory,
     pub released_bytes: u64,
-}
-
-#[derive(Deserialize)]
-pub struct Run {
-    pub verdict: String,
-    pub program: String,
-    pub exit_status: Option<i32>,
-    pub signal: Option<i32>,
-    pub elapsed_seconds: f64,
-    pub peak_resident_bytes: Option<u64>,
-    pub last_resident_bytes: Option<u64>,
-    pub processes: u64,
-    pub given_back_bytes: Bytes,
-    pub pressure_events: u64,
-    pub pressure_latency_p50_ns: Option<u64>,
-    pub pressure_latency_max_ns: Option<u64>,
-    pub reports: u64,
-    pub report_failures: u64,
-    pub refault_bytes: u64,
-    pub huge_pages_given_whole: u64,
-    pub huge_pages_split: u64,
-    pub alloc_hit_rate: Option<f64>,
-    pub free_hit_rate: Option<f64>,
-    pub reclaim: ReclaimTotals,
 }

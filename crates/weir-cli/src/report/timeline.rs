@@ -1,6 +1,7 @@
-//! What happened when, in bounded memory however long it went on.
+//! Events and samples over time, in bounded memory however long it went on.
 
-use super::records::{Cause, Memory, Pressure};
+use super::records::{Cause, Pressure};
+use crate::figures::memory::Memory;
 
 /// Points at most: some three for each pixel of the picture.
 const MOST_POINTS: usize = 2000;
@@ -29,6 +30,11 @@ pub struct Samples {
 }
 
 impl Samples {
+    /// Adds a sample at this time, without pressure.
+    pub fn add(&mut self, at: u64, memory: Memory) {
+        self.push(Point { at, memory, pressure: Pressure::None });
+    }
+
     pub fn push(&mut self, point: Point) {
         match self.points.last_mut() {
             Some(last) if self.in_last < 1 << self.doublings => {
@@ -61,7 +67,7 @@ fn merged(a: Point, b: Point) -> Point {
     Point { pressure: a.pressure.max(b.pressure), ..larger }
 }
 
-/// Bytes released in equal intervals, by cause: as [`Bytes::all`](super::records::Bytes::all) has them, and others.
+/// Bytes released in equal intervals, by cause: as [`CAUSES`](crate::figures::released::CAUSES) has them, and others.
 #[derive(Default)]
 pub struct Bins {
     pub start_ns: u64,

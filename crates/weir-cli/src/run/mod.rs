@@ -1,9 +1,8 @@
 //! `weir run`: a program with Weir as its malloc, watched from outside.
 
-mod heap_bytes;
 mod profiles;
 mod sampler;
-pub mod summary;
+mod summary;
 mod trace;
 mod verdict;
 mod watch;
@@ -12,13 +11,14 @@ use crate::base::failure::Failure;
 use crate::base::sink::ResultFile;
 use crate::base::{json, output};
 use crate::command_line::RunOptions;
+use crate::figures::run::{Summary, Totals};
 use crate::library;
 use crate::processes::program_file;
 use crate::processes::reap::{self, ProgramEnd, ReapedProgram};
 use crate::processes::signals;
 use crate::processes::stats_file::StatsFile;
 use crate::processes::tree::ProcessTree;
-use crate::report::of_run;
+use crate::report;
 use profiles::Profiles;
 use sampler::Sampler;
 use std::io::ErrorKind;
@@ -26,11 +26,10 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
-use summary::{Summary, Totals};
 use trace::Trace;
 use weir_core::telemetry::tunables::TABLE;
 
-/// What the tools read from the environment beside the settings.
+/// Variables that the tools read beside the settings.
 const OTHER_VARIABLES: [&str; 5] =
     ["WEIR_LIB", "WEIR_STATS", profiles::VARIABLE, "WEIR_PEERS_DIR", "WEIR_GUEST_KERNEL"];
 
@@ -52,13 +51,12 @@ pub fn run(options: &RunOptions) -> Result<i32, Failure> {
     let started = Instant::now();
     let own_peak = own_peak_bytes();
     let program = spawn(options, &library, &stats, profiles.as_ref())?;
-    let (sampler, ended) = watch::watch(options, program, &stats, sampler, &mut caught, trace.as_mut());
+    let (mut sampler, ended) = watch::watch(options, program, &stats, sampler, &mut caught, trace.as_mut());
     signals::release();
     if let Some(mut trace) = trace {
         trace.follow(&stats);
         trace.finish()?;
     }
-    let mut sampler = sampler;
     let curve = std::mem::take(&mut sampler.curve);
     let summary = summarise(options, &stats, sampler, ended, own_peak, started);
     if !options.quiet {
@@ -71,14 +69,11 @@ pub fn run(options: &RunOptions) -> Result<i32, Failure> {
     if options.reclaim {
         output::say(format_args!("{}", summary.totals.reclaim.table(summary.elapsed_seconds)));
     }
-    if let (Some(mut sink), Some(path)) = (json_file, options.json.as_deref()) {
-        let text = json::pretty(&summary)?;
-        sink.write(&text)
-            .map_err(|e| Failure::of_weir(format!("cannot write {}: {e}: is its disk full?", path.display())))?;
+    if let Some(sink) = json_file {
+        sink.write(&json::pretty(&summary)?)?;
     }
-    if let (Some(mut sink), Some(path)) = (page_file, options.report.as_deref()) {
-        sink.write(&of_run::page(&summary, curve)?)
-            .map_err(|e| Failure::of_weir(format!("cannot write {}: {e}: is its disk full?", path.display())))?;
+    if let Some(sink) = page_file {
+        sink.write(report::of_run(summary, curve))?;
     }
     Ok(match ended.end {
         ProgramEnd::Exited(status) => status,

@@ -17,7 +17,7 @@ pub struct Profiles {
     before: HashMap<PathBuf, SystemTime>,
 }
 
-/// Those that were written, the largest first.
+/// Profiles that were written, the largest first.
 pub struct Written(Vec<PathBuf>);
 
 impl Profiles {
@@ -44,7 +44,7 @@ impl Profiles {
         &self.name
     }
 
-    /// What was written since.
+    /// The profiles that were written since.
     pub fn written(&self) -> Written {
         let is_new = |(path, time): &(PathBuf, SystemTime)| self.before.get(path) != Some(time);
         let mut paths: Vec<PathBuf> = files(&self.name).into_iter().filter(is_new).map(|(path, _)| path).collect();

@@ -8,14 +8,14 @@
 //! Samples take at most a twentieth of one CPU's time: the more one took, the longer until the next. The time for which
 //! the CPU was others' is none of it: on a busy machine samples are as frequent as on one at rest.
 
-use super::heap_bytes::HeapBytes;
-use crate::processes::clock::monotonic_ns;
+use crate::base::units::monotonic_ns;
+use crate::figures::memory::Heap;
+use crate::figures::run::{ExcludedProcess, LimitReport, ProcessMemory, ResidentSum};
 use crate::processes::loaded::{self, LibraryState};
 use crate::processes::stats_file::StatsFile;
-use crate::processes::tree::{ProcessMemory, ProcessTree};
-use crate::report::of_run::{Curve, Sampled};
+use crate::processes::tree::ProcessTree;
+use crate::report::timeline::Samples;
 use procfs::process::Process;
-use serde::Serialize;
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::sync::atomic::Ordering::Relaxed;
@@ -32,18 +32,6 @@ const CHECKED_FROM: u64 = 8 << 20;
 /// Processes that are named.
 const NAMED: usize = 3;
 
-/// What all processes held at one moment.
-#[derive(Clone, Debug, Default, Serialize)]
-pub struct ResidentSum {
-    pub bytes: u64,
-    pub processes: usize,
-    /// Processes among them of which all that is resident counts, shared or not.
-    pub by_rss: usize,
-    pub largest: Vec<ProcessMemory>,
-    /// Of those on Weir, by their counters.
-    pub heap: HeapBytes,
-}
-
 /// By how much the limit, which holds for each process, was exceeded.
 #[derive(Clone, Debug, Default)]
 pub struct LimitExcess {
@@ -53,18 +41,6 @@ pub struct LimitExcess {
     time: Duration,
 }
 
-/// How a limit was kept.
-#[derive(Clone, Debug, Serialize)]
-pub struct LimitReport {
-    pub bytes: u64,
-    /// Most bytes that a process had above it.
-    pub exceeded_by_bytes: u64,
-    /// Time during which at least one process was above it, as far as samples show.
-    pub exceeded_seconds: f64,
-    /// The process with most, if one was sampled, and its bytes above the limit.
-    pub by: Option<ProcessMemory>,
-}
-
 impl LimitExcess {
     /// The report, with the largest resident set that the kernel counted: it may lie between two samples.
     pub fn of(&self, bytes: u64, counted: Option<u64>) -> LimitReport {
@@ -72,14 +48,6 @@ impl LimitExcess {
         let exceeded_by_bytes = counted.unwrap_or(0).saturating_sub(bytes).max(seen);
         LimitReport { bytes, exceeded_by_bytes, exceeded_seconds: self.time.as_secs_f64(), by: self.worst.clone() }
     }
-}
-
-/// A process that runs without Weir, or uncounted.
-#[derive(Clone, Debug, Serialize)]
-pub struct ExcludedProcess {
-    pub name: String,
-    pub pid: i32,
-    pub why: String,
 }
 
 /// The last sample of one process.
@@ -111,7 +79,7 @@ pub struct Sampler {
     pub peak: Option<ResidentSum>,
     pub excess: LimitExcess,
     /// All samples, in bounded memory.
-    pub curve: Curve,
+    pub curve: Samples,
     pub without: Vec<ExcludedProcess>,
     /// Processes on Weir of which no counters can be read.
     pub uncounted: Vec<ExcludedProcess>,
@@ -132,7 +100,7 @@ impl Sampler {
             last: None,
             peak: None,
             excess: LimitExcess::default(),
-            curve: Curve::default(),
+            curve: Samples::default(),
             without: Vec::new(),
             uncounted: Vec::new(),
             most_shared: 0,
@@ -165,10 +133,10 @@ impl Sampler {
         self.known = now;
         if sum.processes > 0 {
             sum.largest = self.largest();
-            sum.heap = HeapBytes::of(stats, &self.inner_pids());
-            let HeapBytes { live_bytes, idle_bytes, fragmented_bytes, metadata_bytes } = sum.heap;
-            let heap = [live_bytes, idle_bytes, fragmented_bytes, metadata_bytes];
-            self.curve.add(Sampled { at_ns: monotonic_ns(), resident_bytes: sum.bytes, heap });
+            // By the ids of their own PID namespaces.
+            let inner: HashSet<u32> = self.known.values().map(|known| known.inner_pid as u32).collect();
+            sum.heap = Heap::of(stats.pages().filter(|page| inner.contains(&page.pid.load(Relaxed))));
+            self.curve.add(monotonic_ns(), sum.heap.within(sum.bytes));
             self.note_sum(sum, risen);
         }
         if above && let Some(before) = self.before {
@@ -226,11 +194,6 @@ impl Sampler {
             bytes: known.bytes,
         };
         all.into_iter().take(NAMED).map(named).collect()
-    }
-
-    /// The processes of the last sample, by the ids of their own PID namespaces.
-    fn inner_pids(&self) -> HashSet<u32> {
-        self.known.values().map(|known| known.inner_pid as u32).collect()
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::base::failure::Failure;
 use crate::base::sink;
-use crate::processes::events::news;
+use crate::figures::events::news;
 use crate::processes::stats_file::StatsFile;
 use std::collections::HashMap;
 use std::fs::File;

@@ -1,7 +1,9 @@
 //! The result of a run in one sentence.
 
-use super::summary::{GivenBack, Summary, count, names};
+use super::summary::{count, names};
 use crate::base::units::bytes;
+use crate::figures::released::Released;
+use crate::figures::run::Summary;
 
 /// Memory that fell by less than this part of the peak, or by less than this many bytes, stayed where it was.
 const FELL: f64 = 0.1;
@@ -45,10 +47,9 @@ fn memory(summary: &Summary) -> String {
     }
 }
 
-fn released(given_back: &GivenBack) -> String {
-    let GivenBack { idle, pressure, limit, asked } = *given_back;
-    let causes =
-        [(idle, "when idle"), (pressure, "under pressure"), (limit, "to keep the limit"), (asked, "when asked")];
+fn released(given_back: &Released) -> String {
+    let words = ["when idle", "under pressure", "to keep the limit", "when asked"];
+    let causes: Vec<(u64, &str)> = given_back.all().into_iter().zip(words).collect();
     let parts: Vec<_> =
         causes.iter().filter(|(n, _)| *n > 0).map(|(n, cause)| format!("{} was released {cause}", bytes(*n))).collect();
     if parts.is_empty() { "; nothing was released".into() } else { format!("; {}", parts.join(", ")) }
@@ -56,28 +57,17 @@ fn released(given_back: &GivenBack) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::sampler::{ExcludedProcess, ResidentSum};
-    use super::super::summary::Totals;
     use super::*;
+    use crate::figures::run::{ExcludedProcess, ResidentSum};
 
-    fn summary(peak: Option<u64>, last: Option<u64>) -> Summary {
+    fn summary(peak_resident_bytes: Option<u64>, last_resident_bytes: Option<u64>) -> Summary {
         Summary {
-            verdict: String::new(),
-            program: "x".into(),
-            exit_status: Some(0),
-            signal: None,
-            elapsed_seconds: 0.0,
-            peak_resident_bytes: peak,
+            peak_resident_bytes,
             peak_resident_bound_bytes: 2048,
             peak: ResidentSum { processes: 3, ..ResidentSum::default() },
-            last_resident_bytes: last,
+            last_resident_bytes,
             last_processes: 1,
-            last_heap: None,
-            left_running: Vec::new(),
-            limit: None,
-            without_weir: Vec::new(),
-            uncounted: Vec::new(),
-            totals: Totals::default(),
+            ..Summary::default()
         }
     }
 
@@ -85,14 +75,14 @@ mod tests {
     fn what_fell_and_why_is_said() {
         let mut run = summary(Some(100 << 20), Some(10 << 20));
         run.totals.processes = 3;
-        run.totals.given_back_bytes = GivenBack { idle: 80 << 20, limit: 4096, ..GivenBack::default() };
+        run.totals.given_back_bytes = Released { idle: 80 << 20, limit: 4096, ..Released::default() };
         let said = "Memory peaked at 100.0 MiB in 3 processes, and the 1 left at the end held 10.0 MiB; \
                     80.0 MiB was released when idle, 4.0 KiB was released to keep the limit.";
         assert_eq!(of(&run), said);
         run.last_processes = 3;
         assert!(of(&run).starts_with("Memory went down from 100.0 MiB to 10.0 MiB; 80.0 MiB was released"));
         run.last_resident_bytes = Some(95 << 20);
-        run.totals.given_back_bytes = GivenBack::default();
+        run.totals.given_back_bytes = Released::default();
         assert_eq!(of(&run), "Memory stayed at its peak of 100.0 MiB until the end; nothing was released.");
     }
 

@@ -1,12 +1,13 @@
 //! Watching the program's processes until they end.
 
-use super::heap_bytes::HeapBytes;
 use super::sampler::Sampler;
-use super::summary::{self, Totals};
+use super::summary;
 use super::trace::{self, Trace};
 use crate::base::output;
 use crate::base::units::bytes;
 use crate::command_line::RunOptions;
+use crate::figures::memory::Heap;
+use crate::figures::run::Totals;
 use crate::processes::reap::{self, ReapedProgram};
 use crate::processes::signals;
 use crate::processes::stats_file::StatsFile;
@@ -90,7 +91,7 @@ impl Watching<'_> {
             .sampler
             .last
             .as_ref()
-            .map_or(("-".into(), 0, HeapBytes::default()), |s| (bytes(s.bytes), s.processes, s.heap));
+            .map_or(("-".into(), 0, Heap::default()), |s| (bytes(s.bytes), s.processes, s.heap));
         output::say(format_args!(
             "weir: {:.1} s: resident {resident} in {}, {heap}, given back {} idle + {} pressure + {} limit, \
              {} pressure events\n",

@@ -58,21 +58,21 @@ impl Group {
         self.number(self.names.limit).filter(|&limit| limit < NO_LIMIT)
     }
 
-    /// What is charged to the group, bytes.
+    /// Memory that is charged to the group, bytes.
     pub fn charged(&self) -> Result<u64, Failure> {
         let file = self.directory.join(self.names.used);
         self.number(self.names.used)
             .ok_or_else(|| Failure::of(Kind::NotFound, format!("cannot read {}", file.display())))
     }
 
-    /// Of that, file pages that were not used lately: the kernel drops those by itself.
+    /// File pages among it that were not used lately: the kernel drops those by itself.
     pub fn droppable(&self) -> u64 {
         let stat = fs::read_to_string(self.directory.join("memory.stat")).unwrap_or_default();
         let line = stat.lines().find_map(|line| line.strip_prefix(self.names.inactive_file));
         line.and_then(|number| number.trim().parse().ok()).unwrap_or(0)
     }
 
-    /// What stands against a limit. Version 1 refuses a limit that it cannot reach by dropping file pages; version 2 kills, so
+    /// Memory that counts against a limit. Version 1 refuses a limit that it cannot reach by dropping file pages; version 2 kills, so
     /// that there all that is charged counts.
     pub fn counted(&self) -> Result<u64, Failure> {
         let charged = self.charged()?;

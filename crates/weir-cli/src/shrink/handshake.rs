@@ -21,7 +21,7 @@ const ROUND: Duration = Duration::from_millis(250);
 /// The part of the limit by which more is asked for than is missing.
 const MARGIN: u64 = 64;
 
-/// What came of it.
+/// The outcome of a handshake.
 #[derive(Clone, Debug, Serialize)]
 pub struct Outcome {
     /// The group.
@@ -30,11 +30,11 @@ pub struct Outcome {
     pub to_bytes: u64,
     /// The limit before; none: there was none.
     pub limit_before_bytes: Option<u64>,
-    /// What is charged to the group now.
+    /// Memory that is charged to the group now.
     pub charged_bytes: u64,
-    /// Of that, file pages that the kernel drops by itself.
+    /// File pages among it that the kernel drops by itself.
     pub droppable_bytes: u64,
-    /// What still had to go, and was not given: the limit is as it was. 0: it is set.
+    /// Memory that still had to go, and was not given: the limit is as it was. 0: it is set.
     pub missing_bytes: u64,
     /// How long it took.
     pub took_ns: u64,
@@ -78,7 +78,7 @@ impl<'a> Handshake<'a> {
         Self { group, to, begun: Instant::now(), members, is_drained: false, below_since: None }
     }
 
-    /// What is missing, how long it took, the limit before, and who holds what.
+    /// The bytes that are missing, how long it took, the limit before, and who holds what.
     fn run(mut self, patience: Duration) -> Result<(u64, Duration, Option<u64>, Vec<Holder>), Failure> {
         let limit_before = self.group.limit();
         let mut next_round = self.begun;

@@ -1,9 +1,11 @@
 //! A process of a group: what it holds, and what it can be asked for.
 
-use crate::base::failure::Failure;
+use crate::figures::rows;
+use crate::inspect::asked::{self, figure};
 use crate::inspect::control::Control;
-use crate::inspect::page::{Inspected, Page};
+use crate::inspect::page::{Inspected, Missing};
 use serde::Serialize;
+use std::collections::BTreeMap;
 use std::time::Duration;
 use weir_core::telemetry::tables::EvictableRow;
 
@@ -14,20 +16,20 @@ const ROUNDS: u32 = 4;
 /// The least target, bytes: none asks a process to go away.
 const LEAST: u64 = 1 << 20;
 
-/// What a process holds, bytes.
+/// The memory of a process, bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Holder {
-    /// Its number.
+    /// The process's number.
     pub pid: i32,
-    /// Its name.
+    /// The process's name.
     pub command: String,
     /// Resident now.
     pub resident_bytes: u64,
     /// Less than when it was asked first.
     pub given_bytes: u64,
-    /// Of Weir's heap: in use by the program; none where it cannot be asked.
+    /// Weir's heap: in use by the program; none where it cannot be asked.
     pub live_bytes: Option<u64>,
-    /// Of Weir's heap: free.
+    /// Weir's heap: free.
     pub idle_bytes: Option<u64>,
     /// Why it gives nothing: it has no Weir, or does not answer.
     pub not_asked: Option<String>,
@@ -52,10 +54,10 @@ impl Member {
         let command = procfs::process::Process::new(pid).ok()?.stat().ok()?.comm;
         let before = resident(pid);
         let inspected = Inspected::new(pid);
-        let channel = match &inspected {
-            Ok(inspected) => connect(pid, inspected),
-            Err(why) => Err(why.to_string()),
+        let connect = |inspected: &Inspected| {
+            asked::channel(inspected, &inspected.page().map_err(|why| why.to_string())?, PATIENCE)
         };
+        let channel = inspected.as_ref().map_err(Missing::to_string).and_then(connect);
         let member = Self { pid, command, before, inspected: inspected.ok(), channel, target: None, missed: 0 };
         (before > 0).then_some(member)
     }
@@ -73,7 +75,7 @@ impl Member {
         self.ask("drain");
     }
 
-    /// It is to have `bytes` less than now.
+    /// Asks for `bytes` less than now.
     pub fn take(&mut self, bytes: u64) {
         let target = self.resident().saturating_sub(bytes).max(LEAST);
         self.ask(&format!("target {target}"));
@@ -97,29 +99,26 @@ impl Member {
         self.channel.is_ok() && self.missed == 0
     }
 
-    /// What it might give: bytes of its evictable caches.
+    /// Memory that it might give: bytes of its evictable caches.
     pub fn evictable(&mut self) -> u64 {
         self.ask("report");
         let page = self.inspected.as_ref().and_then(|inspected| inspected.page().ok());
-        page.map_or(0, |page: Page| {
-            let rows = page.evictable_caches.read().map_or(Vec::new(), |(rows, _)| rows.collect::<Vec<EvictableRow>>());
-            rows.iter().fold(0, |sum, row| sum.saturating_add(row.bytes))
-        })
+        let caches = page.map_or(Vec::new(), |page| rows::<EvictableRow, _>(&page.evictable_caches).0);
+        caches.iter().fold(0, |sum, row| sum.saturating_add(row.bytes))
     }
 
-    /// What it holds now.
+    /// The memory that it holds now.
     pub fn holder(&mut self) -> Holder {
         let report = self.ask("report").unwrap_or_default();
-        let figure =
-            |name: &str| report.lines().find_map(|line| line.strip_prefix(name)?.split(' ').nth(1)?.parse().ok());
+        let figures: BTreeMap<String, u64> = report.lines().filter_map(figure).collect();
         let resident_bytes = self.resident();
         Holder {
             pid: self.pid,
             command: self.command.clone(),
             resident_bytes,
             given_bytes: self.before.saturating_sub(resident_bytes),
-            live_bytes: figure("live"),
-            idle_bytes: figure("idle"),
+            live_bytes: figures.get("live").copied(),
+            idle_bytes: figures.get("idle").copied(),
             not_asked: self.channel.as_ref().err().cloned(),
         }
     }
@@ -134,15 +133,6 @@ impl Member {
             }
         }
     }
-}
-
-fn connect(pid: i32, inspected: &Inspected) -> Result<Control, String> {
-    let page = inspected.page().map_err(|why| why.to_string())?;
-    // A stopped process would not answer.
-    if inspected.process.stat().is_ok_and(|stat| matches!(stat.state, 'T' | 't')) {
-        return Err("it is stopped".into());
-    }
-    Control::connect_within(pid, &page, PATIENCE).map_err(|why: Failure| why.to_string())
 }
 
 fn resident(pid: i32) -> u64 {

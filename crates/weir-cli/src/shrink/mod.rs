@@ -9,6 +9,7 @@ pub use member::Holder;
 
 use crate::base::failure::{Failure, Kind};
 use crate::base::output::printable_line;
+use crate::base::table::{head, row};
 use crate::base::units::{bytes, nanoseconds};
 use crate::base::{json, output};
 use crate::command_line::ShrinkOptions;
@@ -33,6 +34,9 @@ pub(crate) fn command(options: &ShrinkOptions) -> Result<i32, Failure> {
     Err(Failure::of(Kind::NotEnough, why))
 }
 
+/// The widths of a process's columns.
+const WIDTHS: [isize; 6] = [8, 11, 11, 11, 11, -8];
+
 impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let given = self.processes.iter().fold(0, |sum: u64, it| sum.saturating_add(it.given_bytes));
@@ -48,21 +52,14 @@ impl fmt::Display for Outcome {
             "limit {limit}; used {charged}, of it {droppable} of files that the kernel drops; given {given} in {}",
             nanoseconds(self.took_ns)
         )?;
-        writeln!(f, "{:>8} {:>11} {:>11} {:>11} {:>11}  COMMAND", "PID", "RESIDENT", "GIVEN", "LIVE", "IDLE")?;
+        f.write_str(&head(WIDTHS, ["PID", "RESIDENT", "GIVEN", "LIVE", "IDLE", " COMMAND"]))?;
         for it in self.processes.iter().take(MOST_LINES) {
             let known = |figure: Option<u64>| figure.map_or("-".to_owned(), bytes);
             let [resident, given] = [it.resident_bytes, it.given_bytes].map(bytes);
-            let (live, idle) = (known(it.live_bytes), known(it.idle_bytes));
-            write!(
-                f,
-                "{:>8} {resident:>11} {given:>11} {live:>11} {idle:>11}  {}",
-                it.pid,
-                printable_line(&it.command)
-            )?;
-            match &it.not_asked {
-                Some(why) => writeln!(f, " ({})", printable_line(why))?,
-                None => writeln!(f)?,
-            }
+            let why = it.not_asked.as_ref().map_or(String::new(), |why| format!(" ({})", printable_line(why)));
+            let command = format!(" {}{why}", printable_line(&it.command));
+            let cells = [it.pid.to_string(), resident, given, known(it.live_bytes), known(it.idle_bytes), command];
+            f.write_str(&row(WIDTHS, cells))?;
         }
         match self.processes.len().saturating_sub(MOST_LINES) {
             0 => Ok(()),

@@ -1,44 +1,61 @@
 //! `weir stat`: where the memory of running processes is.
 
-pub mod asked;
-pub mod breakdown;
 pub mod processes;
 pub mod report;
-mod watch;
 
 use crate::base::failure::Failure;
 use crate::base::{json, output};
 use crate::command_line::StatOptions;
-use crate::inspect::list;
 use crate::inspect::page::{Inspected, Missing};
+use crate::inspect::{asked, list};
 use report::Report;
 use serde::Serialize;
+use std::io::IsTerminal;
+use std::time::{Duration, Instant};
 
-/// Prints the figures, once or again and again.
+/// How long a process may take to measure; its figures are those of its last measurement then.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// Prints the figures, once or again and again until a signal or an error ends it.
 pub fn stat(options: &StatOptions) -> Result<i32, Failure> {
-    match options.watch {
-        None => print(options, false).map(|()| 0),
-        Some(interval) => watch::watch(interval, || print(options, true)).map(|()| 0),
+    let Some(interval) = options.watch else {
+        return output::print(&text(options, false)?).map(|()| 0);
+    };
+    let mut due = Instant::now();
+    loop {
+        let text = text(options, true)?;
+        output::print(&if options.json { text } else { in_place(&text) })?;
+        due += interval;
+        match due.checked_duration_since(Instant::now()) {
+            Some(rest) => std::thread::sleep(rest),
+            // It takes longer than the interval: what was missed is not made up for.
+            None => due = Instant::now(),
+        }
     }
 }
 
-fn print(options: &StatOptions, again: bool) -> Result<(), Failure> {
-    let text = match options.pid {
-        Some(pid) => {
-            let why = |why: Missing| why.of(pid);
-            let inspected = Inspected::new(pid).map_err(why)?;
-            let report = Report::of(&inspected, asked::read(&inspected).map_err(why)?);
-            if options.json { written(&report, again) } else { Ok(report.text(options.all)) }
-        }
-        None => {
-            let table = processes::Table::of(list::all());
-            if options.json { written(&table, again) } else { Ok(table.to_string()) }
-        }
-    }?;
-    output::print(&if again && !options.json { watch::page(&text) } else { text })
+fn text(options: &StatOptions, again: bool) -> Result<String, Failure> {
+    let Some(pid) = options.pid else {
+        let table = processes::Table::of(list::all());
+        return if options.json { written(&table, again) } else { Ok(table.to_string()) };
+    };
+    let why = |why: Missing| why.of(pid);
+    let inspected = Inspected::new(pid).map_err(why)?;
+    let report = Report::of(&inspected, asked::read(&inspected, PATIENCE).map_err(why)?);
+    if options.json { written(&report, again) } else { Ok(report.text(options.all)) }
 }
 
 /// One value: over several lines, or on one where more follow.
 fn written(value: &impl Serialize, again: bool) -> Result<String, Failure> {
     if again { json::line(value).map(|text| text + "\n") } else { json::pretty(value) }
+}
+
+/// A text in place of the last one on a terminal; elsewhere after it, with a blank line between.
+fn in_place(text: &str) -> String {
+    if !std::io::stdout().is_terminal() {
+        return format!("{text}\n");
+    }
+    // To the upper left corner; each line is cleared behind its end, and so is all below the last.
+    let lines: String = text.lines().map(|line| format!("{line}\x1b[K\n")).collect();
+    format!("\x1b[H{lines}\x1b[J")
 }

@@ -1,13 +1,14 @@
 //! The table of all processes with Weir.
 
-use super::breakdown::Breakdown;
 use crate::base::output::printable_line;
-use crate::base::units::bytes;
+use crate::base::table::{head, row};
+use crate::base::units::{bytes, monotonic_ns};
+use crate::figures::memory::Memory;
+use crate::figures::released::Released;
 use crate::inspect::list::{Found, Seen};
-use crate::processes::clock::monotonic_ns;
+use crate::inspect::page::Missing;
 use serde::Serialize;
 use std::fmt;
-use std::sync::atomic::Ordering::Relaxed;
 
 /// See the module.
 #[derive(Serialize)]
@@ -25,7 +26,7 @@ struct Line {
     pid: i32,
     command: String,
     #[serde(flatten)]
-    memory: Breakdown,
+    memory: Memory,
     released_bytes: u64,
 }
 
@@ -36,48 +37,36 @@ struct Unreadable {
 }
 
 impl Table {
-    /// Of what was found, largest first.
+    /// The table of the processes found, largest first.
     pub fn of(found: Found) -> Self {
-        let mut processes: Vec<Line> = found
-            .readable
-            .iter()
-            .map(|Seen { stat, page, .. }| {
-                let resident = stat.rss * procfs::page_size();
-                let released = page.given_back.iter().map(|bytes| bytes.load(Relaxed));
-                Line {
-                    pid: stat.pid,
-                    command: stat.comm.clone(),
-                    memory: Breakdown::of(page, resident, monotonic_ns()),
-                    released_bytes: released.fold(0, u64::saturating_add),
-                }
-            })
-            .collect();
+        let line = |seen: &Seen| Line {
+            pid: seen.stat.pid,
+            command: seen.stat.comm.clone(),
+            memory: seen.memory(),
+            released_bytes: Released::by([&*seen.page]).total(),
+        };
+        let mut processes: Vec<Line> = found.readable.iter().map(line).collect();
         processes.sort_by_key(|line| std::cmp::Reverse(line.memory.resident_bytes));
-        let why = |(pid, why): (i32, crate::inspect::page::Missing)| Unreadable { pid, why: why.to_string() };
-        Self {
-            at_ns: monotonic_ns(),
-            processes,
-            unreadable: found.others.into_iter().map(why).collect(),
-            not_allowed: found.not_allowed,
-        }
+        let why = |(pid, why): (i32, Missing)| Unreadable { pid, why: why.to_string() };
+        let unreadable = found.others.into_iter().map(why).collect();
+        Self { at_ns: monotonic_ns(), processes, unreadable, not_allowed: found.not_allowed }
     }
 }
 
+/// The widths of a process's columns: the last one's is that of the blank before it, too.
+const WIDTHS: [isize; 9] = [8, 11, 11, 11, 11, 11, 11, 11, -8];
+
 impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(
-            f,
-            "{:>8} {:>11} {:>11} {:>11} {:>11} {:>11} {:>11} {:>11}  COMMAND",
-            "PID", "RESIDENT", "LIVE", "IDLE", "FRAGMENTED", "METADATA", "NOT WEIR'S", "RELEASED"
-        )?;
-        for line in &self.processes {
-            let it = &line.memory;
-            let parts = [it.live_bytes, it.idle_bytes, it.fragmented_bytes, it.metadata_bytes, it.not_weirs_bytes];
-            let parts = parts.map(|part| it.known(part).map_or("unknown".into(), bytes));
-            write!(f, "{:>8} {:>11}", line.pid, bytes(it.resident_bytes))?;
-            parts.into_iter().try_for_each(|part| write!(f, " {part:>11}"))?;
-            write!(f, " {:>11}", bytes(line.released_bytes))?;
-            writeln!(f, "  {}", printable_line(&line.command))?;
+        let names = ["PID", "RESIDENT", "LIVE", "IDLE", "FRAGMENTED", "METADATA", "NOT WEIR'S", "RELEASED", " COMMAND"];
+        f.write_str(&head(WIDTHS, names))?;
+        for Line { pid, command, memory, released_bytes } in &self.processes {
+            let parts = memory.parts().map_or_else(|| [(); 5].map(|()| "unknown".into()), |parts| parts.map(bytes));
+            let [live, idle, fragmented, metadata, others] = parts;
+            let [resident, released] = [memory.resident_bytes, *released_bytes].map(bytes);
+            let command = format!(" {}", printable_line(command));
+            let cells = [pid.to_string(), resident, live, idle, fragmented, metadata, others, released, command];
+            f.write_str(&row(WIDTHS, cells))?;
         }
         for Unreadable { pid, why } in &self.unreadable {
             writeln!(f, "{pid:>8} {why}")?;

@@ -1,8 +1,8 @@
 //! Screens as they are drawn.
 
-use super::example::process;
 use super::model::Model;
 use super::sample::Sample;
+use super::sample::example::process;
 use super::{drawn, keys};
 use crate::around::stall::Stall;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};

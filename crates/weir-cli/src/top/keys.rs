@@ -1,7 +1,7 @@
-//! What each key does: the keys of htop.
+//! The effect of each key: the keys of htop.
 
-use super::column::Column;
 use super::model::{Mode, Model, Request};
+use super::rows::Column;
 use super::sample::Process;
 use crate::around::family::Identity;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
@@ -25,7 +25,7 @@ pub const HELP: [(&str, &str); 15] = [
     ("LIVE IDLE FRAG", "in use; free; free beside objects in use. OTHER: not Weir's"),
 ];
 
-/// What is to be done beside changing the model.
+/// A thing to do beside changing the model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
     None,
@@ -180,7 +180,7 @@ enum Menu {
     Left,
 }
 
-/// What a key does in a menu of so many lines.
+/// The effect of a key in a menu of so many lines.
 fn moved(code: KeyCode, place: usize, lines: usize) -> Menu {
     match code {
         KeyCode::Up => Menu::At(place.saturating_sub(1)),
@@ -194,8 +194,8 @@ fn moved(code: KeyCode, place: usize, lines: usize) -> Menu {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::top::example::process;
     use crate::top::sample::Sample;
+    use crate::top::sample::example::process;
     use std::time::Duration;
 
     fn model() -> Model {

@@ -4,29 +4,20 @@
 //! |---|---|
 //! | [`sample`] | looks at all processes and the machine |
 //! | [`model`] | what is shown: the last sample, the history, what the user has chosen |
-//! | [`rows`], [`column`] | which processes are shown, in which order, as a tree |
+//! | [`rows`] | which processes are shown, in which order, as a tree |
 //! | [`keys`] | what each key does |
-//! | [`view`], [`details`], [`overlay`], [`figures`] | draw |
-//! | [`screen`] | takes the terminal over, and gives it back |
-//! | [`hangup`] | ends the program with its terminal, and by a signal that the loop does not come to |
+//! | [`view`], [`panels`] | draw |
+//! | [`screen`] | takes the terminal over, gives it back, and ends the program with it |
 //! | [`steer`] | tells processes to release memory |
 
-pub mod column;
-mod details;
 #[cfg(test)]
 mod drawn_tests;
-#[cfg(test)]
-mod example;
-mod figures;
-mod hangup;
 mod keys;
 pub mod model;
-mod overlay;
-mod rows;
+mod panels;
+pub mod rows;
 pub mod sample;
 mod screen;
-#[cfg(test)]
-mod screen_tests;
 mod steer;
 mod view;
 
@@ -66,10 +57,10 @@ pub fn top(options: &TopOptions) -> Result<i32, Failure> {
     }
     let failed = |error: std::io::Error| Failure::of_weir(format!("top: the terminal cannot be used: {error}"));
     let signals = Signals::new().map_err(failed)?;
-    hangup::watch(&signals).map_err(failed)?;
+    screen::watch_end(&signals).map_err(failed)?;
     let ended = watch(&mut model, &signals);
     // What fails first on a terminal that has gone, and with which error, differs from run to run.
-    let has_gone = ended.is_err() && hangup::has_gone();
+    let has_gone = ended.is_err() && screen::has_gone();
     match signals.end().or(has_gone.then_some(libc::SIGHUP)) {
         Some(signal) => screen::end_by(signal),
         None => ended.map(|()| 0).map_err(failed),

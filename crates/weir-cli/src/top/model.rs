@@ -1,7 +1,6 @@
-//! What is shown: the last sample, what came before it, and what the user has chosen.
+//! The state of the screen: the last sample, what came before it, and what the user has chosen.
 
-use super::column::Column;
-use super::rows::{self, Order, Row};
+use super::rows::{self, Column, Order, Row};
 use super::sample::{Process, Sample};
 use crate::around::family::Identity;
 use crate::around::stall::Stall;
@@ -12,7 +11,7 @@ use std::time::Duration;
 /// Resident sets that are kept of each process.
 const HISTORY: usize = 240;
 
-/// What the keys do now.
+/// The meaning of the keys now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Mode {
     Table,
@@ -25,11 +24,11 @@ pub enum Mode {
     Sort(usize),
     /// Something is chosen to do: its place.
     Steer(usize),
-    /// It is to be confirmed, for these processes: whatever the bar is on by then.
+    /// A request is to be confirmed, for these processes: whatever the bar is on by then.
     Confirm(Request, Vec<Identity>),
 }
 
-/// What a process can be told.
+/// A request to a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Request {
     Trim,
@@ -40,19 +39,11 @@ impl Request {
     /// In the order of the menu.
     pub const ALL: [Self; 2] = [Self::Trim, Self::Drain];
 
-    /// As the control channel has it.
-    pub fn word(self) -> &'static str {
+    /// As the control channel has it, and what it does.
+    pub fn words(self) -> (&'static str, &'static str) {
         match self {
-            Self::Trim => "trim",
-            Self::Drain => "drain",
-        }
-    }
-
-    /// What it does.
-    pub fn meaning(self) -> &'static str {
-        match self {
-            Self::Trim => "release what is idle, keep what will be wanted again",
-            Self::Drain => "release all that is free, whatever it costs to get it again",
+            Self::Trim => ("trim", "release what is idle, keep what will be wanted again"),
+            Self::Drain => ("drain", "release all that is free, whatever it costs to get it again"),
         }
     }
 }
@@ -168,7 +159,7 @@ impl Model {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::top::example::process;
+    use crate::top::sample::example::process;
 
     fn model() -> Model {
         let mut model = Model::new(Duration::from_secs(1), true);

@@ -1,8 +1,68 @@
 //! The rows of the table: which processes, in which order, how deep in the tree.
 
-use super::column::Column;
 use super::sample::Process;
+use std::cmp::{Ordering, Reverse};
 use std::collections::{HashMap, HashSet};
+
+/// A column of the table, by which processes can be sorted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Column {
+    Pid,
+    Resident,
+    Live,
+    Idle,
+    Fragmented,
+    NotWeirs,
+    Released,
+    Command,
+}
+
+impl Column {
+    /// In the order of the table.
+    pub const ALL: [Self; 8] = {
+        use Column::*;
+        [Pid, Resident, Live, Idle, Fragmented, NotWeirs, Released, Command]
+    };
+
+    /// The column's head, and its meaning for the menu.
+    pub fn words(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Pid => ("PID", "process number"),
+            Self::Resident => ("RES", "resident set"),
+            Self::Live => ("LIVE", "in use by the program"),
+            Self::Idle => ("IDLE", "free, can be released"),
+            Self::Fragmented => ("FRAG", "free, beside objects in use"),
+            Self::NotWeirs => ("OTHER", "resident, not Weir's"),
+            Self::Released => ("RELEAS", "released since the start"),
+            Self::Command => ("COMMAND", "name of the program"),
+        }
+    }
+
+    /// The bytes in the column; none: the column has none, or the process has no Weir, or one of which the parts are not known (yet).
+    pub fn bytes(self, process: &Process) -> Option<u64> {
+        let weir = process.weir.as_ref();
+        let memory = weir.map(|weir| &weir.memory).filter(|it| it.measured_ns_ago.is_some());
+        match self {
+            Self::Resident => Some(process.resident_bytes),
+            Self::Live => memory?.live_bytes,
+            Self::Idle => memory?.idle_bytes,
+            Self::Fragmented => memory?.fragmented_bytes,
+            Self::NotWeirs => memory?.not_weirs_bytes,
+            Self::Released => Some(weir?.released.total()),
+            Self::Pid | Self::Command => None,
+        }
+    }
+
+    /// The order of two processes: bytes from the most on, numbers and names from the least on.
+    fn compare(self, a: &Process, b: &Process) -> Ordering {
+        let first = match self {
+            Self::Pid => Ordering::Equal,
+            Self::Command => a.command.cmp(&b.command),
+            _ => Reverse(self.bytes(a)).cmp(&Reverse(self.bytes(b))),
+        };
+        first.then(a.pid.cmp(&b.pid))
+    }
+}
 
 /// How processes are shown.
 #[derive(Clone, Debug)]
@@ -79,7 +139,7 @@ fn tree<'a>(processes: &[Process], shown: &[&'a Process]) -> Vec<Row<'a>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::top::example::process;
+    use crate::top::sample::example::process;
 
     fn order(column: Column) -> Order {
         Order { column, is_reversed: false, is_tree: false, shows_all: true, filter: String::new() }

@@ -4,23 +4,21 @@ use crate::around::cgroup;
 use crate::around::family::{self, Identity, Member};
 use crate::around::stall::Stall;
 use crate::base::output::printable_line;
+use crate::base::units::monotonic_ns;
+use crate::figures::memory::Memory;
+use crate::figures::released::Released;
 use crate::inspect::list::{self, Seen};
 use crate::inspect::page::Page;
-use crate::processes::clock::monotonic_ns;
-use crate::stat::breakdown::Breakdown;
 use procfs::Current;
 use std::collections::HashMap;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// The causes by which memory is released, in the order of the page's counters.
-pub const CAUSES: [&str; 4] = ["idle", "pressure", "limit", "asked"];
-
-/// What Weir tells of a process, bytes.
+/// Figures that Weir tells of a process, bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OfWeir {
-    pub memory: Breakdown,
-    /// Released since its start, by cause.
-    pub released: [u64; 4],
+    pub memory: Memory,
+    /// Since its start.
+    pub released: Released,
     /// 0 none, 1 some, 2 severe.
     pub pressure: u64,
 }
@@ -42,11 +40,6 @@ impl Process {
     pub fn identity(&self) -> Identity {
         Identity { pid: self.pid, started: self.started }
     }
-
-    /// Bytes that it released, by any cause.
-    pub fn released_bytes(&self) -> u64 {
-        self.weir.as_ref().map_or(0, |weir| weir.released.iter().fold(0, |sum, &bytes| sum.saturating_add(bytes)))
-    }
 }
 
 /// See the module.
@@ -61,11 +54,12 @@ pub struct Sample {
 impl Sample {
     /// Looks at everything now.
     pub fn now() -> Self {
-        let mut with_weir: HashMap<Identity, OfWeir> = HashMap::new();
-        for Seen { stat, page, .. } in &list::all().readable {
+        let readable = list::all().readable;
+        let of = |Seen { stat, page, .. }: &Seen| {
             let identity = Identity { pid: stat.pid, started: stat.starttime };
-            with_weir.insert(identity, of_weir(page, stat.rss * procfs::page_size()));
-        }
+            (identity, of_weir(page, stat.rss * procfs::page_size()))
+        };
+        let mut with_weir: HashMap<Identity, OfWeir> = readable.iter().map(of).collect();
         let process = |member: Member| Process {
             weir: with_weir.remove(&Identity { pid: member.pid, started: member.started }),
             pid: member.pid,
@@ -82,11 +76,11 @@ impl Sample {
     }
 }
 
-/// What its page tells, of a process with so many resident bytes.
+/// Figures from the page of a process with so many resident bytes.
 pub fn of_weir(page: &Page, resident_bytes: u64) -> OfWeir {
     OfWeir {
-        memory: Breakdown::of(page, resident_bytes, monotonic_ns()),
-        released: page.given_back.each_ref().map(|bytes| bytes.load(Relaxed)),
+        memory: Memory::of(page, resident_bytes, monotonic_ns()),
+        released: Released::by([&**page]),
         pressure: page.pressure_level.load(Relaxed),
     }
 }
@@ -102,4 +96,20 @@ pub fn stall_of_group(pid: i32) -> Option<(String, Stall)> {
     let file = cgroup::pressure_file(&process)?;
     let name = printable_line(&file.parent()?.file_name()?.to_string_lossy());
     Some((name, Stall::read(&file)?))
+}
+
+/// Processes for tests.
+#[cfg(test)]
+pub mod example {
+    use super::*;
+
+    /// A process; one with Weir has half of its memory live, a quarter idle, an eighth each fragmented and not Weir's.
+    pub fn process(pid: i32, parent: i32, command: &str, resident_bytes: u64, has_weir: bool) -> Process {
+        let all = resident_bytes;
+        let memory = Memory { resident_bytes, measured_ns_ago: Some(1), ..Memory::default() };
+        let memory = memory.with_parts([all / 2, all / 4, all / 8, 0, all / 8]);
+        let released = Released::from([5 << 20, 1 << 20, 0, 2 << 20]);
+        let weir = has_weir.then_some(OfWeir { memory, released, pressure: 1 });
+        Process { pid, started: 0, parent, command: command.to_owned(), resident_bytes, weir }
+    }
 }

@@ -29,7 +29,7 @@ impl Steering {
         let thread = std::thread::Builder::new().spawn(move || {
             for process in processes {
                 let answer = match tell_one(process, request) {
-                    Ok(released) => format!("{}: {} released {}", process.pid, request.word(), bytes(released)),
+                    Ok(released) => format!("{}: {} released {}", process.pid, request.words().0, bytes(released)),
                     Err(why) => why.to_string(),
                 };
                 // The screen may have been left meanwhile.
@@ -37,8 +37,8 @@ impl Steering {
             }
         });
         match thread {
-            Ok(_) if count == 1 => format!("{} ...", request.word()),
-            Ok(_) => format!("{} of {count} processes ...", request.word()),
+            Ok(_) if count == 1 => format!("{} ...", request.words().0),
+            Ok(_) => format!("{} of {count} processes ...", request.words().0),
             Err(error) => format!("cannot start a thread: {error}"),
         }
     }
@@ -53,14 +53,13 @@ impl Steering {
 fn tell_one(process: Identity, request: Request) -> Result<u64, Failure> {
     let pid = process.pid;
     let failed = |why: String| Failure::of_weir(format!("process {pid}: {why}"));
-    let inspected = Inspected::new(pid).map_err(|why| failed(why.to_string()))?;
-    let page = inspected.page().map_err(|why| failed(why.to_string()))?;
+    let (inspected, page) = Inspected::with_page(pid).map_err(|why| failed(why.to_string()))?;
     let control = Control::connect(pid, &page)?;
     // Once it is connected: the process that was chosen is there still, and so the number was its all the time.
     if inspected.process.stat().map(|stat| stat.starttime).ok() != Some(process.started) {
         return Err(failed("it has ended, and another one may have its number".into()));
     }
-    let answer = control.ask(request.word())?;
+    let answer = control.ask(request.words().0)?;
     let number = answer.split_whitespace().find_map(|word| word.parse().ok());
     number.ok_or_else(|| Failure::of_weir(format!("process {pid} answers: {}", answer.trim())))
 }

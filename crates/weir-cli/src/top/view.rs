@@ -1,12 +1,9 @@
 //! The screen: the machine, the table, the process under the bar, and the keys.
 
-use super::column::Column;
-use super::details;
-use super::figures::{short, stall_line};
 use super::model::{Mode, Model};
-use super::overlay;
-use super::rows::Row;
-use super::sample::{CAUSES, Process};
+use super::panels::{self, short, stall_line};
+use super::rows::{Column, Row};
+use super::sample::Process;
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style, Stylize};
@@ -17,7 +14,7 @@ use ratatui::widgets::{Cell, Paragraph, Row as TableRow, Table};
 const HEAD: u16 = 3;
 const KEYS: u16 = 1;
 /// Rows of a screen without the table's lines but with its head.
-pub const AROUND: u16 = HEAD + 1 + details::LINES + KEYS;
+pub const AROUND: u16 = HEAD + 1 + panels::LINES + KEYS;
 /// Screens with fewer lines have no details; with fewer than this no head either.
 const LEAST_FOR_DETAILS: u16 = AROUND + 3;
 const LEAST_FOR_HEAD: u16 = 8;
@@ -37,17 +34,18 @@ const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█']
 pub fn draw(frame: &mut Frame, model: &mut Model) {
     let area = frame.area();
     let head = if area.height >= LEAST_FOR_HEAD { HEAD } else { 0 };
-    let below = if area.height >= LEAST_FOR_DETAILS { details::LINES } else { 0 };
+    let below = if area.height >= LEAST_FOR_DETAILS { panels::LINES } else { 0 };
     let heights = [head, 0, below, KEYS.min(area.height)].map(Constraint::Length);
     let [head, table, below, keys] =
         Layout::vertical([heights[0], Constraint::Min(0), heights[2], heights[3]]).areas(area);
-    frame.render_widget(Paragraph::new(head_lines(model)), head);
+    let lines: Vec<Line> = head_lines(model).into_iter().map(|line| panels::fitted(line, head.width)).collect();
+    frame.render_widget(Paragraph::new(lines), head);
     draw_table(frame, model, table);
     if below.height > 0 {
-        details::draw(frame, model, below);
+        panels::details(frame, model, below);
     }
-    frame.render_widget(Paragraph::new(key_line(model)), keys);
-    overlay::draw(frame, model, area);
+    frame.render_widget(Paragraph::new(panels::fitted(key_line(model), keys.width)), keys);
+    panels::overlay(frame, model, area);
 }
 
 fn head_lines(model: &Model) -> Vec<Line<'static>> {
@@ -65,15 +63,12 @@ fn head_lines(model: &Model) -> Vec<Line<'static>> {
     if !model.order.filter.is_empty() {
         title.push(format!("   filter: {}", model.order.filter).yellow());
     }
-    let released = CAUSES.iter().enumerate().map(|(place, cause)| {
-        let sum =
-            with_weir.clone().filter_map(|it| Some(it.weir.as_ref()?.released[place])).fold(0, u64::saturating_add);
-        format!("  {cause} {}", short(sum))
-    });
+    let released = with_weir.filter_map(|it| Some(it.weir.as_ref()?.released.all()));
+    let released = released.fold([0u64; 4], |sum, it| std::array::from_fn(|i| sum[i].saturating_add(it[i])));
     vec![
         Line::from(title),
         Line::from(stall_line("pressure  machine", sample.stall.as_ref())),
-        Line::from(format!("released{}", released.collect::<String>())),
+        Line::from(panels::released_line(released)),
     ]
 }
 
@@ -87,7 +82,7 @@ fn draw_table(frame: &mut Frame, model: &mut Model, area: Rect) {
             (true, false) => "v",
             (true, true) => "^",
         };
-        format!("{}{mark}", column.name())
+        format!("{}{mark}", column.words().0)
     });
     let [pid, resident, live, idle, fragmented, other, released, command] = heads;
     let mut cells = [pid, resident, live, idle, fragmented, other, released].map(right).to_vec();

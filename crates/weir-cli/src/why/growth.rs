@@ -1,4 +1,4 @@
-//! What grew between two looks.
+//! Growth between two looks.
 
 use super::look::Look;
 use super::parts::{Name, Parts};
@@ -11,7 +11,7 @@ pub struct Growth {
     pub resident_bytes: i64,
     /// In use by the program: objects of Weir's, at their sizes, touched or not.
     pub live_bytes: i64,
-    /// Its mappings, `brk` heap and stacks.
+    /// The program's mappings, `brk` heap and stacks.
     pub own_mappings_bytes: i64,
     /// The sizes of which most more is in use, bytes.
     pub holders: Vec<(String, i64)>,
@@ -28,7 +28,7 @@ impl Growth {
         let difference = |before: u64, after: u64| (after as i64).wrapping_sub(before as i64);
         let both = first.weir.as_ref().zip(second.weir.as_ref());
         let live_bytes = both.map_or(0, |(first, second)| match (first.measured, second.measured) {
-            (Some(before), Some(after)) => difference(before[0], after[0]),
+            (Some(before), Some(after)) => difference(before.live, after.live),
             // Pages and blocks are counted, if nothing else is.
             _ => difference(first.handed_out, second.handed_out),
         });
@@ -60,7 +60,7 @@ impl Growth {
         }
     }
 
-    /// What the program has more of, bytes: what counts as a leak if it goes on.
+    /// Bytes that the program has more: growth that counts as a leak if it goes on.
     pub fn bytes(&self) -> u64 {
         self.live_bytes.max(0).saturating_add(self.own_mappings_bytes.max(0)) as u64
     }
@@ -69,6 +69,7 @@ impl Growth {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::figures::memory::Measured;
     use crate::why::holders::Holder;
     use crate::why::look::OfWeir;
 
@@ -82,7 +83,7 @@ mod tests {
             cached_bytes: 0,
             in_slabs_bytes: 0,
         };
-        let measured = live.map(|live| [live, 0, 0, 0, 0]);
+        let measured = live.map(|live| Measured { live, ..Measured::default() });
         let weir = OfWeir { measured, handed_out, holders: vec![holder], ..OfWeir::default() };
         Look { weir: Some(weir), ..Look::default() }
     }

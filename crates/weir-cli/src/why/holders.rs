@@ -2,12 +2,12 @@
 
 use crate::base::output::printable_line;
 use crate::base::units::bytes;
+use crate::figures::rows;
 use crate::inspect::page::Page;
 use serde::Serialize;
 use std::sync::atomic::Ordering::Relaxed;
 use weir_core::base::size_class::MAX_SIZE;
 use weir_core::base::units::{MAX_RUN, PAGE};
-
 use weir_core::telemetry::tables::{CacheRow, EvictableRow};
 
 /// How many are named.
@@ -17,7 +17,7 @@ const NAMED: usize = 5;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Holder {
     pub name: String,
-    /// Of one of its objects; 0: they differ.
+    /// The size of one of its objects; 0: they differ.
     pub object_bytes: u64,
     /// Objects in use; 0: not counted.
     pub objects: u64,
@@ -39,16 +39,16 @@ impl Holder {
 
 /// All of them, largest first.
 pub fn all(page: &Page) -> Vec<Holder> {
-    let rows = page.caches.read().map_or(Vec::new(), |(rows, _)| rows.collect::<Vec<CacheRow>>());
-    let mut all: Vec<Holder> = rows.iter().map(cache).collect();
-    let slabs = rows.iter().map(|row| row.slab_bytes).fold(0, u64::saturating_add);
+    let (caches, _) = rows(&page.caches);
+    let mut all: Vec<Holder> = caches.iter().map(cache).collect();
+    let slabs = caches.iter().map(|row| row.slab_bytes).fold(0, u64::saturating_add);
     let singles = [
         (MAX_SIZE, page.page_bytes.load(Relaxed).saturating_sub(slabs)),
         (MAX_RUN * PAGE, page.mapped_bytes.load(Relaxed)),
     ];
     let above = |size: usize| format!("blocks of more than {}", bytes(size as u64));
     all.extend(singles.into_iter().map(|(size, held)| whole(above(size), 0, held)));
-    let evictable = page.evictable_caches.read().map_or(Vec::new(), |(rows, _)| rows.collect::<Vec<EvictableRow>>());
+    let (evictable, _) = rows::<EvictableRow, _>(&page.evictable_caches);
     all.extend(
         evictable
             .iter()
@@ -59,7 +59,7 @@ pub fn all(page: &Page) -> Vec<Holder> {
     all
 }
 
-/// Those that hold most.
+/// The holders of most memory.
 pub fn largest(all: &[Holder]) -> Vec<Holder> {
     all.iter().take(NAMED).cloned().collect()
 }

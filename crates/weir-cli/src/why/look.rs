@@ -8,12 +8,15 @@ use crate::around::family::{self, Member};
 use crate::around::page_cache::{self, Cached};
 use crate::base::failure::Failure;
 use crate::base::output::printable_line;
+use crate::base::units::monotonic_ns;
 use crate::doctor::{other_allocator, pymalloc};
-use crate::inspect::control::Control;
-use crate::inspect::idle_window::IdleWindow;
+use crate::figures::idle_window::IdleWindow;
+use crate::figures::memory::Measured;
+use crate::figures::rows;
+use crate::inspect::asked::{self, Told};
+use crate::inspect::control::PATIENCE;
 use crate::inspect::memory_reader;
-use crate::inspect::page::{Inspected, Missing, Page};
-use crate::processes::clock::monotonic_ns;
+use crate::inspect::page::{Inspected, Missing};
 use crate::processes::maps;
 use crate::processes::program_file;
 use procfs::process::MMapPath;
@@ -25,16 +28,16 @@ use std::sync::atomic::Ordering::Relaxed;
 use weir_core::telemetry::tables::ZoneRow;
 use weir_core::telemetry::tunables::{TABLE, parse_size};
 
-/// What Weir tells.
+/// Figures and settings that Weir tells.
 #[derive(Clone, Debug, Default)]
 pub struct OfWeir {
-    /// Where its memory was, if that was measured: live, idle, fragmented, metadata, untouched.
-    pub measured: Option<[u64; 5]>,
+    /// Where its memory was, if that was measured.
+    pub measured: Option<Measured>,
     /// How long ago, ns.
     pub measured_ns_ago: u64,
     /// Bytes that it handed out as pages and as blocks mapped singly.
     pub handed_out: u64,
-    /// Of what it handed out, what lies among the program's mappings: blocks mapped singly, and what is below 4 GiB.
+    /// Handed-out memory that lies among the program's mappings: blocks mapped singly, and what is below 4 GiB.
     pub elsewhere: u64,
     /// Bytes of zones that the program made.
     pub zone_bytes: u64,
@@ -70,7 +73,7 @@ pub struct Look {
     pub locked_bytes: u64,
     /// Estimated: in huge pages, and holds zeros alone.
     pub empty_bytes: u64,
-    /// Of that, in Weir's heap.
+    /// The part of that in Weir's heap.
     pub empty_in_heap_bytes: u64,
     pub huge_page_policy: String,
     pub descendants: Vec<Member>,
@@ -90,10 +93,13 @@ impl Look {
     /// Looks at process `pid` now.
     pub fn at(pid: i32) -> Result<Self, Failure> {
         let inspected = Inspected::new(pid).map_err(|why| why.of(pid))?;
-        let page = inspected.page();
-        let has_weir = !matches!(page, Err(Missing::NotLoaded));
-        let weir = page.as_ref().ok().map(|page| of_weir(&inspected, page));
-        let without_weir = page.err().filter(|why| *why != Missing::NotLoaded).map(|why| why.to_string());
+        let told = asked::read(&inspected, PATIENCE).map(|told| match told.silent {
+            Some(_) => Told { settings: settings_of_start(&inspected), ..told },
+            None => told,
+        });
+        let has_weir = !matches!(told, Err(Missing::NotLoaded));
+        let without_weir = told.as_ref().err().filter(|why| **why != Missing::NotLoaded).map(Missing::to_string);
+        let weir = told.ok().map(OfWeir::of);
         let process = &inspected.process;
         let mapped = maps::smaps(process).map_err(|_| Missing::NotAllowed.of(pid))?;
         let mappings = mappings::sort(&mapped.0, &mappings::stack_pointers(pid), has_weir);
@@ -141,56 +147,29 @@ impl Look {
     }
 }
 
-/// Has the process measure where its memory is, if it can be told to, and reads what it says.
-fn of_weir(inspected: &Inspected, page: &Page) -> OfWeir {
-    let (settings, silent) = match ask(inspected, page) {
-        Ok(settings) => (settings, None),
-        Err(why) => (settings_of_start(inspected), Some(why)),
-    };
-    let newer = inspected.page().ok();
-    OfWeir::told(newer.as_ref().unwrap_or(page), settings, silent)
-}
-
 impl OfWeir {
-    /// What a page tells, beside the values of settings, and why the process was not told to measure.
-    pub fn told(page: &Page, settings: BTreeMap<String, u64>, silent: Option<String>) -> Self {
-        let it = &page.measured;
-        let measured =
-            [&it.live, &it.idle, &it.fragmented, &it.metadata, &it.untouched].map(|figure| figure.load(Relaxed));
-        let at = it.at.load(Relaxed);
-        let zones = page.zones.read().map_or(Vec::new(), |(rows, _)| rows.collect::<Vec<ZoneRow>>());
+    /// The figures in a process's answer; its settings may have to be those of its start.
+    pub fn of(told: Told) -> Self {
+        let (page, window) = (&told.page, told.window());
+        let measured = Measured::of(page);
+        let (zones, _) = rows::<ZoneRow, _>(&page.zones);
         let low = zones.iter().filter(|zone| zone.name().starts_with("LOW32")).map(|zone| zone.bytes);
         let blocks = page.mapped_bytes.load(Relaxed);
         Self {
-            measured: (at > 0).then_some(measured),
-            measured_ns_ago: monotonic_ns().saturating_sub(at),
+            measured: measured.map(|(measured, _)| measured),
+            measured_ns_ago: measured.map_or(0, |(_, at)| monotonic_ns().saturating_sub(at)),
             handed_out: page.page_bytes.load(Relaxed).saturating_add(blocks),
             elsewhere: low.fold(blocks, u64::saturating_add),
             zone_bytes: page.zone_bytes.load(Relaxed),
             has_thread: page.background.load(Relaxed) != 0,
             refused: page.report_failures.load(Relaxed),
             holders: holders::all(page),
-            window: settings.get("idle_ms").map(|&idle_ms| IdleWindow::of(idle_ms, page)),
-            settings,
+            window,
+            settings: told.settings,
             // The process may have said it, and is to add no line.
-            silent: silent.map(|why| printable_line(&why)),
+            silent: told.silent.map(|why| printable_line(&why)),
         }
     }
-}
-
-fn ask(inspected: &Inspected, page: &Page) -> Result<BTreeMap<String, u64>, String> {
-    // A stopped process would not answer.
-    if inspected.process.stat().is_ok_and(|stat| matches!(stat.state, 'T' | 't')) {
-        return Err("it is stopped".into());
-    }
-    let control = Control::connect(inspected.process.pid(), page).map_err(|why| why.to_string())?;
-    control.ask("report").map_err(|why| why.to_string())?;
-    let lines = control.ask("get").map_err(|why| why.to_string())?;
-    let setting = |line: &str| {
-        let mut words = line.split_whitespace();
-        Some((words.next()?.to_owned(), words.next()?.parse().ok()?))
-    };
-    Ok(lines.lines().filter_map(setting).collect())
 }
 
 /// The settings that the process was started with.
@@ -252,12 +231,13 @@ fn policy() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::inspect::page::Page;
     use weir_core::telemetry::stats::PAGE_BYTES;
 
     #[test]
     fn a_process_that_refuses_to_be_told_adds_no_line() {
         let page = Page::of(&[0; PAGE_BYTES]).unwrap();
-        let weir = OfWeir::told(&page, BTreeMap::new(), Some("not\nnow\u{1b}".into()));
+        let weir = OfWeir::of(Told { page, settings: BTreeMap::new(), silent: Some("not\nnow\u{1b}".into()) });
         assert_eq!(weir.silent.as_deref(), Some("not?now?"));
     }
 }

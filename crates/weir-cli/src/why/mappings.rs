@@ -1,18 +1,18 @@
-//! What a process has mapped, by kind: the lines of `/proc/PID/smaps`, whose resident bytes add up to the resident set.
+//! The mappings of a process, by kind: the lines of `/proc/PID/smaps`, whose resident bytes add up to the resident set.
 
 use procfs::process::{MMPermissions, MMapPath, MemoryMap};
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use weir_linux::platform::address_layout::{METADATA, WINDOWS};
 
-/// What a mapping is.
+/// The kind of a mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Where Weir hands out objects and runs.
     WeirHeap,
     /// Weir's own.
     WeirMetadata,
-    /// Its pages of statistics.
+    /// Weir's pages of statistics.
     WeirPage,
     /// Private memory without a file: the program's, an allocator's other than Weir, or blocks that Weir maps singly.
     Anonymous,

@@ -8,20 +8,15 @@
 //! | [`holders`] | names the caches and sizes that hold most |
 //! | [`empty_pages`] | estimates what huge pages hold for nothing |
 //! | [`growth`] | compares two looks |
-//! | [`causes`] | the rules for a [`cause`] and its cures |
-//! | [`heap_causes`], [`program_causes`], [`beside_causes`] | the rules, by where the memory is |
+//! | [`causes`] | the rules for causes and their cures, by where the memory is |
 
-mod beside_causes;
-mod cause;
 mod causes;
 mod empty_pages;
 pub mod growth;
-mod heap_causes;
 mod holders;
 pub mod look;
 pub mod mappings;
 mod parts;
-mod program_causes;
 pub mod report;
 
 use crate::base::failure::Failure;

@@ -4,25 +4,50 @@ use super::look::Look;
 use super::mappings::Kind;
 use serde::Serialize;
 
-/// What a part is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Name {
-    Live,
-    Idle,
-    Fragmented,
-    Metadata,
+/// The words for each part: its name for people, what it is, and what would release it; and the last two in a process without Weir.
+macro_rules! names {
+    ($($(#[$doc:meta])* $Name:ident $word:literal $what:literal $release:literal $(, $other:literal $by:literal)?;)*) => {
+        /// A kind of memory.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+        #[serde(rename_all = "snake_case")]
+        pub enum Name {
+            $($(#[$doc])* $Name,)*
+        }
+
+        impl Name {
+            /// For people.
+            pub fn word(self) -> &'static str {
+                match self { $(Self::$Name => $word,)* }
+            }
+
+            /// The meaning of the part, and what would release it.
+            fn words(self, has_weir: bool) -> (&'static str, &'static str) {
+                match self {
+                    $($(Self::$Name if !has_weir => ($other, $by),)? Self::$Name => ($what, $release),)*
+                }
+            }
+        }
+    };
+}
+
+names! {
+    Live "live" "in use by the program" "the program itself, by freeing it";
+    Idle "idle" "free, can be released" "weir ctl PID trim, or drain for all of it";
+    Fragmented "fragmented" "free, beside objects in use" "the program, by freeing the objects beside it";
+    Metadata "metadata" "Weir's own" "fewer objects; weir ctl PID drain";
     /// Resident in Weir's mappings, and in none of its figures: it came between the measurement and the look.
-    Unexplained,
+    Unexplained "unexplained" "Weir's, newer than its figures" "look again";
     /// Weir's heap, which it has not measured.
-    HeapUnmeasured,
-    OwnMappings,
-    BrkHeap,
-    Stacks,
-    Code,
-    Data,
-    Files,
-    Shared,
+    HeapUnmeasured "heap" "Weir's heap, not measured yet" "weir ctl PID trim once its thread runs";
+    OwnMappings "own mappings" "mappings of the program's own" "its madvise(MADV_DONTNEED) or munmap",
+        "mappings: its allocator's, its own" "the allocator's own trim; weir run PROGRAM";
+    BrkHeap "brk heap" "grown by brk: not by Weir" "the program, or what was allocated before Weir",
+        "grown by brk: its allocator's" "glibc: malloc_trim; weir run PROGRAM";
+    Stacks "stacks" "stacks of threads" "fewer threads, or less deep calls";
+    Code "code" "code of program and libraries" "the kernel, under pressure";
+    Data "data" "variables of program and libraries" "smaller static tables";
+    Files "files" "files that are mapped" "the kernel, under pressure; munmap";
+    Shared "shared" "shared memory: tmpfs, memfd, System V" "whoever made it, by removing it";
 }
 
 /// A part.
@@ -30,9 +55,9 @@ pub enum Name {
 pub struct Part {
     pub part: Name,
     pub bytes: u64,
-    /// What it is.
+    /// The part's meaning.
     pub what: &'static str,
-    /// What would release it.
+    /// The way to release it.
     pub release: &'static str,
 }
 
@@ -51,7 +76,7 @@ impl Parts {
         let mut parts = Vec::new();
         let mut add = |part, bytes| {
             if bytes > 0 {
-                let (what, release) = words(part, look);
+                let (what, release) = Name::words(part, weir.is_some());
                 parts.push(Part { part, bytes, what, release });
             }
         };
@@ -59,10 +84,9 @@ impl Parts {
         match weir.and_then(|weir| Some((weir, weir.measured?))) {
             Some((weir, measured)) => {
                 // Blocks that Weir maps singly lie among the program's mappings: what Weir has beyond its own areas.
-                let resident = resident(measured);
-                let blocks = resident.saturating_sub(heap + metadata).min(weir.elsewhere).min(anonymous);
+                let blocks = measured.resident().saturating_sub(heap + metadata).min(weir.elsewhere).min(anonymous);
                 own -= blocks;
-                let [live, idle, fragmented, metadata, rest] = split(heap + metadata + blocks, measured);
+                let [live, idle, fragmented, metadata, rest] = measured.divide(heap + metadata + blocks);
                 add(Name::Live, live);
                 add(Name::Idle, idle);
                 add(Name::Fragmented, fragmented);
@@ -100,73 +124,10 @@ impl Parts {
     }
 }
 
-/// What is resident of Weir, by its figures.
-fn resident([live, idle, fragmented, metadata, untouched]: [u64; 5]) -> u64 {
-    [live, idle, fragmented, metadata].into_iter().fold(0, u64::saturating_add).saturating_sub(untouched)
-}
-
-/// Weir's figures as parts of `found`, what is resident in its mappings: live, idle, fragmented, metadata, and what no
-/// figure explains. Where the figures exceed what was found, memory went since they were gathered, which is idle first.
-fn split(found: u64, [live, idle, fragmented, metadata, untouched]: [u64; 5]) -> [u64; 5] {
-    // Objects in buckets and depots are idle; of them, too, some may never have been touched.
-    let (live, more) = (live.saturating_sub(untouched), untouched.saturating_sub(live));
-    let mut left = found;
-    let mut take = |part: u64| {
-        let taken = part.min(left);
-        left -= taken;
-        taken
-    };
-    let [metadata, live, fragmented] = [metadata, live, fragmented].map(&mut take);
-    let idle = take(idle.saturating_sub(more));
-    [live, idle, fragmented, metadata, left]
-}
-
-/// What a part is, and what would release it.
-fn words(part: Name, look: &Look) -> (&'static str, &'static str) {
-    let has_weir = look.weir.is_some();
-    match part {
-        Name::Live => ("in use by the program", "the program itself, by freeing it"),
-        Name::Idle => ("free, can be released", "weir ctl PID trim, or drain for all of it"),
-        Name::Fragmented => ("free, beside objects in use", "the program, by freeing the objects beside it"),
-        Name::Metadata => ("Weir's own", "fewer objects; weir ctl PID drain"),
-        Name::Unexplained => ("Weir's, newer than its figures", "look again"),
-        Name::HeapUnmeasured => ("Weir's heap, not measured yet", "weir ctl PID trim once its thread runs"),
-        Name::OwnMappings if has_weir => ("mappings of the program's own", "its madvise(MADV_DONTNEED) or munmap"),
-        Name::OwnMappings => ("mappings: its allocator's, its own", "the allocator's own trim; weir run PROGRAM"),
-        Name::BrkHeap if has_weir => ("grown by brk: not by Weir", "the program, or what was allocated before Weir"),
-        Name::BrkHeap => ("grown by brk: its allocator's", "glibc: malloc_trim; weir run PROGRAM"),
-        Name::Stacks => ("stacks of threads", "fewer threads, or less deep calls"),
-        Name::Data => ("variables of program and libraries", "smaller static tables"),
-        Name::Code => ("code of program and libraries", "the kernel, under pressure"),
-        Name::Files => ("files that are mapped", "the kernel, under pressure; munmap"),
-        Name::Shared => ("shared memory: tmpfs, memfd, System V", "whoever made it, by removing it"),
-    }
-}
-
-impl Name {
-    /// For people.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Live => "live",
-            Self::Idle => "idle",
-            Self::Fragmented => "fragmented",
-            Self::Metadata => "metadata",
-            Self::Unexplained => "unexplained",
-            Self::HeapUnmeasured => "heap",
-            Self::OwnMappings => "own mappings",
-            Self::BrkHeap => "brk heap",
-            Self::Stacks => "stacks",
-            Self::Data => "data",
-            Self::Code => "code",
-            Self::Files => "files",
-            Self::Shared => "shared",
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::figures::memory::Measured;
     use crate::why::look::OfWeir;
     use crate::why::mappings::Mapping;
 
@@ -175,6 +136,14 @@ mod tests {
     }
 
     fn look(mappings: &[(Kind, u64)], measured: Option<[u64; 5]>, elsewhere: u64) -> Look {
+        let of = |[live, idle, fragmented, metadata, untouched]: [u64; 5]| Measured {
+            live,
+            idle,
+            fragmented,
+            metadata,
+            untouched,
+        };
+        let measured = measured.map(of);
         let mappings = mappings.iter().map(|&(kind, bytes)| mapping(kind, bytes)).collect();
         let weir = OfWeir { measured, elsewhere, ..OfWeir::default() };
         Look { mappings, weir: Some(weir), ..Look::default() }

@@ -1,19 +1,22 @@
-//! What `weir why` prints.
+//! The report that `weir why` prints.
 
-use super::cause::{Case, Finding};
 use super::causes;
+use super::causes::cause::{Case, Finding};
 use super::growth::Growth;
 use super::holders::{self, Holder};
 use super::look::Look;
 use super::parts::{Part, Parts};
 use crate::around::cgroup::Charged;
 use crate::base::output::printable_line;
+use crate::base::table::{head, row};
 use crate::base::units::{bytes, nanoseconds};
 use serde::Serialize;
 use std::fmt;
 
 /// Columns of a line of text.
 const WIDTH: usize = 100;
+/// The widths of a holder's columns, behind a blank.
+const HOLDERS: [isize; 7] = [1, -32, 10, 10, 10, 10, 10];
 
 /// See the module.
 #[derive(Serialize)]
@@ -23,7 +26,7 @@ pub struct Report {
     /// The sum of the parts.
     resident_bytes: u64,
     parts: Vec<Part>,
-    /// Of the resident set.
+    /// Figures within the resident set.
     within: Within,
     /// Not in the resident set.
     beside: Beside,
@@ -54,13 +57,13 @@ struct Beside {
     swapped_bytes: u64,
     children: usize,
     children_resident_bytes: u64,
-    /// Of files that it has open.
+    /// Page cache of files that it has open.
     page_cache_bytes: u64,
     cgroup: Option<Charged>,
 }
 
 impl Report {
-    /// Of a look, and what grew up to it.
+    /// The report of a look, and of what grew up to it.
     pub fn of(look: &Look, growth: Option<Growth>) -> Self {
         let parts = Parts::of(look);
         let causes = causes::find(&Case { look, parts: &parts, growth: growth.as_ref() });
@@ -152,18 +155,14 @@ impl Report {
         if self.holders.is_empty() {
             return Ok(());
         }
-        writeln!(
-            f,
-            "\n  {:<32} {:>10} {:>10} {:>10} {:>10} {:>10}",
-            "HELD MOST BY", "BYTES", "IN USE", "CACHED", "IN SLABS", "OBJECTS"
-        )?;
-        for it in &self.holders {
+        let names = ["", "HELD MOST BY", "BYTES", "IN USE", "CACHED", "IN SLABS", "OBJECTS"];
+        write!(f, "\n{}", head(HOLDERS, names))?;
+        self.holders.iter().try_for_each(|it| {
             let [held, used, cached, slabs] =
                 [it.held_bytes, it.used_bytes, it.cached_bytes, it.in_slabs_bytes].map(bytes);
             let objects = if it.objects == 0 { "-".to_owned() } else { it.objects.to_string() };
-            writeln!(f, "  {:<32} {held:>10} {used:>10} {cached:>10} {slabs:>10} {objects:>10}", it.name)?;
-        }
-        Ok(())
+            f.write_str(&row(HOLDERS, [String::new(), it.name.clone(), held, used, cached, slabs, objects]))
+        })
     }
 }
 

@@ -6,6 +6,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use weir_testing::{skip, wait_until};
 
 /// The library, built in the profile of this test. Cargo does not build a cdylib for the tests of another crate.
@@ -189,6 +190,52 @@ pub fn says(args: &[&str]) -> String {
 
 pub fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Sends a signal to a process that a test made and has not waited for.
+pub fn send(signal: i32, pid: u32) {
+    // SAFETY: sends a signal; no memory is touched.
+    assert_eq!(unsafe { libc::kill(pid as i32, signal) }, 0);
+}
+
+/// Whether a process is stopped, or has ended and was not waited for: the letter in its `stat`.
+pub fn is_in_state(pid: u32, letter: char) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"));
+    stat.is_ok_and(|stat| stat.contains(&format!(") {letter} ")))
+}
+
+/// The resident set of a process, bytes.
+pub fn resident(pid: u32) -> u64 {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/statm")).unwrap();
+    text.split(' ').nth(1).unwrap().parse::<u64>().unwrap() * 4096
+}
+
+/// A memory cgroup of a test's own, which is removed with it.
+pub struct Group(pub PathBuf);
+
+impl Group {
+    /// None where it cannot be made, or has not this file, or another by that name in version 1.
+    pub fn new(files: &[&str]) -> Option<Self> {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let name = format!("weir-test-{}-{}", std::process::id(), COUNT.fetch_add(1, Relaxed));
+        let of_v2 = std::fs::read_to_string("/sys/fs/cgroup/cgroup.subtree_control");
+        let parent = match of_v2.is_ok_and(|controllers| controllers.split_whitespace().any(|it| it == "memory")) {
+            true => Path::new("/sys/fs/cgroup"),
+            false => Path::new("/sys/fs/cgroup/memory"),
+        };
+        let group = parent.join(name);
+        std::fs::create_dir(&group).ok()?;
+        let group = Self(group);
+        let has_files = files.iter().any(|file| group.0.join(file).exists());
+        has_files.then_some(group)
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        // Its last process may not be gone for good yet.
+        wait_until("the group to be empty", || std::fs::remove_dir(&self.0).is_ok());
+    }
 }
 
 /// Waits until there is something to be seen.

@@ -1,0 +1,238 @@
+//! The parts of a process's resident set: the one place that divides it.
+
+use crate::base::units::{bytes, nanoseconds};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::sync::atomic::Ordering::Relaxed;
+use weir_core::telemetry::stats::Stats;
+
+/// How old a measurement may be that does not fit the resident set any more, ns: it was made a little before.
+const FRESH_NS: u64 = 1_000_000_000;
+/// Bytes by which what cannot be released may exceed the resident set, and as a share of it, 1 / SLACK_SHARE: where it is
+/// more, it was measured of another resident set.
+const SLACK: u64 = 1 << 20;
+const SLACK_SHARE: u64 = 16;
+
+/// The names of [`Memory::parts`].
+pub const PARTS: [&str; 5] = ["live", "idle", "fragmented", "metadata", "not Weir's"];
+
+/// Parts that add up to the resident set, bytes. They are unknown, all of them, where what was measured is of a resident set
+/// that is no more.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Memory {
+    pub resident_bytes: u64,
+    /// The resident part of what the program holds.
+    pub live_bytes: Option<u64>,
+    pub idle_bytes: Option<u64>,
+    pub fragmented_bytes: Option<u64>,
+    pub metadata_bytes: Option<u64>,
+    /// Code and data, stacks, mappings of the program's own, zones of the program's own.
+    pub not_weirs_bytes: Option<u64>,
+    /// Not resident: what the program holds and never touched, or what was swapped out.
+    pub untouched_bytes: Option<u64>,
+    /// How long ago Weir measured its part, ns; none: never, as its heap is small, and all counts as not Weir's.
+    pub measured_ns_ago: Option<u64>,
+}
+
+/// Weir's measurement of its own memory, bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Measured {
+    pub live: u64,
+    pub idle: u64,
+    pub fragmented: u64,
+    pub metadata: u64,
+    pub untouched: u64,
+}
+
+impl Measured {
+    /// By a page, and when, ns of the monotonic clock; none: never yet.
+    pub fn of(page: &Stats) -> Option<(Self, u64)> {
+        let it = &page.measured;
+        let all = [&it.live, &it.idle, &it.fragmented, &it.metadata, &it.untouched];
+        let [live, idle, fragmented, metadata, untouched] = all.map(|figure| figure.load(Relaxed));
+        let at = it.at.load(Relaxed);
+        (at > 0).then_some((Self { live, idle, fragmented, metadata, untouched }, at))
+    }
+
+    /// Resident bytes of Weir's.
+    pub fn resident(&self) -> u64 {
+        let all = [self.live, self.idle, self.fragmented, self.metadata];
+        all.into_iter().fold(0, u64::saturating_add).saturating_sub(self.untouched)
+    }
+
+    /// As parts of `found` bytes, which are resident now: live, idle, fragmented, metadata, and what no figure explains. Where
+    /// the figures exceed what was found, it was memory that can go which went since: what is idle first.
+    pub fn divide(&self, found: u64) -> [u64; 5] {
+        // Objects in buckets and depots are idle; of them, too, some may never have been touched.
+        let (live, more) = (self.live.saturating_sub(self.untouched), self.untouched.saturating_sub(self.live));
+        let mut left = found;
+        let mut take = |part: u64| {
+            let taken = part.min(left);
+            left -= taken;
+            taken
+        };
+        let [live, metadata, fragmented] = [live, self.metadata, self.fragmented].map(&mut take);
+        let idle = take(self.idle.saturating_sub(more));
+        [live, idle, fragmented, metadata, left]
+    }
+
+    /// Whether it is of another resident set than this.
+    fn is_beyond(&self, resident: u64) -> bool {
+        let stays =
+            self.live.saturating_sub(self.untouched).saturating_add(self.metadata).saturating_add(self.fragmented);
+        stays.saturating_sub(resident) > SLACK.max(resident / SLACK_SHARE)
+    }
+}
+
+impl Memory {
+    /// The parts of a process with so many resident bytes, by its page.
+    pub fn of(page: &Stats, resident_bytes: u64, now_ns: u64) -> Self {
+        match Measured::of(page) {
+            Some((measured, at)) => Self::part(resident_bytes, measured, Some(now_ns.saturating_sub(at))),
+            None => Self::part(resident_bytes, Measured::default(), None),
+        }
+    }
+
+    fn part(resident_bytes: u64, measured: Measured, measured_ns_ago: Option<u64>) -> Self {
+        let unknown = Self { resident_bytes, measured_ns_ago, ..Self::default() };
+        if measured.is_beyond(resident_bytes) && measured_ns_ago.is_some_and(|ago| ago > FRESH_NS) {
+            return unknown;
+        }
+        Self { untouched_bytes: Some(measured.untouched), ..unknown.with_parts(measured.divide(resident_bytes)) }
+    }
+
+    /// With these parts, in the order of [`PARTS`].
+    pub fn with_parts(self, parts: [u64; 5]) -> Self {
+        let [live_bytes, idle_bytes, fragmented_bytes, metadata_bytes, not_weirs_bytes] = parts.map(Some);
+        Self { live_bytes, idle_bytes, fragmented_bytes, metadata_bytes, not_weirs_bytes, ..self }
+    }
+
+    /// The parts, as far as they are known: all or none.
+    pub fn parts(&self) -> Option<[u64; 5]> {
+        let Self { live_bytes, idle_bytes, fragmented_bytes, metadata_bytes, not_weirs_bytes, .. } = *self;
+        Some([live_bytes?, idle_bytes?, fragmented_bytes?, metadata_bytes?, not_weirs_bytes?])
+    }
+
+    /// The sum of two processes; parts that are unknown are left out.
+    pub fn and(&self, other: &Self) -> Self {
+        let [one, two] = [self, other].map(|it| it.parts().unwrap_or_default());
+        let resident_bytes = self.resident_bytes.saturating_add(other.resident_bytes);
+        Self { resident_bytes, ..Self::default() }.with_parts(std::array::from_fn(|i| one[i].saturating_add(two[i])))
+    }
+}
+
+/// A table of the parts, with their shares.
+impl fmt::Display for Memory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let resident = bytes(self.resident_bytes);
+        let Some(parts) = self.parts() else {
+            let ago = nanoseconds(self.measured_ns_ago.unwrap_or(0));
+            let why = format!("it was measured {ago} ago, and has changed since");
+            return writeln!(f, "  resident {resident}; what it consists of is unknown: {why}");
+        };
+        let words = [
+            "in use by the program",
+            "free, can be released",
+            "free, beside objects in use on the same pages",
+            "Weir's own",
+            "code, data, stacks, mappings of the program's own",
+        ];
+        for ((name, part), what) in PARTS.iter().zip(parts).zip(words) {
+            let percent = part as f64 * 100.0 / self.resident_bytes.max(1) as f64;
+            writeln!(f, "  {name:<12} {:>12} {percent:>6.1} %  {what}", bytes(part))?;
+        }
+        writeln!(f, "  {:<12} {resident:>12} {:>6.1} %", "resident", 100.0)?;
+        match self.untouched_bytes.unwrap_or(0) {
+            0 => Ok(()),
+            size => {
+                writeln!(f, "  and {} in use by the program that it never touched, or that is swapped out", bytes(size))
+            }
+        }
+    }
+}
+
+/// Where the memory of Weir's heaps is by the counters of pages, in the words of `weir.h`: of several processes, each as of the
+/// end of its last calm window.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Heap {
+    /// Blocks and objects that the programs hold, touched or not.
+    pub live_bytes: u64,
+    /// Free and resident, and can be released.
+    pub idle_bytes: u64,
+    /// Free and resident, in slabs that have objects in use.
+    pub fragmented_bytes: u64,
+    /// Weir's own, resident.
+    pub metadata_bytes: u64,
+}
+
+impl Heap {
+    pub fn of<'a>(pages: impl Iterator<Item = &'a Stats>) -> Self {
+        pages.fold(Self::default(), |sum, page| Self {
+            live_bytes: sum.live_bytes.saturating_add(page.live_bytes.load(Relaxed)),
+            idle_bytes: sum.idle_bytes.saturating_add(page.idle_bytes.load(Relaxed)),
+            fragmented_bytes: sum.fragmented_bytes.saturating_add(page.fragmented_bytes.load(Relaxed)),
+            metadata_bytes: sum.metadata_bytes.saturating_add(page.metadata_bytes.load(Relaxed)),
+        })
+    }
+
+    /// As parts of a resident set, if they fit into it: else what was said is of another.
+    pub fn within(&self, resident_bytes: u64) -> Memory {
+        let parts = [self.live_bytes, self.idle_bytes, self.fragmented_bytes, self.metadata_bytes];
+        let rest = resident_bytes.checked_sub(parts.into_iter().fold(0, u64::saturating_add));
+        let memory = Memory { resident_bytes, ..Memory::default() };
+        let [live, idle, fragmented, metadata] = parts;
+        rest.map_or(memory, |rest| memory.with_parts([live, idle, fragmented, metadata, rest]))
+    }
+}
+
+impl fmt::Display for Heap {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let all = [self.live_bytes, self.idle_bytes, self.fragmented_bytes, self.metadata_bytes];
+        let each = PARTS.iter().zip(all).map(|(name, size)| format!("{name} {}", bytes(size)));
+        f.write_str(&each.collect::<Vec<_>>().join(", "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn measured([live, idle, fragmented, metadata, untouched]: [u64; 5]) -> Measured {
+        Measured { live, idle, fragmented, metadata, untouched }
+    }
+
+    #[test]
+    fn the_parts_add_up_to_the_resident_set_whatever_was_measured() {
+        for figures in [
+            [50, 20, 5, 3, 8],
+            [500, 20, 5, 3, 8],
+            [0, 0, 0, 0, 0],
+            [10, 80, 0, 0, 30],
+            [5, 900, 9, 9, 0],
+            [u64::MAX; 5],
+        ] {
+            let it = Memory::part(100, measured(figures), Some(1));
+            assert_eq!(it.parts().unwrap().iter().sum::<u64>(), 100, "{it:?}");
+        }
+        let it = Memory::part(100, measured([50, 20, 5, 3, 8]), None);
+        assert_eq!(it.parts(), Some([42, 20, 5, 3, 30]));
+        // 80 idle bytes were released since they were measured, of which 20 are missing in the resident set.
+        assert_eq!(Memory::part(100, measured([40, 80, 0, 0, 0]), None).idle_bytes, Some(60));
+        assert!(it.to_string().lines().count() >= 6);
+        assert_eq!(it.and(&it).parts(), Some([84, 40, 10, 6, 60]));
+    }
+
+    #[test]
+    fn an_old_measurement_of_another_resident_set_is_not_shown() {
+        let of = |live: u64, ago| Memory::part(9 << 20, measured([live, 0, 0, 0, 0]), Some(ago));
+        let old = of(60 << 20, 5_000_000_000);
+        let shown = old.to_string();
+        assert!(shown.contains("9.0 MiB; what it consists of is unknown: it was measured 5.00 s ago"), "{shown}");
+        let told = serde_json::to_value(old).unwrap();
+        assert!(told["live_bytes"].is_null() && told["resident_bytes"] == 9 << 20, "{told}");
+        assert!(of(60 << 20, 1000).parts().is_some() && of(9 << 20, 5_000_000_000).parts().is_some());
+        // What is idle may have been released since.
+        let idle = measured([1 << 20, 60 << 20, 0, 0, 0]);
+        assert!(Memory::part(9 << 20, idle, Some(5_000_000_000)).parts().is_some());
+    }
+}

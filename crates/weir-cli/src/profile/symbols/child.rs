@@ -1,0 +1,117 @@
+//! Work on what may be hostile, by a child of this process: the kernel bounds its memory and its time.
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::fs::File;
+use std::io::{Read, Write, pipe};
+use std::os::fd::AsRawFd;
+use std::time::Duration;
+
+/// The answer of a child.
+pub struct Told<T> {
+    pub all: Vec<T>,
+    /// Whether it came to its end.
+    pub is_whole: bool,
+}
+
+/// Has a child do the work, which may take so much more memory than this process has, and so much time. What it tells is read
+/// up to `most` bytes; where it is ended before, by the kernel or by a fault of its own, what it had told stays.
+pub fn tell<T: Serialize + DeserializeOwned>(
+    memory: u64,
+    time: Duration,
+    most: u64,
+    work: impl FnOnce(&mut dyn FnMut(&T)),
+) -> std::io::Result<Told<T>> {
+    let (reader, mut writer) = pipe()?;
+    // SAFETY: the child works on copies, and ends below. Of this process's other threads, which tests alone have, it has none,
+    // and it takes no lock that one of them may hold but those of malloc, which the C library keeps usable in a child.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        drop(reader);
+        let is_bound = bound(memory, time).is_ok();
+        let mut tell = |it: &T| {
+            let line = serde_json::to_string(it).unwrap_or_default() + "\n";
+            // Without a reader there is nobody to tell: SIGPIPE, or the next line, ends it.
+            let _ = writer.write_all(line.as_bytes());
+        };
+        let done =
+            std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| is_bound.then(|| work(&mut tell)).is_some()));
+        // SAFETY: ends the child without what is to be done at this process's end.
+        unsafe { libc::_exit(i32::from(!done.unwrap_or(false))) }
+    }
+    drop(writer);
+    if child < 0 {
+        return Err(std::io::Error::last_os_error());
+    }
+    let mut limited = reader.take(most);
+    let lines = serde_json::Deserializer::from_reader(std::io::BufReader::new(&mut limited)).into_iter();
+    let all = lines.map_while(Result::ok).collect();
+    let has_told_all = limited.limit() > 0;
+    let mut status = 0;
+    // SAFETY: a child that was not waited for, so that its number is not another's; the kernel fills a value of its type.
+    unsafe {
+        if !has_told_all {
+            libc::kill(child, libc::SIGKILL);
+        }
+        libc::waitpid(child, &raw mut status, 0);
+    }
+    Ok(Told { all, is_whole: has_told_all && status == 0 })
+}
+
+/// Bounds this process, which says nothing more for itself and leaves no core.
+fn bound(memory: u64, time: Duration) -> std::io::Result<()> {
+    let has = procfs::process::Process::myself().and_then(|own| own.statm()).map_err(std::io::Error::other)?;
+    let limit = |most: u64| libc::rlimit { rlim_cur: most, rlim_max: most };
+    let (address_space, none) = (limit((has.size * procfs::page_size()).saturating_add(memory)), limit(0));
+    let null = File::options().write(true).open("/dev/null")?;
+    // SAFETY: system calls on this process, which read values of their types.
+    unsafe {
+        libc::dup2(null.as_raw_fd(), 2);
+        libc::signal(libc::SIGALRM, libc::SIG_DFL);
+        libc::alarm(time.as_secs() as u32);
+        libc::setrlimit(libc::RLIMIT_CORE, &raw const none);
+        match libc::setrlimit(libc::RLIMIT_AS, &raw const address_space) {
+            0 => Ok(()),
+            _ => Err(std::io::Error::last_os_error()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn numbers(memory: u64, most: u64, work: impl FnOnce(&mut dyn FnMut(&u64))) -> (Vec<u64>, bool) {
+        let told = tell(memory, Duration::from_secs(300), most, work).unwrap();
+        (told.all, told.is_whole)
+    }
+
+    #[test]
+    fn what_it_told_stays_however_it_ends() {
+        let counts = |tell: &mut dyn FnMut(&u64)| (1..=3).for_each(|number| tell(&number));
+        assert_eq!(numbers(64 << 20, 1 << 20, counts), (vec![1, 2, 3], true));
+        let takes_too_much = |tell: &mut dyn FnMut(&u64)| {
+            tell(&7);
+            tell(&(vec![1u8; 1 << 30].len() as u64));
+        };
+        assert_eq!(numbers(64 << 20, 1 << 20, takes_too_much), (vec![7], false));
+        let panics = |tell: &mut dyn FnMut(&u64)| {
+            tell(&8);
+            panic!("as a reader of files may");
+        };
+        assert_eq!(numbers(64 << 20, 1 << 20, panics), (vec![8], false));
+        let tells_too_much = |tell: &mut dyn FnMut(&u64)| (0..1 << 20).for_each(|number| tell(&number));
+        let (told, is_whole) = numbers(64 << 20, 1000, tells_too_much);
+        assert!(!told.is_empty() && told.len() < 1000 && !is_whole, "{}", told.len());
+    }
+
+    #[test]
+    fn it_has_so_much_time() {
+        let told = tell::<u64>(64 << 20, Duration::from_secs(1), 1 << 20, |_| {
+            loop {
+                std::hint::black_box(0);
+            }
+        });
+        assert!(!told.unwrap().is_whole);
+    }
+}

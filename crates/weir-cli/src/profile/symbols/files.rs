@@ -1,0 +1,116 @@
+//! Opening the files that a process has mapped, wherever it sees them: in a container, or without a name any more.
+//!
+//! Names are those of the process, and what is behind them may be anything. A file is opened for reading only once it is
+//! known to be a regular one: an `open` of another may wait for ever (a FIFO), or do something (a device).
+
+use super::mappings::Mapping;
+use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, fstat, open, openat2};
+use std::fs::File;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+/// Where separate debug information is, by build id and by the file's path: the place that gdb and distributions have for it.
+const DEBUG: &str = "/usr/lib/debug";
+
+/// The directory that paths begin at.
+#[derive(Clone, Copy, Debug)]
+pub enum Files {
+    /// The root of a process.
+    Of(i32),
+    /// The root of this command.
+    Own,
+}
+
+impl Files {
+    /// The file of a mapping.
+    pub fn mapped(self, mapping: &Mapping) -> Option<File> {
+        let by_name = || regular(self.find(&mapping.path)?);
+        match self {
+            _ if !mapping.is_deleted => by_name(),
+            Self::Of(pid) => {
+                // The kernel lets root alone follow these; the program itself can be had by anybody who may look into it.
+                let range = format!("/proc/{pid}/map_files/{:x}-{:x}", mapping.start, mapping.end);
+                let links = [range, format!("/proc/{pid}/exe")];
+                links
+                    .iter()
+                    .filter_map(|link| regular(path_only(Path::new(link))?))
+                    .find(|file| is(file, mapping.inode))
+            }
+            Self::Own => None,
+        }
+    }
+
+    /// Debug information that is kept apart from the file with this build id.
+    pub fn debug(self, build_id: &[u8]) -> Option<File> {
+        let (first, rest) = build_id.split_first().filter(|(_, rest)| !rest.is_empty())?;
+        let path = PathBuf::from(format!("{DEBUG}/.build-id/{first:02x}/{}.debug", hex(rest)));
+        [self, Self::Own].into_iter().find_map(|files| regular(files.find(&path)?))
+    }
+
+    /// The file, by its path, with debug information that several files share (`dwz`).
+    pub fn common_debug(self, path: &Path) -> Option<File> {
+        [self, Self::Own].into_iter().find_map(|files| regular(files.find(path)?))
+    }
+
+    /// Follows links as the process does: none leads out of its root.
+    fn find(self, path: &Path) -> Option<OwnedFd> {
+        let Self::Of(pid) = self else { return path_only(path) };
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let Ok(root) = open(format!("/proc/{pid}/root"), flags, Mode::empty()) else {
+            // It has ended. Its files are where this command sees them, unless it was in a container.
+            return if Path::new(&format!("/proc/{pid}/root")).exists() { None } else { path_only(path) };
+        };
+        openat2(root, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), ResolveFlags::IN_ROOT).ok()
+    }
+}
+
+/// The digits of a build id.
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Whether it is the file with this number, on any device: the numbers of devices are not the same in a container.
+pub fn is(file: &File, inode: u64) -> bool {
+    fstat(file).is_ok_and(|stat| stat.st_ino == inode)
+}
+
+fn path_only(path: &Path) -> Option<OwnedFd> {
+    rustix::fs::openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok()
+}
+
+/// Opens what was found for reading, if it is a regular file.
+fn regular(found: OwnedFd) -> Option<File> {
+    let mode = fstat(&found).ok()?.st_mode;
+    if FileType::from_raw_mode(mode) != FileType::RegularFile {
+        return None;
+    }
+    // Another process may hold a lease, for which an open would wait.
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+    open(format!("/proc/self/fd/{}", found.as_raw_fd()), flags, Mode::empty()).ok().map(File::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::fs::mknodat;
+    use std::os::unix::fs::MetadataExt;
+
+    #[test]
+    fn regular_files_alone_are_opened_and_deleted_ones_by_their_number() {
+        let dir = tempfile::tempdir().unwrap();
+        let (fifo, file) = (dir.path().join("fifo"), dir.path().join("file"));
+        mknodat(CWD, &fifo, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        std::fs::write(&file, "x").unwrap();
+        let own = Files::Of(std::process::id() as i32);
+        let mapping = |path: &Path, is_deleted| Mapping { path: path.into(), is_deleted, ..Mapping::default() };
+        for files in [own, Files::Own] {
+            assert!(files.mapped(&mapping(&file, false)).is_some());
+            assert!(files.mapped(&mapping(&fifo, false)).is_none());
+            assert!(files.mapped(&mapping(&dir.path().join("none"), false)).is_none());
+        }
+        // This program, as if it had been replaced since it began.
+        let inode = std::env::current_exe().unwrap().metadata().unwrap().ino();
+        assert!(own.mapped(&Mapping { inode, ..mapping(&file, true) }).is_some());
+        assert!(own.mapped(&Mapping { inode: inode + 1, ..mapping(&file, true) }).is_none());
+    }
+}

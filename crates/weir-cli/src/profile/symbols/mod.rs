@@ -1,0 +1,127 @@
+//! The functions and lines of a profile's stacks.
+
+mod child;
+pub mod files;
+mod folding;
+pub mod mappings;
+mod names;
+pub mod object_file;
+
+use super::data::{Profile, Stack};
+use crate::base::output::printable_line;
+use files::Files;
+use folding::folded;
+use mappings::Mapping;
+use object_file::{Frame, Located, look_up};
+use std::collections::{BTreeSet, HashMap};
+use std::path::Path;
+
+/// The functions of an address.
+#[derive(Clone, Debug, Default)]
+pub struct Place {
+    /// The functions that it is in, the innermost first; never empty.
+    pub frames: Vec<Frame>,
+    /// Whether the frames are functions, not numbers.
+    pub is_known: bool,
+}
+
+/// See the module.
+#[derive(Default)]
+pub struct Symbols {
+    places: HashMap<u64, Place>,
+    /// The build ID of each mapping; empty: not known.
+    pub build_ids: Vec<Vec<u8>>,
+    /// Names of files that could not be read, or not as a whole, or are not those that were mapped.
+    doubtful: Vec<String>,
+}
+
+/// The call that a return address belongs to is before it, and may be the last instruction of its function.
+pub fn call_of(return_address: u64) -> u64 {
+    return_address.saturating_sub(1)
+}
+
+#[cfg(test)]
+type OfAddress<'a> = (u64, &'a [(&'a str, &'a str, u32)]);
+
+impl Symbols {
+    /// Looks all addresses of a profile up.
+    pub fn of(profile: &Profile, files: Files) -> Self {
+        let calls: BTreeSet<u64> =
+            profile.stacks.iter().flat_map(|stack| &stack.frames).map(|&address| call_of(address)).collect();
+        let mut symbols = Self { build_ids: vec![Vec::new(); profile.mappings.len()], ..Self::default() };
+        let mut by_file: HashMap<&Path, Vec<(usize, u64)>> = HashMap::new();
+        for call in calls {
+            match mappings::find(&profile.mappings, call) {
+                Some(at) => by_file.entry(&profile.mappings[at].path).or_default().push((at, call)),
+                None => drop(symbols.places.insert(call, unknown(format!("{call:#x}")))),
+            }
+        }
+        // One file at a time: its debug information may be as large as memory.
+        for calls in by_file.values() {
+            symbols.look_up(calls, &profile.mappings, files);
+        }
+        symbols.doubtful.sort();
+        symbols
+    }
+
+    fn look_up(&mut self, calls: &[(usize, u64)], mappings: &[Mapping], files: Files) {
+        let mapping = &mappings[calls[0].0];
+        let file = files.mapped(mapping);
+        let is_other = matches!((&file, files), (Some(file), Files::Own) if !files::is(file, mapping.inode));
+        let offsets: Vec<u64> = calls.iter().map(|&(at, call)| mappings[at].file_offset(call)).collect();
+        let found = file.map(|file| look_up(file, files, &offsets)).unwrap_or_default();
+        for (nth, &(at, call)) in calls.iter().enumerate() {
+            let located = found.places.get(nth).cloned().flatten();
+            let address = located.as_ref().map_or(offsets[nth], |it| it.address);
+            let mut place = match located {
+                Some(Located { frames, .. }) if !frames.is_empty() => Place { frames, is_known: true },
+                _ => unknown(format!("{}+{address:#x}", mapping.name())),
+            };
+            place.frames.iter_mut().for_each(|frame| frame.module = mapping.name());
+            self.places.insert(call, place);
+            self.build_ids[at].clone_from(&found.build_id);
+        }
+        if !found.is_whole || is_other {
+            self.doubtful.push(mapping.path.to_string_lossy().into_owned());
+        }
+    }
+
+    /// Notes on files whose functions are not to be relied on, a sentence each.
+    pub fn doubts(&self) -> impl Iterator<Item = String> {
+        let says = "cannot be read, or is not the file that was mapped: do not rely on its functions";
+        self.doubtful.iter().map(move |file| format!("{} {says}", printable_line(file)))
+    }
+
+    /// The place of the call that a return address belongs to.
+    pub fn place(&self, return_address: u64) -> Option<&Place> {
+        self.places.get(&call_of(return_address))
+    }
+
+    /// The functions of a stack that are shown, the innermost first, with those that were inlined.
+    pub fn frames<'a>(&'a self, stack: &'a Stack) -> impl DoubleEndedIterator<Item = &'a Frame> {
+        let all = stack.frames.iter().filter_map(|&address| self.place(address)).flat_map(|place| &place.frames);
+        folded(all.collect()).into_iter()
+    }
+
+    /// Made of return addresses and of their functions, files and lines.
+    #[cfg(test)]
+    pub fn for_tests(places: &[OfAddress]) -> Self {
+        let frame = |&(function, file, line): &(&str, &str, u32)| Frame {
+            function: function.into(),
+            symbol: function.into(),
+            file: file.into(),
+            line,
+            module: "program".into(),
+        };
+        let place = |&(address, frames): &OfAddress| {
+            let frames = frames.iter().map(frame).collect();
+            (call_of(address), Place { frames, is_known: true })
+        };
+        Self { places: places.iter().map(place).collect(), build_ids: vec![vec![0xab, 1]], doubtful: Vec::new() }
+    }
+}
+
+fn unknown(name: String) -> Place {
+    let frame = Frame { symbol: name.clone(), function: name, ..Frame::default() };
+    Place { frames: vec![frame], is_known: false }
+}

@@ -1,0 +1,192 @@
+//! A running process's profile: sampling is switched on if it is off, waited for, read, and switched back.
+
+use super::switch::Switch;
+use super::table::{self, Table};
+use crate::base::failure::{Failure, Kind};
+use crate::base::output;
+use crate::base::units::bytes;
+use crate::command_line::ProfileOptions;
+use crate::inspect::locate;
+use crate::inspect::page::Inspected;
+use crate::profile::data::Profile;
+use crate::profile::symbols::mappings::{self, Mapping};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::flag;
+use std::io::IsTerminal;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// The mean that sampling is switched on with, bytes: the same as that of gperftools and Go, which cost little with it.
+const MEAN_BYTES: u64 = 512 << 10;
+/// How long it is waited, if sampling was off: of a leak of 1 MiB/s there are some 60 samples then.
+const SECONDS: u32 = 30;
+/// How long a process may take from the answer of its control channel to a table with samples on.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Time between two looks whether the wait is over.
+const TICK: Duration = Duration::from_millis(100);
+/// Looks between two copies of the table: what there is of a process that ends meanwhile.
+const TICKS_A_COPY: u32 = 10;
+
+/// A copy of the process's table and mappings.
+struct Copy {
+    table: Table,
+    mappings: Vec<Mapping>,
+}
+
+/// Takes the profile of process `pid`.
+pub fn record(pid: i32, options: &ProfileOptions) -> Result<Profile, Failure> {
+    let (inspected, page) = Inspected::with_page(pid).map_err(|why| why.of(pid))?;
+    let subject = subject(pid, &inspected);
+    let present = table::read(pid, page.profile.load(Relaxed)).map_err(|why| failed(pid, why))?;
+    let has_samples = present.as_ref().is_some_and(|table| table.samples > 0);
+    if !has_samples && locate::library(&inspected.maps).is_none() {
+        return Err(Failure::of(
+            Kind::Refused,
+            format!(
+                "process {pid}: Weir is built into the program (`#[global_allocator]`), and samples only what goes through \
+                 libweir.so: build the program without it, and start it by `weir run --profile NAME`"
+            ),
+        ));
+    }
+    let mean = present.as_ref().map_or(0, |table| table.mean_bytes);
+    let wanted = options.bytes.unwrap_or(if mean == 0 { MEAN_BYTES } else { mean });
+    let switch = (mean != wanted).then(|| Switch::set(pid, &page, wanted, options.keep_on)).transpose()?;
+    let first = if switch.is_some() { begun(pid)? } else { copy(pid)? };
+    let seconds = options.seconds.unwrap_or(if mean == 0 { SECONDS } else { 0 });
+    if seconds == 0 {
+        return Ok(whole(first, subject));
+    }
+    // What sampling found before it was switched on now is of another time: what is live of it has not grown since.
+    let began = now_ns();
+    let (last, waited, has_ended) = wait(pid, Duration::from_secs(seconds.into()), &first)?;
+    drop(switch);
+    let mut profile = of(&last, subject);
+    profile.stacks = table::since(&first.table, &last.table);
+    profile.samples = last.table.samples.saturating_sub(first.table.samples);
+    (profile.began_ns, profile.duration_ns, profile.has_growth) = (began, waited.as_nanos() as u64, true);
+    if mean == 0 {
+        profile.notes.push("no samples were taken before: what was allocated then is not in it".into());
+    }
+    if has_ended {
+        profile.notes.push("the process ended meanwhile: these are its figures of up to a second before".into());
+    }
+    Ok(profile)
+}
+
+/// The profile since sampling began, of a process that samples already.
+fn whole(copy: Copy, subject: String) -> Profile {
+    let mut profile = of(&copy, subject);
+    profile.began_ns = copy.table.began_ns;
+    profile.duration_ns = now_ns().saturating_sub(copy.table.began_ns);
+    profile.samples = copy.table.samples;
+    profile.stacks = copy.table.stacks;
+    profile
+}
+
+fn of(copy: &Copy, subject: String) -> Profile {
+    let mut notes = Vec::new();
+    let Table { lost_stacks, lost_blocks, .. } = copy.table;
+    if lost_stacks > 0 {
+        notes.push(format!(
+            "{lost_stacks} samples are not in it: the process has more call stacks than there is room for"
+        ));
+    }
+    if lost_blocks > 0 {
+        notes.push(format!(
+            "{lost_blocks} samples count as allocated alone: the process has more live blocks than there is room for"
+        ));
+    }
+    Profile { subject, mappings: copy.mappings.clone(), mean_bytes: copy.table.mean_bytes, notes, ..Profile::default() }
+}
+
+/// The time of the day, ns since 1970.
+fn now_ns() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64)
+}
+
+fn failed(pid: i32, why: impl std::fmt::Display) -> Failure {
+    Failure::of_weir(format!("process {pid}: {why}"))
+}
+
+fn subject(pid: i32, inspected: &Inspected) -> String {
+    let command = inspected.process.stat().map_or_else(|_| "?".into(), |stat| stat.comm);
+    format!("process {pid} ({})", output::printable_line(&command))
+}
+
+/// A copy of the table as it is now, and what is mapped.
+fn copy(pid: i32) -> Result<Copy, Failure> {
+    let (inspected, page) = Inspected::with_page(pid).map_err(|why| why.of(pid))?;
+    let table = table::read(pid, page.profile.load(Relaxed)).map_err(|why| failed(pid, why))?;
+    let table = table.ok_or_else(|| failed(pid, "it has taken no samples yet"))?;
+    Ok(Copy { table, mappings: mappings::executable(&inspected.maps) })
+}
+
+/// The first copy in which sampling is on.
+fn begun(pid: i32) -> Result<Copy, Failure> {
+    let asked = Instant::now();
+    loop {
+        let copy = copy(pid);
+        match copy {
+            Ok(copy) if copy.table.mean_bytes > 0 => return Ok(copy),
+            Err(why) if asked.elapsed() > PATIENCE => return Err(why),
+            Ok(_) if asked.elapsed() > PATIENCE => {
+                return Err(failed(pid, "it was told to take samples, and takes none: `weir doctor PID` may say why"));
+            }
+            _ => std::thread::sleep(TICK),
+        }
+    }
+}
+
+/// Waits for samples, which Ctrl-C ends; the last copy, how long it took, and whether the process has ended.
+fn wait(pid: i32, time: Duration, first: &Copy) -> Result<(Copy, Duration, bool), Failure> {
+    let is_ended = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        // The second one ends this command.
+        flag::register_conditional_default(signal, is_ended.clone())
+            .and_then(|_| flag::register(signal, is_ended.clone()))
+            .map_err(|error| Failure::of_weir(format!("cannot catch signals: {error}")))?;
+    }
+    let last = copies(pid, time, first, &is_ended);
+    show(format_args!(""));
+    last
+}
+
+fn copies(pid: i32, time: Duration, first: &Copy, is_ended: &AtomicBool) -> Result<(Copy, Duration, bool), Failure> {
+    let began = Instant::now();
+    let mut last = None;
+    for tick in 1.. {
+        let left = time.saturating_sub(began.elapsed());
+        std::thread::sleep(TICK.min(left));
+        let is_over = left <= TICK || is_ended.load(Relaxed);
+        if !is_over && tick % TICKS_A_COPY != 0 {
+            continue;
+        }
+        let waited = began.elapsed();
+        let copy = match copy(pid) {
+            Ok(copy) if copy.table.began_ns != first.table.began_ns => {
+                return Err(failed(pid, "it has begun another program meanwhile: profile it again"));
+            }
+            Ok(copy) => copy,
+            // It has ended, and with it its memory.
+            Err(why) => return last.map(|(copy, waited)| (copy, waited, true)).ok_or(why),
+        };
+        if is_over {
+            return Ok((copy, waited, false));
+        }
+        let (samples, mean) = (copy.table.samples.saturating_sub(first.table.samples), bytes(first.table.mean_bytes));
+        let [seconds, all] = [waited, time].map(|time| time.as_secs());
+        show(format_args!(
+            "process {pid}: {seconds} of {all} s, {samples} samples, one each {mean} (Ctrl-C ends it early) "
+        ));
+        last = Some((copy, waited));
+    }
+    Err(failed(pid, "nothing was read"))
+}
+
+/// A line in place of the last one, on a terminal.
+fn show(line: std::fmt::Arguments) {
+    if std::io::stderr().is_terminal() {
+        output::say(format_args!("\r\x1b[K{line}"));
+    }
+}
