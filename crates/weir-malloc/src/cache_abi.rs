@@ -8,7 +8,9 @@ use core::mem::size_of;
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use weir::heap;
-use weir_linux::process::caches::{self, CacheId, Flags, LimitError, MAX_OBJECT, MakeError, Spec};
+use weir_core::caches::geometry::MAX_OBJECT;
+use weir_core::caches::user_cache::{self, CacheId, Flags, LimitError, MakeError, Spec};
+use weir_linux::process::heap::{HEAP, make_cache};
 
 /// `weir_cache_init`.
 pub type Init = unsafe extern "C" fn(*mut c_void, usize) -> c_int;
@@ -78,13 +80,13 @@ pub unsafe fn create(
         align: align.max(1),
         // The engine would zero the mark before it was looked at.
         flags: Flags { zero: zero && !mark.is_there(), no_reclaim: flags & NO_RECLAIM != 0 },
-        init: init.map(|_| init_object as caches::Init),
-        fini: fini.map(|_| fini_object as caches::Fini),
+        init: init.map(|_| init_object as user_cache::Init),
+        fini: fini.map(|_| fini_object as user_cache::Fini),
         data: cache.cast(),
         // Any number, but counted.
         limit: if limited { usize::MAX - 1 } else { usize::MAX },
     };
-    match caches::make(&spec) {
+    match make_cache(&spec) {
         Ok(id) => {
             let zero = zero && mark.is_there();
             let (prepares, finishes) = (ctor.is_some() || mark.is_there(), dtor.is_some() || mark.is_there());
@@ -149,7 +151,7 @@ pub unsafe fn destroy(cache: *mut Cache) -> c_int {
     let Some(found) = (unsafe { named(cache) }) else { return refuse(EINVAL) };
     // SAFETY: the caller's promise: no thread uses the cache.
     unsafe {
-        if caches::destroy(found.id).is_err() {
+        if HEAP.destroy_cache(found.id).is_err() {
             return refuse(EBUSY);
         }
         // Volatile, as nothing reads it before the block is freed, and a second call of this function after.
@@ -164,7 +166,7 @@ pub unsafe fn destroy(cache: *mut Cache) -> c_int {
 pub unsafe fn alloc_arg(cache: *mut Cache, argument: *mut c_void) -> *mut u8 {
     // SAFETY: the caller's promise: a cache, or null.
     let Some(cache) = (unsafe { cache.as_ref() }) else { return fail(EINVAL) };
-    let object = caches::alloc(cache.id);
+    let object = HEAP.cache_alloc(cache.id);
     if object.is_null() {
         return fail(ENOMEM);
     }
@@ -185,7 +187,7 @@ pub unsafe fn alloc(cache: *mut Cache) -> *mut u8 {
 impl Cache {
     /// Whether an object that the program passes may be one of this cache: it, and its mark, are in the cache's slabs.
     fn may_hold(&self, object: *mut u8) -> bool {
-        let is_of_it = |addr| caches::at(addr) == Some(self.id);
+        let is_of_it = |addr| HEAP.cache_at(addr) == Some(self.id);
         let held = is_of_it(object.addr()) && is_of_it(self.mark.last_byte(object));
         if !held {
             misuse(WrongCall::OtherCache, object.addr());
@@ -207,7 +209,7 @@ unsafe fn prepare(cache: &Cache, object: *mut u8, argument: *mut c_void) -> bool
         if made {
             cache.mark.hold(object);
         } else {
-            caches::free(cache.id, object);
+            HEAP.cache_free(cache.id, object);
         }
         made
     }
@@ -226,7 +228,7 @@ pub unsafe fn free_arg(cache: *mut Cache, object: *mut u8, argument: *mut c_void
         if cache.finishes && !finish(cache, object, argument) {
             return;
         }
-        caches::free(cache.id, object);
+        HEAP.cache_free(cache.id, object);
     }
 }
 
@@ -264,7 +266,7 @@ pub unsafe fn alloc_batch(cache: *mut Cache, objects: *mut *mut u8, count: usize
     };
     // SAFETY: the caller's promise: room for so many.
     let out = unsafe { core::slice::from_raw_parts_mut(objects, count) };
-    let mut got = caches::alloc_batch(cache.id, out);
+    let mut got = HEAP.cache_alloc_batch(cache.id, out);
     if cache.prepares {
         let mut made = 0;
         for i in 0..got {
@@ -301,7 +303,7 @@ pub unsafe fn free_batch(cache: *mut Cache, objects: *const *mut u8, count: usiz
     }
     if !cache.finishes {
         // SAFETY: the caller's promise: objects of the cache that are not used any more.
-        return unsafe { caches::free_batch(cache.id, objects) };
+        return unsafe { HEAP.cache_free_batch(cache.id, objects) };
     }
     for objects in objects.chunks(CHUNK) {
         let (mut back, mut n) = ([null_mut(); CHUNK], 0);
@@ -313,21 +315,21 @@ pub unsafe fn free_batch(cache: *mut Cache, objects: *const *mut u8, count: usiz
             }
         }
         // SAFETY: objects of the cache, and their use has ended.
-        unsafe { caches::free_batch(cache.id, &back[..n]) };
+        unsafe { HEAP.cache_free_batch(cache.id, &back[..n]) };
     }
 }
 
 /// Whether `block` is an object of a cache of the program's: those are not malloc's to resize.
 #[inline]
 pub fn is_object(block: *mut u8) -> bool {
-    MADE.load(Relaxed) && caches::at(block.addr()).is_some()
+    MADE.load(Relaxed) && HEAP.cache_at(block.addr()).is_some()
 }
 
 /// `weir_cache_set_limit`.
 pub unsafe fn set_limit(cache: *mut Cache, objects: usize) -> c_int {
     // SAFETY: the caller's promise: a cache, or null.
     match unsafe { named(cache) } {
-        Some(cache) => answer(caches::set_limit(cache.id, objects)),
+        Some(cache) => answer(HEAP.set_cache_limit(cache.id, objects)),
         None => refuse(EINVAL),
     }
 }
@@ -336,7 +338,7 @@ pub unsafe fn set_limit(cache: *mut Cache, objects: usize) -> c_int {
 pub unsafe fn set_reserve(cache: *mut Cache, objects: usize) -> c_int {
     // SAFETY: the caller's promise: a cache, or null.
     match unsafe { named(cache) } {
-        Some(cache) => answer(caches::set_reserve(cache.id, objects)),
+        Some(cache) => answer(HEAP.set_cache_reserve(cache.id, objects)),
         None => refuse(EINVAL),
     }
 }

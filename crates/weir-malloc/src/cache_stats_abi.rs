@@ -5,7 +5,8 @@ use crate::errno::{EINVAL, refuse};
 use crate::weir_abi::fill;
 use core::ffi::c_int;
 use core::mem::size_of;
-use weir_linux::process::caches::{self, CacheStats};
+use weir_core::caches::figures::CacheStats;
+use weir_linux::process::heap::HEAP;
 
 /// `struct weir_cache_stats`.
 #[repr(C)]
@@ -63,7 +64,7 @@ impl Stats {
 pub unsafe fn stats(cache: *mut Cache, out: *mut Stats, size: usize) -> c_int {
     // SAFETY: the caller's promise: a cache, or null.
     let Some(cache) = (unsafe { named(cache) }).filter(|_| !out.is_null() && size > 0) else { return refuse(EINVAL) };
-    let stats = caches::stats(cache.id);
+    let stats = HEAP.cache_stats(cache.id);
     // SAFETY: the caller's promise: `size` bytes at `out`.
     unsafe { fill(out.cast(), size, &Stats::new(&stats)) };
     0
@@ -76,7 +77,7 @@ pub unsafe fn next(out: *mut Stats, size: usize) -> c_int {
     }
     // SAFETY: the caller's promise: `size` bytes at `out`, which hold the number.
     unsafe {
-        let Some(found) = caches::next((&raw const (*out).number).read()) else { return 0 };
+        let Some(found) = HEAP.next_cache((&raw const (*out).number).read()) else { return 0 };
         fill(out.cast(), size, &Stats::new(&found));
     }
     1

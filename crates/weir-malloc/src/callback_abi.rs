@@ -10,13 +10,11 @@ use core::ptr::NonNull;
 use weir::heap;
 use weir_linux::os::catch::{Function, catch};
 use weir_linux::process::callbacks::{
-    self, Callback, CallbackSpec, Class, DEFAULT_BATCH, DEFAULT_SEEKS, Panicked, RegisterError, Registration,
-    ScanReason, Thread,
+    self, Callback, CallbackSpec, Class, DEFAULT_BATCH, DEFAULT_SEEKS, FdError, Panicked, ProgramQueue, RegisterError,
+    Registration, ScanReason, Thread,
 };
 use weir_linux::process::limit::{self, LimitCallback};
 use weir_linux::process::pressure::{self, Event, Level, Message, Reader};
-use weir_linux::process::program_queue::ProgramQueue;
-use weir_linux::process::queue_fd::FdError;
 
 /// First word of a handle, while there is one.
 const IS_CALLBACK: usize = 0x7765_6972_0063_616c;

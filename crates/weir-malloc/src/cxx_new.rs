@@ -15,7 +15,7 @@ use crate::arch::fast_path::{allocate, allocate_aligned};
 use crate::arch::jump::{jump, jump_by_table, unless_ours};
 use crate::cxx_throw::{weir_call_or_null, weir_new_or_null, weir_new_or_throw};
 use core::ffi::c_void;
-use weir_linux::process::counted_calls;
+use weir_linux::process::malloc;
 
 /// What `operator new` without an alignment promises: `__STDCPP_DEFAULT_NEW_ALIGNMENT__`.
 const DEFAULT_ALIGN: usize = 16;
@@ -24,23 +24,23 @@ const DEFAULT_ALIGN: usize = 16;
 
 #[cold]
 extern "C" fn throwing_slow(size: usize) -> *mut u8 {
-    let block = counted_calls::alloc_slow(size);
+    let block = malloc::counted_alloc_slow(size);
     if block.is_null() { weir_new_or_throw(size, DEFAULT_ALIGN) } else { block }
 }
 
 #[cold]
 extern "C" fn nothrow_slow(size: usize) -> *mut u8 {
-    let block = counted_calls::alloc_slow(size);
+    let block = malloc::counted_alloc_slow(size);
     if block.is_null() { weir_new_or_null(size, DEFAULT_ALIGN) } else { block }
 }
 
 extern "C" fn throwing_aligned(size: usize, align: usize) -> *mut u8 {
-    let block = counted_calls::alloc_aligned(align, size);
+    let block = malloc::counted_alloc_aligned(align, size);
     if block.is_null() { weir_new_or_throw(size, align) } else { block }
 }
 
 extern "C" fn nothrow_aligned(size: usize, align: usize) -> *mut u8 {
-    let block = counted_calls::alloc_aligned(align, size);
+    let block = malloc::counted_alloc_aligned(align, size);
     if block.is_null() { weir_new_or_null(size, align) } else { block }
 }
 

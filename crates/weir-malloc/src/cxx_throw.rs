@@ -20,7 +20,7 @@ use crate::next_symbol::{lookup, next_dlopen};
 use core::ffi::{c_int, c_void};
 use core::ptr::null_mut;
 use weir_linux::messages;
-use weir_linux::process::counted_calls;
+use weir_linux::process::malloc;
 use weir_linux::weak_symbol;
 
 type GetHandler = extern "C" fn() -> *mut c_void;
@@ -54,7 +54,7 @@ unsafe extern "C" {
 define_throwing!(caught, current_handler, retry, thrower);
 
 extern "C" fn retry(size: usize, align: usize) -> *mut u8 {
-    counted_calls::alloc_aligned(align, size)
+    malloc::counted_alloc_aligned(align, size)
 }
 
 /// Ends an exception that a nothrow `new` caught.

@@ -7,7 +7,9 @@ use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use core::mem::size_of;
 use core::ptr::{NonNull, null_mut};
 use weir::heap;
-use weir_linux::process::page_pools::{self, MAX_RUN, PagePool, PoolSpec};
+use weir_core::base::units::MAX_RUN;
+use weir_core::pools::page_pool::{PagePool, PoolSpec};
+use weir_linux::process::heap::{HEAP, add_pool};
 
 /// First word of a pool, while there is one.
 const IS_POOL: usize = 0x7765_6972_706f_6f6c;
@@ -49,7 +51,7 @@ pub unsafe fn create(name: *const c_char, flags: c_uint) -> *mut Pool {
     // reference to it is made meanwhile.
     unsafe {
         home.write(Pool { kind: IS_POOL, pool: PagePool::new(&spec) });
-        page_pools::add(NonNull::new_unchecked(&raw mut (*home.as_ptr()).pool));
+        add_pool(NonNull::new_unchecked(&raw mut (*home.as_ptr()).pool));
     }
     home.as_ptr()
 }
@@ -75,7 +77,7 @@ pub unsafe fn destroy(pool: *mut Pool) -> c_int {
     }
     // SAFETY: the caller's promise: a pool.
     let Some(found) = (unsafe { named(pool) }) else { return refuse(EINVAL) };
-    if page_pools::remove(found).is_err() {
+    if HEAP.remove_pool(found).is_err() {
         return refuse(EBUSY);
     }
     // SAFETY: created by `create`, given up by the caller, and not known to the engine any more.
@@ -92,7 +94,7 @@ pub unsafe fn get(pool: *mut Pool, pages: usize) -> *mut c_void {
     // SAFETY: the caller's promise: a pool, or null.
     let found = unsafe { named(pool) }.filter(|_| (1..=MAX_RUN).contains(&pages));
     let Some(found) = found else { return fail(EINVAL).cast() };
-    let run = page_pools::get(found, pages);
+    let run = HEAP.pool_get(found, pages);
     if run.is_null() { fail(ENOMEM).cast() } else { run.cast() }
 }
 
@@ -109,7 +111,7 @@ pub unsafe fn get_batch(pool: *mut Pool, pages: usize, out: *mut *mut c_void, co
         (0..count).for_each(|i| out.add(i).write(null_mut()));
         core::slice::from_raw_parts_mut(out.cast::<*mut u8>(), count)
     };
-    let got = page_pools::get_batch(found, pages, out);
+    let got = HEAP.pool_get_batch(found, pages, out);
     if got < count {
         fail(ENOMEM);
     }
@@ -130,7 +132,7 @@ pub unsafe fn put_batch(pool: *mut Pool, runs: *const *mut c_void, count: usize)
     // SAFETY: the caller's promise: a pool.
     if let Some(found) = unsafe { named(pool) } {
         // SAFETY: the caller's array of runs, which it gives up.
-        unsafe { page_pools::put(found, core::slice::from_raw_parts(runs.cast::<*mut u8>(), count)) }
+        unsafe { HEAP.pool_put(found, core::slice::from_raw_parts(runs.cast::<*mut u8>(), count)) }
     }
 }
 
@@ -158,14 +160,14 @@ pub unsafe fn tend(pool: *mut Pool) -> usize {
         fail(EINVAL);
         return 0;
     };
-    page_pools::tend(found)
+    HEAP.tend_pool(found)
 }
 
 /// `weir_page_pool_wait`.
 pub unsafe fn wait(pool: *mut Pool, timeout_ms: c_int) -> c_int {
     // SAFETY: the caller's promise: a pool, or null.
     let Some(found) = (unsafe { named(pool) }) else { return refuse(EINVAL) };
-    page_pools::wait(found, u64::try_from(timeout_ms).ok().map(|ms| ms * 1_000_000));
+    HEAP.wait_for_squeeze(found, u64::try_from(timeout_ms).ok().map(|ms| ms * 1_000_000));
     0
 }
 
@@ -173,7 +175,7 @@ pub unsafe fn wait(pool: *mut Pool, timeout_ms: c_int) -> c_int {
 pub unsafe fn stats(pool: *mut Pool, out: *mut Stats, size: usize) -> c_int {
     // SAFETY: the caller's promise: a pool, or null.
     let Some(found) = (unsafe { named(pool) }).filter(|_| !out.is_null() && size > 0) else { return refuse(EINVAL) };
-    let stats = page_pools::stats(found);
+    let stats = HEAP.pool_stats(found);
     let answer = Stats {
         pages: [stats.idle_pages, stats.in_flight_pages],
         counts: [stats.gets, stats.misses, stats.squeezes, stats.squeezed_pages, stats.misses_after_squeeze],

@@ -24,8 +24,7 @@ use core::time::Duration;
 use weir_linux::os::bell;
 use weir_linux::os::clock::monotonic_ns;
 use weir_linux::os::fd::close;
-use weir_linux::process::callbacks::{self, Callback, CallbackSpec, Class, Guard, Panicked};
-use weir_linux::process::queue_fd::FdError;
+use weir_linux::process::callbacks::{self, Callback, CallbackSpec, Class, FdError, Guard, Panicked};
 use weir_linux::process::{limit, pressure};
 
 use crate::shrinker::{CallbackThread, RegisterError, nanoseconds};

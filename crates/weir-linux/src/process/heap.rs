@@ -2,15 +2,18 @@
 //! ([`Hooks`]), what libc calls around `fork`, and the start and end of the process.
 
 use core::ops::Deref;
+use core::ptr::NonNull;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use weir_core::caches::user_cache::{CacheId, MakeError, Spec};
 use weir_core::heap::Heap;
+use weir_core::pools::page_pool::PagePool;
 
 use crate::os::other_malloc;
 use crate::platform::hooks::Hooks;
 use crate::platform::linux::{Engine, Linux};
 use crate::platform::statics::TUNABLES;
 use crate::platform::stats_page;
-use crate::process::start::{Environment, environment_of_libc, read_environment_once};
+use crate::process::environment::{self, Environment};
 use crate::process::{evictable_list, exit_profile, fork, fork_freeze, limit};
 use crate::profile::guard;
 use crate::threads::background::Background;
@@ -82,7 +85,7 @@ pub unsafe fn init(envp: *const *const u8) {
     // Sets the fast path up now, while there is one thread.
     HEAP.prepare();
     // SAFETY: libc's environment, or what the caller promises.
-    unsafe { start(environment_of_libc().unwrap_or(envp)) }
+    unsafe { start(environment::of_libc().unwrap_or(envp)) }
     exit_profile::begin(&HEAP);
     if TUNABLES.guard_every.get() != 0 {
         // The heap's first block makes calls of its own (where its addresses are), which a filter of the program's may forbid
@@ -96,10 +99,32 @@ pub unsafe fn init(envp: *const *const u8) {
 
 /// On the first allocation: the same, if libc has been set up by then; else there is a constructor still to come.
 pub fn on_first_use() {
-    if let Some(envp) = environment_of_libc() {
+    if let Some(envp) = environment::of_libc() {
         // SAFETY: libc's own environment, whose strings stay until the program changes them.
         unsafe { start(envp) }
     }
+}
+
+/// Makes an object cache. One with a `fini` starts a thread of the program's kind the first time, which calls those of objects
+/// whose slabs are to be released.
+pub fn make_cache(spec: &Spec<'_>) -> Result<CacheId, MakeError> {
+    on_first_use();
+    if spec.fini.is_some() {
+        FINALIZER.start();
+    }
+    HEAP.make_cache(spec)
+}
+
+/// Makes a page pool known; from now on pressure is listened for.
+///
+/// # Safety
+/// The pool lives, where it is, until [`Heap::remove_pool`] has succeeded. It is added once, and used through shared references
+/// alone meanwhile.
+pub unsafe fn add_pool(pool: NonNull<PagePool>) {
+    on_first_use();
+    // SAFETY: as the caller promises.
+    unsafe { HEAP.add_pool(pool) }
+    BACKGROUND.listen();
 }
 
 /// Before the process ends: brings the counters up to date, if others read them, and writes the heap profile, if the
@@ -115,7 +140,7 @@ pub fn finish() {
 /// As for [`init`].
 unsafe fn start(envp: Environment) {
     // SAFETY: the caller's environment.
-    if unsafe { read_environment_once(envp) } {
+    if unsafe { environment::read_once(envp) } {
         BACKGROUND.settle();
         if TUNABLES.check.get() != 0 {
             // Blocks that were freed before the environment could be read may wait in buckets.

@@ -11,5 +11,5 @@ mod memory_owner;
 pub mod node_workers;
 mod raw_thread;
 mod response;
-mod steering;
+pub mod steering;
 mod suspension;

@@ -113,6 +113,18 @@ fn is_in_sandbox(sandbox: Option<&Sandbox>) -> bool {
     sandbox.is_none_or(Sandbox::is_programs_own)
 }
 
+/// Does what follows from a setting's new value, but for [`Effect::Rearm`]: the thread that waits for sources arms them.
+pub fn take_effect(heap: &Engine, effect: Effect) {
+    match effect {
+        Effect::Wake | Effect::Rearm => {}
+        Effect::Reporting => heap.set_reporting(TUNABLES.report.get() != 0),
+        Effect::HugeHeap => heap.follow_huge_heap(),
+        Effect::Profile => switch::follow_setting(heap),
+        Effect::Guard => guard::switch::follow_setting(),
+        Effect::Check => _ = heap.trim(),
+    }
+}
+
 /// What requests are carried out by.
 struct BackgroundHost<'a> {
     heap: &'a Engine,
@@ -129,13 +141,8 @@ impl Host for BackgroundHost<'_> {
 
     fn take_effect(&mut self, effect: Effect) {
         match effect {
-            Effect::Wake => {}
-            Effect::Reporting => self.heap.set_reporting(TUNABLES.report.get() != 0),
-            Effect::HugeHeap => self.heap.follow_huge_heap(),
             Effect::Rearm => self.sources.rearm(),
-            Effect::Profile => switch::follow_setting(self.heap),
-            Effect::Guard => guard::switch::follow_setting(),
-            Effect::Check => _ = self.heap.trim(),
+            effect => take_effect(self.heap, effect),
         }
         // The next wait ends at once: a heap at rest is looked at again.
         self.waker.wake();
