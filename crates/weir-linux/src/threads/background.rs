@@ -26,7 +26,7 @@ use crate::platform::{rseq, stats_page};
 use crate::pressure::sources::Sources;
 use crate::pressure::systemd_watch;
 use crate::pressure::wake::{Listener, Waker};
-use crate::threads::background_loop::{End, Loop, is_wanted};
+use crate::threads::background_loop::{End, Loop, Schedule, is_wanted};
 use crate::threads::callbacks::CallbackThreads;
 use crate::threads::changes::Changes;
 use crate::threads::figures::Figures;
@@ -315,6 +315,7 @@ impl Background {
             has_rights,
             is_own_thread: &is_own,
             are_threads_starting: &are_starting,
+            schedule: Schedule::default(),
         }
         .run();
         self.end(end)

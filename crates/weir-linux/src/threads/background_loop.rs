@@ -1,5 +1,5 @@
-//! What the background thread does while it runs: it waits for pressure, wake-ups and the ends of calm windows, and has
-//! the engine's balancer do what follows from each.
+//! What the background thread does while it runs: it waits for pressure, wake-ups and the ends of calm windows, and then goes
+//! through the list of its duties ([`Loop::DUTIES`]).
 
 use core::sync::atomic::Ordering::Relaxed;
 use weir_core::base::level::Level;
@@ -14,7 +14,7 @@ use crate::os::tasks;
 use crate::platform::linux::Engine;
 use crate::platform::statics::{STATS, TUNABLES};
 use crate::platform::stats_sharing::Sharing;
-use crate::pressure::events::Heat;
+use crate::pressure::events::{Events, Heat};
 use crate::pressure::sources::Sources;
 use crate::pressure::wake::Waker;
 use crate::threads::changes::Changes;
@@ -58,7 +58,7 @@ pub(super) fn is_wanted() -> bool {
     TUNABLES.background.get() == 1
 }
 
-/// What the loop works on.
+/// What the thread works on, and when the next things are due, ns of the monotonic clock.
 pub(super) struct Loop<'a> {
     pub heap: &'static Engine,
     pub waker: &'static Waker,
@@ -78,10 +78,11 @@ pub(super) struct Loop<'a> {
     pub is_own_thread: &'a dyn Fn(u32) -> bool,
     /// Whether there may be a thread of Weir's that is not told from the program's yet.
     pub are_threads_starting: &'a dyn Fn() -> bool,
+    pub schedule: Schedule,
 }
 
-/// When the next things are due, ns of the monotonic clock.
-struct Schedule {
+#[derive(Default)]
+pub(super) struct Schedule {
     /// When to compare the main thread's rights.
     compare_at: u64,
     /// When to see whether the program has a thread left, where no descriptor reports it.
@@ -96,97 +97,191 @@ struct Schedule {
     relief_at: Option<u64>,
 }
 
-impl Loop<'_> {
+/// One of the things that the thread does after a wait.
+struct Duty<'a> {
+    /// When it is to be done although nothing ends the wait; `None`: never.
+    due: fn(&Loop<'a>) -> Option<u64>,
+    /// Looks whether there is something to do, and does it.
+    tend: fn(&mut Loop<'a>, &Heard) -> Result<(), End>,
+}
+
+/// What ended a wait, and when.
+struct Heard {
+    events: Events,
+    /// Ns of the monotonic clock.
+    now: u64,
+}
+
+impl<'a> Loop<'a> {
+    /// All that the thread does, in the order in which it is done.
+    ///
+    /// - What may end the thread comes first: in a program that has changed itself nothing may be done with the rights of before.
+    /// - A heap that is woken is warm for all that follows. So rights are compared at once, and its answer to pressure waits for
+    ///   no other process.
+    /// - What is at rest for long is released before an answer, which needs to know whether anything is left.
+    /// - Pressure is answered before the node balancer works: it raises the marks that the balancer goes by. Relief is looked for
+    ///   after both, as they decide whether balance has returned.
+    /// - Clients are served when the memory is what they ask about. The end of a window begins a measurement, of which a part is made
+    ///   in each turn; so measuring follows.
+    /// - Subscribers are told last: of all that the turn has done.
+    const DUTIES: [Duty<'a>; 12] = [
+        Duty { due: |_| None, tend: Self::end_if_asked },
+        Duty { due: |this| this.schedule.count_at, tend: Self::look_for_threads },
+        Duty { due: |_| None, tend: Self::leave_rest },
+        Duty { due: Self::compare_due, tend: Self::compare_rights },
+        Duty { due: |this| this.schedule.rest.ends_at, tend: Self::release_at_rest },
+        Duty { due: |_| None, tend: Self::answer_pressure },
+        Duty { due: |this| this.schedule.balance_at, tend: Self::balance_zones },
+        Duty { due: |this| this.heap.pools_due(), tend: Self::tend_pools },
+        Duty { due: |this| this.schedule.relief_at, tend: Self::look_for_relief },
+        Duty { due: |this| this.steering.due(), tend: Self::serve_clients },
+        Duty { due: |this| this.schedule.window_ends, tend: Self::end_window },
+        Duty { due: |this| this.figures.is_under_way().then_some(0), tend: Self::measure_and_tell },
+    ];
+
     /// Runs until there is a reason to end.
     pub fn run(mut self) -> End {
-        let mut schedule = Schedule {
-            compare_at: 0,
-            count_at: None,
-            window_ends: Some(self.next_window()),
-            rest: Rest::default(),
-            balance_at: None,
-            turn: Turn::default(),
-            relief_at: None,
-        };
-        match self.watch_program() {
-            Ok(at) => schedule.count_at = at,
-            Err(end) => return end,
-        }
+        self.schedule.window_ends = Some(self.next_window());
+        let mut turn = self.watch_program().map(|at| self.schedule.count_at = at);
         loop {
-            if let Err(end) = self.turn(&mut schedule) {
+            if let Err(end) = turn {
                 return end;
             }
+            let heard = self.wait();
+            turn = Self::DUTIES.iter().try_for_each(|duty| (duty.tend)(&mut self, &heard));
         }
     }
 
-    /// One wait, and what follows from it.
-    fn turn(&mut self, schedule: &mut Schedule) -> Result<(), End> {
-        let now = monotonic_ns();
-        let compare = schedule.window_ends.filter(|_| self.has_rights).map(|_| schedule.compare_at);
-        let due = [
-            schedule.window_ends,
-            compare,
-            schedule.count_at,
-            schedule.rest.ends_at,
-            schedule.balance_at,
-            schedule.relief_at,
-            self.heap.pools_due(),
-            self.steering.due(),
-            self.figures.is_under_way().then_some(now),
-        ];
-        let until = due.into_iter().flatten().min();
+    /// Waits until something happens or a duty is due.
+    fn wait(&mut self) -> Heard {
+        let until = Self::DUTIES.iter().filter_map(|duty| (duty.due)(self)).min();
         self.sharing.follow_setting();
         self.steering.follow_setting(self.sources);
-        let heat = self.heat(schedule);
-        let events = self.sources.wait(&TUNABLES, heat, until.map(|at| at.saturating_sub(now)));
-        let now = monotonic_ns();
+        let heat = self.heat();
+        let events = self.sources.wait(&TUNABLES, heat, until.map(|at| at.saturating_sub(monotonic_ns())));
+        Heard { events, now: monotonic_ns() }
+    }
+
+    fn end_if_asked(&mut self, _: &Heard) -> Result<(), End> {
         if self.changes.count() != self.change {
             return Err(End::Change);
         }
-        if !is_wanted() {
-            return Err(End::Unwanted);
+        if is_wanted() { Ok(()) } else { Err(End::Unwanted) }
+    }
+
+    fn look_for_threads(&mut self, heard: &Heard) -> Result<(), End> {
+        if heard.events.thread_ended || is_due(self.schedule.count_at, heard.now) {
+            self.schedule.count_at = self.watch_program()?;
         }
-        if events.thread_ended || schedule.count_at.is_some_and(|at| now >= at) {
-            schedule.count_at = self.watch_program()?;
+        Ok(())
+    }
+
+    /// A wake-up ends the rest: a calm window begins.
+    fn leave_rest(&mut self, heard: &Heard) -> Result<(), End> {
+        if heard.events.woken && self.schedule.window_ends.is_none() {
+            self.schedule.window_ends = Some(self.next_window());
+            self.schedule.rest = Rest::default();
+            self.schedule.compare_at = 0;
         }
-        if events.woken && schedule.window_ends.is_none() {
-            schedule.window_ends = Some(self.next_window());
-            schedule.rest = Rest::default();
-            schedule.compare_at = 0;
-        }
-        if self.has_rights && schedule.window_ends.is_some() && now >= schedule.compare_at {
-            schedule.compare_at = now + COMPARE_NS;
+        Ok(())
+    }
+
+    fn compare_due(&self) -> Option<u64> {
+        (self.has_rights && self.schedule.window_ends.is_some()).then_some(self.schedule.compare_at)
+    }
+
+    fn compare_rights(&mut self, heard: &Heard) -> Result<(), End> {
+        if is_due(self.compare_due(), heard.now) {
+            self.schedule.compare_at = heard.now + COMPARE_NS;
             if self.main_thread.has_changed() {
                 return Err(End::Unwanted);
             }
         }
-        if schedule.rest.ends_at.is_some_and(|at| now >= at) {
-            schedule.rest.ends_at = None;
+        Ok(())
+    }
+
+    /// Releases what calm windows keep, where the heap has been at rest for long and pressure would not be heard.
+    fn release_at_rest(&mut self, heard: &Heard) -> Result<(), End> {
+        if is_due(self.schedule.rest.ends_at, heard.now) {
+            self.schedule.rest.ends_at = None;
             if self.sources.is_deaf() {
                 self.heap.balance_rest();
-                schedule.rest.is_empty = true;
+                self.schedule.rest.is_empty = true;
             }
         }
-        if events.level > Level::None {
-            respond(self.heap, &events, self.waker, schedule.window_ends.is_none().then_some(&mut schedule.rest));
+        Ok(())
+    }
+
+    fn answer_pressure(&mut self, heard: &Heard) -> Result<(), End> {
+        if heard.events.level > Level::None {
+            let is_at_rest = self.schedule.window_ends.is_none();
+            respond(self.heap, &heard.events, self.waker, is_at_rest.then_some(&mut self.schedule.rest));
         }
         if let Some(room) = self.sources.take_room() {
             self.heap.read_room(room);
         }
-        self.balance_zones(schedule);
+        Ok(())
+    }
+
+    /// The node balancer's work, as long as there is some, [`SLICE_NS`] at a time. Before each step the limits are read: what
+    /// others take and give back is in no estimate.
+    fn balance_zones(&mut self, _: &Heard) -> Result<(), End> {
+        let begin = monotonic_ns();
+        if !self.heap.is_balancer_asked() && self.schedule.balance_at.is_none_or(|at| begin < at) {
+            return Ok(());
+        }
+        self.schedule.balance_at = loop {
+            self.heap.read_room(self.sources.measure(&TUNABLES));
+            match self.heap.balance_zones(&mut self.schedule.turn) {
+                Next::Asleep => break None,
+                Next::At(at) => break Some(at),
+                Next::Again if monotonic_ns() >= begin + SLICE_NS => break Some(begin),
+                Next::Again => {}
+            }
+        };
+        Ok(())
+    }
+
+    fn tend_pools(&mut self, _: &Heard) -> Result<(), End> {
         self.heap.tend_pools();
-        self.look_for_relief(schedule);
-        if events.control || self.steering.due().is_some_and(|at| now >= at) {
+        Ok(())
+    }
+
+    /// Relief ends what pressure began: it is looked for when it is due, even at rest, if a cache or a subscriber waits for it.
+    fn look_for_relief(&mut self, _: &Heard) -> Result<(), End> {
+        let now = monotonic_ns();
+        self.schedule.relief_at = match self.heap.relief_due() {
+            Some(due) if now >= due && self.schedule.relief_at.is_none_or(|at| now >= at) => {
+                self.heap.read_room(self.sources.measure(&TUNABLES));
+                self.heap.relieve_if_due();
+                self.heap.relief_due().map(|at| at.max(now + RELIEF_NS))
+            }
+            Some(due) => Some(due.max(self.schedule.relief_at.unwrap_or(0))),
+            None => None,
+        };
+        Ok(())
+    }
+
+    fn serve_clients(&mut self, heard: &Heard) -> Result<(), End> {
+        if heard.events.control || is_due(self.steering.due(), heard.now) {
             self.steering.serve(self.heap, self.waker, &mut self.figures, self.sources);
         }
-        if schedule.window_ends.is_some_and(|end| monotonic_ns() >= end) {
+        Ok(())
+    }
+
+    fn end_window(&mut self, _: &Heard) -> Result<(), End> {
+        if is_due(self.schedule.window_ends, monotonic_ns()) {
             self.look_for_huge_pages();
-            schedule.window_ends = self.heap.balance_calm().then(|| self.next_window());
-            if schedule.window_ends.is_none() {
-                self.come_to_rest(schedule)?;
+            self.schedule.window_ends = self.heap.balance_calm().then(|| self.next_window());
+            if self.schedule.window_ends.is_none() {
+                self.come_to_rest()?;
             }
-            self.figures.window_ended(schedule.window_ends.is_none());
+            self.figures.window_ended(self.schedule.window_ends.is_none());
         }
+        Ok(())
+    }
+
+    fn measure_and_tell(&mut self, _: &Heard) -> Result<(), End> {
         self.figures.go_on(self.heap);
         self.steering.tell_subscribers(self.sources);
         Ok(())
@@ -200,45 +295,14 @@ impl Loop<'_> {
         }
     }
 
-    /// The node balancer's work, as long as there is some, [`SLICE_NS`] at a time. Before each step the limits are read: what
-    /// others take and give back is in no estimate.
-    fn balance_zones(&mut self, schedule: &mut Schedule) {
-        let begin = monotonic_ns();
-        if !self.heap.is_balancer_asked() && schedule.balance_at.is_none_or(|at| begin < at) {
-            return;
-        }
-        schedule.balance_at = loop {
-            self.heap.read_room(self.sources.measure(&TUNABLES));
-            match self.heap.balance_zones(&mut schedule.turn) {
-                Next::Asleep => break None,
-                Next::At(at) => break Some(at),
-                Next::Again if monotonic_ns() >= begin + SLICE_NS => break Some(begin),
-                Next::Again => {}
-            }
-        };
-    }
-
-    /// Relief ends what pressure began: it is looked for when it is due, even at rest, if a cache or a subscriber waits for it.
-    fn look_for_relief(&self, schedule: &mut Schedule) {
-        let now = monotonic_ns();
-        let Some(due) = self.heap.relief_due() else { return schedule.relief_at = None };
-        if now >= due && schedule.relief_at.is_none_or(|at| now >= at) {
-            self.heap.read_room(self.sources.measure(&TUNABLES));
-            self.heap.relieve_if_due();
-            schedule.relief_at = self.heap.relief_due().map(|at| at.max(now + RELIEF_NS));
-        } else {
-            schedule.relief_at = Some(due.max(schedule.relief_at.unwrap_or(0)));
-        }
-    }
-
     /// Nothing moves any more: the thread is about to sleep until it is woken.
-    fn come_to_rest(&self, schedule: &mut Schedule) -> Result<(), End> {
+    fn come_to_rest(&mut self) -> Result<(), End> {
         if TUNABLES.limit.get() != 0 || self.sources.is_limited() {
             self.heap.balance_rest();
-            schedule.rest.is_empty = true;
+            self.schedule.rest.is_empty = true;
         }
         let may_hear = self.sources.is_deaf() && !self.is_empty();
-        schedule.rest.ends_at = may_hear.then(|| monotonic_ns() + REST_NS);
+        self.schedule.rest.ends_at = may_hear.then(|| monotonic_ns() + REST_NS);
         // Asleep it compares nothing. If it cannot see the main thread's rights, it must not sleep with rights that the
         // main thread may give up.
         if self.has_rights && (!self.main_thread.is_visible() || self.main_thread.has_changed()) {
@@ -268,8 +332,8 @@ impl Loop<'_> {
         }
     }
 
-    fn heat(&self, schedule: &Schedule) -> Heat {
-        if schedule.window_ends.is_some() {
+    fn heat(&self) -> Heat {
+        if self.schedule.window_ends.is_some() {
             return Heat::Warm;
         }
         if self.is_empty() {
@@ -284,7 +348,7 @@ impl Loop<'_> {
             return if has_caches && resident >= WORTH_HEARING { Heat::Caching } else { Heat::Resting };
         }
         // What cannot notify is not worth reading for a heap that has nothing to release.
-        let is_silent = schedule.rest.is_empty && self.sources.is_deaf();
+        let is_silent = self.schedule.rest.is_empty && self.sources.is_deaf();
         match resident.saturating_sub(self.heap.pages().gauges.mapped_bytes.get()) {
             WORTH_HEARING.. if !is_silent => Heat::Resting,
             _ => Heat::Cold,
@@ -301,4 +365,9 @@ impl Loop<'_> {
     fn next_window(&self) -> u64 {
         monotonic_ns() + self.heap.calm_window()
     }
+}
+
+/// Whether there is a time, and it has come.
+fn is_due(at: Option<u64>, now: u64) -> bool {
+    at.is_some_and(|at| now >= at)
 }
