@@ -4,9 +4,9 @@
 //! leave open is answered as glibc answers it, for that is what programs were tested with. Here are the rules;
 //! `names` exports them.
 
-use crate::cache_abi::is_object;
 use crate::errno::{EINVAL, ENOMEM, fail, or_enomem};
 use crate::misuse::{WrongCall, misuse};
+use crate::weir_h::cache_abi::is_object;
 use core::ffi::{c_int, c_void};
 use core::mem::size_of;
 use core::ptr::null_mut;

@@ -21,7 +21,7 @@
 use core::alloc::Layout;
 use weir_core::base::size_class::{MAX_SIZE, MIN_ALIGN, SIZE, class_aligned, class_of};
 use weir_core::base::units::PAGE;
-use weir_linux::os::other_malloc;
+use weir_linux::platform::other_malloc;
 use weir_linux::process::heap::HEAP;
 use weir_linux::process::malloc;
 

@@ -23,7 +23,7 @@
 use weir_core::telemetry::tunables::{Effect, TABLE};
 use weir_linux::platform::statics::TUNABLES;
 use weir_linux::process::heap::{BACKGROUND, HEAP};
-use weir_linux::threads::steering;
+use weir_linux::threads::background::steering;
 
 pub use weir_core::telemetry::tunables::{Setting, SettingError, SettingErrorKind, Unit};
 

@@ -13,13 +13,13 @@ pub use weir_core::evict::callback::{
 };
 pub use weir_core::policy::deferred::DEFAULT_SEEKS;
 
-use crate::os::bell::{self, Bell};
 use crate::os::catch::catch_closure;
 use crate::os::clock::monotonic_ns;
 use crate::os::fd::close;
+use crate::os::file::socket::{self, Bell};
 use crate::os::futex::futex_wait;
-use crate::os::other_malloc;
 use crate::os::syscall::Errno;
+use crate::platform::other_malloc;
 use crate::process::heap::{BACKGROUND, CALLBACK_THREADS, HEAP, on_first_use};
 use crate::process::malloc;
 
@@ -291,7 +291,7 @@ impl ProgramQueue {
         let fd = self.shared().fd.load(Acquire);
         if fd >= 0 {
             // Before the look: what is posted after it makes the descriptor readable again.
-            let _ = bell::take(fd);
+            let _ = socket::take(fd);
         }
         loop {
             match HEAP.take_callback(self.queue()) {

@@ -8,9 +8,9 @@ use weir_core::caches::user_cache::{CacheId, MakeError, Spec};
 use weir_core::heap::Heap;
 use weir_core::pools::page_pool::PagePool;
 
-use crate::os::other_malloc;
 use crate::platform::hooks::Hooks;
 use crate::platform::linux::{Engine, Linux};
+use crate::platform::other_malloc;
 use crate::platform::statics::TUNABLES;
 use crate::platform::stats_page;
 use crate::process::environment::{self, Environment};

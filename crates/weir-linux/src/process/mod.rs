@@ -1,7 +1,7 @@
 //! The process that the heap is in: its settings, its start, `fork`.
 
 pub mod callbacks;
-mod environment;
+pub mod environment;
 pub mod evictable_caches;
 mod evictable_list;
 mod evictable_waits;
@@ -12,5 +12,3 @@ pub mod heap;
 pub mod limit;
 pub mod malloc;
 pub mod pressure;
-pub mod reexec;
-mod unknown_settings;

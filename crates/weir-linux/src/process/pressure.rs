@@ -5,8 +5,8 @@ pub use weir_core::base::level::Level;
 use weir_core::evict::callback::{Callback, CallbackSpec, Class, Panicked};
 pub use weir_core::reclaim::Event;
 
-use crate::os::bell::Bell;
 use crate::os::fd::close;
+use crate::os::file::socket::Bell;
 use crate::process::callbacks::{FdError, Registration, Thread, register};
 use crate::process::heap::{BACKGROUND, HEAP, on_first_use};
 

@@ -3,7 +3,7 @@
 use core::ptr::NonNull;
 
 use weir_core::base::zone_class::ZoneClass;
-use weir_linux::os::other_malloc;
+use weir_linux::platform::other_malloc;
 use weir_linux::process::callbacks::{self, CallbackSpec, Class, ScanReason, Thread};
 use weir_linux::process::heap::HEAP;
 
