@@ -1,12 +1,20 @@
 //! The heap of the process, with its threads, and how the parts are connected: what the platform calls above itself
 //! ([`Hooks`]), what libc calls around `fork`, and the start and end of the process.
 
-use core::ops::Deref;
+use core::ops::{Deref, Range};
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use weir_core::caches::user_cache::{CacheId, MakeError, Spec};
+use weir_core::base::invalid_free::InvalidFree;
+use weir_core::base::zone_class::ZoneClass;
+use weir_core::caches::figures::CacheStats;
+use weir_core::caches::user_cache::{Busy, CacheId, LimitError, MakeError, Spec};
 use weir_core::heap::Heap;
-use weir_core::pools::page_pool::PagePool;
+use weir_core::heap::page_pools::InFlight;
+use weir_core::pages::user_zone::{InUse, UserZone, ZoneUsage};
+use weir_core::pages::zone::PageRun;
+use weir_core::pages::{Hold, Short};
+use weir_core::pools::page_pool::{PagePool, PoolStats};
+use weir_core::reclaim::Usage;
 
 use crate::platform::hooks::Hooks;
 use crate::platform::linux::{Engine, Linux};
@@ -57,7 +65,7 @@ static HOOKS: Hooks = Hooks {
     waited_long: || fork_freeze::waited_long(&HEAP.0),
 };
 
-/// The engine on Linux.
+/// The engine on Linux, to which it derefs.
 #[repr(transparent)]
 pub struct Process(Engine);
 
@@ -66,6 +74,90 @@ impl Process {
     pub fn engine(&self) -> &Engine {
         &self.0
     }
+
+    /// [`Heap::cache_alloc`], of which only the fast path is compiled where it is called.
+    #[inline(always)]
+    pub fn cache_alloc(&self, id: CacheId) -> *mut u8 {
+        let object = self.0.cache_alloc_fast(id);
+        if object.is_null() { self.cache_alloc_slow(id) } else { object }
+    }
+
+    #[cold]
+    fn cache_alloc_slow(&self, id: CacheId) -> *mut u8 {
+        self.0.cache_alloc(id)
+    }
+
+    /// [`Heap::cache_free`], of which only the fast path is compiled where it is called.
+    ///
+    /// # Safety
+    /// The object is not used any more.
+    #[inline(always)]
+    pub unsafe fn cache_free(&self, id: CacheId, object: *mut u8) {
+        // SAFETY: the caller gives the object up.
+        if !unsafe { self.0.cache_free_fast(id, object) } {
+            // SAFETY: it was not taken back.
+            unsafe { self.cache_free_slow(id, object) }
+        }
+    }
+
+    /// # Safety
+    /// As for [`Process::cache_free`].
+    #[cold]
+    unsafe fn cache_free_slow(&self, id: CacheId, object: *mut u8) {
+        // SAFETY: the caller gives the object up.
+        unsafe { self.0.cache_free(id, object) }
+    }
+}
+
+/// Functions of the engine that sister crates call, under their names, compiled here. Of a generic function each crate that calls
+/// it has a copy of its own, with a copy of all that it calls: without this list the library's code is 40 % longer.
+macro_rules! compiled_here {
+    ($($([$unsafety:tt])? $(<$part:ident>)? $name:ident($($argument:ident: $type:ty),*) $(-> $result:ty)?;)*) => {
+        impl Process {$(
+            #[doc = concat!("The engine's `", stringify!($name), "`.")]
+            #[allow(clippy::missing_safety_doc, reason = "the engine's function has it")]
+            pub $($unsafety)? fn $name(&self $(, $argument: $type)*) $(-> $result)? {
+                // SAFETY: the caller's promise is that of the function of this name.
+                #[allow(unused_unsafe, reason = "some of them promise nothing")]
+                unsafe { self.0$(.$part())?.$name($($argument),*) }
+            }
+        )*}
+    };
+}
+
+compiled_here! {
+    alloc_zeroed(size: usize) -> *mut u8;
+    alloc_aligned(align: usize, size: usize) -> *mut u8;
+    alloc_low32(size: usize) -> *mut u8;
+    trim() -> usize;
+    usage() -> Usage;
+    mapped_count() -> usize;
+    may_grow(bytes: usize) -> bool;
+    set_congested(zone: ZoneClass);
+    [unsafe] destroy_cache(id: CacheId) -> Result<(), Busy>;
+    cache_alloc_batch(id: CacheId, out: &mut [*mut u8]) -> usize;
+    [unsafe] cache_free_batch(id: CacheId, objects: &[*mut u8]);
+    set_cache_limit(id: CacheId, limit: usize) -> Result<(), LimitError>;
+    set_cache_reserve(id: CacheId, objects: usize) -> Result<(), LimitError>;
+    cache_at(addr: usize) -> Option<CacheId>;
+    cache_stats(id: CacheId) -> CacheStats;
+    next_cache(number: usize) -> Option<CacheStats>;
+    remove_pool(pool: &PagePool) -> Result<(), InFlight>;
+    pool_get(pool: &PagePool, pages: usize) -> *mut u8;
+    pool_get_batch(pool: &PagePool, pages: usize, out: &mut [*mut u8]) -> usize;
+    [unsafe] pool_put(pool: &PagePool, runs: &[*mut u8]);
+    tend_pool(pool: &PagePool) -> usize;
+    wait_for_squeeze(pool: &PagePool, ns: Option<u64>);
+    pool_stats(pool: &PagePool) -> PoolStats;
+    room_for_zone(bytes: usize) -> Result<Hold<'_>, Short>;
+    [unsafe] add_zone(zone: NonNull<UserZone>);
+    <pages> remove_zone(zone: &UserZone);
+    zone_take(zone: &UserZone, pages: usize, align: u32) -> Result<PageRun, Short>;
+    <pages> zone_give(zone: &UserZone, addr: usize, pages: usize) -> Result<(), InvalidFree>;
+    <pages> zone_usage(zone: &UserZone) -> ZoneUsage;
+    <pages> zone_offline(zone: &UserZone, blocks: Range<u32>) -> Result<(), InUse>;
+    <pages> zone_close(zone: &UserZone, blocks: Range<u32>) -> usize;
+    <pages> zone_open(zone: &UserZone, blocks: Range<u32>);
 }
 
 impl Deref for Process {
@@ -112,7 +204,7 @@ pub fn make_cache(spec: &Spec<'_>) -> Result<CacheId, MakeError> {
     if spec.fini.is_some() {
         FINALIZER.start();
     }
-    HEAP.make_cache(spec)
+    HEAP.0.make_cache(spec)
 }
 
 /// Makes a page pool known; from now on pressure is listened for.
@@ -123,7 +215,7 @@ pub fn make_cache(spec: &Spec<'_>) -> Result<CacheId, MakeError> {
 pub unsafe fn add_pool(pool: NonNull<PagePool>) {
     on_first_use();
     // SAFETY: as the caller promises.
-    unsafe { HEAP.add_pool(pool) }
+    unsafe { HEAP.0.add_pool(pool) }
     BACKGROUND.listen();
 }
 

@@ -6,7 +6,6 @@
 //! of caches, pages of pools and zones, and blocks below 4 GiB. While both are off a counted call costs one load and one branch
 //! more than the plain one.
 //!
-//! The functions are no generic ones, so that a crate which calls them is compiled with no copy of the engine of its own.
 //! Only the fast paths are compiled where they are called.
 
 use core::ptr::null_mut;

@@ -174,7 +174,7 @@ impl Home {
 
     /// Takes a run back, which is not used any more.
     pub(super) fn give(&self, run: NonNull<[u8]>) {
-        let given = HEAP.pages().zone_give(self.zone(), run.addr().get(), run.len() / PAGE);
+        let given = HEAP.zone_give(self.zone(), run.addr().get(), run.len() / PAGE);
         debug_assert_eq!(given, Ok(()));
     }
 
@@ -202,7 +202,7 @@ impl fmt::Debug for Home {
 impl Drop for Home {
     fn drop(&mut self) {
         let (memory, len) = (self.memory(), self.state().len);
-        HEAP.pages().remove_zone(self.zone());
+        HEAP.remove_zone(self.zone());
         HEAP.pages().gauges.zone_bytes.sub(memory.len as u64, &STATS.zone_bytes);
         unmap(memory);
         unmap(Run { addr: self.0.addr().get(), len });

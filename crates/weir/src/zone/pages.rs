@@ -156,7 +156,7 @@ impl Zone {
         let len = pages * PAGE;
         if self.0.is_huge() && !populate(Run { addr, len }) {
             // The pool is empty: a touch would end the process.
-            let _ = HEAP.pages().zone_give(zone, addr, pages);
+            let _ = HEAP.zone_give(zone, addr, pages);
             return None;
         }
         let at = NonNull::new(addr as *mut u8)?;
@@ -182,7 +182,7 @@ impl Zone {
 
     /// What the zone holds now. O(size / 2 MiB).
     pub fn usage(&self) -> ZoneUsage {
-        let pages = HEAP.pages().zone_usage(self.0.zone());
+        let pages = HEAP.zone_usage(self.0.zone());
         ZoneUsage {
             bytes: pages.pages * PAGE,
             used_bytes: pages.used * PAGE,
@@ -224,7 +224,7 @@ impl Zone {
     pub fn offline(&self, range: Range<usize>) -> Result<(), OfflineError> {
         let blocks = self.blocks(&range)?;
         let in_use = |why: weir_core::pages::user_zone::InUse| OfflineError::InUse { bytes: why.pages * PAGE };
-        HEAP.pages().zone_offline(self.0.zone(), blocks).map_err(in_use)
+        HEAP.zone_offline(self.0.zone(), blocks).map_err(in_use)
     }
 
     /// [`Zone::offline`] in steps: from now on nothing is handed out in `range`; returns how many bytes there are still
@@ -243,7 +243,7 @@ impl Zone {
     /// ```
     pub fn drain(&self, range: Range<usize>) -> Result<usize, OfflineError> {
         let blocks = self.blocks(&range)?;
-        Ok(HEAP.pages().zone_close(self.0.zone(), blocks) * PAGE)
+        Ok(HEAP.zone_close(self.0.zone(), blocks) * PAGE)
     }
 
     /// Puts a range back into use that was taken offline.
@@ -252,7 +252,7 @@ impl Zone {
     /// [`OfflineError::Range`].
     pub fn online(&self, range: Range<usize>) -> Result<(), OfflineError> {
         let blocks = self.blocks(&range)?;
-        HEAP.pages().zone_open(self.0.zone(), blocks);
+        HEAP.zone_open(self.0.zone(), blocks);
         Ok(())
     }
 
