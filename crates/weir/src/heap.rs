@@ -146,7 +146,7 @@ pub fn program_block_size(layout: Layout) -> usize {
 /// assert!(weir::heap::usage().idle_bytes < 32 << 20);
 /// ```
 pub fn trim() -> bool {
-    HEAP.trim() > 0
+    HEAP.purge() > 0
 }
 
 /// Asks once whether what the program allocates comes from this heap: what its caches evict goes to another allocator else,

@@ -91,7 +91,7 @@ pub fn register<C: Callback + Send + 'static>(
         return Err(RegisterError::NoThread);
     }
     // SAFETY: new, in a block that stays until `dispose`.
-    unsafe { HEAP.register_callback(entry) };
+    unsafe { HEAP.callbacks().register(HEAP.platform(), entry) };
     BACKGROUND.listen();
     // SAFETY: registered here, once.
     Ok(unsafe { Registration::from_raw(entry) })
@@ -111,7 +111,7 @@ impl Registration {
     /// returns at once, and the callback is dropped after its return.
     pub fn unregister(self) {
         // SAFETY: registered, as `from_raw` demands, and given up here.
-        unsafe { HEAP.unregister_callback(self.0) }
+        unsafe { HEAP.callbacks().unregister(HEAP.platform(), self.0) }
     }
 
     /// Its figures.
@@ -294,11 +294,11 @@ impl ProgramQueue {
             let _ = socket::take(fd);
         }
         loop {
-            match HEAP.take_callback(self.queue()) {
+            match HEAP.callbacks().take(HEAP.platform(), self.queue()) {
                 Taken::Again => {}
                 Taken::Sleep(_) => return calls,
                 Taken::Job(job) => {
-                    HEAP.run_callback(job);
+                    HEAP.callbacks().run(HEAP.platform(), job);
                     calls += 1;
                 }
             }

@@ -75,26 +75,26 @@ impl Process {
         &self.0
     }
 
-    /// [`Heap::cache_alloc`], of which only the fast path is compiled where it is called.
+    /// The engine's `user_caches().alloc`, of which only the fast path is compiled where it is called.
     #[inline(always)]
     pub fn cache_alloc(&self, id: CacheId) -> *mut u8 {
-        let object = self.0.cache_alloc_fast(id);
+        let object = self.0.user_caches().alloc_fast(id);
         if object.is_null() { self.cache_alloc_slow(id) } else { object }
     }
 
     #[cold]
     fn cache_alloc_slow(&self, id: CacheId) -> *mut u8 {
-        self.0.cache_alloc(id)
+        self.0.user_caches().alloc(id)
     }
 
-    /// [`Heap::cache_free`], of which only the fast path is compiled where it is called.
+    /// The engine's `user_caches().free`, of which only the fast path is compiled where it is called.
     ///
     /// # Safety
     /// The object is not used any more.
     #[inline(always)]
     pub unsafe fn cache_free(&self, id: CacheId, object: *mut u8) {
         // SAFETY: the caller gives the object up.
-        if !unsafe { self.0.cache_free_fast(id, object) } {
+        if !unsafe { self.0.user_caches().free_fast(id, object) } {
             // SAFETY: it was not taken back.
             unsafe { self.cache_free_slow(id, object) }
         }
@@ -105,59 +105,60 @@ impl Process {
     #[cold]
     unsafe fn cache_free_slow(&self, id: CacheId, object: *mut u8) {
         // SAFETY: the caller gives the object up.
-        unsafe { self.0.cache_free(id, object) }
+        unsafe { self.0.user_caches().free(id, object) }
     }
 }
 
 /// Functions of the engine that sister crates call, under their names, compiled here. Of a generic function each crate that calls
 /// it has a copy of its own, with a copy of all that it calls: without this list the library's code is 40 % longer.
 macro_rules! compiled_here {
-    ($($([$unsafety:tt])? $(<$part:ident>)? $name:ident($($argument:ident: $type:ty),*) $(-> $result:ty)?;)*) => {
+    ($($([$unsafety:tt])? $name:ident = <$($view:ident)?> $method:ident($($argument:ident: $type:ty),*)
+        $(-> $result:ty)?;)*) => {
         impl Process {$(
-            #[doc = concat!("The engine's `", stringify!($name), "`.")]
+            #[doc = concat!("The engine's ", $("`", stringify!($view), "().", )? stringify!($method), "`.")]
             #[allow(clippy::missing_safety_doc, reason = "the engine's function has it")]
             pub $($unsafety)? fn $name(&self $(, $argument: $type)*) $(-> $result)? {
                 // SAFETY: the caller's promise is that of the function of this name.
                 #[allow(unused_unsafe, reason = "some of them promise nothing")]
-                unsafe { self.0$(.$part())?.$name($($argument),*) }
+                unsafe { self.0$(.$view())?.$method($($argument),*) }
             }
         )*}
     };
 }
 
 compiled_here! {
-    alloc_zeroed(size: usize) -> *mut u8;
-    alloc_aligned(align: usize, size: usize) -> *mut u8;
-    alloc_low32(size: usize) -> *mut u8;
-    trim() -> usize;
-    usage() -> Usage;
-    mapped_count() -> usize;
-    may_grow(bytes: usize) -> bool;
-    set_congested(zone: ZoneClass);
-    [unsafe] destroy_cache(id: CacheId) -> Result<(), Busy>;
-    cache_alloc_batch(id: CacheId, out: &mut [*mut u8]) -> usize;
-    [unsafe] cache_free_batch(id: CacheId, objects: &[*mut u8]);
-    set_cache_limit(id: CacheId, limit: usize) -> Result<(), LimitError>;
-    set_cache_reserve(id: CacheId, objects: usize) -> Result<(), LimitError>;
-    cache_at(addr: usize) -> Option<CacheId>;
-    cache_stats(id: CacheId) -> CacheStats;
-    next_cache(number: usize) -> Option<CacheStats>;
-    remove_pool(pool: &PagePool) -> Result<(), InFlight>;
-    pool_get(pool: &PagePool, pages: usize) -> *mut u8;
-    pool_get_batch(pool: &PagePool, pages: usize, out: &mut [*mut u8]) -> usize;
-    [unsafe] pool_put(pool: &PagePool, runs: &[*mut u8]);
-    tend_pool(pool: &PagePool) -> usize;
-    wait_for_squeeze(pool: &PagePool, ns: Option<u64>);
-    pool_stats(pool: &PagePool) -> PoolStats;
-    room_for_zone(bytes: usize) -> Result<Hold<'_>, Short>;
-    [unsafe] add_zone(zone: NonNull<UserZone>);
-    <pages> remove_zone(zone: &UserZone);
-    zone_take(zone: &UserZone, pages: usize, align: u32) -> Result<PageRun, Short>;
-    <pages> zone_give(zone: &UserZone, addr: usize, pages: usize) -> Result<(), InvalidFree>;
-    <pages> zone_usage(zone: &UserZone) -> ZoneUsage;
-    <pages> zone_offline(zone: &UserZone, blocks: Range<u32>) -> Result<(), InUse>;
-    <pages> zone_close(zone: &UserZone, blocks: Range<u32>) -> usize;
-    <pages> zone_open(zone: &UserZone, blocks: Range<u32>);
+    alloc_zeroed = <> alloc_zeroed(size: usize) -> *mut u8;
+    alloc_aligned = <> alloc_aligned(align: usize, size: usize) -> *mut u8;
+    alloc_low32 = <> alloc_low32(size: usize) -> *mut u8;
+    purge = <> purge() -> usize;
+    usage = <figures> usage() -> Usage;
+    mapped_count = <figures> mapped_count() -> usize;
+    may_grow = <reclaim> may_grow(bytes: usize) -> bool;
+    set_congested = <reclaim> set_congested(zone: ZoneClass);
+    [unsafe] destroy_cache = <user_caches> destroy(id: CacheId) -> Result<(), Busy>;
+    cache_alloc_batch = <user_caches> alloc_batch(id: CacheId, out: &mut [*mut u8]) -> usize;
+    [unsafe] cache_free_batch = <user_caches> free_batch(id: CacheId, objects: &[*mut u8]);
+    set_cache_limit = <user_caches> set_limit(id: CacheId, limit: usize) -> Result<(), LimitError>;
+    set_cache_reserve = <user_caches> set_reserve(id: CacheId, objects: usize) -> Result<(), LimitError>;
+    cache_at = <user_caches> at(addr: usize) -> Option<CacheId>;
+    cache_stats = <user_caches> stats(id: CacheId) -> CacheStats;
+    next_cache = <user_caches> next(number: usize) -> Option<CacheStats>;
+    remove_pool = <page_pools> remove(pool: &PagePool) -> Result<(), InFlight>;
+    pool_get = <page_pools> get(pool: &PagePool, pages: usize) -> *mut u8;
+    pool_get_batch = <page_pools> get_batch(pool: &PagePool, pages: usize, out: &mut [*mut u8]) -> usize;
+    [unsafe] pool_put = <page_pools> put(pool: &PagePool, runs: &[*mut u8]);
+    tend_pool = <page_pools> tend(pool: &PagePool) -> usize;
+    wait_for_squeeze = <page_pools> wait_for_squeeze(pool: &PagePool, ns: Option<u64>);
+    pool_stats = <page_pools> stats(pool: &PagePool) -> PoolStats;
+    room_for_zone = <zones> room(bytes: usize) -> Result<Hold<'_>, Short>;
+    [unsafe] add_zone = <zones> add(zone: NonNull<UserZone>);
+    remove_zone = <pages> remove_zone(zone: &UserZone);
+    zone_take = <zones> take(zone: &UserZone, pages: usize, align: u32) -> Result<PageRun, Short>;
+    zone_give = <pages> zone_give(zone: &UserZone, addr: usize, pages: usize) -> Result<(), InvalidFree>;
+    zone_usage = <pages> zone_usage(zone: &UserZone) -> ZoneUsage;
+    zone_offline = <pages> zone_offline(zone: &UserZone, blocks: Range<u32>) -> Result<(), InUse>;
+    zone_close = <pages> zone_close(zone: &UserZone, blocks: Range<u32>) -> usize;
+    zone_open = <pages> zone_open(zone: &UserZone, blocks: Range<u32>);
 }
 
 impl Deref for Process {
@@ -204,18 +205,18 @@ pub fn make_cache(spec: &Spec<'_>) -> Result<CacheId, MakeError> {
     if spec.fini.is_some() {
         FINALIZER.start();
     }
-    HEAP.0.make_cache(spec)
+    HEAP.user_caches().make(spec)
 }
 
 /// Makes a page pool known; from now on pressure is listened for.
 ///
 /// # Safety
-/// The pool lives, where it is, until [`Heap::remove_pool`] has succeeded. It is added once, and used through shared references
+/// The pool lives, where it is, until [`Process::remove_pool`] has succeeded. It is added once, and used through shared references
 /// alone meanwhile.
 pub unsafe fn add_pool(pool: NonNull<PagePool>) {
     on_first_use();
     // SAFETY: as the caller promises.
-    unsafe { HEAP.0.add_pool(pool) }
+    unsafe { HEAP.page_pools().add(pool) }
     BACKGROUND.listen();
 }
 
@@ -223,7 +224,7 @@ pub unsafe fn add_pool(pool: NonNull<PagePool>) {
 /// environment says where. The heap works on.
 pub fn finish() {
     if stats_page::is_shared() {
-        HEAP.publish_counts();
+        HEAP.figures().publish_counts();
     }
     exit_profile::write(&HEAP);
 }
@@ -236,10 +237,10 @@ unsafe fn start(envp: Environment) {
         BACKGROUND.settle();
         if TUNABLES.check.get() != 0 {
             // Blocks that were freed before the environment could be read may wait in buckets.
-            HEAP.trim();
+            HEAP.purge();
         }
         if TUNABLES.huge_heap.get() != 0 {
-            HEAP.follow_huge_heap();
+            HEAP.reclaim().follow_huge_heap();
         }
         // SAFETY: functions of this library, which is never unloaded (`weir-malloc` is linked with `-z nodelete`; in a
         // program they are its own).
@@ -260,19 +261,19 @@ extern "C" fn before_fork() {
 static IS_INHERITANCE_LEFT: AtomicBool = AtomicBool::new(false);
 
 extern "C" fn after_fork_in_parent() {
-    let is_nested = HEAP.is_nested_fork();
+    let is_nested = HEAP.fork().is_nested();
     // SAFETY: follows `before_fork` on the same thread, in the parent.
     unsafe { fork_freeze::thaw(&HEAP.0) };
     fork::unlock_streams();
     if !is_nested && IS_INHERITANCE_LEFT.swap(false, Relaxed) {
-        HEAP.inherit();
+        HEAP.fork().inherit();
         inherit();
     }
 }
 
 /// In the child there is none of Weir's threads, and the counters are to be a page of its own.
 extern "C" fn after_fork_in_child() {
-    IS_INHERITANCE_LEFT.store(HEAP.is_fork_in_fork(), Relaxed);
+    IS_INHERITANCE_LEFT.store(HEAP.fork().is_in_fork(), Relaxed);
     stats_page::leave_parents();
     // SAFETY: follows `before_fork`, and this is the child's only thread.
     unsafe { fork_freeze::thaw_child(&HEAP.0) }

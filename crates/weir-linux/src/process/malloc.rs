@@ -201,7 +201,7 @@ fn sampled(size: usize, align: usize, is_zeroed: bool, is_counted: bool) -> *mut
     let Some(drawn) = countdown::sample(size, is_counted) else { return guarded(size, align) };
     let stack = CallStack::here();
     let origin = Origin { frames: stack.frames(), mean: drawn.mean, random: drawn.random };
-    HEAP.alloc_sampled(size, align, is_zeroed, origin)
+    HEAP.samples().alloc(size, align, is_zeroed, origin)
 }
 
 /// A guarded block, all 0; null if this allocation is not guarded, or no page is free for it.
@@ -219,5 +219,5 @@ unsafe fn realloc_sampled(block: *mut u8, size: usize) -> *mut u8 {
     let stack = CallStack::here();
     let origin = Origin { frames: stack.frames(), mean: drawn.mean, random: drawn.random };
     // SAFETY: the caller owns the block.
-    unsafe { HEAP.realloc_sampled(block, size, origin) }
+    unsafe { HEAP.samples().realloc(block, size, origin) }
 }

@@ -67,7 +67,7 @@ pub fn open_fd(level: Level) -> Result<(i32, Registration), FdError> {
 
 /// The latest event. It is kept true while there is a listener: a callback is registered, or a [`Reader`] is there.
 pub fn latest() -> Event {
-    HEAP.pressure_events().latest()
+    HEAP.callbacks().events().latest()
 }
 
 /// While there is one, pressure is listened for.
@@ -79,19 +79,19 @@ impl Reader {
     #[allow(clippy::new_without_default, reason = "it starts a thread")]
     pub fn new() -> Self {
         on_first_use();
-        HEAP.pressure_events().add_reader();
+        HEAP.callbacks().events().add_reader();
         BACKGROUND.listen();
         Self(())
     }
 
     /// Sleeps until the generation is no longer `seen`, for `ns` at most, or for no reason.
     pub fn wait(&self, seen: u32, ns: Option<u64>) {
-        HEAP.pressure_events().wait(HEAP.platform(), seen, ns);
+        HEAP.callbacks().events().wait(HEAP.platform(), seen, ns);
     }
 }
 
 impl Drop for Reader {
     fn drop(&mut self) {
-        HEAP.pressure_events().remove_reader();
+        HEAP.callbacks().events().remove_reader();
     }
 }

@@ -69,7 +69,7 @@ impl NodeWorkers {
         let worker = &self.workers[node];
         let task = worker.task.load(Acquire);
         let cause = if task & 0xff == Cause::Limit as u32 { Cause::Limit } else { Cause::Pressure };
-        self.heap.balance_node(node, cause, task >> 8 != 0);
+        self.heap.reclaim().balance_node(node, cause, task >> 8 != 0);
         worker.thread.leave().end(0)
     }
 }

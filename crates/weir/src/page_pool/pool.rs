@@ -4,8 +4,7 @@ use core::fmt;
 use core::ptr::NonNull;
 use core::time::Duration;
 use weir_core::base::units::{MAX_RUN, PAGE};
-use weir_core::pools::page_pool::PoolStats;
-use weir_linux::platform::linux::Engine;
+use weir_core::pools::page_pool::{PagePool as EnginePool, PoolStats};
 use weir_linux::process::heap::HEAP;
 
 use super::run::PoolPages;
@@ -108,7 +107,7 @@ impl PagePool {
     }
 
     fn pages(&self, run: NonNull<u8>, pages: usize) -> PoolPages {
-        let len = Engine::pool_run_pages(pages) * PAGE;
+        let len = EnginePool::run_pages(pages) * PAGE;
         // SAFETY: the engine has just handed it out, at that length.
         unsafe { PoolPages::new(self.0.clone(), NonNull::slice_from_raw_parts(run, len)) }
     }

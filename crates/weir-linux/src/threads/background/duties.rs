@@ -132,7 +132,7 @@ impl<'a> Loop<'a> {
         Duty { due: |this| this.schedule.rest.ends_at, tend: Self::release_at_rest },
         Duty { due: |_| None, tend: Self::answer_pressure },
         Duty { due: |this| this.schedule.balance_at, tend: Self::balance_zones },
-        Duty { due: |this| this.heap.pools_due(), tend: Self::tend_pools },
+        Duty { due: |this| this.heap.page_pools().due(), tend: Self::tend_pools },
         Duty { due: |this| this.schedule.relief_at, tend: Self::look_for_relief },
         Duty { due: |this| this.steering.due(), tend: Self::serve_clients },
         Duty { due: |this| this.schedule.window_ends, tend: Self::end_window },
@@ -205,7 +205,7 @@ impl<'a> Loop<'a> {
         if is_due(self.schedule.rest.ends_at, heard.now) {
             self.schedule.rest.ends_at = None;
             if self.sources.is_deaf() {
-                self.heap.balance_rest();
+                self.heap.reclaim().balance_rest();
                 self.schedule.rest.is_empty = true;
             }
         }
@@ -218,7 +218,7 @@ impl<'a> Loop<'a> {
             respond(self.heap, &heard.events, self.waker, is_at_rest.then_some(&mut self.schedule.rest));
         }
         if let Some(room) = self.sources.take_room() {
-            self.heap.read_room(room);
+            self.heap.reclaim().read_room(room);
         }
         Ok(())
     }
@@ -227,12 +227,12 @@ impl<'a> Loop<'a> {
     /// others take and give back is in no estimate.
     fn balance_zones(&mut self, _: &Heard) -> Result<(), End> {
         let begin = monotonic_ns();
-        if !self.heap.is_balancer_asked() && self.schedule.balance_at.is_none_or(|at| begin < at) {
+        if !self.heap.reclaim().is_balancer_asked() && self.schedule.balance_at.is_none_or(|at| begin < at) {
             return Ok(());
         }
         self.schedule.balance_at = loop {
-            self.heap.read_room(self.sources.measure(&TUNABLES));
-            match self.heap.balance_zones(&mut self.schedule.turn) {
+            self.heap.reclaim().read_room(self.sources.measure(&TUNABLES));
+            match self.heap.reclaim().balance_zones(&mut self.schedule.turn) {
                 Next::Asleep => break None,
                 Next::At(at) => break Some(at),
                 Next::Again if monotonic_ns() >= begin + SLICE_NS => break Some(begin),
@@ -243,18 +243,18 @@ impl<'a> Loop<'a> {
     }
 
     fn tend_pools(&mut self, _: &Heard) -> Result<(), End> {
-        self.heap.tend_pools();
+        self.heap.page_pools().tend_due();
         Ok(())
     }
 
     /// Relief ends what pressure began: it is looked for when it is due, even at rest, if a cache or a subscriber waits for it.
     fn look_for_relief(&mut self, _: &Heard) -> Result<(), End> {
         let now = monotonic_ns();
-        self.schedule.relief_at = match self.heap.relief_due() {
+        self.schedule.relief_at = match self.heap.reclaim().relief_due() {
             Some(due) if now >= due && self.schedule.relief_at.is_none_or(|at| now >= at) => {
-                self.heap.read_room(self.sources.measure(&TUNABLES));
-                self.heap.relieve_if_due();
-                self.heap.relief_due().map(|at| at.max(now + RELIEF_NS))
+                self.heap.reclaim().read_room(self.sources.measure(&TUNABLES));
+                self.heap.reclaim().relieve_if_due();
+                self.heap.reclaim().relief_due().map(|at| at.max(now + RELIEF_NS))
             }
             Some(due) => Some(due.max(self.schedule.relief_at.unwrap_or(0))),
             None => None,
@@ -272,7 +272,7 @@ impl<'a> Loop<'a> {
     fn end_window(&mut self, _: &Heard) -> Result<(), End> {
         if is_due(self.schedule.window_ends, monotonic_ns()) {
             self.look_for_huge_pages();
-            self.schedule.window_ends = self.heap.balance_calm().then(|| self.next_window());
+            self.schedule.window_ends = self.heap.reclaim().balance_calm().then(|| self.next_window());
             if self.schedule.window_ends.is_none() {
                 self.come_to_rest()?;
             }
@@ -291,14 +291,14 @@ impl<'a> Loop<'a> {
     fn look_for_huge_pages(&self) {
         let platform = self.heap.platform();
         if platform.huge_on_touch() && has_no_huge_pages(platform.huge_on_advice()) {
-            self.heap.forget_huge();
+            self.heap.reclaim().forget_huge();
         }
     }
 
     /// Nothing moves any more: the thread is about to sleep until it is woken.
     fn come_to_rest(&mut self) -> Result<(), End> {
         if TUNABLES.limit.get() != 0 || self.sources.is_limited() {
-            self.heap.balance_rest();
+            self.heap.reclaim().balance_rest();
             self.schedule.rest.is_empty = true;
         }
         let may_hear = self.sources.is_deaf() && !self.is_empty();
@@ -342,7 +342,7 @@ impl<'a> Loop<'a> {
         // What counts as resident, but for blocks mapped on their own that are in use.
         let resident = [&STATS.live_bytes, &STATS.idle_bytes, &STATS.fragmented_bytes];
         let resident = resident.iter().map(|bytes| bytes.load(Relaxed)).sum::<u64>();
-        if self.heap.hears_pressure() {
+        if self.heap.reclaim().hears_pressure() {
             // Blocks mapped on their own may be caches.
             let has_caches = self.heap.callbacks().shrinkers(ZoneClass::Normal) > 0;
             return if has_caches && resident >= WORTH_HEARING { Heat::Caching } else { Heat::Resting };
@@ -359,11 +359,11 @@ impl<'a> Loop<'a> {
     /// thousand of them when it is worst. The next slow path that frees enough to be worth it ends the rest.
     fn is_empty(&self) -> bool {
         let wakes_early = TUNABLES.report_threshold.get() <= WORTH_BYTES;
-        wakes_early && STATS.idle_bytes.load(Relaxed) < WORTH_BYTES && !self.heap.hears_pressure()
+        wakes_early && STATS.idle_bytes.load(Relaxed) < WORTH_BYTES && !self.heap.reclaim().hears_pressure()
     }
 
     fn next_window(&self) -> u64 {
-        monotonic_ns() + self.heap.calm_window()
+        monotonic_ns() + self.heap.reclaim().calm_window()
     }
 }
 

@@ -5,7 +5,7 @@ use arrayvec::ArrayVec;
 use weir_core::base::run_class;
 use weir_core::caches::figures::CacheStats;
 use weir_core::caches::geometry::FIRST_USER;
-use weir_core::heap::usage::Measurement;
+use weir_core::heap::figures::Measurement;
 use weir_core::pages::zone_figures::ZoneFigures;
 use weir_core::reclaim::Usage;
 use weir_core::telemetry::tables::{CacheRow, EvictableRow, ZoneRow, name_of};
@@ -69,7 +69,7 @@ impl Figures {
     fn measure(&mut self, heap: &Engine, looks: usize) -> Option<Usage> {
         let begun = thread_cpu_ns();
         let (measurement, took) = self.under_way.get_or_insert_default();
-        let Some(usage) = heap.measure(measurement, looks) else {
+        let Some(usage) = heap.figures().measure(measurement, looks) else {
             *took += thread_cpu_ns().saturating_sub(begun);
             return None;
         };
@@ -90,7 +90,7 @@ fn write_caches(heap: &Engine) {
     STATS.caches.write(|add| {
         // Run classes last: where there are more caches than places, they are what is left out.
         for are_runs in [false, true] {
-            heap.each_cache(&mut |cache| {
+            heap.user_caches().each(&mut |cache| {
                 let is_used = cache.number >= FIRST_USER || cache.requests > 0 || cache.slab_bytes > 0;
                 if is_used && run_class::contains(cache.number) == are_runs {
                     add(cache_row(&cache));
@@ -128,7 +128,7 @@ fn cache_row(cache: &CacheStats) -> CacheRow {
 }
 
 fn write_zones(heap: &Engine) {
-    let budget = heap.budget_figures();
+    let budget = heap.reclaim().budget_figures();
     STATS.zones.write(|add| {
         heap.pages().each_zone(|zone| {
             let mut row = zone_row(&zone);

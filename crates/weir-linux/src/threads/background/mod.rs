@@ -129,11 +129,11 @@ impl Background {
         let state = self.state.load(Acquire);
         if state == ABSENT && !self.is_worth_a_thread() {
             // A small heap gets here whenever `report_threshold` bytes were freed: no system call for that.
-            return self.heap.forget_notice();
+            return self.heap.reclaim().forget_notice();
         }
         if owner != 0 && owner != getpid() {
             // A child of `vfork`. The thread is its parent's; one started here would end with this process.
-            return if state == RUNNING { self.waker.wake() } else { self.heap.forget_notice() };
+            return if state == RUNNING { self.waker.wake() } else { self.heap.reclaim().forget_notice() };
         }
         match state {
             RUNNING if self.thread.is_alive() => self.waker.wake(),
@@ -157,7 +157,7 @@ impl Background {
         let gauges = &self.heap.pages().gauges;
         let heap = gauges.address_bytes.get() + gauges.mapped_bytes.get();
         let held = gauges.page_bytes.get().max(heap / 8).max(gauges.zone_bytes.get());
-        is_wanted() && (held >= TUNABLES.background_start.get() || self.heap.hears_pressure())
+        is_wanted() && (held >= TUNABLES.background_start.get() || self.heap.reclaim().hears_pressure())
     }
 
     /// The program has registered a callback: starts the thread, which hears of pressure, or has it look again.
@@ -198,7 +198,7 @@ impl Background {
         let sources = unsafe { &mut *self.sources.get() };
         let events = sources.look(&systemd_watch::request(), &TUNABLES);
         if let Some(room) = sources.take_room() {
-            self.heap.read_room(room);
+            self.heap.reclaim().read_room(room);
         }
         self.state.store(before, Release);
         (events.level, events.cause())
@@ -241,7 +241,7 @@ impl Background {
         // SAFETY: this process has no background thread, as above.
         unsafe { self.thread.forget() };
         self.state.store(ABSENT, Release);
-        self.heap.forget_notice();
+        self.heap.reclaim().forget_notice();
     }
 
     /// `replacement`: 0 or [`REPLACEMENT`].
@@ -254,7 +254,7 @@ impl Background {
             || self.state.compare_exchange(from, STARTING, SeqCst, Acquire).is_err()
         {
             // The next free tries again.
-            self.heap.forget_notice();
+            self.heap.reclaim().forget_notice();
             return;
         }
         // Read before the thread is made, and before the look at changes under way: what changes from now on makes it
@@ -263,7 +263,7 @@ impl Background {
         if self.changes.are_under_way() {
             self.changes.owe();
             self.state.store(from, SeqCst);
-            self.heap.forget_notice();
+            self.heap.reclaim().forget_notice();
             return;
         }
         let is_settled = self.owner.get() != 0 || self.owner.set(getpid());
@@ -276,7 +276,7 @@ impl Background {
         } else {
             self.retry_at.store(monotonic_ns() + RETRY_NS, Relaxed);
             self.state.store(REFUSED, Release);
-            self.heap.forget_notice();
+            self.heap.reclaim().forget_notice();
         }
     }
 
@@ -375,7 +375,7 @@ impl Background {
         unsafe { *self.sources.get() = Sources::new() };
         let leaving = self.thread.leave();
         self.state.store(state, Release);
-        self.heap.forget_notice();
+        self.heap.reclaim().forget_notice();
         leaving.end(status)
     }
 }

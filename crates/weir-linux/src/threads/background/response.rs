@@ -40,22 +40,22 @@ pub(crate) struct Rest {
 /// Responds to what was heard; `rest` is given if the heap is at rest.
 pub(crate) fn respond(heap: &Engine, events: &Events, waker: &Waker, rest: Option<&mut Rest>) {
     let cause = events.cause();
-    heap.note_pressure(events.level, cause);
+    heap.reclaim().note_pressure(events.level, cause);
     if let Some(rest) = rest {
         let of_system = matches!(events.source, Some(Source::SystemStall | Source::GroupStall));
         let idle = STATS.idle_bytes.load(Relaxed);
         if events.level < Level::Severe && of_system {
-            if rest.is_empty && idle < WORTH_BYTES && !heap.hears_pressure() {
+            if rest.is_empty && idle < WORTH_BYTES && !heap.reclaim().hears_pressure() {
                 return;
             }
             // A change that ends the thread must not wait for this sleep.
-            waker.wait(Some(delay(idle, heap.has_idle_pool_pages(), getpid())));
+            waker.wait(Some(delay(idle, heap.page_pools().has_idle_pages(), getpid())));
         }
         rest.is_empty = true;
     }
     let heard = monotonic_ns();
     stats::add(&STATS.pressure_events, 1);
-    heap.balance_pressure(events.level, cause);
+    heap.reclaim().balance_pressure(events.level, cause);
     STATS.note_latency(monotonic_ns() - heard);
 }
 

@@ -117,11 +117,11 @@ fn is_in_sandbox(sandbox: Option<&Sandbox>) -> bool {
 pub fn take_effect(heap: &Engine, effect: Effect) {
     match effect {
         Effect::Wake | Effect::Rearm => {}
-        Effect::Reporting => heap.set_reporting(TUNABLES.report.get() != 0),
-        Effect::HugeHeap => heap.follow_huge_heap(),
+        Effect::Reporting => heap.reclaim().set_reporting(TUNABLES.report.get() != 0),
+        Effect::HugeHeap => heap.reclaim().follow_huge_heap(),
         Effect::Profile => switch::follow_setting(heap),
         Effect::Guard => guard::switch::follow_setting(),
-        Effect::Check => _ = heap.trim(),
+        Effect::Check => _ = heap.purge(),
     }
 }
 
@@ -149,11 +149,11 @@ impl Host for BackgroundHost<'_> {
     }
 
     fn trim(&mut self) -> usize {
-        self.heap.balance_rest()
+        self.heap.reclaim().balance_rest()
     }
 
     fn drain(&mut self) -> usize {
-        self.heap.drain()
+        self.heap.reclaim().purge()
     }
 
     fn report(&mut self) -> [(&'static str, usize); 6] {

@@ -1,11 +1,11 @@
 //! The heap as the node balancer sees it: the figures of its zones, and reclaim for one of them.
 //!
 //! Limits are those of a process, not of a NUMA node: so the zones of all NUMA nodes count together here, and there is one
-//! balancer. Releasing what is free of further nodes has workers of its own ([`Heap::balance_node`]).
+//! balancer. Releasing what is free of further nodes has workers of its own ([`Reclaim::balance_node`]).
 
 use core::sync::atomic::Ordering::Relaxed;
 
-use super::Heap;
+use super::Reclaim;
 use crate::base::cause::Cause;
 use crate::base::level::Level;
 use crate::base::units::{MAX_ORDER, PAGE};
@@ -17,9 +17,6 @@ use crate::reclaim::budget::Room;
 use crate::reclaim::node_balancer::{Node, Scanned, ZONES, ZoneScan};
 use crate::reclaim::{Goal, Kind, Side};
 use crate::telemetry::stats;
-
-/// A heap, as a node.
-pub(super) struct HeapNode<'a, P: Platform>(pub(super) &'a Heap<P>);
 
 /// A zone of `managed` pages, `free` of them free.
 fn zone(managed: usize, free: usize, largest: Option<u32>, scale: usize) -> Zone {
@@ -33,40 +30,50 @@ fn elastic(room: Room, scale: usize) -> Zone {
     zone(managed, free, free.checked_ilog2().map(|order| order.min(MAX_ORDER - 1)), scale)
 }
 
-impl<P: Platform> Heap<P> {
+impl<P: Platform> Reclaim<'_, P> {
     /// NORMAL: what may still become resident below the tightest limit, the hard limit included.
-    pub(super) fn normal_zone(&self) -> Zone {
-        let scale = self.platform().tunables().watermark_scale.get() as usize;
+    pub(crate) fn normal_zone(&self) -> Zone {
+        let scale = self.heap.platform().tunables().watermark_scale.get() as usize;
         let budget = elastic(self.budget_room(), scale);
-        let Some(limit) = self.pages().hard_limit() else { return budget };
-        let room = Room { capacity: limit as u64, used: limit.saturating_sub(self.pages().hard_room()) as u64 };
+        let Some(limit) = self.heap.pages().hard_limit() else { return budget };
+        let room = Room { capacity: limit as u64, used: limit.saturating_sub(self.heap.pages().hard_room()) as u64 };
         let hard = elastic(room, scale);
         let spare = |zone: &Zone| zone.free as isize - zone.marks.high as isize;
         if budget.managed == 0 || spare(&hard) < spare(&budget) { hard } else { budget }
     }
 
     /// What the tightest limit but the hard one leaves.
-    pub(super) fn budget_room(&self) -> Room {
-        self.budget.room(self.platform().stats().given_back.iter().map(|bytes| bytes.load(Relaxed)).sum())
+    pub(crate) fn budget_room(&self) -> Room {
+        self.heap
+            .reclaim
+            .budget
+            .room(self.heap.platform().stats().given_back.iter().map(|bytes| bytes.load(Relaxed)).sum())
     }
 
     /// Whether the zone below 4 GiB has nothing for requests of `order` that could have used NORMAL: what it keeps for others is
     /// a part of NORMAL's pages.
-    pub(super) fn keeps_low32(&self, order: u32) -> bool {
-        let zones = self.node_balancer.view(&HeapNode(self));
+    pub(crate) fn keeps_low32(&self, order: u32) -> bool {
+        let zones = self.heap.reclaim.node_balancer.view(self);
         let (low, normal) = (ZoneClass::Low32 as usize, ZoneClass::Normal as usize);
         zones[low].managed == 0 || !is_zone_above(&zones, low, order.max(1), normal, |marks| marks.min)
     }
 
     /// Resident pages of the heap, about.
-    pub(super) fn resident_pages(&self) -> usize {
-        let gauges = &self.pages().gauges;
+    pub(crate) fn resident_pages(&self) -> usize {
+        let gauges = &self.heap.pages().gauges;
         (gauges.page_bytes.get() + gauges.mapped_bytes.get()) as usize / PAGE
+    }
+
+    /// To compare with: what is resident now of all that the process holds; `None` where there is no cache in such zones.
+    fn elsewhere(&self, zone: ZoneClass) -> Option<Elsewhere> {
+        let has_caches = zone == ZoneClass::Normal && self.evictable(zone) > 0;
+        let evicted = self.heap.platform().evicted_elsewhere();
+        has_caches.then(|| Elsewhere { evicted, resident: self.heap.platform().process_resident().unwrap_or(0) })
     }
 }
 
 /// What caches had evicted into another allocator's memory, and what the process had resident, at one moment; bytes.
-pub(super) struct Elsewhere {
+pub(crate) struct Elsewhere {
     evicted: u64,
     resident: u64,
 }
@@ -80,19 +87,10 @@ impl Elsewhere {
     }
 }
 
-impl<P: Platform> Heap<P> {
-    /// To compare with: what is resident now of all that the process holds; `None` where there is no cache in such zones.
-    fn elsewhere(&self, zone: ZoneClass) -> Option<Elsewhere> {
-        let has_caches = zone == ZoneClass::Normal && self.evictable(zone) > 0;
-        let evicted = self.platform().evicted_elsewhere();
-        has_caches.then(|| Elsewhere { evicted, resident: self.platform().process_resident().unwrap_or(0) })
-    }
-}
-
-impl<P: Platform> Node for HeapNode<'_, P> {
+impl<P: Platform> Node for Reclaim<'_, P> {
     fn zones(&self) -> [Zone; ZONES] {
-        let (normal, pages) = (self.0.normal_zone(), self.0.pages());
-        let scale = self.0.platform().tunables().watermark_scale.get() as usize;
+        let (normal, pages) = (self.normal_zone(), self.heap.pages());
+        let scale = self.heap.platform().tunables().watermark_scale.get() as usize;
         let zone = |of: ClassTotals| zone(of.pages, of.free, of.largest, scale);
         ZoneClass::ALL.map(|class| match class {
             ZoneClass::Low32 => {
@@ -106,65 +104,70 @@ impl<P: Platform> Node for HeapNode<'_, P> {
     }
 
     fn policy(&self) -> Policy {
-        Policy::of_number(self.0.platform().tunables().balance_policy.get())
+        Policy::of_number(self.heap.platform().tunables().balance_policy.get())
     }
 
     fn now(&self) -> u64 {
-        self.0.platform().now()
+        self.heap.platform().now()
     }
 
     fn cpu_time(&self) -> u64 {
-        self.0.platform().cpu_time()
+        self.heap.platform().cpu_time()
     }
 
     fn cpu_percent(&self) -> u64 {
-        self.0.platform().tunables().reclaim_cpu_percent.get()
+        self.heap.platform().tunables().reclaim_cpu_percent.get()
     }
 
     fn is_severe(&self) -> bool {
-        self.0.pressure.level() == Level::Severe
+        self.heap.reclaim.pressure.level() == Level::Severe
     }
 
     fn boost_life(&self) -> u64 {
-        self.0.relief_ns()
+        self.relief_ns()
     }
 
     fn is_reclaimable(&self, zone: usize) -> bool {
         let class = ZoneClass::ALL[zone];
-        if !self.0.pages().is_reporting() {
+        if !self.heap.pages().is_reporting() {
             return false;
         }
-        let goal = Goal::new(Kind::Balance { zone: class }, Cause::Pressure, 0, 0);
-        let has_idle = || self.0.with_reclaimables(|all| all.iter().any(|part| part.count(&goal) > 0));
-        self.0.evictable(class) > 0 || class == ZoneClass::Normal && has_idle()
+        let goal = Goal { zone: class, ..Goal::new(Kind::balance(class), Cause::Pressure, 0, 0) };
+        let has_idle = || self.heap.parts().reclaimable().iter().any(|part| part.count(&goal) > 0);
+        self.evictable(class) > 0 || class == ZoneClass::Normal && has_idle()
     }
 
     fn scan(&self, scan: &ZoneScan) -> Scanned {
         let class = ZoneClass::ALL[scan.zone];
-        let (kind, bytes) = (Kind::Balance { zone: class }, scan.pages * PAGE);
+        let bytes = scan.pages * PAGE;
         if scan.may_write {
             // Otherwise it is a boost, of pressure that was heard.
-            self.0.zone_is_short(class);
+            self.zone_is_short(class);
         }
-        let before = self.0.elsewhere(class);
-        let got =
-            self.0.reclaim_by(|goal| Goal { bytes, priority: scan.priority, may_write: scan.may_write, ..goal }, kind);
-        let (elsewhere, fell) = before.map_or((0, 0), |before| before.until(self.0.platform()));
+        let before = self.elsewhere(class);
+        let got = self.run(&Goal {
+            bytes,
+            priority: scan.priority,
+            may_write: scan.may_write,
+            zone: class,
+            ..self.goal_of_limit(Kind::balance(class))
+        });
+        let (elsewhere, fell) = before.map_or((0, 0), |before| before.until(self.heap.platform()));
         // What NORMAL gains is what was released, here or by another allocator; in a zone that is not elastic what was moved is
         // free for others.
         let reclaimed = if class == ZoneClass::Normal { got.released.max(fell) } else { got.total() };
         let [scanned, reclaimed, elsewhere] = [got.scanned, reclaimed, elsewhere].map(|bytes| bytes.div_ceil(PAGE));
         let scanned = Scanned { scanned, reclaimed, elsewhere };
-        self.0.note_scan(Side::Balancer, scanned);
+        self.note_scan(Side::Balancer, scanned);
         scanned
     }
 
     fn release_throttled(&self) {
-        self.0.throttle.release(self.0.platform());
+        self.heap.reclaim.throttle.release(self.heap.platform());
     }
 
     fn note_awake(&self, ns: u64, cpu_ns: u64) {
-        let stats = self.0.platform().stats();
+        let stats = self.heap.platform().stats();
         stats::add(&stats.balancer_active_ns, ns);
         stats::add(&stats.balancer_cpu_ns, cpu_ns);
     }

@@ -8,30 +8,32 @@ use core::ptr::{self, null_mut};
 use super::Heap;
 use super::lookup::Found;
 use crate::base::size_class::{MAX_SIZE, MIN_ALIGN};
-use crate::platform::{Platform, Refused};
-use crate::profile::recorder::{Origin, Recorder};
+use crate::platform::Platform;
+use crate::profile::recorder::Origin;
+
+/// Allocations that are samples of the heap profile.
+pub struct Samples<'a, P: Platform> {
+    heap: &'a Heap<P>,
+}
 
 impl<P: Platform> Heap<P> {
-    /// The heap profile.
-    pub fn profile(&self) -> &Recorder {
-        &self.profile
+    /// Sampled allocations.
+    #[inline(always)]
+    pub fn samples(&self) -> Samples<'_, P> {
+        Samples { heap: self }
     }
+}
 
-    /// Switches samples to a mean of so many bytes between two, or off by 0; `now` is in ns since 1970. Which allocations are
-    /// sampled the caller decides ([`crate::profile::interval`]). An error: the tables cannot be mapped, and sampling is off.
-    pub fn switch_profile(&self, mean: u64, now: u64) -> Result<(), Refused> {
-        self.profile.switch(self.platform(), mean, now)
-    }
-
+impl<P: Platform> Samples<'_, P> {
     /// Allocates `size` bytes aligned to `align`, a power of two, as a sample of the heap profile; all of it is zero if that
     /// `is_zeroed`. Null when memory is refused.
     #[cold]
-    pub fn alloc_sampled(&self, size: usize, align: usize, is_zeroed: bool, origin: Origin<'_>) -> *mut u8 {
+    pub fn alloc(&self, size: usize, align: usize, is_zeroed: bool, origin: Origin<'_>) -> *mut u8 {
         let (some, align) = (size.max(1), align.max(MIN_ALIGN));
         // Of no run class: its free is not to end in a bucket.
-        let large = self.alloc_large(some, align);
+        let large = self.heap.large().alloc_large(some, align);
         // SAFETY: allocated just now.
-        let block = if is_zeroed { unsafe { self.zeroed(large) } } else { large.0 };
+        let block = if is_zeroed { unsafe { self.heap.large().zeroed(large) } } else { large.0 };
         if !block.is_null() {
             self.sample(block, size, origin);
         }
@@ -43,16 +45,16 @@ impl<P: Platform> Heap<P> {
     /// # Safety
     /// As there.
     #[cold]
-    pub unsafe fn realloc_sampled(&self, block: *mut u8, size: usize, origin: Origin<'_>) -> *mut u8 {
+    pub unsafe fn realloc(&self, block: *mut u8, size: usize, origin: Origin<'_>) -> *mut u8 {
         if size > MAX_SIZE {
             // SAFETY: the caller's promise is the same.
-            let new = unsafe { self.realloc(block, size) };
+            let new = unsafe { self.heap.realloc(block, size) };
             if new.is_null() {
                 return new;
             }
-            let found = self.lookup(new as usize);
+            let found = self.heap.lookup(new as usize);
             if let Some(Found::Run { page, kind, .. }) = found {
-                self.caches.leave_class(kind, page);
+                self.heap.caches.leave_class(kind, page);
             }
             if matches!(found, Some(Found::Run { .. } | Found::Mapped(_))) {
                 self.sample(new, size, origin);
@@ -60,18 +62,18 @@ impl<P: Platform> Heap<P> {
             return new;
         }
         // SAFETY: the caller's block.
-        let old = unsafe { self.usable_size(block) };
+        let old = unsafe { self.heap.usable_size(block) };
         if old == 0 {
             // A wrong pointer, which has been reported.
             return null_mut();
         }
-        let new = self.alloc_sampled(size, MIN_ALIGN, false, origin);
+        let new = self.alloc(size, MIN_ALIGN, false, origin);
         if !new.is_null() {
             // SAFETY: the old block holds `old` bytes and the new one at least `size`; they are distinct, as the old one is still
             // allocated. The caller gives the old one up by this call, so it may be freed.
             unsafe {
                 ptr::copy_nonoverlapping(block, new, old.min(size));
-                self.free(block);
+                self.heap.free(block);
             }
         }
         new
@@ -79,30 +81,30 @@ impl<P: Platform> Heap<P> {
 
     /// Makes a block a sample.
     fn sample(&self, block: *mut u8, size: usize, origin: Origin<'_>) {
-        if let Some(weight) = self.profile.record(self.platform(), block, size, origin) {
-            self.platform().block_is_sampled(block as usize, size, weight);
+        if let Some(weight) = self.heap.profile.record(self.heap.platform(), block, size, origin) {
+            self.heap.platform().block_is_sampled(block as usize, size, weight);
         }
     }
 
     /// A block is freed, or resized where it is: if it was a sample it is one no more.
     #[inline]
     pub(super) fn unsample(&self, block: *mut u8) {
-        if self.profile.forget(self.platform(), block).is_some() {
-            self.platform().sample_is_freed(block as usize);
+        if self.heap.profile.forget(self.heap.platform(), block).is_some() {
+            self.heap.platform().sample_is_freed(block as usize);
         }
     }
 
     /// Does `resize`, which may move the block, or return null and leave it. Another thread may be given its address before
     /// `resize` returns, so the block is taken off the samples before.
     pub(super) fn resize_sampled(&self, block: *mut u8, resize: impl FnOnce() -> *mut u8) -> *mut u8 {
-        let sample = self.profile.forget(self.platform(), block);
+        let sample = self.heap.profile.forget(self.heap.platform(), block);
         if sample.is_some() {
-            self.platform().sample_is_freed(block as usize);
+            self.heap.platform().sample_is_freed(block as usize);
         }
         let new = resize();
         if let (Some(sample), true) = (sample, new.is_null()) {
-            self.profile.restore(self.platform(), sample);
-            self.platform().block_is_sampled(block as usize, sample.size(), sample.weight());
+            self.heap.profile.restore(self.heap.platform(), sample);
+            self.heap.platform().block_is_sampled(block as usize, sample.size(), sample.weight());
         }
         new
     }
