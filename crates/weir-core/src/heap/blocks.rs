@@ -92,9 +92,15 @@ impl<P: Platform> Large<'_, P> {
             };
             // More than the heap holds is not to be had from its caches.
             let is_possible = bytes <= self.heap.reclaim().resident_pages() * PAGE;
-            found.or_else(|Short| match is_possible {
-                true => self.heap.direct().reclaim_and_try(Kind::Shortage, bytes, || self.unmap_and_try(bytes, &map)),
-                false => Err(Short),
+            found.or_else(|Short| {
+                let mut found = Err(Short);
+                if is_possible {
+                    self.heap.direct().reclaim_and_try(Kind::Shortage, bytes, &mut || {
+                        found = self.unmap_and_try(bytes, &map);
+                        found.is_ok()
+                    });
+                }
+                found
             })
         })
     }

@@ -20,11 +20,11 @@ use linux_raw_sys::general::__NR_rseq;
 
 use crate::arch::sections;
 use crate::arch::thread::{block_distance, thread_pointer};
-use crate::os::auxv;
+use crate::os::process::auxiliary;
 use crate::os::signals::set_signal_mask;
 use crate::os::syscall::{check, syscall4};
 use crate::os::thread_block::{Registration, registration};
-use crate::os::weak_symbol::weak_symbol;
+use crate::os::symbol::weak_symbol;
 use crate::platform::rseq::{AREA_BYTES, Area, write_no_cpu};
 use crate::platform::statics::TUNABLES;
 
@@ -72,7 +72,7 @@ pub(super) fn begin() -> Option<Area> {
         return None;
     }
     IS_ON.store(true, Relaxed);
-    let filled = auxv::value(AT_RSEQ_FEATURE_SIZE).unwrap_or(20);
+    let filled = auxiliary(AT_RSEQ_FEATURE_SIZE).unwrap_or(20);
     Some(Area::new(block_distance() as isize, filled))
 }
 

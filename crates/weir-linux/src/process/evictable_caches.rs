@@ -10,9 +10,10 @@ use super::heap::HEAP;
 use crate::arch::thread;
 use crate::os::clock::coarse_ns;
 use crate::os::futex::{futex_wait, futex_wake_at};
-use crate::os::scheduling::sched_yield;
-use crate::os::{probe, random};
+use crate::os::process;
+use crate::os::tasks::sched_yield;
 use crate::platform::linux::Linux;
+use crate::platform::machine;
 
 pub use super::evictable_list::{ForkCalls, ForkNode};
 pub use weir_core::telemetry::tables::EvictableRow;
@@ -81,7 +82,7 @@ pub fn now() -> u64 {
 
 /// Two random numbers.
 pub fn random() -> [usize; 2] {
-    random::two_words()
+    process::random_words()
 }
 
 /// The CPUs that there can be.
@@ -89,7 +90,7 @@ pub fn cpus() -> usize {
     static CPUS: AtomicU32 = AtomicU32::new(0);
     match CPUS.load(Relaxed) {
         0 => {
-            let count = probe::possible_cpus().map_or(1, |(count, _)| count.max(1));
+            let count = machine::possible_cpus().map_or(1, |(count, _)| count.max(1));
             CPUS.store(u32::try_from(count).unwrap_or(u32::MAX), Relaxed);
             count
         }

@@ -23,9 +23,9 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use crate::messages;
 use crate::os::process::gettid;
-use crate::os::scheduling::sched_yield;
 use crate::os::sync::{AtomicBool, AtomicU32, AtomicUsize, shared};
 use crate::os::tasks;
+use crate::os::tasks::sched_yield;
 use crate::os::thread_block::ranks;
 use crate::platform::linux::Engine;
 

@@ -5,11 +5,10 @@ pub use weir_core::base::level::Level;
 use weir_core::evict::callback::{Callback, CallbackSpec, Class, Panicked};
 pub use weir_core::reclaim::Event;
 
-use crate::os::bell::Bell;
 use crate::os::fd::close;
-use crate::process::callbacks::{Registration, Thread, register};
+use crate::os::file::socket::Bell;
+use crate::process::callbacks::{FdError, Registration, Thread, register};
 use crate::process::heap::{BACKGROUND, HEAP, on_first_use};
-use crate::process::queue_fd::FdError;
 
 /// What is read from a descriptor of [`open_fd`]: `struct weir_pressure_event`.
 #[repr(C)]

@@ -10,10 +10,11 @@ use core::sync::atomic::{
 };
 use weir_core::base::cause::Cause;
 
-use crate::os::path::FixedPath;
+use crate::os::fd;
+use crate::os::file::path::FixedPath;
+use crate::os::file::text;
 use crate::os::process::set_thread_name;
-use crate::os::scheduling::{affinity, set_affinity};
-use crate::os::{fd, text};
+use crate::os::tasks::{affinity, set_affinity};
 use crate::platform::linux::Engine;
 use crate::platform::rseq;
 use crate::threads::raw_thread::RawThread;

@@ -3,9 +3,9 @@
 use core::ptr::NonNull;
 
 use weir_core::base::zone_class::ZoneClass;
-use weir_linux::os::other_malloc;
+use weir_linux::platform::other_malloc;
 use weir_linux::process::callbacks::{self, CallbackSpec, Class, ScanReason, Thread};
-use weir_linux::process::calls;
+use weir_linux::process::heap::HEAP;
 
 use crate::heap;
 
@@ -85,12 +85,12 @@ pub unsafe fn register<S: Shrink + 'static>(cache: NonNull<S>, name: &[u8], zone
 /// Whether a cache may take so many bytes more: there was no pressure since the last relief, and memory stays above the
 /// high watermark.
 pub fn may_grow(bytes: usize) -> bool {
-    calls::may_grow(bytes)
+    HEAP.may_grow(bytes)
 }
 
 /// Write-backs lag behind what reclaim wants of a class of zones: caches do not grow until the balancer has seen to it.
 pub fn set_congested(zone: ZoneClass) {
-    calls::set_congested(zone);
+    HEAP.set_congested(zone);
 }
 
 #[cfg(test)]

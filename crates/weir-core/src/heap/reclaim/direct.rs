@@ -97,21 +97,33 @@ impl<P: Platform> Direct<'_, P> {
     }
 
     /// Tries `attempt`, which found no pages, again and again while reclaim brings some.
-    #[cold]
-    pub(crate) fn reclaim_for<T>(&self, bytes: usize, attempt: impl FnMut() -> Result<T, Short>) -> Result<T, Short> {
-        self.stalled(|| match self.heap.pages().hard_limit() {
-            Some(_) => self.reclaim_below_hard_limit(bytes, attempt),
-            None => self.reclaim_and_try(Kind::Shortage, bytes, attempt),
-        })
-    }
-
-    /// Reclaims towards a goal of `kind` until `attempt` succeeds.
-    pub(crate) fn reclaim_and_try<T>(
+    pub(crate) fn reclaim_for<T>(
         &self,
-        kind: Kind,
         bytes: usize,
         mut attempt: impl FnMut() -> Result<T, Short>,
     ) -> Result<T, Short> {
+        let mut found = Err(Short);
+        self.reclaim_until(bytes, &mut || {
+            found = attempt();
+            found.is_ok()
+        });
+        found
+    }
+
+    /// Reclaims for an allocation of `bytes` bytes until `attempt` says that it has succeeded, or no more is to be had. Compiled
+    /// once, whatever is allocated.
+    #[cold]
+    #[inline(never)]
+    fn reclaim_until(&self, bytes: usize, attempt: &mut dyn FnMut() -> bool) {
+        self.stalled(|| match self.heap.pages().hard_limit() {
+            Some(_) => self.reclaim_below_hard_limit(bytes, attempt),
+            None => _ = self.reclaim_and_try(Kind::Shortage, bytes, attempt),
+        });
+    }
+
+    /// Reclaims towards a goal of `kind` until `attempt` succeeds; whether it did.
+    #[inline(never)]
+    pub(crate) fn reclaim_and_try(&self, kind: Kind, bytes: usize, attempt: &mut dyn FnMut() -> bool) -> bool {
         let goal = self.heap.reclaim().goal(kind, Cause::Limit);
         // More than the heap holds is not to be had from caches: they stay as they are.
         let is_possible = bytes == usize::MAX || bytes <= self.heap.reclaim().resident_pages() * PAGE;
@@ -120,53 +132,46 @@ impl<P: Platform> Direct<'_, P> {
             self.heap.reclaim().zone_is_short(ZoneClass::Normal);
         }
         let first = if bytes == usize::MAX { goal.priority } else { FIRST };
-        let mut found = Err(Short);
+        let mut is_found = false;
         for priority in (LAST.min(first)..=first).rev() {
             let goal = Goal { bytes, priority, ..goal };
             let got = run(&goal, &self.heap.parts().reclaimable(), |_| {
-                found = attempt();
-                found.is_ok()
+                is_found = attempt();
+                is_found
             });
             self.heap.reclaim().note_bytes(Side::Direct, got);
-            if found.is_err() {
-                found = attempt();
-            }
+            is_found = is_found || attempt();
             // A lower priority takes more of what is in use, and of nothing else.
-            if found.is_ok() || !has_caches {
+            if is_found || !has_caches {
                 break;
             }
         }
-        found
+        is_found
     }
 
     /// The hard limit is in the way: what is missing is released; then all that can be; then the program is told, once, and
     /// may free something itself.
-    fn reclaim_below_hard_limit<T>(
-        &self,
-        bytes: usize,
-        mut attempt: impl FnMut() -> Result<T, Short>,
-    ) -> Result<T, Short> {
-        if self.heap.pages().hard_limit().is_some_and(|limit| bytes > limit) {
-            stats::add(&self.heap.platform().stats().hard_limit_failures, 1);
-            return Err(Short);
-        }
+    fn reclaim_below_hard_limit(&self, bytes: usize, attempt: &mut dyn FnMut() -> bool) {
+        let is_possible = self.heap.pages().hard_limit().is_none_or(|limit| bytes <= limit);
         let missing = bytes.saturating_sub(self.heap.pages().hard_room()).max(BATCH * PAGE);
-        let found = self
-            .reclaim_and_try(Kind::HardLimit, missing, &mut attempt)
-            .or_else(|Short| self.reclaim_and_try(Kind::HardLimit, usize::MAX, &mut attempt))
-            .or_else(|Short| {
-                // The callback may allocate, and so come here again, on this thread or on one that it waits for.
-                if self.heap.reclaim.in_hard_limit.swap(true, Acquire) {
-                    return Err(Short);
-                }
-                let is_worth_it = self.heap.platform().hard_limit_reached(bytes);
-                self.heap.reclaim.in_hard_limit.store(false, Release);
-                if is_worth_it { self.reclaim_and_try(Kind::HardLimit, usize::MAX, &mut attempt) } else { Err(Short) }
-            });
-        if found.is_err() {
+        let is_found = is_possible
+            && (self.reclaim_and_try(Kind::HardLimit, missing, attempt)
+                || self.reclaim_and_try(Kind::HardLimit, usize::MAX, attempt)
+                || self.has_program_freed(bytes) && self.reclaim_and_try(Kind::HardLimit, usize::MAX, attempt));
+        if !is_found {
             stats::add(&self.heap.platform().stats().hard_limit_failures, 1);
         }
-        found
+    }
+
+    /// Tells the program of an allocation that is about to fail; whether it has freed something.
+    fn has_program_freed(&self, bytes: usize) -> bool {
+        // The callback may allocate, and so come here again, on this thread or on one that it waits for.
+        if self.heap.reclaim.in_hard_limit.swap(true, Acquire) {
+            return false;
+        }
+        let is_worth_it = self.heap.platform().hard_limit_reached(bytes);
+        self.heap.reclaim.in_hard_limit.store(false, Release);
+        is_worth_it
     }
 
     /// Evicts from an exclusive class of zones, more and more, until `attempt` succeeds or nothing is left.
