@@ -35,11 +35,6 @@ impl<P: Platform> HeapPools<'_, P> {
         self.heap.page_pools.on(self.heap.pages())
     }
 
-    /// Whether there are any.
-    pub fn are_there(&self) -> bool {
-        self.heap.page_pools.are_there()
-    }
-
     /// Makes a pool known.
     ///
     /// # Safety

@@ -11,7 +11,7 @@ use super::lookup::Found;
 use crate::base::invalid_free::InvalidFree;
 use crate::base::run_class::{class_of_run, size_of_class};
 use crate::base::size_class::MAX_SIZE;
-use crate::base::units::{MAX_RUN, PAGE, order_of};
+use crate::base::units::{MAX_RUN, Order, PAGE, order_of};
 use crate::base::zone_class::ZoneClass;
 use crate::caches::run_caches::Kept;
 use crate::pages::Short;
@@ -38,7 +38,7 @@ impl<P: Platform> Large<'_, P> {
     fn take_class_run(&self, class: usize, pages: usize) -> (*mut u8, bool) {
         stats::add(&self.heap.platform().stats().large_allocs, 1);
         self.heap.caches.cpu.note_missed(self.heap.platform(), pages);
-        let Ok((kind, run)) = self.take_run(pages, 0) else {
+        let Ok((kind, run)) = self.take_run(pages, Order::PAGE) else {
             self.heap.caches.note_failures(class, 1);
             return (null_mut(), false);
         };
@@ -85,13 +85,13 @@ impl<P: Platform> Large<'_, P> {
             self.heap.pages().note_large(pages);
             return self.map_block(pages * PAGE, align.max(PAGE));
         }
-        let order = order_of(align.div_ceil(PAGE));
+        let order = Order::of_align(align);
         let Ok((kind, run)) = self.take_run(pages, order) else { return (null_mut(), false) };
         (self.mark_run(kind, ZoneKind::Normal, run, pages), run.zero)
     }
 
     /// Takes a run of pages of NORMAL, the highest zone of such a request; it falls back to the next lower one.
-    pub(super) fn take_run(&self, pages: usize, order: u32) -> Result<(ZoneKind, PageRun), Short> {
+    pub(super) fn take_run(&self, pages: usize, order: Order) -> Result<(ZoneKind, PageRun), Short> {
         let take = || self.heap.caches.take_pages(pages, order, Purpose::Run).map(|run| (ZoneKind::Normal, run));
         let low =
             || self.heap.pages().take(ZoneKind::Low32, pages, order, Purpose::Run).map(|run| (ZoneKind::Low32, run));
@@ -104,8 +104,8 @@ impl<P: Platform> Large<'_, P> {
     /// Takes pages that a request could have had of NORMAL from the zone below 4 GiB, if there is one and it does not need them
     /// for requests that can use no other.
     #[cold]
-    fn fall_back<T>(&self, pages: usize, order: u32, take: impl FnOnce() -> Result<T, Short>) -> Result<T, Short> {
-        let order = order.max(order_of(pages));
+    fn fall_back<T>(&self, pages: usize, order: Order, take: impl FnOnce() -> Result<T, Short>) -> Result<T, Short> {
+        let order = order.0.max(order_of(pages));
         if self.heap.reclaim().keeps_low32(order) { Err(Short) } else { take() }
     }
 
@@ -203,7 +203,7 @@ impl<P: Platform> Heap<P> {
         if pages > MAX_RUN {
             return null_mut();
         }
-        let take = || self.pages().take(ZoneKind::Low32, pages, 0, Purpose::Run);
+        let take = || self.pages().take(ZoneKind::Low32, pages, Order::PAGE, Purpose::Run);
         let Ok(run) = take().or_else(|_| self.direct().reclaim_for(pages * PAGE, take)) else {
             self.reclaim().wake_node_balancer(order_of(pages), ZoneClass::Low32, true);
             return null_mut();

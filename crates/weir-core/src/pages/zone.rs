@@ -13,7 +13,7 @@ mod place;
 mod relink;
 mod sparse;
 
-use crate::base::units::{NONE, PAGEBLOCK_PAGES};
+use crate::base::units::{NONE, Order, PAGEBLOCK_PAGES};
 use crate::pages::page_set::PageSet;
 use crate::pages::pageblock::Look;
 use crate::pages::request::Short;
@@ -112,13 +112,13 @@ impl FreeAreas {
         }
     }
 
-    /// Takes `pages` pages (at most those of order 10) for `purpose`, aligned to `align` (an order), from free areas, if at most
+    /// Takes `pages` pages (at most those of order 10) for `purpose`, aligned to `align`, from free areas, if at most
     /// `most_fresh` pages become resident by it. [`Short`]: grow first.
     pub fn take(
         &mut self,
         window: &Window,
         pages: usize,
-        align: u32,
+        align: Order,
         purpose: Purpose,
         huge_on_touch: bool,
         most_fresh: usize,

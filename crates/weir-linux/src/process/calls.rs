@@ -3,6 +3,7 @@
 
 use weir_core::base::invalid_free::InvalidFree;
 use weir_core::base::size_class::MAX_SIZE;
+use weir_core::base::units::Order;
 use weir_core::base::zone_class::ZoneClass;
 use weir_core::heap::FreeLeft;
 pub use weir_core::heap::reclaim::pressure::BudgetFigures as Budget;
@@ -210,9 +211,9 @@ pub fn gauges() -> &'static Gauges {
     &HEAP.pages().gauges
 }
 
-/// Takes `pages` pages in a row, aligned to the order `align`; returns the address of the first, and whether
+/// Takes `pages` pages in a row, aligned to `align`; returns the address of the first, and whether
 /// all are known to be zero.
-pub fn zone_take(zone: &UserZone, pages: usize, align: u32) -> Result<(usize, bool), Short> {
+pub fn zone_take(zone: &UserZone, pages: usize, align: Order) -> Result<(usize, bool), Short> {
     let run = HEAP.zones().take(zone, pages, align)?;
     Ok((HEAP.pages().zone_addr(zone, run), run.zero))
 }
