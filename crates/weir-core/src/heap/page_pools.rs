@@ -3,6 +3,7 @@
 use core::ptr::{NonNull, null_mut};
 
 use super::Heap;
+use super::view::view;
 use crate::base::cause::Cause;
 use crate::base::units::{MAX_RUN, PAGE};
 use crate::platform::Platform;
@@ -17,17 +18,11 @@ pub struct InFlight {
     pub pages: usize,
 }
 
-/// Page pools of a program.
-pub struct HeapPools<'a, P: Platform> {
-    heap: &'a Heap<P>,
-}
-
-impl<P: Platform> Heap<P> {
+view! {
+    /// Page pools of a program.
+    pub struct HeapPools;
     /// A program's page pools.
-    #[inline(always)]
-    pub fn page_pools(&self) -> HeapPools<'_, P> {
-        HeapPools { heap: self }
-    }
+    fn page_pools;
 }
 
 impl<P: Platform> HeapPools<'_, P> {

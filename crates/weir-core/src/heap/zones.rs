@@ -3,6 +3,7 @@
 use core::ptr::NonNull;
 
 use super::Heap;
+use super::view::view;
 use crate::base::units::{Order, PAGE, order_of};
 use crate::base::zone_class::ZoneClass;
 use crate::pages::user_zone::UserZone;
@@ -10,17 +11,11 @@ use crate::pages::zone::PageRun;
 use crate::pages::{Hold, Short};
 use crate::platform::Platform;
 
-/// Calls for zones that reclaim has to do with; all others are [`crate::pages::Pages`]'s.
-pub struct Zones<'a, P: Platform> {
-    heap: &'a Heap<P>,
-}
-
-impl<P: Platform> Heap<P> {
+view! {
+    /// Calls for zones that reclaim has to do with; all others are [`crate::pages::Pages`]'s.
+    pub struct Zones;
     /// A program's own zones.
-    #[inline(always)]
-    pub fn zones(&self) -> Zones<'_, P> {
-        Zones { heap: self }
-    }
+    fn zones;
 }
 
 impl<'a, P: Platform> Zones<'a, P> {
