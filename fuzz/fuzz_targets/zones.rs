@@ -13,7 +13,7 @@ use std::ptr::NonNull;
 use weir_core::base::cause::Cause;
 use weir_core::base::level::Level;
 use weir_core::base::run::Run;
-use weir_core::base::units::{PAGE, PAGEBLOCK, PAGEBLOCK_PAGES};
+use weir_core::base::units::{Order, PAGE, PAGEBLOCK, PAGEBLOCK_PAGES};
 use weir_core::heap::Heap;
 use weir_core::pages::pageblock::Pageblock;
 use weir_core::pages::user_zone::{MemoryKind, UserZone};
@@ -131,7 +131,7 @@ impl World {
     fn take(&mut self, nth: usize, pages: usize, order: u32) {
         let heap = &self.heap;
         let model = &mut self.zones[nth];
-        let Ok(run) = heap.pages().zone_take(&model.zone, pages, order) else {
+        let Ok(run) = heap.pages().zone_take(&model.zone, pages, Order(order)) else {
             assert!(!model.has_room_for(pages, order), "{pages} pages were free and in use by nobody");
             return;
         };

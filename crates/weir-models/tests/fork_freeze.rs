@@ -156,6 +156,11 @@ mod heap {
             self.release();
         }
 
+        /// The view of the heap that a fork has: here the heap itself.
+        pub fn fork(&self) -> &Self {
+            self
+        }
+
         pub fn freeze(&self) {
             ranks().store(1, Relaxed);
             self.acquire();
@@ -175,7 +180,7 @@ mod heap {
             unreachable!("there is no child here")
         }
 
-        pub fn is_nested_fork(&self) -> bool {
+        pub fn is_nested(&self) -> bool {
             false
         }
     }

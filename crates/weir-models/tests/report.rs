@@ -13,7 +13,7 @@ use loom::cell::UnsafeCell;
 use loom::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use loom::sync::{Arc, Mutex};
 use loom::thread;
-use weir_core::base::units::PAGEBLOCK_PAGES;
+use weir_core::base::units::{Order, PAGEBLOCK_PAGES};
 use weir_core::pages::page_set::PageSet;
 use weir_core::pages::window::Window;
 use weir_core::pages::zone::{FreeAreas, Purpose, ReportOutcome};
@@ -62,7 +62,8 @@ impl Host {
         // All pageblocks but the first are taken too, so that the lists are short.
         for block in 0..count {
             assert_eq!(
-                zone.take(&window, PAGEBLOCK_PAGES, 0, Purpose::Run, false, usize::MAX).unwrap().page as usize,
+                zone.take(&window, PAGEBLOCK_PAGES, Order::PAGE, Purpose::Run, false, usize::MAX).unwrap().page
+                    as usize,
                 block * PAGEBLOCK_PAGES
             );
         }
@@ -84,7 +85,8 @@ impl World {
     /// Takes a block of `pages` pages, if one is free, and uses it for a while.
     fn use_pages(&self, pages: usize) -> bool {
         let order = pages.trailing_zeros();
-        let Ok(run) = self.zone.lock().unwrap().take(&self.window, pages, order, Purpose::Run, false, usize::MAX)
+        let Ok(run) =
+            self.zone.lock().unwrap().take(&self.window, pages, Order(order), Purpose::Run, false, usize::MAX)
         else {
             return false;
         };
@@ -145,7 +147,7 @@ impl World {
         let (free, idle) = unsafe { ((*self.window.state(0)).free.len(), (*self.window.state(0)).idle().len()) };
         assert_eq!((zone.used + free, zone.idle), (zone.pages, idle), "a page is isolated, with reports off");
         // A page that is taken now may be looked at as long as it is held.
-        while let Ok(run) = zone.take(&self.window, 1, 0, Purpose::Run, false, usize::MAX) {
+        while let Ok(run) = zone.take(&self.window, 1, Order::PAGE, Purpose::Run, false, usize::MAX) {
             // SAFETY: as above.
             let value = self.contents[run.page as usize].with(|value| unsafe { *value });
             assert!(!run.zero || value == 0);
@@ -178,7 +180,7 @@ impl World {
         let idle = zone.idle;
         let mut dirty = 0;
         for _ in 0..PAGES {
-            let run = zone.take(&self.window, 1, 0, Purpose::Run, false, usize::MAX).unwrap();
+            let run = zone.take(&self.window, 1, Order::PAGE, Purpose::Run, false, usize::MAX).unwrap();
             // SAFETY: nobody else is here any more.
             let value = self.contents[run.page as usize].with(|value| unsafe { *value });
             assert!(!run.zero || value == 0);

@@ -20,6 +20,28 @@ pub const fn order_of(pages: usize) -> u32 {
     pages.next_power_of_two().trailing_zeros()
 }
 
+/// An order: 2^k pages, as the alignment of pages in a row.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(transparent)]
+pub struct Order(pub u32);
+
+impl Order {
+    /// A page: no alignment beyond it.
+    pub const PAGE: Self = Self(0);
+
+    /// The smallest order whose block holds `pages` pages.
+    #[inline]
+    pub const fn of_pages(pages: usize) -> Self {
+        Self(order_of(pages))
+    }
+
+    /// The order of an alignment of `align` bytes, a power of two.
+    #[inline]
+    pub const fn of_align(align: usize) -> Self {
+        Self::of_pages(align.div_ceil(PAGE))
+    }
+}
+
 /// Largest run that comes from a zone, pages (4 MiB); larger blocks are mapped on their own.
 pub const MAX_RUN: usize = 1 << (MAX_ORDER - 1);
 

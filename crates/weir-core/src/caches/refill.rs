@@ -1,6 +1,7 @@
 //! Refill: objects on their way to a program or a CPU's bucket, from the depot, else from slabs, else from a fresh
 //! slab.
 
+use crate::base::units::Order;
 use crate::base::unwind::OnUnwind;
 use crate::caches::cache::Cache;
 use crate::caches::domain_routing::visit_depot;
@@ -124,7 +125,7 @@ impl<P: Platform> Caches<P> {
     /// The first page of a new slab, its objects initialised; it is on no list yet. `None`: `init` failed.
     pub(crate) fn fresh_slab(&self, cache: &Cache, g: &Geometry) -> Result<Option<u32>, Short> {
         let pages = usize::from(g.pages);
-        let align = pages.next_power_of_two().trailing_zeros();
+        let align = Order::of_pages(pages);
         let run = self.take_pages(pages, align, Purpose::Slab)?;
         // Dropped on unwinding, and where `init` failed: the pages go back.
         let undo = OnUnwind(|| self.pages.give(ZoneKind::Normal, run.page, pages, 0));

@@ -27,7 +27,7 @@ use super::cpu_cache::rooms::Budget;
 use super::heap_caches::Caches;
 use crate::base::invalid_free::InvalidFree;
 use crate::base::run_class;
-use crate::base::units::PAGE;
+use crate::base::units::{Order, PAGE};
 use crate::pages::Short;
 use crate::pages::node::ZoneKind;
 use crate::pages::window::{LARGE, Window};
@@ -271,7 +271,7 @@ impl<P: Platform> Caches<P> {
     }
 
     /// [`Pages::take`](crate::pages::Pages) of NORMAL. Before pages become resident, runs in buckets go back.
-    pub(crate) fn take_pages(&self, pages: usize, align: u32, purpose: Purpose) -> Result<PageRun, Short> {
+    pub(crate) fn take_pages(&self, pages: usize, align: Order, purpose: Purpose) -> Result<PageRun, Short> {
         if self.cpu.has_rooms() {
             if let Ok(run) = self.pages.take_idle(ZoneKind::Normal, pages, align, purpose) {
                 return Ok(run);

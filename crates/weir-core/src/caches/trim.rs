@@ -51,7 +51,7 @@ struct ByAge {
 impl<P: Platform> Caches<P> {
     /// The window of estimates, ns: what the refault meter does to calm windows does not make a cache forget slower.
     pub(super) fn window_ns(&self) -> u64 {
-        self.pages.platform.tunables().idle_ms.get() * 1_000_000
+        self.pages.platform.tunables().idle_ms.ns()
     }
 
     /// Trims the depots of the caches of `age`, until `goal.bytes` are moved; returns bytes.

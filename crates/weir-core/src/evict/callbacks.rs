@@ -340,5 +340,5 @@ pub(super) fn thread_of<P: Wait>(platform: &P) -> usize {
 }
 
 pub(super) fn callback_ns<P: Diagnostics>(platform: &P) -> u64 {
-    platform.tunables().callback_ms.get() * 1_000_000
+    platform.tunables().callback_ms.ns()
 }

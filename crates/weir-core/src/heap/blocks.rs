@@ -18,7 +18,7 @@ pub(super) const MOST: usize = 1 << 48;
 
 impl<P: Platform> Large<'_, P> {
     /// A block mapped on its own, and whether it is known to be zero; null when memory is refused.
-    pub(super) fn map_block(&self, len: usize, align: usize) -> (*mut u8, bool) {
+    pub(super) fn map_block(self, len: usize, align: usize) -> (*mut u8, bool) {
         let map = || self.heap.mapped().map_block(len, align);
         let Ok(block) = map().or_else(|_| self.map_again(len, map)) else { return (null_mut(), false) };
         if block.expected > 0 {
@@ -36,7 +36,7 @@ impl<P: Platform> Large<'_, P> {
     /// # Safety
     /// The block was allocated here just now, or is null, and nobody has it yet.
     #[cold]
-    pub(super) unsafe fn zeroed(&self, (block, is_zero): (*mut u8, bool)) -> *mut u8 {
+    pub(super) unsafe fn zeroed(self, (block, is_zero): (*mut u8, bool)) -> *mut u8 {
         if !block.is_null() && !is_zero {
             // All of it, as for objects: a retained block may be longer than its last page.
             // SAFETY: the block was allocated here just now, and the caller does not have it yet.
@@ -49,7 +49,7 @@ impl<P: Platform> Large<'_, P> {
     }
 
     /// Resizes a block mapped on its own, which it stays. Where growth is refused, memory is given back and reclaimed first.
-    pub(super) fn resize_mapped(&self, block: *mut u8, len: usize, size: usize) -> *mut u8 {
+    pub(super) fn resize_mapped(self, block: *mut u8, len: usize, size: usize) -> *mut u8 {
         if size > MOST {
             return null_mut();
         }
@@ -65,7 +65,7 @@ impl<P: Platform> Large<'_, P> {
     }
 
     /// A block mapped on its own for a run that has grown to `size` bytes; null: it stays in the heap.
-    pub(super) fn map_grown(&self, size: usize) -> *mut u8 {
+    pub(super) fn map_grown(self, size: usize) -> *mut u8 {
         if !self.heap.mapped().takes_grown(size) {
             return null_mut();
         }
@@ -74,7 +74,7 @@ impl<P: Platform> Large<'_, P> {
 
     /// Tries `map` again, which was refused `bytes` of new memory.
     #[cold]
-    pub(super) fn map_again<T>(&self, bytes: usize, map: impl Fn() -> Result<T, Short>) -> Result<T, Short> {
+    pub(super) fn map_again<T>(self, bytes: usize, map: impl Fn() -> Result<T, Short>) -> Result<T, Short> {
         if self.heap.pages().hard_limit().is_some() {
             let found = self.heap.direct().reclaim_for(bytes, &map);
             if found.is_ok() || self.heap.pages().hard_room() < bytes {
@@ -106,7 +106,7 @@ impl<P: Platform> Large<'_, P> {
     }
 
     /// Whether the system maps `bytes` now.
-    fn can_map(&self, bytes: usize) -> bool {
+    fn can_map(self, bytes: usize) -> bool {
         let len = bytes.next_multiple_of(PAGE);
         let Ok(addr) = self.heap.platform().map(len, PAGE) else { return false };
         self.heap.platform().unmap(Run { addr, len });
@@ -115,7 +115,7 @@ impl<P: Platform> Large<'_, P> {
 
     /// Unmaps free pageblocks and tries `map`, if there were any. One more than the block needs is for the table of blocks,
     /// which may have to grow.
-    fn unmap_and_try<T>(&self, bytes: usize, map: impl Fn() -> Result<T, Short>) -> Result<T, Short> {
+    fn unmap_and_try<T>(self, bytes: usize, map: impl Fn() -> Result<T, Short>) -> Result<T, Short> {
         if self.heap.pages().unmap_free(bytes + PAGEBLOCK) > 0 { map() } else { Err(Short) }
     }
 }

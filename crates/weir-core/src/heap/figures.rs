@@ -3,6 +3,7 @@
 use core::sync::atomic::Ordering::Relaxed;
 
 use super::Heap;
+use super::view::view;
 use crate::blocks::reclaimer::BlocksWalk;
 use crate::caches::usage::PagesWalk;
 use crate::platform::Platform;
@@ -15,17 +16,11 @@ pub struct Measurement {
     blocks: BlocksWalk,
 }
 
-/// Where the memory is, and the page of counters.
-pub struct MemoryFigures<'a, P: Platform> {
-    heap: &'a Heap<P>,
-}
-
-impl<P: Platform> Heap<P> {
+view! {
+    /// Where the memory is, and the page of counters.
+    pub struct MemoryFigures;
     /// Figures.
-    #[inline(always)]
-    pub fn figures(&self) -> MemoryFigures<'_, P> {
-        MemoryFigures { heap: self }
-    }
+    fn figures;
 }
 
 impl<P: Platform> MemoryFigures<'_, P> {

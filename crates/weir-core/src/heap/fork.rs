@@ -4,20 +4,15 @@
 use core::sync::atomic::Ordering::Relaxed;
 
 use super::Heap;
+use super::view::view;
 use crate::platform::lock::{FROZEN, SKIPPED, SKIPPED_COUNT};
 use crate::platform::{Platform, rank};
 
-/// Calls before and after a fork.
-pub struct Fork<'a, P: Platform> {
-    heap: &'a Heap<P>,
-}
-
-impl<P: Platform> Heap<P> {
+view! {
+    /// Calls before and after a fork.
+    pub struct Fork;
     /// A fork of the process.
-    #[inline(always)]
-    pub fn fork(&self) -> Fork<'_, P> {
-        Fork { heap: self }
-    }
+    fn fork;
 }
 
 impl<P: Platform> Fork<'_, P> {

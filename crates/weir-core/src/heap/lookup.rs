@@ -1,6 +1,7 @@
 //! What an address is: an object, a run, a block mapped on its own; and what is wrong with one that is none of these.
 
 use super::Heap;
+use super::large::Large;
 use crate::base::invalid_free::InvalidFree;
 use crate::base::units::{MAX_RUN, PAGE, PAGEBLOCK_PAGES};
 use crate::pages::node::ZoneKind;
@@ -60,13 +61,15 @@ impl<P: Platform> Heap<P> {
         }
         self.mapped().len_of(addr).map(Found::Mapped)
     }
+}
 
+impl<P: Platform> Large<'_, P> {
     /// Why no block begins at `addr`, which is on no slab's page.
-    pub(super) fn why_invalid(&self, addr: usize) -> InvalidFree {
-        let at = ZoneKind::ALL.into_iter().find_map(|kind| Some((kind, self.pages().window(kind).page_of(addr)?)));
+    pub(super) fn why_invalid(self, addr: usize) -> InvalidFree {
+        let at = ZoneKind::ALL.into_iter().find_map(|kind| Some((kind, self.heap.pages().window(kind).page_of(addr)?)));
         let Some((kind, page)) = at else { return InvalidFree::ForeignPointer };
-        let window = self.pages().window(kind);
-        let zone = self.pages().zone_of(kind, page).lock(self.platform());
+        let window = self.heap.pages().window(kind);
+        let zone = self.heap.pages().zone_of(kind, page).lock(self.heap.platform());
         let head = (page.saturating_sub(MAX_RUN as u32 - 1)..=page).rev().find(|&p| window.class_of(p) != NOTHING);
         if let Some(head) = head
             && heads_run(window.class_of(head))

@@ -18,6 +18,7 @@ mod runs;
 pub(crate) mod samples;
 mod state;
 pub(crate) mod user_caches;
+mod view;
 pub(crate) mod zones;
 
 use core::mem::offset_of;

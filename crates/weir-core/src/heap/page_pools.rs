@@ -3,6 +3,7 @@
 use core::ptr::{NonNull, null_mut};
 
 use super::Heap;
+use super::view::view;
 use crate::base::cause::Cause;
 use crate::base::units::{MAX_RUN, PAGE};
 use crate::platform::Platform;
@@ -17,27 +18,16 @@ pub struct InFlight {
     pub pages: usize,
 }
 
-/// Page pools of a program.
-pub struct HeapPools<'a, P: Platform> {
-    heap: &'a Heap<P>,
-}
-
-impl<P: Platform> Heap<P> {
+view! {
+    /// Page pools of a program.
+    pub struct HeapPools;
     /// A program's page pools.
-    #[inline(always)]
-    pub fn page_pools(&self) -> HeapPools<'_, P> {
-        HeapPools { heap: self }
-    }
+    fn page_pools;
 }
 
 impl<P: Platform> HeapPools<'_, P> {
     pub(super) fn pools(&self) -> PoolsOn<'_, P> {
         self.heap.page_pools.on(self.heap.pages())
-    }
-
-    /// Whether there are any.
-    pub fn are_there(&self) -> bool {
-        self.heap.page_pools.are_there()
     }
 
     /// Makes a pool known.

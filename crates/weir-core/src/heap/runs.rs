@@ -11,7 +11,7 @@ use super::lookup::Found;
 use crate::base::invalid_free::InvalidFree;
 use crate::base::run_class::{class_of_run, size_of_class};
 use crate::base::size_class::MAX_SIZE;
-use crate::base::units::{MAX_RUN, PAGE, order_of};
+use crate::base::units::{MAX_RUN, Order, PAGE, order_of};
 use crate::base::zone_class::ZoneClass;
 use crate::caches::run_caches::Kept;
 use crate::pages::Short;
@@ -24,7 +24,7 @@ use crate::telemetry::stats;
 
 impl<P: Platform> Large<'_, P> {
     /// A block of more than a size class holds, and whether it is known to be zero; null when memory is refused.
-    pub(super) fn alloc_run(&self, size: usize, align: usize) -> (*mut u8, bool) {
+    pub(super) fn alloc_run(self, size: usize, align: usize) -> (*mut u8, bool) {
         let class = if align <= PAGE { class_of_run(size) } else { None };
         let Some(class) = class else {
             self.heap.caches.cpu.note_missed(self.heap.platform(), 0);
@@ -35,10 +35,10 @@ impl<P: Platform> Large<'_, P> {
     }
 
     #[cold]
-    fn take_class_run(&self, class: usize, pages: usize) -> (*mut u8, bool) {
+    fn take_class_run(self, class: usize, pages: usize) -> (*mut u8, bool) {
         stats::add(&self.heap.platform().stats().large_allocs, 1);
         self.heap.caches.cpu.note_missed(self.heap.platform(), pages);
-        let Ok((kind, run)) = self.take_run(pages, 0) else {
+        let Ok((kind, run)) = self.take_run(pages, Order::PAGE) else {
             self.heap.caches.note_failures(class, 1);
             return (null_mut(), false);
         };
@@ -52,7 +52,7 @@ impl<P: Platform> Large<'_, P> {
     }
 
     /// A free of a run of `class` that its CPU's bucket did not take.
-    pub(super) fn free_class_run(&self, block: *mut u8, class: usize, pushed: Pushed) {
+    pub(super) fn free_class_run(self, block: *mut u8, class: usize, pushed: Pushed) {
         let (p, size) = (self.heap.platform(), size_of_class(class));
         let invalid = |what| p.invalid_free(what, block as usize, size);
         if !(block as usize).is_multiple_of(PAGE) {
@@ -74,7 +74,7 @@ impl<P: Platform> Large<'_, P> {
     /// A run or a block mapped on its own, and whether it is known to be zero; null when memory is refused.
     #[cold]
     #[inline(never)]
-    pub(super) fn alloc_large(&self, size: usize, align: usize) -> (*mut u8, bool) {
+    pub(super) fn alloc_large(self, size: usize, align: usize) -> (*mut u8, bool) {
         stats::add(&self.heap.platform().stats().large_allocs, 1);
         if size > MOST || align > MOST {
             return (null_mut(), false);
@@ -85,13 +85,13 @@ impl<P: Platform> Large<'_, P> {
             self.heap.pages().note_large(pages);
             return self.map_block(pages * PAGE, align.max(PAGE));
         }
-        let order = order_of(align.div_ceil(PAGE));
+        let order = Order::of_align(align);
         let Ok((kind, run)) = self.take_run(pages, order) else { return (null_mut(), false) };
         (self.mark_run(kind, ZoneKind::Normal, run, pages), run.zero)
     }
 
     /// Takes a run of pages of NORMAL, the highest zone of such a request; it falls back to the next lower one.
-    pub(super) fn take_run(&self, pages: usize, order: u32) -> Result<(ZoneKind, PageRun), Short> {
+    pub(super) fn take_run(self, pages: usize, order: Order) -> Result<(ZoneKind, PageRun), Short> {
         let take = || self.heap.caches.take_pages(pages, order, Purpose::Run).map(|run| (ZoneKind::Normal, run));
         let low =
             || self.heap.pages().take(ZoneKind::Low32, pages, order, Purpose::Run).map(|run| (ZoneKind::Low32, run));
@@ -104,13 +104,13 @@ impl<P: Platform> Large<'_, P> {
     /// Takes pages that a request could have had of NORMAL from the zone below 4 GiB, if there is one and it does not need them
     /// for requests that can use no other.
     #[cold]
-    fn fall_back<T>(&self, pages: usize, order: u32, take: impl FnOnce() -> Result<T, Short>) -> Result<T, Short> {
-        let order = order.max(order_of(pages));
+    fn fall_back<T>(self, pages: usize, order: Order, take: impl FnOnce() -> Result<T, Short>) -> Result<T, Short> {
+        let order = order.0.max(order_of(pages));
         if self.heap.reclaim().keeps_low32(order) { Err(Short) } else { take() }
     }
 
     /// Makes pages taken from a zone of class `kind` the run of a request that `highest` was the highest zone of.
-    pub(super) fn mark_run(&self, kind: ZoneKind, highest: ZoneKind, run: PageRun, pages: usize) -> *mut u8 {
+    pub(super) fn mark_run(self, kind: ZoneKind, highest: ZoneKind, run: PageRun, pages: usize) -> *mut u8 {
         let window = self.heap.pages().window(kind);
         match kind == highest {
             true => window.set_run_pages(run.page, pages),
@@ -121,7 +121,7 @@ impl<P: Platform> Large<'_, P> {
     }
 
     /// A free of a block on a page that is no slab's, or outside the window.
-    pub(super) fn free_run(&self, block: *mut u8) {
+    pub(super) fn free_run(self, block: *mut u8) {
         stats::add(&self.heap.platform().stats().free_misses, 1);
         match self.heap.lookup(block as usize) {
             Some(Found::Run { page, kind, .. }) => {
@@ -147,12 +147,12 @@ impl<P: Platform> Large<'_, P> {
                 self.heap.mapped().note_mapped_free(len);
                 self.heap.mapped().free_mapped(block as usize);
             }
-            _ => self.heap.platform().invalid_free(self.heap.why_invalid(block as usize), block as usize, 0),
+            _ => self.heap.platform().invalid_free(self.why_invalid(block as usize), block as usize, 0),
         }
     }
 
     /// Resizes a run in place, if that can be done; whether it was.
-    pub(super) fn resize_run(&self, kind: ZoneKind, page: u32, pages: usize, size: usize) -> bool {
+    pub(super) fn resize_run(self, kind: ZoneKind, page: u32, pages: usize, size: usize) -> bool {
         let wanted = size.div_ceil(PAGE);
         if size <= MAX_SIZE && kind == ZoneKind::Normal || wanted > MAX_RUN {
             return false;
@@ -163,7 +163,7 @@ impl<P: Platform> Large<'_, P> {
         wanted == pages || self.extend(kind, page, pages, wanted)
     }
 
-    fn cut(&self, kind: ZoneKind, page: u32, pages: usize, wanted: usize) -> bool {
+    fn cut(self, kind: ZoneKind, page: u32, pages: usize, wanted: usize) -> bool {
         self.heap.caches.leave_class(kind, page);
         self.heap.pages().window(kind).resize_run(page, wanted);
         self.heap.caches.join_class(kind, page);
@@ -171,7 +171,7 @@ impl<P: Platform> Large<'_, P> {
         true
     }
 
-    fn extend(&self, kind: ZoneKind, page: u32, pages: usize, wanted: usize) -> bool {
+    fn extend(self, kind: ZoneKind, page: u32, pages: usize, wanted: usize) -> bool {
         let more = wanted - pages;
         // A run that fell back grows by what falls back.
         if self.heap.pages().window(kind).is_fallen_back(page) && self.heap.reclaim().keeps_low32(order_of(more)) {
@@ -191,7 +191,7 @@ impl<P: Platform> Large<'_, P> {
     }
 
     /// Whether a run was asked for below 4 GiB, where it has to stay.
-    pub(super) fn is_held_low(&self, kind: ZoneKind, page: u32) -> bool {
+    pub(super) fn is_held_low(self, kind: ZoneKind, page: u32) -> bool {
         kind == ZoneKind::Low32 && !self.heap.pages().window(kind).is_fallen_back(page)
     }
 }
@@ -203,7 +203,7 @@ impl<P: Platform> Heap<P> {
         if pages > MAX_RUN {
             return null_mut();
         }
-        let take = || self.pages().take(ZoneKind::Low32, pages, 0, Purpose::Run);
+        let take = || self.pages().take(ZoneKind::Low32, pages, Order::PAGE, Purpose::Run);
         let Ok(run) = take().or_else(|_| self.direct().reclaim_for(pages * PAGE, take)) else {
             self.reclaim().wake_node_balancer(order_of(pages), ZoneClass::Low32, true);
             return null_mut();

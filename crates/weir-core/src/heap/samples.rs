@@ -7,28 +7,23 @@ use core::ptr::{self, null_mut};
 
 use super::Heap;
 use super::lookup::Found;
+use super::view::view;
 use crate::base::size_class::{MAX_SIZE, MIN_ALIGN};
 use crate::platform::Platform;
 use crate::profile::recorder::Origin;
 
-/// Allocations that are samples of the heap profile.
-pub struct Samples<'a, P: Platform> {
-    heap: &'a Heap<P>,
-}
-
-impl<P: Platform> Heap<P> {
+view! {
+    /// Allocations that are samples of the heap profile.
+    pub struct Samples;
     /// Sampled allocations.
-    #[inline(always)]
-    pub fn samples(&self) -> Samples<'_, P> {
-        Samples { heap: self }
-    }
+    fn samples;
 }
 
 impl<P: Platform> Samples<'_, P> {
     /// Allocates `size` bytes aligned to `align`, a power of two, as a sample of the heap profile; all of it is zero if that
     /// `is_zeroed`. Null when memory is refused.
     #[cold]
-    pub fn alloc(&self, size: usize, align: usize, is_zeroed: bool, origin: Origin<'_>) -> *mut u8 {
+    pub fn alloc(self, size: usize, align: usize, is_zeroed: bool, origin: Origin<'_>) -> *mut u8 {
         let (some, align) = (size.max(1), align.max(MIN_ALIGN));
         // Of no run class: its free is not to end in a bucket.
         let large = self.heap.large().alloc_large(some, align);
@@ -45,7 +40,7 @@ impl<P: Platform> Samples<'_, P> {
     /// # Safety
     /// As there.
     #[cold]
-    pub unsafe fn realloc(&self, block: *mut u8, size: usize, origin: Origin<'_>) -> *mut u8 {
+    pub unsafe fn realloc(self, block: *mut u8, size: usize, origin: Origin<'_>) -> *mut u8 {
         if size > MAX_SIZE {
             // SAFETY: the caller's promise is the same.
             let new = unsafe { self.heap.realloc(block, size) };
@@ -80,7 +75,7 @@ impl<P: Platform> Samples<'_, P> {
     }
 
     /// Makes a block a sample.
-    fn sample(&self, block: *mut u8, size: usize, origin: Origin<'_>) {
+    fn sample(self, block: *mut u8, size: usize, origin: Origin<'_>) {
         if let Some(weight) = self.heap.profile.record(self.heap.platform(), block, size, origin) {
             self.heap.platform().block_is_sampled(block as usize, size, weight);
         }
@@ -88,7 +83,7 @@ impl<P: Platform> Samples<'_, P> {
 
     /// A block is freed, or resized where it is: if it was a sample it is one no more.
     #[inline]
-    pub(super) fn unsample(&self, block: *mut u8) {
+    pub(super) fn unsample(self, block: *mut u8) {
         if self.heap.profile.forget(self.heap.platform(), block).is_some() {
             self.heap.platform().sample_is_freed(block as usize);
         }
@@ -96,7 +91,7 @@ impl<P: Platform> Samples<'_, P> {
 
     /// Does `resize`, which may move the block, or return null and leave it. Another thread may be given its address before
     /// `resize` returns, so the block is taken off the samples before.
-    pub(super) fn resize_sampled(&self, block: *mut u8, resize: impl FnOnce() -> *mut u8) -> *mut u8 {
+    pub(super) fn resize_sampled(self, block: *mut u8, resize: impl FnOnce() -> *mut u8) -> *mut u8 {
         let sample = self.heap.profile.forget(self.heap.platform(), block);
         if sample.is_some() {
             self.heap.platform().sample_is_freed(block as usize);

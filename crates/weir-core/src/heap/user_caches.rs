@@ -2,6 +2,7 @@
 
 use core::ptr::null_mut;
 
+use super::view::view;
 use super::{FreeLeft, Heap};
 use crate::base::invalid_free::InvalidFree;
 use crate::caches::figures::CacheStats;
@@ -9,22 +10,16 @@ use crate::caches::user_cache::{Busy, CacheId, LimitError, MakeError, Spec};
 use crate::pages::Short;
 use crate::platform::Platform;
 
-/// Object caches of a program.
-pub struct UserCaches<'a, P: Platform> {
-    heap: &'a Heap<P>,
-}
-
-impl<P: Platform> Heap<P> {
+view! {
+    /// Object caches of a program.
+    pub struct UserCaches;
     /// A program's object caches.
-    #[inline(always)]
-    pub fn user_caches(&self) -> UserCaches<'_, P> {
-        UserCaches { heap: self }
-    }
+    fn user_caches;
 }
 
 impl<P: Platform> UserCaches<'_, P> {
     /// Makes a cache. O(numbers with buckets).
-    pub fn make(&self, spec: &Spec<'_>) -> Result<CacheId, MakeError> {
+    pub fn make(self, spec: &Spec<'_>) -> Result<CacheId, MakeError> {
         self.heap.caches.make(spec)
     }
 
@@ -33,7 +28,7 @@ impl<P: Platform> UserCaches<'_, P> {
     ///
     /// # Safety
     /// The cache is not used meanwhile, nor afterwards if this succeeds.
-    pub unsafe fn destroy(&self, id: CacheId) -> Result<(), Busy> {
+    pub unsafe fn destroy(self, id: CacheId) -> Result<(), Busy> {
         // SAFETY: the caller uses the cache neither meanwhile nor afterwards, which is all that `destroy` demands.
         unsafe { self.heap.caches.destroy(id) }
     }
@@ -41,7 +36,7 @@ impl<P: Platform> UserCaches<'_, P> {
     /// An object; null when there is no memory, or the limit is reached. Its contents are those that it had when it
     /// was freed, or that `init` gave it; zero with [`crate::caches::user_cache::Flags::zero`]; anything for other caches.
     #[inline(always)]
-    pub fn alloc(&self, id: CacheId) -> *mut u8 {
+    pub fn alloc(self, id: CacheId) -> *mut u8 {
         if !self.heap.caches.is_plain(id) {
             return self.alloc_counted(id);
         }
@@ -52,7 +47,7 @@ impl<P: Platform> UserCaches<'_, P> {
 
     /// The fast path of [`UserCaches::alloc`] alone: null where there is more to do.
     #[inline(always)]
-    pub fn alloc_fast(&self, id: CacheId) -> *mut u8 {
+    pub fn alloc_fast(self, id: CacheId) -> *mut u8 {
         if !self.heap.caches.is_plain(id) {
             return null_mut();
         }
@@ -61,7 +56,7 @@ impl<P: Platform> UserCaches<'_, P> {
     }
 
     #[inline(never)]
-    fn alloc_counted(&self, id: CacheId) -> *mut u8 {
+    fn alloc_counted(self, id: CacheId) -> *mut u8 {
         let alloc = || self.heap.caches.alloc_counted(id);
         let object =
             alloc().or_else(|_| self.heap.direct().reclaim_for(self.heap.caches.slab_bytes(id.number()), alloc));
@@ -77,7 +72,7 @@ impl<P: Platform> UserCaches<'_, P> {
     /// # Safety
     /// The object is not used any more.
     #[inline(always)]
-    pub unsafe fn free(&self, id: CacheId, object: *mut u8) {
+    pub unsafe fn free(self, id: CacheId, object: *mut u8) {
         if !self.heap.caches.is_of(id, object) {
             let size = self.heap.caches.size_of(id.number());
             return self.heap.platform().invalid_free(InvalidFree::ForeignPointer, object as usize, size);
@@ -94,7 +89,7 @@ impl<P: Platform> UserCaches<'_, P> {
     /// # Safety
     /// The object is not used any more.
     #[inline(always)]
-    pub unsafe fn free_fast(&self, id: CacheId, object: *mut u8) -> bool {
+    pub unsafe fn free_fast(self, id: CacheId, object: *mut u8) -> bool {
         // SAFETY: the caller gives the object up.
         self.heap.caches.is_of(id, object)
             && self.heap.caches.is_plain(id)
@@ -102,7 +97,7 @@ impl<P: Platform> UserCaches<'_, P> {
     }
 
     /// Fills `out` with objects, as many as can be had; returns how many. Cheaper than one by one.
-    pub fn alloc_batch(&self, id: CacheId, out: &mut [*mut u8]) -> usize {
+    pub fn alloc_batch(self, id: CacheId, out: &mut [*mut u8]) -> usize {
         let (mut n, mut filled) = self.heap.caches.alloc_batch(id, out);
         if filled.is_err() {
             let bytes = self.heap.caches.size_of(id.number()).saturating_mul(out.len() - n);
@@ -125,7 +120,7 @@ impl<P: Platform> UserCaches<'_, P> {
     ///
     /// # Safety
     /// The objects are not used any more.
-    pub unsafe fn free_batch(&self, id: CacheId, objects: &[*mut u8]) {
+    pub unsafe fn free_batch(self, id: CacheId, objects: &[*mut u8]) {
         if let Some(&wrong) = objects.iter().find(|&&object| !self.heap.caches.is_of(id, object)) {
             let size = self.heap.caches.size_of(id.number());
             return self.heap.platform().invalid_free(InvalidFree::ForeignPointer, wrong as usize, size);
@@ -136,13 +131,13 @@ impl<P: Platform> UserCaches<'_, P> {
     }
 
     /// Sets the limit of a cache that was made with one: how many objects may be out at a time.
-    pub fn set_limit(&self, id: CacheId, limit: usize) -> Result<(), LimitError> {
+    pub fn set_limit(self, id: CacheId, limit: usize) -> Result<(), LimitError> {
         self.heap.caches.set_limit(id, limit)
     }
 
     /// Sets how many free objects reclaim leaves to the cache, and sees to it that they are there, memory behind them
     /// and all. A program may use them up: they are there again when it has freed as many.
-    pub fn set_reserve(&self, id: CacheId, objects: usize) -> Result<(), LimitError> {
+    pub fn set_reserve(self, id: CacheId, objects: usize) -> Result<(), LimitError> {
         // No machine has so much: the caches could not even count it.
         let bytes =
             self.heap.caches.size_of(id.number()).checked_mul(objects).filter(|&bytes| bytes <= isize::MAX as usize);
@@ -155,29 +150,29 @@ impl<P: Platform> UserCaches<'_, P> {
 
     /// Calls the finalizers of empty slabs' objects and gives the slabs back; returns bytes. Calls the caches' own
     /// functions: to be called where a program's code may run, by a thread that holds nothing of the program's.
-    pub fn run_finalizers(&self) -> usize {
+    pub fn run_finalizers(self) -> usize {
         self.heap.caches.run_finalizers()
     }
 
     /// The cache, of those that a program made, that has `addr` in one of its slabs: at an object's start or anywhere else.
     /// `None` for all other addresses. O(1): two loads.
     #[inline]
-    pub fn at(&self, addr: usize) -> Option<CacheId> {
+    pub fn at(self, addr: usize) -> Option<CacheId> {
         self.heap.caches.cache_at(addr)
     }
 
     /// The figures of the first cache with a number above `number`; `None`: there is none. O(CPUs).
-    pub fn next(&self, number: usize) -> Option<CacheStats> {
+    pub fn next(self, number: usize) -> Option<CacheStats> {
         self.heap.caches.next_figures(number)
     }
 
     /// Calls `see` with the figures of each cache, by number, under no lock. O(caches * CPUs).
-    pub fn each(&self, see: &mut dyn FnMut(CacheStats)) {
+    pub fn each(self, see: &mut dyn FnMut(CacheStats)) {
         self.heap.caches.each_figures(see);
     }
 
     /// The figures of a user cache. O(CPUs).
-    pub fn stats(&self, id: CacheId) -> CacheStats {
+    pub fn stats(self, id: CacheId) -> CacheStats {
         self.heap.caches.figures(id)
     }
 }

@@ -3,24 +3,19 @@
 use core::ptr::NonNull;
 
 use super::Heap;
-use crate::base::units::{PAGE, order_of};
+use super::view::view;
+use crate::base::units::{Order, PAGE, order_of};
 use crate::base::zone_class::ZoneClass;
 use crate::pages::user_zone::UserZone;
 use crate::pages::zone::PageRun;
 use crate::pages::{Hold, Short};
 use crate::platform::Platform;
 
-/// Calls for zones that reclaim has to do with; all others are [`crate::pages::Pages`]'s.
-pub struct Zones<'a, P: Platform> {
-    heap: &'a Heap<P>,
-}
-
-impl<P: Platform> Heap<P> {
+view! {
+    /// Calls for zones that reclaim has to do with; all others are [`crate::pages::Pages`]'s.
+    pub struct Zones;
     /// A program's own zones.
-    #[inline(always)]
-    pub fn zones(&self) -> Zones<'_, P> {
-        Zones { heap: self }
-    }
+    fn zones;
 }
 
 impl<'a, P: Platform> Zones<'a, P> {
@@ -45,7 +40,7 @@ impl<'a, P: Platform> Zones<'a, P> {
     }
 
     /// [`crate::pages::Pages::zone_take`], which reclaims what caches hold of the zone's class where there is nothing free.
-    pub fn take(&self, zone: &UserZone, pages: usize, align: u32) -> Result<PageRun, Short> {
+    pub fn take(&self, zone: &UserZone, pages: usize, align: Order) -> Result<PageRun, Short> {
         let take = || self.heap.pages().zone_take(zone, pages, align);
         if !zone.can_serve(pages, align) {
             // No memory would help.
@@ -53,7 +48,7 @@ impl<'a, P: Platform> Zones<'a, P> {
         }
         let run = take().or_else(|Short| {
             let class = zone.class();
-            self.heap.reclaim().wake_node_balancer(align.max(order_of(pages.max(1))), class, true);
+            self.heap.reclaim().wake_node_balancer(align.0.max(order_of(pages.max(1))), class, true);
             if class.is_exclusive() && self.heap.reclaim().evictable(class) > 0 {
                 self.heap.direct().stalled(|| self.heap.direct().reclaim_of_zone(class, pages * PAGE, take))
             } else if self.heap.pages().hard_limit().is_some() {

@@ -116,7 +116,7 @@ impl<P: Platform> Watch<'_, P> {
         }
         let any = self.look_for_sparse(limit);
         let cost = self.caches.pages.platform.now().saturating_sub(begin);
-        let pause = self.caches.pages.platform.tunables().sparse_ms.get() * 1_000_000;
+        let pause = self.caches.pages.platform.tunables().sparse_ms.ns();
         looks.next[0].store(begin + pause, Relaxed);
         looks.next[1].store(begin + (pause * BUSY).max((cost * PAUSE).min(LONGEST_PAUSE)), Relaxed);
         let (mut bytes, mut split) = (0, 0);

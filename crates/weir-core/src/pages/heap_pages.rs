@@ -8,7 +8,7 @@ use super::user_zone::UserZones;
 use super::window::Window;
 use super::zone::{FreeAreas, PageRun, Purpose, Zone};
 use crate::base::cause::Cause;
-use crate::base::units::{MAX_ORDER, PAGE, PAGEBLOCK, PAGEBLOCK_PAGES};
+use crate::base::units::{MAX_ORDER, Order, PAGE, PAGEBLOCK, PAGEBLOCK_PAGES};
 use crate::platform::lock::Guard;
 use crate::platform::{Platform, Reach, rank};
 use crate::reclaim::{Events, Goal, Kind};
@@ -89,9 +89,9 @@ impl<P: Platform> Pages<P> {
 
     // ---- pages taken and given ---------------------------------------------------------------------------------
 
-    /// Takes `pages` pages for `purpose`, aligned to `align` (an order): of the caller's node, which grows for it, else of
+    /// Takes `pages` pages for `purpose`, aligned to `align`: of the caller's node, which grows for it, else of
     /// another's.
-    pub(crate) fn take(&self, kind: ZoneKind, pages: usize, align: u32, purpose: Purpose) -> Result<PageRun, Short> {
+    pub(crate) fn take(&self, kind: ZoneKind, pages: usize, align: Order, purpose: Purpose) -> Result<PageRun, Short> {
         let huge = self.platform.huge_on_touch();
         let (_hold, most_fresh) = self.hold_pages(pages, huge);
         let take_of = |node: usize| {
@@ -105,7 +105,7 @@ impl<P: Platform> Pages<P> {
                 if most_fresh < usize::MAX {
                     return Err(Short);
                 }
-                self.grow(kind, if align >= MAX_ORDER - 1 { 3 } else { pages.div_ceil(PAGEBLOCK_PAGES) }, take_of)
+                self.grow(kind, if align.0 >= MAX_ORDER - 1 { 3 } else { pages.div_ceil(PAGEBLOCK_PAGES) }, take_of)
             })
             .or_else(|_| (0..self.nodes.count()).filter(|&n| n != home).find_map(|n| take_of(n).ok()).ok_or(Short))?;
         self.gauges.page_bytes.add((pages * PAGE) as u64, &self.platform.stats().page_bytes);
@@ -118,7 +118,7 @@ impl<P: Platform> Pages<P> {
         &self,
         kind: ZoneKind,
         pages: usize,
-        align: u32,
+        align: Order,
         purpose: Purpose,
     ) -> Result<PageRun, Short> {
         let huge = self.platform.huge_on_touch();

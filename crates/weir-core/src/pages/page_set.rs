@@ -15,7 +15,7 @@ impl PageSet {
     pub const FULL: Self = Self([u64::MAX; WORDS]);
 
     /// `pages` pages from page `first`.
-    pub(crate) fn range(first: usize, pages: usize) -> Self {
+    pub fn range(first: usize, pages: usize) -> Self {
         let mut set = Self::EMPTY;
         set.insert(first, pages);
         set
@@ -52,12 +52,12 @@ impl PageSet {
     }
 
     /// Pages in the set.
-    pub(crate) fn len(&self) -> usize {
+    pub fn len(&self) -> usize {
         self.0.iter().map(|w| w.count_ones() as usize).sum()
     }
 
     /// Whether the set is empty.
-    pub(crate) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.0.iter().all(|&w| w == 0)
     }
 
@@ -74,7 +74,7 @@ impl PageSet {
     }
 
     /// Pages in both.
-    pub(crate) fn and(&self, other: &Self) -> Self {
+    pub fn and(&self, other: &Self) -> Self {
         Self(core::array::from_fn(|i| self.0[i] & other.0[i]))
     }
 
@@ -89,7 +89,7 @@ impl PageSet {
     }
 
     /// The first run of pages at or after `from`: first page and length.
-    pub(crate) fn next_run(&self, from: usize) -> Option<(usize, usize)> {
+    pub fn next_run(&self, from: usize) -> Option<(usize, usize)> {
         let first = self.next_bit(from, false)?;
         let end = self.next_bit(first, true).unwrap_or(PAGEBLOCK_PAGES);
         Some((first, end - first))

@@ -181,7 +181,7 @@ impl State {
     }
 
     /// Free pages that memory is behind and that can be handed out: where a huge page is, all of them, touched or not.
-    pub(crate) fn idle(&self) -> PageSet {
+    pub fn idle(&self) -> PageSet {
         if self.offline {
             PageSet::EMPTY
         } else if self.huge {

@@ -21,7 +21,7 @@ use core::sync::atomic::{
 };
 
 use crate::base::run::Run;
-use crate::base::units::{MAX_RUN, PAGEBLOCK, order_of};
+use crate::base::units::{MAX_RUN, Order, PAGEBLOCK};
 use crate::base::zone_class::ZoneClass;
 use crate::pages::pageblock::{Pageblock, State};
 use crate::pages::window::Window;
@@ -176,10 +176,10 @@ impl UserZone {
         }
     }
 
-    /// Whether it may have `pages` pages in a row, aligned to the order `align`: 1 to 1024 of them, and not in a process that
+    /// Whether it may have `pages` pages in a row, aligned to `align`: 1 to 1024 of them, and not in a process that
     /// was forked from the zone's own.
-    pub(crate) fn can_serve(&self, pages: usize, align: u32) -> bool {
-        (1..=MAX_RUN).contains(&pages) && align <= order_of(MAX_RUN) && !self.is_foreign()
+    pub(crate) fn can_serve(&self, pages: usize, align: Order) -> bool {
+        (1..=MAX_RUN).contains(&pages) && align <= Order::of_pages(MAX_RUN) && !self.is_foreign()
     }
 
     /// Pages of it that are resident from the start, and for as long as it lives.

@@ -2,7 +2,7 @@
 //! visits all of them.
 
 use crate::base::invalid_free::InvalidFree;
-use crate::base::units::{PAGE, PAGEBLOCK, PAGEBLOCK_PAGES};
+use crate::base::units::{Order, PAGE, PAGEBLOCK, PAGEBLOCK_PAGES};
 use crate::pages::heap_pages::Pages;
 use crate::pages::report::ReportSite;
 use crate::pages::request::Short;
@@ -47,9 +47,9 @@ impl<P: Platform> Pages<P> {
         }
     }
 
-    /// Takes `pages` pages (1 to 1024) in a row, aligned to the order `align`; [`Short`] if there are none, or the zone is
+    /// Takes `pages` pages (1 to 1024) in a row, aligned to `align`; [`Short`] if there are none, or the zone is
     /// another process's. O(1) but for a batch that is waited for.
-    pub fn zone_take(&self, zone: &UserZone, pages: usize, align: u32) -> Result<PageRun, Short> {
+    pub fn zone_take(&self, zone: &UserZone, pages: usize, align: Order) -> Result<PageRun, Short> {
         if !zone.can_serve(pages, align) {
             return Err(Short);
         }

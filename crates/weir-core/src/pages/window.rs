@@ -277,7 +277,7 @@ impl Window {
     /// Where the state of pageblock `block` is. Dereferenced under the lock of its zone alone
     /// ([`crate::pages::zone::FreeAreas`] does that), or while no other thread uses the heap.
     #[inline]
-    pub(crate) fn state(&self, block: u32) -> *mut State {
+    pub fn state(&self, block: u32) -> *mut State {
         #[cfg(debug_assertions)]
         self.visits.fetch_add(1, Relaxed);
         Pageblock::state(self.block(block))

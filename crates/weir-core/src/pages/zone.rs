@@ -13,7 +13,7 @@ mod place;
 mod relink;
 mod sparse;
 
-use crate::base::units::{NONE, PAGEBLOCK_PAGES};
+use crate::base::units::{NONE, Order, PAGEBLOCK_PAGES};
 use crate::pages::page_set::PageSet;
 use crate::pages::pageblock::Look;
 use crate::pages::request::Short;
@@ -112,13 +112,13 @@ impl FreeAreas {
         }
     }
 
-    /// Takes `pages` pages (at most those of order 10) for `purpose`, aligned to `align` (an order), from free areas, if at most
+    /// Takes `pages` pages (at most those of order 10) for `purpose`, aligned to `align`, from free areas, if at most
     /// `most_fresh` pages become resident by it. [`Short`]: grow first.
     pub fn take(
         &mut self,
         window: &Window,
         pages: usize,
-        align: u32,
+        align: Order,
         purpose: Purpose,
         huge_on_touch: bool,
         most_fresh: usize,
@@ -196,7 +196,7 @@ impl FreeAreas {
     }
 
     /// Takes back `pages` pages from `page`. Those in `unbacked` (bit i: page `page + i`) are known to be reported.
-    pub(crate) fn give(&mut self, window: &Window, page: u32, pages: usize, unbacked: u32) {
+    pub fn give(&mut self, window: &Window, page: u32, pages: usize, unbacked: u32) {
         self.used -= pages;
         if pages >= HOLE_PAGES {
             self.holes[pages % HOLES] = (page, pages as u32);
@@ -244,7 +244,7 @@ impl FreeAreas {
     // ---- reporting ---------------------------------------------------------------------------------------------
 
     /// Isolates a pageblock's free backed pages for a report: they are not free until [`FreeAreas::put_back`].
-    pub(crate) fn isolate(&mut self, window: &Window, block: u32) -> PageSet {
+    pub fn isolate(&mut self, window: &Window, block: u32) -> PageSet {
         let pageblock = self.blocks.at_mut(window, block);
         let idle = pageblock.idle();
         pageblock.free = pageblock.free.minus(&idle);
@@ -254,7 +254,7 @@ impl FreeAreas {
 
     /// Returns isolated `pages` to the free areas, of which those in `gone` went below. Returns whether a huge page was
     /// behind them.
-    pub(crate) fn put_back(
+    pub fn put_back(
         &mut self,
         window: &Window,
         block: u32,

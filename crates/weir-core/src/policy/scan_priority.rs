@@ -8,17 +8,3 @@ pub const LAST: u32 = 1;
 pub const LAST_BOOSTED: u32 = FIRST - 2;
 /// Pages that a scan takes at least (`SWAP_CLUSTER_MAX`).
 pub const BATCH: usize = 32;
-
-/// How many of `size` pages or bytes a scan at `priority` takes: `size >> priority`, at least `batch`, and never more than
-/// there are.
-///
-/// ```
-/// use weir_core::policy::scan_priority::{BATCH, window};
-/// assert_eq!(window(1 << 20, 12, BATCH), 256);
-/// assert_eq!(window(1 << 20, 0, BATCH), 1 << 20);
-/// assert_eq!(window(1000, 12, BATCH), BATCH);
-/// assert_eq!(window(7, 12, BATCH), 7);
-/// ```
-pub fn window(size: usize, priority: u32, batch: usize) -> usize {
-    size.checked_shr(priority).unwrap_or(0).max(batch).min(size)
-}

@@ -6,7 +6,7 @@ use super::idle::{self, NotInFlight, length_of, pages_of};
 use super::page_pool::{Inner, PagePool};
 use super::page_pools::PoolsOn;
 use crate::base::invalid_free::InvalidFree;
-use crate::base::units::PAGE;
+use crate::base::units::{Order, PAGE};
 use crate::pages::Short;
 use crate::pages::node::ZoneKind;
 use crate::pages::window::{LARGE, Window};
@@ -37,7 +37,7 @@ impl<P: Platform> PoolsOn<'_, P> {
     /// A run of at least `pages` pages of the zones, where none is idle in the pool.
     pub(crate) fn get_fresh(&self, pool: &PagePool, pages: usize) -> Result<usize, Short> {
         let pages = pages_of(length_of(pages));
-        let run = self.pages.take(ZoneKind::Normal, pages, 0, Purpose::Run)?;
+        let run = self.pages.take(ZoneKind::Normal, pages, Order::PAGE, Purpose::Run)?;
         let window = self.window();
         window.set_pooled(run.page, pages);
         idle::own(window, run.page, pool.number.load(Relaxed));

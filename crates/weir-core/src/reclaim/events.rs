@@ -106,7 +106,7 @@ fn count_again<P: Workers + Clock>(platform: &P, again: Refault) {
     if again.is_soon(now, stamp(horizon(tunables))) {
         stats::add(&stats.refault_bytes, bytes);
     }
-    let (idle, longest) = (tunables.idle_ms.get() * 1_000_000, tunables.hold_ms.get() * 1_000_000);
+    let (idle, longest) = (tunables.idle_ms.ns(), tunables.hold_ms.ns());
     let hold = Hold::of(stats.patience.load(Relaxed) as u32, idle);
     if again.calm && again.is_soon(now, stamp(hold.spared_ns(idle, longest))) {
         stats::add(&stats.calm_refault_bytes, bytes);
@@ -115,5 +115,5 @@ fn count_again<P: Workers + Clock>(platform: &P, again: Refault) {
 
 /// For how long a report is recent, ns.
 pub(crate) fn horizon(tunables: &Tunables) -> u64 {
-    tunables.refault_ms.get() * 1_000_000
+    tunables.refault_ms.ns()
 }

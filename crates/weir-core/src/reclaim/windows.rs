@@ -59,7 +59,7 @@ impl Windows {
 
     /// For how long idle memory is kept now.
     pub(crate) fn hold<P: Diagnostics>(&self, platform: &P) -> Hold {
-        Hold::of(self.doublings.load(Relaxed), platform.tunables().idle_ms.get() * 1_000_000)
+        Hold::of(self.doublings.load(Relaxed), platform.tunables().idle_ms.ns())
     }
 
     /// Whether the window is over at `now`, where slow paths end it; then the next begins, for one caller.
@@ -85,7 +85,7 @@ impl Windows {
     /// Whether caches may be emptied at `now`: once in `severe_interval_ms`, as that costs a program its caches.
     pub(crate) fn may_empty_caches<P: Diagnostics>(&self, platform: &P, now: u64) -> bool {
         let last = self.last_drain.load(Relaxed);
-        let may = last == 0 || now >= last + platform.tunables().severe_interval_ms.get() * 1_000_000;
+        let may = last == 0 || now >= last + platform.tunables().severe_interval_ms.ns();
         if may {
             self.last_drain.store(now, Relaxed);
         }
@@ -103,8 +103,8 @@ impl Windows {
         let news = (since(0, &stats.given_back[Cause::Idle as usize]), since(1, &stats.calm_refault_bytes));
         let now = platform.now();
         let mut patience = self.patience.lock(platform);
-        patience.update(now, news, tunables.refault_percent.get(), tunables.refault_ms.get() * 1_000_000);
-        patience.cap(Hold::most_doublings(tunables.idle_ms.get() * 1_000_000, tunables.hold_ms.get() * 1_000_000));
+        patience.update(now, news, tunables.refault_percent.get(), tunables.refault_ms.ns());
+        patience.cap(Hold::most_doublings(tunables.idle_ms.ns(), tunables.hold_ms.ns()));
         let doublings = patience.level();
         drop(patience);
         self.doublings.store(doublings, Relaxed);

@@ -165,6 +165,13 @@ impl Value {
     pub fn get(&self) -> u64 {
         self.0.load(Relaxed)
     }
+
+    /// The value of a setting in milliseconds, in nanoseconds.
+    #[inline]
+    pub fn ns(&self) -> u64 {
+        self.get().saturating_mul(1_000_000)
+    }
+
     /// Sets the value; the caller has checked the range.
     pub fn set(&self, value: u64) {
         self.0.store(value, Relaxed);

@@ -3,7 +3,6 @@
 use std::cell::{Cell, RefCell};
 
 use weir_core::base::zone_class::ZoneClass;
-use weir_core::policy::scan_priority::window;
 use weir_core::policy::watermarks::{Policy, Zone};
 use weir_core::reclaim::balancer_turn::{Next, Turn};
 use weir_core::reclaim::node_balancer::{Node, NodeBalancer, Scanned, ZONES, ZoneScan};
@@ -16,6 +15,11 @@ pub const MS: u64 = 1_000_000;
 
 /// What a test has done during a scan.
 type During = Box<dyn Fn(&FakeNode)>;
+
+/// How many of `size` pages a scan at `priority` takes: `size >> priority`, at least `batch`, and never more than there are.
+fn window(size: usize, priority: u32, batch: usize) -> usize {
+    size.checked_shr(priority).unwrap_or(0).max(batch).min(size)
+}
 
 /// One zone.
 #[derive(Clone, Copy, Debug, Default)]

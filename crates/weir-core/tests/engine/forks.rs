@@ -8,6 +8,7 @@ use std::time::Duration;
 use weir_core::base::cause::Cause;
 use weir_core::base::level::Level;
 use weir_core::base::run::Run;
+use weir_core::base::units::Order;
 use weir_core::heap::Heap;
 use weir_core::platform::{Contents, Host, Released, Wait, rank};
 use weir_core::pools::page_pool::{PagePool, PoolSpec};
@@ -102,7 +103,7 @@ fn a_zone_can_be_removed_in_a_child_that_a_handler_forked_within_a_batch() {
     let heap: &'static Heap<Fake> = Box::leak(Box::new(Heap::new(Fake::new())));
     let forks: &'static Forks = Box::leak(Box::new(Forks(AtomicPtr::default())));
     let (zone, _) = zone_of(heap, 2, PRIVATE, NonNull::from(forks));
-    let run = heap.pages().zone_take(&zone, 600, 0).unwrap();
+    let run = heap.pages().zone_take(&zone, 600, Order::PAGE).unwrap();
     heap.pages().zone_give(&zone, heap.pages().zone_addr(&zone, run), 600).unwrap();
     forks.0.store(std::ptr::from_ref(heap).cast_mut(), Relaxed);
     assert!(heap.reclaim().balance_pressure(Level::Severe, Cause::Pressure) > 0);

@@ -3,7 +3,7 @@
 use std::sync::Barrier;
 use std::sync::atomic::Ordering::Relaxed;
 use weir_core::base::invalid_free::InvalidFree;
-use weir_core::base::units::PAGEBLOCK_PAGES;
+use weir_core::base::units::{Order, PAGEBLOCK_PAGES};
 use weir_core::pages::window::Window;
 use weir_core::pages::zone::{FreeAreas, Purpose};
 use weir_core::platform::{Diagnostics, Reach};
@@ -171,7 +171,7 @@ fn a_run_does_not_grow_into_pages_that_are_not_counted_yet() {
     let mut growing = window.growing(&fake);
     let (first, count) = growing.grow(1, 0).unwrap();
     zone.add(&window, first, count);
-    while zone.take(&window, PAGEBLOCK_PAGES, 0, Purpose::Run, false, usize::MAX).is_ok() {}
+    while zone.take(&window, PAGEBLOCK_PAGES, Order::PAGE, Purpose::Run, false, usize::MAX).is_ok() {}
     let top = window.top();
     let (first, count) = growing.grow(1, 0).unwrap();
     assert_eq!(first as usize * PAGEBLOCK_PAGES, top as usize);

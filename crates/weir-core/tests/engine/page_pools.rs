@@ -321,11 +321,11 @@ fn a_pool_does_not_end_while_pages_are_in_flight() {
     let mut world = World::new(&[PoolSpec::default()]);
     let run = world.get(0, 3).unwrap();
     assert_eq!(world.heap.page_pools().remove(&world.pools[0].0), Err(InFlight { pages: 3 }));
-    assert!(world.heap.page_pools().are_there());
+    assert!(world.heap.reclaim().hears_pressure());
     world.put(0, &[run]);
     let heap = &world.heap;
     assert_eq!(heap.page_pools().remove(&world.pools[0].0), Ok(()));
-    assert!(!heap.page_pools().are_there());
+    assert!(!heap.reclaim().hears_pressure());
     world.pools.clear();
     world.pressure(Level::Severe);
     world.finish();

@@ -6,7 +6,7 @@ use weir_core::base::cause::Cause;
 use weir_core::base::invalid_free::InvalidFree;
 use weir_core::base::level::Level;
 use weir_core::base::run::Run;
-use weir_core::base::units::{PAGE, PAGEBLOCK, PAGEBLOCK_PAGES};
+use weir_core::base::units::{Order, PAGE, PAGEBLOCK, PAGEBLOCK_PAGES};
 use weir_core::heap::Heap;
 use weir_core::pages::pageblock::Pageblock;
 use weir_core::pages::user_zone::{InUse, MemoryKind, UserZone};
@@ -51,7 +51,7 @@ impl World {
     }
 
     fn take(&mut self, pages: usize) -> Option<usize> {
-        let run = self.heap.pages().zone_take(&self.zone, pages, 0).ok()?;
+        let run = self.heap.pages().zone_take(&self.zone, pages, Order::PAGE).ok()?;
         let addr = self.heap.pages().zone_addr(&self.zone, run);
         // SAFETY: just handed out.
         let bytes = unsafe { std::slice::from_raw_parts_mut(addr as *mut u8, pages * PAGE) };
@@ -118,7 +118,7 @@ fn several_zones_together_release_what_is_wanted_and_no_more() {
     let (second, _) = zone_of(heap, 4, PRIVATE, second);
     for zone in [&world.zone, &second] {
         let pages = heap.pages();
-        let runs = [0; 2].map(|_| pages.zone_take(zone, 2 * PAGEBLOCK_PAGES, 0).unwrap());
+        let runs = [0; 2].map(|_| pages.zone_take(zone, 2 * PAGEBLOCK_PAGES, Order::PAGE).unwrap());
         for run in runs {
             pages.zone_give(zone, pages.zone_addr(zone, run), 2 * PAGEBLOCK_PAGES).unwrap();
         }
@@ -158,7 +158,7 @@ fn an_allocation_waits_for_the_batch_in_flight_and_does_not_fail() {
         std::thread::spawn(move || {
             // SAFETY: the test waits for this thread before the world goes.
             let (heap, zone) = unsafe { (&*(heap as *const Heap<Fake>), &*(zone as *const UserZone)) };
-            let got = heap.pages().zone_take(zone, 512, 0);
+            let got = heap.pages().zone_take(zone, 512, Order::PAGE);
             by.store(1 + usize::from(got.is_ok()), std::sync::atomic::Ordering::SeqCst);
         });
         // Time to fail with the batch in flight; a thread that has no CPU in this time allocates after it.
@@ -222,7 +222,7 @@ fn a_child_leaves_its_parents_shared_zone_alone() {
         // SAFETY: frozen just now; this test is the child.
         unsafe { world.heap.fork().thaw_child() };
         assert_eq!(world.zone.is_foreign(), shared);
-        assert_eq!(world.heap.pages().zone_take(&world.zone, 1, 0).is_err(), shared);
+        assert_eq!(world.heap.pages().zone_take(&world.zone, 1, Order::PAGE).is_err(), shared);
         assert_eq!(world.pressure() == 0, shared);
         assert_eq!(world.heap.pages().zone_give(&world.zone, first, 8), Ok(()));
     }

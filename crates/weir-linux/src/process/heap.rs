@@ -153,7 +153,7 @@ compiled_here! {
     room_for_zone = <zones> room(bytes: usize) -> Result<Hold<'_>, Short>;
     [unsafe] add_zone = <zones> add(zone: NonNull<UserZone>);
     remove_zone = <pages> remove_zone(zone: &UserZone);
-    zone_take = <zones> take(zone: &UserZone, pages: usize, align: u32) -> Result<PageRun, Short>;
+    zone_take = <zones> take(zone: &UserZone, pages: usize, align: Order) -> Result<PageRun, Short>;
     zone_give = <pages> zone_give(zone: &UserZone, addr: usize, pages: usize) -> Result<(), InvalidFree>;
     zone_usage = <pages> zone_usage(zone: &UserZone) -> ZoneUsage;
     zone_offline = <pages> zone_offline(zone: &UserZone, blocks: Range<u32>) -> Result<(), InUse>;

@@ -3,7 +3,7 @@
 use core::ops::Range;
 use core::ptr::NonNull;
 use weir_core::base::run::Run;
-use weir_core::base::units::{PAGE, PAGEBLOCK, order_of};
+use weir_core::base::units::{Order, PAGE, PAGEBLOCK};
 use weir_core::base::zone_class::ZoneClass;
 use weir_linux::os::syscall::Errno;
 use weir_linux::os::{fd, mman};
@@ -151,7 +151,7 @@ impl Zone {
         }
         let zone = self.0.zone();
         let pages = bytes.div_ceil(PAGE);
-        let run = HEAP.zone_take(zone, pages, order_of(align.div_ceil(PAGE))).ok()?;
+        let run = HEAP.zone_take(zone, pages, Order::of_align(align)).ok()?;
         let (addr, zero) = (HEAP.pages().zone_addr(zone, run), run.zero);
         let len = pages * PAGE;
         if self.0.is_huge() && !populate(Run { addr, len }) {

@@ -104,7 +104,7 @@ impl<P: Platform> Reclaim<'_, P> {
         let mut kind = Kind::Pressure;
         if level == Level::Severe {
             // Until it is this late, and memory has recovered, no bucket is made.
-            self.heap.caches.stop_shells(now + self.heap.platform().tunables().severe_interval_ms.get() * 1_000_000);
+            self.heap.caches.stop_shells(now + self.heap.platform().tunables().severe_interval_ms.ns());
             if self.heap.reclaim.windows.may_empty_caches(self.heap.platform(), now) {
                 kind = Kind::Severe;
             }

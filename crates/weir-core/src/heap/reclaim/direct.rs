@@ -12,6 +12,7 @@ use crate::base::level::Level;
 use crate::base::units::{PAGE, PAGEBLOCK_PAGES};
 use crate::base::zone_class::ZoneClass;
 use crate::heap::Heap;
+use crate::heap::view::view;
 use crate::pages::Short;
 use crate::platform::Platform;
 use crate::policy::scan_priority::{BATCH, FIRST, LAST};
@@ -27,23 +28,17 @@ const WAIT_NS: u64 = 25_000_000;
 /// How often, while there is progress: at most 100 ms in all (Linux: HZ/10).
 const WAITS: u32 = 4;
 
-/// Reclaim that an allocation does for itself, on slow paths.
-pub(crate) struct Direct<'a, P: Platform> {
-    heap: &'a Heap<P>,
-}
-
-impl<P: Platform> Heap<P> {
+view! {
+    /// Reclaim that an allocation does for itself, on slow paths.
+    pub(crate) struct Direct;
     /// Direct reclaim.
-    #[inline(always)]
-    pub(crate) fn direct(&self) -> Direct<'_, P> {
-        Direct { heap: self }
-    }
+    fn direct;
 }
 
 impl<P: Platform> Direct<'_, P> {
     /// To be called at the end of each slow path, under no lock.
     #[inline]
-    pub(crate) fn slow_path_ends(&self) {
+    pub(crate) fn slow_path_ends(self) {
         let fresh = self.heap.pages().events.take_fresh();
         if fresh > 0 {
             self.make_room(Kind::Room, fresh);
@@ -61,7 +56,7 @@ impl<P: Platform> Direct<'_, P> {
     /// Releases idle memory for `pages` that become resident elsewhere. Without it a heap whose sizes change would hold what
     /// it had before and what it has now.
     #[cold]
-    pub(crate) fn make_room(&self, kind: Kind, pages: usize) {
+    pub(crate) fn make_room(self, kind: Kind, pages: usize) {
         if pages > 0 {
             let goal = Goal { bytes: pages * PAGE, ..self.heap.reclaim().goal(kind, Cause::Idle) };
             self.heap.reclaim().run(&goal);
@@ -70,7 +65,7 @@ impl<P: Platform> Direct<'_, P> {
 
     /// Without a background thread, slow paths end the window when it is due.
     #[cold]
-    fn end_window_if_due(&self) {
+    fn end_window_if_due(self) {
         let now = self.heap.platform().now();
         if !self.heap.reclaim.windows.is_window_over(self.heap.platform(), now) {
             return;
@@ -86,7 +81,7 @@ impl<P: Platform> Direct<'_, P> {
     }
 
     /// Does `work` of an allocation's and counts the time as stalled.
-    pub(crate) fn stalled<T>(&self, work: impl FnOnce() -> T) -> T {
+    pub(crate) fn stalled<T>(self, work: impl FnOnce() -> T) -> T {
         let (stats, begin) = (self.heap.platform().stats(), self.heap.platform().now());
         stats::add(&stats.direct_reclaims, 1);
         let result = work();
@@ -176,7 +171,7 @@ impl<P: Platform> Direct<'_, P> {
 
     /// Evicts from an exclusive class of zones, more and more, until `attempt` succeeds or nothing is left.
     pub(crate) fn reclaim_of_zone<T>(
-        &self,
+        self,
         zone: ZoneClass,
         bytes: usize,
         attempt: impl Fn() -> Result<T, Short>,
@@ -200,7 +195,7 @@ impl<P: Platform> Direct<'_, P> {
     }
 
     /// `pages` became resident, or will: the budget is told, and the balancer woken if little is left; then NORMAL is returned.
-    pub(crate) fn note_fresh(&self, pages: usize) -> Option<Zone> {
+    pub(crate) fn note_fresh(self, pages: usize) -> Option<Zone> {
         if pages == 0 {
             return None;
         }
@@ -215,7 +210,7 @@ impl<P: Platform> Direct<'_, P> {
 
     /// [`Direct::note_fresh`], which also reclaims if next to nothing is left. Under no lock.
     #[cold]
-    pub(crate) fn note_resident(&self, pages: usize) {
+    pub(crate) fn note_resident(self, pages: usize) {
         self.heap.platform().heap_has_grown();
         let Some(normal) = self.note_fresh(pages) else { return };
         if normal.free < normal.marks.min && self.heap.reclaim().is_reclaimable(ZoneClass::Normal as usize) {
@@ -227,7 +222,7 @@ impl<P: Platform> Direct<'_, P> {
     }
 
     /// Reclaims `bytes`, if there is so much. Of what is in use as little as does it.
-    fn reclaim_directly(&self, bytes: usize) {
+    fn reclaim_directly(self, bytes: usize) {
         if self.heap.platform().now() < self.heap.reclaim.fruitless_until.load(Relaxed) {
             return;
         }
@@ -255,7 +250,7 @@ impl<P: Platform> Direct<'_, P> {
     }
 
     /// Waits while the balancer is at work and half of min is not free. Where it makes no progress waiting is no use.
-    fn wait_for_balancer(&self) {
+    fn wait_for_balancer(self) {
         for _ in 0..WAITS {
             let begin = self.heap.platform().now();
             if !self.is_throttled() {
@@ -269,7 +264,7 @@ impl<P: Platform> Direct<'_, P> {
     }
 
     /// Whether an allocation is to wait for the balancer. In a program without caches none ever does.
-    fn is_throttled(&self) -> bool {
+    fn is_throttled(self) -> bool {
         self.heap.platform().has_balancer_thread()
             && self.heap.platform().may_wait()
             && self.heap.reclaim().evictable(ZoneClass::Normal) > 0

@@ -7,17 +7,12 @@ mod parts;
 pub mod pressure;
 
 use super::Heap;
+use crate::heap::view::view;
 use crate::platform::Platform;
 
-/// Reclaim by the threads beside the program: the balancer, those that hear of pressure, and the program where it asks for it.
-pub struct Reclaim<'a, P: Platform> {
-    pub(super) heap: &'a Heap<P>,
-}
-
-impl<P: Platform> Heap<P> {
+view! {
+    /// Reclaim by the threads beside the program: the balancer, those that hear of pressure, and the program where it asks for it.
+    pub struct Reclaim;
     /// Reclaim: goals, limits and pressure.
-    #[inline(always)]
-    pub fn reclaim(&self) -> Reclaim<'_, P> {
-        Reclaim { heap: self }
-    }
+    fn reclaim;
 }

@@ -173,7 +173,7 @@ impl<P: Platform> Reclaim<'_, P> {
 
     /// How long a level of pressure, and what it adds to the watermarks, outlast the last event, ns.
     pub(crate) fn relief_ns(&self) -> u64 {
-        self.heap.platform().tunables().relief_ms.get() * 1_000_000
+        self.heap.platform().tunables().relief_ms.ns()
     }
 
     /// Whether a cache of the program's may take `bytes` more: there is no pressure, nor was there since the last relief, and

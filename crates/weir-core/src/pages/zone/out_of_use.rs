@@ -51,7 +51,7 @@ impl FreeAreas {
 impl FreeAreas {
     /// Takes the free pages of `blocks` off all lists, and those that are freed there from now on; returns how many
     /// pages of them are in use. No batch is in flight.
-    pub(crate) fn close(&mut self, window: &Window, blocks: Range<u32>) -> usize {
+    pub fn close(&mut self, window: &Window, blocks: Range<u32>) -> usize {
         let mut used = 0;
         for block in self.blocks.own(window, blocks) {
             let pageblock = self.blocks.at_mut(window, block);
@@ -70,7 +70,7 @@ impl FreeAreas {
     }
 
     /// Undoes [`FreeAreas::close`].
-    pub(crate) fn open(&mut self, window: &Window, blocks: Range<u32>) {
+    pub fn open(&mut self, window: &Window, blocks: Range<u32>) {
         for block in self.blocks.own(window, blocks) {
             let pageblock = self.blocks.at_mut(window, block);
             if pageblock.offline {

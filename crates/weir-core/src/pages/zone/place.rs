@@ -19,7 +19,7 @@
 
 use super::lists::{By, WHOLE_BACKED, WHOLE_BARE, WHOLE_REFUSED, WHOLE_REPORTED, levels};
 use super::{FreeAreas, HOLES, Purpose, pieces};
-use crate::base::units::{NONE, PAGEBLOCK_PAGES, REPORT_ORDER, order_of};
+use crate::base::units::{NONE, Order, PAGEBLOCK_PAGES, REPORT_ORDER, order_of};
 use crate::pages::page_set::PageSet;
 use crate::pages::pageblock::State;
 use crate::pages::window::Window;
@@ -33,23 +33,23 @@ const WIDE_TRIES: usize = 64;
 #[derive(Clone, Copy)]
 struct Ask {
     pages: usize,
-    align: u32,
+    align: Order,
     order: u32,
 }
 
 impl Ask {
     /// Shorter free blocks in a row may do as well.
     fn is_loose(&self) -> bool {
-        self.align == 0 && self.order > 0 && self.pages < PAGEBLOCK_PAGES
+        self.align == Order::PAGE && self.order > 0 && self.pages < PAGEBLOCK_PAGES
     }
 }
 
 impl FreeAreas {
-    /// The first page for `pages` pages, aligned to `align` (an order).
-    pub(super) fn place(&self, window: &Window, pages: usize, align: u32, purpose: Purpose) -> Option<u32> {
-        let ask = Ask { pages, align, order: align.max(order_of(pages)) };
+    /// The first page for `pages` pages, aligned to `align`.
+    pub(super) fn place(&self, window: &Window, pages: usize, align: Order, purpose: Purpose) -> Option<u32> {
+        let ask = Ask { pages, align, order: align.0.max(order_of(pages)) };
         let hole = self.holes[pages % HOLES];
-        if purpose == Purpose::Run && align == 0 && self.is_idle_hole(window, hole, pages) {
+        if purpose == Purpose::Run && align == Order::PAGE && self.is_idle_hole(window, hole, pages) {
             return Some(hole.0);
         }
         if ask.order > REPORT_ORDER {
@@ -125,7 +125,7 @@ impl FreeAreas {
     /// pages before it, if those are runs'.
     fn earlier(&self, window: &Window, page: u32, ask: Ask, by: By) -> u32 {
         let is_first = (page as usize).is_multiple_of(PAGEBLOCK_PAGES);
-        if !is_first || ask.align > 0 || ask.pages.is_power_of_two() {
+        if !is_first || ask.align > Order::PAGE || ask.pages.is_power_of_two() {
             return page;
         }
         page - self.room_before(window, page / PAGEBLOCK_PAGES as u32, by).min(ask.pages - 1) as u32
@@ -177,10 +177,10 @@ impl FreeAreas {
     /// Where a run that contains the first pages of `block`, whole and free, or idle, may begin.
     fn wide_around(&self, window: &Window, block: u32, ask: Ask, by: By) -> Option<u32> {
         let first = block * PAGEBLOCK_PAGES as u32;
-        let is_loose = ask.align == 0 && !ask.pages.is_power_of_two();
+        let is_loose = ask.align == Order::PAGE && !ask.pages.is_power_of_two();
         let before = if is_loose { self.room_before(window, block, by) } else { 0 };
         // Only an alignment to 4 MiB is more than a pageblock has by itself.
-        let fits = |block: u32| ask.align <= REPORT_ORDER || block.is_multiple_of(2);
+        let fits = |block: u32| ask.align.0 <= REPORT_ORDER || block.is_multiple_of(2);
         if fits(block) && before + PAGEBLOCK_PAGES + self.room_behind(window, block, by) >= ask.pages {
             return Some(first - before as u32);
         }
