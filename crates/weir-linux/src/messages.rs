@@ -32,7 +32,7 @@ pub fn invalid_free(what: InvalidFree, addr: usize, class_size: usize, abort: bo
     }
 }
 
-/// What a program did wrong with a function of `weir.h`.
+/// A wrong call of a function of `weir.h`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WrongCall {
     /// A function that returns nothing was given a null cache.
@@ -43,13 +43,13 @@ pub enum WrongCall {
     NullObject,
     /// An object of another cache, or of none.
     OtherCache,
-    /// What is not a cache, or not any more.
+    /// A pointer that is no cache, or no cache any more.
     NoCache,
-    /// What is not a zone, or not any more.
+    /// A pointer that is no zone, or no zone any more.
     NoZone,
-    /// What is not a page pool, or not any more.
+    /// A pointer that is no page pool, or no page pool any more.
     NoPool,
-    /// What is not a registered callback, or not any more.
+    /// A pointer that is no registered callback, or none any more.
     NoCallback,
     /// An object was given to `free`, and its cache found it when it was to be handed out or finalized.
     FreedWithoutDtor,
@@ -62,7 +62,7 @@ pub enum WrongCall {
 }
 
 impl WrongCall {
-    /// What happened, to be followed by an address; and what the author of the program can do.
+    /// The text for each: what happened, to be followed by an address; and what the author of the program can do.
     fn text(self) -> (&'static str, &'static str) {
         match self {
             Self::NullCache => (

@@ -25,7 +25,7 @@ pub unsafe extern "C" fn dlopen(file: *const u8, mode: c_int) -> *mut c_void {
     go_on!(choose)
 }
 
-/// What is jumped to, and the mode that it is given: two words, which a function returns in registers.
+/// The function that is jumped to, and the mode that it is given: two words, which a function returns in registers.
 #[repr(C)]
 struct Choice {
     open: Open,

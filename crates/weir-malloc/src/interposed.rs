@@ -81,7 +81,7 @@ fn without_for(call: impl FnOnce() -> c_int, flags: c_int) -> c_int {
     if flags & !(CLONE_FILES | CLONE_SYSVSEM) == 0 { call() } else { without(call) }
 }
 
-/// What `fork` is to do with a part of memory: undone where that is handed out again.
+/// Advice on what `fork` does with a part of memory: undone where that is handed out again.
 fn hearing(call: impl FnOnce() -> c_int, advice: c_int) -> c_int {
     fork_advice::is_given(advice);
     call()

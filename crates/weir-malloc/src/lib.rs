@@ -29,7 +29,7 @@
 #[cfg(panic = "unwind")]
 extern crate std;
 
-/// What `weir` allocates as any Rust program does: for entries of its caches for which their own place has no memory.
+/// The allocator of `weir` where it allocates as any Rust program does: for entries of its caches for which their own place has no memory.
 #[global_allocator]
 static HEAP: weir::Weir = weir::Weir;
 

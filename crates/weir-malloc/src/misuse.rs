@@ -1,4 +1,4 @@
-//! What follows a wrong call that has no result to say so by.
+//! The consequence of a wrong call that has no result to say so by.
 
 use weir_linux::messages;
 use weir_linux::platform::statics::TUNABLES;

@@ -9,7 +9,7 @@ use std::process::Command;
 /// The paths of `stack_use.c`. Each may come to reclaim by itself, where memory is short or the background thread gets no CPU:
 /// so one bound, in bytes, holds for all. It is what docs/design/being-malloc.md asks of signal stacks and coroutines.
 const PATHS: [&str; 7] = ["objects", "runs", "mapped", "grown", "limited", "hard", "trimmed"];
-const MOST: usize = 8 << 10;
+const MOST: usize = 4608;
 
 #[test]
 fn stack_of_each_path() {

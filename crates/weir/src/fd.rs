@@ -29,7 +29,7 @@ impl Fd<'_> {
         Self(number, PhantomData)
     }
 
-    /// Its number, to poll it, for example. Not to be closed.
+    /// The descriptor's number, to poll it, for example. Not to be closed.
     pub const fn as_raw(self) -> i32 {
         self.0
     }

@@ -78,7 +78,7 @@ impl Filling {
     }
 }
 
-/// What a run of pages shows of its memory, for a type with a field `memory` of the type [`Filling`].
+/// Methods by which a run of pages shows its memory, for a type with a field `memory` of the type [`Filling`].
 macro_rules! shows_what_is_filled {
     () => {
         /// The first byte, at a multiple of 4,096. It stays where it is when the value moves.
@@ -86,7 +86,7 @@ macro_rules! shows_what_is_filled {
             self.memory.as_mut_ptr()
         }
 
-        /// The same, to write to.
+        /// The first byte, to write to.
         pub fn as_mut_ptr(&mut self) -> *mut u8 {
             self.memory.as_mut_ptr()
         }
@@ -101,7 +101,7 @@ macro_rules! shows_what_is_filled {
             self.memory.filled()
         }
 
-        /// The same, to change them.
+        /// The bytes that were filled, to change them.
         pub fn filled_mut(&mut self) -> &mut [u8] {
             self.memory.filled_mut()
         }

@@ -184,18 +184,18 @@ pub struct Usage {
     pub fragmented_bytes: usize,
     /// Weir's own state that is resident.
     pub metadata_bytes: usize,
-    /// Of what is live (or in a CPU's bucket): not resident, as the program never touched it, or as it was swapped out.
+    /// The part of what is live (or in a CPU's bucket) that is not resident, as the program never touched it, or as it was swapped out.
     pub untouched_bytes: usize,
-    /// Of what is live: blocks so large that each has a mapping of its own.
+    /// The part of what is live that is in blocks so large that each has a mapping of its own.
     pub mapped_bytes: usize,
-    /// Such blocks, a count.
+    /// Blocks that have a mapping of their own, a count.
     pub mapped_count: usize,
     /// Address space that the heap has grown to, outside those mappings, resident or not.
     pub address_space_bytes: usize,
 }
 
 impl Usage {
-    /// What is resident of Weir.
+    /// Bytes of Weir that are resident.
     pub fn resident_bytes(&self) -> usize {
         let parts = self.live_bytes + self.idle_bytes + self.fragmented_bytes + self.metadata_bytes;
         parts.saturating_sub(self.untouched_bytes)

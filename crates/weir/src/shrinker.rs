@@ -76,7 +76,7 @@ impl Shrinker {
         ShrinkerBuilder { name, seeks: DEFAULT_SEEKS, batch: DEFAULT_BATCH, thread: CallbackThread::Shared }
     }
 
-    /// What it did so far.
+    /// The shrinker's counts so far.
     pub fn stats(&self) -> CallbackStats {
         self.registration.stats()
     }
@@ -119,7 +119,7 @@ pub struct ShrinkerBuilder<'a> {
 }
 
 impl<'a> ShrinkerBuilder<'a> {
-    /// What it costs to make an object again, in accesses to storage: 2 if it is not called. More is scanned less; 0 says
+    /// Sets what it costs to make an object again, in accesses to storage: 2 if it is not called. More is scanned less; 0 says
     /// that objects cost nothing, and half of them go at each scan.
     pub fn seeks(self, seeks: u32) -> Self {
         Self { seeks, ..self }

@@ -1,4 +1,4 @@
-//! What the heap and its caches did, for monitoring: plain numbers, read one after another while other threads go on.
+//! Counts of what the heap and its caches did, for monitoring: plain numbers, read one after another while other threads go on.
 //!
 //! Bytes are named `_bytes`; everything else is a count, in objects where objects are meant. What the heap holds *now*
 //! is [`heap::usage`](crate::heap::usage).
@@ -18,7 +18,7 @@ use weir_core::caches::figures::CacheStats as Figures;
 use weir_linux::platform::statics::STATS;
 use weir_linux::process::heap::HEAP;
 
-/// What happened in this process since it began (or, in a forked child, since the fork).
+/// Counts of what happened in this process since it began (or, in a forked child, since the fork).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ProcessStats {
@@ -44,7 +44,7 @@ pub struct ProcessStats {
     pub restartable_sequences: bool,
 }
 
-/// What happened in this process.
+/// The counts of this process.
 pub fn process() -> ProcessStats {
     let read = |counter: &AtomicU64| counter.load(Relaxed);
     let released = |cause: Cause| read(&STATS.given_back[cause as usize]);

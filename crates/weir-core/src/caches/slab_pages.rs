@@ -59,7 +59,7 @@ impl<P: Platform> Caches<P> {
         goal: &Goal,
         pass: Pass,
     ) -> (usize, bool) {
-        let _in_flight = self.pages.batch(node);
+        let mut in_flight = self.pages.batch(node);
         let cache = self.table.get(number);
         // Asked under the lock, all of it: before, the number may have been another cache's. Free objects of some
         // caches keep their contents.
@@ -92,7 +92,8 @@ impl<P: Platform> Caches<P> {
                 at.into_iter().for_each(|i| kept[i] |= 1 << (page - batch[i].page));
             }
         };
-        let mut releaser = Releaser::new(&self.pages.platform, &self.pages.platform, goal.cause, refused);
+        let platform = &self.pages.platform;
+        let mut releaser = Releaser::new(platform, platform, goal.cause, &mut in_flight.runs, refused);
         for slab in batch {
             for i in (0..32).filter(|i| slab.pages >> i & 1 == 1) {
                 releaser.add(Run { addr: window.addr_of(slab.page + i), len: PAGE });

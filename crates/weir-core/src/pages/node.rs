@@ -6,7 +6,9 @@ use core::sync::atomic::{
 };
 
 use super::page_set::PageSet;
+use super::releaser::RUNS;
 use super::zone::{FreeAreas, Zone};
+use crate::base::run::Run;
 use crate::base::units::PAGE;
 use crate::platform::lock::Lock;
 use crate::platform::{Platform, rank};
@@ -37,11 +39,17 @@ pub struct Isolated {
     pub(super) blocks: [(u32, PageSet); BATCH],
     /// Pages of the batch that the platform did not take.
     pub(super) kept: [PageSet; BATCH],
+    /// Runs of pages, on their way to the platform.
+    pub(crate) runs: [Run; RUNS],
 }
 
 impl Isolated {
     const fn new() -> Self {
-        Self { blocks: [(0, PageSet::EMPTY); BATCH], kept: [PageSet::EMPTY; BATCH] }
+        Self {
+            blocks: [(0, PageSet::EMPTY); BATCH],
+            kept: [PageSet::EMPTY; BATCH],
+            runs: [Run { addr: 0, len: 0 }; RUNS],
+        }
     }
 }
 

@@ -12,7 +12,7 @@ use crate::policy::refault::stamp;
 use crate::telemetry::stats;
 use crate::telemetry::trace::{Event, Kind, Place};
 
-/// Runs handed to the platform in one call, of which there is an array on a stack that may be the program's.
+/// Runs handed to the platform in one call.
 pub(crate) const RUNS: usize = 32;
 /// Refusals in a batch after which nothing more of it is tried.
 const GIVE_UP: usize = 8;
@@ -22,7 +22,8 @@ pub(crate) struct Releaser<'a, P: Platform, B: Host + ?Sized, F: FnMut(Run)> {
     platform: &'a P,
     below: &'a B,
     calm: bool,
-    runs: [Run; RUNS],
+    /// Lent by the caller: an array of this length is better not on a stack, which may be the program's.
+    runs: &'a mut [Run; RUNS],
     len: usize,
     bytes: u64,
     ns: u64,
@@ -34,8 +35,8 @@ pub(crate) struct Releaser<'a, P: Platform, B: Host + ?Sized, F: FnMut(Run)> {
 }
 
 impl<'a, P: Platform, B: Host + ?Sized, F: FnMut(Run)> Releaser<'a, P, B, F> {
-    pub(crate) fn new(platform: &'a P, below: &'a B, cause: Cause, refused: F) -> Self {
-        let (runs, calm, contents) = ([Run::default(); RUNS], cause == Cause::Idle, Contents::Zero);
+    pub(crate) fn new(platform: &'a P, below: &'a B, cause: Cause, runs: &'a mut [Run; RUNS], refused: F) -> Self {
+        let (calm, contents) = (cause == Cause::Idle, Contents::Zero);
         Self { platform, below, calm, runs, len: 0, bytes: 0, ns: 0, contents, error: 0, refusals: 0, refused }
     }
 

@@ -19,7 +19,7 @@
 
 use super::node::{BATCH, Batch, Isolated};
 use super::page_set::PageSet;
-use super::releaser::{Releaser, event};
+use super::releaser::{RUNS, Releaser, event};
 use super::window::Window;
 use super::zone::{FreeAreas, Zone};
 use crate::base::backing::Backing;
@@ -86,7 +86,7 @@ impl<P: Platform, B: Host + ?Sized> ReportSite<'_, P, B> {
         if tunables.report.get() == 0 {
             return 0;
         }
-        let Isolated { blocks: batch, kept } = &mut *in_flight;
+        let Isolated { blocks: batch, kept, runs } = &mut *in_flight;
         let (mut n, mut pages) = (0, 0);
         let max = (tunables.report_batch.get() as usize).clamp(1, BATCH);
         let mut areas = self.zone.lock(self.platform);
@@ -100,11 +100,17 @@ impl<P: Platform, B: Host + ?Sized> ReportSite<'_, P, B> {
         if n == 0 {
             return 0;
         }
-        self.release_batch(goal, kind, &batch[..n], kept)
+        self.release_batch(goal, kind, &batch[..n], (kept, runs))
     }
 
     /// Releases what is isolated, and puts it back.
-    fn release_batch(&self, goal: &Goal, kind: Kind, batch: &[(u32, PageSet)], kept: &mut [PageSet; BATCH]) -> usize {
+    fn release_batch(
+        &self,
+        goal: &Goal,
+        kind: Kind,
+        batch: &[(u32, PageSet)],
+        (kept, runs): (&mut [PageSet; BATCH], &mut [Run; RUNS]),
+    ) -> usize {
         *kept = [PageSet::EMPTY; BATCH];
         let page_of = |addr: usize| self.window.page_of(addr).unwrap_or(0);
         let refused = |run: Run| {
@@ -112,7 +118,7 @@ impl<P: Platform, B: Host + ?Sized> ReportSite<'_, P, B> {
             let at = batch.iter().position(|&(block, _)| block as usize == page / PAGEBLOCK_PAGES);
             at.into_iter().for_each(|i| kept[i].insert(page % PAGEBLOCK_PAGES, n));
         };
-        let mut releaser = Releaser::new(self.platform, self.below, goal.cause, refused);
+        let mut releaser = Releaser::new(self.platform, self.below, goal.cause, runs, refused);
         for (block, set) in batch {
             let mut at = 0;
             while let Some((first, len)) = set.next_run(at) {

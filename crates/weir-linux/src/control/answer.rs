@@ -1,4 +1,4 @@
-//! What a request does, and what it is answered: `ok` and lines of figures, or one line that begins with `error:`.
+//! Requests carried out, and their answers: `ok` and lines of figures, or one line that begins with `error:`.
 
 use arrayvec::ArrayString;
 use core::fmt::{self, Write};
@@ -13,7 +13,7 @@ const RELEASING_IS_OFF: &str = "nothing was released: releasing is switched off:
 /// An answer.
 pub type Answer = ArrayString<LONGEST_ANSWER>;
 
-/// What requests are carried out by: the background thread.
+/// Whoever carries requests out: the background thread.
 pub trait Host {
     /// The settings.
     fn tunables(&self) -> &Tunables;

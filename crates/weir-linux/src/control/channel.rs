@@ -54,11 +54,11 @@ struct Client {
     socket: i32,
     /// The count of requests when it sent its last one.
     heard_at: u64,
-    /// It has sent the token.
+    /// The client has sent the token.
     is_admitted: bool,
-    /// It is told of events.
+    /// How far the client has been told of events, if it wants to be.
     told: Option<Told>,
-    /// What it wants resident at most, bytes.
+    /// The most that the client wants resident, bytes.
     target: Option<u64>,
 }
 
@@ -123,7 +123,7 @@ impl Channel {
         self.set
     }
 
-    /// Of what its name is made: see [`socket_name`].
+    /// The two numbers of which the channel's name is made: see [`socket_name`].
     pub fn name(&self) -> [u64; 2] {
         self.name
     }
@@ -235,7 +235,7 @@ impl Channel {
         Ok(())
     }
 
-    /// What may be resident at most, bytes: the least that a client wants which is connected now.
+    /// The most that may be resident, bytes: the least that a client wants which is connected now.
     pub fn target(&self) -> Option<u64> {
         self.clients.iter().flatten().filter_map(|client| client.target).min()
     }

@@ -1,4 +1,4 @@
-//! What subscribers are told: each batch that was released, and changes of the level of pressure.
+//! Events that subscribers are told of: each batch that was released, and changes of the level of pressure.
 
 use core::fmt::{self, Write};
 use core::sync::atomic::Ordering::Relaxed;

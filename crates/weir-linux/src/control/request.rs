@@ -1,4 +1,4 @@
-//! What a message of a client's means.
+//! The meaning of a client's message.
 
 use core::fmt;
 
@@ -24,13 +24,13 @@ pub enum Request<'a> {
 /// Why a message is no request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BadRequest {
-    /// It is longer than a request may be.
+    /// The message is longer than a request may be.
     TooLong,
-    /// It has other bytes than printable ASCII.
+    /// The message has other bytes than printable ASCII.
     NotText,
-    /// Its first word is none of the commands.
+    /// The message's first word is none of the commands.
     Unknown,
-    /// It has too few words, or too many.
+    /// The message has too few words, or too many.
     WrongWords(&'static str),
 }
 

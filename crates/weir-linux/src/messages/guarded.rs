@@ -29,7 +29,7 @@ pub fn fault(access: Access, at: usize, is_write: bool, distance: isize) {
     }
 }
 
-/// The same at a page beside which no block was yet.
+/// A wrong access to a page beside which no block was yet.
 pub fn fault_nowhere(at: usize, is_write: bool) {
     say(format_args!("weir: wild access: {} at {at:#x}, between guarded blocks", verb(is_write)));
 }
@@ -45,7 +45,7 @@ pub fn block(at: usize, size: usize) {
     say(format_args!("weir:   the block: {at:#x}, {size} bytes"));
 }
 
-/// What begins a stack.
+/// The line that begins a stack.
 pub fn stack(what: &str, thread: u32) {
     say(format_args!("weir:   {what} by thread {thread}:"));
 }

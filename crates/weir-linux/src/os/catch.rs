@@ -33,7 +33,7 @@ unsafe extern "C-unwind" {
 
 crate::arch::catch::define_catch!(personality);
 
-/// What the unwinder asks for the frame of `weir_catch`: in its first pass whether what is thrown ends here, in the
+/// The unwinder asks this for the frame of `weir_catch`: in its first pass whether what is thrown ends here, in the
 /// second to go there.
 unsafe extern "C" fn personality(_version: i32, actions: i32, _class: u64, _thrown: *mut u8, context: *mut u8) -> i32 {
     const SEARCH_PHASE: i32 = 1;

@@ -14,7 +14,7 @@ pub fn monotonic_ns() -> u64 {
     read(sys::CLOCK_MONOTONIC)
 }
 
-/// The same as of the kernel's last tick, 1 to 10 ms ago: some nanoseconds' work. For threads of libc's.
+/// [`monotonic_ns`] as of the kernel's last tick, 1 to 10 ms ago: some nanoseconds' work. For threads of libc's.
 pub fn coarse_ns() -> u64 {
     let mut now = sys::__kernel_timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: libc's function by its name; it fills one timespec, which on 64 bits is the kernel's, or returns an error.

@@ -26,9 +26,9 @@ pub const POLLNVAL: i16 = sys::POLLNVAL as i16;
 pub struct PollFd {
     /// The descriptor; negative ones are ignored.
     pub fd: i32,
-    /// What to wait for.
+    /// The events to wait for.
     pub events: i16,
-    /// What happened.
+    /// The events that happened.
     pub revents: i16,
 }
 
@@ -37,7 +37,7 @@ pub fn open(path: &CStr, flags: u32) -> Result<i32> {
     openat(sys::AT_FDCWD, path, flags, 0)
 }
 
-/// The same with the permissions that a file gets if this call makes it.
+/// [`open`] with the permissions that a file gets if this call makes it.
 pub fn create(path: &CStr, flags: u32, mode: u32) -> Result<i32> {
     openat(sys::AT_FDCWD, path, flags, mode)
 }
@@ -202,10 +202,10 @@ fn kind_of(stat: &sys::stat) -> FileKind {
     }
 }
 
-/// What an open file says of itself, for those who are to judge whether it may be trusted.
+/// An open file's account of itself, for whoever judges whether it may be trusted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identity {
-    /// What it is.
+    /// The file's kind.
     pub kind: FileKind,
     /// The user that owns it.
     pub owner: u32,

@@ -78,7 +78,7 @@ pub fn futex_wake(word: &AtomicU32, count: u32) -> Result<usize> {
     futex_wake_at(word, count)
 }
 
-/// The same for a word that may be gone by now: only its address is used.
+/// [`futex_wake`] for a word that may be gone by now: only its address is used.
 pub fn futex_wake_at(word: *const AtomicU32, count: u32) -> Result<usize> {
     let op = (sys::FUTEX_WAKE | sys::FUTEX_PRIVATE_FLAG) as usize;
     // SAFETY: a wake-up reads nothing but the address.
@@ -98,11 +98,7 @@ pub fn is_readable(at: usize) -> bool {
 pub mod command {
     /// Asks which commands there are; the answer is a bit mask of the others.
     pub const QUERY: u32 = 0;
-    /// A fence on all running threads of the process.
-    pub const PRIVATE_EXPEDITED: u32 = 1 << 3;
-    /// Registers the process for [`PRIVATE_EXPEDITED`].
-    pub const REGISTER_PRIVATE_EXPEDITED: u32 = 1 << 4;
-    /// The same, and restarts the restartable sequences they are in.
+    /// A fence on all running threads of the process, which restarts the restartable sequences that they are in.
     pub const PRIVATE_EXPEDITED_RSEQ: u32 = 1 << 7;
     /// Registers the process for [`PRIVATE_EXPEDITED_RSEQ`].
     pub const REGISTER_PRIVATE_EXPEDITED_RSEQ: u32 = 1 << 8;

@@ -104,13 +104,6 @@ pub fn dumpable() -> bool {
     check(unsafe { syscall1(sys::__NR_prctl, PR_GET_DUMPABLE) }) == Ok(1)
 }
 
-/// Allows that.
-pub fn set_dumpable() -> Result<()> {
-    const PR_SET_DUMPABLE: usize = 4;
-    // SAFETY: touches no memory.
-    check(unsafe { syscall2(sys::__NR_prctl, PR_SET_DUMPABLE, 1) }).map(drop)
-}
-
 weak_symbol!(getauxval = "getauxval" in libc: unsafe extern "C" fn(usize) -> usize);
 
 /// A value of the auxiliary vector, from libc or, where libc lacks the function, from the kernel.

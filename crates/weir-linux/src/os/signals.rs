@@ -31,7 +31,7 @@ pub fn abort() -> ! {
     exit_group(134)
 }
 
-/// The same from a thread of Weir's own, where no handler of the program's can run: the signal goes to the process, for
+/// [`abort`] from a thread of Weir's own, where no handler of the program's can run: the signal goes to the process, for
 /// a thread that has it open, and this one ends the process if that does not.
 pub fn abort_elsewhere() -> ! {
     const SIGABRT: u32 = 6;
@@ -97,7 +97,7 @@ impl Action {
     }
 }
 
-/// What happens at a signal.
+/// The action at a signal.
 pub fn action(signal: u32) -> Result<Action> {
     let mut now = Action::default();
     // SAFETY: the kernel fills the structure, and changes nothing.

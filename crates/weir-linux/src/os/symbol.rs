@@ -92,7 +92,7 @@ pub struct Object {
 }
 
 weak_symbol!(
-    /// What the loader keeps for debuggers. The loader exports it, not libc, so that no version is noted.
+    /// The loader's list for debuggers. The loader exports it, not libc, so that no version is noted.
     loader = "_r_debug": NonNull<Loader>
 );
 
@@ -107,7 +107,7 @@ weak_symbol!(
 /// program may have taken over a variable of libc's (a copy relocation).
 pub struct LibcSymbol {
     name: &'static CStr,
-    /// Its address, or one of the two below.
+    /// The symbol's address, or one of the two constants below.
     found: AtomicUsize,
 }
 

@@ -1,4 +1,4 @@
-//! What the lock-free protocols of this crate are made of, named in one place so that a model checker can put its own
+//! Atomics and cells that the lock-free protocols of this crate are made of, named in one place so that a model checker can put its own
 //! under the same files (`weir-models`).
 
 use core::cell::UnsafeCell;

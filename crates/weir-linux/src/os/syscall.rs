@@ -74,7 +74,7 @@ impl core::fmt::Display for Errno {
     }
 }
 
-/// What a system call gives: its value, or why it failed.
+/// The answer of a system call: its value, or why it failed.
 pub type Result<T> = core::result::Result<T, Errno>;
 
 /// Splits the kernel's return value: -4095..=-1 is an error number.

@@ -16,7 +16,7 @@ pub fn first_other(own: &dyn Fn(u32) -> bool) -> Result<Option<u32>> {
     found
 }
 
-/// What the main thread, which has ended, ended with (`exit(2)`); 0 where the kernel does not say.
+/// The status with which the main thread, which has ended, ended (`exit(2)`); 0 where the kernel does not say.
 pub fn main_threads_status() -> i32 {
     let mut buf = [0u8; 1024];
     fd::read_file(c"/proc/self/stat", &mut buf).ok().and_then(exit_status).unwrap_or(0)
@@ -52,7 +52,7 @@ fn search(directory: i32, own: &dyn Fn(u32) -> bool) -> Result<Option<u32>> {
     }
 }
 
-/// What the kernel fills.
+/// The buffer that the kernel fills.
 #[repr(align(8))]
 struct Entries {
     bytes: [u8; 1024],
@@ -60,7 +60,7 @@ struct Entries {
 
 /// The number that an entry of a directory is named by, and the entries after it.
 fn entry(bytes: &[u8]) -> Option<(Option<u32>, &[u8])> {
-    /// Of `struct linux_dirent64`: its length, and where the name begins.
+    /// Places in `struct linux_dirent64`: its length, and where the name begins.
     const LENGTH: usize = 16;
     const NAME: usize = 19;
     let length = usize::from(u16::from_ne_bytes([*bytes.get(LENGTH)?, *bytes.get(LENGTH + 1)?]));

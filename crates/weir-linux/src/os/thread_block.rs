@@ -58,7 +58,7 @@ impl Registration {
     pub const TRIED: u32 = 1;
 }
 
-/// What the heap profile keeps of a thread. Each word is the thread's own: a signal handler on it may come between two
+/// The heap profile's words of a thread. Each word is the thread's own: a signal handler on it may come between two
 /// accesses, another thread may not.
 pub struct Sampling {
     /// Bytes to the next sample; below 0: an allocation was the next.
@@ -101,7 +101,7 @@ fn word(offset: usize) -> &'static AtomicU32 {
     unsafe { &*(place(offset) as *const AtomicU32) }
 }
 
-/// What the heap profile keeps of the calling thread.
+/// The heap profile's words of the calling thread.
 pub fn sampling() -> Sampling {
     // SAFETY: the word lies in the calling thread's block, which is aligned to 32 bytes, and is accessed by atomics, or by
     // single instructions of this thread. No reference outlives the thread: callers use it at once.

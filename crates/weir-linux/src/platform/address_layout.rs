@@ -26,7 +26,7 @@ const SKIPPED: usize = 63;
 /// Where metadata lies, likewise: above programs and their brk heaps, which chance puts into the 16 TiB from two thirds
 /// of all on (`vm.mmap_rnd_bits` of 32; 1 TiB by default), and below mmap's area, which ends as much below the stack.
 pub const METADATA: core::ops::Range<usize> = 102 << 40..106 << 40;
-/// Of that, the part in which it begins: 28 bits of chance. The arrays of a heap of 4 TiB take 37 GiB, its buckets as
+/// The part of [`METADATA`] in which metadata begins: 28 bits of chance. The arrays of a heap of 4 TiB take 37 GiB, its buckets as
 /// much as the least objects that wait in them need: 2 TiB.
 const METADATA_CHANCE: usize = 1 << 40;
 /// Where windows below 4 GiB begin, at the lowest, and the 7 bits of chance there.
@@ -39,7 +39,7 @@ const LOWEST_TOP: usize = (1 << 47) / 6;
 const _: () = assert!(LOWEST_TOP <= WINDOWS.start && WINDOWS.end <= LEGACY_BASE);
 const _: () = assert!((1 << 47) / 3 * 2 + (16 << 40) < METADATA.start && METADATA.end < (1 << 47) - (16 << 40));
 
-/// What is placed by chance, each in a range of its own.
+/// Things that are placed by chance, each in a range of its own.
 #[derive(Clone, Copy)]
 pub(crate) enum Area {
     Windows,

@@ -1,4 +1,4 @@
-//! What a fast path written by hand is made of: offsets in the heap and in a CPU's slab, bytes.
+//! Numbers that a fast path written by hand is made of: offsets in the heap and in a CPU's slab, bytes.
 
 pub use weir_core::base::size_class::MIN_ALIGN;
 pub use weir_core::base::units::PAGE_SHIFT;

@@ -7,9 +7,9 @@
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use linux_raw_sys::general::{MADV_DONTFORK, MADV_WIPEONFORK};
 
-/// It would be heard of.
+/// The program's advice would be heard of.
 static IS_HEARD: AtomicBool = AtomicBool::new(false);
-/// It was.
+/// Advice was given.
 static IS_GIVEN: AtomicBool = AtomicBool::new(false);
 
 /// Finds out whether the program's advice is heard of: `try_it` gives some, of no memory, as the program would. Before

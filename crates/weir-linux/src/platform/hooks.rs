@@ -1,4 +1,4 @@
-//! What the platform calls in the layers above it (`threads`, `process`): one table of functions, which the process's
+//! Calls of the platform into the layers above it (`threads`, `process`): one table of functions, which the process's
 //! heap is made with. The platform names no thread and no part of a process by itself.
 
 use weir_core::base::cause::Cause;

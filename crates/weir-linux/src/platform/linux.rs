@@ -51,7 +51,7 @@ pub struct Linux {
     pub(super) addresses: AddressLayout,
     /// How memory is released.
     pub(super) releaser: Releaser,
-    /// What is called in the layers above.
+    /// Functions of the layers above.
     hooks: &'static Hooks,
 }
 

@@ -55,7 +55,7 @@ impl Linux {
         Ok(start)
     }
 
-    /// Of a mapping just made, unmaps all but the `len` bytes at `start`.
+    /// Unmaps all of a mapping just made but the `len` bytes at `start`.
     fn unmap_ends(at: usize, total: usize, start: usize, len: usize) {
         for (from, to) in [(at, start), (start + len, at + total)] {
             if to > from {

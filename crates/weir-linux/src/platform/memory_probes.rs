@@ -64,14 +64,14 @@ unsafe extern "C" {
     static otel_memory_free_semaphore: AtomicU16;
 }
 
-/// Its first instruction is the probe, which finds its arguments where a call puts them.
+/// The probe of allocations: the function's first instruction, which finds its arguments where a call puts them.
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
 extern "C" fn weir_probe_alloc(block: usize, size: usize, weight: u64) {
     naked_asm!(".hidden weir_probe_alloc", "nop", "ret")
 }
 
-/// As the other.
+/// The probe of frees: the function's first instruction.
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
 extern "C" fn weir_probe_free(block: usize) {

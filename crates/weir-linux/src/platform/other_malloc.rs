@@ -29,7 +29,7 @@ const MOST_PAUSE_NS: u64 = 20_000_000;
 /// Bytes that are worth a trim: a batch of a shrinker's.
 const WORTH: u64 = 64 << 10;
 
-/// That of the first object which has one, as the loader finds it. No weak reference: the preloaded library defines the name.
+/// The `malloc_trim` of the first object which has one, as the loader finds it. No weak reference: the preloaded library defines the name.
 static MALLOC_TRIM: LibcSymbol = LibcSymbol::new(c"malloc_trim");
 
 weak_symbol!(
@@ -58,7 +58,7 @@ const OTHERS: u8 = 2;
 
 /// Bytes evicted in all.
 static EVICTED: AtomicU64 = AtomicU64::new(0);
-/// What it was at the last trim.
+/// Bytes that were evicted by the last trim.
 static TRIMMED: AtomicU64 = AtomicU64::new(0);
 /// Trims so far.
 static TRIMS: AtomicU64 = AtomicU64::new(0);

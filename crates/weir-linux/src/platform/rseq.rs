@@ -61,7 +61,7 @@ const AT_RSEQ_FEATURE_SIZE: usize = 27;
 /// Bytes of an area that every kernel takes, and its alignment.
 pub(super) const AREA_BYTES: usize = 32;
 
-/// What restartable sequences this thread's libc and kernel offer.
+/// The restartable sequences that this thread's libc and kernel offer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Area {
     /// Distance of the area from the thread pointer.

@@ -1,4 +1,4 @@
-//! What ends a wait of the background thread: how short memory is, which source says so, and other events.
+//! The end of a wait of the background thread: how short memory is, which source says so, and other events.
 
 use weir_core::base::cause::Cause;
 use weir_core::base::level::Level;
@@ -12,7 +12,7 @@ pub enum Heat {
     Cold,
     /// Nothing that goes without pressure, but a heap worth the question.
     Resting,
-    /// The same, and caches of the program's hold memory: a limit that is lowered over them makes no event until the kernel
+    /// As [`Heat::Resting`], and caches of the program's hold memory: a limit that is lowered over them makes no event until the kernel
     /// has nothing else to reclaim, so limits are read.
     Caching,
     /// Something was freed lately.
@@ -36,7 +36,7 @@ pub enum Source {
     Limit,
 }
 
-/// What a wait ended with.
+/// All that a wait ended with.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Events {
     /// The worst that was heard.

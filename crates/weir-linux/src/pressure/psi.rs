@@ -32,7 +32,7 @@ pub struct Threshold {
 }
 
 impl Threshold {
-    /// The same part of a window that the kernel takes from anyone.
+    /// The threshold for a window that the kernel takes from anyone: the same part of it.
     pub fn unprivileged(self) -> Self {
         let windows = self.window_us.div_ceil(UNPRIVILEGED_WINDOW_US).max(1);
         let window_us = (windows * UNPRIVILEGED_WINDOW_US).min(MAX_WINDOW_US);
@@ -81,7 +81,7 @@ impl Growth {
         Ok(Self { kind, stall_us, before: read_totals(file)?.of(kind) })
     }
 
-    /// The same for the trigger that `text` arms; without such a text any growth counts.
+    /// [`Growth::begin`] for the trigger that `text` arms; without such a text any growth counts.
     pub fn of_text(file: i32, text: &[u8]) -> Result<Self> {
         let mut parts = words(text.strip_suffix(b"\0").unwrap_or(text));
         let kind = if parts.next() == Some(b"full") { Kind::Full } else { Kind::Some };
@@ -129,9 +129,9 @@ fn arm_once(open: &impl Fn() -> Result<i32>, threshold: Threshold) -> Result<Arm
 /// Total stall times since boot, us.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
-    /// Of [`Kind::Some`].
+    /// Stalls of [`Kind::Some`].
     pub some: u64,
-    /// Of [`Kind::Full`]; 0 where the file has no such line.
+    /// Stalls of [`Kind::Full`]; 0 where the file has no such line.
     pub full: u64,
 }
 

@@ -19,10 +19,10 @@ const WRITE_CAPACITY: usize = 256;
 /// Longest value of a variable that is kept.
 const VARIABLE_CAPACITY: usize = 511;
 
-/// What may be written first.
+/// A text that is written before the file is watched.
 type Text = ArrayVec<u8, WRITE_CAPACITY>;
 
-/// What the service manager asks for.
+/// A request of the service manager's.
 #[derive(Debug)]
 pub enum Request<'a> {
     /// Nothing: the program chooses for itself.
@@ -33,7 +33,7 @@ pub enum Request<'a> {
     Watch {
         /// An absolute path.
         path: &'a [u8],
-        /// What to write first, in base64.
+        /// The text to write first, in base64.
         write: Option<&'a [u8]>,
     },
 }
@@ -93,7 +93,7 @@ pub fn keep_variable(name: &[u8], value: &[u8]) -> bool {
     true
 }
 
-/// What the environment asks for.
+/// The request in the environment.
 pub fn request() -> Request<'static> {
     Request::from_variables(WATCH.get(), WRITE.get())
 }
@@ -103,7 +103,7 @@ pub fn request() -> Request<'static> {
 pub struct Watched {
     /// The descriptor.
     pub fd: i32,
-    /// What to poll it for.
+    /// The events to poll the descriptor for.
     pub events: i16,
     /// Whether input must be thrown away after an event. A regular file has none.
     pub has_input: bool,

@@ -23,7 +23,7 @@ const HEARD: u32 = 2;
 /// Wakes one thread. Usable from any thread and from signal handlers.
 #[derive(Debug, Default)]
 pub struct Waker {
-    /// What the sleeper has not seen yet; it sleeps while this is 0.
+    /// News that the sleeper has not seen yet; it sleeps while this is 0.
     news: AtomicU32,
     /// Where the kernel clears the main thread's number; 0: its end is not to be heard.
     main_thread: AtomicUsize,
@@ -107,7 +107,7 @@ const OVER: u32 = 2;
 /// it).
 const TURN_NS: u64 = 1_000_000_000;
 
-/// What the sleeper and its listener share. They take turns at the array: whoever has the turn hands it over by storing
+/// The array that the sleeper and its listener share. They take turns at the array: whoever has the turn hands it over by storing
 /// the other's (release), after which it touches nothing; the other begins after it read that (acquire). Only the
 /// listener ends its own turn, so a sleeper that needs the array while the listener is in `ppoll` makes an eventfd
 /// readable that the listener waits for too, and waits for the turn. Without that (if the sleeper took the turn itself)

@@ -47,9 +47,9 @@ pub enum RegisterError {
 #[repr(C)]
 struct Block<C> {
     entry: Entry,
-    /// Of a callback with a thread of its own.
+    /// The queue of a callback with a thread of its own.
     own: Queue,
-    /// Of one that the program's threads call.
+    /// The queue of a callback that the program's threads call.
     program: Option<ProgramQueue>,
     callback: C,
 }
@@ -114,7 +114,7 @@ impl Registration {
         unsafe { HEAP.callbacks().unregister(HEAP.platform(), self.0) }
     }
 
-    /// Its figures.
+    /// The callback's figures.
     pub fn stats(&self) -> CallbackStats {
         // SAFETY: the entry is there until it is unregistered, which takes the registration.
         unsafe { self.0.as_ref() }.stats()
@@ -218,7 +218,7 @@ pub fn resume() {
 #[derive(Debug)]
 pub struct ProgramQueue(NonNull<Shared>);
 
-/// What a queue's owner and its callbacks share.
+/// The part of a queue that its owner and its callbacks share.
 #[derive(Debug)]
 struct Shared {
     queue: Queue,

@@ -24,7 +24,7 @@ use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use crate::os::symbol::LibcSymbol;
 use crate::os::symbol::weak_symbol;
 
-/// What libc calls.
+/// A function that libc calls around `fork`.
 pub(super) type Handler = extern "C" fn();
 
 weak_symbol!(

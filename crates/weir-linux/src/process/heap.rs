@@ -5,6 +5,7 @@ use core::ops::{Deref, Range};
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use weir_core::base::invalid_free::InvalidFree;
+use weir_core::base::units::Order;
 use weir_core::base::zone_class::ZoneClass;
 use weir_core::caches::figures::CacheStats;
 use weir_core::caches::user_cache::{Busy, CacheId, LimitError, MakeError, Spec};
@@ -31,13 +32,13 @@ use crate::threads::node_workers::NodeWorkers;
 
 /// The one heap. Fast paths written by hand address its fields by [`crate::platform::fast_path`].
 pub static HEAP: Process = Process(Heap::new(Linux::new(&HOOKS)));
-/// Its background thread.
+/// The heap's background thread.
 pub static BACKGROUND: Background = Background::new(&HEAP.0, &FINALIZER, &CALLBACK_THREADS, &NODE_WORKERS);
-/// Its finalizer thread.
+/// The heap's finalizer thread.
 pub static FINALIZER: Finalizer = Finalizer::new(&HEAP.0);
 /// The threads of the program's callbacks.
 pub static CALLBACK_THREADS: CallbackThreads = CallbackThreads::new(&HEAP.0);
-/// Its node workers.
+/// The heap's node workers.
 static NODE_WORKERS: NodeWorkers = NodeWorkers::new(&HEAP.0);
 
 static HOOKS: Hooks = Hooks {
@@ -190,7 +191,7 @@ pub unsafe fn init(envp: *const *const u8) {
     }
 }
 
-/// On the first allocation: the same, if libc has been set up by then; else there is a constructor still to come.
+/// Does on the first allocation what [`init`] does, if libc has been set up by then; else there is a constructor still to come.
 pub fn on_first_use() {
     if let Some(envp) = environment::of_libc() {
         // SAFETY: libc's own environment, whose strings stay until the program changes them.
@@ -285,7 +286,7 @@ extern "C" fn after_fork_in_child() {
     inherit();
 }
 
-/// What is done under locks, as far as they are free.
+/// The part of a child's start that takes locks, as far as they are free.
 fn inherit() {
     other_malloc::inherit();
     evictable_list::inherit(HEAP.platform());

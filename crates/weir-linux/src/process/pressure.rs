@@ -10,7 +10,7 @@ use crate::os::file::socket::Bell;
 use crate::process::callbacks::{FdError, Registration, Thread, register};
 use crate::process::heap::{BACKGROUND, HEAP, on_first_use};
 
-/// What is read from a descriptor of [`open_fd`]: `struct weir_pressure_event`.
+/// A message that is read from a descriptor of [`open_fd`]: `struct weir_pressure_event`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Message {

@@ -28,7 +28,7 @@ impl CallStack {
         Self { frames, used: begin..len.min(begin + FRAMES) }
     }
 
-    /// Its return addresses.
+    /// The stack's return addresses.
     pub fn frames(&self) -> &[usize] {
         &self.frames[self.used.clone()]
     }

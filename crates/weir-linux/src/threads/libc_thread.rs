@@ -16,13 +16,13 @@ weak_symbol!(
     pthread_detach = "pthread_detach" in libc of "GLIBC_2.2.5": unsafe extern "C" fn(usize) -> i32
 );
 
-/// What a thread runs.
+/// The function that a thread runs.
 pub type Body = extern "C" fn(*mut u8) -> *mut u8;
 
 /// The signals that a thread begins with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Signals {
-    /// Those that its maker blocks.
+    /// The signals that the thread's maker blocks.
     Inherited,
     /// All are blocked but those of [`OPEN`].
     Blocked,

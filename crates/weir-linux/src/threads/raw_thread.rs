@@ -28,7 +28,7 @@ const TLS: usize = 32 << 10;
 /// Bytes below the stack that may not be touched.
 const GUARD: usize = PAGE;
 
-/// What a thread runs: its two arguments are those of [`RawThread::spawn`].
+/// The function that a thread runs: its two arguments are those of [`RawThread::spawn`].
 pub type Body = extern "C" fn(usize, usize) -> !;
 
 /// Claimed, and not yet mapped.

@@ -17,7 +17,7 @@ use crate::cxx::throw::{weir_call_or_null, weir_new_or_null, weir_new_or_throw};
 use core::ffi::c_void;
 use weir_linux::process::malloc;
 
-/// What `operator new` without an alignment promises: `__STDCPP_DEFAULT_NEW_ALIGNMENT__`.
+/// The alignment that `operator new` promises by itself: `__STDCPP_DEFAULT_NEW_ALIGNMENT__`.
 const DEFAULT_ALIGN: usize = 16;
 
 // The calls of the slow paths stay the last act of each function, so that they become jumps: see `cxx::throw`.

@@ -41,7 +41,7 @@ pub struct Cache {
     prepares: bool,
     finishes: bool,
     mark: Mark,
-    /// As the program gave it.
+    /// The objects' size, as the program gave it.
     size: usize,
     zero: bool,
     ctor: Option<Ctor>,

@@ -87,7 +87,7 @@ impl Callback for Functions {
     }
 }
 
-/// What a refused registration leaves in `errno`.
+/// The `errno` of a refused registration.
 fn errno_of(why: RegisterError) -> c_int {
     match why {
         RegisterError::NoMemory => ENOMEM,
@@ -209,7 +209,7 @@ pub unsafe fn pressure_subscribe(
     hand_out(callbacks::register(&spec, Subscriber { callback, data }, thread))
 }
 
-/// What a refused descriptor leaves in `errno`.
+/// Sets the `errno` of a refused descriptor.
 fn refuse_fd(why: FdError) -> c_int {
     refuse(match why {
         FdError::Os(why) => why.0,

@@ -7,7 +7,7 @@ use core::mem::size_of;
 use weir::heap::{self, Usage};
 use weir::settings::{self, SettingErrorKind};
 
-/// What a figure's name begins with; all others are settings.
+/// The prefix of a figure's name; all others are settings.
 const STATS: &str = "stats.";
 
 /// How a figure is read.
@@ -29,7 +29,7 @@ const FIGURES: [(&str, Figure); 9] = [
 /// Bytes of every value.
 const VALUE: usize = size_of::<u64>();
 
-/// What a name stands for.
+/// The thing that a name stands for.
 enum Node<'a> {
     Setting(&'a str),
     Figure(Figure),

@@ -154,7 +154,7 @@ pub unsafe fn free(zone: *mut Zone, pages: *mut c_void, size: usize) -> c_int {
     0
 }
 
-/// What a change of a range's use says to C.
+/// The answer to C of a change of a range's use.
 fn answer(result: Option<Result<(), OfflineError>>) -> c_int {
     match result {
         Some(Ok(())) => 0,

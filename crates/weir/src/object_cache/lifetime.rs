@@ -2,7 +2,7 @@
 
 use core::ptr::NonNull;
 
-/// What is called at each use of a cache's objects, for one type of closures and objects.
+/// Functions that are called at each use of a cache's objects, for one type of closures and objects.
 pub struct UseHooks {
     pub(super) on_alloc: unsafe fn(NonNull<u8>, *mut u8),
     pub(super) on_free: unsafe fn(NonNull<u8>, *mut u8),
@@ -24,7 +24,7 @@ pub enum Retained {}
 impl<T> ValueLifetime<T> for PerUse {}
 impl<T> ValueLifetime<T> for Retained {}
 
-/// What a lifetime does. The name does not leave this crate, so that the two lifetimes stay the only ones.
+/// The end of a value's use, for each lifetime. The name does not leave this crate, so that the two lifetimes stay the only ones.
 pub trait EndUse<T> {
     /// Ends a use of `object`, before it is freed.
     ///

@@ -39,7 +39,7 @@ impl PagePool {
         Self(shared)
     }
 
-    /// Its name.
+    /// The pool's name.
     pub fn name(&self) -> &str {
         core::str::from_utf8(self.0.pool().name()).unwrap_or_default()
     }
@@ -135,7 +135,7 @@ impl PagePool {
         self.0.pool().set_squeeze_ms(time.map(milliseconds));
     }
 
-    /// What the owner of a [tended](crate::PagePoolBuilder::tended) pool does: gives up all that is idle if there was a
+    /// Does the work of the owner of a [tended](crate::PagePoolBuilder::tended) pool: gives up all that is idle if there was a
     /// pressure event since the last call, or the window of one is open; else what is above `max_idle_pages`. Returns
     /// the pages given up for pressure. Any thread may call it, of any pool.
     pub fn tend(&self) -> usize {
@@ -160,7 +160,7 @@ impl PagePool {
         HEAP.wait_for_squeeze(self.0.pool(), timeout.map(nanoseconds));
     }
 
-    /// Its figures now.
+    /// The pool's figures now.
     pub fn stats(&self) -> PoolStats {
         HEAP.pool_stats(self.0.pool())
     }

@@ -21,7 +21,7 @@ use super::geometry::{BLOCK, MAX_RUN};
 /// log2 of a huge page of 2 MiB, where `mmap` wants it.
 const HUGE_2MB: u32 = 21 << 26;
 
-/// What a zone's memory is.
+/// The kind of a zone's memory.
 #[derive(Clone, Copy)]
 pub(super) enum Kind {
     Anonymous,
@@ -72,7 +72,7 @@ enum Release {
     Never,
 }
 
-/// What is below a zone.
+/// The memory below a zone, as it is released.
 struct Backing {
     release: Release,
     /// In huge pages of the system's pool, which go whole.

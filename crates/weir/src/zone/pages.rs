@@ -15,7 +15,7 @@ use super::geometry::{BLOCK, MAX_RUN};
 use super::run::Pages;
 use crate::fd::Fd;
 
-/// What a zone holds, in bytes.
+/// A zone's memory by its use, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ZoneUsage {
@@ -180,7 +180,7 @@ impl Zone {
         self.0.is_reported()
     }
 
-    /// What the zone holds now. O(size / 2 MiB).
+    /// The zone's memory by its use now. O(size / 2 MiB).
     pub fn usage(&self) -> ZoneUsage {
         let pages = HEAP.zone_usage(self.0.zone());
         ZoneUsage {

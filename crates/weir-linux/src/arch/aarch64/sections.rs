@@ -3,7 +3,7 @@
 
 use weir_core::platform::cpu_table::{Pushed, Table};
 
-/// What the kernel finds before an abort address.
+/// The signature that the kernel finds before an abort address.
 pub const SIGNATURE: u32 = 0xd428_bc00;
 /// Sections are written for this processor.
 pub const THERE_ARE_ANY: bool = false;

@@ -36,7 +36,7 @@ pub unsafe fn read_thread_word(distance: isize) -> u32 {
     word
 }
 
-/// What the ABI wants at a thread pointer: two words, which libc alone uses.
+/// Lays out what the ABI wants at a thread pointer: two words, which libc alone uses.
 ///
 /// # Safety
 /// As on every processor: `pointer` is the thread pointer of a thread that is not there yet.

@@ -13,7 +13,7 @@ use weir_core::platform::cpu_table::{END_OFFSET, PUSHES_OFFSET, Pushed, Table};
 
 use crate::arch::words::{ABORTS, DELTA, ID};
 
-/// What the kernel finds before an abort address.
+/// The signature that the kernel finds before an abort address.
 pub const SIGNATURE: u32 = 0x5305_3053;
 /// Sections are written for this processor.
 pub const THERE_ARE_ANY: bool = true;

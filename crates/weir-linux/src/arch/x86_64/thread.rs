@@ -33,7 +33,7 @@ pub unsafe fn read_thread_word(distance: isize) -> u32 {
     word
 }
 
-/// What the ABI wants at a thread pointer: its own address, there and in the third word.
+/// Lays out what the ABI wants at a thread pointer: its own address, there and in the third word.
 ///
 /// # Safety
 /// `pointer` is the thread pointer of a thread that is not there yet; the words are the caller's.

@@ -22,7 +22,7 @@ pub fn words(line: &[u8]) -> impl Iterator<Item = &[u8]> {
     line.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty())
 }
 
-/// What follows `key` (which includes its separator) at the start of a line, up to the line's end.
+/// The text that follows `key` (which includes its separator) at the start of a line, up to the line's end.
 pub fn after<'a>(text: &'a [u8], key: &[u8]) -> Option<&'a [u8]> {
     text.split(|&b| b == b'\n').find_map(|line| line.strip_prefix(key))
 }
@@ -82,7 +82,7 @@ pub fn for_each_record(
     result
 }
 
-/// The same of a file that stays open, from its beginning.
+/// [`for_each_record`] of a file that stays open, from its beginning.
 pub fn for_each_record_of(
     file: i32,
     separator: u8,
@@ -98,7 +98,7 @@ pub fn for_each_record_of(
     records(read, separator, buf, each)
 }
 
-/// The same over any source of bytes.
+/// [`for_each_record`] over any source of bytes.
 fn records(
     mut read: impl FnMut(&mut [u8]) -> Result<usize>,
     separator: u8,

@@ -34,7 +34,7 @@ const OWN_NAMESPACES: [&str; 8] = namespaces!("/proc/thread-self/ns/");
 /// Device and number of a file; zeros where the kernel does not say.
 type FileId = (u64, u64);
 
-/// What is compared. A part that cannot be read (a sandbox, no `/proc` in a jail, a main thread that has ended) is 0,
+/// All that is compared. A part that cannot be read (a sandbox, no `/proc` in a jail, a main thread that has ended) is 0,
 /// and says nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Identity {
@@ -114,7 +114,7 @@ fn rights(read: impl Fn(&mut [u8], u64) -> Result<usize>) -> Result<u64> {
 /// The main thread as it was.
 #[derive(Debug)]
 pub struct MainThread {
-    /// Its status file; negative: it is opened for each look.
+    /// The main thread's status file; negative: it is opened for each look.
     status: i32,
     was: Identity,
 }
@@ -167,7 +167,7 @@ struct Capabilities([u64; 3]);
 
 /// Version 3 of `capget`: each set in two words.
 const CAPABILITY_VERSION: u32 = 0x2008_0522;
-/// What the background thread keeps: short windows of pressure triggers are for who has it, also those armed anew
+/// The capability that the background thread keeps: short windows of pressure triggers are for who has it, also those armed anew
 /// later.
 const CAP_SYS_RESOURCE: u64 = 1 << 24;
 

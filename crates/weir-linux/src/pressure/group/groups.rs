@@ -10,7 +10,7 @@ use crate::os::fd;
 pub struct Groups {
     /// `/proc/self/cgroup`, kept open; -1 before.
     pub(in crate::pressure) membership: i32,
-    /// Its digest as the directories were opened.
+    /// The membership's digest as the directories were opened.
     seen: Option<u64>,
     /// The group that the memory controller charges.
     pub memory: Option<GroupDir>,

@@ -14,7 +14,7 @@ const V1_UNLIMITED: u64 = 1 << 62;
 pub struct Room {
     /// The limit, bytes.
     pub limit: u64,
-    /// What cannot be taken back by dropping clean file pages that were not used lately, bytes.
+    /// Use that the kernel cannot take back by dropping clean file pages which were not used lately, bytes.
     pub working_set: u64,
     /// How many levels above the own group the limit is.
     pub up: usize,

@@ -1,4 +1,4 @@
-//! What follows from one source's event: a level of pressure, a doubt that is settled by reading, or that the source has ended.
+//! The consequence of one source's event: a level of pressure, a doubt that is settled by reading, or that the source has ended.
 
 use super::{MS, Sources};
 use crate::os::fd::{self, POLLERR, POLLHUP, POLLIN, POLLNVAL, PollFd};

@@ -30,9 +30,9 @@ use weir_core::telemetry::tunables::Tunables;
 const MS: u64 = 1_000_000;
 /// Between two readings of what cannot notify, while the heap is warm.
 const READ_INTERVAL_NS: u64 = 250 * MS;
-/// The same while it rests and has a limit of its own, which can only be read; and after a trigger's event.
+/// Between two readings while the heap rests and has a limit of its own, which can only be read; and after a trigger's event.
 const LIMIT_INTERVAL_NS: u64 = 1_000 * MS;
-/// The same while it rests and a source that should notify does not: the window of an unprivileged trigger.
+/// Between two readings while the heap rests and a source that should notify does not: the window of an unprivileged trigger.
 const DEAF_INTERVAL_NS: u64 = 2_000 * MS;
 /// Age from which on a process arms triggers.
 const TRIGGERS_AFTER_NS: u64 = 10_000 * MS;
@@ -55,7 +55,7 @@ pub struct Sources {
     ring: i32,
     readings: Readings,
     last_reading: u64,
-    /// What [`Sources::take_room`] takes.
+    /// The room of the last reading, until [`Sources::take_room`] takes it.
     room: Option<Room>,
     /// An event was heard whose reason is to be read at once.
     doubt: bool,
@@ -63,7 +63,7 @@ pub struct Sources {
     is_silenced: bool,
     /// The directory of the system's pressure files, which a `chroot` does not hide.
     pressure_dir: i32,
-    /// What the service manager asked for: nothing to watch, or not to react at all.
+    /// The service manager asked for no reaction at all.
     off: bool,
     watch: WatchRequest,
     thresholds: Option<(Threshold, Threshold)>,

@@ -51,7 +51,7 @@ pub(super) const ALL: [Notifier; 10] = [
     Notifier::Watch,
 ];
 
-/// What is open for a notifier.
+/// A notifier's open descriptor, and what is kept with it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Slot {
     pub fd: i32,
@@ -61,7 +61,7 @@ pub(super) struct Slot {
     /// For how long the next event mutes it.
     pub mute_ns: u64,
     pub counts: EventCounts,
-    /// Of a pressure file: distinguishes a trigger's events from false ones.
+    /// For a pressure file, distinguishes a trigger's events from false ones.
     pub growth: Option<Growth>,
 }
 

@@ -1,4 +1,4 @@
-//! What is read at intervals: room below limits, the process's own resident set, and stalls.
+//! Readings at intervals: room below limits, the process's own resident set, and stalls.
 
 use super::room;
 use crate::os::fd;
@@ -27,7 +27,7 @@ pub struct Readings {
     target: Option<Target>,
 }
 
-/// What a client of the control channel wants resident at most.
+/// The most that a client of the control channel wants resident.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Target {
     bytes: u64,
@@ -70,7 +70,7 @@ impl Readings {
         parse_resident(read_kept(self.statm, c"/proc/self/statm", &mut buf)?)
     }
 
-    /// What is left below the process's own limit.
+    /// The room below the process's own limit.
     pub fn limit_room(&self, tunables: &Tunables) -> Option<Room> {
         let limit = tunables.limit.get();
         (limit != 0).then(|| Room { capacity: limit, used: self.resident().unwrap_or(0) })
@@ -98,13 +98,13 @@ impl Readings {
         if target.missed == 1 { Level::Some } else { Level::Severe }
     }
 
-    /// What is left below a limit that the balancer keeps to by having no more resident than the target.
+    /// The room below a limit to which the balancer keeps by having no more resident than the target.
     pub(super) fn target_room(&self, scale: u64) -> Option<Room> {
         let pages = Marks::managed_for((self.target?.bytes / PAGE as u64) as usize, scale as usize);
         Some(Room { capacity: (pages * PAGE) as u64, used: self.resident().unwrap_or(0) })
     }
 
-    /// What the machine has left without swapping.
+    /// The room that the machine has without swapping.
     pub fn machine_room(&self) -> Option<Room> {
         // The two lines are among the first three of some fifty.
         let mut buf = [0u8; 512];

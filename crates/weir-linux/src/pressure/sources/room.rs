@@ -11,12 +11,12 @@ use weir_core::reclaim::budget::Room;
 /// make no difference to any watermark.
 const PERCENT_NEAR: u64 = 25;
 
-/// What is left below the limits of a group and its visible ancestors.
+/// The room below the limits of a group and of its visible ancestors.
 pub(super) fn of_group(group: &GroupDir) -> impl Iterator<Item = Room> {
     memcg::rooms(group, PERCENT_NEAR).map(|room| Room { capacity: room.limit, used: room.working_set })
 }
 
-/// What the machine has left, by the text of `/proc/meminfo`.
+/// The machine's room, by the text of `/proc/meminfo`.
 pub(super) fn of_machine(text: &[u8]) -> Option<Room> {
     let bytes = |key: &[u8]| number(words(after(text, key)?).next()?)?.checked_mul(1024);
     let capacity = bytes(b"MemTotal:")?;

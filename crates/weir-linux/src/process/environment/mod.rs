@@ -53,7 +53,7 @@ pub(super) unsafe fn read_once(envp: Environment) -> bool {
     // SAFETY: null, or the caller's array.
     unsafe {
         read(envp);
-        unknown_settings::report(envp);
+        unknown_settings::say(envp);
     }
     if TUNABLES.background.get() == 1 && (TUNABLES.publish.get() | TUNABLES.control.get()) != 0 {
         sandbox::note_start();
@@ -108,7 +108,7 @@ fn tunable(name: &[u8], value: &[u8]) {
     lower.copy_from_slice(name);
     lower.make_ascii_lowercase();
     let Err(error) = TUNABLES.set(lower, value) else { return };
-    // What is unknown is reported by `unknown_settings`.
+    // What is unknown is said by `unknown_settings`.
     if error.kind() != SettingErrorKind::Unknown {
         messages::setting_ignored(name, value, format_args!("{}", error.reason()));
     }

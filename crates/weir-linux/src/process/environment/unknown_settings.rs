@@ -1,4 +1,4 @@
-//! Names in the environment that are no setting, and a watch that cannot be used: reported in a line each, as a setting
+//! Names in the environment that are no setting, and a watch that cannot be used: said in a line each, as a setting
 //! that is only misspelt would be missed for long.
 //!
 //! Once, not by every process of a build: a process is silent about what its parent has said.
@@ -13,7 +13,7 @@ use crate::os::process;
 use crate::pressure::systemd_watch::{self, Request};
 
 const PREFIX: &[u8] = b"WEIR_";
-/// What `weir run` sets, which has looked at the names itself.
+/// A name that `weir run` sets, which has looked at the others itself.
 const STATS: &[u8] = b"WEIR_STATS";
 /// Names that are no settings: the heap profile's file, and those of Weir's tools and tests, without the prefix; the tests' own begin with `TEST_`.
 const TOOLS: [&[u8]; 7] = [b"STATS", b"PROFILE", b"LIB", b"PRELOAD", b"STRESS_SECONDS", b"PEERS_DIR", b"GUEST_KERNEL"];
@@ -22,11 +22,11 @@ const LONGEST: usize = 40;
 /// Bytes of the parent's environment that are looked at.
 const PARENT: usize = 8192;
 
-/// Reports what of the environment is not understood.
+/// Says which names of the environment are not understood, and whether the watch can be used.
 ///
 /// # Safety
 /// `envp` is null or a null-terminated array of C strings.
-pub(crate) unsafe fn report(envp: *const *const u8) {
+pub(super) unsafe fn say(envp: *const *const u8) {
     let entries = || {
         (0..).map_while(|i| {
             // SAFETY: `envp` is null or an array whose last entry is null, where the walk ends.

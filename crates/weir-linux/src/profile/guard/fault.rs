@@ -17,7 +17,7 @@ use crate::os::process::{getpid, gettid};
 use crate::os::signals::tgkill;
 use crate::os::signals::{self as signal, Action, DEFAULT, IGNORE, ON_STACK, RESET, SIGBUS, SIGINFO, SIGSEGV};
 
-/// What was there before, of one signal.
+/// One signal's handler as it was before.
 struct Before {
     signal: u32,
     action: UnsafeCell<Action>,

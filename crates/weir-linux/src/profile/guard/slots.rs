@@ -59,20 +59,20 @@ impl Trace {
         self.thread.load(Relaxed)
     }
 
-    /// Its code addresses, the innermost first.
+    /// The stack's code addresses, the innermost first.
     pub fn frames(&self) -> impl Iterator<Item = usize> {
         self.frames.iter().map(|frame| frame.load(Relaxed)).take_while(|&frame| frame != 0)
     }
 }
 
-/// What is known of a block: the one in the slot, or the last that was.
+/// The record of a block: the one in the slot, or the last that was.
 pub(super) struct Slot {
     word: Word,
     block: AtomicUsize,
     size: AtomicUsize,
-    /// Of the allocation.
+    /// The stack of the allocation.
     pub allocated: Trace,
-    /// Of the free, if it was freed.
+    /// The stack of the free, if the block was freed.
     pub freed: Trace,
 }
 
@@ -82,7 +82,7 @@ impl Slot {
         self.block.load(Relaxed)
     }
 
-    /// Its size, as it was asked for.
+    /// The block's size, as it was asked for.
     pub fn size(&self) -> usize {
         self.size.load(Relaxed)
     }

@@ -19,7 +19,7 @@ const LIVE: u64 = 2;
 pub(super) struct Word(AtomicU64);
 
 impl Word {
-    /// The same for a model checker, of which an atomic is more than its bytes.
+    /// A slot's word for a model checker, of which an atomic is more than its bytes.
     #[cfg(loom)]
     #[allow(dead_code, reason = "the model alone makes one")]
     pub fn new() -> Self {

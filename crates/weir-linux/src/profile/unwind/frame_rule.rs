@@ -31,7 +31,7 @@ pub(super) type Rows = UnwindContext<usize, InPlace>;
 
 type Section = EhFrame<EndianSlice<'static, LittleEndian>>;
 
-/// What one walk uses from frame to frame.
+/// Storage that one walk uses from frame to frame.
 pub(super) struct Context(Rows);
 
 impl Context {

@@ -26,11 +26,11 @@ pub(super) struct Object {
     pub start: usize,
     /// Where that memory ends.
     pub end: usize,
-    /// Its `.eh_frame_hdr`.
+    /// The object's `.eh_frame_hdr`.
     pub header: usize,
 }
 
-/// What `pc` lies in, as glibc knows it.
+/// The object that `pc` lies in, as glibc knows it.
 fn found(pc: usize) -> Option<Found> {
     let mut found = Found::default();
     // SAFETY: glibc's function of this name has this type.

@@ -42,7 +42,7 @@ impl PlainRule {
         (line < 1 << LINE_BITS).then_some(Self(line as u64))
     }
 
-    /// The same with a register that was saved at `offset` from the begin of the caller's frame.
+    /// The rule with a register that was saved at `offset` from the begin of the caller's frame.
     pub fn with_saved(self, register: u16, offset: i64) -> Option<Self> {
         let at = SAVED.iter().position(|&saved| saved == register)? as u32;
         let below = usize::try_from(offset.checked_neg()?).ok().filter(|below| below.is_multiple_of(WORD))? / WORD;

@@ -13,7 +13,7 @@ impl Registers {
     pub const SP: usize = registers::SP;
     pub const PC: usize = registers::PC;
 
-    /// Those of a frame of which these three are known, and 0 for the others.
+    /// The registers of a frame of which these three are known, and 0 for the others.
     #[cfg(all(test, target_arch = "x86_64"))]
     pub fn of(pc: usize, sp: usize, frame_pointer: usize) -> Self {
         let mut registers = Self([0; Self::COUNT]);

@@ -1,4 +1,4 @@
-//! What the background thread does while it runs: it waits for pressure, wake-ups and the ends of calm windows, and then goes
+//! The background thread while it runs: it waits for pressure, wake-ups and the ends of calm windows, and then goes
 //! through the list of its duties ([`Loop::DUTIES`]).
 
 use core::sync::atomic::Ordering::Relaxed;
@@ -47,7 +47,7 @@ const WORTH_HEARING: u64 = 16 << 20;
 pub(super) enum End {
     /// The program changes itself as a whole; the changer starts another thread.
     Change,
-    /// It is not wanted any more, or the main thread's rights have changed; the next free may start another.
+    /// The thread is not wanted any more, or the main thread's rights have changed; the next free may start another.
     Unwanted,
     /// The program has no thread left: the process is to end with this status.
     LastThread(i32),
@@ -58,7 +58,7 @@ pub(super) fn is_wanted() -> bool {
     TUNABLES.background.get() == 1
 }
 
-/// What the thread works on, and when the next things are due, ns of the monotonic clock.
+/// All that the thread works on, and when the next things are due, ns of the monotonic clock.
 pub(super) struct Loop<'a> {
     pub heap: &'static Engine,
     pub waker: &'static Waker,
@@ -105,7 +105,7 @@ struct Duty<'a> {
     tend: fn(&mut Loop<'a>, &Heard) -> Result<(), End>,
 }
 
-/// What ended a wait, and when.
+/// The end of a wait: what was heard, and when.
 struct Heard {
     events: Events,
     /// Ns of the monotonic clock.

@@ -46,7 +46,7 @@ use crate::threads::raw_thread::RawThread;
 pub(super) const ABSENT: u32 = 0;
 pub(super) const STARTING: u32 = 1;
 const RUNNING: u32 = 2;
-/// It could not be started, which is tried again later; until then slow paths do its work.
+/// The thread could not be started, which is tried again later; until then slow paths do its work.
 const REFUSED: u32 = 3;
 
 /// Between two tries to start the thread, where it is refused (a limit of threads, no memory, a program thread that has

@@ -20,17 +20,17 @@ use crate::pressure::wake::Waker;
 /// Idle bytes below which a process responds later by [`STEP_NS`] for each halving; and the most halvings.
 const FIRST_BYTES: u64 = 64 << 20;
 const STEPS: u32 = 8;
-/// What releasing the memory of the processes of a step takes, about: 32 MiB at 30 us/MiB on each of a few CPUs. The
+/// The time that releasing the memory of a step's processes takes, about: 32 MiB at 30 us/MiB on each of a few CPUs. The
 /// latest response comes after 36 ms.
 const STEP_NS: u64 = 4_000_000;
 /// Idle bytes below which a response costs more than it saves: it takes some 50 us of CPU, and the kernel reclaims a
 /// page by itself in 1 us. Below them a heap at rest does not hear of pressure.
 pub(super) const WORTH_BYTES: u64 = 256 << 10;
 
-/// What is known of a heap at rest.
+/// The state of a heap at rest.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Rest {
-    /// It has responded since it came to rest, or what calm windows keep was released: nothing is left but what only
+    /// The heap has responded since it came to rest, or what calm windows keep was released: nothing is left but what only
     /// severe pressure takes.
     pub is_empty: bool,
     /// When to release what calm windows keep.

@@ -125,7 +125,7 @@ pub fn take_effect(heap: &Engine, effect: Effect) {
     }
 }
 
-/// What requests are carried out by.
+/// The background thread, as requests are carried out by it.
 struct BackgroundHost<'a> {
     heap: &'a Engine,
     waker: &'a Waker,

@@ -1,6 +1,6 @@
 //! An instruction that ends the process.
 
-/// It.
+/// The instruction, as text.
 macro_rules! trap {
     () => {
         "brk 1"
