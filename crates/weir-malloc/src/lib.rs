@@ -48,8 +48,6 @@ mod cxx_throw;
 mod deepbind;
 mod errno;
 mod evictable_abi;
-mod evictable_stats_abi;
-mod evictable_write_back_abi;
 mod glibc_abi;
 mod init;
 mod interposed;

@@ -54,7 +54,7 @@ pub fn subscribe(
 /// [`subscribe`], on a thread of the caller's choice, and with a name for messages.
 ///
 /// # Errors
-/// As [`subscribe`].
+/// Those of [`subscribe`].
 pub fn subscribe_on(
     thread: CallbackThread<'_>,
     name: &str,
@@ -216,8 +216,8 @@ fn limit_function(address: usize) -> Option<fn(usize) -> bool> {
 /// Sets what is called before an allocation fails because of the setting `hard_limit`, with the bytes it is about; returns
 /// what was set before. If it returns `true`, it has freed something, and the allocation is tried again.
 ///
-/// It is called on the thread that allocates, which may hold locks of the program's: it must not wait for any. It may
-/// allocate: what does not fit then fails without calling it again. If it panics, the process ends.
+/// The function is called on the thread that allocates, which may hold locks of the program's: it must not wait for any. It may
+/// allocate: an allocation that does not fit then fails without another call. If the function panics, the process ends.
 ///
 /// ```
 /// use std::sync::Mutex;

@@ -30,7 +30,7 @@
 //!
 //! ## How much it is asked to free
 //!
-//! As Linux has it (`mm/shrinker.c`). Each scan has a *priority*, from 12, the first, down to 1. It is to free `count() >>
+//! The rule is Linux's (`mm/shrinker.c`). Each scan has a *priority*, from 12, the first, down to 1. It is to free `count() >>
 //! priority` bytes, times 4, divided by [`ShrinkerBuilder::seeks`], in batches of [`ShrinkerBuilder::batch`]. What is less
 //! than a batch is deferred, and so is what was not done; a later scan adds a part of it. Pressure from
 //! elsewhere scans at the priorities 12 to 10; where this process's own limit is near, or pressure is severe, scans go on to 1
@@ -77,7 +77,7 @@ impl Shrinker {
         ShrinkerBuilder { name, seeks: DEFAULT_SEEKS, batch: DEFAULT_BATCH, thread: CallbackThread::Shared }
     }
 
-    /// What it did so far.
+    /// The figures so far.
     pub fn stats(&self) -> CallbackStats {
         self.registration.stats()
     }
@@ -100,11 +100,11 @@ impl fmt::Debug for Shrinker {
 #[derive(Clone, Copy, Debug, Default)]
 #[non_exhaustive]
 pub enum CallbackThread<'a> {
-    /// One of Weir's, named `weir-callbacks`, which calls all of these one after another. It is started at the first
+    /// A thread of Weir's, named `weir-callbacks`, which calls all of these one after another. It is started at the first
     /// registration; all signals that can be are blocked there.
     #[default]
     Shared,
-    /// One of Weir's for this callback alone: for one that waits for long, as for a disk.
+    /// A thread of Weir's for this callback alone: for one that waits for long, as for a disk.
     Own,
     /// The program's, which calls the queue.
     Queue(&'a CallbackQueue),
@@ -120,7 +120,7 @@ pub struct ShrinkerBuilder<'a> {
 }
 
 impl<'a> ShrinkerBuilder<'a> {
-    /// What it costs to make an object again, in accesses to storage: 2 if it is not called. More is scanned less; 0 says
+    /// The cost of making an object again, in accesses to storage: 2 if it is not called. More is scanned less; 0 says
     /// that objects cost nothing, and half of them go at each scan.
     pub fn seeks(self, seeks: u32) -> Self {
         Self { seeks, ..self }
@@ -174,7 +174,7 @@ impl<'a> ShrinkerBuilder<'a> {
     /// and returns how many it did ([`Shrink`] has the details).
     ///
     /// # Errors
-    /// As [`ShrinkerBuilder::register`].
+    /// Those of [`ShrinkerBuilder::register`].
     pub fn register_fns<C, F>(self, count: C, scan: F) -> Result<Shrinker, RegisterError>
     where
         C: Fn() -> usize + Send + Sync + 'static,
