@@ -67,8 +67,9 @@ pub use weir_linux::process::callbacks::{CallbackStats, STOP, ScanReason, Shrink
 /// A registered shrinker; dropping it unregisters. See the [module](self).
 ///
 /// A drop waits while another thread is in the callback, for the one call. Inside the callback itself it returns at once.
+#[derive(Debug)]
 pub struct Shrinker {
-    registration: ManuallyDrop<callbacks::Registration>,
+    registration: OwnedRegistration,
 }
 
 impl Shrinker {
@@ -79,20 +80,29 @@ impl Shrinker {
 
     /// The figures so far.
     pub fn stats(&self) -> CallbackStats {
-        self.registration.stats()
+        self.registration.0.stats()
     }
 }
 
-impl Drop for Shrinker {
+/// Owns a registration, and ends it as it is dropped.
+pub(crate) struct OwnedRegistration(ManuallyDrop<callbacks::Registration>);
+
+impl OwnedRegistration {
+    pub(crate) fn new(registration: callbacks::Registration) -> Self {
+        Self(ManuallyDrop::new(registration))
+    }
+}
+
+impl Drop for OwnedRegistration {
     fn drop(&mut self) {
-        // SAFETY: taken once, as the shrinker is gone after this.
-        unsafe { ManuallyDrop::take(&mut self.registration) }.unregister();
+        // SAFETY: taken once, as this is gone afterwards.
+        unsafe { ManuallyDrop::take(&mut self.0) }.unregister();
     }
 }
 
-impl fmt::Debug for Shrinker {
+impl fmt::Debug for OwnedRegistration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Shrinker").field("stats", &self.stats()).finish()
+        self.0.stats().fmt(f)
     }
 }
 
@@ -167,7 +177,7 @@ impl<'a> ShrinkerBuilder<'a> {
         let (name, seeks, batch) = (self.name.as_bytes(), self.seeks, self.batch);
         let spec = CallbackSpec { name, class: Class::Program, seeks, batch, ..CallbackSpec::default() };
         let registration = callbacks::register_shrink(&spec, shrink, self.thread.inner())?;
-        Ok(Shrinker { registration: ManuallyDrop::new(registration) })
+        Ok(Shrinker { registration: OwnedRegistration::new(registration) })
     }
 
     /// Registers closures: one that counts the bytes that could be freed, and one that frees about as many as it is told

@@ -21,15 +21,6 @@ const TRIES: usize = 4;
 /// more than theirs then.
 const SLACK: usize = 8;
 
-/// Whether shards keep to their part of the target.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Share {
-    /// Entries above a shard's part go.
-    Fair,
-    /// Every entry that can go goes.
-    Any,
-}
-
 impl<C: Content> Shared<C> {
     /// Counts so many bytes as held, if there is room without an eviction.
     #[inline]
@@ -148,12 +139,12 @@ impl<C: Content> Shared<C> {
         let shards = self.shards().len();
         let mut freed = 0;
         self.room.note_replacement();
-        for share in [Share::Fair, Share::Any] {
+        for is_fair in [true, false] {
             for turn in 0..shards {
                 let at = (home + turn) & (shards - 1);
                 let incoming = if turn == 0 { incoming } else { 0 };
                 while freed < wanted {
-                    let victims = self.pick(at, share, incoming, wanted - freed, cause);
+                    let victims = self.pick(at, is_fair, incoming, wanted - freed, cause);
                     let weight = victims.weight();
                     match &mut kept {
                         Some(kept) => kept.bytes += weight,
@@ -171,8 +162,8 @@ impl<C: Content> Shared<C> {
         freed
     }
 
-    /// Takes some entries of a shard out of the cache.
-    fn pick(&self, at: usize, share: Share, incoming: usize, wanted: usize, cause: RemovalCause) -> Victims<'_, C> {
+    /// Takes some entries of a shard out of the cache; where `is_fair`, only those above the shard's part of the target.
+    fn pick(&self, at: usize, is_fair: bool, incoming: usize, wanted: usize, cause: RemovalCause) -> Victims<'_, C> {
         let mut victims = Victims::new(self, cause);
         let fair = self.fair_part(self.room.target.load(Relaxed));
         let mut state = self.shards()[at].lock();
@@ -180,7 +171,7 @@ impl<C: Content> Shared<C> {
         let Some(storage) = &mut state.storage else { return victims };
         storage.tune(fair, self.choice.setting());
         while victims.weight() < wanted && !victims.is_full() {
-            let Some(entry) = storage.evict(incoming, share == Share::Fair) else { break };
+            let Some(entry) = storage.evict(incoming, is_fair) else { break };
             victims.push(entry);
         }
         let count = victims.len() as u64;

@@ -125,13 +125,19 @@ impl State {
     /// Looks a key up, and counts a hit; `now` is what time it is, where entries have an end.
     ///
     /// The hit is counted under the lock: the lock is needed for what is taken anyway, and the storage that counts may move.
-    #[inline]
-    pub fn look_up<C: Content>(&mut self, hash: u64, is_it: impl FnMut(&C::Key) -> bool, now: Option<u64>) -> Found {
-        if let Some(storage) = &self.storage {
-            storage.prefetch(hash);
-        }
-        let Some(place) = self.find::<C>(hash, is_it) else { return Found::Nothing };
+    /// Inlined in each caller, so that one without times pays for none.
+    #[inline(always)]
+    pub fn look_up<C: Content>(
+        &mut self,
+        hash: u64,
+        mut is_it: impl FnMut(&C::Key) -> bool,
+        now: Option<u64>,
+    ) -> Found {
         let Some(storage) = &mut self.storage else { return Found::Nothing };
+        storage.prefetch(hash);
+        // SAFETY: what is in the index is an entry of the cache, with its key, as long as the lock is held.
+        let place = storage.find(hash, |entry| is_it(unsafe { C::key(entry) }));
+        let Some(place) = place else { return Found::Nothing };
         let entry = storage.at(place);
         // SAFETY: in the index, under the lock: the cache holds it.
         let header = unsafe { entry.as_ref() };
